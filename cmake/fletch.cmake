@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+# Helpers for the rooms: fl_room (a folder of src/ as an object library), fl_test (a Criterion program),
+# fl_fuzz (a libFuzzer program).
+
+add_library(fl_flags INTERFACE)
+target_include_directories(fl_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_compile_definitions(fl_flags INTERFACE _GNU_SOURCE)
+target_compile_options(fl_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
+  -Wundef -Wformat=2 -Wwrite-strings -Wpointer-arith -Wcast-qual
+  -fno-math-errno -ffp-contract=off -fno-strict-aliasing)
+if(FLETCH_WERROR)
+  target_compile_options(fl_flags INTERFACE -Werror)
+endif()
+foreach(sanitizer IN LISTS FLETCH_SANITIZE)
+  target_compile_options(fl_flags INTERFACE -fsanitize=${sanitizer} -fno-omit-frame-pointer -g)
+  target_link_options(fl_flags INTERFACE -fsanitize=${sanitizer})
+  if(sanitizer STREQUAL "undefined")
+    target_compile_options(fl_flags INTERFACE -fno-sanitize-recover=undefined)
+  endif()
+endforeach()
+target_link_libraries(fl_flags INTERFACE PkgConfig::JSONC PkgConfig::CURL PkgConfig::CRYPTO
+                      Threads::Threads m ${CMAKE_DL_LIBS})
+
+# fl_room(base error.c log.c …): the object library fl_base.
+function(fl_room name)
+  add_library(fl_${name} OBJECT ${ARGN})
+  target_link_libraries(fl_${name} PUBLIC fl_flags)
+endfunction()
+
+# fl_test(test_json ROOMS base SOURCES test_json.c): a Criterion program and a ctest of the same name.
+function(fl_test name)
+  cmake_parse_arguments(arg "" "" "ROOMS;SOURCES" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE fl_flags criterion)
+  foreach(room IN LISTS arg_ROOMS)
+    target_link_libraries(${name} PRIVATE fl_${room})
+  endforeach()
+  target_compile_options(${name} PRIVATE -Wno-missing-prototypes -Wno-conversion -Wno-pedantic)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+endfunction()
+
+# fl_fuzz(fuzz_toml ROOMS base config SOURCES fuzz_toml.c): only with FLETCH_FUZZ and clang.
+function(fl_fuzz name)
+  if(NOT FLETCH_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(arg "" "" "ROOMS;SOURCES" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE fl_flags)
+  foreach(room IN LISTS arg_ROOMS)
+    target_link_libraries(${name} PRIVATE fl_${room})
+  endforeach()
+  target_compile_options(${name} PRIVATE -Wno-missing-prototypes)
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+endfunction()

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fletch.h - text in, vectors out: the whole public contract of libfletch.
+ *
+ * A program that embeds two sentences:
+ *
+ *     #include <fletch.h>
+ *
+ *     const char  *text[2] = {"A cat sits on the mat.", "A feline rests on a rug."};
+ *     float        vector[2 * 384];
+ *     fletch_model *model;
+ *     fletch_error  error;
+ *     if (fletch_open(&model, "medium", NULL, &error) < 0) { puts(error.message); return 1; }
+ *     fletch_texts  texts = fletch_texts_from_strings(text, 2);
+ *     fletch_matrix out   = fletch_matrix_f32(vector, 2, fletch_dimensions(model));
+ *     if (fletch_embed(model, &texts, NULL, &out, &error) < 0) { puts(error.message); return 1; }
+ *     fletch_close(model);
+ *
+ * Laws that hold for every call
+ *   Errors     A call returns 0 (or a count, where it says so) when it did its work and a negative
+ *              FLETCH_E… status when it did not; then it fills *error (NULL is allowed). The library
+ *              never prints, exits, aborts on input, or keeps a last error.
+ *   Ownership  What a …_new or …_open call made, the matching …_free or …_close call frees; both
+ *              accept NULL. A call that fails leaves nothing to undo and sets its result to NULL.
+ *              Pointers passed in are borrowed for the time of the call.
+ *   Threads    A fletch_model may be used from any number of threads at once. A fletch_config
+ *              belongs to one thread at a time; fletch_open copies what it needs of it.
+ *   Text       UTF-8, not terminated: NUL bytes are text. Invalid UTF-8 is an error, never repaired.
+ *   Growth     Structs that may grow begin with their size; set it with the …_INIT macro. Options
+ *              are string keys (fletch_config_set), so new ones never break a program.
+ *   Exactness  The same text gives the same bytes, whatever its batch, order or thread count.
+ *
+ * The header is a ladder: errors, texts and matrices, configuration, the model (open, embed),
+ * tokens, what a model says of itself, the hub cache, and the machine.
+ */
+#ifndef FLETCH_H
+#define FLETCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FLETCH_VERSION_MAJOR 0
+#define FLETCH_VERSION_MINOR 1
+#define FLETCH_VERSION_PATCH 0
+#define FLETCH_VERSION       "0.1.0"
+
+#if defined(__GNUC__)
+#define FLETCH_API __attribute__((visibility("default")))
+#else
+#define FLETCH_API
+#endif
+
+/** The version of the library that is loaded, e.g. "0.1.0"; static. Since 0.1. */
+FLETCH_API const char *fletch_version(void);
+
+/* ---- Errors ---------------------------------------------------------------------------------- */
+
+/* name, value, text: the values are pinned; new ones are appended. */
+#define FLETCH_STATUS_MAP(X)                                                                       \
+    X(EINVAL, -1, "invalid argument")                                                              \
+    X(ENOMEM, -2, "out of memory")                                                                 \
+    X(EIO, -3, "input or output failed")                                                           \
+    X(ENOTFOUND, -4, "not found")                                                                  \
+    X(EMODEL, -5, "model files damaged or not valid")                                              \
+    X(EUNSUPPORTED, -6, "not supported")                                                           \
+    X(ECONFIG, -7, "configuration not valid")                                                      \
+    X(EUTF8, -8, "text is not valid UTF-8")                                                        \
+    X(ETOOLONG, -9, "text longer than the model takes")                                            \
+    X(ENETWORK, -10, "network failed")                                                             \
+    X(EDENIED, -11, "access denied")                                                               \
+    X(ECHECKSUM, -12, "checksum differs")                                                          \
+    X(EPROVIDER, -13, "no usable execution provider")                                              \
+    X(ECANCELLED, -14, "cancelled")                                                                \
+    X(EDEADLINE, -15, "deadline passed")                                                           \
+    X(EBUSY, -16, "resource busy")                                                                 \
+    X(ENOSPC, -17, "no space left or buffer too small")                                            \
+    X(EINTERNAL, -18, "internal error")
+
+typedef enum fletch_status {
+    FLETCH_OK = 0,
+#define FLETCH_STATUS_ENUM(name, value, text) FLETCH_##name = (value),
+    FLETCH_STATUS_MAP(FLETCH_STATUS_ENUM)
+#undef FLETCH_STATUS_ENUM
+} fletch_status;
+
+#define FLETCH_NOWHERE SIZE_MAX
+
+/** What went wrong. `message` says what, where and how to mend it, in one or two sentences. */
+typedef struct fletch_error {
+    int    code;         /* FLETCH_OK or a negative fletch_status */
+    size_t where;        /* index of the text, byte offset in the file, or FLETCH_NOWHERE */
+    char   message[496]; /* UTF-8, terminated */
+} fletch_error;
+
+/** A short text for a status, e.g. "out of memory"; static, never NULL. Since 0.1. */
+FLETCH_API const char *fletch_status_text(int status);
+
+/** The name of a status without prefix, e.g. "ENOMEM"; static, never NULL. Since 0.1. */
+FLETCH_API const char *fletch_status_name(int status);
+
+/* ---- Texts and matrices ----------------------------------------------------------------------- */
+
+/** `count` texts, borrowed, in one of three forms; nothing is copied.
+ *  Exactly one of `offsets64`, `offsets32`, `pointers` is not NULL:
+ *  offsets64 / offsets32: text i is bytes[offsets[i] .. offsets[i+1]), offsets [count+1] from 0 up,
+ *                         never decreasing (Arrow's LargeUtf8 and Utf8);
+ *  pointers:              text i starts at pointers[i] and has lengths[i] bytes, or ends at its first
+ *                         NUL when `lengths` is NULL. */
+typedef struct fletch_texts {
+    size_t             count;
+    const char        *bytes;
+    const int64_t     *offsets64; /* [count + 1] */
+    const int32_t     *offsets32; /* [count + 1] */
+    const char *const *pointers;  /* [count] */
+    const size_t      *lengths;   /* [count] or NULL */
+} fletch_texts;
+
+/** NUL-terminated strings as texts. Since 0.1. */
+static inline fletch_texts fletch_texts_from_strings(const char *const *strings, size_t count) {
+    fletch_texts texts;
+    memset(&texts, 0, sizeof texts);
+    texts.count    = count;
+    texts.pointers = strings;
+    return texts;
+}
+
+/** Texts laid end to end, text i being bytes[offsets[i] .. offsets[i+1]). Since 0.1. */
+static inline fletch_texts fletch_texts_from_offsets(const char *bytes, const int64_t *offsets,
+                                                     size_t count) {
+    fletch_texts texts;
+    memset(&texts, 0, sizeof texts);
+    texts.count     = count;
+    texts.bytes     = bytes;
+    texts.offsets64 = offsets;
+    return texts;
+}
+
+/** Element types of a result. int8 and uint8 hold round(127 x) of each value clamped to [-1, 1]
+ *  (uint8 adds 128); binary and ubinary hold one bit per dimension, 1 for x > 0, the first dimension
+ *  in the highest bit, dimensions rounded up to whole bytes; binary is ubinary minus 128, as
+ *  sentence-transformers has it. */
+typedef enum fletch_dtype {
+    FLETCH_FLOAT32 = 0,
+    FLETCH_INT8    = 1,
+    FLETCH_UINT8   = 2,
+    FLETCH_BINARY  = 3,
+    FLETCH_UBINARY = 4
+} fletch_dtype;
+
+/** A caller-owned matrix: row i starts at (char *)data + i * stride. */
+typedef struct fletch_matrix {
+    void        *data;
+    size_t       rows;   /* at least the number of texts */
+    size_t       cols;   /* dimensions of a row, before bits are packed */
+    size_t       stride; /* bytes from row to row, >= fletch_row_bytes(cols, dtype) */
+    fletch_dtype dtype;
+} fletch_matrix;
+
+/** Bytes of one row of `cols` dimensions; 0 for an unknown dtype. Since 0.1. */
+FLETCH_API size_t fletch_row_bytes(size_t cols, fletch_dtype dtype);
+
+/** A dense float32 matrix [rows, cols]. Since 0.1. */
+static inline fletch_matrix fletch_matrix_f32(float *data, size_t rows, size_t cols) {
+    fletch_matrix matrix;
+    matrix.data   = data;
+    matrix.rows   = rows;
+    matrix.cols   = cols;
+    matrix.stride = cols * sizeof(float);
+    matrix.dtype  = FLETCH_FLOAT32;
+    return matrix;
+}
+
+/* ---- Configuration ---------------------------------------------------------------------------- */
+
+typedef struct fletch_config fletch_config;
+
+/** Where a value came from. Later ones win over earlier ones, whatever the order of the calls. */
+typedef enum fletch_origin {
+    FLETCH_ORIGIN_DEFAULT = 0,
+    FLETCH_ORIGIN_PRESET  = 1,
+    FLETCH_ORIGIN_FILE    = 2,
+    FLETCH_ORIGIN_ENV     = 3,
+    FLETCH_ORIGIN_FLAG    = 4 /* fletch_config_set, and the command line's flags */
+} fletch_origin;
+
+/** One key of the option table; all strings static. */
+typedef struct fletch_option {
+    const char *key;           /* "cpu.intra_op_threads" */
+    const char *type;          /* "bool", "int", "size", "float", "string", "enum", "list" */
+    const char *default_value; /* as text; "" for none */
+    const char *bounds;        /* "0..1024", "cpu|cuda|…", or "" */
+    const char *text;          /* one sentence */
+    const char *environment;   /* "FLETCH_CPU_INTRA_OP_THREADS" */
+    const char *flag;          /* "--cpu-intra-op-threads" */
+    int         effective;     /* 0: declared for a later release; setting it only warns */
+} fletch_option;
+
+/** Called for a warning or a note; `level` is 0 error, 1 warning, 2 info, 3 debug. May be called from
+ *  any thread of the library; the message is borrowed for the call. */
+typedef void (*fletch_log_fn)(void *user, int level, const char *message);
+
+/** A configuration that holds the defaults; NULL when out of memory. Since 0.1. */
+FLETCH_API fletch_config *fletch_config_new(void);
+
+FLETCH_API void fletch_config_free(fletch_config *config); /* NULL is a no-op */
+
+/** Set one key from text, e.g. ("provider.order", "cuda,cpu"). An unknown key is FLETCH_ECONFIG and
+ *  the message holds the nearest name; a value outside the key's bounds likewise. Since 0.1. */
+FLETCH_API int fletch_config_set(fletch_config *config, const char *key, const char *value,
+                                 fletch_error *error);
+
+/** Apply a preset: cpu gpu latency throughput memory debug max. Since 0.1. */
+FLETCH_API int fletch_config_preset(fletch_config *config, const char *name, fletch_error *error);
+
+/** Read a TOML file. Errors name file:line:column. Since 0.1. */
+FLETCH_API int fletch_config_load(fletch_config *config, const char *toml_path,
+                                  fletch_error *error);
+
+/** Read the FLETCH_* variables of the environment (FLETCH_PROVIDER_ORDER and so on, and the
+ *  documented aliases). Variables that no key claims are an error naming the nearest. Since 0.1. */
+FLETCH_API int fletch_config_load_env(fletch_config *config, fletch_error *error);
+
+/** The value of a key as text, and its origin when `origin` is not NULL ("default", "preset cpu",
+ *  "/etc/fletch.toml:3:1", "FLETCH_MODEL_ID", "flag"). Both are borrowed until the configuration
+ *  changes. NULL for an unknown key. Since 0.1. */
+FLETCH_API const char *fletch_config_get(const fletch_config *config, const char *key,
+                                         const char **origin);
+
+/** Hear of warnings (a key without effect yet, a disagreement between files …). NULL silences. The
+ *  pointer must outlive every model opened with this configuration. Since 0.1. */
+FLETCH_API void fletch_config_set_log(fletch_config *config, fletch_log_fn log, void *user);
+
+/** Entry `index` of the option table, or NULL past its end. Since 0.1. */
+FLETCH_API const fletch_option *fletch_option_at(size_t index);
+
+/* ---- The model -------------------------------------------------------------------------------- */
+
+typedef struct fletch_model fletch_model;
+
+/** Open a model: a folder, a hub id ("sentence-transformers/all-MiniLM-L6-v2"), a level ("low",
+ *  "medium", "high"), or NULL for the configuration's model.id. A hub id is looked up in the cache
+ *  and, unless model.offline or model.auto_download=false, downloaded. Loads and prepares the weights;
+ *  `config` NULL means the defaults. On failure *model is NULL. Since 0.1. */
+FLETCH_API int fletch_open(fletch_model **model, const char *folder_or_id,
+                           const fletch_config *config, fletch_error *error);
+
+/** As fletch_open, but only the tokenizer: no weights are read, fletch_embed refuses. Since 0.1. */
+FLETCH_API int fletch_open_tokenizer(fletch_model **model, const char *folder_or_id,
+                                     const fletch_config *config, fletch_error *error);
+
+/** Free a model. No call on it may be under way. NULL is a no-op. Since 0.1. */
+FLETCH_API void fletch_close(fletch_model *model);
+
+/** Dimensions of a vector of this model, after the configuration's `dimensions`. Since 0.1. */
+FLETCH_API size_t fletch_dimensions(const fletch_model *model);
+
+typedef enum fletch_truncate {
+    FLETCH_TRUNCATE_DEFAULT = 0, /* as model.truncate says */
+    FLETCH_TRUNCATE_RIGHT   = 1, /* keep the head */
+    FLETCH_TRUNCATE_LEFT    = 2, /* keep the tail */
+    FLETCH_TRUNCATE_ERROR   = 3  /* refuse with FLETCH_ETOOLONG; `where` is the text's index */
+} fletch_truncate;
+
+/** Options of one embed call. All zero (with size) means: as the model and configuration say. */
+typedef struct fletch_embed_options {
+    size_t          size;        /* set by FLETCH_EMBED_OPTIONS_INIT */
+    const char     *prompt;      /* put in front of every text; wins over prompt_name */
+    const char     *prompt_name; /* one of the folder's prompts */
+    uint32_t        dimensions;  /* cut to this many, then normalise again if normalising; 0 = all */
+    uint32_t        max_length;  /* tokens with specials; 0 = the model's; larger is clamped */
+    int             normalize;   /* 0 = the model's, 1 = to unit length, -1 = raw pooled vectors */
+    fletch_truncate truncate;
+    uint32_t       *tokens;      /* out [count]: tokens used per text, specials counted; or NULL */
+    uint8_t        *truncated;   /* out [count]: 1 where a text was cut; or NULL */
+} fletch_embed_options;
+
+#define FLETCH_EMBED_OPTIONS_INIT {sizeof(fletch_embed_options), NULL, NULL, 0, 0, 0, FLETCH_TRUNCATE_DEFAULT, NULL, NULL}
+
+/** Embed texts->count texts into the first rows of *out (caller-owned, out->cols == dimensions).
+ *  An empty text is embedded like any other (its special tokens remain). Results do not depend on the
+ *  other texts of the call. On failure rows may be partly written; error->where is the index of the
+ *  offending text where one is to blame. `options` NULL means the defaults. After a first call of the
+ *  same size a call allocates nothing. Since 0.1. */
+FLETCH_API int fletch_embed(fletch_model *model, const fletch_texts *texts,
+                            const fletch_embed_options *options, fletch_matrix *out,
+                            fletch_error *error);
+
+/* ---- Tokens ----------------------------------------------------------------------------------- */
+
+typedef struct fletch_tokenize_options {
+    size_t          size;
+    uint32_t        max_length;       /* 0 = no truncation */
+    fletch_truncate truncate;         /* DEFAULT means right here */
+    int             no_special_tokens;
+} fletch_tokenize_options;
+
+#define FLETCH_TOKENIZE_OPTIONS_INIT {sizeof(fletch_tokenize_options), 0, FLETCH_TRUNCATE_DEFAULT, 0}
+
+/** The tokens of one text. Owned by the object; freed by fletch_tokens_free. */
+typedef struct fletch_tokens {
+    size_t          count;
+    const int32_t  *ids;        /* [count] */
+    const uint32_t *offsets;    /* [count][2]: byte offsets into the text; 0,0 for added tokens */
+    const uint8_t  *special;    /* [count]: 1 for tokens that the template added */
+    int             truncated;  /* 1 when max_length cut the text */
+} fletch_tokens;
+
+/** Tokenise one text exactly as embedding does (without prompt). Since 0.1. */
+FLETCH_API int fletch_tokenize(const fletch_model *model, const char *text, size_t size,
+                               const fletch_tokenize_options *options, fletch_tokens **tokens,
+                               fletch_error *error);
+
+FLETCH_API void fletch_tokens_free(fletch_tokens *tokens); /* NULL is a no-op */
+
+/** The text of a token id ("##ing"), NUL-terminated, borrowed from the model; NULL for an id outside
+ *  the vocabulary. Since 0.1. */
+FLETCH_API const char *fletch_token_text(const fletch_model *model, int32_t id);
+
+/** Turn ids back into text. Writes at most `capacity` bytes with a NUL and returns the length without
+ *  it; when that is >= capacity the text was cut (call again with more). Ids outside the vocabulary
+ *  are FLETCH_EINVAL. Since 0.1. */
+FLETCH_API int64_t fletch_decode(const fletch_model *model, const int32_t *ids, size_t count,
+                                 int skip_special_tokens, char *text, size_t capacity,
+                                 fletch_error *error);
+
+/* ---- What a model says of itself -------------------------------------------------------------- */
+
+/** Called once per property; return non-zero to stop. Strings are borrowed for the call.
+ *  `origin` says where the value came from ("1_Pooling/config.json", "default", "flag" …) or "". */
+typedef int (*fletch_property_fn)(void *user, const char *name, const char *value,
+                                  const char *origin);
+
+/** Properties of an open model: id, path, revision, architecture, pooling, normalize, prompts,
+ *  max_length, dimensions, dtype, provider, isa, threads … Returns what the callback stopped with, or
+ *  0. Since 0.1. */
+FLETCH_API int fletch_model_describe(const fletch_model *model, fletch_property_fn fn, void *user);
+
+/** Properties of this machine and of each execution provider (usable, or why not). Since 0.1. */
+FLETCH_API int fletch_system_describe(const fletch_config *config, fletch_property_fn fn,
+                                      void *user);
+
+/* ---- The hub cache ---------------------------------------------------------------------------- */
+
+/** Progress of a download. Called from the calling thread; return non-zero to cancel. */
+typedef int (*fletch_progress_fn)(void *user, const char *file, uint64_t done, uint64_t total);
+
+/** Bring a model's files into the cache and write its snapshot folder to path[capacity]. Files that
+ *  are there are kept. `id` may be a level; "id@revision" names a revision. Since 0.1. */
+FLETCH_API int fletch_hub_pull(const fletch_config *config, const char *id,
+                               fletch_progress_fn progress, void *user, char *path,
+                               size_t capacity, fletch_error *error);
+
+/** The snapshot folder of a model in the cache, without the network. Since 0.1. */
+FLETCH_API int fletch_hub_path(const fletch_config *config, const char *id, char *path,
+                               size_t capacity, fletch_error *error);
+
+/** One cached model. Strings are borrowed for the call. */
+typedef struct fletch_hub_entry {
+    const char *id;       /* "sentence-transformers/all-MiniLM-L6-v2" */
+    const char *revision; /* 40 hex digits */
+    const char *refs;     /* "main" or "main, v1"; "" when none points here */
+    const char *path;     /* snapshot folder */
+    uint64_t    bytes;
+    uint32_t    files;
+} fletch_hub_entry;
+
+/** Called per cached snapshot; return non-zero to stop. Since 0.1. */
+typedef int (*fletch_hub_entry_fn)(void *user, const fletch_hub_entry *entry);
+FLETCH_API int fletch_hub_list(const fletch_config *config, fletch_hub_entry_fn fn, void *user,
+                               fletch_error *error);
+
+/** Check every file of a cached model against the hash its blob is named by. `fn` hears of each file:
+ *  value is "ok", or what is wrong. FLETCH_ECHECKSUM when any differs. Since 0.1. */
+FLETCH_API int fletch_hub_verify(const fletch_config *config, const char *id,
+                                 fletch_property_fn fn, void *user, fletch_error *error);
+
+/** Remove a model (all revisions, or the one named by id@revision) from the cache; *freed (may be
+ *  NULL) is the number of bytes given back. Since 0.1. */
+FLETCH_API int fletch_hub_remove(const fletch_config *config, const char *id, uint64_t *freed,
+                                 fletch_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* FLETCH_H */

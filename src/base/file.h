@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* file.h - read, map and atomically write files; join and check paths.
+ *
+ * Every error names the path. Mapped files are read-only and private; a file that shrinks under a
+ * mapping is outside the contract (as with every mmap reader). */
+#ifndef FL_BASE_FILE_H
+#define FL_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "fletch.h"
+
+typedef struct fl_map {
+    const unsigned char *data; /* NULL for an empty file */
+    size_t               size;
+} fl_map;
+
+/* Map a whole regular file. ENOTFOUND, EIO, or EINVAL for a folder. */
+int  fl_map_open(fl_map *map, const char *path, fletch_error *error);
+void fl_map_close(fl_map *map);                                       /* idempotent */
+void fl_map_release(const fl_map *map, size_t offset, size_t size);   /* MADV_DONTNEED on whole pages */
+
+/* Append the whole file to *out; refuses files larger than `size_max` bytes. */
+int fl_file_read(const char *path, size_t size_max, fl_buf *out, fletch_error *error);
+
+bool fl_file_exists(const char *path);   /* a regular file, links followed */
+bool fl_folder_exists(const char *path);
+
+/* mkdir -p. */
+int fl_folder_make(const char *path, fletch_error *error);
+
+/* Remove a file or a folder with everything in it; links are removed, not followed. */
+int fl_path_remove(const char *path, fletch_error *error);
+
+/* Write a file so that its final name never shows a half: temporary name beside it, fsync, rename. */
+typedef struct fl_atomic_file {
+    int   fd;             /* -1 when not open */
+    char *path;           /* owned: final name */
+    char *temporary;      /* owned */
+} fl_atomic_file;
+int  fl_atomic_open(fl_atomic_file *file, const char *path, fletch_error *error);
+int  fl_atomic_write(fl_atomic_file *file, const void *data, size_t size, fletch_error *error);
+int  fl_atomic_commit(fl_atomic_file *file, fletch_error *error); /* closes; on failure aborts */
+void fl_atomic_abort(fl_atomic_file *file);                       /* idempotent; removes the temporary */
+
+/* "a/b" into out[capacity]; FLETCH_ENOSPC when it does not fit. */
+int fl_path_join(char *out, size_t capacity, const char *a, const char *b, fletch_error *error);
+
+/* Whether a relative path from a file or server stays inside its folder: not empty, not absolute, no
+ * "..", no backslash, no control character. */
+bool fl_path_is_safe(const char *relative);
+
+/* write(2) all bytes, restarting on EINTR and short writes; 0 or -1 with errno. */
+int fl_write_all(int fd, const void *data, size_t size);
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* json.h - reading JSON through json-c with the checks that files from strangers need.
+ *
+ * fl_json_parse refuses: invalid UTF-8, more than 64 levels, trailing text, a document larger than
+ * `size_max`, and duplicate keys in an object when asked (safetensors). Errors name `source` and the
+ * byte offset. The typed getters return false when the key is absent or null and fail with FLETCH_EMODEL
+ * naming source and key when the type is wrong, so that a config reader is a list of one-line calls.
+ * Memory: the tree is json-c's; release with fl_json_free. Threads: a tree belongs to one thread. */
+#ifndef FL_BASE_JSON_H
+#define FL_BASE_JSON_H
+
+#include <json-c/json.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "fletch.h"
+
+typedef struct json_object fl_json;
+
+enum { FL_JSON_UNIQUE_KEYS = 1 };
+
+int  fl_json_parse(fl_json **out, const char *text, size_t size, size_t size_max, int flags,
+                   const char *source, fletch_error *error);
+int  fl_json_read(fl_json **out, const char *path, size_t size_max, fletch_error *error);
+void fl_json_free(fl_json *json); /* NULL is a no-op */
+
+/* Where a reader stands: the object, the file it came from (for messages), and the first error.
+ * After an error all getters return their default; check `status` once at the end. */
+typedef struct fl_json_reader {
+    fl_json      *object; /* borrowed; NULL reads as empty */
+    const char   *source;
+    fletch_error *error;
+    int           status; /* 0 or the first failure */
+} fl_json_reader;
+
+bool        fl_json_has(const fl_json_reader *reader, const char *key); /* present and not null */
+fl_json    *fl_json_object(fl_json_reader *reader, const char *key);    /* NULL when absent or null */
+fl_json    *fl_json_array(fl_json_reader *reader, const char *key);
+const char *fl_json_string(fl_json_reader *reader, const char *key, const char *fallback);
+int64_t     fl_json_int(fl_json_reader *reader, const char *key, int64_t fallback, int64_t min,
+                        int64_t max);
+double      fl_json_double(fl_json_reader *reader, const char *key, double fallback);
+bool        fl_json_bool(fl_json_reader *reader, const char *key, bool fallback);
+
+/* Append `text` as a JSON string with quotes; control characters escaped, UTF-8 kept as it is. */
+void fl_json_quote(fl_buf *out, const char *text, size_t size);
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mem.h - the only door to the heap: every allocation of the library passes here.
+ *
+ * One door makes three promises testable: sizes are checked for overflow, nothing is allocated while
+ * running (the test counts), and every allocation can be made to fail once (the test injects).
+ * Large blocks (fl_big_*) are 2 MiB-aligned anonymous mappings advised to use huge pages; they hold
+ * packed weights and arenas and start zeroed. Threads: all functions may be called from any thread. */
+#ifndef FL_BASE_MEM_H
+#define FL_BASE_MEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+void *fl_alloc(size_t size);                                    /* size 0 gives a valid pointer */
+void *fl_alloc_zero(size_t count, size_t size);                 /* NULL on overflow too */
+void *fl_alloc_array(size_t count, size_t size);                /* NULL on overflow too */
+void *fl_realloc_array(void *block, size_t count, size_t size); /* NULL on overflow; block stays */
+void  fl_free(void *block);
+char *fl_strdup(const char *text);
+char *fl_strndup(const char *text, size_t size);
+
+void *fl_big_alloc(size_t size); /* page-aligned, zeroed; free with the same size */
+void  fl_big_free(void *block, size_t size);
+
+/* Number of allocations made by this process so far through this door (fl_alloc…, fl_big_alloc). */
+uint64_t fl_alloc_count(void);
+
+/* Test hook: the n-th allocation from now fails once (0 = off). Used by the fault-injection tests. */
+void fl_alloc_fail_after(uint64_t n);
+
+/* a * b or a + b into *out; non-zero when it does not fit size_t. */
+static inline int fl_mul_overflow(size_t a, size_t b, size_t *out) {
+    return __builtin_mul_overflow(a, b, out);
+}
+static inline int fl_add_overflow(size_t a, size_t b, size_t *out) {
+    return __builtin_add_overflow(a, b, out);
+}
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* utf8.h - validate, decode and encode UTF-8 (RFC 3629: no surrogates, no overlong forms, ≤ 10FFFF). */
+#ifndef FL_BASE_UTF8_H
+#define FL_BASE_UTF8_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+/* Offset of the first byte that is not valid, or `size` when all is. Vectorised over ASCII. */
+size_t fl_utf8_valid_prefix(const char *text, size_t size);
+
+/* Decode one code point of valid UTF-8 at text[0]; *length gets 1..4. */
+static inline uint32_t fl_utf8_decode(const char *text, unsigned *length) {
+    const unsigned char *p = (const unsigned char *)text;
+    if (p[0] < 0x80) {
+        *length = 1;
+        return p[0];
+    }
+    if (p[0] < 0xE0) {
+        *length = 2;
+        return (uint32_t)(p[0] & 0x1F) << 6 | (uint32_t)(p[1] & 0x3F);
+    }
+    if (p[0] < 0xF0) {
+        *length = 3;
+        return (uint32_t)(p[0] & 0x0F) << 12 | (uint32_t)(p[1] & 0x3F) << 6 | (uint32_t)(p[2] & 0x3F);
+    }
+    *length = 4;
+    return (uint32_t)(p[0] & 0x07) << 18 | (uint32_t)(p[1] & 0x3F) << 12 |
+           (uint32_t)(p[2] & 0x3F) << 6 | (uint32_t)(p[3] & 0x3F);
+}
+
+/* Encode a code point into out[4]; returns the length 1..4. */
+unsigned fl_utf8_encode(uint32_t code_point, char *out);
+
+/* Append `text` with every maximal invalid part as U+FFFD (the practice Unicode recommends). */
+void fl_utf8_replace_invalid(fl_buf *out, const char *text, size_t size);
+
+#endif

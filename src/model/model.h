@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model.h - a Hugging Face / sentence-transformers folder, read and checked, ready for an engine.
+ *
+ * Role     fletch_open resolves a name to a folder (model/hub.h), this opens the folder: config.json ->
+ *          descriptor, safetensors -> slots, modules.json and its modules -> pooling, dense layers and
+ *          normalisation, the sentence-transformers configs -> lengths and prompts. Engines read
+ *          `encoder`; the runtime reads the rest.
+ * Memory   Owns everything it points to; immutable after opening; weights stay mapped.
+ * Errors   EMODEL for damaged or missing files (which, where), EUNSUPPORTED for a model_type, module,
+ *          activation or switch that is not handled, by name.
+ * Proof    tests/unit/test_model*.c and the golden vectors. */
+#ifndef FL_MODEL_MODEL_H
+#define FL_MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/log.h"
+#include "fletch.h"
+#include "model/encoder.h"
+
+typedef enum fl_dense_activation {
+    FL_DENSE_IDENTITY, FL_DENSE_TANH, FL_DENSE_GELU, FL_DENSE_RELU, FL_DENSE_SIGMOID
+} fl_dense_activation;
+
+/* What happens to a pooled row, in modules.json's order. */
+typedef enum fl_stage_kind { FL_STAGE_DENSE, FL_STAGE_NORMALIZE, FL_STAGE_LAYER_NORM } fl_stage_kind;
+typedef struct fl_stage {
+    fl_stage_kind       kind;
+    uint32_t            in, out;     /* dims; equal but for dense */
+    float              *weight;      /* dense: [out, in]; layer norm: [in]; owned */
+    float              *bias;        /* [out] or NULL; owned */
+    fl_dense_activation activation;
+} fl_stage;
+
+typedef struct fl_prompt {
+    const char *name; /* owned */
+    const char *text; /* owned */
+} fl_prompt;
+
+/* A value with the file or rule it came from ("1_Pooling/config.json", "no modules.json: default"). */
+typedef struct fl_source { const char *origin; /* static or owned by the model */ } fl_source;
+
+typedef struct fl_model fl_model;
+struct fl_model {
+    char       *folder;              /* owned */
+    fl_encoder  encoder;             /* not filled when opened without weights */
+    /* tokenizer: the bytes, for tokenizer/ (which this room does not know) */
+    char       *tokenizer_path;      /* owned: tokenizer.json, or vocab.txt when only that exists */
+    bool        tokenizer_is_vocab;
+    bool        bert_lowercase, bert_strip_accents, bert_chinese_chars; /* for vocab.txt */
+    bool        lowercase;           /* do_lower_case of sentence_bert_config.json */
+    /* lengths, in tokens with specials */
+    uint32_t    max_length;          /* effective: the folder's, clamped to the usable positions */
+    fl_source   max_length_source;
+    /* output stages after pooling */
+    fl_stage   *stages;              /* owned [stage_count] */
+    uint32_t    stage_count;
+    bool        normalize;           /* the folder has a Normalize module (it may also stand in stages) */
+    fl_source   normalize_source, pooling_source;
+    uint32_t    dimensions;          /* of the last stage's rows, before truncate_dim */
+    uint32_t    truncate_dim;        /* 0 = none */
+    /* prompts */
+    fl_prompt  *prompts;             /* owned [prompt_count] */
+    uint32_t    prompt_count;
+    const char *default_prompt_name; /* NULL when none; an entry of prompts */
+    bool        include_prompt;      /* false: the prompt's tokens are left out of pooling */
+    const char *similarity;          /* "cosine" … owned or static */
+    const char *weights_dtype;       /* "F32": of the word table; static */
+    uint64_t    weights_bytes;       /* of all tensors used */
+    struct fl_model_private *own;    /* maps and the layer table */
+};
+
+typedef struct fl_model_options {
+    bool          without_weights;   /* tokenizer and configuration only */
+    const char   *pooling;           /* override: "mean", "cls" … or "" */
+    const fl_log *log;
+} fl_model_options;
+
+int  fl_model_open(fl_model **out, const char *folder, const fl_model_options *options,
+                   fletch_error *error);
+void fl_model_close(fl_model *model); /* NULL is a no-op */
+
+/* Let the kernel drop the pages of the encoder's matrices after an engine has packed them. The tables
+ * that are read in place (word, position) stay. */
+void fl_model_release_packed(const fl_model *model);
+
+const char *fl_pooling_name(fl_pooling pooling);                /* "mean" */
+bool        fl_pooling_parse(const char *name, fl_pooling *out); /* also the long names of ST */
+
+#endif

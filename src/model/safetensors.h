@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* safetensors.h - open model.safetensors, or all shards of model.safetensors.index.json, by mmap.
+ *
+ * Every check of the format's reference reader is made before a byte of data is used: header length
+ * against the file, JSON without duplicate names, dtype and shape product against the byte range (with
+ * overflow checks), ranges sorted without hole or overlap and ending at the end of the file. */
+#ifndef FL_MODEL_SAFETENSORS_H
+#define FL_MODEL_SAFETENSORS_H
+
+#include "fletch.h"
+#include "model/tensor.h"
+
+typedef struct fl_safetensors fl_safetensors;
+
+/* One file. */
+int  fl_safetensors_open(fl_safetensors **out, const char *path, fletch_error *error);
+/* The weights of a folder: model.safetensors, else the index and its shards. */
+int  fl_safetensors_open_folder(fl_safetensors **out, const char *folder, fletch_error *error);
+/* Header check of bytes in memory (for the fuzzer): data[size] is a whole file. */
+int  fl_safetensors_check(const unsigned char *data, size_t size, fletch_error *error);
+void fl_safetensors_close(fl_safetensors *file); /* NULL is a no-op */
+
+/* NULL when there is none of that name. Borrowed until close. */
+const fl_tensor *fl_safetensors_find(const fl_safetensors *file, const char *name);
+size_t           fl_safetensors_count(const fl_safetensors *file);
+const char      *fl_safetensors_name(const fl_safetensors *file, size_t index);
+
+/* Tell the kernel that the pages of a tensor are not needed any more (its packed copy is). */
+void fl_safetensors_release(const fl_safetensors *file, const fl_tensor *tensor);
+
+#endif

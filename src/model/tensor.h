@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tensor.h - a read-only view of one array in a mapped file. */
+#ifndef FL_MODEL_TENSOR_H
+#define FL_MODEL_TENSOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum fl_dtype {
+    FL_DTYPE_F32, FL_DTYPE_F16, FL_DTYPE_BF16, FL_DTYPE_F64, FL_DTYPE_I64, FL_DTYPE_I32, FL_DTYPE_I16,
+    FL_DTYPE_I8, FL_DTYPE_U8, FL_DTYPE_BOOL, FL_DTYPE_OTHER /* known to safetensors, unused here */
+} fl_dtype;
+
+enum { FL_RANK_MAX = 8 };
+
+typedef struct fl_tensor {
+    const void *data;  /* borrowed from the map; may be unaligned; NULL = absent */
+    uint64_t    bytes;
+    fl_dtype    dtype;
+    uint32_t    rank;
+    uint64_t    shape[FL_RANK_MAX];
+} fl_tensor;
+
+const char *fl_dtype_name(fl_dtype dtype); /* "F32" */
+
+/* Convert elements [first, first + count) of an F32, F16 or BF16 tensor to float32 (unaligned-safe). */
+void fl_tensor_to_f32(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out);
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tokenizer.h - tokenizer.json becomes a pipeline: text in, token ids out, exactly as Hugging Face's.
+ *
+ * Role     The runtime opens one per model and calls it per text; nothing above sees the parts
+ *          (normalise, pre-tokenise, WordPiece, post-process, decode).
+ * In/Out   Valid UTF-8 (the caller has checked) -> int32 ids straight into the caller's buffer.
+ * Memory   fl_tokenizer is immutable after opening and shared by threads; everything mutable (word
+ *          cache, slow-path buffers) lives in a fl_token_scratch, one per thread. Once a scratch has seen
+ *          its longest text, encoding allocates nothing.
+ * Errors   Anything in tokenizer.json that is not supported is refused by name when opening
+ *          (FLETCH_EUNSUPPORTED); damaged files are FLETCH_EMODEL.
+ * Proof    tests/golden (ids, offsets and decode against HF tokenizers), tests/unit/test_tokenizer*.c. */
+#ifndef FL_TOKENIZER_TOKENIZER_H
+#define FL_TOKENIZER_TOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/log.h"
+#include "fletch.h"
+
+typedef struct fl_tokenizer     fl_tokenizer;
+typedef struct fl_token_scratch fl_token_scratch;
+
+typedef struct fl_tokenizer_options {
+    const char *source;        /* name of the file for messages, e.g. the path of tokenizer.json */
+    bool        lowercase;     /* sentence-transformers' do_lower_case: lower-case the text itself first */
+    const char *pad_token;     /* may be NULL; only for information */
+    size_t      cache_bytes;   /* per-thread word cache; 0 = 1 MiB */
+    const fl_log *log;         /* may be NULL */
+} fl_tokenizer_options;
+
+/* Parse and compile tokenizer.json text json[size]. */
+int  fl_tokenizer_open(fl_tokenizer **out, const char *json, size_t size,
+                       const fl_tokenizer_options *options, fletch_error *error);
+/* The BERT tokenizer of an old repository that has only vocab.txt; the flags are tokenizer_config's. */
+int  fl_tokenizer_open_vocab(fl_tokenizer **out, const char *vocab, size_t size, bool lowercase,
+                             bool strip_accents, bool chinese_chars,
+                             const fl_tokenizer_options *options, fletch_error *error);
+void fl_tokenizer_close(fl_tokenizer *tokenizer); /* NULL is a no-op */
+
+fl_token_scratch *fl_token_scratch_new(const fl_tokenizer *tokenizer); /* NULL: out of memory */
+void              fl_token_scratch_free(fl_token_scratch *scratch);    /* NULL is a no-op */
+
+typedef enum fl_truncation { FL_TRUNCATE_RIGHT, FL_TRUNCATE_LEFT } fl_truncation;
+
+typedef struct fl_encode_options {
+    uint32_t      max_length;  /* tokens with specials; 0 = no limit. At least the specials remain. */
+    fl_truncation truncation;
+    bool          no_special;  /* leave out what the template adds */
+} fl_encode_options;
+
+/* Encode text[size] into ids[capacity]. *count gets the number of ids, *truncated whether max_length cut
+ * the text. With a max_length, capacity = max(max_length, specials) always suffices; without one,
+ * size + fl_tokenizer_special_count() + 1 does; FLETCH_ENOSPC otherwise. ENOMEM is the only other failure. */
+int fl_tokenizer_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, const char *text,
+                        size_t size, const fl_encode_options *options, int32_t *ids, size_t capacity,
+                        size_t *count, bool *truncated, fletch_error *error);
+
+/* The same with byte offsets and the special mask (slower path, for `tokenize`): offsets are
+ * [count][2] into the original text, 0,0 for tokens that the template added. All arrays [capacity]. */
+int fl_tokenizer_encode_offsets(const fl_tokenizer *tokenizer, fl_token_scratch *scratch,
+                                const char *text, size_t size, const fl_encode_options *options,
+                                int32_t *ids, uint32_t *offsets, uint8_t *special, size_t capacity,
+                                size_t *count, bool *truncated, fletch_error *error);
+
+uint32_t    fl_tokenizer_special_count(const fl_tokenizer *tokenizer); /* specials around one text */
+uint32_t    fl_tokenizer_vocab_size(const fl_tokenizer *tokenizer);    /* highest id + 1 */
+const char *fl_tokenizer_token(const fl_tokenizer *tokenizer, int32_t id, size_t *length); /* or NULL */
+int32_t     fl_tokenizer_id(const fl_tokenizer *tokenizer, const char *token);             /* or -1 */
+const char *fl_tokenizer_kind(const fl_tokenizer *tokenizer);          /* "WordPiece" */
+
+/* Append the decoded text to *out as HF's decode does. EINVAL for an id outside the vocabulary. */
+struct fl_buf;
+int fl_tokenizer_decode(const fl_tokenizer *tokenizer, const int32_t *ids, size_t count,
+                        bool skip_special, struct fl_buf *out, fletch_error *error);
+
+#endif
