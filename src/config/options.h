@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* options.h - the one table of options: every key, its type, default, bounds and sentence.
+ *
+ * Role    An X-macro. config.h makes the enum FL_KEY_<ID> of it, table.c the rows that parsing, bounds,
+ *         fletch_option_at, --help, docs/options.md and the man pages read. To add an option, add a row
+ *         here, run the target `docs`, and read the value with a getter of config.h: nothing else.
+ * Columns X(ID, key, flag, TYPE, default, bounds, when, text)
+ *         ID      the key in capitals with '_' for '.'; also the environment variable after FLETCH_
+ *         key     "room.name" as in TOML; flag: the same with dashes, as on the command line
+ *         TYPE    BOOL INT SIZE FLOAT STRING ENUM LIST
+ *         default as a person would type it; "" for none
+ *         bounds  FL_ANY, FL_RANGE(min, max), FL_RANGE_OR(word, min, max) where the word means 0,
+ *                 FL_SIZES(word, text, max), FL_ONE_OF("a|b"); in a LIST each element is one of them,
+ *                 and the alternative N stands for any whole number
+ *         when    NOW, or LATER for a key that is declared before it has effect: its text then ends
+ *                 with "(no effect yet)" and setting it gives a warning when the model is opened
+ *         text    one sentence that says what the value does
+ * Proof   tests/unit/test_config.c checks that IDs, keys and flags agree and defaults are in bounds. */
+#ifndef FL_CONFIG_OPTIONS_H
+#define FL_CONFIG_OPTIONS_H
+
+#define FL_ANY                      "", 0, 0, NULL, NULL
+#define FL_RANGE(min, max)          #min ".." #max, min, max, NULL, NULL
+#define FL_RANGE_OR(word, min, max) word "|" #min ".." #max, min, max, NULL, word
+#define FL_SIZES(word, text, max)   word "|0.." text, 0, max, NULL, word
+#define FL_ONE_OF(choices)          choices, 0, 0, choices, NULL
+
+#define FL_PROVIDERS "auto|cpu|cuda|gpu|tensorrt|trt|directml|dml|coreml"
+#define FL_POOLINGS                                                                                \
+    "auto|cls|mean|max|mean_sqrt_len|mean_sqrt_len_tokens|weightedmean|lasttoken"
+
+/* clang-format off */
+#define FL_OPTION_MAP(X)                                                                           \
+    X(MODEL_ID, "model.id", "--model-id", STRING, "all-MiniLM-L6-v2", FL_ANY, NOW,                 \
+      "Model to open: a folder, a hub id, or a level.")                                            \
+    X(MODEL_REVISION, "model.revision", "--model-revision", STRING, "main", FL_ANY, NOW,           \
+      "Branch, tag or commit of the hub repository.")                                              \
+    X(MODEL_LEVEL, "model.level", "--model-level", ENUM, "medium", FL_ONE_OF("low|medium|high"),   \
+      NOW, "Model by level, used where model.id is not set: low is paraphrase-MiniLM-L3-v2, "      \
+      "medium all-MiniLM-L6-v2, high all-mpnet-base-v2.")                                          \
+    X(MODEL_AUTO_DOWNLOAD, "model.auto_download", "--model-auto-download", BOOL, "true", FL_ANY,   \
+      NOW, "Download a model that is not in the cache.")                                           \
+    X(MODEL_OFFLINE, "model.offline", "--model-offline", BOOL, "false", FL_ANY, NOW,               \
+      "Never use the network, not even to ask whether a revision is new.")                         \
+    X(MODEL_CACHE_DIR, "model.cache_dir", "--model-cache-dir", STRING, "", FL_ANY, NOW,            \
+      "Folder of the hub cache; none: HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub.")     \
+    X(MODEL_POOLING, "model.pooling", "--model-pooling", LIST, "auto", FL_ONE_OF(FL_POOLINGS), NOW,\
+      "How token vectors become one; several are concatenated; auto: as the folder says.")         \
+    X(MODEL_NORMALIZE, "model.normalize", "--model-normalize", ENUM, "auto",                       \
+      FL_ONE_OF("auto|true|false"), NOW,                                                           \
+      "Scale vectors to unit length; auto: as the folder says.")                                   \
+    X(MODEL_PROMPT_NAME, "model.prompt_name", "--model-prompt-name", STRING, "", FL_ANY, NOW,      \
+      "Name of one of the folder's prompts to put in front of every text.")                        \
+    X(MODEL_PROMPT, "model.prompt", "--model-prompt", STRING, "", FL_ANY, NOW,                     \
+      "Text to put in front of every text; wins over model.prompt_name.")                          \
+    X(MODEL_DIMENSIONS, "model.dimensions", "--model-dimensions", INT, "0",                        \
+      FL_RANGE_OR("auto", 0, 65536), NOW,                                                          \
+      "Cut vectors to this many dimensions, then normalise again; 0: all.")                        \
+    X(MODEL_MAX_LENGTH, "model.max_length", "--model-max-length", INT, "0",                        \
+      FL_RANGE_OR("auto", 0, 1048576), NOW,                                                        \
+      "Tokens of a text that are used, special tokens counted; 0: as the folder says.")            \
+    X(MODEL_TRUNCATE, "model.truncate", "--model-truncate", ENUM, "right",                         \
+      FL_ONE_OF("right|left|error"), NOW,                                                          \
+      "What a longer text loses: its end (right), its start (left), or it is refused (error).")    \
+    X(PROVIDER_ORDER, "provider.order", "--provider-order", LIST, "auto", FL_ONE_OF(FL_PROVIDERS), \
+      NOW, "Execution providers, tried in turn; gpu is cuda, trt tensorrt, dml directml.")         \
+    X(PROVIDER_AUTO_SELECTION, "provider.auto_selection", "--provider-auto-selection", BOOL,       \
+      "true", FL_ANY, LATER, "Let auto choose the provider by what the machine has.")              \
+    X(PROVIDER_HARDWARE_DETECTION, "provider.hardware_detection", "--provider-hardware-detection", \
+      BOOL, "true", FL_ANY, LATER, "Ask the machine for its devices before choosing.")             \
+    X(PROVIDER_FALLBACK, "provider.fallback", "--provider-fallback", BOOL, "true", FL_ANY, NOW,    \
+      "Go on to the next provider of provider.order when one is refused.")                         \
+    X(PROVIDER_ENGINE, "provider.engine", "--provider-engine", ENUM, "auto",                       \
+      FL_ONE_OF("auto|native|onnxruntime"), NOW, "Engine that runs the cpu and cuda providers.")   \
+    X(PROVIDER_DEVICES, "provider.devices", "--provider-devices", LIST, "all", FL_ONE_OF("all|N"), \
+      LATER, "Devices to use, one replica on each.")                                               \
+    X(PROVIDER_PRECISION, "provider.precision", "--provider-precision", ENUM, "auto",              \
+      FL_ONE_OF("auto|fp32|fp16|bf16|int8"), NOW,                                                  \
+      "Number format of the arithmetic; auto: the best the device has that keeps quality.")        \
+    X(PROVIDER_DETERMINISTIC, "provider.deterministic", "--provider-deterministic", BOOL, "false", \
+      FL_ANY, LATER, "Same bytes on every run on CUDA too (the CPU always is).")                   \
+    X(CPU_INTRA_OP_THREADS, "cpu.intra_op_threads", "--cpu-intra-op-threads", INT, "0",            \
+      FL_RANGE_OR("auto", 0, 1024), NOW,                                                           \
+      "Threads that share the work of a batch; 0: the cores this process may use.")                \
+    X(CPU_INTER_OP_THREADS, "cpu.inter_op_threads", "--cpu-inter-op-threads", INT, "1",            \
+      FL_RANGE(1, 1024), LATER, "Operators that may run side by side.")                            \
+    X(CPU_PARALLEL_EXECUTION, "cpu.parallel_execution", "--cpu-parallel-execution", BOOL, "false", \
+      FL_ANY, LATER, "Run independent operators side by side.")                                    \
+    X(CPU_ISA, "cpu.isa", "--cpu-isa", ENUM, "auto",                                               \
+      FL_ONE_OF("auto|ref|avx2|avx512|amx|neon"), NOW,                                             \
+      "Instruction set of the CPU kernels; auto: the best this processor has.")                    \
+    X(ONNXRUNTIME_LIBRARY, "onnxruntime.library", "--onnxruntime-library", STRING, "", FL_ANY,     \
+      LATER, "File of the ONNX Runtime library; none: looked for in the usual places.")            \
+    X(ONNXRUNTIME_GRAPH_OPTIMIZATION_LEVEL, "onnxruntime.graph_optimization_level",                \
+      "--onnxruntime-graph-optimization-level", INT, "3", FL_RANGE(0, 3), LATER,                   \
+      "Graph optimisation: 0 off, 1 basic, 2 extended, 3 all.")                                    \
+    X(ONNXRUNTIME_MEMORY_PATTERN, "onnxruntime.memory_pattern", "--onnxruntime-memory-pattern",    \
+      BOOL, "true", FL_ANY, LATER, "Plan memory by the pattern of the first run.")                 \
+    X(ONNXRUNTIME_CPU_ARENA, "onnxruntime.cpu_arena", "--onnxruntime-cpu-arena", BOOL, "true",     \
+      FL_ANY, LATER, "Keep CPU memory in an arena.")                                               \
+    X(CUDA_MEMORY_LIMIT, "cuda.memory_limit", "--cuda-memory-limit", SIZE, "none",                 \
+      FL_SIZES("none", "1 TiB", 0x1p40), LATER, "Device memory one replica may take.")             \
+    X(CUDA_STREAMS, "cuda.streams", "--cuda-streams", INT, "2", FL_RANGE(1, 64), LATER,            \
+      "Compute streams of a device.")                                                              \
+    X(CUDA_TRANSFER_STREAM, "cuda.transfer_stream", "--cuda-transfer-stream", BOOL, "true",        \
+      FL_ANY, LATER, "Copy on a stream of its own while another computes.")                        \
+    X(CUDA_GRAPHS, "cuda.graphs", "--cuda-graphs", BOOL, "true", FL_ANY, LATER,                    \
+      "Launch each batch as one captured graph.")                                                  \
+    X(CUDA_MEMORY_POOL, "cuda.memory_pool", "--cuda-memory-pool", BOOL, "true", FL_ANY, LATER,     \
+      "Take device memory from the driver's pool.")                                                \
+    X(IO_BINDING, "io.binding", "--io-binding", BOOL, "true", FL_ANY, LATER,                       \
+      "Bind inputs and outputs to buffers on the device.")                                         \
+    X(IO_PREALLOCATED, "io.preallocated", "--io-preallocated", BOOL, "true", FL_ANY, LATER,        \
+      "Allocate input and output buffers when the model is opened.")                               \
+    X(IO_INPUT_BUFFERS, "io.input_buffers", "--io-input-buffers", INT, "4", FL_RANGE(1, 1024),     \
+      LATER, "Input buffers kept per replica.")                                                    \
+    X(IO_OUTPUT_BUFFERS, "io.output_buffers", "--io-output-buffers", INT, "4", FL_RANGE(1, 1024),  \
+      LATER, "Output buffers kept per replica.")                                                   \
+    X(IO_ZERO_COPY, "io.zero_copy", "--io-zero-copy", BOOL, "true", FL_ANY, LATER,                 \
+      "Write results straight into the caller's memory where the device can.")                     \
+    X(IO_BATCH_OPTIMIZATION, "io.batch_optimization", "--io-batch-optimization", BOOL, "true",     \
+      FL_ANY, LATER, "Join small copies of a batch into one.")                                     \
+    X(POOL_ENABLE, "pool.enable", "--pool-enable", BOOL, "true", FL_ANY, LATER,                    \
+      "Keep and reuse result buffers.")                                                            \
+    X(POOL_MAX_BUFFERS, "pool.max_buffers", "--pool-max-buffers", INT, "32", FL_RANGE(1, 65536),   \
+      LATER, "Buffers the pool keeps; the least recently used goes first.")                        \
+    X(POOL_MAX_BYTES, "pool.max_bytes", "--pool-max-bytes", SIZE, "256MiB",                        \
+      FL_SIZES("none", "1 TiB", 0x1p40), LATER, "Bytes the pool keeps.")                           \
+    X(POOL_PRESSURE_DETECTION, "pool.pressure_detection", "--pool-pressure-detection", BOOL,       \
+      "true", FL_ANY, LATER, "Empty the pool when memory grows scarce.")                           \
+    X(POOL_PRESSURE_THRESHOLD, "pool.pressure_threshold", "--pool-pressure-threshold", FLOAT,      \
+      "0.8", FL_RANGE(0.0, 1.0), LATER, "Share of memory in use that counts as scarce.")           \
+    X(BATCH_DYNAMIC, "batch.dynamic", "--batch-dynamic", BOOL, "true", FL_ANY, LATER,              \
+      "Join texts of different callers into one batch.")                                           \
+    X(BATCH_MIN_TEXTS, "batch.min_texts", "--batch-min-texts", INT, "8", FL_RANGE(1, 65536),       \
+      LATER, "Texts a batch waits for, up to batch.max_wait_ms.")                                  \
+    X(BATCH_MAX_TEXTS, "batch.max_texts", "--batch-max-texts", INT, "64", FL_RANGE(1, 65536),      \
+      LATER, "Texts a batch may hold.")                                                            \
+    X(BATCH_MAX_TOKENS, "batch.max_tokens", "--batch-max-tokens", INT, "16384",                    \
+      FL_RANGE(16, 1048576), NOW, "Tokens a batch may hold; sizes the memory of a replica.")       \
+    X(BATCH_MAX_WAIT_MS, "batch.max_wait_ms", "--batch-max-wait-ms", INT, "10",                    \
+      FL_RANGE(0, 60000), LATER, "Milliseconds a text waits for company.")                         \
+    X(BATCH_TARGET_LATENCY_MS, "batch.target_latency_ms", "--batch-target-latency-ms", INT, "0",   \
+      FL_RANGE_OR("off", 0, 60000), LATER,                                                         \
+      "95th percentile of latency to hold by adapting the batch budget; 0: off.")                  \
+    X(BATCH_THROUGHPUT, "batch.throughput", "--batch-throughput", BOOL, "true", FL_ANY, LATER,     \
+      "Prefer full batches while callers are waiting.")                                            \
+    X(BATCH_MEMORY_PREDICTION, "batch.memory_prediction", "--batch-memory-prediction", BOOL,       \
+      "true", FL_ANY, LATER, "Predict the memory of a batch and split it to fit.")                 \
+    X(MEMORY_LIMIT, "memory.limit", "--memory-limit", SIZE, "none",                                \
+      FL_SIZES("none", "16 TiB", 0x1p44), LATER, "Ceiling for the memory of the whole process.")   \
+    X(PROFILE_FILE, "profile.file", "--profile-file", STRING, "", FL_ANY, LATER,                   \
+      "File for a Chrome trace of tokenise, queue, copy, each layer and output; none: off.")       \
+    X(SERVER_HOST, "server.host", "--server-host", STRING, "127.0.0.1", FL_ANY, LATER,             \
+      "Address the server listens on.")                                                            \
+    X(SERVER_PORT, "server.port", "--server-port", INT, "9900", FL_RANGE(0, 65535), LATER,         \
+      "Port the server listens on; 0: any free one.")                                              \
+    X(SERVER_API_KEY_FILE, "server.api_key_file", "--server-api-key-file", STRING, "", FL_ANY,     \
+      LATER, "File with one accepted API key a line; none: no key is asked for.")                  \
+    X(SERVER_MAX_BODY, "server.max_body", "--server-max-body", SIZE, "32MiB",                      \
+      FL_SIZES("none", "16 GiB", 0x1p34), LATER, "Largest request body.")                          \
+    X(SERVER_MAX_QUEUE_TOKENS, "server.max_queue_tokens", "--server-max-queue-tokens", INT,        \
+      "1048576", FL_RANGE(1, 1073741824), LATER, "Tokens that may wait; more are turned away.")    \
+    X(SERVER_DEADLINE_MS, "server.deadline_ms", "--server-deadline-ms", INT, "30000",              \
+      FL_RANGE_OR("off", 0, 86400000), LATER, "Milliseconds after which a request is given up.")   \
+    X(SERVER_METRICS_PREFIX, "server.metrics_prefix", "--server-metrics-prefix", STRING, "fletch", \
+      FL_ANY, LATER, "First word of every metric's name.")
+/* clang-format on */
+
+#endif
