@@ -31,10 +31,15 @@ static inline uint32_t fl_utf8_decode(const char *text, unsigned *length) {
            (uint32_t)(p[2] & 0x3F) << 6 | (uint32_t)(p[3] & 0x3F);
 }
 
-/* Encode a code point into out[4]; returns the length 1..4. */
+/* Encode a code point into out[4]; returns the length 1..4. Surrogates and values above 10FFFF become
+ * U+FFFD. */
 unsigned fl_utf8_encode(uint32_t code_point, char *out);
 
 /* Append `text` with every maximal invalid part as U+FFFD (the practice Unicode recommends). */
 void fl_utf8_replace_invalid(fl_buf *out, const char *text, size_t size);
+
+/* Make a NUL-terminated text fit for a terminal, in place: a character torn at the end is cut, other
+ * invalid bytes and control characters become '?', newlines and tabs a space. */
+void fl_utf8_make_printable(char *text);
 
 #endif

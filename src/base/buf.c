@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* buf.c - a growable byte buffer that remembers failure.
+ *
+ * Role    JSON and text output, file contents, HTTP bodies.
+ * Method  capacity doubles, so n appended bytes cost O(n); one byte more than the size is always
+ * kept for a NUL, so that text can be handed to C functions without a copy. Memory  `data` from
+ * base/mem.h; fl_buf_clear keeps it, which makes a reused buffer allocation-free. Threads a buffer
+ * belongs to one thread. Proof   tests/unit/test_base_buf.c. */
+#include "base/buf.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { FIRST_CAPACITY = 256 };
+
+void fl_buf_free(fl_buf *buf) {
+    fl_free(buf->data);
+    *buf = (fl_buf){0};
+}
+
+void fl_buf_clear(fl_buf *buf) {
+    buf->size   = 0;
+    buf->failed = false;
+    if (buf->data != NULL) {
+        buf->data[0] = '\0';
+    }
+}
+
+bool fl_buf_reserve(fl_buf *buf, size_t extra) {
+    if (buf->failed) {
+        return false;
+    }
+    size_t needed;
+    if (fl_add_overflow(buf->size, extra, &needed) || fl_add_overflow(needed, 1, &needed)) {
+        buf->failed = true;
+        return false;
+    }
+    if (needed <= buf->capacity) {
+        return true;
+    }
+    size_t capacity = buf->capacity < FIRST_CAPACITY ? FIRST_CAPACITY : buf->capacity;
+    while (capacity < needed) {
+        capacity = capacity > SIZE_MAX / 2 ? needed : capacity * 2;
+    }
+    char *data = fl_realloc_array(buf->data, capacity, 1);
+    if (data == NULL) {
+        buf->failed = true;
+        return false;
+    }
+    buf->data            = data;
+    buf->capacity        = capacity;
+    buf->data[buf->size] = '\0';
+    return true;
+}
+
+void fl_buf_append(fl_buf *buf, const void *data, size_t size) {
+    if (size == 0 || !fl_buf_reserve(buf, size)) {
+        return;
+    }
+    memcpy(buf->data + buf->size, data, size);
+    buf->size += size;
+    buf->data[buf->size] = '\0';
+}
+
+void fl_buf_puts(fl_buf *buf, const char *text) {
+    fl_buf_append(buf, text, strlen(text));
+}
+
+void fl_buf_putc(fl_buf *buf, char c) {
+    if (!fl_buf_reserve(buf, 1)) {
+        return;
+    }
+    buf->data[buf->size++] = c;
+    buf->data[buf->size]   = '\0';
+}
+
+void fl_buf_printf(fl_buf *buf, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    va_list again;
+    va_copy(again, arguments);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    if (length < 0) {
+        buf->failed = true;
+    } else if (fl_buf_reserve(buf, (size_t)length)) {
+        (void)vsnprintf(buf->data + buf->size, (size_t)length + 1, format, again);
+        buf->size += (size_t)length;
+    }
+    va_end(again);
+}
+
+char *fl_buf_take(fl_buf *buf) {
+    if (!fl_buf_reserve(buf, 0)) {
+        fl_buf_free(buf);
+        return NULL;
+    }
+    char *text = buf->data;
+    *buf       = (fl_buf){0};
+    return text;
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mem.c - the one door to the heap: overflow checks, a count, and a failure on demand.
+ *
+ * Role    every room allocates here, so three promises can be tested: sizes are checked, nothing is
+ *         allocated while running, and any single allocation may fail without harm.
+ * Method  each entry passes pass_door(), which counts and, when a test armed it, fails once. The
+ * two atomics are the library's only mutable globals: they are statistics of the process, no result
+ * depends on them. Large blocks are mapped with a 2 MiB alignment, because the kernel can back only
+ * aligned 2 MiB ranges by huge pages, and packed weights walk many pages. Memory  the caller owns
+ * what it gets. Threads: any; relaxed atomics suffice for counters. Proof
+ * tests/unit/test_base_mem.c. */
+#include "base/mem.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { HUGE_PAGE = 2 * 1024 * 1024 };
+
+static atomic_uint_fast64_t allocations;    /* so far */
+static atomic_uint_fast64_t fail_countdown; /* 0: off; 1: the next allocation fails */
+
+/* Count one allocation; false when this is the one that a test wants to fail. */
+static bool pass_door(void) {
+    atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
+    uint_fast64_t left = atomic_load_explicit(&fail_countdown, memory_order_relaxed);
+    while (left != 0 &&
+           !atomic_compare_exchange_weak_explicit(&fail_countdown, &left, left - 1,
+                                                  memory_order_relaxed, memory_order_relaxed)) {
+    }
+    return left != 1;
+}
+
+void *fl_alloc(size_t size) {
+    return pass_door() ? malloc(size == 0 ? 1 : size) : NULL;
+}
+
+void *fl_alloc_zero(size_t count, size_t size) {
+    if (count == 0 || size == 0) {
+        count = size = 1;
+    }
+    return pass_door() ? calloc(count, size) : NULL; /* calloc checks the product itself */
+}
+
+void *fl_alloc_array(size_t count, size_t size) {
+    size_t bytes;
+    return fl_mul_overflow(count, size, &bytes) ? NULL : fl_alloc(bytes);
+}
+
+void *fl_realloc_array(void *block, size_t count, size_t size) {
+    size_t bytes;
+    if (fl_mul_overflow(count, size, &bytes) || !pass_door()) {
+        return NULL;
+    }
+    return realloc(block, bytes == 0 ? 1 : bytes);
+}
+
+void fl_free(void *block) {
+    free(block);
+}
+
+char *fl_strdup(const char *text) {
+    return fl_strndup(text, strlen(text));
+}
+
+char *fl_strndup(const char *text, size_t size) {
+    size_t length = strnlen(text, size);
+    char  *copy   = fl_alloc(length + 1);
+    if (copy != NULL) {
+        memcpy(copy, text, length);
+        copy[length] = '\0';
+    }
+    return copy;
+}
+
+/* `size` in whole pages; 0 when that does not fit. */
+static size_t whole_pages(size_t size) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t padded;
+    if (fl_add_overflow(size == 0 ? 1 : size, page - 1, &padded)) {
+        return 0;
+    }
+    return padded & ~(page - 1);
+}
+
+void *fl_big_alloc(size_t size) {
+    size_t bytes = whole_pages(size);
+    size_t slack = bytes >= HUGE_PAGE ? HUGE_PAGE : 0; /* room to align; trimmed below */
+    size_t mapped;
+    if (bytes == 0 || fl_add_overflow(bytes, slack, &mapped) || !pass_door()) {
+        return NULL;
+    }
+    char *base = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) {
+        return NULL;
+    }
+    if (slack == 0) {
+        return base;
+    }
+    size_t before = (size_t)(-(uintptr_t)base & (HUGE_PAGE - 1));
+    if (before != 0) {
+        munmap(base, before);
+    }
+    if (slack != before) {
+        munmap(base + before + bytes, slack - before);
+    }
+    madvise(base + before, bytes, MADV_HUGEPAGE); /* advice: may be refused, costs nothing */
+    return base + before;
+}
+
+void fl_big_free(void *block, size_t size) {
+    if (block != NULL) {
+        munmap(block, whole_pages(size));
+    }
+}
+
+uint64_t fl_alloc_count(void) {
+    return atomic_load_explicit(&allocations, memory_order_relaxed);
+}
+
+void fl_alloc_fail_after(uint64_t n) {
+    atomic_store_explicit(&fail_countdown, n, memory_order_relaxed);
+}
