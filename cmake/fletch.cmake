@@ -19,6 +19,9 @@ foreach(sanitizer IN LISTS FLETCH_SANITIZE)
     target_compile_options(fl_flags INTERFACE -fno-sanitize-recover=undefined)
   endif()
 endforeach()
+if(FLETCH_FUZZ)
+  target_compile_options(fl_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 target_link_libraries(fl_flags INTERFACE PkgConfig::JSONC PkgConfig::CURL PkgConfig::CRYPTO
                       Threads::Threads m ${CMAKE_DL_LIBS})
 
@@ -28,9 +31,15 @@ function(fl_room name)
   target_link_libraries(fl_${name} PUBLIC fl_flags)
 endfunction()
 
-# fl_test(test_json ROOMS base SOURCES test_json.c): a Criterion program and a ctest of the same name.
+# ninja unit_tests, thread_tests, fuzzers: what the sanitizer and fuzz presets build, and no more.
+add_custom_target(unit_tests)
+add_custom_target(thread_tests)
+add_custom_target(fuzzers)
+
+# fl_test(test_json [THREADS] ROOMS base SOURCES test_json.c): a Criterion program and a ctest of the same
+# name, labelled unit. THREADS marks a test that starts threads: `make tsan` runs those (label threads).
 function(fl_test name)
-  cmake_parse_arguments(arg "" "" "ROOMS;SOURCES" ${ARGN})
+  cmake_parse_arguments(arg "THREADS" "" "ROOMS;SOURCES" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE fl_flags criterion)
   foreach(room IN LISTS arg_ROOMS)
@@ -39,6 +48,13 @@ function(fl_test name)
   target_compile_options(${name} PRIVATE -Wno-missing-prototypes -Wno-conversion -Wno-pedantic)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set(labels unit)
+  add_dependencies(unit_tests ${name})
+  if(arg_THREADS)
+    list(APPEND labels threads)
+    add_dependencies(thread_tests ${name})
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT 600)
 endfunction()
 
 # fl_fuzz(fuzz_toml ROOMS base config SOURCES fuzz_toml.c): only with FLETCH_FUZZ and clang.
@@ -55,4 +71,5 @@ function(fl_fuzz name)
   target_compile_options(${name} PRIVATE -Wno-missing-prototypes)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+  add_dependencies(fuzzers ${name})
 endfunction()

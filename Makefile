@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+# Makefile - the short verbs a person types. The build itself is CMake + Ninja (CMakePresets.json); each
+# verb below is one script of tools/, which says what it does and, when a step fails, what to do.
+PREFIX  ?= /usr/local
+DESTDIR ?=
+T       ?=
+export PREFIX DESTDIR T
+
+.DEFAULT_GOAL := build
+.NOTPARALLEL:
+.PHONY: build demo setup model check check-full test bench tidy format asan tsan fuzz install clean help
+
+build: ## build/fletch, build/libfletch.so and .a (Release)
+	@tools/build.sh release fletch fletch_shared fletch_static
+
+demo: ## everything from nothing: packages, build, default model, a similarity table
+	@tools/demo.sh
+
+setup: ## install the Debian packages that are missing (build and tests)
+	@tools/setup.sh check
+
+model: ## get the default model into .cache/models
+	@tools/get_model.sh medium
+
+check: ## every test: unit, kernels, golden, command line, tidy, sanitizers, fuzz
+	@tools/check.sh
+
+check-full: ## check, and again with the large model (400 MB) and the capped instruction sets
+	@tools/check.sh full
+
+test: ## the tests whose name holds T: make test T=wordpiece
+	@tools/test.sh "$(T)"
+
+bench: ## measure against onnxruntime, OpenVINO and sentence-transformers (downloads them, 1.5 GB)
+	@tools/bench.sh
+
+tidy: ## include law, limits, clang-format, clang-tidy, cppcheck
+	@tools/tidy.sh
+
+format: ## let clang-format lay out every C file
+	@tools/format.sh
+
+asan tsan fuzz: ## build that preset and run its tests (fuzz: 15 s a target)
+	@tools/sanitize.sh $@
+
+install: build ## install into $(DESTDIR)$(PREFIX)
+	@tools/install.sh
+
+clean: ## remove build/ and build-*/ (models in .cache/ stay)
+	rm -rf build build-asan build-tsan build-fuzz build-debug
+
+help: ## this list
+	@sed -n 's/^\([a-z][a-z -]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | \
+	  while IFS='|' read -r verb text; do printf '  make %-14s %s\n' "$$verb" "$$text"; done

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# check.sh [full] - all set-up, then every test; the last line sums them up and the exit status is 0 only
+# when all passed. A stage that breaks before it could count its tests counts as one failure.
+# full adds the large model and a second run with the instruction set capped to the plain reference.
+. "$(dirname "$0")/say.sh"
+
+mode=${1:-}
+tools/setup.sh check
+tools/venv.sh
+tools/build.sh release
+tools/get_model.sh medium >/dev/null
+test_environment
+[ "$mode" != full ] || FLETCH_MODEL_HIGH=$(tools/get_model.sh high)
+export FLETCH_MODEL_HIGH=${FLETCH_MODEL_HIGH:-}
+[ -n "$FLETCH_MODEL_HIGH" ] || unset FLETCH_MODEL_HIGH
+[ -d "$FLETCH_TEST_DATA" ] ||
+    note "no text sets at $FLETCH_TEST_DATA: tests that read them are skipped and say so"
+
+rm -rf build/tally
+mkdir -p build/tally
+stages=()
+
+run_ctest() { # STAGE: unit tests and kernel conformance of the release build
+    say "ctest: unit tests and kernels${FLETCH_CPU_ISA:+ with FLETCH_CPU_ISA=$FLETCH_CPU_ISA}"
+    stages+=("$1")
+    rm -f build/"$1".xml
+    ctest --test-dir build --output-on-failure --output-junit "$1".xml --no-tests=error || true
+    python3 tools/tally.py build/"$1".xml >build/tally/"$1"
+}
+
+run_pytest() { # STAGE: golden, command line and tidy against the real program and model
+    say "pytest: golden, command line, tidy${FLETCH_CPU_ISA:+ with FLETCH_CPU_ISA=$FLETCH_CPU_ISA}"
+    stages+=("$1")
+    rm -f build/"$1".xml
+    "$VENV"/bin/python -m pytest -q -p no:cacheprovider --junitxml=build/"$1".xml \
+        tests/golden tests/cli tests/tidy || true
+    python3 tools/tally.py build/"$1".xml >build/tally/"$1"
+}
+
+run_ctest ctest
+run_pytest pytest
+for preset in asan tsan fuzz; do
+    stages+=("$preset")
+    tools/sanitize.sh $preset || true
+done
+if [ "$mode" = full ]; then
+    export FLETCH_CPU_ISA=ref
+    run_ctest ctest-ref
+    run_pytest pytest-ref
+    unset FLETCH_CPU_ISA
+fi
+
+passed=0 failed=0 skipped=0
+say "summary (passed failed skipped)"
+for stage in "${stages[@]}"; do
+    read -r p f s <build/tally/"$stage" || p=0 f=1 s=0
+    printf '   %-12s %5d %5d %5d\n' "$stage" "$p" "$f" "$s" >&2
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+done
+[ $failed -eq 0 ] || note "one test alone: make test T=part-of-its-name"
+line="$passed passed, $failed failed"
+[ $skipped -eq 0 ] || line="$line, $skipped skipped"
+echo "$line"
+[ $failed -eq 0 ] && [ $passed -gt 0 ]

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# sanitize.sh asan|tsan|fuzz [SECONDS] - build one sanitizer preset and run what it is for.
+# asan: every unit test. tsan: the tests that start threads. fuzz: each libFuzzer target for SECONDS (15),
+# from the seeds in tests/fuzz/corpus/TARGET. An input that breaks a target is kept in build-fuzz/found/.
+# Writes "passed failed skipped" to build/tally/PRESET for check.sh.
+. "$(dirname "$0")/say.sh"
+
+preset=${1:?asan, tsan or fuzz}
+seconds=${2:-15}
+folder=build-$preset
+mkdir -p build/tally
+echo 0 1 0 >build/tally/"$preset" # until proven otherwise
+
+case $preset in
+asan) target=unit_tests label=unit ;;
+tsan) target=thread_tests label=threads ;;
+fuzz) target=fuzzers ;;
+*) stop "unknown preset '$preset'" "tools/sanitize.sh asan, tsan or fuzz" ;;
+esac
+tools/build.sh "$preset" "$target"
+
+if [ "$preset" != fuzz ]; then
+    export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1
+    export UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=second_deadlock_stack=1:halt_on_error=1
+    status=0
+    ctest --test-dir "$folder" -L "^$label\$" --output-on-failure --output-junit tests.xml \
+        --no-tests=ignore >"$folder"/ctest.log 2>&1 || status=$?
+    [ -f "$folder"/tests.xml ] || cp /dev/null "$folder"/tests.xml
+    python3 tools/tally.py "$folder"/tests.xml >build/tally/"$preset"
+    if [ $status -ne 0 ]; then
+        cat "$folder"/ctest.log >&2
+        stop "$preset tests" "one alone: $folder/tests/NAME (its output names file and line)"
+    fi
+    note "$(grep -E 'tests passed|No tests' "$folder"/ctest.log || true)"
+    exit 0
+fi
+
+passed=0 failed=0
+mkdir -p "$folder"/found
+for program in "$folder"/fuzz/*; do
+    [ -x "$program" ] && [ -f "$program" ] || continue
+    name=${program##*/}
+    work=$folder/corpus/$name
+    seeds=tests/fuzz/corpus/$name
+    mkdir -p "$work"
+    [ -d "$seeds" ] || seeds=
+    say "fuzz: $name for $seconds s"
+    if "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+        -artifact_prefix="$folder/found/$name-" "$work" $seeds >"$folder/$name.log" 2>&1; then
+        note "$(sed -n 's/^stat::number_of_executed_units: */inputs tried: /p' "$folder/$name.log")"
+        passed=$((passed + 1))
+    else
+        tail -n 40 "$folder/$name.log" >&2
+        note "broken by an input in $folder/found/; again with: $program THAT-FILE"
+        failed=$((failed + 1))
+    fi
+done
+echo $passed $failed 0 >build/tally/fuzz
+[ $failed -eq 0 ] || exit 1

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# setup.sh [build|check] - install the Debian packages that are missing, and only those.
+# build: what `make demo` needs (the default). check: what `make check` and `make tidy` need as well.
+# Where nothing is missing it neither needs root nor touches the network. Written for Debian 12 and its kin.
+. "$(dirname "$0")/say.sh"
+
+profile=${1:-build}
+packages=(gcc libc6-dev cmake ninja-build pkg-config libcurl4-openssl-dev libjson-c-dev libssl-dev
+          python3 python3-venv ca-certificates)
+case $profile in
+build) why="to build fletch and fetch its model" ;;
+check)
+    why="to build fletch and run its tests"
+    packages+=(g++ binutils libcriterion-dev clang libclang-rt-14-dev clang-format clang-tidy cppcheck)
+    ;;
+*) stop "unknown profile '$profile'" "tools/setup.sh build, or tools/setup.sh check" ;;
+esac
+
+if ! command -v dpkg-query >/dev/null; then
+    note "not a Debian-like system: nothing installed. Needed, under your system's names:"
+    note "${packages[*]}"
+    exit 0
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+    status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+    [ "$status" = installed ] || missing+=("$package")
+done
+if [ ${#missing[@]} -eq 0 ]; then
+    say "packages: all ${#packages[@]} are installed"
+    exit 0
+fi
+
+say "packages: installing ${#missing[@]} $why"
+note "${missing[*]}"
+command="apt-get install -y --no-install-recommends ${missing[*]}"
+if [ "$(id -u)" = 0 ]; then
+    as_root=()
+elif command -v sudo >/dev/null; then
+    as_root=(sudo)
+    note "sudo may ask for your password"
+else
+    stop "these packages are missing, and you are neither root nor have sudo" \
+         "ask an administrator to run: apt-get update && $command"
+fi
+mkdir -p build
+log=$ROOT/build/setup.log
+run_apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q "$@" >>"$log" 2>&1; }
+: >"$log"
+run_apt update || note "apt-get update failed (see build/setup.log); trying with the lists at hand"
+if ! run_apt install -y --no-install-recommends "${missing[@]}"; then
+    tail -n 5 "$log" >&2
+    stop "apt-get could not install them (all of its output: build/setup.log)" \
+         "check the network and the package sources, then: ${as_root[*]} $command"
+fi
+note "done"
