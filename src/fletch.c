@@ -1,2 +1,252 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fletch.h"
+/* fletch.c - the public functions: check what the caller passed, then call the room that does it.
+ *
+ * Role    Everything here is declared in include/fletch.h, whose comments are the contract; the
+ *         configuration's functions live in src/config beside the option table.
+ * Threads As the header says; no state here.
+ * Proof   tests/unit/test_fletch.c. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "model/hub.h"
+#include "runtime/runtime.h"
+
+const char *fletch_version(void) {
+    return FLETCH_VERSION;
+}
+
+/* Copy the caller's options over the defaults: min(sizes) bytes; a longer struct is from a later
+ * header and is fine as long as what this library does not know is zero. */
+static int copy_options(void *own, size_t own_size, const void *theirs, fletch_error *error) {
+    size_t size = 0;
+    if (!theirs)
+        return FLETCH_OK;
+    memcpy(&size, theirs, sizeof size);
+    if (size < sizeof size)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "the options have no size; initialise them with the …_INIT macro");
+    for (size_t i = own_size; i < size; i++)
+        if (((const unsigned char *)theirs)[i] != 0)
+            return fl_fail(
+                error, FLETCH_EUNSUPPORTED, i,
+                "the options set a field that fletch %s does not know; use a newer library",
+                FLETCH_VERSION);
+    memcpy(own, theirs, size < own_size ? size : own_size);
+    memcpy(own, &own_size, sizeof own_size);
+    return FLETCH_OK;
+}
+
+size_t fletch_row_bytes(size_t cols, fletch_dtype dtype) {
+    switch (dtype) {
+    case FLETCH_FLOAT32: return cols * sizeof(float);
+    case FLETCH_INT8:
+    case FLETCH_UINT8: return cols;
+    case FLETCH_BINARY:
+    case FLETCH_UBINARY: return (cols + 7) / 8;
+    }
+    return 0;
+}
+
+static int open_model(fletch_model **model, const char *name, const fletch_config *config,
+                      bool tokenizer_only, fletch_error *error) {
+    if (!model)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_open: model is NULL");
+    fl_error_clear(error);
+    return fl_runtime_open(model, name, config, tokenizer_only, error);
+}
+
+int fletch_open(fletch_model **model, const char *folder_or_id, const fletch_config *config,
+                fletch_error *error) {
+    return open_model(model, folder_or_id, config, false, error);
+}
+
+int fletch_open_tokenizer(fletch_model **model, const char *folder_or_id,
+                          const fletch_config *config, fletch_error *error) {
+    return open_model(model, folder_or_id, config, true, error);
+}
+
+void fletch_close(fletch_model *model) {
+    fl_runtime_close(model);
+}
+
+size_t fletch_dimensions(const fletch_model *model) {
+    return model ? model->dimensions : 0;
+}
+
+static int check_texts(const fletch_texts *texts, fletch_error *error) {
+    if (!texts)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_embed: texts is NULL");
+    int forms = (texts->pointers != NULL) + (texts->offsets32 != NULL) + (texts->offsets64 != NULL);
+    if (texts->count > 0 && forms != 1)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_embed: exactly one of texts->pointers, offsets32, offsets64 must be "
+                       "set, not %d",
+                       forms);
+    if (texts->count > 0 && !texts->pointers && !texts->bytes)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_embed: texts->bytes is NULL");
+    return FLETCH_OK;
+}
+
+static int check_matrix(const fletch_matrix *out, size_t rows, fletch_error *error) {
+    if (!out || (rows > 0 && !out->data))
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_embed: the matrix is NULL");
+    if (out->rows < rows)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_embed: the matrix has %zu rows for %zu texts", out->rows, rows);
+    size_t row_bytes = fletch_row_bytes(out->cols, out->dtype);
+    if (row_bytes == 0)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_embed: the matrix has no columns or an unknown dtype %d",
+                       (int)out->dtype);
+    if (out->stride < row_bytes)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_embed: the stride of %zu bytes is less than a row of %zu bytes",
+                       out->stride, row_bytes);
+    return FLETCH_OK;
+}
+
+int fletch_embed(fletch_model *model, const fletch_texts *texts,
+                 const fletch_embed_options *options, fletch_matrix *out, fletch_error *error) {
+    if (!model)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_embed: model is NULL");
+    if (!model->engine)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_embed: only the tokenizer was opened; use fletch_open");
+    fl_error_clear(error);
+    fletch_embed_options own    = FLETCH_EMBED_OPTIONS_INIT;
+    int                  status = copy_options(&own, sizeof own, options, error);
+    if (status == FLETCH_OK)
+        status = check_texts(texts, error);
+    if (status == FLETCH_OK)
+        status = check_matrix(out, texts->count, error);
+    if (status < 0)
+        return status;
+    return fl_runtime_embed(model, texts, &own, out, error);
+}
+
+int fletch_tokenize(const fletch_model *model, const char *text, size_t size,
+                    const fletch_tokenize_options *options, fletch_tokens **tokens,
+                    fletch_error *error) {
+    if (!model || !tokens || (!text && size > 0))
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_tokenize: model, text or tokens is NULL");
+    *tokens = NULL;
+    fl_error_clear(error);
+    fletch_tokenize_options own    = FLETCH_TOKENIZE_OPTIONS_INIT;
+    int                     status = copy_options(&own, sizeof own, options, error);
+    if (status < 0)
+        return status;
+    return fl_runtime_tokenize(model, text ? text : "", size, &own, tokens, error);
+}
+
+void fletch_tokens_free(fletch_tokens *tokens) {
+    fl_free(tokens);
+}
+
+const char *fletch_token_text(const fletch_model *model, int32_t id) {
+    return model ? fl_tokenizer_token(model->tokenizer, id, NULL) : NULL;
+}
+
+int64_t fletch_decode(const fletch_model *model, const int32_t *ids, size_t count,
+                      int skip_special_tokens, char *text, size_t capacity, fletch_error *error) {
+    if (!model || (!ids && count > 0) || (!text && capacity > 0))
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_decode: model, ids or text is NULL");
+    fl_error_clear(error);
+    return fl_runtime_decode(model, ids, count, skip_special_tokens != 0, text, capacity, error);
+}
+
+int fletch_model_describe(const fletch_model *model, fletch_property_fn fn, void *user) {
+    return model && fn ? fl_runtime_describe(model, fn, user) : 0;
+}
+
+int fletch_system_describe(const fletch_config *config, fletch_property_fn fn, void *user) {
+    if (!fn)
+        return 0;
+    fletch_config *own = config ? NULL : fletch_config_new();
+    if (!config && !own)
+        return FLETCH_ENOMEM;
+    int stop = fl_system_describe(config ? config : own, fn, user);
+    fletch_config_free(own);
+    return stop;
+}
+
+/* ---- The hub cache: the options of a configuration (or the defaults) for the length of a call
+ * ---- */
+
+typedef struct hub_call {
+    fl_hub_options options;
+    fl_config     *own; /* defaults, when the caller gave none */
+    const char    *name;
+} hub_call;
+
+static int hub_begin(hub_call *call, const fletch_config *config, const char *name,
+                     fletch_error *error) {
+    fl_error_clear(error);
+    call->own = config ? NULL : fletch_config_new();
+    if (!config && !call->own)
+        return fl_fail_nomem(error, sizeof *call, "a configuration");
+    const fl_config *c = config ? config : call->own;
+    call->name         = name ? name : fl_config_model_name(c);
+    call->options      = (fl_hub_options){
+             .cache_dir     = fl_config_text(c, FL_KEY_MODEL_CACHE_DIR),
+             .revision      = fl_config_text(c, FL_KEY_MODEL_REVISION),
+             .offline       = fl_config_bool(c, FL_KEY_MODEL_OFFLINE),
+             .auto_download = fl_config_bool(c, FL_KEY_MODEL_AUTO_DOWNLOAD),
+             .log           = fl_config_log(c),
+    };
+    return FLETCH_OK;
+}
+
+int fletch_hub_pull(const fletch_config *config, const char *id, fletch_progress_fn progress,
+                    void *user, char *path, size_t capacity, fletch_error *error) {
+    hub_call call;
+    int      status = hub_begin(&call, config, id, error);
+    if (status == FLETCH_OK)
+        status = fl_hub_pull(call.name, &call.options, progress, user, path, capacity, error);
+    fletch_config_free(call.own);
+    return status;
+}
+
+int fletch_hub_path(const fletch_config *config, const char *id, char *path, size_t capacity,
+                    fletch_error *error) {
+    hub_call call;
+    int      status = hub_begin(&call, config, id, error);
+    if (status == FLETCH_OK)
+        status = fl_hub_path(call.name, &call.options, path, capacity, error);
+    fletch_config_free(call.own);
+    return status;
+}
+
+int fletch_hub_list(const fletch_config *config, fletch_hub_entry_fn fn, void *user,
+                    fletch_error *error) {
+    if (!fn)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_hub_list: fn is NULL");
+    hub_call call;
+    int      status = hub_begin(&call, config, "", error);
+    if (status == FLETCH_OK)
+        status = fl_hub_list(&call.options, fn, user, error);
+    fletch_config_free(call.own);
+    return status;
+}
+
+int fletch_hub_verify(const fletch_config *config, const char *id, fletch_property_fn fn,
+                      void *user, fletch_error *error) {
+    hub_call call;
+    int      status = hub_begin(&call, config, id, error);
+    if (status == FLETCH_OK)
+        status = fl_hub_verify(call.name, &call.options, fn, user, error);
+    fletch_config_free(call.own);
+    return status;
+}
+
+int fletch_hub_remove(const fletch_config *config, const char *id, uint64_t *freed,
+                      fletch_error *error) {
+    hub_call call;
+    int      status = hub_begin(&call, config, id, error);
+    if (status == FLETCH_OK)
+        status = fl_hub_remove(call.name, &call.options, freed, error);
+    fletch_config_free(call.own);
+    return status;
+}

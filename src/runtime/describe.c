@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* describe.c - what an open model, and this machine, say of themselves: name, value, origin.
+ *
+ * Role    fletch_model_describe and fletch_system_describe; `fletch doctor` prints them.
+ * Method  One small function per group; a callback that returns non-zero stops the telling. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cpu.h"
+#include "base/json.h"
+#include "runtime/runtime.h"
+
+typedef struct teller {
+    fletch_property_fn fn;
+    void              *user;
+    int                stop;
+} teller;
+
+__attribute__((format(printf, 4, 5))) static void
+tell(teller *t, const char *name, const char *origin, const char *format, ...) {
+    if (t->stop)
+        return;
+    char    value[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(value, sizeof value, format, arguments);
+    va_end(arguments);
+    t->stop = t->fn(t->user, name, value, origin ? origin : "");
+}
+
+/* The configuration's origin where the user set the key, else what the folder says. */
+static const char *origin_of(const fletch_model *m, fl_key key, const char *folder) {
+    return fl_config_is_set(m->config, key) ? fl_config_origin(m->config, key) : folder;
+}
+
+static void tell_folder(teller *t, const fletch_model *m) {
+    const char *folder = m->id[0] ? "hub cache" : "folder";
+    tell(t, "id", folder, "%s", m->id[0] ? m->id : m->model->folder);
+    tell(t, "revision", folder, "%s", m->revision);
+    tell(t, "path", folder, "%s", m->model->folder);
+    tell(t, "tokenizer", m->model->tokenizer_path, "%s, %" PRIu32 " ids",
+         fl_tokenizer_kind(m->tokenizer), fl_tokenizer_vocab_size(m->tokenizer));
+}
+
+static void tell_prompts(teller *t, const fletch_model *m) {
+    const fl_model *model  = m->model;
+    const char     *origin = "none";
+    if (fl_config_is_set(m->config, FL_KEY_MODEL_PROMPT))
+        origin = fl_config_origin(m->config, FL_KEY_MODEL_PROMPT);
+    else if (fl_config_is_set(m->config, FL_KEY_MODEL_PROMPT_NAME))
+        origin = fl_config_origin(m->config, FL_KEY_MODEL_PROMPT_NAME);
+    else if (model->default_prompt_name)
+        origin = "config_sentence_transformers.json";
+    fl_buf quoted = {0};
+    fl_json_quote(&quoted, m->prompt, strlen(m->prompt));
+    tell(t, "prompt", origin, "%s", quoted.data ? quoted.data : "");
+    for (uint32_t i = 0; i < model->prompt_count && !t->stop; i++) {
+        char name[160];
+        snprintf(name, sizeof name, "prompt.%s", model->prompts[i].name);
+        fl_buf_clear(&quoted);
+        fl_json_quote(&quoted, model->prompts[i].text, strlen(model->prompts[i].text));
+        tell(t, name, "config_sentence_transformers.json", "%s", quoted.data ? quoted.data : "");
+    }
+    fl_buf_free(&quoted);
+}
+
+static void tell_pooling(teller *t, const fletch_model *m) {
+    const fl_encoder *encoder = &m->model->encoder;
+    char              names[128];
+    size_t            used = 0;
+    names[0]               = '\0';
+    for (uint32_t i = 0; i < encoder->pooling_count && used < sizeof names; i++) {
+        int n = snprintf(names + used, sizeof names - used, "%s%s", i ? "," : "",
+                         fl_pooling_name(encoder->pooling[i]));
+        used += n > 0 ? (size_t)n : 0;
+    }
+    tell(t, "pooling", origin_of(m, FL_KEY_MODEL_POOLING, m->model->pooling_source.origin), "%s",
+         names);
+    tell(t, "normalize", origin_of(m, FL_KEY_MODEL_NORMALIZE, m->model->normalize_source.origin),
+         "%s", m->normalize ? "true" : "false");
+}
+
+static void tell_encoder(teller *t, const fletch_model *m) {
+    const fl_encoder_desc *desc = &m->model->encoder.desc;
+    tell(t, "architecture", "config.json",
+         "%s: %" PRIu32 " layers, hidden %" PRIu32 ", %" PRIu32 " heads, intermediate %" PRIu32,
+         desc->architecture, desc->layers, desc->hidden, desc->heads, desc->intermediate);
+    tell(t, "dimensions", origin_of(m, FL_KEY_MODEL_DIMENSIONS, "folder"), "%" PRIu32,
+         m->dimensions);
+    tell(t, "max_length", origin_of(m, FL_KEY_MODEL_MAX_LENGTH, m->model->max_length_source.origin),
+         "%" PRIu32, m->max_length);
+    tell(t, "positions", "config.json", "%" PRIu32, m->length_limit);
+    tell(t, "similarity", "folder", "%s", m->model->similarity ? m->model->similarity : "cosine");
+    tell(t, "weights", "model.safetensors", "%s, %.1f MB", m->model->weights_dtype,
+         (double)m->model->weights_bytes / 1e6);
+}
+
+int fl_runtime_describe(const fletch_model *model, fletch_property_fn fn, void *user) {
+    teller t = {.fn = fn, .user = user};
+    tell_folder(&t, model);
+    if (!model->engine)
+        return t.stop;
+    tell_encoder(&t, model);
+    tell_pooling(&t, model);
+    tell_prompts(&t, model);
+    tell(&t, "truncate", fl_config_origin(model->config, FL_KEY_MODEL_TRUNCATE), "%s",
+         fl_config_text(model->config, FL_KEY_MODEL_TRUNCATE));
+    tell(&t, "provider", fl_config_origin(model->config, FL_KEY_PROVIDER_ORDER), "%s",
+         model->provider);
+    if (!t.stop && model->ops->describe)
+        t.stop = model->ops->describe(model->engine, fn, user);
+    return t.stop;
+}
+
+int fl_system_describe(const fl_config *config, fletch_property_fn fn, void *user) {
+    teller t = {.fn = fn, .user = user};
+    fl_cpu cpu;
+    fl_cpu_detect(&cpu);
+    tell(&t, "version", "", "%s", FLETCH_VERSION);
+    tell(&t, "cpu", "", "%s", cpu.name);
+    tell(&t, "cpu.features", "", "%s%s%s%s%s%s%s%s", cpu.avx2 ? "avx2 " : "", cpu.fma ? "fma " : "",
+         cpu.f16c ? "f16c " : "", cpu.avx512f ? "avx512f " : "",
+         cpu.avx512_vnni ? "avx512_vnni " : "", cpu.avx_vnni ? "avx_vnni " : "",
+         cpu.amx_tile ? "amx " : "", cpu.neon ? "neon " : "");
+    tell(&t, "cpu.caches", "", "L1d %" PRIu32 " KiB, L2 %" PRIu32 " KiB, L3 %" PRIu32 " KiB",
+         cpu.l1d_bytes / 1024, cpu.l2_bytes / 1024, cpu.l3_bytes / 1024);
+    tell(&t, "cpu.cores", "affinity and cgroup quota", "%u", fl_cpu_usable());
+    tell(&t, "memory", "", "%.1f GB", (double)fl_memory_total() / 1e9);
+    if (t.stop)
+        return t.stop;
+    return fl_provider_describe(config, fn, user);
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* output.c - the last steps of a row: dense layers, layer norm, unit length, cut, element type.
+ *
+ * Role    embed.c calls it once per text, after the engine has pooled.
+ * In/Out  pooled float32 row [hidden * pooling modes] -> a row of the caller's matrix.
+ * Method  The folder's stages run in modules.json's order. What the caller asks for comes last: cut
+ * to `columns`, then unit length. A cut by the folder's own truncate_dim is left as it is, as in
+ *         sentence-transformers; a cut that the user asked for is brought back to unit length. Sums
+ * run in double over a fixed order, so a row's bytes depend on the row alone. Memory  none; two
+ * scratch rows come from the staging. Threads: no state. Proof   tests/golden/test_folders.py
+ * (dense, layer norm, truncate_dim), tests/unit/test_runtime.c. */
+#include <math.h>
+#include <string.h>
+
+#include "runtime/runtime.h"
+
+/* sentence-transformers' floor under a norm: a zero row stays zero instead of becoming NaN. */
+static const double norm_floor = 1e-12;
+
+static void normalize_row(float *row, uint32_t columns) {
+    double sum = 0.0;
+    for (uint32_t i = 0; i < columns; i++)
+        sum += (double)row[i] * (double)row[i];
+    double norm  = sqrt(sum);
+    double scale = 1.0 / (norm > norm_floor ? norm : norm_floor);
+    for (uint32_t i = 0; i < columns; i++)
+        row[i] = (float)((double)row[i] * scale);
+}
+
+static float activate(float x, fl_dense_activation activation) {
+    switch (activation) {
+    case FL_DENSE_TANH: return tanhf(x);
+    case FL_DENSE_GELU: return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+    case FL_DENSE_RELU: return x > 0.0f ? x : 0.0f;
+    case FL_DENSE_SIGMOID: return 1.0f / (1.0f + expf(-x));
+    case FL_DENSE_IDENTITY: break;
+    }
+    return x;
+}
+
+/* Eight partial sums let the compiler vectorise without changing the order from run to run. */
+static float dot(const float *a, const float *b, uint32_t n) {
+    float    part[8] = {0};
+    uint32_t i       = 0;
+    for (; i + 8 <= n; i += 8)
+        for (uint32_t j = 0; j < 8; j++)
+            part[j] += a[i + j] * b[i + j];
+    float sum =
+        ((part[0] + part[4]) + (part[2] + part[6])) + ((part[1] + part[5]) + (part[3] + part[7]));
+    for (; i < n; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+static void dense(const fl_stage *stage, const float *in, float *out) {
+    for (uint32_t o = 0; o < stage->out; o++) {
+        float y = dot(stage->weight + (size_t)o * stage->in, in, stage->in);
+        out[o]  = activate(stage->bias ? y + stage->bias[o] : y, stage->activation);
+    }
+}
+
+/* torch.nn.LayerNorm's default eps: the module's config does not carry one. */
+static const double layer_norm_eps = 1e-5;
+
+static void layer_norm(const fl_stage *stage, const float *in, float *out) {
+    double mean = 0.0, variance = 0.0;
+    for (uint32_t i = 0; i < stage->in; i++)
+        mean += (double)in[i];
+    mean /= stage->in;
+    for (uint32_t i = 0; i < stage->in; i++)
+        variance += ((double)in[i] - mean) * ((double)in[i] - mean);
+    double scale = 1.0 / sqrt(variance / stage->in + layer_norm_eps);
+    for (uint32_t i = 0; i < stage->in; i++) {
+        double y = ((double)in[i] - mean) * scale * (double)stage->weight[i];
+        out[i]   = (float)(stage->bias ? y + (double)stage->bias[i] : y);
+    }
+}
+
+static int8_t to_int8(float x) {
+    float clamped = x > 1.0f ? 1.0f : x < -1.0f ? -1.0f : x;
+    return (int8_t)lrintf(clamped * 127.0f);
+}
+
+/* One bit per dimension, the first in the highest bit; `flip` makes ubinary into binary. */
+static void pack_bits(const float *row, uint32_t columns, uint8_t flip, uint8_t *out) {
+    for (uint32_t i = 0; i < columns; i += 8) {
+        unsigned byte = 0;
+        for (uint32_t j = 0; j < 8; j++)
+            byte = byte << 1 | (i + j < columns && row[i + j] > 0.0f);
+        out[i / 8] = (uint8_t)(byte ^ flip);
+    }
+}
+
+static void store(const float *row, uint32_t columns, fletch_dtype dtype, void *out) {
+    switch (dtype) {
+    case FLETCH_FLOAT32:
+        if (out != row)
+            memcpy(out, row, columns * sizeof *row);
+        return;
+    case FLETCH_INT8:
+        for (uint32_t i = 0; i < columns; i++)
+            ((int8_t *)out)[i] = to_int8(row[i]);
+        return;
+    case FLETCH_UINT8:
+        for (uint32_t i = 0; i < columns; i++)
+            ((uint8_t *)out)[i] = (uint8_t)(to_int8(row[i]) + 128);
+        return;
+    case FLETCH_BINARY: pack_bits(row, columns, 0x80, out); return;
+    case FLETCH_UBINARY: pack_bits(row, columns, 0, out); return;
+    }
+}
+
+bool fl_output_in_place(const fl_output *output, const fletch_matrix *out) {
+    if (out->dtype != FLETCH_FLOAT32 || out->stride % sizeof(float) != 0)
+        return false;
+    if ((uintptr_t)out->data % sizeof(float) != 0)
+        return false;
+    for (uint32_t i = 0; i < output->model->stage_count; i++)
+        if (output->model->stages[i].kind != FL_STAGE_NORMALIZE)
+            return false;
+    return output->columns == fl_encoder_width(&output->model->encoder);
+}
+
+void fl_output_row(const fl_output *output, const float *pooled, float *const line[2], void *row) {
+    uint32_t     width = fl_encoder_width(&output->model->encoder);
+    const float *now   = pooled;
+    bool         unit  = false; /* the last stage left a row of unit length */
+    for (uint32_t i = 0; i < output->model->stage_count; i++) {
+        const fl_stage *stage = &output->model->stages[i];
+        if (stage->kind == FL_STAGE_NORMALIZE && output->raw)
+            continue;
+        float *next = now == line[0] ? line[1] : line[0];
+        if (stage->kind == FL_STAGE_DENSE)
+            dense(stage, now, next);
+        else if (stage->kind == FL_STAGE_LAYER_NORM)
+            layer_norm(stage, now, next);
+        else
+            normalize_row(memcpy(next, now, width * sizeof *now), width);
+        unit  = stage->kind == FL_STAGE_NORMALIZE;
+        width = stage->out;
+        now   = next;
+    }
+    bool cut = output->columns < width;
+    if (output->normalize && (cut ? output->renormalize : !unit)) {
+        float *next = now == line[0] ? line[1] : line[0];
+        memcpy(next, now, output->columns * sizeof *now);
+        normalize_row(next, output->columns);
+        now = next;
+    }
+    store(now, output->columns, output->dtype, row);
+}
