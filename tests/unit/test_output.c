@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_output.c - the last steps of a row must never change: stages in order, cut, unit length,
+ * packing. Expected values: numpy (float64 arithmetic rounded to float32; numpy.packbits for the
+ * bits). */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "runtime/runtime.h"
+
+static float        line_a[16], line_b[16];
+static float *const line[2] = {line_a, line_b};
+
+static fl_model model_of(uint32_t width, fl_stage *stages, uint32_t count) {
+    fl_model model;
+    memset(&model, 0, sizeof model);
+    model.encoder.desc.hidden   = width;
+    model.encoder.pooling_count = 1;
+    model.stages                = stages;
+    model.stage_count           = count;
+    model.dimensions            = count ? stages[count - 1].out : width;
+    return model;
+}
+
+Test(output, unit_length_and_zero_row) {
+    fl_model  model  = model_of(2, NULL, 0);
+    fl_output output = {.model = &model, .columns = 2, .normalize = true};
+    float     row[2] = {3.0f, 4.0f};
+    fl_output_row(&output, row, line, row);
+    cr_assert_float_eq(row[0], 0.6f, 1e-7);
+    cr_assert_float_eq(row[1], 0.8f, 1e-7);
+    float zero[2] = {0.0f, 0.0f};
+    fl_output_row(&output, zero, line, zero);
+    cr_assert_eq(zero[0], 0.0f); /* sentence-transformers' floor: no NaN */
+}
+
+Test(output, cut_by_user_is_renormalised_cut_by_folder_is_not) {
+    fl_stage  stage  = {.kind = FL_STAGE_NORMALIZE, .in = 4, .out = 4};
+    fl_model  model  = model_of(4, &stage, 1);
+    float     row[4] = {1.0f, 1.0f, 1.0f, 1.0f}, out[2];
+    fl_output output = {.model = &model, .columns = 2, .normalize = true};
+    fl_output_row(&output, row, line, out);
+    cr_assert_float_eq(out[0], 0.5f, 1e-7);
+    output.renormalize = true;
+    fl_output_row(&output, row, line, out);
+    cr_assert_float_eq(out[0], 0.70710678f, 1e-7);
+}
+
+Test(output, raw_leaves_out_the_folders_normalize) {
+    fl_stage  stage  = {.kind = FL_STAGE_NORMALIZE, .in = 2, .out = 2};
+    fl_model  model  = model_of(2, &stage, 1);
+    fl_output output = {.model = &model, .columns = 2, .raw = true};
+    float     row[2] = {3.0f, 4.0f};
+    fl_output_row(&output, row, line, row);
+    cr_assert_eq(row[0], 3.0f);
+    cr_assert_eq(row[1], 4.0f);
+}
+
+Test(output, dense_tanh_then_layer_norm) {
+    float     weight[6] = {1, 0, 0, 1, 1, 1}, bias[3] = {0, 0, -1}, gain[3] = {1, 2, 1};
+    fl_stage  stages[2] = {{.kind       = FL_STAGE_DENSE,
+                            .in         = 2,
+                            .out        = 3,
+                            .weight     = weight,
+                            .bias       = bias,
+                            .activation = FL_DENSE_TANH},
+                           {.kind = FL_STAGE_LAYER_NORM, .in = 3, .out = 3, .weight = gain}};
+    fl_model  model     = model_of(2, stages, 2);
+    fl_output output    = {.model = &model, .columns = 3};
+    float     row[2]    = {0.5f, 1.0f}, out[3];
+    fl_output_row(&output, row, line, out);
+    /* numpy: t = tanh([.5, 1, .5]); (t - t.mean()) / sqrt(t.var() + 1e-5) * [1, 2, 1] */
+    cr_assert_float_eq(out[0], -0.70692945f, 2e-6);
+    cr_assert_float_eq(out[1], 2.82771781f, 4e-6);
+    cr_assert_float_eq(out[2], -0.70692945f, 2e-6);
+}
+
+Test(output, packed_types) {
+    fl_model  model  = model_of(9, NULL, 0);
+    fl_output output = {.model = &model, .columns = 9, .dtype = FLETCH_UBINARY};
+    float     row[9] = {1, -1, 0.5f, 0, -0.25f, 2, -3, 0.1f, 0.7f};
+    uint8_t   bits[2];
+    fl_output_row(&output, row, line, bits);
+    cr_assert_eq(bits[0], 165); /* numpy.packbits(row > 0) */
+    cr_assert_eq(bits[1], 128);
+    output.dtype = FLETCH_BINARY;
+    int8_t signed_bits[2];
+    fl_output_row(&output, row, line, signed_bits);
+    cr_assert_eq(signed_bits[0], 37); /* 165 - 128 */
+    cr_assert_eq(signed_bits[1], 0);
+    output.dtype = FLETCH_INT8;
+    int8_t bytes[9];
+    fl_output_row(&output, row, line, bytes);
+    const int8_t expected[9] = {127, -127, 64, 0, -32, 127, -127, 13, 89};
+    cr_assert_arr_eq(bytes, expected, 9);
+    output.dtype = FLETCH_UINT8;
+    uint8_t unsigned_bytes[9];
+    fl_output_row(&output, row, line, unsigned_bytes);
+    cr_assert_eq(unsigned_bytes[1], 1);
+    cr_assert_eq(unsigned_bytes[3], 128);
+}
+
+Test(output, in_place_only_for_whole_float_rows) {
+    fl_stage      dense = {.kind = FL_STAGE_DENSE, .in = 4, .out = 4};
+    fl_model      model = model_of(4, NULL, 0);
+    float         data[8];
+    fletch_matrix out    = fletch_matrix_f32(data, 2, 4);
+    fl_output     output = {.model = &model, .columns = 4};
+    cr_assert(fl_output_in_place(&output, &out));
+    output.columns = 3;
+    cr_assert_not(fl_output_in_place(&output, &out));
+    output.columns = 4;
+    out.stride     = 18;
+    cr_assert_not(fl_output_in_place(&output, &out));
+    out.stride     = 16;
+    fl_model other = model_of(4, &dense, 1);
+    output.model   = &other;
+    cr_assert_not(fl_output_in_place(&output, &out));
+}
+
+Test(output, texts_of_each_form) {
+    const char  *strings[2] = {"ab", "c"};
+    fletch_texts texts      = fletch_texts_from_strings(strings, 2);
+    const char  *text;
+    size_t       size;
+    fletch_error error;
+    cr_assert_eq(fl_texts_at(&texts, 1, &text, &size, &error), 0);
+    cr_assert_eq(size, 1);
+    const int64_t offsets[3] = {0, 2, 1};
+    texts                    = fletch_texts_from_offsets("abc", offsets, 2);
+    cr_assert_eq(fl_texts_at(&texts, 0, &text, &size, &error), 0);
+    cr_assert_eq(size, 2);
+    cr_assert_eq(fl_texts_at(&texts, 1, &text, &size, &error), FLETCH_EINVAL);
+    cr_assert_eq(error.where, 1);
+}
