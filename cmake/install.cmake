@@ -1,1 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
+# What `cmake --install` (make install) lays down: program, shared and static library, header, pkg-config
+# file, CMake package, man pages and shell completions. pkg-config file and CMake package find the prefix
+# from where they lie, so DESTDIR, --prefix and a moved tree all work.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+include(${CMAKE_CURRENT_LIST_DIR}/man.cmake OPTIONAL)
+
+if(TARGET fletch)
+  install(TARGETS fletch RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  file(RELATIVE_PATH to_lib "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
+  set_target_properties(fletch PROPERTIES INSTALL_RPATH "$ORIGIN/${to_lib}")
+endif()
+install(TARGETS fletch_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS fletch_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/include/fletch.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/fletch)
+set(pkgconfig_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+file(RELATIVE_PATH FLETCH_PREFIX_FROM_PC "/${pkgconfig_dir}" "/")
+file(RELATIVE_PATH FLETCH_PREFIX_FROM_CMAKE "/${package_dir}" "/")
+configure_file(${CMAKE_CURRENT_LIST_DIR}/fletch.pc.in ${CMAKE_BINARY_DIR}/fletch.pc @ONLY)
+configure_file(${CMAKE_CURRENT_LIST_DIR}/fletchConfig.cmake.in ${CMAKE_BINARY_DIR}/fletchConfig.cmake @ONLY)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/fletchConfigVersion.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/fletch.pc DESTINATION ${pkgconfig_dir})
+install(FILES ${CMAKE_BINARY_DIR}/fletchConfig.cmake ${CMAKE_BINARY_DIR}/fletchConfigVersion.cmake
+        DESTINATION ${package_dir})
+
+# Shell completions come out of the program itself (fletch completion SHELL), as it is installed.
+if(TARGET fletch)
+  set(completion_files bash=bash-completion/completions/fletch zsh=zsh/site-functions/_fletch
+                       fish=fish/vendor_completions.d/fletch.fish)
+  foreach(entry IN LISTS completion_files)
+    string(REPLACE "=" ";" entry ${entry})
+    list(GET entry 0 shell)
+    list(GET entry 1 target)
+    cmake_path(GET target PARENT_PATH folder)
+    cmake_path(GET target FILENAME file)
+    install(CODE "
+      execute_process(COMMAND \"${CMAKE_BINARY_DIR}/fletch\" completion ${shell}
+                      OUTPUT_FILE \"${CMAKE_BINARY_DIR}/completion-${shell}\"
+                      ERROR_QUIET RESULT_VARIABLE status)
+      if(status EQUAL 0)
+        file(INSTALL DESTINATION \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/${folder}\"
+             TYPE FILE RENAME \"${file}\" FILES \"${CMAKE_BINARY_DIR}/completion-${shell}\")
+      endif()")
+  endforeach()
+endif()

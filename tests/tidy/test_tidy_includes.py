@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The include law: arrows between rooms point down only (ARCHITECTURE.md has the drawing).
+
+base < config < {tokenizer, model} < engine.h < engines/x; runtime takes engine.h, tokenizer, model, config;
+fletch.c takes runtime and what lies below, but no engine; the program and the examples live on fletch.h (the
+program also on base's helpers that hold no state). Tokenizer and model do not know each other, nor do engines.
+"""
+import re
+
+import house
+
+LAW = {
+    "include": set(),
+    "base": {"base"},
+    "config": {"base", "config"},
+    "tokenizer": {"base", "config", "tokenizer"},
+    "model": {"base", "config", "model"},
+    "engines/engine.h": {"base", "config", "model"},
+    "engines/registry.c": {"base", "config", "model", "engines/engine.h", "engines/cpu", "engines/cuda",
+                           "engines/onnxruntime"},
+    "engines/cpu": {"base", "config", "model", "engines/engine.h", "engines/cpu"},
+    "engines/cuda": {"base", "config", "model", "engines/engine.h", "engines/cuda"},
+    "engines/onnxruntime": {"base", "config", "model", "engines/engine.h", "engines/onnxruntime"},
+    "runtime": {"base", "config", "tokenizer", "model", "engines/engine.h", "runtime"},
+    "fletch.c": {"base", "config", "tokenizer", "model", "runtime"},
+    "server": {"base", "server"},
+    "cli": {"base", "cli"},
+    "examples": set(),
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
+
+# Libraries of others, each behind one room.
+FOREIGN = {"json-c": {"base"}, "curl": {"model"}, "openssl": {"base"}, "immintrin.h": {"base", "tokenizer", "engines/cpu"}}
+
+
+def room(path: str) -> str:
+    """src-relative path -> key of LAW."""
+    if path in LAW:
+        return path
+    parts = path.split("/")
+    if parts[0] == "engines":
+        return "/".join(parts[:2])
+    return parts[0]
+
+
+def arrows():
+    for path in house.c_files("src"):
+        source = str(path.relative_to(house.ROOT / "src"))
+        for target in INCLUDE.findall(house.text(path)):
+            if target == "fletch.h":
+                continue
+            if not (house.ROOT / "src" / target).exists() and (path.parent / target).exists():
+                target = str((path.parent / target).resolve().relative_to(house.ROOT / "src"))
+            yield house.name(path), source, target
+
+
+def test_arrows_point_down_only():
+    wrong = []
+    for name, source, target in arrows():
+        allowed = LAW.get(room(source))
+        if allowed is None:
+            wrong.append(f"{name}: a room the law does not know")
+        elif not (house.ROOT / "src" / target).exists():
+            wrong.append(f"{name}: {target} is not a path below src/")
+        elif room(target) not in allowed:
+            wrong.append(f"{name}: may not include {target} ({room(source)} takes only {sorted(allowed)})")
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_there_are_arrows_to_judge():
+    assert len(list(arrows())) > 50
+
+
+def test_the_public_header_and_the_examples_stand_alone():
+    wrong = []
+    for path in house.c_files("include", "examples"):
+        for target in INCLUDE.findall(house.text(path)):
+            if target != "fletch.h":
+                wrong.append(f"{house.name(path)}: includes {target}")
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_foreign_libraries_stay_behind_their_room():
+    wrong = []
+    for path in house.c_files("src"):
+        source = room(str(path.relative_to(house.ROOT / "src")))
+        for target in re.findall(r"^\s*#\s*include\s*<([^>]+)>", house.text(path), re.M):
+            rooms = FOREIGN.get(target.split("/")[0])
+            if rooms is not None and source not in rooms:
+                wrong.append(f"{house.name(path)}: <{target}> belongs to {sorted(rooms)}")
+    assert not wrong, "\n" + "\n".join(wrong)
