@@ -18,12 +18,13 @@ typedef struct fl_map {
     size_t               size;
 } fl_map;
 
-/* Map a whole regular file. ENOTFOUND, EIO, or EINVAL for a folder. */
+/* Map a whole regular file. ENOTFOUND, EIO, or EINVAL for a folder or device. On failure *map is empty. */
 int  fl_map_open(fl_map *map, const char *path, fletch_error *error);
 void fl_map_close(fl_map *map);                                       /* idempotent */
 void fl_map_release(const fl_map *map, size_t offset, size_t size);   /* MADV_DONTNEED on whole pages */
 
-/* Append the whole file to *out; refuses files larger than `size_max` bytes. */
+/* Append the whole file (or pipe) to *out; refuses more than `size_max` bytes. On failure nothing is
+ * appended. */
 int fl_file_read(const char *path, size_t size_max, fl_buf *out, fletch_error *error);
 
 bool fl_file_exists(const char *path);   /* a regular file, links followed */
@@ -35,7 +36,8 @@ int fl_folder_make(const char *path, fletch_error *error);
 /* Remove a file or a folder with everything in it; links are removed, not followed. */
 int fl_path_remove(const char *path, fletch_error *error);
 
-/* Write a file so that its final name never shows a half: temporary name beside it, fsync, rename. */
+/* Write a file so that its final name never shows a half: temporary name beside it, fsync, rename. A link
+ * at the final name is replaced, not followed. Permissions: 0666 less the umask. */
 typedef struct fl_atomic_file {
     int   fd;             /* -1 when not open */
     char *path;           /* owned: final name */

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json.h - reading JSON through json-c with the checks that files from strangers need.
  *
- * fl_json_parse refuses: invalid UTF-8, more than 64 levels, trailing text, a document larger than
- * `size_max`, and duplicate keys in an object when asked (safetensors). Errors name `source` and the
- * byte offset. The typed getters return false when the key is absent or null and fail with FLETCH_EMODEL
+ * fl_json_parse refuses: invalid UTF-8, anything RFC 8259 does not allow (NaN, comments, trailing text),
+ * more than 64 levels, a document larger than `size_max` or one whose tree would take more than 1 GiB, and
+ * duplicate keys in an object when asked (safetensors; without it the last value wins). All of these are
+ * FLETCH_EMODEL; the message names `source` and the byte offset, and error->where is the offset.
+ * The typed getters return their fallback when the key is absent or null, and fail with FLETCH_EMODEL
  * naming source and key when the type is wrong, so that a config reader is a list of one-line calls.
  * Memory: the tree is json-c's; release with fl_json_free. Threads: a tree belongs to one thread. */
 #ifndef FL_BASE_JSON_H
@@ -21,6 +23,7 @@ typedef struct json_object fl_json;
 
 enum { FL_JSON_UNIQUE_KEYS = 1 };
 
+/* The document `null` gives status 0 and *out NULL. */
 int  fl_json_parse(fl_json **out, const char *text, size_t size, size_t size_max, int flags,
                    const char *source, fletch_error *error);
 int  fl_json_read(fl_json **out, const char *path, size_t size_max, fletch_error *error);
@@ -39,6 +42,7 @@ bool        fl_json_has(const fl_json_reader *reader, const char *key); /* prese
 fl_json    *fl_json_object(fl_json_reader *reader, const char *key);    /* NULL when absent or null */
 fl_json    *fl_json_array(fl_json_reader *reader, const char *key);
 const char *fl_json_string(fl_json_reader *reader, const char *key, const char *fallback);
+/* Integers beyond int64_t saturate (1e30 reads as INT64_MAX) before they are compared with min and max. */
 int64_t     fl_json_int(fl_json_reader *reader, const char *key, int64_t fallback, int64_t min,
                         int64_t max);
 double      fl_json_double(fl_json_reader *reader, const char *key, double fallback);

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* file.c - read, map and atomically write files; make, remove and check paths.
+ *
+ * Role    the model folder, the hub cache and the command line's output files.
+ * Method  a file is written under an unguessable temporary name in the folder of its final name
+ * (rename is atomic only within one file system), made durable, then renamed: a reader sees the old
+ * file or the whole new one. A link at the final name is replaced, not followed. Permissions are
+ * the kernel's 0666 less the umask, as for any file a program makes. Errors  name the path; a full
+ * disk is FLETCH_ENOSPC with a hint, a missing file FLETCH_ENOTFOUND. Memory  a mapping borrows the
+ * page cache; names and buffers come from base/mem.h. Threads no shared state; a structure belongs
+ * to one thread at a time. Proof   tests/unit/test_base_file.c. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/mem.h"
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+static int open_restarting(const char *path, int flags, mode_t mode) {
+    int fd;
+    do {
+        fd = open(path, flags | O_CLOEXEC, mode);
+    } while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+int fl_map_open(fl_map *map, const char *path, fletch_error *error) {
+    *map = (fl_map){0};
+    /* O_NONBLOCK: opening a named pipe must not wait for its writer; files ignore it. */
+    int fd = open_restarting(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+    if (fd < 0) {
+        return fl_fail_errno(error, errno, "cannot open", path);
+    }
+    struct stat status;
+    int         result = 0;
+    if (fstat(fd, &status) != 0) {
+        result = fl_fail_errno(error, errno, "cannot read", path);
+    } else if (!S_ISREG(status.st_mode)) {
+        result = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                         "%s is %s, not a file; give the name of a regular file", path,
+                         S_ISDIR(status.st_mode) ? "a folder" : "a device or pipe");
+    } else if (status.st_size > 0) {
+        size_t size = (size_t)status.st_size;
+        void  *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED) {
+            result = fl_fail_errno(error, errno, "cannot map", path);
+        } else {
+            map->data = data;
+            map->size = size;
+        }
+    }
+    close(fd);
+    return result;
+}
+
+/* munmap takes void *, the mapping is const to everybody else. */
+static void *unconst(const unsigned char *data) {
+    return (void *)(uintptr_t)data;
+}
+
+void fl_map_close(fl_map *map) {
+    if (map->data != NULL) {
+        munmap(unconst(map->data), map->size);
+    }
+    *map = (fl_map){0};
+}
+
+void fl_map_release(const fl_map *map, size_t offset, size_t size) {
+    if (offset >= map->size) {
+        return;
+    }
+    size_t page  = (size_t)sysconf(_SC_PAGESIZE);
+    size_t end   = size > map->size - offset ? map->size : offset + size;
+    size_t first = (offset + page - 1) & ~(page - 1);
+    /* The last page of the file belongs to the range when the range ends with the file. */
+    size_t last = end == map->size ? end : end & ~(page - 1);
+    if (first < last) {
+        madvise(unconst(map->data + first), last - first, MADV_DONTNEED);
+    }
+}
+
+static int fail_too_large(const char *path, size_t size_max, fletch_error *error) {
+    return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                   "%s is larger than %zu bytes, the most that is read of such a file", path,
+                   size_max);
+}
+
+/* Read to the end; works for pipes, whose size is not known before. */
+static int read_to_end(int fd, const char *path, size_t size_max, fl_buf *out,
+                       fletch_error *error) {
+    enum { CHUNK = 64 * 1024 };
+    size_t start = out->size;
+    for (;;) {
+        size_t room = out->capacity > out->size ? out->capacity - out->size - 1 : 0;
+        if (room == 0) {
+            if (!fl_buf_reserve(out, CHUNK)) {
+                return fl_fail_nomem(error, out->size + CHUNK, path);
+            }
+            room = out->capacity - out->size - 1;
+        }
+        ssize_t count = read(fd, out->data + out->size, room);
+        if (count < 0 && errno == EINTR) {
+            continue;
+        }
+        if (count < 0 && errno == EISDIR) {
+            return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                           "%s is a folder, not a file; give the name of a file", path);
+        }
+        if (count < 0) {
+            return fl_fail_errno(error, errno, "cannot read", path);
+        }
+        if (count == 0) {
+            return 0;
+        }
+        out->size += (size_t)count;
+        out->data[out->size] = '\0';
+        if (out->size - start > size_max) {
+            return fail_too_large(path, size_max, error);
+        }
+    }
+}
+
+int fl_file_read(const char *path, size_t size_max, fl_buf *out, fletch_error *error) {
+    int fd = open_restarting(path, O_RDONLY | O_NOCTTY, 0);
+    if (fd < 0) {
+        return fl_fail_errno(error, errno, "cannot open", path);
+    }
+    struct stat status;
+    int         result = 0;
+    size_t      start  = out->size;
+    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) {
+        if ((uint64_t)status.st_size > size_max) {
+            result = fail_too_large(path, size_max, error);
+        } else if (!fl_buf_reserve(out, (size_t)status.st_size + 1)) {
+            result = fl_fail_nomem(error, (size_t)status.st_size, path);
+        }
+    }
+    if (result == 0) {
+        result = read_to_end(fd, path, size_max, out, error);
+    }
+    close(fd);
+    if (result < 0 && out->data != NULL) {
+        out->size            = start; /* a failed read appends nothing */
+        out->data[out->size] = '\0';
+    }
+    return result;
+}
+
+/* ---- Folders --------------------------------------------------------------------------------- */
+
+bool fl_file_exists(const char *path) {
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+bool fl_folder_exists(const char *path) {
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+/* Make one folder; one that is there, also made by another process just now, is success. */
+static int make_one(const char *path, fletch_error *error) {
+    if (mkdir(path, 0777) == 0) {
+        return 0;
+    }
+    int reason = errno;
+    if (fl_folder_exists(path)) {
+        return 0;
+    }
+    return fl_fail_errno(error, reason, "cannot make the folder", path);
+}
+
+int fl_folder_make(const char *path, fletch_error *error) {
+    if (path[0] == '\0') {
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "the name of a folder is empty");
+    }
+    char *name = fl_strdup(path);
+    if (name == NULL) {
+        return fl_fail_nomem(error, strlen(path) + 1, "a folder's name");
+    }
+    int result = 0;
+    for (char *slash = strchr(name + 1, '/'); slash != NULL && result == 0;
+         slash       = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        result = make_one(name, error);
+        *slash = '/';
+    }
+    if (result == 0) {
+        result = make_one(name, error);
+    }
+    fl_free(name);
+    return result;
+}
+
+/* nftw calls this for a folder's content before the folder; links come as links. */
+static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *place) {
+    (void)status;
+    (void)kind;
+    (void)place;
+    return remove(path) == 0 || errno == ENOENT ? 0 : errno;
+}
+
+int fl_path_remove(const char *path, fletch_error *error) {
+    enum { OPEN_FOLDERS = 16 };
+    int reason = nftw(path, remove_entry, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS);
+    if (reason == 0) {
+        return 0;
+    }
+    return fl_fail_errno(error, reason < 0 ? errno : reason, "cannot remove", path);
+}
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+int fl_write_all(int fd, const void *data, size_t size) {
+    enum { STEP = 1 << 30 }; /* Linux writes at most 2 GiB at a time */
+    const char *bytes = data;
+    while (size > 0) {
+        ssize_t count = write(fd, bytes, size < STEP ? size : STEP);
+        if (count >= 0) {
+            bytes += count;
+            size -= (size_t)count;
+        } else if (errno == EAGAIN) {
+            /* A pipe that another process made non-blocking: wait, do not spin. */
+            struct pollfd ready = {.fd = fd, .events = POLLOUT, .revents = 0};
+            (void)poll(&ready, 1, -1);
+        } else if (errno != EINTR) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* A name nobody can guess, so that nobody can put a link there first. */
+static uint64_t random_name(void) {
+    uint64_t value;
+    if (getrandom(&value, sizeof value, 0) != (ssize_t)sizeof value) {
+        value = fl_clock_ns() ^ (uint64_t)getpid() << 48; /* O_EXCL still protects */
+    }
+    return value;
+}
+
+/* The folder part of a path with its slash, "" for a bare name. */
+static size_t folder_length(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? 0 : (size_t)(slash - path) + 1;
+}
+
+int fl_atomic_open(fl_atomic_file *file, const char *path, fletch_error *error) {
+    enum { TRIES = 16, NAME_MAX_BYTES = 48 };
+    size_t folder   = folder_length(path);
+    size_t capacity = folder + NAME_MAX_BYTES;
+    *file           = (fl_atomic_file){.fd = -1, .path = NULL, .temporary = NULL};
+    if (path[folder] == '\0') {
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "\"%s\" names no file to write; give a file name", path);
+    }
+    file->path      = fl_strdup(path);
+    file->temporary = fl_alloc(capacity);
+    if (file->path == NULL || file->temporary == NULL) {
+        fl_atomic_abort(file);
+        return fl_fail_nomem(error, capacity, "a file name");
+    }
+    for (int i = 0; i < TRIES && file->fd < 0; i++) {
+        (void)snprintf(file->temporary, capacity, "%.*s.fletch-%016llx.tmp", (int)folder, path,
+                       (unsigned long long)random_name());
+        file->fd = open_restarting(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOCTTY, 0666);
+        if (file->fd < 0 && errno != EEXIST) {
+            break;
+        }
+    }
+    if (file->fd < 0) {
+        int reason = errno;
+        fl_free(file->temporary); /* it was not made by us: nothing to unlink */
+        file->temporary = NULL;
+        fl_atomic_abort(file);
+        return fl_fail_errno(error, reason, "cannot write beside", path);
+    }
+    return 0;
+}
+
+int fl_atomic_write(fl_atomic_file *file, const void *data, size_t size, fletch_error *error) {
+    if (fl_write_all(file->fd, data, size) != 0) {
+        return fl_fail_errno(error, errno, "cannot write", file->path);
+    }
+    return 0;
+}
+
+/* Make the new name durable. Some file systems cannot sync a folder; the data itself is safe then.
+ */
+static void sync_folder(fl_atomic_file *file) {
+    size_t length         = folder_length(file->path);
+    file->path[length]    = '\0'; /* the name is not needed any more */
+    const char *folder    = length == 0 ? "." : file->path;
+    int         folder_fd = open_restarting(folder, O_RDONLY | O_DIRECTORY, 0);
+    if (folder_fd >= 0) {
+        (void)fsync(folder_fd);
+        close(folder_fd);
+    }
+}
+
+int fl_atomic_commit(fl_atomic_file *file, fletch_error *error) {
+    int fd     = file->fd;
+    int result = fsync(fd) == 0 ? 0 : errno;
+    file->fd   = -1;
+    if (close(fd) != 0 && result == 0 && errno != EINTR) {
+        result = errno; /* network disks report a full disk here */
+    }
+    if (result == 0 && rename(file->temporary, file->path) != 0) {
+        result = errno;
+    }
+    if (result != 0) {
+        (void)fl_fail_errno(error, result, "cannot write", file->path);
+        result = error != NULL ? error->code : FLETCH_EIO;
+        fl_atomic_abort(file);
+        return result;
+    }
+    fl_free(file->temporary); /* renamed away: abort must not unlink it */
+    file->temporary = NULL;
+    sync_folder(file);
+    fl_atomic_abort(file);
+    return 0;
+}
+
+void fl_atomic_abort(fl_atomic_file *file) {
+    if (file->fd >= 0) {
+        close(file->fd);
+    }
+    if (file->temporary != NULL) {
+        (void)unlink(file->temporary);
+    }
+    fl_free(file->temporary);
+    fl_free(file->path);
+    *file = (fl_atomic_file){.fd = -1, .path = NULL, .temporary = NULL};
+}
+
+/* ---- Paths ----------------------------------------------------------------------------------- */
+
+int fl_path_join(char *out, size_t capacity, const char *a, const char *b, fletch_error *error) {
+    size_t      length = strlen(a);
+    const char *middle = length == 0 || a[length - 1] == '/' ? "" : "/";
+    int         needed = snprintf(out, capacity, "%s%s%s", a, middle, b);
+    if (needed < 0 || (size_t)needed >= capacity) {
+        return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE,
+                       "the path %.200s/%.200s is too long; use a shorter folder name", a, b);
+    }
+    return 0;
+}
+
+bool fl_path_is_safe(const char *relative) {
+    if (relative[0] == '\0' || relative[0] == '/') {
+        return false;
+    }
+    for (const char *p = relative; *p != '\0'; p++) {
+        unsigned char c = (unsigned char)*p;
+        if (c < 0x20 || c == 0x7F || c == '\\') {
+            return false;
+        }
+        bool at_start = p == relative || p[-1] == '/';
+        if (at_start && p[0] == '.' && p[1] == '.' && (p[2] == '/' || p[2] == '\0')) {
+            return false;
+        }
+    }
+    return true;
+}
