@@ -37,24 +37,26 @@ def library_files():
 
 
 def functions(path):
-    """(name, first line, number of lines) of every function, by its braces in column 0."""
-    found, start, head = [], None, []
+    """(name, first line, number of lines) of every function; the layout is clang-format's, so what begins in
+    column 0 and opens a brace ends at the next brace in column 0."""
+    found, head, first, name = [], "", 0, None
     for number, line in enumerate(house.code(path).split("\n"), 1):
-        if start is None:
-            if line and not line[0].isspace() and not line.startswith(("#", "}")):
-                head = [(number, line)]
-            elif head:
-                head.append((number, line))
-            if line.rstrip().endswith("{") and head and (line[0].isspace() is False or "(" in head[0][1]):
-                joined = " ".join(text for _, text in head)
-                match = re.match(r"[^={}]*?\b([A-Za-z_]\w*)\s*\(", joined)
-                if match and not re.match(r"(typedef|struct|enum|union|extern)\b[^(]*\{", joined):
-                    start = (match.group(1), head[0][0])
-            if ";" in line:
-                head = []
-        elif line.startswith("}"):
-            found.append((start[0], start[1], number - start[1] + 1))
-            start, head = None, []
+        if name is not None:  # inside a body
+            if line.startswith("}"):
+                if name:
+                    found.append((name, first, number - first + 1))
+                name, head = None, ""
+            continue
+        if not head:
+            if not line or line[0].isspace() or line[0] in "#}":
+                continue
+            first = number
+        head += " " + line.strip()
+        if head.endswith("{"):
+            match = re.match(r"[^={}]*?\b([A-Za-z_]\w*)\s*\(", head)
+            name = match.group(1) if match else ""
+        elif head.endswith((";", "}", ")")) and not line.rstrip().endswith(")") or not line.strip():
+            head = ""
     return found
 
 

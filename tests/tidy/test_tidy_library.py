@@ -39,15 +39,15 @@ def test_every_public_function_is_exported_and_nothing_else():
 
 
 def test_every_public_function_is_documented():
+    """By a comment that ends right above it, or by one behind it for the plain …_free and …_close."""
     lines = house.text(HEADER).split("\n")
     wrong = []
     for name, line in declared():
-        if "*/" in "".join(lines[line:line + 3]).split(";")[1][:120] if ";" in "".join(lines[line:line + 3]) else False:
-            continue
+        end = next(number for number in range(line, line + 5) if ";" in lines[number])
         above = line - 1
-        while above > 0 and lines[above].strip() and not lines[above].strip().endswith("*/"):
+        while lines[above].strip() and not lines[above].strip().endswith("*/"):
             above -= 1
-        if not lines[above].strip().endswith("*/"):
+        if not lines[end].rstrip().endswith("*/") and not lines[above].strip().endswith("*/"):
             wrong.append(f"include/fletch.h:{line + 1}: {name} has no comment")
     assert not wrong, "\n" + "\n".join(wrong)
 
@@ -75,8 +75,9 @@ def test_the_library_keeps_no_mutable_state():
     ("gcc", ["-x", "c", "-std=c99", "-pedantic-errors"]),
     ("gcc", ["-x", "c", "-std=c17", "-pedantic-errors"]),
     ("g++", ["-x", "c++", "-std=c++11", "-pedantic-errors"]),
-    ("clang", ["-x", "c", "-std=c99", "-Weverything", "-Wno-unused-macros", "-Wno-padded",
-               "-Wno-reserved-identifier", "-Wno-declaration-after-statement", "-Wno-unsafe-buffer-usage"]),
+    ("clang", ["-x", "c", "-std=c99", "-Wno-unknown-warning-option", "-Weverything", "-Wno-unused-macros", "-Wno-padded",
+               "-Wno-reserved-identifier", "-Wno-declaration-after-statement",
+               "-Wno-unsafe-buffer-usage"]),
     ("clang++", ["-x", "c++", "-std=c++17", "-Wall", "-Wextra"]),
 ])
 def test_the_header_compiles_alone(compiler, flags, tmp_path):

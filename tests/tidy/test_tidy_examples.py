@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples do what their comments promise, with the real model."""
+import os
+import pathlib
+
+import house
+import pytest
+
+MODEL = os.environ.get("FLETCH_MODEL", "")
+EXAMPLES = house.BUILD / "examples"
+ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith("FLETCH_")}
+
+pytestmark = pytest.mark.skipif(not pathlib.Path(MODEL, "model.safetensors").exists(),
+                                reason="FLETCH_MODEL names no model folder (make model)")
+
+
+def example(name, *arguments):
+    return house.run(EXAMPLES / name, *arguments, env=ENVIRONMENT)
+
+
+def test_embed_prints_a_vector_of_unit_length():
+    result = example("embed", MODEL, "A cat sits on the mat.")
+    assert result.returncode == 0, result.stderr
+    vector = [float(word) for word in result.stdout.split()]
+    assert len(vector) == 384
+    assert abs(sum(x * x for x in vector) - 1) < 1e-5
+
+
+def test_similarity_puts_the_answer_first():
+    result = example("similarity", MODEL, "How do I get my money back?")
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert "refund" in lines[0] and "Biscuit" not in lines[1]
+    scores = [float(line.split()[0]) for line in lines]
+    assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_threads_agree_to_the_byte(count):
+    result = example("threads", MODEL, count)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == f"{count} threads, {16 * count} texts, 0 vectors of the common text differ\n"
+
+
+@pytest.mark.parametrize("name, last", [("embed", "text"), ("similarity", "question"), ("threads", "2")])
+def test_a_wrong_folder_is_a_message_and_status_1(name, last):
+    result = example(name, "/nowhere/at/all", last)
+    assert result.returncode == 1
+    assert "/nowhere/at/all" in result.stderr and not result.stdout
