@@ -3,7 +3,8 @@
  *
  * fl_f32_text writes the shortest decimal that reads back as the same float32 (of those the nearest to
  * it), in the style of JSON: "0.1", "-3e-7", "1", "123456.78"; plain notation for 1e-5 <= |x| < 1e16.
- * Infinities and NaN have no JSON form: the caller must not pass them. */
+ * Infinities and NaN have no JSON form: they are written as "null", and a caller that can meet them must
+ * refuse them before. */
 #ifndef FL_BASE_NUMBER_H
 #define FL_BASE_NUMBER_H
 
@@ -20,7 +21,8 @@ size_t fl_u64_text(char out[20], uint64_t value);           /* length; not termi
 bool fl_parse_i64(const char *text, int64_t *out);
 bool fl_parse_f64(const char *text, double *out);
 
-/* "268435456", "256MiB", "1.5 GiB", "64k" (k, M, G, T and KiB… are powers of 1024; kB, MB … of 1000). */
+/* At most six digits behind the point, one space before the unit, fractions of a byte cut off.
+ * "268435456", "256MiB", "1.5 GiB", "64k" (k, M, G, T and KiB… are powers of 1024; kB, MB … of 1000). */
 bool fl_parse_size(const char *text, uint64_t *out);
 
 #endif
