@@ -237,6 +237,17 @@ FLETCH_API void fletch_config_set_log(fletch_config *config, fletch_log_fn log, 
 /** Entry `index` of the option table, or NULL past its end. Since 0.1. */
 FLETCH_API const fletch_option *fletch_option_at(size_t index);
 
+/** One line of a preset; all strings static. The lines of a preset follow each other. */
+typedef struct fletch_preset {
+    const char *name;  /* "throughput" */
+    const char *key;   /* "batch.max_tokens" */
+    const char *value; /* "32768" */
+    const char *text;  /* why, in one sentence */
+} fletch_preset;
+
+/** Line `index` of the table of presets, or NULL past its end. Since 0.1. */
+FLETCH_API const fletch_preset *fletch_preset_at(size_t index);
+
 /* ---- The model -------------------------------------------------------------------------------- */
 
 typedef struct fletch_model fletch_model;

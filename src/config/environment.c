@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* environment.c - options from environment variables.
+ *
+ * Role    fletch_config_load_env. Each key is read from FLETCH_ and its name in capitals; a few
+ *         shorter names and those of the OP_DBUS_ family are aliases.
+ * Method  Three passes of equal rank, the weakest name first, so that where two names of one key
+ * are set the fuller wins: OP_DBUS_ aliases, FLETCH_ aliases, full names. An empty variable counts
+ *         as not set. Every other FLETCH_ variable is an error, because a misspelt one would
+ * otherwise do nothing in silence; names that other parts of fletch use are passed over. Memory
+ * None kept. Threads: reads the environment, which the program must not change meanwhile. Proof
+ * tests/unit/test_config_environment.c. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "config/internal.h"
+
+#define PREFIX "FLETCH_"
+
+typedef struct alias {
+    const char *variable;
+    fl_key      key;
+} alias;
+
+static const alias weak_aliases[] = {
+    {"OP_DBUS_EXECUTION_PROVIDER", FL_KEY_PROVIDER_ORDER},
+    {"OP_DBUS_GPU_DEVICE", FL_KEY_PROVIDER_DEVICES},
+    {"OP_DBUS_VECTOR_LEVEL", FL_KEY_MODEL_LEVEL},
+};
+
+static const alias short_aliases[] = {
+    {"FLETCH_PROVIDER", FL_KEY_PROVIDER_ORDER},
+    {"FLETCH_DEVICE", FL_KEY_PROVIDER_DEVICES},
+    {"FLETCH_LEVEL", FL_KEY_MODEL_LEVEL},
+    {"FLETCH_MODEL", FL_KEY_MODEL_ID},
+};
+
+enum {
+    WEAK_COUNT  = sizeof weak_aliases / sizeof weak_aliases[0],
+    SHORT_COUNT = sizeof short_aliases / sizeof short_aliases[0]
+};
+
+/* Read by the command line (the path of a file) or by the tests; they configure nothing here. */
+static const char *const others[] = {"FLETCH_CONFIG", "FLETCH_TEST_DATA", "FLETCH_BIN"};
+
+/* The value of `name` in "NAME=value", or NULL. */
+static const char *value_of(const char *variable, const char *name) {
+    const size_t size = strlen(name);
+    return strncmp(variable, name, size) == 0 && variable[size] == '=' ? variable + size + 1 : NULL;
+}
+
+static int assign(fl_config *config, char *const *variables, const char *name, fl_key key,
+                  fletch_error *error) {
+    for (; *variables != NULL; variables++) {
+        const char *value = value_of(*variables, name);
+        if (value != NULL && value[0] != '\0')
+            return fl_config_assign(config, key, value, FLETCH_ORIGIN_ENV, name, name, error);
+    }
+    return 0;
+}
+
+static bool is_known(const char *name) {
+    if (strncmp(name, "FLETCH_DATA_", strlen("FLETCH_DATA_")) == 0)
+        return true;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strcmp(name, others[i]) == 0)
+            return true;
+    for (size_t i = 0; i < SHORT_COUNT; i++)
+        if (strcmp(name, short_aliases[i].variable) == 0)
+            return true;
+    for (unsigned key = 0; key < FL_KEY_COUNT; key++)
+        if (strcmp(name, fl_option((fl_key)key)->environment) == 0)
+            return true;
+    return false;
+}
+
+static int refuse_unknown(const char *name, fletch_error *error) {
+    fl_nearest nearest = fl_nearest_start(name + strlen(PREFIX));
+    for (unsigned key = 0; key < FL_KEY_COUNT; key++) {
+        const char *known = fl_option((fl_key)key)->environment;
+        fl_nearest_see_as(&nearest, known + strlen(PREFIX), known);
+    }
+    for (size_t i = 0; i < SHORT_COUNT; i++)
+        fl_nearest_see_as(&nearest, short_aliases[i].variable + strlen(PREFIX),
+                          short_aliases[i].variable);
+    if (nearest.name == NULL)
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                       "unknown environment variable %.64s; unset it, or see `fletch config` for "
+                       "the keys there are",
+                       name);
+    return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                   "unknown environment variable %.64s; did you mean %s?", name, nearest.name);
+}
+
+static int check_names(char *const *variables, fletch_error *error) {
+    for (; *variables != NULL; variables++) {
+        if (strncmp(*variables, PREFIX, strlen(PREFIX)) != 0)
+            continue;
+        char         name[128];
+        const size_t size = strcspn(*variables, "=");
+        (void)snprintf(name, sizeof name, "%.*s",
+                       (int)(size < sizeof name ? size : sizeof name - 1), *variables);
+        if (!is_known(name))
+            return refuse_unknown(name, error);
+    }
+    return 0;
+}
+
+int fl_config_load_variables(fl_config *config, char *const *variables, fletch_error *error) {
+    int status = check_names(variables, error);
+    for (size_t i = 0; i < WEAK_COUNT && status == 0; i++)
+        status = assign(config, variables, weak_aliases[i].variable, weak_aliases[i].key, error);
+    for (size_t i = 0; i < SHORT_COUNT && status == 0; i++)
+        status = assign(config, variables, short_aliases[i].variable, short_aliases[i].key, error);
+    for (unsigned key = 0; key < FL_KEY_COUNT && status == 0; key++)
+        status = assign(config, variables, fl_option((fl_key)key)->environment, (fl_key)key, error);
+    return status;
+}
+
+int fletch_config_load_env(fletch_config *config, fletch_error *error) {
+    fl_error_clear(error);
+    if (config == NULL)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_config_load_env: the configuration must not be NULL");
+    static char *const none[] = {NULL};
+    return fl_config_load_variables(config, environ == NULL ? none : environ, error);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* presets.c - named sets of options for a purpose, below every other source in rank.
+ *
+ * Role    fletch_config_preset ("throughput") and its list, `fletch config --preset NAME`.
+ * Method  One flat table: preset, key, value, and why. A preset is nothing but these lines; what a
+ *         file, the environment or a flag says wins over it, and of two presets the later wins
+ * where both speak of a key. Memory  Constants only. Threads: none shared. Proof
+ * tests/unit/test_config.c applies each and finds every line within its bounds. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "config/internal.h"
+
+static const fletch_preset presets[] = {
+    {"cpu", "provider.order", "cpu", "Run on the processor alone."},
+    {"cpu", "provider.engine", "native", "With fletch's own kernels."},
+
+    {"gpu", "provider.order", "cuda,cpu",
+     "Run on the graphics card; on the processor without one."},
+    {"gpu", "batch.max_tokens", "65536", "A card needs large batches to be busy."},
+    {"gpu", "cuda.graphs", "true", "One launch per batch."},
+    {"gpu", "cuda.transfer_stream", "true", "Copy the next batch while this one computes."},
+
+    {"latency", "batch.max_wait_ms", "0", "Never wait for company."},
+    {"latency", "batch.min_texts", "1", "A single text is a batch."},
+    {"latency", "batch.throughput", "false", "Small batches leave at once."},
+    {"latency", "batch.max_tokens", "4096", "No batch keeps the next one waiting for long."},
+
+    {"throughput", "batch.max_tokens", "32768", "Large batches spread the cost of a pass."},
+    {"throughput", "batch.max_texts", "1024", "Short texts fill a batch too."},
+    {"throughput", "batch.min_texts", "32", "Wait for company."},
+    {"throughput", "batch.max_wait_ms", "20", "But not for ever."},
+    {"throughput", "batch.throughput", "true", "Prefer full batches."},
+
+    {"memory", "batch.max_tokens", "2048", "A replica's scratch memory grows with this."},
+    {"memory", "batch.max_texts", "16", "Fewer results under way."},
+    {"memory", "io.input_buffers", "1", "One buffer in."},
+    {"memory", "io.output_buffers", "1", "One buffer out."},
+    {"memory", "pool.max_buffers", "4", "Keep little."},
+    {"memory", "pool.max_bytes", "16MiB", "And not much of it."},
+    {"memory", "onnxruntime.cpu_arena", "false", "Give memory back after each run."},
+    {"memory", "cuda.streams", "1", "One set of device buffers."},
+
+    {"debug", "cpu.isa", "ref", "The plain kernels, which define what is right."},
+    {"debug", "cpu.intra_op_threads", "1", "One thread: easy to follow in a debugger."},
+    {"debug", "provider.precision", "fp32", "Full precision."},
+    {"debug", "provider.fallback", "false", "A refused provider is an error, not a note."},
+    {"debug", "provider.deterministic", "true", "Same bytes on every run."},
+    {"debug", "batch.dynamic", "false", "A batch holds one caller's texts."},
+    {"debug", "cuda.graphs", "false", "Each kernel is launched, and fails, by itself."},
+
+    {"max", "provider.order", "auto", "The best device there is."},
+    {"max", "provider.precision", "auto", "The fastest format that keeps quality."},
+    {"max", "cpu.isa", "auto", "The best instruction set."},
+    {"max", "cpu.intra_op_threads", "auto", "Every core this process may use."},
+    {"max", "batch.max_tokens", "65536", "Large batches."},
+    {"max", "batch.max_texts", "4096", "However short the texts."},
+    {"max", "cuda.streams", "4", "Keep the card busy."},
+    {"max", "pool.max_bytes", "1GiB", "Keep what may be used again."},
+};
+
+enum { PRESET_LINES = sizeof presets / sizeof presets[0] };
+
+const fletch_preset *fletch_preset_at(size_t index) {
+    return index < PRESET_LINES ? &presets[index] : NULL;
+}
+
+static int unknown_preset(const char *name, fletch_error *error) {
+    fl_nearest nearest = fl_nearest_start(name);
+    for (size_t i = 0; i < PRESET_LINES; i++)
+        fl_nearest_see(&nearest, presets[i].name);
+    if (nearest.name != NULL)
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                       "unknown preset '%.64s'; did you mean '%s'?", name, nearest.name);
+    return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                   "unknown preset '%.64s'; there are cpu, gpu, latency, throughput, memory, debug "
+                   "and max",
+                   name);
+}
+
+int fletch_config_preset(fletch_config *config, const char *name, fletch_error *error) {
+    fl_error_clear(error);
+    if (config == NULL || name == NULL)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_config_preset: configuration and name must not be NULL");
+    bool found = false;
+    for (size_t i = 0; i < PRESET_LINES; i++) {
+        if (strcmp(presets[i].name, name) != 0)
+            continue;
+        fl_key key;
+        char   origin[32];
+        (void)snprintf(origin, sizeof origin, "preset %s", name);
+        found = true;
+        if (!fl_key_find(presets[i].key, &key))
+            return fl_fail(error, FLETCH_EINTERNAL, FLETCH_NOWHERE, "%s: unknown key '%s'", origin,
+                           presets[i].key);
+        const int status = fl_config_assign(config, key, presets[i].value, FLETCH_ORIGIN_PRESET,
+                                            origin, origin, error);
+        if (status < 0)
+            return status;
+    }
+    return found ? 0 : unknown_preset(name, error);
+}
