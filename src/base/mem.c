@@ -58,6 +58,17 @@ void *fl_realloc_array(void *block, size_t count, size_t size) {
     return realloc(block, bytes == 0 ? 1 : bytes);
 }
 
+void *fl_alloc_aligned(size_t size, size_t alignment) {
+    void *block;
+    if (alignment < sizeof(void *)) {
+        alignment = sizeof(void *);
+    }
+    if (!pass_door() || posix_memalign(&block, alignment, size == 0 ? 1 : size) != 0) {
+        return NULL;
+    }
+    return block;
+}
+
 void fl_free(void *block) {
     free(block);
 }

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pool.c - a team of threads that runs one function on all its members, and a barrier for them.
+ *
+ * Role    the CPU engine splits a batch (or one small request) over the cores.
+ * Method  A run publishes fn and arg, then raises `generation`; workers wait for a generation they
+ * have not seen, run, and count `pending` down; the caller works as member 0 and waits for 0.
+ *         Waiting spins for SPIN_NS first, because waking a sleeper costs 5 to 50 us, more than a
+ * small request's share of work; then it sleeps on a futex, so an idle program uses no processor.
+ *         A team larger than the cores it may use never spins: the spinner would hold the very core
+ * that the others need. No wake-up is lost: a sleeper first announces itself (`sleepers`), then the
+ * kernel compares the word again; the publisher first changes the word, then reads `sleepers`. All
+ * four are sequentially consistent, so at least one side sees the other. Memory  one block at
+ * fl_team_open; nothing while running. Threads one fl_team_run at a time. Workers block all
+ * signals: they are the program's, not ours. Proof   tests/unit/test_base_pool.c, also under
+ * ThreadSanitizer. */
+#include "base/pool.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/error.h"
+#include "base/mem.h"
+
+enum {
+    SPIN_NS        = 30000,
+    SPIN_PAUSES    = 32,  /* pauses between two looks at the clock */
+    BARRIER_PAUSES = 2000 /* then the barrier gives its core away; 20 to 80 us */
+};
+
+typedef struct worker {
+    fl_team  *team; /* borrowed */
+    unsigned  member;
+    pthread_t thread;
+} worker;
+
+struct fl_team {
+    unsigned   size;
+    bool       may_spin;
+    bool       stop; /* published by `generation`, as fn and arg are */
+    fl_team_fn fn;
+    void      *arg;
+    _Alignas(64) atomic_uint generation; /* of runs; on its own line: workers poll it */
+    _Alignas(64) atomic_uint pending;    /* workers that are still in fn */
+    _Alignas(64) atomic_uint sleepers;   /* workers that sleep or are about to */
+    atomic_uint caller_sleeps;
+    worker      workers[]; /* [size - 1], members 1 .. size-1 */
+};
+
+/* ---- Waiting --------------------------------------------------------------------------------- */
+
+static inline void pause_core(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::
+                         : "memory"); /* yield is a no-op on most cores; isb waits some cycles */
+#endif
+}
+
+static void futex_wait(atomic_uint *word, unsigned expected) {
+    /* EAGAIN (it changed) and EINTR both mean: look again, which every caller does. */
+    (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
+}
+
+static void futex_wake(atomic_uint *word) {
+    (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Spin until *word differs from `value`, for SPIN_NS at most; whether it differs. */
+static bool spin_until_not(const fl_team *team, atomic_uint *word, unsigned value) {
+    if (atomic_load_explicit(word, memory_order_acquire) != value) {
+        return true;
+    }
+    if (!team->may_spin) {
+        return false;
+    }
+    uint64_t end = fl_clock_ns() + SPIN_NS;
+    do {
+        for (int i = 0; i < SPIN_PAUSES; i++) {
+            pause_core();
+            if (atomic_load_explicit(word, memory_order_acquire) != value) {
+                return true;
+            }
+        }
+    } while (fl_clock_ns() < end);
+    return false;
+}
+
+/* Wait for a run after generation `seen`. */
+static unsigned wait_for_run(fl_team *team, unsigned seen) {
+    if (!spin_until_not(team, &team->generation, seen)) {
+        atomic_fetch_add(&team->sleepers, 1);
+        while (atomic_load(&team->generation) == seen) {
+            futex_wait(&team->generation, seen);
+        }
+        atomic_fetch_sub(&team->sleepers, 1);
+    }
+    return atomic_load_explicit(&team->generation, memory_order_acquire);
+}
+
+/* The caller's wait for its workers. */
+static void wait_for_workers(fl_team *team) {
+    for (;;) {
+        unsigned pending = atomic_load_explicit(&team->pending, memory_order_acquire);
+        if (pending == 0) {
+            return;
+        }
+        if (spin_until_not(team, &team->pending, pending)) {
+            continue;
+        }
+        atomic_store(&team->caller_sleeps, 1);
+        while ((pending = atomic_load(&team->pending)) != 0) {
+            futex_wait(&team->pending, pending);
+        }
+        atomic_store(&team->caller_sleeps, 0);
+    }
+}
+
+/* ---- The team -------------------------------------------------------------------------------- */
+
+static void *work(void *arg) {
+    worker  *self = arg;
+    fl_team *team = self->team;
+    unsigned seen = 0;
+    for (;;) {
+        seen = wait_for_run(team, seen);
+        if (team->stop) {
+            return NULL;
+        }
+        team->fn(team->arg, self->member, team->size);
+        bool last = atomic_fetch_sub(&team->pending, 1) == 1;
+        if (last && atomic_load(&team->caller_sleeps) != 0) {
+            futex_wake(&team->pending);
+        }
+    }
+}
+
+/* Raise the generation and wake who sleeps. */
+static void publish(fl_team *team) {
+    atomic_fetch_add(&team->generation, 1);
+    if (atomic_load(&team->sleepers) != 0) {
+        futex_wake(&team->generation);
+    }
+}
+
+/* Stop and join the first `count` workers, then free the team. */
+static void dismiss(fl_team *team, unsigned count) {
+    team->stop = true;
+    publish(team);
+    for (unsigned i = 0; i < count; i++) {
+        pthread_join(team->workers[i].thread, NULL);
+    }
+    fl_free(team);
+}
+
+/* Start the workers with every signal blocked; the caller's mask is put back. Returns how many run.
+ */
+static unsigned start_workers(fl_team *team, int *reason) {
+    sigset_t all, before;
+    unsigned started = 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (; started < team->size - 1; started++) {
+        worker *w = &team->workers[started];
+        w->team   = team;
+        w->member = started + 1;
+        *reason   = pthread_create(&w->thread, NULL, work, w);
+        if (*reason != 0) {
+            break;
+        }
+        (void)pthread_setname_np(w->thread, "fletch-team");
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
+}
+
+int fl_team_open(fl_team **out, unsigned size, fletch_error *error) {
+    *out = NULL;
+    if (size == 0) {
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "a team of 0 threads; use 1 or more");
+    }
+    size_t bytes;
+    if (fl_mul_overflow(size - 1, sizeof(worker), &bytes) ||
+        fl_add_overflow(bytes, sizeof(fl_team), &bytes)) {
+        return fl_fail_nomem(error, SIZE_MAX, "a team of threads");
+    }
+    fl_team *team = fl_alloc_aligned(bytes, _Alignof(fl_team));
+    if (team == NULL) {
+        return fl_fail_nomem(error, bytes, "a team of threads");
+    }
+    memset(team, 0, bytes);
+    team->size       = size;
+    team->may_spin   = fl_cpu_usable() >= size;
+    int      reason  = 0;
+    unsigned started = start_workers(team, &reason);
+    if (started != size - 1) {
+        char words[64];
+        dismiss(team, started);
+        return fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE,
+                       "cannot start thread %u of %u: %s; lower cpu.intra_op_threads or raise the "
+                       "limit (ulimit -u)",
+                       started + 2, size, strerror_r(reason, words, sizeof words));
+    }
+    *out = team;
+    return 0;
+}
+
+void fl_team_close(fl_team *team) {
+    if (team != NULL) {
+        dismiss(team, team->size - 1);
+    }
+}
+
+unsigned fl_team_size(const fl_team *team) {
+    return team->size;
+}
+
+void fl_team_run(fl_team *team, fl_team_fn fn, void *arg) {
+    if (team->size == 1) {
+        fn(arg, 0, 1);
+        return;
+    }
+    team->fn  = fn;
+    team->arg = arg;
+    atomic_store_explicit(&team->pending, team->size - 1, memory_order_relaxed);
+    publish(team);
+    fn(arg, 0, team->size);
+    wait_for_workers(team);
+}
+
+/* ---- The barrier ----------------------------------------------------------------------------- */
+
+void fl_barrier_init(fl_barrier *barrier, unsigned size) {
+    atomic_init(&barrier->arrived, 0);
+    atomic_init(&barrier->phase, 0);
+    barrier->size = size;
+}
+
+void fl_barrier_wait(fl_barrier *barrier) {
+    unsigned phase = atomic_load_explicit(&barrier->phase, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel) + 1 ==
+        barrier->size) {
+        /* The last one opens: nobody counts again before it sees the new phase. */
+        atomic_store_explicit(&barrier->arrived, 0, memory_order_relaxed);
+        atomic_store_explicit(&barrier->phase, phase + 1, memory_order_release);
+        return;
+    }
+    for (unsigned i = 0; atomic_load_explicit(&barrier->phase, memory_order_acquire) == phase;) {
+        if (i < BARRIER_PAUSES) {
+            i++;
+            pause_core();
+        } else {
+            sched_yield(); /* more members than cores: let the others arrive */
+        }
+    }
+}
