@@ -37,7 +37,11 @@ typedef struct fl_encoder_desc {
     /* embeddings */
     fl_position position;
     uint32_t    position_offset;     /* row of the first token: 0 BERT, pad + 1 RoBERTa and MPNet */
+    bool        position_skips_pad;  /* a literal pad token in a text takes row pad_token and does not
+                                        count: RoBERTa and MPNet, whose table has a padding row */
+    uint32_t    pad_token;
     bool        token_type;          /* add row 0 of the type table */
+    uint32_t    types;               /* rows of the type table */
     /* norms */
     fl_norm       norm;
     fl_norm_place norm_place;

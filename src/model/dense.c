@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dense.c - the layers that sentence-transformers puts behind pooling: Dense and LayerNorm.
+ *
+ * Role    modules.c for each such entry of modules.json.
+ * In/Out  N_Dense/config.json and model.safetensors -> fl_stage with float32 weights.
+ * Method  The weights are small (a square of the width), so they are converted and copied; the file is
+ *         closed again. What would change the maths and has no place in fl_stage is refused by name.
+ * Memory  stage->weight and stage->bias, owned by the model. Threads: during opening only.
+ * Proof   tests/unit/test_model_modules.c; tests/golden/test_folders.py. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "model/model_private.h"
+
+enum { DENSE_WIDTH_MAX = 65536 };
+
+/* The last component of a path below torch.nn, where both spellings of each class live. */
+static const struct {
+    const char         *name;
+    fl_dense_activation activation;
+} activations[] = {
+    {"Identity", FL_DENSE_IDENTITY}, {"Tanh", FL_DENSE_TANH},       {"GELU", FL_DENSE_GELU},
+    {"ReLU", FL_DENSE_RELU},         {"Sigmoid", FL_DENSE_SIGMOID},
+};
+
+static void refuse(fl_json_reader *reader, const char *key, const char *value) {
+    if (reader->status == 0)
+        reader->status = fl_fail(reader->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                                 "%s: %s \"%.80s\" is not supported.", reader->source, key, value);
+}
+
+static fl_dense_activation read_activation(fl_json_reader *reader) {
+    const char *path =
+        fl_json_string(reader, "activation_function", "torch.nn.modules.activation.Tanh");
+    const char *last = strrchr(path, '.');
+    if (strncmp(path, "torch.nn.", strlen("torch.nn.")) == 0)
+        for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
+            if (strcmp(last + 1, activations[i].name) == 0)
+                return activations[i].activation;
+    refuse(reader, "activation_function", path);
+    return FL_DENSE_IDENTITY;
+}
+
+/* A module that reads or writes another feature than the sentence's vector is another network. */
+static void refuse_names(fl_json_reader *reader) {
+    static const char *const keys[] = {"module_input_name", "module_output_name"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const char *name = fl_json_string(reader, keys[i], "sentence_embedding");
+        if (strcmp(name, "sentence_embedding") != 0)
+            refuse(reader, keys[i], name);
+    }
+    if (fl_json_bool(reader, "use_residual", false))
+        refuse(reader, "use_residual", "true");
+}
+
+/* A tensor of exactly rows x columns (columns 0: a vector of rows) as new float32 memory. */
+static int load(float **out, const fl_safetensors *file, const char *folder, const char *name,
+                uint64_t rows, uint64_t columns, fletch_error *error) {
+    const fl_tensor *tensor = fl_safetensors_find(file, name);
+    if (tensor == NULL)
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: tensor %s is missing.", folder,
+                       name);
+    uint32_t rank = columns == 0 ? 1 : 2;
+    if (tensor->rank != rank || tensor->shape[0] != rows ||
+        (rank == 2 && tensor->shape[1] != columns))
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s: the shape of tensor %s does not fit config.json.", folder, name);
+    if (tensor->dtype != FL_DTYPE_F32 && tensor->dtype != FL_DTYPE_F16 &&
+        tensor->dtype != FL_DTYPE_BF16)
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "%s: tensor %s has dtype %s; weights may be F32, F16 or BF16.", folder, name,
+                       fl_dtype_name(tensor->dtype));
+    uint64_t count = rows * (columns == 0 ? 1 : columns);
+    *out           = fl_alloc_array((size_t)count, sizeof **out);
+    if (*out == NULL)
+        return fl_fail_nomem(error, (size_t)count * sizeof **out, "a dense layer");
+    fl_tensor_to_f32(tensor, 0, count, *out);
+    return 0;
+}
+
+/* Weight and bias of a stage whose sizes are known. */
+static int load_stage(fl_stage *stage, const char *folder, const char *layer, bool bias,
+                      fletch_error *error) {
+    fl_safetensors *file;
+    char            name[64];
+    uint64_t        columns = stage->kind == FL_STAGE_DENSE ? stage->in : 0;
+    int             status  = fl_safetensors_open_folder(&file, folder, error);
+    if (status != 0)
+        return status;
+    snprintf(name, sizeof name, "%s.weight", layer);
+    status = load(&stage->weight, file, folder, name, stage->out, columns, error);
+    snprintf(name, sizeof name, "%s.bias", layer);
+    if (status == 0 && bias)
+        status = load(&stage->bias, file, folder, name, stage->out, 0, error);
+    fl_safetensors_close(file);
+    return status;
+}
+
+/* config.json of a module; it must be there. */
+static int read_config(fl_json **root, char *path, const char *folder, fletch_error *error) {
+    int status = fl_model_read_json(root, path, folder, "config.json", error);
+    if (status == 0 && *root == NULL)
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s is missing, but modules.json names it.", path);
+    return status;
+}
+
+static int check_width(const char *path, int64_t has, uint32_t width, fletch_error *error) {
+    if (has == width)
+        return 0;
+    return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                   "%s takes %lld dimensions but the module before it gives %u.", path,
+                   (long long)has, width);
+}
+
+int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, fletch_error *error) {
+    char     path[FL_MODEL_PATH_MAX];
+    fl_json *root   = NULL;
+    int      status = read_config(&root, path, folder, error);
+    if (status != 0)
+        return status;
+    fl_json_reader reader = {.object = root, .source = path, .error = error};
+    int64_t        in     = fl_json_int(&reader, "in_features", 0, 1, DENSE_WIDTH_MAX);
+    int64_t        out    = fl_json_int(&reader, "out_features", 0, 1, DENSE_WIDTH_MAX);
+    bool           bias   = fl_json_bool(&reader, "bias", true);
+    stage->kind           = FL_STAGE_DENSE;
+    stage->activation     = read_activation(&reader);
+    refuse_names(&reader);
+    status = reader.status;
+    if (status == 0 && out == 0)
+        status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s has no out_features.", path);
+    fl_json_free(root);
+    if (status == 0)
+        status = check_width(path, in, width, error);
+    stage->in  = (uint32_t)in;
+    stage->out = (uint32_t)out;
+    return status != 0 ? status : load_stage(stage, folder, "linear", bias, error);
+}
+
+int fl_layer_norm_read(fl_stage *stage, const char *folder, uint32_t width, fletch_error *error) {
+    char     path[FL_MODEL_PATH_MAX];
+    fl_json *root   = NULL;
+    int      status = read_config(&root, path, folder, error);
+    if (status != 0)
+        return status;
+    fl_json_reader reader    = {.object = root, .source = path, .error = error};
+    int64_t        dimension = fl_json_int(&reader, "dimension", 0, 1, DENSE_WIDTH_MAX);
+    status                   = reader.status;
+    fl_json_free(root);
+    if (status == 0)
+        status = check_width(path, dimension, width, error);
+    stage->kind = FL_STAGE_LAYER_NORM;
+    stage->in = stage->out = (uint32_t)dimension;
+    return status != 0 ? status : load_stage(stage, folder, "norm", true, error);
+}

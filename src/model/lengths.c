@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lengths.c - how many tokens a text may have, whether it is lower-cased, and where the tokenizer is.
+ *
+ * Role    model.c calls it once the transformer's folder and the usable positions are known.
+ * In/Out  sentence_bert_config.json (and its older names) and tokenizer_config.json -> max_length,
+ *         lowercase, tokenizer_path and the flags of a tokenizer that is only a vocab.txt.
+ * Method  max_seq_length if it is set, else the smaller of the tokenizer's model_max_length and the
+ *         usable positions; never more than the usable positions (where sentence-transformers would
+ *         fail on a long text). Settings of that file that would change the network are refused.
+ * Memory  strings, owned by the model. Threads: during opening only.
+ * Proof   tests/unit/test_model_configs.c; tests/golden/test_folders.py. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "model/model_private.h"
+
+/* The first of these that is there and not empty counts, as in sentence-transformers. */
+static const char *const sentence_configs[] = {
+    "sentence_bert_config.json",       "sentence_roberta_config.json",
+    "sentence_distilbert_config.json", "sentence_camembert_config.json",
+    "sentence_albert_config.json",     "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+};
+
+/* What the two files say; 0 where they say nothing. */
+typedef struct wishes {
+    int64_t     sentence;        /* max_seq_length */
+    const char *sentence_origin; /* static: a file name */
+    int64_t     tokenizer;       /* model_max_length */
+} wishes;
+
+/* An object that may only hold keys that do not change the vectors. */
+static void refuse_other_keys(fl_json_reader *reader, const char *key, const char *const *harmless,
+                              size_t count) {
+    fl_json *object = fl_json_has(reader, key) ? fl_json_object(reader, key) : NULL;
+    if (object == NULL)
+        return;
+    json_object_object_foreach(object, name, value) {
+        (void)value;
+        size_t i = 0;
+        while (i < count && strcmp(harmless[i], name) != 0)
+            i++;
+        if (i == count) {
+            fl_arch_refuse(reader, key, name);
+            return;
+        }
+    }
+}
+
+/* Settings that reach into transformers' classes, under their older and newer names. */
+static void refuse_settings(fl_json_reader *reader) {
+    static const char *const model_keys[] = {
+        "torch_dtype",       "dtype",           "attn_implementation", "device_map",
+        "low_cpu_mem_usage", "use_safetensors", "add_pooling_layer"};
+    static const char *const tokenizer_keys[] = {"model_max_length", "use_fast", "padding_side"};
+    const char *task   = fl_json_string(reader, "transformer_task", "feature-extraction");
+    const char *output = fl_json_string(reader, "module_output_name", "token_embeddings");
+    if (strcmp(task, "feature-extraction") != 0)
+        fl_arch_refuse(reader, "transformer_task", task);
+    if (strcmp(output, "token_embeddings") != 0)
+        fl_arch_refuse(reader, "module_output_name", output);
+    refuse_other_keys(reader, "config_args", NULL, 0);
+    refuse_other_keys(reader, "config_kwargs", NULL, 0);
+    refuse_other_keys(reader, "model_args", model_keys, sizeof model_keys / sizeof *model_keys);
+    refuse_other_keys(reader, "model_kwargs", model_keys, sizeof model_keys / sizeof *model_keys);
+    refuse_other_keys(reader, "tokenizer_args", tokenizer_keys,
+                      sizeof tokenizer_keys / sizeof *tokenizer_keys);
+    refuse_other_keys(reader, "processor_kwargs", tokenizer_keys,
+                      sizeof tokenizer_keys / sizeof *tokenizer_keys);
+}
+
+/* model_max_length inside tokenizer_args wins over max_seq_length. */
+static int64_t read_tokenizer_args(fl_json_reader *reader, int64_t fallback) {
+    static const char *const keys[] = {"tokenizer_args", "processor_kwargs"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        fl_json_reader args = {
+            .object = fl_json_has(reader, keys[i]) ? fl_json_object(reader, keys[i]) : NULL,
+            .source = reader->source,
+            .error  = reader->error};
+        fallback = fl_json_int(&args, "model_max_length", fallback, 1, INT64_MAX);
+        if (reader->status == 0)
+            reader->status = args.status;
+    }
+    return fallback;
+}
+
+static int read_sentence_config(fl_model *model, wishes *out, fletch_error *error) {
+    char     path[FL_MODEL_PATH_MAX];
+    fl_json *root = NULL;
+    for (size_t i = 0; i < sizeof sentence_configs / sizeof *sentence_configs; i++) {
+        int status =
+            fl_model_read_json(&root, path, model->own->transformer, sentence_configs[i], error);
+        if (status != 0)
+            return status;
+        out->sentence_origin = sentence_configs[i];
+        if (root != NULL && json_object_object_length(root) > 0)
+            break;
+        fl_json_free(root);
+        root = NULL;
+    }
+    if (root == NULL)
+        return 0;
+    fl_json_reader reader = {.object = root, .source = path, .error = error};
+    out->sentence         = fl_json_int(&reader, "max_seq_length", 0, 1, INT64_MAX);
+    out->sentence         = read_tokenizer_args(&reader, out->sentence);
+    model->lowercase      = fl_json_bool(&reader, "do_lower_case", false);
+    refuse_settings(&reader);
+    fl_json_free(root);
+    return reader.status;
+}
+
+/* tokenizer_config.json: the length, and the BERT switches that a vocab.txt needs. */
+static int read_tokenizer_config(fl_model *model, wishes *out, fletch_error *error) {
+    char     path[FL_MODEL_PATH_MAX];
+    fl_json *root = NULL;
+    int      status =
+        fl_model_read_json(&root, path, model->own->transformer, "tokenizer_config.json", error);
+    model->bert_lowercase = model->bert_strip_accents = model->bert_chinese_chars = true;
+    if (status != 0 || root == NULL)
+        return status;
+    fl_json_reader reader     = {.object = root, .source = path, .error = error};
+    out->tokenizer            = fl_json_int(&reader, "model_max_length", 0, 1, INT64_MAX);
+    model->bert_lowercase     = fl_json_bool(&reader, "do_lower_case", true);
+    model->bert_strip_accents = fl_json_bool(&reader, "strip_accents", model->bert_lowercase);
+    model->bert_chinese_chars = fl_json_bool(&reader, "tokenize_chinese_chars", true);
+    if (model->tokenizer_is_vocab) {
+        const char *class_name = fl_json_string(&reader, "tokenizer_class", "BertTokenizer");
+        if (strcmp(class_name, "BertTokenizer") != 0 &&
+            strcmp(class_name, "BertTokenizerFast") != 0)
+            fl_arch_refuse(&reader, "tokenizer_class without tokenizer.json", class_name);
+        if (!fl_json_bool(&reader, "do_basic_tokenize", true))
+            fl_arch_refuse(&reader, "do_basic_tokenize", "false");
+    }
+    fl_json_free(root);
+    return reader.status;
+}
+
+int fl_tokenizer_files_read(fl_model *model, const char *model_type, fletch_error *error) {
+    char path[FL_MODEL_PATH_MAX];
+    int  status = fl_path_join(path, sizeof path, model->own->transformer, "tokenizer.json", error);
+    if (status == 0 && !fl_file_exists(path)) {
+        status = fl_path_join(path, sizeof path, model->own->transformer, "vocab.txt", error);
+        model->tokenizer_is_vocab = true;
+    }
+    if (status != 0)
+        return status;
+    if (!fl_file_exists(path))
+        return fl_fail(
+            error, FLETCH_EMODEL, FLETCH_NOWHERE,
+            "%s has neither tokenizer.json nor vocab.txt. If it has another kind of "
+            "vocabulary, save the tokenizer once with transformers >= 4 to get tokenizer.json.",
+            model->own->transformer);
+    if (model->tokenizer_is_vocab && model_type != NULL && strcmp(model_type, "bert") != 0)
+        return fl_fail(
+            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "%s has no tokenizer.json, and a vocab.txt is enough only for bert, not for %s.",
+            model->own->transformer, model_type);
+    model->tokenizer_path = fl_strdup(path);
+    return model->tokenizer_path != NULL ? 0 : fl_fail_nomem(error, strlen(path), "a path");
+}
+
+int fl_lengths_read(fl_model *model, uint32_t positions, fletch_error *error) {
+    wishes  wish   = {0};
+    int64_t limit  = positions == 0 ? UINT32_MAX : positions;
+    int     status = read_tokenizer_config(model, &wish, error);
+    if (status == 0 && model->own->has_modules)
+        status = read_sentence_config(model, &wish, error);
+    if (status != 0)
+        return status;
+    int64_t     wanted = wish.sentence != 0 ? wish.sentence : wish.tokenizer;
+    const char *origin = wish.sentence != 0 ? wish.sentence_origin : "tokenizer_config.json";
+    if (wanted == 0 || wanted > limit) {
+        origin = "config.json: max_position_embeddings";
+        wanted = limit;
+    }
+    model->max_length               = (uint32_t)wanted;
+    model->max_length_source.origin = origin;
+    return 0;
+}

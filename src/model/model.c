@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model.c - open a Hugging Face folder: every file read, checked and turned into one fl_model.
+ *
+ * Role    runtime/open.c calls it with the folder that hub.h found. Order: modules.json says where the
+ *         transformer is; its config.json gives the descriptor; then lengths, prompts and tokenizer
+ *         files, the modules behind the encoder, and last the weights, which are only mapped.
+ * In/Out  a folder -> fl_model (model.h says what is in it).
+ * Method  Each file has its own reader in this room. Whatever is damaged is EMODEL, and the hint how to
+ *         mend it is added here, in one place.
+ * Memory  One fl_model owns all; fl_model_close takes any half-built one apart, which makes every
+ *         failure the same single path.
+ * Threads Opening and closing belong to one thread; in between the model is read-only.
+ * Proof   tests/unit/test_model*.c; tests/golden/test_folders.py, test_vectors.py. */
+#include "model/model.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "model/model_private.h"
+
+const char *fl_model_keep(fl_model *model, const char *format, ...) {
+    struct fl_model_private *own = model->own;
+    va_list                  args;
+    if (own->kept_count == own->kept_room) {
+        size_t room  = own->kept_room == 0 ? 16 : own->kept_room * 2;
+        char **grown = fl_realloc_array(own->kept, room, sizeof *grown);
+        if (grown == NULL)
+            return NULL;
+        own->kept      = grown;
+        own->kept_room = room;
+    }
+    va_start(args, format);
+    int size = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    char *text = size < 0 ? NULL : fl_alloc((size_t)size + 1);
+    if (text == NULL)
+        return NULL;
+    va_start(args, format);
+    vsnprintf(text, (size_t)size + 1, format, args);
+    va_end(args);
+    own->kept[own->kept_count++] = text;
+    return text;
+}
+
+int fl_model_read_json(fl_json **out, char *path, const char *folder, const char *name,
+                       fletch_error *error) {
+    *out       = NULL;
+    int status = fl_path_join(path, FL_MODEL_PATH_MAX, folder, name, error);
+    if (status != 0 || !fl_file_exists(path))
+        return status;
+    status = fl_json_read(out, path, FL_CONFIG_BYTES_MAX, error);
+    if (status == 0 && !json_object_is_type(*out, json_type_object)) {
+        fl_json_free(*out);
+        *out   = NULL;
+        status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is no JSON object.", path);
+    }
+    return status;
+}
+
+/* config.json -> descriptor. Without weights it may be missing or of an architecture that is not known:
+ * a tokenizer needs neither, so `arch` stays NULL then. */
+static int read_config(fl_model *model, const fl_arch **arch, const fl_model_options *options,
+                       fletch_error *error) {
+    char     path[FL_MODEL_PATH_MAX];
+    fl_json *root = NULL;
+    int status    = fl_model_read_json(&root, path, model->own->transformer, "config.json", error);
+    if (status != 0)
+        return status;
+    if (root == NULL && options->without_weights)
+        return 0;
+    if (root == NULL)
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s is missing: is this a Hugging Face model folder?", path);
+    fl_json_reader reader = {.object = root, .source = path, .error = error};
+    status                = fl_arch_describe(arch, &model->encoder.desc, &reader);
+    if (status == FLETCH_EUNSUPPORTED && options->without_weights) {
+        *arch  = NULL;
+        status = 0;
+        memset(&model->encoder.desc, 0, sizeof model->encoder.desc);
+        fl_error_clear(error);
+    }
+    fl_json_free(root);
+    return status;
+}
+
+static int read_folder(fl_model *model, const fl_model_options *options, fl_modules *modules,
+                       fletch_error *error) {
+    const fl_arch *arch   = NULL;
+    int            status = fl_modules_open(modules, model, error);
+    if (status == 0)
+        status = read_config(model, &arch, options, error);
+    if (status == 0)
+        status = fl_tokenizer_files_read(model, arch == NULL ? NULL : arch->model_type, error);
+    if (status == 0)
+        status = fl_lengths_read(model, model->encoder.desc.positions, error);
+    if (status == 0)
+        status = fl_prompts_read(model, error);
+    if (status != 0 || options->without_weights)
+        return status;
+    status = fl_modules_read(modules, model, options, error);
+    if (status == 0)
+        status = fl_weights_read(model, arch, options->log, error);
+    return status;
+}
+
+/* Damage has one cure, whichever file it is in. */
+static int add_hint(int status, fletch_error *error) {
+    char message[sizeof error->message];
+    if (status != FLETCH_EMODEL || error == NULL)
+        return status;
+    memcpy(message, error->message, sizeof message);
+    size_t      size = strlen(message);
+    const char *stop = size > 0 && strchr(".?!", message[size - 1]) != NULL ? "" : ".";
+    return fl_fail(error, status, error->where,
+                   "%.380s%s Run `fletch model verify` or pull the model again.", message, stop);
+}
+
+int fl_model_open(fl_model **out, const char *folder, const fl_model_options *options,
+                  fletch_error *error) {
+    static const fl_model_options defaults = {0};
+    fl_modules                    modules  = {0};
+    *out                                   = NULL;
+    if (options == NULL)
+        options = &defaults;
+    if (!fl_folder_exists(folder))
+        return fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE, "%s is no folder.", folder);
+    fl_model *model = fl_alloc_zero(1, sizeof *model);
+    if (model == NULL)
+        return fl_fail_nomem(error, sizeof *model, "a model");
+    model->own    = fl_alloc_zero(1, sizeof *model->own);
+    model->folder = fl_strdup(folder);
+    int status    = 0;
+    if (model->own == NULL || model->folder == NULL)
+        status = fl_fail_nomem(error, sizeof *model->own, "a model");
+    model->include_prompt = true;
+    if (status == 0)
+        status = read_folder(model, options, &modules, error);
+    fl_modules_close(&modules);
+    if (status != 0) {
+        fl_model_close(model);
+        return add_hint(status, error);
+    }
+    *out = model;
+    return 0;
+}
+
+void fl_model_close(fl_model *model) {
+    if (model == NULL)
+        return;
+    for (uint32_t i = 0; i < model->stage_count; i++) {
+        fl_free(model->stages[i].weight);
+        fl_free(model->stages[i].bias);
+    }
+    fl_free(model->stages);
+    fl_free(model->prompts);
+    fl_free(model->encoder.layer);
+    fl_free(model->tokenizer_path);
+    fl_free(model->folder);
+    if (model->own != NULL) {
+        fl_safetensors_close(model->own->weights);
+        for (size_t i = 0; i < model->own->kept_count; i++)
+            fl_free(model->own->kept[i]);
+        fl_free(model->own->kept);
+        fl_free(model->own->transformer);
+    }
+    fl_free(model->own);
+    fl_free(model);
+}
+
+void fl_model_release_packed(const fl_model *model) {
+    static const fl_layer_slot matrices[] = {FL_LAYER_Q_W,   FL_LAYER_K_W,  FL_LAYER_V_W,
+                                             FL_LAYER_O_W,   FL_LAYER_UP_W, FL_LAYER_GATE_W,
+                                             FL_LAYER_DOWN_W};
+    if (model->own->weights == NULL)
+        return;
+    for (uint32_t layer = 0; layer < model->encoder.desc.layers; layer++)
+        for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
+            const fl_tensor *tensor = &model->encoder.layer[layer][matrices[i]];
+            if (tensor->data != NULL)
+                fl_safetensors_release(model->own->weights, tensor);
+        }
+}

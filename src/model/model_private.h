@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model_private.h - what the files of this room that read one folder share. */
+#ifndef FL_MODEL_MODEL_PRIVATE_H
+#define FL_MODEL_MODEL_PRIVATE_H
+
+#include "base/json.h"
+#include "base/log.h"
+#include "model/arch.h"
+#include "model/model.h"
+#include "model/safetensors.h"
+
+/* Configuration files are some kilobytes; a tokenizer_config.json with many added tokens, a megabyte. */
+enum { FL_CONFIG_BYTES_MAX = 32 * 1024 * 1024, FL_MODEL_PATH_MAX = 4096 };
+
+struct fl_model_private {
+    fl_safetensors *weights; /* owned; NULL without weights */
+    char          **kept;    /* owned strings that the model points to */
+    size_t          kept_count, kept_room;
+    char           *transformer; /* owned: folder of config.json, tokenizer and weights */
+    bool            has_modules; /* modules.json is there */
+};
+
+/* Keep a formatted string as long as the model; NULL when out of memory. */
+const char *fl_model_keep(fl_model *model, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Read folder/name as a JSON object. *out is NULL, without error, when there is no such file. `path`
+ * [FL_MODEL_PATH_MAX] gets the joined name, which messages use. */
+int fl_model_read_json(fl_json **out, char *path, const char *folder, const char *name,
+                       fletch_error *error);
+
+/* modules.c: modules.json, or what stands in for it. First the transformer's folder, then the rest. */
+typedef struct fl_modules {
+    fl_json *root; /* NULL without modules.json */
+    char     path[FL_MODEL_PATH_MAX];
+} fl_modules;
+int  fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error);
+int  fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_options *options,
+                     fletch_error *error);
+void fl_modules_close(fl_modules *modules);
+
+/* pooling.c: the modes of a pooling configuration, and names. */
+int fl_pooling_read(fl_model *model, const char *folder, const char *module, fletch_error *error);
+int fl_pooling_override(fl_model *model, const char *text, fletch_error *error);
+
+/* dense.c: one stage from a module's folder; `width` is what comes in. */
+int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, fletch_error *error);
+int fl_layer_norm_read(fl_stage *stage, const char *folder, uint32_t width, fletch_error *error);
+
+/* lengths.c: how long a text may be; `positions` 0 when the architecture is not known. */
+int fl_lengths_read(fl_model *model, uint32_t positions, fletch_error *error);
+/* The tokenizer's files. */
+int fl_tokenizer_files_read(fl_model *model, const char *model_type, fletch_error *error);
+
+/* prompts.c: config_sentence_transformers.json. */
+int fl_prompts_read(fl_model *model, fletch_error *error);
+
+/* weights.c: every slot of the encoder, its shape checked. */
+int fl_weights_read(fl_model *model, const fl_arch *arch, const fl_log *log, fletch_error *error);
+
+#endif

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* modules.c - read modules.json: which folders make the model, and what happens to a pooled row.
+ *
+ * Role    model.c opens it first (it says where the transformer lives) and reads the rest once the
+ *         encoder's width is known.
+ * In/Out  [{"idx", "name", "path", "type"}, …] -> pooling, stages, normalize, dimensions.
+ * Method  A type is a Python class of sentence-transformers; modules moved between packages over the
+ *         years, so the last dotted component decides, as long as the path begins with the package's
+ *         name: anything else is somebody's own code, which fletch will not guess at. Order: one
+ *         Transformer, one Pooling, then any of Dense, LayerNorm, Normalize, Dropout (nothing to do
+ *         when not training). No modules.json: mean pooling without normalising, with a warning, as
+ *         sentence-transformers does.
+ * Memory  stages, owned by the model. Threads: during opening only.
+ * Proof   tests/unit/test_model_modules.c; tests/golden/test_folders.py. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "model/model_private.h"
+
+enum { MODULES_MAX = 32 };
+
+static const char package[] = "sentence_transformers.";
+
+/* One entry of the list, checked; `kind` is the last component of its type. */
+typedef struct entry {
+    const char *type, *kind, *path;
+} entry;
+
+static int read_entry(entry *out, const fl_modules *modules, size_t index, fletch_error *error) {
+    fl_json_reader reader = {.object = json_object_array_get_idx(modules->root, index),
+                             .source = modules->path,
+                             .error  = error};
+    out->type             = fl_json_string(&reader, "type", NULL);
+    out->path             = fl_json_string(&reader, "path", "");
+    if (reader.status != 0)
+        return reader.status;
+    if (reader.object == NULL || out->type == NULL)
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: module %zu has no type.",
+                       modules->path, index);
+    if (out->path[0] != '\0' && !fl_path_is_safe(out->path))
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s: path \"%.80s\" of module %zu leaves the folder.", modules->path,
+                       out->path, index);
+    if (strncmp(out->type, package, strlen(package)) != 0)
+        return fl_fail(
+            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "%s: module type \"%.100s\" is code outside sentence-transformers, which fletch "
+            "does not run.",
+            modules->path, out->type);
+    out->kind = strrchr(out->type, '.') + 1;
+    return 0;
+}
+
+static int refuse(const fl_modules *modules, const entry *module, fletch_error *error) {
+    return fl_fail(
+        error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+        "%s: module type \"%.100s\" is not supported here; fletch knows Transformer, Pooling, "
+        "then Dense, LayerNorm, Normalize and Dropout, in this order.",
+        modules->path, module->type);
+}
+
+/* Where config.json and the weights are: the folder itself or a subfolder such as "0_Transformer". */
+static int set_transformer(fl_model *model, const char *path, fletch_error *error) {
+    size_t room = strlen(model->folder) + strlen(path) + 2;
+    char  *text = fl_alloc(room);
+    if (text == NULL)
+        return fl_fail_nomem(error, room, "a path");
+    model->own->transformer = text;
+    if (path[0] == '\0') {
+        memcpy(text, model->folder, strlen(model->folder) + 1);
+        return 0;
+    }
+    return fl_path_join(text, room, model->folder, path, error);
+}
+
+int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error) {
+    entry first   = {.path = ""};
+    modules->root = NULL;
+    int status =
+        fl_path_join(modules->path, sizeof modules->path, model->folder, "modules.json", error);
+    if (status != 0)
+        return status;
+    if (!fl_file_exists(modules->path))
+        return set_transformer(model, "", error);
+    status = fl_json_read(&modules->root, modules->path, FL_CONFIG_BYTES_MAX, error);
+    if (status != 0)
+        return status;
+    model->own->has_modules = true;
+    if (!json_object_is_type(modules->root, json_type_array) ||
+        json_object_array_length(modules->root) == 0 ||
+        json_object_array_length(modules->root) > MODULES_MAX)
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is no list of 1 to %d modules.",
+                       modules->path, MODULES_MAX);
+    status = read_entry(&first, modules, 0, error);
+    if (status == 0 && strcmp(first.kind, "Transformer") != 0)
+        status = refuse(modules, &first, error);
+    return status != 0 ? status : set_transformer(model, first.path, error);
+}
+
+void fl_modules_close(fl_modules *modules) {
+    fl_json_free(modules->root);
+    modules->root = NULL;
+}
+
+static int read_normalize(fl_model *model, fl_stage *stage, const char *folder, const char *module,
+                          uint32_t width, fletch_error *error) {
+    static const char *const keys[] = {"module_input_name", "module_output_name"};
+    char                     path[FL_MODEL_PATH_MAX];
+    fl_json                 *root   = NULL;
+    int                      status = fl_model_read_json(&root, path, folder, "config.json", error);
+    if (status != 0)
+        return status;
+    fl_json_reader reader = {.object = root, .source = path, .error = error};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const char *name = fl_json_string(&reader, keys[i], "sentence_embedding");
+        if (strcmp(name, "sentence_embedding") != 0)
+            fl_arch_refuse(&reader, keys[i], name);
+    }
+    status = reader.status;
+    fl_json_free(root);
+    stage->kind = FL_STAGE_NORMALIZE;
+    stage->in = stage->out         = width;
+    model->normalize               = true;
+    model->normalize_source.origin = fl_model_keep(model, "modules.json (%s)", module);
+    if (status == 0 && model->normalize_source.origin == NULL)
+        status = fl_fail_nomem(error, strlen(module), "a name");
+    return status;
+}
+
+/* A module behind pooling becomes a stage; a Dropout becomes nothing. */
+static int read_stage(const fl_modules *modules, const entry *module, fl_model *model,
+                      fletch_error *error) {
+    char      folder[FL_MODEL_PATH_MAX];
+    fl_stage *stage  = &model->stages[model->stage_count];
+    uint32_t  width  = model->dimensions;
+    int       status = fl_path_join(folder, sizeof folder, model->folder, module->path, error);
+    if (status != 0 || strcmp(module->kind, "Dropout") == 0)
+        return status;
+    model->stage_count++; /* now: a failure frees what the stage holds already */
+    if (strcmp(module->kind, "Dense") == 0)
+        status = fl_dense_read(stage, folder, width, error);
+    else if (strcmp(module->kind, "LayerNorm") == 0)
+        status = fl_layer_norm_read(stage, folder, width, error);
+    else if (strcmp(module->kind, "Normalize") == 0)
+        status = read_normalize(model, stage, folder, module->path, width, error);
+    else
+        status = refuse(modules, module, error);
+    if (status == 0)
+        model->dimensions = stage->out;
+    return status;
+}
+
+static int read_pooling(const fl_modules *modules, fl_model *model, const fl_model_options *options,
+                        fletch_error *error) {
+    entry module;
+    char  folder[FL_MODEL_PATH_MAX];
+    int   status =
+        json_object_array_length(modules->root) < 2
+              ? fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                        "%s names no Pooling module; only sentence embeddings are supported.",
+                        modules->path)
+              : read_entry(&module, modules, 1, error);
+    if (status != 0)
+        return status;
+    if (strcmp(module.kind, "Pooling") != 0)
+        return refuse(modules, &module, error);
+    status = fl_path_join(folder, sizeof folder, model->folder, module.path, error);
+    if (status == 0)
+        status = fl_pooling_read(model, folder, module.path, error);
+    if (status == 0 && options->pooling != NULL && options->pooling[0] != '\0')
+        status = fl_pooling_override(model, options->pooling, error);
+    return status;
+}
+
+/* What sentence-transformers makes of a plain transformer. */
+static int use_defaults(fl_model *model, const fl_model_options *options, fletch_error *error) {
+    model->encoder.pooling[0]      = FL_POOL_MEAN;
+    model->encoder.pooling_count   = 1;
+    model->include_prompt          = true;
+    model->pooling_source.origin   = "default: no modules.json";
+    model->normalize_source.origin = "default: no modules.json";
+    if (options->pooling != NULL && options->pooling[0] != '\0')
+        return fl_pooling_override(model, options->pooling, error);
+    fl_log_write(options->log, FL_LOG_WARNING,
+                 "%s has no modules.json: using mean pooling without normalisation, as "
+                 "sentence-transformers does. Set model.pooling to choose another.",
+                 model->folder);
+    return 0;
+}
+
+int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_options *options,
+                    fletch_error *error) {
+    int status = modules->root == NULL ? use_defaults(model, options, error)
+                                       : read_pooling(modules, model, options, error);
+    if (status != 0)
+        return status;
+    model->dimensions = fl_encoder_width(&model->encoder);
+    if (modules->root == NULL)
+        return 0;
+    size_t count  = json_object_array_length(modules->root);
+    model->stages = fl_alloc_zero(count, sizeof *model->stages);
+    if (model->stages == NULL)
+        return fl_fail_nomem(error, count * sizeof *model->stages, "stages");
+    model->normalize_source.origin = "modules.json";
+    for (size_t i = 2; i < count; i++) {
+        entry module;
+        status = read_entry(&module, modules, i, error);
+        if (status == 0)
+            status = read_stage(modules, &module, model, error);
+        if (status != 0)
+            return status;
+    }
+    return 0;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* prompts.c - config_sentence_transformers.json: prompts, similarity and truncate_dim.
+ *
+ * Role    model.c calls it for folders that have a modules.json (sentence-transformers reads the file
+ *         only then).
+ * In/Out  {"prompts": {name: text | null}, "default_prompt_name", "similarity_fn_name",
+ *         "truncate_dim", "model_type"} -> the fields of fl_model. A prompt of null is "".
+ * Method  "query" and "document" exist in every sentence-transformers model, as "" unless the file
+ *         says otherwise, so they are valid as default_prompt_name and mean no prompt then.
+ * Memory  the prompts and their strings, owned by the model. Threads: during opening only.
+ * Proof   tests/unit/test_model_configs.c; tests/golden/test_folders.py. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "model/model_private.h"
+
+enum { PROMPTS_MAX = 4096 };
+
+static int read_prompts(fl_model *model, fl_json_reader *reader) {
+    fl_json *map   = fl_json_object(reader, "prompts");
+    int      count = map == NULL ? 0 : json_object_object_length(map);
+    if (reader->status != 0 || count == 0)
+        return reader->status;
+    if (count > PROMPTS_MAX)
+        return fl_fail(reader->error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: more than %d prompts.",
+                       reader->source, PROMPTS_MAX);
+    model->prompts = fl_alloc_zero((size_t)count, sizeof *model->prompts);
+    if (model->prompts == NULL)
+        return fl_fail_nomem(reader->error, (size_t)count * sizeof *model->prompts, "prompts");
+    fl_json_reader prompts = {.object = map, .source = reader->source, .error = reader->error};
+    json_object_object_foreach(map, key, value) {
+        (void)value;
+        const char *text = fl_json_string(&prompts, key, "");
+        if (prompts.status != 0)
+            return prompts.status;
+        fl_prompt *prompt = &model->prompts[model->prompt_count];
+        prompt->name      = fl_model_keep(model, "%s", key);
+        prompt->text      = fl_model_keep(model, "%s", text);
+        if (prompt->name == NULL || prompt->text == NULL)
+            return fl_fail_nomem(reader->error, strlen(key) + strlen(text), "a prompt");
+        model->prompt_count++;
+    }
+    return 0;
+}
+
+static int read_default_prompt(fl_model *model, fl_json_reader *reader) {
+    const char *name = fl_json_string(reader, "default_prompt_name", NULL);
+    if (reader->status != 0 || name == NULL)
+        return reader->status;
+    for (uint32_t i = 0; i < model->prompt_count; i++)
+        if (strcmp(model->prompts[i].name, name) == 0) {
+            model->default_prompt_name = model->prompts[i].name;
+            return 0;
+        }
+    if (strcmp(name, "query") == 0 || strcmp(name, "document") == 0)
+        return 0;
+    return fl_fail(reader->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                   "%s: default_prompt_name \"%.80s\" is not one of its prompts.", reader->source,
+                   name);
+}
+
+static int read_rest(fl_model *model, fl_json_reader *reader) {
+    const char *type       = fl_json_string(reader, "model_type", "SentenceTransformer");
+    const char *similarity = fl_json_string(reader, "similarity_fn_name", NULL);
+    model->truncate_dim    = (uint32_t)fl_json_int(reader, "truncate_dim", 0, 1, UINT32_MAX);
+    if (strcmp(type, "SentenceTransformer") != 0)
+        fl_arch_refuse(reader, "model_type", type);
+    if (reader->status != 0)
+        return reader->status;
+    if (similarity != NULL)
+        model->similarity = fl_model_keep(model, "%s", similarity);
+    return model->similarity != NULL ? 0
+                                     : fl_fail_nomem(reader->error, strlen(similarity), "a name");
+}
+
+int fl_prompts_read(fl_model *model, fletch_error *error) {
+    char     path[FL_MODEL_PATH_MAX];
+    fl_json *root     = NULL;
+    model->similarity = "cosine";
+    if (!model->own->has_modules)
+        return 0;
+    int status =
+        fl_model_read_json(&root, path, model->folder, "config_sentence_transformers.json", error);
+    if (status != 0 || root == NULL)
+        return status;
+    fl_json_reader reader = {.object = root, .source = path, .error = error};
+    status                = read_prompts(model, &reader);
+    if (status == 0)
+        status = read_default_prompt(model, &reader);
+    if (status == 0)
+        status = read_rest(model, &reader);
+    fl_json_free(root);
+    return status;
+}

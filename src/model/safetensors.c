@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* safetensors.c - map the weights of a folder, one file or many, and find tensors by name.
+ *
+ * Role    weights.c and modules.c open folders with it. What a header must satisfy is in
+ *         safetensors_header.c; this file knows files, shards and names.
+ * Method  A single file is one map and its table. A sharded model has an index,
+ *         {"weight_map": {tensor: file}}: every shard is mapped once, and the tensors that the index
+ *         promises are gathered in one merged table. Nothing is copied: a tensor is a view of its map.
+ * Memory  the maps and tables, until close. Pages of a tensor go back by fl_safetensors_release.
+ * Threads immutable after opening.
+ * Proof   tests/unit/test_safetensors.c. */
+#include "model/safetensors.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "model/safetensors_header.h"
+
+enum {
+    SHARDS_MAX      = 1024,             /* the largest published models have about 200 */
+    INDEX_BYTES_MAX = 64 * 1024 * 1024, /* an index of a million tensors */
+};
+
+typedef struct shard {
+    char           *name; /* owned: file name inside the folder, or the path of a single file */
+    fl_map          map;
+    fl_tensor_table table;
+} shard;
+
+struct fl_safetensors {
+    shard          *shards; /* owned [count, room] */
+    size_t          count, room;
+    fl_tensor_table merged; /* sharded models only */
+    bool            sharded;
+};
+
+static const fl_tensor_table *table_of(const fl_safetensors *file) {
+    return file->sharded ? &file->merged : &file->shards[0].table;
+}
+
+/* Map and check one file and append it to file->shards. */
+static int add_shard(fl_safetensors *file, const char *name, const char *path,
+                     fletch_error *error) {
+    if (file->count == file->room) {
+        size_t room  = file->room == 0 ? 1 : file->room * 2;
+        shard *grown = fl_realloc_array(file->shards, room, sizeof *grown);
+        if (grown == NULL)
+            return fl_fail_nomem(error, room * sizeof *grown, "shards");
+        file->shards = grown;
+        file->room   = room;
+    }
+    shard *added = &file->shards[file->count];
+    memset(added, 0, sizeof *added);
+    int status = fl_map_open(&added->map, path, error);
+    if (status != 0)
+        return status;
+    status = fl_header_read(&added->table, added->map.data, added->map.size, path, error);
+    if (status == 0 && (added->name = fl_strdup(name)) == NULL)
+        status = fl_fail_nomem(error, strlen(name), "a file name");
+    if (status != 0) {
+        fl_table_free(&added->table);
+        fl_map_close(&added->map);
+        return status;
+    }
+    file->count++;
+    return 0;
+}
+
+void fl_safetensors_close(fl_safetensors *file) {
+    if (file == NULL)
+        return;
+    for (size_t i = 0; i < file->count; i++) {
+        fl_table_free(&file->shards[i].table);
+        fl_map_close(&file->shards[i].map);
+        fl_free(file->shards[i].name);
+    }
+    fl_free(file->shards);
+    fl_table_free(&file->merged);
+    fl_free(file);
+}
+
+int fl_safetensors_open(fl_safetensors **out, const char *path, fletch_error *error) {
+    *out                 = NULL;
+    fl_safetensors *file = fl_alloc_zero(1, sizeof *file);
+    if (file == NULL)
+        return fl_fail_nomem(error, sizeof *file, "safetensors");
+    int status = add_shard(file, path, path, error);
+    if (status != 0) {
+        fl_safetensors_close(file);
+        return status;
+    }
+    *out = file;
+    return 0;
+}
+
+/* The shard of that name, mapped now if this is the first tensor in it. An index names the same few
+ * files over and over, mostly in runs: the last hit is tried first, then the others. */
+static int shard_of(fl_safetensors *file, const char *folder, const char *name, size_t *at,
+                    fletch_error *error) {
+    if (*at < file->count && strcmp(file->shards[*at].name, name) == 0)
+        return 0;
+    for (*at = 0; *at < file->count; (*at)++)
+        if (strcmp(file->shards[*at].name, name) == 0)
+            return 0;
+    if (!fl_path_is_safe(name))
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s/model.safetensors.index.json: shard name \"%.80s\" leaves the folder.",
+                       folder, name);
+    if (file->count == SHARDS_MAX)
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s/model.safetensors.index.json names more than %d files.", folder,
+                       SHARDS_MAX);
+    char path[PATH_MAX];
+    int  status = fl_path_join(path, sizeof path, folder, name, error);
+    if (status == 0 && !fl_file_exists(path))
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s is missing, but model.safetensors.index.json names it.", path);
+    return status != 0 ? status : add_shard(file, name, path, error);
+}
+
+/* Find each tensor of the index in the shard it names. */
+static int gather(fl_safetensors *file, const char *folder, fl_json *weight_map,
+                  fletch_error *error) {
+    size_t at = 0;
+    json_object_object_foreach(weight_map, key, value) {
+        if (!json_object_is_type(value, json_type_string))
+            return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                           "%s/model.safetensors.index.json: weight_map of %.80s is no string.",
+                           folder, key);
+        const char *name   = json_object_get_string(value);
+        int         status = shard_of(file, folder, name, &at, error);
+        if (status != 0)
+            return status;
+        const fl_tensor *tensor = fl_table_find(&file->shards[at].table, key);
+        if (tensor == NULL)
+            return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                           "%s/%s does not hold %.80s, but the index says so.", folder, name, key);
+        /* The name lives in the shard's text, which outlives the merged table. */
+        const fl_tensor_table *table = &file->shards[at].table;
+        if (fl_table_add(&file->merged, table->names[tensor - table->tensors], tensor) < 0)
+            return fl_fail_nomem(error, sizeof *tensor, "the tensor table");
+    }
+    return 0;
+}
+
+static int open_sharded(fl_safetensors **out, const char *folder, const char *index_path,
+                        fletch_error *error) {
+    fl_json *root   = NULL;
+    int      status = fl_json_read(&root, index_path, INDEX_BYTES_MAX, error);
+    if (status != 0)
+        return status;
+    fl_json_reader  reader = {.object = root, .source = index_path, .error = error};
+    fl_json        *map    = fl_json_object(&reader, "weight_map");
+    fl_safetensors *file   = fl_alloc_zero(1, sizeof *file);
+    if (file == NULL) {
+        status = fl_fail_nomem(error, sizeof *file, "safetensors");
+    } else if (reader.status != 0) {
+        status = reader.status;
+    } else if (map == NULL || json_object_object_length(map) == 0) {
+        status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s has no weight_map.", index_path);
+    } else {
+        file->sharded = true;
+        fl_table_init(&file->merged);
+        status = gather(file, folder, map, error);
+    }
+    fl_json_free(root);
+    if (status != 0) {
+        fl_safetensors_close(file);
+        return status;
+    }
+    *out = file;
+    return 0;
+}
+
+int fl_safetensors_open_folder(fl_safetensors **out, const char *folder, fletch_error *error) {
+    char path[PATH_MAX];
+    *out       = NULL;
+    int status = fl_path_join(path, sizeof path, folder, "model.safetensors", error);
+    if (status != 0)
+        return status;
+    if (fl_file_exists(path))
+        return fl_safetensors_open(out, path, error);
+    status = fl_path_join(path, sizeof path, folder, "model.safetensors.index.json", error);
+    if (status != 0)
+        return status;
+    if (fl_file_exists(path))
+        return open_sharded(out, folder, path, error);
+    status = fl_path_join(path, sizeof path, folder, "pytorch_model.bin", error);
+    if (status != 0)
+        return status;
+    if (fl_file_exists(path)) /* a pickle is a program; reading it would run it */
+        return fl_fail(
+            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "%s holds only pytorch_model.bin, which fletch does not read. Convert the model "
+            "once: python -c \"from sentence_transformers import SentenceTransformer as S; "
+            "S('MODEL').save('NEW')\"",
+            folder);
+    return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                   "%s has neither model.safetensors nor model.safetensors.index.json.", folder);
+}
+
+int fl_safetensors_check(const unsigned char *data, size_t size, fletch_error *error) {
+    fl_tensor_table table;
+    int             status = fl_header_read(&table, data, size, "bytes", error);
+    if (status == 0)
+        fl_table_free(&table);
+    return status;
+}
+
+const fl_tensor *fl_safetensors_find(const fl_safetensors *file, const char *name) {
+    return fl_table_find(table_of(file), name);
+}
+
+size_t fl_safetensors_count(const fl_safetensors *file) {
+    return table_of(file)->count;
+}
+
+const char *fl_safetensors_name(const fl_safetensors *file, size_t index) {
+    return table_of(file)->names[index];
+}
+
+void fl_safetensors_release(const fl_safetensors *file, const fl_tensor *tensor) {
+    const unsigned char *data = tensor->data;
+    for (size_t i = 0; i < file->count; i++) {
+        const fl_map *map = &file->shards[i].map;
+        if (data >= map->data && data < map->data + map->size) {
+            fl_map_release(map, (size_t)(data - map->data), (size_t)tensor->bytes);
+            return;
+        }
+    }
+}
