@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* arch.c - the list of architectures, and what their config.json files have in common.
  *
- * Role    model.c hands over config.json; the file of the architecture it names fills the descriptor.
+ * Role    model.c hands over config.json; the file of the architecture it names fills the
+ *         descriptor.
  * Method  Keys that are absent take transformers' defaults. Sizes are bounded before anything is
- *         computed from them. A switch that changes the maths and that no engine knows is refused by
- *         name: a vector that is nearly right is worse than none.
+ *         computed from them. A switch that changes the maths and that no engine knows is refused
+ *         by name: a vector that is nearly right is worse than none.
  * Memory  none. Threads: pure functions.
  * Proof   tests/unit/test_model_arch.c; tests/golden/test_folders.py. */
 #include "model/arch.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arch.h - one architecture: how its config.json becomes a descriptor and what its tensors are called.
+/* arch.h - one architecture: how its config.json becomes a descriptor and what its tensors are
+ * called.
  *
- * To add an architecture: write arch_NAME.c with one fl_arch (a describe function of some 40 lines and
- * two tables of names) and list it in arch.c. Nothing else knows model types. */
+ * To add an architecture: write arch_NAME.c with one fl_arch (a describe function of some 40
+ * lines and two tables of names) and list it in arch.c. Nothing else knows model types. */
 #ifndef FL_MODEL_ARCH_H
 #define FL_MODEL_ARCH_H
 

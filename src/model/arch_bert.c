@@ -5,8 +5,8 @@
  *     per layer: x = LN(x + attention(x)); x = LN(x + down(act(up(x))))
  *
  * Role    One entry of arch.c. In/Out: config.json -> descriptor; names of the tensors.
- * Method  Layer norm after each half, eps inside the root; positions start at row 0; single texts have
- *         token type 0. The pooler is not used for embeddings.
+ * Method  Layer norm after each half, eps inside the root; positions start at row 0; single texts
+ *         have token type 0. The pooler is not used for embeddings.
  * Memory  none. Threads: constants. Proof: tests/golden/test_folders.py, test_vectors.py. */
 #include "model/arch.h"
 

@@ -6,10 +6,11 @@
  *     the rest as BERT
  *
  * Role    One entry of arch.c. In/Out: config.json -> descriptor; names of the tensors.
- * Method  Position rows 0 and 1 are never used by a token that counts (row 1 is padding), so the usable
- *         length is max_position_embeddings - 2. The buckets are T5's, both directions: 32 rows, the
- *         last ones for distances of 128 and more. transformers fixes padding row 1 and 32 buckets in
- *         code, whatever config.json says; another number of buckets is therefore refused.
+ * Method  Position rows 0 and 1 are never used by a token that counts (row 1 is padding), so the
+ *         usable length is max_position_embeddings - 2. The buckets are T5's, both directions: 32
+ *         rows, the last ones for distances of 128 and more. transformers fixes padding row 1 and
+ *         32 buckets in code, whatever config.json says; another number of buckets is therefore
+ *         refused.
  * Memory  none. Threads: constants. Proof: tests/golden/test_folders.py, test_vectors.py. */
 #include "base/error.h"
 #include "model/arch.h"

@@ -3,8 +3,9 @@
  *
  * Role    modules.c for each such entry of modules.json.
  * In/Out  N_Dense/config.json and model.safetensors -> fl_stage with float32 weights.
- * Method  The weights are small (a square of the width), so they are converted and copied; the file is
- *         closed again. What would change the maths and has no place in fl_stage is refused by name.
+ * Method  The weights are small (a square of the width), so they are converted and copied; the
+ *         file is closed again. What would change the maths and has no place in fl_stage is
+ *         refused by name.
  * Memory  stage->weight and stage->bias, owned by the model. Threads: during opening only.
  * Proof   tests/unit/test_model_modules.c; tests/golden/test_folders.py. */
 #include <stdio.h>

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* encoder.h - what an encoder is, as data: the descriptor and its weights in named slots.
  *
- * An architecture file (arch_bert.c, arch_mpnet.c …) translates config.json into a fl_encoder_desc and
- * says which tensor fills which slot; engines have one forward loop that reads only this. A switch in
- * config.json that changes the maths and is not expressed here is refused by name, never approximated.
+ * An architecture file (arch_bert.c, arch_mpnet.c …) translates config.json into a
+ * fl_encoder_desc and says which tensor fills which slot; engines have one forward loop that
+ * reads only this. A switch in config.json that changes the maths and is not expressed here is
+ * refused by name, never approximated.
  *
- * Weights are [out, in] row-major as in the files: y = x Wᵀ + b. Views point into the mapped files
- * (owned by fl_model); an engine packs or converts them once when it opens. */
+ * Weights are [out, in] row-major as in the files: y = x Wᵀ + b. Views point into the mapped
+ * files (owned by fl_model); an engine packs or converts them once when it opens. */
 #ifndef FL_MODEL_ENCODER_H
 #define FL_MODEL_ENCODER_H
 

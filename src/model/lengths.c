@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lengths.c - how many tokens a text may have, whether it is lower-cased, and where the tokenizer is.
+/* lengths.c - how many tokens a text may have, whether it is lower-cased, and where the tokenizer
+ * is.
  *
  * Role    model.c calls it once the transformer's folder and the usable positions are known.
- * In/Out  sentence_bert_config.json (and its older names) and tokenizer_config.json -> max_length,
- *         lowercase, tokenizer_path and the flags of a tokenizer that is only a vocab.txt.
- * Method  max_seq_length if it is set, else the smaller of the tokenizer's model_max_length and the
- *         usable positions; never more than the usable positions (where sentence-transformers would
- *         fail on a long text). Settings of that file that would change the network are refused.
+ * In/Out  sentence_bert_config.json (and its older names) and tokenizer_config.json ->
+ *         max_length, lowercase, tokenizer_path and the flags of a tokenizer that is only a
+ *         vocab.txt.
+ * Method  max_seq_length if it is set, else the smaller of the tokenizer's model_max_length and
+ *         the usable positions; never more than the usable positions (where sentence-transformers
+ *         would fail on a long text). Settings of that file that would change the network are
+ *         refused.
  * Memory  strings, owned by the model. Threads: during opening only.
  * Proof   tests/unit/test_model_configs.c; tests/golden/test_folders.py. */
 #include <string.h>

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model.c - open a Hugging Face folder: every file read, checked and turned into one fl_model.
  *
- * Role    runtime/open.c calls it with the folder that hub.h found. Order: modules.json says where the
- *         transformer is; its config.json gives the descriptor; then lengths, prompts and tokenizer
- *         files, the modules behind the encoder, and last the weights, which are only mapped.
+ * Role    runtime/open.c calls it with the folder that hub.h found. Order: modules.json says
+ *         where the transformer is; its config.json gives the descriptor; then lengths, prompts
+ *         and tokenizer files, the modules behind the encoder, and last the weights, which are
+ *         only mapped.
  * In/Out  a folder -> fl_model (model.h says what is in it).
- * Method  Each file has its own reader in this room. Whatever is damaged is EMODEL, and the hint how to
- *         mend it is added here, in one place.
+ * Method  Each file has its own reader in this room. Whatever is damaged is EMODEL, and the hint
+ *         how to mend it is added here, in one place.
  * Memory  One fl_model owns all; fl_model_close takes any half-built one apart, which makes every
  *         failure the same single path.
  * Threads Opening and closing belong to one thread; in between the model is read-only.
@@ -61,8 +62,8 @@ int fl_model_read_json(fl_json **out, char *path, const char *folder, const char
     return status;
 }
 
-/* config.json -> descriptor. Without weights it may be missing or of an architecture that is not known:
- * a tokenizer needs neither, so `arch` stays NULL then. */
+/* config.json -> descriptor. Without weights it may be missing or of an architecture that is not
+ * known: a tokenizer needs neither, so `arch` stays NULL then. */
 static int read_config(fl_model *model, const fl_arch **arch, const fl_model_options *options,
                        fletch_error *error) {
     char     path[FL_MODEL_PATH_MAX];

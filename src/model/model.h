@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model.h - a Hugging Face / sentence-transformers folder, read and checked, ready for an engine.
  *
- * Role     fletch_open resolves a name to a folder (model/hub.h), this opens the folder: config.json ->
- *          descriptor, safetensors -> slots, modules.json and its modules -> pooling, dense layers and
- *          normalisation, the sentence-transformers configs -> lengths and prompts. Engines read
- *          `encoder`; the runtime reads the rest.
- * Memory   Owns everything it points to; immutable after opening; weights stay mapped.
- * Errors   EMODEL for damaged or missing files (which, where), EUNSUPPORTED for a model_type, module,
- *          activation or switch that is not handled, by name.
- * Proof    tests/unit/test_model*.c and the golden vectors. */
+ * Role    fletch_open resolves a name to a folder (model/hub.h), this opens the folder:
+ *         config.json -> descriptor, safetensors -> slots, modules.json and its modules ->
+ *         pooling, dense layers and normalisation, the sentence-transformers configs -> lengths
+ *         and prompts. Engines read `encoder`; the runtime reads the rest.
+ * Memory  Owns everything it points to; immutable after opening; weights stay mapped.
+ * Errors  EMODEL for damaged or missing files (which, where), EUNSUPPORTED for a model_type,
+ *         module, activation or switch that is not handled, by name.
+ * Proof   tests/unit/test_model*.c and the golden vectors. */
 #ifndef FL_MODEL_MODEL_H
 #define FL_MODEL_MODEL_H
 
@@ -24,7 +24,8 @@ typedef enum fl_dense_activation {
     FL_DENSE_IDENTITY, FL_DENSE_TANH, FL_DENSE_GELU, FL_DENSE_RELU, FL_DENSE_SIGMOID
 } fl_dense_activation;
 
-/* What happens to a pooled row, in modules.json's order. Layer norm has eps 1e-5 (torch's default). */
+/* What happens to a pooled row, in modules.json's order. Layer norm has eps 1e-5 (torch's
+ * default). */
 typedef enum fl_stage_kind { FL_STAGE_DENSE, FL_STAGE_NORMALIZE, FL_STAGE_LAYER_NORM } fl_stage_kind;
 typedef struct fl_stage {
     fl_stage_kind       kind;
@@ -39,7 +40,8 @@ typedef struct fl_prompt {
     const char *text; /* owned */
 } fl_prompt;
 
-/* A value with the file or rule it came from ("1_Pooling/config.json", "no modules.json: default"). */
+/* A value with the file or rule it came from ("1_Pooling/config.json", "no modules.json:
+ * default"). */
 typedef struct fl_source { const char *origin; /* static or owned by the model */ } fl_source;
 
 typedef struct fl_model fl_model;
@@ -83,8 +85,8 @@ int  fl_model_open(fl_model **out, const char *folder, const fl_model_options *o
                    fletch_error *error);
 void fl_model_close(fl_model *model); /* NULL is a no-op */
 
-/* Let the kernel drop the pages of the encoder's matrices after an engine has packed them. The tables
- * that are read in place (word, position) stay. */
+/* Let the kernel drop the pages of the encoder's matrices after an engine has packed them. The
+ * tables that are read in place (word, position) stay. */
 void fl_model_release_packed(const fl_model *model);
 
 const char *fl_pooling_name(fl_pooling pooling);                /* "mean" */

@@ -9,7 +9,8 @@
 #include "model/model.h"
 #include "model/safetensors.h"
 
-/* Configuration files are some kilobytes; a tokenizer_config.json with many added tokens, a megabyte. */
+/* Configuration files are some kilobytes; a tokenizer_config.json with many added tokens, a
+ * megabyte. */
 enum { FL_CONFIG_BYTES_MAX = 32 * 1024 * 1024, FL_MODEL_PATH_MAX = 4096 };
 
 struct fl_model_private {
@@ -24,12 +25,13 @@ struct fl_model_private {
 const char *fl_model_keep(fl_model *model, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Read folder/name as a JSON object. *out is NULL, without error, when there is no such file. `path`
- * [FL_MODEL_PATH_MAX] gets the joined name, which messages use. */
+/* Read folder/name as a JSON object. *out is NULL, without error, when there is no such file.
+ * `path` [FL_MODEL_PATH_MAX] gets the joined name, which messages use. */
 int fl_model_read_json(fl_json **out, char *path, const char *folder, const char *name,
                        fletch_error *error);
 
-/* modules.c: modules.json, or what stands in for it. First the transformer's folder, then the rest. */
+/* modules.c: modules.json, or what stands in for it. First the transformer's folder, then the
+ * rest. */
 typedef struct fl_modules {
     fl_json *root; /* NULL without modules.json */
     char     path[FL_MODEL_PATH_MAX];

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* modules.c - read modules.json: which folders make the model, and what happens to a pooled row.
  *
- * Role    model.c opens it first (it says where the transformer lives) and reads the rest once the
- *         encoder's width is known.
+ * Role    model.c opens it first (it says where the transformer lives) and reads the rest once
+ *         the encoder's width is known.
  * In/Out  [{"idx", "name", "path", "type"}, …] -> pooling, stages, normalize, dimensions.
- * Method  A type is a Python class of sentence-transformers; modules moved between packages over the
- *         years, so the last dotted component decides, as long as the path begins with the package's
- *         name: anything else is somebody's own code, which fletch will not guess at. Order: one
- *         Transformer, one Pooling, then any of Dense, LayerNorm, Normalize, Dropout (nothing to do
- *         when not training). No modules.json: mean pooling without normalising, with a warning, as
- *         sentence-transformers does.
+ * Method  A type is a Python class of sentence-transformers; modules moved between packages over
+ *         the years, so the last dotted component decides, as long as the path begins with the
+ *         package's name: anything else is somebody's own code, which fletch will not guess at.
+ *         Order: one Transformer, one Pooling, then any of Dense, LayerNorm, Normalize, Dropout
+ *         (nothing to do when not training). No modules.json: mean pooling without normalising,
+ *         with a warning, as sentence-transformers does.
  * Memory  stages, owned by the model. Threads: during opening only.
  * Proof   tests/unit/test_model_modules.c; tests/golden/test_folders.py. */
 #include <string.h>
@@ -61,7 +61,8 @@ static int refuse(const fl_modules *modules, const entry *module, fletch_error *
         modules->path, module->type);
 }
 
-/* Where config.json and the weights are: the folder itself or a subfolder such as "0_Transformer". */
+/* Where config.json and the weights are: the folder itself or a subfolder such as
+ * "0_Transformer". */
 static int set_transformer(fl_model *model, const char *path, fletch_error *error) {
     size_t room = strlen(model->folder) + strlen(path) + 2;
     char  *text = fl_alloc(room);

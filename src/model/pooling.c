@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pooling.c - how token rows become one row: names, and the Pooling module's two kinds of config.json.
+/* pooling.c - how token rows become one row: names, and the Pooling module's two kinds of
+ * config.json.
  *
- * Role    modules.c for the folder's pooling, model.c for the caller's choice, config and describe for
- *         the names.
- * In/Out  {"pooling_mode": "mean" | ["cls", "mean"]} as newer sentence-transformers writes it, or the
- *         booleans "pooling_mode_cls_token" … of the older ones -> fl_encoder.pooling, concatenated in
- *         the list's order, or in the fixed order of the booleans; none set means mean.
+ * Role    modules.c for the folder's pooling, model.c for the caller's choice, config and
+ *         describe for the names.
+ * In/Out  {"pooling_mode": "mean" | ["cls", "mean"]} as newer sentence-transformers writes it, or
+ *         the booleans "pooling_mode_cls_token" … of the older ones -> fl_encoder.pooling,
+ *         concatenated in the list's order, or in the fixed order of the booleans; none set means
+ *         mean.
  * Memory  none. Threads: pure functions.
  * Proof   tests/unit/test_model_modules.c; tests/golden/test_folders.py. */
 #include <string.h>
@@ -13,7 +15,8 @@
 #include "base/error.h"
 #include "model/model_private.h"
 
-/* In the order in which the booleans concatenate. `name` is ours, `st` that of sentence-transformers. */
+/* In the order in which the booleans concatenate. `name` is ours, `st` that of
+ * sentence-transformers. */
 static const struct {
     fl_pooling  pooling;
     const char *name, *st, *boolean;
@@ -80,7 +83,8 @@ static int read_new(fl_encoder *encoder, fl_json_reader *reader, fl_json *value)
     return reader->status;
 }
 
-/* The booleans, in their fixed order; a boolean of a mode that we do not know must not be passed over. */
+/* The booleans, in their fixed order; a boolean of a mode that we do not know must not be passed
+ * over. */
 static int read_old(fl_encoder *encoder, fl_json_reader *reader) {
     fl_pooling known;
     json_object_object_foreach(reader->object, key, value) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* prompts.c - config_sentence_transformers.json: prompts, similarity and truncate_dim.
  *
- * Role    model.c calls it for folders that have a modules.json (sentence-transformers reads the file
- *         only then).
+ * Role    model.c calls it for folders that have a modules.json (sentence-transformers reads the
+ *         file only then).
  * In/Out  {"prompts": {name: text | null}, "default_prompt_name", "similarity_fn_name",
  *         "truncate_dim", "model_type"} -> the fields of fl_model. A prompt of null is "".
- * Method  "query" and "document" exist in every sentence-transformers model, as "" unless the file
- *         says otherwise, so they are valid as default_prompt_name and mean no prompt then.
+ * Method  "query" and "document" exist in every sentence-transformers model, as "" unless the
+ *         file says otherwise, so they are valid as default_prompt_name and mean no prompt then.
  * Memory  the prompts and their strings, owned by the model. Threads: during opening only.
  * Proof   tests/unit/test_model_configs.c; tests/golden/test_folders.py. */
 #include <string.h>

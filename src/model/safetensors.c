@@ -3,9 +3,9 @@
  *
  * Role    weights.c and modules.c open folders with it. What a header must satisfy is in
  *         safetensors_header.c; this file knows files, shards and names.
- * Method  A single file is one map and its table. A sharded model has an index,
- *         {"weight_map": {tensor: file}}: every shard is mapped once, and the tensors that the index
- *         promises are gathered in one merged table. Nothing is copied: a tensor is a view of its map.
+ * Method  A single file is one map and its table. A sharded model has an index, {"weight_map":
+ *         {tensor: file}}: every shard is mapped once, and the tensors that the index promises
+ *         are gathered in one merged table. Nothing is copied: a tensor is a view of its map.
  * Memory  the maps and tables, until close. Pages of a tensor go back by fl_safetensors_release.
  * Threads immutable after opening.
  * Proof   tests/unit/test_safetensors.c. */

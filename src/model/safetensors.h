@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors.h - open model.safetensors, or all shards of model.safetensors.index.json, by mmap.
  *
- * Every check of the format's reference reader is made before a byte of data is used: header length
- * against the file, JSON without duplicate names, dtype and shape product against the byte range (with
- * overflow checks), ranges sorted without hole or overlap and ending at the end of the file. */
+ * Every check of the format's reference reader is made before a byte of data is used: header
+ * length against the file, JSON without duplicate names, dtype and shape product against the byte
+ * range (with overflow checks), ranges sorted without hole or overlap and ending at the end of
+ * the file. */
 #ifndef FL_MODEL_SAFETENSORS_H
 #define FL_MODEL_SAFETENSORS_H
 

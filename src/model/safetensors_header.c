@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors_header.c - read the table of contents of a safetensors file and believe none of it.
  *
- * Role    safetensors.c calls it once per mapped file; fuzz_safetensors.c with whatever it invents.
+ * Role    safetensors.c calls it once per mapped file; fuzz_safetensors.c with whatever it
+ *         invents.
  * In/Out  A whole file: [u64 little-endian N][N bytes of JSON][the byte buffer]. The JSON is
- *         {"name": {"dtype", "shape": [...], "data_offsets": [begin, end]}, …,
- *          "__metadata__": {string: string}}; offsets count from the start of the buffer.
- * Method  One pass of a small strict JSON reader that knows this one shape: 100 MB of it cost 100 MB,
- *         where a generic tree would cost fifteen times that. Then the ranges are sorted; they must
- *         tile the buffer exactly, without hole or overlap, so that two tensors can never share bytes
- *         and no byte is hidden. Every check of the format's reference reader is made.
- *         Stricter than it in two points: a name may not hold NUL, a tensor has at most 8 dimensions.
+ *         {"name": {"dtype", "shape": [...], "data_offsets": [begin, end]}, …, "__metadata__":
+ *         {string: string}}; offsets count from the start of the buffer.
+ * Method  One pass of a small strict JSON reader that knows this one shape: 100 MB of it cost 100
+ *         MB, where a generic tree would cost fifteen times that. Then the ranges are sorted;
+ *         they must tile the buffer exactly, without hole or overlap, so that two tensors can
+ *         never share bytes and no byte is hidden. Every check of the format's reference reader
+ *         is made. Stricter than it in two points: a name may not hold NUL, a tensor has at most
+ *         8 dimensions.
  * Memory  the table (freed by fl_table_free). Threads: reentrant.
- * Proof   tests/unit/test_safetensors.c, tests/fuzz/fuzz_safetensors.c, tests/golden/test_damage.py. */
+ * Proof   tests/unit/test_safetensors.c, tests/fuzz/fuzz_safetensors.c,
+ *         tests/golden/test_damage.py. */
 #include "model/safetensors_header.h"
 
 #include <stdbool.h>
@@ -34,7 +37,8 @@ typedef struct cursor {
     int                  status;
 } cursor;
 
-/* Fail at the current byte; only the first failure is kept. Returns false so that callers can pass it on. */
+/* Fail at the current byte; only the first failure is kept. Returns false so that callers can
+ * pass it on. */
 static bool fail_at(cursor *c, const char *what) {
     if (c->status == 0)
         c->status =
@@ -115,8 +119,9 @@ static bool read_escape(cursor *c) {
     return true;
 }
 
-/* A string, decoded and NUL-terminated at c->text, which moves behind it. Decoding never makes a string
- * longer than its quoted form, so a text buffer of the header's size is enough for all of them. */
+/* A string, decoded and NUL-terminated at c->text, which moves behind it. Decoding never makes a
+ * string longer than its quoted form, so a text buffer of the header's size is enough for all of
+ * them. */
 static char *read_string(cursor *c) {
     char *string = c->text;
     if (!expect(c, '"', "a string was expected"))
@@ -212,8 +217,8 @@ static bool skip_scalar(cursor *c) {
     return fail_at(c, "a value was expected");
 }
 
-/* Skip the value of a field that later versions of the format may add. Without recursion: `closer` is
- * the stack of brackets that are open. */
+/* Skip the value of a field that later versions of the format may add. Without recursion:
+ * `closer` is the stack of brackets that are open. */
 static bool skip_value(cursor *c) {
     char   closer[VALUE_DEPTH_MAX];
     size_t depth = 0;

@@ -9,8 +9,8 @@
 #include "fletch.h"
 #include "model/tensor.h"
 
-/* Limits. The first is the format's own; the second keeps a hostile header from taking more than about
- * 200 MB of memory (the largest models published have some ten thousand tensors). */
+/* Limits. The first is the format's own; the second keeps a hostile header from taking more than
+ * about 200 MB of memory (the largest models published have some ten thousand tensors). */
 enum { FL_HEADER_BYTES_MAX = 100000000, FL_TENSOR_COUNT_MAX = 1000000 };
 
 /* Names to tensors, by open addressing; also the merged table of a sharded model. */
@@ -24,11 +24,13 @@ typedef struct fl_tensor_table {
     uint64_t   seed; /* random, so that no file can be made of names that collide */
 } fl_tensor_table;
 
-/* Read and check the whole of a file in memory. Tensors point into `data`. `source` is for messages. */
+/* Read and check the whole of a file in memory. Tensors point into `data`. `source` is for
+ * messages. */
 int fl_header_read(fl_tensor_table *out, const unsigned char *data, size_t size, const char *source,
                    fletch_error *error);
 
-/* An empty table; and one entry more: returns 0, -1 out of memory, 1 when the name is there already. */
+/* An empty table; and one entry more: returns 0, -1 out of memory, 1 when the name is there
+ * already. */
 void fl_table_init(fl_tensor_table *table);
 int  fl_table_add(fl_tensor_table *table, char *name, const fl_tensor *tensor);
 void fl_table_free(fl_tensor_table *table);

@@ -3,9 +3,9 @@
  *
  * Role    Engines call this when they pack weights, modules.c when it loads dense layers.
  * In/Out  Little-endian F32, F16 or BF16 at any alignment (the format promises none) -> float32.
- * Method  Integer arithmetic on the bits, without branches, so that the compiler vectorises it and the
- *         result does not depend on the rounding or flush-to-zero mode of the calling thread. All three
- *         conversions are exact: every half and every bfloat16 is a float32.
+ * Method  Integer arithmetic on the bits, without branches, so that the compiler vectorises it
+ *         and the result does not depend on the rounding or flush-to-zero mode of the calling
+ *         thread. All three conversions are exact: every half and every bfloat16 is a float32.
  * Memory  none. Threads: pure functions.
  * Proof   tests/unit/test_model_tensor.c: all 65536 values of both small types. */
 #include "model/tensor.h"
@@ -46,10 +46,10 @@ static uint32_t bits_of_float(float value) {
     return bits;
 }
 
-/* Half precision has 5 exponent bits with bias 15 and 10 of mantissa; single has 8 with bias 127 and 23.
- * A normal number moves its bits up by 13 and its exponent by 127 - 15 = 112. A subnormal one is
- * mantissa * 2^-24, which an integer conversion gives exactly. Infinity and NaN move by 112 once more,
- * to exponent 255, and keep their payload. */
+/* Half precision has 5 exponent bits with bias 15 and 10 of mantissa; single has 8 with bias 127
+ * and 23. A normal number moves its bits up by 13 and its exponent by 127 - 15 = 112. A subnormal
+ * one is mantissa * 2^-24, which an integer conversion gives exactly. Infinity and NaN move by
+ * 112 once more, to exponent 255, and keep their payload. */
 static float f16_to_f32(uint16_t half) {
     uint32_t sign      = (uint32_t)(half & 0x8000U) << 16;
     uint32_t magnitude = half & 0x7FFFU;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tensor_table.c - names of tensors to tensors, in constant time, whoever chose the names.
  *
- * Role    One table per safetensors file (filled by safetensors_header.c) and one merged table per
- *         sharded model (safetensors.c).
- * Method  Open addressing with linear probing, at most half full. The hash folds 8 bytes at a time by a
- *         64 x 64 -> 128 bit product with a random seed: a file cannot be made of names that collide,
- *         so that reading a hostile header stays linear.
+ * Role    One table per safetensors file (filled by safetensors_header.c) and one merged table
+ *         per sharded model (safetensors.c).
+ * Method  Open addressing with linear probing, at most half full. The hash folds 8 bytes at a
+ *         time by a 64 x 64 -> 128 bit product with a random seed: a file cannot be made of names
+ *         that collide, so that reading a hostile header stays linear.
  * Memory  owned arrays that double; the strings belong to whoever filled the table.
  * Threads a table is written by one thread, then read by any.
  * Proof   tests/unit/test_safetensors.c. */

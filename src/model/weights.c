@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights.c - put the tensors of a folder into the encoder's slots, and believe none before its shape fits.
+/* weights.c - put the tensors of a folder into the encoder's slots, and believe none before its
+ * shape fits.
  *
  * Role    model.c calls it with the descriptor made from config.json.
  * In/Out  Names of an fl_arch -> fl_encoder.global and .layer, views of the mapped files.
- * Method  A name is tried bare and with the architecture's prefix ("bert."), and a LayerNorm also as
- *         gamma / beta, as very old files have it. All names that are missing are gathered and reported
- *         in one message: a person then sees at once whether one tensor or the whole layer naming is
- *         amiss. A shape that does not follow from config.json means that one of the two lies.
+ * Method  A name is tried bare and with the architecture's prefix ("bert."), and a LayerNorm also
+ *         as gamma / beta, as very old files have it. All names that are missing are gathered and
+ *         reported in one message: a person then sees at once whether one tensor or the whole
+ *         layer naming is amiss. A shape that does not follow from config.json means that one of
+ *         the two lies.
  * Memory  the layer table, owned by the model. Threads: during opening only.
  * Proof   tests/unit/test_model_weights.c. */
 #include <stdio.h>
@@ -202,7 +204,8 @@ static bool is_used(const fl_encoder *encoder, const void *data) {
     return false;
 }
 
-/* Poolers, heads and the old position_ids are expected here; an unknown name can explain a surprise. */
+/* Poolers, heads and the old position_ids are expected here; an unknown name can explain a
+ * surprise. */
 static void log_unused(const resolver *r, const fl_log *log) {
     const fl_safetensors *file  = r->model->own->weights;
     size_t                count = fl_safetensors_count(file), shown = 0;
