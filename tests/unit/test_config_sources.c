@@ -61,7 +61,7 @@ Test(config_file, dotted_keys_and_inline_tables) {
     expect(config, "model.id", "org/name", ":1:1");
     expect(config, "server.port", "1", ":2:11");
     expect(config, "server.host", "::1", ":2:21");
-    expect(config, "pool.max_bytes", "4096", ":3:1");
+    expect(config, "pool.max_bytes", "4096", ":3:6");
     fletch_config_free(config);
 }
 
