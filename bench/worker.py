@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""worker.py ENGINE - one engine in one process, driven by JSON lines on stdin; run.py starts it.
+
+Every engine does the same job: a list of Python strings in, a float32 matrix of unit rows out, in input
+order. What is set for each is its best known setting for throughput and, apart, for a single query.
+Commands: load {name, texts} · pass {name} · matrix {name, path} · latency {text, count} · memory {} · quit.
+"""
+import concurrent.futures
+import ctypes
+import json
+import os
+import resource
+import sys
+import time
+
+import numpy
+
+THREADS = int(os.environ.get("BENCH_THREADS", "2"))
+BATCH_TOKENS = 512  # padded tokens of a batch: the peers' best on small caches
+
+
+class Fletch:
+    """libfletch.so through ctypes: the texts as one buffer and offsets, the result in our own memory."""
+
+    class Error(ctypes.Structure):
+        _fields_ = [("code", ctypes.c_int), ("where", ctypes.c_size_t), ("message", ctypes.c_char * 496)]
+
+    class Texts(ctypes.Structure):
+        _fields_ = [("count", ctypes.c_size_t), ("bytes", ctypes.c_char_p), ("offsets64", ctypes.c_void_p),
+                    ("offsets32", ctypes.c_void_p), ("pointers", ctypes.c_void_p), ("lengths", ctypes.c_void_p)]
+
+    class Matrix(ctypes.Structure):
+        _fields_ = [("data", ctypes.c_void_p), ("rows", ctypes.c_size_t), ("cols", ctypes.c_size_t),
+                    ("stride", ctypes.c_size_t), ("dtype", ctypes.c_int)]
+
+    def __init__(self, model: str) -> None:
+        self.library = ctypes.CDLL(os.environ["BENCH_LIBRARY"])
+        self.library.fletch_config_new.restype = ctypes.c_void_p
+        self.library.fletch_dimensions.restype = ctypes.c_size_t
+        self.library.fletch_version.restype = ctypes.c_char_p
+        self.error = self.Error()
+        config = ctypes.c_void_p(self.library.fletch_config_new())
+        self.check(self.library.fletch_config_set(config, b"cpu.intra_op_threads", str(THREADS).encode(),
+                                                  ctypes.byref(self.error)))
+        self.model = ctypes.c_void_p()
+        self.check(self.library.fletch_open(ctypes.byref(self.model), model.encode(), config,
+                                            ctypes.byref(self.error)))
+        self.library.fletch_config_free(config)
+        self.dimensions = self.library.fletch_dimensions(self.model)
+        self.version = "fletch " + self.library.fletch_version().decode()
+
+    def check(self, status: int) -> None:
+        if status < 0:
+            raise RuntimeError(self.error.message.decode())
+
+    def embed(self, texts: list[str]) -> numpy.ndarray:
+        pieces = [text.encode() for text in texts]
+        offsets = numpy.zeros(len(pieces) + 1, numpy.int64)
+        numpy.cumsum([len(piece) for piece in pieces], out=offsets[1:])
+        rows = numpy.empty((len(pieces), self.dimensions), numpy.float32)
+        given = self.Texts(len(pieces), b"".join(pieces), offsets.ctypes.data, None, None, None)
+        out = self.Matrix(rows.ctypes.data, len(pieces), self.dimensions, self.dimensions * 4, 0)
+        self.check(self.library.fletch_embed(self.model, ctypes.byref(given), None, ctypes.byref(out),
+                                             ctypes.byref(self.error)))
+        return rows
+
+    query = embed
+
+
+class Graph:
+    """What onnxruntime and OpenVINO share: HF tokenizers, sorted batches, the exported graph."""
+
+    def __init__(self, model: str) -> None:
+        from tokenizers import Tokenizer
+        self.tokenizer = Tokenizer.from_file(model + "/tokenizer.json")
+        with open(model + "/sentence_bert_config.json") as file:
+            self.tokenizer.enable_truncation(json.load(file)["max_seq_length"])
+        self.tokenizer.no_padding()
+        self.graph = os.environ["BENCH_ONNX"]
+
+    def batches(self, texts: list[str]):
+        """(row numbers, inputs) of batches sorted by length, at most BATCH_TOKENS padded tokens each."""
+        ids = [encoding.ids for encoding in self.tokenizer.encode_batch_fast(texts)]
+        order = sorted(range(len(ids)), key=lambda row: -len(ids[row]))
+        start = 0
+        while start < len(order):
+            width = len(ids[order[start]])
+            rows = order[start:start + max(1, BATCH_TOKENS // width)]
+            start += len(rows)
+            tokens = numpy.zeros((len(rows), width), numpy.int64)
+            mask = numpy.zeros((len(rows), width), numpy.int64)
+            for line, row in enumerate(rows):
+                tokens[line, :len(ids[row])] = ids[row]
+                mask[line, :len(ids[row])] = 1
+            yield rows, {"input_ids": tokens, "attention_mask": mask, "token_type_ids": numpy.zeros_like(tokens)}
+
+    @staticmethod
+    def pool(hidden: numpy.ndarray, mask: numpy.ndarray) -> numpy.ndarray:
+        weight = mask.astype(numpy.float32)
+        rows = numpy.matmul(weight[:, None, :], hidden)[:, 0, :] / weight.sum(1, keepdims=True)
+        return rows / numpy.linalg.norm(rows, axis=1, keepdims=True)
+
+
+class Onnxruntime(Graph):
+    """One session without threads of its own, called by THREADS callers that take batches as they come free; for a
+    query a session that splits it over all threads. Each is made when first asked for."""
+
+    def __init__(self, model: str) -> None:
+        import onnxruntime
+        super().__init__(model)
+        self.ort = onnxruntime
+        self.version = "onnxruntime " + onnxruntime.__version__
+        self.shared = self.single = None
+        self.pool_of_threads = concurrent.futures.ThreadPoolExecutor(THREADS)
+
+    def session(self, threads: int):
+        options = self.ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.graph_optimization_level = self.ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        return self.ort.InferenceSession(self.graph, options, providers=["CPUExecutionProvider"])
+
+    def embed(self, texts: list[str]) -> numpy.ndarray:
+        if self.shared is None:
+            self.shared = self.session(1)
+        out = numpy.empty((len(texts), 384), numpy.float32)
+        work = iter(list(self.batches(texts)))  # tokenised first, on all threads
+
+        def serve(_) -> None:
+            while (item := next(work, None)) is not None:
+                rows, inputs = item
+                out[rows] = self.pool(self.shared.run(None, inputs)[0], inputs["attention_mask"])
+
+        list(self.pool_of_threads.map(serve, range(THREADS)))
+        return out
+
+    def query(self, texts: list[str]) -> numpy.ndarray:
+        if self.single is None:
+            self.single = self.session(THREADS)
+        _, inputs = next(self.batches(texts))
+        return self.pool(self.single.run(None, inputs)[0], inputs["attention_mask"])
+
+
+class Openvino(Graph):
+    """fp32, as many streams as threads, asynchronous queue; one stream of all threads for a query."""
+
+    def __init__(self, model: str) -> None:
+        import openvino
+        super().__init__(model)
+        self.openvino = openvino
+        self.version = "openvino " + openvino.__version__.split("-")[0]
+        self.core = openvino.Core()
+        self.queue = self.single = None
+
+    def compile(self, streams: int):
+        return self.core.compile_model(self.graph, "CPU", {
+            "NUM_STREAMS": str(streams), "INFERENCE_NUM_THREADS": str(THREADS),
+            "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "THROUGHPUT" if streams > 1 else "LATENCY"})
+
+    def embed(self, texts: list[str]) -> numpy.ndarray:
+        if self.queue is None:
+            self.queue = self.openvino.AsyncInferQueue(self.compile(THREADS), THREADS)
+        out = numpy.empty((len(texts), 384), numpy.float32)
+
+        def done(request, data) -> None:
+            rows, mask = data
+            out[rows] = self.pool(request.get_output_tensor(0).data, mask)
+
+        self.queue.set_callback(done)
+        for rows, inputs in self.batches(texts):
+            self.queue.start_async(inputs, (rows, inputs["attention_mask"]))
+        self.queue.wait_all()
+        return out
+
+    def query(self, texts: list[str]) -> numpy.ndarray:
+        if self.single is None:
+            self.single = self.compile(1).create_infer_request()
+        _, inputs = next(self.batches(texts))
+        self.single.infer(inputs)
+        return self.pool(self.single.get_output_tensor(0).data, inputs["attention_mask"])
+
+
+class SentenceTransformers:
+    """encode() at its best batch size."""
+
+    def __init__(self, model: str) -> None:
+        import sentence_transformers
+        import torch
+        torch.set_num_threads(THREADS)
+        self.version = f"sentence-transformers {sentence_transformers.__version__}, torch {torch.__version__}"
+        self.model = sentence_transformers.SentenceTransformer(model, device="cpu")
+
+    def embed(self, texts: list[str]) -> numpy.ndarray:
+        return self.model.encode(texts, batch_size=32, show_progress_bar=False, normalize_embeddings=True)
+
+    query = embed
+
+
+ENGINES = {"fletch": Fletch, "onnxruntime": Onnxruntime, "openvino": Openvino,
+           "sentence-transformers": SentenceTransformers}
+
+
+def peak_megabytes() -> float:
+    with open("/proc/self/status") as file:
+        for line in file:
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def answer(engine, sets: dict, command: dict) -> dict:
+    match command["do"]:
+        case "load":
+            sets[command["name"]] = command["texts"]
+            return {}
+        case "pass":
+            start = time.perf_counter()
+            rows = engine.embed(sets[command["name"]])
+            return {"seconds": time.perf_counter() - start, "rows": len(rows)}
+        case "matrix":
+            numpy.save(command["path"], engine.embed(sets[command["name"]]))
+            return {}
+        case "latency":
+            milliseconds = []
+            for _ in range(command["count"]):
+                start = time.perf_counter()
+                engine.query([command["text"]])
+                milliseconds.append(1e3 * (time.perf_counter() - start))
+            return {"ms": milliseconds}
+        case "memory":
+            return {"megabytes": peak_megabytes()}
+    raise ValueError(command["do"])
+
+
+def main() -> None:
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever an engine prints must not mix with the replies
+    engine = ENGINES[sys.argv[1]](os.environ["BENCH_MODEL"])
+    if sys.argv[2:] == ["cold"]:
+        engine.query(["A cat sits on the mat."])
+        replies.write("first vector\n")
+        replies.flush()
+        os._exit(0)
+    replies.write(json.dumps({"version": engine.version}) + "\n")
+    sets: dict[str, list[str]] = {}
+    for line in sys.stdin:
+        command = json.loads(line)
+        if command["do"] == "quit":
+            break
+        replies.write(json.dumps(answer(engine, sets, command)) + "\n")
+
+
+if __name__ == "__main__":
+    main()
