@@ -58,7 +58,7 @@ static void refuse(const char *text, const char *place, const char *words) {
 Test(config_file, dotted_keys_and_inline_tables) {
     fletch_config *config = load("model.id = 'org/name'\nserver = {port = 1, host = \"::1\"}\n"
                                  "pool.max_bytes = 4_096\n");
-    expect(config, "model.id", "org/name", ":1:1");
+    expect(config, "model.id", "org/name", ":1:7");
     expect(config, "server.port", "1", ":2:11");
     expect(config, "server.host", "::1", ":2:21");
     expect(config, "pool.max_bytes", "4096", ":3:6");
