@@ -19,7 +19,11 @@
 typedef enum fl_position { FL_POSITION_NONE, FL_POSITION_LEARNED } fl_position;
 typedef enum fl_norm { FL_NORM_LAYER, FL_NORM_RMS } fl_norm;
 typedef enum fl_norm_place { FL_NORM_POST, FL_NORM_PRE } fl_norm_place;
-typedef enum fl_attention_bias { FL_BIAS_NONE, FL_BIAS_T5_BUCKETS, FL_BIAS_ALIBI } fl_attention_bias;
+typedef enum fl_attention_bias {
+    FL_BIAS_NONE,
+    FL_BIAS_T5_BUCKETS,
+    FL_BIAS_ALIBI
+} fl_attention_bias;
 typedef enum fl_attention_mask { FL_MASK_FULL, FL_MASK_CAUSAL } fl_attention_mask;
 typedef enum fl_mlp { FL_MLP_PLAIN, FL_MLP_GLU } fl_mlp;
 typedef enum fl_activation {
@@ -33,13 +37,13 @@ typedef struct fl_encoder_desc {
     const char *architecture;        /* model_type, static: "bert" */
     uint32_t    layers, hidden, heads, kv_heads, head_dim, intermediate;
     uint32_t    vocab;               /* rows of the word table */
-    uint32_t    positions;           /* usable positions: the longest text in tokens, specials counted */
+    uint32_t    positions;           /* usable: the longest text in tokens with specials */
     float       norm_eps;
     /* embeddings */
     fl_position position;
     uint32_t    position_offset;     /* row of the first token: 0 BERT, pad + 1 RoBERTa and MPNet */
-    bool        position_skips_pad;  /* a literal pad token in a text takes row pad_token and does not
-                                        count: RoBERTa and MPNet, whose table has a padding row */
+    bool        position_skips_pad;  /* a literal pad token in a text takes row pad_token and
+                                        does not count: RoBERTa, MPNet (tables with a padding row) */
     uint32_t    pad_token;
     bool        token_type;          /* add row 0 of the type table */
     uint32_t    types;               /* rows of the type table */

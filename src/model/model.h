@@ -26,7 +26,11 @@ typedef enum fl_dense_activation {
 
 /* What happens to a pooled row, in modules.json's order. Layer norm has eps 1e-5 (torch's
  * default). */
-typedef enum fl_stage_kind { FL_STAGE_DENSE, FL_STAGE_NORMALIZE, FL_STAGE_LAYER_NORM } fl_stage_kind;
+typedef enum fl_stage_kind {
+    FL_STAGE_DENSE,
+    FL_STAGE_NORMALIZE,
+    FL_STAGE_LAYER_NORM
+} fl_stage_kind;
 typedef struct fl_stage {
     fl_stage_kind       kind;
     uint32_t            in, out;     /* dims; equal but for dense */
@@ -59,7 +63,7 @@ struct fl_model {
     /* output stages after pooling */
     fl_stage   *stages;              /* owned [stage_count] */
     uint32_t    stage_count;
-    bool        normalize;           /* the folder has a Normalize module; it stands in stages too */
+    bool        normalize;           /* the folder has a Normalize module (in stages too) */
     fl_source   normalize_source, pooling_source;
     uint32_t    dimensions;          /* of the last stage's rows, before truncate_dim */
     uint32_t    truncate_dim;        /* 0 = none */
@@ -75,7 +79,7 @@ struct fl_model {
 };
 
 typedef struct fl_model_options {
-    bool          without_weights;   /* tokenizer, lengths and prompts only: no encoder, no stages, and
+    bool          without_weights;   /* tokenizer, lengths and prompts only: no encoder, no stages;
                                         an architecture that is not known does not matter */
     const char   *pooling;           /* override: "mean", "cls" … or "" */
     const fl_log *log;

@@ -110,9 +110,8 @@ int fl_pooling_read(fl_model *model, const char *folder, const char *module, fle
                        "%s is missing, but modules.json names it.", path);
     fl_json_reader reader  = {.object = root, .source = path, .error = error};
     encoder->pooling_count = 0;
-    status                 = fl_json_has(&reader, "pooling_mode")
-                                 ? read_new(encoder, &reader, json_object_object_get(root, "pooling_mode"))
-                                 : read_old(encoder, &reader);
+    fl_json *mode          = json_object_object_get(root, "pooling_mode");
+    status = mode != NULL ? read_new(encoder, &reader, mode) : read_old(encoder, &reader);
     if (encoder->pooling_count == 0)
         encoder->pooling[encoder->pooling_count++] = FL_POOL_MEAN;
     model->include_prompt = fl_json_bool(&reader, "include_prompt", true);

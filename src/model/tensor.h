@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 typedef enum fl_dtype {
-    FL_DTYPE_F32, FL_DTYPE_F16, FL_DTYPE_BF16, FL_DTYPE_F64, FL_DTYPE_I64, FL_DTYPE_I32, FL_DTYPE_I16,
-    FL_DTYPE_I8, FL_DTYPE_U8, FL_DTYPE_BOOL, FL_DTYPE_OTHER /* known to safetensors, unused here */
+    FL_DTYPE_F32, FL_DTYPE_F16, FL_DTYPE_BF16, FL_DTYPE_F64, FL_DTYPE_I64, FL_DTYPE_I32,
+    FL_DTYPE_I16, FL_DTYPE_I8, FL_DTYPE_U8, FL_DTYPE_BOOL, FL_DTYPE_OTHER /* known to safetensors, unused here */
 } fl_dtype;
 
 enum { FL_RANK_MAX = 8 };
