@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hub.h - names become folders: levels, hub ids, the Hugging Face cache, downloads.
  *
- * Reads and writes the very cache layout of huggingface_hub, so that Python programs and fletch share
- * files both ways. HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE (and their documented
- * older names) are honoured; the options below win where set. */
+ * Reads and writes the very cache layout of huggingface_hub, so that Python programs and fletch
+ * share files both ways. HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE (and their
+ * documented older names) are honoured; the options below win where set. */
 #ifndef FL_MODEL_HUB_H
 #define FL_MODEL_HUB_H
 
@@ -20,10 +20,11 @@ typedef struct fl_hub_options {
     const fl_log *log;
 } fl_hub_options;
 
-/* Any name to a folder path: an existing folder, "low|medium|high", "org/name", or a bare name of the
- * sentence-transformers organisation ("all-MiniLM-L6-v2"). Downloads when allowed and needed; `progress`
- * may be NULL. ENOTFOUND messages say what was tried and how to get the model. id_out / revision_out
- * (may be NULL, capacity 256 and 64) get the hub id and commit, or "" for a plain folder. */
+/* Any name to a folder path: an existing folder, "low|medium|high", "org/name", or a bare name of
+ * the sentence-transformers organisation ("all-MiniLM-L6-v2"). Downloads when allowed and needed;
+ * `progress` may be NULL. ENOTFOUND messages say what was tried and how to get the model. id_out /
+ * revision_out (may be NULL, capacity 256 and 64) get the hub id and commit, or "" for a plain
+ * folder. */
 int fl_hub_resolve(const char *name, const fl_hub_options *options, fletch_progress_fn progress,
                    void *user, char *path, size_t capacity, char *id_out, char *revision_out,
                    fletch_error *error);
@@ -34,8 +35,8 @@ int fl_hub_path(const char *name, const fl_hub_options *options, char *path, siz
                 fletch_error *error);
 int fl_hub_list(const fl_hub_options *options, fletch_hub_entry_fn fn, void *user,
                 fletch_error *error);
-int fl_hub_verify(const char *name, const fl_hub_options *options, fletch_property_fn fn, void *user,
-                  fletch_error *error);
+int fl_hub_verify(const char *name, const fl_hub_options *options, fletch_property_fn fn,
+                  void *user, fletch_error *error);
 int fl_hub_remove(const char *name, const fl_hub_options *options, uint64_t *freed,
                   fletch_error *error);
 

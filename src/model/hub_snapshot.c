@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hub_snapshot.c - which files of a repository fletch reads, and whether a snapshot has them all.
+ *
+ * Role    hub.c asks before it touches the network: a complete snapshot is used as it is.
+ *         hub_pull.c asks which files of a listing to fetch.
+ * In/Out  a snapshot folder of the cache -> complete, partial (with the first missing file), or
+ *         unsure.
+ * Method  A cache written by Python may hold any part of a model: transformers fetches config,
+ *         tokenizer and weights but never modules.json, and without it the pooling would be
+ *         guessed. So a snapshot without modules.json is complete only when its absence is known,
+ *         by a .no_exist mark or huggingface_hub's listing. With modules.json every module is
+ *         looked up: the first one carries weights and tokenizer, Dense its own weights, the
+ *         others a config.
+ * Memory  the parsed JSON, freed before return. Threads: reads files only.
+ * Proof   tests/golden/test_hub.py, both directions; tests/unit/test_hub.c. */
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "model/hub_cache.h"
+
+static bool ends_with(const char *text, const char *end) {
+    size_t size = strlen(text);
+    size_t tail = strlen(end);
+    return size >= tail && strcmp(text + size - tail, end) == 0;
+}
+
+bool fl_hub_file_is_needed(const char *relative) {
+    static const char *const root[] = {
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "vocab.txt",
+        "modules.json",
+        "sentence_*_config.json",
+        "config_sentence_transformers.json",
+    };
+    const char *slash = strchr(relative, '/');
+    const char *name  = relative;
+    if (slash != NULL) {
+        /* A module's folder is a number, '_' and a name: 1_Pooling, 2_Dense, 0_StaticEmbedding. */
+        size_t digits = strspn(relative, "0123456789");
+        if (digits == 0 || relative[digits] != '_' || strchr(slash + 1, '/') != NULL) {
+            return false;
+        }
+        name = slash + 1;
+        if (strcmp(name, "model.safetensors") == 0) {
+            return true;
+        }
+    }
+    for (size_t i = 0; i < sizeof root / sizeof root[0]; i++) {
+        if (fnmatch(root[i], name, 0) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int fl_hub_shards_read(const char *index_path, fl_hub_names *shards, fletch_error *error) {
+    *shards          = (fl_hub_names){0};
+    fl_json *index   = NULL;
+    fl_json *weights = NULL;
+    int      status  = fl_json_read(&index, index_path, FL_HUB_JSON_MAX, error);
+    if (status != 0) {
+        return status;
+    }
+    if (!json_object_is_type(index, json_type_object) ||
+        !json_object_object_get_ex(index, "weight_map", &weights) ||
+        !json_object_is_type(weights, json_type_object)) {
+        fl_json_free(index);
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s has no weight_map", index_path);
+    }
+    json_object_object_foreach(weights, tensor, file) {
+        const char *name =
+            json_object_is_type(file, json_type_string) ? json_object_get_string(file) : "";
+        if (!fl_path_is_safe(name) || !ends_with(name, ".safetensors")) {
+            status =
+                fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                        "%s: weight_map of \"%.80s\" names \"%.80s\", which is not a safetensors "
+                        "file of this folder",
+                        index_path, tensor, name);
+        } else if (!fl_hub_names_has(shards, name)) {
+            status = fl_hub_names_add(shards, name, error);
+        }
+        if (status != 0) {
+            break;
+        }
+    }
+    fl_json_free(index);
+    if (status != 0) {
+        fl_hub_names_free(shards);
+    }
+    return status;
+}
+
+/* One look into a snapshot: `prefix` is a module's folder with its slash, or "". */
+typedef struct folder_look {
+    const fl_hub_repo *repo;
+    const char        *commit;
+    char              *missing;
+} folder_look;
+
+static bool has_file(const folder_look *look, const char *prefix, const char *name, bool note) {
+    char relative[FL_HUB_PATH_MAX];
+    char path[FL_HUB_PATH_MAX];
+    snprintf(relative, sizeof relative, "%.1024s%s", prefix, name);
+    bool there =
+        fl_hub_repo_path(look->repo, "snapshots", look->commit, relative, path, NULL) == 0 &&
+        fl_file_exists(path);
+    if (!there && note) {
+        snprintf(look->missing, FL_HUB_ID_MAX, "%.*s", FL_HUB_ID_MAX - 1, relative);
+    }
+    return there;
+}
+
+static bool has_weights(const folder_look *look, const char *prefix) {
+    if (has_file(look, prefix, "model.safetensors", true)) {
+        return true;
+    }
+    char relative[FL_HUB_PATH_MAX];
+    char path[FL_HUB_PATH_MAX];
+    if (!has_file(look, prefix, "model.safetensors.index.json", false)) {
+        return false;
+    }
+    snprintf(relative, sizeof relative, "%.1024s%s", prefix, "model.safetensors.index.json");
+    fl_hub_names shards = {0};
+    if (fl_hub_repo_path(look->repo, "snapshots", look->commit, relative, path, NULL) != 0 ||
+        fl_hub_shards_read(path, &shards, NULL) != 0) {
+        return true; /* a damaged index is for the loader to name, not to download again */
+    }
+    bool all = true;
+    for (size_t i = 0; all && i < shards.count; i++) {
+        all = has_file(look, prefix, shards.name[i], true);
+    }
+    fl_hub_names_free(&shards);
+    return all;
+}
+
+static bool has_tokenizer(const folder_look *look, const char *prefix) {
+    return has_file(look, prefix, "vocab.txt", false) ||
+           has_file(look, prefix, "tokenizer.json", true);
+}
+
+static bool has_module(const folder_look *look, size_t index, fl_json *module) {
+    fl_json    *value = NULL;
+    const char *path  = "";
+    const char *type  = "";
+    char        prefix[FL_HUB_ID_MAX];
+    if (json_object_is_type(module, json_type_object)) {
+        if (json_object_object_get_ex(module, "path", &value) && value != NULL) {
+            path = json_object_get_string(value);
+        }
+        if (json_object_object_get_ex(module, "type", &value) && value != NULL) {
+            type = json_object_get_string(value);
+        }
+    }
+    if (strlen(path) + 2 > sizeof prefix || (path[0] != '\0' && !fl_path_is_safe(path))) {
+        return true; /* the loader refuses such a module and says why */
+    }
+    snprintf(prefix, sizeof prefix, "%s%s", path,
+             path[0] == '\0' || ends_with(path, "/") ? "" : "/");
+    bool table = ends_with(type, "StaticEmbedding"); /* a table has no config.json */
+    if (index == 0) {
+        return (table || has_file(look, prefix, "config.json", true)) &&
+               has_tokenizer(look, prefix) && has_weights(look, prefix);
+    }
+    if (ends_with(type, "Normalize") || path[0] == '\0') {
+        return true;
+    }
+    return has_file(look, prefix, "config.json", true) &&
+           (!ends_with(type, "Dense") || has_weights(look, prefix));
+}
+
+static fl_hub_state state_by_modules(const folder_look *look) {
+    char     path[FL_HUB_PATH_MAX];
+    fl_json *modules = NULL;
+    if (fl_hub_repo_path(look->repo, "snapshots", look->commit, "modules.json", path, NULL) != 0 ||
+        fl_json_read(&modules, path, FL_HUB_JSON_MAX, NULL) != 0 ||
+        !json_object_is_type(modules, json_type_array)) {
+        fl_json_free(modules);
+        return FL_HUB_COMPLETE; /* damaged: the loader says so */
+    }
+    size_t count    = json_object_array_length(modules);
+    bool   complete = true;
+    for (size_t i = 0; complete && i < count; i++) {
+        complete = has_module(look, i, json_object_array_get_idx(modules, i));
+    }
+    fl_json_free(modules);
+    return complete ? FL_HUB_COMPLETE : FL_HUB_PARTIAL;
+}
+
+fl_hub_state fl_hub_snapshot_state(const fl_hub_repo *repo, const char *commit,
+                                   char missing[FL_HUB_ID_MAX]) {
+    folder_look look = {repo, commit, missing};
+    missing[0]       = '\0';
+    if (has_file(&look, "", "modules.json", false)) {
+        return state_by_modules(&look);
+    }
+    if (!has_file(&look, "", "config.json", true) || !has_tokenizer(&look, "") ||
+        !has_weights(&look, "")) {
+        return FL_HUB_PARTIAL;
+    }
+    if (!fl_hub_known_absent(repo, commit, "modules.json")) {
+        snprintf(missing, FL_HUB_ID_MAX, "modules.json");
+        return FL_HUB_UNSURE;
+    }
+    missing[0] = '\0';
+    return FL_HUB_COMPLETE;
+}
