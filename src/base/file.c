@@ -311,20 +311,21 @@ static void sync_folder(fl_atomic_file *file) {
 }
 
 int fl_atomic_commit(fl_atomic_file *file, fletch_error *error) {
-    int fd     = file->fd;
-    int result = fsync(fd) == 0 ? 0 : errno;
-    file->fd   = -1;
-    if (close(fd) != 0 && result == 0 && errno != EINTR) {
-        result = errno; /* network disks report a full disk here */
+    if (file->fd < 0) {
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "no file is open to be finished");
     }
-    if (result == 0 && rename(file->temporary, file->path) != 0) {
-        result = errno;
+    int reason = fsync(file->fd) == 0 || errno == EINVAL ? 0 : errno; /* EINVAL: cannot be synced */
+    if (close(file->fd) != 0 && reason == 0 && errno != EINTR) {
+        reason = errno; /* network disks report a full disk here */
     }
-    if (result != 0) {
-        (void)fl_fail_errno(error, result, "cannot write", file->path);
-        result = error != NULL ? error->code : FLETCH_EIO;
+    file->fd = -1;
+    if (reason == 0 && rename(file->temporary, file->path) != 0) {
+        reason = errno;
+    }
+    if (reason != 0) {
+        int status = fl_fail_errno(error, reason, "cannot write", file->path);
         fl_atomic_abort(file);
-        return result;
+        return status;
     }
     fl_free(file->temporary); /* renamed away: abort must not unlink it */
     file->temporary = NULL;

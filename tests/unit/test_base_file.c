@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_base_file.c - what must never break: a written file is whole or not there, nothing outside the
+ * named folder is touched, links are not followed when removing, and checksums are the published ones. */
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/sha256.h"
+
+static char folder[64];
+
+static void make_folder(void) {
+    strcpy(folder, "/tmp/fl-test-file-XXXXXX");
+    cr_assert_not_null(mkdtemp(folder));
+}
+
+static void drop_folder(void) {
+    fletch_error error;
+    cr_assert_eq(fl_path_remove(folder, &error), 0, "%s", error.message);
+    cr_assert_not(fl_folder_exists(folder));
+}
+
+TestSuite(file, .init = make_folder, .fini = drop_folder);
+
+static const char *in(const char *name) {
+    static char path[4][256];
+    static int  turn;
+    turn = (turn + 1) % 4;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", folder, name);
+    return path[turn];
+}
+
+static void put(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    cr_assert_not_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static int entries(void) {
+    int            count = 0;
+    DIR           *dir   = opendir(folder);
+    struct dirent *entry;
+    while ((entry = readdir(dir)) != NULL) {
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    }
+    closedir(dir);
+    return count;
+}
+
+Test(file, map_shows_the_bytes_and_refuses_what_is_no_file) {
+    fl_map       map;
+    fletch_error error;
+    put(in("a"), "hello");
+    cr_assert_eq(fl_map_open(&map, in("a"), &error), 0);
+    cr_assert_eq(map.size, 5);
+    cr_assert_eq(memcmp(map.data, "hello", 5), 0);
+    fl_map_release(&map, 0, 5);
+    fl_map_release(&map, 1, SIZE_MAX);
+    fl_map_release(&map, 9, 1);
+    cr_assert_eq(memcmp(map.data, "hello", 5), 0, "released pages come back from the file");
+    fl_map_close(&map);
+    fl_map_close(&map);
+    put(in("empty"), "");
+    cr_assert_eq(fl_map_open(&map, in("empty"), &error), 0);
+    cr_assert(map.size == 0 && map.data == NULL);
+    fl_map_close(&map);
+    cr_assert_eq(fl_map_open(&map, in("absent"), &error), FLETCH_ENOTFOUND);
+    cr_assert_not_null(strstr(error.message, "absent"));
+    cr_assert_eq(fl_map_open(&map, folder, &error), FLETCH_EINVAL);
+    cr_assert_eq(mkfifo(in("pipe"), 0600), 0);
+    cr_assert_eq(fl_map_open(&map, in("pipe"), &error), FLETCH_EINVAL, "and does not wait");
+}
+
+Test(file, read_appends_up_to_the_limit) {
+    fl_buf       buf = {0};
+    fletch_error error;
+    put(in("a"), "hello");
+    fl_buf_puts(&buf, ">");
+    cr_assert_eq(fl_file_read(in("a"), 5, &buf, &error), 0);
+    cr_assert_str_eq(buf.data, ">hello");
+    cr_assert_eq(fl_file_read(in("a"), 4, &buf, &error), FLETCH_EINVAL);
+    cr_assert_str_eq(buf.data, ">hello", "a failed read appends nothing");
+    cr_assert_eq(fl_file_read(folder, 4096, &buf, &error), FLETCH_EINVAL);
+    cr_assert_eq(fl_file_read(in("absent"), 5, &buf, &error), FLETCH_ENOTFOUND);
+    cr_assert_eq(fl_file_read("/proc/self/status", 1 << 20, &buf, &error), 0,
+                 "size unknown before");
+    cr_assert_gt(buf.size, 100);
+    cr_assert_eq(fl_file_read("/dev/zero", 1 << 20, &buf, &error), FLETCH_EINVAL, "endless");
+    fl_buf_free(&buf);
+}
+
+Test(file, atomic_file_appears_whole_at_commit_only) {
+    fl_atomic_file file;
+    fletch_error   error;
+    put(in("out"), "old");
+    mode_t before = umask(027);
+    cr_assert_eq(fl_atomic_open(&file, in("out"), &error), 0, "%s", error.message);
+    cr_assert_eq(fl_atomic_write(&file, "new ", 4, &error), 0);
+    cr_assert_eq(fl_atomic_write(&file, "text", 4, &error), 0);
+    fl_buf buf = {0};
+    fl_file_read(in("out"), 99, &buf, &error);
+    cr_assert_str_eq(buf.data, "old");
+    cr_assert_eq(fl_atomic_commit(&file, &error), 0, "%s", error.message);
+    umask(before);
+    fl_buf_clear(&buf);
+    fl_file_read(in("out"), 99, &buf, &error);
+    cr_assert_str_eq(buf.data, "new text");
+    fl_buf_free(&buf);
+    struct stat status;
+    stat(in("out"), &status);
+    cr_assert_eq(status.st_mode & 0777, 0640, "0666 less the umask");
+    cr_assert_eq(entries(), 1, "no temporary is left");
+    fl_atomic_abort(&file);
+}
+
+Test(file, abort_leaves_the_old_file_and_no_temporary) {
+    fl_atomic_file file;
+    fletch_error   error;
+    put(in("out"), "old");
+    cr_assert_eq(fl_atomic_open(&file, in("out"), &error), 0);
+    fl_atomic_write(&file, "half", 4, &error);
+    fl_atomic_abort(&file);
+    fl_atomic_abort(&file);
+    cr_assert_eq(entries(), 1);
+    fl_buf buf = {0};
+    fl_file_read(in("out"), 99, &buf, &error);
+    cr_assert_str_eq(buf.data, "old");
+    fl_buf_free(&buf);
+}
+
+Test(file, atomic_failures_are_reported_and_leave_nothing) {
+    fl_atomic_file file;
+    fletch_error   error;
+    cr_assert_eq(fl_atomic_open(&file, in("no/such/out"), &error), FLETCH_ENOTFOUND);
+    cr_assert_eq(fl_atomic_open(&file, in("folder/"), &error), FLETCH_EINVAL);
+    cr_assert_eq(fl_atomic_open(&file, "", &error), FLETCH_EINVAL);
+    mkdir(in("folder"), 0700);
+    cr_assert_eq(fl_atomic_open(&file, in("folder"), &error), 0);
+    cr_assert_eq(fl_atomic_commit(&file, &error), FLETCH_EIO, "a folder cannot be replaced");
+    cr_assert_eq(fl_atomic_commit(&file, NULL), FLETCH_EINVAL, "nothing is open");
+    cr_assert_eq(entries(), 1);
+    for (uint64_t n = 1; n <= 2; n++) {
+        fl_alloc_fail_after(n);
+        cr_assert_eq(fl_atomic_open(&file, in("x"), &error), FLETCH_ENOMEM);
+    }
+    fl_alloc_fail_after(0);
+    cr_assert_eq(entries(), 1);
+}
+
+/* /dev/full stands for a full disk: every write to it is ENOSPC. */
+Test(file, a_full_disk_is_enospc_with_a_hint) {
+    fletch_error   error;
+    fl_atomic_file file = {.fd = open("/dev/full", O_WRONLY), .path = fl_strdup("/big/out.npy")};
+    cr_assert_eq(fl_atomic_write(&file, "x", 1, &error), FLETCH_ENOSPC);
+    cr_assert_not_null(strstr(error.message, "/big/out.npy"));
+    cr_assert_not_null(strstr(error.message, "free some space"));
+    fl_atomic_abort(&file);
+}
+
+Test(file, write_all_gets_a_large_text_through_a_slow_non_blocking_pipe) {
+    enum { SIZE = 1 << 20 };
+    int ends[2];
+    cr_assert_eq(pipe(ends), 0);
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    pid_t child = fork();
+    if (child == 0) {
+        char  *text = malloc(SIZE);
+        size_t sum  = 0;
+        close(ends[1]);
+        for (ssize_t n; (n = read(ends[0], text, 4096)) > 0;) {
+            sum += (size_t)n;
+        }
+        _exit(sum == SIZE ? 0 : 1);
+    }
+    close(ends[0]);
+    char *text = calloc(1, SIZE);
+    cr_assert_eq(fl_write_all(ends[1], text, SIZE), 0);
+    close(ends[1]);
+    free(text);
+    int status;
+    waitpid(child, &status, 0);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+Test(file, folders_are_made_with_their_parents) {
+    fletch_error error;
+    cr_assert_eq(fl_folder_make(in("a/b//c/"), &error), 0, "%s", error.message);
+    cr_assert(fl_folder_exists(in("a/b/c")));
+    cr_assert_eq(fl_folder_make(in("a/b/c"), &error), 0, "again");
+    put(in("file"), "");
+    cr_assert_neq(fl_folder_make(in("file"), &error), 0);
+    cr_assert_eq(fl_folder_make(in("file/x"), &error), FLETCH_EIO, "a file is in the way");
+    cr_assert_eq(fl_folder_make("", &error), FLETCH_EINVAL);
+    cr_assert(fl_file_exists(in("file")));
+    cr_assert_not(fl_file_exists(in("a")));
+    cr_assert_not(fl_folder_exists(in("file")));
+}
+
+Test(file, remove_takes_links_not_what_they_point_to) {
+    fletch_error error;
+    put(in("precious"), "x");
+    mkdir(in("keep"), 0700);
+    put(in("keep/inner"), "x");
+    fl_folder_make(in("victim/deep/er"), &error);
+    put(in("victim/deep/f"), "x");
+    cr_assert_eq(symlink(in("precious"), in("victim/link")), 0);
+    cr_assert_eq(symlink(in("keep"), in("victim/deep/folderlink")), 0);
+    cr_assert_eq(fl_path_remove(in("victim"), &error), 0, "%s", error.message);
+    cr_assert_not(fl_folder_exists(in("victim")));
+    cr_assert(fl_file_exists(in("precious")));
+    cr_assert(fl_file_exists(in("keep/inner")));
+    cr_assert_eq(symlink(in("keep"), in("link")), 0);
+    cr_assert_eq(fl_path_remove(in("link"), &error), 0);
+    cr_assert(fl_file_exists(in("keep/inner")));
+    cr_assert_eq(fl_path_remove(in("precious"), &error), 0);
+    cr_assert_eq(fl_path_remove(in("precious"), &error), FLETCH_ENOTFOUND);
+}
+
+Test(file, join_adds_one_slash_and_checks_the_room) {
+    char         path[8];
+    fletch_error error;
+    cr_assert_eq(fl_path_join(path, sizeof path, "ab", "cde", &error), 0);
+    cr_assert_str_eq(path, "ab/cde");
+    cr_assert_eq(fl_path_join(path, sizeof path, "ab/", "cde", &error), 0);
+    cr_assert_str_eq(path, "ab/cde");
+    cr_assert_eq(fl_path_join(path, sizeof path, "", "cde", &error), 0);
+    cr_assert_str_eq(path, "cde");
+    cr_assert_eq(fl_path_join(path, sizeof path, "abc", "def", &error), 0);
+    cr_assert_eq(fl_path_join(path, sizeof path, "abcd", "def", &error), FLETCH_ENOSPC);
+}
+
+Test(file, only_names_that_stay_inside_are_safe) {
+    const char *safe[]   = {"a", "a/b.json", "..a", "a..", "a/...", "1_Pooling/config.json", ".a"};
+    const char *unsafe[] = {"",     "/a",   "..",    "../a", "a/..",   "a/../b",
+                            "a\\b", "a\nb", "a\x7f", "./..", "a//../b"};
+    for (size_t i = 0; i < sizeof safe / sizeof safe[0]; i++) {
+        cr_assert(fl_path_is_safe(safe[i]), "%s", safe[i]);
+    }
+    for (size_t i = 0; i < sizeof unsafe / sizeof unsafe[0]; i++) {
+        cr_assert_not(fl_path_is_safe(unsafe[i]), "%s", unsafe[i]);
+    }
+}
+
+/* FIPS 180-4 examples, and what `git hash-object` prints. */
+Test(file, checksums_are_the_published_ones) {
+    char     hex[65];
+    fl_hash *hash = fl_hash_new(FL_HASH_SHA256);
+    fl_hash_add(hash, "a", 1);
+    fl_hash_add(hash, "bc", 2);
+    fl_hash_finish(hash, hex);
+    cr_assert_str_eq(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    hash = fl_hash_new(FL_HASH_SHA1);
+    fl_hash_add(hash, "abc", 3);
+    fl_hash_finish(hash, hex);
+    cr_assert_str_eq(hex, "a9993e364706816aba3e25717850c26c9cd0d89d");
+    fl_hash_free(fl_hash_new(FL_HASH_SHA1));
+    fl_hash_free(NULL);
+
+    fletch_error error;
+    put(in("empty"), "");
+    cr_assert_eq(fl_file_git_sha1(in("empty"), hex, &error), 0);
+    cr_assert_str_eq(hex, "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391");
+    put(in("hello"), "hello\n");
+    cr_assert_eq(fl_file_git_sha1(in("hello"), hex, &error), 0);
+    cr_assert_str_eq(hex, "ce013625030ba8dba906f756967f9e9ca394464a");
+    cr_assert_eq(fl_file_sha256(in("hello"), hex, &error), 0);
+    cr_assert_str_eq(hex, "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03");
+    FILE *file = fopen(in("million"), "w");
+    for (int i = 0; i < 1000000; i++) {
+        fputc('a', file);
+    }
+    fclose(file);
+    cr_assert_eq(fl_file_sha256(in("million"), hex, &error), 0, "more than one chunk");
+    cr_assert_str_eq(hex, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+    cr_assert_eq(fl_file_sha256(in("absent"), hex, &error), FLETCH_ENOTFOUND);
+    cr_assert_eq(fl_file_sha256(folder, hex, &error), FLETCH_EIO);
+    for (uint64_t n = 1; n <= 2; n++) {
+        fl_alloc_fail_after(n);
+        cr_assert_eq(fl_file_sha256(in("hello"), hex, &error), FLETCH_ENOMEM);
+    }
+}
