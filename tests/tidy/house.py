@@ -29,19 +29,20 @@ def text(path: pathlib.Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
+TOKENS = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+
+
+@functools.cache
+def bare(path: pathlib.Path) -> str:
+    """The file without its comments, line numbers kept."""
+    return TOKENS.sub(lambda match: match[0] if match[0][0] in "\"'" else "\n" * match[0].count("\n"), text(path))
+
+
 @functools.cache
 def code(path: pathlib.Path) -> str:
-    """The file with comments, strings and characters blanked, line numbers kept."""
-    pattern = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
-
-    def blank(match: re.Match) -> str:
-        token = match.group(0)
-        if token[0] in "\"'":
-            return token[0] * 2
-        return " " + "\n" * token.count("\n")
-
-    # The names of includes are strings to the pattern: keep those lines as they are.
-    return pattern.sub(blank, text(path))
+    """The file without comments and with empty strings and characters, line numbers kept."""
+    return TOKENS.sub(lambda match: match[0][0] * 2 if match[0][0] in "\"'" else " " + "\n" * match[0].count("\n"),
+                      text(path))
 
 
 def exceptions(rule: str) -> dict[str, int]:
