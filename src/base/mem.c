@@ -39,10 +39,11 @@ void *fl_alloc(size_t size) {
 }
 
 void *fl_alloc_zero(size_t count, size_t size) {
-    if (count == 0 || size == 0) {
-        count = size = 1;
+    size_t bytes;
+    if (fl_mul_overflow(count, size, &bytes) || !pass_door()) {
+        return NULL;
     }
-    return pass_door() ? calloc(count, size) : NULL; /* calloc checks the product itself */
+    return calloc(1, bytes == 0 ? 1 : bytes);
 }
 
 void *fl_alloc_array(size_t count, size_t size) {
@@ -125,6 +126,15 @@ void *fl_big_alloc(size_t size) {
 void fl_big_free(void *block, size_t size) {
     if (block != NULL) {
         munmap(block, whole_pages(size));
+    }
+}
+
+void fl_pages_release(const void *data, size_t size) {
+    uintptr_t page  = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = ((uintptr_t)data + page - 1) & ~(page - 1);
+    uintptr_t last  = ((uintptr_t)data + size) & ~(page - 1);
+    if (data != NULL && first < last) {
+        madvise((void *)first, last - first, MADV_DONTNEED);
     }
 }
 

@@ -23,6 +23,10 @@ char *fl_strndup(const char *text, size_t size);
 void *fl_big_alloc(size_t size); /* page-aligned, zeroed; free with the same size */
 void  fl_big_free(void *block, size_t size);
 
+/* Give the whole pages inside data[size] back to the kernel: only for read-only mappings of files, whose
+ * pages come back from the file when they are read again. Anything else would lose its contents. */
+void fl_pages_release(const void *data, size_t size);
+
 /* Number of allocations made by this process so far through this door (fl_alloc…, fl_big_alloc). */
 uint64_t fl_alloc_count(void);
 

@@ -66,6 +66,8 @@ static int add_shard(fl_safetensors *file, const char *name, const char *path,
         fl_map_close(&added->map);
         return status;
     }
+    for (size_t i = 0; i < added->table.count; i++)
+        added->table.tensors[i].mapped = true;
     file->count++;
     return 0;
 }

@@ -3,6 +3,7 @@
 #ifndef FL_MODEL_TENSOR_H
 #define FL_MODEL_TENSOR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,7 @@ typedef struct fl_tensor {
     fl_dtype    dtype;
     uint32_t    rank;
     uint64_t    shape[FL_RANK_MAX];
+    bool        mapped; /* of a read-only file mapping: its pages may be given back (fl_pages_release) */
 } fl_tensor;
 
 const char *fl_dtype_name(fl_dtype dtype); /* "F32" */

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cpu_engine.h - the CPU engine's own state, shared by its files and by nobody else.
+ *
+ *   engine.c    the vtable: open, close, describe
+ *   pack.c      weights of the model files -> panels in the order in which forward.c reads them
+ *   plan.c      a batch -> blocks of whole texts, and who runs them
+ *   forward.c   one block through all layers, by one thread or by a crew
+ *   pooling.c   the rows of a text -> its pooled row
+ *   dispatch.c  the kernels for this machine
+ *
+ * Widths with a 16 at the end (hidden16 …) are padded to FL_CPU_LANES; see kernels.h. */
+#ifndef FL_ENGINES_CPU_CPU_ENGINE_H
+#define FL_ENGINES_CPU_CPU_ENGINE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/pool.h"
+#include "engines/cpu/kernels.h"
+#include "engines/engine.h"
+
+/* Columns of the MLP's middle that are computed at a time: their activations [rows, 384] stay in L2
+ * between the two products. Part of the weight layout. */
+enum { FL_CPU_CHUNK = 384 };
+
+/* Packed weights of one layer; all pointers into one arena, in this order, which is the order of use. */
+typedef struct fl_cpu_layer {
+    const float *qkv;       /* [heads] x { q, k, v panels: 3 head16 / 16 of [hidden][16] } */
+    const float *qkv_bias;  /* [heads][3][head16] */
+    const float *out;       /* [hidden16 / 16] panels of [inner][16] */
+    const float *out_bias;  /* [hidden16] */
+    const float *norm1_w, *norm1_b;
+    const float *mlp;       /* per chunk: up panels of [hidden][16], then down panels of [chunk][16] */
+    const float *up_bias;   /* [mlp16] */
+    const float *down_bias; /* [hidden16] */
+    const float *norm2_w, *norm2_b;
+} fl_cpu_layer;
+
+/* What one thread writes while it runs a block. */
+typedef struct fl_cpu_scratch {
+    float *x;         /* [block_max, hidden16] the residual stream */
+    float *context;   /* [block_max, inner] attention's output */
+    float *head;      /* [3][block_max, head16] q, k, v of one head */
+    float *y;         /* [rows_max, hidden16] sums before a LayerNorm */
+    float *middle;    /* [rows_max, FL_CPU_CHUNK], or [rows_max, mlp16] for a crew's first member */
+    float *attention; /* fl_cpu_attention_scratch */
+} fl_cpu_scratch;
+
+/* Texts order[first] … order[last - 1] laid end to end. */
+typedef struct fl_cpu_block {
+    uint32_t first, last, tokens;
+} fl_cpu_block;
+
+typedef struct fl_cpu_plan {
+    uint32_t     *order;  /* [batch_texts] text indices, longest first */
+    fl_cpu_block *blocks; /* [batch_texts] */
+    uint32_t     *count;  /* [max_length + 2] counting sort */
+    double       *load;   /* [threads] */
+    uint32_t      block_count;
+    bool          split;  /* every block by all threads together, not by one thread each */
+} fl_cpu_plan;
+
+struct fl_engine {
+    fl_encoder_desc       desc;
+    fl_pooling            pooling[FL_POOL_COUNT];
+    uint32_t              pooling_count;
+    const fl_cpu_kernels *kernels;
+    char                  why[160]; /* why these kernels */
+    /* shapes */
+    size_t hidden16, head16, mlp16;
+    size_t inner;      /* heads * head16 */
+    size_t max_length; /* longest text */
+    size_t rows_max;   /* rows that go through a product at a time: what L2 holds */
+    size_t block_size; /* tokens of a usual block */
+    size_t block_max;  /* tokens of the largest block: block_size or one long text */
+    size_t batch_texts;
+    /* weights */
+    fl_tensor     word;                 /* read in place */
+    const float  *positions;            /* [max_length, hidden16], type row added; NULL for none */
+    const float  *embed_w, *embed_b;    /* norm; NULL for none */
+    const float  *final_w, *final_b;    /* norm; NULL for none */
+    const float  *bias;                 /* [heads][bias_stride], distance 0 at max_length - 1; or NULL */
+    size_t        bias_stride;
+    fl_cpu_layer *layers;               /* owned [layers] */
+    void         *weights;              /* owned: fl_big_alloc */
+    size_t        weights_bytes;
+    /* running */
+    unsigned        threads;
+    fl_team        *team;    /* owned */
+    fl_barrier      barrier; /* of the whole team, for split work */
+    fl_cpu_scratch *scratch; /* owned [threads] */
+    void           *arena;   /* owned: what scratch and plan point into */
+    size_t          arena_bytes;
+    fl_cpu_plan     plan;
+    /* the forward under way */
+    const fl_batch *batch;
+    float          *out;
+    size_t          out_stride;
+    atomic_uint     next_block;
+    atomic_uint     bad_text; /* lowest index whose pooled row is not finite; UINT32_MAX: none */
+};
+
+/* pack.c */
+int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);
+
+/* plan.c */
+void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch);
+
+/* forward.c: `member` of a crew of `members` runs its part of a block; all must call it with the same
+ * block. A crew of one needs no barrier. */
+void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned member, unsigned members);
+
+/* pooling.c: rows x[n, hidden16] of one text, the first `skip` left out, -> out[width]; false when a
+ * value is not finite. */
+bool fl_cpu_pool(const fl_engine *engine, const float *x, uint32_t n, uint32_t skip, float *out);
+
+/* The vtable, for registry.c. */
+extern const fl_engine_ops fl_cpu_engine_ops;
+
+#endif

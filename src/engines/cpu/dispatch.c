@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dispatch.c - one ordered table of instruction sets; the first that this machine has is chosen.
+ *
+ * Role     engine.c asks once per open, fl-kernels walks the table. The option (FLETCH_CPU_ISA) names one
+ *          to cap the choice; a name that cannot be had is an error, never silently another one.
+ * Proof    tests/unit/test_engine.c, fl-kernels test. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "engines/cpu/kernels.h"
+
+static int has_avx2(const fl_cpu *cpu) { return cpu->avx2 && cpu->fma && cpu->bmi2; }
+static int has_nothing(const fl_cpu *cpu) { return cpu != NULL; }
+
+/* Best first. A set that this target does not build stays in the list with kernels NULL, so that asking
+ * for it by name says so. */
+static const fl_cpu_isa table[] = {
+#if defined(__x86_64__)
+    {"avx2", "avx2, fma, bmi2", has_avx2, &fl_cpu_kernels_avx2},
+#else
+    {"avx2", "avx2, fma, bmi2", has_avx2, NULL},
+#endif
+    {"ref", "nothing", has_nothing, &fl_cpu_kernels_ref},
+};
+
+const fl_cpu_isa *fl_cpu_isa_at(size_t index) {
+    return index < sizeof table / sizeof *table ? &table[index] : NULL;
+}
+
+static void say(char *why, size_t size, const char *how, const fl_cpu_isa *isa, const fl_cpu *cpu) {
+    if (why != NULL && size > 0) {
+        snprintf(why, size, "%s: %s; %s has %s", isa->kernels->isa, how,
+                 cpu->name[0] ? cpu->name : "this machine", isa->needs);
+    }
+}
+
+int fl_cpu_kernels_choose(const char *isa, const fl_cpu *cpu, const fl_cpu_kernels **out, char *why,
+                          size_t why_size, fletch_error *error) {
+    bool any = isa == NULL || isa[0] == '\0' || strcmp(isa, "auto") == 0;
+    *out     = NULL;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (any && table[i].kernels != NULL && table[i].usable(cpu)) {
+            *out = table[i].kernels;
+            say(why, why_size, "the best that this machine has", &table[i], cpu);
+            return FLETCH_OK;
+        }
+        if (any || strcmp(isa, table[i].name) != 0) {
+            continue;
+        }
+        if (table[i].kernels == NULL) {
+            return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                           "cpu.isa: the %s kernels are not built for this target; use auto", isa);
+        }
+        if (!table[i].usable(cpu)) {
+            return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                           "cpu.isa: this machine lacks what %s needs (%s); use auto", isa,
+                           table[i].needs);
+        }
+        *out = table[i].kernels;
+        say(why, why_size, "asked for by cpu.isa", &table[i], cpu);
+        return FLETCH_OK;
+    }
+    return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                   "cpu.isa: there is no \"%s\"; there are auto, avx2 and ref", any ? "auto" : isa);
+}

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* engine.c - the CPU engine as engine.h wants it: open packs and reserves, forward only computes.
+ *
+ * Role     registry.c lists it; the runtime opens one per replica.
+ * Method   open checks the descriptor (a switch that is not handled is refused by name), chooses kernels,
+ *          sizes blocks from the L2 cache and reserves everything; forward plans the batch and lets the
+ *          team run it (plan.c, forward.c).
+ * Memory   Two big blocks: packed weights, and scratch of all threads with the plan; nothing afterwards.
+ * Threads  The caller of forward is member 0 of the team; one forward at a time.
+ * Proof    tests/unit/test_engine*.c; bench/engine.c for the speed. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "engines/cpu/cpu_engine.h"
+
+enum {
+    L2_FALLBACK = 512 * 1024, /* when the machine does not say */
+    ROWS_LEAST  = 24,
+    ROWS_MOST   = 192
+};
+
+static void probe(const fl_engine_options *options, fl_probe *out) {
+    const fl_cpu_kernels *kernels;
+    fl_cpu                cpu;
+    fletch_error          error;
+    fl_cpu_detect(&cpu);
+    out->usable = fl_cpu_kernels_choose(options->isa, &cpu, &kernels, NULL, 0, &error) == FLETCH_OK;
+    if (out->usable) {
+        snprintf(out->reason, sizeof out->reason, "%s: %s; %u threads",
+                 cpu.name[0] ? cpu.name : "processor", kernels->name, options->threads);
+    } else {
+        snprintf(out->reason, sizeof out->reason, "%.250s", error.message);
+    }
+}
+
+/* ---- Checks ------------------------------------------------------------------------------------ */
+
+static int refuse(fletch_error *error, const char *what) {
+    return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE, "the cpu engine does not handle %s yet",
+                   what);
+}
+
+static int check_desc(const fl_encoder_desc *d, fletch_error *error) {
+    if (d->layers == 0 || d->hidden == 0 || d->heads == 0 || d->head_dim == 0 || d->intermediate == 0 ||
+        d->vocab == 0 || d->positions == 0) {
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "a size in the model's config is zero");
+    }
+    if (d->norm != FL_NORM_LAYER) {
+        return refuse(error, "RMS norms");
+    }
+    if (d->norm_place != FL_NORM_POST) {
+        return refuse(error, "norms in front of the blocks (pre-norm)");
+    }
+    if (d->kv_heads != d->heads) {
+        return refuse(error, "fewer key than query heads (grouped-query attention)");
+    }
+    if (d->attention_mask != FL_MASK_FULL) {
+        return refuse(error, "causal attention");
+    }
+    if (d->attention_bias == FL_BIAS_ALIBI) {
+        return refuse(error, "ALiBi");
+    }
+    if (d->mlp != FL_MLP_PLAIN) {
+        return refuse(error, "gated MLPs");
+    }
+    if (d->attention_bias == FL_BIAS_T5_BUCKETS &&
+        (d->bias_buckets < 4 || d->bias_max_distance <= d->bias_buckets / 4)) {
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "relative attention needs at least 4 buckets and a larger max_distance");
+    }
+    return FLETCH_OK;
+}
+
+/* The bytes that [rows, cols] needs are there, in a type that can be converted. */
+static bool holds(const fl_tensor *t, uint64_t rows, uint64_t cols) {
+    uint64_t size = t->dtype == FL_DTYPE_F32 ? 4 : t->dtype == FL_DTYPE_F16 || t->dtype == FL_DTYPE_BF16 ? 2 : 0;
+    uint64_t need;
+    return size > 0 && !__builtin_mul_overflow(rows, cols, &need) &&
+           !__builtin_mul_overflow(need, size, &need) && t->bytes >= need;
+}
+
+typedef struct expected {
+    int         slot;
+    uint64_t    rows, cols;
+    bool        optional;
+    const char *name;
+} expected;
+
+static int check_slots(const fl_tensor *slots, const expected *want, size_t count, uint32_t layer,
+                       fletch_error *error) {
+    for (size_t i = 0; i < count; i++) {
+        const fl_tensor *t = &slots[want[i].slot];
+        if (t->data == NULL && want[i].optional) {
+            continue;
+        }
+        if (t->data == NULL || !holds(t, want[i].rows, want[i].cols)) {
+            return fl_fail(error, FLETCH_EMODEL, layer,
+                           "layer %u: the %s weights are missing, of a type other than F32, F16 and "
+                           "BF16, or smaller than config.json says",
+                           layer, want[i].name);
+        }
+    }
+    return FLETCH_OK;
+}
+
+static int check_weights(const fl_encoder *encoder, fletch_error *error) {
+    const fl_encoder_desc *d = &encoder->desc;
+    uint64_t hidden = d->hidden, inner = (uint64_t)d->heads * d->head_dim, mlp = d->intermediate;
+    bool     positions = d->position == FL_POSITION_LEARNED;
+    const expected global[] = {
+        {FL_SLOT_WORD, d->vocab, hidden, false, "word"},
+        {FL_SLOT_POSITION, (uint64_t)d->positions + d->position_offset, hidden, !positions, "position"},
+        {FL_SLOT_TYPE, 1, hidden, !d->token_type, "token type"},
+        {FL_SLOT_EMBED_NORM_W, 1, hidden, true, "embedding norm"},
+        {FL_SLOT_EMBED_NORM_B, 1, hidden, true, "embedding norm"},
+        {FL_SLOT_ATTENTION_BIAS, d->bias_buckets, d->heads, d->attention_bias == FL_BIAS_NONE,
+         "relative attention bias"},
+        {FL_SLOT_FINAL_NORM_W, 1, hidden, !d->final_norm, "final norm"},
+        {FL_SLOT_FINAL_NORM_B, 1, hidden, true, "final norm"}};
+    const expected layer[] = {{FL_LAYER_Q_W, inner, hidden, false, "query"},
+                              {FL_LAYER_Q_B, 1, inner, true, "query bias"},
+                              {FL_LAYER_K_W, inner, hidden, false, "key"},
+                              {FL_LAYER_K_B, 1, inner, true, "key bias"},
+                              {FL_LAYER_V_W, inner, hidden, false, "value"},
+                              {FL_LAYER_V_B, 1, inner, true, "value bias"},
+                              {FL_LAYER_O_W, hidden, inner, false, "attention output"},
+                              {FL_LAYER_O_B, 1, hidden, true, "attention output bias"},
+                              {FL_LAYER_ATTENTION_NORM_W, 1, hidden, false, "attention norm"},
+                              {FL_LAYER_ATTENTION_NORM_B, 1, hidden, true, "attention norm bias"},
+                              {FL_LAYER_UP_W, mlp, hidden, false, "intermediate"},
+                              {FL_LAYER_UP_B, 1, mlp, true, "intermediate bias"},
+                              {FL_LAYER_DOWN_W, hidden, mlp, false, "output"},
+                              {FL_LAYER_DOWN_B, 1, hidden, true, "output bias"},
+                              {FL_LAYER_MLP_NORM_W, 1, hidden, false, "output norm"},
+                              {FL_LAYER_MLP_NORM_B, 1, hidden, true, "output norm bias"}};
+    int status = check_slots(encoder->global, global, sizeof global / sizeof *global, 0, error);
+    for (uint32_t i = 0; status == FLETCH_OK && i < d->layers; i++) {
+        status = check_slots(encoder->layer[i], layer, sizeof layer / sizeof *layer, i, error);
+    }
+    return status;
+}
+
+/* ---- Sizes and scratch ------------------------------------------------------------------------- */
+
+/* How many rows go through a product at a time: x, y and the chunk of the middle share L2 with the panels
+ * that pass through it. */
+static size_t rows_for(const fl_engine *e, uint32_t l2_bytes) {
+    size_t l2   = l2_bytes ? l2_bytes : L2_FALLBACK;
+    size_t rows = l2 / 5 * 4 / (sizeof(float) * (2 * e->hidden16 + FL_CPU_CHUNK));
+    rows        = rows < ROWS_LEAST ? ROWS_LEAST : rows > ROWS_MOST ? ROWS_MOST : rows;
+    return rows / FL_CPU_TILE * FL_CPU_TILE;
+}
+
+static void size_up(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,
+                    uint32_t l2_bytes) {
+    const fl_encoder_desc *d = &encoder->desc;
+    uint32_t               longest = options->max_length ? options->max_length : d->positions;
+    e->desc          = *d;
+    e->pooling_count = encoder->pooling_count;
+    memcpy(e->pooling, encoder->pooling, sizeof e->pooling);
+    e->word        = encoder->global[FL_SLOT_WORD];
+    e->threads     = options->threads ? options->threads : 1;
+    e->max_length  = longest < d->positions ? longest : d->positions;
+    e->batch_texts = options->batch_texts ? options->batch_texts : 1;
+    e->hidden16    = fl_cpu_pad(d->hidden);
+    e->head16      = fl_cpu_pad(d->head_dim);
+    e->mlp16       = fl_cpu_pad(d->intermediate);
+    e->inner       = d->heads * e->head16;
+    e->rows_max    = rows_for(e, l2_bytes);
+    e->block_size  = 2 * e->rows_max;
+    e->block_max   = e->block_size > e->max_length ? e->block_size : e->max_length;
+}
+
+/* Room for `count` things of `size` bytes at a multiple of 64; NULL base only counts. */
+static void *reserve(char *base, size_t *used, size_t count, size_t size) {
+    void *place = base ? base + *used : NULL;
+    *used += (count * size + 63) / 64 * 64;
+    return place;
+}
+
+static size_t lay_out_scratch(fl_engine *e, char *base) {
+    size_t used = 0, real = sizeof(float), middle = e->threads > 1 ? e->mlp16 : FL_CPU_CHUNK;
+    middle      = middle > FL_CPU_CHUNK ? middle : FL_CPU_CHUNK;
+    for (unsigned i = 0; i < e->threads; i++) {
+        fl_cpu_scratch *s = &e->scratch[i];
+        s->x         = reserve(base, &used, e->block_max * e->hidden16, real);
+        s->context   = reserve(base, &used, e->block_max * e->inner, real);
+        s->head      = reserve(base, &used, 3 * e->block_max * e->head16, real);
+        s->y         = reserve(base, &used, e->rows_max * e->hidden16, real);
+        s->middle    = reserve(base, &used, e->rows_max * (i == 0 ? middle : FL_CPU_CHUNK), real);
+        s->attention = reserve(base, &used, fl_cpu_attention_scratch(e->max_length, e->head16), real);
+    }
+    e->plan.order  = reserve(base, &used, e->batch_texts, sizeof *e->plan.order);
+    e->plan.blocks = reserve(base, &used, e->batch_texts, sizeof *e->plan.blocks);
+    e->plan.count  = reserve(base, &used, e->max_length + 2, sizeof *e->plan.count);
+    e->plan.load   = reserve(base, &used, e->threads, sizeof *e->plan.load);
+    return used;
+}
+
+static int reserve_all(fl_engine *e, fletch_error *error) {
+    e->layers  = fl_alloc_zero(e->desc.layers, sizeof *e->layers);
+    e->scratch = fl_alloc_zero(e->threads, sizeof *e->scratch);
+    if (e->layers == NULL || e->scratch == NULL) {
+        return fl_fail_nomem(error, e->desc.layers * sizeof *e->layers, "the cpu engine");
+    }
+    e->arena_bytes = lay_out_scratch(e, NULL);
+    e->arena       = fl_big_alloc(e->arena_bytes);
+    if (e->arena == NULL) {
+        return fl_fail_nomem(error, e->arena_bytes, "the cpu engine's scratch");
+    }
+    lay_out_scratch(e, e->arena);
+    return FLETCH_OK;
+}
+
+/* ---- The vtable -------------------------------------------------------------------------------- */
+
+static void close_engine(fl_engine *e) {
+    if (e == NULL) {
+        return;
+    }
+    fl_team_close(e->team);
+    fl_big_free(e->weights, e->weights_bytes);
+    fl_big_free(e->arena, e->arena_bytes);
+    fl_free(e->scratch);
+    fl_free(e->layers);
+    fl_free(e);
+}
+
+static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,
+                   fletch_error *error) {
+    fl_cpu cpu;
+    fl_cpu_detect(&cpu);
+    int status = fl_cpu_kernels_choose(options->isa, &cpu, &e->kernels, e->why, sizeof e->why, error);
+    if (status < 0) {
+        return status;
+    }
+    size_up(e, encoder, options, cpu.l2_bytes);
+    status = reserve_all(e, error);
+    if (status < 0) {
+        return status;
+    }
+    status = fl_team_open(&e->team, e->threads, error);
+    if (status < 0) {
+        return status;
+    }
+    fl_barrier_init(&e->barrier, e->threads);
+    return fl_cpu_pack(e, encoder, error);
+}
+
+static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
+                       fletch_error *error) {
+    *out = NULL;
+    if (options->precision && strcmp(options->precision, "fp32") != 0) {
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "provider.precision %s: the cpu engine computes in fp32 only; use fp32 or auto",
+                       options->precision);
+    }
+    int status = check_desc(&encoder->desc, error);
+    if (status == FLETCH_OK) {
+        status = check_weights(encoder, error);
+    }
+    if (status < 0) {
+        return status;
+    }
+    fl_engine *e = fl_alloc_zero(1, sizeof *e);
+    if (e == NULL) {
+        return fl_fail_nomem(error, sizeof *e, "the cpu engine");
+    }
+    status = prepare(e, encoder, options, error);
+    if (status < 0) {
+        close_engine(e);
+        return status;
+    }
+    *out = e;
+    return FLETCH_OK;
+}
+
+/* Every member: take blocks until none is left, or walk through all of them together. */
+static void run(void *arg, unsigned member, unsigned size) {
+    fl_engine *e = arg;
+    if (e->plan.split) {
+        for (uint32_t b = 0; b < e->plan.block_count; b++) {
+            fl_cpu_run_block(e, &e->plan.blocks[b], member, size);
+        }
+        return;
+    }
+    for (unsigned b = atomic_fetch_add(&e->next_block, 1); b < e->plan.block_count;
+         b          = atomic_fetch_add(&e->next_block, 1)) {
+        fl_cpu_run_block(e, &e->plan.blocks[b], member, 1);
+    }
+}
+
+static int forward(fl_engine *e, const fl_batch *batch, float *out, size_t out_stride,
+                   fletch_error *error) {
+    if (batch->texts == 0) {
+        return FLETCH_OK;
+    }
+    if (batch->texts > e->batch_texts) {
+        return fl_fail(error, FLETCH_EINTERNAL, FLETCH_NOWHERE, "batch of %u texts, opened for %zu",
+                       batch->texts, e->batch_texts);
+    }
+    for (uint32_t t = 0; t < batch->texts; t++) {
+        uint32_t length = batch->cu[t + 1] - batch->cu[t];
+        if (length == 0 || length > e->max_length) {
+            return fl_fail(error, FLETCH_EINTERNAL, t, "text of %u tokens, opened for 1 to %zu", length,
+                           e->max_length);
+        }
+    }
+    e->batch      = batch;
+    e->out        = out;
+    e->out_stride = out_stride;
+    atomic_store(&e->next_block, 0);
+    atomic_store(&e->bad_text, UINT32_MAX);
+    fl_cpu_plan_make(e, batch);
+    if (e->plan.block_count == 1 && !e->plan.split) {
+        run(e, 0, 1);
+    } else {
+        fl_team_run(e->team, run, e);
+    }
+    unsigned bad = atomic_load(&e->bad_text);
+    if (bad != UINT32_MAX) {
+        return fl_fail(error, FLETCH_EINTERNAL, bad,
+                       "the vector of text %u is not finite: the weights hold NaN or infinite values, "
+                       "or overflow float32",
+                       bad);
+    }
+    return FLETCH_OK;
+}
+
+/* All of it is reserved at open, whatever the batch. */
+static uint64_t memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint32_t longest) {
+    (void)texts;
+    (void)tokens;
+    (void)longest;
+    return e->arena_bytes;
+}
+
+/* One pass over a short text touches the weights and wakes the threads. */
+static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
+    char text[64];
+    fn(user, "cpu.isa", e->kernels->name, e->why);
+    snprintf(text, sizeof text, "%u", e->threads);
+    fn(user, "cpu.threads", text, "options");
+    snprintf(text, sizeof text, "%zu", e->weights_bytes);
+    fn(user, "cpu.weights_bytes", text, "packed float32 panels");
+    snprintf(text, sizeof text, "%zu", e->arena_bytes);
+    fn(user, "cpu.scratch_bytes", text, "reserved at open");
+    snprintf(text, sizeof text, "%zu rows, blocks of %zu tokens", e->rows_max, e->block_size);
+    fn(user, "cpu.blocking", text, "L2 cache");
+    return FLETCH_OK;
+}
+
+const fl_engine_ops fl_cpu_engine_ops = {.abi      = FL_ENGINE_ABI,
+                                         .name     = "cpu",
+                                         .probe    = probe,
+                                         .open     = open_engine,
+                                         .forward  = forward,
+                                         .close    = close_engine,
+                                         .memory   = memory,
+                                         .warm     = NULL,
+                                         .describe = describe};

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* forward.c - a block of texts through all layers.
+ *
+ * Role     engine.c calls fl_cpu_run_block for every block of the plan: with a crew of one thread
+ *          (throughput: no barriers, activations stay in that core's L2), or with all threads together
+ *          (latency: one small request).
+ * Method   Per layer, for `tokens` rows x:
+ *
+ *            per head    q, k, v = x W + b     [tokens, head16] each, then attention per text -> context
+ *            per rows_max rows
+ *                        y = context Wo + b + x;  x = norm(y)
+ *                        per chunk of the middle:  m = act(x Wup + b);  y (+)= m Wdown
+ *                        y += b + x;  x = norm(y)
+ *
+ *          q, k, v of one head and one chunk of the middle are all that exists of the wide activations.
+ *          A crew splits heads, then columns (weights are read once, by whom they belong to), then rows
+ *          of the norms, with a barrier after each.
+ * Exactness  Cutting rows, heads or columns never changes the operations on an element, and chunks of the
+ *          middle continue one chain of FMAs (kernels.h): crews and blocks of any size agree bit by bit.
+ * Memory   Only what engine.c reserved. Threads: a crew of more than one shares the first one's scratch.
+ * Proof    tests/unit/test_engine*.c: against double precision, and bytes over batches and threads. */
+#include <math.h>
+#include <string.h>
+
+#include "engines/cpu/cpu_engine.h"
+
+/* One member's view of the block under way. x, context, y and middle are the crew's, the rest its own. */
+typedef struct crew {
+    fl_engine          *engine;
+    const fl_cpu_block *block;
+    fl_cpu_scratch      at;
+    unsigned            member, members;
+} crew;
+
+static void wait(const crew *c) {
+    if (c->members > 1) {
+        fl_barrier_wait(&c->engine->barrier);
+    }
+}
+
+/* This member's share [first, last) of `count` things. */
+static size_t share(const crew *c, size_t count, unsigned member) {
+    return count * member / c->members;
+}
+
+/* x = norm(word[id] + position[i]) */
+static void embed(const crew *c) {
+    const fl_engine *e      = c->engine;
+    const fl_batch  *batch  = e->batch;
+    size_t           hidden = e->desc.hidden, first = share(c, c->block->tokens, c->member);
+    size_t           last = share(c, c->block->tokens, c->member + 1), row = 0;
+    for (uint32_t t = c->block->first; t < c->block->last; t++) {
+        uint32_t begin = batch->cu[e->plan.order[t]], n = batch->cu[e->plan.order[t] + 1] - begin;
+        for (size_t i = 0; i < n; i++, row++) {
+            if (row < first || row >= last) {
+                continue;
+            }
+            float *x = c->at.x + row * e->hidden16;
+            fl_tensor_to_f32(&e->word, (uint64_t)batch->ids[begin + i] * hidden, hidden, x);
+            memset(x + hidden, 0, (e->hidden16 - hidden) * sizeof(float));
+            for (size_t k = 0; e->positions && k < hidden; k++) {
+                x[k] += e->positions[i * e->hidden16 + k];
+            }
+        }
+    }
+    if (e->embed_w) {
+        fl_layer_norm norm = {.x = c->at.x + first * e->hidden16,
+                              .x_stride = e->hidden16,
+                              .y = c->at.x + first * e->hidden16,
+                              .y_stride = e->hidden16,
+                              .weight = e->embed_w,
+                              .bias = e->embed_b,
+                              .rows = last - first,
+                              .n = hidden,
+                              .eps = e->desc.norm_eps};
+        e->kernels->layer_norm(&norm);
+    }
+}
+
+/* Rows to take at a time so that `left` rows go in equal steps of at most rows_max, whole tiles. */
+static size_t rows_step(const fl_engine *e, size_t tokens) {
+    size_t steps = (tokens + e->rows_max - 1) / e->rows_max;
+    size_t rows  = (tokens + steps - 1) / steps;
+    return (rows + FL_CPU_TILE - 1) / FL_CPU_TILE * FL_CPU_TILE;
+}
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+static void head_qkv(const crew *c, const fl_cpu_layer *layer, size_t head, size_t tokens) {
+    const fl_engine *e = c->engine;
+    size_t           hidden = e->desc.hidden, panel = hidden * FL_CPU_LANES;
+    size_t           panels = e->head16 / FL_CPU_LANES, step = rows_step(e, tokens);
+    for (size_t row = 0; row < tokens; row += step) {
+        for (size_t part = 0; part < 3; part++) {
+            fl_gemm g = {.a        = c->at.x + row * e->hidden16,
+                         .a_stride = e->hidden16,
+                         .b        = layer->qkv + (head * 3 + part) * panels * panel,
+                         .b_stride = panel,
+                         .c        = c->at.head + (part * tokens + row) * e->head16,
+                         .c_stride = e->head16,
+                         .bias     = layer->qkv_bias + (head * 3 + part) * e->head16,
+                         .rows     = least(step, tokens - row),
+                         .panels   = panels,
+                         .k        = hidden};
+            e->kernels->gemm(&g);
+        }
+    }
+}
+
+static void head_attention(const crew *c, size_t head, size_t tokens) {
+    const fl_engine *e    = c->engine;
+    const float     *bias = e->bias ? e->bias + head * e->bias_stride + e->max_length - 1 : NULL;
+    size_t           row  = 0;
+    for (uint32_t t = c->block->first; t < c->block->last; t++) {
+        uint32_t     text = e->plan.order[t];
+        size_t       n    = e->batch->cu[text + 1] - e->batch->cu[text];
+        fl_attention at   = {.q          = c->at.head + row * e->head16,
+                             .k          = c->at.head + (tokens + row) * e->head16,
+                             .v          = c->at.head + (2 * tokens + row) * e->head16,
+                             .stride     = e->head16,
+                             .out        = c->at.context + row * e->inner + head * e->head16,
+                             .out_stride = e->inner,
+                             .bias       = bias,
+                             .scratch    = c->at.attention,
+                             .n          = n,
+                             .d          = e->head16};
+        e->kernels->attention(&at);
+        row += n;
+    }
+}
+
+/* x[row …] = norm(y) for this member's rows. */
+static void norm_rows(const crew *c, size_t row, size_t rows, const float *weight, const float *bias) {
+    const fl_engine *e     = c->engine;
+    size_t           first = share(c, rows, c->member), last = share(c, rows, c->member + 1);
+    fl_layer_norm    norm  = {.x        = c->at.y + first * e->hidden16,
+                              .x_stride = e->hidden16,
+                              .y        = c->at.x + (row + first) * e->hidden16,
+                              .y_stride = e->hidden16,
+                              .weight   = weight,
+                              .bias     = bias,
+                              .rows     = last - first,
+                              .n        = e->desc.hidden,
+                              .eps      = e->desc.norm_eps};
+    e->kernels->layer_norm(&norm);
+}
+
+/* y = context Wo + b + x, this member's columns. */
+static void project(const crew *c, const fl_cpu_layer *layer, size_t row, size_t rows) {
+    const fl_engine *e      = c->engine;
+    size_t           panels = e->hidden16 / FL_CPU_LANES;
+    size_t           first = share(c, panels, c->member), last = share(c, panels, c->member + 1);
+    size_t           panel = e->inner * FL_CPU_LANES, col = first * FL_CPU_LANES;
+    fl_gemm          g     = {.a               = c->at.context + row * e->inner,
+                              .a_stride        = e->inner,
+                              .b               = layer->out + first * panel,
+                              .b_stride        = panel,
+                              .c               = c->at.y + col,
+                              .c_stride        = e->hidden16,
+                              .bias            = layer->out_bias + col,
+                              .residual        = c->at.x + row * e->hidden16 + col,
+                              .residual_stride = e->hidden16,
+                              .rows            = rows,
+                              .panels          = last - first,
+                              .k               = e->inner};
+    e->kernels->gemm(&g);
+}
+
+/* middle = act(x Wup + b) for panels [first, last) of the chunk that begins at column `chunk`. The strip
+ * of a panel is activated while it is in L1. */
+static void up(const crew *c, const fl_cpu_layer *layer, size_t row, size_t rows, size_t chunk,
+               size_t first, size_t last, float *middle, size_t stride) {
+    const fl_engine *e     = c->engine;
+    size_t           panel = (size_t)e->desc.hidden * FL_CPU_LANES;
+    const float     *b     = layer->mlp + chunk * (e->desc.hidden + e->hidden16);
+    for (size_t p = first; p < last; p++) {
+        float  *strip = middle + p * FL_CPU_LANES;
+        fl_gemm g     = {.a        = c->at.x + row * e->hidden16,
+                         .a_stride = e->hidden16,
+                         .b        = b + p * panel,
+                         .b_stride = panel,
+                         .c        = strip,
+                         .c_stride = stride,
+                         .bias     = layer->up_bias + chunk + p * FL_CPU_LANES,
+                         .rows     = rows,
+                         .panels   = 1,
+                         .k        = e->desc.hidden};
+        e->kernels->gemm(&g);
+        e->kernels->activation[e->desc.activation](strip, stride, rows, FL_CPU_LANES);
+    }
+}
+
+/* y (+)= middle Wdown for output panels [first, last); the last chunk adds bias and residual. */
+static void down(const crew *c, const fl_cpu_layer *layer, size_t row, size_t rows, size_t chunk,
+                 size_t first, size_t last, const float *middle, size_t stride) {
+    const fl_engine *e     = c->engine;
+    size_t           width = least(FL_CPU_CHUNK, e->mlp16 - chunk), panel = width * FL_CPU_LANES;
+    bool             end   = chunk + width == e->mlp16;
+    size_t           col   = first * FL_CPU_LANES;
+    const float     *b     = layer->mlp + chunk * (e->desc.hidden + e->hidden16) +
+                     width * (size_t)e->desc.hidden + first * panel;
+    fl_gemm g = {.a               = middle,
+                 .a_stride        = stride,
+                 .b               = b,
+                 .b_stride        = panel,
+                 .c               = c->at.y + col,
+                 .c_stride        = e->hidden16,
+                 .bias            = end ? layer->down_bias + col : NULL,
+                 .residual        = end ? c->at.x + row * e->hidden16 + col : NULL,
+                 .residual_stride = e->hidden16,
+                 .rows            = rows,
+                 .panels          = last - first,
+                 .k               = width,
+                 .accumulate      = chunk > 0};
+    e->kernels->gemm(&g);
+}
+
+/* y = act(x Wup + b) Wdown + b + x. Alone: chunk by chunk. A crew: all of the middle, then all of y. */
+static void mlp(const crew *c, const fl_cpu_layer *layer, size_t row, size_t rows) {
+    const fl_engine *e      = c->engine;
+    size_t           panels = e->hidden16 / FL_CPU_LANES;
+    if (c->members == 1) {
+        for (size_t chunk = 0; chunk < e->mlp16; chunk += FL_CPU_CHUNK) {
+            size_t width = least(FL_CPU_CHUNK, e->mlp16 - chunk);
+            up(c, layer, row, rows, chunk, 0, width / FL_CPU_LANES, c->at.middle, FL_CPU_CHUNK);
+            down(c, layer, row, rows, chunk, 0, panels, c->at.middle, FL_CPU_CHUNK);
+        }
+        return;
+    }
+    size_t first = share(c, e->mlp16 / FL_CPU_LANES, c->member) * FL_CPU_LANES;
+    size_t last  = share(c, e->mlp16 / FL_CPU_LANES, c->member + 1) * FL_CPU_LANES;
+    for (size_t chunk = 0; chunk < last; chunk += FL_CPU_CHUNK) {
+        size_t begin = first > chunk ? first - chunk : 0, end = least(FL_CPU_CHUNK, last - chunk);
+        if (begin < end) {
+            up(c, layer, row, rows, chunk, begin / FL_CPU_LANES, end / FL_CPU_LANES,
+               c->at.middle + chunk, e->mlp16);
+        }
+    }
+    wait(c);
+    for (size_t chunk = 0; chunk < e->mlp16; chunk += FL_CPU_CHUNK) {
+        down(c, layer, row, rows, chunk, share(c, panels, c->member),
+             share(c, panels, c->member + 1), c->at.middle + chunk, e->mlp16);
+    }
+}
+
+static void run_layer(const crew *c, const fl_cpu_layer *layer) {
+    const fl_engine *e      = c->engine;
+    size_t           tokens = c->block->tokens, step = rows_step(e, tokens);
+    size_t           last = share(c, e->desc.heads, c->member + 1);
+    for (size_t head = share(c, e->desc.heads, c->member); head < last; head++) {
+        head_qkv(c, layer, head, tokens);
+        head_attention(c, head, tokens);
+    }
+    wait(c);
+    for (size_t row = 0; row < tokens; row += step) {
+        size_t rows = least(step, tokens - row);
+        project(c, layer, row, rows);
+        wait(c);
+        norm_rows(c, row, rows, layer->norm1_w, layer->norm1_b);
+        wait(c);
+        mlp(c, layer, row, rows);
+        wait(c);
+        norm_rows(c, row, rows, layer->norm2_w, layer->norm2_b);
+        wait(c);
+    }
+}
+
+/* Remember the lowest text whose row is not finite. */
+static void report_bad(fl_engine *e, uint32_t text) {
+    unsigned seen = atomic_load(&e->bad_text);
+    while (text < seen && !atomic_compare_exchange_weak(&e->bad_text, &seen, text)) {
+    }
+}
+
+static void pool_texts(const crew *c) {
+    fl_engine *e   = c->engine;
+    size_t     row = 0;
+    for (uint32_t t = c->block->first; t < c->block->last; t++) {
+        uint32_t text = e->plan.order[t], n = e->batch->cu[text + 1] - e->batch->cu[text];
+        float   *x    = c->at.x + row * e->hidden16;
+        row += n;
+        if ((t - c->block->first) % c->members != c->member) {
+            continue;
+        }
+        if (e->final_w) {
+            fl_layer_norm norm = {.x        = x,
+                                  .x_stride = e->hidden16,
+                                  .y        = x,
+                                  .y_stride = e->hidden16,
+                                  .weight   = e->final_w,
+                                  .bias     = e->final_b,
+                                  .rows     = n,
+                                  .n        = e->desc.hidden,
+                                  .eps      = e->desc.norm_eps};
+            e->kernels->layer_norm(&norm);
+        }
+        uint32_t skip = e->batch->pool_skip ? e->batch->pool_skip[text] : 0;
+        if (!fl_cpu_pool(e, x, n, skip, e->out + (size_t)text * e->out_stride)) {
+            report_bad(e, text);
+        }
+    }
+}
+
+void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned member, unsigned members) {
+    crew c = {.engine = engine, .block = block, .member = member, .members = members};
+    c.at   = engine->scratch[member];
+    if (members > 1) {
+        c.at.x       = engine->scratch[0].x;
+        c.at.context = engine->scratch[0].context;
+        c.at.y       = engine->scratch[0].y;
+        c.at.middle  = engine->scratch[0].middle;
+    }
+    embed(&c);
+    wait(&c);
+    for (uint32_t i = 0; i < engine->desc.layers; i++) {
+        run_layer(&c, &engine->layers[i]);
+    }
+    pool_texts(&c);
+    wait(&c); /* the next block overwrites x */
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels.h - the operations a CPU must offer, as one table of function pointers per instruction set.
+ *
+ * Role     forward.c calls the table that dispatch.c chose; kernels/ref/ defines what each entry means in
+ *          plain loops, the other folders say the same thing faster, fl-kernels compares them.
+ * Shapes   Every width that a kernel sees is padded to FL_CPU_LANES (16) floats and the padding is zero:
+ *          pack.c lays weights out so, and the kernels keep it so. A head of 24 dimensions is a head of 32
+ *          whose last 8 are zero; no kernel has a tail in its inner direction. Rows may be any number.
+ * Memory   Pointers to packed panels and scratch are 64-byte aligned, row strides are multiples of 16
+ *          floats. No kernel allocates or keeps state.
+ * Exactness  A row of a result is computed by the same sequence of operations whatever the number of
+ *          rows and its place among them: same text, same bytes.
+ * Proof    fl-kernels test (every table against ref, and row independence bit by bit). */
+#ifndef FL_ENGINES_CPU_KERNELS_H
+#define FL_ENGINES_CPU_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cpu.h"
+#include "fletch.h"
+#include "model/encoder.h"
+
+enum {
+    FL_CPU_LANES = 16, /* columns of a weight panel: two AVX2 registers, one AVX-512 register */
+    FL_CPU_TILE  = 6   /* rows of a register tile: 6 x 2 accumulators leave 4 of the 16 registers free */
+};
+
+/* Smallest multiple of FL_CPU_LANES that holds n. */
+static inline size_t fl_cpu_pad(size_t n) {
+    return (n + FL_CPU_LANES - 1) / FL_CPU_LANES * FL_CPU_LANES;
+}
+
+/* C[rows, 16 panels] (+)= A[rows, k] B[k, 16 panels] (+ bias) (+ residual).
+ *
+ *   B is a run of panels; panel p is [k][16] floats and makes columns 16p … 16p+15 of C:
+ *
+ *      b:  k=0: c0 … c15 | k=1: c0 … c15 | …      panel 0, k * 16 floats
+ *          k=0: c16 … c31 | …                     panel 1, b_stride floats further
+ *
+ *   Each element is one chain over k, upwards, of fused multiply-adds that begins at 0, or at C's value
+ *   when `accumulate` is set: a product cut into pieces of k equals the whole, bit by bit. Bias and then
+ *   residual are added to the finished chain. */
+typedef struct fl_gemm {
+    const float *a;          /* [rows, k] */
+    size_t       a_stride;   /* floats from row to row */
+    const float *b;          /* [panels][k][16] */
+    size_t       b_stride;   /* floats from panel to panel */
+    float       *c;          /* [rows, 16 panels] */
+    size_t       c_stride;
+    const float *bias;       /* [16 panels] or NULL */
+    const float *residual;   /* [rows, 16 panels] or NULL; must not overlap c */
+    size_t       residual_stride;
+    size_t       rows, panels, k;
+    int          accumulate; /* begin at C's value */
+} fl_gemm;
+
+/* Attention of one head over one text.
+ *
+ *   s[i][j] = q[i] · k[j] + (bias ? bias[j - i] : 0)      the 1/√d is already in the query weights
+ *   out[i]  = Σ_j softmax(s[i])[j] v[j]
+ *
+ *   One tile of scores [6, pad(n)] exists at a time. */
+typedef struct fl_attention {
+    const float *q, *k, *v; /* [n, d], d a multiple of 16 */
+    size_t       stride;    /* floats from row to row of q, k and v */
+    float       *out;       /* [n, d] */
+    size_t       out_stride;
+    const float *bias;      /* distance 0; readable for -(n - 1) … n + 15; or NULL */
+    float       *scratch;   /* fl_cpu_attention_scratch(n, d) floats */
+    size_t       n, d;
+} fl_attention;
+
+/* Keys transposed into panels [pad(n)/16][d][16], then one tile of scores. */
+static inline size_t fl_cpu_attention_scratch(size_t n, size_t d) {
+    return fl_cpu_pad(n) * (d + FL_CPU_TILE);
+}
+
+/* y[rows, n] = (x - mean) / √(variance + eps) * w + b, variance biased; x and y are [rows, pad(n)] and
+ * may be the same. w and b are [pad(n)] with zero padding, which makes the padding of y zero. */
+typedef struct fl_layer_norm {
+    const float *x;
+    size_t       x_stride;
+    float       *y;
+    size_t       y_stride;
+    const float *weight, *bias;
+    size_t       rows, n;
+    float        eps;
+} fl_layer_norm;
+
+/* x[rows, cols] = f(x) in place; cols a multiple of 16. f(0) must be 0: padding stays zero. */
+typedef void (*fl_cpu_activation_fn)(float *x, size_t stride, size_t rows, size_t cols);
+
+typedef struct fl_cpu_kernels {
+    const char *isa;  /* "avx2" */
+    const char *name; /* "6x16 tiles, AVX2 + FMA" for describe */
+    void (*gemm)(const fl_gemm *);
+    void (*attention)(const fl_attention *);
+    void (*layer_norm)(const fl_layer_norm *);
+    fl_cpu_activation_fn activation[FL_ACT_RELU + 1]; /* by fl_activation */
+} fl_cpu_kernels;
+
+/* One row of dispatch.c's ordered list, best first. `kernels` is NULL where the compiler's target lacks
+ * the instruction set (an ARM build has no avx2). */
+typedef struct fl_cpu_isa {
+    const char           *name;
+    const char           *needs; /* "avx2, fma, bmi2" for messages */
+    int                 (*usable)(const fl_cpu *);
+    const fl_cpu_kernels *kernels;
+} fl_cpu_isa;
+
+const fl_cpu_isa *fl_cpu_isa_at(size_t index); /* NULL past the end */
+
+/* Choose by option: "auto" takes the best that this machine has, a name takes that one or fails with
+ * EUNSUPPORTED (this machine lacks it, or it is not built) or EINVAL (no such name). `why` gets a line
+ * for describe and may be NULL. */
+int fl_cpu_kernels_choose(const char *isa, const fl_cpu *cpu, const fl_cpu_kernels **out, char *why,
+                          size_t why_size, fletch_error *error);
+
+extern const fl_cpu_kernels fl_cpu_kernels_ref;
+extern const fl_cpu_kernels fl_cpu_kernels_avx2; /* only where the target is x86-64 */
+
+#endif

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* avx2.c - the table of the AVX2 + FMA kernels. */
+#include "engines/cpu/kernels/avx2/avx2.h"
+
+const fl_cpu_kernels fl_cpu_kernels_avx2 = {
+    .isa        = "avx2",
+    .name       = "AVX2 + FMA, 6x16 tiles",
+    .gemm       = fl_f32_gemm_6x16_avx2,
+    .attention  = fl_f32_attention_6x16_avx2,
+    .layer_norm = fl_f32_layer_norm_avx2,
+    .activation = {[FL_ACT_GELU_ERF]  = fl_f32_gelu_erf_avx2,
+                   [FL_ACT_GELU_TANH] = fl_f32_gelu_tanh_avx2,
+                   [FL_ACT_SILU]      = fl_f32_silu_avx2,
+                   [FL_ACT_RELU]      = fl_f32_relu_avx2},
+};

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pack.c - the matrices of the model files become panels in one arena, in the order of their use.
+ *
+ * Role     engine.c calls it once when it opens.
+ * Method   W [out, in] row-major becomes, for every 16 rows of W (columns of the product), one panel
+ *          [in][16]; 16 x 32 pieces are converted to float32 and transposed through L1. Odd sizes are
+ *          padded with zeros: head_dim to a multiple of 16 inside every head (q, k, v rows and the input
+ *          columns of Wo), the MLP's middle and the hidden width likewise. 1/√d is folded into the query's
+ *          weights and bias. Position and type rows are added into one table, the T5 bucket table is
+ *          spread out per head and distance.
+ * Memory   One fl_big_alloc arena (huge pages). The source pages of a matrix are given back as soon as it
+ *          is packed, so that the peak is one copy of the weights and not two.
+ * Threads  The team packs pieces (a layer's attention matrices, a chunk of its MLP) from one counter.
+ * Proof    tests/unit/test_engine*.c: odd sizes, F16 and BF16 sources. */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "engines/cpu/cpu_engine.h"
+
+enum { PIECE = 32 }; /* steps of k that are transposed at a time: 16 x 32 floats are 2 KiB */
+
+/* ---- Layout ------------------------------------------------------------------------------------ */
+
+typedef struct cursor {
+    float *base; /* NULL while counting */
+    size_t used; /* floats; always a multiple of 16 */
+} cursor;
+
+static float *take(cursor *at, size_t floats) {
+    float *place = at->base ? at->base + at->used : NULL;
+    at->used += fl_cpu_pad(floats);
+    return place;
+}
+
+static void lay_out_layer(const fl_engine *e, fl_cpu_layer *layer, cursor *at) {
+    size_t hidden = e->desc.hidden, heads = e->desc.heads;
+    layer->qkv       = take(at, heads * 3 * e->head16 * hidden);
+    layer->qkv_bias  = take(at, heads * 3 * e->head16);
+    layer->out       = take(at, e->hidden16 * e->inner);
+    layer->out_bias  = take(at, e->hidden16);
+    layer->norm1_w   = take(at, e->hidden16);
+    layer->norm1_b   = take(at, e->hidden16);
+    layer->mlp       = take(at, e->mlp16 * (hidden + e->hidden16));
+    layer->up_bias   = take(at, e->mlp16);
+    layer->down_bias = take(at, e->hidden16);
+    layer->norm2_w   = take(at, e->hidden16);
+    layer->norm2_b   = take(at, e->hidden16);
+}
+
+static size_t lay_out(fl_engine *e, const fl_encoder *encoder, float *base) {
+    cursor at         = {.base = base};
+    bool   positions  = encoder->global[FL_SLOT_POSITION].data || encoder->global[FL_SLOT_TYPE].data;
+    bool   embed_norm = encoder->global[FL_SLOT_EMBED_NORM_W].data != NULL;
+    e->positions      = positions ? take(&at, e->max_length * e->hidden16) : NULL;
+    e->embed_w        = embed_norm ? take(&at, e->hidden16) : NULL;
+    e->embed_b        = embed_norm ? take(&at, e->hidden16) : NULL;
+    e->final_w        = e->desc.final_norm ? take(&at, e->hidden16) : NULL;
+    e->final_b        = e->desc.final_norm ? take(&at, e->hidden16) : NULL;
+    if (e->desc.attention_bias == FL_BIAS_T5_BUCKETS) {
+        /* distances -(max_length - 1) … max_length - 1, and 16 that kernels may read past the end */
+        e->bias_stride = fl_cpu_pad(2 * e->max_length - 1 + FL_CPU_LANES);
+        e->bias        = take(&at, e->desc.heads * e->bias_stride);
+    }
+    for (uint32_t i = 0; i < e->desc.layers; i++) {
+        lay_out_layer(e, &e->layers[i], &at);
+    }
+    return at.used;
+}
+
+/* ---- Pieces ------------------------------------------------------------------------------------ */
+
+/* A matrix of the files and the part of it that goes into a run of panels. */
+typedef struct source {
+    const fl_tensor *w;       /* [·, in] */
+    size_t           in;      /* columns of w */
+    size_t           row;     /* first row, column 0 of the first panel */
+    size_t           rows;    /* rows there are; panels past them are zero */
+    size_t           col;     /* first column */
+    size_t           cols;    /* columns there are; steps of k past them are zero */
+    float            scale;
+} source;
+
+/* 16 rows x up to PIECE columns of w -> piece[16][PIECE], zero where there is nothing. */
+static void read_piece(const source *s, size_t row, size_t col, float piece[FL_CPU_LANES][PIECE]) {
+    memset(piece, 0, sizeof(float) * FL_CPU_LANES * PIECE);
+    size_t cols = s->cols > col ? s->cols - col : 0;
+    cols        = cols < PIECE ? cols : PIECE;
+    for (size_t r = 0; cols > 0 && r < FL_CPU_LANES && row + r < s->rows; r++) {
+        fl_tensor_to_f32(s->w, (uint64_t)(s->row + row + r) * s->in + s->col + col, cols, piece[r]);
+    }
+}
+
+/* Panels [panels][k][16] from s. */
+static void pack_panels(const source *s, size_t panels, size_t k, float *out) {
+    float piece[FL_CPU_LANES][PIECE];
+    for (size_t p = 0; p < panels; p++) {
+        for (size_t first = 0; first < k; first += PIECE) {
+            size_t steps = k - first < PIECE ? k - first : PIECE;
+            read_piece(s, p * FL_CPU_LANES, first, piece);
+            for (size_t i = 0; i < steps; i++, out += FL_CPU_LANES) {
+                for (size_t lane = 0; lane < FL_CPU_LANES; lane++) {
+                    out[lane] = piece[lane][i] * s->scale;
+                }
+            }
+        }
+    }
+}
+
+static void pack_vector(const fl_tensor *v, size_t first, size_t count, float scale, float *out) {
+    if (v->data == NULL) {
+        return; /* the arena starts zeroed */
+    }
+    fl_tensor_to_f32(v, first, count, out);
+    for (size_t i = 0; scale != 1.0f && i < count; i++) {
+        out[i] *= scale;
+    }
+}
+
+/* Panels are written here and read-only ever after. */
+static float *mutable(const float *place) { return (float *)(uintptr_t)place; }
+
+static void pack_attention(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer) {
+    static const fl_layer_slot weights[] = {FL_LAYER_Q_W, FL_LAYER_K_W, FL_LAYER_V_W};
+    static const fl_layer_slot biases[]  = {FL_LAYER_Q_B, FL_LAYER_K_B, FL_LAYER_V_B};
+    size_t hidden = e->desc.hidden, d = e->desc.head_dim, panels = e->head16 / FL_CPU_LANES;
+    for (size_t head = 0; head < e->desc.heads; head++) {
+        for (size_t part = 0; part < 3; part++) {
+            size_t at    = head * 3 + part;
+            float  scale = part == 0 ? e->desc.attention_scale : 1.0f;
+            source s = {.w = &slot[weights[part]], .in = hidden, .row = head * d, .rows = d, .cols = hidden,
+                        .scale = scale};
+            pack_panels(&s, panels, hidden, mutable(layer->qkv) + at * e->head16 * hidden);
+            pack_vector(&slot[biases[part]], head * d, d, scale,
+                        mutable(layer->qkv_bias) + at * e->head16);
+        }
+    }
+}
+
+/* Wo's input columns come head by head, each padded to head16: every head is a piece of k. */
+static void pack_out(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer) {
+    size_t d = e->desc.head_dim, panels = e->hidden16 / FL_CPU_LANES;
+    for (size_t p = 0; p < panels; p++) {
+        for (size_t head = 0; head < e->desc.heads; head++) {
+            size_t row  = p * FL_CPU_LANES;
+            source s    = {.w = &slot[FL_LAYER_O_W], .in = e->desc.heads * d, .row = row,
+                           .rows = e->desc.hidden > row ? e->desc.hidden - row : 0,
+                           .col = head * d, .cols = d, .scale = 1.0f};
+            pack_panels(&s, 1, e->head16,
+                        mutable(layer->out) + (p * e->inner + head * e->head16) * FL_CPU_LANES);
+        }
+    }
+    pack_vector(&slot[FL_LAYER_O_B], 0, e->desc.hidden, 1.0f, mutable(layer->out_bias));
+}
+
+static void pack_chunk(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer,
+                       size_t chunk) {
+    size_t hidden = e->desc.hidden, mlp = e->desc.intermediate;
+    size_t width = e->mlp16 - chunk < FL_CPU_CHUNK ? e->mlp16 - chunk : FL_CPU_CHUNK;
+    size_t real  = mlp - chunk < width ? mlp - chunk : width;
+    float *at    = mutable(layer->mlp) + chunk * (hidden + e->hidden16);
+    source up    = {.w = &slot[FL_LAYER_UP_W], .in = hidden, .row = chunk, .rows = real, .cols = hidden,
+                    .scale = 1.0f};
+    pack_panels(&up, width / FL_CPU_LANES, hidden, at);
+    source down = {.w = &slot[FL_LAYER_DOWN_W], .in = mlp, .rows = hidden, .col = chunk, .cols = real,
+                   .scale = 1.0f};
+    pack_panels(&down, e->hidden16 / FL_CPU_LANES, width, at + width * hidden);
+    pack_vector(&slot[FL_LAYER_UP_B], chunk, real, 1.0f, mutable(layer->up_bias) + chunk);
+}
+
+static void pack_norms(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer) {
+    size_t hidden = e->desc.hidden;
+    pack_vector(&slot[FL_LAYER_ATTENTION_NORM_W], 0, hidden, 1.0f, mutable(layer->norm1_w));
+    pack_vector(&slot[FL_LAYER_ATTENTION_NORM_B], 0, hidden, 1.0f, mutable(layer->norm1_b));
+    pack_vector(&slot[FL_LAYER_MLP_NORM_W], 0, hidden, 1.0f, mutable(layer->norm2_w));
+    pack_vector(&slot[FL_LAYER_MLP_NORM_B], 0, hidden, 1.0f, mutable(layer->norm2_b));
+    pack_vector(&slot[FL_LAYER_DOWN_B], 0, hidden, 1.0f, mutable(layer->down_bias));
+}
+
+/* ---- Tables ------------------------------------------------------------------------------------ */
+
+/* The bucket of distance j - i as T5 and MPNet compute it: half of the buckets for keys to the right of
+ * the query; of each half the first half counts single steps, the rest grows with the logarithm. */
+static uint32_t bucket_of(ptrdiff_t distance, uint32_t buckets, uint32_t max_distance) {
+    uint32_t half = buckets / 2, exact = half / 2, base = distance > 0 ? half : 0;
+    uint32_t n = (uint32_t)(distance < 0 ? -distance : distance);
+    if (n < exact) {
+        return base + n;
+    }
+    /* float32 throughout: a bucket's edge must fall where the reference has it */
+    float    ratio = logf((float)n / (float)exact) / (float)log((double)max_distance / (double)exact);
+    uint32_t steps = (uint32_t)(ratio * (float)(half - exact));
+    return base + (exact + steps < half - 1 ? exact + steps : half - 1);
+}
+
+static void spread_bias(const fl_engine *e, const fl_tensor *table) {
+    ptrdiff_t reach = (ptrdiff_t)e->max_length - 1;
+    for (ptrdiff_t distance = -reach; distance <= reach; distance++) {
+        uint32_t bucket = bucket_of(distance, e->desc.bias_buckets, e->desc.bias_max_distance);
+        for (size_t head = 0; head < e->desc.heads; head++) {
+            fl_tensor_to_f32(table, (uint64_t)bucket * e->desc.heads + head, 1,
+                             mutable(e->bias) + head * e->bias_stride + (size_t)(reach + distance));
+        }
+    }
+}
+
+/* positions[i] = position row i + offset, plus row 0 of the type table. */
+static void add_positions(const fl_engine *e, const fl_encoder *encoder) {
+    const fl_tensor *position = &encoder->global[FL_SLOT_POSITION];
+    const fl_tensor *type     = &encoder->global[FL_SLOT_TYPE];
+    size_t           hidden   = e->desc.hidden;
+    for (size_t i = 0; i < e->max_length; i++) {
+        float *row = mutable(e->positions) + i * e->hidden16;
+        if (position->data) {
+            fl_tensor_to_f32(position, (i + e->desc.position_offset) * hidden, hidden, row);
+        }
+        for (size_t k = 0; type->data && k < hidden; k++) {
+            float value;
+            fl_tensor_to_f32(type, k, 1, &value);
+            row[k] += value;
+        }
+    }
+}
+
+static void pack_tables(const fl_engine *e, const fl_encoder *encoder) {
+    const fl_tensor *global = encoder->global;
+    size_t           hidden = e->desc.hidden;
+    if (e->positions) {
+        add_positions(e, encoder);
+    }
+    if (e->embed_w) {
+        pack_vector(&global[FL_SLOT_EMBED_NORM_W], 0, hidden, 1.0f, mutable(e->embed_w));
+        pack_vector(&global[FL_SLOT_EMBED_NORM_B], 0, hidden, 1.0f, mutable(e->embed_b));
+    }
+    if (e->final_w) {
+        pack_vector(&global[FL_SLOT_FINAL_NORM_W], 0, hidden, 1.0f, mutable(e->final_w));
+        pack_vector(&global[FL_SLOT_FINAL_NORM_B], 0, hidden, 1.0f, mutable(e->final_b));
+    }
+    if (e->bias) {
+        spread_bias(e, &global[FL_SLOT_ATTENTION_BIAS]);
+    }
+}
+
+/* ---- The work ---------------------------------------------------------------------------------- */
+
+/* Piece 0 of a layer is its attention and norms, piece 1 + c chunk c of its MLP. Whoever finishes a
+ * layer's last chunk gives the pages of the MLP's matrices back. */
+typedef struct packing {
+    fl_engine        *engine;
+    const fl_encoder *encoder;
+    size_t            chunks;
+    atomic_size_t     next;
+    atomic_uint      *left; /* [layers] chunks to do */
+} packing;
+
+static void release(const fl_tensor *slot, fl_layer_slot which) {
+    if (slot[which].mapped) {
+        fl_pages_release(slot[which].data, slot[which].bytes);
+    }
+}
+
+static void pack_attention_piece(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer) {
+    pack_attention(e, slot, layer);
+    release(slot, FL_LAYER_Q_W);
+    release(slot, FL_LAYER_K_W);
+    release(slot, FL_LAYER_V_W);
+    pack_out(e, slot, layer);
+    release(slot, FL_LAYER_O_W);
+    pack_norms(e, slot, layer);
+}
+
+static void pack_some(void *arg, unsigned member, unsigned size) {
+    packing   *work  = arg;
+    fl_engine *e     = work->engine;
+    size_t     per   = work->chunks + 1, pieces = per * e->desc.layers;
+    (void)size;
+    if (member == 0) {
+        pack_tables(e, work->encoder);
+    }
+    for (size_t i = atomic_fetch_add(&work->next, 1); i < pieces;
+         i        = atomic_fetch_add(&work->next, 1)) {
+        size_t           l     = i / per;
+        const fl_tensor *slot  = work->encoder->layer[l];
+        fl_cpu_layer    *layer = &e->layers[l];
+        if (i % per == 0) {
+            pack_attention_piece(e, slot, layer);
+            continue;
+        }
+        pack_chunk(e, slot, layer, (i % per - 1) * FL_CPU_CHUNK);
+        if (atomic_fetch_sub(&work->left[l], 1) == 1) {
+            release(slot, FL_LAYER_UP_W);
+            release(slot, FL_LAYER_DOWN_W);
+        }
+    }
+}
+
+int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error) {
+    packing work = {.engine = engine, .encoder = encoder};
+    work.chunks  = (engine->mlp16 + FL_CPU_CHUNK - 1) / FL_CPU_CHUNK;
+    work.left    = fl_alloc_array(engine->desc.layers, sizeof *work.left);
+    if (work.left == NULL) {
+        return fl_fail_nomem(error, engine->desc.layers * sizeof *work.left, "packing weights");
+    }
+    for (uint32_t i = 0; i < engine->desc.layers; i++) {
+        atomic_init(&work.left[i], (unsigned)work.chunks);
+    }
+    engine->weights_bytes = lay_out(engine, encoder, NULL) * sizeof(float);
+    engine->weights       = fl_big_alloc(engine->weights_bytes);
+    if (engine->weights == NULL) {
+        fl_free(work.left);
+        return fl_fail_nomem(error, engine->weights_bytes, "packed weights");
+    }
+    lay_out(engine, encoder, engine->weights);
+    fl_team_run(engine->team, pack_some, &work);
+    fl_free(work.left);
+    return FLETCH_OK;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan.c - deal the texts of a batch to threads: whole texts in blocks, longest first, or all together.
+ *
+ * Method   Texts are sorted by length, longest first, and cut into blocks that threads take from one
+ *          counter. A block is at most block_size tokens (or one longer text) and at most half of a fair
+ *          share of what is left, so blocks shrink towards the end and all threads stop at about the same
+ *          time. When the blocks would still leave threads idle (a lone text, three long ones on two
+ *          threads) every block is run by all threads together instead.
+ * Exactness  None of this can change a result, only when it is ready.
+ * Memory   Arrays of the engine's arena. Threads: called by the thread that calls forward. */
+#include <string.h>
+
+#include "engines/cpu/cpu_engine.h"
+
+enum {
+    BLOCK_MIN = 36 /* smaller blocks read the weights too often for what they compute */
+};
+
+/* How far the slowest thread may lag before all threads work on each block together: a crew's barriers
+ * and shared rows cost about this much. */
+static const double lag_max = 1.08;
+
+static uint32_t length_of(const fl_batch *batch, uint32_t text) {
+    return batch->cu[text + 1] - batch->cu[text];
+}
+
+static void sort_by_length(const fl_engine *engine, const fl_batch *batch, const fl_cpu_plan *plan) {
+    size_t    longest = engine->max_length;
+    uint32_t *start   = plan->count; /* start[i]: first place of length longest - i */
+    memset(start, 0, (longest + 2) * sizeof *start);
+    for (uint32_t t = 0; t < batch->texts; t++) {
+        start[longest - length_of(batch, t) + 1]++;
+    }
+    for (size_t i = 1; i <= longest; i++) {
+        start[i] += start[i - 1];
+    }
+    for (uint32_t t = 0; t < batch->texts; t++) {
+        plan->order[start[longest - length_of(batch, t)]++] = t;
+    }
+}
+
+/* Cut plan->order into blocks; `crews` is how many work at a time. */
+static void cut_blocks(const fl_engine *engine, const fl_batch *batch, fl_cpu_plan *plan,
+                       unsigned crews) {
+    size_t left       = batch->tokens;
+    plan->block_count = 0;
+    for (uint32_t first = 0; first < batch->texts;) {
+        size_t goal = engine->block_size;
+        if (crews > 1) {
+            size_t part = left / (2 * (size_t)crews);
+            goal        = part < goal ? part : goal;
+            goal        = goal < BLOCK_MIN ? BLOCK_MIN : goal;
+        } else { /* equal blocks: no thin last one */
+            size_t count = (left + goal - 1) / goal;
+            goal         = (left + count - 1) / count;
+        }
+        fl_cpu_block block = {.first = first, .last = first + 1};
+        block.tokens       = length_of(batch, plan->order[first]);
+        while (block.last < batch->texts &&
+               block.tokens + length_of(batch, plan->order[block.last]) <= goal) {
+            block.tokens += length_of(batch, plan->order[block.last++]);
+        }
+        plan->blocks[plan->block_count++] = block;
+        left -= block.tokens;
+        first = block.last;
+    }
+}
+
+/* Time of a block in tokens' worth of the linear layers; attention grows with the length. */
+static double cost(const fl_engine *engine, const fl_batch *batch, const fl_cpu_plan *plan,
+                   const fl_cpu_block *block) {
+    double hidden = engine->desc.hidden, inner = (double)engine->inner, mlp = engine->desc.intermediate;
+    double linear = 8.0 * hidden * inner + 4.0 * hidden * mlp, sum = 0.0;
+    for (uint32_t t = block->first; t < block->last; t++) {
+        double n = length_of(batch, plan->order[t]);
+        sum += n + n * n * 6.0 * inner / linear; /* 4 n inner flops a token, at two thirds of the speed */
+    }
+    return sum;
+}
+
+/* The slowest thread's time over the mean when threads take the blocks in turn. */
+static double lag(const fl_engine *engine, const fl_batch *batch, const fl_cpu_plan *plan) {
+    double total = 0.0, most = 0.0;
+    memset(plan->load, 0, engine->threads * sizeof *plan->load);
+    for (uint32_t b = 0; b < plan->block_count; b++) {
+        unsigned idle = 0;
+        for (unsigned i = 1; i < engine->threads; i++) {
+            idle = plan->load[i] < plan->load[idle] ? i : idle;
+        }
+        double time = cost(engine, batch, plan, &plan->blocks[b]);
+        plan->load[idle] += time;
+        total += time;
+        most = plan->load[idle] > most ? plan->load[idle] : most;
+    }
+    return most * engine->threads / total;
+}
+
+void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch) {
+    fl_cpu_plan *plan = &engine->plan;
+    sort_by_length(engine, batch, plan);
+    cut_blocks(engine, batch, plan, engine->threads);
+    plan->split = engine->threads > 1 && lag(engine, batch, plan) > lag_max;
+    if (plan->split) {
+        cut_blocks(engine, batch, plan, 1);
+    }
+}
