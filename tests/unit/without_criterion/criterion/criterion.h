@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* criterion.h - a stand-in for Criterion under ThreadSanitizer, so that one source serves both.
+ *
+ * Role    Criterion keeps its tests in an arena at an address that ThreadSanitizer's memory layout
+ *         forbids (Criterion issue 274), so no Criterion program starts under it. fl_test puts this
+ *         folder first for THREADS tests in that build. It offers only what those tests use.
+ * Method  Test() registers its function before main; main runs all in one process, in order of the file,
+ *         and ends at the first failed assertion. Timeouts and suites' options are ctest's business.
+ * Memory  none. Threads: assertions may be made from any thread. */
+#ifndef FL_TEST_WITHOUT_CRITERION_H
+#define FL_TEST_WITHOUT_CRITERION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct plain_test {
+    const char *name;
+    void (*run)(void);
+    struct plain_test *next;
+} plain_test;
+
+static plain_test  *plain_tests;
+static plain_test **plain_tests_end = &plain_tests;
+
+#define Test(suite, test, ...)                                                                     \
+    static void       suite##_##test##_run(void);                                                  \
+    static plain_test suite##_##test##_entry = {#suite "::" #test, suite##_##test##_run, NULL};    \
+    __attribute__((constructor)) static void suite##_##test##_register(void) {                     \
+        *plain_tests_end = &suite##_##test##_entry;                                                \
+        plain_tests_end  = &suite##_##test##_entry.next;                                           \
+    }                                                                                              \
+    static void suite##_##test##_run(void)
+
+#define plain_check(condition, words)                                                              \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, words);                             \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+#define cr_assert(condition, ...)       plain_check((condition), #condition)
+#define cr_assert_not(condition, ...)   plain_check(!(condition), "not " #condition)
+#define cr_assert_eq(a, b, ...)         plain_check((a) == (b), #a " == " #b)
+#define cr_assert_neq(a, b, ...)        plain_check((a) != (b), #a " != " #b)
+#define cr_assert_lt(a, b, ...)         plain_check((a) < (b), #a " < " #b)
+#define cr_assert_leq(a, b, ...)        plain_check((a) <= (b), #a " <= " #b)
+#define cr_assert_gt(a, b, ...)         plain_check((a) > (b), #a " > " #b)
+#define cr_assert_geq(a, b, ...)        plain_check((a) >= (b), #a " >= " #b)
+#define cr_assert_null(a, ...)          plain_check((a) == NULL, #a " == NULL")
+#define cr_assert_not_null(a, ...)      plain_check((a) != NULL, #a " != NULL")
+#define cr_assert_str_eq(a, b, ...)     plain_check(strcmp((a), (b)) == 0, #a " equals " #b)
+#define cr_assert_arr_eq(a, b, n, ...)  plain_check(memcmp((a), (b), (n)) == 0, #a " equals " #b)
+#define cr_assert_fail(...)             plain_check(false, #__VA_ARGS__)
+
+int main(void) {
+    for (plain_test *test = plain_tests; test != NULL; test = test->next) {
+        fprintf(stderr, "%s\n", test->name);
+        test->run();
+    }
+    return 0;
+}
+
+#endif
