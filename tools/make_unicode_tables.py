@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""make_unicode_tables.py - write src/tokenizer/unicode_tables.c from the Unicode Character Database.
+
+Usage:  tools/make_unicode_tables.py [--ucd /usr/share/unicode] > src/tokenizer/unicode_tables.c
+
+The reference (Hugging Face tokenizers 0.22 and 0.23) mixes several ages of Unicode, because each of its
+parts carries its own tables. Equal ids need the same ages, so each property here is made for the age its
+part has:
+
+  property                                       age    how it is made from the 15.0.0 files
+  punctuation, nonspacing marks, Cc Cf Co        8.0    category of characters that DerivedAge puts at or
+                                                        before 8.0, with the few that changed since (below)
+  decomposition, combining class, StripAccents   9.0    the same with 9.0
+  White_Space                                    15.0   unchanged up to 17.0
+  \\w (Alphabetic, M, Nd, Pc, Join_Control)       16.0   15.0 and the additions of 15.1 and 16.0 (below)
+  lower case                                     17.0   15.0 and the additions of 16.0 and 17.0 (below)
+  Cased, Case_Ignorable (for Python's lower())   15.0
+
+tests/golden/test_tokens.py compares every code point with the installed reference.
+Input: the Debian package unicode-data 15.0.0-1 (DerivedAge, UnicodeData, PropList, DerivedCoreProperties).
+"""
+
+import argparse
+import os
+import sys
+
+LAST = 0x110000
+PAGE = 128
+HANGUL = range(0xAC00, 0xAC00 + 11172)  # decomposed by rule, not by table
+
+FLAGS = ["DROP", "SPACE", "PUNCT", "MARK_BERT", "MARK", "CJK", "WORD", "LOWER", "DECOMPOSES",
+         "CCC", "CASED", "CASE_IGNORABLE"]
+
+# Characters whose category changed between 8.0 and 15.0: what they were in 8.0.
+CATEGORY_8 = {0x166D: "Po", 0x111C9: "Po", 0x1734: "Mn", 0x1885: "Lo", 0x1886: "Lo", 0xA9BD: "Mc"}
+# Between 9.0 and 15.0, as far as "is it a mark" goes.
+MARK_9 = {0x1CF2: True, 0x1CF3: True, 0x111C9: False}
+# BERT's Chinese ranges; 2B920 (not 2B820) is a slip in the reference that decides ids, so it stays.
+CJK = [(0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F),
+       (0x2B740, 0x2B81F), (0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F)]
+# Simple lower case of letters added in 16.0 and 17.0: first, last, lower case of the first.
+LOWER_NEW = [(0x1C89, 0x1C89, 0x1C8A), (0xA7CB, 0xA7CB, 0x264), (0xA7CC, 0xA7CC, 0xA7CD),
+             (0xA7CE, 0xA7CE, 0xA7CF), (0xA7D2, 0xA7D2, 0xA7D3), (0xA7D4, 0xA7D4, 0xA7D5),
+             (0xA7DA, 0xA7DA, 0xA7DB), (0xA7DC, 0xA7DC, 0x19B), (0x10D50, 0x10D65, 0x10D70),
+             (0x16EA0, 0x16EB8, 0x16EBB)]
+# Word characters added in 15.1 and 16.0.
+WORD_NEW = """897 1C89-1C8A A7CB-A7CD A7DA-A7DC 105C0-105F3 10D40-10D65 10D69-10D6D 10D6F-10D85
+10EC2-10EC4 10EFC 11380-11389 1138B 1138E 11390-113B5 113B7-113C0 113C2 113C5 113C7-113CA 113CC-113D3
+113E1-113E2 116D0-116E3 11BC0-11BE0 11BF0-11BF9 11F5A 13460-143FA 16100-16139 16D40-16D6C 16D70-16D79
+18CFF 1CCF0-1CCF9 1E5D0-1E5FA 2EBF0-2EE5D"""
+
+
+def parse_range(text):
+    first, _, last = text.partition("..")
+    return range(int(first, 16), int(last or first, 16) + 1)
+
+
+def read_properties(path):
+    """{name: set of code points} of a file of "range ; name" lines."""
+    found = {}
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            line = line.split("#")[0].strip()
+            if line:
+                where, name = [part.strip() for part in line.split(";")][:2]
+                found.setdefault(name, set()).update(parse_range(where))
+    return found
+
+
+class Database:
+    def __init__(self, folder):
+        self.age = {}
+        for name, points in read_properties(os.path.join(folder, "DerivedAge.txt")).items():
+            version = tuple(int(part) for part in name.split("."))
+            self.age.update((point, version) for point in points)
+        self.property = read_properties(os.path.join(folder, "PropList.txt"))
+        self.property.update(read_properties(os.path.join(folder, "DerivedCoreProperties.txt")))
+        self.category, self.ccc, self.canonical, self.lower = {}, {}, {}, {}
+        first = None
+        with open(os.path.join(folder, "UnicodeData.txt"), encoding="utf-8") as file:
+            for line in file:
+                field = line.rstrip("\n").split(";")
+                point = int(field[0], 16)
+                if field[1].endswith("First>"):
+                    first = point
+                    continue
+                span = range(first if first is not None else point, point + 1)
+                first = None
+                for one in span:
+                    self.take(one, field)
+        for first, last, target in LOWER_NEW:
+            for point in range(first, last + 1):
+                self.lower[point] = target + point - first
+
+    def take(self, point, field):
+        self.category[point] = field[2]
+        if int(field[3]):
+            self.ccc[point] = int(field[3])
+        if field[5] and not field[5].startswith("<"):
+            self.canonical[point] = [int(part, 16) for part in field[5].split()]
+        if field[13]:
+            self.lower[point] = int(field[13], 16)
+
+    def upto(self, point, version):
+        return self.age.get(point, (99, 0)) <= version
+
+    def decompose(self, point):
+        if point in self.canonical and self.upto(point, (9, 0)):
+            return [part for one in self.canonical[point] for part in self.decompose(one)]
+        return [point]
+
+    def category_8(self, point):
+        if point in CATEGORY_8:
+            return CATEGORY_8[point]
+        return self.category.get(point, "Cn") if self.upto(point, (8, 0)) else "Cn"
+
+    def class_9(self, point):
+        return self.ccc.get(point, 0) if self.upto(point, (9, 0)) else 0
+
+
+def flags_of(data, word_new, point):
+    found = set()
+    category = data.category_8(point)
+    if point not in (9, 10, 13) and (point in (0, 0xFFFD) or category in ("Cc", "Cf", "Co")):
+        found.add("DROP")
+    if point in data.property["White_Space"]:
+        found.add("SPACE")
+    if category[0] == "P" or chr(point) in "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~":
+        found.add("PUNCT")
+    if category == "Mn":
+        found.add("MARK_BERT")
+    if MARK_9.get(point, data.category.get(point, "Cn")[0] == "M" and data.upto(point, (9, 0))):
+        found.add("MARK")
+    if any(first <= point <= last for first, last in CJK):
+        found.add("CJK")
+    now = data.category.get(point, "Cn")
+    if (point in data.property["Alphabetic"] or now[0] == "M" or now in ("Nd", "Pc")
+            or point in data.property["Join_Control"] or point in word_new):
+        found.add("WORD")
+    if point in data.lower:
+        found.add("LOWER")
+    if data.decompose(point) != [point] or point in HANGUL:
+        found.add("DECOMPOSES")
+    if data.class_9(point):
+        found.add("CCC")
+    if point in data.property["Cased"]:
+        found.add("CASED")
+    if point in data.property["Case_Ignorable"]:
+        found.add("CASE_IGNORABLE")
+    return sum(1 << FLAGS.index(name) for name in found)
+
+
+def emit_array(kind, name, values, hexadecimal=True):
+    print(f"const {kind} {name}[{len(values)}] = {{")
+    line = "   "
+    for value in values:
+        text = f" {value:#x}," if hexadecimal else f" {value},"
+        if len(line) + len(text) > 100:
+            print(line)
+            line = "   "
+        line += text
+    print(line)
+    print("};\n")
+
+
+def emit_pages(kind, name, values, hexadecimal=True):
+    """A two-stage table: value = name_data[name_page[point / PAGE] * PAGE + point % PAGE]."""
+    pages, index, data = {}, [], []
+    for start in range(0, LAST, PAGE):
+        page = tuple(values[start:start + PAGE])
+        if page not in pages:
+            pages[page] = len(pages)
+            data.extend(page)
+        index.append(pages[page])
+    assert len(pages) <= 256, name
+    emit_array("uint8_t", name + "_page", index, False)
+    emit_array(kind, name + "_data", data, hexadecimal)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--ucd", default="/usr/share/unicode", help="folder of the 15.0.0 files")
+    data = Database(parser.parse_args().ucd)
+    word_new = {point for part in WORD_NEW.split() for point in parse_range(part.replace("-", ".."))}
+    flags, ccc, lower, decomposition, pool = [], [], [], [], [0]
+    for point in range(LAST):
+        flags.append(flags_of(data, word_new, point))
+        ccc.append(data.class_9(point))
+        lower.append(data.lower.get(point, point) - point)
+        parts = data.decompose(point)
+        decomposition.append(0 if parts == [point] else len(pool))
+        if parts != [point]:
+            pool.extend([len(parts)] + parts)
+        # The streaming normaliser relies on both:
+        both = (1 << FLAGS.index("PUNCT")) | (1 << FLAGS.index("SPACE"))
+        assert not (ccc[point] and flags[point] & both), hex(point)
+        assert len(parts) <= 4, hex(point)
+    assert len(pool) < 65536
+    print("/* SPDX-License-Identifier: Apache-2.0 */")
+    print("/* unicode_tables.c - made by tools/make_unicode_tables.py; do not edit.")
+    print(" *")
+    print(" * From the Unicode Character Database 15.0.0, with each property brought to the age that the")
+    print(" * reference has: categories 8.0, decomposition and combining class 9.0, White_Space 15.0 (= 17.0),")
+    print(" * \\w 16.0, lower case 17.0. unicode.h says how the tables are read. */")
+    print('#include "tokenizer/unicode.h"\n')
+    emit_pages("uint16_t", "fl_unicode_flags", flags)
+    emit_pages("uint8_t", "fl_unicode_ccc", ccc, False)
+    emit_pages("int32_t", "fl_unicode_lower", lower, False)
+    emit_pages("uint16_t", "fl_unicode_decomposition", decomposition, False)
+    emit_array("uint32_t", "fl_unicode_pool", pool)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
