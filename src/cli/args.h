@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* args.h - one option parser for all commands, driven by tables.
+ *
+ * Two tables make every flag: flags.c lists the flags of the commands (some of them short forms of
+ * option keys, as --threads is cpu.intra_op_threads), and fletch_option_at() gives each key of the
+ * option table as a flag of its own ("--provider-order cpu"). Help and shell completion read the same
+ * tables, so a flag cannot be accepted and undocumented, or the other way round. */
+#ifndef FL_CLI_ARGS_H
+#define FL_CLI_ARGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+
+struct fl_cli;
+
+/* The exit codes that scripts depend on. */
+typedef enum fl_exit {
+    FL_EXIT_DONE   = 0,
+    FL_EXIT_FAILED = 1, /* failed while running */
+    FL_EXIT_USAGE  = 2, /* wrong usage or configuration */
+    FL_EXIT_MODEL  = 3, /* model not to be had, damaged or not supported */
+    FL_EXIT_PARTLY = 4  /* some inputs refused, the rest written */
+    /* 128 + signal number when interrupted: 130 for Ctrl-C, made by the handler in signals.c */
+} fl_exit;
+
+typedef enum fl_command_id {
+    FL_CMD_EMBED,
+    FL_CMD_TOKENIZE,
+    FL_CMD_DECODE,
+    FL_CMD_MODEL,
+    FL_CMD_CONFIG,
+    FL_CMD_DOCTOR,
+    FL_CMD_VERSION,
+    FL_CMD_COMPLETION,
+    FL_CMD_HELP,
+    FL_CMD_COUNT
+} fl_command_id;
+
+typedef struct fl_command {
+    fl_command_id id;
+    const char   *name;
+    const char   *usage;      /* what follows the name, "[TEXT ...]" */
+    const char   *words;      /* first argument, "pull|ls"; NULL when free */
+    const char   *summary;    /* one line for the list of commands */
+    const char   *text;       /* paragraphs of its help */
+    const char   *examples;   /* lines, two spaces in front */
+    bool          configured; /* reads the option table: its keys are flags here */
+    fl_exit (*run)(struct fl_cli *cli);
+} fl_command;
+
+typedef enum fl_flag_id {
+    FL_FLAG_KEY, /* sets an option key, nothing else */
+    FL_FLAG_CONFIG,
+    FL_FLAG_PRESET,
+    FL_FLAG_INPUT,
+    FL_FLAG_INPUT_FORMAT,
+    FL_FLAG_FIELD,
+    FL_FLAG_OUTPUT,
+    FL_FLAG_FORMAT,
+    FL_FLAG_DTYPE,
+    FL_FLAG_SIMILARITY,
+    FL_FLAG_STATS,
+    FL_FLAG_PROGRESS,
+    FL_FLAG_KEEP_FIELDS,
+    FL_FLAG_ON_ERROR,
+    FL_FLAG_INVALID_UTF8,
+    FL_FLAG_MAX_LINE,
+    FL_FLAG_MAX_LENGTH,
+    FL_FLAG_TRUNCATE,
+    FL_FLAG_NO_SPECIAL_TOKENS,
+    FL_FLAG_SKIP_SPECIAL_TOKENS,
+    FL_FLAG_SHOW_ORIGIN,
+    FL_FLAG_QUIET,
+    FL_FLAG_VERBOSE,
+    FL_FLAG_HELP,
+    FL_FLAG_COUNT
+} fl_flag_id;
+
+typedef struct fl_flag {
+    fl_flag_id  id;
+    const char *name;     /* "--input" */
+    char        letter;   /* 'i', or 0 for none */
+    const char *value;    /* "FILE"; "a|b" for a choice; NULL for a switch */
+    const char *key;      /* option key that it sets; NULL for none */
+    unsigned    commands; /* bit 1 << fl_command_id */
+    const char *text;
+} fl_flag;
+
+typedef struct fl_key_value {
+    const char *key, *value, *flag; /* borrowed; flag as it was typed in the tables */
+} fl_key_value;
+
+typedef struct fl_args {
+    const fl_command *command;              /* NULL when none was named */
+    const char       *value[FL_FLAG_COUNT]; /* NULL when not given; "true" for a switch */
+    fl_key_value     *keys;                 /* owned */
+    size_t            key_count;
+    const char      **rest; /* owned; arguments that are no flags */
+    size_t            rest_count;
+} fl_args;
+
+const fl_command *fl_command_at(size_t index); /* NULL past the end */
+const fl_command *fl_command_find(const char *name);
+const fl_flag    *fl_flag_at(size_t index); /* NULL past the end */
+
+/* Read the command line. On wrong usage false, with the message in *problem and, where there is one,
+ * a way out in *hint; out->command is set as far as it was understood. */
+bool fl_args_parse(fl_args *out, int argc, char **argv, fl_buf *problem, fl_buf *hint);
+void fl_args_free(fl_args *args);
+
+/* Whether `word` is one of "a|b|c". */
+bool fl_choice_has(const char *choices, const char *word);
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cli.h - what the commands of the program share: exit codes, messages, the open model.
+ *
+ * The command line lives on include/fletch.h like any other user; of src/ it takes only the stateless
+ * helpers of base/. Results go to standard output, everything else to standard error. Every message
+ * begins with "fletch: " and may be followed by one hint line that says how to mend it. */
+#ifndef FL_CLI_CLI_H
+#define FL_CLI_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "cli/args.h"
+#include "fletch.h"
+
+/* What a run of the program holds; made by main.c, read by the commands. */
+typedef struct fl_cli {
+    fl_args        args;
+    fletch_config *config; /* owned; NULL for commands that need none */
+    fletch_model  *model;  /* owned; NULL until fl_cli_open_model */
+    bool           quiet;
+    bool           verbose;
+} fl_cli;
+
+/* ---- report.c: messages and exit codes ---- */
+
+/* The exit code for a library status; `opening` when a model was being opened or fetched, where a
+ * file that cannot be read means a model that cannot be had. */
+fl_exit fl_cli_exit_code(int status, bool opening);
+
+void fl_cli_message(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void fl_cli_hint(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Print the error with the hint that fits its code, and give the exit code. */
+fl_exit fl_cli_fail(const fletch_error *error, bool opening);
+
+/* Wrong usage: message and a pointer to the command's help; gives FL_EXIT_USAGE. */
+fl_exit fl_cli_usage(const fl_cli *cli, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Write a finished report to standard output. A closed pipe is silent failure. */
+fl_exit fl_cli_print(const fl_buf *text);
+
+/* Append a text for a person: at most `columns` code points, control characters as spaces (a text
+ * must not steer the terminal), "..." when cut. */
+void fl_cli_preview(fl_buf *out, const char *text, size_t size, size_t columns);
+
+/* ---- session.c: configuration and model ---- */
+
+/* Read presets, --config or FLETCH_CONFIG, environment and flags into cli->config. */
+fl_exit fl_cli_load_config(fl_cli *cli);
+
+/* Open the configured model into cli->model; fetches it with a progress bar when it is missing and
+ * may be downloaded. `tokenizer_only` reads no weights. */
+fl_exit fl_cli_open_model(fl_cli *cli, bool tokenizer_only);
+
+/* The model that the configuration names: model.id, or the level where only that is set. */
+const char *fl_cli_model_name(const fl_cli *cli);
+
+/* Bring `id` into the cache with a progress bar; its folder to path[capacity]. */
+fl_exit fl_cli_pull(fl_cli *cli, const char *id, char *path, size_t capacity);
+
+/* Value of one described property of the open model into out[capacity]; false when it has none. */
+bool fl_cli_model_property(const fletch_model *model, const char *name, char *out, size_t capacity);
+
+/* ---- signals.c: an interrupted run leaves nothing behind ---- */
+
+void fl_signals_install(void);
+void fl_signals_hold(void); /* block while a temporary file is being made */
+void fl_signals_release(void);
+void fl_signals_guard(const char *path); /* removed by the handler; NULL for none */
+
+/* ---- nearest.c ---- */
+
+/* Keep the candidate closest to `word` in *best with its distance; start with *distance =
+ * fl_cli_nearest_limit(word): farther ones are no help to anybody. */
+size_t fl_cli_nearest_limit(const char *word);
+void   fl_cli_nearest_try(const char *word, const char *candidate, const char **best,
+                          size_t *distance);
+
+/* ---- the commands, one file each ---- */
+
+fl_exit fl_cmd_embed(fl_cli *cli);
+fl_exit fl_cmd_tokenize(fl_cli *cli);
+fl_exit fl_cmd_decode(fl_cli *cli);
+fl_exit fl_cmd_model(fl_cli *cli);
+fl_exit fl_cmd_config(fl_cli *cli);
+fl_exit fl_cmd_doctor(fl_cli *cli);
+fl_exit fl_cmd_version(fl_cli *cli);
+fl_exit fl_cmd_completion(fl_cli *cli);
+fl_exit fl_cmd_help(fl_cli *cli);
+
+/* Help for one command, or for the program when NULL, onto *out. */
+void fl_help_command(fl_buf *out, const fl_command *command);
+
+#endif

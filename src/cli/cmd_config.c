@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_config.c - `fletch config`: every option, its value, and where the value came from.
+ *
+ * Role    The answer to "why does it do that here and not there".
+ * Method  Prints TOML, so the output is itself a configuration file; --show-origin puts the origin in a
+ *         comment behind each value. `--preset NAME` alone prints what the preset sets, on top of nothing
+ *         else. `get KEY` prints the bare value for scripts.
+ * Proof   tests/cli/test_config.py reads the output back. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "cli/cli.h"
+
+/* A TOML basic string; JSON's escapes are all TOML's too. */
+static void put_quoted(fl_buf *out, const char *text) {
+    fl_json_quote(out, text, strlen(text));
+}
+
+/* "a,b" as ["a", "b"]. */
+static void put_list(fl_buf *out, const char *value) {
+    fl_buf_putc(out, '[');
+    const char *separator = "";
+    for (const char *at = value; *at != '\0';) {
+        size_t size = strcspn(at, ",");
+        fl_buf_puts(out, separator);
+        fl_json_quote(out, at, size);
+        separator = ", ";
+        at += size;
+        at += *at == ',';
+    }
+    fl_buf_putc(out, ']');
+}
+
+static bool is_number(const char *text) {
+    return text[0] != '\0' && strspn(text, "0123456789.-") == strlen(text);
+}
+
+/* The value as a TOML literal of its type; words such as "none" stay strings. */
+static void put_value(fl_buf *out, const fletch_option *option, const char *value) {
+    bool number = strcmp(option->type, "int") == 0 || strcmp(option->type, "float") == 0;
+    bool size   = strcmp(option->type, "size") == 0;
+    if (strcmp(option->type, "bool") == 0 || ((number || size) && is_number(value))) {
+        fl_buf_puts(out, value);
+    } else if (strcmp(option->type, "list") == 0) {
+        put_list(out, value);
+    } else {
+        put_quoted(out, value);
+    }
+}
+
+/* "cpu" of "cpu.isa" with its length. */
+static size_t section_size(const char *key) {
+    return strcspn(key, ".");
+}
+
+static void put_toml(fl_buf *out, const fletch_config *config, bool origins, bool only_set) {
+    const fletch_option *option;
+    char                 section[64] = "";
+    for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++) {
+        const char *origin = "";
+        const char *value  = fletch_config_get(config, option->key, &origin);
+        if (value == NULL || (only_set && strcmp(origin, "default") == 0)) {
+            continue;
+        }
+        size_t size = section_size(option->key);
+        if (strlen(section) != size || strncmp(section, option->key, size) != 0) {
+            snprintf(section, sizeof section, "%.*s", (int)size, option->key);
+            fl_buf_printf(out, "%s[%s]\n", out->size > 0 ? "\n" : "", section);
+        }
+        size_t start = out->size;
+        fl_buf_printf(out, "%s = ", option->key + size + 1);
+        put_value(out, option, value);
+        if (origins) {
+            size_t width = out->size - start;
+            fl_buf_printf(out, "%*s# %s", (int)(width < 40 ? 40 - width : 1), "", origin);
+        }
+        fl_buf_putc(out, '\n');
+    }
+}
+
+static void put_json(fl_buf *out, const fletch_config *config, bool only_set) {
+    const fletch_option *option;
+    const char          *separator = "[\n";
+    for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++) {
+        const char *origin = "";
+        const char *value  = fletch_config_get(config, option->key, &origin);
+        if (value == NULL || (only_set && strcmp(origin, "default") == 0)) {
+            continue;
+        }
+        const struct {
+            const char *name, *value;
+        } members[] = {{"key", option->key},
+                       {"value", value},
+                       {"origin", origin},
+                       {"type", option->type},
+                       {"default", option->default_value},
+                       {"bounds", option->bounds},
+                       {"flag", option->flag},
+                       {"environment", option->environment},
+                       {"text", option->text}};
+        fl_buf_puts(out, separator);
+        for (size_t j = 0; j < sizeof members / sizeof members[0]; j++) {
+            fl_buf_printf(out, "%s\"%s\":", j == 0 ? "{" : ",", members[j].name);
+            put_quoted(out, members[j].value);
+        }
+        fl_buf_printf(out, ",\"effective\":%s}", option->effective ? "true" : "false");
+        separator = ",\n";
+    }
+    fl_buf_puts(out, separator[0] == '[' ? "[]\n" : "\n]\n");
+}
+
+/* `get KEY`: the value alone, or with its origin behind a tab. */
+static fl_exit get_one(fl_cli *cli) {
+    if (cli->args.rest_count != 2) {
+        return fl_cli_usage(cli, "get needs one key, for instance model.id");
+    }
+    const char *key    = cli->args.rest[1];
+    const char *origin = "";
+    const char *value  = fletch_config_get(cli->config, key, &origin);
+    if (value == NULL) {
+        const char          *best     = NULL;
+        size_t               distance = fl_cli_nearest_limit(key);
+        const fletch_option *option;
+        for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++) {
+            fl_cli_nearest_try(key, option->key, &best, &distance);
+        }
+        return fl_cli_usage(cli, "unknown key '%.64s'%s%s%s", key,
+                            best != NULL ? "; did you mean " : "", best != NULL ? best : "",
+                            best != NULL ? "?" : "");
+    }
+    fl_buf out = {0};
+    fl_buf_puts(&out, value);
+    if (cli->args.value[FL_FLAG_SHOW_ORIGIN] != NULL) {
+        fl_buf_printf(&out, "\t%s", origin);
+    }
+    fl_buf_putc(&out, '\n');
+    fl_exit code = fl_cli_print(&out);
+    fl_buf_free(&out);
+    return code;
+}
+
+fl_exit fl_cmd_config(fl_cli *cli) {
+    const fl_args *args = &cli->args;
+    if (args->rest_count > 0 && strcmp(args->rest[0], "get") == 0) {
+        return get_one(cli);
+    }
+    if (args->rest_count > 0) {
+        return fl_cli_usage(cli, "'%.64s' is no part of config; there is `get KEY`", args->rest[0]);
+    }
+    bool           origins = args->value[FL_FLAG_SHOW_ORIGIN] != NULL;
+    const char    *preset  = args->value[FL_FLAG_PRESET];
+    const char    *format  = args->value[FL_FLAG_FORMAT];
+    bool           alone   = preset != NULL && !origins && args->key_count == 0;
+    fletch_config *config  = cli->config;
+    fletch_error   error;
+    memset(&error, 0, sizeof error);
+    if (alone) { /* what the preset sets, whatever environment and files say */
+        config = fletch_config_new();
+        if (config == NULL || fletch_config_preset(config, preset, &error) < 0) {
+            fletch_config_free(config);
+            return fl_cli_fail(&error, false);
+        }
+    }
+    fl_buf out = {0};
+    if (format != NULL && strcmp(format, "json") == 0) {
+        put_json(&out, config, alone);
+    } else {
+        put_toml(&out, config, origins, alone);
+    }
+    fl_exit code = fl_cli_print(&out);
+    fl_buf_free(&out);
+    if (alone) {
+        fletch_config_free(config);
+    }
+    return code;
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_doctor.c - `fletch doctor`: what the machine offers, how the model is resolved, and a self-test.
+ *
+ * Role    The first answer to "is it slow / wrong / not starting on my machine".
+ * Method  Prints what fletch_system_describe and fletch_model_describe tell, each value with its origin;
+ *         then embeds three fixed sentences and compares similarities and first values with those of
+ *         sentence-transformers 6.2.0 (torch 2.15.0, CPU, float32) for the default model. The default
+ *         model is known by the hash of its weights, not by its name. Where options bend the vectors
+ *         (pooling, prompt, dimensions ...) or the model is another one, the self-test is skipped and
+ *         says so. The doctor never downloads.
+ * Memory  The report is collected first, so that json and text say the same. Proof tests/cli/test_doctor.py. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/sha256.h"
+#include "cli/cli.h"
+
+enum { SENTENCES = 3, FIRST = 8, DIMENSIONS = 384, NAME_COLUMN = 20, VALUE_COLUMN = 64 };
+
+static const char weights_sha256[] =
+    "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db";
+
+static const char *const sentences[SENTENCES] = {
+    "A cat sits on the mat.", "A feline rests on a rug.", "The stock market fell sharply today."};
+
+/* First values of each normalised vector. */
+static const float first_values[SENTENCES][FIRST] = {
+    {0.12653525F, -0.03285073F, -0.029059628F, 0.04440697F, -0.043445308F, 0.032096907F,
+     0.048111085F, 0.027675034F},
+    {0.07208257F, 0.021756157F, 0.03923075F, 0.11915473F, -0.04021747F, 0.07172275F, 0.017106535F,
+     0.007909624F},
+    {0.060455013F, 0.0054453867F, 0.07656575F, 0.053829506F, -0.014793024F, -0.006096334F,
+     -0.029377332F, 0.053715214F}};
+
+static const struct {
+    int    a, b;
+    double similarity;
+} pairs[] = {{0, 1, 0.5738111191}, {0, 2, 0.0910741702}, {1, 2, 0.0898927723}};
+
+/* fp32 must agree to rounding; reduced precision to what its own quality gate allows. */
+static const double tolerance_fp32 = 1e-5, tolerance_reduced = 2e-2;
+
+typedef struct report {
+    fl_buf out;
+    bool   json, open; /* open: a section has begun */
+} report;
+
+static void begin(report *r, const char *section) {
+    if (r->json) {
+        fl_buf_printf(&r->out, "%s\"%s\":[", r->open ? "],\n" : "{", section);
+    } else {
+        fl_buf_printf(&r->out, "%s%s\n", r->open ? "\n" : "", section);
+    }
+    r->open = true;
+}
+
+static int add(void *user, const char *name, const char *value, const char *origin) {
+    report *r = user;
+    if (!r->json) {
+        fl_buf_printf(&r->out, "  %-*s  %-*s%s%s%s\n", NAME_COLUMN, name,
+                      origin[0] != '\0' ? VALUE_COLUMN - NAME_COLUMN : 0, value,
+                      origin[0] != '\0' ? "  (" : "", origin, origin[0] != '\0' ? ")" : "");
+        return 0;
+    }
+    bool first = r->out.size > 0 && r->out.data[r->out.size - 1] == '[';
+    fl_buf_puts(&r->out, first ? "{\"name\":" : ",\n{\"name\":");
+    fl_json_quote(&r->out, name, strlen(name));
+    fl_buf_puts(&r->out, ",\"value\":");
+    fl_json_quote(&r->out, value, strlen(value));
+    fl_buf_puts(&r->out, ",\"origin\":");
+    fl_json_quote(&r->out, origin, strlen(origin));
+    fl_buf_putc(&r->out, '}');
+    return 0;
+}
+
+static void end(report *r) {
+    fl_buf_puts(&r->out, r->json ? "]}\n" : "");
+}
+
+/* Why the published vectors do not apply, or "" when they do. */
+static void why_skip(const fl_cli *cli, char *out, size_t capacity) {
+    static const char *const bending[] = {"model.pooling",    "model.normalize",
+                                          "model.prompt",     "model.prompt_name",
+                                          "model.dimensions", "model.max_length"};
+    out[0]                             = '\0';
+    for (size_t i = 0; i < sizeof bending / sizeof bending[0]; i++) {
+        const char *origin = "default";
+        (void)fletch_config_get(cli->config, bending[i], &origin);
+        if (strcmp(origin, "default") != 0) {
+            snprintf(out, capacity, "%s is set (%s), which changes the vectors", bending[i],
+                     origin);
+            return;
+        }
+    }
+    char         folder[3072] = "", path[4096], hex[65];
+    fletch_error error;
+    (void)fl_cli_model_property(cli->model, "path", folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    if (fletch_dimensions(cli->model) != DIMENSIONS || fl_file_sha256(path, hex, &error) < 0 ||
+        strcmp(hex, weights_sha256) != 0) {
+        snprintf(out, capacity, "vectors are published for all-MiniLM-L6-v2 only");
+    }
+}
+
+static double dot(const float *a, const float *b) {
+    double sum = 0;
+    for (size_t i = 0; i < DIMENSIONS; i++) {
+        sum += (double)a[i] * (double)b[i];
+    }
+    return sum;
+}
+
+/* Largest difference from the published values. */
+static double compare(const float vectors[SENTENCES][DIMENSIONS]) {
+    double worst = 0;
+    for (size_t s = 0; s < SENTENCES; s++) {
+        for (size_t i = 0; i < FIRST; i++) {
+            worst = fmax(worst, fabs((double)vectors[s][i] - (double)first_values[s][i]));
+        }
+    }
+    for (size_t p = 0; p < sizeof pairs / sizeof pairs[0]; p++) {
+        double similarity = dot(vectors[pairs[p].a], vectors[pairs[p].b]);
+        worst             = fmax(worst, fabs(similarity - pairs[p].similarity));
+    }
+    return worst; /* fmax drops NaN: the caller looks at the norms as well */
+}
+
+/* True when it passed or was skipped. */
+static bool self_test(fl_cli *cli, report *r) {
+    static float vectors[SENTENCES][DIMENSIONS];
+    char         text[600];
+    fletch_error error;
+    memset(&error, 0, sizeof error);
+    why_skip(cli, text, sizeof text);
+    if (text[0] != '\0') {
+        (void)add(r, "vectors", "skipped", text);
+        return true;
+    }
+    fletch_texts  texts = fletch_texts_from_strings(sentences, SENTENCES);
+    fletch_matrix out   = fletch_matrix_f32(&vectors[0][0], SENTENCES, DIMENSIONS);
+    if (fletch_embed(cli->model, &texts, NULL, &out, &error) < 0) {
+        (void)add(r, "vectors", "FAILED", error.message);
+        return false;
+    }
+    const char *precision = fletch_config_get(cli->config, "provider.precision", NULL);
+    bool        fp32      = precision == NULL || fl_choice_has("auto|fp32", precision);
+    double      worst     = compare((const float(*)[DIMENSIONS])vectors);
+    double      limit     = fp32 ? tolerance_fp32 : tolerance_reduced;
+    bool        good      = worst <= limit;
+    for (size_t s = 0; s < SENTENCES; s++) {
+        good = good && fabs(dot(vectors[s], vectors[s]) - 1) <= limit;
+    }
+    snprintf(text, sizeof text, "largest difference from sentence-transformers %.1e, allowed %.0e",
+             worst, limit);
+    (void)add(r, "vectors", good ? "ok" : "FAILED", text);
+    return good;
+}
+
+/* The model and its test; the report holds what was found. */
+static fl_exit examine_model(fl_cli *cli, report *r) {
+    fletch_error error;
+    memset(&error, 0, sizeof error);
+    begin(r, "model");
+    /* The doctor looks and touches nothing: a missing model is a finding, not a reason to fetch it. */
+    if (fletch_config_set(cli->config, "model.auto_download", "false", &error) < 0 ||
+        fletch_open(&cli->model, NULL, cli->config, &error) < 0) {
+        fl_exit code = fl_cli_exit_code(error.code, true);
+        (void)add(r, "name", fl_cli_model_name(cli), "");
+        (void)add(r, "problem", error.message, "");
+        if (code == FL_EXIT_MODEL) {
+            (void)add(r, "mend", "fletch model pull, or --model DIR for a folder", "");
+        }
+        return code;
+    }
+    (void)fletch_model_describe(cli->model, add, r);
+    begin(r, "self-test");
+    return self_test(cli, r) ? FL_EXIT_DONE : FL_EXIT_FAILED;
+}
+
+fl_exit fl_cmd_doctor(fl_cli *cli) {
+    const char *format = cli->args.value[FL_FLAG_FORMAT];
+    if (cli->args.rest_count > 0) {
+        return fl_cli_usage(cli, "doctor takes no arguments; --model names the model");
+    }
+    report r = {{0}, format != NULL && strcmp(format, "json") == 0, false};
+    begin(&r, "machine");
+    (void)fletch_system_describe(cli->config, add, &r);
+    fl_exit code = examine_model(cli, &r);
+    end(&r);
+    fl_exit printed = fl_cli_print(&r.out);
+    fl_buf_free(&r.out);
+    return printed != FL_EXIT_DONE ? printed : code;
+}

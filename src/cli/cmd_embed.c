@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_embed.c - `fletch embed`: texts to vectors, one result per input, in input order.
+ *
+ * Role    The main job of the program.
+ * Method  run.c brings windows of texts; one fletch_embed call turns a window into rows, which go to the
+ *         writers of output.c. When a text is to blame for a failure (too long with --truncate error),
+ *         the texts before it are done first, then it is refused, then the rest goes on: a few calls
+ *         per refused text, whatever the size of the window.
+ * Memory  Rows, token counts and marks of one window. Proof tests/cli/test_output.py, test_errors.py. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cli/run.h"
+#include "cli/similarity.h"
+
+typedef struct embed_run {
+    size_t        dimensions;
+    fletch_dtype  dtype;
+    void         *vectors;   /* owned [capacity, dimensions] of dtype */
+    uint32_t     *tokens;    /* owned [capacity] */
+    uint8_t      *truncated; /* owned [capacity] */
+    size_t        capacity;
+    bool          compare; /* --similarity */
+    fl_similarity table;
+} embed_run;
+
+static fletch_dtype parse_dtype(const char *name) {
+    static const char *const names[] = {"float32", "int8", "uint8", "binary", "ubinary"};
+    for (int i = 0; name != NULL && i < 5; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return (fletch_dtype)i;
+        }
+    }
+    return FLETCH_FLOAT32;
+}
+
+/* Flags that contradict each other. */
+static fl_exit check_flags(const fl_cli *cli, const embed_run *embed) {
+    const char *format = cli->args.value[FL_FLAG_FORMAT];
+    if (embed->compare && embed->dtype != FLETCH_FLOAT32) {
+        return fl_cli_usage(cli, "--similarity compares float32 vectors; leave --dtype out");
+    }
+    if (embed->compare && format != NULL && !fl_choice_has("text|json", format)) {
+        return fl_cli_usage(cli, "--similarity prints text or json, not %s", format);
+    }
+    return FL_EXIT_DONE;
+}
+
+static bool reserve(embed_run *embed, size_t count) {
+    if (count <= embed->capacity) {
+        return true;
+    }
+    size_t bytes = fletch_row_bytes(embed->dimensions, embed->dtype);
+    fl_free(embed->vectors);
+    fl_free(embed->tokens);
+    fl_free(embed->truncated);
+    embed->vectors   = fl_alloc_array(count, bytes);
+    embed->tokens    = fl_alloc_array(count, sizeof *embed->tokens);
+    embed->truncated = fl_alloc_array(count, sizeof *embed->truncated);
+    embed->capacity  = count;
+    return embed->vectors != NULL && embed->tokens != NULL && embed->truncated != NULL;
+}
+
+/* Texts [first, first + count) of the window to the first rows of embed->vectors. */
+static int embed_span(fl_run *run, embed_run *embed, size_t first, size_t count,
+                      fletch_error *error) {
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    options.tokens               = embed->tokens;
+    options.truncated            = embed->truncated;
+    fletch_texts  texts          = fletch_texts_from_strings(run->window.texts + first, count);
+    fletch_matrix matrix         = {embed->vectors, count, embed->dimensions,
+                                    fletch_row_bytes(embed->dimensions, embed->dtype), embed->dtype};
+    texts.lengths                = run->window.sizes + first;
+    return fletch_embed(run->cli->model, &texts, &options, &matrix, error);
+}
+
+static fl_exit write_span(fl_run *run, embed_run *embed, size_t first, size_t count) {
+    size_t bytes = fletch_row_bytes(embed->dimensions, embed->dtype);
+    for (size_t i = 0; i < count; i++) {
+        const fl_record *record = &run->window.records[first + i];
+        const char      *fields = run->window.fields.data;
+        fl_row           row    = {.index     = record->index,
+                                   .text      = run->window.texts[first + i],
+                                   .text_size = run->window.sizes[first + i],
+                                   .vector    = (const char *)embed->vectors + i * bytes,
+                                   .cols      = embed->dimensions,
+                                   .dtype     = embed->dtype,
+                                   .tokens    = embed->tokens[i],
+                                   .truncated = embed->truncated[i] != 0,
+                                   .fields    = record->fields_size > 0 ? fields + record->fields : "",
+                                   .fields_size = record->fields_size};
+        run->texts++;
+        run->tokens += row.tokens;
+        run->truncated += row.truncated;
+        if (!embed->compare) {
+            fletch_error error;
+            memset(&error, 0, sizeof error);
+            fl_output_vector(&run->output, &row);
+            if (fl_sink_flush(&run->output.sink, false, &error) < 0) {
+                return fl_output_fail(&run->output, &error);
+            }
+        } else if (embed->table.count == FL_SIMILARITY_MAX) {
+            return fl_cli_usage(run->cli, "--similarity compares at most %d texts; there are more",
+                                FL_SIMILARITY_MAX);
+        } else if (!fl_similarity_add(&embed->table, &row)) {
+            fl_cli_message("out of memory");
+            return FL_EXIT_FAILED;
+        }
+    }
+    return FL_EXIT_DONE;
+}
+
+static fl_exit embed_window(fl_run *run, void *user) {
+    embed_run *embed = user;
+    size_t     first = 0, total = run->window.count, span = total;
+    if (!reserve(embed, total)) {
+        fl_cli_message("out of memory for the vectors of %zu texts", total);
+        return FL_EXIT_FAILED;
+    }
+    while (first < total) {
+        fletch_error error;
+        memset(&error, 0, sizeof error);
+        span       = span < total - first ? span : total - first;
+        int status = embed_span(run, embed, first, span, &error);
+        if (status >= 0) {
+            fl_exit code = write_span(run, embed, first, span);
+            if (code != FL_EXIT_DONE) {
+                return code;
+            }
+            first += span;
+            span *= 2;
+            continue;
+        }
+        bool blamed = (status == FLETCH_ETOOLONG || status == FLETCH_EUTF8) && error.where < span;
+        if (!blamed) {
+            return fl_cli_fail(&error, false);
+        }
+        if (error.where > 0) {
+            span = error.where; /* those before it are good: do them first */
+            continue;
+        }
+        if (!fl_input_refuse(&run->input, run->window.records[first].line, "%s", error.message)) {
+            fl_cli_message("%s", run->input.error.message);
+            return run->input.exit;
+        }
+        first++;
+        span = span > 1 ? span : 2;
+    }
+    return FL_EXIT_DONE;
+}
+
+static fl_exit finish(fl_run *run, embed_run *embed) {
+    fletch_error error;
+    memset(&error, 0, sizeof error);
+    int status;
+    if (embed->compare) {
+        fl_similarity_print(&embed->table, &run->output);
+        status = fl_sink_finish(&run->output.sink, NULL, 0, &error);
+        if (status == 0 && !run->cli->quiet) {
+            double ms = run->work_seconds * 1e3;
+            fl_cli_message("%" PRIu64 " texts in %.1f ms, %.2f ms a text (model opened in %.0f ms)",
+                           run->texts, ms, run->texts > 0 ? ms / (double)run->texts : 0.0,
+                           run->open_seconds * 1e3);
+        }
+    } else {
+        status = fl_output_finish(&run->output, embed->dimensions, embed->dtype, &error);
+    }
+    return status < 0 ? fl_output_fail(&run->output, &error) : fl_run_report(run);
+}
+
+fl_exit fl_cmd_embed(fl_cli *cli) {
+    fl_run    run;
+    embed_run embed;
+    memset(&embed, 0, sizeof embed);
+    embed.dtype   = parse_dtype(cli->args.value[FL_FLAG_DTYPE]);
+    embed.compare = cli->args.value[FL_FLAG_SIMILARITY] != NULL;
+    fl_exit code  = check_flags(cli, &embed);
+    if (code != FL_EXIT_DONE) {
+        return code;
+    }
+    code = fl_run_open(&run, cli, "index|embedding|tokens|truncated", FL_OUTPUT_TEXT,
+                       embed.compare ? FL_OUTPUT_TEXT : FL_OUTPUT_JSONL);
+    if (code == FL_EXIT_DONE && run.output.format == FL_OUTPUT_FVECS &&
+        embed.dtype != FLETCH_FLOAT32) {
+        code = fl_cli_usage(cli, "fvecs holds float32; use npy or raw for other types");
+    }
+    if (code == FL_EXIT_DONE) {
+        code = fl_run_open_model(&run, false);
+    }
+    if (code == FL_EXIT_DONE) {
+        embed.dimensions = fletch_dimensions(cli->model);
+        code             = fl_run_windows(&run, embed_window, &embed);
+    }
+    if (code == FL_EXIT_DONE) {
+        code = finish(&run, &embed);
+    }
+    fl_run_close(&run);
+    fl_similarity_free(&embed.table);
+    fl_free(embed.vectors);
+    fl_free(embed.tokens);
+    fl_free(embed.truncated);
+    return code;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_model.c - `fletch model pull | ls | path | verify | rm`: the hub cache from the command line.
+ *
+ * Role    A thin face of the fletch_hub_* calls. What scripts need (a folder, a JSON list) goes to
+ *         standard output; progress and remarks to standard error.
+ * Proof   tests/cli/test_model.py. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/number.h"
+#include "cli/cli.h"
+
+enum { PATH_ROOM = 4096 };
+
+static bool as_json(const fl_cli *cli) {
+    const char *format = cli->args.value[FL_FLAG_FORMAT];
+    return format != NULL && strcmp(format, "json") == 0;
+}
+
+static void quote(fl_buf *out, const char *text) {
+    fl_json_quote(out, text, strlen(text));
+}
+
+/* One path, as text or json. */
+static fl_exit print_path(const fl_cli *cli, const char *id, const char *path) {
+    fl_buf out = {0};
+    if (as_json(cli)) {
+        fl_buf_puts(&out, "{\"id\":");
+        quote(&out, id);
+        fl_buf_puts(&out, ",\"path\":");
+        quote(&out, path);
+        fl_buf_puts(&out, "}\n");
+    } else {
+        fl_buf_puts(&out, path);
+        fl_buf_putc(&out, '\n');
+    }
+    fl_exit code = fl_cli_print(&out);
+    fl_buf_free(&out);
+    return code;
+}
+
+static fl_exit do_pull(fl_cli *cli, const char *id) {
+    char path[PATH_ROOM];
+    if (!cli->quiet) {
+        fl_cli_message("fetching %s", id);
+    }
+    fl_exit code = fl_cli_pull(cli, id, path, sizeof path);
+    return code == FL_EXIT_DONE ? print_path(cli, id, path) : code;
+}
+
+static fl_exit do_path(fl_cli *cli, const char *id) {
+    char         path[PATH_ROOM];
+    fletch_error error;
+    memset(&error, 0, sizeof error);
+    if (fletch_hub_path(cli->config, id, path, sizeof path, &error) < 0) {
+        return fl_cli_fail(&error, true);
+    }
+    return print_path(cli, id, path);
+}
+
+typedef struct listing {
+    fl_buf   out;
+    bool     json;
+    unsigned count;
+} listing;
+
+static int on_entry(void *user, const fletch_hub_entry *entry) {
+    listing *list = user;
+    fl_buf  *out  = &list->out;
+    if (!list->json) {
+        if (list->count == 0) {
+            fl_buf_puts(out, "REVISION      SIZE  FILES  MODEL\n");
+        }
+        fl_buf_printf(out, "%-8.8s %6.1f MB  %5" PRIu32 "  %s%s%s%s\n", entry->revision,
+                      (double)entry->bytes / 1e6, entry->files, entry->id,
+                      entry->refs[0] != '\0' ? " (" : "", entry->refs,
+                      entry->refs[0] != '\0' ? ")" : "");
+        list->count++;
+        return 0;
+    }
+    fl_buf_puts(out, list->count == 0 ? "[\n{\"id\":" : ",\n{\"id\":");
+    quote(out, entry->id);
+    fl_buf_puts(out, ",\"revision\":");
+    quote(out, entry->revision);
+    fl_buf_puts(out, ",\"refs\":");
+    quote(out, entry->refs);
+    fl_buf_puts(out, ",\"path\":");
+    quote(out, entry->path);
+    fl_buf_printf(out, ",\"bytes\":%" PRIu64 ",\"files\":%" PRIu32 "}", entry->bytes, entry->files);
+    list->count++;
+    return 0;
+}
+
+static fl_exit do_ls(fl_cli *cli) {
+    listing      list = {{0}, as_json(cli), 0};
+    fletch_error error;
+    memset(&error, 0, sizeof error);
+    fl_exit code;
+    if (fletch_hub_list(cli->config, on_entry, &list, &error) < 0) {
+        code = fl_cli_fail(&error, true);
+    } else {
+        if (list.json) {
+            fl_buf_puts(&list.out, list.count == 0 ? "[]\n" : "\n]\n");
+        } else if (list.count == 0 && !cli->quiet) {
+            fl_cli_message("no model is in the cache yet; `fletch model pull` fetches the default");
+        }
+        code = fl_cli_print(&list.out);
+    }
+    fl_buf_free(&list.out);
+    return code;
+}
+
+static int on_file(void *user, const char *name, const char *value, const char *origin) {
+    listing *list = user;
+    (void)origin;
+    if (list->json) {
+        fl_buf_puts(&list->out, list->count == 0 ? "{\n" : ",\n");
+        quote(&list->out, name);
+        fl_buf_putc(&list->out, ':');
+        quote(&list->out, value);
+    } else {
+        fl_buf_printf(&list->out, "%-8s %s\n", strcmp(value, "ok") == 0 ? "ok" : "DAMAGED", name);
+        if (strcmp(value, "ok") != 0) {
+            fl_buf_printf(&list->out, "         %s\n", value);
+        }
+    }
+    list->count++;
+    return 0;
+}
+
+static fl_exit do_verify(fl_cli *cli, const char *id) {
+    listing      list = {{0}, as_json(cli), 0};
+    fletch_error error;
+    memset(&error, 0, sizeof error);
+    int status = fletch_hub_verify(cli->config, id, on_file, &list, &error);
+    if (list.json) {
+        fl_buf_puts(&list.out, list.count == 0 ? "{}\n" : "\n}\n");
+    }
+    fl_exit code = fl_cli_print(&list.out);
+    fl_buf_free(&list.out);
+    return status < 0 ? fl_cli_fail(&error, true) : code;
+}
+
+static fl_exit do_rm(fl_cli *cli, const char *id) {
+    uint64_t     freed = 0;
+    fletch_error error;
+    memset(&error, 0, sizeof error);
+    if (fletch_hub_remove(cli->config, id, &freed, &error) < 0) {
+        return fl_cli_fail(&error, true);
+    }
+    if (!cli->quiet) {
+        fl_cli_message("removed %s, %.1f MB given back", id, (double)freed / 1e6);
+    }
+    return FL_EXIT_DONE;
+}
+
+fl_exit fl_cmd_model(fl_cli *cli) {
+    const fl_args *args = &cli->args;
+    if (args->rest_count == 0 || !fl_choice_has(args->command->words, args->rest[0])) {
+        return fl_cli_usage(cli,
+                            args->rest_count == 0 ? "say what to do: %s%.0s"
+                                                  : "say what to do: %s, not '%.64s'",
+                            args->command->words, args->rest_count == 0 ? "" : args->rest[0]);
+    }
+    const char *what = args->rest[0];
+    bool        list = strcmp(what, "ls") == 0;
+    if (args->rest_count > (list ? 1u : 2u)) {
+        return fl_cli_usage(cli, "%s takes %s", what, list ? "no names" : "one model at a time");
+    }
+    const char *id = args->rest_count == 2 ? args->rest[1] : fl_cli_model_name(cli);
+    if (list) {
+        return do_ls(cli);
+    }
+    if (strcmp(what, "pull") == 0) {
+        return do_pull(cli, id);
+    }
+    if (strcmp(what, "path") == 0) {
+        return do_path(cli, id);
+    }
+    if (strcmp(what, "verify") == 0) {
+        return do_verify(cli, id);
+    }
+    if (args->rest_count < 2) {
+        return fl_cli_usage(cli, "rm needs the name of a model; `fletch model ls` lists them");
+    }
+    return do_rm(cli, id);
+}

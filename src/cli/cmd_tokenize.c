@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_tokenize.c - `fletch tokenize` and `fletch decode`: texts to token ids and back.
+ *
+ * Role    To look at what a model sees, and to prepare ids for other programs. No weights are read.
+ * Formats jsonl {"ids":[..],"tokens":[".."],"offsets":[[s,e],..],"special":[..],"truncated":false};
+ *         offsets count UTF-8 bytes of the text, [0,0] for tokens that the template added.
+ *         decode reads ids as arguments, or a JSON list (or a result of tokenize) a line.
+ * Memory  One window; the tokens of one text at a time. Proof tests/cli/test_tokenize.py. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/number.h"
+#include "cli/run.h"
+
+static void put_i64(fl_buf *out, int64_t value) {
+    char text[20];
+    fl_buf_puts(out, value < 0 ? "-" : "");
+    fl_buf_append(out, text, fl_u64_text(text, (uint64_t)(value < 0 ? -value : value)));
+}
+
+/* ---- tokenize ---- */
+
+static void put_object(fl_run *run, const fl_record *record, const fletch_tokens *tokens) {
+    fl_buf *out = &run->output.sink.buf;
+    fl_output_next(&run->output);
+    fl_buf_puts(out, "{\"ids\":[");
+    for (size_t i = 0; i < tokens->count; i++) {
+        fl_buf_puts(out, i > 0 ? "," : "");
+        put_i64(out, tokens->ids[i]);
+    }
+    fl_buf_puts(out, "],\"tokens\":[");
+    for (size_t i = 0; i < tokens->count; i++) {
+        const char *text = fletch_token_text(run->cli->model, tokens->ids[i]);
+        fl_buf_puts(out, i > 0 ? "," : "");
+        fl_json_quote(out, text != NULL ? text : "", text != NULL ? strlen(text) : 0);
+    }
+    fl_buf_puts(out, "],\"offsets\":[");
+    for (size_t i = 0; i < tokens->count; i++) {
+        fl_buf_puts(out, i > 0 ? ",[" : "[");
+        put_i64(out, tokens->offsets[2 * i]);
+        fl_buf_putc(out, ',');
+        put_i64(out, tokens->offsets[2 * i + 1]);
+        fl_buf_putc(out, ']');
+    }
+    fl_buf_puts(out, "],\"special\":[");
+    for (size_t i = 0; i < tokens->count; i++) {
+        fl_buf_puts(out, i > 0 ? "," : "");
+        fl_buf_putc(out, tokens->special[i] != 0 ? '1' : '0');
+    }
+    fl_buf_puts(out, tokens->truncated ? "],\"truncated\":true" : "],\"truncated\":false");
+    if (record->fields_size > 0) {
+        fl_buf_append(out, run->window.fields.data + record->fields, record->fields_size);
+    }
+    fl_buf_putc(out, '}');
+    fl_output_end_row(&run->output);
+}
+
+/* A table for a person: id, token, and the piece of the text it stands for. */
+static void put_table(fl_run *run, const fl_record *record, const char *text, size_t size,
+                      const fletch_tokens *tokens) {
+    fl_buf *out = &run->output.sink.buf;
+    fl_buf_printf(out, "%" PRIu64 "  ", record->index + 1);
+    fl_cli_preview(out, text, size, 64);
+    fl_buf_printf(out, "\n   %zu token%s%s\n", tokens->count, tokens->count == 1 ? "" : "s",
+                  tokens->truncated ? " (cut)" : "");
+    for (size_t i = 0; i < tokens->count; i++) {
+        const char *token = fletch_token_text(run->cli->model, tokens->ids[i]);
+        uint32_t    start = tokens->offsets[2 * i], end = tokens->offsets[2 * i + 1];
+        fl_buf_printf(out, "   %7" PRId32 "  %-20s", tokens->ids[i], token != NULL ? token : "?");
+        if (tokens->special[i] != 0) {
+            fl_buf_puts(out, "  added\n");
+            continue;
+        }
+        fl_buf_printf(out, "  %" PRIu32 "-%" PRIu32 "  ", start, end);
+        if (end <= size && start <= end) {
+            fl_cli_preview(out, text + start, end - start, 32);
+        }
+        fl_buf_putc(out, '\n');
+    }
+    run->output.rows++;
+}
+
+static fl_exit tokenize_window(fl_run *run, void *user) {
+    const fletch_tokenize_options *options = user;
+    for (size_t i = 0; i < run->window.count; i++) {
+        const fl_record *record = &run->window.records[i];
+        fletch_tokens   *tokens = NULL;
+        fletch_error     error;
+        memset(&error, 0, sizeof error);
+        int status = fletch_tokenize(run->cli->model, run->window.texts[i], run->window.sizes[i],
+                                     options, &tokens, &error);
+        if (status == FLETCH_ETOOLONG || status == FLETCH_EUTF8) {
+            if (fl_input_refuse(&run->input, record->line, "%s", error.message)) {
+                continue;
+            }
+            fl_cli_message("%s", run->input.error.message);
+            return run->input.exit;
+        }
+        if (status < 0) {
+            return fl_cli_fail(&error, false);
+        }
+        run->texts++;
+        run->tokens += tokens->count;
+        run->truncated += tokens->truncated != 0;
+        if (run->output.format == FL_OUTPUT_TEXT) {
+            put_table(run, record, run->window.texts[i], run->window.sizes[i], tokens);
+        } else {
+            put_object(run, record, tokens);
+        }
+        fletch_tokens_free(tokens);
+        if (fl_sink_flush(&run->output.sink, false, &error) < 0) {
+            return fl_output_fail(&run->output, &error);
+        }
+    }
+    return FL_EXIT_DONE;
+}
+
+static fl_exit finish(fl_run *run) {
+    fletch_error error;
+    memset(&error, 0, sizeof error);
+    if (fl_output_finish(&run->output, 0, FLETCH_FLOAT32, &error) < 0) {
+        return fl_output_fail(&run->output, &error);
+    }
+    return fl_run_report(run);
+}
+
+fl_exit fl_cmd_tokenize(fl_cli *cli) {
+    fletch_tokenize_options options  = FLETCH_TOKENIZE_OPTIONS_INIT;
+    const char             *length   = cli->args.value[FL_FLAG_MAX_LENGTH];
+    const char             *truncate = cli->args.value[FL_FLAG_TRUNCATE];
+    int64_t                 tokens   = 0;
+    if (length != NULL && (!fl_parse_i64(length, &tokens) || tokens < 1 || tokens > UINT32_MAX)) {
+        return fl_cli_usage(cli, "--max-length is a number of tokens, not '%.64s'", length);
+    }
+    options.max_length        = (uint32_t)tokens;
+    options.no_special_tokens = cli->args.value[FL_FLAG_NO_SPECIAL_TOKENS] != NULL;
+    if (truncate != NULL) {
+        options.truncate = strcmp(truncate, "left") == 0    ? FLETCH_TRUNCATE_LEFT
+                           : strcmp(truncate, "error") == 0 ? FLETCH_TRUNCATE_ERROR
+                                                            : FLETCH_TRUNCATE_RIGHT;
+    }
+    fl_run  run;
+    fl_exit code = fl_run_open(&run, cli, "ids|tokens|offsets|special|truncated", FL_OUTPUT_TEXT,
+                               FL_OUTPUT_JSONL);
+    code         = code == FL_EXIT_DONE ? fl_run_open_model(&run, true) : code;
+    code         = code == FL_EXIT_DONE ? fl_run_windows(&run, tokenize_window, &options) : code;
+    code         = code == FL_EXIT_DONE ? finish(&run) : code;
+    fl_run_close(&run);
+    return code;
+}
+
+/* ---- decode ---- */
+
+typedef struct decode_run {
+    int32_t *ids; /* owned [capacity] */
+    size_t   count, capacity;
+    char    *text; /* owned [room] */
+    size_t   room;
+    bool     skip_special_tokens;
+} decode_run;
+
+static bool push_id(decode_run *decode, int64_t id, fletch_error *error) {
+    if (id < 0 || id > INT32_MAX) {
+        (void)fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "%lld is no token id", (long long)id);
+        return false;
+    }
+    if (decode->count == decode->capacity) {
+        size_t   capacity = decode->capacity == 0 ? 256 : decode->capacity * 2;
+        int32_t *ids      = fl_realloc_array(decode->ids, capacity, sizeof *ids);
+        if (ids == NULL) {
+            (void)fl_fail_nomem(error, capacity * sizeof *ids, "the ids");
+            return false;
+        }
+        decode->ids      = ids;
+        decode->capacity = capacity;
+    }
+    decode->ids[decode->count++] = (int32_t)id;
+    return true;
+}
+
+/* "[101,102]" or {"ids":[101,102]}. */
+static bool parse_json_ids(decode_run *decode, const char *text, size_t size, fletch_error *error) {
+    fl_json *root = NULL, *list = NULL;
+    if (fl_json_parse(&root, text, size, SIZE_MAX, 0, "not valid JSON", error) < 0) {
+        return false;
+    }
+    list      = root;
+    bool good = !json_object_is_type(root, json_type_object) ||
+                json_object_object_get_ex(root, "ids", &list);
+    good = good && json_object_is_type(list, json_type_array);
+    if (!good) {
+        (void)fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                      "expected a JSON list of ids or an object with \"ids\"");
+    }
+    for (size_t i = 0; good && i < json_object_array_length(list); i++) {
+        fl_json *item = json_object_array_get_idx(list, i);
+        good          = json_object_is_type(item, json_type_int);
+        if (!good) {
+            (void)fl_fail(error, FLETCH_EINVAL, i, "element %zu of the list is no whole number", i);
+        } else {
+            good = push_id(decode, json_object_get_int64(item), error);
+        }
+    }
+    fl_json_free(root);
+    return good;
+}
+
+/* "101 102" or "101,102". */
+static bool parse_plain_ids(decode_run *decode, const char *text, size_t size,
+                            fletch_error *error) {
+    size_t at = 0;
+    while (at < size) {
+        size_t length = 0;
+        while (at < size && (text[at] == ' ' || text[at] == ',' || text[at] == '\t')) {
+            at++;
+        }
+        while (at + length < size && strchr(" ,\t", text[at + length]) == NULL) {
+            length++;
+        }
+        char    word[24];
+        int64_t id = -1;
+        snprintf(word, sizeof word, "%.*s", (int)(length < 23 ? length : 23), text + at);
+        if (length > 0 && (length >= sizeof word || !fl_parse_i64(word, &id))) {
+            (void)fl_fail(error, FLETCH_EINVAL, at, "'%s' is no token id", word);
+            return false;
+        }
+        if (length > 0 && !push_id(decode, id, error)) {
+            return false;
+        }
+        at += length;
+    }
+    return true;
+}
+
+static bool parse_ids(decode_run *decode, const char *text, size_t size, fletch_error *error) {
+    size_t at = 0;
+    while (at < size && (text[at] == ' ' || text[at] == '\t')) {
+        at++;
+    }
+    bool json = at < size && (text[at] == '[' || text[at] == '{');
+    return json ? parse_json_ids(decode, text, size, error)
+                : parse_plain_ids(decode, text, size, error);
+}
+
+/* Decode decode->ids into one result. Negative status with *error when they cannot be. */
+static int put_decoded(fl_run *run, decode_run *decode, fletch_error *error) {
+    int64_t size;
+    for (;;) {
+        size = fletch_decode(run->cli->model, decode->ids, decode->count,
+                             decode->skip_special_tokens, decode->text, decode->room, error);
+        if (size < 0) {
+            return (int)size;
+        }
+        if ((size_t)size < decode->room) {
+            break;
+        }
+        size_t room = (size_t)size + 1;
+        fl_free(decode->text);
+        decode->text = fl_alloc(room);
+        decode->room = decode->text != NULL ? room : 0;
+        if (decode->text == NULL) {
+            return fl_fail_nomem(error, room, "the decoded text");
+        }
+    }
+    fl_buf *out = &run->output.sink.buf;
+    if (run->output.format == FL_OUTPUT_TEXT) {
+        fl_buf_append(out, decode->text, (size_t)size);
+        fl_buf_putc(out, '\n');
+        run->output.rows++;
+    } else {
+        fl_output_next(&run->output);
+        fl_buf_puts(out, "{\"text\":");
+        fl_json_quote(out, decode->text, (size_t)size);
+        fl_buf_putc(out, '}');
+        fl_output_end_row(&run->output);
+    }
+    run->texts++;
+    run->tokens += decode->count;
+    return 0;
+}
+
+/* One result, or a refusal at `line`. */
+static fl_exit decode_one(fl_run *run, decode_run *decode, bool parsed, uint64_t line,
+                          fletch_error *error) {
+    int status = parsed ? put_decoded(run, decode, error) : error->code;
+    if (status == 0) {
+        return FL_EXIT_DONE;
+    }
+    if (status != FLETCH_ENOMEM && fl_input_refuse(&run->input, line, "%s", error->message)) {
+        return FL_EXIT_DONE;
+    }
+    if (status == FLETCH_ENOMEM) {
+        return fl_cli_fail(error, false);
+    }
+    fl_cli_message("%s", run->input.error.message);
+    return run->input.format == FL_INPUT_ARGUMENTS ? FL_EXIT_USAGE : run->input.exit;
+}
+
+static fl_exit decode_window(fl_run *run, void *user) {
+    decode_run *decode = user;
+    bool        lists  = run->input.format != FL_INPUT_ARGUMENTS || run->window.texts[0][0] == '[';
+    fl_exit     code   = FL_EXIT_DONE;
+    decode->count      = 0;
+    for (size_t i = 0; code == FL_EXIT_DONE && i < run->window.count; i++) {
+        fletch_error error;
+        memset(&error, 0, sizeof error);
+        bool parsed = parse_ids(decode, run->window.texts[i], run->window.sizes[i], &error);
+        if (!parsed || lists || i + 1 == run->window.count) {
+            code          = decode_one(run, decode, parsed, run->window.records[i].line, &error);
+            decode->count = 0;
+        }
+        if (code == FL_EXIT_DONE && fl_sink_flush(&run->output.sink, false, &error) < 0) {
+            code = fl_output_fail(&run->output, &error);
+        }
+    }
+    return code;
+}
+
+fl_exit fl_cmd_decode(fl_cli *cli) {
+    fl_run     run;
+    decode_run decode;
+    memset(&decode, 0, sizeof decode);
+    decode.skip_special_tokens = cli->args.value[FL_FLAG_SKIP_SPECIAL_TOKENS] != NULL;
+    fl_exit code               = fl_run_open(&run, cli, NULL, FL_OUTPUT_TEXT, FL_OUTPUT_TEXT);
+    if (run.input.format != FL_INPUT_ARGUMENTS) {
+        run.input.format = FL_INPUT_LINES; /* the lists are parsed here, whatever the extension */
+    } else {
+        run.window_texts = cli->args.rest_count; /* ids spread over arguments are one list */
+    }
+    code = code == FL_EXIT_DONE ? fl_run_open_model(&run, true) : code;
+    code = code == FL_EXIT_DONE ? fl_run_windows(&run, decode_window, &decode) : code;
+    code = code == FL_EXIT_DONE ? finish(&run) : code;
+    fl_run_close(&run);
+    fl_free(decode.ids);
+    fl_free(decode.text);
+    return code;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* input.h - the texts of a run, a window at a time, whatever form they come in.
+ *
+ * A window holds as many texts as the caller asks for, at most some MiB, so a run of any length keeps its
+ * memory. Texts point into the stream's buffer (lines) or the window's own (JSON, CSV, repaired text). */
+#ifndef FL_CLI_INPUT_H
+#define FL_CLI_INPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "cli/cli.h"
+#include "cli/source.h"
+
+typedef enum fl_input_format {
+    FL_INPUT_LINES,
+    FL_INPUT_JSONL,
+    FL_INPUT_JSON,
+    FL_INPUT_CSV,
+    FL_INPUT_TSV,
+    FL_INPUT_ARGUMENTS
+} fl_input_format;
+
+typedef struct fl_record {
+    size_t   offset, size; /* of the text */
+    bool     decoded;      /* in window->decoded; else in the stream's buffer */
+    size_t   fields;       /* passed-on members `,"id":3` in window->fields */
+    size_t   fields_size;
+    uint64_t index; /* of the input, from 0, refused ones counted */
+    uint64_t line;  /* line, item or argument, from 1 */
+} fl_record;
+
+typedef struct fl_window {
+    fl_record   *records; /* owned [capacity] */
+    const char **texts;   /* owned [capacity]; set by fl_input_next */
+    size_t      *sizes;   /* owned [capacity] */
+    size_t       count, capacity;
+    fl_buf       decoded, fields;
+} fl_window;
+
+typedef struct fl_input {
+    fl_source       source;
+    fl_input_format format;
+    const char     *field;     /* name of the JSON field or CSV column */
+    const char     *own_names; /* "index|embedding": members of the result, never passed on */
+    bool            keep_fields, skip_errors, repair_utf8;
+
+    const char *const *arguments; /* FL_INPUT_ARGUMENTS: the texts */
+    size_t             argument_count;
+
+    char **columns; /* owned; names of the CSV header, NULL until it is read */
+    size_t column_count, text_column;
+
+    uint64_t     next_index;
+    uint64_t     refused; /* inputs left out so far */
+    bool         failed;  /* `error` ends the run once the window before it is done */
+    fl_exit      exit;    /* its exit code */
+    fletch_error error;
+} fl_input;
+
+/* By flags and arguments of the run; `own_names` are the members a result has itself. Says what is wrong
+ * and gives its exit code. */
+fl_exit fl_input_open(fl_input *input, const fl_cli *cli, const char *own_names);
+void    fl_input_close(fl_input *input);
+
+/* The next at most `count` texts and about `bytes` bytes: 1, 0 at the end, -1 when the run must end with
+ * input->error and input->exit. Refused inputs are reported and counted here. */
+int fl_input_next(fl_input *input, fl_window *window, size_t count, size_t bytes);
+
+void fl_window_free(fl_window *window);
+
+/* "data.txt:12", "standard input:3", "data.json: item 3", "argument 2" into out[capacity]. */
+void fl_input_where(const fl_input *input, uint64_t line, char *out, size_t capacity);
+
+/* One input is refused: report it and count it (true), or make it the end of the run (false). */
+bool fl_input_refuse(fl_input *input, uint64_t line, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ---- input_json.c, input_csv.c: one raw record to a text ---- */
+
+/* Text of a JSON string or object in raw[size]; other members to `window` when kept. False: *error
+ * says why, without the place. */
+bool fl_input_json(const fl_input *input, const char *raw, size_t size, fl_window *window,
+                   fl_record *record, fletch_error *error);
+
+/* The header line: column names, and which holds the text. */
+bool fl_input_csv_header(fl_input *input, const char *raw, size_t size, fletch_error *error);
+bool fl_input_csv(const fl_input *input, const char *raw, size_t size, fl_window *window,
+                  fl_record *record, fletch_error *error);
+void fl_input_csv_free(fl_input *input);
+
+/* Whether a passed-on field would stand beside one of the result's own under the same name. */
+bool fl_input_name_taken(const fl_input *input, const char *name, size_t size);
+
+#endif

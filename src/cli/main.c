@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* main.c - the program fletch: read the command line, run one command, say how it went.
+ *
+ * Role    The only place that maps a run to the process's exit code. Commands are in cmd_*.c, one file
+ *         each; their names and flags are the tables of flags.c.
+ * Method  Signals first, so that nothing can be left behind; then parse, configure (for the commands
+ *         that read options), run. The locale is left at "C": numbers must not change with it.
+ * Memory  The model and configuration are freed at the end, so that leak checkers see a clean exit.
+ * Proof   tests/cli. */
+#include <string.h>
+
+#include "cli/cli.h"
+
+static fl_exit run(fl_cli *cli, int argc, char **argv) {
+    fl_buf  problem = {0}, hint = {0};
+    fl_exit code = FL_EXIT_DONE;
+    if (argc == 2 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)) {
+        return fl_cmd_version(cli);
+    }
+    if (!fl_args_parse(&cli->args, argc, argv, &problem, &hint)) {
+        fl_cli_message("%s", problem.failed || problem.size == 0 ? "out of memory" : problem.data);
+        const fl_command *command = cli->args.command;
+        fl_cli_hint("%s%s`fletch help%s%s`", hint.size > 0 ? hint.data : "",
+                    hint.size > 0 ? " See " : "see ", command != NULL ? " " : "",
+                    command != NULL ? command->name : "");
+        code = FL_EXIT_USAGE;
+    } else if (cli->args.command == NULL && cli->args.value[FL_FLAG_HELP] == NULL) {
+        fl_buf text = {0};
+        fl_help_command(&text, NULL);
+        fl_cli_message("no command given\n\n%s", text.size > 0 ? text.data : "");
+        fl_buf_free(&text);
+        code = FL_EXIT_USAGE;
+    } else if (cli->args.value[FL_FLAG_HELP] != NULL) {
+        fl_buf text = {0};
+        fl_help_command(&text, cli->args.command);
+        code = fl_cli_print(&text);
+        fl_buf_free(&text);
+    } else {
+        cli->quiet   = cli->args.value[FL_FLAG_QUIET] != NULL;
+        cli->verbose = cli->args.value[FL_FLAG_VERBOSE] != NULL;
+        code         = cli->args.command->configured ? fl_cli_load_config(cli) : FL_EXIT_DONE;
+        if (code == FL_EXIT_DONE) {
+            code = cli->args.command->run(cli);
+        }
+    }
+    fl_buf_free(&problem);
+    fl_buf_free(&hint);
+    return code;
+}
+
+int main(int argc, char **argv) {
+    fl_cli cli;
+    memset(&cli, 0, sizeof cli);
+    fl_signals_install();
+    fl_exit code = run(&cli, argc, argv);
+    fletch_close(cli.model);
+    fletch_config_free(cli.config);
+    fl_args_free(&cli.args);
+    return (int)code;
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* output.c - write vectors in the six formats.
+ *
+ * Role    cmd_embed.c hands over row by row; cmd_tokenize.c uses the json frame for its own objects.
+ * Formats jsonl  {"index":0,"embedding":[...],"tokens":9,"truncated":false} a line
+ *         json   one array of the same objects, one a line
+ *         npy    NumPy 1.0: 128 bytes of header, then rows; the number of rows is known at the end, so
+ *                the header is reserved first and written last
+ *         raw    the rows alone
+ *         fvecs  each row an int32 with its dimensions, then float32 (TEXMEX, as faiss reads it)
+ *         text   for a person: dimensions, norm, tokens, the first values
+ *         Binary formats are little-endian. Floats as text are the shortest that read back the same.
+ * Memory  The sink's buffer. Proof tests/cli/test_output.py reads each back with numpy and json. */
+#include "cli/output.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/number.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "binary formats are little-endian");
+
+enum { NPY_HEADER = 128, FIRST_VALUES = 6, PREVIEW = 64 };
+
+static const struct {
+    const char      *name;
+    fl_output_format format;
+} formats[] = {
+    {"text", FL_OUTPUT_TEXT},   {"txt", FL_OUTPUT_TEXT},    {"json", FL_OUTPUT_JSON},
+    {"npy", FL_OUTPUT_NPY},     {"jsonl", FL_OUTPUT_JSONL}, {"ndjson", FL_OUTPUT_JSONL},
+    {"raw", FL_OUTPUT_RAW},     {"bin", FL_OUTPUT_RAW},     {"f32", FL_OUTPUT_RAW},
+    {"fvecs", FL_OUTPUT_FVECS},
+};
+
+static bool find_format(const char *name, fl_output_format *out) {
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        if (strcmp(formats[i].name, name) == 0) {
+            *out = formats[i].format;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the format is one this command writes: its --format flag lists them. */
+static bool command_writes(const fl_cli *cli, fl_output_format format) {
+    const fl_flag *flag;
+    for (size_t i = 0; (flag = fl_flag_at(i)) != NULL; i++) {
+        if (flag->id == FL_FLAG_FORMAT && (flag->commands & 1u << cli->args.command->id) != 0) {
+            for (size_t j = 0; j < sizeof formats / sizeof formats[0]; j++) {
+                if (formats[j].format == format && fl_choice_has(flag->value, formats[j].name)) {
+                    return true;
+                }
+            }
+        }
+    }
+    return false;
+}
+
+/* A result file without a known extension is a mistake more often than a wish. */
+static fl_exit choose_by_name(const fl_cli *cli, const char *path, fl_output_format *format) {
+    const char *slash = strrchr(path, '/');
+    const char *dot   = strrchr(slash != NULL ? slash : path, '.');
+    if (dot != NULL && find_format(dot + 1, format) && command_writes(cli, *format)) {
+        return FL_EXIT_DONE;
+    }
+    if (strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0) {
+        return FL_EXIT_DONE; /* a device has no extension: as in a pipe */
+    }
+    return fl_cli_usage(cli, "the name %s does not say the format; add --format", path);
+}
+
+fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on_terminal,
+                       fl_output_format in_pipe) {
+    memset(output, 0, sizeof *output);
+    output->sink.fd = output->sink.spooled = -1;
+    const char  *path                      = cli->args.value[FL_FLAG_OUTPUT];
+    const char  *name                      = cli->args.value[FL_FLAG_FORMAT];
+    bool         stream                    = path == NULL || strcmp(path, "-") == 0;
+    fletch_error error;
+    memset(&error, 0, sizeof error);
+    output->format = in_pipe;
+    if (name != NULL) {
+        (void)find_format(name, &output->format);
+    } else if (!stream) {
+        fl_exit code = choose_by_name(cli, path, &output->format);
+        if (code != FL_EXIT_DONE) {
+            return code;
+        }
+    }
+    if (fl_sink_open(&output->sink, path, output->format == FL_OUTPUT_NPY, &error) < 0) {
+        fl_exit code = fl_cli_fail(&error, false);
+        fl_sink_close(&output->sink);
+        return code;
+    }
+    if (name == NULL && stream && fl_sink_is_terminal(&output->sink)) {
+        output->format = on_terminal;
+    }
+    if (output->format == FL_OUTPUT_NPY) {
+        static const char blank[NPY_HEADER];
+        fl_buf_append(&output->sink.buf, blank, sizeof blank);
+    }
+    return FL_EXIT_DONE;
+}
+
+fl_exit fl_output_fail(const fl_output *output, const fletch_error *error) {
+    return output->sink.closed_pipe ? FL_EXIT_FAILED : fl_cli_fail(error, false);
+}
+
+void fl_output_next(fl_output *output) {
+    if (output->format == FL_OUTPUT_JSON) {
+        fl_buf_puts(&output->sink.buf, output->rows == 0 ? "[\n" : ",\n");
+    }
+}
+
+void fl_output_end_row(fl_output *output) {
+    if (output->format != FL_OUTPUT_JSON) {
+        fl_buf_putc(&output->sink.buf, '\n');
+    }
+    output->rows++;
+}
+
+static void put_u64(fl_buf *out, uint64_t value) {
+    char text[20];
+    fl_buf_append(out, text, fl_u64_text(text, value));
+}
+
+static void put_f32(fl_buf *out, float value) {
+    char text[FL_F32_TEXT_MAX];
+    if (!isfinite(value)) {
+        fl_buf_puts(out, "null"); /* JSON has no other word for it */
+        return;
+    }
+    fl_buf_append(out, text, fl_f32_text(text, value));
+}
+
+/* Element `i` of a row as text; rows of bits are given as the bytes they are packed in. */
+static void put_value(fl_buf *out, const fl_row *row, size_t i) {
+    bool is_signed = row->dtype == FLETCH_INT8 || row->dtype == FLETCH_BINARY;
+    if (row->dtype == FLETCH_FLOAT32) {
+        put_f32(out, ((const float *)row->vector)[i]);
+        return;
+    }
+    int value = is_signed ? ((const int8_t *)row->vector)[i] : ((const uint8_t *)row->vector)[i];
+    fl_buf_puts(out, value < 0 ? "-" : "");
+    put_u64(out, (uint64_t)(value < 0 ? -value : value));
+}
+
+static size_t values_of(size_t cols, fletch_dtype dtype) {
+    size_t bytes = fletch_row_bytes(cols, dtype);
+    return dtype == FLETCH_FLOAT32 ? bytes / sizeof(float) : bytes;
+}
+
+static void put_object(fl_output *output, const fl_row *row) {
+    fl_buf *out   = &output->sink.buf;
+    size_t  count = values_of(row->cols, row->dtype);
+    fl_output_next(output);
+    fl_buf_puts(out, "{\"index\":");
+    put_u64(out, row->index);
+    fl_buf_puts(out, ",\"embedding\":[");
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0) {
+            fl_buf_putc(out, ',');
+        }
+        put_value(out, row, i);
+    }
+    fl_buf_puts(out, "],\"tokens\":");
+    put_u64(out, row->tokens);
+    fl_buf_puts(out, row->truncated ? ",\"truncated\":true" : ",\"truncated\":false");
+    fl_buf_append(out, row->fields, row->fields_size);
+    fl_buf_putc(out, '}');
+    fl_output_end_row(output);
+}
+
+static const char *dtype_name(fletch_dtype dtype) {
+    static const char *const names[] = {"float32", "int8", "uint8", "binary", "ubinary"};
+    return names[dtype];
+}
+
+static void put_text(fl_output *output, const fl_row *row) {
+    fl_buf *out   = &output->sink.buf;
+    size_t  count = values_of(row->cols, row->dtype);
+    fl_buf_printf(out, "%" PRIu64 "  ", row->index + 1);
+    fl_cli_preview(out, row->text, row->text_size, PREVIEW);
+    fl_buf_printf(out, "\n   %zu dimensions", row->cols);
+    if (row->dtype == FLETCH_FLOAT32) {
+        double sum = 0;
+        for (size_t i = 0; i < row->cols; i++) {
+            double x = ((const float *)row->vector)[i];
+            sum += x * x;
+        }
+        fl_buf_printf(out, ", norm %.4f", sqrt(sum));
+    } else {
+        fl_buf_printf(out, " as %s", dtype_name(row->dtype));
+    }
+    fl_buf_printf(out, ", %u token%s%s\n   ", row->tokens, row->tokens == 1 ? "" : "s",
+                  row->truncated ? " (cut)" : "");
+    for (size_t i = 0; i < count && i < FIRST_VALUES; i++) {
+        put_value(out, row, i);
+        fl_buf_putc(out, ' ');
+    }
+    fl_buf_puts(out, count > FIRST_VALUES ? "...\n" : "\n");
+    output->rows++;
+}
+
+void fl_output_vector(fl_output *output, const fl_row *row) {
+    fl_buf *out   = &output->sink.buf;
+    size_t  bytes = fletch_row_bytes(row->cols, row->dtype);
+    int32_t cols  = (int32_t)row->cols;
+    switch (output->format) {
+    case FL_OUTPUT_TEXT: put_text(output, row); return;
+    case FL_OUTPUT_JSON:
+    case FL_OUTPUT_JSONL: put_object(output, row); return;
+    case FL_OUTPUT_FVECS: fl_buf_append(out, &cols, sizeof cols); break;
+    case FL_OUTPUT_NPY:
+    case FL_OUTPUT_RAW: break;
+    }
+    fl_buf_append(out, row->vector, bytes);
+    output->rows++;
+}
+
+/* Magic, version 1.0, length of the rest, a Python dictionary padded with spaces to 128 bytes. */
+static void npy_header(char out[NPY_HEADER], uint64_t rows, size_t cols, fletch_dtype dtype) {
+    static const char magic[10] = {'\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, NPY_HEADER - 10, 0};
+    bool              is_signed = dtype == FLETCH_INT8 || dtype == FLETCH_BINARY;
+    memset(out, ' ', NPY_HEADER);
+    memcpy(out, magic, sizeof magic);
+    char text[NPY_HEADER];
+    int  size = snprintf(text, sizeof text,
+                         "{'descr': '%s', 'fortran_order': False, 'shape': (%" PRIu64 ", %zu), }",
+                        dtype == FLETCH_FLOAT32 ? "<f4"
+                         : is_signed             ? "|i1"
+                                                 : "|u1",
+                         rows, values_of(cols, dtype));
+    memcpy(out + sizeof magic, text, (size_t)size);
+    out[NPY_HEADER - 1] = '\n';
+}
+
+int fl_output_finish(fl_output *output, size_t cols, fletch_dtype dtype, fletch_error *error) {
+    char header[NPY_HEADER];
+    if (output->format == FL_OUTPUT_JSON) {
+        fl_buf_puts(&output->sink.buf, output->rows == 0 ? "[]\n" : "\n]\n");
+    }
+    if (output->format != FL_OUTPUT_NPY) {
+        return fl_sink_finish(&output->sink, NULL, 0, error);
+    }
+    npy_header(header, output->rows, cols, dtype);
+    return fl_sink_finish(&output->sink, header, sizeof header, error);
+}
+
+void fl_output_close(fl_output *output) {
+    fl_sink_close(&output->sink);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* output.h - result formats: text, json, jsonl, npy, raw, fvecs. */
+#ifndef FL_CLI_OUTPUT_H
+#define FL_CLI_OUTPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cli/cli.h"
+#include "cli/sink.h"
+
+typedef enum fl_output_format {
+    FL_OUTPUT_TEXT,
+    FL_OUTPUT_JSON,
+    FL_OUTPUT_JSONL,
+    FL_OUTPUT_NPY,
+    FL_OUTPUT_RAW,
+    FL_OUTPUT_FVECS
+} fl_output_format;
+
+typedef struct fl_output {
+    fl_sink          sink;
+    fl_output_format format;
+    uint64_t         rows; /* written so far */
+} fl_output;
+
+/* One vector and what belongs to it; all borrowed. */
+typedef struct fl_row {
+    uint64_t     index;
+    const char  *text; /* the input, for a person */
+    size_t       text_size;
+    const void  *vector;
+    size_t       cols; /* dimensions, before bits are packed */
+    fletch_dtype dtype;
+    uint32_t     tokens;
+    bool         truncated;
+    const char  *fields; /* `,"id":3` */
+    size_t       fields_size;
+} fl_row;
+
+/* By --format, else --output's extension, else terminal: `on_terminal`, pipe: `in_pipe`. Opens --output.
+ */
+fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on_terminal,
+                       fl_output_format in_pipe);
+
+/* Report a failed write and give the exit code; a closed pipe is silent. */
+fl_exit fl_output_fail(const fl_output *output, const fletch_error *error);
+
+/* Separators of json around the next object; called before the object's text is appended. */
+void fl_output_next(fl_output *output);
+/* The object is complete. */
+void fl_output_end_row(fl_output *output);
+
+/* Append one embedding. */
+void fl_output_vector(fl_output *output, const fl_row *row);
+
+/* Complete the output; `cols` and `dtype` as of the rows (also when there were none). */
+int fl_output_finish(fl_output *output, size_t cols, fletch_dtype dtype, fletch_error *error);
+
+void fl_output_close(fl_output *output);
+
+#endif

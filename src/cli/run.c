@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run.c - stream texts through a piece of work in windows of about a second.
+ *
+ * Role    cmd_embed.c, cmd_tokenize.c and cmd_decode.c.
+ * Method  A window ends at WINDOW_TEXTS texts or WINDOW_BYTES bytes, and its size follows the measured
+ *         speed so that it takes about a second: large enough for the library to sort by length and
+ *         keep its threads busy, small enough for a live progress bar and a prompt first result. The
+ *         work itself uses all cores, so a thread of its own for reading or writing would only take
+ *         them away; results do not depend on where windows end.
+ * Memory  One window and its results, whatever the length of the input. Threads: main.
+ * Proof   tests/cli/test_input.py (order, memory), test_stats.py. */
+#include "cli/run.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+
+enum { WINDOW_FIRST = 256, WINDOW_MIN = 64, WINDOW_TEXTS = 4096, WINDOW_BYTES = 4 << 20 };
+
+static double seconds_since(uint64_t start) {
+    return (double)(fl_clock_ns() - start) * 1e-9;
+}
+
+fl_exit fl_run_open(fl_run *run, fl_cli *cli, const char *own_names, fl_output_format on_terminal,
+                    fl_output_format in_pipe) {
+    memset(run, 0, sizeof *run);
+    run->cli            = cli;
+    run->window_texts   = WINDOW_FIRST;
+    run->output.sink.fd = run->output.sink.spooled = -1;
+    fl_exit code                                   = fl_input_open(&run->input, cli, own_names);
+    return code == FL_EXIT_DONE ? fl_output_open(&run->output, cli, on_terminal, in_pipe) : code;
+}
+
+fl_exit fl_run_open_model(fl_run *run, bool tokenizer_only) {
+    uint64_t start    = fl_clock_ns();
+    fl_exit  code     = fl_cli_open_model(run->cli, tokenizer_only);
+    run->open_seconds = seconds_since(start);
+    return code;
+}
+
+/* The next window should take about a second. */
+static void adapt(fl_run *run, double seconds) {
+    double rate       = seconds > 0 ? (double)run->window.count / seconds : WINDOW_TEXTS;
+    double texts      = rate < WINDOW_MIN ? WINDOW_MIN : rate > WINDOW_TEXTS ? WINDOW_TEXTS : rate;
+    run->window_texts = (size_t)texts;
+}
+
+static fl_exit flush(fl_run *run) {
+    fletch_error error;
+    memset(&error, 0, sizeof error);
+    if (fl_sink_flush(&run->output.sink, !run->output.sink.atomic, &error) < 0) {
+        return fl_output_fail(&run->output, &error);
+    }
+    return FL_EXIT_DONE;
+}
+
+static void show(fl_run *run, bool last) {
+    const fl_source *source = &run->input.source;
+    uint64_t         done   = fl_source_done(source);
+    if (last) {
+        fl_progress_close(&run->progress, NULL, run->texts, done, source->total);
+    } else {
+        fl_progress_update(&run->progress, NULL, run->texts, done, source->total);
+    }
+}
+
+fl_exit fl_run_windows(fl_run *run, fl_run_fn work, void *user) {
+    uint64_t start       = fl_clock_ns();
+    bool     on_terminal = run->output.sink.spooled < 0 && fl_sink_is_terminal(&run->output.sink);
+    fl_progress_open(&run->progress, run->cli->args.value[FL_FLAG_PROGRESS], run->cli->quiet,
+                     on_terminal, "texts");
+    fl_exit code = FL_EXIT_DONE;
+    int     more;
+    while (code == FL_EXIT_DONE && (more = fl_input_next(&run->input, &run->window,
+                                                         run->window_texts, WINDOW_BYTES)) != 0) {
+        if (more < 0) {
+            (void)flush(run);
+            fl_progress_clear();
+            fl_cli_message("%s", run->input.error.message);
+            code = run->input.exit;
+            break;
+        }
+        uint64_t window_start = fl_clock_ns();
+        code                  = work(run, user);
+        adapt(run, seconds_since(window_start));
+        fl_exit written = flush(run);
+        code            = code == FL_EXIT_DONE ? written : code;
+        show(run, false);
+    }
+    show(run, true);
+    run->work_seconds = seconds_since(start);
+    return code;
+}
+
+static void print_stats(const fl_run *run) {
+    struct rusage usage;
+    memset(&usage, 0, sizeof usage);
+    (void)getrusage(RUSAGE_SELF, &usage);
+    double seconds = run->work_seconds > 0 ? run->work_seconds : 1e-9;
+    fprintf(stderr,
+            "texts        %" PRIu64 "\n"
+            "tokens       %" PRIu64 "\n"
+            "cut          %" PRIu64 "\n"
+            "left out     %" PRIu64 "\n"
+            "open         %.3f s\n"
+            "run          %.3f s\n"
+            "texts/s      %.1f\n"
+            "tokens/s     %.0f\n"
+            "per text     %.3f ms\n"
+            "peak memory  %.1f MB\n",
+            run->texts, run->tokens, run->truncated, run->input.refused, run->open_seconds,
+            run->work_seconds, (double)run->texts / seconds, (double)run->tokens / seconds,
+            run->texts > 0 ? run->work_seconds * 1e3 / (double)run->texts : 0.0,
+            (double)usage.ru_maxrss * 1024 / 1e6);
+}
+
+fl_exit fl_run_report(const fl_run *run) {
+    if (run->truncated > 0 && !run->cli->quiet) {
+        fl_cli_message("note: %" PRIu64 " of %" PRIu64 " texts %s longer than the limit and cut; "
+                       "--truncate error refuses such texts",
+                       run->truncated, run->texts, run->truncated == 1 ? "was" : "were");
+    }
+    if (run->input.refused > 0 && !run->cli->quiet) {
+        fl_cli_message("note: %" PRIu64 " input%s left out", run->input.refused,
+                       run->input.refused == 1 ? " was" : "s were");
+    }
+    if (run->cli->args.value[FL_FLAG_STATS] != NULL) {
+        print_stats(run);
+    }
+    return run->input.refused > 0 ? FL_EXIT_PARTLY : FL_EXIT_DONE;
+}
+
+void fl_run_close(fl_run *run) {
+    fl_output_close(&run->output);
+    fl_input_close(&run->input);
+    fl_window_free(&run->window);
+}

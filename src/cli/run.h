@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run.h - the loop that embed and tokenize share: window in, work, results out, and the tally at the end. */
+#ifndef FL_CLI_RUN_H
+#define FL_CLI_RUN_H
+
+#include "cli/input.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+
+typedef struct fl_run {
+    fl_cli     *cli;
+    fl_input    input;
+    fl_output   output;
+    fl_window   window;
+    fl_progress progress;
+    size_t      window_texts; /* size of the next window */
+    uint64_t    texts, tokens, truncated;
+    double      open_seconds, work_seconds;
+} fl_run;
+
+/* Do the texts of run->window: append results to run->output, count in texts, tokens, truncated. */
+typedef fl_exit (*fl_run_fn)(fl_run *run, void *user);
+
+/* Open input and output; `own_names` as for fl_input_open. */
+fl_exit fl_run_open(fl_run *run, fl_cli *cli, const char *own_names, fl_output_format on_terminal,
+                    fl_output_format in_pipe);
+
+/* Open the model, timed. */
+fl_exit fl_run_open_model(fl_run *run, bool tokenizer_only);
+
+/* All windows through `work`. FL_EXIT_DONE, or the code the run ends with; what was done before a
+ * refused input is written then. */
+fl_exit fl_run_windows(fl_run *run, fl_run_fn work, void *user);
+
+/* After the output is complete: notes, --stats, and the exit code (FL_EXIT_PARTLY after refusals). */
+fl_exit fl_run_report(const fl_run *run);
+
+void fl_run_close(fl_run *run);
+
+#endif

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session.c - from flags, environment and files to an open model.
+ *
+ * Role    main.c loads the configuration, the commands open the model through here.
+ * Method  The library ranks the sources itself (flag, environment, file, preset, default), so the order
+ *         of the calls does not matter; what a flag got wrong is reported under the flag's name.
+ *         A model that is missing is fetched here, before fletch_open, only so that the person waiting
+ *         sees a progress bar; fletch_open would fetch it as well.
+ * Memory  Configuration and model belong to the fl_cli. Threads: main; the log may come from any.
+ * Proof   tests/cli/test_config.py, test_errors.py. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/progress.h"
+
+static void on_log(void *user, int level, const char *message) {
+    static const char *const names[] = {"error", "warning", "note", "debug"};
+    const fl_cli            *cli     = user;
+    int                      shown   = cli->verbose ? 3 : cli->quiet ? 0 : 1;
+    if (level < 0 || level > shown) {
+        return;
+    }
+    fl_cli_message("%s: %s", names[level < 3 ? level : 3], message);
+}
+
+fl_exit fl_cli_load_config(fl_cli *cli) {
+    fletch_error error;
+    memset(&error, 0, sizeof error);
+    cli->config = fletch_config_new();
+    if (cli->config == NULL) {
+        fl_cli_message("out of memory");
+        return FL_EXIT_FAILED;
+    }
+    fletch_config_set_log(cli->config, on_log, cli);
+    const char *preset = cli->args.value[FL_FLAG_PRESET];
+    const char *file   = cli->args.value[FL_FLAG_CONFIG];
+    if (file == NULL) {
+        file = getenv("FLETCH_CONFIG");
+    }
+    if (preset != NULL && fletch_config_preset(cli->config, preset, &error) < 0) {
+        (void)fl_cli_fail(&error, false);
+        return FL_EXIT_USAGE;
+    }
+    if (file != NULL && file[0] != '\0' && fletch_config_load(cli->config, file, &error) < 0) {
+        (void)fl_cli_fail(&error, false);
+        return FL_EXIT_USAGE;
+    }
+    if (fletch_config_load_env(cli->config, &error) < 0) {
+        (void)fl_cli_fail(&error, false);
+        return FL_EXIT_USAGE;
+    }
+    for (size_t i = 0; i < cli->args.key_count; i++) {
+        const fl_key_value *item = &cli->args.keys[i];
+        if (fletch_config_set(cli->config, item->key, item->value, &error) < 0) {
+            return fl_cli_usage(cli, "%s: %s", item->flag, error.message);
+        }
+    }
+    return FL_EXIT_DONE;
+}
+
+const char *fl_cli_model_name(const fl_cli *cli) {
+    const char *id_origin = "", *level_origin = "";
+    const char *id         = fletch_config_get(cli->config, "model.id", &id_origin);
+    const char *level      = fletch_config_get(cli->config, "model.level", &level_origin);
+    bool        id_default = id == NULL || id[0] == '\0' || strcmp(id_origin, "default") == 0;
+    if (id_default && level != NULL && strcmp(level_origin, "default") != 0) {
+        return level;
+    }
+    return id != NULL ? id : "";
+}
+
+static bool is_true(const fl_cli *cli, const char *key) {
+    const char *value = fletch_config_get(cli->config, key, NULL);
+    return value != NULL && strcmp(value, "true") == 0;
+}
+
+/* The bar of a download; one file after the other. */
+typedef struct pull_view {
+    fl_progress progress;
+    char        file[64];
+} pull_view;
+
+static int on_pull(void *user, const char *file, uint64_t done, uint64_t total) {
+    pull_view *view = user;
+    if (strncmp(view->file, file, sizeof view->file - 1) != 0) {
+        snprintf(view->file, sizeof view->file, "%s", file);
+        fl_progress_restart(&view->progress, done);
+    }
+    fl_progress_update(&view->progress, view->file, done, done, total);
+    return 0;
+}
+
+fl_exit fl_cli_pull(fl_cli *cli, const char *id, char *path, size_t capacity) {
+    pull_view    view;
+    fletch_error error;
+    memset(&view, 0, sizeof view);
+    memset(&error, 0, sizeof error);
+    fl_progress_open(&view.progress, cli->args.value[FL_FLAG_PROGRESS], cli->quiet, false, "B");
+    int status = fletch_hub_pull(cli->config, id, on_pull, &view, path, capacity, &error);
+    fl_progress_clear();
+    return status < 0 ? fl_cli_fail(&error, true) : FL_EXIT_DONE;
+}
+
+/* Fetch the model when it is a hub id that is not in the cache and may be downloaded. What cannot be
+ * decided here is left to fletch_open, whose messages say more. */
+static fl_exit fetch_if_missing(fl_cli *cli) {
+    char         path[4096];
+    fletch_error error;
+    const char  *id = fl_cli_model_name(cli);
+    memset(&error, 0, sizeof error);
+    if (id[0] == '\0' || fl_folder_exists(id) || is_true(cli, "model.offline") ||
+        !is_true(cli, "model.auto_download") ||
+        fletch_hub_path(cli->config, id, path, sizeof path, &error) != FLETCH_ENOTFOUND) {
+        return FL_EXIT_DONE;
+    }
+    if (strchr(id, '\\') != NULL || id[0] == '/' || id[0] == '.' || id[0] == '~') {
+        return FL_EXIT_DONE; /* a path that does not exist, no name of the hub */
+    }
+    if (!cli->quiet) {
+        fl_cli_message("the model %s is not in the cache; downloading it once", id);
+    }
+    return fl_cli_pull(cli, id, path, sizeof path);
+}
+
+fl_exit fl_cli_open_model(fl_cli *cli, bool tokenizer_only) {
+    fl_exit code = fetch_if_missing(cli);
+    if (code != FL_EXIT_DONE) {
+        return code;
+    }
+    fletch_error error;
+    memset(&error, 0, sizeof error);
+    int status = tokenizer_only ? fletch_open_tokenizer(&cli->model, NULL, cli->config, &error)
+                                : fletch_open(&cli->model, NULL, cli->config, &error);
+    return status < 0 ? fl_cli_fail(&error, true) : FL_EXIT_DONE;
+}
+
+typedef struct wanted_property {
+    const char *name;
+    char       *out;
+    size_t      capacity;
+    bool        found;
+} wanted_property;
+
+static int on_property(void *user, const char *name, const char *value, const char *origin) {
+    wanted_property *wanted = user;
+    (void)origin;
+    if (strcmp(name, wanted->name) != 0) {
+        return 0;
+    }
+    snprintf(wanted->out, wanted->capacity, "%s", value);
+    wanted->found = true;
+    return 1;
+}
+
+bool fl_cli_model_property(const fletch_model *model, const char *name, char *out,
+                           size_t capacity) {
+    wanted_property wanted = {name, out, capacity, false};
+    (void)fletch_model_describe(model, on_property, &wanted);
+    return wanted.found;
+}

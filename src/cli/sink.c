@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sink.c - write results so that nobody ever sees half of them under their final name.
+ *
+ * Role    output.c and the token writers append to sink->buf and flush.
+ * Method  A regular file is written under a temporary name beside it and renamed at the end; the name
+ *         is handed to signals.c, so Ctrl-C removes it. A link is followed first: the file it names is
+ *         replaced, not the link. What is no regular file (/dev/null, a named pipe) is written directly.
+ *         A stream whose beginning is known only at the end (npy) is spooled in an unnamed temporary
+ *         file in TMPDIR and copied when complete.
+ * Memory  One buffer of about FLUSH_AT bytes. Threads: none.
+ * Proof   tests/cli/test_output.py, test_interrupt.py. */
+#include "cli/sink.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+
+enum { FLUSH_AT = 256 * 1024 };
+
+static int fail_write(fl_sink *sink, int reason, fletch_error *error) {
+    if (reason == EPIPE) {
+        sink->closed_pipe = true;
+    }
+    if (reason == EFBIG) {
+        return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE,
+                       "cannot write %s: larger than the file size limit (ulimit -f)", sink->name);
+    }
+    return fl_fail_errno(error, reason, "cannot write", sink->name);
+}
+
+/* An unnamed file: gone when the process ends, however that happens. */
+static int open_spool(fletch_error *error) {
+    const char *folder = getenv("TMPDIR");
+    char        path[PATH_MAX];
+    folder = folder != NULL && folder[0] != '\0' ? folder : "/tmp";
+    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        return fd;
+    }
+    /* Not every file system has unnamed files: make one and take its name away at once. */
+    int size = snprintf(path, sizeof path, "%s/fletch-XXXXXX", folder);
+    if (size < 0 || (size_t)size >= sizeof path) {
+        return fl_fail_errno(error, ENAMETOOLONG, "cannot make a temporary file in", folder);
+    }
+    fl_signals_hold();
+    fd         = mkostemp(path, O_CLOEXEC);
+    int reason = errno;
+    if (fd >= 0) {
+        (void)unlink(path);
+    }
+    fl_signals_release();
+    return fd >= 0 ? fd : fl_fail_errno(error, reason, "cannot make a temporary file in", folder);
+}
+
+static int open_stream(fl_sink *sink, int fd, bool patched, fletch_error *error) {
+    sink->fd = fd;
+    if (!patched) {
+        return 0;
+    }
+    int spool = open_spool(error);
+    if (spool < 0) {
+        return spool;
+    }
+    sink->spooled = fd;
+    sink->fd      = spool;
+    return 0;
+}
+
+int fl_sink_open(fl_sink *sink, const char *path, bool patched, fletch_error *error) {
+    memset(sink, 0, sizeof *sink);
+    sink->fd = sink->spooled = sink->file.fd = -1;
+    sink->name                               = "standard output";
+    if (path == NULL || strcmp(path, "-") == 0) {
+        return open_stream(sink, STDOUT_FILENO, patched, error);
+    }
+    sink->name = path;
+    struct stat status;
+    bool        there = stat(path, &status) == 0;
+    if (there && S_ISDIR(status.st_mode)) {
+        return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "%s is a folder; give the name of a file",
+                       path);
+    }
+    if (there && !S_ISREG(status.st_mode)) {
+        int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+        if (fd < 0) {
+            return fl_fail_errno(error, errno, "cannot open", path);
+        }
+        sink->owned = true;
+        return open_stream(sink, fd, patched, error);
+    }
+    char resolved[PATH_MAX];
+    sink->path = fl_strdup(there && realpath(path, resolved) != NULL ? resolved : path);
+    if (sink->path == NULL) {
+        return fl_fail_nomem(error, strlen(path), "a file name");
+    }
+    fl_signals_hold(); /* no moment at which a temporary exists that the handler does not know */
+    int result = fl_atomic_open(&sink->file, sink->path, error);
+    if (result == 0) {
+        fl_signals_guard(sink->file.temporary);
+        sink->atomic = true;
+        sink->fd     = sink->file.fd;
+        if (there) { /* the file keeps its permissions, as if it had been written in place */
+            (void)fchmod(sink->fd, status.st_mode & 07777);
+        }
+    }
+    fl_signals_release();
+    return result;
+}
+
+bool fl_sink_is_terminal(const fl_sink *sink) {
+    return isatty(sink->spooled >= 0 ? sink->spooled : sink->fd) != 0;
+}
+
+int fl_sink_flush(fl_sink *sink, bool now, fletch_error *error) {
+    if (sink->buf.failed) {
+        return fl_fail_nomem(error, sink->buf.size, "the output buffer");
+    }
+    if (sink->buf.size == 0 || (!now && sink->buf.size < FLUSH_AT)) {
+        return 0;
+    }
+    if (fl_write_all(sink->fd, sink->buf.data, sink->buf.size) != 0) {
+        return fail_write(sink, errno, error);
+    }
+    fl_buf_clear(&sink->buf);
+    return 0;
+}
+
+/* The spool's bytes to where they belong. */
+static int copy_spool(fl_sink *sink, fletch_error *error) {
+    int stream = sink->spooled;
+    if (lseek(sink->fd, 0, SEEK_SET) < 0 || !fl_buf_reserve(&sink->buf, FLUSH_AT)) {
+        return fl_fail_errno(error, errno, "cannot read back the temporary file for", sink->name);
+    }
+    for (;;) {
+        ssize_t count = read(sink->fd, sink->buf.data, FLUSH_AT);
+        if (count < 0 && errno != EINTR) {
+            return fl_fail_errno(error, errno, "cannot read back the temporary file for",
+                                 sink->name);
+        }
+        if (count == 0) {
+            return 0;
+        }
+        if (count > 0 && fl_write_all(stream, sink->buf.data, (size_t)count) != 0) {
+            return fail_write(sink, errno, error);
+        }
+    }
+}
+
+int fl_sink_finish(fl_sink *sink, const void *head, size_t size, fletch_error *error) {
+    int status = fl_sink_flush(sink, true, error);
+    if (status == 0 && size > 0) {
+        ssize_t written = pwrite(sink->fd, head, size, 0);
+        if (written != (ssize_t)size) {
+            status = fail_write(sink, written < 0 ? errno : ENOSPC, error);
+        }
+    }
+    if (status == 0 && sink->spooled >= 0) {
+        status = copy_spool(sink, error);
+    }
+    if (status == 0 && sink->atomic) {
+        status       = fl_atomic_commit(&sink->file, error);
+        sink->fd     = -1;
+        sink->atomic = false;
+        fl_signals_guard(NULL);
+    }
+    return status;
+}
+
+void fl_sink_close(fl_sink *sink) {
+    if (sink->atomic) {
+        fl_atomic_abort(&sink->file);
+        fl_signals_guard(NULL);
+        sink->atomic = false;
+        sink->fd     = -1;
+    }
+    int stream = sink->spooled >= 0 ? sink->spooled : sink->fd;
+    if (sink->spooled >= 0 && sink->fd >= 0) {
+        (void)close(sink->fd);
+    }
+    if (sink->owned && stream >= 0) {
+        (void)close(stream);
+    }
+    sink->fd = sink->spooled = -1;
+    sink->owned              = false;
+    fl_buf_free(&sink->buf);
+    fl_free(sink->path);
+    sink->path = NULL;
+}

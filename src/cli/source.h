@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* source.h - a stream of bytes cut into raw records: lines, CSV records, items of a JSON array.
+ *
+ * The buffer holds the records of the current window and nothing is moved until fl_source_compact, so a
+ * window's records are offsets into `data` and lines are never copied. Memory is bounded by the window
+ * plus the longest record that `record_max` allows. */
+#ifndef FL_CLI_SOURCE_H
+#define FL_CLI_SOURCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "fletch.h"
+
+typedef enum fl_source_kind { FL_SOURCE_LINES, FL_SOURCE_CSV, FL_SOURCE_JSON } fl_source_kind;
+
+typedef enum fl_source_phase {
+    FL_JSON_START, /* before the first value */
+    FL_JSON_ITEMS, /* inside the array */
+    FL_JSON_WHOLE, /* no array: the document is one record */
+    FL_JSON_AFTER  /* behind the array */
+} fl_source_phase;
+
+typedef struct fl_source {
+    int            fd;
+    bool           owned; /* close fd */
+    const char    *name;  /* for messages: the path, or "standard input" */
+    fl_source_kind kind;
+    size_t         record_max;
+
+    char    *data; /* owned; [begin, end) is not given out yet, [0, begin) is this window's */
+    size_t   capacity, begin, end;
+    size_t   scan; /* first byte the scanner has not seen */
+    bool     eof;
+    uint64_t dropped; /* bytes that were moved out: offset of data[0] in the stream */
+    uint64_t total;   /* size of a regular file, 0 when unknown */
+
+    /* scanner */
+    bool            quoted, escaped, discarding, checked_bom;
+    unsigned        depth;
+    fl_source_phase phase;
+    uint64_t        records;
+    uint64_t        line; /* line, from 1, on which the next record begins (items count from 1) */
+} fl_source;
+
+typedef struct fl_raw {
+    size_t   offset, size; /* in source->data, line end cut off */
+    uint64_t line;
+} fl_raw;
+
+typedef enum fl_source_result {
+    FL_SOURCE_RECORD   = 1,
+    FL_SOURCE_END      = 0,
+    FL_SOURCE_LATER    = 2, /* nothing to be had without waiting; only when `wait` is false */
+    FL_SOURCE_TOO_LONG = 3  /* a record beyond record_max; it is left out; raw->line names it */
+} fl_source_result;
+
+/* `path` NULL or "-": standard input. */
+int  fl_source_open(fl_source *source, const char *path, fl_source_kind kind, size_t record_max,
+                    fletch_error *error);
+void fl_source_close(fl_source *source);
+
+/* The next record: an fl_source_result, or a negative status. */
+int fl_source_next(fl_source *source, bool wait, fl_raw *raw, fletch_error *error);
+
+/* Forget the records given out so far. */
+void fl_source_compact(fl_source *source);
+
+/* Bytes of the stream that were given out. */
+uint64_t fl_source_done(const fl_source *source);
+
+#endif
