@@ -61,7 +61,7 @@ struct fl_download {
     fl_reply            reply;
     char                location[4096];
     uint64_t            range_start; /* Content-Range of this hop; UINT64_MAX when absent */
-    unsigned            retry_after; /* seconds; 0 when not said */
+    int                 retry_after; /* seconds; -1 when not said */
     bool                linked_etag;
     bool                linked_size;
     target              target;
@@ -161,19 +161,19 @@ static bool copy_number(uint64_t *out, const char *value, size_t size) {
     return true;
 }
 
-static unsigned pause_asked(const char *value, size_t size) {
+static int pause_asked(const char *value, size_t size) {
     char     text[64];
     uint64_t number;
     copy_value(text, sizeof text, value, size);
     if (copy_number(&number, value, size)) {
-        return number < PAUSE_MAX_S ? (unsigned)number : PAUSE_MAX_S;
+        return number < PAUSE_MAX_S ? (int)number : PAUSE_MAX_S;
     }
     time_t then = curl_getdate(text, NULL);
     time_t now  = time(NULL);
     if (then == (time_t)-1 || then <= now) {
         return 0;
     }
-    return then - now < PAUSE_MAX_S ? (unsigned)(then - now) : PAUSE_MAX_S;
+    return then - now < PAUSE_MAX_S ? (int)(then - now) : PAUSE_MAX_S;
 }
 
 static bool name_is(const char *line, size_t size, const char *name) {
@@ -219,7 +219,7 @@ static void forget_headers(fl_download *session) {
     session->reply       = (fl_reply){0};
     session->location[0] = '\0';
     session->range_start = UINT64_MAX;
-    session->retry_after = 0;
+    session->retry_after = -1;
     session->linked_etag = false;
     session->linked_size = false;
 }
@@ -492,7 +492,7 @@ static bool is_worth_retrying(const fl_download *session, CURLcode result) {
 }
 
 /* Sleep in small steps so that a cancel is heard. */
-static int pause_for(fl_download *session, unsigned seconds, fletch_error *error) {
+static int pause_for(fl_download *session, int seconds, fletch_error *error) {
     uint64_t end = fl_clock_ns() + (uint64_t)seconds * 1000000000U;
     do {
         if (fl_download_poll(session) != 0) {
@@ -562,8 +562,11 @@ static int persist(fl_download *session, const char *url, bool head, fletch_erro
         if (!retry || lost >= TRIES_MAX) {
             return result == CURLE_OK && !cut ? 0 : refuse(session, result, url, error);
         }
-        unsigned seconds = session->retry_after > 0 ? session->retry_after : 1U << (lost - 1);
-        fl_log_write(session->options.log, FL_LOG_WARNING, "%s: %s; trying again in %u s",
+        bool gained  = to->have > before;
+        int  seconds = session->retry_after >= 0 ? session->retry_after
+                       : gained                  ? 0
+                                                 : 1 << (lost - 1);
+        fl_log_write(session->options.log, FL_LOG_WARNING, "%s: %s; trying again in %d s",
                      session->label,
                      result != CURLE_OK ? curl_easy_strerror(result)
                      : status == 429    ? "the hub asks to slow down (429)"

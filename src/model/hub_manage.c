@@ -301,7 +301,8 @@ static int find_blobs(const fl_hub_repo *repo, const char *commit, bool others,
     return status;
 }
 
-static int remove_refs(const fl_hub_repo *repo, const char *commit, fletch_error *error) {
+static int remove_refs(const fl_hub_repo *repo, const char *commit, uint64_t *freed,
+                       fletch_error *error) {
     char         refs[FL_HUB_PATH_MAX];
     fl_hub_names names  = {0};
     ref_search   search = {.repo = repo, .commit = commit, .collect = &names};
@@ -312,8 +313,8 @@ static int remove_refs(const fl_hub_repo *repo, const char *commit, fletch_error
     for (size_t i = 0; status == 0 && i < names.count; i++) {
         char path[FL_HUB_PATH_MAX];
         status = fl_path_join(path, sizeof path, refs, names.name[i], error);
-        if (status == 0 && unlink(path) != 0 && errno != ENOENT) {
-            status = fl_fail_errno(error, errno, "cannot remove", path);
+        if (status == 0) {
+            status = remove_counted(path, freed, error);
         }
         /* Folders of a ref such as refs/pr/1 go when empty; rmdir refuses the others. */
         for (char *slash = strrchr(path, '/'); status == 0 && slash > path + strlen(refs);
@@ -349,7 +350,7 @@ static int remove_commit(const fl_hub_repo *repo, const char *commit, const fl_h
         status = find_blobs(repo, commit, true, commits, &theirs, error);
     }
     if (status == 0) {
-        status = remove_refs(repo, commit, error);
+        status = remove_refs(repo, commit, freed, error);
     }
     for (size_t i = 0; status == 0 && i < sizeof kinds / sizeof kinds[0]; i++) {
         status = fl_hub_repo_path(repo, kinds[i], names[i], "", path, error);

@@ -14,6 +14,7 @@
  * Proof   tests/golden/test_hub.py: faults, kill -9, two at once, wrong hash, full disk. */
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -203,8 +204,8 @@ static const char *find_pickle(const fl_hub_names *listed, const char *folder) {
     for (size_t i = 0; i < listed->count; i++) {
         const char *name = listed->name[i];
         const char *tail = name + prefix;
-        if (strncmp(name, folder, prefix) == 0 && strchr(tail, '/') == NULL &&
-            strncmp(tail, "pytorch_model", 13) == 0) {
+        if (strncmp(name, folder, prefix) == 0 && fnmatch("pytorch_model*.bin", tail, 0) == 0 &&
+            strchr(tail, '/') == NULL) {
             return name;
         }
     }
