@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* make_docs.c - the option table and the command tables as documentation.
  *
- * Role    `make_docs options` writes docs/options.md, `make_docs fletch.1` and `make_docs fletch.toml.5`
- *         the man pages, all to standard output; cmake/man.cmake runs it. Nothing that a table says is
- *         written a second time by hand.
- * In/Out  fletch_option_at, fletch_preset_at, the aliases of src/config, and the commands and flags of
- *         src/cli/flags.c -> Markdown or man(7) text. No date, so the same tables give the same bytes.
- * Method  flags.c is compiled into this tool for its tables alone; the commands it points to are the
- *         empty functions below.
- * Proof   the test docs_options compares docs/options.md; man_pages lints with man(1) where it is. */
+ * Role    `make_docs options` writes docs/options.md, `make_docs fletch.1` and `make_docs
+ *         fletch.toml.5` the man pages, all to standard output; cmake/man.cmake runs it. Nothing
+ *         that a table says is written a second time by hand.
+ * In/Out  fletch_option_at, fletch_preset_at, the aliases of src/config, and the commands and flags
+ *         of src/cli/flags.c -> Markdown or man(7) text. No date: same tables, same bytes.
+ * Method  flags.c is compiled into this tool for its tables alone; the commands it points to are
+ *         the empty functions below.
+ * Proof   the test docs_options compares docs/options.md; man_pages has groff read the pages. */
 #include <stdio.h>
 #include <string.h>
 
@@ -44,7 +44,7 @@ static bool begins_room(size_t index, char out[32]) {
     return strncmp(fletch_option_at(index - 1)->key, key, size + 1) != 0;
 }
 
-/* ---- Markdown ---------------------------------------------------------------------------------- */
+/* ---- Markdown -------------------------------------------------------------------------------- */
 
 /* A table cell: '|' would end it. */
 static void cell(const char *text) {
@@ -136,10 +136,10 @@ static void options_page(void) {
     options_aliases();
 }
 
-/* ---- man(7) ------------------------------------------------------------------------------------ */
+/* ---- man(7) ---------------------------------------------------------------------------------- */
 
-/* Text in which nothing is markup: '-' must stay an ASCII minus (people copy it), a '.' or quote at the
- * start of a line must not become a request. */
+/* Text in which nothing is markup: '-' must stay an ASCII minus (people copy it), a '.' or quote at
+ * the start of a line must not become a request. */
 static void roff(const char *text) {
     bool start = true;
     for (; *text != '\0'; text++) {
@@ -149,6 +149,8 @@ static void roff(const char *text) {
             put("\\-");
         else if (*text == '\\')
             put("\\e");
+        else if (*text == '|')
+            put("|\\:"); /* a long list of choices may be broken here */
         else
             (void)putchar(*text);
         start = *text == '\n';
@@ -170,7 +172,7 @@ static void bold(const char *text) {
 
 static void man_head(const char *name, const char *section, const char *job) {
     (void)printf(".\\\" Made by tools/make_docs.c from the tables of fletch: do not edit.\n"
-                 ".TH \"%s\" \"%s\" \"\" \"fletch %s\" \"fletch\"\n.SH NAME\n",
+                 ".TH \"%s\" \"%s\" \"\" \"fletch %s\" \"fletch\"\n.nh\n.SH NAME\n",
                  name, section, FLETCH_VERSION);
     roff(name);
     (void)printf(" \\- %s\n", job);

@@ -4,8 +4,8 @@
  * Role    The public fletch_config_* calls, the typed getters of the rooms above, and
  *         fl_config_assign, through which every source goes.
  * Method  A source writes a slot only when its rank (flag > environment > file > preset > default)
- * is at least that of the value there; so the result does not depend on the order in which a
- *         program loads its sources, and among equals the later call wins.
+ *         is at least that of the value there; so the result does not depend on the order in which
+ *         a program loads its sources, and among equals the later call wins.
  * Memory  A slot owns its text and its origin's text, both made before the old ones are freed: a
  *         failed set leaves the configuration as it was.
  * Threads One at a time; fletch_open works on a clone. Proof: tests/unit/test_config.c. */
@@ -134,8 +134,7 @@ void fletch_config_set_log(fletch_config *config, fletch_log_fn log, void *user)
     config->log.user = user;
 }
 
-/* ---- For the rooms above ----------------------------------------------------------------------
- */
+/* ---- For the rooms above --------------------------------------------------------------------- */
 
 bool fl_config_bool(const fl_config *config, fl_key key) {
     return config->slots[key].value.integer != 0;

@@ -2,12 +2,13 @@
 /* config.h - the values of all options, each with where it came from.
  *
  * src/config/options.h is the one table (an X-macro) of keys, types, bounds, defaults and texts; it
- * drives TOML, environment, flags, --help, man page and docs. A fl_config is one slot per key; sources
- * are ranked (flag > environment > file > preset > default), so the order of calls does not matter.
+ * drives TOML, environment, flags, --help, man page and docs. A fl_config is one slot per key;
+ * sources are ranked (flag > environment > file > preset > default), so the order of calls does not
+ * matter.
  *
- * Rooms above read values with the typed getters by enum, which cannot fail: bounds were checked when the
- * value was set. fletch_config in the public header is this struct. Threads: one at a time; fletch_open
- * takes a copy with fl_config_clone. Proof: tests/unit/test_config.c. */
+ * Rooms above read values with the typed getters by enum, which cannot fail: bounds were checked
+ * when the value was set. fletch_config in the public header is this struct. Threads: one at a
+ * time; fletch_open takes a copy with fl_config_clone. Proof: tests/unit/test_config.c. */
 #ifndef FL_CONFIG_CONFIG_H
 #define FL_CONFIG_CONFIG_H
 
@@ -23,7 +24,7 @@ typedef enum fl_key {
 #define FL_OPTION_ENUM(id, ...) FL_KEY_##id,
     FL_OPTION_MAP(FL_OPTION_ENUM)
 #undef FL_OPTION_ENUM
-    FL_KEY_COUNT
+        FL_KEY_COUNT
 } fl_key;
 
 typedef struct fletch_config fl_config;
@@ -32,12 +33,12 @@ typedef struct fletch_config fl_config;
 fl_config *fl_config_clone(const fl_config *config);
 
 bool        fl_config_bool(const fl_config *config, fl_key key);
-int64_t     fl_config_int(const fl_config *config, fl_key key);    /* int and size keys */
+int64_t     fl_config_int(const fl_config *config, fl_key key); /* int and size keys */
 double      fl_config_float(const fl_config *config, fl_key key);
-const char *fl_config_text(const fl_config *config, fl_key key);   /* any key as text; "" for none */
+const char *fl_config_text(const fl_config *config, fl_key key); /* any key as text; "" for none */
 bool        fl_config_is_set(const fl_config *config, fl_key key); /* origin above default */
 const char *fl_config_origin(const fl_config *config, fl_key key);
-const fl_log *fl_config_log(const fl_config *config);              /* never NULL */
+const fl_log *fl_config_log(const fl_config *config); /* never NULL */
 
 /* The model to open: model.id, or, where model.level was set by a higher-ranked source, the level's
  * model ("all-mpnet-base-v2"). Borrowed until the configuration changes. */

@@ -3,12 +3,12 @@
  *
  * Role    fletch_config_load_env. Each key is read from FLETCH_ and its name in capitals; a few
  *         shorter names and those of the OP_DBUS_ family are aliases.
- * Method  Three passes of equal rank, the weakest name first, so that where two names of one key
- * are set the fuller wins: OP_DBUS_ aliases, FLETCH_ aliases, full names. An empty variable counts
- *         as not set. Every other FLETCH_ variable is an error, because a misspelt one would
- * otherwise do nothing in silence; names that other parts of fletch use are passed over. Memory
- * None kept. Threads: reads the environment, which the program must not change meanwhile. Proof
- * tests/unit/test_config_environment.c. */
+ * Method  All names have one rank and are applied weakest first, so that where two names of one key
+ *         are set the fuller wins: OP_DBUS_ aliases, FLETCH_ aliases, full names. An empty variable
+ *         counts as not set. Every other FLETCH_ variable is an error, because a misspelt one would
+ *         otherwise do nothing in silence; names that other parts of fletch use are passed over.
+ * Memory  None kept. Threads: reads the environment, which the program must not change meanwhile.
+ * Proof   tests/unit/test_config_sources.c. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,28 +18,22 @@
 
 #define PREFIX "FLETCH_"
 
-typedef struct alias {
-    const char *variable;
-    fl_key      key;
-} alias;
-
-static const alias weak_aliases[] = {
+/* Weakest first: a later name of the same key wins. */
+static const fl_alias aliases[] = {
     {"OP_DBUS_EXECUTION_PROVIDER", FL_KEY_PROVIDER_ORDER},
     {"OP_DBUS_GPU_DEVICE", FL_KEY_PROVIDER_DEVICES},
     {"OP_DBUS_VECTOR_LEVEL", FL_KEY_MODEL_LEVEL},
-};
-
-static const alias short_aliases[] = {
     {"FLETCH_PROVIDER", FL_KEY_PROVIDER_ORDER},
     {"FLETCH_DEVICE", FL_KEY_PROVIDER_DEVICES},
     {"FLETCH_LEVEL", FL_KEY_MODEL_LEVEL},
     {"FLETCH_MODEL", FL_KEY_MODEL_ID},
 };
 
-enum {
-    WEAK_COUNT  = sizeof weak_aliases / sizeof weak_aliases[0],
-    SHORT_COUNT = sizeof short_aliases / sizeof short_aliases[0]
-};
+enum { ALIAS_COUNT = sizeof aliases / sizeof aliases[0] };
+
+const fl_alias *fl_environment_alias_at(size_t index) {
+    return index < ALIAS_COUNT ? &aliases[index] : NULL;
+}
 
 /* Read by the command line (the path of a file) or by the tests; they configure nothing here. */
 static const char *const others[] = {"FLETCH_CONFIG", "FLETCH_TEST_DATA", "FLETCH_BIN"};
@@ -66,8 +60,8 @@ static bool is_known(const char *name) {
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (strcmp(name, others[i]) == 0)
             return true;
-    for (size_t i = 0; i < SHORT_COUNT; i++)
-        if (strcmp(name, short_aliases[i].variable) == 0)
+    for (size_t i = 0; i < ALIAS_COUNT; i++)
+        if (strcmp(name, aliases[i].name) == 0)
             return true;
     for (unsigned key = 0; key < FL_KEY_COUNT; key++)
         if (strcmp(name, fl_option((fl_key)key)->environment) == 0)
@@ -81,9 +75,9 @@ static int refuse_unknown(const char *name, fletch_error *error) {
         const char *known = fl_option((fl_key)key)->environment;
         fl_nearest_see_as(&nearest, known + strlen(PREFIX), known);
     }
-    for (size_t i = 0; i < SHORT_COUNT; i++)
-        fl_nearest_see_as(&nearest, short_aliases[i].variable + strlen(PREFIX),
-                          short_aliases[i].variable);
+    for (size_t i = 0; i < ALIAS_COUNT; i++)
+        if (strncmp(aliases[i].name, PREFIX, strlen(PREFIX)) == 0)
+            fl_nearest_see_as(&nearest, aliases[i].name + strlen(PREFIX), aliases[i].name);
     if (nearest.name == NULL)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "unknown environment variable %.64s; unset it, or see `fletch config` for "
@@ -109,10 +103,8 @@ static int check_names(char *const *variables, fletch_error *error) {
 
 int fl_config_load_variables(fl_config *config, char *const *variables, fletch_error *error) {
     int status = check_names(variables, error);
-    for (size_t i = 0; i < WEAK_COUNT && status == 0; i++)
-        status = assign(config, variables, weak_aliases[i].variable, weak_aliases[i].key, error);
-    for (size_t i = 0; i < SHORT_COUNT && status == 0; i++)
-        status = assign(config, variables, short_aliases[i].variable, short_aliases[i].key, error);
+    for (size_t i = 0; i < ALIAS_COUNT && status == 0; i++)
+        status = assign(config, variables, aliases[i].name, aliases[i].key, error);
     for (unsigned key = 0; key < FL_KEY_COUNT && status == 0; key++)
         status = assign(config, variables, fl_option((fl_key)key)->environment, (fl_key)key, error);
     return status;

@@ -3,11 +3,12 @@
  *
  * Role    fletch_config_load. Tables are rooms and keys are options: [cpu] isa = "avx2" is cpu.isa.
  * Method  Walks the tree that toml.c read and hands each value on as text, so that a file follows
- * the same rules as a flag; an array becomes a list. The [ai] section has other names for four
- *         keys. Two lines that mean the same key are refused, since one of them would be lost.
- *         Errors begin with FILE:LINE:COLUMN. The file is applied whole or, on an error, in part:
- * the caller gives up then. Memory  The document is freed at the end; one small buffer for lists.
- * Threads: none shared. Proof   tests/unit/test_config_file.c. */
+ *         the same rules as a flag; an array becomes a list. The [ai] section has other names for
+ *         four keys. Two lines that mean the same key are refused: one of them would be lost.
+ *         Errors begin with FILE:LINE:COLUMN. The lines before an error have been applied by then;
+ *         the caller gives up.
+ * Memory  The document is freed at the end; one small buffer for lists. Threads: none shared.
+ * Proof   tests/unit/test_config_sources.c. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,15 +20,18 @@
 enum { PATH_BYTES = 160, PLACE_BYTES = 384 };
 
 /* Section [ai]: the same options under the names of an older program. */
-static const struct {
-    const char *name;
-    fl_key      key;
-} ai_names[] = {
+static const fl_alias ai_names[] = {
     {"ai.model_name", FL_KEY_MODEL_ID},
     {"ai.embedding_dim", FL_KEY_MODEL_DIMENSIONS},
     {"ai.auto_download", FL_KEY_MODEL_AUTO_DOWNLOAD},
     {"ai.provider", FL_KEY_PROVIDER_ORDER},
 };
+
+enum { AI_COUNT = sizeof ai_names / sizeof ai_names[0] };
+
+const fl_alias *fl_file_alias_at(size_t index) {
+    return index < AI_COUNT ? &ai_names[index] : NULL;
+}
 
 typedef struct file_loader {
     fl_config    *config;
@@ -38,7 +42,7 @@ typedef struct file_loader {
 } file_loader;
 
 static bool find_key(const char *path, fl_key *out) {
-    for (size_t i = 0; i < sizeof ai_names / sizeof ai_names[0]; i++)
+    for (size_t i = 0; i < AI_COUNT; i++)
         if (strcmp(path, ai_names[i].name) == 0) {
             *out = ai_names[i].key;
             return true;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* internal.h - what the files of this room share: the rows of the table and the one way to set a
- * key.
+/* internal.h - what the files of this room share: the rows of the table, the one way to set a key.
  *
  * table.c holds the rows and finds keys; value.c turns text into values within bounds; config.c
- * stores them by rank; file.c, environment.c and presets.c are the sources. Other rooms include
- * config.h. */
+ * stores them by rank; file.c, environment.c and presets.c are the sources; suggest.c finds the
+ * nearest name. Other rooms include config.h. */
 #ifndef FL_CONFIG_INTERNAL_H
 #define FL_CONFIG_INTERNAL_H
 
@@ -52,6 +51,15 @@ int fl_config_assign(fl_config *config, fl_key key, const char *text, fletch_ori
 
 /* environment.c: fletch_config_load_env over a given environment ("NAME=value" …, NULL). */
 int fl_config_load_variables(fl_config *config, char *const *variables, fletch_error *error);
+
+/* Other names of keys: variables of the environment (environment.c) and keys of the [ai] section
+ * (file.c). NULL past the end; for the documentation. */
+typedef struct fl_alias {
+    const char *name;
+    fl_key      key;
+} fl_alias;
+const fl_alias *fl_environment_alias_at(size_t index);
+const fl_alias *fl_file_alias_at(size_t index);
 
 /* suggest.c: edits (insert, delete, replace, swap neighbours; ASCII case ignored) from a to b;
  * strings of more than 63 bytes are infinitely far. */

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* options.h - the one table of options: every key, its type, default, bounds and sentence.
  *
- * Role    An X-macro. config.h makes the enum FL_KEY_<ID> of it, table.c the rows that parsing, bounds,
- *         fletch_option_at, --help, docs/options.md and the man pages read. To add an option, add a row
- *         here, run the target `docs`, and read the value with a getter of config.h: nothing else.
+ * Role    An X-macro. config.h makes the enum FL_KEY_<ID> of it, table.c the rows that parsing,
+ *         bounds, fletch_option_at, --help, docs/options.md and the man pages read. To add an
+ *         option, add a row here, run the target `docs`, and read the value with a getter of config.h.
  * Columns X(ID, key, flag, TYPE, default, bounds, when, text)
  *         ID      the key in capitals with '_' for '.'; also the environment variable after FLETCH_
  *         key     "room.name" as in TOML; flag: the same with dashes, as on the command line
  *         TYPE    BOOL INT SIZE FLOAT STRING ENUM LIST
  *         default as a person would type it; "" for none
  *         bounds  FL_ANY, FL_RANGE(min, max), FL_RANGE_OR(word, min, max) where the word means 0,
- *                 FL_SIZES(word, text, max), FL_ONE_OF("a|b"); in a LIST each element is one of them,
- *                 and the alternative N stands for any whole number
+ *                 FL_SIZES(word, text, max), FL_ONE_OF("a|b"); in a LIST each element is one of
+ *                 them, and the alternative N stands for any whole number
  *         when    NOW, or LATER for a key that is declared before it has effect: its text then ends
  *                 with "(no effect yet)" and setting it gives a warning when the model is opened
  *         text    one sentence that says what the value does
- * Proof   tests/unit/test_config.c checks that IDs, keys and flags agree and defaults are in bounds. */
+ * Proof   tests/unit/test_config.c: IDs, keys and flags agree, defaults are in bounds. */
 #ifndef FL_CONFIG_OPTIONS_H
 #define FL_CONFIG_OPTIONS_H
 
@@ -26,8 +26,7 @@
 #define FL_ONE_OF(choices)          choices, 0, 0, choices, NULL
 
 #define FL_PROVIDERS "auto|cpu|cuda|gpu|tensorrt|trt|directml|dml|coreml"
-#define FL_POOLINGS                                                                                \
-    "auto|cls|mean|max|mean_sqrt_len|mean_sqrt_len_tokens|weightedmean|lasttoken"
+#define FL_POOLINGS  "auto|cls|mean|max|mean_sqrt_len|mean_sqrt_len_tokens|weightedmean|lasttoken"
 
 /* clang-format off */
 #define FL_OPTION_MAP(X)                                                                           \

@@ -4,8 +4,9 @@
  * Role    fletch_config_preset ("throughput") and its list, `fletch config --preset NAME`.
  * Method  One flat table: preset, key, value, and why. A preset is nothing but these lines; what a
  *         file, the environment or a flag says wins over it, and of two presets the later wins
- * where both speak of a key. Memory  Constants only. Threads: none shared. Proof
- * tests/unit/test_config.c applies each and finds every line within its bounds. */
+ *         where both speak of a key.
+ * Memory  Constants only. Threads: none shared.
+ * Proof   tests/unit/test_config.c applies each and finds every line within its bounds. */
 #include <stdio.h>
 #include <string.h>
 

@@ -4,8 +4,8 @@
  * Role    Unknown keys, values, presets and FLETCH_* variables name what was probably meant.
  * Method  Damerau-Levenshtein distance in its restricted form (insert, delete, replace, swap of two
  *         neighbours, no piece edited twice) by three rows of the table. A name counts as near when
- *         at most a third of what was typed, and never fewer than two letters, would have to
- * change. Memory  Stack only. Threads: no state. Proof: tests/unit/test_config_suggest.c. */
+ *         at most a third of what was typed, or two letters if that is more, would have to change.
+ * Memory  Stack only. Threads: no state. Proof: tests/unit/test_config_sources.c. */
 #include <limits.h>
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* table.c - the option table of options.h as rows in memory, and finding a key in it.
  *
- * Role    fletch_option_at for --help, docs and man pages; rules for value.c; names for the
- * sources. Method  The X-macro is expanded three times: strings for people, rules for parsing, and
- * (in config.h) the enum that indexes both. Keys are found by a linear look: there are some sixty,
- *         and configuration is read once.
+ * Role    fletch_option_at for --help, docs and man pages; rules for value.c; names for sources.
+ * Method  The X-macro is expanded three times: strings for people, rules for parsing, and (in
+ *         config.h) the enum that indexes both. Keys are found by a linear look: there are some
+ *         sixty, and configuration is read once.
  * Memory  Constants only. Threads: none shared. Proof: tests/unit/test_config.c. */
 #include <string.h>
 

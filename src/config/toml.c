@@ -4,12 +4,12 @@
  * Role    fl_toml_read for configuration files; the values on the right are toml_value.c's work.
  * In/Out  UTF-8 text, checked here once, so that everything after may trust it -> a tree of nodes.
  * Method  One pass, one byte of look-ahead, no backtracking. The hard part of TOML is not its
- * letters but its law of tables: each may be defined once. A node remembers how it was born: [a.b]
- * makes a IMPLICIT (a later [a] may define it) and b EXPLICIT (never again); a.b = 1  makes a
- * DOTTED: open to other dotted keys of the same section, closed to headers; {…} […]  are FROZEN:
- * complete as written;  [[a]] makes a an array of TABLES. Memory  The document's arena; one scratch
- * buffer for strings with escapes. Threads none shared. Proof: tests/unit/test_toml.c,
- * tests/fuzz/fuzz_toml.c, the toml-test suite. */
+ *         letters but its law of tables: each may be defined once. A node remembers its birth:
+ *           [a.b]    makes a IMPLICIT (a later [a] may define it) and b EXPLICIT (never again);
+ *           a.b = 1  makes a DOTTED: open to other dotted keys of its section, closed to headers;
+ *           {} or [] are FROZEN: complete as written;  [[a]] makes a an array of TABLES.
+ * Memory  The document's arena; one scratch buffer for strings with escapes.
+ * Threads none shared. Proof: tests/unit/test_toml.c, tests/fuzz/fuzz_toml.c, docs/toml.md. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -109,8 +109,7 @@ int fl_toml_skip_space(fl_toml_parser *parser) {
     }
 }
 
-/* ---- Keys -------------------------------------------------------------------------------------
- */
+/* ---- Keys ------------------------------------------------------------------------------------ */
 
 /* One part of a key: bare, "basic" or 'literal'. */
 static int key_part(fl_toml_parser *parser, fl_toml_span *out) {
@@ -195,8 +194,7 @@ int fl_toml_pair(fl_toml_parser *parser, fl_toml_node *table, uint32_t section) 
     }
 }
 
-/* ---- Headers ----------------------------------------------------------------------------------
- */
+/* ---- Headers --------------------------------------------------------------------------------- */
 
 /* Step into the table that a non-final part of a header names. */
 static int step_header(fl_toml_parser *parser, fl_toml_node **table, fl_toml_span key,
@@ -283,8 +281,7 @@ static int header(fl_toml_parser *parser) {
                    : open_table(parser, table, key, offset);
 }
 
-/* ---- The document -----------------------------------------------------------------------------
- */
+/* ---- The document ---------------------------------------------------------------------------- */
 
 static int check_text(fl_toml_parser *parser) {
     const size_t valid = fl_utf8_valid_prefix(parser->text, parser->size);

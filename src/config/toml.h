@@ -3,9 +3,9 @@
  *
  * All of TOML 1.0 but date-times, which are refused by name (docs/toml.md). A document is at most
  * 16 MiB and 64 levels deep, so neither memory nor the stack can be made to run away; keys are
- * found by one hash table, so a file with a million keys takes a second, not an hour. Memory: the
- * document owns every node and string. Threads: a finished document is read-only. Proof:
- * tests/unit/test_toml.c, tests/fuzz/fuzz_toml.c, and the public toml-test suite by way of
+ * found by one hash table, so a file with a million keys takes a second, not an hour.
+ * Memory: the document owns every node and string. Threads: a finished document is read-only.
+ * Proof: tests/unit/test_toml.c, tests/fuzz/fuzz_toml.c, and the public toml-test suite by way of
  * tests/unit/toml_dump.c (how to run it: docs/toml.md). */
 #ifndef FL_CONFIG_TOML_H
 #define FL_CONFIG_TOML_H

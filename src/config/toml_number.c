@@ -3,9 +3,9 @@
  *
  * Role    toml_value.c hands every value here that does not begin with a quote or a bracket.
  * Method  A word is a run of letters, digits and "_+-.:". It is first checked against the grammar
- * of TOML (no leading zeros, '_' only between digits), stripped of '_', then converted; so the
- *         conversion sees nothing it could read in another way. What looks like a date or a time is
- *         refused by name: no option of fletch takes one.
+ *         of TOML (no leading zeros, '_' only between digits), stripped of '_', then converted; so
+ *         the conversion sees nothing it could read in another way. What looks like a date or a
+ *         time is refused by name: no option of fletch takes one.
  * Memory  The document's arena keeps the stripped word. Proof: tests/unit/test_toml.c. */
 #include <math.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* toml_parser.h - what the three files of the TOML reader share.
+/* toml_parser.h - what the four files of the TOML reader share.
  *
  * toml.c reads lines: headers, keys, the law of who may define which table. toml_value.c reads
- * values: arrays, inline tables, strings. toml_number.c reads the bare words: numbers and booleans.
+ * values: arrays, inline tables, strings. toml_number.c reads the bare words: numbers, booleans.
  * toml_tree.c owns nodes, strings and the key index. Only those files include this one. */
 #ifndef FL_CONFIG_TOML_PARSER_H
 #define FL_CONFIG_TOML_PARSER_H

@@ -3,8 +3,8 @@
  *
  * Role    toml.c and toml_value.c add nodes while they read; callers walk the finished tree.
  * Method  An arena of blocks holds nodes and strings: one free for all. One hash table over the
- * whole document maps (table, key) to the node, so that finding a key, which every line does to
- *         refuse duplicates, does not grow with the size of the table.
+ *         whole document maps (table, key) to the node, so that finding a key, which every line
+ *         does to refuse duplicates, does not grow with the size of the table.
  * Memory  Blocks of 32 KiB, or one of its own for a larger string; the index is a quarter empty at
  *         least. Threads: a document belongs to one thread until it is finished.
  * Proof   tests/unit/test_toml.c. */

@@ -3,18 +3,17 @@
  *
  * Role    toml.c calls fl_toml_value after each '='; keys in quotes come here as well.
  * Method  Recursive descent over arrays and inline tables; fl_toml_add refuses the 65th level,
- * which also bounds the stack. A string without escapes is copied once; one with escapes is built
- * in the parser's scratch buffer and then copied. In/Out  Valid UTF-8 (toml.c checked) -> nodes;
- * strings are valid UTF-8 because \u and \U refuse surrogates. Memory: the document's arena. Proof
- * tests/unit/test_toml.c. */
+ *         which also bounds the stack. A string is built in the parser's scratch buffer, then kept.
+ * In/Out  Valid UTF-8 (toml.c checked) -> nodes; strings are valid UTF-8 because \u and \U refuse
+ *         surrogates. Memory: the document's arena.
+ * Proof   tests/unit/test_toml.c. */
 #include <string.h>
 
 #include "base/error.h"
 #include "base/utf8.h"
 #include "config/toml_parser.h"
 
-/* ---- Strings ----------------------------------------------------------------------------------
- */
+/* ---- Strings --------------------------------------------------------------------------------- */
 
 static int hex_digit(char c) {
     if (c >= '0' && c <= '9')
@@ -175,8 +174,7 @@ int fl_toml_string(fl_toml_parser *parser, bool single, fl_toml_span *out) {
     return 0;
 }
 
-/* ---- Arrays and inline tables ------------------------------------------------------------------
- */
+/* ---- Arrays and inline tables ---------------------------------------------------------------- */
 
 /* `at` stands after '['. */
 static int array_body(fl_toml_parser *parser, fl_toml_node *array) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* value.c - the text of an option becomes a value within its bounds, or a message that says why
- * not.
+/* value.c - the text of an option becomes a value in its bounds, or a message that says why not.
  *
  * Role    Every source (flag, environment, file, preset) hands text to fl_value_parse, so all of
- * them accept the same spellings and fail with the same words. Method  One parser per type. Case of
- * words does not matter; lists and enums are stored in the table's own spelling and provider names
- * without their short forms (gpu is stored as cuda), so that rooms above compare plain strings.
+ *         them accept the same spellings and fail with the same words.
+ * Method  One parser per type. Case of words does not matter; lists and enums are stored in the
+ *         table's own spelling and provider names without their short forms (gpu is stored as
+ *         cuda), so that rooms above compare plain strings.
  * In/Out  A terminated string -> fl_value with owned canonical text. Threads: no state.
  * Proof   tests/unit/test_config.c. */
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_toml.c - any bytes as a TOML document.
  *
- * Whatever comes in, the reader returns a tree or an error and leaks nothing; a tree can be walked to
- * its leaves, its keys are found again, and its levels are bounded. */
+ * Whatever comes in, the reader returns a tree or an error and leaks nothing; a tree can be walked
+ * to its leaves, its keys are found again, and its levels are bounded. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_config_sources.c - what must never break in files, environment and suggestions.
  *
- * A file's values land with FILE:LINE:COLUMN as their origin; what is wrong in it is named by place and
- * nearest name. Every variable of the environment is either understood or refused. */
+ * A file's values land with FILE:LINE:COLUMN as their origin; what is wrong in it is named by place
+ * and nearest name. Every variable of the environment is either understood or refused. */
 #include <criterion/criterion.h>
 #include <limits.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 /* test_toml.c - what must never break in the TOML reader.
  *
  * Values come out exactly as TOML 1.0 says; what is not TOML is refused with the line and column a
- * person can jump to; dates are refused by name; depth and size are bounded; a failed allocation is an
- * error, not a crash. The expected values are those of the TOML 1.0 text. */
+ * person can jump to; dates are refused by name; depth and size are bounded; a failed allocation is
+ * an error, not a crash. The expected values are those of the TOML 1.0 text. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
@@ -220,8 +220,8 @@ Test(toml, size_is_bounded) {
     fl_free(text);
 }
 
-/* The key index must not make a large file slow: with a linear look through the table this test would
- * run for minutes and be stopped. */
+/* The key index must not make a large file slow: with a linear look through the table this test
+ * would run for minutes and be stopped. */
 Test(toml, a_hundred_thousand_keys, .timeout = 30) {
     fl_buf text = {0};
     for (int i = 0; i < 100000; i++)

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* toml_dump.c - a TOML document from stdin as the tagged JSON of the public toml-test suite.
  *
- * Role    The decoder that toml-test asks for (docs/toml.md says how to run the suite): scalars
- * become
- *         {"type":"integer","value":"1"}, tables objects, arrays arrays. Exit 0, or 1 with the
- * message on stderr for a document that is refused. In/Out  `toml_dump < file.toml`. Memory: the
- * whole document. Not installed. */
+ * Role    The decoder that toml-test asks for (docs/toml.md says how to run the suite): a scalar
+ *         becomes {"type":"integer","value":"1"}, a table an object, an array an array. Exit 0, or
+ *         1 with the message on stderr for a document that is refused.
+ * In/Out  `toml_dump < file.toml`. Memory: the whole document. Not installed. */
 #include <math.h>
 #include <stdio.h>
 #include <unistd.h>
