@@ -3,7 +3,7 @@
  *
  * Role    An X-macro. config.h makes the enum FL_KEY_<ID> of it, table.c the rows that parsing,
  *         bounds, fletch_option_at, --help, docs/options.md and the man pages read. To add an
- *         option, add a row here, run the target `docs`, and read the value with a getter of config.h.
+ *         option, add a row here, run the target `docs`, and read it with a getter of config.h.
  * Columns X(ID, key, flag, TYPE, default, bounds, when, text)
  *         ID      the key in capitals with '_' for '.'; also the environment variable after FLETCH_
  *         key     "room.name" as in TOML; flag: the same with dashes, as on the command line
