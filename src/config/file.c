@@ -88,7 +88,7 @@ static int apply(file_loader *loader, const char *path, const fl_toml *node, con
     fl_key key;
     if (!find_key(path, &key))
         return fl_key_unknown(place, path, loader->error);
-    char where[PLACE_BYTES + PATH_BYTES];
+    char where[PLACE_BYTES + PATH_BYTES + 4];
     (void)snprintf(where, sizeof where, "%s: %s", place, path);
     if (loader->line[key] != 0)
         return fl_fail(loader->error, FLETCH_ECONFIG, FLETCH_NOWHERE,
