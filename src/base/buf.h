@@ -16,13 +16,13 @@ typedef struct fl_buf {
     bool   failed;
 } fl_buf;
 
-void  fl_buf_free(fl_buf *buf);                     /* leaves an empty, usable buffer */
-void  fl_buf_clear(fl_buf *buf);                    /* size 0, failed false, capacity kept */
-bool  fl_buf_reserve(fl_buf *buf, size_t extra);    /* room for `extra` more bytes */
+void  fl_buf_free(fl_buf *buf);                  /* leaves an empty, usable buffer */
+void  fl_buf_clear(fl_buf *buf);                 /* size 0, failed false, capacity kept */
+bool  fl_buf_reserve(fl_buf *buf, size_t extra); /* room for `extra` more bytes */
 void  fl_buf_append(fl_buf *buf, const void *data, size_t size);
 void  fl_buf_puts(fl_buf *buf, const char *text);
 void  fl_buf_putc(fl_buf *buf, char c);
 void  fl_buf_printf(fl_buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
-char *fl_buf_take(fl_buf *buf);                     /* the string, owned by the caller; NULL if failed */
+char *fl_buf_take(fl_buf *buf); /* the string, owned by the caller; NULL if failed */
 
 #endif

@@ -20,14 +20,16 @@ typedef struct fl_map {
 
 /* Map a whole regular file. ENOTFOUND, EIO, or EINVAL for a folder or device. On failure *map is empty. */
 int  fl_map_open(fl_map *map, const char *path, fletch_error *error);
-void fl_map_close(fl_map *map);                                       /* idempotent */
-void fl_map_release(const fl_map *map, size_t offset, size_t size);   /* MADV_DONTNEED on whole pages */
+void fl_map_close(fl_map *map); /* idempotent */
+
+/* Give the pages of a range back (MADV_DONTNEED, whole pages only); read again, they come from disk. */
+void fl_map_release(const fl_map *map, size_t offset, size_t size);
 
 /* Append the whole file (or pipe) to *out; refuses more than `size_max` bytes. On failure nothing is
  * appended. */
 int fl_file_read(const char *path, size_t size_max, fl_buf *out, fletch_error *error);
 
-bool fl_file_exists(const char *path);   /* a regular file, links followed */
+bool fl_file_exists(const char *path); /* a regular file, links followed */
 bool fl_folder_exists(const char *path);
 
 /* mkdir -p. */
@@ -39,14 +41,14 @@ int fl_path_remove(const char *path, fletch_error *error);
 /* Write a file so that its final name never shows a half: temporary name beside it, fsync, rename. A link
  * at the final name is replaced, not followed. Permissions: 0666 less the umask. */
 typedef struct fl_atomic_file {
-    int   fd;             /* -1 when not open */
-    char *path;           /* owned: final name */
-    char *temporary;      /* owned */
+    int   fd;        /* -1 when not open */
+    char *path;      /* owned: final name */
+    char *temporary; /* owned */
 } fl_atomic_file;
 int  fl_atomic_open(fl_atomic_file *file, const char *path, fletch_error *error);
 int  fl_atomic_write(fl_atomic_file *file, const void *data, size_t size, fletch_error *error);
 int  fl_atomic_commit(fl_atomic_file *file, fletch_error *error); /* closes; on failure aborts */
-void fl_atomic_abort(fl_atomic_file *file);                       /* idempotent; removes the temporary */
+void fl_atomic_abort(fl_atomic_file *file); /* idempotent; removes the temporary */
 
 /* "a/b" into out[capacity]; FLETCH_ENOSPC when it does not fit. */
 int fl_path_join(char *out, size_t capacity, const char *a, const char *b, fletch_error *error);

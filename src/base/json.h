@@ -39,14 +39,14 @@ typedef struct fl_json_reader {
 } fl_json_reader;
 
 bool        fl_json_has(const fl_json_reader *reader, const char *key); /* present and not null */
-fl_json    *fl_json_object(fl_json_reader *reader, const char *key);    /* NULL when absent or null */
+fl_json    *fl_json_object(fl_json_reader *reader, const char *key); /* NULL when absent or null */
 fl_json    *fl_json_array(fl_json_reader *reader, const char *key);
 const char *fl_json_string(fl_json_reader *reader, const char *key, const char *fallback);
 /* Integers beyond int64_t saturate (1e30 reads as INT64_MAX) before they are compared with min and max. */
-int64_t     fl_json_int(fl_json_reader *reader, const char *key, int64_t fallback, int64_t min,
-                        int64_t max);
-double      fl_json_double(fl_json_reader *reader, const char *key, double fallback);
-bool        fl_json_bool(fl_json_reader *reader, const char *key, bool fallback);
+int64_t fl_json_int(fl_json_reader *reader, const char *key, int64_t fallback, int64_t min,
+                    int64_t max);
+double  fl_json_double(fl_json_reader *reader, const char *key, double fallback);
+bool    fl_json_bool(fl_json_reader *reader, const char *key, bool fallback);
 
 /* Append `text` as a JSON string with quotes; control characters escaped, UTF-8 kept as it is. */
 void fl_json_quote(fl_buf *out, const char *text, size_t size);

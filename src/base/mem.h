@@ -15,8 +15,8 @@ void *fl_alloc(size_t size);                                    /* size 0 gives 
 void *fl_alloc_zero(size_t count, size_t size);                 /* NULL on overflow too */
 void *fl_alloc_array(size_t count, size_t size);                /* NULL on overflow too */
 void *fl_realloc_array(void *block, size_t count, size_t size); /* NULL on overflow; block stays */
-void *fl_alloc_aligned(size_t size, size_t alignment);          /* a power of two; fl_free frees it */
-void  fl_free(void *block);                                     /* NULL is a no-op */
+void *fl_alloc_aligned(size_t size, size_t alignment); /* a power of two; fl_free frees it */
+void  fl_free(void *block);                            /* NULL is a no-op */
 char *fl_strdup(const char *text);
 char *fl_strndup(const char *text, size_t size);
 

@@ -48,8 +48,8 @@ static int floor_log2_of_power(int e) {
 /* The shortest decimal of c * 2^q; of several the nearest, of two equally near the even one.
  * `narrow`: v is a power of two, so the float below is only half as far away as the one above. */
 static decimal shortest_decimal(uint32_t c, int q, bool narrow) {
-    /* k = floor(log10(width of the interval)); 1262611 / 2^22 = log10(2), 524031 / 2^22 =
-     * -log10(3/4). */
+    /* k = floor(log10(width of the interval)), which is 2^q, or 3/4 of it where narrow:
+     * 1262611 / 2^22 = log10(2), 524031 / 2^22 = -log10(3/4). */
     int      k     = (q * 1262611 - (narrow ? 524031 : 0)) >> 22;
     int      shift = q + floor_log2_of_power(-k) + 1;
     uint64_t g     = power_of_ten[-k - POWER_MIN];

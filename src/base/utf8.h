@@ -24,7 +24,8 @@ static inline uint32_t fl_utf8_decode(const char *text, unsigned *length) {
     }
     if (p[0] < 0xF0) {
         *length = 3;
-        return (uint32_t)(p[0] & 0x0F) << 12 | (uint32_t)(p[1] & 0x3F) << 6 | (uint32_t)(p[2] & 0x3F);
+        return (uint32_t)(p[0] & 0x0F) << 12 | (uint32_t)(p[1] & 0x3F) << 6 |
+               (uint32_t)(p[2] & 0x3F);
     }
     *length = 4;
     return (uint32_t)(p[0] & 0x07) << 18 | (uint32_t)(p[1] & 0x3F) << 12 |

@@ -63,6 +63,8 @@ Test(buf, impossible_size_fails_instead_of_wrapping) {
     cr_assert(buf.failed);
     fl_buf_clear(&buf);
     cr_assert_not(fl_buf_reserve(&buf, SIZE_MAX));
+    fl_buf_clear(&buf);
+    cr_assert_not(fl_buf_reserve(&buf, SIZE_MAX / 2 + 10), "and ends");
     fl_buf_free(&buf);
 }
 

@@ -42,19 +42,19 @@ static plain_test **plain_tests_end = &plain_tests;
         }                                                                                          \
     } while (0)
 
-#define cr_assert(condition, ...)       plain_check((condition), #condition)
-#define cr_assert_not(condition, ...)   plain_check(!(condition), "not " #condition)
-#define cr_assert_eq(a, b, ...)         plain_check((a) == (b), #a " == " #b)
-#define cr_assert_neq(a, b, ...)        plain_check((a) != (b), #a " != " #b)
-#define cr_assert_lt(a, b, ...)         plain_check((a) < (b), #a " < " #b)
-#define cr_assert_leq(a, b, ...)        plain_check((a) <= (b), #a " <= " #b)
-#define cr_assert_gt(a, b, ...)         plain_check((a) > (b), #a " > " #b)
-#define cr_assert_geq(a, b, ...)        plain_check((a) >= (b), #a " >= " #b)
-#define cr_assert_null(a, ...)          plain_check((a) == NULL, #a " == NULL")
-#define cr_assert_not_null(a, ...)      plain_check((a) != NULL, #a " != NULL")
-#define cr_assert_str_eq(a, b, ...)     plain_check(strcmp((a), (b)) == 0, #a " equals " #b)
-#define cr_assert_arr_eq(a, b, n, ...)  plain_check(memcmp((a), (b), (n)) == 0, #a " equals " #b)
-#define cr_assert_fail(...)             plain_check(false, #__VA_ARGS__)
+#define cr_assert(condition, ...)      plain_check((condition), #condition)
+#define cr_assert_not(condition, ...)  plain_check(!(condition), "not " #condition)
+#define cr_assert_eq(a, b, ...)        plain_check((a) == (b), #a " == " #b)
+#define cr_assert_neq(a, b, ...)       plain_check((a) != (b), #a " != " #b)
+#define cr_assert_lt(a, b, ...)        plain_check((a) < (b), #a " < " #b)
+#define cr_assert_leq(a, b, ...)       plain_check((a) <= (b), #a " <= " #b)
+#define cr_assert_gt(a, b, ...)        plain_check((a) > (b), #a " > " #b)
+#define cr_assert_geq(a, b, ...)       plain_check((a) >= (b), #a " >= " #b)
+#define cr_assert_null(a, ...)         plain_check((a) == NULL, #a " == NULL")
+#define cr_assert_not_null(a, ...)     plain_check((a) != NULL, #a " != NULL")
+#define cr_assert_str_eq(a, b, ...)    plain_check(strcmp((a), (b)) == 0, #a " equals " #b)
+#define cr_assert_arr_eq(a, b, n, ...) plain_check(memcmp((a), (b), (n)) == 0, #a " equals " #b)
+#define cr_assert_fail(...)            plain_check(false, #__VA_ARGS__)
 
 int main(void) {
     for (plain_test *test = plain_tests; test != NULL; test = test->next) {
