@@ -6,7 +6,8 @@
  * Method  One pass, one byte of look-ahead, no backtracking. The hard part of TOML is not its
  *         letters but its law of tables: each may be defined once. A node remembers its birth:
  *           [a.b]    makes a IMPLICIT (a later [a] may define it) and b EXPLICIT (never again);
- *           a.b = 1  makes a DOTTED: open to other dotted keys of its section, closed to headers;
+ *           a.b = 1  makes a DOTTED: closed to headers, and open to other dotted keys only of its
+ *                    own section, since from no later one does a dotted key lead there;
  *           {} or [] are FROZEN: complete as written;  [[a]] makes a an array of TABLES.
  * Memory  The document's arena; one scratch buffer for strings with escapes.
  * Threads none shared. Proof: tests/unit/test_toml.c, tests/fuzz/fuzz_toml.c, docs/toml.md. */
@@ -147,27 +148,24 @@ static int refuse_twice(fl_toml_parser *parser, size_t offset, const fl_toml_nod
 
 /* Step into the table that a non-final part of a dotted key names, making it when it is new. */
 static int step_dotted(fl_toml_parser *parser, fl_toml_node **table, fl_toml_span key,
-                       size_t offset, uint32_t section) {
+                       size_t offset) {
     fl_toml_node *child = fl_toml_child(parser->document, *table, key);
     if (child == NULL) {
         const int status = fl_toml_add(parser, *table, FL_TOML_TABLE, key, offset, &child);
         if (status < 0)
             return status;
-        child->birth = FL_TOML_DOTTED;
     } else if (child->view.type != FL_TOML_TABLE || child->birth == FL_TOML_EXPLICIT ||
-               child->birth == FL_TOML_FROZEN ||
-               (child->birth == FL_TOML_DOTTED && child->section != section)) {
+               child->birth == FL_TOML_FROZEN) {
         return fl_toml_fail(parser, offset,
                             "'%s' is already complete in line %u: a dotted key cannot add to it",
                             child->view.key, child->view.line);
     }
-    child->birth   = FL_TOML_DOTTED; /* an implicit table is defined by this */
-    child->section = section;
-    *table         = child;
+    child->birth = FL_TOML_DOTTED; /* an implicit table is defined by this */
+    *table       = child;
     return 0;
 }
 
-int fl_toml_pair(fl_toml_parser *parser, fl_toml_node *table, uint32_t section) {
+int fl_toml_pair(fl_toml_parser *parser, fl_toml_node *table) {
     for (;;) {
         const size_t offset = parser->at;
         fl_toml_span key;
@@ -175,7 +173,7 @@ int fl_toml_pair(fl_toml_parser *parser, fl_toml_node *table, uint32_t section) 
         if (status < 0)
             return status;
         if (take_dot(parser)) {
-            status = step_dotted(parser, &table, key, offset, section);
+            status = step_dotted(parser, &table, key, offset);
             if (status < 0)
                 return status;
             continue;
@@ -258,7 +256,6 @@ static int header(fl_toml_parser *parser) {
     fl_toml_span  key;
     size_t        offset;
     parser->at += element ? 2 : 1;
-    parser->section = ++parser->sections;
     fl_toml_skip_blank(parser);
     for (;;) {
         offset     = parser->at;
@@ -304,9 +301,8 @@ static int document(fl_toml_parser *parser) {
         status = fl_toml_skip_space(parser);
         if (status < 0 || parser->at >= parser->size)
             break;
-        status = fl_toml_peek(parser, 0) == '['
-                     ? header(parser)
-                     : fl_toml_pair(parser, parser->table, parser->section);
+        status =
+            fl_toml_peek(parser, 0) == '[' ? header(parser) : fl_toml_pair(parser, parser->table);
         if (status == 0)
             status = fl_toml_line_end(parser);
     }

@@ -14,7 +14,7 @@
 typedef enum fl_toml_birth {
     FL_TOML_IMPLICIT, /* a parent in a [header]; may be defined later */
     FL_TOML_EXPLICIT, /* [header] or an element of [[header]] */
-    FL_TOML_DOTTED,   /* a parent in a dotted key: open while its section lasts */
+    FL_TOML_DOTTED,   /* a parent in a dotted key; closed to headers */
     FL_TOML_FROZEN,   /* an inline table or a plain array: complete */
     FL_TOML_TABLES    /* the array behind [[header]] */
 } fl_toml_birth;
@@ -25,7 +25,6 @@ typedef struct fl_toml_node fl_toml_node;
 struct fl_toml_node {
     fl_toml       view;
     fl_toml_birth birth;
-    uint32_t      section; /* of a DOTTED table: the section that made it */
     uint32_t      depth;
     fl_toml_node *parent, *last;
 };
@@ -44,8 +43,6 @@ typedef struct fl_toml_parser {
     size_t            line_start;
     size_t            column_at; /* column is that of this offset in this line */
     uint32_t          column;
-    uint32_t          section; /* counts headers and inline tables */
-    uint32_t          sections;
     const char       *source;
     fletch_error     *error;
     fl_toml_document *document;
@@ -81,7 +78,7 @@ int fl_toml_line_end(fl_toml_parser *parser);
 /* Blanks, comments and newlines. */
 int fl_toml_skip_space(fl_toml_parser *parser);
 /* key = value into `table`. */
-int fl_toml_pair(fl_toml_parser *parser, fl_toml_node *table, uint32_t section);
+int fl_toml_pair(fl_toml_parser *parser, fl_toml_node *table);
 
 /* toml_value.c: the value at parser->at becomes a child of `parent`. */
 int fl_toml_value(fl_toml_parser *parser, fl_toml_node *parent, fl_toml_span key, size_t offset);

@@ -204,7 +204,6 @@ static int array_body(fl_toml_parser *parser, fl_toml_node *array) {
 
 /* `at` stands after '{'. TOML 1.0: one line, no comma after the last pair. */
 static int inline_table_body(fl_toml_parser *parser, fl_toml_node *table) {
-    const uint32_t section = ++parser->sections;
     fl_toml_skip_blank(parser);
     if (fl_toml_peek(parser, 0) == '}') {
         parser->at++;
@@ -212,7 +211,7 @@ static int inline_table_body(fl_toml_parser *parser, fl_toml_node *table) {
     }
     for (;;) {
         fl_toml_skip_blank(parser);
-        const int status = fl_toml_pair(parser, table, section);
+        const int status = fl_toml_pair(parser, table);
         if (status < 0)
             return status;
         fl_toml_skip_blank(parser);
