@@ -16,6 +16,28 @@ const char *fletch_version(void) {
     return FLETCH_VERSION;
 }
 
+const char *fletch_status_text(int status) {
+    switch (status) {
+    case FLETCH_OK: return "no error";
+#define STATUS_TEXT(name, value, text)                                                             \
+    case FLETCH_##name: return text;
+        FLETCH_STATUS_MAP(STATUS_TEXT)
+#undef STATUS_TEXT
+    default: return "unknown status";
+    }
+}
+
+const char *fletch_status_name(int status) {
+    switch (status) {
+    case FLETCH_OK: return "OK";
+#define STATUS_NAME(name, value, text)                                                             \
+    case FLETCH_##name: return #name;
+        FLETCH_STATUS_MAP(STATUS_NAME)
+#undef STATUS_NAME
+    default: return "UNKNOWN";
+    }
+}
+
 /* Copy the caller's options over the defaults: min(sizes) bytes; a longer struct is from a later
  * header and is fine as long as what this library does not know is zero. */
 static int copy_options(void *own, size_t own_size, const void *theirs, fletch_error *error) {

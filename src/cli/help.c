@@ -11,24 +11,22 @@
 
 enum { COLUMNS = 96, FLAG_COLUMN = 34 };
 
-/* Words of `text` from column `from` on, wrapped and indented. */
-static void put_wrapped(fl_buf *out, const char *text, size_t at, size_t indent) {
+/* Words of `text`, wrapped behind column `indent`, where the line stands already. */
+static void put_wrapped(fl_buf *out, const char *text, size_t indent) {
+    size_t at = indent;
     while (*text != '\0') {
         size_t size = strcspn(text, " ");
-        if (at + size > COLUMNS && at > indent) {
+        if (at > indent && at + 1 + size > COLUMNS) {
             fl_buf_printf(out, "\n%*s", (int)indent, "");
             at = indent;
+        } else if (at > indent) {
+            fl_buf_putc(out, ' ');
+            at++;
         }
         fl_buf_append(out, text, size);
         at += size;
         text += size;
-        if (*text == ' ') {
-            text++;
-            if (at < COLUMNS) {
-                fl_buf_putc(out, ' ');
-            }
-            at++;
-        }
+        text += *text == ' ';
     }
     fl_buf_putc(out, '\n');
 }
@@ -48,7 +46,7 @@ static void put_flag(fl_buf *out, const fl_flag *flag) {
     } else {
         fl_buf_printf(out, "%*s", (int)(FLAG_COLUMN - size), "");
     }
-    put_wrapped(out, flag->text, FLAG_COLUMN, FLAG_COLUMN);
+    put_wrapped(out, flag->text, FLAG_COLUMN);
 }
 
 static void put_program(fl_buf *out) {
@@ -95,7 +93,7 @@ void fl_help_command(fl_buf *out, const fl_command *command) {
 
 static void put_option(fl_buf *out, const fletch_option *option) {
     fl_buf_printf(out, "%s\n    ", option->key);
-    put_wrapped(out, option->text, 4, 4);
+    put_wrapped(out, option->text, 4);
     fl_buf_printf(out, "    %s  %s\n    type %s, default %s%s%s\n", option->flag,
                   option->environment, option->type,
                   option->default_value[0] != '\0' ? option->default_value : "none",

@@ -40,8 +40,7 @@ static const verdict verdicts[] = {
     {FLETCH_EUTF8, FL_EXIT_FAILED, FL_EXIT_MODEL, NULL},
     {FLETCH_ETOOLONG, FL_EXIT_FAILED, FL_EXIT_FAILED, NULL},
     {FLETCH_ENETWORK, FL_EXIT_MODEL, FL_EXIT_MODEL,
-     "without a network: copy the model's folder here and use --model DIR; behind a proxy set "
-     "https_proxy, for a mirror HF_ENDPOINT"},
+     "`--model DIR` opens a folder that was copied here; `fletch model ls` lists what is cached"},
     {FLETCH_EDENIED, FL_EXIT_MODEL, FL_EXIT_MODEL,
      "a gated or private model needs a token in HF_TOKEN"},
     {FLETCH_ECHECKSUM, FL_EXIT_MODEL, FL_EXIT_MODEL, damaged_hint},
