@@ -176,7 +176,8 @@ Test(config_environment, the_fuller_name_wins) {
 Test(config_environment, others_are_passed_over_and_unknown_ones_refused) {
     fletch_config_free(load_variables((const char *const[]){
         "FLETCH_CONFIG=/etc/fletch.toml", "FLETCH_TEST_DATA=x", "FLETCH_BIN=x", "FLETCH_DATA_DIR=x",
-        "FLETCHER=x", "OP_DBUS_OTHER=x", NULL}));
+        "FLETCH_BENCH_PYTHON=x", "FLETCH_BUILD=x", "FLETCH_MODEL_HIGH=x", "FLETCHER=x",
+        "OP_DBUS_OTHER=x", NULL}));
     refuse_variable("FLETCH_PROVIDER_ODER=cpu", "did you mean FLETCH_PROVIDER_ORDER?");
     refuse_variable("FLETCH_MODLE=cpu", "did you mean FLETCH_MODEL?");
     refuse_variable("FLETCH_QQQQQQQQQ=cpu", "unknown environment variable FLETCH_QQQQQQQQQ");
