@@ -106,9 +106,10 @@ int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *erro
 /* plan.c */
 void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch);
 
-/* forward.c: `member` of a crew of `members` runs its part of a block; all must call it with the same
- * block. A crew of one needs no barrier. */
-void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned member, unsigned members);
+/* forward.c: `thread` runs a block alone (members 1), or its part of it as one of a crew: then all
+ * threads of the team call it with the same block. */
+void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thread,
+                      unsigned members);
 
 /* pooling.c: rows x[n, hidden16] of one text, the first `skip` left out, -> out[width]; false when a
  * value is not finite. */

@@ -265,10 +265,11 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
     if (status < 0) {
         return status;
     }
-    fl_engine *e = fl_alloc_zero(1, sizeof *e);
+    fl_engine *e = fl_alloc_aligned(sizeof *e, _Alignof(fl_engine));
     if (e == NULL) {
         return fl_fail_nomem(error, sizeof *e, "the cpu engine");
     }
+    memset(e, 0, sizeof *e);
     status = prepare(e, encoder, options, error);
     if (status < 0) {
         close_engine(e);
@@ -338,19 +339,24 @@ static uint64_t memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint
     return e->arena_bytes;
 }
 
-/* One pass over a short text touches the weights and wakes the threads. */
 static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
-    char text[64];
-    fn(user, "cpu.isa", e->kernels->name, e->why);
-    snprintf(text, sizeof text, "%u", e->threads);
-    fn(user, "cpu.threads", text, "options");
-    snprintf(text, sizeof text, "%zu", e->weights_bytes);
-    fn(user, "cpu.weights_bytes", text, "packed float32 panels");
-    snprintf(text, sizeof text, "%zu", e->arena_bytes);
-    fn(user, "cpu.scratch_bytes", text, "reserved at open");
-    snprintf(text, sizeof text, "%zu rows, blocks of %zu tokens", e->rows_max, e->block_size);
-    fn(user, "cpu.blocking", text, "L2 cache");
-    return FLETCH_OK;
+    char threads[16], weights[32], scratch[32], blocks[64];
+    snprintf(threads, sizeof threads, "%u", e->threads);
+    snprintf(weights, sizeof weights, "%zu", e->weights_bytes);
+    snprintf(scratch, sizeof scratch, "%zu", e->arena_bytes);
+    snprintf(blocks, sizeof blocks, "%zu rows at a time, %zu tokens a block", e->rows_max,
+             e->block_size);
+    const char *lines[][3] = {{"cpu.isa", e->kernels->isa, e->why},
+                              {"cpu.kernels", e->kernels->name, ""},
+                              {"cpu.threads", threads, ""},
+                              {"cpu.weights_bytes", weights, "packed float32 panels"},
+                              {"cpu.scratch_bytes", scratch, "reserved when opening"},
+                              {"cpu.blocking", blocks, "from the L2 cache"}};
+    int         stop       = 0;
+    for (size_t i = 0; i < sizeof lines / sizeof *lines && stop == 0; i++) {
+        stop = fn(user, lines[i][0], lines[i][1], lines[i][2]);
+    }
+    return stop;
 }
 
 const fl_engine_ops fl_cpu_engine_ops = {.abi      = FL_ENGINE_ABI,

@@ -301,10 +301,11 @@ static void pool_texts(const crew *c) {
     }
 }
 
-void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned member, unsigned members) {
-    crew c = {.engine = engine, .block = block, .member = member, .members = members};
-    c.at   = engine->scratch[member];
+void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thread,
+                      unsigned members) {
+    crew c = {.engine = engine, .block = block, .at = engine->scratch[thread], .members = members};
     if (members > 1) {
+        c.member     = thread;
         c.at.x       = engine->scratch[0].x;
         c.at.context = engine->scratch[0].context;
         c.at.y       = engine->scratch[0].y;

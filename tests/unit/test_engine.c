@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_engine.c - the CPU engine computes what the descriptor says, for every switch and odd size.
+ *
+ * Expected values are those of the double forward in engine_toy.h. Tolerance: float32 carries 6e-8 per
+ * operation; through 2 layers of sums over 80 to 300 terms with norms in between the rows of size 1
+ * differ by some 1e-6; 2e-5 would hide no wrong term. */
+#include <criterion/criterion.h>
+
+#include "base/mem.h"
+#include "engine_toy.h"
+
+static const double tolerance = 2e-5;
+
+static const toy_spec plain = {.layers = 2, .hidden = 48, .heads = 3, .head_dim = 16, .mlp = 64,
+                               .vocab = 50, .positions = 70, .pooling = {FL_POOL_MEAN},
+                               .pooling_count = 1};
+
+/* Forward texts of these lengths and compare each row with the double forward. */
+static void compare(const toy_spec *spec, const char *isa, const uint32_t *lengths, uint32_t texts,
+                    uint32_t skip) {
+    toy           t;
+    fletch_error  error = {0};
+    uint32_t      cu[64] = {0}, skips[64];
+    fl_engine_ops ops = *fl_engine_find("cpu");
+    toy_make(&t, spec, 7);
+    for (uint32_t i = 0; i < texts; i++) {
+        cu[i + 1] = cu[i] + lengths[i];
+        skips[i]  = skip;
+    }
+    int32_t *ids = calloc(cu[texts], sizeof *ids);
+    for (uint32_t i = 0; i < cu[texts]; i++) {
+        ids[i] = (int32_t)toy_draw(&t.state, spec->vocab);
+    }
+    ids[0]             = 0; /* both ends of the table */
+    ids[cu[texts] - 1] = (int32_t)spec->vocab - 1;
+    fl_engine *engine  = toy_open(&t, 2, isa, texts, spec->positions, &error);
+    cr_assert_not_null(engine, "%s", error.message);
+    uint32_t width  = fl_encoder_width(&t.encoder);
+    size_t   stride = width + 3; /* rows need not be dense */
+    float   *out    = malloc(texts * stride * sizeof *out);
+    double  *want   = malloc(width * sizeof *want);
+    fl_batch batch  = {.ids = ids, .cu = cu, .texts = texts, .tokens = cu[texts],
+                       .pool_skip = skip ? skips : NULL};
+    cr_assert_eq(ops.forward(engine, &batch, out, stride, &error), 0, "%s", error.message);
+    for (uint32_t i = 0; i < texts; i++) {
+        toy_forward(&t.encoder, ids + cu[i], lengths[i], skip, want);
+        for (uint32_t c = 0; c < width; c++) {
+            cr_assert(fabs((double)out[i * stride + c] - want[c]) <= tolerance,
+                      "%s: text %u of %u tokens, column %u: %.8g, expected %.8g", isa, i, lengths[i], c,
+                      (double)out[i * stride + c], want[c]);
+        }
+    }
+    ops.close(engine);
+    free(out), free(want), free(ids);
+    toy_free(&t);
+}
+
+static const uint32_t some[] = {1, 2, 5, 7, 13, 16, 17, 33, 64, 70};
+
+static void compare_some(const toy_spec *spec) {
+    compare(spec, "auto", some, 10, 0);
+    compare(spec, "ref", some, 10, 0);
+}
+
+Test(engine, bert_of_even_sizes) {
+    compare_some(&plain);
+}
+
+Test(engine, token_type_row_is_added) {
+    toy_spec spec = plain;
+    spec.type     = true;
+    compare_some(&spec);
+}
+
+Test(engine, position_offset_skips_rows) {
+    toy_spec spec = plain;
+    spec.offset   = 2;
+    compare_some(&spec);
+}
+
+Test(engine, head_sizes_8_24_32_64_80) {
+    static const uint32_t dims[] = {8, 24, 32, 64, 80, 1, 17};
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+        toy_spec spec = plain;
+        spec.head_dim = dims[i]; /* heads * head_dim need not be hidden */
+        compare_some(&spec);
+    }
+}
+
+Test(engine, hidden_and_middle_of_odd_sizes) {
+    static const uint32_t sizes[][2] = {{20, 33}, {37, 401}, {16, 384}, {50, 385}, {48, 1}, {3, 800}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        toy_spec spec = plain;
+        spec.hidden   = sizes[i][0];
+        spec.mlp      = sizes[i][1];
+        compare_some(&spec);
+    }
+}
+
+Test(engine, t5_buckets_up_to_and_past_the_largest_distance) {
+    toy_spec spec  = plain;
+    spec.t5        = true;
+    spec.offset    = 2;
+    spec.positions = 300;
+    static const uint32_t lengths[] = {1, 9, 100, 300, 20};
+    compare(&spec, "auto", lengths, 5, 0);
+    compare(&spec, "ref", lengths, 5, 0);
+}
+
+Test(engine, every_activation) {
+    for (int a = FL_ACT_GELU_ERF; a <= FL_ACT_RELU; a++) {
+        toy_spec spec   = plain;
+        spec.activation = (fl_activation)a;
+        compare_some(&spec);
+    }
+}
+
+Test(engine, half_and_brain_float_weights) {
+    toy_spec spec = plain;
+    spec.dtype    = FL_DTYPE_F16;
+    compare_some(&spec);
+    spec.dtype = FL_DTYPE_BF16;
+    compare_some(&spec);
+}
+
+Test(engine, every_pooling_alone_and_side_by_side) {
+    for (int p = 0; p < FL_POOL_COUNT; p++) {
+        toy_spec spec   = plain;
+        spec.pooling[0] = (fl_pooling)p;
+        compare_some(&spec);
+    }
+    toy_spec all      = plain;
+    all.pooling_count = FL_POOL_COUNT;
+    for (int p = 0; p < FL_POOL_COUNT; p++) {
+        all.pooling[p] = (fl_pooling)p;
+    }
+    compare_some(&all);
+    static const uint32_t longer[] = {4, 5, 17, 40};
+    compare(&all, "auto", longer, 4, 3); /* a prompt of 3 tokens left out of pooling */
+}
+
+Test(engine, longest_text_and_many_texts) {
+    toy_spec spec  = plain;
+    spec.positions = 600;
+    static const uint32_t lengths[] = {600, 3, 3, 200, 90, 90, 91, 1, 1, 599};
+    compare(&spec, "auto", lengths, 10, 0);
+}
+
+/* ---- Refusals ---------------------------------------------------------------------------------- */
+
+static int open_changed(void (*change)(fl_encoder_desc *), const char *isa, const char *precision,
+                        fletch_error *error) {
+    toy        t;
+    fl_engine *engine = NULL;
+    toy_make(&t, &plain, 1);
+    if (change) {
+        change(&t.encoder.desc);
+    }
+    fl_engine_options options = {.threads = 1, .batch_tokens = 64, .batch_texts = 4, .max_length = 64,
+                                 .isa = isa, .precision = precision};
+    int status = fl_engine_find("cpu")->open(&engine, &t.encoder, &options, error);
+    cr_assert((status == 0) == (engine != NULL));
+    fl_engine_find("cpu")->close(engine);
+    toy_free(&t);
+    return status;
+}
+
+static void rms(fl_encoder_desc *d) { d->norm = FL_NORM_RMS; }
+static void pre_norm(fl_encoder_desc *d) { d->norm_place = FL_NORM_PRE; }
+static void grouped(fl_encoder_desc *d) { d->kv_heads = 1; }
+static void causal(fl_encoder_desc *d) { d->attention_mask = FL_MASK_CAUSAL; }
+static void alibi(fl_encoder_desc *d) { d->attention_bias = FL_BIAS_ALIBI; }
+static void gated(fl_encoder_desc *d) { d->mlp = FL_MLP_GLU; }
+
+Test(engine, switches_that_are_not_handled_are_refused_by_name) {
+    static const struct {
+        void (*change)(fl_encoder_desc *);
+        const char *word;
+    } cases[] = {{rms, "RMS"}, {pre_norm, "pre-norm"}, {grouped, "grouped"},
+                 {causal, "causal"}, {alibi, "ALiBi"}, {gated, "gated"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fletch_error error = {0};
+        cr_assert_eq(open_changed(cases[i].change, "auto", "fp32", &error), FLETCH_EUNSUPPORTED);
+        cr_assert(strstr(error.message, cases[i].word), "%s", error.message);
+    }
+}
+
+static void more_vocab(fl_encoder_desc *d) { d->vocab += 1; }
+static void more_mlp(fl_encoder_desc *d) { d->intermediate += 1; }
+static void no_heads(fl_encoder_desc *d) { d->heads = d->kv_heads = 0; }
+
+Test(engine, weights_smaller_than_the_descriptor_are_refused) {
+    fletch_error error = {0};
+    cr_assert_eq(open_changed(more_vocab, "auto", "fp32", &error), FLETCH_EMODEL);
+    cr_assert_eq(open_changed(more_mlp, "auto", "fp32", &error), FLETCH_EMODEL);
+    cr_assert_eq(open_changed(no_heads, "auto", "fp32", &error), FLETCH_EMODEL);
+}
+
+Test(engine, precision_and_isa_are_taken_at_their_word) {
+    fletch_error error = {0};
+    cr_assert_eq(open_changed(NULL, "auto", "bf16", &error), FLETCH_EUNSUPPORTED);
+    cr_assert(strstr(error.message, "bf16"));
+    cr_assert_eq(open_changed(NULL, "sse9", "fp32", &error), FLETCH_EINVAL);
+    cr_assert(strstr(error.message, "sse9"));
+    cr_assert_eq(open_changed(NULL, "ref", "fp32", &error), 0);
+}
+
+Test(engine, a_weight_that_is_not_a_number_names_the_text_and_never_passes) {
+    toy          t;
+    fletch_error error = {0};
+    toy_make(&t, &plain, 3);
+    float nan_value = NAN; /* in the word table's row 9: only texts with id 9 suffer */
+    memcpy((unsigned char *)(uintptr_t)t.encoder.global[FL_SLOT_WORD].data + 9 * plain.hidden * 4,
+           &nan_value, 4);
+    static const char *const isas[] = {"auto", "ref"};
+    for (size_t i = 0; i < 2; i++) {
+        fl_engine *engine = toy_open(&t, 2, isas[i], 4, 64, &error);
+        int32_t    ids[]  = {1, 2, 3, 4, 9, 5, 6, 9};
+        uint32_t   cu[]   = {0, 3, 6, 8};
+        float      out[3 * 48];
+        fl_batch   batch = {.ids = ids, .cu = cu, .texts = 3, .tokens = 8};
+        cr_assert_eq(fl_engine_find("cpu")->forward(engine, &batch, out, 48, &error), FLETCH_EINTERNAL);
+        cr_assert_eq(error.where, 1);
+        batch.texts = 1, batch.tokens = 3;
+        cr_assert_eq(fl_engine_find("cpu")->forward(engine, &batch, out, 48, &error), 0);
+        fl_engine_find("cpu")->close(engine);
+    }
+    toy_free(&t);
+}
+
+Test(engine, open_survives_every_failed_allocation) {
+    toy t;
+    toy_make(&t, &plain, 5);
+    bool opened = false;
+    for (uint64_t n = 1; !opened && n < 40; n++) {
+        fletch_error error = {0};
+        fl_alloc_fail_after(n);
+        fl_engine *engine = toy_open(&t, 2, "auto", 4, 64, &error);
+        fl_alloc_fail_after(0);
+        opened = engine != NULL;
+        cr_assert(opened || error.code == FLETCH_ENOMEM, "%s", error.message);
+        fl_engine_find("cpu")->close(engine);
+    }
+    cr_assert(opened);
+    toy_free(&t);
+}
+
+Test(engine, registry_knows_cpu) {
+    cr_assert_eq(fl_engine_find("cpu"), fl_engine_at(0));
+    cr_assert_null(fl_engine_find("abacus"));
+    cr_assert_eq(fl_engine_find("cpu")->abi, FL_ENGINE_ABI);
+}

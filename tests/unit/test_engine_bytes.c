@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_engine_bytes.c - a row depends on its own text alone, bit by bit: whatever the batch, the order,
+ * the number of threads, and whether threads take blocks or split one; and forward allocates nothing.
+ *
+ * The row that a text gets alone on one thread is the measure. Sizes are chosen so that texts are cut
+ * into all tile heights, blocks hold one or many texts, and several row steps and MLP chunks occur. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "engine_toy.h"
+
+enum { TEXTS = 60, LONGEST = 230, ROUNDS = 12 };
+
+static const toy_spec spec = {.layers = 2, .hidden = 72, .heads = 5, .head_dim = 24, .mlp = 800,
+                              .vocab = 90, .positions = 512, .offset = 2, .t5 = true,
+                              .pooling = {FL_POOL_MEAN, FL_POOL_MAX}, .pooling_count = 2};
+
+typedef struct corpus {
+    uint32_t length[TEXTS];
+    int32_t  ids[TEXTS][LONGEST];
+    float   *rows; /* [TEXTS, width] alone, one thread */
+} corpus;
+
+static corpus texts;
+
+static void make_corpus(toy *t) {
+    for (uint32_t i = 0; i < TEXTS; i++) {
+        texts.length[i] = i < 20 ? i + 1 : i % 7 == 0 ? LONGEST - i : 3 + toy_draw(&t->state, 40);
+        for (uint32_t k = 0; k < texts.length[i]; k++) {
+            texts.ids[i][k] = (int32_t)toy_draw(&t->state, spec.vocab);
+        }
+    }
+}
+
+static void forward(fl_engine *engine, const uint32_t *pick, uint32_t count, float *out, uint32_t width) {
+    static int32_t  ids[TEXTS * LONGEST];
+    static uint32_t cu[TEXTS + 1];
+    fletch_error    error;
+    for (uint32_t i = 0; i < count; i++) {
+        memcpy(ids + cu[i], texts.ids[pick[i]], texts.length[pick[i]] * sizeof *ids);
+        cu[i + 1] = cu[i] + texts.length[pick[i]];
+    }
+    fl_batch batch = {.ids = ids, .cu = cu, .texts = count, .tokens = cu[count]};
+    uint64_t before = fl_alloc_count();
+    cr_assert_eq(fl_engine_find("cpu")->forward(engine, &batch, out, width, &error), 0, "%s",
+                 error.message);
+    cr_assert_eq(fl_alloc_count(), before, "forward allocated");
+}
+
+/* Random batches of 1 … TEXTS texts, in random order, some texts twice. */
+static void check_threads(toy *t, unsigned threads, const char *isa, uint32_t rounds) {
+    fletch_error error = {0};
+    uint32_t     width = fl_encoder_width(&t->encoder), pick[TEXTS];
+    fl_engine   *engine = toy_open(t, threads, isa, TEXTS, LONGEST, &error);
+    float       *out    = malloc(TEXTS * width * sizeof *out);
+    uint32_t     most   = strcmp(isa, "ref") == 0 ? 15 : TEXTS; /* plain loops are slow */
+    cr_assert_not_null(engine, "%s", error.message);
+    for (uint32_t round = 0; round < rounds; round++) {
+        uint32_t count = round == 0 ? most : round < 6 ? round : 1 + toy_draw(&t->state, most);
+        for (uint32_t i = 0; i < count; i++) {
+            pick[i] = toy_draw(&t->state, most);
+        }
+        forward(engine, pick, count, out, width);
+        for (uint32_t i = 0; i < count; i++) {
+            cr_assert_eq(memcmp(out + i * width, texts.rows + pick[i] * width, width * sizeof *out), 0,
+                         "%s, %u threads, batch of %u: text %u of %u tokens differs from itself alone",
+                         isa, threads, count, pick[i], texts.length[pick[i]]);
+        }
+    }
+    fl_engine_find("cpu")->close(engine);
+    free(out);
+}
+
+static void check_isa(const char *isa, unsigned most, uint32_t rounds) {
+    toy          t;
+    fletch_error error = {0};
+    toy_make(&t, &spec, 11);
+    make_corpus(&t);
+    uint32_t   width = fl_encoder_width(&t.encoder);
+    fl_engine *alone = toy_open(&t, 1, isa, 1, LONGEST, &error);
+    cr_assert_not_null(alone, "%s", error.message);
+    texts.rows = malloc(TEXTS * width * sizeof *texts.rows);
+    for (uint32_t i = 0; i < (strcmp(isa, "ref") == 0 ? 15 : TEXTS); i++) {
+        forward(alone, &i, 1, texts.rows + i * width, width);
+    }
+    fl_engine_find("cpu")->close(alone);
+    for (unsigned threads = 1; threads <= most; threads++) {
+        check_threads(&t, threads, isa, rounds);
+    }
+    free(texts.rows);
+    toy_free(&t);
+}
+
+Test(engine_bytes, same_text_same_bytes_on_1_to_8_threads) {
+    check_isa("auto", 8, ROUNDS);
+}
+
+Test(engine_bytes, same_text_same_bytes_for_the_reference_kernels) {
+    check_isa("ref", 2, 3);
+}
+
+/* A lone text is split over the threads: every length around the tiles' edges. */
+Test(engine_bytes, split_work_gives_the_bytes_of_one_thread) {
+    toy          t;
+    fletch_error error = {0};
+    toy_make(&t, &spec, 13);
+    make_corpus(&t);
+    uint32_t   width = fl_encoder_width(&t.encoder);
+    float     *one = malloc(width * sizeof *one), *many = malloc(width * sizeof *many);
+    fl_engine *alone = toy_open(&t, 1, "auto", 1, LONGEST, &error);
+    fl_engine *crew  = toy_open(&t, 3, "auto", 1, LONGEST, &error);
+    for (uint32_t i = 0; i < TEXTS; i++) {
+        forward(alone, &i, 1, one, width);
+        forward(crew, &i, 1, many, width);
+        cr_assert_eq(memcmp(one, many, width * sizeof *one), 0, "text of %u tokens", texts.length[i]);
+    }
+    fl_engine_find("cpu")->close(alone);
+    fl_engine_find("cpu")->close(crew);
+    free(one), free(many);
+    toy_free(&t);
+}
+
+static int count_line(void *user, const char *name, const char *value, const char *origin) {
+    (void)origin;
+    cr_assert(name[0] != '\0' && value[0] != '\0');
+    ++*(int *)user;
+    return 0;
+}
+
+Test(engine_bytes, memory_and_description_are_told) {
+    toy          t;
+    fletch_error error = {0};
+    int          lines = 0;
+    toy_make(&t, &spec, 13);
+    fl_engine *engine = toy_open(&t, 2, "auto", TEXTS, LONGEST, &error);
+    cr_assert(fl_engine_find("cpu")->memory(engine, 1, 16, 16) > 0);
+    cr_assert_eq(fl_engine_find("cpu")->describe(engine, count_line, &lines), 0);
+    cr_assert(lines >= 4);
+    fl_engine_find("cpu")->close(engine);
+    toy_free(&t);
+}
