@@ -1,2 +1,477 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* tokenizer.c - the door of the tokenizer room: open, encode, look up.
+ *
+ * Role     The functions of tokenizer.h. Parsing is parse*.c's work, encoding that of stream.c (fast, ids)
+ *          and exact.c (all pipelines, offsets); here the two are chosen and the template is put around.
+ * Memory   See tokenizer.h: the tokenizer is one set of read-only tables, the scratch one thread's buffers.
+ * Threads  Any number may encode, each with its own scratch.
+ * Proof    tests/unit/test_tokenizer.c, tests/golden/test_tokens.py. */
 #include "tokenizer/tokenizer.h"
+
+#include <string.h>
+
+#include "base/cpu.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "tokenizer/parse.h"
+#include "tokenizer/unicode.h"
+
+enum { JSON_MAX = 256 * 1024 * 1024, CACHE_DEFAULT = 1024 * 1024, CACHE_SETS_MAX = 1 << 20 };
+
+/* ---- Opening ---------------------------------------------------------------------------------- */
+
+/* What each byte is for the fast path; only ASCII can be decided without looking further. */
+static void fill_scan_table(fl_tokenizer *tokenizer) {
+    const fl_normal_step *bert  = tokenizer->normal_count > 0 ? &tokenizer->normal[0] : NULL;
+    bool                  clean = bert != NULL && bert->clean_text;
+    fl_scan_table        *table = &tokenizer->scan_table;
+    table->lowercase            = bert != NULL && bert->lowercase;
+    for (unsigned byte = 0; byte < 256; byte++) {
+        unsigned flags = byte < 0x80 ? fl_unicode_flags(byte) : 0;
+        if (byte >= 0x80 || (clean && (flags & FL_UC_DROP) != 0)) {
+            table->kind[byte] = FL_BYTE_EXACT;
+        } else if ((flags & FL_UC_SPACE) != 0) {
+            table->kind[byte] = FL_BYTE_SPACE;
+        } else if ((flags & FL_UC_PUNCT) != 0 && tokenizer->split[0] == FL_SPLIT_BERT) {
+            table->kind[byte] = FL_BYTE_PUNCT;
+        } else {
+            table->kind[byte] = FL_BYTE_WORD;
+        }
+    }
+    fl_scan_table_finish(table);
+    for (unsigned byte = 0; byte < 128; byte++) {
+        char    text[1] = {(char)byte};
+        int32_t id      = tokenizer->wordpiece.unk;
+        if (tokenizer->wordpiece.max_chars > 0) {
+            fl_wordpiece_encode(&tokenizer->wordpiece, text, 1, &id);
+        }
+        tokenizer->ascii_id[byte] = id;
+    }
+}
+
+static bool can_stream(const fl_tokenizer *tokenizer) {
+    bool normal = tokenizer->normal_count == 0 ||
+                  (tokenizer->normal_count == 1 && tokenizer->normal[0].kind == FL_NORMAL_BERT);
+    return normal && tokenizer->split_count == 1 && tokenizer->split[0] != FL_SPLIT_WHITESPACE &&
+           tokenizer->added.normalized.count == 0;
+}
+
+/* Whether every step looks no further than the white space around a word. */
+static bool is_local(const fl_tokenizer *tokenizer) {
+    for (unsigned i = 0; i < tokenizer->normal_count; i++) {
+        fl_normal_kind kind = tokenizer->normal[i].kind;
+        if (kind == FL_NORMAL_STRIP || kind == FL_NORMAL_REPLACE || kind == FL_NORMAL_PREPEND) {
+            return false;
+        }
+    }
+    return tokenizer->split_count > 0 && tokenizer->added.normalized.count == 0;
+}
+
+static void finish(fl_tokenizer *tokenizer, const fl_tokenizer_options *options) {
+    size_t bytes = options != NULL && options->cache_bytes > 0 ? options->cache_bytes
+                                                               : (size_t)CACHE_DEFAULT;
+    tokenizer->cache_sets = 1;
+    while (tokenizer->cache_sets < CACHE_SETS_MAX &&
+           tokenizer->cache_sets * 4 * sizeof(fl_cache_entry) <= bytes) {
+        tokenizer->cache_sets *= 2;
+    }
+    tokenizer->lowercase = options != NULL && options->lowercase;
+    tokenizer->scan      = &fl_scan_ref;
+#if defined(__x86_64__)
+    fl_cpu cpu;
+    fl_cpu_detect(&cpu);
+    if (cpu.avx2) {
+        tokenizer->scan = &fl_scan_avx2;
+    }
+#endif
+    tokenizer->local  = is_local(tokenizer);
+    tokenizer->stream = can_stream(tokenizer);
+    if (tokenizer->stream) {
+        fill_scan_table(tokenizer);
+    }
+}
+
+static const char *source_of(const fl_tokenizer_options *options, const char *fallback) {
+    return options != NULL && options->source != NULL ? options->source : fallback;
+}
+
+int fl_tokenizer_open(fl_tokenizer **out, const char *json, size_t size,
+                      const fl_tokenizer_options *options, fletch_error *error) {
+    const char   *source    = source_of(options, "tokenizer.json");
+    fl_json      *root      = NULL;
+    *out                    = NULL;
+    fl_tokenizer *tokenizer = fl_alloc_zero(1, sizeof *tokenizer);
+    if (tokenizer == NULL) {
+        return fl_fail_nomem(error, sizeof *tokenizer, source);
+    }
+    int status = fl_json_parse(&root, json, size, JSON_MAX, FL_JSON_UNIQUE_KEYS, source, error);
+    if (status == 0) {
+        status = fl_parse_root(tokenizer, root, options != NULL ? options->log : NULL, source, error);
+    }
+    fl_json_free(root);
+    if (status < 0) {
+        fl_tokenizer_close(tokenizer);
+        return status;
+    }
+    finish(tokenizer, options);
+    *out = tokenizer;
+    return 0;
+}
+
+/* The vocabulary of vocab.txt: line n is the token with id n. A token listed again moves to the later
+ * line, so lines go in backwards and what is there already stays. */
+static int read_lines(fl_tokenizer *tokenizer, const char *text, size_t size, const char *source,
+                      fletch_error *error) {
+    uint32_t lines = 0;
+    for (size_t i = 0; i < size; i++) {
+        lines += text[i] == '\n';
+    }
+    lines += size > 0 && text[size - 1] != '\n';
+    if (size > INT32_MAX || lines == 0) {
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s: a vocabulary of %zu bytes; expected is one token per line", source, size);
+    }
+    size_t valid = fl_utf8_valid_prefix(text, size);
+    if (valid != size || memchr(text, '\0', size) != NULL) {
+        return fl_fail(error, FLETCH_EMODEL, valid, "%s: not a text in UTF-8", source);
+    }
+    if (!fl_vocab_open(&tokenizer->vocab, lines, lines, size)) {
+        return fl_fail_nomem(error, size, "the vocabulary");
+    }
+    size_t end = size - (text[size - 1] == '\n');
+    for (uint32_t id = lines; id-- > 0;) {
+        size_t begin = end;
+        while (begin > 0 && text[begin - 1] != '\n') {
+            begin--;
+        }
+        size_t length = end - begin;
+        length -= length > 0 && text[end - 1] == '\r';
+        fl_vocab_add(&tokenizer->vocab, text + begin, length, id);
+        end = begin > 0 ? begin - 1 : 0;
+    }
+    tokenizer->id_limit = lines;
+    return 0;
+}
+
+/* The special tokens of BERT: [UNK], [CLS] and [SEP] must be there, the others may. */
+static int add_bert_specials(fl_tokenizer *tokenizer, const char *source, fletch_error *error) {
+    static const char *const names[] = {"[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"};
+    enum { COUNT = sizeof names / sizeof *names, NEEDED = 3 };
+    fl_added_builder builder;
+    int status = fl_added_begin(&builder, tokenizer, COUNT, COUNT * 6, source, error);
+    for (unsigned i = 0; i < COUNT && status == 0; i++) {
+        char           content[8] = {0};
+        fl_added_token token      = {.content = content, .length = strlen(names[i]), .special = true};
+        memcpy(content, names[i], token.length);
+        token.id = fl_vocab_find(&tokenizer->vocab, content, token.length);
+        if (token.id >= 0) {
+            status = fl_added_put(&builder, &token, source, error);
+        } else if (i < NEEDED) {
+            status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                             "%s: \"%s\" is not in the vocabulary; is this a BERT vocab.txt?", source,
+                             names[i]);
+        }
+    }
+    if (status == 0) {
+        status = fl_added_finish(&builder, source, error);
+    }
+    fl_added_end(&builder);
+    return status;
+}
+
+static int build_bert(fl_tokenizer *tokenizer, const char *vocab, size_t size,
+                      const fl_normal_step *step, const char *source, fletch_error *error) {
+    int status = read_lines(tokenizer, vocab, size, source, error);
+    if (status == 0) {
+        status = add_bert_specials(tokenizer, source, error);
+    }
+    if (status < 0) {
+        return status;
+    }
+    tokenizer->normal[0]    = *step;
+    tokenizer->normal_count = 1;
+    tokenizer->split[0]     = FL_SPLIT_BERT;
+    tokenizer->split_count  = 1;
+    tokenizer->expansion    = 1;
+    tokenizer->before[0]    = fl_vocab_find(&tokenizer->vocab, "[CLS]", 5);
+    tokenizer->after[0]     = fl_vocab_find(&tokenizer->vocab, "[SEP]", 5);
+    tokenizer->before_count = tokenizer->after_count = 1;
+    tokenizer->decode_wordpiece = tokenizer->decode_cleanup = true;
+    tokenizer->decode_prefix                                = fl_strdup("##");
+    if (tokenizer->decode_prefix == NULL) {
+        return fl_fail_nomem(error, 3, "the decoder");
+    }
+    int32_t unk = fl_vocab_find(&tokenizer->vocab, "[UNK]", 5);
+    return fl_wordpiece_open(&tokenizer->wordpiece, &tokenizer->vocab, "##", 100, unk, source, error);
+}
+
+int fl_tokenizer_open_vocab(fl_tokenizer **out, const char *vocab, size_t size, bool lowercase,
+                            bool strip_accents, bool chinese_chars,
+                            const fl_tokenizer_options *options, fletch_error *error) {
+    fl_normal_step step = {.kind          = FL_NORMAL_BERT,
+                           .clean_text    = true,
+                           .chinese_chars = chinese_chars,
+                           .strip_accents = strip_accents,
+                           .lowercase     = lowercase};
+    const char    *source    = source_of(options, "vocab.txt");
+    *out                     = NULL;
+    fl_tokenizer  *tokenizer = fl_alloc_zero(1, sizeof *tokenizer);
+    if (tokenizer == NULL) {
+        return fl_fail_nomem(error, sizeof *tokenizer, source);
+    }
+    int status = build_bert(tokenizer, vocab, size, &step, source, error);
+    if (status < 0) {
+        fl_tokenizer_close(tokenizer);
+        return status;
+    }
+    finish(tokenizer, options);
+    *out = tokenizer;
+    return 0;
+}
+
+void fl_tokenizer_close(fl_tokenizer *tokenizer) {
+    if (tokenizer == NULL) {
+        return;
+    }
+    for (unsigned i = 0; i < tokenizer->normal_count; i++) {
+        fl_free(tokenizer->normal[i].pattern);
+        fl_free(tokenizer->normal[i].content);
+    }
+    fl_free(tokenizer->decode_prefix);
+    fl_added_close(&tokenizer->added);
+    fl_wordpiece_close(&tokenizer->wordpiece);
+    fl_vocab_close(&tokenizer->vocab);
+    fl_free(tokenizer);
+}
+
+/* ---- Scratch ---------------------------------------------------------------------------------- */
+
+fl_token_scratch *fl_token_scratch_new(const fl_tokenizer *tokenizer) {
+    fl_token_scratch *scratch = fl_alloc_zero(1, sizeof *scratch);
+    size_t            bytes   = 4 * (size_t)tokenizer->wordpiece.max_chars;
+    if (scratch == NULL) {
+        return NULL;
+    }
+    scratch->cache_sets = tokenizer->cache_sets;
+    scratch->cache      = fl_alloc_zero(2 * scratch->cache_sets, sizeof *scratch->cache);
+    scratch->word       = fl_alloc_zero(1, bytes + 32);
+    scratch->word_rune  = fl_alloc_array(bytes + 1, sizeof *scratch->word_rune);
+    scratch->word_ids   = fl_alloc_array(bytes + 4, sizeof *scratch->word_ids);
+    scratch->pending    = fl_alloc_array(bytes / 2 + 2, sizeof *scratch->pending);
+    if (scratch->cache == NULL || scratch->word == NULL || scratch->word_rune == NULL ||
+        scratch->word_ids == NULL || scratch->pending == NULL) {
+        fl_token_scratch_free(scratch);
+        return NULL;
+    }
+    return scratch;
+}
+
+void fl_token_scratch_free(fl_token_scratch *scratch) {
+    if (scratch == NULL) {
+        return;
+    }
+    fl_free(scratch->cache);
+    fl_free(scratch->ring);
+    fl_buf_free(&scratch->lowered);
+    fl_free(scratch->word);
+    fl_free(scratch->word_rune);
+    fl_free(scratch->word_ids);
+    fl_free(scratch->pending);
+    fl_runes_free(&scratch->runes);
+    fl_buf_free(&scratch->text);
+    fl_free(scratch->pieces);
+    fl_free(scratch->origin);
+    fl_free(scratch);
+}
+
+/* ---- Encoding --------------------------------------------------------------------------------- */
+
+/* What one call has to do, worked out from its options. */
+typedef struct plan {
+    const int32_t *before, *after;
+    size_t         before_count, after_count;
+    size_t         limit; /* tokens of the text itself */
+    const char    *text;  /* lower-cased when the tokenizer asks for it */
+    size_t         size;
+} plan;
+
+static int make_plan(plan *p, const fl_tokenizer *tokenizer, fl_token_scratch *scratch,
+                     const char *text, size_t size, const fl_encode_options *options,
+                     bool tracked, size_t capacity, fletch_error *error) {
+    bool special    = !options->no_special;
+    p->before       = tokenizer->before;
+    p->after        = tokenizer->after;
+    p->before_count = special ? tokenizer->before_count : 0;
+    p->after_count  = special ? tokenizer->after_count : 0;
+    size_t specials = p->before_count + p->after_count;
+    p->limit        = SIZE_MAX;
+    if (options->max_length > 0) {
+        p->limit = options->max_length > specials ? options->max_length - specials : 0;
+    }
+    p->text = text;
+    p->size = size;
+    if (specials > capacity) {
+        return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE,
+                       "the buffer for token ids holds %zu; the special tokens alone are %zu",
+                       capacity, specials);
+    }
+    if (size >= UINT32_MAX / 2 && (tracked || !tokenizer->stream || tokenizer->lowercase)) {
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "a text of %zu bytes is too long; at most 2 GiB", size);
+    }
+    if (tokenizer->lowercase) {
+        fl_buf_clear(&scratch->lowered);
+        if (!fl_lower_python(text, size, &scratch->lowered, tracked ? &scratch->origin : NULL,
+                             &scratch->origin_capacity)) {
+            return fl_fail_nomem(error, size, "the lower-cased text");
+        }
+        p->text = scratch->lowered.data;
+        p->size = scratch->lowered.size;
+    }
+    return 0;
+}
+
+/* Offsets into the lower-cased text become offsets into the text itself. */
+static void restore_origin(const fl_token_scratch *scratch, const char *text, fl_piece *piece) {
+    if (piece->end > piece->start) {
+        uint32_t last = scratch->origin[piece->end - 1];
+        unsigned length;
+        fl_utf8_decode(text + last, &length);
+        piece->start = scratch->origin[piece->start];
+        piece->end   = last + length;
+    }
+}
+
+/* Run the exact path; its pieces are checked against the room that is left. */
+static int encode_pieces(const plan *p, const fl_tokenizer *tokenizer, fl_token_scratch *scratch,
+                         fl_truncation truncation, size_t capacity, bool *truncated,
+                         fletch_error *error) {
+    int status = fl_exact_encode(tokenizer, scratch, p->text, p->size, p->limit, truncation,
+                                 truncated, error);
+    size_t room = capacity - p->before_count - p->after_count;
+    if (status == 0 && scratch->piece_count > room) {
+        return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE,
+                       "the buffer for token ids holds %zu; the text has %zu", room,
+                       scratch->piece_count);
+    }
+    return status;
+}
+
+int fl_tokenizer_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, const char *text,
+                        size_t size, const fl_encode_options *options, int32_t *ids,
+                        size_t capacity, size_t *count, bool *truncated, fletch_error *error) {
+    plan   p;
+    size_t own    = 0;
+    int    status = make_plan(&p, tokenizer, scratch, text, size, options, false, capacity, error);
+    if (status < 0) {
+        return status;
+    }
+    int32_t *body = ids + p.before_count;
+    if (tokenizer->stream) {
+        status = fl_stream_encode(tokenizer, scratch, p.text, p.size, p.limit, options->truncation,
+                                  body, capacity - p.before_count - p.after_count, &own, truncated,
+                                  error);
+    } else {
+        status = encode_pieces(&p, tokenizer, scratch, options->truncation, capacity, truncated,
+                               error);
+        own    = status == 0 ? scratch->piece_count : 0;
+        for (size_t i = 0; i < own; i++) {
+            body[i] = scratch->pieces[i].id;
+        }
+    }
+    if (status < 0) {
+        return status;
+    }
+    memcpy(ids, p.before, p.before_count * sizeof *ids);
+    memcpy(body + own, p.after, p.after_count * sizeof *ids);
+    *count = p.before_count + own + p.after_count;
+    return 0;
+}
+
+static void put_special(int32_t *ids, uint32_t *offsets, uint8_t *special, size_t at, int32_t id) {
+    ids[at]         = id;
+    offsets[2 * at] = offsets[2 * at + 1] = 0;
+    special[at]                           = 1;
+}
+
+int fl_tokenizer_encode_offsets(const fl_tokenizer *tokenizer, fl_token_scratch *scratch,
+                                const char *text, size_t size, const fl_encode_options *options,
+                                int32_t *ids, uint32_t *offsets, uint8_t *special, size_t capacity,
+                                size_t *count, bool *truncated, fletch_error *error) {
+    plan p;
+    int  status = make_plan(&p, tokenizer, scratch, text, size, options, true, capacity, error);
+    if (status == 0) {
+        status = encode_pieces(&p, tokenizer, scratch, options->truncation, capacity, truncated,
+                               error);
+    }
+    if (status < 0) {
+        return status;
+    }
+    size_t at = 0;
+    for (size_t i = 0; i < p.before_count; i++) {
+        put_special(ids, offsets, special, at++, p.before[i]);
+    }
+    for (size_t i = 0; i < scratch->piece_count; i++, at++) {
+        fl_piece *piece = &scratch->pieces[i];
+        if (tokenizer->lowercase) {
+            restore_origin(scratch, text, piece);
+        }
+        ids[at]             = piece->id;
+        offsets[2 * at]     = piece->start;
+        offsets[2 * at + 1] = piece->end;
+        special[at]         = 0;
+    }
+    for (size_t i = 0; i < p.after_count; i++) {
+        put_special(ids, offsets, special, at++, p.after[i]);
+    }
+    *count = at;
+    return 0;
+}
+
+/* ---- Look-ups --------------------------------------------------------------------------------- */
+
+uint32_t fl_tokenizer_special_count(const fl_tokenizer *tokenizer) {
+    return tokenizer->before_count + tokenizer->after_count;
+}
+
+size_t fl_tokenizer_ids_max(const fl_tokenizer *tokenizer, size_t size) {
+    size_t ids;
+    if (fl_mul_overflow(size, tokenizer->expansion, &ids) ||
+        fl_add_overflow(ids, fl_tokenizer_special_count(tokenizer) + 1u, &ids)) {
+        return SIZE_MAX;
+    }
+    return ids;
+}
+
+uint32_t fl_tokenizer_vocab_size(const fl_tokenizer *tokenizer) {
+    return tokenizer->id_limit;
+}
+
+const char *fl_tokenizer_token(const fl_tokenizer *tokenizer, int32_t id, size_t *length) {
+    const fl_added_token *added = fl_added_find(&tokenizer->added, id);
+    if (added == NULL) {
+        return fl_vocab_text(&tokenizer->vocab, id, length);
+    }
+    if (length != NULL) {
+        *length = added->length;
+    }
+    return added->content;
+}
+
+int32_t fl_tokenizer_id(const fl_tokenizer *tokenizer, const char *token) {
+    size_t length = strlen(token);
+    for (size_t i = 0; i < tokenizer->added.count; i++) {
+        const fl_added_token *added = &tokenizer->added.tokens[i];
+        if (added->length == length && memcmp(added->content, token, length) == 0) {
+            return added->id;
+        }
+    }
+    return fl_vocab_find(&tokenizer->vocab, token, length);
+}
+
+const char *fl_tokenizer_kind(const fl_tokenizer *tokenizer) {
+    (void)tokenizer;
+    return "WordPiece";
+}

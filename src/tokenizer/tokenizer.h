@@ -9,6 +9,10 @@
  *          its longest text, encoding allocates nothing.
  * Errors   Anything in tokenizer.json that is not supported is refused by name when opening
  *          (FLETCH_EUNSUPPORTED); damaged files are FLETCH_EMODEL.
+ *          Supported are WordPiece with BertNormalizer, Lowercase, NFD, StripAccents, Strip, Replace of a
+ *          string, Prepend; BertPreTokenizer, Whitespace, WhitespaceSplit; Sequences of them;
+ *          TemplateProcessing (one text), BertProcessing, RobertaProcessing; the WordPiece decoder; added
+ *          tokens with all their flags. The blocks "truncation" and "padding" are not read.
  * Proof    tests/golden (ids, offsets and decode against HF tokenizers), tests/unit/test_tokenizer*.c. */
 #ifndef FL_TOKENIZER_TOKENIZER_H
 #define FL_TOKENIZER_TOKENIZER_H
@@ -34,7 +38,8 @@ typedef struct fl_tokenizer_options {
 /* Parse and compile tokenizer.json text json[size]. */
 int  fl_tokenizer_open(fl_tokenizer **out, const char *json, size_t size,
                        const fl_tokenizer_options *options, fletch_error *error);
-/* The BERT tokenizer of an old repository that has only vocab.txt; the flags are tokenizer_config's. */
+/* The BERT tokenizer of an old repository that has only vocab.txt; the flags are tokenizer_config's.
+ * A token that is listed twice has the later line's id, as in transformers. */
 int  fl_tokenizer_open_vocab(fl_tokenizer **out, const char *vocab, size_t size, bool lowercase,
                              bool strip_accents, bool chinese_chars,
                              const fl_tokenizer_options *options, fletch_error *error);
@@ -53,7 +58,10 @@ typedef struct fl_encode_options {
 
 /* Encode text[size] into ids[capacity]. *count gets the number of ids, *truncated whether max_length cut
  * the text. With a max_length, capacity = max(max_length, specials) always suffices; without one,
- * size + fl_tokenizer_special_count() + 1 does; FLETCH_ENOSPC otherwise. ENOMEM is the only other failure. */
+ * fl_tokenizer_ids_max() does (for a BERT pipeline that is size + specials + 1); FLETCH_ENOSPC otherwise.
+ * Other failures: ENOMEM; EINVAL for a text of 4 GiB or more where characters are tracked (offsets, and
+ * pipelines that are not BERT's). A long text with a max_length, truncated right, is read only as far as
+ * needed. */
 int fl_tokenizer_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, const char *text,
                         size_t size, const fl_encode_options *options, int32_t *ids, size_t capacity,
                         size_t *count, bool *truncated, fletch_error *error);
@@ -65,13 +73,17 @@ int fl_tokenizer_encode_offsets(const fl_tokenizer *tokenizer, fl_token_scratch 
                                 int32_t *ids, uint32_t *offsets, uint8_t *special, size_t capacity,
                                 size_t *count, bool *truncated, fletch_error *error);
 
+/* No text of `size` bytes has more ids than this, specials counted. */
+size_t      fl_tokenizer_ids_max(const fl_tokenizer *tokenizer, size_t size);
 uint32_t    fl_tokenizer_special_count(const fl_tokenizer *tokenizer); /* specials around one text */
 uint32_t    fl_tokenizer_vocab_size(const fl_tokenizer *tokenizer);    /* highest id + 1 */
-const char *fl_tokenizer_token(const fl_tokenizer *tokenizer, int32_t id, size_t *length); /* or NULL */
+/* NUL-terminated; `length` may be NULL. NULL for an id without a token. */
+const char *fl_tokenizer_token(const fl_tokenizer *tokenizer, int32_t id, size_t *length);
 int32_t     fl_tokenizer_id(const fl_tokenizer *tokenizer, const char *token);             /* or -1 */
 const char *fl_tokenizer_kind(const fl_tokenizer *tokenizer);          /* "WordPiece" */
 
-/* Append the decoded text to *out as HF's decode does. EINVAL for an id outside the vocabulary. */
+/* Append the decoded text to *out as HF's decode does. EINVAL for an id outside the vocabulary (HF leaves
+ * such ids out); `where` is then its index. */
 struct fl_buf;
 int fl_tokenizer_decode(const fl_tokenizer *tokenizer, const int32_t *ids, size_t count,
                         bool skip_special, struct fl_buf *out, fletch_error *error);

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* added.c - find added tokens in text.
+ *
+ * Role     See added.h.
+ * Method   The scan skips to the next byte that begins any token (most texts have none: one pass at
+ *          memory speed), then a small child/sibling trie is walked for the longest match there.
+ *          That is the definition of leftmost-longest, and its cost is bounded by the longest token.
+ * Memory   Nodes are made when opening. Threads: immutable.
+ * Proof    tests/unit/test_tokenizer_parts.c, tests/golden/test_tokens.py (all flags). */
+#include "tokenizer/added.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "tokenizer/unicode.h"
+
+static const char *pattern_of(const fl_added_token *token, size_t *length) {
+    *length = token->pattern != NULL ? token->pattern_length : token->length;
+    return token->pattern != NULL ? token->pattern : token->content;
+}
+
+static fl_added_result insert(fl_added_set *set, const char *text, size_t length, int32_t token) {
+    uint32_t at = 0;
+    fl_byte_set_add(&set->first, (uint8_t)text[0]);
+    for (size_t i = 0; i < length; i++) {
+        uint8_t  label = (uint8_t)text[i];
+        uint32_t child = set->nodes[at].child;
+        while (child != 0 && set->nodes[child].label != label) {
+            child = set->nodes[child].sibling;
+        }
+        if (child == 0) {
+            child                = set->count++;
+            set->nodes[child]    = (fl_added_node){0, set->nodes[at].child, -1, label};
+            set->nodes[at].child = child;
+        }
+        at = child;
+    }
+    if (set->nodes[at].token >= 0) {
+        return FL_ADDED_TWICE;
+    }
+    set->nodes[at].token = token;
+    return FL_ADDED_OK;
+}
+
+static fl_added_result compile_set(const fl_added *added, fl_added_set *set, bool normalized,
+                                   size_t *culprit) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < added->count; i++) {
+        size_t length;
+        pattern_of(&added->tokens[i], &length);
+        bytes += added->tokens[i].normalized == normalized ? length : 0;
+    }
+    if (bytes >= UINT32_MAX - 1) {
+        return FL_ADDED_NOMEM;
+    }
+    set->nodes = fl_alloc_array(bytes + 1, sizeof *set->nodes);
+    if (set->nodes == NULL) {
+        return FL_ADDED_NOMEM;
+    }
+    set->nodes[0] = (fl_added_node){0, 0, -1, 0};
+    set->count    = 1;
+    for (size_t i = 0; i < added->count; i++) {
+        if (added->tokens[i].normalized != normalized) {
+            continue;
+        }
+        size_t      length;
+        const char *text = pattern_of(&added->tokens[i], &length);
+        *culprit         = i;
+        if (length == 0) {
+            return FL_ADDED_EMPTY;
+        }
+        fl_added_result result = insert(set, text, length, (int32_t)i);
+        if (result != FL_ADDED_OK) {
+            return result;
+        }
+    }
+    if (set->count == 1) { /* no token: nothing to look for */
+        set->count = 0;
+    }
+    return FL_ADDED_OK;
+}
+
+fl_added_result fl_added_compile(fl_added *added, size_t *culprit) {
+    fl_added_result result = compile_set(added, &added->raw, false, culprit);
+    return result != FL_ADDED_OK ? result
+                                 : compile_set(added, &added->normalized, true, culprit);
+}
+
+void fl_added_close(fl_added *added) {
+    for (size_t i = 0; i < added->count; i++) {
+        fl_free(added->tokens[i].content);
+        fl_free(added->tokens[i].pattern);
+    }
+    fl_free(added->tokens);
+    fl_free(added->raw.nodes);
+    fl_free(added->normalized.nodes);
+    memset(added, 0, sizeof *added);
+}
+
+const fl_added_token *fl_added_find(const fl_added *added, int32_t id) {
+    size_t low = 0, high = added->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (added->tokens[middle].id < id) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < added->count && added->tokens[low].id == id ? &added->tokens[low] : NULL;
+}
+
+/* Longest token that begins at text[0]; its index and *length, or -1. */
+static int32_t longest(const fl_added_set *set, const char *text, size_t size, size_t *length) {
+    int32_t  found = -1;
+    uint32_t at    = 0;
+    for (size_t i = 0; i < size; i++) {
+        uint32_t child = set->nodes[at].child;
+        while (child != 0 && set->nodes[child].label != (uint8_t)text[i]) {
+            child = set->nodes[child].sibling;
+        }
+        if (child == 0) {
+            break;
+        }
+        at = child;
+        if (set->nodes[at].token >= 0) {
+            found   = set->nodes[at].token;
+            *length = i + 1;
+        }
+    }
+    return found;
+}
+
+/* Start of the character that ends before text[at]; at > 0. */
+static size_t step_back(const char *text, size_t at) {
+    do {
+        at--;
+    } while (at > 0 && ((unsigned char)text[at] & 0xC0) == 0x80);
+    return at;
+}
+
+static bool is_word_at(const char *text, size_t at) {
+    unsigned length;
+    return (fl_unicode_flags(fl_utf8_decode(text + at, &length)) & FL_UC_WORD) != 0;
+}
+
+static bool stands_alone(const char *text, size_t size, size_t begin, size_t end) {
+    return !(begin > 0 && is_word_at(text, step_back(text, begin))) &&
+           !(end < size && is_word_at(text, end));
+}
+
+static size_t strip_left(const char *text, size_t begin, size_t done) {
+    while (begin > done) {
+        unsigned length;
+        size_t   before = step_back(text, begin);
+        if (!fl_unicode_is_space(fl_utf8_decode(text + before, &length))) {
+            break;
+        }
+        begin = before;
+    }
+    return begin;
+}
+
+static size_t strip_right(const char *text, size_t size, size_t end) {
+    while (end < size) {
+        unsigned length;
+        if (!fl_unicode_is_space(fl_utf8_decode(text + end, &length))) {
+            break;
+        }
+        end += length;
+    }
+    return end;
+}
+
+bool fl_added_next(const fl_added *added, const fl_added_set *set, const fl_scan *scan,
+                   const char *text, size_t size, size_t limit, fl_added_walk *walk,
+                   fl_added_match *match) {
+    while (set->count > 0 && walk->search < limit) {
+        size_t begin = walk->search + scan->find(&set->first, text + walk->search,
+                                                 limit - walk->search);
+        size_t length = 0;
+        if (begin == limit) {
+            break;
+        }
+        int32_t index = longest(set, text + begin, size - begin, &length);
+        if (index < 0) {
+            walk->search = begin + 1;
+            continue;
+        }
+        const fl_added_token *token = &added->tokens[index];
+        size_t                end   = begin + length;
+        walk->search                = end;
+        if (token->single_word && !stands_alone(text, size, begin, end)) {
+            continue;
+        }
+        match->begin = token->lstrip ? strip_left(text, begin, walk->done) : begin;
+        /* What an earlier rstrip swallowed is white space: it need not be looked at again. */
+        match->end   = !token->rstrip        ? end
+                       : walk->done > end ? strip_right(text, size, walk->done)
+                                          : strip_right(text, size, end);
+        match->token = token;
+        walk->done   = match->end;
+        return true;
+    }
+    if (walk->search < limit) {
+        walk->search = limit;
+    }
+    return false;
+}

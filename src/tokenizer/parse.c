@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* parse.c - the root of tokenizer.json: model vocabulary and added tokens.
+ *
+ * Role     tokenizer.c calls fl_parse_root; the steps are parse_steps.c's.
+ * Method   The file comes from strangers: every number is checked before it sizes anything, and what
+ *          contradicts itself is refused (two tokens with one id, an added token whose id is not the
+ *          one that the reference would give it). The blocks "truncation" and "padding" are not read:
+ *          the caller says how long, and nothing is ever padded.
+ *          Order: normalizer before added tokens (their contents are normalised), those before the
+ *          template (its ids must exist).
+ * Memory   Everything is owned by the tokenizer, which the caller closes on failure.
+ * Proof    tests/unit/test_tokenizer.c. */
+#include "tokenizer/parse.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+
+enum { ID_MAX = INT32_MAX - 1, HOLES_FREE = 65536 };
+
+/* ---- Model ------------------------------------------------------------------------------------ */
+
+/* Count tokens and bytes and check every id. */
+static int measure_vocab(fl_json *vocab, uint32_t *size, uint32_t *count, size_t *bytes,
+                         const char *source, fletch_error *error) {
+    int64_t highest = -1;
+    *bytes          = 0;
+    *count          = 0;
+    json_object_object_foreach(vocab, token, value) {
+        if (!json_object_is_type(value, json_type_int)) {
+            return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                           "%s: model.vocab \"%.40s\" has an id that is not an integer", source,
+                           token);
+        }
+        int64_t id = json_object_get_int64(value);
+        if (id < 0 || id > ID_MAX) {
+            return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                           "%s: model.vocab \"%.40s\" has id %lld; ids are 0 to %d", source, token,
+                           (long long)id, ID_MAX);
+        }
+        highest = id > highest ? id : highest;
+        *bytes += strlen(token);
+        *count += 1;
+    }
+    if (*count == 0) {
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: model.vocab is empty", source);
+    }
+    /* Holes are legal, but a lone huge id would size tables. */
+    if (highest > 4 * (int64_t)*count + HOLES_FREE) {
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s: model.vocab has id %lld but only %u tokens; the file is damaged", source,
+                       (long long)highest, *count);
+    }
+    *size = (uint32_t)highest + 1;
+    return 0;
+}
+
+static int parse_vocab(fl_tokenizer *tokenizer, fl_json *vocab, const fl_log *log,
+                       const char *source, fletch_error *error) {
+    uint32_t size = 0, count = 0;
+    size_t   bytes  = 0;
+    int      status = measure_vocab(vocab, &size, &count, &bytes, source, error);
+    if (status < 0) {
+        return status;
+    }
+    if (!fl_vocab_open(&tokenizer->vocab, size, count, bytes)) {
+        return fl_fail_nomem(error, bytes, "the vocabulary");
+    }
+    json_object_object_foreach(vocab, token, value) {
+        uint32_t id = (uint32_t)json_object_get_int64(value);
+        if (fl_vocab_add(&tokenizer->vocab, token, strlen(token), id) != FL_VOCAB_ADDED) {
+            return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                           "%s: model.vocab gives id %u to \"%.40s\" and to \"%.40s\"", source, id,
+                           fl_vocab_text(&tokenizer->vocab, (int32_t)id, NULL), token);
+        }
+    }
+    if (count < size) {
+        fl_log_write(log, FL_LOG_WARNING, "%s: model.vocab has %u ids without a token", source,
+                     size - count);
+    }
+    tokenizer->id_limit = size;
+    return 0;
+}
+
+/* The kind of a model; files of before 2021 do not name it, so its keys tell. */
+static const char *model_kind(fl_json_reader *model) {
+    const char *kind = fl_json_string(model, "type", NULL);
+    if (kind != NULL || model->status < 0) {
+        return kind;
+    }
+    fl_json *vocab = NULL;
+    json_object_object_get_ex(model->object, "vocab", &vocab);
+    if (fl_json_has(model, "merges")) {
+        return "BPE";
+    }
+    if (json_object_is_type(vocab, json_type_array)) {
+        return "Unigram";
+    }
+    return fl_json_has(model, "max_input_chars_per_word") ? "WordPiece" : "WordLevel";
+}
+
+static int parse_model(fl_tokenizer *tokenizer, fl_json_reader *root, const fl_log *log) {
+    fl_json_reader model = {fl_json_object(root, "model"), root->source, root->error, root->status};
+    if (model.object == NULL && root->status == 0) {
+        return fl_fail(root->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s: \"model\" is missing; this is not a tokenizer.json", root->source);
+    }
+    const char *kind = model_kind(&model);
+    if (model.status == 0 && strcmp(kind, "WordPiece") != 0) {
+        return fl_fail(root->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "%s: model \"%s\" is not supported; supported: WordPiece", root->source,
+                       kind);
+    }
+    fl_json    *vocab  = fl_json_object(&model, "vocab");
+    const char *unk    = fl_need_string(&model, "unk_token");
+    const char *prefix = fl_need_string(&model, "continuing_subword_prefix");
+    int64_t     chars  = fl_need_int(&model, "max_input_chars_per_word", INT64_MAX);
+    if (model.status == 0 && vocab == NULL) {
+        model.status = fl_fail(root->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                               "%s: \"model.vocab\" is missing", root->source);
+    }
+    if (model.status == 0 && chars > FL_WORD_CHARS_MAX) {
+        model.status = fl_fail(root->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                               "%s: max_input_chars_per_word %lld is not supported; at most %d",
+                               root->source, (long long)chars, FL_WORD_CHARS_MAX);
+    }
+    if (model.status < 0) {
+        return model.status;
+    }
+    int status = parse_vocab(tokenizer, vocab, log, root->source, root->error);
+    if (status < 0) {
+        return status;
+    }
+    int32_t unk_id = fl_vocab_find(&tokenizer->vocab, unk, strlen(unk));
+    if (unk_id < 0) {
+        return fl_fail(root->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s: unk_token \"%s\" is not in model.vocab", root->source, unk);
+    }
+    return fl_wordpiece_open(&tokenizer->wordpiece, &tokenizer->vocab, prefix, (uint32_t)chars,
+                             unk_id, root->source, root->error);
+}
+
+/* ---- Added tokens ----------------------------------------------------------------------------- */
+
+int fl_added_begin(fl_added_builder *builder, fl_tokenizer *tokenizer, size_t count,
+                   size_t text_bytes, const char *source, fletch_error *error) {
+    memset(builder, 0, sizeof *builder);
+    builder->tokenizer       = tokenizer;
+    builder->next_id         = tokenizer->vocab.count;
+    tokenizer->added.tokens = fl_alloc_zero(count, sizeof *tokenizer->added.tokens);
+    if (count > ID_MAX || tokenizer->added.tokens == NULL ||
+        !fl_vocab_open(&builder->names, (uint32_t)count + 1, (uint32_t)count, text_bytes)) {
+        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "%s: no memory for %zu added tokens",
+                       source, count);
+    }
+    return 0;
+}
+
+void fl_added_end(fl_added_builder *builder) {
+    fl_vocab_close(&builder->names);
+    fl_runes_free(&builder->runes);
+}
+
+/* Normalised content into token->pattern, when it differs. */
+static bool make_pattern(fl_added_builder *builder, fl_added_token *token) {
+    const fl_tokenizer *tokenizer = builder->tokenizer;
+    fl_runes           *runes     = &builder->runes;
+    fl_free(token->pattern);
+    token->pattern = NULL;
+    if (!token->normalized || tokenizer->normal_count == 0) {
+        return true;
+    }
+    if (!fl_runes_load(runes, token->content, 0, token->length) ||
+        !fl_normalize(tokenizer->normal, tokenizer->normal_count, runes)) {
+        return false;
+    }
+    char *text = fl_alloc_array(runes->count + 1, 4);
+    if (text == NULL) {
+        return false;
+    }
+    size_t size = 0;
+    for (size_t i = 0; i < runes->count; i++) {
+        size += fl_utf8_encode(runes->at[i].cp, text + size);
+    }
+    if (size == token->length && memcmp(text, token->content, size) == 0) {
+        fl_free(text);
+        return true;
+    }
+    text[size]            = '\0';
+    token->pattern        = text;
+    token->pattern_length = size;
+    return true;
+}
+
+/* The id that the reference would give: the model's if it knows the content, else the next free one. */
+static int check_id(fl_added_builder *builder, const fl_added_token *token, const char *source,
+                    fletch_error *error) {
+    fl_vocab *vocab = &builder->tokenizer->vocab;
+    int32_t   id    = fl_vocab_find(vocab, token->content, token->length);
+    bool      fresh = id < 0;
+    if (fresh) {
+        id = (int32_t)builder->next_id++;
+    }
+    if (id != token->id) {
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s: added_tokens gives \"%.40s\" id %d; by the vocabulary it is %d", source,
+                       token->content, token->id, id);
+    }
+    if (fresh && fl_vocab_text(vocab, id, NULL) != NULL) {
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s: added token \"%.40s\" has id %d, which model.vocab gives to \"%.40s\"",
+                       source, token->content, id, fl_vocab_text(vocab, id, NULL));
+    }
+    return 0;
+}
+
+int fl_added_put(fl_added_builder *builder, const fl_added_token *token, const char *source,
+                 fletch_error *error) {
+    fl_added *added = &builder->tokenizer->added;
+    int32_t   index = fl_vocab_find(&builder->names, token->content, token->length);
+    if (index >= 0) { /* listed twice: the later flags hold, but special stays special */
+        fl_added_token *old = &added->tokens[index];
+        if (token->id != old->id) {
+            return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                           "%s: added_tokens gives \"%.40s\" ids %d and %d", source, token->content,
+                           old->id, token->id);
+        }
+        old->single_word = token->single_word;
+        old->lstrip      = token->lstrip;
+        old->rstrip      = token->rstrip;
+        old->normalized  = token->normalized;
+        old->special     = old->special || token->special;
+        return make_pattern(builder, old) ? 0 : fl_fail_nomem(error, token->length, source);
+    }
+    int status = check_id(builder, token, source, error);
+    if (status < 0) {
+        return status;
+    }
+    fl_added_token *mine = &added->tokens[added->count];
+    *mine                = *token;
+    mine->pattern        = NULL;
+    mine->content        = fl_strndup(token->content, token->length);
+    if (mine->content == NULL) {
+        return fl_fail_nomem(error, token->length, source);
+    }
+    added->count++;
+    fl_vocab_add(&builder->names, token->content, token->length, (uint32_t)added->count - 1);
+    if ((uint32_t)mine->id >= builder->tokenizer->id_limit) {
+        builder->tokenizer->id_limit = (uint32_t)mine->id + 1;
+    }
+    return make_pattern(builder, mine) ? 0 : fl_fail_nomem(error, token->length, source);
+}
+
+static int by_id(const void *a, const void *b) {
+    const fl_added_token *x = a, *y = b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+int fl_added_finish(fl_added_builder *builder, const char *source, fletch_error *error) {
+    fl_added *added   = &builder->tokenizer->added;
+    size_t    culprit = 0;
+    /* The reference skips what is special by the string that it decodes to, not by the token. */
+    for (size_t i = 0; i < added->count; i++) {
+        fl_added_token *token = &added->tokens[i];
+        const char     *text  = token->pattern != NULL ? token->pattern : token->content;
+        int32_t other  = fl_vocab_find(&builder->names, text, strlen(text));
+        token->skipped = other >= 0 && added->tokens[other].special;
+    }
+    qsort(added->tokens, added->count, sizeof *added->tokens, by_id);
+    switch (fl_added_compile(added, &culprit)) {
+    case FL_ADDED_OK: return 0;
+    case FL_ADDED_NOMEM:
+        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "%s: no memory for %zu added tokens",
+                       source, added->count);
+    case FL_ADDED_EMPTY:
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s: added token %d is empty after normalisation", source,
+                       added->tokens[culprit].id);
+    case FL_ADDED_TWICE: break;
+    }
+    return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                   "%s: added token \"%.40s\" is the same as another one after normalisation", source,
+                   added->tokens[culprit].content);
+}
+
+static int parse_added_token(fl_added_builder *builder, fl_json *item, const char *source,
+                             fletch_error *error) {
+    fl_json_reader reader = {item, source, error, 0};
+    fl_added_token token  = {0};
+    const char    *text   = fl_need_string(&reader, "content");
+    token.id              = (int32_t)fl_need_int(&reader, "id", ID_MAX);
+    token.single_word     = fl_need_bool(&reader, "single_word");
+    token.lstrip          = fl_need_bool(&reader, "lstrip");
+    token.rstrip          = fl_need_bool(&reader, "rstrip");
+    token.normalized      = fl_need_bool(&reader, "normalized");
+    token.special         = fl_need_bool(&reader, "special");
+    if (reader.status < 0) {
+        fl_error_prefix(error, "added_tokens");
+        return reader.status;
+    }
+    token.length = strlen(text);
+    if (token.length == 0) { /* the reference passes over it */
+        return 0;
+    }
+    token.content = fl_strndup(text, token.length);
+    int status = token.content == NULL ? fl_fail_nomem(error, token.length, source)
+                                       : fl_added_put(builder, &token, source, error);
+    fl_free(token.content);
+    return status;
+}
+
+static int parse_added(fl_tokenizer *tokenizer, fl_json_reader *root) {
+    fl_json *list  = fl_json_array(root, "added_tokens");
+    size_t   count = list != NULL ? json_object_array_length(list) : 0;
+    size_t   bytes = 0;
+    if (root->status < 0) {
+        return root->status;
+    }
+    for (size_t i = 0; i < count; i++) {
+        fl_json *content = NULL;
+        fl_json *item    = json_object_array_get_idx(list, i);
+        if (json_object_is_type(item, json_type_object) &&
+            json_object_object_get_ex(item, "content", &content) &&
+            json_object_is_type(content, json_type_string)) {
+            bytes += (size_t)json_object_get_string_len(content);
+        }
+    }
+    fl_added_builder builder;
+    int status = fl_added_begin(&builder, tokenizer, count, bytes, root->source, root->error);
+    for (size_t i = 0; i < count && status == 0; i++) {
+        status = parse_added_token(&builder, json_object_array_get_idx(list, i), root->source,
+                                   root->error);
+    }
+    if (status == 0) {
+        status = fl_added_finish(&builder, root->source, root->error);
+    }
+    fl_added_end(&builder);
+    return status;
+}
+
+/* ---- Root ------------------------------------------------------------------------------------- */
+
+int fl_parse_root(fl_tokenizer *tokenizer, fl_json *root, const fl_log *log, const char *source,
+                  fletch_error *error) {
+    fl_json_reader reader  = {root, source, error, 0};
+    const char    *version = fl_json_string(&reader, "version", "1.0");
+    if (reader.status == 0 && strcmp(version, "1.0") != 0) {
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "%s: version \"%s\" of the format is not supported; supported: 1.0", source,
+                       version);
+    }
+    int status = reader.status;
+    if (status == 0) {
+        status = parse_model(tokenizer, &reader, log);
+    }
+    if (status == 0) {
+        status = fl_parse_normalizer(tokenizer, &reader);
+    }
+    if (status == 0) {
+        status = fl_parse_pre_tokenizer(tokenizer, &reader);
+    }
+    if (status == 0) {
+        status = parse_added(tokenizer, &reader);
+    }
+    if (status == 0) {
+        status = fl_parse_post_processor(tokenizer, &reader);
+    }
+    return status == 0 ? fl_parse_decoder(tokenizer, &reader) : status;
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pipeline.h - what a tokenizer is inside: the steps of tokenizer.json, and one thread's working memory.
+ *
+ *     text ─ added (raw) ─ normalise ─ added (normalised) ─ pre-tokenise ─ WordPiece ─ truncate ─ template
+ *
+ * Role     parse.c fills struct fl_tokenizer; two engines read it: stream.c (ids only, BERT's pipeline, as
+ *          fast as possible) and exact.c (every supported pipeline, with offsets). Both give the same
+ *          ids; the tests hold them against each other and against the reference.
+ * Threads  fl_tokenizer is immutable; fl_token_scratch belongs to one thread. */
+#ifndef FL_TOKENIZER_PIPELINE_H
+#define FL_TOKENIZER_PIPELINE_H
+
+#include "base/buf.h"
+#include "tokenizer/added.h"
+#include "tokenizer/scan.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/vocab.h"
+#include "tokenizer/wordpiece.h"
+
+/* One character on its way through the normalisers, and the bytes of the text it stands for. */
+typedef struct fl_rune {
+    uint32_t cp;
+    uint32_t start, end;
+} fl_rune;
+
+/* The text of one piece as runes; normalisers rewrite it. */
+typedef struct fl_runes {
+    fl_rune *at; /* owned, [count] */
+    size_t   count, capacity;
+    fl_rune *spare; /* owned: the normalisers' second buffer, as large as was needed */
+    size_t   spare_capacity;
+    fl_rune *sorted; /* owned: for long runs of combining marks only */
+    size_t   sorted_capacity;
+} fl_runes;
+
+typedef enum fl_normal_kind {
+    FL_NORMAL_BERT,
+    FL_NORMAL_LOWERCASE,
+    FL_NORMAL_NFD,
+    FL_NORMAL_STRIP_ACCENTS,
+    FL_NORMAL_STRIP,
+    FL_NORMAL_REPLACE,
+    FL_NORMAL_PREPEND
+} fl_normal_kind;
+
+typedef struct fl_normal_step {
+    fl_normal_kind kind;
+    bool           clean_text, chinese_chars, strip_accents, lowercase; /* BERT */
+    bool           strip_left, strip_right;                             /* STRIP */
+    uint32_t      *pattern;                                             /* owned: REPLACE */
+    size_t         pattern_count;
+    uint32_t      *content; /* owned: REPLACE and PREPEND */
+    size_t         content_count;
+} fl_normal_step;
+
+typedef enum fl_split_kind {
+    FL_SPLIT_BERT,             /* at white space, punctuation isolated */
+    FL_SPLIT_WHITESPACE,       /* \w+|[^\w\s]+ */
+    FL_SPLIT_WHITESPACE_SPLIT, /* at white space */
+} fl_split_kind;
+
+enum { FL_STEPS_MAX = 16, FL_SPECIALS_MAX = 64, FL_WORD_CHARS_MAX = 1000 };
+
+struct fl_tokenizer {
+    fl_vocab       vocab; /* the model's, without added tokens that it lacks */
+    fl_wordpiece   wordpiece;
+    fl_added       added;
+    uint32_t       id_limit; /* highest id + 1 of all tokens */
+    fl_normal_step normal[FL_STEPS_MAX];
+    unsigned       normal_count;
+    fl_split_kind  split[FL_STEPS_MAX];
+    unsigned       split_count;
+    int32_t        before[FL_SPECIALS_MAX], after[FL_SPECIALS_MAX]; /* the template */
+    uint32_t       before_count, after_count;
+    bool           trim_offsets, add_prefix_space; /* RobertaProcessing */
+    bool           decode_wordpiece;               /* else tokens are joined with a space */
+    bool           decode_cleanup;
+    char          *decode_prefix; /* owned, when decode_wordpiece */
+    bool           lowercase;     /* Python's lower() on the text first */
+    bool           stream;        /* stream.c can do it */
+    bool           local;         /* exact.c may cut the text before any ASCII white space */
+    uint32_t       expansion;     /* at most this many tokens per byte of text */
+    size_t         cache_sets;
+    fl_scan_table  scan_table;
+    const fl_scan *scan;
+    int32_t        ascii_id[128]; /* the id of a punctuation character as a word */
+};
+
+/* One line of the word cache: a word of at most 15 bytes and its ids. Two make a bucket of 64 bytes. */
+typedef struct fl_cache_entry {
+    uint64_t low, high; /* the bytes, zero-padded; the length in the highest byte */
+    int32_t  ids[4];    /* unused ones are -1 */
+} fl_cache_entry;
+
+/* One token with its place, on the exact path. */
+typedef struct fl_piece {
+    int32_t  id;
+    uint32_t start, end;    /* bytes of the text */
+    uint32_t lead, trail;   /* white space at the ends of the token's string, for trim_offsets */
+} fl_piece;
+
+struct fl_token_scratch {
+    /* stream.c */
+    fl_cache_entry *cache; /* owned, [2 * sets]; a big block */
+    char            lower[FL_SCAN_WINDOW + FL_SCAN_SLACK];
+    fl_scan_masks   masks;
+    int32_t        *ring; /* owned: the tail while truncating left */
+    size_t          ring_capacity;
+    /* both */
+    fl_buf    lowered;     /* the text after Python's lower() */
+    char     *word;        /* owned, [4 * max_chars + 32]: one normalised word as UTF-8 */
+    uint32_t *word_rune;   /* owned, [4 * max_chars]: rune of each byte of word */
+    int32_t  *word_ids;    /* owned, [4 * max_chars + 4] */
+    uint32_t *pending;     /* owned, [2 * (max_chars + 1)]: marks that wait for their order */
+    /* exact.c */
+    fl_runes  runes;
+    fl_buf    text; /* a normalised piece as UTF-8, for normalised added tokens */
+    fl_piece *pieces; /* owned */
+    size_t    piece_count, piece_capacity;
+    uint32_t *origin; /* owned: for each byte of `lowered` its character's place in the text */
+    size_t    origin_capacity;
+    size_t    cache_sets;
+};
+
+/* normalize.c */
+bool fl_runes_load(fl_runes *runes, const char *text, size_t begin, size_t end); /* false: no memory */
+bool fl_normalize(const fl_normal_step *steps, unsigned count, fl_runes *runes); /* likewise */
+void fl_runes_free(fl_runes *runes);
+
+/* lower.c: Python's str.lower(). With origin != NULL it gets, for each byte of *out, the position of the
+ * character it came from. False: no memory. */
+bool fl_lower_python(const char *text, size_t size, fl_buf *out, uint32_t **origin,
+                     size_t *origin_capacity);
+
+/* exact.c: fills scratch->pieces. `limit` is the most tokens to keep (SIZE_MAX: all). */
+int fl_exact_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, const char *text,
+                    size_t size, size_t limit, fl_truncation truncation, bool *truncated,
+                    fletch_error *error);
+
+/* stream.c: ids[capacity] gets the tokens, at most `limit` of them. */
+int fl_stream_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, const char *text,
+                     size_t size, size_t limit, fl_truncation truncation, int32_t *ids,
+                     size_t capacity, size_t *count, bool *truncated, fletch_error *error);
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scan_avx2.c - classification of text bytes, 64 at a time.
+ *
+ * Role     scan.h on processors with AVX2; compiled with its own flags, chosen when a tokenizer opens.
+ * Method   A byte h l (two nibbles) is in a set when bit h of plane[l] is set. Two byte shuffles give
+ *          plane[l] and the bit of h; the latter is the same for all sets and is 0 for h >= 8, which
+ *          leaves everything that is not ASCII to the sign bits. So three sets cost four shuffles per
+ *          32 bytes. Lower case: add 0x20 where the byte lies in A..Z.
+ *
+ *              text  'T' 'h' 'e' ' ' 'c' 'a' 't' '.'
+ *              lower 't' 'h' 'e' ' ' 'c' 'a' 't' '.'      boundary ...1...1      punct .......1
+ *
+ * Memory   The tail of a window goes through a 64-byte copy, so nothing past the text is read.
+ * Threads  Any.
+ * Proof    tests/unit/test_tokenizer_parts.c: equal to scan.c on random bytes of every length. */
+#include "tokenizer/scan.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+static inline __m256i load_plane(const fl_byte_set *set) {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)set->plane));
+}
+
+/* Bit h for high nibble h < 8, else nothing. */
+static inline __m256i column_bits(__m256i bytes) {
+    const __m256i bit =
+        _mm256_setr_epi8(1, 2, 4, 8, 16, 32, 64, -128, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32,
+                         64, -128, 0, 0, 0, 0, 0, 0, 0, 0);
+    __m256i high = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(15));
+    return _mm256_shuffle_epi8(bit, high);
+}
+
+/* Mask of the bytes that are ASCII and in the set. */
+static inline uint32_t in_set(__m256i plane, __m256i low, __m256i column) {
+    __m256i hit  = _mm256_and_si256(_mm256_shuffle_epi8(plane, low), column);
+    __m256i none = _mm256_cmpeq_epi8(hit, _mm256_setzero_si256());
+    return ~(uint32_t)_mm256_movemask_epi8(none);
+}
+
+typedef struct planes {
+    __m256i  space, punct, exact;
+    uint32_t high; /* all ones: bytes >= 0x80 are "exact" */
+    __m256i  fold; /* 0x20 or 0 */
+} planes;
+
+typedef struct bits {
+    uint32_t boundary, punct, exact;
+} bits;
+
+static inline bits classify(const planes *p, const char *text, char *lower) {
+    __m256i  bytes  = _mm256_loadu_si256((const __m256i *)(const void *)text);
+    __m256i  low    = _mm256_and_si256(bytes, _mm256_set1_epi8(15));
+    __m256i  column = column_bits(bytes);
+    uint32_t sign   = (uint32_t)_mm256_movemask_epi8(bytes);
+    bits     b;
+    b.punct         = in_set(p->punct, low, column);
+    b.exact         = in_set(p->exact, low, column) | (sign & p->high);
+    b.boundary      = in_set(p->space, low, column) | b.punct | b.exact;
+    __m256i upper   = _mm256_and_si256(_mm256_cmpgt_epi8(bytes, _mm256_set1_epi8('A' - 1)),
+                                       _mm256_cmpgt_epi8(_mm256_set1_epi8('Z' + 1), bytes));
+    __m256i folded  = _mm256_add_epi8(bytes, _mm256_and_si256(upper, p->fold));
+    _mm256_storeu_si256((__m256i *)(void *)lower, folded);
+    return b;
+}
+
+static inline void block64(const planes *p, const char *text, char *lower, fl_scan_masks *masks,
+                           size_t block) {
+    bits first             = classify(p, text, lower);
+    bits second            = classify(p, text + 32, lower + 32);
+    masks->boundary[block] = first.boundary | (uint64_t)second.boundary << 32;
+    masks->punct[block]    = first.punct | (uint64_t)second.punct << 32;
+    masks->exact[block]    = first.exact | (uint64_t)second.exact << 32;
+}
+
+static void window(const fl_scan_table *table, const char *text, size_t size, char *lower,
+                   fl_scan_masks *masks) {
+    planes p;
+    p.space      = load_plane(&table->space);
+    p.punct      = load_plane(&table->punct);
+    p.exact      = load_plane(&table->exact);
+    p.high       = table->exact.high ? ~0u : 0;
+    p.fold       = _mm256_set1_epi8(table->lowercase ? 0x20 : 0);
+    size_t block = 0;
+    for (; (block + 1) * 64 <= size; block++) {
+        block64(&p, text + block * 64, lower + block * 64, masks, block);
+    }
+    size_t rest = size - block * 64;
+    if (rest > 0) {
+        char tail[64];
+        memset(tail, ' ', sizeof tail);
+        memcpy(tail, text + block * 64, rest);
+        block64(&p, tail, lower + block * 64, masks, block);
+        uint64_t past = ~0ull << rest;
+        masks->boundary[block] |= past;
+        masks->punct[block] &= ~past;
+        masks->exact[block] &= ~past;
+    }
+}
+
+static size_t find(const fl_byte_set *set, const char *text, size_t size) {
+    __m256i  plane = load_plane(set);
+    uint32_t high  = set->high ? ~0u : 0;
+    size_t   at    = 0;
+    for (; at + 32 <= size; at += 32) {
+        __m256i  bytes = _mm256_loadu_si256((const __m256i *)(const void *)(text + at));
+        __m256i  low   = _mm256_and_si256(bytes, _mm256_set1_epi8(15));
+        uint32_t hit   = in_set(plane, low, column_bits(bytes)) |
+                       ((uint32_t)_mm256_movemask_epi8(bytes) & high);
+        if (hit != 0) {
+            return at + (size_t)__builtin_ctz(hit);
+        }
+    }
+    while (at < size && !fl_byte_set_has(set, (uint8_t)text[at])) {
+        at++;
+    }
+    return at;
+}
+
+const fl_scan fl_scan_avx2 = {window, find};

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stream.c - BERT's pipeline as fast as possible: text to ids, nothing else.
+ *
+ * Role     tokenizer.c takes this path when no offsets are wanted and the pipeline is BertNormalizer (any
+ *          flags, or none) with BertPreTokenizer or WhitespaceSplit and no normalised added tokens.
+ * In/Out   Valid UTF-8 -> int32 ids in the caller's buffer, at most `limit`.
+ * Method   1. The scan turns a window of text into a lower-cased copy and bit masks of where words end.
+ *          2. Each set bit ends an ASCII word, is a punctuation character, or says "exact".
+ *          3. A word of up to 15 bytes is a 16-byte key into a small cache of ids (two compares); on
+ *             English text over 95 % end here. Others walk the trie.
+ *          4. At an "exact" byte the word is taken over from its beginning, one character at a time:
+ *             vanishing controls join their neighbours, NFD and marks, Chinese characters, lower case.
+ *             At the next ASCII space or punctuation the fast path goes on; nothing in BERT's
+ *             normaliser reaches across those (both are starters that survive).
+ *          White space that lstrip or rstrip swallow needs no care here: it gives no ids anyway.
+ * Memory   Fixed buffers of the scratch. A word longer than the model's limit is unknown whatever
+ *          follows, so it is counted, not kept: one word of 10 MB needs no memory.
+ * Threads  One scratch per thread; caches are private, so threads never meet.
+ * Proof    tests/golden/test_tokens.py; tests/fuzz/fuzz_tokenizer_text.c holds it against exact.c. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "tokenizer/pipeline.h"
+#include "tokenizer/unicode.h"
+
+enum { KEY_BYTES = 15, INLINE_IDS = 4, SEGMENT = 32 * 1024 };
+
+typedef struct job {
+    const fl_tokenizer *tokenizer;
+    fl_token_scratch   *scratch;
+    int32_t            *ids;
+    size_t              count;
+    size_t              limit; /* ids has room for so many */
+    size_t              keep;  /* left truncation: keep the last so many; SIZE_MAX: not truncating left */
+    bool                truncated;
+    bool                full;
+    bool                clean, chinese, strip, lower, isolate; /* the flags of the pipeline */
+    size_t              word_size;  /* bytes in scratch->word */
+    size_t              word_chars; /* characters of the word, also those that were not kept */
+    size_t              waiting;    /* marks in scratch->pending */
+} job;
+
+/* ---- Ids out ---------------------------------------------------------------------------------- */
+
+/* The buffer is full: make room (left) or stop (right). False: stop. */
+static bool make_room(job *j) {
+    if (j->keep == SIZE_MAX) {
+        j->truncated = j->full = true;
+        return false;
+    }
+    memmove(j->ids, j->ids + (j->count - j->keep), j->keep * sizeof *j->ids);
+    j->count     = j->keep;
+    j->truncated = true;
+    return true;
+}
+
+static void push_ids(job *j, const int32_t *ids, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (j->count == j->limit && !make_room(j)) {
+            return;
+        }
+        j->ids[j->count++] = ids[i];
+    }
+}
+
+/* Four ids are always copied and only `count` of them claimed. */
+static inline void push_entry(job *j, const fl_cache_entry *entry) {
+    size_t count = 4u - (size_t)((entry->ids[1] < 0) + (entry->ids[2] < 0) + (entry->ids[3] < 0));
+    if (j->count + INLINE_IDS <= j->limit) {
+        memcpy(j->ids + j->count, entry->ids, sizeof entry->ids);
+        j->count += count;
+    } else {
+        push_ids(j, entry->ids, count);
+    }
+}
+
+/* ---- Words ------------------------------------------------------------------------------------ */
+
+static __attribute__((noinline)) void word_miss(job *j, const char *word, size_t size, size_t chars,
+                                                fl_cache_entry *bucket, uint64_t low,
+                                                uint64_t high) {
+    const fl_wordpiece *wordpiece = &j->tokenizer->wordpiece;
+    int32_t            *ids       = j->scratch->word_ids;
+    size_t              count     = 0;
+    if (chars <= wordpiece->max_chars) {
+        count = fl_wordpiece_encode(wordpiece, word, size, ids);
+    }
+    if (count == 0) {
+        ids[0] = wordpiece->unk;
+        count  = 1;
+    }
+    push_ids(j, ids, count);
+    if (bucket == NULL || count > INLINE_IDS) {
+        return;
+    }
+    bucket[1]      = bucket[0];
+    bucket[0].low  = low;
+    bucket[0].high = high;
+    for (size_t i = 0; i < INLINE_IDS; i++) {
+        bucket[0].ids[i] = i < count ? ids[i] : -1;
+    }
+}
+
+/* One normalised word; 16 bytes from `word` on can be read. */
+static inline void take_word(job *j, const char *word, size_t size, size_t chars) {
+    if (size > KEY_BYTES) {
+        word_miss(j, word, size, chars, NULL, 0, 0);
+        return;
+    }
+    uint64_t low, high;
+    memcpy(&low, word, 8);
+    memcpy(&high, word + 8, 8);
+    if (size < 8) {
+        low &= (1ull << 8 * size) - 1;
+        high = 0;
+    } else {
+        high &= (1ull << 8 * (size - 8)) - 1;
+    }
+    high |= (uint64_t)size << 56;
+    uint64_t hash = (low ^ high * 0x9E3779B97F4A7C15u) * 0xD6E8FEB86659FD93u;
+    size_t   set  = (size_t)(hash >> 32) & (j->scratch->cache_sets - 1);
+
+    fl_cache_entry *bucket = &j->scratch->cache[2 * set];
+    if (bucket[0].low == low && bucket[0].high == high) {
+        push_entry(j, &bucket[0]);
+    } else if (bucket[1].low == low && bucket[1].high == high) {
+        push_entry(j, &bucket[1]);
+    } else {
+        word_miss(j, word, size, chars, bucket, low, high);
+    }
+}
+
+/* ---- The exact path: a word built one character at a time --------------------------------------- */
+
+static void keep_char(job *j, uint32_t cp) {
+    if (j->word_chars < j->tokenizer->wordpiece.max_chars) {
+        j->word_size += fl_utf8_encode(cp, j->scratch->word + j->word_size);
+    }
+    j->word_chars++;
+}
+
+/* The marks that waited are in order now. */
+static void settle_marks(job *j) {
+    for (size_t i = 0; i < j->waiting; i++) {
+        keep_char(j, j->scratch->pending[2 * i]);
+    }
+    j->waiting = 0;
+}
+
+/* A mark with a combining class goes behind those of its class and before those of higher ones. */
+static void wait_mark(job *j, uint32_t cp, unsigned class) {
+    uint32_t *pending = j->scratch->pending;
+    size_t    at      = j->waiting;
+    if (j->word_chars + j->waiting > j->tokenizer->wordpiece.max_chars) {
+        j->word_chars++; /* the word is unknown already: only its length counts */
+        return;
+    }
+    for (; at > 0 && pending[2 * at - 1] > class; at--) {
+        pending[2 * at]     = pending[2 * at - 2];
+        pending[2 * at + 1] = pending[2 * at - 1];
+    }
+    pending[2 * at]     = cp;
+    pending[2 * at + 1] = class;
+    j->waiting++;
+}
+
+static void end_word(job *j) {
+    settle_marks(j);
+    if (j->word_chars > 0) {
+        take_word(j, j->scratch->word, j->word_size, j->word_chars);
+    }
+    j->word_size = j->word_chars = 0;
+}
+
+/* A character that has been cleaned and decomposed. */
+static void take_part(job *j, uint32_t cp) {
+    unsigned flags = fl_unicode_flags(cp);
+    if (j->strip && (flags & (FL_UC_MARK_BERT | FL_UC_CCC)) != 0) {
+        unsigned class = fl_unicode_ccc(cp);
+        if (class == 0) {
+            settle_marks(j);
+        }
+        if ((flags & FL_UC_MARK_BERT) != 0) {
+            return;
+        }
+        if (class != 0) {
+            wait_mark(j, cp, class);
+            return;
+        }
+    }
+    settle_marks(j);
+    if (j->lower && (flags & FL_UC_LOWER) != 0) {
+        uint32_t low[2];
+        if (fl_unicode_lower(cp, low) == 2) {
+            keep_char(j, low[0]);
+            low[0] = low[1];
+        }
+        cp    = low[0];
+        flags = fl_unicode_flags(cp);
+    }
+    if ((flags & FL_UC_SPACE) != 0) {
+        end_word(j);
+    } else if (j->isolate && (flags & FL_UC_PUNCT) != 0) {
+        end_word(j);
+        keep_char(j, cp);
+        end_word(j);
+    } else {
+        keep_char(j, cp);
+    }
+}
+
+static void take_char(job *j, uint32_t cp) {
+    unsigned flags = fl_unicode_flags(cp);
+    if (j->clean && (flags & (FL_UC_DROP | FL_UC_SPACE)) != 0) {
+        if ((flags & FL_UC_DROP) == 0) {
+            end_word(j);
+        }
+        return;
+    }
+    bool alone = j->chinese && (flags & FL_UC_CJK) != 0;
+    if (alone) {
+        end_word(j);
+    }
+    if (j->strip && (flags & FL_UC_DECOMPOSES) != 0) {
+        uint32_t parts[FL_UC_DECOMPOSITION_MAX];
+        unsigned count = fl_unicode_decompose(cp, parts);
+        for (unsigned i = 0; i < count; i++) {
+            take_part(j, parts[i]);
+        }
+    } else {
+        take_part(j, cp);
+    }
+    if (alone) {
+        end_word(j);
+    }
+}
+
+/* Take over the text from `at`, the beginning of a word, up to the next ASCII space or punctuation;
+ * returns the position of that, or size. */
+static size_t take_exact(job *j, const char *text, size_t at, size_t size) {
+    const uint8_t *kind = j->tokenizer->scan_table.kind;
+    while (at < size && !j->full) {
+        uint8_t byte = (uint8_t)text[at];
+        if (kind[byte] == FL_BYTE_SPACE || kind[byte] == FL_BYTE_PUNCT) {
+            break;
+        }
+        unsigned length;
+        take_char(j, fl_utf8_decode(text + at, &length));
+        at += length;
+    }
+    end_word(j);
+    return at;
+}
+
+/* ---- The fast path ---------------------------------------------------------------------------- */
+
+/* Take the window that has been scanned, text[begin .. begin + window); returns where to go on. */
+static size_t take_window(job *j, const char *text, size_t begin, size_t window, size_t size) {
+    fl_token_scratch *scratch = j->scratch;
+    const char       *lower   = scratch->lower;
+    size_t            start   = 0; /* of the word under way */
+    size_t            blocks  = (window + 63) / 64;
+    for (size_t block = 0; block < blocks; block++) {
+        uint64_t bits = scratch->masks.boundary[block];
+        while (bits != 0) {
+            unsigned bit = (unsigned)__builtin_ctzll(bits);
+            size_t   at  = block * 64 + bit;
+            if (at >= window) {
+                break;
+            }
+            bits &= bits - 1;
+            if ((scratch->masks.exact[block] >> bit & 1) != 0) {
+                start = take_exact(j, text, begin + start, size) - begin;
+                if (j->full || start >= window) {
+                    return begin + start;
+                }
+                block = start / 64; /* its boundary bit is `start` itself */
+                bits  = scratch->masks.boundary[block] & ~0ull << (start & 63);
+                continue;
+            }
+            if (at > start) {
+                take_word(j, lower + start, at - start, at - start);
+            }
+            if ((scratch->masks.punct[block] >> bit & 1) != 0) {
+                push_ids(j, &j->tokenizer->ascii_id[(uint8_t)lower[at]], 1);
+            }
+            if (j->full) {
+                return begin + at;
+            }
+            start = at + 1;
+        }
+    }
+    if (begin + window == size) { /* the text ends here, and so does its last word */
+        if (start < window) {
+            take_word(j, lower + start, window - start, window - start);
+        }
+        return size;
+    }
+    /* The last word may go on: the next window begins with it. One that fills a window is counted by
+     * the exact path. */
+    return start > 0 ? begin + start : take_exact(j, text, begin, size);
+}
+
+/* A piece of text without added tokens. */
+static void take_piece(job *j, const char *text, size_t size) {
+    size_t at = 0;
+    while (at < size && !j->full) {
+        size_t window = size - at < FL_SCAN_WINDOW ? size - at : FL_SCAN_WINDOW;
+        j->tokenizer->scan->window(&j->tokenizer->scan_table, text + at, window,
+                                   j->scratch->lower, &j->scratch->masks);
+        at = take_window(j, text, at, window, size);
+    }
+}
+
+static void take_text(job *j, const char *text, size_t size) {
+    const fl_added *added   = &j->tokenizer->added;
+    fl_added_walk   walk    = {0, 0};
+    size_t          done    = 0;
+    size_t          horizon = 0; /* added tokens are looked for up to here; a safe place to cut */
+    while (done < size && !j->full) {
+        if (done >= horizon) {
+            horizon = size - done < SEGMENT ? size : done + SEGMENT;
+            while (horizon < size && memchr(" \t\n\r", text[horizon], 4) == NULL) {
+                horizon++;
+            }
+        }
+        fl_added_match match;
+        bool found = fl_added_next(added, &added->raw, j->tokenizer->scan, text, size, horizon,
+                                   &walk, &match);
+        size_t stop = found ? match.begin : horizon;
+        if (done < stop) {
+            take_piece(j, text + done, stop - done);
+        }
+        if (found && !j->full) {
+            push_ids(j, &match.token->id, 1);
+        }
+        done = found ? match.end : horizon;
+    }
+}
+
+static bool reserve_ring(fl_token_scratch *scratch, size_t count) {
+    if (count <= scratch->ring_capacity) {
+        return true;
+    }
+    int32_t *ring = fl_realloc_array(scratch->ring, count, sizeof *ring);
+    if (ring == NULL) {
+        return false;
+    }
+    scratch->ring          = ring;
+    scratch->ring_capacity = count;
+    return true;
+}
+
+int fl_stream_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, const char *text,
+                     size_t size, size_t limit, fl_truncation truncation, int32_t *ids,
+                     size_t capacity, size_t *count, bool *truncated, fletch_error *error) {
+    bool left = truncation == FL_TRUNCATE_LEFT && limit <= size;
+    job  j    = {.tokenizer = tokenizer, .scratch = scratch, .keep = SIZE_MAX};
+    if (tokenizer->normal_count > 0) {
+        const fl_normal_step *step = &tokenizer->normal[0];
+        j.clean                    = step->clean_text;
+        j.chinese                  = step->chinese_chars;
+        j.strip                    = step->strip_accents;
+        j.lower                    = step->lowercase;
+    }
+    j.isolate = tokenizer->split[0] == FL_SPLIT_BERT;
+    j.ids     = ids;
+    j.limit   = limit < capacity ? limit : capacity;
+    if (left) {
+        size_t room = 2 * limit + 1024; /* moves are rare, and cost one copy per id */
+        if (!reserve_ring(scratch, room)) {
+            return fl_fail_nomem(error, room * sizeof *ids, "truncation");
+        }
+        j.ids   = scratch->ring;
+        j.limit = room;
+        j.keep  = limit;
+    }
+    take_text(&j, text, size);
+    if (left) {
+        size_t skip = j.count > limit ? j.count - limit : 0;
+        j.truncated = j.truncated || skip > 0;
+        j.count -= skip;
+        if (j.count <= capacity) {
+            memcpy(ids, j.ids + skip, j.count * sizeof *ids);
+        }
+    }
+    if (j.count > capacity || (j.full && limit > capacity)) {
+        return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE,
+                       "the buffer for token ids holds %zu; the text has more", capacity);
+    }
+    *count     = j.count;
+    *truncated = j.truncated;
+    return 0;
+}

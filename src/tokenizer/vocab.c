@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vocab.c - tokens by id and ids by token.
+ *
+ * Role     See vocab.h.
+ * Method   Open addressing over a table at most half full; FNV-1a of the bytes. It is used while a
+ *          model opens and for single look-ups; the encoding itself walks the trie.
+ * Memory   Sized once by fl_vocab_open; fl_vocab_add never allocates and never overruns, because
+ *          the caller has counted (the check is an error of this program, not of the file).
+ * Threads  Immutable after filling.
+ * Proof    tests/unit/test_tokenizer_parts.c. */
+#include "tokenizer/vocab.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+static uint32_t hash_of(const char *text, size_t length) {
+    uint32_t hash = 2166136261u;
+    for (size_t i = 0; i < length; i++) {
+        hash = (hash ^ (unsigned char)text[i]) * 16777619u;
+    }
+    return hash ^ hash >> 15;
+}
+
+bool fl_vocab_open(fl_vocab *vocab, uint32_t size, uint32_t count, size_t text_bytes) {
+    memset(vocab, 0, sizeof *vocab);
+    uint64_t slots = 16;
+    while (slots < 2ull * count) {
+        slots *= 2;
+    }
+    size_t limit;
+    if (slots > UINT32_MAX || fl_add_overflow(text_bytes, (size_t)count + 1, &limit) ||
+        limit > UINT32_MAX) {
+        return false;
+    }
+    vocab->text       = fl_alloc(limit);
+    vocab->text_limit = limit;
+    vocab->start      = fl_alloc_zero(size, sizeof *vocab->start);
+    vocab->length     = fl_alloc_zero(size, sizeof *vocab->length);
+    vocab->slot       = fl_alloc_zero((size_t)slots, sizeof *vocab->slot);
+    if (vocab->text == NULL || vocab->start == NULL || vocab->length == NULL ||
+        vocab->slot == NULL) {
+        fl_vocab_close(vocab);
+        return false;
+    }
+    vocab->text[0]   = '\0';
+    vocab->text_size = 1;
+    vocab->size      = size;
+    vocab->slot_mask = (uint32_t)slots - 1;
+    return true;
+}
+
+void fl_vocab_close(fl_vocab *vocab) {
+    fl_free(vocab->text);
+    fl_free(vocab->start);
+    fl_free(vocab->length);
+    fl_free(vocab->slot);
+    memset(vocab, 0, sizeof *vocab);
+}
+
+/* The slot that holds the token, or the empty one where it belongs. */
+static uint32_t slot_of(const fl_vocab *vocab, const char *text, size_t length) {
+    uint32_t at = hash_of(text, length) & vocab->slot_mask;
+    while (vocab->slot[at] != 0) {
+        uint32_t id = vocab->slot[at] - 1;
+        if (vocab->length[id] == length &&
+            memcmp(vocab->text + vocab->start[id], text, length) == 0) {
+            break;
+        }
+        at = (at + 1) & vocab->slot_mask;
+    }
+    return at;
+}
+
+fl_vocab_added fl_vocab_add(fl_vocab *vocab, const char *text, size_t length, uint32_t id) {
+    if (id >= vocab->size || vocab->start[id] != FL_VOCAB_HOLE ||
+        length + 1 > vocab->text_limit - vocab->text_size) {
+        return FL_VOCAB_ID_TAKEN;
+    }
+    uint32_t at = slot_of(vocab, text, length);
+    if (vocab->slot[at] != 0) {
+        return FL_VOCAB_TEXT_TAKEN;
+    }
+    vocab->slot[at]   = id + 1;
+    vocab->start[id]  = (uint32_t)vocab->text_size;
+    vocab->length[id] = (uint32_t)length;
+    memcpy(vocab->text + vocab->text_size, text, length);
+    vocab->text[vocab->text_size + length] = '\0';
+    vocab->text_size += length + 1;
+    vocab->count++;
+    return FL_VOCAB_ADDED;
+}
+
+int32_t fl_vocab_find(const fl_vocab *vocab, const char *text, size_t length) {
+    return (int32_t)vocab->slot[slot_of(vocab, text, length)] - 1;
+}
+
+const char *fl_vocab_text(const fl_vocab *vocab, int32_t id, size_t *length) {
+    if (id < 0 || (uint32_t)id >= vocab->size || vocab->start[id] == FL_VOCAB_HOLE) {
+        return NULL;
+    }
+    if (length != NULL) {
+        *length = vocab->length[id];
+    }
+    return vocab->text + vocab->start[id];
+}

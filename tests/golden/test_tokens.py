@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""test_tokens.py - the tokenizer gives what Hugging Face's tokenizers gives: ids, offsets, decoded text.
+
+What must never break: every id of every text equals the reference's, in many scripts and for hostile
+texts, cut or not, from the left or right, for the default tokenizer and for variants of each part of the
+pipeline; and every single code point is classified and normalised as there.
+Needs: the program token_dump (FLETCH_BUILD), the default model's tokenizer.json (FLETCH_MODEL), the Python
+packages tokenizers and numpy. FLETCH_TEST_DATA adds real sentences.
+"""
+import functools
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import time
+
+import pytest
+
+numpy = pytest.importorskip("numpy", reason="the package numpy is not installed")
+tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+
+import token_cases  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("FLETCH_BUILD", ROOT / "build"))
+DUMP = BUILD / "tests" / "token_dump"
+MODEL = os.environ.get("FLETCH_MODEL")
+DATA = pathlib.Path(os.environ.get("FLETCH_TEST_DATA", ROOT.parent / "shared" / "data"))
+
+if MODEL is None or not (pathlib.Path(MODEL) / "tokenizer.json").is_file():
+    pytest.skip("FLETCH_MODEL does not name a folder with tokenizer.json", allow_module_level=True)
+if not DUMP.is_file():
+    pytest.skip(f"{DUMP} is not built", allow_module_level=True)
+
+DEFAULT = pathlib.Path(MODEL) / "tokenizer.json"
+LEFT_OUT = 1 << 31
+
+
+@functools.cache
+def vocab():
+    return json.loads(DEFAULT.read_text(encoding="utf-8"))["model"]["vocab"]
+
+
+@functools.cache
+def hostile():
+    return token_cases.FIXED + token_cases.Maker(vocab()).texts(12000)
+
+
+@functools.cache
+def shared():
+    return token_cases.read_shared(DATA)
+
+
+@functools.cache
+def default_texts():
+    """At least 20,000 texts, with or without the shared ones."""
+    real = shared()
+    made = hostile() if real else hostile() + token_cases.Maker(vocab(), 7).texts(9000)
+    return made + token_cases.spread(real, 16000)
+
+
+def frames(texts):
+    data = [text.encode("utf-8") for text in texts]
+    return b"".join(struct.pack("=I", len(one)) + one for one in data)
+
+
+def dump(path, texts, *flags, option="--json"):
+    """What the program gives: per text (ids, offsets, special, truncated)."""
+    done = subprocess.run([DUMP, option, path, *flags], input=frames(texts), capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    out, at, result = done.stdout, 0, []
+    for _ in texts:
+        count, truncated = struct.unpack_from("=II", out, at)
+        at += 8
+        ids = numpy.frombuffer(out, "=i4", count, at).tolist()
+        offsets = numpy.frombuffer(out, "=u4", 2 * count, at + 4 * count).reshape(-1, 2)
+        special = list(out[at + 12 * count:at + 13 * count])
+        at += 13 * count
+        result.append((ids, offsets, special, bool(truncated)))
+    assert at == len(out)
+    return result
+
+
+def byte_offsets(text, offsets):
+    """The reference counts code points; we count bytes of the same positions."""
+    if text.isascii():
+        return offsets
+    at = [0]
+    for character in text:
+        at.append(at[-1] + len(character.encode("utf-8")))
+    return [(at[start], at[end]) for start, end in offsets]
+
+
+def compare(tokenizer, path, texts, max_length=None, left=False, special=True, offsets=True):
+    flags = [] if special else ["--no-special"]
+    if max_length is not None:
+        tokenizer.enable_truncation(max_length, direction="left" if left else "right")
+        flags += ["--max-length", str(max_length)] + (["--left"] if left else [])
+    else:
+        tokenizer.no_truncation()
+    tokenizer.no_padding()
+    ours = dump(path, texts, *flags)
+    theirs = tokenizer.encode_batch(texts, add_special_tokens=special)
+    wrong = 0
+    for text, mine, expected in zip(texts, ours, theirs):
+        same = mine[0] == expected.ids and mine[2] == expected.special_tokens_mask
+        if same and offsets:
+            wanted = numpy.array(byte_offsets(text, expected.offsets), dtype="u4").reshape(-1, 2)
+            same = numpy.array_equal(mine[1], wanted)
+        if same and max_length is None:
+            same = not mine[3]
+        elif same:
+            same = mine[3] == bool(expected.overflowing)
+        if not same:
+            wrong += 1
+            if wrong <= 3:
+                print("text", ascii(text[:200]), "\nours  ", mine[0][:40], mine[1].tolist()[:40], mine[3],
+                      "\ntheirs", expected.ids[:40], byte_offsets(text, expected.offsets)[:40],
+                      bool(expected.overflowing))
+    assert wrong == 0, f"{wrong} of {len(texts)} texts differ"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("tokens")
+
+
+@functools.cache
+def made_variants():
+    return token_cases.variants(vocab())
+
+
+NAMES = sorted(token_cases.variants({"[UNK]": 100, "[CLS]": 101, "[SEP]": 102, "[MASK]": 103, "[PAD]": 0}))
+
+
+def variant(name, folder):
+    tokenizer = made_variants()[name]
+    path = folder / f"{name}.json"
+    if not path.exists():
+        tokenizer.no_truncation()
+        tokenizer.save(str(path))
+    return tokenizers.Tokenizer.from_file(str(path)), path
+
+
+def test_default_tokenizer_on_all_texts():
+    texts = default_texts()
+    assert len(texts) >= 20000
+    compare(tokenizers.Tokenizer.from_file(str(DEFAULT)), DEFAULT, texts)
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("max_length", [2, 3, 5, 16, 128, 512])
+def test_truncation(max_length, left):
+    texts = token_cases.FIXED + hostile()[len(token_cases.FIXED)::4] + token_cases.spread(shared(), 1500)
+    compare(tokenizers.Tokenizer.from_file(str(DEFAULT)), DEFAULT, texts, max_length, left)
+
+
+def test_without_special_tokens():
+    tokenizer = tokenizers.Tokenizer.from_file(str(DEFAULT))
+    texts = hostile()[::5]
+    compare(tokenizer, DEFAULT, texts, special=False)
+    compare(tokenizer, DEFAULT, texts, 7, special=False)
+    compare(tokenizer, DEFAULT, texts, 7, left=True, special=False)
+
+
+@pytest.mark.parametrize("max_length", [1, 2])
+def test_specials_remain(max_length):
+    """At and below the number of specials nothing of the text is left (the reference refuses below)."""
+    for flags in ([], ["--left"]):
+        for ids, _, special, truncated in dump(DEFAULT, ["a b", "é"], "--max-length", str(max_length), *flags):
+            assert (ids, special, truncated) == ([101, 102], [1, 1], True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_variant(name, folder):
+    tokenizer, path = variant(name, folder)
+    texts = hostile()[::2] if name.startswith(("added", "roberta", "mpnet", "tiny")) else hostile()[::4]
+    texts = [text for text in texts if len(text) <= 6000]
+    texts += token_cases.spread(shared(), 300)
+    compare(tokenizer, path, texts)
+    compare(tokenizer, path, texts[::3], 9)
+    compare(tokenizer, path, texts[::3], 9, left=True)
+
+
+def decode(path, lists, *flags):
+    data = b"".join(struct.pack("=I", len(ids)) + numpy.array(ids, "=i4").tobytes() for ids in lists)
+    done = subprocess.run([DUMP, "--json", path, "--decode", *flags], input=data, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    out, at, result = done.stdout, 0, []
+    for _ in lists:
+        (size,) = struct.unpack_from("=I", out, at)
+        result.append(out[at + 4:at + 4 + size].decode("utf-8"))
+        at += 4 + size
+    return result
+
+
+@pytest.mark.parametrize("name", ["default", "mpnet", "no_template", "no_decoder", "added_raw", "added_normalized",
+                                  "added_normalized_cased", "tiny", "tiny_no_prefix"])
+def test_decode(name, folder):
+    if name == "default":
+        tokenizer, path = tokenizers.Tokenizer.from_file(str(DEFAULT)), DEFAULT
+    else:
+        tokenizer, path = variant(name, folder)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    texts = [text for text in hostile()[::3] if len(text) < 3000] + token_cases.spread(shared(), 1500)
+    lists = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
+    every = [i for i in range(tokenizer.get_vocab_size(with_added_tokens=True)) if tokenizer.id_to_token(i) is not None]
+    lists += [[i] for i in every] + [[every[-1], i] for i in every] + [every, []]
+    said = "he said do not n't 'm 's 've 're . ? ! , ' ' x".split()
+    lists.append([tokenizer.token_to_id(word) for word in said if tokenizer.token_to_id(word) is not None])
+    for skip in (False, True):
+        ours = decode(path, lists, *(["--skip-special"] if skip else []))
+        theirs = tokenizer.decode_batch(lists, skip_special_tokens=skip)
+        wrong = [(a, b) for a, b in zip(ours, theirs) if a != b]
+        assert not wrong, wrong[:3]
+
+
+def test_vocabulary_file(folder):
+    """A folder with vocab.txt alone gives the same ids as the tokenizer.json made of it."""
+    words = sorted(vocab(), key=vocab().get)
+    from tokenizers import normalizers
+    for flags, normalizer in (([], normalizers.BertNormalizer()),
+                              (["--cased", "--keep-accents"], normalizers.BertNormalizer(lowercase=False)),
+                              (["--no-chinese"], normalizers.BertNormalizer(handle_chinese_chars=False))):
+        for end in ("\n", "\r\n"):
+            path = folder / "vocab.txt"
+            path.write_bytes((end.join(words) + end).encode("utf-8"))
+            tokenizer = token_cases.minilm_like(None, vocab(), normalizer)
+            texts = hostile()[::16]
+            for mine, expected in zip(dump(path, texts, *flags, option="--vocab"), tokenizer.encode_batch(texts)):
+                assert mine[0] == expected.ids
+
+
+def test_python_lower(folder):
+    """do_lower_case applies Python's str.lower() to the text before the tokenizer sees it."""
+    tokenizer, path = variant("cased", folder)
+    sigmas = ["ΟΔΥΣΣΕΥΣ", "Σ", "ΑΣ", "ΑΣ.", "ΑΣ.Β", "ΑΣ\u0301", "ΑΣ\u0301Β", "Α\u0301Σ", "\u0301Σ", "ΣΣΣ", "İΣ", "ΑΣʰ"]
+    texts = sigmas + [text for text in hostile()[::8] if len(text) < 5000]
+    known = [text for text in texts if all(unassigned_since(character) for character in text)]
+    assert len(known) > 800
+    ours = dump(path, known, "--lower")
+    for text, mine, expected in zip(known, ours, tokenizer.encode_batch([text.lower() for text in known])):
+        assert mine[0] == expected.ids, ascii(text)
+        for start, end in mine[1].tolist():
+            text.encode("utf-8")[start:end].decode("utf-8")  # offsets lie on characters of the text itself
+
+
+def unassigned_since(character):
+    """False for letters whose lower case this Python is too old to know."""
+    import unicodedata
+    return unicodedata.category(character) != "Cn"
+
+
+# ---- Every code point ------------------------------------------------------------------------------
+
+EVERY = [chr(point) for point in range(0x110000) if not 0xD800 <= point < 0xE000]
+
+
+def code_point_tokenizer(normalizer, pre_tokenizer, alphabet):
+    """A tokenizer whose ids show what became of a character: each word of "a?b" stays visible."""
+    from tokenizers import Tokenizer, models
+    tokenizer = Tokenizer(models.WordPiece({token: i for i, token in enumerate(alphabet)}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizer
+    return tokenizer
+
+
+@functools.cache
+def alphabet():
+    """[UNK], and every character as itself and as a continuation."""
+    return ["[UNK]"] + EVERY + ["##" + character for character in EVERY]
+
+
+@pytest.mark.parametrize("name", ["bert", "accents_kept", "cased_stripped", "nfd_marks", "whitespace", "nothing"])
+def test_every_code_point(name, folder):
+    """"a?b" for each code point: ids (over an alphabet of all code points) and offsets agree."""
+    from tokenizers import normalizers as n, pre_tokenizers as p
+    normalizer, pre_tokenizer = {
+        "bert": (n.BertNormalizer(), p.BertPreTokenizer()),
+        "accents_kept": (n.BertNormalizer(strip_accents=False), p.BertPreTokenizer()),
+        "cased_stripped": (n.BertNormalizer(clean_text=False, lowercase=False, strip_accents=True), p.BertPreTokenizer()),
+        "nfd_marks": (n.Sequence([n.NFD(), n.StripAccents(), n.Lowercase()]), p.WhitespaceSplit()),
+        "whitespace": (n.Sequence([n.NFD(), n.Strip()]), p.Whitespace()),
+        "nothing": (None, p.BertPreTokenizer()),
+    }[name]
+    tokenizer = code_point_tokenizer(normalizer, pre_tokenizer, alphabet())
+    path = folder / f"points_{name}.json"
+    tokenizer.save(str(path))
+    block = 1 << 17
+    for start in range(0, len(EVERY), block):
+        compare(tokenizer, path, ["a" + character + "b" for character in EVERY[start:start + block]])
+    path.unlink()
+
+
+def test_every_pair_of_marks(folder):
+    """The order of combining marks: each mark after and before one of every class."""
+    import unicodedata
+    from tokenizers import normalizers as n, pre_tokenizers as p
+    marks = [character for character in EVERY if unicodedata.combining(character)]
+    classes = {}
+    for mark in marks:
+        classes.setdefault(unicodedata.combining(mark), mark)
+    letters = ["[UNK]", "a"] + marks + ["##" + mark for mark in marks]
+    tokenizer = code_point_tokenizer(n.NFD(), p.WhitespaceSplit(), letters)
+    path = folder / "marks.json"
+    tokenizer.save(str(path))
+    texts = []
+    for mark in marks:
+        for other in classes.values():
+            texts += ["a" + mark + other, "a" + other + mark]
+    compare(tokenizer, path, texts)
+
+
+def test_time_is_linear():
+    """Ten megabytes of the worst texts each take seconds at most (quadratic would be hours)."""
+    texts = ["a" * 10_000_000, "\u0301\u0323" * 2_500_000, "\u302f\u302e\u302a" * 1_100_000, "a\u0301" * 3_000_000,
+             "日" * 3_000_000, "[" * 10_000_000, "İ" * 5_000_000, "##" * 5_000_000, "\u200b" * 3_000_000]
+    for text in texts:
+        begin = time.monotonic()
+        done = subprocess.run([DUMP, "--json", DEFAULT, "--max-length", "128"], input=frames([text]),
+                              capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        assert time.monotonic() - begin < 60, ascii(text[:8])
