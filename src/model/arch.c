@@ -7,7 +7,7 @@
  *         computed from them. A switch that changes the maths and that no engine knows is refused
  *         by name: a vector that is nearly right is worse than none.
  * Memory  none. Threads: pure functions.
- * Proof   tests/unit/test_model_arch.c; tests/golden/test_folders.py. */
+ * Proof   tests/unit/test_model.c; tests/golden/test_folders.py. */
 #include "model/arch.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
  *         file is closed again. What would change the maths and has no place in fl_stage is
  *         refused by name.
  * Memory  stage->weight and stage->bias, owned by the model. Threads: during opening only.
- * Proof   tests/unit/test_model_modules.c; tests/golden/test_folders.py. */
+ * Proof   tests/unit/test_model.c; tests/golden/test_folders.py. */
 #include <stdio.h>
 #include <string.h>
 

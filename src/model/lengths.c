@@ -11,7 +11,7 @@
  *         would fail on a long text). Settings of that file that would change the network are
  *         refused.
  * Memory  strings, owned by the model. Threads: during opening only.
- * Proof   tests/unit/test_model_configs.c; tests/golden/test_folders.py. */
+ * Proof   tests/unit/test_model.c; tests/golden/test_folders.py. */
 #include <string.h>
 
 #include "base/error.h"

@@ -11,7 +11,7 @@
  *         (nothing to do when not training). No modules.json: mean pooling without normalising,
  *         with a warning, as sentence-transformers does.
  * Memory  stages, owned by the model. Threads: during opening only.
- * Proof   tests/unit/test_model_modules.c; tests/golden/test_folders.py. */
+ * Proof   tests/unit/test_model.c; tests/golden/test_folders.py. */
 #include <string.h>
 
 #include "base/error.h"

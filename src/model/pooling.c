@@ -9,7 +9,7 @@
  *         concatenated in the list's order, or in the fixed order of the booleans; none set means
  *         mean.
  * Memory  none. Threads: pure functions.
- * Proof   tests/unit/test_model_modules.c; tests/golden/test_folders.py. */
+ * Proof   tests/unit/test_model.c; tests/golden/test_folders.py. */
 #include <string.h>
 
 #include "base/error.h"

@@ -8,7 +8,7 @@
  * Method  "query" and "document" exist in every sentence-transformers model, as "" unless the
  *         file says otherwise, so they are valid as default_prompt_name and mean no prompt then.
  * Memory  the prompts and their strings, owned by the model. Threads: during opening only.
- * Proof   tests/unit/test_model_configs.c; tests/golden/test_folders.py. */
+ * Proof   tests/unit/test_model.c; tests/golden/test_folders.py. */
 #include <string.h>
 
 #include "base/error.h"

@@ -10,7 +10,7 @@
  *         layer naming is amiss. A shape that does not follow from config.json means that one of
  *         the two lies.
  * Memory  the layer table, owned by the model. Threads: during opening only.
- * Proof   tests/unit/test_model_weights.c. */
+ * Proof   tests/unit/test_model.c. */
 #include <stdio.h>
 #include <string.h>
 

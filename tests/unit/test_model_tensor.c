@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_model_tensor.c - what must never break: every F16 and BF16 value becomes the float32 of the same
+ * value, at any alignment, and F32 passes bit for bit. Expected values are computed from the definition
+ * of the formats with ldexp, not with the code under test. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "model/tensor.h"
+
+/* (-1)^s 2^(e - bias) (1 + m / 2^bits); subnormal for e = 0; infinity or NaN for the largest e. */
+static float value_of(unsigned bits, int exponent_bits, int mantissa_bits) {
+    unsigned mantissa = bits & ((1U << mantissa_bits) - 1);
+    unsigned exponent = bits >> mantissa_bits & ((1U << exponent_bits) - 1);
+    int      bias     = (1 << (exponent_bits - 1)) - 1;
+    float    sign     = bits >> (exponent_bits + mantissa_bits) ? -1.0F : 1.0F;
+    if (exponent == (1U << exponent_bits) - 1)
+        return mantissa == 0 ? sign * INFINITY : NAN;
+    if (exponent == 0)
+        return sign * ldexpf((float)mantissa, 1 - bias - mantissa_bits);
+    return sign *
+           ldexpf((float)(mantissa | 1U << mantissa_bits), (int)exponent - bias - mantissa_bits);
+}
+
+static void check_all(fl_dtype dtype, int exponent_bits, int mantissa_bits) {
+    static unsigned char bytes[1 + 65536 * 2]; /* one byte in front: nothing is aligned */
+    static float         out[65536];
+    for (unsigned i = 0; i < 65536; i++) {
+        bytes[1 + 2 * i] = (unsigned char)(i & 0xFF);
+        bytes[2 + 2 * i] = (unsigned char)(i >> 8);
+    }
+    fl_tensor tensor = {
+        .data = bytes + 1, .bytes = 65536 * 2, .dtype = dtype, .rank = 1, .shape = {65536}};
+    fl_tensor_to_f32(&tensor, 0, 65536, out);
+    for (unsigned i = 0; i < 65536; i++) {
+        float expected = value_of(i, exponent_bits, mantissa_bits);
+        if (isnan(expected))
+            cr_assert(isnan(out[i]), "%04x", i);
+        else
+            cr_assert(out[i] == expected && signbit(out[i]) == signbit(expected),
+                      "%04x: %g, not %g", i, (double)out[i], (double)expected);
+    }
+}
+
+Test(tensor, every_f16_is_exact) {
+    check_all(FL_DTYPE_F16, 5, 10);
+}
+
+Test(tensor, every_bf16_is_exact) {
+    check_all(FL_DTYPE_BF16, 8, 7);
+}
+
+Test(tensor, f32_passes_bit_for_bit_from_any_place) {
+    const uint32_t bits[4] = {0x7FC12345, 0x80000000, 0x00000001,
+                              0x3F800000}; /* NaN, -0, denormal, 1 */
+    unsigned char  bytes[3 + sizeof bits];
+    uint32_t       out[3];
+    memcpy(bytes + 3, bits, sizeof bits);
+    fl_tensor tensor = {
+        .data = bytes + 3, .bytes = sizeof bits, .dtype = FL_DTYPE_F32, .rank = 1, .shape = {4}};
+    float values[3];
+    fl_tensor_to_f32(&tensor, 1, 3, values);
+    memcpy(out, values, sizeof out);
+    cr_assert_arr_eq(out, bits + 1, sizeof out);
+}
+
+Test(tensor, a_range_starts_where_it_says) {
+    const uint16_t halves[4] = {0x3C00, 0x4000, 0x4200, 0x4400}; /* 1, 2, 3, 4 */
+    fl_tensor      tensor    = {
+                .data = halves, .bytes = 8, .dtype = FL_DTYPE_F16, .rank = 2, .shape = {2, 2}};
+    float out[2];
+    fl_tensor_to_f32(&tensor, 2, 2, out);
+    cr_assert_eq(out[0], 3.0F);
+    cr_assert_eq(out[1], 4.0F);
+}
+
+Test(tensor, names_are_those_of_the_format) {
+    cr_assert_str_eq(fl_dtype_name(FL_DTYPE_BF16), "BF16");
+    cr_assert_str_eq(fl_dtype_name(FL_DTYPE_BOOL), "BOOL");
+    cr_assert_str_eq(fl_dtype_name(FL_DTYPE_OTHER), "other");
+}
