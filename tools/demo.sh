@@ -8,7 +8,6 @@ tools/setup.sh build
 tools/build.sh release fletch fletch_shared
 folder=$(tools/get_model.sh medium)
 say "embedding the sentences of examples/demo.txt: build/fletch embed --similarity"
-# The report of --stats goes to a file so that it can be told after the table.
 build/fletch embed --model "$folder" --input examples/demo.txt --similarity --stats ||
     stop "fletch embed" "build/fletch doctor tells what this machine and this model folder offer"
 say "that was: build/fletch embed --model ${folder#"$ROOT"/} --input examples/demo.txt --similarity --stats"
