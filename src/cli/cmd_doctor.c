@@ -171,9 +171,6 @@ static fl_exit examine_model(fl_cli *cli, report *r) {
         fl_exit code = fl_cli_exit_code(error.code, true);
         (void)add(r, "name", fl_cli_model_name(cli), "");
         (void)add(r, "problem", error.message, "");
-        if (code == FL_EXIT_MODEL) {
-            (void)add(r, "mend", "fletch model pull, or --model DIR for a folder", "");
-        }
         return code;
     }
     (void)fletch_model_describe(cli->model, add, r);

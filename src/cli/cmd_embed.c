@@ -111,6 +111,25 @@ static fl_exit write_span(fl_run *run, embed_run *embed, size_t first, size_t co
     return FL_EXIT_DONE;
 }
 
+/* Text `first` of the window is to blame: count it as refused (true), or end the run. The library
+ * names the text by its place in the call, which says nothing here. */
+static bool refuse(fl_run *run, size_t first, const fletch_error *error) {
+    uint64_t line      = run->window.records[first].line;
+    char     limit[32] = "the limit";
+    bool     on;
+    if (error->code == FLETCH_ETOOLONG) {
+        (void)fl_cli_model_property(run->cli->model, "max_length", limit, sizeof limit);
+        on = fl_input_refuse(&run->input, line,
+                             "longer than %s tokens; --truncate right or left cuts it", limit);
+    } else {
+        on = fl_input_refuse(&run->input, line, "%s", error->message);
+    }
+    if (!on) {
+        fl_cli_message("%s", run->input.error.message);
+    }
+    return on;
+}
+
 static fl_exit embed_window(fl_run *run, void *user) {
     embed_run *embed = user;
     size_t     first = 0, total = run->window.count, span = total;
@@ -140,8 +159,7 @@ static fl_exit embed_window(fl_run *run, void *user) {
             span = error.where; /* those before it are good: do them first */
             continue;
         }
-        if (!fl_input_refuse(&run->input, run->window.records[first].line, "%s", error.message)) {
-            fl_cli_message("%s", run->input.error.message);
+        if (!refuse(run, first, &error)) {
             return run->input.exit;
         }
         first++;

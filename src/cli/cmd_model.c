@@ -42,10 +42,7 @@ static fl_exit print_path(const fl_cli *cli, const char *id, const char *path) {
 }
 
 static fl_exit do_pull(fl_cli *cli, const char *id) {
-    char path[PATH_ROOM];
-    if (!cli->quiet) {
-        fl_cli_message("fetching %s", id);
-    }
+    char    path[PATH_ROOM];
     fl_exit code = fl_cli_pull(cli, id, path, sizeof path);
     return code == FL_EXIT_DONE ? print_path(cli, id, path) : code;
 }

@@ -94,7 +94,13 @@ static fl_exit tokenize_window(fl_run *run, void *user) {
         int status = fletch_tokenize(run->cli->model, run->window.texts[i], run->window.sizes[i],
                                      options, &tokens, &error);
         if (status == FLETCH_ETOOLONG || status == FLETCH_EUTF8) {
-            if (fl_input_refuse(&run->input, record->line, "%s", error.message)) {
+            bool on = status == FLETCH_ETOOLONG
+                          ? fl_input_refuse(&run->input, record->line,
+                                            "longer than %" PRIu32
+                                            " tokens; --truncate right or left cuts it",
+                                            options->max_length)
+                          : fl_input_refuse(&run->input, record->line, "%s", error.message);
+            if (on) {
                 continue;
             }
             fl_cli_message("%s", run->input.error.message);

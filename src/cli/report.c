@@ -23,27 +23,25 @@ typedef struct verdict {
     const char *hint; /* for opening; NULL for none */
 } verdict;
 
-static const char pull_hint[] =
-    "`fletch model pull ID` fetches a model; `--model DIR` opens a folder that was copied here";
-static const char damaged_hint[] =
-    "`fletch model verify` finds damaged files; `fletch model rm` and `pull` replace them";
+/* The messages say how to get a model; this is how to see what is there. */
+static const char cache_hint[] =
+    "`fletch model ls` lists the cached models; --model DIR opens a folder";
 
 static const verdict verdicts[] = {
     {FLETCH_EINVAL, FL_EXIT_USAGE, FL_EXIT_USAGE, NULL},
     {FLETCH_ENOMEM, FL_EXIT_FAILED, FL_EXIT_FAILED, NULL},
     {FLETCH_EIO, FL_EXIT_FAILED, FL_EXIT_MODEL, NULL},
-    {FLETCH_ENOTFOUND, FL_EXIT_FAILED, FL_EXIT_MODEL, pull_hint},
-    {FLETCH_EMODEL, FL_EXIT_MODEL, FL_EXIT_MODEL, damaged_hint},
+    {FLETCH_ENOTFOUND, FL_EXIT_FAILED, FL_EXIT_MODEL, cache_hint},
+    {FLETCH_EMODEL, FL_EXIT_MODEL, FL_EXIT_MODEL, NULL},
     {FLETCH_EUNSUPPORTED, FL_EXIT_MODEL, FL_EXIT_MODEL, NULL},
     {FLETCH_ECONFIG, FL_EXIT_USAGE, FL_EXIT_USAGE,
      "`fletch config --show-origin` shows every value and where it came from"},
     {FLETCH_EUTF8, FL_EXIT_FAILED, FL_EXIT_MODEL, NULL},
     {FLETCH_ETOOLONG, FL_EXIT_FAILED, FL_EXIT_FAILED, NULL},
-    {FLETCH_ENETWORK, FL_EXIT_MODEL, FL_EXIT_MODEL,
-     "`--model DIR` opens a folder that was copied here; `fletch model ls` lists what is cached"},
+    {FLETCH_ENETWORK, FL_EXIT_MODEL, FL_EXIT_MODEL, cache_hint},
     {FLETCH_EDENIED, FL_EXIT_MODEL, FL_EXIT_MODEL,
      "a gated or private model needs a token in HF_TOKEN"},
-    {FLETCH_ECHECKSUM, FL_EXIT_MODEL, FL_EXIT_MODEL, damaged_hint},
+    {FLETCH_ECHECKSUM, FL_EXIT_MODEL, FL_EXIT_MODEL, NULL},
     {FLETCH_EPROVIDER, FL_EXIT_USAGE, FL_EXIT_USAGE,
      "`fletch doctor` says which providers can be used and why not"},
     {FLETCH_ECANCELLED, FL_EXIT_FAILED, FL_EXIT_FAILED, NULL},

@@ -81,10 +81,15 @@ static bool is_true(const fl_cli *cli, const char *key) {
 typedef struct pull_view {
     fl_progress progress;
     char        file[64];
+    const char *announce; /* said before the first byte; NULL for nothing (more) */
 } pull_view;
 
 static int on_pull(void *user, const char *file, uint64_t done, uint64_t total) {
     pull_view *view = user;
+    if (view->announce != NULL) {
+        fl_cli_message("downloading the model %s; this happens once", view->announce);
+        view->announce = NULL;
+    }
     if (strncmp(view->file, file, sizeof view->file - 1) != 0) {
         snprintf(view->file, sizeof view->file, "%s", file);
         fl_progress_restart(&view->progress, done);
@@ -98,6 +103,7 @@ fl_exit fl_cli_pull(fl_cli *cli, const char *id, char *path, size_t capacity) {
     fletch_error error;
     memset(&view, 0, sizeof view);
     memset(&error, 0, sizeof error);
+    view.announce = cli->quiet ? NULL : id;
     fl_progress_open(&view.progress, cli->args.value[FL_FLAG_PROGRESS], cli->quiet, false, "B");
     int status = fletch_hub_pull(cli->config, id, on_pull, &view, path, capacity, &error);
     fl_progress_clear();
@@ -118,9 +124,6 @@ static fl_exit fetch_if_missing(fl_cli *cli) {
     }
     if (strchr(id, '\\') != NULL || id[0] == '/' || id[0] == '.' || id[0] == '~') {
         return FL_EXIT_DONE; /* a path that does not exist, no name of the hub */
-    }
-    if (!cli->quiet) {
-        fl_cli_message("the model %s is not in the cache; downloading it once", id);
     }
     return fl_cli_pull(cli, id, path, sizeof path);
 }

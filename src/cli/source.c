@@ -191,7 +191,7 @@ static bool scan_json_item(fl_source *source, size_t *end, size_t *next) {
             source->depth++;
         } else if (closes && source->depth > 0) {
             source->depth--;
-        } else if (c == ']' || c == ',') {
+        } else if (source->depth == 0 && (c == ']' || c == ',')) {
             *end          = source->scan;
             *next         = source->scan + 1;
             source->phase = c == ']' ? FL_JSON_AFTER : FL_JSON_ITEMS;
