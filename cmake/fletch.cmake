@@ -7,7 +7,8 @@ target_include_directories(fl_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PR
 target_compile_definitions(fl_flags INTERFACE _GNU_SOURCE)
 target_compile_options(fl_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
-  -Wundef -Wformat=2 -Wno-format-truncation -Wwrite-strings -Wpointer-arith -Wcast-qual
+  -Wundef -Wformat=2 -Wno-unknown-warning-option -Wno-format-truncation -Wwrite-strings
+  -Wpointer-arith -Wcast-qual
   -fno-math-errno -ffp-contract=off -fno-strict-aliasing)
 if(FLETCH_WERROR)
   target_compile_options(fl_flags INTERFACE -Werror)
