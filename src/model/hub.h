@@ -21,10 +21,14 @@ typedef struct fl_hub_options {
 } fl_hub_options;
 
 /* Any name to a folder path: an existing folder, "low|medium|high", "org/name", or a bare name of
- * the sentence-transformers organisation ("all-MiniLM-L6-v2"). Downloads when allowed and needed;
- * `progress` may be NULL. ENOTFOUND messages say what was tried and how to get the model. id_out /
- * revision_out (may be NULL, capacity 256 and 64) get the hub id and commit, or "" for a plain
- * folder. */
+ * the sentence-transformers organisation ("all-MiniLM-L6-v2"). A complete snapshot in the cache is
+ * used without the network; otherwise the hub is asked when allowed. ENOTFOUND messages say what
+ * was tried and how to get the model. `path` may be NULL; id_out / revision_out (may be NULL,
+ * capacity 256 and 64) get the hub id and commit, or "" for a plain folder.
+ * `progress` (may be NULL) hears, from the calling thread: (hub id, 0, 0) while the list of files
+ * is asked for, (file, 0, 0) while a file is asked about or another process fetches it, then (file,
+ * done, total) as bytes come (total 0 when nobody said it), and (file, size, size) once for every
+ * file that is in place, fetched now or before. Non-zero cancels; what came is kept. */
 int fl_hub_resolve(const char *name, const fl_hub_options *options, fletch_progress_fn progress,
                    void *user, char *path, size_t capacity, char *id_out, char *revision_out,
                    fletch_error *error);

@@ -16,6 +16,7 @@ import hashlib
 import http.server
 import json
 import socket
+import ssl
 import threading
 import time
 import urllib.parse
@@ -60,7 +61,8 @@ class Repo:
 
 
 class StandIn:
-    def __init__(self):
+    def __init__(self, certificate: str = ""):
+        """`certificate`: a PEM file with key; then the hub, not the storage host, speaks https."""
         self.repos: dict[str, Repo] = {}
         self.renamed: dict[str, str] = {}
         self.tokens: set[str] = set()
@@ -68,15 +70,20 @@ class StandIn:
         self.faults: list[tuple[str, str, str, Fault]] = []
         self.lock = threading.Lock()
         self.closing = threading.Event()
-        self.servers = {name: self._serve(name) for name in ("hub", "cdn")}
-        self.url = "http://127.0.0.1:%d" % self.servers["hub"].server_port
+        self.servers = {name: self._serve(name, certificate if name == "hub" else "") for name in ("hub", "cdn")}
+        self.url = "http%s://127.0.0.1:%d" % ("s" if certificate else "", self.servers["hub"].server_port)
         self.cdn = "http://127.0.0.1:%d" % self.servers["cdn"].server_port
 
-    def _serve(self, name: str) -> http.server.ThreadingHTTPServer:
+    def _serve(self, name: str, certificate: str) -> http.server.ThreadingHTTPServer:
         class Bound(Handler):
             stand_in, server_name = self, name
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Bound)
         server.daemon_threads = True
+        server.handle_error = lambda *request: None  # a client that hangs up is part of the tests
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         return server
 
@@ -124,6 +131,7 @@ class StandIn:
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # headers and body are two writes: without this each answer waits 40 ms
     stand_in: StandIn
     server_name: str
 

@@ -96,8 +96,12 @@ class Bench:
 
     def wait_for_part(self, size: int) -> None:
         for _ in range(500):
-            if any(part.stat().st_size >= size for part in self.incomplete()):
-                return
+            for part in self.incomplete():
+                try:
+                    if part.stat().st_size >= size:
+                        return
+                except FileNotFoundError:  # renamed between the two looks
+                    pass
             time.sleep(0.02)
         raise AssertionError("no part came")
 
@@ -373,13 +377,13 @@ def test_a_size_that_nobody_said_is_no_obstacle(bench):
 def test_busy_servers_are_asked_again(bench):
     files = model()
     bench.hub.add(ID, files)
-    bench.hub.fail("hub", "/api/models", Fault("status", 429, headers={"Retry-After": "1"}))
+    bench.hub.fail("hub", "/api/models", Fault("status", 429, headers={"Retry-After": "2"}))
     bench.hub.fail("hub", "config.json", Fault("status", 503, times=2, headers={"Retry-After": "0"}), "HEAD")
     bench.hub.fail("cdn", WEIGHTS, Fault("status", 500, headers={"Retry-After": "0"}))
     started = time.monotonic()
     result = bench.fletch("pull", ID)
     result.fine()
-    assert time.monotonic() - started >= 1, "Retry-After is honoured"
+    assert time.monotonic() - started >= 2, "Retry-After is honoured"
     assert any("429" in line for line in result.log)
     python_reads(bench, files)
 
@@ -517,11 +521,10 @@ def test_what_is_not_there_is_said_with_the_way_on(bench):
 
 
 def test_no_network_names_the_ways_without(bench):
-    started = time.monotonic()
     for endpoint in ("http://127.0.0.1:1", "http://no-such-host.invalid"):
-        bench.fletch("resolve", ID, HF_ENDPOINT=endpoint).expect(
-            "ENETWORK", "no network", "HF_ENDPOINT", "local model folder", str(bench.cache)[:100])
-    assert time.monotonic() - started < 20, "nobody there is said at once"
+        result = bench.fletch("resolve", ID, HF_ENDPOINT=endpoint)
+        result.expect("ENETWORK", "no network", "HF_ENDPOINT", "local model folder", str(bench.cache)[:100])
+        assert not any("again" in line for line in result.log), "nobody there is said at once"
     bench.hub.add(ID, model())
     path = bench.fletch("pull", ID).fine()
     result = bench.fletch("pull", ID, HF_ENDPOINT="http://127.0.0.1:1")
@@ -542,6 +545,24 @@ def test_redirects_that_lead_nowhere_end(bench, location):
     bench.hub.fail("hub", "/api/models", Fault("location", location, times=99))
     bench.fletch("pull", ID).expect("ENETWORK", "redirected")
     assert len(bench.hub.seen()) <= 11
+
+
+def test_https_is_verified_and_never_left_for_http(bench):
+    """The storage host of this hub speaks http: a redirect from https down to it is refused."""
+    files = model()
+    certificate = bench.folder / "hub.pem"
+    made = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                           "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
+                           "-keyout", certificate, "-out", bench.folder / "crt.pem"], capture_output=True)
+    assert made.returncode == 0, made.stderr
+    certificate.write_bytes(certificate.read_bytes() + (bench.folder / "crt.pem").read_bytes())
+    with StandIn(str(certificate)) as hub:
+        hub.add(ID, files)
+        bench.fletch("pull", ID, HF_ENDPOINT=hub.url).expect("ENETWORK", "certificate")
+        assert not hub.seen()
+        trusted = {"HF_ENDPOINT": hub.url, "SSL_CERT_FILE": str(bench.folder / "crt.pem")}
+        bench.fletch("pull", ID, **trusted).expect("ENETWORK", "from https to http")
+        assert not hub.seen("cdn") and (bench.repo / "blobs" / git_sha1(files["config.json"])).exists()
 
 
 # -- what a hostile or odd repository holds

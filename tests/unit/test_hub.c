@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/mem.h"
 #include "model/download.h"
 #include "model/hub_cache.h"
 
@@ -484,4 +485,34 @@ Test(hub, a_folder_wins_and_a_missing_one_says_so) {
     cr_assert_eq(fl_hub_resolve("low", &options, NULL, NULL, path, sizeof path, id, commit, &error),
                  FLETCH_ENOTFOUND);
     cr_assert_not_null(strstr(error.message, "model.offline"));
+}
+
+static int count_entry(void *user, const fletch_hub_entry *entry) {
+    (void)entry;
+    ++*(int *)user;
+    return 0;
+}
+
+Test(hub, out_of_memory_is_a_status_and_never_a_crash) {
+    const fl_hub_options options = {.cache_dir = folder, .offline = true};
+    char                 path[FL_HUB_PATH_MAX];
+    open_repo();
+    put_model(COMMIT_A, HELLO_SHA1);
+    put_model(COMMIT_B, "4567");
+    cr_assert_eq(fl_hub_ref_write(&repo, "main", COMMIT_A, NULL), 0);
+    for (uint64_t n = 1; n < 120; n++) {
+        int entries = 0;
+        int wrong   = 0;
+        fl_alloc_fail_after(n);
+        int path_status = fl_hub_path("org/name", &options, path, sizeof path, NULL);
+        fl_alloc_fail_after(n);
+        int list_status = fl_hub_list(&options, count_entry, &entries, NULL);
+        fl_alloc_fail_after(n);
+        int verify_status = fl_hub_verify("org/name", &options, count_wrong, &wrong, NULL);
+        fl_alloc_fail_after(0);
+        cr_assert(path_status == 0 || path_status == FLETCH_ENOMEM ||
+                  path_status == FLETCH_ENOTFOUND);
+        cr_assert(list_status == FLETCH_ENOMEM || (list_status == 0 && entries == 2));
+        cr_assert_leq(verify_status, 0);
+    }
 }
