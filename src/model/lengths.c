@@ -74,15 +74,32 @@ static void refuse_settings(fl_json_reader *reader) {
                       sizeof tokenizer_keys / sizeof *tokenizer_keys);
 }
 
+/* A key's object as a reader of its own; a wrong type is told through `reader`. */
+static fl_json_reader descend(fl_json_reader *reader, const char *key) {
+    fl_json *object = fl_json_has(reader, key) ? fl_json_object(reader, key) : NULL;
+    return (fl_json_reader){.object = object,
+                            .source = reader->source,
+                            .error  = reader->error,
+                            .status = reader->status};
+}
+
+/* Newer files say which output of the network is the tokens' rows: the last layer's, nothing else. */
+static void refuse_outputs(fl_json_reader *reader) {
+    fl_json_reader modality = descend(reader, "modality_config");
+    fl_json_reader text     = descend(&modality, "text");
+    const char    *output   = fl_json_string(&text, "method_output_name", "last_hidden_state");
+    if (strcmp(output, "last_hidden_state") != 0)
+        fl_arch_refuse(&text, "method_output_name", output);
+    if (reader->status == 0)
+        reader->status = text.status;
+}
+
 /* model_max_length inside tokenizer_args wins over max_seq_length. */
 static int64_t read_tokenizer_args(fl_json_reader *reader, int64_t fallback) {
     static const char *const keys[] = {"tokenizer_args", "processor_kwargs"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        fl_json_reader args = {
-            .object = fl_json_has(reader, keys[i]) ? fl_json_object(reader, keys[i]) : NULL,
-            .source = reader->source,
-            .error  = reader->error};
-        fallback = fl_json_int(&args, "model_max_length", fallback, 1, INT64_MAX);
+        fl_json_reader args = descend(reader, keys[i]);
+        fallback            = fl_json_int(&args, "model_max_length", fallback, 1, INT64_MAX);
         if (reader->status == 0)
             reader->status = args.status;
     }
@@ -110,6 +127,7 @@ static int read_sentence_config(fl_model *model, wishes *out, fletch_error *erro
     out->sentence         = read_tokenizer_args(&reader, out->sentence);
     model->lowercase      = fl_json_bool(&reader, "do_lower_case", false);
     refuse_settings(&reader);
+    refuse_outputs(&reader);
     fl_json_free(root);
     return reader.status;
 }

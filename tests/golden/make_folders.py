@@ -16,12 +16,14 @@ import json
 import os
 import pathlib
 import shutil
+import tempfile
 
 import numpy
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base import modules as base
 from sentence_transformers.sentence_transformer import modules as st
 
 HERE = pathlib.Path(__file__).resolve().parent / "folders"
@@ -332,6 +334,20 @@ def make_plain() -> None:
         finish(path)
 
 
+def make_saved() -> None:
+    """What the sentence-transformers of today writes itself."""
+    path = new_folder("saved")
+    with tempfile.TemporaryDirectory() as plain:
+        save_bert(pathlib.Path(plain))
+        torch.manual_seed(7)
+        modules = [base.Transformer(plain, max_seq_length=24), st.Pooling(32, ("cls", "mean")),
+                   base.Dense(64, 16, activation_function=torch.nn.GELU()), base.Normalize()]
+        model = SentenceTransformer(modules=modules, device="cpu", prompts={"query": "the "},
+                                    default_prompt_name="query", similarity_fn_name="euclidean")
+        model.save(str(path), create_model_card=False)
+    finish(path)
+
+
 def make_mpnet() -> None:
     path = new_folder("mpnet")
     save_mpnet(path)
@@ -362,7 +378,7 @@ def main() -> None:
     HERE.mkdir()
     write_json(HERE / "texts.json", TEXTS)
     for make in (make_pooling, make_modules, make_weights, make_prompts, make_lengths, make_plain,
-                 make_mpnet):
+                 make_saved, make_mpnet):
         make()
     link_duplicates()
     write_json(HERE / "manifest.json",
