@@ -2,8 +2,8 @@
 /* ref/f32.c - every kernel in plain loops: the specification that all others are compared with, and the
  * engine of last resort on a machine for which nothing faster is built.
  *
- * Sums run in double, so the reference is closer to the true value than what it judges. That is not the
- * chain of float32 FMAs which kernels.h promises for cutting k into pieces; C is float32 between pieces. */
+ * gemm is the very chain of fused multiply-adds that kernels.h promises, so a fast gemm can be held to its
+ * bits. The others sum in double: they are closer to the true value than what they judge. */
 #include <math.h>
 
 #include "engines/cpu/kernels.h"
@@ -14,13 +14,13 @@ static void gemm_ref(const fl_gemm *g) {
             const float *a = g->a + row * g->a_stride;
             const float *b = g->b + col / FL_CPU_LANES * g->b_stride + col % FL_CPU_LANES;
             float       *c = g->c + row * g->c_stride + col;
-            double       sum = g->accumulate ? (double)*c : 0.0;
+            float        sum = g->accumulate ? *c : 0.0f;
             for (size_t k = 0; k < g->k; k++) {
-                sum += (double)a[k] * (double)b[k * FL_CPU_LANES];
+                sum = fmaf(a[k], b[k * FL_CPU_LANES], sum);
             }
-            sum += g->bias ? (double)g->bias[col] : 0.0;
-            sum += g->residual ? (double)g->residual[row * g->residual_stride + col] : 0.0;
-            *c = (float)sum;
+            sum = g->bias ? sum + g->bias[col] : sum;
+            sum = g->residual ? sum + g->residual[row * g->residual_stride + col] : sum;
+            *c  = sum;
         }
     }
 }
@@ -85,7 +85,7 @@ static double gelu_tanh(double x) {
     return 0.5 * x * (1.0 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
 }
 static double silu(double x) { return x / (1.0 + exp(-x)); }
-static double relu(double x) { return x > 0.0 ? x : 0.0; }
+static double relu(double x) { return x < 0.0 ? 0.0 : x; } /* NaN stays */
 
 static void each(double (*f)(double), float *x, size_t stride, size_t rows, size_t cols) {
     for (size_t r = 0; r < rows; r++) {

@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fl_kernels.c - every kernel of every instruction set of this machine against the reference, or timed.
+ *
+ *     fl-kernels test [-o gemm|attention|layer_norm|activation] [-i avx2]
+ *     fl-kernels perf [-o …] [-i …]
+ *
+ * test  odd sizes and all tails; values within the tolerances below, padding untouched or zero as
+ *       kernels.h says, and the same bits for a row whatever its place and the number of rows. Instruction
+ *       sets that this machine lacks are named as skipped. Exit status 1 when anything failed.
+ * perf  GFLOP/s and share of the FMA peak measured just before, or nanoseconds per element.
+ *
+ * A failing case prints its shape, so that it can be run alone under a debugger. */
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "engines/cpu/kernels.h"
+
+enum { GUARD = 32 }; /* floats behind every row range that must stay as they are */
+
+static const fl_cpu_kernels *kernels;
+static size_t                cases, failures;
+static uint64_t              state = 88172645463325252U;
+
+static float draw(void) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (float)((state >> 20) % 2001) * 1e-3f - 1.0f;
+}
+
+static float *fresh(size_t count) {
+    void *block = NULL;
+    if (posix_memalign(&block, 64, (count + GUARD) * sizeof(float)) != 0) {
+        fputs("out of memory\n", stderr);
+        exit(1);
+    }
+    return block;
+}
+
+static float *random_floats(size_t count) {
+    float *block = fresh(count);
+    for (size_t i = 0; i < count + GUARD; i++) {
+        block[i] = draw();
+    }
+    return block;
+}
+
+static float *copy_of(const float *from, size_t count) {
+    float *block = fresh(count);
+    memcpy(block, from, (count + GUARD) * sizeof(float));
+    return block;
+}
+
+static bool same(const float *a, const float *b, size_t count) {
+    return memcmp(a, b, count * sizeof(float)) == 0;
+}
+
+static void check(bool ok, const char *op, const char *what, size_t a, size_t b, size_t c) {
+    cases++;
+    if (!ok) {
+        failures++;
+        printf("FAIL %s %s: %s at %zu, %zu, %zu\n", kernels->isa, op, what, a, b, c);
+    }
+}
+
+static double distance(const float *a, const float *b, size_t count) {
+    double most = 0.0;
+    for (size_t i = 0; i < count; i++) {
+        double d = fabs((double)a[i] - (double)b[i]);
+        most     = d > most || isnan(d) ? d : most;
+    }
+    return isnan(most) ? INFINITY : most;
+}
+
+/* ---- gemm -------------------------------------------------------------------------------------- */
+
+/* No tolerance: the chain of FMAs is the specification (kernels.h), so the bits must agree. */
+
+typedef struct gemm_case {
+    size_t rows, panels, k, stride;
+    float *a, *b, *c, *bias, *residual;
+} gemm_case;
+
+static gemm_case gemm_new(size_t rows, size_t panels, size_t k) {
+    size_t wide = panels * FL_CPU_LANES;
+    return (gemm_case){.rows = rows, .panels = panels, .k = k, .stride = wide + FL_CPU_LANES,
+                       .a = random_floats(rows * (k + 3)), .b = random_floats(k * wide),
+                       .c = random_floats(rows * (wide + FL_CPU_LANES)), .bias = random_floats(wide),
+                       .residual = random_floats(rows * wide)};
+}
+
+static void gemm_free(gemm_case *g) { free(g->a), free(g->b), free(g->c), free(g->bias), free(g->residual); }
+
+static fl_gemm gemm_args(const gemm_case *g, float *c, int accumulate, int bias, int residual) {
+    return (fl_gemm){.a = g->a, .a_stride = g->k + 3, .b = g->b, .b_stride = g->k * FL_CPU_LANES, .c = c,
+                     .c_stride = g->stride, .bias = bias ? g->bias : NULL,
+                     .residual = residual ? g->residual : NULL,
+                     .residual_stride = g->panels * FL_CPU_LANES, .rows = g->rows, .panels = g->panels,
+                     .k = g->k, .accumulate = accumulate};
+}
+
+static void gemm_against_ref(const gemm_case *g) {
+    size_t count = g->rows * g->stride;
+    for (int mode = 0; mode < 8; mode++) {
+        float  *ours = copy_of(g->c, count), *want = copy_of(g->c, count);
+        fl_gemm args = gemm_args(g, ours, mode & 1, mode & 2, mode & 4);
+        kernels->gemm(&args);
+        args.c = want;
+        fl_cpu_kernels_ref.gemm(&args);
+        check(same(ours, want, count + GUARD), "gemm", "bits of values or guard", g->rows, g->panels,
+              g->k);
+        free(ours), free(want);
+    }
+}
+
+/* Each row alone, and k cut in two, must give the bits of the whole. */
+static void gemm_bits(const gemm_case *g) {
+    size_t  count = g->rows * g->stride, half = g->k / 3;
+    float  *whole = copy_of(g->c, count), *other = copy_of(g->c, count);
+    fl_gemm args = gemm_args(g, whole, 0, 1, 1);
+    kernels->gemm(&args);
+    for (size_t r = 0; r < g->rows; r++) {
+        fl_gemm row  = gemm_args(g, other + r * g->stride, 0, 1, 1);
+        row.a        = g->a + r * row.a_stride;
+        row.residual = g->residual + r * row.residual_stride;
+        row.rows     = 1;
+        kernels->gemm(&row);
+    }
+    check(same(whole, other, count), "gemm", "bits of rows alone", g->rows, g->panels, g->k);
+    fl_gemm first = gemm_args(g, other, 0, 0, 0), second = gemm_args(g, other, 1, 1, 1);
+    first.k = half;
+    second.k -= half;
+    second.a += half;
+    second.b += half * FL_CPU_LANES;
+    kernels->gemm(&first);
+    kernels->gemm(&second);
+    check(same(whole, other, count), "gemm", "bits of k in two pieces", g->rows, g->panels, g->k);
+    free(whole), free(other);
+}
+
+static void test_gemm(void) {
+    static const size_t ks[] = {1, 2, 3, 5, 16, 33, 100, 384};
+    for (size_t rows = 1; rows <= 26; rows++) {
+        for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) {
+            gemm_case g = gemm_new(rows, 1 + (rows + i) % 3, ks[i]);
+            gemm_against_ref(&g);
+            gemm_bits(&g);
+            gemm_free(&g);
+        }
+    }
+}
+
+/* ---- attention --------------------------------------------------------------------------------- */
+
+/* Rows are averages of values in [-1, 1]; a score of size up to 6 is off by some 1e-6, and so then is its
+ * weight; sums of n weights add 6e-8 each. */
+static const double attention_tolerance = 5e-6;
+
+static void attention_case(size_t n, size_t d, int with_bias) {
+    size_t       stride = d + 16, out_stride = d + 32;
+    float       *qkv = random_floats(3 * n * stride), *bias = random_floats(2 * n + 16);
+    float       *ours = random_floats(n * out_stride), *want = copy_of(ours, n * out_stride);
+    float       *scratch = fresh(fl_cpu_attention_scratch(n, d));
+    fl_attention at = {.q = qkv, .k = qkv + n * stride, .v = qkv + 2 * n * stride, .stride = stride,
+                       .out = ours, .out_stride = out_stride, .bias = with_bias ? bias + n - 1 : NULL,
+                       .scratch = scratch, .n = n, .d = d};
+    kernels->attention(&at);
+    at.out = want;
+    fl_cpu_kernels_ref.attention(&at);
+    check(distance(ours, want, n * out_stride + GUARD) <= attention_tolerance, "attention",
+          with_bias ? "value with bias" : "value", n, d, 0);
+    free(qkv), free(bias), free(ours), free(want), free(scratch);
+}
+
+/* Scores so far apart that all weight falls on one key, and equal ones. */
+static void attention_extremes(size_t n, size_t d) {
+    size_t       count = n * d;
+    float       *q = fresh(count), *k = fresh(count), *v = random_floats(count), *out = fresh(count);
+    float       *want = fresh(count), *scratch = fresh(fl_cpu_attention_scratch(n, d));
+    fl_attention at = {.q = q, .k = k, .v = v, .stride = d, .out = out, .out_stride = d,
+                       .scratch = scratch, .n = n, .d = d};
+    for (float size = 0.0f; size <= 40.0f; size += 20.0f) {
+        for (size_t i = 0; i < count; i++) {
+            q[i] = size * draw();
+            k[i] = size * draw();
+        }
+        at.out = out;
+        kernels->attention(&at);
+        at.out = want;
+        fl_cpu_kernels_ref.attention(&at);
+        /* scores of several thousand have a spacing of 2e-4 and more */
+        check(distance(out, want, count) <= attention_tolerance + (double)size * 1e-3, "attention",
+              "extreme scores", n, d, (size_t)size);
+    }
+    free(q), free(k), free(v), free(out), free(want), free(scratch);
+}
+
+static void test_attention(void) {
+    static const size_t dims[] = {16, 32, 48, 64, 80};
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+        for (size_t n = 1; n <= 37; n++) {
+            attention_case(n, dims[i], n % 2 == 0);
+        }
+        attention_case(127, dims[i], 1);
+        attention_case(300, dims[i], 0);
+        attention_extremes(19, dims[i]);
+    }
+}
+
+/* ---- layer_norm -------------------------------------------------------------------------------- */
+
+/* Values of size 1 to 4 after scaling; mean and variance carry 6e-8 per step of sums over n / 16. */
+static const double norm_tolerance = 5e-6;
+
+static void norm_case(size_t rows, size_t n, float shift) {
+    size_t stride = fl_cpu_pad(n) + 16, count = rows * stride;
+    float *x = random_floats(count), *w = fresh(stride), *b = fresh(stride);
+    for (size_t i = 0; i < count; i++) {
+        x[i] = i % stride < n ? x[i] + shift : 0.0f;
+    }
+    for (size_t i = 0; i < stride; i++) {
+        w[i] = i < n ? draw() : 0.0f;
+        b[i] = i < n ? draw() : 0.0f;
+    }
+    float        *ours = copy_of(x, count), *want = copy_of(x, count), *alone = copy_of(x, count);
+    fl_layer_norm norm = {.x = ours, .x_stride = stride, .y = ours, .y_stride = stride, .weight = w,
+                          .bias = b, .rows = rows, .n = n, .eps = 1e-12f};
+    kernels->layer_norm(&norm);
+    norm.x = x, norm.y = want;
+    fl_cpu_kernels_ref.layer_norm(&norm);
+    norm.rows = 1;
+    for (size_t r = 0; r < rows; r++) {
+        norm.x = x + r * stride, norm.y = alone + r * stride;
+        kernels->layer_norm(&norm);
+    }
+    double spread = n == 1 ? 0.0 : norm_tolerance * (1.0 + fabs((double)shift));
+    check(distance(ours, want, count + GUARD) <= spread || n == 1, "layer_norm", "value or guard", rows, n,
+          (size_t)shift);
+    check(same(ours, alone, count), "layer_norm", "bits in place and alone", rows, n, (size_t)shift);
+    free(x), free(w), free(b), free(ours), free(want), free(alone);
+}
+
+static void test_layer_norm(void) {
+    static const size_t widths[] = {1, 2, 7, 8, 9, 15, 16, 17, 24, 31, 384, 401, 768};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        norm_case(1, widths[i], 0.0f);
+        norm_case(5, widths[i], 10.0f); /* a mean far from 0 must not cost digits */
+    }
+}
+
+/* ---- activation -------------------------------------------------------------------------------- */
+
+static const char *const act_name[] = {"gelu", "gelu_tanh", "silu", "relu"};
+
+/* The polynomial of erf-GELU is within 4e-7; the others carry the exponential's 1.2e-7 of their value. */
+static double act_tolerance(double x) { return 5e-7 + 4e-7 * fabs(x); }
+
+static void activation_case(int act, size_t rows, size_t cols) {
+    size_t stride = cols + 16, count = rows * stride;
+    float *x = random_floats(count);
+    for (size_t i = 0; i < count; i++) {
+        x[i] *= 12.0f;
+    }
+    x[0] = 0.0f;
+    float *ours = copy_of(x, count), *want = copy_of(x, count), *alone = copy_of(x, count);
+    kernels->activation[act](ours, stride, rows, cols);
+    fl_cpu_kernels_ref.activation[act](want, stride, rows, cols);
+    for (size_t r = 0; r < rows; r++) {
+        kernels->activation[act](alone + r * stride, stride, 1, cols);
+    }
+    bool near = ours[0] == 0.0f || fabs((double)ours[0]) < 1e-6;
+    for (size_t i = 0; i < count + GUARD; i++) {
+        near = near && fabs((double)ours[i] - (double)want[i]) <= act_tolerance((double)x[i]);
+    }
+    check(near, "activation", act_name[act], rows, cols, 0);
+    check(same(ours, alone, count), "activation", "bits of rows alone", rows, cols, (size_t)act);
+    free(x), free(ours), free(want), free(alone);
+}
+
+/* Beyond the range of the polynomial and the exponential, and numbers that are none. */
+static void activation_extremes(int act) {
+    const float edge[16] = {-1e30f, -300.0f, -90.0f, -88.0f, -20.0f, -5.6f, -5.5f, -5.4f,
+                            5.4f,   5.5f,    5.6f,   20.0f,  88.0f,  90.0f, 300.0f, 1e30f};
+    float       ours[16], want[16];
+    memcpy(ours, edge, sizeof ours);
+    memcpy(want, edge, sizeof want);
+    kernels->activation[act](ours, 16, 1, 16);
+    fl_cpu_kernels_ref.activation[act](want, 16, 1, 16);
+    for (size_t i = 0; i < 16; i++) {
+        double error = fabs((double)ours[i] - (double)want[i]);
+        check(error <= 5e-7 + 4e-7 * fabs((double)want[i]), "activation", act_name[act], i, 0, 1);
+    }
+    float bad[16] = {NAN, NAN};
+    kernels->activation[act](bad, 16, 1, 16);
+    check(isnan(bad[0]) && isnan(bad[1]) && !isnan(bad[2]), "activation", "NaN must stay NaN", 0, 0, 0);
+}
+
+static void test_activation(void) {
+    for (int act = 0; act <= FL_ACT_RELU; act++) {
+        for (size_t rows = 1; rows <= 9; rows++) {
+            activation_case(act, rows, 16);
+            activation_case(act, rows, 80);
+        }
+        activation_extremes(act);
+    }
+}
+
+/* ---- perf -------------------------------------------------------------------------------------- */
+
+static double peak;
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* Best seconds of a call over half a second. */
+static double best_time(void (*call)(void *), void *arg) {
+    double best = 1e9;
+    call(arg);
+    for (double end = now() + 0.5; now() < end;) {
+        double start = now();
+        for (int i = 0; i < 8; i++) {
+            call(arg);
+        }
+        double time = (now() - start) / 8.0;
+        best        = time < best ? time : best;
+    }
+    return best;
+}
+
+static void call_gemm(void *arg) { kernels->gemm(arg); }
+static void call_attention(void *arg) { kernels->attention(arg); }
+static void call_norm(void *arg) { kernels->layer_norm(arg); }
+
+static void say_flops(const char *what, double flops, double seconds) {
+    printf("%-6s %-32s %8.1f GFLOP/s", kernels->isa, what, flops / seconds * 1e-9);
+    printf(peak > 0.0 ? "  %5.1f %% of peak\n" : "\n", 100.0 * flops / seconds / peak);
+}
+
+#if defined(__x86_64__)
+/* Twelve independent chains of FMAs keep both ports busy. */
+static __attribute__((target("avx2,fma"))) void call_fma(void *arg) {
+    __m256 acc[12], x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(*(float *)arg);
+    for (int i = 0; i < 12; i++) {
+        acc[i] = _mm256_set1_ps((float)i);
+    }
+    for (int n = 0; n < 2000; n++) {
+        _Pragma("GCC unroll 12") for (int i = 0; i < 12; i++) {
+            acc[i] = _mm256_fmadd_ps(acc[i], x, y);
+        }
+    }
+    for (int i = 0; i < 12; i++) {
+        __asm__ volatile("" : "+x"(acc[i])); /* the results count as used */
+    }
+}
+
+static void measure_peak(const fl_cpu *cpu) {
+    float small = 1e-4f;
+    peak        = cpu->avx2 && cpu->fma ? 2000.0 * 12 * 16 / best_time(call_fma, &small) : 0.0;
+}
+#else
+static void measure_peak(const fl_cpu *cpu) {
+    (void)cpu;
+    peak = 0.0; /* shares are not printed */
+}
+#endif
+
+static void perf_gemm(void) {
+    static const size_t rows[] = {1, 4, 7, 16, 48, 96, 128};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char      text[64];
+        gemm_case g    = gemm_new(rows[i], 24, 384);
+        fl_gemm   args = gemm_args(&g, g.c, 0, 1, 0);
+        snprintf(text, sizeof text, "gemm %zu x 384 x 384", rows[i]);
+        say_flops(text, 2.0 * (double)rows[i] * 384.0 * 384.0, best_time(call_gemm, &args));
+        gemm_free(&g);
+    }
+}
+
+static void perf_attention(void) {
+    static const size_t lengths[] = {4, 8, 12, 16, 24, 48, 128, 256, 512};
+    for (size_t d = 32; d <= 64; d += 32) {
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+            char         text[64];
+            size_t       n   = lengths[i];
+            float       *qkv = random_floats(3 * n * d), *out = fresh(n * d);
+            float       *scratch = fresh(fl_cpu_attention_scratch(n, d));
+            fl_attention at = {.q = qkv, .k = qkv + n * d, .v = qkv + 2 * n * d, .stride = d, .out = out,
+                               .out_stride = d, .scratch = scratch, .n = n, .d = d};
+            snprintf(text, sizeof text, "attention %zu tokens, head of %zu", n, d);
+            say_flops(text, 4.0 * (double)(n * n * d), best_time(call_attention, &at));
+            free(qkv), free(out), free(scratch);
+        }
+    }
+}
+
+static void perf_layer_norm(void) {
+    size_t        rows = 96, n = 384;
+    float        *x = random_floats(rows * n), *w = random_floats(n);
+    fl_layer_norm norm = {.x = x, .x_stride = n, .y = x, .y_stride = n, .weight = w, .bias = w,
+                          .rows = rows, .n = n, .eps = 1e-12f};
+    printf("%-6s layer_norm of 384: %.1f ns a row\n", kernels->isa,
+           best_time(call_norm, &norm) * 1e9 / (double)rows);
+    free(x), free(w);
+}
+
+typedef struct act_arg {
+    float *x;
+    int    act;
+} act_arg;
+static void call_act(void *arg) {
+    act_arg *a = arg;
+    kernels->activation[a->act](a->x, 16, 96, 16);
+}
+
+static void perf_activation(void) {
+    for (int act = 0; act <= FL_ACT_RELU; act++) {
+        act_arg a = {random_floats(96 * 16), act};
+        printf("%-6s %s: %.3f ns an element\n", kernels->isa, act_name[act],
+               best_time(call_act, &a) * 1e9 / (96 * 16));
+        free(a.x);
+    }
+}
+
+/* ---- main -------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    void (*test)(void), (*perf)(void);
+} ops[] = {{"gemm", test_gemm, perf_gemm},
+           {"attention", test_attention, perf_attention},
+           {"layer_norm", test_layer_norm, perf_layer_norm},
+           {"activation", test_activation, perf_activation}};
+
+static void run_isa(const fl_cpu_isa *isa, bool perf, const char *only) {
+    kernels = isa->kernels;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        if (*only && strcmp(only, ops[i].name) != 0) {
+            continue;
+        }
+        cases = 0;
+        size_t before = failures;
+        perf ? ops[i].perf() : ops[i].test();
+        if (!perf) {
+            printf("%s %s %s: %zu checks\n", failures == before ? "ok  " : "FAIL", isa->name, ops[i].name,
+                   cases);
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    const char *only = "", *isa_name = "";
+    bool        perf = argc > 1 && strcmp(argv[1], "perf") == 0;
+    fl_cpu      cpu;
+    if (argc < 2 || argc % 2 != 0 || (!perf && strcmp(argv[1], "test") != 0)) {
+        fputs("usage: fl-kernels test|perf [-o gemm|attention|layer_norm|activation] [-i ISA]\n", stderr);
+        return 2;
+    }
+    for (int i = 2; i + 1 < argc; i += 2) {
+        *(strcmp(argv[i], "-o") == 0 ? &only : &isa_name) = argv[i + 1];
+    }
+    fl_cpu_detect(&cpu);
+    if (perf) {
+        measure_peak(&cpu);
+        printf("FMA peak %.1f GFLOP/s\n", peak * 1e-9);
+    }
+    for (size_t i = 0; fl_cpu_isa_at(i) != NULL; i++) {
+        const fl_cpu_isa *isa = fl_cpu_isa_at(i);
+        if (*isa_name && strcmp(isa_name, isa->name) != 0) {
+            continue;
+        }
+        if (isa->kernels == NULL || !isa->usable(&cpu)) {
+            printf("skipped: %s (%s %s)\n", isa->name,
+                   isa->kernels ? "this machine lacks" : "not built for this target; it needs", isa->needs);
+            continue;
+        }
+        run_isa(isa, perf, only); /* ref too: it must keep the padding and row rules like the others */
+    }
+    return failures == 0 ? 0 : 1;
+}
