@@ -52,7 +52,8 @@ void fl_progress_open(fl_progress *progress, const char *choice, bool quiet,
         return;
     }
     if (choice != NULL && strcmp(choice, "always") == 0) {
-        progress->mode = terminal ? FL_PROGRESS_BAR : FL_PROGRESS_LINES;
+        progress->mode  = terminal ? FL_PROGRESS_BAR : FL_PROGRESS_LINES;
+        progress->eager = true;
     } else if (terminal && !quiet && !results_on_terminal) {
         progress->mode = FL_PROGRESS_BAR;
     }
@@ -164,7 +165,9 @@ void fl_progress_update(fl_progress *progress, const char *label, uint64_t count
     }
     uint64_t now = fl_clock_ns();
     if (progress->mode == FL_PROGRESS_BAR) {
-        if (now - progress->start_ns >= BAR_QUIET && now - progress->shown_ns >= BAR_EVERY) {
+        uint64_t silence = progress->eager ? 0 : BAR_QUIET;
+        bool     due     = progress->shown_ns == 0 || now - progress->shown_ns >= BAR_EVERY;
+        if (due && now - progress->start_ns >= silence) {
             progress->shown_ns = now;
             draw_bar(progress, label, count, done, total);
         }

@@ -14,6 +14,7 @@ typedef enum fl_progress_mode {
 
 typedef struct fl_progress {
     fl_progress_mode mode;
+    bool             eager;    /* asked for: no half second of silence first */
     const char      *unit;     /* "texts", or "B" for bytes with binary prefixes */
     uint64_t         start_ns; /* when the work began */
     uint64_t         shown_ns; /* when it was last drawn; 0 for never */
@@ -21,7 +22,8 @@ typedef struct fl_progress {
 } fl_progress;
 
 /* `choice` is auto, always, never or NULL (auto). Auto draws a bar when standard error is a terminal
- * and `quiet` and `results_on_terminal` are false; always prints lines where there is no terminal. */
+ * and `quiet` and `results_on_terminal` are false, and only for runs of more than half a second; always
+ * draws at once, and prints lines where there is no terminal. */
 void fl_progress_open(fl_progress *progress, const char *choice, bool quiet,
                       bool results_on_terminal, const char *unit);
 

@@ -11,7 +11,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from conftest import DIMENSIONS
+from commandline import DIMENSIONS
 
 TEXTS = ["A cat sits on the mat.", "", "Stocks fell sharply.", "猫がマットに座る"]
 

@@ -88,12 +88,12 @@ def test_version(fletch):
     assert "version" in json.loads(fletch("version", "--format", "json").stdout)
 
 
-def test_arguments_behind_two_dashes_are_texts(fletch):
-    rows = fletch.rows("tokenize", "--quiet", "--", "-x", "--stats")
+def test_arguments_behind_two_dashes_are_texts(embed):
+    rows = embed.rows("tokenize", "--quiet", "--", "-x", "--stats")
     assert len(rows) == 2
 
 
-def test_flags_may_stand_anywhere_and_join(fletch):
+def test_flags_may_stand_anywhere_and_join(embed):
     for arguments in (["-q", "tokenize", "hello"], ["tokenize", "hello", "-qv"],
                       ["tokenize", "hello", "--format=jsonl", "--quiet"]):
-        assert len(fletch.rows(*arguments)) == 1
+        assert len(embed.rows(*arguments)) == 1

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""commandline.py - what the tests share: the real program, the real model, a clean environment."""
+import json
+import os
+import pathlib
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = os.environ.get("FLETCH_BIN", str(ROOT / "build" / "fletch"))
+MODEL = os.environ.get("FLETCH_MODEL", "")
+DIMENSIONS = 384
+
+
+def environment(tmp_path, **more):
+    """No FLETCH_* or HF_* of the caller; a home and cache of its own; a hub that cannot be reached."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("FLETCH_", "HF_", "XDG_"))}
+    clean.update(HOME=str(tmp_path), HF_HOME=str(tmp_path / "hf"), HF_ENDPOINT="http://127.0.0.1:1",
+                 LC_ALL="C.UTF-8")
+    return {**clean, **more}
+
+
+class Fletch:
+    """fletch("embed", "text", input=b"...", env={...}) -> CompletedProcess with bytes."""
+
+    def __init__(self, tmp_path):
+        self.tmp_path = tmp_path
+
+    def environment(self, model=True, **more):
+        if model:
+            more.setdefault("FLETCH_MODEL", MODEL)
+        return environment(self.tmp_path, **more)
+
+    def __call__(self, *arguments, input=b"", env=None, model=True, timeout=120, **options):
+        options.setdefault("stdout", subprocess.PIPE)
+        options.setdefault("stderr", subprocess.PIPE)
+        if input is not None:
+            options["input"] = input.encode() if isinstance(input, str) else input
+        return subprocess.run([BIN, *map(str, arguments)], cwd=self.tmp_path, timeout=timeout,
+                              env=self.environment(model=model, **(env or {})), **options)
+
+    def start(self, *arguments, env=None, **options):
+        return subprocess.Popen([BIN, *map(str, arguments)], cwd=self.tmp_path,
+                                env=self.environment(**(env or {})), **options)
+
+    def rows(self, *arguments, **options):
+        """The objects of a jsonl run that must succeed."""
+        result = self(*arguments, **options)
+        assert result.returncode == 0, result.stderr.decode()
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def peak_mb(stderr: bytes) -> float:
+    """Peak memory as --stats reports it."""
+    for line in stderr.decode().splitlines():
+        if line.startswith("peak memory"):
+            return float(line.split()[2])
+    raise AssertionError(stderr)

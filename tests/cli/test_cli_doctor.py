@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""doctor says what it found, tests the arithmetic, and its exit code can be relied on."""
+import json
+import shutil
+
+import commandline
+import pytest
+
+
+def report(result):
+    sections = json.loads(result.stdout)
+    return {name: {item["name"]: (item["value"], item["origin"]) for item in items} for name, items in sections.items()}
+
+
+def test_all_is_well(embed):
+    text = embed("doctor")
+    assert text.returncode == 0, text.stdout.decode()
+    sections = report(embed("doctor", "--format", "json"))
+    assert sections["self-test"]["vectors"][0] == "ok"
+    assert sections["model"]["pooling"] == ("mean", "1_Pooling/config.json")
+    assert sections["model"]["max_length"] == ("256", "sentence_bert_config.json")
+    assert sections["model"]["cpu.isa"][1], "why this instruction set"
+    assert sections["machine"]["provider.cpu"][0].startswith("usable")
+    assert sections["machine"]["provider.cuda"][0].split(":")[0] in ("usable", "no")
+    for name in list(sections["machine"]) + list(sections["model"]):
+        assert name in text.stdout.decode()
+
+
+def test_options_show_as_origins_and_skip_the_test(embed):
+    sections = report(embed("doctor", "--format", "json", "--pooling", "cls", env={"FLETCH_MODEL_MAX_LENGTH": "64"}))
+    assert sections["model"]["pooling"][0] == "cls" and "flag" in sections["model"]["pooling"][1]
+    assert sections["model"]["max_length"] == ("64", "FLETCH_MODEL_MAX_LENGTH")
+    assert sections["self-test"]["vectors"][0] == "skipped"
+
+
+def test_every_instruction_set_passes(embed):
+    for isa in ("ref", "avx2"):
+        result = embed("doctor", "--format", "json", "--cpu-isa", isa)
+        if result.returncode == 0:
+            assert report(result)["self-test"]["vectors"][0] == "ok"
+        else:
+            assert isa != "ref", "the reference runs everywhere"
+
+
+def test_a_missing_model_is_3_and_nothing_is_fetched(fletch):
+    result = fletch("doctor", model=False)
+    assert result.returncode == 3
+    assert "machine" in result.stdout.decode() and "fletch model pull" in result.stdout.decode()
+    sections = report(fletch("doctor", "--format", "json", model=False))
+    assert "problem" in sections["model"] and "self-test" not in sections
+
+
+def test_another_model_skips_and_a_wrong_result_fails(embed, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(commandline.MODEL, folder)
+    weights = bytearray((folder / "model.safetensors").read_bytes())
+    weights[-1000] ^= 0x10
+    (folder / "model.safetensors").write_bytes(weights)
+    result = embed("doctor", "-m", folder)
+    assert result.returncode == 0 and "skipped" in result.stdout.decode()
+    # the same weights under a tokenizer that maps words elsewhere: the vectors must differ
+    shutil.copy(commandline.MODEL + "/model.safetensors", folder / "model.safetensors")
+    text = (folder / "tokenizer.json").read_text()
+    first, second = '"cat": 4937', '"mat": 13523'
+    if first not in text or second not in text:
+        first, second = '"cat":4937', '"mat":13523'
+    assert first in text and second in text
+    colon = first.split('"')[2].replace("4937", "")
+    (folder / "tokenizer.json").write_text(
+        text.replace(first, f'"cat"{colon}13523').replace(second, f'"mat"{colon}4937'))
+    result = embed("doctor", "-m", folder)
+    assert result.returncode == 1 and "FAILED" in result.stdout.decode()
+
+
+@pytest.mark.parametrize("arguments", [["doctor", "x"]])
+def test_arguments_are_refused(fletch, arguments):
+    assert fletch(*arguments).returncode == 2
