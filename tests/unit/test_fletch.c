@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_fletch.c - the public contract on small model folders: what a call refuses and how it says so, that a
+ * second call allocates nothing, that a failed allocation is an error and no leak, that callers on several
+ * threads get the bytes they would get alone.
+ * Right vectors are the business of tests/golden; here a row is compared with the same text's row. */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "fletch.h"
+
+#define PLAIN   "tests/golden/folders/pooling-cls"
+#define PROMPTS "tests/golden/folders/prompts"
+
+enum { TEXTS = 40, DIM_MAX = 64 };
+
+static const char *const words[] = {
+    "the cat sat on the mat", "", "rain at sea", "a", "he was re-running 3 ships", "The Dog RAN!"};
+enum { WORDS = sizeof words / sizeof words[0] };
+
+static fletch_model *open_model(const char *folder, const fletch_config *config) {
+    fletch_error  error;
+    fletch_model *model  = NULL;
+    int           status = fletch_open(&model, folder, config, &error);
+    if (status < 0)
+        fprintf(stderr, "%s\n", error.message);
+    cr_assert_eq(status, 0);
+    return model;
+}
+
+static void fill(const char *strings[TEXTS]) {
+    for (int i = 0; i < TEXTS; i++)
+        strings[i] = words[(i * 5 + i / WORDS) % WORDS];
+}
+
+Test(fletch, a_second_call_allocates_nothing) {
+    fletch_model *model = open_model(PLAIN, NULL);
+    const char   *strings[TEXTS];
+    static float  rows[TEXTS * DIM_MAX];
+    fletch_error  error;
+    fill(strings);
+    fletch_texts  texts = fletch_texts_from_strings(strings, TEXTS);
+    fletch_matrix out   = fletch_matrix_f32(rows, TEXTS, fletch_dimensions(model));
+    cr_assert_eq(fletch_embed(model, &texts, NULL, &out, &error), 0);
+    uint64_t before = fl_alloc_count();
+    cr_assert_eq(fletch_embed(model, &texts, NULL, &out, &error), 0);
+    cr_assert_eq(fl_alloc_count(), before);
+    fletch_close(model);
+}
+
+/* Open, embed and tokenise once; whatever fails must say so and leave nothing behind. */
+static int whole_life(void) {
+    fletch_model *model = NULL;
+    fletch_error  error;
+    const char   *strings[TEXTS];
+    static float  rows[TEXTS * DIM_MAX];
+    int           status = fletch_open(&model, PROMPTS, NULL, &error);
+    if (status < 0) {
+        cr_assert_null(model);
+        return status;
+    }
+    fill(strings);
+    fletch_texts  texts   = fletch_texts_from_strings(strings, TEXTS);
+    fletch_matrix out     = fletch_matrix_f32(rows, TEXTS, fletch_dimensions(model));
+    status                = fletch_embed(model, &texts, NULL, &out, &error);
+    fletch_tokens *tokens = NULL;
+    if (status == 0)
+        status = fletch_tokenize(model, "the cat", 7, NULL, &tokens, &error);
+    fletch_tokens_free(tokens);
+    fletch_close(model);
+    return status;
+}
+
+Test(fletch, every_allocation_may_fail_once) {
+    uint64_t before = fl_alloc_count();
+    cr_assert_eq(whole_life(), 0);
+    uint64_t total = fl_alloc_count() - before;
+    cr_assert_gt(total, 20);
+    for (uint64_t n = 1; n <= total; n++) {
+        fl_alloc_fail_after(n);
+        int status = whole_life();
+        fl_alloc_fail_after(0);
+        /* A cache that could not be had is no failure; anything else is "out of memory", never a lie. */
+        cr_assert(status == 0 || status == FLETCH_ENOMEM);
+    }
+    cr_assert_eq(whole_life(), 0);
+}
+
+Test(fletch, arguments_are_checked) {
+    fletch_model *model = open_model(PLAIN, NULL);
+    const char   *one[] = {"the cat"};
+    float         row[2 * DIM_MAX];
+    size_t        dim = fletch_dimensions(model);
+    fletch_error  error;
+    fletch_texts  texts = fletch_texts_from_strings(one, 1);
+    fletch_matrix out   = fletch_matrix_f32(row, 1, dim);
+
+    cr_assert_eq(fletch_embed(NULL, &texts, NULL, &out, &error), FLETCH_EINVAL);
+    cr_assert_eq(fletch_embed(model, NULL, NULL, &out, &error), FLETCH_EINVAL);
+    cr_assert_eq(fletch_embed(model, &texts, NULL, NULL, NULL), FLETCH_EINVAL);
+    out.rows = 0;
+    cr_assert_eq(fletch_embed(model, &texts, NULL, &out, &error), FLETCH_EINVAL);
+    out.rows   = 1;
+    out.stride = dim * sizeof(float) - 1;
+    cr_assert_eq(fletch_embed(model, &texts, NULL, &out, &error), FLETCH_EINVAL);
+    out = fletch_matrix_f32(row, 1, dim + 1);
+    cr_assert_eq(fletch_embed(model, &texts, NULL, &out, &error), FLETCH_EINVAL);
+    out       = fletch_matrix_f32(row, 1, dim);
+    out.dtype = (fletch_dtype)99;
+    cr_assert_eq(fletch_embed(model, &texts, NULL, &out, &error), FLETCH_EINVAL);
+    out.dtype           = FLETCH_FLOAT32;
+    const int64_t at[2] = {0, 7};
+    texts.offsets64     = at;
+    cr_assert_eq(fletch_embed(model, &texts, NULL, &out, &error), FLETCH_EINVAL);
+    texts.offsets64 = NULL;
+    texts.count     = 0;
+    cr_assert_eq(fletch_embed(model, &texts, NULL, &out, &error), 0);
+    fletch_close(model);
+}
+
+Test(fletch, options_grow_and_are_checked) {
+    fletch_model *model = open_model(PROMPTS, NULL);
+    const char   *one[] = {"the cat"};
+    float         row[DIM_MAX];
+    size_t        dim = fletch_dimensions(model);
+    fletch_error  error;
+    fletch_texts  texts = fletch_texts_from_strings(one, 1);
+    fletch_matrix out   = fletch_matrix_f32(row, 1, dim);
+    struct {
+        fletch_embed_options known;
+        size_t               later;
+    } longer          = {FLETCH_EMBED_OPTIONS_INIT, 0};
+    longer.known.size = sizeof longer;
+    cr_assert_eq(fletch_embed(model, &texts, &longer.known, &out, &error), 0);
+    longer.later = 1; /* a field of a later header, set */
+    cr_assert_eq(fletch_embed(model, &texts, &longer.known, &out, &error), FLETCH_EUNSUPPORTED);
+
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    options.size                 = 0;
+    cr_assert_eq(fletch_embed(model, &texts, &options, &out, &error), FLETCH_EINVAL);
+    options.size        = sizeof options;
+    options.prompt_name = "no such prompt";
+    cr_assert_eq(fletch_embed(model, &texts, &options, &out, &error), FLETCH_ECONFIG);
+    cr_assert_not_null(strstr(error.message, "query")); /* names what there is */
+    options.prompt_name = NULL;
+    options.max_length  = 2; /* the specials alone */
+    cr_assert_eq(fletch_embed(model, &texts, &options, &out, &error), FLETCH_EINVAL);
+    options.max_length = 0;
+    options.dimensions = (uint32_t)dim + 1;
+    cr_assert_eq(fletch_embed(model, &texts, &options, &out, &error), FLETCH_EINVAL);
+    fletch_close(model);
+}
+
+Test(fletch, the_text_to_blame_is_named) {
+    fletch_model *model   = open_model(PLAIN, NULL);
+    const char   *three[] = {"a dog", "\xC3(", "a b c d e f g h i j"};
+    float         rows[3 * DIM_MAX];
+    fletch_error  error;
+    fletch_texts  texts = fletch_texts_from_strings(three, 3);
+    fletch_matrix out   = fletch_matrix_f32(rows, 3, fletch_dimensions(model));
+    cr_assert_eq(fletch_embed(model, &texts, NULL, &out, &error), FLETCH_EUTF8);
+    cr_assert_eq(error.where, 1);
+    three[1]                     = "a dog";
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    uint32_t             tokens[3];
+    uint8_t              truncated[3];
+    options.max_length = 6;
+    options.tokens     = tokens;
+    options.truncated  = truncated;
+    cr_assert_eq(fletch_embed(model, &texts, &options, &out, &error), 0);
+    cr_assert(!truncated[0] && !truncated[1] && truncated[2]);
+    cr_assert_eq(tokens[0], 4);
+    cr_assert_eq(tokens[2], 6);
+    options.truncate = FLETCH_TRUNCATE_ERROR;
+    cr_assert_eq(fletch_embed(model, &texts, &options, &out, &error), FLETCH_ETOOLONG);
+    cr_assert_eq(error.where, 2);
+    fletch_close(model);
+}
+
+Test(fletch, rows_keep_to_their_stride) {
+    fletch_model *model = open_model(PLAIN, NULL);
+    const char   *two[] = {"the cat", "rain at sea"};
+    size_t        dim   = fletch_dimensions(model);
+    float         rows[2 * (DIM_MAX + 4)], dense[2 * DIM_MAX];
+    fletch_error  error;
+    memset(rows, 0x55, sizeof rows);
+    fletch_texts  texts = fletch_texts_from_strings(two, 2);
+    fletch_matrix out   = fletch_matrix_f32(dense, 2, dim);
+    cr_assert_eq(fletch_embed(model, &texts, NULL, &out, &error), 0);
+    out.data   = rows;
+    out.stride = (dim + 4) * sizeof(float);
+    cr_assert_eq(fletch_embed(model, &texts, NULL, &out, &error), 0);
+    uint32_t untouched;
+    for (size_t i = 0; i < 2; i++) {
+        cr_assert_arr_eq(rows + i * (dim + 4), dense + i * dim, dim * sizeof(float));
+        memcpy(&untouched, rows + i * (dim + 4) + dim, sizeof untouched);
+        cr_assert_eq(untouched, 0x55555555u);
+    }
+    fletch_close(model);
+}
+
+static void count_warnings(void *user, int level, const char *message) {
+    (void)message;
+    *(int *)user += level <= 1;
+}
+
+Test(fletch, providers_fall_back_and_say_so) {
+    int            warnings = 0;
+    fletch_error   error;
+    fletch_model  *model  = NULL;
+    fletch_config *config = fletch_config_new();
+    fletch_config_set_log(config, count_warnings, &warnings);
+    cr_assert_eq(fletch_config_set(config, "provider.order", "gpu,trt", &error), 0);
+    cr_assert_eq(fletch_open(&model, PLAIN, config, &error), 0);
+    cr_assert_geq(warnings, 2);
+    fletch_close(model);
+    cr_assert_eq(fletch_config_set(config, "provider.fallback", "false", &error), 0);
+    cr_assert_eq(fletch_open(&model, PLAIN, config, &error), FLETCH_EPROVIDER);
+    cr_assert_null(model);
+    fletch_config_free(config);
+}
+
+Test(fletch, a_tokenizer_alone_tokenises_and_decodes) {
+    fletch_model  *model = NULL;
+    fletch_tokens *tokens;
+    fletch_error   error;
+    char           text[64];
+    cr_assert_eq(fletch_open_tokenizer(&model, PLAIN, NULL, &error), 0);
+    cr_assert_eq(fletch_tokenize(model, "a dog", 5, NULL, &tokens, &error), 0);
+    cr_assert_eq(tokens->count, 4);
+    cr_assert(tokens->special[0] && !tokens->special[1]);
+    cr_assert(tokens->offsets[2 * 2] == 2 && tokens->offsets[2 * 2 + 1] == 5);
+    cr_assert_str_eq(fletch_token_text(model, tokens->ids[2]), "dog");
+    cr_assert_eq(fletch_decode(model, tokens->ids, tokens->count, 1, text, sizeof text, &error), 5);
+    cr_assert_str_eq(text, "a dog");
+    cr_assert_eq(fletch_decode(model, tokens->ids, tokens->count, 1, text, 4, &error), 5);
+    cr_assert_str_eq(text, "a d");
+    const int32_t outside = 1 << 30;
+    cr_assert_eq(fletch_decode(model, &outside, 1, 1, text, sizeof text, &error), FLETCH_EINVAL);
+    fletch_tokens_free(tokens);
+    const char   *one[] = {"a"};
+    fletch_texts  texts = fletch_texts_from_strings(one, 1);
+    float         row[DIM_MAX];
+    fletch_matrix out = fletch_matrix_f32(row, 1, DIM_MAX);
+    cr_assert_eq(fletch_embed(model, &texts, NULL, &out, &error), FLETCH_EINVAL);
+    fletch_close(model);
+}
+
+typedef struct caller {
+    pthread_t     thread;
+    fletch_model *model;
+    const float  *alone; /* [WORDS, dim] */
+    int           first;
+    int           wrong;
+} caller;
+
+static void *call_many_times(void *argument) {
+    caller     *c   = argument;
+    size_t      dim = fletch_dimensions(c->model);
+    float       rows[3 * DIM_MAX];
+    const char *three[3];
+    for (int round = 0; round < 50; round++) {
+        for (int i = 0; i < 3; i++)
+            three[i] = words[(c->first + round + i) % WORDS];
+        fletch_texts  texts = fletch_texts_from_strings(three, 3);
+        fletch_matrix out   = fletch_matrix_f32(rows, 3, dim);
+        c->wrong += fletch_embed(c->model, &texts, NULL, &out, NULL) != 0;
+        for (int i = 0; i < 3; i++) {
+            const float *expected = c->alone + (size_t)((c->first + round + i) % WORDS) * dim;
+            c->wrong += memcmp(rows + (size_t)i * dim, expected, dim * sizeof(float)) != 0;
+        }
+    }
+    return NULL;
+}
+
+Test(fletch, callers_on_several_threads_get_the_bytes_they_get_alone) {
+    enum { CALLERS = 4 };
+    fletch_model *model = open_model(PLAIN, NULL);
+    float         alone[WORDS * DIM_MAX];
+    caller        callers[CALLERS];
+    fletch_texts  texts = fletch_texts_from_strings(words, WORDS);
+    fletch_matrix out   = fletch_matrix_f32(alone, WORDS, fletch_dimensions(model));
+    cr_assert_eq(fletch_embed(model, &texts, NULL, &out, NULL), 0);
+    for (int i = 0; i < CALLERS; i++) {
+        callers[i] = (caller){.model = model, .alone = alone, .first = i};
+        cr_assert_eq(pthread_create(&callers[i].thread, NULL, call_many_times, &callers[i]), 0);
+    }
+    for (int i = 0; i < CALLERS; i++) {
+        pthread_join(callers[i].thread, NULL);
+        cr_assert_eq(callers[i].wrong, 0);
+    }
+    fletch_close(model);
+}
