@@ -385,7 +385,8 @@ FLETCH_API int fletch_hub_list(const fletch_config *config, fletch_hub_entry_fn 
                                fletch_error *error);
 
 /** Check every file of a cached model against the hash its blob is named by. `fn` hears of each file:
- *  value is "ok", or what is wrong. FLETCH_ECHECKSUM when any differs. Since 0.1. */
+ *  value is "ok", "no hash known (N bytes)" for a plain file, which is no fault, or what is wrong.
+ *  FLETCH_ECHECKSUM when any differs. Since 0.1. */
 FLETCH_API int fletch_hub_verify(const fletch_config *config, const char *id,
                                  fletch_property_fn fn, void *user, fletch_error *error);
 
