@@ -10,6 +10,9 @@ target_compile_options(fl_flags INTERFACE
   -Wundef -Wformat=2 -Wno-unknown-warning-option -Wno-format-truncation -Wwrite-strings
   -Wpointer-arith -Wcast-qual
   -fno-math-errno -ffp-contract=off -fno-strict-aliasing)
+if(CMAKE_C_COMPILER_ID MATCHES Clang)
+  target_compile_options(fl_flags INTERFACE -Wno-gnu-statement-expression) # json-c's own macro
+endif()
 if(FLETCH_WERROR)
   target_compile_options(fl_flags INTERFACE -Werror)
 endif()

@@ -7,7 +7,6 @@
 
 tools/setup.sh build
 tools/build.sh release fletch fletch_shared
-ninja -C build --quiet fl-kernels 2>/dev/null || note "no fl-kernels: the FMA peak is not measured"
 folder=$(tools/get_model.sh medium)
 test_environment
 
