@@ -83,8 +83,7 @@ static fl_added_result compile_set(const fl_added *added, fl_added_set *set, boo
 
 fl_added_result fl_added_compile(fl_added *added, size_t *culprit) {
     fl_added_result result = compile_set(added, &added->raw, false, culprit);
-    return result != FL_ADDED_OK ? result
-                                 : compile_set(added, &added->normalized, true, culprit);
+    return result != FL_ADDED_OK ? result : compile_set(added, &added->normalized, true, culprit);
 }
 
 void fl_added_close(fl_added *added) {
@@ -150,6 +149,7 @@ static bool stands_alone(const char *text, size_t size, size_t begin, size_t end
            !(end < size && is_word_at(text, end));
 }
 
+/* Never to the left of `done`, even if the match itself began there (in space swallowed before). */
 static size_t strip_left(const char *text, size_t begin, size_t done) {
     while (begin > done) {
         unsigned length;
@@ -159,7 +159,7 @@ static size_t strip_left(const char *text, size_t begin, size_t done) {
         }
         begin = before;
     }
-    return begin;
+    return begin > done ? begin : done;
 }
 
 static size_t strip_right(const char *text, size_t size, size_t end) {
@@ -177,8 +177,8 @@ bool fl_added_next(const fl_added *added, const fl_added_set *set, const fl_scan
                    const char *text, size_t size, size_t limit, fl_added_walk *walk,
                    fl_added_match *match) {
     while (set->count > 0 && walk->search < limit) {
-        size_t begin = walk->search + scan->find(&set->first, text + walk->search,
-                                                 limit - walk->search);
+        size_t begin =
+            walk->search + scan->find(&set->first, text + walk->search, limit - walk->search);
         size_t length = 0;
         if (begin == limit) {
             break;
@@ -196,7 +196,7 @@ bool fl_added_next(const fl_added *added, const fl_added_set *set, const fl_scan
         }
         match->begin = token->lstrip ? strip_left(text, begin, walk->done) : begin;
         /* What an earlier rstrip swallowed is white space: it need not be looked at again. */
-        match->end   = !token->rstrip        ? end
+        match->end   = !token->rstrip     ? end
                        : walk->done > end ? strip_right(text, size, walk->done)
                                           : strip_right(text, size, end);
         match->token = token;

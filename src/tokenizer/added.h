@@ -45,7 +45,12 @@ typedef struct fl_added {
     fl_added_set    normalized; /* the others */
 } fl_added;
 
-typedef enum fl_added_result { FL_ADDED_OK, FL_ADDED_NOMEM, FL_ADDED_EMPTY, FL_ADDED_TWICE } fl_added_result;
+typedef enum fl_added_result {
+    FL_ADDED_OK,
+    FL_ADDED_NOMEM,
+    FL_ADDED_EMPTY,
+    FL_ADDED_TWICE
+} fl_added_result;
 
 /* Build both sets. FL_ADDED_EMPTY and FL_ADDED_TWICE: *culprit has a pattern that is empty, or that
  * another token has too. */

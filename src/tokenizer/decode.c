@@ -17,8 +17,9 @@
 static const struct {
     const char *from, *to;
 } cleanups[] = {
-    {" .", "."},     {" ?", "?"},     {" !", "!"},           {" ,", ","},     {" ' ", "'"},    {" n't", "n't"},
-    {" 'm", "'m"},   {" do not", " don't"}, {" 's", "'s"},   {" 've", "'ve"}, {" 're", "'re"},
+    {" .", "."},   {" ?", "?"},     {" !", "!"},     {" ,", ","},
+    {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},   {" do not", " don't"},
+    {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
 };
 
 /* Replace in token[from ..), in place: no replacement is longer than what it replaces. */
@@ -62,17 +63,17 @@ static void render(const fl_tokenizer *tokenizer, fl_buf *token, const char *tex
 
 int fl_tokenizer_decode(const fl_tokenizer *tokenizer, const int32_t *ids, size_t count,
                         bool skip_special, fl_buf *out, fletch_error *error) {
-    fl_buf token = {0};
-    bool   first = true;
+    fl_buf token  = {0};
+    bool   first  = true;
     int    status = 0;
     for (size_t i = 0; i < count && status == 0; i++) {
-        const fl_added_token *added = fl_added_find(&tokenizer->added, ids[i]);
+        const fl_added_token *added  = fl_added_find(&tokenizer->added, ids[i]);
         size_t                length = 0;
         const char           *text   = fl_tokenizer_token(tokenizer, ids[i], &length);
         if (text == NULL) {
-            status = fl_fail(error, FLETCH_EINVAL, i,
-                             "token id %d is not in the vocabulary (0 to %u)", ids[i],
-                             tokenizer->id_limit - 1);
+            status =
+                fl_fail(error, FLETCH_EINVAL, i, "token id %d is not in the vocabulary (0 to %u)",
+                        ids[i], tokenizer->id_limit - 1);
             break;
         }
         if (added != NULL && added->skipped && skip_special) {

@@ -19,7 +19,10 @@
 #include "tokenizer/pipeline.h"
 #include "tokenizer/unicode.h"
 
-enum { CHUNK = 64 * 1024, G_WITH_DOT = 0x120 /* the letter that byte-level tokens use for a space */ };
+enum {
+    CHUNK      = 64 * 1024,
+    G_WITH_DOT = 0x120 /* the letter that byte-level tokens use for a space */
+};
 
 typedef struct job {
     const fl_tokenizer *tokenizer;
@@ -160,8 +163,7 @@ static size_t split_end(const job *j, fl_split_kind kind, size_t at, size_t end,
     unsigned same = flags & FL_UC_WORD;
     for (at++; at < end; at++) {
         unsigned next = fl_unicode_flags(rune[at].cp);
-        if ((next & stop) != 0 ||
-            (kind == FL_SPLIT_WHITESPACE && (next & FL_UC_WORD) != same)) {
+        if ((next & stop) != 0 || (kind == FL_SPLIT_WHITESPACE && (next & FL_UC_WORD) != same)) {
             break;
         }
     }
@@ -295,7 +297,7 @@ static void trim_offsets(const job *j, fl_piece *piece, bool first) {
 int fl_exact_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, const char *text,
                     size_t size, size_t limit, fl_truncation truncation, bool *truncated,
                     fletch_error *error) {
-    job            j     = {tokenizer, scratch, text, limit, truncation, false, false, false};
+    job             j     = {tokenizer, scratch, text, limit, truncation, false, false, false};
     const fl_added *added = &tokenizer->added;
     fl_added_walk   walk  = {0, 0};
     fl_added_match  match;

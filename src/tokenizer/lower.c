@@ -61,7 +61,8 @@ bool fl_lower_python(const char *text, size_t size, fl_buf *out, uint32_t **orig
         }
         size_t from = out->size;
         fl_buf_append(out, bytes, written);
-        if (out->failed || (origin != NULL && !reserve_origin(origin, origin_capacity, out->size))) {
+        if (out->failed ||
+            (origin != NULL && !reserve_origin(origin, origin_capacity, out->size))) {
             return false;
         }
         for (size_t k = from; origin != NULL && k < out->size; k++) {

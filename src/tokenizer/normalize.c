@@ -51,7 +51,7 @@ bool fl_runes_load(fl_runes *runes, const char *text, size_t begin, size_t end) 
     }
     for (size_t i = begin; i < end;) {
         unsigned length;
-        uint32_t cp                   = fl_utf8_decode(text + i, &length);
+        uint32_t cp               = fl_utf8_decode(text + i, &length);
         runes->at[runes->count++] = (fl_rune){cp, (uint32_t)i, (uint32_t)(i + length)};
         i += length;
     }
@@ -60,13 +60,13 @@ bool fl_runes_load(fl_runes *runes, const char *text, size_t begin, size_t end) 
 
 /* What was written to `spare` becomes the text. */
 static void swap(fl_runes *runes, size_t count) {
-    fl_rune *at            = runes->at;
-    size_t   capacity      = runes->capacity;
-    runes->at              = runes->spare;
-    runes->capacity        = runes->spare_capacity;
-    runes->spare           = at;
-    runes->spare_capacity  = capacity;
-    runes->count           = count;
+    fl_rune *at           = runes->at;
+    size_t   capacity     = runes->capacity;
+    runes->at             = runes->spare;
+    runes->capacity       = runes->spare_capacity;
+    runes->spare          = at;
+    runes->spare_capacity = capacity;
+    runes->count          = count;
 }
 
 /* Keep the characters without `flag`. */
@@ -185,14 +185,13 @@ static bool decompose(fl_runes *runes) {
     if (!needed || count == 0) {
         return true;
     }
-    if (!reserve(&runes->spare, &runes->spare_capacity, count) ||
-        !decompose_all(runes, &count)) {
+    if (!reserve(&runes->spare, &runes->spare_capacity, count) || !decompose_all(runes, &count)) {
         return false;
     }
     size_t next = 0; /* the next character of the text that has not been replaced */
     for (size_t i = 0; i < count; i++) {
         next += runes->spare[i].start == 0;
-        const fl_rune *place   = &runes->at[next > 0 ? next - 1 : 0];
+        const fl_rune *place  = &runes->at[next > 0 ? next - 1 : 0];
         runes->spare[i].start = place->start;
         runes->spare[i].end   = place->end;
     }

@@ -38,6 +38,6 @@ int fl_parse_decoder(fl_tokenizer *tokenizer, fl_json_reader *root);
 /* Readers for keys that must be there. */
 bool        fl_need_bool(fl_json_reader *reader, const char *key);
 int64_t     fl_need_int(fl_json_reader *reader, const char *key, int64_t max); /* 0..max */
-const char *fl_need_string(fl_json_reader *reader, const char *key);           /* "" after an error */
+const char *fl_need_string(fl_json_reader *reader, const char *key); /* "" after an error */
 
 #endif

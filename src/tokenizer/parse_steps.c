@@ -50,9 +50,9 @@ static fl_json_reader inside(const fl_json_reader *reader, fl_json *object) {
 }
 
 static int refuse(fl_json_reader *reader, const char *part, const char *kind, const char *known) {
-    reader->status = fl_fail(reader->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                             "%s: %s \"%s\" is not supported; supported: %s", reader->source, part,
-                             kind, known);
+    reader->status =
+        fl_fail(reader->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                "%s: %s \"%s\" is not supported; supported: %s", reader->source, part, kind, known);
     return reader->status;
 }
 
@@ -94,10 +94,10 @@ static int parse_replace(fl_normal_step *step, fl_json_reader *reader, uint64_t 
     }
     size_t size = strlen(text);
     if (size == 0 || size > PATTERN_MAX) {
-        reader->status =
-            fl_fail(reader->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                    "%s: normalizer \"Replace\" with a pattern of %zu bytes is not supported (1 to %d)",
-                    reader->source, size, PATTERN_MAX);
+        reader->status = fl_fail(
+            reader->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "%s: normalizer \"Replace\" with a pattern of %zu bytes is not supported (1 to %d)",
+            reader->source, size, PATTERN_MAX);
         return reader->status;
     }
     *expansion *= strlen(content) / size + 1;
@@ -151,9 +151,8 @@ static int parse_normal_step(fl_normal_step *step, fl_json_reader *reader, const
         step->kind       = FL_NORMAL_PREPEND;
         const char *text = fl_need_string(reader, "prepend");
         *expansion += strlen(text);
-        return reader->status < 0
-                   ? reader->status
-                   : copy_runes(reader, text, &step->content, &step->content_count);
+        return reader->status < 0 ? reader->status
+                                  : copy_runes(reader, text, &step->content, &step->content_count);
     }
     return refuse(reader, "normalizer", kind, normalizers_known);
 }
@@ -214,9 +213,9 @@ static int parse_splits(fl_tokenizer *tokenizer, fl_json_reader *reader) {
     static const struct {
         const char   *name;
         fl_split_kind kind;
-    } kinds[] = {{"BertPreTokenizer", FL_SPLIT_BERT},
-                 {"Whitespace", FL_SPLIT_WHITESPACE},
-                 {"WhitespaceSplit", FL_SPLIT_WHITESPACE_SPLIT}};
+    } kinds[]        = {{"BertPreTokenizer", FL_SPLIT_BERT},
+                        {"Whitespace", FL_SPLIT_WHITESPACE},
+                        {"WhitespaceSplit", FL_SPLIT_WHITESPACE_SPLIT}};
     const char *kind = fl_need_string(reader, "type");
     if (reader->status < 0) {
         return reader->status;
@@ -273,15 +272,17 @@ static int put_special(fl_tokenizer *tokenizer, fl_json_reader *reader, bool aft
 }
 
 /* ["[SEP]", 102] under `key`. */
-static int parse_pair(fl_tokenizer *tokenizer, fl_json_reader *reader, const char *key, bool after) {
+static int parse_pair(fl_tokenizer *tokenizer, fl_json_reader *reader, const char *key,
+                      bool after) {
     fl_json *pair = fl_json_array(reader, key);
     if (pair == NULL) {
         return missing(reader, key);
     }
     fl_json *id = json_object_array_get_idx(pair, 1);
     if (json_object_array_length(pair) != 2 || !json_object_is_type(id, json_type_int)) {
-        reader->status = fl_fail(reader->error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                                 "%s: post_processor \"%s\" must be [token, id]", reader->source, key);
+        reader->status =
+            fl_fail(reader->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                    "%s: post_processor \"%s\" must be [token, id]", reader->source, key);
         return reader->status;
     }
     return put_special(tokenizer, reader, after, json_object_get_int64(id));
@@ -384,8 +385,8 @@ int fl_parse_decoder(fl_tokenizer *tokenizer, fl_json_reader *root) {
         root->status = refuse(&reader, "decoder", kind, "WordPiece");
         return root->status;
     }
-    const char *prefix         = fl_need_string(&reader, "prefix");
-    tokenizer->decode_cleanup  = fl_need_bool(&reader, "cleanup");
+    const char *prefix          = fl_need_string(&reader, "prefix");
+    tokenizer->decode_cleanup   = fl_need_bool(&reader, "cleanup");
     tokenizer->decode_wordpiece = true;
     root->status                = reader.status;
     if (root->status == 0 && (tokenizer->decode_prefix = fl_strdup(prefix)) == NULL) {

@@ -95,8 +95,8 @@ typedef struct fl_cache_entry {
 /* One token with its place, on the exact path. */
 typedef struct fl_piece {
     int32_t  id;
-    uint32_t start, end;    /* bytes of the text */
-    uint32_t lead, trail;   /* white space at the ends of the token's string, for trim_offsets */
+    uint32_t start, end;  /* bytes of the text */
+    uint32_t lead, trail; /* white space at the ends of the token's string, for trim_offsets */
 } fl_piece;
 
 struct fl_token_scratch {
@@ -107,14 +107,14 @@ struct fl_token_scratch {
     int32_t        *ring; /* owned: the tail while truncating left */
     size_t          ring_capacity;
     /* both */
-    fl_buf    lowered;     /* the text after Python's lower() */
-    char     *word;        /* owned, [4 * max_chars + 32]: one normalised word as UTF-8 */
-    uint32_t *word_rune;   /* owned, [4 * max_chars]: rune of each byte of word */
-    int32_t  *word_ids;    /* owned, [4 * max_chars + 4] */
-    uint32_t *pending;     /* owned, [2 * (max_chars + 1)]: marks that wait for their order */
+    fl_buf    lowered;   /* the text after Python's lower() */
+    char     *word;      /* owned, [4 * max_chars + 32]: one normalised word as UTF-8 */
+    uint32_t *word_rune; /* owned, [4 * max_chars]: rune of each byte of word */
+    int32_t  *word_ids;  /* owned, [4 * max_chars + 4] */
+    uint32_t *pending;   /* owned, [2 * (max_chars + 1)]: marks that wait for their order */
     /* exact.c */
     fl_runes  runes;
-    fl_buf    text; /* a normalised piece as UTF-8, for normalised added tokens */
+    fl_buf    text;   /* a normalised piece as UTF-8, for normalised added tokens */
     fl_piece *pieces; /* owned */
     size_t    piece_count, piece_capacity;
     uint32_t *origin; /* owned: for each byte of `lowered` its character's place in the text */
@@ -123,7 +123,8 @@ struct fl_token_scratch {
 };
 
 /* normalize.c */
-bool fl_runes_load(fl_runes *runes, const char *text, size_t begin, size_t end); /* false: no memory */
+bool fl_runes_load(fl_runes *runes, const char *text, size_t begin,
+                   size_t end); /* false: no memory */
 bool fl_normalize(const fl_normal_step *steps, unsigned count, fl_runes *runes); /* likewise */
 void fl_runes_free(fl_runes *runes);
 

@@ -36,7 +36,7 @@ typedef struct fl_byte_set {
 } fl_byte_set;
 
 typedef struct fl_scan_table {
-    uint8_t     kind[256];  /* fl_byte_class of each byte */
+    uint8_t     kind[256]; /* fl_byte_class of each byte */
     fl_byte_set space, punct, exact;
     bool        lowercase; /* A-Z become a-z */
 } fl_scan_table;

@@ -24,10 +24,9 @@ static inline __m256i load_plane(const fl_byte_set *set) {
 
 /* Bit h for high nibble h < 8, else nothing. */
 static inline __m256i column_bits(__m256i bytes) {
-    const __m256i bit =
-        _mm256_setr_epi8(1, 2, 4, 8, 16, 32, 64, -128, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32,
-                         64, -128, 0, 0, 0, 0, 0, 0, 0, 0);
-    __m256i high = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(15));
+    const __m256i bit = _mm256_setr_epi8(1, 2, 4, 8, 16, 32, 64, -128, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2,
+                                         4, 8, 16, 32, 64, -128, 0, 0, 0, 0, 0, 0, 0, 0);
+    __m256i       high = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(15));
     return _mm256_shuffle_epi8(bit, high);
 }
 
@@ -54,12 +53,12 @@ static inline bits classify(const planes *p, const char *text, char *lower) {
     __m256i  column = column_bits(bytes);
     uint32_t sign   = (uint32_t)_mm256_movemask_epi8(bytes);
     bits     b;
-    b.punct         = in_set(p->punct, low, column);
-    b.exact         = in_set(p->exact, low, column) | (sign & p->high);
-    b.boundary      = in_set(p->space, low, column) | b.punct | b.exact;
-    __m256i upper   = _mm256_and_si256(_mm256_cmpgt_epi8(bytes, _mm256_set1_epi8('A' - 1)),
-                                       _mm256_cmpgt_epi8(_mm256_set1_epi8('Z' + 1), bytes));
-    __m256i folded  = _mm256_add_epi8(bytes, _mm256_and_si256(upper, p->fold));
+    b.punct        = in_set(p->punct, low, column);
+    b.exact        = in_set(p->exact, low, column) | (sign & p->high);
+    b.boundary     = in_set(p->space, low, column) | b.punct | b.exact;
+    __m256i upper  = _mm256_and_si256(_mm256_cmpgt_epi8(bytes, _mm256_set1_epi8('A' - 1)),
+                                      _mm256_cmpgt_epi8(_mm256_set1_epi8('Z' + 1), bytes));
+    __m256i folded = _mm256_add_epi8(bytes, _mm256_and_si256(upper, p->fold));
     _mm256_storeu_si256((__m256i *)(void *)lower, folded);
     return b;
 }
@@ -105,8 +104,8 @@ static size_t find(const fl_byte_set *set, const char *text, size_t size) {
     for (; at + 32 <= size; at += 32) {
         __m256i  bytes = _mm256_loadu_si256((const __m256i *)(const void *)(text + at));
         __m256i  low   = _mm256_and_si256(bytes, _mm256_set1_epi8(15));
-        uint32_t hit   = in_set(plane, low, column_bits(bytes)) |
-                       ((uint32_t)_mm256_movemask_epi8(bytes) & high);
+        uint32_t hit =
+            in_set(plane, low, column_bits(bytes)) | ((uint32_t)_mm256_movemask_epi8(bytes) & high);
         if (hit != 0) {
             return at + (size_t)__builtin_ctz(hit);
         }

@@ -33,13 +33,13 @@ typedef struct job {
     int32_t            *ids;
     size_t              count;
     size_t              limit; /* ids has room for so many */
-    size_t              keep;  /* left truncation: keep the last so many; SIZE_MAX: not truncating left */
-    bool                truncated;
-    bool                full;
-    bool                clean, chinese, strip, lower, isolate; /* the flags of the pipeline */
-    size_t              word_size;  /* bytes in scratch->word */
-    size_t              word_chars; /* characters of the word, also those that were not kept */
-    size_t              waiting;    /* marks in scratch->pending */
+    size_t keep; /* left truncation: keep the last so many; SIZE_MAX: not truncating left */
+    bool   truncated;
+    bool   full;
+    bool   clean, chinese, strip, lower, isolate; /* the flags of the pipeline */
+    size_t word_size;                             /* bytes in scratch->word */
+    size_t word_chars; /* characters of the word, also those that were not kept */
+    size_t waiting;    /* marks in scratch->pending */
 } job;
 
 /* ---- Ids out ---------------------------------------------------------------------------------- */
@@ -168,7 +168,9 @@ static void wait_mark(job *j, uint32_t cp, unsigned class) {
 
 static void end_word(job *j) {
     settle_marks(j);
-    if (j->word_chars > 0) {
+    if (j->word_chars > j->tokenizer->wordpiece.max_chars) {
+        push_ids(j, &j->tokenizer->wordpiece.unk, 1); /* past the cache: not all of it was kept */
+    } else if (j->word_chars > 0) {
         take_word(j, j->scratch->word, j->word_size, j->word_chars);
     }
     j->word_size = j->word_chars = 0;
@@ -308,8 +310,8 @@ static void take_piece(job *j, const char *text, size_t size) {
     size_t at = 0;
     while (at < size && !j->full) {
         size_t window = size - at < FL_SCAN_WINDOW ? size - at : FL_SCAN_WINDOW;
-        j->tokenizer->scan->window(&j->tokenizer->scan_table, text + at, window,
-                                   j->scratch->lower, &j->scratch->masks);
+        j->tokenizer->scan->window(&j->tokenizer->scan_table, text + at, window, j->scratch->lower,
+                                   &j->scratch->masks);
         at = take_window(j, text, at, window, size);
     }
 }
@@ -327,9 +329,9 @@ static void take_text(job *j, const char *text, size_t size) {
             }
         }
         fl_added_match match;
-        bool found = fl_added_next(added, &added->raw, j->tokenizer->scan, text, size, horizon,
-                                   &walk, &match);
-        size_t stop = found ? match.begin : horizon;
+        bool   found = fl_added_next(added, &added->raw, j->tokenizer->scan, text, size, horizon,
+                                     &walk, &match);
+        size_t stop  = found ? match.begin : horizon;
         if (done < stop) {
             take_piece(j, text + done, stop - done);
         }

@@ -70,8 +70,8 @@ static bool is_local(const fl_tokenizer *tokenizer) {
 }
 
 static void finish(fl_tokenizer *tokenizer, const fl_tokenizer_options *options) {
-    size_t bytes = options != NULL && options->cache_bytes > 0 ? options->cache_bytes
-                                                               : (size_t)CACHE_DEFAULT;
+    size_t bytes =
+        options != NULL && options->cache_bytes > 0 ? options->cache_bytes : (size_t)CACHE_DEFAULT;
     tokenizer->cache_sets = 1;
     while (tokenizer->cache_sets < CACHE_SETS_MAX &&
            tokenizer->cache_sets * 4 * sizeof(fl_cache_entry) <= bytes) {
@@ -99,8 +99,8 @@ static const char *source_of(const fl_tokenizer_options *options, const char *fa
 
 int fl_tokenizer_open(fl_tokenizer **out, const char *json, size_t size,
                       const fl_tokenizer_options *options, fletch_error *error) {
-    const char   *source    = source_of(options, "tokenizer.json");
-    fl_json      *root      = NULL;
+    const char *source      = source_of(options, "tokenizer.json");
+    fl_json    *root        = NULL;
     *out                    = NULL;
     fl_tokenizer *tokenizer = fl_alloc_zero(1, sizeof *tokenizer);
     if (tokenizer == NULL) {
@@ -108,7 +108,8 @@ int fl_tokenizer_open(fl_tokenizer **out, const char *json, size_t size,
     }
     int status = fl_json_parse(&root, json, size, JSON_MAX, FL_JSON_UNIQUE_KEYS, source, error);
     if (status == 0) {
-        status = fl_parse_root(tokenizer, root, options != NULL ? options->log : NULL, source, error);
+        status =
+            fl_parse_root(tokenizer, root, options != NULL ? options->log : NULL, source, error);
     }
     fl_json_free(root);
     if (status < 0) {
@@ -131,7 +132,8 @@ static int read_lines(fl_tokenizer *tokenizer, const char *text, size_t size, co
     lines += size > 0 && text[size - 1] != '\n';
     if (size > INT32_MAX || lines == 0) {
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s: a vocabulary of %zu bytes; expected is one token per line", source, size);
+                       "%s: a vocabulary of %zu bytes; expected is one token per line", source,
+                       size);
     }
     size_t valid = fl_utf8_valid_prefix(text, size);
     if (valid != size || memchr(text, '\0', size) != NULL) {
@@ -160,18 +162,18 @@ static int add_bert_specials(fl_tokenizer *tokenizer, const char *source, fletch
     static const char *const names[] = {"[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"};
     enum { COUNT = sizeof names / sizeof *names, NEEDED = 3 };
     fl_added_builder builder;
-    int status = fl_added_begin(&builder, tokenizer, COUNT, COUNT * 6, source, error);
+    int              status = fl_added_begin(&builder, tokenizer, COUNT, COUNT * 6, source, error);
     for (unsigned i = 0; i < COUNT && status == 0; i++) {
         char           content[8] = {0};
-        fl_added_token token      = {.content = content, .length = strlen(names[i]), .special = true};
+        fl_added_token token = {.content = content, .length = strlen(names[i]), .special = true};
         memcpy(content, names[i], token.length);
         token.id = fl_vocab_find(&tokenizer->vocab, content, token.length);
         if (token.id >= 0) {
             status = fl_added_put(&builder, &token, source, error);
         } else if (i < NEEDED) {
             status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                             "%s: \"%s\" is not in the vocabulary; is this a BERT vocab.txt?", source,
-                             names[i]);
+                             "%s: \"%s\" is not in the vocabulary; is this a BERT vocab.txt?",
+                             source, names[i]);
         }
     }
     if (status == 0) {
@@ -204,20 +206,21 @@ static int build_bert(fl_tokenizer *tokenizer, const char *vocab, size_t size,
         return fl_fail_nomem(error, 3, "the decoder");
     }
     int32_t unk = fl_vocab_find(&tokenizer->vocab, "[UNK]", 5);
-    return fl_wordpiece_open(&tokenizer->wordpiece, &tokenizer->vocab, "##", 100, unk, source, error);
+    return fl_wordpiece_open(&tokenizer->wordpiece, &tokenizer->vocab, "##", 100, unk, source,
+                             error);
 }
 
 int fl_tokenizer_open_vocab(fl_tokenizer **out, const char *vocab, size_t size, bool lowercase,
                             bool strip_accents, bool chinese_chars,
                             const fl_tokenizer_options *options, fletch_error *error) {
-    fl_normal_step step = {.kind          = FL_NORMAL_BERT,
-                           .clean_text    = true,
-                           .chinese_chars = chinese_chars,
-                           .strip_accents = strip_accents,
-                           .lowercase     = lowercase};
-    const char    *source    = source_of(options, "vocab.txt");
-    *out                     = NULL;
-    fl_tokenizer  *tokenizer = fl_alloc_zero(1, sizeof *tokenizer);
+    fl_normal_step step     = {.kind          = FL_NORMAL_BERT,
+                               .clean_text    = true,
+                               .chinese_chars = chinese_chars,
+                               .strip_accents = strip_accents,
+                               .lowercase     = lowercase};
+    const char    *source   = source_of(options, "vocab.txt");
+    *out                    = NULL;
+    fl_tokenizer *tokenizer = fl_alloc_zero(1, sizeof *tokenizer);
     if (tokenizer == NULL) {
         return fl_fail_nomem(error, sizeof *tokenizer, source);
     }
@@ -298,8 +301,8 @@ typedef struct plan {
 } plan;
 
 static int make_plan(plan *p, const fl_tokenizer *tokenizer, fl_token_scratch *scratch,
-                     const char *text, size_t size, const fl_encode_options *options,
-                     bool tracked, size_t capacity, fletch_error *error) {
+                     const char *text, size_t size, const fl_encode_options *options, bool tracked,
+                     size_t capacity, fletch_error *error) {
     bool special    = !options->no_special;
     p->before       = tokenizer->before;
     p->after        = tokenizer->after;
@@ -348,9 +351,9 @@ static void restore_origin(const fl_token_scratch *scratch, const char *text, fl
 static int encode_pieces(const plan *p, const fl_tokenizer *tokenizer, fl_token_scratch *scratch,
                          fl_truncation truncation, size_t capacity, bool *truncated,
                          fletch_error *error) {
-    int status = fl_exact_encode(tokenizer, scratch, p->text, p->size, p->limit, truncation,
-                                 truncated, error);
-    size_t room = capacity - p->before_count - p->after_count;
+    int    status = fl_exact_encode(tokenizer, scratch, p->text, p->size, p->limit, truncation,
+                                    truncated, error);
+    size_t room   = capacity - p->before_count - p->after_count;
     if (status == 0 && scratch->piece_count > room) {
         return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE,
                        "the buffer for token ids holds %zu; the text has %zu", room,
@@ -370,13 +373,13 @@ int fl_tokenizer_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch
     }
     int32_t *body = ids + p.before_count;
     if (tokenizer->stream) {
-        status = fl_stream_encode(tokenizer, scratch, p.text, p.size, p.limit, options->truncation,
-                                  body, capacity - p.before_count - p.after_count, &own, truncated,
-                                  error);
+        status =
+            fl_stream_encode(tokenizer, scratch, p.text, p.size, p.limit, options->truncation, body,
+                             capacity - p.before_count - p.after_count, &own, truncated, error);
     } else {
-        status = encode_pieces(&p, tokenizer, scratch, options->truncation, capacity, truncated,
-                               error);
-        own    = status == 0 ? scratch->piece_count : 0;
+        status =
+            encode_pieces(&p, tokenizer, scratch, options->truncation, capacity, truncated, error);
+        own = status == 0 ? scratch->piece_count : 0;
         for (size_t i = 0; i < own; i++) {
             body[i] = scratch->pieces[i].id;
         }
@@ -403,8 +406,8 @@ int fl_tokenizer_encode_offsets(const fl_tokenizer *tokenizer, fl_token_scratch 
     plan p;
     int  status = make_plan(&p, tokenizer, scratch, text, size, options, true, capacity, error);
     if (status == 0) {
-        status = encode_pieces(&p, tokenizer, scratch, options->truncation, capacity, truncated,
-                               error);
+        status =
+            encode_pieces(&p, tokenizer, scratch, options->truncation, capacity, truncated, error);
     }
     if (status < 0) {
         return status;

@@ -28,16 +28,16 @@ typedef struct fl_tokenizer     fl_tokenizer;
 typedef struct fl_token_scratch fl_token_scratch;
 
 typedef struct fl_tokenizer_options {
-    const char *source;        /* name of the file for messages, e.g. the path of tokenizer.json */
-    bool        lowercase;     /* sentence-transformers' do_lower_case: lower-case the text itself first */
-    const char *pad_token;     /* may be NULL; only for information */
-    size_t      cache_bytes;   /* per-thread word cache; 0 = 1 MiB */
+    const char *source; /* name of the file for messages, e.g. the path of tokenizer.json */
+    bool lowercase;     /* sentence-transformers' do_lower_case: lower-case the text itself first */
+    const char   *pad_token;   /* may be NULL; only for information */
+    size_t        cache_bytes; /* per-thread word cache; 0 = 1 MiB */
     const fl_log *log;         /* may be NULL */
 } fl_tokenizer_options;
 
 /* Parse and compile tokenizer.json text json[size]. */
-int  fl_tokenizer_open(fl_tokenizer **out, const char *json, size_t size,
-                       const fl_tokenizer_options *options, fletch_error *error);
+int fl_tokenizer_open(fl_tokenizer **out, const char *json, size_t size,
+                      const fl_tokenizer_options *options, fletch_error *error);
 /* The BERT tokenizer of an old repository that has only vocab.txt; the flags are tokenizer_config's.
  * A token that is listed twice has the later line's id, as in transformers. */
 int  fl_tokenizer_open_vocab(fl_tokenizer **out, const char *vocab, size_t size, bool lowercase,
@@ -51,9 +51,9 @@ void              fl_token_scratch_free(fl_token_scratch *scratch);    /* NULL i
 typedef enum fl_truncation { FL_TRUNCATE_RIGHT, FL_TRUNCATE_LEFT } fl_truncation;
 
 typedef struct fl_encode_options {
-    uint32_t      max_length;  /* tokens with specials; 0 = no limit. At least the specials remain. */
+    uint32_t max_length; /* tokens with specials; 0 = no limit. At least the specials remain. */
     fl_truncation truncation;
-    bool          no_special;  /* leave out what the template adds */
+    bool          no_special; /* leave out what the template adds */
 } fl_encode_options;
 
 /* Encode text[size] into ids[capacity]. *count gets the number of ids, *truncated whether max_length cut
@@ -63,8 +63,8 @@ typedef struct fl_encode_options {
  * pipelines that are not BERT's). A long text with a max_length, truncated right, is read only as far as
  * needed. */
 int fl_tokenizer_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, const char *text,
-                        size_t size, const fl_encode_options *options, int32_t *ids, size_t capacity,
-                        size_t *count, bool *truncated, fletch_error *error);
+                        size_t size, const fl_encode_options *options, int32_t *ids,
+                        size_t capacity, size_t *count, bool *truncated, fletch_error *error);
 
 /* The same with byte offsets and the special mask (slower path, for `tokenize`): offsets are
  * [count][2] into the original text, 0,0 for tokens that the template added. All arrays [capacity]. */
@@ -74,13 +74,13 @@ int fl_tokenizer_encode_offsets(const fl_tokenizer *tokenizer, fl_token_scratch 
                                 size_t *count, bool *truncated, fletch_error *error);
 
 /* No text of `size` bytes has more ids than this, specials counted. */
-size_t      fl_tokenizer_ids_max(const fl_tokenizer *tokenizer, size_t size);
-uint32_t    fl_tokenizer_special_count(const fl_tokenizer *tokenizer); /* specials around one text */
-uint32_t    fl_tokenizer_vocab_size(const fl_tokenizer *tokenizer);    /* highest id + 1 */
+size_t   fl_tokenizer_ids_max(const fl_tokenizer *tokenizer, size_t size);
+uint32_t fl_tokenizer_special_count(const fl_tokenizer *tokenizer); /* specials around one text */
+uint32_t fl_tokenizer_vocab_size(const fl_tokenizer *tokenizer);    /* highest id + 1 */
 /* NUL-terminated; `length` may be NULL. NULL for an id without a token. */
 const char *fl_tokenizer_token(const fl_tokenizer *tokenizer, int32_t id, size_t *length);
-int32_t     fl_tokenizer_id(const fl_tokenizer *tokenizer, const char *token);             /* or -1 */
-const char *fl_tokenizer_kind(const fl_tokenizer *tokenizer);          /* "WordPiece" */
+int32_t     fl_tokenizer_id(const fl_tokenizer *tokenizer, const char *token); /* or -1 */
+const char *fl_tokenizer_kind(const fl_tokenizer *tokenizer);                  /* "WordPiece" */
 
 /* Append the decoded text to *out as HF's decode does. EINVAL for an id outside the vocabulary (HF leaves
  * such ids out); `where` is then its index. */

@@ -18,11 +18,11 @@ typedef struct fl_vocab {
     char     *text;       /* owned: begins with one NUL so that position 0 means "hole" */
     size_t    text_size;  /* bytes used */
     size_t    text_limit; /* bytes reserved */
-    uint32_t *start;      /* owned, [size]: position in text, FL_VOCAB_HOLE when no token has the id */
-    uint32_t *length;     /* owned, [size]: bytes */
-    uint32_t  size;       /* highest id + 1 */
-    uint32_t  count;      /* tokens */
-    uint32_t *slot;       /* owned, [slot_mask + 1]: id + 1, or 0 */
+    uint32_t *start;  /* owned, [size]: position in text, FL_VOCAB_HOLE when no token has the id */
+    uint32_t *length; /* owned, [size]: bytes */
+    uint32_t  size;   /* highest id + 1 */
+    uint32_t  count;  /* tokens */
+    uint32_t *slot;   /* owned, [slot_mask + 1]: id + 1, or 0 */
     uint32_t  slot_mask;
 } fl_vocab;
 

@@ -29,12 +29,12 @@
 #include "base/mem.h"
 
 enum {
-    ROOT          = 1, /* slots below 256 hold only the roots: base 0 then means "no children" */
-    SUFFIX        = 2,
-    BLOCK         = 256,
-    SEARCH_MAX    = 48,      /* free slots tried before a new block is opened */
-    POPS_MAX      = 1 << 26, /* 256 MiB */
-    NODES_MAX     = 1 << 28
+    ROOT       = 1, /* slots below 256 hold only the roots: base 0 then means "no children" */
+    SUFFIX     = 2,
+    BLOCK      = 256,
+    SEARCH_MAX = 48,      /* free slots tried before a new block is opened */
+    POPS_MAX   = 1 << 26, /* 256 MiB */
+    NODES_MAX  = 1 << 28
 };
 
 /* The trie while it grows. Index 0 is "none". */
@@ -87,8 +87,8 @@ static bool insert(builder *b, uint32_t root, const char *text, size_t length, i
             child = b->grow[child].sibling;
         }
         if (child == 0) {
-            child          = b->grow_count++;
-            b->grow[child] = (grow_node){0, b->grow[at].child, 0, -1, label};
+            child             = b->grow_count++;
+            b->grow[child]    = (grow_node){0, b->grow[at].child, 0, -1, label};
             b->grow[at].child = child;
         }
         at = child;
@@ -126,8 +126,8 @@ static bool add_block(builder *b) {
         b->next_free[s] = s + 1;
         b->prev_free[s] = s - 1;
     }
-    uint32_t head = b->free_head != 0 ? b->free_head : first;
-    uint32_t tail = b->free_head != 0 ? b->prev_free[head] : last;
+    uint32_t head       = b->free_head != 0 ? b->free_head : first;
+    uint32_t tail       = b->free_head != 0 ? b->prev_free[head] : last;
     b->next_free[last]  = head;
     b->prev_free[first] = tail;
     b->next_free[tail]  = b->free_head != 0 ? first : head;
@@ -239,7 +239,7 @@ static bool place_all(builder *b) {
         return false;
     }
     uint32_t head = 0, tail = 0;
-    bool     ok         = add_block(b) && push_pop(b, 0);
+    bool     ok          = add_block(b) && push_pop(b, 0);
     b->grow[ROOT].slot   = ROOT;
     b->grow[SUFFIX].slot = SUFFIX;
     queue[tail++]        = ROOT;
@@ -291,8 +291,7 @@ static bool insert_all(builder *b, const fl_vocab *vocab, const char *prefix, si
         if (text == NULL || length == 0) {
             continue;
         }
-        if (code_points(text, length) <= max_chars &&
-            !insert(b, ROOT, text, length, (int32_t)id)) {
+        if (code_points(text, length) <= max_chars && !insert(b, ROOT, text, length, (int32_t)id)) {
             return false;
         }
         if (length > prefix_length && memcmp(text, prefix, prefix_length) == 0 &&
@@ -307,9 +306,8 @@ static bool insert_all(builder *b, const fl_vocab *vocab, const char *prefix, si
 int fl_wordpiece_open(fl_wordpiece *wordpiece, const fl_vocab *vocab, const char *prefix,
                       uint32_t max_chars, int32_t unk, const char *source, fletch_error *error) {
     memset(wordpiece, 0, sizeof *wordpiece);
-    builder b = {0};
-    bool    ok =
-        insert_all(&b, vocab, prefix, strlen(prefix), max_chars) && place_all(&b);
+    builder b  = {0};
+    bool    ok = insert_all(&b, vocab, prefix, strlen(prefix), max_chars) && place_all(&b);
     fl_free(b.grow);
     fl_free(b.next_free);
     fl_free(b.prev_free);
@@ -321,8 +319,8 @@ int fl_wordpiece_open(fl_wordpiece *wordpiece, const fl_vocab *vocab, const char
     }
     fl_trie_node *nodes = fl_realloc_array(b.nodes, b.used, sizeof *nodes); /* give back the rest */
     uint32_t     *pops  = fl_realloc_array(b.pops, b.pops_used, sizeof *pops);
-    wordpiece->nodes         = nodes != NULL ? nodes : b.nodes;
-    wordpiece->pops          = pops != NULL ? pops : b.pops;
+    wordpiece->nodes    = nodes != NULL ? nodes : b.nodes;
+    wordpiece->pops     = pops != NULL ? pops : b.pops;
     wordpiece->node_count    = b.used;
     wordpiece->max_chars     = max_chars;
     wordpiece->prefix_length = (uint32_t)strlen(prefix);
@@ -337,7 +335,8 @@ void fl_wordpiece_close(fl_wordpiece *wordpiece) {
 }
 
 /* Emit what is certain at node `at` and return the node that goes on, 0 for a dead end. */
-static inline uint32_t fall(const fl_wordpiece *wordpiece, uint32_t at, int32_t *ids, size_t *count) {
+static inline uint32_t fall(const fl_wordpiece *wordpiece, uint32_t at, int32_t *ids,
+                            size_t *count) {
     const fl_trie_node *node = &wordpiece->nodes[at];
     if (node->fail == 0) {
         return 0;

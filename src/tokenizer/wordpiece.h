@@ -19,7 +19,7 @@ typedef struct fl_trie_node {
     uint32_t base;  /* child of byte c is base ^ c, if that node's `check` is this node */
     uint32_t check; /* parent, 0 for a free slot */
     uint32_t fail;  /* where matching goes on when no child fits; 0: nowhere, the word is unknown */
-    uint32_t pop;   /* position in pops: count, then the ids that are certain when `fail` is taken */
+    uint32_t pop; /* position in pops: count, then the ids that are certain when `fail` is taken */
 } fl_trie_node;
 
 typedef struct fl_wordpiece {

@@ -106,12 +106,12 @@ static void run_encode(const fl_tokenizer *t, const options *o) {
             size_t enough = o->encode.max_length > fl_tokenizer_special_count(t)
                                 ? o->encode.max_length
                                 : fl_tokenizer_special_count(t);
-            room = enough < room ? enough : room;
+            room          = enough < room ? enough : room;
         }
         if (fl_tokenizer_encode(t, scratch, frame.data, frame.size, &o->encode, fast, room,
                                 &fast_count, &fast_cut, &error) < 0 ||
-            fl_tokenizer_encode_offsets(t, scratch, frame.data, frame.size, &o->encode, ids, offsets,
-                                        special, room, &count, &cut, &error) < 0) {
+            fl_tokenizer_encode_offsets(t, scratch, frame.data, frame.size, &o->encode, ids,
+                                        offsets, special, room, &count, &cut, &error) < 0) {
             die("refused", &error, index);
         }
         if (count != fast_count || cut != fast_cut || memcmp(ids, fast, count * sizeof *ids) != 0) {

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fuzz_tokenizer_text.c - any text through BERT's pipeline.
+ *
+ * The first byte picks the flags, the second the length; the rest, repaired to UTF-8, is the text. The
+ * fast path must give what the exact path gives, offsets must lie in the text in order, and no buffer
+ * that the contract calls large enough may be too small. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/utf8.h"
+#include "tokenizer/tokenizer.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { KINDS = 32 };
+
+#define ADDED(id, text, flags)                                                                     \
+    "{\"id\":" #id ",\"content\":\"" text "\"," flags ",\"normalized\":false}"
+
+static const char format[] =
+    "{\"added_tokens\":[" ADDED(0, "[UNK]",
+                                "\"single_word\":false,\"lstrip\":true,\"rstrip\":false,"
+                                "\"special\":true") "," ADDED(1, "ab",
+                                                              "\"single_word\":true,\"lstrip\":"
+                                                              "false,\"rstrip\":true,\"special\":"
+                                                              "false") "," ADDED(22, "a b",
+                                                                                 "\"single_word\":"
+                                                                                 "false,\"lstrip\":"
+                                                                                 "true,\"rstrip\":"
+                                                                                 "true,\"special\":"
+                                                                                 "false") "],"
+                                                                                          "\"normal"
+                                                                                          "izer\":{"
+                                                                                          "\"type\""
+                                                                                          ":\"BertN"
+                                                                                          "ormalize"
+                                                                                          "r\","
+                                                                                          "\"clean_"
+                                                                                          "text\":%"
+                                                                                          "s,"
+                                                                                          "\"handle"
+                                                                                          "_chinese"
+                                                                                          "_chars\""
+                                                                                          ":%s,"
+                                                                                          "\"strip_"
+                                                                                          "accents"
+                                                                                          "\":%s,"
+                                                                                          "\"lowerc"
+                                                                                          "ase\":%"
+                                                                                          "s},"
+                                                                                          "\"pre_"
+                                                                                          "tokenize"
+                                                                                          "r\":{"
+                                                                                          "\"type\""
+                                                                                          ":\"%s\"}"
+                                                                                          ","
+                                                                                          "\"post_"
+                                                                                          "processo"
+                                                                                          "r\":{"
+                                                                                          "\"type\""
+                                                                                          ":\"Rober"
+                                                                                          "taProces"
+                                                                                          "sing\","
+                                                                                          "\"sep\":"
+                                                                                          "[\"x\","
+                                                                                          "0],"
+                                                                                          "\"cls\":"
+                                                                                          "[\"y\","
+                                                                                          "0],"
+                                                                                          "\"trim_"
+                                                                                          "offsets"
+                                                                                          "\":true,"
+                                                                                          "\"add_"
+                                                                                          "prefix_"
+                                                                                          "space\":"
+                                                                                          "false},"
+                                                                                          "\"model"
+                                                                                          "\":{"
+                                                                                          "\"type\""
+                                                                                          ":\"WordP"
+                                                                                          "iece\","
+                                                                                          "\"unk_"
+                                                                                          "token\":"
+                                                                                          "\"[UNK]"
+                                                                                          "\","
+                                                                                          "\"contin"
+                                                                                          "uing_"
+                                                                                          "subword_"
+                                                                                          "prefix\""
+                                                                                          ":\"##\","
+                                                                                          "\"max_"
+                                                                                          "input_"
+                                                                                          "chars_"
+                                                                                          "per_"
+                                                                                          "word\":"
+                                                                                          "12,"
+                                                                                          "\"vocab"
+                                                                                          "\":{\"["
+                                                                                          "UNK]\":"
+                                                                                          "0,"
+                                                                                          "\"ab\":"
+                                                                                          "1,"
+                                                                                          "\"a\":2,"
+                                                                                          "\"##a\":"
+                                                                                          "3,\"b\":"
+                                                                                          "4,\"##"
+                                                                                          "b\":5,"
+                                                                                          "\"##"
+                                                                                          "aab\":6,"
+                                                                                          "\"aa\":"
+                                                                                          "7,\".\":"
+                                                                                          "8,\"e\":"
+                                                                                          "9,\"##"
+                                                                                          "e\":10,"
+                                                                                          "\"\\u00e"
+                                                                                          "9\":11,"
+                                                                                          "\"\\u65e"
+                                                                                          "5\":12,"
+                                                                                          "\"##"
+                                                                                          "\\u0301"
+                                                                                          "\":13,"
+                                                                                          "\"\\u302"
+                                                                                          "e\":14,"
+                                                                                          "\"##"
+                                                                                          "\\u302e"
+                                                                                          "\":15,"
+                                                                                          "\"##"
+                                                                                          "\\u302f"
+                                                                                          "\":16,"
+                                                                                          "\"##"
+                                                                                          "\\u0323"
+                                                                                          "\":17,"
+                                                                                          "\"[\":"
+                                                                                          "18,"
+                                                                                          "\"]\":"
+                                                                                          "19,"
+                                                                                          "\"\\u012"
+                                                                                          "0\":20,"
+                                                                                          "\"##c\":"
+                                                                                          "21}}}";
+
+static const char *yes(unsigned bit) {
+    return bit ? "true" : "false";
+}
+
+/* Opened once per kind and kept: opening is the other target's business. */
+static const fl_tokenizer *tokenizer_of(unsigned kind) {
+    static fl_tokenizer *opened[KINDS];
+    if (opened[kind] == NULL) {
+        fl_tokenizer_options options = {.cache_bytes = 1024};
+        fl_buf               json    = {0};
+        fletch_error         error;
+        fl_buf_printf(&json, format, yes(kind & 1), yes(kind & 2), yes(kind & 4), yes(kind & 8),
+                      kind & 16 ? "WhitespaceSplit" : "BertPreTokenizer");
+        if (fl_tokenizer_open(&opened[kind], json.data, json.size, &options, &error) < 0)
+            abort();
+        fl_buf_free(&json);
+    }
+    return opened[kind];
+}
+
+static void check(const fl_tokenizer *t, const char *text, size_t size,
+                  const fl_encode_options *o) {
+    fl_token_scratch *scratch = fl_token_scratch_new(t);
+    size_t            room    = fl_tokenizer_ids_max(t, size);
+    room                      = o->max_length > 0 && o->max_length < room ? o->max_length : room;
+    room              = room < fl_tokenizer_special_count(t) ? fl_tokenizer_special_count(t) : room;
+    int32_t     *ids  = malloc(room * sizeof *ids);
+    int32_t     *fast = malloc(room * sizeof *fast);
+    uint32_t    *offsets = malloc(room * 2 * sizeof *offsets);
+    uint8_t     *special = malloc(room);
+    size_t       count, fast_count;
+    bool         cut, fast_cut;
+    fletch_error error;
+    if (scratch == NULL || ids == NULL || fast == NULL || offsets == NULL || special == NULL)
+        abort();
+    if (fl_tokenizer_encode_offsets(t, scratch, text, size, o, ids, offsets, special, room, &count,
+                                    &cut, &error) < 0 ||
+        fl_tokenizer_encode(t, scratch, text, size, o, fast, room, &fast_count, &fast_cut, &error) <
+            0)
+        abort();
+    if (count != fast_count || cut != fast_cut || memcmp(ids, fast, count * sizeof *ids) != 0)
+        abort();
+    for (size_t i = 0; i < count; i++)
+        if (offsets[2 * i] > offsets[2 * i + 1] || offsets[2 * i + 1] > size)
+            abort();
+    free(ids);
+    free(fast);
+    free(offsets);
+    free(special);
+    fl_token_scratch_free(scratch);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (size < 2)
+        return 0;
+    fl_buf            text = {0};
+    fl_encode_options o    = {data[1] >> 2, data[1] & 1 ? FL_TRUNCATE_LEFT : FL_TRUNCATE_RIGHT,
+                              (data[1] & 2) != 0};
+    fl_utf8_replace_invalid(&text, (const char *)data + 2, size - 2);
+    check(tokenizer_of(data[0] % KINDS), text.data, text.size, &o);
+    fl_buf_free(&text);
+    return 0;
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_tokenizer_parts.c - what must never break inside the tokenizer.
+ *
+ * The vectorised scan equals the plain one on any bytes; the trie with failure links equals WordPiece as
+ * its definition says (longest prefix first, dead end: unknown) on random vocabularies; the fast path
+ * equals the exact path on random text with any flags; ids_max is never exceeded. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cpu.h"
+#include "base/utf8.h"
+#include "tokenizer/pipeline.h"
+#include "tokenizer/unicode.h"
+
+/* xorshift: the same texts every time. */
+static uint32_t next_random(uint64_t *state) {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return (uint32_t)(*state >> 16);
+}
+
+static void random_table(fl_scan_table *table, uint64_t *state) {
+    memset(table, 0, sizeof *table);
+    for (unsigned byte = 0; byte < 128; byte++) {
+        table->kind[byte] = (uint8_t)(next_random(state) % 4);
+    }
+    memset(table->kind + 128, FL_BYTE_EXACT, 128);
+    table->lowercase = next_random(state) % 2;
+    fl_scan_table_finish(table);
+}
+
+Test(tokenizer_parts, byte_sets_hold_what_was_added) {
+    fl_byte_set set = {0};
+    for (unsigned byte = 0; byte < 128; byte += 3) {
+        fl_byte_set_add(&set, (uint8_t)byte);
+    }
+    for (unsigned byte = 0; byte < 256; byte++) {
+        cr_expect_eq(fl_byte_set_has(&set, (uint8_t)byte), byte < 128 && byte % 3 == 0);
+    }
+}
+
+#if defined(__x86_64__)
+Test(tokenizer_parts, scans_agree_on_any_bytes) {
+    fl_cpu cpu;
+    fl_cpu_detect(&cpu);
+    if (!cpu.avx2) {
+        cr_skip_test("this processor has no AVX2");
+    }
+    uint64_t      state = 88172645463325252u;
+    fl_scan_table table;
+    fl_scan_masks a, b;
+    static char   text[FL_SCAN_WINDOW], x[FL_SCAN_WINDOW + FL_SCAN_SLACK],
+        y[FL_SCAN_WINDOW + FL_SCAN_SLACK];
+    for (unsigned round = 0; round < 2000; round++) {
+        size_t size = round < 300 ? round : next_random(&state) % (FL_SCAN_WINDOW + 1);
+        random_table(&table, &state);
+        for (size_t i = 0; i < size; i++) {
+            text[i] = (char)(next_random(&state) % (round % 2 ? 128 : 256));
+        }
+        fl_scan_ref.window(&table, text, size, x, &a);
+        fl_scan_avx2.window(&table, text, size, y, &b);
+        size_t blocks = (size + 63) / 64;
+        cr_assert_arr_eq(x, y, size);
+        cr_assert_arr_eq(a.boundary, b.boundary, blocks * 8);
+        cr_assert_arr_eq(a.punct, b.punct, blocks * 8);
+        cr_assert_arr_eq(a.exact, b.exact, blocks * 8);
+        fl_byte_set set = {0};
+        fl_byte_set_add(&set, (uint8_t)next_random(&state));
+        fl_byte_set_add(&set, (uint8_t)next_random(&state));
+        cr_assert_eq(fl_scan_ref.find(&set, text, size), fl_scan_avx2.find(&set, text, size));
+    }
+}
+#endif
+
+/* WordPiece by its definition. */
+static size_t plain_wordpiece(const fl_vocab *vocab, const char *prefix, const char *word,
+                              size_t size, int32_t *ids) {
+    size_t count = 0, at = 0;
+    while (at < size) {
+        size_t  end = size;
+        int32_t id  = -1;
+        for (; end > at && id < 0; end--) {
+            char   token[128];
+            size_t skip = at > 0 ? strlen(prefix) : 0;
+            memcpy(token, prefix, skip);
+            memcpy(token + skip, word + at, end - at);
+            id = fl_vocab_find(vocab, token, skip + end - at);
+            if (id >= 0) {
+                break;
+            }
+        }
+        if (id < 0) {
+            return 0;
+        }
+        ids[count++] = id;
+        at           = end;
+    }
+    return count;
+}
+
+Test(tokenizer_parts, trie_equals_the_definition_of_wordpiece) {
+    static const char *const prefixes[] = {"##", "", "a", "ab"};
+    uint64_t                 state      = 12345;
+    for (unsigned round = 0; round < 400; round++) {
+        const char  *prefix = prefixes[round % 4];
+        fl_vocab     vocab;
+        fl_wordpiece trie;
+        fletch_error error;
+        uint32_t     tokens = 1 + next_random(&state) % 40;
+        cr_assert(fl_vocab_open(&vocab, tokens, tokens, tokens * 16));
+        for (uint32_t id = 0; id < tokens; id++) {
+            char   token[16];
+            size_t size = 0;
+            if (next_random(&state) % 2) {
+                size = strlen(prefix);
+                memcpy(token, prefix, size);
+            }
+            for (size_t more = next_random(&state) % 6; more > 0; more--) {
+                token[size++] = "ab#c"[next_random(&state) % (round % 2 ? 2 : 4)];
+            }
+            fl_vocab_add(&vocab, token, size, id);
+        }
+        cr_assert_eq(fl_wordpiece_open(&trie, &vocab, prefix, 100, 0, "test", &error), 0);
+        for (unsigned i = 0; i < 300; i++) {
+            char    word[40];
+            int32_t ids[40], expected[40];
+            size_t  size = 1 + next_random(&state) % 30;
+            for (size_t k = 0; k < size; k++) {
+                word[k] = "ab#c"[next_random(&state) % (round % 2 ? 2 : 4)];
+            }
+            size_t count = fl_wordpiece_encode(&trie, word, size, ids);
+            cr_assert_eq(count, plain_wordpiece(&vocab, prefix, word, size, expected), "%.*s",
+                         (int)size, word);
+            cr_assert_arr_eq(ids, expected, count * sizeof *ids);
+        }
+        fl_wordpiece_close(&trie);
+        fl_vocab_close(&vocab);
+    }
+}
+
+static const char json_format[] = "{\"added_tokens\":[{\"id\":0,\"content\":\"[UNK]\",\"single_"
+                                  "word\":false,\"lstrip\":true,\"rstrip\":false,"
+                                  "\"normalized\":false,\"special\":true},{\"id\":21,\"content\":"
+                                  "\"a.\",\"single_word\":true,\"lstrip\":false,"
+                                  "\"rstrip\":true,\"normalized\":false,\"special\":false}],"
+                                  "\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_text\":%s,"
+                                  "\"handle_chinese_chars\":%s,\"strip_accents\":%s,"
+                                  "\"lowercase\":%s},\"pre_tokenizer\":{\"type\":\"%s\"},\"model\":"
+                                  "{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\","
+                                  "\"continuing_subword_prefix\":\"##\",\"max_input_chars_per_"
+                                  "word\":%u,\"vocab\":{\"[UNK]\":0,\"a\":1,\"##a\":2,"
+                                  "\"b\":3,\"##b\":4,\"ab\":5,\".\":6,\"##.\":7,\"\\u00e9\":8,\"##"
+                                  "\\u00e9\":9,\"e\":10,\"##e\":11,\"\\u65e5\":12,"
+                                  "\"##\\u65e5\":13,\"##\\u0301\":14,\"\\u0301\":15,\"##\\u302e\":"
+                                  "16,\"##\\u302f\":17,\"\\u302e\":18,\"##\\u0323\":19,"
+                                  "\"A\":20}}}";
+
+static const uint32_t alphabet[] = {'a',    'b',    'A',    '.',     ' ',    ' ',    '\n',  0,
+                                    0x1F,   0x85,   0xA0,   0xE9,    0xC9,   0x301,  0x323, 0x302E,
+                                    0x302F, 0x1734, 0x65E5, 0xFA10,  0x200B, 0x3000, 0x130, 0x2000,
+                                    0x37E,  0xD55C, 0x344,  0x1D15E, 0x2260, '[',    'U',   0x2E43};
+
+static size_t random_text(char *text, size_t characters, uint64_t *state) {
+    size_t size = 0;
+    for (size_t i = 0; i < characters; i++) {
+        uint32_t pick = next_random(state) % 40;
+        if (pick == 39) {
+            memcpy(text + size, "[UNK]", 5);
+            size += 5;
+            continue;
+        }
+        uint32_t cp = pick < 32 ? alphabet[pick] : 'a';
+        if (pick == 38) {
+            cp = next_random(state) % 0x110000;
+            cp = cp >= 0xD800 && cp < 0xE000 ? 'b' : cp;
+        }
+        size += fl_utf8_encode(cp, text + size);
+    }
+    return size;
+}
+
+static void compare_paths(const fl_tokenizer *t, fl_token_scratch *scratch, const char *text,
+                          size_t size, const fl_encode_options *options) {
+    static int32_t  ids[40000], fast[40000];
+    static uint32_t offsets[80000];
+    static uint8_t  special[40000];
+    size_t          count, fast_count, room = fl_tokenizer_ids_max(t, size);
+    bool            cut, fast_cut;
+    fletch_error    error;
+    cr_assert_leq(room, 40000);
+    cr_assert_eq(fl_tokenizer_encode_offsets(t, scratch, text, size, options, ids, offsets, special,
+                                             room, &count, &cut, &error),
+                 0);
+    cr_assert_eq(fl_tokenizer_encode(t, scratch, text, size, options, fast, room, &fast_count,
+                                     &fast_cut, &error),
+                 0);
+    cr_assert_eq(count, fast_count);
+    cr_assert_eq(cut, fast_cut);
+    cr_assert_arr_eq(ids, fast, count * sizeof *ids);
+}
+
+Test(tokenizer_parts, fast_path_equals_exact_path) {
+    static const char *const no_yes[] = {"false", "true"};
+    static char              text[40000];
+    uint64_t                 state = 2463534242u;
+    for (unsigned flags = 0; flags < 64; flags++) {
+        fl_buf               json    = {0};
+        fl_tokenizer_options options = {.cache_bytes = 4096};
+        fl_tokenizer        *t;
+        fletch_error         error;
+        fl_buf_printf(&json, json_format, no_yes[flags & 1], no_yes[flags >> 1 & 1],
+                      no_yes[flags >> 2 & 1], no_yes[flags >> 3 & 1],
+                      flags & 16 ? "WhitespaceSplit" : "BertPreTokenizer", flags & 32 ? 5 : 100);
+        cr_assert_eq(fl_tokenizer_open(&t, json.data, json.size, &options, &error), 0, "%s",
+                     error.message);
+        cr_assert(t->stream);
+        fl_token_scratch *scratch = fl_token_scratch_new(t);
+        for (unsigned round = 0; round < 150; round++) {
+            fl_encode_options o = {round % 3 * 4, round % 2 ? FL_TRUNCATE_LEFT : FL_TRUNCATE_RIGHT,
+                                   false};
+            size_t            size =
+                random_text(text, round % 50 == 49 ? 8000 : next_random(&state) % 60, &state);
+            compare_paths(t, scratch, text, size, &o);
+        }
+        fl_token_scratch_free(scratch);
+        fl_tokenizer_close(t);
+        fl_buf_free(&json);
+    }
+}
+
+Test(tokenizer_parts, no_character_gives_more_tokens_than_bytes) {
+    /* fl_tokenizer_ids_max relies on it for BERT's pipeline. */
+    for (uint32_t cp = 0; cp < 0x110000; cp++) {
+        uint32_t part[FL_UC_DECOMPOSITION_MAX], low[2];
+        char     bytes[4];
+        unsigned kept = 0, count = fl_unicode_decompose(cp, part);
+        for (unsigned i = 0; i < count; i++) {
+            kept += (fl_unicode_flags(part[i]) & FL_UC_MARK_BERT) == 0;
+        }
+        cr_assert_leq(kept, fl_utf8_encode(cp, bytes), "U+%X", cp);
+        cr_assert_leq(fl_unicode_lower(cp, low), fl_utf8_encode(cp, bytes), "U+%X", cp);
+    }
+}
+
+Test(tokenizer_parts, vocabulary_finds_what_it_was_given) {
+    fl_vocab vocab;
+    size_t   length;
+    cr_assert(fl_vocab_open(&vocab, 10, 3, 6));
+    cr_expect_eq(fl_vocab_add(&vocab, "ab", 2, 9), FL_VOCAB_ADDED);
+    cr_expect_eq(fl_vocab_add(&vocab, "ab", 2, 8), FL_VOCAB_TEXT_TAKEN);
+    cr_expect_eq(fl_vocab_add(&vocab, "c", 1, 9), FL_VOCAB_ID_TAKEN);
+    cr_expect_eq(fl_vocab_add(&vocab, "c", 1, 10), FL_VOCAB_ID_TAKEN);
+    cr_expect_eq(fl_vocab_add(&vocab, "", 0, 0), FL_VOCAB_ADDED);
+    cr_expect_eq(fl_vocab_find(&vocab, "ab", 2), 9);
+    cr_expect_eq(fl_vocab_find(&vocab, "", 0), 0);
+    cr_expect_eq(fl_vocab_find(&vocab, "a", 1), -1);
+    cr_expect_str_eq(fl_vocab_text(&vocab, 9, &length), "ab");
+    cr_expect_null(fl_vocab_text(&vocab, 5, &length));
+    cr_expect_null(fl_vocab_text(&vocab, 10, &length));
+    fl_vocab_close(&vocab);
+}
