@@ -13,12 +13,12 @@ mkdir -p build/tally
 echo 0 1 0 >build/tally/"$preset" # until proven otherwise
 
 case $preset in
-asan) target=unit_tests label=unit ;;
-tsan) target=thread_tests label=threads ;;
-fuzz) target=fuzzers ;;
+asan) targets=(unit_tests fl-kernels) label=unit ;;
+tsan) targets=(thread_tests) label=threads ;;
+fuzz) targets=(fuzzers) ;;
 *) stop "unknown preset '$preset'" "tools/sanitize.sh asan, tsan or fuzz" ;;
 esac
-tools/build.sh "$preset" "$target"
+tools/build.sh "$preset" "${targets[@]}"
 
 if [ "$preset" != fuzz ]; then
     export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1
