@@ -47,6 +47,20 @@ static fl_exit check_flags(const fl_cli *cli, const embed_run *embed) {
     return FL_EXIT_DONE;
 }
 
+/* Formats that cannot hold what is asked for: better said than lost. */
+static fl_exit check_format(const fl_cli *cli, const fl_output *output, fletch_dtype dtype) {
+    fl_output_format format = output->format;
+    if (format == FL_OUTPUT_FVECS && dtype != FLETCH_FLOAT32) {
+        return fl_cli_usage(cli, "fvecs holds float32; use npy or raw for other types");
+    }
+    bool rows = format == FL_OUTPUT_NPY || format == FL_OUTPUT_RAW || format == FL_OUTPUT_FVECS;
+    if (rows && cli->args.value[FL_FLAG_KEEP_FIELDS] != NULL) {
+        return fl_cli_usage(cli,
+                            "--keep-fields needs json or jsonl; this format holds numbers only");
+    }
+    return FL_EXIT_DONE;
+}
+
 static bool reserve(embed_run *embed, size_t count) {
     if (count <= embed->capacity) {
         return true;
@@ -199,9 +213,8 @@ fl_exit fl_cmd_embed(fl_cli *cli) {
     }
     code = fl_run_open(&run, cli, "index|embedding|tokens|truncated", FL_OUTPUT_TEXT,
                        embed.compare ? FL_OUTPUT_TEXT : FL_OUTPUT_JSONL);
-    if (code == FL_EXIT_DONE && run.output.format == FL_OUTPUT_FVECS &&
-        embed.dtype != FLETCH_FLOAT32) {
-        code = fl_cli_usage(cli, "fvecs holds float32; use npy or raw for other types");
+    if (code == FL_EXIT_DONE) {
+        code = check_format(cli, &run.output, embed.dtype);
     }
     if (code == FL_EXIT_DONE) {
         code = fl_run_open_model(&run, false);

@@ -158,9 +158,11 @@ static void zsh_text(fl_buf *out, const char *text) {
     }
 }
 
-static void zsh_flag(fl_buf *out, const char *name, const char *text, const char *value) {
+/* `joint` stands between the flag and its value: "=" for long names, "+" (or a space) for letters. */
+static void zsh_flag(fl_buf *out, const char *name, const char *joint, const char *text,
+                     const char *value) {
     after next = what_follows(value);
-    fl_buf_printf(out, "        '*%s%s[", name, next == AFTER_NOTHING ? "" : "=");
+    fl_buf_printf(out, "        '*%s%s[", name, next == AFTER_NOTHING ? "" : joint);
     zsh_text(out, text);
     fl_buf_putc(out, ']');
     if (next == AFTER_WORDS) {
@@ -173,9 +175,33 @@ static void zsh_flag(fl_buf *out, const char *name, const char *text, const char
     fl_buf_puts(out, "' \\\n");
 }
 
+static void zsh_command(fl_buf *out, const fl_command *command) {
+    const fl_flag *flag;
+    fl_buf_printf(out, "    %s)\n      _arguments -s \\\n", command->name);
+    for (size_t i = 0; (flag = fl_flag_at(i)) != NULL; i++) {
+        if ((flag->commands & 1u << command->id) == 0) {
+            continue;
+        }
+        zsh_flag(out, flag->name, "=", flag->text, flag->value);
+        if (flag->letter != 0) {
+            char letter[3] = {'-', flag->letter, '\0'};
+            zsh_flag(out, letter, "+", flag->text, flag->value);
+        }
+    }
+    fl_buf_puts(out, command->configured ? "        $options \\\n        " : "        ");
+    if (command->words != NULL || command->id == FL_CMD_HELP) {
+        fl_buf_puts(out, "'1:what:(");
+        put_words(out, command->words != NULL ? command->words : "options ");
+        if (command->id == FL_CMD_HELP) {
+            put_commands(out);
+        }
+        fl_buf_puts(out, ")' ");
+    }
+    fl_buf_puts(out, "'*:argument:_files' ;;\n");
+}
+
 static void put_zsh(fl_buf *out) {
     const fl_command    *command;
-    const fl_flag       *flag;
     const fletch_option *option;
     fl_buf_puts(out,
                 "#compdef fletch\n# zsh completion for fletch; printed by: fletch completion zsh\n"
@@ -187,7 +213,7 @@ static void put_zsh(fl_buf *out) {
     }
     fl_buf_puts(out, "  )\n  options=( \\\n");
     for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++) {
-        zsh_flag(out, option->flag, option->text, option_value(option));
+        zsh_flag(out, option->flag, "=", option->text, option_value(option));
     }
     fl_buf_puts(out, "  )\n"
                      "  if (( CURRENT == 2 )); then\n"
@@ -195,20 +221,7 @@ static void put_zsh(fl_buf *out) {
                      "  local command=$words[2]\n  shift words\n  (( CURRENT-- ))\n"
                      "  case $command in\n");
     for (size_t i = 0; (command = fl_command_at(i)) != NULL; i++) {
-        fl_buf_printf(out, "    %s)\n      _arguments -s \\\n", command->name);
-        for (size_t j = 0; (flag = fl_flag_at(j)) != NULL; j++) {
-            if ((flag->commands & 1u << command->id) != 0) {
-                zsh_flag(out, flag->name, flag->text, flag->value);
-            }
-        }
-        fl_buf_puts(out, command->configured ? "        $options \\\n" : "");
-        fl_buf_puts(out, "        ");
-        if (command->words != NULL) {
-            fl_buf_puts(out, "'1:what:(");
-            put_words(out, command->words);
-            fl_buf_puts(out, ")' ");
-        }
-        fl_buf_puts(out, "'*:argument: ' ;;\n");
+        zsh_command(out, command);
     }
     fl_buf_puts(out, "  esac\n}\n_fletch \"$@\"\n");
 }
