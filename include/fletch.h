@@ -281,15 +281,16 @@ typedef struct fletch_embed_options {
     size_t          size;        /* set by FLETCH_EMBED_OPTIONS_INIT */
     const char     *prompt;      /* put in front of every text; wins over prompt_name */
     const char     *prompt_name; /* one of the folder's prompts */
-    uint32_t        dimensions;  /* cut to this many, then normalise again if normalising; 0 = all */
-    uint32_t        max_length;  /* tokens with specials; 0 = the model's; larger is clamped */
-    int             normalize;   /* 0 = the model's, 1 = to unit length, -1 = raw pooled vectors */
+    uint32_t        dimensions; /* cut to this many, then normalise again if normalising; 0 = all */
+    uint32_t        max_length; /* tokens with specials; 0 = the model's; larger is clamped */
+    int             normalize;  /* 0 = the model's, 1 = to unit length, -1 = raw pooled vectors */
     fletch_truncate truncate;
-    uint32_t       *tokens;      /* out [count]: tokens used per text, specials counted; or NULL */
-    uint8_t        *truncated;   /* out [count]: 1 where a text was cut; or NULL */
+    uint32_t       *tokens;    /* out [count]: tokens used per text, specials counted; or NULL */
+    uint8_t        *truncated; /* out [count]: 1 where a text was cut; or NULL */
 } fletch_embed_options;
 
-#define FLETCH_EMBED_OPTIONS_INIT {sizeof(fletch_embed_options), NULL, NULL, 0, 0, 0, FLETCH_TRUNCATE_DEFAULT, NULL, NULL}
+#define FLETCH_EMBED_OPTIONS_INIT                                                                  \
+    { sizeof(fletch_embed_options), NULL, NULL, 0, 0, 0, FLETCH_TRUNCATE_DEFAULT, NULL, NULL }
 
 /** Embed texts->count texts into the first rows of *out (caller-owned, out->cols == dimensions).
  *  An empty text is embedded like any other (its special tokens remain). Results do not depend on the
@@ -304,20 +305,21 @@ FLETCH_API int fletch_embed(fletch_model *model, const fletch_texts *texts,
 
 typedef struct fletch_tokenize_options {
     size_t          size;
-    uint32_t        max_length;       /* 0 = no truncation */
-    fletch_truncate truncate;         /* DEFAULT means right here */
+    uint32_t        max_length; /* 0 = no truncation */
+    fletch_truncate truncate;   /* DEFAULT means right here */
     int             no_special_tokens;
 } fletch_tokenize_options;
 
-#define FLETCH_TOKENIZE_OPTIONS_INIT {sizeof(fletch_tokenize_options), 0, FLETCH_TRUNCATE_DEFAULT, 0}
+#define FLETCH_TOKENIZE_OPTIONS_INIT                                                               \
+    { sizeof(fletch_tokenize_options), 0, FLETCH_TRUNCATE_DEFAULT, 0 }
 
 /** The tokens of one text. Owned by the object; freed by fletch_tokens_free. */
 typedef struct fletch_tokens {
     size_t          count;
-    const int32_t  *ids;        /* [count] */
-    const uint32_t *offsets;    /* [count][2]: byte offsets into the text; 0,0 for added tokens */
-    const uint8_t  *special;    /* [count]: 1 for tokens that the template added */
-    int             truncated;  /* 1 when max_length cut the text */
+    const int32_t  *ids;       /* [count] */
+    const uint32_t *offsets;   /* [count][2]: byte offsets into the text; 0,0 for added tokens */
+    const uint8_t  *special;   /* [count]: 1 for tokens that the template added */
+    int             truncated; /* 1 when max_length cut the text */
 } fletch_tokens;
 
 /** Tokenise one text exactly as embedding does (without prompt). Since 0.1. */
@@ -362,8 +364,8 @@ typedef int (*fletch_progress_fn)(void *user, const char *file, uint64_t done, u
 /** Bring a model's files into the cache and write its snapshot folder to path[capacity]. Files that
  *  are there are kept. `id` may be a level; "id@revision" names a revision. Since 0.1. */
 FLETCH_API int fletch_hub_pull(const fletch_config *config, const char *id,
-                               fletch_progress_fn progress, void *user, char *path,
-                               size_t capacity, fletch_error *error);
+                               fletch_progress_fn progress, void *user, char *path, size_t capacity,
+                               fletch_error *error);
 
 /** The snapshot folder of a model in the cache, without the network. Since 0.1. */
 FLETCH_API int fletch_hub_path(const fletch_config *config, const char *id, char *path,
@@ -387,8 +389,8 @@ FLETCH_API int fletch_hub_list(const fletch_config *config, fletch_hub_entry_fn 
 /** Check every file of a cached model against the hash its blob is named by. `fn` hears of each file:
  *  value is "ok", "no hash known (N bytes)" for a plain file, which is no fault, or what is wrong.
  *  FLETCH_ECHECKSUM when any differs. Since 0.1. */
-FLETCH_API int fletch_hub_verify(const fletch_config *config, const char *id,
-                                 fletch_property_fn fn, void *user, fletch_error *error);
+FLETCH_API int fletch_hub_verify(const fletch_config *config, const char *id, fletch_property_fn fn,
+                                 void *user, fletch_error *error);
 
 /** Remove a model (all revisions, or the one named by id@revision) from the cache; *freed (may be
  *  NULL) is the number of bytes given back. Since 0.1. */

@@ -4,6 +4,6 @@
 . "$(dirname "$0")/say.sh"
 
 command -v clang-format >/dev/null || stop "clang-format is not installed" "run: make setup"
-mapfile -t sources < <(git ls-files --cached --others --exclude-standard -- '*.c' '*.h')
+mapfile -t sources < <(c_sources)
 clang-format -i "${sources[@]}"
 say "clang-format: ${#sources[@]} files"

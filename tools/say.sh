@@ -42,3 +42,11 @@ find_python() {
     stop "no Python 3.10 or later that can make virtual environments" \
          "run: make setup (it installs python3 and python3-venv)"
 }
+
+# Every C file that git knows or would take, but for the generated ones ("made by tools/…; do not edit").
+c_sources() {
+    git ls-files --cached --others --exclude-standard -- '*.c' '*.h' |
+        while read -r file; do
+            [ ! -f "$file" ] || head -n 3 "$file" | grep -q 'made by tools/' || echo "$file"
+        done
+}

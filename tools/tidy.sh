@@ -13,7 +13,7 @@ failed=()
 say "tidy: our own rules"
 "$VENV"/bin/python -m pytest -q -p no:cacheprovider tests/tidy || failed+=(tests/tidy)
 
-mapfile -t sources < <(git ls-files --cached --others --exclude-standard -- '*.c' '*.h')
+mapfile -t sources < <(c_sources)
 say "tidy: clang-format on ${#sources[@]} files"
 clang-format --dry-run -Werror "${sources[@]}" || failed+=("clang-format (make format mends it)")
 

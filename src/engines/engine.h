@@ -28,11 +28,12 @@ typedef struct fl_engine fl_engine; /* an engine's own open state */
 
 /* A packed batch: text i is ids[cu[i] .. cu[i+1]). No padding, ever. All borrowed for the call. */
 typedef struct fl_batch {
-    const int32_t  *ids;       /* [tokens], each in [0, vocab) : checked by the runtime */
-    const uint32_t *cu;        /* [texts + 1], cu[0] = 0, each length in [1, positions] */
+    const int32_t  *ids; /* [tokens], each in [0, vocab) : checked by the runtime */
+    const uint32_t *cu;  /* [texts + 1], cu[0] = 0, each length in [1, positions] */
     uint32_t        texts;
-    uint32_t        tokens;    /* = cu[texts] */
-    const uint32_t *pool_skip; /* [texts] tokens at the head left out of pooling, or NULL for none */
+    uint32_t        tokens; /* = cu[texts] */
+    const uint32_t
+        *pool_skip; /* [texts] tokens at the head left out of pooling, or NULL for none */
 } fl_batch;
 
 typedef struct fl_engine_options {
@@ -56,17 +57,18 @@ typedef struct fl_engine_ops {
     const char *name; /* "cpu" */
     /* required */
     void (*probe)(const fl_engine_options *options, fl_probe *out);
-    int  (*open)(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
+    int (*open)(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
                 fletch_error *error);
     /* out row i starts at out + i * out_stride floats and gets fl_encoder_width values */
-    int  (*forward)(fl_engine *engine, const fl_batch *batch, float *out, size_t out_stride,
+    int (*forward)(fl_engine *engine, const fl_batch *batch, float *out, size_t out_stride,
                    fletch_error *error);
     void (*close)(fl_engine *engine); /* NULL is a no-op */
     /* bytes that forward of such a batch needs beyond the packed weights */
     uint64_t (*memory)(const fl_engine *engine, uint32_t texts, uint32_t tokens, uint32_t longest);
     /* optional: NULL where an engine has nothing to say */
     int (*warm)(fl_engine *engine, fletch_error *error);
-    int (*describe)(const fl_engine *engine, fletch_property_fn fn, void *user); /* isa, threads, bytes */
+    int (*describe)(const fl_engine *engine, fletch_property_fn fn,
+                    void *user); /* isa, threads, bytes */
 } fl_engine_ops;
 
 /* registry.c: the engines built in, best first; NULL past the end. */

@@ -34,19 +34,19 @@ typedef enum fl_activation {
 } fl_activation;
 
 typedef struct fl_encoder_desc {
-    const char *architecture;        /* model_type, static: "bert" */
+    const char *architecture; /* model_type, static: "bert" */
     uint32_t    layers, hidden, heads, kv_heads, head_dim, intermediate;
-    uint32_t    vocab;               /* rows of the word table */
-    uint32_t    positions;           /* usable: the longest text in tokens with specials */
+    uint32_t    vocab;     /* rows of the word table */
+    uint32_t    positions; /* usable: the longest text in tokens with specials */
     float       norm_eps;
     /* embeddings */
     fl_position position;
-    uint32_t    position_offset;     /* row of the first token: 0 BERT, pad + 1 RoBERTa and MPNet */
-    bool        position_skips_pad;  /* a literal pad token in a text takes row pad_token and
+    uint32_t    position_offset;    /* row of the first token: 0 BERT, pad + 1 RoBERTa and MPNet */
+    bool        position_skips_pad; /* a literal pad token in a text takes row pad_token and
                                         does not count: RoBERTa, MPNet (tables with a padding row) */
     uint32_t    pad_token;
-    bool        token_type;          /* add row 0 of the type table */
-    uint32_t    types;               /* rows of the type table */
+    bool        token_type; /* add row 0 of the type table */
+    uint32_t    types;      /* rows of the type table */
     /* norms */
     fl_norm       norm;
     fl_norm_place norm_place;
@@ -64,12 +64,12 @@ typedef struct fl_encoder_desc {
 
 /* Tensors that exist once. Shapes in [] use the descriptor's names. */
 typedef enum fl_slot {
-    FL_SLOT_WORD,          /* [vocab, hidden] */
-    FL_SLOT_POSITION,      /* [positions + position_offset, hidden] */
-    FL_SLOT_TYPE,          /* [types, hidden] */
-    FL_SLOT_EMBED_NORM_W,  /* [hidden] */
-    FL_SLOT_EMBED_NORM_B,  /* [hidden] */
-    FL_SLOT_ATTENTION_BIAS,/* T5: [bias_buckets, heads] */
+    FL_SLOT_WORD,           /* [vocab, hidden] */
+    FL_SLOT_POSITION,       /* [positions + position_offset, hidden] */
+    FL_SLOT_TYPE,           /* [types, hidden] */
+    FL_SLOT_EMBED_NORM_W,   /* [hidden] */
+    FL_SLOT_EMBED_NORM_B,   /* [hidden] */
+    FL_SLOT_ATTENTION_BIAS, /* T5: [bias_buckets, heads] */
     FL_SLOT_FINAL_NORM_W,
     FL_SLOT_FINAL_NORM_B,
     FL_SLOT_COUNT
@@ -77,29 +77,43 @@ typedef enum fl_slot {
 
 /* Tensors of one layer. */
 typedef enum fl_layer_slot {
-    FL_LAYER_Q_W, FL_LAYER_Q_B,           /* [heads * head_dim, hidden], [heads * head_dim] */
-    FL_LAYER_K_W, FL_LAYER_K_B,           /* [kv_heads * head_dim, hidden] */
-    FL_LAYER_V_W, FL_LAYER_V_B,
-    FL_LAYER_O_W, FL_LAYER_O_B,           /* [hidden, heads * head_dim], [hidden] */
-    FL_LAYER_ATTENTION_NORM_W, FL_LAYER_ATTENTION_NORM_B, /* [hidden] */
-    FL_LAYER_UP_W, FL_LAYER_UP_B,         /* [intermediate, hidden], [intermediate] */
-    FL_LAYER_GATE_W, FL_LAYER_GATE_B,     /* GLU only */
-    FL_LAYER_DOWN_W, FL_LAYER_DOWN_B,     /* [hidden, intermediate], [hidden] */
-    FL_LAYER_MLP_NORM_W, FL_LAYER_MLP_NORM_B,
+    FL_LAYER_Q_W,
+    FL_LAYER_Q_B, /* [heads * head_dim, hidden], [heads * head_dim] */
+    FL_LAYER_K_W,
+    FL_LAYER_K_B, /* [kv_heads * head_dim, hidden] */
+    FL_LAYER_V_W,
+    FL_LAYER_V_B,
+    FL_LAYER_O_W,
+    FL_LAYER_O_B, /* [hidden, heads * head_dim], [hidden] */
+    FL_LAYER_ATTENTION_NORM_W,
+    FL_LAYER_ATTENTION_NORM_B, /* [hidden] */
+    FL_LAYER_UP_W,
+    FL_LAYER_UP_B, /* [intermediate, hidden], [intermediate] */
+    FL_LAYER_GATE_W,
+    FL_LAYER_GATE_B, /* GLU only */
+    FL_LAYER_DOWN_W,
+    FL_LAYER_DOWN_B, /* [hidden, intermediate], [hidden] */
+    FL_LAYER_MLP_NORM_W,
+    FL_LAYER_MLP_NORM_B,
     FL_LAYER_SLOT_COUNT
 } fl_layer_slot;
 
 typedef enum fl_pooling {
-    FL_POOL_CLS, FL_POOL_MAX, FL_POOL_MEAN, FL_POOL_MEAN_SQRT_LEN, FL_POOL_WEIGHTED_MEAN,
-    FL_POOL_LAST_TOKEN, FL_POOL_COUNT
+    FL_POOL_CLS,
+    FL_POOL_MAX,
+    FL_POOL_MEAN,
+    FL_POOL_MEAN_SQRT_LEN,
+    FL_POOL_WEIGHTED_MEAN,
+    FL_POOL_LAST_TOKEN,
+    FL_POOL_COUNT
 } fl_pooling;
 
 typedef struct fl_encoder {
     fl_encoder_desc desc;
-    fl_tensor       global[FL_SLOT_COUNT];           /* data NULL where the architecture has none */
-    fl_tensor     (*layer)[FL_LAYER_SLOT_COUNT];     /* owned by fl_model: [layers] */
-    fl_pooling      pooling[FL_POOL_COUNT];          /* concatenated in this order */
-    uint32_t        pooling_count;                   /* >= 1 */
+    fl_tensor       global[FL_SLOT_COUNT];   /* data NULL where the architecture has none */
+    fl_tensor (*layer)[FL_LAYER_SLOT_COUNT]; /* owned by fl_model: [layers] */
+    fl_pooling pooling[FL_POOL_COUNT];       /* concatenated in this order */
+    uint32_t   pooling_count;                /* >= 1 */
 } fl_encoder;
 
 /* Width of the pooled row: hidden * pooling_count. */

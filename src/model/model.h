@@ -21,7 +21,11 @@
 #include "model/encoder.h"
 
 typedef enum fl_dense_activation {
-    FL_DENSE_IDENTITY, FL_DENSE_TANH, FL_DENSE_GELU, FL_DENSE_RELU, FL_DENSE_SIGMOID
+    FL_DENSE_IDENTITY,
+    FL_DENSE_TANH,
+    FL_DENSE_GELU,
+    FL_DENSE_RELU,
+    FL_DENSE_SIGMOID
 } fl_dense_activation;
 
 /* What happens to a pooled row, in modules.json's order. Layer norm has eps 1e-5 (torch's
@@ -33,9 +37,9 @@ typedef enum fl_stage_kind {
 } fl_stage_kind;
 typedef struct fl_stage {
     fl_stage_kind       kind;
-    uint32_t            in, out;     /* dims; equal but for dense */
-    float              *weight;      /* dense: [out, in]; layer norm: [in]; owned */
-    float              *bias;        /* [out] or NULL; owned */
+    uint32_t            in, out; /* dims; equal but for dense */
+    float              *weight;  /* dense: [out, in]; layer norm: [in]; owned */
+    float              *bias;    /* [out] or NULL; owned */
     fl_dense_activation activation;
 } fl_stage;
 
@@ -46,29 +50,31 @@ typedef struct fl_prompt {
 
 /* A value with the file or rule it came from ("1_Pooling/config.json", "no modules.json:
  * default"). */
-typedef struct fl_source { const char *origin; /* static or owned by the model */ } fl_source;
+typedef struct fl_source {
+    const char *origin; /* static or owned by the model */
+} fl_source;
 
 typedef struct fl_model fl_model;
 struct fl_model {
-    char       *folder;              /* owned */
-    fl_encoder  encoder;             /* not filled when opened without weights */
+    char      *folder;  /* owned */
+    fl_encoder encoder; /* not filled when opened without weights */
     /* tokenizer: the bytes, for tokenizer/ (which this room does not know) */
-    char       *tokenizer_path;      /* owned: tokenizer.json, or vocab.txt when only that exists */
-    bool        tokenizer_is_vocab;
-    bool        bert_lowercase, bert_strip_accents, bert_chinese_chars; /* for vocab.txt */
-    bool        lowercase;           /* do_lower_case of sentence_bert_config.json */
+    char *tokenizer_path; /* owned: tokenizer.json, or vocab.txt when only that exists */
+    bool  tokenizer_is_vocab;
+    bool  bert_lowercase, bert_strip_accents, bert_chinese_chars; /* for vocab.txt */
+    bool  lowercase; /* do_lower_case of sentence_bert_config.json */
     /* lengths, in tokens with specials */
-    uint32_t    max_length;          /* effective: the folder's, clamped to the usable positions */
-    fl_source   max_length_source;
+    uint32_t  max_length; /* effective: the folder's, clamped to the usable positions */
+    fl_source max_length_source;
     /* output stages after pooling */
-    fl_stage   *stages;              /* owned [stage_count] */
-    uint32_t    stage_count;
-    bool        normalize;           /* the folder has a Normalize module (in stages too) */
-    fl_source   normalize_source, pooling_source;
-    uint32_t    dimensions;          /* of the last stage's rows, before truncate_dim */
-    uint32_t    truncate_dim;        /* 0 = none */
+    fl_stage *stages; /* owned [stage_count] */
+    uint32_t  stage_count;
+    bool      normalize; /* the folder has a Normalize module (in stages too) */
+    fl_source normalize_source, pooling_source;
+    uint32_t  dimensions;   /* of the last stage's rows, before truncate_dim */
+    uint32_t  truncate_dim; /* 0 = none */
     /* prompts */
-    fl_prompt  *prompts;             /* owned [prompt_count] */
+    fl_prompt  *prompts; /* owned [prompt_count] */
     uint32_t    prompt_count;
     const char *default_prompt_name; /* NULL when none; an entry of prompts */
     bool        include_prompt;      /* false: the prompt's tokens are left out of pooling */
@@ -79,9 +85,9 @@ struct fl_model {
 };
 
 typedef struct fl_model_options {
-    bool          without_weights;   /* tokenizer, lengths and prompts only: no encoder, no stages;
+    bool          without_weights; /* tokenizer, lengths and prompts only: no encoder, no stages;
                                         an architecture that is not known does not matter */
-    const char   *pooling;           /* override: "mean", "cls" … or "" */
+    const char   *pooling;         /* override: "mean", "cls" … or "" */
     const fl_log *log;
 } fl_model_options;
 
@@ -93,7 +99,7 @@ void fl_model_close(fl_model *model); /* NULL is a no-op */
  * tables that are read in place (word, position) stay. */
 void fl_model_release_packed(const fl_model *model);
 
-const char *fl_pooling_name(fl_pooling pooling);                /* "mean" */
+const char *fl_pooling_name(fl_pooling pooling);                 /* "mean" */
 bool        fl_pooling_parse(const char *name, fl_pooling *out); /* also the long names of ST */
 
 #endif

@@ -14,9 +14,9 @@
 typedef struct fl_safetensors fl_safetensors;
 
 /* One file. */
-int  fl_safetensors_open(fl_safetensors **out, const char *path, fletch_error *error);
+int fl_safetensors_open(fl_safetensors **out, const char *path, fletch_error *error);
 /* The weights of a folder: model.safetensors, else the index and its shards. */
-int  fl_safetensors_open_folder(fl_safetensors **out, const char *folder, fletch_error *error);
+int fl_safetensors_open_folder(fl_safetensors **out, const char *folder, fletch_error *error);
 /* Header check of bytes in memory (for the fuzzer): data[size] is a whole file. */
 int  fl_safetensors_check(const unsigned char *data, size_t size, fletch_error *error);
 void fl_safetensors_close(fl_safetensors *file); /* NULL is a no-op */

@@ -8,19 +8,28 @@
 #include <stdint.h>
 
 typedef enum fl_dtype {
-    FL_DTYPE_F32, FL_DTYPE_F16, FL_DTYPE_BF16, FL_DTYPE_F64, FL_DTYPE_I64, FL_DTYPE_I32,
-    FL_DTYPE_I16, FL_DTYPE_I8, FL_DTYPE_U8, FL_DTYPE_BOOL, FL_DTYPE_OTHER /* known to safetensors, unused here */
+    FL_DTYPE_F32,
+    FL_DTYPE_F16,
+    FL_DTYPE_BF16,
+    FL_DTYPE_F64,
+    FL_DTYPE_I64,
+    FL_DTYPE_I32,
+    FL_DTYPE_I16,
+    FL_DTYPE_I8,
+    FL_DTYPE_U8,
+    FL_DTYPE_BOOL,
+    FL_DTYPE_OTHER /* known to safetensors, unused here */
 } fl_dtype;
 
 enum { FL_RANK_MAX = 8 };
 
 typedef struct fl_tensor {
-    const void *data;  /* borrowed from the map; may be unaligned; NULL = absent */
+    const void *data; /* borrowed from the map; may be unaligned; NULL = absent */
     uint64_t    bytes;
     fl_dtype    dtype;
     uint32_t    rank;
     uint64_t    shape[FL_RANK_MAX];
-    bool        mapped; /* of a read-only file mapping: its pages may be given back (fl_pages_release) */
+    bool mapped; /* of a read-only file mapping: its pages may be given back (fl_pages_release) */
 } fl_tensor;
 
 const char *fl_dtype_name(fl_dtype dtype); /* "F32" */
