@@ -23,7 +23,8 @@
 
 enum {
     FL_CPU_LANES = 16, /* columns of a weight panel: two AVX2 registers, one AVX-512 register */
-    FL_CPU_TILE  = 6   /* rows of a register tile: 6 x 2 accumulators leave 4 of the 16 registers free */
+    FL_CPU_TILE  = 6,  /* rows of a register tile: 6 x 2 accumulators leave 4 of the 16 registers free */
+    FL_CPU_SCORE_ROWS = 24 /* rows of attention scores that exist at a time, at most */
 };
 
 /* Smallest multiple of FL_CPU_LANES that holds n. */
@@ -60,7 +61,7 @@ typedef struct fl_gemm {
  *   s[i][j] = q[i] · k[j] + (bias ? bias[j - i] : 0)      the 1/√d is already in the query weights
  *   out[i]  = Σ_j softmax(s[i])[j] v[j]
  *
- *   One tile of scores [6, pad(n)] exists at a time. */
+ *   At most FL_CPU_SCORE_ROWS rows of scores exist at a time. */
 typedef struct fl_attention {
     const float *q, *k, *v; /* [n, d], d a multiple of 16 */
     size_t       stride;    /* floats from row to row of q, k and v */
@@ -71,9 +72,9 @@ typedef struct fl_attention {
     size_t       n, d;
 } fl_attention;
 
-/* Keys transposed into panels [pad(n)/16][d][16], then one tile of scores. */
+/* Keys transposed into panels [pad(n)/16][d][16], then rows of scores. */
 static inline size_t fl_cpu_attention_scratch(size_t n, size_t d) {
-    return fl_cpu_pad(n) * (d + FL_CPU_TILE);
+    return fl_cpu_pad(n) * (d + FL_CPU_SCORE_ROWS);
 }
 
 /* y[rows, n] = (x - mean) / √(variance + eps) * w + b, variance biased; x and y are [rows, pad(n)] and

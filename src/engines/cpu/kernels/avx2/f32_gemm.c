@@ -60,30 +60,38 @@ FL_INLINE void tile(int rows, const fl_gemm *g, const place *at) {
     finish(rows, g, at, acc);
 }
 
-/* One function per height: the compiler then knows every accumulator by name. */
-#define TILE(rows)                                                                                 \
-    static __attribute__((noinline)) void tile_##rows(const fl_gemm *g, const place *at) {        \
-        tile(rows, g, at);                                                                         \
+/* `count` tiles of one height, one below the other. */
+FL_INLINE void tiles(int rows, const fl_gemm *g, place *at, size_t count) {
+    for (; count > 0; count--) {
+        tile(rows, g, at);
+        at->a += (size_t)rows * g->a_stride;
+        at->c += (size_t)rows * g->c_stride;
+        at->residual = at->residual ? at->residual + (size_t)rows * g->residual_stride : NULL;
+        at->fetch += at->fetch_step * (g->k / 4);
     }
-TILE(1)
-TILE(2)
-TILE(3)
-TILE(4)
-TILE(5)
-TILE(6)
-#undef TILE
+}
+
+/* One function per height: the compiler then knows every accumulator by name. */
+#define TILES(rows)                                                                                \
+    static __attribute__((noinline)) void tiles_##rows(const fl_gemm *g, place *at, size_t count) { \
+        tiles(rows, g, at, count);                                                                 \
+    }
+TILES(1)
+TILES(2)
+TILES(3)
+TILES(4)
+TILES(5)
+TILES(6)
+#undef TILES
 
 static void panel(const fl_gemm *g, place at) {
-    static void (*const tiles[])(const fl_gemm *, const place *) = {NULL,   tile_1, tile_2, tile_3,
-                                                                    tile_4, tile_5, tile_6};
+    static void (*const run[])(const fl_gemm *, place *, size_t) = {
+        NULL, tiles_1, tiles_2, tiles_3, tiles_4, tiles_5, tiles_6};
     for (size_t left = g->rows; left > 0;) {
         size_t height = fl_avx2_tile_rows(left);
-        tiles[height](g, &at);
-        at.a += height * g->a_stride;
-        at.c += height * g->c_stride;
-        at.residual = at.residual ? at.residual + height * g->residual_stride : NULL;
-        at.fetch += at.fetch_step * (g->k / 4);
-        left -= height;
+        size_t count  = left < 14 ? 1 : (left - 8) / FL_CPU_TILE; /* the last 8 to 13 are cut anew */
+        run[height](g, &at, count);
+        left -= height * count;
     }
 }
 
