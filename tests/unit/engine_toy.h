@@ -2,7 +2,8 @@
 /* engine_toy.h - small encoders with random weights, and their forward pass in plain double loops.
  *
  * The double forward is written from the papers' formulas, shares nothing with the engine but the
- * descriptor, and knows no padding, block or thread. Used by test_engine.c and test_engine_bytes.c. */
+ * descriptor, and knows no padding, block or thread. Used by test_engine.c and
+ * test_engine_bytes.c. */
 #ifndef TEST_ENGINE_TOY_H
 #define TEST_ENGINE_TOY_H
 
@@ -47,7 +48,9 @@ static inline fl_tensor toy_tensor(toy *t, fl_dtype dtype, uint64_t rows, uint64
         uint32_t bits;
         memcpy(&bits, &value, 4);
         /* 1/64 is a normal half, so a shift and a new bias make one */
-        uint16_t half  = (uint16_t)(value == 0.0f ? 0 : (bits >> 16 & 0x8000) | ((bits & 0x7FFFFFFF) - (112U << 23)) >> 13);
+        uint16_t half  = (uint16_t)(value == 0.0f ? 0
+                                                  : (bits >> 16 & 0x8000) |
+                                                       ((bits & 0x7FFFFFFF) - (112U << 23)) >> 13);
         uint16_t brain = (uint16_t)(bits >> 16);
         switch (dtype) {
         case FL_DTYPE_F16: memcpy(data + 2 * i, &half, 2); break;
@@ -55,8 +58,8 @@ static inline fl_tensor toy_tensor(toy *t, fl_dtype dtype, uint64_t rows, uint64
         default: memcpy(data + 4 * i, &value, 4); break;
         }
     }
-    return (fl_tensor){.data = data, .bytes = count * size, .dtype = dtype, .rank = 2,
-                       .shape = {rows, cols}};
+    return (fl_tensor){
+        .data = data, .bytes = count * size, .dtype = dtype, .rank = 2, .shape = {rows, cols}};
 }
 
 static inline void toy_layer(toy *t, const toy_spec *s, fl_tensor *slot) {
@@ -82,20 +85,29 @@ static inline void toy_make(toy *t, const toy_spec *s, uint64_t seed) {
     memset(t, 0, sizeof *t);
     t->state      = seed * 0x9E3779B97F4A7C15U + 1;
     fl_encoder *e = &t->encoder;
-    e->desc       = (fl_encoder_desc){.architecture = "toy", .layers = s->layers, .hidden = s->hidden,
-                                      .heads = s->heads, .kv_heads = s->heads, .head_dim = s->head_dim,
-                                      .intermediate = s->mlp, .vocab = s->vocab,
-                                      .positions = s->positions, .norm_eps = 1e-5f,
-                                      .position = FL_POSITION_LEARNED, .position_offset = s->offset,
-                                      .token_type = s->type,
-                                      .attention_scale = 1.0f / sqrtf((float)s->head_dim),
-                                      .attention_bias = s->t5 ? FL_BIAS_T5_BUCKETS : FL_BIAS_NONE,
-                                      .bias_buckets = 32, .bias_max_distance = 128,
-                                      .activation = s->activation};
+    e->desc       = (fl_encoder_desc){.architecture      = "toy",
+                                      .layers            = s->layers,
+                                      .hidden            = s->hidden,
+                                      .heads             = s->heads,
+                                      .kv_heads          = s->heads,
+                                      .head_dim          = s->head_dim,
+                                      .intermediate      = s->mlp,
+                                      .vocab             = s->vocab,
+                                      .positions         = s->positions,
+                                      .norm_eps          = 1e-5f,
+                                      .position          = FL_POSITION_LEARNED,
+                                      .position_offset   = s->offset,
+                                      .token_type        = s->type,
+                                      .attention_scale   = 1.0f / sqrtf((float)s->head_dim),
+                                      .attention_bias    = s->t5 ? FL_BIAS_T5_BUCKETS : FL_BIAS_NONE,
+                                      .bias_buckets      = 32,
+                                      .bias_max_distance = 128,
+                                      .activation        = s->activation};
     memcpy(e->pooling, s->pooling, sizeof e->pooling);
-    e->pooling_count            = s->pooling_count;
-    e->global[FL_SLOT_WORD]     = toy_tensor(t, s->dtype, s->vocab, s->hidden, -1.0f, 1.0f);
-    e->global[FL_SLOT_POSITION] = toy_tensor(t, s->dtype, s->positions + s->offset, s->hidden, -0.5f, 0.5f);
+    e->pooling_count        = s->pooling_count;
+    e->global[FL_SLOT_WORD] = toy_tensor(t, s->dtype, s->vocab, s->hidden, -1.0f, 1.0f);
+    e->global[FL_SLOT_POSITION] =
+        toy_tensor(t, s->dtype, s->positions + s->offset, s->hidden, -0.5f, 0.5f);
     if (s->type) {
         e->global[FL_SLOT_TYPE] = toy_tensor(t, s->dtype, 2, s->hidden, -0.5f, 0.5f);
     }
@@ -128,7 +140,7 @@ static inline void toy_free(toy *t) {
     free(t->encoder.layer);
 }
 
-/* ---- The forward pass in double ---------------------------------------------------------------- */
+/* ---- The forward pass in double -------------------------------------------------------------- */
 
 static inline double toy_at(const fl_tensor *t, size_t i) {
     float value;
@@ -171,19 +183,19 @@ static inline void toy_norm(double *x, size_t n, size_t hidden, double eps, cons
     }
 }
 
-/* Where T5's buckets begin, from transformers' MPNetEncoder.relative_position_bucket (5.23.0, 32 buckets,
- * max_distance 128): distances 0-7 count singly, then 8, 12, 16, 23, 32, 46, 64, 91. */
+/* Where T5's buckets begin, from transformers' MPNetEncoder.relative_position_bucket (5.23.0, 32
+ * buckets, max_distance 128): distances 0-7 count singly, then 8, 12, 16, 23, 32, 46, 64, 91. */
 static inline size_t toy_bucket(ptrdiff_t distance) {
     static const ptrdiff_t edge[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91};
-    size_t bucket = distance > 0 ? 16 : 0;
+    size_t                 bucket = distance > 0 ? 16 : 0;
     for (size_t i = 0; i < sizeof edge / sizeof *edge; i++) {
         bucket += llabs((long long)distance) >= edge[i];
     }
     return bucket;
 }
 
-static inline void toy_attention(const fl_encoder *e, const double *q, const double *k, const double *v,
-                                 size_t n, double *out) {
+static inline void toy_attention(const fl_encoder *e, const double *q, const double *k,
+                                 const double *v, size_t n, double *out) {
     size_t  d = e->desc.head_dim, inner = d * e->desc.heads;
     double *s = malloc(n * sizeof *s);
     for (size_t h = 0; h < e->desc.heads; h++) {
@@ -220,7 +232,8 @@ static inline void toy_attention(const fl_encoder *e, const double *q, const dou
 static inline double toy_activate(fl_activation a, double x) {
     switch (a) {
     case FL_ACT_GELU_ERF: return 0.5 * x * (1.0 + erf(x / sqrt(2.0)));
-    case FL_ACT_GELU_TANH: return 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+    case FL_ACT_GELU_TANH:
+        return 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
     case FL_ACT_SILU: return x / (1.0 + exp(-x));
     default: return x > 0.0 ? x : 0.0;
     }
@@ -239,7 +252,8 @@ static inline void toy_run_layer(const fl_encoder *e, const fl_tensor *w, size_t
     for (size_t i = 0; i < n * hidden; i++) {
         x[i] += y[i];
     }
-    toy_norm(x, n, hidden, e->desc.norm_eps, &w[FL_LAYER_ATTENTION_NORM_W], &w[FL_LAYER_ATTENTION_NORM_B]);
+    toy_norm(x, n, hidden, e->desc.norm_eps, &w[FL_LAYER_ATTENTION_NORM_W],
+             &w[FL_LAYER_ATTENTION_NORM_B]);
     toy_linear(x, n, hidden, mlp, &w[FL_LAYER_UP_W], &w[FL_LAYER_UP_B], m);
     for (size_t i = 0; i < n * mlp; i++) {
         m[i] = toy_activate(e->desc.activation, m[i]);
@@ -252,9 +266,9 @@ static inline void toy_run_layer(const fl_encoder *e, const fl_tensor *w, size_t
     free(q), free(k), free(v), free(a), free(y), free(m);
 }
 
-/* sentence-transformers' Pooling over tokens [skip, n), cls and weights by place in the text. */
-static inline double toy_pool(fl_pooling mode, const double *x, size_t hidden, size_t n, size_t skip,
-                              size_t c) {
+/* sentence-transformers' Pooling over tokens [skip, n), weights by place in the text. */
+static inline double toy_pool(fl_pooling mode, const double *x, size_t hidden, size_t n,
+                              size_t skip, size_t c) {
     double sum = 0.0, weights = 0.0, top = -1e9;
     for (size_t i = skip; i < n; i++) {
         double weight = mode == FL_POOL_WEIGHTED_MEAN ? (double)(i + 1) : 1.0;
@@ -263,7 +277,7 @@ static inline double toy_pool(fl_pooling mode, const double *x, size_t hidden, s
         top = fmax(top, x[i * hidden + c]);
     }
     switch (mode) {
-    case FL_POOL_CLS: return x[c];
+    case FL_POOL_CLS: return x[(skip < n ? skip : 0) * hidden + c];
     case FL_POOL_MAX: return top;
     case FL_POOL_MEAN_SQRT_LEN: return sum / sqrt(weights);
     case FL_POOL_LAST_TOKEN: return x[(n - 1) * hidden + c];
@@ -301,8 +315,12 @@ static inline void toy_forward(const fl_encoder *e, const int32_t *ids, size_t n
 static inline fl_engine *toy_open(const toy *t, unsigned threads, const char *isa, uint32_t texts,
                                   uint32_t max_length, fletch_error *error) {
     fl_engine        *engine  = NULL;
-    fl_engine_options options = {.threads = threads, .batch_tokens = 16384, .batch_texts = texts,
-                                 .max_length = max_length, .isa = isa, .precision = "fp32"};
+    fl_engine_options options = {.threads      = threads,
+                                 .batch_tokens = 16384,
+                                 .batch_texts  = texts,
+                                 .max_length   = max_length,
+                                 .isa          = isa,
+                                 .precision    = "fp32"};
     fl_engine_find("cpu")->open(&engine, &t->encoder, &options, error);
     return engine;
 }

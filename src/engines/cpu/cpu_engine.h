@@ -23,14 +23,15 @@
  * between the two products. Part of the weight layout. */
 enum { FL_CPU_CHUNK = 384 };
 
-/* Packed weights of one layer; all pointers into one arena, in this order, which is the order of use. */
+/* Packed weights of one layer; all pointers into one arena, in this order, which is the order of
+ * use. */
 typedef struct fl_cpu_layer {
-    const float *qkv;       /* [heads] x { q, k, v panels: 3 head16 / 16 of [hidden][16] } */
-    const float *qkv_bias;  /* [heads][3][head16] */
-    const float *out;       /* [hidden16 / 16] panels of [inner][16] */
-    const float *out_bias;  /* [hidden16] */
+    const float *qkv;      /* [heads] x { q, k, v panels: 3 head16 / 16 of [hidden][16] } */
+    const float *qkv_bias; /* [heads][3][head16] */
+    const float *out;      /* [hidden16 / 16] panels of [inner][16] */
+    const float *out_bias; /* [hidden16] */
     const float *norm1_w, *norm1_b;
-    const float *mlp;       /* per chunk: up panels of [hidden][16], then down panels of [chunk][16] */
+    const float *mlp; /* per chunk: up panels of [hidden][16], then down panels of [chunk][16] */
     const float *up_bias;   /* [mlp16] */
     const float *down_bias; /* [hidden16] */
     const float *norm2_w, *norm2_b;
@@ -57,7 +58,7 @@ typedef struct fl_cpu_plan {
     uint32_t     *count;  /* [max_length + 2] counting sort */
     double       *load;   /* [threads] */
     uint32_t      block_count;
-    bool          split;  /* every block by all threads together, not by one thread each */
+    bool          split; /* every block by all threads together, not by one thread each */
 } fl_cpu_plan;
 
 struct fl_engine {
@@ -75,14 +76,14 @@ struct fl_engine {
     size_t block_max;  /* tokens of the largest block: block_size or one long text */
     size_t batch_texts;
     /* weights */
-    fl_tensor     word;                 /* read in place */
-    const float  *positions;            /* [max_length, hidden16], type row added; NULL for none */
-    const float  *embed_w, *embed_b;    /* norm; NULL for none */
-    const float  *final_w, *final_b;    /* norm; NULL for none */
-    const float  *bias;                 /* [heads][bias_stride], distance 0 at max_length - 1; or NULL */
+    fl_tensor     word;              /* read in place */
+    const float  *positions;         /* [max_length + 1, hidden16], type row added; NULL for none */
+    const float  *embed_w, *embed_b; /* norm; NULL for none */
+    const float  *final_w, *final_b; /* norm; NULL for none */
+    const float  *bias; /* [heads][bias_stride], distance 0 at max_length - 1; or NULL */
     size_t        bias_stride;
-    fl_cpu_layer *layers;               /* owned [layers] */
-    void         *weights;              /* owned: fl_big_alloc */
+    fl_cpu_layer *layers;  /* owned [layers] */
+    void         *weights; /* owned: fl_big_alloc */
     size_t        weights_bytes;
     /* running */
     unsigned        threads;
@@ -111,8 +112,8 @@ void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch);
 void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thread,
                       unsigned members);
 
-/* pooling.c: rows x[n, hidden16] of one text, the first `skip` left out, -> out[width]; false when a
- * value is not finite. */
+/* pooling.c: rows x[n, hidden16] of one text, the first `skip` left out, -> out[width]; false when
+ * a value is not finite. */
 bool fl_cpu_pool(const fl_engine *engine, const float *x, uint32_t n, uint32_t skip, float *out);
 
 /* The vtable, for registry.c. */

@@ -2,29 +2,32 @@
 /* forward.c - a block of texts through all layers.
  *
  * Role     engine.c calls fl_cpu_run_block for every block of the plan: with a crew of one thread
- *          (throughput: no barriers, activations stay in that core's L2), or with all threads together
- *          (latency: one small request).
+ *          (throughput: no barriers, activations stay in that core's L2), or with all threads
+ *          together (latency: one small request).
  * Method   Per layer, for `tokens` rows x:
  *
- *            per head    q, k, v = x W + b     [tokens, head16] each, then attention per text -> context
- *            per rows_max rows
- *                        y = context Wo + b + x;  x = norm(y)
- *                        per chunk of the middle:  m = act(x Wup + b);  y (+)= m Wdown
- *                        y += b + x;  x = norm(y)
+ *            per head           q, k, v = x W + b, [tokens, head16] each; attention -> context
+ *            per rows_max rows  y = context Wo + b + x;  x = norm(y)
+ *                               per chunk of the middle  m = act(x Wup + b);  y (+)= m Wdown
+ *                               y += b + x;  x = norm(y)
  *
- *          q, k, v of one head and one chunk of the middle are all that exists of the wide activations.
- *          A crew splits heads, then columns (weights are read once, by whom they belong to), then rows
- *          of the norms, with a barrier after each.
- * Exactness  Cutting rows, heads or columns never changes the operations on an element, and chunks of the
- *          middle continue one chain of FMAs (kernels.h): crews and blocks of any size agree bit by bit.
- * Memory   Only what engine.c reserved. Threads: a crew of more than one shares the first one's scratch.
- * Proof    tests/unit/test_engine*.c: against double precision, and bytes over batches and threads. */
+ *          q, k, v of one head and one chunk of the middle are all that exists of the wide
+ *          activations. A crew splits heads, then columns (weights are read once, by whom they
+ *          belong to), then rows of the norms, with a barrier after each.
+ * Bytes    Cutting rows, heads or columns never changes the operations on an element, and chunks of
+ *          the middle continue one chain of FMAs (kernels.h): crews and blocks of any size agree
+ *          bit by bit.
+ * Memory   Only what engine.c reserved. Threads: a crew of more than one shares the first one's
+ *          scratch.
+ * Proof    tests/unit/test_engine*.c: against double precision, and bytes over batches and
+ *          threads. */
 #include <math.h>
 #include <string.h>
 
 #include "engines/cpu/cpu_engine.h"
 
-/* One member's view of the block under way. x, context, y and middle are the crew's, the rest its own. */
+/* One member's view of the block under way. x, context, y and middle are the crew's, the rest its
+ * own. */
 typedef struct crew {
     fl_engine          *engine;
     const fl_cpu_block *block;
@@ -43,7 +46,8 @@ static size_t share(const crew *c, size_t count, unsigned member) {
     return count * member / c->members;
 }
 
-/* x = norm(word[id] + position[i]) */
+/* x = norm(word[id] + position[i]). Where the architecture says so, a pad token that stands in the text
+ * takes the padding row, kept behind the last position, and the others are counted without it. */
 static void embed(const crew *c) {
     const fl_engine *e      = c->engine;
     const fl_batch  *batch  = e->batch;
@@ -51,28 +55,32 @@ static void embed(const crew *c) {
     size_t           last = share(c, c->block->tokens, c->member + 1), row = 0;
     for (uint32_t t = c->block->first; t < c->block->last; t++) {
         uint32_t begin = batch->cu[e->plan.order[t]], n = batch->cu[e->plan.order[t] + 1] - begin;
+        size_t   counted = 0;
         for (size_t i = 0; i < n; i++, row++) {
+            int32_t id       = batch->ids[begin + i];
+            bool    is_pad   = e->desc.position_skips_pad && (uint32_t)id == e->desc.pad_token;
+            size_t  position = is_pad ? e->max_length : counted++;
             if (row < first || row >= last) {
                 continue;
             }
             float *x = c->at.x + row * e->hidden16;
-            fl_tensor_to_f32(&e->word, (uint64_t)batch->ids[begin + i] * hidden, hidden, x);
+            fl_tensor_to_f32(&e->word, (uint64_t)id * hidden, hidden, x);
             memset(x + hidden, 0, (e->hidden16 - hidden) * sizeof(float));
             for (size_t k = 0; e->positions && k < hidden; k++) {
-                x[k] += e->positions[i * e->hidden16 + k];
+                x[k] += e->positions[position * e->hidden16 + k];
             }
         }
     }
     if (e->embed_w) {
-        fl_layer_norm norm = {.x = c->at.x + first * e->hidden16,
+        fl_layer_norm norm = {.x        = c->at.x + first * e->hidden16,
                               .x_stride = e->hidden16,
-                              .y = c->at.x + first * e->hidden16,
+                              .y        = c->at.x + first * e->hidden16,
                               .y_stride = e->hidden16,
-                              .weight = e->embed_w,
-                              .bias = e->embed_b,
-                              .rows = last - first,
-                              .n = hidden,
-                              .eps = e->desc.norm_eps};
+                              .weight   = e->embed_w,
+                              .bias     = e->embed_b,
+                              .rows     = last - first,
+                              .n        = hidden,
+                              .eps      = e->desc.norm_eps};
         e->kernels->layer_norm(&norm);
     }
 }
@@ -84,17 +92,37 @@ static size_t rows_step(const fl_engine *e, size_t tokens) {
     return (rows + FL_CPU_TILE - 1) / FL_CPU_TILE * FL_CPU_TILE;
 }
 
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+static size_t least(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+/* Where panels lie (cpu_engine.h); forward asks for them also to have the next ones fetched. */
+static const float *head_panels(const fl_engine *e, const fl_cpu_layer *layer, size_t head) {
+    return layer->qkv + head * 3 * e->head16 * e->desc.hidden;
+}
+static const float *out_panel(const fl_engine *e, const fl_cpu_layer *layer, size_t panel) {
+    return layer->out + panel * e->inner * FL_CPU_LANES;
+}
+static const float *up_panel(const fl_engine *e, const fl_cpu_layer *layer, size_t panel) {
+    size_t col = panel * FL_CPU_LANES, chunk = col / FL_CPU_CHUNK * FL_CPU_CHUNK;
+    return layer->mlp + chunk * (e->desc.hidden + e->hidden16) + (col - chunk) * e->desc.hidden;
+}
+static const float *down_panel(const fl_engine *e, const fl_cpu_layer *layer, size_t chunk,
+                               size_t panel) {
+    size_t width = least(FL_CPU_CHUNK, e->mlp16 - chunk);
+    return layer->mlp + chunk * (e->desc.hidden + e->hidden16) + width * e->desc.hidden +
+           panel * width * FL_CPU_LANES;
+}
 
 static void head_qkv(const crew *c, const fl_cpu_layer *layer, size_t head, size_t tokens) {
-    const fl_engine *e = c->engine;
+    const fl_engine *e      = c->engine;
     size_t           hidden = e->desc.hidden, panel = hidden * FL_CPU_LANES;
     size_t           panels = e->head16 / FL_CPU_LANES, step = rows_step(e, tokens);
     for (size_t row = 0; row < tokens; row += step) {
         for (size_t part = 0; part < 3; part++) {
             fl_gemm g = {.a        = c->at.x + row * e->hidden16,
                          .a_stride = e->hidden16,
-                         .b        = layer->qkv + (head * 3 + part) * panels * panel,
+                         .b        = head_panels(e, layer, head) + part * panels * panel,
                          .b_stride = panel,
                          .c        = c->at.head + (part * tokens + row) * e->head16,
                          .c_stride = e->head16,
@@ -130,18 +158,19 @@ static void head_attention(const crew *c, size_t head, size_t tokens) {
 }
 
 /* x[row …] = norm(y) for this member's rows. */
-static void norm_rows(const crew *c, size_t row, size_t rows, const float *weight, const float *bias) {
+static void norm_rows(const crew *c, size_t row, size_t rows, const float *weight,
+                      const float *bias) {
     const fl_engine *e     = c->engine;
     size_t           first = share(c, rows, c->member), last = share(c, rows, c->member + 1);
-    fl_layer_norm    norm  = {.x        = c->at.y + first * e->hidden16,
-                              .x_stride = e->hidden16,
-                              .y        = c->at.x + (row + first) * e->hidden16,
-                              .y_stride = e->hidden16,
-                              .weight   = weight,
-                              .bias     = bias,
-                              .rows     = last - first,
-                              .n        = e->desc.hidden,
-                              .eps      = e->desc.norm_eps};
+    fl_layer_norm    norm = {.x        = c->at.y + first * e->hidden16,
+                             .x_stride = e->hidden16,
+                             .y        = c->at.x + (row + first) * e->hidden16,
+                             .y_stride = e->hidden16,
+                             .weight   = weight,
+                             .bias     = bias,
+                             .rows     = last - first,
+                             .n        = e->desc.hidden,
+                             .eps      = e->desc.norm_eps};
     e->kernels->layer_norm(&norm);
 }
 
@@ -150,41 +179,42 @@ static void project(const crew *c, const fl_cpu_layer *layer, size_t row, size_t
     const fl_engine *e      = c->engine;
     size_t           panels = e->hidden16 / FL_CPU_LANES;
     size_t           first = share(c, panels, c->member), last = share(c, panels, c->member + 1);
-    size_t           panel = e->inner * FL_CPU_LANES, col = first * FL_CPU_LANES;
-    fl_gemm          g     = {.a               = c->at.context + row * e->inner,
-                              .a_stride        = e->inner,
-                              .b               = layer->out + first * panel,
-                              .b_stride        = panel,
-                              .c               = c->at.y + col,
-                              .c_stride        = e->hidden16,
-                              .bias            = layer->out_bias + col,
-                              .residual        = c->at.x + row * e->hidden16 + col,
-                              .residual_stride = e->hidden16,
-                              .rows            = rows,
-                              .panels          = last - first,
-                              .k               = e->inner};
+    size_t           col = first * FL_CPU_LANES;
+    fl_gemm          g = {.a               = c->at.context + row * e->inner,
+                          .a_stride        = e->inner,
+                          .b               = out_panel(e, layer, first),
+                          .b_stride        = e->inner * FL_CPU_LANES,
+                          .c               = c->at.y + col,
+                          .c_stride        = e->hidden16,
+                          .bias            = layer->out_bias + col,
+                          .residual        = c->at.x + row * e->hidden16 + col,
+                          .residual_stride = e->hidden16,
+                          .rows            = rows,
+                          .panels          = last - first,
+                          .k               = e->inner,
+                          .next = up_panel(e, layer, share(c, e->mlp16 / FL_CPU_LANES, c->member))};
     e->kernels->gemm(&g);
 }
 
-/* middle = act(x Wup + b) for panels [first, last) of the chunk that begins at column `chunk`. The strip
- * of a panel is activated while it is in L1. */
+/* middle = act(x Wup + b) for panels [first, last) of the chunk that begins at column `chunk`. The
+ * strip of a panel is activated while it is in L1. */
 static void up(const crew *c, const fl_cpu_layer *layer, size_t row, size_t rows, size_t chunk,
-               size_t first, size_t last, float *middle, size_t stride) {
+               size_t first, size_t last, float *middle, size_t stride, const float *next) {
     const fl_engine *e     = c->engine;
     size_t           panel = (size_t)e->desc.hidden * FL_CPU_LANES;
-    const float     *b     = layer->mlp + chunk * (e->desc.hidden + e->hidden16);
     for (size_t p = first; p < last; p++) {
         float  *strip = middle + p * FL_CPU_LANES;
         fl_gemm g     = {.a        = c->at.x + row * e->hidden16,
                          .a_stride = e->hidden16,
-                         .b        = b + p * panel,
+                         .b        = up_panel(e, layer, chunk / FL_CPU_LANES + p),
                          .b_stride = panel,
                          .c        = strip,
                          .c_stride = stride,
                          .bias     = layer->up_bias + chunk + p * FL_CPU_LANES,
                          .rows     = rows,
                          .panels   = 1,
-                         .k        = e->desc.hidden};
+                         .k        = e->desc.hidden,
+                         .next     = p + 1 == last ? next : NULL};
         e->kernels->gemm(&g);
         e->kernels->activation[e->desc.activation](strip, stride, rows, FL_CPU_LANES);
     }
@@ -194,15 +224,19 @@ static void up(const crew *c, const fl_cpu_layer *layer, size_t row, size_t rows
 static void down(const crew *c, const fl_cpu_layer *layer, size_t row, size_t rows, size_t chunk,
                  size_t first, size_t last, const float *middle, size_t stride) {
     const fl_engine *e     = c->engine;
-    size_t           width = least(FL_CPU_CHUNK, e->mlp16 - chunk), panel = width * FL_CPU_LANES;
-    bool             end   = chunk + width == e->mlp16;
-    size_t           col   = first * FL_CPU_LANES;
-    const float     *b     = layer->mlp + chunk * (e->desc.hidden + e->hidden16) +
-                     width * (size_t)e->desc.hidden + first * panel;
+    size_t           width = least(FL_CPU_CHUNK, e->mlp16 - chunk), col = first * FL_CPU_LANES;
+    bool             end  = chunk + width == e->mlp16;
+    const float     *next = NULL;
+    if (c->members > 1 && !end) {
+        next = down_panel(e, layer, chunk + width, first);
+    }
+    if (end && layer + 1 < e->layers + e->desc.layers) {
+        next = head_panels(e, layer + 1, share(c, e->desc.heads, c->member));
+    }
     fl_gemm g = {.a               = middle,
                  .a_stride        = stride,
-                 .b               = b,
-                 .b_stride        = panel,
+                 .b               = down_panel(e, layer, chunk, first),
+                 .b_stride        = width * FL_CPU_LANES,
                  .c               = c->at.y + col,
                  .c_stride        = e->hidden16,
                  .bias            = end ? layer->down_bias + col : NULL,
@@ -211,35 +245,36 @@ static void down(const crew *c, const fl_cpu_layer *layer, size_t row, size_t ro
                  .rows            = rows,
                  .panels          = last - first,
                  .k               = width,
-                 .accumulate      = chunk > 0};
+                 .accumulate      = chunk > 0,
+                 .next            = next};
     e->kernels->gemm(&g);
 }
 
-/* y = act(x Wup + b) Wdown + b + x. Alone: chunk by chunk. A crew: all of the middle, then all of y. */
+/* y = act(x Wup + b) Wdown + b + x. Alone: chunk by chunk. A crew: all of the middle, then all of
+ * y. */
 static void mlp(const crew *c, const fl_cpu_layer *layer, size_t row, size_t rows) {
     const fl_engine *e      = c->engine;
     size_t           panels = e->hidden16 / FL_CPU_LANES;
     if (c->members == 1) {
         for (size_t chunk = 0; chunk < e->mlp16; chunk += FL_CPU_CHUNK) {
             size_t width = least(FL_CPU_CHUNK, e->mlp16 - chunk);
-            up(c, layer, row, rows, chunk, 0, width / FL_CPU_LANES, c->at.middle, FL_CPU_CHUNK);
+            up(c, layer, row, rows, chunk, 0, width / FL_CPU_LANES, c->at.middle, FL_CPU_CHUNK, NULL);
             down(c, layer, row, rows, chunk, 0, panels, c->at.middle, FL_CPU_CHUNK);
         }
         return;
     }
-    size_t first = share(c, e->mlp16 / FL_CPU_LANES, c->member) * FL_CPU_LANES;
-    size_t last  = share(c, e->mlp16 / FL_CPU_LANES, c->member + 1) * FL_CPU_LANES;
-    for (size_t chunk = 0; chunk < last; chunk += FL_CPU_CHUNK) {
-        size_t begin = first > chunk ? first - chunk : 0, end = least(FL_CPU_CHUNK, last - chunk);
-        if (begin < end) {
-            up(c, layer, row, rows, chunk, begin / FL_CPU_LANES, end / FL_CPU_LANES,
-               c->at.middle + chunk, e->mlp16);
-        }
+    size_t first = share(c, panels, c->member), last = share(c, panels, c->member + 1);
+    size_t strips = e->mlp16 / FL_CPU_LANES, end = share(c, strips, c->member + 1);
+    for (size_t p = share(c, strips, c->member); p < end; p++) {
+        size_t chunk = p * FL_CPU_LANES / FL_CPU_CHUNK * FL_CPU_CHUNK;
+        size_t place = p - chunk / FL_CPU_LANES;
+        bool   turn  = p + 1 == end; /* then this member's columns of the other product */
+        up(c, layer, row, rows, chunk, place, place + 1, c->at.middle + chunk, e->mlp16,
+           turn ? down_panel(e, layer, 0, first) : up_panel(e, layer, p + 1));
     }
     wait(c);
     for (size_t chunk = 0; chunk < e->mlp16; chunk += FL_CPU_CHUNK) {
-        down(c, layer, row, rows, chunk, share(c, panels, c->member),
-             share(c, panels, c->member + 1), c->at.middle + chunk, e->mlp16);
+        down(c, layer, row, rows, chunk, first, last, c->at.middle + chunk, e->mlp16);
     }
 }
 
@@ -277,7 +312,7 @@ static void pool_texts(const crew *c) {
     size_t     row = 0;
     for (uint32_t t = c->block->first; t < c->block->last; t++) {
         uint32_t text = e->plan.order[t], n = e->batch->cu[text + 1] - e->batch->cu[text];
-        float   *x    = c->at.x + row * e->hidden16;
+        float   *x = c->at.x + row * e->hidden16;
         row += n;
         if ((t - c->block->first) % c->members != c->member) {
             continue;

@@ -2,15 +2,16 @@
 /* pack.c - the matrices of the model files become panels in one arena, in the order of their use.
  *
  * Role     engine.c calls it once when it opens.
- * Method   W [out, in] row-major becomes, for every 16 rows of W (columns of the product), one panel
- *          [in][16]; 16 x 32 pieces are converted to float32 and transposed through L1. Odd sizes are
- *          padded with zeros: head_dim to a multiple of 16 inside every head (q, k, v rows and the input
- *          columns of Wo), the MLP's middle and the hidden width likewise. 1/√d is folded into the query's
- *          weights and bias. Position and type rows are added into one table, the T5 bucket table is
- *          spread out per head and distance.
- * Memory   One fl_big_alloc arena (huge pages). The source pages of a matrix are given back as soon as it
- *          is packed, so that the peak is one copy of the weights and not two.
- * Threads  The team packs pieces (a layer's attention matrices, a chunk of its MLP) from one counter.
+ * Method   W [out, in] row-major becomes, for every 16 rows of W (columns of the product), one
+ *          panel [in][16]; 16 x 32 pieces are converted to float32 and transposed through L1. Odd
+ *          sizes are padded with zeros: head_dim to a multiple of 16 inside every head (q, k, v
+ *          rows and the input columns of Wo), the MLP's middle and the hidden width likewise. 1/√d
+ *          is folded into the query's weights and bias. Position and type rows are added into one
+ *          table, the T5 bucket table is spread out per head and distance.
+ * Memory   One fl_big_alloc arena (huge pages). The source pages of a matrix are given back as soon
+ *          as it is packed, so that the peak is one copy of the weights and not two.
+ * Threads  The team packs pieces (a layer's attention matrices, a chunk of its MLP) from one
+ *          counter.
  * Proof    tests/unit/test_engine*.c: odd sizes, F16 and BF16 sources. */
 #include <math.h>
 #include <string.h>
@@ -21,7 +22,7 @@
 
 enum { PIECE = 32 }; /* steps of k that are transposed at a time: 16 x 32 floats are 2 KiB */
 
-/* ---- Layout ------------------------------------------------------------------------------------ */
+/* ---- Layout ---------------------------------------------------------------------------------- */
 
 typedef struct cursor {
     float *base; /* NULL while counting */
@@ -50,16 +51,17 @@ static void lay_out_layer(const fl_engine *e, fl_cpu_layer *layer, cursor *at) {
 }
 
 static size_t lay_out(fl_engine *e, const fl_encoder *encoder, float *base) {
-    cursor at         = {.base = base};
-    bool   positions  = encoder->global[FL_SLOT_POSITION].data || encoder->global[FL_SLOT_TYPE].data;
+    cursor at        = {.base = base};
+    bool   positions = encoder->global[FL_SLOT_POSITION].data || encoder->global[FL_SLOT_TYPE].data;
     bool   embed_norm = encoder->global[FL_SLOT_EMBED_NORM_W].data != NULL;
-    e->positions      = positions ? take(&at, e->max_length * e->hidden16) : NULL;
+    e->positions      = positions ? take(&at, (e->max_length + 1) * e->hidden16) : NULL;
     e->embed_w        = embed_norm ? take(&at, e->hidden16) : NULL;
     e->embed_b        = embed_norm ? take(&at, e->hidden16) : NULL;
     e->final_w        = e->desc.final_norm ? take(&at, e->hidden16) : NULL;
     e->final_b        = e->desc.final_norm ? take(&at, e->hidden16) : NULL;
     if (e->desc.attention_bias == FL_BIAS_T5_BUCKETS) {
-        /* distances -(max_length - 1) … max_length - 1, and 16 that kernels may read past the end */
+        /* distances -(max_length - 1) … max_length - 1, and 16 that kernels may read past the
+         * end */
         e->bias_stride = fl_cpu_pad(2 * e->max_length - 1 + FL_CPU_LANES);
         e->bias        = take(&at, e->desc.heads * e->bias_stride);
     }
@@ -69,16 +71,16 @@ static size_t lay_out(fl_engine *e, const fl_encoder *encoder, float *base) {
     return at.used;
 }
 
-/* ---- Pieces ------------------------------------------------------------------------------------ */
+/* ---- Pieces ---------------------------------------------------------------------------------- */
 
 /* A matrix of the files and the part of it that goes into a run of panels. */
 typedef struct source {
-    const fl_tensor *w;       /* [·, in] */
-    size_t           in;      /* columns of w */
-    size_t           row;     /* first row, column 0 of the first panel */
-    size_t           rows;    /* rows there are; panels past them are zero */
-    size_t           col;     /* first column */
-    size_t           cols;    /* columns there are; steps of k past them are zero */
+    const fl_tensor *w;    /* [·, in] */
+    size_t           in;   /* columns of w */
+    size_t           row;  /* first row, column 0 of the first panel */
+    size_t           rows; /* rows there are; panels past them are zero */
+    size_t           col;  /* first column */
+    size_t           cols; /* columns there are; steps of k past them are zero */
     float            scale;
 } source;
 
@@ -119,7 +121,9 @@ static void pack_vector(const fl_tensor *v, size_t first, size_t count, float sc
 }
 
 /* Panels are written here and read-only ever after. */
-static float *mutable(const float *place) { return (float *)(uintptr_t)place; }
+static float *mutable(const float *place) {
+    return (float *)(uintptr_t)place;
+}
 
 static void pack_attention(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer) {
     static const fl_layer_slot weights[] = {FL_LAYER_Q_W, FL_LAYER_K_W, FL_LAYER_V_W};
@@ -129,8 +133,12 @@ static void pack_attention(const fl_engine *e, const fl_tensor *slot, const fl_c
         for (size_t part = 0; part < 3; part++) {
             size_t at    = head * 3 + part;
             float  scale = part == 0 ? e->desc.attention_scale : 1.0f;
-            source s = {.w = &slot[weights[part]], .in = hidden, .row = head * d, .rows = d, .cols = hidden,
-                        .scale = scale};
+            source s     = {.w     = &slot[weights[part]],
+                            .in    = hidden,
+                            .row   = head * d,
+                            .rows  = d,
+                            .cols  = hidden,
+                            .scale = scale};
             pack_panels(&s, panels, hidden, mutable(layer->qkv) + at * e->head16 * hidden);
             pack_vector(&slot[biases[part]], head * d, d, scale,
                         mutable(layer->qkv_bias) + at * e->head16);
@@ -143,10 +151,14 @@ static void pack_out(const fl_engine *e, const fl_tensor *slot, const fl_cpu_lay
     size_t d = e->desc.head_dim, panels = e->hidden16 / FL_CPU_LANES;
     for (size_t p = 0; p < panels; p++) {
         for (size_t head = 0; head < e->desc.heads; head++) {
-            size_t row  = p * FL_CPU_LANES;
-            source s    = {.w = &slot[FL_LAYER_O_W], .in = e->desc.heads * d, .row = row,
-                           .rows = e->desc.hidden > row ? e->desc.hidden - row : 0,
-                           .col = head * d, .cols = d, .scale = 1.0f};
+            size_t row = p * FL_CPU_LANES;
+            source s   = {.w     = &slot[FL_LAYER_O_W],
+                          .in    = e->desc.heads * d,
+                          .row   = row,
+                          .rows  = e->desc.hidden > row ? e->desc.hidden - row : 0,
+                          .col   = head * d,
+                          .cols  = d,
+                          .scale = 1.0f};
             pack_panels(&s, 1, e->head16,
                         mutable(layer->out) + (p * e->inner + head * e->head16) * FL_CPU_LANES);
         }
@@ -160,10 +172,18 @@ static void pack_chunk(const fl_engine *e, const fl_tensor *slot, const fl_cpu_l
     size_t width = e->mlp16 - chunk < FL_CPU_CHUNK ? e->mlp16 - chunk : FL_CPU_CHUNK;
     size_t real  = mlp - chunk < width ? mlp - chunk : width;
     float *at    = mutable(layer->mlp) + chunk * (hidden + e->hidden16);
-    source up    = {.w = &slot[FL_LAYER_UP_W], .in = hidden, .row = chunk, .rows = real, .cols = hidden,
+    source up    = {.w     = &slot[FL_LAYER_UP_W],
+                    .in    = hidden,
+                    .row   = chunk,
+                    .rows  = real,
+                    .cols  = hidden,
                     .scale = 1.0f};
     pack_panels(&up, width / FL_CPU_LANES, hidden, at);
-    source down = {.w = &slot[FL_LAYER_DOWN_W], .in = mlp, .rows = hidden, .col = chunk, .cols = real,
+    source down = {.w     = &slot[FL_LAYER_DOWN_W],
+                   .in    = mlp,
+                   .rows  = hidden,
+                   .col   = chunk,
+                   .cols  = real,
                    .scale = 1.0f};
     pack_panels(&down, e->hidden16 / FL_CPU_LANES, width, at + width * hidden);
     pack_vector(&slot[FL_LAYER_UP_B], chunk, real, 1.0f, mutable(layer->up_bias) + chunk);
@@ -178,10 +198,11 @@ static void pack_norms(const fl_engine *e, const fl_tensor *slot, const fl_cpu_l
     pack_vector(&slot[FL_LAYER_DOWN_B], 0, hidden, 1.0f, mutable(layer->down_bias));
 }
 
-/* ---- Tables ------------------------------------------------------------------------------------ */
+/* ---- Tables ---------------------------------------------------------------------------------- */
 
-/* The bucket of distance j - i as T5 and MPNet compute it: half of the buckets for keys to the right of
- * the query; of each half the first half counts single steps, the rest grows with the logarithm. */
+/* The bucket of distance j - i as T5 and MPNet compute it: half of the buckets for keys to the
+ * right of the query; of each half the first half counts single steps, the rest grows with the
+ * logarithm. */
 static uint32_t bucket_of(ptrdiff_t distance, uint32_t buckets, uint32_t max_distance) {
     uint32_t half = buckets / 2, exact = half / 2, base = distance > 0 ? half : 0;
     uint32_t n = (uint32_t)(distance < 0 ? -distance : distance);
@@ -189,7 +210,7 @@ static uint32_t bucket_of(ptrdiff_t distance, uint32_t buckets, uint32_t max_dis
         return base + n;
     }
     /* float32 throughout: a bucket's edge must fall where the reference has it */
-    float    ratio = logf((float)n / (float)exact) / (float)log((double)max_distance / (double)exact);
+    float ratio = logf((float)n / (float)exact) / (float)log((double)max_distance / (double)exact);
     uint32_t steps = (uint32_t)(ratio * (float)(half - exact));
     return base + (exact + steps < half - 1 ? exact + steps : half - 1);
 }
@@ -205,15 +226,18 @@ static void spread_bias(const fl_engine *e, const fl_tensor *table) {
     }
 }
 
-/* positions[i] = position row i + offset, plus row 0 of the type table. */
+/* positions[i] = position row i + offset, plus row 0 of the type table; behind the last one stands the row
+ * of a pad token, for architectures that do not count it. */
 static void add_positions(const fl_engine *e, const fl_encoder *encoder) {
     const fl_tensor *position = &encoder->global[FL_SLOT_POSITION];
     const fl_tensor *type     = &encoder->global[FL_SLOT_TYPE];
     size_t           hidden   = e->desc.hidden;
-    for (size_t i = 0; i < e->max_length; i++) {
-        float *row = mutable(e->positions) + i * e->hidden16;
+    size_t           rows     = e->max_length + (e->desc.position_skips_pad ? 1 : 0);
+    for (size_t i = 0; i < rows; i++) {
+        float *row  = mutable(e->positions) + i * e->hidden16;
+        size_t from = i < e->max_length ? i + e->desc.position_offset : e->desc.pad_token;
         if (position->data) {
-            fl_tensor_to_f32(position, (i + e->desc.position_offset) * hidden, hidden, row);
+            fl_tensor_to_f32(position, from * hidden, hidden, row);
         }
         for (size_t k = 0; type->data && k < hidden; k++) {
             float value;
@@ -242,7 +266,7 @@ static void pack_tables(const fl_engine *e, const fl_encoder *encoder) {
     }
 }
 
-/* ---- The work ---------------------------------------------------------------------------------- */
+/* ---- The work -------------------------------------------------------------------------------- */
 
 /* Piece 0 of a layer is its attention and norms, piece 1 + c chunk c of its MLP. Whoever finishes a
  * layer's last chunk gives the pages of the MLP's matrices back. */
@@ -260,7 +284,8 @@ static void release(const fl_tensor *slot, fl_layer_slot which) {
     }
 }
 
-static void pack_attention_piece(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer) {
+static void pack_attention_piece(const fl_engine *e, const fl_tensor *slot,
+                                 const fl_cpu_layer *layer) {
     pack_attention(e, slot, layer);
     release(slot, FL_LAYER_Q_W);
     release(slot, FL_LAYER_K_W);
@@ -271,9 +296,9 @@ static void pack_attention_piece(const fl_engine *e, const fl_tensor *slot, cons
 }
 
 static void pack_some(void *arg, unsigned member, unsigned size) {
-    packing   *work  = arg;
-    fl_engine *e     = work->engine;
-    size_t     per   = work->chunks + 1, pieces = per * e->desc.layers;
+    packing   *work = arg;
+    fl_engine *e    = work->engine;
+    size_t     per = work->chunks + 1, pieces = per * e->desc.layers;
     (void)size;
     if (member == 0) {
         pack_tables(e, work->encoder);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pooling.c - the last hidden rows of a text become one row, in the six ways of sentence-transformers.
+/* pooling.c - the last hidden rows of a text become one row, in the six ways of
+ * sentence-transformers.
  *
- * In/Out   x[n, hidden16] -> out[hidden * pooling_count], the modes side by side in the folder's order.
+ * In/Out   x[n, hidden16] -> out[hidden * pooling_count], the modes side by side in the folder's
+ *          order.
  * Skip     The first `skip` tokens (a prompt with include_prompt = false) are masked as
- *          sentence-transformers masks them: out of max, means and the last token, but cls is always
- *          token 0 and weights count positions from the text's head. A text that is all masked gives 0
- *          (max: -1e9, as there).
+ *          sentence-transformers masks them: out of max, means and the last token, but cls is
+ *          always token 0 and weights count positions from the text's head. A text that is all
+ *          masked gives 0 (max: -1e9, as there).
  * Proof    tests/unit/test_engine.c against plain double sums. */
 #include <math.h>
 
@@ -58,7 +60,7 @@ static void pool_one(fl_pooling mode, const float *x, size_t stride, size_t hidd
                      uint32_t n, float *out) {
     float count = n > skip ? (float)(n - skip) : 1e-9f;
     switch (mode) {
-    case FL_POOL_CLS: copy_row(x, hidden, 1.0f, out); break;
+    case FL_POOL_CLS: copy_row(x + (skip < n ? skip : 0) * stride, hidden, 1.0f, out); break;
     case FL_POOL_MAX: maximum(x, stride, hidden, skip, n, out); break;
     case FL_POOL_MEAN: weighted_sum(x, stride, hidden, skip, n, false, count, out); break;
     case FL_POOL_MEAN_SQRT_LEN:
