@@ -38,15 +38,16 @@ typedef enum fl_command_id {
     FL_CMD_COUNT
 } fl_command_id;
 
+/* The order of the members is that of the tables in flags.c, which read like sentences. */
 typedef struct fl_command {
     fl_command_id id;
-    const char   *name;
-    const char   *usage;      /* what follows the name, "[TEXT ...]" */
-    const char   *words;      /* first argument, "pull|ls"; NULL when free */
-    const char   *summary;    /* one line for the list of commands */
-    const char   *text;       /* paragraphs of its help */
-    const char   *examples;   /* lines, two spaces in front */
     bool          configured; /* reads the option table: its keys are flags here */
+    const char   *name;
+    const char   *usage;    /* what follows the name, "[TEXT ...]" */
+    const char   *words;    /* first argument, "pull|ls"; NULL when free */
+    const char   *summary;  /* one line for the list of commands */
+    const char   *text;     /* paragraphs of its help */
+    const char   *examples; /* lines, two spaces in front */
     fl_exit (*run)(struct fl_cli *cli);
 } fl_command;
 
@@ -80,8 +81,8 @@ typedef enum fl_flag_id {
 
 typedef struct fl_flag {
     fl_flag_id  id;
-    const char *name;     /* "--input" */
     char        letter;   /* 'i', or 0 for none */
+    const char *name;     /* "--input" */
     const char *value;    /* "FILE"; "a|b" for a choice; NULL for a switch */
     const char *key;      /* option key that it sets; NULL for none */
     unsigned    commands; /* bit 1 << fl_command_id */

@@ -83,8 +83,8 @@ static int embed_span(fl_run *run, embed_run *embed, size_t first, size_t count,
     options.tokens               = embed->tokens;
     options.truncated            = embed->truncated;
     fletch_texts  texts          = fletch_texts_from_strings(run->window.texts + first, count);
-    fletch_matrix matrix         = {embed->vectors, count, embed->dimensions,
-                                    fletch_row_bytes(embed->dimensions, embed->dtype), embed->dtype};
+    size_t        stride         = fletch_row_bytes(embed->dimensions, embed->dtype);
+    fletch_matrix matrix         = {embed->vectors, count, embed->dimensions, stride, embed->dtype};
     texts.lengths                = run->window.sizes + first;
     return fletch_embed(run->cli->model, &texts, &options, &matrix, error);
 }
@@ -94,16 +94,15 @@ static fl_exit write_span(fl_run *run, embed_run *embed, size_t first, size_t co
     for (size_t i = 0; i < count; i++) {
         const fl_record *record = &run->window.records[first + i];
         const char      *fields = run->window.fields.data;
-        fl_row           row    = {.index     = record->index,
-                                   .text      = run->window.texts[first + i],
-                                   .text_size = run->window.sizes[first + i],
-                                   .vector    = (const char *)embed->vectors + i * bytes,
-                                   .cols      = embed->dimensions,
-                                   .dtype     = embed->dtype,
-                                   .tokens    = embed->tokens[i],
-                                   .truncated = embed->truncated[i] != 0,
-                                   .fields    = record->fields_size > 0 ? fields + record->fields : "",
-                                   .fields_size = record->fields_size};
+        fl_row           row    = {.index = record->index, .cols = embed->dimensions};
+        row.text                = run->window.texts[first + i];
+        row.text_size           = run->window.sizes[first + i];
+        row.vector              = (const char *)embed->vectors + i * bytes;
+        row.dtype               = embed->dtype;
+        row.tokens              = embed->tokens[i];
+        row.truncated           = embed->truncated[i] != 0;
+        row.fields              = record->fields_size > 0 ? fields + record->fields : "";
+        row.fields_size         = record->fields_size;
         run->texts++;
         run->tokens += row.tokens;
         run->truncated += row.truncated;

@@ -19,81 +19,81 @@
 #define ALL    ((1u << FL_CMD_COUNT) - 1)
 
 static const fl_flag flags[] = {
-    {FL_FLAG_KEY, "--model", 'm', "ID|DIR|low|medium|high", "model.id", OPENS,
+    {FL_FLAG_KEY, 'm', "--model", "ID|DIR|low|medium|high", "model.id", OPENS,
      "Model: a hub id, a folder, or a level."},
-    {FL_FLAG_KEY, "--revision", 0, "R", "model.revision", OPENS,
+    {FL_FLAG_KEY, 0, "--revision", "R", "model.revision", OPENS,
      "Branch, tag or commit of the hub repository."},
-    {FL_FLAG_KEY, "--offline", 0, NULL, "model.offline", OPENS, "Never use the network."},
-    {FL_FLAG_INPUT, "--input", 'i', "FILE", NULL, READS, "Read from FILE; - is standard input."},
-    {FL_FLAG_INPUT_FORMAT, "--input-format", 0, "lines|jsonl|json|csv|tsv", NULL, TEXTS,
+    {FL_FLAG_KEY, 0, "--offline", NULL, "model.offline", OPENS, "Never use the network."},
+    {FL_FLAG_INPUT, 'i', "--input", "FILE", NULL, READS, "Read from FILE; - is standard input."},
+    {FL_FLAG_INPUT_FORMAT, 0, "--input-format", "lines|jsonl|json|csv|tsv", NULL, TEXTS,
      "Format of the input (default: by the file's extension; standard input: lines)."},
-    {FL_FLAG_FIELD, "--field", 0, "NAME", NULL, TEXTS,
+    {FL_FLAG_FIELD, 0, "--field", "NAME", NULL, TEXTS,
      "Field of a JSON object, or column of a CSV file, that holds the text (default: text)."},
-    {FL_FLAG_OUTPUT, "--output", 'o', "FILE", NULL, READS,
+    {FL_FLAG_OUTPUT, 'o', "--output", "FILE", NULL, READS,
      "Write to FILE, which appears only when it is whole; - is standard output."},
-    {FL_FLAG_FORMAT, "--format", 0, "text|json|jsonl|npy|raw|fvecs", NULL, ON(EMBED),
+    {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl|npy|raw|fvecs", NULL, ON(EMBED),
      "Format of the output (default: by the file's extension; terminal: text; pipe: jsonl)."},
-    {FL_FLAG_FORMAT, "--format", 0, "text|json|jsonl", NULL, ON(TOKENIZE),
+    {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl", NULL, ON(TOKENIZE),
      "Format of the output (default: by the file's extension; terminal: text; pipe: jsonl)."},
-    {FL_FLAG_FORMAT, "--format", 0, "text|json|jsonl", NULL, ON(DECODE),
+    {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl", NULL, ON(DECODE),
      "Format of the output (default: text, one line per list)."},
-    {FL_FLAG_FORMAT, "--format", 0, "text|json", NULL,
+    {FL_FLAG_FORMAT, 0, "--format", "text|json", NULL,
      ON(MODEL) | ON(CONFIG) | ON(DOCTOR) | ON(VERSION), "For a person, or for a program."},
-    {FL_FLAG_KEY, "--prompt-name", 0, "N", "model.prompt_name", SHAPES,
+    {FL_FLAG_KEY, 0, "--prompt-name", "N", "model.prompt_name", SHAPES,
      "Put the folder's prompt of this name in front of every text."},
-    {FL_FLAG_KEY, "--prompt", 0, "P", "model.prompt", SHAPES,
+    {FL_FLAG_KEY, 0, "--prompt", "P", "model.prompt", SHAPES,
      "Put this text in front of every text."},
-    {FL_FLAG_KEY, "--dimensions", 0, "D", "model.dimensions", SHAPES,
+    {FL_FLAG_KEY, 0, "--dimensions", "D", "model.dimensions", SHAPES,
      "Cut vectors to D dimensions, then normalise again."},
-    {FL_FLAG_KEY, "--normalize", 0, "true|false|auto", "model.normalize", SHAPES,
+    {FL_FLAG_KEY, 0, "--normalize", "true|false|auto", "model.normalize", SHAPES,
      "Scale vectors to unit length (default: as the folder says)."},
-    {FL_FLAG_KEY, "--pooling", 0, "P", "model.pooling", SHAPES,
+    {FL_FLAG_KEY, 0, "--pooling", "P", "model.pooling", SHAPES,
      "cls, mean, max, ... (default: as the folder says)."},
-    {FL_FLAG_DTYPE, "--dtype", 0, "float32|int8|uint8|binary|ubinary", NULL, ON(EMBED),
+    {FL_FLAG_DTYPE, 0, "--dtype", "float32|int8|uint8|binary|ubinary", NULL, ON(EMBED),
      "Element type of the vectors."},
-    {FL_FLAG_KEY, "--max-length", 0, "N", "model.max_length", SHAPES,
+    {FL_FLAG_KEY, 0, "--max-length", "N", "model.max_length", SHAPES,
      "Tokens of a text that are used, special tokens counted."},
-    {FL_FLAG_KEY, "--truncate", 0, "right|left|error", "model.truncate", SHAPES,
+    {FL_FLAG_KEY, 0, "--truncate", "right|left|error", "model.truncate", SHAPES,
      "What a longer text loses, or that it is refused."},
-    {FL_FLAG_MAX_LENGTH, "--max-length", 0, "N", NULL, ON(TOKENIZE),
+    {FL_FLAG_MAX_LENGTH, 0, "--max-length", "N", NULL, ON(TOKENIZE),
      "Cut to N tokens, special tokens counted (default: not cut)."},
-    {FL_FLAG_TRUNCATE, "--truncate", 0, "right|left|error", NULL, ON(TOKENIZE),
+    {FL_FLAG_TRUNCATE, 0, "--truncate", "right|left|error", NULL, ON(TOKENIZE),
      "What a text longer than --max-length loses, or that it is refused."},
-    {FL_FLAG_KEY, "--precision", 0, "P", "provider.precision", SHAPES,
+    {FL_FLAG_KEY, 0, "--precision", "P", "provider.precision", SHAPES,
      "fp32, fp16, bf16 or int8 arithmetic."},
-    {FL_FLAG_KEY, "--threads", 0, "N", "cpu.intra_op_threads", SHAPES,
+    {FL_FLAG_KEY, 0, "--threads", "N", "cpu.intra_op_threads", SHAPES,
      "Threads (default: the cores this process may use)."},
-    {FL_FLAG_SIMILARITY, "--similarity", 0, NULL, NULL, ON(EMBED),
+    {FL_FLAG_SIMILARITY, 0, "--similarity", NULL, NULL, ON(EMBED),
      "Print the cosine similarity of all pairs of at most 64 texts instead of the vectors."},
-    {FL_FLAG_NO_SPECIAL_TOKENS, "--no-special-tokens", 0, NULL, NULL, ON(TOKENIZE),
+    {FL_FLAG_NO_SPECIAL_TOKENS, 0, "--no-special-tokens", NULL, NULL, ON(TOKENIZE),
      "Leave out the tokens that the model's template adds."},
-    {FL_FLAG_SKIP_SPECIAL_TOKENS, "--skip-special-tokens", 0, NULL, NULL, ON(DECODE),
+    {FL_FLAG_SKIP_SPECIAL_TOKENS, 0, "--skip-special-tokens", NULL, NULL, ON(DECODE),
      "Leave out special tokens such as [CLS]."},
-    {FL_FLAG_KEEP_FIELDS, "--keep-fields", 0, NULL, NULL, TEXTS,
+    {FL_FLAG_KEEP_FIELDS, 0, "--keep-fields", NULL, NULL, TEXTS,
      "Pass the other fields of each input object on into json and jsonl results."},
-    {FL_FLAG_ON_ERROR, "--on-error", 0, "stop|skip", NULL, READS,
+    {FL_FLAG_ON_ERROR, 0, "--on-error", "stop|skip", NULL, READS,
      "A refused input stops the run (default), or is reported and left out (exit code 4)."},
-    {FL_FLAG_INVALID_UTF8, "--invalid-utf8", 0, "error|replace", NULL, TEXTS,
+    {FL_FLAG_INVALID_UTF8, 0, "--invalid-utf8", "error|replace", NULL, TEXTS,
      "Text that is not UTF-8 is refused (default), or repaired with U+FFFD."},
-    {FL_FLAG_MAX_LINE, "--max-line", 0, "SIZE", NULL, READS,
+    {FL_FLAG_MAX_LINE, 0, "--max-line", "SIZE", NULL, READS,
      "Longest input line, item or record in bytes (default: 256MiB)."},
-    {FL_FLAG_STATS, "--stats", 0, NULL, NULL, TEXTS,
+    {FL_FLAG_STATS, 0, "--stats", NULL, NULL, TEXTS,
      "Print texts, tokens, times, rates and peak memory to standard error at the end."},
-    {FL_FLAG_PROGRESS, "--progress", 0, "auto|always|never", NULL, TEXTS | ON(MODEL),
+    {FL_FLAG_PROGRESS, 0, "--progress", "auto|always|never", NULL, TEXTS | ON(MODEL),
      "Progress on standard error (default: auto, only on a terminal)."},
-    {FL_FLAG_SHOW_ORIGIN, "--show-origin", 0, NULL, NULL, ON(CONFIG),
+    {FL_FLAG_SHOW_ORIGIN, 0, "--show-origin", NULL, NULL, ON(CONFIG),
      "Print where each value came from."},
-    {FL_FLAG_CONFIG, "--config", 0, "FILE", NULL, OPENS,
+    {FL_FLAG_CONFIG, 0, "--config", "FILE", NULL, OPENS,
      "Read options from a TOML file (default: the file FLETCH_CONFIG names)."},
-    {FL_FLAG_PRESET, "--preset", 0, "cpu|gpu|latency|throughput|memory|debug|max", NULL, OPENS,
+    {FL_FLAG_PRESET, 0, "--preset", "cpu|gpu|latency|throughput|memory|debug|max", NULL, OPENS,
      "Start from a named set of options."},
-    {FL_FLAG_QUIET, "--quiet", 'q', NULL, NULL, OPENS, "No notes and no progress; errors only."},
-    {FL_FLAG_VERBOSE, "--verbose", 'v', NULL, NULL, OPENS, "Also print what the library notes."},
-    {FL_FLAG_HELP, "--help", 'h', NULL, NULL, ALL, "Print this help."},
+    {FL_FLAG_QUIET, 'q', "--quiet", NULL, NULL, OPENS, "No notes and no progress; errors only."},
+    {FL_FLAG_VERBOSE, 'v', "--verbose", NULL, NULL, OPENS, "Also print what the library notes."},
+    {FL_FLAG_HELP, 'h', "--help", NULL, NULL, ALL, "Print this help."},
 };
 
 static const fl_command commands[] = {
-    {FL_CMD_EMBED, "embed", "[TEXT ...]", NULL, "Turn texts into vectors.",
+    {FL_CMD_EMBED, true, "embed", "[TEXT ...]", NULL, "Turn texts into vectors.",
      "Texts come from the arguments, else from --input FILE, else from standard input. There is "
      "one\n"
      "result per input, in input order; memory stays flat however long the input is.\n"
@@ -103,24 +103,24 @@ static const fl_command commands[] = {
      "  fletch embed -i texts.txt -o vectors.npy --stats\n"
      "  fletch embed -i docs.jsonl --field body --keep-fields -o docs.vectors.jsonl\n"
      "  zcat big.txt.gz | fletch embed --format raw -o big.f32 --on-error skip\n",
-     true, fl_cmd_embed},
-    {FL_CMD_TOKENIZE, "tokenize", "[TEXT ...]", NULL, "Turn texts into token ids.",
+     fl_cmd_embed},
+    {FL_CMD_TOKENIZE, true, "tokenize", "[TEXT ...]", NULL, "Turn texts into token ids.",
      "Input as for embed. A result holds the ids, the tokens, their byte offsets in the text, "
      "which\n"
      "of them the template added, and whether the text was cut. No weights are read.\n",
      "  fletch tokenize \"unbelievable\"\n"
      "  fletch tokenize --format jsonl -i texts.txt -o tokens.jsonl\n"
      "  fletch tokenize --no-special-tokens --max-length 16 \"a long text\"\n",
-     true, fl_cmd_tokenize},
-    {FL_CMD_DECODE, "decode", "[IDS ...]", NULL, "Turn token ids back into text.",
+     fl_cmd_tokenize},
+    {FL_CMD_DECODE, true, "decode", "[IDS ...]", NULL, "Turn token ids back into text.",
      "Ids come from the arguments, as one list or as JSON lists, else from --input or standard "
      "input,\n"
      "one JSON list (or one result of tokenize) a line.\n",
      "  fletch decode 101 7592 2088 102\n"
      "  fletch decode --skip-special-tokens \"[101, 7592, 2088, 102]\"\n"
      "  fletch tokenize \"hello world\" | fletch decode\n",
-     true, fl_cmd_decode},
-    {FL_CMD_MODEL, "model", "pull|ls|path|verify|rm [ID]", "pull|ls|path|verify|rm",
+     fl_cmd_decode},
+    {FL_CMD_MODEL, true, "model", "pull|ls|path|verify|rm [ID]", "pull|ls|path|verify|rm",
      "Fetch, list, check and remove models.",
      "pull [ID]     fetch a model into the cache and print its folder\n"
      "ls            list the cached models\n"
@@ -134,8 +134,8 @@ static const fl_command commands[] = {
      "  fletch model pull sentence-transformers/all-mpnet-base-v2\n"
      "  fletch model ls --format json\n"
      "  fletch model rm high\n",
-     true, fl_cmd_model},
-    {FL_CMD_CONFIG, "config", "[get KEY]", "get",
+     fl_cmd_model},
+    {FL_CMD_CONFIG, true, "config", "[get KEY]", "get",
      "Print the configuration and where it comes from.",
      "Without arguments prints all options as TOML, as flags, environment, file and defaults make\n"
      "them. get KEY prints one value. With --preset NAME alone, prints what the preset sets.\n",
@@ -143,33 +143,33 @@ static const fl_command commands[] = {
      "  fletch config get cpu.intra_op_threads\n"
      "  fletch config --preset latency > latency.toml\n"
      "  FLETCH_PROVIDER_ORDER=cpu fletch config --show-origin\n",
-     true, fl_cmd_config},
-    {FL_CMD_DOCTOR, "doctor", "", NULL, "Look at the machine and the model, and test them.",
+     fl_cmd_config},
+    {FL_CMD_DOCTOR, true, "doctor", "", NULL, "Look at the machine and the model, and test them.",
      "Prints the hardware, the instruction set and why, which providers can be used or why not, "
      "how\n"
      "the model is resolved, and compares vectors with published ones. Downloads nothing.\n"
      "Exit code 0: all is well; 1: the self-test failed; 3: the model is missing.\n",
      "  fletch doctor\n"
      "  fletch doctor -m ./my-model --format json\n",
-     true, fl_cmd_doctor},
-    {FL_CMD_VERSION, "version", "", NULL, "Print the version.", "",
+     fl_cmd_doctor},
+    {FL_CMD_VERSION, false, "version", "", NULL, "Print the version.", "",
      "  fletch version\n"
      "  fletch version --format json\n",
-     false, fl_cmd_version},
-    {FL_CMD_COMPLETION, "completion", "bash|zsh|fish", "bash|zsh|fish",
+     fl_cmd_version},
+    {FL_CMD_COMPLETION, false, "completion", "bash|zsh|fish", "bash|zsh|fish",
      "Print a shell completion script.", "The script is made from the same tables as this help.\n",
      "  fletch completion bash > ~/.local/share/bash-completion/completions/fletch\n"
      "  fletch completion zsh > \"${fpath[1]}/_fletch\"\n"
      "  fletch completion fish > ~/.config/fish/completions/fletch.fish\n",
-     false, fl_cmd_completion},
-    {FL_CMD_HELP, "help", "[COMMAND | options | KEY]", NULL, "Print help.",
+     fl_cmd_completion},
+    {FL_CMD_HELP, false, "help", "[COMMAND | options | KEY]", NULL, "Print help.",
      "help options lists every option with its flag, environment variable, default and bounds; "
      "help\n"
      "KEY explains one of them.\n",
      "  fletch help embed\n"
      "  fletch help options\n"
      "  fletch help provider.order\n",
-     false, fl_cmd_help},
+     fl_cmd_help},
 };
 
 const fl_command *fl_command_at(size_t index) {

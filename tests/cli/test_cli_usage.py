@@ -22,6 +22,7 @@ COMMANDS = ["embed", "tokenize", "decode", "model", "config", "doctor", "version
     (["embed", "x", "--max-line", "much"], "--max-line"),
     (["embed", "x", "--similarity", "--dtype", "int8"], "--dtype"),
     (["embed", "x", "--similarity", "--format", "npy"], "--similarity"),
+    (["embed", "x", "--keep-fields", "--format", "npy"], "--keep-fields"),
     (["embed", "x", "--threads", "many"], "--threads"),
     (["embed", "x", "--preset", "fastest"], "cpu|gpu|latency"),
     (["tokenize", "x", "--dtype", "int8"], "unknown flag '--dtype'"),
