@@ -4,10 +4,11 @@
  *     bench_engine [FOLDER|minilm|mpnet] [-t THREADS] [-s SECONDS] [-i ISA] [-o short|long|latency]
  *
  * FOLDER is a model folder; the two names are random weights of those shapes, which run at the same
- * speed. Lengths are drawn from the histograms of STS-B sentences (short, mean 14.7) and of Cranfield
- * abstracts (long, mean 176); ids are random. GFLOP/s count 2 per multiply-add of the linear layers and of
- * full attention over real tokens. The peak is measured on one thread first. The figure is the best and
- * the median of passes: other work on the machine only ever makes a pass slower. */
+ * speed. Lengths are drawn from the histograms of STS-B sentences (short, mean 14.7) and of
+ * Cranfield abstracts (long, mean 176); ids are random. GFLOP/s count 2 per multiply-add of the
+ * linear layers and of full attention over real tokens. The peak is measured on one thread first.
+ * The figure is the best and the median of passes: other work on the machine only ever makes a pass
+ * slower. */
 #include <immintrin.h>
 #include <math.h>
 #include <stdio.h>
@@ -79,7 +80,7 @@ static __attribute__((target("avx2,fma"))) double measure_peak(void) {
         for (int i = 0; i < 12; i++) {
             __asm__ volatile("" : "+x"(acc[i])); /* the results count as used */
         }
-        best        = rate > best ? rate : best;
+        best = rate > best ? rate : best;
     }
     return best;
 }
@@ -93,7 +94,8 @@ static uint64_t clock_of(const bench *b) {
 
 static double flops(const fl_encoder_desc *d, double n) {
     double inner = (double)d->heads * d->head_dim;
-    return d->layers * n * (8.0 * d->hidden * inner + 4.0 * d->hidden * d->intermediate + 4.0 * n * inner);
+    return d->layers * n *
+           (8.0 * d->hidden * inner + 4.0 * d->hidden * d->intermediate + 4.0 * n * inner);
 }
 
 static int by_value(const void *a, const void *b) {
@@ -119,7 +121,8 @@ static fl_batch make_batch(bench *b, const uint32_t *bin, uint32_t texts, uint32
 
 static void forward(bench *b, const fl_batch *batch) {
     fletch_error error;
-    if (fl_engine_find("cpu")->forward(b->engine, batch, b->out, fl_encoder_width(&b->encoder), &error) < 0) {
+    if (fl_engine_find("cpu")->forward(b->engine, batch, b->out, fl_encoder_width(&b->encoder),
+                                       &error) < 0) {
         fprintf(stderr, "%s\n", error.message);
         exit(1);
     }
@@ -127,8 +130,8 @@ static void forward(bench *b, const fl_batch *batch) {
 
 static void throughput(bench *b, const char *name, const uint32_t *bin, uint32_t texts) {
     static double rate[PASSES_MAX];
-    fl_batch      batch = make_batch(b, bin, texts, 0);
-    double        work  = 0.0;
+    fl_batch      batch  = make_batch(b, bin, texts, 0);
+    double        work   = 0.0;
     size_t        passes = 0;
     for (uint32_t t = 0; t < batch.texts; t++) {
         work += flops(&b->encoder.desc, b->cu[t + 1] - b->cu[t]);
@@ -142,7 +145,8 @@ static void throughput(bench *b, const char *name, const uint32_t *bin, uint32_t
     }
     qsort(rate, passes, sizeof *rate, by_value);
     double best = rate[passes - 1], middle = rate[passes / 2], all = b->peak * b->threads;
-    printf("%-6s %u threads, %u texts, mean %.1f tokens: median %.0f tok/s, %.1f GFLOP/s, %.1f %% of peak; "
+    printf("%-6s %u threads, %u texts, mean %.1f tokens: median %.0f tok/s, %.1f GFLOP/s, %.1f %% "
+           "of peak; "
            "best %.0f tok/s, %.1f %%\n",
            name, b->threads, batch.texts, (double)batch.tokens / batch.texts,
            batch.tokens * middle * 1e9 / work, middle, 100 * middle / all,
@@ -161,41 +165,55 @@ static void latency(bench *b, uint32_t tokens) {
         time[passes] = (double)(clock_of(b) - start) * 1e-6;
     }
     qsort(time, passes, sizeof *time, by_value);
-    printf("latency %u threads, one text of %u tokens: best %.3f ms, p50 %.3f ms, p99 %.3f ms; floor %.3f ms\n",
+    printf("latency %u threads, one text of %u tokens: best %.3f ms, p50 %.3f ms, p99 %.3f ms; "
+           "floor %.3f ms\n",
            b->threads, tokens, time[0], time[passes / 2], time[passes * 99 / 100],
            flops(&b->encoder.desc, tokens) / (b->peak * b->threads) * 1e-6);
 }
 
-/* ---- Models ------------------------------------------------------------------------------------ */
+/* ---- Models ---------------------------------------------------------------------------------- */
 
 static fl_tensor random_tensor(uint64_t rows, uint64_t cols, float scale) {
     float *data = malloc(rows * cols * sizeof *data);
     for (uint64_t i = 0; i < rows * cols; i++) {
         data[i] = scale * ((float)draw(2001) * 1e-3f - 1.0f);
     }
-    return (fl_tensor){.data = data, .bytes = rows * cols * sizeof *data, .dtype = FL_DTYPE_F32,
-                       .rank = 2, .shape = {rows, cols}};
+    return (fl_tensor){.data  = data,
+                       .bytes = rows * cols * sizeof *data,
+                       .dtype = FL_DTYPE_F32,
+                       .rank  = 2,
+                       .shape = {rows, cols}};
 }
 
 static void random_model(bench *b, uint32_t layers, uint32_t hidden, uint32_t heads, bool t5) {
-    uint32_t        mlp = 4 * hidden, vocab = 30522, positions = 512;
-    fl_encoder_desc d = {.architecture = t5 ? "mpnet" : "bert", .layers = layers, .hidden = hidden,
-                         .heads = heads, .kv_heads = heads, .head_dim = hidden / heads,
-                         .intermediate = mlp, .vocab = vocab, .positions = positions, .norm_eps = 1e-12f,
-                         .position = FL_POSITION_LEARNED,
-                         .attention_scale = 1.0f / sqrtf((float)hidden / (float)heads),
-                         .attention_bias = t5 ? FL_BIAS_T5_BUCKETS : FL_BIAS_NONE, .bias_buckets = 32,
-                         .bias_max_distance = 128};
-    fl_encoder *e = &b->encoder;
-    e->desc       = d;
-    e->pooling[0] = FL_POOL_MEAN;
-    e->pooling_count = 1;
+    uint32_t          mlp = 4 * hidden, vocab = 30522, positions = 512;
+    fl_attention_bias bias            = t5 ? FL_BIAS_T5_BUCKETS : FL_BIAS_NONE;
+    float             scale           = 1.0f / sqrtf((float)hidden / (float)heads);
+    fl_encoder_desc   d               = {.architecture      = t5 ? "mpnet" : "bert",
+                                         .layers            = layers,
+                                         .hidden            = hidden,
+                                         .heads             = heads,
+                                         .kv_heads          = heads,
+                                         .head_dim          = hidden / heads,
+                                         .intermediate      = mlp,
+                                         .vocab             = vocab,
+                                         .positions         = positions,
+                                         .norm_eps          = 1e-12f,
+                                         .position          = FL_POSITION_LEARNED,
+                                         .attention_scale   = scale,
+                                         .attention_bias    = bias,
+                                         .bias_buckets      = 32,
+                                         .bias_max_distance = 128};
+    fl_encoder       *e               = &b->encoder;
+    e->desc                           = d;
+    e->pooling[0]                     = FL_POOL_MEAN;
+    e->pooling_count                  = 1;
     e->global[FL_SLOT_WORD]           = random_tensor(vocab, hidden, 0.1f);
     e->global[FL_SLOT_POSITION]       = random_tensor(positions, hidden, 0.1f);
     e->global[FL_SLOT_EMBED_NORM_W]   = random_tensor(1, hidden, 1.0f);
     e->global[FL_SLOT_EMBED_NORM_B]   = random_tensor(1, hidden, 0.1f);
     e->global[FL_SLOT_ATTENTION_BIAS] = random_tensor(32, heads, 0.1f);
-    e->layer = calloc(layers, sizeof *e->layer);
+    e->layer                          = calloc(layers, sizeof *e->layer);
     for (uint32_t i = 0; i < layers; i++) {
         for (int s = FL_LAYER_Q_W; s <= FL_LAYER_O_W; s += 2) {
             e->layer[i][s]     = random_tensor(hidden, hidden, 0.05f);
@@ -221,10 +239,13 @@ static int load(bench *b, const char *name) {
         }
         b->encoder = b->model->encoder;
     }
-    fl_engine_options options = {.threads = b->threads, .batch_tokens = BATCH_TOKENS,
-                                 .batch_texts = BATCH_TEXTS, .max_length = 512, .isa = b->isa,
-                                 .precision = "fp32"};
-    uint64_t          start = fl_clock_ns();
+    fl_engine_options options = {.threads      = b->threads,
+                                 .batch_tokens = BATCH_TOKENS,
+                                 .batch_texts  = BATCH_TEXTS,
+                                 .max_length   = 512,
+                                 .isa          = b->isa,
+                                 .precision    = "fp32"};
+    uint64_t          start   = fl_clock_ns();
     if (fl_engine_find("cpu")->open(&b->engine, &b->encoder, &options, &error) < 0) {
         fprintf(stderr, "%s\n", error.message);
         return -1;

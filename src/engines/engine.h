@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* engine.h - the contract between the runtime and whatever computes: cpu, cuda, onnxruntime.
  *
- * The unit of work is "forward this packed batch": ids and cumulative lengths go in, one pooled float32
- * row per text comes out. An engine never sees text, a queue, or another engine. A table of these
- * functions is static const; only registry.c knows the concrete ones.
+ * The unit of work is "forward this packed batch": ids and cumulative lengths go in, one pooled
+ * float32 row per text comes out. An engine never sees text, a queue, or another engine. A table of
+ * these functions is static const; only registry.c knows the concrete ones.
  *
  * Contract of forward
- *   - a row depends on its own tokens alone: same text, same bytes, whatever the batch, the order and
+ *   - a row depends on its own tokens alone: same text, same bytes, whatever the batch, the order
+ *   and
  *     the number of threads;
  *   - nothing is allocated; what it needs was sized in open from batch_tokens and batch_texts;
- *   - one forward at a time per engine object (the runtime serialises); it uses its own threads inside;
- *   - it never delivers NaN as success. */
+ *   - one forward at a time per engine object (the runtime serialises); it uses its own threads
+ *   inside; - it never delivers NaN as success. */
 #ifndef FL_ENGINES_ENGINE_H
 #define FL_ENGINES_ENGINE_H
 

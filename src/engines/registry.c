@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* registry.c - the engines that are built in, best first: the only file that knows concrete ones. */
+/* registry.c - the engines that are built in, best first: the only file that knows concrete
+ * ones. */
 #include "engines/engine.h"
 
 #include <string.h>

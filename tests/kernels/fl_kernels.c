@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fl_kernels.c - every kernel of every instruction set of this machine against the reference, or timed.
+/* fl_kernels.c - every kernel of every instruction set of this machine against the reference, or
+ * timed.
  *
  *     fl-kernels test [-o gemm|attention|layer_norm|activation] [-i avx2]
  *     fl-kernels perf [-o …] [-i …]
  *
  * test  odd sizes and all tails; values within the tolerances below, padding untouched or zero as
- *       kernels.h says, and the same bits for a row whatever its place and the number of rows. Instruction
- *       sets that this machine lacks are named as skipped. Exit status 1 when anything failed.
+ *       kernels.h says, and the same bits for a row whatever its place and the number of rows.
+ *       Instruction sets that this machine lacks are named as skipped. Exit status 1 when anything
+ *       failed.
  * perf  GFLOP/s and share of the FMA peak measured just before, or nanoseconds per element.
  *
  * A failing case prints its shape, so that it can be run alone under a debugger. */
@@ -80,7 +82,7 @@ static double distance(const float *a, const float *b, size_t count) {
     return isnan(most) ? INFINITY : most;
 }
 
-/* ---- gemm -------------------------------------------------------------------------------------- */
+/* ---- gemm ------------------------------------------------------------------------------------ */
 
 /* No tolerance: the chain of FMAs is the specification (kernels.h), so the bits must agree. */
 
@@ -91,20 +93,35 @@ typedef struct gemm_case {
 
 static gemm_case gemm_new(size_t rows, size_t panels, size_t k) {
     size_t wide = panels * FL_CPU_LANES;
-    return (gemm_case){.rows = rows, .panels = panels, .k = k, .stride = wide + FL_CPU_LANES,
-                       .a = random_floats(rows * (k + 3)), .b = random_floats(k * wide),
-                       .c = random_floats(rows * (wide + FL_CPU_LANES)), .bias = random_floats(wide),
+    return (gemm_case){.rows     = rows,
+                       .panels   = panels,
+                       .k        = k,
+                       .stride   = wide + FL_CPU_LANES,
+                       .a        = random_floats(rows * (k + 3)),
+                       .b        = random_floats(k * wide),
+                       .c        = random_floats(rows * (wide + FL_CPU_LANES)),
+                       .bias     = random_floats(wide),
                        .residual = random_floats(rows * wide)};
 }
 
-static void gemm_free(gemm_case *g) { free(g->a), free(g->b), free(g->c), free(g->bias), free(g->residual); }
+static void gemm_free(gemm_case *g) {
+    free(g->a), free(g->b), free(g->c), free(g->bias), free(g->residual);
+}
 
 static fl_gemm gemm_args(const gemm_case *g, float *c, int accumulate, int bias, int residual) {
-    return (fl_gemm){.a = g->a, .a_stride = g->k + 3, .b = g->b, .b_stride = g->k * FL_CPU_LANES, .c = c,
-                     .c_stride = g->stride, .bias = bias ? g->bias : NULL,
-                     .residual = residual ? g->residual : NULL,
-                     .residual_stride = g->panels * FL_CPU_LANES, .rows = g->rows, .panels = g->panels,
-                     .k = g->k, .accumulate = accumulate};
+    return (fl_gemm){.a               = g->a,
+                     .a_stride        = g->k + 3,
+                     .b               = g->b,
+                     .b_stride        = g->k * FL_CPU_LANES,
+                     .c               = c,
+                     .c_stride        = g->stride,
+                     .bias            = bias ? g->bias : NULL,
+                     .residual        = residual ? g->residual : NULL,
+                     .residual_stride = g->panels * FL_CPU_LANES,
+                     .rows            = g->rows,
+                     .panels          = g->panels,
+                     .k               = g->k,
+                     .accumulate      = accumulate};
 }
 
 static void gemm_against_ref(const gemm_case *g) {
@@ -115,8 +132,8 @@ static void gemm_against_ref(const gemm_case *g) {
         kernels->gemm(&args);
         args.c = want;
         fl_cpu_kernels_ref.gemm(&args);
-        check(same(ours, want, count + GUARD), "gemm", "bits of values or guard", g->rows, g->panels,
-              g->k);
+        check(same(ours, want, count + GUARD), "gemm", "bits of values or guard", g->rows,
+              g->panels, g->k);
         free(ours), free(want);
     }
 }
@@ -158,10 +175,10 @@ static void test_gemm(void) {
     }
 }
 
-/* ---- attention --------------------------------------------------------------------------------- */
+/* ---- attention ------------------------------------------------------------------------------- */
 
-/* Rows are averages of values in [-1, 1]; a score of size up to 6 is off by some 1e-6, and so then is its
- * weight; sums of n weights add 6e-8 each. */
+/* Rows are averages of values in [-1, 1]; a score of size up to 6 is off by some 1e-6, and so then
+ * is its weight; sums of n weights add 6e-8 each. */
 static const double attention_tolerance = 5e-6;
 
 static void attention_case(size_t n, size_t d, int with_bias) {
@@ -169,9 +186,16 @@ static void attention_case(size_t n, size_t d, int with_bias) {
     float       *qkv = random_floats(3 * n * stride), *bias = random_floats(2 * n + 16);
     float       *ours = random_floats(n * out_stride), *want = copy_of(ours, n * out_stride);
     float       *scratch = fresh(fl_cpu_attention_scratch(n, d));
-    fl_attention at = {.q = qkv, .k = qkv + n * stride, .v = qkv + 2 * n * stride, .stride = stride,
-                       .out = ours, .out_stride = out_stride, .bias = with_bias ? bias + n - 1 : NULL,
-                       .scratch = scratch, .n = n, .d = d};
+    fl_attention at      = {.q          = qkv,
+                            .k          = qkv + n * stride,
+                            .v          = qkv + 2 * n * stride,
+                            .stride     = stride,
+                            .out        = ours,
+                            .out_stride = out_stride,
+                            .bias       = with_bias ? bias + n - 1 : NULL,
+                            .scratch    = scratch,
+                            .n          = n,
+                            .d          = d};
     kernels->attention(&at);
     at.out = want;
     fl_cpu_kernels_ref.attention(&at);
@@ -182,11 +206,18 @@ static void attention_case(size_t n, size_t d, int with_bias) {
 
 /* Scores so far apart that all weight falls on one key, and equal ones. */
 static void attention_extremes(size_t n, size_t d) {
-    size_t       count = n * d;
-    float       *q = fresh(count), *k = fresh(count), *v = random_floats(count), *out = fresh(count);
-    float       *want = fresh(count), *scratch = fresh(fl_cpu_attention_scratch(n, d));
-    fl_attention at = {.q = q, .k = k, .v = v, .stride = d, .out = out, .out_stride = d,
-                       .scratch = scratch, .n = n, .d = d};
+    size_t count = n * d;
+    float *q = fresh(count), *k = fresh(count), *v = random_floats(count), *out = fresh(count);
+    float *want = fresh(count), *scratch = fresh(fl_cpu_attention_scratch(n, d));
+    fl_attention at = {.q          = q,
+                       .k          = k,
+                       .v          = v,
+                       .stride     = d,
+                       .out        = out,
+                       .out_stride = d,
+                       .scratch    = scratch,
+                       .n          = n,
+                       .d          = d};
     for (float size = 0.0f; size <= 40.0f; size += 20.0f) {
         for (size_t i = 0; i < count; i++) {
             q[i] = size * draw();
@@ -215,9 +246,10 @@ static void test_attention(void) {
     }
 }
 
-/* ---- layer_norm -------------------------------------------------------------------------------- */
+/* ---- layer_norm ------------------------------------------------------------------------------ */
 
-/* Values of size 1 to 4 after scaling; mean and variance carry 6e-8 per step of sums over n / 16. */
+/* Values of size 1 to 4 after scaling; mean and variance carry 6e-8 per step of sums over n /
+ * 16. */
 static const double norm_tolerance = 5e-6;
 
 static void norm_case(size_t rows, size_t n, float shift) {
@@ -231,8 +263,15 @@ static void norm_case(size_t rows, size_t n, float shift) {
         b[i] = i < n ? draw() : 0.0f;
     }
     float        *ours = copy_of(x, count), *want = copy_of(x, count), *alone = copy_of(x, count);
-    fl_layer_norm norm = {.x = ours, .x_stride = stride, .y = ours, .y_stride = stride, .weight = w,
-                          .bias = b, .rows = rows, .n = n, .eps = 1e-12f};
+    fl_layer_norm norm = {.x        = ours,
+                          .x_stride = stride,
+                          .y        = ours,
+                          .y_stride = stride,
+                          .weight   = w,
+                          .bias     = b,
+                          .rows     = rows,
+                          .n        = n,
+                          .eps      = 1e-12f};
     kernels->layer_norm(&norm);
     norm.x = x, norm.y = want;
     fl_cpu_kernels_ref.layer_norm(&norm);
@@ -242,9 +281,10 @@ static void norm_case(size_t rows, size_t n, float shift) {
         kernels->layer_norm(&norm);
     }
     double spread = n == 1 ? 0.0 : norm_tolerance * (1.0 + fabs((double)shift));
-    check(distance(ours, want, count + GUARD) <= spread || n == 1, "layer_norm", "value or guard", rows, n,
+    check(distance(ours, want, count + GUARD) <= spread || n == 1, "layer_norm", "value or guard",
+          rows, n, (size_t)shift);
+    check(same(ours, alone, count), "layer_norm", "bits in place and alone", rows, n,
           (size_t)shift);
-    check(same(ours, alone, count), "layer_norm", "bits in place and alone", rows, n, (size_t)shift);
     free(x), free(w), free(b), free(ours), free(want), free(alone);
 }
 
@@ -256,12 +296,15 @@ static void test_layer_norm(void) {
     }
 }
 
-/* ---- activation -------------------------------------------------------------------------------- */
+/* ---- activation ------------------------------------------------------------------------------ */
 
 static const char *const act_name[] = {"gelu", "gelu_tanh", "silu", "relu"};
 
-/* The polynomial of erf-GELU is within 4e-7; the others carry the exponential's 1.2e-7 of their value. */
-static double act_tolerance(double x) { return 5e-7 + 4e-7 * fabs(x); }
+/* The polynomial of erf-GELU is within 4e-7; the others carry the exponential's 1.2e-7 of their
+ * value. */
+static double act_tolerance(double x) {
+    return 5e-7 + 4e-7 * fabs(x);
+}
 
 static void activation_case(int act, size_t rows, size_t cols) {
     size_t stride = cols + 16, count = rows * stride;
@@ -269,7 +312,7 @@ static void activation_case(int act, size_t rows, size_t cols) {
     for (size_t i = 0; i < count; i++) {
         x[i] *= 12.0f;
     }
-    x[0] = 0.0f;
+    x[0]        = 0.0f;
     float *ours = copy_of(x, count), *want = copy_of(x, count), *alone = copy_of(x, count);
     kernels->activation[act](ours, stride, rows, cols);
     fl_cpu_kernels_ref.activation[act](want, stride, rows, cols);
@@ -287,7 +330,7 @@ static void activation_case(int act, size_t rows, size_t cols) {
 
 /* Beyond the range of the polynomial and the exponential, and numbers that are none. */
 static void activation_extremes(int act) {
-    const float edge[16] = {-1e30f, -300.0f, -90.0f, -88.0f, -20.0f, -5.6f, -5.5f, -5.4f,
+    const float edge[16] = {-1e30f, -300.0f, -90.0f, -88.0f, -20.0f, -5.6f, -5.5f,  -5.4f,
                             5.4f,   5.5f,    5.6f,   20.0f,  88.0f,  90.0f, 300.0f, 1e30f};
     float       ours[16], want[16];
     memcpy(ours, edge, sizeof ours);
@@ -300,7 +343,8 @@ static void activation_extremes(int act) {
     }
     float bad[16] = {NAN, NAN};
     kernels->activation[act](bad, 16, 1, 16);
-    check(isnan(bad[0]) && isnan(bad[1]) && !isnan(bad[2]), "activation", "NaN must stay NaN", 0, 0, 0);
+    check(isnan(bad[0]) && isnan(bad[1]) && !isnan(bad[2]), "activation", "NaN must stay NaN", 0, 0,
+          0);
 }
 
 static void test_activation(void) {
@@ -313,7 +357,7 @@ static void test_activation(void) {
     }
 }
 
-/* ---- perf -------------------------------------------------------------------------------------- */
+/* ---- perf ------------------------------------------------------------------------------------ */
 
 static double peak;
 
@@ -338,9 +382,15 @@ static double best_time(void (*call)(void *), void *arg) {
     return best;
 }
 
-static void call_gemm(void *arg) { kernels->gemm(arg); }
-static void call_attention(void *arg) { kernels->attention(arg); }
-static void call_norm(void *arg) { kernels->layer_norm(arg); }
+static void call_gemm(void *arg) {
+    kernels->gemm(arg);
+}
+static void call_attention(void *arg) {
+    kernels->attention(arg);
+}
+static void call_norm(void *arg) {
+    kernels->layer_norm(arg);
+}
 
 static void say_flops(const char *what, double flops, double seconds) {
     printf("%-6s %-32s %8.1f GFLOP/s", kernels->isa, what, flops / seconds * 1e-9);
@@ -395,8 +445,15 @@ static void perf_attention(void) {
             size_t       n   = lengths[i];
             float       *qkv = random_floats(3 * n * d), *out = fresh(n * d);
             float       *scratch = fresh(fl_cpu_attention_scratch(n, d));
-            fl_attention at = {.q = qkv, .k = qkv + n * d, .v = qkv + 2 * n * d, .stride = d, .out = out,
-                               .out_stride = d, .scratch = scratch, .n = n, .d = d};
+            fl_attention at      = {.q          = qkv,
+                                    .k          = qkv + n * d,
+                                    .v          = qkv + 2 * n * d,
+                                    .stride     = d,
+                                    .out        = out,
+                                    .out_stride = d,
+                                    .scratch    = scratch,
+                                    .n          = n,
+                                    .d          = d};
             snprintf(text, sizeof text, "attention %zu tokens, head of %zu", n, d);
             say_flops(text, 4.0 * (double)(n * n * d), best_time(call_attention, &at));
             free(qkv), free(out), free(scratch);
@@ -407,8 +464,15 @@ static void perf_attention(void) {
 static void perf_layer_norm(void) {
     size_t        rows = 96, n = 384;
     float        *x = random_floats(rows * n), *w = random_floats(n);
-    fl_layer_norm norm = {.x = x, .x_stride = n, .y = x, .y_stride = n, .weight = w, .bias = w,
-                          .rows = rows, .n = n, .eps = 1e-12f};
+    fl_layer_norm norm = {.x        = x,
+                          .x_stride = n,
+                          .y        = x,
+                          .y_stride = n,
+                          .weight   = w,
+                          .bias     = w,
+                          .rows     = rows,
+                          .n        = n,
+                          .eps      = 1e-12f};
     printf("%-6s layer_norm of 384: %.1f ns a row\n", kernels->isa,
            best_time(call_norm, &norm) * 1e9 / (double)rows);
     free(x), free(w);
@@ -432,7 +496,7 @@ static void perf_activation(void) {
     }
 }
 
-/* ---- main -------------------------------------------------------------------------------------- */
+/* ---- main ------------------------------------------------------------------------------------ */
 
 static const struct {
     const char *name;
@@ -448,12 +512,12 @@ static void run_isa(const fl_cpu_isa *isa, bool perf, const char *only) {
         if (*only && strcmp(only, ops[i].name) != 0) {
             continue;
         }
-        cases = 0;
+        cases         = 0;
         size_t before = failures;
         perf ? ops[i].perf() : ops[i].test();
         if (!perf) {
-            printf("%s %s %s: %zu checks\n", failures == before ? "ok  " : "FAIL", isa->name, ops[i].name,
-                   cases);
+            printf("%s %s %s: %zu checks\n", failures == before ? "ok  " : "FAIL", isa->name,
+                   ops[i].name, cases);
         }
     }
 }
@@ -463,7 +527,8 @@ int main(int argc, char **argv) {
     bool        perf = argc > 1 && strcmp(argv[1], "perf") == 0;
     fl_cpu      cpu;
     if (argc < 2 || argc % 2 != 0 || (!perf && strcmp(argv[1], "test") != 0)) {
-        fputs("usage: fl-kernels test|perf [-o gemm|attention|layer_norm|activation] [-i ISA]\n", stderr);
+        fputs("usage: fl-kernels test|perf [-o gemm|attention|layer_norm|activation] [-i ISA]\n",
+              stderr);
         return 2;
     }
     for (int i = 2; i + 1 < argc; i += 2) {
@@ -481,10 +546,12 @@ int main(int argc, char **argv) {
         }
         if (isa->kernels == NULL || !isa->usable(&cpu)) {
             printf("skipped: %s (%s %s)\n", isa->name,
-                   isa->kernels ? "this machine lacks" : "not built for this target; it needs", isa->needs);
+                   isa->kernels ? "this machine lacks" : "not built for this target; it needs",
+                   isa->needs);
             continue;
         }
-        run_isa(isa, perf, only); /* ref too: it must keep the padding and row rules like the others */
+        run_isa(isa, perf,
+                only); /* ref too: it must keep the padding and row rules like the others */
     }
     return failures == 0 ? 0 : 1;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_engine.c - the CPU engine computes what the descriptor says, for every switch and odd size.
  *
- * Expected values are those of the double forward in engine_toy.h. Tolerance: float32 carries 6e-8 per
- * operation; through 2 layers of sums over 80 to 300 terms with norms in between the rows of size 1
- * differ by some 1e-6; 2e-5 would hide no wrong term. */
+ * Expected values are those of the double forward in engine_toy.h. Tolerance: float32 carries 6e-8
+ * per operation; through 2 layers of sums over 80 to 300 terms with norms in between the rows of
+ * size 1 differ by some 1e-6; 2e-5 would hide no wrong term. */
 #include <criterion/criterion.h>
 
 #include "base/mem.h"
@@ -11,17 +11,23 @@
 
 static const double tolerance = 2e-5;
 
-static const toy_spec plain = {.layers = 2, .hidden = 48, .heads = 3, .head_dim = 16, .mlp = 64,
-                               .vocab = 50, .positions = 70, .pooling = {FL_POOL_MEAN},
+static const toy_spec plain = {.layers        = 2,
+                               .hidden        = 48,
+                               .heads         = 3,
+                               .head_dim      = 16,
+                               .mlp           = 64,
+                               .vocab         = 50,
+                               .positions     = 70,
+                               .pooling       = {FL_POOL_MEAN},
                                .pooling_count = 1};
 
 /* Forward texts of these lengths and compare each row with the double forward. */
 static void compare(const toy_spec *spec, const char *isa, const uint32_t *lengths, uint32_t texts,
                     uint32_t skip) {
     toy           t;
-    fletch_error  error = {0};
+    fletch_error  error  = {0};
     uint32_t      cu[64] = {0}, skips[64];
-    fl_engine_ops ops = *fl_engine_find("cpu");
+    fl_engine_ops ops    = *fl_engine_find("cpu");
     toy_make(&t, spec, 7);
     for (uint32_t i = 0; i < texts; i++) {
         cu[i + 1] = cu[i] + lengths[i];
@@ -39,15 +45,18 @@ static void compare(const toy_spec *spec, const char *isa, const uint32_t *lengt
     size_t   stride = width + 3; /* rows need not be dense */
     float   *out    = malloc(texts * stride * sizeof *out);
     double  *want   = malloc(width * sizeof *want);
-    fl_batch batch  = {.ids = ids, .cu = cu, .texts = texts, .tokens = cu[texts],
+    fl_batch batch  = {.ids       = ids,
+                       .cu        = cu,
+                       .texts     = texts,
+                       .tokens    = cu[texts],
                        .pool_skip = skip ? skips : NULL};
     cr_assert_eq(ops.forward(engine, &batch, out, stride, &error), 0, "%s", error.message);
     for (uint32_t i = 0; i < texts; i++) {
         toy_forward(&t.encoder, ids + cu[i], lengths[i], skip, want);
         for (uint32_t c = 0; c < width; c++) {
             cr_assert(fabs((double)out[i * stride + c] - want[c]) <= tolerance,
-                      "%s: text %u of %u tokens, column %u: %.8g, expected %.8g", isa, i, lengths[i], c,
-                      (double)out[i * stride + c], want[c]);
+                      "%s: text %u of %u tokens, column %u: %.8g, expected %.8g", isa, i,
+                      lengths[i], c, (double)out[i * stride + c], want[c]);
         }
     }
     ops.close(engine);
@@ -88,7 +97,8 @@ Test(engine, head_sizes_8_24_32_64_80) {
 }
 
 Test(engine, hidden_and_middle_of_odd_sizes) {
-    static const uint32_t sizes[][2] = {{20, 33}, {37, 401}, {16, 384}, {50, 385}, {48, 1}, {3, 800}};
+    static const uint32_t sizes[][2] = {{20, 33},  {37, 401}, {16, 384},
+                                        {50, 385}, {48, 1},   {3, 800}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         toy_spec spec = plain;
         spec.hidden   = sizes[i][0];
@@ -98,10 +108,10 @@ Test(engine, hidden_and_middle_of_odd_sizes) {
 }
 
 Test(engine, t5_buckets_up_to_and_past_the_largest_distance) {
-    toy_spec spec  = plain;
-    spec.t5        = true;
-    spec.offset    = 2;
-    spec.positions = 300;
+    toy_spec spec                   = plain;
+    spec.t5                         = true;
+    spec.offset                     = 2;
+    spec.positions                  = 300;
     static const uint32_t lengths[] = {1, 9, 100, 300, 20};
     compare(&spec, "auto", lengths, 5, 0);
     compare(&spec, "ref", lengths, 5, 0);
@@ -140,13 +150,13 @@ Test(engine, every_pooling_alone_and_side_by_side) {
 }
 
 Test(engine, longest_text_and_many_texts) {
-    toy_spec spec  = plain;
-    spec.positions = 600;
+    toy_spec spec                   = plain;
+    spec.positions                  = 600;
     static const uint32_t lengths[] = {600, 3, 3, 200, 90, 90, 91, 1, 1, 599};
     compare(&spec, "auto", lengths, 10, 0);
 }
 
-/* ---- Refusals ---------------------------------------------------------------------------------- */
+/* ---- Refusals -------------------------------------------------------------------------------- */
 
 static int open_changed(void (*change)(fl_encoder_desc *), const char *isa, const char *precision,
                         fletch_error *error) {
@@ -156,28 +166,44 @@ static int open_changed(void (*change)(fl_encoder_desc *), const char *isa, cons
     if (change) {
         change(&t.encoder.desc);
     }
-    fl_engine_options options = {.threads = 1, .batch_tokens = 64, .batch_texts = 4, .max_length = 64,
-                                 .isa = isa, .precision = precision};
-    int status = fl_engine_find("cpu")->open(&engine, &t.encoder, &options, error);
+    fl_engine_options options = {.threads      = 1,
+                                 .batch_tokens = 64,
+                                 .batch_texts  = 4,
+                                 .max_length   = 64,
+                                 .isa          = isa,
+                                 .precision    = precision};
+    int               status  = fl_engine_find("cpu")->open(&engine, &t.encoder, &options, error);
     cr_assert((status == 0) == (engine != NULL));
     fl_engine_find("cpu")->close(engine);
     toy_free(&t);
     return status;
 }
 
-static void rms(fl_encoder_desc *d) { d->norm = FL_NORM_RMS; }
-static void pre_norm(fl_encoder_desc *d) { d->norm_place = FL_NORM_PRE; }
-static void grouped(fl_encoder_desc *d) { d->kv_heads = 1; }
-static void causal(fl_encoder_desc *d) { d->attention_mask = FL_MASK_CAUSAL; }
-static void alibi(fl_encoder_desc *d) { d->attention_bias = FL_BIAS_ALIBI; }
-static void gated(fl_encoder_desc *d) { d->mlp = FL_MLP_GLU; }
+static void rms(fl_encoder_desc *d) {
+    d->norm = FL_NORM_RMS;
+}
+static void pre_norm(fl_encoder_desc *d) {
+    d->norm_place = FL_NORM_PRE;
+}
+static void grouped(fl_encoder_desc *d) {
+    d->kv_heads = 1;
+}
+static void causal(fl_encoder_desc *d) {
+    d->attention_mask = FL_MASK_CAUSAL;
+}
+static void alibi(fl_encoder_desc *d) {
+    d->attention_bias = FL_BIAS_ALIBI;
+}
+static void gated(fl_encoder_desc *d) {
+    d->mlp = FL_MLP_GLU;
+}
 
 Test(engine, switches_that_are_not_handled_are_refused_by_name) {
     static const struct {
         void (*change)(fl_encoder_desc *);
         const char *word;
-    } cases[] = {{rms, "RMS"}, {pre_norm, "pre-norm"}, {grouped, "grouped"},
-                 {causal, "causal"}, {alibi, "ALiBi"}, {gated, "gated"}};
+    } cases[] = {{rms, "RMS"},       {pre_norm, "pre-norm"}, {grouped, "grouped"},
+                 {causal, "causal"}, {alibi, "ALiBi"},       {gated, "gated"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fletch_error error = {0};
         cr_assert_eq(open_changed(cases[i].change, "auto", "fp32", &error), FLETCH_EUNSUPPORTED);
@@ -185,9 +211,15 @@ Test(engine, switches_that_are_not_handled_are_refused_by_name) {
     }
 }
 
-static void more_vocab(fl_encoder_desc *d) { d->vocab += 1; }
-static void more_mlp(fl_encoder_desc *d) { d->intermediate += 1; }
-static void no_heads(fl_encoder_desc *d) { d->heads = d->kv_heads = 0; }
+static void more_vocab(fl_encoder_desc *d) {
+    d->vocab += 1;
+}
+static void more_mlp(fl_encoder_desc *d) {
+    d->intermediate += 1;
+}
+static void no_heads(fl_encoder_desc *d) {
+    d->heads = d->kv_heads = 0;
+}
 
 Test(engine, weights_smaller_than_the_descriptor_are_refused) {
     fletch_error error = {0};
@@ -219,7 +251,8 @@ Test(engine, a_weight_that_is_not_a_number_names_the_text_and_never_passes) {
         uint32_t   cu[]   = {0, 3, 6, 8};
         float      out[3 * 48];
         fl_batch   batch = {.ids = ids, .cu = cu, .texts = 3, .tokens = 8};
-        cr_assert_eq(fl_engine_find("cpu")->forward(engine, &batch, out, 48, &error), FLETCH_EINTERNAL);
+        cr_assert_eq(fl_engine_find("cpu")->forward(engine, &batch, out, 48, &error),
+                     FLETCH_EINTERNAL);
         cr_assert_eq(error.where, 1);
         batch.texts = 1, batch.tokens = 3;
         cr_assert_eq(fl_engine_find("cpu")->forward(engine, &batch, out, 48, &error), 0);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_engine_bytes.c - a row depends on its own text alone, bit by bit: whatever the batch, the order,
- * the number of threads, and whether threads take blocks or split one; and forward allocates nothing.
+/* test_engine_bytes.c - a row depends on its own text alone, bit by bit: whatever the batch, the
+ * order, the number of threads, and whether threads take blocks or split one; and forward allocates
+ * nothing.
  *
- * The row that a text gets alone on one thread is the measure. Sizes are chosen so that texts are cut
- * into all tile heights, blocks hold one or many texts, and several row steps and MLP chunks occur. */
+ * The row that a text gets alone on one thread is the measure. Sizes are chosen so that texts are
+ * cut into all tile heights, blocks hold one or many texts, and several row steps and MLP chunks
+ * occur. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 
@@ -12,9 +14,17 @@
 
 enum { TEXTS = 60, LONGEST = 230, ROUNDS = 12 };
 
-static const toy_spec spec = {.layers = 2, .hidden = 72, .heads = 5, .head_dim = 24, .mlp = 800,
-                              .vocab = 90, .positions = 512, .offset = 2, .t5 = true,
-                              .pooling = {FL_POOL_MEAN, FL_POOL_MAX}, .pooling_count = 2};
+static const toy_spec spec = {.layers        = 2,
+                              .hidden        = 72,
+                              .heads         = 5,
+                              .head_dim      = 24,
+                              .mlp           = 800,
+                              .vocab         = 90,
+                              .positions     = 512,
+                              .offset        = 2,
+                              .t5            = true,
+                              .pooling       = {FL_POOL_MEAN, FL_POOL_MAX},
+                              .pooling_count = 2};
 
 typedef struct corpus {
     uint32_t length[TEXTS];
@@ -33,7 +43,8 @@ static void make_corpus(toy *t) {
     }
 }
 
-static void forward(fl_engine *engine, const uint32_t *pick, uint32_t count, float *out, uint32_t width) {
+static void forward(fl_engine *engine, const uint32_t *pick, uint32_t count, float *out,
+                    uint32_t width) {
     static int32_t  ids[TEXTS * LONGEST];
     static uint32_t cu[TEXTS + 1];
     fletch_error    error;
@@ -41,7 +52,7 @@ static void forward(fl_engine *engine, const uint32_t *pick, uint32_t count, flo
         memcpy(ids + cu[i], texts.ids[pick[i]], texts.length[pick[i]] * sizeof *ids);
         cu[i + 1] = cu[i] + texts.length[pick[i]];
     }
-    fl_batch batch = {.ids = ids, .cu = cu, .texts = count, .tokens = cu[count]};
+    fl_batch batch  = {.ids = ids, .cu = cu, .texts = count, .tokens = cu[count]};
     uint64_t before = fl_alloc_count();
     cr_assert_eq(fl_engine_find("cpu")->forward(engine, &batch, out, width, &error), 0, "%s",
                  error.message);
@@ -50,8 +61,8 @@ static void forward(fl_engine *engine, const uint32_t *pick, uint32_t count, flo
 
 /* Random batches of 1 … TEXTS texts, in random order, some texts twice. */
 static void check_threads(toy *t, unsigned threads, const char *isa, uint32_t rounds) {
-    fletch_error error = {0};
-    uint32_t     width = fl_encoder_width(&t->encoder), pick[TEXTS];
+    fletch_error error  = {0};
+    uint32_t     width  = fl_encoder_width(&t->encoder), pick[TEXTS];
     fl_engine   *engine = toy_open(t, threads, isa, TEXTS, LONGEST, &error);
     float       *out    = malloc(TEXTS * width * sizeof *out);
     uint32_t     most   = strcmp(isa, "ref") == 0 ? 15 : TEXTS; /* plain loops are slow */
@@ -63,9 +74,10 @@ static void check_threads(toy *t, unsigned threads, const char *isa, uint32_t ro
         }
         forward(engine, pick, count, out, width);
         for (uint32_t i = 0; i < count; i++) {
-            cr_assert_eq(memcmp(out + i * width, texts.rows + pick[i] * width, width * sizeof *out), 0,
-                         "%s, %u threads, batch of %u: text %u of %u tokens differs from itself alone",
-                         isa, threads, count, pick[i], texts.length[pick[i]]);
+            cr_assert_eq(
+                memcmp(out + i * width, texts.rows + pick[i] * width, width * sizeof *out), 0,
+                "%s, %u threads, batch of %u: text %u of %u tokens differs from itself alone", isa,
+                threads, count, pick[i], texts.length[pick[i]]);
         }
     }
     fl_engine_find("cpu")->close(engine);
@@ -113,7 +125,8 @@ Test(engine_bytes, split_work_gives_the_bytes_of_one_thread) {
     for (uint32_t i = 0; i < TEXTS; i++) {
         forward(alone, &i, 1, one, width);
         forward(crew, &i, 1, many, width);
-        cr_assert_eq(memcmp(one, many, width * sizeof *one), 0, "text of %u tokens", texts.length[i]);
+        cr_assert_eq(memcmp(one, many, width * sizeof *one), 0, "text of %u tokens",
+                     texts.length[i]);
     }
     fl_engine_find("cpu")->close(alone);
     fl_engine_find("cpu")->close(crew);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dispatch.c - one ordered table of instruction sets; the first that this machine has is chosen.
  *
- * Role     engine.c asks once per open, fl-kernels walks the table. The option (FLETCH_CPU_ISA) names one
- *          to cap the choice; a name that cannot be had is an error, never silently another one.
+ * Role     engine.c asks once per open, fl-kernels walks the table. The option (FLETCH_CPU_ISA)
+ *          names one to cap the choice; a name that cannot be had is an error, never silently
+ *          another one.
  * Proof    tests/unit/test_engine.c, fl-kernels test. */
 #include <stdio.h>
 #include <string.h>
@@ -10,11 +11,15 @@
 #include "base/error.h"
 #include "engines/cpu/kernels.h"
 
-static int has_avx2(const fl_cpu *cpu) { return cpu->avx2 && cpu->fma && cpu->bmi2; }
-static int has_nothing(const fl_cpu *cpu) { return cpu != NULL; }
+static int has_avx2(const fl_cpu *cpu) {
+    return cpu->avx2 && cpu->fma && cpu->bmi2;
+}
+static int has_nothing(const fl_cpu *cpu) {
+    return cpu != NULL;
+}
 
-/* Best first. A set that this target does not build stays in the list with kernels NULL, so that asking
- * for it by name says so. */
+/* Best first. A set that this target does not build stays in the list with kernels NULL, so that
+ * asking for it by name says so. */
 static const fl_cpu_isa table[] = {
 #if defined(__x86_64__)
     {"avx2", "avx2, fma, bmi2", has_avx2, &fl_cpu_kernels_avx2},

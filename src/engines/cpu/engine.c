@@ -2,10 +2,11 @@
 /* engine.c - the CPU engine as engine.h wants it: open packs and reserves, forward only computes.
  *
  * Role     registry.c lists it; the runtime opens one per replica.
- * Method   open checks the descriptor (a switch that is not handled is refused by name), chooses kernels,
- *          sizes blocks from the L2 cache and reserves everything; forward plans the batch and lets the
- *          team run it (plan.c, forward.c).
- * Memory   Two big blocks: packed weights, and scratch of all threads with the plan; nothing afterwards.
+ * Method   open checks the descriptor (a switch that is not handled is refused by name), chooses
+ *          kernels, sizes blocks from the L2 cache and reserves everything; forward plans the batch
+ *          and lets the team run it (plan.c, forward.c).
+ * Memory   Two big blocks: packed weights, and scratch of all threads with the plan; nothing
+ *          afterwards.
  * Threads  The caller of forward is member 0 of the team; one forward at a time.
  * Proof    tests/unit/test_engine*.c; bench/engine.c for the speed. */
 #include <stdio.h>
@@ -36,17 +37,18 @@ static void probe(const fl_engine_options *options, fl_probe *out) {
     }
 }
 
-/* ---- Checks ------------------------------------------------------------------------------------ */
+/* ---- Checks ---------------------------------------------------------------------------------- */
 
 static int refuse(fletch_error *error, const char *what) {
-    return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE, "the cpu engine does not handle %s yet",
-                   what);
+    return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                   "the cpu engine does not handle %s yet", what);
 }
 
 static int check_desc(const fl_encoder_desc *d, fletch_error *error) {
-    if (d->layers == 0 || d->hidden == 0 || d->heads == 0 || d->head_dim == 0 || d->intermediate == 0 ||
-        d->vocab == 0 || d->positions == 0) {
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "a size in the model's config is zero");
+    if (d->layers == 0 || d->hidden == 0 || d->heads == 0 || d->head_dim == 0 ||
+        d->intermediate == 0 || d->vocab == 0 || d->positions == 0) {
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "a size in the model's config is zero");
     }
     if (d->norm != FL_NORM_LAYER) {
         return refuse(error, "RMS norms");
@@ -76,7 +78,9 @@ static int check_desc(const fl_encoder_desc *d, fletch_error *error) {
 
 /* The bytes that [rows, cols] needs are there, in a type that can be converted. */
 static bool holds(const fl_tensor *t, uint64_t rows, uint64_t cols) {
-    uint64_t size = t->dtype == FL_DTYPE_F32 ? 4 : t->dtype == FL_DTYPE_F16 || t->dtype == FL_DTYPE_BF16 ? 2 : 0;
+    uint64_t size = t->dtype == FL_DTYPE_F32                                ? 4
+                    : t->dtype == FL_DTYPE_F16 || t->dtype == FL_DTYPE_BF16 ? 2
+                                                                            : 0;
     uint64_t need;
     return size > 0 && !__builtin_mul_overflow(rows, cols, &need) &&
            !__builtin_mul_overflow(need, size, &need) && t->bytes >= need;
@@ -97,10 +101,11 @@ static int check_slots(const fl_tensor *slots, const expected *want, size_t coun
             continue;
         }
         if (t->data == NULL || !holds(t, want[i].rows, want[i].cols)) {
-            return fl_fail(error, FLETCH_EMODEL, layer,
-                           "layer %u: the %s weights are missing, of a type other than F32, F16 and "
-                           "BF16, or smaller than config.json says",
-                           layer, want[i].name);
+            return fl_fail(
+                error, FLETCH_EMODEL, layer,
+                "layer %u: the %s weights are missing, of a type other than F32, F16 and "
+                "BF16, or smaller than config.json says",
+                layer, want[i].name);
         }
     }
     return FLETCH_OK;
@@ -109,33 +114,33 @@ static int check_slots(const fl_tensor *slots, const expected *want, size_t coun
 static int check_weights(const fl_encoder *encoder, fletch_error *error) {
     const fl_encoder_desc *d = &encoder->desc;
     uint64_t hidden = d->hidden, inner = (uint64_t)d->heads * d->head_dim, mlp = d->intermediate;
-    bool     positions = d->position == FL_POSITION_LEARNED;
-    const expected global[] = {
-        {FL_SLOT_WORD, d->vocab, hidden, false, "word"},
-        {FL_SLOT_POSITION, (uint64_t)d->positions + d->position_offset, hidden, !positions, "position"},
-        {FL_SLOT_TYPE, 1, hidden, !d->token_type, "token type"},
-        {FL_SLOT_EMBED_NORM_W, 1, hidden, true, "embedding norm"},
-        {FL_SLOT_EMBED_NORM_B, 1, hidden, true, "embedding norm"},
-        {FL_SLOT_ATTENTION_BIAS, d->bias_buckets, d->heads, d->attention_bias == FL_BIAS_NONE,
-         "relative attention bias"},
-        {FL_SLOT_FINAL_NORM_W, 1, hidden, !d->final_norm, "final norm"},
-        {FL_SLOT_FINAL_NORM_B, 1, hidden, true, "final norm"}};
-    const expected layer[] = {{FL_LAYER_Q_W, inner, hidden, false, "query"},
-                              {FL_LAYER_Q_B, 1, inner, true, "query bias"},
-                              {FL_LAYER_K_W, inner, hidden, false, "key"},
-                              {FL_LAYER_K_B, 1, inner, true, "key bias"},
-                              {FL_LAYER_V_W, inner, hidden, false, "value"},
-                              {FL_LAYER_V_B, 1, inner, true, "value bias"},
-                              {FL_LAYER_O_W, hidden, inner, false, "attention output"},
-                              {FL_LAYER_O_B, 1, hidden, true, "attention output bias"},
-                              {FL_LAYER_ATTENTION_NORM_W, 1, hidden, false, "attention norm"},
-                              {FL_LAYER_ATTENTION_NORM_B, 1, hidden, true, "attention norm bias"},
-                              {FL_LAYER_UP_W, mlp, hidden, false, "intermediate"},
-                              {FL_LAYER_UP_B, 1, mlp, true, "intermediate bias"},
-                              {FL_LAYER_DOWN_W, hidden, mlp, false, "output"},
-                              {FL_LAYER_DOWN_B, 1, hidden, true, "output bias"},
-                              {FL_LAYER_MLP_NORM_W, 1, hidden, false, "output norm"},
-                              {FL_LAYER_MLP_NORM_B, 1, hidden, true, "output norm bias"}};
+    bool     positions      = d->position == FL_POSITION_LEARNED;
+    const expected global[] = {{FL_SLOT_WORD, d->vocab, hidden, false, "word"},
+                               {FL_SLOT_POSITION, (uint64_t)d->positions + d->position_offset,
+                                hidden, !positions, "position"},
+                               {FL_SLOT_TYPE, 1, hidden, !d->token_type, "token type"},
+                               {FL_SLOT_EMBED_NORM_W, 1, hidden, true, "embedding norm"},
+                               {FL_SLOT_EMBED_NORM_B, 1, hidden, true, "embedding norm"},
+                               {FL_SLOT_ATTENTION_BIAS, d->bias_buckets, d->heads,
+                                d->attention_bias == FL_BIAS_NONE, "relative attention bias"},
+                               {FL_SLOT_FINAL_NORM_W, 1, hidden, !d->final_norm, "final norm"},
+                               {FL_SLOT_FINAL_NORM_B, 1, hidden, true, "final norm"}};
+    const expected layer[]  = {{FL_LAYER_Q_W, inner, hidden, false, "query"},
+                               {FL_LAYER_Q_B, 1, inner, true, "query bias"},
+                               {FL_LAYER_K_W, inner, hidden, false, "key"},
+                               {FL_LAYER_K_B, 1, inner, true, "key bias"},
+                               {FL_LAYER_V_W, inner, hidden, false, "value"},
+                               {FL_LAYER_V_B, 1, inner, true, "value bias"},
+                               {FL_LAYER_O_W, hidden, inner, false, "attention output"},
+                               {FL_LAYER_O_B, 1, hidden, true, "attention output bias"},
+                               {FL_LAYER_ATTENTION_NORM_W, 1, hidden, false, "attention norm"},
+                               {FL_LAYER_ATTENTION_NORM_B, 1, hidden, true, "attention norm bias"},
+                               {FL_LAYER_UP_W, mlp, hidden, false, "intermediate"},
+                               {FL_LAYER_UP_B, 1, mlp, true, "intermediate bias"},
+                               {FL_LAYER_DOWN_W, hidden, mlp, false, "output"},
+                               {FL_LAYER_DOWN_B, 1, hidden, true, "output bias"},
+                               {FL_LAYER_MLP_NORM_W, 1, hidden, false, "output norm"},
+                               {FL_LAYER_MLP_NORM_B, 1, hidden, true, "output norm bias"}};
     int status = check_slots(encoder->global, global, sizeof global / sizeof *global, 0, error);
     for (uint32_t i = 0; status == FLETCH_OK && i < d->layers; i++) {
         status = check_slots(encoder->layer[i], layer, sizeof layer / sizeof *layer, i, error);
@@ -143,10 +148,10 @@ static int check_weights(const fl_encoder *encoder, fletch_error *error) {
     return status;
 }
 
-/* ---- Sizes and scratch ------------------------------------------------------------------------- */
+/* ---- Sizes and scratch ----------------------------------------------------------------------- */
 
-/* How many rows go through a product at a time: x, y and the chunk of the middle share L2 with the panels
- * that pass through it. */
+/* How many rows go through a product at a time: x, y and the chunk of the middle share L2 with the
+ * panels that pass through it. */
 static size_t rows_for(const fl_engine *e, uint32_t l2_bytes) {
     size_t l2   = l2_bytes ? l2_bytes : L2_FALLBACK;
     size_t rows = l2 / 5 * 4 / (sizeof(float) * (2 * e->hidden16 + FL_CPU_CHUNK));
@@ -156,10 +161,10 @@ static size_t rows_for(const fl_engine *e, uint32_t l2_bytes) {
 
 static void size_up(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,
                     uint32_t l2_bytes) {
-    const fl_encoder_desc *d = &encoder->desc;
+    const fl_encoder_desc *d       = &encoder->desc;
     uint32_t               longest = options->max_length ? options->max_length : d->positions;
-    e->desc          = *d;
-    e->pooling_count = encoder->pooling_count;
+    e->desc                        = *d;
+    e->pooling_count               = encoder->pooling_count;
     memcpy(e->pooling, encoder->pooling, sizeof e->pooling);
     e->word        = encoder->global[FL_SLOT_WORD];
     e->threads     = options->threads ? options->threads : 1;
@@ -183,15 +188,16 @@ static void *reserve(char *base, size_t *used, size_t count, size_t size) {
 
 static size_t lay_out_scratch(fl_engine *e, char *base) {
     size_t used = 0, real = sizeof(float), middle = e->threads > 1 ? e->mlp16 : FL_CPU_CHUNK;
-    middle      = middle > FL_CPU_CHUNK ? middle : FL_CPU_CHUNK;
+    middle = middle > FL_CPU_CHUNK ? middle : FL_CPU_CHUNK;
     for (unsigned i = 0; i < e->threads; i++) {
         fl_cpu_scratch *s = &e->scratch[i];
-        s->x         = reserve(base, &used, e->block_max * e->hidden16, real);
-        s->context   = reserve(base, &used, e->block_max * e->inner, real);
-        s->head      = reserve(base, &used, 3 * e->block_max * e->head16, real);
-        s->y         = reserve(base, &used, e->rows_max * e->hidden16, real);
-        s->middle    = reserve(base, &used, e->rows_max * (i == 0 ? middle : FL_CPU_CHUNK), real);
-        s->attention = reserve(base, &used, fl_cpu_attention_scratch(e->max_length, e->head16), real);
+        s->x              = reserve(base, &used, e->block_max * e->hidden16, real);
+        s->context        = reserve(base, &used, e->block_max * e->inner, real);
+        s->head           = reserve(base, &used, 3 * e->block_max * e->head16, real);
+        s->y              = reserve(base, &used, e->rows_max * e->hidden16, real);
+        s->middle = reserve(base, &used, e->rows_max * (i == 0 ? middle : FL_CPU_CHUNK), real);
+        s->attention =
+            reserve(base, &used, fl_cpu_attention_scratch(e->max_length, e->head16), real);
     }
     e->plan.order  = reserve(base, &used, e->batch_texts, sizeof *e->plan.order);
     e->plan.blocks = reserve(base, &used, e->batch_texts, sizeof *e->plan.blocks);
@@ -215,7 +221,7 @@ static int reserve_all(fl_engine *e, fletch_error *error) {
     return FLETCH_OK;
 }
 
-/* ---- The vtable -------------------------------------------------------------------------------- */
+/* ---- The vtable ------------------------------------------------------------------------------ */
 
 static void close_engine(fl_engine *e) {
     if (e == NULL) {
@@ -233,7 +239,8 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
                    fletch_error *error) {
     fl_cpu cpu;
     fl_cpu_detect(&cpu);
-    int status = fl_cpu_kernels_choose(options->isa, &cpu, &e->kernels, e->why, sizeof e->why, error);
+    int status =
+        fl_cpu_kernels_choose(options->isa, &cpu, &e->kernels, e->why, sizeof e->why, error);
     if (status < 0) {
         return status;
     }
@@ -254,9 +261,10 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
                        fletch_error *error) {
     *out = NULL;
     if (options->precision && strcmp(options->precision, "fp32") != 0) {
-        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "provider.precision %s: the cpu engine computes in fp32 only; use fp32 or auto",
-                       options->precision);
+        return fl_fail(
+            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "provider.precision %s: the cpu engine computes in fp32 only; use fp32 or auto",
+            options->precision);
     }
     int status = check_desc(&encoder->desc, error);
     if (status == FLETCH_OK) {
@@ -306,8 +314,8 @@ static int forward(fl_engine *e, const fl_batch *batch, float *out, size_t out_s
     for (uint32_t t = 0; t < batch->texts; t++) {
         uint32_t length = batch->cu[t + 1] - batch->cu[t];
         if (length == 0 || length > e->max_length) {
-            return fl_fail(error, FLETCH_EINTERNAL, t, "text of %u tokens, opened for 1 to %zu", length,
-                           e->max_length);
+            return fl_fail(error, FLETCH_EINTERNAL, t, "text of %u tokens, opened for 1 to %zu",
+                           length, e->max_length);
         }
     }
     e->batch      = batch;
@@ -323,10 +331,11 @@ static int forward(fl_engine *e, const fl_batch *batch, float *out, size_t out_s
     }
     unsigned bad = atomic_load(&e->bad_text);
     if (bad != UINT32_MAX) {
-        return fl_fail(error, FLETCH_EINTERNAL, bad,
-                       "the vector of text %u is not finite: the weights hold NaN or infinite values, "
-                       "or overflow float32",
-                       bad);
+        return fl_fail(
+            error, FLETCH_EINTERNAL, bad,
+            "the vector of text %u is not finite: the weights hold NaN or infinite values, "
+            "or overflow float32",
+            bad);
     }
     return FLETCH_OK;
 }

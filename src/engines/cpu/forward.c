@@ -46,8 +46,9 @@ static size_t share(const crew *c, size_t count, unsigned member) {
     return count * member / c->members;
 }
 
-/* x = norm(word[id] + position[i]). Where the architecture says so, a pad token that stands in the text
- * takes the padding row, kept behind the last position, and the others are counted without it. */
+/* x = norm(word[id] + position[i]). Where the architecture says so, a pad token that stands in the
+ * text takes the padding row, kept behind the last position, and the others are counted without
+ * it. */
 static void embed(const crew *c) {
     const fl_engine *e      = c->engine;
     const fl_batch  *batch  = e->batch;
@@ -118,6 +119,8 @@ static void head_qkv(const crew *c, const fl_cpu_layer *layer, size_t head, size
     const fl_engine *e      = c->engine;
     size_t           hidden = e->desc.hidden, panel = hidden * FL_CPU_LANES;
     size_t           panels = e->head16 / FL_CPU_LANES, step = rows_step(e, tokens);
+    bool             last = head + 1 == share(c, e->desc.heads, c->member + 1);
+    const float     *out  = out_panel(e, layer, share(c, e->hidden16 / FL_CPU_LANES, c->member));
     for (size_t row = 0; row < tokens; row += step) {
         for (size_t part = 0; part < 3; part++) {
             fl_gemm g = {.a        = c->at.x + row * e->hidden16,
@@ -129,7 +132,8 @@ static void head_qkv(const crew *c, const fl_cpu_layer *layer, size_t head, size
                          .bias     = layer->qkv_bias + (head * 3 + part) * e->head16,
                          .rows     = least(step, tokens - row),
                          .panels   = panels,
-                         .k        = hidden};
+                         .k        = hidden,
+                         .next     = last && part == 2 ? out : NULL};
             e->kernels->gemm(&g);
         }
     }
@@ -179,20 +183,20 @@ static void project(const crew *c, const fl_cpu_layer *layer, size_t row, size_t
     const fl_engine *e      = c->engine;
     size_t           panels = e->hidden16 / FL_CPU_LANES;
     size_t           first = share(c, panels, c->member), last = share(c, panels, c->member + 1);
-    size_t           col = first * FL_CPU_LANES;
-    fl_gemm          g = {.a               = c->at.context + row * e->inner,
-                          .a_stride        = e->inner,
-                          .b               = out_panel(e, layer, first),
-                          .b_stride        = e->inner * FL_CPU_LANES,
-                          .c               = c->at.y + col,
-                          .c_stride        = e->hidden16,
-                          .bias            = layer->out_bias + col,
-                          .residual        = c->at.x + row * e->hidden16 + col,
-                          .residual_stride = e->hidden16,
-                          .rows            = rows,
-                          .panels          = last - first,
-                          .k               = e->inner,
-                          .next = up_panel(e, layer, share(c, e->mlp16 / FL_CPU_LANES, c->member))};
+    size_t  col = first * FL_CPU_LANES, next = share(c, e->mlp16 / FL_CPU_LANES, c->member);
+    fl_gemm g = {.a               = c->at.context + row * e->inner,
+                 .a_stride        = e->inner,
+                 .b               = out_panel(e, layer, first),
+                 .b_stride        = e->inner * FL_CPU_LANES,
+                 .c               = c->at.y + col,
+                 .c_stride        = e->hidden16,
+                 .bias            = layer->out_bias + col,
+                 .residual        = c->at.x + row * e->hidden16 + col,
+                 .residual_stride = e->hidden16,
+                 .rows            = rows,
+                 .panels          = last - first,
+                 .k               = e->inner,
+                 .next            = up_panel(e, layer, next)};
     e->kernels->gemm(&g);
 }
 
@@ -258,7 +262,8 @@ static void mlp(const crew *c, const fl_cpu_layer *layer, size_t row, size_t row
     if (c->members == 1) {
         for (size_t chunk = 0; chunk < e->mlp16; chunk += FL_CPU_CHUNK) {
             size_t width = least(FL_CPU_CHUNK, e->mlp16 - chunk);
-            up(c, layer, row, rows, chunk, 0, width / FL_CPU_LANES, c->at.middle, FL_CPU_CHUNK, NULL);
+            up(c, layer, row, rows, chunk, 0, width / FL_CPU_LANES, c->at.middle, FL_CPU_CHUNK,
+               NULL);
             down(c, layer, row, rows, chunk, 0, panels, c->at.middle, FL_CPU_CHUNK);
         }
         return;

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.h - the operations a CPU must offer, as one table of function pointers per instruction set.
+/* kernels.h - the operations a CPU must offer, as one table of function pointers per instruction
+ * set.
  *
- * Role     forward.c calls the table that dispatch.c chose; kernels/ref/ defines what each entry means in
- *          plain loops, the other folders say the same thing faster, fl-kernels compares them.
- * Shapes   Every width that a kernel sees is padded to FL_CPU_LANES (16) floats and the padding is zero:
- *          pack.c lays weights out so, and the kernels keep it so. A head of 24 dimensions is a head of 32
- *          whose last 8 are zero; no kernel has a tail in its inner direction. Rows may be any number.
- * Memory   Pointers to packed panels and scratch are 64-byte aligned, row strides are multiples of 16
- *          floats. No kernel allocates or keeps state.
- * Exactness  A row of a result is computed by the same sequence of operations whatever the number of
+ * Role     forward.c calls the table that dispatch.c chose; kernels/ref/ defines what each entry
+ *          means in plain loops, the other folders say the same thing faster, fl-kernels compares
+ *          them.
+ * Shapes   Every width that a kernel sees is padded to FL_CPU_LANES (16) floats and the padding is
+ *          zero: pack.c lays weights out so, and the kernels keep it so. A head of 24 dimensions is
+ *          a head of 32 whose last 8 are zero; no kernel has a tail in its inner direction. Rows
+ *          may be any number.
+ * Memory   Pointers to packed panels and scratch are 64-byte aligned, row strides are multiples of
+ *          16 floats. No kernel allocates or keeps state.
+ * Bytes    A row of a result is computed by the same sequence of operations whatever the number of
  *          rows and its place among them: same text, same bytes.
  * Proof    fl-kernels test (every table against ref, and row independence bit by bit). */
 #ifndef FL_ENGINES_CPU_KERNELS_H
@@ -22,8 +25,8 @@
 #include "model/encoder.h"
 
 enum {
-    FL_CPU_LANES = 16, /* columns of a weight panel: two AVX2 registers, one AVX-512 register */
-    FL_CPU_TILE  = 6,  /* rows of a register tile: 6 x 2 accumulators leave 4 of the 16 registers free */
+    FL_CPU_LANES = 16,     /* columns of a weight panel: two AVX2 registers, one AVX-512 register */
+    FL_CPU_TILE  = 6,      /* rows of a register tile: 12 accumulators leave 4 registers free */
     FL_CPU_SCORE_ROWS = 24 /* rows of attention scores that exist at a time, at most */
 };
 
@@ -39,21 +42,23 @@ static inline size_t fl_cpu_pad(size_t n) {
  *      b:  k=0: c0 … c15 | k=1: c0 … c15 | …      panel 0, k * 16 floats
  *          k=0: c16 … c31 | …                     panel 1, b_stride floats further
  *
- *   Each element is one chain over k, upwards, of fused multiply-adds that begins at 0, or at C's value
- *   when `accumulate` is set: a product cut into pieces of k equals the whole, bit by bit. Bias and then
- *   residual are added to the finished chain. */
+ *   Each element is one chain over k, upwards, of fused multiply-adds that begins at 0, or at C's
+ *   value when `accumulate` is set: a product cut into pieces of k equals the whole, bit by bit.
+ *   Bias and then residual are added to the finished chain. */
 typedef struct fl_gemm {
-    const float *a;          /* [rows, k] */
-    size_t       a_stride;   /* floats from row to row */
-    const float *b;          /* [panels][k][16] */
-    size_t       b_stride;   /* floats from panel to panel */
-    float       *c;          /* [rows, 16 panels] */
+    const float *a;        /* [rows, k] */
+    size_t       a_stride; /* floats from row to row */
+    const float *b;        /* [panels][k][16] */
+    size_t       b_stride; /* floats from panel to panel */
+    float       *c;        /* [rows, 16 panels] */
     size_t       c_stride;
-    const float *bias;       /* [16 panels] or NULL */
-    const float *residual;   /* [rows, 16 panels] or NULL; must not overlap c */
+    const float *bias;     /* [16 panels] or NULL */
+    const float *residual; /* [rows, 16 panels] or NULL; must not overlap c */
     size_t       residual_stride;
     size_t       rows, panels, k;
     int          accumulate; /* begin at C's value */
+    const float *next; /* the panels of the product after this one: they may be fetched while the
+                                last panel is computed; NULL when they follow b */
 } fl_gemm;
 
 /* Attention of one head over one text.
@@ -67,8 +72,8 @@ typedef struct fl_attention {
     size_t       stride;    /* floats from row to row of q, k and v */
     float       *out;       /* [n, d] */
     size_t       out_stride;
-    const float *bias;      /* distance 0; readable for -(n - 1) … n + 15; or NULL */
-    float       *scratch;   /* fl_cpu_attention_scratch(n, d) floats */
+    const float *bias;    /* distance 0; readable for -(n - 1) … n + 15; or NULL */
+    float       *scratch; /* fl_cpu_attention_scratch(n, d) floats */
     size_t       n, d;
 } fl_attention;
 
@@ -77,8 +82,9 @@ static inline size_t fl_cpu_attention_scratch(size_t n, size_t d) {
     return fl_cpu_pad(n) * (d + FL_CPU_SCORE_ROWS);
 }
 
-/* y[rows, n] = (x - mean) / √(variance + eps) * w + b, variance biased; x and y are [rows, pad(n)] and
- * may be the same. w and b are [pad(n)] with zero padding, which makes the padding of y zero. */
+/* y[rows, n] = (x - mean) / √(variance + eps) * w + b, variance biased; x and y are [rows, pad(n)]
+ * and may be the same. w and b are [pad(n)] with zero padding, which makes the padding of y
+ * zero. */
 typedef struct fl_layer_norm {
     const float *x;
     size_t       x_stride;
@@ -101,20 +107,20 @@ typedef struct fl_cpu_kernels {
     fl_cpu_activation_fn activation[FL_ACT_RELU + 1]; /* by fl_activation */
 } fl_cpu_kernels;
 
-/* One row of dispatch.c's ordered list, best first. `kernels` is NULL where the compiler's target lacks
- * the instruction set (an ARM build has no avx2). */
+/* One row of dispatch.c's ordered list, best first. `kernels` is NULL where the compiler's target
+ * lacks the instruction set (an ARM build has no avx2). */
 typedef struct fl_cpu_isa {
-    const char           *name;
-    const char           *needs; /* "avx2, fma, bmi2" for messages */
-    int                 (*usable)(const fl_cpu *);
+    const char *name;
+    const char *needs; /* "avx2, fma, bmi2" for messages */
+    int (*usable)(const fl_cpu *);
     const fl_cpu_kernels *kernels;
 } fl_cpu_isa;
 
 const fl_cpu_isa *fl_cpu_isa_at(size_t index); /* NULL past the end */
 
-/* Choose by option: "auto" takes the best that this machine has, a name takes that one or fails with
- * EUNSUPPORTED (this machine lacks it, or it is not built) or EINVAL (no such name). `why` gets a line
- * for describe and may be NULL. */
+/* Choose by option: "auto" takes the best that this machine has, a name takes that one or fails
+ * with EUNSUPPORTED (this machine lacks it, or it is not built) or EINVAL (no such name). `why`
+ * gets a line for describe and may be NULL. */
 int fl_cpu_kernels_choose(const char *isa, const fl_cpu *cpu, const fl_cpu_kernels **out, char *why,
                           size_t why_size, fletch_error *error);
 

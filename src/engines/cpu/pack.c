@@ -226,8 +226,8 @@ static void spread_bias(const fl_engine *e, const fl_tensor *table) {
     }
 }
 
-/* positions[i] = position row i + offset, plus row 0 of the type table; behind the last one stands the row
- * of a pad token, for architectures that do not count it. */
+/* positions[i] = position row i + offset, plus row 0 of the type table; behind the last one stands
+ * the row of a pad token, for architectures that do not count it. */
 static void add_positions(const fl_engine *e, const fl_encoder *encoder) {
     const fl_tensor *position = &encoder->global[FL_SLOT_POSITION];
     const fl_tensor *type     = &encoder->global[FL_SLOT_TYPE];

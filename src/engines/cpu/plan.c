@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.c - deal the texts of a batch to threads: whole texts in blocks, longest first, or all together.
+/* plan.c - deal the texts of a batch to threads: whole texts in blocks, longest first, or all
+ * together.
  *
- * Method   Texts are sorted by length, longest first, and cut into blocks that threads take from one
- *          counter. A block is at most block_size tokens (or one longer text) and at most half of a fair
- *          share of what is left, so blocks shrink towards the end and all threads stop at about the same
- *          time. When the blocks would still leave threads idle (a lone text, three long ones on two
- *          threads) every block is run by all threads together instead.
- * Exactness  None of this can change a result, only when it is ready.
+ * Method   Texts are sorted by length, longest first, and cut into blocks that threads take from
+ *          one counter. A block is at most block_size tokens (or one longer text) and at most half
+ *          of a fair share of what is left, so blocks shrink towards the end and all threads stop
+ *          at about the same time. When the blocks would still leave threads idle (a lone text,
+ *          three long ones on two threads) every block is run by all threads together instead.
+ * Bytes    None of this can change a result, only when it is ready.
  * Memory   Arrays of the engine's arena. Threads: called by the thread that calls forward. */
 #include <string.h>
 
@@ -16,15 +17,16 @@ enum {
     BLOCK_MIN = 36 /* smaller blocks read the weights too often for what they compute */
 };
 
-/* How far the slowest thread may lag before all threads work on each block together: a crew's barriers
- * and shared rows cost about this much. */
+/* How far the slowest thread may lag before all threads work on each block together: a crew's
+ * barriers and shared rows cost about this much. */
 static const double lag_max = 1.08;
 
 static uint32_t length_of(const fl_batch *batch, uint32_t text) {
     return batch->cu[text + 1] - batch->cu[text];
 }
 
-static void sort_by_length(const fl_engine *engine, const fl_batch *batch, const fl_cpu_plan *plan) {
+static void sort_by_length(const fl_engine *engine, const fl_batch *batch,
+                           const fl_cpu_plan *plan) {
     size_t    longest = engine->max_length;
     uint32_t *start   = plan->count; /* start[i]: first place of length longest - i */
     memset(start, 0, (longest + 2) * sizeof *start);
@@ -69,11 +71,13 @@ static void cut_blocks(const fl_engine *engine, const fl_batch *batch, fl_cpu_pl
 /* Time of a block in tokens' worth of the linear layers; attention grows with the length. */
 static double cost(const fl_engine *engine, const fl_batch *batch, const fl_cpu_plan *plan,
                    const fl_cpu_block *block) {
-    double hidden = engine->desc.hidden, inner = (double)engine->inner, mlp = engine->desc.intermediate;
+    double hidden = engine->desc.hidden, inner = (double)engine->inner,
+           mlp    = engine->desc.intermediate;
     double linear = 8.0 * hidden * inner + 4.0 * hidden * mlp, sum = 0.0;
     for (uint32_t t = block->first; t < block->last; t++) {
         double n = length_of(batch, plan->order[t]);
-        sum += n + n * n * 6.0 * inner / linear; /* 4 n inner flops a token, at two thirds of the speed */
+        sum += n + n * n * 6.0 * inner /
+                       linear; /* 4 n inner flops a token, at two thirds of the speed */
     }
     return sum;
 }

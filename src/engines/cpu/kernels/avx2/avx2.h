@@ -13,23 +13,25 @@
 #define FL_INLINE static inline __attribute__((always_inline))
 #define FL_UNROLL _Pragma("GCC unroll 8")
 
-/* acc += x * y, in place. As an intrinsic gcc 12 folds the load of a B row into each of the six FMAs and
- * rotates accumulators through spills (87 % of peak); pinned to this form it is 96 %. */
+/* acc += x * y, in place. As an intrinsic gcc 12 folds the load of a B row into each of the six
+ * FMAs and rotates accumulators through spills (87 % of peak); pinned to this form it is 96 %. */
 #define FL_FMA(acc, x, y) __asm__("vfmadd231ps %2, %1, %0" : "+x"(acc) : "x"(x), "x"(y))
 
-/* Rows of the next tile when `left` remain: 6 while that leaves no awkward rest, then 5s and 4s, which
- * run at the same speed per row (8 accumulators already cover 4 cycles of latency on 2 ports). */
+/* Rows of the next tile when `left` remain: 6 while that leaves no awkward rest, then 5s and 4s,
+ * which run at the same speed per row (8 accumulators already cover 4 cycles of latency on 2
+ * ports). */
 FL_INLINE size_t fl_avx2_tile_rows(size_t left) {
     /* 7 = 4 + 3, 8 = 4 + 4, 9 = 5 + 4, 10 = 5 + 5, 11 = 6 + 5, 12 = 6 + 6, 13 = 5 + 4 + 4 */
     static const unsigned char first[14] = {0, 1, 2, 3, 4, 5, 6, 4, 4, 5, 5, 6, 6, 5};
     return left < 14 ? first[left] : FL_CPU_TILE;
 }
 
-/* acc[r][·] += Σ_k a[r][k] b[k][0..15], k upwards. `rows` and `fetching` are constants at every call.
- * When fetching, two lines at `fetch` are prefetched per four steps of k and it moves on by fetch_step. */
-FL_INLINE void fl_avx2_chain(int rows, const float *a, size_t a_stride, const float *b, size_t b_stride,
-                             size_t k, __m256 acc[FL_CPU_TILE][2], int fetching, const char *fetch,
-                             size_t fetch_step) {
+/* acc[r][·] += Σ_k a[r][k] b[k][0..15], k upwards. `rows` and `fetching` are constants at every
+ * call. When fetching, two lines at `fetch` are prefetched per four steps of k and it moves on by
+ * fetch_step. */
+FL_INLINE void fl_avx2_chain(int rows, const float *a, size_t a_stride, const float *b,
+                             size_t b_stride, size_t k, __m256 acc[FL_CPU_TILE][2], int fetching,
+                             const char *fetch, size_t fetch_step) {
     size_t step = 0;
     for (; step + 4 <= k; step += 4) {
         if (fetching) {
@@ -38,7 +40,7 @@ FL_INLINE void fl_avx2_chain(int rows, const float *a, size_t a_stride, const fl
             fetch += fetch_step;
         }
         FL_UNROLL for (size_t u = 0; u < 4; u++) {
-            __m256 low = _mm256_loadu_ps(b + u * b_stride);
+            __m256 low  = _mm256_loadu_ps(b + u * b_stride);
             __m256 high = _mm256_loadu_ps(b + u * b_stride + 8);
             FL_UNROLL for (int r = 0; r < rows; r++) {
                 __m256 x = _mm256_broadcast_ss(a + (size_t)r * a_stride + step + u);
@@ -60,39 +62,43 @@ FL_INLINE void fl_avx2_chain(int rows, const float *a, size_t a_stride, const fl
 }
 
 FL_INLINE void fl_avx2_zero(int rows, __m256 acc[FL_CPU_TILE][2]) {
-    FL_UNROLL for (int r = 0; r < rows; r++) { acc[r][0] = acc[r][1] = _mm256_setzero_ps(); }
+    FL_UNROLL for (int r = 0; r < rows; r++) {
+        acc[r][0] = acc[r][1] = _mm256_setzero_ps();
+    }
 }
 
 /* e^x, x clamped to [-87, 88] (so -inf gives 1.6e-38); relative error 1.2e-7.
- * x = n ln 2 + f ln 2 with |f| <= 1/2; 2^f by a polynomial (lab/cpu/fit.py), 2^n by the exponent bits. */
+ * x = n ln 2 + f ln 2 with |f| <= 1/2; 2^f by a polynomial (lab/cpu/fit.py), 2^n by the exponent
+ * bits. */
 FL_INLINE __m256 fl_avx2_exp(__m256 x) {
     const __m256 log2e_high = _mm256_set1_ps(1.44269502e+00f);
-    const __m256 log2e_low = _mm256_set1_ps(1.92596303e-08f);
+    const __m256 log2e_low  = _mm256_set1_ps(1.92596303e-08f);
     x = _mm256_max_ps(_mm256_set1_ps(-87.0f), x); /* the order of the operands lets NaN through */
     x = _mm256_min_ps(_mm256_set1_ps(88.0f), x);
-    __m256 n = _mm256_round_ps(_mm256_mul_ps(x, log2e_high), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m256 f = _mm256_fmsub_ps(x, log2e_high, n);
-    f = _mm256_fmadd_ps(x, log2e_low, f);
-    __m256 p = _mm256_set1_ps(1.534581097e-04f);
-    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(1.339993090e-03f));
-    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(9.618489072e-03f));
-    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(5.550328642e-02f));
-    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(2.402264625e-01f));
-    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(6.931471825e-01f));
-    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(1.0f));
+    __m256 n      = _mm256_round_ps(_mm256_mul_ps(x, log2e_high),
+                                    _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256 f      = _mm256_fmsub_ps(x, log2e_high, n);
+    f             = _mm256_fmadd_ps(x, log2e_low, f);
+    __m256 p      = _mm256_set1_ps(1.534581097e-04f);
+    p             = _mm256_fmadd_ps(p, f, _mm256_set1_ps(1.339993090e-03f));
+    p             = _mm256_fmadd_ps(p, f, _mm256_set1_ps(9.618489072e-03f));
+    p             = _mm256_fmadd_ps(p, f, _mm256_set1_ps(5.550328642e-02f));
+    p             = _mm256_fmadd_ps(p, f, _mm256_set1_ps(2.402264625e-01f));
+    p             = _mm256_fmadd_ps(p, f, _mm256_set1_ps(6.931471825e-01f));
+    p             = _mm256_fmadd_ps(p, f, _mm256_set1_ps(1.0f));
     __m256i power = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), power));
 }
 
 FL_INLINE float fl_avx2_sum(__m256 v) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    s        = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
 FL_INLINE float fl_avx2_max(__m256 v) {
     __m128 s = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    s        = _mm_max_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 

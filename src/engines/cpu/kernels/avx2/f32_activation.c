@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* avx2/f32_activation.c - GELU (exact erf, tanh), SiLU and ReLU over a strip of columns, in place.
  *
- * GELU   gelu(x) = max(x, 0) - g(|x|) with g(t) = t Φ(-t), a smooth bump that is 0.17 at most and below
- *        1.1e-7 past t = 5.5. One polynomial of degree 16 in u = 2t/5.5 - 1 replaces erf: no division, no
- *        exponential, no branch; |error| <= 4e-7 with float32 rounding (lab/cpu/fit.py).
+ * GELU   gelu(x) = max(x, 0) - g(|x|) with g(t) = t Φ(-t), a smooth bump that is 0.17 at most and
+ * below
+ *        1.1e-7 past t = 5.5. One polynomial of degree 16 in u = 2t/5.5 - 1 replaces erf: no
+ *        division, no exponential, no branch; |error| <= 4e-7 with float32 rounding
+ *        (lab/cpu/fit.py).
  * Speed  Horner's rule is one long chain, so four vectors go through it together. */
 #include "engines/cpu/kernels/avx2/avx2.h"
 
@@ -28,7 +30,9 @@ FL_INLINE void gelu_erf(__m256 x[WIDE]) {
     }
     _Pragma("GCC unroll 16") for (int c = GELU_DEGREE - 1; c >= 0; c--) {
         __m256 next = _mm256_broadcast_ss(gelu_poly + c);
-        FL_UNROLL for (int i = 0; i < WIDE; i++) { p[i] = _mm256_fmadd_ps(p[i], u[i], next); }
+        FL_UNROLL for (int i = 0; i < WIDE; i++) {
+            p[i] = _mm256_fmadd_ps(p[i], u[i], next);
+        }
     }
     FL_UNROLL for (int i = 0; i < WIDE; i++) {
         x[i] = _mm256_sub_ps(_mm256_max_ps(_mm256_setzero_ps(), x[i]), p[i]); /* NaN stays */
@@ -51,11 +55,15 @@ FL_INLINE void gelu_tanh(__m256 x[WIDE]) {
 }
 
 FL_INLINE void silu(__m256 x[WIDE]) {
-    FL_UNROLL for (int i = 0; i < WIDE; i++) { x[i] = gate(x[i], x[i]); }
+    FL_UNROLL for (int i = 0; i < WIDE; i++) {
+        x[i] = gate(x[i], x[i]);
+    }
 }
 
 FL_INLINE void relu(__m256 x[WIDE]) {
-    FL_UNROLL for (int i = 0; i < WIDE; i++) { x[i] = _mm256_max_ps(_mm256_setzero_ps(), x[i]); }
+    FL_UNROLL for (int i = 0; i < WIDE; i++) {
+        x[i] = _mm256_max_ps(_mm256_setzero_ps(), x[i]);
+    }
 }
 
 /* Two rows x 16 columns at a time; an odd last row goes through beside itself. */

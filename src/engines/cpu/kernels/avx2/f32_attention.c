@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* avx2/f32_attention.c - softmax(Q Kᵀ + bias) V of one head over one text.
  *
- * Method   Keys are transposed once into panels [d][16], the layout of GEMM weights, so that Q Kᵀ runs on
- *          the 6 x 16 tiles of GEMM. A group of up to 24 rows of scores stays in L1 through softmax and
- *          the product with V, whose rows are B as they lie (16 columns of V at a time). The three phases
- *          run over the whole group: the long chains of one row's softmax overlap those of the next, and
- *          a panel of keys or a strip of V serves all tiles of the group from L1.
- * Tails    Keys past n are zero in the last panel; their scores become -inf, their weights 0. Groups and
- *          tiles do not change the operations of a row. */
+ * Method   Keys are transposed once into panels [d][16], the layout of GEMM weights, so that Q Kᵀ
+ *          runs on the 6 x 16 tiles of GEMM. A group of up to 24 rows of scores stays in L1 through
+ *          softmax and the product with V, whose rows are B as they lie (16 columns of V at a
+ *          time). The three phases run over the whole group: the long chains of one row's softmax
+ *          overlap those of the next, and a panel of keys or a strip of V serves all tiles of the
+ *          group from L1.
+ * Tails    Keys past n are zero in the last panel; their scores become -inf, their weights 0.
+ *          Groups and tiles do not change the operations of a row. */
 #include "engines/cpu/kernels/avx2/avx2.h"
 
 #include <string.h>
@@ -15,7 +16,9 @@
 /* out[d][8] = rows of 8 keys transposed, 8 dimensions at a time; out rows are 16 floats apart. */
 FL_INLINE void transpose_8x8(const float *const row[8], float *out) {
     __m256 r[8], t[8];
-    FL_UNROLL for (int i = 0; i < 8; i++) { r[i] = _mm256_loadu_ps(row[i]); }
+    FL_UNROLL for (int i = 0; i < 8; i++) {
+        r[i] = _mm256_loadu_ps(row[i]);
+    }
     FL_UNROLL for (int i = 0; i < 8; i += 2) {
         t[i]     = _mm256_unpacklo_ps(r[i], r[i + 1]);
         t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
@@ -66,7 +69,7 @@ FL_INLINE void add_bias(int rows, const float *bias, __m256 acc[FL_CPU_TILE][2])
 
 FL_INLINE void mask_tail(int rows, size_t left, __m256 acc[FL_CPU_TILE][2]) {
     const __m256 infinity = _mm256_set1_ps(-__builtin_inff());
-    const __m256 low      = fl_avx2_mask((ptrdiff_t)left), high = fl_avx2_mask((ptrdiff_t)left - 8);
+    const __m256 low = fl_avx2_mask((ptrdiff_t)left), high = fl_avx2_mask((ptrdiff_t)left - 8);
     FL_UNROLL for (int r = 0; r < rows; r++) {
         acc[r][0] = _mm256_blendv_ps(infinity, acc[r][0], low);
         acc[r][1] = _mm256_blendv_ps(infinity, acc[r][1], high);
@@ -99,8 +102,8 @@ FL_INLINE void value_tile(int rows, const group *g, size_t row, size_t c) {
     float              *out = at->out + (g->first + row) * at->out_stride + c;
     __m256              acc[FL_CPU_TILE][2];
     fl_avx2_zero(rows, acc);
-    fl_avx2_chain(rows, g->scores + row * g->n16, g->n16, at->v + c, at->stride, at->n, acc, 0, NULL,
-                  0);
+    fl_avx2_chain(rows, g->scores + row * g->n16, g->n16, at->v + c, at->stride, at->n, acc, 0,
+                  NULL, 0);
     FL_UNROLL for (int r = 0; r < rows; r++, out += at->out_stride) {
         __m256 scale = _mm256_set1_ps(g->scale[row + (size_t)r]);
         _mm256_storeu_ps(out, _mm256_mul_ps(acc[r][0], scale));
@@ -168,8 +171,8 @@ static void run_group(group *g) {
     }
 }
 
-/* Rows of a group: 24, less when the scores of so many keys would not leave L1 room for the operands, and
- * so that the last group is no thin rest. */
+/* Rows of a group: 24, less when the scores of so many keys would not leave L1 room for the
+ * operands, and so that the last group is no thin rest. */
 static size_t group_rows(size_t n) {
     size_t most   = fl_cpu_pad(n) <= 256 ? FL_CPU_SCORE_ROWS : FL_CPU_SCORE_ROWS / 2;
     size_t groups = (n + most - 1) / most, rows = (n + groups - 1) / groups;
@@ -177,7 +180,7 @@ static size_t group_rows(size_t n) {
 }
 
 void fl_f32_attention_6x16_avx2(const fl_attention *at) {
-    group g = {.at = at, .panels = at->scratch, .n16 = fl_cpu_pad(at->n)};
+    group g  = {.at = at, .panels = at->scratch, .n16 = fl_cpu_pad(at->n)};
     g.scores = at->scratch + g.n16 * at->d;
     pack_keys(at->k, at->stride, at->n, at->d, at->scratch);
     for (size_t step = group_rows(at->n); g.first < at->n; g.first += step) {

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx2/f32_norm.c - LayerNorm of rows: mean, then the mean square of the differences, then the scaling.
+/* avx2/f32_norm.c - LayerNorm of rows: mean, then the mean square of the differences, then the
+ * scaling.
  *
- * Two passes over a row that is in L1 cost less than they save: the one-pass formula E[x²] - E[x]² loses
- * digits where the mean is large. The tail of a width that is not a multiple of 8 is masked. */
+ * Two passes over a row that is in L1 cost less than they save: the one-pass formula E[x²] - E[x]²
+ * loses digits where the mean is large. The tail of a width that is not a multiple of 8 is
+ * masked. */
 #include "engines/cpu/kernels/avx2/avx2.h"
 
 #include <math.h>

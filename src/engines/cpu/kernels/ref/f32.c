@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ref/f32.c - every kernel in plain loops: the specification that all others are compared with, and the
- * engine of last resort on a machine for which nothing faster is built.
+/* ref/f32.c - every kernel in plain loops: the specification that all others are compared with, and
+ * the engine of last resort on a machine for which nothing faster is built.
  *
- * gemm is the very chain of fused multiply-adds that kernels.h promises, so a fast gemm can be held to its
- * bits. The others sum in double: they are closer to the true value than what they judge. */
+ * gemm is the very chain of fused multiply-adds that kernels.h promises, so a fast gemm can be held
+ * to its bits. The others sum in double: they are closer to the true value than what they judge. */
 #include <math.h>
 
 #include "engines/cpu/kernels.h"
@@ -11,9 +11,9 @@
 static void gemm_ref(const fl_gemm *g) {
     for (size_t row = 0; row < g->rows; row++) {
         for (size_t col = 0; col < g->panels * FL_CPU_LANES; col++) {
-            const float *a = g->a + row * g->a_stride;
-            const float *b = g->b + col / FL_CPU_LANES * g->b_stride + col % FL_CPU_LANES;
-            float       *c = g->c + row * g->c_stride + col;
+            const float *a   = g->a + row * g->a_stride;
+            const float *b   = g->b + col / FL_CPU_LANES * g->b_stride + col % FL_CPU_LANES;
+            float       *c   = g->c + row * g->c_stride + col;
             float        sum = g->accumulate ? *c : 0.0f;
             for (size_t k = 0; k < g->k; k++) {
                 sum = fmaf(a[k], b[k * FL_CPU_LANES], sum);
@@ -25,7 +25,8 @@ static void gemm_ref(const fl_gemm *g) {
     }
 }
 
-/* The scores of one row live in the scratch, so that nothing here depends on how long a text may be. */
+/* The scores of one row live in the scratch, so that nothing here depends on how long a text may
+ * be. */
 static void attention_row(const fl_attention *at, size_t row) {
     float *s   = at->scratch;
     double top = -INFINITY, sum = 0.0;
@@ -59,8 +60,8 @@ static void attention_ref(const fl_attention *at) {
 
 static void layer_norm_ref(const fl_layer_norm *norm) {
     for (size_t r = 0; r < norm->rows; r++) {
-        const float *x = norm->x + r * norm->x_stride;
-        float       *y = norm->y + r * norm->y_stride;
+        const float *x    = norm->x + r * norm->x_stride;
+        float       *y    = norm->y + r * norm->y_stride;
         double       mean = 0.0, variance = 0.0;
         for (size_t i = 0; i < norm->n; i++) {
             mean += (double)x[i];
@@ -80,12 +81,18 @@ static void layer_norm_ref(const fl_layer_norm *norm) {
     }
 }
 
-static double gelu_erf(double x) { return 0.5 * x * erfc(-x * 0.70710678118654752440); }
+static double gelu_erf(double x) {
+    return 0.5 * x * erfc(-x * 0.70710678118654752440);
+}
 static double gelu_tanh(double x) {
     return 0.5 * x * (1.0 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
 }
-static double silu(double x) { return x / (1.0 + exp(-x)); }
-static double relu(double x) { return x < 0.0 ? 0.0 : x; } /* NaN stays */
+static double silu(double x) {
+    return x / (1.0 + exp(-x));
+}
+static double relu(double x) {
+    return x < 0.0 ? 0.0 : x;
+} /* NaN stays */
 
 static void each(double (*f)(double), float *x, size_t stride, size_t rows, size_t cols) {
     for (size_t r = 0; r < rows; r++) {
