@@ -83,27 +83,28 @@ static inline void toy_layer(toy *t, const toy_spec *s, fl_tensor *slot) {
 
 static inline void toy_make(toy *t, const toy_spec *s, uint64_t seed) {
     memset(t, 0, sizeof *t);
-    t->state               = seed * 0x9E3779B97F4A7C15U + 1;
-    fl_encoder       *e    = &t->encoder;
-    fl_attention_bias bias = s->t5 ? FL_BIAS_T5_BUCKETS : FL_BIAS_NONE;
-    e->desc                = (fl_encoder_desc){.architecture      = "toy",
-                                               .layers            = s->layers,
-                                               .hidden            = s->hidden,
-                                               .heads             = s->heads,
-                                               .kv_heads          = s->heads,
-                                               .head_dim          = s->head_dim,
-                                               .intermediate      = s->mlp,
-                                               .vocab             = s->vocab,
-                                               .positions         = s->positions,
-                                               .norm_eps          = 1e-5f,
-                                               .position          = FL_POSITION_LEARNED,
-                                               .position_offset   = s->offset,
-                                               .token_type        = s->type,
-                                               .attention_scale   = 1.0f / sqrtf((float)s->head_dim),
-                                               .attention_bias    = bias,
-                                               .bias_buckets      = 32,
-                                               .bias_max_distance = 128,
-                                               .activation        = s->activation};
+    t->state                = seed * 0x9E3779B97F4A7C15U + 1;
+    fl_encoder       *e     = &t->encoder;
+    fl_attention_bias bias  = s->t5 ? FL_BIAS_T5_BUCKETS : FL_BIAS_NONE;
+    float             scale = 1.0f / sqrtf((float)s->head_dim);
+    e->desc                 = (fl_encoder_desc){.architecture      = "toy",
+                                                .layers            = s->layers,
+                                                .hidden            = s->hidden,
+                                                .heads             = s->heads,
+                                                .kv_heads          = s->heads,
+                                                .head_dim          = s->head_dim,
+                                                .intermediate      = s->mlp,
+                                                .vocab             = s->vocab,
+                                                .positions         = s->positions,
+                                                .norm_eps          = 1e-5f,
+                                                .position          = FL_POSITION_LEARNED,
+                                                .position_offset   = s->offset,
+                                                .token_type        = s->type,
+                                                .attention_scale   = scale,
+                                                .attention_bias    = bias,
+                                                .bias_buckets      = 32,
+                                                .bias_max_distance = 128,
+                                                .activation        = s->activation};
     memcpy(e->pooling, s->pooling, sizeof e->pooling);
     e->pooling_count        = s->pooling_count;
     e->global[FL_SLOT_WORD] = toy_tensor(t, s->dtype, s->vocab, s->hidden, -1.0f, 1.0f);
