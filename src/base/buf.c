@@ -3,9 +3,11 @@
  *
  * Role    JSON and text output, file contents, HTTP bodies.
  * Method  capacity doubles, so n appended bytes cost O(n); one byte more than the size is always
- * kept for a NUL, so that text can be handed to C functions without a copy. Memory  `data` from
- * base/mem.h; fl_buf_clear keeps it, which makes a reused buffer allocation-free. Threads a buffer
- * belongs to one thread. Proof   tests/unit/test_base_buf.c. */
+ *         kept for a NUL, so that text can be handed to C functions without a copy.
+ * Memory  `data` from base/mem.h; fl_buf_clear keeps it, which makes a reused buffer
+ *         allocation-free.
+ * Threads a buffer belongs to one thread.
+ * Proof   tests/unit/test_base_buf.c. */
 #include "base/buf.h"
 
 #include <stdarg.h>

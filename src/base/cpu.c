@@ -2,12 +2,14 @@
 /* cpu.c - how much of the machine this process may use, and its caches and memory.
  *
  * Role    the number of threads, the kernels' block sizes and the memory prediction start here;
- * what the instruction set offers is in cpu_isa.c. Method  Three limits can be smaller than the
- * machine: the affinity mask (taskset, cpuset cgroups), the CPU quota of a cgroup (containers), and
- * a parent cgroup's quota, so the path in /proc/self/cgroup is walked up to its root. In a
- * container the path may name a group that is not visible; the walk then ends at the mount's root,
- * which is the container's own group. A quota of 1.5 processors counts as 2: two threads use it up,
- * one cannot. Memory  stack only. Threads: any; nothing is cached, callers keep what they need.
+ *         what the instruction set offers is in cpu_isa.c.
+ * Method  Three limits can be smaller than the machine: the affinity mask (taskset, cpuset
+ *         cgroups), the CPU quota of a cgroup (containers), and a parent cgroup's quota, so the
+ *         path in /proc/self/cgroup is walked up to its root. In a container the path may name a
+ *         group that is not visible; the walk then ends at the mount's root, which is the
+ *         container's own group. A quota of 1.5 processors counts as 2: two threads use it up, one
+ *         cannot.
+ * Memory  stack only. Threads: any; nothing is cached, callers keep what they need.
  * Proof   tests/unit/test_base_cpu.c. */
 #include "base/cpu.h"
 

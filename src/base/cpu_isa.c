@@ -2,12 +2,14 @@
 /* cpu_isa.c - instruction sets and name of the processor: cpuid on x86-64, hwcaps on AArch64.
  *
  * Role    engines/cpu/dispatch.c picks kernels by these flags.
- * Method  On x86 an instruction may be used only when the operating system saves its registers at a
- * task switch, which XGETBV tells: bits 1,2 for SSE and AVX, 5,6,7 for AVX-512, 17,18 for AMX
- * tiles. A flag here is cpuid's bit and that. AMX needs one thing more before first use: the
- * process must ask Linux for the tile data (arch_prctl ARCH_REQ_XCOMP_PERM); the kernel's user does
- * that. Leaves above the highest one reported return another leaf's data, so each is checked first.
- * Memory  none. Threads: any. Proof: tests/unit/test_base_cpu.c compares with /proc/cpuinfo. */
+ * Method  On x86 an instruction may be used only when the operating system saves its registers at
+ *         a task switch, which XGETBV tells: bits 1,2 for SSE and AVX, 5,6,7 for AVX-512, 17,18
+ *         for AMX tiles. A flag here is cpuid's bit and that. AMX needs one thing more before
+ *         first use: the process must ask Linux for the tile data (arch_prctl
+ *         ARCH_REQ_XCOMP_PERM); the kernel's user does that. Leaves above the highest one reported
+ *         return another leaf's data, so each is checked first.
+ * Memory  none. Threads: any.
+ * Proof   tests/unit/test_base_cpu.c compares with /proc/cpuinfo. */
 #include "base/cpu_isa.h"
 
 #include <string.h>

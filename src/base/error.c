@@ -4,8 +4,9 @@
  * Role    every function of the library that can fail ends in one of these calls.
  * In/Out  a status, a place and a format; the message is UTF-8, one line, cut at a whole character.
  * Method  the text is formatted into a local buffer first, because callers may pass the old message
- * of the very same struct as an argument. Names from files and servers end up in messages, so
- *         control characters (terminal escapes) and broken UTF-8 are taken out here, once, for all.
+ *         of the very same struct as an argument. Names from files and servers end up in messages,
+ *         so control characters (terminal escapes) and broken UTF-8 are taken out here, once, for
+ *         all.
  * Memory  none: an out-of-memory report must not need memory.
  * Threads a fletch_error belongs to one caller; strerror_r keeps no shared buffer.
  * Proof   tests/unit/test_base_mem.c, test_base_file.c (mapping of errno values). */

@@ -3,12 +3,14 @@
  *
  * Role    the model folder, the hub cache and the command line's output files.
  * Method  a file is written under an unguessable temporary name in the folder of its final name
- * (rename is atomic only within one file system), made durable, then renamed: a reader sees the old
- * file or the whole new one. A link at the final name is replaced, not followed. Permissions are
- * the kernel's 0666 less the umask, as for any file a program makes. Errors  name the path; a full
- * disk is FLETCH_ENOSPC with a hint, a missing file FLETCH_ENOTFOUND. Memory  a mapping borrows the
- * page cache; names and buffers come from base/mem.h. Threads no shared state; a structure belongs
- * to one thread at a time. Proof   tests/unit/test_base_file.c. */
+ *         (rename is atomic only within one file system), made durable, then renamed: a reader
+ *         sees the old file or the whole new one. A link at the final name is replaced, not
+ *         followed. Permissions are the kernel's 0666 less the umask, as for any file a program
+ *         makes.
+ * Errors  name the path; a full disk is FLETCH_ENOSPC with a hint, a missing file FLETCH_ENOTFOUND.
+ * Memory  a mapping borrows the page cache; names and buffers come from base/mem.h.
+ * Threads no shared state; a structure belongs to one thread at a time.
+ * Proof   tests/unit/test_base_file.c. */
 #include "base/file.h"
 
 #include <errno.h>

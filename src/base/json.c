@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json.c - parse JSON from strangers: check the text strictly, then let json-c build the tree.
  *
- * Role    config.json, tokenizer.json, the safetensors header, hub answers, JSON lines of input.
+ * Role    config.json, tokenizer.json, modules.json, hub answers, JSON lines of input.
  * Method  json-c is lenient (NaN, single quotes, comments, lone surrogates) and cannot limit what
- * it allocates, so json_scan.c first checks the whole text against RFC 8259 in one pass and adds up
- * what the tree will cost. json-c then only sees valid documents of a bounded size. Duplicate keys:
- * json-c keeps the last value, so an object with duplicates has fewer members in the tree than the
- * scan counted. Comparing two totals is linear, and json-c's seeded hash keeps it so against chosen
- * keys; only when they differ is the culprit looked for. Memory  the tree is json-c's (malloc),
- * bounded by TREE_BYTES_MAX. Threads: a tree belongs to one. Proof   tests/unit/test_base_json.c.
- */
+ *         it allocates, so json_scan.c first checks the whole text against RFC 8259 in one pass
+ *         and adds up what the tree will cost. json-c then only sees valid documents of a bounded
+ *         size.
+ *         Duplicate keys: json-c keeps the last value, so an object with duplicates has fewer
+ *         members in the tree than the scan counted. Comparing two totals is linear, and json-c's
+ *         seeded hash keeps it so against chosen keys; only when they differ is the culprit looked
+ *         for.
+ * Memory  the tree is json-c's (malloc), bounded by TREE_BYTES_MAX of json_scan.c.
+ * Threads a tree belongs to one.
+ * Proof   tests/unit/test_base_json.c. */
 #include "base/json.h"
 
 #include <limits.h>

@@ -3,13 +3,15 @@
  *
  * Role    json.c runs it on every document; what passes is valid JSON of bounded depth and cost.
  * In/Out  valid UTF-8 in; out the number of object members and an estimate of the tree's bytes, or
- * an error with the byte offset. Method  a hand-written state machine with one byte of state per
- * open level (what the level expects next), so nothing recurses and nothing is allocated. Stricter
- * than RFC 8259 in two places: a lone surrogate escape is an error (it has no UTF-8 form), and so
- * is \u0000 in a key (json-c's keys end at the first NUL, two different keys would become one). The
- * cost estimate counts what json-c 0.16 allocates: an empty object costs over 700 bytes, which is
- * how 3 bytes of text ("{},") could take memory 250 times their size. Memory  a few hundred bytes
- * of stack. Threads: any. Proof   tests/unit/test_base_json.c. */
+ *         an error with the byte offset.
+ * Method  a hand-written state machine with one byte of state per open level (what the level
+ *         expects next), so nothing recurses and nothing is allocated. Stricter than RFC 8259 in
+ *         two places: a lone surrogate escape is an error (it has no UTF-8 form), and so is \u0000
+ *         in a key (json-c's keys end at the first NUL, two different keys would become one). The
+ *         cost estimate counts what json-c 0.16 allocates: an empty object costs over 700 bytes,
+ *         which is how 3 bytes of text ("{},") could take memory 250 times their size.
+ * Memory  a few hundred bytes of stack. Threads: any.
+ * Proof   tests/unit/test_base_json.c. */
 #include "base/json_scan.h"
 
 #include <json-c/json.h>

@@ -3,7 +3,8 @@
  *
  * Role    warnings that are no failure: a key without effect, a file that disagrees with another.
  * In/Out  level, format; the function hears one line of printable UTF-8 of at most 1023 bytes.
- * Memory  1 KiB of stack. Threads: any; whether the caller's function is safe is its own affair.
+ * Memory  1 KiB of stack.
+ * Threads any; whether the caller's function is safe is its own affair.
  * Proof   tests/unit/test_base_mem.c. */
 #include "base/log.h"
 

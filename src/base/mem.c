@@ -4,11 +4,12 @@
  * Role    every room allocates here, so three promises can be tested: sizes are checked, nothing is
  *         allocated while running, and any single allocation may fail without harm.
  * Method  each entry passes pass_door(), which counts and, when a test armed it, fails once. The
- * two atomics are the library's only mutable globals: they are statistics of the process, no result
- * depends on them. Large blocks are mapped with a 2 MiB alignment, because the kernel can back only
- * aligned 2 MiB ranges by huge pages, and packed weights walk many pages. Memory  the caller owns
- * what it gets. Threads: any; relaxed atomics suffice for counters. Proof
- * tests/unit/test_base_mem.c. */
+ *         two atomics are the library's only mutable globals: they are statistics of the process,
+ *         no result depends on them. Large blocks are mapped with a 2 MiB alignment, because the
+ *         kernel can back only aligned 2 MiB ranges by huge pages, and packed weights walk many
+ *         pages.
+ * Memory  the caller owns what it gets. Threads: any; relaxed atomics suffice for counters.
+ * Proof   tests/unit/test_base_mem.c. */
 #include "base/mem.h"
 
 #include <stdatomic.h>

@@ -2,16 +2,18 @@
 /* number.c - numbers to text and back, exactly, without locale.
  *
  * Role    JSON output prints 384 and more floats per text; the configuration reads numbers and
- * sizes. Method  A float32 v = c * 2^q owns the interval of reals that round to it, from halfway to
- * the float below to halfway to the one above. The shortest decimal is a multiple of the largest
- * power 10^k that has a multiple inside; k follows from the interval's width, and at most one digit
- *         less can do. So four candidates are enough: the multiples of 10^(k+1) and of 10^k around
- * v (R. Giulietti's Schubfach). v and both ends are scaled by 10^-k with one 64 x 32 bit product
- *         each. Of the product, whatever lies below 1/4 only matters as "not zero", so it is kept
- * as a sticky lowest bit, and every comparison is exact. printf("%.9g") is 8 times slower and
- * prints 0.1f as 0.100000001. Memory  a table of 77 words (number_tables.h). Threads: any. Proof
- * tests/unit/test_base_number.c: against strtof and %.{1..9}e on every exponent, all powers of two
- * and ten, denormals and random bit patterns. */
+ *         sizes.
+ * Method  A float32 v = c * 2^q owns the interval of reals that round to it, from halfway to the
+ *         float below to halfway to the one above. The shortest decimal is a multiple of the
+ *         largest power 10^k that has a multiple inside; k follows from the interval's width, and
+ *         at most one digit less can do. So four candidates are enough: the multiples of 10^(k+1)
+ *         and of 10^k around v (R. Giulietti's Schubfach). v and both ends are scaled by 10^-k
+ *         with one 64 x 32 bit product each. Of the product, whatever lies below 1/4 only matters
+ *         as "not zero", so it is kept as a sticky lowest bit, and every comparison is exact.
+ *         printf("%.9g") is 8 times slower and prints 0.1f as 0.100000001.
+ * Memory  a table of 77 words (number_tables.h). Threads: any.
+ * Proof   tests/unit/test_base_number.c: against strtof and %.{1..9}e on every exponent, all
+ *         powers of two and ten, denormals and random bit patterns. */
 #include "base/number.h"
 
 #include <locale.h>

@@ -3,16 +3,17 @@
  *
  * Role    the CPU engine splits a batch (or one small request) over the cores.
  * Method  A run publishes fn and arg, then raises `generation`; workers wait for a generation they
- * have not seen, run, and count `pending` down; the caller works as member 0 and waits for 0.
- *         Waiting spins for SPIN_NS first, because waking a sleeper costs 5 to 50 us, more than a
- * small request's share of work; then it sleeps on a futex, so an idle program uses no processor.
- *         A team larger than the cores it may use never spins: the spinner would hold the very core
- * that the others need. No wake-up is lost: a sleeper first announces itself (`sleepers`), then the
- * kernel compares the word again; the publisher first changes the word, then reads `sleepers`. All
- * four are sequentially consistent, so at least one side sees the other. Memory  one block at
- * fl_team_open; nothing while running. Threads one fl_team_run at a time. Workers block all
- * signals: they are the program's, not ours. Proof   tests/unit/test_base_pool.c, also under
- * ThreadSanitizer. */
+ *         have not seen, run, and count `pending` down; the caller works as member 0 and waits for
+ *         0. Waiting spins for SPIN_NS first, because waking a sleeper costs 5 to 50 us, more than
+ *         a small request's share of work; then it sleeps on a futex, so an idle program uses no
+ *         processor. A team larger than the cores it may use never spins: the spinner would hold
+ *         the very core that the others need.
+ *         No wake-up is lost: a sleeper first announces itself (`sleepers`), then the kernel
+ *         compares the word again; the publisher first changes the word, then reads `sleepers`.
+ *         All four are sequentially consistent, so at least one side sees the other.
+ * Memory  one block at fl_team_open; nothing while running.
+ * Threads one fl_team_run at a time. Workers block all signals: they are the program's, not ours.
+ * Proof   tests/unit/test_base_pool.c, also under ThreadSanitizer. */
 #include "base/pool.h"
 
 #include <limits.h>

@@ -2,11 +2,12 @@
 /* sha256.c - digests of streams and files, as lower-case hex.
  *
  * Role    the hub cache names a blob by its hash (SHA-256 for large files, git's blob SHA-1 for
- * small ones); download and `fletch model verify` compare. Method  libcrypto's EVP, which uses the
- * processor's SHA instructions. A failure inside EVP (it does not happen with these digests) leaves
- * an empty hex text, which equals no expected value. Memory  one context and, for files, one chunk
- * buffer. Threads: a hash belongs to one thread. Proof   tests/unit/test_base_file.c: NIST's and
- * git's values. */
+ *         small ones); download and `fletch model verify` compare.
+ * Method  libcrypto's EVP, which uses the processor's SHA instructions. A failure inside EVP (it
+ *         does not happen with these digests) leaves an empty hex text, which equals no expected
+ *         value.
+ * Memory  one context and, for files, one chunk buffer. Threads: a hash belongs to one thread.
+ * Proof   tests/unit/test_base_file.c: NIST's and git's values. */
 #include "base/sha256.h"
 
 #include <errno.h>

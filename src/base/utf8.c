@@ -2,13 +2,14 @@
 /* utf8.c - validate, encode and repair UTF-8.
  *
  * Role    every text enters the library through fl_utf8_valid_prefix; after it fl_utf8_decode may
- * trust. Method  32 bytes of ASCII at a time (the compiler turns the four words into one vector),
- * then one character by the table of Unicode 15 §3.9: only the second byte of a character has a
- * range that depends on the first, and that range is what excludes overlong forms, surrogates and
- *         values above 10FFFF.
+ *         trust.
+ * Method  32 bytes of ASCII at a time (the compiler turns the four words into one vector), then
+ *         one character by the table of Unicode 15 §3.9: only the second byte of a character has a
+ *         range that depends on the first, and that range is what excludes overlong forms,
+ *         surrogates and values above 10FFFF.
  * Memory  none, except the caller's buffer. Threads: any.
  * Proof   tests/unit/test_base_utf8.c: all code points, all two- and three-byte strings, Unicode's
- * table 3-8 of replacements. */
+ *         table 3-8 of replacements. */
 #include "base/utf8.h"
 
 #include <stdbool.h>

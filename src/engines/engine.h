@@ -7,11 +7,11 @@
  *
  * Contract of forward
  *   - a row depends on its own tokens alone: same text, same bytes, whatever the batch, the order
- *   and
- *     the number of threads;
+ *     and the number of threads;
  *   - nothing is allocated; what it needs was sized in open from batch_tokens and batch_texts;
  *   - one forward at a time per engine object (the runtime serialises); it uses its own threads
- *   inside; - it never delivers NaN as success. */
+ *     inside;
+ *   - it never delivers NaN as success. */
 #ifndef FL_ENGINES_ENGINE_H
 #define FL_ENGINES_ENGINE_H
 

@@ -2,7 +2,9 @@
 /* describe.c - what an open model, and this machine, say of themselves: name, value, origin.
  *
  * Role    fletch_model_describe and fletch_system_describe; `fletch doctor` prints them.
- * Method  One small function per group; a callback that returns non-zero stops the telling. */
+ * Method  One small function per group; a callback that returns non-zero stops the telling.
+ * Memory  values are formatted on the stack; quoted prompts in one buffer. Threads: reads only.
+ * Proof   tests/unit/test_fletch.c, tests/cli. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -3,13 +3,14 @@
  *
  * Role    fletch_embed, after its arguments were checked.
  * Method  The windows of a call are its batches: a batch closes when its tokens reach
- * batch.max_tokens or it holds FL_BATCH_TEXTS_MAX texts, so a call of ten million texts needs no
- * more memory than one batch. An engine without padding needs no sorting, and rows come out in
- * input order. Where nothing but normalising follows pooling, the engine writes into the caller's
- * matrix. Errors  The first text that is not UTF-8 or too long (truncate=error) ends the call with
- * its index in error->where; rows of earlier batches are written by then. Threads Any number of
- * callers; one at a time is inside the engine. Proof   tests/unit/test_runtime.c,
- * tests/golden/test_vectors.py. */
+ *         batch.max_tokens or it holds FL_BATCH_TEXTS_MAX texts, so a call of ten million texts
+ *         needs no more memory than one batch. An engine without padding needs no sorting, and rows
+ *         come out in input order. Where nothing but normalising follows pooling, the engine writes
+ *         into the caller's matrix.
+ * Errors  The first text that is not UTF-8 or too long (truncate=error) ends the call with its
+ *         index in error->where; rows of earlier batches are written by then.
+ * Threads Any number of callers; one at a time is inside the engine.
+ * Proof   tests/unit/test_fletch.c, tests/golden/test_vectors.py. */
 #include <string.h>
 
 #include "base/error.h"

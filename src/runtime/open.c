@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* open.c - a name and a configuration become an open model, part by part, and are closed in
- * reverse.
+/* open.c - a name and a configuration become an open model, part by part; closing goes backwards.
  *
  * Role    fletch_open and fletch_open_tokenizer.
  * Method  name -> folder (hub cache, download when allowed) -> fl_model (files checked, weights
- * mapped)
- *         -> tokenizer -> what the configuration overrides -> first provider that opens -> source
- * pages of packed weights given back to the kernel. Each part that fails undoes the parts before
- * it. Memory  Owns everything through struct fletch_model; the configuration is cloned. Proof
- * tests/unit/test_runtime.c; tests/cli for the messages. */
+ *         mapped) -> tokenizer -> what the configuration overrides -> first provider that opens.
+ *         A part that fails undoes the parts before it: fl_runtime_close takes any half-built
+ *         model apart.
+ * Memory  Owns everything through struct fletch_model; the configuration is cloned.
+ * Threads Opening and closing belong to one thread.
+ * Proof   tests/unit/test_fletch.c; tests/cli for the messages. */
 #include <stdio.h>
 #include <string.h>
 

@@ -4,11 +4,11 @@
  * Role    embed.c calls it once per text, after the engine has pooled.
  * In/Out  pooled float32 row [hidden * pooling modes] -> a row of the caller's matrix.
  * Method  The folder's stages run in modules.json's order. What the caller asks for comes last: cut
- * to `columns`, then unit length. A cut by the folder's own truncate_dim is left as it is, as in
- *         sentence-transformers; a cut that the user asked for is brought back to unit length. Sums
- * run in double over a fixed order, so a row's bytes depend on the row alone. Memory  none; two
- * scratch rows come from the staging. Threads: no state. Proof   tests/golden/test_folders.py
- * (dense, layer norm, truncate_dim), tests/unit/test_runtime.c. */
+ *         to `columns`, then unit length. A cut by the folder's own truncate_dim is left as it is,
+ *         as in sentence-transformers; a cut that the user asked for is brought back to unit
+ *         length. Sums run in a fixed order, so a row's bytes depend on the row alone.
+ * Memory  none; two scratch rows come from the staging. Threads: no state.
+ * Proof   tests/unit/test_output.c; tests/golden/test_folders.py (dense, layer norm, cut). */
 #include <math.h>
 #include <string.h>
 

@@ -2,13 +2,14 @@
 /* provider.c - the ordered chain of execution providers: the first that opens runs the model.
  *
  * Role    open.c calls it once per model; `fletch doctor` asks it to describe the chain.
- * Method  provider.order is walked ("auto" stands for every provider this build knows, best first;
- * the short names gpu, trt and dml mean cuda, tensorrt and directml). A provider is an engine plus
- * a device kind. Each refusal is logged with its reason and how to mend it; when provider.fallback
- *         is true the cpu stands at the end of every chain, otherwise the list is taken at its
- * word. Errors  EPROVIDER with the last reason when none opens; a damaged model or lack of memory
- * ends the walk at once, since another provider cannot mend it. Proof   tests/unit/test_runtime.c.
- */
+ * Method  provider.order is walked ("auto" stands for every provider this build knows, best first).
+ *         A provider is an engine plus a device kind. Each refusal is logged with its reason and
+ *         how to mend it; when provider.fallback is true the cpu stands at the end of every chain,
+ *         otherwise the list is taken at its word.
+ * Errors  EPROVIDER with the last reason when none opens; a damaged model or lack of memory ends
+ *         the walk at once, since another provider cannot mend it.
+ * Memory  none beyond the engine, which the model owns. Threads: during opening only.
+ * Proof   tests/unit/test_fletch.c. */
 #include <stdio.h>
 #include <string.h>
 

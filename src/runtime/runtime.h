@@ -9,12 +9,13 @@
  *
  *     texts --encode--> ids[tokens], cu[texts + 1] --forward--> rows[texts, width] --output--> out
  *
- * Memory   Everything is sized in open: a staging holds batch_tokens + the longest text of ids.
- * Stagings are kept in a free list, one per caller that is inside at the same time, so that a
- * second call of the same size allocates nothing. Bulk calls of any length use one staging. Threads
- * Callers tokenise in parallel; `engine_lock` lets one batch at a time into the engine, which
- *          spreads it over its own threads.
- * Proof    tests/unit/test_runtime.c, tests/golden/test_vectors.py. */
+ * Memory  Everything is sized in open: a staging holds batch_tokens + the longest text of ids.
+ *         Stagings are kept in a free list, one per caller that is inside at the same time, so that
+ *         a second call of the same size allocates nothing. Bulk calls of any length use one
+ *         staging.
+ * Threads Callers tokenise in parallel; `engine_lock` lets one batch at a time into the engine,
+ *         which spreads it over its own threads.
+ * Proof   tests/unit/test_fletch.c, test_output.c; tests/golden/test_vectors.py. */
 #ifndef FL_RUNTIME_RUNTIME_H
 #define FL_RUNTIME_RUNTIME_H
 

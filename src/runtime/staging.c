@@ -4,8 +4,10 @@
  * Role    embed.c and tokens.c take one per call; concurrent callers each have their own.
  * Memory  Sized once from the model and the batch budget; row memory is a big block whose pages are
  *         touched only as far as batches use them. The free list grows to the number of callers
- * that were ever inside at once and is freed with the model, so steady state allocates nothing.
- * Threads `staging_lock` guards the list alone. */
+ *         that were ever inside at once and is freed with the model, so steady state allocates
+ *         nothing.
+ * Threads `staging_lock` guards the list alone.
+ * Proof   tests/unit/test_fletch.c. */
 #include "base/error.h"
 #include "base/mem.h"
 #include "runtime/runtime.h"

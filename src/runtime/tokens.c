@@ -3,8 +3,10 @@
  *
  * Role    fletch_tokenize and fletch_decode; embedding does not pass here.
  * Memory  A fletch_tokens is one allocation: the struct, then ids, offsets and special mask behind
- * it. Threads Each call takes a staging (for its tokenizer scratch), so callers do not wait for
- * each other. Proof   tests/golden/test_tokens.py, tests/cli. */
+ *         it.
+ * Threads Each call takes a staging (for its tokenizer scratch), so callers do not wait for each
+ *         other.
+ * Proof   tests/golden/test_tokens.py, tests/unit/test_fletch.c. */
 #include <string.h>
 
 #include "base/error.h"
