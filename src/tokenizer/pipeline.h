@@ -80,7 +80,7 @@ struct fl_tokenizer {
     bool           stream;        /* stream.c can do it */
     bool           local;         /* exact.c may cut the text before any ASCII white space */
     uint32_t       expansion;     /* at most this many tokens per byte of text */
-    size_t         cache_sets;
+    unsigned       cache_bits;    /* log2 of the number of buckets, at least 1 */
     fl_scan_table  scan_table;
     const fl_scan *scan;
     int32_t        ascii_id[128]; /* the id of a punctuation character as a word */
@@ -91,6 +91,17 @@ typedef struct fl_cache_entry {
     uint64_t low, high; /* the bytes, zero-padded; the length in the highest byte */
     int32_t  ids[4];    /* unused ones are -1 */
 } fl_cache_entry;
+
+enum { FL_QUEUE_WORDS = 16 };
+
+/* A word between its hash and its look-up. */
+typedef struct fl_waiting_word {
+    uint64_t        low, high;
+    fl_cache_entry *bucket;
+    const char     *word;
+    uint32_t        size, chars;
+    int32_t         id;
+} fl_waiting_word;
 
 /* One token with its place, on the exact path. */
 typedef struct fl_piece {
@@ -104,6 +115,7 @@ struct fl_token_scratch {
     fl_cache_entry *cache; /* owned, [2 * sets]; a big block */
     char            lower[FL_SCAN_WINDOW + FL_SCAN_SLACK];
     fl_scan_masks   masks;
+    fl_waiting_word queue[FL_QUEUE_WORDS];
     int32_t        *ring; /* owned: the tail while truncating left */
     size_t          ring_capacity;
     /* both */
@@ -119,7 +131,8 @@ struct fl_token_scratch {
     size_t    piece_count, piece_capacity;
     uint32_t *origin; /* owned: for each byte of `lowered` its character's place in the text */
     size_t    origin_capacity;
-    size_t    cache_sets;
+    size_t    cache_bytes;
+    unsigned  cache_shift; /* from a 64-bit hash to the number of a bucket */
 };
 
 /* normalize.c */

@@ -97,23 +97,29 @@ static void window(const fl_scan_table *table, const char *text, size_t size, ch
     }
 }
 
+static inline uint32_t find32(__m256i plane, uint32_t high, const char *text) {
+    __m256i bytes = _mm256_loadu_si256((const __m256i *)(const void *)text);
+    __m256i low   = _mm256_and_si256(bytes, _mm256_set1_epi8(15));
+    return in_set(plane, low, column_bits(bytes)) | ((uint32_t)_mm256_movemask_epi8(bytes) & high);
+}
+
 static size_t find(const fl_byte_set *set, const char *text, size_t size) {
     __m256i  plane = load_plane(set);
     uint32_t high  = set->high ? ~0u : 0;
     size_t   at    = 0;
     for (; at + 32 <= size; at += 32) {
-        __m256i  bytes = _mm256_loadu_si256((const __m256i *)(const void *)(text + at));
-        __m256i  low   = _mm256_and_si256(bytes, _mm256_set1_epi8(15));
-        uint32_t hit =
-            in_set(plane, low, column_bits(bytes)) | ((uint32_t)_mm256_movemask_epi8(bytes) & high);
+        uint32_t hit = find32(plane, high, text + at);
         if (hit != 0) {
             return at + (size_t)__builtin_ctz(hit);
         }
     }
-    while (at < size && !fl_byte_set_has(set, (uint8_t)text[at])) {
-        at++;
+    if (at < size) {
+        char tail[32] = {0};
+        memcpy(tail, text + at, size - at);
+        uint32_t hit = find32(plane, high, tail) & ((1u << (size - at)) - 1);
+        return hit != 0 ? at + (size_t)__builtin_ctz(hit) : size;
     }
-    return at;
+    return size;
 }
 
 const fl_scan fl_scan_avx2 = {window, find};

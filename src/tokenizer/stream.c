@@ -7,7 +7,8 @@
  * Method   1. The scan turns a window of text into a lower-cased copy and bit masks of where words end.
  *          2. Each set bit ends an ASCII word, is a punctuation character, or says "exact".
  *          3. A word of up to 15 bytes is a 16-byte key into a small cache of ids (two compares); on
- *             English text over 95 % end here. Others walk the trie.
+ *             English text over 95 % end here. Others walk the trie. Words queue up between the hash
+ *             and the compare, so that their buckets arrive from memory meanwhile.
  *          4. At an "exact" byte the word is taken over from its beginning, one character at a time:
  *             vanishing controls join their neighbours, NFD and marks, Chinese characters, lower case.
  *             At the next ASCII space or punctuation the fast path goes on; nothing in BERT's
@@ -27,6 +28,32 @@
 
 enum { KEY_BYTES = 15, INLINE_IDS = 4, SEGMENT = 32 * 1024 };
 
+/* Characters without these flags stand for themselves, whatever the pipeline's flags. */
+enum {
+    NOT_PLAIN = FL_UC_DROP | FL_UC_SPACE | FL_UC_PUNCT | FL_UC_MARK_BERT | FL_UC_CJK | FL_UC_LOWER |
+                FL_UC_DECOMPOSES | FL_UC_CCC
+};
+
+/* key_mask[n] keeps the first n of 16 bytes. */
+static const uint64_t key_mask[KEY_BYTES + 1][2] = {
+    {0, 0},
+    {0xFF, 0},
+    {0xFFFF, 0},
+    {0xFFFFFF, 0},
+    {0xFFFFFFFF, 0},
+    {0xFFFFFFFFFF, 0},
+    {0xFFFFFFFFFFFF, 0},
+    {0xFFFFFFFFFFFFFF, 0},
+    {UINT64_MAX, 0},
+    {UINT64_MAX, 0xFF},
+    {UINT64_MAX, 0xFFFF},
+    {UINT64_MAX, 0xFFFFFF},
+    {UINT64_MAX, 0xFFFFFFFF},
+    {UINT64_MAX, 0xFFFFFFFFFF},
+    {UINT64_MAX, 0xFFFFFFFFFFFF},
+    {UINT64_MAX, 0xFFFFFFFFFFFFFF},
+};
+
 typedef struct job {
     const fl_tokenizer *tokenizer;
     fl_token_scratch   *scratch;
@@ -40,6 +67,7 @@ typedef struct job {
     size_t word_size;                             /* bytes in scratch->word */
     size_t word_chars; /* characters of the word, also those that were not kept */
     size_t waiting;    /* marks in scratch->pending */
+    size_t queued;     /* words in scratch->queue */
 } job;
 
 /* ---- Ids out ---------------------------------------------------------------------------------- */
@@ -103,38 +131,68 @@ static __attribute__((noinline)) void word_miss(job *j, const char *word, size_t
     }
 }
 
-/* One normalised word; 16 bytes from `word` on can be read. */
-static inline void take_word(job *j, const char *word, size_t size, size_t chars) {
-    if (size > KEY_BYTES) {
-        word_miss(j, word, size, chars, NULL, 0, 0);
-        return;
-    }
-    uint64_t low, high;
-    memcpy(&low, word, 8);
-    memcpy(&high, word + 8, 8);
-    if (size < 8) {
-        low &= (1ull << 8 * size) - 1;
-        high = 0;
-    } else {
-        high &= (1ull << 8 * (size - 8)) - 1;
-    }
-    high |= (uint64_t)size << 56;
-    uint64_t hash = (low ^ high * 0x9E3779B97F4A7C15u) * 0xD6E8FEB86659FD93u;
-    size_t   set  = (size_t)(hash >> 32) & (j->scratch->cache_sets - 1);
-
-    fl_cache_entry *bucket = &j->scratch->cache[2 * set];
-    if (bucket[0].low == low && bucket[0].high == high) {
+/* One thing that waits for its turn: a word whose bucket is on its way from memory, or a punctuation
+ * character (bucket NULL, size 0), or a word too long for the cache (bucket NULL). */
+static inline void take_waiting(job *j, const fl_waiting_word *w) {
+    fl_cache_entry *bucket = w->bucket;
+    if (bucket == NULL) {
+        if (w->size == 0) {
+            push_ids(j, &w->id, 1);
+        } else {
+            word_miss(j, w->word, w->size, w->chars, NULL, 0, 0);
+        }
+    } else if (bucket[0].low == w->low && bucket[0].high == w->high) {
         push_entry(j, &bucket[0]);
-    } else if (bucket[1].low == low && bucket[1].high == high) {
+    } else if (bucket[1].low == w->low && bucket[1].high == w->high) {
         push_entry(j, &bucket[1]);
     } else {
-        word_miss(j, word, size, chars, bucket, low, high);
+        word_miss(j, w->word, w->size, w->chars, bucket, w->low, w->high);
+    }
+}
+
+/* All that waits becomes ids, in order. */
+static void drain(job *j) {
+    for (size_t i = 0; i < j->queued && !j->full; i++) {
+        take_waiting(j, &j->scratch->queue[i]);
+    }
+    j->queued = 0;
+}
+
+/* Queue one normalised word; 16 bytes from `word` on can be read, and stay until the queue is drained. */
+static inline void take_word(job *j, const char *word, size_t size, size_t chars) {
+    fl_waiting_word *w = &j->scratch->queue[j->queued++];
+    w->word            = word;
+    w->size            = (uint32_t)size;
+    w->chars           = (uint32_t)chars;
+    w->bucket          = NULL;
+    if (size <= KEY_BYTES) {
+        memcpy(&w->low, word, 8);
+        memcpy(&w->high, word + 8, 8);
+        w->low &= key_mask[size][0];
+        w->high = (w->high & key_mask[size][1]) | (uint64_t)size << 56;
+        /* The high bits of a product depend on all bits of both factors; the low ones do not. */
+        uint64_t hash = (w->low ^ w->high * 0x9E3779B97F4A7C15u) * 0xD6E8FEB86659FD93u;
+        w->bucket     = &j->scratch->cache[2 * (size_t)(hash >> j->scratch->cache_shift)];
+        __builtin_prefetch(w->bucket);
+    }
+    if (j->queued == FL_QUEUE_WORDS) {
+        drain(j);
+    }
+}
+
+static inline void take_punct(job *j, uint8_t byte) {
+    fl_waiting_word *w = &j->scratch->queue[j->queued++];
+    w->bucket          = NULL;
+    w->size            = 0;
+    w->id              = j->tokenizer->ascii_id[byte];
+    if (j->queued == FL_QUEUE_WORDS) {
+        drain(j);
     }
 }
 
 /* ---- The exact path: a word built one character at a time --------------------------------------- */
 
-static void keep_char(job *j, uint32_t cp) {
+static inline void keep_char(job *j, uint32_t cp) {
     if (j->word_chars < j->tokenizer->wordpiece.max_chars) {
         j->word_size += fl_utf8_encode(cp, j->scratch->word + j->word_size);
     }
@@ -172,6 +230,7 @@ static void end_word(job *j) {
         push_ids(j, &j->tokenizer->wordpiece.unk, 1); /* past the cache: not all of it was kept */
     } else if (j->word_chars > 0) {
         take_word(j, j->scratch->word, j->word_size, j->word_chars);
+        drain(j); /* the buffer is needed for the next word */
     }
     j->word_size = j->word_chars = 0;
 }
@@ -243,13 +302,19 @@ static void take_char(job *j, uint32_t cp) {
  * returns the position of that, or size. */
 static size_t take_exact(job *j, const char *text, size_t at, size_t size) {
     const uint8_t *kind = j->tokenizer->scan_table.kind;
+    drain(j);
     while (at < size && !j->full) {
         uint8_t byte = (uint8_t)text[at];
         if (kind[byte] == FL_BYTE_SPACE || kind[byte] == FL_BYTE_PUNCT) {
             break;
         }
         unsigned length;
-        take_char(j, fl_utf8_decode(text + at, &length));
+        uint32_t cp = fl_utf8_decode(text + at, &length);
+        if (j->waiting == 0 && (fl_unicode_flags(cp) & NOT_PLAIN) == 0) {
+            keep_char(j, cp); /* most letters of most scripts */
+        } else {
+            take_char(j, cp);
+        }
         at += length;
     }
     end_word(j);
@@ -286,7 +351,7 @@ static size_t take_window(job *j, const char *text, size_t begin, size_t window,
                 take_word(j, lower + start, at - start, at - start);
             }
             if ((scratch->masks.punct[block] >> bit & 1) != 0) {
-                push_ids(j, &j->tokenizer->ascii_id[(uint8_t)lower[at]], 1);
+                take_punct(j, (uint8_t)lower[at]);
             }
             if (j->full) {
                 return begin + at;
@@ -298,8 +363,10 @@ static size_t take_window(job *j, const char *text, size_t begin, size_t window,
         if (start < window) {
             take_word(j, lower + start, window - start, window - start);
         }
+        drain(j);
         return size;
     }
+    drain(j); /* the next scan writes over the words */
     /* The last word may go on: the next window begins with it. One that fills a window is counted by
      * the exact path. */
     return start > 0 ? begin + start : take_exact(j, text, begin, size);

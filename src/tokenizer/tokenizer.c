@@ -18,7 +18,7 @@
 #include "tokenizer/parse.h"
 #include "tokenizer/unicode.h"
 
-enum { JSON_MAX = 256 * 1024 * 1024, CACHE_DEFAULT = 1024 * 1024, CACHE_SETS_MAX = 1 << 20 };
+enum { JSON_MAX = 256 * 1024 * 1024, CACHE_DEFAULT = 1024 * 1024, CACHE_BITS_MAX = 20 };
 
 /* ---- Opening ---------------------------------------------------------------------------------- */
 
@@ -72,10 +72,10 @@ static bool is_local(const fl_tokenizer *tokenizer) {
 static void finish(fl_tokenizer *tokenizer, const fl_tokenizer_options *options) {
     size_t bytes =
         options != NULL && options->cache_bytes > 0 ? options->cache_bytes : (size_t)CACHE_DEFAULT;
-    tokenizer->cache_sets = 1;
-    while (tokenizer->cache_sets < CACHE_SETS_MAX &&
-           tokenizer->cache_sets * 4 * sizeof(fl_cache_entry) <= bytes) {
-        tokenizer->cache_sets *= 2;
+    tokenizer->cache_bits = 1;
+    while (tokenizer->cache_bits < CACHE_BITS_MAX &&
+           (4 * sizeof(fl_cache_entry)) << tokenizer->cache_bits <= bytes) {
+        tokenizer->cache_bits++;
     }
     tokenizer->lowercase = options != NULL && options->lowercase;
     tokenizer->scan      = &fl_scan_ref;
@@ -257,12 +257,13 @@ fl_token_scratch *fl_token_scratch_new(const fl_tokenizer *tokenizer) {
     if (scratch == NULL) {
         return NULL;
     }
-    scratch->cache_sets = tokenizer->cache_sets;
-    scratch->cache      = fl_alloc_zero(2 * scratch->cache_sets, sizeof *scratch->cache);
-    scratch->word       = fl_alloc_zero(1, bytes + 32);
-    scratch->word_rune  = fl_alloc_array(bytes + 1, sizeof *scratch->word_rune);
-    scratch->word_ids   = fl_alloc_array(bytes + 4, sizeof *scratch->word_ids);
-    scratch->pending    = fl_alloc_array(bytes / 2 + 2, sizeof *scratch->pending);
+    scratch->cache_shift = 64 - tokenizer->cache_bits;
+    scratch->cache_bytes = (2 * sizeof *scratch->cache) << tokenizer->cache_bits;
+    scratch->cache       = fl_big_alloc(scratch->cache_bytes);
+    scratch->word        = fl_alloc_zero(1, bytes + 32);
+    scratch->word_rune   = fl_alloc_array(bytes + 1, sizeof *scratch->word_rune);
+    scratch->word_ids    = fl_alloc_array(bytes + 4, sizeof *scratch->word_ids);
+    scratch->pending     = fl_alloc_array(bytes / 2 + 2, sizeof *scratch->pending);
     if (scratch->cache == NULL || scratch->word == NULL || scratch->word_rune == NULL ||
         scratch->word_ids == NULL || scratch->pending == NULL) {
         fl_token_scratch_free(scratch);
@@ -275,7 +276,7 @@ void fl_token_scratch_free(fl_token_scratch *scratch) {
     if (scratch == NULL) {
         return;
     }
-    fl_free(scratch->cache);
+    fl_big_free(scratch->cache, scratch->cache_bytes);
     fl_free(scratch->ring);
     fl_buf_free(&scratch->lowered);
     fl_free(scratch->word);
