@@ -136,6 +136,8 @@ void fl_utf8_make_printable(char *text) {
             text[i] = c == '\n' || c == '\t' ? ' ' : '?';
         } else if (c == 0x7F) {
             text[i] = '?';
+        } else if (c == 0xC2 && (unsigned char)text[i + 1] < 0xA0) {
+            text[i] = text[i + 1] = '?'; /* U+0080 to U+009F: some terminals obey U+009B as ESC [ */
         }
         i += whole ? length : 1;
     }
