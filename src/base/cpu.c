@@ -155,8 +155,8 @@ static void walk_groups(const char *mount, char *path, group_fn visit, void *lea
     }
 }
 
-/* Walk the process's groups: v2 in the unified mount (hybrid systems have it in "unified"), v1
- * under the controller's own mount. */
+/* Walk the process's groups: v2 in the unified mount, v1 under the controller's own mount. Hybrid
+ * systems mount v2 elsewhere ("unified"), but there these two controllers are v1's. */
 static void walk_all(const char *controller, group_fn visit_v2, group_fn visit_v1, void *least) {
     char cgroups[TEXT_MAX], path[TEXT_MAX], mount[64];
     if (!read_text("/proc/self/cgroup", cgroups, sizeof cgroups)) {

@@ -3,7 +3,7 @@
  *
  * fl_json_parse refuses: invalid UTF-8, anything RFC 8259 does not allow (NaN, comments, trailing text),
  * more than 64 levels, a document larger than `size_max` or one whose tree would take more than 1 GiB, and
- * duplicate keys in an object when asked (safetensors; without it the last value wins). All of these are
+ * duplicate keys in an object when asked (tokenizer.json; without it the last value wins). All of these are
  * FLETCH_EMODEL; the message names `source` and the byte offset, and error->where is the offset.
  * The typed getters return their fallback when the key is absent or null, and fail with FLETCH_EMODEL
  * naming source and key when the type is wrong, so that a config reader is a list of one-line calls.

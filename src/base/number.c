@@ -82,9 +82,9 @@ static decimal shortest_decimal(uint32_t c, int q, bool narrow) {
     return (decimal){s + round_up, k};
 }
 
-/* Digits of a number into out[..10]; returns their count. */
-static size_t put_digits(char *out, uint32_t number) {
-    char   reversed[10];
+/* Digits of a number into out[..20]; returns their count. */
+static size_t put_digits(char *out, uint64_t number) {
+    char   reversed[20];
     size_t count = 0;
     do {
         reversed[count++] = (char)('0' + number % 10);
@@ -170,16 +170,7 @@ size_t fl_f32_text(char out[FL_F32_TEXT_MAX], float value) {
 }
 
 size_t fl_u64_text(char out[20], uint64_t value) {
-    char   reversed[20];
-    size_t count = 0;
-    do {
-        reversed[count++] = (char)('0' + value % 10);
-        value /= 10;
-    } while (value != 0);
-    for (size_t i = 0; i < count; i++) {
-        out[i] = reversed[count - 1 - i];
-    }
-    return count;
+    return put_digits(out, value);
 }
 
 /* ---- Text to numbers ------------------------------------------------------------------------- */
