@@ -68,11 +68,13 @@ static bool parse_bool(const char *text, bool *out) {
 /* One word against "a|b|N"; the table's spelling into out. */
 static bool choose(const char *choices, const char *word, char *out, size_t capacity) {
     for (unsigned i = 0; piece(choices, '|', i, out, capacity); i++) {
-        if (strcasecmp(out, word) == 0)
-            return true;
+        if (strcmp(out, "N") != 0) {
+            if (strcasecmp(out, word) == 0)
+                return true;
+            continue;
+        }
         int64_t number = 0;
-        if (strcmp(out, "N") == 0 && fl_parse_i64(word, &number) && number >= 0 &&
-            number <= UINT16_MAX) {
+        if (fl_parse_i64(word, &number) && number >= 0 && number <= UINT16_MAX) {
             (void)snprintf(out, capacity, "%d", (int)number);
             return true;
         }

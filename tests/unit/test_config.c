@@ -145,6 +145,7 @@ Test(config, bad_values_say_what_is_right) {
     expect_refused("provider.order", "cpu,", "'' is not one of");
     expect_refused("provider.order", "cpu,vulkan", "'vulkan' is not one of auto|cpu|");
     expect_refused("provider.devices", "-1", "'-1' is not one of all|N");
+    expect_refused("provider.devices", "n", "'n' is not one of all|N");
     expect_refused("model.prompt", "\xFF", "byte 0 of the value is not UTF-8");
 }
 
