@@ -16,28 +16,12 @@
 
 enum { WORD_MAX = 512 }; /* longer numbers exist only to hurt */
 
-static bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
-
-/* Value of a digit in bases up to 16, or -1. */
-static int digit_of(char c, int base) {
-    int value = -1;
-    if (is_digit(c))
-        value = c - '0';
-    else if (c >= 'a' && c <= 'f')
-        value = c - 'a' + 10;
-    else if (c >= 'A' && c <= 'F')
-        value = c - 'A' + 10;
-    return value < base ? value : -1;
-}
-
 /* Length of a run of digits with single '_' between digits; 0 when there is none. */
 static size_t digits(const char *text, int base) {
     size_t i = 0;
-    while (digit_of(text[i], base) >= 0) {
+    while (fl_toml_digit(text[i], base) >= 0) {
         i++;
-        if (text[i] == '_' && digit_of(text[i + 1], base) >= 0)
+        if (text[i] == '_' && fl_toml_digit(text[i + 1], base) >= 0)
             i++;
     }
     return i;
@@ -60,7 +44,7 @@ static bool based_integer(const char *text, int base, int64_t *out) {
             continue;
         if (value > (uint64_t)INT64_MAX / (unsigned)base)
             return false;
-        value = value * (unsigned)base + (unsigned)digit_of(*text, base);
+        value = value * (unsigned)base + (unsigned)fl_toml_digit(*text, base);
         if (value > (uint64_t)INT64_MAX)
             return false;
     }

@@ -93,6 +93,18 @@ static inline bool fl_toml_is_bare(char c) {
            c == '-';
 }
 
+/* Value of a digit in bases up to 16, or -1. */
+static inline int fl_toml_digit(char c, int base) {
+    int value = -1;
+    if (c >= '0' && c <= '9')
+        value = c - '0';
+    else if (c >= 'a' && c <= 'f')
+        value = c - 'a' + 10;
+    else if (c >= 'A' && c <= 'F')
+        value = c - 'A' + 10;
+    return value < base ? value : -1;
+}
+
 /* The byte at `at + ahead`, or 0 past the end (NUL is nowhere allowed in TOML, so 0 is "no"). */
 static inline char fl_toml_peek(const fl_toml_parser *parser, size_t ahead) {
     return ahead < parser->size - parser->at ? parser->text[parser->at + ahead] : '\0';

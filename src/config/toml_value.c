@@ -15,20 +15,12 @@
 
 /* ---- Strings --------------------------------------------------------------------------------- */
 
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* \uXXXX or \UXXXXXXXX; `at` stands on the first digit. */
 static int unicode_escape(fl_toml_parser *parser, unsigned digits) {
     const size_t start = parser->at;
     uint32_t     code  = 0;
     for (unsigned i = 0; i < digits; i++) {
-        const int digit = hex_digit(fl_toml_peek(parser, 0));
+        const int digit = fl_toml_digit(fl_toml_peek(parser, 0), 16);
         if (digit < 0)
             return fl_toml_fail(parser, start, "an escape \\%c needs %u hexadecimal digits",
                                 digits == 4 ? 'u' : 'U', digits);
