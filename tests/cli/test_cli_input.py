@@ -5,6 +5,8 @@ The special tokens are left out where a test counts tokens, and `tokenize` stand
 reading matters: it reads through the same code without the weights."""
 import csv
 import json
+import select
+import subprocess
 
 import pytest
 from commandline import peak_mb
@@ -40,6 +42,14 @@ def test_line_ends_bom_and_last_line(fletch, expected):
     assert len(ids(fletch, input="a\n\nb")) == 3
 
 
+def test_a_byte_order_mark_is_no_text(fletch):
+    mark = "\ufeff"
+    assert fletch.rows("tokenize", input=mark + "hello\n")[0]["offsets"][1] == [0, 5]
+    for form, data in (("jsonl", '"hello"\n'), ("json", '["hello"]'), ("csv", "text,b\nhello,1\n")):
+        assert len(ids(fletch, "--input-format", form, input=mark + data)) == 1
+    assert fletch.rows("tokenize", input="a\n" + mark + "b\n")[1]["offsets"][1] == [3, 4], "only at the start"
+
+
 def test_jsonl(fletch, expected, tmp_path):
     lines = [json.dumps({"id": i, "text": text}) if i % 2 else json.dumps(text) for i, text in enumerate(TEXTS)]
     (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n")
@@ -72,10 +82,10 @@ def test_csv(fletch, tmp_path, name, delimiter, end):
 
 
 def test_keep_fields(fletch, tmp_path):
-    line = '{"id": 12345678901234567890, "text": "x", "tags": [ "a b", {"k": 1.50} ], "ids": 3, "u": "\\u00e9 \\n"}'
+    line = '{"id": 12345678901234567890, "text": "x", "tags": [ "a b", {"k": 1.50} ], "ids": 3, "u": "\\u00e9 \\n", "q" : "\\", {" }'
     row = fletch("tokenize", "--input-format", "jsonl", "--keep-fields", input=line).stdout.decode()
     assert row.rstrip("\n").endswith('"truncated":false,"id":12345678901234567890,"tags":["a b",{"k":1.50}],'
-                                     '"u":"\\u00e9 \\n"}')
+                                     '"u":"\\u00e9 \\n","q":"\\", {"}')
     (tmp_path / "in.csv").write_text('text,na"me\nhello,"a ""b"""\n'.replace('na"me', "name"))
     (row,) = fletch.rows("tokenize", "-i", "in.csv", "--keep-fields")
     assert row["name"] == 'a "b"' and "text" not in row
@@ -210,11 +220,13 @@ def test_flat_memory_over_many_lines(fletch, tmp_path):
 
 def test_a_slow_producer_is_not_waited_for(fletch):
     """Results of what was sent come back while the producer is still thinking (a coprocess works)."""
-    import subprocess
     process = fletch.start("tokenize", "--format", "jsonl", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     for text in (b"first\n", b"second\n"):
         process.stdin.write(text)
         process.stdin.flush()
-        assert json.loads(process.stdout.readline())["ids"]
+        if not select.select([process.stdout], [], [], 20)[0]:
+            process.kill()
+        assert json.loads(process.stdout.readline() or b"{}").get("ids"), "no answer within 20 s"
     process.stdin.close()
     assert process.wait(timeout=30) == 0
+    process.stdout.close()
