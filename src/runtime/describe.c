@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/cpu.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "runtime/runtime.h"
 
 typedef struct teller {
@@ -30,6 +31,7 @@ tell(teller *t, const char *name, const char *origin, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(value, sizeof value, format, arguments);
     va_end(arguments);
+    fl_utf8_make_printable(value); /* a long prompt is cut at a whole character */
     t->stop = t->fn(t->user, name, value, origin ? origin : "");
 }
 

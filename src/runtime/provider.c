@@ -18,26 +18,25 @@
 #include "runtime/runtime.h"
 
 typedef struct provider {
-    const char *name;
-    const char *alias;  /* "" for none */
+    const char *name;   /* as the configuration stores it: "cuda", never "gpu" */
     const char *engine; /* NULL: no engine of this build runs it */
     const char *absent; /* why not */
 } provider;
 
 /* Best first: the order of "auto". */
 static const provider providers[] = {
-    {"cuda", "gpu", NULL, "this build has no CUDA engine; use the cpu provider"},
-    {"tensorrt", "trt", NULL, "this build has no ONNX Runtime engine; use the cpu provider"},
-    {"coreml", "", NULL, "this build has no ONNX Runtime engine; use the cpu provider"},
-    {"directml", "dml", NULL, "this build has no ONNX Runtime engine; use the cpu provider"},
-    {"cpu", "", "cpu", ""},
+    {"cuda", NULL, "this build has no CUDA engine; use the cpu provider"},
+    {"tensorrt", NULL, "this build has no ONNX Runtime engine; use the cpu provider"},
+    {"coreml", NULL, "this build has no ONNX Runtime engine; use the cpu provider"},
+    {"directml", NULL, "this build has no ONNX Runtime engine; use the cpu provider"},
+    {"cpu", "cpu", ""},
 };
 
 enum { PROVIDERS = sizeof providers / sizeof providers[0] };
 
 static const provider *find_provider(const char *name) {
     for (unsigned i = 0; i < PROVIDERS; i++)
-        if (strcmp(name, providers[i].name) == 0 || strcmp(name, providers[i].alias) == 0)
+        if (strcmp(name, providers[i].name) == 0)
             return &providers[i];
     return NULL;
 }
@@ -98,9 +97,10 @@ static int open_one(fletch_model *m, const provider *p, fletch_error *error) {
     return FLETCH_OK;
 }
 
+/* `error` is not NULL: the refusal is logged from it. */
 static int try_next(fletch_model *m, const provider *p, bool wanted, fletch_error *error) {
     int status = open_one(m, p, error);
-    if (status == FLETCH_EPROVIDER && error)
+    if (status == FLETCH_EPROVIDER)
         fl_log_write(fl_config_log(m->config), wanted ? FL_LOG_WARNING : FL_LOG_DEBUG, "%s",
                      error->message);
     return status;
