@@ -59,6 +59,14 @@ static int copy_options(void *own, size_t own_size, const void *theirs, fletch_e
     return FLETCH_OK;
 }
 
+/* An enum of the caller's is any int: one that a later header adds must not be read as the default. */
+static int check_truncate(fletch_truncate how, fletch_error *error) {
+    if ((int)how >= FLETCH_TRUNCATE_DEFAULT && (int)how <= FLETCH_TRUNCATE_ERROR)
+        return FLETCH_OK;
+    return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "truncate is %d; use FLETCH_TRUNCATE_…",
+                   (int)how);
+}
+
 size_t fletch_row_bytes(size_t cols, fletch_dtype dtype) {
     switch (dtype) {
     case FLETCH_FLOAT32: return cols * sizeof(float);
@@ -139,6 +147,8 @@ int fletch_embed(fletch_model *model, const fletch_texts *texts,
     fletch_embed_options own    = FLETCH_EMBED_OPTIONS_INIT;
     int                  status = copy_options(&own, sizeof own, options, error);
     if (status == FLETCH_OK)
+        status = check_truncate(own.truncate, error);
+    if (status == FLETCH_OK)
         status = check_texts(texts, error);
     if (status == FLETCH_OK)
         status = check_matrix(out, texts->count, error);
@@ -150,13 +160,16 @@ int fletch_embed(fletch_model *model, const fletch_texts *texts,
 int fletch_tokenize(const fletch_model *model, const char *text, size_t size,
                     const fletch_tokenize_options *options, fletch_tokens **tokens,
                     fletch_error *error) {
+    if (tokens)
+        *tokens = NULL;
     if (!model || !tokens || (!text && size > 0))
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "fletch_tokenize: model, text or tokens is NULL");
-    *tokens = NULL;
     fl_error_clear(error);
     fletch_tokenize_options own    = FLETCH_TOKENIZE_OPTIONS_INIT;
     int                     status = copy_options(&own, sizeof own, options, error);
+    if (status == FLETCH_OK)
+        status = check_truncate(own.truncate, error);
     if (status < 0)
         return status;
     return fl_runtime_tokenize(model, text ? text : "", size, &own, tokens, error);

@@ -94,6 +94,11 @@ static int stage_text(job *j, size_t index, uint32_t count) {
             "text %zu has more than %u tokens and truncation is off; shorten it, or allow "
             "truncation (truncate=right)",
             index, j->encode.max_length);
+    if (tokens == 0) /* no special tokens in this model: there is nothing to pool */
+        return fl_fail(j->error, FLETCH_EINVAL, index,
+                       "text %zu has no tokens, and this model's tokenizer adds none; leave such "
+                       "texts out",
+                       index);
     s->cu[count + 1] = s->cu[count] + (uint32_t)tokens;
     s->skip[count]   = j->prompt_skip < tokens ? j->prompt_skip : (uint32_t)tokens;
     if (j->options->tokens)
@@ -222,7 +227,7 @@ static int resolve_output(job *j) {
     j->output.raw       = options->normalize < 0 || (options->normalize == 0 && !model->normalize);
     j->output.normalize = options->normalize > 0 || (options->normalize == 0 && model->normalize);
     j->output.renormalize =
-        options->dimensions != 0 || options->normalize > 0 || model->dimensions_by_user;
+        options->dimensions != 0 || options->normalize > 0 || model->renormalize;
     j->output.dtype = j->out->dtype;
     j->in_place     = fl_output_in_place(&j->output, j->out);
     return FLETCH_OK;

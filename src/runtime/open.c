@@ -79,7 +79,7 @@ static int resolve_prompt(fletch_model *m, fletch_error *error) {
     const char *text = fl_config_text(m->config, FL_KEY_MODEL_PROMPT);
     const char *name = fl_config_text(m->config, FL_KEY_MODEL_PROMPT_NAME);
     m->prompt        = text;
-    if (text[0])
+    if (fl_config_is_set(m->config, FL_KEY_MODEL_PROMPT)) /* also "": no prompt */
         return FLETCH_OK;
     if (name[0])
         return fl_runtime_prompt(m, name, &m->prompt, error);
@@ -120,11 +120,11 @@ static int resolve_output(fletch_model *m, fletch_error *error) {
         m->dimensions = (uint32_t)asked;
     else if (model->truncate_dim > 0 && model->truncate_dim < model->dimensions)
         m->dimensions = model->truncate_dim;
-    m->dimensions_by_user = asked > 0;
     const char *normalize = fl_config_text(m->config, FL_KEY_MODEL_NORMALIZE);
-    m->normalize =
-        strcmp(normalize, "auto") == 0 ? model->normalize : strcmp(normalize, "true") == 0;
-    m->row_width = fl_encoder_width(&model->encoder);
+    bool        wanted    = strcmp(normalize, "true") == 0;
+    m->normalize          = strcmp(normalize, "auto") == 0 ? model->normalize : wanted;
+    m->renormalize        = asked > 0 || wanted;
+    m->row_width          = fl_encoder_width(&model->encoder);
     for (uint32_t i = 0; i < model->stage_count; i++)
         if (model->stages[i].out > m->row_width)
             m->row_width = model->stages[i].out;
@@ -165,11 +165,7 @@ static int open_parts(fletch_model *m, const char *name, bool tokenizer_only, fl
         status = resolve_lengths(m, error);
     if (status == FLETCH_OK)
         status = resolve_output(m, error);
-    if (status == FLETCH_OK)
-        status = fl_provider_open(m, error);
-    if (status == FLETCH_OK)
-        fl_model_release_packed(m->model);
-    return status;
+    return status == FLETCH_OK ? fl_provider_open(m, error) : status;
 }
 
 int fl_runtime_open(fletch_model **out, const char *name, const fl_config *config,
@@ -180,9 +176,8 @@ int fl_runtime_open(fletch_model **out, const char *name, const fl_config *confi
         return fl_fail_nomem(error, sizeof *m, "a model");
     pthread_mutex_init(&m->engine_lock, NULL);
     pthread_mutex_init(&m->staging_lock, NULL);
-    m->prompt       = "";
-    m->config       = config ? fl_config_clone(config) : fletch_config_new();
-    m->batch_tokens = 0;
+    m->prompt = "";
+    m->config = config ? fl_config_clone(config) : fletch_config_new();
     if (!m->config) {
         fl_runtime_close(m);
         return fl_fail_nomem(error, sizeof *m, "a configuration");

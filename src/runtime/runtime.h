@@ -59,12 +59,12 @@ struct fletch_model {
     fl_engine           *engine; /* owned */
     pthread_mutex_t      engine_lock;
     /* resolved once */
-    uint32_t        max_length;         /* tokens with specials, default of a call */
-    uint32_t        length_limit;       /* usable positions: the most a call may ask for */
-    uint32_t        dimensions;         /* columns of the default output */
-    bool            dimensions_by_user; /* then a cut row is brought back to unit length */
-    uint32_t        row_width;          /* widest row between pooling and output */
-    bool            normalize;          /* default of a call */
+    uint32_t        max_length;   /* tokens with specials, default of a call */
+    uint32_t        length_limit; /* usable positions: the most a call may ask for */
+    uint32_t        dimensions;   /* columns of the default output */
+    bool            renormalize;  /* the user asked for a cut or for unit length: cut rows get it */
+    uint32_t        row_width;    /* widest row between pooling and output */
+    bool            normalize;    /* default of a call */
     const char     *prompt; /* default prompt text, "" for none; borrowed from config or model */
     fletch_truncate truncate;
     uint32_t        batch_tokens;
@@ -106,7 +106,7 @@ int64_t fl_runtime_decode(const fletch_model *model, const int32_t *ids, size_t 
 int fl_runtime_describe(const fletch_model *model, fletch_property_fn fn, void *user);
 int fl_system_describe(const fl_config *config, fletch_property_fn fn, void *user);
 
-/* texts.h's one function: text i of any of the three forms. EINVAL when offsets run backwards. */
+/* Text `index` of any of the three forms. EINVAL when its offsets run backwards. */
 int fl_texts_at(const fletch_texts *texts, size_t index, const char **text, size_t *size,
                 fletch_error *error);
 

@@ -44,9 +44,10 @@ static int encode(const fletch_model *model, fl_staging *staging, const char *te
             options->truncate == FLETCH_TRUNCATE_LEFT ? FL_TRUNCATE_LEFT : FL_TRUNCATE_RIGHT,
                .no_special = options->no_special_tokens != 0,
     };
-    size_t capacity = size + special_count + 1;
-    if (encode.max_length > 0 && encode.max_length + special_count < capacity)
-        capacity = encode.max_length + special_count;
+    size_t limit    = encode.max_length > special_count ? encode.max_length : special_count;
+    size_t capacity = fl_tokenizer_ids_max(model->tokenizer, size);
+    if (encode.max_length > 0 && limit < capacity)
+        capacity = limit;
     int32_t       *ids;
     uint32_t      *offsets;
     uint8_t       *special;

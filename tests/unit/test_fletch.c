@@ -148,9 +148,48 @@ Test(fletch, options_grow_and_are_checked) {
     options.max_length  = 2; /* the specials alone */
     cr_assert_eq(fletch_embed(model, &texts, &options, &out, &error), FLETCH_EINVAL);
     options.max_length = 0;
+    options.truncate   = (fletch_truncate)4;
+    cr_assert_eq(fletch_embed(model, &texts, &options, &out, &error), FLETCH_EINVAL);
+    options.truncate   = FLETCH_TRUNCATE_DEFAULT;
     options.dimensions = (uint32_t)dim + 1;
     cr_assert_eq(fletch_embed(model, &texts, &options, &out, &error), FLETCH_EINVAL);
     fletch_close(model);
+}
+
+/* The row of one text under one key of the configuration. */
+static void embed_with(const char *folder, const char *key, const char *value, const char *text,
+                       const fletch_embed_options *options, float row[DIM_MAX], size_t *dim) {
+    fletch_error   error;
+    fletch_config *config = fletch_config_new();
+    cr_assert_eq(fletch_config_set(config, key, value, &error), 0);
+    fletch_model *model = open_model(folder, config);
+    fletch_texts  texts = fletch_texts_from_strings(&text, 1);
+    *dim                = fletch_dimensions(model);
+    fletch_matrix out   = fletch_matrix_f32(row, 1, *dim);
+    cr_assert_eq(fletch_embed(model, &texts, options, &out, &error), 0);
+    fletch_close(model);
+    fletch_config_free(config);
+}
+
+Test(fletch, an_empty_prompt_turns_the_folders_prompt_off) {
+    fletch_embed_options bare = FLETCH_EMBED_OPTIONS_INIT;
+    float                set[DIM_MAX], per_call[DIM_MAX];
+    size_t               dim;
+    bare.prompt = "";
+    embed_with(PROMPTS, "model.prompt", "", "the cat", NULL, set, &dim);
+    embed_with(PROMPTS, "model.prompt", "the road: ", "the cat", &bare, per_call, &dim);
+    cr_assert_arr_eq(set, per_call, dim * sizeof(float));
+}
+
+Test(fletch, normalize_true_holds_for_rows_cut_by_the_folder) {
+    float  row[DIM_MAX], sum = 0;
+    size_t dim;
+    embed_with("tests/golden/folders/truncate-dim", "model.normalize", "true", "the cat", NULL, row,
+               &dim);
+    cr_assert_eq(dim, 20);
+    for (size_t i = 0; i < dim; i++)
+        sum += row[i] * row[i];
+    cr_assert_float_eq(sum, 1.0f, 1e-5);
 }
 
 Test(fletch, the_text_to_blame_is_named) {
@@ -228,6 +267,13 @@ Test(fletch, a_tokenizer_alone_tokenises_and_decodes) {
     fletch_error   error;
     char           text[64];
     cr_assert_eq(fletch_open_tokenizer(&model, PLAIN, NULL, &error), 0);
+    fletch_tokenize_options endless = FLETCH_TOKENIZE_OPTIONS_INIT;
+    endless.max_length              = UINT32_MAX;
+    cr_assert_eq(fletch_tokenize(model, "a dog", 5, &endless, &tokens, &error), 0);
+    cr_assert_eq(tokens->count, 4);
+    fletch_tokens_free(tokens);
+    cr_assert_eq(fletch_tokenize(NULL, "a dog", 5, NULL, &tokens, &error), FLETCH_EINVAL);
+    cr_assert_null(tokens, "a failed call sets its result to NULL");
     cr_assert_eq(fletch_tokenize(model, "a dog", 5, NULL, &tokens, &error), 0);
     cr_assert_eq(tokens->count, 4);
     cr_assert(tokens->special[0] && !tokens->special[1]);
