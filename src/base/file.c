@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -77,20 +78,6 @@ void fl_map_close(fl_map *map) {
         munmap(unconst(map->data), map->size);
     }
     *map = (fl_map){0};
-}
-
-void fl_map_release(const fl_map *map, size_t offset, size_t size) {
-    if (offset >= map->size) {
-        return;
-    }
-    size_t page  = (size_t)sysconf(_SC_PAGESIZE);
-    size_t end   = size > map->size - offset ? map->size : offset + size;
-    size_t first = (offset + page - 1) & ~(page - 1);
-    /* The last page of the file belongs to the range when the range ends with the file. */
-    size_t last = end == map->size ? end : end & ~(page - 1);
-    if (first < last) {
-        madvise(unconst(map->data + first), last - first, MADV_DONTNEED);
-    }
 }
 
 static int fail_too_large(const char *path, size_t size_max, fletch_error *error) {
@@ -299,13 +286,17 @@ int fl_atomic_write(fl_atomic_file *file, const void *data, size_t size, fletch_
     return 0;
 }
 
-/* Make the new name durable. Some file systems cannot sync a folder; the data itself is safe then.
- */
-static void sync_folder(fl_atomic_file *file) {
-    size_t length         = folder_length(file->path);
-    file->path[length]    = '\0'; /* the name is not needed any more */
-    const char *folder    = length == 0 ? "." : file->path;
-    int         folder_fd = open_restarting(folder, O_RDONLY | O_DIRECTORY, 0);
+void fl_parent_sync(const char *path) {
+    char   folder[PATH_MAX] = ".";
+    size_t length           = folder_length(path);
+    if (length >= sizeof folder) {
+        return; /* no path the kernel takes is that long */
+    }
+    if (length > 0) {
+        memcpy(folder, path, length);
+        folder[length] = '\0';
+    }
+    int folder_fd = open_restarting(folder, O_RDONLY | O_DIRECTORY, 0);
     if (folder_fd >= 0) {
         (void)fsync(folder_fd);
         close(folder_fd);
@@ -331,7 +322,7 @@ int fl_atomic_commit(fl_atomic_file *file, fletch_error *error) {
     }
     fl_free(file->temporary); /* renamed away: abort must not unlink it */
     file->temporary = NULL;
-    sync_folder(file);
+    fl_parent_sync(file->path);
     fl_atomic_abort(file);
     return 0;
 }

@@ -22,9 +22,6 @@ typedef struct fl_map {
 int  fl_map_open(fl_map *map, const char *path, fletch_error *error);
 void fl_map_close(fl_map *map); /* idempotent */
 
-/* Give the pages of a range back (MADV_DONTNEED, whole pages only); read again, they come from disk. */
-void fl_map_release(const fl_map *map, size_t offset, size_t size);
-
 /* Append the whole file (or pipe) to *out; refuses more than `size_max` bytes. On failure nothing is
  * appended. */
 int fl_file_read(const char *path, size_t size_max, fl_buf *out, fletch_error *error);
@@ -49,6 +46,10 @@ int  fl_atomic_open(fl_atomic_file *file, const char *path, fletch_error *error)
 int  fl_atomic_write(fl_atomic_file *file, const void *data, size_t size, fletch_error *error);
 int  fl_atomic_commit(fl_atomic_file *file, fletch_error *error); /* closes; on failure aborts */
 void fl_atomic_abort(fl_atomic_file *file); /* idempotent; removes the temporary */
+
+/* After a rename: make the new name durable by syncing its folder. Some file systems cannot; the data
+ * itself is safe then, so there is nothing to report. */
+void fl_parent_sync(const char *path);
 
 /* "a/b" into out[capacity]; FLETCH_ENOSPC when it does not fit. */
 int fl_path_join(char *out, size_t capacity, const char *a, const char *b, fletch_error *error);

@@ -334,12 +334,9 @@ static int fill(pull_work *pull, const char *url, const char *name, const char *
         }
         have = 0;
     }
-    if (have == expected) {
-        return 0;
-    }
     int      status = head->size_known ? check_space(pull, name, path, expected - have, error) : 0;
     fl_reply reply;
-    if (status == 0) {
+    if (status == 0 && have != expected) {
         status = fl_download_file(pull->session, url, fd, expected, &reply, error);
         if (status == FLETCH_ENOSPC) {
             have = fstat(fd, &info) == 0 ? (uint64_t)info.st_size : have;
@@ -354,19 +351,6 @@ static int fill(pull_work *pull, const char *url, const char *name, const char *
         status = fl_fail_errno(error, errno, "cannot write", path);
     }
     return status;
-}
-
-/* Make a rename last: sync the folder. A file system that cannot is left to its own habits. */
-static void sync_folder(const char *file) {
-    char  folder[FL_HUB_PATH_MAX];
-    char *slash = memcpy(folder, file, strlen(file) + 1);
-    slash       = strrchr(folder, '/');
-    *slash      = '\0';
-    int fd      = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        fsync(fd);
-        close(fd);
-    }
 }
 
 /* Download into blobs/<etag>, under the lock. A part found on disk may come from a program that
@@ -391,7 +375,7 @@ static int fetch_blob(pull_work *pull, const char *url, const char *name, const 
             return fl_fail_errno(error, errno, "cannot write", blob);
         }
         if (status == 0) {
-            sync_folder(blob);
+            fl_parent_sync(blob);
             return 0;
         }
         if (status != FLETCH_ECHECKSUM) {

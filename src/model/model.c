@@ -171,17 +171,3 @@ void fl_model_close(fl_model *model) {
     fl_free(model->own);
     fl_free(model);
 }
-
-void fl_model_release_packed(const fl_model *model) {
-    static const fl_layer_slot matrices[] = {FL_LAYER_Q_W,   FL_LAYER_K_W,  FL_LAYER_V_W,
-                                             FL_LAYER_O_W,   FL_LAYER_UP_W, FL_LAYER_GATE_W,
-                                             FL_LAYER_DOWN_W};
-    if (model->own->weights == NULL)
-        return;
-    for (uint32_t layer = 0; layer < model->encoder.desc.layers; layer++)
-        for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
-            const fl_tensor *tensor = &model->encoder.layer[layer][matrices[i]];
-            if (tensor->data != NULL)
-                fl_safetensors_release(model->own->weights, tensor);
-        }
-}

@@ -6,7 +6,8 @@
  * Method  A single file is one map and its table. A sharded model has an index, {"weight_map":
  *         {tensor: file}}: every shard is mapped once, and the tensors that the index promises
  *         are gathered in one merged table. Nothing is copied: a tensor is a view of its map.
- * Memory  the maps and tables, until close. Pages of a tensor go back by fl_safetensors_release.
+ * Memory  the maps and tables, until close. An engine gives pages back
+ *         by fl_pages_release once it has packed them.
  * Threads immutable after opening.
  * Proof   tests/unit/test_safetensors.c. */
 #include "model/safetensors.h"
@@ -223,15 +224,4 @@ size_t fl_safetensors_count(const fl_safetensors *file) {
 
 const char *fl_safetensors_name(const fl_safetensors *file, size_t index) {
     return table_of(file)->names[index];
-}
-
-void fl_safetensors_release(const fl_safetensors *file, const fl_tensor *tensor) {
-    const unsigned char *data = tensor->data;
-    for (size_t i = 0; i < file->count; i++) {
-        const fl_map *map = &file->shards[i].map;
-        if (data >= map->data && data < map->data + map->size) {
-            fl_map_release(map, (size_t)(data - map->data), (size_t)tensor->bytes);
-            return;
-        }
-    }
 }

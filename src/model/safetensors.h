@@ -26,7 +26,4 @@ const fl_tensor *fl_safetensors_find(const fl_safetensors *file, const char *nam
 size_t           fl_safetensors_count(const fl_safetensors *file);
 const char      *fl_safetensors_name(const fl_safetensors *file, size_t index);
 
-/* Tell the kernel that the pages of a tensor are not needed any more (its packed copy is). */
-void fl_safetensors_release(const fl_safetensors *file, const fl_tensor *tensor);
-
 #endif
