@@ -26,12 +26,6 @@ static const struct {
     {"ReLU", FL_DENSE_RELU},         {"Sigmoid", FL_DENSE_SIGMOID},
 };
 
-static void refuse(fl_json_reader *reader, const char *key, const char *value) {
-    if (reader->status == 0)
-        reader->status = fl_fail(reader->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                                 "%s: %s \"%.80s\" is not supported.", reader->source, key, value);
-}
-
 static fl_dense_activation read_activation(fl_json_reader *reader) {
     const char *path =
         fl_json_string(reader, "activation_function", "torch.nn.modules.activation.Tanh");
@@ -40,20 +34,17 @@ static fl_dense_activation read_activation(fl_json_reader *reader) {
         for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
             if (strcmp(last + 1, activations[i].name) == 0)
                 return activations[i].activation;
-    refuse(reader, "activation_function", path);
+    fl_arch_refuse(reader, "activation_function", path);
     return FL_DENSE_IDENTITY;
 }
 
-/* A module that reads or writes another feature than the sentence's vector is another network. */
-static void refuse_names(fl_json_reader *reader) {
+void fl_refuse_other_features(fl_json_reader *reader) {
     static const char *const keys[] = {"module_input_name", "module_output_name"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const char *name = fl_json_string(reader, keys[i], "sentence_embedding");
         if (strcmp(name, "sentence_embedding") != 0)
-            refuse(reader, keys[i], name);
+            fl_arch_refuse(reader, keys[i], name);
     }
-    if (fl_json_bool(reader, "use_residual", false))
-        refuse(reader, "use_residual", "true");
 }
 
 /* A tensor of exactly rows x columns (columns 0: a vector of rows) as new float32 memory. */
@@ -128,7 +119,8 @@ int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, fletch_er
     bool           bias   = fl_json_bool(&reader, "bias", true);
     stage->kind           = FL_STAGE_DENSE;
     stage->activation     = read_activation(&reader);
-    refuse_names(&reader);
+    fl_refuse_other_features(&reader);
+    fl_arch_refuse_if_true(&reader, "use_residual");
     status = reader.status;
     if (status == 0 && out == 0)
         status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s has no out_features.", path);

@@ -48,6 +48,8 @@ int fl_pooling_override(fl_model *model, const char *text, fletch_error *error);
 /* dense.c: one stage from a module's folder; `width` is what comes in. */
 int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, fletch_error *error);
 int fl_layer_norm_read(fl_stage *stage, const char *folder, uint32_t width, fletch_error *error);
+/* A module that reads or writes another feature than the sentence's vector is another network. */
+void fl_refuse_other_features(fl_json_reader *reader);
 
 /* lengths.c: how long a text may be; `positions` 0 when the architecture is not known. */
 int fl_lengths_read(fl_model *model, uint32_t positions, fletch_error *error);

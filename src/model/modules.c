@@ -107,18 +107,13 @@ void fl_modules_close(fl_modules *modules) {
 
 static int read_normalize(fl_model *model, fl_stage *stage, const char *folder, const char *module,
                           uint32_t width, fletch_error *error) {
-    static const char *const keys[] = {"module_input_name", "module_output_name"};
-    char                     path[FL_MODEL_PATH_MAX];
-    fl_json                 *root   = NULL;
-    int                      status = fl_model_read_json(&root, path, folder, "config.json", error);
+    char     path[FL_MODEL_PATH_MAX];
+    fl_json *root   = NULL;
+    int      status = fl_model_read_json(&root, path, folder, "config.json", error);
     if (status != 0)
         return status;
     fl_json_reader reader = {.object = root, .source = path, .error = error};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const char *name = fl_json_string(&reader, keys[i], "sentence_embedding");
-        if (strcmp(name, "sentence_embedding") != 0)
-            fl_arch_refuse(&reader, keys[i], name);
-    }
+    fl_refuse_other_features(&reader);
     status = reader.status;
     fl_json_free(root);
     stage->kind = FL_STAGE_NORMALIZE;
