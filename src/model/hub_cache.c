@@ -220,22 +220,24 @@ static bool link_says(const char *path, const char *target) {
 
 /* Make or replace a link; false when this file system or user may have none. */
 static bool make_link(const char *target, const char *path, int *status, fletch_error *error) {
-    *status = 0;
-    for (int round = 0; round < 2; round++) {
-        if (symlink(target, path) == 0 || (errno == EEXIST && link_says(path, target))) {
+    int reason = EEXIST; /* why there is no link yet; link_says has an errno of its own */
+    *status    = 0;
+    for (int round = 0; round < 2 && reason == EEXIST; round++) {
+        if (symlink(target, path) == 0) {
             return true;
         }
-        if (errno != EEXIST) {
-            break;
+        reason = errno;
+        if (reason == EEXIST && link_says(path, target)) {
+            return true;
         }
-        if (unlink(path) != 0 && errno != ENOENT) {
-            break;
+        if (reason == EEXIST && unlink(path) != 0 && errno != ENOENT) {
+            reason = errno;
         }
     }
-    if (errno == EPERM || errno == ENOTSUP || errno == ENOSYS || errno == EINVAL) {
+    if (reason == EPERM || reason == ENOTSUP || reason == ENOSYS || reason == EINVAL) {
         return false;
     }
-    *status = fl_fail_errno(error, errno, "cannot link", path);
+    *status = fl_fail_errno(error, reason, "cannot link", path);
     return true;
 }
 
