@@ -3,7 +3,7 @@
  *
  * Role     engine.c calls it once when it opens.
  * Method   W [out, in] row-major becomes, for every 16 rows of W (columns of the product), one
- *          panel [in][16]; 16 x 32 pieces are converted to float32 and transposed through L1. Odd
+ *          panel [in][16]; 16 x 128 pieces are converted to float32 and transposed through L1. Odd
  *          sizes are padded with zeros: head_dim to a multiple of 16 inside every head (q, k, v
  *          rows and the input columns of Wo), the MLP's middle and the hidden width likewise. 1/√d
  *          is folded into the query's weights and bias. Position and type rows are added into one
@@ -20,7 +20,7 @@
 #include "base/mem.h"
 #include "engines/cpu/cpu_engine.h"
 
-enum { PIECE = 32 }; /* steps of k that are transposed at a time: 16 x 32 floats are 2 KiB */
+enum { PIECE = 128 }; /* steps of k that are transposed at a time: 16 x 128 floats are 8 KiB */
 
 /* ---- Layout ---------------------------------------------------------------------------------- */
 
@@ -86,9 +86,11 @@ typedef struct source {
 
 /* 16 rows x up to PIECE columns of w -> piece[16][PIECE], zero where there is nothing. */
 static void read_piece(const source *s, size_t row, size_t col, float piece[FL_CPU_LANES][PIECE]) {
-    memset(piece, 0, sizeof(float) * FL_CPU_LANES * PIECE);
     size_t cols = s->cols > col ? s->cols - col : 0;
     cols        = cols < PIECE ? cols : PIECE;
+    if (cols < PIECE || row + FL_CPU_LANES > s->rows) {
+        memset(piece, 0, sizeof(float) * FL_CPU_LANES * PIECE);
+    }
     for (size_t r = 0; cols > 0 && r < FL_CPU_LANES && row + r < s->rows; r++) {
         fl_tensor_to_f32(s->w, (uint64_t)(s->row + row + r) * s->in + s->col + col, cols, piece[r]);
     }
