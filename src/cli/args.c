@@ -8,7 +8,8 @@
  *         followed by true or false. Names are never abbreviated: scripts would break when a new flag
  *         makes the short form ambiguous. Values of a choice are checked here, values of option keys
  *         by the library.
- * Memory  Only the two lists are owned; all strings are argv's or static. Proof tests/cli/test_usage.py. */
+ * Memory  Only the two lists are owned; all strings are argv's or static.
+ * Proof   tests/cli/test_cli_usage.py. */
 #include "cli/args.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * Method  Prints TOML, so the output is itself a configuration file; --show-origin puts the origin in a
  *         comment behind each value. `--preset NAME` alone prints what the preset sets, on top of nothing
  *         else. `get KEY` prints the bare value for scripts.
- * Proof   tests/cli/test_config.py reads the output back. */
+ * Proof   tests/cli/test_cli_config.py reads the output back. */
 #include <stdio.h>
 #include <string.h>
 

@@ -8,7 +8,8 @@
  *         model is known by the hash of its weights, not by its name. Where options bend the vectors
  *         (pooling, prompt, dimensions ...) or the model is another one, the self-test is skipped and
  *         says so. The doctor never downloads.
- * Memory  The report is collected first, so that json and text say the same. Proof tests/cli/test_doctor.py. */
+ * Memory  The report is collected first, so that json and text say the same.
+ * Proof   tests/cli/test_cli_doctor.py. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

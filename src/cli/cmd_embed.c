@@ -6,7 +6,8 @@
  *         writers of output.c. When a text is to blame for a failure (too long with --truncate error),
  *         the texts before it are done first, then it is refused, then the rest goes on: a few calls
  *         per refused text, whatever the size of the window.
- * Memory  Rows, token counts and marks of one window. Proof tests/cli/test_output.py, test_errors.py. */
+ * Memory  Rows, token counts and marks of one window.
+ * Proof   tests/cli/test_cli_output.py, test_cli_errors.py. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -3,7 +3,7 @@
  *
  * Role    A thin face of the fletch_hub_* calls. What scripts need (a folder, a JSON list) goes to
  *         standard output; progress and remarks to standard error.
- * Proof   tests/cli/test_model.py. */
+ * Proof   tests/cli/test_cli_model.py. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * Formats jsonl {"ids":[..],"tokens":[".."],"offsets":[[s,e],..],"special":[..],"truncated":false};
  *         offsets count UTF-8 bytes of the text, [0,0] for tokens that the template added.
  *         decode reads ids as arguments, or a JSON list (or a result of tokenize) a line.
- * Memory  One window; the tokens of one text at a time. Proof tests/cli/test_tokenize.py. */
+ * Memory  One window; the tokens of one text at a time. Proof tests/cli/test_cli_tokenize.py. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /* cmd_version.c - `fletch version`: the first thing a bug report needs.
  *
  * Role    Also behind --version. The first line stays "fletch X.Y.Z": scripts cut it.
- * Proof   tests/cli/test_usage.py. */
+ * Proof   tests/cli/test_cli_usage.py. */
 #include <string.h>
 
 #include "cli/cli.h"

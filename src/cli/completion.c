@@ -5,7 +5,7 @@
  * Method  Every flag becomes one line or case: its name, what follows it (one of some words, a file, a
  *         free value) and for zsh and fish its sentence. What follows is read off the value column of
  *         the tables: "a|b" are words, FILE and DIR are paths.
- * Proof   tests/cli/test_completion.py sources the bash script and asks it; completions/ has copies. */
+ * Proof   tests/cli/test_cli_completion.py sources the bash script and asks it; completions/ has copies. */
 #include <stdio.h>
 #include <string.h>
 

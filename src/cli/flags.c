@@ -4,7 +4,7 @@
  * Role    args.c parses by them, help.c and completion.c print them. A flag with a `key` is a short
  *         form of an option of the option table and sets just that; the others are of the command.
  *         To add a flag, add a row here and, unless it has a key, an id in args.h.
- * Proof   tests/cli/test_usage.py, test_completion.py. */
+ * Proof   tests/cli/test_cli_usage.py, test_cli_completion.py. */
 #include <string.h>
 
 #include "cli/cli.h"

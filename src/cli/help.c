@@ -3,7 +3,7 @@
  *
  * Role    `fletch help ...`, `--help`, and the usage that a missing command prints.
  * Method  Nothing here is written by hand about a flag: flags.c and the option table say it once.
- * Proof   tests/cli/test_usage.py asks for the help of every command. */
+ * Proof   tests/cli/test_cli_usage.py asks for the help of every command. */
 #include <stdio.h>
 #include <string.h>
 

@@ -7,7 +7,7 @@
  *         A refused input ends the run after the texts before it are done, or with --on-error skip is
  *         reported and left out; either way what was written is a clean prefix or subset.
  * Memory  A window's arrays grow to the largest window and stay. Threads: none.
- * Proof   tests/cli/test_input.py. */
+ * Proof   tests/cli/test_cli_input.py. */
 #include "cli/input.h"
 
 #include <stdarg.h>

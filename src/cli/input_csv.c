@@ -5,7 +5,7 @@
  * Method  The first record names the columns. A field in quotes ends at the first quote that is not
  *         doubled; anything but a delimiter behind it is an error, and so is a record with more or fewer
  *         fields than the header: both mean broken quoting, and guessing would shift columns silently.
- * Memory  Column names are owned by the input. Proof tests/cli/test_input.py. */
+ * Memory  Column names are owned by the input. Proof tests/cli/test_cli_input.py. */
 #include <stdio.h>
 #include <string.h>
 

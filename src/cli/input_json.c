@@ -6,7 +6,8 @@
  *         not taken from its tree but copied from the record's own bytes: numbers keep all their digits
  *         (an id of 20 digits stays one) and strings their escapes; only white space outside strings is
  *         dropped, so that a result stays on one line.
- * Memory  json-c's tree per record; output in the window's buffers. Proof tests/cli/test_input.py. */
+ * Memory  json-c's tree per record; output in the window's buffers.
+ * Proof   tests/cli/test_cli_input.py. */
 #include <string.h>
 
 #include "base/error.h"

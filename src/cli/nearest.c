@@ -5,7 +5,7 @@
  * Method  Edit distance with swaps of neighbours (optimal string alignment), three rows of a table; a
  *         candidate that has the word as its beginning counts as near, since people abbreviate.
  * Memory  Three rows on the stack; words longer than the rows are never near anything.
- * Proof   tests/cli/test_usage.py. */
+ * Proof   tests/cli/test_cli_usage.py. */
 #include <string.h>
 
 #include "cli/cli.h"

@@ -10,7 +10,8 @@
  *         fvecs  each row an int32 with its dimensions, then float32 (TEXMEX, as faiss reads it)
  *         text   for a person: dimensions, norm, tokens, the first values
  *         Binary formats are little-endian. Floats as text are the shortest that read back the same.
- * Memory  The sink's buffer. Proof tests/cli/test_output.py reads each back with numpy and json. */
+ * Memory  The sink's buffer.
+ * Proof   tests/cli/test_cli_output.py reads each back with numpy and json. */
 #include "cli/output.h"
 
 #include <inttypes.h>

@@ -7,7 +7,7 @@
  *         count and rate are shown. Text is built in one buffer and written with one write, so that it
  *         does not mix with other output. The bar waits half a second: short runs stay silent.
  * Memory  none. Threads: the main thread only.
- * Proof   tests/cli/test_progress.py (a pseudo terminal, a pipe). */
+ * Proof   tests/cli/test_cli_progress.py (a pseudo terminal, a pipe). */
 #include "cli/progress.h"
 
 #include <stdatomic.h>

@@ -5,7 +5,7 @@
  * Method  One table gives for each library status its exit code (also where a model was being opened)
  *         and a hint. The library's messages already say what, where and how to mend it; a hint adds
  *         what only the program knows: its own flags and commands.
- * Proof   tests/cli/test_usage.py, test_errors.py. */
+ * Proof   tests/cli/test_cli_usage.py, test_cli_errors.py. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
  *         work itself uses all cores, so a thread of its own for reading or writing would only take
  *         them away; results do not depend on where windows end.
  * Memory  One window and its results, whatever the length of the input. Threads: main.
- * Proof   tests/cli/test_input.py (order, memory), test_stats.py. */
+ * Proof   tests/cli/test_cli_input.py (order, memory, --stats). */
 #include "cli/run.h"
 
 #include <inttypes.h>

@@ -7,7 +7,7 @@
  *         A model that is missing is fetched here, before fletch_open, only so that the person waiting
  *         sees a progress bar; fletch_open would fetch it as well.
  * Memory  Configuration and model belong to the fl_cli. Threads: main; the log may come from any.
- * Proof   tests/cli/test_config.py, test_errors.py. */
+ * Proof   tests/cli/test_cli_config.py, test_cli_errors.py. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

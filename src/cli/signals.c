@@ -11,7 +11,7 @@
  *         ignored.
  * Memory  The only globals of the program: a fixed copy of the guarded name. Threads: the handler may
  *         run on any thread; the name is published through an atomic flag.
- * Proof   tests/cli/test_interrupt.py. */
+ * Proof   tests/cli/test_cli_interrupt.py. */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * Role    cmd_embed.c feeds it instead of the writers when --similarity is given.
  * Method  Cosine in double, with the norms, so that it is right for raw vectors as well. A vector of
  *         norm 0 is similar to nothing (0).
- * Memory  Copies of vectors and texts. Proof tests/cli/test_similarity.py. */
+ * Memory  Copies of vectors and texts. Proof tests/cli/test_cli_output.py. */
 #include "cli/similarity.h"
 
 #include <math.h>

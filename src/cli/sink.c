@@ -8,7 +8,7 @@
  *         A stream whose beginning is known only at the end (npy) is spooled in an unnamed temporary
  *         file in TMPDIR and copied when complete.
  * Memory  One buffer of about FLUSH_AT bytes. Threads: none.
- * Proof   tests/cli/test_output.py, test_interrupt.py. */
+ * Proof   tests/cli/test_cli_output.py, test_cli_interrupt.py. */
 #include "cli/sink.h"
 
 #include <errno.h>

@@ -9,7 +9,7 @@
  *         When a window already holds records, a read never waits longer than a blink: what a slow
  *         producer has sent so far is embedded while it makes more.
  * Memory  The buffer doubles up to the longest record allowed; a longer one is read past without being
- *         kept. Threads: none. Proof tests/cli/test_input.py. */
+ *         kept. Threads: none. Proof tests/cli/test_cli_input.py. */
 #include "cli/source.h"
 
 #include <errno.h>
