@@ -26,6 +26,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/sha256.h"
 
 enum {
     WALK_DEPTH_MAX = 16,
@@ -275,6 +276,11 @@ int fl_hub_link(const fl_hub_env *env, const fl_hub_repo *repo, const char *comm
     }
     fl_buf_free(&target);
     return status;
+}
+
+int fl_hub_file_hash(const char *path, const char *etag, char hex[65], fletch_error *error) {
+    return strlen(etag) == 64 ? fl_file_sha256(path, hex, error)
+                              : fl_file_git_sha1(path, hex, error);
 }
 
 /* ---- locks ---- */

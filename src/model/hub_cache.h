@@ -43,6 +43,9 @@ bool fl_hub_name_is_plain(const char *name);         /* no '/' in it: a level or
 bool fl_hub_commit_is_valid(const char *commit);     /* 40 lower-case hex digits */
 bool fl_hub_revision_is_valid(const char *revision); /* usable as refs/<revision> and in a URL */
 bool fl_hub_etag_is_valid(const char *etag);         /* usable as a file name */
+/* "sha256" for the etag of a large file, "git sha1" for that of a small one, NULL for what is no hash
+ * (other servers). */
+const char *fl_hub_etag_kind(const char *etag);
 
 /* ---- Environment (hub_env.c) ---- */
 
@@ -86,6 +89,9 @@ int fl_hub_link(const fl_hub_env *env, const fl_hub_repo *repo, const char *comm
 int  fl_hub_mark_absent(const fl_hub_repo *repo, const char *commit, const char *relative,
                         fletch_error *error);
 bool fl_hub_known_absent(const fl_hub_repo *repo, const char *commit, const char *relative);
+
+/* The hash of a file in the kind of this etag, whose kind is not NULL. */
+int fl_hub_file_hash(const char *path, const char *etag, char hex[65], fletch_error *error);
 
 /* Lock an etag against other processes; waits, polling, while `wait` (may be NULL) returns 0. */
 int  fl_hub_lock(const fl_hub_repo *repo, const char *etag, int (*wait)(void *user), void *user,

@@ -18,7 +18,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/sha256.h"
 #include "model/hub_cache.h"
 
 /* ---- list ---- */
@@ -183,20 +182,18 @@ static int verify_file(void *user, const char *relative) {
         return FLETCH_ENOSPC;
     }
     blob_of(path, etag);
-    size_t digits = strspn(etag, "0123456789abcdef");
-    bool   hashed = etag[digits] == '\0' && (digits == 64 || digits == 40);
-    bool   wrong  = false;
+    const char *kind  = fl_hub_etag_kind(etag);
+    bool        wrong = false;
     if (stat(path, &info) != 0) {
         snprintf(verdict, sizeof verdict, "missing: the link leads nowhere");
         wrong = true;
-    } else if (!hashed) {
+    } else if (kind == NULL) {
         snprintf(verdict, sizeof verdict, "no hash known (%llu bytes)",
                  (unsigned long long)info.st_size);
     } else {
-        origin = digits == 64 ? "sha256" : "git sha1";
-        int status =
-            digits == 64 ? fl_file_sha256(path, hex, &local) : fl_file_git_sha1(path, hex, &local);
-        wrong = status != 0 || strcmp(hex, etag) != 0;
+        int status = fl_hub_file_hash(path, etag, hex, &local);
+        origin     = kind;
+        wrong      = status != 0 || strcmp(hex, etag) != 0;
         if (status != 0) {
             snprintf(verdict, sizeof verdict, "%.300s", local.message);
         } else {

@@ -55,6 +55,14 @@ bool fl_hub_etag_is_valid(const char *etag) {
     return true;
 }
 
+const char *fl_hub_etag_kind(const char *etag) {
+    size_t size = strlen(etag);
+    if (!is_hex(etag, size)) {
+        return NULL;
+    }
+    return size == 64 ? "sha256" : size == 40 ? "git sha1" : NULL;
+}
+
 bool fl_hub_revision_is_valid(const char *revision) {
     size_t size = strlen(revision);
     if (size == 0 || size > 200 || !fl_path_is_safe(revision)) {

@@ -24,7 +24,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "base/sha256.h"
 #include "model/download.h"
 #include "model/hub_cache.h"
 
@@ -285,18 +284,17 @@ static int say_done(const pull_work *pull, const char *name, uint64_t size, flet
 /* Does the blob's content hash to its name? Names that are no hash (other servers) cannot be
  * checked. */
 static int check_hash(const char *path, const char *etag, const char *name, fletch_error *error) {
-    char   hex[65];
-    size_t digits = strlen(etag);
-    if (digits != strspn(etag, "0123456789abcdef") || (digits != 64 && digits != 40)) {
+    char        hex[65];
+    const char *kind = fl_hub_etag_kind(etag);
+    if (kind == NULL) {
         return 0;
     }
-    int status =
-        digits == 64 ? fl_file_sha256(path, hex, error) : fl_file_git_sha1(path, hex, error);
+    int status = fl_hub_file_hash(path, etag, hex, error);
     if (status == 0 && strcmp(hex, etag) != 0) {
         status = fl_fail(
             error, FLETCH_ECHECKSUM, FLETCH_NOWHERE,
             "%.160s arrived damaged: its %s is %s, the hub says %s; it was thrown away, pull again",
-            name, digits == 64 ? "sha256" : "git sha1", hex, etag);
+            name, kind, hex, etag);
     }
     return status;
 }

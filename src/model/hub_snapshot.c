@@ -9,8 +9,8 @@
  *         tokenizer and weights but never modules.json, and without it the pooling would be
  *         guessed. So a snapshot without modules.json is complete only when its absence is known,
  *         by a .no_exist mark or huggingface_hub's listing. With modules.json every module is
- *         looked up: the first one carries weights and tokenizer, Dense its own weights, the
- *         others a config.
+ *         looked up: the first one carries weights and tokenizer, Dense and LayerNorm their own
+ *         weights, the others a config.
  * Memory  the parsed JSON, freed before return. Threads: reads files only.
  * Proof   tests/golden/test_hub.py, both directions; tests/unit/test_hub.c. */
 #include <fnmatch.h>
@@ -171,8 +171,8 @@ static bool has_module(const folder_look *look, size_t index, fl_json *module) {
     if (ends_with(type, "Normalize") || path[0] == '\0') {
         return true;
     }
-    return has_file(look, prefix, "config.json", true) &&
-           (!ends_with(type, "Dense") || has_weights(look, prefix));
+    bool weighs = ends_with(type, "Dense") || ends_with(type, "LayerNorm");
+    return has_file(look, prefix, "config.json", true) && (!weighs || has_weights(look, prefix));
 }
 
 static fl_hub_state state_by_modules(const folder_look *look) {

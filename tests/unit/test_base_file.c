@@ -256,20 +256,11 @@ Test(file, only_names_that_stay_inside_are_safe) {
 
 /* FIPS 180-4 examples, and what `git hash-object` prints. */
 Test(file, checksums_are_the_published_ones) {
-    char     hex[65];
-    fl_hash *hash = fl_hash_new(FL_HASH_SHA256);
-    fl_hash_add(hash, "a", 1);
-    fl_hash_add(hash, "bc", 2);
-    fl_hash_finish(hash, hex);
-    cr_assert_str_eq(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-    hash = fl_hash_new(FL_HASH_SHA1);
-    fl_hash_add(hash, "abc", 3);
-    fl_hash_finish(hash, hex);
-    cr_assert_str_eq(hex, "a9993e364706816aba3e25717850c26c9cd0d89d");
-    fl_hash_free(fl_hash_new(FL_HASH_SHA1));
-    fl_hash_free(NULL);
-
+    char         hex[65];
     fletch_error error;
+    put(in("abc"), "abc");
+    cr_assert_eq(fl_file_sha256(in("abc"), hex, &error), 0);
+    cr_assert_str_eq(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     put(in("empty"), "");
     cr_assert_eq(fl_file_git_sha1(in("empty"), hex, &error), 0);
     cr_assert_str_eq(hex, "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391");
@@ -287,8 +278,6 @@ Test(file, checksums_are_the_published_ones) {
     cr_assert_str_eq(hex, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
     cr_assert_eq(fl_file_sha256(in("absent"), hex, &error), FLETCH_ENOTFOUND);
     cr_assert_eq(fl_file_sha256(folder, hex, &error), FLETCH_EIO);
-    for (uint64_t n = 1; n <= 2; n++) {
-        fl_alloc_fail_after(n);
-        cr_assert_eq(fl_file_sha256(in("hello"), hex, &error), FLETCH_ENOMEM);
-    }
+    fl_alloc_fail_after(1);
+    cr_assert_eq(fl_file_sha256(in("hello"), hex, &error), FLETCH_ENOMEM);
 }
