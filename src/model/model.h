@@ -95,7 +95,6 @@ int  fl_model_open(fl_model **out, const char *folder, const fl_model_options *o
                    fletch_error *error);
 void fl_model_close(fl_model *model); /* NULL is a no-op */
 
-const char *fl_pooling_name(fl_pooling pooling);                 /* "mean" */
-bool        fl_pooling_parse(const char *name, fl_pooling *out); /* also the long names of ST */
+const char *fl_pooling_name(fl_pooling pooling); /* "mean" */
 
 #endif

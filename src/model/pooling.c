@@ -38,7 +38,8 @@ const char *fl_pooling_name(fl_pooling pooling) {
     return "unknown";
 }
 
-bool fl_pooling_parse(const char *name, fl_pooling *out) {
+/* Our names and the two longer ones of sentence-transformers. */
+static bool parse_name(const char *name, fl_pooling *out) {
     for (size_t i = 0; i < FL_POOL_COUNT; i++)
         if (strcmp(name, modes[i].name) == 0 || strcmp(name, modes[i].st) == 0 ||
             strcmp(name, modes[i].boolean) == 0) {
@@ -60,7 +61,7 @@ static int add_mode(fl_encoder *encoder, const char *mode, const char *source,
     if (encoder->pooling_count == FL_POOL_COUNT)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "%s: more than %d pooling modes.", source, FL_POOL_COUNT);
-    if (!fl_pooling_parse(mode, &encoder->pooling[encoder->pooling_count]))
+    if (!parse_name(mode, &encoder->pooling[encoder->pooling_count]))
         return refuse(source, mode, error);
     encoder->pooling_count++;
     return 0;
@@ -89,7 +90,7 @@ static int read_old(fl_encoder *encoder, fl_json_reader *reader) {
     fl_pooling known;
     json_object_object_foreach(reader->object, key, value) {
         if (strncmp(key, "pooling_mode_", strlen("pooling_mode_")) == 0 &&
-            !fl_pooling_parse(key, &known) && json_object_get_boolean(value))
+            !parse_name(key, &known) && json_object_get_boolean(value))
             return refuse(reader->source, key, reader->error);
     }
     for (size_t i = 0; i < FL_POOL_COUNT; i++)
