@@ -124,7 +124,8 @@ int fl_provider_open(fletch_model *m, fletch_error *error) {
          fl_config_list_item(m->config, FL_KEY_PROVIDER_ORDER, i, name, sizeof name);
          i++) {
         if (strcmp(name, "auto") == 0) {
-            status = try_auto(m, e);
+            status  = try_auto(m, e);
+            saw_cpu = true; /* it stands at the end of auto */
             continue;
         }
         const provider *p = find_provider(name);
