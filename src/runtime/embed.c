@@ -81,11 +81,11 @@ static int stage_text(job *j, size_t index, uint32_t count) {
         text = s->text.data;
         size = s->text.size;
     }
-    size_t tokens    = 0;
-    bool   truncated = false;
-    status           = fl_tokenizer_encode(j->model->tokenizer, s->scratch, text, size, &j->encode,
-                                           s->ids + s->cu[count], s->ids_capacity - s->cu[count], &tokens,
-                                           &truncated, j->error);
+    size_t   tokens    = 0;
+    bool     truncated = false;
+    uint32_t at        = s->cu[count];
+    status = fl_tokenizer_encode(j->model->tokenizer, s->scratch, text, size, &j->encode,
+                                 s->ids + at, s->ids_capacity - at, &tokens, &truncated, j->error);
     if (status < 0)
         return status;
     if (truncated && j->refuse_long)
@@ -99,7 +99,7 @@ static int stage_text(job *j, size_t index, uint32_t count) {
                        "text %zu has no tokens, and this model's tokenizer adds none; leave such "
                        "texts out",
                        index);
-    s->cu[count + 1] = s->cu[count] + (uint32_t)tokens;
+    s->cu[count + 1] = at + (uint32_t)tokens;
     s->skip[count]   = j->prompt_skip < tokens ? j->prompt_skip : (uint32_t)tokens;
     if (j->options->tokens)
         j->options->tokens[index] = (uint32_t)tokens;
