@@ -241,6 +241,9 @@ def variants(vocab):
     made["added_trimmed"] = minilm_like(None, vocab, bert(), added=normalized)
     made["added_trimmed"].post_processor = processors.RobertaProcessing(
         ("[SEP]", 102), ("[CLS]", 101), trim_offsets=True, add_prefix_space=True)
+    made["cleanup"] = minilm_like(None, vocab, bert(), added=[
+        (text, dict(normalized=False)) for text in ("do notable", "x do not y", "a . b ? c ! d , e", "a ' b '  ' c",
+                                                    "do n't 'm 's 've 're", " .", "##do not", " n't", "' '")])
     made["no_template"] = minilm_like(None, vocab, bert(), template=None)
     made["no_template"].decoder = decoders.WordPiece(cleanup=False)
     made["no_decoder"] = minilm_like(None, vocab, bert())

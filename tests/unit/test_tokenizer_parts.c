@@ -141,39 +141,39 @@ Test(tokenizer_parts, trie_equals_the_definition_of_wordpiece) {
     }
 }
 
-static const char json_format[] = "{\"added_tokens\":[{\"id\":0,\"content\":\"[UNK]\",\"single_"
-                                  "word\":false,\"lstrip\":true,\"rstrip\":false,"
-                                  "\"normalized\":false,\"special\":true},{\"id\":21,\"content\":"
-                                  "\"a.\",\"single_word\":true,\"lstrip\":false,"
-                                  "\"rstrip\":true,\"normalized\":false,\"special\":false}],"
-                                  "\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_text\":%s,"
-                                  "\"handle_chinese_chars\":%s,\"strip_accents\":%s,"
-                                  "\"lowercase\":%s},\"pre_tokenizer\":{\"type\":\"%s\"},\"model\":"
-                                  "{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\","
-                                  "\"continuing_subword_prefix\":\"##\",\"max_input_chars_per_"
-                                  "word\":%u,\"vocab\":{\"[UNK]\":0,\"a\":1,\"##a\":2,"
-                                  "\"b\":3,\"##b\":4,\"ab\":5,\".\":6,\"##.\":7,\"\\u00e9\":8,\"##"
-                                  "\\u00e9\":9,\"e\":10,\"##e\":11,\"\\u65e5\":12,"
-                                  "\"##\\u65e5\":13,\"##\\u0301\":14,\"\\u0301\":15,\"##\\u302e\":"
-                                  "16,\"##\\u302f\":17,\"\\u302e\":18,\"##\\u0323\":19,"
-                                  "\"A\":20}}}";
+/* The last three marks of the vocabulary survive BERT's normaliser and have different classes. */
+static const char json_format[] =
+    "{\"added_tokens\":[{\"id\":0,\"content\":\"[UNK]\",\"single_word\":false,\"lstrip\":true,"
+    "\"rstrip\":false,\"normalized\":false,\"special\":true},"
+    "{\"id\":24,\"content\":\"a.\",\"single_word\":true,\"lstrip\":false,\"rstrip\":true,"
+    "\"normalized\":false,\"special\":false}],"
+    "\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_text\":%s,\"handle_chinese_chars\":%s,"
+    "\"strip_accents\":%s,\"lowercase\":%s},\"pre_tokenizer\":{\"type\":\"%s\"},"
+    "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"continuing_subword_prefix\":\"##\","
+    "\"max_input_chars_per_word\":%u,\"vocab\":{\"[UNK]\":0,\"a\":1,\"##a\":2,\"b\":3,\"##b\":4,"
+    "\"ab\":5,\".\":6,\"##.\":7,\"\\u00e9\":8,\"##\\u00e9\":9,\"e\":10,\"##e\":11,\"\\u65e5\":12,"
+    "\"##\\u65e5\":13,\"##\\u0301\":14,\"\\u0301\":15,\"##\\u302e\":16,\"##\\u302f\":17,"
+    "\"\\u302e\":18,\"##\\u0323\":19,\"A\":20,\"##\\u08d4\":21,\"##\\ud834\\udd65\":22,"
+    "\"##\\ud834\\udd6d\":23}}}";
 
-static const uint32_t alphabet[] = {'a',    'b',    'A',    '.',     ' ',    ' ',    '\n',  0,
-                                    0x1F,   0x85,   0xA0,   0xE9,    0xC9,   0x301,  0x323, 0x302E,
-                                    0x302F, 0x1734, 0x65E5, 0xFA10,  0x200B, 0x3000, 0x130, 0x2000,
-                                    0x37E,  0xD55C, 0x344,  0x1D15E, 0x2260, '[',    'U',   0x2E43};
+static const uint32_t alphabet[] = {
+    'a',   'b',    'A',   '.',    ' ',    ' ',     '\n',    0,       0x1F,   0x85,   0xA0,   0xE9,
+    0xC9,  0x301,  0x323, 0x302E, 0x302F, 0x8D4,   0x1D165, 0x1D16D, 0x65E5, 0xFA10, 0x200B, 0x3000,
+    0x130, 0x2000, 0x37E, 0xD55C, 0x344,  0x1D15E, 0x2260,  '[',     'U',    0x2E43};
+
+enum { COUNT = sizeof alphabet / sizeof *alphabet };
 
 static size_t random_text(char *text, size_t characters, uint64_t *state) {
     size_t size = 0;
     for (size_t i = 0; i < characters; i++) {
-        uint32_t pick = next_random(state) % 40;
-        if (pick == 39) {
+        uint32_t pick = next_random(state) % (COUNT + 6);
+        if (pick == COUNT) {
             memcpy(text + size, "[UNK]", 5);
             size += 5;
             continue;
         }
-        uint32_t cp = pick < 32 ? alphabet[pick] : 'a';
-        if (pick == 38) {
+        uint32_t cp = pick < COUNT ? alphabet[pick] : 'a';
+        if (pick == COUNT + 1) {
             cp = next_random(state) % 0x110000;
             cp = cp >= 0xD800 && cp < 0xE000 ? 'b' : cp;
         }
