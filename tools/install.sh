@@ -12,4 +12,12 @@ DESTDIR=${DESTDIR:-} cmake --install build --prefix "$prefix" >build/install.log
 if [ -z "${DESTDIR:-}" ] && [ "$(id -u)" = 0 ] && command -v ldconfig >/dev/null; then
     ldconfig
 fi
-note "$(grep -c '^-- ' build/install.log) files; the list is in build/install_manifest.txt"
+note "$(grep -c . build/install_manifest.txt) files; the list is in build/install_manifest.txt"
+case $prefix in
+/usr | /usr/local) ;;
+*)
+    pkgconfig=$(dirname "$(grep '/fletch\.pc$' build/install_manifest.txt)")
+    note "pkg-config and the loader do not look there by themselves:"
+    note "export PKG_CONFIG_PATH=$pkgconfig LD_LIBRARY_PATH=$(dirname "$pkgconfig")"
+    ;;
+esac

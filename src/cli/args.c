@@ -141,6 +141,12 @@ static bool take_flag(parser *p, const fl_flag *flag, const char *attached) {
     if (flag->key != NULL) {
         return push_key(p, flag->key, value, flag->name);
     }
+    /* Of other flags the last counts, as usual; here a whole file would be left out in silence. */
+    bool file = flag->id == FL_FLAG_INPUT || flag->id == FL_FLAG_OUTPUT;
+    if (file && p->out->value[flag->id] != NULL) {
+        fl_buf_printf(p->problem, "%s is given twice; a run has one", flag->name);
+        return false;
+    }
     p->out->value[flag->id] = value;
     return true;
 }
@@ -185,7 +191,7 @@ static bool take_short(parser *p, const char *argument) {
             say_unknown(p, (unsigned char)*at < 0x80 ? name : argument,
                         (unsigned char)*at < 0x80 ? 2 : strlen(argument));
             if (p->hint->size == 0) {
-                fl_buf_puts(p->hint, "a text that begins with '-' goes after --");
+                fl_buf_puts(p->hint, "a text that begins with '-' goes after --.");
             }
             return false;
         }

@@ -38,20 +38,19 @@ static fletch_dtype parse_dtype(const char *name) {
 
 /* Flags that contradict each other. */
 static fl_exit check_flags(const fl_cli *cli, const embed_run *embed) {
-    const char *format = cli->args.value[FL_FLAG_FORMAT];
     if (embed->compare && embed->dtype != FLETCH_FLOAT32) {
         return fl_cli_usage(cli, "--similarity compares float32 vectors; leave --dtype out");
-    }
-    if (embed->compare && format != NULL && !fl_choice_has("text|json", format)) {
-        return fl_cli_usage(cli, "--similarity prints text or json, not %s", format);
     }
     return FL_EXIT_DONE;
 }
 
 /* Formats that cannot hold what is asked for: better said than lost. */
-static fl_exit check_format(const fl_cli *cli, const fl_output *output, fletch_dtype dtype) {
+static fl_exit check_format(const fl_cli *cli, const fl_output *output, const embed_run *embed) {
     fl_output_format format = output->format;
-    if (format == FL_OUTPUT_FVECS && dtype != FLETCH_FLOAT32) {
+    if (embed->compare && format != FL_OUTPUT_TEXT && format != FL_OUTPUT_JSON) {
+        return fl_cli_usage(cli, "--similarity writes a table as text or json, no other format");
+    }
+    if (format == FL_OUTPUT_FVECS && embed->dtype != FLETCH_FLOAT32) {
         return fl_cli_usage(cli, "fvecs holds float32; use npy or raw for other types");
     }
     bool rows = format == FL_OUTPUT_NPY || format == FL_OUTPUT_RAW || format == FL_OUTPUT_FVECS;
@@ -214,7 +213,7 @@ fl_exit fl_cmd_embed(fl_cli *cli) {
     code = fl_run_open(&run, cli, "index|embedding|tokens|truncated", FL_OUTPUT_TEXT,
                        embed.compare ? FL_OUTPUT_TEXT : FL_OUTPUT_JSONL);
     if (code == FL_EXIT_DONE) {
-        code = check_format(cli, &run.output, embed.dtype);
+        code = check_format(cli, &run.output, &embed);
     }
     if (code == FL_EXIT_DONE) {
         code = fl_run_open_model(&run, false);

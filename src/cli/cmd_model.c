@@ -61,6 +61,7 @@ typedef struct listing {
     fl_buf   out;
     bool     json;
     unsigned count;
+    unsigned unknown; /* verify: files without a hash to check */
 } listing;
 
 static int on_entry(void *user, const fletch_hub_entry *entry) {
@@ -91,7 +92,7 @@ static int on_entry(void *user, const fletch_hub_entry *entry) {
 }
 
 static fl_exit do_ls(fl_cli *cli) {
-    listing      list = {{0}, as_json(cli), 0};
+    listing      list = {.json = as_json(cli)};
     fletch_error error;
     memset(&error, 0, sizeof error);
     fl_exit code;
@@ -110,16 +111,18 @@ static fl_exit do_ls(fl_cli *cli) {
 }
 
 static int on_file(void *user, const char *name, const char *value, const char *origin) {
-    listing *list = user;
-    (void)origin;
+    listing *list    = user;
+    bool     good    = strcmp(value, "ok") == 0;
+    bool     unknown = origin[0] == '\0' && strncmp(value, "no hash known", 13) == 0; /* no fault */
+    list->unknown += unknown;
     if (list->json) {
         fl_buf_puts(&list->out, list->count == 0 ? "{\n" : ",\n");
         quote(&list->out, name);
         fl_buf_putc(&list->out, ':');
         quote(&list->out, value);
     } else {
-        fl_buf_printf(&list->out, "%-8s %s\n", strcmp(value, "ok") == 0 ? "ok" : "DAMAGED", name);
-        if (strcmp(value, "ok") != 0) {
+        fl_buf_printf(&list->out, "%-8s %s\n", good ? "ok" : unknown ? "unknown" : "DAMAGED", name);
+        if (!good) {
             fl_buf_printf(&list->out, "         %s\n", value);
         }
     }
@@ -128,7 +131,7 @@ static int on_file(void *user, const char *name, const char *value, const char *
 }
 
 static fl_exit do_verify(fl_cli *cli, const char *id) {
-    listing      list = {{0}, as_json(cli), 0};
+    listing      list = {.json = as_json(cli)};
     fletch_error error;
     memset(&error, 0, sizeof error);
     int status = fletch_hub_verify(cli->config, id, on_file, &list, &error);
@@ -137,6 +140,10 @@ static fl_exit do_verify(fl_cli *cli, const char *id) {
     }
     fl_exit code = fl_cli_print(&list.out);
     fl_buf_free(&list.out);
+    if (status >= 0 && list.unknown > 0 && !cli->quiet) {
+        fl_cli_message("%u of %u files could not be checked: only the hub cache names hashes",
+                       list.unknown, list.count);
+    }
     return status < 0 ? fl_cli_fail(&error, true) : code;
 }
 

@@ -92,12 +92,15 @@ void fl_help_command(fl_buf *out, const fl_command *command) {
 }
 
 static void put_option(fl_buf *out, const fletch_option *option) {
+    const char *range = strstr(option->bounds, "..") != NULL ? "range" : "one of";
     fl_buf_printf(out, "%s\n    ", option->key);
     put_wrapped(out, option->text, 4);
-    fl_buf_printf(out, "    %s  %s\n    type %s, default %s%s%s\n", option->flag,
-                  option->environment, option->type,
-                  option->default_value[0] != '\0' ? option->default_value : "none",
-                  option->bounds[0] != '\0' ? ", one of or within " : "", option->bounds);
+    fl_buf_printf(out, "    %s  %s\n    type %s, default %s", option->flag, option->environment,
+                  option->type, option->default_value[0] != '\0' ? option->default_value : "none");
+    if (option->bounds[0] != '\0') {
+        fl_buf_printf(out, ", %s %s", range, option->bounds);
+    }
+    fl_buf_putc(out, '\n');
 }
 
 static bool put_options(fl_buf *out, const char *key) {

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/number.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "binary formats are little-endian");
@@ -70,6 +71,9 @@ static fl_exit choose_by_name(const fl_cli *cli, const char *path, fl_output_for
     }
     if (strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0) {
         return FL_EXIT_DONE; /* a device has no extension: as in a pipe */
+    }
+    if (fl_folder_exists(path)) {
+        return fl_cli_usage(cli, "%s is a folder; give the name of a file", path);
     }
     return fl_cli_usage(cli, "the name %s does not say the format; add --format", path);
 }

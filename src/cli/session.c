@@ -36,16 +36,17 @@ fl_exit fl_cli_load_config(fl_cli *cli) {
     }
     fletch_config_set_log(cli->config, on_log, cli);
     const char *preset = cli->args.value[FL_FLAG_PRESET];
-    const char *file   = cli->args.value[FL_FLAG_CONFIG];
-    if (file == NULL) {
-        file = getenv("FLETCH_CONFIG");
-    }
+    const char *flag   = cli->args.value[FL_FLAG_CONFIG];
+    const char *file   = flag != NULL ? flag : getenv("FLETCH_CONFIG");
     if (preset != NULL && fletch_config_preset(cli->config, preset, &error) < 0) {
         (void)fl_cli_fail(&error, false);
         return FL_EXIT_USAGE;
     }
     if (file != NULL && file[0] != '\0' && fletch_config_load(cli->config, file, &error) < 0) {
         (void)fl_cli_fail(&error, false);
+        if (flag == NULL) {
+            fl_cli_hint("this is the file that FLETCH_CONFIG names");
+        }
         return FL_EXIT_USAGE;
     }
     if (fletch_config_load_env(cli->config, &error) < 0) {
@@ -98,6 +99,22 @@ static int on_pull(void *user, const char *file, uint64_t done, uint64_t total) 
     return 0;
 }
 
+/* A model that is not to be had. A bare word that is the name of a file or folder here was looked up
+ * as a hub id all the same; whoever meant the one beside them must hear why. */
+static fl_exit fail_model(const char *id, const fletch_error *error) {
+    bool folder = fl_folder_exists(id);
+    bool lookup = error->code == FLETCH_ENETWORK || error->code == FLETCH_ENOTFOUND ||
+                  error->code == FLETCH_EDENIED;
+    if (!lookup || strchr(id, '/') != NULL || (!folder && !fl_file_exists(id))) {
+        return fl_cli_fail(error, true);
+    }
+    fl_cli_message("%s", error->message);
+    fl_cli_hint(folder ? "the folder %s that is here has no config.json, so it is no model"
+                       : "%s that is here is a file; --model names the folder it lies in",
+                id);
+    return fl_cli_exit_code(error->code, true);
+}
+
 fl_exit fl_cli_pull(fl_cli *cli, const char *id, char *path, size_t capacity) {
     pull_view    view;
     fletch_error error;
@@ -107,7 +124,7 @@ fl_exit fl_cli_pull(fl_cli *cli, const char *id, char *path, size_t capacity) {
     fl_progress_open(&view.progress, cli->args.value[FL_FLAG_PROGRESS], cli->quiet, false, "B");
     int status = fletch_hub_pull(cli->config, id, on_pull, &view, path, capacity, &error);
     fl_progress_clear();
-    return status < 0 ? fl_cli_fail(&error, true) : FL_EXIT_DONE;
+    return status < 0 ? fail_model(id, &error) : FL_EXIT_DONE;
 }
 
 /* Fetch the model when it is a hub id that is not in the cache and may be downloaded. What cannot be
@@ -137,7 +154,7 @@ fl_exit fl_cli_open_model(fl_cli *cli, bool tokenizer_only) {
     memset(&error, 0, sizeof error);
     int status = tokenizer_only ? fletch_open_tokenizer(&cli->model, NULL, cli->config, &error)
                                 : fletch_open(&cli->model, NULL, cli->config, &error);
-    return status < 0 ? fl_cli_fail(&error, true) : FL_EXIT_DONE;
+    return status < 0 ? fail_model(fl_cli_model_name(cli), &error) : FL_EXIT_DONE;
 }
 
 typedef struct wanted_property {

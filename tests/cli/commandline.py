@@ -6,8 +6,9 @@ import pathlib
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BIN = os.environ.get("FLETCH_BIN", str(ROOT / "build" / "fletch"))
-MODEL = os.environ.get("FLETCH_MODEL", "")
+# Whole paths: the program runs in a folder of its own.
+BIN = os.path.abspath(os.environ.get("FLETCH_BIN", ROOT / "build" / "fletch"))
+MODEL = os.path.abspath(os.environ["FLETCH_MODEL"]) if os.environ.get("FLETCH_MODEL") else ""
 DIMENSIONS = 384
 
 

@@ -61,6 +61,22 @@ def test_the_life_of_a_model(embed, hub):
     assert embed("model", "rm", ID, model=False).returncode == 3
 
 
+def test_a_plain_folder_cannot_be_verified_and_is_not_called_damaged(embed):
+    checked = embed("model", "verify", commandline.MODEL)
+    assert checked.returncode == 0 and "DAMAGED" not in checked.stdout.decode()
+    assert "unknown  model.safetensors" in checked.stdout.decode()
+    assert "could not be checked" in checked.stderr.decode()
+
+
+def test_a_bare_word_that_is_here_but_no_model_is_named(fletch):
+    (fletch.tmp_path / "here").mkdir()
+    (fletch.tmp_path / "there").write_text("no model")
+    for word, says in (("here", "has no config.json"), ("there", "is a file")):
+        for command in (["embed", "-m", word, "x"], ["model", "pull", word]):
+            result = fletch(*command, model=False)
+            assert result.returncode == 3 and says in result.stderr.decode()
+
+
 def test_embed_fetches_the_default_model_with_a_bar(embed, hub):
     hub.add(ID, model_files())
     hub.fail("cdn", "", Fault("slow", 60_000_000))
