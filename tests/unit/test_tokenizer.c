@@ -486,10 +486,12 @@ Test(tokenizer, every_failed_allocation_is_an_error) {
         int status = fl_tokenizer_open(&t, json.data, json.size, NULL, &error);
         if (status == 0) {
             scratch = fl_token_scratch_new(t);
-            status  = scratch == NULL ? FLETCH_ENOMEM
-                                      : fl_tokenizer_encode(t, scratch, "new \xC3\xA9\xCC\x81 a", 9,
-                                                            &(fl_encode_options){0}, ids, 64, &count,
-                                                            &cut, &error);
+            status  = FLETCH_ENOMEM;
+        }
+        if (scratch != NULL) {
+            const fl_encode_options all = {0};
+            status = fl_tokenizer_encode(t, scratch, "new \xC3\xA9\xCC\x81 a", 10, &all, ids, 64,
+                                         &count, &cut, &error);
         }
         uint64_t made = fl_alloc_count() - before;
         fl_alloc_fail_after(0);
