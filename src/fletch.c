@@ -38,6 +38,9 @@ const char *fletch_status_name(int status) {
     }
 }
 
+/* No options will ever be this large: a larger size is memory that nobody initialised. */
+static const size_t options_bytes_max = 4096;
+
 /* Copy the caller's options over the defaults: min(sizes) bytes; a longer struct is from a later
  * header and is fine as long as what this library does not know is zero. */
 static int copy_options(void *own, size_t own_size, const void *theirs, fletch_error *error) {
@@ -45,7 +48,7 @@ static int copy_options(void *own, size_t own_size, const void *theirs, fletch_e
     if (!theirs)
         return FLETCH_OK;
     memcpy(&size, theirs, sizeof size);
-    if (size < sizeof size)
+    if (size < sizeof size || size > options_bytes_max)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "the options have no size; initialise them with the …_INIT macro");
     for (size_t i = own_size; i < size; i++)
@@ -113,8 +116,6 @@ static int check_texts(const fletch_texts *texts, fletch_error *error) {
                        "fletch_embed: exactly one of texts->pointers, offsets32, offsets64 must be "
                        "set, not %d",
                        forms);
-    if (texts->count > 0 && !texts->pointers && !texts->bytes)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_embed: texts->bytes is NULL");
     return FLETCH_OK;
 }
 

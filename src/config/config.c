@@ -28,13 +28,6 @@ struct fletch_config {
     fl_log      log;
 };
 
-/* What model.level stands for when no model.id is set. */
-static const char *const level_models[][2] = {
-    {"low", "paraphrase-MiniLM-L3-v2"},
-    {"medium", "all-MiniLM-L6-v2"},
-    {"high", "all-mpnet-base-v2"},
-};
-
 fletch_config *fletch_config_new(void) {
     fl_config *config = fl_alloc_zero(1, sizeof *config);
     if (config == NULL)
@@ -168,11 +161,7 @@ const fl_log *fl_config_log(const fl_config *config) {
 const char *fl_config_model_name(const fl_config *config) {
     const config_slot *id    = &config->slots[FL_KEY_MODEL_ID];
     const config_slot *level = &config->slots[FL_KEY_MODEL_LEVEL];
-    if (level->rank > id->rank)
-        for (size_t i = 0; i < sizeof level_models / sizeof level_models[0]; i++)
-            if (strcmp(level->value.text, level_models[i][0]) == 0)
-                return level_models[i][1];
-    return id->value.text;
+    return level->rank > id->rank ? level->value.text : id->value.text;
 }
 
 void fl_config_warn_ineffective(const fl_config *config) {

@@ -49,8 +49,10 @@ int fl_texts_at(const fletch_texts *texts, size_t index, const char **text, size
         return fl_fail(error, FLETCH_EINVAL, index,
                        "text %zu: its offsets %lld and %lld are negative or run backwards", index,
                        (long long)begin, (long long)end);
-    *text = texts->bytes + begin;
     *size = (size_t)(end - begin);
+    *text = *size > 0 && texts->bytes ? texts->bytes + begin : "";
+    if (*size > 0 && !texts->bytes) /* NULL is fine as long as every text is empty */
+        return fl_fail(error, FLETCH_EINVAL, index, "text %zu: bytes is NULL", index);
     return FLETCH_OK;
 }
 

@@ -70,6 +70,10 @@ int fl_runtime_prompt(const fletch_model *model, const char *name, const char **
             used += n > 0 ? (size_t)n : 0;
         }
     }
+    if (strcmp(name, "query") == 0 || strcmp(name, "document") == 0) {
+        *text = ""; /* sentence-transformers 5 and later hold both in every model, empty */
+        return FLETCH_OK;
+    }
     return fl_fail(
         error, FLETCH_ECONFIG, FLETCH_NOWHERE, "the model has no prompt named \"%s\" (%s%s)", name,
         m->prompt_count ? "it has: " : "it has none; give the text with --prompt", known);

@@ -4,8 +4,8 @@
  * Role    open.c calls it once per model; `fletch doctor` asks it to describe the chain.
  * Method  provider.order is walked ("auto" stands for every provider this build knows, best first).
  *         A provider is an engine plus a device kind. Each refusal is logged with its reason and
- *         how to mend it; when provider.fallback is true the cpu stands at the end of every chain,
- *         otherwise the list is taken at its word.
+ *         how to mend it; when provider.fallback is true the walk goes on and the cpu stands at the
+ *         end of every chain, otherwise the first entry of the list must do.
  * Errors  EPROVIDER with the last reason when none opens; a damaged model or lack of memory ends
  *         the walk at once, since another provider cannot mend it.
  * Memory  none beyond the engine, which the model owns. Threads: during opening only.
@@ -117,10 +117,11 @@ int fl_provider_open(fletch_model *m, fletch_error *error) {
     fletch_error  own;
     fletch_error *e = error ? error : &own; /* refusals are logged from it */
     char          name[32];
-    int           status  = FLETCH_EPROVIDER;
-    bool          saw_cpu = false;
+    int           status   = FLETCH_EPROVIDER;
+    bool          saw_cpu  = false;
+    bool          fallback = fl_config_bool(m->config, FL_KEY_PROVIDER_FALLBACK);
     for (unsigned i = 0;
-         status == FLETCH_EPROVIDER &&
+         status == FLETCH_EPROVIDER && (i == 0 || fallback) &&
          fl_config_list_item(m->config, FL_KEY_PROVIDER_ORDER, i, name, sizeof name);
          i++) {
         if (strcmp(name, "auto") == 0) {
@@ -135,8 +136,7 @@ int fl_provider_open(fletch_model *m, fletch_error *error) {
         saw_cpu = saw_cpu || strcmp(p->name, "cpu") == 0;
         status  = try_next(m, p, true, e);
     }
-    if (status == FLETCH_EPROVIDER && !saw_cpu &&
-        fl_config_bool(m->config, FL_KEY_PROVIDER_FALLBACK)) {
+    if (status == FLETCH_EPROVIDER && !saw_cpu && fallback) {
         fl_log_write(fl_config_log(m->config), FL_LOG_WARNING,
                      "no provider of provider.order is usable: falling back to cpu");
         status = try_next(m, find_provider("cpu"), true, e);

@@ -114,6 +114,12 @@ Test(fletch, arguments_are_checked) {
     const int64_t at[2] = {0, 7};
     texts.offsets64     = at;
     cr_assert_eq(fletch_embed(model, &texts, NULL, &out, &error), FLETCH_EINVAL);
+    const int64_t none[2] = {0, 0}; /* Arrow passes NULL where all texts are empty */
+    texts.pointers        = NULL;
+    texts.offsets64       = none;
+    cr_assert_eq(fletch_embed(model, &texts, NULL, &out, &error), 0);
+    texts.offsets64 = at;
+    cr_assert_eq(fletch_embed(model, &texts, NULL, &out, &error), FLETCH_EINVAL);
     texts.offsets64 = NULL;
     texts.count     = 0;
     cr_assert_eq(fletch_embed(model, &texts, NULL, &out, &error), 0);
@@ -258,6 +264,9 @@ Test(fletch, providers_fall_back_and_say_so) {
     cr_assert_eq(fletch_config_set(config, "provider.fallback", "false", &error), 0);
     cr_assert_eq(fletch_open(&model, PLAIN, config, &error), FLETCH_EPROVIDER);
     cr_assert_null(model);
+    /* without fallback the first of the list must do, though the cpu stands behind it */
+    cr_assert_eq(fletch_config_set(config, "provider.order", "cuda,cpu", &error), 0);
+    cr_assert_eq(fletch_open(&model, PLAIN, config, &error), FLETCH_EPROVIDER);
     fletch_config_free(config);
 }
 
