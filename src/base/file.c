@@ -154,6 +154,27 @@ bool fl_file_exists(const char *path) {
     return stat(path, &status) == 0 && S_ISREG(status.st_mode);
 }
 
+int fl_file_find(const char *path, fletch_error *error) {
+    struct stat status;
+    if (stat(path, &status) == 0) {
+        if (S_ISREG(status.st_mode)) {
+            return 1;
+        }
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is %s, not a file", path,
+                       S_ISDIR(status.st_mode) ? "a folder" : "a device or pipe");
+    }
+    int reason = errno;
+    if (lstat(path, &status) == 0 && S_ISLNK(status.st_mode) &&
+        (reason == ENOENT || reason == ENOTDIR || reason == ELOOP)) {
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is a link that leads to no file",
+                       path);
+    }
+    if (reason == ENOENT || reason == ENOTDIR) {
+        return 0;
+    }
+    return fl_fail_errno(error, reason, "cannot open", path);
+}
+
 bool fl_folder_exists(const char *path) {
     struct stat status;
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);

@@ -27,6 +27,12 @@ void fl_map_close(fl_map *map); /* idempotent */
 int fl_file_read(const char *path, size_t size_max, fl_buf *out, fletch_error *error);
 
 bool fl_file_exists(const char *path); /* a regular file, links followed */
+
+/* For a file that may be absent: 1 a regular file, 0 nothing has that name, FLETCH_EMODEL for a name that
+ * leads to no file (a broken link, a folder, a pipe, a device), or as fl_file_read when the folder may not
+ * be searched. Reading on as if the file were absent would give other vectors. */
+int fl_file_find(const char *path, fletch_error *error);
+
 bool fl_folder_exists(const char *path);
 
 /* mkdir -p. */

@@ -96,6 +96,11 @@ int fl_json_read(fl_json **out, const char *path, size_t size_max, fletch_error 
     int status  = fl_file_read(path, size_max, &text, error);
     if (status == 0) {
         status = fl_json_parse(out, text.data, text.size, size_max, 0, path, error);
+    } else if (status == FLETCH_EINVAL) { /* too large, or a folder: the file is at fault */
+        status = FLETCH_EMODEL;
+        if (error != NULL) {
+            error->code = status;
+        }
     }
     fl_buf_free(&text);
     return status;

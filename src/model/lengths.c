@@ -161,13 +161,15 @@ static int read_tokenizer_config(fl_model *model, wishes *out, fletch_error *err
 int fl_tokenizer_files_read(fl_model *model, const char *model_type, fletch_error *error) {
     char path[FL_MODEL_PATH_MAX];
     int  status = fl_path_join(path, sizeof path, model->own->transformer, "tokenizer.json", error);
-    if (status == 0 && !fl_file_exists(path)) {
+    int  there  = status != 0 ? status : fl_file_find(path, error);
+    if (there == 0) {
         status = fl_path_join(path, sizeof path, model->own->transformer, "vocab.txt", error);
+        there  = status != 0 ? status : fl_file_find(path, error);
         model->tokenizer_is_vocab = true;
     }
-    if (status != 0)
-        return status;
-    if (!fl_file_exists(path))
+    if (there < 0)
+        return there;
+    if (there == 0)
         return fl_fail(
             error, FLETCH_EMODEL, FLETCH_NOWHERE,
             "%s has neither tokenizer.json nor vocab.txt. If it has another kind of "

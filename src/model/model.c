@@ -51,8 +51,9 @@ int fl_model_read_json(fl_json **out, char *path, const char *folder, const char
                        fletch_error *error) {
     *out       = NULL;
     int status = fl_path_join(path, FL_MODEL_PATH_MAX, folder, name, error);
-    if (status != 0 || !fl_file_exists(path))
-        return status;
+    int there  = status != 0 ? status : fl_file_find(path, error);
+    if (there <= 0)
+        return there;
     status = fl_json_read(out, path, FL_CONFIG_BYTES_MAX, error);
     if (status == 0 && !json_object_is_type(*out, json_type_object)) {
         fl_json_free(*out);

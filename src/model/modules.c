@@ -83,8 +83,9 @@ int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error) {
         fl_path_join(modules->path, sizeof modules->path, model->folder, "modules.json", error);
     if (status != 0)
         return status;
-    if (!fl_file_exists(modules->path))
-        return set_transformer(model, "", error);
+    int there = fl_file_find(modules->path, error);
+    if (there <= 0)
+        return there < 0 ? there : set_transformer(model, "", error);
     status = fl_json_read(&modules->root, modules->path, FL_CONFIG_BYTES_MAX, error);
     if (status != 0)
         return status;

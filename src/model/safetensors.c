@@ -119,10 +119,11 @@ static int shard_of(fl_safetensors *file, const char *folder, const char *name, 
                        SHARDS_MAX);
     char path[PATH_MAX];
     int  status = fl_path_join(path, sizeof path, folder, name, error);
-    if (status == 0 && !fl_file_exists(path))
+    int  there  = status != 0 ? status : fl_file_find(path, error);
+    if (there == 0)
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%s is missing, but model.safetensors.index.json names it.", path);
-    return status != 0 ? status : add_shard(file, name, path, error);
+    return there < 0 ? there : add_shard(file, name, path, error);
 }
 
 /* Find each tensor of the index in the shard it names. */
@@ -185,13 +186,15 @@ int fl_safetensors_open_folder(fl_safetensors **out, const char *folder, fletch_
     int status = fl_path_join(path, sizeof path, folder, "model.safetensors", error);
     if (status != 0)
         return status;
-    if (fl_file_exists(path))
-        return fl_safetensors_open(out, path, error);
+    int there = fl_file_find(path, error);
+    if (there != 0)
+        return there < 0 ? there : fl_safetensors_open(out, path, error);
     status = fl_path_join(path, sizeof path, folder, "model.safetensors.index.json", error);
     if (status != 0)
         return status;
-    if (fl_file_exists(path))
-        return open_sharded(out, folder, path, error);
+    there = fl_file_find(path, error);
+    if (there != 0)
+        return there < 0 ? there : open_sharded(out, folder, path, error);
     status = fl_path_join(path, sizeof path, folder, "pytorch_model.bin", error);
     if (status != 0)
         return status;

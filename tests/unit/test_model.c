@@ -525,6 +525,33 @@ Test(model, prompts_are_read_and_checked) {
     fails(FLETCH_EUNSUPPORTED, "SparseEncoder");
 }
 
+Test(model, a_broken_link_is_damage_not_a_file_left_out) {
+    static const char *const files[] = {"sentence_bert_config.json",
+                                        "tokenizer_config.json",
+                                        "config_sentence_transformers.json",
+                                        "modules.json",
+                                        "tokenizer.json",
+                                        "model.safetensors"};
+    folder_write("vocab.txt", "[PAD]\n");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        (void)rename(folder_path(files[i]), folder_path("kept"));
+        cr_assert_eq(symlink("../blobs/gone", folder_path(files[i])), 0);
+        fails(FLETCH_EMODEL, files[i]);
+        fails(FLETCH_EMODEL, "link that leads to no file");
+        cr_assert_eq(remove(folder_path(files[i])), 0);
+        (void)rename(folder_path("kept"), folder_path(files[i]));
+    }
+    fl_model_close(open_with(NULL));
+}
+
+Test(model, a_file_of_absurd_size_is_damage) {
+    FILE *file = fopen(folder_path("config.json"), "w");
+    cr_assert_not_null(file);
+    cr_assert_eq(ftruncate(fileno(file), (off_t)1 << 32), 0);
+    fclose(file);
+    fails(FLETCH_EMODEL, "larger than");
+}
+
 Test(model, a_vocabulary_alone_is_enough_for_bert) {
     cr_assert_eq(remove(folder_path("tokenizer.json")), 0);
     fails(FLETCH_EMODEL, "neither tokenizer.json nor vocab.txt");
