@@ -136,7 +136,12 @@ static int run_batch(job *j, size_t first, uint32_t count) {
         return status;
     }
     for (uint32_t i = 0; i < count; i++)
-        fl_output_row(&j->output, rows + i * stride, s->line, out_row(j->out, first + i));
+        if (!fl_output_row(&j->output, rows + i * stride, s->line, out_row(j->out, first + i)))
+            return fl_fail(
+                j->error, FLETCH_EMODEL, first + i,
+                "the vector of a text is not finite behind the encoder: a Dense or LayerNorm "
+                "module holds NaN or infinite values, or overflows float32. Run `fletch model "
+                "verify` or pull the model again");
     return FLETCH_OK;
 }
 

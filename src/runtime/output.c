@@ -121,7 +121,14 @@ bool fl_output_in_place(const fl_output *output, const fletch_matrix *out) {
     return output->columns == fl_encoder_width(&output->model->encoder);
 }
 
-void fl_output_row(const fl_output *output, const float *pooled, float *const line[2], void *row) {
+static bool all_finite(const float *row, uint32_t columns) {
+    float sum = 0.0f; /* 0 * x is NaN for NaN and infinity, else 0 */
+    for (uint32_t i = 0; i < columns; i++)
+        sum += 0.0f * row[i];
+    return sum == 0.0f;
+}
+
+bool fl_output_row(const fl_output *output, const float *pooled, float *const line[2], void *row) {
     uint32_t     width = fl_encoder_width(&output->model->encoder);
     const float *now   = pooled;
     bool         unit  = false; /* the last stage left a row of unit length */
@@ -139,6 +146,8 @@ void fl_output_row(const fl_output *output, const float *pooled, float *const li
         unit  = stage->kind == FL_STAGE_NORMALIZE;
         width = stage->out;
         now   = next;
+        if (stage->kind != FL_STAGE_NORMALIZE && !all_finite(now, width))
+            return false;
     }
     bool cut = output->columns < width;
     if (output->normalize && (cut ? output->renormalize : !unit)) {
@@ -148,4 +157,5 @@ void fl_output_row(const fl_output *output, const float *pooled, float *const li
         now = next;
     }
     store(now, output->columns, output->dtype, row);
+    return true;
 }

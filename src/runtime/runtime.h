@@ -120,8 +120,9 @@ typedef struct fl_output {
     fletch_dtype    dtype;
 } fl_output;
 /* pooled[width] -> row of the caller; line[0], line[1] are scratch rows. `row` may be `pooled`
- * itself when dtype is float32. */
-void fl_output_row(const fl_output *output, const float *pooled, float *const line[2], void *row);
+ * itself when dtype is float32. False, and `row` untouched, when a stage made a value that is not
+ * finite (`pooled` itself is: the engine checks). */
+bool fl_output_row(const fl_output *output, const float *pooled, float *const line[2], void *row);
 /* Whether the engine may write pooled rows straight into the caller's rows. */
 bool fl_output_in_place(const fl_output *output, const fletch_matrix *out);
 

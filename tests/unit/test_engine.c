@@ -252,7 +252,7 @@ Test(engine, a_weight_that_is_not_a_number_names_the_text_and_never_passes) {
         float      out[3 * 48];
         fl_batch   batch = {.ids = ids, .cu = cu, .texts = 3, .tokens = 8};
         cr_assert_eq(fl_engine_find("cpu")->forward(engine, &batch, out, 48, &error),
-                     FLETCH_EINTERNAL);
+                     FLETCH_EMODEL);
         cr_assert_eq(error.where, 1);
         batch.texts = 1, batch.tokens = 3;
         cr_assert_eq(fl_engine_find("cpu")->forward(engine, &batch, out, 48, &error), 0);

@@ -56,6 +56,21 @@ Test(output, raw_leaves_out_the_folders_normalize) {
     cr_assert_eq(row[1], 4.0f);
 }
 
+Test(output, a_stage_that_makes_nan_or_infinity_is_told) {
+    static const float bad[]  = {NAN, INFINITY, -INFINITY, 3e38f}; /* 3e38 + 3e38 overflows */
+    float              row[2] = {1.0f, 1.0f}, out[2];
+    for (size_t i = 0; i < 4; i++) {
+        float     weight[4] = {1.0f, 0.0f, bad[i], bad[i]};
+        fl_stage  stage     = {.kind = FL_STAGE_DENSE, .in = 2, .out = 2, .weight = weight};
+        fl_model  model     = model_of(2, &stage, 1);
+        fl_output output    = {.model = &model, .columns = 1, .normalize = true};
+        stage.activation    = FL_DENSE_IDENTITY;
+        cr_expect_not(fl_output_row(&output, row, line, out));
+        weight[2] = weight[3] = 1.0f;
+        cr_expect(fl_output_row(&output, row, line, out));
+    }
+}
+
 Test(output, dense_tanh_then_layer_norm) {
     float     weight[6] = {1, 0, 0, 1, 1, 1}, bias[3] = {0, 0, -1}, gain[3] = {1, 2, 1};
     fl_stage  stages[2] = {{.kind       = FL_STAGE_DENSE,

@@ -332,10 +332,9 @@ static int forward(fl_engine *e, const fl_batch *batch, float *out, size_t out_s
     unsigned bad = atomic_load(&e->bad_text);
     if (bad != UINT32_MAX) {
         return fl_fail(
-            error, FLETCH_EINTERNAL, bad,
-            "the vector of text %u is not finite: the weights hold NaN or infinite values, "
-            "or overflow float32",
-            bad);
+            error, FLETCH_EMODEL, bad,
+            "the vector of a text is not finite: the weights hold NaN or infinite values, or "
+            "overflow float32. Run `fletch model verify` or pull the model again");
     }
     return FLETCH_OK;
 }
