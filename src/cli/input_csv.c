@@ -65,8 +65,10 @@ void fl_input_csv_free(fl_input *input) {
 }
 
 static bool add_column(fl_input *input, const fl_buf *name, fletch_error *error) {
-    char **columns =
-        fl_realloc_array(input->columns, input->column_count + 1, sizeof *input->columns);
+    size_t count   = input->column_count;
+    char **columns = input->columns;
+    if ((count & (count - 1)) == 0) /* 0, 1, 2, 4, …: full; a header of commas stays linear */
+        columns = fl_realloc_array(columns, count == 0 ? 1 : count * 2, sizeof *columns);
     char *copy = columns != NULL ? fl_strndup(name->size > 0 ? name->data : "", name->size) : NULL;
     input->columns = columns != NULL ? columns : input->columns;
     if (copy == NULL) {
