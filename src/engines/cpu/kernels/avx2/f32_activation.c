@@ -28,7 +28,7 @@ FL_INLINE void gelu_erf(__m256 x[WIDE]) {
         u[i]     = _mm256_fmsub_ps(t, _mm256_set1_ps(2.0f / 5.5f), _mm256_set1_ps(1.0f));
         p[i]     = _mm256_set1_ps(gelu_poly[GELU_DEGREE]);
     }
-    _Pragma("GCC unroll 16") for (int c = GELU_DEGREE - 1; c >= 0; c--) {
+    FL_UNROLL for (int c = GELU_DEGREE - 1; c >= 0; c--) {
         __m256 next = _mm256_broadcast_ss(gelu_poly + c);
         FL_UNROLL for (int i = 0; i < WIDE; i++) {
             p[i] = _mm256_fmadd_ps(p[i], u[i], next);
