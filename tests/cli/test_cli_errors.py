@@ -35,13 +35,20 @@ def test_a_cut_text_is_said(embed):
     assert embed("embed", "--max-length", "5", "--quiet", "a b c d e f g h").stderr == b""
 
 
+def test_query_and_document_are_prompts_of_every_model(embed):
+    plain = embed("embed", "text").stdout
+    for name in ("query", "document"):  # empty where the folder says nothing, as in sentence-transformers
+        result = embed("embed", "--prompt-name", name, "text")
+        assert result.returncode == 0 and result.stdout == plain
+
+
 @pytest.mark.parametrize("arguments, code, says", [
     (["-m", "./nowhere"], 3, "nowhere"),
     (["-m", "org/name", "--offline"], 3, "org/name"),
     (["-m", "org/name"], 3, "127.0.0.1"),
     (["-m", "."], 3, "config.json"),
     (["--dimensions", "999"], 2, "384"),
-    (["--prompt-name", "query"], 2, "query"),
+    (["--prompt-name", "passage"], 2, "passage"),
     (["--max-length", "100000"], 2, "512"),
     (["--provider-order", "cuda", "--provider-fallback", "false"], 2, "cuda"),
 ])
