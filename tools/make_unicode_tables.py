@@ -15,7 +15,6 @@ part has:
   White_Space                                    15.0   unchanged up to 17.0
   \\w (Alphabetic, M, Nd, Pc, Join_Control)       16.0   15.0 and the additions of 15.1 and 16.0 (below)
   lower case                                     17.0   15.0 and the additions of 16.0 and 17.0 (below)
-  Cased, Case_Ignorable (for Python's lower())   15.0
 
 tests/golden/test_tokens.py compares every code point with the installed reference.
 Input: the Debian package unicode-data 15.0.0-1 (DerivedAge, UnicodeData, PropList, DerivedCoreProperties).
@@ -30,7 +29,7 @@ PAGE = 128
 HANGUL = range(0xAC00, 0xAC00 + 11172)  # decomposed by rule, not by table
 
 FLAGS = ["DROP", "SPACE", "PUNCT", "MARK_BERT", "MARK", "CJK", "WORD", "LOWER", "DECOMPOSES",
-         "CCC", "CASED", "CASE_IGNORABLE"]
+         "CCC"]
 
 # Characters whose category changed between 8.0 and 15.0: what they were in 8.0.
 CATEGORY_8 = {0x166D: "Po", 0x111C9: "Po", 0x1734: "Mn", 0x1885: "Lo", 0x1886: "Lo", 0xA9BD: "Mc"}
@@ -144,10 +143,6 @@ def flags_of(data, word_new, point):
         found.add("DECOMPOSES")
     if data.class_9(point):
         found.add("CCC")
-    if point in data.property["Cased"]:
-        found.add("CASED")
-    if point in data.property["Case_Ignorable"]:
-        found.add("CASE_IGNORABLE")
     return sum(1 << FLAGS.index(name) for name in found)
 
 

@@ -13,7 +13,7 @@
 #include "base/utf8.h"
 #include "tokenizer/parse.h"
 
-enum { PATTERN_MAX = 256, EXPANSION_MAX = 4096 };
+enum { PATTERN_MAX = 256, EXPANSION_MAX = 4096, LOWERCASE_EXPANSION = 2 };
 
 static int missing(fl_json_reader *reader, const char *key) {
     if (reader->status == 0) {
@@ -125,7 +125,7 @@ static int parse_normal_step(fl_normal_step *step, fl_json_reader *reader, const
     }
     if (strcmp(kind, "Lowercase") == 0) {
         step->kind = FL_NORMAL_LOWERCASE;
-        *expansion *= 2;
+        *expansion *= LOWERCASE_EXPANSION;
         return 0;
     }
     if (strcmp(kind, "NFD") == 0) {
@@ -190,7 +190,7 @@ static int parse_normalizers(fl_tokenizer *tokenizer, fl_json_reader *reader, ui
 
 int fl_parse_normalizer(fl_tokenizer *tokenizer, fl_json_reader *root) {
     fl_json_reader reader    = inside(root, fl_json_object(root, "normalizer"));
-    uint64_t       expansion = 1;
+    uint64_t       expansion = tokenizer->normal_count > 0 ? LOWERCASE_EXPANSION : 1;
     tokenizer->expansion     = 1;
     if (root->status < 0 || reader.object == NULL) {
         return root->status;

@@ -76,7 +76,6 @@ struct fl_tokenizer {
     bool           decode_wordpiece;               /* else tokens are joined with a space */
     bool           decode_cleanup;
     char          *decode_prefix; /* owned, when decode_wordpiece */
-    bool           lowercase;     /* Python's lower() on the text first */
     bool           stream;        /* stream.c can do it */
     bool           local;         /* exact.c may cut the text before any ASCII white space */
     uint32_t       expansion;     /* at most this many tokens per byte of text */
@@ -119,7 +118,6 @@ struct fl_token_scratch {
     int32_t        *ring; /* owned: the tail while truncating left */
     size_t          ring_capacity;
     /* both */
-    fl_buf    lowered;   /* the text after Python's lower() */
     char     *word;      /* owned, [4 * max_chars + 32]: one normalised word as UTF-8 */
     uint32_t *word_rune; /* owned, [4 * max_chars]: rune of each byte of word */
     int32_t  *word_ids;  /* owned, [4 * max_chars + 4] */
@@ -129,8 +127,6 @@ struct fl_token_scratch {
     fl_buf    text;   /* a normalised piece as UTF-8, for normalised added tokens */
     fl_piece *pieces; /* owned */
     size_t    piece_count, piece_capacity;
-    uint32_t *origin; /* owned: for each byte of `lowered` its character's place in the text */
-    size_t    origin_capacity;
     size_t    cache_bytes;
     unsigned  cache_shift; /* from a 64-bit hash to the number of a bucket */
 };
@@ -140,11 +136,6 @@ bool fl_runes_load(fl_runes *runes, const char *text, size_t begin,
                    size_t end); /* false: no memory */
 bool fl_normalize(const fl_normal_step *steps, unsigned count, fl_runes *runes); /* likewise */
 void fl_runes_free(fl_runes *runes);
-
-/* lower.c: Python's str.lower(). With origin != NULL it gets, for each byte of *out, the position of the
- * character it came from. False: no memory. */
-bool fl_lower_python(const char *text, size_t size, fl_buf *out, uint32_t **origin,
-                     size_t *origin_capacity);
 
 /* exact.c: fills scratch->pieces. `limit` is the most tokens to keep (SIZE_MAX: all). */
 int fl_exact_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, const char *text,

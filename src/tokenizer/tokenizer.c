@@ -77,8 +77,7 @@ static void finish(fl_tokenizer *tokenizer, const fl_tokenizer_options *options)
            (4 * sizeof(fl_cache_entry)) << tokenizer->cache_bits <= bytes) {
         tokenizer->cache_bits++;
     }
-    tokenizer->lowercase = options != NULL && options->lowercase;
-    tokenizer->scan      = &fl_scan_ref;
+    tokenizer->scan = &fl_scan_ref;
 #if defined(__x86_64__)
     fl_cpu cpu;
     fl_cpu_detect(&cpu);
@@ -90,6 +89,14 @@ static void finish(fl_tokenizer *tokenizer, const fl_tokenizer_options *options)
     tokenizer->stream = can_stream(tokenizer);
     if (tokenizer->stream) {
         fill_scan_table(tokenizer);
+    }
+}
+
+/* sentence-transformers puts a Lowercase normalizer in front of the file's own for do_lower_case, so that
+ * added tokens of the raw text keep their case. */
+static void begin(fl_tokenizer *tokenizer, const fl_tokenizer_options *options) {
+    if (options != NULL && options->lowercase) {
+        tokenizer->normal[tokenizer->normal_count++].kind = FL_NORMAL_LOWERCASE;
     }
 }
 
@@ -106,6 +113,7 @@ int fl_tokenizer_open(fl_tokenizer **out, const char *json, size_t size,
     if (tokenizer == NULL) {
         return fl_fail_nomem(error, sizeof *tokenizer, source);
     }
+    begin(tokenizer, options);
     int status = fl_json_parse(&root, json, size, JSON_MAX, FL_JSON_UNIQUE_KEYS, source, error);
     if (status == 0) {
         status =
@@ -192,13 +200,12 @@ static int build_bert(fl_tokenizer *tokenizer, const char *vocab, size_t size,
     if (status < 0) {
         return status;
     }
-    tokenizer->normal[0]    = *step;
-    tokenizer->normal_count = 1;
-    tokenizer->split[0]     = FL_SPLIT_BERT;
-    tokenizer->split_count  = 1;
-    tokenizer->expansion    = 1;
-    tokenizer->before[0]    = fl_vocab_find(&tokenizer->vocab, "[CLS]", 5);
-    tokenizer->after[0]     = fl_vocab_find(&tokenizer->vocab, "[SEP]", 5);
+    tokenizer->normal[tokenizer->normal_count++] = *step;
+    tokenizer->split[0]                          = FL_SPLIT_BERT;
+    tokenizer->split_count                       = 1;
+    tokenizer->expansion                         = tokenizer->normal_count;
+    tokenizer->before[0]                         = fl_vocab_find(&tokenizer->vocab, "[CLS]", 5);
+    tokenizer->after[0]                          = fl_vocab_find(&tokenizer->vocab, "[SEP]", 5);
     tokenizer->before_count = tokenizer->after_count = 1;
     tokenizer->decode_wordpiece = tokenizer->decode_cleanup = true;
     tokenizer->decode_prefix                                = fl_strdup("##");
@@ -224,6 +231,7 @@ int fl_tokenizer_open_vocab(fl_tokenizer **out, const char *vocab, size_t size, 
     if (tokenizer == NULL) {
         return fl_fail_nomem(error, sizeof *tokenizer, source);
     }
+    begin(tokenizer, options);
     int status = build_bert(tokenizer, vocab, size, &step, source, error);
     if (status < 0) {
         fl_tokenizer_close(tokenizer);
@@ -278,7 +286,6 @@ void fl_token_scratch_free(fl_token_scratch *scratch) {
     }
     fl_big_free(scratch->cache, scratch->cache_bytes);
     fl_free(scratch->ring);
-    fl_buf_free(&scratch->lowered);
     fl_free(scratch->word);
     fl_free(scratch->word_rune);
     fl_free(scratch->word_ids);
@@ -286,7 +293,6 @@ void fl_token_scratch_free(fl_token_scratch *scratch) {
     fl_runes_free(&scratch->runes);
     fl_buf_free(&scratch->text);
     fl_free(scratch->pieces);
-    fl_free(scratch->origin);
     fl_free(scratch);
 }
 
@@ -297,13 +303,13 @@ typedef struct plan {
     const int32_t *before, *after;
     size_t         before_count, after_count;
     size_t         limit; /* tokens of the text itself */
-    const char    *text;  /* lower-cased when the tokenizer asks for it */
+    const char    *text;
     size_t         size;
 } plan;
 
-static int make_plan(plan *p, const fl_tokenizer *tokenizer, fl_token_scratch *scratch,
-                     const char *text, size_t size, const fl_encode_options *options, bool tracked,
-                     size_t capacity, fletch_error *error) {
+static int make_plan(plan *p, const fl_tokenizer *tokenizer, const char *text, size_t size,
+                     const fl_encode_options *options, bool tracked, size_t capacity,
+                     fletch_error *error) {
     bool special    = !options->no_special;
     p->before       = tokenizer->before;
     p->after        = tokenizer->after;
@@ -321,31 +327,11 @@ static int make_plan(plan *p, const fl_tokenizer *tokenizer, fl_token_scratch *s
                        "the buffer for token ids holds %zu; the special tokens alone are %zu",
                        capacity, specials);
     }
-    if (size >= UINT32_MAX / 2 && (tracked || !tokenizer->stream || tokenizer->lowercase)) {
+    if (size >= UINT32_MAX / 2 && (tracked || !tokenizer->stream)) {
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "a text of %zu bytes is too long; at most 2 GiB", size);
     }
-    if (tokenizer->lowercase) {
-        fl_buf_clear(&scratch->lowered);
-        if (!fl_lower_python(text, size, &scratch->lowered, tracked ? &scratch->origin : NULL,
-                             &scratch->origin_capacity)) {
-            return fl_fail_nomem(error, size, "the lower-cased text");
-        }
-        p->text = scratch->lowered.data;
-        p->size = scratch->lowered.size;
-    }
     return 0;
-}
-
-/* Offsets into the lower-cased text become offsets into the text itself. */
-static void restore_origin(const fl_token_scratch *scratch, const char *text, fl_piece *piece) {
-    if (piece->end > piece->start) {
-        uint32_t last = scratch->origin[piece->end - 1];
-        unsigned length;
-        fl_utf8_decode(text + last, &length);
-        piece->start = scratch->origin[piece->start];
-        piece->end   = last + length;
-    }
 }
 
 /* Run the exact path; its pieces are checked against the room that is left. */
@@ -368,7 +354,7 @@ int fl_tokenizer_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch
                         size_t capacity, size_t *count, bool *truncated, fletch_error *error) {
     plan   p;
     size_t own    = 0;
-    int    status = make_plan(&p, tokenizer, scratch, text, size, options, false, capacity, error);
+    int    status = make_plan(&p, tokenizer, text, size, options, false, capacity, error);
     if (status < 0) {
         return status;
     }
@@ -405,7 +391,7 @@ int fl_tokenizer_encode_offsets(const fl_tokenizer *tokenizer, fl_token_scratch 
                                 int32_t *ids, uint32_t *offsets, uint8_t *special, size_t capacity,
                                 size_t *count, bool *truncated, fletch_error *error) {
     plan p;
-    int  status = make_plan(&p, tokenizer, scratch, text, size, options, true, capacity, error);
+    int  status = make_plan(&p, tokenizer, text, size, options, true, capacity, error);
     if (status == 0) {
         status =
             encode_pieces(&p, tokenizer, scratch, options->truncation, capacity, truncated, error);
@@ -418,14 +404,11 @@ int fl_tokenizer_encode_offsets(const fl_tokenizer *tokenizer, fl_token_scratch 
         put_special(ids, offsets, special, at++, p.before[i]);
     }
     for (size_t i = 0; i < scratch->piece_count; i++, at++) {
-        fl_piece *piece = &scratch->pieces[i];
-        if (tokenizer->lowercase) {
-            restore_origin(scratch, text, piece);
-        }
-        ids[at]             = piece->id;
-        offsets[2 * at]     = piece->start;
-        offsets[2 * at + 1] = piece->end;
-        special[at]         = 0;
+        const fl_piece *piece = &scratch->pieces[i];
+        ids[at]               = piece->id;
+        offsets[2 * at]       = piece->start;
+        offsets[2 * at + 1]   = piece->end;
+        special[at]           = 0;
     }
     for (size_t i = 0; i < p.after_count; i++) {
         put_special(ids, offsets, special, at++, p.after[i]);

@@ -17,18 +17,16 @@
 
 /* The order is that of FLAGS in the tool. */
 enum {
-    FL_UC_DROP           = 1 << 0,  /* what BERT's clean_text removes */
-    FL_UC_SPACE          = 1 << 1,  /* White_Space */
-    FL_UC_PUNCT          = 1 << 2,  /* what BERT's pre-tokenizer isolates */
-    FL_UC_MARK_BERT      = 1 << 3,  /* Mn: what BERT's strip_accents removes */
-    FL_UC_MARK           = 1 << 4,  /* M: what the StripAccents normalizer removes */
-    FL_UC_CJK            = 1 << 5,  /* what handle_chinese_chars puts spaces around */
-    FL_UC_WORD           = 1 << 6,  /* \w */
-    FL_UC_LOWER          = 1 << 7,  /* has another lower case */
-    FL_UC_DECOMPOSES     = 1 << 8,  /* NFD changes it */
-    FL_UC_CCC            = 1 << 9,  /* a combining class other than 0 */
-    FL_UC_CASED          = 1 << 10, /* with the next: the final-sigma rule of Python's lower() */
-    FL_UC_CASE_IGNORABLE = 1 << 11
+    FL_UC_DROP       = 1 << 0, /* what BERT's clean_text removes */
+    FL_UC_SPACE      = 1 << 1, /* White_Space */
+    FL_UC_PUNCT      = 1 << 2, /* what BERT's pre-tokenizer isolates */
+    FL_UC_MARK_BERT  = 1 << 3, /* Mn: what BERT's strip_accents removes */
+    FL_UC_MARK       = 1 << 4, /* M: what the StripAccents normalizer removes */
+    FL_UC_CJK        = 1 << 5, /* what handle_chinese_chars puts spaces around */
+    FL_UC_WORD       = 1 << 6, /* \w */
+    FL_UC_LOWER      = 1 << 7, /* has another lower case */
+    FL_UC_DECOMPOSES = 1 << 8, /* NFD changes it */
+    FL_UC_CCC        = 1 << 9  /* a combining class other than 0 */
 };
 
 enum { FL_UC_DECOMPOSITION_MAX = 4, FL_UC_DOTTED_I = 0x130, FL_UC_DOT_ABOVE = 0x307 };

@@ -231,24 +231,14 @@ def test_vocabulary_file(folder):
                 assert mine[0] == expected.ids
 
 
-def test_python_lower(folder):
-    """do_lower_case applies Python's str.lower() to the text before the tokenizer sees it."""
+def test_do_lower_case(folder):
+    """do_lower_case puts a Lowercase normalizer in front, as sentence-transformers does: added tokens of the raw text stay."""
+    from tokenizers import normalizers
     tokenizer, path = variant("cased", folder)
-    sigmas = ["ΟΔΥΣΣΕΥΣ", "Σ", "ΑΣ", "ΑΣ.", "ΑΣ.Β", "ΑΣ\u0301", "ΑΣ\u0301Β", "Α\u0301Σ", "\u0301Σ", "ΣΣΣ", "İΣ", "ΑΣʰ"]
-    texts = sigmas + [text for text in hostile()[::8] if len(text) < 5000]
-    known = [text for text in texts if all(unassigned_since(character) for character in text)]
-    assert len(known) > 800
-    ours = dump(path, known, "--lower")
-    for text, mine, expected in zip(known, ours, tokenizer.encode_batch([text.lower() for text in known])):
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), tokenizer.normalizer])
+    texts = ["[SEP] IN A TEXT", "ΟΔΥΣΣΕΥΣ", "İΣ", "ΑΣ\u0301Β"] + [text for text in hostile()[::8] if len(text) < 5000]
+    for text, mine, expected in zip(texts, dump(path, texts, "--lower"), tokenizer.encode_batch(texts)):
         assert mine[0] == expected.ids, ascii(text)
-        for start, end in mine[1].tolist():
-            text.encode("utf-8")[start:end].decode("utf-8")  # offsets lie on characters of the text itself
-
-
-def unassigned_since(character):
-    """False for letters whose lower case this Python is too old to know."""
-    import unicodedata
-    return unicodedata.category(character) != "Cn"
 
 
 # ---- Every code point ------------------------------------------------------------------------------
