@@ -262,7 +262,7 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
     *out = NULL;
     if (options->precision && strcmp(options->precision, "fp32") != 0) {
         return fl_fail(
-            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            error, FLETCH_ECONFIG, FLETCH_NOWHERE,
             "provider.precision %s: the cpu engine computes in fp32 only; use fp32 or auto",
             options->precision);
     }
