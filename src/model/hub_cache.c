@@ -92,7 +92,9 @@ bool fl_hub_ref_read(const fl_hub_repo *repo, const char *revision,
     char   path[FL_HUB_PATH_MAX];
     fl_buf text  = {0};
     bool   found = false;
-    if (fl_hub_repo_path(repo, "refs", revision, "", path, NULL) == 0 &&
+    /* A name found in the folder may be anything, and reading a pipe would wait for ever. */
+    if (fl_hub_revision_is_valid(revision) &&
+        fl_hub_repo_path(repo, "refs", revision, "", path, NULL) == 0 && fl_file_exists(path) &&
         fl_file_read(path, 256, &text, NULL) == 0) {
         while (text.size > 0 && (unsigned char)text.data[text.size - 1] <= ' ') {
             text.data[--text.size] = '\0';

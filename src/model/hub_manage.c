@@ -34,7 +34,7 @@ static bool id_of_folder(const char *folder, char id[FL_HUB_ID_MAX]) {
         c += separator ? 1 : 0;
     }
     id[used] = '\0';
-    return used > 0;
+    return fl_path_is_safe(id); /* no "..", no control characters for the terminal */
 }
 
 typedef struct tally {

@@ -313,6 +313,9 @@ Test(hub, refs_are_read_back_and_rubbish_is_not) {
     fl_hub_repo_path(&repo, "refs", "main", "", path, NULL);
     write_file(path, "../../../../etc");
     cr_assert_not(fl_hub_ref_read(&repo, "main", commit));
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    cr_assert_not(fl_hub_ref_read(&repo, "main", commit), "and it does not wait for a writer");
 }
 
 static fl_hub_state state(void) {
@@ -407,6 +410,31 @@ Test(hub, verify_finds_the_flipped_byte) {
     put(COMMIT_A, "tokenizer.json", HELLO_SHA1, "hellO\n");
     cr_assert_eq(fl_hub_verify("org/name", &options, count_wrong, &wrong, NULL), FLETCH_ECHECKSUM);
     cr_assert_eq(wrong, 3);
+}
+
+static int join_names(void *user, const fletch_hub_entry *entry) {
+    char  *names = user;
+    size_t used  = strlen(names);
+    snprintf(names + used, 256 - used, "%s (%s);", entry->id, entry->refs);
+    return 0;
+}
+
+Test(hub, names_in_the_cache_that_no_hub_gives_are_passed_over) {
+    const fl_hub_options options    = {.cache_dir = folder, .offline = true};
+    char                 names[256] = "";
+    char                 path[FL_HUB_PATH_MAX];
+    open_repo();
+    put_model(COMMIT_A, HELLO_SHA1);
+    cr_assert_eq(fl_hub_ref_write(&repo, "main", COMMIT_A, NULL), 0);
+    fl_hub_repo_path(&repo, "refs", "red\x1b[31m", "", path, NULL);
+    write_file(path, COMMIT_A);
+    static const char *const strange[] = {"models--a--..--..--etc", "models--\x1b[31m--b"};
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s/snapshots/" COMMIT_A "/config.json", folder, strange[i]);
+        write_file(path, "{}");
+    }
+    cr_assert_eq(fl_hub_list(&options, join_names, names, NULL), 0);
+    cr_assert_str_eq(names, "org/name (main);");
 }
 
 Test(hub, remove_keeps_what_another_revision_uses) {
