@@ -72,11 +72,11 @@ static int check_truncate(fletch_truncate how, fletch_error *error) {
 
 size_t fletch_row_bytes(size_t cols, fletch_dtype dtype) {
     switch (dtype) {
-    case FLETCH_FLOAT32: return cols * sizeof(float);
+    case FLETCH_FLOAT32: return cols <= SIZE_MAX / sizeof(float) ? cols * sizeof(float) : 0;
     case FLETCH_INT8:
     case FLETCH_UINT8: return cols;
     case FLETCH_BINARY:
-    case FLETCH_UBINARY: return (cols + 7) / 8;
+    case FLETCH_UBINARY: return cols / 8 + (cols % 8 != 0);
     }
     return 0;
 }
@@ -134,6 +134,10 @@ static int check_matrix(const fletch_matrix *out, size_t rows, fletch_error *err
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "fletch_embed: the stride of %zu bytes is less than a row of %zu bytes",
                        out->stride, row_bytes);
+    if (rows > 0 && rows - 1 > (PTRDIFF_MAX - row_bytes) / out->stride)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_embed: %zu rows at a stride of %zu bytes are larger than memory",
+                       rows, out->stride);
     return FLETCH_OK;
 }
 

@@ -105,6 +105,12 @@ Test(fletch, arguments_are_checked) {
     out.rows   = 1;
     out.stride = dim * sizeof(float) - 1;
     cr_assert_eq(fletch_embed(model, &texts, NULL, &out, &error), FLETCH_EINVAL);
+    const char  *pair[] = {"a", "b"};
+    fletch_texts two    = fletch_texts_from_strings(pair, 2);
+    out.rows            = 2;
+    out.stride          = SIZE_MAX - 3; /* a negative stride cast: row 1 would lie before row 0 */
+    cr_assert_eq(fletch_embed(model, &two, NULL, &out, &error), FLETCH_EINVAL);
+    cr_assert_eq(fletch_row_bytes(SIZE_MAX, FLETCH_FLOAT32), 0, "no row is that long");
     out = fletch_matrix_f32(row, 1, dim + 1);
     cr_assert_eq(fletch_embed(model, &texts, NULL, &out, &error), FLETCH_EINVAL);
     out       = fletch_matrix_f32(row, 1, dim);
