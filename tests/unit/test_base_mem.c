@@ -120,8 +120,11 @@ Test(error, long_message_is_cut_at_a_whole_character) {
 
 Test(error, names_from_files_cannot_send_eight_bit_controls) {
     fletch_error error;
-    fl_fail(&error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s", "\xc2\x9b" "31mred \xc2\xa9");
-    cr_assert_str_eq(error.message, "?" "?31mred \xc2\xa9");
+    fl_fail(&error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s",
+            "\xc2\x9b"
+            "31mred \xc2\xa9");
+    cr_assert_str_eq(error.message, "?"
+                                    "?31mred \xc2\xa9");
 }
 
 Test(error, names_from_files_cannot_drive_the_terminal) {
