@@ -109,8 +109,7 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
     return status;
 }
 
-/* Damage has one cure, whichever file it is in. */
-static int add_hint(int status, fletch_error *error) {
+int fl_model_add_hint(int status, fletch_error *error) {
     char message[sizeof error->message];
     if (status != FLETCH_EMODEL || error == NULL)
         return status;
@@ -144,7 +143,7 @@ int fl_model_open(fl_model **out, const char *folder, const fl_model_options *op
     fl_modules_close(&modules);
     if (status != 0) {
         fl_model_close(model);
-        return add_hint(status, error);
+        return fl_model_add_hint(status, error);
     }
     *out = model;
     return 0;

@@ -95,6 +95,9 @@ int  fl_model_open(fl_model **out, const char *folder, const fl_model_options *o
                    fletch_error *error);
 void fl_model_close(fl_model *model); /* NULL is a no-op */
 
+/* Damage has one cure, whichever file it is in: after an EMODEL the message says it. Returns `status`. */
+int fl_model_add_hint(int status, fletch_error *error);
+
 const char *fl_pooling_name(fl_pooling pooling); /* "mean" */
 
 #endif

@@ -25,8 +25,13 @@ static int open_tokenizer(fletch_model *m, fletch_error *error) {
     const fl_model *model  = m->model;
     fl_buf          file   = {0};
     int             status = fl_file_read(model->tokenizer_path, tokenizer_bytes_max, &file, error);
+    if (status == FLETCH_EINVAL) { /* not a file, or too large for one: damage, not a wrong call */
+        status = FLETCH_EMODEL;
+        if (error)
+            error->code = status;
+    }
     if (status < 0)
-        return status;
+        return fl_model_add_hint(status, error);
     fl_tokenizer_options options = {.source    = model->tokenizer_path,
                                     .lowercase = model->lowercase,
                                     .log       = fl_config_log(m->config)};
@@ -37,7 +42,7 @@ static int open_tokenizer(fletch_model *m, fletch_error *error) {
     else
         status = fl_tokenizer_open(&m->tokenizer, file.data, file.size, &options, error);
     fl_buf_free(&file);
-    return status;
+    return fl_model_add_hint(status, error);
 }
 
 /* A token id the word table has no row for would be read outside it: refuse the pair of files. */
