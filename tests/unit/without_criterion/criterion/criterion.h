@@ -10,6 +10,7 @@
 #ifndef FL_TEST_WITHOUT_CRITERION_H
 #define FL_TEST_WITHOUT_CRITERION_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -54,7 +55,9 @@ static plain_test **plain_tests_end = &plain_tests;
 #define cr_assert_not_null(a, ...)     plain_check((a) != NULL, #a " != NULL")
 #define cr_assert_str_eq(a, b, ...)    plain_check(strcmp((a), (b)) == 0, #a " equals " #b)
 #define cr_assert_arr_eq(a, b, n, ...) plain_check(memcmp((a), (b), (n)) == 0, #a " equals " #b)
-#define cr_assert_fail(...)            plain_check(false, #__VA_ARGS__)
+#define cr_assert_float_eq(a, b, error, ...)                                                       \
+    plain_check(fabs((double)(a) - (double)(b)) <= (double)(error), #a " is near " #b)
+#define cr_assert_fail(...) plain_check(false, #__VA_ARGS__)
 
 int main(void) {
     for (plain_test *test = plain_tests; test != NULL; test = test->next) {
