@@ -24,8 +24,8 @@ typedef struct registers {
 
 /* All zero when the processor does not have the leaf. */
 static registers read_leaf(unsigned leaf, unsigned subleaf) {
-    registers r = {0, 0, 0, 0};
-    unsigned highest = (unsigned)__get_cpuid_max(leaf & 0x80000000u, NULL); /* int in clang */
+    registers r       = {0, 0, 0, 0};
+    unsigned  highest = (unsigned)__get_cpuid_max(leaf & 0x80000000u, NULL); /* int in clang */
     if (highest >= leaf) {
         __cpuid_count(leaf, subleaf, r.a, r.b, r.c, r.d);
     }
