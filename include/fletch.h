@@ -224,6 +224,10 @@ FLETCH_API int fletch_config_load(fletch_config *config, const char *toml_path,
  *  documented aliases). Variables that no key claims are an error naming the nearest. Since 0.1. */
 FLETCH_API int fletch_config_load_env(fletch_config *config, fletch_error *error);
 
+/** The model that fletch_open opens without a name: model.id, or model.level where a higher-ranked
+ *  source set it. Borrowed until the configuration changes. Since 0.1. */
+FLETCH_API const char *fletch_config_model(const fletch_config *config);
+
 /** The value of a key as text, and its origin when `origin` is not NULL ("default", "preset cpu",
  *  "/etc/fletch.toml:3:1", "FLETCH_MODEL_ID", "flag"). Both are borrowed until the configuration
  *  changes. NULL for an unknown key. Since 0.1. */

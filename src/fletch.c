@@ -228,7 +228,7 @@ static int hub_begin(hub_call *call, const fletch_config *config, const char *na
     if (!config && !call->own)
         return fl_fail_nomem(error, sizeof *call, "a configuration");
     const fl_config *c = config ? config : call->own;
-    call->name         = name ? name : fl_config_model_name(c);
+    call->name         = name ? name : fletch_config_model(c);
     call->options      = (fl_hub_options){
              .cache_dir     = fl_config_text(c, FL_KEY_MODEL_CACHE_DIR),
              .revision      = fl_config_text(c, FL_KEY_MODEL_REVISION),

@@ -56,9 +56,6 @@ fl_exit fl_cli_load_config(fl_cli *cli);
  * may be downloaded. `tokenizer_only` reads no weights. */
 fl_exit fl_cli_open_model(fl_cli *cli, bool tokenizer_only);
 
-/* The model that the configuration names: model.id, or the level where only that is set. */
-const char *fl_cli_model_name(const fl_cli *cli);
-
 /* Bring `id` into the cache with a progress bar; its folder to path[capacity]. */
 fl_exit fl_cli_pull(fl_cli *cli, const char *id, char *path, size_t capacity);
 

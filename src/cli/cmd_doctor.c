@@ -169,11 +169,12 @@ static fl_exit examine_model(fl_cli *cli, report *r) {
     /* The doctor looks and touches nothing: a missing model is a finding, not a reason to fetch it.
      * Asked first without opening, so that the report does not blame a setting nobody made. */
     char path[4096];
-    if (fletch_hub_path(cli->config, fl_cli_model_name(cli), path, sizeof path, &error) < 0 ||
+    if (fletch_hub_path(cli->config, fletch_config_model(cli->config), path, sizeof path, &error) <
+            0 ||
         fletch_config_set(cli->config, "model.auto_download", "false", &error) < 0 ||
         fletch_open(&cli->model, NULL, cli->config, &error) < 0) {
         fl_exit code = fl_cli_exit_code(error.code, true);
-        (void)add(r, "name", fl_cli_model_name(cli), "");
+        (void)add(r, "name", fletch_config_model(cli->config), "");
         (void)add(r, "problem", error.message, "");
         return code;
     }

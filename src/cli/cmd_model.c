@@ -173,7 +173,7 @@ fl_exit fl_cmd_model(fl_cli *cli) {
     if (args->rest_count > (list ? 1u : 2u)) {
         return fl_cli_usage(cli, "%s takes %s", what, list ? "no names" : "one model at a time");
     }
-    const char *id = args->rest_count == 2 ? args->rest[1] : fl_cli_model_name(cli);
+    const char *id = args->rest_count == 2 ? args->rest[1] : fletch_config_model(cli->config);
     if (list) {
         return do_ls(cli);
     }

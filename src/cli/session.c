@@ -62,17 +62,6 @@ fl_exit fl_cli_load_config(fl_cli *cli) {
     return FL_EXIT_DONE;
 }
 
-const char *fl_cli_model_name(const fl_cli *cli) {
-    const char *id_origin = "", *level_origin = "";
-    const char *id         = fletch_config_get(cli->config, "model.id", &id_origin);
-    const char *level      = fletch_config_get(cli->config, "model.level", &level_origin);
-    bool        id_default = id == NULL || id[0] == '\0' || strcmp(id_origin, "default") == 0;
-    if (id_default && level != NULL && strcmp(level_origin, "default") != 0) {
-        return level;
-    }
-    return id != NULL ? id : "";
-}
-
 static bool is_true(const fl_cli *cli, const char *key) {
     const char *value = fletch_config_get(cli->config, key, NULL);
     return value != NULL && strcmp(value, "true") == 0;
@@ -87,7 +76,7 @@ typedef struct pull_view {
 
 static int on_pull(void *user, const char *file, uint64_t done, uint64_t total) {
     pull_view *view = user;
-    if (view->announce != NULL) {
+    if (view->announce != NULL && done < total) { /* not while the list is asked for */
         fl_cli_message("downloading the model %s; this happens once", view->announce);
         view->announce = NULL;
     }
@@ -132,7 +121,7 @@ fl_exit fl_cli_pull(fl_cli *cli, const char *id, char *path, size_t capacity) {
 static fl_exit fetch_if_missing(fl_cli *cli) {
     char         path[4096];
     fletch_error error;
-    const char  *id = fl_cli_model_name(cli);
+    const char  *id = fletch_config_model(cli->config);
     memset(&error, 0, sizeof error);
     if (id[0] == '\0' || fl_folder_exists(id) || is_true(cli, "model.offline") ||
         !is_true(cli, "model.auto_download") ||
@@ -154,7 +143,7 @@ fl_exit fl_cli_open_model(fl_cli *cli, bool tokenizer_only) {
     memset(&error, 0, sizeof error);
     int status = tokenizer_only ? fletch_open_tokenizer(&cli->model, NULL, cli->config, &error)
                                 : fletch_open(&cli->model, NULL, cli->config, &error);
-    return status < 0 ? fail_model(fl_cli_model_name(cli), &error) : FL_EXIT_DONE;
+    return status < 0 ? fail_model(fletch_config_model(cli->config), &error) : FL_EXIT_DONE;
 }
 
 typedef struct wanted_property {

@@ -158,7 +158,7 @@ const fl_log *fl_config_log(const fl_config *config) {
     return &config->log;
 }
 
-const char *fl_config_model_name(const fl_config *config) {
+const char *fletch_config_model(const fletch_config *config) {
     const config_slot *id    = &config->slots[FL_KEY_MODEL_ID];
     const config_slot *level = &config->slots[FL_KEY_MODEL_LEVEL];
     return level->rank > id->rank ? level->value.text : id->value.text;

@@ -40,10 +40,6 @@ bool        fl_config_is_set(const fl_config *config, fl_key key); /* origin abo
 const char *fl_config_origin(const fl_config *config, fl_key key);
 const fl_log *fl_config_log(const fl_config *config); /* never NULL */
 
-/* The model to open: model.id, or, where model.level was set by a higher-ranked source, the level
- * ("high"), which the hub room resolves. Borrowed until the configuration changes. */
-const char *fl_config_model_name(const fl_config *config);
-
 /* Warn through the log of every key that was set and has no effect yet. */
 void fl_config_warn_ineffective(const fl_config *config);
 

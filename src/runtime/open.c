@@ -193,8 +193,7 @@ int fl_runtime_open(fletch_model **out, const char *name, const fl_config *confi
     }
     fl_config_warn_ineffective(m->config);
     m->batch_tokens = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);
-    int status =
-        open_parts(m, name ? name : fl_config_model_name(m->config), tokenizer_only, error);
+    int status = open_parts(m, name ? name : fletch_config_model(m->config), tokenizer_only, error);
     if (status < 0) {
         fl_runtime_close(m);
         return status;

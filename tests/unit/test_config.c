@@ -206,19 +206,19 @@ Test(config, among_equals_the_later_wins) {
 
 Test(config, level_and_id) {
     fletch_config *config = fletch_config_new();
-    cr_expect_str_eq(fl_config_model_name(config), "all-MiniLM-L6-v2");
+    cr_expect_str_eq(fletch_config_model(config), "all-MiniLM-L6-v2");
     cr_expect_eq(
         fl_config_assign(config, FL_KEY_MODEL_LEVEL, "high", FLETCH_ORIGIN_FILE, "f", "f", NULL),
         0);
-    cr_expect_str_eq(fl_config_model_name(config), "high");
+    cr_expect_str_eq(fletch_config_model(config), "high");
     cr_expect_eq(
         fl_config_assign(config, FL_KEY_MODEL_ID, "org/own", FLETCH_ORIGIN_FILE, "f", "f", NULL),
         0);
-    cr_expect_str_eq(fl_config_model_name(config), "org/own");
+    cr_expect_str_eq(fletch_config_model(config), "org/own");
     cr_expect_eq(fletch_config_set(config, "model.level", "low", NULL), 0);
-    cr_expect_str_eq(fl_config_model_name(config), "low");
+    cr_expect_str_eq(fletch_config_model(config), "low");
     cr_expect_eq(fletch_config_set(config, "model.level", "medium", NULL), 0);
-    cr_expect_str_eq(fl_config_model_name(config), "medium");
+    cr_expect_str_eq(fletch_config_model(config), "medium");
     fletch_config_free(config);
 }
 
