@@ -112,7 +112,7 @@ void fl_json_free(fl_json *json) {
 
 /* ---- Typed getters --------------------------------------------------------------------------- */
 
-static const char *kind_name(fl_json *json) {
+const char *fl_json_kind(fl_json *json) {
     switch (json_object_get_type(json)) {
     case json_type_boolean: return "a boolean";
     case json_type_double:
@@ -128,7 +128,7 @@ static void fail_kind(fl_json_reader *reader, const char *key, fl_json *value,
                       const char *expected) {
     reader->status = fl_fail(reader->error, FLETCH_EMODEL, FLETCH_NOWHERE,
                              "%s: \"%s\" is %s where %s is expected", reader->source, key,
-                             kind_name(value), expected);
+                             fl_json_kind(value), expected);
 }
 
 /* The value of a key; NULL when absent, null, or after an error. */
@@ -139,7 +139,7 @@ static fl_json *lookup(fl_json_reader *reader, const char *key) {
     if (!json_object_is_type(reader->object, json_type_object)) {
         reader->status = fl_fail(reader->error, FLETCH_EMODEL, FLETCH_NOWHERE,
                                  "%s: %s where an object with \"%s\" is expected", reader->source,
-                                 kind_name(reader->object), key);
+                                 fl_json_kind(reader->object), key);
         return NULL;
     }
     fl_json *value = NULL;

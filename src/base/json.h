@@ -38,6 +38,8 @@ typedef struct fl_json_reader {
     int           status; /* 0 or the first failure */
 } fl_json_reader;
 
+const char *fl_json_kind(fl_json *json); /* "an object", "a number", "null" … for messages */
+
 bool        fl_json_has(const fl_json_reader *reader, const char *key); /* present and not null */
 fl_json    *fl_json_object(fl_json_reader *reader, const char *key); /* NULL when absent or null */
 fl_json    *fl_json_array(fl_json_reader *reader, const char *key);

@@ -104,19 +104,6 @@ static void keep_members(const fl_input *input, const char *raw, size_t size, fl
     }
 }
 
-static const char *type_name(fl_json *value) {
-    switch (json_object_get_type(value)) {
-    case json_type_null: return "null";
-    case json_type_boolean: return "a boolean";
-    case json_type_double:
-    case json_type_int: return "a number";
-    case json_type_object: return "an object";
-    case json_type_array: return "an array";
-    case json_type_string: return "a string";
-    }
-    return "nothing";
-}
-
 /* The text inside a parsed record, or NULL with *error. */
 static fl_json *find_text(const fl_input *input, fl_json *root, fletch_error *error) {
     if (json_object_is_type(root, json_type_string)) {
@@ -125,7 +112,7 @@ static fl_json *find_text(const fl_input *input, fl_json *root, fletch_error *er
     if (!json_object_is_type(root, json_type_object)) {
         (void)fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
                       "is %s; expected a string or an object with the field \"%s\"",
-                      type_name(root), input->field);
+                      fl_json_kind(root), input->field);
         return NULL;
     }
     fl_json *text = NULL;
@@ -137,7 +124,7 @@ static fl_json *find_text(const fl_input *input, fl_json *root, fletch_error *er
     }
     if (!json_object_is_type(text, json_type_string)) {
         (void)fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "the field \"%s\" is %s, not a string",
-                      input->field, type_name(text));
+                      input->field, fl_json_kind(text));
         return NULL;
     }
     return text;
