@@ -121,7 +121,7 @@ static fl_batch make_batch(bench *b, const uint32_t *bin, uint32_t texts, uint32
 
 static void forward(bench *b, const fl_batch *batch) {
     fletch_error error;
-    if (fl_engine_find("cpu")->forward(b->engine, batch, b->out, fl_encoder_width(&b->encoder),
+    if (fl_engine_find("cpu")->forward(b->engine, 0, batch, b->out, fl_encoder_width(&b->encoder),
                                        &error) < 0) {
         fprintf(stderr, "%s\n", error.message);
         exit(1);

@@ -163,9 +163,19 @@ static void dismiss(fl_team *team, unsigned count) {
     fl_free(team);
 }
 
+/* A processor that went away meanwhile leaves the thread free, which costs speed alone. */
+static void pin(pthread_t thread, uint16_t core) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (core < CPU_SETSIZE) {
+        CPU_SET(core, &set);
+        (void)pthread_setaffinity_np(thread, sizeof set, &set);
+    }
+}
+
 /* Start the workers with every signal blocked; the caller's mask is put back. Returns how many run.
  */
-static unsigned start_workers(fl_team *team, int *reason) {
+static unsigned start_workers(fl_team *team, const uint16_t *cores, int *reason) {
     sigset_t all, before;
     unsigned started = 0;
     sigfillset(&all);
@@ -179,12 +189,15 @@ static unsigned start_workers(fl_team *team, int *reason) {
             break;
         }
         (void)pthread_setname_np(w->thread, "fletch-team");
+        if (cores) {
+            pin(w->thread, cores[w->member]);
+        }
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return started;
 }
 
-int fl_team_open(fl_team **out, unsigned size, fletch_error *error) {
+int fl_team_open(fl_team **out, unsigned size, const uint16_t *cores, fletch_error *error) {
     *out = NULL;
     if (size == 0) {
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "a team of 0 threads; use 1 or more");
@@ -200,9 +213,9 @@ int fl_team_open(fl_team **out, unsigned size, fletch_error *error) {
     }
     memset(team, 0, bytes);
     team->size       = size;
-    team->may_spin   = fl_cpu_usable() >= size;
+    team->may_spin   = cores != NULL || fl_cpu_usable() >= size;
     int      reason  = 0;
-    unsigned started = start_workers(team, &reason);
+    unsigned started = start_workers(team, cores, &reason);
     if (started != size - 1) {
         char words[64];
         dismiss(team, started);

@@ -18,8 +18,10 @@
 typedef struct fl_team fl_team;
 typedef void (*fl_team_fn)(void *arg, unsigned member, unsigned size);
 
-int      fl_team_open(fl_team **out, unsigned size, fletch_error *error); /* size >= 1 */
-void     fl_team_close(fl_team *team);                                    /* NULL is a no-op */
+/* size >= 1; `cores` [size] pins worker i to processor cores[i] (member 0 is whoever calls run, and
+ * pins itself), NULL leaves them free. */
+int      fl_team_open(fl_team **out, unsigned size, const uint16_t *cores, fletch_error *error);
+void     fl_team_close(fl_team *team); /* NULL is a no-op */
 unsigned fl_team_size(const fl_team *team);
 void     fl_team_run(fl_team *team, fl_team_fn fn, void *arg);
 

@@ -7,11 +7,14 @@
  *
  * Contract of forward
  *   - a row depends on its own tokens alone: same text, same bytes, whatever the batch, the order
- *     and the number of threads;
+ *     and the number of threads (an engine that cannot promise it says so in info.deterministic);
  *   - nothing is allocated; what it needs was sized in open from batch_tokens and batch_texts;
- *   - one forward at a time per engine object (the runtime serialises); it uses its own threads
- *     inside;
- *   - it never delivers NaN as success. */
+ *   - `info.slots` forwards may be in flight at once, each with a slot index of its own and from a
+ *     thread of its own (a CUDA stream, an ONNX Runtime run); the runtime serialises each slot. The
+ *     next batch is copied to the device while the last computes because two slots overlap;
+ *   - it never delivers NaN as success: EMODEL with the text's index in error->where;
+ *   - ENOMEM: the batch may pass when it is split. Any other failure than EMODEL and ENOMEM means
+ *     that the replica is broken: the runtime closes it, and opens it again or goes elsewhere. */
 #ifndef FL_ENGINES_ENGINE_H
 #define FL_ENGINES_ENGINE_H
 
@@ -20,10 +23,12 @@
 #include <stdint.h>
 
 #include "base/log.h"
+#include "base/trace.h"
+#include "config/config.h"
 #include "fletch.h"
 #include "model/encoder.h"
 
-enum { FL_ENGINE_ABI = 1 };
+enum { FL_ENGINE_ABI = 2 };
 
 typedef struct fl_engine fl_engine; /* an engine's own open state */
 
@@ -37,15 +42,37 @@ typedef struct fl_batch {
         *pool_skip; /* [texts] tokens at the head left out of pooling, or NULL for none */
 } fl_batch;
 
+/* What one replica is opened with. Pointers are borrowed: `config`, `log` and `trace` live as long
+ * as the replica, the others for the time of the call. */
 typedef struct fl_engine_options {
-    uint32_t      threads;      /* >= 1 */
-    uint32_t      batch_tokens; /* largest fl_batch.tokens */
-    uint32_t      batch_texts;  /* largest fl_batch.texts */
-    uint32_t      max_length;   /* longest text in tokens */
-    const char   *isa;          /* cpu: "auto", "ref", "avx2" … */
-    const char   *precision;    /* "fp32" … resolved, never "auto" */
-    const fl_log *log;
+    const char      *provider; /* device kind: "cpu", "cuda", "tensorrt", "coreml", "directml" */
+    uint32_t         device;   /* which device of that kind, from 0 */
+    const char      *folder;   /* the model's folder, for an engine that reads its own files */
+    uint32_t         threads;  /* >= 1 */
+    const uint16_t  *cores;    /* [threads] processors to pin the threads to, or NULL */
+    uint32_t         batch_tokens; /* largest fl_batch.tokens */
+    uint32_t         batch_texts;  /* largest fl_batch.texts */
+    uint32_t         max_length;   /* longest text in tokens */
+    const char      *isa;          /* cpu: "auto", "ref", "avx2" … */
+    const char      *precision;    /* "auto", "fp32" …; the engine says in info what it took */
+    bool             deterministic;
+    uint64_t         memory_limit; /* bytes it may take on its device; 0: no limit */
+    const fl_config *config;       /* keys of its own: onnxruntime.*, cuda.* */
+    fl_trace        *trace;        /* NULL: off. Spans of layers and copies go here */
+    const fl_log    *log;
 } fl_engine_options;
+
+/* What an open replica says of itself; strings live as long as the replica. */
+typedef struct fl_engine_info {
+    const char *device;        /* "AMD EPYC 7763", "NVIDIA H200" */
+    const char *precision;     /* resolved: "fp32", "int8" … */
+    uint32_t    slots;         /* forwards that may be in flight at once, >= 1 */
+    uint32_t    best_tokens;   /* tokens of a batch beyond which larger ones gain nothing */
+    bool        pads;          /* pads to the longest text: feed it equal lengths */
+    bool        any_thread;    /* forward may run on the caller's thread (no pinning, no context) */
+    bool        deterministic; /* same text, same bytes, whatever the batch */
+    uint64_t resident_bytes;   /* packed weights and what else open took for good, host or device */
+} fl_engine_info;
 
 /* What a probe says: usable, or why not and how to mend it. */
 typedef struct fl_probe {
@@ -58,16 +85,23 @@ typedef struct fl_engine_ops {
     const char *name; /* "cpu" */
     /* required */
     void (*probe)(const fl_engine_options *options, fl_probe *out);
+    /* devices of options->provider on this machine; 0 when probe says no */
+    uint32_t (*devices)(const fl_engine_options *options);
     int (*open)(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
                 fletch_error *error);
     /* out row i starts at out + i * out_stride floats and gets fl_encoder_width values */
-    int (*forward)(fl_engine *engine, const fl_batch *batch, float *out, size_t out_stride,
-                   fletch_error *error);
+    int (*forward)(fl_engine *engine, uint32_t slot, const fl_batch *batch, float *out,
+                   size_t out_stride, fletch_error *error);
     void (*close)(fl_engine *engine); /* NULL is a no-op */
-    /* bytes that forward of such a batch needs beyond the packed weights */
+    void (*info)(const fl_engine *engine, fl_engine_info *out);
+    /* bytes that forward of such a batch takes beyond info.resident_bytes, at most 10 % off */
     uint64_t (*memory)(const fl_engine *engine, uint32_t texts, uint32_t tokens, uint32_t longest);
     /* optional: NULL where an engine has nothing to say */
-    int (*warm)(fl_engine *engine, fletch_error *error);
+    int (*warm)(fl_engine *engine, fletch_error *error); /* compile, capture, touch: < 1 s */
+    void *(*host_alloc)(size_t bytes);                   /* staging memory the device copies fast */
+    void (*host_free)(void *block, size_t bytes);
+    /* give back what can be taken again later; bytes freed */
+    uint64_t (*trim)(fl_engine *engine);
     int (*describe)(const fl_engine *engine, fletch_property_fn fn,
                     void *user); /* isa, threads, bytes */
 } fl_engine_ops;

@@ -128,7 +128,7 @@ static int run_batch(job *j, size_t first, uint32_t count) {
     float        *rows   = j->in_place ? (float *)(void *)out_row(j->out, first) : s->rows;
     size_t        stride = j->in_place ? j->out->stride / sizeof(float) : width;
     pthread_mutex_lock(&model->engine_lock);
-    int status = model->ops->forward(model->engine, &batch, rows, stride, j->error);
+    int status = model->ops->forward(model->engine, 0, &batch, rows, stride, j->error);
     pthread_mutex_unlock(&model->engine_lock);
     if (status < 0) {
         if (j->error && j->error->where != FLETCH_NOWHERE)

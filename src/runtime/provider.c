@@ -41,13 +41,14 @@ static const provider *find_provider(const char *name) {
     return NULL;
 }
 
-static void engine_options(const fl_config *config, fl_engine_options *out) {
-    int64_t     threads   = fl_config_int(config, FL_KEY_CPU_INTRA_OP_THREADS);
-    const char *precision = fl_config_text(config, FL_KEY_PROVIDER_PRECISION);
+static void engine_options(const fl_config *config, const char *kind, fl_engine_options *out) {
+    int64_t threads = fl_config_int(config, FL_KEY_CPU_INTRA_OP_THREADS);
     memset(out, 0, sizeof *out);
+    out->provider  = kind;
     out->threads   = threads > 0 ? (uint32_t)threads : fl_cpu_usable();
     out->isa       = fl_config_text(config, FL_KEY_CPU_ISA);
-    out->precision = strcmp(precision, "auto") == 0 ? "fp32" : precision;
+    out->precision = fl_config_text(config, FL_KEY_PROVIDER_PRECISION);
+    out->config    = config;
     out->log       = fl_config_log(config);
 }
 
@@ -70,7 +71,7 @@ static const fl_engine_ops *provider_engine(const provider *p, const fl_config *
         return NULL;
     }
     fl_engine_options options;
-    engine_options(config, &options);
+    engine_options(config, p->name, &options);
     ops->probe(&options, probe);
     return probe->usable ? ops : NULL;
 }
@@ -84,7 +85,8 @@ static int open_one(fletch_model *m, const provider *p, fletch_error *error) {
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE, "provider %s: %s", p->name,
                        probe.reason);
     fl_engine_options options;
-    engine_options(m->config, &options);
+    engine_options(m->config, p->name, &options);
+    options.folder       = m->model->folder;
     options.batch_tokens = m->batch_tokens + m->length_limit;
     options.batch_texts  = FL_BATCH_TEXTS_MAX;
     options.max_length   = m->length_limit;

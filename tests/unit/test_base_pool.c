@@ -35,7 +35,7 @@ Test(pool, every_member_runs_once_and_is_done_at_return, .timeout = 120) {
         fl_team     *team;
         fletch_error error;
         tally        t = {.size = size};
-        cr_assert_eq(fl_team_open(&team, size, &error), 0, "%s", error.message);
+        cr_assert_eq(fl_team_open(&team, size, NULL, &error), 0, "%s", error.message);
         cr_assert_eq(fl_team_size(team), size);
         for (int run = 1; run <= 500; run++) {
             t.input = run * 100;
@@ -55,7 +55,7 @@ Test(pool, a_sleeping_team_wakes_up, .timeout = 60) {
     fl_team     *team;
     fletch_error error;
     tally        t = {.size = 4};
-    cr_assert_eq(fl_team_open(&team, 4, &error), 0);
+    cr_assert_eq(fl_team_open(&team, 4, NULL, &error), 0);
     for (int run = 1; run <= 200; run++) {
         struct timespec nap = {0, (run % 4) * 50000};
         nanosleep(&nap, NULL);
@@ -75,7 +75,7 @@ Test(pool, a_caller_that_sleeps_for_slow_workers_wakes_up, .timeout = 60) {
     fl_team     *team;
     fletch_error error;
     tally        t = {.size = 4};
-    cr_assert_eq(fl_team_open(&team, 4, &error), 0);
+    cr_assert_eq(fl_team_open(&team, 4, NULL, &error), 0);
     for (int run = 1; run <= 100; run++) {
         fl_team_run(team, nap_by_member, &t);
         cr_assert_eq(t.calls[3], run);
@@ -111,7 +111,7 @@ Test(pool, barrier_keeps_phases_apart, .timeout = 120) {
         memset(&p, 0, sizeof p);
         p.rounds = size > 2 ? 300 : 5000;
         fl_barrier_init(&p.barrier, size);
-        cr_assert_eq(fl_team_open(&team, size, &error), 0);
+        cr_assert_eq(fl_team_open(&team, size, NULL, &error), 0);
         fl_team_run(team, in_step, &p);
         for (unsigned m = 0; m < size; m++) {
             cr_assert_eq(p.wrong[m], 0, "size %u member %u", size, m);
@@ -125,7 +125,7 @@ Test(pool, running_allocates_nothing) {
     fl_team     *team;
     fletch_error error;
     tally        t = {.size = 3};
-    cr_assert_eq(fl_team_open(&team, 3, &error), 0);
+    cr_assert_eq(fl_team_open(&team, 3, NULL, &error), 0);
     uint64_t before = fl_alloc_count();
     for (int run = 0; run < 100; run++) {
         fl_team_run(team, count_call, &t);
@@ -137,10 +137,10 @@ Test(pool, running_allocates_nothing) {
 Test(pool, failures_leave_nothing) {
     fl_team     *team = (fl_team *)&team;
     fletch_error error;
-    cr_assert_eq(fl_team_open(&team, 0, &error), FLETCH_EINVAL);
+    cr_assert_eq(fl_team_open(&team, 0, NULL, &error), FLETCH_EINVAL);
     cr_assert_null(team);
     fl_alloc_fail_after(1);
-    cr_assert_eq(fl_team_open(&team, 2, &error), FLETCH_ENOMEM);
+    cr_assert_eq(fl_team_open(&team, 2, NULL, &error), FLETCH_ENOMEM);
     cr_assert_null(team);
     fl_team_close(NULL);
 }
@@ -155,7 +155,7 @@ Test(pool, signals_stay_with_the_program) {
     fl_team     *team;
     fletch_error error;
     sigset_t     masks[3];
-    cr_assert_eq(fl_team_open(&team, 3, &error), 0);
+    cr_assert_eq(fl_team_open(&team, 3, NULL, &error), 0);
     fl_team_run(team, keep_mask, masks);
     cr_assert_eq(sigismember(&masks[0], SIGINT), 0, "the caller's mask is as before");
     cr_assert_eq(sigismember(&masks[1], SIGINT), 1);

@@ -50,7 +50,7 @@ static void compare(const toy_spec *spec, const char *isa, const uint32_t *lengt
                        .texts     = texts,
                        .tokens    = cu[texts],
                        .pool_skip = skip ? skips : NULL};
-    cr_assert_eq(ops.forward(engine, &batch, out, stride, &error), 0, "%s", error.message);
+    cr_assert_eq(ops.forward(engine, 0, &batch, out, stride, &error), 0, "%s", error.message);
     for (uint32_t i = 0; i < texts; i++) {
         toy_forward(&t.encoder, ids + cu[i], lengths[i], skip, want);
         for (uint32_t c = 0; c < width; c++) {
@@ -251,11 +251,11 @@ Test(engine, a_weight_that_is_not_a_number_names_the_text_and_never_passes) {
         uint32_t   cu[]   = {0, 3, 6, 8};
         float      out[3 * 48];
         fl_batch   batch = {.ids = ids, .cu = cu, .texts = 3, .tokens = 8};
-        cr_assert_eq(fl_engine_find("cpu")->forward(engine, &batch, out, 48, &error),
+        cr_assert_eq(fl_engine_find("cpu")->forward(engine, 0, &batch, out, 48, &error),
                      FLETCH_EMODEL);
         cr_assert_eq(error.where, 1);
         batch.texts = 1, batch.tokens = 3;
-        cr_assert_eq(fl_engine_find("cpu")->forward(engine, &batch, out, 48, &error), 0);
+        cr_assert_eq(fl_engine_find("cpu")->forward(engine, 0, &batch, out, 48, &error), 0);
         fl_engine_find("cpu")->close(engine);
     }
     toy_free(&t);

@@ -54,7 +54,7 @@ static void forward(fl_engine *engine, const uint32_t *pick, uint32_t count, flo
     }
     fl_batch batch  = {.ids = ids, .cu = cu, .texts = count, .tokens = cu[count]};
     uint64_t before = fl_alloc_count();
-    cr_assert_eq(fl_engine_find("cpu")->forward(engine, &batch, out, width, &error), 0, "%s",
+    cr_assert_eq(fl_engine_find("cpu")->forward(engine, 0, &batch, out, width, &error), 0, "%s",
                  error.message);
     cr_assert_eq(fl_alloc_count(), before, "forward allocated");
 }

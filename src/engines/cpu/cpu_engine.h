@@ -86,7 +86,9 @@ struct fl_engine {
     void         *weights; /* owned: fl_big_alloc */
     size_t        weights_bytes;
     /* running */
+    char            device[64]; /* the processor's name */
     unsigned        threads;
+    bool            pinned;  /* to cores; then forward keeps to the replica's own thread */
     fl_team        *team;    /* owned */
     fl_barrier      barrier; /* of the whole team, for split work */
     fl_cpu_scratch *scratch; /* owned [threads] */

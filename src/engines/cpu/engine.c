@@ -249,7 +249,9 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     if (status < 0) {
         return status;
     }
-    status = fl_team_open(&e->team, e->threads, error);
+    snprintf(e->device, sizeof e->device, "%s", cpu.name[0] ? cpu.name : "processor");
+    e->pinned = options->cores != NULL;
+    status    = fl_team_open(&e->team, e->threads, options->cores, error);
     if (status < 0) {
         return status;
     }
@@ -260,7 +262,8 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
 static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
                        fletch_error *error) {
     *out = NULL;
-    if (options->precision && strcmp(options->precision, "fp32") != 0) {
+    if (options->precision && strcmp(options->precision, "fp32") != 0 &&
+        strcmp(options->precision, "auto") != 0) {
         return fl_fail(
             error, FLETCH_ECONFIG, FLETCH_NOWHERE,
             "provider.precision %s: the cpu engine computes in fp32 only; use fp32 or auto",
@@ -302,8 +305,9 @@ static void run(void *arg, unsigned member, unsigned size) {
     }
 }
 
-static int forward(fl_engine *e, const fl_batch *batch, float *out, size_t out_stride,
-                   fletch_error *error) {
+static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, float *out,
+                   size_t out_stride, fletch_error *error) {
+    (void)slot; /* there is one */
     if (batch->texts == 0) {
         return FLETCH_OK;
     }
@@ -339,6 +343,22 @@ static int forward(fl_engine *e, const fl_batch *batch, float *out, size_t out_s
     return FLETCH_OK;
 }
 
+static uint32_t devices(const fl_engine_options *options) {
+    (void)options;
+    return 1;
+}
+
+static void info(const fl_engine *e, fl_engine_info *out) {
+    *out = (fl_engine_info){.device         = e->device,
+                            .precision      = "fp32",
+                            .slots          = 1,
+                            .best_tokens    = e->threads * (uint32_t)e->block_size * 2,
+                            .pads           = false,
+                            .any_thread     = !e->pinned,
+                            .deterministic  = true,
+                            .resident_bytes = e->weights_bytes};
+}
+
 /* All of it is reserved at open, whatever the batch. */
 static uint64_t memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint32_t longest) {
     (void)texts;
@@ -371,8 +391,10 @@ const fl_engine_ops fl_cpu_engine_ops = {.abi      = FL_ENGINE_ABI,
                                          .name     = "cpu",
                                          .probe    = probe,
                                          .open     = open_engine,
+                                         .devices  = devices,
                                          .forward  = forward,
                                          .close    = close_engine,
+                                         .info     = info,
                                          .memory   = memory,
                                          .warm     = NULL,
                                          .describe = describe};
