@@ -39,7 +39,9 @@ typedef struct fl_batch {
     uint32_t        texts;
     uint32_t        tokens; /* = cu[texts] */
     const uint32_t
-        *pool_skip; /* [texts] tokens at the head left out of pooling, or NULL for none */
+                 *pool_skip; /* [texts] tokens at the head left out of pooling, or NULL for none */
+    float *const *rows; /* [texts] where each row goes: fl_encoder_width values. Rows of one matrix
+                           mostly, but texts of several callers share a batch */
 } fl_batch;
 
 /* What one replica is opened with. Pointers are borrowed: `config`, `log` and `trace` live as long
@@ -89,9 +91,7 @@ typedef struct fl_engine_ops {
     uint32_t (*devices)(const fl_engine_options *options);
     int (*open)(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
                 fletch_error *error);
-    /* out row i starts at out + i * out_stride floats and gets fl_encoder_width values */
-    int (*forward)(fl_engine *engine, uint32_t slot, const fl_batch *batch, float *out,
-                   size_t out_stride, fletch_error *error);
+    int (*forward)(fl_engine *engine, uint32_t slot, const fl_batch *batch, fletch_error *error);
     void (*close)(fl_engine *engine); /* NULL is a no-op */
     void (*info)(const fl_engine *engine, fl_engine_info *out);
     /* bytes that forward of such a batch takes beyond info.resident_bytes, at most 10 % off */

@@ -117,18 +117,20 @@ static char *out_row(const fletch_matrix *out, size_t index) {
 /* Forward `count` staged texts, the first of which is text `first` of the call, and finish their
  * rows. */
 static int run_batch(job *j, size_t first, uint32_t count) {
-    fletch_model *model  = j->model;
-    fl_staging   *s      = j->staging;
-    fl_batch      batch  = {.ids       = s->ids,
-                            .cu        = s->cu,
-                            .texts     = count,
-                            .tokens    = s->cu[count],
-                            .pool_skip = j->prompt_skip ? s->skip : NULL};
-    size_t        width  = fl_encoder_width(&model->model->encoder);
-    float        *rows   = j->in_place ? (float *)(void *)out_row(j->out, first) : s->rows;
-    size_t        stride = j->in_place ? j->out->stride / sizeof(float) : width;
+    fletch_model *model = j->model;
+    fl_staging   *s     = j->staging;
+    fl_batch      batch = {.ids       = s->ids,
+                           .cu        = s->cu,
+                           .texts     = count,
+                           .tokens    = s->cu[count],
+                           .pool_skip = j->prompt_skip ? s->skip : NULL};
+    size_t        width = fl_encoder_width(&model->model->encoder);
+    for (uint32_t i = 0; i < count; i++)
+        s->row[i] =
+            j->in_place ? (float *)(void *)out_row(j->out, first + i) : s->rows + (size_t)i * width;
+    batch.rows = s->row;
     pthread_mutex_lock(&model->engine_lock);
-    int status = model->ops->forward(model->engine, 0, &batch, rows, stride, j->error);
+    int status = model->ops->forward(model->engine, 0, &batch, j->error);
     pthread_mutex_unlock(&model->engine_lock);
     if (status < 0) {
         if (j->error && j->error->where != FLETCH_NOWHERE)
@@ -136,7 +138,7 @@ static int run_batch(job *j, size_t first, uint32_t count) {
         return status;
     }
     for (uint32_t i = 0; i < count; i++)
-        if (!fl_output_row(&j->output, rows + i * stride, s->line, out_row(j->out, first + i)))
+        if (!fl_output_row(&j->output, s->row[i], s->line, out_row(j->out, first + i)))
             return fl_fail(
                 j->error, FLETCH_EMODEL, first + i,
                 "the vector of a text is not finite behind the encoder: a Dense or LayerNorm "

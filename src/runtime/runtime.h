@@ -42,6 +42,7 @@ typedef struct fl_staging {
     uint32_t          *cu;      /* owned [FL_BATCH_TEXTS_MAX + 1] */
     uint32_t          *skip;    /* owned [FL_BATCH_TEXTS_MAX]: prompt tokens left out of pooling */
     float             *rows;    /* owned [FL_BATCH_TEXTS_MAX, row_width], big block */
+    float            **row;     /* owned [FL_BATCH_TEXTS_MAX]: where each row goes */
     float             *line[2]; /* owned [row_width] each: a row between two output stages */
     fl_buf             text;    /* prompt + text, when there is a prompt */
     uint32_t           ids_capacity;

@@ -23,6 +23,7 @@ static void staging_free(const fletch_model *model, fl_staging *staging) {
     fl_free(staging->ids);
     fl_free(staging->cu);
     fl_free(staging->skip);
+    fl_free(staging->row);
     fl_free(staging->line[0]);
     fl_free(staging->line[1]);
     if (staging->rows)
@@ -44,11 +45,12 @@ static fl_staging *staging_new(const fletch_model *model, fletch_error *error) {
         staging->ids          = fl_alloc_array(staging->ids_capacity, sizeof *staging->ids);
         staging->cu           = fl_alloc_array(FL_BATCH_TEXTS_MAX + 1, sizeof *staging->cu);
         staging->skip         = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *staging->skip);
+        staging->row          = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *staging->row);
         staging->line[0]      = fl_alloc_array(model->row_width, sizeof(float));
         staging->line[1]      = fl_alloc_array(model->row_width, sizeof(float));
         staging->rows         = fl_big_alloc(rows_bytes(model));
-        ready = ready && staging->ids && staging->cu && staging->skip && staging->line[0] &&
-                staging->line[1] && staging->rows;
+        ready = ready && staging->ids && staging->cu && staging->skip && staging->row &&
+                staging->line[0] && staging->line[1] && staging->rows;
     }
     if (ready)
         return staging;

@@ -45,12 +45,17 @@ static void compare(const toy_spec *spec, const char *isa, const uint32_t *lengt
     size_t   stride = width + 3; /* rows need not be dense */
     float   *out    = malloc(texts * stride * sizeof *out);
     double  *want   = malloc(width * sizeof *want);
-    fl_batch batch  = {.ids       = ids,
-                       .cu        = cu,
-                       .texts     = texts,
-                       .tokens    = cu[texts],
-                       .pool_skip = skip ? skips : NULL};
-    cr_assert_eq(ops.forward(engine, 0, &batch, out, stride, &error), 0, "%s", error.message);
+    float   *rows[64];
+    for (uint32_t i = 0; i < texts; i++) {
+        rows[i] = out + i * stride;
+    }
+    fl_batch batch = {.ids       = ids,
+                      .cu        = cu,
+                      .texts     = texts,
+                      .tokens    = cu[texts],
+                      .pool_skip = skip ? skips : NULL,
+                      .rows      = rows};
+    cr_assert_eq(ops.forward(engine, 0, &batch, &error), 0, "%s", error.message);
     for (uint32_t i = 0; i < texts; i++) {
         toy_forward(&t.encoder, ids + cu[i], lengths[i], skip, want);
         for (uint32_t c = 0; c < width; c++) {
@@ -250,12 +255,12 @@ Test(engine, a_weight_that_is_not_a_number_names_the_text_and_never_passes) {
         int32_t    ids[]  = {1, 2, 3, 4, 9, 5, 6, 9};
         uint32_t   cu[]   = {0, 3, 6, 8};
         float      out[3 * 48];
-        fl_batch   batch = {.ids = ids, .cu = cu, .texts = 3, .tokens = 8};
-        cr_assert_eq(fl_engine_find("cpu")->forward(engine, 0, &batch, out, 48, &error),
-                     FLETCH_EMODEL);
+        float     *rows[] = {out, out + 48, out + 96};
+        fl_batch   batch  = {.ids = ids, .cu = cu, .texts = 3, .tokens = 8, .rows = rows};
+        cr_assert_eq(fl_engine_find("cpu")->forward(engine, 0, &batch, &error), FLETCH_EMODEL);
         cr_assert_eq(error.where, 1);
         batch.texts = 1, batch.tokens = 3;
-        cr_assert_eq(fl_engine_find("cpu")->forward(engine, 0, &batch, out, 48, &error), 0);
+        cr_assert_eq(fl_engine_find("cpu")->forward(engine, 0, &batch, &error), 0);
         fl_engine_find("cpu")->close(engine);
     }
     toy_free(&t);

@@ -47,15 +47,16 @@ static void forward(fl_engine *engine, const uint32_t *pick, uint32_t count, flo
                     uint32_t width) {
     static int32_t  ids[TEXTS * LONGEST];
     static uint32_t cu[TEXTS + 1];
+    static float   *rows[TEXTS];
     fletch_error    error;
     for (uint32_t i = 0; i < count; i++) {
+        rows[i] = out + (size_t)i * width;
         memcpy(ids + cu[i], texts.ids[pick[i]], texts.length[pick[i]] * sizeof *ids);
         cu[i + 1] = cu[i] + texts.length[pick[i]];
     }
-    fl_batch batch  = {.ids = ids, .cu = cu, .texts = count, .tokens = cu[count]};
+    fl_batch batch  = {.ids = ids, .cu = cu, .texts = count, .tokens = cu[count], .rows = rows};
     uint64_t before = fl_alloc_count();
-    cr_assert_eq(fl_engine_find("cpu")->forward(engine, 0, &batch, out, width, &error), 0, "%s",
-                 error.message);
+    cr_assert_eq(fl_engine_find("cpu")->forward(engine, 0, &batch, &error), 0, "%s", error.message);
     cr_assert_eq(fl_alloc_count(), before, "forward allocated");
 }
 

@@ -97,8 +97,6 @@ struct fl_engine {
     fl_cpu_plan     plan;
     /* the forward under way */
     const fl_batch *batch;
-    float          *out;
-    size_t          out_stride;
     atomic_uint     next_block;
     atomic_uint     bad_text; /* lowest index whose pooled row is not finite; UINT32_MAX: none */
 };

@@ -305,8 +305,7 @@ static void run(void *arg, unsigned member, unsigned size) {
     }
 }
 
-static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, float *out,
-                   size_t out_stride, fletch_error *error) {
+static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_error *error) {
     (void)slot; /* there is one */
     if (batch->texts == 0) {
         return FLETCH_OK;
@@ -322,9 +321,7 @@ static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, float *ou
                            length, e->max_length);
         }
     }
-    e->batch      = batch;
-    e->out        = out;
-    e->out_stride = out_stride;
+    e->batch = batch;
     atomic_store(&e->next_block, 0);
     atomic_store(&e->bad_text, UINT32_MAX);
     fl_cpu_plan_make(e, batch);

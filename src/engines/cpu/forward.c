@@ -335,7 +335,7 @@ static void pool_texts(const crew *c) {
             e->kernels->layer_norm(&norm);
         }
         uint32_t skip = e->batch->pool_skip ? e->batch->pool_skip[text] : 0;
-        if (!fl_cpu_pool(e, x, n, skip, e->out + (size_t)text * e->out_stride)) {
+        if (!fl_cpu_pool(e, x, n, skip, e->batch->rows[text])) {
             report_bad(e, text);
         }
     }
