@@ -30,7 +30,7 @@
  *   Exactness  The same text gives the same bytes, whatever its batch, order or thread count.
  *
  * The header is a ladder: errors, texts and matrices, configuration, the model (open, embed),
- * tokens, what a model says of itself, the hub cache, and the machine.
+ * requests, statistics, tokens, what a model says of itself, the hub cache, and the machine.
  */
 #ifndef FLETCH_H
 #define FLETCH_H
@@ -267,8 +267,21 @@ FLETCH_API int fletch_open(fletch_model **model, const char *folder_or_id,
 FLETCH_API int fletch_open_tokenizer(fletch_model **model, const char *folder_or_id,
                                      const fletch_config *config, fletch_error *error);
 
-/** Free a model. No call on it may be under way. NULL is a no-op. Since 0.1. */
+/** Free a model. Batches under way are finished, requests that wait end with FLETCH_ECANCELLED, and
+ *  calls that wait for them return that; then the memory goes. No call may begin after it. From inside
+ *  a fletch_done_fn the model is closed once that has returned. NULL is a no-op. Since 0.1. */
 FLETCH_API void fletch_close(fletch_model *model);
+
+/** Change providers while work goes on: opens new replicas as `config` says (keys provider.*, cpu.*,
+ *  cuda.*, onnxruntime.*; the others keep their values), lets them take over the queue, and closes the
+ *  old ones when their batches are done. No queued text is lost. On failure the old ones stay. NULL:
+ *  open again as it was. Threads: any; one at a time, others get FLETCH_EBUSY. Since 0.2. */
+FLETCH_API int fletch_model_reopen(fletch_model *model, const fletch_config *config,
+                                   fletch_error *error);
+
+/** Run what the first batches would pay for (pages, compiled graphs, caches), so that they do not: a
+ *  short batch through every replica. Takes well under a second on a CPU. Since 0.2. */
+FLETCH_API int fletch_warm(fletch_model *model, fletch_error *error);
 
 /** Dimensions of a vector of this model, after the configuration's `dimensions`. Since 0.1. */
 FLETCH_API size_t fletch_dimensions(const fletch_model *model);
@@ -291,10 +304,12 @@ typedef struct fletch_embed_options {
     fletch_truncate truncate;
     uint32_t       *tokens;    /* out [count]: tokens used per text, specials counted; or NULL */
     uint8_t        *truncated; /* out [count]: 1 where a text was cut; or NULL */
+    int32_t        *status;    /* out [count]: FLETCH_OK or why this text has no row; the others go
+                                  on and the call succeeds. NULL: the first bad text fails the call */
 } fletch_embed_options;
 
 #define FLETCH_EMBED_OPTIONS_INIT                                                                  \
-    { sizeof(fletch_embed_options), NULL, NULL, 0, 0, 0, FLETCH_TRUNCATE_DEFAULT, NULL, NULL }
+    { sizeof(fletch_embed_options), NULL, NULL, 0, 0, 0, FLETCH_TRUNCATE_DEFAULT, NULL, NULL, NULL }
 
 /** Embed texts->count texts into the first rows of *out (caller-owned, out->cols == dimensions).
  *  An empty text is embedded like any other (its special tokens remain). Results do not depend on the
@@ -304,6 +319,141 @@ typedef struct fletch_embed_options {
 FLETCH_API int fletch_embed(fletch_model *model, const fletch_texts *texts,
                             const fletch_embed_options *options, fletch_matrix *out,
                             fletch_error *error);
+
+/* ---- Requests: embedding without waiting ------------------------------------------------------ */
+
+/** Who waits for the result. Interactive texts leave first; bulk texts always get a share. */
+typedef enum fletch_lane { FLETCH_LANE_INTERACTIVE = 0, FLETCH_LANE_BULK = 1 } fletch_lane;
+
+/** A request. The struct itself is copied by fletch_submit; everything it points to (texts, prompt,
+ *  matrix, tokens, truncated, status) is borrowed until `done` is called. */
+typedef struct fletch_request {
+    size_t               size; /* set by FLETCH_REQUEST_INIT */
+    fletch_texts         texts;
+    const int32_t       *ids; /* token ids instead of texts: texts.offsets64 or offsets32 then count
+                                   ids, not bytes, and the ids are used as they are, prompt and special
+                                   tokens included by the caller. Longer ones are cut as texts are */
+    fletch_embed_options options; /* all zero: the defaults; its size may be 0 */
+    fletch_matrix        out;
+    fletch_lane          lane;
+    uint32_t             deadline_ms; /* from now; 0 = none. Late: FLETCH_EDEADLINE */
+} fletch_request;
+
+#define FLETCH_REQUEST_INIT                                                                        \
+    { .size = sizeof(fletch_request) }
+
+/** How a request ended. Borrowed for the call of `done`. */
+typedef struct fletch_outcome {
+    fletch_error error;       /* code FLETCH_OK: every row is written */
+    uint64_t     tokens;      /* of all its texts */
+    uint64_t     tokenize_ns; /* tokenising its texts */
+    uint64_t     queue_ns;    /* the longest wait of a text for a batch */
+    uint64_t     forward_ns;  /* the longest time of a text in the engine and the output stage */
+    uint64_t     total_ns;    /* from fletch_submit to now */
+} fletch_outcome;
+
+/** Called exactly once for every request that fletch_submit took, when fletch no longer touches its
+ *  memory: from a thread of the library, or from inside another call on the model. Keep it short: it
+ *  holds up a batch. It may call fletch_submit, fletch_cancel and fletch_close (see there); calling
+ *  fletch_embed works but stalls the thread it runs on. */
+typedef void (*fletch_done_fn)(void *user, const fletch_outcome *outcome);
+
+/** Names a request in flight; 0 is none. */
+typedef uint64_t fletch_ticket;
+
+/** Queue a request and return at once (a long first text is tokenised on the calling thread). When
+ *  the call fails, `done` is not called. `ticket` may be NULL. FLETCH_EBUSY: more tokens wait than
+ *  server.max_queue_tokens, try later. Zero texts are answered before the call returns. Since 0.2. */
+FLETCH_API int fletch_submit(fletch_model *model, const fletch_request *request,
+                             fletch_done_fn done, void *user, fletch_ticket *ticket,
+                             fletch_error *error);
+
+/** Give a request up. Its queued texts leave the queue at once; `done` is called with
+ *  FLETCH_ECANCELLED, here unless some of its texts are in the engine, else when those come back.
+ *  FLETCH_ENOTFOUND: it has been answered already. Since 0.2. */
+FLETCH_API int fletch_cancel(fletch_model *model, fletch_ticket ticket);
+
+/* ---- Statistics ------------------------------------------------------------------------------- */
+
+/** Durations of one phase. Bucket i counts those <= fletch_histogram_bound(i) nanoseconds and above
+ *  the bound before; the last bucket has no bound. Percentiles are read from the buckets (four to an
+ *  octave, so at most 19 % too high). */
+#define FLETCH_HISTOGRAM_BUCKETS 104
+typedef struct fletch_histogram {
+    uint64_t count, sum_ns, max_ns;
+    uint64_t p50_ns, p90_ns, p95_ns, p99_ns;
+    uint64_t bucket[FLETCH_HISTOGRAM_BUCKETS];
+} fletch_histogram;
+
+/** Upper bound of a bucket in nanoseconds; UINT64_MAX for the last. Since 0.2. */
+FLETCH_API uint64_t fletch_histogram_bound(size_t bucket);
+
+/* Counters since the model was opened: name, text. New ones are appended. */
+#define FLETCH_COUNTER_MAP(X)                                                                      \
+    X(requests, "requests taken, blocking calls included")                                         \
+    X(texts, "texts embedded")                                                                     \
+    X(tokens, "tokens embedded, special tokens counted")                                           \
+    X(truncated_texts, "texts that were cut to the model's length")                                \
+    X(failed_texts, "texts that got an error instead of a vector")                                 \
+    X(failed_requests, "requests that ended with an error, cancelled and late ones left out")      \
+    X(cancelled_requests, "requests given up by their callers")                                    \
+    X(expired_requests, "requests whose deadline passed")                                          \
+    X(rejected_requests, "requests turned away because too much was waiting")                      \
+    X(batches, "batches that went through an engine")                                              \
+    X(batch_splits, "batches split to fit into memory")                                            \
+    X(batch_retries, "batches run again after a failure")                                          \
+    X(company_waits, "times an idle engine waited for more texts")                                 \
+    X(zero_copy_inputs, "texts whose token ids went to the engine without a copy")                 \
+    X(copied_inputs, "texts whose token ids were gathered from several requests")                  \
+    X(zero_copy_outputs, "texts whose row the engine wrote into the caller's memory")              \
+    X(staged_outputs, "texts whose row passed a buffer (dense layers, cut, another type)")         \
+    X(pool_takes, "buffers asked from the pool")                                                   \
+    X(pool_hits, "of these, served by a buffer that was kept")                                     \
+    X(pool_allocations, "buffers allocated")                                                       \
+    X(pool_allocation_ns, "time spent allocating them")                                            \
+    X(pool_evictions, "buffers let go because the pool was full")                                  \
+    X(pressure_cleanups, "times buffers were given back because memory grew scarce")               \
+    X(provider_selections, "replicas opened")                                                      \
+    X(provider_fallbacks, "times the next provider of the chain was taken")                        \
+    X(replica_failures, "times an engine failed")                                                  \
+    X(replica_reopens, "times a replica was opened again")                                         \
+    X(busy_ns, "time engines spent in forward, all replicas together")
+
+/** A snapshot. Counters are read one by one without stopping anything: they may disagree by what
+ *  happened meanwhile. */
+typedef struct fletch_stats {
+    size_t size; /* set it to sizeof(fletch_stats) before the call */
+#define FLETCH_COUNTER_FIELD(name, text) uint64_t name;
+    FLETCH_COUNTER_MAP(FLETCH_COUNTER_FIELD)
+#undef FLETCH_COUNTER_FIELD
+    /* now */
+    uint64_t queued_requests, queued_texts, queued_tokens;
+    uint64_t running_texts; /* in an engine */
+    uint64_t batch_tokens;  /* the token budget in force */
+    uint64_t pool_buffers, pool_bytes;
+    uint64_t replicas, replicas_ready, slots_busy;
+    uint64_t memory_bytes;    /* resident memory of the process */
+    uint64_t memory_limit;    /* memory.limit or the cgroup's, the lower; 0: none */
+    uint64_t memory_reserved; /* predicted for batches under way */
+    uint64_t uptime_ns;
+    char     provider[32]; /* of the first replica */
+    char     precision[16];
+    char     device[64];
+    /* durations */
+    fletch_histogram tokenize; /* a text's share of its chunk */
+    fletch_histogram queue;    /* a text's wait for its batch */
+    fletch_histogram forward;  /* a batch in the engine */
+    fletch_histogram total;    /* a request from submit to done */
+} fletch_stats;
+
+/** Fill *stats (with its size set). Takes a few microseconds and no lock that work waits for. */
+FLETCH_API int fletch_stats_get(const fletch_model *model, fletch_stats *stats,
+                                fletch_error *error);
+
+/** The same as one JSON object, ratios (pool hit, buffer reuse, zero copy, utilisation) added. Writes
+ *  at most `capacity` bytes with a NUL and returns the length without it. Since 0.2. */
+FLETCH_API int64_t fletch_stats_json(const fletch_model *model, char *text, size_t capacity,
+                                     fletch_error *error);
 
 /* ---- Tokens ----------------------------------------------------------------------------------- */
 

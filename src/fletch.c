@@ -162,6 +162,26 @@ int fletch_embed(fletch_model *model, const fletch_texts *texts,
     return fl_runtime_embed(model, texts, &own, out, error);
 }
 
+int fletch_submit(fletch_model *model, const fletch_request *request, fletch_done_fn done,
+                  void *user, fletch_ticket *ticket, fletch_error *error) {
+    if (!request || !done)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_submit: request or done is NULL");
+    fletch_outcome              outcome = {0};
+    const fletch_embed_options *options = request->options.size ? &request->options : NULL;
+    fletch_matrix               out     = request->out;
+    if (ticket)
+        *ticket = 0;
+    fletch_embed(model, &request->texts, options, &out, &outcome.error);
+    done(user, &outcome);
+    return FLETCH_OK;
+}
+
+int fletch_cancel(fletch_model *model, fletch_ticket ticket) {
+    (void)model, (void)ticket;
+    return FLETCH_ENOTFOUND;
+}
+
 int fletch_tokenize(const fletch_model *model, const char *text, size_t size,
                     const fletch_tokenize_options *options, fletch_tokens **tokens,
                     fletch_error *error) {
