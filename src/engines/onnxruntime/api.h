@@ -22,26 +22,26 @@
  * the newest that the tests have run. A newer one serves the old table too. */
 enum { FL_ORT_API_OLDEST = 22, FL_ORT_API_NEWEST = 31 };
 
-typedef struct OrtStatus                 OrtStatus;
-typedef struct OrtEnv                    OrtEnv;
-typedef struct OrtSession                OrtSession;
-typedef struct OrtSessionOptions         OrtSessionOptions;
-typedef struct OrtRunOptions             OrtRunOptions;
-typedef struct OrtValue                  OrtValue;
-typedef struct OrtMemoryInfo             OrtMemoryInfo;
-typedef struct OrtAllocator              OrtAllocator;
-typedef struct OrtIoBinding              OrtIoBinding;
-typedef struct OrtTypeInfo               OrtTypeInfo;
-typedef struct OrtTensorTypeAndShapeInfo OrtTensorTypeAndShapeInfo;
-typedef struct OrtCUDAProviderOptionsV2  OrtCUDAProviderOptionsV2;
+typedef struct OrtStatus                    OrtStatus;
+typedef struct OrtEnv                       OrtEnv;
+typedef struct OrtSession                   OrtSession;
+typedef struct OrtSessionOptions            OrtSessionOptions;
+typedef struct OrtRunOptions                OrtRunOptions;
+typedef struct OrtValue                     OrtValue;
+typedef struct OrtMemoryInfo                OrtMemoryInfo;
+typedef struct OrtAllocator                 OrtAllocator;
+typedef struct OrtIoBinding                 OrtIoBinding;
+typedef struct OrtTypeInfo                  OrtTypeInfo;
+typedef struct OrtTensorTypeAndShapeInfo    OrtTensorTypeAndShapeInfo;
+typedef struct OrtCUDAProviderOptionsV2     OrtCUDAProviderOptionsV2;
 typedef struct OrtTensorRTProviderOptionsV2 OrtTensorRTProviderOptionsV2;
-typedef struct OrtEpDevice               OrtEpDevice;
-typedef struct OrtHardwareDevice         OrtHardwareDevice;
-typedef struct OrtOpAttr                 OrtOpAttr;
-typedef struct OrtValueInfo              OrtValueInfo;
-typedef struct OrtNode                   OrtNode;
-typedef struct OrtGraph                  OrtGraph;
-typedef struct OrtModel                  OrtModel;
+typedef struct OrtEpDevice                  OrtEpDevice;
+typedef struct OrtHardwareDevice            OrtHardwareDevice;
+typedef struct OrtOpAttr                    OrtOpAttr;
+typedef struct OrtValueInfo                 OrtValueInfo;
+typedef struct OrtNode                      OrtNode;
+typedef struct OrtGraph                     OrtGraph;
+typedef struct OrtModel                     OrtModel;
 
 typedef enum OrtLoggingLevel {
     ORT_LOG_VERBOSE,
@@ -93,7 +93,11 @@ typedef enum OrtOpAttrType {
     ORT_OP_ATTR_STRING  = 5,
     ORT_OP_ATTR_STRINGS = 6
 } OrtOpAttrType;
-typedef enum OrtHardwareDeviceType { ORT_HARDWARE_CPU, ORT_HARDWARE_GPU, ORT_HARDWARE_NPU } OrtHardwareDeviceType;
+typedef enum OrtHardwareDeviceType {
+    ORT_HARDWARE_CPU,
+    ORT_HARDWARE_GPU,
+    ORT_HARDWARE_NPU
+} OrtHardwareDeviceType;
 
 typedef void (*OrtLoggingFunction)(void *param, OrtLoggingLevel severity, const char *category,
                                    const char *logid, const char *where, const char *message);

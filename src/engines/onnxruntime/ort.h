@@ -30,8 +30,7 @@ typedef struct fl_ort {
 /* The process's library, opened by the first call and counted from then on. `library` is the
  * configuration's file or folder, "" for the usual places. EPROVIDER names every place that was
  * looked at, or what is wrong with the library that was found, and how to mend it. */
-int  fl_ort_acquire(const fl_ort **out, const char *library, const fl_log *log,
-                    fletch_error *error);
+int fl_ort_acquire(const fl_ort **out, const char *library, const fl_log *log, fletch_error *error);
 void fl_ort_release(const fl_ort *ort); /* NULL is a no-op */
 
 /* Turn a status into an error and free it: NULL is FLETCH_OK, anything else fills *error with

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* library.c - open ONNX Runtime: probe it, check its version, copy our slots, make its environment.
+ *
+ * Role    fl_ort_acquire gives engine.c the one library of the process; provider probes use it too.
+ * Method  Each place of locate.c is first opened in a child process, so that a library that crashes
+ *         while it loads takes the child and not its caller. Then it is opened here. The version
+ *         text is read before anything is asked for, since a library too old for our table prints a
+ *         complaint of its own.
+ * Privacy Official builds since 1.29 send telemetry unless ORT_DISABLE_TELEMETRY is set before the
+ *         library is loaded, so that it is set here, always.
+ * Memory  The one exception to "no mutable global state": ONNX Runtime's environment is one object
+ *         per process whatever a caller wants, so the reference count of it is one, too. The last
+ *         release frees the environment; the file stays mapped, as its threads' exit handlers may
+ *         still run.
+ * Threads A lock around acquire and release. setenv is not safe beside another thread's getenv: the
+ *         first model of a process that uses this engine should be opened before threads that read
+ *         the environment start (or set the variable outside).
+ * Proof   tests/unit/test_onnxruntime.c, tests/golden/test_onnxruntime.py. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "engines/onnxruntime/child.h"
+#include "engines/onnxruntime/locate.h"
+#include "engines/onnxruntime/ort.h"
+
+static struct {
+    pthread_mutex_t lock;
+    fl_ort         *ort; /* owned while references > 0 */
+    unsigned        references;
+} process = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- Status ----------------------------------------------------------------------------------- */
+
+int fl_ort_check(const fl_ort *ort, OrtStatus *status, int code, fletch_error *error,
+                 const char *context) {
+    if (status == NULL)
+        return FLETCH_OK;
+    fl_fail(error, code, FLETCH_NOWHERE, "%.200s: %.300s", context,
+            ort->api.GetErrorMessage(status));
+    ort->api.ReleaseStatus(status);
+    return code;
+}
+
+/* ---- Opening ---------------------------------------------------------------------------------- */
+
+/* What the child of fl_ort_child_probe does as well as we: load, and find the door. */
+static const OrtApiBase *load(const char *path, void **handle) {
+    *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (*handle == NULL)
+        return NULL;
+    void *symbol = dlsym(*handle, "OrtGetApiBase");
+    const OrtApiBase *(*base)(void);
+    memcpy(&base, &symbol, sizeof base); /* ISO C has no cast from object to function pointer */
+    return symbol == NULL ? NULL : base();
+}
+
+static int load_in_child(const char *path) {
+    void *handle;
+    return load(path, &handle) == NULL;
+}
+
+/* "1.31.1" -> 31; EPROVIDER for what is no 1.x or too old. */
+static int check_version(fl_ort *ort, const char *text, const fl_log *log, fletch_error *error) {
+    unsigned major = 0;
+    snprintf(ort->version, sizeof ort->version, "%s", text == NULL ? "" : text);
+    if (sscanf(ort->version, "%u.%u", &major, &ort->minor) != 2)
+        major = 0;
+    if (major != 1 || ort->minor < FL_ORT_API_OLDEST)
+        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                       "%.300s is ONNX Runtime \"%s\"; fletch needs 1.%d or newer and is tested up "
+                       "to 1.%d. Install a newer one (make onnxruntime) or name it with "
+                       "onnxruntime.library",
+                       ort->path, ort->version, FL_ORT_API_OLDEST, FL_ORT_API_NEWEST);
+    if (ort->minor > FL_ORT_API_NEWEST)
+        fl_log_write(log, FL_LOG_INFO, "ONNX Runtime %s is newer than 1.%d, the newest tested",
+                     ort->version, FL_ORT_API_NEWEST);
+    return FLETCH_OK;
+}
+
+/* The library is silent on its own: sessions have loggers that lead to the caller's. */
+static void drop_message(void *param, OrtLoggingLevel severity, const char *category,
+                         const char *logid, const char *where, const char *message) {
+    (void)param, (void)severity, (void)category, (void)logid, (void)where, (void)message;
+}
+
+#define COPY_SLOT(index, type, name, parameters)                                                   \
+    memcpy(&target->name, table + (index), sizeof target->name);
+static void copy_slots(fl_ort_api *target, void *const *table) {
+    FL_ORT_SLOTS(COPY_SLOT)
+}
+static void copy_editor_slots(fl_ort_editor_api *target, void *const *table) {
+    FL_ORT_EDITOR_SLOTS(COPY_SLOT)
+}
+#undef COPY_SLOT
+
+static int make_environment(fl_ort *ort, fletch_error *error) {
+    OrtStatus *status =
+        ort->api.CreateEnvWithCustomLogger(drop_message, NULL, ORT_LOG_ERROR, "fletch", &ort->env);
+    if (status == NULL)
+        status = ort->api.DisableTelemetryEvents(ort->env);
+    if (status == NULL)
+        status = ort->api.CreateCpuMemoryInfo(OrtDeviceAllocator, OrtMemTypeDefault, &ort->cpu);
+    if (status == NULL)
+        status = ort->api.GetAllocatorWithDefaultOptions(&ort->allocator);
+    return fl_ort_check(ort, status, FLETCH_EPROVIDER, error,
+                        "ONNX Runtime's environment cannot be made");
+}
+
+static int open_tables(fl_ort *ort, const OrtApiBase *base, const fl_log *log,
+                       fletch_error *error) {
+    int status = check_version(ort, base->GetVersionString(), log, error);
+    if (status < 0)
+        return status;
+    const void *table = base->GetApi(FL_ORT_API_OLDEST);
+    if (table == NULL)
+        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                       "%.300s: OrtGetApiBase()->GetApi(%d) gives nothing; the library is damaged",
+                       ort->path, FL_ORT_API_OLDEST);
+    copy_slots(&ort->api, table);
+    const void *editor = ort->api.GetModelEditorApi();
+    if (editor == NULL)
+        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                       "%.300s: GetModelEditorApi gives nothing: a minimal build of ONNX Runtime; "
+                       "take a full one (make onnxruntime)",
+                       ort->path);
+    copy_editor_slots(&ort->editor, editor);
+    return make_environment(ort, error);
+}
+
+static void close_library(fl_ort *ort) {
+    if (ort->cpu != NULL)
+        ort->api.ReleaseMemoryInfo(ort->cpu);
+    if (ort->env != NULL)
+        ort->api.ReleaseEnv(ort->env);
+    fl_free(ort);
+}
+
+/* The file behind a bare name, as the loader resolved it. */
+static void resolve_path(fl_ort *ort, const OrtApiBase *base, const char *path) {
+    Dl_info where;
+    snprintf(ort->path, sizeof ort->path, "%s", path);
+    if (strchr(path, '/') == NULL && dladdr((const void *)base, &where) != 0 && where.dli_fname)
+        snprintf(ort->path, sizeof ort->path, "%s", where.dli_fname);
+}
+
+static int open_library(fl_ort **out, const char *path, const fl_log *log, fletch_error *error) {
+    setenv("ORT_DISABLE_TELEMETRY", "1", 1);
+    int status = fl_ort_child_probe(load_in_child, path, error);
+    if (status < 0)
+        return status;
+    void             *handle = NULL;
+    const OrtApiBase *base   = load(path, &handle);
+    if (base == NULL) {
+        const char *why = dlerror();
+        if (handle != NULL)
+            dlclose(handle);
+        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                       "%.300s is no usable ONNX Runtime library: %.150s", path,
+                       why == NULL ? "symbol OrtGetApiBase is missing" : why);
+    }
+    fl_ort *ort = fl_alloc_zero(1, sizeof *ort);
+    if (ort == NULL)
+        return fl_fail_nomem(error, sizeof *ort, "ONNX Runtime");
+    resolve_path(ort, base, path);
+    status = open_tables(ort, base, log, error);
+    if (status < 0) {
+        close_library(ort);
+        return status;
+    }
+    fl_log_write(log, FL_LOG_DEBUG, "ONNX Runtime %s from %s", ort->version, ort->path);
+    *out = ort;
+    return FLETCH_OK;
+}
+
+/* ---- The search ------------------------------------------------------------------------------- */
+
+typedef struct attempt {
+    fl_ort       *ort;
+    const fl_log *log;
+    fletch_error  first; /* of the first file that was there and refused */
+    bool          refused;
+    bool          named; /* by the configuration: its refusal counts even when there is no file */
+} attempt;
+
+static int try_path(void *user, const char *path) {
+    attempt     *a = user;
+    fletch_error error;
+    fl_error_clear(&error);
+    int status = open_library(&a->ort, path, a->log, &error);
+    if (status == FLETCH_OK)
+        return 1;
+    if (status == FLETCH_ENOMEM) {
+        a->first   = error;
+        a->refused = true;
+        return 1;
+    }
+    /* The loader's bare name stands for "not installed" when nothing has it. */
+    if (!a->refused && (a->named || strchr(path, '/') != NULL)) {
+        a->first   = error;
+        a->refused = true;
+    }
+    if (strchr(path, '/') != NULL)
+        fl_log_write(a->log, FL_LOG_DEBUG, "%s", error.message);
+    return 0;
+}
+
+static int open_first(fl_ort **out, const char *library, const fl_log *log, fletch_error *error) {
+    attempt a = {.log = log, .named = library != NULL && library[0] != '\0'};
+    fl_ort_locate(library, try_path, &a);
+    *out = a.ort;
+    if (a.ort != NULL)
+        return FLETCH_OK;
+    if (a.refused)
+        return fl_fail(error, a.first.code, FLETCH_NOWHERE, "%s", a.first.message);
+    if (a.named)
+        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                       "onnxruntime.library: no ONNX Runtime library in the folder %.300s",
+                       library);
+    return fl_fail(
+        error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+        "no ONNX Runtime library (libonnxruntime) was found beside the program, in the "
+        "library folders or in a Python's onnxruntime package. Get one with `make "
+        "onnxruntime` or `pip install onnxruntime`, or name it with onnxruntime.library");
+}
+
+int fl_ort_acquire(const fl_ort **out, const char *library, const fl_log *log,
+                   fletch_error *error) {
+    int status = FLETCH_OK;
+    *out       = NULL;
+    pthread_mutex_lock(&process.lock);
+    if (process.references == 0)
+        status = open_first(&process.ort, library, log, error);
+    if (status == FLETCH_OK) {
+        process.references++;
+        *out = process.ort;
+    }
+    pthread_mutex_unlock(&process.lock);
+    return status;
+}
+
+void fl_ort_release(const fl_ort *ort) {
+    if (ort == NULL)
+        return;
+    pthread_mutex_lock(&process.lock);
+    if (--process.references == 0) {
+        close_library(process.ort);
+        process.ort = NULL;
+    }
+    pthread_mutex_unlock(&process.lock);
+}
