@@ -14,18 +14,33 @@
 static int has_avx2(const fl_cpu *cpu) {
     return cpu->avx2 && cpu->fma && cpu->bmi2;
 }
+static int has_avx512(const fl_cpu *cpu) {
+    return has_avx2(cpu) && cpu->avx512f && cpu->avx512bw && cpu->avx512dq && cpu->avx512vl;
+}
+static int has_neon(const fl_cpu *cpu) {
+    return cpu->neon;
+}
 static int has_nothing(const fl_cpu *cpu) {
     return cpu != NULL;
 }
 
+#if defined(__x86_64__)
+#define FL_ON_X86(kernels) kernels
+#else
+#define FL_ON_X86(kernels) NULL
+#endif
+#if defined(__aarch64__)
+#define FL_ON_ARM(kernels) kernels
+#else
+#define FL_ON_ARM(kernels) NULL
+#endif
+
 /* Best first. A set that this target does not build stays in the list with kernels NULL, so that
  * asking for it by name says so. */
 static const fl_cpu_isa table[] = {
-#if defined(__x86_64__)
-    {"avx2", "avx2, fma, bmi2", has_avx2, &fl_cpu_kernels_avx2},
-#else
-    {"avx2", "avx2, fma, bmi2", has_avx2, NULL},
-#endif
+    {"avx512", "avx512f, bw, dq and vl", has_avx512, FL_ON_X86(&fl_cpu_kernels_avx512)},
+    {"avx2", "avx2, fma, bmi2", has_avx2, FL_ON_X86(&fl_cpu_kernels_avx2)},
+    {"neon", "neon", has_neon, FL_ON_ARM(&fl_cpu_kernels_neon)},
     {"ref", "nothing", has_nothing, &fl_cpu_kernels_ref},
 };
 
@@ -67,5 +82,6 @@ int fl_cpu_kernels_choose(const char *isa, const fl_cpu *cpu, const fl_cpu_kerne
         return FLETCH_OK;
     }
     return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                   "cpu.isa: there is no \"%s\"; there are auto, avx2 and ref", any ? "auto" : isa);
+                   "cpu.isa: there is no \"%s\"; there are auto, avx512, avx2, neon and ref",
+                   any ? "auto" : isa);
 }

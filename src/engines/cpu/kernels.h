@@ -95,6 +95,74 @@ typedef struct fl_layer_norm {
     float        eps;
 } fl_layer_norm;
 
+/* ---- int8: precision=int8 multiplies bytes, all else stays float32 ---------------------------------
+ *
+ *   x ~ scale (q - zero)   a row of activations: q in 0 … 255, zero is the q of 0.0
+ *   w ~ scale q            a column of weights: q in -127 … 127, symmetric
+ *
+ *   Sums of products are exact integers and the float operations around them are spelled out, so
+ *   every instruction set gives the same bits for the same bytes. */
+
+/* Bytes that a panel of 16 columns and k steps takes in int8: k/4 groups of [16][4] weights, then
+ * the 16 columns' scales (float), then the sums of their weights (int32).
+ *
+ *      k=0..3: c0 c0 c0 c0 c1 c1 c1 c1 … c15 | k=4..7: c0 … | … | 16 scales | 16 sums
+ *
+ *   One group is a cache line and what vpdpbusd, tdpbusd and sdot take as it is. k is a multiple of
+ *   16; weights past a matrix's last row are 0. */
+static inline size_t fl_cpu_q8_panel(size_t k) {
+    return k * FL_CPU_LANES + FL_CPU_LANES * (sizeof(float) + sizeof(int32_t));
+}
+
+/* Bytes to bytes: q[rows, n], scale[rows] and zero[rows] of x[rows, n]; n a multiple of 16.
+ *
+ *   y     = (x - shift) * gain           each step rounded to float32; NULL leaves the step out
+ *   low   = min(0, y …), high = max(0, y …)
+ *   scale = (high - low) * (1/255)       1 when the row is all zero
+ *   zero  = rint(-low * (255 / (high - low)))
+ *   q     = clamp(rint(y * (255 / (high - low))) + zero, 0, 255)
+ *
+ *   A row in which a y is not finite gets scale NaN, so that the damage shows in what it is
+ *   multiplied into; its q are any bytes. */
+typedef struct fl_quantize {
+    const float *x;
+    size_t       x_stride;
+    const float *shift, *gain; /* [n] or NULL */
+    uint8_t     *q;
+    size_t       q_stride; /* bytes */
+    float       *scale;    /* [rows] */
+    int32_t     *zero;     /* [rows] */
+    size_t       rows, n;
+} fl_quantize;
+
+/* C[rows, 16 panels] (+)= A B (+ bias) (+ residual) with bytes multiplied.
+ *
+ *   sum = Σ_k (a[r][k] - a_zero[r]) b[k][c]                          int32, exact: k <= 65536
+ *   c   = fmaf((float)sum, a_scale[r] * b_scale[c], accumulate ? c : 0) + bias[c] + residual[r][c]
+ *
+ *   AVX2 adds several products in 16 bits. So that nothing can saturate there, the weights are
+ *   scaled when they are packed (quant.c): with group 4, of every eight k the positive weights
+ *   among {0, 1, 4, 5} and {2, 3, 6, 7} sum to 128 at most, the negative ones to -128 at least;
+ *   with group 2 the same of pairs {0, 1}, {2, 3} … only; with group 1 nothing is promised. The
+ *   table says which groups its gemm can take (q8_group). */
+typedef struct fl_gemm_q8 {
+    const uint8_t *a;        /* [rows, k] */
+    size_t         a_stride; /* bytes */
+    const float   *a_scale;  /* [rows] */
+    const int32_t *a_zero;   /* [rows] */
+    const uint8_t *b;        /* [panels] of fl_cpu_q8_panel(k) bytes */
+    size_t         b_stride; /* bytes from panel to panel */
+    float         *c;
+    size_t         c_stride; /* floats */
+    const float   *bias;     /* [16 panels] or NULL */
+    const float   *residual; /* [rows, 16 panels] or NULL; must not overlap c */
+    size_t         residual_stride;
+    size_t         rows, panels, k;
+    int            accumulate;
+    int            group; /* 4, 2 or 1: see above */
+    const uint8_t *next;  /* panels of the product after this one, or NULL when they follow b */
+} fl_gemm_q8;
+
 /* x[rows, cols] = f(x) in place; cols a multiple of 16. f(0) must be 0: padding stays zero. */
 typedef void (*fl_cpu_activation_fn)(float *x, size_t stride, size_t rows, size_t cols);
 
@@ -105,6 +173,10 @@ typedef struct fl_cpu_kernels {
     void (*attention)(const fl_attention *);
     void (*layer_norm)(const fl_layer_norm *);
     fl_cpu_activation_fn activation[FL_ACT_RELU + 1]; /* by fl_activation */
+    /* int8; NULL where an instruction set does not offer it (then precision=int8 is refused) */
+    void (*quantize)(const fl_quantize *);
+    void (*gemm_q8)(const fl_gemm_q8 *);
+    int q8_group; /* largest group that gemm_q8 needs: 4 (fastest on AVX2); 1: adds in 32 bits */
 } fl_cpu_kernels;
 
 /* One row of dispatch.c's ordered list, best first. `kernels` is NULL where the compiler's target
@@ -125,6 +197,8 @@ int fl_cpu_kernels_choose(const char *isa, const fl_cpu *cpu, const fl_cpu_kerne
                           size_t why_size, fletch_error *error);
 
 extern const fl_cpu_kernels fl_cpu_kernels_ref;
-extern const fl_cpu_kernels fl_cpu_kernels_avx2; /* only where the target is x86-64 */
+extern const fl_cpu_kernels fl_cpu_kernels_avx2;   /* only where the target is x86-64 */
+extern const fl_cpu_kernels fl_cpu_kernels_avx512; /* likewise */
+extern const fl_cpu_kernels fl_cpu_kernels_neon;   /* only where it is AArch64 */
 
 #endif

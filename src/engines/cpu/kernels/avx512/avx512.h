@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* avx512.h - AVX-512 for the kernels of wide/: vectors of 16, tiles of 12 rows x 2 panels.
+ *
+ * Tile     12 x 2 are 24 accumulators; two registers hold a row of B, one a broadcast of A. 24 FMAs
+ *          need 14 loads, so both FMA ports stay busy. A lone panel takes 12 accumulators, enough
+ *          for 4 cycles of latency on 2 ports.
+ * NaN      max and min return their second operand when one is NaN. */
+#ifndef FL_ENGINES_CPU_KERNELS_AVX512_H
+#define FL_ENGINES_CPU_KERNELS_AVX512_H
+
+#include <immintrin.h>
+#include <stddef.h>
+
+#include "engines/cpu/kernels/wide/macros.h"
+
+enum { FL_VEC_LANES = 16, FL_WIDE_ROWS = 12, FL_WIDE_PANELS = 2 };
+#define FL_WIDE_EACH(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+
+typedef __m512 vec;
+
+FL_INLINE vec vec_zero(void) {
+    return _mm512_setzero_ps();
+}
+FL_INLINE vec vec_set(float x) {
+    return _mm512_set1_ps(x);
+}
+FL_INLINE vec vec_load(const float *x) {
+    return _mm512_loadu_ps(x);
+}
+FL_INLINE void vec_store(float *x, vec v) {
+    _mm512_storeu_ps(x, v);
+}
+FL_INLINE vec vec_add(vec a, vec b) {
+    return _mm512_add_ps(a, b);
+}
+FL_INLINE vec vec_sub(vec a, vec b) {
+    return _mm512_sub_ps(a, b);
+}
+FL_INLINE vec vec_mul(vec a, vec b) {
+    return _mm512_mul_ps(a, b);
+}
+FL_INLINE vec vec_div(vec a, vec b) {
+    return _mm512_div_ps(a, b);
+}
+FL_INLINE vec vec_max(vec bound, vec x) {
+    return _mm512_max_ps(bound, x);
+}
+FL_INLINE vec vec_min(vec bound, vec x) {
+    return _mm512_min_ps(bound, x);
+}
+FL_INLINE vec vec_fma(vec a, vec b, vec c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
+FL_INLINE vec vec_neg(vec a) {
+    return _mm512_castsi512_ps(
+        _mm512_xor_si512(_mm512_castps_si512(a), _mm512_set1_epi32((int)0x80000000u)));
+}
+FL_INLINE vec vec_abs(vec a) {
+    return _mm512_abs_ps(a);
+}
+FL_INLINE vec vec_round(vec a) {
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+/* p 2^n, n a whole number. */
+FL_INLINE vec vec_scale_exponent(vec p, vec n) {
+    __m512i power = _mm512_slli_epi32(_mm512_cvtps_epi32(n), 23);
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), power));
+}
+FL_INLINE float vec_sum(vec v) {
+    return _mm512_reduce_add_ps(v);
+}
+FL_INLINE float vec_highest(vec v) {
+    return _mm512_reduce_max_ps(v);
+}
+/* Lanes 0 … count - 1 of a, the others of b; count may be below 0 or above 16. */
+FL_INLINE vec vec_first(ptrdiff_t count, vec a, vec b) {
+    unsigned mask = count <= 0 ? 0 : count >= 16 ? 0xFFFFu : (1u << count) - 1;
+    return _mm512_mask_mov_ps(b, (__mmask16)mask, a);
+}
+
+/* acc += x * y in place: as an intrinsic the compiler may fold the load of a B row into each FMA,
+ * or the broadcast of A into both. */
+#define FL_FMA(acc, x, y) __asm__("vfmadd231ps %2, %1, %0" : "+v"(acc) : "v"(x), "v"(y))
+
+/* acc[r][p] += Σ_k a[r][k] b[p][k][0..15], k upwards; rows of b are b_stride apart, panels
+ * panel_stride. `rows` and `panels` are constants at every call. */
+FL_INLINE void wide_chain(int rows, int panels, const float *a, size_t a_stride, const float *b,
+                          size_t b_stride, size_t panel_stride, size_t k,
+                          vec acc[FL_WIDE_ROWS][FL_WIDE_PANELS]) {
+    for (size_t step = 0; step < k; step++, b += b_stride) {
+        vec first  = _mm512_loadu_ps(b);
+        vec second = panels > 1 ? _mm512_loadu_ps(b + panel_stride) : first;
+        FL_UNROLL for (int r = 0; r < rows; r++) {
+            vec x = _mm512_set1_ps(a[(size_t)r * a_stride + step]);
+            FL_FMA(acc[r][0], x, first);
+            if (panels > 1) {
+                FL_FMA(acc[r][1], x, second);
+            }
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wide/f32_norm.h - LayerNorm of rows, for every width of vector: mean, then the mean square of the
+ * differences, then the scaling.
+ *
+ * Two passes over a row that is in L1 cost less than they save: the one-pass formula E[x²] - E[x]²
+ * loses digits where the mean is large. What lies past the width is taken for the mean. */
+#ifndef FL_ENGINES_CPU_KERNELS_WIDE_F32_NORM_H
+#define FL_ENGINES_CPU_KERNELS_WIDE_F32_NORM_H
+
+#include <math.h>
+
+#include "engines/cpu/kernels/wide/wide.h"
+
+static float norm_mean(const float *x, size_t n16, float inverse_n) {
+    vec sum[FL_PANEL_VECS];
+    FL_UNROLL for (int v = 0; v < FL_PANEL_VECS; v++) {
+        sum[v] = vec_zero();
+    }
+    for (size_t i = 0; i < n16; i += FL_CPU_LANES) { /* padding is zero */
+        FL_UNROLL for (int v = 0; v < FL_PANEL_VECS; v++) {
+            sum[v] = vec_add(sum[v], vec_load(x + i + v * FL_VEC_LANES));
+        }
+    }
+    FL_UNROLL for (int v = 1; v < FL_PANEL_VECS; v++) {
+        sum[0] = vec_add(sum[0], sum[v]);
+    }
+    return vec_sum(sum[0]) * inverse_n;
+}
+
+static float norm_variance(const float *x, size_t n, float mean, float inverse_n) {
+    const vec m = vec_set(mean);
+    vec       sum[FL_PANEL_VECS];
+    FL_UNROLL for (int v = 0; v < FL_PANEL_VECS; v++) {
+        sum[v] = vec_zero();
+    }
+    for (size_t i = 0; i < n; i += FL_CPU_LANES) {
+        FL_UNROLL for (int v = 0; v < FL_PANEL_VECS; v++) {
+            ptrdiff_t left = (ptrdiff_t)(n - i) - v * FL_VEC_LANES;
+            vec       d    = vec_sub(vec_load(x + i + v * FL_VEC_LANES), m);
+            if (left < FL_VEC_LANES) {
+                d = vec_first(left, d, vec_zero());
+            }
+            sum[v] = vec_fma(d, d, sum[v]);
+        }
+    }
+    FL_UNROLL for (int v = 1; v < FL_PANEL_VECS; v++) {
+        sum[0] = vec_add(sum[0], sum[v]);
+    }
+    return vec_sum(sum[0]) * inverse_n;
+}
+
+static void wide_layer_norm(const fl_layer_norm *norm) {
+    size_t n16       = fl_cpu_pad(norm->n);
+    float  inverse_n = 1.0f / (float)norm->n;
+    for (size_t r = 0; r < norm->rows; r++) {
+        const float *x        = norm->x + r * norm->x_stride;
+        float       *y        = norm->y + r * norm->y_stride;
+        float        mean     = norm_mean(x, n16, inverse_n);
+        float        variance = norm_variance(x, norm->n, mean, inverse_n);
+        const vec    m        = vec_set(mean);
+        const vec    scale    = vec_set(1.0f / sqrtf(variance + norm->eps));
+        for (size_t i = 0; i < n16; i += FL_VEC_LANES) {
+            vec v = vec_mul(vec_sub(vec_load(x + i), m), scale);
+            vec_store(y + i, vec_fma(v, vec_load(norm->weight + i), vec_load(norm->bias + i)));
+        }
+    }
+}
+
+#endif
