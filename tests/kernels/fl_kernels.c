@@ -2,7 +2,7 @@
 /* fl_kernels.c - every kernel of every instruction set of this machine against the reference, or
  * timed.
  *
- *     fl-kernels test [-o gemm|attention|layer_norm|activation] [-i avx2]
+ *     fl-kernels test [-o gemm|attention|layer_norm|activation|quantize|gemm_q8] [-i avx2]
  *     fl-kernels perf [-o …] [-i …]
  *
  * test  odd sizes and all tails; values within the tolerances below, padding untouched or zero as
@@ -24,6 +24,7 @@
 #endif
 
 #include "engines/cpu/kernels.h"
+#include "kernels_q8.h"
 
 enum { GUARD = 32 }; /* floats behind every row range that must stay as they are */
 
@@ -496,6 +497,21 @@ static void perf_activation(void) {
     }
 }
 
+/* ---- int8 (kernels_q8.c) --------------------------------------------------------------------- */
+
+static void test_quantize(void) {
+    q8_test_quantize(kernels, check);
+}
+static void perf_quantize(void) {
+    q8_perf_quantize(kernels, best_time);
+}
+static void test_gemm_q8(void) {
+    q8_test_gemm(kernels, check);
+}
+static void perf_gemm_q8(void) {
+    q8_perf_gemm(kernels, best_time, peak);
+}
+
 /* ---- main ------------------------------------------------------------------------------------ */
 
 static const struct {
@@ -504,12 +520,24 @@ static const struct {
 } ops[] = {{"gemm", test_gemm, perf_gemm},
            {"attention", test_attention, perf_attention},
            {"layer_norm", test_layer_norm, perf_layer_norm},
-           {"activation", test_activation, perf_activation}};
+           {"activation", test_activation, perf_activation},
+           {"quantize", test_quantize, perf_quantize},
+           {"gemm_q8", test_gemm_q8, perf_gemm_q8}};
+
+/* Entries that a table may lack are named as skipped. */
+static bool offers(const char *op) {
+    return (strcmp(op, "quantize") != 0 || kernels->quantize) &&
+           (strcmp(op, "gemm_q8") != 0 || kernels->gemm_q8);
+}
 
 static void run_isa(const fl_cpu_isa *isa, bool perf, const char *only) {
     kernels = isa->kernels;
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         if (*only && strcmp(only, ops[i].name) != 0) {
+            continue;
+        }
+        if (!offers(ops[i].name)) {
+            printf("skipped: %s %s (not offered)\n", isa->name, ops[i].name);
             continue;
         }
         cases         = 0;
@@ -527,7 +555,8 @@ int main(int argc, char **argv) {
     bool        perf = argc > 1 && strcmp(argv[1], "perf") == 0;
     fl_cpu      cpu;
     if (argc < 2 || argc % 2 != 0 || (!perf && strcmp(argv[1], "test") != 0)) {
-        fputs("usage: fl-kernels test|perf [-o gemm|attention|layer_norm|activation] [-i ISA]\n",
+        fputs("usage: fl-kernels test|perf [-o "
+              "gemm|attention|layer_norm|activation|quantize|gemm_q8] [-i ISA]\n",
               stderr);
         return 2;
     }

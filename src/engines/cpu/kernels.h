@@ -114,16 +114,18 @@ static inline size_t fl_cpu_q8_panel(size_t k) {
     return k * FL_CPU_LANES + FL_CPU_LANES * (sizeof(float) + sizeof(int32_t));
 }
 
-/* Bytes to bytes: q[rows, n], scale[rows] and zero[rows] of x[rows, n]; n a multiple of 16.
+#define FL_CPU_Q8_TINY 1e-30f
+
+/* Floats to bytes: q[rows, n], scale[rows] and zero[rows] of x[rows, n]; n a multiple of 16.
  *
  *   y     = (x - shift) * gain           each step rounded to float32; NULL leaves the step out
  *   low   = min(0, y …), high = max(0, y …)
- *   scale = (high - low) * (1/255)       1 when the row is all zero
+ *   scale = (high - low) * (1/255)
  *   zero  = rint(-low * (255 / (high - low)))
  *   q     = clamp(rint(y * (255 / (high - low))) + zero, 0, 255)
  *
- *   A row in which a y is not finite gets scale NaN, so that the damage shows in what it is
- *   multiplied into; its q are any bytes. */
+ *   A row of high - low < FL_CPU_Q8_TINY counts as zeros: scale 1, zero and q 0. A row in which a y
+ *   is not finite gets scale NaN, zero 0 and any q, so that the damage shows in every product. */
 typedef struct fl_quantize {
     const float *x;
     size_t       x_stride;

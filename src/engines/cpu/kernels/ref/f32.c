@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "engines/cpu/kernels.h"
+#include "engines/cpu/kernels/ref/q8.h"
 
 static void gemm_ref(const fl_gemm *g) {
     for (size_t row = 0; row < g->rows; row++) {
@@ -125,4 +126,7 @@ const fl_cpu_kernels fl_cpu_kernels_ref = {
                    [FL_ACT_GELU_TANH] = gelu_tanh_ref,
                    [FL_ACT_SILU]      = silu_ref,
                    [FL_ACT_RELU]      = relu_ref},
+    .quantize   = fl_q8_quantize_ref,
+    .gemm_q8    = fl_q8_gemm_ref,
+    .q8_group   = 1,
 };

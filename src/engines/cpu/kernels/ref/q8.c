@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ref/q8.c - the int8 kernels in plain loops: what kernels.h says, word by word.
+ *
+ * Unlike the float kernels these are a specification to the bit: sums of products are integers, and
+ * every float operation is written in the order in which all instruction sets do it. */
+#include "engines/cpu/kernels/ref/q8.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+static float moved(const fl_quantize *z, const float *x, size_t i) {
+    float y = z->shift ? x[i] - z->shift[i] : x[i];
+    return z->gain ? y * z->gain[i] : y;
+}
+
+static int32_t clamp(float value) {
+    return value < 0.0f ? 0 : value > 255.0f ? 255 : (int32_t)value;
+}
+
+static void quantize_row(const fl_quantize *z, size_t r) {
+    const float *x   = z->x + r * z->x_stride;
+    uint8_t     *q   = z->q + r * z->q_stride;
+    float        low = 0.0f, high = 0.0f;
+    bool         finite = true;
+    for (size_t i = 0; i < z->n; i++) {
+        float y = moved(z, x, i);
+        finite  = finite && isfinite(y);
+        low     = y < low ? y : low;
+        high    = y > high ? y : high;
+    }
+    float width   = high - low;
+    bool  any     = width >= FL_CPU_Q8_TINY;
+    float inverse = any ? 255.0f / width : 0.0f, zero = rintf(-low * inverse);
+    z->scale[r] = !finite ? NAN : any ? width * (1.0f / 255.0f) : 1.0f;
+    z->zero[r]  = finite ? clamp(zero) : 0;
+    for (size_t i = 0; i < z->n; i++) {
+        float y = moved(z, x, i);
+        q[i]    = (uint8_t)(finite ? clamp(rintf(y * inverse) + zero) : 0);
+    }
+}
+
+void fl_q8_quantize_ref(const fl_quantize *z) {
+    for (size_t r = 0; r < z->rows; r++) {
+        quantize_row(z, r);
+    }
+}
+
+void fl_q8_gemm_ref(const fl_gemm_q8 *g) {
+    for (size_t row = 0; row < g->rows; row++) {
+        for (size_t col = 0; col < g->panels * FL_CPU_LANES; col++) {
+            const uint8_t *a     = g->a + row * g->a_stride;
+            const uint8_t *panel = g->b + col / FL_CPU_LANES * g->b_stride;
+            size_t         lane  = col % FL_CPU_LANES;
+            float         *c     = g->c + row * g->c_stride + col, scale;
+            int32_t        sum   = 0;
+            for (size_t k = 0; k < g->k; k++) {
+                int weight = (int8_t)panel[(k / 4 * FL_CPU_LANES + lane) * 4 + k % 4];
+                sum += (a[k] - g->a_zero[row]) * weight;
+            }
+            memcpy(&scale, panel + g->k * FL_CPU_LANES + lane * sizeof scale, sizeof scale);
+            float y = fmaf((float)sum, g->a_scale[row] * scale, g->accumulate ? *c : 0.0f);
+            y       = g->bias ? y + g->bias[col] : y;
+            *c      = g->residual ? y + g->residual[row * g->residual_stride + col] : y;
+        }
+    }
+}
