@@ -7,6 +7,7 @@
 
 profile=${1:-build}
 packages=(gcc libc6-dev cmake ninja-build pkg-config libcurl4-openssl-dev libjson-c-dev libssl-dev
+          libmicrohttpd-dev libsqlite3-dev
           python3 python3-venv ca-certificates)
 case $profile in
 build) why="to build fletch and fetch its model" ;;

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* routes.c - the list of all route tables, and the search in it.
+ *
+ * Role    transport.c asks it for each request; every dialect keeps its own table beside its handlers.
+ * In/Out  Method and raw path in; the row, or the methods that the path has, out.
+ * Method  Linear: some forty rows, and a comparison ends at the first character that differs. Paths are
+ *         compared as they came over the wire. An escaped path never equals a route, so there is no
+ *         second reading of a path that a proxy in front has judged already.
+ * Memory  Static tables only. Threads: any.
+ * Proof   tests/server/test_transport_paths.py. */
+#include <string.h>
+
+#include "server/routes.h"
+
+static const fl_route *const tables[] = {
+    fl_routes_operations,
+};
+
+enum { TABLE_COUNT = sizeof tables / sizeof tables[0] };
+
+static bool path_matches(const fl_route *route, const char *path, const char **tail) {
+    size_t size = strlen(route->path);
+    if ((route->flags & FL_ROUTE_PREFIX) != 0) {
+        *tail = path + size;
+        return strncmp(route->path, path, size) == 0 && path[size] != '\0';
+    }
+    *tail = "";
+    return strcmp(route->path, path) == 0;
+}
+
+static void allow_method(fl_buf *allow, const char *method) {
+    if (allow->size > 0) {
+        fl_buf_puts(allow, ", ");
+    }
+    fl_buf_puts(allow, method);
+    if (strcmp(method, "GET") == 0) {
+        fl_buf_puts(allow, ", HEAD");
+    }
+}
+
+const fl_route *fl_route_find(const char *method, const char *path, fl_buf *allow,
+                              const char **tail) {
+    const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
+    for (size_t t = 0; t < TABLE_COUNT; t++) {
+        for (const fl_route *route = tables[t]; route->method != NULL; route++) {
+            const char *rest;
+            if (!path_matches(route, path, &rest)) {
+                continue;
+            }
+            if (strcmp(route->method, wanted) == 0) {
+                *tail = rest;
+                return route;
+            }
+            allow_method(allow, route->method);
+        }
+    }
+    return NULL;
+}
+
+static const struct {
+    const char       *prefix;
+    const fl_dialect *dialect;
+} families[] = {
+    {"/", &fl_dialect_plain},
+};
+
+enum { FAMILY_COUNT = sizeof families / sizeof families[0] };
+
+const fl_dialect *fl_dialect_of(const char *path) {
+    for (size_t t = 0; t < TABLE_COUNT;
+         t++) { /* a known path has its dialect, whatever the method */
+        for (const fl_route *route = tables[t]; route->method != NULL; route++) {
+            const char *rest;
+            if (path_matches(route, path, &rest)) {
+                return route->dialect;
+            }
+        }
+    }
+    for (size_t i = 0; i < FAMILY_COUNT; i++) {
+        if (strncmp(families[i].prefix, path, strlen(families[i].prefix)) == 0) {
+            return families[i].dialect;
+        }
+    }
+    return &fl_dialect_plain;
+}

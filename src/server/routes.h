@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* routes.h - every route table and dialect by name, for the list in routes.c.
+ *
+ * Adding a table: declare it here, name it in routes.c (tables[]); adding a dialect: declare it here, and
+ * say in routes.c (families[]) which unknown paths speak it, longer prefixes first. */
+#ifndef FL_SERVER_ROUTES_H
+#define FL_SERVER_ROUTES_H
+
+#include "server/server.h"
+
+/* {"error": "..."}: for operations, and for paths that belong to nobody. */
+extern const fl_dialect fl_dialect_plain;
+
+extern const fl_route fl_routes_operations[]; /* operations.c: /live /ready /metrics */
+
+#endif

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* server.h - what transport, dialects and operations of the server share: one request and its way.
+ *
+ * Role    The transport (transport.c, guard.c) turns bytes on sockets into fl_request objects and sends
+ *         what the routes put into request->reply. A route is a row in a table: method, path, dialect,
+ *         handler. Everything that depends on HTTP's grammar is on the transport's side; everything that
+ *         depends on what a client's JSON means is on the routes' side.
+ * Life    1 headers arrive: guard, route, key, limits (refusals are written by the dialect of the path);
+ *         2 the body is gathered into request->body; 3 the handler runs, on the I/O thread or, for
+ *         FL_ROUTE_BLOCKING routes and large bodies, on a worker; 4 the handler replies at once
+ *         (fl_reply_…) or starts work (fl_request_submit) whose done function replies later, from any
+ *         thread. Exactly one fl_reply_… send call per request; after it, and after a successful
+ *         fl_request_submit outside of done, the request must not be touched any more.
+ *         (Inside the handler itself the request stays valid until the handler returns.)
+ *
+ *     static void embedded(fl_request *request, const fletch_outcome *outcome) {
+ *         my_job *job = request->work;
+ *         if (outcome->error.code < 0) { fl_reply_fail(request, &outcome->error); return; }
+ *         write_json(&request->reply.body, job);
+ *         fl_reply_json(request, 200);
+ *     }
+ *     static void embed(fl_request *request) {
+ *         my_job *job = request->work = fl_request_alloc(request, sizeof *job);
+ *         ... parse request->body in place; on a fault: fl_reply_error(request, 400, "…", "…"); return;
+ *         fl_served *served = fl_server_model(request->server, name, name_size);   // NULL: unknown name
+ *         if (fl_request_submit(request, served, &job->work, embedded, &error) < 0)
+ *             fl_reply_fail(request, &error);
+ *     }
+ *
+ * Memory  A request, its body, its reply buffer and fl_request_alloc memory are pooled: they live until the
+ *         reply has left. Nothing in them needs freeing; for other things set request->cleanup.
+ * Threads A request belongs to one thread at a time. fl_server is read-only for routes; its counters are
+ *         atomic. done functions may run on an engine's thread, or on a worker when the result is large. */
+#ifndef FL_SERVER_SERVER_H
+#define FL_SERVER_SERVER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "fletch.h"
+#include "server/limits.h"
+
+typedef struct fl_server  fl_server;
+typedef struct fl_request fl_request;
+typedef struct fl_reply   fl_reply;
+typedef struct fl_key     fl_key;
+
+/* ---- Dialects and routes ---------------------------------------------------------------------- */
+
+/* How one family of clients hears of errors. `error` fills reply->body, reply->type and, if the dialect
+ * insists on another number, reply->status; it does not send. `code` is one of the words below, or a
+ * route's own word that its dialect knows. The transport calls it for its own refusals too, then with no
+ * body read. For 404 and 405 of unknown paths the dialect is chosen by fl_dialect_of. */
+typedef struct fl_dialect {
+    const char *name; /* "openai", "tei" …: a label in metrics and logs */
+    void (*error)(fl_reply *reply, int status, const char *code, const char *message);
+} fl_dialect;
+
+/* The words that the transport and fl_reply_fail use:
+ *   400 "bad_request"          malformed HTTP, invalid argument (EINVAL, EUTF8)
+ *   401 "invalid_api_key"      missing or wrong key
+ *   403 "permission_denied"    EDENIED
+ *   404 "not_found"            no such path, or ENOTFOUND
+ *   405 "method_not_allowed"
+ *   408 "request_timeout"      headers or body came too slowly
+ *   413 "payload_too_large"    the message names the limit
+ *   414 "uri_too_long"         431 "headers_too_large"
+ *   422 "too_long"             ETOOLONG: text longer than the model takes and truncation refused
+ *   424 "wrong_task"           EUNSUPPORTED: the model has no such head
+ *   429 "overloaded"           the queue is full (EBUSY); Retry-After is set
+ *   429 "rate_limited"         this key's limit; Retry-After is set
+ *   500 "internal"             ENOMEM, EINTERNAL, EIO …
+ *   503 "unavailable"          not ready, draining, cancelled by shutdown; Retry-After is set
+ *   504 "deadline_exceeded"    EDEADLINE */
+
+typedef void (*fl_route_fn)(fl_request *request);
+
+enum {
+    FL_ROUTE_OPEN     = 1, /* needs no API key */
+    FL_ROUTE_BLOCKING = 2, /* the handler may block or take long: run it on a worker */
+    FL_ROUTE_PREFIX   = 4, /* path ends with '/' and matches whatever follows: request->tail */
+    FL_ROUTE_ALWAYS   = 8, /* answered before the models are ready and while draining */
+    FL_ROUTE_QUIET    = 16 /* logged at debug level only: probes and scrapes */
+};
+
+typedef struct fl_route {
+    const char *method; /* "GET" (HEAD is answered too), "POST", "DELETE"; NULL ends a table */
+    const char *path;   /* exact, as it is on the wire: no decoding, no case folding */
+    const fl_dialect *dialect;
+    fl_route_fn       handler;
+    unsigned          flags;
+} fl_route;
+
+/* routes.h declares every table and dialect, routes.c lists them; a table ends with a row of zeros. The
+ * first match wins; two tables may hold the same path with different methods. The row for method and path; NULL with *allow filled ("GET, POST") for a known path with another
+ * method, or with *allow empty for an unknown path. *tail is where a PREFIX route's rest begins. */
+const fl_route *fl_route_find(const char *method, const char *path, fl_buf *allow,
+                              const char **tail);
+
+/* The dialect whose errors fit a path that no route has: by its first segment. Never NULL. */
+const fl_dialect *fl_dialect_of(const char *path);
+
+/* ---- Models ----------------------------------------------------------------------------------- */
+
+/* One loaded model. Strings are owned by the server and live as long as it. */
+typedef struct fl_served {
+    const char    *name; /* what answers call it: the alias, else the id as it was given */
+    const char    *id;   /* as it was given: hub id, folder or level */
+    fletch_model  *model;
+    size_t         dimensions;
+    size_t         max_length;        /* tokens, specials counted */
+    char           fingerprint[65];   /* SHA-256 over its files, hex; "" while unknown */
+    _Atomic double tokens_per_second; /* measured, for Retry-After; 0: not known yet */
+    atomic_bool    sick;              /* the last batch failed for no fault of its texts */
+} fl_served;
+
+/* The model for a name of `size` bytes. name NULL or size 0: the first. One model loaded: always that one.
+ * Several: by alias, id or the last part of the id; NULL when there is none of that name. */
+fl_served *fl_server_model(const fl_server *server, const char *name, size_t size);
+fl_served *fl_server_model_at(const fl_server *server, size_t index); /* NULL past the end */
+
+/* A property of fletch_model_describe ("pooling", "architecture", …), or NULL. */
+const char *fl_served_property(const fl_served *served, const char *name);
+
+/* An option as text ("server.max_body"); never NULL. Read when the server started. */
+const char *fl_server_option(const fl_server *server, const char *key);
+/* An int or size option; `none` for "none", "off" and the like. */
+uint64_t fl_server_number(const fl_server *server, const char *key, uint64_t none);
+
+uint64_t fl_server_start_time(const fl_server *server); /* Unix seconds; OpenAI's `created` */
+
+/* ---- Requests --------------------------------------------------------------------------------- */
+
+enum { FL_REPLY_HEADERS = 24 };
+
+struct fl_reply {
+    int         status;
+    fl_buf      body; /* empty when the handler starts */
+    const char *type; /* Content-Type, static; NULL: none */
+    size_t      header_count;
+    struct {
+        const char *name; /* static */
+        const char *value;
+    } headers[FL_REPLY_HEADERS];
+};
+
+typedef void (*fl_done_fn)(fl_request *request, const fletch_outcome *outcome);
+
+struct fl_request {
+    fl_server      *server;
+    const fl_route *route;
+    const char     *method;
+    const char     *path;  /* raw, without the query */
+    const char     *query; /* raw, after '?'; "" when there is none */
+    const char     *tail;  /* of a FL_ROUTE_PREFIX route: what follows the prefix, raw */
+    char           *body;  /* owned by the request, writable, body[body_size] is NUL; never NULL */
+    size_t          body_size;
+    char            id[FL_LIMIT_REQUEST_ID + 1]; /* x-request-id */
+    char            trace_id[33];                /* of traceparent, "" when there was none */
+    char            span_id[17];                 /* ours, below the caller's */
+    const fl_key   *key;     /* whose request it is; NULL: no keys are asked for */
+    fletch_lane     lane;    /* from x-fletch-priority; fl_request_submit uses it */
+    uint32_t    deadline_ms; /* from start; option or x-fletch-deadline-ms, the lower; 0: none */
+    uint64_t    start_ns;    /* the headers were read */
+    atomic_bool cancelled;   /* the client is gone: stop when convenient, reply all the same */
+
+    void *work;                           /* the route's own */
+    void (*cleanup)(fl_request *request); /* called once before the request is recycled; or NULL */
+
+    fl_reply reply;
+
+    /* for log, metrics and headers; fl_request_submit fills them, a route may add */
+    uint64_t texts, tokens, tokenize_ns, queue_ns, forward_ns;
+};
+
+/* Header by name, case ignored; NULL when absent. Only inside the handler (not in done). */
+const char *fl_request_header(const fl_request *request, const char *name);
+
+/* The value of a query parameter, decoded, in request memory; NULL when absent or not valid. */
+const char *fl_request_query(fl_request *request, const char *name);
+
+/* Percent-decode in place; the new size, or SIZE_MAX for a bad escape or a NUL. */
+size_t fl_percent_decode(char *text, size_t size);
+
+/* Zeroed memory that lives as long as the request, aligned to 64; NULL when out of memory. */
+void *fl_request_alloc(fl_request *request, size_t size);
+
+/* fletch_submit with the request's lane and deadline (where work->lane and work->deadline_ms are 0), tied
+ * to the client: when it leaves, the work is cancelled. On success `done` is called exactly once, maybe
+ * before this returns; inside the handler the request stays valid all the same. On failure (negative
+ * status, *error filled) it is not called: reply with fl_reply_fail. A request may submit again in done. */
+int fl_request_submit(fl_request *request, fl_served *served, fletch_request *work, fl_done_fn done,
+                      fletch_error *error);
+
+/* ---- Replies: each of the send calls ends the request's life for the caller ---------------------- */
+
+/* Add a header; `name` is static, the value is copied. Values with control characters are left out. */
+void fl_reply_header(fl_request *request, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Send request->reply.body as it stands. A failed buffer becomes a 500. */
+void fl_reply_json(fl_request *request, int status);
+void fl_reply_bytes(fl_request *request, int status, const char *type);
+
+/* Send static bytes that outlive the server (a page); nothing is copied. */
+void fl_reply_static(fl_request *request, int status, const char *type, const void *data,
+                     size_t size);
+
+/* Send an error in the route's dialect. What the body held is dropped; headers stay. */
+void fl_reply_error(fl_request *request, int status, const char *code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* The same for a library status: code and number as in the table above; EBUSY gets Retry-After. Texts of
+ * internal errors (paths, devices) go to the log, not to the client. */
+void fl_reply_fail(fl_request *request, const fletch_error *error);
+
+#endif
