@@ -431,7 +431,8 @@ typedef struct fletch_stats {
     uint64_t running_texts; /* in an engine */
     uint64_t batch_tokens;  /* the token budget in force */
     uint64_t pool_buffers, pool_bytes;
-    uint64_t replicas, replicas_ready, slots_busy;
+    uint64_t replicas, replicas_ready;
+    uint64_t slots, slots_busy; /* batches that may be in engines at once, and that are */
     uint64_t memory_bytes;    /* resident memory of the process */
     uint64_t memory_limit;    /* memory.limit or the cgroup's, the lower; 0: none */
     uint64_t memory_reserved; /* predicted for batches under way */

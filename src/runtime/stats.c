@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stats.c - counters and histograms of the runtime: adding, reading, and writing them as JSON.
+ *
+ * Role    The scheduler, the pool and the replicas add; fletch_stats_get, fletch_stats_json, the
+ *         command line's --stats and the server's metrics read.
+ * Method  Bucket 0 holds everything up to 1 us. Above it every octave (1..2 us, 2..4 us, …) has four
+ *         buckets whose bounds are 1000, 1189, 1414 and 1682 ns doubled: powers of 2^(1/4), rounded,
+ *         so a quantile read as its bucket's bound is at most 19 % too high wherever it lies. One
+ *         division by a constant and one clz find the octave, three comparisons the quarter.
+ *         A ratio whose divisor is 0 is null in JSON: nothing was asked of the pool yet is not the
+ *         same as nothing was found there. Numbers are written as integers and fixed decimals,
+ *         because printf's %f follows the locale of the program that we are part of.
+ * Memory  Reading allocates nothing; JSON is put together in one buffer that is freed at once.
+ * Threads Adding and reading from any thread, without a lock; see stats.h about tearing.
+ * Proof   tests/unit/test_stats.c. */
+#include "runtime/stats.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/json.h"
+
+enum { LAST_BUCKET = FLETCH_HISTOGRAM_BUCKETS - 1, QUARTERS = 4 };
+
+static const uint64_t quarter_ns[QUARTERS] = {1000, 1189, 1414, 1682};
+
+/* ---- Histograms ------------------------------------------------------------------------------ */
+
+static uint64_t bucket_bound(size_t bucket) {
+    return quarter_ns[bucket % QUARTERS] << (bucket / QUARTERS);
+}
+
+uint64_t fletch_histogram_bound(size_t bucket) {
+    return bucket < LAST_BUCKET ? bucket_bound(bucket) : UINT64_MAX;
+}
+
+static size_t bucket_of(uint64_t ns) {
+    if (ns <= quarter_ns[0])
+        return 0;
+    const uint64_t units  = (ns - 1) / quarter_ns[0]; /* 1000 * 2^o < ns <= 1000 * 2^(o + 1) */
+    const size_t   octave = 63u - (size_t)__builtin_clzll(units);
+    const size_t   first  = octave * QUARTERS + 1;
+    if (first >= LAST_BUCKET)
+        return LAST_BUCKET;
+    size_t bucket = first;
+    for (size_t i = 0; i + 1 < QUARTERS; i++)
+        bucket += ns > bucket_bound(first + i);
+    return bucket < LAST_BUCKET ? bucket : LAST_BUCKET;
+}
+
+void fl_histogram_add(fl_histogram *histogram, uint64_t ns, uint64_t n) {
+    if (n == 0)
+        return;
+    uint_fast64_t seen = atomic_load_explicit(&histogram->max_ns, memory_order_relaxed);
+    while (ns > seen &&
+           !atomic_compare_exchange_weak_explicit(&histogram->max_ns, &seen, ns,
+                                                  memory_order_relaxed, memory_order_relaxed)) {
+    }
+    atomic_fetch_add_explicit(&histogram->bucket[bucket_of(ns)], n, memory_order_relaxed);
+    atomic_fetch_add_explicit(&histogram->sum_ns, ns * n, memory_order_relaxed);
+}
+
+uint64_t fl_histogram_quantile(const uint64_t *bucket, uint64_t max_ns, double q) {
+    uint64_t count = 0;
+    for (size_t i = 0; i < FLETCH_HISTOGRAM_BUCKETS; i++)
+        count += bucket[i];
+    if (count == 0)
+        return 0;
+    /* The smallest value with at least q of all values at or below it: the ceil(q count)-th. */
+    const double exact = q * (double)count;
+    uint64_t     rank  = exact > 0 ? (uint64_t)exact : 0;
+    rank += (double)rank < exact;
+    rank     = rank == 0 ? 1 : rank > count ? count : rank;
+    size_t i = 0;
+    for (uint64_t passed = bucket[0]; passed < rank; passed += bucket[i])
+        i++;
+    const uint64_t bound = fletch_histogram_bound(i);
+    return bound < max_ns ? bound : max_ns;
+}
+
+void fl_histogram_read(const fl_histogram *histogram, fletch_histogram *out) {
+    memset(out, 0, sizeof *out);
+    for (size_t i = 0; i < FLETCH_HISTOGRAM_BUCKETS; i++) {
+        out->bucket[i] = atomic_load_explicit(&histogram->bucket[i], memory_order_relaxed);
+        out->count += out->bucket[i];
+    }
+    out->sum_ns = atomic_load_explicit(&histogram->sum_ns, memory_order_relaxed);
+    out->max_ns = atomic_load_explicit(&histogram->max_ns, memory_order_relaxed);
+    out->p50_ns = fl_histogram_quantile(out->bucket, out->max_ns, 0.50);
+    out->p90_ns = fl_histogram_quantile(out->bucket, out->max_ns, 0.90);
+    out->p95_ns = fl_histogram_quantile(out->bucket, out->max_ns, 0.95);
+    out->p99_ns = fl_histogram_quantile(out->bucket, out->max_ns, 0.99);
+}
+
+/* ---- Snapshots ------------------------------------------------------------------------------- */
+
+static void histogram_init(fl_histogram *histogram) {
+    atomic_init(&histogram->sum_ns, 0);
+    atomic_init(&histogram->max_ns, 0);
+    for (size_t i = 0; i < FLETCH_HISTOGRAM_BUCKETS; i++)
+        atomic_init(&histogram->bucket[i], 0);
+}
+
+void fl_stats_init(fl_stats *stats) {
+    for (size_t i = 0; i < FL_COUNTERS; i++)
+        atomic_init(&stats->counter[i], 0);
+    histogram_init(&stats->tokenize);
+    histogram_init(&stats->queue);
+    histogram_init(&stats->forward);
+    histogram_init(&stats->total);
+    stats->opened_ns = fl_clock_ns();
+}
+
+void fl_stats_read(const fl_stats *stats, fletch_stats *out) {
+#define FL_COUNTER_READ(name, text)                                                                \
+    out->name = atomic_load_explicit(&stats->counter[FL_COUNT_##name], memory_order_relaxed);
+    FLETCH_COUNTER_MAP(FL_COUNTER_READ)
+#undef FL_COUNTER_READ
+    fl_histogram_read(&stats->tokenize, &out->tokenize);
+    fl_histogram_read(&stats->queue, &out->queue);
+    fl_histogram_read(&stats->forward, &out->forward);
+    fl_histogram_read(&stats->total, &out->total);
+    out->uptime_ns = fl_clock_ns() - stats->opened_ns;
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static void put_number(fl_buf *out, const char *name, uint64_t value) {
+    fl_buf_printf(out, ",\"%s\":%" PRIu64, name, value);
+}
+
+static void put_string(fl_buf *out, const char *name, const char *value, size_t capacity) {
+    fl_buf_printf(out, ",\"%s\":", name);
+    fl_json_quote(out, value, strnlen(value, capacity));
+}
+
+/* part / whole with four decimals, or null. */
+static void put_ratio(fl_buf *out, const char *name, double part, double whole) {
+    if (whole <= 0) {
+        fl_buf_printf(out, "\"%s\":null", name);
+        return;
+    }
+    const double   ratio = part > 0 ? part / whole : 0;
+    const uint64_t fixed = (uint64_t)(ratio * 1e4 + 0.5);
+    fl_buf_printf(out, "\"%s\":%" PRIu64 ".%04" PRIu64, name, fixed / 10000, fixed % 10000);
+}
+
+static void put_ratios(fl_buf *out, const fletch_stats *s) {
+    const double takes = (double)s->pool_takes;
+    /* An allocation that serves no take (io.preallocated) can make this negative: then it is 0. */
+    const double reused  = takes - (double)s->pool_allocations;
+    const double inputs  = (double)s->zero_copy_inputs + (double)s->copied_inputs;
+    const double outputs = (double)s->zero_copy_outputs + (double)s->staged_outputs;
+    const double slots   = (double)(s->slots != 0 ? s->slots : s->replicas);
+    fl_buf_puts(out, ",\"ratios\":{");
+    put_ratio(out, "pool_hit", (double)s->pool_hits, takes);
+    fl_buf_putc(out, ',');
+    put_ratio(out, "buffer_reuse", reused, takes);
+    fl_buf_putc(out, ',');
+    put_ratio(out, "zero_copy_input", (double)s->zero_copy_inputs, inputs);
+    fl_buf_putc(out, ',');
+    put_ratio(out, "zero_copy_output", (double)s->zero_copy_outputs, outputs);
+    fl_buf_putc(out, ',');
+    put_ratio(out, "mean_batch_texts", (double)s->texts, (double)s->batches);
+    fl_buf_putc(out, ',');
+    put_ratio(out, "mean_batch_tokens", (double)s->tokens, (double)s->batches);
+    fl_buf_putc(out, ',');
+    put_ratio(out, "utilisation", (double)s->busy_ns, (double)s->uptime_ns * slots);
+    fl_buf_putc(out, ',');
+    put_ratio(out, "mean_allocation_ns", (double)s->pool_allocation_ns,
+              (double)s->pool_allocations);
+    fl_buf_putc(out, '}');
+}
+
+/* Buckets as [bound, count], the empty ones left out; the last one's bound is null. */
+static void put_histogram(fl_buf *out, const char *name, const fletch_histogram *h) {
+    fl_buf_printf(out, ",\"%s\":{\"count\":%" PRIu64 ",\"sum_ns\":%" PRIu64, name, h->count,
+                  h->sum_ns);
+    put_number(out, "max_ns", h->max_ns);
+    put_number(out, "p50_ns", h->p50_ns);
+    put_number(out, "p90_ns", h->p90_ns);
+    put_number(out, "p95_ns", h->p95_ns);
+    put_number(out, "p99_ns", h->p99_ns);
+    fl_buf_puts(out, ",\"buckets\":[");
+    const char *comma = "";
+    for (size_t i = 0; i < FLETCH_HISTOGRAM_BUCKETS; i++) {
+        if (h->bucket[i] == 0)
+            continue;
+        if (i < LAST_BUCKET)
+            fl_buf_printf(out, "%s[%" PRIu64 ",%" PRIu64 "]", comma, bucket_bound(i), h->bucket[i]);
+        else
+            fl_buf_printf(out, "%s[null,%" PRIu64 "]", comma, h->bucket[i]);
+        comma = ",";
+    }
+    fl_buf_puts(out, "]}");
+}
+
+static void put_gauges(fl_buf *out, const fletch_stats *s) {
+    put_number(out, "queued_requests", s->queued_requests);
+    put_number(out, "queued_texts", s->queued_texts);
+    put_number(out, "queued_tokens", s->queued_tokens);
+    put_number(out, "running_texts", s->running_texts);
+    put_number(out, "batch_tokens", s->batch_tokens);
+    put_number(out, "pool_buffers", s->pool_buffers);
+    put_number(out, "pool_bytes", s->pool_bytes);
+    put_number(out, "replicas", s->replicas);
+    put_number(out, "replicas_ready", s->replicas_ready);
+    put_number(out, "slots", s->slots);
+    put_number(out, "slots_busy", s->slots_busy);
+    put_number(out, "memory_bytes", s->memory_bytes);
+    put_number(out, "memory_limit", s->memory_limit);
+    put_number(out, "memory_reserved", s->memory_reserved);
+    put_number(out, "uptime_ns", s->uptime_ns);
+    put_string(out, "provider", s->provider, sizeof s->provider);
+    put_string(out, "precision", s->precision, sizeof s->precision);
+    put_string(out, "device", s->device, sizeof s->device);
+}
+
+int64_t fl_stats_write_json(const fletch_stats *stats, char *text, size_t capacity) {
+    fl_buf out = {0};
+    fl_buf_puts(&out, "{\"version\":\"" FLETCH_VERSION "\"");
+#define FL_COUNTER_PUT(name, words) put_number(&out, #name, stats->name);
+    FLETCH_COUNTER_MAP(FL_COUNTER_PUT)
+#undef FL_COUNTER_PUT
+    put_gauges(&out, stats);
+    put_ratios(&out, stats);
+    put_histogram(&out, "tokenize", &stats->tokenize);
+    put_histogram(&out, "queue", &stats->queue);
+    put_histogram(&out, "forward", &stats->forward);
+    put_histogram(&out, "total", &stats->total);
+    fl_buf_putc(&out, '}');
+    if (out.failed) {
+        fl_buf_free(&out);
+        return FLETCH_ENOMEM;
+    }
+    const int64_t length = (int64_t)out.size;
+    if (capacity > 0) {
+        const size_t kept = out.size < capacity ? out.size : capacity - 1;
+        memcpy(text, out.data, kept);
+        text[kept] = '\0';
+    }
+    fl_buf_free(&out);
+    return length;
+}
