@@ -40,10 +40,11 @@ int fl_ort_check(const fl_ort *ort, OrtStatus *status, int code, fletch_error *e
 
 /* ---- graph.c ---------------------------------------------------------------------------------- */
 
-/* A graph built from the descriptor. The session made of it reads `owned` as long as it lives. */
+/* A graph built from the descriptor. */
 typedef struct fl_ort_graph {
     OrtModel *model;
-    void     *owned; /* weights that had to be converted or moved; of graph.c */
+    bool      masks; /* padding is masked in attention. false (provider cpu): the texts of a run must
+                        be equally long, fl_ort_plan.slack 0; that attention is faster */
 } fl_ort_graph;
 
 /* Inputs  input_ids, attention_mask [batch, sequence] int64; pool_skip [batch] int64 (tokens at the
@@ -54,5 +55,156 @@ typedef struct fl_ort_graph {
 int  fl_ort_graph_build(const fl_ort *ort, const fl_encoder *encoder,
                         const fl_engine_options *options, fl_ort_graph *out, fletch_error *error);
 void fl_ort_graph_free(const fl_ort *ort, fl_ort_graph *graph); /* after the session; idempotent */
+/* The session is there and ONNX Runtime has packed copies of the matrices: give the pages of theirs
+ * in the mapped files back to the kernel. They come back by themselves if they are read again. */
+void fl_ort_graph_settle(const fl_encoder *encoder);
+
+/* ---- files.c ---------------------------------------------------------------------------------- */
+
+enum { FL_ORT_PATH_MAX = 4096 };
+
+/* The folder's .onnx file for a precision ("auto", "fp32", "fp16", "int8" …): 1 and its path, 0
+ * when the folder has no .onnx file at all, ECONFIG when it has some but none of that precision.
+ * *precision is what the file holds, static. */
+int fl_ort_file_choose(const char *folder, const char *precision, char path[FL_ORT_PATH_MAX],
+                       const char **taken, fletch_error *error);
+
+/* Whether the folder's modules change a row between pooling and Normalize (Dense, LayerNorm): an
+ * exported sentence_embedding has that done already. */
+bool fl_ort_folder_has_layers(const char *folder);
+
+/* The names of a graph's inputs. */
+enum { FL_ORT_INPUTS_MAX = 8, FL_ORT_NAME_MAX = 96 };
+#define FL_ORT_SKIP_NAME "pool_skip" /* the one input of a built graph that has one dimension */
+typedef struct fl_ort_names {
+    char   names[FL_ORT_INPUTS_MAX][FL_ORT_NAME_MAX];
+    size_t count;
+} fl_ort_names;
+
+/* onnx_file.c: walk the protobuf: damage is EMODEL with the byte offset; external data must lie
+ * inside the file's folder, exist and be long enough. */
+int fl_ort_file_check(const char *path, fl_ort_names *inputs, fletch_error *error);
+
+/* ---- options.c -------------------------------------------------------------------------------- */
+
+/* Session options of our configuration with the provider appended. EPROVIDER when the library
+ * refuses the provider: its own words and how to mend it. */
+int fl_ort_options_make(const fl_ort *ort, const fl_engine_options *options,
+                        const fl_ort_names *inputs, OrtSessionOptions **out, fletch_error *error);
+
+/* Whether the library holds the provider ("cuda"), and why not. No device is asked for cpu. */
+int fl_ort_provider_check(const fl_ort *ort, const fl_engine_options *options,
+                          fletch_error *error);
+
+/* Lengths and texts of a run are rounded up to a few shapes: providers that compile per shape. */
+bool fl_ort_fixed_shapes(const char *provider);
+
+/* ---- session.c -------------------------------------------------------------------------------- */
+
+typedef enum fl_ort_role {
+    FL_ORT_IDS,
+    FL_ORT_MASK,
+    FL_ORT_TYPES,     /* zeros */
+    FL_ORT_POSITIONS, /* position_offset + 0, 1, 2 … */
+    FL_ORT_SKIP,      /* tokens at the head left out of pooling; of a built graph */
+    FL_ORT_ROLES
+} fl_ort_role;
+
+typedef struct fl_ort_input {
+    char                      name[FL_ORT_NAME_MAX];
+    fl_ort_role               role;
+    ONNXTensorElementDataType type; /* ONNX_I64 or ONNX_I32 */
+} fl_ort_input;
+
+typedef struct fl_ort_session {
+    const fl_ort             *ort;
+    OrtSession               *session;
+    fl_ort_graph              graph; /* empty for a file */
+    fl_ort_input              inputs[FL_ORT_ROLES];
+    size_t                    input_count;
+    char                      output[128];
+    ONNXTensorElementDataType output_type; /* ONNX_F32 or ONNX_F16 */
+    bool                      pooled;      /* [texts, width]; else [texts, length, hidden] */
+    bool                      skips;       /* has an input for pool_skip, or leaves pooling to us */
+    const char               *precision;   /* static */
+    uint64_t                  bytes;       /* of the weights, about */
+    char                      source[FL_ORT_PATH_MAX]; /* the file, or "built from the descriptor" */
+} fl_ort_session;
+
+int fl_ort_session_open(fl_ort_session *out, const fl_ort *ort, const fl_encoder *encoder,
+                        const fl_engine_options *options, fletch_error *error);
+void fl_ort_session_close(fl_ort_session *session); /* idempotent */
+
+/* ---- plan.c ----------------------------------------------------------------------------------- */
+
+/* One run: texts order[first .. first + count), padded to `length` tokens and `rows` texts. */
+typedef struct fl_ort_group {
+    uint32_t first, count, length, rows;
+} fl_ort_group;
+
+typedef struct fl_ort_plan {
+    uint32_t     *order;  /* owned [texts_max]: indices into the batch, by falling length */
+    fl_ort_group *groups; /* owned [texts_max] */
+    uint32_t     *counts; /* owned [max_length + 2] */
+    uint32_t      group_count, texts_max, max_length;
+    /* policy */
+    uint32_t tokens_max; /* of a run with more than one text, padding counted */
+    bool     fixed;      /* few shapes: lengths and rows are rounded up to powers of two */
+    bool     single;     /* every text alone */
+    uint32_t slack;      /* shorter by at most this many eighths: may share a run with a mask */
+} fl_ort_plan;
+
+int  fl_ort_plan_open(fl_ort_plan *plan, uint32_t texts_max, uint32_t max_length,
+                      fletch_error *error);
+void fl_ort_plan_close(fl_ort_plan *plan);
+/* `lanes` runs can be under way at once: no group should keep the others waiting. */
+void fl_ort_plan_make(fl_ort_plan *plan, const fl_batch *batch, unsigned lanes);
+/* The largest padded [rows, length] a plan of this policy can ask for. */
+uint32_t fl_ort_plan_length_max(const fl_ort_plan *plan);
+uint32_t fl_ort_plan_rows_max(const fl_ort_plan *plan);
+uint32_t fl_ort_plan_tokens_max(const fl_ort_plan *plan);
+
+/* ---- binding.c -------------------------------------------------------------------------------- */
+
+/* The buffers of one run at a time. */
+typedef struct fl_ort_lane {
+    const fl_ort_session *session;
+    OrtIoBinding         *binding; /* NULL: plain Run */
+    void                 *inputs[FL_ORT_ROLES]; /* owned by `block`: [tokens_max] of int64 */
+    void                 *output;               /* owned by `block` */
+    void                 *block;                /* owned, big */
+    size_t                block_bytes;
+    uint32_t              tokens_max, rows_max;
+    uint32_t              hidden, width;
+    const fl_encoder     *encoder; /* its pooling and descriptor; borrowed from the engine */
+    const fl_log         *log;
+    fletch_error          error;   /* of this lane's last run */
+    /* counters, read by describe */
+    uint64_t runs, bound_runs, direct_rows, copied_rows, texts;
+} fl_ort_lane;
+
+int  fl_ort_lane_open(fl_ort_lane *lane, const fl_ort_session *session, const fl_encoder *encoder,
+                      const fl_ort_plan *plan, bool bind, fletch_error *error);
+void fl_ort_lane_close(fl_ort_lane *lane); /* idempotent */
+size_t fl_ort_lane_bytes(const fl_ort_session *session, const fl_encoder *encoder, uint32_t tokens,
+                         uint32_t rows);
+/* Run one group and write its rows. */
+int fl_ort_lane_run(fl_ort_lane *lane, const fl_batch *batch, const uint32_t *order,
+                    const fl_ort_group *group);
+
+/* ---- pooling.c -------------------------------------------------------------------------------- */
+
+/* x[n, hidden] -> out[hidden * pooling_count]; false when a value is not finite. */
+bool fl_ort_pool(const fl_encoder *encoder, const float *x, uint32_t n, uint32_t skip, float *out);
+/* Half precision to float, in place of a wider buffer's end or not; `in` and `out` may not overlap. */
+void fl_ort_half_to_float(const uint16_t *in, size_t count, float *out);
+
+/* ---- profile.c -------------------------------------------------------------------------------- */
+
+/* Move the library's own profile into the trace and remove its file. */
+void fl_ort_profile_merge(const fl_ort *ort, OrtSession *session, fl_trace *trace,
+                          const fl_log *log);
+
+extern const fl_engine_ops fl_ort_engine_ops;
 
 #endif
