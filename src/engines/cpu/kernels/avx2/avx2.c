@@ -12,4 +12,7 @@ const fl_cpu_kernels fl_cpu_kernels_avx2 = {
                    [FL_ACT_GELU_TANH] = fl_f32_gelu_tanh_avx2,
                    [FL_ACT_SILU]      = fl_f32_silu_avx2,
                    [FL_ACT_RELU]      = fl_f32_relu_avx2},
+    .quantize   = fl_q8_quantize_avx2,
+    .gemm_q8    = fl_q8_gemm_4x16_avx2,
+    .q8_group   = 4,
 };
