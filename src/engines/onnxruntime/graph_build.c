@@ -172,24 +172,37 @@ typedef struct block {
     ONNXTensorElementDataType type;
 } block;
 
-/* The bytes are pointed at (external) or copied. */
+/* A tensor over the bytes themselves, or over ONNX Runtime's copy of them: the Model Editor keeps
+ * the tensor and reads it only when the session is made. */
+static OrtStatus *make_tensor(fl_graph *g, const block *b, bool external, OrtValue **out) {
+    const fl_ort_api *api = &g->ort->api;
+    if (external) {
+        void *data = (void *)(uintptr_t)b->data; /* an initialiser is constant: nothing writes it */
+        return api->CreateTensorWithDataAsOrtValue(g->ort->cpu, data, b->bytes, b->shape, b->rank,
+                                                   b->type, out);
+    }
+    void      *copy = NULL;
+    OrtStatus *status =
+        api->CreateTensorAsOrtValue(g->ort->allocator, b->shape, b->rank, b->type, out);
+    if (status == NULL)
+        status = api->GetTensorMutableData(*out, &copy);
+    if (status == NULL)
+        memcpy(copy, b->data, b->bytes);
+    return status;
+}
+
 static fl_value add_block(fl_graph *g, const block *b, bool external, const char *kind) {
     if (g->status < 0)
         return absent;
     fl_value  value  = fresh(g, kind);
     OrtValue *tensor = NULL;
-    /* nothing ever writes through it: an initialiser is constant */
-    void      *data   = (void *)(uintptr_t)b->data;
-    OrtStatus *status = g->ort->api.CreateTensorWithDataAsOrtValue(
-        g->ort->cpu, data, b->bytes, b->shape, b->rank, b->type, &tensor);
-    if (!good(g, status, "constant", value.name))
-        return absent;
-    status = g->ort->editor.AddInitializerToGraph(g->graph, value.name, tensor, external);
-    if (!good(g, status, "adding", value.name)) {
+    if (good(g, make_tensor(g, b, external, &tensor), "constant", value.name) &&
+        good(g, g->ort->editor.AddInitializerToGraph(g->graph, value.name, tensor, external),
+             "adding", value.name))
+        return value;
+    if (tensor != NULL)
         g->ort->api.ReleaseValue(tensor);
-        return absent;
-    }
-    return value;
+    return absent;
 }
 
 fl_value fl_graph_ints(fl_graph *g, const int64_t *values, unsigned count) {
