@@ -64,9 +64,9 @@
     X(PROVIDER_ORDER, "provider.order", "--provider-order", LIST, "auto", FL_ONE_OF(FL_PROVIDERS), \
       NOW, "Execution providers, tried in turn; gpu is cuda, trt tensorrt, dml directml.")         \
     X(PROVIDER_AUTO_SELECTION, "provider.auto_selection", "--provider-auto-selection", BOOL,       \
-      "true", FL_ANY, LATER, "Let auto choose the provider by what the machine has.")              \
+      "true", FL_ANY, NOW, "Let auto choose the provider by what the machine has.")                \
     X(PROVIDER_HARDWARE_DETECTION, "provider.hardware_detection", "--provider-hardware-detection", \
-      BOOL, "true", FL_ANY, LATER, "Ask the machine for its devices before choosing.")             \
+      BOOL, "true", FL_ANY, NOW, "Ask the machine for its devices before choosing.")               \
     X(PROVIDER_FALLBACK, "provider.fallback", "--provider-fallback", BOOL, "true", FL_ANY, NOW,    \
       "Go on to the next provider of provider.order when one is refused.")                         \
     X(PROVIDER_ENGINE, "provider.engine", "--provider-engine", ENUM, "auto",                       \
@@ -82,21 +82,32 @@
       FL_RANGE_OR("auto", 0, 1024), NOW,                                                           \
       "Threads that share the work of a batch; 0: the cores this process may use.")                \
     X(CPU_INTER_OP_THREADS, "cpu.inter_op_threads", "--cpu-inter-op-threads", INT, "1",            \
-      FL_RANGE(1, 1024), LATER, "Operators that may run side by side.")                            \
+      FL_RANGE(1, 1024), NOW, "Operators that may run side by side.")                              \
     X(CPU_PARALLEL_EXECUTION, "cpu.parallel_execution", "--cpu-parallel-execution", BOOL, "false", \
-      FL_ANY, LATER, "Run independent operators side by side.")                                    \
+      FL_ANY, NOW, "Run independent operators side by side.")                                      \
     X(CPU_ISA, "cpu.isa", "--cpu-isa", ENUM, "auto",                                               \
       FL_ONE_OF("auto|ref|avx2|avx512|amx|neon"), NOW,                                             \
       "Instruction set of the CPU kernels; auto: the best this processor has.")                    \
     X(ONNXRUNTIME_LIBRARY, "onnxruntime.library", "--onnxruntime-library", STRING, "", FL_ANY,     \
-      LATER, "File of the ONNX Runtime library; none: looked for in the usual places.")            \
+      NOW, "File of the ONNX Runtime library; none: looked for in the usual places.")              \
     X(ONNXRUNTIME_GRAPH_OPTIMIZATION_LEVEL, "onnxruntime.graph_optimization_level",                \
-      "--onnxruntime-graph-optimization-level", INT, "3", FL_RANGE(0, 3), LATER,                   \
+      "--onnxruntime-graph-optimization-level", INT, "3", FL_RANGE(0, 3), NOW,                     \
       "Graph optimisation: 0 off, 1 basic, 2 extended, 3 all.")                                    \
     X(ONNXRUNTIME_MEMORY_PATTERN, "onnxruntime.memory_pattern", "--onnxruntime-memory-pattern",    \
-      BOOL, "true", FL_ANY, LATER, "Plan memory by the pattern of the first run.")                 \
+      BOOL, "true", FL_ANY, NOW, "Plan memory by the pattern of the first run.")                   \
     X(ONNXRUNTIME_CPU_ARENA, "onnxruntime.cpu_arena", "--onnxruntime-cpu-arena", BOOL, "true",     \
-      FL_ANY, LATER, "Keep CPU memory in an arena.")                                               \
+      FL_ANY, NOW, "Keep CPU memory in an arena.")                                                 \
+    X(ONNXRUNTIME_ARENA_STRATEGY, "onnxruntime.arena_strategy", "--onnxruntime-arena-strategy",    \
+      ENUM, "power_of_two", FL_ONE_OF("power_of_two|as_requested"), NOW,                           \
+      "How the device arena of ONNX Runtime grows.")                                               \
+    X(ONNXRUNTIME_MODEL, "onnxruntime.model", "--onnxruntime-model", ENUM, "auto",                 \
+      FL_ONE_OF("auto|file|graph"), NOW,                                                           \
+      "What ONNX Runtime runs: the folder's .onnx file, or a graph built from its weights.")       \
+    X(TENSORRT_CACHE_DIR, "tensorrt.cache_dir", "--tensorrt-cache-dir", STRING, "", FL_ANY, NOW,   \
+      "Folder where TensorRT keeps compiled engines; none: compiled at every start.")              \
+    X(COREML_COMPUTE_UNITS, "coreml.compute_units", "--coreml-compute-units", ENUM, "all",         \
+      FL_ONE_OF("all|cpu|cpu_and_gpu|cpu_and_neural_engine"), NOW,                                 \
+      "Processors that CoreML may use.")                                                           \
     X(CUDA_MEMORY_LIMIT, "cuda.memory_limit", "--cuda-memory-limit", SIZE, "none",                 \
       FL_SIZES("none", "1 TiB", 0x1p40), LATER, "Device memory one replica may take.")             \
     X(CUDA_STREAMS, "cuda.streams", "--cuda-streams", INT, "2", FL_RANGE(1, 64), LATER,            \
@@ -107,7 +118,7 @@
       "Launch each batch as one captured graph.")                                                  \
     X(CUDA_MEMORY_POOL, "cuda.memory_pool", "--cuda-memory-pool", BOOL, "true", FL_ANY, LATER,     \
       "Take device memory from the driver's pool.")                                                \
-    X(IO_BINDING, "io.binding", "--io-binding", BOOL, "true", FL_ANY, LATER,                       \
+    X(IO_BINDING, "io.binding", "--io-binding", BOOL, "true", FL_ANY, NOW,                         \
       "Bind inputs and outputs to buffers on the device.")                                         \
     X(IO_PREALLOCATED, "io.preallocated", "--io-preallocated", BOOL, "true", FL_ANY, LATER,        \
       "Allocate input and output buffers when the model is opened.")                               \

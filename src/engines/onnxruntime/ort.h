@@ -43,7 +43,7 @@ int fl_ort_check(const fl_ort *ort, OrtStatus *status, int code, fletch_error *e
 /* A graph built from the descriptor. */
 typedef struct fl_ort_graph {
     OrtModel *model;
-    bool      masks; /* padding is masked in attention. false (provider cpu): the texts of a run must
+    bool masks; /* padding is masked in attention. false (provider cpu): the texts of a run must
                         be equally long, fl_ort_plan.slack 0; that attention is faster */
 } fl_ort_graph;
 
@@ -93,8 +93,7 @@ int fl_ort_options_make(const fl_ort *ort, const fl_engine_options *options,
                         const fl_ort_names *inputs, OrtSessionOptions **out, fletch_error *error);
 
 /* Whether the library holds the provider ("cuda"), and why not. No device is asked for cpu. */
-int fl_ort_provider_check(const fl_ort *ort, const fl_engine_options *options,
-                          fletch_error *error);
+int fl_ort_provider_check(const fl_ort *ort, const fl_engine_options *options, fletch_error *error);
 
 /* Lengths and texts of a run are rounded up to a few shapes: providers that compile per shape. */
 bool fl_ort_fixed_shapes(const char *provider);
@@ -128,11 +127,11 @@ typedef struct fl_ort_session {
     bool                      skips;       /* has an input for pool_skip, or leaves pooling to us */
     const char               *precision;   /* static */
     uint64_t                  bytes;       /* of the weights, about */
-    char                      source[FL_ORT_PATH_MAX]; /* the file, or "built from the descriptor" */
+    char source[FL_ORT_PATH_MAX];          /* the file, or "built from the descriptor" */
 } fl_ort_session;
 
-int fl_ort_session_open(fl_ort_session *out, const fl_ort *ort, const fl_encoder *encoder,
-                        const fl_engine_options *options, fletch_error *error);
+int  fl_ort_session_open(fl_ort_session *out, const fl_ort *ort, const fl_encoder *encoder,
+                         const fl_engine_options *options, fletch_error *error);
 void fl_ort_session_close(fl_ort_session *session); /* idempotent */
 
 /* ---- plan.c ----------------------------------------------------------------------------------- */
@@ -169,7 +168,7 @@ uint32_t fl_ort_plan_tokens_max(const fl_ort_plan *plan);
 /* The buffers of one run at a time. */
 typedef struct fl_ort_lane {
     const fl_ort_session *session;
-    OrtIoBinding         *binding; /* NULL: plain Run */
+    OrtIoBinding         *binding;              /* NULL: plain Run */
     void                 *inputs[FL_ORT_ROLES]; /* owned by `block`: [tokens_max] of int64 */
     void                 *output;               /* owned by `block` */
     void                 *block;                /* owned, big */
@@ -178,14 +177,14 @@ typedef struct fl_ort_lane {
     uint32_t              hidden, width;
     const fl_encoder     *encoder; /* its pooling and descriptor; borrowed from the engine */
     const fl_log         *log;
-    fletch_error          error;   /* of this lane's last run */
+    fletch_error          error; /* of this lane's last run */
     /* counters, read by describe */
     uint64_t runs, bound_runs, direct_rows, copied_rows, texts;
 } fl_ort_lane;
 
-int  fl_ort_lane_open(fl_ort_lane *lane, const fl_ort_session *session, const fl_encoder *encoder,
-                      const fl_ort_plan *plan, bool bind, fletch_error *error);
-void fl_ort_lane_close(fl_ort_lane *lane); /* idempotent */
+int    fl_ort_lane_open(fl_ort_lane *lane, const fl_ort_session *session, const fl_encoder *encoder,
+                        const fl_ort_plan *plan, bool bind, fletch_error *error);
+void   fl_ort_lane_close(fl_ort_lane *lane); /* idempotent */
 size_t fl_ort_lane_bytes(const fl_ort_session *session, const fl_encoder *encoder, uint32_t tokens,
                          uint32_t rows);
 /* Run one group and write its rows. */

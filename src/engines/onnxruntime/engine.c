@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* engine.c - the onnxruntime engine as engine.h wants it: one session, a lane per thread.
+ *
+ * Role    registry.c lists it; runs tensorrt, coreml and directml, and cpu and cuda when asked or
+ *         when a folder holds nothing but an .onnx file.
+ * Method  forward plans the batch into groups of equal lengths (plan.c). On the processor a team of
+ *         threads takes group after group, each on a lane of its own and one thread inside the
+ *         library; a device gets one lane and larger groups. Providers that compile per shape get
+ *         few shapes; each new one is counted.
+ * Memory  The session's weights are the library's, or mapped from the folder; lanes and plan are
+ *         sized in open.
+ * Threads One forward at a time (slots = 1); the team spreads it.
+ * Proof   tests/unit/test_onnxruntime.c, tests/golden/test_onnxruntime.py. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "engines/onnxruntime/ort.h"
+
+enum {
+    CPU_GROUP_TOKENS    = 512, /* beyond it activations leave the cache and nothing is gained */
+    DEVICE_GROUP_TOKENS = 16384,
+    SHAPE_BITS          = 32
+};
+
+struct fl_engine {
+    const fl_ort   *ort;
+    fl_ort_session  session;
+    fl_encoder      encoder; /* descriptor and pooling; its weights are not used after open */
+    fl_ort_plan     plan;
+    fl_ort_lane    *lanes; /* owned [lane_count] */
+    unsigned        lane_count;
+    fl_team        *team; /* owned; NULL with one lane */
+    const fl_batch *batch;
+    atomic_uint     next_group;
+    atomic_bool     failed;
+    fl_trace       *trace;
+    const fl_log   *log;
+    uint32_t        seen[SHAPE_BITS]; /* [log2 length]: bit log2 rows, for providers that compile */
+    uint64_t        compilations;
+    bool            single, pinned;
+    char            provider[16];
+    char            device[96];
+};
+
+/* ---- Probe ------------------------------------------------------------------------------------ */
+
+static int check_provider(const fl_engine_options *options, char *what, size_t capacity,
+                          fletch_error *error) {
+    const fl_ort *ort;
+    int status = fl_ort_acquire(&ort, fl_config_text(options->config, FL_KEY_ONNXRUNTIME_LIBRARY),
+                                options->log, error);
+    if (status < 0)
+        return status;
+    status = fl_ort_provider_check(ort, options, error);
+    snprintf(what, capacity, "ONNX Runtime %s, %.180s", ort->version, ort->path);
+    fl_ort_release(ort);
+    return status;
+}
+
+static void probe(const fl_engine_options *options, fl_probe *out) {
+    fletch_error error;
+    out->usable = check_provider(options, out->reason, sizeof out->reason, &error) == FLETCH_OK;
+    if (!out->usable)
+        snprintf(out->reason, sizeof out->reason, "%.250s", error.message);
+}
+
+/* The library does not say how many devices a provider has: the first is there when it is usable. */
+static uint32_t devices(const fl_engine_options *options) {
+    fl_probe found;
+    probe(options, &found);
+    return found.usable ? 1 : 0;
+}
+
+/* ---- Opening ---------------------------------------------------------------------------------- */
+
+static void close_engine(fl_engine *e) {
+    if (e == NULL)
+        return;
+    if (e->trace != NULL && e->session.session != NULL)
+        fl_ort_profile_merge(e->ort, e->session.session, e->trace, e->log);
+    fl_team_close(e->team);
+    for (unsigned i = 0; e->lanes != NULL && i < e->lane_count; i++)
+        fl_ort_lane_close(&e->lanes[i]);
+    fl_free(e->lanes);
+    fl_ort_plan_close(&e->plan);
+    fl_ort_session_close(&e->session);
+    fl_ort_release(e->ort);
+    fl_free(e);
+}
+
+static void set_policy(fl_engine *e, const fl_engine_options *options) {
+    fl_ort_plan *plan   = &e->plan;
+    bool         cpu    = strcmp(options->provider, "cpu") == 0;
+    uint32_t     budget = cpu ? CPU_GROUP_TOKENS : DEVICE_GROUP_TOKENS;
+    plan->tokens_max    = options->batch_tokens < budget ? options->batch_tokens : budget;
+    plan->fixed         = fl_ort_fixed_shapes(options->provider);
+    plan->single        = cpu && options->deterministic; /* rows depend on their number else */
+    plan->slack         = cpu ? 0 : 1;
+    e->single           = plan->single;
+    e->lane_count       = cpu && options->threads > 0 ? options->threads : 1;
+}
+
+static int open_lanes(fl_engine *e, const fl_engine_options *options, fletch_error *error) {
+    bool bind = fl_config_bool(options->config, FL_KEY_IO_BINDING);
+    e->lanes  = fl_alloc_zero(e->lane_count, sizeof *e->lanes);
+    if (e->lanes == NULL)
+        return fl_fail_nomem(error, e->lane_count * sizeof *e->lanes, "the onnxruntime engine");
+    for (unsigned i = 0; i < e->lane_count; i++) {
+        e->lanes[i].log = options->log;
+        int status =
+            fl_ort_lane_open(&e->lanes[i], &e->session, &e->encoder, &e->plan, bind, error);
+        if (status < 0)
+            return status;
+    }
+    e->pinned = options->cores != NULL;
+    return e->lane_count == 1 ? FLETCH_OK
+                              : fl_team_open(&e->team, e->lane_count, options->cores, error);
+}
+
+static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_error *error);
+
+/* One text through everything: some providers fail at the first run, not at opening. */
+static int warm(fl_engine *e, fletch_error *error) {
+    enum { LENGTH = 8 };
+    int32_t  ids[LENGTH] = {0};
+    uint32_t length      = e->plan.max_length < LENGTH ? e->plan.max_length : LENGTH;
+    uint32_t cu[2]       = {0, length};
+    float   *row         = fl_alloc_array(fl_encoder_width(&e->encoder), sizeof *row);
+    if (row == NULL)
+        return fl_fail_nomem(error, fl_encoder_width(&e->encoder) * sizeof *row, "a first row");
+    fl_batch batch  = {.ids = ids, .cu = cu, .texts = 1, .tokens = length, .rows = &row};
+    int      status = forward(e, 0, &batch, error);
+    fl_free(row);
+    return status;
+}
+
+static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,
+                   fletch_error *error) {
+    uint32_t longest = options->max_length ? options->max_length : encoder->desc.positions;
+    int      status  = fl_ort_acquire(
+              &e->ort, fl_config_text(options->config, FL_KEY_ONNXRUNTIME_LIBRARY), options->log, error);
+    if (status == FLETCH_OK)
+        status = fl_ort_session_open(&e->session, e->ort, encoder, options, error);
+    if (status < 0)
+        return status;
+    e->trace         = options->trace;
+    e->log           = options->log;
+    e->encoder       = *encoder;
+    e->encoder.layer = NULL; /* only the descriptor and the pooling are kept */
+    memset(e->encoder.global, 0, sizeof e->encoder.global);
+    set_policy(e, options);
+    snprintf(e->provider, sizeof e->provider, "%s", options->provider);
+    snprintf(e->device, sizeof e->device, "%s %u by ONNX Runtime %s", options->provider,
+             options->device, e->ort->version);
+    status =
+        fl_ort_plan_open(&e->plan, options->batch_texts ? options->batch_texts : 1, longest, error);
+    if (status == FLETCH_OK)
+        status = open_lanes(e, options, error);
+    if (status == FLETCH_OK && strcmp(options->provider, "cpu") != 0)
+        status = warm(e, error);
+    return status;
+}
+
+static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
+                       fletch_error *error) {
+    *out         = NULL;
+    fl_engine *e = fl_alloc_zero(1, sizeof *e);
+    if (e == NULL)
+        return fl_fail_nomem(error, sizeof *e, "the onnxruntime engine");
+    int status = prepare(e, encoder, options, error);
+    if (status < 0) {
+        e->trace = NULL; /* nothing worth a profile */
+        close_engine(e);
+        return status;
+    }
+    *out = e;
+    return FLETCH_OK;
+}
+
+/* ---- Forward ---------------------------------------------------------------------------------- */
+
+static uint32_t log2_of(uint32_t value) {
+    return value <= 1 ? 0 : 32 - (uint32_t)__builtin_clz(value - 1);
+}
+
+static void count_shapes(fl_engine *e) {
+    for (uint32_t i = 0; i < e->plan.group_count; i++) {
+        uint32_t *seen = &e->seen[log2_of(e->plan.groups[i].length) % SHAPE_BITS];
+        uint32_t  bit  = 1U << log2_of(e->plan.groups[i].rows) % SHAPE_BITS;
+        if ((*seen & bit) == 0)
+            e->compilations++;
+        *seen |= bit;
+    }
+}
+
+/* Every member: take groups until none is left. */
+static void run(void *arg, unsigned member, unsigned size) {
+    fl_engine   *e    = arg;
+    fl_ort_lane *lane = &e->lanes[member];
+    (void)size;
+    fl_error_clear(&lane->error);
+    for (unsigned g = atomic_fetch_add(&e->next_group, 1);
+         g < e->plan.group_count && !atomic_load(&e->failed);
+         g = atomic_fetch_add(&e->next_group, 1)) {
+        uint64_t begin = fl_trace_begin(e->trace);
+        if (fl_ort_lane_run(lane, e->batch, e->plan.order, &e->plan.groups[g]) < 0)
+            atomic_store(&e->failed, true);
+        fl_trace_end(e->trace, "onnxruntime group", begin, "texts", e->plan.groups[g].count);
+    }
+}
+
+/* Of several failures the one of the first text in the batch's order, so that it is always the same. */
+static int first_failure(const fl_engine *e, fletch_error *error) {
+    const fletch_error *first = NULL;
+    for (unsigned i = 0; i < e->lane_count; i++) {
+        const fletch_error *one = &e->lanes[i].error;
+        if (one->code != FLETCH_OK && (first == NULL || one->where < first->where))
+            first = one;
+    }
+    return first == NULL ? FLETCH_OK
+                         : fl_fail(error, first->code, first->where, "%s", first->message);
+}
+
+static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_error *error) {
+    (void)slot; /* there is one */
+    if (batch->texts == 0)
+        return FLETCH_OK;
+    if (batch->texts > e->plan.texts_max)
+        return fl_fail(error, FLETCH_EINTERNAL, FLETCH_NOWHERE, "batch of %u texts, opened for %u",
+                       batch->texts, e->plan.texts_max);
+    for (uint32_t t = 0; t < batch->texts; t++) {
+        uint32_t length = batch->cu[t + 1] - batch->cu[t];
+        if (length == 0 || length > e->plan.max_length)
+            return fl_fail(error, FLETCH_EINTERNAL, t, "text of %u tokens, opened for 1 to %u",
+                           length, e->plan.max_length);
+    }
+    e->batch = batch;
+    atomic_store(&e->next_group, 0);
+    atomic_store(&e->failed, false);
+    fl_ort_plan_make(&e->plan, batch, e->lane_count);
+    if (e->plan.fixed)
+        count_shapes(e);
+    if (e->team != NULL && e->plan.group_count > 1) {
+        fl_team_run(e->team, run, e);
+        return first_failure(e, error);
+    }
+    run(e, 0, 1);
+    const fletch_error *own = &e->lanes[0].error;
+    return own->code == FLETCH_OK ? FLETCH_OK
+                                  : fl_fail(error, own->code, own->where, "%s", own->message);
+}
+
+/* ---- What it says of itself ------------------------------------------------------------------- */
+
+static void info(const fl_engine *e, fl_engine_info *out) {
+    *out = (fl_engine_info){.device         = e->device,
+                            .precision      = e->session.precision,
+                            .slots          = 1,
+                            .best_tokens    = e->lane_count * e->plan.tokens_max * 4,
+                            .pads           = true,
+                            .any_thread     = !e->pinned,
+                            .deterministic  = e->single,
+                            .resident_bytes = e->session.bytes};
+}
+
+/* Lanes are there already; the library's arena takes the widest layer of every lane's group: some
+ * rows of hidden, the middle of the MLP, and the attention scores. */
+static uint64_t memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint32_t longest) {
+    const fl_encoder_desc *d    = &e->encoder.desc;
+    uint32_t               most = fl_ort_plan_tokens_max(&e->plan);
+    uint64_t               size = tokens < most ? tokens : most;
+    uint64_t per_token          = 6ULL * d->hidden + d->intermediate + (uint64_t)d->heads * longest;
+    uint64_t lanes              = texts < e->lane_count ? texts : e->lane_count;
+    return lanes * (fl_ort_lane_bytes(&e->session, &e->encoder, fl_ort_plan_tokens_max(&e->plan),
+                                      fl_ort_plan_rows_max(&e->plan)) +
+                    size * per_token * sizeof(float));
+}
+
+typedef struct totals {
+    uint64_t runs, bound, direct, copied;
+    bool     binding;
+} totals;
+
+static totals add_up(const fl_engine *e) {
+    totals t = {.binding = true};
+    for (unsigned i = 0; i < e->lane_count; i++) {
+        const fl_ort_lane *lane = &e->lanes[i];
+        t.runs += lane->runs;
+        t.bound += lane->bound_runs;
+        t.direct += lane->direct_rows;
+        t.copied += lane->copied_rows;
+        t.binding = t.binding && lane->binding != NULL;
+    }
+    return t;
+}
+
+static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
+    char   threads[16], runs[96], rows[96], shapes[32];
+    totals t = add_up(e);
+    snprintf(threads, sizeof threads, "%u", e->lane_count);
+    snprintf(runs, sizeof runs, "%llu, %llu of them bound", (unsigned long long)t.runs,
+             (unsigned long long)t.bound);
+    snprintf(rows, sizeof rows, "%llu written in place, %llu copied", (unsigned long long)t.direct,
+             (unsigned long long)t.copied);
+    snprintf(shapes, sizeof shapes, "%llu", (unsigned long long)e->compilations);
+    const char *lines[][3] = {
+        {"onnxruntime.version", e->ort->version, e->ort->path},
+        {"onnxruntime.provider", e->provider, ""},
+        {"onnxruntime.model", e->session.source, ""},
+        {"onnxruntime.output", e->session.output,
+         e->session.pooled ? "pooled in the graph" : "pooled by fletch"},
+        {"onnxruntime.threads", threads, "runs side by side"},
+        {"onnxruntime.io_binding", t.binding ? "on" : "off", ""},
+        {"onnxruntime.runs", runs, ""},
+        {"onnxruntime.rows", rows, ""},
+        {"onnxruntime.compiled_shapes", shapes, e->plan.fixed ? "" : "shapes are free"}};
+    int stop = 0;
+    for (size_t i = 0; i < sizeof lines / sizeof *lines && stop == 0; i++)
+        stop = fn(user, lines[i][0], lines[i][1], lines[i][2]);
+    return stop;
+}
+
+const fl_engine_ops fl_ort_engine_ops = {.abi      = FL_ENGINE_ABI,
+                                         .name     = "onnxruntime",
+                                         .probe    = probe,
+                                         .devices  = devices,
+                                         .open     = open_engine,
+                                         .forward  = forward,
+                                         .close    = close_engine,
+                                         .info     = info,
+                                         .memory   = memory,
+                                         .warm     = warm,
+                                         .describe = describe};

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* onnx_file.c - walk an .onnx file before the library reads it: is it whole, where does it point?
+ *
+ * Role    session.c calls it on the chosen file. An .onnx may name files beside it that hold its
+ *         weights ("external data"); a file from a stranger could name any file of the machine, so
+ *         each such name must stay inside the .onnx file's own folder, and the file must be there
+ *         and long enough.
+ * Method  An .onnx file is a protobuf: fields of (number, wire type), nested by length. The walk
+ *         follows only the path model > graph > initializer and, for constants and subgraphs, node >
+ *         attribute; every other field is stepped over with its bounds checked. The file is mapped,
+ *         nothing is copied.
+ * Errors  EMODEL with the byte offset for damage; with the tensor's file for external data.
+ * Memory  The mapping, for the time of the call; depth of nesting is bounded.
+ * Proof   tests/golden/test_onnxruntime_files.py with files made by the onnx package. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "engines/onnxruntime/ort.h"
+
+enum { DEPTH_MAX = 24, LOCATION_MAX = 1024 };
+
+/* A message within the file: [at, end). */
+typedef struct span {
+    const unsigned char *at, *end;
+} span;
+
+typedef struct walk {
+    const char          *path;
+    const unsigned char *start;
+    fl_ort_names        *inputs;
+    fletch_error        *error;
+    int                  status;
+    bool                 has_graph;
+} walk;
+
+typedef struct field {
+    uint32_t number, wire;
+    uint64_t value; /* wire 0 */
+    span     body;  /* wire 2 */
+} field;
+
+static void damaged(walk *w, const unsigned char *at) {
+    if (w->status == FLETCH_OK)
+        w->status = fl_fail(w->error, FLETCH_EMODEL, (size_t)(at - w->start),
+                            "%.350s is no whole ONNX model: damaged at byte %zu; pull or export it "
+                            "again",
+                            w->path, (size_t)(at - w->start));
+}
+
+static bool read_number(span *s, uint64_t *out) {
+    uint64_t value = 0;
+    for (unsigned shift = 0; shift < 64 && s->at < s->end; shift += 7) {
+        unsigned char byte = *s->at++;
+        value |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            *out = value;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The next field of a message; false at its end or after damage. */
+static bool next(walk *w, span *s, field *f) {
+    const unsigned char *begin = s->at;
+    uint64_t             key, size = 0;
+    if (w->status != FLETCH_OK || s->at == s->end)
+        return false;
+    bool good = read_number(s, &key);
+    f->number = good ? (uint32_t)(key >> 3) : 0;
+    f->wire   = good ? (uint32_t)(key & 7) : 7;
+    switch (f->wire) {
+    case 0: good = read_number(s, &f->value); break;
+    case 1: size = 8; break;
+    case 2: good = read_number(s, &size); break;
+    case 5: size = 4; break;
+    default: good = false;
+    }
+    if (!good || f->number == 0 || size > (uint64_t)(s->end - s->at)) {
+        damaged(w, begin);
+        return false;
+    }
+    f->body = (span){s->at, s->at + size};
+    s->at += size;
+    return true;
+}
+
+static bool text_is(span s, const char *text) {
+    size_t size = (size_t)(s.end - s.at);
+    return size == strlen(text) && memcmp(s.at, text, size) == 0;
+}
+
+static void copy_text(char *out, size_t capacity, span s) {
+    size_t size = (size_t)(s.end - s.at);
+    size        = size < capacity ? size : capacity - 1;
+    memcpy(out, s.at, size);
+    out[size] = '\0';
+}
+
+/* ---- External data ---------------------------------------------------------------------------- */
+
+typedef struct external {
+    char     location[LOCATION_MAX];
+    uint64_t offset, length;
+} external;
+
+static uint64_t decimal(span s) {
+    uint64_t value = 0;
+    for (; s.at < s.end && *s.at >= '0' && *s.at <= '9'; s.at++)
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(*s.at - '0'), &value))
+            return UINT64_MAX;
+    return value;
+}
+
+/* StringStringEntryProto: 1 key, 2 value. */
+static void read_entry(walk *w, span s, external *out) {
+    field f;
+    span  key = {0}, value = {0};
+    while (next(w, &s, &f)) {
+        if (f.number == 1 && f.wire == 2)
+            key = f.body;
+        if (f.number == 2 && f.wire == 2)
+            value = f.body;
+    }
+    if (key.at == NULL || value.at == NULL)
+        return;
+    if (text_is(key, "location"))
+        copy_text(out->location, sizeof out->location, value);
+    else if (text_is(key, "offset"))
+        out->offset = decimal(value);
+    else if (text_is(key, "length"))
+        out->length = decimal(value);
+}
+
+static void check_external(walk *w, const external *e) {
+    char        path[FL_ORT_PATH_MAX];
+    const char *slash  = strrchr(w->path, '/');
+    int         folder = slash == NULL ? 0 : (int)(slash - w->path + 1);
+    struct stat what;
+    uint64_t    need;
+    if (!fl_path_is_safe(e->location)) {
+        w->status = fl_fail(w->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                            "%.200s: external data in \"%.160s\", outside the model's folder, is "
+                            "not read; put the file beside the model and export it again",
+                            w->path, e->location);
+        return;
+    }
+    snprintf(path, sizeof path, "%.*s%s", folder, w->path, e->location);
+    if (stat(path, &what) != 0 || !S_ISREG(what.st_mode)) {
+        w->status = fl_fail(w->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                            "%.200s: its external data %.160s is missing; pull or export the model "
+                            "again",
+                            w->path, e->location);
+        return;
+    }
+    if (__builtin_add_overflow(e->offset, e->length, &need) || need > (uint64_t)what.st_size)
+        w->status =
+            fl_fail(w->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                    "%.200s: its external data %.160s is cut short (%lld bytes, %llu are "
+                    "needed); pull or export the model again",
+                    w->path, e->location, (long long)what.st_size, (unsigned long long)need);
+}
+
+/* TensorProto: 13 external_data, 14 data_location (1: external). */
+static void walk_tensor(walk *w, span s) {
+    field    f;
+    external e       = {.location = ""};
+    bool     outside = false;
+    while (next(w, &s, &f)) {
+        if (f.number == 13 && f.wire == 2)
+            read_entry(w, f.body, &e);
+        outside = outside || (f.number == 14 && f.wire == 0 && f.value == 1);
+    }
+    if (w->status == FLETCH_OK && (outside || e.location[0] != '\0'))
+        check_external(w, &e);
+}
+
+/* ---- The graph -------------------------------------------------------------------------------- */
+
+/* ValueInfoProto: 1 name. */
+static void read_input(walk *w, span s) {
+    field f;
+    while (next(w, &s, &f))
+        if (f.number == 1 && f.wire == 2 && w->inputs->count < FL_ORT_INPUTS_MAX)
+            copy_text(w->inputs->names[w->inputs->count++], FL_ORT_NAME_MAX, f.body);
+}
+
+static void walk_graph(walk *w, span s, unsigned depth);
+
+/* AttributeProto: 5 t, 6 g, 10 tensors, 11 graphs. */
+static void walk_attribute(walk *w, span s, unsigned depth) {
+    field f;
+    while (next(w, &s, &f)) {
+        if (f.wire != 2)
+            continue;
+        if (f.number == 5 || f.number == 10)
+            walk_tensor(w, f.body);
+        if (f.number == 6 || f.number == 11)
+            walk_graph(w, f.body, depth + 1);
+    }
+}
+
+/* NodeProto: 5 attribute. */
+static void walk_node(walk *w, span s, unsigned depth) {
+    field f;
+    while (next(w, &s, &f))
+        if (f.number == 5 && f.wire == 2)
+            walk_attribute(w, f.body, depth);
+}
+
+/* SparseTensorProto: 1 values, 2 indices. */
+static void walk_sparse(walk *w, span s) {
+    field f;
+    while (next(w, &s, &f))
+        if ((f.number == 1 || f.number == 2) && f.wire == 2)
+            walk_tensor(w, f.body);
+}
+
+/* GraphProto: 1 node, 5 initializer, 11 input, 15 sparse_initializer. */
+static void walk_graph(walk *w, span s, unsigned depth) {
+    field f;
+    if (depth > DEPTH_MAX) {
+        damaged(w, s.at);
+        return;
+    }
+    while (next(w, &s, &f)) {
+        if (f.wire != 2)
+            continue;
+        switch (f.number) {
+        case 1: walk_node(w, f.body, depth); break;
+        case 5: walk_tensor(w, f.body); break;
+        case 11:
+            if (depth == 0)
+                read_input(w, f.body);
+            break;
+        case 15: walk_sparse(w, f.body); break;
+        default: break;
+        }
+    }
+}
+
+/* FunctionProto: 7 node. */
+static void walk_function(walk *w, span s) {
+    field f;
+    while (next(w, &s, &f))
+        if (f.number == 7 && f.wire == 2)
+            walk_node(w, f.body, 1);
+}
+
+/* ModelProto: 7 graph, 25 functions. */
+int fl_ort_file_check(const char *path, fl_ort_names *inputs, fletch_error *error) {
+    fl_map map    = {0};
+    int    status = fl_map_open(&map, path, error);
+    if (status < 0)
+        return status;
+    walk  w = {.path = path, .start = map.data, .inputs = inputs, .error = error};
+    span  s = {map.data, map.data + map.size};
+    field f;
+    inputs->count = 0;
+    while (next(&w, &s, &f)) {
+        if (f.number == 7 && f.wire == 2) {
+            w.has_graph = true;
+            walk_graph(&w, f.body, 0);
+        }
+        if (f.number == 25 && f.wire == 2)
+            walk_function(&w, f.body);
+    }
+    if (w.status == FLETCH_OK && !w.has_graph)
+        w.status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                           "%.350s holds no ONNX graph; pull or export it again", path);
+    fl_map_close(&map);
+    return w.status;
+}
