@@ -3,13 +3,16 @@
  *
  * Role    Before a batch leaves, the scheduler reserves what the engine predicts for it; a batch that
  *         does not fit is made smaller. A housekeeping thread samples pressure and trims.
- * Method  The ceiling is memory.limit, or the cgroup's memory.max (v2; v1's limit_in_bytes), or the
- *         machine's memory, the lowest. Used memory is the resident set of the process (base/, read
- *         from /proc/self/statm, cached for a few milliseconds). room = ceiling - used - reserved.
- *         Pressure: used / ceiling, the cgroup's memory.current / memory.max, MemAvailable of the
- *         system, or PSI (some avg10) above the threshold.
+ * Method  The ceiling is memory.limit, or the limit of a control group above this process (v2's
+ *         memory.max and memory.high, v1's limit_in_bytes; the lowest on the way up), or the machine's
+ *         memory, whichever leaves least. Used memory is the resident set of the process (from
+ *         /proc/self/statm, cached for a few milliseconds), and for a group what all its processes
+ *         hold. room = ceiling - used - reserved.
+ *         Pressure: used / ceiling, a group's use / limit, or the machine's use / memory at or above
+ *         the threshold; or, whatever the threshold, tasks that waited for memory for a fifth of the
+ *         last ten seconds (PSI, some avg10).
  * Threads Any; atomics. Nothing allocates after open.
- * Proof   tests/unit/test_memory.c (a stand-in /proc and /sys/fs/cgroup tree), test_memory_limit. */
+ * Proof   tests/unit/test_memory.c (a stand-in /proc and /sys/fs/cgroup tree), tests/soak. */
 #ifndef FL_RUNTIME_MEMORY_H
 #define FL_RUNTIME_MEMORY_H
 
@@ -34,9 +37,9 @@ int  fl_memory_open(fl_memory **out, const fl_memory_options *options, fletch_er
 void fl_memory_close(fl_memory *memory); /* NULL is a no-op */
 
 uint64_t fl_memory_used(fl_memory *memory);        /* resident bytes of the process */
-uint64_t fl_memory_limit(const fl_memory *memory); /* the ceiling that was set; 0: none */
+uint64_t fl_memory_limit(const fl_memory *memory); /* memory.limit or a group's, lower; 0: none */
 uint64_t fl_memory_reserved(const fl_memory *memory);
-uint64_t fl_memory_room(fl_memory *memory); /* UINT64_MAX without a ceiling */
+uint64_t fl_memory_room(fl_memory *memory); /* UINT64_MAX where no ceiling can be read */
 
 /* Promise `bytes` to a batch; false, and nothing reserved, when they would pass the ceiling. */
 bool fl_memory_reserve(fl_memory *memory, uint64_t bytes);
