@@ -79,7 +79,7 @@ typedef struct fl_engine_info {
 /* What a probe says: usable, or why not and how to mend it. */
 typedef struct fl_probe {
     bool usable;
-    char reason[256]; /* "AMD EPYC …: avx2, fma; 2 threads", or why not */
+    char reason[400]; /* "AMD EPYC …: avx2, fma; 2 threads", or why not */
 } fl_probe;
 
 typedef struct fl_engine_ops {

@@ -111,7 +111,8 @@ typedef enum fl_pooling {
 typedef struct fl_encoder {
     fl_encoder_desc desc;
     fl_tensor       global[FL_SLOT_COUNT];   /* data NULL where the architecture has none */
-    fl_tensor (*layer)[FL_LAYER_SLOT_COUNT]; /* owned by fl_model: [layers] */
+    fl_tensor (*layer)[FL_LAYER_SLOT_COUNT]; /* owned by fl_model: [layers]; NULL when the folder
+                                                holds no weights but an .onnx file */
     fl_pooling pooling[FL_POOL_COUNT];       /* concatenated in this order */
     uint32_t   pooling_count;                /* >= 1 */
 } fl_encoder;

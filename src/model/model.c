@@ -84,6 +84,11 @@ static int read_config(fl_model *model, const fl_arch **arch, const fl_model_opt
         status = 0;
         memset(&model->encoder.desc, 0, sizeof model->encoder.desc);
         fl_error_clear(error);
+    } else if (status == FLETCH_EUNSUPPORTED && fl_onnx_only(model)) {
+        *arch = NULL; /* the file is the network, whatever its kind */
+        fl_error_clear(error);
+        reader.status = 0;
+        status        = fl_onnx_sizes_read(&model->encoder.desc, &reader);
     }
     fl_json_free(root);
     return status;
@@ -104,6 +109,10 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
     if (status != 0 || options->without_weights)
         return status;
     status = fl_modules_read(modules, model, options, error);
+    if (status == 0 && fl_onnx_only(model)) {
+        model->weights_dtype = "in the .onnx file"; /* encoder.layer stays NULL */
+        return 0;
+    }
     if (status == 0)
         status = fl_weights_read(model, arch, options->log, error);
     return status;

@@ -56,6 +56,10 @@ int fl_lengths_read(fl_model *model, uint32_t positions, fletch_error *error);
 /* The tokenizer's files. */
 int fl_tokenizer_files_read(fl_model *model, const char *model_type, fletch_error *error);
 
+/* onnx_only.c: the folder's model is an .onnx file and nothing else, and what config.json says of it. */
+bool fl_onnx_only(const fl_model *model);
+int  fl_onnx_sizes_read(fl_encoder_desc *desc, fl_json_reader *config);
+
 /* prompts.c: config_sentence_transformers.json. */
 int fl_prompts_read(fl_model *model, fletch_error *error);
 

@@ -2,34 +2,55 @@
 /* provider.c - the ordered chain of execution providers: the first that opens runs the model.
  *
  * Role    open.c calls it once per model; `fletch doctor` asks it to describe the chain.
- * Method  provider.order is walked ("auto" stands for every provider this build knows, best first).
- *         A provider is an engine plus a device kind. Each refusal is logged with its reason and
- *         how to mend it; when provider.fallback is true the walk goes on and the cpu stands at the
- *         end of every chain, otherwise the first entry of the list must do.
+ * Method  provider.order is walked ("auto" stands for every provider whose hardware this machine
+ *         has, best first). A provider is a device kind plus an engine that runs it: fletch's own
+ *         where there is one, else ONNX Runtime; provider.engine chooses. A model that is only an
+ *         .onnx file leaves the second. Each refusal is logged with its reason and how to mend it;
+ *         when provider.fallback is true the walk goes on and the cpu stands at the end of every
+ *         chain, otherwise the first entry of the list must do.
  * Errors  EPROVIDER with the last reason when none opens; a damaged model or lack of memory ends
  *         the walk at once, since another provider cannot mend it.
  * Memory  none beyond the engine, which the model owns. Threads: during opening only.
  * Proof   tests/unit/test_fletch.c. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cpu.h"
 #include "base/error.h"
 #include "runtime/runtime.h"
 
 typedef struct provider {
-    const char *name;   /* as the configuration stores it: "cuda", never "gpu" */
-    const char *engine; /* NULL: no engine of this build runs it */
-    const char *absent; /* why not */
+    const char *name;     /* as the configuration stores it: "cuda", never "gpu" */
+    const char *spoken;   /* as in messages */
+    const char *native;   /* engine of our own, "" for none */
+    const char *hardware; /* a file that is there when the machine has such a device */
+    const char *missing;  /* what the machine lacks otherwise */
 } provider;
+
+#if defined(__APPLE__)
+#define APPLE_HARDWARE "/"
+#else
+#define APPLE_HARDWARE ""
+#endif
+#if defined(_WIN32)
+#define WINDOWS_HARDWARE "/"
+#else
+#define WINDOWS_HARDWARE ""
+#endif
+#define NVIDIA_HARDWARE "/dev/nvidiactl"
+
+static const char onnxruntime[] = "onnxruntime";
 
 /* Best first: the order of "auto". */
 static const provider providers[] = {
-    {"cuda", NULL, "this build has no CUDA engine; use the cpu provider"},
-    {"tensorrt", NULL, "this build has no ONNX Runtime engine; use the cpu provider"},
-    {"coreml", NULL, "this build has no ONNX Runtime engine; use the cpu provider"},
-    {"directml", NULL, "this build has no ONNX Runtime engine; use the cpu provider"},
-    {"cpu", "cpu", ""},
+    {"cuda", "CUDA", "cuda", NVIDIA_HARDWARE, "this machine has no NVIDIA driver (/dev/nvidiactl)"},
+    {"tensorrt", "TensorRT", "", NVIDIA_HARDWARE,
+     "this machine has no NVIDIA driver (/dev/nvidiactl)"},
+    {"coreml", "CoreML", "", APPLE_HARDWARE, "CoreML is part of macOS; this is another system"},
+    {"directml", "DirectML", "", WINDOWS_HARDWARE,
+     "DirectML is part of Windows; this is another system"},
+    {"cpu", "CPU", "cpu", "/", ""},
 };
 
 enum { PROVIDERS = sizeof providers / sizeof providers[0] };
@@ -52,37 +73,61 @@ static void engine_options(const fl_config *config, const char *kind, fl_engine_
     out->log       = fl_config_log(config);
 }
 
-static const fl_engine_ops *provider_engine(const provider *p, const fl_config *config,
-                                            fl_probe *probe) {
+static bool is(const char *a, const char *b) {
+    return strcmp(a, b) == 0;
+}
+
+static bool has_hardware(const provider *p, const fl_config *config) {
+    return !fl_config_bool(config, FL_KEY_PROVIDER_HARDWARE_DETECTION) ||
+           (p->hardware[0] != '\0' && access(p->hardware, F_OK) == 0);
+}
+
+static const fl_engine_ops *usable_engine(const provider *p, const char *name,
+                                          const fl_config *config, fl_probe *probe) {
+    const fl_engine_ops *ops = fl_engine_find(name);
+    fl_engine_options    options;
     probe->usable = false;
-    if (!p->engine) {
-        snprintf(probe->reason, sizeof probe->reason, "%s", p->absent);
-        return NULL;
-    }
-    if (strcmp(fl_config_text(config, FL_KEY_PROVIDER_ENGINE), "onnxruntime") == 0) {
-        snprintf(
-            probe->reason, sizeof probe->reason,
-            "provider.engine asks for onnxruntime, which this build does not have; use native");
-        return NULL;
-    }
-    const fl_engine_ops *ops = fl_engine_find(p->engine);
     if (!ops) {
-        snprintf(probe->reason, sizeof probe->reason, "this build has no %s engine", p->engine);
+        snprintf(probe->reason, sizeof probe->reason, "this build has no %s engine",
+                 name[0] ? name : "such");
         return NULL;
     }
-    fl_engine_options options;
     engine_options(config, p->name, &options);
     ops->probe(&options, probe);
     return probe->usable ? ops : NULL;
+}
+
+/* The engine that runs a provider: our own unless the configuration or the model asks for ONNX
+ * Runtime. `weights` false: the model is an .onnx file. */
+static const fl_engine_ops *provider_engine(const provider *p, const fl_config *config,
+                                            bool weights, fl_probe *probe) {
+    const char          *asked = fl_config_text(config, FL_KEY_PROVIDER_ENGINE);
+    const fl_engine_ops *ops   = NULL;
+    probe->usable              = false;
+    if (is(asked, "native") && (!p->native[0] || !weights)) {
+        snprintf(probe->reason, sizeof probe->reason,
+                 "provider.engine native: %s; set provider.engine to auto or onnxruntime",
+                 weights
+                     ? "only ONNX Runtime runs this provider"
+                     : "the model is only an .onnx file, which fletch's own engines do not read");
+        return NULL;
+    }
+    if (!is(asked, onnxruntime) && p->native[0] && weights)
+        ops = usable_engine(p, p->native, config, probe);
+    if (!ops && !is(asked, "native") && !(is(p->name, "cpu") && weights && is(asked, "auto")))
+        ops = usable_engine(p, onnxruntime, config, probe);
+    return ops;
 }
 
 /* EPROVIDER means: not this one, the next may do. Every other failure would meet the next one too.
  */
 static int open_one(fletch_model *m, const provider *p, fletch_error *error) {
     fl_probe             probe;
-    const fl_engine_ops *ops = provider_engine(p, m->config, &probe);
+    bool                 weights = m->model->encoder.layer != NULL;
+    const fl_engine_ops *ops     = provider_engine(p, m->config, weights, &probe);
     if (!ops)
-        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE, "provider %s: %s", p->name,
+        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                       "%s execution provider requested but not available: %s", p->spoken,
                        probe.reason);
     fl_engine_options options;
     engine_options(m->config, p->name, &options);
@@ -108,10 +153,14 @@ static int try_next(fletch_model *m, const provider *p, bool wanted, fletch_erro
     return status;
 }
 
+/* Without auto_selection "auto" is the processor. Libraries of devices that the machine does not have
+ * are not even looked for: that would cost every start a search. */
 static int try_auto(fletch_model *m, fletch_error *error) {
-    int status = FLETCH_EPROVIDER;
+    int  status = FLETCH_EPROVIDER;
+    bool choose = fl_config_bool(m->config, FL_KEY_PROVIDER_AUTO_SELECTION);
     for (unsigned i = 0; i < PROVIDERS && status == FLETCH_EPROVIDER; i++)
-        status = try_next(m, &providers[i], false, error);
+        if (is(providers[i].name, "cpu") || (choose && has_hardware(&providers[i], m->config)))
+            status = try_next(m, &providers[i], false, error);
     return status;
 }
 
@@ -146,10 +195,29 @@ int fl_provider_open(fletch_model *m, fletch_error *error) {
     return status;
 }
 
+/* Usable, or why not: a device that is not there explains more than a library that is not. */
+static bool describe_one(const provider *p, const fl_config *config, fl_probe *probe) {
+    if (!has_hardware(p, config)) {
+        probe->usable = false;
+        snprintf(probe->reason, sizeof probe->reason, "%s", p->missing);
+        return false;
+    }
+    return provider_engine(p, config, true, probe) != NULL;
+}
+
+/* What runs the provider cpu besides our own engine, and other providers: found, or why not. */
+static int describe_onnxruntime(const fl_config *config, fletch_property_fn fn, void *user) {
+    fl_probe probe;
+    char     value[sizeof probe.reason + 16];
+    bool     usable = usable_engine(find_provider("cpu"), onnxruntime, config, &probe) != NULL;
+    snprintf(value, sizeof value, "%s: %s", usable ? "usable" : "no", probe.reason);
+    return fn(user, onnxruntime, value, "");
+}
+
 int fl_provider_describe(const fl_config *config, fletch_property_fn fn, void *user) {
     for (unsigned i = 0; i < PROVIDERS; i++) {
         fl_probe probe;
-        bool     usable = provider_engine(&providers[i], config, &probe) != NULL;
+        bool     usable = describe_one(&providers[i], config, &probe);
         char     name[48], value[sizeof probe.reason + 16];
         snprintf(name, sizeof name, "provider.%s", providers[i].name);
         snprintf(value, sizeof value, "%s: %s", usable ? "usable" : "no", probe.reason);
@@ -157,5 +225,5 @@ int fl_provider_describe(const fl_config *config, fletch_property_fn fn, void *u
         if (stop)
             return stop;
     }
-    return 0;
+    return describe_onnxruntime(config, fn, user);
 }

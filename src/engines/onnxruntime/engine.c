@@ -65,7 +65,7 @@ static void probe(const fl_engine_options *options, fl_probe *out) {
     fletch_error error;
     out->usable = check_provider(options, out->reason, sizeof out->reason, &error) == FLETCH_OK;
     if (!out->usable)
-        snprintf(out->reason, sizeof out->reason, "%.250s", error.message);
+        snprintf(out->reason, sizeof out->reason, "%.390s", error.message);
 }
 
 /* The library does not say how many devices a provider has: the first is there when it is usable. */

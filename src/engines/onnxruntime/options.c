@@ -166,7 +166,6 @@ static OrtStatus *append_directml(const fl_ort *ort, const fl_engine_options *o,
 
 typedef struct provider {
     const char *name;    /* ours */
-    const char *spoken;  /* as in messages */
     const char *theirs;  /* in GetAvailableProviders */
     const char *package; /* that holds it */
     OrtStatus *(*append)(const fl_ort *ort, const fl_engine_options *options,
@@ -174,14 +173,13 @@ typedef struct provider {
 } provider;
 
 static const provider providers[] = {
-    {"cpu", "CPU", "CPUExecutionProvider", "onnxruntime", NULL},
-    {"cuda", "CUDA", "CUDAExecutionProvider",
-     "onnxruntime-gpu (with CUDA and cuDNN on the library path)", append_cuda},
-    {"tensorrt", "TensorRT", "TensorrtExecutionProvider",
-     "onnxruntime-gpu (with TensorRT on the library path)", append_tensorrt},
-    {"coreml", "CoreML", "CoreMLExecutionProvider", "onnxruntime for macOS", append_coreml},
-    {"directml", "DirectML", "DmlExecutionProvider", "onnxruntime-directml for Windows",
-     append_directml},
+    {"cpu", "CPUExecutionProvider", "onnxruntime", NULL},
+    {"cuda", "CUDAExecutionProvider", "onnxruntime-gpu (with CUDA and cuDNN on the library path)",
+     append_cuda},
+    {"tensorrt", "TensorrtExecutionProvider", "onnxruntime-gpu (with TensorRT on the library path)",
+     append_tensorrt},
+    {"coreml", "CoreMLExecutionProvider", "onnxruntime for macOS", append_coreml},
+    {"directml", "DmlExecutionProvider", "onnxruntime-directml for Windows", append_directml},
 };
 
 static const provider *find_provider(const char *name) {
@@ -192,12 +190,10 @@ static const provider *find_provider(const char *name) {
 }
 
 static int refuse(const fl_ort *ort, const provider *p, const char *why, fletch_error *error) {
-    return fl_fail(
-        error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-        "%s execution provider requested but not available: %.160s (%.160s, version %s). "
-        "Install %s and name its library with onnxruntime.library, or use the cpu "
-        "provider",
-        p->spoken, why, ort->path, ort->version, p->package);
+    return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                   "%.150s (ONNX Runtime %s) gives no %s: %.120s. Install %s and name its library "
+                   "with onnxruntime.library",
+                   ort->path, ort->version, p->theirs, why, p->package);
 }
 
 static int append(const fl_ort *ort, const fl_engine_options *o, const fl_ort_names *inputs,
@@ -326,7 +322,7 @@ int fl_ort_provider_check(const fl_ort *ort, const fl_engine_options *options,
     const provider    *p = find_provider(options->provider);
     OrtSessionOptions *made;
     if (p != NULL && !is_compiled_in(ort, p))
-        return refuse(ort, p, "this build of ONNX Runtime does not hold it", error);
+        return refuse(ort, p, "it is not compiled in", error);
     fl_engine_options quiet  = *options;
     fl_ort_names      inputs = {.count = 2, .names = {"input_ids", "attention_mask"}};
     quiet.trace              = NULL;
