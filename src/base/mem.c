@@ -12,14 +12,14 @@
  * Proof   tests/unit/test_base_mem.c. */
 #include "base/mem.h"
 
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
-
-enum { HUGE_PAGE = 2 * 1024 * 1024 };
 
 static atomic_uint_fast64_t allocations;    /* so far */
 static atomic_uint_fast64_t fail_countdown; /* 0: off; 1: the next allocation fails */
@@ -101,7 +101,8 @@ static size_t whole_pages(size_t size) {
 
 void *fl_big_alloc(size_t size) {
     size_t bytes = whole_pages(size);
-    size_t slack = bytes >= HUGE_PAGE ? HUGE_PAGE : 0; /* room to align; trimmed below */
+    size_t slack =
+        bytes >= FL_BIG_ALIGNMENT ? FL_BIG_ALIGNMENT : 0; /* room to align; trimmed below */
     size_t mapped;
     if (bytes == 0 || fl_add_overflow(bytes, slack, &mapped) || !pass_door()) {
         return NULL;
@@ -113,7 +114,7 @@ void *fl_big_alloc(size_t size) {
     if (slack == 0) {
         return base;
     }
-    size_t before = (size_t)(-(uintptr_t)base & (HUGE_PAGE - 1));
+    size_t before = (size_t)(-(uintptr_t)base & (FL_BIG_ALIGNMENT - 1));
     if (before != 0) {
         munmap(base, before);
     }
@@ -128,6 +129,19 @@ void fl_big_free(void *block, size_t size) {
     if (block != NULL) {
         munmap(block, whole_pages(size));
     }
+}
+
+bool fl_big_pages(size_t *page) {
+    char text[128];
+    *page         = (size_t)sysconf(_SC_PAGESIZE);
+    int     fd    = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY | O_CLOEXEC);
+    ssize_t count = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) {
+        close(fd);
+    }
+    text[count > 0 ? count : 0] = '\0';
+    bool offered = strstr(text, "[always]") != NULL || strstr(text, "[madvise]") != NULL;
+    return offered && prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 0;
 }
 
 void fl_pages_release(const void *data, size_t size) {

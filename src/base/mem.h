@@ -8,6 +8,7 @@
 #ifndef FL_BASE_MEM_H
 #define FL_BASE_MEM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,6 +23,11 @@ char *fl_strndup(const char *text, size_t size);
 
 void *fl_big_alloc(size_t size); /* page-aligned, zeroed; free with the same size */
 void  fl_big_free(void *block, size_t size);
+
+/* Whether the kernel backs the aligned FL_BIG_ALIGNMENT pieces of a big block by one huge page each when
+ * they are first written; *page gets the size of its small pages. Reads /sys: ask once. */
+enum { FL_BIG_ALIGNMENT = 2 * 1024 * 1024 };
+bool fl_big_pages(size_t *page);
 
 /* Give the whole pages inside data[size] back to the kernel: only for read-only mappings of files, whose
  * pages come back from the file when they are read again. Anything else would lose its contents. */

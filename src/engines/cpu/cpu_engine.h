@@ -3,8 +3,11 @@
  *
  *   engine.c    the vtable: open, close, describe
  *   pack.c      weights of the model files -> panels in the order in which forward.c reads them
+ *   quant.c     columns of weights -> int8 panels; calibrate.c what the channels are scaled by
  *   plan.c      a batch -> blocks of whole texts, and who runs them
- *   forward.c   one block through all layers, by one thread or by a crew
+ *   forward.c   one block through all layers, by one thread or by a crew; forward_q8.c the products
+ *               of precision=int8
+ *   memory.c    what a batch takes, before it runs
  *   pooling.c   the rows of a text -> its pooled row
  *   dispatch.c  the kernels for this machine
  *
@@ -35,7 +38,19 @@ typedef struct fl_cpu_layer {
     const float *up_bias;   /* [mlp16] */
     const float *down_bias; /* [hidden16] */
     const float *norm2_w, *norm2_b;
+    /* precision=int8: these instead of qkv, out and mlp, of fl_cpu_q8_panel(k) bytes a panel; k of
+     * qkv and up is hidden16 */
+    const uint8_t *qkv_q8, *out_q8, *mlp_q8;
+    const float   *qkv_gain, *up_gain; /* [hidden16] what x is multiplied by, channel by channel;
+                                          the weights hold the inverse */
 } fl_cpu_layer;
+
+/* Rows of bytes (fl_quantize). */
+typedef struct fl_cpu_bytes {
+    uint8_t *q;
+    float   *scale;
+    int32_t *zero;
+} fl_cpu_bytes;
 
 /* What one thread writes while it runs a block. */
 typedef struct fl_cpu_scratch {
@@ -45,6 +60,11 @@ typedef struct fl_cpu_scratch {
     float *y;         /* [rows_max, hidden16] sums before a LayerNorm */
     float *middle;    /* [rows_max, FL_CPU_CHUNK], or [rows_max, mlp16] for a crew's first member */
     float *attention; /* fl_cpu_attention_scratch */
+    /* precision=int8 */
+    fl_cpu_bytes x_q8;       /* [block_max, hidden16] */
+    fl_cpu_bytes context_q8; /* [rows_max, inner] */
+    fl_cpu_bytes
+        middle_q8; /* [chunks][rows_max, FL_CPU_CHUNK]; chunks is 1 but for a crew's first */
 } fl_cpu_scratch;
 
 /* Texts order[first] … order[last - 1] laid end to end. */
@@ -67,6 +87,7 @@ struct fl_engine {
     uint32_t              pooling_count;
     const fl_cpu_kernels *kernels;
     char                  why[160]; /* why these kernels */
+    bool                  q8;       /* precision=int8 */
     /* shapes */
     size_t hidden16, head16, mlp16;
     size_t inner;      /* heads * head16 */
@@ -74,6 +95,7 @@ struct fl_engine {
     size_t rows_max;   /* rows that go through a product at a time: what L2 holds */
     size_t block_size; /* tokens of a usual block */
     size_t block_max;  /* tokens of the largest block: block_size or one long text */
+    size_t chunks;     /* pieces of FL_CPU_CHUNK of the MLP's middle */
     size_t batch_texts;
     /* weights */
     fl_tensor     word;              /* read in place */
@@ -94,23 +116,53 @@ struct fl_engine {
     fl_cpu_scratch *scratch; /* owned [threads] */
     void           *arena;   /* owned: what scratch and plan point into */
     size_t          arena_bytes;
+    size_t          page_bytes; /* of the kernel, the small ones */
+    bool            huge_pages; /* big blocks are backed by them */
     fl_cpu_plan     plan;
     /* the forward under way */
     const fl_batch *batch;
     atomic_uint     next_block;
+    double         *watch;    /* while calibrating: [layers][2][hidden16] sums of squares */
     atomic_uint     bad_text; /* lowest index whose pooled row is not finite; UINT32_MAX: none */
 };
 
 /* pack.c */
 int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);
 
+/* pack.c, precision=int8: once more the matrices that x goes into, after their gains changed. */
+int fl_cpu_pack_again(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);
+
+/* quant.c: columns[16][k] -> one panel; k a multiple of 16, `group` as in fl_gemm_q8. */
+void fl_cpu_quantize_panel(const float *columns, size_t k, int group, uint8_t *panel);
+
+/* calibrate.c: find the gains with a short forward of the packed engine, then pack again. */
+int fl_cpu_calibrate(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);
+
 /* plan.c */
 void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch);
+
+/* What the plan of such a batch would be, were all but the longest text of equal length. */
+typedef struct fl_cpu_guess {
+    uint32_t tokens;  /* of the largest block */
+    uint32_t longest; /* text */
+    uint32_t blocks;
+    unsigned threads; /* that work */
+    bool     split;
+} fl_cpu_guess;
+void fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tokens, uint32_t longest,
+                       fl_cpu_guess *out);
+
+/* memory.c: the bytes of scratch that a batch writes; see engine.h. */
+uint64_t fl_cpu_memory(const fl_engine *engine, uint32_t texts, uint32_t tokens, uint32_t longest);
 
 /* forward.c: `thread` runs a block alone (members 1), or its part of it as one of a crew: then all
  * threads of the team call it with the same block. */
 void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thread,
                       unsigned members);
+
+/* Rows of a block of `tokens` that go through a product at a time: equal steps of at most rows_max,
+ * whole tiles. */
+size_t fl_cpu_rows_step(const fl_engine *engine, size_t tokens);
 
 /* pooling.c: rows x[n, hidden16] of one text, the first `skip` left out, -> out[width]; false when
  * a value is not finite. */

@@ -218,6 +218,7 @@ static int reserve_all(fl_engine *e, fletch_error *error) {
         return fl_fail_nomem(error, e->arena_bytes, "the cpu engine's scratch");
     }
     lay_out_scratch(e, e->arena);
+    e->huge_pages = fl_big_pages(&e->page_bytes);
     return FLETCH_OK;
 }
 
@@ -346,22 +347,15 @@ static uint32_t devices(const fl_engine_options *options) {
 }
 
 static void info(const fl_engine *e, fl_engine_info *out) {
-    *out = (fl_engine_info){.device         = e->device,
-                            .precision      = "fp32",
-                            .slots          = 1,
-                            .best_tokens    = e->threads * (uint32_t)e->block_size * 2,
-                            .pads           = false,
-                            .any_thread     = !e->pinned,
-                            .deterministic  = true,
-                            .resident_bytes = e->weights_bytes};
-}
-
-/* All of it is reserved at open, whatever the batch. */
-static uint64_t memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint32_t longest) {
-    (void)texts;
-    (void)tokens;
-    (void)longest;
-    return e->arena_bytes;
+    *out =
+        (fl_engine_info){.device         = e->device,
+                         .precision      = "fp32",
+                         .slots          = 1,
+                         .best_tokens    = e->threads * (uint32_t)e->block_size * 2,
+                         .pads           = false,
+                         .any_thread     = !e->pinned,
+                         .deterministic  = true,
+                         .resident_bytes = e->weights_bytes + (e->word.mapped ? e->word.bytes : 0)};
 }
 
 static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
@@ -392,6 +386,6 @@ const fl_engine_ops fl_cpu_engine_ops = {.abi      = FL_ENGINE_ABI,
                                          .forward  = forward,
                                          .close    = close_engine,
                                          .info     = info,
-                                         .memory   = memory,
+                                         .memory   = fl_cpu_memory,
                                          .warm     = NULL,
                                          .describe = describe};

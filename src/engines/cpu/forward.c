@@ -86,8 +86,7 @@ static void embed(const crew *c) {
     }
 }
 
-/* Rows to take at a time so that `left` rows go in equal steps of at most rows_max, whole tiles. */
-static size_t rows_step(const fl_engine *e, size_t tokens) {
+size_t fl_cpu_rows_step(const fl_engine *e, size_t tokens) {
     size_t steps = (tokens + e->rows_max - 1) / e->rows_max;
     size_t rows  = (tokens + steps - 1) / steps;
     return (rows + FL_CPU_TILE - 1) / FL_CPU_TILE * FL_CPU_TILE;
@@ -118,7 +117,7 @@ static const float *down_panel(const fl_engine *e, const fl_cpu_layer *layer, si
 static void head_qkv(const crew *c, const fl_cpu_layer *layer, size_t head, size_t tokens) {
     const fl_engine *e      = c->engine;
     size_t           hidden = e->desc.hidden, panel = hidden * FL_CPU_LANES;
-    size_t           panels = e->head16 / FL_CPU_LANES, step = rows_step(e, tokens);
+    size_t           panels = e->head16 / FL_CPU_LANES, step = fl_cpu_rows_step(e, tokens);
     bool             last = head + 1 == share(c, e->desc.heads, c->member + 1);
     const float     *out  = out_panel(e, layer, share(c, e->hidden16 / FL_CPU_LANES, c->member));
     for (size_t row = 0; row < tokens; row += step) {
@@ -285,7 +284,7 @@ static void mlp(const crew *c, const fl_cpu_layer *layer, size_t row, size_t row
 
 static void run_layer(const crew *c, const fl_cpu_layer *layer) {
     const fl_engine *e      = c->engine;
-    size_t           tokens = c->block->tokens, step = rows_step(e, tokens);
+    size_t           tokens = c->block->tokens, step = fl_cpu_rows_step(e, tokens);
     size_t           last = share(c, e->desc.heads, c->member + 1);
     for (size_t head = share(c, e->desc.heads, c->member); head < last; head++) {
         head_qkv(c, layer, head, tokens);

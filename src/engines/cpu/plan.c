@@ -41,21 +41,25 @@ static void sort_by_length(const fl_engine *engine, const fl_batch *batch,
     }
 }
 
+/* How long the next block should be when `left` tokens are left and `crews` work at a time. */
+static size_t goal_for(const fl_engine *engine, size_t left, unsigned crews) {
+    size_t goal = engine->block_size;
+    if (crews > 1) {
+        size_t part = left / (2 * (size_t)crews);
+        goal        = part < goal ? part : goal;
+        return goal < BLOCK_MIN ? BLOCK_MIN : goal;
+    }
+    size_t count = (left + goal - 1) / goal; /* equal blocks: no thin last one */
+    return (left + count - 1) / count;
+}
+
 /* Cut plan->order into blocks; `crews` is how many work at a time. */
 static void cut_blocks(const fl_engine *engine, const fl_batch *batch, fl_cpu_plan *plan,
                        unsigned crews) {
     size_t left       = batch->tokens;
     plan->block_count = 0;
     for (uint32_t first = 0; first < batch->texts;) {
-        size_t goal = engine->block_size;
-        if (crews > 1) {
-            size_t part = left / (2 * (size_t)crews);
-            goal        = part < goal ? part : goal;
-            goal        = goal < BLOCK_MIN ? BLOCK_MIN : goal;
-        } else { /* equal blocks: no thin last one */
-            size_t count = (left + goal - 1) / goal;
-            goal         = (left + count - 1) / count;
-        }
+        size_t       goal  = goal_for(engine, left, crews);
         fl_cpu_block block = {.first = first, .last = first + 1};
         block.tokens       = length_of(batch, plan->order[first]);
         while (block.last < batch->texts &&
@@ -68,16 +72,20 @@ static void cut_blocks(const fl_engine *engine, const fl_batch *batch, fl_cpu_pl
     }
 }
 
-/* Time of a block in tokens' worth of the linear layers; attention grows with the length. */
-static double cost(const fl_engine *engine, const fl_batch *batch, const fl_cpu_plan *plan,
-                   const fl_cpu_block *block) {
+/* Time of a text of n tokens in tokens' worth of the linear layers; attention grows with the length:
+ * 4 n inner flops a token, at two thirds of the speed. */
+static double cost_of_text(const fl_engine *engine, double n) {
     double hidden = engine->desc.hidden, inner = (double)engine->inner,
            mlp    = engine->desc.intermediate;
-    double linear = 8.0 * hidden * inner + 4.0 * hidden * mlp, sum = 0.0;
+    double linear = 8.0 * hidden * inner + 4.0 * hidden * mlp;
+    return n + n * n * 6.0 * inner / linear;
+}
+
+static double cost(const fl_engine *engine, const fl_batch *batch, const fl_cpu_plan *plan,
+                   const fl_cpu_block *block) {
+    double sum = 0.0;
     for (uint32_t t = block->first; t < block->last; t++) {
-        double n = length_of(batch, plan->order[t]);
-        sum += n + n * n * 6.0 * inner /
-                       linear; /* 4 n inner flops a token, at two thirds of the speed */
+        sum += cost_of_text(engine, length_of(batch, plan->order[t]));
     }
     return sum;
 }
@@ -107,4 +115,63 @@ void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch) {
     if (plan->split) {
         cut_blocks(engine, batch, plan, 1);
     }
+}
+
+/* ---- A plan without a batch ------------------------------------------------------------------ */
+
+enum { GUESS_THREADS = 256 }; /* more are guessed as this many */
+
+typedef struct guess {
+    uint32_t largest, blocks;
+    double   lag;
+} guess;
+
+/* cut_blocks and lag for one text of `longest` tokens and others of `other` (or other + 1) each. */
+static guess guess_blocks(const fl_engine *engine, uint32_t texts, uint32_t tokens,
+                          uint32_t longest, unsigned crews) {
+    guess    out  = {0};
+    uint32_t rest = texts > 1 ? (tokens - longest) / (texts - 1) : 0, left = tokens;
+    double   load[GUESS_THREADS] = {0.0}, total = 0.0, most = 0.0;
+    uint32_t other = rest ? rest : 1;
+    for (uint32_t first = 0; first < texts && left > 0; out.blocks++) {
+        size_t   goal  = goal_for(engine, left, crews);
+        uint32_t block = first == 0 ? longest : other < left ? other : left, joined = 1;
+        double   time = cost_of_text(engine, block);
+        if (block < goal && first + joined < texts) {
+            uint32_t more = (uint32_t)(goal - block) / other;
+            more          = more < texts - first - joined ? more : texts - first - joined;
+            joined += more;
+            time += more * cost_of_text(engine, other);
+            block += more * other;
+        }
+        unsigned idle = 0;
+        for (unsigned i = 1; i < crews; i++) {
+            idle = load[i] < load[idle] ? i : idle;
+        }
+        load[idle] += time;
+        total += time;
+        most        = load[idle] > most ? load[idle] : most;
+        out.largest = block > out.largest ? block : out.largest;
+        left -= block < left ? block : left;
+        first += joined;
+    }
+    out.lag = total > 0.0 ? most * crews / total : 1.0;
+    return out;
+}
+
+void fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tokens, uint32_t longest,
+                       fl_cpu_guess *out) {
+    unsigned crews = engine->threads < GUESS_THREADS ? engine->threads : GUESS_THREADS;
+    uint32_t most  = engine->max_length < tokens ? (uint32_t)engine->max_length : tokens;
+    longest        = longest < most ? longest : most;
+    longest        = longest > tokens / texts ? longest : tokens / texts;
+    guess found    = guess_blocks(engine, texts, tokens, longest, crews);
+    *out           = (fl_cpu_guess){.longest = longest, .split = crews > 1 && found.lag > lag_max};
+    if (out->split) {
+        found = guess_blocks(engine, texts, tokens, longest, 1);
+    }
+    uint32_t largest = (uint32_t)engine->block_max;
+    out->tokens      = found.largest < largest ? found.largest : largest;
+    out->blocks      = found.blocks;
+    out->threads = out->split || found.blocks > engine->threads ? engine->threads : found.blocks;
 }

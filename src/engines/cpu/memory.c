@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memory.c - how many bytes a batch of a given shape takes, before it runs.
+ *
+ * Role    engine.c's `memory`: the scheduler promises these bytes to a batch (runtime/memory.h), and
+ *         the batch-size optimiser asks for shapes that do not exist yet.
+ * Method  The arena is reserved when opening, but a reserved page costs nothing until it is written.
+ *         So the answer is the pages of the arena that a batch of that shape writes: plan.c says how
+ *         long the largest block would be and whether a crew shares it, and from the length follows
+ *         how far every array of every busy thread is written. Pages are counted once, in the unit in
+ *         which the kernel hands them out: 4 KiB, or 2 MiB where it backs big blocks with huge pages.
+ *         Any thread may meet the largest block, so each is counted with it.
+ * Bounds  Pages stay with the process once written, so a second batch of the shape takes nothing: the
+ *         prediction is exact for a fresh engine and on the safe side ever after. Word vectors are
+ *         read in place from the mapped file and count in info.resident_bytes, all of them.
+ * Memory  stack only. Threads: any, also while a batch runs; nothing of it is read.
+ * Proof   tests/unit/test_prediction.c measures forked engines over many shapes: at most 10 % off.
+ *         An array that is added to fl_cpu_scratch and not here fails there. */
+#include "base/mem.h"
+#include "engines/cpu/cpu_engine.h"
+
+/* Pages of the arena that were counted, in rising order. */
+typedef struct tally {
+    const fl_engine *engine;
+    uint64_t         bytes;
+    size_t           next; /* offset behind the last page counted */
+} tally;
+
+/* Count the pages of [first, last): huge ones as far as whole huge pages fit into the block. */
+static void count(tally *t, size_t first, size_t last) {
+    const fl_engine *e    = t->engine;
+    size_t           huge = e->arena_bytes / FL_BIG_ALIGNMENT * FL_BIG_ALIGNMENT;
+    while (first < last) {
+        size_t page = e->huge_pages && first < huge ? FL_BIG_ALIGNMENT : e->page_bytes;
+        size_t end  = first / page * page + page;
+        if (end > t->next) {
+            t->bytes += page;
+            t->next = end;
+        }
+        first = end;
+    }
+}
+
+static void count_floats(tally *t, const float *place, size_t floats) {
+    size_t first = (size_t)((const char *)place - (const char *)t->engine->arena);
+    count(t, first, first + floats * sizeof *place);
+}
+
+static void count_ints(tally *t, const void *place, size_t bytes) {
+    size_t first = (size_t)((const char *)place - (const char *)t->engine->arena);
+    count(t, first, first + bytes);
+}
+
+uint64_t fl_cpu_memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint32_t longest) {
+    fl_cpu_guess guess;
+    tally        t = {.engine = e};
+    if (texts == 0 || tokens == 0) {
+        return 0;
+    }
+    texts = texts < e->batch_texts ? texts : (uint32_t)e->batch_texts;
+    fl_cpu_plan_guess(e, texts, tokens, longest, &guess);
+    size_t n = guess.tokens, rows = fl_cpu_rows_step(e, n);
+    rows = rows < n ? rows : n;
+    for (unsigned i = 0; i < guess.threads; i++) { /* in the order of lay_out_scratch */
+        const fl_cpu_scratch *s = &e->scratch[i];
+        if (i == 0 || !guess.split) {
+            size_t middle = guess.split ? e->mlp16 : FL_CPU_CHUNK;
+            count_floats(&t, s->x, n * e->hidden16);
+            count_floats(&t, s->context, n * e->inner);
+            count_floats(&t, s->head, 3 * n * e->head16);
+            count_floats(&t, s->y, rows * e->hidden16);
+            count_floats(&t, s->middle, rows * middle);
+        } else {
+            count_floats(&t, s->head, 3 * n * e->head16); /* the rest is the first one's */
+        }
+        count_floats(&t, s->attention, fl_cpu_attention_scratch(guess.longest, e->head16));
+    }
+    count_ints(&t, e->plan.order, texts * sizeof *e->plan.order);
+    count_ints(&t, e->plan.blocks, guess.blocks * sizeof *e->plan.blocks);
+    count_ints(&t, e->plan.count, (e->max_length + 2) * sizeof *e->plan.count);
+    count_ints(&t, e->plan.load, e->threads * sizeof *e->plan.load);
+    return t.bytes;
+}
