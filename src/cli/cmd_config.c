@@ -4,7 +4,7 @@
  * Role    The answer to "why does it do that here and not there".
  * Method  Prints TOML, so the output is itself a configuration file; --show-origin puts the origin in a
  *         comment behind each value. `--preset NAME` alone prints what the preset sets, on top of nothing
- *         else. `get KEY` prints the bare value for scripts.
+ *         else, and why it sets it. `get KEY` prints the bare value for scripts.
  * Proof   tests/cli/test_cli_config.py reads the output back. */
 #include <stdio.h>
 #include <string.h>
@@ -54,13 +54,31 @@ static size_t section_size(const char *key) {
     return strcspn(key, ".");
 }
 
-static void put_toml(fl_buf *out, const fletch_config *config, bool origins, bool only_set) {
+/* Why the preset sets this key; "" where it does not. */
+static const char *preset_reason(const char *preset, const char *key) {
+    const fletch_preset *line;
+    for (size_t i = 0; (line = fletch_preset_at(i)) != NULL; i++) {
+        if (strcmp(line->name, preset) == 0 && strcmp(line->key, key) == 0) {
+            return line->text;
+        }
+    }
+    return "";
+}
+
+/* A comment that starts in the same column on every line. */
+static void put_comment(fl_buf *out, size_t line_start, const char *text) {
+    size_t width = out->size - line_start;
+    fl_buf_printf(out, "%*s# %s", (int)(width < 40 ? 40 - width : 1), "", text);
+}
+
+/* With a `preset`, only what was set, and why. */
+static void put_toml(fl_buf *out, const fletch_config *config, bool origins, const char *preset) {
     const fletch_option *option;
     char                 section[64] = "";
     for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++) {
         const char *origin = "";
         const char *value  = fletch_config_get(config, option->key, &origin);
-        if (value == NULL || (only_set && strcmp(origin, "default") == 0)) {
+        if (value == NULL || (preset != NULL && strcmp(origin, "default") == 0)) {
             continue;
         }
         size_t size = section_size(option->key);
@@ -71,9 +89,10 @@ static void put_toml(fl_buf *out, const fletch_config *config, bool origins, boo
         size_t start = out->size;
         fl_buf_printf(out, "%s = ", option->key + size + 1);
         put_value(out, option, value);
-        if (origins) {
-            size_t width = out->size - start;
-            fl_buf_printf(out, "%*s# %s", (int)(width < 40 ? 40 - width : 1), "", origin);
+        if (preset != NULL) {
+            put_comment(out, start, preset_reason(preset, option->key));
+        } else if (origins) {
+            put_comment(out, start, origin);
         }
         fl_buf_putc(out, '\n');
     }
@@ -166,7 +185,7 @@ fl_exit fl_cmd_config(fl_cli *cli) {
     if (format != NULL && strcmp(format, "json") == 0) {
         put_json(&out, config, alone);
     } else {
-        put_toml(&out, config, origins, alone);
+        put_toml(&out, config, origins, alone ? preset : NULL);
     }
     fl_exit code = fl_cli_print(&out);
     fl_buf_free(&out);

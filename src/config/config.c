@@ -154,6 +154,10 @@ const char *fl_config_origin(const fl_config *config, fl_key key) {
     return origin == NULL ? "default" : origin;
 }
 
+fletch_origin fl_config_rank(const fl_config *config, fl_key key) {
+    return config->slots[key].rank;
+}
+
 const fl_log *fl_config_log(const fl_config *config) {
     return &config->log;
 }

@@ -40,6 +40,11 @@ bool        fl_config_is_set(const fl_config *config, fl_key key); /* origin abo
 const char *fl_config_origin(const fl_config *config, fl_key key);
 const fl_log *fl_config_log(const fl_config *config); /* never NULL */
 
+/* Options that contradict each other (together.c): the value that nobody chose gives way, and the log
+ * says so; two that were chosen are ECONFIG with both keys and origins. Call it on a copy that is to be
+ * used, after every source was read. */
+int fl_config_check_together(fl_config *config, fletch_error *error);
+
 /* Warn through the log of every key that was set and has no effect yet. */
 void fl_config_warn_ineffective(const fl_config *config);
 

@@ -49,6 +49,9 @@ int fl_value_parse(fl_key key, const char *text, const char *place, fl_value *ou
 int fl_config_assign(fl_config *config, fl_key key, const char *text, fletch_origin rank,
                      const char *origin, const char *place, fletch_error *error);
 
+/* config.c: the rank of the source that set a key. */
+fletch_origin fl_config_rank(const fl_config *config, fl_key key);
+
 /* environment.c: fletch_config_load_env over a given environment ("NAME=value" …, NULL). */
 int fl_config_load_variables(fl_config *config, char *const *variables, fletch_error *error);
 

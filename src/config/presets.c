@@ -6,7 +6,8 @@
  *         file, the environment or a flag says wins over it, and of two presets the later wins
  *         where both speak of a key.
  * Memory  Constants only. Threads: none shared.
- * Proof   tests/unit/test_config.c applies each and finds every line within its bounds. */
+ * Proof   tests/unit/test_config.c applies each and finds every line within its bounds;
+ *         test_config_together.c finds none that contradicts itself. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,31 +17,51 @@
 static const fletch_preset presets[] = {
     {"cpu", "provider.order", "cpu", "Run on the processor alone."},
     {"cpu", "provider.engine", "native", "With fletch's own kernels."},
+    {"cpu", "provider.precision", "auto", "The fastest format that keeps quality."},
+    {"cpu", "cpu.isa", "auto", "The best instruction set there is."},
+    {"cpu", "cpu.intra_op_threads", "auto", "Every core this process may use."},
+    {"cpu", "batch.max_tokens", "16384", "More gains nothing once every core has a block to do."},
 
     {"gpu", "provider.order", "cuda,cpu",
      "Run on the graphics card; on the processor without one."},
+    {"gpu", "provider.precision", "auto", "Half precision where the card has it in hardware."},
     {"gpu", "batch.max_tokens", "65536", "A card needs large batches to be busy."},
+    {"gpu", "batch.max_texts", "1024", "However short the texts."},
+    {"gpu", "cuda.streams", "2", "A second batch is staged while the first computes."},
     {"gpu", "cuda.graphs", "true", "One launch per batch."},
     {"gpu", "cuda.transfer_stream", "true", "Copy the next batch while this one computes."},
+    {"gpu", "cuda.memory_pool", "true", "Device memory is taken once and kept."},
+    {"gpu", "io.binding", "true", "Inputs and outputs stay on the card between runs."},
+    {"gpu", "io.input_buffers", "8", "Enough batches staged to outlast a burst."},
+    {"gpu", "io.output_buffers", "8", "And as many results on their way back."},
 
     {"latency", "batch.max_wait_ms", "0", "Never wait for company."},
     {"latency", "batch.min_texts", "1", "A single text is a batch."},
     {"latency", "batch.throughput", "false", "Small batches leave at once."},
     {"latency", "batch.max_tokens", "4096", "No batch keeps the next one waiting for long."},
+    {"latency", "cuda.graphs", "true", "Launching costs more than a small batch computes."},
+    {"latency", "io.preallocated", "true", "No request pays for a first allocation."},
 
     {"throughput", "batch.max_tokens", "32768", "Large batches spread the cost of a pass."},
     {"throughput", "batch.max_texts", "1024", "Short texts fill a batch too."},
     {"throughput", "batch.min_texts", "32", "Wait for company."},
     {"throughput", "batch.max_wait_ms", "20", "But not for ever."},
     {"throughput", "batch.throughput", "true", "Prefer full batches."},
+    {"throughput", "io.input_buffers", "8", "The engine never waits for a text to be tokenised."},
+    {"throughput", "io.output_buffers", "8", "Nor for a result to be taken away."},
+    {"throughput", "pool.max_buffers", "64", "More is under way, more is worth keeping."},
+    {"throughput", "pool.max_bytes", "512MiB", "The same in bytes."},
 
     {"memory", "batch.max_tokens", "2048", "A replica's scratch memory grows with this."},
     {"memory", "batch.max_texts", "16", "Fewer results under way."},
+    {"memory", "batch.memory_prediction", "true", "No batch is begun that does not fit."},
     {"memory", "io.input_buffers", "1", "One buffer in."},
     {"memory", "io.output_buffers", "1", "One buffer out."},
     {"memory", "pool.max_buffers", "4", "Keep little."},
     {"memory", "pool.max_bytes", "16MiB", "And not much of it."},
+    {"memory", "pool.pressure_threshold", "0.6", "Give back early."},
     {"memory", "onnxruntime.cpu_arena", "false", "Give memory back after each run."},
+    {"memory", "onnxruntime.memory_pattern", "false", "Plan no block for the largest run seen."},
     {"memory", "cuda.streams", "1", "One set of device buffers."},
 
     {"debug", "cpu.isa", "ref", "The plain kernels, which define what is right."},
@@ -49,16 +70,24 @@ static const fletch_preset presets[] = {
     {"debug", "provider.fallback", "false", "A refused provider is an error, not a note."},
     {"debug", "provider.deterministic", "true", "Same bytes on every run."},
     {"debug", "batch.dynamic", "false", "A batch holds one caller's texts."},
+    {"debug", "pool.enable", "false", "Every buffer is new: a sanitizer sees what runs over."},
+    {"debug", "onnxruntime.graph_optimization_level", "0", "The graph runs as it was written."},
     {"debug", "cuda.graphs", "false", "Each kernel is launched, and fails, by itself."},
 
     {"max", "provider.order", "auto", "The best device there is."},
+    {"max", "provider.devices", "all", "And every one of its kind."},
     {"max", "provider.precision", "auto", "The fastest format that keeps quality."},
     {"max", "cpu.isa", "auto", "The best instruction set."},
     {"max", "cpu.intra_op_threads", "auto", "Every core this process may use."},
     {"max", "batch.max_tokens", "65536", "Large batches."},
     {"max", "batch.max_texts", "4096", "However short the texts."},
+    {"max", "batch.min_texts", "64", "Wait for company."},
+    {"max", "batch.max_wait_ms", "20", "But not for ever."},
     {"max", "cuda.streams", "4", "Keep the card busy."},
-    {"max", "pool.max_bytes", "1GiB", "Keep what may be used again."},
+    {"max", "io.input_buffers", "16", "The engine never waits for a text to be tokenised."},
+    {"max", "io.output_buffers", "16", "Nor for a result to be taken away."},
+    {"max", "pool.max_buffers", "256", "Keep what may be used again."},
+    {"max", "pool.max_bytes", "1GiB", "However much it is."},
 };
 
 enum { PRESET_LINES = sizeof presets / sizeof presets[0] };

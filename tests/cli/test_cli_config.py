@@ -67,6 +67,18 @@ def test_a_preset_alone_prints_what_it_sets(fletch):
     assert table["batch"]["min_texts"] == 1 and "server" not in table
 
 
+@pytest.mark.parametrize("name", ["cpu", "gpu", "latency", "throughput", "memory", "debug", "max"])
+def test_every_preset_is_a_file_that_says_why_and_reads_back(fletch, tmp_path, name):
+    text = fletch("config", "--preset", name, model=False).stdout.decode()
+    lines = [line for line in text.splitlines() if "=" in line]
+    assert lines and all(line.split("#", 1)[1].strip().endswith(".") for line in lines)
+    (tmp_path / "preset.toml").write_text(text)
+    result = fletch("config", "--config", "preset.toml", "--show-origin", "--format", "json", model=False)
+    assert result.returncode == 0, result.stderr
+    changed = [option for option in json.loads(result.stdout) if option["origin"] != "default"]
+    assert len(changed) == len(lines)
+
+
 def test_json_has_all_of_an_option(fletch):
     for option in json.loads(fletch("config", "--format", "json").stdout):
         assert {"key", "value", "origin", "default", "bounds", "flag", "environment", "text"} <= option.keys()
