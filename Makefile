@@ -8,7 +8,7 @@ export PREFIX DESTDIR T
 
 .DEFAULT_GOAL := build
 .NOTPARALLEL:
-.PHONY: build demo setup model check check-full test bench tidy format asan tsan fuzz install clean help
+.PHONY: build demo setup model onnxruntime check check-full test bench tidy format asan tsan fuzz install clean help
 
 build: ## build/fletch, build/libfletch.so and .a (Release)
 	@tools/build.sh release fletch fletch_shared fletch_static
@@ -21,6 +21,9 @@ setup: ## install the Debian packages that are missing (build and tests)
 
 model: ## get the default model into .cache/models
 	@tools/get_model.sh medium
+
+onnxruntime: ## get the ONNX Runtime library into .cache/onnxruntime
+	@tools/onnxruntime.sh
 
 check: ## every test: unit, kernels, golden, command line, tidy, sanitizers, fuzz
 	@tools/check.sh

@@ -10,6 +10,7 @@ tools/setup.sh check
 tools/venv.sh
 tools/build.sh release
 tools/get_model.sh medium >/dev/null
+tools/onnxruntime.sh || note "no ONNX Runtime library: its tests are skipped and say so"
 test_environment
 [ "$mode" != full ] || FLETCH_MODEL_HIGH=$(tools/get_model.sh high)
 export FLETCH_MODEL_HIGH=${FLETCH_MODEL_HIGH:-}

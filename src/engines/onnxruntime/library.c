@@ -48,20 +48,25 @@ int fl_ort_check(const fl_ort *ort, OrtStatus *status, int code, fletch_error *e
 
 /* ---- Opening ---------------------------------------------------------------------------------- */
 
-/* What the child of fl_ort_child_probe does as well as we: load, and find the door. */
-static const OrtApiBase *load(const char *path, void **handle) {
-    *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (*handle == NULL)
-        return NULL;
-    void *symbol = dlsym(*handle, "OrtGetApiBase");
+/* Load the file and find its door; NULL, and why not in `why`. */
+static const OrtApiBase *load(const char *path, char *why, size_t capacity) {
     const OrtApiBase *(*base)(void);
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (handle == NULL) {
+        const char *words = dlerror();
+        snprintf(why, capacity, "%s", words == NULL ? "it does not load" : words);
+        return NULL;
+    }
+    void *symbol = dlsym(handle, "OrtGetApiBase");
+    dlclose(handle); /* stays mapped: RTLD_NODELETE */
+    snprintf(why, capacity, "it has no symbol OrtGetApiBase");
     memcpy(&base, &symbol, sizeof base); /* ISO C has no cast from object to function pointer */
     return symbol == NULL ? NULL : base();
 }
 
 static int load_in_child(const char *path) {
-    void *handle;
-    return load(path, &handle) == NULL;
+    char why[200];
+    return load(path, why, sizeof why) == NULL;
 }
 
 /* "1.31.1" -> 31; EPROVIDER for what is no 1.x or too old. */
@@ -153,16 +158,11 @@ static int open_library(fl_ort **out, const char *path, const fl_log *log, fletc
     int status = fl_ort_child_probe(load_in_child, path, error);
     if (status < 0)
         return status;
-    void             *handle = NULL;
-    const OrtApiBase *base   = load(path, &handle);
-    if (base == NULL) {
-        const char *why = dlerror();
-        if (handle != NULL)
-            dlclose(handle);
+    char              why[200];
+    const OrtApiBase *base = load(path, why, sizeof why);
+    if (base == NULL)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                       "%.300s is no usable ONNX Runtime library: %.150s", path,
-                       why == NULL ? "symbol OrtGetApiBase is missing" : why);
-    }
+                       "%.220s is no usable ONNX Runtime library: %.199s", path, why);
     fl_ort *ort = fl_alloc_zero(1, sizeof *ort);
     if (ort == NULL)
         return fl_fail_nomem(error, sizeof *ort, "ONNX Runtime");

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# onnxruntime.sh - the ONNX Runtime library for the processor, out of its Python wheel, into
+# .cache/onnxruntime, where build/fletch and the tests find it. Nothing of Python is needed to use it.
+. "$(dirname "$0")/say.sh"
+
+version=1.31.1
+target=.cache/onnxruntime
+stamp=$target/.version
+if [ "$(cat "$stamp" 2>/dev/null)" = "$version" ]; then
+    say "onnxruntime: $target holds $version"
+    exit 0
+fi
+say "onnxruntime: getting $version into $target"
+tools/venv.sh
+rm -rf "$target.new"
+mkdir -p "$target.new"
+log=build/onnxruntime.log
+if ! "$VENV/bin/python" -m pip download --disable-pip-version-check --no-deps --only-binary :all: \
+        --dest "$target.new" "onnxruntime==$version" >"$log" 2>&1; then
+    tail -n 5 "$log" >&2
+    rm -rf "$target.new"
+    stop "pip could not get the onnxruntime wheel (all of its output: $log)" \
+         "check the network or pip's index settings (pip config list), then try again"
+fi
+"$VENV/bin/python" - "$target.new" <<'PYTHON'
+import pathlib, shutil, sys, zipfile
+target = pathlib.Path(sys.argv[1])
+for wheel in target.glob("*.whl"):
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            base = name.rsplit("/", 1)[-1]
+            if base.startswith("libonnxruntime") or base in ("LICENSE", "ThirdPartyNotices.txt"):
+                with archive.open(name) as source, open(target / base, "wb") as out:
+                    shutil.copyfileobj(source, out)
+    wheel.unlink()
+if not list(target.glob("libonnxruntime*")):
+    sys.exit("the wheel holds no libonnxruntime")
+PYTHON
+echo "$version" >"$target.new/.version"
+rm -rf "$target"
+mv "$target.new" "$target"
