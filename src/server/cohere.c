@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cohere.c - the Cohere dialect: /v2/embed, and the rerank routes that Cohere and Jina share.
+ *
+ * Role    what cohere-python (ClientV2) and rerank clients speak.
+ * In/Out  {"texts", "model", "input_type", "embedding_types", "output_dimension", "truncate"} to
+ *         {"id", "embeddings": {"float": […], "int8": […]}, "texts", "meta"}; errors are {"message"}.
+ * Rules   One forward pass answers all types that were asked for. input_type chooses the model's prompt of
+ *         that purpose where it has one. A model without a reranking head answers 400.
+ * Memory  request memory. Threads: see server.h.
+ * Proof   tests/server/test_cohere.py. */
+#include <inttypes.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "server/embedding.h"
+#include "server/routes.h"
+
+/* ---- Errors ---------------------------------------------------------------------------------- */
+
+static void write_error(fl_reply *reply, int status, const char *code, const char *message) {
+    if (strcmp(code, "wrong_task") == 0 || strcmp(code, "too_long") == 0) {
+        reply->status = 400;
+    } else {
+        reply->status = status;
+    }
+    reply->type = "application/json";
+    fl_buf_puts(&reply->body, "{\"message\":");
+    fl_json_quote(&reply->body, message, strlen(message));
+    fl_buf_puts(&reply->body, "}");
+}
+
+const fl_dialect fl_dialect_cohere = {"cohere", write_error};
+
+static void fault(fl_request *request, const fl_json_in *in) {
+    fl_reply_error(request, 400, "bad_request",
+                   in->mistyped ? "invalid request: %s at line %zu column %zu"
+                                : "invalid json syntax: %s at line %zu column %zu",
+                   in->message, in->line, in->column);
+}
+
+static void refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
+    fl_request *request = job->request;
+    switch (why) {
+    case FL_REFUSE_MODEL:
+        fl_reply_error(request, 404, "model_not_found", "model '%.*s' not found",
+                       (int)job->ask.model.size, job->ask.model.data);
+        return;
+    case FL_REFUSE_EMPTY:
+        fl_reply_error(request, 400, "bad_request",
+                       "invalid request: texts must hold at least one text, and no empty one");
+        return;
+    case FL_REFUSE_DIMENSIONS:
+        fl_reply_error(request, 400, "bad_request",
+                       "invalid request: output_dimension must be from 1 to %zu",
+                       job->served->dimensions);
+        return;
+    case FL_REFUSE_TOO_LONG:
+        fl_reply_error(request, 400, "too_long",
+                       "invalid request: too many tokens: text %zu has %zu, the model takes %zu; "
+                       "set truncate to START or END",
+                       where, fl_job_length(job, where), job->served->max_length);
+        return;
+    case FL_REFUSE_TOO_MUCH:
+        fl_reply_error(request, 413, "payload_too_large", "%s", message);
+        return;
+    case FL_REFUSE_PROMPT:
+    case FL_REFUSE_INPUT:
+    case FL_REFUSE_HEADER:
+        fl_reply_error(request, 400, "bad_request", "invalid request: %s", message);
+        return;
+    }
+}
+
+static bool refuse_content_type(fl_request *request) {
+    if (fl_request_is_json(request, true)) {
+        return false;
+    }
+    fl_reply_error(request, 415, "bad_request",
+                   "Expected request with `Content-Type: application/json`");
+    return true;
+}
+
+/* ---- /v2/embed --------------------------------------------------------------------------------- */
+
+/* In the order of FL_WORDS_TYPES, the last being the bytes of float. */
+static const char *const type_name[] = {"float", "int8", "uint8", "binary", "ubinary", "base64"};
+enum { TYPE_COUNT = 6, TYPE_BASE64 = 5 };
+
+static bool put_type(fl_job *job, int type) {
+    fl_buf *body = &job->request->reply.body;
+    fl_buf_printf(body, "\"%s\":[", type_name[type]);
+    for (size_t i = 0; i < job->count; i++) {
+        fletch_dtype dtype = type == TYPE_BASE64 ? FLETCH_FLOAT32 : (fletch_dtype)type;
+        fl_buf_puts(body, i > 0 ? "," : "");
+        if (!fl_job_put_typed(job, i, dtype, type == TYPE_BASE64)) {
+            return false;
+        }
+    }
+    fl_buf_puts(body, "]");
+    return true;
+}
+
+static bool write_answer(fl_job *job, const fletch_outcome *outcome) {
+    fl_buf *body = &job->request->reply.body;
+    fl_buf_puts(body, "{\"id\":");
+    fl_json_quote(body, job->request->id, strlen(job->request->id));
+    fl_buf_puts(body, ",\"embeddings\":{");
+    bool more = false;
+    for (int type = 0; type < TYPE_COUNT; type++) {
+        if ((job->ask.types >> type & 1) != 0) {
+            fl_buf_puts(body, more ? "," : "");
+            more = true;
+            if (!put_type(job, type)) {
+                return false;
+            }
+        }
+    }
+    fl_buf_puts(body, "},\"texts\":[");
+    for (size_t i = 0; i < job->count; i++) {
+        fl_buf_puts(body, i > 0 ? "," : "");
+        fl_json_quote(body, job->ask.input.texts[i], job->ask.input.lengths[i]);
+    }
+    fl_buf_puts(body, "],\"response_type\":\"embeddings_by_type\",\"meta\":{\"api_version\":");
+    fl_buf_printf(body, "{\"version\":\"2\"},\"billed_units\":{\"input_tokens\":%" PRIu64 "}",
+                  outcome->tokens);
+    if (job->details) {
+        fl_buf_puts(body, ",");
+        fl_job_put_details(job);
+    }
+    fl_buf_puts(body, "}}");
+    return !body->failed;
+}
+
+static const fl_style style = {fault, refuse, write_answer, false};
+
+#define AT(member) offsetof(fl_ask, member)
+const fl_field fl_fields_cohere[] = {
+    {.name   = "texts",
+     .type   = FL_FIELD_INPUT,
+     .flags  = FL_FIELD_REQUIRED,
+     .offset = AT(input),
+     .forms  = FL_INPUT_TEXTS},
+    {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
+    {.name   = "input_type",
+     .type   = FL_FIELD_WORD,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(input_type),
+     .words  = FL_WORDS_INPUT_TYPE,
+     .text   = "Chooses the model's prompt of that purpose, where it has one."},
+    {.name   = "embedding_types",
+     .type   = FL_FIELD_WORDS,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(types),
+     .words  = FL_WORDS_TYPES,
+     .text   = "All are answered from one forward pass."},
+    {.name   = "output_dimension",
+     .type   = FL_FIELD_INT,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(dimensions),
+     .min    = 1,
+     .max    = INT32_MAX},
+    {.name   = "truncate",
+     .type   = FL_FIELD_WORD,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(cut),
+     .words  = FL_WORDS_CUT,
+     .text   = "NONE: a text that is too long is an error; START and END drop that side."},
+    {.name   = "details",
+     .type   = FL_FIELD_BOOL,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(details),
+     .text   = "Tell tokens and truncation of each text in meta."},
+    {0}};
+
+/* The names that models give to the prompt of a purpose, best first. */
+static void choose_prompt(fl_job *job) {
+    static const char *const names[][4] = {{"search_document", "document", "passage", NULL},
+                                           {"search_query", "query", NULL, NULL},
+                                           {"classification", "Classification", NULL, NULL},
+                                           {"clustering", "Clustering", NULL, NULL}};
+    int                      type       = job->ask.input_type - 1;
+    if (type < 0 || type >= (int)(sizeof names / sizeof names[0])) {
+        return;
+    }
+    for (int i = 0; i < 4 && names[type][i] != NULL; i++) {
+        fl_span name = {names[type][i], strlen(names[type][i])};
+        if (fl_job_prompt(job, name) != NULL) {
+            job->ask.prompt_name = name;
+            return;
+        }
+    }
+}
+
+static void embed(fl_request *request) {
+    if (refuse_content_type(request)) {
+        return;
+    }
+    fl_job *job = fl_job_read(request, &style, fl_fields_cohere);
+    if (job == NULL) {
+        return;
+    }
+    if (job->ask.input.empty) {
+        refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
+        return;
+    }
+    if (!fl_job_model(job)) {
+        return;
+    }
+    choose_prompt(job);
+    if (!fl_job_prepare(job)) {
+        return;
+    }
+    if (job->ask.types == 0) {
+        job->ask.types = 1u << job->dtype; /* float, unless a header says otherwise */
+    }
+    fl_job_submit(job);
+}
+
+/* ---- Rerank ------------------------------------------------------------------------------------ */
+
+const fl_field fl_fields_rerank_cohere[] = {
+    {.name = "query", .type = FL_FIELD_STRING, .flags = FL_FIELD_REQUIRED, .offset = AT(source)},
+    {.name = "documents", .type = FL_FIELD_ANY, .flags = FL_FIELD_REQUIRED},
+    {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
+    {0}};
+
+static void rerank(fl_request *request) {
+    if (refuse_content_type(request)) {
+        return;
+    }
+    fl_job *job = fl_job_read(request, &style, fl_fields_rerank_cohere);
+    if (job != NULL && fl_job_model(job)) {
+        fl_reply_error(request, 400, "wrong_task",
+                       "invalid request: model '%s' is not a re-ranker model", job->served->name);
+    }
+}
+
+const fl_route fl_routes_cohere[] = {{"POST", "/v2/embed", &fl_dialect_cohere, embed, 0},
+                                     {"POST", "/v1/rerank", &fl_dialect_cohere, rerank, 0},
+                                     {"POST", "/v2/rerank", &fl_dialect_cohere, rerank, 0},
+                                     {0}};

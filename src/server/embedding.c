@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* embedding.c - what all embedding routes share between a parsed body and the words of the answer.
+ *
+ * Role    and In/Out: embedding.h.
+ * Method  Texts go to the library as pointers into the body, so nothing is copied. One float32 matrix in
+ *         request memory takes the rows; other element types are made from it while writing. How large an
+ *         answer may get is bounded here (RESULT_BYTES_MAX) and not by a number of texts: the library
+ *         splits a request of any size into batches.
+ * Errors  A fault of a text (too long, an unknown id) goes to the dialect's refuse; everything else that the
+ *         library says goes through fl_reply_fail. A row that is not finite is never sent: 500.
+ * Memory  request memory. Threads: handler first, `embedded` later on whatever thread ends the work.
+ * Proof   tests/server/test_openai.py, test_tei.py, test_ollama.py, test_cohere.py. */
+#include "server/embedding.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/number.h"
+#include "base/utf8.h"
+
+/* Of one answer as JSON; 110,000 texts of 384 dimensions as numbers, twice that as base64. */
+static const size_t RESULT_BYTES_MAX = (size_t)512 << 20;
+enum { FLOAT_TEXT_BYTES = 12 };
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+bool fl_request_is_json(const fl_request *request, bool when_absent) {
+    const char *type = fl_request_header(request, "content-type");
+    if (type == NULL || type[0] == '\0') {
+        return when_absent;
+    }
+    size_t size = strcspn(type, "; \t");
+    if (strncasecmp(type, "application/", 12) != 0 || size < 16) {
+        return false;
+    }
+    return size == 16 ? strncasecmp(type + 12, "json", 4) == 0
+                      : strncasecmp(type + size - 5, "+json", 5) == 0;
+}
+
+fl_job *fl_job_read(fl_request *request, const fl_style *style, const fl_field *fields) {
+    fl_job *job = fl_request_alloc(request, sizeof *job);
+    if (job == NULL) {
+        fl_reply_error(request, 500, "internal", "out of memory");
+        return NULL;
+    }
+    request->work       = job;
+    job->request        = request;
+    job->style          = style;
+    job->ask.dimensions = FL_ASK_NONE;
+    fl_json_in in;
+    if (!fl_fields_read(request, &in, fields, &job->ask)) {
+        style->fault(request, &in);
+        return NULL;
+    }
+    return job;
+}
+
+bool fl_job_model(fl_job *job) {
+    fl_span name = job->ask.model;
+    job->served  = fl_server_model(job->request->server, name.data, name.size);
+    if (job->served == NULL) {
+        job->style->refuse(job, FL_REFUSE_MODEL, FLETCH_NOWHERE, "no model of this name is loaded");
+    }
+    return job->served != NULL;
+}
+
+bool fl_parse_bool(const char *text, bool *out) {
+    *out = strcmp(text, "true") == 0 || strcmp(text, "1") == 0;
+    return *out || strcmp(text, "false") == 0 || strcmp(text, "0") == 0;
+}
+
+static bool refuse_header(fl_job *job, const char *message) {
+    job->style->refuse(job, FL_REFUSE_HEADER, FLETCH_NOWHERE, message);
+    return false;
+}
+
+/* A header that is true or false, for a body that was silent. */
+static bool take_bool(fl_job *job, const char *name, const char *wrong, int *into) {
+    const char *value = fl_request_header(job->request, name);
+    bool        flag;
+    if (value == NULL || *into != 0) {
+        return true;
+    }
+    if (!fl_parse_bool(value, &flag)) {
+        return refuse_header(job, wrong);
+    }
+    *into = flag ? 1 : -1;
+    return true;
+}
+
+static bool take_truncate(fl_job *job) {
+    const char *value = fl_request_header(job->request, "x-fletch-truncate");
+    if (value == NULL || job->ask.truncate != 0 || job->ask.cut != 0) {
+        return true;
+    }
+    bool right = strcasecmp(value, "right") == 0, left = strcasecmp(value, "left") == 0;
+    if (!right && !left && strcasecmp(value, "error") != 0) {
+        return refuse_header(job, "x-fletch-truncate: expected right, left or error");
+    }
+    job->ask.truncate = right || left ? 1 : -1;
+    if (job->ask.direction == 0) {
+        job->ask.direction = left ? 1 : 2;
+    }
+    return true;
+}
+
+static bool take_dtype(fl_job *job) {
+    const char *value = fl_request_header(job->request, "x-fletch-dtype");
+    if (value == NULL || job->ask.dtype != 0) {
+        return true;
+    }
+    for (int i = 0; i <= FLETCH_UBINARY; i++) {
+        if (strcmp(value, fl_convert_name((fletch_dtype)i)) == 0) {
+            job->ask.dtype = i + 1;
+            return true;
+        }
+    }
+    return refuse_header(job, "x-fletch-dtype: expected float32, int8, uint8, binary or ubinary");
+}
+
+static bool take_headers(fl_job *job) {
+    const char *dimensions = fl_request_header(job->request, "x-fletch-dimensions");
+    if (dimensions != NULL && job->ask.dimensions == FL_ASK_NONE &&
+        !fl_parse_i64(dimensions, &job->ask.dimensions)) {
+        return refuse_header(job, "x-fletch-dimensions: expected a number");
+    }
+    const char *prompt = fl_request_header(job->request, "x-fletch-prompt-name");
+    if (prompt != NULL && job->ask.prompt_name.data == NULL) {
+        job->ask.prompt_name = (fl_span){prompt, strlen(prompt)};
+    }
+    return take_truncate(job) && take_dtype(job) &&
+           take_bool(job, "x-fletch-normalize", "x-fletch-normalize: expected true or false",
+                     &job->ask.normalize) &&
+           take_bool(job, "x-fletch-details", "x-fletch-details: expected true or false",
+                     &job->ask.details);
+}
+
+/* ---- Prompts --------------------------------------------------------------------------------- */
+
+/* fletch_model_describe tells prompts as prompt.NAME, quoted as JSON. */
+typedef struct prompt_search {
+    fl_span     name;
+    fl_request *request;
+    char       *found;
+    fl_buf     *list;
+} prompt_search;
+
+static int on_property(void *user, const char *name, const char *value, const char *origin) {
+    prompt_search *search = user;
+    (void)origin;
+    if (strncmp(name, "prompt.", 7) != 0) {
+        return 0;
+    }
+    if (search->list != NULL) {
+        fl_buf_printf(search->list, "%s`%s`", search->list->size > 0 ? ", " : "", name + 7);
+        return 0;
+    }
+    if (!fl_span_is(search->name, name + 7)) {
+        return 0;
+    }
+    size_t size   = strlen(value);
+    search->found = fl_request_alloc(search->request, size + 1);
+    if (search->found == NULL) {
+        return 1;
+    }
+    memcpy(search->found, value, size);
+    fl_json_in in;
+    fl_span    text;
+    fl_json_in_begin(&in, search->found, size);
+    if (fl_json_in_string(&in, &text)) { /* un-escaped behind the quote: move it to the front */
+        memmove(search->found, text.data, text.size);
+        search->found[text.size] = '\0';
+    }
+    return 1;
+}
+
+const char *fl_job_prompt(fl_job *job, fl_span name) {
+    prompt_search search = {.name = name, .request = job->request};
+    (void)fletch_model_describe(job->served->model, on_property, &search);
+    return search.found;
+}
+
+void fl_served_prompts(const fl_served *served, fl_buf *out) {
+    prompt_search search = {.list = out};
+    (void)fletch_model_describe(served->model, on_property, &search);
+}
+
+/* ---- The request to the library ---------------------------------------------------------------- */
+
+static bool has_word(const char *list, const char *word) {
+    return list != NULL && strcasestr(list, word) != NULL;
+}
+
+static fletch_truncate truncate_of(const fl_job *job) {
+    const fl_ask *ask = &job->ask;
+    if (ask->truncate == -1 || ask->cut == 1) {
+        return FLETCH_TRUNCATE_ERROR;
+    }
+    if (ask->cut != 0) { /* START drops the beginning */
+        return ask->cut == 2 ? FLETCH_TRUNCATE_LEFT : FLETCH_TRUNCATE_RIGHT;
+    }
+    if (ask->truncate == 0) { /* the server's rule, unless only the side was named */
+        const char *rule = fl_server_option(job->request->server, "model.truncate");
+        if (ask->direction == 0 || strcmp(rule, "error") == 0) {
+            return FLETCH_TRUNCATE_DEFAULT;
+        }
+    }
+    return ask->direction % 2 == 1 ? FLETCH_TRUNCATE_LEFT : FLETCH_TRUNCATE_RIGHT;
+}
+
+static bool choose_options(fl_job *job) {
+    fletch_embed_options *options = &job->work.options;
+    options->size                 = sizeof *options;
+    options->normalize            = job->ask.normalize == -1 ? -1 : 1;
+    options->truncate             = truncate_of(job);
+    options->tokens               = job->tokens;
+    options->truncated            = job->truncated;
+    options->dimensions = job->columns < job->served->dimensions ? (uint32_t)job->columns : 0;
+    if (job->ask.prompt_name.data == NULL) {
+        return true;
+    }
+    options->prompt = fl_job_prompt(job, job->ask.prompt_name);
+    if (options->prompt == NULL) {
+        job->style->refuse(job, FL_REFUSE_PROMPT, FLETCH_NOWHERE,
+                           "the model has no prompt of this name");
+        return false;
+    }
+    return true;
+}
+
+static bool choose_columns(fl_job *job) {
+    int64_t wanted = job->ask.dimensions;
+    job->columns   = job->served->dimensions;
+    if (wanted == FL_ASK_NONE) {
+        return true;
+    }
+    if (wanted < 1 || (uint64_t)wanted > job->columns) {
+        job->style->refuse(job, FL_REFUSE_DIMENSIONS, FLETCH_NOWHERE,
+                           wanted < 1 ? "`dimensions` should be positive"
+                                      : "`dimensions` is larger than the model's");
+        return false;
+    }
+    job->columns = (size_t)wanted;
+    return true;
+}
+
+size_t fl_job_texts_max(const fl_served *served) {
+    return RESULT_BYTES_MAX / FLOAT_TEXT_BYTES / served->dimensions;
+}
+
+/* Memory for the rows, within what an answer may take. */
+static bool take_memory(fl_job *job) {
+    size_t cells, bytes;
+    bool   too_much = fl_mul_overflow(job->count, job->columns, &cells) != 0 ||
+                    fl_mul_overflow(cells, FLOAT_TEXT_BYTES, &bytes) != 0 ||
+                    bytes > RESULT_BYTES_MAX;
+    if (too_much) {
+        job->style->refuse(job, FL_REFUSE_TOO_MUCH, FLETCH_NOWHERE,
+                           "the answer would be larger than 512 MiB; send fewer texts at once");
+        return false;
+    }
+    job->rows      = fl_request_alloc(job->request, cells * sizeof *job->rows);
+    job->tokens    = fl_request_alloc(job->request, job->count * sizeof *job->tokens);
+    job->truncated = fl_request_alloc(job->request, job->count);
+    job->packed    = fl_request_alloc(job->request, job->columns * sizeof *job->rows);
+    if (job->rows == NULL || job->tokens == NULL || job->truncated == NULL || job->packed == NULL) {
+        fl_reply_error(job->request, 500, "internal", "out of memory");
+        return false;
+    }
+    return true;
+}
+
+static void fill_work(fl_job *job) {
+    const fl_input *input = &job->ask.input;
+    job->work.size        = sizeof job->work;
+    job->work.out         = fletch_matrix_f32(job->rows, job->count, job->columns);
+    job->work.texts.count = job->count;
+    if (input->texts != NULL || input->ids == NULL) {
+        job->work.texts.pointers = input->texts;
+        job->work.texts.lengths  = input->lengths;
+    } else {
+        job->work.ids             = input->ids;
+        job->work.texts.offsets64 = input->offsets;
+    }
+}
+
+bool fl_job_prepare(fl_job *job) {
+    fl_ask *ask = &job->ask;
+    job->count  = ask->input.count;
+    if (!fl_job_model(job) || !take_headers(job) || !choose_columns(job) || !take_memory(job) ||
+        !choose_options(job)) {
+        return false;
+    }
+    job->octets  = has_word(fl_request_header(job->request, "accept"), "application/octet-stream");
+    job->details = ask->details == 1;
+    job->base64  = ask->encoding == 2;
+    job->encode  = fl_base64_best();
+    job->dtype =
+        ask->dtype == 0 || ask->dtype == 6 ? FLETCH_FLOAT32 : (fletch_dtype)(ask->dtype - 1);
+    fill_work(job);
+    return true;
+}
+
+/* ---- The answer -------------------------------------------------------------------------------- */
+
+static uint64_t count_characters(const fl_input *input) {
+    uint64_t count = 0;
+    for (size_t i = 0; input->texts != NULL && i < input->count; i++) {
+        for (size_t k = 0; k < input->lengths[i]; k++) {
+            count += ((unsigned char)input->texts[i][k] & 0xC0) != 0x80;
+        }
+    }
+    return count;
+}
+
+/* What text-embeddings-inference tells with every answer; milliseconds, rounded down. */
+static void compute_headers(fl_job *job, const fletch_outcome *outcome) {
+    fl_request    *request  = job->request;
+    uint64_t       total    = fl_clock_ns() - request->start_ns;
+    const uint64_t ms       = 1000000;
+    const char    *provider = fl_served_property(job->served, "provider");
+    fl_reply_header(request, "x-compute-type", "%s+optimized",
+                    provider != NULL && provider[0] != '\0' ? provider : "cpu");
+    fl_reply_header(request, "x-compute-time", "%" PRIu64, total / ms);
+    fl_reply_header(request, "x-compute-characters", "%" PRIu64, count_characters(&job->ask.input));
+    fl_reply_header(request, "x-compute-tokens", "%" PRIu64, outcome->tokens);
+    fl_reply_header(request, "x-total-time", "%" PRIu64, total / ms);
+    fl_reply_header(request, "x-tokenization-time", "%" PRIu64, outcome->tokenize_ns / ms);
+    fl_reply_header(request, "x-queue-time", "%" PRIu64, outcome->queue_ns / ms);
+    fl_reply_header(request, "x-inference-time", "%" PRIu64, outcome->forward_ns / ms);
+}
+
+static void common_headers(fl_job *job) {
+    size_t cut = 0;
+    for (size_t i = 0; i < job->count; i++) {
+        cut += job->truncated[i];
+    }
+    if (cut > 0) {
+        fl_reply_header(job->request, "x-fletch-truncated", "%zu", cut);
+    }
+    if (job->served->fingerprint[0] != '\0') {
+        fl_reply_header(job->request, "x-fletch-fingerprint", "%s", job->served->fingerprint);
+    }
+}
+
+/* The rows alone, packed, little-endian as every processor that fletch runs on. */
+static bool write_octets(fl_job *job, const fletch_outcome *outcome) {
+    fl_buf *body = &job->request->reply.body;
+    size_t  each = fletch_row_bytes(job->columns, job->dtype);
+    if (!fl_buf_reserve(body, each * job->count)) {
+        return false;
+    }
+    for (size_t i = 0; i < job->count; i++) {
+        const float *row = job->rows + i * job->columns;
+        if (!fl_convert(body->data + body->size, row, job->columns, job->dtype)) {
+            return false;
+        }
+        body->size += each;
+    }
+    fl_reply_header(job->request, "x-fletch-rows", "%zu", job->count);
+    fl_reply_header(job->request, "x-fletch-columns", "%zu", job->columns);
+    fl_reply_header(job->request, "x-fletch-dtype", "%s", fl_convert_name(job->dtype));
+    fl_reply_header(job->request, "x-fletch-tokens", "%" PRIu64, outcome->tokens);
+    return true;
+}
+
+static void fail(fl_job *job, const fletch_error *error) {
+    if (error->code == FLETCH_ETOOLONG) {
+        job->style->refuse(job, FL_REFUSE_TOO_LONG, error->where, error->message);
+    } else if (error->code == FLETCH_EINVAL && error->where != FLETCH_NOWHERE) {
+        job->style->refuse(job, FL_REFUSE_INPUT, error->where, error->message);
+    } else {
+        fl_reply_fail(job->request, error);
+    }
+}
+
+static void embedded(fl_request *request, const fletch_outcome *outcome) {
+    fl_job *job = request->work;
+    if (outcome->error.code < 0) {
+        fail(job, &outcome->error);
+        return;
+    }
+    bool good = job->octets ? write_octets(job, outcome) : job->style->write(job, outcome);
+    if (!good) {
+        fl_reply_error(request, 500, "internal",
+                       "the model gave a vector that is not finite for one of the texts");
+        return;
+    }
+    common_headers(job);
+    if (job->style->compute_headers) {
+        compute_headers(job, outcome);
+    }
+    if (job->octets) {
+        fl_reply_bytes(request, 200, "application/octet-stream");
+    } else {
+        fl_reply_json(request, 200);
+    }
+}
+
+void fl_job_submit(fl_job *job) {
+    fletch_error error = {0};
+    if (fl_request_submit(job->request, job->served, &job->work, embedded, &error) < 0) {
+        fail(job, &error);
+    }
+}
+
+bool fl_job_put_typed(fl_job *job, size_t index, fletch_dtype dtype, bool base64) {
+    fl_buf      *body = &job->request->reply.body;
+    const float *row  = job->rows + index * job->columns;
+    if (dtype == FLETCH_FLOAT32 && !base64) {
+        return fl_json_out_floats(body, row, job->columns);
+    }
+    if (!fl_convert(job->packed, row, job->columns, dtype)) {
+        return false;
+    }
+    size_t bytes = fletch_row_bytes(job->columns, dtype);
+    if (base64) {
+        fl_json_out_base64(body, job->encode, job->packed, bytes);
+    } else if (dtype == FLETCH_INT8 || dtype == FLETCH_BINARY) {
+        fl_json_out_int8(body, job->packed, bytes);
+    } else {
+        fl_json_out_uint8(body, job->packed, bytes);
+    }
+    return true;
+}
+
+bool fl_job_put_row(fl_job *job, size_t index) {
+    return fl_job_put_typed(job, index, job->dtype, job->base64);
+}
+
+void fl_job_put_details(fl_job *job) {
+    fl_buf *body = &job->request->reply.body;
+    fl_buf_puts(body, "\"tokens\":[");
+    for (size_t i = 0; i < job->count; i++) {
+        fl_buf_puts(body, i > 0 ? "," : "");
+        fl_json_out_u64(body, job->tokens[i]);
+    }
+    fl_buf_puts(body, "],\"truncated\":[");
+    for (size_t i = 0; i < job->count; i++) {
+        fl_buf_puts(body, i > 0 ? "," : "");
+        fl_buf_puts(body, job->truncated[i] ? "true" : "false");
+    }
+    fl_buf_puts(body, "]");
+}
+
+size_t fl_job_length(fl_job *job, size_t index) {
+    const fl_input *input = &job->ask.input;
+    if (index >= input->count) {
+        return 0;
+    }
+    if (input->texts == NULL) {
+        return (size_t)(input->offsets[index + 1] - input->offsets[index]);
+    }
+    fletch_tokens *tokens = NULL;
+    if (fletch_tokenize(job->served->model, input->texts[index], input->lengths[index], NULL,
+                        &tokens, NULL) < 0) {
+        return 0;
+    }
+    size_t count = tokens->count;
+    fletch_tokens_free(tokens);
+    return count;
+}

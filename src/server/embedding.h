@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* embedding.h - what all embedding routes share between a parsed body and the words of the answer.
+ *
+ * Role    A dialect gives a table of fields (fields.h) and a fl_style: how it says no and how it writes its
+ *         answer. Here is what does not depend on the dialect: headers that every route takes, choice of
+ *         the model, bounds, the request to the library, raw replies, headers of the answer.
+ *
+ *     static void embed(fl_request *request) {
+ *         fl_job *job = fl_job_read(request, &style, fields);      NULL: refused, already answered
+ *         if (job != NULL && fl_job_prepare(job)) fl_job_submit(job);
+ *     }                                                            style->write runs when it is done
+ *
+ * Headers that override a silent body on every dialect: x-fletch-truncate (right, left, error),
+ * x-fletch-dtype, x-fletch-normalize, x-fletch-dimensions, x-fletch-prompt-name, x-fletch-details;
+ * Accept: application/octet-stream asks for the rows alone, little-endian.
+ * Memory  request memory. Threads: a job belongs to its request. */
+#ifndef FL_SERVER_EMBEDDING_H
+#define FL_SERVER_EMBEDDING_H
+
+#include "server/convert.h"
+#include "server/fields.h"
+#include "server/json_out.h"
+#include "server/server.h"
+
+typedef struct fl_job fl_job;
+
+/* What a body of any dialect may say; a dialect's table names the fields that its clients know. */
+typedef struct fl_ask {
+    fl_input input;
+    fl_span  model, prompt_name, source;
+    int64_t  dimensions;                   /* FL_ASK_NONE: absent */
+    int      truncate, normalize, details; /* FL_FIELD_BOOL */
+    int      add_special, skip_special;    /* FL_FIELD_BOOL */
+    int      direction;                    /* word of FL_WORDS_DIRECTION */
+    int      encoding;                     /* word of FL_WORDS_ENCODING */
+    int      dtype;                        /* word of FL_WORDS_DTYPE */
+    int      cut;                          /* word of FL_WORDS_CUT */
+    int      input_type;                   /* word of FL_WORDS_INPUT_TYPE */
+    unsigned types;                        /* FL_FIELD_WORDS of FL_WORDS_TYPES */
+} fl_ask;
+
+#define FL_ASK_NONE         INT64_MIN
+#define FL_WORDS_DIRECTION  "Left|Right|left|right"
+#define FL_WORDS_ENCODING   "float|base64"
+#define FL_WORDS_DTYPE      "float|int8|uint8|binary|ubinary|float32" /* in fletch_dtype's order */
+#define FL_WORDS_CUT        "NONE|START|END"
+#define FL_WORDS_INPUT_TYPE "search_document|search_query|classification|clustering|image"
+#define FL_WORDS_TYPES      "float|int8|uint8|binary|ubinary|base64"
+
+/* Why a job is refused; `message` of fl_style.refuse says it in plain words. */
+typedef enum fl_refusal {
+    FL_REFUSE_MODEL,      /* several are loaded and none has this name */
+    FL_REFUSE_EMPTY,      /* "", [], ["a", ""], [[]] */
+    FL_REFUSE_DIMENSIONS, /* below 1 or more than the model has */
+    FL_REFUSE_PROMPT,     /* the model has no prompt of this name */
+    FL_REFUSE_TOO_LONG,   /* truncation refused; `where` is the text */
+    FL_REFUSE_INPUT,      /* an id outside of the vocabulary */
+    FL_REFUSE_HEADER,     /* an x-fletch-… header that makes no sense */
+    FL_REFUSE_TOO_MUCH    /* the answer would be too large */
+} fl_refusal;
+
+typedef struct fl_style {
+    /* The body is no JSON (in->mistyped false) or does not mean anything here. Must reply. */
+    void (*fault)(fl_request *request, const fl_json_in *in);
+    /* Must reply. */
+    void (*refuse)(fl_job *job, fl_refusal why, size_t where, const char *message);
+    /* Write the answer into request->reply.body; false: a value is not finite, or out of memory. */
+    bool (*write)(fl_job *job, const fletch_outcome *outcome);
+    bool compute_headers; /* x-compute-time and the others of text-embeddings-inference */
+} fl_style;
+
+struct fl_job {
+    fl_request     *request;
+    const fl_style *style;
+    fl_ask          ask;
+    fl_served      *served;
+    fletch_dtype    dtype;
+    bool            base64, octets, details;
+    fl_base64_fn    encode; /* base64 */
+    fletch_request  work;
+    size_t          count, columns;
+    float          *rows;      /* [count][columns] */
+    uint32_t       *tokens;    /* [count] */
+    uint8_t        *truncated; /* [count] */
+    void           *packed;    /* one row of another type */
+    void           *extra;     /* the dialect's own */
+};
+
+/* A job with the body read into job->ask; NULL after it was answered with a fault. */
+fl_job *fl_job_read(fl_request *request, const fl_style *style, const fl_field *fields);
+
+bool fl_job_model(fl_job *job);   /* job->served; false: answered */
+bool fl_job_prepare(fl_job *job); /* model, headers, bounds; false: answered */
+void fl_job_submit(fl_job *job);  /* last: the job is done later */
+
+/* Row `index` as the job's type says: a list of numbers or a base64 string. False: not finite. */
+bool fl_job_put_row(fl_job *job, size_t index);
+bool fl_job_put_typed(fl_job *job, size_t index, fletch_dtype dtype, bool base64);
+
+/* "tokens":[5,7],"truncated":[false,true] */
+void fl_job_put_details(fl_job *job);
+
+/* A header of the request that is "application/json" (or …+json), or absent. */
+bool fl_request_is_json(const fl_request *request, bool when_absent);
+
+/* "true"/"1" and "false"/"0". */
+bool fl_parse_bool(const char *text, bool *out);
+
+/* The text of a prompt of the model, unquoted into request memory; NULL when there is none. */
+const char *fl_job_prompt(fl_job *job, fl_span name);
+
+/* The names of the model's prompts: "`query`, `passage`" appended to *out. */
+void fl_served_prompts(const fl_served *served, fl_buf *out);
+
+/* How many texts of this model one answer can hold. */
+size_t fl_job_texts_max(const fl_served *served);
+
+/* Length in tokens of text `index`, specials counted; 0 when it cannot be told. */
+size_t fl_job_length(fl_job *job, size_t index);
+
+#endif

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fields.c - read a request body by a table of fields.
+ *
+ * Role    the one place where JSON becomes what a dialect asked for.
+ * Method  the reader pulls key by key; a bit per row of the table remembers what came. Lists of texts are
+ *         two arrays (pointers into the body, lengths), lists of ids one array and offsets; both double in
+ *         request memory, so a body of n texts costs O(log n) allocations and no copies of text.
+ * Errors  the message gets the path in front, as serde does: "inputs[3]: invalid type: null, expected …".
+ * Memory  request memory. Threads: a request belongs to one.
+ * Proof   tests/unit/test_server_json.c, tests/fuzz/fuzz_bodies.c, tests/server. */
+#include "server/fields.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { FIELDS_MAX = 64 };
+
+typedef struct reading {
+    fl_request *request;
+    fl_json_in *in;
+    char        path[128]; /* of the field that failed, built from the inside out */
+} reading;
+
+/* A value of the field failed, in item `index` of it or (SIZE_MAX) as a whole: outer names come in front.
+ * Always false. */
+static bool fail_in(reading *r, const char *name, size_t index) {
+    char        inner[sizeof r->path];
+    char        item[32] = "";
+    const char *dot      = r->path[0] != '\0' && r->path[0] != '[' ? "." : "";
+    memcpy(inner, r->path, sizeof inner);
+    if (index != SIZE_MAX) {
+        (void)snprintf(item, sizeof item, "[%zu]", index);
+    }
+    (void)snprintf(r->path, sizeof r->path, "%.32s%s%s%.60s", name, item, dot, inner);
+    return false;
+}
+
+static bool fail_memory(fl_json_in *in) {
+    return fl_json_in_fail(in, true, "too many values: out of memory");
+}
+
+/* A twice as large copy of an array in request memory; NULL when there is none. */
+static void *grown(fl_request *request, const void *old, size_t count, size_t room, size_t each) {
+    size_t bytes;
+    if (fl_mul_overflow(room, each, &bytes)) {
+        return NULL;
+    }
+    void *larger = fl_request_alloc(request, bytes);
+    if (larger != NULL && count > 0) {
+        memcpy(larger, old, count * each);
+    }
+    return larger;
+}
+
+/* ---- Inputs ---------------------------------------------------------------------------------- */
+
+static bool add_text(reading *r, fl_input *input, fl_span text) {
+    if (input->count == input->room) {
+        size_t room  = input->room == 0 ? 16 : input->room * 2;
+        input->texts = grown(r->request, input->texts, input->count, room, sizeof *input->texts);
+        input->lengths =
+            grown(r->request, input->lengths, input->count, room, sizeof *input->lengths);
+        if (input->texts == NULL || input->lengths == NULL) {
+            return fail_memory(r->in);
+        }
+        input->room = room;
+    }
+    input->texts[input->count]   = text.data;
+    input->lengths[input->count] = text.size;
+    input->empty |= text.size == 0;
+    input->count++;
+    return true;
+}
+
+static bool add_id(reading *r, fl_input *input) {
+    int64_t id;
+    if (!fl_json_in_integer(r->in, &id)) {
+        return false;
+    }
+    if (id < 0 || id > INT32_MAX) {
+        return fl_json_in_fail(r->in, true, "invalid value: integer `%lld`, expected a token id",
+                               (long long)id);
+    }
+    if (input->id_count == input->id_room) {
+        size_t room = input->id_room == 0 ? 64 : input->id_room * 2;
+        input->ids  = grown(r->request, input->ids, input->id_count, room, sizeof *input->ids);
+        if (input->ids == NULL) {
+            return fail_memory(r->in);
+        }
+        input->id_room = room;
+    }
+    input->ids[input->id_count++] = (int32_t)id;
+    return true;
+}
+
+/* Every id before this belongs to a list: close the one that was open. */
+static bool end_ids(reading *r, fl_input *input, size_t begin) {
+    if (input->count + 1 >= input->room) {
+        size_t room    = input->room == 0 ? 16 : input->room * 2;
+        input->offsets = grown(r->request, input->offsets, input->count == 0 ? 0 : input->count + 1,
+                               room, sizeof *input->offsets);
+        if (input->offsets == NULL) {
+            return fail_memory(r->in);
+        }
+        input->room = room;
+    }
+    input->offsets[++input->count] = (int64_t)input->id_count;
+    input->empty |= input->id_count == begin;
+    return true;
+}
+
+/* One list of ids: "[1, 2]". */
+static bool read_ids(reading *r, fl_input *input) {
+    size_t begin = input->id_count;
+    if (!fl_json_in_enter(r->in, FL_JSON_ARRAY)) {
+        return false;
+    }
+    while (fl_json_in_item(r->in)) {
+        if (!add_id(r, input)) {
+            return false;
+        }
+    }
+    return !r->in->failed && end_ids(r, input, begin);
+}
+
+static const char *forms_text(unsigned forms) {
+    switch (forms & FL_INPUT_ALL) {
+    case FL_INPUT_TEXTS: return "a list of strings";
+    case FL_INPUT_TEXT | FL_INPUT_TEXTS: return "a string or a list of strings";
+    case FL_INPUT_IDS | FL_INPUT_ID_LISTS: return "a list of token ids or a list of such lists";
+    default: return "a string, a list of strings, a list of token ids or a list of such lists";
+    }
+}
+
+/* The form that a list has by its first item. */
+static unsigned form_of(fl_json_type first) {
+    switch (first) {
+    case FL_JSON_STRING: return FL_INPUT_TEXTS;
+    case FL_JSON_NUMBER: return FL_INPUT_IDS;
+    case FL_JSON_ARRAY: return FL_INPUT_ID_LISTS;
+    default: return 0;
+    }
+}
+
+static bool read_item(reading *r, fl_input *input) {
+    fl_span text;
+    switch (input->form) {
+    case FL_INPUT_TEXTS: return fl_json_in_string(r->in, &text) && add_text(r, input, text);
+    case FL_INPUT_IDS: return add_id(r, input);
+    default: return read_ids(r, input);
+    }
+}
+
+static bool read_list(reading *r, fl_input *input, const fl_field *field) {
+    if (!fl_json_in_enter(r->in, FL_JSON_ARRAY)) {
+        return false;
+    }
+    size_t index = 0;
+    for (; fl_json_in_item(r->in); index++) {
+        fl_json_type type = fl_json_in_peek(r->in);
+        if (index == 0) {
+            input->form = form_of(type) & field->forms;
+        }
+        if (input->form == 0 && !r->in->failed) {
+            (void)fl_json_in_fail(r->in, true, "invalid type: %s, expected %s",
+                                  fl_json_type_text(type), forms_text(field->forms));
+        }
+        if (r->in->failed || !read_item(r, input)) {
+            return fail_in(r, "", index);
+        }
+    }
+    if (r->in->failed) {
+        return false;
+    }
+    if (index == 0) {
+        input->form  = (field->forms & FL_INPUT_TEXTS) != 0 ? FL_INPUT_TEXTS : FL_INPUT_ID_LISTS;
+        input->empty = true;
+    }
+    return input->form != FL_INPUT_IDS || end_ids(r, input, 0);
+}
+
+static bool read_input(reading *r, fl_input *input, const fl_field *field) {
+    fl_json_type type = fl_json_in_peek(r->in);
+    if (type == FL_JSON_STRING && (field->forms & FL_INPUT_TEXT) != 0) {
+        fl_span text;
+        input->form = FL_INPUT_TEXT;
+        return fl_json_in_string(r->in, &text) && add_text(r, input, text);
+    }
+    if (type == FL_JSON_ARRAY) {
+        return read_list(r, input, field);
+    }
+    return fl_json_in_fail(r->in, true, "invalid type: %s, expected %s", fl_json_type_text(type),
+                           forms_text(field->forms));
+}
+
+/* ---- The other types ------------------------------------------------------------------------- */
+
+/* 1 + the index of `span` in "a|b|c", or 0. */
+static int find_word(const char *words, fl_span span) {
+    int index = 1;
+    for (const char *word = words;; index++) {
+        const char *end = strchrnul(word, '|');
+        if ((size_t)(end - word) == span.size && memcmp(word, span.data, span.size) == 0) {
+            return index;
+        }
+        if (*end == '\0') {
+            return 0;
+        }
+        word = end + 1;
+    }
+}
+
+static bool read_word(reading *r, const fl_field *field, int *out) {
+    fl_span span;
+    if (!fl_json_in_string(r->in, &span)) {
+        return false;
+    }
+    *out = find_word(field->words, span);
+    return *out != 0 ||
+           fl_json_in_fail(r->in, true, "unknown variant `%.*s`, expected one of `%s`",
+                           (int)(span.size < 40 ? span.size : 40), span.data, field->words);
+}
+
+static bool read_words(reading *r, const fl_field *field, unsigned *out) {
+    if (!fl_json_in_enter(r->in, FL_JSON_ARRAY)) {
+        return false;
+    }
+    while (fl_json_in_item(r->in)) {
+        int index;
+        if (!read_word(r, field, &index)) {
+            return false;
+        }
+        *out |= 1u << (index - 1);
+    }
+    return !r->in->failed;
+}
+
+static bool read_int(reading *r, const fl_field *field, int64_t *out) {
+    if (!fl_json_in_integer(r->in, out)) {
+        return false;
+    }
+    return (*out >= field->min && *out <= field->max) ||
+           fl_json_in_fail(r->in, true,
+                           "invalid value: integer `%lld`, expected one from %lld to %lld",
+                           (long long)*out, (long long)field->min, (long long)field->max);
+}
+
+static bool read_object(reading *r, const fl_field *fields, char *out);
+
+static bool read_value(reading *r, const fl_field *field, char *out) {
+    void *to = out + field->offset;
+    if ((field->flags & FL_FIELD_NULL) != 0 && fl_json_in_peek(r->in) == FL_JSON_NULL) {
+        return fl_json_in_null(r->in);
+    }
+    switch (field->type) {
+    case FL_FIELD_STRING: return fl_json_in_string(r->in, to);
+    case FL_FIELD_INT: return read_int(r, field, to);
+    case FL_FIELD_WORD: return read_word(r, field, to);
+    case FL_FIELD_WORDS: return read_words(r, field, to);
+    case FL_FIELD_INPUT: return read_input(r, to, field);
+    case FL_FIELD_INNER: return read_object(r, field->inner, out);
+    case FL_FIELD_ANY: return fl_json_in_skip(r->in, NULL);
+    case FL_FIELD_BOOL: break;
+    }
+    bool value;
+    if (!fl_json_in_bool(r->in, &value)) {
+        return false;
+    }
+    *(int *)to = value ? 1 : -1;
+    return true;
+}
+
+static bool read_object(reading *r, const fl_field *fields, char *out) {
+    uint64_t seen = 0;
+    fl_span  key;
+    if (!fl_json_in_enter(r->in, FL_JSON_OBJECT)) {
+        return false;
+    }
+    while (fl_json_in_key(r->in, &key)) {
+        size_t i = 0;
+        while (fields[i].name != NULL && !fl_span_is(key, fields[i].name)) {
+            i++;
+        }
+        if (fields[i].name == NULL) {
+            if (!fl_json_in_skip(r->in, NULL)) {
+                return false;
+            }
+            continue;
+        }
+        if ((seen >> i & 1) != 0) {
+            return fl_json_in_fail(r->in, true, "duplicate field `%s`", fields[i].name);
+        }
+        seen |= 1ull << i;
+        if (!read_value(r, &fields[i], out)) {
+            return fail_in(r, fields[i].name, SIZE_MAX);
+        }
+    }
+    for (size_t i = 0; i < FIELDS_MAX && fields[i].name != NULL && !r->in->failed; i++) {
+        if ((fields[i].flags & FL_FIELD_REQUIRED) != 0 && (seen >> i & 1) == 0) {
+            return fl_json_in_fail(r->in, true, "missing field `%s`", fields[i].name);
+        }
+    }
+    return !r->in->failed;
+}
+
+bool fl_fields_read(fl_request *request, fl_json_in *in, const fl_field *fields, void *out) {
+    reading r = {request, in, ""};
+    fl_json_in_begin(in, request->body, request->body_size);
+    if (read_object(&r, fields, out) && fl_json_in_end(in)) {
+        return true;
+    }
+    if (in->mistyped && r.path[0] != '\0') {
+        char message[FL_JSON_IN_MESSAGE_MAX];
+        memcpy(message, in->message, sizeof message);
+        (void)snprintf(in->message, sizeof in->message, "%s: %.120s", r.path, message);
+    }
+    return false;
+}

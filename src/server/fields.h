@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fields.h - the fields of a request body as a table: read by it, described by it.
+ *
+ * Role    every dialect has a table of what its bodies may hold. fl_fields_read fills a struct from a
+ *         body by the table, openapi.c writes the schema from the same table, so the two cannot disagree.
+ * Rules   A field of the table may come once: a second one is a fault ("duplicate field"). Fields that the
+ *         table does not know are checked as JSON and ignored, as clients of all dialects expect. null
+ *         means absent where FL_FIELD_NULL says so, else it is a wrong type.
+ * Memory  Strings stay in the body; lists come from fl_request_alloc.
+ * Proof   tests/server/test_openapi.py and the tests of each dialect. */
+#ifndef FL_SERVER_FIELDS_H
+#define FL_SERVER_FIELDS_H
+
+#include "server/json_in.h"
+#include "server/server.h"
+
+typedef enum fl_field_type {
+    FL_FIELD_STRING, /* fl_span; data NULL when absent */
+    FL_FIELD_BOOL,   /* int: 0 absent, 1 true, -1 false */
+    FL_FIELD_INT,    /* int64_t between min and max; the struct's value when absent */
+    FL_FIELD_WORD,   /* int: 0 absent, else 1 + the index in `words` */
+    FL_FIELD_WORDS,  /* unsigned: bit i for words[i] in the list; 0 when absent or empty */
+    FL_FIELD_INPUT,  /* fl_input, in the forms that `forms` allows */
+    FL_FIELD_INNER,  /* an object with a table of its own, into the same struct */
+    FL_FIELD_ANY     /* checked, ignored: known to the dialect, without a meaning here */
+} fl_field_type;
+
+enum {
+    FL_FIELD_REQUIRED = 1,
+    FL_FIELD_NULL     = 2 /* null is the same as absent */
+};
+
+/* Forms of an input; several may be allowed. */
+enum {
+    FL_INPUT_TEXT     = 1, /* "a" */
+    FL_INPUT_TEXTS    = 2, /* ["a", "b"] */
+    FL_INPUT_IDS      = 4, /* [101, 7592, 102]: one text */
+    FL_INPUT_ID_LISTS = 8, /* [[101, 102], [101, 7592, 102]] */
+    FL_INPUT_NOTHING =
+        16, /* "" and [] and "" in a list are served; else the dialect refuses them */
+    FL_INPUT_ALL = 15
+};
+
+typedef struct fl_input {
+    unsigned form;  /* what came; 0: absent; [] is the first list form that is allowed */
+    bool     empty; /* something in it is empty: "", [], ["a", ""], [[]] */
+    size_t   count; /* texts or id lists */
+    size_t   room, id_count, id_room;
+    /* texts */
+    const char **texts;
+    size_t      *lengths;
+    /* or ids: list i is ids[offsets[i] .. offsets[i + 1]) */
+    int32_t *ids;
+    int64_t *offsets;
+} fl_input;
+
+typedef struct fl_field {
+    const char            *name;
+    fl_field_type          type;
+    unsigned               flags;
+    size_t                 offset; /* in the struct that is filled */
+    unsigned               forms;
+    int64_t                min, max;
+    const char            *words; /* "float|base64" */
+    const struct fl_field *inner;
+    const char            *text; /* one sentence for the schema; may be NULL */
+} fl_field;                      /* a row of zeros ends a table */
+
+/* Read the whole body. False: in->message says why, with the place (line, column) and the path of the
+ * field; in->mistyped tells a wrong meaning from a text that is no JSON. */
+bool fl_fields_read(fl_request *request, fl_json_in *in, const fl_field *fields, void *out);
+
+#endif

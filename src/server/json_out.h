@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* json_out.h - write the parts of a JSON reply that are long: lists of numbers and base64.
+ *
+ * Role    the dialects put brackets and names with fl_buf_puts, and everything that comes n times with these.
+ * Method  room for the longest form is reserved once per list, then numbers go straight into the buffer:
+ *         the shortest decimal that reads back as the same float32 (base/number.h).
+ * Memory  the reply's fl_buf; a failed growth is remembered there. Threads: a buffer belongs to one.
+ * Proof   tests/unit/test_server_json.c. */
+#ifndef FL_SERVER_JSON_OUT_H
+#define FL_SERVER_JSON_OUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/json.h" /* fl_json_quote */
+#include "server/base64.h"
+
+/* "[0.1,-2]"; false, and nothing useful written, when a value is not finite: JSON has no word for it. */
+bool fl_json_out_floats(fl_buf *out, const float *row, size_t count);
+
+void fl_json_out_int8(fl_buf *out, const int8_t *row, size_t count);
+void fl_json_out_uint8(fl_buf *out, const uint8_t *row, size_t count);
+
+void fl_json_out_u64(fl_buf *out, uint64_t value);
+
+/* "\"AAAA\"" */
+void fl_json_out_base64(fl_buf *out, fl_base64_fn encode, const void *data, size_t size);
+
+#endif

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ollama.c - the Ollama dialect: /api/embed, /api/embeddings, /api/tags, /api/version.
+ *
+ * Role    what ollama-python and the many programs with an "Ollama URL" setting speak.
+ * In/Out  {"model", "input": "…" | […], "truncate", "dimensions"} to {"model", "embeddings",
+ *         "total_duration", "load_duration", "prompt_eval_count"}; errors are {"error": "…"}.
+ * Rules   Any Content-Type passes (curl -d sends a form's). No input is an answer without vectors, not an
+ *         error. dimensions beyond the model's are ignored. /api/embeddings gives the raw pooled vector.
+ *         A name may end in ":latest".
+ * Memory  request memory. Threads: see server.h.
+ * Proof   tests/server/test_ollama.py. */
+#include <inttypes.h>
+#include <stddef.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "server/embedding.h"
+#include "server/routes.h"
+
+/* ---- Errors ---------------------------------------------------------------------------------- */
+
+static void write_error(fl_reply *reply, int status, const char *code, const char *message) {
+    if (strcmp(code, "overloaded") == 0) {
+        message = "server busy, please try again.  maximum pending requests exceeded";
+        status  = 503; /* the number that Ollama's clients wait for */
+    } else if (strcmp(code, "too_long") == 0) {
+        message = "the input length exceeds the context length";
+        status  = 400;
+    }
+    reply->status = status;
+    reply->type   = "application/json";
+    fl_buf_puts(&reply->body, "{\"error\":");
+    fl_json_quote(&reply->body, message, strlen(message));
+    fl_buf_puts(&reply->body, "}");
+}
+
+const fl_dialect fl_dialect_ollama = {"ollama", write_error};
+
+static void fault(fl_request *request, const fl_json_in *in) {
+    if (request->body_size == 0) {
+        fl_reply_error(request, 400, "bad_request", "missing request body");
+        return;
+    }
+    fl_reply_error(request, 400, "bad_request", "%s at line %zu column %zu", in->message, in->line,
+                   in->column);
+}
+
+static void refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
+    (void)where;
+    if (why == FL_REFUSE_MODEL) {
+        fl_reply_error(job->request, 404, "model_not_found", "model '%.*s' not found",
+                       (int)job->ask.model.size, job->ask.model.data);
+    } else if (why == FL_REFUSE_TOO_LONG) {
+        fl_reply_error(job->request, 400, "too_long", "%s", message);
+    } else if (why == FL_REFUSE_TOO_MUCH) {
+        fl_reply_error(job->request, 413, "payload_too_large", "%s", message);
+    } else {
+        fl_reply_error(job->request, 400, "bad_request", "%s", message);
+    }
+}
+
+/* ---- The answers ------------------------------------------------------------------------------- */
+
+static bool write_embed(fl_job *job, const fletch_outcome *outcome) {
+    fl_request *request = job->request;
+    fl_buf     *body    = &request->reply.body;
+    fl_buf_puts(body, "{\"model\":");
+    fl_json_quote(body, job->served->name, strlen(job->served->name));
+    fl_buf_puts(body, ",\"embeddings\":[");
+    for (size_t i = 0; i < job->count; i++) {
+        fl_buf_puts(body, i > 0 ? "," : "");
+        if (!fl_job_put_row(job, i)) {
+            return false;
+        }
+    }
+    fl_buf_printf(
+        body, "],\"total_duration\":%" PRIu64 ",\"load_duration\":0,\"prompt_eval_count\":%" PRIu64,
+        fl_clock_ns() - request->start_ns, outcome->tokens);
+    if (job->details) {
+        fl_buf_puts(body, ",");
+        fl_job_put_details(job);
+    }
+    fl_buf_puts(body, "}");
+    return !body->failed;
+}
+
+static bool write_embeddings(fl_job *job, const fletch_outcome *outcome) {
+    fl_buf *body = &job->request->reply.body;
+    (void)outcome;
+    fl_buf_puts(body, "{\"embedding\":");
+    if (!fl_job_put_row(job, 0)) {
+        return false;
+    }
+    fl_buf_puts(body, "}");
+    return !body->failed;
+}
+
+static const fl_style embed_style      = {fault, refuse, write_embed, false};
+static const fl_style embeddings_style = {fault, refuse, write_embeddings, false};
+
+/* ---- The routes -------------------------------------------------------------------------------- */
+
+#define AT(member) offsetof(fl_ask, member)
+const fl_field fl_fields_ollama_embed[] = {
+    {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
+    {.name   = "input",
+     .type   = FL_FIELD_INPUT,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(input),
+     .forms  = FL_INPUT_TEXT | FL_INPUT_TEXTS | FL_INPUT_NOTHING,
+     .text   = "A text or a list of texts; none gives no vectors."},
+    {.name   = "truncate",
+     .type   = FL_FIELD_BOOL,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(truncate),
+     .text   = "false: a text that is too long is an error."},
+    {.name   = "dimensions",
+     .type   = FL_FIELD_INT,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(dimensions),
+     .min    = INT32_MIN,
+     .max    = INT32_MAX,
+     .text   = "Cut to this many, then normalise again; ignored outside of the model's range."},
+    {.name = "keep_alive", .type = FL_FIELD_ANY, .text = "Ignored: models stay loaded."},
+    {.name = "options", .type = FL_FIELD_ANY, .text = "Ignored."},
+    {.name   = "output_dtype",
+     .type   = FL_FIELD_WORD,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(dtype),
+     .words  = FL_WORDS_DTYPE},
+    {.name   = "details",
+     .type   = FL_FIELD_BOOL,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(details),
+     .text   = "Tell tokens and truncation of each text."},
+    {0}};
+
+const fl_field fl_fields_ollama_embeddings[] = {
+    {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
+    {.name   = "prompt",
+     .type   = FL_FIELD_INPUT,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(input),
+     .forms  = FL_INPUT_TEXT | FL_INPUT_NOTHING,
+     .text   = "The text; an empty one gives an empty vector."},
+    {.name = "keep_alive", .type = FL_FIELD_ANY, .text = "Ignored: models stay loaded."},
+    {.name = "options", .type = FL_FIELD_ANY, .text = "Ignored."},
+    {0}};
+
+/* Read, choose the model; NULL: answered. */
+static fl_job *begin(fl_request *request, const fl_style *style, const fl_field *fields) {
+    static const char latest[] = ":latest";
+    fl_job           *job      = fl_job_read(request, style, fields);
+    if (job == NULL) {
+        return NULL;
+    }
+    fl_span *name = &job->ask.model;
+    size_t   tail = sizeof latest - 1;
+    if (name->size > tail && memcmp(name->data + name->size - tail, latest, tail) == 0) {
+        name->size -= tail;
+    }
+    if (!fl_job_model(job)) {
+        return NULL;
+    }
+    int64_t wanted = job->ask.dimensions;
+    if (wanted < 1 || (uint64_t)wanted > job->served->dimensions) {
+        job->ask.dimensions = FL_ASK_NONE;
+    }
+    return job;
+}
+
+/* Whether nothing was asked: no input, [] or "". */
+static bool is_nothing(const fl_input *input) {
+    return input->count == 0 || (input->form == FL_INPUT_TEXT && input->lengths[0] == 0);
+}
+
+static void embed(fl_request *request) {
+    fl_job *job = begin(request, &embed_style, fl_fields_ollama_embed);
+    if (job == NULL) {
+        return;
+    }
+    if (is_nothing(&job->ask.input)) {
+        fl_buf *body = &request->reply.body;
+        fl_buf_puts(body, "{\"model\":");
+        fl_json_quote(body, job->served->name, strlen(job->served->name));
+        fl_buf_puts(body, ",\"embeddings\":[]}");
+        fl_reply_json(request, 200);
+    } else if (fl_job_prepare(job)) {
+        fl_job_submit(job);
+    }
+}
+
+static void embeddings(fl_request *request) {
+    fl_job *job = begin(request, &embeddings_style, fl_fields_ollama_embeddings);
+    if (job == NULL) {
+        return;
+    }
+    job->ask.normalize = -1;
+    if (is_nothing(&job->ask.input)) {
+        fl_buf_puts(&request->reply.body, "{\"embedding\":[]}");
+        fl_reply_json(request, 200);
+    } else if (fl_job_prepare(job)) {
+        fl_job_submit(job);
+    }
+}
+
+static void put_tag(fl_request *request, const fl_served *served) {
+    fl_buf     *body    = &request->reply.body;
+    time_t      started = (time_t)fl_server_start_time(request->server);
+    struct tm   utc;
+    char        when[32];
+    const char *name = served->name;
+    gmtime_r(&started, &utc);
+    (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    fl_buf_puts(body, "{\"name\":");
+    fl_json_quote(body, name, strlen(name));
+    fl_buf_puts(body, ",\"model\":");
+    fl_json_quote(body, name, strlen(name));
+    fl_buf_printf(
+        body,
+        ",\"modified_at\":\"%s\",\"size\":0,\"digest\":\"%s\",\"details\":{"
+        "\"parent_model\":\"\",\"format\":\"safetensors\",\"family\":\"bert\",\"families\":"
+        "[\"bert\"],\"parameter_size\":\"\",\"quantization_level\":\"\"}}",
+        when, served->fingerprint);
+}
+
+static void tags(fl_request *request) {
+    fl_buf *body = &request->reply.body;
+    fl_buf_puts(body, "{\"models\":[");
+    const fl_served *served;
+    for (size_t i = 0; (served = fl_server_model_at(request->server, i)) != NULL; i++) {
+        fl_buf_puts(body, i > 0 ? "," : "");
+        put_tag(request, served);
+    }
+    fl_buf_puts(body, "]}");
+    fl_reply_json(request, 200);
+}
+
+static void version(fl_request *request) {
+    fl_buf_printf(&request->reply.body, "{\"version\":\"%s\"}", fletch_version());
+    fl_reply_json(request, 200);
+}
+
+const fl_route fl_routes_ollama[] = {{"POST", "/api/embed", &fl_dialect_ollama, embed, 0},
+                                     {"POST", "/api/embeddings", &fl_dialect_ollama, embeddings, 0},
+                                     {"GET", "/api/tags", &fl_dialect_ollama, tags, 0},
+                                     {"GET", "/api/version", &fl_dialect_ollama, version, 0},
+                                     {0}};

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* openai.c - the OpenAI dialect: /v1/embeddings and /v1/models.
+ *
+ * Role    what openai-python, LangChain and every "OpenAI compatible" client speak.
+ * In/Out  {"input", "model", "encoding_format", "dimensions", "user"} and fletch's additions
+ *         (prompt_name, normalize, truncate, truncation_direction, output_dtype, details); errors are
+ *         {"error": {"message", "type", "param", "code"}}.
+ * Rules   "" and [] are 400 as at OpenAI; a list of any length passes; token ids are used as they are and
+ *         refused outside of the vocabulary (ids of another tokenizer would give vectors of nonsense); one
+ *         model loaded: any name is served, and the answer says which model it was.
+ * Memory  request memory. Threads: see server.h.
+ * Proof   tests/server/test_openai.py. */
+#include <inttypes.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "server/embedding.h"
+#include "server/routes.h"
+
+/* ---- Errors ---------------------------------------------------------------------------------- */
+
+static const char *error_type(int status) {
+    switch (status) {
+    case 403: return "permission_error";
+    case 429: return "rate_limit_error";
+    default: return status >= 500 ? "server_error" : "invalid_request_error";
+    }
+}
+
+/* A code "param/NAME" names the field that is wrong; codes that OpenAI has are told, others are null. */
+static void write_error(fl_reply *reply, int status, const char *code, const char *message) {
+    static const char *const told[] = {"invalid_api_key", "model_not_found", "rate_limit_exceeded",
+                                       "context_length_exceeded"};
+    const char              *param  = strncmp(code, "param/", 6) == 0 ? code + 6 : NULL;
+    const char              *shown  = NULL;
+    if (strcmp(code, "overloaded") == 0 || strcmp(code, "rate_limited") == 0) {
+        code = "rate_limit_exceeded";
+    } else if (strcmp(code, "too_long") == 0) {
+        code   = "context_length_exceeded";
+        status = 400;
+    }
+    if (strcmp(code, "wrong_task") == 0) {
+        status = 400;
+    }
+    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
+        shown = strcmp(code, told[i]) == 0 ? told[i] : shown;
+    }
+    reply->status = status;
+    reply->type   = "application/json";
+    fl_buf_puts(&reply->body, "{\"error\":{\"message\":");
+    fl_json_quote(&reply->body, message, strlen(message));
+    fl_buf_printf(&reply->body, ",\"type\":\"%s\",\"param\":", error_type(status));
+    fl_buf_printf(&reply->body, param != NULL ? "\"%s\"" : "null", param);
+    fl_buf_puts(&reply->body, ",\"code\":");
+    fl_buf_printf(&reply->body, shown != NULL ? "\"%s\"}}" : "null}}", shown);
+}
+
+const fl_dialect fl_dialect_openai = {"openai", write_error};
+
+static void fault(fl_request *request, const fl_json_in *in) {
+    fl_reply_error(request, 400, "bad_request",
+                   in->mistyped
+                       ? "%s at line %zu column %zu"
+                       : "We could not parse the JSON body of your request: %s at line %zu "
+                         "column %zu",
+                   in->message, in->line, in->column);
+}
+
+static const char bad_input[] = "'$.input' is invalid. Please check the API reference: "
+                                "https://platform.openai.com/docs/api-reference.";
+
+static void refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
+    fl_request *request = job->request;
+    switch (why) {
+    case FL_REFUSE_MODEL:
+        fl_reply_error(request, 404, "model_not_found",
+                       "The model `%.*s` does not exist or you do not have access to it.",
+                       (int)job->ask.model.size, job->ask.model.data);
+        return;
+    case FL_REFUSE_EMPTY: fl_reply_error(request, 400, "bad_request", "%s", bad_input); return;
+    case FL_REFUSE_DIMENSIONS:
+        fl_reply_error(request, 400, "param/dimensions",
+                       "'$.dimensions' is invalid: this model takes 1 to %zu.",
+                       job->served->dimensions);
+        return;
+    case FL_REFUSE_PROMPT:
+        fl_reply_error(request, 400, "param/prompt_name", "prompt_name: %s", message);
+        return;
+    case FL_REFUSE_TOO_LONG:
+        fl_reply_error(
+            request, 400, "too_long",
+            "This model's maximum context length is %zu tokens, however you requested %zu "
+            "tokens (%zu in your prompt; 0 for the completion). Please reduce your prompt; "
+            "or completion length.",
+            job->served->max_length, fl_job_length(job, where), fl_job_length(job, where));
+        return;
+    case FL_REFUSE_INPUT: fl_reply_error(request, 400, "param/input", "%s", message); return;
+    case FL_REFUSE_TOO_MUCH:
+        fl_reply_error(request, 413, "payload_too_large", "%s", message);
+        return;
+    case FL_REFUSE_HEADER: fl_reply_error(request, 400, "bad_request", "%s", message); return;
+    }
+}
+
+/* ---- /v1/embeddings ---------------------------------------------------------------------------- */
+
+static bool write_list(fl_job *job, const fletch_outcome *outcome) {
+    fl_buf *body = &job->request->reply.body;
+    fl_buf_puts(body, "{\"object\":\"list\",\"data\":[");
+    for (size_t i = 0; i < job->count; i++) {
+        fl_buf_puts(body, i > 0 ? ",{\"object\":\"embedding\",\"index\":"
+                                : "{\"object\":\"embedding\",\"index\":");
+        fl_json_out_u64(body, i);
+        fl_buf_puts(body, ",\"embedding\":");
+        if (!fl_job_put_row(job, i)) {
+            return false;
+        }
+        if (job->details) {
+            fl_buf_printf(body, ",\"tokens\":%" PRIu32 ",\"truncated\":%s", job->tokens[i],
+                          job->truncated[i] ? "true" : "false");
+        }
+        fl_buf_puts(body, "}");
+    }
+    fl_buf_puts(body, "],\"model\":");
+    fl_json_quote(body, job->served->name, strlen(job->served->name));
+    fl_buf_printf(body, ",\"usage\":{\"prompt_tokens\":%" PRIu64 ",\"total_tokens\":%" PRIu64 "}}",
+                  outcome->tokens, outcome->tokens);
+    return !body->failed;
+}
+
+static const fl_style style = {fault, refuse, write_list, true};
+
+#define AT(member) offsetof(fl_ask, member)
+const fl_field fl_fields_openai[] = {
+    {.name   = "input",
+     .type   = FL_FIELD_INPUT,
+     .flags  = FL_FIELD_REQUIRED,
+     .offset = AT(input),
+     .forms  = FL_INPUT_ALL,
+     .text   = "A text, a list of texts, token ids of this model, or a list of such lists."},
+    {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
+    {.name   = "encoding_format",
+     .type   = FL_FIELD_WORD,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(encoding),
+     .words  = FL_WORDS_ENCODING,
+     .text   = "base64: the vector's bytes, little-endian."},
+    {.name   = "dimensions",
+     .type   = FL_FIELD_INT,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(dimensions),
+     .min    = 1,
+     .max    = INT32_MAX,
+     .text   = "Cut to this many, then normalise again."},
+    {.name = "user", .type = FL_FIELD_ANY, .text = "Ignored."},
+    {.name   = "prompt_name",
+     .type   = FL_FIELD_STRING,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(prompt_name),
+     .text   = "One of the model's prompts, put in front of every text."},
+    {.name   = "normalize",
+     .type   = FL_FIELD_BOOL,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(normalize),
+     .text   = "false: raw pooled vectors."},
+    {.name   = "truncate",
+     .type   = FL_FIELD_BOOL,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(truncate),
+     .text   = "false: a text that is too long is an error."},
+    {.name   = "truncation_direction",
+     .type   = FL_FIELD_WORD,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(direction),
+     .words  = FL_WORDS_DIRECTION},
+    {.name   = "output_dtype",
+     .type   = FL_FIELD_WORD,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(dtype),
+     .words  = FL_WORDS_DTYPE},
+    {.name   = "details",
+     .type   = FL_FIELD_BOOL,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(details),
+     .text   = "Tell tokens and truncation of each text."},
+    {0}};
+
+static void embeddings(fl_request *request) {
+    if (!fl_request_is_json(request, true)) {
+        fl_reply_error(request, 415, "bad_request",
+                       "Expected request with `Content-Type: application/json`");
+        return;
+    }
+    fl_job *job = fl_job_read(request, &style, fl_fields_openai);
+    if (job == NULL) {
+        return;
+    }
+    if (job->ask.input.empty) {
+        refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, bad_input);
+    } else if (fl_job_prepare(job)) {
+        fl_job_submit(job);
+    }
+}
+
+/* ---- /v1/models -------------------------------------------------------------------------------- */
+
+static void put_model(fl_request *request, const fl_served *served) {
+    fl_buf *body = &request->reply.body;
+    fl_buf_puts(body, "{\"id\":");
+    fl_json_quote(body, served->name, strlen(served->name));
+    fl_buf_printf(body,
+                  ",\"object\":\"model\",\"created\":%" PRIu64
+                  ",\"owned_by\":\"fletch\",\"dimensions\":%zu,\"max_length\":%zu}",
+                  fl_server_start_time(request->server), served->dimensions, served->max_length);
+}
+
+static void models(fl_request *request) {
+    fl_buf *body = &request->reply.body;
+    fl_buf_puts(body, "{\"object\":\"list\",\"data\":[");
+    const fl_served *served;
+    for (size_t i = 0; (served = fl_server_model_at(request->server, i)) != NULL; i++) {
+        fl_buf_puts(body, i > 0 ? "," : "");
+        put_model(request, served);
+    }
+    fl_buf_puts(body, "]}");
+    fl_reply_json(request, 200);
+}
+
+/* /v1/models/ID: here a name must fit, also when only one model is loaded. */
+static void one_model(fl_request *request) {
+    size_t size = strlen(request->tail);
+    char  *name = fl_request_alloc(request, size + 1);
+    if (name == NULL) {
+        fl_reply_error(request, 500, "internal", "out of memory");
+        return;
+    }
+    memcpy(name, request->tail, size);
+    size = fl_percent_decode(name, size);
+    const fl_served *served;
+    for (size_t i = 0; (served = fl_server_model_at(request->server, i)) != NULL; i++) {
+        fl_span span = {name, size};
+        if (size != SIZE_MAX && (fl_span_is(span, served->name) || fl_span_is(span, served->id))) {
+            put_model(request, served);
+            fl_reply_json(request, 200);
+            return;
+        }
+    }
+    fl_reply_error(request, 404, "model_not_found", "The model `%s` does not exist", request->tail);
+}
+
+const fl_route fl_routes_openai[] = {
+    {"POST", "/v1/embeddings", &fl_dialect_openai, embeddings, 0},
+    {"POST", "/embeddings", &fl_dialect_openai, embeddings, 0},
+    {"GET", "/v1/models", &fl_dialect_openai, models, 0},
+    {"GET", "/v1/models/", &fl_dialect_openai, one_model, FL_ROUTE_PREFIX},
+    {0}};

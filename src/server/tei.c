@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tei.c - the text-embeddings-inference dialect: errors, /embed, /similarity, and what needs other heads.
+ *
+ * Role    what huggingface_hub, LlamaIndex, Haystack and every deployment of TEI 1.9 speak.
+ * In/Out  {"inputs": "…" | […] | ids, "normalize", "truncate", "truncation_direction", "prompt_name",
+ *         "dimensions"} to a list of vectors, even for one text; errors are {"error", "error_type"}, faults of
+ *         the JSON itself plain text, as axum words them.
+ * Rules   Validation is 422, nothing to embed 400, a model without the head 424. A list of any length
+ *         passes; ids are used as they are (TEI turns them into text and back). With "details": true the
+ *         answer is an object that also holds tokens and truncation of each text.
+ * Memory  request memory. Threads: see server.h.
+ * Proof   tests/server/test_tei.py. */
+#include "server/tei.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* ---- Errors ---------------------------------------------------------------------------------- */
+
+/* Words of the transport and of this dialect, and what TEI calls them. A type "" is plain text, NULL no body
+ * at all; a text replaces the message. */
+static const struct {
+    const char *code, *type, *text;
+} errors[] = {
+    {"empty", "Empty", NULL},
+    {"tokenizer", "Tokenizer", NULL},
+    {"too_long", "Validation", NULL},
+    {"validation", "Validation", NULL},
+    {"bad_request", "Validation", NULL},
+    {"wrong_task", "Backend", NULL},
+    {"internal", "Backend", NULL},
+    {"deadline_exceeded", "Backend", NULL},
+    {"overloaded", "Overloaded", "Model is overloaded"},
+    {"rate_limited", "Overloaded", NULL},
+    {"unavailable", "Unhealthy", "unhealthy"},
+    {"payload_too_large", "", "Failed to buffer the request body: length limit exceeded"},
+    {"json", "", NULL},
+    {"content_type", "", "Expected request with `Content-Type: application/json`"},
+    {"invalid_api_key", NULL, NULL},
+    {"not_found", NULL, NULL},
+    {"method_not_allowed", NULL, NULL},
+};
+
+static void write_error(fl_reply *reply, int status, const char *code, const char *message) {
+    const char *type = "";
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
+        if (strcmp(errors[i].code, code) == 0) {
+            type    = errors[i].type;
+            message = errors[i].text != NULL ? errors[i].text : message;
+        }
+    }
+    reply->status = status;
+    reply->type   = NULL;
+    if (type == NULL) {
+        return;
+    }
+    if (type[0] == '\0') {
+        reply->type = "text/plain; charset=utf-8";
+        fl_buf_puts(&reply->body, message);
+        return;
+    }
+    reply->type = "application/json";
+    fl_buf_puts(&reply->body, "{\"error\":");
+    fl_json_quote(&reply->body, message, strlen(message));
+    fl_buf_printf(&reply->body, ",\"error_type\":\"%s\"}", type);
+}
+
+const fl_dialect fl_dialect_tei = {"tei", write_error};
+
+void fl_tei_fault(fl_request *request, const fl_json_in *in) {
+    if (in->mistyped) {
+        fl_reply_error(request, 422, "json",
+                       "Failed to deserialize the JSON body into the target type: %s at line %zu "
+                       "column %zu",
+                       in->message, in->line, in->column);
+    } else {
+        fl_reply_error(request, 400, "json",
+                       "Failed to parse the request body as JSON: %s at line %zu column %zu",
+                       in->message, in->line, in->column);
+    }
+}
+
+static void refuse_prompt(fl_job *job) {
+    fl_buf  names = {0};
+    fl_span name  = job->ask.prompt_name;
+    fl_served_prompts(job->served, &names);
+    fl_reply_error(job->request, 422, "validation",
+                   "Input validation error: `default-prompt-name` is set to `%.*s` but it was not "
+                   "found in the Sentence Transformers prompts. Available prompts: [%s]",
+                   (int)(name.size < 100 ? name.size : 100), name.data,
+                   names.data != NULL ? names.data : "");
+    fl_buf_free(&names);
+}
+
+static void refuse_dimensions(fl_job *job) {
+    fl_reply_error(
+        job->request, 422, "validation", "Input validation error: `dimensions` should be %s",
+        job->ask.dimensions < 1 ? "positive" : "smaller than the maximum embedding dimension.");
+}
+
+void fl_tei_refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
+    fl_request *request = job->request;
+    switch (why) {
+    case FL_REFUSE_MODEL:
+        fl_reply_error(request, 404, "validation", "model `%.*s` not found",
+                       (int)(job->ask.model.size < 200 ? job->ask.model.size : 200),
+                       job->ask.model.data);
+        return;
+    case FL_REFUSE_EMPTY:
+        fl_reply_error(request, 400, "empty", "Input validation error: `inputs` cannot be empty");
+        return;
+    case FL_REFUSE_DIMENSIONS: refuse_dimensions(job); return;
+    case FL_REFUSE_PROMPT: refuse_prompt(job); return;
+    case FL_REFUSE_TOO_LONG:
+        fl_reply_error(
+            request, 422, "validation",
+            "Input validation error: `inputs` must have less than %zu tokens. Given: %zu",
+            job->served->max_length, fl_job_length(job, where));
+        return;
+    case FL_REFUSE_TOO_MUCH: fl_reply_error(request, 413, "validation", "%s", message); return;
+    case FL_REFUSE_INPUT:
+    case FL_REFUSE_HEADER:
+        fl_reply_error(request, 422, "validation", "Input validation error: %s", message);
+        return;
+    }
+}
+
+fl_job *fl_tei_read(fl_request *request, const fl_style *style, const fl_field *fields) {
+    if (!fl_request_is_json(request, false)) {
+        fl_reply_error(request, 415, "content_type", "content type");
+        return NULL;
+    }
+    return fl_job_read(request, style, fields);
+}
+
+/* ---- /embed ------------------------------------------------------------------------------------ */
+
+static bool write_rows(fl_job *job, const fletch_outcome *outcome) {
+    fl_buf *body = &job->request->reply.body;
+    (void)outcome;
+    fl_buf_puts(body, job->details ? "{\"embeddings\":[" : "[");
+    for (size_t i = 0; i < job->count; i++) {
+        fl_buf_puts(body, i > 0 ? "," : "");
+        if (!fl_job_put_row(job, i)) {
+            return false;
+        }
+    }
+    fl_buf_puts(body, "]");
+    if (job->details) {
+        fl_buf_puts(body, ",");
+        fl_job_put_details(job);
+        fl_buf_puts(body, "}");
+    }
+    return !body->failed;
+}
+
+static const fl_style embed_style = {fl_tei_fault, fl_tei_refuse, write_rows, true};
+
+#define AT(member) offsetof(fl_ask, member)
+#define INPUTS                                                                                     \
+    {                                                                                              \
+        .name = "inputs", .type = FL_FIELD_INPUT, .flags = FL_FIELD_REQUIRED, .offset = AT(input), \
+        .forms = FL_INPUT_ALL,                                                                     \
+        .text  = "A text, a list of texts, token ids of this model, or a list of such lists."      \
+    }
+#define TRUNCATE                                                                                   \
+    {                                                                                              \
+        .name = "truncate", .type = FL_FIELD_BOOL, .flags = FL_FIELD_NULL, .offset = AT(truncate), \
+        .text = "false: a text that is too long is an error."                                      \
+    }
+#define DIRECTION                                                                                  \
+    {                                                                                              \
+        .name = "truncation_direction", .type = FL_FIELD_WORD, .offset = AT(direction),            \
+        .words = FL_WORDS_DIRECTION                                                                \
+    }
+#define PROMPT_NAME                                                                                \
+    {                                                                                              \
+        .name = "prompt_name", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL,                    \
+        .offset = AT(prompt_name),                                                                 \
+        .text   = "One of the model's prompts, put in front of every text."                        \
+    }
+#define MODEL                                                                                      \
+    {                                                                                              \
+        .name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model),     \
+        .text = "Which of several loaded models."                                                  \
+    }
+
+const fl_field fl_fields_tei_embed[] = {INPUTS,
+                                        TRUNCATE,
+                                        DIRECTION,
+                                        PROMPT_NAME,
+                                        MODEL,
+                                        {.name   = "normalize",
+                                         .type   = FL_FIELD_BOOL,
+                                         .offset = AT(normalize),
+                                         .text   = "false: raw pooled vectors."},
+                                        {.name   = "dimensions",
+                                         .type   = FL_FIELD_INT,
+                                         .flags  = FL_FIELD_NULL,
+                                         .offset = AT(dimensions),
+                                         .min    = 0,
+                                         .max    = INT64_MAX,
+                                         .text   = "Cut to this many, then normalise again."},
+                                        {.name   = "output_dtype",
+                                         .type   = FL_FIELD_WORD,
+                                         .flags  = FL_FIELD_NULL,
+                                         .offset = AT(dtype),
+                                         .words  = FL_WORDS_DTYPE},
+                                        {.name   = "details",
+                                         .type   = FL_FIELD_BOOL,
+                                         .flags  = FL_FIELD_NULL,
+                                         .offset = AT(details),
+                                         .text   = "Tell tokens and truncation of each text."},
+                                        {0}};
+
+static void embed(fl_request *request) {
+    fl_job *job = fl_tei_read(request, &embed_style, fl_fields_tei_embed);
+    if (job == NULL) {
+        return;
+    }
+    if (job->ask.input.empty) {
+        fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
+    } else if (fl_job_prepare(job)) {
+        fl_job_submit(job);
+    }
+}
+
+/* ---- /similarity --------------------------------------------------------------------------------- */
+
+/* Rows are of unit length; the source is the last one. */
+static bool write_similarity(fl_job *job, const fletch_outcome *outcome) {
+    fl_buf      *body   = &job->request->reply.body;
+    size_t       others = job->count - 1;
+    const float *source = job->rows + others * job->columns;
+    float       *cosine = job->extra;
+    (void)outcome;
+    for (size_t i = 0; i < others; i++) {
+        const float *row = job->rows + i * job->columns;
+        double       sum = 0.0;
+        for (size_t k = 0; k < job->columns; k++) {
+            sum += (double)row[k] * (double)source[k];
+        }
+        cosine[i] = (float)sum;
+    }
+    return fl_json_out_floats(body, cosine, others) && !body->failed;
+}
+
+static const fl_style similarity_style = {fl_tei_fault, fl_tei_refuse, write_similarity, true};
+
+static const fl_field similarity_inputs[]     = {{.name   = "source_sentence",
+                                                  .type   = FL_FIELD_STRING,
+                                                  .flags  = FL_FIELD_REQUIRED,
+                                                  .offset = AT(source)},
+                                                 {.name   = "sentences",
+                                                  .type   = FL_FIELD_INPUT,
+                                                  .flags  = FL_FIELD_REQUIRED,
+                                                  .offset = AT(input),
+                                                  .forms  = FL_INPUT_TEXTS},
+                                                 {0}};
+static const fl_field similarity_parameters[] = {TRUNCATE, DIRECTION, PROMPT_NAME, {0}};
+
+const fl_field fl_fields_tei_similarity[] = {{.name  = "inputs",
+                                              .type  = FL_FIELD_INNER,
+                                              .flags = FL_FIELD_REQUIRED,
+                                              .inner = similarity_inputs},
+                                             {.name  = "parameters",
+                                              .type  = FL_FIELD_INNER,
+                                              .flags = FL_FIELD_NULL,
+                                              .inner = similarity_parameters},
+                                             MODEL,
+                                             {0}};
+
+/* The source becomes the last text of the request. */
+static bool append_source(fl_job *job) {
+    fl_input    *input   = &job->ask.input;
+    size_t       count   = input->count + 1;
+    const char **texts   = fl_request_alloc(job->request, count * sizeof *texts);
+    size_t      *lengths = fl_request_alloc(job->request, count * sizeof *lengths);
+    job->extra           = fl_request_alloc(job->request, count * sizeof(float));
+    if (texts == NULL || lengths == NULL || job->extra == NULL) {
+        fl_reply_error(job->request, 500, "internal", "out of memory");
+        return false;
+    }
+    memcpy(texts, input->texts, input->count * sizeof *texts);
+    memcpy(lengths, input->lengths, input->count * sizeof *lengths);
+    texts[input->count]   = job->ask.source.data;
+    lengths[input->count] = job->ask.source.size;
+    input->texts          = texts;
+    input->lengths        = lengths;
+    input->count          = count;
+    return true;
+}
+
+static void similarity(fl_request *request) {
+    fl_job *job = fl_tei_read(request, &similarity_style, fl_fields_tei_similarity);
+    if (job == NULL) {
+        return;
+    }
+    if (job->ask.input.count == 0) {
+        fl_reply_error(request, 400, "empty", "`inputs.sentences` cannot be empty");
+    } else if (job->ask.input.empty || job->ask.source.size == 0) {
+        fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
+    } else if (append_source(job) && fl_job_prepare(job)) {
+        job->octets = false;
+        fl_job_submit(job);
+    }
+}
+
+/* ---- Heads that this release has not -------------------------------------------------------------- */
+
+const fl_field fl_fields_tei_tokens[]  = {INPUTS, TRUNCATE, DIRECTION, PROMPT_NAME, MODEL, {0}};
+const fl_field fl_fields_tei_predict[] = {
+    {.name  = "inputs",
+     .type  = FL_FIELD_ANY,
+     .flags = FL_FIELD_REQUIRED,
+     .text  = "A text, a pair of texts, or a list of [text] and [text, text]."},
+    TRUNCATE,
+    DIRECTION,
+    {.name = "raw_scores", .type = FL_FIELD_BOOL, .offset = AT(normalize)},
+    MODEL,
+    {0}};
+const fl_field fl_fields_tei_rerank[] = {
+    {.name = "query", .type = FL_FIELD_STRING, .flags = FL_FIELD_REQUIRED, .offset = AT(source)},
+    {.name   = "texts",
+     .type   = FL_FIELD_INPUT,
+     .flags  = FL_FIELD_REQUIRED,
+     .offset = AT(input),
+     .forms  = FL_INPUT_TEXTS},
+    TRUNCATE,
+    DIRECTION,
+    {.name = "raw_scores", .type = FL_FIELD_BOOL, .offset = AT(normalize)},
+    {.name = "return_text", .type = FL_FIELD_BOOL, .offset = AT(details)},
+    MODEL,
+    {0}};
+
+static void wrong_task(fl_request *request, const fl_field *fields, const char *problem) {
+    fl_job *job = fl_tei_read(request, &embed_style, fields);
+    if (job == NULL) {
+        return;
+    }
+    if (fields == fl_fields_tei_rerank && job->ask.input.count == 0) {
+        fl_reply_error(request, 400, "empty", "`texts` cannot be empty");
+    } else if (fields == fl_fields_tei_tokens && job->ask.input.empty) {
+        fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
+    } else if (fl_job_model(job)) {
+        fl_reply_error(request, 424, "wrong_task", "Backend error: %s", problem);
+    }
+}
+
+static void embed_all(fl_request *request) {
+    wrong_task(request, fl_fields_tei_tokens, "Model does not give the vectors of single tokens");
+}
+
+static void embed_sparse(fl_request *request) {
+    wrong_task(request, fl_fields_tei_tokens,
+               "Model is not an embedding model with SPLADE pooling");
+}
+
+static void predict(fl_request *request) {
+    wrong_task(request, fl_fields_tei_predict, "model is not a classifier model");
+}
+
+static void rerank(fl_request *request) {
+    wrong_task(request, fl_fields_tei_rerank, "model is not a re-ranker model");
+}
+
+enum { PROBE = FL_ROUTE_OPEN | FL_ROUTE_QUIET | FL_ROUTE_ALWAYS };
+
+const fl_route fl_routes_tei[] = {
+    {"POST", "/embed", &fl_dialect_tei, embed, 0},
+    {"POST", "/", &fl_dialect_tei, embed, 0},
+    {"POST", "/similarity", &fl_dialect_tei, similarity, 0},
+    {"POST", "/tokenize", &fl_dialect_tei, fl_tei_tokenize, FL_ROUTE_BLOCKING},
+    {"POST", "/decode", &fl_dialect_tei, fl_tei_decode, FL_ROUTE_BLOCKING},
+    {"POST", "/embed_all", &fl_dialect_tei, embed_all, 0},
+    {"POST", "/embed_sparse", &fl_dialect_tei, embed_sparse, 0},
+    {"POST", "/predict", &fl_dialect_tei, predict, 0},
+    {"POST", "/rerank", &fl_dialect_tei, rerank, 0},
+    {"GET", "/info", &fl_dialect_tei, fl_tei_info, 0},
+    {"GET", "/health", &fl_dialect_tei, fl_tei_health, PROBE},
+    {"GET", "/ping", &fl_dialect_tei, fl_tei_health, PROBE},
+    {0}};

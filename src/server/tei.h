@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tei.h - what the files of the text-embeddings-inference dialect share. */
+#ifndef FL_SERVER_TEI_H
+#define FL_SERVER_TEI_H
+
+#include "server/embedding.h"
+#include "server/routes.h"
+
+/* The fault and refusals of the dialect, for styles. */
+void fl_tei_fault(fl_request *request, const fl_json_in *in);
+void fl_tei_refuse(fl_job *job, fl_refusal why, size_t where, const char *message);
+
+/* The body as a job, its Content-Type checked; NULL: answered. */
+fl_job *fl_tei_read(fl_request *request, const fl_style *style, const fl_field *fields);
+
+/* tei_tokens.c */
+void fl_tei_tokenize(fl_request *request);
+void fl_tei_decode(fl_request *request);
+/* tei_info.c */
+void fl_tei_info(fl_request *request);
+void fl_tei_health(fl_request *request);
+
+#endif

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tei_tokens.c - /tokenize and /decode of the text-embeddings-inference dialect.
+ *
+ * Role    clients that count tokens or cut texts before they embed.
+ * In/Out  texts to [[{"id", "text", "special", "start", "stop"}]] with byte offsets, null for the tokens
+ *         that the template added; ids to texts.
+ * Method  the library's tokenizer, on a worker thread (the routes are marked blocking): a long text takes
+ *         milliseconds. A token's text is its part of the input; where that is not whole characters, the
+ *         vocabulary's entry.
+ * Memory  request memory; tokens are freed at once. Threads: one worker per request.
+ * Proof   tests/server/test_tei.py against the tokenizers library. */
+#include <inttypes.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "server/tei.h"
+
+#define AT(member) offsetof(fl_ask, member)
+const fl_field fl_fields_tei_tokenize[] = {
+    {.name   = "inputs",
+     .type   = FL_FIELD_INPUT,
+     .flags  = FL_FIELD_REQUIRED,
+     .offset = AT(input),
+     .forms  = FL_INPUT_TEXT | FL_INPUT_TEXTS | FL_INPUT_NOTHING},
+    {.name = "add_special_tokens", .type = FL_FIELD_BOOL, .offset = AT(add_special)},
+    {.name   = "prompt_name",
+     .type   = FL_FIELD_STRING,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(prompt_name)},
+    {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
+    {0}};
+
+const fl_field fl_fields_tei_decode[] = {
+    {.name   = "ids",
+     .type   = FL_FIELD_INPUT,
+     .flags  = FL_FIELD_REQUIRED,
+     .offset = AT(input),
+     .forms  = FL_INPUT_IDS | FL_INPUT_ID_LISTS},
+    {.name = "skip_special_tokens", .type = FL_FIELD_BOOL, .offset = AT(skip_special)},
+    {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
+    {0}};
+
+static bool never_written(fl_job *job, const fletch_outcome *outcome) {
+    (void)job;
+    (void)outcome;
+    return false;
+}
+
+static const fl_style style = {fl_tei_fault, fl_tei_refuse, never_written, false};
+
+static void fail(fl_request *request, const fletch_error *error) {
+    if (error->code == FLETCH_EINVAL) {
+        fl_reply_error(request, 422, "tokenizer", "Tokenizer error: %s", error->message);
+    } else {
+        fl_reply_fail(request, error);
+    }
+}
+
+/* ---- /tokenize --------------------------------------------------------------------------------- */
+
+static void put_token(fl_job *job, const fletch_tokens *tokens, size_t i, const char *text) {
+    fl_buf     *body  = &job->request->reply.body;
+    uint32_t    start = tokens->offsets[2 * i], stop = tokens->offsets[2 * i + 1];
+    const char *name = fletch_token_text(job->served->model, tokens->ids[i]);
+    fl_buf_printf(body, "{\"id\":%" PRId32 ",\"text\":", tokens->ids[i]);
+    if (tokens->special[i] || fl_utf8_valid_prefix(text + start, stop - start) < stop - start) {
+        fl_json_quote(body, name != NULL ? name : "", name != NULL ? strlen(name) : 0);
+    } else {
+        fl_json_quote(body, text + start, stop - start);
+    }
+    if (tokens->special[i]) {
+        fl_buf_puts(body, ",\"special\":true,\"start\":null,\"stop\":null}");
+    } else {
+        fl_buf_printf(body, ",\"special\":false,\"start\":%" PRIu32 ",\"stop\":%" PRIu32 "}", start,
+                      stop);
+    }
+}
+
+/* Text `index` with the prompt in front; the text itself when there is no prompt. */
+static const char *with_prompt(fl_job *job, const char *prompt, size_t index, size_t *size) {
+    const fl_input *input = &job->ask.input;
+    size_t          ahead = prompt != NULL ? strlen(prompt) : 0;
+    *size                 = input->lengths[index] + ahead;
+    if (ahead == 0) {
+        return input->texts[index];
+    }
+    char *text = fl_request_alloc(job->request, *size);
+    if (text != NULL) {
+        memcpy(text, prompt, ahead);
+        memcpy(text + ahead, input->texts[index], input->lengths[index]);
+    }
+    return text;
+}
+
+static int tokenize_one(fl_job *job, const char *prompt, size_t index, fletch_error *error) {
+    fletch_tokenize_options options = FLETCH_TOKENIZE_OPTIONS_INIT;
+    options.no_special_tokens       = job->ask.add_special == -1;
+    size_t         size;
+    const char    *text   = with_prompt(job, prompt, index, &size);
+    fletch_tokens *tokens = NULL;
+    if (text == NULL) {
+        error->code = FLETCH_ENOMEM;
+        return FLETCH_ENOMEM;
+    }
+    int status = fletch_tokenize(job->served->model, text, size, &options, &tokens, error);
+    if (status < 0) {
+        return status;
+    }
+    fl_buf *body = &job->request->reply.body;
+    fl_buf_puts(body, index > 0 ? ",[" : "[");
+    for (size_t i = 0; i < tokens->count; i++) {
+        fl_buf_puts(body, i > 0 ? "," : "");
+        put_token(job, tokens, i, text);
+    }
+    fl_buf_puts(body, "]");
+    fletch_tokens_free(tokens);
+    return 0;
+}
+
+void fl_tei_tokenize(fl_request *request) {
+    fl_job *job = fl_tei_read(request, &style, fl_fields_tei_tokenize);
+    if (job == NULL) {
+        return;
+    }
+    if (job->ask.input.count == 0) {
+        fl_reply_error(request, 400, "empty", "`inputs` cannot be empty");
+        return;
+    }
+    if (!fl_job_model(job)) {
+        return;
+    }
+    const char *prompt = NULL;
+    if (job->ask.prompt_name.data != NULL) {
+        prompt = fl_job_prompt(job, job->ask.prompt_name);
+        if (prompt == NULL) {
+            fl_tei_refuse(job, FL_REFUSE_PROMPT, FLETCH_NOWHERE, "");
+            return;
+        }
+    }
+    fl_buf_puts(&request->reply.body, "[");
+    for (size_t i = 0; i < job->ask.input.count; i++) {
+        fletch_error error = {0};
+        if (tokenize_one(job, prompt, i, &error) < 0) {
+            fail(request, &error);
+            return;
+        }
+    }
+    fl_buf_puts(&request->reply.body, "]");
+    fl_reply_json(request, 200);
+}
+
+/* ---- /decode ----------------------------------------------------------------------------------- */
+
+static int decode_one(fl_job *job, size_t index, fletch_error *error) {
+    const fl_input *input  = &job->ask.input;
+    const int32_t  *ids    = input->ids + input->offsets[index];
+    size_t          count  = (size_t)(input->offsets[index + 1] - input->offsets[index]);
+    int             skip   = job->ask.skip_special != -1;
+    int64_t         length = fletch_decode(job->served->model, ids, count, skip, NULL, 0, error);
+    if (length < 0) {
+        return (int)length;
+    }
+    char *text = fl_request_alloc(job->request, (size_t)length + 1);
+    if (text == NULL) {
+        error->code = FLETCH_ENOMEM;
+        return FLETCH_ENOMEM;
+    }
+    length = fletch_decode(job->served->model, ids, count, skip, text, (size_t)length + 1, error);
+    fl_buf_puts(&job->request->reply.body, index > 0 ? "," : "");
+    fl_json_quote(&job->request->reply.body, text, (size_t)length);
+    return 0;
+}
+
+void fl_tei_decode(fl_request *request) {
+    fl_job *job = fl_tei_read(request, &style, fl_fields_tei_decode);
+    if (job == NULL) {
+        return;
+    }
+    if (job->ask.input.empty) {
+        fl_reply_error(request, 400, "empty", "`input_ids` cannot be empty");
+        return;
+    }
+    if (!fl_job_model(job)) {
+        return;
+    }
+    fl_buf_puts(&request->reply.body, "[");
+    for (size_t i = 0; i < job->ask.input.count; i++) {
+        fletch_error error = {0};
+        if (decode_one(job, i, &error) < 0) {
+            fail(request, &error);
+            return;
+        }
+    }
+    fl_buf_puts(&request->reply.body, "]");
+    fl_reply_json(request, 200);
+}
