@@ -129,6 +129,12 @@ struct fl_engine {
 /* pack.c */
 int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);
 
+/* precision=int8: bytes of `width` columns of the MLP's middle, up panels and then down panels. */
+static inline size_t fl_cpu_q8_chunk(const fl_engine *e, size_t width) {
+    return width / FL_CPU_LANES * fl_cpu_q8_panel(e->hidden16) +
+           e->hidden16 / FL_CPU_LANES * fl_cpu_q8_panel(width);
+}
+
 /* pack.c, precision=int8: once more the matrices that x goes into, after their gains changed. */
 int fl_cpu_pack_again(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);
 
@@ -141,7 +147,7 @@ int fl_cpu_calibrate(fl_engine *engine, const fl_encoder *encoder, fletch_error 
 /* plan.c */
 void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch);
 
-/* What the plan of such a batch would be, were all but the longest text of equal length. */
+/* What the plan of such a batch would be, did its lengths fall evenly from the longest. */
 typedef struct fl_cpu_guess {
     uint32_t tokens;  /* of the largest block */
     uint32_t longest; /* text */

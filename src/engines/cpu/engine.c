@@ -20,7 +20,8 @@
 enum {
     L2_FALLBACK = 512 * 1024, /* when the machine does not say */
     ROWS_LEAST  = 24,
-    ROWS_MOST   = 192
+    ROWS_MOST   = 192,
+    Q8_LONGEST  = 65536 /* 255 * 127 * 65536 < 2^31 (fl_gemm_q8) */
 };
 
 static void probe(const fl_engine_options *options, fl_probe *out) {
@@ -174,6 +175,7 @@ static void size_up(fl_engine *e, const fl_encoder *encoder, const fl_engine_opt
     e->head16      = fl_cpu_pad(d->head_dim);
     e->mlp16       = fl_cpu_pad(d->intermediate);
     e->inner       = d->heads * e->head16;
+    e->chunks      = (e->mlp16 + FL_CPU_CHUNK - 1) / FL_CPU_CHUNK;
     e->rows_max    = rows_for(e, l2_bytes);
     e->block_size  = 2 * e->rows_max;
     e->block_max   = e->block_size > e->max_length ? e->block_size : e->max_length;
@@ -184,6 +186,21 @@ static void *reserve(char *base, size_t *used, size_t count, size_t size) {
     void *place = base ? base + *used : NULL;
     *used += (count * size + 63) / 64 * 64;
     return place;
+}
+
+static fl_cpu_bytes reserve_bytes(char *base, size_t *used, size_t rows, size_t width) {
+    fl_cpu_bytes b;
+    b.q     = reserve(base, used, rows * width, 1);
+    b.scale = reserve(base, used, rows, sizeof *b.scale);
+    b.zero  = reserve(base, used, rows, sizeof *b.zero);
+    return b;
+}
+
+static void lay_out_bytes(const fl_engine *e, fl_cpu_scratch *s, size_t chunks, char *base,
+                          size_t *used) {
+    s->x_q8       = reserve_bytes(base, used, e->block_max, e->hidden16);
+    s->context_q8 = reserve_bytes(base, used, e->rows_max, e->inner);
+    s->middle_q8  = reserve_bytes(base, used, chunks * e->rows_max, FL_CPU_CHUNK);
 }
 
 static size_t lay_out_scratch(fl_engine *e, char *base) {
@@ -198,6 +215,9 @@ static size_t lay_out_scratch(fl_engine *e, char *base) {
         s->middle = reserve(base, &used, e->rows_max * (i == 0 ? middle : FL_CPU_CHUNK), real);
         s->attention =
             reserve(base, &used, fl_cpu_attention_scratch(e->max_length, e->head16), real);
+        if (e->q8) {
+            lay_out_bytes(e, s, i == 0 && e->threads > 1 ? e->chunks : 1, base, &used);
+        }
     }
     e->plan.order  = reserve(base, &used, e->batch_texts, sizeof *e->plan.order);
     e->plan.blocks = reserve(base, &used, e->batch_texts, sizeof *e->plan.blocks);
@@ -236,6 +256,33 @@ static void close_engine(fl_engine *e) {
     fl_free(e);
 }
 
+/* "auto" is fp32: what a machine is asked without more words is exact. */
+static int choose_precision(fl_engine *e, const char *precision, fletch_error *error) {
+    if (precision == NULL || strcmp(precision, "auto") == 0 || strcmp(precision, "fp32") == 0) {
+        return FLETCH_OK;
+    }
+    if (strcmp(precision, "int8") != 0) {
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                       "provider.precision %s: the cpu engine computes in fp32 and int8; use one "
+                       "of them or auto",
+                       precision);
+    }
+    if (e->kernels->quantize == NULL || e->kernels->gemm_q8 == NULL) {
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "provider.precision int8: the %s kernels have no int8; use fp32, or another "
+                       "cpu.isa",
+                       e->kernels->isa);
+    }
+    if (e->hidden16 > Q8_LONGEST || e->inner > Q8_LONGEST) {
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "provider.precision int8: products of more than %d steps overflow 32 bits; "
+                       "use fp32",
+                       Q8_LONGEST);
+    }
+    e->q8 = true;
+    return FLETCH_OK;
+}
+
 static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,
                    fletch_error *error) {
     fl_cpu cpu;
@@ -246,6 +293,10 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
         return status;
     }
     size_up(e, encoder, options, cpu.l2_bytes);
+    status = choose_precision(e, options->precision, error);
+    if (status < 0) {
+        return status;
+    }
     status = reserve_all(e, error);
     if (status < 0) {
         return status;
@@ -257,19 +308,13 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
         return status;
     }
     fl_barrier_init(&e->barrier, e->threads);
-    return fl_cpu_pack(e, encoder, error);
+    status = fl_cpu_pack(e, encoder, error);
+    return status == FLETCH_OK && e->q8 ? fl_cpu_calibrate(e, encoder, error) : status;
 }
 
 static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
                        fletch_error *error) {
-    *out = NULL;
-    if (options->precision && strcmp(options->precision, "fp32") != 0 &&
-        strcmp(options->precision, "auto") != 0) {
-        return fl_fail(
-            error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-            "provider.precision %s: the cpu engine computes in fp32 only; use fp32 or auto",
-            options->precision);
-    }
+    *out       = NULL;
     int status = check_desc(&encoder->desc, error);
     if (status == FLETCH_OK) {
         status = check_weights(encoder, error);
@@ -349,7 +394,7 @@ static uint32_t devices(const fl_engine_options *options) {
 static void info(const fl_engine *e, fl_engine_info *out) {
     *out =
         (fl_engine_info){.device         = e->device,
-                         .precision      = "fp32",
+                         .precision      = e->q8 ? "int8" : "fp32",
                          .slots          = 1,
                          .best_tokens    = e->threads * (uint32_t)e->block_size * 2,
                          .pads           = false,
@@ -365,13 +410,15 @@ static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
     snprintf(scratch, sizeof scratch, "%zu", e->arena_bytes);
     snprintf(blocks, sizeof blocks, "%zu rows at a time, %zu tokens a block", e->rows_max,
              e->block_size);
-    const char *lines[][3] = {{"cpu.isa", e->kernels->isa, e->why},
-                              {"cpu.kernels", e->kernels->name, ""},
-                              {"cpu.threads", threads, ""},
-                              {"cpu.weights_bytes", weights, "packed float32 panels"},
-                              {"cpu.scratch_bytes", scratch, "reserved when opening"},
-                              {"cpu.blocking", blocks, "from the L2 cache"}};
-    int         stop       = 0;
+    const char *lines[][3] = {
+        {"cpu.isa", e->kernels->isa, e->why},
+        {"cpu.kernels", e->kernels->name, ""},
+        {"cpu.threads", threads, ""},
+        {"cpu.precision", e->q8 ? "int8" : "fp32", ""},
+        {"cpu.weights_bytes", weights, e->q8 ? "packed int8 panels" : "packed float32 panels"},
+        {"cpu.scratch_bytes", scratch, "reserved when opening"},
+        {"cpu.blocking", blocks, "from the L2 cache"}};
+    int stop = 0;
     for (size_t i = 0; i < sizeof lines / sizeof *lines && stop == 0; i++) {
         stop = fn(user, lines[i][0], lines[i][1], lines[i][2]);
     }

@@ -24,36 +24,16 @@
 #include <math.h>
 #include <string.h>
 
-#include "engines/cpu/cpu_engine.h"
-
-/* One member's view of the block under way. x, context, y and middle are the crew's, the rest its
- * own. */
-typedef struct crew {
-    fl_engine          *engine;
-    const fl_cpu_block *block;
-    fl_cpu_scratch      at;
-    unsigned            member, members;
-} crew;
-
-static void wait(const crew *c) {
-    if (c->members > 1) {
-        fl_barrier_wait(&c->engine->barrier);
-    }
-}
-
-/* This member's share [first, last) of `count` things. */
-static size_t share(const crew *c, size_t count, unsigned member) {
-    return count * member / c->members;
-}
+#include "engines/cpu/crew.h"
 
 /* x = norm(word[id] + position[i]). Where the architecture says so, a pad token that stands in the
  * text takes the padding row, kept behind the last position, and the others are counted without
  * it. */
-static void embed(const crew *c) {
+static void embed(const fl_cpu_crew *c) {
     const fl_engine *e      = c->engine;
     const fl_batch  *batch  = e->batch;
-    size_t           hidden = e->desc.hidden, first = share(c, c->block->tokens, c->member);
-    size_t           last = share(c, c->block->tokens, c->member + 1), row = 0;
+    size_t           hidden = e->desc.hidden, first = fl_cpu_share(c, c->block->tokens, c->member);
+    size_t           last = fl_cpu_share(c, c->block->tokens, c->member + 1), row = 0;
     for (uint32_t t = c->block->first; t < c->block->last; t++) {
         uint32_t begin = batch->cu[e->plan.order[t]], n = batch->cu[e->plan.order[t] + 1] - begin;
         size_t   counted = 0;
@@ -92,10 +72,6 @@ size_t fl_cpu_rows_step(const fl_engine *e, size_t tokens) {
     return (rows + FL_CPU_TILE - 1) / FL_CPU_TILE * FL_CPU_TILE;
 }
 
-static size_t least(size_t a, size_t b) {
-    return a < b ? a : b;
-}
-
 /* Where panels lie (cpu_engine.h); forward asks for them also to have the next ones fetched. */
 static const float *head_panels(const fl_engine *e, const fl_cpu_layer *layer, size_t head) {
     return layer->qkv + head * 3 * e->head16 * e->desc.hidden;
@@ -109,17 +85,17 @@ static const float *up_panel(const fl_engine *e, const fl_cpu_layer *layer, size
 }
 static const float *down_panel(const fl_engine *e, const fl_cpu_layer *layer, size_t chunk,
                                size_t panel) {
-    size_t width = least(FL_CPU_CHUNK, e->mlp16 - chunk);
+    size_t width = fl_cpu_least(FL_CPU_CHUNK, e->mlp16 - chunk);
     return layer->mlp + chunk * (e->desc.hidden + e->hidden16) + width * e->desc.hidden +
            panel * width * FL_CPU_LANES;
 }
 
-static void head_qkv(const crew *c, const fl_cpu_layer *layer, size_t head, size_t tokens) {
+static void head_qkv(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t head, size_t tokens) {
     const fl_engine *e      = c->engine;
     size_t           hidden = e->desc.hidden, panel = hidden * FL_CPU_LANES;
     size_t           panels = e->head16 / FL_CPU_LANES, step = fl_cpu_rows_step(e, tokens);
-    bool             last = head + 1 == share(c, e->desc.heads, c->member + 1);
-    const float     *out  = out_panel(e, layer, share(c, e->hidden16 / FL_CPU_LANES, c->member));
+    bool             last = head + 1 == fl_cpu_share(c, e->desc.heads, c->member + 1);
+    const float *out = out_panel(e, layer, fl_cpu_share(c, e->hidden16 / FL_CPU_LANES, c->member));
     for (size_t row = 0; row < tokens; row += step) {
         for (size_t part = 0; part < 3; part++) {
             fl_gemm g = {.a        = c->at.x + row * e->hidden16,
@@ -129,7 +105,7 @@ static void head_qkv(const crew *c, const fl_cpu_layer *layer, size_t head, size
                          .c        = c->at.head + (part * tokens + row) * e->head16,
                          .c_stride = e->head16,
                          .bias     = layer->qkv_bias + (head * 3 + part) * e->head16,
-                         .rows     = least(step, tokens - row),
+                         .rows     = fl_cpu_least(step, tokens - row),
                          .panels   = panels,
                          .k        = hidden,
                          .next     = last && part == 2 ? out : NULL};
@@ -138,7 +114,7 @@ static void head_qkv(const crew *c, const fl_cpu_layer *layer, size_t head, size
     }
 }
 
-static void head_attention(const crew *c, size_t head, size_t tokens) {
+void fl_cpu_attend(const fl_cpu_crew *c, size_t head, size_t tokens) {
     const fl_engine *e    = c->engine;
     const float     *bias = e->bias ? e->bias + head * e->bias_stride + e->max_length - 1 : NULL;
     size_t           row  = 0;
@@ -161,28 +137,29 @@ static void head_attention(const crew *c, size_t head, size_t tokens) {
 }
 
 /* x[row …] = norm(y) for this member's rows. */
-static void norm_rows(const crew *c, size_t row, size_t rows, const float *weight,
+void fl_cpu_norm_rows(const fl_cpu_crew *c, size_t row, size_t rows, const float *weight,
                       const float *bias) {
-    const fl_engine *e     = c->engine;
-    size_t           first = share(c, rows, c->member), last = share(c, rows, c->member + 1);
-    fl_layer_norm    norm = {.x        = c->at.y + first * e->hidden16,
-                             .x_stride = e->hidden16,
-                             .y        = c->at.x + (row + first) * e->hidden16,
-                             .y_stride = e->hidden16,
-                             .weight   = weight,
-                             .bias     = bias,
-                             .rows     = last - first,
-                             .n        = e->desc.hidden,
-                             .eps      = e->desc.norm_eps};
+    const fl_engine *e = c->engine;
+    size_t first = fl_cpu_share(c, rows, c->member), last = fl_cpu_share(c, rows, c->member + 1);
+    fl_layer_norm norm = {.x        = c->at.y + first * e->hidden16,
+                          .x_stride = e->hidden16,
+                          .y        = c->at.x + (row + first) * e->hidden16,
+                          .y_stride = e->hidden16,
+                          .weight   = weight,
+                          .bias     = bias,
+                          .rows     = last - first,
+                          .n        = e->desc.hidden,
+                          .eps      = e->desc.norm_eps};
     e->kernels->layer_norm(&norm);
 }
 
 /* y = context Wo + b + x, this member's columns. */
-static void project(const crew *c, const fl_cpu_layer *layer, size_t row, size_t rows) {
+static void project(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, size_t rows) {
     const fl_engine *e      = c->engine;
     size_t           panels = e->hidden16 / FL_CPU_LANES;
-    size_t           first = share(c, panels, c->member), last = share(c, panels, c->member + 1);
-    size_t  col = first * FL_CPU_LANES, next = share(c, e->mlp16 / FL_CPU_LANES, c->member);
+    size_t           first  = fl_cpu_share(c, panels, c->member),
+           last             = fl_cpu_share(c, panels, c->member + 1);
+    size_t  col = first * FL_CPU_LANES, next = fl_cpu_share(c, e->mlp16 / FL_CPU_LANES, c->member);
     fl_gemm g = {.a               = c->at.context + row * e->inner,
                  .a_stride        = e->inner,
                  .b               = out_panel(e, layer, first),
@@ -201,8 +178,9 @@ static void project(const crew *c, const fl_cpu_layer *layer, size_t row, size_t
 
 /* middle = act(x Wup + b) for panels [first, last) of the chunk that begins at column `chunk`. The
  * strip of a panel is activated while it is in L1. */
-static void up(const crew *c, const fl_cpu_layer *layer, size_t row, size_t rows, size_t chunk,
-               size_t first, size_t last, float *middle, size_t stride, const float *next) {
+static void up(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, size_t rows,
+               size_t chunk, size_t first, size_t last, float *middle, size_t stride,
+               const float *next) {
     const fl_engine *e     = c->engine;
     size_t           panel = (size_t)e->desc.hidden * FL_CPU_LANES;
     for (size_t p = first; p < last; p++) {
@@ -224,17 +202,17 @@ static void up(const crew *c, const fl_cpu_layer *layer, size_t row, size_t rows
 }
 
 /* y (+)= middle Wdown for output panels [first, last); the last chunk adds bias and residual. */
-static void down(const crew *c, const fl_cpu_layer *layer, size_t row, size_t rows, size_t chunk,
-                 size_t first, size_t last, const float *middle, size_t stride) {
-    const fl_engine *e     = c->engine;
-    size_t           width = least(FL_CPU_CHUNK, e->mlp16 - chunk), col = first * FL_CPU_LANES;
-    bool             end  = chunk + width == e->mlp16;
-    const float     *next = NULL;
+static void down(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, size_t rows,
+                 size_t chunk, size_t first, size_t last, const float *middle, size_t stride) {
+    const fl_engine *e = c->engine;
+    size_t       width = fl_cpu_least(FL_CPU_CHUNK, e->mlp16 - chunk), col = first * FL_CPU_LANES;
+    bool         end  = chunk + width == e->mlp16;
+    const float *next = NULL;
     if (c->members > 1 && !end) {
         next = down_panel(e, layer, chunk + width, first);
     }
     if (end && layer + 1 < e->layers + e->desc.layers) {
-        next = head_panels(e, layer + 1, share(c, e->desc.heads, c->member));
+        next = head_panels(e, layer + 1, fl_cpu_share(c, e->desc.heads, c->member));
     }
     fl_gemm g = {.a               = middle,
                  .a_stride        = stride,
@@ -255,52 +233,53 @@ static void down(const crew *c, const fl_cpu_layer *layer, size_t row, size_t ro
 
 /* y = act(x Wup + b) Wdown + b + x. Alone: chunk by chunk. A crew: all of the middle, then all of
  * y. */
-static void mlp(const crew *c, const fl_cpu_layer *layer, size_t row, size_t rows) {
+static void mlp(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, size_t rows) {
     const fl_engine *e      = c->engine;
     size_t           panels = e->hidden16 / FL_CPU_LANES;
     if (c->members == 1) {
         for (size_t chunk = 0; chunk < e->mlp16; chunk += FL_CPU_CHUNK) {
-            size_t width = least(FL_CPU_CHUNK, e->mlp16 - chunk);
+            size_t width = fl_cpu_least(FL_CPU_CHUNK, e->mlp16 - chunk);
             up(c, layer, row, rows, chunk, 0, width / FL_CPU_LANES, c->at.middle, FL_CPU_CHUNK,
                NULL);
             down(c, layer, row, rows, chunk, 0, panels, c->at.middle, FL_CPU_CHUNK);
         }
         return;
     }
-    size_t first = share(c, panels, c->member), last = share(c, panels, c->member + 1);
-    size_t strips = e->mlp16 / FL_CPU_LANES, end = share(c, strips, c->member + 1);
-    for (size_t p = share(c, strips, c->member); p < end; p++) {
+    size_t first  = fl_cpu_share(c, panels, c->member),
+           last   = fl_cpu_share(c, panels, c->member + 1);
+    size_t strips = e->mlp16 / FL_CPU_LANES, end = fl_cpu_share(c, strips, c->member + 1);
+    for (size_t p = fl_cpu_share(c, strips, c->member); p < end; p++) {
         size_t chunk = p * FL_CPU_LANES / FL_CPU_CHUNK * FL_CPU_CHUNK;
         size_t place = p - chunk / FL_CPU_LANES;
         bool   turn  = p + 1 == end; /* then this member's columns of the other product */
         up(c, layer, row, rows, chunk, place, place + 1, c->at.middle + chunk, e->mlp16,
            turn ? down_panel(e, layer, 0, first) : up_panel(e, layer, p + 1));
     }
-    wait(c);
+    fl_cpu_wait(c);
     for (size_t chunk = 0; chunk < e->mlp16; chunk += FL_CPU_CHUNK) {
         down(c, layer, row, rows, chunk, first, last, c->at.middle + chunk, e->mlp16);
     }
 }
 
-static void run_layer(const crew *c, const fl_cpu_layer *layer) {
+static void run_layer(const fl_cpu_crew *c, const fl_cpu_layer *layer) {
     const fl_engine *e      = c->engine;
     size_t           tokens = c->block->tokens, step = fl_cpu_rows_step(e, tokens);
-    size_t           last = share(c, e->desc.heads, c->member + 1);
-    for (size_t head = share(c, e->desc.heads, c->member); head < last; head++) {
+    size_t           last = fl_cpu_share(c, e->desc.heads, c->member + 1);
+    for (size_t head = fl_cpu_share(c, e->desc.heads, c->member); head < last; head++) {
         head_qkv(c, layer, head, tokens);
-        head_attention(c, head, tokens);
+        fl_cpu_attend(c, head, tokens);
     }
-    wait(c);
+    fl_cpu_wait(c);
     for (size_t row = 0; row < tokens; row += step) {
-        size_t rows = least(step, tokens - row);
+        size_t rows = fl_cpu_least(step, tokens - row);
         project(c, layer, row, rows);
-        wait(c);
-        norm_rows(c, row, rows, layer->norm1_w, layer->norm1_b);
-        wait(c);
+        fl_cpu_wait(c);
+        fl_cpu_norm_rows(c, row, rows, layer->norm1_w, layer->norm1_b);
+        fl_cpu_wait(c);
         mlp(c, layer, row, rows);
-        wait(c);
-        norm_rows(c, row, rows, layer->norm2_w, layer->norm2_b);
-        wait(c);
+        fl_cpu_wait(c);
+        fl_cpu_norm_rows(c, row, rows, layer->norm2_w, layer->norm2_b);
+        fl_cpu_wait(c);
     }
 }
 
@@ -311,7 +290,7 @@ static void report_bad(fl_engine *e, uint32_t text) {
     }
 }
 
-static void pool_texts(const crew *c) {
+static void pool_texts(const fl_cpu_crew *c) {
     fl_engine *e   = c->engine;
     size_t     row = 0;
     for (uint32_t t = c->block->first; t < c->block->last; t++) {
@@ -342,19 +321,27 @@ static void pool_texts(const crew *c) {
 
 void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thread,
                       unsigned members) {
-    crew c = {.engine = engine, .block = block, .at = engine->scratch[thread], .members = members};
+    fl_cpu_crew c = {
+        .engine = engine, .block = block, .at = engine->scratch[thread], .members = members};
     if (members > 1) {
-        c.member     = thread;
-        c.at.x       = engine->scratch[0].x;
-        c.at.context = engine->scratch[0].context;
-        c.at.y       = engine->scratch[0].y;
-        c.at.middle  = engine->scratch[0].middle;
+        const fl_cpu_scratch *shared = &engine->scratch[0];
+        c.member                     = thread;
+        c.at.x                       = shared->x;
+        c.at.context                 = shared->context;
+        c.at.y                       = shared->y;
+        c.at.middle                  = shared->middle;
+        c.at.x_q8                    = shared->x_q8;
+        c.at.context_q8              = shared->context_q8;
+        c.at.middle_q8               = shared->middle_q8;
     }
     embed(&c);
-    wait(&c);
-    for (uint32_t i = 0; i < engine->desc.layers; i++) {
+    fl_cpu_wait(&c);
+    if (engine->q8) {
+        fl_cpu_layers_q8(&c);
+    }
+    for (uint32_t i = 0; !engine->q8 && i < engine->desc.layers; i++) {
         run_layer(&c, &engine->layers[i]);
     }
     pool_texts(&c);
-    wait(&c); /* the next block overwrites x */
+    fl_cpu_wait(&c); /* the next block overwrites x */
 }

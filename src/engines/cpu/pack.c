@@ -8,6 +8,7 @@
  *          rows and the input columns of Wo), the MLP's middle and the hidden width likewise. 1/√d
  *          is folded into the query's weights and bias. Position and type rows are added into one
  *          table, the T5 bucket table is spread out per head and distance.
+ *          precision=int8: the same panels column by column through quant.c.
  * Memory   One fl_big_alloc arena (huge pages). The source pages of a matrix are given back as soon
  *          as it is packed, so that the peak is one copy of the weights and not two.
  * Threads  The team packs pieces (a layer's attention matrices, a chunk of its MLP) from one
@@ -35,15 +36,30 @@ static float *take(cursor *at, size_t floats) {
     return place;
 }
 
+/* Panels of k steps in bytes; a whole number of cache lines. */
+static const uint8_t *take_q8(cursor *at, size_t panels, size_t k) {
+    return (const uint8_t *)take(at, panels * fl_cpu_q8_panel(k) / sizeof(float));
+}
+
 static void lay_out_layer(const fl_engine *e, fl_cpu_layer *layer, cursor *at) {
     size_t hidden = e->desc.hidden, heads = e->desc.heads;
-    layer->qkv       = take(at, heads * 3 * e->head16 * hidden);
+    if (e->q8) {
+        size_t chunk = fl_cpu_q8_chunk(e, FL_CPU_CHUNK), rest = e->mlp16 % FL_CPU_CHUNK;
+        size_t bytes    = e->mlp16 / FL_CPU_CHUNK * chunk + fl_cpu_q8_chunk(e, rest);
+        layer->qkv_gain = take(at, e->hidden16);
+        layer->up_gain  = take(at, e->hidden16);
+        layer->qkv_q8   = take_q8(at, heads * 3 * e->head16 / FL_CPU_LANES, e->hidden16);
+        layer->out_q8   = take_q8(at, e->hidden16 / FL_CPU_LANES, e->inner);
+        layer->mlp_q8   = (const uint8_t *)take(at, bytes / sizeof(float));
+    } else {
+        layer->qkv = take(at, heads * 3 * e->head16 * hidden);
+        layer->out = take(at, e->hidden16 * e->inner);
+        layer->mlp = take(at, e->mlp16 * (hidden + e->hidden16));
+    }
     layer->qkv_bias  = take(at, heads * 3 * e->head16);
-    layer->out       = take(at, e->hidden16 * e->inner);
     layer->out_bias  = take(at, e->hidden16);
     layer->norm1_w   = take(at, e->hidden16);
     layer->norm1_b   = take(at, e->hidden16);
-    layer->mlp       = take(at, e->mlp16 * (hidden + e->hidden16));
     layer->up_bias   = take(at, e->mlp16);
     layer->down_bias = take(at, e->hidden16);
     layer->norm2_w   = take(at, e->hidden16);
@@ -82,6 +98,9 @@ typedef struct source {
     size_t           col;  /* first column */
     size_t           cols; /* columns there are; steps of k past them are zero */
     float            scale;
+    /* precision=int8 */
+    size_t       runs; /* of k/runs steps each, with `cols` columns; 0 is 1 */
+    const float *gain; /* [k] or NULL: what the activations are multiplied by */
 } source;
 
 /* 16 rows x up to PIECE columns of w -> piece[16][PIECE], zero where there is nothing. */
@@ -112,6 +131,31 @@ static void pack_panels(const source *s, size_t panels, size_t k, float *out) {
     }
 }
 
+/* Columns of one panel -> columns[16][k], divided by their gains. */
+static void read_columns(const source *s, size_t row, size_t k, float *columns) {
+    size_t runs = s->runs ? s->runs : 1, span = k / runs;
+    memset(columns, 0, FL_CPU_LANES * k * sizeof *columns);
+    for (size_t r = 0; r < FL_CPU_LANES && row + r < s->rows; r++, columns += k) {
+        uint64_t at = (uint64_t)(s->row + row + r) * s->in + s->col;
+        for (size_t run = 0; run < runs; run++) {
+            fl_tensor_to_f32(s->w, at + run * s->cols, s->cols, columns + run * span);
+        }
+        for (size_t i = 0; i < k; i++) {
+            columns[i] *= s->gain ? s->scale / s->gain[i] : s->scale;
+        }
+    }
+}
+
+/* Panels of fl_cpu_q8_panel(k) bytes from s; `columns` is room for 16 k floats. */
+static void pack_panels_q8(const fl_engine *e, const source *s, size_t panels, size_t k,
+                           float *columns, const uint8_t *out) {
+    for (size_t p = 0; p < panels; p++) {
+        read_columns(s, p * FL_CPU_LANES, k, columns);
+        fl_cpu_quantize_panel(columns, k, e->kernels->q8_group,
+                              (uint8_t *)(uintptr_t)out + p * fl_cpu_q8_panel(k));
+    }
+}
+
 static void pack_vector(const fl_tensor *v, size_t first, size_t count, float scale, float *out) {
     if (v->data == NULL) {
         return; /* the arena starts zeroed */
@@ -127,7 +171,8 @@ static float *mutable(const float *place) {
     return (float *)(uintptr_t)place;
 }
 
-static void pack_attention(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer) {
+static void pack_attention(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer,
+                           float *columns) {
     static const fl_layer_slot weights[] = {FL_LAYER_Q_W, FL_LAYER_K_W, FL_LAYER_V_W};
     static const fl_layer_slot biases[]  = {FL_LAYER_Q_B, FL_LAYER_K_B, FL_LAYER_V_B};
     size_t hidden = e->desc.hidden, d = e->desc.head_dim, panels = e->head16 / FL_CPU_LANES;
@@ -140,8 +185,14 @@ static void pack_attention(const fl_engine *e, const fl_tensor *slot, const fl_c
                             .row   = head * d,
                             .rows  = d,
                             .cols  = hidden,
-                            .scale = scale};
-            pack_panels(&s, panels, hidden, mutable(layer->qkv) + at * e->head16 * hidden);
+                            .scale = scale,
+                            .gain  = layer->qkv_gain};
+            if (e->q8) {
+                pack_panels_q8(e, &s, panels, e->hidden16, columns,
+                               layer->qkv_q8 + at * panels * fl_cpu_q8_panel(e->hidden16));
+            } else {
+                pack_panels(&s, panels, hidden, mutable(layer->qkv) + at * e->head16 * hidden);
+            }
             pack_vector(&slot[biases[part]], head * d, d, scale,
                         mutable(layer->qkv_bias) + at * e->head16);
         }
@@ -149,8 +200,20 @@ static void pack_attention(const fl_engine *e, const fl_tensor *slot, const fl_c
 }
 
 /* Wo's input columns come head by head, each padded to head16: every head is a piece of k. */
-static void pack_out(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer) {
+static void pack_out(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer,
+                     float *columns) {
     size_t d = e->desc.head_dim, panels = e->hidden16 / FL_CPU_LANES;
+    pack_vector(&slot[FL_LAYER_O_B], 0, e->desc.hidden, 1.0f, mutable(layer->out_bias));
+    if (e->q8) {
+        source s = {.w     = &slot[FL_LAYER_O_W],
+                    .in    = e->desc.heads * d,
+                    .rows  = e->desc.hidden,
+                    .cols  = d,
+                    .scale = 1.0f,
+                    .runs  = e->desc.heads};
+        pack_panels_q8(e, &s, panels, e->inner, columns, layer->out_q8);
+        return;
+    }
     for (size_t p = 0; p < panels; p++) {
         for (size_t head = 0; head < e->desc.heads; head++) {
             size_t row = p * FL_CPU_LANES;
@@ -165,30 +228,40 @@ static void pack_out(const fl_engine *e, const fl_tensor *slot, const fl_cpu_lay
                         mutable(layer->out) + (p * e->inner + head * e->head16) * FL_CPU_LANES);
         }
     }
-    pack_vector(&slot[FL_LAYER_O_B], 0, e->desc.hidden, 1.0f, mutable(layer->out_bias));
 }
 
 static void pack_chunk(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer,
-                       size_t chunk) {
+                       size_t chunk, float *columns, bool again) {
     size_t hidden = e->desc.hidden, mlp = e->desc.intermediate;
     size_t width = e->mlp16 - chunk < FL_CPU_CHUNK ? e->mlp16 - chunk : FL_CPU_CHUNK;
     size_t real  = mlp - chunk < width ? mlp - chunk : width;
-    float *at    = mutable(layer->mlp) + chunk * (hidden + e->hidden16);
     source up    = {.w     = &slot[FL_LAYER_UP_W],
                     .in    = hidden,
                     .row   = chunk,
                     .rows  = real,
                     .cols  = hidden,
+                    .scale = 1.0f,
+                    .gain  = layer->up_gain};
+    source down  = {.w     = &slot[FL_LAYER_DOWN_W],
+                    .in    = mlp,
+                    .rows  = hidden,
+                    .col   = chunk,
+                    .cols  = real,
                     .scale = 1.0f};
-    pack_panels(&up, width / FL_CPU_LANES, hidden, at);
-    source down = {.w     = &slot[FL_LAYER_DOWN_W],
-                   .in    = mlp,
-                   .rows  = hidden,
-                   .col   = chunk,
-                   .cols  = real,
-                   .scale = 1.0f};
-    pack_panels(&down, e->hidden16 / FL_CPU_LANES, width, at + width * hidden);
     pack_vector(&slot[FL_LAYER_UP_B], chunk, real, 1.0f, mutable(layer->up_bias) + chunk);
+    if (!e->q8) {
+        float *at = mutable(layer->mlp) + chunk * (hidden + e->hidden16);
+        pack_panels(&up, width / FL_CPU_LANES, hidden, at);
+        pack_panels(&down, e->hidden16 / FL_CPU_LANES, width, at + width * hidden);
+        return;
+    }
+    const uint8_t *at     = layer->mlp_q8 + chunk / FL_CPU_CHUNK * fl_cpu_q8_chunk(e, FL_CPU_CHUNK);
+    size_t         panels = width / FL_CPU_LANES;
+    pack_panels_q8(e, &up, panels, e->hidden16, columns, at);
+    if (!again) {
+        pack_panels_q8(e, &down, e->hidden16 / FL_CPU_LANES, width, columns,
+                       at + panels * fl_cpu_q8_panel(e->hidden16));
+    }
 }
 
 static void pack_norms(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer) {
@@ -277,7 +350,10 @@ typedef struct packing {
     const fl_encoder *encoder;
     size_t            chunks;
     atomic_size_t     next;
-    atomic_uint      *left; /* [layers] chunks to do */
+    atomic_uint      *left;    /* [layers] chunks to do */
+    float            *columns; /* precision=int8: [threads][16 * most], a panel's columns each */
+    size_t            most;    /* steps of k of the longest product */
+    bool              again;   /* only what x goes into */
 } packing;
 
 static void release(const fl_tensor *slot, fl_layer_slot which) {
@@ -287,12 +363,15 @@ static void release(const fl_tensor *slot, fl_layer_slot which) {
 }
 
 static void pack_attention_piece(const fl_engine *e, const fl_tensor *slot,
-                                 const fl_cpu_layer *layer) {
-    pack_attention(e, slot, layer);
+                                 const fl_cpu_layer *layer, float *columns, bool again) {
+    pack_attention(e, slot, layer, columns);
     release(slot, FL_LAYER_Q_W);
     release(slot, FL_LAYER_K_W);
     release(slot, FL_LAYER_V_W);
-    pack_out(e, slot, layer);
+    if (again) {
+        return;
+    }
+    pack_out(e, slot, layer, columns);
     release(slot, FL_LAYER_O_W);
     pack_norms(e, slot, layer);
 }
@@ -301,8 +380,9 @@ static void pack_some(void *arg, unsigned member, unsigned size) {
     packing   *work = arg;
     fl_engine *e    = work->engine;
     size_t     per = work->chunks + 1, pieces = per * e->desc.layers;
+    float     *columns = work->columns ? work->columns + member * FL_CPU_LANES * work->most : NULL;
     (void)size;
-    if (member == 0) {
+    if (member == 0 && !work->again) {
         pack_tables(e, work->encoder);
     }
     for (size_t i = atomic_fetch_add(&work->next, 1); i < pieces;
@@ -311,10 +391,10 @@ static void pack_some(void *arg, unsigned member, unsigned size) {
         const fl_tensor *slot  = work->encoder->layer[l];
         fl_cpu_layer    *layer = &e->layers[l];
         if (i % per == 0) {
-            pack_attention_piece(e, slot, layer);
+            pack_attention_piece(e, slot, layer, columns, work->again);
             continue;
         }
-        pack_chunk(e, slot, layer, (i % per - 1) * FL_CPU_CHUNK);
+        pack_chunk(e, slot, layer, (i % per - 1) * FL_CPU_CHUNK, columns, work->again);
         if (atomic_fetch_sub(&work->left[l], 1) == 1) {
             release(slot, FL_LAYER_UP_W);
             release(slot, FL_LAYER_DOWN_W);
@@ -322,24 +402,46 @@ static void pack_some(void *arg, unsigned member, unsigned size) {
     }
 }
 
-int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error) {
-    packing work = {.engine = engine, .encoder = encoder};
-    work.chunks  = (engine->mlp16 + FL_CPU_CHUNK - 1) / FL_CPU_CHUNK;
+/* All pieces, by the whole team. */
+static int pack_all(fl_engine *engine, const fl_encoder *encoder, bool again, fletch_error *error) {
+    packing work = {.engine = engine, .encoder = encoder, .chunks = engine->chunks, .again = again};
     work.left    = fl_alloc_array(engine->desc.layers, sizeof *work.left);
-    if (work.left == NULL) {
-        return fl_fail_nomem(error, engine->desc.layers * sizeof *work.left, "packing weights");
+    if (engine->q8) {
+        work.most    = engine->inner > engine->hidden16 ? engine->inner : engine->hidden16;
+        work.most    = work.most > FL_CPU_CHUNK ? work.most : FL_CPU_CHUNK;
+        work.columns = fl_alloc_array(engine->threads * FL_CPU_LANES * work.most, sizeof(float));
+    }
+    if (work.left == NULL || (engine->q8 && work.columns == NULL)) {
+        fl_free(work.left);
+        fl_free(work.columns);
+        return fl_fail_nomem(error, engine->threads * FL_CPU_LANES * work.most * sizeof(float),
+                             "packing weights");
     }
     for (uint32_t i = 0; i < engine->desc.layers; i++) {
         atomic_init(&work.left[i], (unsigned)work.chunks);
     }
+    fl_team_run(engine->team, pack_some, &work);
+    fl_free(work.left);
+    fl_free(work.columns);
+    return FLETCH_OK;
+}
+
+int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error) {
     engine->weights_bytes = lay_out(engine, encoder, NULL) * sizeof(float);
     engine->weights       = fl_big_alloc(engine->weights_bytes);
     if (engine->weights == NULL) {
-        fl_free(work.left);
         return fl_fail_nomem(error, engine->weights_bytes, "packed weights");
     }
     lay_out(engine, encoder, engine->weights);
-    fl_team_run(engine->team, pack_some, &work);
-    fl_free(work.left);
-    return FLETCH_OK;
+    for (size_t i = 0; engine->q8 && i < engine->desc.layers; i++) {
+        for (size_t k = 0; k < engine->hidden16; k++) {
+            mutable(engine->layers[i].qkv_gain)[k] = 1.0f;
+            mutable(engine->layers[i].up_gain)[k]  = 1.0f;
+        }
+    }
+    return pack_all(engine, encoder, false, error);
+}
+
+int fl_cpu_pack_again(fl_engine *engine, const fl_encoder *encoder, fletch_error *error) {
+    return pack_all(engine, encoder, true, error);
 }

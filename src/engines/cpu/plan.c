@@ -126,24 +126,46 @@ typedef struct guess {
     double   lag;
 } guess;
 
-/* cut_blocks and lag for one text of `longest` tokens and others of `other` (or other + 1) each. */
+/* Lengths that fall evenly from the longest on, and stay at one token where the mean asks for that. */
+typedef struct slope {
+    double longest, step;
+} slope;
+
+static slope slope_of(uint32_t texts, uint32_t tokens, uint32_t longest) {
+    double top = longest, spare = (double)tokens - texts; /* tokens beyond one a text */
+    if (texts < 2 || top * texts <= tokens) {
+        return (slope){top, 0.0};
+    }
+    if (2.0 * spare < (top - 1.0) * texts) {
+        double falling = 2.0 * spare / (top - 1.0); /* how many texts it takes to come down */
+        falling        = falling > 1.0 ? falling : 1.0;
+        return (slope){top, (top - 1.0) / falling};
+    }
+    return (slope){top, 2.0 * (top - (double)tokens / texts) / (texts - 1)};
+}
+
+static uint32_t length_at(const slope *lengths, uint32_t text) {
+    double length = lengths->longest - lengths->step * text;
+    return length > 1.0 ? (uint32_t)(length + 0.5) : 1;
+}
+
+/* cut_blocks and lag for texts of such lengths. */
 static guess guess_blocks(const fl_engine *engine, uint32_t texts, uint32_t tokens,
                           uint32_t longest, unsigned crews) {
-    guess    out  = {0};
-    uint32_t rest = texts > 1 ? (tokens - longest) / (texts - 1) : 0, left = tokens;
+    guess    out                 = {0};
+    slope    lengths             = slope_of(texts, tokens, longest);
     double   load[GUESS_THREADS] = {0.0}, total = 0.0, most = 0.0;
-    uint32_t other = rest ? rest : 1;
-    for (uint32_t first = 0; first < texts && left > 0; out.blocks++) {
+    uint32_t left = tokens;
+    for (uint32_t text = 0; text < texts && left > 0; out.blocks++) {
         size_t   goal  = goal_for(engine, left, crews);
-        uint32_t block = first == 0 ? longest : other < left ? other : left, joined = 1;
-        double   time = cost_of_text(engine, block);
-        if (block < goal && first + joined < texts) {
-            uint32_t more = (uint32_t)(goal - block) / other;
-            more          = more < texts - first - joined ? more : texts - first - joined;
-            joined += more;
-            time += more * cost_of_text(engine, other);
-            block += more * other;
-        }
+        uint32_t block = 0, next = length_at(&lengths, text);
+        double   time = 0.0;
+        do {
+            next = next < left - block ? next : left - block;
+            block += next;
+            time += cost_of_text(engine, next);
+            next = length_at(&lengths, ++text);
+        } while (text < texts && block + next <= goal && block < left);
         unsigned idle = 0;
         for (unsigned i = 1; i < crews; i++) {
             idle = load[i] < load[idle] ? i : idle;
@@ -152,8 +174,7 @@ static guess guess_blocks(const fl_engine *engine, uint32_t texts, uint32_t toke
         total += time;
         most        = load[idle] > most ? load[idle] : most;
         out.largest = block > out.largest ? block : out.largest;
-        left -= block < left ? block : left;
-        first += joined;
+        left -= block;
     }
     out.lag = total > 0.0 ? most * crews / total : 1.0;
     return out;
