@@ -114,25 +114,48 @@ static void set_edges(fl_graph *g) {
         g->ort->api.ReleaseValueInfo(outputs[0]);
 }
 
+/* 0, 1, 2 … up to the sequence's length */
+static fl_value places(fl_graph *g) {
+    int64_t *all = fl_alloc_array(g->longest, sizeof *all);
+    if (all == NULL) {
+        g->status = fl_fail_nomem(g->error, g->longest * sizeof *all, "a table of places");
+        return (fl_value){""};
+    }
+    for (uint32_t i = 0; i < g->longest; i++) {
+        all[i] = i;
+    }
+    fl_value table = fl_graph_ints(g, all, g->longest);
+    fl_free(all);
+    return fl_graph_head(g, table, g->length);
+}
+
 /* Values that several parts use. */
-static void prepare(fl_graph *g) {
+static void prepare(fl_graph *g, uint32_t max_length) {
     const fl_encoder_desc *d      = g->desc;
     int64_t                hidden = d->hidden, inner = (int64_t)d->heads * d->head_dim;
-    g->ids       = fl_graph_input("input_ids");
-    g->mask      = fl_graph_input("attention_mask");
-    g->skip      = fl_graph_input("pool_skip");
-    g->mask_real = fl_graph_cast(g, g->mask, ONNX_F32);
-    g->shape     = fl_graph_op1(g, "Shape", g->ids);
-    g->hidden3   = fl_graph_concat(g, g->shape, fl_graph_ints(g, &hidden, 1));
-    g->hidden2   = fl_graph_ints(g, (int64_t[]){-1, hidden}, 2);
-    g->inner3    = fl_graph_concat(g, g->shape, fl_graph_ints(g, &inner, 1));
-    g->inner2    = fl_graph_ints(g, (int64_t[]){-1, inner}, 2);
-
-    fl_operator length = {
-        .kind = "Shape", .in = {g->ids}, .attribute = {FL_INT("start", 1), FL_INT("end", 2)}};
-    g->length =
-        fl_graph_op2(g, "Squeeze", fl_graph_op(g, &length), fl_graph_ints(g, (int64_t[]){0}, 1));
-    g->places = fl_graph_op3(g, "Range", fl_graph_int(g, 0), g->length, fl_graph_int(g, 1));
+    if (g->status < 0)
+        return;
+    for (g->longest = 1; g->longest < max_length || g->longest < d->positions;) {
+        g->longest *= 2; /* providers that compile per shape pad up to a power of two */
+    }
+    fl_operator length = {.kind      = "Shape",
+                          .in        = {fl_graph_input("input_ids")},
+                          .attribute = {FL_INT("start", 1), FL_INT("end", 2)}};
+    g->ids             = fl_graph_input("input_ids");
+    g->mask            = fl_graph_input("attention_mask");
+    g->skip            = fl_graph_input("pool_skip");
+    g->mask_real       = fl_graph_cast(g, g->mask, ONNX_F32);
+    g->shape           = fl_graph_op1(g, "Shape", g->ids);
+    g->length          = fl_graph_op(g, &length);
+    g->places          = places(g);
+    g->hidden3         = fl_graph_concat(g, g->shape, fl_graph_ints(g, &hidden, 1));
+    g->hidden2         = fl_graph_ints(g, (int64_t[]){-1, hidden}, 2);
+    g->inner3          = g->hidden3;
+    g->inner2          = g->hidden2;
+    if (inner != hidden) {
+        g->inner3 = fl_graph_concat(g, g->shape, fl_graph_ints(g, &inner, 1));
+        g->inner2 = fl_graph_ints(g, (int64_t[]){-1, inner}, 2);
+    }
 }
 
 /* ---- The encoder -------------------------------------------------------------------------------- */
@@ -148,33 +171,40 @@ static fl_value norm(fl_graph *g, fl_value x, const fl_tensor *w, const fl_tenso
     return fl_graph_op(g, &op);
 }
 
-/* Rows of a table, converted after they are looked up. */
-static fl_value look_up(fl_graph *g, const fl_weight *table, fl_value rows) {
-    fl_value found = fl_graph_gather(g, fl_graph_weight(g, table), rows, 0);
-    return table->tensor->dtype == FL_DTYPE_F32 ? found : fl_graph_cast(g, found, ONNX_F32);
+/* As float32; what the files have as F16 or BF16 is converted row by row, after it is looked up. */
+static fl_value widen(fl_graph *g, const fl_weight *table, fl_value rows) {
+    return table->tensor->dtype == FL_DTYPE_F32 ? rows : fl_graph_cast(g, rows, ONNX_F32);
 }
 
-/* Position rows: [sequence, hidden]; [batch, sequence, hidden] where a literal pad token takes row
- * pad_token and does not count (RoBERTa, MPNet). Padding up to a fixed shape may reach past the
- * table: it is given the last row. */
+static fl_value look_up(fl_graph *g, const fl_weight *table, fl_value rows) {
+    return widen(g, table, fl_graph_gather(g, fl_graph_weight(g, table), rows, 0));
+}
+
+/* The place of each token, [batch, sequence], where a literal pad token takes row pad_token and
+ * does not count (RoBERTa, MPNet). */
+static fl_value counted(fl_graph *g) {
+    const fl_encoder_desc *d    = g->desc;
+    fl_value               pad  = fl_graph_op2(g, "Equal", g->ids, fl_graph_int(g, d->pad_token));
+    fl_value               ones = fl_graph_cast(g, fl_graph_op1(g, "Not", pad), ONNX_I64);
+    fl_value               upto = fl_graph_op2(g, "CumSum", ones, fl_graph_int(g, 1));
+    fl_value row = fl_graph_op2(g, "Add", upto, fl_graph_int(g, (int64_t)d->position_offset - 1));
+    return fl_graph_op3(g, "Where", pad, fl_graph_int(g, d->pad_token), row);
+}
+
+/* Position rows: [sequence, hidden], or [batch, sequence, hidden] where the tokens decide. Padding
+ * up to a fixed shape may reach past the table: it is given the last row. */
 static fl_value positions(fl_graph *g) {
     const fl_encoder_desc *d     = g->desc;
-    fl_value               last  = fl_graph_int(g, (int64_t)d->positions + d->position_offset - 1);
     fl_weight              table = {.tensor  = &g->encoder->global[FL_SLOT_POSITION],
-                                    .rows    = (uint64_t)d->positions + d->position_offset,
+                                    .first   = d->position_skips_pad ? 0 : d->position_offset,
                                     .columns = d->hidden,
                                     .what    = "position"};
-    if (!d->position_skips_pad) {
-        fl_value row = fl_graph_op2(g, "Add", g->places, fl_graph_int(g, d->position_offset));
-        return look_up(g, &table, fl_graph_op2(g, "Min", row, last));
-    }
-    fl_value pad    = fl_graph_op2(g, "Equal", g->ids, fl_graph_int(g, d->pad_token));
-    fl_value counts = fl_graph_cast(g, fl_graph_op1(g, "Not", pad), ONNX_I64);
-    fl_value upto   = fl_graph_op2(g, "CumSum", counts, fl_graph_int(g, 1));
-    fl_value counted =
-        fl_graph_op2(g, "Add", upto, fl_graph_int(g, (int64_t)d->position_offset - 1));
-    fl_value row = fl_graph_op3(g, "Where", pad, fl_graph_int(g, d->pad_token), counted);
-    return look_up(g, &table, fl_graph_op2(g, "Min", row, last));
+    table.rows                   = (uint64_t)d->positions + d->position_offset - table.first;
+    if (g->fused && !d->position_skips_pad)
+        return widen(g, &table, fl_graph_head(g, fl_graph_weight(g, &table), g->length));
+    fl_value row = d->position_skips_pad ? counted(g) : g->places;
+    return look_up(g, &table,
+                   fl_graph_op2(g, "Min", row, fl_graph_int(g, (int64_t)table.rows - 1)));
 }
 
 /* [batch * sequence, hidden] */
@@ -249,8 +279,8 @@ static fl_value layer(fl_graph *g, const fl_tensor *slots, fl_value x) {
 static void build(fl_graph *g, const fl_engine_options *options) {
     check(g);
     set_edges(g);
-    prepare(g);
-    fl_graph_attention_prepare(g, options);
+    prepare(g, options->max_length);
+    fl_graph_attention_prepare(g);
     fl_value x = embed(g);
     for (uint32_t i = 0; i < g->desc->layers && g->status == FLETCH_OK; i++) {
         x = layer(g, g->encoder->layer[i], x);

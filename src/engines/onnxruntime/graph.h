@@ -29,17 +29,18 @@ typedef struct fl_graph {
     bool                   fused;  /* operators of com.microsoft: the provider is cpu or cuda */
     bool                   masked; /* padding is masked in attention */
     /* values that several parts use; all int64 where nothing is said */
-    fl_value ids, mask, skip;  /* [batch, sequence] twice, [batch] */
-    fl_value shape;            /* [2] batch, sequence */
-    fl_value length;           /* [] sequence */
-    fl_value places;           /* [sequence] 0, 1, 2 … */
-    fl_value mask_real;        /* [batch, sequence] float32 */
-    fl_value hidden3, hidden2; /* shapes: batch, sequence, hidden; and -1, hidden */
-    fl_value inner3, inner2;   /* the same of heads * head_dim */
-    fl_value heads4;           /* shape: batch, sequence, heads, head_dim */
+    fl_value ids, mask, skip; /* [batch, sequence] twice, [batch] */
+    fl_value shape;           /* [2] batch, sequence */
+    fl_value length;          /* [1] sequence */
+    fl_value places;          /* [sequence] 0, 1, 2 … */
+    fl_value mask_real;       /* [batch, sequence] float32 */
+    fl_value hidden3, inner3; /* shapes: batch, sequence, hidden or heads * head_dim */
+    fl_value hidden2, inner2; /* shapes: -1, hidden or heads * head_dim */
+    fl_value heads4;          /* shape: batch, sequence, heads, head_dim */
     fl_value bias;    /* added to the scores: [1 or batch, heads or 1, 1 or sequence, sequence] */
     fl_value lengths; /* fused and masked: [batch] int32, tokens of a text */
     fl_value scale;   /* unfused: [] float32 */
+    uint32_t longest; /* tokens: a power of two that no text, padded or not, goes beyond */
 } fl_graph;
 
 /* One attribute; `kind` says which member counts. */
@@ -84,6 +85,9 @@ fl_value fl_graph_concat(fl_graph *g, fl_value a, fl_value b);
 fl_value fl_graph_transpose(fl_graph *g, fl_value a, int64_t p0, int64_t p1, int64_t p2,
                             int64_t p3);
 
+/* The first `count` ([1] int64) rows of `table`. */
+fl_value fl_graph_head(fl_graph *g, fl_value table, fl_value count);
+
 /* Constants, copied into the graph. */
 fl_value fl_graph_ints(fl_graph *g, const int64_t *values, unsigned count); /* [count] */
 fl_value fl_graph_int(fl_graph *g, int64_t value);                          /* [] */
@@ -107,7 +111,7 @@ fl_value fl_graph_weight_f32(fl_graph *g, const fl_weight *weight);
 
 /* graph_attention.c: what all layers share, and one layer's softmax(q kᵀ scale + bias) v. q, k, v
  * and the result are [batch * sequence, heads * head_dim]. */
-void     fl_graph_attention_prepare(fl_graph *g, const fl_engine_options *options);
+void     fl_graph_attention_prepare(fl_graph *g);
 fl_value fl_graph_attention(fl_graph *g, fl_value q, fl_value k, fl_value v);
 
 /* graph_pool.c: x [batch * sequence, hidden] -> the output value [batch, width]. */

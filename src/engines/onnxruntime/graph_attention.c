@@ -28,17 +28,17 @@ static fl_value unsqueeze(fl_graph *g, fl_value a, int64_t axis) {
 }
 
 /* The bias by distance: [heads, 2 longest - 1] float32. */
-static fl_value wide_table(fl_graph *g, uint32_t longest) {
+static fl_value wide_table(fl_graph *g) {
     const fl_encoder_desc *d     = g->desc;
     const fl_tensor       *table = &g->encoder->global[FL_SLOT_ATTENTION_BIAS];
-    size_t                 width = 2 * (size_t)longest - 1;
+    size_t                 width = 2 * (size_t)g->longest - 1;
     float                 *wide  = fl_alloc_array(width * d->heads, sizeof *wide);
     if (wide == NULL) {
         g->status = fl_fail_nomem(g->error, width * d->heads * sizeof *wide, "the attention bias");
         return (fl_value){""};
     }
     for (size_t i = 0; i < width; i++) {
-        ptrdiff_t distance = (ptrdiff_t)i - ((ptrdiff_t)longest - 1);
+        ptrdiff_t distance = (ptrdiff_t)i - ((ptrdiff_t)g->longest - 1);
         uint64_t  row      = fl_t5_bucket(distance, d->bias_buckets, d->bias_max_distance);
         for (size_t head = 0; head < d->heads; head++) {
             fl_tensor_to_f32(table, row * d->heads + head, 1, &wide[head * width + i]);
@@ -50,12 +50,12 @@ static fl_value wide_table(fl_graph *g, uint32_t longest) {
 }
 
 /* [1, heads, sequence, sequence] */
-static fl_value relative_bias(fl_graph *g, uint32_t longest) {
+static fl_value relative_bias(fl_graph *g) {
     fl_value key      = unsqueeze(g, g->places, 0); /* [1, sequence] */
     fl_value query    = unsqueeze(g, g->places, 1); /* [sequence, 1] */
     fl_value distance = fl_graph_op2(g, "Sub", key, query);
-    fl_value column   = fl_graph_op2(g, "Add", distance, fl_graph_int(g, (int64_t)longest - 1));
-    return unsqueeze(g, fl_graph_gather(g, wide_table(g, longest), column, 1), 0);
+    fl_value column   = fl_graph_op2(g, "Add", distance, fl_graph_int(g, (int64_t)g->longest - 1));
+    return unsqueeze(g, fl_graph_gather(g, wide_table(g), column, 1), 0);
 }
 
 /* [batch, 1, 1, sequence]: 0, or masked_out where there is padding */
@@ -65,14 +65,10 @@ static fl_value mask_bias(fl_graph *g) {
     return fl_graph_op2(g, "Unsqueeze", added, fl_graph_ints(g, (int64_t[]){1, 2}, 2));
 }
 
-void fl_graph_attention_prepare(fl_graph *g, const fl_engine_options *options) {
+void fl_graph_attention_prepare(fl_graph *g) {
     const fl_encoder_desc *d = g->desc;
     if (d->attention_bias == FL_BIAS_T5_BUCKETS && g->status == FLETCH_OK) {
-        uint32_t longest = 1; /* a power of two: providers that compile per shape pad up to one */
-        while (longest < options->max_length || longest < d->positions) {
-            longest *= 2;
-        }
-        g->bias = relative_bias(g, longest);
+        g->bias = relative_bias(g);
     }
     if (g->fused && g->masked) {
         fl_value lengths =

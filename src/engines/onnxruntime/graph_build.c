@@ -151,6 +151,11 @@ fl_value fl_graph_concat(fl_graph *g, fl_value a, fl_value b) {
         g, &(fl_operator){.kind = "Concat", .in = {a, b}, .attribute = {FL_INT("axis", 0)}});
 }
 
+fl_value fl_graph_head(fl_graph *g, fl_value table, fl_value count) {
+    fl_value zero = fl_graph_ints(g, (int64_t[]){0}, 1);
+    return fl_graph_op(g, &(fl_operator){.kind = "Slice", .in = {table, zero, count, zero}});
+}
+
 fl_value fl_graph_transpose(fl_graph *g, fl_value a, int64_t p0, int64_t p1, int64_t p2,
                             int64_t p3) {
     return fl_graph_op(g, &(fl_operator){.kind      = "Transpose",

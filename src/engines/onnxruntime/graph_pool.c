@@ -11,15 +11,20 @@
  * Proof   tests/golden/test_onnx_graph.py against sentence-transformers' vectors. */
 #include "engines/onnxruntime/graph.h"
 
-/* What the modes share; made only as far as they need it. */
+/* What the modes share. Each is made when it is first asked for: small nodes cost as much as a
+ * matrix product on a text of a few tokens. */
 typedef struct pool {
     fl_value x;      /* [batch * sequence, hidden] */
     fl_value x3;     /* [batch, sequence, hidden] */
-    fl_value tokens; /* [batch] of each text */
-    fl_value skip;   /* [batch] at most tokens */
     fl_value keep;   /* [batch, sequence] float32 */
+    fl_value tokens; /* [batch] of each text */
+    fl_value any;    /* [batch] bool: tokens are left */
     fl_value first;  /* [batch] row of a text's first token in x */
 } pool;
+
+static bool missing(fl_value value) {
+    return value.name[0] == '\0';
+}
 
 static fl_value axes(fl_graph *g, int64_t axis) {
     return fl_graph_ints(g, &axis, 1);
@@ -31,25 +36,25 @@ static fl_value reduce(fl_graph *g, const char *kind, fl_value a, int64_t keep_d
                                          .attribute = {FL_INT("keepdims", keep_dimension)}});
 }
 
-static fl_value count_up(fl_graph *g, fl_value limit) {
-    return fl_graph_op3(g, "Range", fl_graph_int(g, 0), limit, fl_graph_int(g, 1));
+static void need_sums(fl_graph *g, pool *p) {
+    if (!missing(p->keep))
+        return;
+    fl_value head   = fl_graph_op2(g, "Unsqueeze", g->skip, axes(g, 1));
+    fl_value behind = fl_graph_op2(g, "GreaterOrEqual", g->places, head);
+    p->keep         = fl_graph_op2(g, "Mul", fl_graph_cast(g, behind, ONNX_F32), g->mask_real);
+    p->x3           = fl_graph_op2(g, "Reshape", p->x, g->hidden3);
 }
 
-static pool prepare(fl_graph *g, fl_value x) {
-    pool p   = {.x = x, .x3 = fl_graph_op2(g, "Reshape", x, g->hidden3)};
-    p.tokens = reduce(g, "ReduceSum", g->mask, 0);
-    p.skip   = fl_graph_op2(g, "Min", g->skip, p.tokens);
-
-    fl_value place  = fl_graph_op2(g, "Unsqueeze", g->places, axes(g, 0));
-    fl_value head   = fl_graph_op2(g, "Unsqueeze", p.skip, axes(g, 1));
-    fl_value behind = fl_graph_op2(g, "GreaterOrEqual", place, head);
-    p.keep          = fl_graph_op2(g, "Mul", fl_graph_cast(g, behind, ONNX_F32), g->mask_real);
-
+static void need_rows(fl_graph *g, pool *p) {
+    if (!missing(p->first))
+        return;
     fl_operator batch = {
         .kind = "Shape", .in = {g->ids}, .attribute = {FL_INT("start", 0), FL_INT("end", 1)}};
     fl_value texts = fl_graph_op2(g, "Squeeze", fl_graph_op(g, &batch), axes(g, 0));
-    p.first        = fl_graph_op2(g, "Mul", count_up(g, texts), g->length);
-    return p;
+    fl_value index = fl_graph_op3(g, "Range", fl_graph_int(g, 0), texts, fl_graph_int(g, 1));
+    p->first       = fl_graph_op2(g, "Mul", index, g->length);
+    p->tokens      = reduce(g, "ReduceSum", g->mask, 0);
+    p->any         = fl_graph_op2(g, "Greater", p->tokens, g->skip);
 }
 
 /* Σ weight x over the tokens: [batch, hidden] */
@@ -76,17 +81,20 @@ static fl_value maximum(fl_graph *g, const pool *p) {
 static fl_value last_token(fl_graph *g, const pool *p) {
     fl_value last = fl_graph_op2(g, "Sub", p->tokens, fl_graph_int(g, 1));
     fl_value row  = row_of(g, p, fl_graph_op2(g, "Max", last, fl_graph_int(g, 0)));
-    fl_value any  = fl_graph_cast(g, fl_graph_op2(g, "Greater", p->tokens, p->skip), ONNX_F32);
+    fl_value any  = fl_graph_cast(g, p->any, ONNX_F32);
     return fl_graph_op2(g, "Mul", row, fl_graph_op2(g, "Unsqueeze", any, axes(g, 1)));
 }
 
 static fl_value cls(fl_graph *g, const pool *p) {
-    fl_value any   = fl_graph_op2(g, "Greater", p->tokens, p->skip);
-    fl_value token = fl_graph_op3(g, "Where", any, p->skip, fl_graph_int(g, 0));
-    return row_of(g, p, token);
+    return row_of(g, p, fl_graph_op3(g, "Where", p->any, g->skip, fl_graph_int(g, 0)));
 }
 
-static fl_value pool_one(fl_graph *g, const pool *p, fl_pooling mode) {
+static fl_value pool_one(fl_graph *g, pool *p, fl_pooling mode) {
+    if (mode == FL_POOL_CLS || mode == FL_POOL_LAST_TOKEN) {
+        need_rows(g, p);
+    } else {
+        need_sums(g, p);
+    }
     switch (mode) {
     case FL_POOL_CLS: return cls(g, p);
     case FL_POOL_MAX: return maximum(g, p);
@@ -107,7 +115,7 @@ static fl_value pool_one(fl_graph *g, const pool *p, fl_pooling mode) {
 }
 
 void fl_graph_pool(fl_graph *g, fl_value x, const char *output) {
-    pool        p    = prepare(g, x);
+    pool        p    = {.x = x};
     fl_operator join = {.kind = "Concat", .out = output, .attribute = {FL_INT("axis", 1)}};
     for (uint32_t i = 0; i < g->encoder->pooling_count && i < FL_POOL_COUNT; i++) {
         join.in[i] = pool_one(g, &p, g->encoder->pooling[i]);
