@@ -4,14 +4,20 @@
  * Method   Keys are transposed once into panels [d][16], the layout of GEMM weights, so that Q Kᵀ
  *          runs on the 6 x 16 tiles of GEMM. A group of up to 24 rows of scores stays in L1 through
  *          softmax and the product with V, whose rows are B as they lie (16 columns of V at a
- *          time). The three phases run over the whole group: the long chains of one row's softmax
- *          overlap those of the next, and a panel of keys or a strip of V serves all tiles of the
- *          group from L1.
+ *          time). The phases run over the whole group, so that the long chains of one row's softmax
+ *          overlap those of the next; maxima and sums of eight rows are finished together.
+ * Softmax  e^(s - top) is 2^t with t = s log2 e - top log2 e in one FMA. The rounding of t costs
+ *          t 2^-24 of a weight of 2^t: nothing where t is near 0, nothing where the weight is.
  * Tails    Keys past n are zero in the last panel; their scores become -inf, their weights 0.
  *          Groups and tiles do not change the operations of a row. */
 #include "engines/cpu/kernels/avx2/avx2.h"
 
-#include <string.h>
+#include <stdbool.h>
+
+enum {
+    WIDE       = 4, /* vectors that go through softmax side by side */
+    SCORE_STEP = 64 /* keys: 16 KiB of panels for heads of 64 */
+};
 
 /* out[d][8] = rows of 8 keys transposed, 8 dimensions at a time; out rows are 16 floats apart. */
 FL_INLINE void transpose_8x8(const float *const row[8], float *out) {
@@ -54,9 +60,11 @@ static void pack_keys(const float *k, size_t stride, size_t n, size_t d, float *
 /* The group of rows under way. */
 typedef struct group {
     const fl_attention *at;
-    const float        *panels; /* packed keys */
-    float              *scores; /* [rows, n16] */
-    float               scale[FL_CPU_SCORE_ROWS];
+    const float        *panels;                     /* packed keys */
+    float              *scores;                     /* [rows, n16] */
+    float               part[FL_CPU_SCORE_ROWS][8]; /* maxima or sums of a row, by lane */
+    float               top[FL_CPU_SCORE_ROWS];     /* largest score of a row */
+    float               sum[FL_CPU_SCORE_ROWS];     /* of its weights */
     size_t              first, rows, n16;
 } group;
 
@@ -105,38 +113,126 @@ FL_INLINE void value_tile(int rows, const group *g, size_t row, size_t c) {
     fl_avx2_chain(rows, g->scores + row * g->n16, g->n16, at->v + c, at->stride, at->n, acc, 0,
                   NULL, 0);
     FL_UNROLL for (int r = 0; r < rows; r++, out += at->out_stride) {
-        __m256 scale = _mm256_set1_ps(g->scale[row + (size_t)r]);
+        __m256 scale = _mm256_set1_ps(1.0f / g->sum[row + (size_t)r]);
         _mm256_storeu_ps(out, _mm256_mul_ps(acc[r][0], scale));
         _mm256_storeu_ps(out + 8, _mm256_mul_ps(acc[r][1], scale));
     }
 }
 
-/* e^(s - max) in place over one row of pad(n) scores; returns 1 / sum. */
-FL_INLINE float softmax_row(float *s, size_t n16) {
-    __m256 top = _mm256_loadu_ps(s), top2 = _mm256_loadu_ps(s + 8);
+/* One of the two ways to join vectors; a constant at every call. */
+FL_INLINE __m256 join(bool sums, __m256 a, __m256 b) {
+    return sums ? _mm256_add_ps(a, b) : _mm256_max_ps(a, b);
+}
+
+/* out[r] = part[r][0] + … + part[r][7] (or their maximum) of eight rows, the same tree for each. */
+FL_INLINE void join_lanes(bool sums, float (*part)[8], float *out) {
+    __m256 pair[4], four[2];
+    FL_UNROLL for (int i = 0; i < 4; i++) {
+        __m256 a = _mm256_loadu_ps(part[2 * i]), b = _mm256_loadu_ps(part[2 * i + 1]);
+        pair[i] = join(sums, _mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+    }
+    FL_UNROLL for (int i = 0; i < 2; i++) {
+        __m256 a = pair[2 * i], b = pair[2 * i + 1];
+        four[i] = join(sums, _mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xEE));
+    }
+    _mm256_storeu_ps(out, join(sums, _mm256_permute2f128_ps(four[0], four[1], 0x20),
+                               _mm256_permute2f128_ps(four[0], four[1], 0x31)));
+}
+
+/* t[i] = 2^t[i], t clamped to -126; relative error 2.2e-7 (lab/cpu/fit.py). NaN stays. Four vectors
+ * step by step: one alone is a chain so long that the scheduler cannot hold enough of them. */
+FL_INLINE void powers_of_2(__m256 t[WIDE]) {
+    static const float poly[] = {1.000000119e+00f, 6.931469440e-01f, 2.402212024e-01f,
+                                 5.550713092e-02f, 9.675540961e-03f, 1.327647129e-03f};
+    __m256             n[WIDE], p[WIDE];
+    FL_UNROLL for (int i = 0; i < WIDE; i++) {
+        t[i] = _mm256_max_ps(_mm256_set1_ps(-126.0f), t[i]);
+        n[i] = _mm256_round_ps(t[i], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        t[i] = _mm256_sub_ps(t[i], n[i]);
+        p[i] = _mm256_set1_ps(poly[5]);
+    }
+    FL_UNROLL for (int c = 4; c >= 0; c--) {
+        __m256 next = _mm256_broadcast_ss(poly + c);
+        FL_UNROLL for (int i = 0; i < WIDE; i++) {
+            p[i] = _mm256_fmadd_ps(p[i], t[i], next);
+        }
+    }
+    FL_UNROLL for (int i = 0; i < WIDE; i++) {
+        __m256i power = _mm256_slli_epi32(_mm256_cvtps_epi32(n[i]), 23);
+        t[i]          = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p[i]), power));
+    }
+}
+
+/* The largest score of each lane of a row. */
+FL_INLINE __m256 row_top(const float *s, size_t n16) {
+    __m256 low = _mm256_loadu_ps(s), high = _mm256_loadu_ps(s + 8);
     for (size_t j = 16; j < n16; j += 16) {
-        top  = _mm256_max_ps(top, _mm256_loadu_ps(s + j));
-        top2 = _mm256_max_ps(top2, _mm256_loadu_ps(s + j + 8));
+        low  = _mm256_max_ps(low, _mm256_loadu_ps(s + j));
+        high = _mm256_max_ps(high, _mm256_loadu_ps(s + j + 8));
     }
-    const __m256 max = _mm256_set1_ps(fl_avx2_max(_mm256_max_ps(top, top2)));
-    __m256       sum = _mm256_setzero_ps(), sum2 = _mm256_setzero_ps();
-    for (size_t j = 0; j < n16; j += 16) {
-        __m256 e  = fl_avx2_exp(_mm256_sub_ps(_mm256_loadu_ps(s + j), max));
-        __m256 e2 = fl_avx2_exp(_mm256_sub_ps(_mm256_loadu_ps(s + j + 8), max));
-        _mm256_storeu_ps(s + j, e);
-        _mm256_storeu_ps(s + j + 8, e2);
-        sum  = _mm256_add_ps(sum, e);
-        sum2 = _mm256_add_ps(sum2, e2);
+    return _mm256_max_ps(low, high);
+}
+
+/* e^(s - top) in place over rows r and `other` of pad(n) scores, and the sums of each lane. An odd
+ * last row goes through beside itself. */
+FL_INLINE void rows_weights(group *g, size_t r, size_t other) {
+    const __m256 log2e  = _mm256_set1_ps(1.44269502e+00f);
+    const __m256 minus  = _mm256_mul_ps(_mm256_set1_ps(-g->top[r]), log2e);
+    const __m256 minus2 = _mm256_mul_ps(_mm256_set1_ps(-g->top[other]), log2e);
+    float       *s = g->scores + r * g->n16, *s2 = g->scores + other * g->n16;
+    __m256       sum[WIDE];
+    FL_UNROLL for (int i = 0; i < WIDE; i++) {
+        sum[i] = _mm256_setzero_ps();
     }
-    return 1.0f / fl_avx2_sum(_mm256_add_ps(sum, sum2));
+    for (size_t j = 0; j < g->n16; j += 16) {
+        __m256 e[WIDE] = {_mm256_fmadd_ps(_mm256_loadu_ps(s + j), log2e, minus),
+                          _mm256_fmadd_ps(_mm256_loadu_ps(s + j + 8), log2e, minus),
+                          _mm256_fmadd_ps(_mm256_loadu_ps(s2 + j), log2e, minus2),
+                          _mm256_fmadd_ps(_mm256_loadu_ps(s2 + j + 8), log2e, minus2)};
+        powers_of_2(e);
+        _mm256_storeu_ps(s + j, e[0]);
+        _mm256_storeu_ps(s + j + 8, e[1]);
+        _mm256_storeu_ps(s2 + j, e[2]);
+        _mm256_storeu_ps(s2 + j + 8, e[3]);
+        FL_UNROLL for (int i = 0; i < WIDE; i++) {
+            sum[i] = _mm256_add_ps(sum[i], e[i]);
+        }
+    }
+    _mm256_storeu_ps(g->part[r], _mm256_add_ps(sum[0], sum[1]));
+    _mm256_storeu_ps(g->part[other], _mm256_add_ps(sum[2], sum[3]));
+}
+
+/* Scores of the group -> weights and their sums. */
+static void softmax(group *g) {
+    for (size_t r = 0; r < g->rows; r++) {
+        _mm256_storeu_ps(g->part[r], row_top(g->scores + r * g->n16, g->n16));
+    }
+    for (size_t r = g->rows; r % 8 != 0; r++) { /* rows of an eight that are not there */
+        _mm256_storeu_ps(g->part[r], _mm256_setzero_ps());
+    }
+    for (size_t r = 0; r < g->rows; r += 8) {
+        join_lanes(false, g->part + r, g->top + r);
+    }
+    for (size_t r = 0; r < g->rows; r += 2) {
+        rows_weights(g, r, r + 1 < g->rows ? r + 1 : r);
+    }
+    for (size_t r = 0; r < g->rows; r += 8) {
+        join_lanes(true, g->part + r, g->sum + r);
+    }
 }
 
 #define TILES(rows)                                                                                \
-    static __attribute__((noinline)) void score_##rows(const group *g, size_t row, size_t j) {     \
-        score_tile(rows, g, row, j);                                                               \
+    static __attribute__((noinline)) void score_##rows(const group *g, size_t row, size_t from,    \
+                                                       size_t to) {                                \
+        for (size_t j = from; j < to; j += FL_CPU_LANES) {                                         \
+            score_tile(rows, g, row, j);                                                           \
+        }                                                                                          \
     }                                                                                              \
-    static __attribute__((noinline)) void value_##rows(const group *g, size_t row, size_t c) {     \
-        value_tile(rows, g, row, c);                                                               \
+    static __attribute__((noinline)) void value_##rows(const group *g, size_t row, size_t from,    \
+                                                       size_t to) {                                \
+        for (size_t c = from; c < to; c += FL_CPU_LANES) {                                         \
+            value_tile(rows, g, row, c);                                                           \
+        }                                                                                          \
     }
 TILES(1)
 TILES(2)
@@ -146,29 +242,27 @@ TILES(5)
 TILES(6)
 #undef TILES
 
-typedef void (*tile_fn)(const group *g, size_t row, size_t col);
+typedef void (*tile_fn)(const group *g, size_t row, size_t from, size_t to);
 
-/* Every tile of the group's rows at one column. */
-FL_INLINE void column(const tile_fn *tile, const group *g, size_t col) {
-    for (size_t row = 0; row < g->rows;) {
-        size_t height = fl_avx2_tile_rows(g->rows - row);
-        tile[height](g, row, col);
-        row += height;
+/* Every tile of the group's rows and `columns` columns, `step` columns at a time: what all tiles
+ * read of K or V in a step stays in L1. */
+FL_INLINE void tiles(const tile_fn *tile, const group *g, size_t columns, size_t step) {
+    for (size_t from = 0; from < columns; from += step) {
+        size_t to = columns - from < step ? columns : from + step;
+        for (size_t row = 0; row < g->rows;) {
+            size_t height = fl_avx2_tile_rows(g->rows - row);
+            tile[height](g, row, from, to);
+            row += height;
+        }
     }
 }
 
 static void run_group(group *g) {
     static const tile_fn score[] = {NULL, score_1, score_2, score_3, score_4, score_5, score_6};
     static const tile_fn value[] = {NULL, value_1, value_2, value_3, value_4, value_5, value_6};
-    for (size_t j = 0; j < g->n16; j += FL_CPU_LANES) {
-        column(score, g, j);
-    }
-    for (size_t r = 0; r < g->rows; r++) {
-        g->scale[r] = softmax_row(g->scores + r * g->n16, g->n16);
-    }
-    for (size_t c = 0; c < g->at->d; c += FL_CPU_LANES) {
-        column(value, g, c);
-    }
+    tiles(score, g, g->n16, SCORE_STEP);
+    softmax(g);
+    tiles(value, g, g->at->d, FL_CPU_LANES);
 }
 
 /* Rows of a group: 24, less when the scores of so many keys would not leave L1 room for the
@@ -180,10 +274,14 @@ static size_t group_rows(size_t n) {
 }
 
 void fl_f32_attention_6x16_avx2(const fl_attention *at) {
-    group g  = {.at = at, .panels = at->scratch, .n16 = fl_cpu_pad(at->n)};
+    group g; /* part, top and sum: written before they are read */
+    g.at     = at;
+    g.panels = at->scratch;
+    g.n16    = fl_cpu_pad(at->n);
     g.scores = at->scratch + g.n16 * at->d;
     pack_keys(at->k, at->stride, at->n, at->d, at->scratch);
-    for (size_t step = group_rows(at->n); g.first < at->n; g.first += step) {
+    size_t step = group_rows(at->n);
+    for (g.first = 0; g.first < at->n; g.first += step) {
         g.rows = at->n - g.first < step ? at->n - g.first : step;
         run_group(&g);
     }

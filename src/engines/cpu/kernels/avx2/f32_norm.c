@@ -9,35 +9,44 @@
 
 #include <math.h>
 
+enum { SUMS = 4 }; /* chains side by side: one alone waits for itself */
+
+FL_INLINE float total(const __m256 sum[SUMS]) {
+    return fl_avx2_sum(_mm256_add_ps(_mm256_add_ps(sum[0], sum[1]), _mm256_add_ps(sum[2], sum[3])));
+}
+
 static float mean_of(const float *x, size_t n16, float inverse_n) {
-    __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-    for (size_t i = 0; i < n16; i += FL_CPU_LANES) { /* padding is zero */
-        sum[0] = _mm256_add_ps(sum[0], _mm256_loadu_ps(x + i));
-        sum[1] = _mm256_add_ps(sum[1], _mm256_loadu_ps(x + i + 8));
+    __m256 sum[SUMS] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(),
+                        _mm256_setzero_ps()};
+    size_t i         = 0;
+    for (; i + 8 * SUMS <= n16; i += 8 * SUMS) { /* padding is zero */
+        FL_UNROLL for (int s = 0; s < SUMS; s++) {
+            sum[s] = _mm256_add_ps(sum[s], _mm256_loadu_ps(x + i + 8 * s));
+        }
     }
-    return fl_avx2_sum(_mm256_add_ps(sum[0], sum[1])) * inverse_n;
+    for (; i < n16; i += 8) {
+        sum[0] = _mm256_add_ps(sum[0], _mm256_loadu_ps(x + i));
+    }
+    return total(sum) * inverse_n;
 }
 
 static float variance_of(const float *x, size_t n, float mean, float inverse_n) {
-    const __m256 m      = _mm256_set1_ps(mean);
-    __m256       sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-    size_t       i      = 0;
-    for (; i + FL_CPU_LANES <= n; i += FL_CPU_LANES) {
-        __m256 low  = _mm256_sub_ps(_mm256_loadu_ps(x + i), m);
-        __m256 high = _mm256_sub_ps(_mm256_loadu_ps(x + i + 8), m);
-        sum[0]      = _mm256_fmadd_ps(low, low, sum[0]);
-        sum[1]      = _mm256_fmadd_ps(high, high, sum[1]);
+    const __m256 m         = _mm256_set1_ps(mean);
+    __m256       sum[SUMS] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(),
+                              _mm256_setzero_ps()};
+    size_t       i         = 0;
+    for (; i + 8 * SUMS <= n; i += 8 * SUMS) {
+        FL_UNROLL for (int s = 0; s < SUMS; s++) {
+            __m256 d = _mm256_sub_ps(_mm256_loadu_ps(x + i + 8 * s), m);
+            sum[s]   = _mm256_fmadd_ps(d, d, sum[s]);
+        }
     }
-    if (i < n) {
-        ptrdiff_t left = (ptrdiff_t)(n - i);
-        __m256    low  = _mm256_sub_ps(_mm256_loadu_ps(x + i), m);
-        __m256    high = _mm256_sub_ps(_mm256_loadu_ps(x + i + 8), m);
-        low            = _mm256_and_ps(low, fl_avx2_mask(left));
-        high           = _mm256_and_ps(high, fl_avx2_mask(left - 8));
-        sum[0]         = _mm256_fmadd_ps(low, low, sum[0]);
-        sum[1]         = _mm256_fmadd_ps(high, high, sum[1]);
+    for (; i < n; i += 8) {
+        __m256 d = _mm256_sub_ps(_mm256_loadu_ps(x + i), m);
+        d        = _mm256_and_ps(d, fl_avx2_mask((ptrdiff_t)(n - i)));
+        sum[0]   = _mm256_fmadd_ps(d, d, sum[0]);
     }
-    return fl_avx2_sum(_mm256_add_ps(sum[0], sum[1])) * inverse_n;
+    return total(sum) * inverse_n;
 }
 
 void fl_f32_layer_norm_avx2(const fl_layer_norm *norm) {
