@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fletch.c - the public functions: check what the caller passed, then call the room that does it.
+/* fletch.c - the public functions: check what the caller passed, then call the
+ * room that does it.
  *
- * Role    Everything here is declared in include/fletch.h, whose comments are the contract; the
- *         configuration's functions live in src/config beside the option table.
- * Threads As the header says; no state here.
- * Proof   tests/unit/test_fletch.c. */
+ * Role    Everything here is declared in include/fletch.h, whose comments are
+ * the contract; the configuration's functions live in src/config beside the
+ * option table. Threads As the header says; no state here. Proof
+ * tests/unit/test_fletch.c. */
 #include <string.h>
 
 #include "base/error.h"
@@ -38,11 +39,13 @@ const char *fletch_status_name(int status) {
     }
 }
 
-/* No options will ever be this large: a larger size is memory that nobody initialised. */
+/* No options will ever be this large: a larger size is memory that nobody
+ * initialised. */
 static const size_t options_bytes_max = 4096;
 
-/* Copy the caller's options over the defaults: min(sizes) bytes; a longer struct is from a later
- * header and is fine as long as what this library does not know is zero. */
+/* Copy the caller's options over the defaults: min(sizes) bytes; a longer
+ * struct is from a later header and is fine as long as what this library does
+ * not know is zero. */
 static int copy_options(void *own, size_t own_size, const void *theirs, fletch_error *error) {
     size_t size = 0;
     if (!theirs)
@@ -53,16 +56,17 @@ static int copy_options(void *own, size_t own_size, const void *theirs, fletch_e
                        "the options have no size; initialise them with the …_INIT macro");
     for (size_t i = own_size; i < size; i++)
         if (((const unsigned char *)theirs)[i] != 0)
-            return fl_fail(
-                error, FLETCH_EUNSUPPORTED, i,
-                "the options set a field that fletch %s does not know; use a newer library",
-                FLETCH_VERSION);
+            return fl_fail(error, FLETCH_EUNSUPPORTED, i,
+                           "the options set a field that fletch %s does not know; "
+                           "use a newer library",
+                           FLETCH_VERSION);
     memcpy(own, theirs, size < own_size ? size : own_size);
     memcpy(own, &own_size, sizeof own_size);
     return FLETCH_OK;
 }
 
-/* An enum of the caller's is any int: one that a later header adds must not be read as the default. */
+/* An enum of the caller's is any int: one that a later header adds must not be
+ * read as the default. */
 static int check_truncate(fletch_truncate how, fletch_error *error) {
     if ((int)how >= FLETCH_TRUNCATE_DEFAULT && (int)how <= FLETCH_TRUNCATE_ERROR)
         return FLETCH_OK;
@@ -113,7 +117,8 @@ static int check_texts(const fletch_texts *texts, fletch_error *error) {
     int forms = (texts->pointers != NULL) + (texts->offsets32 != NULL) + (texts->offsets64 != NULL);
     if (texts->count > 0 && forms != 1)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_embed: exactly one of texts->pointers, offsets32, offsets64 must be "
+                       "fletch_embed: exactly one of texts->pointers, offsets32, "
+                       "offsets64 must be "
                        "set, not %d",
                        forms);
     return FLETCH_OK;
@@ -136,7 +141,8 @@ static int check_matrix(const fletch_matrix *out, size_t rows, fletch_error *err
                        out->stride, row_bytes);
     if (rows > 0 && rows - 1 > (PTRDIFF_MAX - row_bytes) / out->stride)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_embed: %zu rows at a stride of %zu bytes are larger than memory",
+                       "fletch_embed: %zu rows at a stride of %zu bytes are larger "
+                       "than memory",
                        rows, out->stride);
     return FLETCH_OK;
 }
@@ -145,7 +151,7 @@ int fletch_embed(fletch_model *model, const fletch_texts *texts,
                  const fletch_embed_options *options, fletch_matrix *out, fletch_error *error) {
     if (!model)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_embed: model is NULL");
-    if (!model->engine)
+    if (!model->replicas)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "fletch_embed: only the tokenizer was opened; use fletch_open");
     fl_error_clear(error);
@@ -162,24 +168,83 @@ int fletch_embed(fletch_model *model, const fletch_texts *texts,
     return fl_runtime_embed(model, texts, &own, out, error);
 }
 
+/* The request's own copy of what fletch_embed takes as arguments. */
+static int check_request(const fletch_model *model, fletch_request *request, fletch_error *error) {
+    fletch_embed_options own    = FLETCH_EMBED_OPTIONS_INIT;
+    int                  status = FLETCH_OK;
+    if (!model->replicas)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_submit: only the tokenizer was opened; use fletch_open");
+    if (request->options.size != 0)
+        status = copy_options(&own, sizeof own, &request->options, error);
+    request->options = own;
+    if (status == FLETCH_OK)
+        status = check_truncate(own.truncate, error);
+    if (status == FLETCH_OK)
+        status = check_texts(&request->texts, error);
+    if (status == FLETCH_OK && request->ids && request->texts.pointers)
+        status = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                         "fletch_submit: ids need offsets64 or offsets32, not pointers");
+    if (status == FLETCH_OK && (unsigned)request->lane > FLETCH_LANE_BULK)
+        status = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_submit: lane is %d",
+                         (int)request->lane);
+    return status == FLETCH_OK ? check_matrix(&request->out, request->texts.count, error) : status;
+}
+
 int fletch_submit(fletch_model *model, const fletch_request *request, fletch_done_fn done,
                   void *user, fletch_ticket *ticket, fletch_error *error) {
-    if (!request || !done)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_submit: request or done is NULL");
-    fletch_outcome              outcome = {0};
-    const fletch_embed_options *options = request->options.size ? &request->options : NULL;
-    fletch_matrix               out     = request->out;
+    fletch_request own = FLETCH_REQUEST_INIT;
     if (ticket)
         *ticket = 0;
-    fletch_embed(model, &request->texts, options, &out, &outcome.error);
-    done(user, &outcome);
-    return FLETCH_OK;
+    if (!model || !request || !done)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_submit: model, request or done is NULL");
+    fl_error_clear(error);
+    int status = copy_options(&own, sizeof own, request, error);
+    if (status == FLETCH_OK)
+        status = check_request(model, &own, error);
+    return status == FLETCH_OK ? fl_runtime_submit(model, &own, done, user, ticket, error) : status;
 }
 
 int fletch_cancel(fletch_model *model, fletch_ticket ticket) {
-    (void)model, (void)ticket;
-    return FLETCH_ENOTFOUND;
+    return model ? fl_runtime_cancel(model, ticket) : FLETCH_EINVAL;
+}
+
+int fletch_model_reopen(fletch_model *model, const fletch_config *config, fletch_error *error) {
+    if (!model || !model->replicas)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_model_reopen: the model is NULL or only its "
+                       "tokenizer was opened");
+    fl_error_clear(error);
+    return fl_runtime_reopen(model, config, error);
+}
+
+int fletch_warm(fletch_model *model, fletch_error *error) {
+    if (!model || !model->replicas)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_warm: the model is NULL or only its tokenizer was opened");
+    fl_error_clear(error);
+    return fl_runtime_warm(model, error);
+}
+
+int fletch_stats_get(const fletch_model *model, fletch_stats *stats, fletch_error *error) {
+    if (!model || !stats || stats->size < sizeof stats->size || stats->size > sizeof *stats)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_stats_get: model or stats is NULL, or stats->size is not set");
+    fletch_stats own;
+    size_t       size = stats->size;
+    memset(&own, 0, sizeof own);
+    fl_runtime_stats(model, &own);
+    memcpy(stats, &own, size);
+    stats->size = size;
+    return FLETCH_OK;
+}
+
+int64_t fletch_stats_json(const fletch_model *model, char *text, size_t capacity,
+                          fletch_error *error) {
+    fletch_stats stats  = {.size = sizeof stats};
+    int          status = fletch_stats_get(model, &stats, error);
+    return status < 0 ? status : fl_stats_write_json(&stats, text, capacity);
 }
 
 int fletch_tokenize(const fletch_model *model, const char *text, size_t size,
@@ -232,8 +297,7 @@ int fletch_system_describe(const fletch_config *config, fletch_property_fn fn, v
     return stop;
 }
 
-/* ---- The hub cache: the options of a configuration (or the defaults) for the length of a call
- * ---- */
+/* ---- The hub cache: the options of a configuration (or the defaults) for the length of a call ---- */
 
 typedef struct hub_call {
     fl_hub_options options;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu.c - how much of the machine this process may use, and its caches and memory.
+/* cpu.c - how much of the machine this process may use, and its caches and
+ * memory.
  *
- * Role    the number of threads, the kernels' block sizes and the memory prediction start here;
- *         what the instruction set offers is in cpu_isa.c.
- * Method  Three limits can be smaller than the machine: the affinity mask (taskset, cpuset
- *         cgroups), the CPU quota of a cgroup (containers), and a parent cgroup's quota, so the
- *         path in /proc/self/cgroup is walked up to its root. In a container the path may name a
- *         group that is not visible; the walk then ends at the mount's root, which is the
- *         container's own group. A quota of 1.5 processors counts as 2: two threads use it up, one
- *         cannot.
- * Memory  stack only. Threads: any; nothing is cached, callers keep what they need.
+ * Role    the number of threads, the kernels' block sizes and the memory
+ * prediction start here; what the instruction set offers is in cpu_isa.c.
+ * Method  Three limits can be smaller than the machine: the affinity mask
+ * (taskset, cpuset cgroups), the CPU quota of a cgroup (containers), and a
+ * parent cgroup's quota, so the path in /proc/self/cgroup is walked up to its
+ * root. In a container the path may name a group that is not visible; the walk
+ * then ends at the mount's root, which is the container's own group. A quota
+ * of 1.5 processors counts as 2: two threads use it up, one cannot. Memory
+ * stack only. Threads: any; nothing is cached, callers keep what they need.
  * Proof   tests/unit/test_base_cpu.c. */
 #include "base/cpu.h"
 
@@ -26,7 +27,8 @@
 
 enum { TEXT_MAX = 4096, CPUS_MAX = 1 << 16 };
 
-/* Read a small file of /proc or /sys into a terminated text; false when it cannot be read. */
+/* Read a small file of /proc or /sys into a terminated text; false when it
+ * cannot be read. */
 static bool read_text(const char *path, char *text, size_t capacity) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
@@ -45,7 +47,8 @@ static bool read_text(const char *path, char *text, size_t capacity) {
 
 /* ---- Processors ------------------------------------------------------------------------------ */
 
-/* Processors in the affinity mask; the mask is as long as the kernel's, which only trying tells. */
+/* Processors in the affinity mask; the mask is as long as the kernel's, which
+ * only trying tells. */
 static unsigned affinity_count(void) {
     for (size_t cpus = CPU_SETSIZE; cpus <= CPUS_MAX; cpus *= 2) {
         cpu_set_t *set   = CPU_ALLOC(cpus);
@@ -104,8 +107,9 @@ static bool list_has(const char *list, size_t length, const char *name) {
     return false;
 }
 
-/* The group of this process for a v1 controller, or with controller "" its v2 group: the path after
- * the second colon of the line "4:cpu,cpuacct:/path" or "0::/path". */
+/* The group of this process for a v1 controller, or with controller "" its v2
+ * group: the path after the second colon of the line "4:cpu,cpuacct:/path" or
+ * "0::/path". */
 static bool group_path(const char *cgroups, const char *controller, char *path, size_t capacity) {
     for (const char *line = cgroups; line != NULL && *line != '\0';) {
         const char *end    = strchrnul(line, '\n');
@@ -155,8 +159,9 @@ static void walk_groups(const char *mount, char *path, group_fn visit, void *lea
     }
 }
 
-/* Walk the process's groups: v2 in the unified mount, v1 under the controller's own mount. Hybrid
- * systems mount v2 elsewhere ("unified"), but there these two controllers are v1's. */
+/* Walk the process's groups: v2 in the unified mount, v1 under the controller's
+ * own mount. Hybrid systems mount v2 elsewhere ("unified"), but there these two
+ * controllers are v1's. */
 static void walk_all(const char *controller, group_fn visit_v2, group_fn visit_v1, void *least) {
     char cgroups[TEXT_MAX], path[TEXT_MAX], mount[64];
     if (!read_text("/proc/self/cgroup", cgroups, sizeof cgroups)) {
@@ -166,7 +171,8 @@ static void walk_all(const char *controller, group_fn visit_v2, group_fn visit_v
         walk_groups("/sys/fs/cgroup", path, visit_v2, least);
     }
     if (group_path(cgroups, controller, path, sizeof path)) {
-        /* "cpu" is also a link to "cpu,cpuacct" where the two are mounted together. */
+        /* "cpu" is also a link to "cpu,cpuacct" where the two are mounted together.
+     */
         (void)snprintf(mount, sizeof mount, "/sys/fs/cgroup/%s", controller);
         walk_groups(mount, path, visit_v1, least);
     }
@@ -201,6 +207,49 @@ unsigned fl_cpu_usable(void) {
     unsigned usable = fl_cpu_usable_from(affinity_count(), NULL);
     walk_all("cpu", least_cpu_v2, least_cpu_v1, &usable);
     return usable;
+}
+
+/* Node of a processor: /sys/devices/system/cpu/cpuN has a link nodeM; 0 where
+ * there is none. */
+static unsigned node_of(unsigned cpu) {
+    enum { NODES_MAX = 64 };
+    char path[80];
+    for (unsigned node = 0; node < NODES_MAX; node++) {
+        (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/node%u", cpu, node);
+        if (access(path, F_OK) == 0) {
+            return node;
+        }
+    }
+    return 0;
+}
+
+unsigned fl_cpu_cores(uint16_t *out, unsigned capacity) {
+    cpu_set_t set;
+    unsigned  count = 0, usable = fl_cpu_usable();
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) != 0) {
+        CPU_SET(0, &set);
+    }
+    for (unsigned cpu = 0; cpu < CPU_SETSIZE && count < capacity; cpu++) {
+        if (!CPU_ISSET(cpu, &set)) {
+            continue;
+        }
+        unsigned at = count++; /* behind the last one of its node or a lower one */
+        for (; at > 0 && node_of(out[at - 1]) > node_of(cpu); at--) {
+            out[at] = out[at - 1];
+        }
+        out[at] = (uint16_t)cpu;
+    }
+    return count < usable ? count : usable;
+}
+
+void fl_cpu_pin(uint16_t core) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (core < CPU_SETSIZE) {
+        CPU_SET(core, &set);
+        (void)sched_setaffinity(0, sizeof set, &set);
+    }
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------- */

@@ -19,14 +19,25 @@ typedef struct fl_cpu {
 /* Fills *out; cheap (cpuid and sysfs), no state kept. */
 void fl_cpu_detect(fl_cpu *out);
 
-/* Cores this process may use: the least of affinity mask and cgroup v2/v1 CPU quota (rounded up), at
- * least 1. Never the machine's core count when either is smaller. */
+/* Cores this process may use: the least of affinity mask and cgroup v2/v1 CPU
+ * quota (rounded up), at least 1. Never the machine's core count when either is
+ * smaller. */
 unsigned fl_cpu_usable(void);
 
-/* The same with the inputs given, for tests: `affinity` cores, cpu.max text ("max 100000" or NULL). */
+/* The same with the inputs given, for tests: `affinity` cores, cpu.max text
+ * ("max 100000" or NULL). */
 unsigned fl_cpu_usable_from(unsigned affinity, const char *cpu_max);
 
-/* Physical memory of the machine in bytes, and the cgroup's limit when smaller. */
+/* The processors of the affinity mask, those of one NUMA node side by side, at
+ * most `capacity`, and no more than fl_cpu_usable(); returns how many. */
+enum { FL_CORES_MAX = 1024 };
+unsigned fl_cpu_cores(uint16_t *out, unsigned capacity);
+/* Pin the calling thread to one of them; a processor that went away leaves it
+ * free. */
+void fl_cpu_pin(uint16_t core);
+
+/* Physical memory of the machine in bytes, and the cgroup's limit when smaller.
+ */
 uint64_t fl_memory_total(void);
 
 #endif

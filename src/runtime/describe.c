@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* describe.c - what an open model, and this machine, say of themselves: name, value, origin.
+/* describe.c - what an open model, and this machine, say of themselves: name,
+ * value, origin.
  *
- * Role    fletch_model_describe and fletch_system_describe; `fletch doctor` prints them.
- * Method  One small function per group; a callback that returns non-zero stops the telling.
- * Memory  values are formatted on the stack; quoted prompts in one buffer. Threads: reads only.
- * Proof   tests/unit/test_fletch.c, tests/cli. */
+ * Role    fletch_model_describe and fletch_system_describe; `fletch doctor`
+ * prints them. Method  One small function per group; a callback that returns
+ * non-zero stops the telling. Memory  values are formatted on the stack; quoted
+ * prompts in one buffer. Threads: reads only. Proof   tests/unit/test_fletch.c,
+ * tests/cli. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,7 +37,8 @@ tell(teller *t, const char *name, const char *origin, const char *format, ...) {
     t->stop = t->fn(t->user, name, value, origin ? origin : "");
 }
 
-/* The configuration's origin where the user set the key, else what the folder says. */
+/* The configuration's origin where the user set the key, else what the folder
+ * says. */
 static const char *origin_of(const fletch_model *m, fl_key key, const char *folder) {
     return fl_config_is_set(m->config, key) ? fl_config_origin(m->config, key) : folder;
 }
@@ -105,18 +108,66 @@ static void tell_encoder(teller *t, const fletch_model *m) {
 int fl_runtime_describe(const fletch_model *model, fletch_property_fn fn, void *user) {
     teller t = {.fn = fn, .user = user};
     tell_folder(&t, model);
-    if (!model->engine)
+    if (!model->replicas)
         return t.stop;
     tell_encoder(&t, model);
     tell_pooling(&t, model);
     tell_prompts(&t, model);
     tell(&t, "truncate", fl_config_origin(model->config, FL_KEY_MODEL_TRUNCATE), "%s",
          fl_config_text(model->config, FL_KEY_MODEL_TRUNCATE));
+    const fl_replica *first = &model->replicas->replica[0];
     tell(&t, "provider", fl_config_origin(model->config, FL_KEY_PROVIDER_ORDER), "%s",
-         model->provider);
-    if (!t.stop && model->ops->describe)
-        t.stop = model->ops->describe(model->engine, fn, user);
+         first->provider);
+    tell(&t, "precision", fl_config_origin(model->config, FL_KEY_PROVIDER_PRECISION), "%s",
+         first->info.precision);
+    tell(&t, "replicas", "", "%u, %u batches at once", model->replicas->count,
+         model->replicas->slots);
+    tell(&t, "batch", "", "%u tokens, %u texts at most", model->queue.rules.max_tokens,
+         model->queue.rules.max_texts);
+    if (!t.stop && first->engine && first->ops->describe)
+        t.stop = first->ops->describe(first->engine, fn, user);
     return t.stop;
+}
+
+/* ---- Statistics ------------------------------------------------------------------------------ */
+
+/* What the queue and the replicas are like now. (locked) */
+static void read_gauges(const fletch_model *m, fletch_stats *out) {
+    const fl_lane *lanes = m->queue.lane;
+    out->queued_requests = lanes[0].chunks + lanes[1].chunks;
+    out->queued_texts    = lanes[0].texts + lanes[1].texts;
+    out->queued_tokens   = lanes[0].tokens + lanes[1].tokens;
+    out->batch_tokens    = m->queue.rules.max_tokens;
+    out->replicas        = m->replicas->count;
+    for (uint32_t r = 0; r < m->replicas->count; r++) {
+        const fl_replica *replica = &m->replicas->replica[r];
+        out->replicas_ready += !replica->broken;
+        out->slots_busy += replica->busy;
+        for (uint32_t s = 0; s < replica->slot_count; s++)
+            out->running_texts += replica->slots[s].busy ? replica->slots[s].count : 0;
+    }
+    const fl_replica *first = &m->replicas->replica[0];
+    snprintf(out->provider, sizeof out->provider, "%s", first->provider);
+    snprintf(out->precision, sizeof out->precision, "%s", first->info.precision);
+    snprintf(out->device, sizeof out->device, "%s", first->info.device);
+}
+
+void fl_runtime_stats(const fletch_model *model, fletch_stats *out) {
+    fletch_model    *m = fl_mutable(model);
+    fl_bufpool_state inputs, outputs;
+    fl_stats_read(&model->stats, out);
+    if (!model->replicas)
+        return;
+    pthread_mutex_lock(&m->lock);
+    read_gauges(model, out);
+    pthread_mutex_unlock(&m->lock);
+    fl_bufpool_read(model->inputs, &inputs);
+    fl_bufpool_read(model->outputs, &outputs);
+    out->pool_buffers    = inputs.buffers + outputs.buffers;
+    out->pool_bytes      = inputs.bytes + outputs.bytes;
+    out->memory_bytes    = fl_memory_used(model->memory);
+    out->memory_limit    = fl_memory_limit(model->memory);
+    out->memory_reserved = fl_memory_reserved(model->memory);
 }
 
 int fl_system_describe(const fl_config *config, fletch_property_fn fn, void *user) {

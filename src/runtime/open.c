@@ -1,31 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* open.c - a name and a configuration become an open model, part by part; closing goes backwards.
+/* open.c - a name and a configuration become an open model, part by part;
+ * closing goes backwards.
  *
  * Role    fletch_open and fletch_open_tokenizer.
- * Method  name -> folder (hub cache, download when allowed) -> fl_model (files checked, weights
- *         mapped) -> tokenizer -> what the configuration overrides -> first provider that opens.
- *         A part that fails undoes the parts before it: fl_runtime_close takes any half-built
- *         model apart.
- * Memory  Owns everything through struct fletch_model; the configuration is cloned.
- * Threads Opening and closing belong to one thread.
- * Proof   tests/unit/test_fletch.c; tests/cli for the messages. */
+ * Method  name -> folder (hub cache, download when allowed) -> fl_model (files
+ * checked, weights mapped) -> tokenizer -> what the configuration overrides ->
+ * memory, pools, queue -> first provider that opens, a replica on each of its
+ * devices -> threads. A part that fails undoes the parts before it:
+ * fl_runtime_close takes any half-built model apart. Memory  Owns everything
+ * through struct fletch_model; the configuration is cloned. Threads Opening
+ * belongs to one thread. Closing ends what waits, lets what runs finish, and
+ * waits until every caller has left; from inside a callback it is done on a
+ * thread of its own. Proof   tests/unit/test_fletch.c; tests/cli for the
+ * messages. */
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "model/hub.h"
 #include "runtime/runtime.h"
 
-/* Larger than any tokenizer in use (a 256k-piece vocabulary is 33 MB of JSON). */
+/* Larger than any tokenizer in use (a 256k-piece vocabulary is 33 MB of JSON).
+ */
 static const size_t tokenizer_bytes_max = (size_t)256 << 20;
 
 static int open_tokenizer(fletch_model *m, fletch_error *error) {
     const fl_model *model  = m->model;
     fl_buf          file   = {0};
     int             status = fl_file_read(model->tokenizer_path, tokenizer_bytes_max, &file, error);
-    if (status == FLETCH_EINVAL) { /* not a file, or too large for one: damage, not a wrong call */
+    if (status == FLETCH_EINVAL) { /* not a file, or too large for one: damage,
+                                    not a wrong call */
         status = FLETCH_EMODEL;
         if (error)
             error->code = status;
@@ -45,17 +52,18 @@ static int open_tokenizer(fletch_model *m, fletch_error *error) {
     return fl_model_add_hint(status, error);
 }
 
-/* A token id the word table has no row for would be read outside it: refuse the pair of files. */
+/* A token id the word table has no row for would be read outside it: refuse the
+ * pair of files. */
 static int check_vocabulary(const fletch_model *m, fletch_error *error) {
     uint32_t ids  = fl_tokenizer_vocab_size(m->tokenizer);
     uint32_t rows = m->model->encoder.desc.vocab;
     if (ids <= rows)
         return FLETCH_OK;
-    return fl_fail(
-        error, FLETCH_EMODEL, FLETCH_NOWHERE,
-        "%s gives token ids up to %u, but the model has only %u rows of word embeddings; "
-        "the files do not belong together",
-        m->model->tokenizer_path, ids - 1, rows);
+    return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                   "%s gives token ids up to %u, but the model has only %u rows "
+                   "of word embeddings; "
+                   "the files do not belong together",
+                   m->model->tokenizer_path, ids - 1, rows);
 }
 
 int fl_runtime_prompt(const fletch_model *model, const char *name, const char **text,
@@ -76,7 +84,8 @@ int fl_runtime_prompt(const fletch_model *model, const char *name, const char **
         }
     }
     if (strcmp(name, "query") == 0 || strcmp(name, "document") == 0) {
-        *text = ""; /* sentence-transformers 5 and later hold both in every model, empty */
+        *text = ""; /* sentence-transformers 5 and later hold both in every model,
+                   empty */
         return FLETCH_OK;
     }
     return fl_fail(
@@ -103,7 +112,8 @@ static int resolve_lengths(fletch_model *m, fletch_error *error) {
     int64_t asked   = fl_config_int(m->config, FL_KEY_MODEL_MAX_LENGTH);
     if (asked > m->length_limit)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "model.max_length is %lld (%s), but the model has %u positions; set at most "
+                       "model.max_length is %lld (%s), but the model has %u "
+                       "positions; set at most "
                        "that",
                        (long long)asked, fl_config_origin(m->config, FL_KEY_MODEL_MAX_LENGTH),
                        m->length_limit);
@@ -161,6 +171,110 @@ static int open_folder(fletch_model *m, const char *name, bool tokenizer_only,
     return fl_model_open(&m->model, path, &options, error);
 }
 
+/* ---- Memory, pools, queue -------------------------------------------------------------------- */
+
+static int open_memory(fletch_model *m, fletch_error *error) {
+    const fl_config  *c       = m->config;
+    fl_memory_options options = {
+        .limit     = (uint64_t)fl_config_int(c, FL_KEY_MEMORY_LIMIT),
+        .detect    = fl_config_bool(c, FL_KEY_POOL_PRESSURE_DETECTION),
+        .threshold = fl_config_float(c, FL_KEY_POOL_PRESSURE_THRESHOLD),
+        .root      = "",
+        .log       = fl_config_log(c),
+    };
+    m->zero_copy   = fl_config_bool(c, FL_KEY_IO_ZERO_COPY);
+    m->queue_limit = (uint64_t)fl_config_int(c, FL_KEY_SERVER_MAX_QUEUE_TOKENS);
+    int status     = fl_memory_open(&m->memory, &options, error);
+    if (status == FLETCH_OK)
+        m->predict =
+            fl_config_bool(c, FL_KEY_BATCH_MEMORY_PREDICTION) && fl_memory_limit(m->memory) > 0;
+    return status;
+}
+
+/* Chunks of a feeder and rows of a batch, as large as they usually are. */
+enum { CHUNK_BYTES = 96 * 1024, ROWS_TEXTS = 256 };
+
+static int open_pools(fletch_model *m, fletch_error *error) {
+    const fl_config   *c       = m->config;
+    fl_bufpool_options options = {
+        .enable      = fl_config_bool(c, FL_KEY_POOL_ENABLE),
+        .max_buffers = (uint32_t)fl_config_int(c, FL_KEY_POOL_MAX_BUFFERS),
+        .max_bytes   = (uint64_t)fl_config_int(c, FL_KEY_POOL_MAX_BYTES),
+        .stats       = &m->stats,
+        .log         = fl_config_log(c),
+    };
+    size_t rows   = ROWS_TEXTS * sizeof(float) * fl_encoder_width(&m->model->encoder);
+    int    status = fl_bufpool_open(&m->inputs, &options, error);
+    if (status == FLETCH_OK)
+        status = fl_bufpool_open(&m->outputs, &options, error);
+    if (status < 0 || !options.enable || !fl_config_bool(c, FL_KEY_IO_PREALLOCATED))
+        return status;
+    status = fl_bufpool_reserve(m->inputs, CHUNK_BYTES,
+                                (uint32_t)fl_config_int(c, FL_KEY_IO_INPUT_BUFFERS), error);
+    if (status == FLETCH_OK)
+        status = fl_bufpool_reserve(m->outputs, rows,
+                                    (uint32_t)fl_config_int(c, FL_KEY_IO_OUTPUT_BUFFERS), error);
+    return status;
+}
+
+/* The budget of a batch: what the user set, or as many tokens as the engine
+ * gains by. */
+static uint32_t budget_of(const fletch_model *m, const fl_engine_info *info) {
+    uint32_t most = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);
+    if (!fl_config_is_set(m->config, FL_KEY_BATCH_MAX_TOKENS) && info->best_tokens > 0 &&
+        info->best_tokens < most)
+        most = info->best_tokens;
+    return most;
+}
+
+/* Below a quarter of what an engine gains by, batches only cost; a single text
+ * of any length may. */
+enum { LEAST_SHARE = 8 };
+
+void fl_runtime_rules(fletch_model *m) {
+    const fl_config      *c      = m->config;
+    const fl_engine_info *info   = &m->replicas->replica[0].info;
+    uint32_t              texts  = (uint32_t)fl_config_int(c, FL_KEY_BATCH_MAX_TEXTS);
+    uint32_t              budget = budget_of(m, info);
+    uint64_t              target = (uint64_t)fl_config_int(c, FL_KEY_BATCH_TARGET_LATENCY_MS);
+    fl_queue_rules       *rules  = &m->queue.rules;
+    texts                        = texts < FL_BATCH_TEXTS_MAX ? texts : FL_BATCH_TEXTS_MAX;
+    rules->min_texts             = (uint32_t)fl_config_int(c, FL_KEY_BATCH_MIN_TEXTS);
+    rules->max_texts             = texts;
+    rules->bulk_texts  = fl_config_is_set(c, FL_KEY_BATCH_MAX_TEXTS) ? texts : FL_BATCH_TEXTS_MAX;
+    rules->max_tokens  = budget;
+    rules->max_wait_ns = (uint64_t)fl_config_int(c, FL_KEY_BATCH_MAX_WAIT_MS) * 1000000U;
+    rules->dynamic     = fl_config_bool(c, FL_KEY_BATCH_DYNAMIC);
+    rules->throughput  = fl_config_bool(c, FL_KEY_BATCH_THROUGHPUT);
+    rules->pads        = info->pads;
+    fl_adapt_init(&m->adapt, target * 1000000U, budget / LEAST_SHARE, budget);
+    m->window_tokens = (uint64_t)budget * (m->replicas->slots + 1);
+}
+
+/* ---- Opening --------------------------------------------------------------------------------- */
+
+static int open_trace(fletch_model *m, fletch_error *error) {
+    const char *path = fl_config_text(m->config, FL_KEY_PROFILE_FILE);
+    return path[0] ? fl_trace_open(&m->trace, path, error) : FLETCH_OK;
+}
+
+static int open_engines(fletch_model *m, fletch_error *error) {
+    int status = open_memory(m, error);
+    if (status == FLETCH_OK)
+        status = open_pools(m, error);
+    if (status == FLETCH_OK)
+        status = open_trace(m, error);
+    if (status == FLETCH_OK)
+        status = fl_replicas_open(&m->replicas, m, m->config, false, error);
+    if (status < 0)
+        return status;
+    fl_runtime_rules(m);
+    status = fl_replicas_start(m->replicas, error);
+    if (status == FLETCH_OK)
+        status = fl_keeper_start(m, error);
+    return status;
+}
+
 static int open_parts(fletch_model *m, const char *name, bool tokenizer_only, fletch_error *error) {
     int status = open_folder(m, name, tokenizer_only, error);
     if (status == FLETCH_OK)
@@ -174,7 +288,12 @@ static int open_parts(fletch_model *m, const char *name, bool tokenizer_only, fl
         status = resolve_lengths(m, error);
     if (status == FLETCH_OK)
         status = resolve_output(m, error);
-    return status == FLETCH_OK ? fl_provider_open(m, error) : status;
+    if (status < 0)
+        return status;
+    m->batch_tokens = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);
+    if (m->batch_tokens < m->length_limit) /* a text longer than the budget goes alone */
+        m->batch_tokens = m->length_limit;
+    return open_engines(m, error);
 }
 
 int fl_runtime_open(fletch_model **out, const char *name, const fl_config *config,
@@ -183,8 +302,10 @@ int fl_runtime_open(fletch_model **out, const char *name, const fl_config *confi
     fletch_model *m = fl_alloc_zero(1, sizeof *m);
     if (!m)
         return fl_fail_nomem(error, sizeof *m, "a model");
-    pthread_mutex_init(&m->engine_lock, NULL);
-    pthread_mutex_init(&m->staging_lock, NULL);
+    pthread_mutex_init(&m->lock, NULL);
+    fl_cond_init(&m->left);
+    fl_cond_init(&m->keeper_wake);
+    fl_stats_init(&m->stats);
     m->prompt = "";
     m->config = config ? fl_config_clone(config) : fletch_config_new();
     if (!m->config) {
@@ -192,7 +313,6 @@ int fl_runtime_open(fletch_model **out, const char *name, const fl_config *confi
         return fl_fail_nomem(error, sizeof *m, "a configuration");
     }
     fl_config_warn_ineffective(m->config);
-    m->batch_tokens = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);
     int status = open_parts(m, name ? name : fletch_config_model(m->config), tokenizer_only, error);
     if (status < 0) {
         fl_runtime_close(m);
@@ -202,16 +322,161 @@ int fl_runtime_open(fletch_model **out, const char *name, const fl_config *confi
     return FLETCH_OK;
 }
 
-void fl_runtime_close(fletch_model *model) {
-    if (!model)
+/* ---- Closing --------------------------------------------------------------------------------- */
+
+void fl_model_left(fletch_model *model) {
+    if (--model->live_count == 0)
+        pthread_cond_broadcast(&model->left);
+}
+
+/* What waits ends; what runs finishes; then nobody is inside. */
+static void drain(fletch_model *m) {
+    fl_request  *over = NULL;
+    fletch_error why;
+    fl_fail(&why, FLETCH_ECANCELLED, FLETCH_NOWHERE, "the model was closed");
+    pthread_mutex_lock(&m->lock);
+    m->closing = true;
+    for (fl_request *next, *request = m->live; request; request = next) {
+        next = request->after;
+        fl_request_end(request, &why, &over);
+    }
+    pthread_mutex_unlock(&m->lock);
+    fl_requests_deliver(m, over);
+    pthread_mutex_lock(&m->lock);
+    while (m->live_count > 0)
+        fl_cond_wait_until(&m->left, &m->lock, UINT64_MAX);
+    pthread_mutex_unlock(&m->lock);
+}
+
+static void *close_elsewhere(void *arg) {
+    fl_runtime_close(arg);
+    return NULL;
+}
+
+/* Whether this thread is inside a callback of the model; then it would wait for
+ * itself. */
+static bool inside_callback(fletch_model *m) {
+    bool inside = false;
+    pthread_mutex_lock(&m->lock);
+    for (const fl_delivery *d = m->deliveries; d; d = d->next)
+        inside = inside || pthread_equal(d->thread, pthread_self());
+    pthread_mutex_unlock(&m->lock);
+    return inside;
+}
+
+void fl_runtime_close(fletch_model *m) {
+    if (!m)
         return;
-    fl_staging_free_all(model);
-    if (model->engine)
-        model->ops->close(model->engine);
-    fl_tokenizer_close(model->tokenizer);
-    fl_model_close(model->model);
-    fletch_config_free(model->config);
-    pthread_mutex_destroy(&model->staging_lock);
-    pthread_mutex_destroy(&model->engine_lock);
-    fl_free(model);
+    pthread_t thread;
+    if (inside_callback(m)) {
+        if (fl_thread_start(&thread, "fletch-close", close_elsewhere, m, NULL) == FLETCH_OK)
+            pthread_detach(thread);
+        return; /* without a thread it stays open: a leak, not a deadlock */
+    }
+    drain(m);
+    fl_keeper_stop(m);
+    fl_replicas_close(m->replicas);
+    fletch_error error = {0};
+    if (fl_trace_close(m->trace, &error) < 0)
+        fl_log_write(fl_config_log(m->config), FL_LOG_ERROR, "%s", error.message);
+    fl_requests_free(m);
+    fl_feeders_free(m);
+    fl_free(m->tickets);
+    fl_bufpool_close(m->inputs);
+    fl_bufpool_close(m->outputs);
+    fl_memory_close(m->memory);
+    fl_tokenizer_close(m->tokenizer);
+    fl_model_close(m->model);
+    fletch_config_free(m->config);
+    pthread_cond_destroy(&m->keeper_wake);
+    pthread_cond_destroy(&m->left);
+    pthread_mutex_destroy(&m->lock);
+    fl_free(m);
+}
+
+/* ---- Reopening and warming ------------------------------------------------------------------- */
+
+/* The model's configuration with the keys that choose and set engines taken
+ * from `from`. */
+static fl_config *engine_config(const fletch_model *m, const fl_config *from, fletch_error *error) {
+    static const char *const rooms[] = {"provider.", "cpu.", "cuda.", "onnxruntime."};
+    fl_config               *to      = fl_config_clone(m->config);
+    for (size_t i = 0; to && from && fletch_option_at(i); i++) {
+        const char *key = fletch_option_at(i)->key;
+        for (size_t r = 0; r < sizeof rooms / sizeof *rooms; r++)
+            if (strncmp(key, rooms[r], strlen(rooms[r])) == 0 &&
+                fletch_config_set(to, key, fletch_config_get(from, key, NULL), error) < 0) {
+                fletch_config_free(to);
+                return NULL;
+            }
+    }
+    if (!to)
+        fl_fail_nomem(error, sizeof(void *), "a configuration");
+    return to;
+}
+
+static int begin_reopening(fletch_model *m, fletch_error *error) {
+    int status = FLETCH_OK;
+    pthread_mutex_lock(&m->lock);
+    if (m->closing || m->reopening)
+        status = fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE, "the model is being %s",
+                         m->closing ? "closed" : "reopened; wait for that to end");
+    else
+        m->reopening = true, m->live_count++;
+    pthread_mutex_unlock(&m->lock);
+    return status;
+}
+
+static void end_reopening(fletch_model *m) {
+    pthread_mutex_lock(&m->lock);
+    m->reopening = false;
+    fl_model_left(m); /* closing waits for us too */
+    pthread_mutex_unlock(&m->lock);
+}
+
+static int replace(fletch_model *m, fl_config *config, fletch_error *error) {
+    fl_replicas *set;
+    int          status = fl_replicas_open(&set, m, config, true, error);
+    if (status < 0) {
+        fletch_config_free(config);
+        return status;
+    }
+    status = fl_replicas_start(set, error);
+    if (status < 0) {
+        fl_replicas_close(set);
+        return status;
+    }
+    pthread_mutex_lock(&m->lock);
+    fl_replicas *old = m->replicas;
+    m->replicas      = set;
+    fl_runtime_rules(m);
+    fl_dispatch(m);
+    pthread_mutex_unlock(&m->lock);
+    fl_replicas_close(old);
+    return FLETCH_OK;
+}
+
+int fl_runtime_reopen(fletch_model *m, const fl_config *from, fletch_error *error) {
+    int status = begin_reopening(m, error);
+    if (status < 0)
+        return status;
+    fl_config *config = engine_config(m, from, error);
+    status            = config ? replace(m, config, error) : FLETCH_ENOMEM;
+    end_reopening(m);
+    return status;
+}
+
+int fl_runtime_warm(fletch_model *m, fletch_error *error) {
+    const char          *text    = "The quick brown fox jumps over the lazy dog.";
+    fletch_texts         texts   = fletch_texts_from_strings(&text, 1);
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    float               *row     = fl_alloc_array(m->dimensions, sizeof *row);
+    int                  status  = FLETCH_OK;
+    if (!row)
+        return fl_fail_nomem(error, m->dimensions * sizeof *row, "a row");
+    fletch_matrix out = fletch_matrix_f32(row, 1, m->dimensions);
+    for (uint32_t s = 0; s < m->replicas->slots && status == FLETCH_OK; s++)
+        status = fl_runtime_embed(m, &texts, &options, &out, error);
+    fl_free(row);
+    return status;
 }

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* provider.c - the ordered chain of execution providers: the first that opens runs the model.
+/* provider.c - the ordered chain of execution providers: the first that opens
+ * runs the model.
  *
- * Role    open.c calls it once per model; `fletch doctor` asks it to describe the chain.
- * Method  provider.order is walked ("auto" stands for every provider whose hardware this machine
- *         has, best first). A provider is a device kind plus an engine that runs it: fletch's own
- *         where there is one, else ONNX Runtime; provider.engine chooses. A model that is only an
- *         .onnx file leaves the second. Each refusal is logged with its reason and how to mend it;
- *         when provider.fallback is true the walk goes on and the cpu stands at the end of every
- *         chain, otherwise the first entry of the list must do.
- * Errors  EPROVIDER with the last reason when none opens; a damaged model or lack of memory ends
- *         the walk at once, since another provider cannot mend it.
- * Memory  none beyond the engine, which the model owns. Threads: during opening only.
- * Proof   tests/unit/test_fletch.c. */
+ * Role    replica.c walks it when a set of replicas or a broken one is opened;
+ * `fletch doctor` asks it to describe the chain. Method  provider.order is
+ * walked ("auto" stands for every provider whose hardware this machine has,
+ * best first). A provider is a device kind plus an engine that runs it:
+ * fletch's own where there is one, else ONNX Runtime; provider.engine chooses.
+ * A model that is only an .onnx file leaves the second. Each refusal is logged
+ * with its reason and how to mend it; when provider.fallback is true the walk
+ * goes on and the cpu stands at the end of every chain, otherwise the first
+ * entry of the list must do. Errors  EPROVIDER with the last reason when none
+ * opens; a damaged model or lack of memory ends the walk at once, since another
+ * provider cannot mend it. Memory  none. Threads: reads the model and the
+ * configuration only. Proof   tests/unit/test_fletch.c. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -62,15 +64,25 @@ static const provider *find_provider(const char *name) {
     return NULL;
 }
 
-static void engine_options(const fl_config *config, const char *kind, fl_engine_options *out) {
+static void engine_options(const fletch_model *m, const fl_config *config, const char *kind,
+                           fl_engine_options *out) {
     int64_t threads = fl_config_int(config, FL_KEY_CPU_INTRA_OP_THREADS);
     memset(out, 0, sizeof *out);
-    out->provider  = kind;
-    out->threads   = threads > 0 ? (uint32_t)threads : fl_cpu_usable();
-    out->isa       = fl_config_text(config, FL_KEY_CPU_ISA);
-    out->precision = fl_config_text(config, FL_KEY_PROVIDER_PRECISION);
-    out->config    = config;
-    out->log       = fl_config_log(config);
+    out->provider      = kind;
+    out->threads       = threads > 0 ? (uint32_t)threads : fl_cpu_usable();
+    out->isa           = fl_config_text(config, FL_KEY_CPU_ISA);
+    out->precision     = fl_config_text(config, FL_KEY_PROVIDER_PRECISION);
+    out->deterministic = fl_config_bool(config, FL_KEY_PROVIDER_DETERMINISTIC);
+    out->memory_limit  = (uint64_t)fl_config_int(config, FL_KEY_CUDA_MEMORY_LIMIT);
+    out->config        = config;
+    out->log           = fl_config_log(config);
+    if (!m)
+        return;
+    out->folder       = m->model->folder;
+    out->batch_tokens = m->batch_tokens;
+    out->batch_texts  = FL_BATCH_TEXTS_MAX;
+    out->max_length   = m->length_limit;
+    out->trace        = m->trace;
 }
 
 static bool is(const char *a, const char *b) {
@@ -92,13 +104,13 @@ static const fl_engine_ops *usable_engine(const provider *p, const char *name,
                  name[0] ? name : "such");
         return NULL;
     }
-    engine_options(config, p->name, &options);
+    engine_options(NULL, config, p->name, &options);
     ops->probe(&options, probe);
     return probe->usable ? ops : NULL;
 }
 
-/* The engine that runs a provider: our own unless the configuration or the model asks for ONNX
- * Runtime. `weights` false: the model is an .onnx file. */
+/* The engine that runs a provider: our own unless the configuration or the
+ * model asks for ONNX Runtime. `weights` false: the model is an .onnx file. */
 static const fl_engine_ops *provider_engine(const provider *p, const fl_config *config,
                                             bool weights, fl_probe *probe) {
     const char          *asked = fl_config_text(config, FL_KEY_PROVIDER_ENGINE);
@@ -106,10 +118,11 @@ static const fl_engine_ops *provider_engine(const provider *p, const fl_config *
     probe->usable              = false;
     if (is(asked, "native") && (!p->native[0] || !weights)) {
         snprintf(probe->reason, sizeof probe->reason,
-                 "provider.engine native: %s; set provider.engine to auto or onnxruntime",
-                 weights
-                     ? "only ONNX Runtime runs this provider"
-                     : "the model is only an .onnx file, which fletch's own engines do not read");
+                 "provider.engine native: %s; set provider.engine to auto or "
+                 "onnxruntime",
+                 weights ? "only ONNX Runtime runs this provider"
+                         : "the model is only an .onnx file, which fletch's own "
+                           "engines do not read");
         return NULL;
     }
     if (!is(asked, onnxruntime) && p->native[0] && weights)
@@ -119,64 +132,65 @@ static const fl_engine_ops *provider_engine(const provider *p, const fl_config *
     return ops;
 }
 
-/* EPROVIDER means: not this one, the next may do. Every other failure would meet the next one too.
+/* A walk along the chain. */
+typedef struct walk {
+    const fletch_model *model;
+    const fl_config    *config;
+    fl_provider_fn      open;
+    void               *arg;
+    fletch_error       *error; /* not NULL: refusals are logged from it */
+} walk;
+
+/* EPROVIDER means: not this one, the next may do. Every other failure would
+ * meet the next one too.
  */
-static int open_one(fletch_model *m, const provider *p, fletch_error *error) {
+static int open_one(const walk *w, const provider *p) {
     fl_probe             probe;
-    bool                 weights = m->model->encoder.layer != NULL;
-    const fl_engine_ops *ops     = provider_engine(p, m->config, weights, &probe);
+    bool                 weights = w->model->model->encoder.layer != NULL;
+    const fl_engine_ops *ops     = provider_engine(p, w->config, weights, &probe);
     if (!ops)
-        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+        return fl_fail(w->error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
                        "%s execution provider requested but not available: %s", p->spoken,
                        probe.reason);
     fl_engine_options options;
-    engine_options(m->config, p->name, &options);
-    options.folder       = m->model->folder;
-    options.batch_tokens = m->batch_tokens + m->length_limit;
-    options.batch_texts  = FL_BATCH_TEXTS_MAX;
-    options.max_length   = m->length_limit;
-    int status           = ops->open(&m->engine, &m->model->encoder, &options, error);
-    if (status < 0)
-        return status;
-    m->ops = ops;
-    snprintf(m->provider, sizeof m->provider, "%s", p->name);
+    engine_options(w->model, w->config, p->name, &options);
     fl_log_write(options.log, FL_LOG_DEBUG, "provider %s: %s", p->name, probe.reason);
-    return FLETCH_OK;
+    return w->open(w->arg, ops, p->name, &options, w->error);
 }
 
-/* `error` is not NULL: the refusal is logged from it. */
-static int try_next(fletch_model *m, const provider *p, bool wanted, fletch_error *error) {
-    int status = open_one(m, p, error);
+static int try_next(const walk *w, const provider *p, bool wanted) {
+    int status = open_one(w, p);
     if (status == FLETCH_EPROVIDER)
-        fl_log_write(fl_config_log(m->config), wanted ? FL_LOG_WARNING : FL_LOG_DEBUG, "%s",
-                     error->message);
+        fl_log_write(fl_config_log(w->config), wanted ? FL_LOG_WARNING : FL_LOG_DEBUG, "%s",
+                     w->error->message);
     return status;
 }
 
-/* Without auto_selection "auto" is the processor. Libraries of devices that the machine does not have
- * are not even looked for: that would cost every start a search. */
-static int try_auto(fletch_model *m, fletch_error *error) {
+/* Without auto_selection "auto" is the processor. Libraries of devices that the
+ * machine does not have are not even looked for: that would cost every start a
+ * search. */
+static int try_auto(const walk *w) {
     int  status = FLETCH_EPROVIDER;
-    bool choose = fl_config_bool(m->config, FL_KEY_PROVIDER_AUTO_SELECTION);
+    bool choose = fl_config_bool(w->config, FL_KEY_PROVIDER_AUTO_SELECTION);
     for (unsigned i = 0; i < PROVIDERS && status == FLETCH_EPROVIDER; i++)
-        if (is(providers[i].name, "cpu") || (choose && has_hardware(&providers[i], m->config)))
-            status = try_next(m, &providers[i], false, error);
+        if (is(providers[i].name, "cpu") || (choose && has_hardware(&providers[i], w->config)))
+            status = try_next(w, &providers[i], false);
     return status;
 }
 
-int fl_provider_open(fletch_model *m, fletch_error *error) {
-    fletch_error  own;
-    fletch_error *e = error ? error : &own; /* refusals are logged from it */
-    char          name[32];
-    int           status   = FLETCH_EPROVIDER;
-    bool          saw_cpu  = false;
-    bool          fallback = fl_config_bool(m->config, FL_KEY_PROVIDER_FALLBACK);
-    for (unsigned i = 0;
-         status == FLETCH_EPROVIDER && (i == 0 || fallback) &&
-         fl_config_list_item(m->config, FL_KEY_PROVIDER_ORDER, i, name, sizeof name);
+int fl_provider_walk(const fletch_model *model, const fl_config *config, fl_provider_fn open,
+                     void *arg, fletch_error *error) {
+    fletch_error own;
+    walk         w = {model, config, open, arg, error ? error : &own};
+    char         name[32];
+    int          status   = FLETCH_EPROVIDER;
+    bool         saw_cpu  = false;
+    bool         fallback = fl_config_bool(config, FL_KEY_PROVIDER_FALLBACK);
+    for (unsigned i = 0; status == FLETCH_EPROVIDER && (i == 0 || fallback) &&
+                         fl_config_list_item(config, FL_KEY_PROVIDER_ORDER, i, name, sizeof name);
          i++) {
         if (strcmp(name, "auto") == 0) {
-            status  = try_auto(m, e);
+            status  = try_auto(&w);
             saw_cpu = true; /* it stands at the end of auto */
             continue;
         }
@@ -185,17 +199,18 @@ int fl_provider_open(fletch_model *m, fletch_error *error) {
             return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                            "provider.order: \"%s\" is no provider", name);
         saw_cpu = saw_cpu || strcmp(p->name, "cpu") == 0;
-        status  = try_next(m, p, true, e);
+        status  = try_next(&w, p, true);
     }
     if (status == FLETCH_EPROVIDER && !saw_cpu && fallback) {
-        fl_log_write(fl_config_log(m->config), FL_LOG_WARNING,
+        fl_log_write(fl_config_log(config), FL_LOG_WARNING,
                      "no provider of provider.order is usable: falling back to cpu");
-        status = try_next(m, find_provider("cpu"), true, e);
+        status = try_next(&w, find_provider("cpu"), true);
     }
     return status;
 }
 
-/* Usable, or why not: a device that is not there explains more than a library that is not. */
+/* Usable, or why not: a device that is not there explains more than a library
+ * that is not. */
 static bool describe_one(const provider *p, const fl_config *config, fl_probe *probe) {
     if (!has_hardware(p, config)) {
         probe->usable = false;
@@ -205,7 +220,8 @@ static bool describe_one(const provider *p, const fl_config *config, fl_probe *p
     return provider_engine(p, config, true, probe) != NULL;
 }
 
-/* What runs the provider cpu besides our own engine, and other providers: found, or why not. */
+/* What runs the provider cpu besides our own engine, and other providers:
+ * found, or why not. */
 static int describe_onnxruntime(const fl_config *config, fletch_property_fn fn, void *user) {
     fl_probe probe;
     char     value[sizeof probe.reason + 16];

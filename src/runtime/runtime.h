@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime.h - an open model: folder, tokenizer, one engine replica, and the staging between them.
+/* runtime.h - an open model: folder, tokenizer, queue, replicas, and what is
+ * kept between them.
  *
- * Life of an embed call: texts are tokenised one by one, each straight into the id buffer of a
- * staging (prompt in front where there is one); when the token budget is full the packed batch goes
- * to the engine, which writes pooled rows into the caller's matrix itself where the form allows
- * (zero copy) or into the staging's rows; the output stage (dense layers, cut, unit length, element
- * type) finishes the rows.
+ * Life of a text
+ *     request --feed--> chunk of token ids --queue--> batch --slot--> engine
+ * --output--> caller's row fletch_embed and fletch_submit make requests
+ * (embed.c, submit.c); feeders tokenise them a window ahead (feed.c); the queue
+ * decides when which texts leave (queue.c); a slot carries a batch through an
+ * engine and finishes its rows (runner.c); replica.c keeps the engines. One
+ * lock guards what they share; it is held for list work alone, never while
+ * tokenising, computing or calling back.
  *
- *     texts --encode--> ids[tokens], cu[texts + 1] --forward--> rows[texts, width] --output--> out
- *
- * Memory  Everything is sized in open: a staging holds batch_tokens + the longest text of ids.
- *         Stagings are kept in a free list, one per caller that is inside at the same time, so that
- *         a second call of the same size allocates nothing. Bulk calls of any length use one
- *         staging.
- * Threads Callers tokenise in parallel; `engine_lock` lets one batch at a time into the engine,
- *         which spreads it over its own threads.
- * Proof   tests/unit/test_fletch.c, test_output.c; tests/golden/test_vectors.py. */
+ * Memory  Requests, feeders and chunks are kept and used again; slots are sized
+ * when they open. Threads One per slot; one for housekeeping (deadlines,
+ * feeding of submitted requests, memory). Callers' threads tokenise, and carry
+ * a batch when that is quicker than waking a slot. Proof
+ * tests/unit/test_fletch.c, test_submit.c, test_queue.c, test_output.c;
+ * tests/stress; tests/golden/test_vectors.py. */
 #ifndef FL_RUNTIME_RUNTIME_H
 #define FL_RUNTIME_RUNTIME_H
 
@@ -24,29 +25,34 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/thread.h"
+#include "base/trace.h"
 #include "config/config.h"
 #include "engines/engine.h"
 #include "fletch.h"
 #include "model/model.h"
+#include "runtime/adapt.h"
+#include "runtime/bufpool.h"
+#include "runtime/memory.h"
+#include "runtime/queue.h"
+#include "runtime/replica.h"
+#include "runtime/request.h"
+#include "runtime/stats.h"
 #include "tokenizer/tokenizer.h"
 
-/* Texts of one batch at most; with the shortest texts (two specials) the token budget is used up
- * sooner than this bites for all but empty texts. */
-enum { FL_BATCH_TEXTS_MAX = 4096 };
+/* A callback that runs now, on whose thread. */
+typedef struct fl_delivery {
+    struct fl_delivery *next;
+    pthread_t           thread;
+} fl_delivery;
 
-/* The working memory of one caller. */
-typedef struct fl_staging {
-    struct fl_staging *next;    /* free list */
-    fl_token_scratch  *scratch; /* owned */
-    int32_t           *ids;     /* owned [ids_capacity] */
-    uint32_t          *cu;      /* owned [FL_BATCH_TEXTS_MAX + 1] */
-    uint32_t          *skip;    /* owned [FL_BATCH_TEXTS_MAX]: prompt tokens left out of pooling */
-    float             *rows;    /* owned [FL_BATCH_TEXTS_MAX, row_width], big block */
-    float            **row;     /* owned [FL_BATCH_TEXTS_MAX]: where each row goes */
-    float             *line[2]; /* owned [row_width] each: a row between two output stages */
-    fl_buf             text;    /* prompt + text, when there is a prompt */
-    uint32_t           ids_capacity;
-} fl_staging;
+/* Where a ticket leads: its slot in the table, and a generation that makes old
+ * tickets invalid. */
+typedef struct fl_ticket_entry {
+    fl_request *request; /* NULL: free */
+    uint32_t    generation;
+    uint32_t    next_free;
+} fl_ticket_entry;
 
 struct fletch_model {
     fl_config    *config;       /* owned clone */
@@ -54,47 +60,98 @@ struct fletch_model {
     fl_tokenizer *tokenizer;    /* owned */
     char          id[256];      /* hub id, or "" for a plain folder */
     char          revision[64]; /* commit, or "" */
-    char          provider[32]; /* "cpu" */
-    /* engine: NULL when only the tokenizer was opened */
-    const fl_engine_ops *ops;
-    fl_engine           *engine; /* owned */
-    pthread_mutex_t      engine_lock;
     /* resolved once */
     uint32_t        max_length;   /* tokens with specials, default of a call */
     uint32_t        length_limit; /* usable positions: the most a call may ask for */
     uint32_t        dimensions;   /* columns of the default output */
-    bool            renormalize;  /* the user asked for a cut or for unit length: cut rows get it */
+    bool            renormalize;  /* the user asked for a cut or for unit length: cut rows get
+                       it */
     uint32_t        row_width;    /* widest row between pooling and output */
     bool            normalize;    /* default of a call */
-    const char     *prompt; /* default prompt text, "" for none; borrowed from config or model */
+    const char     *prompt;       /* default prompt text, "" for none; borrowed from config
+                         or model */
     fletch_truncate truncate;
-    uint32_t        batch_tokens;
-    /* stagings */
-    pthread_mutex_t staging_lock;
-    fl_staging     *staging_free;
+    uint32_t        batch_tokens; /* the largest batch */
+    bool            zero_copy;    /* io.zero_copy */
+    bool            predict;      /* batch.memory_prediction, and there is a ceiling */
+    uint64_t        queue_limit;  /* server.max_queue_tokens */
+    /* parts with their own locks */
+    fl_stats    stats;
+    fl_trace   *trace;   /* owned; NULL: off */
+    fl_memory  *memory;  /* owned; NULL when only the tokenizer was opened */
+    fl_bufpool *inputs;  /* owned: chunks */
+    fl_bufpool *outputs; /* owned: rows */
+    /* under the lock */
+    pthread_mutex_t  lock;
+    pthread_cond_t   left; /* a request or a caller left: fl_runtime_close waits for it */
+    fl_queue         queue;
+    fl_adapt         adapt;
+    uint64_t         window_tokens; /* of one request, fed ahead */
+    fl_replicas     *replicas;      /* NULL when only the tokenizer was opened */
+    bool             closing;
+    bool             reopening;
+    fl_runner       *orphans;    /* batches of broken replicas */
+    fl_request      *live;       /* requests that are not over */
+    uint64_t         live_count; /* and those being delivered, and a reopening: closing
+                          waits */
+    fl_request      *idle_requests;
+    fl_feeder       *idle_feeders;
+    fl_delivery     *deliveries;
+    fl_ticket_entry *tickets; /* owned [ticket_capacity] */
+    uint32_t         ticket_capacity, ticket_free;
+    /* housekeeping */
+    pthread_t      keeper;
+    bool           keeper_started;
+    bool           keeper_stop;
+    pthread_cond_t keeper_wake;
+    uint64_t       keeper_due; /* when it wakes next */
 };
 
 /* open.c */
 int  fl_runtime_open(fletch_model **out, const char *name, const fl_config *config,
                      bool tokenizer_only, fletch_error *error);
 void fl_runtime_close(fletch_model *model);
-/* The text of a prompt of the folder by name; ECONFIG names the prompts there are. */
+int  fl_runtime_reopen(fletch_model *model, const fl_config *config, fletch_error *error);
+int  fl_runtime_warm(fletch_model *model, fletch_error *error);
+/* The text of a prompt of the folder by name; ECONFIG names the prompts there
+ * are. */
 int fl_runtime_prompt(const fletch_model *model, const char *name, const char **text,
                       fletch_error *error);
+/* The rules of the queue follow the replicas that are open. (locked) */
+void fl_runtime_rules(fletch_model *model);
+/* A request or a caller is gone. (locked) */
+void fl_model_left(fletch_model *model);
 
-/* provider.c: walk provider.order, open the first engine that can; every refusal is logged. */
-int fl_provider_open(fletch_model *model, fletch_error *error);
-/* Tell of every provider: usable, or why not. Returns what `fn` stopped with. */
+/* provider.c: walk provider.order and call `open` for each provider that is
+ * usable until one opens; every refusal is logged. EPROVIDER from `open` means:
+ * the next one may do. */
+typedef int (*fl_provider_fn)(void *arg, const fl_engine_ops *ops, const char *provider,
+                              const fl_engine_options *options, fletch_error *error);
+int fl_provider_walk(const fletch_model *model, const fl_config *config, fl_provider_fn open,
+                     void *arg, fletch_error *error);
+/* Tell of every provider: usable, or why not. Returns what `fn` stopped with.
+ */
 int fl_provider_describe(const fl_config *config, fletch_property_fn fn, void *user);
-
-/* staging.c */
-fl_staging *fl_staging_take(fletch_model *model, fletch_error *error); /* NULL: failed */
-void        fl_staging_give(fletch_model *model, fl_staging *staging);
-void        fl_staging_free_all(fletch_model *model);
 
 /* embed.c: `options` has the library's own size. */
 int fl_runtime_embed(fletch_model *model, const fletch_texts *texts,
                      const fletch_embed_options *options, fletch_matrix *out, fletch_error *error);
+
+/* submit.c: `request` was checked. */
+int  fl_runtime_submit(fletch_model *model, const fletch_request *asked, fletch_done_fn done,
+                       void *user, fletch_ticket *ticket, fletch_error *error);
+int  fl_runtime_cancel(fletch_model *model, fletch_ticket ticket);
+void fl_ticket_drop(fl_request *request); /* (locked) */
+/* Whether a request may begin: the model is not closing and an engine is or may
+ * be ready. (locked) */
+int fl_runtime_admit(const fletch_model *model, fletch_error *error);
+
+/* housekeeper.c */
+int  fl_keeper_start(fletch_model *model, fletch_error *error);
+void fl_keeper_stop(fletch_model *model);
+void fl_keeper_wake(fletch_model *model, uint64_t due_ns); /* (locked) look no later than this */
+/* Give kept buffers back. Not locked. */
+void fl_runtime_trim(fletch_model *model, const char *why);
 
 /* tokens.c */
 int     fl_runtime_tokenize(const fletch_model *model, const char *text, size_t size,
@@ -104,25 +161,24 @@ int64_t fl_runtime_decode(const fletch_model *model, const int32_t *ids, size_t 
                           bool skip_special, char *text, size_t capacity, fletch_error *error);
 
 /* describe.c */
-int fl_runtime_describe(const fletch_model *model, fletch_property_fn fn, void *user);
-int fl_system_describe(const fl_config *config, fletch_property_fn fn, void *user);
+int  fl_runtime_describe(const fletch_model *model, fletch_property_fn fn, void *user);
+int  fl_system_describe(const fl_config *config, fletch_property_fn fn, void *user);
+void fl_runtime_stats(const fletch_model *model, fletch_stats *out);
 
-/* Text `index` of any of the three forms. EINVAL when its offsets run backwards. */
-int fl_texts_at(const fletch_texts *texts, size_t index, const char **text, size_t *size,
-                fletch_error *error);
+/* A const model of the public interface whose locks and lists must change all
+ * the same. */
+static inline fletch_model *fl_mutable(const fletch_model *model) {
+    union {
+        const fletch_model *in;
+        fletch_model       *out;
+    } cast = {.in = model};
+    return cast.out;
+}
 
-/* output.c: what becomes of one pooled row. */
-typedef struct fl_output {
-    const fl_model *model;       /* its stages */
-    uint32_t        columns;     /* dimensions kept */
-    bool            normalize;   /* unit length at the end */
-    bool            raw;         /* leave out the folder's own Normalize stages */
-    bool            renormalize; /* after a cut */
-    fletch_dtype    dtype;
-} fl_output;
-/* pooled[width] -> row of the caller; line[0], line[1] are scratch rows. `row` may be `pooled`
- * itself when dtype is float32. False, and `row` untouched, when a stage made a value that is not
- * finite (`pooled` itself is: the engine checks). */
+/* output.c: pooled[width] -> row of the caller; line[0], line[1] are scratch
+ * rows. `row` may be `pooled` itself when dtype is float32. False, and `row`
+ * untouched, when a stage made a value that is not finite (`pooled` itself is:
+ * the engine checks). */
 bool fl_output_row(const fl_output *output, const float *pooled, float *const line[2], void *row);
 /* Whether the engine may write pooled rows straight into the caller's rows. */
 bool fl_output_in_place(const fl_output *output, const fletch_matrix *out);

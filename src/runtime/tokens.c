@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokens.c - tokenise and decode single texts for callers who want to see tokens.
+/* tokens.c - tokenise and decode single texts for callers who want to see
+ * tokens.
  *
  * Role    fletch_tokenize and fletch_decode; embedding does not pass here.
- * Memory  A fletch_tokens is one allocation: the struct, then ids, offsets and special mask behind
- *         it.
- * Threads Each call takes a staging (for its tokenizer scratch), so callers do not wait for each
- *         other.
- * Proof   tests/golden/test_tokens.py, tests/unit/test_fletch.c. */
+ * Memory  A fletch_tokens is one allocation: the struct, then ids, offsets and
+ * special mask behind it. Threads Each call takes a feeder (for its tokenizer
+ * scratch), so callers do not wait for each other. Proof
+ * tests/golden/test_tokens.py, tests/unit/test_fletch.c. */
 #include <string.h>
 
 #include "base/error.h"
@@ -14,7 +14,8 @@
 #include "base/utf8.h"
 #include "runtime/runtime.h"
 
-/* Room for `capacity` tokens behind the struct; ids, offsets (two each) and a byte each. */
+/* Room for `capacity` tokens behind the struct; ids, offsets (two each) and a
+ * byte each. */
 static fletch_tokens *tokens_new(size_t capacity, int32_t **ids, uint32_t **offsets,
                                  uint8_t **special) {
     size_t bytes;
@@ -34,7 +35,7 @@ static fletch_tokens *tokens_new(size_t capacity, int32_t **ids, uint32_t **offs
     return tokens;
 }
 
-static int encode(const fletch_model *model, fl_staging *staging, const char *text, size_t size,
+static int encode(const fletch_model *model, fl_feeder *feeder, const char *text, size_t size,
                   const fletch_tokenize_options *options, fletch_tokens **out,
                   fletch_error *error) {
     uint32_t          special_count = fl_tokenizer_special_count(model->tokenizer);
@@ -55,9 +56,9 @@ static int encode(const fletch_model *model, fl_staging *staging, const char *te
     if (!tokens)
         return fl_fail_nomem(error, capacity, "the tokens of a text");
     bool truncated = false;
-    int  status =
-        fl_tokenizer_encode_offsets(model->tokenizer, staging->scratch, text, size, &encode, ids,
-                                    offsets, special, capacity, &tokens->count, &truncated, error);
+    int  status    = fl_tokenizer_encode_offsets(model->tokenizer, fl_feeder_scratch(feeder), text,
+                                                 size, &encode, ids, offsets, special, capacity,
+                                                 &tokens->count, &truncated, error);
     if (status == FLETCH_OK && truncated && options->truncate == FLETCH_TRUNCATE_ERROR)
         status =
             fl_fail(error, FLETCH_ETOOLONG, FLETCH_NOWHERE,
@@ -71,15 +72,6 @@ static int encode(const fletch_model *model, fl_staging *staging, const char *te
     return FLETCH_OK;
 }
 
-/* The tokenizer is immutable and the staging list has its own lock: logically const. */
-static fletch_model *mutable_model(const fletch_model *model) {
-    union {
-        const fletch_model *in;
-        fletch_model       *out;
-    } cast = {.in = model};
-    return cast.out;
-}
-
 int fl_runtime_tokenize(const fletch_model *model, const char *text, size_t size,
                         const fletch_tokenize_options *options, fletch_tokens **tokens,
                         fletch_error *error) {
@@ -90,12 +82,12 @@ int fl_runtime_tokenize(const fletch_model *model, const char *text, size_t size
     if (size > UINT32_MAX)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "the text has %zu bytes; offsets hold at most %u", size, UINT32_MAX);
-    fletch_model *m       = mutable_model(model);
-    fl_staging   *staging = fl_staging_take(m, error);
-    if (!staging)
+    fletch_model *m      = fl_mutable(model); /* its list of feeders has its own lock */
+    fl_feeder    *feeder = fl_feeder_take(m, error);
+    if (!feeder)
         return FLETCH_ENOMEM;
-    int status = encode(model, staging, text, size, options, tokens, error);
-    fl_staging_give(m, staging);
+    int status = encode(model, feeder, text, size, options, tokens, error);
+    fl_feeder_give(m, feeder);
     return status;
 }
 

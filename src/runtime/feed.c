@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* feed.c - texts of a request to chunks of token ids in the queue, a window
+ * ahead of the engine.
+ *
+ * Role    The caller's own thread feeds while it waits (embed.c); fletch_submit
+ * feeds the first texts on the caller's thread, the housekeeping thread the
+ * rest. Method  Under the lock a feeder takes the next FEED_TEXTS texts of a
+ * request; without it, it tokenises them into as many chunks as they need, each
+ * a buffer of the pool sized by what its texts can have at most, and queues
+ * each when it is full. A request is fed while less than model->window_tokens
+ * of it are under way, so ten million texts cost a window. Several threads may
+ * feed one request at once. For an engine that pads, the texts of a chunk are
+ * sorted by length before it is queued. Errors  A text that is not UTF-8, too
+ * long where that is refused, or without tokens fails alone (options.status) or
+ * ends the request. Memory  chunk buffer: fl_chunk, cu, skip, index, ids. A
+ * feeder has tokenizer scratch and, where there is a prompt, a buffer for
+ * prompt + text; feeders are kept in a free list. Threads see request.h. Proof:
+ * tests/unit/test_fletch.c, tests/golden. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "runtime/runtime.h"
+
+enum {
+    FEED_TEXTS = 256,  /* texts a feeder takes at a time */
+    CHUNK_IDS  = 16384 /* ids a chunk has room for, unless its first text needs more */
+};
+
+struct fl_feeder {
+    fl_feeder        *next;
+    fl_token_scratch *scratch; /* owned */
+    fl_buf            text;    /* prompt + text */
+};
+
+/* ---- Feeders --------------------------------------------------------------------------------- */
+
+static fl_feeder *feeder_new(const fletch_model *model, fletch_error *error) {
+    fl_feeder *feeder = fl_alloc_zero(1, sizeof *feeder);
+    if (feeder)
+        feeder->scratch = fl_token_scratch_new(model->tokenizer);
+    if (feeder && feeder->scratch)
+        return feeder;
+    fl_free(feeder);
+    fl_fail_nomem(error, sizeof *feeder, "the scratch of a tokenising thread");
+    return NULL;
+}
+
+fl_feeder *fl_feeder_take(fletch_model *model, fletch_error *error) {
+    pthread_mutex_lock(&model->lock);
+    fl_feeder *feeder = model->idle_feeders;
+    if (feeder)
+        model->idle_feeders = feeder->next;
+    pthread_mutex_unlock(&model->lock);
+    return feeder ? feeder : feeder_new(model, error);
+}
+
+void fl_feeder_give(fletch_model *model, fl_feeder *feeder) {
+    pthread_mutex_lock(&model->lock);
+    feeder->next        = model->idle_feeders;
+    model->idle_feeders = feeder;
+    pthread_mutex_unlock(&model->lock);
+}
+
+void fl_feeders_free(fletch_model *model) {
+    while (model->idle_feeders) {
+        fl_feeder *feeder   = model->idle_feeders;
+        model->idle_feeders = feeder->next;
+        fl_token_scratch_free(feeder->scratch);
+        fl_buf_free(&feeder->text);
+        fl_free(feeder);
+    }
+}
+
+fl_token_scratch *fl_feeder_scratch(fl_feeder *feeder) {
+    return feeder->scratch;
+}
+
+/* ---- Texts ----------------------------------------------------------------------------------- */
+
+static int text_range(const fletch_texts *texts, size_t index, int64_t *begin, int64_t *end,
+                      fletch_error *error) {
+    *begin = texts->offsets64 ? texts->offsets64[index] : texts->offsets32[index];
+    *end   = texts->offsets64 ? texts->offsets64[index + 1] : texts->offsets32[index + 1];
+    if (*begin >= 0 && *end >= *begin)
+        return FLETCH_OK;
+    return fl_fail(error, FLETCH_EINVAL, index,
+                   "text %zu: its offsets %lld and %lld are negative or run backwards", index,
+                   (long long)*begin, (long long)*end);
+}
+
+int fl_texts_at(const fletch_texts *texts, size_t index, const char **text, size_t *size,
+                fletch_error *error) {
+    if (texts->pointers) {
+        *text = texts->pointers[index];
+        if (!*text)
+            return fl_fail(error, FLETCH_EINVAL, index, "text %zu is a NULL pointer", index);
+        *size = texts->lengths ? texts->lengths[index] : strlen(*text);
+        return FLETCH_OK;
+    }
+    int64_t begin, end;
+    int     status = text_range(texts, index, &begin, &end, error);
+    if (status < 0)
+        return status;
+    *size = (size_t)(end - begin);
+    *text = *size > 0 && texts->bytes ? texts->bytes + begin : "";
+    if (*size > 0 && !texts->bytes) /* NULL is fine as long as every text is empty */
+        return fl_fail(error, FLETCH_EINVAL, index, "text %zu: bytes is NULL", index);
+    return FLETCH_OK;
+}
+
+/* ---- Chunks ---------------------------------------------------------------------------------- */
+
+/* A chunk in the making: where its arrays are, and how far they are filled. */
+typedef struct filling {
+    fl_request   *request;
+    fl_feeder    *feeder;
+    fl_chunk     *chunk; /* NULL: none begun */
+    uint32_t     *cu, *skip, *index;
+    int32_t      *ids;
+    uint32_t      texts_max, ids_max;
+    uint64_t      begin_ns;
+    fletch_error *error;
+} filling;
+
+/* Ids that text `index` can have at most; its length is not known to be right
+ * yet. */
+static size_t ids_bound(const fl_request *r, size_t index) {
+    const char *text  = NULL;
+    size_t      size  = 0;
+    size_t      limit = r->encode.max_length;
+    int64_t     begin, end;
+    if (r->token_ids) {
+        if (text_range(&r->texts, index, &begin, &end, NULL) < 0)
+            return 1;
+        size = (size_t)(end - begin);
+        return size < limit ? size : limit;
+    }
+    if (fl_texts_at(&r->texts, index, &text, &size, NULL) < 0)
+        return 1;
+    if (size >= limit) /* a byte is rarely more than a token; the limit bounds it
+                        anyway */
+        return limit;
+    size_t most = fl_tokenizer_ids_max(r->model->tokenizer, size + r->prompt_size);
+    return most < limit ? most : limit;
+}
+
+/* A chunk for texts [index, last), or as many of them as CHUNK_IDS has room
+ * for. */
+static int begin_chunk(filling *f, size_t index, size_t last) {
+    size_t   ids   = 0;
+    uint32_t texts = 0;
+    for (size_t i = index; i < last; i++) {
+        size_t more = ids_bound(f->request, i);
+        if (texts > 0 && ids + more > CHUNK_IDS)
+            break;
+        ids += more;
+        texts++;
+    }
+    bool   sorted = f->request->model->queue.rules.pads;
+    size_t words  = texts + 1 + texts + (sorted ? texts : 0) + ids;
+    size_t need   = sizeof(fl_chunk) + words * sizeof(uint32_t);
+    size_t capacity;
+    f->chunk = fl_bufpool_take(f->request->model->inputs, need, &capacity);
+    if (!f->chunk)
+        return fl_fail_nomem(f->error, need, "tokens of texts");
+    memset(f->chunk, 0, sizeof *f->chunk);
+    f->texts_max       = texts;
+    f->ids_max         = (uint32_t)ids;
+    f->cu              = (uint32_t *)(void *)(f->chunk + 1);
+    f->skip            = f->cu + texts + 1;
+    f->index           = f->skip + texts;
+    f->ids             = (int32_t *)(void *)(f->index + (sorted ? texts : 0));
+    f->chunk->capacity = capacity;
+    f->chunk->request  = f->request;
+    f->chunk->first    = index;
+    f->chunk->cu       = f->cu;
+    f->chunk->skip     = f->skip;
+    f->chunk->index    = sorted ? f->index : NULL;
+    f->chunk->ids      = f->ids;
+    f->cu[0]           = 0;
+    f->begin_ns        = fl_clock_ns();
+    return FLETCH_OK;
+}
+
+static int fail_utf8(fletch_error *error, size_t index, const char *text, size_t valid) {
+    return fl_fail(error, FLETCH_EUTF8, index,
+                   "text %zu is not valid UTF-8: byte 0x%02X at offset %zu; "
+                   "convert it to UTF-8 or "
+                   "replace such bytes before embedding",
+                   index, (unsigned)(unsigned char)text[valid], valid);
+}
+
+/* Tokenise text `index` to ids[capacity]. */
+static int encode_text(filling *f, size_t index, int32_t *ids, size_t capacity, size_t *tokens,
+                       bool *cut) {
+    fl_request *r      = f->request;
+    const char *text   = NULL;
+    size_t      size   = 0;
+    int         status = fl_texts_at(&r->texts, index, &text, &size, f->error);
+    if (status < 0)
+        return status;
+    size_t valid = fl_utf8_valid_prefix(text, size);
+    if (valid != size)
+        return fail_utf8(f->error, index, text, valid);
+    if (r->prompt_size) {
+        fl_buf *both = &f->feeder->text;
+        fl_buf_clear(both);
+        fl_buf_append(both, r->prompt, r->prompt_size);
+        fl_buf_append(both, text, size);
+        if (both->failed)
+            return fl_fail_nomem(f->error, r->prompt_size + size, "a text with its prompt");
+        text = both->data;
+        size = both->size;
+    }
+    return fl_tokenizer_encode(r->model->tokenizer, f->feeder->scratch, text, size, &r->encode, ids,
+                               capacity, tokens, cut, f->error);
+}
+
+/* The caller's own ids of text `index`, checked and cut. */
+static int copy_ids(filling *f, size_t index, int32_t *ids, size_t *tokens, bool *cut) {
+    const fl_request *r = f->request;
+    int64_t           begin, end;
+    int               status = text_range(&r->texts, index, &begin, &end, f->error);
+    if (status < 0)
+        return status;
+    const int32_t *from  = r->token_ids + begin;
+    size_t         count = (size_t)(end - begin);
+    uint32_t       vocab = r->model->model->encoder.desc.vocab;
+    for (size_t i = 0; i < count; i++)
+        if (from[i] < 0 || (uint32_t)from[i] >= vocab)
+            return fl_fail(f->error, FLETCH_EINVAL, index,
+                           "text %zu: token id %d is outside the vocabulary of %u", index,
+                           (int)from[i], vocab);
+    *cut    = count > r->encode.max_length;
+    *tokens = *cut ? r->encode.max_length : count;
+    if (*cut && r->encode.truncation == FL_TRUNCATE_LEFT)
+        from += count - *tokens;
+    if (*tokens > 0)
+        memcpy(ids, from, *tokens * sizeof *ids);
+    return FLETCH_OK;
+}
+
+/* Text `index` becomes the next of the chunk. */
+static int add_text(filling *f, size_t index) {
+    fl_request *r      = f->request;
+    uint32_t    k      = f->chunk->texts;
+    uint32_t    at     = f->cu[k];
+    size_t      tokens = 0;
+    bool        cut    = false;
+    int         status = r->token_ids ? copy_ids(f, index, f->ids + at, &tokens, &cut)
+                                      : encode_text(f, index, f->ids + at, f->ids_max - at, &tokens, &cut);
+    if (status < 0)
+        return status;
+    if (cut && r->refuse_long)
+        return fl_fail(f->error, FLETCH_ETOOLONG, index,
+                       "text %zu has more than %u tokens and truncation is off; "
+                       "shorten it, or allow "
+                       "truncation (truncate=right)",
+                       index, r->encode.max_length);
+    if (tokens == 0) /* no special tokens in this model: there is nothing to pool */
+        return fl_fail(f->error, FLETCH_EINVAL, index,
+                       "text %zu has no tokens, and %s; leave such texts out", index,
+                       r->token_ids ? "an empty list of ids has no vector"
+                                    : "this model's tokenizer adds none");
+    f->cu[k + 1] = at + (uint32_t)tokens;
+    f->skip[k]   = r->prompt_skip < tokens ? r->prompt_skip : (uint32_t)tokens;
+    if (f->chunk->index)
+        f->index[k] = (uint32_t)(index - f->chunk->first);
+    f->chunk->texts++;
+    if (r->options.tokens)
+        r->options.tokens[index] = (uint32_t)tokens;
+    if (r->options.truncated)
+        r->options.truncated[index] = cut;
+    if (r->options.status)
+        r->options.status[index] = FLETCH_OK;
+    if (cut)
+        fl_count(&r->model->stats, FL_COUNT_truncated_texts, 1);
+    return FLETCH_OK;
+}
+
+/* The texts of the chunk, shortest first, in a buffer of their own; when there
+ * is none they stay as they are, which costs speed alone. */
+static void sort_chunk(filling *f) {
+    fl_chunk *from = f->chunk;
+    uint32_t  order[FEED_TEXTS];
+    size_t    capacity;
+    for (uint32_t k = 0; k < from->texts; k++) {
+        uint32_t at = k;
+        for (; at > 0 && fl_chunk_length(from, order[at - 1]) > fl_chunk_length(from, k); at--)
+            order[at] = order[at - 1];
+        order[at] = k;
+    }
+    fl_bufpool *pool = f->request->model->inputs;
+    char       *to   = fl_bufpool_take(pool, from->capacity, &capacity);
+    if (!to)
+        return;
+    memcpy(to, from, sizeof *from);
+    f->chunk           = (fl_chunk *)(void *)to;
+    f->chunk->capacity = capacity;
+    f->cu              = (uint32_t *)(void *)(to + sizeof *from);
+    f->skip            = f->cu + f->texts_max + 1;
+    f->index           = f->skip + f->texts_max;
+    f->ids             = (int32_t *)(void *)(f->index + f->texts_max);
+    f->cu[0]           = 0;
+    for (uint32_t k = 0; k < from->texts; k++) {
+        uint32_t length = fl_chunk_length(from, order[k]);
+        memcpy(f->ids + f->cu[k], from->ids + from->cu[order[k]], length * sizeof *f->ids);
+        f->cu[k + 1] = f->cu[k] + length;
+        f->skip[k]   = from->skip[order[k]];
+        f->index[k]  = from->index[order[k]];
+    }
+    f->chunk->cu    = f->cu;
+    f->chunk->skip  = f->skip;
+    f->chunk->index = f->index;
+    f->chunk->ids   = f->ids;
+    fl_bufpool_give(pool, from, from->capacity);
+}
+
+/* Queue the chunk, or give it back when it is empty or its request has ended.
+ */
+static void close_chunk(filling *f) {
+    fl_request   *r     = f->request;
+    fletch_model *model = r->model;
+    if (f->chunk->index)
+        sort_chunk(f);
+    fl_chunk *chunk  = f->chunk;
+    uint64_t  now    = fl_clock_ns();
+    uint32_t  tokens = f->cu[chunk->texts];
+    f->chunk         = NULL;
+    fl_trace_end(model->trace, "tokenise", f->begin_ns, "tokens", tokens);
+    if (chunk->texts > 0)
+        fl_histogram_add(&model->stats.tokenize, (now - f->begin_ns) / chunk->texts, chunk->texts);
+    pthread_mutex_lock(&model->lock);
+    r->tokenize_ns += now - f->begin_ns;
+    if (chunk->texts == 0 || r->ended) {
+        fl_bufpool_give(model->inputs, chunk, chunk->capacity);
+    } else {
+        r->tokens += tokens;
+        r->ahead += tokens;
+        chunk->unfinished = chunk->texts;
+        chunk->sibling    = r->chunks;
+        r->chunks         = chunk;
+        fl_queue_push(&model->queue, chunk, now);
+        if (r->done || r->fed < r->texts.count) /* else its caller sees to it (embed.c) */
+            fl_dispatch(model);
+    }
+    pthread_mutex_unlock(&model->lock);
+}
+
+/* Text `index` has no row; false when the request has ended. */
+static bool fail_text(filling *f, size_t index, fl_request **over) {
+    fl_request *r = f->request;
+    if (r->options.tokens)
+        r->options.tokens[index] = 0;
+    if (r->options.truncated)
+        r->options.truncated[index] = 0;
+    pthread_mutex_lock(&r->model->lock);
+    fl_request_fail_text(r, index, f->error, over);
+    if (!r->ended)
+        fl_request_finish(r, 1, over);
+    bool goes_on = !r->ended;
+    pthread_mutex_unlock(&r->model->lock);
+    return goes_on;
+}
+
+static void feed_texts(filling *f, size_t first, size_t last, fl_request **over) {
+    for (size_t i = first; i < last; i++) {
+        if (f->chunk && (f->chunk->texts == f->texts_max ||
+                         f->cu[f->chunk->texts] + ids_bound(f->request, i) > f->ids_max))
+            close_chunk(f);
+        int status = f->chunk ? FLETCH_OK : begin_chunk(f, i, last);
+        if (status == FLETCH_OK)
+            status = add_text(f, i);
+        if (status == FLETCH_OK)
+            continue;
+        if (f->chunk) /* the texts of a chunk follow each other */
+            close_chunk(f);
+        if (!fail_text(f, i, over))
+            return;
+    }
+    if (f->chunk)
+        close_chunk(f);
+}
+
+/* ---- Feeding --------------------------------------------------------------------------------- */
+
+bool fl_feed_wanted(const fl_request *request) {
+    return !request->ended && request->fed < request->texts.count &&
+           request->ahead < request->model->window_tokens;
+}
+
+void fl_feed(fl_request *request, fl_request **over) {
+    fletch_model *model = request->model;
+    size_t        first = request->fed;
+    size_t        left  = request->texts.count - first;
+    size_t        last  = first + (left < FEED_TEXTS ? left : FEED_TEXTS);
+    fletch_error  error = {0};
+    filling       f     = {.request = request, .error = &error};
+    request->fed        = last;
+    request->feeders++;
+    pthread_mutex_unlock(&model->lock);
+    f.feeder = fl_feeder_take(model, &error);
+    if (f.feeder) {
+        feed_texts(&f, first, last, over);
+        fl_feeder_give(model, f.feeder);
+    }
+    pthread_mutex_lock(&model->lock);
+    request->feeders--;
+    if (!f.feeder)
+        fl_request_end(request, &error, over);
+    fl_request_settle(request, over);
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* housekeeper.c - the thread that sees to what nobody waits for: deadlines,
+ * feeding, memory.
+ *
+ * Role    Submitted requests beyond their first texts are tokenised here; late
+ * ones are ended; while the model works, memory is looked at a few times a
+ * second and kept buffers are given back when it grows scarce. Method  One
+ * loop: feed what has room in its window, end what is late, sleep until the
+ * next deadline or until woken. An idle model does not wake it. Threads see
+ * request.h. Proof: tests/unit/test_submit.c, tests/stress. */
+#include "base/clock.h"
+#include "base/error.h"
+#include "runtime/runtime.h"
+
+static const uint64_t sample_ns   = 250000000U; /* between two looks at memory */
+static const uint64_t coalesce_ns = 500000U;    /* deadlines this near are met together */
+
+void fl_runtime_trim(fletch_model *model, const char *why) {
+    uint64_t freed = fl_bufpool_trim(model->inputs, 0) + fl_bufpool_trim(model->outputs, 0);
+    fl_count(&model->stats, FL_COUNT_pressure_cleanups, 1);
+    fl_log_write(fl_config_log(model->config), FL_LOG_DEBUG, "%s: %.1f MB of buffers given back",
+                 why, (double)freed / 1e6);
+}
+
+/* Tokenise for one submitted request that has room; false when none has.
+ * (locked) */
+static bool feed_one(fletch_model *model, fl_request **over) {
+    for (fl_request *request = model->live; request; request = request->after)
+        if (request->done && request->feeders == 0 && fl_feed_wanted(request)) {
+            fl_feed(request, over);
+            return true;
+        }
+    return false;
+}
+
+/* End what is late; returns the next deadline. (locked) */
+static uint64_t expire(fletch_model *model, uint64_t now, fl_request **over) {
+    uint64_t     next = UINT64_MAX;
+    fletch_error late;
+    fl_fail(&late, FLETCH_EDEADLINE, FLETCH_NOWHERE,
+            "the deadline passed before every text was embedded");
+    for (fl_request *after, *request = model->live; request; request = after) {
+        after = request->after;
+        if (request->ended || request->deadline_ns == UINT64_MAX)
+            continue;
+        if (request->deadline_ns <= now + coalesce_ns)
+            fl_request_end(request, &late, over);
+        else if (request->deadline_ns < next)
+            next = request->deadline_ns;
+    }
+    return next;
+}
+
+static void look_at_memory(fletch_model *model) {
+    char why[256];
+    if (fl_memory_pressure(model->memory, why, sizeof why))
+        fl_runtime_trim(model, why);
+}
+
+static void *keep(void *arg) {
+    fletch_model *model   = arg;
+    fl_request   *over    = NULL;
+    uint64_t      sampled = fl_clock_ns();
+    if (model->trace)
+        fl_trace_thread(model->trace, "housekeeping");
+    pthread_mutex_lock(&model->lock);
+    while (!model->keeper_stop) {
+        bool     fed  = feed_one(model, &over);
+        uint64_t now  = fl_clock_ns();
+        uint64_t next = expire(model, now, &over);
+        bool     busy = model->live != NULL;
+        bool     look = busy && now - sampled >= sample_ns;
+        if (over || look) {
+            pthread_mutex_unlock(&model->lock);
+            fl_requests_deliver(model, over);
+            over = NULL;
+            if (look)
+                look_at_memory(model);
+            pthread_mutex_lock(&model->lock);
+            sampled = look ? now : sampled;
+            continue;
+        }
+        if (fed)
+            continue;
+        if (busy && sampled + sample_ns < next)
+            next = sampled + sample_ns;
+        model->keeper_due = next;
+        fl_cond_wait_until(&model->keeper_wake, &model->lock, next);
+        model->keeper_due = 0;
+    }
+    pthread_mutex_unlock(&model->lock);
+    return NULL;
+}
+
+void fl_keeper_wake(fletch_model *model, uint64_t due_ns) {
+    if (model->keeper_started && due_ns < model->keeper_due)
+        pthread_cond_signal(&model->keeper_wake);
+}
+
+int fl_keeper_start(fletch_model *model, fletch_error *error) {
+    int status            = fl_thread_start(&model->keeper, "fletch-keeper", keep, model, error);
+    model->keeper_started = status == FLETCH_OK;
+    return status;
+}
+
+void fl_keeper_stop(fletch_model *model) {
+    if (!model->keeper_started)
+        return;
+    pthread_mutex_lock(&model->lock);
+    model->keeper_stop = true;
+    pthread_cond_signal(&model->keeper_wake);
+    pthread_mutex_unlock(&model->lock);
+    pthread_join(model->keeper, NULL);
+    model->keeper_started = false;
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* queue.c - lanes of chunks; when a batch may leave and which texts it takes.
+ *
+ * Role    The heart of queue.h, whose head states the rule.
+ * Method  A lane is a doubly linked list in the order of arrival. Taking walks
+ * it from the head; a chunk stays in its place until its last text is taken.
+ * For an engine that pads, chunks are sorted by length (feed.c), and a batch
+ * takes texts of the class of its first one, so it may skip chunks of other
+ * classes; the oldest text names the class, so none starves. Proof
+ * tests/unit/test_queue.c. */
+#include "runtime/queue.h"
+
+#include <stddef.h>
+
+enum {
+    BULK_SHARE = 3 /* interactive tokens for one bulk token while both wait */
+};
+
+static void subtract(fl_lane *lane, uint64_t texts, uint64_t tokens) {
+    lane->texts -= texts;
+    lane->tokens -= tokens;
+}
+
+void fl_queue_push(fl_queue *queue, fl_chunk *chunk, uint64_t now) {
+    fl_lane *lane    = &queue->lane[chunk->request->lane];
+    chunk->before    = lane->tail;
+    chunk->after     = NULL;
+    chunk->queued    = true;
+    chunk->queued_ns = now;
+    if (lane->tail)
+        lane->tail->after = chunk;
+    else
+        lane->head = chunk;
+    lane->tail = chunk;
+    lane->chunks++;
+    lane->texts += chunk->texts;
+    lane->tokens += chunk->cu[chunk->texts];
+}
+
+/* Take the chunk out of the list; its texts were taken or are given up. */
+static void unlink_chunk(fl_lane *lane, fl_chunk *chunk) {
+    if (chunk->before)
+        chunk->before->after = chunk->after;
+    else
+        lane->head = chunk->after;
+    if (chunk->after)
+        chunk->after->before = chunk->before;
+    else
+        lane->tail = chunk->before;
+    chunk->before = chunk->after = NULL;
+    chunk->queued                = false;
+    lane->chunks--;
+}
+
+void fl_queue_remove(fl_queue *queue, fl_chunk *chunk) {
+    if (!chunk->queued)
+        return;
+    fl_lane *lane = &queue->lane[chunk->request->lane];
+    subtract(lane, chunk->texts - chunk->taken, chunk->cu[chunk->texts] - chunk->cu[chunk->taken]);
+    unlink_chunk(lane, chunk);
+}
+
+/* ---- When ------------------------------------------------------------------------------------ */
+
+/* Whether more requests are to be expected than are queued. */
+static bool expects_company(const fl_queue *queue, uint64_t now) {
+    if (!queue->rules.throughput)
+        return false;
+    if (now - queue->ended_ns > queue->rules.max_wait_ns)
+        return false;
+    return queue->lane[FLETCH_LANE_INTERACTIVE].chunks < queue->company;
+}
+
+bool fl_queue_ready(const fl_queue *queue, uint64_t now, uint64_t *due) {
+    const fl_queue_rules *rules = &queue->rules;
+    const fl_lane        *lane  = &queue->lane[FLETCH_LANE_INTERACTIVE];
+    *due                        = UINT64_MAX;
+    if (queue->lane[FLETCH_LANE_BULK].texts > 0)
+        return true;
+    if (lane->texts == 0)
+        return false;
+    if (lane->texts >= rules->max_texts || lane->tokens >= rules->max_tokens)
+        return true;
+    if (!expects_company(queue, now))
+        return true;
+    *due = lane->head->queued_ns + rules->max_wait_ns;
+    if (lane->texts >= rules->min_texts && queue->left_ns + rules->max_wait_ns < *due)
+        *due = queue->left_ns + rules->max_wait_ns;
+    if (queue->ended_ns + rules->max_wait_ns + 1 < *due) /* then company is no longer expected */
+        *due = queue->ended_ns + rules->max_wait_ns + 1;
+    return now >= *due;
+}
+
+/* ---- Which ----------------------------------------------------------------------------------- */
+
+uint32_t fl_length_class(uint32_t tokens) {
+    uint32_t step = 1;
+    for (uint32_t n = tokens; n > 64; n /= 2)
+        step *= 2;
+    return (tokens + step - 1) / step * step;
+}
+
+/* A batch in the making. */
+typedef struct taking {
+    fl_queue *queue;
+    fl_item  *items;
+    uint32_t  capacity;
+    uint32_t  count;
+    uint32_t  texts_max;
+    uint64_t  tokens; /* as the budget counts them */
+    uint64_t  budget;
+    uint32_t class;            /* of lengths, when the engine pads; 0: none yet */
+    const fl_request *request; /* the only one, when batches are not shared; NULL: any */
+} taking;
+
+static uint64_t cost(const taking *t, uint32_t length) {
+    return t->queue->rules.pads ? fl_length_class(length) : length;
+}
+
+static bool fits(const taking *t, const fl_chunk *chunk, uint64_t limit) {
+    uint32_t length = fl_chunk_length(chunk, chunk->taken);
+    if (t->request && t->request != chunk->request)
+        return false;
+    if (t->class && t->class != fl_length_class(length))
+        return false;
+    if (t->count == 0)
+        return true; /* a text longer than the budget leaves alone */
+    return t->count < t->texts_max && t->count < t->capacity &&
+           t->tokens + cost(t, length) <= limit;
+}
+
+/* Texts of `chunk` until the budget, or `limit` tokens in all, is reached. */
+static uint64_t take_chunk(taking *t, fl_lane *lane, fl_chunk *chunk, uint64_t limit) {
+    uint64_t tokens = 0;
+    uint32_t texts  = 0;
+    while (chunk->taken < chunk->texts && fits(t, chunk, limit)) {
+        uint32_t length    = fl_chunk_length(chunk, chunk->taken);
+        t->items[t->count] = (fl_item){.chunk = chunk, .k = chunk->taken++};
+        t->class           = t->queue->rules.pads ? fl_length_class(length) : 0;
+        t->request         = t->queue->rules.dynamic ? NULL : chunk->request;
+        t->count += 1;
+        t->tokens += cost(t, length);
+        tokens += length;
+        texts += 1;
+    }
+    subtract(lane, texts, tokens);
+    if (chunk->taken == chunk->texts)
+        unlink_chunk(lane, chunk);
+    return tokens;
+}
+
+/* From the head of a lane until the batch holds `limit` tokens; returns the
+ * tokens taken. */
+static uint64_t take_lane(taking *t, fletch_lane which, uint64_t limit) {
+    fl_lane  *lane  = &t->queue->lane[which];
+    uint64_t  taken = 0;
+    fl_chunk *next;
+    for (fl_chunk *chunk = lane->head; chunk; chunk = next) {
+        next         = chunk->after;
+        uint64_t now = take_chunk(t, lane, chunk, limit);
+        taken += now;
+        if (now == 0 && !t->class && !t->request) /* no text fits any more */
+            break;
+    }
+    return taken;
+}
+
+uint32_t fl_queue_take(fl_queue *queue, uint64_t now, fl_item *items, uint32_t capacity) {
+    const fl_lane *bulk        = &queue->lane[FLETCH_LANE_BULK];
+    bool           both        = bulk->texts > 0 && queue->lane[FLETCH_LANE_INTERACTIVE].texts > 0;
+    bool           interactive = queue->lane[FLETCH_LANE_INTERACTIVE].texts > 0;
+    taking         t           = {.queue     = queue,
+                                  .items     = items,
+                                  .capacity  = capacity,
+                                  .texts_max = interactive ? queue->rules.max_texts : queue->rules.bulk_texts,
+                                  .budget    = queue->rules.max_tokens};
+    uint64_t       due         = 0; /* what bulk texts are owed of this batch */
+    if (both)
+        due = queue->bulk_credit < t.budget ? queue->bulk_credit : t.budget;
+    uint64_t rest = 0, urgent = 0;
+    if (due == t.budget) /* a long bulk text would never fit behind others */
+        rest = take_lane(&t, FLETCH_LANE_BULK, t.budget);
+    urgent      = take_lane(&t, FLETCH_LANE_INTERACTIVE, t.budget - (rest ? 0 : due));
+    t.texts_max = queue->rules.bulk_texts;
+    rest += take_lane(&t, FLETCH_LANE_BULK, t.budget);
+    if (both) {
+        uint64_t earned    = queue->bulk_credit + urgent / BULK_SHARE;
+        queue->bulk_credit = earned > rest ? earned - rest : 0;
+    } else {
+        queue->bulk_credit = 0;
+    }
+    queue->left_ns = now;
+    return t.count;
+}
+
+void fl_queue_ended(fl_queue *queue, uint64_t requests, uint64_t now) {
+    queue->company  = requests + queue->lane[FLETCH_LANE_INTERACTIVE].chunks;
+    queue->ended_ns = now;
+}

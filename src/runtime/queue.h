@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* queue.h - the one queue of tokenised texts: two lanes, and the rule by which
+ * a batch leaves.
+ *
+ * A batch may leave when a replica is free and
+ *   - its text or token budget is full; or
+ *   - min_texts are there and max_wait has passed since the last batch; or
+ *   - max_wait has passed for the oldest text; or
+ *   - company is not to be expected: with batch.throughput=false never; else as
+ * many requests are queued as were about (in the engine and queued) when the
+ * last batch ended, or that was longer than max_wait ago. So a lone caller
+ * never waits, and eight callers in a loop are batched by eight without a
+ * wasted pass; or
+ *   - bulk texts are queued: a bulk request is its own company.
+ * Interactive texts leave first. While bulk texts wait, they earn a token for
+ * every three that interactive texts take and spend them in the next batches,
+ * so they get a quarter at least.
+ *
+ * Functions are plain data in, data out: no clock, no lock, no thread; the
+ * caller holds model->lock. Memory  none: chunks are linked. Proof:
+ * tests/unit/test_queue.c. */
+#ifndef FL_RUNTIME_QUEUE_H
+#define FL_RUNTIME_QUEUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/request.h"
+
+enum { FL_LANES = 2 };
+
+typedef struct fl_queue_rules {
+    uint32_t min_texts;
+    uint32_t max_texts;  /* of a batch with interactive texts */
+    uint32_t bulk_texts; /* of any batch */
+    uint32_t max_tokens; /* the budget in force */
+    uint64_t max_wait_ns;
+    bool     dynamic;    /* texts of several requests may share a batch */
+    bool     throughput; /* an idle engine may wait for company */
+    bool     pads;       /* the engine pads: one length class to a batch, its tokens count
+                padded */
+} fl_queue_rules;
+
+typedef struct fl_lane {
+    fl_chunk *head, *tail;
+    uint64_t  chunks, texts, tokens; /* not taken yet */
+} fl_lane;
+
+typedef struct fl_queue {
+    fl_queue_rules rules;
+    fl_lane        lane[FL_LANES];
+    uint64_t       left_ns;     /* when the last batch left */
+    uint64_t       ended_ns;    /* when the last batch ended */
+    uint64_t       company;     /* requests that were about then */
+    uint64_t       bulk_credit; /* tokens that bulk texts have earned */
+} fl_queue;
+
+/* A text in a batch. */
+typedef struct fl_item {
+    fl_chunk *chunk;
+    uint32_t  k; /* which text of the chunk */
+} fl_item;
+
+void fl_queue_push(fl_queue *queue, fl_chunk *chunk, uint64_t now);
+/* Take a chunk out whose request ended; nothing when it is not queued. */
+void fl_queue_remove(fl_queue *queue, fl_chunk *chunk);
+
+/* Whether a batch may leave at `now`; if not, *due is when it may as things
+ * stand, UINT64_MAX: when more arrives. */
+bool fl_queue_ready(const fl_queue *queue, uint64_t now, uint64_t *due);
+
+/* Move the texts of the next batch to items[capacity]; returns how many. A text
+ * longer than the budget leaves alone. */
+uint32_t fl_queue_take(fl_queue *queue, uint64_t now, fl_item *items, uint32_t capacity);
+
+/* A batch of `requests` different requests ended. */
+void fl_queue_ended(fl_queue *queue, uint64_t requests, uint64_t now);
+
+/* Texts of like length for an engine that pads: equal up to 64 tokens, then
+ * within a thirty-second. */
+uint32_t fl_length_class(uint32_t tokens);
+
+#endif

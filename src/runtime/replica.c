@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* replica.c - a set of replicas: opened, kept running, opened again, retired.
+ *
+ * Role    open.c opens the first set; fletch_model_reopen another one.
+ * Method  The first provider of the chain that opens on its first device gets a
+ * replica on each of its devices (provider.devices; on the CPU cpu.replicas
+ * groups of pinned threads, each on cores of one NUMA node where there are
+ * several). A slot's thread sleeps until a batch may leave; fl_dispatch wakes
+ * the free slot whose replica has the fewest outstanding tokens. replica.h has
+ * the states and what happens when an engine fails. Errors  A set opens when
+ * its first replica does; further ones that fail are logged and tried again
+ *         with back-off.
+ * Threads One per slot, all signals blocked. See replica.h.
+ * Proof   tests/unit/test_replica.c, tests/stress. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "runtime/runtime.h"
+
+static const uint64_t retry_first_ns = 100000000U;   /* 100 ms, doubled after each failure */
+static const uint64_t retry_most_ns  = 30000000000U; /* 30 s */
+
+/* ---- Opening --------------------------------------------------------------------------------- */
+
+static int open_engine(fl_replica *replica, const fl_engine_options *options, fletch_error *error) {
+    fletch_model     *model = replica->set->model;
+    fl_engine_options own   = *options;
+    own.device              = replica->device;
+    own.cores               = replica->cores;
+    own.threads             = replica->cores ? replica->threads : options->threads;
+    int status = replica->ops->open(&replica->engine, &model->model->encoder, &own, error);
+    if (status < 0) {
+        replica->engine = NULL;
+        return status;
+    }
+    if (replica->ops->warm && fl_config_bool(replica->set->config, FL_KEY_PROVIDER_WARM_UP))
+        status = replica->ops->warm(replica->engine, error);
+    if (status < 0) {
+        replica->ops->close(replica->engine);
+        replica->engine = NULL;
+        return status;
+    }
+    replica->ops->info(replica->engine, &replica->info);
+    fl_count(&model->stats, FL_COUNT_provider_selections, 1);
+    fl_log_write(own.log, FL_LOG_DEBUG, "provider %s, device %u: %s, %s", replica->provider,
+                 replica->device, replica->info.device, replica->info.precision);
+    return FLETCH_OK;
+}
+
+static int open_slots(fl_replica *replica, fletch_error *error) {
+    uint32_t count = replica->info.slots ? replica->info.slots : 1;
+    replica->slots = fl_alloc_zero(count, sizeof *replica->slots);
+    if (!replica->slots)
+        return fl_fail_nomem(error, count * sizeof *replica->slots, "the slots of a replica");
+    int status = FLETCH_OK;
+    for (uint32_t i = 0; i < count && status == FLETCH_OK; i++) {
+        fl_runner *slot = &replica->slots[i];
+        slot->replica   = replica;
+        slot->number    = i;
+        replica->slot_count++;
+        status = fl_runner_open(slot, replica->set->model, replica->set->batch_tokens, error);
+    }
+    replica->set->slots += replica->slot_count;
+    return status;
+}
+
+/* The cores of group `number` of `count` groups. */
+static int choose_cores(fl_replica *replica, uint32_t count, fletch_error *error) {
+    uint16_t cores[FL_CORES_MAX];
+    unsigned usable = fl_cpu_cores(cores, FL_CORES_MAX);
+    unsigned each   = usable / count > 0 ? usable / count : 1;
+    replica->cores  = fl_alloc_array(each, sizeof *replica->cores);
+    if (!replica->cores)
+        return fl_fail_nomem(error, each * sizeof *replica->cores, "the cores of a replica");
+    replica->threads = each;
+    for (unsigned i = 0; i < each; i++)
+        replica->cores[i] = cores[(replica->number * each + i) % usable];
+    return FLETCH_OK;
+}
+
+/* Whether provider.devices names `device`. */
+static bool device_chosen(const fl_config *config, uint32_t device) {
+    char item[16], text[16];
+    snprintf(text, sizeof text, "%u", device);
+    for (unsigned i = 0; fl_config_list_item(config, FL_KEY_PROVIDER_DEVICES, i, item, sizeof item);
+         i++)
+        if (strcmp(item, "all") == 0 || strcmp(item, text) == 0)
+            return true;
+    return false;
+}
+
+static uint32_t groups_of(const fl_replicas *set, const char *provider) {
+    if (strcmp(provider, "cpu") != 0)
+        return 1;
+    int64_t replicas = fl_config_int(set->config, FL_KEY_CPU_REPLICAS);
+    int64_t cores    = fl_cpu_usable();
+    return (uint32_t)(replicas < cores ? replicas : cores);
+}
+
+static int open_replica(fl_replicas *set, const fl_engine_ops *ops, const char *provider,
+                        const fl_engine_options *options, uint32_t device, uint32_t groups,
+                        fletch_error *error) {
+    fl_replica *replica = &set->replica[set->count];
+    memset(replica, 0, sizeof *replica);
+    replica->set      = set;
+    replica->number   = set->count++;
+    replica->ops      = ops;
+    replica->provider = provider;
+    replica->device   = device;
+    int status        = groups > 1 ? choose_cores(replica, groups, error) : FLETCH_OK;
+    if (status == FLETCH_OK)
+        status = open_engine(replica, options, error);
+    return status == FLETCH_OK ? open_slots(replica, error) : status;
+}
+
+static void close_replica(fl_replica *replica) {
+    if (replica->engine)
+        replica->ops->close(replica->engine);
+    for (uint32_t i = 0; i < replica->slot_count; i++)
+        fl_runner_free_memory(&replica->slots[i]);
+    fl_free(replica->slots);
+    fl_free(replica->cores);
+}
+
+/* One provider of the chain (fl_provider_fn): all its devices, or nothing. */
+static int open_all(void *arg, const fl_engine_ops *ops, const char *provider,
+                    const fl_engine_options *options, fletch_error *error) {
+    fl_replicas *set     = arg;
+    uint32_t     devices = ops->devices ? ops->devices(options) : 1;
+    uint32_t     groups  = groups_of(set, provider);
+    uint32_t     most    = devices > groups ? devices : groups;
+    int          status  = FLETCH_OK;
+    set->replica         = fl_alloc_zero(most, sizeof *set->replica);
+    if (!set->replica)
+        return fl_fail_nomem(error, most * sizeof *set->replica, "the replicas");
+    for (uint32_t d = 0; d < most && status == FLETCH_OK; d++) {
+        uint32_t device = groups > 1 ? 0 : d;
+        if (groups > 1 || device_chosen(set->config, device))
+            status = open_replica(set, ops, provider, options, device, groups, error);
+    }
+    if (status == FLETCH_OK && set->count == 0)
+        status = fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                         "provider %s has %u devices, and provider.devices (%s) "
+                         "names none of them",
+                         provider, devices, fl_config_origin(set->config, FL_KEY_PROVIDER_DEVICES));
+    if (status == FLETCH_OK)
+        return status;
+    while (set->count > 0)
+        close_replica(&set->replica[--set->count]);
+    set->slots = 0;
+    fl_free(set->replica);
+    set->replica = NULL;
+    return status;
+}
+
+int fl_replicas_open(fl_replicas **out, fletch_model *model, fl_config *config, bool own_config,
+                     fletch_error *error) {
+    *out             = NULL;
+    fl_replicas *set = fl_alloc_zero(1, sizeof *set);
+    if (!set)
+        return fl_fail_nomem(error, sizeof *set, "the replicas");
+    set->model        = model;
+    set->config       = config;
+    set->batch_tokens = model->batch_tokens;
+    int status        = fl_provider_walk(model, config, open_all, set, error);
+    if (status < 0) {
+        fl_free(set);
+        return status;
+    }
+    set->own_config = own_config;
+    *out            = set;
+    return FLETCH_OK;
+}
+
+/* ---- Waking ---------------------------------------------------------------------------------- */
+
+/* A slot that `by_caller` may use: one that a caller's thread may run, or one
+ * whose own thread sleeps and can be woken. */
+static bool may_use(const fl_runner *slot, bool by_caller) {
+    if (slot->busy || slot->orphan)
+        return false;
+    return by_caller ? slot->replica->info.any_thread : slot->sleeping;
+}
+
+fl_runner *fl_runner_free(fl_replicas *set, bool by_caller) {
+    fl_runner *best = NULL;
+    for (uint32_t r = 0; r < set->count; r++) {
+        fl_replica *replica = &set->replica[r];
+        if (replica->broken || !replica->engine || replica->busy == replica->slot_count)
+            continue;
+        if (best && replica->outstanding >= best->replica->outstanding)
+            continue;
+        for (uint32_t s = 0; s < replica->slot_count; s++)
+            if (may_use(&replica->slots[s], by_caller))
+                best = &replica->slots[s];
+    }
+    return best;
+}
+
+bool fl_replicas_usable(const fl_replicas *set) {
+    for (uint32_t r = 0; r < set->count; r++)
+        if (!set->replica[r].broken || set->replica[r].failures == 0)
+            return true;
+    return false;
+}
+
+void fl_dispatch(fletch_model *model) {
+    if (!model->replicas)
+        return;
+    fl_runner *slot = fl_runner_free(model->replicas, false);
+    uint64_t   due  = UINT64_MAX;
+    if (!slot)
+        return;
+    if (!model->orphans && !fl_queue_ready(&model->queue, fl_clock_ns(), &due)) {
+        if (due >= slot->armed_ns)
+            return;
+    }
+    pthread_cond_signal(&slot->wake);
+}
+
+/* ---- A broken replica ------------------------------------------------------------------------ */
+
+/* For fl_provider_walk: this one replica, on whatever provider opens. */
+static int open_again(void *arg, const fl_engine_ops *ops, const char *provider,
+                      const fl_engine_options *options, fletch_error *error) {
+    fl_replica *replica = arg;
+    replica->ops        = ops;
+    if (strcmp(replica->provider, provider) != 0) {
+        fl_count(&replica->set->model->stats, FL_COUNT_provider_fallbacks, 1);
+        fl_log_write(options->log, FL_LOG_WARNING, "device %u goes on with provider %s",
+                     replica->device, provider);
+        replica->device = 0;
+    }
+    replica->provider = provider;
+    int status        = open_engine(replica, options, error);
+    if (status < 0 || replica->info.slots >= replica->slot_count)
+        return status;
+    replica->ops->close(replica->engine); /* its slots were made for the other engine */
+    replica->engine = NULL;
+    return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                   "provider %s runs %u batches at once, %u are needed", provider,
+                   replica->info.slots, replica->slot_count);
+}
+
+/* Nothing runs any more: what waits has no engine to wait for. (locked) */
+static void fail_everything(fletch_model *model, const fletch_error *why, fl_request **over) {
+    while (model->orphans) {
+        fl_runner *slot = model->orphans;
+        model->orphans  = slot->next_orphan;
+        slot->orphan    = false;
+        slot->error     = *why;
+        fl_runner_fail(slot, over);
+    }
+    for (fl_request *next, *request = model->live; request; request = next) {
+        next = request->after;
+        fl_request_end(request, why, over);
+    }
+}
+
+/* Close and open the engine of a broken replica; its slots are idle. (locked;
+ * unlocks meanwhile) */
+static void reopen(fl_replica *replica, fl_request **over) {
+    fletch_model *model  = replica->set->model;
+    fl_engine    *engine = replica->engine;
+    fletch_error  error  = {0};
+    replica->engine      = NULL;
+    pthread_mutex_unlock(&model->lock);
+    if (engine)
+        replica->ops->close(engine);
+    int status = fl_provider_walk(model, replica->set->config, open_again, replica, &error);
+    pthread_mutex_lock(&model->lock);
+    if (status == FLETCH_OK) {
+        replica->broken = false;
+        fl_count(&model->stats, FL_COUNT_replica_reopens, 1);
+        return;
+    }
+    uint32_t doublings = replica->failures < 10 ? replica->failures : 10;
+    uint64_t wait      = retry_first_ns << doublings;
+    replica->failures++;
+    replica->retry_ns = fl_clock_ns() + (wait < retry_most_ns ? wait : retry_most_ns);
+    fl_log_write(fl_config_log(model->config), FL_LOG_ERROR,
+                 "device %u cannot be opened again (%s); next try in %.1f s", replica->device,
+                 error.message, (double)(wait < retry_most_ns ? wait : retry_most_ns) / 1e9);
+    error.code = FLETCH_EPROVIDER;
+    if (!fl_replicas_usable(replica->set))
+        fail_everything(model, &error, over);
+}
+
+/* ---- The thread of a slot -------------------------------------------------------------------- */
+
+static void deliver(fletch_model *model, fl_request **over) {
+    if (!*over)
+        return;
+    pthread_mutex_unlock(&model->lock);
+    fl_requests_deliver(model, *over);
+    *over = NULL;
+    pthread_mutex_lock(&model->lock);
+}
+
+/* Sleep until woken or `due`. (locked) */
+static void sleep_until(fl_runner *slot, uint64_t due) {
+    slot->armed_ns = due;
+    slot->sleeping = true;
+    fl_cond_wait_until(&slot->wake, &slot->replica->set->model->lock, due);
+    slot->sleeping = false;
+    slot->armed_ns = UINT64_MAX;
+}
+
+static void pin_to(const fl_replica *replica) {
+    if (replica->cores)
+        fl_cpu_pin(replica->cores[0]);
+}
+
+static void *drive(void *arg) {
+    fl_runner    *slot    = arg;
+    fl_replica   *replica = slot->replica;
+    fl_replicas  *set     = replica->set;
+    fletch_model *model   = set->model;
+    fl_request   *over    = NULL;
+    char          name[32];
+    snprintf(name, sizeof name, "%s %u slot %u", replica->provider, replica->number, slot->number);
+    if (model->trace)
+        fl_trace_thread(model->trace, name);
+    pin_to(replica);
+    pthread_mutex_lock(&model->lock);
+    while (!set->stop || slot->orphan || slot->busy) {
+        uint64_t now = fl_clock_ns(), due = UINT64_MAX;
+        bool     mends = replica->broken && slot->number == 0 && replica->busy == 0 && !set->stop;
+        if (mends && now >= replica->retry_ns) {
+            reopen(replica, &over);
+            fl_dispatch(model);
+        } else if (fl_runner_take(slot, now, &due)) {
+            fl_runner_run(slot, &over);
+        } else {
+            sleep_until(slot, mends ? replica->retry_ns : due);
+        }
+        deliver(model, &over);
+    }
+    pthread_mutex_unlock(&model->lock);
+    return NULL;
+}
+
+int fl_replicas_start(fl_replicas *set, fletch_error *error) {
+    for (uint32_t r = 0; r < set->count; r++) {
+        fl_replica *replica = &set->replica[r];
+        for (uint32_t s = 0; s < replica->slot_count; s++) {
+            fl_runner *slot   = &replica->slots[s];
+            int        status = fl_thread_start(&slot->thread, "fletch-slot", drive, slot, error);
+            if (status < 0)
+                return status;
+            slot->started = true;
+        }
+    }
+    return FLETCH_OK;
+}
+
+void fl_replicas_close(fl_replicas *set) {
+    if (!set)
+        return;
+    pthread_mutex_lock(&set->model->lock);
+    set->stop = true;
+    for (uint32_t r = 0; r < set->count; r++)
+        for (uint32_t s = 0; s < set->replica[r].slot_count; s++)
+            pthread_cond_signal(&set->replica[r].slots[s].wake);
+    pthread_mutex_unlock(&set->model->lock);
+    for (uint32_t r = 0; r < set->count; r++)
+        for (uint32_t s = 0; s < set->replica[r].slot_count; s++)
+            if (set->replica[r].slots[s].started)
+                pthread_join(set->replica[r].slots[s].thread, NULL);
+    for (uint32_t r = 0; r < set->count; r++)
+        close_replica(&set->replica[r]);
+    fl_free(set->replica);
+    if (set->own_config)
+        fletch_config_free(set->config);
+    fl_free(set);
+}

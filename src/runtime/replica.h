@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* replica.h - open engines, their slots, and the threads that carry batches
+ * through them.
+ *
+ * A replica is one engine on one device; it has as many slots as forwards may
+ * be in flight. Every slot has a thread of its own that takes batches from the
+ * queue. A caller that waits for its own short request may carry the batch
+ * itself when a slot is free and the engine allows any thread: that saves two
+ * wake-ups, most of what a scheduler costs.
+ *
+ * States of a replica: ready -> broken (a forward failed with anything but
+ * EMODEL and ENOMEM) -> closed and opened again by its first slot's thread,
+ * with a back-off that doubles from 100 ms to 30 s; the first try is at once.
+ * The batch of a broken replica is adopted by the next slot that is free, once.
+ * When no replica can be opened, what is queued fails with EPROVIDER, and so
+ * does what comes, until one opens.
+ *
+ * A set holds the replicas of one configuration; fletch_model_reopen makes a
+ * second set, lets it take over the queue and retires the first.
+ *
+ * Memory  Everything a batch needs is allocated with the slot; rows come from
+ * the model's pool. Threads All fields but the batch under way belong to who
+ * holds model->lock. The batch belongs to whoever made the slot busy. Proof
+ * tests/unit/test_replica.c, tests/stress (a fault engine). */
+#ifndef FL_RUNTIME_REPLICA_H
+#define FL_RUNTIME_REPLICA_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engines/engine.h"
+#include "runtime/queue.h"
+
+/* Texts of one batch at most, whatever the options say: sizes the slots. */
+enum { FL_BATCH_TEXTS_MAX = 4096 };
+
+typedef struct fl_replica fl_replica;
+
+typedef struct fl_runner {
+    fl_replica    *replica;
+    uint32_t       number;
+    bool           started; /* the thread runs */
+    pthread_t      thread;
+    pthread_cond_t wake;
+    uint64_t       armed_ns; /* when the sleeping thread will look again */
+    bool           sleeping;
+    bool           busy;
+    /* the batch under way */
+    fl_item          *items; /* owned [FL_BATCH_TEXTS_MAX] */
+    uint32_t          count;
+    uint32_t          finished; /* items [0, finished) are answered */
+    uint64_t          tokens;
+    uint32_t          attempts;
+    bool              orphan; /* its replica broke: any free slot may adopt the batch */
+    struct fl_runner *next_orphan;
+    int32_t          *ids; /* owned [ids_capacity] gathered token ids */
+    uint32_t          ids_capacity;
+    uint32_t         *cu;      /* owned [FL_BATCH_TEXTS_MAX + 1] */
+    uint32_t         *skip;    /* owned [FL_BATCH_TEXTS_MAX] */
+    float           **rows;    /* owned [FL_BATCH_TEXTS_MAX] */
+    float            *line[2]; /* owned [row_width] each: a row between two output stages */
+    fletch_error      error;
+} fl_runner;
+
+typedef struct fl_replicas fl_replicas;
+
+struct fl_replica {
+    fl_replicas         *set;
+    uint32_t             number;
+    const fl_engine_ops *ops;
+    fl_engine           *engine;   /* NULL while closed */
+    const char          *provider; /* "cpu"; static */
+    uint32_t             device;
+    uint16_t            *cores; /* owned [threads], or NULL */
+    uint32_t             threads;
+    fl_engine_info       info;
+    bool                 broken;
+    uint32_t             failures;    /* in a row */
+    uint64_t             retry_ns;    /* when to open it again */
+    uint64_t             outstanding; /* tokens in its slots */
+    uint32_t             busy;        /* slots */
+    uint32_t             slot_count;
+    fl_runner           *slots; /* owned [slot_count] */
+};
+
+struct fl_replicas {
+    fletch_model *model;
+    fl_config    *config; /* borrowed: the model's, or owned when it came with a
+                        reopening */
+    bool          own_config;
+    bool          stop; /* threads end when their slots are idle */
+    uint32_t      count;
+    fl_replica   *replica;      /* owned [count] */
+    uint32_t      slots;        /* of all replicas */
+    uint32_t      batch_tokens; /* the largest batch the engines were opened for */
+};
+
+/* Open a replica for each device of the first provider that can (provider.c),
+ * with slots and threads. The threads take no batch before fl_replicas_start.
+ */
+int fl_replicas_open(fl_replicas **out, fletch_model *model, fl_config *config, bool own_config,
+                     fletch_error *error);
+int fl_replicas_start(fl_replicas *set, fletch_error *error);
+/* Stop the threads when their batches are done (not locked), close the engines.
+ * NULL is a no-op. */
+void fl_replicas_close(fl_replicas *set);
+
+/* A free slot of the ready replica with the fewest outstanding tokens: for a
+ * caller's own thread where the engine allows that (`by_caller`), else one
+ * whose thread sleeps. NULL: none. (locked) */
+fl_runner *fl_runner_free(fl_replicas *set, bool by_caller);
+/* Whether any replica is ready, or may be soon (not after its first failed
+ * reopening). (locked) */
+bool fl_replicas_usable(const fl_replicas *set);
+/* Wake a slot's thread if a batch may leave, or tell one when to look again.
+ * (locked) */
+void fl_dispatch(fletch_model *model);
+
+/* ---- runner.c: a batch from the queue through the engine to the callers' rows ---------------- */
+
+int  fl_runner_open(fl_runner *slot, const fletch_model *model, uint32_t batch_tokens,
+                    fletch_error *error);
+void fl_runner_free_memory(fl_runner *slot);
+/* Take the next batch if one may leave; else *due. (locked) */
+bool fl_runner_take(fl_runner *slot, uint64_t now, uint64_t *due);
+/* Carry the batch that was taken. (locked; unlocks while it works) */
+void fl_runner_run(fl_runner *slot, fl_request **over);
+/* Every text of the slot's batch fails with slot->error. (locked) */
+void fl_runner_fail(fl_runner *slot, fl_request **over);
+
+#endif

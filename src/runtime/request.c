@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* request.c - a request from what was asked to what was answered.
+ *
+ * Role    embed.c and submit.c make requests; feed.c and runner.c move them on;
+ * this file resolves them and settles their end, so that each is answered once,
+ * whatever happens. Method  A request is over when `finished` counts every
+ * text, or when it ended early and nothing of it is under way (feeders,
+ * running). Whoever makes that so under the lock puts it on a list; the list is
+ * delivered after the lock is let go, so callbacks may call back in. Memory
+ * Requests are recycled through model->idle_requests. Threads see request.h.
+ * Proof: tests/unit/test_submit.c, tests/stress. */
+#include "runtime/request.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "runtime/runtime.h"
+
+/* ---- The free list --------------------------------------------------------------------------- */
+
+fl_request *fl_request_new(fletch_model *model, fletch_error *error) {
+    pthread_mutex_lock(&model->lock);
+    fl_request *request = model->idle_requests;
+    if (request)
+        model->idle_requests = request->after;
+    pthread_mutex_unlock(&model->lock);
+    if (request) {
+        request->after = NULL;
+        return request;
+    }
+    request = fl_alloc_zero(1, sizeof *request);
+    if (!request) {
+        fl_fail_nomem(error, sizeof *request, "a request");
+        return NULL;
+    }
+    fl_cond_init(&request->changed);
+    request->model = model;
+    return request;
+}
+
+void fl_request_recycle(fl_request *request) {
+    fletch_model  *model   = request->model;
+    pthread_cond_t changed = request->changed;
+    memset(request, 0, sizeof *request);
+    request->model       = model;
+    request->changed     = changed;
+    request->after       = model->idle_requests;
+    model->idle_requests = request;
+}
+
+void fl_requests_free(fletch_model *model) {
+    while (model->idle_requests) {
+        fl_request *request  = model->idle_requests;
+        model->idle_requests = request->after;
+        pthread_cond_destroy(&request->changed);
+        fl_free(request);
+    }
+}
+
+/* ---- What is asked --------------------------------------------------------------------------- */
+
+/* The number of tokens a prompt takes at the head of every text: its ids with
+ * specials, less the closing special, as sentence-transformers counts them for
+ * include_prompt=false. */
+static int count_prompt(fl_request *r, fletch_error *error) {
+    const fl_tokenizer *tokenizer = r->model->tokenizer;
+    fl_feeder          *feeder    = fl_feeder_take(r->model, error);
+    if (!feeder)
+        return FLETCH_ENOMEM;
+    uint32_t special  = fl_tokenizer_special_count(tokenizer);
+    size_t   capacity = r->encode.max_length > special ? r->encode.max_length : special;
+    int32_t *ids      = fl_alloc_array(capacity, sizeof *ids);
+    size_t   tokens   = 0;
+    bool     cut      = false;
+    int      status   = FLETCH_OK;
+    if (!ids)
+        status = fl_fail_nomem(error, capacity * sizeof *ids, "the tokens of a prompt");
+    if (status == FLETCH_OK)
+        status =
+            fl_tokenizer_encode(tokenizer, fl_feeder_scratch(feeder), r->prompt, r->prompt_size,
+                                &r->encode, ids, capacity, &tokens, &cut, error);
+    fl_free(ids);
+    fl_feeder_give(r->model, feeder);
+    if (status == FLETCH_OK)
+        r->prompt_skip = (uint32_t)tokens - (special > 1 && tokens > 0);
+    return status;
+}
+
+static int resolve_prompt(fl_request *r, fletch_error *error) {
+    const fletch_embed_options *options = &r->options;
+    r->prompt                           = r->model->prompt;
+    if (options->prompt) {
+        r->prompt = options->prompt;
+    } else if (options->prompt_name) {
+        int status = fl_runtime_prompt(r->model, options->prompt_name, &r->prompt, error);
+        if (status < 0)
+            return status;
+    }
+    if (r->token_ids) /* the caller's ids are complete */
+        r->prompt = "";
+    r->prompt_size = strlen(r->prompt);
+    size_t valid   = fl_utf8_valid_prefix(r->prompt, r->prompt_size);
+    if (valid != r->prompt_size)
+        return fl_fail(error, FLETCH_EUTF8, FLETCH_NOWHERE,
+                       "the prompt is not valid UTF-8 at offset %zu", valid);
+    if (r->prompt_size == 0 || r->model->model->include_prompt)
+        return FLETCH_OK;
+    return count_prompt(r, error);
+}
+
+static int resolve_lengths(fl_request *r, fletch_error *error) {
+    const fletch_model *model   = r->model;
+    uint32_t            asked   = r->options.max_length;
+    uint32_t            max     = asked ? asked : model->max_length;
+    uint32_t            special = fl_tokenizer_special_count(model->tokenizer);
+    if (max <= special)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "max_length %u leaves no room for text: the model adds %u "
+                       "special tokens",
+                       max, special);
+    fletch_truncate how  = r->options.truncate ? r->options.truncate : model->truncate;
+    r->refuse_long       = how == FLETCH_TRUNCATE_ERROR;
+    r->encode.max_length = max < model->length_limit ? max : model->length_limit;
+    r->encode.truncation = how == FLETCH_TRUNCATE_LEFT ? FL_TRUNCATE_LEFT : FL_TRUNCATE_RIGHT;
+    return FLETCH_OK;
+}
+
+static int resolve_output(fl_request *r, fletch_error *error) {
+    const fletch_embed_options *options = &r->options;
+    const fletch_model         *model   = r->model;
+    uint32_t                    full    = model->model->dimensions;
+    uint32_t columns = options->dimensions ? options->dimensions : model->dimensions;
+    if (columns > full)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "%u dimensions asked for, but the model has %u; ask for at "
+                       "most that many",
+                       columns, full);
+    if (r->out.cols != columns)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "the matrix has %zu columns, but the vectors have %u dimensions",
+                       r->out.cols, columns);
+    r->output.model     = model->model;
+    r->output.columns   = columns;
+    r->output.raw       = options->normalize < 0 || (options->normalize == 0 && !model->normalize);
+    r->output.normalize = options->normalize > 0 || (options->normalize == 0 && model->normalize);
+    r->output.renormalize =
+        options->dimensions != 0 || options->normalize > 0 || model->renormalize;
+    r->output.dtype = r->out.dtype;
+    r->in_place     = model->zero_copy && fl_output_in_place(&r->output, &r->out);
+    return FLETCH_OK;
+}
+
+int fl_request_resolve(fl_request *request, fletch_error *error) {
+    int status = resolve_output(request, error);
+    if (status == FLETCH_OK)
+        status = resolve_lengths(request, error);
+    if (status < 0 || request->texts.count == 0)
+        return status;
+    return resolve_prompt(request, error);
+}
+
+/* ---- Progress -------------------------------------------------------------------------------- */
+
+void fl_request_begin(fl_request *request) {
+    fletch_model *model = request->model;
+    request->before     = NULL;
+    request->after      = model->live;
+    if (model->live)
+        model->live->before = request;
+    model->live = request;
+    model->live_count++;
+    fl_count(&model->stats, FL_COUNT_requests, 1);
+}
+
+static void leave_live(fl_request *request) {
+    fletch_model *model = request->model;
+    if (request->before)
+        request->before->after = request->after;
+    else
+        model->live = request->after;
+    if (request->after)
+        request->after->before = request->before;
+    request->before = request->after = NULL;
+}
+
+/* Counted once, when it is over. */
+static void count_end(const fl_request *request, uint64_t now) {
+    fletch_model *model = request->model;
+    fl_histogram_add(&model->stats.total, now - request->begin_ns, 1);
+    switch (request->error.code) {
+    case FLETCH_OK: break;
+    case FLETCH_ECANCELLED: fl_count(&model->stats, FL_COUNT_cancelled_requests, 1); break;
+    case FLETCH_EDEADLINE: fl_count(&model->stats, FL_COUNT_expired_requests, 1); break;
+    default: fl_count(&model->stats, FL_COUNT_failed_requests, 1);
+    }
+}
+
+void fl_request_settle(fl_request *request, fl_request **over) {
+    bool quiet    = request->feeders == 0 && request->running == 0;
+    bool answered = request->finished == request->texts.count || request->ended;
+    if (request->over || !quiet || !answered)
+        return;
+    fletch_model *model = request->model;
+    uint64_t      now   = fl_clock_ns();
+    request->over       = true;
+    leave_live(request);
+    fl_ticket_drop(request);
+    count_end(request, now);
+    if (request->lane == FLETCH_LANE_INTERACTIVE && request->error.code == FLETCH_OK)
+        model->queue.rules.max_tokens =
+            fl_adapt_observe(&model->adapt, now - request->begin_ns,
+                             model->queue.lane[FLETCH_LANE_INTERACTIVE].tokens);
+    if (!request->done) {
+        pthread_cond_signal(&request->changed);
+        return;
+    }
+    request->after = *over;
+    *over          = request;
+}
+
+/* Back to the pool; nothing of it is queued or running. */
+static void free_chunk(fl_chunk *chunk) {
+    fl_request *request = chunk->request;
+    fl_chunk  **link    = &request->chunks;
+    while (*link != chunk)
+        link = &(*link)->sibling;
+    *link = chunk->sibling;
+    fl_bufpool_give(request->model->inputs, chunk, chunk->capacity);
+}
+
+/* The texts of a chunk that never left the queue. */
+static void drop_queued(fl_chunk *chunk) {
+    uint32_t left = chunk->texts - chunk->taken;
+    fl_queue_remove(&chunk->request->model->queue, chunk);
+    chunk->taken = chunk->texts;
+    chunk->unfinished -= left;
+    if (chunk->unfinished == 0)
+        free_chunk(chunk);
+}
+
+void fl_request_end(fl_request *request, const fletch_error *error, fl_request **over) {
+    if (request->over)
+        return;
+    if (!request->ended) {
+        request->ended = true;
+        request->error = *error;
+        for (fl_chunk *next, *chunk = request->chunks; chunk; chunk = next) {
+            next = chunk->sibling;
+            if (chunk->queued)
+                drop_queued(chunk);
+        }
+    } else if (error->code == request->error.code && error->where < request->error.where) {
+        request->error = *error; /* the first bad text is the one to name */
+    }
+    fl_request_settle(request, over);
+}
+
+void fl_request_fail_text(fl_request *request, size_t index, const fletch_error *error,
+                          fl_request **over) {
+    fletch_error named = *error;
+    named.where        = index;
+    fl_count(&request->model->stats, FL_COUNT_failed_texts, 1);
+    if (request->options.status)
+        request->options.status[index] = error->code;
+    else
+        fl_request_end(request, &named, over);
+}
+
+void fl_request_finish(fl_request *request, size_t texts, fl_request **over) {
+    request->finished += texts;
+    fl_request_settle(request, over);
+    if (request->over || !fl_feed_wanted(request))
+        return;
+    if (request->done)
+        fl_keeper_wake(request->model, 0);
+    else
+        pthread_cond_signal(&request->changed);
+}
+
+void fl_chunk_finish(fl_chunk *chunk, uint32_t k) {
+    chunk->request->ahead -= fl_chunk_length(chunk, k);
+    if (--chunk->unfinished == 0)
+        free_chunk(chunk);
+}
+
+/* ---- The answer ------------------------------------------------------------------------------ */
+
+/* Who delivers: fl_runtime_close looks whether it was called from a callback.
+ */
+static void deliver(fletch_model *model, fl_request *request) {
+    fl_delivery    self    = {.thread = pthread_self()};
+    fletch_outcome outcome = {.error       = request->error,
+                              .tokens      = request->tokens,
+                              .tokenize_ns = request->tokenize_ns,
+                              .queue_ns    = request->queue_ns,
+                              .forward_ns  = request->forward_ns,
+                              .total_ns    = fl_clock_ns() - request->begin_ns};
+    pthread_mutex_lock(&model->lock);
+    self.next         = model->deliveries;
+    model->deliveries = &self;
+    pthread_mutex_unlock(&model->lock);
+    request->done(request->user, &outcome);
+    pthread_mutex_lock(&model->lock);
+    fl_delivery **link = &model->deliveries;
+    while (*link != &self)
+        link = &(*link)->next;
+    *link = self.next;
+    fl_request_recycle(request);
+    fl_model_left(model);
+    pthread_mutex_unlock(&model->lock);
+}
+
+void fl_requests_deliver(fletch_model *model, fl_request *over) {
+    while (over) {
+        fl_request *next = over->after;
+        deliver(model, over);
+        over = next;
+    }
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* request.h - what a caller asked for, and the chunks of tokenised texts it
+ * becomes.
+ *
+ * Life of a request (request.c, feed.c, runner.c)
+ *   new -> resolved (what model, configuration and options say together) ->
+ * begun -> fed: its texts are tokenised chunk by chunk, never more than a
+ * window ahead -> its texts leave in batches -> finished text by text -> over,
+ * when every text is answered, or when it ended early (a bad text, cancelled,
+ * late) and none of its texts is in an engine or being tokenised -> delivered
+ * once.
+ *
+ * Memory  Requests are kept in a free list of the model; chunks are buffers of
+ * its pool. Texts, matrix and arrays stay the caller's. Threads The fields
+ * under "progress" belong to whoever holds model->lock; the others are written
+ *         before the request begins and only read afterwards.
+ * Proof   tests/unit/test_fletch.c, test_submit.c, tests/stress. */
+#ifndef FL_RUNTIME_REQUEST_H
+#define FL_RUNTIME_REQUEST_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "fletch.h"
+#include "model/model.h"
+#include "tokenizer/tokenizer.h"
+
+typedef struct fl_request fl_request;
+
+/* A run of tokenised texts of one request, in the lane's queue until the last
+ * one was taken. */
+typedef struct fl_chunk {
+    struct fl_chunk *before, *after; /* in the lane */
+    struct fl_chunk *sibling;        /* the request's chunks */
+    fl_request      *request;
+    size_t           capacity;   /* bytes of the pool's buffer, this struct included */
+    size_t           first;      /* index of its first text in the request */
+    uint32_t         texts;      /* in it */
+    uint32_t         taken;      /* left in batches: texts [0, taken) */
+    uint32_t         unfinished; /* not answered yet */
+    bool             queued;
+    uint64_t         queued_ns;
+    const uint32_t  *cu;    /* [texts + 1] */
+    const uint32_t  *skip;  /* [texts] tokens left out of pooling */
+    const uint32_t  *index; /* [texts] text k is text first + index[k]; NULL: first + k */
+    const int32_t   *ids;   /* [cu[texts]] */
+} fl_chunk;
+
+/* What becomes of one pooled row (output.c). */
+typedef struct fl_output {
+    const fl_model *model;       /* its stages */
+    uint32_t        columns;     /* dimensions kept */
+    bool            normalize;   /* unit length at the end */
+    bool            raw;         /* leave out the folder's own Normalize stages */
+    bool            renormalize; /* after a cut */
+    fletch_dtype    dtype;
+} fl_output;
+
+struct fl_request {
+    fletch_model *model;
+    /* asked for */
+    fletch_texts         texts;
+    const int32_t       *token_ids; /* instead of texts, or NULL */
+    fletch_embed_options options;
+    fletch_matrix        out;
+    fletch_lane          lane;
+    uint64_t             begin_ns;
+    uint64_t             deadline_ns; /* UINT64_MAX: none */
+    fletch_done_fn       done;        /* NULL: a caller waits in fletch_embed */
+    void                *user;
+    /* resolved */
+    fl_output         output;
+    fl_encode_options encode;
+    const char       *prompt; /* "" for none */
+    size_t            prompt_size;
+    uint32_t          prompt_skip; /* its tokens, when they stay out of pooling */
+    bool              refuse_long;
+    bool              in_place; /* the engine may write into the caller's rows */
+    /* progress */
+    fl_request    *before, *after; /* in model->live; `after` also links the free
+                                 list and lists of requests that are over */
+    fl_chunk      *chunks;
+    size_t         fed;      /* texts handed to a feeder */
+    size_t         finished; /* texts answered */
+    uint64_t       ahead;    /* tokens fed and not finished: the window */
+    uint32_t       feeders;  /* threads that tokenise for it now */
+    uint32_t       running;  /* texts in an engine */
+    bool           ended;    /* failed, cancelled or late: no more of its texts leave */
+    bool           over;     /* nothing of it is under way: may be delivered */
+    fletch_error   error;    /* why it ended */
+    uint64_t       tokens, tokenize_ns, queue_ns, forward_ns;
+    fletch_ticket  ticket;  /* 0: none */
+    pthread_cond_t changed; /* the waiting caller sleeps here */
+};
+
+static inline uint32_t fl_chunk_length(const fl_chunk *chunk, uint32_t k) {
+    return chunk->cu[k + 1] - chunk->cu[k];
+}
+
+static inline size_t fl_chunk_text(const fl_chunk *chunk, uint32_t k) {
+    return chunk->first + (chunk->index ? chunk->index[k] : k);
+}
+
+/* ---- request.c; those marked (locked) want model->lock --------------------------------------- */
+
+/* A request from the free list, all zero but the condition; NULL: out of
+ * memory. */
+fl_request *fl_request_new(fletch_model *model, fletch_error *error);
+void        fl_request_recycle(fl_request *request); /* (locked) */
+void        fl_requests_free(fletch_model *model);
+
+/* What model, configuration and options say together; the arguments are in
+ * their fields. */
+int fl_request_resolve(fl_request *request, fletch_error *error);
+
+void fl_request_begin(fl_request *request); /* (locked) joins model->live */
+
+/* A request ends early: its queued texts leave the queue. Nothing when it ended
+ * before. (locked) */
+void fl_request_end(fl_request *request, const fletch_error *error, fl_request **over);
+/* Text `index` has no row: told in options.status, or the request ends.
+ * (locked) */
+void fl_request_fail_text(fl_request *request, size_t index, const fletch_error *error,
+                          fl_request **over);
+/* `texts` of it were answered, well or not. (locked) */
+void fl_request_finish(fl_request *request, size_t texts, fl_request **over);
+/* Put it on *over when nothing of it is under way; wakes its caller. (locked)
+ */
+void fl_request_settle(fl_request *request, fl_request **over);
+/* Text k of `chunk` is answered; the chunk goes back to the pool with its last
+ * one. (locked) */
+void fl_chunk_finish(fl_chunk *chunk, uint32_t k);
+
+/* Call `done` of every request on the list and recycle them. Not locked. */
+void fl_requests_deliver(fletch_model *model, fl_request *over);
+
+/* ---- feed.c
+ * ------------------------------------------------------------------------------------
+ */
+
+/* Whether texts remain to be tokenised and the window has room. (locked) */
+bool fl_feed_wanted(const fl_request *request);
+/* Tokenise the next texts into chunks and queue them. (locked; unlocks while it
+ * works) */
+void fl_feed(fl_request *request, fl_request **over);
+/* Take the working memory of one tokenising thread, and give it back; NULL: out
+ * of memory. */
+typedef struct fl_feeder fl_feeder;
+fl_feeder               *fl_feeder_take(fletch_model *model, fletch_error *error);
+void                     fl_feeder_give(fletch_model *model, fl_feeder *feeder);
+void                     fl_feeders_free(fletch_model *model);
+fl_token_scratch        *fl_feeder_scratch(fl_feeder *feeder);
+/* Text `index` of any of the three forms. EINVAL when its offsets run
+ * backwards. */
+int fl_texts_at(const fletch_texts *texts, size_t index, const char **text, size_t *size,
+                fletch_error *error);
+
+#endif

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runner.c - a batch from the queue through the engine to its callers' rows,
+ * whatever goes wrong.
+ *
+ * Role    A slot's thread, or a caller that waits, takes a batch and carries
+ * it. Method  The batch is a list of items (chunk, text). Items that follow
+ * each other in one chunk give the engine the chunk's own ids (zero copy);
+ * others are gathered. The engine writes rows into the caller's matrix where
+ * nothing but normalising follows, else into a buffer of the pool; the output
+ * stage finishes them. Before a part of the batch runs, the memory it is
+ * predicted to take is reserved. What may go wrong, and what becomes of it: no
+ * room or ENOMEM      the part is halved and tried again; a lone text fails
+ * with ENOMEM EMODEL at text i       i fails; the others run again (from FUSSY
+ * on, one by one) anything else          the replica is broken; the rest of the
+ * batch is an orphan that another slot adopts once; the second time its texts
+ * fail Memory  Everything is the slot's or the pool's; nothing is allocated
+ * here. Threads see replica.h. Proof: tests/unit/test_fletch.c, tests/stress
+ * (fault engine). */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "runtime/runtime.h"
+
+enum { FUSSY = 4 /* bad texts in a batch before the rest goes one by one */ };
+
+/* ---- Memory of a slot ------------------------------------------------------------------------ */
+
+int fl_runner_open(fl_runner *slot, const fletch_model *model, uint32_t batch_tokens,
+                   fletch_error *error) {
+    fl_cond_init(&slot->wake);
+    slot->armed_ns     = UINT64_MAX;
+    slot->ids_capacity = batch_tokens;
+    slot->items        = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->items);
+    slot->ids          = fl_alloc_array(slot->ids_capacity, sizeof *slot->ids);
+    slot->cu           = fl_alloc_array(FL_BATCH_TEXTS_MAX + 1, sizeof *slot->cu);
+    slot->skip         = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->skip);
+    slot->rows         = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->rows);
+    slot->line[0]      = fl_alloc_array(model->row_width, sizeof(float));
+    slot->line[1]      = fl_alloc_array(model->row_width, sizeof(float));
+    if (slot->items && slot->ids && slot->cu && slot->skip && slot->rows && slot->line[0] &&
+        slot->line[1])
+        return FLETCH_OK;
+    return fl_fail_nomem(error, slot->ids_capacity * sizeof *slot->ids, "the staging of a batch");
+}
+
+void fl_runner_free_memory(fl_runner *slot) {
+    pthread_cond_destroy(&slot->wake);
+    fl_free(slot->items);
+    fl_free(slot->ids);
+    fl_free(slot->cu);
+    fl_free(slot->skip);
+    fl_free(slot->rows);
+    fl_free(slot->line[0]);
+    fl_free(slot->line[1]);
+}
+
+/* ---- Taking a batch -------------------------------------------------------------------------- */
+
+/* The batch of a broken replica, to be run here. */
+static bool adopt(fl_runner *slot) {
+    fletch_model *model  = slot->replica->set->model;
+    fl_runner    *orphan = model->orphans;
+    if (!orphan)
+        return false;
+    model->orphans = orphan->next_orphan;
+    orphan->orphan = false;
+    if (orphan != slot) {
+        slot->count = orphan->count - orphan->finished;
+        memcpy(slot->items, orphan->items + orphan->finished, slot->count * sizeof *slot->items);
+        slot->finished = 0;
+        slot->tokens   = orphan->tokens;
+        slot->attempts = orphan->attempts;
+        orphan->count  = 0;
+        pthread_cond_signal(&orphan->wake); /* it may be waiting to be closed */
+    }
+    fl_count(&model->stats, FL_COUNT_batch_retries, 1);
+    return true;
+}
+
+/* Note of every text that it left the queue. */
+static void leave_queue(fl_runner *slot, uint64_t now) {
+    fletch_model   *model = slot->replica->set->model;
+    const fl_chunk *chunk = NULL;
+    uint64_t        since = 0;
+    slot->tokens          = 0;
+    for (uint32_t i = 0; i < slot->count; i++) {
+        const fl_item *item    = &slot->items[i];
+        fl_request    *request = item->chunk->request;
+        uint64_t       waited  = now - item->chunk->queued_ns;
+        request->running++;
+        slot->tokens += fl_chunk_length(item->chunk, item->k);
+        if (waited > request->queue_ns)
+            request->queue_ns = waited;
+        fl_histogram_add(&model->stats.queue, waited, 1);
+        if (item->chunk != chunk) {
+            chunk = item->chunk;
+            since = since == 0 || chunk->queued_ns < since ? chunk->queued_ns : since;
+        }
+    }
+    if (model->trace)
+        fl_trace_track(model->trace, "queue", "wait", since, now, "texts", slot->count);
+}
+
+bool fl_runner_take(fl_runner *slot, uint64_t now, uint64_t *due) {
+    fl_replica   *replica = slot->replica;
+    fletch_model *model   = replica->set->model;
+    *due                  = UINT64_MAX;
+    if (slot->busy || replica->broken || !replica->engine || replica->set != model->replicas)
+        return false;
+    if (!adopt(slot)) {
+        if (!fl_queue_ready(&model->queue, now, due))
+            return false;
+        slot->count    = fl_queue_take(&model->queue, now, slot->items, FL_BATCH_TEXTS_MAX);
+        slot->finished = 0;
+        slot->attempts = 0;
+        leave_queue(slot, now);
+    }
+    slot->busy = true;
+    replica->busy++;
+    replica->outstanding += slot->tokens;
+    return true;
+}
+
+/* ---- Running a part of the batch ------------------------------------------------------------- */
+
+static char *row_of(const fl_item *item) {
+    const fletch_matrix *out = &item->chunk->request->out;
+    return (char *)out->data + fl_chunk_text(item->chunk, item->k) * out->stride;
+}
+
+/* Whether items [lo, hi) are texts that follow each other in one chunk. */
+static bool consecutive(const fl_runner *slot, uint32_t lo, uint32_t hi) {
+    const fl_item *first = &slot->items[lo], *last = &slot->items[hi - 1];
+    return first->chunk == last->chunk && last->k - first->k == hi - 1 - lo;
+}
+
+/* The ids, cu and skip of items [lo, hi). */
+static void stage_inputs(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *batch) {
+    fletch_model *model = slot->replica->set->model;
+    bool          whole = model->zero_copy && consecutive(slot, lo, hi);
+    bool          skips = false;
+    slot->cu[0]         = 0;
+    for (uint32_t i = lo; i < hi; i++) {
+        const fl_item *item   = &slot->items[i];
+        uint32_t       n      = i - lo;
+        uint32_t       length = fl_chunk_length(item->chunk, item->k);
+        if (!whole)
+            memcpy(slot->ids + slot->cu[n], item->chunk->ids + item->chunk->cu[item->k],
+                   length * sizeof *slot->ids);
+        slot->cu[n + 1] = slot->cu[n] + length;
+        slot->skip[n]   = item->chunk->skip[item->k];
+        skips           = skips || slot->skip[n] > 0;
+    }
+    const fl_item *first = &slot->items[lo];
+    batch->ids           = whole ? first->chunk->ids + first->chunk->cu[first->k] : slot->ids;
+    batch->cu            = slot->cu;
+    batch->texts         = hi - lo;
+    batch->tokens        = slot->cu[hi - lo];
+    batch->pool_skip     = skips ? slot->skip : NULL;
+    batch->rows          = slot->rows;
+    fl_count(&model->stats, whole ? FL_COUNT_zero_copy_inputs : FL_COUNT_copied_inputs, hi - lo);
+}
+
+/* Where the engine writes: the callers' rows, or `*buffer` of the pool where
+ * more than normalising follows. */
+static int stage_rows(fl_runner *slot, uint32_t lo, uint32_t hi, float **buffer, size_t *capacity) {
+    fletch_model *model = slot->replica->set->model;
+    size_t        width = fl_encoder_width(&model->model->encoder);
+    uint32_t      inner = 0;
+    for (uint32_t i = lo; i < hi; i++)
+        inner += !slot->items[i].chunk->request->in_place;
+    *buffer = NULL;
+    if (inner > 0) {
+        *buffer = fl_bufpool_take(model->outputs, inner * width * sizeof(float), capacity);
+        if (!*buffer)
+            return fl_fail_nomem(&slot->error, inner * width * sizeof(float), "rows of a batch");
+    }
+    float *next = *buffer;
+    for (uint32_t i = lo; i < hi; i++) {
+        if (slot->items[i].chunk->request->in_place) {
+            slot->rows[i - lo] = (float *)(void *)row_of(&slot->items[i]);
+        } else {
+            slot->rows[i - lo] = next;
+            next += width;
+        }
+    }
+    fl_count(&model->stats, FL_COUNT_staged_outputs, inner);
+    fl_count(&model->stats, FL_COUNT_zero_copy_outputs, hi - lo - inner);
+    return FLETCH_OK;
+}
+
+static uint32_t longest_of(const fl_runner *slot, uint32_t texts) {
+    uint32_t longest = 0;
+    for (uint32_t n = 0; n < texts; n++)
+        if (slot->cu[n + 1] - slot->cu[n] > longest)
+            longest = slot->cu[n + 1] - slot->cu[n];
+    return longest;
+}
+
+/* Room for the part, after buffers were let go if need be; ENOMEM: none now. */
+static int reserve(fl_runner *slot, const fl_batch *batch, uint64_t *reserved) {
+    fl_replica   *replica = slot->replica;
+    fletch_model *model   = replica->set->model;
+    *reserved             = 0;
+    if (!model->predict)
+        return FLETCH_OK;
+    uint64_t need = replica->ops->memory(replica->engine, batch->texts, batch->tokens,
+                                         longest_of(slot, batch->texts));
+    if (!fl_memory_reserve(model->memory, need)) {
+        fl_runtime_trim(model, "a batch does not fit under memory.limit");
+        if (!fl_memory_reserve(model->memory, need))
+            return fl_fail(&slot->error, FLETCH_ENOMEM, FLETCH_NOWHERE,
+                           "a batch of %u texts and %u tokens needs %.1f MB more "
+                           "than memory.limit "
+                           "leaves; raise memory.limit or shorten the texts",
+                           batch->texts, batch->tokens, (double)need / 1e6);
+    }
+    *reserved = need;
+    return FLETCH_OK;
+}
+
+/* Item i has no row. */
+static void fail_item(fl_runner *slot, uint32_t i, const fletch_error *error, fl_request **over) {
+    fl_item      *item  = &slot->items[i];
+    fletch_model *model = slot->replica->set->model;
+    pthread_mutex_lock(&model->lock);
+    fl_request_fail_text(item->chunk->request, fl_chunk_text(item->chunk, item->k), error, over);
+    pthread_mutex_unlock(&model->lock);
+}
+
+/* Items [lo, hi) have their pooled rows: dense layers, cut, unit length,
+ * element type. */
+static void finish_rows(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **over) {
+    fletch_error bad;
+    for (uint32_t i = lo; i < hi; i++) {
+        fl_item *item = &slot->items[i];
+        if (fl_output_row(&item->chunk->request->output, slot->rows[i - lo], slot->line,
+                          row_of(item)))
+            continue;
+        fl_fail(&bad, FLETCH_EMODEL, FLETCH_NOWHERE,
+                "the vector of a text is not finite behind the encoder: a Dense or "
+                "LayerNorm "
+                "module holds NaN or infinite values, or overflows float32. Run "
+                "`fletch model "
+                "verify` or pull the model again");
+        fail_item(slot, i, &bad, over);
+    }
+}
+
+/* Items [lo, hi) through the engine once. */
+static int forward(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **over) {
+    fl_replica   *replica = slot->replica;
+    fletch_model *model   = replica->set->model;
+    fl_batch      batch;
+    float        *buffer   = NULL;
+    size_t        capacity = 0;
+    uint64_t      reserved = 0, begin = fl_trace_begin(model->trace);
+    stage_inputs(slot, lo, hi, &batch);
+    fl_trace_end(model->trace, "stage", begin, "texts", batch.texts);
+    int status = reserve(slot, &batch, &reserved);
+    if (status == FLETCH_OK)
+        status = stage_rows(slot, lo, hi, &buffer, &capacity);
+    uint64_t start = fl_clock_ns();
+    if (status == FLETCH_OK)
+        status = replica->ops->forward(replica->engine, slot->number, &batch, &slot->error);
+    uint64_t took = fl_clock_ns() - start;
+    fl_memory_release(model->memory, reserved);
+    if (status == FLETCH_OK) {
+        fl_trace_end(model->trace, "forward", start, "tokens", batch.tokens);
+        fl_histogram_add(&model->stats.forward, took, 1);
+        fl_count(&model->stats, FL_COUNT_busy_ns, took);
+        fl_count(&model->stats, FL_COUNT_batches, 1);
+        fl_count(&model->stats, FL_COUNT_texts, batch.texts);
+        fl_count(&model->stats, FL_COUNT_tokens, batch.tokens);
+        begin = fl_trace_begin(model->trace);
+        finish_rows(slot, lo, hi, over);
+        fl_trace_end(model->trace, "output", begin, "texts", batch.texts);
+    }
+    fl_bufpool_give(model->outputs, buffer, capacity);
+    return status;
+}
+
+/* ---- When something goes wrong --------------------------------------------------------------- */
+
+/* Items up to `hi` are answered: tell their requests. */
+static void answer(fl_runner *slot, uint32_t hi, uint64_t begin, fl_request **over) {
+    fletch_model *model = slot->replica->set->model;
+    uint64_t      took  = fl_clock_ns() - begin;
+    pthread_mutex_lock(&model->lock);
+    for (; slot->finished < hi; slot->finished++) {
+        fl_item    *item    = &slot->items[slot->finished];
+        fl_request *request = item->chunk->request;
+        if (took > request->forward_ns)
+            request->forward_ns = took;
+        fl_chunk_finish(item->chunk, item->k);
+        request->running--;
+        fl_request_finish(request, 1, over);
+    }
+    pthread_mutex_unlock(&model->lock);
+}
+
+static bool ended(fl_runner *slot, uint32_t i) {
+    fletch_model *model = slot->replica->set->model;
+    pthread_mutex_lock(&model->lock);
+    bool yes = slot->items[i].chunk->request->ended;
+    pthread_mutex_unlock(&model->lock);
+    return yes;
+}
+
+/* Carry the batch: parts of it, from the front, each answered before the next
+ * begins. Not OK: the replica is broken, and items from slot->finished on are
+ * not answered. */
+static int carry(fl_runner *slot, uint64_t begin, fl_request **over) {
+    fletch_model *model = slot->replica->set->model;
+    uint32_t      part = slot->count, bad = 0;
+    while (slot->finished < slot->count) {
+        uint32_t lo = slot->finished;
+        uint32_t hi = slot->count - lo < part ? slot->count : lo + part;
+        if (part < slot->count && ended(slot, lo)) { /* after a failure: nobody waits for it */
+            answer(slot, lo + 1, begin, over);
+            continue;
+        }
+        int    status = forward(slot, lo, hi, over);
+        size_t where  = slot->error.where;
+        if (status == FLETCH_OK) {
+            answer(slot, hi, begin, over);
+        } else if (hi - lo > 1 && (status == FLETCH_ENOMEM || status == FLETCH_EMODEL)) {
+            /* Smaller: the texts in front of a bad one, or half of what was too much.
+       */
+            bool named = status == FLETCH_EMODEL && where > 0 && where < hi - lo && bad < FUSSY;
+            part       = named ? (uint32_t)where : status == FLETCH_EMODEL ? 1 : (hi - lo + 1) / 2;
+            bad += status == FLETCH_EMODEL;
+            fl_count(&model->stats, FL_COUNT_batch_splits, status == FLETCH_ENOMEM);
+        } else if (status == FLETCH_ENOMEM || status == FLETCH_EMODEL) {
+            fail_item(slot, lo, &slot->error, over);
+            answer(slot, hi, begin, over);
+            part = status == FLETCH_EMODEL && bad <= FUSSY ? slot->count : part;
+        } else {
+            return status;
+        }
+    }
+    return FLETCH_OK;
+}
+
+void fl_runner_fail(fl_runner *slot, fl_request **over) {
+    for (; slot->finished < slot->count; slot->finished++) {
+        fl_item    *item    = &slot->items[slot->finished];
+        fl_request *request = item->chunk->request;
+        fl_request_fail_text(request, fl_chunk_text(item->chunk, item->k), &slot->error, over);
+        fl_chunk_finish(item->chunk, item->k);
+        request->running--;
+        fl_request_finish(request, 1, over);
+    }
+    slot->count = slot->finished = 0;
+}
+
+/* The engine failed: close the replica to new work, and give the batch to
+ * whoever comes. */
+static void break_replica(fl_runner *slot, fl_request **over) {
+    fl_replica   *replica = slot->replica;
+    fletch_model *model   = replica->set->model;
+    fl_count(&model->stats, FL_COUNT_replica_failures, 1);
+    fl_log_write(fl_config_log(model->config), FL_LOG_ERROR,
+                 "provider %s, device %u: the engine failed (%s); it is opened again",
+                 replica->provider, replica->device, slot->error.message);
+    replica->broken = true;
+    if (slot->attempts++ > 0) {
+        fl_runner_fail(slot, over);
+    } else {
+        slot->orphan      = true;
+        slot->next_orphan = model->orphans;
+        model->orphans    = slot;
+    }
+    pthread_cond_signal(&replica->slots[0].wake);
+}
+
+/* Different requests of the batch, as the queue counts company. */
+static uint64_t requests_of(const fl_runner *slot) {
+    uint64_t          requests = 0;
+    const fl_request *last     = NULL;
+    for (uint32_t i = 0; i < slot->count; i++) {
+        requests += slot->items[i].chunk->request != last;
+        last = slot->items[i].chunk->request;
+    }
+    return requests;
+}
+
+void fl_runner_run(fl_runner *slot, fl_request **over) {
+    fl_replica   *replica  = slot->replica;
+    fletch_model *model    = replica->set->model;
+    uint64_t      requests = requests_of(slot);
+    uint64_t      tokens   = slot->tokens;
+    pthread_mutex_unlock(&model->lock);
+    int status = carry(slot, fl_clock_ns(), over);
+    pthread_mutex_lock(&model->lock);
+    slot->busy = false;
+    replica->busy--;
+    replica->outstanding -= tokens;
+    if (status == FLETCH_OK) {
+        slot->count       = 0;
+        replica->failures = 0;
+        fl_queue_ended(&model->queue, requests, fl_clock_ns());
+    } else {
+        break_replica(slot, over);
+    }
+    fl_dispatch(model);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* submit.c - requests that do not wait, and the tickets that name them.
+ *
+ * Role    fletch_submit and fletch_cancel, after their arguments were checked.
+ * Method  The first texts are tokenised on the caller's thread (so that a
+ * server's threads share that work), the rest by the housekeeping thread as the
+ * window moves on. A ticket is an index in a table and a generation: cancelling
+ * is a lookup, and an old ticket finds nothing. Memory  The table doubles when
+ * it is full; entries are used again. Threads see request.h. Proof:
+ * tests/unit/test_submit.c, tests/stress. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "runtime/runtime.h"
+
+enum { TICKETS_FIRST = 64, NO_TICKET = UINT32_MAX };
+
+/* ---- Tickets --------------------------------------------------------------------------------- */
+
+static int grow_tickets(fletch_model *model, fletch_error *error) {
+    uint32_t         capacity = model->ticket_capacity ? 2 * model->ticket_capacity : TICKETS_FIRST;
+    fl_ticket_entry *tickets  = fl_realloc_array(model->tickets, capacity, sizeof *tickets);
+    if (!tickets)
+        return fl_fail_nomem(error, capacity * sizeof *tickets, "the table of requests");
+    for (uint32_t i = model->ticket_capacity; i < capacity; i++)
+        tickets[i] =
+            (fl_ticket_entry){.generation = 1, .next_free = i + 1 < capacity ? i + 1 : NO_TICKET};
+    model->ticket_free     = model->ticket_capacity;
+    model->tickets         = tickets;
+    model->ticket_capacity = capacity;
+    return FLETCH_OK;
+}
+
+/* (locked) */
+static int take_ticket(fl_request *request, fletch_error *error) {
+    fletch_model *model = request->model;
+    if (model->ticket_capacity == 0 || model->ticket_free == NO_TICKET) {
+        int status = grow_tickets(model, error);
+        if (status < 0)
+            return status;
+    }
+    uint32_t         index = model->ticket_free;
+    fl_ticket_entry *entry = &model->tickets[index];
+    model->ticket_free     = entry->next_free;
+    entry->request         = request;
+    request->ticket        = (fletch_ticket)entry->generation << 32 | index;
+    return FLETCH_OK;
+}
+
+void fl_ticket_drop(fl_request *request) {
+    if (!request->ticket)
+        return;
+    fletch_model    *model = request->model;
+    uint32_t         index = (uint32_t)request->ticket;
+    fl_ticket_entry *entry = &model->tickets[index];
+    entry->request         = NULL;
+    entry->generation  = entry->generation == UINT32_MAX ? 1 : entry->generation + 1; /* 0: none */
+    entry->next_free   = model->ticket_free;
+    model->ticket_free = index;
+    request->ticket    = 0;
+}
+
+/* ---- Submit ---------------------------------------------------------------------------------- */
+
+int fl_runtime_admit(const fletch_model *model, fletch_error *error) {
+    if (model->closing)
+        return fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE, "the model is being closed");
+    if (!fl_replicas_usable(model->replicas))
+        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                       "no engine is running: each failed and cannot be opened at "
+                       "the moment; it is "
+                       "tried again, see the log");
+    return FLETCH_OK;
+}
+
+/* Tokens of one lane or the other that wait. (locked) */
+static uint64_t waiting_tokens(const fletch_model *model) {
+    return model->queue.lane[0].tokens + model->queue.lane[1].tokens;
+}
+
+/* (locked) */
+static int begin(fl_request *request, fletch_error *error) {
+    fletch_model *model  = request->model;
+    int           status = fl_runtime_admit(model, error);
+    if (status < 0)
+        return status;
+    if (waiting_tokens(model) > model->queue_limit) {
+        fl_count(&model->stats, FL_COUNT_rejected_requests, 1);
+        return fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE,
+                       "%llu tokens are waiting, more than server.max_queue_tokens "
+                       "(%llu); try "
+                       "again later",
+                       (unsigned long long)waiting_tokens(model),
+                       (unsigned long long)model->queue_limit);
+    }
+    status = take_ticket(request, error);
+    if (status < 0)
+        return status;
+    fl_request_begin(request);
+    if (request->deadline_ns != UINT64_MAX)
+        fl_keeper_wake(model, request->deadline_ns);
+    return FLETCH_OK;
+}
+
+static void fill(fl_request *request, const fletch_request *asked, fletch_done_fn done,
+                 void *user) {
+    request->texts       = asked->texts;
+    request->token_ids   = asked->ids;
+    request->options     = asked->options;
+    request->out         = asked->out;
+    request->lane        = asked->lane;
+    request->begin_ns    = fl_clock_ns();
+    request->deadline_ns = asked->deadline_ms
+                               ? request->begin_ns + (uint64_t)asked->deadline_ms * 1000000U
+                               : UINT64_MAX;
+    request->done        = done;
+    request->user        = user;
+}
+
+int fl_runtime_submit(fletch_model *model, const fletch_request *asked, fletch_done_fn done,
+                      void *user, fletch_ticket *ticket, fletch_error *error) {
+    fl_request *request = fl_request_new(model, error);
+    fl_request *over    = NULL;
+    if (!request)
+        return FLETCH_ENOMEM;
+    fill(request, asked, done, user);
+    int status = fl_request_resolve(request, error);
+    pthread_mutex_lock(&model->lock);
+    if (status == FLETCH_OK)
+        status = begin(request, error);
+    if (status < 0) {
+        fl_request_recycle(request);
+        pthread_mutex_unlock(&model->lock);
+        return status;
+    }
+    if (ticket) /* before anyone can answer: done may be called while we feed */
+        *ticket = request->ticket;
+    fl_request_settle(request, &over); /* zero texts are answered here */
+    if (!request->over) {
+        fl_feed(request, &over); /* while it feeds it is not over: `request` stays ours */
+        if (!request->over && fl_feed_wanted(request))
+            fl_keeper_wake(model, 0);
+    }
+    pthread_mutex_unlock(&model->lock);
+    fl_requests_deliver(model, over);
+    return FLETCH_OK;
+}
+
+int fl_runtime_cancel(fletch_model *model, fletch_ticket ticket) {
+    uint32_t     index = (uint32_t)ticket;
+    fl_request  *over  = NULL;
+    fletch_error why;
+    fl_fail(&why, FLETCH_ECANCELLED, FLETCH_NOWHERE, "the request was cancelled");
+    pthread_mutex_lock(&model->lock);
+    fl_request *request =
+        ticket && index < model->ticket_capacity ? model->tickets[index].request : NULL;
+    bool found = request && request->ticket == ticket && !request->ended;
+    if (found)
+        fl_request_end(request, &why, &over);
+    pthread_mutex_unlock(&model->lock);
+    fl_requests_deliver(model, over);
+    return found ? FLETCH_OK : FLETCH_ENOTFOUND;
+}
