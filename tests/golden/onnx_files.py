@@ -130,14 +130,13 @@ def toy(path: pathlib.Path, hidden: int, *, scale=1.0, inputs=("input_ids", "att
     nodes = [helper.make_node("Cast", [used], ["real"], to=kind),
              helper.make_node("Unsqueeze", ["real", "last"], ["column"]),
              helper.make_node("Mul", ["column", "row"], ["tokens"])]
-    for name in inputs:  # an input that nothing reads would be dropped
-        if name != used:
-            nodes.append(helper.make_node("Cast", [name], [f"{name}.read"], to=kind))
-            nodes.append(helper.make_node("ReduceSum", [f"{name}.read"], [f"{name}.sum"], keepdims=0))
-            nodes.append(helper.make_node("Mul", [f"{name}.sum", "nothing"], [f"{name}.nothing"]))
-            nodes.append(helper.make_node("Add", [nodes[-4].output[0] if "Add" in nodes[-4].op_type else "tokens",
-                                                  f"{name}.nothing"], [f"{name}.added"]))
-    last = nodes[-1].output[0]
+    last = "tokens"
+    for name in inputs:  # every input is read: + 0 x its sum
+        nodes += [helper.make_node("Cast", [name], [f"{name}.read"], to=kind),
+                  helper.make_node("ReduceSum", [f"{name}.read"], [f"{name}.sum"], keepdims=0),
+                  helper.make_node("Mul", [f"{name}.sum", "nothing"], [f"{name}.nothing"]),
+                  helper.make_node("Add", [last, f"{name}.nothing"], [f"{name}.added"])]
+        last = f"{name}.added"
     dims = (*shape, hidden)
     if pooled:
         nodes.append(helper.make_node("ReduceMean", [last], [output], axes=[1], keepdims=0))

@@ -230,8 +230,10 @@ static int session_code(const fl_ort *ort, const OrtStatus *status) {
 static int refuse_session(const fl_ort_session *s, OrtStatus *status, fletch_error *error) {
     char context[256];
     int  code = session_code(s->ort, status);
-    snprintf(context, sizeof context, "%.180s: ONNX Runtime %s refuses it", s->source,
-             s->ort->version);
+    snprintf(context, sizeof context,
+             "%.120s: ONNX Runtime %s refuses it; export it again, or take "
+             "a newer library",
+             s->source, s->ort->version);
     return fl_ort_check(s->ort, status, code, error, context);
 }
 

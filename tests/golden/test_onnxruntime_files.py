@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which .onnx file is taken, how its inputs and outputs are matched, and every way it can be bad.
+
+Networks are toys (onnx_files.toy) whose token vectors are known by heart, in a folder with the default model's
+tokenizer; expected rows are numpy's. A bad file is an error that says how to mend it; the program survives.
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+
+import numpy
+import pytest
+
+import golden
+
+onnx_files = pytest.importorskip("onnx_files", reason="the onnx package is not in this Python (tools/venv.sh)")
+import onnx  # noqa: E402  (after the skip)
+
+pytestmark = [pytest.mark.skipif(not onnx_files.library(), reason="no ONNX Runtime library: make onnxruntime"),
+              pytest.mark.skipif(not os.environ.get("FLETCH_MODEL"), reason="FLETCH_MODEL names no model folder")]
+HIDDEN = 384
+LIBRARY = ("--onnxruntime-library", onnx_files.library())
+RAW = (*LIBRARY, "--model-normalize", "false")
+TEXTS = ["hello", "a b c d e", "one two", "x y z", "hello there my dear old friend"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return onnx_files.folder_without_weights(pathlib.Path(os.environ["FLETCH_MODEL"]), tmp_path / "model")
+
+
+def run(*words, env=None):
+    return subprocess.run([str(golden.BIN), *map(str, words)], capture_output=True, text=True,
+                          env={**os.environ, **(env or {})})
+
+
+def ids_of(folder, texts):
+    done = run("tokenize", "-m", folder, "--format", "jsonl", *texts)
+    assert done.returncode == 0, done.stderr
+    return [numpy.array(json.loads(line)["ids"], numpy.float64) for line in done.stdout.splitlines()]
+
+
+def tokens_of(folder, texts, scale=1.0):
+    return [scale * ids[:, None] * numpy.arange(1, HIDDEN + 1) / 1000 for ids in ids_of(folder, texts)]
+
+
+def check(rows, expected, relative=1e-5):
+    expected = numpy.array(expected)
+    assert rows.shape == expected.shape
+    assert (numpy.abs(rows - expected) <= relative * numpy.maximum(1, numpy.abs(expected))).all()
+
+
+POOLINGS = {
+    "cls": lambda x: x[0],
+    "mean": lambda x: x.mean(axis=0),
+    "max": lambda x: x.max(axis=0),
+    "mean_sqrt_len_tokens": lambda x: x.sum(axis=0) / numpy.sqrt(len(x)),
+    "weightedmean": lambda x: (x * numpy.arange(1, len(x) + 1)[:, None]).sum(axis=0) / numpy.arange(1, len(x) + 1).sum(),
+    "lasttoken": lambda x: x[-1],
+}
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_token_vectors_are_pooled_as_asked(folder, pooling, tmp_path):
+    onnx_files.toy(folder / "model.onnx", HIDDEN)
+    rows = golden.embed(folder, TEXTS, *RAW, "--model-pooling", pooling, work=tmp_path)
+    check(rows, [POOLINGS[pooling](x) for x in tokens_of(folder, TEXTS)])
+
+
+def test_several_poolings_side_by_side(folder, tmp_path):
+    onnx_files.toy(folder / "model.onnx", HIDDEN)
+    rows = golden.embed(folder, TEXTS, *RAW, "--model-pooling", "max,mean", work=tmp_path)
+    check(rows, [numpy.concatenate([x.max(axis=0), x.mean(axis=0)]) for x in tokens_of(folder, TEXTS)])
+
+
+@pytest.mark.parametrize("inputs", [
+    ("input_ids", "attention_mask", "token_type_ids"),
+    ("attention_mask", "input_ids", "position_ids"),
+    ("input_mask", "input_ids", "segment_ids"),
+])
+def test_inputs_are_matched_by_name(folder, inputs, tmp_path):
+    onnx_files.toy(folder / "model.onnx", HIDDEN, inputs=inputs)
+    rows = golden.embed(folder, TEXTS, *RAW, work=tmp_path)
+    check(rows, [x.mean(axis=0) for x in tokens_of(folder, TEXTS)])
+
+
+def test_inputs_of_32_bits(folder, tmp_path):
+    onnx_files.toy(folder / "model.onnx", HIDDEN, integers=onnx_files.I32)
+    check(golden.embed(folder, TEXTS, *RAW, work=tmp_path), [x.mean(axis=0) for x in tokens_of(folder, TEXTS)])
+
+
+def test_the_precision_chooses_the_file(folder, tmp_path):
+    """Each file multiplies by another number, so that the rows tell which was taken."""
+    onnx_files.toy(folder / "onnx/model.onnx", HIDDEN, scale=1)
+    onnx_files.toy(folder / "onnx/model_optimized.onnx", HIDDEN, scale=2)
+    onnx_files.toy(folder / "onnx/model_fp16.onnx", HIDDEN, scale=1 / 64, half=True)
+    onnx_files.toy(folder / "onnx/model_quantized.onnx", HIDDEN, scale=3)
+    expected = [x.mean(axis=0) for x in tokens_of(folder, TEXTS)]
+    for precision, scale, relative in (("auto", 1, 1e-5), ("fp32", 1, 1e-5), ("int8", 3, 1e-5), ("fp16", 1 / 64, 1e-2)):
+        rows = golden.embed(folder, TEXTS, *RAW, "--provider-precision", precision, work=tmp_path)
+        check(rows, [scale * x for x in expected], relative)
+    onnx_files.toy(folder / "model.onnx", HIDDEN, scale=5)  # beside config.json comes before onnx/
+    check(golden.embed(folder, TEXTS, *RAW, work=tmp_path), [5 * x for x in expected])
+
+
+def test_a_precision_that_no_file_has_is_refused_with_those_there_are(folder):
+    onnx_files.toy(folder / "onnx/model_fp16.onnx", HIDDEN, half=True)
+    done = run("embed", "-m", folder, *RAW, "--provider-precision", "int8", "hello")
+    assert done.returncode == 2 and "model_fp16.onnx" in done.stderr and "provider.precision" in done.stderr
+
+
+def test_weights_outside_the_file(folder, tmp_path):
+    onnx_files.toy(folder / "onnx/model.onnx", HIDDEN, save_as_external_data=True, location="model.onnx_data",
+                   size_threshold=1024)
+    assert (folder / "onnx/model.onnx_data").stat().st_size >= 4 * HIDDEN
+    check(golden.embed(folder, TEXTS, *RAW, work=tmp_path), [x.mean(axis=0) for x in tokens_of(folder, TEXTS)])
+
+
+def test_a_pooled_output_is_taken_when_there_is_no_other(folder, tmp_path):
+    """The toy's mean counts no padding, so that it also shows that texts of one length share a run."""
+    onnx_files.toy(folder / "model.onnx", HIDDEN, pooled=True, output="sentence_embedding")
+    check(golden.embed(folder, TEXTS * 3, *RAW, work=tmp_path), [x.mean(axis=0) for x in tokens_of(folder, TEXTS * 3)])
+
+
+def test_a_pooled_output_is_refused_where_it_may_be_another_pooling(folder):
+    onnx_files.toy(folder / "model.onnx", HIDDEN, pooled=True, output="sentence_embedding")
+    done = run("embed", "-m", folder, *RAW, "--model-pooling", "max", "hello")
+    assert done.returncode == 3 and "model.pooling" in done.stderr and "last_hidden_state" in done.stderr
+
+
+def test_an_architecture_that_is_not_known_is_no_matter(folder, tmp_path):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "something-new"}))
+    onnx_files.toy(folder / "model.onnx", HIDDEN)
+    check(golden.embed(folder, TEXTS, *RAW, work=tmp_path), [x.mean(axis=0) for x in tokens_of(folder, TEXTS)])
+
+
+def test_many_lengths_at_once(folder, tmp_path):
+    texts = ["word " * (i % 37) for i in range(300)]
+    onnx_files.toy(folder / "model.onnx", HIDDEN)
+    check(golden.embed(folder, texts, *RAW, work=tmp_path), [x.mean(axis=0) for x in tokens_of(folder, texts)])
+
+
+# ---- Bad files -----------------------------------------------------------------------------------
+
+def bad_missing_input(path):
+    onnx_files.toy(path, HIDDEN, inputs=("input_ids",))
+    return "attention_mask"
+
+
+def bad_unknown_input(path):
+    onnx_files.toy(path, HIDDEN, inputs=("input_ids", "attention_mask", "pixel_values"))
+    return "pixel_values"
+
+
+def bad_fixed_axes(path):
+    onnx_files.toy(path, HIDDEN, shape=(1, 128))
+    return "dynamic axes"
+
+
+def bad_rank(path):
+    onnx_files.toy(path, HIDDEN, rank4=True)
+    return "4 dimensions"
+
+
+def bad_width(path):
+    onnx_files.toy(path, HIDDEN - 4)
+    return f"[batch, sequence, {HIDDEN}]"
+
+
+def bad_pooler(path):
+    onnx_files.toy(path, HIDDEN, pooled=True, output="pooler_output")
+    return "pooler_output"
+
+
+def bad_truncated(path):
+    onnx_files.toy(path, HIDDEN)
+    path.write_bytes(path.read_bytes()[:-40])
+    return "damaged at byte"
+
+
+def bad_text(path):
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 90\n")
+    return "damaged at byte 0"
+
+
+def bad_empty(path):
+    path.write_bytes(b"")
+    return "no ONNX graph"
+
+
+def bad_operator(path):
+    onnx_files.toy(path, HIDDEN)
+    model = onnx.load(path)
+    model.graph.node[0].op_type = "NoSuchOperator"
+    onnx.save(model, path)
+    return "refuses it"
+
+
+def outside(path, location):
+    onnx_files.toy(path, HIDDEN)
+    model = onnx.load(path)
+    tensor = next(t for t in model.graph.initializer if t.name == "row")
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", "0"), ("length", str(4 * HIDDEN))):
+        tensor.external_data.add(key=key, value=value)
+    path.write_bytes(model.SerializeToString())
+
+
+def bad_external_missing(path):
+    outside(path, "gone.bin")
+    return "gone.bin is missing"
+
+
+def bad_external_above(path):
+    outside(path, "../secret.bin")
+    (path.parent.parent / "secret.bin").write_bytes(bytes(4 * HIDDEN))
+    return "outside the model's folder"
+
+
+def bad_external_absolute(path):
+    outside(path, "/etc/passwd")
+    return "outside the model's folder"
+
+
+def bad_external_short(path):
+    outside(path, "short.bin")
+    (path.parent / "short.bin").write_bytes(bytes(100))
+    return "cut short"
+
+
+@pytest.mark.parametrize("make", [value for name, value in sorted(globals().items()) if name.startswith("bad_")],
+                         ids=lambda make: make.__name__[4:])
+def test_bad_files(folder, make):
+    said = make(folder / "model.onnx")
+    done = run("embed", "-m", folder, *LIBRARY, "hello")
+    assert done.returncode == 3, done.stderr
+    assert said in done.stderr and ("again" in done.stderr or "xport" in done.stderr), done.stderr
+    assert done.stdout == ""
+
+
+def test_every_cut_of_a_file_is_survived(folder, tmp_path):
+    onnx_files.toy(folder / "model.onnx", 4)
+    whole = (folder / "model.onnx").read_bytes()
+    for size in range(1, len(whole), max(1, len(whole) // 40)):
+        (folder / "model.onnx").write_bytes(whole[:size])
+        assert run("embed", "-m", folder, *LIBRARY, "hello").returncode in (2, 3)
+
+
+# ---- Bad libraries -------------------------------------------------------------------------------
+
+def compiled(tmp_path, source):
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler")
+    (tmp_path / "l.c").write_text(source)
+    library = tmp_path / "libonnxruntime.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "l.c"], check=True)
+    return library
+
+
+BAD_LIBRARIES = {
+    "crashes": ("__attribute__((constructor)) static void f(void) { *(volatile int *)0 = 1; }", "crashes while it loads"),
+    "aborts": ("#include <stdlib.h>\n__attribute__((constructor)) static void f(void) { abort(); }", "crashes while it loads"),
+    "stranger": ("int x;", "OrtGetApiBase"),
+    "too old": ('static const char *v(void) { return "1.16.3"; } static const void *a(unsigned n) { (void)n; return 0; }'
+                "static const struct { const void *(*a)(unsigned); const char *(*v)(void); } b = {a, v};"
+                "const void *OrtGetApiBase(void) { return &b; }", "1.22"),
+    "nothing inside": ('static const char *v(void) { return "1.99.0"; } static const void *a(unsigned n) { (void)n; return 0; }'
+                       "static const struct { const void *(*a)(unsigned); const char *(*v)(void); } b = {a, v};"
+                       "const void *OrtGetApiBase(void) { return &b; }", "gives nothing"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_LIBRARIES)
+def test_bad_libraries(folder, kind, tmp_path):
+    source, said = BAD_LIBRARIES[kind]
+    onnx_files.toy(folder / "model.onnx", HIDDEN)
+    done = run("embed", "-m", folder, "--onnxruntime-library", compiled(tmp_path, source), "hello")
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr, done.stderr
+
+
+def test_wrong_architecture_and_no_file(folder, tmp_path):
+    onnx_files.toy(folder / "model.onnx", HIDDEN)
+    other = tmp_path / "libonnxruntime.so"
+    header = bytearray(pathlib.Path(golden.BIN).read_bytes()[:4096])
+    header[18:20] = (0xF3).to_bytes(2, "little")  # e_machine: RISC-V
+    other.write_bytes(header)
+    for library, said in ((other, "no usable ONNX Runtime library"), (tmp_path / "gone.so", "gone.so"),
+                          (tmp_path, "ONNX Runtime"), (folder, "no ONNX Runtime library in the folder")):
+        done = run("embed", "-m", folder, "--onnxruntime-library", library, "hello")
+        assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
+def test_the_library_of_a_virtual_environment_is_found(tmp_path):
+    capi = tmp_path / "lib/python3.11/site-packages/onnxruntime/capi"
+    capi.mkdir(parents=True)
+    named = pathlib.Path(LIBRARY[1])
+    real = named if named.is_file() else sorted(named.glob("libonnxruntime.so*"))[-1]
+    (capi / real.name).symlink_to(real.resolve())
+    program = tmp_path / "fletch"  # beside which no library lies
+    shutil.copy2(golden.BIN, program)
+    done = subprocess.run([program, "doctor"], capture_output=True, text=True,
+                          env={"PATH": "/nowhere", "HOME": str(tmp_path), "VIRTUAL_ENV": str(tmp_path)})
+    assert str(capi) in done.stdout, done.stdout + done.stderr
+    done = subprocess.run([program, "doctor"], capture_output=True, text=True,
+                          env={"PATH": "/nowhere", "HOME": "/nowhere"})
+    assert str(capi) not in done.stdout
