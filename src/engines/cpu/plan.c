@@ -177,6 +177,13 @@ static guess guess_blocks(const fl_engine *engine, uint32_t texts, uint32_t toke
         left -= block;
     }
     out.lag = total > 0.0 ? most * crews / total : 1.0;
+    if (lengths.step > 0.0 && crews == 1) { /* a gap that few texts leave goes to a later block */
+        uint32_t gap         = longest * out.blocks / (2 * texts),
+                 most_tokens = (uint32_t)engine->block_size;
+        most_tokens          = most_tokens > out.largest ? most_tokens : out.largest;
+        most_tokens          = most_tokens < tokens ? most_tokens : tokens;
+        out.largest          = out.largest + gap < most_tokens ? out.largest + gap : most_tokens;
+    }
     return out;
 }
 
