@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* engine.c - the CPU engine alone: tokens per second, share of the FMA peak, latency of one text.
  *
- *     bench_engine [FOLDER|minilm|mpnet] [-t THREADS] [-s SECONDS] [-i ISA] [-o short|long|latency]
+ *     bench_engine [FOLDER|minilm|mpnet] [-t THREADS] [-s SECONDS] [-i ISA] [-p PRECISION]
+ *                  [-o short|long|latency]
  *
  * FOLDER is a model folder; the two names are random weights of those shapes, which run at the same
  * speed. Lengths are drawn from the histograms of STS-B sentences (short, mean 14.7) and of
@@ -28,7 +29,7 @@ typedef struct bench {
     fl_engine  *engine;
     unsigned    threads;
     double      seconds, peak;
-    const char *isa;
+    const char *isa, *precision;
     float      *out;
     float      *rows[BATCH_TEXTS];
     int32_t     ids[BATCH_TOKENS];
@@ -244,7 +245,7 @@ static int load(bench *b, const char *name) {
                                  .batch_texts  = BATCH_TEXTS,
                                  .max_length   = 512,
                                  .isa          = b->isa,
-                                 .precision    = "fp32"};
+                                 .precision    = b->precision};
     uint64_t          start   = fl_clock_ns();
     if (fl_engine_find("cpu")->open(&b->engine, &b->encoder, &options, &error) < 0) {
         fprintf(stderr, "%s\n", error.message);
@@ -265,7 +266,7 @@ static int print_property(void *user, const char *name, const char *value, const
 }
 
 int main(int argc, char **argv) {
-    static bench b    = {.threads = 1, .seconds = 2.0, .isa = "auto"};
+    static bench b    = {.threads = 1, .seconds = 2.0, .isa = "auto", .precision = "fp32"};
     const char  *name = "minilm", *only = "";
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
@@ -277,6 +278,7 @@ int main(int argc, char **argv) {
         case 't': b.threads = (unsigned)atoi(value); break;
         case 's': b.seconds = atof(value); break;
         case 'i': b.isa = value; break;
+        case 'p': b.precision = value; break;
         case 'o': only = value; break;
         default: fprintf(stderr, "see the head of bench/engine.c\n"); return 2;
         }
