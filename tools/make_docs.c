@@ -21,6 +21,7 @@
         return FL_EXIT_FAILED;                                                                     \
     }
 NOT_RUN(fl_cmd_embed)
+NOT_RUN(fl_cmd_serve)
 NOT_RUN(fl_cmd_tokenize)
 NOT_RUN(fl_cmd_decode)
 NOT_RUN(fl_cmd_model)

@@ -117,3 +117,9 @@ int fl_file_sha256(const char *path, char hex[65], fletch_error *error) {
 int fl_file_git_sha1(const char *path, char hex[65], fletch_error *error) {
     return hash_file(path, true, hex, error);
 }
+
+int fl_sha256(const void *data, size_t size, unsigned char digest[32]) {
+    unsigned got = 0;
+    bool     ok  = EVP_Digest(data, size, digest, &got, EVP_sha256(), NULL) == 1 && got == 32;
+    return ok ? FLETCH_OK : FLETCH_EINTERNAL;
+}

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sha256.h - SHA-256 and git's blob SHA-1 of files (libcrypto), as lower-case hex. */
+/* sha256.h - SHA-256 of memory and files, git's blob SHA-1 of files (libcrypto); files' as lower-case hex. */
 #ifndef FL_BASE_SHA256_H
 #define FL_BASE_SHA256_H
 
 #include "fletch.h"
+
+/* The 32 bytes of the digest of a piece of memory; FLETCH_EINTERNAL when libcrypto refuses. */
+int fl_sha256(const void *data, size_t size, unsigned char digest[32]);
 
 /* 64 digits and a NUL. */
 int fl_file_sha256(const char *path, char hex[65], fletch_error *error);

@@ -27,6 +27,7 @@ typedef enum fl_exit {
 
 typedef enum fl_command_id {
     FL_CMD_EMBED,
+    FL_CMD_SERVE,
     FL_CMD_TOKENIZE,
     FL_CMD_DECODE,
     FL_CMD_MODEL,

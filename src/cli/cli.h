@@ -52,6 +52,9 @@ void fl_cli_preview(fl_buf *out, const char *text, size_t size, size_t columns);
 /* Read presets, --config or FLETCH_CONFIG, environment and flags into cli->config. */
 fl_exit fl_cli_load_config(fl_cli *cli);
 
+/* As a second reading for a running server: a configuration of its own, or NULL with *error. */
+fletch_config *fl_cli_reread_config(fl_cli *cli, fletch_error *error);
+
 /* Open the configured model into cli->model; fetches it with a progress bar when it is missing and
  * may be downloaded. `tokenizer_only` reads no weights. */
 fl_exit fl_cli_open_model(fl_cli *cli, bool tokenizer_only);
@@ -80,6 +83,7 @@ void   fl_cli_nearest_try(const char *word, const char *candidate, const char **
 /* ---- the commands, one file each ---- */
 
 fl_exit fl_cmd_embed(fl_cli *cli);
+fl_exit fl_cmd_serve(fl_cli *cli);
 fl_exit fl_cmd_tokenize(fl_cli *cli);
 fl_exit fl_cmd_decode(fl_cli *cli);
 fl_exit fl_cmd_model(fl_cli *cli);

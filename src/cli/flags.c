@@ -14,8 +14,8 @@
 /* Commands that read texts; that open or look up a model; that read the option table. */
 #define READS  (ON(EMBED) | ON(TOKENIZE) | ON(DECODE))
 #define TEXTS  (ON(EMBED) | ON(TOKENIZE))
-#define OPENS  (READS | ON(MODEL) | ON(CONFIG) | ON(DOCTOR))
-#define SHAPES (ON(EMBED) | ON(CONFIG) | ON(DOCTOR))
+#define OPENS  (READS | ON(SERVE) | ON(MODEL) | ON(CONFIG) | ON(DOCTOR))
+#define SHAPES (ON(EMBED) | ON(SERVE) | ON(CONFIG) | ON(DOCTOR))
 #define ALL    ((1u << FL_CMD_COUNT) - 1)
 
 static const fl_flag flags[] = {
@@ -24,6 +24,14 @@ static const fl_flag flags[] = {
     {FL_FLAG_KEY, 0, "--revision", "R", "model.revision", OPENS,
      "Branch, tag or commit of the hub repository."},
     {FL_FLAG_KEY, 0, "--offline", NULL, "model.offline", OPENS, "Never use the network."},
+    {FL_FLAG_KEY, 0, "--host", "ADDRESS", "server.host", ON(SERVE),
+     "Address to listen on (default: 127.0.0.1)."},
+    {FL_FLAG_KEY, 'p', "--port", "N", "server.port", ON(SERVE),
+     "Port to listen on (default: 9900); 0: any free one."},
+    {FL_FLAG_KEY, 0, "--unix-socket", "PATH", "server.unix_socket", ON(SERVE),
+     "Listen on a Unix socket as well; with --host none only there."},
+    {FL_FLAG_KEY, 0, "--api-key-file", "FILE", "server.api_key_file", ON(SERVE),
+     "Ask for one of the keys in FILE."},
     {FL_FLAG_INPUT, 'i', "--input", "FILE", NULL, READS, "Read from FILE; - is standard input."},
     {FL_FLAG_INPUT_FORMAT, 0, "--input-format", "lines|jsonl|json|csv|tsv", NULL, TEXTS,
      "Format of the input (default: by the file's extension; standard input: lines)."},
@@ -104,6 +112,18 @@ static const fl_command commands[] = {
      "  fletch embed -i docs.jsonl --field body --keep-fields -o docs.vectors.jsonl\n"
      "  zcat big.txt.gz | fletch embed --format raw -o big.f32 --on-error skip\n",
      fl_cmd_embed},
+    {FL_CMD_SERVE, true, "serve", "", NULL, "Answer embedding requests over HTTP.",
+     "One process that speaks the routes of OpenAI, text-embeddings-inference, Ollama and Cohere.\n"
+     "--model may be given more than once, also as NAME=ID: clients then choose by name.\n"
+     "SIGTERM drains and ends; SIGHUP reads API keys and log level again. docs/server.md has "
+     "more.\n",
+     "  fletch serve\n"
+     "  fletch serve --port 0 --model high\n"
+     "  fletch serve --model small=low --model large=high\n"
+     "  fletch serve --host 0.0.0.0 --api-key-file /etc/fletch/keys\n"
+     "  curl -s 127.0.0.1:9900/embed -d '{\"inputs\":\"A cat sits on the mat.\"}' \\\n"
+     "       -H 'content-type: application/json'\n",
+     fl_cmd_serve},
     {FL_CMD_TOKENIZE, true, "tokenize", "[TEXT ...]", NULL, "Turn texts into token ids.",
      "Input as for embed. A result holds the ids, the tokens, their byte offsets in the text, "
      "which\n"

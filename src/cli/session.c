@@ -62,6 +62,31 @@ fl_exit fl_cli_load_config(fl_cli *cli) {
     return FL_EXIT_DONE;
 }
 
+fletch_config *fl_cli_reread_config(fl_cli *cli, fletch_error *error) {
+    const char    *preset = cli->args.value[FL_FLAG_PRESET];
+    const char    *flag   = cli->args.value[FL_FLAG_CONFIG];
+    const char    *file   = flag != NULL ? flag : getenv("FLETCH_CONFIG");
+    fletch_config *config = fletch_config_new();
+    int            status = config != NULL ? FLETCH_OK : FLETCH_ENOMEM;
+    if (status == FLETCH_OK && preset != NULL) {
+        status = fletch_config_preset(config, preset, error);
+    }
+    if (status == FLETCH_OK && file != NULL && file[0] != '\0') {
+        status = fletch_config_load(config, file, error);
+    }
+    if (status == FLETCH_OK) {
+        status = fletch_config_load_env(config, error);
+    }
+    for (size_t i = 0; status == FLETCH_OK && i < cli->args.key_count; i++) {
+        status = fletch_config_set(config, cli->args.keys[i].key, cli->args.keys[i].value, error);
+    }
+    if (status < 0) {
+        fletch_config_free(config);
+        return NULL;
+    }
+    return config;
+}
+
 static bool is_true(const fl_cli *cli, const char *key) {
     const char *value = fletch_config_get(cli->config, key, NULL);
     return value != NULL && strcmp(value, "true") == 0;

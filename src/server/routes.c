@@ -13,7 +13,7 @@
 #include "server/routes.h"
 
 static const fl_route *const tables[] = {
-    fl_routes_operations,
+    fl_routes_operations, fl_routes_openai, fl_routes_tei, fl_routes_ollama, fl_routes_cohere,
 };
 
 enum { TABLE_COUNT = sizeof tables / sizeof tables[0] };
@@ -57,11 +57,23 @@ const fl_route *fl_route_find(const char *method, const char *path, fl_buf *allo
     return NULL;
 }
 
+const fl_route *fl_route_at(size_t index) {
+    for (size_t t = 0; t < TABLE_COUNT; t++) {
+        for (const fl_route *route = tables[t]; route->method != NULL; route++) {
+            if (index-- == 0) {
+                return route;
+            }
+        }
+    }
+    return NULL;
+}
+
 static const struct {
     const char       *prefix;
     const fl_dialect *dialect;
 } families[] = {
-    {"/", &fl_dialect_plain},
+    {"/v1/rerank", &fl_dialect_cohere}, {"/v1/", &fl_dialect_openai}, {"/v2/", &fl_dialect_cohere},
+    {"/api/", &fl_dialect_ollama},      {"/", &fl_dialect_plain},
 };
 
 enum { FAMILY_COUNT = sizeof families / sizeof families[0] };

@@ -46,7 +46,7 @@
 typedef struct fl_server  fl_server;
 typedef struct fl_request fl_request;
 typedef struct fl_reply   fl_reply;
-typedef struct fl_key     fl_key;
+typedef struct fl_api_key fl_api_key;
 
 /* ---- Dialects and routes ---------------------------------------------------------------------- */
 
@@ -100,6 +100,9 @@ typedef struct fl_route {
 const fl_route *fl_route_find(const char *method, const char *path, fl_buf *allow,
                               const char **tail);
 
+/* Row `index` of all tables in order; NULL past the end. */
+const fl_route *fl_route_at(size_t index);
+
 /* The dialect whose errors fit a path that no route has: by its first segment. Never NULL. */
 const fl_dialect *fl_dialect_of(const char *path);
 
@@ -130,6 +133,9 @@ const char *fl_server_option(const fl_server *server, const char *key);
 /* An int or size option; `none` for "none", "off" and the like. */
 uint64_t fl_server_number(const fl_server *server, const char *key, uint64_t none);
 
+/* Ready to serve: models loaded and warm, engines healthy, not draining. *why (static) says what is missing. */
+bool fl_server_ready(const fl_server *server, const char **why);
+
 uint64_t fl_server_start_time(const fl_server *server); /* Unix seconds; OpenAI's `created` */
 
 /* ---- Requests --------------------------------------------------------------------------------- */
@@ -150,19 +156,19 @@ struct fl_reply {
 typedef void (*fl_done_fn)(fl_request *request, const fletch_outcome *outcome);
 
 struct fl_request {
-    fl_server      *server;
-    const fl_route *route;
-    const char     *method;
-    const char     *path;  /* raw, without the query */
-    const char     *query; /* raw, after '?'; "" when there is none */
-    const char     *tail;  /* of a FL_ROUTE_PREFIX route: what follows the prefix, raw */
-    char           *body;  /* owned by the request, writable, body[body_size] is NUL; never NULL */
-    size_t          body_size;
-    char            id[FL_LIMIT_REQUEST_ID + 1]; /* x-request-id */
-    char            trace_id[33];                /* of traceparent, "" when there was none */
-    char            span_id[17];                 /* ours, below the caller's */
-    const fl_key   *key;     /* whose request it is; NULL: no keys are asked for */
-    fletch_lane     lane;    /* from x-fletch-priority; fl_request_submit uses it */
+    fl_server        *server;
+    const fl_route   *route;
+    const char       *method;
+    const char       *path;  /* raw, without the query */
+    const char       *query; /* raw, after '?'; "" when there is none */
+    const char       *tail;  /* of a FL_ROUTE_PREFIX route: what follows the prefix, raw */
+    char             *body; /* owned by the request, writable, body[body_size] is NUL; never NULL */
+    size_t            body_size;
+    char              id[FL_LIMIT_REQUEST_ID + 1]; /* x-request-id */
+    char              trace_id[33];                /* of traceparent, "" when there was none */
+    char              span_id[17];                 /* ours, below the caller's */
+    const fl_api_key *key;   /* whose request it is; NULL: no keys are asked for */
+    fletch_lane       lane;  /* from x-fletch-priority; fl_request_submit uses it */
     uint32_t    deadline_ms; /* from start; option or x-fletch-deadline-ms, the lower; 0: none */
     uint64_t    start_ns;    /* the headers were read */
     atomic_bool cancelled;   /* the client is gone: stop when convenient, reply all the same */

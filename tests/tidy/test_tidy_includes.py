@@ -24,13 +24,15 @@ LAW = {
     "runtime": {"base", "config", "tokenizer", "model", "engines/engine.h", "runtime"},
     "fletch.c": {"base", "config", "tokenizer", "model", "runtime"},
     "server": {"base", "server"},
+    "cli/cmd_serve.c": {"base", "cli", "server"},
     "cli": {"base", "cli"},
     "examples": set(),
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
 # Libraries of others, each behind one room.
-FOREIGN = {"json-c": {"base"}, "curl": {"model"}, "openssl": {"base"}, "immintrin.h": {"base", "tokenizer", "engines/cpu"}}
+FOREIGN = {"json-c": {"base"}, "curl": {"model"}, "openssl": {"base"}, "microhttpd.h": {"server"},
+           "immintrin.h": {"base", "tokenizer", "engines/cpu", "server"}}
 
 
 def room(path: str) -> str:

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_serve.c - `fletch serve`: hand the configuration and the models' names to the server.
+ *
+ * Role    The only file of the program that knows src/server.
+ * Method  Models are the --model flags in their order, else server.models, else model.id. The signals
+ *         that steer a server are blocked before any thread exists, so that they arrive where the
+ *         server waits for them.
+ * Memory  The list of names lives as long as the server. Threads: main.
+ * Proof   tests/server. */
+#include <signal.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "server/serve.h"
+
+static fletch_config *reload(void *user, fletch_error *error) {
+    return fl_cli_reread_config(user, error);
+}
+
+/* Cut "a=low, b=high" at its commas, in place; the number of names in out[capacity]. */
+static size_t split(char *text, const char **out, size_t capacity) {
+    size_t count = 0;
+    char  *rest  = NULL;
+    for (char *word = strtok_r(text, ", ", &rest); word != NULL && count < capacity;
+         word       = strtok_r(NULL, ", ", &rest)) {
+        out[count++] = word;
+    }
+    return count;
+}
+
+static size_t models_of_flags(const fl_cli *cli, const char **out, size_t capacity) {
+    size_t count = 0;
+    for (size_t i = 0; i < cli->args.key_count && count < capacity; i++) {
+        const fl_key_value *item = &cli->args.keys[i];
+        if (strcmp(item->key, "model.id") == 0 && strcmp(item->flag, "--model") == 0) {
+            out[count++] = item->value;
+        }
+    }
+    return count;
+}
+
+static fl_exit serve(fl_cli *cli, const char *const *models, size_t count) {
+    fletch_error error;
+    bool         opening = false;
+    int          code    = 0;
+    fl_serve     serve   = {cli->config, models, count, reload, cli};
+    sigset_t     set;
+    memset(&error, 0, sizeof error);
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
+    if (fl_server_run(&serve, &opening, &code, &error) < 0) {
+        return fl_cli_fail(&error, opening);
+    }
+    return (fl_exit)code;
+}
+
+fl_exit fl_cmd_serve(fl_cli *cli) {
+    enum { MODELS = 64 };
+    const char *models[MODELS];
+    if (cli->args.rest_count > 0) {
+        return fl_cli_usage(cli, "serve takes no argument; name a model with --model");
+    }
+    size_t      count  = models_of_flags(cli, models, MODELS);
+    const char *listed = fletch_config_get(cli->config, "server.models", NULL);
+    char       *copy   = fl_strdup(listed != NULL ? listed : "");
+    if (copy == NULL) {
+        fl_cli_message("out of memory");
+        return FL_EXIT_FAILED;
+    }
+    if (count == 0) {
+        count = split(copy, models, MODELS);
+    }
+    if (count == 0) {
+        models[0] = fletch_config_model(cli->config);
+        count     = 1;
+    }
+    fl_exit exit_code = serve(cli, models, count);
+    fl_free(copy);
+    return exit_code;
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* keys.c - who may ask: API keys from a file, compared without telling how much was right.
+ *
+ * Role    transport.c asks for every request that is not to an open route; lifecycle.c loads the file at
+ *         the start and on SIGHUP.
+ * In/Out  A file with one key a line:
+ *             # words after the key are its limits
+ *             sk-team-a   name=team-a rate=50 burst=100 concurrent=8
+ *             sha256:2bb8…  name=nightly priority=bulk
+ *         rate: requests a second; burst: how many at once; concurrent: how many under way.
+ * Method  Only SHA-256 digests are kept. A presented key is hashed and compared with every digest, all
+ *         bytes of it, whatever matched before: the time tells nothing. The rate is a bucket of
+ *         tokens, counted in nanoseconds so that one 64-bit number holds it.
+ * Memory  One table per loaded file, shared by its holders (the server, and each request that uses one
+ *         of its keys), freed with the last. A reload begins with fresh counts.
+ * Threads Any; the bucket has a lock, the table is read-only.
+ * Proof   tests/server/test_transport_keys.py. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/number.h"
+#include "base/sha256.h"
+#include "server/internal.h"
+
+enum { DIGEST = 32, NAME_MAX_BYTES = 64, FILE_MAX = 4 * 1024 * 1024, KEYS_MAX = 10000 };
+
+struct fl_api_key {
+    unsigned char   digest[DIGEST];
+    char            name[NAME_MAX_BYTES + 1];
+    uint64_t        rate, burst, concurrent; /* 0: no limit */
+    bool            bulk;
+    pthread_mutex_t lock;
+    uint64_t        filled_ns; /* time to which the bucket is used up */
+    uint64_t        under_way;
+};
+
+struct fl_keys {
+    _Atomic int holders;
+    size_t      count, capacity;
+    fl_api_key *key;
+};
+
+static bool parse_digest(const char *hex, unsigned char digest[DIGEST]) {
+    if (strlen(hex) != DIGEST * 2) {
+        return false;
+    }
+    for (size_t i = 0; i < DIGEST * 2; i++) {
+        const char *digits = "0123456789abcdef";
+        const char *found  = strchr(digits, hex[i] | 0x20);
+        if (found == NULL) {
+            return false;
+        }
+        unsigned value = (unsigned)(found - digits);
+        digest[i / 2]  = (unsigned char)(i % 2 == 0 ? value << 4 : (digest[i / 2] | value));
+    }
+    return true;
+}
+
+static bool parse_count(const char *text, uint64_t *out) {
+    int64_t value;
+    if (!fl_parse_i64(text, &value) || value < 1 || value > 1000000) {
+        return false;
+    }
+    *out = (uint64_t)value;
+    return true;
+}
+
+static bool parse_word(fl_api_key *key, const char *word) {
+    if (strncmp(word, "name=", 5) == 0) {
+        size_t size = strlen(word + 5);
+        if (size == 0 || size > NAME_MAX_BYTES) {
+            return false;
+        }
+        memcpy(key->name, word + 5, size + 1);
+        return true;
+    }
+    if (strncmp(word, "rate=", 5) == 0) {
+        return parse_count(word + 5, &key->rate);
+    }
+    if (strncmp(word, "burst=", 6) == 0) {
+        return parse_count(word + 6, &key->burst);
+    }
+    if (strncmp(word, "concurrent=", 11) == 0) {
+        return parse_count(word + 11, &key->concurrent);
+    }
+    key->bulk = strcmp(word, "priority=bulk") == 0;
+    return key->bulk || strcmp(word, "priority=interactive") == 0;
+}
+
+/* One line without its newline. The message never repeats it: it may hold a key. */
+static int parse_line(fl_keys *keys, char *line, const char *path, size_t number,
+                      fletch_error *error) {
+    char *rest = NULL, *word = strtok_r(line, " \t\r", &rest);
+    if (word == NULL || word[0] == '#') {
+        return FLETCH_OK;
+    }
+    if (keys->count == keys->capacity) {
+        size_t      capacity = keys->capacity == 0 ? 8 : keys->capacity * 2;
+        fl_api_key *grown    = fl_realloc_array(keys->key, capacity, sizeof *grown);
+        if (grown == NULL) {
+            return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for the API keys");
+        }
+        keys->key      = grown;
+        keys->capacity = capacity;
+    }
+    fl_api_key *key = &keys->key[keys->count];
+    memset(key, 0, sizeof *key);
+    size_t size = strlen(word);
+    if (strncmp(word, "sha256:", 7) == 0) {
+        if (!parse_digest(word + 7, key->digest)) {
+            return fl_fail(error, FLETCH_ECONFIG, number,
+                           "%s:%zu: after sha256: come 64 hexadecimal digits", path, number);
+        }
+    } else if (size > FL_LIMIT_API_KEY) {
+        return fl_fail(error, FLETCH_ECONFIG, number, "%s:%zu: a key has at most %d bytes", path,
+                       number, FL_LIMIT_API_KEY);
+    } else if (fl_sha256(word, size, key->digest) < 0) {
+        return fl_fail(error, FLETCH_EINTERNAL, number, "%s:%zu: SHA-256 failed", path, number);
+    }
+    memset(word, 0, size);
+    snprintf(key->name, sizeof key->name, "key-%zu", keys->count + 1);
+    while ((word = strtok_r(NULL, " \t\r", &rest)) != NULL) {
+        if (!parse_word(key, word)) {
+            return fl_fail(error, FLETCH_ECONFIG, number,
+                           "%s:%zu: after a key come name=, rate=, burst=, concurrent= (1 to "
+                           "1000000) or priority=bulk|interactive",
+                           path, number);
+        }
+    }
+    key->burst = key->burst == 0 ? key->rate : key->burst;
+    for (size_t i = 0; i < keys->count; i++) {
+        if (memcmp(keys->key[i].digest, key->digest, DIGEST) == 0) {
+            return fl_fail(error, FLETCH_ECONFIG, number,
+                           "%s:%zu: the same key as earlier in the file", path, number);
+        }
+    }
+    if (keys->count == KEYS_MAX) {
+        return fl_fail(error, FLETCH_ECONFIG, number, "%s: more than %d keys", path, KEYS_MAX);
+    }
+    keys->count++;
+    return FLETCH_OK;
+}
+
+static int parse_file(fl_keys *keys, fl_buf *text, const char *path, fletch_error *error) {
+    size_t number = 0;
+    char  *line   = text->size > 0 ? text->data : NULL;
+    while (line != NULL) {
+        char *next = strchr(line, '\n');
+        if (next != NULL) {
+            *next++ = '\0';
+        }
+        int status = parse_line(keys, line, path, ++number, error);
+        if (status < 0) {
+            return status;
+        }
+        line = next;
+    }
+    if (keys->count == 0) {
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                       "%s holds no key; write one a line, or leave server.api_key_file empty",
+                       path);
+    }
+    return FLETCH_OK;
+}
+
+int fl_keys_load(fl_keys **out, const char *path, fletch_error *error) {
+    *out = NULL;
+    if (path == NULL || path[0] == '\0') {
+        return FLETCH_OK;
+    }
+    fl_buf   text = {0};
+    fl_keys *keys = fl_alloc_zero(1, sizeof *keys);
+    if (keys == NULL) {
+        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for the API keys");
+    }
+    atomic_store(&keys->holders, 1);
+    int status = fl_file_read(path, FILE_MAX, &text, error);
+    if (status == FLETCH_OK) {
+        status = parse_file(keys, &text, path, error);
+    }
+    if (text.data != NULL) {
+        memset(text.data, 0, text.capacity);
+    }
+    fl_buf_free(&text);
+    for (size_t i = 0; i < keys->count; i++) {
+        pthread_mutex_init(&keys->key[i].lock, NULL);
+    }
+    if (status < 0) {
+        fl_keys_drop(keys);
+        return status;
+    }
+    *out = keys;
+    return FLETCH_OK;
+}
+
+fl_keys *fl_keys_hold(fl_keys *keys) {
+    if (keys != NULL) {
+        (void)atomic_fetch_add(&keys->holders, 1);
+    }
+    return keys;
+}
+
+void fl_keys_drop(fl_keys *keys) {
+    if (keys == NULL || atomic_fetch_sub(&keys->holders, 1) > 1) {
+        return;
+    }
+    for (size_t i = 0; i < keys->count; i++) {
+        pthread_mutex_destroy(&keys->key[i].lock);
+    }
+    fl_free(keys->key);
+    fl_free(keys);
+}
+
+size_t fl_keys_count(const fl_keys *keys) {
+    return keys == NULL ? 0 : keys->count;
+}
+
+fl_api_key *fl_keys_find(fl_keys *keys, const char *text, size_t size) {
+    unsigned char digest[DIGEST];
+    if (size == 0 || size > FL_LIMIT_API_KEY || fl_sha256(text, size, digest) < 0) {
+        return NULL;
+    }
+    size_t found = SIZE_MAX;
+    for (size_t i = 0; i < keys->count; i++) {
+        unsigned difference = 0;
+        for (size_t k = 0; k < DIGEST; k++) {
+            difference |= (unsigned)(digest[k] ^ keys->key[i].digest[k]);
+        }
+        size_t mask = (size_t)0 - (size_t)((difference - 1) >> 31); /* all ones when equal */
+        found       = (found & ~mask) | (i & mask);
+    }
+    return found == SIZE_MAX ? NULL : &keys->key[found];
+}
+
+const char *fl_api_key_name(const fl_api_key *key) {
+    return key->name;
+}
+
+bool fl_api_key_is_bulk(const fl_api_key *key) {
+    return key->bulk;
+}
+
+bool fl_api_key_enter(fl_api_key *key, uint64_t now_ns, unsigned *wait_seconds) {
+    bool ok       = true;
+    *wait_seconds = 1;
+    pthread_mutex_lock(&key->lock);
+    if (key->concurrent > 0 && key->under_way >= key->concurrent) {
+        ok = false;
+    } else if (key->rate > 0) {
+        uint64_t share = 1000000000u / key->rate, depth = share * key->burst;
+        uint64_t start =
+            now_ns > depth && key->filled_ns < now_ns - depth ? now_ns - depth : key->filled_ns;
+        if (start + share > now_ns) {
+            ok            = false;
+            *wait_seconds = 1 + (unsigned)((start + share - now_ns) / 1000000000u);
+        } else {
+            key->filled_ns = start + share;
+        }
+    }
+    key->under_way += ok;
+    pthread_mutex_unlock(&key->lock);
+    return ok;
+}
+
+void fl_api_key_leave(fl_api_key *key) {
+    pthread_mutex_lock(&key->lock);
+    key->under_way--;
+    pthread_mutex_unlock(&key->lock);
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lifecycle.c - from the first socket to the last reply: start, load, serve, reload, drain.
+ *
+ * Role    fl_server_run is the whole life of `fletch serve`.
+ * Method  Sockets first (a port that is taken is told at once), then the threads, so that /live answers
+ *         and /ready says "loading"; then the models are opened and warmed; then ready.
+ *         SIGTERM: /ready turns 503 and replies ask clients to close (server.lame_duck_ms, so that load
+ *         balancers notice while everything is still answered); then no connection is accepted and new
+ *         requests are refused; what runs may finish for server.drain_seconds; then it is given
+ *         up. SIGINT, a person at the keyboard, skips the wait. A second signal ends the process.
+ *         SIGHUP reads the configuration's log level and the key file again; what fails leaves the
+ *         old in force and says so.
+ * Memory  fl_server is made and freed here. Threads: main; fl_server_reload: watch.
+ * Proof   tests/server/test_transport_drain.py, test_transport_reload.py, test_promises.py. */
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/number.h"
+#include "server/internal.h"
+#include "server/serve.h"
+
+/* ---- Options ----------------------------------------------------------------------------------------- */
+
+const char *fl_server_option(const fl_server *server, const char *key) {
+    const char *value = fletch_config_get(server->config, key, NULL);
+    return value != NULL ? value : "";
+}
+
+uint64_t fl_server_number(const fl_server *server, const char *key, uint64_t none) {
+    uint64_t value;
+    return fl_parse_size(fl_server_option(server, key), &value) ? value : none;
+}
+
+uint64_t fl_server_start_time(const fl_server *server) {
+    return server->start_time;
+}
+
+fl_keys *fl_server_keys(fl_server *server) {
+    pthread_mutex_lock(&server->keys_lock);
+    fl_keys *keys = fl_keys_hold(server->keys);
+    pthread_mutex_unlock(&server->keys_lock);
+    return keys;
+}
+
+/* ---- Reload ------------------------------------------------------------------------------------------- */
+
+static void use_keys(fl_server *server, fl_keys *keys) {
+    pthread_mutex_lock(&server->keys_lock);
+    fl_keys *old = server->keys;
+    server->keys = keys;
+    pthread_mutex_unlock(&server->keys_lock);
+    fl_keys_drop(old);
+}
+
+void fl_server_reload(fl_server *server) {
+    fletch_error error;
+    char         state[96];
+    memset(&error, 0, sizeof error);
+    snprintf(state, sizeof state, "RELOADING=1\nMONOTONIC_USEC=%llu",
+             (unsigned long long)(fl_clock_ns() / 1000));
+    fl_notify(state);
+    fletch_config *config = server->reload(server->user, &error);
+    if (config == NULL) {
+        fl_server_log_line(server->log, FL_LEVEL_ERROR, "reload failed, all stays as it was: %s",
+                           error.message);
+        fl_notify("READY=1");
+        return;
+    }
+    const char *path = fletch_config_get(config, "server.api_key_file", NULL);
+    fl_keys    *keys = NULL;
+    bool        open = path == NULL || path[0] == '\0';
+    if (fl_keys_load(&keys, path, &error) < 0) {
+        fl_server_log_line(server->log, FL_LEVEL_ERROR, "API keys stay as they were: %s",
+                           error.message);
+    } else if (open && server->keys != NULL) {
+        fl_server_log_line(server->log, FL_LEVEL_ERROR,
+                           "API keys stay as they were: asking for none takes a restart");
+    } else {
+        fl_server_log_line(server->log, FL_LEVEL_INFO, "reloaded: %zu API keys",
+                           fl_keys_count(keys));
+        use_keys(server, keys);
+    }
+    const char *level = fletch_config_get(config, "server.log_level", NULL);
+    fl_server_log_level(server->log, fl_server_log_level_of(level != NULL ? level : "info"));
+    fletch_config_free(config);
+    fl_notify("READY=1");
+}
+
+/* ---- Start ---------------------------------------------------------------------------------------------- */
+
+static int check_exposure(const fl_server *server, fletch_error *error) {
+    bool insecure = strcmp(fl_server_option(server, "server.insecure"), "true") == 0;
+    if (server->keys != NULL || insecure || !fl_sockets_exposed(server)) {
+        return FLETCH_OK;
+    }
+    return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                   "%s can be reached from other machines and no API key is asked for; set "
+                   "server.api_key_file, or --server-insecure if that is meant",
+                   server->listeners[0].where);
+}
+
+static void init(fl_server *server, const fl_serve *serve) {
+    memset(server, 0, sizeof *server);
+    server->config   = serve->config;
+    server->reload   = serve->reload;
+    server->user     = serve->user;
+    server->watch_fd = server->stop_fd = server->signal_fd = -1;
+    server->start_time                                     = (uint64_t)time(NULL);
+    server->max_body    = fl_server_number(server, "server.max_body", SIZE_MAX / 4);
+    server->deadline_ms = fl_server_number(server, "server.deadline_ms", 0);
+    server->watchdog_ns = fl_server_number(server, "server.watchdog_seconds", 0) * 1000000000u;
+    server->cors        = fl_server_option(server, "server.cors_origin");
+    pthread_mutex_init(&server->conns.lock, NULL);
+    pthread_mutex_init(&server->keys_lock, NULL);
+    pthread_mutex_init(&server->pool_lock, NULL);
+}
+
+static int start(fl_server *server, fletch_error *error) {
+    int level  = fl_server_log_level_of(fl_server_option(server, "server.log_level"));
+    int status = fl_server_log_open(&server->log, fl_server_option(server, "server.log_format"),
+                                    level, error);
+    if (status == FLETCH_OK) {
+        status = fl_metrics_open(&server->metrics,
+                                 fl_server_option(server, "server.metrics_prefix"), error);
+    }
+    if (status == FLETCH_OK) {
+        status =
+            fl_keys_load(&server->keys, fl_server_option(server, "server.api_key_file"), error);
+    }
+    if (status == FLETCH_OK) {
+        fl_raise_file_limit(server, fl_server_number(server, "server.max_connections", 1024));
+        status = fl_sockets_open(server, error);
+    }
+    if (status == FLETCH_OK) {
+        status = check_exposure(server, error);
+    }
+    if (status == FLETCH_OK) {
+        long cores = sysconf(_SC_NPROCESSORS_ONLN);
+        status     = fl_workers_open(&server->workers, cores > 2 ? (unsigned)cores / 2 : 2, error);
+    }
+    if (status == FLETCH_OK) {
+        status = fl_watch_start(server, error);
+    }
+    if (status == FLETCH_OK) {
+        status = fl_transport_start(server, error);
+    }
+    return status;
+}
+
+static void announce(const fl_server *server) {
+    for (size_t i = 0; i < server->listener_count; i++) {
+        printf("listening on %s\n", server->listeners[i].where);
+    }
+    (void)fflush(stdout);
+}
+
+static void announce_ready(const fl_server *server) {
+    const fl_served *first = server->models[0];
+    printf("ready: %s, %zu dimensions, %zu tokens, %s%s, process %d\n", first->name,
+           first->dimensions, first->max_length,
+           server->model_count > 1 ? "and more models" : "one model",
+           server->keys != NULL ? ", API key needed" : "", (int)getpid());
+    (void)fflush(stdout);
+    fl_notify("READY=1");
+}
+
+/* ---- Drain ------------------------------------------------------------------------------------------------ */
+
+static void wait_for_stop(const fl_server *server) {
+    uint64_t count;
+    while (atomic_load(&server->signals) == 0) {
+        ssize_t got = read(server->stop_fd, &count, sizeof count);
+        (void)got; /* interrupted or done: the loop looks */
+    }
+}
+
+static void sleep_ms(unsigned milliseconds) {
+    struct timespec time = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
+    (void)nanosleep(&time, NULL);
+}
+
+static bool wait_idle(const fl_server *server, uint64_t limit_ns) {
+    uint64_t end = fl_clock_ns() + limit_ns;
+    while (atomic_load(&server->inflight) > 0 && fl_clock_ns() < end) {
+        sleep_ms(5);
+    }
+    return atomic_load(&server->inflight) == 0;
+}
+
+/* True when every reply has left. */
+static bool drain(fl_server *server) {
+    static const uint64_t second  = 1000000000u;
+    uint64_t              lame    = fl_server_number(server, "server.lame_duck_ms", 0);
+    uint64_t              seconds = fl_server_number(server, "server.drain_seconds", 0);
+    fl_notify("STOPPING=1");
+    fl_server_log_line(server->log, FL_LEVEL_INFO, "%s: draining, %d requests under way",
+                       strsignal(atomic_load(&server->first_signal)),
+                       atomic_load(&server->inflight));
+    atomic_store(&server->state, FL_LAME_DUCK);
+    if (atomic_load(&server->first_signal) != SIGINT) {
+        sleep_ms((unsigned)lame);
+    }
+    atomic_store(&server->state, FL_DRAINING);
+    fl_transport_quiesce(server);
+    if (wait_idle(server, seconds * second)) {
+        return true;
+    }
+    fl_server_log_line(server->log, FL_LEVEL_WARNING,
+                       "%d requests were not done within server.drain_seconds: given up",
+                       atomic_load(&server->inflight));
+    fl_cancel_all(server);
+    if (wait_idle(server, 2 * second)) {
+        return false;
+    }
+    fl_abandon_all(server); /* an engine that does not come back: its memory cannot be freed */
+    (void)wait_idle(server, second);
+    fl_server_log_close(server->log);
+    fl_sockets_close(server);
+    _exit(1);
+}
+
+static void stop(fl_server *server) {
+    atomic_store(&server->state, FL_STOPPED);
+    fl_transport_stop(server);
+    fl_workers_close(server->workers);
+    fl_watch_stop(server);
+    fl_models_close(server);
+    fl_sockets_close(server);
+    fl_conns_free(server);
+    fl_request_pool_free(server);
+    fl_keys_drop(server->keys);
+    fl_metrics_close(server->metrics);
+    fl_server_log_close(server->log);
+    pthread_mutex_destroy(&server->conns.lock);
+    pthread_mutex_destroy(&server->keys_lock);
+    pthread_mutex_destroy(&server->pool_lock);
+}
+
+int fl_server_run(const fl_serve *serve, bool *opening, int *code, fletch_error *error) {
+    fl_server *server = fl_alloc_zero(1, sizeof *server);
+    *opening          = false;
+    *code             = 0;
+    if (server == NULL) {
+        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for the server");
+    }
+    init(server, serve);
+    int status = start(server, error);
+    if (status == FLETCH_OK) {
+        announce(server);
+        status   = fl_models_open(server, serve->models, serve->model_count, error);
+        *opening = status < 0;
+    }
+    if (status == FLETCH_OK) {
+        atomic_store(&server->state, FL_READY);
+        announce_ready(server);
+        wait_for_stop(server);
+        *code = drain(server) ? 0 : 1;
+    }
+    stop(server);
+    fl_free(server);
+    return status;
+}

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* metrics.c - counters of the server and of its models, in Prometheus' text format.
+ *
+ * Role    transport.c and request.c count; /metrics writes.
+ * In/Out  The option server.metrics_prefix is the first word of every name. docs/metrics.md lists them.
+ * Method  Counters are atomics that are added to without order; a scrape reads them one by one. What the
+ *         library counts itself (tokens, queue, batches, durations) is read from fletch_stats_get at
+ *         the scrape. Label values come from the route table, from the loaded models and from status
+ *         codes, never from a request: a client cannot make series.
+ *         fletch's histograms have four buckets to an octave; every fourth is written.
+ * Memory  One block: a row of counters per route. Threads: any.
+ * Proof   tests/server/test_transport_metrics.py; promtool check metrics. */
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "server/internal.h"
+#include "server/routes.h"
+
+static const int codes[] = {200, 201, 204, 304, 400, 401, 403, 404, 405, 408, 409, 413,
+                            414, 415, 422, 424, 429, 431, 499, 500, 501, 503, 504};
+
+enum { CODE_COUNT = sizeof codes / sizeof codes[0], BOUNDS = 20, ROUTES_MAX = 128 };
+
+/* Seconds: from an empty health check to a bulk request on a slow machine. */
+static const double bounds[BOUNDS] = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01,
+                                      0.025,  0.05,    0.1,    0.25,  0.5,    1,     2.5,
+                                      5,      10,      25,     50,    100,    250};
+
+typedef struct spread {
+    _Atomic uint64_t bucket[BOUNDS + 1];
+    _Atomic uint64_t sum_ns;
+} spread;
+
+typedef struct route_row {
+    const fl_route  *route; /* NULL: requests that no route took */
+    _Atomic uint64_t code[CODE_COUNT + 1];
+    spread           duration;
+} route_row;
+
+struct fl_metrics {
+    char             prefix[64];
+    size_t           count;
+    spread           embedding;
+    _Atomic uint64_t texts;
+    _Atomic uint64_t rejected[FL_REJECTION_COUNT];
+    _Atomic uint64_t cancelled;
+    route_row        row[ROUTES_MAX];
+};
+
+static const char *const rejections[FL_REJECTION_COUNT] = {
+    "queue_full", "key_limit", "api_key", "not_ready", "body_size", "headers", "too_slow",
+};
+
+static bool good_prefix(const char *prefix) {
+    size_t size = strlen(prefix);
+    bool   head = strspn(prefix, "0123456789") == 0;
+    return size > 0 && size < 64 && head &&
+           strspn(prefix, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") ==
+               size;
+}
+
+int fl_metrics_open(fl_metrics **out, const char *prefix, fletch_error *error) {
+    *out = NULL;
+    if (!good_prefix(prefix)) {
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                       "server.metrics_prefix is made of letters, digits and '_' and begins with "
+                       "none of the digits");
+    }
+    fl_metrics *metrics = fl_alloc_zero(1, sizeof *metrics);
+    if (metrics == NULL) {
+        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for the metrics");
+    }
+    memcpy(metrics->prefix, prefix, strlen(prefix) + 1);
+    metrics->count = 1;
+    for (size_t i = 0; metrics->count < ROUTES_MAX; i++) {
+        const fl_route *route = fl_route_at(i);
+        if (route == NULL) {
+            break;
+        }
+        metrics->row[metrics->count++].route = route;
+    }
+    *out = metrics;
+    return FLETCH_OK;
+}
+
+void fl_metrics_close(fl_metrics *metrics) {
+    fl_free(metrics);
+}
+
+/* ---- Counting ------------------------------------------------------------------------------------ */
+
+static void add(_Atomic uint64_t *counter, uint64_t value) {
+    (void)atomic_fetch_add_explicit(counter, value, memory_order_relaxed);
+}
+
+static uint64_t get(const _Atomic uint64_t *counter) {
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static void observe(spread *seen, uint64_t ns, uint64_t times) {
+    double seconds = (double)ns / 1e9;
+    size_t i       = 0;
+    while (i < BOUNDS && seconds > bounds[i]) {
+        i++;
+    }
+    add(&seen->bucket[i], times);
+    add(&seen->sum_ns, ns * times);
+}
+
+void fl_metrics_request(fl_metrics *metrics, const fl_route *route, int status, uint64_t ns) {
+    size_t row = 0, code = 0;
+    for (size_t i = 1; route != NULL && i < metrics->count; i++) {
+        if (metrics->row[i].route == route) {
+            row = i;
+            break;
+        }
+    }
+    while (code < CODE_COUNT && codes[code] != status) {
+        code++;
+    }
+    add(&metrics->row[row].code[code], 1);
+    observe(&metrics->row[row].duration, ns, 1);
+}
+
+void fl_metrics_embedding(fl_metrics *metrics, uint64_t texts, uint64_t ns) {
+    add(&metrics->texts, texts);
+    observe(&metrics->embedding, ns, 1);
+}
+
+void fl_metrics_rejected(fl_metrics *metrics, fl_rejection why) {
+    add(&metrics->rejected[why], 1);
+}
+
+void fl_metrics_cancelled(fl_metrics *metrics) {
+    add(&metrics->cancelled, 1);
+}
+
+/* ---- Writing --------------------------------------------------------------------------------------- */
+
+typedef struct writer {
+    fl_buf           *out;
+    const fl_metrics *metrics;
+    const fl_server  *server;
+} writer;
+
+static void head(const writer *w, const char *name, const char *type, const char *help) {
+    fl_buf_printf(w->out, "# HELP %s_%s %s\n# TYPE %s_%s %s\n", w->metrics->prefix, name, help,
+                  w->metrics->prefix, name, type);
+}
+
+static void simple(const writer *w, const char *name, const char *type, const char *help,
+                   double value) {
+    head(w, name, type, help);
+    fl_buf_printf(w->out, "%s_%s %.15g\n", w->metrics->prefix, name, value);
+}
+
+static void write_histogram(const writer *w, const char *name, const char *labels,
+                            const spread *seen) {
+    const char *prefix = w->metrics->prefix, *comma = labels[0] != '\0' ? "," : "";
+    uint64_t    total = 0;
+    for (size_t i = 0; i < BOUNDS; i++) {
+        total += get(&seen->bucket[i]);
+        fl_buf_printf(w->out, "%s_%s_bucket{%s%sle=\"%g\"} %llu\n", prefix, name, labels, comma,
+                      bounds[i], (unsigned long long)total);
+    }
+    total += get(&seen->bucket[BOUNDS]);
+    fl_buf_printf(w->out, "%s_%s_bucket{%s%sle=\"+Inf\"} %llu\n", prefix, name, labels, comma,
+                  (unsigned long long)total);
+    const char *open = labels[0] != '\0' ? "{" : "", *shut = labels[0] != '\0' ? "}" : "";
+    fl_buf_printf(w->out, "%s_%s_sum%s%s%s %.9f\n%s_%s_count%s%s%s %llu\n", prefix, name, open,
+                  labels, shut, (double)get(&seen->sum_ns) / 1e9, prefix, name, open, labels, shut,
+                  (unsigned long long)total);
+}
+
+static void write_requests(const writer *w) {
+    const fl_metrics *metrics = w->metrics;
+    head(w, "requests_total", "counter", "Requests answered, by route and status.");
+    for (size_t i = 0; i < metrics->count; i++) {
+        const route_row *row = &metrics->row[i];
+        for (size_t c = 0; c <= CODE_COUNT; c++) {
+            uint64_t value = get(&row->code[c]);
+            char     code[16];
+            if (value == 0) {
+                continue;
+            }
+            snprintf(code, sizeof code, "%d", c < CODE_COUNT ? codes[c] : 0);
+            fl_buf_printf(w->out,
+                          "%s_requests_total{route=\"%s\",method=\"%s\",code=\"%s\"} %llu\n",
+                          metrics->prefix, row->route != NULL ? row->route->path : "unmatched",
+                          row->route != NULL ? row->route->method : "",
+                          c < CODE_COUNT ? code : "other", (unsigned long long)value);
+        }
+    }
+    head(w, "request_duration_seconds", "histogram",
+         "Time from the end of a request's headers to the end of its reply.");
+    for (size_t i = 0; i < metrics->count; i++) {
+        const route_row *row = &metrics->row[i];
+        char             labels[256];
+        uint64_t         any = 0;
+        for (size_t c = 0; c <= CODE_COUNT; c++) {
+            any += get(&row->code[c]);
+        }
+        if (any == 0) {
+            continue;
+        }
+        snprintf(labels, sizeof labels, "route=\"%s\",method=\"%s\"",
+                 row->route != NULL ? row->route->path : "unmatched",
+                 row->route != NULL ? row->route->method : "");
+        write_histogram(w, "request_duration_seconds", labels, &row->duration);
+    }
+}
+
+static void write_embeddings(const writer *w) {
+    const fl_metrics *metrics = w->metrics;
+    double            texts   = (double)get(&metrics->texts);
+    head(w, "embedding_seconds", "histogram",
+         "Time from the submission of a request's texts to their vectors.");
+    write_histogram(w, "embedding_seconds", "", &metrics->embedding);
+    simple(w, "embeddings_total", "counter", "Texts that became vectors.", texts);
+    simple(w, "embedding_total", "counter", "The same as embeddings_total, under its older name.",
+           texts);
+}
+
+static void write_server(const writer *w) {
+    const fl_server  *server  = w->server;
+    const fl_metrics *metrics = w->metrics;
+    head(w, "rejected_total", "counter", "Requests turned away, by reason.");
+    for (size_t i = 0; i < FL_REJECTION_COUNT; i++) {
+        fl_buf_printf(w->out, "%s_rejected_total{reason=\"%s\"} %llu\n", metrics->prefix,
+                      rejections[i], (unsigned long long)get(&metrics->rejected[i]));
+    }
+    simple(w, "disconnects_total", "counter", "Clients that left before their reply was ready.",
+           (double)get(&metrics->cancelled));
+    simple(w, "inflight_requests", "gauge", "Requests between headers and the end of the reply.",
+           atomic_load(&server->inflight));
+    simple(w, "open_connections", "gauge", "Connections that are open.",
+           atomic_load(&server->conns.open));
+    const char *why;
+    bool        ready = atomic_load(&server->state) == FL_READY && fl_models_healthy(server, &why);
+    simple(w, "ready", "gauge", "1 when /ready says so.", ready);
+    simple(w, "log_dropped_lines_total", "counter", "Log lines dropped because nobody took them.",
+           (double)fl_server_log_dropped(server->log));
+    head(w, "build_info", "gauge", "Always 1; the version is in the label.");
+    fl_buf_printf(w->out, "%s_build_info{version=\"%s\"} 1\n", metrics->prefix, fletch_version());
+}
+
+/* ---- What the library counts, per model ------------------------------------------------------------- */
+
+/* A label's value: quotes, backslashes and newlines are escaped. */
+static void label(char *out, size_t capacity, const char *value) {
+    size_t used = 0;
+    for (const char *at = value; *at != '\0' && used + 3 < capacity; at++) {
+        if (*at == '"' || *at == '\\' || *at == '\n') {
+            out[used++] = '\\';
+        }
+        out[used++] = *at == '\n' ? 'n' : *at;
+    }
+    out[used] = '\0';
+}
+
+typedef struct gauge {
+    const char *name, *type, *help;
+    size_t      offset;
+    double      scale;
+} gauge;
+
+#define OF(field) offsetof(fletch_stats, field)
+static const gauge gauges[] = {
+    {"texts_total", "counter", "Texts embedded.", OF(texts), 1},
+    {"tokens_total", "counter", "Tokens embedded, special tokens counted.", OF(tokens), 1},
+    {"truncated_texts_total", "counter", "Texts cut to the model's length.", OF(truncated_texts),
+     1},
+    {"failed_texts_total", "counter", "Texts that got an error instead of a vector.",
+     OF(failed_texts), 1},
+    {"cancelled_total", "counter", "Requests given up by their callers.", OF(cancelled_requests),
+     1},
+    {"expired_total", "counter", "Requests whose deadline passed.", OF(expired_requests), 1},
+    {"queue_refused_total", "counter", "Requests refused because too much was waiting.",
+     OF(rejected_requests), 1},
+    {"batches_total", "counter", "Batches that went through an engine.", OF(batches), 1},
+    {"oom_splits_total", "counter", "Batches split to fit into memory.", OF(batch_splits), 1},
+    {"batch_retries_total", "counter", "Batches run again after a failure.", OF(batch_retries), 1},
+    {"replica_failures_total", "counter", "Times an engine failed.", OF(replica_failures), 1},
+    {"replica_reopens_total", "counter", "Times a replica was opened again.", OF(replica_reopens),
+     1},
+    {"provider_fallbacks_total", "counter", "Times the next provider of the chain was taken.",
+     OF(provider_fallbacks), 1},
+    {"engine_busy_seconds_total", "counter", "Time engines spent computing, replicas together.",
+     OF(busy_ns), 1e-9},
+    {"queue_requests", "gauge", "Requests that wait.", OF(queued_requests), 1},
+    {"queue_texts", "gauge", "Texts that wait.", OF(queued_texts), 1},
+    {"queue_tokens", "gauge", "Tokens that wait.", OF(queued_tokens), 1},
+    {"running_texts", "gauge", "Texts in an engine.", OF(running_texts), 1},
+    {"batch_budget_tokens", "gauge", "The token budget of a batch.", OF(batch_tokens), 1},
+    {"pool_bytes", "gauge", "Memory in the buffer pool.", OF(pool_bytes), 1},
+    {"replicas", "gauge", "Replicas of the model.", OF(replicas), 1},
+    {"replicas_ready", "gauge", "Replicas that take work.", OF(replicas_ready), 1},
+};
+#undef OF
+
+enum { GAUGE_COUNT = sizeof gauges / sizeof gauges[0], EVERY = 4 };
+
+static void write_library_histogram(const writer *w, const char *name, const char *model,
+                                    const fletch_histogram *histogram) {
+    const char *prefix = w->metrics->prefix;
+    uint64_t    total  = 0;
+    for (size_t i = 0; i + 1 < FLETCH_HISTOGRAM_BUCKETS; i++) {
+        total += histogram->bucket[i];
+        if (i % EVERY == EVERY - 1) {
+            fl_buf_printf(w->out, "%s_%s_bucket{model=\"%s\",le=\"%.9g\"} %llu\n", prefix, name,
+                          model, (double)fletch_histogram_bound(i) / 1e9,
+                          (unsigned long long)total);
+        }
+    }
+    total += histogram->bucket[FLETCH_HISTOGRAM_BUCKETS - 1];
+    fl_buf_printf(w->out,
+                  "%s_%s_bucket{model=\"%s\",le=\"+Inf\"} %llu\n%s_%s_sum{model=\"%s\"} %.9f\n"
+                  "%s_%s_count{model=\"%s\"} %llu\n",
+                  prefix, name, model, (unsigned long long)total, prefix, name, model,
+                  (double)histogram->sum_ns / 1e9, prefix, name, model, (unsigned long long)total);
+}
+
+static void write_models(const writer *w, const fletch_stats *stats, char (*names)[160],
+                         size_t count) {
+    const char *prefix = w->metrics->prefix;
+    for (size_t g = 0; g < GAUGE_COUNT; g++) {
+        head(w, gauges[g].name, gauges[g].type, gauges[g].help);
+        for (size_t i = 0; i < count; i++) {
+            uint64_t value;
+            memcpy(&value, (const char *)&stats[i] + gauges[g].offset, sizeof value);
+            fl_buf_printf(w->out, "%s_%s{model=\"%s\"} %.15g\n", prefix, gauges[g].name, names[i],
+                          (double)value * gauges[g].scale);
+        }
+    }
+    static const struct {
+        const char *name, *help;
+        size_t      offset;
+    } phases[] = {
+        {"tokenize_duration_seconds", "A text's share of the time of tokenising.",
+         offsetof(fletch_stats, tokenize)},
+        {"queue_duration_seconds", "A text's wait for its batch.", offsetof(fletch_stats, queue)},
+        {"inference_duration_seconds", "A batch in the engine.", offsetof(fletch_stats, forward)},
+    };
+    for (size_t p = 0; p < sizeof phases / sizeof phases[0]; p++) {
+        head(w, phases[p].name, "histogram", phases[p].help);
+        for (size_t i = 0; i < count; i++) {
+            const void *at = (const char *)&stats[i] + phases[p].offset;
+            write_library_histogram(w, phases[p].name, names[i], at);
+        }
+    }
+    head(w, "queue_limit_tokens", "gauge", "Tokens that may wait (server.max_queue_tokens).");
+    for (size_t i = 0; i < count; i++) {
+        fl_buf_printf(
+            w->out, "%s_queue_limit_tokens{model=\"%s\"} %llu\n", prefix, names[i],
+            (unsigned long long)fl_server_number(w->server, "server.max_queue_tokens", 0));
+    }
+    head(w, "model_info", "gauge", "Always 1; what is loaded is in the labels.");
+    for (size_t i = 0; i < count; i++) {
+        const fl_served *served = fl_server_model_at(w->server, i);
+        fl_buf_printf(w->out,
+                      "%s_model_info{model=\"%s\",provider=\"%s\",precision=\"%s\",sha=\"%.16s\"} "
+                      "1\n",
+                      prefix, names[i], stats[i].provider, stats[i].precision, served->fingerprint);
+    }
+}
+
+/* ---- The process, by the names that every Prometheus client uses --------------------------------------- */
+
+static unsigned long long read_number(const char *path, const char *word) {
+    fl_buf             text  = {0};
+    unsigned long long value = 0;
+    if (fl_file_read(path, 64 * 1024, &text, NULL) == FLETCH_OK && text.data != NULL) {
+        const char *found = strstr(text.data, word);
+        if (found != NULL) {
+            (void)sscanf(found + strlen(word), " %llu", &value);
+        }
+    }
+    fl_buf_free(&text);
+    return value;
+}
+
+static void plain(fl_buf *out, const char *name, const char *type, const char *help, double value) {
+    fl_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n%s %.15g\n", name, help, name, type, name,
+                  value);
+}
+
+static double count_files(void) {
+    double count  = -1; /* the folder itself is open while it is read */
+    DIR   *folder = opendir("/proc/self/fd");
+    while (folder != NULL && readdir(folder) != NULL) {
+        count++;
+    }
+    if (folder != NULL) {
+        (void)closedir(folder);
+    }
+    return count - 2; /* "." and ".." */
+}
+
+static void write_process(const writer *w) {
+    struct rusage usage;
+    struct rlimit files;
+    if (getrusage(RUSAGE_SELF, &usage) == 0) {
+        double seconds = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+                         (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+        plain(w->out, "process_cpu_seconds_total", "counter", "Processor time used.", seconds);
+    }
+    double resident = (double)read_number("/proc/self/status", "VmRSS:") * 1024;
+    plain(w->out, "process_resident_memory_bytes", "gauge", "Resident memory.", resident);
+    plain(w->out, "process_open_fds", "gauge", "Open file descriptors.", count_files());
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        plain(w->out, "process_max_fds", "gauge", "Limit of open file descriptors.",
+              (double)files.rlim_cur);
+    }
+    plain(w->out, "process_start_time_seconds", "gauge", "Start of the process, Unix time.",
+          (double)w->server->start_time);
+}
+
+void fl_metrics_write(const fl_server *server, fl_buf *out) {
+    writer w = {out, server->metrics, server};
+    write_embeddings(&w);
+    write_requests(&w);
+    write_server(&w);
+    size_t        count = atomic_load(&server->state) >= FL_READY ? server->model_count : 0;
+    fletch_stats *stats = fl_alloc_zero(count + 1, sizeof *stats);
+    char(*names)[160]   = fl_alloc_zero(count + 1, sizeof *names);
+    if (stats != NULL && names != NULL) {
+        for (size_t i = 0; i < count; i++) {
+            stats[i].size = sizeof stats[i];
+            (void)fletch_stats_get(server->models[i]->model, &stats[i], NULL);
+            label(names[i], sizeof names[i], server->models[i]->name);
+        }
+        write_models(&w, stats, names, count);
+    }
+    fl_free(stats);
+    fl_free(names);
+    write_process(&w);
+}

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* models.c - the models a server holds: opening, names, fingerprints, and how they are.
+ *
+ * Role    lifecycle.c opens them before the server is ready; routes find them by name; watch.c looks after
+ *         them once a second.
+ * In/Out  "NAME=ID" or "ID" in; fl_served records out. NAME is what clients say and hear.
+ * Method  A name is compared with alias, id and the last part of the id; with one model any name is its.
+ *         The fingerprint is the SHA-256 of the list "name sha256" of the model's files, sorted.
+ *         Health: the last batch came back (an engine fault makes a model sick, and a sick one is sent
+ *         a one-word probe each second until a vector comes back), and work that waits moves on.
+ * Memory  Records and strings are freed at the end; none goes before. Threads: opened and closed by main;
+ *         ticks by watch; the rest any.
+ * Proof   tests/server/test_transport_models.py, test_promises.py. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/sha256.h"
+#include "server/internal.h"
+
+enum { PROPERTIES_MAX = 96, PROBE_CELLS = 8192, FILES_MAX = 256 };
+
+typedef struct property {
+    char *name, *value;
+} property;
+
+/* What the server keeps beside the public half of a model's record. */
+typedef struct served_full {
+    fl_served        shared; /* first */
+    property         properties[PROPERTIES_MAX];
+    size_t           property_count;
+    uint64_t         last_tokens, last_ns;  /* watch: the measured rate */
+    uint64_t         progress, progress_ns; /* watch: batches seen, and when they last moved */
+    _Atomic uint64_t stuck_since_ns;        /* work waits and nothing moves; 0: all well */
+    atomic_bool      dead;                  /* no replica takes work */
+    atomic_bool      probing;
+    float            row[PROBE_CELLS];
+} served_full;
+
+static int on_property(void *user, const char *name, const char *value, const char *origin) {
+    served_full *full = user;
+    (void)origin;
+    if (full->property_count == PROPERTIES_MAX) {
+        return 1;
+    }
+    property *item = &full->properties[full->property_count];
+    item->name     = fl_strdup(name);
+    item->value    = fl_strdup(value);
+    full->property_count++;
+    return item->name == NULL || item->value == NULL;
+}
+
+const char *fl_served_property(const fl_served *served, const char *name) {
+    const served_full *full = (const served_full *)(const void *)served;
+    for (size_t i = 0; i < full->property_count; i++) {
+        if (full->properties[i].name != NULL && strcmp(full->properties[i].name, name) == 0) {
+            return full->properties[i].value;
+        }
+    }
+    return NULL;
+}
+
+/* ---- Fingerprint -------------------------------------------------------------------------------- */
+
+static bool is_model_file(const char *name) {
+    static const char *const endings[] = {".json", ".txt", ".safetensors", ".onnx", ".model"};
+    size_t                   size      = strlen(name);
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        size_t ending = strlen(endings[i]);
+        if (size > ending && strcmp(name + size - ending, endings[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void add_file(fl_buf *list, const char *folder, const char *name) {
+    char path[4096], hex[65];
+    if (fl_path_join(path, sizeof path, folder, name, NULL) == FLETCH_OK &&
+        fl_file_sha256(path, hex, NULL) == FLETCH_OK) {
+        fl_buf_printf(list, "%s %s\n", name, hex);
+    }
+}
+
+static void fingerprint(const char *folder, char out[65]) {
+    char          *names[FILES_MAX];
+    size_t         count  = 0;
+    fl_buf         list   = {0};
+    DIR           *opened = opendir(folder);
+    struct dirent *entry;
+    out[0] = '\0';
+    while (opened != NULL && count < FILES_MAX && (entry = readdir(opened)) != NULL) {
+        if (is_model_file(entry->d_name) && (names[count] = fl_strdup(entry->d_name)) != NULL) {
+            count++;
+        }
+    }
+    if (opened != NULL) {
+        (void)closedir(opened);
+    }
+    qsort(names, count, sizeof names[0], compare_names);
+    for (size_t i = 0; i < count; i++) {
+        add_file(&list, folder, names[i]);
+        fl_free(names[i]);
+    }
+    add_file(&list, folder, "1_Pooling/config.json");
+    unsigned char digest[32];
+    if (list.size > 0 && !list.failed && fl_sha256(list.data, list.size, digest) == FLETCH_OK) {
+        for (size_t i = 0; i < sizeof digest; i++) {
+            snprintf(out + 2 * i, 3, "%02x", digest[i]);
+        }
+    }
+    fl_buf_free(&list);
+}
+
+/* ---- Opening --------------------------------------------------------------------------------------- */
+
+static void close_one(served_full *full) {
+    if (full == NULL) {
+        return;
+    }
+    fletch_close(full->shared.model);
+    for (size_t i = 0; i < full->property_count; i++) {
+        fl_free(full->properties[i].name);
+        fl_free(full->properties[i].value);
+    }
+    char *texts[2];
+    memcpy(&texts[0], &full->shared.name, sizeof texts[0]); /* ours, const for everybody else */
+    memcpy(&texts[1], &full->shared.id, sizeof texts[1]);
+    fl_free(texts[0]);
+    fl_free(texts[1]);
+    fl_free(full);
+}
+
+static int open_one(fl_server *server, const char *spec, served_full **out, fletch_error *error) {
+    const char  *equals = strchr(spec, '=');
+    const char  *id     = equals != NULL ? equals + 1 : spec;
+    served_full *full   = fl_alloc_zero(1, sizeof *full);
+    *out                = NULL;
+    if (full == NULL) {
+        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for a model's record");
+    }
+    if (id[0] == '\0' || (equals != NULL && equals == spec)) {
+        fl_free(full);
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                       "'%s' is no model: write ID, or NAME=ID", spec);
+    }
+    fl_served *served = &full->shared;
+    served->id        = fl_strdup(id);
+    served->name      = equals != NULL ? fl_strndup(spec, (size_t)(equals - spec)) : fl_strdup(id);
+    int status        = served->id != NULL && served->name != NULL
+                            ? fletch_open(&served->model, id, server->config, error)
+                            : fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory");
+    if (status == FLETCH_OK) {
+        status = fletch_warm(served->model, error);
+    }
+    if (status < 0) {
+        close_one(full);
+        return status;
+    }
+    (void)fletch_model_describe(served->model, on_property, full);
+    served->dimensions = fletch_dimensions(served->model);
+    const char *length = fl_served_property(served, "max_length");
+    served->max_length = length != NULL ? (size_t)strtoull(length, NULL, 10) : 0;
+    const char *path   = fl_served_property(served, "path");
+    if (path != NULL) {
+        fingerprint(path, served->fingerprint);
+    }
+    *out = full;
+    return FLETCH_OK;
+}
+
+int fl_models_open(fl_server *server, const char *const *specs, size_t count, fletch_error *error) {
+    if (count > FL_MODELS_MAX) {
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE, "a server holds at most %d models",
+                       FL_MODELS_MAX);
+    }
+    for (size_t i = 0; i < count; i++) {
+        served_full *full;
+        uint64_t     begin  = fl_clock_ns();
+        int          status = open_one(server, specs[i], &full, error);
+        if (status < 0) {
+            return status;
+        }
+        for (size_t k = 0; k < i; k++) {
+            if (strcmp(server->models[k]->name, full->shared.name) == 0) {
+                close_one(full);
+                return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                               "two models are called '%s'; name one: --model NAME=ID",
+                               server->models[k]->name);
+            }
+        }
+        server->models[i]   = &full->shared;
+        server->model_count = i + 1;
+        fl_server_log_line(server->log, FL_LEVEL_INFO,
+                           "model %s: %zu dimensions, %zu tokens, loaded and warm in %.2f s",
+                           full->shared.name, full->shared.dimensions, full->shared.max_length,
+                           (double)(fl_clock_ns() - begin) / 1e9);
+    }
+    return FLETCH_OK;
+}
+
+void fl_models_close(fl_server *server) {
+    for (size_t i = 0; i < server->model_count; i++) {
+        close_one((served_full *)(void *)server->models[i]);
+        server->models[i] = NULL;
+    }
+    server->model_count = 0;
+}
+
+/* ---- Finding --------------------------------------------------------------------------------------- */
+
+static bool is_name(const char *candidate, const char *name, size_t size) {
+    return strlen(candidate) == size && memcmp(candidate, name, size) == 0;
+}
+
+fl_served *fl_server_model(const fl_server *server, const char *name, size_t size) {
+    if (server->model_count == 0) {
+        return NULL;
+    }
+    if (name == NULL || size == 0 || server->model_count == 1) {
+        return server->models[0];
+    }
+    for (size_t i = 0; i < server->model_count; i++) {
+        const fl_served *served = server->models[i];
+        if (is_name(served->name, name, size) || is_name(served->id, name, size)) {
+            return server->models[i];
+        }
+    }
+    for (size_t i = 0; i < server->model_count; i++) {
+        const char *slash = strrchr(server->models[i]->id, '/');
+        if (slash != NULL && is_name(slash + 1, name, size)) {
+            return server->models[i];
+        }
+    }
+    return NULL;
+}
+
+fl_served *fl_server_model_at(const fl_server *server, size_t index) {
+    return index < server->model_count ? server->models[index] : NULL;
+}
+
+/* ---- Looking after them ------------------------------------------------------------------------------ */
+
+static void on_probe(void *user, const fletch_outcome *outcome) {
+    served_full *full = user;
+    if (outcome->error.code == FLETCH_OK) {
+        atomic_store(&full->shared.sick, false);
+    }
+    atomic_store(&full->probing, false);
+}
+
+static void probe(served_full *full) {
+    static const char *const word[] = {"probe"};
+    if (full->shared.dimensions > PROBE_CELLS || atomic_exchange(&full->probing, true)) {
+        return;
+    }
+    fletch_request request = FLETCH_REQUEST_INIT;
+    request.texts          = fletch_texts_from_strings(word, 1);
+    request.out            = fletch_matrix_f32(full->row, 1, full->shared.dimensions);
+    request.deadline_ms    = 10000;
+    if (fletch_submit(full->shared.model, &request, on_probe, full, NULL, NULL) < 0) {
+        atomic_store(&full->probing, false);
+    }
+}
+
+/* Tokens per second while there is work: what a retry should wait for. */
+static void measure(served_full *full, const fletch_stats *stats, uint64_t now_ns) {
+    uint64_t done    = stats->tokens - full->last_tokens;
+    double   seconds = (double)(now_ns - full->last_ns) / 1e9;
+    if (full->last_ns != 0 && done > 0 && seconds > 0) {
+        double rate   = (double)done / seconds;
+        double before = atomic_load(&full->shared.tokens_per_second);
+        atomic_store(&full->shared.tokens_per_second,
+                     before > 0 ? 0.7 * before + 0.3 * rate : rate);
+    }
+    full->last_tokens = stats->tokens;
+    full->last_ns     = now_ns;
+}
+
+static void watch_progress(served_full *full, const fletch_stats *stats, uint64_t now_ns) {
+    uint64_t moved =
+        stats->batches + stats->failed_texts + stats->expired_requests + stats->cancelled_requests;
+    bool works = stats->running_texts > 0 || stats->queued_texts > 0;
+    if (!works || moved != full->progress || full->progress_ns == 0) {
+        full->progress    = moved;
+        full->progress_ns = now_ns;
+        atomic_store(&full->stuck_since_ns, 0);
+    } else {
+        atomic_store(&full->stuck_since_ns, full->progress_ns);
+    }
+}
+
+void fl_models_tick(fl_server *server, uint64_t now_ns) {
+    fletch_stats stats;
+    for (size_t i = 0; i < server->model_count; i++) {
+        served_full *full = (served_full *)(void *)server->models[i];
+        stats.size        = sizeof stats;
+        if (fletch_stats_get(full->shared.model, &stats, NULL) < 0) {
+            continue;
+        }
+        measure(full, &stats, now_ns);
+        watch_progress(full, &stats, now_ns);
+        atomic_store(&full->dead, stats.replicas > 0 && stats.replicas_ready == 0);
+        if (atomic_load(&full->shared.sick)) {
+            probe(full);
+        }
+    }
+}
+
+bool fl_models_stuck(const fl_server *server, uint64_t now_ns, uint64_t limit_ns) {
+    for (size_t i = 0; i < server->model_count; i++) {
+        const served_full *full  = (const served_full *)(const void *)server->models[i];
+        uint64_t           since = atomic_load(&full->stuck_since_ns);
+        if (since != 0 && now_ns > since && now_ns - since > limit_ns) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool fl_models_healthy(const fl_server *server, const char **why) {
+    enum { STUCK_SECONDS = 15 };
+    for (size_t i = 0; i < server->model_count; i++) {
+        const served_full *full = (const served_full *)(const void *)server->models[i];
+        if (atomic_load(&full->shared.sick)) {
+            *why = "the last batch of a model failed";
+            return false;
+        }
+        if (atomic_load(&full->dead)) {
+            *why = "no replica of a model takes work";
+            return false;
+        }
+    }
+    *why = "an engine does not answer";
+    return !fl_models_stuck(server, fl_clock_ns(), (uint64_t)STUCK_SECONDS * 1000000000u);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* operations.c - what machines ask about the server itself: /live, /ready, /metrics.
+ *
+ * Role    Probes of systemd, Kubernetes and load balancers, and Prometheus.
+ * Method  live: an I/O thread answers, nothing more, so that a slow model never makes anybody restart
+ *         the process. ready: the models are loaded and warm, the last batch came back, work moves on
+ *         and no shutdown has begun; it turns 503 before the listening socket closes.
+ *         All three need no key: they tell nothing about texts, and probes have none.
+ * Memory  The request's. Threads: I/O; /metrics on a worker.
+ * Proof   tests/server/test_transport_operations.py, test_transport_metrics.py. */
+#include <string.h>
+
+#include "base/json.h"
+#include "server/internal.h"
+#include "server/routes.h"
+
+static void plain_error(fl_reply *reply, int status, const char *code, const char *message) {
+    (void)status;
+    fl_buf_puts(&reply->body, "{\"error\":");
+    fl_json_quote(&reply->body, message, strlen(message));
+    fl_buf_puts(&reply->body, ",\"code\":");
+    fl_json_quote(&reply->body, code, strlen(code));
+    fl_buf_puts(&reply->body, "}");
+    reply->type = "application/json";
+}
+
+const fl_dialect fl_dialect_plain = {"plain", plain_error};
+
+bool fl_server_ready(const fl_server *server, const char **why) {
+    switch (atomic_load(&server->state)) {
+    case FL_LOADING: *why = "loading"; return false;
+    case FL_READY: return fl_models_healthy(server, why);
+    default: *why = "draining"; return false;
+    }
+}
+
+static void live(fl_request *request) {
+    fl_buf_puts(&request->reply.body, "{\"status\":\"live\"}");
+    fl_reply_json(request, 200);
+}
+
+static void ready(fl_request *request) {
+    const char *why = "";
+    bool        yes = fl_server_ready(request->server, &why);
+    fl_buf_printf(&request->reply.body, "{\"status\":\"%s\"}", yes ? "ready" : why);
+    if (!yes) {
+        fl_reply_header(request, "retry-after", "1");
+    }
+    fl_reply_json(request, yes ? 200 : 503);
+}
+
+static void metrics(fl_request *request) {
+    fl_metrics_write(request->server, &request->reply.body);
+    fl_reply_bytes(request, 200, "text/plain; version=0.0.4; charset=utf-8");
+}
+
+const fl_route fl_routes_operations[] = {
+    {"GET", "/live", &fl_dialect_plain, live, FL_ROUTE_OPEN | FL_ROUTE_ALWAYS | FL_ROUTE_QUIET},
+    {"GET", "/ready", &fl_dialect_plain, ready, FL_ROUTE_OPEN | FL_ROUTE_ALWAYS | FL_ROUTE_QUIET},
+    {"GET", "/metrics", &fl_dialect_plain, metrics,
+     FL_ROUTE_OPEN | FL_ROUTE_ALWAYS | FL_ROUTE_QUIET | FL_ROUTE_BLOCKING},
+    {NULL, NULL, NULL, NULL, 0},
+};

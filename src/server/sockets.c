@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sockets.c - where the server listens, and how it talks to systemd.
+ *
+ * Role    lifecycle.c opens the sockets before any model is loaded: a port that is taken is told at once.
+ * In/Out  server.host, server.port, server.unix_socket, or the sockets that systemd passes (LISTEN_FDS).
+ * Method  A host name may stand for several addresses; each that can be bound is. "none" as host leaves TCP
+ *         out. A Unix socket that is left from a process that died is replaced, one that answers is not.
+ *         sd_notify is one datagram to the address in NOTIFY_SOCKET: no library is needed for that.
+ * Memory  Fixed table in fl_server. Threads: main; fl_notify any.
+ * Proof   tests/server/test_transport_listen.py. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/number.h"
+#include "server/internal.h"
+
+enum { BACKLOG = 4096, FIRST_PASSED_FD = 3, SPARE_FILES = 128 };
+
+static void describe(fl_listener *listener) {
+    struct sockaddr_storage address;
+    socklen_t               size = sizeof address;
+    char                    host[64];
+    memset(&address, 0, sizeof address);
+    if (getsockname(listener->fd, (struct sockaddr *)&address, &size) != 0) {
+        return;
+    }
+    listener->tcp = address.ss_family != AF_UNIX;
+    if (address.ss_family == AF_INET) {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)&address;
+        (void)inet_ntop(AF_INET, &in->sin_addr, host, sizeof host);
+        snprintf(listener->where, sizeof listener->where, "http://%s:%u", host,
+                 ntohs(in->sin_port));
+    } else if (address.ss_family == AF_INET6) {
+        const struct sockaddr_in6 *in = (const struct sockaddr_in6 *)&address;
+        (void)inet_ntop(AF_INET6, &in->sin6_addr, host, sizeof host);
+        snprintf(listener->where, sizeof listener->where, "http://[%s]:%u", host,
+                 ntohs(in->sin6_port));
+    } else {
+        const struct sockaddr_un *un = (const struct sockaddr_un *)&address;
+        snprintf(listener->where, sizeof listener->where, "unix:%.107s", un->sun_path);
+    }
+}
+
+static fl_listener *add_listener(fl_server *server, int fd) {
+    if (server->listener_count == FL_LISTENERS) {
+        return NULL;
+    }
+    fl_listener *listener = &server->listeners[server->listener_count++];
+    memset(listener, 0, sizeof *listener);
+    listener->fd = fd;
+    (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    describe(listener);
+    return listener;
+}
+
+/* sd_listen_fds: only when LISTEN_PID is this process. */
+static size_t take_passed(fl_server *server) {
+    const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
+    int64_t     whose, fds;
+    if (pid == NULL || count == NULL || !fl_parse_i64(pid, &whose) || whose != getpid() ||
+        !fl_parse_i64(count, &fds) || fds < 1) {
+        return 0;
+    }
+    for (int64_t i = 0; i < fds && i < FL_LISTENERS; i++) {
+        fl_listener *listener = add_listener(server, FIRST_PASSED_FD + (int)i);
+        if (listener != NULL) {
+            listener->inherited = true;
+        }
+    }
+    return server->listener_count;
+}
+
+static int bind_one(fl_server *server, const struct addrinfo *address) {
+    int one = 1;
+    int fd  = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        return -1;
+    }
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (address->ai_family == AF_INET6) {
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
+    }
+    if (bind(fd, address->ai_addr, address->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0 ||
+        add_listener(server, fd) == NULL) {
+        int saved = errno;
+        (void)close(fd);
+        errno = saved;
+        return -1;
+    }
+    return 0;
+}
+
+static int open_tcp(fl_server *server, const char *host, const char *port, fletch_error *error) {
+    struct addrinfo hints, *found = NULL;
+    memset(&hints, 0, sizeof hints);
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags    = AI_PASSIVE | AI_NUMERICSERV;
+    int problem       = getaddrinfo(host, port, &hints, &found);
+    if (problem != 0) {
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE, "server.host '%s': %s", host,
+                       gai_strerror(problem));
+    }
+    size_t before = server->listener_count;
+    int    reason = 0;
+    for (const struct addrinfo *at = found; at != NULL; at = at->ai_next) {
+        if (bind_one(server, at) != 0) {
+            reason = errno;
+        }
+    }
+    freeaddrinfo(found);
+    if (server->listener_count > before) {
+        return FLETCH_OK;
+    }
+    return fl_fail(error, reason == EACCES ? FLETCH_EDENIED : FLETCH_EIO, FLETCH_NOWHERE,
+                   "cannot listen on %s port %s: %s%s", host, port, strerror(reason),
+                   reason == EADDRINUSE ? "; another server has it, choose another with "
+                                          "--server-port (0: any free one)"
+                                        : "");
+}
+
+/* A socket file whose owner is gone refuses connections; then it may be replaced. */
+static bool is_stale(const struct sockaddr_un *address) {
+    struct stat info;
+    if (lstat(address->sun_path, &info) != 0 || !S_ISSOCK(info.st_mode)) {
+        return false;
+    }
+    int  fd    = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool stale = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) != 0 &&
+                 errno == ECONNREFUSED;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return stale;
+}
+
+static int open_unix(fl_server *server, const char *path, fletch_error *error) {
+    struct sockaddr_un address;
+    memset(&address, 0, sizeof address);
+    address.sun_family = AF_UNIX;
+    if (strlen(path) >= sizeof address.sun_path) {
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                       "server.unix_socket is longer than the %zu bytes a socket's path may have",
+                       sizeof address.sun_path - 1);
+    }
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    if (is_stale(&address)) {
+        (void)unlink(path);
+    }
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
+        listen(fd, BACKLOG) != 0) {
+        int reason = errno;
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "cannot listen on %s: %s%s", path,
+                       strerror(reason),
+                       reason == EADDRINUSE ? "; another server has it, or it is no socket" : "");
+    }
+    fl_listener *listener = add_listener(server, fd);
+    if (listener == NULL) {
+        (void)close(fd);
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE, "too many addresses to listen on");
+    }
+    memcpy(listener->path, path, strlen(path) + 1);
+    return FLETCH_OK;
+}
+
+int fl_sockets_open(fl_server *server, fletch_error *error) {
+    const char *host      = fl_server_option(server, "server.host");
+    const char *unix_path = fl_server_option(server, "server.unix_socket");
+    if (take_passed(server) > 0) {
+        return FLETCH_OK;
+    }
+    int status = FLETCH_OK;
+    if (strcmp(host, "none") != 0) {
+        status = open_tcp(server, host, fl_server_option(server, "server.port"), error);
+    }
+    if (status == FLETCH_OK && unix_path[0] != '\0') {
+        status = open_unix(server, unix_path, error);
+    }
+    if (status == FLETCH_OK && server->listener_count == 0) {
+        status = fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                         "server.host is none and there is no server.unix_socket: nothing to "
+                         "listen on");
+    }
+    return status;
+}
+
+void fl_sockets_close(fl_server *server) {
+    for (size_t i = 0; i < server->listener_count; i++) {
+        fl_listener *listener = &server->listeners[i];
+        if (listener->path[0] != '\0') {
+            (void)unlink(listener->path);
+        }
+        if (listener->fd >= 0) {
+            (void)close(listener->fd);
+        }
+        listener->fd = -1;
+    }
+    server->listener_count = 0;
+}
+
+bool fl_sockets_exposed(const fl_server *server) {
+    for (size_t i = 0; i < server->listener_count; i++) {
+        const fl_listener *listener = &server->listeners[i];
+        if (listener->tcp && strncmp(listener->where, "http://127.", 11) != 0 &&
+            strncmp(listener->where, "http://[::1]", 12) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void fl_notify(const char *state) {
+    const char        *where = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un address;
+    memset(&address, 0, sizeof address);
+    address.sun_family = AF_UNIX;
+    size_t size        = where != NULL ? strlen(where) : 0;
+    if (size < 2 || size >= sizeof address.sun_path || (where[0] != '/' && where[0] != '@')) {
+        return;
+    }
+    memcpy(address.sun_path, where, size);
+    if (where[0] == '@') { /* the abstract name space */
+        address.sun_path[0] = '\0';
+    }
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return;
+    }
+    socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + size);
+    (void)sendto(fd, state, strlen(state), MSG_NOSIGNAL, (const struct sockaddr *)&address, length);
+    (void)close(fd);
+}
+
+void fl_raise_file_limit(fl_server *server, uint64_t connections) {
+    struct rlimit limit;
+    rlim_t        wanted = (rlim_t)connections + SPARE_FILES;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) {
+        return;
+    }
+    rlim_t hard    = limit.rlim_max;
+    limit.rlim_cur = hard != RLIM_INFINITY && hard < wanted ? hard : wanted;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur < wanted) {
+        fl_server_log_line(server->log, FL_LEVEL_WARNING,
+                           "the system lets this process open %llu files, fewer than "
+                           "server.max_connections asks for; raise it with ulimit -n",
+                           (unsigned long long)limit.rlim_cur);
+    }
+}
