@@ -17,6 +17,15 @@ static int has_avx2(const fl_cpu *cpu) {
 static int has_avx512(const fl_cpu *cpu) {
     return has_avx2(cpu) && cpu->avx512f && cpu->avx512bw && cpu->avx512dq && cpu->avx512vl;
 }
+static int has_avxvnni(const fl_cpu *cpu) {
+    return has_avx2(cpu) && cpu->avx_vnni;
+}
+static int has_avx512vnni(const fl_cpu *cpu) {
+    return has_avx512(cpu) && cpu->avx512_vnni;
+}
+static int has_neondot(const fl_cpu *cpu) {
+    return cpu->neon && cpu->neon_dotprod;
+}
 static int has_neon(const fl_cpu *cpu) {
     return cpu->neon;
 }
@@ -38,8 +47,12 @@ static int has_nothing(const fl_cpu *cpu) {
 /* Best first. A set that this target does not build stays in the list with kernels NULL, so that
  * asking for it by name says so. */
 static const fl_cpu_isa table[] = {
+    {"avx512vnni", "avx512f, bw, dq, vl and vnni", has_avx512vnni,
+     FL_ON_X86(&fl_cpu_kernels_avx512vnni)},
     {"avx512", "avx512f, bw, dq and vl", has_avx512, FL_ON_X86(&fl_cpu_kernels_avx512)},
+    {"avxvnni", "avx2, fma, bmi2, avx_vnni", has_avxvnni, FL_ON_X86(&fl_cpu_kernels_avxvnni)},
     {"avx2", "avx2, fma, bmi2", has_avx2, FL_ON_X86(&fl_cpu_kernels_avx2)},
+    {"neondot", "neon with dot products", has_neondot, FL_ON_ARM(&fl_cpu_kernels_neondot)},
     {"neon", "neon", has_neon, FL_ON_ARM(&fl_cpu_kernels_neon)},
     {"ref", "nothing", has_nothing, &fl_cpu_kernels_ref},
 };
@@ -81,7 +94,9 @@ int fl_cpu_kernels_choose(const char *isa, const fl_cpu *cpu, const fl_cpu_kerne
         say(why, why_size, "asked for by cpu.isa", &table[i], cpu);
         return FLETCH_OK;
     }
-    return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                   "cpu.isa: there is no \"%s\"; there are auto, avx512, avx2, neon and ref",
-                   any ? "auto" : isa);
+    return fl_fail(
+        error, FLETCH_EINVAL, FLETCH_NOWHERE,
+        "cpu.isa: there is no \"%s\"; there are auto, avx512vnni, avx512, avxvnni, avx2, "
+        "neondot, neon and ref",
+        any ? "auto" : isa);
 }

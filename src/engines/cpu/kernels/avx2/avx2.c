@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx2.c - the table of the AVX2 + FMA kernels. */
+/* avx2.c - the tables of the AVX2 + FMA kernels: alone, and with AVX-VNNI for int8. */
 #include "engines/cpu/kernels/avx2/avx2.h"
 
 const fl_cpu_kernels fl_cpu_kernels_avx2 = {
@@ -15,4 +15,19 @@ const fl_cpu_kernels fl_cpu_kernels_avx2 = {
     .quantize   = fl_q8_quantize_avx2,
     .gemm_q8    = fl_q8_gemm_4x16_avx2,
     .q8_group   = 4,
+};
+
+const fl_cpu_kernels fl_cpu_kernels_avxvnni = {
+    .isa        = "avxvnni",
+    .name       = "AVX2 + FMA + AVX-VNNI, 6x16 tiles",
+    .gemm       = fl_f32_gemm_6x16_avx2,
+    .attention  = fl_f32_attention_6x16_avx2,
+    .layer_norm = fl_f32_layer_norm_avx2,
+    .activation = {[FL_ACT_GELU_ERF]  = fl_f32_gelu_erf_avx2,
+                   [FL_ACT_GELU_TANH] = fl_f32_gelu_tanh_avx2,
+                   [FL_ACT_SILU]      = fl_f32_silu_avx2,
+                   [FL_ACT_RELU]      = fl_f32_relu_avx2},
+    .quantize   = fl_q8_quantize_avx2,
+    .gemm_q8    = fl_q8_gemm_6x16_avxvnni,
+    .q8_group   = 1,
 };

@@ -83,13 +83,18 @@ FL_INLINE vec vec_first(ptrdiff_t count, vec a, vec b) {
 #define FL_FMA(acc, x, y) __asm__("vfmadd231ps %2, %1, %0" : "+v"(acc) : "v"(x), "v"(y))
 
 /* acc[r][p] += Σ_k a[r][k] b[p][k][0..15], k upwards; rows of b are b_stride apart, panels
- * panel_stride. `rows` and `panels` are constants at every call. */
+ * panel_stride. `rows`, `panels` and `fetching` are constants at every call. */
 FL_INLINE void wide_chain(int rows, int panels, const float *a, size_t a_stride, const float *b,
                           size_t b_stride, size_t panel_stride, size_t k,
-                          vec acc[FL_WIDE_ROWS][FL_WIDE_PANELS]) {
+                          vec acc[FL_WIDE_ROWS][FL_WIDE_PANELS], int fetching, const char *fetch,
+                          size_t fetch_step) {
     for (size_t step = 0; step < k; step++, b += b_stride) {
         vec first  = _mm512_loadu_ps(b);
         vec second = panels > 1 ? _mm512_loadu_ps(b + panel_stride) : first;
+        if (fetching) {
+            _mm_prefetch(fetch, _MM_HINT_T0);
+            fetch += fetch_step;
+        }
         FL_UNROLL for (int r = 0; r < rows; r++) {
             vec x = _mm512_set1_ps(a[(size_t)r * a_stride + step]);
             FL_FMA(acc[r][0], x, first);

@@ -1,20 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx512/f32.c - the table of the AVX-512 kernels: those of wide/ on vectors of 16. */
+/* avx512/f32.c - the kernels of wide/ on vectors of 16, and the tables of AVX-512: alone, and with
+ * VNNI for int8. */
 #include "engines/cpu/kernels/avx512/avx512.h"
+#include "engines/cpu/kernels/avx512/tables.h"
 
 #include "engines/cpu/kernels/wide/f32_activation.h"
 #include "engines/cpu/kernels/wide/f32_attention.h"
 #include "engines/cpu/kernels/wide/f32_gemm.h"
 #include "engines/cpu/kernels/wide/f32_norm.h"
 
+/* What the tables have in common. */
+#define FL_TABLE_F32                                                                               \
+    .gemm = wide_gemm, .attention = wide_attention, .layer_norm = wide_layer_norm,                 \
+    .activation = {[FL_ACT_GELU_ERF]  = wide_gelu_erf,                                             \
+                   [FL_ACT_GELU_TANH] = wide_gelu_tanh,                                            \
+                   [FL_ACT_SILU]      = wide_silu,                                                 \
+                   [FL_ACT_RELU]      = wide_relu}
+
 const fl_cpu_kernels fl_cpu_kernels_avx512 = {
-    .isa        = "avx512",
-    .name       = "AVX-512, 12x32 tiles",
-    .gemm       = wide_gemm,
-    .attention  = wide_attention,
-    .layer_norm = wide_layer_norm,
-    .activation = {[FL_ACT_GELU_ERF]  = wide_gelu_erf,
-                   [FL_ACT_GELU_TANH] = wide_gelu_tanh,
-                   [FL_ACT_SILU]      = wide_silu,
-                   [FL_ACT_RELU]      = wide_relu},
+    .isa  = "avx512",
+    .name = "AVX-512, 12x32 tiles",
+    FL_TABLE_F32,
+    .quantize = fl_q8_quantize_avx2,
+    .gemm_q8  = fl_q8_gemm_4x16_avx2,
+    .q8_group = 4,
+};
+
+const fl_cpu_kernels fl_cpu_kernels_avx512vnni = {
+    .isa  = "avx512vnni",
+    .name = "AVX-512 with VNNI, 12x32 tiles",
+    FL_TABLE_F32,
+    .quantize = fl_q8_quantize_avx2,
+    .gemm_q8  = fl_q8_gemm_12x32_avx512vnni,
+    .q8_group = 1,
 };

@@ -1,20 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* neon/f32.c - the table of the NEON kernels: those of wide/ on vectors of 4. */
+/* neon/f32.c - the kernels of wide/ on vectors of 4, and the tables of AArch64: alone, and with dot
+ * products for int8. */
 #include "engines/cpu/kernels/neon/neon.h"
+#include "engines/cpu/kernels/neon/tables.h"
 
 #include "engines/cpu/kernels/wide/f32_activation.h"
 #include "engines/cpu/kernels/wide/f32_attention.h"
 #include "engines/cpu/kernels/wide/f32_gemm.h"
 #include "engines/cpu/kernels/wide/f32_norm.h"
 
+/* What the tables have in common. */
+#define FL_TABLE_F32                                                                               \
+    .gemm = wide_gemm, .attention = wide_attention, .layer_norm = wide_layer_norm,                 \
+    .activation = {[FL_ACT_GELU_ERF]  = wide_gelu_erf,                                             \
+                   [FL_ACT_GELU_TANH] = wide_gelu_tanh,                                            \
+                   [FL_ACT_SILU]      = wide_silu,                                                 \
+                   [FL_ACT_RELU]      = wide_relu}
+
 const fl_cpu_kernels fl_cpu_kernels_neon = {
-    .isa        = "neon",
-    .name       = "NEON, 6x16 tiles",
-    .gemm       = wide_gemm,
-    .attention  = wide_attention,
-    .layer_norm = wide_layer_norm,
-    .activation = {[FL_ACT_GELU_ERF]  = wide_gelu_erf,
-                   [FL_ACT_GELU_TANH] = wide_gelu_tanh,
-                   [FL_ACT_SILU]      = wide_silu,
-                   [FL_ACT_RELU]      = wide_relu},
+    .isa  = "neon",
+    .name = "NEON, 6x16 tiles",
+    FL_TABLE_F32, /* no int8: without dot products it would be slower than float32 */
+};
+
+const fl_cpu_kernels fl_cpu_kernels_neondot = {
+    .isa  = "neondot",
+    .name = "NEON with dot products, 6x16 tiles",
+    FL_TABLE_F32,
+    .quantize = fl_q8_quantize_neon,
+    .gemm_q8  = fl_q8_gemm_6x16_neondot,
+    .q8_group = 1,
 };

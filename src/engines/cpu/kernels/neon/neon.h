@@ -89,17 +89,22 @@ FL_INLINE vec vec_first(ptrdiff_t count, vec a, vec b) {
     }                                                                                              \
     b += b_stride;
 
-/* acc[r][·] += Σ_k a[r][k] b[k][0..15], k upwards; rows of b are b_stride apart. `rows` is a
- * constant at every call, `panels` is 1. */
+/* acc[r][·] += Σ_k a[r][k] b[k][0..15], k upwards; rows of b are b_stride apart. `rows` and
+ * `fetching` are constants at every call, `panels` is 1. */
 FL_INLINE void wide_chain(int rows, int panels, const float *a, size_t a_stride, const float *b,
-                          size_t b_stride, size_t panel_stride, size_t k,
-                          vec acc[FL_WIDE_ROWS][4]) {
+                          size_t b_stride, size_t panel_stride, size_t k, vec acc[FL_WIDE_ROWS][4],
+                          int fetching, const char *fetch, size_t fetch_step) {
     size_t step = 0;
     (void)panels, (void)panel_stride;
     for (; step + 4 <= k; step += 4) {
         vec x[FL_WIDE_ROWS];
         FL_UNROLL for (int r = 0; r < rows; r++) {
             x[r] = vld1q_f32(a + (size_t)r * a_stride + step);
+        }
+        if (fetching) { /* fetch_step is for one step of k, this loop does four */
+            __builtin_prefetch(fetch);
+            __builtin_prefetch(fetch + 2 * fetch_step);
+            fetch += 4 * fetch_step;
         }
         STEP(0)
         STEP(1)

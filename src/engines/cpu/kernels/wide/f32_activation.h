@@ -10,7 +10,7 @@
 #ifndef FL_ENGINES_CPU_KERNELS_WIDE_F32_ACTIVATION_H
 #define FL_ENGINES_CPU_KERNELS_WIDE_F32_ACTIVATION_H
 
-#include "engines/cpu/kernels/wide/wide.h"
+#include "engines/cpu/kernels/wide/exp.h"
 
 enum {
     GELU_DEGREE = 16,

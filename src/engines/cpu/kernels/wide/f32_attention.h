@@ -11,7 +11,7 @@
 #ifndef FL_ENGINES_CPU_KERNELS_WIDE_F32_ATTENTION_H
 #define FL_ENGINES_CPU_KERNELS_WIDE_F32_ATTENTION_H
 
-#include "engines/cpu/kernels/wide/wide.h"
+#include "engines/cpu/kernels/wide/exp.h"
 
 /* The compiler's own vectors of four: the same shuffles on every machine. */
 typedef float four __attribute__((vector_size(16), aligned(4)));
@@ -70,7 +70,7 @@ FL_INLINE void score_tile(int rows, const group *g, size_t row, size_t j) {
     float              *s    = g->scores + row * g->n16 + j;
     clear(rows, FL_PANEL_VECS, acc);
     wide_chain(rows, 1, at->q + (g->first + row) * at->stride, at->stride, g->panels + j * at->d,
-               FL_CPU_LANES, 0, at->d, acc);
+               FL_CPU_LANES, 0, at->d, acc, 0, NULL, 0);
     FL_UNROLL for (int r = 0; r < rows; r++, s += g->n16) {
         FL_UNROLL for (int v = 0; v < FL_PANEL_VECS; v++) {
             ptrdiff_t left = (ptrdiff_t)(at->n - j) - v * FL_VEC_LANES;
@@ -92,7 +92,7 @@ FL_INLINE void value_tile(int rows, int panels, const group *g, size_t row, size
     vec                 acc[FL_WIDE_ROWS][FL_WIDE_VECS];
     clear(rows, panels * FL_PANEL_VECS, acc);
     wide_chain(rows, panels, g->scores + row * g->n16, g->n16, at->v + c, at->stride, FL_CPU_LANES,
-               at->n, acc);
+               at->n, acc, 0, NULL, 0);
     FL_UNROLL for (int r = 0; r < rows; r++, out += at->out_stride) {
         vec scale = vec_set(g->scale[row + (size_t)r]);
         FL_UNROLL for (int v = 0; v < panels * FL_PANEL_VECS; v++) {

@@ -18,6 +18,8 @@
 typedef struct place {
     const float *a, *b, *bias, *residual;
     float       *c;
+    const char  *fetch; /* the panels after these come into the caches meanwhile */
+    size_t       fetch_step;
 } place;
 
 FL_INLINE void tile_begin(int rows, int vecs, const fl_gemm *g, const float *c,
@@ -58,7 +60,8 @@ FL_INLINE void tile_end(int rows, int vecs, const fl_gemm *g, const place *at,
 FL_INLINE void gemm_tile(int rows, int panels, const fl_gemm *g, const place *at) {
     vec acc[FL_WIDE_ROWS][FL_WIDE_VECS];
     tile_begin(rows, panels * FL_PANEL_VECS, g, at->c, acc);
-    wide_chain(rows, panels, at->a, g->a_stride, at->b, FL_CPU_LANES, g->b_stride, g->k, acc);
+    wide_chain(rows, panels, at->a, g->a_stride, at->b, FL_CPU_LANES, g->b_stride, g->k, acc, 1,
+               at->fetch, at->fetch_step);
     tile_end(rows, panels * FL_PANEL_VECS, g, at, acc);
 }
 
@@ -80,6 +83,7 @@ static void gemm_panels(const fl_gemm *g, const gemm_tile_fn *tile, place at) {
     for (size_t left = g->rows; left > 0;) {
         size_t rows = wide_tile_rows(left);
         tile[rows](g, &at);
+        at.fetch += at.fetch_step * g->k;
         at.a += rows * g->a_stride;
         at.c += rows * g->c_stride;
         at.residual = at.residual ? at.residual + rows * g->residual_stride : NULL;
@@ -95,14 +99,19 @@ static void wide_gemm(const fl_gemm *g) {
 #undef ONE
 #undef WIDE
     for (size_t p = 0; p < g->panels;) {
-        bool  full = FL_WIDE_PANELS > 1 && g->panels - p >= FL_WIDE_PANELS;
-        place at   = {.a        = g->a,
-                      .b        = g->b + p * g->b_stride,
-                      .bias     = g->bias ? g->bias + p * FL_CPU_LANES : NULL,
-                      .residual = g->residual ? g->residual + p * FL_CPU_LANES : NULL,
-                      .c        = g->c + p * FL_CPU_LANES};
+        bool   full  = FL_WIDE_PANELS > 1 && g->panels - p >= FL_WIDE_PANELS;
+        size_t width = full ? FL_WIDE_PANELS : 1;
+        bool   last  = p + width == g->panels && g->next != NULL;
+        place  at    = {.a        = g->a,
+                        .b        = g->b + p * g->b_stride,
+                        .bias     = g->bias ? g->bias + p * FL_CPU_LANES : NULL,
+                        .residual = g->residual ? g->residual + p * FL_CPU_LANES : NULL,
+                        .c        = g->c + p * FL_CPU_LANES,
+                        .fetch    = (const char *)(last ? g->next : g->b + (p + width) * g->b_stride),
+                        .fetch_step =
+                            wide_fetch_step(width * g->b_stride * sizeof(float), g->rows, g->k)};
         gemm_panels(g, full ? wide : one, at);
-        p += full ? FL_WIDE_PANELS : 1;
+        p += width;
     }
 }
 

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* neon/int8_dot.c - int8 with the dot products of Armv8.2: sdot adds four products of signed bytes
+ * to each of four sums, and picks the four bytes of A from a lane.
+ *
+ * Activations are unsigned; with their top bit turned they are signed and 128 less, which the sums
+ * of the columns put right (wide/int8_gemm.h). */
+#include "engines/cpu/kernels/neon/neon.h"
+#include "engines/cpu/kernels/neon/tables.h"
+
+typedef int32x4_t ivec;
+
+enum { FL_DOT_ZERO = 128 };
+
+FL_INLINE ivec ivec_set(int32_t x) {
+    return vdupq_n_s32(x);
+}
+FL_INLINE ivec ivec_load(const int32_t *x) {
+    return vld1q_s32(x);
+}
+FL_INLINE ivec ivec_sub(ivec a, ivec b) {
+    return vsubq_s32(a, b);
+}
+FL_INLINE ivec ivec_mul(ivec a, ivec b) {
+    return vmulq_s32(a, b);
+}
+FL_INLINE vec ivec_to_float(ivec a) {
+    return vcvtq_f32_s32(a);
+}
+
+/* One group of four k: every row times lane `lane` of its a. */
+#define STEP(lane)                                                                                 \
+    FL_UNROLL for (int v = 0; v < 4; v++) {                                                        \
+        int8x16_t y = vreinterpretq_s8_u8(vld1q_u8(b + v * 16));                                   \
+        FL_UNROLL for (int r = 0; r < rows; r++) {                                                 \
+            acc[r][v] = vdotq_laneq_s32(acc[r][v], y, x[r], lane);                                 \
+        }                                                                                          \
+    }                                                                                              \
+    b += (size_t)4 * FL_CPU_LANES;
+
+/* acc[r][·] += Σ_k (a[r][k] - 128) b[k]; k a multiple of 16; `rows` is a constant, `panels` is 1. */
+FL_INLINE void wide_dot(int rows, int panels, const uint8_t *a, size_t a_stride, const uint8_t *b,
+                        size_t panel_stride, size_t k, ivec acc[FL_WIDE_ROWS][4], const char *fetch,
+                        size_t fetch_step) {
+    (void)panels, (void)panel_stride;
+    for (size_t step = 0; step < k; step += 16) {
+        int8x16_t x[FL_WIDE_ROWS];
+        __builtin_prefetch(fetch);
+        __builtin_prefetch(fetch + 2 * fetch_step);
+        fetch += 4 * fetch_step;
+        FL_UNROLL for (int r = 0; r < rows; r++) {
+            uint8x16_t raw = vld1q_u8(a + (size_t)r * a_stride + step);
+            x[r]           = vreinterpretq_s8_u8(veorq_u8(raw, vdupq_n_u8(0x80)));
+        }
+        STEP(0)
+        STEP(1)
+        STEP(2)
+        STEP(3)
+    }
+}
+#undef STEP
+
+#include "engines/cpu/kernels/wide/int8_gemm.h"
+
+void fl_q8_gemm_6x16_neondot(const fl_gemm_q8 *g) {
+    wide_gemm_q8(g);
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* neon/tables.h - the int8 kernels that the table of f32.c names. */
+#ifndef FL_ENGINES_CPU_KERNELS_NEON_TABLES_H
+#define FL_ENGINES_CPU_KERNELS_NEON_TABLES_H
+
+#include "engines/cpu/kernels.h"
+
+void fl_q8_quantize_neon(const fl_quantize *z);
+void fl_q8_gemm_6x16_neondot(const fl_gemm_q8 *g);
+
+#endif
