@@ -98,6 +98,7 @@ static void set_policy(fl_engine *e, const fl_engine_options *options) {
     uint32_t     budget = cpu ? CPU_GROUP_TOKENS : DEVICE_GROUP_TOKENS;
     plan->tokens_max    = options->batch_tokens < budget ? options->batch_tokens : budget;
     plan->fixed         = fl_ort_fixed_shapes(options->provider);
+    plan->rows_limit    = plan->fixed ? FL_ORT_FIXED_ROWS : 0;
     plan->single        = cpu && options->deterministic; /* rows depend on their number else */
     plan->slack         = cpu ? 0 : 1;
     e->single           = plan->single;

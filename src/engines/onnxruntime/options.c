@@ -23,18 +23,10 @@
 #include "base/error.h"
 #include "engines/onnxruntime/ort.h"
 
-enum { PAIRS_MAX = 16, VALUE_MAX = 512 };
+enum { VALUE_MAX = FL_ORT_VALUE_MAX };
 
-/* String pairs on their way to a provider. */
-typedef struct pairs {
-    const char *keys[PAIRS_MAX];
-    const char *values[PAIRS_MAX];
-    char        text[PAIRS_MAX][VALUE_MAX];
-    size_t      count;
-} pairs;
-
-__attribute__((format(printf, 3, 4))) static void add(pairs *p, const char *key, const char *format,
-                                                      ...) {
+__attribute__((format(printf, 3, 4))) static void add(fl_ort_pairs *p, const char *key,
+                                                      const char *format, ...) {
     va_list args;
     va_start(args, format);
     vsnprintf(p->text[p->count], VALUE_MAX, format, args);
@@ -55,35 +47,24 @@ static bool is(const char *a, const char *b) {
 
 /* ---- Providers -------------------------------------------------------------------------------- */
 
-static OrtStatus *append_cuda(const fl_ort *ort, const fl_engine_options *o,
-                              const fl_ort_names *inputs, OrtSessionOptions *target) {
+static void collect_cuda(fl_ort_pairs *p, const fl_engine_options *o, const fl_ort_names *inputs) {
+    const char *strategy = fl_config_text(o->config, FL_KEY_ONNXRUNTIME_ARENA_STRATEGY);
     (void)inputs;
-    OrtCUDAProviderOptionsV2 *cuda = NULL;
-    pairs                     p    = {.count = 0};
-    const char *strategy           = fl_config_text(o->config, FL_KEY_ONNXRUNTIME_ARENA_STRATEGY);
-    add(&p, "device_id", "%u", o->device);
-    add(&p, "use_tf32", "0"); /* float32 means float32: the vectors are compared with the CPU's */
-    add(&p, "arena_extend_strategy", "%s",
+    add(p, "device_id", "%u", o->device);
+    add(p, "use_tf32", "0"); /* float32 means float32: the vectors are compared with the CPU's */
+    add(p, "arena_extend_strategy", "%s",
         is(strategy, "as_requested") ? "kSameAsRequested" : "kNextPowerOfTwo");
     if (o->memory_limit > 0)
-        add(&p, "gpu_mem_limit", "%llu", (unsigned long long)o->memory_limit);
-    OrtStatus *status = ort->api.CreateCUDAProviderOptions(&cuda);
-    if (status == NULL)
-        status = ort->api.UpdateCUDAProviderOptions(cuda, p.keys, p.values, p.count);
-    if (status == NULL)
-        status = ort->api.SessionOptionsAppendExecutionProvider_CUDA_V2(target, cuda);
-    if (cuda != NULL)
-        ort->api.ReleaseCUDAProviderOptions(cuda);
-    return status;
+        add(p, "gpu_mem_limit", "%llu", (unsigned long long)o->memory_limit);
 }
 
 /* One profile for all runs that plan.c may ask for: a shape outside it would rebuild the engine, and
  * so would an input that is left out. */
-static void add_profile(pairs *p, const fl_engine_options *o, const fl_ort_names *inputs) {
+static void add_profile(fl_ort_pairs *p, const fl_engine_options *o, const fl_ort_names *inputs) {
     static const char *const keys[]    = {"trt_profile_min_shapes", "trt_profile_opt_shapes",
                                           "trt_profile_max_shapes"};
     const uint32_t           middle    = o->max_length < 128 ? o->max_length : 128;
-    const uint32_t           rows[]    = {1, 8, o->batch_texts};
+    const uint32_t           rows[]    = {1, 8, FL_ORT_FIXED_ROWS};
     const uint32_t           lengths[] = {1, middle, o->max_length};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         size_t used = 0;
@@ -100,67 +81,83 @@ static void add_profile(pairs *p, const fl_engine_options *o, const fl_ort_names
     }
 }
 
-static OrtStatus *append_tensorrt(const fl_ort *ort, const fl_engine_options *o,
-                                  const fl_ort_names *inputs, OrtSessionOptions *target) {
-    OrtTensorRTProviderOptionsV2 *tensorrt = NULL;
-    pairs                         p        = {.count = 0};
-    const char                   *cache    = fl_config_text(o->config, FL_KEY_TENSORRT_CACHE_DIR);
-    add(&p, "device_id", "%u", o->device);
-    add(&p, "trt_fp16_enable", "%d", is(o->precision, "fp16"));
-    add(&p, "trt_int8_enable", "%d", is(o->precision, "int8"));
-    add(&p, "trt_layer_norm_fp32_fallback", "%d", is(o->precision, "fp16"));
+static void collect_tensorrt(fl_ort_pairs *p, const fl_engine_options *o,
+                             const fl_ort_names *inputs) {
+    const char *cache     = fl_config_text(o->config, FL_KEY_TENSORRT_CACHE_DIR);
+    const char *precision = o->precision == NULL ? "auto" : o->precision;
+    add(p, "device_id", "%u", o->device);
+    add(p, "trt_fp16_enable", "%d", is(precision, "fp16"));
+    add(p, "trt_int8_enable", "%d", is(precision, "int8"));
+    add(p, "trt_layer_norm_fp32_fallback", "%d", is(precision, "fp16"));
     if (o->memory_limit > 0)
-        add(&p, "trt_max_workspace_size", "%llu", (unsigned long long)o->memory_limit);
+        add(p, "trt_max_workspace_size", "%llu", (unsigned long long)o->memory_limit);
     if (cache[0] != '\0') {
-        add(&p, "trt_engine_cache_enable", "1");
-        add(&p, "trt_engine_cache_path", "%s", cache);
-        add(&p, "trt_timing_cache_enable", "1");
-        add(&p, "trt_timing_cache_path", "%s", cache);
+        add(p, "trt_engine_cache_enable", "1");
+        add(p, "trt_engine_cache_path", "%s", cache);
+        add(p, "trt_timing_cache_enable", "1");
+        add(p, "trt_timing_cache_path", "%s", cache);
     }
-    add_profile(&p, o, inputs);
-    OrtStatus *status = ort->api.CreateTensorRTProviderOptions(&tensorrt);
+    add_profile(p, o, inputs);
+}
+
+static void collect_coreml(fl_ort_pairs *p, const fl_engine_options *o,
+                           const fl_ort_names *inputs) {
+    static const char *const ours[]   = {"all", "cpu", "cpu_and_gpu", "cpu_and_neural_engine"};
+    static const char *const theirs[] = {"ALL", "CPUOnly", "CPUAndGPU", "CPUAndNeuralEngine"};
+    const char              *asked    = fl_config_text(o->config, FL_KEY_COREML_COMPUTE_UNITS);
+    (void)inputs;
+    add(p, "ModelFormat", "MLProgram");
+    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
+        if (is(asked, ours[i]))
+            add(p, "MLComputeUnits", "%s", theirs[i]);
+}
+
+static void collect_directml(fl_ort_pairs *p, const fl_engine_options *o,
+                             const fl_ort_names *inputs) {
+    (void)inputs;
+    add(p, "device_id", "%u", o->device);
+}
+
+static OrtStatus *append_cuda(const fl_ort *ort, const fl_ort_pairs *p, OrtSessionOptions *target) {
+    OrtCUDAProviderOptionsV2 *cuda   = NULL;
+    OrtStatus                *status = ort->api.CreateCUDAProviderOptions(&cuda);
     if (status == NULL)
-        status = ort->api.UpdateTensorRTProviderOptions(tensorrt, p.keys, p.values, p.count);
+        status = ort->api.UpdateCUDAProviderOptions(cuda, p->keys, p->values, p->count);
+    if (status == NULL)
+        status = ort->api.SessionOptionsAppendExecutionProvider_CUDA_V2(target, cuda);
+    if (cuda != NULL)
+        ort->api.ReleaseCUDAProviderOptions(cuda);
+    return status;
+}
+
+static OrtStatus *append_tensorrt(const fl_ort *ort, const fl_ort_pairs *p,
+                                  OrtSessionOptions *target) {
+    OrtTensorRTProviderOptionsV2 *tensorrt = NULL;
+    OrtStatus                    *status   = ort->api.CreateTensorRTProviderOptions(&tensorrt);
+    if (status == NULL)
+        status = ort->api.UpdateTensorRTProviderOptions(tensorrt, p->keys, p->values, p->count);
     if (status == NULL)
         status = ort->api.SessionOptionsAppendExecutionProvider_TensorRT_V2(target, tensorrt);
     if (tensorrt != NULL)
         ort->api.ReleaseTensorRTProviderOptions(tensorrt);
-    if (status != NULL)
-        return status;
-    /* What TensorRT leaves runs on CUDA; without it, on the processor. */
-    OrtStatus *rest = append_cuda(ort, o, inputs, target);
-    if (rest != NULL)
-        ort->api.ReleaseStatus(rest);
-    return NULL;
+    return status;
 }
 
-static OrtStatus *append_coreml(const fl_ort *ort, const fl_engine_options *o,
-                                const fl_ort_names *inputs, OrtSessionOptions *target) {
-    (void)inputs;
-    static const char *const ours[]   = {"all", "cpu", "cpu_and_gpu", "cpu_and_neural_engine"};
-    static const char *const theirs[] = {"ALL", "CPUOnly", "CPUAndGPU", "CPUAndNeuralEngine"};
-    const char              *asked    = fl_config_text(o->config, FL_KEY_COREML_COMPUTE_UNITS);
-    pairs                    p        = {.count = 0};
-    add(&p, "ModelFormat", "MLProgram");
-    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
-        if (is(asked, ours[i]))
-            add(&p, "MLComputeUnits", "%s", theirs[i]);
-    return ort->api.SessionOptionsAppendExecutionProvider(target, "CoreML", p.keys, p.values,
-                                                          p.count);
+static OrtStatus *append_coreml(const fl_ort *ort, const fl_ort_pairs *p,
+                                OrtSessionOptions *target) {
+    return ort->api.SessionOptionsAppendExecutionProvider(target, "CoreML", p->keys, p->values,
+                                                          p->count);
 }
 
-static OrtStatus *append_directml(const fl_ort *ort, const fl_engine_options *o,
-                                  const fl_ort_names *inputs, OrtSessionOptions *target) {
-    (void)inputs;
-    pairs p = {.count = 0};
-    add(&p, "device_id", "%u", o->device);
-    /* DirectML wants no memory plan and one operator after the other. */
+/* DirectML wants no memory plan and one operator after the other. */
+static OrtStatus *append_directml(const fl_ort *ort, const fl_ort_pairs *p,
+                                  OrtSessionOptions *target) {
     OrtStatus *status = ort->api.DisableMemPattern(target);
     if (status == NULL)
         status = ort->api.SetSessionExecutionMode(target, ORT_SEQUENTIAL);
     if (status == NULL)
-        status = ort->api.SessionOptionsAppendExecutionProvider(target, "DML", p.keys, p.values,
-                                                                p.count);
+        status = ort->api.SessionOptionsAppendExecutionProvider(target, "DML", p->keys, p->values,
+                                                                p->count);
     return status;
 }
 
@@ -168,18 +165,20 @@ typedef struct provider {
     const char *name;    /* ours */
     const char *theirs;  /* in GetAvailableProviders */
     const char *package; /* that holds it */
-    OrtStatus *(*append)(const fl_ort *ort, const fl_engine_options *options,
-                         const fl_ort_names *inputs, OrtSessionOptions *target);
+    void (*collect)(fl_ort_pairs *pairs, const fl_engine_options *options,
+                    const fl_ort_names *inputs);
+    OrtStatus *(*append)(const fl_ort *ort, const fl_ort_pairs *pairs, OrtSessionOptions *target);
 } provider;
 
 static const provider providers[] = {
-    {"cpu", "CPUExecutionProvider", "onnxruntime", NULL},
+    {"cpu", "CPUExecutionProvider", "onnxruntime", NULL, NULL},
     {"cuda", "CUDAExecutionProvider", "onnxruntime-gpu (with CUDA and cuDNN on the library path)",
-     append_cuda},
+     collect_cuda, append_cuda},
     {"tensorrt", "TensorrtExecutionProvider", "onnxruntime-gpu (with TensorRT on the library path)",
-     append_tensorrt},
-    {"coreml", "CoreMLExecutionProvider", "onnxruntime for macOS", append_coreml},
-    {"directml", "DmlExecutionProvider", "onnxruntime-directml for Windows", append_directml},
+     collect_tensorrt, append_tensorrt},
+    {"coreml", "CoreMLExecutionProvider", "onnxruntime for macOS", collect_coreml, append_coreml},
+    {"directml", "DmlExecutionProvider", "onnxruntime-directml for Windows", collect_directml,
+     append_directml},
 };
 
 static const provider *find_provider(const char *name) {
@@ -196,13 +195,38 @@ static int refuse(const fl_ort *ort, const provider *p, const char *why, fletch_
                    ort->path, ort->version, p->theirs, why, p->package);
 }
 
+size_t fl_ort_provider_pairs(const fl_engine_options *options, const fl_ort_names *inputs,
+                             fl_ort_pairs *out) {
+    const provider *p = find_provider(options->provider);
+    out->count        = 0;
+    if (p != NULL && p->collect != NULL)
+        p->collect(out, options, inputs);
+    return out->count;
+}
+
+static OrtStatus *append_one(const fl_ort *ort, const provider *p, const fl_engine_options *o,
+                             const fl_ort_names *inputs, OrtSessionOptions *target) {
+    fl_ort_pairs pairs = {.count = 0};
+    p->collect(&pairs, o, inputs);
+    OrtStatus *status = p->append(ort, &pairs, target);
+    if (status != NULL || !is(p->name, "tensorrt"))
+        return status;
+    /* What TensorRT leaves runs on CUDA; without it, on the processor. */
+    pairs.count = 0;
+    collect_cuda(&pairs, o, inputs);
+    OrtStatus *rest = append_cuda(ort, &pairs, target);
+    if (rest != NULL)
+        ort->api.ReleaseStatus(rest);
+    return NULL;
+}
+
 static int append(const fl_ort *ort, const fl_engine_options *o, const fl_ort_names *inputs,
                   OrtSessionOptions *target, fletch_error *error) {
     const provider *p = find_provider(o->provider);
     if (p == NULL)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
                        "the onnxruntime engine has no provider named %s", o->provider);
-    OrtStatus *status = p->append == NULL ? NULL : p->append(ort, o, inputs, target);
+    OrtStatus *status = p->append == NULL ? NULL : append_one(ort, p, o, inputs, target);
     if (status == NULL)
         return FLETCH_OK;
     int code = refuse(ort, p, ort->api.GetErrorMessage(status), error);

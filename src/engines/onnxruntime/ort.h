@@ -92,11 +92,23 @@ int fl_ort_file_check(const char *path, fl_ort_names *inputs, fletch_error *erro
 int fl_ort_options_make(const fl_ort *ort, const fl_engine_options *options,
                         const fl_ort_names *inputs, OrtSessionOptions **out, fletch_error *error);
 
+/* The string pairs that a provider is given. */
+enum { FL_ORT_PAIRS_MAX = 16, FL_ORT_VALUE_MAX = 512 };
+typedef struct fl_ort_pairs {
+    const char *keys[FL_ORT_PAIRS_MAX];
+    const char *values[FL_ORT_PAIRS_MAX];
+    char        text[FL_ORT_PAIRS_MAX][FL_ORT_VALUE_MAX];
+    size_t      count;
+} fl_ort_pairs;
+size_t fl_ort_provider_pairs(const fl_engine_options *options, const fl_ort_names *inputs,
+                             fl_ort_pairs *out);
+
 /* Whether the library holds the provider ("cuda"), and why not. No device is asked for cpu. */
 int fl_ort_provider_check(const fl_ort *ort, const fl_engine_options *options, fletch_error *error);
 
 /* Lengths and texts of a run are rounded up to a few shapes: providers that compile per shape. */
 bool fl_ort_fixed_shapes(const char *provider);
+enum { FL_ORT_FIXED_ROWS = 64 }; /* texts of such a run: memory is taken for the largest shape */
 
 /* ---- session.c -------------------------------------------------------------------------------- */
 
@@ -149,6 +161,7 @@ typedef struct fl_ort_plan {
     /* policy */
     uint32_t tokens_max; /* of a run with more than one text, padding counted */
     bool     fixed;      /* few shapes: lengths and rows are rounded up to powers of two */
+    uint32_t rows_limit; /* texts of a run at most; 0: the budget alone */
     bool     single;     /* every text alone */
     uint32_t slack;      /* shorter by at most this many eighths: may share a run with a mask */
 } fl_ort_plan;

@@ -61,6 +61,7 @@ uint32_t fl_ort_plan_length_max(const fl_ort_plan *plan) {
 static uint32_t rows_for(const fl_ort_plan *plan, uint32_t length, uint32_t tokens) {
     uint32_t rows = plan->single ? 1 : tokens / length;
     rows          = rows < 1 ? 1 : rows;
+    rows          = plan->rows_limit > 0 && rows > plan->rows_limit ? plan->rows_limit : rows;
     if (!plan->fixed)
         return rows;
     uint32_t power = power_above(rows);

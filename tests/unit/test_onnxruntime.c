@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_onnxruntime.c - the engine's parts, and the slot table against the real library.
+ *
+ * Where the library is there (make onnxruntime, or a Python environment with onnxruntime), the table
+ * is used on it; without it those tests pass over, and say so. Rows are compared with the double
+ * forward of engine_toy.h; plans and poolings need no library. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "engine_toy.h"
+#include "engines/onnxruntime/ort.h"
+
+static const char library[] = ""; /* the usual places; FLETCH_ONNXRUNTIME_LIBRARY is read by main */
+
+static const char *library_file(void) {
+    const char *named = getenv("FLETCH_ONNXRUNTIME_LIBRARY");
+    return named == NULL ? library : named;
+}
+
+/* NULL, and a word about it, when this machine has none. */
+static const fl_ort *acquire(void) {
+    const fl_ort *ort;
+    fletch_error  error;
+    if (fl_ort_acquire(&ort, library_file(), NULL, &error) < 0) {
+        cr_log_warn("passed over: %s", error.message);
+        return NULL;
+    }
+    return ort;
+}
+
+/* ---- The library ------------------------------------------------------------------------------ */
+
+Test(onnxruntime, every_slot_is_filled) {
+    const fl_ort *ort = acquire();
+    if (ort == NULL)
+        return;
+#define CHECK_SLOT(index, type, name, parameters)                                                  \
+    cr_assert(ort->api.name != NULL, "slot %d, %s, is empty", index, #name);
+    FL_ORT_SLOTS(CHECK_SLOT)
+#undef CHECK_SLOT
+#define CHECK_SLOT(index, type, name, parameters)                                                  \
+    cr_assert(ort->editor.name != NULL, "editor slot %d, %s, is empty", index, #name);
+    FL_ORT_EDITOR_SLOTS(CHECK_SLOT)
+#undef CHECK_SLOT
+    cr_assert(ort->minor >= FL_ORT_API_OLDEST);
+    cr_assert_not_null(strstr(ort->api.GetBuildInfoString(), "Build Info"));
+    fl_ort_release(ort);
+}
+
+Test(onnxruntime, slots_are_the_functions_that_they_are_called) {
+    const fl_ort *ort = acquire();
+    if (ort == NULL)
+        return;
+    OrtStatus *status = ort->api.CreateStatus(ORT_INVALID_GRAPH, "words of ours");
+    cr_assert_eq(ort->api.GetErrorCode(status), ORT_INVALID_GRAPH);
+    cr_assert_str_eq(ort->api.GetErrorMessage(status), "words of ours");
+    ort->api.ReleaseStatus(status);
+    OrtSessionOptions *options;
+    int                has;
+    char               value[16];
+    size_t             size = sizeof value;
+    cr_assert_null(ort->api.CreateSessionOptions(&options));
+    cr_assert_null(ort->api.AddSessionConfigEntry(options, "session.disable_prepacking", "1"));
+    cr_assert_null(ort->api.HasSessionConfigEntry(options, "session.disable_prepacking", &has));
+    cr_assert_eq(has, 1);
+    cr_assert_null(
+        ort->api.GetSessionConfigEntry(options, "session.disable_prepacking", value, &size));
+    cr_assert_str_eq(value, "1");
+    cr_assert_null(ort->api.AddFreeDimensionOverrideByName(options, "batch", 4));
+    cr_assert_null(ort->api.SetDeterministicCompute(options, true));
+    status = ort->api.SetSessionExecutionMode(options, (ExecutionMode)7);
+    cr_assert_not_null(status, "an execution mode that does not exist is refused");
+    ort->api.ReleaseStatus(status);
+    status = ort->api.SetSessionGraphOptimizationLevel(options, (GraphOptimizationLevel)50);
+    cr_assert_not_null(status);
+    ort->api.ReleaseStatus(status);
+    ort->api.ReleaseSessionOptions(options);
+    fl_ort_release(ort);
+}
+
+Test(onnxruntime, one_environment_however_often) {
+    const fl_ort *first = acquire();
+    if (first == NULL)
+        return;
+    const fl_ort *second = acquire();
+    cr_assert_eq(first, second);
+    fl_ort_release(first);
+    cr_assert_not_null(second->env);
+    fl_ort_release(second);
+    second = acquire(); /* after the last release it opens again */
+    cr_assert_not_null(second);
+    fl_ort_release(second);
+    fl_ort_release(NULL);
+}
+
+Test(onnxruntime, telemetry_is_off_before_loading) {
+    setenv("ORT_DISABLE_TELEMETRY", "0", 1);
+    const fl_ort *ort = acquire();
+    if (ort == NULL)
+        return;
+    cr_assert_str_eq(getenv("ORT_DISABLE_TELEMETRY"), "1");
+    fl_ort_release(ort);
+}
+
+/* ---- Providers -------------------------------------------------------------------------------- */
+
+static fl_engine_options options_for(const fl_config *config, const char *provider) {
+    return (fl_engine_options){.provider     = provider,
+                               .folder       = "/nowhere",
+                               .threads      = 2,
+                               .batch_tokens = 4096,
+                               .batch_texts  = 128,
+                               .max_length   = 64,
+                               .precision    = "fp32",
+                               .config       = config};
+}
+
+Test(onnxruntime, the_cpu_library_refuses_every_device) {
+    static const char *const names[] = {"cuda", "tensorrt", "coreml", "directml"};
+    const fl_ort            *ort     = acquire();
+    if (ort == NULL)
+        return;
+    fl_config *config = fletch_config_new();
+    fletch_config_set(config, "onnxruntime.library", library_file(), NULL);
+    for (size_t i = 0; i < 4; i++) {
+        fl_engine_options  options = options_for(config, names[i]);
+        OrtSessionOptions *made;
+        fl_ort_names       inputs = {.count = 2, .names = {"input_ids", "attention_mask"}};
+        fletch_error       error;
+        fl_probe           found;
+        cr_assert_eq(fl_ort_options_make(ort, &options, &inputs, &made, &error), FLETCH_EPROVIDER);
+        cr_assert_null(made);
+        cr_assert_not_null(strstr(error.message, "ExecutionProvider"), "%s", error.message);
+        cr_assert_not_null(strstr(error.message, ort->path), "%s", error.message);
+        fl_ort_engine_ops.probe(&options, &found);
+        cr_assert_not(found.usable);
+        cr_assert_eq(fl_ort_engine_ops.devices(&options), 0);
+    }
+    fl_engine_options cpu = options_for(config, "cpu");
+    cr_assert_eq(fl_ort_engine_ops.devices(&cpu), 1);
+    fletch_config_free(config);
+    fl_ort_release(ort);
+}
+
+/* The keys that ONNX Runtime's documentation of each provider lists. */
+static const char *const documented[] = {"device_id",
+                                         "use_tf32",
+                                         "arena_extend_strategy",
+                                         "gpu_mem_limit",
+                                         "trt_fp16_enable",
+                                         "trt_int8_enable",
+                                         "trt_layer_norm_fp32_fallback",
+                                         "trt_max_workspace_size",
+                                         "trt_engine_cache_enable",
+                                         "trt_engine_cache_path",
+                                         "trt_timing_cache_enable",
+                                         "trt_timing_cache_path",
+                                         "trt_profile_min_shapes",
+                                         "trt_profile_opt_shapes",
+                                         "trt_profile_max_shapes",
+                                         "ModelFormat",
+                                         "MLComputeUnits"};
+
+static bool is_documented(const char *key) {
+    for (size_t i = 0; i < sizeof documented / sizeof documented[0]; i++)
+        if (strcmp(key, documented[i]) == 0)
+            return true;
+    return false;
+}
+
+static const char *value_of(const fl_ort_pairs *pairs, const char *key) {
+    for (size_t i = 0; i < pairs->count; i++)
+        if (strcmp(pairs->keys[i], key) == 0)
+            return pairs->values[i];
+    return "(none)";
+}
+
+Test(onnxruntime, options_of_providers_are_documented_keys) {
+    static const char *const names[] = {"cpu", "cuda", "tensorrt", "coreml", "directml"};
+    fl_config               *config  = fletch_config_new();
+    fl_ort_names inputs = {.count = 3, .names = {"input_ids", "attention_mask", FL_ORT_SKIP_NAME}};
+    fl_ort_pairs pairs;
+    fletch_config_set(config, "tensorrt.cache_dir", "/var/cache/trt", NULL);
+    fletch_config_set(config, "coreml.compute_units", "cpu_and_gpu", NULL);
+    fletch_config_set(config, "onnxruntime.arena_strategy", "as_requested", NULL);
+    for (size_t i = 0; i < 5; i++) {
+        fl_engine_options options = options_for(config, names[i]);
+        options.device            = 3;
+        options.memory_limit      = 1 << 20;
+        options.precision         = "fp16";
+        fl_ort_provider_pairs(&options, &inputs, &pairs);
+        for (size_t k = 0; k < pairs.count; k++)
+            cr_assert(is_documented(pairs.keys[k]), "%s: %s", names[i], pairs.keys[k]);
+        if (strcmp(names[i], "coreml") != 0 && strcmp(names[i], "cpu") != 0)
+            cr_assert_str_eq(value_of(&pairs, "device_id"), "3");
+        if (strcmp(names[i], "cuda") == 0) {
+            cr_assert_str_eq(value_of(&pairs, "gpu_mem_limit"), "1048576");
+            cr_assert_str_eq(value_of(&pairs, "arena_extend_strategy"), "kSameAsRequested");
+        }
+        if (strcmp(names[i], "tensorrt") == 0) {
+            cr_assert_str_eq(value_of(&pairs, "trt_fp16_enable"), "1");
+            cr_assert_str_eq(value_of(&pairs, "trt_int8_enable"), "0");
+            cr_assert_str_eq(value_of(&pairs, "trt_engine_cache_path"), "/var/cache/trt");
+            cr_assert_str_eq(value_of(&pairs, "trt_profile_max_shapes"),
+                             "input_ids:64x64,attention_mask:64x64,pool_skip:64");
+        }
+        if (strcmp(names[i], "coreml") == 0)
+            cr_assert_str_eq(value_of(&pairs, "MLComputeUnits"), "CPUAndGPU");
+    }
+    fletch_config_free(config);
+}
+
+/* ---- Plans ------------------------------------------------------------------------------------ */
+
+enum { TEXTS = 300, LONGEST = 100 };
+
+static void make_lengths(uint64_t seed, uint32_t cu[TEXTS + 1]) {
+    cu[0] = 0;
+    for (uint32_t i = 0; i < TEXTS; i++)
+        cu[i + 1] = cu[i] + 1 + toy_draw(&seed, LONGEST);
+}
+
+static void check_plan(const fl_ort_plan *plan, const fl_batch *batch) {
+    bool     seen[TEXTS] = {false};
+    uint32_t done        = 0;
+    for (uint32_t g = 0; g < plan->group_count; g++) {
+        const fl_ort_group *group = &plan->groups[g];
+        cr_assert_eq(group->first, done);
+        cr_assert(group->count >= 1 && group->rows >= group->count);
+        cr_assert(group->rows <= fl_ort_plan_rows_max(plan));
+        cr_assert(group->rows * group->length <= fl_ort_plan_tokens_max(plan));
+        for (uint32_t i = 0; i < group->count; i++) {
+            uint32_t text   = plan->order[group->first + i];
+            uint32_t length = batch->cu[text + 1] - batch->cu[text];
+            cr_assert_not(seen[text]);
+            seen[text] = true;
+            cr_assert(length <= group->length);
+            if (!plan->fixed)
+                cr_assert((group->length - length) * 8 <= group->length * plan->slack);
+        }
+        done += group->count;
+    }
+    cr_assert_eq(done, batch->texts);
+}
+
+Test(onnxruntime, every_text_is_in_one_run_of_its_length) {
+    uint32_t cu[TEXTS + 1];
+    for (uint64_t seed = 1; seed < 20; seed++)
+        for (unsigned kind = 0; kind < 4; kind++) {
+            fl_ort_plan plan = {.tokens_max = 512};
+            plan.slack       = kind == 1;
+            plan.fixed       = kind == 2;
+            plan.single      = kind == 3;
+            make_lengths(seed, cu);
+            fl_batch batch = {.cu = cu, .texts = TEXTS, .tokens = cu[TEXTS]};
+            cr_assert_eq(fl_ort_plan_open(&plan, TEXTS, LONGEST, NULL), 0);
+            fl_ort_plan_make(&plan, &batch, (unsigned)(seed % 5));
+            check_plan(&plan, &batch);
+            if (plan.single)
+                cr_assert_eq(plan.group_count, TEXTS);
+            else
+                cr_assert(plan.group_count < TEXTS);
+            fl_ort_plan_close(&plan);
+        }
+}
+
+Test(onnxruntime, fixed_shapes_are_few) {
+    bool        shapes[LONGEST + 1][FL_ORT_FIXED_ROWS + 1] = {{false}};
+    uint32_t    cu[TEXTS + 1], count = 0;
+    fl_ort_plan plan = {.tokens_max = 4096, .fixed = true, .rows_limit = FL_ORT_FIXED_ROWS};
+    cr_assert_eq(fl_ort_plan_open(&plan, TEXTS, LONGEST, NULL), 0);
+    for (uint64_t seed = 1; seed < 200; seed++) {
+        make_lengths(seed, cu);
+        fl_batch batch = {.cu = cu, .texts = (uint32_t)(seed % TEXTS) + 1};
+        batch.tokens   = cu[batch.texts];
+        fl_ort_plan_make(&plan, &batch, 1);
+        for (uint32_t g = 0; g < plan.group_count; g++) {
+            bool *seen = &shapes[plan.groups[g].length][plan.groups[g].rows];
+            count += !*seen;
+            *seen = true;
+        }
+    }
+    cr_assert(count <= 4 * 7, "%u shapes", count); /* 16 32 64 100, and 1 2 4 … 64 rows */
+    fl_ort_plan_close(&plan);
+}
+
+/* ---- Pooling ---------------------------------------------------------------------------------- */
+
+Test(onnxruntime, poolings_are_those_of_sentence_transformers) {
+    enum { HIDDEN = 5, LENGTH = 7 };
+    uint64_t seed = 3;
+    float    x[LENGTH * HIDDEN], out[HIDDEN * FL_POOL_COUNT];
+    double   wide[LENGTH * HIDDEN];
+    for (size_t i = 0; i < LENGTH * HIDDEN; i++)
+        wide[i] = x[i] = toy_uniform(&seed, -2, 2);
+    fl_encoder encoder = {.desc = {.hidden = HIDDEN}, .pooling_count = FL_POOL_COUNT};
+    for (int p = 0; p < FL_POOL_COUNT; p++)
+        encoder.pooling[p] = (fl_pooling)p;
+    for (uint32_t skip = 0; skip < LENGTH; skip++) {
+        cr_assert(fl_ort_pool(&encoder, x, LENGTH, skip, out));
+        for (size_t p = 0; p < FL_POOL_COUNT; p++)
+            for (size_t c = 0; c < HIDDEN; c++)
+                cr_assert(fabs(out[p * HIDDEN + c] -
+                               toy_pool((fl_pooling)p, wide, HIDDEN, LENGTH, skip, c)) <= 1e-5,
+                          "pooling %zu, skip %u", p, skip);
+    }
+    fl_ort_pool(&encoder, x, LENGTH, LENGTH, out); /* all of it a prompt */
+    cr_assert_eq(out[FL_POOL_MEAN * HIDDEN], 0.0f);
+    cr_assert_eq(out[FL_POOL_LAST_TOKEN * HIDDEN], 0.0f);
+    cr_assert_eq(out[FL_POOL_MAX * HIDDEN], -1e9f);
+    x[3] = NAN;
+    cr_assert_not(fl_ort_pool(&encoder, x, LENGTH, 0, out));
+}
+
+/* ---- The engine ------------------------------------------------------------------------------- */
+
+static const toy_spec spec = {.layers        = 2,
+                              .hidden        = 48,
+                              .heads         = 3,
+                              .head_dim      = 16,
+                              .mlp           = 64,
+                              .vocab         = 50,
+                              .positions     = 70,
+                              .pooling       = {FL_POOL_MEAN},
+                              .pooling_count = 1};
+
+typedef struct fixture {
+    toy          t;
+    fl_config   *config;
+    int32_t      ids[40 * 70];
+    uint32_t     cu[41], skips[40];
+    float        out[40 * 64];
+    float       *rows[40];
+    fl_batch     batch;
+    fletch_error error;
+} fixture;
+
+static fl_engine *open_toy(fixture *f, const char *key, const char *value) {
+    fl_engine *engine = NULL;
+    toy_make(&f->t, &spec, 11);
+    f->config = fletch_config_new();
+    fletch_config_set(f->config, "onnxruntime.library", library_file(), NULL);
+    if (key != NULL)
+        cr_assert_eq(fletch_config_set(f->config, key, value, NULL), 0);
+    fl_engine_options options = options_for(f->config, "cpu");
+    options.max_length        = spec.positions;
+    f->cu[0]                  = 0;
+    for (uint32_t i = 0; i < 40; i++) {
+        f->cu[i + 1] = f->cu[i] + 1 + toy_draw(&f->t.state, i < 20 ? 5 : spec.positions);
+        f->rows[i]   = f->out + i * 48;
+        f->skips[i]  = 0;
+    }
+    for (uint32_t i = 0; i < f->cu[40]; i++)
+        f->ids[i] = (int32_t)toy_draw(&f->t.state, spec.vocab);
+    f->batch =
+        (fl_batch){.ids = f->ids, .cu = f->cu, .texts = 40, .tokens = f->cu[40], .rows = f->rows};
+    fl_ort_engine_ops.open(&engine, &f->t.encoder, &options, &f->error);
+    cr_assert_not_null(engine, "%s", f->error.message);
+    return engine;
+}
+
+static void close_toy(fixture *f, fl_engine *engine) {
+    fl_ort_engine_ops.close(engine);
+    fletch_config_free(f->config);
+    toy_free(&f->t);
+}
+
+static void check_rows(fixture *f, uint32_t skip) {
+    double want[64];
+    for (uint32_t i = 0; i < 40; i++) {
+        toy_forward(&f->t.encoder, f->ids + f->cu[i], f->cu[i + 1] - f->cu[i], skip, want);
+        for (size_t c = 0; c < 48; c++)
+            cr_assert(fabs(f->rows[i][c] - want[c]) <= 2e-5, "text %u: %g, expected %g", i,
+                      f->rows[i][c], want[c]);
+    }
+}
+
+static bool there_is_none(void) {
+    const fl_ort *ort = acquire();
+    fl_ort_release(ort);
+    return ort == NULL;
+}
+
+Test(onnxruntime, rows_are_those_of_the_formula_wherever_they_go) {
+    static fixture f;
+    static float   first[40 * 48], scattered[40 * 64];
+    if (there_is_none())
+        return;
+    fl_engine *engine = open_toy(&f, NULL, NULL);
+    cr_assert_eq(fl_ort_engine_ops.forward(engine, 0, &f.batch, &f.error), 0, "%s",
+                 f.error.message);
+    check_rows(&f, 0);
+    memcpy(first, f.out, sizeof first);
+    for (uint32_t i = 0; i < 40; i++) /* far from each other: nothing can be written in place */
+        f.rows[i] = scattered + (39 - i) * 64;
+    uint64_t before = fl_alloc_count();
+    cr_assert_eq(fl_ort_engine_ops.forward(engine, 0, &f.batch, &f.error), 0);
+    cr_assert_eq(fl_alloc_count(), before, "forward allocates nothing");
+    for (uint32_t i = 0; i < 40; i++)
+        cr_assert_eq(memcmp(f.rows[i], first + i * 48, 48 * sizeof(float)), 0, "text %u", i);
+    close_toy(&f, engine);
+}
+
+Test(onnxruntime, without_binding_the_bytes_are_the_same) {
+    static fixture f;
+    static float   bound[40 * 48];
+    if (there_is_none())
+        return;
+    fl_engine *engine = open_toy(&f, NULL, NULL);
+    cr_assert_eq(fl_ort_engine_ops.forward(engine, 0, &f.batch, &f.error), 0);
+    memcpy(bound, f.out, sizeof bound);
+    close_toy(&f, engine);
+    memset(f.out, 0, sizeof f.out);
+    engine = open_toy(&f, "io.binding", "false");
+    cr_assert_eq(fl_ort_engine_ops.forward(engine, 0, &f.batch, &f.error), 0);
+    cr_assert_eq(memcmp(bound, f.out, sizeof bound), 0);
+    close_toy(&f, engine);
+}
+
+Test(onnxruntime, prompts_are_left_out) {
+    static fixture f;
+    if (there_is_none())
+        return;
+    fl_engine *engine = open_toy(&f, NULL, NULL);
+    f.batch.pool_skip = f.skips;
+    for (uint32_t i = 0; i < 40; i++)
+        f.skips[i] = 2 < f.cu[i + 1] - f.cu[i] ? 2 : 0;
+    cr_assert_eq(fl_ort_engine_ops.forward(engine, 0, &f.batch, &f.error), 0, "%s",
+                 f.error.message);
+    double want[64];
+    for (uint32_t i = 0; i < 40; i++) {
+        toy_forward(&f.t.encoder, f.ids + f.cu[i], f.cu[i + 1] - f.cu[i], f.skips[i], want);
+        for (size_t c = 0; c < 48; c++)
+            cr_assert(fabs(f.rows[i][c] - want[c]) <= 2e-5);
+    }
+    close_toy(&f, engine);
+}
+
+static int count_line(void *user, const char *name, const char *value, const char *origin) {
+    (void)origin;
+    if (strcmp(name, "onnxruntime.runs") == 0)
+        cr_assert_not_null(strstr(value, "of them bound"));
+    if (strcmp(name, "onnxruntime.io_binding") == 0)
+        cr_assert_str_eq(value, "on");
+    ++*(int *)user;
+    return 0;
+}
+
+Test(onnxruntime, it_says_what_it_is) {
+    static fixture f;
+    int            lines = 0;
+    if (there_is_none())
+        return;
+    fl_engine     *engine = open_toy(&f, NULL, NULL);
+    fl_engine_info info;
+    fl_ort_engine_ops.info(engine, &info);
+    cr_assert_eq(info.slots, 1);
+    cr_assert(info.pads);
+    cr_assert_str_eq(info.precision, "fp32");
+    cr_assert(info.resident_bytes > 0);
+    cr_assert_eq(fl_ort_engine_ops.warm(engine, &f.error), 0, "%s", f.error.message);
+    cr_assert_eq(fl_ort_engine_ops.describe(engine, count_line, &lines), 0);
+    cr_assert(lines >= 8);
+    cr_assert(fl_ort_engine_ops.memory(engine, 8, 512, 70) > 0);
+    close_toy(&f, engine);
+}
+
+Test(onnxruntime, opening_survives_every_lack_of_memory) {
+    if (there_is_none())
+        return;
+    toy        t;
+    fl_config *config = fletch_config_new();
+    fletch_config_set(config, "onnxruntime.library", library_file(), NULL);
+    toy_make(&t, &spec, 5);
+    bool opened = false;
+    for (uint64_t n = 1; n < 2000 && !opened; n++) {
+        fl_engine        *engine  = NULL;
+        fl_engine_options options = options_for(config, "cpu");
+        fletch_error      error;
+        fl_alloc_fail_after(n);
+        int status = fl_ort_engine_ops.open(&engine, &t.encoder, &options, &error);
+        fl_alloc_fail_after(0);
+        cr_assert(status == 0 || status == FLETCH_ENOMEM, "%d %s", status, error.message);
+        opened = status == 0;
+        fl_ort_engine_ops.close(engine);
+    }
+    cr_assert(opened);
+    toy_free(&t);
+    fletch_config_free(config);
+}
