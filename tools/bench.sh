@@ -3,12 +3,19 @@
 # bench.sh [ARGUMENTS of bench/run.py] - the race against the best peers on this machine. Makes build/bench-venv
 # with bench/requirements.txt once (about 1.5 GB to download, 5 GB on disk); FLETCH_BENCH_PYTHON names a
 # Python that has them already. Results: bench/results/DATE-MACHINE.{json,md}.
+# bench.sh runtime [ARGUMENTS of bench/runtime.py] - what the scheduler costs and gains; needs no peers.
 . "$(dirname "$0")/say.sh"
 
 tools/setup.sh build
 tools/build.sh release fletch fletch_shared
 folder=$(tools/get_model.sh medium)
 test_environment
+
+if [ "${1:-${T:-}}" = runtime ]; then
+    shift $(($# > 0 ? 1 : 0))
+    tools/build.sh release bench_runtime
+    exec "${FLETCH_BENCH_PYTHON:-$(find_python)}" bench/runtime.py --model "$folder" "$@"
+fi
 
 python=${FLETCH_BENCH_PYTHON:-}
 if [ -z "$python" ]; then

@@ -64,6 +64,7 @@ typedef enum fl_flag_id {
     FL_FLAG_DTYPE,
     FL_FLAG_SIMILARITY,
     FL_FLAG_STATS,
+    FL_FLAG_STATS_JSON,
     FL_FLAG_PROGRESS,
     FL_FLAG_KEEP_FIELDS,
     FL_FLAG_ON_ERROR,

@@ -18,6 +18,7 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
+#include "cli/statistics.h"
 
 enum { WINDOW_FIRST = 256, WINDOW_MIN = 64, WINDOW_TEXTS = 4096, WINDOW_BYTES = 4 << 20 };
 
@@ -136,6 +137,18 @@ static void print_stats(const fl_run *run) {
             peak_bytes() / 1e6);
 }
 
+/* What the library counted. A model of which only the tokenizer was opened has nothing to tell. */
+static void print_library_stats(const fl_run *run) {
+    fletch_stats stats = {.size = sizeof stats};
+    fl_buf       out   = {0};
+    if (fletch_stats_get(run->cli->model, &stats, NULL) < 0 || stats.replicas == 0)
+        return;
+    fl_statistics_put(&out, &stats);
+    if (!out.failed && out.size > 0)
+        (void)fwrite(out.data, 1, out.size, stderr);
+    fl_buf_free(&out);
+}
+
 fl_exit fl_run_report(const fl_run *run) {
     if (run->truncated > 0 && !run->cli->quiet) {
         fl_cli_message("note: %" PRIu64 " of %" PRIu64 " texts %s longer than the limit and cut; "
@@ -148,6 +161,13 @@ fl_exit fl_run_report(const fl_run *run) {
     }
     if (run->cli->args.value[FL_FLAG_STATS] != NULL) {
         print_stats(run);
+        print_library_stats(run);
+    }
+    const char *file = run->cli->args.value[FL_FLAG_STATS_JSON];
+    if (file != NULL) {
+        fletch_error error = {0};
+        if (fl_statistics_write(run->cli->model, file, &error) < 0)
+            return fl_cli_fail(&error, false);
     }
     return run->input.refused > 0 ? FL_EXIT_PARTLY : FL_EXIT_DONE;
 }

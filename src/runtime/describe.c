@@ -139,6 +139,7 @@ static void read_gauges(const fletch_model *m, fletch_stats *out) {
     out->queued_tokens   = lanes[0].tokens + lanes[1].tokens;
     out->batch_tokens    = m->queue.rules.max_tokens;
     out->replicas        = m->replicas->count;
+    out->slots           = m->replicas->slots;
     for (uint32_t r = 0; r < m->replicas->count; r++) {
         const fl_replica *replica = &m->replicas->replica[r];
         out->replicas_ready += !replica->broken;

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* statistics.c - what the library counted, for a person and for a program.
+ *
+ * Role    The end of `fletch embed --stats` and all of `--stats-json FILE`.
+ * Method  The names stand in the same column as those of run.c. Counters that should be 0 (failures,
+ *         splits, evictions) are printed only when they are not: a line there is worth a look.
+ * Memory  One buffer for the JSON. Proof: tests/cli/test_stats.py. */
+#include "cli/statistics.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/mem.h"
+
+static double ms(uint64_t ns) {
+    return (double)ns / 1e6;
+}
+
+/* " 98.7 %", or "-" where nothing was asked. */
+static void put_share(fl_buf *out, const char *what, double part, double whole) {
+    if (whole <= 0)
+        fl_buf_printf(out, "%s -", what);
+    else
+        fl_buf_printf(out, "%s %.1f %%", what, 100 * part / whole);
+}
+
+static void put_durations(fl_buf *out, const char *name, const fletch_histogram *h) {
+    if (h->count == 0)
+        return;
+    fl_buf_printf(out, "%-12s p50 %.3g  p90 %.3g  p99 %.3g  max %.3g ms\n", name, ms(h->p50_ns),
+                  ms(h->p90_ns), ms(h->p99_ns), ms(h->max_ns));
+}
+
+static void put_if(fl_buf *out, const char *name, uint64_t count) {
+    if (count > 0)
+        fl_buf_printf(out, "%-12s %" PRIu64 "\n", name, count);
+}
+
+static void put_engine(fl_buf *out, const fletch_stats *s) {
+    const double batches = s->batches > 0 ? (double)s->batches : 1;
+    const double slots   = (double)(s->slots > 0 ? s->slots : 1);
+    fl_buf_printf(out, "%-12s %s %s, %s\n", "engine", s->provider, s->precision, s->device);
+    fl_buf_printf(out, "%-12s %" PRIu64 " of %" PRIu64 " ready, %" PRIu64 " slot%s\n", "replicas",
+                  s->replicas_ready, s->replicas, s->slots, s->slots == 1 ? "" : "s");
+    fl_buf_printf(out, "%-12s %" PRIu64 " of %.1f texts, %.0f tokens\n", "batches", s->batches,
+                  (double)s->texts / batches, (double)s->tokens / batches);
+    fl_buf_printf(out, "%-12s", "in use");
+    put_share(out, "", (double)s->busy_ns, (double)s->uptime_ns * slots);
+    fl_buf_puts(out, " of the time since the model was opened\n");
+}
+
+static void put_buffers(fl_buf *out, const fletch_stats *s) {
+    const double takes = (double)s->pool_takes, fresh = (double)s->pool_allocations;
+    fl_buf_printf(out, "%-12s", "zero copy");
+    put_share(out, " in", (double)s->zero_copy_inputs,
+              (double)s->zero_copy_inputs + (double)s->copied_inputs);
+    put_share(out, ", out", (double)s->zero_copy_outputs,
+              (double)s->zero_copy_outputs + (double)s->staged_outputs);
+    fl_buf_printf(out, "\n%-12s", "buffers");
+    put_share(out, " hit", (double)s->pool_hits, takes);
+    put_share(out, ", reused", takes > fresh ? takes - fresh : 0, takes);
+    fl_buf_printf(out, ", %" PRIu64 " allocated, %.1f MB kept\n", s->pool_allocations,
+                  (double)s->pool_bytes / 1e6);
+}
+
+void fl_statistics_put(fl_buf *out, const fletch_stats *s) {
+    put_engine(out, s);
+    put_durations(out, "tokenise", &s->tokenize);
+    put_durations(out, "queue", &s->queue);
+    put_durations(out, "forward", &s->forward);
+    put_durations(out, "request", &s->total);
+    put_buffers(out, s);
+    put_if(out, "failed", s->failed_texts);
+    put_if(out, "splits", s->batch_splits);
+    put_if(out, "retries", s->batch_retries);
+    put_if(out, "fallbacks", s->provider_fallbacks);
+    put_if(out, "broken", s->replica_failures);
+    put_if(out, "reopened", s->replica_reopens);
+    put_if(out, "evictions", s->pool_evictions);
+    put_if(out, "pressure", s->pressure_cleanups);
+}
+
+int fl_statistics_write(const fletch_model *model, const char *path, fletch_error *error) {
+    enum { FIRST = 16384 };
+    size_t  capacity = FIRST;
+    char   *text     = fl_alloc(capacity);
+    int64_t length   = text != NULL ? fletch_stats_json(model, text, capacity, error) : 0;
+    /* Numbers grow between two calls: a little more than asked for. */
+    if (length >= (int64_t)capacity) {
+        fl_free(text);
+        capacity = (size_t)length + FIRST;
+        text     = fl_alloc(capacity);
+        length   = text != NULL ? fletch_stats_json(model, text, capacity, error) : 0;
+    }
+    if (text == NULL)
+        return fl_fail_nomem(error, capacity, "the statistics");
+    fl_atomic_file file   = {.fd = -1};
+    int            status = length < 0 ? (int)length : fl_atomic_open(&file, path, error);
+    if (status == 0) {
+        length       = length < (int64_t)capacity ? length : (int64_t)capacity - 1;
+        text[length] = '\n'; /* over the NUL */
+        status       = fl_atomic_write(&file, text, (size_t)length + 1, error);
+        status       = status == 0 ? fl_atomic_commit(&file, error) : status;
+        fl_atomic_abort(&file);
+    }
+    fl_free(text);
+    return status;
+}
