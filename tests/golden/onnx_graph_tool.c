@@ -9,7 +9,7 @@
  *         The built graph and a file's in turns; one JSON object a shape, processor time in ms,
  *         median and least.
  *
- * Exit 3 with "STATUS: message" on stderr when building or running fails. FLETCH_ORT names the
+ * Exit 3 with "STATUS: message" on stderr when building or running fails. ORT_LIBRARY names the
  * library ("" looks in the usual places). */
 #include <inttypes.h>
 #include <stdio.h>
@@ -216,7 +216,7 @@ int main(int argc, char **argv) {
     const fl_ort    *ort     = NULL;
     fl_ort_graph     graph   = {0};
     fl_model_options opening = {0};
-    const char      *library = getenv("FLETCH_ORT");
+    const char      *library = getenv("ORT_LIBRARY");
     int              status  = fl_model_open(&model, argv[2], &opening, &error);
     if (status == 0)
         status = fl_ort_acquire(&ort, library ? library : "", NULL, &error);
