@@ -32,13 +32,13 @@ enum {
 
 /* Forms of an input; several may be allowed. */
 enum {
-    FL_INPUT_TEXT     = 1, /* "a" */
-    FL_INPUT_TEXTS    = 2, /* ["a", "b"] */
-    FL_INPUT_IDS      = 4, /* [101, 7592, 102]: one text */
-    FL_INPUT_ID_LISTS = 8, /* [[101, 102], [101, 7592, 102]] */
-    FL_INPUT_NOTHING =
-        16, /* "" and [] and "" in a list are served; else the dialect refuses them */
-    FL_INPUT_ALL = 15
+    FL_INPUT_TEXT     = 1,  /* "a" */
+    FL_INPUT_TEXTS    = 2,  /* ["a", "b"] */
+    FL_INPUT_IDS      = 4,  /* [101, 7592, 102]: one text */
+    FL_INPUT_ID_LISTS = 8,  /* [[101, 102], [101, 7592, 102]] */
+    FL_INPUT_NOTHING  = 16, /* "" and "" in a list are served; else the dialect refuses them */
+    FL_INPUT_NO_ITEMS = 32, /* [] is served */
+    FL_INPUT_ALL      = 15
 };
 
 typedef struct fl_input {

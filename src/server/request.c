@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "server/internal.h"
 
 enum { BLOCK_BYTES = 16 * 1024, LINE = 64, LARGE_RESULT = 64 * 1024 };
@@ -360,6 +361,7 @@ void fl_reply_error(fl_request *request, int status, const char *code, const cha
     va_start(list, format);
     (void)vsnprintf(message, sizeof message, format, list);
     va_end(list);
+    fl_utf8_make_printable(message); /* what the client sent may have been cut inside a character */
     if (reply->body.failed) {
         fl_buf_free(&reply->body);
     }

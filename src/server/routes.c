@@ -14,6 +14,7 @@
 
 static const fl_route *const tables[] = {
     fl_routes_operations, fl_routes_openai, fl_routes_tei, fl_routes_ollama, fl_routes_cohere,
+    fl_routes_openapi,
 };
 
 enum { TABLE_COUNT = sizeof tables / sizeof tables[0] };

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* openapi.c - /openapi.json: the routes of this server with the bounds of the models it has loaded.
+ *
+ * Role    people who write clients, generators of clients, and a fuzzer in the tests that holds the server to
+ *         every word of it.
+ * Method  Written anew for each request from what the server itself reads by: the route tables, the field
+ *         tables of the dialects (fields.h), and the loaded models (dimensions, vocabulary, prompts, names).
+ *         Only answers are described here by hand. A route without a description shows up as
+ *         "x-undescribed", which a test refuses.
+ * Memory  the reply's buffer. Threads: any; reads only.
+ * Proof   tests/server/test_openapi.py (schemathesis). */
+#include "server/openapi.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+
+/* What the schemas depend on. */
+typedef struct facts {
+    const fl_server *server;
+    fl_buf          *out;
+    size_t           models, dimensions, vocabulary;
+    fl_buf           names;   /* "a","b" */
+    fl_buf           prompts; /* "query","passage" */
+} facts;
+
+/* ---- Facts of the loaded models ---------------------------------------------------------------- */
+
+static int on_property(void *user, const char *name, const char *value, const char *origin) {
+    facts *f = user;
+    (void)origin;
+    if (strncmp(name, "prompt.", 7) == 0) {
+        fl_buf_puts(&f->prompts, f->prompts.size > 0 ? "," : "");
+        fl_json_quote(&f->prompts, name + 7, strlen(name + 7));
+    } else if (strcmp(name, "tokenizer") == 0) { /* "wordpiece, 30522 ids" */
+        const char *comma = strrchr(value, ',');
+        size_t      ids   = comma != NULL ? (size_t)strtoul(comma + 1, NULL, 10) : 0;
+        f->vocabulary     = ids > f->vocabulary ? ids : f->vocabulary;
+    }
+    return 0;
+}
+
+static void gather(facts *f) {
+    const fl_served *served;
+    for (; (served = fl_server_model_at(f->server, f->models)) != NULL; f->models++) {
+        fl_buf_puts(&f->names, f->models > 0 ? "," : "");
+        fl_json_quote(&f->names, served->name, strlen(served->name));
+        f->dimensions = served->dimensions > f->dimensions ? served->dimensions : f->dimensions;
+        (void)fletch_model_describe(served->model, on_property, f);
+    }
+}
+
+/* ---- Fields ------------------------------------------------------------------------------------ */
+
+/* "a|b" as "a","b". */
+static void put_words(fl_buf *out, const char *words) {
+    for (const char *word = words;;) {
+        const char *end = strchrnul(word, '|');
+        fl_json_quote(out, word, (size_t)(end - word));
+        if (*end == '\0') {
+            return;
+        }
+        fl_buf_puts(out, ",");
+        word = end + 1;
+    }
+}
+
+static void put_input(facts *f, unsigned forms) {
+    const char *text  = (forms & FL_INPUT_NOTHING) != 0 ? "{\"type\":\"string\"}"
+                                                        : "{\"type\":\"string\",\"minLength\":1}";
+    int         least = (forms & FL_INPUT_NO_ITEMS) != 0 ? 0 : 1;
+    char        id[96];
+    const char *comma = "";
+    (void)snprintf(id, sizeof id, "{\"type\":\"integer\",\"minimum\":0,\"maximum\":%zu}",
+                   f->vocabulary > 0 ? f->vocabulary - 1 : 0);
+    fl_buf_puts(f->out, "\"anyOf\":[");
+    if ((forms & FL_INPUT_TEXT) != 0) {
+        fl_buf_puts(f->out, text);
+        comma = ",";
+    }
+    if ((forms & FL_INPUT_TEXTS) != 0) {
+        fl_buf_printf(f->out, "%s{\"type\":\"array\",\"items\":%s,\"minItems\":%d}", comma, text,
+                      least);
+        comma = ",";
+    }
+    if ((forms & FL_INPUT_IDS) != 0) {
+        fl_buf_printf(f->out, "%s{\"type\":\"array\",\"items\":%s,\"minItems\":1}", comma, id);
+        comma = ",";
+    }
+    if ((forms & FL_INPUT_ID_LISTS) != 0) {
+        fl_buf_printf(
+            f->out,
+            "%s{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"array\",\"items\":%s,"
+            "\"minItems\":1}}",
+            comma, id);
+    }
+    fl_buf_puts(f->out, "]");
+}
+
+/* A string that may only be one of a list; `any` when there is no list to keep to. */
+static void put_choice(facts *f, const fl_buf *list, bool null, bool any) {
+    if (any) {
+        fl_buf_puts(f->out, null ? "\"type\":[\"string\",\"null\"]" : "\"type\":\"string\"");
+        return;
+    }
+    fl_buf_puts(f->out, "\"enum\":[");
+    fl_buf_append(f->out, list->data, list->size);
+    fl_buf_puts(f->out, null ? (list->size > 0 ? ",null]" : "null]") : "]");
+}
+
+static void put_int(facts *f, const fl_field *field, const char *type) {
+    bool    dimensions = strstr(field->name, "dimension") != NULL && field->min >= 0;
+    int64_t min        = dimensions ? 1 : field->min;
+    int64_t max        = dimensions ? (int64_t)f->dimensions : field->max;
+    fl_buf_printf(f->out, "\"type\":%s,\"minimum\":%" PRId64 ",\"maximum\":%" PRId64, type, min,
+                  max);
+}
+
+static void put_object(facts *f, const fl_field *fields, bool null);
+
+static void put_field(facts *f, const fl_field *field) {
+    bool null = (field->flags & FL_FIELD_NULL) != 0;
+    fl_buf_puts(f->out, "{");
+    switch (field->type) {
+    case FL_FIELD_STRING:
+        if (strcmp(field->name, "prompt_name") == 0) {
+            put_choice(f, &f->prompts, null, false);
+        } else {
+            put_choice(f, &f->names, null, strcmp(field->name, "model") != 0 || f->models < 2);
+        }
+        break;
+    case FL_FIELD_BOOL:
+        fl_buf_puts(f->out, null ? "\"type\":[\"boolean\",\"null\"]" : "\"type\":\"boolean\"");
+        break;
+    case FL_FIELD_INT: put_int(f, field, null ? "[\"integer\",\"null\"]" : "\"integer\""); break;
+    case FL_FIELD_WORD:
+        fl_buf_puts(f->out, "\"enum\":[");
+        put_words(f->out, field->words);
+        fl_buf_puts(f->out, null ? ",null]" : "]");
+        break;
+    case FL_FIELD_WORDS:
+        fl_buf_puts(f->out, null ? "\"type\":[\"array\",\"null\"]" : "\"type\":\"array\"");
+        fl_buf_puts(f->out, ",\"items\":{\"enum\":[");
+        put_words(f->out, field->words);
+        fl_buf_puts(f->out, "]}");
+        break;
+    case FL_FIELD_INPUT:
+        put_input(f, field->forms);
+        if (null) { /* absent and null are the same: one more branch */
+            f->out->size--;
+            fl_buf_puts(f->out, ",{\"type\":\"null\"}]");
+        }
+        break;
+    case FL_FIELD_INNER: put_object(f, field->inner, null); break;
+    case FL_FIELD_ANY: break;
+    }
+    if (field->text != NULL) {
+        fl_buf_puts(f->out, f->out->data[f->out->size - 1] == '{' ? "" : ",");
+        fl_buf_puts(f->out, "\"description\":");
+        fl_json_quote(f->out, field->text, strlen(field->text));
+    }
+    fl_buf_puts(f->out, "}");
+}
+
+/* The inside of a schema: fields that are not in the table are ignored by the server, so allowed. */
+static void put_object(facts *f, const fl_field *fields, bool null) {
+    fl_buf_puts(f->out, null ? "\"type\":[\"object\",\"null\"]" : "\"type\":\"object\"");
+    const char *comma = "";
+    fl_buf_puts(f->out, ",\"required\":[");
+    for (size_t i = 0; fields[i].name != NULL; i++) {
+        if ((fields[i].flags & FL_FIELD_REQUIRED) != 0) {
+            fl_buf_printf(f->out, "%s\"%s\"", comma, fields[i].name);
+            comma = ",";
+        }
+    }
+    fl_buf_puts(f->out, "],\"properties\":{");
+    for (size_t i = 0; fields[i].name != NULL; i++) {
+        fl_buf_printf(f->out, "%s\"%s\":", i > 0 ? "," : "", fields[i].name);
+        put_field(f, &fields[i]);
+    }
+    fl_buf_puts(f->out, "}");
+}
+
+/* ---- Operations -------------------------------------------------------------------------------- */
+
+/* The headers that every embedding route takes for a body that is silent. */
+static void put_headers(facts *f) {
+    fl_buf_puts(
+        f->out,
+        "{\"name\":\"x-fletch-truncate\",\"in\":\"header\",\"schema\":{\"enum\":[\"right\","
+        "\"left\",\"error\"]}},{\"name\":\"x-fletch-dtype\",\"in\":\"header\",\"schema\":{"
+        "\"enum\":[\"float32\",\"int8\",\"uint8\",\"binary\",\"ubinary\"]}},{\"name\":"
+        "\"x-fletch-normalize\",\"in\":\"header\",\"schema\":{\"enum\":[\"true\",\"false\"]}},"
+        "{\"name\":\"x-fletch-details\",\"in\":\"header\",\"schema\":{\"enum\":[\"true\","
+        "\"false\"]}}");
+    if (f->prompts.size > 0) {
+        fl_buf_puts(f->out,
+                    ",{\"name\":\"x-fletch-prompt-name\",\"in\":\"header\",\"schema\":{\"enum\":[");
+        fl_buf_append(f->out, f->prompts.data, f->prompts.size);
+        fl_buf_puts(f->out, "]}}");
+    }
+}
+
+static void put_parameters(facts *f, const fl_operation *op) {
+    fl_buf_puts(f->out, ",\"parameters\":[");
+    if (op->parameters != NULL) {
+        fl_buf_puts(f->out, op->parameters);
+    }
+    if (op->embeds) {
+        put_headers(f);
+    }
+    fl_buf_puts(f->out, "]");
+}
+
+static void put_body(facts *f, const fl_operation *op) {
+    if (op->fields == NULL) {
+        return;
+    }
+    fl_buf_puts(
+        f->out,
+        ",\"requestBody\":{\"required\":true,\"content\":{\"application/json\":{\"schema\":{");
+    put_object(f, op->fields, false);
+    fl_buf_puts(f->out, "}}}}");
+}
+
+static void put_content(fl_buf *out, const char *type, const char *schema) {
+    fl_buf_printf(out, "\"%s\":{\"schema\":%s}", type, schema);
+}
+
+/* The answer of 200; embedding routes can also give the rows alone. */
+static void put_good(facts *f, const fl_operation *op) {
+    fl_buf_puts(f->out, "\"200\":{\"description\":\"done\"");
+    if (op->good != NULL) {
+        fl_buf_puts(f->out, ",\"content\":{");
+        put_content(f->out, op->type != NULL ? op->type : "application/json", op->good);
+        if (op->embeds) {
+            fl_buf_puts(f->out, ",");
+            put_content(f->out, "application/octet-stream",
+                        "{\"type\":\"string\",\"format\":\"binary\"}");
+        }
+        fl_buf_puts(f->out, "}");
+    }
+    fl_buf_puts(f->out, "}");
+}
+
+/* One entry of "responses"; the transport's statuses have the dialect's words as well. */
+static void put_error(facts *f, const fl_route *route, int status) {
+    bool tei  = strcmp(route->dialect->name, "tei") == 0;
+    bool bare = tei && (status == 401 || status == 404 || status == 405);
+    fl_buf_printf(f->out, ",\"%d\":{\"description\":\"refused\"", status);
+    if (!bare) {
+        char schema[64];
+        (void)snprintf(schema, sizeof schema, "{\"$ref\":\"#/components/schemas/%s_error\"}",
+                       route->dialect->name);
+        fl_buf_puts(f->out, ",\"content\":{");
+        put_content(f->out, "application/json", schema);
+        if (tei) {
+            fl_buf_puts(f->out, ",");
+            put_content(f->out, "text/plain", "{\"type\":\"string\"}");
+        }
+        fl_buf_puts(f->out, "}");
+    }
+    fl_buf_puts(f->out, "}");
+}
+
+static void put_responses(facts *f, const fl_route *route, const fl_operation *op) {
+    static const int always[] = {400, 401, 403, 404, 405, 408, 414, 429, 431, 500, 503};
+    static const int body[]   = {411, 413, 415, 417, 422, 424, 499, 504};
+    fl_buf_puts(f->out, ",\"responses\":{");
+    if (!op->never) {
+        put_good(f, op);
+    } else { /* so that the list begins without a comma */
+        fl_buf_puts(f->out, "\"default\":{\"description\":\"this release has no such head\"}");
+    }
+    for (size_t i = 0; i < sizeof always / sizeof always[0]; i++) {
+        put_error(f, route, always[i]);
+    }
+    for (size_t i = 0; op->fields != NULL && i < sizeof body / sizeof body[0]; i++) {
+        put_error(f, route, body[i]);
+    }
+    fl_buf_puts(f->out, "}");
+}
+
+static const fl_operation *find_operation(const fl_route *route) {
+    for (const fl_operation *op = fl_operations; op->path != NULL; op++) {
+        if (strcmp(op->path, route->path) == 0 && strcmp(op->method, route->method) == 0) {
+            return op;
+        }
+    }
+    return NULL;
+}
+
+static void put_operation(facts *f, const fl_route *route) {
+    static const fl_operation unknown = {.summary = "not described"};
+    const fl_operation       *op      = find_operation(route);
+    char                      method[16];
+    size_t                    i = 0;
+    for (; route->method[i] != '\0' && i < sizeof method - 1; i++) {
+        method[i] = (char)(route->method[i] | 0x20);
+    }
+    method[i] = '\0';
+    fl_buf_printf(f->out, "\"%s\":{", method);
+    fl_buf_puts(f->out, op == NULL ? "\"x-undescribed\":true," : "");
+    op = op != NULL ? op : &unknown;
+    fl_buf_printf(f->out, "\"tags\":[\"%s\"],\"summary\":\"%s\"", route->dialect->name,
+                  op->summary);
+    if ((route->flags & FL_ROUTE_OPEN) != 0) {
+        fl_buf_puts(f->out, ",\"security\":[]");
+    }
+    put_parameters(f, op);
+    put_body(f, op);
+    put_responses(f, route, op);
+    fl_buf_puts(f->out, "}");
+}
+
+/* ---- The document -------------------------------------------------------------------------------- */
+
+/* All methods of the path of row `index`, unless an earlier row had that path. */
+static void put_path(facts *f, size_t index, bool *more) {
+    const fl_route *first = fl_route_at(index);
+    for (size_t i = 0; i < index; i++) {
+        if (strcmp(fl_route_at(i)->path, first->path) == 0) {
+            return;
+        }
+    }
+    fl_buf_puts(f->out, *more ? "," : "");
+    *more = true;
+    fl_buf_printf(f->out, "\"%s%s\":{", first->path,
+                  (first->flags & FL_ROUTE_PREFIX) != 0 ? "{id}" : "");
+    const fl_route *route;
+    bool            other = false;
+    for (size_t i = index; (route = fl_route_at(i)) != NULL; i++) {
+        if (strcmp(route->path, first->path) == 0) {
+            fl_buf_puts(f->out, other ? "," : "");
+            other = true;
+            put_operation(f, route);
+        }
+    }
+    fl_buf_puts(f->out, "}");
+}
+
+static void put_document(facts *f) {
+    bool keyed = fl_server_option(f->server, "server.api_key_file")[0] != '\0';
+    fl_buf_printf(f->out,
+                  "{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"fletch\",\"version\":\"%s\","
+                  "\"description\":\"text in, vectors out\",\"license\":{\"name\":\"Apache-2.0\","
+                  "\"identifier\":\"Apache-2.0\"}},\"servers\":[{\"url\":\"/\"}],",
+                  fletch_version());
+    fl_buf_puts(f->out, keyed ? "\"security\":[{\"key\":[]}]," : "\"security\":[],");
+    fl_buf_puts(f->out, "\"paths\":{");
+    bool more = false;
+    for (size_t i = 0; fl_route_at(i) != NULL; i++) {
+        put_path(f, i, &more);
+    }
+    fl_buf_puts(f->out,
+                "},\"components\":{\"securitySchemes\":{\"key\":{\"type\":\"http\",\"scheme\":"
+                "\"bearer\"}},\"schemas\":{");
+    for (size_t i = 0; fl_schemas[i].name != NULL; i++) {
+        fl_buf_printf(f->out, "%s\"%s\":", i > 0 ? "," : "", fl_schemas[i].name);
+        fl_buf_puts(f->out, fl_schemas[i].schema);
+    }
+    fl_buf_puts(f->out, "}}}");
+}
+
+static void openapi(fl_request *request) {
+    facts f = {.server = request->server, .out = &request->reply.body};
+    gather(&f);
+    put_document(&f);
+    fl_buf_free(&f.names);
+    fl_buf_free(&f.prompts);
+    fl_reply_json(request, 200);
+}
+
+const fl_route fl_routes_openapi[] = {
+    {"GET", "/openapi.json", &fl_dialect_plain, openapi, FL_ROUTE_OPEN | FL_ROUTE_QUIET}, {0}};

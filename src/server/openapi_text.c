@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* openapi_text.c - words and answers of each route, for /openapi.json.
+ *
+ * Role    the part of the document that a table of fields does not hold.
+ * Method  one row per route; schemas that several routes share have a name.
+ * Memory  static. Threads: any.
+ * Proof   tests/server/test_openapi.py: every route has a row, every answer fits its schema. */
+#include "server/openapi.h"
+
+#define REF(name) "{\"$ref\":\"#/components/schemas/" name "\"}"
+#define ARRAY(of) "{\"type\":\"array\",\"items\":" of "}"
+#define STRING    "{\"type\":\"string\"}"
+#define INTEGER   "{\"type\":\"integer\"}"
+#define NUMBER    "{\"type\":\"number\"}"
+#define BOOLEAN   "{\"type\":\"boolean\"}"
+#define MAYBE     "{\"type\":[\"string\",\"null\"]}"
+#define OBJECT(required, properties)                                                               \
+    "{\"type\":\"object\",\"required\":[" required "],\"properties\":{" properties "}}"
+
+const fl_schema fl_schemas[] = {
+    {"openai_error",
+     OBJECT("\"error\"", "\"error\":" OBJECT("\"message\",\"type\",\"param\",\"code\"",
+                                             "\"message\":" STRING ",\"type\":" STRING
+                                             ",\"param\":" MAYBE ",\"code\":" MAYBE))},
+    {"tei_error",
+     OBJECT("\"error\",\"error_type\"",
+            "\"error\":" STRING ",\"error_type\":{\"enum\":[\"Empty\",\"Validation\",\"Tokenizer\","
+            "\"Backend\",\"Overloaded\",\"Unhealthy\"]}")},
+    {"ollama_error", OBJECT("\"error\"", "\"error\":" STRING)},
+    {"cohere_error", OBJECT("\"message\"", "\"message\":" STRING)},
+    {"plain_error", OBJECT("\"error\",\"code\"", "\"error\":" STRING ",\"code\":" STRING)},
+    {"row", "{\"description\":\"numbers, or base64 of their bytes\",\"oneOf\":[" ARRAY(
+                NUMBER) "," STRING "]}"},
+    {"details_tokens", ARRAY(INTEGER)},
+    {"openai_list",
+     OBJECT("\"object\",\"data\",\"model\",\"usage\"",
+            "\"object\":{\"const\":\"list\"},\"data\":" ARRAY(OBJECT(
+                "\"object\",\"index\",\"embedding\"",
+                "\"object\":{\"const\":\"embedding\"},\"index\":" INTEGER ",\"embedding\":" REF(
+                    "row") ",\"tokens\":" INTEGER
+                           ",\"truncated\":" BOOLEAN)) ",\"model\":" STRING
+                                                       ",\"usage\":" OBJECT(
+                                                           "\"prompt_tokens\",\"total_tokens\"",
+                                                           "\"prompt_tokens\":" INTEGER
+                                                           ",\"total_tokens\":" INTEGER))},
+    {"openai_model",
+     OBJECT("\"id\",\"object\",\"created\",\"owned_by\"",
+            "\"id\":" STRING ",\"object\":{\"const\":\"model\"},\"created\":" INTEGER
+            ",\"owned_by\":" STRING ",\"dimensions\":" INTEGER ",\"max_length\":" INTEGER)},
+    {"openai_models",
+     OBJECT("\"object\",\"data\"",
+            "\"object\":{\"const\":\"list\"},\"data\":" ARRAY(REF("openai_model")))},
+    {"tei_rows", "{\"oneOf\":[" ARRAY(REF("row")) "," OBJECT(
+                     "\"embeddings\",\"tokens\",\"truncated\"",
+                     "\"embeddings\":" ARRAY(REF("row")) ",\"tokens\":" ARRAY(
+                         INTEGER) ",\"truncated\":" ARRAY(BOOLEAN)) "]}"},
+    {"tei_token", OBJECT("\"id\",\"text\",\"special\",\"start\",\"stop\"",
+                         "\"id\":" INTEGER ",\"text\":" STRING ",\"special\":" BOOLEAN
+                         ",\"start\":{\"type\":[\"integer\",\"null\"]},\"stop\":{\"type\":["
+                         "\"integer\",\"null\"]}")},
+    {"tei_info",
+     OBJECT("\"model_id\",\"model_sha\",\"model_dtype\",\"served_model_name\",\"model_type\","
+            "\"max_concurrent_requests\",\"max_input_length\",\"max_batch_tokens\",\"max_batch_"
+            "requests\",\"max_client_batch_size\",\"auto_truncate\",\"tokenization_workers\","
+            "\"version\",\"dimensions\",\"model_fingerprint\"",
+            "\"model_id\":" STRING ",\"model_sha\":" MAYBE ",\"model_dtype\":" STRING
+            ",\"max_input_length\":" INTEGER ",\"auto_truncate\":" BOOLEAN
+            ",\"dimensions\":" INTEGER ",\"model_fingerprint\":" MAYBE)},
+    {"ollama_embed", OBJECT("\"model\",\"embeddings\"",
+                            "\"model\":" STRING ",\"embeddings\":" ARRAY(REF(
+                                "row")) ",\"total_duration\":" INTEGER ",\"load_duration\":" INTEGER
+                                        ",\"prompt_eval_count\":" INTEGER ",\"tokens\":" ARRAY(
+                                            INTEGER) ",\"truncated\":" ARRAY(BOOLEAN))},
+    {"ollama_tags",
+     OBJECT("\"models\"",
+            "\"models\":" ARRAY(OBJECT("\"name\",\"model\",\"modified_at\",\"size\",\"digest\","
+                                       "\"details\"",
+                                       "\"name\":" STRING ",\"model\":" STRING)))},
+    {"cohere_embed",
+     OBJECT("\"id\",\"embeddings\",\"texts\",\"response_type\",\"meta\"",
+            "\"id\":" STRING ",\"embeddings\":{\"type\":\"object\",\"additionalProperties\":" ARRAY(
+                REF("row")) "},\"texts\":" ARRAY(STRING) ",\"response_type\":{\"const\":"
+                                                         "\"embeddings_by_type\"},\"meta\":{"
+                                                         "\"type\":\"object\"}")},
+    {0}};
+
+#define BINARY_NOTE "; Accept: application/octet-stream gives the rows alone"
+
+const fl_operation fl_operations[] = {
+    {"POST", "/v1/embeddings", "Embed texts or token ids" BINARY_NOTE, fl_fields_openai,
+     REF("openai_list"), NULL, NULL, true, false},
+    {"POST", "/embeddings", "The same as /v1/embeddings", fl_fields_openai, REF("openai_list"),
+     NULL, NULL, true, false},
+    {"GET", "/v1/models", "The loaded models", NULL, REF("openai_models"), NULL, NULL, false,
+     false},
+    {"GET", "/v1/models/", "One loaded model", NULL, REF("openai_model"), NULL,
+     "{\"name\":\"id\",\"in\":\"path\",\"required\":true,\"schema\":{\"type\":\"string\","
+     "\"minLength\":1}}",
+     false, false},
+    {"POST", "/embed", "Embed texts or token ids" BINARY_NOTE, fl_fields_tei_embed, REF("tei_rows"),
+     NULL, NULL, true, false},
+    {"POST", "/", "The same as /embed", fl_fields_tei_embed, REF("tei_rows"), NULL, NULL, true,
+     false},
+    {"POST", "/similarity", "Cosine of one sentence with others", fl_fields_tei_similarity,
+     ARRAY(NUMBER), NULL, NULL, false, false},
+    {"POST", "/tokenize", "Tokens of texts, with byte offsets", fl_fields_tei_tokenize,
+     ARRAY(ARRAY(REF("tei_token"))), NULL, NULL, false, false},
+    {"POST", "/decode", "Texts of token ids", fl_fields_tei_decode, ARRAY(STRING), NULL, NULL,
+     false, false},
+    {"POST", "/embed_all", "Vectors of all tokens", fl_fields_tei_tokens, NULL, NULL, NULL, false,
+     true},
+    {"POST", "/embed_sparse", "Sparse vectors", fl_fields_tei_tokens, NULL, NULL, NULL, false,
+     true},
+    {"POST", "/predict", "Classes of texts", fl_fields_tei_predict, NULL, NULL, NULL, false, true},
+    {"POST", "/rerank", "Order texts by a query", fl_fields_tei_rerank, NULL, NULL, NULL, false,
+     true},
+    {"GET", "/info", "What is served and its limits", NULL, REF("tei_info"), NULL,
+     "{\"name\":\"model\",\"in\":\"query\",\"schema\":{\"type\":\"string\"}}", false, false},
+    {"GET", "/health", "200 when ready to serve", NULL, NULL, NULL, NULL, false, false},
+    {"GET", "/ping", "The same as /health", NULL, NULL, NULL, NULL, false, false},
+    {"POST", "/api/embed", "Embed texts" BINARY_NOTE, fl_fields_ollama_embed, REF("ollama_embed"),
+     NULL, NULL, true, false},
+    {"POST", "/api/embeddings", "The raw vector of one text", fl_fields_ollama_embeddings,
+     OBJECT("\"embedding\"", "\"embedding\":" REF("row")), NULL, NULL, true, false},
+    {"GET", "/api/tags", "The loaded models", NULL, REF("ollama_tags"), NULL, NULL, false, false},
+    {"GET", "/api/version", "The version", NULL, OBJECT("\"version\"", "\"version\":" STRING), NULL,
+     NULL, false, false},
+    {"POST", "/v2/embed", "Embed texts in several element types at once" BINARY_NOTE,
+     fl_fields_cohere, REF("cohere_embed"), NULL, NULL, true, false},
+    {"POST", "/v1/rerank", "Order documents by a query", fl_fields_rerank_cohere, NULL, NULL, NULL,
+     false, true},
+    {"POST", "/v2/rerank", "Order documents by a query", fl_fields_rerank_cohere, NULL, NULL, NULL,
+     false, true},
+    {"GET", "/live", "200 while the process answers", NULL, "{\"type\":\"object\"}", NULL, NULL,
+     false, false},
+    {"GET", "/ready", "200 when ready to serve, else 503", NULL, "{\"type\":\"object\"}", NULL,
+     NULL, false, false},
+    {"GET", "/metrics", "Prometheus metrics", NULL, STRING, "text/plain", NULL, false, false},
+    {"GET", "/openapi.json", "This document", NULL, "{\"type\":\"object\"}", NULL, NULL, false,
+     false},
+    {0}};
