@@ -132,6 +132,8 @@ bool fl_output_row(const fl_output *output, const float *pooled, float *const li
     uint32_t     width = fl_encoder_width(&output->model->encoder);
     const float *now   = pooled;
     bool         unit  = false; /* the last stage left a row of unit length */
+    if (!all_finite(pooled, width))
+        return false;
     for (uint32_t i = 0; i < output->model->stage_count; i++) {
         const fl_stage *stage = &output->model->stages[i];
         if (stage->kind == FL_STAGE_NORMALIZE && output->raw)

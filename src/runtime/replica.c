@@ -220,6 +220,7 @@ void fl_dispatch(fletch_model *model) {
         if (due >= slot->armed_ns)
             return;
     }
+    slot->sleeping = false; /* the next batch wakes another one */
     pthread_cond_signal(&slot->wake);
 }
 
@@ -255,6 +256,7 @@ static void fail_everything(fletch_model *model, const fletch_error *why, fl_req
         slot->orphan    = false;
         slot->error     = *why;
         fl_runner_fail(slot, over);
+        pthread_cond_signal(&slot->wake);
     }
     for (fl_request *next, *request = model->live; request; request = next) {
         next = request->after;

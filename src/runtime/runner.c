@@ -239,12 +239,11 @@ static void finish_rows(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **
         if (fl_output_row(&item->chunk->request->output, slot->rows[i - lo], slot->line,
                           row_of(item)))
             continue;
-        fl_fail(&bad, FLETCH_EMODEL, FLETCH_NOWHERE,
-                "the vector of a text is not finite behind the encoder: a Dense or "
-                "LayerNorm "
-                "module holds NaN or infinite values, or overflows float32. Run "
-                "`fletch model "
-                "verify` or pull the model again");
+        fl_fail(
+            &bad, FLETCH_EMODEL, FLETCH_NOWHERE,
+            "the vector of a text is not finite: the weights or a Dense or LayerNorm module hold "
+            "NaN or infinite values, or overflow float32. Run `fletch model verify` or pull the "
+            "model again");
         fail_item(slot, i, &bad, over);
     }
 }
@@ -373,7 +372,6 @@ static void break_replica(fl_runner *slot, fl_request **over) {
         slot->next_orphan = model->orphans;
         model->orphans    = slot;
     }
-    pthread_cond_signal(&replica->slots[0].wake);
 }
 
 /* Different requests of the batch, as the queue counts company. */
@@ -405,5 +403,9 @@ void fl_runner_run(fl_runner *slot, fl_request **over) {
     } else {
         break_replica(slot, over);
     }
+    if (replica->broken && replica->busy == 0) /* now it can be opened again */
+        pthread_cond_signal(&replica->slots[0].wake);
+    if (replica->set->stop) /* its thread ends when the slot is idle */
+        pthread_cond_signal(&slot->wake);
     fl_dispatch(model);
 }

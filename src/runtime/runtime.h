@@ -175,10 +175,9 @@ static inline fletch_model *fl_mutable(const fletch_model *model) {
     return cast.out;
 }
 
-/* output.c: pooled[width] -> row of the caller; line[0], line[1] are scratch
- * rows. `row` may be `pooled` itself when dtype is float32. False, and `row`
- * untouched, when a stage made a value that is not finite (`pooled` itself is:
- * the engine checks). */
+/* output.c: pooled[width] -> row of the caller; line[0], line[1] are scratch rows. `row` may be
+ * `pooled` itself when dtype is float32. False, and `row` untouched, when `pooled` holds or a stage
+ * made a value that is not finite: no engine's word is taken for it. */
 bool fl_output_row(const fl_output *output, const float *pooled, float *const line[2], void *row);
 /* Whether the engine may write pooled rows straight into the caller's rows. */
 bool fl_output_in_place(const fl_output *output, const fletch_matrix *out);

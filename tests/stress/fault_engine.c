@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fault_engine.c - see fault_engine.h; also the registry of a program that links it. */
+#include "fault_engine.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "engines/engine.h"
+
+enum { SLOTS_MAX = 8 };
+
+struct fl_engine {
+    uint32_t    width, slots, batch_tokens, batch_texts;
+    bool        pads;
+    atomic_bool inside[SLOTS_MAX];
+};
+
+static pthread_mutex_t plan_lock = PTHREAD_MUTEX_INITIALIZER;
+static fl_fault_plan   plan      = {.slots = 1, .devices = 1};
+static uint64_t        forwards, state;
+static atomic_uint     engines_open;
+static atomic_bool     overlapped;
+
+void fl_fault_set(const fl_fault_plan *to) {
+    pthread_mutex_lock(&plan_lock);
+    plan  = *to;
+    state = plan.seed;
+    pthread_mutex_unlock(&plan_lock);
+}
+
+uint64_t fl_fault_forwards(void) {
+    pthread_mutex_lock(&plan_lock);
+    uint64_t n = forwards;
+    pthread_mutex_unlock(&plan_lock);
+    return n;
+}
+
+uint64_t fl_fault_open(void) {
+    return atomic_load(&engines_open);
+}
+
+bool fl_fault_overlapped(void) {
+    return atomic_load(&overlapped);
+}
+
+/* splitmix64 */
+static uint64_t draw(void) {
+    uint64_t z = state += 0x9E3779B97F4A7C15u;
+    z          = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z          = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+}
+
+/* What the next forward does; *which is a random number for it. */
+static fl_fault next_fault(uint64_t *which) {
+    fl_fault fault = FL_FAULT_NONE;
+    pthread_mutex_lock(&plan_lock);
+    forwards++;
+    *which = draw();
+    if (plan.planned && plan.at-- <= 0 && plan.times > 0) {
+        fault = plan.planned;
+        plan.times--;
+    } else if (plan.seed && plan.rarity && draw() % plan.rarity == 0) {
+        fault = (fl_fault)(1 + draw() % (FL_FAULTS - 1));
+        fault = fault == FL_FAULT_NOMEM_ALL ? FL_FAULT_NOMEM : fault;
+    }
+    pthread_mutex_unlock(&plan_lock);
+    return fault;
+}
+
+static void probe(const fl_engine_options *options, fl_probe *out) {
+    (void)options;
+    out->usable = true;
+    strcpy(out->reason, "an engine for tests");
+}
+
+static uint32_t devices(const fl_engine_options *options) {
+    (void)options;
+    pthread_mutex_lock(&plan_lock);
+    uint32_t n = plan.devices ? plan.devices : 1;
+    pthread_mutex_unlock(&plan_lock);
+    return n;
+}
+
+static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
+                       fletch_error *error) {
+    *out = NULL;
+    pthread_mutex_lock(&plan_lock);
+    bool fails = plan.opens_fail > 0 && plan.opens_fail-- > 0;
+    pthread_mutex_unlock(&plan_lock);
+    if (fails)
+        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE, "the device is gone");
+    fl_engine *engine = fl_alloc_zero(1, sizeof *engine);
+    if (!engine)
+        return fl_fail_nomem(error, sizeof *engine, "a test engine");
+    engine->width        = fl_encoder_width(encoder);
+    engine->slots        = plan.slots ? plan.slots : 1;
+    engine->pads         = plan.pads;
+    engine->batch_tokens = options->batch_tokens;
+    engine->batch_texts  = options->batch_texts;
+    atomic_fetch_add(&engines_open, 1);
+    *out = engine;
+    return FLETCH_OK;
+}
+
+static void close_engine(fl_engine *engine) {
+    if (engine)
+        atomic_fetch_sub(&engines_open, 1);
+    fl_free(engine);
+}
+
+static void info(const fl_engine *engine, fl_engine_info *out) {
+    *out = (fl_engine_info){.device        = "test",
+                            .precision     = "fp32",
+                            .slots         = engine->slots,
+                            .best_tokens   = 512,
+                            .pads          = engine->pads,
+                            .any_thread    = true,
+                            .deterministic = true};
+}
+
+static uint64_t memory(const fl_engine *engine, uint32_t texts, uint32_t tokens, uint32_t longest) {
+    (void)longest;
+    return (uint64_t)tokens * 1024 + (uint64_t)texts * engine->width * 4;
+}
+
+static void compute(const int32_t *ids, uint32_t count, uint32_t width, float *row) {
+    uint64_t hash = 1469598103934665603u;
+    for (uint32_t i = 0; i < count; i++)
+        hash = (hash ^ (uint32_t)ids[i]) * 1099511628211u;
+    for (uint32_t c = 0; c < width; c++) {
+        hash   = hash * 6364136223846793005u + 1442695040888963407u;
+        row[c] = (float)((double)(hash >> 40) / 16777216.0 - 0.5);
+    }
+}
+
+static void nap(uint64_t which) {
+    struct timespec time = {.tv_nsec = (long)(which % 5 + 1) * 1000000};
+    nanosleep(&time, NULL);
+}
+
+static int go_wrong(fl_fault fault, uint64_t which, const fl_batch *batch, fletch_error *error) {
+    switch (fault) {
+    case FL_FAULT_LATE: nap(which); return FLETCH_OK;
+    case FL_FAULT_BROKEN:
+        return fl_fail(error, FLETCH_EINTERNAL, FLETCH_NOWHERE, "the device fell off the bus");
+    case FL_FAULT_NOMEM:
+        return batch->texts > 1 ? fl_fail_nomem(error, 1, "a planned batch") : FLETCH_OK;
+    case FL_FAULT_NOMEM_ALL: return fl_fail_nomem(error, 1, "a planned batch");
+    case FL_FAULT_BAD_TEXT:
+        return fl_fail(error, FLETCH_EMODEL, which % batch->texts, "a text is not finite");
+    case FL_FAULT_SILENT_NAN: batch->rows[which % batch->texts][0] = NAN; return FLETCH_OK;
+    case FL_FAULT_NONE:
+    case FL_FAULTS: break;
+    }
+    return FLETCH_OK;
+}
+
+static int forward(fl_engine *engine, uint32_t slot, const fl_batch *batch, fletch_error *error) {
+    uint64_t which = 0;
+    if (slot >= engine->slots || atomic_exchange(&engine->inside[slot], true))
+        atomic_store(&overlapped, true);
+    if (batch->tokens > engine->batch_tokens || batch->texts > engine->batch_texts)
+        atomic_store(&overlapped, true);
+    for (uint32_t t = 0; t < batch->texts; t++)
+        compute(batch->ids + batch->cu[t], batch->cu[t + 1] - batch->cu[t], engine->width,
+                batch->rows[t]);
+    fl_fault fault  = next_fault(&which);
+    int      status = go_wrong(fault, which, batch, error);
+    atomic_store(&engine->inside[slot], false);
+    return status;
+}
+
+static const fl_engine_ops fault_ops = {.abi     = FL_ENGINE_ABI,
+                                        .name    = "cpu",
+                                        .probe   = probe,
+                                        .devices = devices,
+                                        .open    = open_engine,
+                                        .forward = forward,
+                                        .close   = close_engine,
+                                        .info    = info,
+                                        .memory  = memory};
+
+const fl_engine_ops *fl_engine_at(size_t index) {
+    return index == 0 ? &fault_ops : NULL;
+}
+
+const fl_engine_ops *fl_engine_find(const char *name) {
+    return strcmp(name, fault_ops.name) == 0 ? &fault_ops : NULL;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fault_engine.h - an engine that computes a toy and goes wrong when it is told to.
+ *
+ * It stands in the registry under the name "cpu", so the runtime takes it for the real one; its rows
+ * depend on a text's ids alone. Which forward goes wrong, and how, is either planned (the n-th from
+ * now) or drawn from a seed. The plan is the test program's: one per process. */
+#ifndef FL_TESTS_FAULT_ENGINE_H
+#define FL_TESTS_FAULT_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum fl_fault {
+    FL_FAULT_NONE,
+    FL_FAULT_LATE,       /* some milliseconds late */
+    FL_FAULT_BROKEN,     /* EINTERNAL: the replica is broken */
+    FL_FAULT_NOMEM,      /* ENOMEM unless the batch is a single text */
+    FL_FAULT_NOMEM_ALL,  /* ENOMEM for as long as it is planned */
+    FL_FAULT_BAD_TEXT,   /* EMODEL naming one text */
+    FL_FAULT_SILENT_NAN, /* NaN in a row, and success */
+    FL_FAULTS
+} fl_fault;
+
+typedef struct fl_fault_plan {
+    uint32_t slots; /* of a replica */
+    uint32_t devices;
+    bool     pads;
+    uint64_t seed; /* faults drawn: one in `rarity` forwards; 0: none */
+    uint32_t rarity;
+    fl_fault planned; /* the `at`-th forward from now (0: the next), `times` times */
+    int64_t  at, times;
+    int64_t  opens_fail; /* so many opens fail with EPROVIDER */
+} fl_fault_plan;
+
+/* Takes effect at once, for engines that are open too (slots and devices: at the next open). */
+void fl_fault_set(const fl_fault_plan *plan);
+
+uint64_t fl_fault_forwards(void);   /* forwards so far */
+uint64_t fl_fault_open(void);       /* engines that are open now */
+bool     fl_fault_overlapped(void); /* a slot was entered twice at once: never */
+
+#endif
