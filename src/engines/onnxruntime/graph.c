@@ -47,7 +47,7 @@ static void check(fl_graph *g) {
         if (refused[i].is)
             fl_graph_fail(g, FLETCH_EUNSUPPORTED,
                           "the graph for onnxruntime does not handle %s yet (architecture %s); use "
-                          "provider.engine = fletch, or a folder with an .onnx file",
+                          "provider.engine native, or a folder with an .onnx file",
                           refused[i].what, d->architecture ? d->architecture : "unknown");
     }
     if (d->layers == 0 || d->hidden == 0 || d->heads == 0 || d->head_dim == 0 ||

@@ -280,6 +280,8 @@ static int open_graph(fl_ort_session *s, const fl_encoder *encoder, const fl_eng
             s->ort->editor.CreateSessionFromModel(s->ort->env, s->graph.model, made, &s->session);
         status = refused == NULL ? FLETCH_OK : refuse_session(s, refused, error);
     }
+    if (status == FLETCH_OK)
+        fl_ort_graph_settle(encoder);
     s->ort->api.ReleaseSessionOptions(made);
     s->bytes = weight_bytes(encoder);
     return status;
