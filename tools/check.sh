@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # check.sh [full] - all set-up, then every test; the last line sums them up and the exit status is 0 only
 # when all passed. A stage that breaks before it could count its tests counts as one failure.
-# full adds the large model and a second run with the instruction set capped to the plain reference.
+# full adds the large model, a second run with the instruction set capped to the plain reference, and the
+# NEON kernels under an emulator.
 . "$(dirname "$0")/say.sh"
 
 mode=${1:-}
-tools/setup.sh check
+tools/setup.sh "$([ "$mode" = full ] && echo full || echo check)"
 tools/venv.sh
 tools/build.sh release
 tools/get_model.sh medium >/dev/null
@@ -50,6 +51,8 @@ if [ "$mode" = full ]; then
     run_ctest ctest-ref
     run_pytest pytest-ref
     unset FLETCH_CPU_ISA
+    stages+=(emulate-aarch64)
+    tools/emulate.sh aarch64 || true
 fi
 
 passed=0 failed=0 skipped=0

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# setup.sh [build|check] - install the Debian packages that are missing, and only those.
-# build: what `make demo` needs (the default). check: what `make check` and `make tidy` need as well.
+# setup.sh [build|check|full] - install the Debian packages that are missing, and only those.
+# build: what `make demo` needs (the default). check: what `make check` and `make tidy` need as well. full: a
+# cross compiler and an emulator for `make check-full`.
 # Where nothing is missing it neither needs root nor touches the network. Written for Debian 12 and its kin.
 . "$(dirname "$0")/say.sh"
 
@@ -11,11 +12,13 @@ packages=(gcc libc6-dev cmake ninja-build pkg-config libcurl4-openssl-dev libjso
           python3 python3-venv ca-certificates)
 case $profile in
 build) why="to build fletch and fetch its model" ;;
-check)
+check | full)
     why="to build fletch and run its tests"
     packages+=(g++ binutils libcriterion-dev clang libclang-rt-14-dev clang-format clang-tidy cppcheck)
+    [ "$profile" = check ] ||
+        packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
     ;;
-*) stop "unknown profile '$profile'" "tools/setup.sh build, or tools/setup.sh check" ;;
+*) stop "unknown profile '$profile'" "tools/setup.sh build, check or full" ;;
 esac
 
 if ! command -v dpkg-query >/dev/null; then
