@@ -189,6 +189,12 @@
       "1048576", FL_RANGE(1, 1073741824), NOW, "Tokens that may wait; more are turned away.")    \
     X(SERVER_DEADLINE_MS, "server.deadline_ms", "--server-deadline-ms", INT, "30000",              \
       FL_RANGE_OR("off", 0, 86400000), NOW, "Milliseconds after which a request is given up.")     \
+    X(SERVER_HEADER_SECONDS, "server.header_seconds", "--server-header-seconds", INT, "10",        \
+      FL_RANGE(1, 3600), NOW, "Seconds from the first byte of a request to the end of its headers.") \
+    X(SERVER_BODY_SECONDS, "server.body_seconds", "--server-body-seconds", INT, "60",              \
+      FL_RANGE(1, 3600), NOW, "Seconds for a body to come, and one more for each 64 KiB of it.")   \
+    X(SERVER_IDLE_SECONDS, "server.idle_seconds", "--server-idle-seconds", INT, "120",             \
+      FL_RANGE(1, 86400), NOW, "Seconds a connection may be without a request.")                   \
     X(SERVER_DRAIN_SECONDS, "server.drain_seconds", "--server-drain-seconds", INT, "30",           \
       FL_RANGE(0, 3600), NOW, "Seconds that requests under way may take after SIGTERM.")           \
     X(SERVER_LAME_DUCK_MS, "server.lame_duck_ms", "--server-lame-duck-ms", INT, "500",             \

@@ -151,6 +151,8 @@ static bool check_share(fl_request_full *full, fl_api_key *key) {
 /* ---- Size, priority, deadline -------------------------------------------------------------------------- */
 
 void fl_refuse_size(fl_request *request) {
+    fl_reply_header(request, "x-fletch-limit", "server.max_body=%llu",
+                    (unsigned long long)request->server->max_body);
     fl_reply_error(request, 413, "payload_too_large",
                    "the body is larger than %llu bytes (server.max_body)",
                    (unsigned long long)request->server->max_body);

@@ -263,7 +263,7 @@ struct fl_server {
     int              watch_fd, stop_fd, signal_fd; /* epoll; eventfd; signalfd */
     pthread_t        watch;
     bool             watching;
-    uint64_t         start_time, max_body, deadline_ms, watchdog_ns;
+    uint64_t         start_time, max_body, deadline_ms, watchdog_ns, header_ns, body_ns, idle_ns;
     const char      *cors;
     fletch_config *(*reload)(void *user, fletch_error *error);
     void *user;

@@ -118,6 +118,9 @@ static void init(fl_server *server, const fl_serve *serve) {
     server->max_body    = fl_server_number(server, "server.max_body", SIZE_MAX / 4);
     server->deadline_ms = fl_server_number(server, "server.deadline_ms", 0);
     server->watchdog_ns = fl_server_number(server, "server.watchdog_seconds", 0) * 1000000000u;
+    server->header_ns   = fl_server_number(server, "server.header_seconds", 10) * 1000000000u;
+    server->body_ns     = fl_server_number(server, "server.body_seconds", 60) * 1000000000u;
+    server->idle_ns     = fl_server_number(server, "server.idle_seconds", 120) * 1000000000u;
     server->cors        = fl_server_option(server, "server.cors_origin");
     pthread_mutex_init(&server->conns.lock, NULL);
     pthread_mutex_init(&server->keys_lock, NULL);

@@ -16,11 +16,8 @@ enum {
     FL_LIMIT_REQUEST_ID   = 128,       /* longer x-request-id are replaced */
     FL_LIMIT_API_KEY      = 512,       /* longer keys are wrong keys: 401 */
 
-    FL_HEADER_SECONDS = 10,  /* from the first byte of a request to the end of its headers: 408 */
-    FL_BODY_SECONDS   = 60,  /* from there to the end of the body, plus 1 s per 64 KiB of it: 408 */
-    FL_IDLE_SECONDS   = 120, /* a connection between requests is closed */
-    FL_WRITE_SECONDS  = 60,  /* a reply that is not taken, plus 1 s per 64 KiB of it: closed */
-    FL_LINGER_SECONDS = 2,   /* a refused sender may finish reading the refusal */
+    FL_WRITE_SECONDS  = 60, /* a reply that is not taken, plus 1 s per 64 KiB of it: closed */
+    FL_LINGER_SECONDS = 2,  /* a refused sender may finish reading the refusal */
 
     FL_CONNECTION_MEMORY = 32 * 1024,  /* of the HTTP library per connection */
     FL_POOLED_REQUESTS   = 256,        /* finished request objects that are kept */

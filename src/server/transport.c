@@ -129,9 +129,13 @@ static enum MHD_Result refuse_by_hand(fl_request_full *full) {
     }
     fl_buf_printf(&text,
                   "HTTP/1.1 %d Refused\r\nconnection: close\r\nx-request-id: %s\r\n"
-                  "content-type: %s\r\ncontent-length: %zu\r\n\r\n",
+                  "content-type: %s\r\ncontent-length: %zu\r\n",
                   reply->status, full->shared.id, reply->type != NULL ? reply->type : "text/plain",
                   reply->body.size);
+    for (size_t i = 0; i < reply->header_count; i++) {
+        fl_buf_printf(&text, "%s: %s\r\n", reply->headers[i].name, reply->headers[i].value);
+    }
+    fl_buf_puts(&text, "\r\n");
     fl_buf_append(&text, reply->body.data, reply->body.size);
     if (!text.failed) {
         (void)send(full->conn->fd, text.data, text.size, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -197,6 +201,7 @@ static enum MHD_Result take_body(fl_request_full *full, const char *data, size_t
     if (pieces || count > request->server->max_body - full->gather.size) {
         fl_metrics_rejected(request->server->metrics, FL_REJECTED_BODY);
         if (pieces) {
+            fl_reply_header(request, "x-fletch-limit", "chunks=%d", FL_LIMIT_PIECES);
             fl_reply_error(request, 413, "payload_too_large", "the body has more than %d chunks",
                            FL_LIMIT_PIECES);
         } else {

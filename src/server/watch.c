@@ -268,8 +268,8 @@ static uint64_t age(const fl_conn *conn, uint64_t now) {
     return now > since ? now - since : 0;
 }
 
-static uint64_t allowance(const fl_conn *conn, unsigned seconds) {
-    return seconds * second + atomic_load(&conn->bytes) / BYTES_PER_SECOND * second;
+static uint64_t allowance(const fl_conn *conn, uint64_t base_ns) {
+    return base_ns + atomic_load(&conn->bytes) / BYTES_PER_SECOND * second;
 }
 
 /* Whether bytes came on a connection that is between requests. */
@@ -304,12 +304,12 @@ static void look_at(fl_server *server, fl_conn *conn, uint64_t now, bool whole_s
     int phase = atomic_load(&conn->phase);
     switch (phase) {
     case FL_PHASE_IDLE:
-        if (age(conn, now) > FL_IDLE_SECONDS * second) {
+        if (age(conn, now) > server->idle_ns) {
             end(server, conn, phase, NULL);
         } else if (conn->drip_ns != 0) {
             if (conn->drip_ns < atomic_load(&conn->since_ns)) {
                 conn->drip_ns = 0; /* a whole request has come and gone meanwhile */
-            } else if (now - conn->drip_ns > FL_HEADER_SECONDS * second) {
+            } else if (now - conn->drip_ns > server->header_ns) {
                 end(server, conn, phase, too_slow);
             }
         } else if (whole_second && age(conn, now) > second && has_received(conn, now)) {
@@ -317,17 +317,17 @@ static void look_at(fl_server *server, fl_conn *conn, uint64_t now, bool whole_s
         }
         break;
     case FL_PHASE_HEADERS:
-        if (age(conn, now) > FL_HEADER_SECONDS * second) {
+        if (age(conn, now) > server->header_ns) {
             end(server, conn, phase, too_slow);
         }
         break;
     case FL_PHASE_BODY:
-        if (age(conn, now) > allowance(conn, FL_BODY_SECONDS)) {
+        if (age(conn, now) > allowance(conn, server->body_ns)) {
             end(server, conn, phase, too_slow);
         }
         break;
     case FL_PHASE_WRITE:
-        if (age(conn, now) > allowance(conn, FL_WRITE_SECONDS)) {
+        if (age(conn, now) > allowance(conn, FL_WRITE_SECONDS * second)) {
             end(server, conn, phase, NULL);
         }
         break;

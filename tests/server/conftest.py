@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fixtures of the server's tests; what they are made of is in serving.py."""
+import pathlib
+
+import pytest
+import serving
+
+
+def need_model():
+    if not pathlib.Path(serving.MODEL, "model.safetensors").exists():
+        pytest.skip("FLETCH_MODEL names no model folder (make model)")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """One server for all tests of a file; it must have survived them, and must end well."""
+    need_model()
+    running = serving.Server(tmp_path_factory.mktemp("server"))
+    yield running
+    assert running.process.poll() is None, running.log()
+    assert running.ask("GET", "/ready").status == 200
+    assert running.end() == 0, running.log()
+
+
+@pytest.fixture
+def start(tmp_path):
+    """start("--flag", ...): a server of this test alone."""
+    need_model()
+    started = []
+
+    def run(*flags, **options):
+        started.append(serving.Server(tmp_path, *flags, **options))
+        return started[-1]
+
+    yield run
+    for running in started:
+        running.kill()

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""serving.py - what the server's tests share: the real program as a server, and sockets without a library.
+
+A library would not send what these tests send. Raw talks bytes; parse() reads one reply from a stream.
+"""
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = os.path.abspath(os.environ.get("FLETCH_BIN", ROOT / "build" / "fletch"))
+MODEL = os.path.abspath(os.environ["FLETCH_MODEL"]) if os.environ.get("FLETCH_MODEL") else ""
+WAIT = float(os.environ.get("FLETCH_TEST_PATIENCE", "60"))  # no test measures it: it ends what hangs
+
+
+class Reply:
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, headers, body
+
+    def json(self):
+        return json.loads(self.body)
+
+    def __repr__(self):
+        return f"<{self.status} {self.headers} {self.body[:200]!r}>"
+
+
+class Raw:
+    """One connection, bytes in and out."""
+
+    def __init__(self, address, timeout=WAIT):
+        if isinstance(address, str):
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.settimeout(timeout)
+            self.socket.connect(address)
+        else:
+            self.socket = socket.create_connection(address, timeout)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.held = b""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def send(self, data):
+        self.socket.sendall(data.encode("latin-1") if isinstance(data, str) else data)
+        return self
+
+    def more(self):
+        got = self.socket.recv(65536)
+        self.held += got
+        return bool(got)
+
+    def reply(self, head=False):
+        """The next reply; None when the connection ends before its first byte."""
+        try:
+            while b"\r\n\r\n" not in self.held:
+                if not self.more():
+                    assert not self.held, f"a torn reply: {self.held!r}"
+                    return None
+        except ConnectionResetError:
+            return None
+        top, self.held = self.held.split(b"\r\n\r\n", 1)
+        lines = top.decode("latin-1").split("\r\n")
+        status = int(lines[0].split()[1])
+        headers = {}
+        for line in lines[1:]:
+            key, _, value = line.partition(":")
+            headers[key.strip().lower()] = value.strip()
+        size = 0 if head or status in (100, 204, 304) else int(headers.get("content-length", 0))
+        while len(self.held) < size:
+            assert self.more(), "the body is torn"
+        body, self.held = self.held[:size], self.held[size:]
+        return Reply(status, headers, body)
+
+    def closed(self):
+        """Whether the server ends the connection now (waits for it)."""
+        try:
+            while True:
+                got = self.socket.recv(65536)
+                if not got:
+                    return True
+                self.held += got
+        except ConnectionResetError:
+            return True
+        except TimeoutError:
+            return False
+
+
+def request(method="POST", path="/embed", body=b'{"inputs":"hello"}', **headers):
+    """The bytes of a request; a header given as None is left out."""
+    fields = {"host": "x", "content-type": "application/json"}
+    if body is not None:
+        fields["content-length"] = str(len(body))
+    for key, value in headers.items():
+        fields[key.replace("_", "-")] = value
+    lines = [f"{method} {path} HTTP/1.1"] + [f"{k}: {v}" for k, v in fields.items() if v is not None]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + (body or b"")
+
+
+class Server:
+    """A server of its own: Server(tmp_path, "--flag", ...); ends with the test."""
+
+    def __init__(self, folder, *flags, model=True, ready=True, env=None, **options):
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("FLETCH_", "HF_", "XDG_", "LISTEN_"))}
+        clean.update(HOME=str(folder), HF_HOME=str(folder / "hf"), HF_ENDPOINT="http://127.0.0.1:1", LC_ALL="C.UTF-8",
+                     FLETCH_SERVER_PORT="0", FLETCH_SERVER_LAME_DUCK_MS="0", FLETCH_SERVER_LOG_FORMAT="json")
+        if model:
+            clean["FLETCH_MODEL_ID"] = MODEL
+        clean.update(env or {})
+        self.log_path = folder / f"log-{time.monotonic_ns()}"
+        self.log_file = open(self.log_path, "wb")
+        self.process = subprocess.Popen([BIN, "serve", *map(str, flags)], cwd=folder, env=clean,
+                                        stdout=subprocess.PIPE, stderr=self.log_file, **options)
+        self.lines, self.where, self.port, self.unix = [], None, None, None
+        self.seen = threading.Condition()
+        threading.Thread(target=self._read, daemon=True).start()
+        if ready:
+            self.wait_line("ready:")
+
+    def _read(self):
+        for line in self.process.stdout:
+            with self.seen:
+                text = line.decode().strip()
+                self.lines.append(text)
+                found = re.match(r"listening on http://(.*):(\d+)$", text)
+                if found and not self.where:
+                    self.where = (found[1].strip("[]"), int(found[2]))
+                    self.port = self.where[1]
+                if text.startswith("listening on unix:"):
+                    self.unix = text.split("unix:", 1)[1]
+                self.seen.notify_all()
+        with self.seen:
+            self.lines.append(None)
+            self.seen.notify_all()
+
+    def wait_line(self, start):
+        with self.seen:
+            found = self.seen.wait_for(lambda: next((n for n in self.lines if n is None or n.startswith(start)), "") != "",
+                                       WAIT)
+            assert found and any(n and n.startswith(start) for n in self.lines), (self.lines, self.log())
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def events(self):
+        return [json.loads(line) for line in self.log().splitlines() if line.startswith("{")]
+
+    def wait_event(self, test):
+        """The first log event for which test(event) holds."""
+        end = time.monotonic() + WAIT
+        while time.monotonic() < end:
+            for event in self.events():
+                if test(event):
+                    return event
+            time.sleep(0.02)
+        raise AssertionError(self.log())
+
+    def raw(self, unix=False, **options):
+        return Raw(self.unix if unix else self.where, **options)
+
+    def ask(self, method="POST", path="/embed", body=b'{"inputs":"hello"}', headers=None):
+        """One request by Python's own client, on a connection of its own."""
+        client = http.client.HTTPConnection(*self.where, timeout=WAIT)
+        try:
+            fields = {"content-type": "application/json", **(headers or {})}
+            client.request(method, path, body if method not in ("GET", "HEAD") else None, fields)
+            reply = client.getresponse()
+            return Reply(reply.status, {k.lower(): v for k, v in reply.getheaders()}, reply.read())
+        finally:
+            client.close()
+
+    def embed(self, text="hello", **headers):
+        return self.ask(body=json.dumps({"inputs": text}).encode(), headers=headers)
+
+    def metrics(self):
+        """{name{labels}: value}"""
+        found = {}
+        for line in self.ask("GET", "/metrics").body.decode().splitlines():
+            if line and not line.startswith("#"):
+                name, value = line.rsplit(" ", 1)
+                found[name] = float(value)
+        return found
+
+    def wait_metric(self, name, test):
+        end = time.monotonic() + WAIT
+        while time.monotonic() < end:
+            value = self.metrics().get(name, 0)
+            if test(value):
+                return value
+            time.sleep(0.02)
+        raise AssertionError((name, self.metrics().get(name)))
+
+    def send_signal(self, number):
+        self.process.send_signal(number)
+
+    def end(self, number=signal.SIGTERM):
+        """Ask it to end; its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        code = self.process.wait(WAIT)
+        self.log_file.close()
+        return code
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(WAIT)
+        self.log_file.close()
+
+    def resident(self):
+        for line in open(f"/proc/{self.process.pid}/status"):
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError("no VmRSS")
+
+    def files(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))

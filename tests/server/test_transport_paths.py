@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Targets are compared as they come: no decoding, no dots, no case folding. What a proxy judged is what is served."""
+import pytest
+
+
+@pytest.mark.parametrize("target", [
+    "//live", "/live/", "/Live", "/LIVE", "/./live", "/x/../live", "/%6Cive", "/live%00", "/live%20", "/live;a=b",
+    "/live/..", "/%2e%2e/live", "/..%2flive", "/%2f/live", "/live\\", "/../../etc/passwd", "/live%", "/live%zz",
+    "/v1//embeddings", "/add/../metrics",
+])
+def test_other_spellings_are_other_paths(server, target):
+    with server.raw() as raw:
+        reply = raw.send(f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n").reply()
+        assert reply.status in (400, 404), reply
+        assert b"passwd" not in reply.body or reply.status == 404
+
+
+@pytest.mark.parametrize("target, status", [
+    ("/live?", 200), ("/live?a=b&c", 200), ("/live?/../x", 200), ("http://x/live", 200), ("HTTP://x/live?a", 200),
+    ("http://x", 400), ("ftp://x/live", 400), ("live", 400), ("*", 404), ("x:80", 400),
+])
+def test_forms_of_targets(server, target, status):
+    with server.raw() as raw:
+        reply = raw.send(f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n").reply()
+        assert reply is not None and reply.status == status, (target, reply)
+
+
+def test_bytes_that_no_target_has(server):
+    for byte in (b"\x01", b"\x7f", b"\xff", b"\xc3\xa9"):
+        with server.raw() as raw:
+            reply = raw.send(b"GET /live" + byte + b" HTTP/1.1\r\nHost: x\r\n\r\n").reply()
+            assert reply is None or reply.status in (400, 404), (byte, reply)
+
+
+def test_lines_that_are_no_request(server):
+    for line in (b"\r\n\r\n\r\n", b"GET\r\n\r\n", b"GET /live\r\n\r\n", b"GET /live HTTP/9.9\r\nHost: x\r\n\r\n",
+                 b"GET /live HTTX/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 20,
+                 b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x00" * 500):
+        with server.raw(timeout=5) as raw:
+            raw.send(line)
+            try:
+                reply = raw.reply()
+            except TimeoutError:
+                continue  # it waits for the rest of a line; the header clock ends that
+            assert reply is None or reply.status in (400, 404, 405, 501, 505), (line, reply)
