@@ -110,6 +110,7 @@ struct fl_engine {
     /* running */
     char            device[64]; /* the processor's name */
     unsigned        threads;
+    fl_trace       *trace;   /* borrowed; NULL: off */
     bool            pinned;  /* to cores; then forward keeps to the replica's own thread */
     fl_team        *team;    /* owned */
     fl_barrier      barrier; /* of the whole team, for split work */
@@ -138,7 +139,7 @@ static inline size_t fl_cpu_q8_chunk(const fl_engine *e, size_t width) {
 /* pack.c, precision=int8: once more the matrices that x goes into, after their gains changed. */
 int fl_cpu_pack_again(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);
 
-/* quant.c: columns[16][k] -> one panel; k a multiple of 16, `group` as in fl_gemm_q8. */
+/* quant.c: columns[k][16] -> one panel; k a multiple of 16, `group` as in fl_gemm_q8. */
 void fl_cpu_quantize_panel(const float *columns, size_t k, int group, uint8_t *panel);
 
 /* calibrate.c: find the gains with a short forward of the packed engine, then pack again. */

@@ -303,6 +303,7 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     }
     snprintf(e->device, sizeof e->device, "%s", cpu.name[0] ? cpu.name : "processor");
     e->pinned = options->cores != NULL;
+    e->trace  = options->trace;
     status    = fl_team_open(&e->team, e->threads, options->cores, error);
     if (status < 0) {
         return status;

@@ -22,6 +22,7 @@
  * Proof    tests/unit/test_engine*.c: against double precision, and bytes over batches and
  *          threads. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "engines/cpu/crew.h"
@@ -319,6 +320,15 @@ static void pool_texts(const fl_cpu_crew *c) {
     }
 }
 
+/* The caller of forward has a name already; the others of the team get one. */
+static void name_thread(const fl_engine *e, unsigned thread) {
+    char name[32];
+    if (e->trace && thread > 0) {
+        snprintf(name, sizeof name, "cpu thread %u", thread);
+        fl_trace_thread(e->trace, name);
+    }
+}
+
 void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thread,
                       unsigned members) {
     fl_cpu_crew c = {
@@ -334,14 +344,19 @@ void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thr
         c.at.context_q8              = shared->context_q8;
         c.at.middle_q8               = shared->middle_q8;
     }
+    const uint64_t begin = fl_trace_begin(engine->trace);
+    name_thread(engine, thread);
     embed(&c);
     fl_cpu_wait(&c);
     if (engine->q8) {
         fl_cpu_layers_q8(&c);
     }
     for (uint32_t i = 0; !engine->q8 && i < engine->desc.layers; i++) {
+        const uint64_t layer = fl_trace_begin(engine->trace);
         run_layer(&c, &engine->layers[i]);
+        fl_trace_end(engine->trace, "layer", layer, "number", i);
     }
     pool_texts(&c);
+    fl_trace_end(engine->trace, "block", begin, "tokens", block->tokens);
     fl_cpu_wait(&c); /* the next block overwrites x */
 }

@@ -274,6 +274,8 @@ void fl_cpu_layers_q8(const fl_cpu_crew *c) {
     x_to_bytes(c, 0, c->block->tokens, 0, 0);
     fl_cpu_wait(c);
     for (size_t i = 0; i < c->engine->desc.layers; i++) {
+        const uint64_t begin = fl_trace_begin(c->engine->trace);
         run_layer(c, i);
+        fl_trace_end(c->engine->trace, "layer", begin, "number", (int64_t)i);
     }
 }
