@@ -8,7 +8,7 @@ export PREFIX DESTDIR T
 
 .DEFAULT_GOAL := build
 .NOTPARALLEL:
-.PHONY: build demo setup model onnxruntime check check-full test bench tidy format asan tsan fuzz install clean help
+.PHONY: build demo setup model onnxruntime check check-full test soak bench tidy format asan tsan fuzz install clean help
 
 build: ## build/fletch, build/libfletch.so and .a (Release)
 	@tools/build.sh release fletch fletch_shared fletch_static
@@ -33,6 +33,9 @@ check-full: ## check, and again with the large model (400 MB) and the capped ins
 
 test: ## the tests whose name holds T: make test T=wordpiece
 	@tools/test.sh "$(T)"
+
+soak: ## 200,000 texts under a memory limit: nobody killed, nothing lost, nothing grows (20 minutes)
+	@tools/soak.sh
 
 bench: ## measure against onnxruntime, OpenVINO and sentence-transformers (downloads them, 1.5 GB)
 	@tools/bench.sh

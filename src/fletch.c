@@ -151,7 +151,7 @@ int fletch_embed(fletch_model *model, const fletch_texts *texts,
                  const fletch_embed_options *options, fletch_matrix *out, fletch_error *error) {
     if (!model)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_embed: model is NULL");
-    if (!model->replicas)
+    if (!model->has_engine)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "fletch_embed: only the tokenizer was opened; use fletch_open");
     fl_error_clear(error);
@@ -172,7 +172,7 @@ int fletch_embed(fletch_model *model, const fletch_texts *texts,
 static int check_request(const fletch_model *model, fletch_request *request, fletch_error *error) {
     fletch_embed_options own    = FLETCH_EMBED_OPTIONS_INIT;
     int                  status = FLETCH_OK;
-    if (!model->replicas)
+    if (!model->has_engine)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "fletch_submit: only the tokenizer was opened; use fletch_open");
     if (request->options.size != 0)
@@ -211,7 +211,7 @@ int fletch_cancel(fletch_model *model, fletch_ticket ticket) {
 }
 
 int fletch_model_reopen(fletch_model *model, const fletch_config *config, fletch_error *error) {
-    if (!model || !model->replicas)
+    if (!model || !model->has_engine)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "fletch_model_reopen: the model is NULL or only its "
                        "tokenizer was opened");
@@ -220,7 +220,7 @@ int fletch_model_reopen(fletch_model *model, const fletch_config *config, fletch
 }
 
 int fletch_warm(fletch_model *model, fletch_error *error) {
-    if (!model || !model->replicas)
+    if (!model || !model->has_engine)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "fletch_warm: the model is NULL or only its tokenizer was opened");
     fl_error_clear(error);

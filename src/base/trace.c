@@ -11,8 +11,8 @@
  *         takes over the ring of one that the kernel no longer knows.
  *         Spans on a track (time in the queue) may overlap, but Perfetto wants those of one thread
  *         nested; so a track is drawn as as many lanes as overlap: sorted by begin, each span goes
- *         to the first lane that is free.
- * Out     {"displayTimeUnit":"ns","traceEvents":[…],"otherData":{"dropped_spans":"0"}}: metadata
+ *         to the first lane that is free; the file says how many found none.
+ * Out     {"displayTimeUnit":"ns","traceEvents":[…],"otherData":{"dropped_spans":"0",…}}: metadata
  *         events (M) with the names, then complete events (X) in microseconds with nanoseconds
  *         behind the point. Process 1 holds the threads, process 2 the tracks.
  * Memory  RING_SPANS spans (3 MiB, touched as they fill) per thread; one array more at close.
@@ -44,7 +44,7 @@
 enum {
     RING_SPANS  = 1 << 16,
     RINGS_MAX   = 256, /* before the rings of dead threads are taken over */
-    LANES_MAX   = 256, /* of one track; what overlaps even more is drawn over the last */
+    LANES_MAX   = 16,  /* of one track: nobody reads more; what overlaps further is left out */
     NAME_SIZE   = 64,
     FLUSH_BYTES = 1 << 16,
     THREADS_PID = 1, /* "processes" of the file */
@@ -269,18 +269,19 @@ static int compare_tracked(const void *a, const void *b) {
     return (x->begin_ns > y->begin_ns) - (x->begin_ns < y->begin_ns);
 }
 
-/* spans[count] of one track, by begin; lanes are numbered from *tid. */
-static void put_track(writer *w, const span *spans, size_t count, int *tid) {
-    uint64_t busy_until[LANES_MAX];
+/* spans[count] of one track, by begin; lanes are numbered from *tid. Returns how many were left out. */
+static uint64_t put_track(writer *w, const span *spans, size_t count, int *tid) {
+    uint64_t busy_until[LANES_MAX], hidden = 0;
     int      lanes = 0;
     for (size_t i = 0; i < count; i++) {
         int lane = 0;
         while (lane < lanes && busy_until[lane] > spans[i].begin_ns)
             lane++;
-        if (lane == LANES_MAX)
-            lane = LANES_MAX - 1;
-        else if (lane == lanes)
-            lanes++;
+        if (lane == LANES_MAX) {
+            hidden++;
+            continue;
+        }
+        lanes += lane == lanes;
         busy_until[lane] = spans[i].end_ns;
         put_span(w, &spans[i], TRACKS_PID, *tid + lane);
     }
@@ -289,19 +290,22 @@ static void put_track(writer *w, const span *spans, size_t count, int *tid) {
         put_order(w, TRACKS_PID, *tid + lane);
     }
     *tid += lanes;
+    return hidden;
 }
 
-static void put_tracks(writer *w, span *spans, size_t count) {
-    int tid = 1;
+static uint64_t put_tracks(writer *w, span *spans, size_t count) {
+    uint64_t hidden = 0;
+    int      tid    = 1;
     if (count == 0)
-        return;
+        return 0;
     put_metadata(w, "process_name", TRACKS_PID, 0, "fletch: queue and devices");
     qsort(spans, count, sizeof *spans, compare_tracked);
     for (size_t first = 0, end; first < count; first = end) {
         for (end = first + 1; end < count && !strcmp(spans[end].track, spans[first].track); end++) {
         }
-        put_track(w, spans + first, end - first, &tid);
+        hidden += put_track(w, spans + first, end - first, &tid);
     }
+    return hidden;
 }
 
 static size_t count_tracked(const fl_trace *trace) {
@@ -329,11 +333,11 @@ static void put_all(writer *w) {
     int tid = (int)trace->ring_count; /* the list is newest first */
     for (const ring *r = trace->rings; r != NULL; r = r->next)
         dropped += put_ring(w, r, tid--, tracked, &tracked_count);
-    put_tracks(w, tracked, tracked_count);
+    const uint64_t hidden = put_tracks(w, tracked, tracked_count);
     fl_buf_printf(&w->buf,
                   "\n],\"otherData\":{\"program\":\"fletch " FLETCH_VERSION
-                  "\",\"dropped_spans\":\"%" PRIu64 "\"}}\n",
-                  dropped);
+                  "\",\"dropped_spans\":\"%" PRIu64 "\",\"hidden_spans\":\"%" PRIu64 "\"}}\n",
+                  dropped, hidden);
     flush(w);
     fl_free(tracked);
 }

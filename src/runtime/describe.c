@@ -105,27 +105,45 @@ static void tell_encoder(teller *t, const fletch_model *m) {
          (double)m->model->weights_bytes / 1e6);
 }
 
+/* The first replica speaks for all. While it does it is held: neither reopening the model nor mending
+ * the replica may close its engine. */
+static void tell_replicas(teller *t, const fletch_model *model) {
+    fletch_model *m = fl_mutable(model);
+    pthread_mutex_lock(&m->lock);
+    while (m->reopening)
+        fl_cond_wait_until(&m->left, &m->lock, UINT64_MAX);
+    fl_replica    *first = &m->replicas->replica[0];
+    fl_queue_rules rules = m->queue.rules;
+    m->reopening         = true;
+    first->busy++;
+    pthread_mutex_unlock(&m->lock);
+    tell(t, "provider", fl_config_origin(m->config, FL_KEY_PROVIDER_ORDER), "%s", first->provider);
+    tell(t, "precision", fl_config_origin(m->config, FL_KEY_PROVIDER_PRECISION), "%s",
+         first->info.precision);
+    tell(t, "replicas", "", "%u, %u batches at once", m->replicas->count, m->replicas->slots);
+    tell(t, "batch", "", "%u tokens, %u texts at most", rules.max_tokens, rules.max_texts);
+    if (!t->stop && first->engine && first->ops->describe)
+        t->stop = first->ops->describe(first->engine, t->fn, t->user);
+    pthread_mutex_lock(&m->lock);
+    first->busy--;
+    m->reopening = false;
+    pthread_cond_broadcast(&m->left);
+    pthread_cond_signal(&first->slots[0].wake); /* it may be waiting to mend the replica */
+    fl_dispatch(m);
+    pthread_mutex_unlock(&m->lock);
+}
+
 int fl_runtime_describe(const fletch_model *model, fletch_property_fn fn, void *user) {
     teller t = {.fn = fn, .user = user};
     tell_folder(&t, model);
-    if (!model->replicas)
+    if (!model->has_engine)
         return t.stop;
     tell_encoder(&t, model);
     tell_pooling(&t, model);
     tell_prompts(&t, model);
     tell(&t, "truncate", fl_config_origin(model->config, FL_KEY_MODEL_TRUNCATE), "%s",
          fl_config_text(model->config, FL_KEY_MODEL_TRUNCATE));
-    const fl_replica *first = &model->replicas->replica[0];
-    tell(&t, "provider", fl_config_origin(model->config, FL_KEY_PROVIDER_ORDER), "%s",
-         first->provider);
-    tell(&t, "precision", fl_config_origin(model->config, FL_KEY_PROVIDER_PRECISION), "%s",
-         first->info.precision);
-    tell(&t, "replicas", "", "%u, %u batches at once", model->replicas->count,
-         model->replicas->slots);
-    tell(&t, "batch", "", "%u tokens, %u texts at most", model->queue.rules.max_tokens,
-         model->queue.rules.max_texts);
-    if (!t.stop && first->engine && first->ops->describe)
-        t.stop = first->ops->describe(first->engine, fn, user);
+    tell_replicas(&t, model);
     return t.stop;
 }
 
@@ -157,7 +175,7 @@ void fl_runtime_stats(const fletch_model *model, fletch_stats *out) {
     fletch_model    *m = fl_mutable(model);
     fl_bufpool_state inputs, outputs;
     fl_stats_read(&model->stats, out);
-    if (!model->replicas)
+    if (!model->has_engine)
         return;
     pthread_mutex_lock(&m->lock);
     read_gauges(model, out);

@@ -62,14 +62,14 @@ int fl_runtime_embed(fletch_model *model, const fletch_texts *texts,
     request->out         = *out;
     request->begin_ns    = fl_clock_ns();
     request->deadline_ns = UINT64_MAX;
-    request->lane =
-        texts->count > model->queue.rules.max_texts ? FLETCH_LANE_BULK : FLETCH_LANE_INTERACTIVE;
-    int  status = fl_request_resolve(request, error);
-    bool begins = status == FLETCH_OK && texts->count > 0;
+    int  status          = fl_request_resolve(request, error);
+    bool begins          = status == FLETCH_OK && texts->count > 0;
     pthread_mutex_lock(&model->lock);
     if (begins)
         status = fl_runtime_admit(model, error);
     if (begins && status == FLETCH_OK) {
+        request->lane = texts->count > model->queue.rules.max_texts ? FLETCH_LANE_BULK
+                                                                    : FLETCH_LANE_INTERACTIVE;
         fl_request_begin(request);
         wait_for(request);
         status = request->error.code;

@@ -121,6 +121,7 @@ typedef struct filling {
     uint32_t     *cu, *skip, *index;
     int32_t      *ids;
     uint32_t      texts_max, ids_max;
+    bool          sorted; /* the engine pads */
     uint64_t      begin_ns;
     fletch_error *error;
 } filling;
@@ -159,7 +160,7 @@ static int begin_chunk(filling *f, size_t index, size_t last) {
         ids += more;
         texts++;
     }
-    bool   sorted = f->request->model->queue.rules.pads;
+    bool   sorted = f->sorted;
     size_t words  = texts + 1 + texts + (sorted ? texts : 0) + ids;
     size_t need   = sizeof(fl_chunk) + words * sizeof(uint32_t);
     size_t capacity;
@@ -399,6 +400,7 @@ void fl_feed(fl_request *request, fl_request **over) {
     size_t        last  = first + (left < FEED_TEXTS ? left : FEED_TEXTS);
     fletch_error  error = {0};
     filling       f     = {.request = request, .error = &error};
+    f.sorted            = model->queue.rules.pads;
     request->fed        = last;
     request->feeders++;
     pthread_mutex_unlock(&model->lock);

@@ -268,6 +268,7 @@ static int open_engines(fletch_model *m, fletch_error *error) {
         status = fl_replicas_open(&m->replicas, m, m->config, false, error);
     if (status < 0)
         return status;
+    m->has_engine = true;
     fl_runtime_rules(m);
     status = fl_replicas_start(m->replicas, error);
     if (status == FLETCH_OK)
@@ -433,6 +434,7 @@ static void end_reopening(fletch_model *m) {
     pthread_mutex_lock(&m->lock);
     m->reopening = false;
     fl_model_left(m); /* closing waits for us too */
+    pthread_cond_broadcast(&m->left);
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -477,7 +479,10 @@ int fl_runtime_warm(fletch_model *m, fletch_error *error) {
     if (!row)
         return fl_fail_nomem(error, m->dimensions * sizeof *row, "a row");
     fletch_matrix out = fletch_matrix_f32(row, 1, m->dimensions);
-    for (uint32_t s = 0; s < m->replicas->slots && status == FLETCH_OK; s++)
+    pthread_mutex_lock(&m->lock);
+    uint32_t slots = m->replicas->slots;
+    pthread_mutex_unlock(&m->lock);
+    for (uint32_t s = 0; s < slots && status == FLETCH_OK; s++)
         status = fl_runtime_embed(m, &texts, &options, &out, error);
     fl_free(row);
     return status;

@@ -72,6 +72,7 @@ struct fletch_model {
                          or model */
     fletch_truncate truncate;
     uint32_t        batch_tokens; /* the largest batch */
+    bool            has_engine;   /* false when only the tokenizer was opened */
     bool            zero_copy;    /* io.zero_copy */
     bool            predict;      /* batch.memory_prediction, and there is a ceiling */
     uint64_t        queue_limit;  /* server.max_queue_tokens */
@@ -89,7 +90,7 @@ struct fletch_model {
     uint64_t         window_tokens; /* of one request, fed ahead */
     fl_replicas     *replicas;      /* NULL when only the tokenizer was opened */
     bool             closing;
-    bool             reopening;
+    bool             reopening;  /* or being described: the set must stay as it is */
     fl_runner       *orphans;    /* batches of broken replicas */
     fl_request      *live;       /* requests that are not over */
     uint64_t         live_count; /* and those being delivered, and a reopening: closing

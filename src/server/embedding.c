@@ -82,51 +82,59 @@ static bool refuse_header(fl_job *job, const char *message) {
 static bool take_bool(fl_job *job, const char *name, const char *wrong, int *into) {
     const char *value = fl_request_header(job->request, name);
     bool        flag;
-    if (value == NULL || *into != 0) {
+    if (value == NULL) {
         return true;
     }
     if (!fl_parse_bool(value, &flag)) {
         return refuse_header(job, wrong);
     }
-    *into = flag ? 1 : -1;
+    if (*into == 0) {
+        *into = flag ? 1 : -1;
+    }
     return true;
 }
 
 static bool take_truncate(fl_job *job) {
     const char *value = fl_request_header(job->request, "x-fletch-truncate");
-    if (value == NULL || job->ask.truncate != 0 || job->ask.cut != 0) {
+    if (value == NULL) {
         return true;
     }
     bool right = strcasecmp(value, "right") == 0, left = strcasecmp(value, "left") == 0;
     if (!right && !left && strcasecmp(value, "error") != 0) {
         return refuse_header(job, "x-fletch-truncate: expected right, left or error");
     }
-    job->ask.truncate = right || left ? 1 : -1;
-    if (job->ask.direction == 0) {
-        job->ask.direction = left ? 1 : 2;
+    if (job->ask.truncate == 0 && job->ask.cut == 0) {
+        job->ask.truncate = right || left ? 1 : -1;
+        if (job->ask.direction == 0) {
+            job->ask.direction = left ? 1 : 2;
+        }
     }
     return true;
 }
 
 static bool take_dtype(fl_job *job) {
     const char *value = fl_request_header(job->request, "x-fletch-dtype");
-    if (value == NULL || job->ask.dtype != 0) {
+    if (value == NULL) {
         return true;
     }
     for (int i = 0; i <= FLETCH_UBINARY; i++) {
         if (strcmp(value, fl_convert_name((fletch_dtype)i)) == 0) {
-            job->ask.dtype = i + 1;
+            job->ask.dtype = job->ask.dtype != 0 ? job->ask.dtype : i + 1;
             return true;
         }
     }
     return refuse_header(job, "x-fletch-dtype: expected float32, int8, uint8, binary or ubinary");
 }
 
+/* Every header is checked, also where the body has spoken and wins. */
 static bool take_headers(fl_job *job) {
     const char *dimensions = fl_request_header(job->request, "x-fletch-dimensions");
-    if (dimensions != NULL && job->ask.dimensions == FL_ASK_NONE &&
-        !fl_parse_i64(dimensions, &job->ask.dimensions)) {
+    int64_t     wanted;
+    if (dimensions != NULL && !fl_parse_i64(dimensions, &wanted)) {
         return refuse_header(job, "x-fletch-dimensions: expected a number");
+    }
+    if (dimensions != NULL && job->ask.dimensions == FL_ASK_NONE) {
+        job->ask.dimensions = wanted;
     }
     const char *prompt = fl_request_header(job->request, "x-fletch-prompt-name");
     if (prompt != NULL && job->ask.prompt_name.data == NULL) {

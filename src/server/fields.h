@@ -15,7 +15,7 @@
 #include "server/server.h"
 
 typedef enum fl_field_type {
-    FL_FIELD_STRING, /* fl_span; data NULL when absent */
+    FL_FIELD_STRING, /* fl_span; data NULL when absent. min 1: the dialect refuses "" */
     FL_FIELD_BOOL,   /* int: 0 absent, 1 true, -1 false */
     FL_FIELD_INT,    /* int64_t between min and max; the struct's value when absent */
     FL_FIELD_WORD,   /* int: 0 absent, else 1 + the index in `words` */

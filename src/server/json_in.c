@@ -346,25 +346,22 @@ static size_t digits_end(const fl_json_in *in, size_t at) {
     return at;
 }
 
-/* Offset behind the number at in->at, or 0; *whole: no point and no exponent. */
-static size_t number_end(const fl_json_in *in, bool *whole) {
+/* Offset behind the number at in->at, or 0. */
+static size_t number_end(const fl_json_in *in) {
     size_t at    = in->at + (in->text[in->at] == '-');
     size_t start = at;
     at           = at < in->size && in->text[at] == '0' ? at + 1 : digits_end(in, at);
-    *whole       = true;
     if (at == start) {
         return 0;
     }
     if (at < in->size && in->text[at] == '.') {
-        *whole = false;
-        start  = ++at;
-        at     = digits_end(in, at);
+        start = ++at;
+        at    = digits_end(in, at);
         if (at == start) {
             return 0;
         }
     }
     if (at < in->size && (in->text[at] | 0x20) == 'e') {
-        *whole = false;
         at++;
         at += at < in->size && (in->text[at] == '+' || in->text[at] == '-');
         start = at;
@@ -376,25 +373,38 @@ static size_t number_end(const fl_json_in *in, bool *whole) {
     return at;
 }
 
+/* Digits of text[size] before a fraction of zeros (12.000 is the integer 12 to JSON Schema); 0 for a number
+ * with another fraction or an exponent. */
+static size_t integer_size(const char *text, size_t size) {
+    const char *point = memchr(text, '.', size);
+    size_t      whole = point != NULL ? (size_t)(point - text) : size;
+    for (size_t i = whole + 1; i < size; i++) {
+        if (text[i] != '0') {
+            return 0;
+        }
+    }
+    return memchr(text, 'e', whole) != NULL || memchr(text, 'E', whole) != NULL ? 0 : whole;
+}
+
 bool fl_json_in_integer(fl_json_in *in, int64_t *out) {
     enum { DIGITS_MAX = 18 }; /* always fit int64_t */
     if (!expect(in, FL_JSON_NUMBER)) {
         return false;
     }
-    bool        whole;
-    size_t      end  = number_end(in, &whole);
+    size_t      end  = number_end(in);
     const char *text = in->text + in->at;
     if (end == 0) {
         return fail_at(in, in->at, "invalid number");
     }
-    size_t size = end - in->at;
-    size_t sign = text[0] == '-';
-    if (!whole || size - sign > DIGITS_MAX) {
+    size_t size   = end - in->at;
+    size_t sign   = text[0] == '-';
+    size_t digits = integer_size(text, size);
+    if (digits == 0 || digits - sign > DIGITS_MAX) {
         return fl_json_in_fail(in, true, "invalid value: number `%.*s`, expected an integer",
                                (int)(size < 40 ? size : 40), text);
     }
     int64_t value = 0;
-    for (size_t i = sign; i < size; i++) {
+    for (size_t i = sign; i < digits; i++) {
         value = value * 10 + (text[i] - '0');
     }
     *out   = sign != 0 ? -value : value;
@@ -428,13 +438,12 @@ bool fl_json_in_null(fl_json_in *in) {
 /* One value that opens no level. */
 static bool skip_scalar(fl_json_in *in, fl_json_type type) {
     fl_span span;
-    bool    whole;
     switch (type) {
     case FL_JSON_STRING: return read_string(in, true, &span);
     case FL_JSON_BOOL: return read_word(in, in->text[in->at] == 't' ? "true" : "false");
     case FL_JSON_NULL: return read_word(in, "null");
     case FL_JSON_NUMBER: {
-        size_t end = number_end(in, &whole);
+        size_t end = number_end(in);
         in->at     = end != 0 ? end : in->at;
         return end != 0 || fail_at(in, in->at, "invalid number");
     }

@@ -130,6 +130,7 @@ static void put_field(facts *f, const fl_field *field) {
             put_choice(f, &f->prompts, null, false);
         } else {
             put_choice(f, &f->names, null, strcmp(field->name, "model") != 0 || f->models < 2);
+            fl_buf_puts(f->out, field->min > 0 ? ",\"minLength\":1" : "");
         }
         break;
     case FL_FIELD_BOOL:

@@ -73,7 +73,9 @@ def test_a_trace_names_every_phase(embed, tmp_path):
     result = embed("embed", "--format", "raw", "--profile-file", "trace.json", input=TEXTS)
     assert result.returncode == 0 and result.stdout == plain.stdout
     found, names, other = spans(tmp_path / "trace.json")
-    assert {"tokenise", "wait", "stage", "forward", "output"} <= found.keys()
+    assert {"tokenise", "wait", "stage", "forward", "output", "block", "layer"} <= found.keys()
+    assert len(found["layer"]) % len(found["block"]) == 0
+    assert {e["args"]["number"] for e in found["layer"]} == set(range(len(found["layer"]) // len(found["block"])))
     assert other["dropped_spans"] == "0"
     assert {"queue", "housekeeping"} <= set(names.values())
     assert [p.name for p in tmp_path.iterdir() if p.name.endswith(".tmp")] == []

@@ -314,17 +314,23 @@ static inline void toy_forward(const fl_encoder *e, const int32_t *ids, size_t n
     free(x);
 }
 
-static inline fl_engine *toy_open(const toy *t, unsigned threads, const char *isa, uint32_t texts,
-                                  uint32_t max_length, fletch_error *error) {
+static inline fl_engine *toy_open_as(const toy *t, const char *precision, unsigned threads,
+                                     const char *isa, uint32_t texts, uint32_t max_length,
+                                     fletch_error *error) {
     fl_engine        *engine  = NULL;
     fl_engine_options options = {.threads      = threads,
                                  .batch_tokens = 16384,
                                  .batch_texts  = texts,
                                  .max_length   = max_length,
                                  .isa          = isa,
-                                 .precision    = "fp32"};
+                                 .precision    = precision};
     fl_engine_find("cpu")->open(&engine, &t->encoder, &options, error);
     return engine;
+}
+
+static inline fl_engine *toy_open(const toy *t, unsigned threads, const char *isa, uint32_t texts,
+                                  uint32_t max_length, fletch_error *error) {
+    return toy_open_as(t, "fp32", threads, isa, texts, max_length, error);
 }
 
 #endif

@@ -61,10 +61,14 @@ static double number_of(fl_json *event, const char *key) {
     return json_object_get_double(value);
 }
 
-static int64_t dropped(fl_json *json) {
+static int64_t other_data(fl_json *json, const char *key) {
     fl_json *other;
     cr_assert(json_object_object_get_ex(json, "otherData", &other));
-    return atoll(text_of(other, "dropped_spans"));
+    return atoll(text_of(other, key));
+}
+
+static int64_t dropped(fl_json *json) {
+    return other_data(json, "dropped_spans");
 }
 
 /* Number of complete events of that name; *first gets the first. */
@@ -243,6 +247,22 @@ Test(trace, overlapping_spans_get_lines_of_their_own) {
     cr_assert_eq(lines, 2 * LINES);
     cr_assert_eq(count_spans(events, "wait", NULL), TEXTS);
     cr_assert_not_null(find_name(events, "thread_name", "card 0"));
+    fl_json_free(json);
+}
+
+/* A picture of a thousand lines helps nobody. */
+Test(trace, what_overlaps_too_often_is_counted_instead) {
+    enum { TEXTS = 1000 };
+    fl_json *events;
+    start();
+    const uint64_t now = fl_clock_ns();
+    for (uint64_t i = 0; i < TEXTS; i++)
+        fl_trace_track(trace, "queue", "wait", now + i, now + 1000000 + i, NULL, 0);
+    fl_json      *json  = finish(&events);
+    const int64_t drawn = (int64_t)count_spans(events, "wait", NULL);
+    cr_assert(drawn > 0 && drawn < 100);
+    cr_assert_eq(drawn + other_data(json, "hidden_spans"), TEXTS);
+    cr_assert_eq(dropped(json), 0);
     fl_json_free(json);
 }
 

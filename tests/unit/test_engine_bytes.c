@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_engine_bytes.c - a row depends on its own text alone, bit by bit: whatever the batch, the
- * order, the number of threads, and whether threads take blocks or split one; and forward allocates
- * nothing.
+ * order, the number of threads, and whether threads take blocks or split one, for every precision;
+ * and forward allocates nothing.
  *
  * The row that a text gets alone on one thread is the measure. Sizes are chosen so that texts are
  * cut into all tile heights, blocks hold one or many texts, and several row steps and MLP chunks
@@ -61,10 +61,11 @@ static void forward(fl_engine *engine, const uint32_t *pick, uint32_t count, flo
 }
 
 /* Random batches of 1 … TEXTS texts, in random order, some texts twice. */
-static void check_threads(toy *t, unsigned threads, const char *isa, uint32_t rounds) {
+static void check_threads(toy *t, const char *precision, unsigned threads, const char *isa,
+                          uint32_t rounds) {
     fletch_error error  = {0};
     uint32_t     width  = fl_encoder_width(&t->encoder), pick[TEXTS];
-    fl_engine   *engine = toy_open(t, threads, isa, TEXTS, LONGEST, &error);
+    fl_engine   *engine = toy_open_as(t, precision, threads, isa, TEXTS, LONGEST, &error);
     float       *out    = malloc(TEXTS * width * sizeof *out);
     uint32_t     most   = strcmp(isa, "ref") == 0 ? 15 : TEXTS; /* plain loops are slow */
     cr_assert_not_null(engine, "%s", error.message);
@@ -85,13 +86,13 @@ static void check_threads(toy *t, unsigned threads, const char *isa, uint32_t ro
     free(out);
 }
 
-static void check_isa(const char *isa, unsigned most, uint32_t rounds) {
+static void check_isa(const char *precision, const char *isa, unsigned most, uint32_t rounds) {
     toy          t;
     fletch_error error = {0};
     toy_make(&t, &spec, 11);
     make_corpus(&t);
     uint32_t   width = fl_encoder_width(&t.encoder);
-    fl_engine *alone = toy_open(&t, 1, isa, 1, LONGEST, &error);
+    fl_engine *alone = toy_open_as(&t, precision, 1, isa, 1, LONGEST, &error);
     cr_assert_not_null(alone, "%s", error.message);
     texts.rows = malloc(TEXTS * width * sizeof *texts.rows);
     for (uint32_t i = 0; i < (strcmp(isa, "ref") == 0 ? 15 : TEXTS); i++) {
@@ -99,40 +100,50 @@ static void check_isa(const char *isa, unsigned most, uint32_t rounds) {
     }
     fl_engine_find("cpu")->close(alone);
     for (unsigned threads = 1; threads <= most; threads++) {
-        check_threads(&t, threads, isa, rounds);
+        check_threads(&t, precision, threads, isa, rounds);
     }
     free(texts.rows);
     toy_free(&t);
 }
 
 Test(engine_bytes, same_text_same_bytes_on_1_to_8_threads) {
-    check_isa("auto", 8, ROUNDS);
+    check_isa("fp32", "auto", 8, ROUNDS);
+}
+
+Test(engine_bytes, same_text_same_bytes_in_int8) {
+    check_isa("int8", "auto", 8, ROUNDS);
 }
 
 Test(engine_bytes, same_text_same_bytes_for_the_reference_kernels) {
-    check_isa("ref", 2, 3);
+    check_isa("fp32", "ref", 2, 3);
+    check_isa("int8", "ref", 2, 3);
 }
 
 /* A lone text is split over the threads: every length around the tiles' edges. */
-Test(engine_bytes, split_work_gives_the_bytes_of_one_thread) {
+static void check_split(const char *precision) {
     toy          t;
     fletch_error error = {0};
     toy_make(&t, &spec, 13);
     make_corpus(&t);
     uint32_t   width = fl_encoder_width(&t.encoder);
     float     *one = malloc(width * sizeof *one), *many = malloc(width * sizeof *many);
-    fl_engine *alone = toy_open(&t, 1, "auto", 1, LONGEST, &error);
-    fl_engine *crew  = toy_open(&t, 3, "auto", 1, LONGEST, &error);
+    fl_engine *alone = toy_open_as(&t, precision, 1, "auto", 1, LONGEST, &error);
+    fl_engine *crew  = toy_open_as(&t, precision, 3, "auto", 1, LONGEST, &error);
     for (uint32_t i = 0; i < TEXTS; i++) {
         forward(alone, &i, 1, one, width);
         forward(crew, &i, 1, many, width);
-        cr_assert_eq(memcmp(one, many, width * sizeof *one), 0, "text of %u tokens",
+        cr_assert_eq(memcmp(one, many, width * sizeof *one), 0, "%s, text of %u tokens", precision,
                      texts.length[i]);
     }
     fl_engine_find("cpu")->close(alone);
     fl_engine_find("cpu")->close(crew);
     free(one), free(many);
     toy_free(&t);
+}
+
+Test(engine_bytes, split_work_gives_the_bytes_of_one_thread) {
+    check_split("fp32");
+    check_split("int8");
 }
 
 static int count_line(void *user, const char *name, const char *value, const char *origin) {

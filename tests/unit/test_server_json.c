@@ -253,7 +253,11 @@ Test(server_json, only_integers_are_numbers) {
                {"999999999999999999", true, 999999999999999999},
                {"1000000000000000000", false, 0},
                {"99999999999999999999999999", false, 0},
-               {"1.0", false, 0},
+               {"1.0", true, 1},
+               {"-12.000", true, -12},
+               {"1.5", false, 0},
+               {"1.0e1", false, 0},
+               {"1.01", false, 0},
                {"1e3", false, 0},
                {"1E400", false, 0}};
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {

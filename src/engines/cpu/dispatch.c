@@ -10,6 +10,20 @@
 
 #include "base/error.h"
 #include "engines/cpu/kernels.h"
+#include "engines/cpu/kernels/amx/amx.h"
+
+#if defined(__x86_64__)
+#define FL_ON_X86(kernels) kernels
+#define FL_AMX_PERMIT()    fl_amx_permit()
+#else
+#define FL_ON_X86(kernels) NULL
+#define FL_AMX_PERMIT()    0
+#endif
+#if defined(__aarch64__)
+#define FL_ON_ARM(kernels) kernels
+#else
+#define FL_ON_ARM(kernels) NULL
+#endif
 
 static int has_avx2(const fl_cpu *cpu) {
     return cpu->avx2 && cpu->fma && cpu->bmi2;
@@ -23,6 +37,9 @@ static int has_avxvnni(const fl_cpu *cpu) {
 static int has_avx512vnni(const fl_cpu *cpu) {
     return has_avx512(cpu) && cpu->avx512_vnni;
 }
+static int has_amx(const fl_cpu *cpu) {
+    return has_avx512vnni(cpu) && cpu->amx_tile && cpu->amx_int8 && FL_AMX_PERMIT();
+}
 static int has_neondot(const fl_cpu *cpu) {
     return cpu->neon && cpu->neon_dotprod;
 }
@@ -33,20 +50,11 @@ static int has_nothing(const fl_cpu *cpu) {
     return cpu != NULL;
 }
 
-#if defined(__x86_64__)
-#define FL_ON_X86(kernels) kernels
-#else
-#define FL_ON_X86(kernels) NULL
-#endif
-#if defined(__aarch64__)
-#define FL_ON_ARM(kernels) kernels
-#else
-#define FL_ON_ARM(kernels) NULL
-#endif
-
 /* Best first. A set that this target does not build stays in the list with kernels NULL, so that
  * asking for it by name says so. */
 static const fl_cpu_isa table[] = {
+    {"amx", "avx512 with vnni, amx_tile and amx_int8, and Linux' leave", has_amx,
+     FL_ON_X86(&fl_cpu_kernels_amx)},
     {"avx512vnni", "avx512f, bw, dq, vl and vnni", has_avx512vnni,
      FL_ON_X86(&fl_cpu_kernels_avx512vnni)},
     {"avx512", "avx512f, bw, dq and vl", has_avx512, FL_ON_X86(&fl_cpu_kernels_avx512)},
@@ -94,9 +102,9 @@ int fl_cpu_kernels_choose(const char *isa, const fl_cpu *cpu, const fl_cpu_kerne
         say(why, why_size, "asked for by cpu.isa", &table[i], cpu);
         return FLETCH_OK;
     }
-    return fl_fail(
-        error, FLETCH_EINVAL, FLETCH_NOWHERE,
-        "cpu.isa: there is no \"%s\"; there are auto, avx512vnni, avx512, avxvnni, avx2, "
-        "neondot, neon and ref",
-        any ? "auto" : isa);
+    return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                   "cpu.isa: there is no \"%s\"; there are auto, amx, avx512vnni, avx512, avxvnni, "
+                   "avx2, "
+                   "neondot, neon and ref",
+                   any ? "auto" : isa);
 }

@@ -200,9 +200,10 @@ int fl_cpu_kernels_choose(const char *isa, const fl_cpu *cpu, const fl_cpu_kerne
 
 extern const fl_cpu_kernels fl_cpu_kernels_ref;
 extern const fl_cpu_kernels fl_cpu_kernels_avx2;    /* only where the target is x86-64 */
-extern const fl_cpu_kernels fl_cpu_kernels_avxvnni; /* likewise, and the next two */
+extern const fl_cpu_kernels fl_cpu_kernels_avxvnni; /* likewise, and the next three */
 extern const fl_cpu_kernels fl_cpu_kernels_avx512;
 extern const fl_cpu_kernels fl_cpu_kernels_avx512vnni;
+extern const fl_cpu_kernels fl_cpu_kernels_amx;
 extern const fl_cpu_kernels fl_cpu_kernels_neon; /* only where it is AArch64 */
 extern const fl_cpu_kernels fl_cpu_kernels_neondot;
 

@@ -21,7 +21,10 @@
 #include "base/mem.h"
 #include "engines/cpu/cpu_engine.h"
 
-enum { PIECE = 128 }; /* steps of k that are transposed at a time: 16 x 128 floats are 8 KiB */
+enum {
+    PIECE       = 128,             /* steps of k transposed at a time: 16 x 128 floats are 8 KiB */
+    COLUMN_ROWS = FL_CPU_LANES + 1 /* a panel's columns and one row of the source */
+};
 
 /* ---- Layout ---------------------------------------------------------------------------------- */
 
@@ -131,22 +134,29 @@ static void pack_panels(const source *s, size_t panels, size_t k, float *out) {
     }
 }
 
-/* Columns of one panel -> columns[16][k], divided by their gains. */
+/* Columns of one panel -> columns[k][16], divided by their gains; behind them is room for a row. */
 static void read_columns(const source *s, size_t row, size_t k, float *columns) {
     size_t runs = s->runs ? s->runs : 1, span = k / runs;
-    memset(columns, 0, FL_CPU_LANES * k * sizeof *columns);
-    for (size_t r = 0; r < FL_CPU_LANES && row + r < s->rows; r++, columns += k) {
+    float *one = columns + FL_CPU_LANES * k;
+    memset(columns, 0, (FL_CPU_LANES + 1) * k * sizeof *columns);
+    for (size_t r = 0; r < FL_CPU_LANES && row + r < s->rows; r++) {
         uint64_t at = (uint64_t)(s->row + row + r) * s->in + s->col;
         for (size_t run = 0; run < runs; run++) {
-            fl_tensor_to_f32(s->w, at + run * s->cols, s->cols, columns + run * span);
+            fl_tensor_to_f32(s->w, at + run * s->cols, s->cols, one + run * span);
         }
         for (size_t i = 0; i < k; i++) {
-            columns[i] *= s->gain ? s->scale / s->gain[i] : s->scale;
+            columns[i * FL_CPU_LANES + r] = one[i] * s->scale;
+        }
+    }
+    for (size_t i = 0; s->gain && i < k; i++) {
+        float factor = 1.0f / s->gain[i];
+        for (size_t lane = 0; lane < FL_CPU_LANES; lane++) {
+            columns[i * FL_CPU_LANES + lane] *= factor;
         }
     }
 }
 
-/* Panels of fl_cpu_q8_panel(k) bytes from s; `columns` is room for 16 k floats. */
+/* Panels of fl_cpu_q8_panel(k) bytes from s; `columns` is room for 17 k floats. */
 static void pack_panels_q8(const fl_engine *e, const source *s, size_t panels, size_t k,
                            float *columns, const uint8_t *out) {
     for (size_t p = 0; p < panels; p++) {
@@ -351,7 +361,7 @@ typedef struct packing {
     size_t            chunks;
     atomic_size_t     next;
     atomic_uint      *left;    /* [layers] chunks to do */
-    float            *columns; /* precision=int8: [threads][16 * most], a panel's columns each */
+    float            *columns; /* precision=int8: [threads][17 * most], see read_columns */
     size_t            most;    /* steps of k of the longest product */
     bool              again;   /* only what x goes into */
 } packing;
@@ -380,7 +390,7 @@ static void pack_some(void *arg, unsigned member, unsigned size) {
     packing   *work = arg;
     fl_engine *e    = work->engine;
     size_t     per = work->chunks + 1, pieces = per * e->desc.layers;
-    float     *columns = work->columns ? work->columns + member * FL_CPU_LANES * work->most : NULL;
+    float     *columns = work->columns ? work->columns + member * COLUMN_ROWS * work->most : NULL;
     (void)size;
     if (member == 0 && !work->again) {
         pack_tables(e, work->encoder);
@@ -409,12 +419,12 @@ static int pack_all(fl_engine *engine, const fl_encoder *encoder, bool again, fl
     if (engine->q8) {
         work.most    = engine->inner > engine->hidden16 ? engine->inner : engine->hidden16;
         work.most    = work.most > FL_CPU_CHUNK ? work.most : FL_CPU_CHUNK;
-        work.columns = fl_alloc_array(engine->threads * FL_CPU_LANES * work.most, sizeof(float));
+        work.columns = fl_alloc_array(engine->threads * COLUMN_ROWS * work.most, sizeof(float));
     }
     if (work.left == NULL || (engine->q8 && work.columns == NULL)) {
         fl_free(work.left);
         fl_free(work.columns);
-        return fl_fail_nomem(error, engine->threads * FL_CPU_LANES * work.most * sizeof(float),
+        return fl_fail_nomem(error, engine->threads * COLUMN_ROWS * work.most * sizeof(float),
                              "packing weights");
     }
     for (uint32_t i = 0; i < engine->desc.layers; i++) {

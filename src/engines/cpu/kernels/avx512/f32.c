@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx512/f32.c - the kernels of wide/ on vectors of 16, and the tables of AVX-512: alone, and with
- * VNNI for int8. */
+/* avx512/f32.c - the kernels of wide/ on vectors of 16, and the tables of AVX-512: alone, with
+ * VNNI and with AMX for int8. */
+#include "engines/cpu/kernels/amx/amx.h"
 #include "engines/cpu/kernels/avx512/avx512.h"
 #include "engines/cpu/kernels/avx512/tables.h"
 
@@ -32,5 +33,14 @@ const fl_cpu_kernels fl_cpu_kernels_avx512vnni = {
     FL_TABLE_F32,
     .quantize = fl_q8_quantize_avx2,
     .gemm_q8  = fl_q8_gemm_12x32_avx512vnni,
+    .q8_group = 1,
+};
+
+const fl_cpu_kernels fl_cpu_kernels_amx = {
+    .isa  = "amx",
+    .name = "AVX-512, 12x32 tiles; int8 with AMX, 32x32 tiles",
+    FL_TABLE_F32,
+    .quantize = fl_q8_quantize_avx2,
+    .gemm_q8  = fl_q8_gemm_32x32_amx,
     .q8_group = 1,
 };

@@ -2,27 +2,8 @@
 /* avx512/int8_vnni.c - int8 with AVX-512 VNNI: vpdpbusd adds four products of an unsigned and a
  * signed byte to each of 16 sums, so a tile of 12 x 32 does 1,536 products in 24 instructions. */
 #include "engines/cpu/kernels/avx512/avx512.h"
+#include "engines/cpu/kernels/avx512/integers.h"
 #include "engines/cpu/kernels/avx512/tables.h"
-
-typedef __m512i ivec;
-
-enum { FL_DOT_ZERO = 0 };
-
-FL_INLINE ivec ivec_set(int32_t x) {
-    return _mm512_set1_epi32(x);
-}
-FL_INLINE ivec ivec_load(const int32_t *x) {
-    return _mm512_loadu_si512(x);
-}
-FL_INLINE ivec ivec_sub(ivec a, ivec b) {
-    return _mm512_sub_epi32(a, b);
-}
-FL_INLINE ivec ivec_mul(ivec a, ivec b) {
-    return _mm512_mullo_epi32(a, b);
-}
-FL_INLINE vec ivec_to_float(ivec a) {
-    return _mm512_cvtepi32_ps(a);
-}
 
 /* As FL_FMA: in place, so that loads are not folded and accumulators do not wander. */
 #define FL_DOT(acc, x, y) __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(x), "v"(y))
