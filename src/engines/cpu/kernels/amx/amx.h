@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* amx.h - the kernels that need tile registers, for the table in avx512/f32.c and for dispatch.c. */
+#ifndef FL_ENGINES_CPU_KERNELS_AMX_H
+#define FL_ENGINES_CPU_KERNELS_AMX_H
+
+#include "engines/cpu/kernels.h"
+
+/* Asks Linux for the tile registers, which must happen before the first use; whether it gives them. */
+int fl_amx_permit(void);
+
+void fl_q8_gemm_32x32_amx(const fl_gemm_q8 *g);
+
+#endif
