@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples do what their comments promise, with the real model."""
+import json
 import os
 import pathlib
 
@@ -40,6 +41,20 @@ def test_threads_agree_to_the_byte(count):
     result = example("threads", MODEL, count)
     assert result.returncode == 0, result.stderr
     assert result.stdout == f"{count} threads, {16 * count} texts, 0 vectors of the common text differ\n"
+
+
+def test_gpu_optimization_runs_anywhere_and_leaves_a_trace(tmp_path):
+    result = example("gpu_optimization", MODEL, tmp_path / "trace.json")
+    assert result.returncode == 0, result.stderr
+    lines = dict(line.split(None, 1) for line in result.stdout.splitlines())
+    assert int(lines["texts"].split()[0]) >= 64 * 8 and lines["ran"].startswith("on")
+    assert any(event["name"] == "forward" for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"])
+
+
+def test_gpu_optimization_says_what_is_wrong(tmp_path):
+    result = example("gpu_optimization", MODEL, tmp_path / "no" / "trace.json")
+    assert result.returncode == 1 and "trace.json" in result.stderr and not result.stdout
+    assert example("gpu_optimization").returncode == 2
 
 
 @pytest.mark.parametrize("name, last", [("embed", "text"), ("similarity", "question"), ("threads", "2")])
