@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # soak.sh [short] [ARGUMENTS of fletch-soak] - a mixed load under a memory limit: nobody killed, no text lost,
 # no growth. 200,000 texts of 1 to 512 tokens through the default model under 256 MiB (20 minutes on two
-# cores); short: 4,000 texts of 1 to 48 tokens through a toy folder of tests/golden, a few seconds. Sentences come from
-# FLETCH_TEST_DATA where it is, else from the program itself. In a control group where one can be made, else
+# cores); short: 40,000 texts of 1 to 48 tokens through a toy folder of tests/golden, seconds; `make check`
+# runs that. Sentences come from FLETCH_TEST_DATA where it is, else from the program itself. In a control group where one can be made, else
 # with a bounded address space; the first line of output says which. FLETCH_SOAK_MODEL names another model.
 . "$(dirname "$0")/say.sh"
 
@@ -24,7 +24,7 @@ if [ $form = full ]; then
     [ ${#corpus[@]} -gt 0 ] || note "no text sets at $FLETCH_TEST_DATA: ten sentences of its own"
 else
     model=${FLETCH_SOAK_MODEL:-tests/golden/folders/plain-bert}
-    size=(--texts 4000 --longest 48 --limit 64)
+    size=(--texts 40000 --longest 48 --limit 64)
 fi
 say "soak ($form): $model"
 # One heap for all threads: glibc otherwise reserves address space for each, which RLIMIT_AS counts.

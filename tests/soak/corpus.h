@@ -125,7 +125,7 @@ static inline void corpus_free(corpus *c) {
 }
 
 /* A text of 1 to `longest` tokens, short ones more often: a token is four and a half bytes of English,
- * and two are the special ones. Ends at a blank or where the corpus does. */
+ * and two are the special ones. Ends at the next blank. */
 static inline corpus_text corpus_draw(const corpus *c, size_t longest, uint64_t *seed) {
     double tokens = exp(uniform(seed) * log((double)longest));
     size_t bytes = (size_t)(tokens * 4.5) + 1, at = c->begin[draw(seed) % c->sentences];
@@ -133,11 +133,8 @@ static inline corpus_text corpus_draw(const corpus *c, size_t longest, uint64_t 
         at = bytes < c->size ? 0 : at;
     }
     size_t size = at + bytes < c->size ? bytes : c->size - at;
-    while (size > 1 && at + size < c->size && c->text[at + size] != ' ') {
-        size--;
-    }
-    while (size > 1 && ((unsigned char)c->text[at + size] & 0xC0) == 0x80) {
-        size--; /* a single long word: at least between characters */
+    while (at + size < c->size && c->text[at + size] != ' ') {
+        size++;
     }
     return (corpus_text){c->text + at, size};
 }
