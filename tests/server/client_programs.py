@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""client_programs.py NAME URL - one real client, used as its own documentation does; prints what it got as JSON.
+
+Run by test_clients.py with the Python of build/clients. Texts come as a JSON list on standard input; the answer is an
+object: "rows" (vectors of the texts), and what else the client can tell. Exit code 77: the client is not installed.
+"""
+import asyncio
+import json
+import sys
+
+
+def openai(url, texts):
+    import openai as package
+    client = package.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    quiet = client.embeddings.create(model="m", input=texts)  # the client asks for base64 by itself
+    plain = client.embeddings.create(model="m", input=texts[0], encoding_format="float", dimensions=64, user="u")
+    try:
+        client.embeddings.create(model="m", input="")
+        refused = None
+    except package.BadRequestError as found:
+        refused = [found.status_code, found.body["message"], found.type]
+
+    async def together():
+        own = package.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+        return await asyncio.gather(*(own.embeddings.create(model="m", input=text) for text in texts * 5))
+
+    many = [reply.data[0].embedding for reply in asyncio.run(together())]
+    return {"rows": [item.embedding for item in quiet.data], "cut": plain.data[0].embedding, "refused": refused,
+            "tokens": quiet.usage.prompt_tokens, "models": [m.id for m in client.models.list()], "many": many}
+
+
+def huggingface_hub(url, texts):
+    from huggingface_hub import InferenceClient
+    client = InferenceClient(model=url, timeout=60)
+    rows = [client.feature_extraction(text)[0].tolist() for text in texts]
+    raw = client.feature_extraction(texts[0], normalize=False, truncate=True, truncation_direction="right")
+    return {"rows": rows, "raw": raw[0].tolist()}
+
+
+def huggingface_similarity(url, texts):
+    from huggingface_hub import InferenceClient
+    return {"cosine": InferenceClient(model=f"{url}/similarity", timeout=60).sentence_similarity(texts[0], texts[1:])}
+
+
+def langchain_openai(url, texts):
+    from langchain_openai import OpenAIEmbeddings
+    client = OpenAIEmbeddings(model="m", base_url=f"{url}/v1", api_key="none", check_embedding_ctx_length=False)
+    return {"rows": client.embed_documents(texts), "query": client.embed_query(texts[0])}
+
+
+def llama_index(url, texts):
+    from llama_index.embeddings.text_embeddings_inference import TextEmbeddingsInference
+    client = TextEmbeddingsInference(model_name="m", base_url=url, embed_batch_size=100)
+    return {"rows": client.get_text_embedding_batch(texts)}
+
+
+def ollama(url, texts):
+    import ollama as package
+    client = package.Client(host=url)
+    reply = client.embed(model="all-minilm", input=texts)
+    old = client.embeddings(model="all-minilm", prompt=texts[0])
+    try:
+        client.embed(model="all-minilm", input="word " * 400, truncate=False)
+        refused = None
+    except package.ResponseError as found:
+        refused = [found.status_code, found.error]
+    return {"rows": reply["embeddings"], "tokens": reply["prompt_eval_count"], "raw": old["embedding"],
+            "models": [m.model for m in client.list().models], "refused": refused}
+
+
+def cohere(url, texts):
+    import cohere as package
+    client = package.ClientV2(api_key="none", base_url=url)
+    reply = client.embed(model="embed-v4.0", texts=texts, input_type="search_document",
+                         embedding_types=["float", "int8", "ubinary", "base64"])
+    try:
+        client.rerank(model="rerank-v3.5", query="q", documents=texts)
+        refused = None
+    except package.core.api_error.ApiError as found:
+        refused = [found.status_code, found.body["message"]]
+    return {"rows": reply.embeddings.float_, "int8": reply.embeddings.int8, "ubinary": reply.embeddings.ubinary,
+            "base64": reply.embeddings.base64, "texts": reply.texts, "refused": refused}
+
+
+if __name__ == "__main__":
+    try:
+        answer = globals()[sys.argv[1]](sys.argv[2], json.load(sys.stdin))
+    except ImportError as missing:
+        print(missing, file=sys.stderr)
+        sys.exit(77)
+    json.dump(answer, sys.stdout)

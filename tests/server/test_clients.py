@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real clients against the real server: what they return must be what the command line computes."""
+import json
+import subprocess
+
+import clients
+import pytest
+import serving
+from dialects import TEXTS, f32, tokens, unbase64, vectors
+
+PROGRAMS = serving.ROOT / "tests" / "server" / "client_programs.py"
+
+
+@pytest.fixture
+def client(server, tmp_path):
+    """client(NAME): what that client got."""
+
+    def run(name, texts=TEXTS):
+        host, port = server.where
+        done = subprocess.run([clients.python(), PROGRAMS, name, f"http://{host}:{port}"], input=json.dumps(texts),
+                              env=clients.environment() | {"HOME": str(tmp_path)}, cwd=tmp_path, capture_output=True, text=True,
+                              timeout=300, check=False)
+        if done.returncode == 77:
+            pytest.skip(f"{name} is not installed: {done.stderr.strip()}")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+def test_openai_python(client):
+    got = client("openai")
+    want = vectors(TEXTS)
+    assert [f32(row) for row in got["rows"]] == want
+    assert f32(got["cut"]) == vectors(TEXTS[:1], "--dimensions", "64")[0]
+    assert got["tokens"] == sum(tokens(TEXTS)) and got["models"] == [serving.MODEL]
+    assert [f32(row) for row in got["many"]] == want * 5  # together in batches, and still the same numbers
+    assert got["refused"][0] == 400 and got["refused"][1].startswith("'$.input' is invalid.")
+    assert got["refused"][2] == "invalid_request_error"
+
+
+def test_huggingface_hub(client):
+    got = client("huggingface_hub")
+    assert [f32(row) for row in got["rows"]] == vectors(TEXTS)
+    assert f32(got["raw"]) == vectors(TEXTS[:1], "--normalize", "false")[0]
+
+
+def test_huggingface_hub_similarity(client):
+    rows = vectors(TEXTS)
+    want = [sum(a * b for a, b in zip(rows[0], row, strict=True)) for row in rows[1:]]
+    assert client("huggingface_similarity")["cosine"] == pytest.approx(want, abs=1e-6)
+
+
+def test_langchain_openai(client):
+    got = client("langchain_openai")
+    assert [f32(row) for row in got["rows"]] == vectors(TEXTS)
+    assert f32(got["query"]) == vectors(TEXTS[:1])[0]
+
+
+def test_llama_index(client):
+    assert [f32(row) for row in client("llama_index")["rows"]] == vectors(TEXTS)
+
+
+def test_ollama_python(client):
+    got = client("ollama")
+    assert [f32(row) for row in got["rows"]] == vectors(TEXTS)
+    assert f32(got["raw"]) == vectors(TEXTS[:1], "--normalize", "false")[0]
+    assert got["tokens"] == sum(tokens(TEXTS)) and got["models"] == [serving.MODEL]
+    assert got["refused"] == [400, "the input length exceeds the context length"]
+
+
+def test_cohere_python(client):
+    got = client("cohere")
+    want = vectors(TEXTS)
+    assert [f32(row) for row in got["rows"]] == want == [unbase64(row) for row in got["base64"]]
+    assert got["int8"] == [[int(x) for x in row] for row in vectors(TEXTS, "--dtype", "int8")]
+    assert got["ubinary"] == [[int(x) for x in row] for row in vectors(TEXTS, "--dtype", "ubinary")]
+    assert got["texts"] == list(TEXTS)
+    assert got["refused"][0] == 400 and "not a re-ranker model" in got["refused"][1]
