@@ -190,6 +190,16 @@ static void hear_out(fl_conns *conns, fl_conn *conn) {
     give_record(conns, conn);
 }
 
+/* libmicrohttpd's epoll is edge-triggered, and it reads once per edge: an end that comes together with the
+ * last bytes is never seen. Shutting the receiving side, which the peer has done already, loses nothing
+ * and makes the kernel signal the socket once more. */
+static void poke(const fl_conn *conn) {
+    int phase = atomic_load(&conn->phase);
+    if (phase == FL_PHASE_IDLE || phase == FL_PHASE_HEADERS || phase == FL_PHASE_BODY) {
+        (void)shutdown(conn->fd, SHUT_RD);
+    }
+}
+
 static void on_event(fl_server *server, uint64_t tag, uint32_t events) {
     fl_conns *conns = &server->conns;
     running   found = {NULL, 0};
@@ -205,6 +215,7 @@ static void on_event(fl_server *server, uint64_t tag, uint32_t events) {
             if (conn->request != NULL && atomic_load(&conn->phase) == FL_PHASE_RUN) {
                 fl_metrics_cancelled(server->metrics);
             }
+            poke(conn);
         }
     }
     pthread_mutex_unlock(&conns->lock);
@@ -302,6 +313,9 @@ static const char too_slow[] =
 /* With the lock held. */
 static void look_at(fl_server *server, fl_conn *conn, uint64_t now, bool whole_second) {
     int phase = atomic_load(&conn->phase);
+    if (atomic_load(&conn->gone)) {
+        poke(conn);
+    }
     switch (phase) {
     case FL_PHASE_IDLE:
         if (age(conn, now) > server->idle_ns) {

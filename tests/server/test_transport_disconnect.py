@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client that leaves takes its work with it: what waits leaves the queue, what runs is finished and dropped."""
+import json
+import socket
+import struct
+
+from serving import request
+
+TEXTS = 64
+LONG = json.dumps({"inputs": ["word " * 200] * TEXTS}).encode()
+
+
+def leave(raw, reset):
+    if reset:
+        raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    raw.socket.close()
+
+
+def one_model(metrics, name):
+    return sum(value for key, value in metrics.items() if key.startswith(f"fletch_{name}" + "{"))
+
+
+def test_work_of_clients_that_left_is_not_done(start):
+    running = start("--server-io-threads", "2")
+    before = running.resident()
+    clients = 40
+    for i in range(clients):
+        raw = running.raw()
+        raw.send(request(body=LONG))
+        leave(raw, reset=i % 2 == 0)
+    running.wait_metric("fletch_inflight_requests", lambda value: value <= 1)  # the scrape itself
+    metrics = running.metrics()
+    assert metrics["fletch_disconnects_total"] >= clients / 4
+    assert one_model(metrics, "texts_total") < clients * TEXTS / 2, "most of the work was never done"
+    assert one_model(metrics, "queue_texts") == 0
+    assert running.embed("hello").status == 200
+    assert running.resident() - before < 300_000_000
+    assert sum(event.get("status") == 499 for event in running.events()) >= clients / 4
+    assert running.end() == 0
+
+
+def test_leaving_in_every_phase(server):
+    """Closing after any number of bytes leaves nothing behind."""
+    whole = request()
+    files = server.files()
+    for cut in range(0, len(whole) + 1, 7):
+        for reset in (False, True):
+            raw = server.raw()
+            raw.send(whole[:cut])
+            leave(raw, reset)
+    server.wait_metric("fletch_inflight_requests", lambda value: value <= 1)
+    server.wait_metric("fletch_open_connections", lambda value: value <= 1)
+    assert server.files() <= files + 3
+    assert server.embed("hello").status == 200
+
+
+def test_leaving_before_the_reply_is_read(server):
+    for _ in range(20):
+        raw = server.raw()
+        raw.send(request("GET", "/metrics", None) * 20)
+        leave(raw, reset=True)
+    server.wait_metric("fletch_open_connections", lambda value: value <= 1)

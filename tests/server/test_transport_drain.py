@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end: /ready says so first, what runs is finished, nothing is torn, and the exit code tells."""
+import json
+import signal
+import subprocess
+import threading
+import time
+
+from serving import BIN, Raw, request
+
+LONG = json.dumps({"inputs": ["word " * 200] * 48}).encode()
+
+
+def test_work_under_way_is_finished(start):
+    running = start()
+    with running.raw() as raw, running.raw() as kept:
+        assert kept.send(request("GET", "/live", None)).reply().status == 200
+        raw.send(request(body=LONG))
+        running.wait_metric("fletch_inflight_requests", lambda value: value >= 2)
+        running.send_signal(signal.SIGTERM)
+        running.wait_event(lambda event: "draining" in event["msg"])
+        reply = raw.reply()
+        assert reply.status == 200 and len(reply.json()) == 48
+        assert reply.headers["connection"].lower() == "close"
+    assert running.process.wait(60) == 0
+
+
+def test_new_work_is_refused_while_draining(start):
+    running = start()
+    with running.raw() as raw, running.raw() as kept, running.raw() as probe:
+        for one in (kept, probe):
+            assert one.send(request("GET", "/live", None)).reply().status == 200
+        raw.send(request(body=LONG))
+        running.wait_metric("fletch_inflight_requests", lambda value: value >= 2)
+        running.send_signal(signal.SIGTERM)
+        running.wait_event(lambda event: "draining" in event["msg"])
+        time.sleep(0.1)
+        refused = kept.send(request()).reply()
+        ready = probe.send(request("GET", "/ready", None)).reply()
+        assert raw.reply().status == 200
+        if refused is not None:  # None: everything had been done already
+            assert refused.status == 503 and int(refused.headers["retry-after"]) >= 1
+        if ready is not None:
+            assert ready.status == 503 and "draining" in ready.body.decode()
+    assert running.process.wait(60) == 0
+
+
+def test_lame_duck_serves_and_says_that_it_leaves(start):
+    running = start("--server-lame-duck-ms", "1500")
+    running.send_signal(signal.SIGTERM)
+    running.wait_event(lambda event: "draining" in event["msg"])
+    ready = running.ask("GET", "/ready")
+    assert ready.status == 503 and b"draining" in ready.body
+    assert running.ask("GET", "/live").status == 200
+    reply = running.embed("hello")
+    assert reply.status == 200 and reply.headers["connection"].lower() == "close"
+    assert running.process.wait(60) == 0
+
+
+def test_no_reply_is_torn_under_load(start):
+    """Clients in a loop while the server ends: whole replies or refused connections, nothing between."""
+    running = start("--server-lame-duck-ms", "300")
+    done, torn = [], []
+
+    def work():
+        while True:
+            try:
+                raw = Raw(running.where)
+            except ConnectionRefusedError:
+                return
+            with raw:
+                try:
+                    while True:
+                        reply = raw.send(request()).reply()
+                        if reply is None:
+                            break
+                        done.append(reply.status)
+                        if reply.headers.get("connection", "").lower() == "close":
+                            break
+                except (BrokenPipeError, ConnectionResetError):
+                    continue
+                except AssertionError as problem:
+                    torn.append(problem)
+                    return
+
+    threads = [threading.Thread(target=work) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    while len(done) < 50:
+        time.sleep(0.01)
+    running.send_signal(signal.SIGTERM)
+    for thread in threads:
+        thread.join()
+    assert running.process.wait(60) == 0
+    assert not torn
+    assert set(done) <= {200, 503}
+
+
+def test_what_takes_too_long_is_given_up(start):
+    running = start("--server-drain-seconds", "0")
+    with running.raw() as raw:
+        raw.send(request(body=json.dumps({"inputs": ["word " * 200] * 2000}).encode()))
+        running.wait_metric("fletch_inflight_requests", lambda value: value >= 2)
+        running.send_signal(signal.SIGTERM)
+        reply = raw.reply()
+        assert reply is None or reply.status == 503, reply
+    assert running.process.wait(60) == 1, running.log()
+    assert "given up" in running.log()
+
+
+def test_second_signal_ends_at_once(start):
+    running = start("--server-lame-duck-ms", "600000")
+    running.send_signal(signal.SIGTERM)
+    running.wait_event(lambda event: "draining" in event["msg"])
+    running.send_signal(signal.SIGTERM)
+    assert running.process.wait(10) == 128 + signal.SIGTERM
+
+
+def test_interrupt_skips_the_lame_duck(start):
+    running = start("--server-lame-duck-ms", "600000")
+    running.send_signal(signal.SIGINT)
+    assert running.process.wait(60) == 0
+
+
+def test_end_while_idle_and_while_loading(start):
+    assert start().end() == 0
+    for pause in (0, 0.05, 0.1, 0.2, 0.4):
+        running = start(ready=False)
+        time.sleep(pause)
+        # Before the signals are held back (the first instants of a process) a signal just ends it.
+        assert running.end() in (0, -signal.SIGTERM, 128 + signal.SIGTERM), pause
+
+
+def test_end_without_anything_to_serve(tmp_path):
+    """A model that cannot be had: told on standard error, code 3, and the port is free again."""
+    result = subprocess.run([BIN, "serve", "--port", "0", "--model", str(tmp_path / "nothing")], capture_output=True,
+                            env={"HOME": str(tmp_path), "FLETCH_MODEL_OFFLINE": "true"}, timeout=60)
+    assert result.returncode == 3 and b"nothing" in result.stderr

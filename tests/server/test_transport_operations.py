@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators see: probes, metrics, logs, addresses, systemd, CORS, models, ten thousand idle connections."""
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+import serving
+from serving import request
+
+
+# ---- Probes -------------------------------------------------------------------------------------------------------
+
+def test_ready_after_warm_up_only(start):
+    running = start(ready=False)
+    running.wait_line("listening on")
+    seen = []
+    while not seen or seen[-1] != 200:
+        assert running.ask("GET", "/live").status == 200
+        reply = running.ask("GET", "/ready")
+        seen.append(reply.status)
+        if reply.status == 503:
+            assert "loading" in reply.body.decode() and reply.headers["retry-after"]
+            refused = running.embed("hello")
+            assert refused.status in (200, 503)
+    assert set(seen) <= {200, 503} and seen[-1] == 200
+    assert running.embed("hello").status == 200
+    assert running.end() == 0
+
+
+# ---- Metrics ------------------------------------------------------------------------------------------------------
+
+def scrape(running):
+    return running.ask("GET", "/metrics").body
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is in Debian's package prometheus")
+@pytest.mark.parametrize("prefix", ["fletch", "syn"])
+def test_promtool_has_nothing_to_say(start, prefix):
+    running = start("--server-metrics-prefix", prefix)
+    for text in (scrape(running), (running.embed("a"), running.ask("GET", "/nothing"), scrape(running))[2]):
+        result = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
+        assert result.returncode == 0 and not result.stderr, result.stderr.decode()
+    text = scrape(running).decode()
+    assert f"{prefix}_embedding_seconds_bucket{{le=" in text
+    for line in (f"{prefix}_embedding_total 1", f"{prefix}_embeddings_total 1", f"{prefix}_embedding_seconds_count 1"):
+        assert line in text.splitlines()
+    assert running.end() == 0
+
+
+def test_wrong_prefix(start):
+    running = start("--server-metrics-prefix", "1 x", ready=False)
+    assert running.process.wait(60) == 2 and "metrics_prefix" in running.log()
+
+
+def test_metrics_count_what_clients_count(start):
+    running = start()
+    clients, each = 8, 20
+
+    def work():
+        with running.raw() as raw:
+            for i in range(each):
+                texts = json.dumps({"inputs": ["some text"] * (i % 3 + 1)}).encode()
+                assert raw.send(request(body=texts)).reply().status == 200
+
+    threads = [threading.Thread(target=work) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        scrape(running)
+    for thread in threads:
+        thread.join()
+    assert running.ask("GET", "/nothing").status == 404
+    texts = clients * sum(i % 3 + 1 for i in range(each))
+    metrics = running.metrics()
+    assert metrics['fletch_requests_total{route="/embed",method="POST",code="200"}'] == clients * each
+    assert metrics['fletch_requests_total{route="unmatched",method="",code="404"}'] == 1
+    assert metrics["fletch_embeddings_total"] == metrics["fletch_embedding_total"] == texts
+    assert metrics["fletch_embedding_seconds_count"] == clients * each
+    model = re.search(r'model="([^"]*)"', scrape(running).decode())[1]
+    assert metrics[f'fletch_tokens_total{{model="{model}"}}'] >= texts * 4
+    assert running.end() == 0
+
+
+def test_requests_cannot_make_series(server):
+    before = len(server.metrics())
+    for i in range(50):
+        server.ask("GET", f"/made-up-{i}")
+        server.ask("POST", "/embed", json.dumps({"inputs": "a", "model": f"m{i}"}).encode())
+    assert len(server.metrics()) <= before + 30 * 4
+
+
+# ---- Logs -----------------------------------------------------------------------------------------------------------
+
+def test_json_lines(start):
+    running = start()
+    secret = "a text that no log may hold"
+    running.embed(secret, **{"x-request-id": "my-request"})
+    event = running.wait_event(lambda event: event.get("request_id") == "my-request")
+    assert event["status"] == 200 and event["route"] == "/embed" and event["texts"] == 1 and event["tokens"] > 3
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", event["ts"])
+    running.ask("GET", "/%0a%22injected")
+    with running.raw() as raw:
+        raw.send('GET /x"},{"injected":" HTTP/1.1\r\nHost: x\r\n\r\n').reply()
+    assert running.end() == 0
+    for line in running.log().splitlines():
+        json.loads(line)
+    assert secret not in running.log() and "injected" not in running.log()
+
+
+def test_plain_lines(start):
+    running = start("--server-log-format", "text")
+    running.embed("hello")
+    assert running.end() == 0
+    assert re.search(r"info +200 POST /embed [\d.]+ ms, 1 texts, 3 tokens id=[0-9a-f]{32}", running.log())
+
+
+def test_levels(start, tmp_path):
+    config = tmp_path / "fletch.toml"
+    config.write_text('[server]\nlog_level = "warning"\n')
+    running = start("--config", config)
+    running.embed("a", **{"x-request-id": "quiet"})
+    config.write_text('[server]\nlog_level = "debug"\n')
+    running.send_signal(signal.SIGHUP)
+    running.wait_event(lambda event: False) if False else None
+    for _ in range(200):
+        running.ask("GET", "/live", headers={"x-request-id": "loud"})
+        if any(event.get("request_id") == "loud" for event in running.events()):
+            break
+    else:
+        pytest.fail("the new level never came into force")
+    assert not any(event.get("request_id") == "quiet" for event in running.events())
+    config.write_text("[server]\nlog_level = nonsense\n")
+    running.send_signal(signal.SIGHUP)
+    running.wait_event(lambda event: "reload failed" in event["msg"])
+    assert running.end() == 0
+
+
+def test_a_log_that_nobody_reads_blocks_nobody(start, tmp_path):
+    read, write = os.pipe()
+    env = {k: v for k, v in os.environ.items() if not k.startswith("FLETCH_")}
+    env.update(FLETCH_MODEL_ID=serving.MODEL, FLETCH_SERVER_PORT="0", FLETCH_SERVER_LOG_LEVEL="debug",
+               FLETCH_SERVER_LAME_DUCK_MS="0")
+    process = subprocess.Popen([serving.BIN, "serve"], stdout=subprocess.PIPE, stderr=write, env=env)
+    try:
+        port = int(process.stdout.readline().rsplit(b":", 1)[1])
+        for _ in range(600):  # far more than a pipe holds
+            with serving.Raw(("127.0.0.1", port)) as raw:
+                assert raw.send(request("GET", "/live", None) * 8).reply().status == 200
+    finally:
+        process.kill()
+        process.wait()
+        os.close(read)
+        os.close(write)
+
+
+# ---- Addresses ------------------------------------------------------------------------------------------------------
+
+def test_port_that_is_taken(start):
+    first = start()
+    second = start("--port", first.port, ready=False)
+    assert second.process.wait(60) != 0 and "another server has it" in second.log()
+    assert first.embed("hello").status == 200
+
+
+def test_unix_sockets_left_behind(start, tmp_path):
+    path = tmp_path / "s"
+    first = start("--host", "none", "--unix-socket", path)
+    assert first.where is None
+    with first.raw(unix=True) as raw:
+        assert raw.send(request()).reply().status == 200
+    second = start("--host", "none", "--unix-socket", path, ready=False)
+    assert second.process.wait(60) != 0, "a socket that answers is not taken over"
+    first.kill()
+    assert path.exists()
+    third = start("--host", "none", "--unix-socket", path)
+    assert third.end() == 0 and not path.exists()
+    path.write_text("a file of somebody")
+    fourth = start("--host", "none", "--unix-socket", path, ready=False)
+    assert fourth.process.wait(60) != 0 and path.read_text() == "a file of somebody"
+
+
+def test_systemd(tmp_path):
+    """Socket activation, READY=1, RELOADING=1, STOPPING=1, as sd_listen_fds(3) and sd_notify(3) say."""
+    notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    notify.bind(str(tmp_path / "notify"))
+    notify.settimeout(60)
+    listening = socket.create_server(("127.0.0.1", 0))
+    code = ("import os,sys; fd=int(sys.argv[1]); os.dup2(fd, 3); os.set_inheritable(3, True);"
+            "os.environ['LISTEN_PID']=str(os.getpid()); os.environ['LISTEN_FDS']='1';"
+            "os.execv(sys.argv[2], [sys.argv[2], 'serve', '--port', '1'])")
+    env = {"HOME": str(tmp_path), "NOTIFY_SOCKET": str(tmp_path / "notify"), "FLETCH_MODEL_ID": serving.MODEL,
+           "FLETCH_SERVER_LAME_DUCK_MS": "0", "PATH": os.environ["PATH"]}
+    process = subprocess.Popen([sys.executable, "-c", code, str(listening.fileno()), serving.BIN], env=env,
+                               pass_fds=[listening.fileno()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        seen = []
+        while "READY=1" not in seen:
+            seen.append(notify.recv(200).decode())
+        with serving.Raw(listening.getsockname()) as raw:
+            assert raw.send(request()).reply().status == 200
+        process.send_signal(signal.SIGHUP)
+        while not any("RELOADING=1" in text and "MONOTONIC_USEC=" in text for text in seen):
+            seen.append(notify.recv(200).decode())
+        process.send_signal(signal.SIGTERM)
+        while "STOPPING=1" not in seen:
+            seen.append(notify.recv(200).decode())
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+# ---- CORS -----------------------------------------------------------------------------------------------------------
+
+def preflight(running, origin, **more):
+    return running.ask("OPTIONS", "/embed", headers={
+        "origin": origin, "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization,content-type,x-stainless-lang", **more})
+
+
+def test_cors_off(server):
+    reply = preflight(server, "https://page.example")
+    assert not any(name.startswith("access-control") for name in reply.headers)
+    assert "access-control-allow-origin" not in server.embed("a", origin="https://page.example").headers
+
+
+@pytest.mark.parametrize("setting, origin, answer", [
+    ("*", "https://page.example", "*"),
+    ("https://a.example, https://page.example", "https://page.example", "https://page.example"),
+    ("https://a.example", "https://page.example", None),
+    ("https://page.example", "https://page.example.evil.org", None),
+    ("https://page.example", "null", None),
+])
+def test_cors(start, tmp_path, setting, origin, answer):
+    (tmp_path / "k").write_text("sk-a\n")
+    running = start("--server-cors-origin", setting, "--api-key-file", tmp_path / "k")
+    reply = preflight(running, origin)
+    assert reply.status == 204, "a preflight carries no key"
+    assert reply.headers.get("access-control-allow-origin") == answer
+    if answer is not None:
+        allowed = reply.headers["access-control-allow-headers"].lower().split(",")
+        assert {"authorization", "content-type", "x-stainless-lang"} <= {name.strip() for name in allowed}
+        assert "POST" in reply.headers["access-control-allow-methods"]
+    reply = running.embed("a", origin=origin, authorization="Bearer sk-a")
+    assert reply.status == 200 and reply.headers.get("access-control-allow-origin") == answer
+    assert reply.headers["vary"].lower() == "origin"
+    refused = running.embed("a", origin=origin)
+    assert refused.status == 401 and refused.headers.get("access-control-allow-origin") == answer, \
+        "a page can read why it was refused"
+    assert running.end() == 0
+
+
+# ---- Models ---------------------------------------------------------------------------------------------------------
+
+def openai(running, model):
+    return running.ask("POST", "/v1/embeddings", json.dumps({"input": "hello", "model": model}).encode())
+
+
+def test_models_by_name(start):
+    running = start("--model", f"small={serving.MODEL}", "--model", f"other={serving.MODEL}")
+    for name in ("small", "other"):
+        reply = openai(running, name)
+        assert reply.status == 200 and reply.json()["model"] == name
+    assert openai(running, "unknown").status == 404
+    assert running.end() == 0
+    listed = start(env={"FLETCH_SERVER_MODELS": f"a={serving.MODEL}, b={serving.MODEL}"})
+    assert openai(listed, "b").json()["model"] == "b"
+    assert listed.end() == 0
+    same = start("--model", f"a={serving.MODEL}", "--model", f"a={serving.MODEL}", ready=False)
+    assert same.process.wait(60) != 0 and "two models" in same.log()
+
+
+# ---- Connections ----------------------------------------------------------------------------------------------------
+
+def test_ten_thousand_idle_connections(start):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 10_000
+    if hard != resource.RLIM_INFINITY and hard < wanted + 300:
+        pytest.skip(f"the system allows {hard} files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted + 300), hard))
+    running = start(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard)))
+    before = running.resident()
+    idle = []
+    try:
+        for _ in range(wanted):
+            idle.append(socket.create_connection(running.where, 60))
+        running.wait_metric("fletch_open_connections", lambda value: value >= wanted)
+        assert running.embed("hello").status == 200
+        assert running.resident() - before < wanted * 40_000
+        for one in idle[::1000]:
+            one.sendall(request("GET", "/live", None))
+            assert b"200 OK" in one.recv(1000)
+    finally:
+        for one in idle:
+            one.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    running.wait_metric("fletch_open_connections", lambda value: value <= 1)
+    assert running.end() == 0
+
+
+def test_connection_cap(start):
+    running = start("--server-max-connections", "20")
+    held = [running.raw() for _ in range(40)]
+    try:
+        answered = 0
+        for raw in held[:20]:
+            answered += raw.send(request("GET", "/live", None)).reply().status == 200
+        assert answered == 20
+        held[30].send(request("GET", "/live", None))
+        for raw in held[:20]:
+            raw.socket.close()
+        assert held[30].reply().status == 200, "who waited is served when others leave"
+    finally:
+        for raw in held:
+            raw.socket.close()
+    assert running.end() == 0
