@@ -3,7 +3,7 @@
 # check.sh [full] - all set-up, then every test; the last line sums them up and the exit status is 0 only
 # when all passed. A stage that breaks before it could count its tests counts as one failure.
 # full adds the large model, a second run with the instruction set capped to the plain reference, and the
-# NEON kernels under an emulator.
+# kernels of other processors under emulators.
 . "$(dirname "$0")/say.sh"
 
 mode=${1:-}
@@ -51,8 +51,10 @@ if [ "$mode" = full ]; then
     run_ctest ctest-ref
     run_pytest pytest-ref
     unset FLETCH_CPU_ISA
-    stages+=(emulate-aarch64)
-    tools/emulate.sh aarch64 || true
+    for machine in aarch64 plain; do
+        stages+=(emulate-$machine)
+        tools/emulate.sh $machine || true
+    done
 fi
 
 passed=0 failed=0 skipped=0

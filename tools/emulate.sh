@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# emulate.sh aarch64|avx512 - kernel conformance for a processor that this machine is not.
+# emulate.sh aarch64|plain|avx512 - kernel conformance for a processor that this machine is not.
 # aarch64: cross-compiled, every NEON table under qemu-user; half a minute; part of make check-full.
+# plain:   AVX-512, VNNI and AMX with their intrinsics in plain C (SIMDe): what is written, not what the
+#          instructions do; a minute, in make check-full.
 # avx512:  under Bochs, which emulates a whole PC with AVX-512 (qemu-user has no AVX-512): a Debian kernel
 #          boots from a CD image with fl-kernels as its only program; 20 minutes and more. VNNI and AMX are
 #          not emulated there. By hand only.
 # Writes "passed failed skipped" to build/tally/emulate-NAME for check.sh.
 . "$(dirname "$0")/say.sh"
 
-name=${1:?aarch64 or avx512}
+name=${1:?aarch64, plain or avx512}
 folder=build-$name
 log=$folder/kernels.log
 mkdir -p "$folder" build/tally
@@ -30,6 +32,14 @@ run_aarch64() {
     build_alone -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
         -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc
     qemu-aarch64 -cpu max "$folder"/fl-kernels test >"$log" || true
+}
+
+run_plain() {
+    [ -f /usr/include/simde/x86/avx512.h ] || stop "SIMDe is not installed" "apt-get install libsimde-dev"
+    cmake -S tests/kernels/alone -B "$folder" -G Ninja -DFL_PLAIN=ON >"$folder"/configure.log 2>&1 ||
+        stop "cmake could not configure" "all of its output: $folder/configure.log"
+    ninja -C "$folder" --quiet fl-kernels-plain || stop "the $name build"
+    "$folder"/fl-kernels-plain test >"$log" || true
 }
 
 # The newest kernel for clouds: small, with everything that is needed built in.
@@ -91,8 +101,8 @@ run_avx512() {
 }
 
 case $name in
-aarch64 | avx512) say "emulate: kernels for $name" && "run_$name" ;;
-*) stop "unknown machine '$name'" "tools/emulate.sh aarch64 or avx512" ;;
+aarch64 | plain | avx512) say "emulate: kernels for $name" && "run_$name" ;;
+*) stop "unknown machine '$name'" "tools/emulate.sh aarch64, plain or avx512" ;;
 esac
 passed=$(grep -c '^ok' "$log" || true) failed=$(grep -c '^FAIL' "$log" || true)
 echo "$passed $failed 0" >build/tally/emulate-"$name"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # setup.sh [build|check|full] - install the Debian packages that are missing, and only those.
 # build: what `make demo` needs (the default). check: what `make check` and `make tidy` need as well. full: a
-# cross compiler and an emulator for `make check-full`.
+# cross compiler and emulators for `make check-full`.
 # Where nothing is missing it neither needs root nor touches the network. Written for Debian 12 and its kin.
 . "$(dirname "$0")/say.sh"
 
@@ -16,7 +16,7 @@ check | full)
     why="to build fletch and run its tests"
     packages+=(g++ binutils libcriterion-dev clang libclang-rt-14-dev clang-format clang-tidy cppcheck)
     [ "$profile" = check ] ||
-        packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
+        packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user libsimde-dev)
     ;;
 *) stop "unknown profile '$profile'" "tools/setup.sh build, check or full" ;;
 esac

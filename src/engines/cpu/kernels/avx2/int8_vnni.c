@@ -48,7 +48,9 @@ FL_INLINE vec ivec_to_float(ivec a) {
 }
 
 /* As FL_FMA: in place. The prefix asks for the encoding without AVX-512. */
-#define FL_DOT(acc, x, y) __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(acc) : "x"(x), "x"(y))
+#ifndef FL_DOT8 /* tests/kernels/alone has one without assembly */
+#define FL_DOT8(acc, x, y) __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(acc) : "x"(x), "x"(y))
+#endif
 
 /* acc[r][·] += Σ_k a[r][k] b[k]; `rows` is a constant at every call, `panels` is 1. */
 FL_INLINE void wide_dot(int rows, int panels, const uint8_t *a, size_t a_stride, const uint8_t *b,
@@ -64,8 +66,8 @@ FL_INLINE void wide_dot(int rows, int panels, const uint8_t *a, size_t a_stride,
             int32_t four;
             __builtin_memcpy(&four, a + (size_t)r * a_stride + step, sizeof four);
             ivec x = _mm256_set1_epi32(four);
-            FL_DOT(acc[r][0], x, low);
-            FL_DOT(acc[r][1], x, high);
+            FL_DOT8(acc[r][0], x, low);
+            FL_DOT8(acc[r][1], x, high);
         }
     }
 }

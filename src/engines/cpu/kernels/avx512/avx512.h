@@ -80,7 +80,9 @@ FL_INLINE vec vec_first(ptrdiff_t count, vec a, vec b) {
 
 /* acc += x * y in place: as an intrinsic the compiler may fold the load of a B row into each FMA,
  * or the broadcast of A into both. */
+#ifndef FL_FMA /* tests/kernels/alone has one without assembly */
 #define FL_FMA(acc, x, y) __asm__("vfmadd231ps %2, %1, %0" : "+v"(acc) : "v"(x), "v"(y))
+#endif
 
 /* acc[r][p] += Σ_k a[r][k] b[p][k][0..15], k upwards; rows of b are b_stride apart, panels
  * panel_stride. `rows`, `panels` and `fetching` are constants at every call. */

@@ -6,7 +6,9 @@
 #include "engines/cpu/kernels/avx512/tables.h"
 
 /* As FL_FMA: in place, so that loads are not folded and accumulators do not wander. */
-#define FL_DOT(acc, x, y) __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(x), "v"(y))
+#ifndef FL_DOT16 /* tests/kernels/alone has one without assembly */
+#define FL_DOT16(acc, x, y) __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(x), "v"(y))
+#endif
 
 /* acc[r][p] += Σ_k a[r][k] b[p][k]; `rows` and `panels` are constants at every call. */
 FL_INLINE void wide_dot(int rows, int panels, const uint8_t *a, size_t a_stride, const uint8_t *b,
@@ -21,9 +23,9 @@ FL_INLINE void wide_dot(int rows, int panels, const uint8_t *a, size_t a_stride,
             int32_t four;
             __builtin_memcpy(&four, a + (size_t)r * a_stride + step, sizeof four);
             ivec x = _mm512_set1_epi32(four);
-            FL_DOT(acc[r][0], x, first);
+            FL_DOT16(acc[r][0], x, first);
             if (panels > 1) {
-                FL_DOT(acc[r][1], x, second);
+                FL_DOT16(acc[r][1], x, second);
             }
         }
     }

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plain/immintrin.h - AVX-512, VNNI and AMX in plain C, for a machine that lacks them.
+ *
+ * Found before the compiler's own header, which it takes in first. SIMDe says what the AVX-512
+ * intrinsics do; what it lacks, the assembly of the kernels, and the tiles of AMX (from the pseudo
+ * code of Intel's manual) are here. A kernel that conforms with these is right as it is written;
+ * what the processor makes of its instructions is another question. */
+#ifndef FL_TESTS_PLAIN_IMMINTRIN_H
+#define FL_TESTS_PLAIN_IMMINTRIN_H
+
+#include_next <immintrin.h>
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx512.h>
+#include <simde/x86/avx512/dpbusd.h>
+
+#define FL_FMA(acc, x, y)   (acc = _mm512_fmadd_ps(x, y, acc))
+#define FL_DOT16(acc, x, y) (acc = simde_mm512_dpbusd_epi32(acc, x, y))
+#define FL_DOT8(acc, x, y)  (acc = simde_mm256_dpbusd_epi32(acc, x, y))
+
+static inline __m512i plain_to_int(__m512 a) {
+    float   from[16];
+    int32_t to[16];
+    __m512i out;
+    memcpy(from, &a, sizeof from);
+    for (int i = 0; i < 16; i++) {
+        to[i] = isnan(from[i]) ? INT32_MIN : (int32_t)rintf(from[i]);
+    }
+    memcpy(&out, to, sizeof out);
+    return out;
+}
+
+static inline __m512 plain_to_float(__m512i a) {
+    int32_t from[16];
+    float   to[16];
+    __m512  out;
+    memcpy(from, &a, sizeof from);
+    for (int i = 0; i < 16; i++) {
+        to[i] = (float)from[i];
+    }
+    memcpy(&out, to, sizeof out);
+    return out;
+}
+
+static inline float plain_sum(__m512 a) {
+    float v[16];
+    memcpy(v, &a, sizeof v);
+    for (int half = 8; half > 0; half /= 2) {
+        for (int i = 0; i < half; i++) {
+            v[i] += v[i + half];
+        }
+    }
+    return v[0];
+}
+
+static inline float plain_highest(__m512 a) {
+    float v[16];
+    memcpy(v, &a, sizeof v);
+    for (int i = 1; i < 16; i++) {
+        v[0] = v[i] > v[0] ? v[i] : v[0];
+    }
+    return v[0];
+}
+
+#undef _mm512_cvtps_epi32
+#undef _mm512_cvtepi32_ps
+#undef _mm512_reduce_add_ps
+#undef _mm512_reduce_max_ps
+#define _mm512_cvtps_epi32   plain_to_int
+#define _mm512_cvtepi32_ps   plain_to_float
+#define _mm512_reduce_add_ps plain_sum
+#define _mm512_reduce_max_ps plain_highest
+
+/* ---- tiles ----------------------------------------------------------------------------------- */
+
+typedef struct plain_tiles {
+    uint16_t row_bytes[8];
+    uint8_t  rows[8];
+    uint8_t  byte[8][16][64];
+} plain_tiles;
+
+static plain_tiles plain_tile;
+
+/* A shape that the processor would refuse ends the test. */
+static inline void plain_load_shape(const void *config) {
+    const uint8_t *bytes = config;
+    memset(&plain_tile, 0, sizeof plain_tile);
+    for (int i = 0; i < 8; i++) {
+        memcpy(&plain_tile.row_bytes[i], bytes + 16 + 2 * i, 2);
+        plain_tile.rows[i] = bytes[48 + i];
+        if (bytes[0] != 1 || plain_tile.row_bytes[i] > 64 || plain_tile.rows[i] > 16) {
+            __builtin_trap();
+        }
+    }
+}
+
+static inline void plain_load(int tile, const void *from, size_t stride) {
+    memset(plain_tile.byte[tile], 0, sizeof plain_tile.byte[tile]);
+    for (size_t r = 0; r < plain_tile.rows[tile]; r++) {
+        memcpy(plain_tile.byte[tile][r], (const char *)from + r * stride,
+               plain_tile.row_bytes[tile]);
+    }
+}
+
+static inline void plain_store(int tile, void *to, size_t stride) {
+    for (size_t r = 0; r < plain_tile.rows[tile]; r++) {
+        memcpy((char *)to + r * stride, plain_tile.byte[tile][r], plain_tile.row_bytes[tile]);
+    }
+}
+
+/* sums[m][n] += Σ_k Σ_i a[m][4k + i] b[k][4n + i], a unsigned and b signed bytes. */
+static inline void plain_multiply(int sums, int a, int b) {
+    int depth = plain_tile.row_bytes[a] / 4;
+    if (plain_tile.rows[a] != plain_tile.rows[sums] || plain_tile.rows[b] != depth) {
+        __builtin_trap();
+    }
+    for (int m = 0; m < plain_tile.rows[sums]; m++) {
+        for (int n = 0; n < plain_tile.row_bytes[sums] / 4; n++) {
+            int32_t sum;
+            memcpy(&sum, &plain_tile.byte[sums][m][4 * n], sizeof sum);
+            for (int k = 0; k < 4 * depth; k++) {
+                sum += plain_tile.byte[a][m][k] * (int8_t)plain_tile.byte[b][k / 4][4 * n + k % 4];
+            }
+            memcpy(&plain_tile.byte[sums][m][4 * n], &sum, sizeof sum);
+        }
+    }
+}
+
+#undef _tile_loadconfig
+#undef _tile_loadd
+#undef _tile_stored
+#undef _tile_zero
+#undef _tile_release
+#undef _tile_dpbusd
+#define _tile_loadconfig plain_load_shape
+#define _tile_loadd      plain_load
+#define _tile_stored     plain_store
+#define _tile_dpbusd     plain_multiply
+#define _tile_zero(tile) memset(plain_tile.byte[tile], 0, sizeof plain_tile.byte[tile])
+#define _tile_release()  memset(&plain_tile, 0, sizeof plain_tile)
+
+#endif
