@@ -15,8 +15,8 @@
  *
  *         A batch under way counts twice while it runs, reserved and resident: a promise is kept by
  *         erring on that side.
- * Cost    The resident set is read at most every 5 ms (2 us), groups and the machine every 100 ms
- *         (about 30 us); fl_memory_pressure reads everything at once. In between: loads of atomics.
+ * Cost    The resident set is read at most every 5 ms (2 us), groups every 100 ms (about 30 us); before
+ *         a promise is refused, and by fl_memory_pressure, both at once. In between: loads of atomics.
  * Threads Whoever finds a sample too old takes the next one; readers see the one before meanwhile.
  * Proof   tests/unit/test_memory.c */
 #include "runtime/memory.h"
@@ -347,8 +347,7 @@ uint64_t fl_memory_room(fl_memory *memory) {
     return left == UINT64_MAX ? left : minus(left, atomic_load(&memory->reserved));
 }
 
-bool fl_memory_reserve(fl_memory *memory, uint64_t bytes) {
-    uint64_t      left  = free_bytes(memory);
+static bool promise(fl_memory *memory, uint64_t left, uint64_t bytes) {
     uint_fast64_t taken = atomic_load(&memory->reserved);
     do {
         if (bytes > minus(left, taken)) {
@@ -356,6 +355,15 @@ bool fl_memory_reserve(fl_memory *memory, uint64_t bytes) {
         }
     } while (!atomic_compare_exchange_weak(&memory->reserved, &taken, taken + bytes));
     return true;
+}
+
+bool fl_memory_reserve(fl_memory *memory, uint64_t bytes) {
+    if (promise(memory, free_bytes(memory), bytes)) {
+        return true;
+    }
+    sample_resident(memory); /* the caller may have given something back a moment ago */
+    sample_groups(memory);
+    return promise(memory, free_bytes(memory), bytes);
 }
 
 void fl_memory_release(fl_memory *memory, uint64_t bytes) {

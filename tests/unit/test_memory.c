@@ -278,6 +278,21 @@ Test(memory, a_process_over_its_ceiling_has_no_room) {
     end(memory);
 }
 
+Test(memory, before_a_refusal_it_looks_again) {
+    begin();
+    put_resident(190 * mib);
+    fl_memory *memory = watch(200 * mib);
+    for (int i = 0; i < 20;
+         i++) { /* at once: no sample is old enough to be taken again by itself */
+        put_resident((i % 2 ? 190 : 100) * mib);
+        cr_assert_eq(fl_memory_reserve(memory, 50 * mib), i % 2 == 0);
+        fl_memory_release(memory, i % 2 == 0 ? 50 * mib : 0);
+        put_resident(190 * mib);
+        cr_assert_not(fl_memory_reserve(memory, 101 * mib));
+    }
+    end(memory);
+}
+
 typedef struct reserver {
     fl_memory   *memory;
     atomic_long *held, *most;
