@@ -57,12 +57,6 @@ static void check(fl_graph *g) {
         (d->bias_buckets < 4 || d->bias_max_distance <= d->bias_buckets / 4))
         fl_graph_fail(g, FLETCH_EMODEL,
                       "relative attention needs at least 4 buckets and a larger max_distance");
-    const fl_tensor *bias = &g->encoder->global[FL_SLOT_ATTENTION_BIAS];
-    if (d->attention_bias == FL_BIAS_T5_BUCKETS) /* read here and not by the graph */
-        fl_graph_weight(g, &(fl_weight){.tensor  = bias,
-                                        .rows    = d->bias_buckets,
-                                        .columns = d->heads,
-                                        .what    = "relative attention bias"});
 }
 
 /* ---- Inputs and outputs ------------------------------------------------------------------------- */
@@ -200,7 +194,7 @@ static fl_value positions(fl_graph *g) {
                                     .columns = d->hidden,
                                     .what    = "position"};
     table.rows                   = (uint64_t)d->positions + d->position_offset - table.first;
-    if (g->fused && !d->position_skips_pad)
+    if (!g->masked && !d->position_skips_pad)
         return widen(g, &table, fl_graph_head(g, fl_graph_weight(g, &table), g->length));
     fl_value row = d->position_skips_pad ? counted(g) : g->places;
     return look_up(g, &table,
@@ -277,7 +271,6 @@ static fl_value layer(fl_graph *g, const fl_tensor *slots, fl_value x) {
 }
 
 static void build(fl_graph *g, const fl_engine_options *options) {
-    check(g);
     set_edges(g);
     prepare(g, options->max_length);
     fl_graph_attention_prepare(g);
@@ -285,7 +278,7 @@ static void build(fl_graph *g, const fl_engine_options *options) {
     for (uint32_t i = 0; i < g->desc->layers && g->status == FLETCH_OK; i++) {
         x = layer(g, g->encoder->layer[i], x);
         if (g->status < 0)
-            fl_error_prefix(g->error, "layer %u: ", i);
+            fl_error_prefix(g->error, "layer %u", i);
     }
     if (g->desc->final_norm)
         x = norm(g, x, &g->encoder->global[FL_SLOT_FINAL_NORM_W],
@@ -304,7 +297,8 @@ int fl_ort_graph_build(const fl_ort *ort, const fl_encoder *encoder,
     fl_graph g = {.ort = ort, .encoder = encoder, .desc = &encoder->desc, .error = error};
     g.fused    = cpu || strcmp(options->provider, "cuda") == 0;
     g.masked   = !cpu;
-    if (!good(&g, ort->editor.CreateGraph(&g.graph), "onnxruntime, a new graph"))
+    check(&g);
+    if (g.status < 0 || !good(&g, ort->editor.CreateGraph(&g.graph), "onnxruntime, a new graph"))
         return g.status;
     build(&g, options);
     OrtModel *model = NULL;

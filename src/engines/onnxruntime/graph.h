@@ -104,6 +104,8 @@ typedef struct fl_weight {
     const char      *what;
 } fl_weight;
 fl_value fl_graph_weight(fl_graph *g, const fl_weight *weight);
+/* The weight is there, of a type we compute with, and as large as it must be; else EMODEL. */
+bool fl_graph_weight_check(fl_graph *g, const fl_weight *weight);
 /* The same as float32: a Cast where the file has F16 or BF16. */
 fl_value fl_graph_weight_f32(fl_graph *g, const fl_weight *weight);
 

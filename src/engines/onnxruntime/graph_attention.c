@@ -32,7 +32,13 @@ static fl_value wide_table(fl_graph *g) {
     const fl_encoder_desc *d     = g->desc;
     const fl_tensor       *table = &g->encoder->global[FL_SLOT_ATTENTION_BIAS];
     size_t                 width = 2 * (size_t)g->longest - 1;
-    float                 *wide  = fl_alloc_array(width * d->heads, sizeof *wide);
+    const fl_weight        read  = {.tensor  = table,
+                                    .rows    = d->bias_buckets,
+                                    .columns = d->heads,
+                                    .what    = "relative attention bias"};
+    if (!fl_graph_weight_check(g, &read))
+        return (fl_value){""};
+    float *wide = fl_alloc_array(width * d->heads, sizeof *wide);
     if (wide == NULL) {
         g->status = fl_fail_nomem(g->error, width * d->heads * sizeof *wide, "the attention bias");
         return (fl_value){""};

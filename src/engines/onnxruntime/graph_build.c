@@ -246,26 +246,33 @@ static size_t element(const fl_tensor *tensor, ONNXTensorElementDataType *type) 
     }
 }
 
+bool fl_graph_weight_check(fl_graph *g, const fl_weight *weight) {
+    const fl_tensor          *tensor = weight->tensor;
+    ONNXTensorElementDataType type;
+    uint64_t                  size = tensor->data == NULL ? 0 : element(tensor, &type);
+    uint64_t                  rows = weight->rows == 0 ? 1 : weight->rows, all, need;
+    if (size > 0 && !__builtin_add_overflow(weight->first, rows, &all) &&
+        !__builtin_mul_overflow(all, weight->columns, &need) &&
+        !__builtin_mul_overflow(need, size, &need) && tensor->bytes >= need)
+        return g->status == FLETCH_OK;
+    fl_graph_fail(g, FLETCH_EMODEL,
+                  "the %s weights are missing, of a type other than F32, F16 and BF16, or smaller "
+                  "than config.json says; pull the model again",
+                  weight->what);
+    return false;
+}
+
 fl_value fl_graph_weight(fl_graph *g, const fl_weight *weight) {
     const fl_tensor *tensor = weight->tensor;
-    if (g->status < 0 || (tensor->data == NULL && weight->optional))
+    if ((tensor->data == NULL && weight->optional) || !fl_graph_weight_check(g, weight))
         return absent;
-    ONNXTensorElementDataType type = ONNX_F32;
-    uint64_t                  size = tensor->data == NULL ? 0 : element(tensor, &type);
-    uint64_t rows = weight->rows == 0 ? 1 : weight->rows, all = weight->first + rows, need, start;
-    if (size == 0 || __builtin_mul_overflow(all, weight->columns, &need) ||
-        __builtin_mul_overflow(need, size, &need) || tensor->bytes < need) {
-        fl_graph_fail(g, FLETCH_EMODEL,
-                      "the %s weights are missing, of a type other than F32, F16 and BF16, or "
-                      "smaller than config.json says; pull the model again",
-                      weight->what);
-        return absent;
-    }
-    start                = weight->first * weight->columns * size;
-    int64_t     shape[2] = {(int64_t)rows, (int64_t)weight->columns};
-    const char *data     = (const char *)tensor->data + start;
+    ONNXTensorElementDataType type     = ONNX_F32;
+    size_t                    size     = element(tensor, &type);
+    uint64_t                  rows     = weight->rows == 0 ? 1 : weight->rows;
+    int64_t                   shape[2] = {(int64_t)rows, (int64_t)weight->columns};
+    const char *data     = (const char *)tensor->data + weight->first * weight->columns * size;
     block       b        = {.data  = data,
-                            .bytes = (size_t)(need - start),
+                            .bytes = (size_t)(rows * weight->columns * size),
                             .shape = weight->rows == 0 ? shape + 1 : shape,
                             .rank  = weight->rows == 0 ? 1 : 2,
                             .type  = type};
