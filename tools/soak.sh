@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# soak.sh [short] [ARGUMENTS of fletch-soak] - a mixed load under a memory limit: nobody killed, no text lost,
-# no growth. 200,000 texts of 1 to 512 tokens through the default model under 256 MiB (20 minutes on two
-# cores); short: 40,000 texts of 1 to 48 tokens through a toy folder of tests/golden, seconds; `make check`
-# runs that. Sentences come from FLETCH_TEST_DATA where it is, else from the program itself. In a control group where one can be made, else
-# with a bounded address space; the first line of output says which. FLETCH_SOAK_MODEL names another model.
+# soak.sh [short] [ARGUMENTS of fletch-soak] - a mixed load under a memory limit: nobody is killed, no text is
+# lost, nothing grows. 200,000 texts of 1 to 512 tokens through the default model under 256 MiB (20 minutes
+# on two cores). short: 40,000 texts of 1 to 48 tokens through a toy folder, seconds; `make check` runs that.
+# Sentences come from FLETCH_TEST_DATA where it is, else from the program itself. It runs in a control group
+# where one can be made, else with a bounded address space; its first line says which.
+# FLETCH_SOAK_MODEL names another model.
 . "$(dirname "$0")/say.sh"
 
 form=full

@@ -20,7 +20,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CONFINE_PATH = 1024, SLACK_MIB = 768 };
+enum {
+    CONFINE_PATH = 1024, /* groups with longer paths count as none */
+    SLACK_MIB    = 768
+};
 
 typedef struct confinement {
     char     group[CONFINE_PATH]; /* "" when there is none */
@@ -60,14 +63,14 @@ static inline uint64_t confine_read(const char *group, const char *file, const c
 /* This process's memory group as a folder; false: none is known. */
 static inline bool confine_own_group(char *folder, size_t capacity, bool *v2) {
     FILE *in = fopen("/proc/self/cgroup", "r");
-    char  line[CONFINE_PATH], path[CONFINE_PATH], unified[CONFINE_PATH] = "";
+    char  line[CONFINE_PATH], path[CONFINE_PATH - 128], unified[CONFINE_PATH] = "";
     bool  found = false;
     while (in && !found && fgets(line, sizeof line, in)) {
-        if (sscanf(line, "%*u:memory:%1023[^\n]", path) == 1) {
+        if (sscanf(line, "%*u:memory:%895[^\n]", path) == 1) {
             found = true;
             *v2   = false;
             (void)snprintf(folder, capacity, "/sys/fs/cgroup/memory%s", path);
-        } else if (sscanf(line, "0::%1023[^\n]", path) == 1) {
+        } else if (sscanf(line, "0::%895[^\n]", path) == 1) {
             (void)snprintf(unified, sizeof unified, "/sys/fs/cgroup%s", path);
         }
     }
@@ -82,11 +85,11 @@ static inline bool confine_own_group(char *folder, size_t capacity, bool *v2) {
     return found;
 }
 
-static inline void confine_make(confinement *c, uint64_t limit) {
+static inline void confine_make(confinement *c, uint64_t limit, bool group) {
     char own[CONFINE_PATH - 64];
     memset(c, 0, sizeof *c);
     c->limit = limit;
-    if (!confine_own_group(own, sizeof own, &c->v2)) {
+    if (!group || !confine_own_group(own, sizeof own, &c->v2)) {
         return;
     }
     size_t length = strlen(own);

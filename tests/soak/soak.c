@@ -14,7 +14,7 @@
  *         sampled: after the first tenth of the texts a line fitted through it may rise by no more than
  *         2 % (2 MiB at least), and it never passes the limit. The parent sees how the child ended.
  * Output  One line per tenth, then the verdict; exit status 0 only when all of it held.
- * Memory  Everything of its own is allocated before the first tenth ends.
+ * Memory  Everything of its own is allocated, and written to, before the first text.
  * Threads Clients, and one that samples. Random choices come from --seed; their interleaving does not. */
 #include <errno.h>
 #include <fletch.h>
@@ -40,13 +40,14 @@ enum {
     REQUEST_TEXTS = 40,  /* most of a request */
     IN_FLIGHT     = 6,   /* requests of one client */
     PROBES        = 48,
-    SAMPLES_MAX   = 100000
+    SAMPLES_MAX   = 50000
 };
 
 typedef struct plan {
     const char *model;
     const char *files[16];
     unsigned    file_count, clients;
+    bool        no_group; /* --box address: RLIMIT_AS even where a group could be made */
     long        texts, limit_mib, longest;
     uint64_t    seed;
 } plan;
@@ -88,6 +89,10 @@ static bool batch_make(batch *b, size_t capacity, size_t dimensions) {
     b->lengths  = calloc(capacity, sizeof *b->lengths);
     b->probe    = calloc(capacity, sizeof *b->probe);
     b->rows     = calloc(capacity * dimensions, sizeof *b->rows);
+    if (b->rows) {
+        memset(b->rows, 1,
+               capacity * dimensions * sizeof *b->rows); /* its pages count from now on */
+    }
     return b->pointers && b->lengths && b->probe && b->rows;
 }
 
@@ -307,7 +312,7 @@ static void client_free(client *c) {
 
 typedef struct sample {
     long   done;
-    double resident; /* bytes */
+    double resident, files; /* bytes; files: pages of mapped files among them */
 } sample;
 
 typedef struct track {
@@ -315,29 +320,30 @@ typedef struct track {
     size_t  count;
 } track;
 
-static double resident_now(void) {
-    FILE *file = fopen("/proc/self/statm", "r");
-    long  size = 0, resident = 0;
+static sample sample_now(long done) {
+    FILE  *file = fopen("/proc/self/statm", "r");
+    long   size = 0, resident = 0, shared = 0;
+    double page = (double)sysconf(_SC_PAGESIZE);
     if (file) {
-        if (fscanf(file, "%ld %ld", &size, &resident) != 2) {
-            resident = 0;
+        if (fscanf(file, "%ld %ld %ld", &size, &resident, &shared) != 3) {
+            resident = shared = 0;
         }
         fclose(file);
     }
-    return (double)resident * (double)sysconf(_SC_PAGESIZE);
+    return (sample){done, (double)resident * page, (double)shared * page};
 }
 
 static void watch(soak *s, track *t) {
     long texts = s->plan->texts, tenth = 1;
     while (atomic_load(&s->done) < texts && atomic_load(&s->faults) == 0) {
         usleep(20000);
-        sample now = {atomic_load(&s->done), resident_now()};
+        sample now = sample_now(atomic_load(&s->done));
         if (t->count < SAMPLES_MAX) {
             t->at[t->count++] = now;
         }
         for (; now.done >= texts / 10 * tenth && tenth <= 10; tenth++) {
-            printf("%3ld %%: %ld texts, %.1f MiB resident\n", tenth * 10, now.done,
-                   now.resident / 1048576.0);
+            printf("%3ld %%: %ld texts, %.1f MiB resident, %.1f of them of files\n", tenth * 10,
+                   now.done, now.resident / 1048576.0, now.files / 1048576.0);
             fflush(stdout);
         }
         if (atomic_load(&s->handed) >= texts + CLIENTS_MAX * CALL_TEXTS * 4) {
@@ -455,6 +461,9 @@ static int run_clients(soak *s) {
     track    t       = {calloc(SAMPLES_MAX, sizeof(sample)), 0};
     unsigned started = 0;
     bool     made    = clients && t.at;
+    if (made) {
+        memset(t.at, 1, SAMPLES_MAX * sizeof *t.at);
+    }
     for (unsigned i = 0; made && i < s->plan->clients; i++) {
         made = client_make(&clients[i], s, i);
     }
@@ -495,7 +504,7 @@ static int run(const plan *p) {
         return 1;
     }
     printf("%ld texts of 1 to %ld tokens, %u clients, memory.limit %ld MiB, open took %.1f MiB\n",
-           p->texts, p->longest, p->clients, p->limit_mib, resident_now() / 1048576.0);
+           p->texts, p->longest, p->clients, p->limit_mib, sample_now(0).resident / 1048576.0);
     fflush(stdout);
     int status = run_clients(&s);
     fletch_close(s.model);
@@ -524,6 +533,8 @@ static int read_arguments(plan *p, int argc, char **argv) {
             p->clients = (unsigned)atol(value);
         } else if (strcmp(name, "--seed") == 0) {
             p->seed = strtoull(value, NULL, 10);
+        } else if (strcmp(name, "--box") == 0) {
+            p->no_group = strcmp(value, "address") == 0;
         } else if (strcmp(name, "--corpus") == 0 && p->file_count < 16) {
             p->files[p->file_count++] = value;
         } else {
@@ -548,11 +559,11 @@ int main(int argc, char **argv) {
     plan p;
     if (read_arguments(&p, argc, argv) < 0) {
         fprintf(stderr, "usage: fletch-soak MODEL [--texts N] [--limit MIB] [--longest TOKENS] "
-                        "[--clients N] [--seed N] [--corpus FILE ...]\n");
+                        "[--clients N] [--seed N] [--box group|address] [--corpus FILE ...]\n");
         return 2;
     }
     confinement box;
-    confine_make(&box, (uint64_t)p.limit_mib << 20);
+    confine_make(&box, (uint64_t)p.limit_mib << 20, !p.no_group);
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
