@@ -6,8 +6,8 @@
  *          others, whatever the text. A row's scale must reach them, so all others would be left
  *          with a handful of steps: four fifths of the error of plain int8 on all-MiniLM-L6-v2.
  * Method   The packed engine runs a few texts of arbitrary ids and the mean square of every channel
- *          in front of every product is taken. A channel r times the median is divided by √r on its
- *          way into bytes and its weights are multiplied by √r: the load is split between both.
+ *          in front of every product is taken. A channel r times the median is divided by r^0.65 on
+ *          its way into bytes and its weights are multiplied by that: the load is split between both.
  *          Then the matrices concerned are packed once more. Ids that mean nothing do as well as
  *          English: what is looked for lies in the weights.
  * Bytes    The ids are always the same and one thread runs them: the same model gives the same
@@ -22,6 +22,10 @@
 #include "engines/cpu/cpu_engine.h"
 
 enum { LONGEST = 64 };
+
+/* How much of a channel's excess the weights take over. Of 0.35, 0.5, 0.65 and 0.8 the one with the
+ * best mean and worst cosine on all-MiniLM-L6-v2. */
+static const double share = 0.65;
 
 /* An arbitrary id: xorshift from a fixed seed. */
 static int32_t draw(uint64_t *state, uint32_t vocab) {
@@ -52,7 +56,7 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* gain[i] = (median / size)^½ for channels above the median, 1 for the others. Sizes are root mean
+/* gain[i] = (median / size)^share for channels above the median, 1 for the others. Sizes are root mean
  * squares; `sorted` is room for them. */
 static void choose_gains(const double *squares, size_t n, double *sorted, float *gain) {
     memcpy(sorted, squares, n * sizeof *sorted);
@@ -61,7 +65,7 @@ static void choose_gains(const double *squares, size_t n, double *sorted, float 
     for (size_t i = 0; i < n; i++) {
         /* also false when something is not a number */
         gain[i] = squares[i] > median && median > 0.0 && squares[i] < INFINITY
-                      ? (float)sqrt(sqrt(median / squares[i]))
+                      ? (float)pow(median / squares[i], share / 2.0)
                       : 1.0f;
     }
 }
