@@ -23,7 +23,7 @@ static const fl_ort *acquire(void) {
     const fl_ort *ort;
     fletch_error  error;
     if (fl_ort_acquire(&ort, library_file(), NULL, &error) < 0) {
-        cr_log_warn("passed over: %s", error.message);
+        fprintf(stderr, "passed over: %s\n", error.message);
         return NULL;
     }
     return ort;
