@@ -99,8 +99,8 @@ static bool take_truncate(fl_job *job) {
     if (value == NULL) {
         return true;
     }
-    bool right = strcasecmp(value, "right") == 0, left = strcasecmp(value, "left") == 0;
-    if (!right && !left && strcasecmp(value, "error") != 0) {
+    bool right = strcmp(value, "right") == 0, left = strcmp(value, "left") == 0;
+    if (!right && !left && strcmp(value, "error") != 0) {
         return refuse_header(job, "x-fletch-truncate: expected right, left or error");
     }
     if (job->ask.truncate == 0 && job->ask.cut == 0) {

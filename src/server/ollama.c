@@ -177,7 +177,7 @@ static bool is_nothing(const fl_input *input) {
 
 static void embed(fl_request *request) {
     fl_job *job = begin(request, &embed_style, fl_fields_ollama_embed);
-    if (job == NULL) {
+    if (job == NULL || !fl_job_prepare(job)) {
         return;
     }
     if (is_nothing(&job->ask.input)) {
@@ -186,7 +186,7 @@ static void embed(fl_request *request) {
         fl_json_quote(body, job->served->name, strlen(job->served->name));
         fl_buf_puts(body, ",\"embeddings\":[]}");
         fl_reply_json(request, 200);
-    } else if (fl_job_prepare(job)) {
+    } else {
         fl_job_submit(job);
     }
 }
@@ -197,10 +197,13 @@ static void embeddings(fl_request *request) {
         return;
     }
     job->ask.normalize = -1;
+    if (!fl_job_prepare(job)) {
+        return;
+    }
     if (is_nothing(&job->ask.input)) {
         fl_buf_puts(&request->reply.body, "{\"embedding\":[]}");
         fl_reply_json(request, 200);
-    } else if (fl_job_prepare(job)) {
+    } else {
         fl_job_submit(job);
     }
 }

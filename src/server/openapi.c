@@ -189,17 +189,21 @@ static void put_object(facts *f, const fl_field *fields, bool null) {
 
 /* The headers that every embedding route takes for a body that is silent. */
 static void put_headers(facts *f) {
-    fl_buf_puts(
-        f->out,
-        "{\"name\":\"x-fletch-truncate\",\"in\":\"header\",\"schema\":{\"enum\":[\"right\","
-        "\"left\",\"error\"]}},{\"name\":\"x-fletch-dtype\",\"in\":\"header\",\"schema\":{"
-        "\"enum\":[\"float32\",\"int8\",\"uint8\",\"binary\",\"ubinary\"]}},{\"name\":"
-        "\"x-fletch-normalize\",\"in\":\"header\",\"schema\":{\"enum\":[\"true\",\"false\"]}},"
-        "{\"name\":\"x-fletch-details\",\"in\":\"header\",\"schema\":{\"enum\":[\"true\","
-        "\"false\"]}}");
+    static const char *const header[][2] = {
+        {"x-fletch-truncate", "right|left|error"},
+        {"x-fletch-dtype", "float32|int8|uint8|binary|ubinary"},
+        {"x-fletch-normalize", "true|false|1|0"},
+        {"x-fletch-details", "true|false|1|0"},
+    };
+    for (size_t i = 0; i < sizeof header / sizeof header[0]; i++) {
+        fl_buf_printf(f->out, "%s{\"name\":\"%s\",\"in\":\"header\",\"schema\":{\"enum\":[",
+                      i > 0 ? "," : "", header[i][0]);
+        put_words(f->out, header[i][1]);
+        fl_buf_puts(f->out, "]}}");
+    }
     if (f->prompts.size > 0) {
-        fl_buf_puts(f->out,
-                    ",{\"name\":\"x-fletch-prompt-name\",\"in\":\"header\",\"schema\":{\"enum\":[");
+        fl_buf_puts(f->out, ",{\"name\":\"x-fletch-prompt-name\",\"in\":\"header\",\"schema\":{"
+                            "\"enum\":[");
         fl_buf_append(f->out, f->prompts.data, f->prompts.size);
         fl_buf_puts(f->out, "]}}");
     }
