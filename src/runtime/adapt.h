@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* adapt.h - the token budget of a batch, steered towards a target latency.
  *
- * Method  Additive up, multiplicative down (as TCP does): the latencies of
- * finished interactive requests are gathered; when a window of them is full,
- * its 95th percentile is compared with the target. Above it the budget shrinks
- * to seven tenths, else it grows by a sixteenth of its upper bound, so it
- * recovers within sixteen windows of a load change. Where more waits than one
- * batch takes, latency is the queue's and smaller batches only slow it further:
- * then the budget grows whatever the percentile. It stays between `least`,
- * below which the engine loses speed, and `most`. Threads the caller's lock.
- * Memory none. Proof: tests/unit/test_adapt.c. */
+ * Method  Additive up, multiplicative down (as TCP does): the latencies of finished interactive
+ *         requests are gathered; when a window of them is full, its 95th percentile is compared with
+ *         the target. Above it the budget shrinks to seven tenths, else it grows by a sixteenth of
+ *         its upper bound, so it recovers within sixteen windows of a load change. Where more waits
+ *         than one batch takes, latency is the queue's and smaller batches only slow it further: then
+ *         the budget grows whatever the percentile. It stays between `least`, below which the engine
+ *         loses speed, and `most`.
+ * Memory  none. Threads: the caller's lock.
+ * Proof   tests/unit/test_adapt.c. */
 #ifndef FL_RUNTIME_ADAPT_H
 #define FL_RUNTIME_ADAPT_H
 

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* embed.c - the call that waits: feed, carry a batch if that is quicker, else
- * sleep until over.
+/* embed.c - the call that waits: feed, carry a batch if that is quicker, else sleep until over.
  *
  * Role    fletch_embed, after its arguments were checked.
- * Method  The caller's thread tokenises its own texts a window ahead of the
- * engine. A call whose texts are all queued carries the next batch itself when
- * a slot is free and a batch may leave: for a lone short text that is the whole
- * way, without waking anyone. A call of more texts than a batch of callers
- * holds goes to the bulk lane. A waiting caller never depends on one thread:
- * whoever is free carries, so a call from inside a callback ends too. Threads
- * Any number of callers. Proof: tests/unit/test_fletch.c,
- * tests/golden/test_vectors.py. */
+ * Method  The caller's thread tokenises its own texts a window ahead of the engine. A call whose
+ *         texts are all queued carries the next batch itself when a slot is free and a batch may
+ *         leave: for a lone short text that is the whole way, without waking anyone. A call of more
+ *         texts than a batch of callers holds goes to the bulk lane.
+ *         A waiting caller never depends on one thread: whoever is free carries, so a call from
+ *         inside a callback ends too.
+ * Memory  none of its own. Threads: any number of callers.
+ * Proof   tests/unit/test_fletch.c, tests/golden/test_vectors.py. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "runtime/runtime.h"

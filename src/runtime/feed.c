@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* feed.c - texts of a request to chunks of token ids in the queue, a window
- * ahead of the engine.
+/* feed.c - texts of a request to chunks of token ids in the queue, a window ahead of the engine.
  *
- * Role    The caller's own thread feeds while it waits (embed.c); fletch_submit
- * feeds the first texts on the caller's thread, the housekeeping thread the
- * rest. Method  Under the lock a feeder takes the next FEED_TEXTS texts of a
- * request; without it, it tokenises them into as many chunks as they need, each
- * a buffer of the pool sized by what its texts can have at most, and queues
- * each when it is full. A request is fed while less than model->window_tokens
- * of it are under way, so ten million texts cost a window. Several threads may
- * feed one request at once. For an engine that pads, the texts of a chunk are
- * sorted by length before it is queued. Errors  A text that is not UTF-8, too
- * long where that is refused, or without tokens fails alone (options.status) or
- * ends the request. Memory  chunk buffer: fl_chunk, cu, skip, index, ids. A
- * feeder has tokenizer scratch and, where there is a prompt, a buffer for
- * prompt + text; feeders are kept in a free list. Threads see request.h. Proof:
- * tests/unit/test_fletch.c, tests/golden. */
+ * Role    The caller's own thread feeds while it waits (embed.c); fletch_submit feeds the first texts
+ *         on the caller's thread, the housekeeping thread the rest.
+ * Method  Under the lock a feeder takes the next FEED_TEXTS texts of a request; without it, it
+ *         tokenises them into as many chunks as they need, each a buffer of the pool sized by what
+ *         its texts can have at most, and queues each when it is full. A request is fed while less
+ *         than model->window_tokens of it are under way, so ten million texts cost a window. Several
+ *         threads may feed one request at once.
+ *         For an engine that pads, the texts of a chunk are sorted by length before it is queued.
+ * Errors  A text that is not UTF-8, too long where that is refused, or without tokens fails alone
+ *         (options.status) or ends the request.
+ * Memory  chunk buffer: fl_chunk, cu, skip, index, ids. A feeder has tokenizer scratch and, where
+ *         there is a prompt, a buffer for prompt + text; feeders are kept in a free list.
+ * Threads see request.h.
+ * Proof   tests/unit/test_fletch.c, test_submit.c, tests/golden. */
 #include <string.h>
 
 #include "base/clock.h"

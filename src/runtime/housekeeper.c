@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* housekeeper.c - the thread that sees to what nobody waits for: deadlines,
- * feeding, memory.
+/* housekeeper.c - the thread that sees to what nobody waits for: deadlines, feeding, memory.
  *
- * Role    Submitted requests beyond their first texts are tokenised here; late
- * ones are ended; while the model works, memory is looked at a few times a
- * second and kept buffers are given back when it grows scarce. Method  One
- * loop: feed what has room in its window, end what is late, sleep until the
- * next deadline or until woken. An idle model does not wake it. Threads see
- * request.h. Proof: tests/unit/test_submit.c, tests/stress. */
+ * Role    Submitted requests beyond their first texts are tokenised here; late ones are ended; while
+ *         the model works, memory is looked at a few times a second and kept buffers are given back
+ *         when it grows scarce.
+ * Method  One loop: feed what has room in its window, end what is late, sleep until the next
+ *         deadline or until woken. An idle model does not wake it.
+ * Memory  none. Threads: see request.h.
+ * Proof   tests/unit/test_submit.c, tests/stress. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "runtime/runtime.h"

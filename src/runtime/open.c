@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* open.c - a name and a configuration become an open model, part by part;
- * closing goes backwards.
+/* open.c - a name and a configuration become an open model, part by part; closing goes backwards.
  *
- * Role    fletch_open and fletch_open_tokenizer.
- * Method  name -> folder (hub cache, download when allowed) -> fl_model (files
- * checked, weights mapped) -> tokenizer -> what the configuration overrides ->
- * memory, pools, queue -> first provider that opens, a replica on each of its
- * devices -> threads. A part that fails undoes the parts before it:
- * fl_runtime_close takes any half-built model apart. Memory  Owns everything
- * through struct fletch_model; the configuration is cloned. Threads Opening
- * belongs to one thread. Closing ends what waits, lets what runs finish, and
- * waits until every caller has left; from inside a callback it is done on a
- * thread of its own. Proof   tests/unit/test_fletch.c; tests/cli for the
- * messages. */
+ * Role    fletch_open, fletch_open_tokenizer, fletch_close, fletch_model_reopen, fletch_warm.
+ * Method  name -> folder (hub cache, download when allowed) -> fl_model (files checked, weights
+ *         mapped) -> tokenizer -> what the configuration overrides -> memory, pools, queue -> first
+ *         provider that opens, a replica on each of its devices -> threads.
+ *         A part that fails undoes the parts before it: fl_runtime_close takes any half-built
+ *         model apart.
+ * Memory  Owns everything through struct fletch_model; the configuration is cloned.
+ * Threads Opening belongs to one thread. Closing ends what waits, lets what runs finish, and waits
+ *         until every caller has left; from inside a callback it is done on a thread of its own.
+ * Proof   tests/unit/test_fletch.c, test_submit.c; tests/cli for the messages. */
 #include <stdio.h>
 #include <string.h>
 

@@ -2,19 +2,22 @@
 /* queue.c - lanes of chunks; when a batch may leave and which texts it takes.
  *
  * Role    The heart of queue.h, whose head states the rule.
- * Method  A lane is a doubly linked list in the order of arrival. Taking walks
- * it from the head; a chunk stays in its place until its last text is taken.
- * For an engine that pads, chunks are sorted by length (feed.c), and a batch
- * takes texts of the class of its first one, so it may skip chunks of other
- * classes; the oldest text names the class, so none starves. Proof
- * tests/unit/test_queue.c. */
+ * Method  A lane is a doubly linked list in the order of arrival. Taking walks it from the head; a
+ *         chunk stays in its place until its last text is taken. For an engine that pads, chunks are
+ *         sorted by length (feed.c), and a batch takes texts of the class of its first one, so it may
+ *         skip chunks of other classes; the oldest text names the class, so none starves.
+ * Memory  none. Threads: the caller holds model->lock.
+ * Proof   tests/unit/test_queue.c. */
 #include "runtime/queue.h"
 
 #include <stddef.h>
 
 enum {
-    BULK_SHARE = 3 /* interactive tokens for one bulk token while both wait */
+    BULK_SHARE = 3, /* interactive tokens for one bulk token while both wait */
+    BULK_PART  = 4  /* of the budget, while interactive texts come */
 };
+
+static const uint64_t urgent_memory_ns = 1000000000U;
 
 static void subtract(fl_lane *lane, uint64_t texts, uint64_t tokens) {
     lane->texts -= texts;
@@ -107,8 +110,7 @@ typedef struct taking {
     uint32_t  capacity;
     uint32_t  count;
     uint32_t  texts_max;
-    uint64_t  tokens; /* as the budget counts them */
-    uint64_t  budget;
+    uint64_t  tokens;          /* as the budget counts them */
     uint32_t class;            /* of lengths, when the engine pads; 0: none yet */
     const fl_request *request; /* the only one, when batches are not shared; NULL: any */
 } taking;
@@ -165,31 +167,33 @@ static uint64_t take_lane(taking *t, fletch_lane which, uint64_t limit) {
     return taken;
 }
 
+/* The tokens of the next batch: less when a bulk batch would hold up interactive texts to come. */
+static uint64_t budget_now(const fl_queue *queue, bool interactive, uint64_t now) {
+    bool recent = queue->urgent_ns > 0 && now - queue->urgent_ns < urgent_memory_ns;
+    return interactive || !recent ? queue->rules.max_tokens : queue->rules.max_tokens / BULK_PART;
+}
+
 uint32_t fl_queue_take(fl_queue *queue, uint64_t now, fl_item *items, uint32_t capacity) {
-    const fl_lane *bulk        = &queue->lane[FLETCH_LANE_BULK];
-    bool           both        = bulk->texts > 0 && queue->lane[FLETCH_LANE_INTERACTIVE].texts > 0;
-    bool           interactive = queue->lane[FLETCH_LANE_INTERACTIVE].texts > 0;
-    taking         t           = {.queue     = queue,
-                                  .items     = items,
-                                  .capacity  = capacity,
-                                  .texts_max = interactive ? queue->rules.max_texts : queue->rules.bulk_texts,
-                                  .budget    = queue->rules.max_tokens};
-    uint64_t       due         = 0; /* what bulk texts are owed of this batch */
+    const fl_queue_rules *rules       = &queue->rules;
+    bool                  interactive = queue->lane[FLETCH_LANE_INTERACTIVE].texts > 0;
+    bool                  both        = interactive && queue->lane[FLETCH_LANE_BULK].texts > 0;
+    uint64_t              budget      = budget_now(queue, interactive, now);
+    taking                t           = {.queue     = queue,
+                                         .items     = items,
+                                         .capacity  = capacity,
+                                         .texts_max = interactive ? rules->max_texts : rules->bulk_texts};
+    uint64_t owed = 0, bulk = 0; /* tokens that bulk texts are owed of this batch, and took */
     if (both)
-        due = queue->bulk_credit < t.budget ? queue->bulk_credit : t.budget;
-    uint64_t rest = 0, urgent = 0;
-    if (due == t.budget) /* a long bulk text would never fit behind others */
-        rest = take_lane(&t, FLETCH_LANE_BULK, t.budget);
-    urgent      = take_lane(&t, FLETCH_LANE_INTERACTIVE, t.budget - (rest ? 0 : due));
-    t.texts_max = queue->rules.bulk_texts;
-    rest += take_lane(&t, FLETCH_LANE_BULK, t.budget);
-    if (both) {
-        uint64_t earned    = queue->bulk_credit + urgent / BULK_SHARE;
-        queue->bulk_credit = earned > rest ? earned - rest : 0;
-    } else {
-        queue->bulk_credit = 0;
-    }
-    queue->left_ns = now;
+        owed = queue->bulk_credit < budget ? queue->bulk_credit : budget;
+    if (both && owed == budget) /* a long bulk text would never fit behind others */
+        bulk = take_lane(&t, FLETCH_LANE_BULK, budget);
+    uint64_t urgent = take_lane(&t, FLETCH_LANE_INTERACTIVE, bulk ? budget : budget - owed);
+    t.texts_max     = rules->bulk_texts;
+    bulk += take_lane(&t, FLETCH_LANE_BULK, budget);
+    uint64_t earned    = queue->bulk_credit + urgent / BULK_SHARE;
+    queue->bulk_credit = both && earned > bulk ? earned - bulk : 0;
+    queue->urgent_ns   = interactive ? now : queue->urgent_ns;
+    queue->left_ns     = now;
     return t.count;
 }
 

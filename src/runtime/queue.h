@@ -1,24 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue.h - the one queue of tokenised texts: two lanes, and the rule by which
- * a batch leaves.
+/* queue.h - the one queue of tokenised texts: two lanes, and the rule by which a batch leaves.
  *
  * A batch may leave when a replica is free and
  *   - its text or token budget is full; or
  *   - min_texts are there and max_wait has passed since the last batch; or
  *   - max_wait has passed for the oldest text; or
- *   - company is not to be expected: with batch.throughput=false never; else as
- * many requests are queued as were about (in the engine and queued) when the
- * last batch ended, or that was longer than max_wait ago. So a lone caller
- * never waits, and eight callers in a loop are batched by eight without a
- * wasted pass; or
+ *   - company is not to be expected: with batch.throughput=false never; else when as many requests
+ *     are queued as were about (in the engine and queued) when the last batch ended, or that was
+ *     longer than max_wait ago. So a lone caller never waits, and eight callers in a loop are batched
+ *     by eight without a wasted pass; or
  *   - bulk texts are queued: a bulk request is its own company.
- * Interactive texts leave first. While bulk texts wait, they earn a token for
- * every three that interactive texts take and spend them in the next batches,
- * so they get a quarter at least.
+ * Interactive texts leave first. While bulk texts wait, they earn a token for every three that
+ * interactive texts take and spend them in the next batches, so they get a quarter at least. For a
+ * second after an interactive text, bulk batches hold a quarter of the budget, so that the next one
+ * does not wait for a long batch.
  *
- * Functions are plain data in, data out: no clock, no lock, no thread; the
- * caller holds model->lock. Memory  none: chunks are linked. Proof:
- * tests/unit/test_queue.c. */
+ * Functions are plain data in, data out: no clock, no lock, no thread; the caller holds model->lock.
+ * Memory  none: chunks are linked. Proof: tests/unit/test_queue.c. */
 #ifndef FL_RUNTIME_QUEUE_H
 #define FL_RUNTIME_QUEUE_H
 
@@ -52,6 +50,7 @@ typedef struct fl_queue {
     uint64_t       left_ns;     /* when the last batch left */
     uint64_t       ended_ns;    /* when the last batch ended */
     uint64_t       company;     /* requests that were about then */
+    uint64_t       urgent_ns;   /* when the last interactive text left; 0: none yet */
     uint64_t       bulk_credit; /* tokens that bulk texts have earned */
 } fl_queue;
 

@@ -1,27 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* replica.h - open engines, their slots, and the threads that carry batches
- * through them.
+/* replica.h - open engines, their slots, and the threads that carry batches through them.
  *
- * A replica is one engine on one device; it has as many slots as forwards may
- * be in flight. Every slot has a thread of its own that takes batches from the
- * queue. A caller that waits for its own short request may carry the batch
- * itself when a slot is free and the engine allows any thread: that saves two
- * wake-ups, most of what a scheduler costs.
+ * A replica is one engine on one device; it has as many slots as forwards may be in flight. Every
+ * slot has a thread of its own that takes batches from the queue. A caller that waits for its own
+ * short request may carry the batch itself when a slot is free and the engine allows any thread:
+ * that saves two wake-ups, most of what a scheduler costs.
  *
- * States of a replica: ready -> broken (a forward failed with anything but
- * EMODEL and ENOMEM) -> closed and opened again by its first slot's thread,
- * with a back-off that doubles from 100 ms to 30 s; the first try is at once.
- * The batch of a broken replica is adopted by the next slot that is free, once.
- * When no replica can be opened, what is queued fails with EPROVIDER, and so
- * does what comes, until one opens.
+ * States of a replica: ready -> broken (a forward failed with anything but EMODEL and ENOMEM) ->
+ * closed and opened again by its first slot's thread, with a back-off that doubles from 100 ms to
+ * 30 s; the first try is at once. The batch of a broken replica is adopted by the next slot that is
+ * free, once. When no replica can be opened, what is queued fails with EPROVIDER, and so does what
+ * comes, until one opens.
  *
- * A set holds the replicas of one configuration; fletch_model_reopen makes a
- * second set, lets it take over the queue and retires the first.
+ * A set holds the replicas of one configuration; fletch_model_reopen makes a second set, lets it take
+ * over the queue and retires the first.
  *
- * Memory  Everything a batch needs is allocated with the slot; rows come from
- * the model's pool. Threads All fields but the batch under way belong to who
- * holds model->lock. The batch belongs to whoever made the slot busy. Proof
- * tests/unit/test_replica.c, tests/stress (a fault engine). */
+ * Memory  Everything a batch needs is allocated with the slot; rows come from the model's pool.
+ * Threads All fields but the batch under way belong to who holds model->lock. The batch belongs to
+ *         whoever made the slot busy.
+ * Proof   tests/unit/test_faults.c, tests/stress (a fault engine). */
 #ifndef FL_RUNTIME_REPLICA_H
 #define FL_RUNTIME_REPLICA_H
 

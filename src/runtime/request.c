@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* request.c - a request from what was asked to what was answered.
  *
- * Role    embed.c and submit.c make requests; feed.c and runner.c move them on;
- * this file resolves them and settles their end, so that each is answered once,
- * whatever happens. Method  A request is over when `finished` counts every
- * text, or when it ended early and nothing of it is under way (feeders,
- * running). Whoever makes that so under the lock puts it on a list; the list is
- * delivered after the lock is let go, so callbacks may call back in. Memory
- * Requests are recycled through model->idle_requests. Threads see request.h.
- * Proof: tests/unit/test_submit.c, tests/stress. */
+ * Role    embed.c and submit.c make requests; feed.c and runner.c move them on; this file resolves
+ *         them and settles their end, so that each is answered once, whatever happens.
+ * Method  A request is over when `finished` counts every text, or when it ended early and nothing of
+ *         it is under way (feeders, running). Whoever makes that so under the lock puts it on a list;
+ *         the list is delivered after the lock is let go, so callbacks may call back in.
+ * Memory  Requests are recycled through model->idle_requests. Threads: see request.h.
+ * Proof   tests/unit/test_submit.c, tests/stress. */
 #include "runtime/request.h"
 
 #include <string.h>

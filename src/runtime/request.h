@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* request.h - what a caller asked for, and the chunks of tokenised texts it
- * becomes.
+/* request.h - what a caller asked for, and the chunks of tokenised texts it becomes.
  *
  * Life of a request (request.c, feed.c, runner.c)
- *   new -> resolved (what model, configuration and options say together) ->
- * begun -> fed: its texts are tokenised chunk by chunk, never more than a
- * window ahead -> its texts leave in batches -> finished text by text -> over,
- * when every text is answered, or when it ended early (a bad text, cancelled,
- * late) and none of its texts is in an engine or being tokenised -> delivered
- * once.
+ *   new -> resolved (what model, configuration and options say together) -> begun -> fed: its texts
+ *   are tokenised chunk by chunk, never more than a window ahead -> its texts leave in batches ->
+ *   finished text by text -> over, when every text is answered, or when it ended early (a bad text,
+ *   cancelled, late) and none of its texts is in an engine or being tokenised -> delivered once.
  *
- * Memory  Requests are kept in a free list of the model; chunks are buffers of
- * its pool. Texts, matrix and arrays stay the caller's. Threads The fields
- * under "progress" belong to whoever holds model->lock; the others are written
+ * Memory  Requests are kept in a free list of the model; chunks are buffers of its pool. Texts,
+ *         matrix and arrays stay the caller's.
+ * Threads The fields under "progress" belong to whoever holds model->lock; the others are written
  *         before the request begins and only read afterwards.
  * Proof   tests/unit/test_fletch.c, test_submit.c, tests/stress. */
 #ifndef FL_RUNTIME_REQUEST_H

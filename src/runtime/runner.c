@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runner.c - a batch from the queue through the engine to its callers' rows,
- * whatever goes wrong.
+/* runner.c - a batch from the queue through the engine to its callers' rows, whatever goes wrong.
  *
- * Role    A slot's thread, or a caller that waits, takes a batch and carries
- * it. Method  The batch is a list of items (chunk, text). Items that follow
- * each other in one chunk give the engine the chunk's own ids (zero copy);
- * others are gathered. The engine writes rows into the caller's matrix where
- * nothing but normalising follows, else into a buffer of the pool; the output
- * stage finishes them. Before a part of the batch runs, the memory it is
- * predicted to take is reserved. What may go wrong, and what becomes of it: no
- * room or ENOMEM      the part is halved and tried again; a lone text fails
- * with ENOMEM EMODEL at text i       i fails; the others run again (from FUSSY
- * on, one by one) anything else          the replica is broken; the rest of the
- * batch is an orphan that another slot adopts once; the second time its texts
- * fail Memory  Everything is the slot's or the pool's; nothing is allocated
- * here. Threads see replica.h. Proof: tests/unit/test_fletch.c, tests/stress
- * (fault engine). */
+ * Role    A slot's thread, or a caller that waits, takes a batch and carries it.
+ * Method  The batch is a list of items (chunk, text). Items that follow each other in one chunk give
+ *         the engine the chunk's own ids (zero copy); others are gathered. The engine writes rows
+ *         into the caller's matrix where nothing but normalising follows, else into a buffer of the
+ *         pool; the output stage finishes them.
+ *         Before a part of the batch runs, the memory it is predicted to take is reserved.
+ *         What may go wrong, and what becomes of it:
+ *           no room or ENOMEM      the part is halved and tried again; a lone text fails with ENOMEM
+ *           EMODEL at text i       i fails; the others run again (from FUSSY on, one by one)
+ *           anything else          the replica is broken; the rest of the batch is an orphan that
+ *                                  another slot adopts once; the second time its texts fail
+ * Memory  Everything is the slot's or the pool's; nothing is allocated here.
+ * Threads see replica.h.
+ * Proof   tests/unit/test_fletch.c, test_faults.c, tests/stress. */
 #include <string.h>
 
 #include "base/clock.h"

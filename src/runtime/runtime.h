@@ -1,22 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime.h - an open model: folder, tokenizer, queue, replicas, and what is
- * kept between them.
+/* runtime.h - an open model: folder, tokenizer, queue, replicas, and what is kept between them.
  *
  * Life of a text
- *     request --feed--> chunk of token ids --queue--> batch --slot--> engine
- * --output--> caller's row fletch_embed and fletch_submit make requests
- * (embed.c, submit.c); feeders tokenise them a window ahead (feed.c); the queue
- * decides when which texts leave (queue.c); a slot carries a batch through an
- * engine and finishes its rows (runner.c); replica.c keeps the engines. One
- * lock guards what they share; it is held for list work alone, never while
- * tokenising, computing or calling back.
+ *     request --feed--> chunk of token ids --queue--> batch --slot--> engine --output--> caller's row
+ * fletch_embed and fletch_submit make requests (embed.c, submit.c); feeders tokenise them a window
+ * ahead (feed.c); the queue decides when which texts leave (queue.c); a slot carries a batch through
+ * an engine and finishes its rows (runner.c); replica.c keeps the engines. One lock guards what they
+ * share; it is held for list work alone, never while tokenising, computing or calling back.
  *
- * Memory  Requests, feeders and chunks are kept and used again; slots are sized
- * when they open. Threads One per slot; one for housekeeping (deadlines,
- * feeding of submitted requests, memory). Callers' threads tokenise, and carry
- * a batch when that is quicker than waking a slot. Proof
- * tests/unit/test_fletch.c, test_submit.c, test_queue.c, test_output.c;
- * tests/stress; tests/golden/test_vectors.py. */
+ * Memory  Requests, feeders and chunks are kept and used again; slots are sized when they open.
+ * Threads One per slot; one for housekeeping (deadlines, feeding of submitted requests, memory).
+ *         Callers' threads tokenise, and carry a batch when that is quicker than waking a slot.
+ * Proof   tests/unit/test_fletch.c, test_submit.c, test_queue.c, test_output.c; tests/stress;
+ *         tests/golden/test_vectors.py. */
 #ifndef FL_RUNTIME_RUNTIME_H
 #define FL_RUNTIME_RUNTIME_H
 

@@ -2,12 +2,11 @@
 /* submit.c - requests that do not wait, and the tickets that name them.
  *
  * Role    fletch_submit and fletch_cancel, after their arguments were checked.
- * Method  The first texts are tokenised on the caller's thread (so that a
- * server's threads share that work), the rest by the housekeeping thread as the
- * window moves on. A ticket is an index in a table and a generation: cancelling
- * is a lookup, and an old ticket finds nothing. Memory  The table doubles when
- * it is full; entries are used again. Threads see request.h. Proof:
- * tests/unit/test_submit.c, tests/stress. */
+ * Method  The first texts are tokenised on the caller's thread (so that a server's threads share that
+ *         work), the rest by the housekeeping thread as the window moves on. A ticket is an index in
+ *         a table and a generation: cancelling is a lookup, and an old ticket finds nothing.
+ * Memory  The table doubles when it is full; entries are used again. Threads: see request.h.
+ * Proof   tests/unit/test_submit.c, tests/stress. */
 #include <string.h>
 
 #include "base/clock.h"

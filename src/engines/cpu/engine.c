@@ -397,7 +397,7 @@ static void info(const fl_engine *e, fl_engine_info *out) {
         (fl_engine_info){.device         = e->device,
                          .precision      = e->q8 ? "int8" : "fp32",
                          .slots          = 1,
-                         .best_tokens    = e->threads * (uint32_t)e->block_size * 2,
+                         .best_tokens    = e->threads * (uint32_t)e->block_size * 8,
                          .pads           = false,
                          .any_thread     = !e->pinned,
                          .deterministic  = true,
