@@ -130,6 +130,11 @@ def test_lines_keep_to_the_width():
     assert not wrong, "\n" + "\n".join(wrong)
 
 
+# A library that may crash while it loads is loaded in a child first; telemetry is switched off before it.
+PROCESS_CALLS = {"src/engines/onnxruntime/child.c": {"signal", "_exit"},
+                 "src/engines/onnxruntime/library.c": {"setenv"}}
+
+
 def test_no_forbidden_function_is_called():
     wrong = []
     for path in house.c_files("src"):
@@ -139,6 +144,8 @@ def test_no_forbidden_function_is_called():
             words |= {word: instead for word, instead in FORBIDDEN_LIBRARY.items() if instead}
         if house.name(path) not in ("src/base/mem.c",):
             words |= HEAP
+        words = {word: instead for word, instead in words.items()
+                 if word not in PROCESS_CALLS.get(house.name(path), ())}
         pattern = re.compile(r"(?<![\w.>])(" + "|".join(words) + r")\s*\(")
         for number, line in enumerate(house.code(path).split("\n"), 1):
             for match in pattern.finditer(line):
