@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fuzz_bodies.c - any bytes as the body of every POST route of every dialect.
+ *
+ * The handlers are the real ones; server and library are stand-ins here, small enough to answer at once. Whatever
+ * comes in: exactly one reply, an answer or an error in the dialect's own shape, JSON that the strict twin reads, no
+ * byte read or written outside of the body, and the texts that reach the library are valid UTF-8 inside it.
+ * The first byte chooses the route, the second some headers. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/utf8.h"
+#include "server/embedding.h"
+#include "server/routes.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { DIMENSIONS = 3, VOCABULARY = 1000, MAX_LENGTH = 16, BLOCKS = 4096 };
+
+/* What one run has done so far. */
+static struct {
+    fl_request request;
+    void      *blocks[BLOCKS];
+    size_t     block_count;
+    unsigned   headers;
+    int        replies;
+} run;
+
+static fl_served served = {.name        = "m\xC3\xB6"
+                                          "del",
+                           .id          = "model",
+                           .dimensions  = DIMENSIONS,
+                           .max_length  = MAX_LENGTH,
+                           .fingerprint = "00"};
+
+static void must(bool condition) {
+    if (!condition) {
+        abort();
+    }
+}
+
+/* ---- The library -------------------------------------------------------------------------------- */
+
+size_t fletch_row_bytes(size_t cols, fletch_dtype dtype) {
+    return dtype == FLETCH_FLOAT32 ? cols * 4 : dtype <= FLETCH_UINT8 ? cols : (cols + 7) / 8;
+}
+
+const char *fletch_version(void) {
+    return "0";
+}
+
+/* One token for every byte, within [CLS] and [SEP]. */
+int fletch_tokenize(const fletch_model *model, const char *text, size_t size,
+                    const fletch_tokenize_options *options, fletch_tokens **tokens,
+                    fletch_error *error) {
+    (void)model, (void)options, (void)error;
+    must(fl_utf8_valid_prefix(text, size) == size);
+    fletch_tokens *out     = calloc(1, sizeof *out);
+    size_t         count   = size + 1;
+    uint32_t      *offsets = calloc(2 * count, sizeof *offsets);
+    uint8_t       *special = calloc(count, 1);
+    for (size_t i = 0; i < size; i++) {
+        offsets[2 * i]     = (uint32_t)i;
+        offsets[2 * i + 1] = (uint32_t)i + 1;
+    }
+    special[size] = 1;
+    *out          = (fletch_tokens){count, calloc(count, sizeof *out->ids), offsets, special, 0};
+    *tokens       = out;
+    return 0;
+}
+
+void fletch_tokens_free(fletch_tokens *tokens) {
+    if (tokens != NULL) {
+        free((void *)(uintptr_t)tokens->ids);
+        free((void *)(uintptr_t)tokens->offsets);
+        free((void *)(uintptr_t)tokens->special);
+        free(tokens);
+    }
+}
+
+const char *fletch_token_text(const fletch_model *model, int32_t id) {
+    (void)model;
+    return id < VOCABULARY ? "\"##\\" : NULL;
+}
+
+int64_t fletch_decode(const fletch_model *model, const int32_t *ids, size_t count, int skip,
+                      char *text, size_t capacity, fletch_error *error) {
+    (void)model, (void)skip;
+    for (size_t i = 0; i < count; i++) {
+        if (ids[i] < 0 || ids[i] >= VOCABULARY) {
+            error->code = FLETCH_EINVAL;
+            return FLETCH_EINVAL;
+        }
+    }
+    if (capacity > count) {
+        memset(text, 'x', count);
+        text[count] = '\0';
+    }
+    return (int64_t)count;
+}
+
+int fletch_model_describe(const fletch_model *model, fletch_property_fn fn, void *user) {
+    (void)model;
+    int stop = fn(user, "tokenizer", "toy, 1000 ids", "");
+    return stop != 0 ? stop : fn(user, "prompt.query", "\"query: \\n\\u00e9\"", "");
+}
+
+/* ---- The server --------------------------------------------------------------------------------- */
+
+void *fl_request_alloc(fl_request *request, size_t size) {
+    must(request == &run.request && size < ((size_t)1 << 30));
+    if (run.block_count == BLOCKS) {
+        return NULL;
+    }
+    return run.blocks[run.block_count++] = calloc(1, size > 0 ? size : 1);
+}
+
+const char *fl_request_header(const fl_request *request, const char *name) {
+    static const char *const value[8][2] = {
+        {"content-type", "application/json"}, {"accept", "application/octet-stream"},
+        {"x-fletch-truncate", "left"},        {"x-fletch-dtype", "ubinary"},
+        {"x-fletch-details", "true"},         {"x-fletch-prompt-name", "query"},
+        {"x-fletch-dimensions", "2"},         {"x-fletch-normalize", "0"}};
+    (void)request;
+    for (size_t i = 0; i < 8; i++) {
+        if ((run.headers >> i & 1) != 0 && strcmp(value[i][0], name) == 0) {
+            return value[i][1];
+        }
+    }
+    return NULL;
+}
+
+const char *fl_request_query(fl_request *request, const char *name) {
+    (void)request, (void)name;
+    return NULL;
+}
+
+size_t fl_percent_decode(char *text, size_t size) {
+    (void)text;
+    return size;
+}
+
+fl_served *fl_server_model(const fl_server *server, const char *name, size_t size) {
+    (void)server;
+    return size > 0 && name[0] == '?' ? NULL : &served;
+}
+
+fl_served *fl_server_model_at(const fl_server *server, size_t index) {
+    (void)server;
+    return index == 0 ? &served : NULL;
+}
+
+const char *fl_served_property(const fl_served *model, const char *name) {
+    (void)model, (void)name;
+    return NULL;
+}
+
+const char *fl_server_option(const fl_server *server, const char *key) {
+    (void)server, (void)key;
+    return "right";
+}
+
+uint64_t fl_server_number(const fl_server *server, const char *key, uint64_t none) {
+    (void)server, (void)key;
+    return none;
+}
+
+uint64_t fl_server_start_time(const fl_server *server) {
+    (void)server;
+    return 1;
+}
+
+bool fl_server_ready(const fl_server *server, const char **why) {
+    (void)server, (void)why;
+    return true;
+}
+
+void fl_reply_header(fl_request *request, const char *name, const char *format, ...) {
+    (void)request, (void)name;
+    char    value[256];
+    va_list list;
+    va_start(list, format);
+    (void)vsnprintf(value, sizeof value, format, list);
+    va_end(list);
+}
+
+/* What the client would see: the type must be true. */
+static void sent(int status, const char *type) {
+    const fl_buf *body = &run.request.reply.body;
+    run.replies++;
+    must(status >= 200 && status < 600 && status != 500 && !body->failed);
+    if (type != NULL && strncmp(type, "text/", 5) == 0) {
+        must(fl_utf8_valid_prefix(body->data, body->size) == body->size);
+    } else if (type != NULL && strcmp(type, "application/json") == 0) {
+        fl_json     *json = NULL;
+        fletch_error error;
+        must(fl_json_parse(&json, body->data, body->size, body->size + 1, FL_JSON_UNIQUE_KEYS,
+                           "reply", &error) == 0);
+        fl_json_free(json);
+    }
+}
+
+void fl_reply_json(fl_request *request, int status) {
+    (void)request;
+    sent(status, "application/json");
+}
+
+void fl_reply_bytes(fl_request *request, int status, const char *type) {
+    (void)request;
+    sent(status, type);
+}
+
+void fl_reply_error(fl_request *request, int status, const char *code, const char *format, ...) {
+    char    message[640];
+    va_list list;
+    va_start(list, format);
+    (void)vsnprintf(message, sizeof message, format, list);
+    va_end(list);
+    fl_utf8_make_printable(message);
+    fl_buf_clear(&request->reply.body);
+    request->route->dialect->error(&request->reply, status, code, message);
+    sent(request->reply.status, request->reply.type);
+}
+
+void fl_reply_fail(fl_request *request, const fletch_error *error) {
+    fl_reply_error(request, 503, "unavailable", "%s", error->message);
+}
+
+/* What the real library checks of a text, and a row of numbers for it. */
+static int take_text(fletch_request *work, size_t i, fletch_outcome *outcome) {
+    float *row = (float *)work->out.data + i * work->out.cols;
+    for (size_t k = 0; k < work->out.cols; k++) {
+        row[k] = (float)(i + k) / 7.0f - 1.0f;
+    }
+    size_t count = work->ids != NULL
+                       ? (size_t)(work->texts.offsets64[i + 1] - work->texts.offsets64[i])
+                       : work->texts.lengths[i];
+    for (size_t k = 0; work->ids != NULL && k < count; k++) {
+        if (work->ids[work->texts.offsets64[i] + (int64_t)k] >= VOCABULARY) {
+            outcome->error = (fletch_error){FLETCH_EINVAL, i, "an id outside of the vocabulary"};
+            return -1;
+        }
+    }
+    if (work->ids == NULL) {
+        must(fl_utf8_valid_prefix(work->texts.pointers[i], count) == count);
+    }
+    work->options.tokens[i]    = (uint32_t)(count < MAX_LENGTH ? count : MAX_LENGTH);
+    work->options.truncated[i] = count > MAX_LENGTH;
+    if (count > MAX_LENGTH && work->options.truncate == FLETCH_TRUNCATE_ERROR) {
+        outcome->error = (fletch_error){FLETCH_ETOOLONG, i, "too long"};
+        return -1;
+    }
+    outcome->tokens += work->options.tokens[i];
+    return 0;
+}
+
+int fl_request_submit(fl_request *request, fl_served *model, fletch_request *work, fl_done_fn done,
+                      fletch_error *error) {
+    (void)error;
+    must(model == &served && work->size == sizeof *work && work->out.cols >= 1);
+    must(work->out.cols <= DIMENSIONS && work->out.rows == work->texts.count);
+    fletch_outcome outcome = {0};
+    for (size_t i = 0; i < work->texts.count && take_text(work, i, &outcome) == 0; i++) {
+    }
+    done(request, &outcome);
+    return 0;
+}
+
+/* ---- The run ------------------------------------------------------------------------------------ */
+
+static const fl_route *choose(unsigned index) {
+    static const fl_route *const tables[] = {fl_routes_openai, fl_routes_tei, fl_routes_ollama,
+                                             fl_routes_cohere};
+    const fl_route              *posts[64];
+    size_t                       count = 0;
+    for (size_t t = 0; t < 4; t++) {
+        for (const fl_route *route = tables[t]; route->method != NULL; route++) {
+            if (strcmp(route->method, "POST") == 0 && count < 64) {
+                posts[count++] = route;
+            }
+        }
+    }
+    return posts[index % count];
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (size < 2) {
+        return 0;
+    }
+    memset(&run, 0, sizeof run);
+    run.headers           = data[1] ^ 1u; /* most inputs are JSON */
+    run.request.route     = choose(data[0]);
+    run.request.body_size = size - 2;
+    run.request.body      = malloc(size - 1);
+    memcpy(run.request.body, data + 2, size - 2);
+    run.request.body[size - 2] = '\0';
+    run.request.tail           = "";
+    run.request.route->handler(&run.request);
+    must(run.replies == 1);
+    fl_buf_free(&run.request.reply.body);
+    free(run.request.body);
+    for (size_t i = 0; i < run.block_count; i++) {
+        free(run.blocks[i]);
+    }
+    return 0;
+}
