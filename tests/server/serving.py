@@ -109,6 +109,8 @@ def request(method="POST", path="/embed", body=b'{"inputs":"hello"}', **headers)
 class Server:
     """A server of its own: Server(tmp_path, "--flag", ...); ends with the test."""
 
+    PROGRAM = BIN
+
     def __init__(self, folder, *flags, model=True, ready=True, env=None, **options):
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("FLETCH_", "HF_", "XDG_", "LISTEN_"))}
         clean.update(HOME=str(folder), HF_HOME=str(folder / "hf"), HF_ENDPOINT="http://127.0.0.1:1", LC_ALL="C.UTF-8",
@@ -118,7 +120,7 @@ class Server:
         clean.update(env or {})
         self.log_path = folder / f"log-{time.monotonic_ns()}"
         self.log_file = open(self.log_path, "wb")
-        self.process = subprocess.Popen([BIN, "serve", *map(str, flags)], cwd=folder, env=clean,
+        self.process = subprocess.Popen([self.PROGRAM, "serve", *map(str, flags)], cwd=folder, env=clean,
                                         stdout=subprocess.PIPE, stderr=self.log_file, **options)
         self.lines, self.where, self.port, self.unix = [], None, None, None
         self.seen = threading.Condition()

@@ -129,7 +129,6 @@ def test_levels(start, tmp_path):
     running.embed("a", **{"x-request-id": "quiet"})
     config.write_text('[server]\nlog_level = "debug"\n')
     running.send_signal(signal.SIGHUP)
-    running.wait_event(lambda event: False) if False else None
     for _ in range(200):
         running.ask("GET", "/live", headers={"x-request-id": "loud"})
         if any(event.get("request_id") == "loud" for event in running.events()):

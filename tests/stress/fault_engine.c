@@ -140,7 +140,10 @@ static void compute(const int32_t *ids, uint32_t count, uint32_t width, float *r
 }
 
 static void nap(uint64_t which) {
-    struct timespec time = {.tv_nsec = (long)(which % 5 + 1) * 1000000};
+    pthread_mutex_lock(&plan_lock);
+    uint64_t ms = plan.late_ms ? plan.late_ms : which % 5 + 1;
+    pthread_mutex_unlock(&plan_lock);
+    struct timespec time = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
     nanosleep(&time, NULL);
 }
 

@@ -30,6 +30,7 @@ typedef struct fl_fault_plan {
     fl_fault planned; /* the `at`-th forward from now (0: the next), `times` times */
     int64_t  at, times;
     int64_t  opens_fail; /* so many opens fail with EPROVIDER */
+    uint64_t late_ms;    /* how late FL_FAULT_LATE is; 0: a few */
 } fl_fault_plan;
 
 /* Takes effect at once, for engines that are open too (slots and devices: at the next open). */

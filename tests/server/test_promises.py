@@ -1,0 +1,493 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server's promises (docs/server.md), one test each at least. `faulty` is the whole program on an engine that
+is late, fails, runs out of memory, gives NaN or hangs when the test says so."""
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+import serving
+from serving import Raw, request
+
+BUILD = pathlib.Path(os.environ.get("FLETCH_BUILD", pathlib.Path(serving.BIN).parent))
+FAULTY = BUILD / "tests" / "fletch_faulty"
+FOR_EVER = 10**9
+
+
+class Faulty(serving.Server):
+    PROGRAM = str(FAULTY)
+
+    def command(self, text):
+        with self.seen:
+            before = sum(line == f"ok {text}" for line in self.lines)
+        self.process.stdin.write(f"{text}\n".encode())
+        self.process.stdin.flush()
+        with self.seen:
+            assert self.seen.wait_for(lambda: sum(line == f"ok {text}" for line in self.lines) > before, serving.WAIT)
+
+    def plan(self, fault, at=0, times=FOR_EVER, late_ms=0):
+        self.command(f"plan {fault} {at} {times} {late_ms}")
+
+
+@pytest.fixture
+def faulty(tmp_path):
+    if not FAULTY.exists():
+        pytest.skip("fletch_faulty is not built (ninja fletch_faulty)")
+    started = []
+
+    def run(*flags, **options):
+        started.append(Faulty(tmp_path, "--model", serving.MODEL, *flags, stdin=subprocess.PIPE, **options))
+        return started[-1]
+
+    yield run
+    for running in started:
+        running.kill()
+
+
+def many(count, work):
+    results = [None] * count
+
+    def one(i):
+        results[i] = work(i)
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def of_model(running, name):
+    return sum(value for key, value in running.metrics().items() if key.startswith(f"fletch_{name}" + "{"))
+
+
+def texts(count, words=1):
+    return json.dumps({"inputs": [f"text {i}" + " word" * words for i in range(count)]}).encode()
+
+
+# ---- 1, 2: too much ------------------------------------------------------------------------------------------------
+
+def test_01_too_much_is_turned_away_and_memory_stays_flat(faulty):
+    running = faulty("--server-max-queue-tokens", "400", "--batch-max-texts", "8")
+    running.embed("warm")
+    running.plan("late", late_ms=50)
+    before = running.resident()
+    answers = many(200, lambda i: running.ask(body=texts(8)))
+    statuses = {reply.status for reply in answers}
+    assert statuses == {200, 429}, statuses
+    for reply in answers:
+        if reply.status == 429:
+            assert 1 <= int(reply.headers["retry-after"]) <= 120
+            assert b"verload" in reply.body
+    assert running.resident() - before < 100_000_000
+    refused = sum(reply.status == 429 for reply in answers)
+    assert running.metrics()['fletch_rejected_total{reason="queue_full"}'] == refused
+    assert of_model(running, "queue_tokens") == 0
+    running.plan("none")
+    assert running.embed("after").status == 200
+    assert running.end() == 0
+
+
+def test_02_who_waits_as_told_is_served(faulty):
+    running = faulty("--server-max-queue-tokens", "100", "--batch-max-texts", "8")
+    running.plan("late", late_ms=100)
+
+    def patient(_):
+        for _ in range(100):
+            reply = running.ask(body=texts(6))
+            if reply.status != 429:
+                return reply.status
+            time.sleep(int(reply.headers["retry-after"]))
+
+    assert set(many(24, patient)) == {200}
+    for path, body in (("/v1/embeddings", {"input": "a"}), ("/api/embed", {"model": "m", "input": "a"})):
+        answers = many(60, lambda _: running.ask("POST", path, json.dumps(body).encode()))
+        assert {reply.status for reply in answers} <= {200, 429, 503}
+        assert all("retry-after" in reply.headers for reply in answers if reply.status != 200)
+    assert running.end() == 0
+
+
+# ---- 3, 4: sizes (test_transport_limits.py has the other limits) ------------------------------------------------------
+
+@pytest.mark.parametrize("depth, status", [(31, 200), (32, 200), (33, 400), (100_000, 400)])
+def test_03_depth_of_json(server, depth, status):
+    inside = b"[" * (depth - 1) + b"]" * (depth - 1)
+    reply = server.ask(body=b'{"inputs":"hello","unknown":' + inside + b"}")
+    assert reply.status == status, reply
+
+
+def test_04_the_longest_text_fits_the_budget(start):
+    length = 256
+    running = start("--batch-max-tokens", str(length))
+    for words in (length - 3, length - 2, length - 1, length * 4):
+        reply = running.ask(body=json.dumps({"inputs": ["hello " * words] * 3}).encode())
+        assert reply.status == 200 and len(reply.json()) == 3, words
+        refused = running.ask(body=json.dumps({"inputs": "hello " * words, "truncate": False}).encode())
+        assert refused.status == (200 if words <= length - 2 else 422), (words, refused)
+    assert running.end() == 0
+
+
+# ---- 5, 6: time and leaving ------------------------------------------------------------------------------------------
+
+def test_05_late_work_never_reaches_the_engine(faulty):
+    running = faulty("--batch-max-texts", "1", "--batch-min-texts", "1")
+    running.plan("late", late_ms=400)
+    with running.raw() as first:
+        first.send(request(body=texts(3)))
+        running.wait_metric("fletch_inflight_requests", lambda value: value >= 2)
+        before = of_model(running, "texts_total")
+        late = running.embed("late", **{"x-fletch-deadline-ms": "100"})
+        assert late.status == 504
+        assert first.reply().status == 200
+    assert of_model(running, "expired_total") == 1
+    assert of_model(running, "texts_total") - before <= 3, "the late text was not computed"
+    assert running.end() == 0
+
+
+def test_05_the_servers_own_deadline(faulty):
+    running = faulty("--server-deadline-ms", "300", "--batch-max-texts", "1", "--batch-min-texts", "1")
+    running.plan("late", late_ms=400)
+    answers = many(4, lambda i: running.embed(f"text {i}").status)
+    assert 504 in answers and set(answers) <= {200, 504}
+    raised = running.embed("a", **{"x-fletch-deadline-ms": "60000"})
+    assert raised.status in (200, 504), "a client can lower the deadline only"
+    assert running.end() == 0
+
+
+def test_06_work_of_those_who_left_is_dropped(faulty):
+    running = faulty("--batch-max-texts", "8")
+    running.plan("late", late_ms=200)
+    computed = of_model(running, "texts_total")
+    for _ in range(100):
+        with running.raw() as raw:
+            raw.send(request(body=texts(8)))
+    running.wait_metric("fletch_inflight_requests", lambda value: value <= 1)
+    assert of_model(running, "texts_total") - computed <= 800 / 4
+    assert of_model(running, "queue_texts") == 0 and of_model(running, "cancelled_total") >= 25
+    assert running.end() == 0
+
+
+# ---- 7, 8: ending and reloading (test_transport_drain.py has more) ---------------------------------------------------
+
+def test_07_a_hung_engine_does_not_keep_the_process(faulty):
+    running = faulty("--server-drain-seconds", "1", "--server-watchdog-seconds", "off")
+    running.plan("late", late_ms=FOR_EVER)
+    with running.raw() as raw:
+        raw.send(request())
+        running.wait_metric("fletch_inflight_requests", lambda value: value >= 2)
+        running.send_signal(signal.SIGTERM)
+        reply = raw.reply()
+        assert reply is None or reply.status == 503, reply
+    assert running.process.wait(30) == 1
+
+
+def test_08_reloading_under_load_changes_no_answer(start, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("sk-a\n")
+    running = start("--api-key-file", keys)
+    expected = running.embed("hello", authorization="Bearer sk-a").body
+    stop, wrong = threading.Event(), []
+
+    def load():
+        with running.raw() as raw:
+            while not stop.is_set():
+                reply = raw.send(request(authorization="Bearer sk-a")).reply()
+                if reply is None or reply.body != expected:
+                    wrong.append(reply)
+                    return
+
+    threads = [threading.Thread(target=load) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for i in range(200):
+        keys.write_text("broken line here\n" if i % 10 == 5 else f"sk-{i}\nsk-a\n")
+        running.send_signal(signal.SIGHUP)
+        time.sleep(0.005)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong, wrong
+    assert running.end() == 0
+
+
+# ---- 9 to 12: engines that fail ---------------------------------------------------------------------------------------
+
+def test_09_ready_follows_the_engine_and_live_does_not(faulty):
+    running = faulty()
+    assert running.ask("GET", "/ready").status == 200
+    running.plan("broken")
+    assert running.embed("hello").status >= 500
+    assert running.ask("GET", "/ready").status == 503
+    assert running.ask("GET", "/live").status == 200
+    assert running.metrics()["fletch_ready"] == 0
+    running.plan("none")
+    end = time.monotonic() + serving.WAIT
+    while running.ask("GET", "/ready").status != 200:
+        assert time.monotonic() < end, "ready again without anybody's doing"
+        time.sleep(0.1)
+    assert running.embed("hello").status == 200
+    assert running.end() == 0
+
+
+def test_10_memory_that_runs_out_splits_the_batch(faulty):
+    running = faulty()
+    good = running.ask(body=texts(40)).json()
+    running.plan("nomem")
+    assert running.ask(body=texts(40)).json() == good, "every text once, in order"
+    assert of_model(running, "oom_splits_total") > 0
+    running.plan("nomem_all")
+    assert running.ask(body=texts(4)).status >= 500
+    running.plan("none")
+    assert running.ask(body=texts(40)).json() == good
+    assert running.end() == 0
+
+
+def test_11_a_hung_engine_ends_the_process(faulty):
+    running = faulty("--server-watchdog-seconds", "1")
+    running.plan("late", late_ms=FOR_EVER)
+    with running.raw() as raw:
+        raw.send(request())
+        reply = raw.reply()
+        assert reply.status == 503, reply
+    assert running.process.wait(60) == 70
+    assert "watchdog" in running.log()
+
+
+def test_12_never_a_vector_that_is_none(faulty):
+    running = faulty()
+    good = running.ask(body=texts(8))
+    assert good.status == 200
+    running.plan("silent_nan")
+    for path, body in (("/embed", texts(1)), ("/v1/embeddings", b'{"input":["a"]}'),
+                       ("/api/embed", b'{"model":"m","input":["a"]}')):
+        reply = running.ask("POST", path, body)
+        assert reply.status >= 400, (path, reply)
+        assert b"nan" not in reply.body.lower() or b"error" in reply.body
+        assert b"null" not in reply.body or b"error" in reply.body
+    running.plan("none")
+    assert running.ask(body=texts(8)).body == good.body
+    assert running.end() == 0
+
+
+# ---- 13, 14: what comes from strangers ----------------------------------------------------------------------------------
+
+def test_13_damaged_model_files_are_told(tmp_path):
+    folder = pathlib.Path(serving.MODEL)
+    if not (folder / "model.safetensors").exists():
+        pytest.skip("FLETCH_MODEL names no model folder (make model)")
+    size = (folder / "model.safetensors").stat().st_size
+    head = (folder / "model.safetensors").read_bytes()[:4_000_000]
+    for name, data in (("empty", b""), ("short", head[:7]), ("header", head[:5000]), ("cut", head),
+                       ("huge header", b"\xff" * 7 + b"\x7f" + head[8:]), ("flipped", head[:2] + b"\xff" + head[3:])):
+        broken = tmp_path / name
+        shutil.copytree(folder, broken, ignore=shutil.ignore_patterns("model.safetensors", "*.onnx", "*.bin", "onnx"))
+        (broken / "model.safetensors").write_bytes(data)
+        result = subprocess.run([serving.BIN, "serve", "--port", "0", "--model", str(broken)], capture_output=True,
+                                timeout=120, env={"HOME": str(tmp_path), "FLETCH_MODEL_OFFLINE": "true"})
+        assert result.returncode == 3 and b"model.safetensors" in result.stderr, (name, size, result)
+
+
+def test_14_noise_on_the_socket(server):
+    """Whole and broken requests, bytes changed at random by a fixed seed: the server lives and answers the next."""
+    chance = random.Random(14)
+    bodies = [b'{"inputs":"hello"}', b'{"input":["a","b"],"encoding_format":"base64"}', b'{"model":"m","prompt":"x"}',
+              b'{"query":"a","texts":["b","c"]}', b'[[["{\\u0000\\ud800"]]]']
+    paths = ["/embed", "/v1/embeddings", "/api/embed", "/api/embeddings", "/v2/embed", "/tokenize", "/similarity", "/"]
+    for _ in range(1500):
+        text = bytearray(request(path=chance.choice(paths), body=chance.choice(bodies)))
+        for _ in range(chance.choice((0, 1, 1, 2, 5, 40))):
+            where = chance.randrange(len(text))
+            if chance.random() < 0.3:
+                del text[where:where + chance.randrange(1, 10)]
+            elif chance.random() < 0.5:
+                text[where] = chance.randrange(256)
+            else:
+                text[where:where] = bytes(chance.randrange(256) for _ in range(chance.randrange(1, 8)))
+        with server.raw() as raw:
+            try:
+                raw.send(bytes(text))
+                raw.socket.shutdown(socket.SHUT_WR)
+                while raw.socket.recv(65536):
+                    pass
+            except OSError:
+                pass
+    assert server.embed("hello").status == 200
+
+
+# ---- 15 to 17: the process ------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("preset", ["asan", "tsan"])
+def test_15_sanitizers_find_nothing(tmp_path, preset):
+    """A mixed run against the sanitized program, if it is built: ninja -C build-tsan fletch."""
+    program = pathlib.Path(os.environ.get(f"FLETCH_BIN_{preset.upper()}", serving.ROOT / f"build-{preset}" / "fletch"))
+    if not program.exists():
+        pytest.skip(f"{program} is not built")
+
+    class Sanitized(serving.Server):
+        PROGRAM = str(program)
+
+    running = Sanitized(tmp_path, "--server-io-threads", "2", env={"TSAN_OPTIONS": "halt_on_error=0 exitcode=66",
+                                                                   "ASAN_OPTIONS": "detect_leaks=1"})
+    try:
+        def work(i):
+            for k in range(6):
+                with running.raw() as raw:
+                    raw.send(request(body=texts(1 + (i + k) % 7)))
+                    if (i + k) % 4 == 0:
+                        continue  # leave
+                    raw.reply()
+                    raw.send(request("GET", "/metrics", None)).reply()
+                running.ask("POST", "/v1/embeddings", b'{"input":["a","b"]}')
+            return True
+
+        for _ in range(5):
+            running.send_signal(signal.SIGHUP)
+        many(16, work)
+        assert running.end() == 0, running.log()[-6000:]
+        assert "Sanitizer" not in running.log(), running.log()[-6000:]
+    finally:
+        running.kill()
+
+
+def test_16_any_allocation_may_fail(faulty):
+    """The n-th allocation from now fails, n = 0, 1, 2 …: an error or a closed connection, never the end; what comes
+    after is right."""
+    running = faulty("--server-watchdog-seconds", "off")
+    requests = [request(body=texts(5)), request(path="/v1/embeddings", body=b'{"input":["a","b"]}'),
+                request("GET", "/metrics", None), request("GET", "/nothing", None)]
+    expected = running.ask(body=texts(5)).body
+    seen = set()
+    for n in range(1, 60):
+        running.command(f"alloc {n}")
+        with running.raw() as raw:
+            try:
+                reply = raw.send(requests[n % len(requests)]).reply()
+                seen.add(reply.status if reply is not None else None)
+            except (OSError, AssertionError):
+                seen.add(None)
+        running.command("alloc 0")
+        assert running.process.poll() is None, (n, running.log()[-3000:])
+    end = time.monotonic() + serving.WAIT
+    while running.ask("GET", "/ready").status != 200:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert running.ask(body=texts(5)).body == expected
+    assert 200 in seen
+    assert running.end() == 0
+
+
+def test_17_nothing_grows(server):
+    def round_of(count):
+        with server.raw() as raw:
+            for i in range(count):
+                raw.send(request(body=texts(1 + i % 3)) if i % 2 else request("GET", "/live", None))
+                raw.reply()
+        for _ in range(count // 10):
+            server.ask("GET", "/metrics")
+            server.ask("POST", "/embed", b"{broken")
+
+    for _ in range(3):
+        round_of(200)
+    memory, files = server.resident(), server.files()
+    for _ in range(6):
+        round_of(200)
+    assert server.resident() - memory < 6_000_000
+    assert server.files() <= files + 2
+
+
+# ---- 18 to 20: dying and where it runs -----------------------------------------------------------------------------------------
+
+def test_18_killed_and_started_again_at_once(start, tmp_path):
+    """Same port, same socket file, same bytes. (What is stored survives too: tests of /add.)"""
+    first = start("--unix-socket", tmp_path / "s")
+    expected, port = first.embed("hello").body, first.port
+    first.kill()
+    second = start("--unix-socket", tmp_path / "s", "--port", port)
+    assert second.embed("hello").body == expected and second.port == port
+    assert second.end() == 0
+
+
+UNITS = sorted(serving.ROOT.glob("deploy/**/*.service")) + sorted(serving.ROOT.glob("examples/**/*.service"))
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze")
+@pytest.mark.skipif(not UNITS, reason="no unit is shipped")
+def test_19_the_unit_is_hardened():
+    for unit in UNITS:
+        result = subprocess.run(["systemd-analyze", "security", "--offline=true", "--threshold=20", str(unit)],
+                                capture_output=True, text=True)
+        assert result.returncode == 0, result.stdout[-2000:] + result.stderr
+
+
+@pytest.mark.skipif(not UNITS, reason="no unit is shipped")
+def test_20_the_unit_filters_system_calls():
+    for unit in UNITS:
+        text = unit.read_text()
+        assert "SystemCallFilter=" in text and "NoNewPrivileges=" in text and "notify" in text
+
+
+# ---- 21 to 24: secrets, exposure, paths, bombs -----------------------------------------------------------------------------------
+
+def test_21_secrets_stay_secret(start, tmp_path):
+    (tmp_path / "keys").write_text("sk-very-secret name=team\n")
+    running = start("--api-key-file", tmp_path / "keys", "--server-log-level", "debug")
+    bodies = {running.embed("a", authorization=f"Bearer {key}").body for key in ("x", "sk-very-secre", "sk-very-secrets")}
+    assert len(bodies) == 1
+    assert running.embed("a", authorization="Bearer sk-very-secret").status == 200
+    assert b"sk-very" not in pathlib.Path(f"/proc/{running.process.pid}/cmdline").read_bytes()
+    everything = running.ask("GET", "/metrics").body + running.ask(
+        "GET", "/info", headers={"authorization": "Bearer sk-very-secret"}).body
+    assert b"sk-very" not in everything
+    assert running.end() == 0 and "sk-very" not in running.log()
+
+
+@pytest.mark.parametrize("host, key, insecure, starts", [
+    ("127.0.0.1", False, False, True), ("::1", False, False, True), ("0.0.0.0", False, False, False),
+    ("0.0.0.0", True, False, True), ("0.0.0.0", False, True, True), ("::", False, False, False),
+    ("none", False, False, True),
+])
+def test_22_exposure(start, tmp_path, host, key, insecure, starts):
+    if ":" in host:
+        try:
+            socket.create_server((host, 0), family=socket.AF_INET6).close()
+        except OSError:
+            pytest.skip("no IPv6 here")
+    (tmp_path / "keys").write_text("sk-a\n")
+    flags = ["--host", host] + (["--api-key-file", tmp_path / "keys"] if key else []) + \
+            (["--server-insecure"] if insecure else []) + (["--unix-socket", tmp_path / "s"] if host == "none" else [])
+    running = start(*flags, ready=starts)
+    if starts:
+        assert running.end() == 0
+    else:
+        assert running.process.wait(60) == 2 and "server.api_key_file" in running.log()
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "..%2f..%2fetc", "small/../other", "small\x00", ".",
+                                  "http://127.0.0.1:1/x", "a" * 10000])
+def test_23_model_names_open_nothing(start, name):
+    running = start("--model", f"small={serving.MODEL}", "--model", f"other={serving.MODEL}")
+    files = running.files()
+    for path, body in (("/v1/embeddings", {"input": "a", "model": name}), ("/api/embed", {"input": "a", "model": name})):
+        reply = running.ask("POST", path, json.dumps(body).encode())
+        assert reply.status in (400, 404), reply
+        assert b"root:" not in reply.body
+    assert running.files() <= files + 1
+    assert running.end() == 0
+
+
+@pytest.mark.parametrize("piece", ["a", ".", " ", "\u0301", "e\u0301", "漢", "👨\u200d👩\u200d👧", "\\n", "Ａ", "##", "[CLS]"])
+def test_24_a_megabyte_of_one_thing(server, piece):
+    before = server.resident()
+    text = piece * (1_000_000 // len(piece.encode()))
+    reply = server.ask(body=b'{"inputs":"' + text.encode() + b'"}')
+    assert reply.status == 200 and len(reply.json()[0]) == 384
+    assert server.resident() - before < 200_000_000
