@@ -159,9 +159,11 @@ static fl_value norm(fl_graph *g, fl_value x, const fl_tensor *w, const fl_tenso
     uint64_t    hidden = g->desc->hidden;
     fl_weight   scale  = {.tensor = w, .columns = hidden, .what = what};
     fl_weight   shift  = {.tensor = b, .columns = hidden, .optional = true, .what = what};
-    fl_operator op     = {.kind = "LayerNormalization",
-                          .in   = {x, fl_graph_weight_f32(g, &scale), fl_graph_weight_f32(g, &shift)},
+    fl_operator op     = {.kind      = "LayerNormalization",
                           .attribute = {FL_INT("axis", -1), FL_REAL("epsilon", g->desc->norm_eps)}};
+    op.in[0]           = x;
+    op.in[1]           = fl_graph_weight_f32(g, &scale);
+    op.in[2]           = fl_graph_weight_f32(g, &shift);
     return fl_graph_op(g, &op);
 }
 
@@ -205,8 +207,8 @@ static fl_value positions(fl_graph *g) {
 static fl_value embed(fl_graph *g) {
     const fl_encoder_desc *d      = g->desc;
     const fl_tensor       *global = g->encoder->global;
-    fl_weight              word   = {
-                       .tensor = &global[FL_SLOT_WORD], .rows = d->vocab, .columns = d->hidden, .what = "word"};
+    const fl_tensor       *words  = &global[FL_SLOT_WORD];
+    fl_weight word = {.tensor = words, .rows = d->vocab, .columns = d->hidden, .what = "word"};
     fl_weight type = {.tensor  = &global[FL_SLOT_TYPE], /* row 0 for every token */
                       .columns = d->hidden,
                       .what    = "token type"};
@@ -233,9 +235,10 @@ static fl_value linear(fl_graph *g, const fl_tensor *slots, fl_layer_slot w, fl_
                        uint64_t out, uint64_t in, const char *what) {
     fl_weight   weight = {.tensor = &slots[w], .rows = out, .columns = in, .what = what};
     fl_weight   bias   = {.tensor = &slots[w + 1], .columns = out, .optional = true, .what = what};
-    fl_operator op     = {.kind = "Gemm",
-                          .in   = {x, fl_graph_weight_f32(g, &weight), fl_graph_weight_f32(g, &bias)},
-                          .attribute = {FL_INT("transB", 1)}};
+    fl_operator op     = {.kind = "Gemm", .attribute = {FL_INT("transB", 1)}};
+    op.in[0]           = x;
+    op.in[1]           = fl_graph_weight_f32(g, &weight);
+    op.in[2]           = fl_graph_weight_f32(g, &bias);
     return fl_graph_op(g, &op);
 }
 

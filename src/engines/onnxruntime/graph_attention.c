@@ -94,17 +94,14 @@ void fl_graph_attention_prepare(fl_graph *g) {
 }
 
 static fl_value fused(fl_graph *g, fl_value q, fl_value k, fl_value v) {
-    const fl_encoder_desc *d  = g->desc;
-    fl_operator            op = {
-                   .kind    = "MultiHeadAttention",
-                   .contrib = true,
-                   .in      = {fl_graph_op2(g, "Reshape", q, g->inner3),
-                               fl_graph_op2(g, "Reshape", k, g->inner3),
-                               fl_graph_op2(g, "Reshape", v, g->inner3),
-                               {""}, /* bias of q, k, v: added by their own products */
-                               g->lengths,
-                               g->bias},
-                   .attribute = {FL_INT("num_heads", d->heads), FL_REAL("scale", d->attention_scale)}};
+    fl_operator op  = {.kind = "MultiHeadAttention", .contrib = true};
+    op.in[0]        = fl_graph_op2(g, "Reshape", q, g->inner3);
+    op.in[1]        = fl_graph_op2(g, "Reshape", k, g->inner3);
+    op.in[2]        = fl_graph_op2(g, "Reshape", v, g->inner3);
+    op.in[4]        = g->lengths; /* in[3], a bias of q, k, v, was added by their products */
+    op.in[5]        = g->bias;
+    op.attribute[0] = (fl_attribute)FL_INT("num_heads", g->desc->heads);
+    op.attribute[1] = (fl_attribute)FL_REAL("scale", g->desc->attention_scale);
     return fl_graph_op(g, &op);
 }
 
