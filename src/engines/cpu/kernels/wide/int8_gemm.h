@@ -67,18 +67,20 @@ static void wide_gemm_q8(const fl_gemm_q8 *g) {
 #undef ONE
 #undef WIDE
     for (size_t p = 0; p < g->panels;) {
-        bool   full  = FL_WIDE_PANELS > 1 && g->panels - p >= FL_WIDE_PANELS;
-        size_t width = full ? FL_WIDE_PANELS : 1;
-        bool   last  = p + width == g->panels && g->next != NULL;
-        place8 at    = {.a        = g->a,
-                        .b        = g->b + p * g->b_stride,
-                        .a_scale  = g->a_scale,
-                        .a_zero   = g->a_zero,
-                        .bias     = g->bias ? g->bias + p * FL_CPU_LANES : NULL,
-                        .residual = g->residual ? g->residual + p * FL_CPU_LANES : NULL,
-                        .c        = g->c + p * FL_CPU_LANES,
-                        .fetch    = (const char *)(last ? g->next : g->b + (p + width) * g->b_stride),
-                        .fetch_step = wide_fetch_step(width * g->b_stride, g->rows, g->k / 4)};
+        bool           full  = FL_WIDE_PANELS > 1 && g->panels - p >= FL_WIDE_PANELS;
+        size_t         width = full ? FL_WIDE_PANELS : 1;
+        bool           last  = p + width == g->panels && g->next != NULL;
+        const uint8_t *after = last ? g->next : g->b + (p + width) * g->b_stride;
+        size_t         step  = wide_fetch_step(width * g->b_stride, g->rows, g->k / 4);
+        place8         at    = {.a          = g->a,
+                                .b          = g->b + p * g->b_stride,
+                                .a_scale    = g->a_scale,
+                                .a_zero     = g->a_zero,
+                                .bias       = g->bias ? g->bias + p * FL_CPU_LANES : NULL,
+                                .residual   = g->residual ? g->residual + p * FL_CPU_LANES : NULL,
+                                .c          = g->c + p * FL_CPU_LANES,
+                                .fetch      = (const char *)after,
+                                .fetch_step = step};
         gemm8_panels(g, full ? wide : one, at);
         p += width;
     }
