@@ -9,8 +9,9 @@
  * In/Out  bytes in; strings come out un-escaped inside the body itself, which is overwritten as it is
  *         read (an escape is never shorter than what it stands for). Not terminated: NUL is text.
  * Method  strict RFC 8259: UTF-8 checked over the whole body first, no lone surrogates, and no more
- *         levels than FL_LIMIT_JSON_DEPTH. The first fault sticks: every later call returns false at once. Duplicate keys
- *         are the business of who reads them (fields.h refuses those that it knows, ignores others).
+ *         levels than FL_LIMIT_JSON_DEPTH. The first fault sticks: every later call returns false at
+ *         once. Duplicate keys are the business of who reads them: fields.h refuses those that it knows
+ *         and ignores others.
  * Memory  the struct; nothing is allocated. Threads: a reader belongs to one thread.
  * Proof   tests/unit/test_server_json.c, tests/fuzz/fuzz_json_in.c (against base/json). */
 #ifndef FL_SERVER_JSON_IN_H

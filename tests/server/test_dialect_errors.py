@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every dialect says in its own words when it is not the body's fault: keys, overload, deadlines, vectors that
+are not finite; and prompts, which need a folder that has some."""
+import json
+import threading
+
+import pytest
+import serving
+from dialects import f32, post
+from test_promises import faulty  # noqa: F401  (the fixture: a server whose engine goes wrong when told to)
+
+BODIES = {"openai": ("/v1/embeddings", {"input": "a", "model": "m"}), "tei": ("/embed", {"inputs": "a"}),
+          "ollama": ("/api/embed", {"model": "m", "input": "a"}), "cohere": ("/v2/embed", {"model": "m", "texts": ["a"]})}
+
+
+def message(dialect, reply):
+    """The text of an error, its shape checked."""
+    body = reply.json()
+    if dialect == "openai":
+        assert set(body) == {"error"} and set(body["error"]) == {"message", "type", "param", "code"}
+        return body["error"]["message"]
+    assert set(body) == {"tei": {"error", "error_type"}, "ollama": {"error"}, "cohere": {"message"}}[dialect]
+    return body["message" if dialect == "cohere" else "error"]
+
+
+def each(server, **headers):
+    return {name: post(server, path, body, **headers) for name, (path, body) in BODIES.items()}
+
+
+def test_wrong_keys(start, tmp_path):
+    (tmp_path / "keys").write_text("sk-good name=one\n")
+    server = start("--api-key-file", tmp_path / "keys")
+    assert {r.status for r in each(server, authorization="Bearer sk-good").values()} == {200}
+    replies = each(server, authorization="Bearer sk-bad")
+    assert {r.status for r in replies.values()} == {401}
+    assert replies["tei"].body == b""
+    assert replies["openai"].json()["error"]["code"] == "invalid_api_key"
+    for name in ("openai", "ollama", "cohere"):
+        assert message(name, replies[name])
+    assert server.ask("GET", "/health").status == 200
+    assert server.ask("GET", "/openapi.json").json()["security"] == [{"key": []}]
+
+
+def test_vectors_that_are_not_finite_are_never_sent(faulty):  # noqa: F811
+    server = faulty()
+    server.plan("silent_nan")
+    for name, reply in each(server).items():
+        assert reply.status >= 400 and reply.status != 429, (name, reply)
+        assert message(name, reply)
+    for name, reply in each(server, accept="application/octet-stream").items():
+        assert reply.status >= 400, (name, reply)
+    server.plan("none")
+    assert {r.status for r in each(server).values()} == {200}
+
+
+def test_a_deadline_that_passes(faulty):  # noqa: F811
+    server = faulty()
+    server.plan("late", late_ms=1500)
+    for name, reply in each(server, x_fletch_deadline_ms="50").items():
+        assert reply.status == 504, (name, reply)
+        assert message(name, reply)
+
+
+def test_overload(faulty):  # noqa: F811
+    server = faulty("--server-max-queue-tokens", "300", "--batch-max-texts", "4")
+    server.plan("late", late_ms=400)
+    body = json.dumps({"inputs": ["word " * 50] * 5}).encode()
+    busy = [threading.Thread(target=server.ask, args=("POST", "/embed", body)) for _ in range(12)]
+    for thread in busy:
+        thread.start()
+    found = {}
+    while len(found) < len(BODIES) and any(thread.is_alive() for thread in busy):
+        for name, reply in each(server).items():
+            if reply.status != 200:
+                found.setdefault(name, reply)
+    for thread in busy:
+        thread.join()
+    assert set(found) == set(BODIES), "too much was never turned away"
+    for name, reply in found.items():
+        assert reply.status == (503 if name == "ollama" else 429)
+        assert int(reply.headers["retry-after"]) >= 1
+    assert found["tei"].json() == {"error": "Model is overloaded", "error_type": "Overloaded"}
+    assert found["openai"].json()["error"]["code"] == "rate_limit_exceeded"
+    assert message("ollama", found["ollama"]).startswith("server busy, please try again.")
+
+
+PROMPTS = serving.ROOT / "tests" / "golden" / "folders" / "prompts"
+
+
+@pytest.fixture
+def prompted(start):
+    return start("-m", PROMPTS, model=False)
+
+
+def row(reply):
+    assert reply.status == 200, reply
+    body = reply.json()
+    if isinstance(body, list):
+        return f32(body[0])
+    if "data" in body:
+        return f32(body["data"][0]["embedding"])
+    return f32(body["embeddings"]["float"][0] if isinstance(body["embeddings"], dict) else body["embeddings"][0])
+
+
+def test_prompts(prompted):
+    """The folder's default prompt is "the road: "; "passage" is "sea "."""
+    default = row(post(prompted, "/embed", {"inputs": "far"}))
+    assert default == row(post(prompted, "/embed", {"inputs": "far", "prompt_name": "query"}))
+    passage = row(post(prompted, "/embed", {"inputs": "far", "prompt_name": "passage"}))
+    assert passage != default
+    for path, body, headers in (("/v1/embeddings", {"input": "far", "prompt_name": "passage"}, {}),
+                                ("/v1/embeddings", {"input": "far"}, {"x_fletch_prompt_name": "passage"}),
+                                ("/api/embed", {"input": "far"}, {"x_fletch_prompt_name": "passage"}),
+                                ("/v2/embed", {"texts": ["far"], "input_type": "search_document"}, {})):
+        assert row(post(prompted, path, body, **headers)) == passage, (path, headers)
+    assert row(post(prompted, "/v2/embed", {"texts": ["far"], "input_type": "search_query"})) == default
+    reply = post(prompted, "/embed", {"inputs": "far", "prompt_name": "x"})
+    assert reply.status == 422 and "Available prompts: [`query`, `passage`" in reply.json()["error"]
+    assert post(prompted, "/v1/embeddings", {"input": "far", "prompt_name": "x"}).json()["error"]["param"] == "prompt_name"
+    plain, with_prompt = (post(prompted, "/tokenize", body).json()[0] for body in
+                          ({"inputs": "sea far"}, {"inputs": "far", "prompt_name": "passage"}))
+    assert plain == with_prompt
+    words = prompted.ask("GET", "/openapi.json").json()["paths"]["/embed"]["post"]["requestBody"]["content"]
+    assert "passage" in words["application/json"]["schema"]["properties"]["prompt_name"]["enum"]
