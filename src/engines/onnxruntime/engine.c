@@ -141,9 +141,9 @@ static int warm(fl_engine *e, fletch_error *error) {
 
 static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,
                    fletch_error *error) {
-    uint32_t longest = options->max_length ? options->max_length : encoder->desc.positions;
-    int      status  = fl_ort_acquire(
-              &e->ort, fl_config_text(options->config, FL_KEY_ONNXRUNTIME_LIBRARY), options->log, error);
+    const char *library = fl_config_text(options->config, FL_KEY_ONNXRUNTIME_LIBRARY);
+    uint32_t    longest = options->max_length ? options->max_length : encoder->desc.positions;
+    int         status  = fl_ort_acquire(&e->ort, library, options->log, error);
     if (status == FLETCH_OK)
         status = fl_ort_session_open(&e->session, e->ort, encoder, options, error);
     if (status < 0)
