@@ -190,7 +190,7 @@
     X(SERVER_DEADLINE_MS, "server.deadline_ms", "--server-deadline-ms", INT, "30000",              \
       FL_RANGE_OR("off", 0, 86400000), NOW, "Milliseconds after which a request is given up.")     \
     X(SERVER_HEADER_SECONDS, "server.header_seconds", "--server-header-seconds", INT, "10",        \
-      FL_RANGE(1, 3600), NOW, "Seconds from the first byte of a request to the end of its headers.") \
+      FL_RANGE(1, 3600), NOW, "Seconds for the headers of a request, from their first byte on.")   \
     X(SERVER_BODY_SECONDS, "server.body_seconds", "--server-body-seconds", INT, "60",              \
       FL_RANGE(1, 3600), NOW, "Seconds for a body to come, and one more for each 64 KiB of it.")   \
     X(SERVER_IDLE_SECONDS, "server.idle_seconds", "--server-idle-seconds", INT, "120",             \

@@ -262,7 +262,7 @@ struct fl_server {
     _Atomic int      first_signal;
     int              watch_fd, stop_fd, signal_fd; /* epoll; eventfd; signalfd */
     pthread_t        watch;
-    bool             watching;
+    bool             watching, guarded;
     uint64_t         start_time, max_body, deadline_ms, watchdog_ns, header_ns, body_ns, idle_ns;
     const char      *cors;
     fletch_config *(*reload)(void *user, fletch_error *error);

@@ -139,6 +139,7 @@ static int start(fl_server *server, fletch_error *error) {
         status =
             fl_keys_load(&server->keys, fl_server_option(server, "server.api_key_file"), error);
     }
+    server->guarded = server->keys != NULL; /* stays so: a reload cannot open what was guarded */
     if (status == FLETCH_OK) {
         fl_raise_file_limit(server, fl_server_number(server, "server.max_connections", 1024));
         status = fl_sockets_open(server, error);
@@ -171,7 +172,7 @@ static void announce_ready(const fl_server *server) {
     printf("ready: %s, %zu dimensions, %zu tokens, %s%s, process %d\n", first->name,
            first->dimensions, first->max_length,
            server->model_count > 1 ? "and more models" : "one model",
-           server->keys != NULL ? ", API key needed" : "", (int)getpid());
+           server->guarded ? ", API key needed" : "", (int)getpid());
     (void)fflush(stdout);
     fl_notify("READY=1");
 }

@@ -19,7 +19,8 @@ typedef struct fl_serve {
 
 /* Listen, load, serve, drain. 0 after a clean end; else a status with *error. *opening tells whether a
  * model could not be opened; *code is what the process should exit with after a run: 0, or 1 when
- * requests had to be given up. A hung engine ends the process with 70 from inside. The signals SIGTERM, SIGINT and SIGHUP are blocked in the caller. */
+ * requests had to be given up. A hung engine ends the process with 70 from inside. The signals SIGTERM,
+ * SIGINT and SIGHUP are blocked in the caller. */
 int fl_server_run(const fl_serve *serve, bool *opening, int *code, fletch_error *error);
 
 #endif

@@ -95,8 +95,9 @@ typedef struct fl_route {
 } fl_route;
 
 /* routes.h declares every table and dialect, routes.c lists them; a table ends with a row of zeros. The
- * first match wins; two tables may hold the same path with different methods. The row for method and path; NULL with *allow filled ("GET, POST") for a known path with another
- * method, or with *allow empty for an unknown path. *tail is where a PREFIX route's rest begins. */
+ * first match wins; two tables may hold the same path with different methods. The row for method and path;
+ * NULL with *allow filled ("GET, POST") for a known path with another method, or with *allow empty for an
+ * unknown path. *tail is where a PREFIX route's rest begins. */
 const fl_route *fl_route_find(const char *method, const char *path, fl_buf *allow,
                               const char **tail);
 

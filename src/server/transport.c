@@ -358,24 +358,35 @@ static unsigned io_threads(const fl_server *server) {
     return asked > 0 ? (unsigned)asked : best < IO_MAX ? best : IO_MAX;
 }
 
-int fl_transport_start(fl_server *server, fletch_error *error) {
+static struct MHD_Daemon *start_daemon(fl_server *server, const fl_listener *listener) {
     unsigned flags =
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC | MHD_USE_ERROR_LOG;
-    unsigned connections = (unsigned)fl_server_number(server, "server.max_connections", 0);
+    unsigned threads     = listener->tcp ? io_threads(server) : 1;
+    intptr_t connections = (intptr_t)fl_server_number(server, "server.max_connections", 0);
+
+    struct MHD_OptionItem options[] = {
+        {MHD_OPTION_LISTEN_SOCKET, listener->fd, NULL},
+        {MHD_OPTION_CONNECTION_LIMIT, connections, NULL},
+        {MHD_OPTION_CONNECTION_MEMORY_LIMIT, FL_CONNECTION_MEMORY, NULL},
+        {MHD_OPTION_CONNECTION_TIMEOUT, 0, NULL}, /* watch.c has the clocks */
+        {MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
+        {MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, NULL},
+        {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)on_target, server},
+        {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)keep_escapes, NULL},
+        {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, server},
+        {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, server},
+        {threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, (intptr_t)threads, NULL},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    /* The logger comes first: it hears what is wrong with the others. */
+    return MHD_start_daemon(flags, 0, NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER,
+                            on_log, server, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+}
+
+int fl_transport_start(fl_server *server, fletch_error *error) {
     for (size_t i = 0; i < server->listener_count; i++) {
-        fl_listener          *listener = &server->listeners[i];
-        unsigned              threads  = listener->tcp ? io_threads(server) : 1;
-        struct MHD_OptionItem pool[]   = {{MHD_OPTION_THREAD_POOL_SIZE, (intptr_t)threads, NULL},
-                                          {MHD_OPTION_END, 0, NULL}};
-        listener->daemon               = MHD_start_daemon(
-                          flags, 0, NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, server,
-                          MHD_OPTION_LISTEN_SOCKET, listener->fd, MHD_OPTION_CONNECTION_LIMIT, connections,
-                          MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)FL_CONNECTION_MEMORY,
-                          MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-                          MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_URI_LOG_CALLBACK, on_target, server,
-                          MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_NOTIFY_COMPLETED,
-                          on_completed, server, MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,
-                          MHD_OPTION_ARRAY, threads > 1 ? pool : &pool[1], MHD_OPTION_END);
+        fl_listener *listener = &server->listeners[i];
+        listener->daemon      = start_daemon(server, listener);
         if (listener->daemon == NULL) {
             return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "cannot serve on %s: %s",
                            listener->where, strerror(errno));
