@@ -112,10 +112,15 @@ static void quantize_edge(const fl_cpu_kernels *kernels, q8_check_fn check, floa
     int32_t     zero, want_zero;
     uint8_t     q[48], want[48];
     bool        finite = isfinite(value);
-    fl_quantize args   = {
-          .x = x, .x_stride = 48, .q = q, .q_stride = 48, .scale = &scale, .zero = &zero, .rows = 1};
-    args.n = 48;
-    x[at]  = value;
+    fl_quantize args   = {.x        = x,
+                          .x_stride = 48,
+                          .q        = q,
+                          .q_stride = 48,
+                          .scale    = &scale,
+                          .zero     = &zero,
+                          .rows     = 1,
+                          .n        = 48};
+    x[at]              = value;
     kernels->quantize(&args);
     args.q = want, args.scale = &want_scale, args.zero = &want_zero;
     fl_cpu_kernels_ref.quantize(&args);
