@@ -225,7 +225,7 @@ complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode m
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l server-io-threads -x -d 'Threads that read and write sockets.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l server-max-queue-tokens -x -d 'Tokens that may wait; more are turned away.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l server-deadline-ms -x -d 'Milliseconds after which a request is given up.'
-complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l server-header-seconds -x -d 'Seconds from the first byte of a request to the end of its headers.'
+complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l server-header-seconds -x -d 'Seconds for the headers of a request, from their first byte on.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l server-body-seconds -x -d 'Seconds for a body to come, and one more for each 64 KiB of it.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l server-idle-seconds -x -d 'Seconds a connection may be without a request.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l server-drain-seconds -x -d 'Seconds that requests under way may take after SIGTERM.'
