@@ -147,6 +147,14 @@ static size_t ids_bound(const fl_request *r, size_t index) {
     return most < limit ? most : limit;
 }
 
+size_t fl_chunk_bytes(size_t need) {
+    if (need <= FL_CHUNK_SMALL)
+        return FL_CHUNK_SMALL;
+    if (need <= FL_CHUNK_MIDDLE)
+        return FL_CHUNK_MIDDLE;
+    return need <= FL_CHUNK_LARGE ? FL_CHUNK_LARGE : need;
+}
+
 /* A chunk for texts [index, last), or as many of them as CHUNK_IDS has room
  * for. */
 static int begin_chunk(filling *f, size_t index, size_t last) {
@@ -163,7 +171,7 @@ static int begin_chunk(filling *f, size_t index, size_t last) {
     size_t words  = texts + 1 + texts + (sorted ? texts : 0) + ids;
     size_t need   = sizeof(fl_chunk) + words * sizeof(uint32_t);
     size_t capacity;
-    f->chunk = fl_bufpool_take(f->request->model->inputs, need, &capacity);
+    f->chunk = fl_bufpool_take(f->request->model->inputs, fl_chunk_bytes(need), &capacity);
     if (!f->chunk)
         return fl_fail_nomem(f->error, need, "tokens of texts");
     memset(f->chunk, 0, sizeof *f->chunk);

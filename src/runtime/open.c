@@ -189,8 +189,19 @@ static int open_memory(fletch_model *m, fletch_error *error) {
     return status;
 }
 
-/* Chunks of a feeder and rows of a batch, as large as they usually are. */
-enum { CHUNK_BYTES = 96 * 1024, ROWS_TEXTS = 256 };
+/* Rows of a batch, as many as there usually are. */
+enum { ROWS_TEXTS = 256 };
+
+/* A few chunks of each size that feed.c asks for. */
+static int reserve_chunks(fletch_model *m, fletch_error *error) {
+    uint32_t count  = (uint32_t)fl_config_int(m->config, FL_KEY_IO_INPUT_BUFFERS);
+    int      status = FLETCH_OK;
+    for (size_t need = 1, size; status == FLETCH_OK && need <= FL_CHUNK_LARGE; need = size + 1) {
+        size   = fl_chunk_bytes(need);
+        status = fl_bufpool_reserve(m->inputs, size, count, error);
+    }
+    return status;
+}
 
 static int open_pools(fletch_model *m, fletch_error *error) {
     const fl_config   *c       = m->config;
@@ -207,44 +218,57 @@ static int open_pools(fletch_model *m, fletch_error *error) {
         status = fl_bufpool_open(&m->outputs, &options, error);
     if (status < 0 || !options.enable || !fl_config_bool(c, FL_KEY_IO_PREALLOCATED))
         return status;
-    status = fl_bufpool_reserve(m->inputs, CHUNK_BYTES,
-                                (uint32_t)fl_config_int(c, FL_KEY_IO_INPUT_BUFFERS), error);
+    status = reserve_chunks(m, error);
     if (status == FLETCH_OK)
         status = fl_bufpool_reserve(m->outputs, rows,
                                     (uint32_t)fl_config_int(c, FL_KEY_IO_OUTPUT_BUFFERS), error);
     return status;
 }
 
-/* The budget of a batch: what the user set, or as many tokens as the engine
- * gains by. */
-static uint32_t budget_of(const fletch_model *m, const fl_engine_info *info) {
-    uint32_t most = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);
+/* The token budget of a batch: what the user set, or as many as the engine gains by; under a memory
+ * limit no more than are predicted to fit. */
+static uint32_t budget_of(const fletch_model *m, const fl_replica *replica) {
+    const fl_engine_info *info  = &replica->info;
+    uint32_t              most  = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);
+    uint32_t              least = m->length_limit < most ? m->length_limit : most;
     if (!fl_config_is_set(m->config, FL_KEY_BATCH_MAX_TOKENS) && info->best_tokens > 0 &&
         info->best_tokens < most)
-        most = info->best_tokens;
-    return most;
+        most = info->best_tokens > least ? info->best_tokens : least;
+    if (!m->predict || fl_config_is_set(m->config, FL_KEY_BATCH_MAX_TOKENS))
+        return most;
+    return fl_memory_batch_tokens(replica->ops, replica->engine, fl_memory_limit(m->memory),
+                                  fl_memory_used(m->memory), m->length_limit, least, most);
 }
 
-/* Below a quarter of what an engine gains by, batches only cost; a single text
- * of any length may. */
-enum { LEAST_SHARE = 8 };
+/* Texts of a batch that several callers share, likewise. */
+static uint32_t texts_of(const fletch_model *m, const fl_replica *replica) {
+    uint32_t most = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TEXTS);
+    most          = most < FL_BATCH_TEXTS_MAX ? most : FL_BATCH_TEXTS_MAX;
+    if (!m->predict || fl_config_is_set(m->config, FL_KEY_BATCH_MAX_TEXTS))
+        return most;
+    uint32_t fit = fl_memory_batch_texts(replica->ops, replica->engine, fl_memory_limit(m->memory),
+                                         fl_memory_used(m->memory), m->max_length);
+    return fit < most ? fit : most;
+}
+
+/* Smaller budgets only cost speed: the least that a target latency may lead to. */
+enum { LEAST_SHARE = 64 };
 
 void fl_runtime_rules(fletch_model *m) {
-    const fl_config      *c      = m->config;
-    const fl_engine_info *info   = &m->replicas->replica[0].info;
-    uint32_t              texts  = (uint32_t)fl_config_int(c, FL_KEY_BATCH_MAX_TEXTS);
-    uint32_t              budget = budget_of(m, info);
-    uint64_t              target = (uint64_t)fl_config_int(c, FL_KEY_BATCH_TARGET_LATENCY_MS);
-    fl_queue_rules       *rules  = &m->queue.rules;
-    texts                        = texts < FL_BATCH_TEXTS_MAX ? texts : FL_BATCH_TEXTS_MAX;
-    rules->min_texts             = (uint32_t)fl_config_int(c, FL_KEY_BATCH_MIN_TEXTS);
-    rules->max_texts             = texts;
+    const fl_config  *c       = m->config;
+    const fl_replica *replica = &m->replicas->replica[0];
+    uint32_t          texts   = texts_of(m, replica);
+    uint32_t          budget  = budget_of(m, replica);
+    uint64_t          target  = (uint64_t)fl_config_int(c, FL_KEY_BATCH_TARGET_LATENCY_MS);
+    fl_queue_rules   *rules   = &m->queue.rules;
+    rules->min_texts          = (uint32_t)fl_config_int(c, FL_KEY_BATCH_MIN_TEXTS);
+    rules->max_texts          = texts;
     rules->bulk_texts  = fl_config_is_set(c, FL_KEY_BATCH_MAX_TEXTS) ? texts : FL_BATCH_TEXTS_MAX;
     rules->max_tokens  = budget;
     rules->max_wait_ns = (uint64_t)fl_config_int(c, FL_KEY_BATCH_MAX_WAIT_MS) * 1000000U;
     rules->dynamic     = fl_config_bool(c, FL_KEY_BATCH_DYNAMIC);
     rules->throughput  = fl_config_bool(c, FL_KEY_BATCH_THROUGHPUT);
-    rules->pads        = info->pads;
+    rules->pads        = replica->info.pads;
     fl_adapt_init(&m->adapt, target * 1000000U, budget / LEAST_SHARE, budget);
     m->window_tokens = (uint64_t)budget * (m->replicas->slots + 1);
 }
@@ -413,6 +437,10 @@ static fl_config *engine_config(const fletch_model *m, const fl_config *from, fl
     }
     if (!to)
         fl_fail_nomem(error, sizeof(void *), "a configuration");
+    if (to && fl_config_check_together(to, error) < 0) {
+        fletch_config_free(to);
+        return NULL;
+    }
     return to;
 }
 
@@ -463,7 +491,7 @@ int fl_runtime_reopen(fletch_model *m, const fl_config *from, fletch_error *erro
     if (status < 0)
         return status;
     fl_config *config = engine_config(m, from, error);
-    status            = config ? replace(m, config, error) : FLETCH_ENOMEM;
+    status            = config ? replace(m, config, error) : FLETCH_ECONFIG;
     end_reopening(m);
     return status;
 }

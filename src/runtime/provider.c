@@ -138,7 +138,8 @@ typedef struct walk {
     const fl_config    *config;
     fl_provider_fn      open;
     void               *arg;
-    fletch_error       *error; /* not NULL: refusals are logged from it */
+    fletch_error       *error;   /* not NULL: refusals are logged from it */
+    unsigned            refused; /* providers that were asked for by name */
 } walk;
 
 /* EPROVIDER means: not this one, the next may do. Every other failure would
@@ -158,8 +159,9 @@ static int open_one(const walk *w, const provider *p) {
     return w->open(w->arg, ops, p->name, &options, w->error);
 }
 
-static int try_next(const walk *w, const provider *p, bool wanted) {
+static int try_next(walk *w, const provider *p, bool wanted) {
     int status = open_one(w, p);
+    w->refused += status == FLETCH_EPROVIDER && wanted;
     if (status == FLETCH_EPROVIDER)
         fl_log_write(fl_config_log(w->config), wanted ? FL_LOG_WARNING : FL_LOG_DEBUG, "%s",
                      w->error->message);
@@ -169,7 +171,7 @@ static int try_next(const walk *w, const provider *p, bool wanted) {
 /* Without auto_selection "auto" is the processor. Libraries of devices that the
  * machine does not have are not even looked for: that would cost every start a
  * search. */
-static int try_auto(const walk *w) {
+static int try_auto(walk *w) {
     int  status = FLETCH_EPROVIDER;
     bool choose = fl_config_bool(w->config, FL_KEY_PROVIDER_AUTO_SELECTION);
     for (unsigned i = 0; i < PROVIDERS && status == FLETCH_EPROVIDER; i++)
@@ -181,7 +183,7 @@ static int try_auto(const walk *w) {
 int fl_provider_walk(const fletch_model *model, const fl_config *config, fl_provider_fn open,
                      void *arg, fletch_error *error) {
     fletch_error own;
-    walk         w = {model, config, open, arg, error ? error : &own};
+    walk         w = {model, config, open, arg, error ? error : &own, 0};
     char         name[32];
     int          status   = FLETCH_EPROVIDER;
     bool         saw_cpu  = false;
@@ -206,6 +208,8 @@ int fl_provider_walk(const fletch_model *model, const fl_config *config, fl_prov
                      "no provider of provider.order is usable: falling back to cpu");
         status = try_next(&w, find_provider("cpu"), true);
     }
+    if (status == FLETCH_OK && w.refused > 0)
+        fl_count(&fl_mutable(model)->stats, FL_COUNT_provider_fallbacks, 1);
     return status;
 }
 

@@ -98,7 +98,7 @@ bool fl_queue_ready(const fl_queue *queue, uint64_t now, uint64_t *due) {
 
 uint32_t fl_length_class(uint32_t tokens) {
     uint32_t step = 1;
-    for (uint32_t n = tokens; n > 64; n /= 2)
+    for (uint32_t n = tokens - 1; n >= 64; n /= 2)
         step *= 2;
     return (tokens + step - 1) / step * step;
 }

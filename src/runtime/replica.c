@@ -231,7 +231,6 @@ static int open_again(void *arg, const fl_engine_ops *ops, const char *provider,
     fl_replica *replica = arg;
     replica->ops        = ops;
     if (strcmp(replica->provider, provider) != 0) {
-        fl_count(&replica->set->model->stats, FL_COUNT_provider_fallbacks, 1);
         fl_log_write(options->log, FL_LOG_WARNING, "device %u goes on with provider %s",
                      replica->device, provider);
         replica->device = 0;
@@ -277,6 +276,8 @@ static void reopen(fl_replica *replica, fl_request **over) {
     pthread_mutex_lock(&model->lock);
     if (status == FLETCH_OK) {
         replica->broken = false;
+        for (uint32_t i = 0; i < replica->slot_count; i++)
+            replica->slots[i].touched = 0;
         fl_count(&model->stats, FL_COUNT_replica_reopens, 1);
         return;
     }

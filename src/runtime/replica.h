@@ -49,7 +49,8 @@ typedef struct fl_runner {
     uint32_t          finished; /* items [0, finished) are answered */
     uint64_t          tokens;
     uint32_t          attempts;
-    bool              orphan; /* its replica broke: any free slot may adopt the batch */
+    uint64_t          touched; /* bytes that its batches have made resident so far */
+    bool              orphan;  /* its replica broke: any free slot may adopt the batch */
     struct fl_runner *next_orphan;
     int32_t          *ids; /* owned [ids_capacity] gathered token ids */
     uint32_t          ids_capacity;

@@ -198,25 +198,29 @@ static uint32_t longest_of(const fl_runner *slot, uint32_t texts) {
     return longest;
 }
 
-/* Room for the part, after buffers were let go if need be; ENOMEM: none now. */
+/* Room for the part, after buffers were let go if need be; ENOMEM: none now. What earlier batches of
+ * this slot touched is resident already: only the excess is asked for. */
 static int reserve(fl_runner *slot, const fl_batch *batch, uint64_t *reserved) {
     fl_replica   *replica = slot->replica;
     fletch_model *model   = replica->set->model;
     *reserved             = 0;
     if (!model->predict)
         return FLETCH_OK;
-    uint64_t need = replica->ops->memory(replica->engine, batch->texts, batch->tokens,
-                                         longest_of(slot, batch->texts));
+    uint64_t total = replica->ops->memory(replica->engine, batch->texts, batch->tokens,
+                                          longest_of(slot, batch->texts));
+    if (total <= slot->touched)
+        return FLETCH_OK;
+    uint64_t need = total - slot->touched;
     if (!fl_memory_reserve(model->memory, need)) {
         fl_runtime_trim(model, "a batch does not fit under memory.limit");
         if (!fl_memory_reserve(model->memory, need))
             return fl_fail(&slot->error, FLETCH_ENOMEM, FLETCH_NOWHERE,
-                           "a batch of %u texts and %u tokens needs %.1f MB more "
-                           "than memory.limit "
+                           "a batch of %u texts and %u tokens needs %.1f MB more than memory.limit "
                            "leaves; raise memory.limit or shorten the texts",
                            batch->texts, batch->tokens, (double)need / 1e6);
     }
-    *reserved = need;
+    *reserved     = need;
+    slot->touched = total;
     return FLETCH_OK;
 }
 
@@ -389,8 +393,9 @@ void fl_runner_run(fl_runner *slot, fl_request **over) {
     fletch_model *model    = replica->set->model;
     uint64_t      requests = requests_of(slot);
     uint64_t      tokens   = slot->tokens;
+    uint64_t      begin    = fl_clock_ns();
     pthread_mutex_unlock(&model->lock);
-    int status = carry(slot, fl_clock_ns(), over);
+    int status = carry(slot, begin, over);
     pthread_mutex_lock(&model->lock);
     slot->busy = false;
     replica->busy--;
@@ -398,7 +403,9 @@ void fl_runner_run(fl_runner *slot, fl_request **over) {
     if (status == FLETCH_OK) {
         slot->count       = 0;
         replica->failures = 0;
-        fl_queue_ended(&model->queue, requests, fl_clock_ns());
+        uint64_t now      = fl_clock_ns();
+        fl_queue_ended(&model->queue, requests, now);
+        model->queue.rules.max_tokens = fl_adapt_batch(&model->adapt, tokens, now - begin);
     } else {
         break_replica(slot, over);
     }

@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_submit.c - requests that do not wait, and an engine that fails at a chosen call: every text is
+ * answered, once, and what is told as good is good. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "fault_engine.h"
+#include "fletch.h"
+
+#define FOLDER "tests/golden/folders/pooling-cls"
+
+enum { TEXTS = 40, DIM_MAX = 256 };
+
+static char        words[TEXTS][64];
+static const char *strings[TEXTS];
+static float       want[TEXTS * DIM_MAX];
+static size_t      dim;
+
+static fletch_model *open_with(const fl_fault_plan *plan, const char *const (*options)[2]) {
+    fletch_config *config = fletch_config_new();
+    fletch_model  *model  = NULL;
+    fletch_error   error  = {0};
+    fl_fault_set(plan);
+    for (size_t i = 0; options && options[i][0]; i++)
+        cr_assert_eq(fletch_config_set(config, options[i][0], options[i][1], &error), 0, "%s",
+                     error.message);
+    cr_assert_eq(fletch_open(&model, FOLDER, config, &error), 0, "%s", error.message);
+    fletch_config_free(config);
+    return model;
+}
+
+static void prepare(void) {
+    fl_fault_plan quiet = {.slots = 1, .devices = 1};
+    fletch_error  error;
+    for (size_t i = 0; i < TEXTS; i++) {
+        snprintf(words[i], sizeof words[i], "the %zu cat sat on %zu mats", i, i * i);
+        strings[i] = words[i];
+    }
+    fletch_model *model = open_with(&quiet, NULL);
+    dim                 = fletch_dimensions(model);
+    for (size_t i = 0; i < TEXTS; i++) {
+        fletch_texts  one = fletch_texts_from_strings(&strings[i], 1);
+        fletch_matrix out = fletch_matrix_f32(want + i * dim, 1, dim);
+        cr_assert_eq(fletch_embed(model, &one, NULL, &out, &error), 0);
+    }
+    fletch_close(model);
+}
+
+/* ---- A request and what became of it ---------------------------------------------------------- */
+
+typedef struct call {
+    fletch_model   *model;
+    pthread_mutex_t lock;
+    pthread_cond_t  changed;
+    int             answers;
+    fletch_outcome  outcome;
+    int32_t         status[TEXTS];
+    float           rows[TEXTS * DIM_MAX];
+    fletch_ticket   ticket;
+    void (*inside)(struct call *); /* run in the callback */
+    void *other;
+} call;
+
+static void call_init(call *c, fletch_model *model) {
+    memset(c, 0, sizeof *c);
+    c->model = model;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, NULL);
+}
+
+static void done(void *user, const fletch_outcome *outcome) {
+    call *c = user;
+    if (c->inside)
+        c->inside(c);
+    pthread_mutex_lock(&c->lock);
+    c->answers++;
+    c->outcome = *outcome;
+    pthread_cond_signal(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static int submit(call *c, size_t count, bool with_status, uint32_t deadline_ms) {
+    fletch_request request = FLETCH_REQUEST_INIT;
+    fletch_error   error   = {0};
+    request.texts          = fletch_texts_from_strings(strings, count);
+    request.out            = fletch_matrix_f32(c->rows, count, dim);
+    request.deadline_ms    = deadline_ms;
+    request.options        = (fletch_embed_options)FLETCH_EMBED_OPTIONS_INIT;
+    request.options.status = with_status ? c->status : NULL;
+    return fletch_submit(c->model, &request, done, c, &c->ticket, &error);
+}
+
+static int wait_for(call *c) {
+    pthread_mutex_lock(&c->lock);
+    while (c->answers == 0)
+        pthread_cond_wait(&c->changed, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+    return c->outcome.error.code;
+}
+
+static void check_rows(const call *c, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (c->status[i] == FLETCH_OK)
+            cr_assert_eq(memcmp(c->rows + i * dim, want + i * dim, dim * sizeof(float)), 0,
+                         "row %zu", i);
+}
+
+TestSuite(submit, .init = prepare);
+
+/* ---- Faults at every call --------------------------------------------------------------------- */
+
+static const fl_fault faults[] = {FL_FAULT_LATE,      FL_FAULT_BROKEN,   FL_FAULT_NOMEM,
+                                  FL_FAULT_NOMEM_ALL, FL_FAULT_BAD_TEXT, FL_FAULT_SILENT_NAN};
+
+static uint64_t failed_texts(const call *c, size_t count) {
+    uint64_t failed = 0;
+    for (size_t i = 0; i < count; i++)
+        failed += c->status[i] < 0;
+    return failed;
+}
+
+Test(submit, whatever_fails_at_whatever_call_each_text_is_answered_once_and_right) {
+    for (size_t f = 0; f < sizeof faults / sizeof *faults; f++)
+        for (int64_t at = 0; at < 3; at++)
+            for (uint32_t devices = 1; devices <= 2; devices++) {
+                fl_fault_plan plan = {
+                    .slots = 1, .devices = devices, .planned = faults[f], .at = at, .times = 1};
+                static const char *const options[][2] = {{"batch.max_texts", "8"}, {NULL, NULL}};
+                fletch_model            *model        = open_with(&plan, options);
+                static call              c;
+                call_init(&c, model);
+                fl_fault_set(&plan); /* opening may have run something */
+                cr_assert_eq(submit(&c, TEXTS, true, 0), 0);
+                cr_assert_eq(wait_for(&c), FLETCH_OK, "fault %d at %d: %s", faults[f], (int)at,
+                             c.outcome.error.message);
+                check_rows(&c, TEXTS);
+                uint64_t most = faults[f] == FL_FAULT_BAD_TEXT || faults[f] == FL_FAULT_SILENT_NAN;
+                cr_assert_leq(failed_texts(&c, TEXTS), most, "fault %d at %d: %d texts failed",
+                              faults[f], (int)at, (int)failed_texts(&c, TEXTS));
+                fletch_close(model);
+                cr_assert_eq(c.answers, 1);
+                cr_assert_eq(fl_fault_open(), 0);
+            }
+}
+
+Test(submit, a_nan_is_never_delivered_as_success) {
+    fl_fault_plan plan  = {.slots = 1, .planned = FL_FAULT_SILENT_NAN, .at = 0, .times = 1000};
+    fletch_model *model = open_with(&plan, NULL);
+    static call   c;
+    call_init(&c, model);
+    cr_assert_eq(submit(&c, 10, false, 0), 0);
+    cr_assert_eq(wait_for(&c), FLETCH_EMODEL);
+    cr_assert_lt(c.outcome.error.where, 10);
+    fletch_close(model);
+}
+
+Test(submit, without_status_the_first_bad_text_fails_the_request_and_names_itself) {
+    fl_fault_plan quiet = {.slots = 1};
+    fletch_model *model = open_with(&quiet, NULL);
+    static call   c;
+    call_init(&c, model);
+    strings[3] = "\xff not UTF-8";
+    strings[7] = "\xfe neither";
+    cr_assert_eq(submit(&c, 10, false, 0), 0);
+    cr_assert_eq(wait_for(&c), FLETCH_EUTF8);
+    cr_assert_eq(c.outcome.error.where, 3);
+    call_init(&c, model);
+    cr_assert_eq(submit(&c, 10, true, 0), 0);
+    cr_assert_eq(wait_for(&c), FLETCH_OK);
+    for (size_t i = 0; i < 10; i++)
+        cr_assert_eq(c.status[i], i == 3 || i == 7 ? FLETCH_EUTF8 : FLETCH_OK, "text %zu", i);
+    check_rows(&c, 10);
+    fletch_close(model);
+}
+
+Test(submit, an_engine_that_stays_broken_fails_what_waits_and_comes_back) {
+    fl_fault_plan plan = {
+        .slots = 1, .planned = FL_FAULT_BROKEN, .at = 0, .times = 1, .opens_fail = 0};
+    fletch_model *model = open_with(&plan, NULL);
+    static call   c;
+    call_init(&c, model);
+    plan.opens_fail = 2; /* the first reopening, and the next */
+    fl_fault_set(&plan);
+    cr_assert_eq(submit(&c, 5, false, 0), 0);
+    cr_assert_eq(wait_for(&c), FLETCH_EPROVIDER, "%s", c.outcome.error.message);
+    fletch_stats stats = {.size = sizeof stats};
+    cr_assert_eq(fletch_stats_get(model, &stats, NULL), 0);
+    cr_assert_eq(stats.replica_failures, 1);
+    cr_assert_eq(stats.replicas_ready, 0);
+    int status = FLETCH_EPROVIDER;
+    for (int i = 0; i < 500 && status == FLETCH_EPROVIDER; i++) { /* back-off: 100 ms, 200 ms */
+        struct timespec nap = {.tv_nsec = 10000000};
+        nanosleep(&nap, NULL);
+        call_init(&c, model);
+        status = submit(&c, 5, false, 0);
+    }
+    cr_assert_eq(status, 0, "the engine never came back");
+    cr_assert_eq(wait_for(&c), FLETCH_OK);
+    check_rows(&c, 5);
+    fletch_close(model);
+}
+
+/* ---- Cancel, deadline, close ------------------------------------------------------------------ */
+
+/* An engine that is late for every batch, so that texts queue. */
+static const fl_fault_plan slow = {.slots = 1, .planned = FL_FAULT_LATE, .at = 0, .times = 1 << 30};
+
+Test(submit, a_cancelled_request_is_answered_once_and_its_ticket_dies) {
+    static const char *const options[][2] = {{"batch.max_texts", "1"}, {NULL, NULL}};
+    fletch_model            *model        = open_with(&slow, options);
+    static call              first, second;
+    call_init(&first, model);
+    call_init(&second, model);
+    cr_assert_eq(submit(&first, TEXTS, false, 0), 0);
+    cr_assert_eq(submit(&second, TEXTS, false, 0), 0);
+    cr_assert_eq(fletch_cancel(model, second.ticket), 0);
+    cr_assert_eq(wait_for(&second), FLETCH_ECANCELLED);
+    cr_assert_eq(fletch_cancel(model, second.ticket), FLETCH_ENOTFOUND);
+    cr_assert_eq(fletch_cancel(model, 0), FLETCH_ENOTFOUND);
+    cr_assert_eq(fletch_cancel(model, 12345678901234), FLETCH_ENOTFOUND);
+    cr_assert_eq(wait_for(&first), FLETCH_OK);
+    cr_assert_eq(fletch_cancel(model, first.ticket), FLETCH_ENOTFOUND);
+    fletch_stats stats = {.size = sizeof stats};
+    fletch_stats_get(model, &stats, NULL);
+    cr_assert_eq(stats.cancelled_requests, 1);
+    cr_assert_eq(stats.queued_texts, 0);
+    fletch_close(model);
+    cr_assert_eq(first.answers, 1);
+    cr_assert_eq(second.answers, 1);
+}
+
+Test(submit, a_late_request_leaves_the_queue) {
+    static const char *const options[][2] = {{"batch.max_texts", "1"}, {NULL, NULL}};
+    fletch_model            *model        = open_with(&slow, options);
+    static call              c;
+    call_init(&c, model);
+    cr_assert_eq(submit(&c, TEXTS, false, 15), 0); /* 40 batches of 1 to 5 ms */
+    cr_assert_eq(wait_for(&c), FLETCH_EDEADLINE);
+    cr_assert_lt(c.outcome.total_ns, 60 * 1000000000ull);
+    fletch_stats stats = {.size = sizeof stats};
+    fletch_stats_get(model, &stats, NULL);
+    cr_assert_eq(stats.expired_requests, 1);
+    cr_assert_eq(stats.queued_texts, 0);
+    fletch_close(model);
+    cr_assert_eq(c.answers, 1);
+}
+
+Test(submit, closing_answers_everything_that_waits) {
+    static const char *const options[][2] = {{"batch.max_texts", "1"}, {NULL, NULL}};
+    fletch_model            *model        = open_with(&slow, options);
+    static call              calls[5];
+    for (int i = 0; i < 5; i++) {
+        call_init(&calls[i], model);
+        cr_assert_eq(submit(&calls[i], TEXTS, false, 0), 0);
+    }
+    fletch_close(model);
+    for (int i = 0; i < 5; i++) {
+        cr_assert_eq(calls[i].answers, 1);
+        cr_assert_eq(calls[i].outcome.error.code, FLETCH_ECANCELLED);
+    }
+    cr_assert_eq(fl_fault_open(), 0);
+}
+
+typedef struct waiting_caller {
+    fletch_model *model;
+    int           status;
+} waiting_caller;
+
+static void *embed_all(void *arg) {
+    waiting_caller *w = arg;
+    static float    rows[TEXTS * DIM_MAX];
+    fletch_texts    texts = fletch_texts_from_strings(strings, TEXTS);
+    fletch_matrix   out   = fletch_matrix_f32(rows, TEXTS, dim);
+    w->status             = fletch_embed(w->model, &texts, NULL, &out, NULL);
+    return NULL;
+}
+
+Test(submit, closing_lets_a_caller_that_waits_go) {
+    static const char *const options[][2] = {{"batch.max_texts", "1"}, {NULL, NULL}};
+    waiting_caller           w            = {.model = open_with(&slow, options)};
+    pthread_t                thread;
+    fletch_stats             stats = {.size = sizeof stats};
+    pthread_create(&thread, NULL, embed_all, &w);
+    while (stats.requests == 0)
+        fletch_stats_get(w.model, &stats, NULL);
+    fletch_close(w.model);
+    pthread_join(thread, NULL);
+    cr_assert_eq(w.status, FLETCH_ECANCELLED);
+}
+
+/* ---- Callbacks that call back in --------------------------------------------------------------- */
+
+static void embed_inside(call *c) {
+    const char   *text  = strings[0];
+    fletch_texts  texts = fletch_texts_from_strings(&text, 1);
+    fletch_matrix out   = fletch_matrix_f32(c->other, 1, dim);
+    cr_assert_eq(fletch_embed(c->model, &texts, NULL, &out, NULL), 0);
+}
+
+static void submit_inside(call *c) {
+    cr_assert_eq(submit(c->other, TEXTS, false, 0), 0);
+    cr_assert_eq(fletch_cancel(c->model, c->ticket), FLETCH_ENOTFOUND); /* it is over */
+}
+
+static void close_inside(call *c) {
+    fletch_close(c->model);
+}
+
+Test(submit, a_callback_may_embed_submit_and_cancel) {
+    fl_fault_plan quiet = {.slots = 1};
+    fletch_model *model = open_with(&quiet, NULL);
+    static call   outer, inner;
+    static float  row[DIM_MAX];
+    call_init(&outer, model);
+    outer.inside = embed_inside;
+    outer.other  = row;
+    cr_assert_eq(submit(&outer, 3, false, 0), 0);
+    cr_assert_eq(wait_for(&outer), FLETCH_OK);
+    cr_assert_eq(memcmp(row, want, dim * sizeof *row), 0);
+    call_init(&outer, model);
+    call_init(&inner, model);
+    outer.inside = submit_inside;
+    outer.other  = &inner;
+    cr_assert_eq(submit(&outer, 3, false, 0), 0);
+    cr_assert_eq(wait_for(&outer), FLETCH_OK);
+    cr_assert_eq(wait_for(&inner), FLETCH_OK);
+    check_rows(&inner, TEXTS);
+    fletch_close(model);
+}
+
+Test(submit, a_callback_may_close) {
+    fl_fault_plan quiet = {.slots = 1};
+    static call   c;
+    call_init(&c, open_with(&quiet, NULL));
+    c.inside = close_inside;
+    cr_assert_eq(submit(&c, 3, false, 0), 0);
+    cr_assert_eq(wait_for(&c), FLETCH_OK);
+    for (int i = 0; i < 500 && fl_fault_open() != 0; i++) {
+        struct timespec nap = {.tv_nsec = 10000000};
+        nanosleep(&nap, NULL);
+    }
+    cr_assert_eq(fl_fault_open(), 0, "the model was never closed");
+}
+
+/* ---- What is asked ---------------------------------------------------------------------------- */
+
+Test(submit, zero_texts_are_answered_at_once) {
+    fl_fault_plan quiet = {.slots = 1};
+    fletch_model *model = open_with(&quiet, NULL);
+    static call   c;
+    call_init(&c, model);
+    cr_assert_eq(submit(&c, 0, false, 0), 0);
+    cr_assert_eq(c.answers, 1);
+    cr_assert_eq(c.outcome.error.code, FLETCH_OK);
+    fletch_close(model);
+}
+
+Test(submit, wrong_arguments_are_refused_and_done_is_not_called) {
+    fl_fault_plan quiet = {.slots = 1};
+    fletch_model *model = open_with(&quiet, NULL);
+    static call   c;
+    fletch_error  error;
+    call_init(&c, model);
+    fletch_request good = FLETCH_REQUEST_INIT, request;
+    good.texts          = fletch_texts_from_strings(strings, 2);
+    good.out            = fletch_matrix_f32(c.rows, 2, dim);
+    cr_assert_eq(fletch_submit(NULL, &good, done, &c, NULL, &error), FLETCH_EINVAL);
+    cr_assert_eq(fletch_submit(model, NULL, done, &c, NULL, &error), FLETCH_EINVAL);
+    cr_assert_eq(fletch_submit(model, &good, NULL, &c, NULL, &error), FLETCH_EINVAL);
+    request            = good;
+    request.out.stride = 4;
+    cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, &error), FLETCH_EINVAL);
+    request          = good;
+    request.out.rows = 1;
+    cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, &error), FLETCH_EINVAL);
+    request          = good;
+    request.out.cols = dim + 1;
+    cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, &error), FLETCH_EINVAL);
+    request      = good;
+    request.lane = (fletch_lane)7;
+    cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, &error), FLETCH_EINVAL);
+    request     = good;
+    request.ids = (const int32_t[]){1, 2};
+    cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, &error), FLETCH_EINVAL);
+    request      = good;
+    request.size = 3;
+    cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, &error), FLETCH_EINVAL);
+    fletch_close(model);
+    cr_assert_eq(c.answers, 0);
+}
+
+Test(submit, token_ids_give_the_vector_of_their_text) {
+    fl_fault_plan  quiet = {.slots = 1};
+    fletch_model  *model = open_with(&quiet, NULL);
+    fletch_tokens *tokens;
+    static call    c;
+    fletch_error   error;
+    call_init(&c, model);
+    cr_assert_eq(fletch_tokenize(model, strings[5], strlen(strings[5]), NULL, &tokens, &error), 0);
+    int64_t        offsets[] = {0, (int64_t)tokens->count};
+    fletch_request request   = FLETCH_REQUEST_INIT;
+    request.texts.count      = 1;
+    request.texts.offsets64  = offsets;
+    request.ids              = tokens->ids;
+    request.out              = fletch_matrix_f32(c.rows, 1, dim);
+    cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, &error), 0, "%s", error.message);
+    cr_assert_eq(wait_for(&c), FLETCH_OK);
+    cr_assert_eq(memcmp(c.rows, want + 5 * dim, dim * sizeof(float)), 0);
+    call_init(&c, model);
+    request.ids = (const int32_t[]){1 << 30};
+    offsets[1]  = 1;
+    cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, &error), 0);
+    cr_assert_eq(wait_for(&c), FLETCH_EINVAL);
+    call_init(&c, model);
+    offsets[1] = 0; /* no ids: no vector */
+    cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, &error), 0);
+    cr_assert_eq(wait_for(&c), FLETCH_EINVAL);
+    fletch_tokens_free(tokens);
+    fletch_close(model);
+}
+
+Test(submit, too_much_waiting_turns_requests_away) {
+    static const char *const options[][2] = {
+        {"batch.max_texts", "1"}, {"server.max_queue_tokens", "50"}, {NULL, NULL}};
+    fletch_model *model = open_with(&slow, options);
+    static call   calls[10];
+    int           busy = 0;
+    for (int i = 0; i < 10; i++) {
+        call_init(&calls[i], model);
+        int status = submit(&calls[i], 10, false, 0);
+        cr_assert(status == 0 || status == FLETCH_EBUSY);
+        busy += status == FLETCH_EBUSY;
+    }
+    cr_assert_gt(busy, 0);
+    fletch_close(model);
+    int answers = 0;
+    for (int i = 0; i < 10; i++)
+        answers += calls[i].answers;
+    cr_assert_eq(answers + busy, 10);
+}
+
+Test(submit, steady_state_allocates_nothing) {
+    fl_fault_plan quiet = {.slots = 1};
+    fletch_model *model = open_with(&quiet, NULL);
+    static call   c;
+    uint64_t      before = 0;
+    for (int i = 0; i < 60; i++) {
+        if (i == 5)
+            before = fl_alloc_count();
+        call_init(&c, model);
+        cr_assert_eq(submit(&c, 1 + (size_t)i % 20, false, 0), 0);
+        cr_assert_eq(wait_for(&c), FLETCH_OK);
+    }
+    cr_assert_eq(fl_alloc_count(), before);
+    fletch_stats stats = {.size = sizeof stats};
+    fletch_stats_get(model, &stats, NULL);
+    cr_assert_geq((double)stats.pool_hits, 0.99 * (double)stats.pool_takes);
+    cr_assert_eq(stats.staged_outputs, 0, "every row went into the caller's memory");
+    fletch_close(model);
+}
+
+Test(submit, reopening_loses_nothing) {
+    static const char *const options[][2] = {{"batch.max_texts", "1"}, {NULL, NULL}};
+    fletch_model            *model        = open_with(&slow, options);
+    static call              calls[4];
+    fletch_error             error;
+    for (int i = 0; i < 4; i++) {
+        call_init(&calls[i], model);
+        cr_assert_eq(submit(&calls[i], 10, false, 0), 0);
+        cr_assert_eq(fletch_model_reopen(model, NULL, &error), 0, "%s", error.message);
+        cr_assert_eq(fl_fault_open(), 1);
+    }
+    fl_fault_plan failing = slow;
+    failing.opens_fail    = 1;
+    fl_fault_set(&failing);
+    cr_assert_eq(fletch_model_reopen(model, NULL, &error), FLETCH_EPROVIDER);
+    for (int i = 0; i < 4; i++) {
+        cr_assert_eq(wait_for(&calls[i]), FLETCH_OK);
+        check_rows(&calls[i], 10);
+    }
+    fletch_close(model);
+}

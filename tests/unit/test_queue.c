@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_queue.c - the rule by which a batch leaves, and who is in it: chunks without a model, a clock
+ * that the test moves. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "runtime/adapt.h"
+#include "runtime/queue.h"
+
+enum { MS = 1000000, CHUNKS = 64, ITEMS = 512 };
+
+static fl_queue   queue;
+static fl_request requests[CHUNKS];
+static fl_chunk   chunks[CHUNKS];
+static uint32_t   lengths[CHUNKS][65];
+static fl_item    items[ITEMS];
+static unsigned   made;
+
+static void reset(void) {
+    memset(&queue, 0, sizeof queue);
+    memset(requests, 0, sizeof requests);
+    memset(chunks, 0, sizeof chunks);
+    made           = 0;
+    queue.rules    = (fl_queue_rules){.min_texts   = 8,
+                                      .max_texts   = 64,
+                                      .bulk_texts  = 4096,
+                                      .max_tokens  = 1000,
+                                      .max_wait_ns = 10 * MS,
+                                      .dynamic     = true,
+                                      .throughput  = true};
+    queue.ended_ns = 0;
+}
+
+/* A request of `texts` texts of `length` tokens each joins the queue at `now`. */
+static fl_chunk *push(fletch_lane lane, uint32_t texts, uint32_t length, uint64_t now) {
+    fl_chunk *chunk = &chunks[made];
+    for (uint32_t i = 0; i <= texts; i++)
+        lengths[made][i] = i * length;
+    requests[made].lane = lane;
+    chunk->request      = &requests[made];
+    chunk->texts        = texts;
+    chunk->unfinished   = texts;
+    chunk->cu           = lengths[made];
+    made++;
+    fl_queue_push(&queue, chunk, now);
+    return chunk;
+}
+
+static bool ready(uint64_t now) {
+    uint64_t due;
+    return fl_queue_ready(&queue, now, &due);
+}
+
+static uint32_t take(uint64_t now) {
+    return fl_queue_take(&queue, now, items, ITEMS);
+}
+
+Test(queue, an_empty_queue_is_never_ready, .init = reset) {
+    uint64_t due;
+    cr_assert_not(fl_queue_ready(&queue, 1000 * MS, &due));
+    cr_assert_eq(due, UINT64_MAX);
+}
+
+Test(queue, a_lone_caller_never_waits, .init = reset) {
+    push(FLETCH_LANE_INTERACTIVE, 1, 16, 100 * MS);
+    cr_assert(ready(100 * MS));
+    cr_assert_eq(take(100 * MS), 1);
+    fl_queue_ended(&queue, 1, 103 * MS);
+    push(FLETCH_LANE_INTERACTIVE, 1, 16, 104 * MS); /* again, at once: still alone */
+    cr_assert(ready(104 * MS));
+}
+
+Test(queue, callers_in_a_loop_are_batched_together, .init = reset) {
+    uint64_t due;
+    fl_queue_ended(&queue, 4, 100 * MS); /* a batch of four callers' texts has just ended */
+    for (int i = 0; i < 3; i++) {
+        push(FLETCH_LANE_INTERACTIVE, 1, 16, 101 * MS);
+        cr_assert_not(fl_queue_ready(&queue, 101 * MS, &due));
+        cr_assert_leq(due, 111 * MS, "waits past max_wait of the oldest");
+    }
+    push(FLETCH_LANE_INTERACTIVE, 1, 16, 101 * MS);
+    cr_assert(ready(101 * MS), "the fourth is there, and nothing leaves");
+    cr_assert_eq(take(101 * MS), 4);
+}
+
+Test(queue, the_oldest_text_waits_no_longer_than_max_wait, .init = reset) {
+    fl_queue_ended(&queue, 50, 100 * MS);
+    push(FLETCH_LANE_INTERACTIVE, 1, 16, 100 * MS);
+    cr_assert_not(ready(109 * MS));
+    cr_assert(ready(110 * MS));
+}
+
+Test(queue, min_texts_leave_when_max_wait_passed_since_the_last_batch, .init = reset) {
+    push(FLETCH_LANE_INTERACTIVE, 1, 16, 90 * MS);
+    take(90 * MS); /* left at 90 */
+    fl_queue_ended(&queue, 50, 99 * MS);
+    for (int i = 0; i < 8; i++)
+        push(FLETCH_LANE_INTERACTIVE, 1, 16, 99 * MS);
+    cr_assert_not(ready(99 * MS));
+    cr_assert(ready(100 * MS), "eight texts, ten milliseconds since the last batch left");
+}
+
+Test(queue, a_full_budget_leaves_at_once, .init = reset) {
+    fl_queue_ended(&queue, 500, 100 * MS);
+    queue.left_ns = 100 * MS;
+    push(FLETCH_LANE_INTERACTIVE, 10, 99, 100 * MS);
+    cr_assert_not(ready(100 * MS));
+    push(FLETCH_LANE_INTERACTIVE, 1, 10, 100 * MS);
+    cr_assert(ready(100 * MS), "1000 tokens");
+    reset();
+    fl_queue_ended(&queue, 500, 100 * MS);
+    queue.left_ns = 100 * MS;
+    push(FLETCH_LANE_INTERACTIVE, 63, 2, 100 * MS);
+    cr_assert_not(ready(100 * MS));
+    push(FLETCH_LANE_INTERACTIVE, 1, 2, 100 * MS);
+    cr_assert(ready(100 * MS), "64 texts");
+}
+
+Test(queue, without_throughput_an_idle_engine_never_waits, .init = reset) {
+    queue.rules.throughput = false;
+    fl_queue_ended(&queue, 50, 100 * MS);
+    push(FLETCH_LANE_INTERACTIVE, 1, 16, 100 * MS);
+    cr_assert(ready(100 * MS));
+}
+
+Test(queue, bulk_texts_are_their_own_company, .init = reset) {
+    fl_queue_ended(&queue, 50, 100 * MS);
+    push(FLETCH_LANE_BULK, 1, 16, 100 * MS);
+    cr_assert(ready(100 * MS));
+}
+
+Test(queue, interactive_texts_leave_before_bulk_texts_that_came_first, .init = reset) {
+    push(FLETCH_LANE_BULK, 60, 16, 1 * MS);
+    fl_chunk *urgent = push(FLETCH_LANE_INTERACTIVE, 2, 16, 2 * MS);
+    uint32_t  count  = take(3 * MS);
+    cr_assert_gt(count, 2);
+    cr_assert_eq(items[0].chunk, urgent);
+    cr_assert_eq(items[1].chunk, urgent);
+}
+
+/* Interactive texts fill every batch; bulk texts must get their quarter, and a long one too. */
+static void check_share(uint32_t bulk_length) {
+    uint64_t bulk = 0, all = 0;
+    reset();
+    fl_chunk *waiting = push(FLETCH_LANE_BULK, 60, bulk_length, 0);
+    for (uint64_t batch = 1; batch <= 40 && waiting->queued; batch++) {
+        while (queue.lane[FLETCH_LANE_INTERACTIVE].tokens < 1000) {
+            made = made == CHUNKS - 1 ? 1 : made; /* chunks taken long ago are used again */
+            push(FLETCH_LANE_INTERACTIVE, 10, 100, batch * MS);
+        }
+        uint32_t count = take(batch * MS);
+        for (uint32_t i = 0; i < count; i++) {
+            uint64_t tokens = fl_chunk_length(items[i].chunk, items[i].k);
+            all += tokens;
+            bulk += items[i].chunk == waiting ? tokens : 0;
+        }
+    }
+    cr_assert_geq((double)bulk, 0.2 * (double)all, "bulk of %u: %llu of %llu tokens", bulk_length,
+                  (unsigned long long)bulk, (unsigned long long)all);
+    cr_assert_leq((double)bulk, 0.6 * (double)all);
+}
+
+Test(queue, bulk_texts_get_a_share_while_interactive_ones_fill_every_batch) {
+    check_share(50);
+    check_share(300);
+    check_share(900);
+}
+
+Test(queue, a_text_longer_than_the_budget_leaves_alone, .init = reset) {
+    push(FLETCH_LANE_INTERACTIVE, 1, 5000, 0);
+    push(FLETCH_LANE_INTERACTIVE, 1, 5, 0);
+    cr_assert_eq(take(1), 1);
+    cr_assert_eq(take(2), 1);
+    cr_assert_eq(queue.lane[FLETCH_LANE_INTERACTIVE].tokens, 0);
+}
+
+Test(queue, without_dynamic_a_batch_holds_one_request, .init = reset) {
+    queue.rules.dynamic = false;
+    push(FLETCH_LANE_INTERACTIVE, 3, 16, 0);
+    push(FLETCH_LANE_INTERACTIVE, 2, 16, 0);
+    cr_assert_eq(take(1), 3);
+    cr_assert_eq(take(2), 2);
+}
+
+Test(queue, an_engine_that_pads_gets_equal_lengths_and_no_text_starves, .init = reset) {
+    queue.rules.pads = true;
+    for (int i = 0; i < 10; i++)
+        push(FLETCH_LANE_INTERACTIVE, 1, i % 2 ? 20 : 30, 0);
+    cr_assert_eq(take(1), 5, "the five of the oldest one's length");
+    for (int i = 0; i < 5; i++)
+        cr_assert_eq(fl_chunk_length(items[i].chunk, items[i].k), 30);
+    cr_assert_eq(take(2), 5);
+}
+
+Test(queue, length_classes_waste_little) {
+    for (uint32_t n = 1; n <= 8192; n++) {
+        uint32_t class = fl_length_class(n);
+        cr_assert_geq(class, n);
+        cr_assert_leq(class, n + n / 31, "%u pads to %u", n, class);
+        cr_assert_eq(fl_length_class(class), class);
+    }
+}
+
+Test(queue, a_chunk_given_up_takes_its_counts_with_it, .init = reset) {
+    fl_chunk *chunk = push(FLETCH_LANE_INTERACTIVE, 20, 60, 0);
+    push(FLETCH_LANE_INTERACTIVE, 2, 50, 0);
+    cr_assert_eq(take(1), 16, "960 tokens");
+    fl_queue_remove(&queue, chunk);
+    fl_queue_remove(&queue, chunk); /* nothing the second time */
+    cr_assert_eq(queue.lane[FLETCH_LANE_INTERACTIVE].texts, 2);
+    cr_assert_eq(queue.lane[FLETCH_LANE_INTERACTIVE].tokens, 100);
+    cr_assert_eq(queue.lane[FLETCH_LANE_INTERACTIVE].chunks, 1);
+    cr_assert_eq(take(2), 2);
+}
+
+Test(queue, bulk_batches_shrink_while_interactive_texts_come, .init = reset) {
+    push(FLETCH_LANE_INTERACTIVE, 1, 16, 1 * MS);
+    take(1 * MS);
+    push(FLETCH_LANE_BULK, 60, 16, 2 * MS);
+    cr_assert_eq(take(2 * MS), 15, "a quarter of 1000 tokens");
+    cr_assert_eq(take(5000ull * MS), 45, "nobody else for five seconds");
+}
+
+/* ---- adapt ----------------------------------------------------------------------------------- */
+
+/* `windows` full windows in which every request takes `latency`; the budget afterwards. */
+static uint32_t feed(fl_adapt *adapt, unsigned windows, uint64_t latency, uint64_t waiting) {
+    uint32_t budget = adapt->budget;
+    for (unsigned i = 0; i < windows * FL_ADAPT_WINDOW; i++)
+        budget = fl_adapt_observe(adapt, latency, waiting);
+    return budget;
+}
+
+Test(adapt, without_a_target_the_budget_stays) {
+    fl_adapt adapt;
+    fl_adapt_init(&adapt, 0, 100, 1600);
+    cr_assert_eq(feed(&adapt, 10, 1000 * MS, 0), 1600);
+}
+
+Test(adapt, too_slow_shrinks_and_recovers_after_a_load_change) {
+    fl_adapt adapt;
+    fl_adapt_init(&adapt, 20 * MS, 100, 1600);
+    cr_assert_eq(feed(&adapt, 1, 30 * MS, 0), 1120);
+    cr_assert_eq(feed(&adapt, 30, 30 * MS, 0), 100, "not below what the engine needs");
+    cr_assert_lt(feed(&adapt, 1, 10 * MS, 0), 250, "up by steps");
+    cr_assert_eq(feed(&adapt, 16, 10 * MS, 0), 1600);
+}
+
+Test(adapt, a_few_slow_requests_are_within_the_95th_percentile) {
+    fl_adapt adapt;
+    fl_adapt_init(&adapt, 20 * MS, 100, 1600);
+    fl_adapt_observe(&adapt, 500 * MS, 0);
+    for (int i = 1; i < FL_ADAPT_WINDOW; i++)
+        fl_adapt_observe(&adapt, 5 * MS, 0);
+    cr_assert_eq(adapt.budget, 1600);
+    fl_adapt_observe(&adapt, 500 * MS, 0);
+    fl_adapt_observe(&adapt, 500 * MS, 0);
+    for (int i = 2; i < FL_ADAPT_WINDOW; i++)
+        fl_adapt_observe(&adapt, 5 * MS, 0);
+    cr_assert_lt(adapt.budget, 1600);
+}
+
+Test(adapt, a_batch_takes_half_the_target_at_most) {
+    fl_adapt adapt;
+    fl_adapt_init(&adapt, 20 * MS, 10, 1600);
+    cr_assert_eq(fl_adapt_batch(&adapt, 100, 10 * MS), 100, "100 tokens in 10 ms: half of 20");
+    cr_assert_eq(feed(&adapt, 3, 5 * MS, 0), 100, "not above it while it holds");
+    for (int i = 0; i < 200; i++)
+        fl_adapt_batch(&adapt, 100, 1 * MS); /* the machine is quiet again */
+    cr_assert_gt(feed(&adapt, 16, 5 * MS, 0), 900);
+}
+
+Test(adapt, a_long_queue_is_not_met_with_smaller_batches) {
+    fl_adapt adapt;
+    fl_adapt_init(&adapt, 20 * MS, 100, 1600);
+    feed(&adapt, 5, 30 * MS, 0);
+    uint32_t small = adapt.budget;
+    cr_assert_gt(feed(&adapt, 5, 300 * MS, 100000), small);
+}
