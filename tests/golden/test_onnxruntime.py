@@ -190,3 +190,19 @@ def test_telemetry_is_off_and_leaves_no_file(tmp_path):
                env={"HOME": str(tmp_path), "ORT_DISABLE_TELEMETRY": "0", "TMPDIR": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     assert not list(tmp_path.rglob("*")), "the library wrote something of its own"
+
+
+def test_kernels_are_in_the_trace_and_no_file_is_left(tmp_path):
+    trace, scratch = tmp_path / "trace.json", tmp_path / "scratch"
+    scratch.mkdir()
+    done = run("embed", "-m", model("FLETCH_MODEL"), *ENGINE, "--profile-file", trace, "hello world",
+               env={"TMPDIR": str(scratch)})
+    assert done.returncode == 0, done.stderr
+    document = json.loads(trace.read_text())
+    events = [e for e in (document["traceEvents"] if isinstance(document, dict) else document) if e.get("ph") == "X"]
+    group = next(e for e in events if e["name"] == "onnxruntime group")
+    products = [e for e in events if e["name"] in ("Gemm", "FusedGemm", "MatMul")]
+    assert len(products) >= 36  # six linear layers in each of six layers
+    for event in products:  # two clocks were brought together: the kernels lie inside their run
+        assert group["ts"] - 1000 <= event["ts"] <= group["ts"] + group["dur"] + 1000
+    assert not list(scratch.iterdir())
