@@ -167,9 +167,10 @@ def test_06_work_of_those_who_left_is_dropped(faulty):
     running = faulty("--batch-max-texts", "8")
     running.plan("late", late_ms=200)
     computed = of_model(running, "texts_total")
-    for _ in range(100):
-        with running.raw() as raw:
-            raw.send(request(body=texts(8)))
+    raws = [running.raw().send(request(body=texts(8))) for _ in range(100)]
+    running.wait_metric("fletch_inflight_requests", lambda value: value >= 60)
+    for raw in raws:
+        raw.socket.close()
     running.wait_metric("fletch_inflight_requests", lambda value: value <= 1)
     assert of_model(running, "texts_total") - computed <= 800 / 4
     assert of_model(running, "queue_texts") == 0 and of_model(running, "cancelled_total") >= 25

@@ -24,18 +24,18 @@ def test_work_of_clients_that_left_is_not_done(start):
     running = start("--server-io-threads", "2")
     before = running.resident()
     clients = 40
-    for i in range(clients):
-        raw = running.raw()
-        raw.send(request(body=LONG))
+    raws = [running.raw().send(request(body=LONG)) for _ in range(clients)]
+    running.wait_metric("fletch_inflight_requests", lambda value: value > clients * 0.8)
+    for i, raw in enumerate(raws):
         leave(raw, reset=i % 2 == 0)
     running.wait_metric("fletch_inflight_requests", lambda value: value <= 1)  # the scrape itself
     metrics = running.metrics()
-    assert metrics["fletch_disconnects_total"] >= clients / 4
+    assert metrics["fletch_disconnects_total"] >= clients / 2
     assert one_model(metrics, "texts_total") < clients * TEXTS / 2, "most of the work was never done"
     assert one_model(metrics, "queue_texts") == 0
     assert running.embed("hello").status == 200
     assert running.resident() - before < 300_000_000
-    assert sum(event.get("status") == 499 for event in running.events()) >= clients / 4
+    assert sum(event.get("status") == 499 for event in running.events()) >= clients / 2
     assert running.end() == 0
 
 
