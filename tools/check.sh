@@ -36,7 +36,7 @@ run_pytest() { # STAGE: golden, command line and tidy against the real program a
     stages+=("$1")
     rm -f build/"$1".xml
     "$VENV"/bin/python -m pytest -q -p no:cacheprovider --junitxml=build/"$1".xml \
-        tests/golden tests/cli tests/tidy || true
+        tests/golden tests/cli tests/server tests/tidy || true
     python3 tools/tally.py build/"$1".xml >build/tally/"$1"
 }
 

@@ -28,7 +28,7 @@ tools/venv.sh
 tools/get_model.sh medium >/dev/null
 say "pytest -k $name"
 code=0
-"$VENV"/bin/python -m pytest -q -p no:cacheprovider -k "$name" tests/golden tests/cli tests/tidy || code=$?
+"$VENV"/bin/python -m pytest -q -p no:cacheprovider -k "$name" tests/golden tests/cli tests/server tests/tidy || code=$?
 case $code in
 0) ran=1 ;;
 5) ;; # none of that name there
