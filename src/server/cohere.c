@@ -184,7 +184,7 @@ static void choose_prompt(fl_job *job) {
     }
     for (int i = 0; i < 4 && names[type][i] != NULL; i++) {
         fl_span name = {names[type][i], strlen(names[type][i])};
-        if (fl_job_prompt(job, name) != NULL) {
+        if (fl_job_has_prompt(job, name)) {
             job->ask.prompt_name = name;
             return;
         }

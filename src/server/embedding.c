@@ -13,7 +13,7 @@
 #include "server/embedding.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -179,11 +179,22 @@ static int on_property(void *user, const char *name, const char *value, const ch
     fl_json_in in;
     fl_span    text;
     fl_json_in_begin(&in, search->found, size);
-    if (fl_json_in_string(&in, &text)) { /* un-escaped behind the quote: move it to the front */
-        memmove(search->found, text.data, text.size);
-        search->found[text.size] = '\0';
+    if (!fl_json_in_string(&in, &text)) { /* longer than what is told of a property */
+        search->found = NULL;
+        return 1;
     }
+    memmove(search->found, text.data, text.size); /* it begins behind the quote */
+    search->found[text.size] = '\0';
     return 1;
+}
+
+bool fl_job_has_prompt(const fl_job *job, fl_span name) {
+    char key[256];
+    if (name.size > sizeof key - sizeof "prompt." || memchr(name.data, '\0', name.size) != NULL) {
+        return false;
+    }
+    (void)snprintf(key, sizeof key, "prompt.%.*s", (int)name.size, name.data);
+    return fl_served_property(job->served, key) != NULL;
 }
 
 const char *fl_job_prompt(fl_job *job, fl_span name) {
@@ -228,15 +239,23 @@ static bool choose_options(fl_job *job) {
     options->tokens               = job->tokens;
     options->truncated            = job->truncated;
     options->dimensions = job->columns < job->served->dimensions ? (uint32_t)job->columns : 0;
-    if (job->ask.prompt_name.data == NULL) {
+    fl_span name        = job->ask.prompt_name;
+    if (name.data == NULL) {
         return true;
     }
-    options->prompt = fl_job_prompt(job, job->ask.prompt_name);
-    if (options->prompt == NULL) {
+    if (!fl_job_has_prompt(job, name)) {
         job->style->refuse(job, FL_REFUSE_PROMPT, FLETCH_NOWHERE,
                            "the model has no prompt of this name");
         return false;
     }
+    char *copy =
+        fl_request_alloc(job->request, name.size + 1); /* terminated: the memory is zeroed */
+    if (copy == NULL) {
+        fl_reply_error(job->request, 500, "internal", "out of memory");
+        return false;
+    }
+    memcpy(copy, name.data, name.size);
+    options->prompt_name = copy;
     return true;
 }
 

@@ -106,7 +106,10 @@ bool fl_request_is_json(const fl_request *request, bool when_absent);
 /* "true"/"1" and "false"/"0". */
 bool fl_parse_bool(const char *text, bool *out);
 
-/* The text of a prompt of the model, unquoted into request memory; NULL when there is none. */
+/* Whether the model has a prompt of this name. */
+bool fl_job_has_prompt(const fl_job *job, fl_span name);
+
+/* Its text in request memory; NULL when there is none. */
 const char *fl_job_prompt(fl_job *job, fl_span name);
 
 /* The names of the model's prompts: "`query`, `passage`" appended to *out. */

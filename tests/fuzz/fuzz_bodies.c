@@ -153,8 +153,8 @@ fl_served *fl_server_model_at(const fl_server *server, size_t index) {
 }
 
 const char *fl_served_property(const fl_served *model, const char *name) {
-    (void)model, (void)name;
-    return NULL;
+    (void)model;
+    return strcmp(name, "prompt.query") == 0 ? "" : NULL;
 }
 
 const char *fl_server_option(const fl_server *server, const char *key) {
