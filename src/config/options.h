@@ -72,14 +72,14 @@
     X(PROVIDER_ENGINE, "provider.engine", "--provider-engine", ENUM, "auto",                       \
       FL_ONE_OF("auto|native|onnxruntime"), NOW, "Engine that runs the cpu and cuda providers.")   \
     X(PROVIDER_DEVICES, "provider.devices", "--provider-devices", LIST, "all", FL_ONE_OF("all|N"), \
-      NOW, "Devices to use, one replica on each.")                                               \
+      NOW, "Devices to use, one replica on each.")                                                 \
     X(PROVIDER_PRECISION, "provider.precision", "--provider-precision", ENUM, "auto",              \
       FL_ONE_OF("auto|fp32|fp16|bf16|int8"), NOW,                                                  \
       "Number format of the arithmetic; auto: the best the device has that keeps quality.")        \
     X(PROVIDER_WARM_UP, "provider.warm_up", "--provider-warm-up", BOOL, "false", FL_ANY, NOW,      \
       "Let each engine compile and touch what it needs when it is opened.")                        \
     X(PROVIDER_DETERMINISTIC, "provider.deterministic", "--provider-deterministic", BOOL, "false", \
-      FL_ANY, NOW, "Same bytes on every run on CUDA too (the CPU always is).")                   \
+      FL_ANY, NOW, "Same bytes on every run on CUDA too (the CPU always is).")                     \
     X(CPU_INTRA_OP_THREADS, "cpu.intra_op_threads", "--cpu-intra-op-threads", INT, "0",            \
       FL_RANGE_OR("auto", 0, 1024), NOW,                                                           \
       "Threads that share the work of a batch; 0: the cores this process may use.")                \
@@ -124,46 +124,47 @@
       "Take device memory from the driver's pool.")                                                \
     X(IO_BINDING, "io.binding", "--io-binding", BOOL, "true", FL_ANY, NOW,                         \
       "Bind inputs and outputs to buffers on the device.")                                         \
-    X(IO_PREALLOCATED, "io.preallocated", "--io-preallocated", BOOL, "true", FL_ANY, NOW,        \
+    X(IO_PREALLOCATED, "io.preallocated", "--io-preallocated", BOOL, "true", FL_ANY, NOW,          \
       "Allocate input and output buffers when the model is opened.")                               \
     X(IO_INPUT_BUFFERS, "io.input_buffers", "--io-input-buffers", INT, "4", FL_RANGE(1, 1024),     \
-      NOW, "Input buffers kept per replica.")                                                    \
+      NOW, "Input buffers kept per replica.")                                                      \
     X(IO_OUTPUT_BUFFERS, "io.output_buffers", "--io-output-buffers", INT, "4", FL_RANGE(1, 1024),  \
-      NOW, "Output buffers kept per replica.")                                                   \
-    X(IO_ZERO_COPY, "io.zero_copy", "--io-zero-copy", BOOL, "true", FL_ANY, NOW,                 \
+      NOW, "Output buffers kept per replica.")                                                     \
+    X(IO_ZERO_COPY, "io.zero_copy", "--io-zero-copy", BOOL, "true", FL_ANY, NOW,                   \
       "Write results straight into the caller's memory where the device can.")                     \
     X(IO_BATCH_OPTIMIZATION, "io.batch_optimization", "--io-batch-optimization", BOOL, "true",     \
       FL_ANY, LATER, "Join small copies of a batch into one.")                                     \
-    X(POOL_ENABLE, "pool.enable", "--pool-enable", BOOL, "true", FL_ANY, NOW,                    \
+    X(POOL_ENABLE, "pool.enable", "--pool-enable", BOOL, "true", FL_ANY, NOW,                      \
       "Keep and reuse result buffers.")                                                            \
     X(POOL_MAX_BUFFERS, "pool.max_buffers", "--pool-max-buffers", INT, "32", FL_RANGE(1, 65536),   \
-      NOW, "Buffers the pool keeps; the least recently used goes first.")                        \
+      NOW, "Buffers the pool keeps; the least recently used goes first.")                          \
     X(POOL_MAX_BYTES, "pool.max_bytes", "--pool-max-bytes", SIZE, "256MiB",                        \
-      FL_SIZES("none", "1 TiB", 0x1p40), NOW, "Bytes the pool keeps.")                           \
+      FL_SIZES("none", "1 TiB", 0x1p40), NOW, "Bytes the pool keeps.")                             \
     X(POOL_PRESSURE_DETECTION, "pool.pressure_detection", "--pool-pressure-detection", BOOL,       \
-      "true", FL_ANY, NOW, "Empty the pool when memory grows scarce.")                           \
+      "true", FL_ANY, NOW, "Empty the pool when memory grows scarce.")                             \
     X(POOL_PRESSURE_THRESHOLD, "pool.pressure_threshold", "--pool-pressure-threshold", FLOAT,      \
-      "0.8", FL_RANGE(0.0, 1.0), NOW, "Share of memory in use that counts as scarce.")           \
-    X(BATCH_DYNAMIC, "batch.dynamic", "--batch-dynamic", BOOL, "true", FL_ANY, NOW,              \
+      "0.8", FL_RANGE(0.0, 1.0), NOW, "Share of memory in use that counts as scarce.")             \
+    X(BATCH_DYNAMIC, "batch.dynamic", "--batch-dynamic", BOOL, "true", FL_ANY, NOW,                \
       "Join texts of different callers into one batch.")                                           \
     X(BATCH_MIN_TEXTS, "batch.min_texts", "--batch-min-texts", INT, "8", FL_RANGE(1, 65536),       \
-      NOW, "Texts a batch waits for, up to batch.max_wait_ms.")                                  \
+      NOW, "Texts a batch waits for, up to batch.max_wait_ms.")                                    \
     X(BATCH_MAX_TEXTS, "batch.max_texts", "--batch-max-texts", INT, "64", FL_RANGE(1, 65536),      \
-      NOW, "Texts a batch may hold; unless set, bulk batches are bounded by tokens alone.")                                                            \
+      NOW, "Texts a batch may hold; unless set, bulk batches are bounded by tokens alone.")        \
     X(BATCH_MAX_TOKENS, "batch.max_tokens", "--batch-max-tokens", INT, "16384",                    \
-      FL_RANGE(16, 1048576), NOW, "Tokens a batch may hold; unless set, less where the engine gains nothing by more.")       \
+      FL_RANGE(16, 1048576), NOW,                                                                  \
+      "Tokens a batch may hold; unless set, less where an engine gains nothing by more.")         \
     X(BATCH_MAX_WAIT_MS, "batch.max_wait_ms", "--batch-max-wait-ms", INT, "10",                    \
-      FL_RANGE(0, 60000), NOW, "Milliseconds a text waits for company.")                         \
+      FL_RANGE(0, 60000), NOW, "Milliseconds a text waits for company.")                           \
     X(BATCH_TARGET_LATENCY_MS, "batch.target_latency_ms", "--batch-target-latency-ms", INT, "0",   \
-      FL_RANGE_OR("off", 0, 60000), NOW,                                                         \
+      FL_RANGE_OR("off", 0, 60000), NOW,                                                           \
       "95th percentile of latency to hold by adapting the batch budget; 0: off.")                  \
-    X(BATCH_THROUGHPUT, "batch.throughput", "--batch-throughput", BOOL, "true", FL_ANY, NOW,     \
+    X(BATCH_THROUGHPUT, "batch.throughput", "--batch-throughput", BOOL, "true", FL_ANY, NOW,       \
       "Prefer full batches while callers are waiting.")                                            \
     X(BATCH_MEMORY_PREDICTION, "batch.memory_prediction", "--batch-memory-prediction", BOOL,       \
-      "true", FL_ANY, NOW, "Predict the memory of a batch and split it to fit.")                 \
+      "true", FL_ANY, NOW, "Predict the memory of a batch and split it to fit.")                   \
     X(MEMORY_LIMIT, "memory.limit", "--memory-limit", SIZE, "none",                                \
-      FL_SIZES("none", "16 TiB", 0x1p44), NOW, "Ceiling for the memory of the whole process.")   \
-    X(PROFILE_FILE, "profile.file", "--profile-file", STRING, "", FL_ANY, NOW,                   \
+      FL_SIZES("none", "16 TiB", 0x1p44), NOW, "Ceiling for the memory of the whole process.")     \
+    X(PROFILE_FILE, "profile.file", "--profile-file", STRING, "", FL_ANY, NOW,                     \
       "File for a Chrome trace of tokenise, queue, copy, each layer and output; none: off.")       \
     X(SERVER_MODELS, "server.models", "--server-models", STRING, "", FL_ANY, NOW,                  \
       "Models to serve, NAME=ID or ID with commas between; none: model.id.")                       \
@@ -181,12 +182,14 @@
       "Origins whose web pages may call the server, with commas between, or *; none: no page.")    \
     X(SERVER_MAX_BODY, "server.max_body", "--server-max-body", SIZE, "32MiB",                      \
       FL_SIZES("none", "16 GiB", 0x1p34), NOW, "Largest request body.")                            \
+    X(SERVER_MAX_BODY_MEMORY, "server.max_body_memory", "--server-max-body-memory", SIZE, "1GiB",  \
+      FL_SIZES("none", "16 TiB", 0x1p44), NOW, "Memory for all request bodies; more get 503.")     \
     X(SERVER_MAX_CONNECTIONS, "server.max_connections", "--server-max-connections", INT, "16384",  \
       FL_RANGE(1, 1000000), NOW, "Connections that may be open; more wait to be accepted.")        \
     X(SERVER_IO_THREADS, "server.io_threads", "--server-io-threads", INT, "0",                     \
       FL_RANGE_OR("auto", 0, 64), NOW, "Threads that read and write sockets.")                     \
     X(SERVER_MAX_QUEUE_TOKENS, "server.max_queue_tokens", "--server-max-queue-tokens", INT,        \
-      "1048576", FL_RANGE(1, 1073741824), NOW, "Tokens that may wait; more are turned away.")    \
+      "1048576", FL_RANGE(1, 1073741824), NOW, "Tokens that may wait; more are turned away.")      \
     X(SERVER_DEADLINE_MS, "server.deadline_ms", "--server-deadline-ms", INT, "30000",              \
       FL_RANGE_OR("off", 0, 86400000), NOW, "Milliseconds after which a request is given up.")     \
     X(SERVER_HEADER_SECONDS, "server.header_seconds", "--server-header-seconds", INT, "10",        \

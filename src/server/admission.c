@@ -158,12 +158,24 @@ void fl_refuse_size(fl_request *request) {
                    (unsigned long long)request->server->max_body);
 }
 
+void fl_refuse_memory(fl_request *request) {
+    fl_metrics_rejected(request->server->metrics, FL_REJECTED_BODY);
+    fl_reply_header(request, "retry-after", "1");
+    fl_reply_header(request, "x-fletch-limit", "server.max_body_memory");
+    fl_reply_error(request, 503, "unavailable", "too many large requests at once");
+}
+
 static bool check_size(fl_request_full *full) {
     fl_request *request  = &full->shared;
     const char *encoding = fl_request_header(request, "content-encoding");
     if (full->declared != UINT64_MAX && full->declared > request->server->max_body) {
         fl_metrics_rejected(request->server->metrics, FL_REJECTED_BODY);
         fl_refuse_size(request);
+        return !judge(full);
+    }
+    if (full->declared != UINT64_MAX &&
+        atomic_load(&request->server->bodies) + full->declared > request->server->max_bodies) {
+        fl_refuse_memory(request);
         return !judge(full);
     }
     if (encoding != NULL && strcasecmp(encoding, "identity") != 0) {

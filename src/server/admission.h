@@ -13,4 +13,7 @@ bool fl_admit(fl_request_full *full, const char *version);
 /* The 413 that names server.max_body. */
 void fl_refuse_size(fl_request *request);
 
+/* The 503 when server.max_body_memory is used up by others. */
+void fl_refuse_memory(fl_request *request);
+
 #endif

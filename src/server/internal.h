@@ -143,6 +143,7 @@ typedef struct fl_request_full {
     bool           queued;   /* io: the reply was handed to the HTTP library */
     uint32_t       pieces;   /* io */
     int            status;   /* io: what was sent */
+    uint64_t       held;     /* io: bytes counted in server->bodies */
     uint64_t       declared; /* io: Content-Length, UINT64_MAX when chunked */
     fletch_outcome outcome;  /* a copy for done functions that run on a worker */
     struct fl_request_full *next;
@@ -258,13 +259,15 @@ struct fl_server {
     size_t           pool_count;
     _Atomic int      state;
     _Atomic int      inflight; /* requests between headers and the end of the reply */
+    _Atomic uint64_t bodies;   /* bytes of bodies that are held */
     _Atomic int      signals;  /* how often we were asked to end */
     _Atomic int      first_signal;
     int              watch_fd, stop_fd, signal_fd; /* epoll; eventfd; signalfd */
     pthread_t        watch;
     bool             watching, guarded;
-    uint64_t         start_time, max_body, deadline_ms, watchdog_ns, header_ns, body_ns, idle_ns;
-    const char      *cors;
+    uint64_t         start_time, max_body, max_bodies, deadline_ms, watchdog_ns, header_ns, body_ns,
+        idle_ns;
+    const char *cors;
     fletch_config *(*reload)(void *user, fletch_error *error);
     void *user;
 };

@@ -116,6 +116,7 @@ static void init(fl_server *server, const fl_serve *serve) {
     server->watch_fd = server->stop_fd = server->signal_fd = -1;
     server->start_time                                     = (uint64_t)time(NULL);
     server->max_body    = fl_server_number(server, "server.max_body", SIZE_MAX / 4);
+    server->max_bodies  = fl_server_number(server, "server.max_body_memory", SIZE_MAX / 4);
     server->deadline_ms = fl_server_number(server, "server.deadline_ms", 0);
     server->watchdog_ns = fl_server_number(server, "server.watchdog_seconds", 0) * 1000000000u;
     server->header_ns   = fl_server_number(server, "server.header_seconds", 10) * 1000000000u;

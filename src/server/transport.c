@@ -209,6 +209,12 @@ static enum MHD_Result take_body(fl_request_full *full, const char *data, size_t
         }
         return refuse_by_hand(full);
     }
+    if (atomic_fetch_add(&request->server->bodies, count) + count > request->server->max_bodies) {
+        (void)atomic_fetch_sub(&request->server->bodies, count);
+        fl_refuse_memory(request);
+        return refuse_by_hand(full);
+    }
+    full->held += count;
     fl_buf_append(&full->gather, data, count);
     return MHD_YES; /* a failed buffer is told when the body is whole */
 }
@@ -294,6 +300,7 @@ static void settle(fl_request_full *full) {
                            fl_clock_ns() - request->start_ns);
         fl_server_log_request(server->log, request, status);
     }
+    (void)atomic_fetch_sub(&server->bodies, full->held);
     if (full->counted) {
         (void)atomic_fetch_sub(&server->inflight, 1);
     }

@@ -116,3 +116,22 @@ def test_length_of_target(server):
             pass
         reply = raw.reply()
         assert reply is None or reply.status in (400, 414, 431)
+
+
+def test_memory_of_all_bodies(start):
+    running = start("--server-max-body-memory", "300000")
+    body = padded(200_000)
+    with running.raw() as first, running.raw() as second, running.raw() as third:
+        first.send(request(body=body)[:-10_000])  # under way, held back
+        running.wait_metric("fletch_inflight_requests", lambda value: value >= 2)
+        while True:  # until its bytes are counted
+            refused = running.ask(body=body)
+            if refused.status == 503:
+                break
+        assert refused.headers["x-fletch-limit"] == "server.max_body_memory" and refused.headers["retry-after"]
+        second.send(request(body=None, transfer_encoding="chunked") + b"".join(b"2000\r\n%s\r\n" % (b" " * 0x2000) for _ in range(20)))
+        assert second.reply().status == 503
+        assert third.send(request()).reply().status == 200, "small ones pass"
+        assert first.send(body[-10_000:]).reply().status == 200
+    assert running.ask(body=body).status == 200, "what was held is free again"
+    assert running.end() == 0
