@@ -258,8 +258,12 @@ static int add_text(filling *f, size_t index) {
     uint32_t    at     = f->cu[k];
     size_t      tokens = 0;
     bool        cut    = false;
-    int         status = r->token_ids ? copy_ids(f, index, f->ids + at, &tokens, &cut)
-                                      : encode_text(f, index, f->ids + at, f->ids_max - at, &tokens, &cut);
+    size_t      room   = f->ids_max - at;
+    int         status = FLETCH_OK;
+    if (r->token_ids)
+        status = copy_ids(f, index, f->ids + at, &tokens, &cut);
+    else
+        status = encode_text(f, index, f->ids + at, room, &tokens, &cut);
     if (status < 0)
         return status;
     if (cut && r->refuse_long)

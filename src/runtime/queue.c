@@ -178,10 +178,8 @@ uint32_t fl_queue_take(fl_queue *queue, uint64_t now, fl_item *items, uint32_t c
     bool                  interactive = queue->lane[FLETCH_LANE_INTERACTIVE].texts > 0;
     bool                  both        = interactive && queue->lane[FLETCH_LANE_BULK].texts > 0;
     uint64_t              budget      = budget_now(queue, interactive, now);
-    taking                t           = {.queue     = queue,
-                                         .items     = items,
-                                         .capacity  = capacity,
-                                         .texts_max = interactive ? rules->max_texts : rules->bulk_texts};
+    uint32_t              texts       = interactive ? rules->max_texts : rules->bulk_texts;
+    taking   t    = {.queue = queue, .items = items, .capacity = capacity, .texts_max = texts};
     uint64_t owed = 0, bulk = 0; /* tokens that bulk texts are owed of this batch, and took */
     if (both)
         owed = queue->bulk_credit < budget ? queue->bulk_credit : budget;
