@@ -67,7 +67,7 @@ make_cd() {
 	TIMEOUT 1
 	LABEL fl
 	 KERNEL /vmlinuz
-	 APPEND initrd=/initrd console=ttyS0 $options -- avx512 gemm attention layer_norm activation
+	 APPEND initrd=/initrd console=ttyS0 $options -- run avx512 gemm attention layer_norm activation
 	END
     xorriso -as mkisofs -quiet -o "$folder"/cd.iso -b isolinux/isolinux.bin -c isolinux/boot.cat \
         -no-emul-boot -boot-load-size 4 -boot-info-table "$cd" 2>/dev/null

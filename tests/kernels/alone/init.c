@@ -3,6 +3,7 @@
  * operations that the kernel's command line gives after "--", tells the worst exit status, and
  * turns the machine off. */
 #include <stdio.h>
+#include <string.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
 #include <sys/wait.h>
@@ -21,11 +22,14 @@ static int run(char *isa, char *op) {
 }
 
 int main(int argc, char **argv) {
-    int worst = argc > 2 ? 0 : 2;
+    int worst = 2, first = 1;
+    while (first < argc && strcmp(argv[first], "run") != 0) {
+        first++; /* words that the kernel does not know come here too */
+    }
     mount("proc", "/proc", "proc", 0, NULL); /* where the processor tells about itself */
-    for (int i = 2; i < argc; i++) {
-        int status = run(argv[1], argv[i]);
-        worst      = status > worst ? status : worst;
+    for (int i = first + 2; i < argc; i++) {
+        int status = run(argv[first + 1], argv[i]);
+        worst      = i == first + 2 || status > worst ? status : worst;
     }
     printf("fl-kernels: exit status %d\n", worst);
     fflush(stdout);
