@@ -77,6 +77,14 @@ def test_any_number_of_texts(server):
     assert [unbase64(body["data"][i]["embedding"]) for i in some] == want
 
 
+def test_an_answer_that_would_be_too_large_is_refused_before_any_work(server):
+    count = server.ask("GET", "/info").json()["max_client_batch_size"] + 1
+    assert "512 MiB" in error(post(server, PATH, {"input": ["a"] * count, "model": "m"}), 413)["message"]
+    assert post(server, "/embed", {"inputs": ["a"] * count}).json()["error_type"] == "Validation"
+    assert post(server, "/v2/embed", {"texts": ["a"] * count}).status == 413
+    assert post(server, "/api/embed", {"input": ["a"] * count}).status == 413
+
+
 @pytest.mark.parametrize("name,kind", [("int8", "b"), ("uint8", "B"), ("binary", "b"), ("ubinary", "B")])
 def test_element_types(server, name, kind):
     numbers = good(post(server, PATH, {"input": TEXTS, "model": "m", "output_dtype": name}))
