@@ -53,8 +53,8 @@ def test_body_by_chunks(small, size, status):
 def test_a_refused_sender_hears_why(small):
     """The refusal must survive that the rest of the body is still on its way."""
     with small.raw() as raw:
-        raw.send(request(body=None, content_length=str(30 * LIMIT)))
-        raw.send(b"x" * LIMIT)
+        raw.send(request(body=None, content_length=str(80 * LIMIT)))
+        raw.send(b"x" * (80 * LIMIT))
         assert raw.reply().status == 413
 
 
