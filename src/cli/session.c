@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
@@ -26,8 +27,40 @@ static void on_log(void *user, int level, const char *message) {
     fl_cli_message("%s: %s", names[level < 3 ? level : 3], message);
 }
 
+/* Whose fault a failure of read_sources was. */
+typedef struct culprit {
+    const char *flag;    /* a flag of the command line; NULL: none */
+    bool        by_name; /* the file that FLETCH_CONFIG names */
+} culprit;
+
+/* Preset, file, environment and flags into `config`. */
+static int read_sources(const fl_cli *cli, fletch_config *config, culprit *whose,
+                        fletch_error *error) {
+    const char *preset = cli->args.value[FL_FLAG_PRESET];
+    const char *flag   = cli->args.value[FL_FLAG_CONFIG];
+    const char *file   = flag != NULL ? flag : getenv("FLETCH_CONFIG");
+    int         status = FLETCH_OK;
+    if (preset != NULL) {
+        status = fletch_config_preset(config, preset, error);
+    }
+    if (status == FLETCH_OK && file != NULL && file[0] != '\0') {
+        status         = fletch_config_load(config, file, error);
+        whose->by_name = status < 0 && flag == NULL;
+    }
+    if (status == FLETCH_OK) {
+        status = fletch_config_load_env(config, error);
+    }
+    for (size_t i = 0; status == FLETCH_OK && i < cli->args.key_count; i++) {
+        const fl_key_value *item = &cli->args.keys[i];
+        status                   = fletch_config_set(config, item->key, item->value, error);
+        whose->flag              = status < 0 ? item->flag : NULL;
+    }
+    return status;
+}
+
 fl_exit fl_cli_load_config(fl_cli *cli) {
     fletch_error error;
+    culprit      whose = {NULL, false};
     memset(&error, 0, sizeof error);
     cli->config = fletch_config_new();
     if (cli->config == NULL) {
@@ -35,54 +68,27 @@ fl_exit fl_cli_load_config(fl_cli *cli) {
         return FL_EXIT_FAILED;
     }
     fletch_config_set_log(cli->config, on_log, cli);
-    const char *preset = cli->args.value[FL_FLAG_PRESET];
-    const char *flag   = cli->args.value[FL_FLAG_CONFIG];
-    const char *file   = flag != NULL ? flag : getenv("FLETCH_CONFIG");
-    if (preset != NULL && fletch_config_preset(cli->config, preset, &error) < 0) {
-        (void)fl_cli_fail(&error, false);
-        return FL_EXIT_USAGE;
+    if (read_sources(cli, cli->config, &whose, &error) == FLETCH_OK) {
+        return FL_EXIT_DONE;
     }
-    if (file != NULL && file[0] != '\0' && fletch_config_load(cli->config, file, &error) < 0) {
-        (void)fl_cli_fail(&error, false);
-        if (flag == NULL) {
-            fl_cli_hint("this is the file that FLETCH_CONFIG names");
-        }
-        return FL_EXIT_USAGE;
+    if (whose.flag != NULL) {
+        return fl_cli_usage(cli, "%s: %s", whose.flag, error.message);
     }
-    if (fletch_config_load_env(cli->config, &error) < 0) {
-        (void)fl_cli_fail(&error, false);
-        return FL_EXIT_USAGE;
+    (void)fl_cli_fail(&error, false);
+    if (whose.by_name) {
+        fl_cli_hint("this is the file that FLETCH_CONFIG names");
     }
-    for (size_t i = 0; i < cli->args.key_count; i++) {
-        const fl_key_value *item = &cli->args.keys[i];
-        if (fletch_config_set(cli->config, item->key, item->value, &error) < 0) {
-            return fl_cli_usage(cli, "%s: %s", item->flag, error.message);
-        }
-    }
-    return FL_EXIT_DONE;
+    return FL_EXIT_USAGE;
 }
 
 fletch_config *fl_cli_reread_config(fl_cli *cli, fletch_error *error) {
-    const char    *preset = cli->args.value[FL_FLAG_PRESET];
-    const char    *flag   = cli->args.value[FL_FLAG_CONFIG];
-    const char    *file   = flag != NULL ? flag : getenv("FLETCH_CONFIG");
+    culprit        whose  = {NULL, false};
     fletch_config *config = fletch_config_new();
-    int            status = config != NULL ? FLETCH_OK : FLETCH_ENOMEM;
-    if (status == FLETCH_OK && preset != NULL) {
-        status = fletch_config_preset(config, preset, error);
-    }
-    if (status == FLETCH_OK && file != NULL && file[0] != '\0') {
-        status = fletch_config_load(config, file, error);
-    }
-    if (status == FLETCH_OK) {
-        status = fletch_config_load_env(config, error);
-    }
-    for (size_t i = 0; status == FLETCH_OK && i < cli->args.key_count; i++) {
-        status = fletch_config_set(config, cli->args.keys[i].key, cli->args.keys[i].value, error);
-    }
-    if (status < 0) {
+    if (config == NULL) {
+        (void)fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory");
+    } else if (read_sources(cli, config, &whose, error) < 0) {
         fletch_config_free(config);
-        return NULL;
+        config = NULL;
     }
     return config;
 }
