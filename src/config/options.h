@@ -168,6 +168,8 @@
       "File for a Chrome trace of tokenise, queue, copy, each layer and output; none: off.")       \
     X(SERVER_MODELS, "server.models", "--server-models", STRING, "", FL_ANY, NOW,                  \
       "Models to serve, NAME=ID or ID with commas between; none: model.id.")                       \
+    X(SERVER_STORE, "server.store", "--server-store", STRING, "", FL_ANY, NOW,                     \
+      "SQLite file that keeps what /add takes; none: no /add, /search and /items.")                \
     X(SERVER_HOST, "server.host", "--server-host", STRING, "127.0.0.1", FL_ANY, NOW,               \
       "Address the server listens on; none: no TCP.")                                              \
     X(SERVER_PORT, "server.port", "--server-port", INT, "9900", FL_RANGE(0, 65535), NOW,           \

@@ -262,6 +262,7 @@ static bool read_value(reading *r, const fl_field *field, char *out) {
     case FL_FIELD_INPUT: return read_input(r, to, field);
     case FL_FIELD_INNER: return read_object(r, field->inner, out);
     case FL_FIELD_ANY: return fl_json_in_skip(r->in, NULL);
+    case FL_FIELD_RAW: return fl_json_in_skip(r->in, to);
     case FL_FIELD_BOOL: break;
     }
     bool value;

@@ -22,7 +22,8 @@ typedef enum fl_field_type {
     FL_FIELD_WORDS,  /* unsigned: bit i for words[i] in the list; 0 when absent or empty */
     FL_FIELD_INPUT,  /* fl_input, in the forms that `forms` allows */
     FL_FIELD_INNER,  /* an object with a table of its own, into the same struct */
-    FL_FIELD_ANY     /* checked, ignored: known to the dialect, without a meaning here */
+    FL_FIELD_ANY,    /* checked, ignored: known to the dialect, without a meaning here */
+    FL_FIELD_RAW     /* fl_span: the value's text as it was sent; `words` is its schema */
 } fl_field_type;
 
 enum {

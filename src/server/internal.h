@@ -192,6 +192,12 @@ void fl_guard_identity(fl_request *request, const char *id, const char *tracepar
 /* The value for Access-Control-Allow-Origin, or NULL when `origin` is not welcome. */
 const char *fl_cors_allowed(const char *setting, const char *origin);
 
+/* ---- seed.c ------------------------------------------------------------------------------------------------ */
+
+/* Open server.store, if one is named, for the first model. */
+int  fl_seed_open(fl_server *server, fletch_error *error);
+void fl_seed_close(fl_server *server);
+
 /* ---- sockets.c -------------------------------------------------------------------------------------------- */
 
 enum { FL_LISTENERS = 16 };
@@ -268,6 +274,7 @@ struct fl_server {
     uint64_t         start_time, max_body, max_bodies, deadline_ms, watchdog_ns, header_ns, body_ns,
         idle_ns;
     const char *cors;
+    struct fl_store *store; /* set before FL_READY; NULL: no server.store */
     fletch_config *(*reload)(void *user, fletch_error *error);
     void *user;
 };

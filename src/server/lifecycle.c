@@ -237,6 +237,7 @@ static void stop(fl_server *server) {
     atomic_store(&server->state, FL_STOPPED);
     fl_transport_stop(server);
     fl_workers_close(server->workers);
+    fl_seed_close(server);
     fl_watch_stop(server);
     fl_models_close(server);
     fl_sockets_close(server);
@@ -263,6 +264,9 @@ int fl_server_run(const fl_serve *serve, bool *opening, int *code, fletch_error 
         announce(server);
         status   = fl_models_open(server, serve->models, serve->model_count, error);
         *opening = status < 0;
+    }
+    if (status == FLETCH_OK) {
+        status = fl_seed_open(server, error);
     }
     if (status == FLETCH_OK) {
         atomic_store(&server->state, FL_READY);

@@ -157,6 +157,7 @@ static void put_field(facts *f, const fl_field *field) {
         break;
     case FL_FIELD_INNER: put_object(f, field->inner, null); break;
     case FL_FIELD_ANY: break;
+    case FL_FIELD_RAW: fl_buf_puts(f->out, field->words); break;
     }
     if (field->text != NULL) {
         fl_buf_puts(f->out, f->out->data[f->out->size - 1] == '{' ? "" : ",");
@@ -228,6 +229,9 @@ static void put_body(facts *f, const fl_operation *op) {
         f->out,
         ",\"requestBody\":{\"required\":true,\"content\":{\"application/json\":{\"schema\":{");
     put_object(f, op->fields, false);
+    if (op->rule != NULL) {
+        fl_buf_printf(f->out, ",%s", op->rule);
+    }
     fl_buf_puts(f->out, "}}}}");
 }
 

@@ -15,6 +15,7 @@ typedef struct fl_operation {
     const char     *parameters; /* JSON, comma-separated; NULL: none */
     bool            embeds; /* takes x-fletch-… headers, can answer application/octet-stream */
     bool            never;  /* no model of this release can serve it */
+    const char     *rule;   /* more of the body's schema, as `"oneOf":[...]`; NULL: none */
 } fl_operation;
 
 extern const fl_operation fl_operations[]; /* openapi_text.c; a row of zeros ends it */
@@ -30,6 +31,7 @@ extern const fl_field fl_fields_openai[];
 extern const fl_field fl_fields_tei_embed[], fl_fields_tei_similarity[], fl_fields_tei_tokens[],
     fl_fields_tei_predict[], fl_fields_tei_rerank[], fl_fields_tei_tokenize[],
     fl_fields_tei_decode[];
+extern const fl_field fl_fields_seed_add[], fl_fields_seed_search[];
 extern const fl_field fl_fields_ollama_embed[], fl_fields_ollama_embeddings[];
 extern const fl_field fl_fields_cohere[], fl_fields_rerank_cohere[];
 

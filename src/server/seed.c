@@ -1,0 +1,686 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* seed.c - /add, /search and /items: a small semantic search over what was added.
+ *
+ * Role    the plainest way to use an embedding: give texts, ask for the like.
+ * In/Out  {"text" | "texts", "id" | "ids", "metadata"} in, ids out; {"text" | "vector", "k", "filter"} in,
+ *         items with their cosine out. Errors are {"error", "code"}.
+ * Method  Texts are embedded by the first model, as any request is; then store.c makes them last, and only
+ *         then the answer is sent. A search embeds its text and then runs on a worker thread.
+ *         Without server.store the routes answer 404 and say how to get them.
+ * Memory  request memory; ids that nobody gave are made of 128 random bits.
+ * Threads see server.h; /add and DELETE are answered from the store's thread.
+ * Proof   tests/server/test_store.py. */
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/mem.h"
+#include "base/number.h"
+#include "base/utf8.h"
+#include "server/embedding.h"
+#include "server/internal.h"
+#include "server/openapi.h"
+#include "server/store.h"
+
+enum { ID_BYTES_MAX = 512, ID_RANDOM = 16, K_DEFAULT = 10, K_MAX = 1000, NUMBER_MAX = 64 };
+
+typedef struct seed_ask {
+    fl_input texts, ids;
+    fl_span  text, id, metadata, prompt_name, vector, filter;
+    int64_t  k;
+} seed_ask;
+
+typedef struct seed_job {
+    fl_request    *request;
+    seed_ask       ask;
+    fl_store      *store;
+    fl_served     *served;
+    fletch_request work;
+    size_t         count;
+    const char    *texts_one[1];
+    size_t         lengths_one[1];
+    float         *rows;
+    uint32_t      *tokens;
+    uint8_t       *truncated;
+    fl_item       *items;
+    fl_write       write;
+} seed_job;
+
+/* ---- The store of the server ----------------------------------------------------------------------- */
+
+int fl_seed_open(fl_server *server, fletch_error *error) {
+    const char      *path   = fl_server_option(server, "server.store");
+    const fl_served *served = fl_server_model(server, NULL, 0);
+    char             mark[160];
+    if (path[0] == '\0') {
+        return FLETCH_OK;
+    }
+    const char *pooling = fl_served_property(served, "pooling");
+    (void)snprintf(mark, sizeof mark, "%s %s",
+                   served->fingerprint[0] != '\0' ? served->fingerprint : served->id,
+                   pooling != NULL ? pooling : "");
+    int status = fl_store_open(&server->store, path, served->name, mark, served->dimensions, error);
+    if (status == FLETCH_OK) {
+        fl_server_log_line(server->log, FL_LEVEL_INFO, "store %s: %zu items", path,
+                           fl_store_count(server->store));
+    }
+    return status;
+}
+
+void fl_seed_close(fl_server *server) {
+    fl_store_close(server->store);
+    server->store = NULL;
+}
+
+static bool has_store(fl_request *request) {
+    if (request->server->store == NULL) {
+        fl_reply_error(request, 404, "not_found",
+                       "this server keeps nothing: start it with --server-store FILE");
+    }
+    return request->server->store != NULL;
+}
+
+/* ---- Reading --------------------------------------------------------------------------------------- */
+
+#define AT(member) offsetof(seed_ask, member)
+#define PROMPT                                                                                     \
+    {                                                                                              \
+        .name = "prompt_name", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL,                    \
+        .offset = AT(prompt_name), .text = "One of the model's prompts."                           \
+    }
+const fl_field fl_fields_seed_add[] = {
+    {.name = "text", .type = FL_FIELD_STRING, .offset = AT(text), .min = 1, .text = "One text."},
+    {.name   = "texts",
+     .type   = FL_FIELD_INPUT,
+     .offset = AT(texts),
+     .forms  = FL_INPUT_TEXTS,
+     .text   = "Or several: all of them are kept, or none."},
+    {.name   = "id",
+     .type   = FL_FIELD_STRING,
+     .offset = AT(id),
+     .min    = 1,
+     .text   = "Of the one text; an item that has it is replaced. Made when it is not given."},
+    {.name   = "ids",
+     .type   = FL_FIELD_INPUT,
+     .offset = AT(ids),
+     .forms  = FL_INPUT_TEXTS,
+     .text   = "As many as texts."},
+    {.name   = "metadata",
+     .type   = FL_FIELD_RAW,
+     .offset = AT(metadata),
+     .words  = "\"type\":[\"object\",\"array\",\"null\"],\"items\":{\"type\":[\"object\","
+               "\"null\"]}",
+     .text   = "An object that is kept with each text, or a list with one for each."},
+    PROMPT,
+    {0}};
+
+const fl_field fl_fields_seed_search[] = {
+    {.name   = "text",
+     .type   = FL_FIELD_STRING,
+     .offset = AT(text),
+     .min    = 1,
+     .text   = "What to look for."},
+    {.name   = "vector",
+     .type   = FL_FIELD_RAW,
+     .offset = AT(vector),
+     .words  = "\"type\":\"array\",\"items\":{\"type\":\"number\"}",
+     .text   = "Or a vector of the model's size."},
+    {.name   = "k",
+     .type   = FL_FIELD_INT,
+     .offset = AT(k),
+     .min    = 1,
+     .max    = K_MAX,
+     .text   = "How many items, 10 unless told."},
+    {.name   = "filter",
+     .type   = FL_FIELD_RAW,
+     .offset = AT(filter),
+     .words  = "\"type\":[\"object\",\"null\"]",
+     .text   = "Only items whose metadata has all of this."},
+    PROMPT,
+    {0}};
+
+static bool refuse(fl_request *request, const char *message) {
+    fl_reply_error(request, 400, "bad_request", "%s", message);
+    return false;
+}
+
+static bool no_memory(fl_request *request) {
+    fl_reply_error(request, 500, "internal", "out of memory");
+    return false;
+}
+
+static seed_job *read_job(fl_request *request, const fl_field *fields) {
+    if (!has_store(request)) {
+        return NULL;
+    }
+    if (!fl_request_is_json(request, true)) {
+        fl_reply_error(request, 415, "bad_request", "expected content-type: application/json");
+        return NULL;
+    }
+    seed_job *job = fl_request_alloc(request, sizeof *job);
+    if (job == NULL) {
+        (void)no_memory(request);
+        return NULL;
+    }
+    request->work = job;
+    job->request  = request;
+    job->store    = request->server->store;
+    job->served   = fl_server_model_at(request->server, 0);
+    job->ask.k    = K_DEFAULT;
+    fl_json_in in;
+    if (!fl_fields_read(request, &in, fields, &job->ask)) {
+        fl_reply_error(request, 400, "bad_request", "%s at line %zu column %zu", in.message,
+                       in.line, in.column);
+        return NULL;
+    }
+    return job;
+}
+
+/* A reader over a value that fl_fields_read has checked and left as it was sent. */
+static fl_json_type begin_raw(const seed_job *job, fl_json_in *in, fl_span raw) {
+    fl_json_in_begin(in, job->request->body + (raw.data - job->request->body), raw.size);
+    return fl_json_in_peek(in);
+}
+
+/* What the library is to do with job->count texts; false: answered. */
+static bool prepare(seed_job *job, const char *const *texts, const size_t *lengths, size_t count) {
+    size_t columns = job->served->dimensions;
+    if (count > fl_job_texts_max(job->served)) {
+        fl_reply_error(job->request, 413, "payload_too_large", "at most %zu texts at once",
+                       fl_job_texts_max(job->served));
+        return false;
+    }
+    job->count     = count;
+    job->rows      = fl_request_alloc(job->request, count * columns * sizeof *job->rows);
+    job->tokens    = fl_request_alloc(job->request, count * sizeof *job->tokens);
+    job->truncated = fl_request_alloc(job->request, count);
+    if (job->rows == NULL || job->tokens == NULL || job->truncated == NULL) {
+        return no_memory(job->request);
+    }
+    job->work.size              = sizeof job->work;
+    job->work.texts.count       = count;
+    job->work.texts.pointers    = texts;
+    job->work.texts.lengths     = lengths;
+    job->work.out               = fletch_matrix_f32(job->rows, count, columns);
+    job->work.options.size      = sizeof job->work.options;
+    job->work.options.normalize = 1;
+    job->work.options.tokens    = job->tokens;
+    job->work.options.truncated = job->truncated;
+    if (job->ask.prompt_name.data != NULL) {
+        fl_job whose             = {.request = job->request, .served = job->served};
+        job->work.options.prompt = fl_job_prompt(&whose, job->ask.prompt_name);
+        if (job->work.options.prompt == NULL) {
+            return refuse(job->request, "prompt_name: the model has no prompt of this name");
+        }
+    }
+    return true;
+}
+
+static void submit(seed_job *job, fl_done_fn done) {
+    fletch_error error = {0};
+    if (fl_request_submit(job->request, job->served, &job->work, done, &error) < 0) {
+        fl_reply_fail(job->request, &error);
+    }
+}
+
+/* ---- /add ------------------------------------------------------------------------------------------ */
+
+static bool is_good_id(const char *id, size_t size) {
+    bool good = size > 0 && size <= ID_BYTES_MAX;
+    for (size_t i = 0; good && i < size; i++) {
+        good = (unsigned char)id[i] >= 0x20 && id[i] != 0x7F;
+    }
+    return good;
+}
+
+static bool make_id(fl_request *request, fl_item *item) {
+    static const char digit[] = "0123456789abcdef";
+    unsigned char     random[ID_RANDOM];
+    char             *id = fl_request_alloc(request, 2 * sizeof random + 1);
+    if (id == NULL || getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
+        return no_memory(request);
+    }
+    for (size_t i = 0; i < sizeof random; i++) {
+        id[2 * i]     = digit[random[i] >> 4];
+        id[2 * i + 1] = digit[random[i] & 15];
+    }
+    item->id      = id;
+    item->id_size = 2 * sizeof random;
+    return true;
+}
+
+static bool take_ids(seed_job *job) {
+    const seed_ask *ask   = &job->ask;
+    size_t          given = ask->id.data != NULL ? 1 : ask->ids.count;
+    if (ask->ids.form != 0 && ask->id.data != NULL) {
+        return refuse(job->request, "id or ids, not both");
+    }
+    if ((given > 0 || ask->ids.form != 0) && given != job->count) {
+        return refuse(job->request, "as many ids as texts are needed");
+    }
+    for (size_t i = 0; i < job->count; i++) {
+        fl_item *item = &job->items[i];
+        if (given == 0) {
+            if (!make_id(job->request, item)) {
+                return false;
+            }
+            continue;
+        }
+        item->id      = ask->id.data != NULL ? ask->id.data : ask->ids.texts[i];
+        item->id_size = ask->id.data != NULL ? ask->id.size : ask->ids.lengths[i];
+        if (!is_good_id(item->id, item->id_size)) {
+            return refuse(job->request, "an id has 1 to 512 bytes and no control characters");
+        }
+    }
+    return true;
+}
+
+static bool take_metadata(seed_job *job) {
+    static const char wrong[] = "metadata: expected an object, or a list with one for each text";
+    fl_json_in        in;
+    fl_span           raw = job->ask.metadata;
+    if (raw.data == NULL) {
+        return true;
+    }
+    fl_json_type type = begin_raw(job, &in, raw);
+    if (type == FL_JSON_OBJECT || type == FL_JSON_NULL) {
+        for (size_t i = 0; type == FL_JSON_OBJECT && i < job->count; i++) {
+            job->items[i].metadata      = raw.data;
+            job->items[i].metadata_size = raw.size;
+        }
+        return true;
+    }
+    if (type != FL_JSON_ARRAY || !fl_json_in_enter(&in, FL_JSON_ARRAY)) {
+        return refuse(job->request, wrong);
+    }
+    size_t i = 0;
+    for (; fl_json_in_item(&in); i++) {
+        type = fl_json_in_peek(&in);
+        if (i == job->count || (type != FL_JSON_OBJECT && type != FL_JSON_NULL) ||
+            !fl_json_in_skip(&in, &raw)) {
+            return refuse(job->request, wrong);
+        }
+        if (type == FL_JSON_OBJECT) {
+            job->items[i].metadata      = raw.data;
+            job->items[i].metadata_size = raw.size;
+        }
+    }
+    return i == job->count || refuse(job->request, wrong);
+}
+
+static void kept(fl_write *write, const fletch_error *error) {
+    seed_job   *job     = write->user;
+    fl_request *request = job->request;
+    fl_buf     *body    = &request->reply.body;
+    if (error->code < 0) {
+        fl_reply_fail(request, error);
+        return;
+    }
+    fl_buf_puts(body, "{");
+    if (job->ask.text.data != NULL) {
+        fl_buf_puts(body, "\"id\":");
+        fl_json_quote(body, job->items[0].id, job->items[0].id_size);
+        fl_buf_puts(body, ",");
+    }
+    fl_buf_puts(body, "\"ids\":[");
+    for (size_t i = 0; i < job->count; i++) {
+        fl_buf_puts(body, i > 0 ? "," : "");
+        fl_json_quote(body, job->items[i].id, job->items[i].id_size);
+    }
+    fl_buf_printf(body, "],\"count\":%zu,\"model\":", job->count);
+    fl_json_quote(body, job->served->name, strlen(job->served->name));
+    fl_buf_puts(body, ",");
+    fl_job told = {.request   = request,
+                   .count     = job->count,
+                   .tokens    = job->tokens,
+                   .truncated = job->truncated};
+    fl_job_put_details(&told);
+    fl_buf_puts(body, "}");
+    fl_reply_json(request, 200);
+}
+
+/* False: answered. */
+static bool normalize(seed_job *job) {
+    for (size_t i = 0; i < job->count; i++) {
+        float *row = job->rows + i * job->served->dimensions;
+        if (!fl_vectors_normalize(row, job->served->dimensions)) {
+            fl_reply_error(job->request, 500, "internal",
+                           "the model gave a vector without a direction for one of the texts");
+            return false;
+        }
+    }
+    return true;
+}
+
+static void embedded(fl_request *request, const fletch_outcome *outcome) {
+    seed_job *job = request->work;
+    if (outcome->error.code < 0) {
+        fl_reply_fail(request, &outcome->error);
+        return;
+    }
+    if (!normalize(job)) {
+        return;
+    }
+    for (size_t i = 0; i < job->count; i++) {
+        job->items[i].row = job->rows + i * job->served->dimensions;
+    }
+    job->write =
+        (fl_write){.items = job->items, .item_count = job->count, .done = kept, .user = job};
+    fl_store_write(job->store, &job->write);
+}
+
+static void add(fl_request *request) {
+    seed_job *job = read_job(request, fl_fields_seed_add);
+    if (job == NULL) {
+        return;
+    }
+    seed_ask *ask = &job->ask;
+    if ((ask->text.data != NULL) == (ask->texts.form != 0)) {
+        (void)refuse(request, "give text or texts");
+        return;
+    }
+    if (ask->texts.empty || (ask->text.data != NULL && ask->text.size == 0)) {
+        (void)refuse(request, "a text is empty");
+        return;
+    }
+    job->texts_one[0]          = ask->text.data;
+    job->lengths_one[0]        = ask->text.size;
+    bool               one     = ask->text.data != NULL;
+    size_t             count   = one ? 1 : ask->texts.count;
+    const char *const *texts   = one ? job->texts_one : ask->texts.texts;
+    const size_t      *lengths = one ? job->lengths_one : ask->texts.lengths;
+    if (!prepare(job, texts, lengths, count)) {
+        return;
+    }
+    job->items = fl_request_alloc(request, count * sizeof *job->items);
+    if (job->items == NULL) {
+        (void)no_memory(request);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        job->items[i].text      = texts[i];
+        job->items[i].text_size = lengths[i];
+    }
+    if (take_ids(job) && take_metadata(job)) {
+        submit(job, embedded);
+    }
+}
+
+/* ---- /search --------------------------------------------------------------------------------------- */
+
+typedef struct found_item {
+    fl_buf *body;
+    float   score;
+    bool    comma;
+} found_item;
+
+static void put_metadata(fl_buf *body, const fl_item *item) {
+    fl_buf_puts(body, ",\"metadata\":");
+    if (item->metadata != NULL) {
+        fl_buf_append(body, item->metadata, item->metadata_size);
+    } else {
+        fl_buf_puts(body, "null");
+    }
+}
+
+static void put_found(void *user, const fl_item *item) {
+    found_item *found = user;
+    char        score[FL_F32_TEXT_MAX];
+    fl_buf_puts(found->body, found->comma ? ",{\"id\":" : "{\"id\":");
+    found->comma = true;
+    fl_json_quote(found->body, item->id, item->id_size);
+    fl_buf_puts(found->body, ",\"score\":");
+    fl_buf_append(found->body, score, fl_f32_text(score, found->score));
+    fl_buf_puts(found->body, ",\"text\":");
+    fl_json_quote(found->body, item->text, item->text_size);
+    put_metadata(found->body, item);
+    fl_buf_puts(found->body, "}");
+}
+
+static void run_search(void *arg) {
+    seed_job    *job     = arg;
+    fl_request  *request = job->request;
+    fl_buf      *body    = &request->reply.body;
+    fl_span      filter  = job->ask.filter;
+    size_t       k = (size_t)job->ask.k, count, told = 0;
+    fletch_error error = {0};
+    fl_hit      *hits  = fl_request_alloc(request, k * sizeof *hits);
+    if (hits == NULL) {
+        (void)no_memory(request);
+        return;
+    }
+    size_t searched = fl_store_count(job->store);
+    int    status   = fl_store_search(job->store, job->rows, filter.data, filter.size, k,
+                                      &request->cancelled, hits, &count, &error);
+    fl_buf_puts(body, "{\"results\":[");
+    found_item found = {.body = body};
+    for (size_t i = 0; status == FLETCH_OK && i < count; i++) {
+        found.score = hits[i].score;
+        status      = fl_store_read(job->store, NULL, 0, hits[i].key, put_found, &found, &error);
+        told += status == FLETCH_OK;
+        status = status == FLETCH_ENOTFOUND ? FLETCH_OK : status; /* dropped just now */
+    }
+    if (status < 0) {
+        fl_reply_fail(request, &error);
+        return;
+    }
+    fl_buf_printf(body, "],\"count\":%zu,\"searched\":%zu,\"model\":", told, searched);
+    fl_json_quote(body, job->served->name, strlen(job->served->name));
+    fl_buf_puts(body, "}");
+    fl_reply_json(request, 200);
+}
+
+static void start_search(seed_job *job) {
+    if (!fl_workers_add(job->request->server->workers, run_search, job)) {
+        fl_reply_header(job->request, "retry-after", "1");
+        fl_reply_error(job->request, 503, "unavailable", "too many requests wait for a thread");
+    }
+}
+
+static void asked(fl_request *request, const fletch_outcome *outcome) {
+    seed_job *job = request->work;
+    if (outcome->error.code < 0) {
+        fl_reply_fail(request, &outcome->error);
+    } else if (normalize(job)) {
+        start_search(job);
+    }
+}
+
+static bool read_number(seed_job *job, fl_json_in *in, float *out) {
+    fl_span raw;
+    char    text[NUMBER_MAX];
+    double  value;
+    if (fl_json_in_peek(in) != FL_JSON_NUMBER || !fl_json_in_skip(in, &raw) ||
+        raw.size >= sizeof text) {
+        return refuse(job->request, "vector: expected a list of numbers");
+    }
+    memcpy(text, raw.data, raw.size);
+    text[raw.size] = '\0';
+    if (!fl_parse_f64(text, &value)) {
+        return refuse(job->request, "vector: a number is too large");
+    }
+    *out = (float)value;
+    return true;
+}
+
+static bool take_vector(seed_job *job) {
+    fl_json_in in;
+    size_t     count = 0, columns = job->served->dimensions;
+    job->rows = fl_request_alloc(job->request, columns * sizeof *job->rows);
+    if (job->rows == NULL) {
+        return no_memory(job->request);
+    }
+    if (begin_raw(job, &in, job->ask.vector) != FL_JSON_ARRAY ||
+        !fl_json_in_enter(&in, FL_JSON_ARRAY)) {
+        return refuse(job->request, "vector: expected a list of numbers");
+    }
+    for (; count <= columns && fl_json_in_item(&in); count++) {
+        float value;
+        if (!read_number(job, &in, &value)) {
+            return false;
+        }
+        if (count < columns) {
+            job->rows[count] = value;
+        }
+    }
+    if (count != columns) {
+        fl_reply_error(job->request, 400, "bad_request",
+                       "vector: the model's vectors have %zu numbers", columns);
+        return false;
+    }
+    return fl_vectors_normalize(job->rows, columns) ||
+           refuse(job->request, "vector: it has no direction (all zero, or too large)");
+}
+
+static bool take_filter(seed_job *job) {
+    static const char wrong[] = "filter: expected an object of strings, numbers, true, false, null";
+    fl_json_in        in;
+    fl_span           key;
+    if (job->ask.filter.data == NULL) {
+        return true;
+    }
+    fl_json_type type = begin_raw(job, &in, job->ask.filter);
+    if (type == FL_JSON_NULL) {
+        job->ask.filter = (fl_span){NULL, 0};
+        return true;
+    }
+    if (type != FL_JSON_OBJECT) {
+        return refuse(job->request, wrong);
+    }
+    /* A reader un-escapes keys where they are: SQLite is to see the filter as it was sent. */
+    char *copy = fl_request_alloc(job->request, job->ask.filter.size + 1);
+    if (copy == NULL) {
+        return no_memory(job->request);
+    }
+    memcpy(copy, job->ask.filter.data, job->ask.filter.size);
+    job->ask.filter.data = copy;
+    (void)fl_json_in_enter(&in, FL_JSON_OBJECT);
+    while (fl_json_in_key(&in, &key)) {
+        type = fl_json_in_peek(&in);
+        if (type == FL_JSON_OBJECT || type == FL_JSON_ARRAY || !fl_json_in_skip(&in, NULL)) {
+            return refuse(job->request, wrong);
+        }
+    }
+    return true;
+}
+
+static void search(fl_request *request) {
+    seed_job *job = read_job(request, fl_fields_seed_search);
+    if (job == NULL) {
+        return;
+    }
+    const seed_ask *ask = &job->ask;
+    if ((ask->text.data != NULL) == (ask->vector.data != NULL)) {
+        (void)refuse(request, "give text or vector");
+        return;
+    }
+    if (ask->text.data != NULL && ask->text.size == 0) {
+        (void)refuse(request, "the text is empty");
+        return;
+    }
+    if (!take_filter(job)) {
+        return;
+    }
+    job->texts_one[0]   = ask->text.data;
+    job->lengths_one[0] = ask->text.size;
+    if (ask->vector.data != NULL) {
+        if (take_vector(job)) {
+            start_search(job);
+        }
+    } else if (prepare(job, job->texts_one, job->lengths_one, 1)) {
+        submit(job, asked);
+    }
+}
+
+/* ---- /items/{id} ----------------------------------------------------------------------------------- */
+
+/* The id of the path, decoded; data NULL: answered. */
+static fl_span path_id(fl_request *request) {
+    fl_span id   = {NULL, strlen(request->tail)};
+    char   *text = fl_request_alloc(request, id.size + 1);
+    if (text == NULL) {
+        (void)no_memory(request);
+        return id;
+    }
+    memcpy(text, request->tail, id.size);
+    id.size = fl_percent_decode(text, id.size);
+    if (id.size == SIZE_MAX || fl_utf8_valid_prefix(text, id.size) != id.size) {
+        (void)refuse(request, "the id of the path is badly escaped or no UTF-8");
+        return id;
+    }
+    id.data = text;
+    return id;
+}
+
+static void put_item(void *user, const fl_item *item) {
+    fl_request *request = user;
+    fl_buf     *body    = &request->reply.body;
+    fl_buf_puts(body, "{\"id\":");
+    fl_json_quote(body, item->id, item->id_size);
+    fl_buf_puts(body, ",\"text\":");
+    fl_json_quote(body, item->text, item->text_size);
+    put_metadata(body, item);
+    fl_buf_printf(body, ",\"created\":%" PRId64 ",\"embedding\":", item->created);
+    (void)fl_json_out_floats(body, item->row, fl_store_columns(request->server->store));
+    fl_buf_puts(body, "}");
+}
+
+static void get_item(fl_request *request) {
+    fletch_error error = {0};
+    if (!has_store(request)) {
+        return;
+    }
+    fl_span id = path_id(request);
+    if (id.data == NULL) {
+        return;
+    }
+    if (fl_store_read(request->server->store, id.data, id.size, 0, put_item, request, &error) < 0) {
+        fl_reply_fail(request, &error);
+    } else {
+        fl_reply_json(request, 200);
+    }
+}
+
+static void dropped(fl_write *write, const fletch_error *error) {
+    seed_job   *job     = write->user;
+    fl_request *request = job->request;
+    if (error->code < 0) {
+        fl_reply_fail(request, error);
+        return;
+    }
+    if (!write->dropped) {
+        fl_reply_error(request, 404, "not_found", "no item of this id is stored");
+        return;
+    }
+    fl_buf_puts(&request->reply.body, "{\"id\":");
+    fl_json_quote(&request->reply.body, write->drop, write->drop_size);
+    fl_buf_puts(&request->reply.body, ",\"deleted\":true}");
+    fl_reply_json(request, 200);
+}
+
+static void drop_item(fl_request *request) {
+    if (!has_store(request)) {
+        return;
+    }
+    fl_span   id  = path_id(request);
+    seed_job *job = fl_request_alloc(request, sizeof *job);
+    if (id.data == NULL) {
+        return;
+    }
+    if (job == NULL) {
+        (void)no_memory(request);
+        return;
+    }
+    job->request = request;
+    job->write   = (fl_write){.drop = id.data, .drop_size = id.size, .done = dropped, .user = job};
+    fl_store_write(request->server->store, &job->write);
+}
+
+const fl_route fl_routes_seed[] = {
+    {"POST", "/add", &fl_dialect_plain, add, 0},
+    {"POST", "/search", &fl_dialect_plain, search, 0},
+    {"GET", "/items/", &fl_dialect_plain, get_item, FL_ROUTE_PREFIX | FL_ROUTE_BLOCKING},
+    {"DELETE", "/items/", &fl_dialect_plain, drop_item, FL_ROUTE_PREFIX},
+    {0}};

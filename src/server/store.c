@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store.c - texts with their vectors that last: one SQLite file, searched in memory.
+ *
+ * Role    and Method: store.h.
+ * In/Out  Two connections: one belongs to the writing thread, the other, under a lock, reads texts for
+ *         answers. In WAL mode they do not wait for each other.
+ * Format  items(seq, id, text, metadata, vector, created), vectors as little-endian float32 of length 1;
+ *         about(name, value) says which model made them. application_id and user_version tell a file of
+ *         fletch from others. `sqlite3 FILE` may read it at any time.
+ * Errors  A group that cannot be written is undone whole, and each of its writers hears of it.
+ * Memory  SQLite's own, 2 MiB of cache a connection. Threads: store.h.
+ * Proof   tests/server/test_store.py kills the server in the middle of a load and counts. */
+#include "server/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/thread.h"
+
+enum { APPLICATION = 0x666c7463, FORMAT = 1, BUSY_MS = 5000 }; /* "fltc" */
+
+enum { BEGIN, COMMIT, ROLLBACK, PUT, DROP, WRITER_COUNT };
+enum { BY_ID, BY_KEY, FILTER, READER_COUNT };
+
+static const char *const writer_sql[WRITER_COUNT] = {
+    [BEGIN]    = "BEGIN IMMEDIATE",
+    [COMMIT]   = "COMMIT",
+    [ROLLBACK] = "ROLLBACK",
+    [PUT]      = "INSERT INTO items(id, text, metadata, vector, created) VALUES (?1, ?2, ?3, ?4, "
+                 "unixepoch()) ON CONFLICT(id) DO UPDATE SET text = excluded.text, metadata = "
+                 "excluded.metadata, vector = excluded.vector, created = excluded.created "
+                 "RETURNING seq",
+    [DROP]     = "DELETE FROM items WHERE id = ?1 RETURNING seq",
+};
+
+#define COLUMNS "SELECT id, text, metadata, vector, created, seq FROM items WHERE "
+
+/* A number equals a number of the same value, but true is not 1. */
+static const char *const reader_sql[READER_COUNT] = {
+    [BY_ID]  = COLUMNS "id = ?1",
+    [BY_KEY] = COLUMNS "seq = ?1",
+    [FILTER] = "SELECT seq FROM items WHERE metadata IS NOT NULL AND NOT EXISTS (SELECT 1 FROM "
+               "json_each(?1) f WHERE NOT EXISTS (SELECT 1 FROM json_each(items.metadata) m WHERE "
+               "m.key = f.key AND m.value IS f.value AND (m.type = f.type OR (m.type IN "
+               "('integer', 'real') AND f.type IN ('integer', 'real'))))) ORDER BY seq",
+};
+
+struct fl_store {
+    char           *path;
+    size_t          columns;
+    fl_vectors     *vectors;
+    int             lock_fd;
+    sqlite3        *writer, *reader;
+    sqlite3_stmt   *write[WRITER_COUNT];
+    sqlite3_stmt   *read[READER_COUNT];
+    pthread_mutex_t read_lock;
+    pthread_mutex_t lock; /* guards the queue */
+    pthread_cond_t  more;
+    fl_write       *first, **last;
+    bool            ending, running;
+    pthread_t       thread;
+};
+
+/* ---- Errors -------------------------------------------------------------------------------------- */
+
+static int fail_sql(const fl_store *store, sqlite3 *db, fletch_error *error) {
+    int         code = sqlite3_errcode(db) & 0xFF;
+    const char *text = sqlite3_errmsg(db);
+    switch (code) {
+    case SQLITE_FULL:
+        return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE, "%s: %s", store->path, text);
+    case SQLITE_NOMEM:
+        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "%s: %s", store->path, text);
+    case SQLITE_NOTADB:
+    case SQLITE_CORRUPT:
+        return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
+                       "%s: %s; restore it from a copy, or name another file with server.store",
+                       store->path, text);
+    default: return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "%s: %s", store->path, text);
+    }
+}
+
+static int run_sql(const fl_store *store, sqlite3 *db, const char *sql, fletch_error *error) {
+    return sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK ? FLETCH_OK
+                                                                : fail_sql(store, db, error);
+}
+
+/* ---- Opening ------------------------------------------------------------------------------------- */
+
+/* Two processes on one file would each search only what they added themselves. */
+static int take_lock(fl_store *store, fletch_error *error) {
+    fl_buf name = {0};
+    fl_buf_printf(&name, "%s.lock", store->path);
+    if (name.failed) {
+        return fl_fail_nomem(error, strlen(store->path), "the store's path");
+    }
+    int status     = FLETCH_OK;
+    store->lock_fd = open(name.data, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (store->lock_fd < 0) {
+        status = fl_fail_errno(error, errno, "cannot open the store's lock", name.data);
+    } else if (flock(store->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+        status =
+            fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                    "%s is in use by another process; give each its own server.store", store->path);
+    }
+    fl_buf_free(&name);
+    return status;
+}
+
+static int connect(fl_store *store, sqlite3 **db, fletch_error *error) {
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
+    if (sqlite3_open_v2(store->path, db, flags, NULL) != SQLITE_OK) {
+        return *db != NULL ? fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
+                                     "cannot open %s: %s; name a file in a folder that exists and "
+                                     "may be written with server.store",
+                                     store->path, sqlite3_errmsg(*db))
+                           : fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory");
+    }
+    sqlite3_busy_timeout(*db, BUSY_MS);
+    return run_sql(store, *db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;", error);
+}
+
+static int64_t ask_number(sqlite3 *db, const char *sql) {
+    sqlite3_stmt *ask    = NULL;
+    int64_t       number = -1;
+    if (sqlite3_prepare_v2(db, sql, -1, &ask, NULL) == SQLITE_OK &&
+        sqlite3_step(ask) == SQLITE_ROW) {
+        number = sqlite3_column_int64(ask, 0);
+    }
+    sqlite3_finalize(ask);
+    return number;
+}
+
+static int make_tables(const fl_store *store, fletch_error *error) {
+    sqlite3 *db          = store->writer;
+    int64_t  application = ask_number(db, "PRAGMA application_id");
+    int64_t  format      = ask_number(db, "PRAGMA user_version");
+    if (application == APPLICATION && format == FORMAT) {
+        return FLETCH_OK;
+    }
+    if (application != 0 || format != 0 ||
+        ask_number(db, "SELECT count(*) FROM sqlite_schema") != 0) {
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                       "%s is %s; name another file with server.store", store->path,
+                       application == APPLICATION ? "of another version of fletch"
+                                                  : "no store of fletch");
+    }
+    char sql[1024];
+    (void)snprintf(
+        sql, sizeof sql,
+        "BEGIN IMMEDIATE; CREATE TABLE items(seq INTEGER PRIMARY KEY AUTOINCREMENT, id "
+        "TEXT UNIQUE NOT NULL, text TEXT NOT NULL, metadata TEXT, vector BLOB NOT NULL, "
+        "created INTEGER NOT NULL); CREATE TABLE about(name TEXT PRIMARY KEY, value TEXT "
+        "NOT NULL) WITHOUT ROWID; PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT",
+        APPLICATION, FORMAT);
+    return run_sql(store, db, sql, error);
+}
+
+/* The value that the file has under `name`; `value` when it had none before. False: SQLite failed. */
+static bool recall(sqlite3 *db, const char *name, const char *value, char *out, size_t size) {
+    sqlite3_stmt *ask  = NULL;
+    bool          good = sqlite3_prepare_v2(
+                             db,
+                             "INSERT INTO about VALUES (?1, ?2) ON CONFLICT(name) DO UPDATE SET value "
+                                      "= value RETURNING value",
+                             -1, &ask, NULL) == SQLITE_OK &&
+                sqlite3_bind_text(ask, 1, name, -1, SQLITE_STATIC) == SQLITE_OK &&
+                sqlite3_bind_text(ask, 2, value, -1, SQLITE_STATIC) == SQLITE_OK &&
+                sqlite3_step(ask) == SQLITE_ROW;
+    if (good) {
+        (void)snprintf(out, size, "%s", (const char *)sqlite3_column_text(ask, 0));
+    }
+    return sqlite3_finalize(ask) == SQLITE_OK && good;
+}
+
+static int check_model(const fl_store *store, const char *model, const char *fingerprint,
+                       fletch_error *error) {
+    char columns[24], theirs[3][256];
+    (void)snprintf(columns, sizeof columns, "%zu", store->columns);
+    if (!recall(store->writer, "model", model, theirs[0], sizeof theirs[0]) ||
+        !recall(store->writer, "fingerprint", fingerprint, theirs[1], sizeof theirs[1]) ||
+        !recall(store->writer, "columns", columns, theirs[2], sizeof theirs[2])) {
+        return fail_sql(store, store->writer, error);
+    }
+    if (strcmp(theirs[1], fingerprint) == 0 && strcmp(theirs[2], columns) == 0) {
+        return FLETCH_OK;
+    }
+    return fl_fail(
+        error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+        "%s holds vectors of another model: '%s' (%s numbers, fingerprint %.12s), and the "
+        "first model of this server is '%s' (%s numbers, fingerprint %.12s); serve that "
+        "model, or name another file with server.store",
+        store->path, theirs[0], theirs[2], theirs[1], model, columns, fingerprint);
+}
+
+/* Every vector of the file into memory. */
+static int load(const fl_store *store, fletch_error *error) {
+    sqlite3_stmt *ask    = NULL;
+    int           status = FLETCH_OK, step = SQLITE_ERROR;
+    if (sqlite3_prepare_v2(store->reader, "SELECT seq, vector FROM items ORDER BY seq", -1, &ask,
+                           NULL) == SQLITE_OK) {
+        while (status == FLETCH_OK && (step = sqlite3_step(ask)) == SQLITE_ROW) {
+            int64_t     key   = sqlite3_column_int64(ask, 0);
+            const void *row   = sqlite3_column_blob(ask, 1);
+            size_t      bytes = (size_t)sqlite3_column_bytes(ask, 1);
+            if (row == NULL || bytes != store->columns * sizeof(float)) {
+                status =
+                    fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
+                            "%s is damaged: the vector of item %lld has %zu bytes; delete that "
+                            "row with sqlite3, or restore the file from a copy",
+                            store->path, (long long)key, bytes);
+            } else if ((status = fl_vectors_reserve(store->vectors, 1, error)) == FLETCH_OK) {
+                fl_vectors_put(store->vectors, key, row);
+            }
+        }
+    }
+    if (status == FLETCH_OK && step != SQLITE_DONE) {
+        status = fail_sql(store, store->reader, error);
+    }
+    sqlite3_finalize(ask);
+    return status;
+}
+
+static int prepare(const fl_store *store, sqlite3 *db, const char *const *sql, sqlite3_stmt **out,
+                   size_t count, fletch_error *error) {
+    for (size_t i = 0; i < count; i++) {
+        if (sqlite3_prepare_v3(db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &out[i], NULL) !=
+            SQLITE_OK) {
+            return fail_sql(store, db, error);
+        }
+    }
+    return FLETCH_OK;
+}
+
+static void *run(void *arg);
+
+static int open_all(fl_store *store, const char *model, const char *fingerprint,
+                    fletch_error *error) {
+    int status = take_lock(store, error);
+    if (status == FLETCH_OK) {
+        status = connect(store, &store->writer, error);
+    }
+    if (status == FLETCH_OK) {
+        status = make_tables(store, error);
+    }
+    if (status == FLETCH_OK) {
+        status = check_model(store, model, fingerprint, error);
+    }
+    if (status == FLETCH_OK) {
+        status = connect(store, &store->reader, error);
+    }
+    if (status == FLETCH_OK) {
+        status = fl_vectors_open(&store->vectors, store->columns, error);
+    }
+    if (status == FLETCH_OK) {
+        status = load(store, error);
+    }
+    if (status == FLETCH_OK) {
+        status = prepare(store, store->writer, writer_sql, store->write, WRITER_COUNT, error);
+    }
+    if (status == FLETCH_OK) {
+        status = prepare(store, store->reader, reader_sql, store->read, READER_COUNT, error);
+    }
+    if (status == FLETCH_OK) {
+        status         = fl_thread_start(&store->thread, "store", run, store, error);
+        store->running = status == FLETCH_OK;
+    }
+    return status;
+}
+
+int fl_store_open(fl_store **out, const char *path, const char *model, const char *fingerprint,
+                  size_t columns, fletch_error *error) {
+    fl_store *store = fl_alloc_zero(1, sizeof *store);
+    *out            = NULL;
+    if (store == NULL || (store->path = fl_strdup(path)) == NULL) {
+        fl_free(store);
+        return fl_fail_nomem(error, sizeof *store, "the store");
+    }
+    store->columns = columns;
+    store->lock_fd = -1;
+    store->last    = &store->first;
+    pthread_mutex_init(&store->lock, NULL);
+    pthread_mutex_init(&store->read_lock, NULL);
+    pthread_cond_init(&store->more, NULL);
+    int status = open_all(store, model, fingerprint, error);
+    if (status < 0) {
+        fl_store_close(store);
+        return status;
+    }
+    *out = store;
+    return FLETCH_OK;
+}
+
+void fl_store_close(fl_store *store) {
+    if (store == NULL) {
+        return;
+    }
+    if (store->running) {
+        pthread_mutex_lock(&store->lock);
+        store->ending = true;
+        pthread_cond_signal(&store->more);
+        pthread_mutex_unlock(&store->lock);
+        pthread_join(store->thread, NULL);
+    }
+    for (size_t i = 0; i < WRITER_COUNT; i++) {
+        sqlite3_finalize(store->write[i]);
+    }
+    for (size_t i = 0; i < READER_COUNT; i++) {
+        sqlite3_finalize(store->read[i]);
+    }
+    (void)sqlite3_close(store->reader);
+    (void)sqlite3_close(store->writer);
+    fl_vectors_close(store->vectors);
+    if (store->lock_fd >= 0) {
+        (void)close(store->lock_fd);
+    }
+    pthread_cond_destroy(&store->more);
+    pthread_mutex_destroy(&store->read_lock);
+    pthread_mutex_destroy(&store->lock);
+    fl_free(store->path);
+    fl_free(store);
+}
+
+/* ---- Writing ------------------------------------------------------------------------------------- */
+
+void fl_store_write(fl_store *store, fl_write *write) {
+    write->next = NULL;
+    pthread_mutex_lock(&store->lock);
+    *store->last = write;
+    store->last  = &write->next;
+    pthread_cond_signal(&store->more);
+    pthread_mutex_unlock(&store->lock);
+}
+
+/* Run a statement to its end; the number of its first row, if any, into *key. */
+static bool step(sqlite3_stmt *statement, int64_t *key) {
+    int code = sqlite3_step(statement);
+    if (code == SQLITE_ROW) {
+        *key = sqlite3_column_int64(statement, 0);
+        code = sqlite3_step(statement);
+    }
+    return sqlite3_reset(statement) == SQLITE_OK && code == SQLITE_DONE;
+}
+
+static bool put(const fl_store *store, fl_item *item) {
+    sqlite3_stmt *s = store->write[PUT];
+    return sqlite3_bind_text64(s, 1, item->id, item->id_size, SQLITE_STATIC, SQLITE_UTF8) == 0 &&
+           sqlite3_bind_text64(s, 2, item->text, item->text_size, SQLITE_STATIC, SQLITE_UTF8) ==
+               0 &&
+           sqlite3_bind_text64(s, 3, item->metadata, item->metadata_size, SQLITE_STATIC,
+                               SQLITE_UTF8) == 0 &&
+           sqlite3_bind_blob64(s, 4, item->row, store->columns * sizeof(float), SQLITE_STATIC) ==
+               0 &&
+           step(s, &item->key);
+}
+
+static bool carry_out(const fl_store *store, fl_write *write) {
+    for (size_t i = 0; i < write->item_count; i++) {
+        if (!put(store, &write->items[i])) {
+            return false;
+        }
+    }
+    if (write->item_count > 0) {
+        return true;
+    }
+    sqlite3_stmt *s = store->write[DROP];
+    write->drop_key = -1;
+    bool good =
+        sqlite3_bind_text64(s, 1, write->drop, write->drop_size, SQLITE_STATIC, SQLITE_UTF8) == 0 &&
+        step(s, &write->drop_key);
+    write->dropped = write->drop_key >= 0;
+    return good;
+}
+
+/* All of the group, or nothing of it, onto the disk. */
+static int commit(const fl_store *store, fl_write *group, fletch_error *error) {
+    int64_t none;
+    size_t  rows = 0;
+    bool    good = step(store->write[BEGIN], &none);
+    for (fl_write *write = group; good && write != NULL; write = write->next) {
+        good = carry_out(store, write);
+        rows += write->item_count;
+    }
+    int status = good ? fl_vectors_reserve(store->vectors, rows, error)
+                      : fail_sql(store, store->writer, error);
+    if (status == FLETCH_OK && !step(store->write[COMMIT], &none)) {
+        status = fail_sql(store, store->writer, error);
+    }
+    if (status < 0 && sqlite3_get_autocommit(store->writer) == 0) {
+        (void)step(store->write[ROLLBACK], &none);
+    }
+    return status;
+}
+
+/* The same to the vectors in memory. */
+static void apply(const fl_store *store, const fl_write *write) {
+    for (size_t i = 0; i < write->item_count; i++) {
+        fl_vectors_put(store->vectors, write->items[i].key, write->items[i].row);
+    }
+    if (write->item_count == 0 && write->dropped) {
+        fl_vectors_drop(store->vectors, write->drop_key);
+    }
+}
+
+static void serve(const fl_store *store, fl_write *group) {
+    fletch_error error  = {0};
+    int          status = commit(store, group, &error);
+    for (fl_write *write = group; status == FLETCH_OK && write != NULL; write = write->next) {
+        apply(store, write);
+    }
+    while (group != NULL) { /* a write is gone once it is told */
+        fl_write *next = group->next;
+        group->done(group, &error);
+        group = next;
+    }
+}
+
+static void *run(void *arg) {
+    fl_store *store = arg;
+    pthread_mutex_lock(&store->lock);
+    while (store->first != NULL || !store->ending) {
+        fl_write *group = store->first;
+        if (group == NULL) {
+            pthread_cond_wait(&store->more, &store->lock);
+            continue;
+        }
+        store->first = NULL;
+        store->last  = &store->first;
+        pthread_mutex_unlock(&store->lock);
+        serve(store, group);
+        pthread_mutex_lock(&store->lock);
+    }
+    pthread_mutex_unlock(&store->lock);
+    return NULL;
+}
+
+/* ---- Reading ------------------------------------------------------------------------------------- */
+
+size_t fl_store_count(const fl_store *store) {
+    return fl_vectors_count(store->vectors);
+}
+
+size_t fl_store_columns(const fl_store *store) {
+    return store->columns;
+}
+
+static void tell(sqlite3_stmt *s, fl_found_fn found, void *user) {
+    fl_item item       = {.id       = (const char *)sqlite3_column_text(s, 0),
+                          .text     = (const char *)sqlite3_column_text(s, 1),
+                          .metadata = (const char *)sqlite3_column_text(s, 2),
+                          .row      = sqlite3_column_blob(s, 3),
+                          .created  = sqlite3_column_int64(s, 4),
+                          .key      = sqlite3_column_int64(s, 5)};
+    item.id_size       = (size_t)sqlite3_column_bytes(s, 0);
+    item.text_size     = (size_t)sqlite3_column_bytes(s, 1);
+    item.metadata_size = (size_t)sqlite3_column_bytes(s, 2);
+    found(user, &item);
+}
+
+int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t key, fl_found_fn found,
+                  void *user, fletch_error *error) {
+    pthread_mutex_lock(&store->read_lock);
+    sqlite3_stmt *s = store->read[id != NULL ? BY_ID : BY_KEY];
+    (void)(id != NULL ? sqlite3_bind_text64(s, 1, id, id_size, SQLITE_STATIC, SQLITE_UTF8)
+                      : sqlite3_bind_int64(s, 1, key));
+    int code   = sqlite3_step(s);
+    int status = FLETCH_OK;
+    if (code == SQLITE_ROW) {
+        tell(s, found, user);
+    } else if (code == SQLITE_DONE) {
+        status = fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE, "no item of this id is stored");
+    } else {
+        status = fail_sql(store, store->reader, error);
+    }
+    (void)sqlite3_reset(s);
+    pthread_mutex_unlock(&store->read_lock);
+    return status;
+}
+
+/* The keys of the items that `filter` lets pass, sorted. */
+static int list_allowed(fl_store *store, const char *filter, size_t size, fl_buf *keys,
+                        fletch_error *error) {
+    pthread_mutex_lock(&store->read_lock);
+    sqlite3_stmt *s = store->read[FILTER];
+    (void)sqlite3_bind_text64(s, 1, filter, size, SQLITE_STATIC, SQLITE_UTF8);
+    int code;
+    while ((code = sqlite3_step(s)) == SQLITE_ROW && !keys->failed) {
+        int64_t key = sqlite3_column_int64(s, 0);
+        fl_buf_append(keys, &key, sizeof key);
+    }
+    int status = FLETCH_OK;
+    if (keys->failed) {
+        status = fl_fail_nomem(error, keys->size, "the filtered items");
+    } else if (code != SQLITE_DONE) {
+        status = fail_sql(store, store->reader, error);
+    }
+    (void)sqlite3_reset(s);
+    pthread_mutex_unlock(&store->read_lock);
+    return status;
+}
+
+int fl_store_search(fl_store *store, const float *query, const char *filter, size_t filter_size,
+                    size_t k, const atomic_bool *cancelled, fl_hit *hits, size_t *count,
+                    fletch_error *error) {
+    static const int64_t nothing = 0;
+    fl_buf               keys    = {0};
+    const int64_t       *allowed = NULL;
+    int                  status  = FLETCH_OK;
+    *count                       = 0;
+    if (filter != NULL) {
+        status  = list_allowed(store, filter, filter_size, &keys, error);
+        allowed = keys.data != NULL ? (const int64_t *)(const void *)keys.data : &nothing;
+    }
+    if (status == FLETCH_OK) {
+        *count = fl_vectors_search(store->vectors, query, k, allowed, keys.size / sizeof *allowed,
+                                   cancelled, hits);
+    }
+    if (*count == SIZE_MAX) {
+        *count = 0;
+        status = fl_fail_nomem(error, store->columns * sizeof *query, "a search");
+    }
+    fl_buf_free(&keys);
+    return status;
+}

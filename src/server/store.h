@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store.h - texts with their vectors that last: one SQLite file, searched in memory.
+ *
+ * Role    seed.c's /add, /search and /items stand on it.
+ * In/Out  Items (id, text, metadata, vector of length 1) in; items by id, ids by likeness out.
+ * Method  Writes queue up for one thread, which puts all that wait into one transaction: many small requests
+ *         share one fsync. `done` is called when the transaction is on the disk (WAL, synchronous=FULL) and
+ *         the vectors are searchable, never before: what was acknowledged survives kill -9.
+ *         The file knows which model made its vectors; opening it with another one is an error.
+ * Memory  vectors.h. Threads: all calls from any thread. One process at a time has the file (PATH.lock).
+ * Proof   tests/server/test_store.py. */
+#ifndef FL_SERVER_STORE_H
+#define FL_SERVER_STORE_H
+
+#include "server/vectors.h"
+
+typedef struct fl_store fl_store;
+
+typedef struct fl_item {
+    const char  *id, *text, *metadata; /* metadata: a JSON object, or NULL */
+    size_t       id_size, text_size, metadata_size;
+    const float *row;     /* of length 1 */
+    int64_t      key;     /* out */
+    int64_t      created; /* out, of a read item: Unix seconds */
+} fl_item;
+
+/* Items to put (an id that is there is replaced) or, with item_count 0, one id to drop. The caller's memory until
+ * done, which is called exactly once, on the store's thread. */
+typedef struct fl_write {
+    fl_item    *items;
+    size_t      item_count;
+    const char *drop;
+    size_t      drop_size;
+    bool        dropped;                                             /* out */
+    void (*done)(struct fl_write *write, const fletch_error *error); /* code FLETCH_OK: it lasts */
+    void            *user;
+    struct fl_write *next;
+    int64_t          drop_key;
+} fl_write;
+
+/* `model` names it for people, `fingerprint` tells it from others. */
+int  fl_store_open(fl_store **out, const char *path, const char *model, const char *fingerprint,
+                   size_t columns, fletch_error *error);
+void fl_store_close(fl_store *store); /* writes what waits; NULL is a no-op */
+
+void   fl_store_write(fl_store *store, fl_write *write);
+size_t fl_store_count(const fl_store *store);
+size_t fl_store_columns(const fl_store *store);
+
+/* One item by id, or by key when id is NULL. Borrowed for the call of `found`; FLETCH_ENOTFOUND. */
+typedef void (*fl_found_fn)(void *user, const fl_item *item);
+int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t key, fl_found_fn found,
+                  void *user, fletch_error *error);
+
+/* The best k of all items, or of those whose metadata has every key of `filter` (a JSON object, or NULL) with
+ * the same value. *count hits, best first. */
+int fl_store_search(fl_store *store, const float *query, const char *filter, size_t filter_size,
+                    size_t k, const atomic_bool *cancelled, fl_hit *hits, size_t *count,
+                    fletch_error *error);
+
+#endif
