@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/add, /search and /items: what was acknowledged is kept and found, and the order is that of the exact cosine."""
+import json
+import math
+import os
+import random
+import sqlite3
+import struct
+import threading
+
+import pytest
+import serving
+
+JSON = {"content-type": "application/json"}
+
+
+def ask(server, path, **body):
+    return server.ask("POST", path, json.dumps(body).encode())
+
+
+@pytest.fixture
+def kept(start, tmp_path):
+    return start("--server-store", tmp_path / "store.db")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """One server with a store for the tests that need no other."""
+    if not os.path.exists(os.path.join(serving.MODEL, "model.safetensors")):
+        pytest.skip("FLETCH_MODEL names no model folder (make model)")
+    folder = tmp_path_factory.mktemp("store")
+    running = serving.Server(folder, "--server-store", folder / "store.db")
+    yield running
+    assert running.end() == 0, running.log()
+
+
+def vectors(server, texts):
+    return server.ask(body=json.dumps({"inputs": texts}).encode()).json()
+
+
+def test_added_texts_are_found_in_the_order_of_their_cosine(shared):
+    texts = [f"{animal} {verb} in the {place}" for animal in ("cat", "dog", "stork") for verb in ("sleeps", "runs")
+             for place in ("garden", "office", "sea")]
+    reply = ask(shared, "/add", texts=texts, ids=[f"order-{i}" for i in range(len(texts))], metadata={"test": "order"})
+    assert reply.status == 200 and reply.json()["ids"] == [f"order-{i}" for i in range(len(texts))]
+    rows, query = vectors(shared, texts), vectors(shared, ["a feline rests among flowers"])[0]
+    truth = sorted(((sum(a * b for a, b in zip(row, query)), i) for i, row in enumerate(rows)), reverse=True)
+    for body in ({"text": "a feline rests among flowers"}, {"vector": [7 * x for x in query]}):
+        got = ask(shared, "/search", k=5, filter={"test": "order"}, **body).json()
+        assert [hit["id"] for hit in got["results"]] == [f"order-{i}" for _, i in truth[:5]]
+        for hit, (score, i) in zip(got["results"], truth):
+            assert abs(hit["score"] - score) < 1e-5 and hit["text"] == texts[i] and hit["metadata"] == {"test": "order"}
+
+
+def test_one_text_gets_an_id_and_can_be_read_replaced_and_dropped(shared):
+    added = ask(shared, "/add", text="a text without id").json()
+    assert len(added["id"]) == 32 and added["ids"] == [added["id"]]
+    item = shared.ask("GET", "/items/" + added["id"]).json()
+    assert item["text"] == "a text without id" and item["metadata"] is None
+    truth = vectors(shared, ["a text without id"])[0]
+    assert max(abs(a - b) for a, b in zip(item["embedding"], truth)) < 1e-6
+    assert ask(shared, "/add", text="another text", id=added["id"], metadata={"v": 2}).status == 200
+    item = shared.ask("GET", "/items/" + added["id"]).json()
+    assert item["text"] == "another text" and item["metadata"] == {"v": 2}
+    first = ask(shared, "/search", text="another text", k=1).json()["results"][0]
+    assert first["id"] == added["id"] and first["score"] > 0.9999
+    assert shared.ask("DELETE", "/items/" + added["id"]).json() == {"id": added["id"], "deleted": True}
+    assert shared.ask("DELETE", "/items/" + added["id"]).status == 404
+    assert shared.ask("GET", "/items/" + added["id"]).status == 404
+    assert added["id"] not in [hit["id"] for hit in ask(shared, "/search", text="another text", k=1000).json()["results"]]
+
+
+@pytest.mark.parametrize("name, path", [("a/b ü%", "a%2Fb%20%C3%BC%25"), ("..", ".."), ("x\"\\", "x%22%5C")])
+def test_ids_are_any_printable_text(shared, name, path):
+    assert ask(shared, "/add", text="odd", id=name).json()["id"] == name
+    assert shared.ask("GET", "/items/" + path).json()["id"] == name
+    assert shared.ask("DELETE", "/items/" + path).status == 200
+
+
+@pytest.mark.parametrize("wanted, ids", [
+    ({"lang": "en"}, {"f1", "f2"}), ({"lang": "en", "n": 1}, {"f1"}), ({"n": 1.0}, {"f1"}), ({"n": True}, {"f3"}),
+    ({"n": None}, {"f2"}), ({"a\"b": "ü"}, {"f3"}), ({"lang": "EN"}, set()), ({"none": 1}, set())])
+def test_filter_is_exact(shared, wanted, ids):
+    reply = ask(shared, "/add", texts=["one", "two", "three"], ids=["f1", "f2", "f3"],
+                metadata=[{"lang": "en", "n": 1}, {"lang": "en", "n": None}, {"lang": "de", "n": True, "a\"b": "ü"}])
+    assert reply.status == 200
+    assert {hit["id"] for hit in ask(shared, "/search", text="one", k=1000, filter=wanted).json()["results"]} == ids
+
+
+@pytest.mark.parametrize("path, body, says", [
+    ("/add", {}, "give text or texts"), ("/add", {"text": "a", "texts": ["b"]}, "give text or texts"),
+    ("/add", {"text": ""}, "empty"), ("/add", {"texts": []}, "empty"), ("/add", {"texts": ["a", ""]}, "empty"),
+    ("/add", {"text": 1}, "text: invalid type"), ("/add", {"text": "a", "id": ""}, "an id has 1 to 512 bytes"),
+    ("/add", {"text": "a", "id": "x" * 513}, "an id has"), ("/add", {"text": "a", "id": "a\nb"}, "an id has"),
+    ("/add", {"texts": ["a", "b"], "ids": ["x"]}, "as many ids"), ("/add", {"texts": ["a"], "ids": []}, "as many ids"),
+    ("/add", {"text": "a", "metadata": 5}, "metadata"), ("/add", {"text": "a", "metadata": [{}, {}]}, "metadata"),
+    ("/add", {"texts": ["a", "b"], "metadata": [{}]}, "metadata"), ("/add", {"text": "a", "metadata": ["x"]}, "metadata"),
+    ("/add", {"text": "a", "prompt_name": "nobody"}, "no prompt"),
+    ("/search", {}, "give text or vector"), ("/search", {"text": ""}, "empty"), ("/search", {"text": "a", "k": 0}, "k:"),
+    ("/search", {"text": "a", "k": 1001}, "k:"), ("/search", {"vector": [1]}, "384 numbers"),
+    ("/search", {"vector": [0] * 384}, "no direction"), ("/search", {"vector": [1] * 385}, "384 numbers"),
+    ("/search", {"vector": ["1"] * 384}, "list of numbers"), ("/search", {"vector": "x"}, "list of numbers"),
+    ("/search", {"text": "a", "filter": []}, "filter"), ("/search", {"text": "a", "filter": {"a": [1]}}, "filter")])
+def test_what_makes_no_sense_is_refused(shared, path, body, says):
+    reply = ask(shared, path, **body)
+    assert reply.status == 400 and says in reply.json()["error"] and reply.json()["code"] == "bad_request", reply
+
+
+def test_without_a_store_the_routes_say_how_to_get_one(server):
+    for method, path in (("POST", "/add"), ("POST", "/search"), ("GET", "/items/a"), ("DELETE", "/items/a")):
+        reply = server.ask(method, path, b"{}")
+        assert reply.status == 404 and "--server-store" in reply.json()["error"]
+
+
+def test_all_of_a_request_or_nothing(kept):
+    assert ask(kept, "/add", texts=["one", "two"], ids=["a", "b\x01"]).status == 400
+    assert kept.ask("GET", "/items/a").status == 404
+
+
+def test_a_restart_finds_everything_again(start, tmp_path):
+    first = start("--server-store", tmp_path / "s.db")
+    assert ask(first, "/add", texts=["red apples", "fast cars"], ids=["x", "y"]).status == 200
+    assert first.ask("DELETE", "/items/y").status == 200
+    assert first.end() == 0
+    second = start("--server-store", tmp_path / "s.db")
+    got = ask(second, "/search", text="fruit").json()
+    assert [hit["id"] for hit in got["results"]] == ["x"] and got["searched"] == 1
+
+
+def adder(server, number, acknowledged):
+    """Adds until the server is gone; notes what it was told is kept."""
+    count = 0
+    try:
+        while True:
+            name = f"{number}-{count}"
+            if ask(server, "/add", text=f"text {name}", id=name).status == 200:
+                acknowledged.append(name)
+            count += 1
+    except OSError:
+        pass
+    except Exception as error:  # a torn reply is no acknowledgement either
+        assert "http.client" in type(error).__module__, error
+
+
+@pytest.mark.parametrize("after", [40, 150])
+def test_kill_9_loses_nothing_acknowledged(start, tmp_path, after):
+    server = start("--server-store", tmp_path / "s.db")
+    acknowledged = []
+    threads = [threading.Thread(target=adder, args=(server, i, acknowledged)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    while len(acknowledged) < after and server.process.poll() is None:
+        threading.Event().wait(0.002)
+    server.kill()
+    for thread in threads:
+        thread.join()
+    assert len(acknowledged) >= after
+    again = start("--server-store", tmp_path / "s.db")
+    for name in acknowledged:
+        assert again.ask("GET", f"/items/{name}").json()["text"] == f"text {name}"
+    some = random.Random(1).choice(acknowledged)
+    assert some in [hit["id"] for hit in ask(again, "/search", text=f"text {some}", k=5).json()["results"]]
+    assert sqlite3.connect(tmp_path / "s.db").execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def refused(start, tmp_path, *flags):
+    server = start(*flags, ready=False)
+    code = server.process.wait(serving.WAIT)
+    return code, server.log()
+
+
+def test_vectors_of_another_model_are_refused(start, tmp_path):
+    path = tmp_path / "s.db"
+    assert start("--server-store", path).end() == 0
+    base = sqlite3.connect(path)
+    base.execute("UPDATE about SET value = 'f00' WHERE name = 'fingerprint'")
+    base.commit()
+    base.close()
+    code, log = refused(start, tmp_path, "--server-store", path)
+    assert code == 2 and "holds vectors of another model" in log and "server.store" in log
+
+
+def test_other_files_and_places_are_refused(start, tmp_path):
+    (tmp_path / "text").write_text("no database, but long enough to be looked at " * 20)
+    other = sqlite3.connect(tmp_path / "other.db")
+    other.execute("CREATE TABLE t(a)")
+    other.commit()
+    other.close()
+    for path, says in (("text", "not a database"), ("other.db", "no store of fletch"), ("none/s.db", "none/s.db")):
+        code, log = refused(start, tmp_path, "--server-store", tmp_path / path)
+        assert code in (1, 2) and says in log, log
+    assert sqlite3.connect(tmp_path / "other.db").execute("SELECT count(*) FROM t").fetchone() == (0,)
+
+
+def test_two_servers_do_not_share_a_file(kept, start, tmp_path):
+    code, log = refused(start, tmp_path, "--server-store", tmp_path / "store.db")
+    assert code == 2 and "in use by another process" in log
+    assert ask(kept, "/add", text="still here").status == 200
+
+
+def test_a_damaged_vector_is_told(start, tmp_path):
+    path = tmp_path / "s.db"
+    server = start("--server-store", path)
+    assert ask(server, "/add", text="a").status == 200
+    assert server.end() == 0
+    base = sqlite3.connect(path)
+    base.execute("UPDATE items SET vector = x'00'")
+    base.commit()
+    base.close()
+    code, log = refused(start, tmp_path, "--server-store", path)
+    assert code in (1, 3) and "is damaged" in log
+
+
+def test_the_file_can_be_read_by_others_while_it_is_served(kept, tmp_path):
+    assert ask(kept, "/add", text="seen from outside", id="o").status == 200
+    text, vector = sqlite3.connect(tmp_path / "store.db").execute("SELECT text, vector FROM items").fetchone()
+    row = struct.unpack("<384f", vector)
+    assert text == "seen from outside" and math.isclose(sum(x * x for x in row), 1, abs_tol=1e-5)
