@@ -71,7 +71,7 @@ def test_overload(faulty):  # noqa: F811
         while not enough.is_set():
             post(server, "/embed", {"inputs": long})
 
-    busy = [threading.Thread(target=press) for _ in range(4)]
+    busy = [threading.Thread(target=press) for _ in range(12)]
     for thread in busy:
         thread.start()
     end = time.monotonic() + serving.WAIT
