@@ -110,7 +110,7 @@ static void tell_encoder(teller *t, const fletch_model *m) {
 static void tell_replicas(teller *t, const fletch_model *model) {
     fletch_model *m = fl_mutable(model);
     pthread_mutex_lock(&m->lock);
-    while (m->reopening)
+    while (m->reopening || m->replicas->replica[0].mending)
         fl_cond_wait_until(&m->left, &m->lock, UINT64_MAX);
     fl_replica    *first = &m->replicas->replica[0];
     fl_queue_rules rules = m->queue.rules;
@@ -166,6 +166,8 @@ static void read_gauges(const fletch_model *m, fletch_stats *out) {
             out->running_texts += replica->slots[s].busy ? replica->slots[s].count : 0;
     }
     const fl_replica *first = &m->replicas->replica[0];
+    if (first->mending)
+        return;
     snprintf(out->provider, sizeof out->provider, "%s", first->provider);
     snprintf(out->precision, sizeof out->precision, "%s", first->info.precision);
     snprintf(out->device, sizeof out->device, "%s", first->info.device);

@@ -34,6 +34,11 @@ static bool carry(fletch_model *model, fl_request **over, uint64_t *due) {
     return true;
 }
 
+/* Whether another thread is to carry: this one has more to tokenise, and a slot's thread is there. */
+static bool leaves_it(const fl_request *request) {
+    return request->fed < request->texts.count && fl_runner_free(request->model->replicas, false);
+}
+
 /* Until the request is over. (locked) */
 static void wait_for(fl_request *request) {
     fletch_model *model = request->model;
@@ -42,10 +47,12 @@ static void wait_for(fl_request *request) {
         uint64_t due = UINT64_MAX;
         if (fl_feed_wanted(request)) {
             fl_feed(request, &over);
-        } else if (request->fed < request->texts.count || !carry(model, &over, &due)) {
+        } else if (leaves_it(request) || !carry(model, &over, &due)) {
             if (due == UINT64_MAX) /* else this thread carries when company is late */
                 fl_dispatch(model);
+            request->waiting = true;
             fl_cond_wait_until(&request->changed, &model->lock, due);
+            request->waiting = false;
         }
         deliver(model, &over);
     }

@@ -331,9 +331,8 @@ static void sort_chunk(filling *f) {
     fl_bufpool_give(pool, from, from->capacity);
 }
 
-/* Queue the chunk, or give it back when it is empty or its request has ended.
- */
-static void close_chunk(filling *f) {
+/* Queue the chunk, or give it back when it is empty; false when its request has ended. */
+static bool close_chunk(filling *f) {
     fl_request   *r     = f->request;
     fletch_model *model = r->model;
     if (f->chunk->index)
@@ -359,7 +358,9 @@ static void close_chunk(filling *f) {
         if (r->done || r->fed < r->texts.count) /* else its caller sees to it (embed.c) */
             fl_dispatch(model);
     }
+    bool goes_on = !r->ended;
     pthread_mutex_unlock(&model->lock);
+    return goes_on;
 }
 
 /* Text `index` has no row; false when the request has ended. */
@@ -378,11 +379,14 @@ static bool fail_text(filling *f, size_t index, fl_request **over) {
     return goes_on;
 }
 
+/* Texts [first, last), or up to where the request ended. */
 static void feed_texts(filling *f, size_t first, size_t last, fl_request **over) {
     for (size_t i = first; i < last; i++) {
-        if (f->chunk && (f->chunk->texts == f->texts_max ||
-                         f->cu[f->chunk->texts] + ids_bound(f->request, i) > f->ids_max))
-            close_chunk(f);
+        if (f->chunk &&
+            (f->chunk->texts == f->texts_max ||
+             f->cu[f->chunk->texts] + ids_bound(f->request, i) > f->ids_max) &&
+            !close_chunk(f))
+            return;
         int status = f->chunk ? FLETCH_OK : begin_chunk(f, i, last);
         if (status == FLETCH_OK)
             status = add_text(f, i);

@@ -22,15 +22,19 @@ void fl_runtime_trim(fletch_model *model, const char *why) {
                  why, (double)freed / 1e6);
 }
 
-/* Tokenise for one submitted request that has room; false when none has.
- * (locked) */
+/* Tokenise for one submitted request that has room: the one with the fewest tokens ahead, the oldest
+ * among equals; false when none has. (locked) */
 static bool feed_one(fletch_model *model, fl_request **over) {
-    for (fl_request *request = model->live; request; request = request->after)
-        if (request->done && request->feeders == 0 && fl_feed_wanted(request)) {
-            fl_feed(request, over);
-            return true;
-        }
-    return false;
+    fl_request *least = NULL;
+    for (fl_request *request = model->live; request; request = request->after) {
+        if (!request->done || request->feeders > 0 || !fl_feed_wanted(request))
+            continue;
+        if (!least || request->ahead <= least->ahead) /* the list has the newest first */
+            least = request;
+    }
+    if (least)
+        fl_feed(least, over);
+    return least != NULL;
 }
 
 /* End what is late; returns the next deadline. (locked) */

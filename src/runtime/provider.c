@@ -139,7 +139,7 @@ typedef struct walk {
     fl_provider_fn      open;
     void               *arg;
     fletch_error       *error;   /* not NULL: refusals are logged from it */
-    unsigned            refused; /* providers that were asked for by name */
+    unsigned            refused; /* providers that could not be opened */
 } walk;
 
 /* EPROVIDER means: not this one, the next may do. Every other failure would
@@ -161,7 +161,7 @@ static int open_one(const walk *w, const provider *p) {
 
 static int try_next(walk *w, const provider *p, bool wanted) {
     int status = open_one(w, p);
-    w->refused += status == FLETCH_EPROVIDER && wanted;
+    w->refused += status == FLETCH_EPROVIDER;
     if (status == FLETCH_EPROVIDER)
         fl_log_write(fl_config_log(w->config), wanted ? FL_LOG_WARNING : FL_LOG_DEBUG, "%s",
                      w->error->message);

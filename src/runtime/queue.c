@@ -14,7 +14,8 @@
 
 enum {
     BULK_SHARE = 3, /* interactive tokens for one bulk token while both wait */
-    BULK_PART  = 4  /* of the budget, while interactive texts come */
+    BULK_PART  = 4, /* of the budget, while interactive texts come */
+    PATIENCE   = 4  /* company is expected for this part of the last batch's time */
 };
 
 static const uint64_t urgent_memory_ns = 1000000000U;
@@ -69,7 +70,7 @@ void fl_queue_remove(fl_queue *queue, fl_chunk *chunk) {
 static bool expects_company(const fl_queue *queue, uint64_t now) {
     if (!queue->rules.throughput)
         return false;
-    if (now - queue->ended_ns > queue->rules.max_wait_ns)
+    if (now - queue->ended_ns > queue->patience_ns)
         return false;
     return queue->lane[FLETCH_LANE_INTERACTIVE].chunks < queue->company;
 }
@@ -89,8 +90,8 @@ bool fl_queue_ready(const fl_queue *queue, uint64_t now, uint64_t *due) {
     *due = lane->head->queued_ns + rules->max_wait_ns;
     if (lane->texts >= rules->min_texts && queue->left_ns + rules->max_wait_ns < *due)
         *due = queue->left_ns + rules->max_wait_ns;
-    if (queue->ended_ns + rules->max_wait_ns + 1 < *due) /* then company is no longer expected */
-        *due = queue->ended_ns + rules->max_wait_ns + 1;
+    if (queue->ended_ns + queue->patience_ns + 1 < *due) /* then company is no longer expected */
+        *due = queue->ended_ns + queue->patience_ns + 1;
     return now >= *due;
 }
 
@@ -195,7 +196,9 @@ uint32_t fl_queue_take(fl_queue *queue, uint64_t now, fl_item *items, uint32_t c
     return t.count;
 }
 
-void fl_queue_ended(fl_queue *queue, uint64_t requests, uint64_t now) {
-    queue->company  = requests + queue->lane[FLETCH_LANE_INTERACTIVE].chunks;
-    queue->ended_ns = now;
+void fl_queue_ended(fl_queue *queue, uint64_t requests, uint64_t took_ns, uint64_t now) {
+    uint64_t patience  = took_ns / PATIENCE;
+    queue->company     = requests + queue->lane[FLETCH_LANE_INTERACTIVE].chunks;
+    queue->ended_ns    = now;
+    queue->patience_ns = patience < queue->rules.max_wait_ns ? patience : queue->rules.max_wait_ns;
 }

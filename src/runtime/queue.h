@@ -7,8 +7,9 @@
  *   - max_wait has passed for the oldest text; or
  *   - company is not to be expected: with batch.throughput=false never; else when as many requests
  *     are queued as were about (in the engine and queued) when the last batch ended, or that was
- *     longer than max_wait ago. So a lone caller never waits, and eight callers in a loop are batched
- *     by eight without a wasted pass; or
+ *     longer ago than a quarter of the time that batch took (callers in a loop come back at once). So
+ *     a lone caller never waits, and eight callers in a loop are batched by eight without a wasted
+ *     pass; or
  *   - bulk texts are queued: a bulk request is its own company.
  * Interactive texts leave first. While bulk texts wait, they earn a token for every three that
  * interactive texts take and spend them in the next batches, so they get a quarter at least. For a
@@ -50,6 +51,7 @@ typedef struct fl_queue {
     uint64_t       left_ns;     /* when the last batch left */
     uint64_t       ended_ns;    /* when the last batch ended */
     uint64_t       company;     /* requests that were about then */
+    uint64_t       patience_ns; /* after it: how long company is expected */
     uint64_t       urgent_ns;   /* when the last interactive text left; 0: none yet */
     uint64_t       bulk_credit; /* tokens that bulk texts have earned */
 } fl_queue;
@@ -72,8 +74,8 @@ bool fl_queue_ready(const fl_queue *queue, uint64_t now, uint64_t *due);
  * longer than the budget leaves alone. */
 uint32_t fl_queue_take(fl_queue *queue, uint64_t now, fl_item *items, uint32_t capacity);
 
-/* A batch of `requests` different requests ended. */
-void fl_queue_ended(fl_queue *queue, uint64_t requests, uint64_t now);
+/* A batch of `requests` different requests ended; it took `took_ns`. */
+void fl_queue_ended(fl_queue *queue, uint64_t requests, uint64_t took_ns, uint64_t now);
 
 /* Texts of like length for an engine that pads: equal up to 64 tokens, then
  * within a thirty-second. */

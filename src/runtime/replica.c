@@ -111,6 +111,7 @@ static int open_replica(fl_replicas *set, const fl_engine_ops *ops, const char *
     replica->ops      = ops;
     replica->provider = provider;
     replica->device   = device;
+    replica->cold     = true;
     int status        = groups > 1 ? choose_cores(replica, groups, error) : FLETCH_OK;
     if (status == FLETCH_OK)
         status = open_engine(replica, options, error);
@@ -178,12 +179,21 @@ int fl_replicas_open(fl_replicas **out, fletch_model *model, fl_config *config, 
 
 /* ---- Waking ---------------------------------------------------------------------------------- */
 
-/* A slot that `by_caller` may use: one that a caller's thread may run, or one
- * whose own thread sleeps and can be woken. */
+/* A slot that `by_caller` may use: one that a caller's thread may run, its own thread inside a callback
+ * included, or one whose own thread sleeps and can be woken. */
 static bool may_use(const fl_runner *slot, bool by_caller) {
     if (slot->busy || slot->orphan)
         return false;
-    return by_caller ? slot->replica->info.any_thread : slot->sleeping;
+    if (!by_caller)
+        return slot->sleeping;
+    return slot->replica->info.any_thread ||
+           (slot->away && pthread_equal(slot->thread, pthread_self()));
+}
+
+static bool less_loaded(const fl_replica *a, const fl_replica *b) {
+    if (a->outstanding != b->outstanding)
+        return a->outstanding < b->outstanding;
+    return a->cold && !b->cold;
 }
 
 fl_runner *fl_runner_free(fl_replicas *set, bool by_caller) {
@@ -192,7 +202,7 @@ fl_runner *fl_runner_free(fl_replicas *set, bool by_caller) {
         fl_replica *replica = &set->replica[r];
         if (replica->broken || !replica->engine || replica->busy == replica->slot_count)
             continue;
-        if (best && replica->outstanding >= best->replica->outstanding)
+        if (best && !less_loaded(replica, best->replica))
             continue;
         for (uint32_t s = 0; s < replica->slot_count; s++)
             if (may_use(&replica->slots[s], by_caller))
@@ -208,13 +218,32 @@ bool fl_replicas_usable(const fl_replicas *set) {
     return false;
 }
 
+/* A slot whose thread is away in a callback would idle, and a call from inside that callback would
+ * wait for itself: let a caller that sleeps carry. */
+static void wake_caller(fletch_model *model) {
+    const fl_runner *slot = fl_runner_free(model->replicas, true);
+    uint64_t         due;
+    if (!slot || !slot->away)
+        return;
+    if (!model->orphans && !fl_queue_ready(&model->queue, fl_clock_ns(), &due))
+        return;
+    for (fl_request *request = model->live; request; request = request->after)
+        if (request->waiting) {
+            request->waiting = false; /* the next batch wakes another one */
+            pthread_cond_signal(&request->changed);
+            return;
+        }
+}
+
 void fl_dispatch(fletch_model *model) {
     if (!model->replicas)
         return;
     fl_runner *slot = fl_runner_free(model->replicas, false);
     uint64_t   due  = UINT64_MAX;
-    if (!slot)
+    if (!slot) {
+        wake_caller(model);
         return;
+    }
     if (!model->orphans && !fl_queue_ready(&model->queue, fl_clock_ns(), &due)) {
         if (due >= slot->armed_ns)
             return;
@@ -269,13 +298,17 @@ static void reopen(fl_replica *replica, fl_request **over) {
     fl_engine    *engine = replica->engine;
     fletch_error  error  = {0};
     replica->engine      = NULL;
+    replica->mending     = true;
     pthread_mutex_unlock(&model->lock);
     if (engine)
         replica->ops->close(engine);
     int status = fl_provider_walk(model, replica->set->config, open_again, replica, &error);
     pthread_mutex_lock(&model->lock);
+    replica->mending = false;
+    pthread_cond_broadcast(&model->left); /* who describes the replica waits for it */
     if (status == FLETCH_OK) {
         replica->broken = false;
+        replica->cold   = true;
         for (uint32_t i = 0; i < replica->slot_count; i++)
             replica->slots[i].touched = 0;
         fl_count(&model->stats, FL_COUNT_replica_reopens, 1);
@@ -289,19 +322,23 @@ static void reopen(fl_replica *replica, fl_request **over) {
                  "device %u cannot be opened again (%s); next try in %.1f s", replica->device,
                  error.message, (double)(wait < retry_most_ns ? wait : retry_most_ns) / 1e9);
     error.code = FLETCH_EPROVIDER;
-    if (!fl_replicas_usable(replica->set))
+    if (replica->set == model->replicas && !fl_replicas_usable(replica->set))
         fail_everything(model, &error, over);
 }
 
 /* ---- The thread of a slot -------------------------------------------------------------------- */
 
-static void deliver(fletch_model *model, fl_request **over) {
+static void deliver(fl_runner *slot, fl_request **over) {
+    fletch_model *model = slot->replica->set->model;
     if (!*over)
         return;
+    slot->away = true;
+    fl_dispatch(model);
     pthread_mutex_unlock(&model->lock);
     fl_requests_deliver(model, *over);
     *over = NULL;
     pthread_mutex_lock(&model->lock);
+    slot->away = false;
 }
 
 /* Sleep until woken or `due`. (locked) */
@@ -341,7 +378,7 @@ static void *drive(void *arg) {
         } else {
             sleep_until(slot, mends ? replica->retry_ns : due);
         }
-        deliver(model, &over);
+        deliver(slot, &over);
     }
     pthread_mutex_unlock(&model->lock);
     return NULL;

@@ -42,6 +42,7 @@ typedef struct fl_runner {
     pthread_cond_t wake;
     uint64_t       armed_ns; /* when the sleeping thread will look again */
     bool           sleeping;
+    bool           away; /* the thread calls back: a caller that waits may carry instead */
     bool           busy;
     /* the batch under way */
     fl_item          *items; /* owned [FL_BATCH_TEXTS_MAX] */
@@ -73,9 +74,11 @@ struct fl_replica {
     uint16_t            *cores; /* owned [threads], or NULL */
     uint32_t             threads;
     fl_engine_info       info;
+    bool                 cold; /* no batch went through since it opened */
     bool                 broken;
-    uint32_t             failures;    /* in a row */
-    uint64_t             retry_ns;    /* when to open it again */
+    bool                 mending;  /* being opened again: provider, engine and info are in flux */
+    uint32_t             failures; /* in a row */
+    uint64_t             retry_ns; /* when to open it again */
     uint64_t             outstanding; /* tokens in its slots */
     uint32_t             busy;        /* slots */
     uint32_t             slot_count;
@@ -104,15 +107,15 @@ int fl_replicas_start(fl_replicas *set, fletch_error *error);
  * NULL is a no-op. */
 void fl_replicas_close(fl_replicas *set);
 
-/* A free slot of the ready replica with the fewest outstanding tokens: for a
- * caller's own thread where the engine allows that (`by_caller`), else one
- * whose thread sleeps. NULL: none. (locked) */
+/* A free slot of the ready replica with the fewest outstanding tokens, a cold one first among equals:
+ * for a caller's own thread where the engine allows that (`by_caller`), else one whose thread sleeps.
+ * NULL: none. (locked) */
 fl_runner *fl_runner_free(fl_replicas *set, bool by_caller);
 /* Whether any replica is ready, or may be soon (not after its first failed
  * reopening). (locked) */
 bool fl_replicas_usable(const fl_replicas *set);
-/* Wake a slot's thread if a batch may leave, or tell one when to look again.
- * (locked) */
+/* Wake a slot's thread if a batch may leave, or tell one when to look again; where all threads call
+ * back, a caller that waits. (locked) */
 void fl_dispatch(fletch_model *model);
 
 /* ---- runner.c: a batch from the queue through the engine to the callers' rows ---------------- */

@@ -88,6 +88,7 @@ struct fl_request {
     fletch_error   error;    /* why it ended */
     uint64_t       tokens, tokenize_ns, queue_ns, forward_ns;
     fletch_ticket  ticket;  /* 0: none */
+    bool           waiting; /* it sleeps on `changed` and may be woken to carry a batch */
     pthread_cond_t changed; /* the waiting caller sleeps here */
 };
 

@@ -57,13 +57,17 @@ void fl_runner_free_memory(fl_runner *slot) {
 
 /* ---- Taking a batch -------------------------------------------------------------------------- */
 
-/* The batch of a broken replica, to be run here. */
+/* The batch of a broken replica, to be run here. A slot that holds one itself takes that: its items
+ * are in the way of any other. */
 static bool adopt(fl_runner *slot) {
-    fletch_model *model  = slot->replica->set->model;
-    fl_runner    *orphan = model->orphans;
+    fletch_model *model = slot->replica->set->model;
+    fl_runner   **link  = &model->orphans;
+    while (slot->orphan && *link != slot)
+        link = &(*link)->next_orphan;
+    fl_runner *orphan = *link;
     if (!orphan)
         return false;
-    model->orphans = orphan->next_orphan;
+    *link          = orphan->next_orphan;
     orphan->orphan = false;
     if (orphan != slot) {
         slot->count = orphan->count - orphan->finished;
@@ -135,6 +139,22 @@ static bool consecutive(const fl_runner *slot, uint32_t lo, uint32_t hi) {
     return first->chunk == last->chunk && last->k - first->k == hi - 1 - lo;
 }
 
+/* The debug log hears of each path once for a model, not with every batch. */
+static void tell_path(fletch_model *model, fl_path path) {
+    static const char *const texts[] = {
+        [FL_PATH_IDS_IN_PLACE]  = "zero-copy input: the engine reads ids where they were tokenised",
+        [FL_PATH_IDS_GATHERED]  = "copied input: ids of several requests are gathered for a batch",
+        [FL_PATH_ROWS_IN_PLACE] = "zero-copy output: the engine writes into the caller's matrix",
+        [FL_PATH_ROWS_STAGED]   = "pooled buffer: rows pass a buffer of the pool on their way out",
+        [FL_PATH_BY_CALLER]     = "direct path: the caller's own thread carried its batch",
+        [FL_PATH_BY_SLOT]       = "slot path: a thread of the scheduler carried a batch"};
+    unsigned bit = 1U << path;
+    if (atomic_load_explicit(&model->told, memory_order_relaxed) & bit)
+        return;
+    if (!(atomic_fetch_or(&model->told, bit) & bit))
+        fl_log_write(fl_config_log(model->config), FL_LOG_DEBUG, "%s", texts[path]);
+}
+
 /* The ids, cu and skip of items [lo, hi). */
 static void stage_inputs(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *batch) {
     fletch_model *model = slot->replica->set->model;
@@ -160,6 +180,7 @@ static void stage_inputs(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *ba
     batch->pool_skip     = skips ? slot->skip : NULL;
     batch->rows          = slot->rows;
     fl_count(&model->stats, whole ? FL_COUNT_zero_copy_inputs : FL_COUNT_copied_inputs, hi - lo);
+    tell_path(model, whole ? FL_PATH_IDS_IN_PLACE : FL_PATH_IDS_GATHERED);
 }
 
 /* Where the engine writes: the callers' rows, or `*buffer` of the pool where
@@ -187,6 +208,7 @@ static int stage_rows(fl_runner *slot, uint32_t lo, uint32_t hi, float **buffer,
     }
     fl_count(&model->stats, FL_COUNT_staged_outputs, inner);
     fl_count(&model->stats, FL_COUNT_zero_copy_outputs, hi - lo - inner);
+    tell_path(model, inner ? FL_PATH_ROWS_STAGED : FL_PATH_ROWS_IN_PLACE);
     return FLETCH_OK;
 }
 
@@ -377,11 +399,12 @@ static void break_replica(fl_runner *slot, fl_request **over) {
     }
 }
 
-/* Different requests of the batch, as the queue counts company. */
+/* Different requests of the batch, as the queue counts company. The chunks of items that are
+ * answered are gone. */
 static uint64_t requests_of(const fl_runner *slot) {
     uint64_t          requests = 0;
     const fl_request *last     = NULL;
-    for (uint32_t i = 0; i < slot->count; i++) {
+    for (uint32_t i = slot->finished; i < slot->count; i++) {
         requests += slot->items[i].chunk->request != last;
         last = slot->items[i].chunk->request;
     }
@@ -394,7 +417,10 @@ void fl_runner_run(fl_runner *slot, fl_request **over) {
     uint64_t      requests = requests_of(slot);
     uint64_t      tokens   = slot->tokens;
     uint64_t      begin    = fl_clock_ns();
+    fl_dispatch(model); /* what is left may leave with another slot */
     pthread_mutex_unlock(&model->lock);
+    tell_path(model,
+              pthread_equal(slot->thread, pthread_self()) ? FL_PATH_BY_SLOT : FL_PATH_BY_CALLER);
     int status = carry(slot, begin, over);
     pthread_mutex_lock(&model->lock);
     slot->busy = false;
@@ -403,8 +429,9 @@ void fl_runner_run(fl_runner *slot, fl_request **over) {
     if (status == FLETCH_OK) {
         slot->count       = 0;
         replica->failures = 0;
+        replica->cold     = false;
         uint64_t now      = fl_clock_ns();
-        fl_queue_ended(&model->queue, requests, now);
+        fl_queue_ended(&model->queue, requests, now - begin, now);
         model->queue.rules.max_tokens = fl_adapt_batch(&model->adapt, tokens, now - begin);
     } else {
         break_replica(slot, over);

@@ -17,6 +17,7 @@
 #define FL_RUNTIME_RUNTIME_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -41,6 +42,16 @@ typedef struct fl_delivery {
     struct fl_delivery *next;
     pthread_t           thread;
 } fl_delivery;
+
+/* Ways that a batch may go; the debug log names each when it is first gone. */
+typedef enum fl_path {
+    FL_PATH_IDS_IN_PLACE,
+    FL_PATH_IDS_GATHERED,
+    FL_PATH_ROWS_IN_PLACE,
+    FL_PATH_ROWS_STAGED,
+    FL_PATH_BY_CALLER,
+    FL_PATH_BY_SLOT
+} fl_path;
 
 /* Where a ticket leads: its slot in the table, and a generation that makes old
  * tickets invalid. */
@@ -78,6 +89,7 @@ struct fletch_model {
     fl_memory  *memory;  /* owned; NULL when only the tokenizer was opened */
     fl_bufpool *inputs;  /* owned: chunks */
     fl_bufpool *outputs; /* owned: rows */
+    atomic_uint told;    /* bits of fl_path: the debug log has each path once */
     /* under the lock */
     pthread_mutex_t  lock;
     pthread_cond_t   left; /* a request or a caller left: fl_runtime_close waits for it */

@@ -41,9 +41,20 @@ static void sort_by_length(const fl_engine *engine, const fl_batch *batch,
     }
 }
 
-/* How long the next block should be when `left` tokens are left and `crews` work at a time. */
-static size_t goal_for(const fl_engine *engine, size_t left, unsigned crews) {
+/* One block for each thread, when that is less than a usual block: then a small batch reads the weights
+ * once a thread. 0: the batch is larger, or too small to be dealt out. */
+static size_t fair_share(const fl_engine *engine, size_t tokens) {
+    size_t share = (tokens + engine->threads - 1) / engine->threads;
+    return engine->threads > 1 && share >= BLOCK_MIN && share <= engine->block_size ? share : 0;
+}
+
+/* How long the next block should be when `left` tokens are left and `crews` work at a time; `share` is
+ * what fair_share said, or 0 for blocks that shrink. */
+static size_t goal_for(const fl_engine *engine, size_t left, unsigned crews, size_t share) {
     size_t goal = engine->block_size;
+    if (share > 0) {
+        return share;
+    }
     if (crews > 1) {
         size_t part = left / (2 * (size_t)crews);
         goal        = part < goal ? part : goal;
@@ -55,11 +66,11 @@ static size_t goal_for(const fl_engine *engine, size_t left, unsigned crews) {
 
 /* Cut plan->order into blocks; `crews` is how many work at a time. */
 static void cut_blocks(const fl_engine *engine, const fl_batch *batch, fl_cpu_plan *plan,
-                       unsigned crews) {
+                       unsigned crews, size_t share) {
     size_t left       = batch->tokens;
     plan->block_count = 0;
     for (uint32_t first = 0; first < batch->texts;) {
-        size_t       goal  = goal_for(engine, left, crews);
+        size_t       goal  = goal_for(engine, left, crews, share);
         fl_cpu_block block = {.first = first, .last = first + 1};
         block.tokens       = length_of(batch, plan->order[first]);
         while (block.last < batch->texts &&
@@ -108,12 +119,16 @@ static double lag(const fl_engine *engine, const fl_batch *batch, const fl_cpu_p
 }
 
 void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch) {
-    fl_cpu_plan *plan = &engine->plan;
+    fl_cpu_plan *plan  = &engine->plan;
+    size_t       share = fair_share(engine, batch->tokens);
     sort_by_length(engine, batch, plan);
-    cut_blocks(engine, batch, plan, engine->threads);
+    cut_blocks(engine, batch, plan, engine->threads, share);
+    if (share > 0 && lag(engine, batch, plan) > lag_max) {
+        cut_blocks(engine, batch, plan, engine->threads, 0);
+    }
     plan->split = engine->threads > 1 && lag(engine, batch, plan) > lag_max;
     if (plan->split) {
-        cut_blocks(engine, batch, plan, 1);
+        cut_blocks(engine, batch, plan, 1, 0);
     }
 }
 
@@ -151,13 +166,13 @@ static uint32_t length_at(const slope *lengths, uint32_t text) {
 
 /* cut_blocks and lag for texts of such lengths. */
 static guess guess_blocks(const fl_engine *engine, uint32_t texts, uint32_t tokens,
-                          uint32_t longest, unsigned crews) {
+                          uint32_t longest, unsigned crews, size_t share) {
     guess    out                 = {0};
     slope    lengths             = slope_of(texts, tokens, longest);
     double   load[GUESS_THREADS] = {0.0}, total = 0.0, most = 0.0;
     uint32_t left = tokens;
     for (uint32_t text = 0; text < texts && left > 0; out.blocks++) {
-        size_t   goal  = goal_for(engine, left, crews);
+        size_t   goal  = goal_for(engine, left, crews, share);
         uint32_t block = 0, next = length_at(&lengths, text);
         double   time = 0.0;
         do {
@@ -193,10 +208,14 @@ void fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tokens,
     uint32_t most  = engine->max_length < tokens ? (uint32_t)engine->max_length : tokens;
     longest        = longest < most ? longest : most;
     longest        = longest > tokens / texts ? longest : tokens / texts;
-    guess found    = guess_blocks(engine, texts, tokens, longest, crews);
-    *out           = (fl_cpu_guess){.longest = longest, .split = crews > 1 && found.lag > lag_max};
+    size_t share   = fair_share(engine, tokens);
+    guess  found   = guess_blocks(engine, texts, tokens, longest, crews, share);
+    if (share > 0 && found.lag > lag_max) {
+        found = guess_blocks(engine, texts, tokens, longest, crews, 0);
+    }
+    *out = (fl_cpu_guess){.longest = longest, .split = crews > 1 && found.lag > lag_max};
     if (out->split) {
-        found = guess_blocks(engine, texts, tokens, longest, 1);
+        found = guess_blocks(engine, texts, tokens, longest, 1, 0);
     }
     uint32_t largest = (uint32_t)engine->block_max;
     out->tokens      = found.largest < largest ? found.largest : largest;
