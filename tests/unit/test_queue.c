@@ -65,14 +65,14 @@ Test(queue, a_lone_caller_never_waits, .init = reset) {
     push(FLETCH_LANE_INTERACTIVE, 1, 16, 100 * MS);
     cr_assert(ready(100 * MS));
     cr_assert_eq(take(100 * MS), 1);
-    fl_queue_ended(\& queue, 1, 100 * MS, 103 * MS);
+    fl_queue_ended(&queue, 1, 100 * MS, 103 * MS);
     push(FLETCH_LANE_INTERACTIVE, 1, 16, 104 * MS); /* again, at once: still alone */
     cr_assert(ready(104 * MS));
 }
 
 Test(queue, callers_in_a_loop_are_batched_together, .init = reset) {
     uint64_t due;
-    fl_queue_ended(\& queue, 4, 100 * MS,
+    fl_queue_ended(&queue, 4, 100 * MS,
                    100 * MS); /* a batch of four callers' texts has just ended */
     for (int i = 0; i < 3; i++) {
         push(FLETCH_LANE_INTERACTIVE, 1, 16, 101 * MS);
@@ -85,7 +85,7 @@ Test(queue, callers_in_a_loop_are_batched_together, .init = reset) {
 }
 
 Test(queue, the_oldest_text_waits_no_longer_than_max_wait, .init = reset) {
-    fl_queue_ended(\& queue, 50, 100 * MS, 100 * MS);
+    fl_queue_ended(&queue, 50, 100 * MS, 100 * MS);
     push(FLETCH_LANE_INTERACTIVE, 1, 16, 100 * MS);
     cr_assert_not(ready(109 * MS));
     cr_assert(ready(110 * MS));
@@ -101,7 +101,7 @@ Test(queue, company_is_expected_for_a_quarter_of_the_last_batch, .init = reset) 
 Test(queue, min_texts_leave_when_max_wait_passed_since_the_last_batch, .init = reset) {
     push(FLETCH_LANE_INTERACTIVE, 1, 16, 90 * MS);
     take(90 * MS); /* left at 90 */
-    fl_queue_ended(\& queue, 50, 100 * MS, 99 * MS);
+    fl_queue_ended(&queue, 50, 100 * MS, 99 * MS);
     for (int i = 0; i < 8; i++)
         push(FLETCH_LANE_INTERACTIVE, 1, 16, 99 * MS);
     cr_assert_not(ready(99 * MS));
@@ -109,14 +109,14 @@ Test(queue, min_texts_leave_when_max_wait_passed_since_the_last_batch, .init = r
 }
 
 Test(queue, a_full_budget_leaves_at_once, .init = reset) {
-    fl_queue_ended(\& queue, 500, 100 * MS, 100 * MS);
+    fl_queue_ended(&queue, 500, 100 * MS, 100 * MS);
     queue.left_ns = 100 * MS;
     push(FLETCH_LANE_INTERACTIVE, 10, 99, 100 * MS);
     cr_assert_not(ready(100 * MS));
     push(FLETCH_LANE_INTERACTIVE, 1, 10, 100 * MS);
     cr_assert(ready(100 * MS), "1000 tokens");
     reset();
-    fl_queue_ended(\& queue, 500, 100 * MS, 100 * MS);
+    fl_queue_ended(&queue, 500, 100 * MS, 100 * MS);
     queue.left_ns = 100 * MS;
     push(FLETCH_LANE_INTERACTIVE, 63, 2, 100 * MS);
     cr_assert_not(ready(100 * MS));
@@ -126,13 +126,13 @@ Test(queue, a_full_budget_leaves_at_once, .init = reset) {
 
 Test(queue, without_throughput_an_idle_engine_never_waits, .init = reset) {
     queue.rules.throughput = false;
-    fl_queue_ended(\& queue, 50, 100 * MS, 100 * MS);
+    fl_queue_ended(&queue, 50, 100 * MS, 100 * MS);
     push(FLETCH_LANE_INTERACTIVE, 1, 16, 100 * MS);
     cr_assert(ready(100 * MS));
 }
 
 Test(queue, bulk_texts_are_their_own_company, .init = reset) {
-    fl_queue_ended(\& queue, 50, 100 * MS, 100 * MS);
+    fl_queue_ended(&queue, 50, 100 * MS, 100 * MS);
     push(FLETCH_LANE_BULK, 1, 16, 100 * MS);
     cr_assert(ready(100 * MS));
 }
