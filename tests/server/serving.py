@@ -114,7 +114,8 @@ class Server:
     def __init__(self, folder, *flags, model=True, ready=True, env=None, **options):
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("FLETCH_", "HF_", "XDG_", "LISTEN_"))}
         clean.update(HOME=str(folder), HF_HOME=str(folder / "hf"), HF_ENDPOINT="http://127.0.0.1:1", LC_ALL="C.UTF-8",
-                     FLETCH_SERVER_PORT="0", FLETCH_SERVER_LAME_DUCK_MS="0", FLETCH_SERVER_LOG_FORMAT="json")
+                     FLETCH_SERVER_PORT="0", FLETCH_SERVER_LAME_DUCK_MS="0", FLETCH_SERVER_LOG_FORMAT="json",
+                     FLETCH_SERVER_DEADLINE_MS="600000")  # a sanitized engine on a busy machine is slow
         if model:
             clean["FLETCH_MODEL_ID"] = MODEL
         clean.update(env or {})
