@@ -17,12 +17,17 @@ enum { SLOTS_MAX = 8 };
 struct fl_engine {
     uint32_t    width, slots, batch_tokens, batch_texts;
     bool        pads;
+    uint64_t    reached; /* the plan under which it ran a forward */
     atomic_bool inside[SLOTS_MAX];
 };
 
-static pthread_mutex_t plan_lock = PTHREAD_MUTEX_INITIALIZER;
-static fl_fault_plan   plan      = {.slots = 1, .devices = 1};
+static pthread_mutex_t plan_lock    = PTHREAD_MUTEX_INITIALIZER;
+static fl_fault_plan   plan         = {.slots = 1, .devices = 1};
+static pthread_cond_t  plan_changed = PTHREAD_COND_INITIALIZER;
 static uint64_t        forwards, state;
+static uint64_t        plans, reached, most_texts, most_tokens;
+static uint32_t        scripted, met;
+static bool            lonely;
 static atomic_uint     engines_open;
 static atomic_bool     overlapped;
 
@@ -30,14 +35,40 @@ void fl_fault_set(const fl_fault_plan *to) {
     pthread_mutex_lock(&plan_lock);
     plan  = *to;
     state = plan.seed;
+    plans++;
+    reached = most_texts = most_tokens = 0;
+    scripted = met = 0;
     pthread_mutex_unlock(&plan_lock);
 }
 
-uint64_t fl_fault_forwards(void) {
+static uint64_t read_locked(const uint64_t *value) {
     pthread_mutex_lock(&plan_lock);
-    uint64_t n = forwards;
+    uint64_t n = *value;
     pthread_mutex_unlock(&plan_lock);
     return n;
+}
+
+bool fl_fault_lonely(void) {
+    pthread_mutex_lock(&plan_lock);
+    bool yes = lonely;
+    pthread_mutex_unlock(&plan_lock);
+    return yes;
+}
+
+uint64_t fl_fault_reached(void) {
+    return read_locked(&reached);
+}
+
+uint64_t fl_fault_most_texts(void) {
+    return read_locked(&most_texts);
+}
+
+uint64_t fl_fault_most_tokens(void) {
+    return read_locked(&most_tokens);
+}
+
+uint64_t fl_fault_forwards(void) {
+    return read_locked(&forwards);
 }
 
 uint64_t fl_fault_open(void) {
@@ -62,7 +93,9 @@ static fl_fault next_fault(uint64_t *which) {
     pthread_mutex_lock(&plan_lock);
     forwards++;
     *which = draw();
-    if (plan.planned && plan.at-- <= 0 && plan.times > 0) {
+    if (plan.scripted && scripted < 8 && plan.script[scripted] != FL_FAULTS) {
+        fault = plan.script[scripted++];
+    } else if (plan.planned && plan.at-- <= 0 && plan.times > 0) {
         fault = plan.planned;
         plan.times--;
     } else if (plan.seed && plan.rarity && draw() % plan.rarity == 0) {
@@ -71,6 +104,23 @@ static fl_fault next_fault(uint64_t *which) {
     }
     pthread_mutex_unlock(&plan_lock);
     return fault;
+}
+
+/* Note what came, and wait for the others where the plan says so. */
+static void arrive(fl_engine *engine, const fl_batch *batch) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 10;
+    pthread_mutex_lock(&plan_lock);
+    reached += engine->reached != plans;
+    engine->reached = plans;
+    most_texts      = batch->texts > most_texts ? batch->texts : most_texts;
+    most_tokens     = batch->tokens > most_tokens ? batch->tokens : most_tokens;
+    if (plan.meet > 0 && ++met == plan.meet)
+        pthread_cond_broadcast(&plan_changed);
+    while (met < plan.meet && !lonely)
+        lonely = pthread_cond_timedwait(&plan_changed, &plan_lock, &until) != 0 && met < plan.meet;
+    pthread_mutex_unlock(&plan_lock);
 }
 
 static void probe(const fl_engine_options *options, fl_probe *out) {
@@ -126,7 +176,10 @@ static void info(const fl_engine *engine, fl_engine_info *out) {
 
 static uint64_t memory(const fl_engine *engine, uint32_t texts, uint32_t tokens, uint32_t longest) {
     (void)longest;
-    return (uint64_t)tokens * 1024 + (uint64_t)texts * engine->width * 4;
+    pthread_mutex_lock(&plan_lock);
+    uint64_t each = plan.token_bytes ? plan.token_bytes : 1024;
+    pthread_mutex_unlock(&plan_lock);
+    return (uint64_t)tokens * each + (uint64_t)texts * engine->width * 4;
 }
 
 static void compute(const int32_t *ids, uint32_t count, uint32_t width, float *row) {
@@ -170,11 +223,12 @@ static int forward(fl_engine *engine, uint32_t slot, const fl_batch *batch, flet
         atomic_store(&overlapped, true);
     if (batch->tokens > engine->batch_tokens || batch->texts > engine->batch_texts)
         atomic_store(&overlapped, true);
+    fl_fault fault = next_fault(&which); /* before it meets others: theirs are drawn too by then */
+    arrive(engine, batch);
     for (uint32_t t = 0; t < batch->texts; t++)
         compute(batch->ids + batch->cu[t], batch->cu[t + 1] - batch->cu[t], engine->width,
                 batch->rows[t]);
-    fl_fault fault  = next_fault(&which);
-    int      status = go_wrong(fault, which, batch, error);
+    int status = go_wrong(fault, which, batch, error);
     atomic_store(&engine->inside[slot], false);
     return status;
 }
@@ -193,6 +247,7 @@ const fl_engine_ops *fl_engine_at(size_t index) {
     return index == 0 ? &fault_ops : NULL;
 }
 
+/* It is "cuda" too, so that there is a provider to fall back from. */
 const fl_engine_ops *fl_engine_find(const char *name) {
-    return strcmp(name, fault_ops.name) == 0 ? &fault_ops : NULL;
+    return strcmp(name, "cpu") == 0 || strcmp(name, "cuda") == 0 ? &fault_ops : NULL;
 }

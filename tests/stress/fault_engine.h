@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fault_engine.h - an engine that computes a toy and goes wrong when it is told to.
  *
- * It stands in the registry under the name "cpu", so the runtime takes it for the real one; its rows
+ * It stands in the registry under the names "cpu" and "cuda", so the runtime takes it for the real one; its rows
  * depend on a text's ids alone. Which forward goes wrong, and how, is either planned (the n-th from
  * now) or drawn from a seed. The plan is the test program's: one per process. */
 #ifndef FL_TESTS_FAULT_ENGINE_H
@@ -31,6 +31,10 @@ typedef struct fl_fault_plan {
     int64_t  at, times;
     int64_t  opens_fail; /* so many opens fail with EPROVIDER */
     uint64_t late_ms;    /* how late FL_FAULT_LATE is; 0: a few */
+    fl_fault script[8];  /* the next forwards one by one, up to the first FL_FAULTS */
+    bool     scripted;
+    uint32_t meet;        /* so many forwards wait for each other, once */
+    uint64_t token_bytes; /* memory predicted for a token; 0: 1024 */
 } fl_fault_plan;
 
 /* Takes effect at once, for engines that are open too (slots and devices: at the next open). */
@@ -39,5 +43,9 @@ void fl_fault_set(const fl_fault_plan *plan);
 uint64_t fl_fault_forwards(void);   /* forwards so far */
 uint64_t fl_fault_open(void);       /* engines that are open now */
 bool     fl_fault_overlapped(void); /* a slot was entered twice at once: never */
+bool     fl_fault_lonely(void);     /* a forward that was to meet others waited in vain */
+uint64_t fl_fault_reached(void);    /* engines that ran a forward, since the plan was set */
+uint64_t fl_fault_most_texts(void); /* of a batch, since the plan was set; likewise tokens */
+uint64_t fl_fault_most_tokens(void);
 
 #endif

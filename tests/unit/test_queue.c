@@ -72,8 +72,7 @@ Test(queue, a_lone_caller_never_waits, .init = reset) {
 
 Test(queue, callers_in_a_loop_are_batched_together, .init = reset) {
     uint64_t due;
-    fl_queue_ended(&queue, 4, 100 * MS,
-                   100 * MS); /* a batch of four callers' texts has just ended */
+    fl_queue_ended(&queue, 4, 100 * MS, 100 * MS); /* four callers' texts came back */
     for (int i = 0; i < 3; i++) {
         push(FLETCH_LANE_INTERACTIVE, 1, 16, 101 * MS);
         cr_assert_not(fl_queue_ready(&queue, 101 * MS, &due));

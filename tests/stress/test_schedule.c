@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_schedule.c - several slots and replicas, windows and budgets, memory that is short: the batches
+ * go where they should, and what goes wrong in one slot is not lost in another. */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "call.h"
+
+TestSuite(schedule, .init = prepare);
+
+typedef const char *const pairs[][2];
+
+static fletch_stats stats_of(fletch_model *model) {
+    fletch_stats stats = {.size = sizeof stats};
+    cr_assert_eq(fletch_stats_get(model, &stats, NULL), 0);
+    return stats;
+}
+
+/* ---- Slots and replicas ------------------------------------------------------------------------ */
+
+static pairs eights = {{"batch.max_texts", "8"}, {NULL, NULL}};
+
+Test(schedule, texts_of_one_chunk_keep_all_slots_busy) {
+    fl_fault_plan plan  = {.slots = 2, .meet = 2};
+    fletch_model *model = open_with(&plan, eights);
+    static call   c;
+    call_init(&c, model);
+    cr_assert_eq(submit(&c, 16, false, 0), 0);
+    cr_assert_eq(wait_for(&c), FLETCH_OK);
+    cr_assert(!fl_fault_lonely(), "the second slot slept while texts were queued");
+    check_rows(&c, 16);
+    fletch_close(model);
+}
+
+Test(schedule, batches_go_to_the_replica_with_the_fewest_tokens) {
+    fl_fault_plan plan  = {.slots = 2, .devices = 2, .meet = 2};
+    fletch_model *model = open_with(&plan, eights);
+    static call   c;
+    call_init(&c, model);
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL); /* until every thread sleeps */
+    fl_fault_set(&plan);
+    cr_assert_eq(submit(&c, 16, false, 0), 0);
+    cr_assert_eq(wait_for(&c), FLETCH_OK);
+    cr_assert_eq(fl_fault_reached(), 2, "both batches went to one device");
+    fletch_close(model);
+}
+
+Test(schedule, warming_reaches_every_replica) {
+    fl_fault_plan plan  = {.slots = 2, .devices = 3};
+    fletch_model *model = open_with(&plan, NULL);
+    fletch_error  error;
+    fl_fault_set(&plan);
+    cr_assert_eq(fletch_warm(model, &error), 0, "%s", error.message);
+    cr_assert_eq(fl_fault_reached(), 3);
+    fletch_close(model);
+}
+
+Test(schedule, slots_that_break_together_lose_nothing) {
+    for (uint32_t devices = 1; devices <= 2; devices++) {
+        fl_fault_plan plan  = {.slots   = 3 - devices,
+                               .devices = devices,
+                               .meet    = 2,
+                               .planned = FL_FAULT_BROKEN,
+                               .times   = 2};
+        fletch_model *model = open_with(&plan, eights);
+        static call   c;
+        call_init(&c, model);
+        cr_assert_eq(submit(&c, TEXTS, true, 0), 0);
+        cr_assert_eq(wait_for(&c), FLETCH_OK, "%s", c.outcome.error.message);
+        cr_assert(!fl_fault_lonely());
+        for (size_t i = 0; i < TEXTS; i++)
+            cr_assert_eq(c.status[i], FLETCH_OK, "text %zu", i);
+        check_rows(&c, TEXTS);
+        cr_assert_eq(stats_of(model).batch_retries, 2);
+        fletch_close(model);
+        cr_assert_eq(c.answers, 1);
+    }
+}
+
+Test(schedule, a_batch_that_breaks_half_done_goes_on_from_there) {
+    static pairs  options = {{"pool.enable", "false"}, {NULL, NULL}};
+    fl_fault_plan plan    = {
+           .slots    = 1,
+           .late_ms  = 100,
+           .scripted = true,
+           .script   = {FL_FAULT_LATE, FL_FAULT_NOMEM, FL_FAULT_NONE, FL_FAULT_BROKEN, FL_FAULTS}};
+    fletch_model *model = open_with(&plan, options);
+    static call   calls[5];
+    for (int i = 0; i < 5; i++) { /* the first is late; the others make one batch */
+        call_init(&calls[i], model);
+        cr_assert_eq(submit(&calls[i], 1, false, 0), 0);
+        while (i == 0 && stats_of(model).slots_busy == 0)
+            ;
+    }
+    for (int i = 0; i < 5; i++) {
+        cr_assert_eq(wait_for(&calls[i]), FLETCH_OK, "%s", calls[i].outcome.error.message);
+        check_rows(&calls[i], 1);
+    }
+    fletch_close(model);
+    for (int i = 0; i < 5; i++)
+        cr_assert_eq(calls[i].answers, 1);
+}
+
+Test(schedule, an_engine_that_is_gone_is_replaced_by_the_next_provider_and_that_is_counted) {
+    static pairs  options = {{"provider.order", "cuda,cpu"}, {NULL, NULL}};
+    fl_fault_plan plan    = {.slots = 1};
+    fletch_model *model   = open_with(&plan, options);
+    static call   c;
+    cr_assert_str_eq(stats_of(model).provider, "cuda");
+    plan = (fl_fault_plan){.slots = 1, .planned = FL_FAULT_BROKEN, .times = 1, .opens_fail = 1};
+    fl_fault_set(&plan);
+    call_init(&c, model);
+    cr_assert_eq(submit(&c, 10, false, 0), 0);
+    cr_assert_eq(wait_for(&c), FLETCH_OK, "%s", c.outcome.error.message);
+    check_rows(&c, 10);
+    fletch_stats stats = stats_of(model);
+    cr_assert_str_eq(stats.provider, "cpu");
+    cr_assert_eq(stats.provider_fallbacks, 1);
+    cr_assert_eq(stats.replica_reopens, 1);
+    fletch_close(model);
+}
+
+/* ---- Calls from inside callbacks --------------------------------------------------------------- */
+
+enum { MANY = 5000 };
+
+static const char *many[MANY];
+static float       many_rows[MANY * DIM_MAX];
+
+static void check_many(void) {
+    for (size_t i = 0; i < MANY; i++)
+        cr_assert_eq(memcmp(many_rows + i * dim, want + i % TEXTS * dim, dim * sizeof(float)), 0,
+                     "%zu", i);
+}
+
+static fletch_texts many_texts(void) {
+    for (size_t i = 0; i < MANY; i++)
+        many[i] = strings[i % TEXTS];
+    return fletch_texts_from_strings(many, MANY);
+}
+
+static void embed_many(call *c) {
+    fletch_texts  texts = many_texts();
+    fletch_matrix out   = fletch_matrix_f32(many_rows, MANY, dim);
+    cr_assert_eq(fletch_embed(c->model, &texts, NULL, &out, NULL), 0);
+}
+
+Test(schedule, a_callback_may_embed_more_than_a_window) {
+    fl_fault_plan plan  = {.slots = 1};
+    fletch_model *model = open_with(&plan, NULL);
+    static call   c;
+    call_init(&c, model);
+    c.inside = embed_many;
+    cr_assert_eq(submit(&c, 1, false, 0), 0);
+    cr_assert_eq(wait_for(&c), FLETCH_OK);
+    check_many();
+    fletch_close(model);
+}
+
+static void *embed_late(void *arg) {
+    call               *c = arg;
+    static float        row[DIM_MAX];
+    fletch_texts        texts = fletch_texts_from_strings(strings, 1);
+    fletch_matrix       out   = fletch_matrix_f32(row, 1, dim);
+    const fl_fault_plan late  = {.slots = 1, .planned = FL_FAULT_LATE, .times = 1, .late_ms = 100};
+    fl_fault_set(&late);
+    cr_assert_eq(fletch_embed(c->model, &texts, NULL, &out, NULL), 0);
+    return NULL;
+}
+
+/* Another caller has the only slot when this one comes, and leaves afterwards. */
+static void embed_behind(call *c) {
+    pthread_t     other;
+    float         row[DIM_MAX];
+    fletch_texts  texts  = fletch_texts_from_strings(strings, 1);
+    fletch_matrix out    = fletch_matrix_f32(row, 1, dim);
+    uint64_t      before = fl_fault_forwards();
+    pthread_create(&other, NULL, embed_late, c);
+    while (fl_fault_forwards() == before)
+        ;
+    cr_assert_eq(fletch_embed(c->model, &texts, NULL, &out, NULL), 0);
+    pthread_join(other, NULL);
+}
+
+Test(schedule, a_callback_that_waits_behind_a_caller_is_woken) {
+    fl_fault_plan plan  = {.slots = 1};
+    fletch_model *model = open_with(&plan, NULL);
+    static call   c;
+    call_init(&c, model);
+    c.inside = embed_behind;
+    cr_assert_eq(submit(&c, 1, false, 0), 0);
+    cr_assert_eq(wait_for(&c), FLETCH_OK);
+    fletch_close(model);
+}
+
+/* ---- Windows and budgets ----------------------------------------------------------------------- */
+
+Test(schedule, a_bulk_request_takes_no_more_buffers_than_its_window) {
+    fl_fault_plan  plan    = {.slots = 1};
+    fletch_model  *model   = open_with(&plan, NULL);
+    fletch_request request = FLETCH_REQUEST_INIT;
+    static call    c;
+    call_init(&c, model);
+    request.texts   = many_texts();
+    request.out     = fletch_matrix_f32(many_rows, MANY, dim);
+    request.lane    = FLETCH_LANE_BULK;
+    uint64_t before = stats_of(model).pool_allocations; /* some were made ahead */
+    cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, NULL), 0);
+    cr_assert_eq(wait_for(&c), FLETCH_OK);
+    check_many();
+    uint64_t made = stats_of(model).pool_allocations - before;
+    cr_assert_leq(made, 6, "%d buffers for 20 chunks, 2 or 3 at a time", (int)made);
+    fletch_close(model);
+}
+
+Test(schedule, batches_keep_to_their_budgets) {
+    static pairs  options = {{"batch.max_texts", "8"}, {"batch.max_tokens", "200"}, {NULL, NULL}};
+    fl_fault_plan plan    = {.slots = 1};
+    fletch_model *model   = open_with(&plan, options);
+    for (int lane = 0; lane < 2; lane++) {
+        fletch_request request = FLETCH_REQUEST_INIT;
+        static call    c;
+        call_init(&c, model);
+        request.texts = fletch_texts_from_strings(strings, TEXTS);
+        request.out   = fletch_matrix_f32(c.rows, TEXTS, dim);
+        request.lane  = (fletch_lane)lane;
+        fl_fault_set(&plan);
+        cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, NULL), 0);
+        cr_assert_eq(wait_for(&c), FLETCH_OK);
+        check_rows(&c, TEXTS);
+        cr_assert_leq(fl_fault_most_texts(), 8);
+        cr_assert_leq(fl_fault_most_tokens(), 200);
+        cr_assert_gt(fl_fault_most_texts(), 1);
+    }
+    fletch_close(model);
+}
+
+/* ---- Memory ------------------------------------------------------------------------------------ */
+
+static uint64_t resident(void) {
+    unsigned long size = 0, pages = 0;
+    FILE         *file = fopen("/proc/self/statm", "r");
+    cr_assert_eq(fscanf(file, "%lu %lu", &size, &pages), 2);
+    fclose(file);
+    return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+Test(schedule, a_batch_that_does_not_fit_under_the_limit_is_split_and_lost_nowhere) {
+    enum { MIB = 1 << 20 };
+    char          limit[32];
+    pairs         options = {{"memory.limit", limit},
+                             {"batch.max_texts", "64"},
+                             {"batch.max_tokens", "4096"},
+                             {NULL, NULL}};
+    fl_fault_plan plan    = {.slots = 1, .token_bytes = 4 * MIB};
+    snprintf(limit, sizeof limit, "%llu", (unsigned long long)(resident() + 600u * MIB));
+    fletch_model *model = open_with(&plan, options);
+    static call   c;
+    call_init(&c, model);
+    cr_assert_eq(submit(&c, TEXTS, true, 0), 0); /* some 400 tokens */
+    cr_assert_eq(wait_for(&c), FLETCH_OK);
+    for (size_t i = 0; i < TEXTS; i++)
+        cr_assert_eq(c.status[i], FLETCH_OK, "text %zu", i);
+    check_rows(&c, TEXTS);
+    fletch_stats stats = stats_of(model);
+    cr_assert_gt(stats.batch_splits, 0);
+    cr_assert_eq(stats.failed_texts, 0);
+    cr_assert_eq(stats.memory_reserved, 0);
+    fletch_close(model);
+}
+
+Test(schedule, any_allocation_may_fail_and_the_request_is_answered_once) {
+    int refused = 0, failed = 0;
+    for (uint64_t n = 1; n <= 12; n++) {
+        static pairs  options = {{"pool.enable", "false"}, {NULL, NULL}};
+        fl_fault_plan plan    = {.slots = 1, .devices = 1};
+        fletch_model *model   = open_with(&plan, options);
+        static call   c;
+        call_init(&c, model);
+        fl_alloc_fail_after(n);
+        int status = submit(&c, TEXTS, false, 0);
+        if (status == 0)
+            status = wait_for(&c);
+        else
+            refused++;
+        fl_alloc_fail_after(0);
+        cr_assert(status == FLETCH_OK || status == FLETCH_ENOMEM, "%d", status);
+        failed += status < 0;
+        if (status == FLETCH_OK)
+            check_rows(&c, TEXTS);
+        call_init(&c, model); /* and the model is as good as before */
+        cr_assert_eq(submit(&c, TEXTS, false, 0), 0);
+        cr_assert_eq(wait_for(&c), FLETCH_OK);
+        check_rows(&c, TEXTS);
+        fletch_close(model);
+    }
+    cr_assert_gt(refused, 0);
+    cr_assert_gt(failed, refused);
+}
+
+/* ---- What is asked ----------------------------------------------------------------------------- */
+
+Test(schedule, a_text_of_ten_megabytes_is_cut_or_refused_like_any_other) {
+    enum { BYTES = 10 * 1000 * 1000 };
+    fl_fault_plan plan  = {.slots = 1};
+    fletch_model *model = open_with(&plan, NULL);
+    char         *text  = malloc(BYTES);
+    static call   c;
+    for (size_t i = 0; i < BYTES; i++)
+        text[i] = i % 4 == 3 ? ' ' : "cat"[i % 4];
+    const char    *both[2]    = {strings[0], text};
+    size_t         sizes[]    = {strlen(strings[0]), BYTES};
+    uint8_t        cut[2]     = {9, 9};
+    fletch_request request    = FLETCH_REQUEST_INIT;
+    request.texts             = fletch_texts_from_strings(both, 2);
+    request.texts.lengths     = sizes;
+    request.out               = fletch_matrix_f32(c.rows, 2, dim);
+    request.options           = (fletch_embed_options)FLETCH_EMBED_OPTIONS_INIT;
+    request.options.truncated = cut;
+    for (int round = 0; round < 2; round++) {
+        call_init(&c, model);
+        request.options.truncate = round ? FLETCH_TRUNCATE_ERROR : FLETCH_TRUNCATE_RIGHT;
+        cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, NULL), 0);
+        cr_assert_eq(wait_for(&c), round ? FLETCH_ETOOLONG : FLETCH_OK);
+        cr_assert_eq(cut[0], 0);
+        cr_assert_eq(cut[1], !round);
+    }
+    cr_assert_eq(c.outcome.error.where, 1);
+    fletch_close(model);
+    free(text);
+}
+
+Test(schedule, offsets_that_run_backwards_fail_their_texts_alone) {
+    fl_fault_plan  plan      = {.slots = 1};
+    fletch_model  *model     = open_with(&plan, NULL);
+    const char     bytes[]   = "one two three";
+    const int32_t  offsets[] = {0, 3, 7, 4, 13};
+    fletch_request request   = FLETCH_REQUEST_INIT;
+    static call    c;
+    call_init(&c, model);
+    request.texts          = (fletch_texts){.count = 4, .bytes = bytes, .offsets32 = offsets};
+    request.out            = fletch_matrix_f32(c.rows, 4, dim);
+    request.options        = (fletch_embed_options)FLETCH_EMBED_OPTIONS_INIT;
+    request.options.status = c.status;
+    cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, NULL), 0);
+    cr_assert_eq(wait_for(&c), FLETCH_OK);
+    for (size_t i = 0; i < 4; i++)
+        cr_assert_eq(c.status[i], i == 2 ? FLETCH_EINVAL : FLETCH_OK, "text %zu", i);
+    fletch_close(model);
+}
+
+Test(schedule, rows_keep_to_a_wide_stride) {
+    fl_fault_plan plan  = {.slots = 1};
+    fletch_model *model = open_with(&plan, NULL);
+    static float  rows[10 * (DIM_MAX + 5)];
+    static call   c;
+    size_t        stride = dim + 5;
+    call_init(&c, model);
+    for (size_t i = 0; i < 10 * stride; i++)
+        rows[i] = 7.0f;
+    fletch_request request = FLETCH_REQUEST_INIT;
+    request.texts          = fletch_texts_from_strings(strings, 10);
+    request.out            = fletch_matrix_f32(rows, 10, dim);
+    request.out.stride     = stride * sizeof(float);
+    cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, NULL), 0);
+    cr_assert_eq(wait_for(&c), FLETCH_OK);
+    for (size_t i = 0; i < 10; i++) {
+        cr_assert_eq(memcmp(rows + i * stride, want + i * dim, dim * sizeof(float)), 0);
+        for (size_t k = dim; k < stride; k++)
+            cr_assert_eq(rows[i * stride + k], 7.0f, "row %zu: written behind its end", i);
+    }
+    fletch_close(model);
+}
+
+/* Rows of ids [0, 6): what is left of them under each way to cut at 4. */
+Test(schedule, token_ids_are_cut_at_the_end_that_was_asked_for) {
+    static const struct {
+        fletch_truncate how;
+        int64_t         first;
+    } ways[] = {{FLETCH_TRUNCATE_RIGHT, 0}, {FLETCH_TRUNCATE_LEFT, 2}, {FLETCH_TRUNCATE_ERROR, 0}};
+    const int32_t ids[] = {5, 6, 7, 8, 9, 10};
+    fl_fault_plan plan  = {.slots = 1};
+    fletch_model *model = open_with(&plan, NULL);
+    static call   c;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        bool           refuses   = ways[i].how == FLETCH_TRUNCATE_ERROR;
+        int64_t        offsets[] = {0, 6, ways[i].first, ways[i].first + 4};
+        fletch_request request   = FLETCH_REQUEST_INIT;
+        for (int whole = 0; whole < 2; whole++) {
+            call_init(&c, model);
+            request.ids                = ids;
+            request.texts              = (fletch_texts){.count = 1};
+            request.texts.offsets64    = whole ? offsets : offsets + 2;
+            request.out                = fletch_matrix_f32(c.rows + (whole ? dim : 0), 1, dim);
+            request.options            = (fletch_embed_options)FLETCH_EMBED_OPTIONS_INIT;
+            request.options.truncate   = ways[i].how;
+            request.options.max_length = 4;
+            static float kept[DIM_MAX];
+            cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, NULL), 0);
+            cr_assert_eq(wait_for(&c), whole && refuses ? FLETCH_ETOOLONG : FLETCH_OK);
+            if (whole && !refuses)
+                cr_assert_eq(memcmp(c.rows + dim, kept, dim * sizeof(float)), 0, "way %zu", i);
+            memcpy(kept, c.rows, dim * sizeof(float));
+        }
+    }
+    fletch_close(model);
+}
