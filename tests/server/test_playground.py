@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The playground page in headless Chromium: it shows what the server says, and lets nothing in from outside.
+
+FLETCH_SCREENSHOT=docs/images/playground.png keeps a picture of it.
+"""
+import base64
+import hashlib
+import json
+import os
+import pathlib
+import re
+
+import browser
+import pytest
+import serving
+
+HTML = {"accept": "text/html,application/xhtml+xml"}
+TEXTS = ["A cat sleeps.", "A kitten is napping.", "Shares fell."]
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    running = browser.Browser(tmp_path_factory.mktemp("chromium"))
+    yield running
+    running.close()
+
+
+def write(page, texts):
+    page.run(f"document.getElementById('texts').value = {json.dumps(chr(10).join(texts))}")
+
+
+def compare(page):
+    page.run("document.getElementById('map').replaceChildren(); document.getElementById('go').click()")
+    page.wait("!!document.querySelector('#map td, #status.bad')")
+
+
+def cells(page):
+    return page.run("[...document.querySelectorAll('#map tbody tr')].map(r => [...r.cells].slice(1).map(c => c.title))")
+
+
+def test_policy_allows_this_page_and_nothing_else(server):
+    reply = server.ask("GET", "/", headers=HTML)
+    page, policy = reply.body.decode(), reply.headers["content-security-policy"]
+    assert reply.status == 200 and reply.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
+    for kind in ("style", "script"):
+        inside = re.search(f"<{kind}>(.*?)</{kind}>", page, re.S)[1]
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", page) and "innerHTML" not in page
+    assert page == pathlib.Path(serving.ROOT, "src/server/playground.html").read_text()
+    assert len(page) < 50000
+
+
+def test_who_is_no_browser_gets_a_line(server):
+    reply = server.ask("GET", "/", headers={"accept": "*/*"})
+    assert reply.status == 200 and reply.headers["content-type"].startswith("text/plain")
+    assert server.ask("POST", "/").status == 200  # stays what text-embeddings-inference has there
+
+
+def test_the_map_shows_the_cosines_of_the_server(server, chromium):
+    home = f"http://{server.where[0]}:{server.port}/"
+    chromium.open(home)
+    write(chromium, TEXTS)
+    compare(chromium)
+    rows = server.ask(body=json.dumps({"inputs": TEXTS}).encode()).json()
+    shown = cells(chromium)
+    for i, row in enumerate(rows):
+        for k, other in enumerate(rows):
+            truth = sum(a * b for a, b in zip(row, other))
+            assert shown[i][k].startswith(f"{i + 1} and {k + 1}: ")
+            assert abs(float(shown[i][k].split()[-1]) - truth) < 2e-5
+    times = chromium.run("document.getElementById('times').innerText")
+    assert re.search(r"in the server\s+\d+ ms", times) and re.search(r"numbers a vector\s+384", times)
+    assert chromium.complaints() == []
+    assert all(url.startswith((home, "data:")) for url in chromium.requested())
+
+
+def test_a_text_is_never_markup(server, chromium):
+    chromium.open(f"http://{server.where[0]}:{server.port}/")
+    write(chromium, ["<img src=x onerror='window.hit=1'>", "</script><script>window.hit=1</script>"])
+    compare(chromium)
+    assert chromium.run("window.hit === undefined && document.querySelectorAll('#result img, #result script').length === 0")
+    assert "<img src=x" in chromium.run("document.getElementById('map').innerText")
+
+
+def test_light_and_dark(server, chromium):
+    chromium.open(f"http://{server.where[0]}:{server.port}/")
+    compare(chromium)
+    seen = set()
+    for scheme in ("light", "dark"):
+        chromium.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        chromium.run("new Promise(done => setTimeout(done, 50))")
+        seen.add(chromium.run("getComputedStyle(document.body).backgroundColor + document.querySelector('#map td').style.color"
+                              " + document.querySelector('#map tr:last-child td').style.background"))
+        if scheme == "light" and os.environ.get("FLETCH_SCREENSHOT"):
+            pathlib.Path(os.environ["FLETCH_SCREENSHOT"]).write_bytes(chromium.screenshot())
+    assert len(seen) == 2
+    assert chromium.screenshot()[:4] == b"\x89PNG"
+
+
+def test_with_an_api_key(start, chromium, tmp_path):
+    (tmp_path / "keys").write_text("secret-key-1\n")
+    (tmp_path / "keys").chmod(0o600)
+    guarded = start("--server-api-key-file", tmp_path / "keys")
+    chromium.open(f"http://{guarded.where[0]}:{guarded.port}/")
+    chromium.wait("document.getElementById('status').innerText.includes('API key')")
+    compare(chromium)
+    assert chromium.run("document.getElementById('status').innerText").startswith("401")
+    chromium.run("document.getElementById('key').value = 'secret-key-1'")
+    compare(chromium)
+    assert len(cells(chromium)) == 7
+    assert "secret" not in chromium.run("document.getElementById('curl').innerText + location.href")
+    assert chromium.run("localStorage.length + sessionStorage.length + document.cookie.length") == 0
