@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What deploy/ holds works: the real nginx over two processes, systemd's own checks, promtool, and a board whose
+every metric is in a live scrape. A tool that is not installed skips its test by name."""
+import concurrent.futures
+import http.client
+import json
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import time
+
+import pytest
+import serving
+
+DEPLOY = serving.ROOT / "deploy"
+REQUESTS = 300
+
+
+def tool(name, *places):
+    found = shutil.which(name, path=":".join(("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")))
+    return found or pytest.skip(f"{name} is not installed")
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def run(*command):
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=serving.WAIT, check=False)
+
+
+class Nginx:
+    """deploy/nginx.conf with its addresses and paths moved into a folder."""
+
+    def __init__(self, folder, ports):
+        self.port = free_port()
+        text = (DEPLOY / "nginx.conf").read_text()
+        for old, new in zip((9901, 9902, 9900), (*ports, self.port)):
+            assert f"127.0.0.1:{old}" in text
+            text = text.replace(f"127.0.0.1:{old}", f"127.0.0.1:{new}")
+        paths = "".join(f"    {kind}_temp_path {folder}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        text = f"pid {folder}/pid;\ndaemon off;\nerror_log {folder}/error.log;\n" + text.replace("http {\n", "http {\n" + paths)
+        (folder / "nginx.conf").write_text(text)
+        program = tool("nginx")
+        checked = run(program, "-t", "-p", folder, "-c", folder / "nginx.conf")
+        assert checked.returncode == 0, checked.stderr
+        self.process = subprocess.Popen([program, "-p", folder, "-c", folder / "nginx.conf"],
+                                        stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        until = time.monotonic() + serving.WAIT
+        while time.monotonic() < until:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise AssertionError((folder / "error.log").read_text())
+
+    def embed(self, text):
+        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=serving.WAIT)
+        try:
+            client.request("POST", "/embed", json.dumps({"inputs": text}).encode(), {"content-type": "application/json"})
+            reply = client.getresponse()
+            return reply.status, reply.read()
+        finally:
+            client.close()
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait(serving.WAIT)
+
+
+def test_nginx_loses_no_request_when_a_process_is_killed(start, tmp_path):
+    tool("nginx")
+    servers = [start(), start()]
+    nginx = Nginx(tmp_path, [server.port for server in servers])
+    try:
+        truth = json.loads(servers[0].embed("text 3").body)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            replies = [pool.submit(nginx.embed, f"text {i}") for i in range(REQUESTS)]
+            while sum(reply.done() for reply in replies) < REQUESTS // 3:
+                time.sleep(0.002)
+            both = [server.metrics()["fletch_embeddings_total"] for server in servers]
+            servers[1].kill()
+            replies = [reply.result() for reply in replies]
+        assert min(both) > 10  # both had had their share
+        assert [status for status, _ in replies] == [200] * REQUESTS
+        assert json.loads(replies[3][1]) == truth
+        assert nginx.embed("after")[0] == 200
+    finally:
+        nginx.close()
+
+
+def test_nginx_moves_on_from_a_process_that_drains(start, tmp_path):
+    tool("nginx")
+    servers = [start("--server-lame-duck-ms", "300"), start("--server-lame-duck-ms", "300")]
+    nginx = Nginx(tmp_path, [server.port for server in servers])
+    try:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            replies = [pool.submit(nginx.embed, f"text {i}") for i in range(REQUESTS)]
+            while sum(reply.done() for reply in replies) < REQUESTS // 3:
+                time.sleep(0.002)
+            assert servers[0].end() == 0
+            assert [reply.result()[0] for reply in replies] == [200] * REQUESTS
+    finally:
+        nginx.close()
+
+
+def test_the_unit_is_valid_and_hardened(tmp_path):
+    program = tool("systemd-analyze")
+    for name in ("fletch.service", "fletch.socket"):
+        text = (DEPLOY / "systemd" / name).read_text().replace("/usr/bin/fletch", serving.BIN)
+        (tmp_path / name).write_text(text)
+    checked = run(program, "verify", tmp_path / "fletch.service", tmp_path / "fletch.socket")
+    said = [line for line in (checked.stdout + checked.stderr).splitlines() if "fletch." in line]
+    assert checked.returncode == 0 and not said, said
+    judged = run(program, "security", "--offline=true", "--threshold=20", tmp_path / "fletch.service")
+    assert judged.returncode == 0, judged.stdout[-400:]  # at most 2.0; a bare service has 9.6
+
+
+def test_the_scrape_example_is_valid():
+    checked = run(tool("promtool"), "check", "config", DEPLOY / "prometheus.yml")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_board_shows_only_what_there_is(server):
+    board = json.loads((DEPLOY / "grafana" / "fletch.json").read_text())
+    assert server.embed().status == 200
+    scrape = server.ask("GET", "/metrics").body.decode()
+    there = {re.sub(r"\{.*| .*", "", line) for line in scrape.splitlines() if not line.startswith("#")}
+    declared = set(re.findall(r"# TYPE (\S+)", scrape))
+    asked = {name for panel in board["panels"] for target in panel["targets"]
+             for name in re.findall(r"\b(?:fletch|process)_\w+", target["expr"])}
+    assert len(asked) > 20 and asked <= there | declared, asked - there - declared
+    for panel in board["panels"]:
+        assert panel["datasource"]["uid"] == "${datasource}"  # a fixed one would fit one Grafana only
+        assert panel["title"] and all(target["expr"].count("(") == target["expr"].count(")") for target in panel["targets"])
+    labels = {label for panel in board["panels"] for target in panel["targets"]
+              for group in re.findall(r"by \((\w+)\)", target["expr"]) for label in [group]} - {"le", "instance"}
+    assert all(f"{label}=" in scrape for label in labels), labels
+
+
+def test_the_image_is_made_of_what_there_is():
+    text = (DEPLOY / "Dockerfile").read_text()
+    setup = (serving.ROOT / "tools" / "setup.sh").read_text()
+    needed = set(re.search(r"packages=\(([^)]*)\)", setup)[1].split())
+    told = set(re.search(r"--no-install-recommends([^&]*)&&", text)[1].replace("\\", " ").split())
+    assert needed - {"python3-venv"} <= told, needed - told
+    assert "USER 65532:65532" in text and "FROM scratch" in text
+    assert pathlib.Path(serving.ROOT, ".dockerignore").exists()
