@@ -5,7 +5,8 @@
  *         forbids (Criterion issue 274), so no Criterion program starts under it. fl_test puts this
  *         folder first for THREADS tests in that build. It offers only what those tests use.
  * Method  Test() registers its function before main; main runs all in one process, in order of the file,
- *         and ends at the first failed assertion. Timeouts and suites' options are ctest's business.
+ *         and ends at the first failed assertion. A TestSuite's init runs before each test of the program;
+ *         timeouts are ctest's business.
  * Memory  none. Threads: assertions may be made from any thread. */
 #ifndef FL_TEST_WITHOUT_CRITERION_H
 #define FL_TEST_WITHOUT_CRITERION_H
@@ -25,6 +26,14 @@ typedef struct plain_test {
 
 static plain_test  *plain_tests;
 static plain_test **plain_tests_end = &plain_tests;
+
+/* The options of the program's one suite; all zero where there is none. */
+typedef struct plain_options {
+    void (*init)(void);
+} plain_options;
+
+static plain_options plain_suite;
+#define TestSuite(suite, ...) static plain_options plain_suite = {__VA_ARGS__}
 
 #define Test(suite, test, ...)                                                                     \
     static void       suite##_##test##_run(void);                                                  \
@@ -62,6 +71,8 @@ static plain_test **plain_tests_end = &plain_tests;
 int main(void) {
     for (plain_test *test = plain_tests; test != NULL; test = test->next) {
         fprintf(stderr, "%s\n", test->name);
+        if (plain_suite.init)
+            plain_suite.init();
         test->run();
     }
     return 0;
