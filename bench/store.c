@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store.c - how long the exact search over many stored vectors takes, on one core.
+ *
+ * Role    build/bench_store [ROWS [COLUMNS [SEARCHES]]]; 1,000,000 rows of 384 unless told.
+ * Method  Pseudo-random rows of length 1 as src/server/store.c keeps them; the median and the best of the
+ *         searches for the 10 nearest, and the speed of memory that this is. Nothing is printed before a plain
+ *         loop has found the same nearest row.
+ * Memory  ROWS * COLUMNS * 4 bytes. Threads: one. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "server/vectors.h"
+
+enum { K = 10, SEARCHES_MAX = 1000 };
+
+static uint64_t state = 1;
+
+static void make_row(float *row, size_t columns) {
+    for (size_t i = 0; i < columns; i++) {
+        state  = state * 6364136223846793005u + 1442695040888963407u;
+        row[i] = (float)(int32_t)(state >> 32) * 0x1p-31f;
+    }
+    (void)fl_vectors_normalize(row, columns);
+}
+
+static int by_time(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static size_t number(int argc, char **argv, int index, size_t otherwise) {
+    return argc > index ? (size_t)strtoull(argv[index], NULL, 10) : otherwise;
+}
+
+int main(int argc, char **argv) {
+    size_t      rows = number(argc, argv, 1, 1000000), columns = number(argc, argv, 2, 384);
+    size_t      searches = number(argc, argv, 3, 21);
+    uint64_t    ns[SEARCHES_MAX];
+    fl_vectors *vectors   = NULL;
+    atomic_bool cancelled = false;
+    float      *row       = fl_alloc_array(columns, sizeof *row),
+          *query          = fl_alloc_array(columns, sizeof *row);
+    if (row == NULL || query == NULL || rows == 0 || columns % FL_DOT_LANES != 0 || searches == 0 ||
+        searches > SEARCHES_MAX || fl_vectors_open(&vectors, columns, NULL) < 0 ||
+        fl_vectors_reserve(vectors, rows, NULL) < 0) {
+        fprintf(stderr,
+                "usage: bench_store [ROWS [COLUMNS, a multiple of 32 [SEARCHES]]], and memory\n");
+        return 2;
+    }
+    make_row(query, columns);
+    fl_hit best = {-1, -2};
+    for (size_t i = 0; i < rows; i++) {
+        make_row(row, columns);
+        fl_vectors_put(vectors, (int64_t)i, row);
+        float score = fl_dot_ref(query, row, columns);
+        best        = score > best.score ? (fl_hit){(int64_t)i, score} : best;
+    }
+    for (size_t i = 0; i < searches; i++) {
+        fl_hit   hits[K];
+        uint64_t begin = fl_clock_ns();
+        size_t   found = fl_vectors_search(vectors, query, K, NULL, 0, &cancelled, hits);
+        ns[i]          = fl_clock_ns() - begin;
+        if (found == 0 || hits[0].key != best.key) {
+            fprintf(stderr, "wrong: row %lld is the nearest\n", (long long)best.key);
+            return 1;
+        }
+    }
+    qsort(ns, searches, sizeof ns[0], by_time);
+    double bytes = (double)rows * (double)columns * sizeof(float);
+    printf("%zu x %zu: median %.1f ms, best %.1f ms (%.1f GB/s), %zu searches\n", rows, columns,
+           (double)ns[searches / 2] / 1e6, (double)ns[0] / 1e6, bytes / (double)ns[0], searches);
+    fl_vectors_close(vectors);
+    fl_free(row);
+    fl_free(query);
+    return 0;
+}
