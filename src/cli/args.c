@@ -77,7 +77,7 @@ static void say_unknown(parser *p, const char *name, size_t size) {
     fl_buf_printf(p->problem, "unknown flag '%s'%s%s", word, command != NULL ? " for fletch " : "",
                   command != NULL ? command->name : "");
     const char          *best     = NULL;
-    size_t               distance = fl_cli_nearest_limit(word);
+    size_t               distance = fl_cli_nearest_limit(word + strspn(word, "-"));
     const fl_flag       *flag;
     const fletch_option *option;
     for (size_t i = 0; (flag = fl_flag_at(i)) != NULL; i++) {

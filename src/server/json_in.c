@@ -54,6 +54,12 @@ void fl_json_in_begin(fl_json_in *in, char *body, size_t size) {
     in->line     = 1;
     size_t valid = fl_utf8_valid_prefix(body, size);
     if (valid < size) {
+        for (in->at = 0; in->at < valid; in->at++) {
+            if (body[in->at] == '\n') {
+                in->line++;
+                in->line_start = in->at + 1;
+            }
+        }
         (void)fl_json_in_fail(in, false, "byte %zu is not valid UTF-8", valid);
     }
 }
