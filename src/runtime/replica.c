@@ -355,18 +355,25 @@ static void pin_to(const fl_replica *replica) {
         fl_cpu_pin(replica->cores[0]);
 }
 
+/* For the trace. While the first slot mends the replica, its provider is in flux. (locked) */
+static void name_thread(const fl_runner *slot) {
+    const fl_replica *replica  = slot->replica;
+    const char       *provider = replica->mending ? "replica" : replica->provider;
+    char              name[32];
+    snprintf(name, sizeof name, "%s %u slot %u", provider, replica->number, slot->number);
+    if (replica->set->model->trace)
+        fl_trace_thread(replica->set->model->trace, name);
+}
+
 static void *drive(void *arg) {
     fl_runner    *slot    = arg;
     fl_replica   *replica = slot->replica;
     fl_replicas  *set     = replica->set;
     fletch_model *model   = set->model;
     fl_request   *over    = NULL;
-    char          name[32];
-    snprintf(name, sizeof name, "%s %u slot %u", replica->provider, replica->number, slot->number);
-    if (model->trace)
-        fl_trace_thread(model->trace, name);
     pin_to(replica);
     pthread_mutex_lock(&model->lock);
+    name_thread(slot);
     while (!set->stop || slot->orphan || slot->busy) {
         uint64_t now = fl_clock_ns(), due = UINT64_MAX;
         bool     mends = replica->broken && slot->number == 0 && replica->busy == 0 && !set->stop;
