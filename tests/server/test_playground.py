@@ -84,7 +84,8 @@ def test_a_text_is_never_markup(server, chromium):
     assert "<img src=x" in chromium.run("document.getElementById('map').innerText")
 
 
-def test_light_and_dark(server, chromium):
+def test_light_and_dark(start, chromium):
+    server = start("--server-models", f"all-MiniLM-L6-v2={serving.MODEL}")
     chromium.open(f"http://{server.where[0]}:{server.port}/")
     compare(chromium)
     seen = set()
