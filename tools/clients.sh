@@ -18,6 +18,7 @@ mkdir -p build
 "$python" -m venv "$folder" >build/clients.log 2>&1 ||
     stop "python -m venv (output: build/clients.log)" "run: make setup, then try again"
 if ! "$folder/bin/python" -m pip install --disable-pip-version-check --only-binary :all: \
+        --timeout 15 --retries 1 \
         -r tests/server/clients.txt >>build/clients.log 2>&1; then
     tail -n 5 build/clients.log >&2
     stop "pip could not install tests/server/clients.txt (all of its output: build/clients.log)" \

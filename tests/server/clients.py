@@ -10,13 +10,23 @@ import serving
 
 
 @functools.cache
+def _made():
+    """Why build/clients is not there, or ""; tried once."""
+    try:
+        done = subprocess.run([serving.ROOT / "tools" / "clients.sh"], capture_output=True, text=True, check=False,
+                              timeout=300)
+    except subprocess.TimeoutExpired:
+        return "tools/clients.sh takes too long"
+    return "" if done.returncode == 0 else " ".join(done.stderr.strip().splitlines()[-2:])
+
+
 def python():
     """The Python that has them; makes build/clients when it can, skips the test when it cannot."""
     if os.environ.get("FLETCH_CLIENTS"):
         return os.path.join(os.environ["FLETCH_CLIENTS"], "bin", "python")
-    made = subprocess.run([serving.ROOT / "tools" / "clients.sh"], capture_output=True, text=True, check=False)
-    if made.returncode != 0:
-        pytest.skip(f"tests/server/clients.txt is not to be had: {made.stderr.strip().splitlines()[-2:]}")
+    problem = _made()
+    if problem:
+        pytest.skip(f"tests/server/clients.txt is not to be had: {problem}")
     return str(pathlib.Path(serving.ROOT, "build", "clients", "bin", "python"))
 
 
