@@ -60,6 +60,7 @@ typedef enum fl_split_kind {
 } fl_split_kind;
 
 enum { FL_STEPS_MAX = 16, FL_SPECIALS_MAX = 64, FL_WORD_CHARS_MAX = 1000 };
+enum { FL_HAN_FIRST = 0x4E00, FL_HAN_COUNT = 0x5200 }; /* the block of CJK ideographs */
 
 struct fl_tokenizer {
     fl_vocab       vocab; /* the model's, without added tokens that it lacks */
@@ -82,7 +83,8 @@ struct fl_tokenizer {
     unsigned       cache_bits;    /* log2 of the number of buckets, at least 1 */
     fl_scan_table  scan_table;
     const fl_scan *scan;
-    int32_t        ascii_id[128]; /* the id of a punctuation character as a word */
+    int32_t        ascii_id[128];        /* the id of a punctuation character as a word */
+    int32_t        han_id[FL_HAN_COUNT]; /* the same for U+4E00 to U+9FFF */
 };
 
 /* One line of the word cache: a word of at most 15 bytes and its ids. Two make a bucket of 64 bytes. */
@@ -91,9 +93,19 @@ typedef struct fl_cache_entry {
     int32_t  ids[4];    /* unused ones are -1 */
 } fl_cache_entry;
 
+/* One line of the chunk cache, 64 bytes: raw text between ASCII spaces and punctuation that is not all
+ * ASCII, letters A-Z lowered where the pipeline lowers, and the ids it becomes. */
+enum { FL_CHUNK_BYTES = 31, FL_CHUNK_IDS = 7 };
+typedef struct fl_chunk_entry {
+    uint64_t key[4]; /* the bytes, zero-padded; the length in the highest byte */
+    int32_t  ids[FL_CHUNK_IDS];
+    uint32_t count;
+} fl_chunk_entry;
+
 enum { FL_QUEUE_WORDS = 16 };
 
-/* A word between its hash and its look-up. */
+/* A word between its hash and its look-up. A chunk (bucket NULL, chars 0, size > 0) has the number of its
+ * line in `low` and its place in the text in `high`. */
 typedef struct fl_waiting_word {
     uint64_t        low, high;
     fl_cache_entry *bucket;
@@ -111,7 +123,8 @@ typedef struct fl_piece {
 
 struct fl_token_scratch {
     /* stream.c */
-    fl_cache_entry *cache; /* owned, [2 * sets]; a big block */
+    fl_cache_entry *cache;  /* owned, [2 * sets]; a big block */
+    fl_chunk_entry *chunks; /* [sets], behind the former */
     char            lower[FL_SCAN_WINDOW + FL_SCAN_SLACK];
     fl_scan_masks   masks;
     fl_waiting_word queue[FL_QUEUE_WORDS];
@@ -128,7 +141,7 @@ struct fl_token_scratch {
     fl_piece *pieces; /* owned */
     size_t    piece_count, piece_capacity;
     size_t    cache_bytes;
-    unsigned  cache_shift; /* from a 64-bit hash to the number of a bucket */
+    unsigned  cache_shift; /* from a 64-bit hash to the number of a bucket, or of a chunk's line */
 };
 
 /* normalize.c */

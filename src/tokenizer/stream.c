@@ -12,7 +12,8 @@
  *          4. At an "exact" byte the word is taken over from its beginning, one character at a time:
  *             vanishing controls join their neighbours, NFD and marks, Chinese characters, lower case.
  *             At the next ASCII space or punctuation the fast path goes on; nothing in BERT's
- *             normaliser reaches across those (both are starters that survive).
+ *             normaliser reaches across those (both are starters that survive). So a whole such chunk
+ *             always gives the same ids: up to 31 bytes of it are a key into a second cache.
  *          White space that lstrip or rstrip swallow needs no care here: it gives no ids anyway.
  * Memory   Fixed buffers of the scratch. A word longer than the model's limit is unknown whatever
  *          follows, so it is counted, not kept: one word of 10 MB needs no memory.
@@ -57,6 +58,7 @@ static const uint64_t key_mask[KEY_BYTES + 1][2] = {
 typedef struct job {
     const fl_tokenizer *tokenizer;
     fl_token_scratch   *scratch;
+    const char         *text; /* the piece under way */
     int32_t            *ids;
     size_t              count;
     size_t              limit; /* ids has room for so many */
@@ -131,13 +133,18 @@ static __attribute__((noinline)) void word_miss(job *j, const char *word, size_t
     }
 }
 
+static void take_chunk(job *j, const fl_waiting_word *w);
+
 /* One thing that waits for its turn: a word whose bucket is on its way from memory, or a punctuation
- * character (bucket NULL, size 0), or a word too long for the cache (bucket NULL). */
+ * character (bucket NULL, size 0), or a chunk (bucket NULL, chars 0), or a word too long for the cache
+ * (bucket NULL). */
 static inline void take_waiting(job *j, const fl_waiting_word *w) {
     fl_cache_entry *bucket = w->bucket;
     if (bucket == NULL) {
         if (w->size == 0) {
             push_ids(j, &w->id, 1);
+        } else if (w->chars == 0) {
+            take_chunk(j, w);
         } else {
             word_miss(j, w->word, w->size, w->chars, NULL, 0, 0);
         }
@@ -158,13 +165,13 @@ static void drain(job *j) {
     j->queued = 0;
 }
 
-/* Queue one normalised word; 16 bytes from `word` on can be read, and stay until the queue is drained. */
-static inline void take_word(job *j, const char *word, size_t size, size_t chars) {
-    fl_waiting_word *w = &j->scratch->queue[j->queued++];
-    w->word            = word;
-    w->size            = (uint32_t)size;
-    w->chars           = (uint32_t)chars;
-    w->bucket          = NULL;
+/* One normalised word on its way; 16 bytes from `word` on can be read, and stay until it is taken. */
+static inline void send_word(job *j, fl_waiting_word *w, const char *word, size_t size,
+                             size_t chars) {
+    w->word   = word;
+    w->size   = (uint32_t)size;
+    w->chars  = (uint32_t)chars;
+    w->bucket = NULL;
     if (size <= KEY_BYTES) {
         memcpy(&w->low, word, 8);
         memcpy(&w->high, word + 8, 8);
@@ -175,6 +182,10 @@ static inline void take_word(job *j, const char *word, size_t size, size_t chars
         w->bucket     = &j->scratch->cache[2 * (size_t)(hash >> j->scratch->cache_shift)];
         __builtin_prefetch(w->bucket);
     }
+}
+
+static inline void take_word(job *j, const char *word, size_t size, size_t chars) {
+    send_word(j, &j->scratch->queue[j->queued++], word, size, chars);
     if (j->queued == FL_QUEUE_WORDS) {
         drain(j);
     }
@@ -229,8 +240,9 @@ static void end_word(job *j) {
     if (j->word_chars > j->tokenizer->wordpiece.max_chars) {
         push_ids(j, &j->tokenizer->wordpiece.unk, 1); /* past the cache: not all of it was kept */
     } else if (j->word_chars > 0) {
-        take_word(j, j->scratch->word, j->word_size, j->word_chars);
-        drain(j); /* the buffer is needed for the next word */
+        fl_waiting_word now = {0}; /* at once: the buffer is needed for the next word */
+        send_word(j, &now, j->scratch->word, j->word_size, j->word_chars);
+        take_waiting(j, &now);
     }
     j->word_size = j->word_chars = 0;
 }
@@ -299,10 +311,9 @@ static void take_char(job *j, uint32_t cp) {
 }
 
 /* Take over the text from `at`, the beginning of a word, up to the next ASCII space or punctuation;
- * returns the position of that, or size. */
+ * returns the position of that, or size. Nothing may be queued that comes before it. */
 static size_t take_exact(job *j, const char *text, size_t at, size_t size) {
     const uint8_t *kind = j->tokenizer->scan_table.kind;
-    drain(j);
     while (at < size && !j->full) {
         uint8_t byte = (uint8_t)text[at];
         if (kind[byte] == FL_BYTE_SPACE || kind[byte] == FL_BYTE_PUNCT) {
@@ -310,7 +321,10 @@ static size_t take_exact(job *j, const char *text, size_t at, size_t size) {
         }
         unsigned length;
         uint32_t cp = fl_utf8_decode(text + at, &length);
-        if (j->waiting == 0 && (fl_unicode_flags(cp) & NOT_PLAIN) == 0) {
+        if (j->chinese && cp - FL_HAN_FIRST < FL_HAN_COUNT) {
+            end_word(j);
+            push_ids(j, &j->tokenizer->han_id[cp - FL_HAN_FIRST], 1); /* a word of its own */
+        } else if (j->waiting == 0 && (fl_unicode_flags(cp) & NOT_PLAIN) == 0) {
             keep_char(j, cp); /* most letters of most scripts */
         } else {
             take_char(j, cp);
@@ -321,7 +335,98 @@ static size_t take_exact(job *j, const char *text, size_t at, size_t size) {
     return at;
 }
 
+/* ---- Chunks: what stands between ASCII spaces and punctuation and is not all ASCII --------------- */
+
+/* The key of a chunk; 32 bytes from `chunk` on can be read. */
+static inline void chunk_key(const char *chunk, size_t size, uint64_t key[4]) {
+    size_t low = size < 16 ? size : 15;
+    memcpy(key, chunk, 32);
+    if (size < 16) {
+        key[0] &= key_mask[low][0];
+        key[1] &= key_mask[low][1];
+        key[2] = key[3] = 0;
+    } else {
+        key[2] &= key_mask[size - 16][0];
+        key[3] &= key_mask[size - 16][1];
+    }
+    key[3] |= (uint64_t)size << 56;
+}
+
+/* Chunks do not depend on their neighbours, so what one became once it becomes again. */
+static __attribute__((noinline)) void chunk_miss(job *j, const fl_waiting_word *w,
+                                                 fl_chunk_entry *line, const uint64_t key[4]) {
+    size_t before = j->count;
+    take_exact(j, j->text, (size_t)w->high, (size_t)w->high + w->size);
+    if (j->full || j->count < before || j->count - before > FL_CHUNK_IDS) {
+        return; /* cut short, or moved to make room, or too many */
+    }
+    memcpy(line->key, key, sizeof line->key);
+    line->count = (uint32_t)(j->count - before);
+    memcpy(line->ids, j->ids + before, line->count * sizeof *line->ids);
+}
+
+static void take_chunk(job *j, const fl_waiting_word *w) {
+    fl_chunk_entry *line = &j->scratch->chunks[w->low];
+    uint64_t        key[4];
+    chunk_key(w->word, w->size, key);
+    if (((key[0] ^ line->key[0]) | (key[1] ^ line->key[1]) | (key[2] ^ line->key[2]) |
+         (key[3] ^ line->key[3])) != 0) {
+        chunk_miss(j, w, line, key);
+    } else if (j->count + FL_CHUNK_IDS <= j->limit) {
+        memcpy(j->ids + j->count, line->ids, sizeof line->ids);
+        j->count += line->count;
+    } else {
+        push_ids(j, line->ids, line->count);
+    }
+}
+
+/* Queue text[at .. at + size), of which `lower` is the lower-cased copy. */
+static inline void send_chunk(job *j, const char *lower, size_t at, size_t size) {
+    fl_waiting_word *w = &j->scratch->queue[j->queued++];
+    uint64_t         key[4];
+    chunk_key(lower, size, key);
+    uint64_t hash = (key[0] ^ key[1] * 0x9E3779B97F4A7C15u) * 0xD6E8FEB86659FD93u;
+    hash      = (hash ^ hash >> 32 ^ key[2] ^ key[3] * 0x9E3779B97F4A7C15u) * 0xD6E8FEB86659FD93u;
+    w->word   = lower;
+    w->size   = (uint32_t)size;
+    w->chars  = 0;
+    w->bucket = NULL;
+    w->low    = hash >> j->scratch->cache_shift;
+    w->high   = at;
+    __builtin_prefetch(&j->scratch->chunks[w->low]);
+    if (j->queued == FL_QUEUE_WORDS) {
+        drain(j);
+    }
+}
+
 /* ---- The fast path ---------------------------------------------------------------------------- */
+
+/* Where the chunk ends in which there is an exact byte at `at`: the next space or punctuation, or the
+ * end of the window. */
+static inline size_t chunk_end(const fl_scan_masks *masks, size_t at, size_t window) {
+    size_t   block = at / 64;
+    uint64_t stop  = masks->boundary[block] & ~masks->exact[block] & ~0ull << (at & 63);
+    while (stop == 0 && (block + 1) * 64 < window) {
+        block++;
+        stop = masks->boundary[block] & ~masks->exact[block];
+    }
+    size_t end = stop == 0 ? window : block * 64 + (size_t)__builtin_ctzll(stop);
+    return end < window ? end : window;
+}
+
+/* Take the chunk that begins at text[begin + start] and has an exact byte at `at`; returns where it
+ * ends, within the window or beyond it. */
+static size_t take_foreign(job *j, const char *text, size_t begin, size_t start, size_t at,
+                           size_t window, size_t size) {
+    size_t end   = chunk_end(&j->scratch->masks, at, window);
+    bool   whole = end < window || begin + window == size;
+    if (whole && end - start <= FL_CHUNK_BYTES) {
+        send_chunk(j, j->scratch->lower + start, begin + start, end - start);
+        return end;
+    }
+    drain(j);
+    return j->full ? end : take_exact(j, text, begin + start, size) - begin;
+}
 
 /* Take the window that has been scanned, text[begin .. begin + window); returns where to go on. */
 static size_t take_window(job *j, const char *text, size_t begin, size_t window, size_t size) {
@@ -339,8 +444,9 @@ static size_t take_window(job *j, const char *text, size_t begin, size_t window,
             }
             bits &= bits - 1;
             if ((scratch->masks.exact[block] >> bit & 1) != 0) {
-                start = take_exact(j, text, begin + start, size) - begin;
+                start = take_foreign(j, text, begin, start, at, window, size);
                 if (j->full || start >= window) {
+                    drain(j);
                     return begin + start;
                 }
                 block = start / 64; /* its boundary bit is `start` itself */
@@ -375,6 +481,7 @@ static size_t take_window(job *j, const char *text, size_t begin, size_t window,
 /* A piece of text without added tokens. */
 static void take_piece(job *j, const char *text, size_t size) {
     size_t at = 0;
+    j->text   = text;
     while (at < size && !j->full) {
         size_t window = size - at < FL_SCAN_WINDOW ? size - at : FL_SCAN_WINDOW;
         j->tokenizer->scan->window(&j->tokenizer->scan_table, text + at, window, j->scratch->lower,

@@ -18,9 +18,32 @@
 #include "tokenizer/parse.h"
 #include "tokenizer/unicode.h"
 
-enum { JSON_MAX = 256 * 1024 * 1024, CACHE_DEFAULT = 1024 * 1024, CACHE_BITS_MAX = 20 };
+enum { JSON_MAX = 256 * 1024 * 1024, CACHE_DEFAULT = 2 * 1024 * 1024, CACHE_BITS_MAX = 20 };
+
+/* Two words and one chunk share a set. With the default all of it is one huge page. */
+#define SET_BYTES (2 * sizeof(fl_cache_entry) + sizeof(fl_chunk_entry))
 
 /* ---- Opening ---------------------------------------------------------------------------------- */
+
+/* Chinese characters are words of their own, so each has one id: the vocabulary's, or unknown. */
+static void fill_han(fl_tokenizer *tokenizer) {
+    const fl_vocab *vocab = &tokenizer->vocab;
+    for (size_t i = 0; i < FL_HAN_COUNT; i++) {
+        tokenizer->han_id[i] = tokenizer->wordpiece.unk;
+    }
+    for (uint32_t id = 0; id < vocab->size && tokenizer->wordpiece.max_chars > 0; id++) {
+        size_t      length = 0;
+        unsigned    bytes  = 0;
+        const char *text   = fl_vocab_text(vocab, (int32_t)id, &length);
+        if (text == NULL || length != 3 || ((uint8_t)text[0] & 0xF0) != 0xE0) {
+            continue;
+        }
+        uint32_t cp = fl_utf8_decode(text, &bytes);
+        if (cp - FL_HAN_FIRST < FL_HAN_COUNT) {
+            tokenizer->han_id[cp - FL_HAN_FIRST] = (int32_t)id;
+        }
+    }
+}
 
 /* What each byte is for the fast path; only ASCII can be decided without looking further. */
 static void fill_scan_table(fl_tokenizer *tokenizer) {
@@ -49,6 +72,7 @@ static void fill_scan_table(fl_tokenizer *tokenizer) {
         }
         tokenizer->ascii_id[byte] = id;
     }
+    fill_han(tokenizer);
 }
 
 static bool can_stream(const fl_tokenizer *tokenizer) {
@@ -74,7 +98,7 @@ static void finish(fl_tokenizer *tokenizer, const fl_tokenizer_options *options)
         options != NULL && options->cache_bytes > 0 ? options->cache_bytes : (size_t)CACHE_DEFAULT;
     tokenizer->cache_bits = 1;
     while (tokenizer->cache_bits < CACHE_BITS_MAX &&
-           (4 * sizeof(fl_cache_entry)) << tokenizer->cache_bits <= bytes) {
+           2 * SET_BYTES << tokenizer->cache_bits <= bytes) {
         tokenizer->cache_bits++;
     }
     tokenizer->scan = &fl_scan_ref;
@@ -266,7 +290,7 @@ fl_token_scratch *fl_token_scratch_new(const fl_tokenizer *tokenizer) {
         return NULL;
     }
     scratch->cache_shift = 64 - tokenizer->cache_bits;
-    scratch->cache_bytes = (2 * sizeof *scratch->cache) << tokenizer->cache_bits;
+    scratch->cache_bytes = SET_BYTES << tokenizer->cache_bits;
     scratch->cache       = fl_big_alloc(scratch->cache_bytes);
     scratch->word        = fl_alloc_zero(1, bytes + 32);
     scratch->word_rune   = fl_alloc_array(bytes + 1, sizeof *scratch->word_rune);
@@ -277,6 +301,8 @@ fl_token_scratch *fl_token_scratch_new(const fl_tokenizer *tokenizer) {
         fl_token_scratch_free(scratch);
         return NULL;
     }
+    void *behind    = scratch->cache + (2 << tokenizer->cache_bits); /* 64-byte lines both */
+    scratch->chunks = behind;
     return scratch;
 }
 

@@ -322,7 +322,8 @@ def test_every_pair_of_marks(name, folder):
 def test_time_is_linear():
     """Ten megabytes of the worst texts each take seconds at most (quadratic would be hours)."""
     texts = ["a" * 10_000_000, "\u0301\u0323" * 2_500_000, "\u302f\u302e\u302a" * 1_100_000, "a\u0301" * 3_000_000,
-             "日" * 3_000_000, "[" * 10_000_000, "İ" * 5_000_000, "##" * 5_000_000, "\u200b" * 3_000_000]
+             "日" * 3_000_000, "[" * 10_000_000, "İ" * 5_000_000, "##" * 5_000_000, "\u200b" * 3_000_000,
+             "\U0001F468\u200d\U0001F469\u200d\U0001F467" * 600_000, "[CLS]" * 2_000_000]
     for text in texts:
         begin = time.monotonic()
         done = subprocess.run([DUMP, "--json", DEFAULT, "--max-length", "128"], input=frames([text]),
