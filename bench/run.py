@@ -177,13 +177,13 @@ def race(engines: dict[str, Engine], name: str, texts: list[str], tokens: int, r
     return {engine: spread(found) for engine, found in passes.items()}
 
 
-def latency(engines: dict[str, Engine], text: str, blocks: int, count: int) -> dict[str, dict]:
+def latency(engines: dict[str, Engine], text: str, blocks: int, count: int, seconds: float) -> dict[str, dict]:
     times = {engine: [] for engine in engines}
     for engine in engines.values():
-        engine.ask("latency", text=text, count=10)
+        engine.ask("latency", text=text, count=10, seconds=seconds)
     for number in range(blocks):
         for engine in in_turn(engines, number):
-            times[engine].append(engines[engine].ask("latency", text=text, count=count)["ms"])
+            times[engine].append(engines[engine].ask("latency", text=text, count=count, seconds=seconds)["ms"])
     return {engine: {"p50": spread([statistics.median(block) for block in found]),
                      "p99": float(numpy.percentile(sum(found, []), 99))} for engine, found in times.items()}
 
@@ -384,7 +384,7 @@ def ask_engines(arguments, environment: dict, sets: dict, result: dict, folder: 
         for tokens, blocks, count in ((16, 5, 60 if arguments.quick else 200), (128, 5, 12 if arguments.quick else 100)):
             say(f"latency of one query of {tokens} tokens")
             text = text_sets.of_length(arguments.model, sets["short"] + sets["long"], tokens)
-            result["latency"][str(tokens)] = latency(engines, text, blocks, count)
+            result["latency"][str(tokens)] = latency(engines, text, blocks, count, 2 if arguments.quick else 15)
     if "quality" in arguments.questions:
         result["quality"] = ask_quality(engines, arguments.data, folder)
     for engine in engines.values():

@@ -5,7 +5,7 @@ Every engine does the same job: a list of Python strings in, a float32 matrix of
 order. What is set for each is its best known setting for throughput and, apart, for a single query; the two engines
 "as used" (onnxruntime-as-used, fastembed) are set as people set them: batches of 256, padded to the longest.
 `worker.py tokenizers tokenizer.json` times the reference tokenizer instead.
-Commands: load {name, texts} · pass {name} · matrix {name, path} · latency {text, count} · memory {} · quit.
+Commands: load {name, texts} · pass {name} · matrix {name, path} · latency {text, count, seconds at most} · memory {} · quit.
 Environment: BENCH_MODEL (folder), BENCH_THREADS, BENCH_LIBRARY (libfletch.so), BENCH_GRAPHS (what graphs.py made).
 """
 import concurrent.futures
@@ -304,8 +304,10 @@ def answer(engine, sets: dict, command: dict) -> dict:
             numpy.save(command["path"], engine.embed(sets[command["name"]]))
             return {}
         case "latency":
-            milliseconds = []
-            for _ in range(command["count"]):
+            milliseconds, end = [], time.perf_counter() + command["seconds"]
+            for number in range(command["count"]):
+                if number >= 3 and time.perf_counter() > end:
+                    break
                 start = time.perf_counter()
                 engine.query([command["text"]])
                 milliseconds.append(1e3 * (time.perf_counter() - start))
