@@ -276,8 +276,13 @@ void fl_runtime_rules(fletch_model *m) {
 /* ---- Opening --------------------------------------------------------------------------------- */
 
 static int open_trace(fletch_model *m, fletch_error *error) {
-    const char *path = fl_config_text(m->config, FL_KEY_PROFILE_FILE);
-    return path[0] ? fl_trace_open(&m->trace, path, error) : FLETCH_OK;
+    const char *path   = fl_config_text(m->config, FL_KEY_PROFILE_FILE);
+    int         status = path[0] ? fl_trace_open(&m->trace, path, error) : FLETCH_OK;
+    if (status != FLETCH_ENOTFOUND)
+        return status;
+    if (error != NULL) /* the folder of profile.file is missing: no model is */
+        error->code = FLETCH_ECONFIG;
+    return FLETCH_ECONFIG;
 }
 
 static int open_engines(fletch_model *m, fletch_error *error) {
