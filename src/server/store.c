@@ -166,12 +166,10 @@ static int make_tables(const fl_store *store, fletch_error *error) {
 
 /* The value that the file has under `name`; `value` when it had none before. False: SQLite failed. */
 static bool recall(sqlite3 *db, const char *name, const char *value, char *out, size_t size) {
-    sqlite3_stmt *ask  = NULL;
-    bool          good = sqlite3_prepare_v2(
-                             db,
-                             "INSERT INTO about VALUES (?1, ?2) ON CONFLICT(name) DO UPDATE SET value "
-                                      "= value RETURNING value",
-                             -1, &ask, NULL) == SQLITE_OK &&
+    static const char sql[] = "INSERT INTO about VALUES (?1, ?2) "
+                              "ON CONFLICT(name) DO UPDATE SET value = value RETURNING value";
+    sqlite3_stmt     *ask   = NULL;
+    bool              good  = sqlite3_prepare_v2(db, sql, -1, &ask, NULL) == SQLITE_OK &&
                 sqlite3_bind_text(ask, 1, name, -1, SQLITE_STATIC) == SQLITE_OK &&
                 sqlite3_bind_text(ask, 2, value, -1, SQLITE_STATIC) == SQLITE_OK &&
                 sqlite3_step(ask) == SQLITE_ROW;
