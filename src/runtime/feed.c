@@ -24,7 +24,8 @@
 #include "runtime/runtime.h"
 
 enum {
-    FEED_TEXTS = 256,  /* texts a feeder takes at a time */
+    FEED_FIRST = 64,   /* texts a feeder takes first, so that the engine starts soon */
+    FEED_TEXTS = 256,  /* and then at a time */
     CHUNK_IDS  = 16384 /* ids a chunk has room for, unless its first text needs more */
 };
 
@@ -412,7 +413,8 @@ void fl_feed(fl_request *request, fl_request **over) {
     fletch_model *model = request->model;
     size_t        first = request->fed;
     size_t        left  = request->texts.count - first;
-    size_t        last  = first + (left < FEED_TEXTS ? left : FEED_TEXTS);
+    size_t        step  = first == 0 ? FEED_FIRST : FEED_TEXTS;
+    size_t        last  = first + (left < step ? left : step);
     fletch_error  error = {0};
     filling       f     = {.request = request, .error = &error};
     f.sorted            = model->queue.rules.pads;

@@ -291,6 +291,11 @@ static void fail_everything(fletch_model *model, const fletch_error *why, fl_req
     }
 }
 
+uint64_t fl_replica_backoff(uint32_t times) {
+    uint64_t wait = retry_first_ns << (times < 10 ? times : 10);
+    return wait < retry_most_ns ? wait : retry_most_ns;
+}
+
 /* Close and open the engine of a broken replica; its slots are idle. (locked;
  * unlocks meanwhile) */
 static void reopen(fl_replica *replica, fl_request **over) {
@@ -314,13 +319,11 @@ static void reopen(fl_replica *replica, fl_request **over) {
         fl_count(&model->stats, FL_COUNT_replica_reopens, 1);
         return;
     }
-    uint32_t doublings = replica->failures < 10 ? replica->failures : 10;
-    uint64_t wait      = retry_first_ns << doublings;
-    replica->failures++;
-    replica->retry_ns = fl_clock_ns() + (wait < retry_most_ns ? wait : retry_most_ns);
+    uint64_t wait     = fl_replica_backoff(replica->failures++);
+    replica->retry_ns = fl_clock_ns() + wait;
     fl_log_write(fl_config_log(model->config), FL_LOG_ERROR,
                  "device %u cannot be opened again (%s); next try in %.1f s", replica->device,
-                 error.message, (double)(wait < retry_most_ns ? wait : retry_most_ns) / 1e9);
+                 error.message, (double)wait / 1e9);
     error.code = FLETCH_EPROVIDER;
     if (replica->set == model->replicas && !fl_replicas_usable(replica->set))
         fail_everything(model, &error, over);

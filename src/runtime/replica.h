@@ -78,6 +78,7 @@ struct fl_replica {
     bool                 broken;
     bool                 mending;  /* being opened again: provider, engine and info are in flux */
     uint32_t             failures; /* in a row */
+    uint32_t             breaks;   /* forwards that broke it since its last good batch */
     uint64_t             retry_ns; /* when to open it again */
     uint64_t             outstanding; /* tokens in its slots */
     uint32_t             busy;        /* slots */
@@ -111,6 +112,8 @@ void fl_replicas_close(fl_replicas *set);
  * for a caller's own thread where the engine allows that (`by_caller`), else one whose thread sleeps.
  * NULL: none. (locked) */
 fl_runner *fl_runner_free(fl_replicas *set, bool by_caller);
+/* How long to wait before a replica is opened again that failed `times` times: 100 ms, 200 … 30 s. */
+uint64_t fl_replica_backoff(uint32_t times);
 /* Whether any replica is ready, or may be soon (not after its first failed
  * reopening). (locked) */
 bool fl_replicas_usable(const fl_replicas *set);

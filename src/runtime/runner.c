@@ -390,6 +390,8 @@ static void break_replica(fl_runner *slot, fl_request **over) {
                  "provider %s, device %u: the engine failed (%s); it is opened again",
                  replica->provider, replica->device, slot->error.message);
     replica->broken = true;
+    if (replica->breaks++ > 0) /* since its last good batch: opening it did not mend it */
+        replica->retry_ns = fl_clock_ns() + fl_replica_backoff(replica->breaks - 1);
     if (slot->attempts++ > 0) {
         fl_runner_fail(slot, over);
     } else {
@@ -429,6 +431,7 @@ void fl_runner_run(fl_runner *slot, fl_request **over) {
     if (status == FLETCH_OK) {
         slot->count       = 0;
         replica->failures = 0;
+        replica->breaks   = 0;
         replica->cold     = false;
         uint64_t now      = fl_clock_ns();
         fl_queue_ended(&model->queue, requests, now - begin, now);

@@ -348,14 +348,15 @@ Test(submit, too_much_waiting_turns_requests_away) {
 
 Test(submit, steady_state_allocates_nothing) {
     fl_fault_plan quiet = {.slots = 1};
-    fletch_model *model = open_with(&quiet, NULL);
-    static call   warm[4], c;
-    for (int i = 0; i < 4; i++) { /* a few at once: a request is kept until its callback returned */
+    fletch_model *model = open_with(&slow, NULL);
+    static call   warm[6], c;
+    for (int i = 0; i < 6; i++) { /* a few at once: a request is kept until its callback returned */
         call_init(&warm[i], model);
         cr_assert_eq(submit(&warm[i], 20, false, 0), 0);
     }
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 6; i++)
         cr_assert_eq(wait_for(&warm[i]), FLETCH_OK);
+    fl_fault_set(&quiet);
     uint64_t before = fl_alloc_count();
     for (size_t i = 0; i < 60; i++) {
         call_init(&c, model);
