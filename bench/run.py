@@ -94,7 +94,8 @@ def fma_peak(threads: int, times: int = 3) -> float | None:
     program = ROOT / "build/fma-peak"
     if platform.machine() != "x86_64":
         return None
-    subprocess.run(["cc", "-O3", "-pthread", HERE / "peak.c", "-o", program], check=True)
+    if not program.exists() or program.stat().st_mtime < (HERE / "peak.c").stat().st_mtime:
+        subprocess.run(["cc", "-O3", "-pthread", HERE / "peak.c", "-o", program], check=True)
     results = [subprocess.run([program, str(threads), "1"], capture_output=True, text=True) for _ in range(times)]
     return max((float(result.stdout) for result in results if result.returncode == 0), default=None)
 
@@ -305,15 +306,20 @@ def ask_start(model: str, names: list[str], texts: list[str], environment: dict,
     return {"cold": cold, "memory": memory, "texts": len(texts)}
 
 
-def ask_kernels(model: str, seconds: float) -> dict:
-    """The engine alone, ids in, and each kernel against the roofline, as the two programs print it."""
+def ask_kernels(model: str, seconds: float, limit: float) -> dict:
+    """The engine alone, ids in, and each kernel against the roofline, as the two programs print it; none may take more
+    seconds than the limit."""
     found = {}
     for label, command in (
             ("engine, 1 thread, fp32", ["build/bench_engine", model, "-t", "1", "-s", seconds, "-o", "s"]),
             ("engine, 1 thread, int8", ["build/bench_engine", model, "-t", "1", "-s", seconds, "-o", "s", "-p", "int8"]),
             ("kernels", ["build/fl-kernels", "perf"])):
         say(f"kernels: {label}")
-        done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True)
+        try:
+            done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True, timeout=limit)
+        except subprocess.TimeoutExpired as stopped:
+            found[label] = (stopped.stdout or b"").decode() + f"stopped after {limit:.0f} s"
+            continue
         found[label] = (done.stdout if done.returncode == 0 else
                         f"ended with status {done.returncode}: {done.stderr.strip()}").strip()
     return found
@@ -418,7 +424,7 @@ def main() -> None:
     if "tokenizer" in asked:
         result["tokenizer"] = ask_tokenizer(arguments.model, arguments.data, 1 if arguments.quick else 3)
     if "kernels" in asked:
-        result["kernels"] = ask_kernels(arguments.model, 2 if arguments.quick else 5)
+        result["kernels"] = ask_kernels(arguments.model, *((2, 45) if arguments.quick else (5, 300)))
     result["load"].append(os.getloadavg()[0])
     result["minutes"] = (time.monotonic() - begin) / 60
     arguments.out.mkdir(parents=True, exist_ok=True)
