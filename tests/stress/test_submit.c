@@ -347,9 +347,10 @@ Test(submit, too_much_waiting_turns_requests_away) {
 }
 
 Test(submit, steady_state_allocates_nothing) {
-    fl_fault_plan quiet = {.slots = 1};
-    fletch_model *model = open_with(&slow, NULL);
-    static call   warm[6], c;
+    fl_fault_plan            quiet        = {.slots = 1};
+    static const char *const options[][2] = {{"io.input_buffers", "8"}, {NULL, NULL}};
+    fletch_model            *model        = open_with(&slow, options);
+    static call              warm[6], c;
     for (int i = 0; i < 6; i++) { /* a few at once: a request is kept until its callback returned */
         call_init(&warm[i], model);
         cr_assert_eq(submit(&warm[i], 20, false, 0), 0);
