@@ -127,6 +127,28 @@ def test_a_restart_finds_everything_again(start, tmp_path):
     assert [hit["id"] for hit in got["results"]] == ["x"] and got["searched"] == 1
 
 
+def test_adds_drops_and_searches_side_by_side(shared):
+    wrong = []
+
+    def work(number):
+        for i in range(12):
+            name = f"side-{number}-{i}"
+            added = ask(shared, "/add", text=f"note {name}", id=name, metadata={"test": "side"})
+            found = ask(shared, "/search", text=f"note {name}", k=1000, filter={"test": "side"})
+            if added.status != 200 or name not in [hit["id"] for hit in found.json()["results"]]:
+                wrong.append((name, added, found))
+            if i % 2 and shared.ask("DELETE", f"/items/{name}").status != 200:
+                wrong.append(name)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    left = ask(shared, "/search", text="note", k=1000, filter={"test": "side"}).json()["results"]
+    assert not wrong and {hit["id"] for hit in left} == {f"side-{n}-{i}" for n in range(5) for i in range(0, 12, 2)}
+
+
 def adder(server, number, acknowledged):
     """Adds until the server is gone; notes what it was told is kept."""
     count = 0
