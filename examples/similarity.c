@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* similarity.c - semantic search in a few lines: which of these texts answers the question?
  *
- *     ./similarity all-MiniLM-L6-v2 "How do I get my money back?"
+ *     ./similarity medium "How do I get my money back?"
  *
  * All texts go into one call: the library batches and sorts them itself. The vectors have unit
  * length (the model folder asks for that), so a dot product is the cosine. The best answer is

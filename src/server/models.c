@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
@@ -141,6 +142,24 @@ static void close_one(served_full *full) {
     fl_free(full);
 }
 
+/* What clients call a model that has no alias: its hub id, or the last part of its folder's path, since
+ * where a folder lies is nobody's business. */
+static char *own_name(const char *id) {
+    struct stat about;
+    size_t      size = strlen(id);
+    if (stat(id, &about) != 0 || !S_ISDIR(about.st_mode)) {
+        return fl_strdup(id);
+    }
+    while (size > 1 && id[size - 1] == '/') {
+        size--;
+    }
+    size_t begin = size;
+    while (begin > 0 && id[begin - 1] != '/') {
+        begin--;
+    }
+    return begin < size && id[begin] != '.' ? fl_strndup(id + begin, size - begin) : fl_strdup(id);
+}
+
 static int open_one(fl_server *server, const char *spec, served_full **out, fletch_error *error) {
     const char  *equals = strchr(spec, '=');
     const char  *id     = equals != NULL ? equals + 1 : spec;
@@ -156,7 +175,7 @@ static int open_one(fl_server *server, const char *spec, served_full **out, flet
     }
     fl_served *served = &full->shared;
     served->id        = fl_strdup(id);
-    served->name      = equals != NULL ? fl_strndup(spec, (size_t)(equals - spec)) : fl_strdup(id);
+    served->name      = equals != NULL ? fl_strndup(spec, (size_t)(equals - spec)) : own_name(id);
     int status        = served->id != NULL && served->name != NULL
                             ? fletch_open(&served->model, id, server->config, error)
                             : fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory");

@@ -33,7 +33,8 @@ static void put_info(fl_request *request, const fl_served *served) {
     const char      *precision = fl_served_property(served, "precision");
     bool             refuses   = strcmp(fl_server_option(server, "model.truncate"), "error") == 0;
     fl_buf_puts(body, "{");
-    put_text(body, "model_id", id != NULL && id[0] != '\0' ? id : served->id);
+    bool hub = id != NULL && strcmp(id, served->id) == 0;
+    put_text(body, "model_id", hub && id[0] != '/' && id[0] != '.' ? id : served->name);
     put_text(body, "model_sha", fl_served_property(served, "revision"));
     put_text(body, "model_dtype",
              precision == NULL || strcmp(precision, "fp32") == 0 ? "float32" : precision);

@@ -17,6 +17,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = os.path.abspath(os.environ.get("FLETCH_BIN", ROOT / "build" / "fletch"))
 MODEL = os.path.abspath(os.environ["FLETCH_MODEL"]) if os.environ.get("FLETCH_MODEL") else ""
+NAME = os.path.basename(MODEL)  # what clients call a model that was opened from a folder
 WAIT = float(os.environ.get("FLETCH_TEST_PATIENCE", "60"))  # no test measures it: it ends what hangs
 
 

@@ -33,7 +33,7 @@ def test_openai_python(client):
     want = vectors(TEXTS)
     assert [f32(row) for row in got["rows"]] == want
     assert f32(got["cut"]) == vectors(TEXTS[:1], "--dimensions", "64")[0]
-    assert got["tokens"] == sum(tokens(TEXTS)) and got["models"] == [serving.MODEL]
+    assert got["tokens"] == sum(tokens(TEXTS)) and got["models"] == [serving.NAME]
     assert [f32(row) for row in got["many"]] == want * 5  # together in batches, and still the same numbers
     assert got["refused"][0] == 400 and got["refused"][1].startswith("'$.input' is invalid.")
     assert got["refused"][2] == "invalid_request_error"
@@ -65,7 +65,7 @@ def test_ollama_python(client):
     got = client("ollama")
     assert [f32(row) for row in got["rows"]] == vectors(TEXTS)
     assert f32(got["raw"]) == vectors(TEXTS[:1], "--normalize", "false")[0]
-    assert got["tokens"] == sum(tokens(TEXTS)) and got["models"] == [serving.MODEL]
+    assert got["tokens"] == sum(tokens(TEXTS)) and got["models"] == [serving.NAME]
     assert got["refused"] == [400, "the input length exceeds the context length"]
 
 

@@ -8,7 +8,7 @@ from dialects import LONG, TEXTS, f32, good, post, tokens, vectors
 def test_embed(server):
     body = good(post(server, "/api/embed", {"model": "all-minilm", "input": TEXTS, "keep_alive": "5m", "options": {"a": 1}}))
     assert list(body) == ["model", "embeddings", "total_duration", "load_duration", "prompt_eval_count"]
-    assert body["model"] == serving.MODEL and body["prompt_eval_count"] == sum(tokens(TEXTS))
+    assert body["model"] == serving.NAME and body["prompt_eval_count"] == sum(tokens(TEXTS))
     assert body["total_duration"] > 0 and body["load_duration"] == 0
     assert [f32(row) for row in body["embeddings"]] == vectors(TEXTS)
     one = good(post(server, "/api/embed", {"model": "m", "input": TEXTS[0]}))
@@ -32,7 +32,7 @@ def test_legacy_route_gives_raw_vectors(server):
 
 def test_nothing_is_not_an_error(server):
     for body in ({"model": "m", "input": []}, {"model": "m", "input": ""}, {"model": "m"}, {"model": "m", "input": None}):
-        assert good(post(server, "/api/embed", body)) == {"model": serving.MODEL, "embeddings": []}
+        assert good(post(server, "/api/embed", body)) == {"model": serving.NAME, "embeddings": []}
     for body in ({"model": "m", "prompt": ""}, {"model": "m"}):
         assert good(post(server, "/api/embeddings", body)) == {"embedding": []}
 
@@ -66,7 +66,7 @@ def test_bad_bodies(server, body, part):
 
 def test_tags_and_version(server):
     models = good(server.ask("GET", "/api/tags"))["models"]
-    assert [m["name"] for m in models] == [serving.MODEL] == [m["model"] for m in models]
+    assert [m["name"] for m in models] == [serving.NAME] == [m["model"] for m in models]
     assert good(server.ask("GET", "/api/version")) == {"version": good(server.ask("GET", "/info"))["version"]}
 
 

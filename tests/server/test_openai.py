@@ -21,7 +21,7 @@ def error(reply, status):
 def test_a_list_of_texts(server):
     body = good(post(server, PATH, {"input": TEXTS, "model": "any", "user": "u"}))
     assert list(body) == ["object", "data", "model", "usage"]
-    assert body["object"] == "list" and body["model"] == serving.MODEL
+    assert body["object"] == "list" and body["model"] == serving.NAME
     count = sum(tokens(TEXTS))
     assert body["usage"] == {"prompt_tokens": count, "total_tokens": count}
     for index, (item, want) in enumerate(zip(body["data"], vectors(TEXTS), strict=True)):
@@ -197,7 +197,7 @@ def test_models(server):
     body = good(server.ask("GET", "/v1/models"))
     assert body["object"] == "list"
     assert [(m["id"], m["object"], m["owned_by"], type(m["created"])) for m in body["data"]] == [
-        (serving.MODEL, "model", "fletch", int)]
+        (serving.NAME, "model", "fletch", int)]
     assert error(server.ask("GET", "/v1/models/nobody"), 404)["code"] == "model_not_found"
 
 
