@@ -100,8 +100,6 @@ typedef struct fl_engine_ops {
     int (*warm)(fl_engine *engine, fletch_error *error); /* compile, capture, touch: < 1 s */
     void *(*host_alloc)(size_t bytes);                   /* staging memory the device copies fast */
     void (*host_free)(void *block, size_t bytes);
-    /* give back what can be taken again later; bytes freed */
-    uint64_t (*trim)(fl_engine *engine);
     int (*describe)(const fl_engine *engine, fletch_property_fn fn,
                     void *user); /* isa, threads, bytes */
 } fl_engine_ops;

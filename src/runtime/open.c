@@ -206,7 +206,9 @@ static int reserve_chunks(fletch_model *m, fletch_error *error) {
 static int open_pools(fletch_model *m, fletch_error *error) {
     const fl_config   *c       = m->config;
     fl_bufpool_options options = {
-        .enable      = fl_config_bool(c, FL_KEY_POOL_ENABLE),
+        .alloc   = m->replicas->replica[0].ops->host_alloc, /* pinned, where a device wants it */
+        .release = m->replicas->replica[0].ops->host_free,
+        .enable  = fl_config_bool(c, FL_KEY_POOL_ENABLE),
         .max_buffers = (uint32_t)fl_config_int(c, FL_KEY_POOL_MAX_BUFFERS),
         .max_bytes   = (uint64_t)fl_config_int(c, FL_KEY_POOL_MAX_BYTES),
         .stats       = &m->stats,
@@ -288,11 +290,11 @@ static int open_trace(fletch_model *m, fletch_error *error) {
 static int open_engines(fletch_model *m, fletch_error *error) {
     int status = open_memory(m, error);
     if (status == FLETCH_OK)
-        status = open_pools(m, error);
-    if (status == FLETCH_OK)
         status = open_trace(m, error);
     if (status == FLETCH_OK)
         status = fl_replicas_open(&m->replicas, m, m->config, false, error);
+    if (status == FLETCH_OK)
+        status = open_pools(m, error);
     if (status < 0)
         return status;
     m->has_engine = true;
