@@ -403,8 +403,8 @@ FLETCH_API uint64_t fletch_histogram_bound(size_t bucket);
     X(batch_splits, "batches split to fit into memory")                                            \
     X(batch_retries, "batches run again after a failure")                                          \
     X(company_waits, "times an idle engine waited for more texts")                                 \
-    X(zero_copy_inputs, "texts whose token ids went to the engine without a copy")                 \
-    X(copied_inputs, "texts whose token ids were gathered from several requests")                  \
+    X(zero_copy_inputs, "texts tokenised where they lie in the caller's memory")                   \
+    X(copied_inputs, "texts copied first, to put a prompt in front")                               \
     X(zero_copy_outputs, "texts whose row the engine wrote into the caller's memory")              \
     X(staged_outputs, "texts whose row passed a buffer (dense layers, cut, another type)")         \
     X(pool_takes, "buffers asked from the pool")                                                   \
@@ -433,9 +433,9 @@ typedef struct fletch_stats {
     uint64_t pool_buffers, pool_bytes;
     uint64_t replicas, replicas_ready;
     uint64_t slots, slots_busy; /* batches that may be in engines at once, and that are */
-    uint64_t memory_bytes;    /* resident memory of the process */
-    uint64_t memory_limit;    /* memory.limit or the cgroup's, the lower; 0: none */
-    uint64_t memory_reserved; /* predicted for batches under way */
+    uint64_t memory_bytes;      /* resident memory of the process */
+    uint64_t memory_limit;      /* memory.limit or the cgroup's, the lower; 0: none */
+    uint64_t memory_reserved;   /* predicted for batches under way */
     uint64_t uptime_ns;
     char     provider[32]; /* of the first replica */
     char     precision[16];

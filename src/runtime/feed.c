@@ -287,6 +287,8 @@ static int add_text(filling *f, size_t index) {
         r->options.tokens[index] = (uint32_t)tokens;
     if (r->options.truncated)
         r->options.truncated[index] = cut;
+    fl_count(&r->model->stats, r->prompt_size ? FL_COUNT_copied_inputs : FL_COUNT_zero_copy_inputs,
+             1);
     if (r->options.status)
         r->options.status[index] = FLETCH_OK;
     if (cut)

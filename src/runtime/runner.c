@@ -179,7 +179,6 @@ static void stage_inputs(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *ba
     batch->tokens        = slot->cu[hi - lo];
     batch->pool_skip     = skips ? slot->skip : NULL;
     batch->rows          = slot->rows;
-    fl_count(&model->stats, whole ? FL_COUNT_zero_copy_inputs : FL_COUNT_copied_inputs, hi - lo);
     tell_path(model, whole ? FL_PATH_IDS_IN_PLACE : FL_PATH_IDS_GATHERED);
 }
 
