@@ -50,7 +50,7 @@ def test_query_and_document_are_prompts_of_every_model(embed):
     (["--dimensions", "999"], 2, "384"),
     (["--prompt-name", "passage"], 2, "passage"),
     (["--max-length", "100000"], 2, "512"),
-    (["--provider-order", "cuda", "--provider-fallback", "false"], 2, "cuda"),
+    (["--provider-order", "cuda", "--provider-fallback", "false"], 2, "CUDA"),
 ])
 def test_exit_codes_of_opening(embed, arguments, code, says):
     result = embed("embed", *arguments, "text")
