@@ -14,7 +14,7 @@ def _made():
     """Why build/clients is not there, or ""; tried once."""
     try:
         done = subprocess.run([serving.ROOT / "tools" / "clients.sh"], capture_output=True, text=True, check=False,
-                              timeout=300)
+                              timeout=120)
     except subprocess.TimeoutExpired:
         return "tools/clients.sh takes too long"
     return "" if done.returncode == 0 else " ".join(done.stderr.strip().splitlines()[-2:])
