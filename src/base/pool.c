@@ -37,9 +37,12 @@ enum {
     BARRIER_PAUSES = 2000 /* then the barrier gives its core away; 20 to 80 us */
 };
 
+enum { FREE = -1 };
+
 typedef struct worker {
     fl_team  *team; /* borrowed */
     unsigned  member;
+    int       core; /* processor it pins itself to, or FREE */
     pthread_t thread;
 } worker;
 
@@ -132,6 +135,9 @@ static void *work(void *arg) {
     worker  *self = arg;
     fl_team *team = self->team;
     unsigned seen = 0;
+    if (self->core != FREE) {
+        fl_cpu_pin((uint16_t)self->core);
+    }
     for (;;) {
         seen = wait_for_run(team, seen);
         if (team->stop) {
@@ -163,16 +169,6 @@ static void dismiss(fl_team *team, unsigned count) {
     fl_free(team);
 }
 
-/* A processor that went away meanwhile leaves the thread free, which costs speed alone. */
-static void pin(pthread_t thread, uint16_t core) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (core < CPU_SETSIZE) {
-        CPU_SET(core, &set);
-        (void)pthread_setaffinity_np(thread, sizeof set, &set);
-    }
-}
-
 /* Start the workers with every signal blocked; the caller's mask is put back. Returns how many run.
  */
 static unsigned start_workers(fl_team *team, const uint16_t *cores, int *reason) {
@@ -184,14 +180,12 @@ static unsigned start_workers(fl_team *team, const uint16_t *cores, int *reason)
         worker *w = &team->workers[started];
         w->team   = team;
         w->member = started + 1;
+        w->core   = cores ? cores[w->member] : FREE;
         *reason   = pthread_create(&w->thread, NULL, work, w);
         if (*reason != 0) {
             break;
         }
         (void)pthread_setname_np(w->thread, "fletch-team");
-        if (cores) {
-            pin(w->thread, cores[w->member]);
-        }
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return started;

@@ -14,12 +14,12 @@
  * Threads  The team packs pieces (a layer's attention matrices, a chunk of its MLP) from one
  *          counter.
  * Proof    tests/unit/test_engine*.c: odd sizes, F16 and BF16 sources. */
-#include <math.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/mem.h"
 #include "engines/cpu/cpu_engine.h"
+#include "model/buckets.h"
 
 enum {
     PIECE       = 128,             /* steps of k transposed at a time: 16 x 128 floats are 8 KiB */
@@ -285,25 +285,10 @@ static void pack_norms(const fl_engine *e, const fl_tensor *slot, const fl_cpu_l
 
 /* ---- Tables ---------------------------------------------------------------------------------- */
 
-/* The bucket of distance j - i as T5 and MPNet compute it: half of the buckets for keys to the
- * right of the query; of each half the first half counts single steps, the rest grows with the
- * logarithm. */
-static uint32_t bucket_of(ptrdiff_t distance, uint32_t buckets, uint32_t max_distance) {
-    uint32_t half = buckets / 2, exact = half / 2, base = distance > 0 ? half : 0;
-    uint32_t n = (uint32_t)(distance < 0 ? -distance : distance);
-    if (n < exact) {
-        return base + n;
-    }
-    /* float32 throughout: a bucket's edge must fall where the reference has it */
-    float ratio = logf((float)n / (float)exact) / (float)log((double)max_distance / (double)exact);
-    uint32_t steps = (uint32_t)(ratio * (float)(half - exact));
-    return base + (exact + steps < half - 1 ? exact + steps : half - 1);
-}
-
 static void spread_bias(const fl_engine *e, const fl_tensor *table) {
     ptrdiff_t reach = (ptrdiff_t)e->max_length - 1;
     for (ptrdiff_t distance = -reach; distance <= reach; distance++) {
-        uint32_t bucket = bucket_of(distance, e->desc.bias_buckets, e->desc.bias_max_distance);
+        uint32_t bucket = fl_t5_bucket(distance, e->desc.bias_buckets, e->desc.bias_max_distance);
         for (size_t head = 0; head < e->desc.heads; head++) {
             fl_tensor_to_f32(table, (uint64_t)bucket * e->desc.heads + head, 1,
                              mutable(e->bias) + head * e->bias_stride + (size_t)(reach + distance));
