@@ -239,12 +239,22 @@ static void put_content(fl_buf *out, const char *type, const char *schema) {
     fl_buf_printf(out, "\"%s\":{\"schema\":%s}", type, schema);
 }
 
+/* `types` as of fl_operation.type: "text/html, text/plain" is two entries. */
+static void put_types(fl_buf *out, const char *types, const char *schema) {
+    const char *comma;
+    while ((comma = strstr(types, ", ")) != NULL) {
+        fl_buf_printf(out, "\"%.*s\":{\"schema\":%s},", (int)(comma - types), types, schema);
+        types = comma + 2;
+    }
+    put_content(out, types, schema);
+}
+
 /* The answer of 200; embedding routes can also give the rows alone. */
 static void put_good(facts *f, const fl_operation *op) {
     fl_buf_puts(f->out, "\"200\":{\"description\":\"done\"");
     if (op->good != NULL) {
         fl_buf_puts(f->out, ",\"content\":{");
-        put_content(f->out, op->type != NULL ? op->type : "application/json", op->good);
+        put_types(f->out, op->type != NULL ? op->type : "application/json", op->good);
         if (op->embeds) {
             fl_buf_puts(f->out, ",");
             put_content(f->out, "application/octet-stream",

@@ -11,7 +11,7 @@ typedef struct fl_operation {
     const char     *summary;
     const fl_field *fields;     /* of the body; NULL: none */
     const char     *good;       /* schema of the answer; NULL: no body */
-    const char     *type;       /* of the answer; NULL: application/json */
+    const char     *type;       /* of the answer, or several: "a/b, c/d"; NULL: application/json */
     const char     *parameters; /* JSON, comma-separated; NULL: none */
     bool            embeds; /* takes x-fletch-… headers, can answer application/octet-stream */
     bool            never;  /* no model of this release can serve it */
