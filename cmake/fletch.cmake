@@ -40,10 +40,14 @@ add_custom_target(unit_tests)
 add_custom_target(thread_tests)
 add_custom_target(fuzzers)
 
-# fl_test(test_json [THREADS] ROOMS base SOURCES test_json.c): a Criterion program and a ctest of the same
-# name, labelled unit. THREADS, or <pthread.h> in a source, labels it threads too: `make tsan` runs those.
+# fl_test(test_json [THREADS] [BARE] ROOMS base SOURCES test_json.c): a Criterion program and a ctest of the
+# same name, labelled unit. THREADS, or <pthread.h> in a source, labels it threads too: `make tsan` runs those.
+# BARE: it counts the memory of its process, so no sanitizer's build has it.
 function(fl_test name)
-  cmake_parse_arguments(arg "THREADS" "" "ROOMS;SOURCES" ${ARGN})
+  cmake_parse_arguments(arg "THREADS;BARE" "" "ROOMS;SOURCES" ${ARGN})
+  if(arg_BARE AND FLETCH_SANITIZE)
+    return()
+  endif()
   add_executable(${name} ${arg_SOURCES})
   foreach(source IN LISTS arg_SOURCES)
     file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/${source} found REGEX "#include <pthread.h>")
