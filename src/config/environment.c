@@ -37,7 +37,8 @@ const fl_alias *fl_environment_alias_at(size_t index) {
 
 /* Read by the command line (the path of a file) or by the tests; they configure nothing here. */
 static const char *const others[] = {"FLETCH_CONFIG", "FLETCH_TEST_DATA",  "FLETCH_BIN",
-                                     "FLETCH_BUILD",  "FLETCH_MODEL_HIGH", "FLETCH_BENCH_PYTHON"};
+                                     "FLETCH_BUILD",  "FLETCH_MODEL_HIGH", "FLETCH_BENCH_PYTHON",
+                                     "FLETCH_CLIENTS"};
 
 /* The value of `name` in "NAME=value", or NULL. */
 static const char *value_of(const char *variable, const char *name) {
