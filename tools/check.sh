@@ -27,21 +27,28 @@ run_ctest() { # STAGE: unit tests and kernel conformance of the release build
     say "ctest: unit tests and kernels${FLETCH_CPU_ISA:+ with FLETCH_CPU_ISA=$FLETCH_CPU_ISA}"
     stages+=("$1")
     rm -f build/"$1".xml
-    ctest --test-dir build --output-on-failure --output-junit "$1".xml --no-tests=error || true
+    ctest --test-dir build -j "$(nproc)" --output-on-failure --output-junit "$1".xml --no-tests=error || true
     python3 tools/tally.py build/"$1".xml >build/tally/"$1"
 }
 
-run_pytest() { # STAGE: golden, command line and tidy against the real program and model
-    say "pytest: golden, command line, tidy${FLETCH_CPU_ISA:+ with FLETCH_CPU_ISA=$FLETCH_CPU_ISA}"
-    stages+=("$1")
-    rm -f build/"$1".xml
-    "$VENV"/bin/python -m pytest -q -p no:cacheprovider --junitxml=build/"$1".xml \
-        tests/golden tests/cli tests/server tests/tidy || true
-    python3 tools/tally.py build/"$1".xml >build/tally/"$1"
+run_pytest() { # STAGE FOLDERS [ARGUMENTS]: Python tests against the real program, model and clients
+    local stage=$1 folders=$2
+    shift 2
+    say "pytest: $folders${FLETCH_CPU_ISA:+ with FLETCH_CPU_ISA=$FLETCH_CPU_ISA}"
+    stages+=("$stage")
+    rm -f build/"$stage".xml
+    # shellcheck disable=SC2086 # the folders are words
+    "$VENV"/bin/python -m pytest -q -p no:cacheprovider --junitxml=build/"$stage".xml "$@" $folders || true
+    python3 tools/tally.py build/"$stage".xml >build/tally/"$stage"
+}
+
+run_python() { # SUFFIX: files side by side, one to a core; the server's tests one after another
+    run_pytest pytest"$1" "tests/golden tests/cli tests/tidy" -n "$(nproc)" --dist loadgroup
+    run_pytest server"$1" tests/server
 }
 
 run_ctest ctest
-run_pytest pytest
+run_python ''
 for preset in asan tsan fuzz; do
     stages+=("$preset")
     tools/sanitize.sh $preset || true
@@ -49,7 +56,7 @@ done
 if [ "$mode" = full ]; then
     export FLETCH_CPU_ISA=ref
     run_ctest ctest-ref
-    run_pytest pytest-ref
+    run_python -ref
     unset FLETCH_CPU_ISA
     for machine in aarch64 plain; do
         stages+=(emulate-$machine)

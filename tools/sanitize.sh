@@ -24,7 +24,7 @@ if [ "$preset" != fuzz ]; then
     export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1
     export UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=second_deadlock_stack=1:halt_on_error=1
     status=0
-    ctest --test-dir "$folder" -L "^$label\$" --output-on-failure --output-junit tests.xml \
+    ctest --test-dir "$folder" -j "$(nproc)" -L "^$label\$" --output-on-failure --output-junit tests.xml \
         --no-tests=ignore >"$folder"/ctest.log 2>&1 || status=$?
     [ -f "$folder"/tests.xml ] || cp /dev/null "$folder"/tests.xml
     python3 tools/tally.py "$folder"/tests.xml >build/tally/"$preset"
