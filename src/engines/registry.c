@@ -6,9 +6,11 @@
 #include <string.h>
 
 #include "engines/cpu/cpu_engine.h"
+#include "engines/cuda/cuda_loader.h"
 #include "engines/onnxruntime/ort.h"
 
-static const fl_engine_ops *const engines[] = {&fl_cpu_engine_ops, &fl_ort_engine_ops};
+static const fl_engine_ops *const engines[] = {&fl_cpu_engine_ops, &fl_cuda_engine_ops,
+                                               &fl_ort_engine_ops};
 
 const fl_engine_ops *fl_engine_at(size_t index) {
     return index < sizeof engines / sizeof *engines ? engines[index] : NULL;
