@@ -26,8 +26,24 @@ enum {
     FL_CUDA_ROW_ROWS     = 8,
     FL_CUDA_MAX_HIDDEN   = 4096, /* a row kept in registers: 128 values a lane */
     FL_CUDA_SHORT_TOKENS = 64,   /* texts up to this are several to a block in fl_attention_short */
-    FL_CUDA_TILE         = 64    /* query rows of a block in fl_attention_long */
+    FL_CUDA_TILE         = 64,   /* query rows of a block in fl_attention_long */
+    FL_CUDA_ATTENTION_THREADS = 128,
+    FL_CUDA_TILES_THREADS     = 256,
+    FL_CUDA_POOL_THREADS      = 256
 };
+
+/* No kernel takes dynamic shared memory: launch with 0 bytes. Every pointer to rows of activations,
+ * to a table and to a norm is aligned to 16 bytes; hidden and width are multiples of 8. */
+
+/* The most tiles that fl_tiles makes of so many tokens. Short: texts that begin in the same window
+ * of 64 tokens share a tile, and a long text between two short ones is longer than a window. Long:
+ * a text of 65 tokens has two tiles, and no other wastes more. */
+static inline uint32_t fl_cuda_short_capacity(uint32_t tokens) {
+    return tokens / FL_CUDA_SHORT_TOKENS + 1;
+}
+static inline uint32_t fl_cuda_long_capacity(uint32_t tokens) {
+    return 2 * (tokens / (FL_CUDA_TILE + 1)) + 2;
+}
 
 /* What the batch is, copied to the device with it. */
 typedef struct fl_cuda_meta {
@@ -36,7 +52,7 @@ typedef struct fl_cuda_meta {
 
 /* fl_embed_T: x[t] = LayerNorm(word[ids[t]] + position[p(t)] + type[0]); a warp per token.
  * Grid: ceil(tier tokens / FL_CUDA_ROW_ROWS), block FL_CUDA_ROW_THREADS. The token's text is found by
- * bisecting cu. `text_of` is written for the kernels behind: text of each token. */
+ * searching cu. `text_of` is written for the kernels behind: text of each token. */
 typedef struct fl_cuda_embed {
     const fl_cuda_meta *meta;
     const int32_t      *ids;             /* [T] */
@@ -53,7 +69,8 @@ typedef struct fl_cuda_embed {
     float               eps;
 } fl_cuda_embed;
 
-/* fl_residual_norm_T: out = LayerNorm(x + y + bias); out may be x. A warp per row. */
+/* fl_residual_norm_T: out = LayerNorm(x + y + bias); out may be x. A warp per row; grid and block as
+ * fl_embed. */
 typedef struct fl_cuda_residual_norm {
     const fl_cuda_meta *meta;
     const void         *x, *y; /* [T, H] */
@@ -64,7 +81,9 @@ typedef struct fl_cuda_residual_norm {
     float               eps;
 } fl_cuda_residual_norm;
 
-/* fl_bias_act_T: x[t][j] = act(x[t][j] + bias[j]) in place, where the product's epilogue cannot. */
+/* fl_bias_act_T: x[t][j] = act(x[t][j] + bias[j]) in place, where the product's epilogue cannot.
+ * Grid: (ceil(tier tokens / FL_CUDA_ROW_ROWS), any y >= 1: the columns are dealt over it, 256 at a
+ * time; width / 256 for a small batch, 1 for a large), block FL_CUDA_ROW_THREADS. */
 typedef struct fl_cuda_bias_act {
     const fl_cuda_meta *meta;
     void               *x;    /* [T, width] */
@@ -76,10 +95,12 @@ typedef struct fl_cuda_bias_act {
 /* fl_attention_short_T_D and fl_attention_long_T_D, D = 32, 64, 128: softmax(q k' scale + bias) v, per
  * text and head, all keys of the text, no mask. qkv is one fused product: row t holds q, k and v of all
  * heads, 3 * heads * D values.
- * short: for texts of up to FL_CUDA_SHORT_TOKENS tokens, several to a block; a block takes the next
- *   texts whose tokens fit (list: see fl_cuda_tiles). long: one tile of FL_CUDA_TILE query rows of one
- *   text to a block, keys in a loop with a running maximum.
- * Grid: (tiles of the tier, heads); block 128. `tiles` lists the work; a block beyond tile_count ends. */
+ * short: for texts of up to FL_CUDA_SHORT_TOKENS tokens, several to a block (list: fl_cuda_tiles).
+ *   long: one tile of FL_CUDA_TILE query rows of one text to a block, keys in a loop with a running
+ *   maximum.
+ * Grid: (fl_cuda_short_capacity or fl_cuda_long_capacity of the tier, heads), block
+ * FL_CUDA_ATTENTION_THREADS. `tiles` lists the work; a block beyond tile_count ends. bf16 needs compute
+ * capability 8.0 or newer: older tensor cores do not know it. */
 typedef struct fl_cuda_tile {
     uint32_t first; /* short: first text; long: the text */
     uint32_t count; /* short: texts in the tile; long: first query row / FL_CUDA_TILE */
@@ -100,7 +121,8 @@ typedef struct fl_cuda_attention {
 } fl_cuda_attention;
 
 /* fl_tiles: fill both lists from cu on the device, so that one graph serves every mix of lengths. One
- * block of 256 threads; capacities are those of the tier. */
+ * block of FL_CUDA_TILES_THREADS; capacities are those of the tier (what would not fit is not
+ * written). */
 typedef struct fl_cuda_tiles {
     const fl_cuda_meta *meta;
     const uint32_t     *cu;
@@ -109,7 +131,8 @@ typedef struct fl_cuda_tiles {
     uint32_t            short_capacity, long_capacity;
 } fl_cuda_tiles;
 
-/* fl_pool_T: one row per text and kind: rows[text][kind * H ...], float32. A block of 256 per text. */
+/* fl_pool_T: one row per text and kind: rows[text][kind * H ...], float32. Grid: texts of the tier,
+ * block FL_CUDA_POOL_THREADS. */
 typedef struct fl_cuda_pool {
     const fl_cuda_meta *meta;
     const uint32_t     *cu;
@@ -122,7 +145,9 @@ typedef struct fl_cuda_pool {
     int32_t             kind[6]; /* fl_pooling of encoder.h, concatenated in this order */
 } fl_cuda_pool;
 
-/* fl_quantize_T: int8 rows and their scales (largest absolute value / 127). A warp per row. */
+/* fl_quantize_T: int8 rows and their scales (largest absolute value / 127); a row that holds a value
+ * that is not finite has the scale NaN, so that the product shows it. A warp per row; grid and block
+ * as fl_embed. */
 typedef struct fl_cuda_quantize {
     const fl_cuda_meta *meta;
     const void         *x;      /* [T, width] */
@@ -131,7 +156,8 @@ typedef struct fl_cuda_quantize {
     uint32_t            width;
 } fl_cuda_quantize;
 
-/* fl_dequantize_T: out[t][j] = act(sum[t][j] * row_scale[t] * column_scale[j] + bias[j]). */
+/* fl_dequantize_T: out[t][j] = act(sum[t][j] * row_scale[t] * column_scale[j] + bias[j]); bias may be
+ * NULL. Grid and block as fl_bias_act. */
 typedef struct fl_cuda_dequantize {
     const fl_cuda_meta *meta;
     const int32_t      *sums; /* [T, width] */
