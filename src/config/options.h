@@ -114,6 +114,8 @@
       "Processors that CoreML may use.")                                                           \
     X(CUDA_MODULE, "cuda.module", "--cuda-module", STRING, "", FL_ANY, NOW,                        \
       "File of the CUDA engine, libfletch_cuda.so; none: beside the program or library.")          \
+    X(CUDA_CUBLASLT, "cuda.cublaslt", "--cuda-cublaslt", STRING, "", FL_ANY, NOW,                  \
+      "File or folder of libcublasLt; none: where CUDA or a Python has it.")                       \
     X(CUDA_MEMORY_LIMIT, "cuda.memory_limit", "--cuda-memory-limit", SIZE, "none",                 \
       FL_SIZES("none", "1 TiB", 0x1p40), LATER, "Device memory one replica may take.")             \
     X(CUDA_STREAMS, "cuda.streams", "--cuda-streams", INT, "2", FL_RANGE(1, 64), LATER,            \
