@@ -187,6 +187,7 @@ complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode m
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l onnxruntime-model -x -a 'auto file graph' -d 'What ONNX Runtime runs: the folder\'s .onnx file, or a graph built from its weights.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l tensorrt-cache-dir -r -F -d 'Folder where TensorRT keeps compiled engines; none: compiled at every start.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l coreml-compute-units -x -a 'all cpu cpu_and_gpu cpu_and_neural_engine' -d 'Processors that CoreML may use.'
+complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l cuda-module -x -d 'File of the CUDA engine, libfletch_cuda.so; none: beside the program or library.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l cuda-memory-limit -x -d 'Device memory one replica may take. (no effect yet)'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l cuda-streams -x -d 'Compute streams of a device. (no effect yet)'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l cuda-transfer-stream -x -a 'true false' -d 'Copy on a stream of its own while another computes. (no effect yet)'
