@@ -52,7 +52,8 @@ else()
 endif()
 
 set(FL_CUDA_NVCC_FLAGS -std=c++17 -O3 --extra-device-vectorization -lineinfo -Werror all-warnings
-    -Xcompiler=-Wall,-Wextra -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include)
+    -Xcompiler=-Wall,-Wextra -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include
+    -I${PROJECT_SOURCE_DIR}/src/engines/cuda/kernels) # <lanes.cuh>: the simulated device has its own
 
 # The machine code of all sources for one device: out receives "kind=elf,sm=90a,file=…".
 function(fl_cuda_machine_code out arch folder)
