@@ -109,6 +109,12 @@ static const fl_engine_ops *usable_engine(const provider *p, const char *name,
     return probe->usable ? ops : NULL;
 }
 
+/* Both engines refused: our own first, since it is the one to mend. */
+static void also(fl_probe *probe, const char *reason) {
+    size_t size = strlen(probe->reason);
+    snprintf(probe->reason + size, sizeof probe->reason - size, "; ONNX Runtime: %s", reason);
+}
+
 /* The engine that runs a provider: our own unless the configuration or the
  * model asks for ONNX Runtime. `weights` false: the model is an .onnx file. */
 static const fl_engine_ops *provider_engine(const provider *p, const fl_config *config,
@@ -125,10 +131,17 @@ static const fl_engine_ops *provider_engine(const provider *p, const fl_config *
                            "engines do not read");
         return NULL;
     }
-    if (!is(asked, onnxruntime) && p->native[0] && weights)
+    const bool own = !is(asked, onnxruntime) && p->native[0] && weights;
+    if (own)
         ops = usable_engine(p, p->native, config, probe);
-    if (!ops && !is(asked, "native") && !(is(p->name, "cpu") && weights && is(asked, "auto")))
-        ops = usable_engine(p, onnxruntime, config, probe);
+    if (!ops && !is(asked, "native") && !(is(p->name, "cpu") && weights && is(asked, "auto"))) {
+        fl_probe second;
+        ops = usable_engine(p, onnxruntime, config, &second);
+        if (ops || !own)
+            *probe = second;
+        else
+            also(probe, second.reason);
+    }
     return ops;
 }
 

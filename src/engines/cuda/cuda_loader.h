@@ -18,8 +18,7 @@
                     31 +                                                                           \
                 FL_KEY_COUNT))
 
-/* What the module exports: `const fl_cuda_door fl_cuda_module`. The first three members stay where they
- * are for ever. */
+/* What the module exports. The first three members stay where they are for ever. */
 typedef struct fl_cuda_door {
     uint32_t             abi;     /* FL_ENGINE_ABI */
     uint32_t             layout;  /* FL_CUDA_LAYOUT */
@@ -27,7 +26,9 @@ typedef struct fl_cuda_door {
     const fl_engine_ops *ops;
 } fl_cuda_door;
 
+/* module.c: the one symbol that the module shows. */
 #define FL_CUDA_SYMBOL "fl_cuda_module"
+__attribute__((visibility("default"))) extern const fl_cuda_door fl_cuda_module;
 
 /* loader.c: the vtable, for registry.c. */
 extern const fl_engine_ops fl_cuda_engine_ops;

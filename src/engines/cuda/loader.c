@@ -84,9 +84,9 @@ static int open_file(const char *path, fletch_error *error) {
 
 /* ---- The search ------------------------------------------------------------------------------- */
 
-/* FOLDER/BELOW/libfletch_cuda.so -> out; false when there is no such file. */
+/* FOLDER BELOW /libfletch_cuda.so -> out; false when there is no such file. */
 static bool place(char out[PLACE_MAX], const char *folder, const char *below) {
-    int size = snprintf(out, PLACE_MAX, "%s/%s/" MODULE, folder, below);
+    int size = snprintf(out, PLACE_MAX, "%s%s/" MODULE, folder, below);
     return size > 0 && size < PLACE_MAX && fl_file_exists(out);
 }
 
@@ -97,8 +97,8 @@ static bool around(char out[PLACE_MAX], char *file) {
     if (!slash)
         return false;
     *slash = '\0';
-    return place(out, file, ".") || place(out, file, FL_CUDA_INSTALLED) ||
-           place(out, file, "fletch");
+    return place(out, file, "") || place(out, file, "/" FL_CUDA_INSTALLED) ||
+           place(out, file, "/fletch");
 }
 
 static bool find(char out[PLACE_MAX]) {
@@ -117,7 +117,7 @@ static bool find(char out[PLACE_MAX]) {
 static int open_named(const char *named, fletch_error *error) {
     char path[PLACE_MAX];
     if (fl_folder_exists(named)) {
-        if (!place(path, named, "."))
+        if (!place(path, named, ""))
             return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
                            "cuda.module: the folder %.300s has no " MODULE, named);
         return open_file(path, error);
