@@ -2,13 +2,11 @@
 /* memory.c - the ceiling behind memory.h: who limits this process, how near it is, what still fits.
  *
  * Role    See memory.h.
- * Method  open finds every control group above this process that could limit it: the paths of
- *         /proc/self/cgroup in the v2 mount (/sys/fs/cgroup, or …/unified on hybrid systems) and in v1's
- *         memory mount, each walked up to the mount's root. A container often sees its own group only
- *         as that root. Limits are read again with every sample, because an orchestrator may change
- *         them under a running process. A group's use is its working set: what it is charged for less
- *         the file pages that nobody looked at lately (inactive_file), which the kernel takes back
- *         before it refuses anybody. memory.high counts like memory.max: above it the kernel stalls us.
+ * Method  open finds every control group above this process that could limit it (base/cgroup.h). Limits
+ *         are read again with every sample, because an orchestrator may change them under a running
+ *         process. A group's use is its working set: what it is charged for less the file pages that
+ *         nobody looked at lately (inactive_file), which the kernel takes back before it refuses
+ *         anybody. memory.high counts like memory.max: above it the kernel stalls us.
  *
  *           free = least of  memory.limit - resident,  machine - resident,  group limit - group use
  *           room = free - reserved
@@ -21,14 +19,13 @@
  * Proof   tests/unit/test_memory.c */
 #include "runtime/memory.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
@@ -66,32 +63,10 @@ struct fl_memory {
 
 /* ---- Small files ------------------------------------------------------------------------------ */
 
-static bool read_text(const char *path, char *text, size_t capacity) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return false;
-    }
-    size_t  size = 0;
-    ssize_t count;
-    do {
-        count = read(fd, text + size, capacity - 1 - size);
-        size += count > 0 ? (size_t)count : 0;
-    } while ((count > 0 && size < capacity - 1) || (count < 0 && errno == EINTR));
-    close(fd);
-    text[size] = '\0';
-    return size > 0;
-}
-
-static bool read_in(const char *folder, const char *name, char *text, size_t capacity) {
-    char path[TEXT_MAX + 128];
-    (void)snprintf(path, sizeof path, "%s%s", folder, name);
-    return read_text(path, text, capacity);
-}
-
 /* A limit as the kernel writes it: "max", a number of bytes, or v1's huge number for none. */
 static uint64_t read_limit(const char *folder, const char *name) {
     char text[64];
-    if (!read_in(folder, name, text, sizeof text) || text[0] < '0' || text[0] > '9') {
+    if (!fl_small_read(folder, name, text, sizeof text) || text[0] < '0' || text[0] > '9') {
         return UINT64_MAX;
     }
     uint64_t limit = strtoull(text, NULL, 10);
@@ -120,93 +95,45 @@ static uint64_t lower(uint64_t a, uint64_t b) {
 
 /* ---- Control groups --------------------------------------------------------------------------- */
 
-/* The path in the line of /proc/self/cgroup that speaks of memory: "0::/path" of v2, or "4:memory:/path"
- * of v1, whose list may name other controllers too. */
-static bool group_path(const char *cgroups, bool v2, char path[TEXT_MAX]) {
-    for (const char *line = cgroups; line && *line; line = strchr(line, '\n')) {
-        char list[128], names[sizeof list + 2];
-        line += *line == '\n';
-        if (v2) {
-            if (sscanf(line, "0::%4095[^\n]", path) == 1) {
-                return true;
-            }
-        } else if (sscanf(line, "%*u:%127[^:\n]:%4095[^\n]", list, path) == 2) {
-            (void)snprintf(names, sizeof names, ",%s,", list);
-            if (strstr(names, ",memory,")) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
 static const char *limit_name(bool v2) {
     return v2 ? "/memory.max" : "/memory.limit_in_bytes";
 }
 
-static int add_group(fl_memory *memory, const char *folder, bool v2, fletch_error *error) {
-    char text[64];
-    if (memory->group_count == GROUPS_MAX || !read_in(folder, limit_name(v2), text, sizeof text)) {
+typedef struct finding {
+    fl_memory    *memory;
+    fletch_error *error;
+} finding;
+
+static int add_group(const char *folder, bool v2, void *user) {
+    const finding *f      = user;
+    fl_memory     *memory = f->memory;
+    char           text[64];
+    if (memory->group_count == GROUPS_MAX ||
+        !fl_small_read(folder, limit_name(v2), text, sizeof text)) {
         return FLETCH_OK; /* not visible from here, or a root, which has no limit */
     }
     char *copy = fl_strdup(folder);
     if (copy == NULL) {
-        return fl_fail_nomem(error, strlen(folder) + 1, "the path of a control group");
+        return fl_fail_nomem(f->error, strlen(folder) + 1, "the path of a control group");
     }
     memory->groups[memory->group_count++] = (group){copy, v2};
     return FLETCH_OK;
 }
 
-/* The group `path` under `mount` and all above it, the mount's root too. */
-static int add_groups(fl_memory *memory, const char *mount, const char *path, bool v2,
-                      fletch_error *error) {
-    char   folder[2 * TEXT_MAX];
-    size_t root = (size_t)snprintf(folder, sizeof folder, "%s%s", memory->options.root, mount);
-    if (strstr(path, "/..") == NULL) { /* else a group outside of our namespace */
-        (void)snprintf(folder + root, sizeof folder - root, "%s", path);
-    }
-    for (;;) {
-        size_t length = strlen(folder);
-        while (length > root && folder[length - 1] == '/') {
-            folder[--length] = '\0';
-        }
-        int status = add_group(memory, folder, v2, error);
-        if (status < 0 || length <= root) {
-            return status;
-        }
-        while (length > root && folder[length - 1] != '/') {
-            folder[--length] = '\0';
-        }
-    }
-}
-
 static int find_groups(fl_memory *memory, fletch_error *error) {
-    char cgroups[TEXT_MAX], path[TEXT_MAX];
-    if (!read_in(memory->options.root, "/proc/self/cgroup", cgroups, sizeof cgroups)) {
-        return FLETCH_OK;
-    }
-    int status = FLETCH_OK;
-    if (group_path(cgroups, true, path)) {
-        status = add_groups(memory, "/sys/fs/cgroup", path, true, error);
-        if (status == FLETCH_OK) {
-            status = add_groups(memory, "/sys/fs/cgroup/unified", path, true, error);
-        }
-    }
-    if (status == FLETCH_OK && group_path(cgroups, false, path)) {
-        status = add_groups(memory, "/sys/fs/cgroup/memory", path, false, error);
-    }
-    return status;
+    finding f = {memory, error};
+    return fl_cgroup_each(memory->options.root, "memory", add_group, &f);
 }
 
 /* What the kernel could not take back if the group ran into its limit. */
 static uint64_t working_set(const group *g) {
     char     text[STAT_MAX];
     uint64_t current = 0, inactive = 0;
-    if (read_in(g->folder, g->v2 ? "/memory.current" : "/memory.usage_in_bytes", text,
-                sizeof text)) {
+    if (fl_small_read(g->folder, g->v2 ? "/memory.current" : "/memory.usage_in_bytes", text,
+                      sizeof text)) {
         current = strtoull(text, NULL, 10);
     }
-    if (read_in(g->folder, "/memory.stat", text, sizeof text)) {
+    if (fl_small_read(g->folder, "/memory.stat", text, sizeof text)) {
         inactive = number_after(text, g->v2 ? "inactive_file" : "total_inactive_file", 0);
     }
     return minus(current, inactive);
@@ -217,7 +144,7 @@ static uint64_t working_set(const group *g) {
 static void sample_resident(fl_memory *memory) {
     char               text[128];
     unsigned long long size, resident;
-    if (read_in(memory->options.root, "/proc/self/statm", text, sizeof text) &&
+    if (fl_small_read(memory->options.root, "/proc/self/statm", text, sizeof text) &&
         sscanf(text, "%llu %llu", &size, &resident) == 2) {
         atomic_store(&memory->resident, resident * memory->page);
     }
@@ -305,7 +232,7 @@ int fl_memory_open(fl_memory **out, const fl_memory_options *options, fletch_err
         return status;
     }
     char text[TEXT_MAX];
-    if (read_in(memory->options.root, "/proc/meminfo", text, sizeof text)) {
+    if (fl_small_read(memory->options.root, "/proc/meminfo", text, sizeof text)) {
         uint64_t kib    = number_after(text, "MemTotal", 0);
         memory->machine = kib ? kib * 1024 : UINT64_MAX;
     }
@@ -388,8 +315,8 @@ static bool is_scarce(const fl_memory *memory, uint64_t used, uint64_t total, co
 static double stalled(const fl_memory *memory) {
     char text[256] = "";
     if (memory->group_count == 0 || !memory->groups[0].v2 ||
-        !read_in(memory->groups[0].folder, "/memory.pressure", text, sizeof text)) {
-        (void)read_in(memory->options.root, "/proc/pressure/memory", text, sizeof text);
+        !fl_small_read(memory->groups[0].folder, "/memory.pressure", text, sizeof text)) {
+        (void)fl_small_read(memory->options.root, "/proc/pressure/memory", text, sizeof text);
     }
     double average;
     return sscanf(text, "some avg10=%lf", &average) == 1 ? average : 0.0;
@@ -408,7 +335,7 @@ bool fl_memory_pressure(fl_memory *memory, char *why, size_t capacity) {
                   "the control group's memory", why, capacity)) {
         return true;
     }
-    if (read_in(memory->options.root, "/proc/meminfo", text, sizeof text)) {
+    if (fl_small_read(memory->options.root, "/proc/meminfo", text, sizeof text)) {
         uint64_t total     = number_after(text, "MemTotal", 0) * 1024;
         uint64_t available = number_after(text, "MemAvailable", UINT64_MAX / 1024) * 1024;
         if (is_scarce(memory, minus(total, available), total ? total : UINT64_MAX,
