@@ -120,16 +120,6 @@ typedef struct fl_cuda_attention {
     float               scale;
 } fl_cuda_attention;
 
-/* The most tiles that `tokens` tokens can make, whatever the lengths, when tiles follow the order of the
- * texts. Two short tiles in a row hold more than FL_CUDA_SHORT_TOKENS together, unless a long text, which
- * ends the tile before it, stands between. */
-static inline uint32_t fl_cuda_short_capacity(uint32_t tokens) {
-    return tokens / FL_CUDA_SHORT_TOKENS * 3 + 4;
-}
-static inline uint32_t fl_cuda_long_capacity(uint32_t tokens) {
-    return tokens / FL_CUDA_TILE * 2 + 2;
-}
-
 /* fl_tiles: fill both lists from cu on the device, so that one graph serves every mix of lengths. One
  * block of FL_CUDA_TILES_THREADS; capacities are those of the tier (what would not fit is not
  * written). */
