@@ -28,14 +28,16 @@ static bool check_framing(fl_request_full *full, const char *version) {
     request->path = request->query = request->tail = "";
     fl_guard_identity(request, fl_request_header(request, "x-request-id"),
                       fl_request_header(request, "traceparent"));
+    bool long_one = full->uri.size > FL_LIMIT_URI; /* the path first: it says in which dialect */
+    bool good     = !full->uri.failed && full->uri.size > 0 &&
+                fl_guard_target(&full->uri, &request->path, &request->query);
     fl_guard_headers(full->mc, version, &verdict);
     full->declared = verdict.length;
     full->expects  = verdict.expects;
-    if (verdict.status == 0 && full->uri.size > FL_LIMIT_URI) {
+    if (verdict.status == 0 && long_one) {
         verdict = (fl_verdict){414, "uri_too_long", "the target is longer than 4096 bytes", 0, 0};
     }
-    if (verdict.status == 0 && (full->uri.failed || full->uri.size == 0 ||
-                                !fl_guard_target(&full->uri, &request->path, &request->query))) {
+    if (verdict.status == 0 && !good) {
         verdict = (fl_verdict){400, "bad_request", "the target is no path", 0, 0};
     }
     if (verdict.status != 0) {

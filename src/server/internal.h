@@ -11,6 +11,7 @@
 
 #include <microhttpd.h>
 #include <pthread.h>
+#include <stdarg.h>
 
 #include "server/server.h"
 
@@ -96,7 +97,10 @@ typedef struct fl_conn {
     atomic_bool      gone;     /* the peer has shut its side */
     uint64_t         drip_ns;  /* watch: first byte of a request line seen, 0: none */
     fl_request      *request;
-    struct fl_conn  *next_free;
+    char             path[40]; /* io, in phase IDLE: the target's path, for who refuses it later */
+    pthread_t        io;       /* the thread that reads it, once a request line has come */
+    struct fl_request_full *incoming; /* io: from its request line to its end */
+    struct fl_conn         *next_free;
 } fl_conn;
 
 enum { FL_CONN_CHUNK = 256, FL_CONN_CHUNKS = 4096 };
@@ -181,11 +185,21 @@ typedef struct fl_verdict {
     bool        expects; /* Expect: 100-continue */
 } fl_verdict;
 
+/* version NULL: not known, and nothing is asked that depends on it. */
 void fl_guard_headers(struct MHD_Connection *mc, const char *version, fl_verdict *verdict);
 /* Split a raw target into path and query in place; false for one that is neither "/…" nor "http://…/…". */
 bool fl_guard_target(fl_buf *uri, const char **path, const char **query);
 /* x-request-id and traceparent into the request; makes an id where there is none. */
 void fl_guard_identity(fl_request *request, const char *id, const char *traceparent);
+
+/* ---- byhand.c ------------------------------------------------------------------------------------------- */
+
+/* Write the reply that stands; the caller has moved the connection to FL_PHASE_WRITE and ends it. */
+void fl_hand_send(fl_request_full *full);
+void fl_hand_note_target(fl_conn *conn, const char *target);
+void fl_hand_slow(const fl_conn *conn, bool path_known); /* 408 */
+/* The HTTP library says this to its log, perhaps because it refuses a request: do that for it. */
+void fl_hand_instead(fl_server *server, const char *format, va_list list);
 
 /* ---- cors.c ---------------------------------------------------------------------------------------------- */
 
@@ -273,7 +287,7 @@ struct fl_server {
     bool             watching, guarded;
     uint64_t         start_time, max_body, max_bodies, deadline_ms, watchdog_ns, header_ns, body_ns,
         idle_ns;
-    const char *cors;
+    const char      *cors;
     struct fl_store *store; /* set before FL_READY; NULL: no server.store */
     fletch_config *(*reload)(void *user, fletch_error *error);
     void *user;

@@ -122,28 +122,9 @@ static enum MHD_Result queue_reply(fl_request_full *full) {
 
 /* A refusal in the middle of a body, written by hand; the connection ends here. */
 static enum MHD_Result refuse_by_hand(fl_request_full *full) {
-    fl_reply *reply = &full->shared.reply;
-    fl_buf    text  = {0};
-    if (!move(full->conn, FL_PHASE_BODY, FL_PHASE_WRITE)) {
-        return MHD_NO;
+    if (move(full->conn, FL_PHASE_BODY, FL_PHASE_WRITE)) {
+        fl_hand_send(full);
     }
-    fl_buf_printf(&text,
-                  "HTTP/1.1 %d Refused\r\nconnection: close\r\nx-request-id: %s\r\n"
-                  "content-type: %s\r\ncontent-length: %zu\r\n",
-                  reply->status, full->shared.id, reply->type != NULL ? reply->type : "text/plain",
-                  reply->body.size);
-    for (size_t i = 0; i < reply->header_count; i++) {
-        fl_buf_printf(&text, "%s: %s\r\n", reply->headers[i].name, reply->headers[i].value);
-    }
-    fl_buf_puts(&text, "\r\n");
-    fl_buf_append(&text, reply->body.data, reply->body.size);
-    if (!text.failed) {
-        (void)send(full->conn->fd, text.data, text.size, MSG_DONTWAIT | MSG_NOSIGNAL);
-    }
-    fl_buf_free(&text);
-    full->status        = reply->status;
-    full->queued        = true;
-    full->conn->refused = true;
     return MHD_NO;
 }
 
@@ -273,14 +254,21 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *mc, const c
 static void *on_target(void *user, const char *target, struct MHD_Connection *mc) {
     fl_server *server = user;
     fl_conn   *conn   = conn_of(mc);
-    if (conn == NULL || !move(conn, FL_PHASE_IDLE, FL_PHASE_HEADERS)) {
+    if (conn == NULL || atomic_load(&conn->phase) != FL_PHASE_IDLE) {
+        return NULL;
+    }
+    fl_hand_note_target(conn, target); /* before the watcher may read it */
+    if (!move(conn, FL_PHASE_IDLE, FL_PHASE_HEADERS)) {
         return NULL;
     }
     fl_request_full *full = fl_request_make(server);
     if (full == NULL) {
         return NULL;
     }
-    full->conn = conn;
+    full->conn     = conn;
+    full->mc       = mc;
+    conn->io       = pthread_self();
+    conn->incoming = full;
     fl_buf_append(&full->uri, target, strlen(target));
     return full;
 }
@@ -316,7 +304,8 @@ static void on_completed(void *user, struct MHD_Connection *mc, void **context,
     if (full == NULL) {
         return;
     }
-    fl_conn *conn = full->conn;
+    fl_conn *conn  = full->conn;
+    conn->incoming = NULL;
     fl_conn_attach(full->shared.server, conn, NULL);
     settle(full);
     if (!atomic_load(&full->abandoned)) { /* else an engine may still write into it */
@@ -350,6 +339,10 @@ static size_t keep_escapes(void *user, struct MHD_Connection *mc, char *text) {
 static void on_log(void *user, const char *format, va_list list) {
     fl_server *server = user;
     char       message[512];
+    va_list    copy;
+    va_copy(copy, list);
+    fl_hand_instead(server, format, copy);
+    va_end(copy);
     if (fl_server_log_wants(server->log, FL_LEVEL_DEBUG)) {
         (void)vsnprintf(message, sizeof message, format, list);
         fl_server_log_line(server->log, FL_LEVEL_DEBUG, "http: %s", message);
@@ -376,7 +369,7 @@ static struct MHD_Daemon *start_daemon(fl_server *server, const fl_listener *lis
         {MHD_OPTION_CONNECTION_LIMIT, connections, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, FL_CONNECTION_MEMORY, NULL},
         {MHD_OPTION_CONNECTION_TIMEOUT, 0, NULL}, /* watch.c has the clocks */
-        {MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
+        {MHD_OPTION_STRICT_FOR_CLIENT, 0, NULL},  /* guard.c is stricter, and says why */
         {MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, NULL},
         {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)on_target, server},
         {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)keep_escapes, NULL},

@@ -7,7 +7,7 @@
  *         per connection, none per request. A hang-up cancels the work that runs for it. A client that
  *         shuts only its sending side looks the same and is taken to have left.
  *         Four times a second each connection's phase is compared with its clock; what is too slow gets
- *         a 408 where that can be said, and its socket is shut, which the library then notices. The
+ *         a 408 where that can be said, in the dialect of its path, and its socket is shut, which the library then notices. The
  *         phase moves by compare-and-swap, so the library never writes what this thread has ended.
  *         Between requests the kernel is asked (TCP_INFO) whether anything has come since: the first
  *         byte of a request line starts its clock.
@@ -294,21 +294,17 @@ static bool has_received(const fl_conn *conn, uint64_t now) {
     return quiet + second / 50 < age(conn, now);
 }
 
-static void end(fl_server *server, fl_conn *conn, int phase, const char *say) {
-    if (!atomic_compare_exchange_strong(&conn->phase, &phase, FL_PHASE_DEAD)) {
+static void end(fl_server *server, fl_conn *conn, int phase, bool say) {
+    int expected = phase;
+    if (!atomic_compare_exchange_strong(&conn->phase, &expected, FL_PHASE_DEAD)) {
         return;
     }
-    if (say != NULL) {
-        (void)send(conn->fd, say, strlen(say), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (say) {
+        fl_hand_slow(conn, phase != FL_PHASE_IDLE);
         fl_metrics_rejected(server->metrics, FL_REJECTED_SLOW);
     }
     (void)shutdown(conn->fd, SHUT_RDWR);
 }
-
-static const char too_slow[] =
-    "HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-type: application/json\r\n"
-    "content-length: 65\r\n\r\n"
-    "{\"error\":\"the request came too slowly\",\"code\":\"request_timeout\"}\n";
 
 /* With the lock held. */
 static void look_at(fl_server *server, fl_conn *conn, uint64_t now, bool whole_second) {
@@ -319,12 +315,12 @@ static void look_at(fl_server *server, fl_conn *conn, uint64_t now, bool whole_s
     switch (phase) {
     case FL_PHASE_IDLE:
         if (age(conn, now) > server->idle_ns) {
-            end(server, conn, phase, NULL);
+            end(server, conn, phase, false);
         } else if (conn->drip_ns != 0) {
             if (conn->drip_ns < atomic_load(&conn->since_ns)) {
                 conn->drip_ns = 0; /* a whole request has come and gone meanwhile */
             } else if (now - conn->drip_ns > server->header_ns) {
-                end(server, conn, phase, too_slow);
+                end(server, conn, phase, true);
             }
         } else if (whole_second && age(conn, now) > second && has_received(conn, now)) {
             conn->drip_ns = now;
@@ -332,17 +328,17 @@ static void look_at(fl_server *server, fl_conn *conn, uint64_t now, bool whole_s
         break;
     case FL_PHASE_HEADERS:
         if (age(conn, now) > server->header_ns) {
-            end(server, conn, phase, too_slow);
+            end(server, conn, phase, true);
         }
         break;
     case FL_PHASE_BODY:
         if (age(conn, now) > allowance(conn, server->body_ns)) {
-            end(server, conn, phase, too_slow);
+            end(server, conn, phase, true);
         }
         break;
     case FL_PHASE_WRITE:
         if (age(conn, now) > allowance(conn, FL_WRITE_SECONDS * second)) {
-            end(server, conn, phase, NULL);
+            end(server, conn, phase, false);
         }
         break;
     default: break;

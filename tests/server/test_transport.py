@@ -146,7 +146,11 @@ def test_traceparent(server, parent, good_one):
 
 def test_methods(server):
     reply = server.ask("DELETE", "/embed", b"")
-    assert reply.status == 405 and "POST" in reply.headers["allow"]
+    assert reply.status == 405 and reply.headers["allow"] == "POST, OPTIONS"
+    assert reply.json() == {"error": "/embed takes POST", "error_type": "Validation"}
+    assert server.ask("PUT", "/v1/embeddings").json()["error"]["message"] == "/v1/embeddings takes POST"
+    assert server.ask("PUT", "/api/tags").json() == {"error": "/api/tags takes GET, HEAD"}
+    assert server.ask("PUT", "/v2/embed").json() == {"message": "/v2/embed takes POST"}
     reply = server.ask("OPTIONS", "/live", b"")
     assert reply.status == 204 and "GET" in reply.headers["allow"]
     for word in ("BREW", "get", "PATCH"):
