@@ -19,7 +19,7 @@ enum { FL_PIECE = 8, FL_STEP = FL_PIECE * FL_CUDA_WARP /* values that a warp tak
 #define FL_KERNELS_OF_TYPES(name, structure, threads, blocks, body)                                \
     FL_KERNEL(name##_f32, structure, threads, blocks, body<float>)                                 \
     FL_KERNEL(name##_f16, structure, threads, blocks, body<fl_f16>)                                \
-    FL_KERNEL(name##_bf16, structure, threads, body<fl_bf16>)
+    FL_KERNEL(name##_bf16, structure, threads, blocks, body<fl_bf16>)
 
 FL_FN void load_piece(float, const void *row, size_t at, float (&v)[FL_PIECE]) {
     const float *from = static_cast<const float *>(row) + at;
