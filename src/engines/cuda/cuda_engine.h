@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_engine.h - what the files of the CUDA module share: the open engine and its parts.
+ *
+ * Role    engine.c opens and closes; weights.c brings the model to the device; tiers.c sizes
+ *         everything; product.c speaks to cublasLt; layers.c is the forward pass as launches;
+ *         forward.c takes a batch up and its rows down; graph.c keeps captured launches.
+ * Sizes   A batch is computed at its tier: its tokens rounded up to one of at most FL_CUDA_TIERS
+ *         sizes, at most 1/8 more. The tier fixes every grid, product and address; the true counts
+ *         are on the device. That is what a captured graph needs, and the same launches are made
+ *         without one.
+ * Memory  On the device: one block of weights, and per slot one arena and one cublasLt workspace,
+ *         all taken in open. On the host: pinned blocks per slot. Nothing is allocated by forward
+ *         but captured graphs, a bounded number.
+ * Threads A slot belongs to one thread at a time; plans are made under a lock. */
+#ifndef FL_ENGINES_CUDA_CUDA_ENGINE_H
+#define FL_ENGINES_CUDA_CUDA_ENGINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "engines/cuda/driver.h"
+#include "engines/cuda/kernels/kernels.h"
+#include "engines/engine.h"
+
+enum {
+    FL_CUDA_TIERS      = 128, /* more than tiers up to 2^20 tokens */
+    FL_CUDA_TIER_LEAST = 32,
+    FL_CUDA_GRAPHS     = 48, /* captured graphs of a slot; the least used one gives way */
+    FL_CUDA_SLOTS      = 64
+};
+
+typedef enum fl_cuda_type { FL_CUDA_F32, FL_CUDA_F16, FL_CUDA_BF16 } fl_cuda_type;
+
+typedef enum fl_cuda_kernel {
+    FL_CUDA_EMBED,
+    FL_CUDA_TILES,
+    FL_CUDA_ATTENTION_SHORT,
+    FL_CUDA_ATTENTION_LONG,
+    FL_CUDA_RESIDUAL_NORM,
+    FL_CUDA_BIAS_ACT,
+    FL_CUDA_POOL,
+    FL_CUDA_QUANTIZE,
+    FL_CUDA_DEQUANTIZE,
+    FL_CUDA_KERNELS
+} fl_cuda_kernel;
+
+/* The four products of a layer. */
+typedef enum fl_cuda_product {
+    FL_CUDA_QKV,
+    FL_CUDA_OUT,
+    FL_CUDA_UP,
+    FL_CUDA_DOWN,
+    FL_CUDA_PRODUCTS
+} fl_cuda_product;
+
+/* One product's weights [n, k], of the element type or int8 with a scale per row. */
+typedef struct fl_cuda_matrix {
+    CUdeviceptr          weights, scales; /* scales 0: not int8 */
+    CUdeviceptr          bias;            /* [n] of the element type when `fused`, else float32 */
+    bool                 fused;           /* cublasLt adds the bias (and activates) */
+    cublasLtMatmulDesc_t desc;            /* owned; knows epilogue and bias */
+} fl_cuda_matrix;
+
+typedef struct fl_cuda_norm {
+    CUdeviceptr weight, bias; /* float32 [hidden] */
+} fl_cuda_norm;
+
+typedef struct fl_cuda_layer {
+    fl_cuda_matrix product[FL_CUDA_PRODUCTS];
+    fl_cuda_norm   attention_norm, mlp_norm;
+} fl_cuda_layer;
+
+/* How cublasLt runs a product at a tier. */
+typedef struct fl_cuda_plan {
+    cublasLtMatrixLayout_t in, out; /* owned: [tokens, k] and [tokens, n] */
+    cublasLtMatmulAlgo_t   algo;
+} fl_cuda_plan;
+
+typedef struct fl_cuda_tier {
+    atomic_bool  ready;
+    uint32_t     tokens, texts; /* most texts it takes */
+    fl_cuda_plan plan[FL_CUDA_PRODUCTS];
+} fl_cuda_tier;
+
+/* Where everything of a forward at one tier lies in a slot's arena (tiers.c). The parts up to
+ * `input_bytes` come up in one copy, those from `bad` on go down in one. */
+typedef struct fl_cuda_place {
+    CUdeviceptr meta, cu, skip, ids;
+    CUdeviceptr text_of, short_tiles, long_tiles, counts;
+    CUdeviceptr x, y, qkv, context, middle; /* middle lies over qkv and context */
+    CUdeviceptr q8, row_scales, sums;       /* int8 only */
+    CUdeviceptr bad, rows;
+    size_t      cu_at, skip_at, ids_at, input_bytes; /* in the input */
+    size_t      rows_at, output_bytes;               /* from bad */
+    size_t      bytes;
+} fl_cuda_place;
+
+typedef struct fl_cuda_graph {
+    CUgraphExec exec; /* owned; NULL: free */
+    uint32_t    tier;
+    uint64_t    used; /* when last, in launches of the slot */
+} fl_cuda_graph;
+
+typedef struct fl_cuda_slot {
+    CUstream       stream;
+    CUevent        uploaded, done;
+    CUdeviceptr    arena, workspace;
+    unsigned char *input, *output; /* owned, pinned */
+    fl_cuda_graph  graphs[FL_CUDA_GRAPHS];
+    uint64_t       launches;
+    bool           seen[FL_CUDA_TIERS]; /* run once by single launches: may be captured */
+    bool           no_graph[FL_CUDA_TIERS]; /* capturing failed once */
+} fl_cuda_slot;
+
+struct fl_engine {
+    const fl_cuda *cuda;
+    const fl_log  *log;
+    fl_trace      *trace;
+    CUdevice       device;
+    CUcontext      context; /* retained */
+    CUmodule       module;
+    CUfunction     kernels[FL_CUDA_KERNELS];
+    char           name[96], bus[32];
+    int            major, minor; /* compute capability */
+    /* the model */
+    fl_encoder_desc desc;
+    fl_pooling      pooling[FL_POOL_COUNT];
+    uint32_t        pooling_count, width, inner; /* inner = heads * head_dim */
+    fl_cuda_type    type;
+    uint32_t        element; /* bytes of the type */
+    bool            q8, deterministic, use_graphs;
+    char            precision[8];
+    CUdeviceptr     weights;
+    uint64_t        weights_bytes;
+    CUdeviceptr     word, position, token_type, attention_bias;
+    fl_cuda_norm    embed_norm;
+    fl_cuda_layer  *layers; /* owned */
+    /* running */
+    uint32_t               batch_texts, max_length, slot_count, tier_count;
+    uint64_t               arena_bytes, workspace_bytes, host_bytes;
+    cublasLtHandle_t       lt;
+    cublasLtMatrixLayout_t weight_layout[FL_CUDA_PRODUCTS]; /* owned */
+    cublasLtMatmulAlgo_t   fixed[FL_CUDA_PRODUCTS];         /* deterministic: one for all tiers */
+    bool                   has_fixed;
+    pthread_mutex_t        lock; /* of making plans */
+    fl_cuda_tier           tiers[FL_CUDA_TIERS];
+    CUstream               transfer; /* NULL: copies go by the slot's own stream */
+    atomic_uint            running;  /* forwards in flight */
+    atomic_uint            captured;
+    atomic_uint_fast64_t   batches, graph_launches;
+    fl_cuda_slot          *slots; /* owned [slot_count] */
+};
+
+/* tiers.c */
+uint32_t fl_cuda_tier_tokens(uint32_t index);
+uint32_t fl_cuda_tier_of(uint32_t tokens); /* index of the least tier that holds them */
+void     fl_cuda_lay_out(const fl_engine *e, uint32_t tier, CUdeviceptr base, fl_cuda_place *out);
+/* Chooses the largest tier that fits and the sizes that follow; ENOMEM when not even one text does. */
+int fl_cuda_fit(fl_engine *e, uint32_t tokens, uint64_t limit, fletch_error *error);
+
+/* weights.c: count the bytes, then, with the block there, convert and copy all. */
+uint64_t fl_cuda_weights_bytes(fl_engine *e);
+int      fl_cuda_upload(fl_engine *e, const fl_encoder *encoder, uint32_t threads,
+                        fletch_error *error);
+
+/* product.c */
+void fl_cuda_product_size(const fl_engine *e, fl_cuda_product p, uint32_t *n, uint32_t *k);
+bool fl_cuda_fused(const fl_engine *e, fl_cuda_product p);
+int  fl_cuda_products_open(fl_engine *e, fletch_error *error);
+void fl_cuda_products_close(fl_engine *e);
+int  fl_cuda_plan_tier(fl_engine *e, uint32_t tier, fletch_error *error); /* quick when it is made */
+int  fl_cuda_multiply(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,
+                      const fl_cuda_layer *layer, fl_cuda_product p, CUdeviceptr in,
+                      CUdeviceptr out, fletch_error *error);
+
+/* layers.c: the whole forward pass at a tier into the slot's stream. */
+int fl_cuda_enqueue(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,
+                    fletch_error *error);
+
+/* graph.c */
+int  fl_cuda_run_tier(fl_engine *e, fl_cuda_slot *slot, uint32_t tier, fletch_error *error);
+void fl_cuda_graphs_close(const fl_engine *e, fl_cuda_slot *slot);
+
+/* forward.c */
+int fl_cuda_forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_error *error);
+int fl_cuda_warm(fl_engine *e, fletch_error *error);
+
+/* describe.c */
+int fl_cuda_describe(const fl_engine *e, fletch_property_fn fn, void *user);
+
+#endif

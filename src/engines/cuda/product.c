@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* product.c - the four matrix products of a layer by cublasLt: descriptors, algorithms, calls.
+ *
+ * Role    layers.c multiplies through this; graph.c has a tier planned before it is captured.
+ * Method  cublasLt counts by columns. y[t][n] = x[t][k] w[n][k]' in rows is, read by columns,
+ *         Y[n, t] = W[k, n]' X[k, t]: the weights are its matrix A, transposed, which is the one
+ *         form that every type has fast kernels for. The bias is along Y's rows, as its epilogue
+ *         wants it. Sums are float32 whatever the type (int32 for int8), and never TF32.
+ *         A plan is made once per product and tier and kept.
+ * Bias    qkv: in the epilogue. up: in the epilogue with the activation where cublasLt has it: its
+ *         GELU is the tanh form, which differs from the exact one by less than half of a 16-bit
+ *         type's last place near 1, so float32 takes fl_bias_act instead. out and down: in
+ *         fl_residual_norm, in float32. int8: in fl_dequantize.
+ * Bytes   Deterministic: one algorithm per product for all tiers, none that splits a sum, so that
+ *         a row does not depend on the number of rows around it.
+ * Memory  cublasLt's own host objects. Threads: plans under the engine's lock, read without.
+ * Proof   tests/cuda/test_cuda_engine.c. */
+#include <string.h>
+
+#include "base/error.h"
+#include "engines/cuda/cuda_engine.h"
+
+/* Which tier's best algorithm stands for all in deterministic mode: products there fill a device,
+ * and smaller ones are short anyway. */
+enum { FIXED_TOKENS = 4096, ALIGNMENT = 256 };
+
+void fl_cuda_product_size(const fl_engine *e, fl_cuda_product p, uint32_t *n, uint32_t *k) {
+    const fl_encoder_desc *d                         = &e->desc;
+    const uint32_t         size[FL_CUDA_PRODUCTS][2] = {[FL_CUDA_QKV]  = {3 * e->inner, d->hidden},
+                                                        [FL_CUDA_OUT]  = {d->hidden, e->inner},
+                                                        [FL_CUDA_UP]   = {d->intermediate, d->hidden},
+                                                        [FL_CUDA_DOWN] = {d->hidden, d->intermediate}};
+    *n                                               = size[p][0];
+    *k                                               = size[p][1];
+}
+
+bool fl_cuda_fused(const fl_engine *e, fl_cuda_product p) {
+    fl_activation a = e->desc.activation;
+    if (e->q8)
+        return false;
+    return p == FL_CUDA_QKV ||
+           (p == FL_CUDA_UP && (a == FL_ACT_RELU || (e->type != FL_CUDA_F32 && a != FL_ACT_SILU)));
+}
+
+/* ---- Types ------------------------------------------------------------------------------------ */
+
+static cudaDataType_t in_type(const fl_engine *e) {
+    static const cudaDataType_t types[] = {
+        [FL_CUDA_F32] = CUDA_R_32F, [FL_CUDA_F16] = CUDA_R_16F, [FL_CUDA_BF16] = CUDA_R_16BF};
+    return e->q8 ? CUDA_R_8I : types[e->type];
+}
+
+static cudaDataType_t out_type(const fl_engine *e) {
+    return e->q8 ? CUDA_R_32I : in_type(e);
+}
+
+/* ---- Descriptors ------------------------------------------------------------------------------ */
+
+static cublasLtEpilogue_t epilogue_of(const fl_engine *e, fl_cuda_product p) {
+    if (!fl_cuda_fused(e, p))
+        return CUBLASLT_EPILOGUE_DEFAULT;
+    if (p == FL_CUDA_QKV)
+        return CUBLASLT_EPILOGUE_BIAS;
+    return e->desc.activation == FL_ACT_RELU ? CUBLASLT_EPILOGUE_RELU_BIAS
+                                             : CUBLASLT_EPILOGUE_GELU_BIAS;
+}
+
+static cublasStatus_t make_desc(const fl_engine *e, fl_cuda_product p, fl_cuda_matrix *m) {
+    const fl_cuda_lt_calls *lt        = &e->cuda->lt;
+    cublasOperation_t       transpose = CUBLAS_OP_T;
+    cublasLtEpilogue_t      epilogue  = epilogue_of(e, p);
+    cublasStatus_t          s = lt->desc_create(&m->desc, e->q8 ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
+                                                e->q8 ? CUDA_R_32I : CUDA_R_32F);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = lt->desc_set(m->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose);
+    if (s == CUBLAS_STATUS_SUCCESS && m->fused) {
+        s = lt->desc_set(m->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+        if (s == CUBLAS_STATUS_SUCCESS)
+            s = lt->desc_set(m->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &m->bias, sizeof m->bias);
+    }
+    return s;
+}
+
+static cublasStatus_t make_descs(fl_engine *e) {
+    cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+    for (int p = 0; p < FL_CUDA_PRODUCTS && s == CUBLAS_STATUS_SUCCESS; p++) {
+        uint32_t n, k;
+        fl_cuda_product_size(e, (fl_cuda_product)p, &n, &k);
+        s = e->cuda->lt.layout_create(&e->weight_layout[p], in_type(e), k, n, k);
+        for (uint32_t i = 0; i < e->desc.layers && s == CUBLAS_STATUS_SUCCESS; i++)
+            s = make_desc(e, (fl_cuda_product)p, &e->layers[i].product[p]);
+    }
+    return s;
+}
+
+int fl_cuda_products_open(fl_engine *e, fletch_error *error) {
+    int status = fl_cuda_lt_check(e->cuda, e->cuda->lt.create(&e->lt), FLETCH_EPROVIDER, error,
+                                  "cublasLt does not start");
+    if (status < 0)
+        return status;
+    status = fl_cuda_lt_check(e->cuda, make_descs(e), FLETCH_EPROVIDER, error,
+                              "a product cannot be described");
+    return status < 0 || !e->deterministic ? status : fl_cuda_plan_tier(e, 0, error);
+}
+
+static void free_plan(const fl_cuda_lt_calls *lt, fl_cuda_plan *plan) {
+    if (plan->in != NULL)
+        lt->layout_destroy(plan->in);
+    if (plan->out != NULL)
+        lt->layout_destroy(plan->out);
+    *plan = (fl_cuda_plan){0};
+}
+
+void fl_cuda_products_close(fl_engine *e) {
+    const fl_cuda_lt_calls *lt = &e->cuda->lt;
+    for (int p = 0; p < FL_CUDA_PRODUCTS; p++) {
+        for (uint32_t i = 0; e->layers != NULL && i < e->desc.layers; i++)
+            if (e->layers[i].product[p].desc != NULL)
+                lt->desc_destroy(e->layers[i].product[p].desc);
+        for (uint32_t i = 0; i < FL_CUDA_TIERS; i++)
+            free_plan(lt, &e->tiers[i].plan[p]);
+        if (e->weight_layout[p] != NULL)
+            lt->layout_destroy(e->weight_layout[p]);
+    }
+    if (e->lt != NULL)
+        lt->destroy(e->lt);
+}
+
+/* ---- Plans ------------------------------------------------------------------------------------ */
+
+static cublasStatus_t make_layouts(const fl_engine *e, fl_cuda_product p, uint32_t tokens,
+                                   fl_cuda_plan *plan) {
+    uint32_t n, k;
+    fl_cuda_product_size(e, p, &n, &k);
+    cublasStatus_t s = e->cuda->lt.layout_create(&plan->in, in_type(e), k, tokens, k);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = e->cuda->lt.layout_create(&plan->out, out_type(e), n, tokens, n);
+    return s;
+}
+
+static cublasStatus_t make_preference(const fl_engine *e, cublasLtMatmulPreference_t *out) {
+    const fl_cuda_lt_calls *lt        = &e->cuda->lt;
+    uint32_t                alignment = ALIGNMENT, schemes = CUBLASLT_REDUCTION_SCHEME_NONE;
+    uint64_t                workspace = e->workspace_bytes;
+    static const cublasLtMatmulPreferenceAttributes_t aligned[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    cublasStatus_t s = lt->preference_create(out);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = lt->preference_set(*out, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                               sizeof workspace);
+    for (int i = 0; i < 4 && s == CUBLAS_STATUS_SUCCESS; i++)
+        s = lt->preference_set(*out, aligned[i], &alignment, sizeof alignment);
+    if (s == CUBLAS_STATUS_SUCCESS && e->deterministic)
+        s = lt->preference_set(*out, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
+                               sizeof schemes);
+    return s;
+}
+
+/* The first proposal of cublasLt; in deterministic mode the first that splits no sum. */
+static cublasStatus_t choose(const fl_engine *e, fl_cuda_product p, const fl_cuda_plan *plan,
+                             cublasLtMatmulAlgo_t *out) {
+    enum { PROPOSALS = 8 };
+    const fl_cuda_lt_calls         *lt = &e->cuda->lt;
+    cublasLtMatmulHeuristicResult_t found[PROPOSALS];
+    cublasLtMatmulPreference_t      preference = NULL;
+    int                             count      = 0;
+    cublasStatus_t                  s          = make_preference(e, &preference);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = lt->heuristic(e->lt, e->layers[0].product[p].desc, e->weight_layout[p], plan->in,
+                          plan->out, plan->out, preference, e->deterministic ? PROPOSALS : 1, found,
+                          &count);
+    if (preference != NULL)
+        lt->preference_destroy(preference);
+    if (s != CUBLAS_STATUS_SUCCESS)
+        return s;
+    for (int i = 0; i < count; i++) {
+        int32_t split   = 1;
+        size_t  written = 0;
+        if (found[i].state != CUBLAS_STATUS_SUCCESS)
+            continue;
+        if (e->deterministic)
+            lt->algo_get(&found[i].algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split, sizeof split,
+                         &written);
+        if (split > 1)
+            continue;
+        *out = found[i].algo;
+        return CUBLAS_STATUS_SUCCESS;
+    }
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+/* Deterministic: the algorithm that every tier will use. */
+static cublasStatus_t fix_algorithms(fl_engine *e) {
+    cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+    for (int p = 0; p < FL_CUDA_PRODUCTS && s == CUBLAS_STATUS_SUCCESS; p++) {
+        fl_cuda_plan plan = {0};
+        s                 = make_layouts(e, (fl_cuda_product)p, FIXED_TOKENS, &plan);
+        if (s == CUBLAS_STATUS_SUCCESS)
+            s = choose(e, (fl_cuda_product)p, &plan, &e->fixed[p]);
+        free_plan(&e->cuda->lt, &plan);
+    }
+    e->has_fixed = s == CUBLAS_STATUS_SUCCESS;
+    return s;
+}
+
+static cublasStatus_t plan_product(const fl_engine *e, fl_cuda_product p, uint32_t tokens,
+                                   fl_cuda_plan *plan) {
+    cublasLtMatmulHeuristicResult_t checked;
+    cublasStatus_t                  s = make_layouts(e, p, tokens, plan);
+    if (s != CUBLAS_STATUS_SUCCESS)
+        return s;
+    if (!e->deterministic)
+        return choose(e, p, plan, &plan->algo);
+    plan->algo = e->fixed[p];
+    return e->cuda->lt.algo_check(e->lt, e->layers[0].product[p].desc, e->weight_layout[p], plan->in,
+                                  plan->out, plan->out, &plan->algo, &checked);
+}
+
+int fl_cuda_plan_tier(fl_engine *e, uint32_t tier, fletch_error *error) {
+    fl_cuda_tier  *t = &e->tiers[tier];
+    cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+    if (atomic_load_explicit(&t->ready, memory_order_acquire))
+        return FLETCH_OK;
+    pthread_mutex_lock(&e->lock);
+    if (e->deterministic && !e->has_fixed)
+        s = fix_algorithms(e);
+    bool made = atomic_load(&t->ready);
+    for (int p = 0; !made && p < FL_CUDA_PRODUCTS && s == CUBLAS_STATUS_SUCCESS; p++) {
+        free_plan(&e->cuda->lt, &t->plan[p]); /* of an attempt that failed */
+        s = plan_product(e, (fl_cuda_product)p, t->tokens, &t->plan[p]);
+    }
+    atomic_store_explicit(&t->ready, s == CUBLAS_STATUS_SUCCESS, memory_order_release);
+    pthread_mutex_unlock(&e->lock);
+    return fl_cuda_lt_check(e->cuda, s, FLETCH_EPROVIDER, error, "no algorithm for a product");
+}
+
+/* ---- The call --------------------------------------------------------------------------------- */
+
+static void *pointer(CUdeviceptr at) {
+    return (void *)(uintptr_t)at; /* NOLINT: an address of the device */
+}
+
+int fl_cuda_multiply(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,
+                     const fl_cuda_layer *layer, fl_cuda_product p, CUdeviceptr in, CUdeviceptr out,
+                     fletch_error *error) {
+    static const float    one = 1.0f, zero = 0.0f;
+    static const int32_t  one_q8 = 1, zero_q8 = 0;
+    const fl_cuda_matrix *m    = &layer->product[p];
+    const fl_cuda_plan   *plan = &e->tiers[tier].plan[p];
+    const void           *alpha = e->q8 ? (const void *)&one_q8 : &one;
+    const void           *beta  = e->q8 ? (const void *)&zero_q8 : &zero;
+    cublasStatus_t        s     = e->cuda->lt.matmul(
+        e->lt, m->desc, alpha, pointer(m->weights), e->weight_layout[p], pointer(in), plan->in, beta,
+        pointer(out), plan->out, pointer(out), plan->out, &plan->algo, pointer(slot->workspace),
+        e->workspace_bytes, slot->stream);
+    return fl_cuda_lt_check(e->cuda, s, FLETCH_EINTERNAL, error, "a product failed");
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tiers.c - the sizes that batches are rounded up to, and how much of the device each takes.
+ *
+ * Role    engine.c asks what fits before anything is allocated; layers.c and forward.c ask where
+ *         things lie.
+ * Method  Tiers: 32, 48 … 128 by 16, then eight to each power of two, so that rounding up adds an
+ *         eighth at most and one in sixteen on the average. A place is laid out for its tier, not
+ *         for the largest: a small batch stays dense in memory and in the second-level cache, and
+ *         its input goes up in one short copy.
+ *
+ *           arena   meta cu skip ids | text_of tiles | x y | qkv context (or middle) | int8 | bad rows
+ *                   `--- one copy up                                                   one down --'
+ *
+ *         What one slot takes grows with the tier alone, so the largest tier that fits is found by
+ *         walking down. A fifth of the device's free memory is left to others.
+ * Memory  none. Threads: pure functions of the engine's sizes.
+ * Proof   tests/cuda/test_cuda_engine.c: predictions against what the driver counted. */
+#include "base/error.h"
+#include "engines/cuda/cuda_engine.h"
+
+enum { ALIGN = 256, FINE = 16, FINE_MOST = 128, FINE_TIERS = 7, PER_OCTAVE = 8 };
+
+uint32_t fl_cuda_tier_tokens(uint32_t index) {
+    if (index < FINE_TIERS)
+        return FL_CUDA_TIER_LEAST + index * FINE;
+    uint32_t octave = (index - FINE_TIERS) / PER_OCTAVE, step = (index - FINE_TIERS) % PER_OCTAVE;
+    return ((uint32_t)FINE_MOST << octave) / PER_OCTAVE * (PER_OCTAVE + 1 + step);
+}
+
+uint32_t fl_cuda_tier_of(uint32_t tokens) {
+    uint32_t index = 0;
+    while (index + 1 < FL_CUDA_TIERS && fl_cuda_tier_tokens(index) < tokens)
+        index++;
+    return index;
+}
+
+/* ---- Places ----------------------------------------------------------------------------------- */
+
+static size_t take(size_t *at, uint64_t bytes, size_t align) {
+    size_t place = (*at + align - 1) / align * align;
+    *at          = place + bytes;
+    return place;
+}
+
+static void lay_out_input(const fl_cuda_tier *t, CUdeviceptr base, size_t *at, fl_cuda_place *p) {
+    p->meta        = base + take(at, sizeof(fl_cuda_meta), FINE);
+    p->cu_at       = take(at, (t->texts + 1ULL) * sizeof(uint32_t), FINE);
+    p->skip_at     = take(at, t->texts * sizeof(uint32_t), FINE);
+    p->ids_at      = take(at, t->tokens * sizeof(int32_t), FINE);
+    p->cu          = base + p->cu_at;
+    p->skip        = base + p->skip_at;
+    p->ids         = base + p->ids_at;
+    p->input_bytes = *at;
+}
+
+static void lay_out_q8(const fl_engine *e, uint64_t tokens, CUdeviceptr base, size_t *at,
+                       fl_cuda_place *p) {
+    uint64_t widest = 3ULL * e->inner > e->desc.intermediate ? 3ULL * e->inner : e->desc.intermediate;
+    uint64_t out    = widest > e->desc.hidden ? widest : e->desc.hidden;
+    uint64_t in     = e->desc.hidden > e->inner ? e->desc.hidden : e->inner;
+    in              = in > e->desc.intermediate ? in : e->desc.intermediate;
+    p->q8           = base + take(at, tokens * in, ALIGN);
+    p->row_scales   = base + take(at, tokens * sizeof(float), ALIGN);
+    p->sums         = base + take(at, tokens * out * sizeof(int32_t), ALIGN);
+}
+
+void fl_cuda_lay_out(const fl_engine *e, uint32_t tier, CUdeviceptr base, fl_cuda_place *out) {
+    const fl_cuda_tier *t      = &e->tiers[tier];
+    uint64_t            tokens = t->tokens, size = e->element;
+    size_t              at = 0;
+    *out                   = (fl_cuda_place){0};
+    lay_out_input(t, base, &at, out);
+    out->text_of = base + take(&at, tokens * sizeof(uint32_t), ALIGN);
+    out->short_tiles =
+        base + take(&at, fl_cuda_short_capacity(t->tokens) * sizeof(fl_cuda_tile), ALIGN);
+    out->long_tiles =
+        base + take(&at, fl_cuda_long_capacity(t->tokens) * sizeof(fl_cuda_tile), ALIGN);
+    out->counts   = base + take(&at, 2 * sizeof(uint32_t), ALIGN);
+    out->x        = base + take(&at, tokens * e->desc.hidden * size, ALIGN);
+    out->y        = base + take(&at, tokens * e->desc.hidden * size, ALIGN);
+    size_t middle = at;
+    out->qkv      = base + take(&at, tokens * 3 * e->inner * size, ALIGN);
+    out->context  = base + take(&at, tokens * e->inner * size, ALIGN);
+    out->middle   = base + take(&middle, tokens * e->desc.intermediate * size, ALIGN);
+    at            = at > middle ? at : middle;
+    if (e->q8)
+        lay_out_q8(e, tokens, base, &at, out);
+    size_t bad        = take(&at, t->texts * sizeof(uint32_t), ALIGN);
+    size_t rows       = take(&at, (uint64_t)t->texts * e->width * sizeof(float), ALIGN);
+    out->bad          = base + bad;
+    out->rows         = base + rows;
+    out->rows_at      = rows - bad;
+    out->output_bytes = at - bad;
+    out->bytes        = (at + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* ---- What fits -------------------------------------------------------------------------------- */
+
+static void name_tiers(fl_engine *e, uint32_t most) {
+    e->tier_count = fl_cuda_tier_of(most) + 1;
+    for (uint32_t i = 0; i < e->tier_count; i++) {
+        e->tiers[i].tokens = fl_cuda_tier_tokens(i);
+        e->tiers[i].texts =
+            e->batch_texts < e->tiers[i].tokens ? e->batch_texts : e->tiers[i].tokens;
+    }
+}
+
+int fl_cuda_fit(fl_engine *e, uint32_t tokens, uint64_t limit, fletch_error *error) {
+    size_t        free_bytes = 0, total = 0;
+    fl_cuda_place place;
+    int status = fl_cuda_check(e->cuda, e->cuda->cu.memory_info(&free_bytes, &total),
+                               FLETCH_EPROVIDER, error, "the device's free memory cannot be read");
+    if (status < 0)
+        return status;
+    uint64_t room = free_bytes / 5 * 4;
+    room          = limit > 0 && limit < room ? limit : room;
+    name_tiers(e, tokens > e->max_length ? tokens : e->max_length);
+    uint32_t least = fl_cuda_tier_of(e->max_length);
+    uint64_t need  = 0;
+    for (uint32_t tier = e->tier_count; tier-- > least;) {
+        fl_cuda_lay_out(e, tier, 0, &place);
+        need = e->weights_bytes + e->slot_count * (place.bytes + e->workspace_bytes);
+        if (need <= room) {
+            e->tier_count  = tier + 1;
+            e->arena_bytes = place.bytes;
+            return FLETCH_OK;
+        }
+    }
+    return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
+                   "cuda: %s needs at least %.1f MB on device %s (weights %.1f MB, %u streams) and "
+                   "may take %.1f MB (%.1f MB are free, a fifth is left alone); raise "
+                   "cuda.memory_limit, lower cuda.streams or free the device",
+                   e->precision, (double)need / 1e6, e->name, (double)e->weights_bytes / 1e6,
+                   e->slot_count, (double)room / 1e6, (double)free_bytes / 1e6);
+}

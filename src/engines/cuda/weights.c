@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* weights.c - the model's tensors on the device: one block, converted on the way.
+ *
+ * Role    engine.c asks for the bytes, allocates the block and has it filled; afterwards the mapped
+ *         files are not read again.
+ * In/Out  fl_encoder's views (float32, half, bfloat16) -> tables and matrices of the engine's
+ *         element type, or int8 rows with their scales; norms and most biases in float32.
+ * Method  A list of pieces: what, how converted, where to. The same walk over the descriptor counts
+ *         the bytes and makes the list. q, k and v are laid behind each other, so that one product
+ *         makes all three. Pieces are cut into runs of rows that fit a pinned stage; a team of
+ *         threads converts a run while the one before is copied from the other stage.
+ * Memory  two stages of 16 MiB while it lasts, and a row's floats per thread.
+ * Threads its own team, gone at the end.
+ * Proof   tests/cuda/test_cuda_engine.c: vectors against the CPU engine in every precision. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "engines/cuda/convert.h"
+#include "engines/cuda/cuda_engine.h"
+#include "model/buckets.h"
+
+enum {
+    ALIGN        = 256,
+    STAGE_BYTES  = 16 << 20,
+    STAGES       = 2,
+    RUN_FLOATS   = 4096, /* converted at a time by one thread */
+    TEAM_MOST    = 16,
+    GLOBAL_MOST  = 8,
+    PER_LAYER    = 24
+};
+
+typedef enum form { AS_F32, AS_ELEMENT, AS_Q8 } form;
+
+typedef struct piece {
+    fl_tensor   tensor; /* data NULL: zeros */
+    uint64_t    rows, cols;
+    form        as;
+    CUdeviceptr at;
+    float      *scales; /* AS_Q8: [rows], filled when it was copied */
+} piece;
+
+/* The walk: `pieces` NULL only counts bytes. */
+typedef struct walk {
+    const fl_engine  *e;
+    const fl_encoder *encoder; /* NULL when counting */
+    uint64_t          used;
+    CUdeviceptr       base;
+    piece            *pieces;
+    size_t            count;
+} walk;
+
+static uint64_t size_of(const fl_engine *e, form as) {
+    return as == AS_F32 ? sizeof(float) : as == AS_Q8 ? 1 : e->element;
+}
+
+static CUdeviceptr reserve(walk *w, uint64_t bytes) {
+    uint64_t at = (w->used + ALIGN - 1) / ALIGN * ALIGN;
+    w->used     = at + bytes;
+    return w->base + at;
+}
+
+static void add(walk *w, const fl_tensor *tensor, uint64_t rows, uint64_t cols, form as,
+                CUdeviceptr at) {
+    if (w->pieces == NULL)
+        return;
+    w->pieces[w->count++] = (piece){
+        .tensor = tensor ? *tensor : (fl_tensor){0}, .rows = rows, .cols = cols, .as = as, .at = at};
+}
+
+/* A tensor of its own; 0 when `present` is false. */
+static CUdeviceptr place(walk *w, bool present, int slot, uint64_t rows, uint64_t cols, form as) {
+    if (!present)
+        return 0;
+    CUdeviceptr at = reserve(w, rows * cols * size_of(w->e, as));
+    add(w, w->encoder ? &w->encoder->global[slot] : NULL, rows, cols, as, at);
+    return at;
+}
+
+/* ---- The walk over the descriptor ------------------------------------------------------------- */
+
+typedef struct part {
+    fl_layer_slot weight, bias;
+} part;
+
+/* Where the weights of each product come from; qkv has three sources. */
+static const part sources[FL_CUDA_PRODUCTS][3] = {
+    [FL_CUDA_QKV]  = {{FL_LAYER_Q_W, FL_LAYER_Q_B},
+                      {FL_LAYER_K_W, FL_LAYER_K_B},
+                      {FL_LAYER_V_W, FL_LAYER_V_B}},
+    [FL_CUDA_OUT]  = {{FL_LAYER_O_W, FL_LAYER_O_B}},
+    [FL_CUDA_UP]   = {{FL_LAYER_UP_W, FL_LAYER_UP_B}},
+    [FL_CUDA_DOWN] = {{FL_LAYER_DOWN_W, FL_LAYER_DOWN_B}}};
+
+static void walk_product(walk *w, fl_cuda_product p, const fl_tensor *slots, fl_cuda_matrix *m) {
+    const fl_engine *e = w->e;
+    uint32_t         n, k, parts = p == FL_CUDA_QKV ? 3 : 1;
+    fl_cuda_product_size(e, p, &n, &k);
+    form     as      = e->q8 ? AS_Q8 : AS_ELEMENT;
+    bool     fused   = fl_cuda_fused(e, p);
+    form     bias_as = fused ? AS_ELEMENT : AS_F32;
+    uint64_t rows    = n / parts;
+    m->fused         = fused;
+    m->weights       = reserve(w, (uint64_t)n * k * size_of(e, as));
+    m->bias          = reserve(w, n * size_of(e, bias_as));
+    m->scales        = e->q8 ? reserve(w, n * sizeof(float)) : 0;
+    for (uint32_t i = 0; i < parts; i++) {
+        const part *from = &sources[p][i];
+        add(w, slots ? &slots[from->weight] : NULL, rows, k, as,
+            m->weights + i * rows * k * size_of(e, as));
+        if (e->q8) /* known once the weights before it were converted: see prepare_pieces */
+            add(w, NULL, 1, rows, AS_F32, m->scales + i * rows * sizeof(float));
+        add(w, slots ? &slots[from->bias] : NULL, 1, rows, bias_as,
+            m->bias + i * rows * size_of(e, bias_as));
+    }
+}
+
+static void walk_norm(walk *w, const fl_tensor *slots, int weight, int bias, fl_cuda_norm *norm) {
+    norm->weight = reserve(w, w->e->desc.hidden * sizeof(float));
+    norm->bias   = reserve(w, w->e->desc.hidden * sizeof(float));
+    add(w, slots ? &slots[weight] : NULL, 1, w->e->desc.hidden, AS_F32, norm->weight);
+    add(w, slots ? &slots[bias] : NULL, 1, w->e->desc.hidden, AS_F32, norm->bias);
+}
+
+static void walk_all(walk *w, fl_engine *to) {
+    const fl_encoder_desc *d       = &w->e->desc;
+    const fl_tensor       *globals = w->encoder ? w->encoder->global : NULL;
+    to->word     = place(w, true, FL_SLOT_WORD, d->vocab, d->hidden, AS_ELEMENT);
+    to->position = place(w, d->position == FL_POSITION_LEARNED, FL_SLOT_POSITION,
+                         (uint64_t)d->positions + d->position_offset, d->hidden, AS_ELEMENT);
+    to->token_type = place(w, d->token_type, FL_SLOT_TYPE, 1, d->hidden, AS_ELEMENT);
+    walk_norm(w, globals, FL_SLOT_EMBED_NORM_W, FL_SLOT_EMBED_NORM_B, &to->embed_norm);
+    to->attention_bias = place(w, d->attention_bias == FL_BIAS_T5_BUCKETS, FL_SLOT_ATTENTION_BIAS,
+                               2ULL * d->bias_max_distance + 1, d->heads, AS_F32);
+    for (uint32_t i = 0; i < d->layers; i++) {
+        const fl_tensor *slots = w->encoder ? w->encoder->layer[i] : NULL;
+        fl_cuda_layer   *layer = &to->layers[i];
+        for (int p = 0; p < FL_CUDA_PRODUCTS; p++)
+            walk_product(w, (fl_cuda_product)p, slots, &layer->product[p]);
+        walk_norm(w, slots, FL_LAYER_ATTENTION_NORM_W, FL_LAYER_ATTENTION_NORM_B,
+                  &layer->attention_norm);
+        walk_norm(w, slots, FL_LAYER_MLP_NORM_W, FL_LAYER_MLP_NORM_B, &layer->mlp_norm);
+    }
+}
+
+uint64_t fl_cuda_weights_bytes(fl_engine *e) {
+    walk w = {.e = e};
+    walk_all(&w, e); /* addresses from 0 on, replaced when the block is there */
+    return (w.used + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* ---- Conversion ------------------------------------------------------------------------------- */
+
+/* One run of rows of one piece into a stage, by all threads of the team. */
+typedef struct job {
+    const fl_engine *e;
+    const piece     *piece;
+    uint64_t         first, rows;
+    unsigned char   *out;
+    float           *floats; /* [team][row_floats] */
+    size_t           row_floats;
+} job;
+
+static void read_floats(const piece *p, uint64_t first, uint64_t count, float *out) {
+    if (p->tensor.data == NULL)
+        memset(out, 0, count * sizeof *out);
+    else
+        fl_tensor_to_f32(&p->tensor, first, count, out);
+}
+
+static void write_elements(const job *j, const float *in, uint64_t count, uint64_t at) {
+    if (j->piece->as == AS_F32 || j->e->type == FL_CUDA_F32)
+        memcpy(j->out + at * sizeof(float), in, count * sizeof(float));
+    else if (j->e->type == FL_CUDA_F16)
+        fl_cuda_to_f16(in, count, (uint16_t *)(void *)j->out + at);
+    else
+        fl_cuda_to_bf16(in, count, (uint16_t *)(void *)j->out + at);
+}
+
+static void convert(void *arg, unsigned member, unsigned size) {
+    const job   *j      = arg;
+    const piece *p      = j->piece;
+    float       *floats = j->floats + member * j->row_floats;
+    if (p->as == AS_Q8) {
+        for (uint64_t r = member; r < j->rows; r += size) {
+            read_floats(p, (j->first + r) * p->cols, p->cols, floats);
+            p->scales[j->first + r] =
+                fl_cuda_to_q8(floats, p->cols, (int8_t *)(j->out + r * p->cols));
+        }
+        return;
+    }
+    uint64_t count = j->rows * p->cols, step = j->row_floats;
+    for (uint64_t at = member * step; at < count; at += size * step) {
+        uint64_t run = count - at < step ? count - at : step;
+        read_floats(p, j->first * p->cols + at, run, floats);
+        write_elements(j, floats, run, at);
+    }
+}
+
+/* ---- Copying ---------------------------------------------------------------------------------- */
+
+typedef struct mover {
+    const fl_engine *e;
+    fl_team         *team;
+    CUstream         stream;
+    unsigned char   *stage[STAGES];
+    CUevent          free[STAGES];
+    unsigned         next;
+    float           *floats;
+    size_t           row_floats;
+} mover;
+
+static void close_mover(mover *m) {
+    const fl_cuda_calls *cu = &m->e->cuda->cu;
+    if (m->stream != NULL)
+        cu->stream_wait(m->stream); /* the stages are its source */
+    for (unsigned i = 0; i < STAGES; i++) {
+        if (m->free[i] != NULL)
+            cu->event_destroy(m->free[i]);
+        if (m->stage[i] != NULL)
+            cu->host_free(m->stage[i]);
+    }
+    if (m->stream != NULL)
+        cu->stream_destroy(m->stream);
+    fl_team_close(m->team);
+    fl_free(m->floats);
+}
+
+static int open_mover(mover *m, uint32_t threads, size_t row_floats, fletch_error *error) {
+    const fl_cuda_calls *cu   = &m->e->cuda->cu;
+    uint32_t             size = threads < 1 ? 1 : threads < TEAM_MOST ? threads : TEAM_MOST;
+    m->row_floats             = row_floats > RUN_FLOATS ? row_floats : RUN_FLOATS;
+    m->floats                 = fl_alloc_array(size * m->row_floats, sizeof *m->floats);
+    if (m->floats == NULL)
+        return fl_fail_nomem(error, size * m->row_floats * sizeof *m->floats, "the cuda engine");
+    int status = fl_team_open(&m->team, size, NULL, error);
+    if (status < 0)
+        return status;
+    CUresult result = cu->stream_create(&m->stream, CU_STREAM_NON_BLOCKING);
+    for (unsigned i = 0; i < STAGES && result == CUDA_SUCCESS; i++) {
+        result = cu->host_alloc((void **)&m->stage[i], STAGE_BYTES, CU_MEMHOSTALLOC_PORTABLE);
+        if (result == CUDA_SUCCESS)
+            result = cu->event_create(&m->free[i], CU_EVENT_DISABLE_TIMING);
+    }
+    return fl_cuda_check(m->e->cuda, result, FLETCH_EPROVIDER, error,
+                         "no pinned memory to load the weights through");
+}
+
+static int move_piece(mover *m, const piece *p, fletch_error *error) {
+    const fl_cuda_calls *cu        = &m->e->cuda->cu;
+    uint64_t             row_bytes = p->cols * size_of(m->e, p->as), per_stage = STAGE_BYTES / row_bytes;
+    for (uint64_t row = 0; row < p->rows; row += per_stage) {
+        uint64_t       rows  = p->rows - row < per_stage ? p->rows - row : per_stage;
+        unsigned       s     = m->next++ % STAGES;
+        CUresult       result = cu->event_wait(m->free[s]); /* what it held is on the device */
+        job            j      = {m->e, p, row, rows, m->stage[s], m->floats, m->row_floats};
+        if (result == CUDA_SUCCESS) {
+            fl_team_run(m->team, convert, &j);
+            result = cu->copy_up(p->at + row * row_bytes, m->stage[s], rows * row_bytes, m->stream);
+        }
+        if (result == CUDA_SUCCESS)
+            result = cu->event_record(m->free[s], m->stream);
+        int status = fl_cuda_check(m->e->cuda, result, FLETCH_EPROVIDER, error,
+                                   "the weights cannot be copied to the device");
+        if (status < 0)
+            return status;
+    }
+    return FLETCH_OK;
+}
+
+/* A T5 table by distance instead of bucket: no logarithm on the device. */
+static float *unfold_bias(const fl_encoder *encoder) {
+    const fl_encoder_desc *d     = &encoder->desc;
+    size_t                 count = 2 * (size_t)d->bias_max_distance + 1;
+    float                 *table = fl_alloc_array(count * d->heads, sizeof *table);
+    for (size_t i = 0; table != NULL && i < count; i++) {
+        ptrdiff_t distance = (ptrdiff_t)i - (ptrdiff_t)d->bias_max_distance;
+        uint32_t  bucket   = fl_t5_bucket(distance, d->bias_buckets, d->bias_max_distance);
+        fl_tensor_to_f32(&encoder->global[FL_SLOT_ATTENTION_BIAS], (uint64_t)bucket * d->heads,
+                         d->heads, table + i * d->heads);
+    }
+    return table;
+}
+
+/* What the pieces of the list need besides the files: scales of int8 rows, the unfolded table. */
+static float *prepare_pieces(walk *w, const fl_engine *e, float *bias, size_t *widest) {
+    uint64_t scales = 0;
+    *widest         = 0;
+    for (size_t i = 0; i < w->count; i++) {
+        scales += w->pieces[i].as == AS_Q8 ? w->pieces[i].rows : 0;
+        *widest = w->pieces[i].cols > *widest ? w->pieces[i].cols : *widest;
+    }
+    float *block = fl_alloc_array(scales + 1, sizeof *block), *next = block;
+    for (size_t i = 0; block != NULL && i < w->count; i++) {
+        piece *p = &w->pieces[i];
+        if (p->at == e->attention_bias && p->at != 0)
+            p->tensor = (fl_tensor){.data = bias, .dtype = FL_DTYPE_F32};
+        if (p->as != AS_Q8)
+            continue;
+        p->scales                = next;
+        w->pieces[i + 1].tensor.data = next; /* walk_product put the scales' piece behind it */
+        next += p->rows;
+    }
+    return block;
+}
+
+int fl_cuda_upload(fl_engine *e, const fl_encoder *encoder, uint32_t threads, fletch_error *error) {
+    walk   w = {.e = e, .encoder = encoder, .base = e->weights};
+    mover  m = {.e = e};
+    float *bias = NULL, *scales = NULL;
+    size_t widest = 0, most = GLOBAL_MOST + (size_t)e->desc.layers * PER_LAYER;
+    int    status = FLETCH_OK;
+    w.pieces      = fl_alloc_zero(most, sizeof *w.pieces);
+    if (w.pieces != NULL) {
+        walk_all(&w, e);
+        bias   = e->attention_bias ? unfold_bias(encoder) : NULL;
+        scales = prepare_pieces(&w, e, bias, &widest);
+    }
+    if (w.pieces == NULL || scales == NULL || (e->attention_bias && bias == NULL))
+        status = fl_fail_nomem(error, most * sizeof *w.pieces, "the cuda engine's weights");
+    if (status == FLETCH_OK)
+        status = open_mover(&m, threads, widest, error);
+    for (size_t i = 0; status == FLETCH_OK && i < w.count; i++)
+        status = move_piece(&m, &w.pieces[i], error);
+    if (status == FLETCH_OK)
+        status = fl_cuda_check(e->cuda, e->cuda->cu.stream_wait(m.stream), FLETCH_EPROVIDER, error,
+                               "the weights did not reach the device");
+    close_mover(&m);
+    fl_free(scales);
+    fl_free(bias);
+    fl_free(w.pieces);
+    return status;
+}
