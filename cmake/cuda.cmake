@@ -51,9 +51,12 @@ else()
   message(STATUS "CUDA engine: not built: ${FL_CUDA_WHY_NOT}")
 endif()
 
-set(FL_CUDA_NVCC_FLAGS -std=c++17 -O3 --extra-device-vectorization -lineinfo -Werror all-warnings
+set(FL_CUDA_NVCC_FLAGS -std=c++17 -O3 --extra-device-vectorization -lineinfo
     -Xcompiler=-Wall,-Wextra -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include
     -I${PROJECT_SOURCE_DIR}/src/engines/cuda/kernels) # <lanes.cuh>: the simulated device has its own
+if(FLETCH_WERROR)
+  list(APPEND FL_CUDA_NVCC_FLAGS -Werror all-warnings)
+endif()
 
 # The machine code of all sources for one device: out receives "kind=elf,sm=90a,file=…".
 function(fl_cuda_machine_code out arch folder)

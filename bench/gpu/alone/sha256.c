@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sha256.c - SHA-256 without libcrypto, for a build with FLETCH_MINIMAL=ON (see bench/gpu/README.md).
+ *
+ * Method  FIPS 180-4 as it stands there, a block at a time. git's SHA-1 is only needed by the hub's
+ *         cache, which such a build does not fill, so that it is refused. */
+#include "base/sha256.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/file.h"
+
+static const uint32_t rounds[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+static uint32_t turn(uint32_t x, int n) {
+    return x >> n | x << (32 - n);
+}
+
+static void add_block(uint32_t state[8], const unsigned char block[64]) {
+    uint32_t w[64], s[8];
+    for (int i = 0; i < 16; i++)
+        w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 |
+               (uint32_t)block[4 * i + 2] << 8 | block[4 * i + 3];
+    for (int i = 16; i < 64; i++) {
+        uint32_t a = turn(w[i - 15], 7) ^ turn(w[i - 15], 18) ^ w[i - 15] >> 3;
+        uint32_t b = turn(w[i - 2], 17) ^ turn(w[i - 2], 19) ^ w[i - 2] >> 10;
+        w[i]       = w[i - 16] + a + w[i - 7] + b;
+    }
+    memcpy(s, state, sizeof s);
+    for (int i = 0; i < 64; i++) {
+        uint32_t one = s[7] + (turn(s[4], 6) ^ turn(s[4], 11) ^ turn(s[4], 25)) +
+                       ((s[4] & s[5]) ^ (~s[4] & s[6])) + rounds[i] + w[i];
+        uint32_t two = (turn(s[0], 2) ^ turn(s[0], 13) ^ turn(s[0], 22)) +
+                       ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
+        memmove(s + 1, s, 7 * sizeof *s);
+        s[4] += one;
+        s[0] = one + two;
+    }
+    for (int i = 0; i < 8; i++)
+        state[i] += s[i];
+}
+
+int fl_sha256(const void *data, size_t size, unsigned char digest[32]) {
+    uint32_t             state[8]  = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                      0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    const unsigned char *bytes     = data;
+    unsigned char        last[128] = {0};
+    size_t               whole = size / 64 * 64, rest = size - whole, end = rest < 56 ? 64 : 128;
+    for (size_t i = 0; i < whole; i += 64)
+        add_block(state, bytes + i);
+    if (rest)
+        memcpy(last, bytes + whole, rest);
+    last[rest] = 0x80;
+    for (int i = 0; i < 8; i++)
+        last[end - 1 - (size_t)i] = (unsigned char)((uint64_t)size * 8 >> (8 * i));
+    for (size_t i = 0; i < end; i += 64)
+        add_block(state, last + i);
+    for (int i = 0; i < 32; i++)
+        digest[i] = (unsigned char)(state[i / 4] >> (24 - 8 * (i % 4)));
+    return FLETCH_OK;
+}
+
+int fl_file_sha256(const char *path, char hex[65], fletch_error *error) {
+    fl_buf        text = {0};
+    unsigned char digest[32];
+    int           status = fl_file_read(path, (size_t)1 << 40, &text, error);
+    hex[0]               = '\0';
+    if (status == FLETCH_OK)
+        status = fl_sha256(text.data, text.size, digest);
+    for (size_t i = 0; status == FLETCH_OK && i < 32; i++)
+        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    fl_buf_free(&text);
+    return status;
+}
+
+int fl_file_git_sha1(const char *path, char hex[65], fletch_error *error) {
+    hex[0] = '\0';
+    return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                   "%s: this build has no libcrypto (FLETCH_MINIMAL) and makes no SHA-1", path);
+}
