@@ -137,7 +137,7 @@
     X(IO_ZERO_COPY, "io.zero_copy", "--io-zero-copy", BOOL, "true", FL_ANY, NOW,                   \
       "Write results straight into the caller's memory where the device can.")                     \
     X(IO_BATCH_OPTIMIZATION, "io.batch_optimization", "--io-batch-optimization", BOOL, "true",     \
-      FL_ANY, LATER, "Join small copies of a batch into one.")                                     \
+      FL_ANY, NOW, "Size batches by what the engine gains and memory holds.")                      \
     X(POOL_ENABLE, "pool.enable", "--pool-enable", BOOL, "true", FL_ANY, NOW,                      \
       "Keep and reuse result buffers.")                                                            \
     X(POOL_MAX_BUFFERS, "pool.max_buffers", "--pool-max-buffers", INT, "32", FL_RANGE(1, 65536),   \

@@ -227,16 +227,23 @@ static int open_pools(fletch_model *m, fletch_error *error) {
     return status;
 }
 
+/* Whether a budget of batches is fletch's to choose. */
+static bool chooses(const fletch_model *m, fl_key budget) {
+    return fl_config_bool(m->config, FL_KEY_IO_BATCH_OPTIMIZATION) &&
+           !fl_config_is_set(m->config, budget);
+}
+
 /* The token budget of a batch: what the user set, or as many as the engine gains by; under a memory
  * limit no more than are predicted to fit. */
 static uint32_t budget_of(const fletch_model *m, const fl_replica *replica) {
     const fl_engine_info *info  = &replica->info;
     uint32_t              most  = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);
     uint32_t              least = m->length_limit < most ? m->length_limit : most;
-    if (!fl_config_is_set(m->config, FL_KEY_BATCH_MAX_TOKENS) && info->best_tokens > 0 &&
-        info->best_tokens < most)
+    if (!chooses(m, FL_KEY_BATCH_MAX_TOKENS))
+        return most;
+    if (info->best_tokens > 0 && info->best_tokens < most)
         most = info->best_tokens > least ? info->best_tokens : least;
-    if (!m->predict || fl_config_is_set(m->config, FL_KEY_BATCH_MAX_TOKENS))
+    if (!m->predict)
         return most;
     return fl_memory_batch_tokens(replica->ops, replica->engine, fl_memory_limit(m->memory),
                                   fl_memory_used(m->memory), m->length_limit, least, most);
@@ -246,7 +253,7 @@ static uint32_t budget_of(const fletch_model *m, const fl_replica *replica) {
 static uint32_t texts_of(const fletch_model *m, const fl_replica *replica) {
     uint32_t most = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TEXTS);
     most          = most < FL_BATCH_TEXTS_MAX ? most : FL_BATCH_TEXTS_MAX;
-    if (!m->predict || fl_config_is_set(m->config, FL_KEY_BATCH_MAX_TEXTS))
+    if (!m->predict || !chooses(m, FL_KEY_BATCH_MAX_TEXTS))
         return most;
     uint32_t fit = fl_memory_batch_texts(replica->ops, replica->engine, fl_memory_limit(m->memory),
                                          fl_memory_used(m->memory), m->max_length);

@@ -33,6 +33,16 @@ def test_options_show_as_origins_and_skip_the_test(embed):
     assert sections["self-test"]["vectors"][0] == "skipped"
 
 
+def test_batches_are_sized_unless_told_not_to(embed):
+    """io.batch_optimization: what the engine gains by and memory holds, or batch.max_tokens and max_texts as they are."""
+    def budget(*flags):
+        found = report(embed("doctor", "--format", "json", "--memory-limit", "400MB", *flags))
+        return [int(word) for word in found["model"]["batch"][0].split() if word.isdigit()]
+    assert budget("--io-batch-optimization=false") == [16384, 64]
+    assert budget()[0] < 16384
+    assert budget("--batch-max-tokens=2000", "--batch-max-texts=10") == [2000, 10]
+
+
 def test_every_instruction_set_passes(embed):
     for isa in ("ref", "avx2"):
         result = embed("doctor", "--format", "json", "--cpu-isa", isa)
