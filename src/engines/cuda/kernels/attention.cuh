@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attention.cuh - softmax(q k' scale + bias) v on the tensor core, for 16 query rows by one warp.
+ *
+ * In/Out   The q, k and v rows of one text and head; keys come in blocks through a functor of the
+ *          form rows.at(row, chunk) -> 16 bytes, from global or from shared memory. A row past the
+ *          text's end reads the text's last row: never memory of another text; its score is then
+ *          -inf, and query rows past the end are not written.
+ * Method   Online softmax: per block the scores' maximum, sums and outputs so far are rescaled, all
+ *          in registers; scores are multiplied by log2(e) beforehand, so that exp2 does.
+ * Layout   No transposition anywhere. A product over k may take k in any order that both factors
+ *          share: lane 4g + t takes 16 bytes, columns 8t..8t+7 of row g, and calls them k = 2t,
+ *          2t + 1, 2t + 8, 2t + 9 of two products. For v it is the output's columns that are
+ *          renamed: the lane takes neighbours from the rows of its four keys and pairs them by
+ *          halves, and its outputs turn out to be 16 neighbours of a row, written 16 bytes at a time.
+ * Bytes    Blocks of keys start at the text's first key and 16-row groups at its first row: a text's
+ *          arithmetic does not know where the text stands.
+ * Limit    Short texts: bytes (4 hidden rows per token). Long: tensor core, exp2 and the L1 or shared
+ *          memory about equally at D = 64; m16n8k16 does not reach wgmma's rate on Hopper, which
+ *          matters for base models at 512 tokens (attention is 10 % of the work there). */
+#ifndef FL_ENGINES_CUDA_KERNELS_ATTENTION_CUH
+#define FL_ENGINES_CUDA_KERNELS_ATTENTION_CUH
+
+#include "elements.cuh"
+
+enum { FL_QUERY_ROWS = 16, FL_WINDOW = 128 /* distances a tile of 64 rows and 64 keys can have */ };
+
+#define FL_LOG2E 1.44269504f
+
+/* One text and head. Strides in bytes; a row of q, k or v is D values. */
+struct attention_view {
+    const char *q, *k, *v;
+    char       *out;
+    size_t      stride, out_stride;
+    uint32_t    tokens;
+};
+
+template <typename T, int D>
+FL_FN attention_view view_of(const fl_cuda_attention &p, uint32_t text, uint32_t head) {
+    size_t      first  = p.cu[text];
+    size_t      row    = static_cast<size_t>(p.heads) * D * sizeof(T); /* all heads */
+    const char *qkv    = static_cast<const char *>(p.qkv) + first * 3 * row + head * D * sizeof(T);
+    char       *out    = static_cast<char *>(p.out) + first * row + head * D * sizeof(T);
+    uint32_t    tokens = p.cu[text + 1] - p.cu[text];
+    return {qkv, qkv + row, qkv + 2 * row, out, 3 * row, row, tokens};
+}
+
+/* Work of one warp in a tile of short texts: its turn is every fourth group of 16 rows. */
+template <typename Group>
+FL_FN void groups_of_tile(const fl_cuda_attention &p, const Group &group) {
+    fl_cuda_tile tile = p.tiles[block_x()];
+    uint32_t     turn = 0;
+    for (uint32_t text = tile.first; text < tile.first + tile.count; text++) {
+        uint32_t tokens = p.cu[text + 1] - p.cu[text];
+        for (uint32_t row = 0; row < tokens; row += FL_QUERY_ROWS, turn++) {
+            if (turn % (FL_CUDA_ATTENTION_THREADS / FL_CUDA_WARP) == warp_index()) {
+                group(text, row);
+            }
+        }
+    }
+}
+
+/* The table's value for key - query = distance, clamped at both ends. */
+FL_FN float bias_at(const fl_cuda_attention &p, int32_t distance, uint32_t head) {
+    int32_t most = static_cast<int32_t>(p.max_distance);
+    int32_t near = distance < -most ? -most : distance > most ? most : distance;
+    return p.bias[static_cast<size_t>(near + most) * p.heads + head];
+}
+
+/* Biases of a tile: window[i] for key - query = lowest + i, times log2(e). */
+FL_FN void fill_window(const fl_cuda_attention &p, float *window, int32_t lowest, uint32_t head) {
+    if (p.bias == nullptr) {
+        return;
+    }
+    for (uint32_t i = thread_index(); i < FL_WINDOW; i += FL_CUDA_ATTENTION_THREADS) {
+        window[i] = bias_at(p, lowest + static_cast<int32_t>(i), head) * FL_LOG2E;
+    }
+}
+
+/* Rows in global memory, 16-byte chunks. */
+struct global_rows {
+    const char *first;
+    size_t      stride;
+    uint32_t    last;
+
+    FL_METHOD const char *at(uint32_t row, uint32_t chunk) const {
+        return first + smaller(row, last) * stride + chunk * 16;
+    }
+};
+
+/* Where a 16-byte chunk of a staged row lies: rows are packed without gaps, and the chunks of 128
+ * bytes change places by row, so that the eight lanes that are served together (two rows by four
+ * chunks of k, or two chunks by four rows of v) meet eight different groups of banks. */
+template <int D> FL_FN uint32_t staged_chunk(uint32_t row, uint32_t chunk) {
+    uint32_t swap = (row & 1) << 2 ^ (row >> 1 & 3) << 1;
+    return D == 32 ? (row >> 1) * 8 + (chunk ^ swap) : row * (D / 8) + (chunk ^ swap);
+}
+
+template <int D> struct staged_rows {
+    const char *first;
+
+    FL_METHOD const char *at(uint32_t row, uint32_t chunk) const {
+        return first + staged_chunk<D>(row, chunk) * 16;
+    }
+};
+
+/* What a warp carries through the keys. Of lane 4g + t: rows g and g + 8. */
+template <int D> struct query_state {
+    uint32_t q[D / 16][4];
+    float    o[D / 8][4];
+    float    top[2], sum[2]; /* the sum is this lane's share */
+};
+
+template <int D>
+FL_FN void load_queries(query_state<D> &s, const attention_view &view, uint32_t first_row) {
+    uint32_t    g = lane_index() / 4, t = lane_index() % 4;
+    global_rows rows = {view.q, view.stride, view.tokens - 1};
+#pragma unroll
+    for (uint32_t j = 0; j < D / 32; j++) {
+        fl_words4 low  = load16(rows.at(first_row + g, 4 * j + t));
+        fl_words4 high = load16(rows.at(first_row + g + 8, 4 * j + t));
+        for (int i = 0; i < 4; i++) {
+            s.q[2 * j][i]     = i & 1 ? high.w[i / 2] : low.w[i / 2];
+            s.q[2 * j + 1][i] = i & 1 ? high.w[i / 2 + 2] : low.w[i / 2 + 2];
+        }
+    }
+#pragma unroll
+    for (int tile = 0; tile < D / 8; tile++) {
+        for (int i = 0; i < 4; i++) {
+            s.o[tile][i] = 0.0f;
+        }
+    }
+    for (int r = 0; r < 2; r++) {
+        s.top[r] = -INFINITY;
+        s.sum[r] = 0.0f;
+    }
+}
+
+/* Products of the queries with the keys of a block, 8 keys to a tile of the tensor core. */
+template <typename T, int D, int KEYS, typename Rows>
+FL_FN void score_keys(float (&scores)[KEYS / 8][4], const query_state<D> &s, const Rows &keys,
+                      uint32_t count) {
+    uint32_t g = lane_index() / 4, t = lane_index() % 4;
+#pragma unroll
+    for (uint32_t tile = 0; tile < KEYS / 8; tile++) {
+        for (int i = 0; i < 4; i++) {
+            scores[tile][i] = 0.0f;
+        }
+        if (tile * 8 >= count) {
+            continue;
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < D / 32; j++) {
+            fl_words4 k = load16(keys.at(tile * 8 + g, 4 * j + t));
+            mma(T(), scores[tile], s.q[2 * j], k.w[0], k.w[1]);
+            mma(T(), scores[tile], s.q[2 * j + 1], k.w[2], k.w[3]);
+        }
+    }
+}
+
+/* Scale, bias and the text's end. `window` points at key 0 of the block for query row g, or NULL. */
+template <int KEYS>
+FL_FN void finish_scores(float (&scores)[KEYS / 8][4], float scale, const float *window,
+                         uint32_t count) {
+    uint32_t t = lane_index() % 4;
+#pragma unroll
+    for (uint32_t tile = 0; tile < KEYS / 8; tile++) {
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) {
+            uint32_t key    = tile * 8 + 2 * t + i % 2;
+            int32_t  away   = static_cast<int32_t>(key) - (i < 2 ? 0 : 8);
+            float    bias   = window != nullptr && key < count ? window[away] : 0.0f;
+            scores[tile][i] = key < count ? scores[tile][i] * scale + bias : -INFINITY;
+        }
+    }
+}
+
+/* Scores become exp2(score - maximum); what was summed under an older maximum is rescaled. */
+template <int D, int KEYS> FL_FN void soften(float (&scores)[KEYS / 8][4], query_state<D> &s) {
+    for (int r = 0; r < 2; r++) {
+        float top = s.top[r], sum = 0.0f;
+#pragma unroll
+        for (int tile = 0; tile < KEYS / 8; tile++) {
+            top = fmaxf(top, fmaxf(scores[tile][2 * r], scores[tile][2 * r + 1]));
+        }
+        top          = fmaxf(top, shuffle_xor(top, 1));
+        top          = fmaxf(top, shuffle_xor(top, 2));
+        float factor = fast_exp2(s.top[r] - top);
+#pragma unroll
+        for (int tile = 0; tile < KEYS / 8; tile++) {
+            for (int i = 2 * r; i < 2 * r + 2; i++) {
+                scores[tile][i] = fast_exp2(scores[tile][i] - top);
+                sum += scores[tile][i];
+            }
+        }
+        s.sum[r] = s.sum[r] * factor + sum;
+        s.top[r] = top;
+#pragma unroll
+        for (int tile = 0; tile < D / 8; tile++) {
+            s.o[tile][2 * r] *= factor;
+            s.o[tile][2 * r + 1] *= factor;
+        }
+    }
+}
+
+/* `WIDE` neighbours of the values of one key: the lane's columns in one part of the row. */
+template <int D, int WIDE, typename Rows>
+FL_FN void load_value(uint32_t (&w)[WIDE / 2], const Rows &values, uint32_t key, uint32_t part) {
+    uint32_t g = lane_index() / 4;
+    if constexpr (D == 32) {
+        fl_words2 v = load8(values.at(key, g / 2) + g % 2 * 8);
+        w[0]        = v.w[0];
+        w[1]        = v.w[1];
+    } else {
+        fl_words4 v = load16(values.at(key, part * 8 + g));
+        for (int i = 0; i < 4; i++) {
+            w[i] = v.w[i];
+        }
+    }
+}
+
+/* o += p v for the block: 16 keys at a time, whose scores are in two tiles already in the layout of a
+ * product's left factor. */
+template <typename T, int D, int KEYS, typename Rows>
+FL_FN void add_values(query_state<D> &s, const float (&p)[KEYS / 8][4], const Rows &values,
+                      uint32_t count) {
+    constexpr int WIDE = D == 32 ? 4 : 8, PARTS = D / 8 / WIDE;
+    uint32_t      t = lane_index() % 4;
+#pragma unroll
+    for (uint32_t step = 0; step < KEYS / 16; step++) {
+        if (step * 16 >= count) {
+            continue;
+        }
+        uint32_t a[4], key = step * 16 + 2 * t;
+        for (int i = 0; i < 4; i++) {
+            a[i] = pack2(T(), p[2 * step + i / 2][i % 2 * 2], p[2 * step + i / 2][i % 2 * 2 + 1]);
+        }
+#pragma unroll
+        for (uint32_t part = 0; part < PARTS; part++) {
+            uint32_t v[4][WIDE / 2];
+            load_value<D, WIDE>(v[0], values, key, part);
+            load_value<D, WIDE>(v[1], values, key + 1, part);
+            load_value<D, WIDE>(v[2], values, key + 8, part);
+            load_value<D, WIDE>(v[3], values, key + 9, part);
+#pragma unroll
+            for (int i = 0; i < WIDE / 2; i++) {
+                float(*o)[4] = s.o + part * WIDE + 2 * i;
+                mma(T(), o[0], a, lower_halves(v[0][i], v[1][i]), lower_halves(v[2][i], v[3][i]));
+                mma(T(), o[1], a, upper_halves(v[0][i], v[1][i]), upper_halves(v[2][i], v[3][i]));
+            }
+        }
+    }
+}
+
+/* One block of `count` keys. */
+template <typename T, int D, int KEYS, typename Rows>
+FL_FN void attend(query_state<D> &s, const Rows &keys, const Rows &values, uint32_t count,
+                  float scale, const float *window) {
+    float scores[KEYS / 8][4];
+    score_keys<T, D, KEYS>(scores, s, keys, count);
+    finish_scores<KEYS>(scores, scale, window, count);
+    soften<D, KEYS>(scores, s);
+    add_values<T, D, KEYS>(s, scores, values, count);
+}
+
+/* Row g (r = 0) or g + 8 (r = 1): the lane's outputs are neighbours, 2 * WIDE of each part. */
+template <typename T, int D>
+FL_FN void write_row(const query_state<D> &s, int r, float factor, char *row) {
+    constexpr int WIDE = D == 32 ? 4 : 8, PARTS = D / 8 / WIDE;
+    uint32_t      t = lane_index() % 4;
+#pragma unroll
+    for (int part = 0; part < PARTS; part++) {
+        uint32_t w[WIDE];
+#pragma unroll
+        for (int i = 0; i < WIDE; i++) { /* word i: columns 2i, 2i + 1 of this lane */
+            const float(*o)[4] = s.o + part * WIDE + 2 * i % WIDE;
+            int column         = 2 * r + (2 * i >= WIDE);
+            w[i]               = pack2(T(), o[0][column] * factor, o[1][column] * factor);
+        }
+#pragma unroll
+        for (int i = 0; i < WIDE; i += 4) {
+            store16(row + part * 128 + t * WIDE * 4 + i * 4,
+                    {{w[i], w[i + 1], w[i + 2], w[i + 3]}});
+        }
+    }
+}
+
+template <typename T, int D>
+FL_FN void write_queries(const query_state<D> &s, const attention_view &view, uint32_t first_row) {
+    for (int r = 0; r < 2; r++) {
+        uint32_t row = first_row + lane_index() / 4 + 8 * r;
+        float    sum = s.sum[r];
+        sum += shuffle_xor(sum, 1);
+        sum += shuffle_xor(sum, 2);
+        if (row < view.tokens) {
+            write_row<T, D>(s, r, 1.0f / sum, view.out + row * view.out_stride);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attention_long.cu - fl_attention_long: 64 query rows of one text to a block, all its keys.
+ *
+ * Method  Four warps of 16 query rows each. Keys and values pass through shared memory in blocks of
+ *         64 (32 where D = 128), two deep: while a block is worked on, the next is copied
+ *         asynchronously. One barrier a block: behind it the block's copies have arrived and nobody
+ *         reads the other buffer any more. The bias of the 127 distances of a tile and a block is
+ *         put beside them.
+ * Limit   See attention.cuh; 32 KiB of shared memory, so that registers decide how many blocks fit.
+ * Measure base models at 512 tokens: FLOP/s of this kernel against 329 TFLOP/s (FlashAttention-2 in
+ *         Triton on an H100, D = 128) and its share of the forward pass. If it is more than 15 % of
+ *         the pass, wgmma is worth its trouble. */
+#include "attention_f32.cuh"
+
+template <int D> struct long_stage {
+    enum { KEYS = D == 128 ? 32 : 64, BYTES = KEYS * D * 2, CHUNKS = KEYS * D / 8 };
+    char  *buffer; /* two times keys and values */
+    float *window; /* two times */
+
+    FL_METHOD char  *keys(uint32_t turn) const { return buffer + turn % 2 * 2 * BYTES; }
+    FL_METHOD char  *values(uint32_t turn) const { return keys(turn) + BYTES; }
+    FL_METHOD float *biases(uint32_t turn) const { return window + turn % 2 * FL_WINDOW; }
+};
+
+/* Start the copies of block `turn` of the keys. */
+template <int D>
+FL_FN void stage_block(const fl_cuda_attention &p, const long_stage<D> &stage,
+                       const attention_view &view, uint32_t first_row, uint32_t turn) {
+    uint32_t    key = turn * stage.KEYS, last = view.tokens - 1 - key;
+    global_rows keys   = {view.k + key * view.stride, view.stride, last};
+    global_rows values = {view.v + key * view.stride, view.stride, last};
+#pragma unroll
+    for (uint32_t i = thread_index(); i < stage.CHUNKS; i += FL_CUDA_ATTENTION_THREADS) {
+        uint32_t row = i / (D / 8), chunk = i % (D / 8), to = staged_chunk<D>(row, chunk) * 16;
+        copy16_async(stage.keys(turn) + to, keys.at(row, chunk));
+        copy16_async(stage.values(turn) + to, values.at(row, chunk));
+    }
+    copies_commit();
+    int32_t lowest = static_cast<int32_t>(key) - static_cast<int32_t>(first_row) - FL_CUDA_TILE + 1;
+    fill_window(p, stage.biases(turn), lowest, block_y());
+}
+
+/* The body for 16-bit types; a warp whose rows are all behind the text's end still copies. */
+template <typename T, int D>
+FL_FN void long_rows(const fl_cuda_attention &p, uint32_t text, uint32_t first_row) {
+    using stage_type = long_stage<D>;
+    FL_SHARED(char, buffer, 4 * stage_type::BYTES);
+    FL_SHARED(float, window, 2 * FL_WINDOW);
+    stage_type     stage = {buffer, window};
+    attention_view view  = view_of<T, D>(p, text, block_y());
+    uint32_t       own   = warp_index() * FL_QUERY_ROWS; /* in the tile */
+    bool           works = first_row + own < view.tokens;
+    uint32_t       place = FL_CUDA_TILE - 1 - own - lane_index() / 4; /* of distance 0 */
+    query_state<D> state;
+    stage_block<D>(p, stage, view, first_row, 0);
+    load_queries<D>(state, view, first_row + own);
+    for (uint32_t turn = 0; turn * stage_type::KEYS < view.tokens; turn++) {
+        uint32_t left = view.tokens - turn * stage_type::KEYS;
+        copies_wait<0>();
+        block_sync();
+        if (left > stage_type::KEYS) {
+            stage_block<D>(p, stage, view, first_row, turn + 1);
+        }
+        if (works) {
+            staged_rows<D> keys = {stage.keys(turn)}, values = {stage.values(turn)};
+            attend<T, D, stage_type::KEYS>(state, keys, values, smaller(left, stage_type::KEYS),
+                                           p.scale * FL_LOG2E,
+                                           p.bias ? stage.biases(turn) + place : nullptr);
+        }
+    }
+    if (works) {
+        write_queries<T, D>(state, view, first_row + own);
+    }
+}
+
+template <typename T, int D> FL_FN void attention_long(const fl_cuda_attention &p) {
+    if (block_x() >= *p.tile_count) {
+        return;
+    }
+    fl_cuda_tile tile = p.tiles[block_x()];
+    long_rows<T, D>(p, tile.first, tile.count * FL_CUDA_TILE);
+}
+
+template <int D> FL_FN void attention_long_f32(const fl_cuda_attention &p) {
+    if (block_x() >= *p.tile_count) {
+        return;
+    }
+    fl_cuda_tile tile = p.tiles[block_x()];
+    uint32_t     row  = tile.count * FL_CUDA_TILE + warp_index() * FL_QUERY_ROWS;
+    plain_rows<D>(p, tile.first, block_y(), row);
+}
+
+#define FL_ATTENTION_LONG(D, blocks)                                                               \
+    FL_KERNEL(fl_attention_long_f32_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, 4,          \
+              attention_long_f32<D>)                                                               \
+    FL_KERNEL(fl_attention_long_f16_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, blocks,     \
+              attention_long<fl_f16, D>)                                                           \
+    FL_KERNEL(fl_attention_long_bf16_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, blocks,    \
+              attention_long<fl_bf16, D>)
+
+FL_ATTENTION_LONG(32, 4)
+FL_ATTENTION_LONG(64, 3)
+FL_ATTENTION_LONG(128, 2)

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attention_short.cu - fl_attention_short: texts of up to 64 tokens, several to a block.
+ *
+ * Method  The warps of a block take the tile's texts in groups of 16 query rows. A warp reads its
+ *         queries, keys and values from global memory straight into the tensor core's layout, 16
+ *         bytes a lane: no shared memory (but for the bias), no barrier, and a text never meets
+ *         another's keys. The four groups of a 64-token text read the same keys from the L1.
+ * Limit   Bytes and latency: 4 hidden rows per token; warps in flight hide the loads.
+ * Measure bytes / time; occupancy by registers; whether texts of 8 tokens and fewer (half of the 16
+ *         rows empty) are common enough to pair them. */
+#include "attention_f32.cuh"
+
+template <typename T, int D> struct short_group {
+    const fl_cuda_attention &p;
+    const float             *window; /* NULL: no bias */
+
+    FL_METHOD void operator()(uint32_t text, uint32_t row) const {
+        constexpr int  KEYS = D == 128 ? 32 : 64;
+        attention_view view = view_of<T, D>(p, text, block_y());
+        /* window[63] is distance 0 */
+        const float   *bias = window ? window + FL_CUDA_TILE - 1 - row - lane_index() / 4 : nullptr;
+        query_state<D> state;
+        load_queries<D>(state, view, row);
+        for (uint32_t key = 0; key < view.tokens; key += KEYS) {
+            uint32_t    last   = view.tokens - 1 - key;
+            global_rows keys   = {view.k + key * view.stride, view.stride, last};
+            global_rows values = {view.v + key * view.stride, view.stride, last};
+            attend<T, D, KEYS>(state, keys, values, smaller(last + 1, KEYS), p.scale * FL_LOG2E,
+                               bias ? bias + key : nullptr);
+        }
+        write_queries<T, D>(state, view, row);
+    }
+};
+
+template <int D> struct short_group<float, D> {
+    const fl_cuda_attention &p;
+    const float             *window; /* not used: any distance is read from the table */
+
+    FL_METHOD void operator()(uint32_t text, uint32_t row) const {
+        plain_rows<D>(p, text, block_y(), row);
+    }
+};
+
+template <typename T, int D> FL_FN void attention_short(const fl_cuda_attention &p) {
+    FL_SHARED(float, window, FL_WINDOW);
+    if (block_x() >= *p.tile_count) {
+        return;
+    }
+    fill_window(p, window, 1 - FL_CUDA_TILE, block_y());
+    if (p.bias != nullptr) {
+        block_sync();
+    }
+    groups_of_tile(p, short_group<T, D>{p, p.bias != nullptr ? window : nullptr});
+}
+
+#define FL_ATTENTION_SHORT(D, blocks)                                                              \
+    FL_KERNEL(fl_attention_short_f32_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, 4,         \
+              attention_short<float, D>)                                                           \
+    FL_KERNEL(fl_attention_short_f16_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, blocks,    \
+              attention_short<fl_f16, D>)                                                          \
+    FL_KERNEL(fl_attention_short_bf16_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, blocks,   \
+              attention_short<fl_bf16, D>)
+
+FL_ATTENTION_SHORT(32, 4)
+FL_ATTENTION_SHORT(64, 3)
+FL_ATTENTION_SHORT(128, 2)
