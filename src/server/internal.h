@@ -208,8 +208,10 @@ const char *fl_cors_allowed(const char *setting, const char *origin);
 
 /* ---- seed.c ------------------------------------------------------------------------------------------------ */
 
-/* Open server.store, if one is named, for the first model. */
-int  fl_seed_open(fl_server *server, fletch_error *error);
+/* Take server.store, if one is named: its folder, lock and format. */
+int fl_seed_open(fl_server *server, fletch_error *error);
+/* Load what it holds for the first model. */
+int  fl_seed_load(fl_server *server, fletch_error *error);
 void fl_seed_close(fl_server *server);
 
 /* ---- sockets.c -------------------------------------------------------------------------------------------- */
@@ -233,12 +235,17 @@ void fl_raise_file_limit(fl_server *server, uint64_t connections);
 
 /* ---- models.c ---------------------------------------------------------------------------------------------- */
 
+/* Names and folders, as far as they can be judged before anything is loaded. */
+int  fl_models_check(const char *const *specs, size_t count, fletch_error *error);
 int  fl_models_open(fl_server *server, const char *const *specs, size_t count, fletch_error *error);
 void fl_models_close(fl_server *server);
 void fl_models_tick(fl_server *server,
                     uint64_t   now_ns); /* watch, once a second: rates and probes */
 bool fl_models_stuck(const fl_server *server, uint64_t now_ns, uint64_t limit_ns);
 bool fl_models_healthy(const fl_server *server, const char **why);
+
+/* facts.c */
+void fl_facts_read(const char *folder, fl_facts *out);
 
 /* ---- transport.c, watch.c ------------------------------------------------------------------------------------ */
 

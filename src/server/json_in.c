@@ -379,19 +379,6 @@ static size_t number_end(const fl_json_in *in) {
     return at;
 }
 
-/* Digits of text[size] before a fraction of zeros (12.000 is the integer 12 to JSON Schema); 0 for a number
- * with another fraction or an exponent. */
-static size_t integer_size(const char *text, size_t size) {
-    const char *point = memchr(text, '.', size);
-    size_t      whole = point != NULL ? (size_t)(point - text) : size;
-    for (size_t i = whole + 1; i < size; i++) {
-        if (text[i] != '0') {
-            return 0;
-        }
-    }
-    return memchr(text, 'e', whole) != NULL || memchr(text, 'E', whole) != NULL ? 0 : whole;
-}
-
 bool fl_json_in_integer(fl_json_in *in, int64_t *out) {
     enum { DIGITS_MAX = 18 }; /* always fit int64_t */
     if (!expect(in, FL_JSON_NUMBER)) {
@@ -404,8 +391,8 @@ bool fl_json_in_integer(fl_json_in *in, int64_t *out) {
     }
     size_t size   = end - in->at;
     size_t sign   = text[0] == '-';
-    size_t digits = integer_size(text, size);
-    if (digits == 0 || digits - sign > DIGITS_MAX) {
+    size_t digits = digits_end(in, in->at + sign) - in->at;
+    if (digits != size || digits - sign > DIGITS_MAX) { /* 1.0 and 1e0 are numbers, no integers */
         return fl_json_in_fail(in, true, "invalid value: number `%.*s`, expected an integer",
                                (int)(size < 40 ? size : 40), text);
     }

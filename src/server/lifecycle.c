@@ -2,7 +2,8 @@
 /* lifecycle.c - from the first socket to the last reply: start, load, serve, reload, drain.
  *
  * Role    fl_server_run is the whole life of `fletch serve`.
- * Method  Sockets first (a port that is taken is told at once), then the threads, so that /live answers
+ * Method  First what can be judged at once: options, keys, names of models, the store. Then the sockets (a
+ *         port that is taken is told before anything is loaded), then the threads, so that /live answers
  *         and /ready says "loading"; then the models are opened and warmed; then ready.
  *         SIGTERM: /ready turns 503 and replies ask clients to close (server.lame_duck_ms, so that load
  *         balancers notice while everything is still answered); then no connection is accepted and new
@@ -38,10 +39,6 @@ const char *fl_server_option(const fl_server *server, const char *key) {
 uint64_t fl_server_number(const fl_server *server, const char *key, uint64_t none) {
     uint64_t value;
     return fl_parse_size(fl_server_option(server, key), &value) ? value : none;
-}
-
-uint64_t fl_server_start_time(const fl_server *server) {
-    return server->start_time;
 }
 
 fl_keys *fl_server_keys(fl_server *server) {
@@ -128,7 +125,8 @@ static void init(fl_server *server, const fl_serve *serve) {
     pthread_mutex_init(&server->pool_lock, NULL);
 }
 
-static int start(fl_server *server, fletch_error *error) {
+/* Everything that can be wrong before a socket listens. */
+static int check(fl_server *server, const fl_serve *serve, bool *opening, fletch_error *error) {
     int level  = fl_server_log_level_of(fl_server_option(server, "server.log_level"));
     int status = fl_server_log_open(&server->log, fl_server_option(server, "server.log_format"),
                                     level, error);
@@ -142,9 +140,22 @@ static int start(fl_server *server, fletch_error *error) {
     }
     server->guarded = server->keys != NULL; /* stays so: a reload cannot open what was guarded */
     if (status == FLETCH_OK) {
-        fl_raise_file_limit(server, fl_server_number(server, "server.max_connections", 1024));
-        status = fl_sockets_open(server, error);
+        status = fl_seed_open(server, error);
     }
+    /* A file that is named and not there is a mistake of the configuration, whatever the system says. */
+    if (status == FLETCH_EIO || status == FLETCH_ENOTFOUND || status == FLETCH_EDENIED) {
+        status = error->code = FLETCH_ECONFIG;
+    }
+    if (status == FLETCH_OK) {
+        status   = fl_models_check(serve->models, serve->model_count, error);
+        *opening = status < 0;
+    }
+    return status;
+}
+
+static int start(fl_server *server, fletch_error *error) {
+    fl_raise_file_limit(server, fl_server_number(server, "server.max_connections", 1024));
+    int status = fl_sockets_open(server, error);
     if (status == FLETCH_OK) {
         status = check_exposure(server, error);
     }
@@ -259,14 +270,17 @@ int fl_server_run(const fl_serve *serve, bool *opening, int *code, fletch_error 
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for the server");
     }
     init(server, serve);
-    int status = start(server, error);
+    int status = check(server, serve, opening, error);
+    if (status == FLETCH_OK) {
+        status = start(server, error);
+    }
     if (status == FLETCH_OK) {
         announce(server);
         status   = fl_models_open(server, serve->models, serve->model_count, error);
         *opening = status < 0;
     }
     if (status == FLETCH_OK) {
-        status = fl_seed_open(server, error);
+        status = fl_seed_load(server, error);
     }
     if (status == FLETCH_OK) {
         atomic_store(&server->state, FL_READY);

@@ -160,25 +160,76 @@ static char *own_name(const char *id) {
     return begin < size && id[begin] != '.' ? fl_strndup(id + begin, size - begin) : fl_strdup(id);
 }
 
-static int open_one(fl_server *server, const char *spec, served_full **out, fletch_error *error) {
-    const char  *equals = strchr(spec, '=');
-    const char  *id     = equals != NULL ? equals + 1 : spec;
-    served_full *full   = fl_alloc_zero(1, sizeof *full);
-    *out                = NULL;
-    if (full == NULL) {
-        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for a model's record");
-    }
-    if (id[0] == '\0' || (equals != NULL && equals == spec)) {
-        fl_free(full);
+/* "NAME=ID" or "ID" to a name of our own and the id inside `spec`. */
+static int read_spec(const char *spec, char **name, const char **id, fletch_error *error) {
+    const char *equals = strchr(spec, '=');
+    *id                = equals != NULL ? equals + 1 : spec;
+    *name              = NULL;
+    if ((*id)[0] == '\0' || equals == spec) {
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "'%s' is no model: write ID, or NAME=ID", spec);
     }
+    *name = equals != NULL ? fl_strndup(spec, (size_t)(equals - spec)) : own_name(*id);
+    return *name != NULL ? FLETCH_OK
+                         : fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory");
+}
+
+/* A folder that is not there is told by who opens models, in its words. */
+static int check_folder(const char *id, fletch_error *error) {
+    struct stat about;
+    if ((id[0] != '/' && id[0] != '.') || stat(id, &about) == 0) {
+        return FLETCH_OK;
+    }
+    fletch_model *model  = NULL;
+    int           status = fletch_open_tokenizer(&model, id, NULL, error);
+    fletch_close(model);
+    return status;
+}
+
+int fl_models_check(const char *const *specs, size_t count, fletch_error *error) {
+    char *names[FL_MODELS_MAX];
+    if (count > FL_MODELS_MAX) {
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE, "a server holds at most %d models",
+                       FL_MODELS_MAX);
+    }
+    int    status = FLETCH_OK;
+    size_t known  = 0;
+    for (size_t i = 0; status == FLETCH_OK && i < count; i++) {
+        const char *id;
+        status = read_spec(specs[i], &names[i], &id, error);
+        known += status == FLETCH_OK;
+        for (size_t k = 0; status == FLETCH_OK && k < i; k++) {
+            if (strcmp(names[k], names[i]) == 0) {
+                status = fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                                 "two models are called '%s'; name one: --model NAME=ID", names[i]);
+            }
+        }
+        status = status == FLETCH_OK ? check_folder(id, error) : status;
+    }
+    for (size_t i = 0; i < known; i++) {
+        fl_free(names[i]);
+    }
+    return status;
+}
+
+static int open_one(fl_server *server, const char *spec, served_full **out, fletch_error *error) {
+    served_full *full = fl_alloc_zero(1, sizeof *full);
+    const char  *id   = "";
+    char        *name = NULL;
+    *out              = NULL;
+    if (full == NULL) {
+        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for a model's record");
+    }
+    int status = read_spec(spec, &name, &id, error);
+    if (status < 0) {
+        fl_free(full);
+        return status;
+    }
     fl_served *served = &full->shared;
     served->id        = fl_strdup(id);
-    served->name      = equals != NULL ? fl_strndup(spec, (size_t)(equals - spec)) : own_name(id);
-    int status        = served->id != NULL && served->name != NULL
-                            ? fletch_open(&served->model, id, server->config, error)
-                            : fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory");
+    served->name      = name;
+    status            = served->id != NULL ? fletch_open(&served->model, id, server->config, error)
+                                           : fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory");
     if (status == FLETCH_OK) {
         status = fletch_warm(served->model, error);
     }
@@ -193,30 +244,24 @@ static int open_one(fl_server *server, const char *spec, served_full **out, flet
     const char *path   = fl_served_property(served, "path");
     if (path != NULL) {
         fingerprint(path, served->fingerprint);
+        fl_facts_read(path, &served->facts);
+    }
+    const char *family = fl_served_property(served, "architecture"); /* "bert: 6 layers, …" */
+    if (family != NULL) {
+        (void)snprintf(served->family, sizeof served->family, "%.*s", (int)strcspn(family, ":"),
+                       family);
     }
     *out = full;
     return FLETCH_OK;
 }
 
 int fl_models_open(fl_server *server, const char *const *specs, size_t count, fletch_error *error) {
-    if (count > FL_MODELS_MAX) {
-        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE, "a server holds at most %d models",
-                       FL_MODELS_MAX);
-    }
     for (size_t i = 0; i < count; i++) {
         served_full *full;
         uint64_t     begin  = fl_clock_ns();
         int          status = open_one(server, specs[i], &full, error);
         if (status < 0) {
             return status;
-        }
-        for (size_t k = 0; k < i; k++) {
-            if (strcmp(server->models[k]->name, full->shared.name) == 0) {
-                close_one(full);
-                return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                               "two models are called '%s'; name one: --model NAME=ID",
-                               server->models[k]->name);
-            }
         }
         server->models[i]   = &full->shared;
         server->model_count = i + 1;

@@ -11,6 +11,7 @@
  * Proof   tests/server/test_ollama.py. */
 #include <inttypes.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -208,24 +209,40 @@ static void embeddings(fl_request *request) {
     }
 }
 
+/* As Ollama writes it: "22.71M", "110M", "7.6B"; "" when nobody knows. */
+static void parameter_size(char *out, size_t capacity, uint64_t count) {
+    double millions = (double)count / 1e6;
+    if (count >= 1000000000) {
+        (void)snprintf(out, capacity, "%.1fB", millions / 1e3);
+    } else if (count >= 1000000) {
+        (void)snprintf(out, capacity, count % 1000000 == 0 ? "%.0fM" : "%.2fM", millions);
+    } else if (count >= 1000) {
+        (void)snprintf(out, capacity, "%.0fK", millions * 1e3);
+    } else {
+        (void)snprintf(out, capacity, count > 0 ? "%.0f" : "", millions * 1e6);
+    }
+}
+
 static void put_tag(fl_request *request, const fl_served *served) {
-    fl_buf     *body    = &request->reply.body;
-    time_t      started = (time_t)fl_server_start_time(request->server);
-    struct tm   utc;
-    char        when[32];
-    const char *name = served->name;
-    gmtime_r(&started, &utc);
+    const fl_facts *facts = &served->facts;
+    fl_buf         *body  = &request->reply.body;
+    time_t          made  = (time_t)facts->modified;
+    struct tm       utc;
+    char            when[32], size[32];
+    const char     *name = served->name;
+    parameter_size(size, sizeof size, facts->parameters);
+    gmtime_r(&made, &utc);
     (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
     fl_buf_puts(body, "{\"name\":");
     fl_json_quote(body, name, strlen(name));
     fl_buf_puts(body, ",\"model\":");
     fl_json_quote(body, name, strlen(name));
-    fl_buf_printf(
-        body,
-        ",\"modified_at\":\"%s\",\"size\":0,\"digest\":\"%s\",\"details\":{"
-        "\"parent_model\":\"\",\"format\":\"safetensors\",\"family\":\"bert\",\"families\":"
-        "[\"bert\"],\"parameter_size\":\"\",\"quantization_level\":\"\"}}",
-        when, served->fingerprint);
+    fl_buf_printf(body,
+                  ",\"modified_at\":\"%s\",\"size\":%" PRIu64 ",\"digest\":\"%s\",\"details\":{"
+                  "\"parent_model\":\"\",\"format\":\"%s\",\"family\":\"%s\",\"families\":"
+                  "[\"%s\"],\"parameter_size\":\"%s\",\"quantization_level\":\"%s\"}}",
+                  when, facts->bytes, served->fingerprint, facts->format, served->family,
+                  served->family, size, facts->dtype);
 }
 
 static void tags(fl_request *request) {

@@ -209,9 +209,13 @@ static void put_model(fl_request *request, const fl_served *served) {
     fl_buf_puts(body, "{\"id\":");
     fl_json_quote(body, served->name, strlen(served->name));
     fl_buf_printf(body,
-                  ",\"object\":\"model\",\"created\":%" PRIu64
-                  ",\"owned_by\":\"fletch\",\"dimensions\":%zu,\"max_length\":%zu}",
-                  fl_server_start_time(request->server), served->dimensions, served->max_length);
+                  ",\"object\":\"model\",\"created\":%" PRId64
+                  ",\"owned_by\":\"fletch\",\"dimensions\":%zu,\"max_length\":%zu,"
+                  "\"architecture\":\"%s\",\"parameters\":%" PRIu64 ",\"size\":%" PRIu64
+                  ",\"dtype\":\"%s\",\"fingerprint\":\"%s\"}",
+                  served->facts.modified, served->dimensions, served->max_length, served->family,
+                  served->facts.parameters, served->facts.bytes, served->facts.dtype,
+                  served->fingerprint);
 }
 
 static void models(fl_request *request) {

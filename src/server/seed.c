@@ -51,20 +51,24 @@ typedef struct seed_job {
 /* ---- The store of the server ----------------------------------------------------------------------- */
 
 int fl_seed_open(fl_server *server, fletch_error *error) {
-    const char      *path   = fl_server_option(server, "server.store");
+    const char *path = fl_server_option(server, "server.store");
+    return path[0] != '\0' ? fl_store_open(&server->store, path, error) : FLETCH_OK;
+}
+
+int fl_seed_load(fl_server *server, fletch_error *error) {
     const fl_served *served = fl_server_model(server, NULL, 0);
     char             mark[160];
-    if (path[0] == '\0') {
+    if (server->store == NULL) {
         return FLETCH_OK;
     }
     const char *pooling = fl_served_property(served, "pooling");
     (void)snprintf(mark, sizeof mark, "%s %s",
                    served->fingerprint[0] != '\0' ? served->fingerprint : served->id,
                    pooling != NULL ? pooling : "");
-    int status = fl_store_open(&server->store, path, served->name, mark, served->dimensions, error);
+    int status = fl_store_load(server->store, served->name, mark, served->dimensions, error);
     if (status == FLETCH_OK) {
-        fl_server_log_line(server->log, FL_LEVEL_INFO, "store %s: %zu items", path,
-                           fl_store_count(server->store));
+        fl_server_log_line(server->log, FL_LEVEL_INFO, "store %s: %zu items",
+                           fl_server_option(server, "server.store"), fl_store_count(server->store));
     }
     return status;
 }

@@ -109,14 +109,24 @@ const fl_dialect *fl_dialect_of(const char *path);
 
 /* ---- Models ----------------------------------------------------------------------------------- */
 
+/* What the weights on the disk are; 0 and "" where that cannot be told. */
+typedef struct fl_facts {
+    uint64_t    bytes, parameters;
+    int64_t     modified;  /* Unix seconds */
+    char        dtype[16]; /* of the first tensor: "F32" */
+    const char *format;    /* "safetensors", "onnx"; static */
+} fl_facts;
+
 /* One loaded model. Strings are owned by the server and live as long as it. */
 typedef struct fl_served {
     const char    *name; /* what answers call it: the alias, else the id as it was given */
     const char    *id;   /* as it was given: hub id, folder or level */
     fletch_model  *model;
     size_t         dimensions;
-    size_t         max_length;        /* tokens, specials counted */
-    char           fingerprint[65];   /* SHA-256 over its files, hex; "" while unknown */
+    size_t         max_length;      /* tokens, specials counted */
+    char           fingerprint[65]; /* SHA-256 over its files, hex; "" while unknown */
+    char           family[32];      /* "bert" */
+    fl_facts       facts;
     _Atomic double tokens_per_second; /* measured, for Retry-After; 0: not known yet */
     atomic_bool    sick;              /* the last batch failed for no fault of its texts */
 } fl_served;
@@ -137,7 +147,6 @@ uint64_t fl_server_number(const fl_server *server, const char *key, uint64_t non
 /* Ready to serve: models loaded and warm, engines healthy, not draining. *why (static) says what is missing. */
 bool fl_server_ready(const fl_server *server, const char **why);
 
-uint64_t fl_server_start_time(const fl_server *server); /* Unix seconds; OpenAI's `created` */
 
 /* ---- Requests --------------------------------------------------------------------------------- */
 

@@ -240,18 +240,10 @@ static int prepare(const fl_store *store, sqlite3 *db, const char *const *sql, s
 
 static void *run(void *arg);
 
-static int open_all(fl_store *store, const char *model, const char *fingerprint,
-                    fletch_error *error) {
-    int status = take_lock(store, error);
-    if (status == FLETCH_OK) {
-        status = connect(store, &store->writer, error);
-    }
-    if (status == FLETCH_OK) {
-        status = make_tables(store, error);
-    }
-    if (status == FLETCH_OK) {
-        status = check_model(store, model, fingerprint, error);
-    }
+int fl_store_load(fl_store *store, const char *model, const char *fingerprint, size_t columns,
+                  fletch_error *error) {
+    store->columns = columns;
+    int status     = check_model(store, model, fingerprint, error);
     if (status == FLETCH_OK) {
         status = connect(store, &store->reader, error);
     }
@@ -274,21 +266,25 @@ static int open_all(fl_store *store, const char *model, const char *fingerprint,
     return status;
 }
 
-int fl_store_open(fl_store **out, const char *path, const char *model, const char *fingerprint,
-                  size_t columns, fletch_error *error) {
+int fl_store_open(fl_store **out, const char *path, fletch_error *error) {
     fl_store *store = fl_alloc_zero(1, sizeof *store);
     *out            = NULL;
     if (store == NULL || (store->path = fl_strdup(path)) == NULL) {
         fl_free(store);
         return fl_fail_nomem(error, sizeof *store, "the store");
     }
-    store->columns = columns;
     store->lock_fd = -1;
     store->last    = &store->first;
     pthread_mutex_init(&store->lock, NULL);
     pthread_mutex_init(&store->read_lock, NULL);
     pthread_cond_init(&store->more, NULL);
-    int status = open_all(store, model, fingerprint, error);
+    int status = take_lock(store, error);
+    if (status == FLETCH_OK) {
+        status = connect(store, &store->writer, error);
+    }
+    if (status == FLETCH_OK) {
+        status = make_tables(store, error);
+    }
     if (status < 0) {
         fl_store_close(store);
         return status;

@@ -38,9 +38,12 @@ typedef struct fl_write {
     int64_t          drop_key;
 } fl_write;
 
-/* `model` names it for people, `fingerprint` tells it from others. */
-int  fl_store_open(fl_store **out, const char *path, const char *model, const char *fingerprint,
-                   size_t columns, fletch_error *error);
+/* Lock the file, make it if it is not there, and see that it is a store. */
+int fl_store_open(fl_store **out, const char *path, fletch_error *error);
+/* Its vectors into memory; before this nothing but fl_store_close may be called. `model` names the model for
+ * people, `fingerprint` tells it from others. */
+int  fl_store_load(fl_store *store, const char *model, const char *fingerprint, size_t columns,
+                   fletch_error *error);
 void fl_store_close(fl_store *store); /* writes what waits; NULL is a no-op */
 
 void   fl_store_write(fl_store *store, fl_write *write);

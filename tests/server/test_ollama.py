@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Ollama dialect: shapes, what it forgives, and its errors."""
+import datetime
+import pathlib
+
 import pytest
 import serving
 from dialects import LONG, TEXTS, f32, good, post, tokens, vectors
@@ -67,6 +70,13 @@ def test_bad_bodies(server, body, part):
 def test_tags_and_version(server):
     models = good(server.ask("GET", "/api/tags"))["models"]
     assert [m["name"] for m in models] == [serving.NAME] == [m["model"] for m in models]
+    weights = pathlib.Path(serving.MODEL, "model.safetensors")
+    info = good(server.ask("GET", "/info"))
+    assert models[0]["size"] == weights.stat().st_size and models[0]["digest"] == info["model_fingerprint"]
+    made = datetime.datetime.fromisoformat(models[0]["modified_at"])
+    assert made.timestamp() == int(weights.stat().st_mtime)
+    assert models[0]["details"] == {"parent_model": "", "format": "safetensors", "family": "bert", "families": ["bert"],
+                                    "parameter_size": "22.71M", "quantization_level": "F32"}  # 22,713,216 by transformers
     assert good(server.ask("GET", "/api/version")) == {"version": good(server.ask("GET", "/info"))["version"]}
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The OpenAI dialect: shapes, every form of input, errors word for word, and fletch's additions."""
 import json
+import os
 
 import pytest
 import serving
@@ -158,6 +159,7 @@ def test_bodies_that_are_no_json(server, body, part):
 @pytest.mark.parametrize("body,part", [
     ({}, "missing field `input`"), ([], "expected an object"), ({"input": None}, "input"), ({"input": 7}, "input"),
     ({"input": {}}, "input"), ({"input": ["a", 7]}, "input[1]"), ({"input": [1.5]}, "expected an integer"),
+    (b'{"input": [1.0]}', "number `1.0`, expected an integer"), (b'{"input": [1e0]}', "number `1e0`, expected an integer"),
     ({"input": "a", "model": 7}, "model"), ({"input": "a", "encoding_format": "hex"}, "encoding_format"),
     ({"input": "a", "dimensions": "7"}, "dimensions"), ({"input": "a", "dimensions": 1e300}, "dimensions"),
     (b'{"input":"a","input":"b"}', "duplicate field `input`"),
@@ -198,6 +200,11 @@ def test_models(server):
     assert body["object"] == "list"
     assert [(m["id"], m["object"], m["owned_by"], type(m["created"])) for m in body["data"]] == [
         (serving.NAME, "model", "fletch", int)]
+    weights = os.stat(os.path.join(serving.MODEL, "model.safetensors"))
+    told = body["data"][0]
+    assert (told["size"], told["created"], told["dtype"]) == (weights.st_size, int(weights.st_mtime), "F32")
+    assert (told["architecture"], told["parameters"]) == ("bert", 22713216)  # as transformers counts them
+    assert told["fingerprint"] == server.ask("GET", "/info").json()["model_fingerprint"]
     assert error(server.ask("GET", "/v1/models/nobody"), 404)["code"] == "model_not_found"
 
 

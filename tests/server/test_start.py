@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be judged before a socket listens is judged before: one message, an exit code, and nobody was let in."""
+import subprocess
+
+import pytest
+import serving
+
+
+def refused(tmp_path, *flags, **env):
+    clean = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "FLETCH_SERVER_PORT": "0", "FLETCH_MODEL_OFFLINE": "true", **env}
+    done = subprocess.run([serving.BIN, "serve", *map(str, flags)], capture_output=True, text=True, cwd=tmp_path, env=clean,
+                          timeout=serving.WAIT, check=False)
+    assert "listening" not in done.stdout, done.stdout
+    assert done.stderr.startswith("fletch: ") and len(done.stderr.splitlines()) <= 2, done.stderr
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("flags, code, says", [
+    (["--model", f"a={serving.MODEL}", "--model", f"a={serving.MODEL}"], 2, "two models are called 'a'"),
+    (["--model", serving.MODEL, "--model", serving.MODEL + "/"], 2, "two models are called"),
+    (["--model", f"low={serving.MODEL}", "--model", "low"], 2, "two models are called 'low'"),
+    (["--model", "=x"], 2, "'=x' is no model"),
+    (["--model", "x="], 2, "'x=' is no model"),
+    (sum((["--model", f"m{i}={serving.MODEL}"] for i in range(33)), []), 2, "at most 32 models"),
+    (["--model", "/nowhere/model"], 3, "there is no folder /nowhere/model"),
+    (["--model", f"good={serving.MODEL}", "--model", "bad=./nowhere"], 3, "there is no folder ./nowhere"),
+    (["--server-store", "nowhere/s.db"], 2, "nowhere/s.db"),
+    (["--server-store", "/dev/null/s.db"], 2, "/dev/null/s.db"),
+    (["--server-store", "."], 2, "cannot open"),
+    (["--server-store", "a-text"], 2, "not a database"),
+    (["--api-key-file", "nowhere"], 2, "cannot open nowhere"),
+    (["--api-key-file", "."], 2, "."),
+    (["--api-key-file", "a-text"], 2, "a-text"),
+    (["--server-metrics-prefix", "1-x"], 2, "server.metrics_prefix"),
+    (["--host", "0.0.0.0"], 2, "server.api_key_file"),
+    (["--host", "none"], 2, "nothing to listen on"),
+    (["--unix-socket", "x" * 200], 2, "server.unix_socket is longer"),
+    (["--unix-socket", "nowhere/s"], 1, "cannot listen on nowhere/s"),
+], ids=str)
+def test_refused_before_it_listens(tmp_path, flags, code, says):
+    (tmp_path / "a-text").write_text("no database and no keys, but long enough to be looked at\n" * 20)
+    env = {} if "--model" in flags else {"FLETCH_MODEL_ID": serving.MODEL}
+    assert refused(tmp_path, *flags, **env)[0] == code
+    assert says in refused(tmp_path, *flags, **env)[1]
+
+
+def test_the_store_of_another_process(start, tmp_path):
+    start("--server-store", tmp_path / "s.db")
+    code, text = refused(tmp_path, "--server-store", tmp_path / "s.db", FLETCH_MODEL_ID=serving.MODEL)
+    assert code == 2 and "in use by another process" in text
+
+
+def test_a_port_that_is_taken(start, tmp_path):
+    port = start().port
+    code, text = refused(tmp_path, "--port", port, FLETCH_MODEL_ID=serving.MODEL)
+    assert code == 1 and "another server has it" in text
