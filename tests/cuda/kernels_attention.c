@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels_attention.c - fl-cuda-kernels: the work lists, and attention over them.
+ *
+ * Method  fl_tiles is compared with what the lists must do: every short text in one tile, every 64
+ *         rows of a long text in one, nothing twice, within the promised capacity. Attention runs
+ *         over lists made by fl_tiles, short and long kernels into one output, and is compared with
+ *         softmax in double over the text's own keys.
+ * Bounds  With weights that sum to 1 an output is off by at most the rounding of the weights and of
+ *         itself: a few units of the type times the largest value; scores of 16-bit factors are
+ *         summed in float. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels.h"
+
+typedef struct lists {
+    fl_cuda_tile *short_tiles, *long_tiles; /* on the device */
+    uint32_t     *short_count, *long_count;
+    uint32_t      short_capacity, long_capacity;
+} lists;
+
+static lists run_tiles(const batch *b) {
+    lists l         = {.short_capacity = fl_cuda_short_capacity(b->tokens),
+                       .long_capacity  = fl_cuda_long_capacity(b->tokens)};
+    l.short_tiles   = upload(NULL, l.short_capacity * sizeof(fl_cuda_tile));
+    l.long_tiles    = upload(NULL, l.long_capacity * sizeof(fl_cuda_tile));
+    l.short_count   = upload(NULL, sizeof(uint32_t));
+    l.long_count    = upload(NULL, sizeof(uint32_t));
+    fl_cuda_tiles p = {b->meta_device, b->cu_device, l.short_tiles,    l.long_tiles,
+                       l.short_count,  l.long_count, l.short_capacity, l.long_capacity};
+    launch("fl_tiles", 1, 1, FL_CUDA_TILES_THREADS, &p, sizeof p);
+    return l;
+}
+
+static void tiles_case(const char *what, const uint32_t *lengths, uint32_t texts) {
+    begin("fl_tiles, %s", what);
+    batch    b = batch_of(lengths, texts, 0);
+    lists    l = run_tiles(&b);
+    uint32_t shorts, longs, *seen = scratch((b.tokens / 64 + texts + 1) * sizeof *seen);
+    download(&shorts, l.short_count, sizeof shorts);
+    download(&longs, l.long_count, sizeof longs);
+    expect(shorts <= l.short_capacity && longs <= l.long_capacity, "%u and %u tiles", shorts,
+           longs);
+    fl_cuda_tile *tiles = scratch((l.short_capacity + l.long_capacity) * sizeof *tiles);
+    download(tiles, l.short_tiles, l.short_capacity * sizeof *tiles);
+    for (uint32_t i = 0; i < shorts; i++) {
+        expect(tiles[i].count > 0 &&
+                   b.cu[tiles[i].first + tiles[i].count - 1] / 64 == b.cu[tiles[i].first] / 64,
+               "tile %u begins in two windows", i);
+        for (uint32_t text = tiles[i].first; text < tiles[i].first + tiles[i].count; text++) {
+            seen[text]++;
+        }
+    }
+    download(tiles, l.long_tiles, l.long_capacity * sizeof *tiles);
+    for (uint32_t i = 0; i < longs; i++) {
+        uint32_t n = lengths[tiles[i].first];
+        expect(n > FL_CUDA_SHORT_TOKENS && tiles[i].count * FL_CUDA_TILE < n, "long tile %u", i);
+        seen[tiles[i].first] += 1u << (tiles[i].count + 8);
+    }
+    for (uint32_t i = 0; i < texts; i++) {
+        uint32_t n = lengths[i], tiles_of = (n + 63) / 64;
+        uint32_t want = n <= FL_CUDA_SHORT_TOKENS ? 1 : ((1u << tiles_of) - 1) << 8;
+        expect(seen[i] == want, "text %u of %u tokens is worked on as %x, not %x", i, n, seen[i],
+               want);
+    }
+    release_all();
+}
+
+void test_tiles(void) {
+    static const uint32_t edges[] = {64, 64, 65, 1, 64, 128, 129, 63, 1, 512, 2, 2};
+    uint32_t              lengths[1500];
+    tiles_case("edges", edges, sizeof edges / sizeof *edges);
+    tiles_case("one text", edges, 1);
+    for (int round = 0; round < 6; round++) {
+        uint32_t texts = 1 + below(1500), most = round % 2 ? 20 : 200;
+        for (uint32_t i = 0; i < texts; i++) {
+            lengths[i] = round == 5 ? 65 : 1 + below(most);
+        }
+        tiles_case("random", lengths, texts);
+    }
+    for (uint32_t i = 0; i < 1500; i++) {
+        lengths[i] = 1;
+    }
+    tiles_case("single tokens", lengths, 1500);
+}
+
+/* Attention. */
+
+typedef struct setting {
+    type     t;
+    uint32_t d, heads, max_distance; /* 0: no bias */
+    float    scale;
+    double   spread; /* of q and k */
+    tensor   bias;
+} setting;
+
+static tensor run_attention(const setting *s, const batch *b, const tensor *qkv) {
+    char   name[64];
+    lists  l   = run_tiles(b);
+    tensor out = poison(s->t, (size_t)b->rows * s->heads * s->d);
+
+    fl_cuda_attention p = {.meta         = b->meta_device,
+                           .cu           = b->cu_device,
+                           .qkv          = qkv->device,
+                           .out          = out.device,
+                           .bias         = s->max_distance ? floats(&s->bias) : NULL,
+                           .tiles        = l.short_tiles,
+                           .tile_count   = l.short_count,
+                           .heads        = s->heads,
+                           .max_distance = s->max_distance,
+                           .scale        = s->scale};
+    snprintf(name, sizeof name, "fl_attention_short_%s_%u", type_name[s->t], s->d);
+    launch(name, l.short_capacity, s->heads, FL_CUDA_ATTENTION_THREADS, &p, sizeof p);
+    p.tiles      = l.long_tiles;
+    p.tile_count = l.long_count;
+    snprintf(name, sizeof name, "fl_attention_long_%s_%u", type_name[s->t], s->d);
+    launch(name, l.long_capacity, s->heads, FL_CUDA_ATTENTION_THREADS, &p, sizeof p);
+    fetch(&out);
+    return out;
+}
+
+/* Weights of one query row over its text's keys. */
+static void softmax_row(const setting *s, const double *q, const double *k, size_t stride,
+                        uint32_t row, uint32_t head, uint32_t n, double *weights) {
+    double top = -INFINITY, sum = 0.0;
+    for (uint32_t j = 0; j < n; j++) {
+        int32_t far = (int32_t)s->max_distance, away = (int32_t)j - (int32_t)row;
+        away       = away < -far ? -far : away > far ? far : away;
+        weights[j] = far ? s->bias.v[(size_t)(away + far) * s->heads + head] : 0.0;
+        for (uint32_t c = 0; c < s->d; c++) {
+            weights[j] += q[c] * k[j * stride + c] * (double)s->scale;
+        }
+        top = fmax(top, weights[j]);
+    }
+    for (uint32_t j = 0; j < n; j++) {
+        weights[j] = exp(weights[j] - top);
+        sum += weights[j];
+    }
+    for (uint32_t j = 0; j < n; j++) {
+        weights[j] /= sum;
+    }
+}
+
+static void expect_attended(const setting *s, const batch *b, const tensor *qkv,
+                            const tensor *out) {
+    size_t  width = (size_t)s->heads * s->d, stride = 3 * width;
+    double *weights = scratch(512 * sizeof *weights), *sums = scratch(s->d * sizeof *sums);
+    /* A score is a sum of d terms, rounded as floats are; a weight is off by as much. */
+    double scores  = s->spread * s->spread * s->d / 4.0 * (double)s->scale;
+    double allowed = 2e-6 + 4.0 * type_unit[F32] * scores;
+    allowed += s->t == F32 ? 0.0 : 3.0 * type_unit[s->t];
+    for (uint32_t text = 0; text < b->texts; text++) {
+        uint32_t n = b->cu[text + 1] - b->cu[text];
+        for (uint32_t row = 0; row<n; row += n> 200 && row > 8 && row + 9 < n ? 7 : 1) {
+            for (uint32_t head = 0; head < s->heads; head++) {
+                const double *first = qkv->v + b->cu[text] * stride + head * s->d;
+                softmax_row(s, first + row * stride, first + width, stride, row, head, n, weights);
+                memset(sums, 0, s->d * sizeof *sums);
+                for (uint32_t j = 0; j < n; j++) {
+                    for (uint32_t c = 0; c < s->d; c++) {
+                        sums[c] += weights[j] * first[2 * width + j * stride + c];
+                    }
+                }
+                for (uint32_t c = 0; c < s->d; c++) {
+                    size_t at = (b->cu[text] + row) * width + head * s->d + c;
+                    expect_near(out->v[at], sums[c], allowed, "out", b->cu[text] + row,
+                                head * s->d + c);
+                }
+            }
+        }
+    }
+    for (size_t i = b->tokens * width; i < b->rows * width; i++) {
+        expect(isnan(out->v[i]), "row %zu behind the batch was written", i / width);
+    }
+}
+
+static void attention_case(type t, uint32_t d, uint32_t heads, uint32_t most, uint32_t max_distance,
+                           double spread) {
+    begin("attention %s D %u, %u heads, texts to %u, bias %u, spread %g", type_name[t], d, heads,
+          most, max_distance, spread);
+    setting s = {.t = t, .d = d, .heads = heads, .max_distance = max_distance, .spread = spread};
+    batch   b = mixed_batch(most), back = reversed(&b);
+    size_t  wide = (size_t)heads * d;
+    s.scale      = 1.0f / sqrtf((float)d);
+    s.bias       = numbers(F32, (2 * max_distance + 1) * heads, 3.0);
+    tensor qkv   = activations(t, &b, 3 * wide, 1.0);
+    for (size_t i = 0; i < b.tokens * 3 * wide; i++) { /* q and k wider than v */
+        qkv.v[i] *= i % (3 * wide) < 2 * wide ? spread : 1.0;
+    }
+    send(&qkv);
+    tensor qkv_back = reversed_rows(&qkv, &b, &back, 3 * wide);
+    tensor out = run_attention(&s, &b, &qkv), out_back = run_attention(&s, &back, &qkv_back);
+    expect_attended(&s, &b, &qkv, &out);
+    expect_same_rows(&out, &b, &out_back, &back, wide, "out");
+    release_all();
+}
+
+/* A text of NaN says so in all its rows and in no other's. */
+static void nan_case(type t, uint32_t d, uint32_t length) {
+    begin("attention %s D %u, a text of %u tokens with NaN", type_name[t], d, length);
+    uint32_t lengths[] = {5, length, 20, 70};
+    batch    b         = batch_of(lengths, 4, 3);
+    setting  s         = {.t = t, .d = d, .heads = 1, .scale = 0.2f};
+    tensor   qkv       = activations(t, &b, 3 * d, 1.0);
+    for (size_t i = 0; i < 3 * d; i++) {
+        qkv.v[b.cu[1] * 3 * d + i] = (double)NAN;
+    }
+    send(&qkv);
+    tensor out = run_attention(&s, &b, &qkv);
+    for (size_t i = 0; i < b.tokens * d; i++) {
+        bool inside = i / d >= b.cu[1] && i / d < b.cu[2];
+        expect(isnan(out.v[i]) == inside, "row %zu is %g", i / d, out.v[i]);
+    }
+    release_all();
+}
+
+void test_attention(void) {
+    for (type t = 0; t < TYPES; t++) {
+        if (t == BF16 && !device_bf16()) {
+            printf("attention bf16: skipped, the device's tensor core does not know it\n");
+            continue;
+        }
+        for (uint32_t d = 32; d <= 128; d *= 2) {
+            attention_case(t, d, 1, d == 32 ? 512 : 257, 0, 1.0);
+            attention_case(t, d, 3, 65, 0, 4.0);
+            attention_case(t, d, 2, 129, 128, 1.0);
+            attention_case(t, d, 1, 129, 20, 8.0);
+            nan_case(t, d, 3);
+            nan_case(t, d, 100);
+        }
+    }
+}
