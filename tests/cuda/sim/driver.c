@@ -1,0 +1,826 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* driver.c - a libcuda.so.1 without a GPU: the functions that the module's table names.
+ *
+ * Role    Tests of the CUDA engine's host side: order, sizes, faults, leaks. Not its speed.
+ * Method  Device memory is host memory with an account. A stream is a thread that takes tasks in
+ *         order, so that what the product forgets to wait for goes wrong here too. A captured
+ *         stream records its tasks; a graph's launch queues copies of them. An event holds a
+ *         ticket. Strict where the real driver is: no current context, a copy beyond an
+ *         allocation, waiting on a stream that captures, are errors.
+ * Faults  See driver.h.
+ * Threads any; one lock for accounts, one per stream and event. */
+#include "driver.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+#define VISIBLE __attribute__((visibility("default")))
+
+enum { DEVICES_MOST = 8, CONTEXTS_MOST = 16, BIG = 1 << 20, BIG_STEP = 2 << 20, SMALL_STEP = 512 };
+
+/* ---- State ------------------------------------------------------------------------------------ */
+
+typedef struct block {
+    struct block *next;
+    char         *at;
+    size_t        bytes, counted;
+    int           device; /* -1: pinned host memory */
+} block;
+
+struct CUctx_st {
+    int      device;
+    unsigned retained;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    int             devices, major, minor, version;
+    size_t          memory;
+    uint64_t        used[DEVICES_MOST];
+    struct CUctx_st context[DEVICES_MOST];
+    block          *blocks;
+    unsigned        due[SIM_KINDS]; /* calls until the fault; 0: none */
+    CUresult        fault[SIM_KINDS];
+    bool            started;
+} sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static atomic_int   lost; /* CUresult that every call gives */
+static atomic_ulong calls[SIM_KINDS], objects;
+
+static _Thread_local CUcontext stack[CONTEXTS_MOST];
+static _Thread_local unsigned  depth;
+
+static bool is_fatal(CUresult r) {
+    return r == CUDA_ERROR_LAUNCH_FAILED || r == CUDA_ERROR_ILLEGAL_ADDRESS ||
+           r == CUDA_ERROR_ECC_UNCORRECTABLE || r == CUDA_ERROR_DEVICE_UNAVAILABLE;
+}
+
+/* One call of a kind: whether it may go on. */
+static CUresult gate(sim_kind kind) {
+    CUresult r = (CUresult)atomic_load(&lost);
+    atomic_fetch_add(&calls[kind], 1);
+    if (r != CUDA_SUCCESS)
+        return r;
+    pthread_mutex_lock(&sim.lock);
+    if (sim.due[kind] > 0 && --sim.due[kind] == 0)
+        r = sim.fault[kind];
+    pthread_mutex_unlock(&sim.lock);
+    if (is_fatal(r))
+        atomic_store(&lost, (int)r);
+    return r;
+}
+
+VISIBLE void sim_fault(sim_kind kind, unsigned n, CUresult result) {
+    pthread_mutex_lock(&sim.lock);
+    sim.due[kind]   = n;
+    sim.fault[kind] = result;
+    pthread_mutex_unlock(&sim.lock);
+}
+
+VISIBLE void sim_heal(void) {
+    for (int i = 0; i < SIM_KINDS; i++)
+        sim_fault((sim_kind)i, 0, CUDA_SUCCESS);
+    atomic_store(&lost, CUDA_SUCCESS);
+}
+
+VISIBLE unsigned long sim_calls(sim_kind kind) {
+    return atomic_load(&calls[kind]);
+}
+
+VISIBLE uint64_t sim_used(int device) {
+    pthread_mutex_lock(&sim.lock);
+    uint64_t used = sim.used[device];
+    pthread_mutex_unlock(&sim.lock);
+    return used;
+}
+
+VISIBLE unsigned long sim_objects(void) {
+    return atomic_load(&objects);
+}
+
+static void count_object(int by) {
+    if (by > 0)
+        atomic_fetch_add(&objects, 1);
+    else
+        atomic_fetch_sub(&objects, 1);
+}
+
+static CUcontext current(void) {
+    return depth > 0 ? stack[depth - 1] : NULL;
+}
+
+static CUresult need_context(void) {
+    CUresult r = (CUresult)atomic_load(&lost);
+    return r != CUDA_SUCCESS ? r : current() == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
+
+/* ---- Start and devices ------------------------------------------------------------------------ */
+
+static long long setting(const char *name, long long otherwise) {
+    const char *text = getenv(name);
+    return text != NULL && text[0] != '\0' ? strtoll(text, NULL, 10) : otherwise;
+}
+
+static void read_fault(void) {
+    static const char *const kinds[SIM_KINDS] = {"alloc", "host", "launch", "copy", "graph", "object"};
+    const char              *text             = getenv("SIM_CUDA_FAULT");
+    char                     kind[16];
+    unsigned                 n = 0, result = 0;
+    if (text == NULL || sscanf(text, "%15[a-z]:%u:%u", kind, &n, &result) != 3)
+        return;
+    for (int i = 0; i < SIM_KINDS; i++)
+        if (strcmp(kind, kinds[i]) == 0)
+            sim_fault((sim_kind)i, n, (CUresult)result);
+}
+
+VISIBLE CUresult cuInit(unsigned flags) {
+    bool first;
+    if (flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&sim.lock);
+    const char *capability = getenv("SIM_CUDA_CAPABILITY");
+    long long   devices    = setting("SIM_CUDA_DEVICES", 1);
+    sim.devices            = (int)(devices > DEVICES_MOST ? DEVICES_MOST : devices);
+    sim.memory             = (size_t)setting("SIM_CUDA_MEMORY", 8LL << 30);
+    if (capability == NULL || sscanf(capability, "%d.%d", &sim.major, &sim.minor) != 2) {
+        sim.major = 9;
+        sim.minor = 0;
+    }
+    for (int i = 0; i < DEVICES_MOST; i++)
+        sim.context[i].device = i;
+    first       = !sim.started;
+    sim.started = true;
+    pthread_mutex_unlock(&sim.lock);
+    if (first)
+        read_fault();
+    return sim.devices > 0 ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+}
+
+VISIBLE CUresult cuDriverGetVersion(int *version) {
+    *version = (int)setting("SIM_CUDA_DRIVER", 13000);
+    return CUDA_SUCCESS;
+}
+
+typedef struct named_result {
+    CUresult    result;
+    const char *name, *text;
+} named_result;
+
+static const named_result *name_of(CUresult result) {
+    static const named_result results[] = {
+        {CUDA_SUCCESS, "CUDA_SUCCESS", "no error"},
+        {CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+        {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+        {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+        {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+        {CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+        {CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS",
+         "an illegal memory access was encountered"},
+        {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+        {CUDA_ERROR_ECC_UNCORRECTABLE, "CUDA_ERROR_ECC_UNCORRECTABLE",
+         "uncorrectable ECC error encountered"}};
+    for (size_t i = 0; i < sizeof results / sizeof *results; i++)
+        if (results[i].result == result)
+            return &results[i];
+    return NULL;
+}
+
+VISIBLE CUresult cuGetErrorName(CUresult result, const char **name) {
+    const named_result *found = name_of(result);
+    *name                     = found ? found->name : NULL;
+    return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+VISIBLE CUresult cuGetErrorString(CUresult result, const char **text) {
+    const named_result *found = name_of(result);
+    *text                     = found ? found->text : NULL;
+    return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+VISIBLE CUresult cuDeviceGetCount(int *count) {
+    *count = sim.devices;
+    return CUDA_SUCCESS;
+}
+
+VISIBLE CUresult cuDeviceGet(CUdevice *device, int ordinal) {
+    *device = ordinal;
+    return ordinal >= 0 && ordinal < sim.devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+VISIBLE CUresult cuDeviceGetName(char *name, int size, CUdevice device) {
+    snprintf(name, (size_t)size, "Simulated GPU %d", device);
+    return CUDA_SUCCESS;
+}
+
+VISIBLE CUresult cuDeviceGetPCIBusId(char *bus, int size, CUdevice device) {
+    snprintf(bus, (size_t)size, "0000:%02x:00.0", device + 1);
+    return CUDA_SUCCESS;
+}
+
+VISIBLE CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+    (void)device;
+    *bytes = sim.memory;
+    return CUDA_SUCCESS;
+}
+
+VISIBLE CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
+    (void)device;
+    switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = sim.major; return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = sim.minor; return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 2; return CUDA_SUCCESS;
+    default: return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+/* ---- Contexts and modules --------------------------------------------------------------------- */
+
+VISIBLE CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+    CUresult r = gate(SIM_OBJECT);
+    if (r != CUDA_SUCCESS)
+        return r;
+    pthread_mutex_lock(&sim.lock);
+    sim.context[device].retained++;
+    pthread_mutex_unlock(&sim.lock);
+    count_object(1);
+    *context = &sim.context[device];
+    return CUDA_SUCCESS;
+}
+
+VISIBLE CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    pthread_mutex_lock(&sim.lock);
+    bool held = sim.context[device].retained > 0;
+    sim.context[device].retained -= held;
+    pthread_mutex_unlock(&sim.lock);
+    if (held)
+        count_object(-1);
+    return held ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+VISIBLE CUresult cuCtxPushCurrent_v2(CUcontext context) {
+    if (depth == CONTEXTS_MOST || context == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    stack[depth++] = context;
+    return CUDA_SUCCESS;
+}
+
+VISIBLE CUresult cuCtxPopCurrent_v2(CUcontext *context) {
+    if (depth == 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    *context = stack[--depth];
+    return CUDA_SUCCESS;
+}
+
+struct CUmod_st {
+    int unused;
+};
+
+struct CUfunc_st {
+    char             *name; /* owned */
+    size_t            param_bytes;
+    struct CUfunc_st *next;
+};
+
+static struct CUfunc_st *functions; /* of the process, never freed: names are few */
+
+VISIBLE CUresult cuModuleLoadData(CUmodule *module, const void *image) {
+    CUresult r = need_context();
+    if (r == CUDA_SUCCESS)
+        r = gate(SIM_OBJECT);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (image == NULL)
+        return CUDA_ERROR_INVALID_IMAGE;
+    *module = calloc(1, sizeof **module);
+    count_object(1);
+    return CUDA_SUCCESS;
+}
+
+VISIBLE CUresult cuModuleUnload(CUmodule module) {
+    free(module);
+    count_object(-1);
+    return (CUresult)atomic_load(&lost);
+}
+
+VISIBLE CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+    if (module == NULL || !sim_has(name))
+        return CUDA_ERROR_NOT_FOUND;
+    pthread_mutex_lock(&sim.lock);
+    CUfunction f = functions;
+    while (f != NULL && strcmp(f->name, name) != 0)
+        f = f->next;
+    if (f == NULL) {
+        f              = calloc(1, sizeof *f);
+        f->name        = strdup(name);
+        f->param_bytes = sim_param_size(name);
+        f->next        = functions;
+        functions      = f;
+    }
+    pthread_mutex_unlock(&sim.lock);
+    *function = f;
+    return CUDA_SUCCESS;
+}
+
+/* ---- Memory ----------------------------------------------------------------------------------- */
+
+static size_t counted(size_t bytes) {
+    size_t step = bytes >= BIG ? BIG_STEP : SMALL_STEP;
+    return (bytes + step - 1) / step * step;
+}
+
+/* The lock is held. */
+static block *block_of(const void *at, size_t bytes) {
+    const char *p = at;
+    for (block *b = sim.blocks; b != NULL; b = b->next)
+        if (p >= b->at && p + bytes <= b->at + b->bytes)
+            return b;
+    return NULL;
+}
+
+VISIBLE int sim_is_device(const void *at, size_t bytes) {
+    pthread_mutex_lock(&sim.lock);
+    const block *b      = block_of(at, bytes);
+    int          device = b != NULL && b->device >= 0;
+    pthread_mutex_unlock(&sim.lock);
+    return device;
+}
+
+static CUresult take(void **out, size_t bytes, int device) {
+    block *b = calloc(1, sizeof *b);
+    b->at    = aligned_alloc(SMALL_STEP, counted(bytes));
+    if (b->at == NULL || bytes == 0) {
+        free(b->at);
+        free(b);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memset(b->at, 0xFF, bytes); /* NaN in every float type: what is read unwritten shows */
+    b->bytes   = bytes;
+    b->device  = device;
+    b->counted = device >= 0 ? counted(bytes) : 0;
+    pthread_mutex_lock(&sim.lock);
+    bool fits = device < 0 || sim.used[device] + b->counted <= sim.memory;
+    if (fits) {
+        b->next    = sim.blocks;
+        sim.blocks = b;
+        if (device >= 0)
+            sim.used[device] += b->counted;
+    }
+    pthread_mutex_unlock(&sim.lock);
+    if (!fits) {
+        free(b->at);
+        free(b);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    count_object(1);
+    *out = b->at;
+    return CUDA_SUCCESS;
+}
+
+static CUresult give_back(void *at, bool device) {
+    pthread_mutex_lock(&sim.lock);
+    block **link = &sim.blocks;
+    while (*link != NULL && (*link)->at != (char *)at)
+        link = &(*link)->next;
+    block *b = *link;
+    if (b == NULL || (b->device >= 0) != device) {
+        pthread_mutex_unlock(&sim.lock);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *link = b->next;
+    if (b->device >= 0)
+        sim.used[b->device] -= b->counted;
+    pthread_mutex_unlock(&sim.lock);
+    free(b->at);
+    free(b);
+    count_object(-1);
+    return (CUresult)atomic_load(&lost);
+}
+
+VISIBLE CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
+    CUresult r = need_context();
+    if (r != CUDA_SUCCESS)
+        return r;
+    *total      = sim.memory;
+    *free_bytes = sim.memory - sim_used(current()->device);
+    return CUDA_SUCCESS;
+}
+
+VISIBLE CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes) {
+    void    *at = NULL;
+    CUresult r  = need_context();
+    if (r == CUDA_SUCCESS)
+        r = gate(SIM_ALLOC);
+    if (r == CUDA_SUCCESS)
+        r = take(&at, bytes, current()->device);
+    *out = r == CUDA_SUCCESS ? (CUdeviceptr)(uintptr_t)at : 0;
+    return r;
+}
+
+VISIBLE CUresult cuMemFree_v2(CUdeviceptr at) {
+    return give_back((void *)(uintptr_t)at, true);
+}
+
+VISIBLE CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
+    (void)flags;
+    CUresult r = need_context();
+    if (r == CUDA_SUCCESS)
+        r = gate(SIM_HOST_ALLOC);
+    return r == CUDA_SUCCESS ? take(out, bytes, -1) : r;
+}
+
+VISIBLE CUresult cuMemFreeHost(void *at) {
+    return give_back(at, false);
+}
+
+/* ---- Streams ---------------------------------------------------------------------------------- */
+
+typedef struct task {
+    struct task *next;
+    int (*run)(void *arg);
+    size_t bytes;
+    _Alignas(16) unsigned char arg[];
+} task;
+
+typedef struct task_list {
+    task *first, **last;
+} task_list;
+
+struct CUgraph_st {
+    task_list tasks;
+};
+
+struct CUgraphExec_st {
+    task_list tasks;
+};
+
+struct CUstream_st {
+    pthread_mutex_t lock;
+    pthread_cond_t  changed;
+    pthread_t       thread;
+    task_list       tasks;
+    bool            busy, closing, invalid;
+    int             device;
+    CUgraph         capture; /* NULL: not capturing */
+};
+
+static void append(task_list *list, task *t) {
+    t->next = NULL;
+    if (list->first == NULL)
+        list->last = &list->first;
+    *list->last = t;
+    list->last  = &t->next;
+}
+
+static task *make_task(int (*run)(void *), const void *arg, size_t bytes) {
+    task *t = malloc(sizeof *t + bytes);
+    *t      = (task){.run = run, .bytes = bytes};
+    memcpy(t->arg, arg, bytes);
+    return t;
+}
+
+static void free_tasks(task_list *list) {
+    for (task *t = list->first; t != NULL;) {
+        task *next = t->next;
+        free(t);
+        t = next;
+    }
+    list->first = NULL;
+}
+
+static void *serve(void *arg) {
+    CUstream s = arg;
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        while (s->tasks.first == NULL && !s->closing)
+            pthread_cond_wait(&s->changed, &s->lock);
+        task *t = s->tasks.first;
+        if (t == NULL)
+            break;
+        s->tasks.first = t->next;
+        s->busy        = true;
+        pthread_mutex_unlock(&s->lock);
+        if (t->run(t->arg) != 0)
+            atomic_store(&lost, CUDA_ERROR_LAUNCH_FAILED);
+        free(t);
+        pthread_mutex_lock(&s->lock);
+        s->busy = false;
+        pthread_cond_broadcast(&s->changed);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* Capturing: into the graph; else to the stream's thread. */
+static CUresult put(CUstream s, task *t) {
+    CUresult r = CUDA_SUCCESS;
+    pthread_mutex_lock(&s->lock);
+    if (s->invalid) {
+        free(t);
+        r = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    } else {
+        append(s->capture != NULL ? &s->capture->tasks : &s->tasks, t);
+        pthread_cond_broadcast(&s->changed);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return r;
+}
+
+VISIBLE CUresult sim_enqueue(CUstream stream, int (*run)(void *), const void *arg, size_t bytes) {
+    CUresult r = need_context();
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (stream == NULL || stream->device != current()->device)
+        return CUDA_ERROR_INVALID_VALUE;
+    return put(stream, make_task(run, arg, bytes));
+}
+
+VISIBLE CUresult cuStreamCreate(CUstream *out, unsigned flags) {
+    (void)flags;
+    CUresult r = need_context();
+    if (r == CUDA_SUCCESS)
+        r = gate(SIM_OBJECT);
+    if (r != CUDA_SUCCESS)
+        return r;
+    CUstream s = calloc(1, sizeof *s);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    s->device = current()->device;
+    pthread_create(&s->thread, NULL, serve, s);
+    count_object(1);
+    *out = s;
+    return CUDA_SUCCESS;
+}
+
+VISIBLE CUresult cuStreamSynchronize(CUstream s) {
+    pthread_mutex_lock(&s->lock);
+    bool capturing = s->capture != NULL;
+    s->invalid     = s->invalid || capturing;
+    while (!capturing && (s->busy || s->tasks.first != NULL))
+        pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+    return capturing ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : (CUresult)atomic_load(&lost);
+}
+
+VISIBLE CUresult cuStreamDestroy_v2(CUstream s) {
+    pthread_mutex_lock(&s->lock);
+    s->closing = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    if (s->capture != NULL) {
+        free_tasks(&s->capture->tasks);
+        free(s->capture);
+        count_object(-1);
+    }
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->changed);
+    free(s);
+    count_object(-1);
+    return (CUresult)atomic_load(&lost);
+}
+
+/* ---- Events ----------------------------------------------------------------------------------- */
+
+struct CUevent_st {
+    pthread_mutex_t lock;
+    pthread_cond_t  changed;
+    uint64_t        recorded, completed; /* tickets */
+    unsigned        holders;             /* tasks that will touch it, and its owner */
+};
+
+typedef struct ticket {
+    CUevent  event;
+    uint64_t number;
+} ticket;
+
+/* The last holder frees it, as the driver does with an event that is destroyed early. */
+static void let_go(CUevent e) {
+    pthread_mutex_lock(&e->lock);
+    bool last = --e->holders == 0;
+    pthread_mutex_unlock(&e->lock);
+    if (!last)
+        return;
+    pthread_mutex_destroy(&e->lock);
+    pthread_cond_destroy(&e->changed);
+    free(e);
+}
+
+static int run_record(void *arg) {
+    const ticket *t = arg;
+    pthread_mutex_lock(&t->event->lock);
+    if (t->number > t->event->completed)
+        t->event->completed = t->number;
+    pthread_cond_broadcast(&t->event->changed);
+    pthread_mutex_unlock(&t->event->lock);
+    let_go(t->event);
+    return 0;
+}
+
+static int run_wait(void *arg) {
+    const ticket *t = arg;
+    pthread_mutex_lock(&t->event->lock);
+    while (t->event->completed < t->number)
+        pthread_cond_wait(&t->event->changed, &t->event->lock);
+    pthread_mutex_unlock(&t->event->lock);
+    let_go(t->event);
+    return 0;
+}
+
+VISIBLE CUresult cuEventCreate(CUevent *out, unsigned flags) {
+    (void)flags;
+    CUresult r = need_context();
+    if (r == CUDA_SUCCESS)
+        r = gate(SIM_OBJECT);
+    if (r != CUDA_SUCCESS)
+        return r;
+    CUevent e = calloc(1, sizeof *e);
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->changed, NULL);
+    e->holders = 1;
+    count_object(1);
+    *out = e;
+    return CUDA_SUCCESS;
+}
+
+VISIBLE CUresult cuEventDestroy_v2(CUevent e) {
+    let_go(e);
+    count_object(-1);
+    return (CUresult)atomic_load(&lost);
+}
+
+VISIBLE CUresult cuEventRecord(CUevent e, CUstream s) {
+    if (s->capture != NULL)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    pthread_mutex_lock(&e->lock);
+    ticket t = {e, ++e->recorded};
+    e->holders++;
+    pthread_mutex_unlock(&e->lock);
+    CUresult r = sim_enqueue(s, run_record, &t, sizeof t);
+    if (r != CUDA_SUCCESS)
+        run_record(&t);
+    return r;
+}
+
+VISIBLE CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags) {
+    (void)flags;
+    pthread_mutex_lock(&e->lock);
+    ticket t = {e, e->recorded};
+    e->holders++;
+    pthread_mutex_unlock(&e->lock);
+    CUresult r = sim_enqueue(s, run_wait, &t, sizeof t);
+    if (r != CUDA_SUCCESS)
+        let_go(e);
+    return r;
+}
+
+VISIBLE CUresult cuEventQuery(CUevent e) {
+    pthread_mutex_lock(&e->lock);
+    bool done = e->completed >= e->recorded;
+    pthread_mutex_unlock(&e->lock);
+    CUresult r = (CUresult)atomic_load(&lost);
+    return r != CUDA_SUCCESS ? r : done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+VISIBLE CUresult cuEventSynchronize(CUevent e) {
+    pthread_mutex_lock(&e->lock);
+    uint64_t number = e->recorded;
+    while (e->completed < number)
+        pthread_cond_wait(&e->changed, &e->lock);
+    pthread_mutex_unlock(&e->lock);
+    return (CUresult)atomic_load(&lost);
+}
+
+/* ---- Copies and launches ---------------------------------------------------------------------- */
+
+typedef struct copy {
+    void       *to;
+    const void *from;
+    size_t      bytes;
+} copy;
+
+static int run_copy(void *arg) {
+    const copy *c = arg;
+    memcpy(c->to, c->from, c->bytes);
+    return 0;
+}
+
+static CUresult enqueue_copy(copy c, const void *on_device, CUstream s) {
+    CUresult r = gate(SIM_COPY);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!sim_is_device(on_device, c.bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    return sim_enqueue(s, run_copy, &c, sizeof c);
+}
+
+VISIBLE CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream s) {
+    copy c = {(void *)(uintptr_t)to, from, bytes};
+    return enqueue_copy(c, c.to, s);
+}
+
+VISIBLE CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream s) {
+    copy c = {to, (const void *)(uintptr_t)from, bytes};
+    return enqueue_copy(c, c.from, s);
+}
+
+enum { PARAM_MOST = 512 };
+
+typedef struct launch {
+    CUfunction function;
+    unsigned   grid[3], block[3];
+    _Alignas(16) unsigned char param[PARAM_MOST];
+} launch;
+
+static int run_launch(void *arg) {
+    launch *l = arg;
+    if (atomic_load(&lost) != CUDA_SUCCESS)
+        return 0; /* a device that failed computes nothing more */
+    int failed = sim_launch(l->function->name, l->grid, l->block, 0, l->param);
+    if (failed != 0)
+        fprintf(stderr, "simulated device: %s: %s\n", l->function->name, sim_error());
+    return failed;
+}
+
+VISIBLE CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                                unsigned by, unsigned bz, unsigned shared, CUstream s, void **params,
+                                void **extra) {
+    CUresult r = gate(SIM_LAUNCH);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (f == NULL || gx == 0 || gy == 0 || gz == 0 || gy > 65535 || gz > 65535 || bx * by * bz > 1024 ||
+        bx * by * bz == 0 || shared > 48 << 10 || extra != NULL || f->param_bytes > PARAM_MOST)
+        return CUDA_ERROR_INVALID_VALUE;
+    launch l = {.function = f, .grid = {gx, gy, gz}, .block = {bx, by, bz}};
+    memcpy(l.param, params[0], f->param_bytes);
+    return sim_enqueue(s, run_launch, &l, sizeof l);
+}
+
+/* ---- Graphs ----------------------------------------------------------------------------------- */
+
+VISIBLE CUresult cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode mode) {
+    (void)mode;
+    CUresult r = need_context();
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (s->capture != NULL)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    s->capture = calloc(1, sizeof *s->capture);
+    s->invalid = false;
+    count_object(1);
+    return CUDA_SUCCESS;
+}
+
+VISIBLE CUresult cuStreamEndCapture(CUstream s, CUgraph *graph) {
+    *graph = NULL;
+    if (s->capture == NULL)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    *graph     = s->capture;
+    s->capture = NULL;
+    if (!s->invalid)
+        return (CUresult)atomic_load(&lost);
+    s->invalid = false;
+    cuGraphDestroy(*graph);
+    *graph = NULL;
+    return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+}
+
+VISIBLE CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph,
+                                             unsigned long long flags) {
+    CUresult r = gate(SIM_GRAPH);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = calloc(1, sizeof **out);
+    for (const task *t = graph->tasks.first; t != NULL; t = t->next)
+        append(&(*out)->tasks, make_task(t->run, t->arg, t->bytes));
+    count_object(1);
+    return CUDA_SUCCESS;
+}
+
+VISIBLE CUresult cuGraphDestroy(CUgraph graph) {
+    free_tasks(&graph->tasks);
+    free(graph);
+    count_object(-1);
+    return CUDA_SUCCESS;
+}
+
+VISIBLE CUresult cuGraphExecDestroy(CUgraphExec exec) {
+    free_tasks(&exec->tasks);
+    free(exec);
+    count_object(-1);
+    return CUDA_SUCCESS;
+}
+
+VISIBLE CUresult cuGraphLaunch(CUgraphExec exec, CUstream s) {
+    CUresult r = gate(SIM_LAUNCH);
+    for (const task *t = exec->tasks.first; t != NULL && r == CUDA_SUCCESS; t = t->next)
+        r = sim_enqueue(s, t->run, t->arg, t->bytes);
+    return r;
+}

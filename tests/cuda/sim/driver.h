@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* driver.h - what tests ask of the simulated CUDA driver beyond the driver's own functions.
+ *
+ * Role    driver.c is a libcuda.so.1 whose devices are plain memory and whose kernels run through
+ *         sim.h. Tests link to it, so that the product's dlopen finds it, and steer it with these.
+ * Environment (read at cuInit)
+ *         SIM_CUDA_DEVICES=1  SIM_CUDA_MEMORY=8589934592 bytes each  SIM_CUDA_CAPABILITY=9.0
+ *         SIM_CUDA_DRIVER=13000  SIM_CUDA_FAULT=kind:n:result (alloc, host, launch, copy, graph) */
+#ifndef FL_TESTS_CUDA_SIM_DRIVER_H
+#define FL_TESTS_CUDA_SIM_DRIVER_H
+
+#include <cuda.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum sim_kind {
+    SIM_ALLOC,      /* cuMemAlloc */
+    SIM_HOST_ALLOC, /* cuMemHostAlloc */
+    SIM_LAUNCH,     /* cuLaunchKernel, also while capturing */
+    SIM_COPY,       /* copies up and down */
+    SIM_GRAPH,      /* cuGraphInstantiate */
+    SIM_OBJECT,     /* contexts, modules, streams, events */
+    SIM_KINDS
+} sim_kind;
+
+/* The n-th call of a kind from now (1: the next) fails with `result`; n 0: off. A result that means
+ * a lost device stays: every later call fails with it, until sim_heal. */
+void sim_fault(sim_kind kind, unsigned n, CUresult result);
+void sim_heal(void);
+
+unsigned long sim_calls(sim_kind kind); /* since the start */
+uint64_t      sim_used(int device);     /* bytes that are allocated on it now */
+unsigned long sim_objects(void);        /* contexts, modules, streams, events, graphs, blocks alive */
+
+/* For the simulated cublasLt: run(copy of arg) on the stream in its order; 0 is success. */
+CUresult sim_enqueue(CUstream stream, int (*run)(void *arg), const void *arg, size_t bytes);
+/* Whether [at, at + bytes) lies in one allocation of a device. */
+int sim_is_device(const void *at, size_t bytes);
+
+#endif
