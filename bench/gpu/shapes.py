@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""shapes.py TARGET [--like FOLDER] [NAME …] - model folders of well-known shapes with random weights.
+
+Speed does not depend on the values, so that a machine without a network measures shapes instead of downloads. Names:
+minilm-l6 (6x384), mpnet-base (12x768, MPNet), bert-large (24x1024), and toy (2x64) for trying things out. The
+tokenizer is FOLDER's (tokenizer.json), which real texts need; without one it is made of invented words. Weights are
+fp16, written as safetensors by hand: nothing but Python itself is needed.
+"""
+import argparse
+import array
+import itertools
+import json
+import pathlib
+import random
+import struct
+
+# architecture, layers, hidden, heads
+SHAPES = {"minilm-l6": ("bert", 6, 384, 12), "mpnet-base": ("mpnet", 12, 768, 12),
+          "bert-large": ("bert", 24, 1024, 16), "toy": ("bert", 2, 64, 2)}
+SPECIAL = {"[PAD]": 0, "[UNK]": 100, "[CLS]": 101, "[SEP]": 102, "[MASK]": 103}
+VOCAB = 30522
+BLOCK = 1048573  # values of noise; a prime, so that no two rows are alike
+
+
+def write_json(path: pathlib.Path, value: object) -> None:
+    path.write_text(json.dumps(value, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def invented_tokenizer() -> dict:
+    """WordPiece over words like "bako": every word of the list is one token."""
+    vocab = {f"[unused{n}]": n for n in range(1, 100)} | SPECIAL
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    pieces = list(letters) + ["##" + letter for letter in letters] + list("0123456789.,;:!?'()-")
+    syllables = [a + b for a in "bcdfghjklmnprstvz" for b in "aeiou"]
+    words = ("".join(word) for size in (2, 3) for word in itertools.product(syllables, repeat=size))
+    for piece in itertools.chain(pieces, words):
+        if len(vocab) + 1 >= VOCAB:
+            break
+        vocab.setdefault(piece, len(vocab) + 1)
+    return {"version": "1.0", "truncation": None, "padding": None,
+            "added_tokens": [{"id": number, "special": True, "content": text, "single_word": False, "lstrip": False,
+                              "rstrip": False, "normalized": False} for text, number in SPECIAL.items()],
+            "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
+                           "strip_accents": None, "lowercase": True},
+            "pre_tokenizer": {"type": "BertPreTokenizer"},
+            "post_processor": {"type": "TemplateProcessing",
+                               "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}},
+                                          {"Sequence": {"id": "A", "type_id": 0}},
+                                          {"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
+                               "pair": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}},
+                                        {"Sequence": {"id": "A", "type_id": 0}},
+                                        {"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
+                               "special_tokens": {text: {"id": text, "ids": [SPECIAL[text]], "tokens": [text]}
+                                                  for text in ("[CLS]", "[SEP]")}},
+            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+            "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                      "max_input_chars_per_word": 100, "vocab": vocab}}
+
+
+def tensors(kind: str, layers: int, hidden: int, heads: int) -> dict[str, tuple[int, ...]]:
+    """Names as transformers has them -> shapes."""
+    mlp, norm = 4 * hidden, "embeddings.LayerNorm"
+    out = {"embeddings.word_embeddings.weight": (VOCAB, hidden), norm + ".weight": (hidden,), norm + ".bias": (hidden,),
+           "embeddings.position_embeddings.weight": (514 if kind == "mpnet" else 512, hidden)}
+    if kind == "mpnet":
+        out["encoder.relative_attention_bias.weight"] = (32, heads)
+        parts = [("attention.attn." + name, hidden, hidden) for name in "qkvo"] + [("attention.LayerNorm", 0, hidden)]
+    else:
+        out["embeddings.token_type_embeddings.weight"] = (2, hidden)
+        parts = [("attention.self." + name, hidden, hidden) for name in ("query", "key", "value")]
+        parts += [("attention.output.dense", hidden, hidden), ("attention.output.LayerNorm", 0, hidden)]
+    parts += [("intermediate.dense", hidden, mlp), ("output.dense", mlp, hidden), ("output.LayerNorm", 0, hidden)]
+    for layer, (name, wide, high) in itertools.product(range(layers), parts):
+        out[f"encoder.layer.{layer}.{name}.weight"] = (high, wide) if wide else (high,)
+        out[f"encoder.layer.{layer}.{name}.bias"] = (high,)
+    return out
+
+
+def write_weights(path: pathlib.Path, shapes: dict[str, tuple[int, ...]]) -> None:
+    dice = random.Random(20261121)
+    noise = b"".join(struct.pack("<e", dice.gauss(0, 0.02)) for _ in range(BLOCK))
+    noise += noise
+    header, offset = {}, 0
+    for name, shape in shapes.items():
+        size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        header[name] = {"dtype": "F16", "shape": list(shape), "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name, entry in header.items():
+            size = entry["data_offsets"][1] - entry["data_offsets"][0]
+            if name.endswith("LayerNorm.weight"):
+                file.write(array.array("H", [0x3C00]).tobytes() * (size // 2))  # 1.0
+                continue
+            start = 2 * dice.randrange(BLOCK)
+            while size > 0:
+                piece = noise[start:start + min(size, 2 * BLOCK)]
+                file.write(piece)
+                size -= len(piece)
+
+
+def make(folder: pathlib.Path, name: str, tokenizer: dict) -> None:
+    kind, layers, hidden, heads = SHAPES[name]
+    (folder / "1_Pooling").mkdir(parents=True, exist_ok=True)
+    vocab = tokenizer["model"]["vocab"]
+    assert max(vocab.values()) < VOCAB, "the tokenizer has more ids than the shapes have rows"
+    config = {"architectures": ["MPNetModel" if kind == "mpnet" else "BertModel"], "model_type": kind,
+              "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads,
+              "intermediate_size": 4 * hidden, "hidden_act": "gelu", "vocab_size": VOCAB, "layer_norm_eps": 1e-12,
+              "max_position_embeddings": 514 if kind == "mpnet" else 512, "pad_token_id": 1 if kind == "mpnet" else 0,
+              "torch_dtype": "float16", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config |= {"relative_attention_num_buckets": 32} if kind == "mpnet" else {"type_vocab_size": 2}
+    write_json(folder / "config.json", config)
+    write_json(folder / "modules.json", [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}])
+    write_json(folder / "1_Pooling/config.json", {"word_embedding_dimension": hidden, "pooling_mode_mean_tokens": True})
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": 512, "do_lower_case": False})
+    write_json(folder / "tokenizer.json", tokenizer)
+    inputs = ["input_ids", "attention_mask"] + ([] if kind == "mpnet" else ["token_type_ids"])
+    write_json(folder / "tokenizer_config.json", {
+        "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 512, "model_input_names": inputs,
+        "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"})
+    weights = folder / "model.safetensors"
+    if not weights.exists():
+        write_weights(weights, tensors(kind, layers, hidden, heads))
+
+
+def main() -> None:
+    command = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    command.add_argument("target", type=pathlib.Path)
+    command.add_argument("names", nargs="*", default=["minilm-l6", "mpnet-base", "bert-large"])
+    command.add_argument("--like", type=pathlib.Path, help="a model folder whose BERT tokenizer is taken")
+    args = command.parse_args()
+    tokenizer = invented_tokenizer()
+    if args.like:
+        tokenizer = json.loads((args.like / "tokenizer.json").read_text(encoding="utf-8"))
+        tokenizer |= {"truncation": None, "padding": None}
+    for name in args.names:
+        make(args.target / name, name, tokenizer)
+        print(args.target / name)
+
+
+main()

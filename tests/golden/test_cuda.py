@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""all-MiniLM-L6-v2 through the CUDA engine gives sentence-transformers' vectors, in every number format.
+
+On a machine with an NVIDIA GPU that is what runs, on all the texts. Elsewhere it is the simulated device of
+tests/cuda/sim, which runs the same kernels on the host, on the shortest texts. Skipped by name where the module, the
+simulated device or the model is not there.
+"""
+import os
+import pathlib
+
+import numpy
+import pytest
+
+import golden
+import test_vectors
+
+GPU = pathlib.Path("/dev/nvidiactl").exists()
+SIMULATED = golden.BUILD / "tests/cuda/sim"
+MODULE = golden.BUILD / "libfletch_cuda.so"
+TEXTS = test_vectors.TEXTS
+CHOSEN = list(range(len(TEXTS))) if GPU else sorted(range(len(TEXTS)), key=lambda i: len(TEXTS[i].encode()))[:8]
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    folder = test_vectors.folder_of("FLETCH_MODEL", "minilm")
+    if not MODULE.exists():
+        pytest.skip("no CUDA module: make cuda (it needs nvcc)")
+    if not GPU:
+        if not (SIMULATED / "libcuda.so.1").exists():
+            pytest.skip("no NVIDIA GPU, and no simulated one: ninja -C build all")
+        path = os.environ.get("LD_LIBRARY_PATH")
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(SIMULATED) + (":" + path if path else ""))
+
+    def embed(precision: str, texts: list[str], *flags) -> numpy.ndarray:
+        return golden.embed(folder, texts, "--provider-order", "cuda", "--provider-engine", "native",
+                            "--provider-fallback", "false", "--provider-precision", precision, *flags, work=tmp_path)
+    return embed
+
+
+@pytest.mark.parametrize("precision, cosine", [("fp32", 0.99999), ("fp16", 0.9995), ("bf16", 0.9995), ("int8", 0.995)])
+def test_vectors_of_the_cuda_engine(run, precision, cosine):
+    rows = run(precision, [TEXTS[i] for i in CHOSEN])
+    expected = numpy.load(test_vectors.VECTORS / "minilm.npy")[CHOSEN]
+    assert numpy.isfinite(rows).all()
+    worst = (rows * expected).sum(axis=1) / numpy.linalg.norm(rows, axis=1)
+    assert worst.min() >= cosine, f"text {CHOSEN[worst.argmin()]}: cosine {worst.min()}"
+    if precision == "fp32":
+        assert numpy.abs(rows - expected).max() <= (1e-4 if GPU else 1e-5)
+
+
+def test_same_text_same_bytes_whatever_the_batch(run):
+    """provider.deterministic: alone or in company."""
+    texts = [TEXTS[i] for i in CHOSEN[:3]]
+    together = run("fp16", texts, "--provider-deterministic", "true")
+    for i, text in enumerate(texts):
+        alone = run("fp16", [text], "--provider-deterministic", "true")
+        assert alone.tobytes() == together[i].tobytes()
