@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What `cmake --install` (make install) lays down: program, shared and static library, header, pkg-config
-# file, CMake package, man pages and shell completions. pkg-config file and CMake package find the prefix
-# from where they lie, so DESTDIR, --prefix and a moved tree all work.
+# file, CMake package, man pages and shell completions; the CUDA module where `make cuda` made one. pkg-config
+# file and CMake package find the prefix from where they lie, so DESTDIR, --prefix and a moved tree all work.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 include(${CMAKE_CURRENT_LIST_DIR}/man.cmake OPTIONAL)
@@ -13,6 +13,8 @@ if(TARGET fletch)
 endif()
 install(TARGETS fletch_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS fletch_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES ${CMAKE_BINARY_DIR}/libfletch_cuda.so DESTINATION ${CMAKE_INSTALL_LIBDIR}/fletch OPTIONAL
+        PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 install(FILES ${PROJECT_SOURCE_DIR}/include/fletch.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/fletch)

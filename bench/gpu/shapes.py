@@ -35,9 +35,9 @@ def invented_tokenizer() -> dict:
     syllables = [a + b for a in "bcdfghjklmnprstvz" for b in "aeiou"]
     words = ("".join(word) for size in (2, 3) for word in itertools.product(syllables, repeat=size))
     for piece in itertools.chain(pieces, words):
-        if len(vocab) + 1 >= VOCAB:
+        if len(vocab) >= VOCAB:
             break
-        vocab.setdefault(piece, len(vocab) + 1)
+        vocab.setdefault(piece, len(vocab))
     return {"version": "1.0", "truncation": None, "padding": None,
             "added_tokens": [{"id": number, "special": True, "content": text, "single_word": False, "lstrip": False,
                               "rstrip": False, "normalized": False} for text, number in SPECIAL.items()],

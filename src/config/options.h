@@ -117,12 +117,12 @@
     X(CUDA_CUBLASLT, "cuda.cublaslt", "--cuda-cublaslt", STRING, "", FL_ANY, NOW,                  \
       "File or folder of libcublasLt; none: where CUDA or a Python has it.")                       \
     X(CUDA_MEMORY_LIMIT, "cuda.memory_limit", "--cuda-memory-limit", SIZE, "none",                 \
-      FL_SIZES("none", "1 TiB", 0x1p40), LATER, "Device memory one replica may take.")             \
-    X(CUDA_STREAMS, "cuda.streams", "--cuda-streams", INT, "2", FL_RANGE(1, 64), LATER,            \
+      FL_SIZES("none", "1 TiB", 0x1p40), NOW, "Device memory one replica may take.")               \
+    X(CUDA_STREAMS, "cuda.streams", "--cuda-streams", INT, "2", FL_RANGE(1, 64), NOW,              \
       "Compute streams of a device.")                                                              \
     X(CUDA_TRANSFER_STREAM, "cuda.transfer_stream", "--cuda-transfer-stream", BOOL, "true",        \
-      FL_ANY, LATER, "Copy on a stream of its own while another computes.")                        \
-    X(CUDA_GRAPHS, "cuda.graphs", "--cuda-graphs", BOOL, "true", FL_ANY, LATER,                    \
+      FL_ANY, NOW, "Copy on a stream of its own while another computes.")                          \
+    X(CUDA_GRAPHS, "cuda.graphs", "--cuda-graphs", BOOL, "true", FL_ANY, NOW,                      \
       "Launch each batch as one captured graph.")                                                  \
     X(CUDA_MEMORY_POOL, "cuda.memory_pool", "--cuda-memory-pool", BOOL, "true", FL_ANY, LATER,     \
       "Take device memory from the driver's pool.")                                                \

@@ -247,6 +247,24 @@ static int describe_onnxruntime(const fl_config *config, fletch_property_fn fn, 
     return fn(user, onnxruntime, value, "");
 }
 
+/* The devices behind the first, where a provider has several. */
+static int describe_devices(const provider *p, const fl_config *config, fletch_property_fn fn,
+                            void *user) {
+    const fl_engine_ops *ops = fl_engine_find(p->native);
+    fl_engine_options    options;
+    engine_options(NULL, config, p->name, &options);
+    uint32_t count = ops && ops->devices ? ops->devices(&options) : 0;
+    int      stop  = 0;
+    for (options.device = 1; options.device < count && stop == 0; options.device++) {
+        fl_probe probe;
+        char     name[48];
+        snprintf(name, sizeof name, "provider.%s.%u", p->name, options.device);
+        ops->probe(&options, &probe);
+        stop = fn(user, name, probe.reason, "");
+    }
+    return stop;
+}
+
 int fl_provider_describe(const fl_config *config, fletch_property_fn fn, void *user) {
     for (unsigned i = 0; i < PROVIDERS; i++) {
         fl_probe probe;
@@ -255,6 +273,8 @@ int fl_provider_describe(const fl_config *config, fletch_property_fn fn, void *u
         snprintf(name, sizeof name, "provider.%s", providers[i].name);
         snprintf(value, sizeof value, "%s: %s", usable ? "usable" : "no", probe.reason);
         int stop = fn(user, name, value, "");
+        if (stop == 0 && usable && is(providers[i].name, "cuda"))
+            stop = describe_devices(&providers[i], config, fn, user);
         if (stop)
             return stop;
     }

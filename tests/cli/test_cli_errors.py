@@ -76,10 +76,10 @@ def test_a_damaged_model_is_3_and_named(embed, tmp_path, name, change):
 
 
 def test_a_warning_is_shown_once_and_not_when_quiet(embed):
-    result = embed("embed", "--cuda-streams", "3", "x")
+    result = embed("embed", "--cuda-memory-pool=false", "x")
     assert result.returncode == 0
-    assert result.stderr.decode().count("cuda.streams") == 1
-    assert embed("embed", "--quiet", "--cuda-streams", "3", "x").stderr == b""
+    assert result.stderr.decode().count("cuda.memory_pool") == 1
+    assert embed("embed", "--quiet", "--cuda-memory-pool=false", "x").stderr == b""
 
 
 def test_nothing_is_left_in_the_working_folder(embed, tmp_path):

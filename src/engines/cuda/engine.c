@@ -55,7 +55,7 @@ static int look(const fl_engine_options *options, char *what, size_t capacity, i
     if (status < 0)
         return status;
     status = count_devices(cuda, count, error);
-    if (status == FLETCH_OK && cuda->cu.device_get(&device, 0) == CUDA_SUCCESS) {
+    if (status == FLETCH_OK && cuda->cu.device_get(&device, (int)options->device) == CUDA_SUCCESS) {
         cuda->cu.device_name(name, sizeof name, device);
         cuda->cu.device_memory(&memory, device);
         cuda->cu.device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
@@ -155,9 +155,11 @@ static int open_device(fl_engine *e, const fl_engine_options *options, fletch_er
     if (r == CUDA_SUCCESS)
         r = cu->device_bus(e->bus, sizeof e->bus, e->device);
     if (r == CUDA_SUCCESS)
-        r = cu->device_attribute(&e->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, e->device);
+        r = cu->device_attribute(&e->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                                 e->device);
     if (r == CUDA_SUCCESS)
-        r = cu->device_attribute(&e->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, e->device);
+        r = cu->device_attribute(&e->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                                 e->device);
     if (r == CUDA_SUCCESS)
         r = cu->context_retain(&e->context, e->device);
     return fl_cuda_check(e->cuda, r, FLETCH_EPROVIDER, error, "the device cannot be opened");
@@ -195,10 +197,11 @@ static int choose_precision(fl_engine *e, const char *asked, fletch_error *error
         return FLETCH_OK;
     }
     if (known)
-        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                       "provider.precision %s: %s has compute capability %d.%d, which lacks it; use "
-                       "auto or fp32",
-                       asked, e->name, e->major, e->minor);
+        return fl_fail(
+            error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+            "provider.precision %s: %s has compute capability %d.%d, which lacks it; use "
+            "auto or fp32",
+            asked, e->name, e->major, e->minor);
     return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
                    "provider.precision %s: the cuda engine computes in fp32, fp16, bf16 and int8; "
                    "use one of them or auto",
@@ -238,10 +241,10 @@ static void name_kernel(const fl_engine *e, const char *format, char *out, size_
 
 static int open_kernels(fl_engine *e, fletch_error *error) {
     const fl_cuda_calls *cu = &e->cuda->cu;
-    int status = fl_cuda_check(e->cuda, cu->module_load(&e->module, fl_cuda_image),
-                               FLETCH_EPROVIDER, error,
-                               "the driver does not take the kernels (compute capability 7.5 or "
-                               "newer, and a driver as new as the toolkit they were built with)");
+    int                  status =
+        fl_cuda_check(e->cuda, cu->module_load(&e->module, fl_cuda_image), FLETCH_EPROVIDER, error,
+                      "the driver does not take the kernels (compute capability 7.5 or "
+                      "newer, and a driver as new as the toolkit they were built with)");
     for (int i = 0; i < FL_CUDA_KERNELS && status == FLETCH_OK; i++) {
         char name[64];
         if (kernel_names[i].q8_only && !e->q8)
@@ -263,11 +266,11 @@ static void set_sizes(fl_engine *e, const fl_encoder *encoder, const fl_engine_o
     e->desc                        = *d;
     e->pooling_count               = encoder->pooling_count;
     memcpy(e->pooling, encoder->pooling, sizeof e->pooling);
-    e->width           = fl_encoder_width(encoder);
-    e->inner           = d->heads * d->head_dim;
-    e->max_length      = longest < d->positions ? longest : d->positions;
-    e->batch_texts     = options->batch_texts ? options->batch_texts : 1;
-    e->slot_count      = streams < 1 ? 1 : streams > FL_CUDA_SLOTS ? FL_CUDA_SLOTS : (uint32_t)streams;
+    e->width       = fl_encoder_width(encoder);
+    e->inner       = d->heads * d->head_dim;
+    e->max_length  = longest < d->positions ? longest : d->positions;
+    e->batch_texts = options->batch_texts ? options->batch_texts : 1;
+    e->slot_count  = streams < 1 ? 1 : streams > FL_CUDA_SLOTS ? FL_CUDA_SLOTS : (uint32_t)streams;
     e->deterministic   = options->deterministic;
     e->use_graphs      = config == NULL || fl_config_bool(config, FL_KEY_CUDA_GRAPHS);
     e->trace           = options->trace;
@@ -303,9 +306,9 @@ static int open_slots(fl_engine *e, const fl_config *config, fletch_error *error
     if (e->slots == NULL)
         return fl_fail_nomem(error, e->slot_count * sizeof *e->slots, "the cuda engine");
     if (copies && e->slot_count > 1)
-        status = fl_cuda_check(e->cuda,
-                               e->cuda->cu.stream_create(&e->transfer, CU_STREAM_NON_BLOCKING),
-                               FLETCH_EPROVIDER, error, "a stream cannot be set up");
+        status =
+            fl_cuda_check(e->cuda, e->cuda->cu.stream_create(&e->transfer, CU_STREAM_NON_BLOCKING),
+                          FLETCH_EPROVIDER, error, "a stream cannot be set up");
     for (uint32_t i = 0; i < e->slot_count && status == FLETCH_OK; i++)
         status = open_slot(e, &e->slots[i], error);
     return status;
@@ -378,14 +381,14 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
 
 static void info(const fl_engine *e, fl_engine_info *out) {
     uint64_t per_slot = e->arena_bytes + e->workspace_bytes;
-    *out = (fl_engine_info){.device         = e->name,
-                            .precision      = e->precision,
-                            .slots          = e->slot_count,
-                            .best_tokens    = e->tiers[e->tier_count - 1].tokens,
-                            .pads           = false,
-                            .any_thread     = true,
-                            .deterministic  = e->deterministic,
-                            .resident_bytes = e->weights_bytes + e->slot_count * per_slot};
+    *out              = (fl_engine_info){.device         = e->name,
+                                         .precision      = e->precision,
+                                         .slots          = e->slot_count,
+                                         .best_tokens    = e->tiers[e->tier_count - 1].tokens,
+                                         .pads           = false,
+                                         .any_thread     = true,
+                                         .deterministic  = e->deterministic,
+                                         .resident_bytes = e->weights_bytes + e->slot_count * per_slot};
 }
 
 /* All of it was taken by open. */
