@@ -7,10 +7,10 @@
  * FOLDER is a model folder; the two names are random weights of those shapes, which run at the same
  * speed. Lengths are drawn from the histograms of STS-B sentences (short, mean 14.7) and of
  * Cranfield abstracts (long, mean 176); ids are random. GFLOP/s count 2 per multiply-add of the
- * linear layers and of full attention over real tokens. The peak is measured on one thread first.
+ * linear layers and of full attention over real tokens. The peak is that of the precision's own
+ * multiply-adds (peak.h), measured on one thread first.
  * The figure is the best and the median of passes: other work on the machine only ever makes a pass
  * slower. */
-#include <immintrin.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "engines/engine.h"
 #include "model/model.h"
+#include "peak.h"
 
 enum { BATCH_TOKENS = 16384, BATCH_TEXTS = 1024, PASSES_MAX = 4096 };
 
@@ -65,23 +66,14 @@ static uint32_t draw_length(const uint32_t *bin) {
     return low + draw(bin_end[at] - low + 1);
 }
 
-static __attribute__((target("avx2,fma"))) double measure_peak(void) {
-    __m256 acc[12], x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(1e-4f);
-    double best = 0.0;
-    for (int i = 0; i < 12; i++) {
-        acc[i] = _mm256_set1_ps((float)i);
-    }
-    for (int pass = 0; pass < 300; pass++) {
+/* GFLOP/s of one thread that does nothing but multiply-adds of this precision. */
+static double measure_peak(const char *precision) {
+    peak_loop loop = peak_of(precision);
+    double    best = 0.0;
+    for (int pass = 0; loop && pass < 100; pass++) {
         uint64_t start = fl_clock_ns();
-        for (int n = 0; n < 20000; n++) {
-            _Pragma("GCC unroll 12") for (int i = 0; i < 12; i++) {
-                acc[i] = _mm256_fmadd_ps(acc[i], x, y);
-            }
-        }
-        double rate = 20000.0 * 12 * 16 / (double)(fl_clock_ns() - start);
-        for (int i = 0; i < 12; i++) {
-            __asm__ volatile("" : "+x"(acc[i])); /* the results count as used */
-        }
+        double   rate  = 2.0 * loop(20000);
+        rate /= (double)(fl_clock_ns() - start);
         best = rate > best ? rate : best;
     }
     return best;
@@ -147,7 +139,7 @@ static void throughput(bench *b, const char *name, const uint32_t *bin, uint32_t
     qsort(rate, passes, sizeof *rate, by_value);
     double best = rate[passes - 1], middle = rate[passes / 2], all = b->peak * b->threads;
     printf("%-6s %u threads, %u texts, mean %.1f tokens: median %.0f tok/s, %.1f GFLOP/s, %.1f %% "
-           "of peak; "
+           "of the precision's peak; "
            "best %.0f tok/s, %.1f %%\n",
            name, b->threads, batch.texts, (double)batch.tokens / batch.texts,
            batch.tokens * middle * 1e9 / work, middle, 100 * middle / all,
@@ -284,8 +276,9 @@ int main(int argc, char **argv) {
         }
         i++;
     }
-    b.peak = measure_peak();
-    printf("FMA peak %.1f GFLOP/s a thread\n", b.peak);
+    double fma = measure_peak("fp32");
+    b.peak     = strcmp(b.precision, "auto") == 0 ? fma : measure_peak(b.precision);
+    printf("peak of %s %.1f GFLOP/s a thread, of fp32 %.1f\n", b.precision, b.peak, fma);
     if (load(&b, name) < 0) {
         return 1;
     }

