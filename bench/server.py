@@ -1,110 +1,183 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""server.py - requests per second of `fletch serve` on the loopback, by wrk on the same cores.
+"""server.py [QUESTION ...] - `fletch serve` on the loopback, by wrk on the same cores, beside other servers.
 
-    bench/server.py [--fletch build/fletch] [--model FOLDER] [--seconds 8] [--rounds 3] [--precision fp32]
+Questions: race, engine, overhead, memory, idle; none given: race and engine.
 
-One text of 16 tokens per request at 1, 8 and 64 connections, and 32 texts per request at 1 and 8, over
-POST /v1/embeddings with base64 answers, what openai-python sends. Before and after each round the same
-engine is measured without HTTP (fletch embed on 2,048 such texts), so the share that HTTP leaves is told
-from the same minutes. Rounds are interleaved; the median is printed with the lowest and highest.
-`--url URL` measures another server that speaks the same route instead (a peer), without the engine's line.
-wrk is from Debian (apt-get install wrk). Writes nothing.
+race      requests/s, p50 and p99 over POST /v1/embeddings with base64 answers (what openai-python sends): one text of
+          16 tokens per request at 1, 8 and 64 connections, 32 texts per request at 1 and 8. Each peer given by
+          --peer gets the same bytes, in the same round; every other round goes in reverse order; a ratio compares
+          two servers within a round. Nothing is timed before the peer's vectors agree with ours.
+engine    which share of the engine's own speed HTTP leaves: slices of wrk at 64 and 8 connections, each between two
+          slices of `fletch embed` on the same texts.
+overhead  processor time of the server per single-text request beyond tokenising and forward, with a one-layer model.
+memory    resident memory over a million requests (--requests), one-layer model.
+idle      10,000 connections (--idle) that say nothing, held while others are served.
+
+    bench/server.py race --peer infinity=VENV/bin/infinity_emb --peer llama.cpp=llama-server:model-f32.gguf
+    bench/server.py memory --requests 1000000
+
+Results are merged into bench/results/DATE-MACHINE-server.json and rendered beside it as .md: another run of the same
+day adds its rounds, so a race may be measured in pieces on a machine that is quiet only for minutes.
+wrk is from Debian (apt-get install wrk). --fresh drops what the day's file has of the questions asked.
 """
 import argparse
+import datetime
 import json
+import os
 import pathlib
-import re
+import platform
 import statistics
 import subprocess
 import tempfile
 import time
 
-WORDS = "the cat sat on a mat and the dog ran to the old house".split()  # 14 words, 16 tokens
+import server_checks
+import server_peers
+import server_report
+from server_peers import Fletch, script
+
+HERE = pathlib.Path(__file__).resolve().parent
 CASES = [(1, 1), (8, 1), (64, 1), (1, 32), (8, 32)]  # connections, texts
+SHARES = [64, 8]
 
 
-def text(number):
-    words = WORDS[number % 14:] + WORDS[:number % 14]
-    return " ".join(words)
+def in_turn(names, number):
+    return list(names) if number % 2 == 0 else list(reversed(list(names)))
 
 
-def script(folder, texts):
-    body = json.dumps({"model": "bench", "input": [text(i) for i in range(texts)] if texts > 1 else text(0),
-                       "encoding_format": "base64"})
-    path = pathlib.Path(folder) / f"post{texts}.lua"
-    path.write_text('wrk.method = "POST"\nwrk.headers["Content-Type"] = "application/json"\n'
-                    f"wrk.body = [==[{body}]==]\n")
-    return path
+# ---- Questions -----------------------------------------------------------------------------------------------------
 
 
-def load(url, path, connections, seconds):
-    out = subprocess.run(["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", path,
-                          url + "/v1/embeddings"], capture_output=True, text=True, check=True).stdout
-    unit = {"us": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4}
-    found = {name: float(value) * unit[u]
-             for name, value, u in re.findall(r"(50|99)%\s+([0-9.]+)(us|ms|s|m)\b", out)}
-    if "Non-2xx" in out:
-        raise SystemExit("answers other than 200:\n" + out)
-    return float(re.search(r"Requests/sec:\s+([0-9.]+)", out)[1]), found["50"], found["99"]
+def race(with_, folder):
+    """Rounds of {case: {server: {rate, p50, p99}}}, and what the peers are."""
+    servers = {"fletch": Fletch(with_.fletch, with_.model, with_.precision)}
+    about = {}
+    try:
+        for given in with_.peer:
+            name, _, program = given.partition("=")
+            servers[name] = server_peers.start(name, program, with_.model)
+        for name, peer in servers.items():
+            about[name] = {"version": peer.version}
+            if name != "fletch":
+                about[name]["cosine"] = server_peers.parity(servers["fletch"], peer)
+        rounds = []
+        for number in range(with_.rounds):
+            found = {}
+            for connections, texts in CASES:
+                for name in in_turn(servers, number + with_.turn):
+                    time.sleep(0.3)  # the one before has gone to sleep
+                    servers[name].load(script(folder, texts), connections, 0.5)  # warm
+                    run = servers[name].load(script(folder, texts), connections, with_.seconds)
+                    found.setdefault(f"{connections}x{texts}", {})[name] = run
+                    print(f"{connections}x{texts} {name}: {run}", flush=True)
+            rounds.append(found)
+    finally:
+        for peer in servers.values():
+            peer.stop()
+    return {"rounds": rounds, "servers": about}
 
 
-def engine(fletch, model, precision, folder):
-    lines = pathlib.Path(folder) / "texts.txt"
-    lines.write_text("".join(text(i) + "\n" for i in range(2048)))
-    took = []
-    for count in (1, 2048):
-        part = pathlib.Path(folder) / "part.txt"
-        part.write_text("".join(lines.read_text().splitlines(True)[:count]))
-        begin = time.monotonic()
-        subprocess.run([fletch, "embed", "-m", model, "-i", part, "-o", "/dev/null", "--format", "raw",
-                        "--precision", precision, "--quiet"], check=True)
-        took.append(time.monotonic() - begin)
-    return 2047 / (took[1] - took[0])
+def embed_seconds(with_, path):
+    begin = time.monotonic()
+    subprocess.run([with_.fletch, "embed", "-m", with_.model, "-i", path, "-o", "/dev/null", "--format", "raw",
+                    "--precision", with_.precision, "--quiet"], check=True)
+    return time.monotonic() - begin
 
 
-def serve(fletch, model, precision):
-    server = subprocess.Popen([fletch, "serve", "-m", model, "--port", "0", "--precision", precision,
-                               "--server-log-level", "error"], stdout=subprocess.PIPE, text=True,
-                              stderr=subprocess.STDOUT)
-    url = None
-    for line in server.stdout:
-        if found := re.search(r"http://[0-9.:]+", line):
-            url = found[0]
-        if "ready" in line:
-            return server, url
-    raise SystemExit("the server did not start")
+def alone(with_, folder, texts=1024):
+    """Texts/s of the engine on `texts` of them, start-up taken off."""
+    lines = [server_peers.text(i) + "\n" for i in range(texts)]
+    paths = [pathlib.Path(folder) / name for name in ("one.txt", "all.txt")]
+    paths[0].write_text(lines[0])
+    paths[1].write_text("".join(lines))
+    one, all_of_them = (embed_seconds(with_, path) for path in paths)
+    return (texts - 1) / (all_of_them - one)
+
+
+def engine(with_, folder):
+    """Shares of the engine's speed: a slice of wrk over the mean of the slices of the engine around it."""
+    server = Fletch(with_.fletch, with_.model, with_.precision)
+    found = {str(c): [] for c in SHARES}
+    speeds = []
+    try:
+        server.load(script(folder, 1), 8, 1)
+        before = alone(with_, folder)
+        for _ in range(with_.rounds):
+            for connections in SHARES:
+                rate = server.load(script(folder, 1), connections, with_.seconds)["rate"]
+                after = alone(with_, folder)
+                found[str(connections)].append(2 * rate / (before + after))
+                print(f"engine {before:.0f} {after:.0f} texts/s, {connections} connections {rate:.0f}", flush=True)
+                speeds.append(after)
+                before = after
+    finally:
+        server.stop()
+    return {"share": found, "alone": speeds}
+
+
+# ---- The file of the day -------------------------------------------------------------------------------------------
+
+
+def machine():
+    cpu = platform.machine()
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        cpu = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), cpu)
+    return cpu
+
+
+def merge(old, new):
+    """Lists grow, numbers and words are the newest."""
+    for key, value in new.items():
+        if isinstance(value, dict):
+            merge(old.setdefault(key, {}), value)
+        elif isinstance(value, list):
+            old[key] = old.get(key, []) + value
+        else:
+            old[key] = value
+    return old
+
+
+def write(with_, question, found):
+    cpu = machine()
+    name = f"{datetime.date.today().isoformat()}-{server_report.slug(cpu)}-server"
+    path = with_.results / f"{name}.json"
+    result = json.loads(path.read_text()) if path.exists() else {}
+    if with_.fresh:
+        result.pop(question, None)
+    result |= {"date": datetime.date.today().isoformat(), "precision": with_.precision,
+               "model": pathlib.Path(with_.model).resolve().name,
+               "machine": {"cpu": cpu, "cores": len(os.sched_getaffinity(0)), "system": platform.release()}}
+    merge(result.setdefault(question, {}), found)
+    with_.results.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    path.with_suffix(".md").write_text(server_report.render(result))
 
 
 def main():
+    questions = {"race": race, "engine": engine, "overhead": server_checks.overhead, "memory": server_checks.memory,
+                 "idle": server_checks.idle}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("question", nargs="*", metavar="QUESTION", help="race, engine, overhead, memory, idle")
     parser.add_argument("--fletch", default="build/fletch")
     parser.add_argument("--model", default=".cache/models/all-MiniLM-L6-v2")
     parser.add_argument("--precision", default="fp32")
-    parser.add_argument("--url")
-    parser.add_argument("--seconds", type=int, default=8)
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=PROGRAM",
+                        help="infinity=…/infinity_emb or llama.cpp=…/llama-server:MODEL.gguf; may be given again")
+    parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--turn", type=int, default=0, help="1: the first round is one in reverse order")
+    parser.add_argument("--requests", type=int, default=1000000)
+    parser.add_argument("--idle", type=int, default=10000)
+    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results")
+    parser.add_argument("--fresh", action="store_true")
     with_ = parser.parse_args()
-    server, url = (None, with_.url) if with_.url else serve(with_.fletch, with_.model, with_.precision)
-    results, alone = {case: [] for case in CASES}, []
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            for _ in range(with_.rounds):
-                for connections, texts in CASES:
-                    results[connections, texts].append(
-                        load(url, script(folder, texts), connections, with_.seconds))
-                if not with_.url:
-                    alone.append(engine(with_.fletch, with_.model, with_.precision, folder))
-    finally:
-        if server:
-            server.terminate()
-    if alone:
-        print(f"engine without HTTP: {statistics.median(alone):.0f} texts/s ({min(alone):.0f} to {max(alone):.0f})")
-    for (connections, texts), runs in results.items():
-        rate = [run[0] * texts for run in runs]
-        print(f"{connections:3} connections, {texts:2} texts a request: {statistics.median(rate):7.1f} texts/s "
-              f"({min(rate):.1f} to {max(rate):.1f}), {statistics.median(rate) / texts:6.1f} requests/s, "
-              f"p50 {statistics.median(r[1] for r in runs):.1f} ms, p99 {statistics.median(r[2] for r in runs):.1f} ms")
+    asked = with_.question or ["race", "engine"]
+    if unknown := set(asked) - set(questions):
+        parser.error(f"no question {', '.join(sorted(unknown))}; there are {', '.join(questions)}")
+    with tempfile.TemporaryDirectory() as folder:
+        for question in asked:
+            write(with_, question, questions[question](with_, folder))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""server_checks.py - what server.py asks of `fletch serve` beside its speed: processor time, memory, idle connections.
+
+All three use a folder made from the first encoder layer of the model, so that the server is busy with requests and not
+with vectors, and one thread for the engine.
+"""
+import json
+import pathlib
+import re
+import resource
+import shutil
+import socket
+import struct
+import subprocess
+import time
+
+from server_peers import Fletch, script, text
+
+
+def one_layer(model, folder):
+    """A copy of a model folder with one encoder layer."""
+    source, target = pathlib.Path(model), pathlib.Path(folder) / "one-layer"
+    if target.exists():
+        return target
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.safetensors", "*.onnx", "onnx"))
+    config = json.loads((source / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    with open(source / "model.safetensors", "rb") as file:
+        size, = struct.unpack("<Q", file.read(8))
+        header, start = json.loads(file.read(size)), 8 + size
+        kept, pieces, at = {}, [], 0
+        for name, tensor in sorted(header.items()):
+            if name == "__metadata__" or (found := re.search(r"layer\.(\d+)\.", name)) and found[1] != "0":
+                continue
+            begin, end = tensor["data_offsets"]
+            file.seek(start + begin)
+            pieces.append(file.read(end - begin))
+            kept[name] = tensor | {"data_offsets": [at, at + end - begin]}
+            at += end - begin
+    words = json.dumps(kept).encode()
+    words += b" " * (-len(words) % 8)
+    (target / "model.safetensors").write_bytes(struct.pack("<Q", len(words)) + words + b"".join(pieces))
+    return target
+
+
+def processor_seconds(process):
+    """Of all threads; none of a server's threads ends while it serves."""
+    total = 0
+    for task in pathlib.Path(f"/proc/{process}/task").iterdir():
+        total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+def resident_kib(process):
+    return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{process}/status").read_text())[1])
+
+
+def metric(page, name):
+    return sum(float(value) for value in re.findall(rf"^fletch_{name}(?:\{{[^}}]*\}})? ([0-9.e+-]+)$", page, re.M))
+
+
+def children_seconds():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def engine_us(with_, folder, model, batch):
+    """Processor time of tokenising and forward for one text when `batch` of them are embedded at a time."""
+    took = []
+    for count in (1, 4096):
+        path = pathlib.Path(folder) / "count.txt"
+        path.write_text((text(0) + "\n") * count)
+        begin = children_seconds()
+        subprocess.run([with_.fletch, "embed", "-m", model, "-i", path, "-o", "/dev/null", "--format", "raw", "--precision",
+                        with_.precision, "--quiet", "--cpu-intra-op-threads", "1", "--batch-max-tokens", str(16 * batch)],
+                       check=True)
+        took.append(children_seconds() - begin)
+    return 1e6 * (took[1] - took[0]) / 4095
+
+
+def overhead(with_, folder):
+    """Microseconds of processor time per request beyond tokenising and forward, by connections. The engine's share is
+    measured beside it, with batches of the size that the server made."""
+    model = one_layer(with_.model, folder)
+    server = Fletch(with_.fletch, model, with_.precision, "--cpu-intra-op-threads", 1)
+    found = {"1": [], "8": [], "64": []}
+    try:
+        server.load(script(folder, 1), 8, 1)
+        for _ in range(with_.rounds):
+            for connections, runs in found.items():
+                page, begin = server.get("/metrics"), processor_seconds(server.process.pid)
+                server.load(script(folder, 1), int(connections), with_.seconds)
+                used, after = processor_seconds(server.process.pid) - begin, server.get("/metrics")
+                texts, batches = (metric(after, name) - metric(page, name) for name in ("embeddings_total", "batches_total"))
+                runs.append({"requests": texts, "batch": texts / batches, "all_us": 1e6 * used / texts,
+                             "engine_us": engine_us(with_, folder, model, max(1, round(texts / batches)))})
+                runs[-1]["rest_us"] = runs[-1]["all_us"] - runs[-1]["engine_us"]
+                print(f"{connections} connections: {runs[-1]}", flush=True)
+    finally:
+        server.stop()
+    return found
+
+
+def memory(with_, folder):
+    """Resident memory as requests go by: [requests so far, KiB], 64 connections."""
+    server = Fletch(with_.fletch, one_layer(with_.model, folder), with_.precision, "--cpu-intra-op-threads", 1)
+    seen = []
+    try:
+        while not seen or seen[-1][0] < with_.requests:
+            server.load(script(folder, 1), 64, with_.seconds)
+            seen.append([metric(server.get("/metrics"), "embeddings_total"), resident_kib(server.process.pid)])
+            print(f"{seen[-1][0]:.0f} requests, {seen[-1][1]} KiB", flush=True)
+    finally:
+        server.stop()
+    settled = [kib for requests, kib in seen if requests >= with_.requests / 10]
+    return {"requests": seen[-1][0], "after_a_tenth_kib": settled[0], "last_kib": settled[-1], "most_kib": max(settled)}
+
+
+def is_served(connection):
+    connection.sendall(b"GET /live HTTP/1.1\r\nHost: a\r\n\r\n")
+    return connection.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+def idle(with_, folder):
+    """Speed without and with thousands of silent connections, and whether those are still served afterwards."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    count = min(with_.idle, hard - 200)
+    server = Fletch(with_.fletch, one_layer(with_.model, folder), with_.precision, "--cpu-intra-op-threads", 1,
+                    "--server-idle-seconds", 600)
+    held = []
+    try:
+        server.load(script(folder, 1), 8, 1)
+        without = server.load(script(folder, 1), 8, with_.seconds)
+        before = resident_kib(server.process.pid)
+        address = server.url.removeprefix("http://").split(":")
+        for _ in range(count):
+            held.append(socket.create_connection((address[0], int(address[1])), 30))
+        time.sleep(1)
+        with_them = server.load(script(folder, 1), 8, with_.seconds)
+        return {"connections": count, "without": without, "with": with_them,
+                "kib_each": (resident_kib(server.process.pid) - before) / count, "still_served": sum(map(is_served, held))}
+    finally:
+        for connection in held:
+            connection.close()
+        server.stop()
