@@ -44,11 +44,13 @@ do_build() {
 
 do_check() {
     say "check"
-    if [ -x "$build/fl-cuda-kernels" ]; then
-        if [ -n "$simulated" ]; then note=test; else note="test --device"; fi
-        # shellcheck disable=SC2086
-        "$build/fl-cuda-kernels" $note >"$work/kernels.log" 2>&1 ||
-            { tail -n 20 "$work/kernels.log" >&2; stop "a kernel differs from its reference" "$work/kernels.log"; }
+    local kernels
+    kernels=$(find "$build" -name fl-cuda-kernels -type f | head -n 1)
+    if [ -n "$kernels" ]; then
+        local device=(--device "$(find "$build" -name kernels.fatbin | head -n 1)")
+        if [ -n "$simulated" ]; then device=(); fi
+        "$kernels" test "${device[@]}" >"$work/kernels.log" 2>&1 ||
+            { tail -n 20 "$work/kernels.log" >&2; stop "a kernel differs from its reference" "all: $work/kernels.log"; }
         tail -n 1 "$work/kernels.log" >&2
     fi
     if [ -z "${FLETCH_MODEL:-}" ] || [ ! -f "$FLETCH_MODEL/model.safetensors" ]; then
