@@ -7,8 +7,11 @@
  * Memory  One buffer for the JSON. Proof: tests/cli/test_stats.py. */
 #include "cli/statistics.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -97,12 +100,18 @@ int fl_statistics_write(const fletch_model *model, const char *path, fletch_erro
     if (text == NULL)
         return fl_fail_nomem(error, capacity, "the statistics");
     fl_atomic_file file   = {.fd = -1};
-    int            status = length < 0 ? (int)length : fl_atomic_open(&file, path, error);
+    bool           out    = strcmp(path, "-") == 0; /* behind the results, if they go there too */
+    int            status = length < 0 ? (int)length : 0;
+    if (status == 0 && !out)
+        status = fl_atomic_open(&file, path, error);
     if (status == 0) {
         length       = length < (int64_t)capacity ? length : (int64_t)capacity - 1;
         text[length] = '\n'; /* over the NUL */
-        status       = fl_atomic_write(&file, text, (size_t)length + 1, error);
-        status       = status == 0 ? fl_atomic_commit(&file, error) : status;
+        if (!out)
+            status = fl_atomic_write(&file, text, (size_t)length + 1, error);
+        else if (fl_write_all(STDOUT_FILENO, text, (size_t)length + 1) != 0)
+            status = fl_fail_errno(error, errno, "cannot write", "the statistics");
+        status = status == 0 && !out ? fl_atomic_commit(&file, error) : status;
         fl_atomic_abort(&file);
     }
     fl_free(text);

@@ -21,6 +21,7 @@
 #include "base/mem.h"
 #include "server/internal.h"
 #include "server/routes.h"
+#include "server/store.h"
 
 static const int codes[] = {200, 201, 204, 304, 400, 401, 403, 404, 405, 408, 409, 413,
                             414, 415, 422, 424, 429, 431, 499, 500, 501, 503, 504};
@@ -244,6 +245,10 @@ static void write_server(const writer *w) {
     const char *why;
     bool        ready = atomic_load(&server->state) == FL_READY && fl_models_healthy(server, &why);
     simple(w, "ready", "gauge", "1 when /ready says so.", ready);
+    if (server->store != NULL && atomic_load(&server->state) >= FL_READY) {
+        simple(w, "store_items", "gauge", "Texts that the store holds (server.store).",
+               (double)fl_store_count(server->store));
+    }
     simple(w, "log_dropped_lines_total", "counter", "Log lines dropped because nobody took them.",
            (double)fl_server_log_dropped(server->log));
     head(w, "build_info", "gauge", "Always 1; the version is in the label.");

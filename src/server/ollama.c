@@ -212,14 +212,13 @@ static void embeddings(fl_request *request) {
 /* As Ollama writes it: "22.71M", "110M", "7.6B"; "" when nobody knows. */
 static void parameter_size(char *out, size_t capacity, uint64_t count) {
     double millions = (double)count / 1e6;
+    out[0]          = '\0';
     if (count >= 1000000000) {
         (void)snprintf(out, capacity, "%.1fB", millions / 1e3);
     } else if (count >= 1000000) {
-        (void)snprintf(out, capacity, count % 1000000 == 0 ? "%.0fM" : "%.2fM", millions);
-    } else if (count >= 1000) {
+        (void)snprintf(out, capacity, "%.*fM", count % 1000000 == 0 ? 0 : 2, millions);
+    } else if (count > 0) {
         (void)snprintf(out, capacity, "%.0fK", millions * 1e3);
-    } else {
-        (void)snprintf(out, capacity, count > 0 ? "%.0f" : "", millions * 1e6);
     }
 }
 

@@ -249,6 +249,22 @@ static void put_types(fl_buf *out, const char *types, const char *schema) {
     put_content(out, types, schema);
 }
 
+/* What was added can be read and dropped: by this a reader of the document finds ids that are there. */
+static const char item_links[] =
+    ",\"links\":{\"read\":{\"operationId\":\"get_items_id\",\"parameters\":{\"id\":"
+    "\"$response.body#/ids/0\"}},\"drop\":{\"operationId\":\"delete_items_id\",\"parameters\":{"
+    "\"id\":\"$response.body#/ids/0\"}}}";
+
+/* "get_v1_models_id" */
+static void put_operation_id(facts *f, const char *method, const fl_route *route) {
+    fl_buf_printf(f->out, "\"operationId\":\"%s", method);
+    for (const char *at = route->path; *at != '\0'; at++) {
+        bool plain = (*at >= 'a' && *at <= 'z') || (*at >= '0' && *at <= '9');
+        fl_buf_putc(f->out, plain ? *at : '_');
+    }
+    fl_buf_puts(f->out, (route->flags & FL_ROUTE_PREFIX) != 0 ? "id\"," : "\",");
+}
+
 /* The answer of 200; embedding routes can also give the rows alone. */
 static void put_good(facts *f, const fl_operation *op) {
     fl_buf_puts(f->out, "\"200\":{\"description\":\"done\"");
@@ -262,13 +278,14 @@ static void put_good(facts *f, const fl_operation *op) {
         }
         fl_buf_puts(f->out, "}");
     }
+    fl_buf_puts(f->out, strcmp(op->path, "/add") == 0 ? item_links : "");
     fl_buf_puts(f->out, "}");
 }
 
 /* One entry of "responses"; the transport's statuses have the dialect's words as well. */
 static void put_error(facts *f, const fl_route *route, int status) {
     bool tei  = strcmp(route->dialect->name, "tei") == 0;
-    bool bare = tei && (status == 401 || status == 404 || status == 405);
+    bool bare = tei && (status == 401 || status == 404);
     fl_buf_printf(f->out, ",\"%d\":{\"description\":\"refused\"", status);
     if (!bare) {
         char schema[64];
@@ -322,6 +339,7 @@ static void put_operation(facts *f, const fl_route *route) {
     }
     method[i] = '\0';
     fl_buf_printf(f->out, "\"%s\":{", method);
+    put_operation_id(f, method, route);
     fl_buf_puts(f->out, op == NULL ? "\"x-undescribed\":true," : "");
     op = op != NULL ? op : &unknown;
     fl_buf_printf(f->out, "\"tags\":[\"%s\"],\"summary\":\"%s\"", route->dialect->name,

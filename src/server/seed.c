@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -314,6 +315,28 @@ static bool take_metadata(seed_job *job) {
     return i == job->count || refuse(job->request, wrong);
 }
 
+static int compare_keys(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* How many items the request has put: an id that it names twice is one, and the last text stays. */
+static size_t count_kept(const seed_job *job) {
+    int64_t *keys = fl_request_alloc(job->request, job->count * sizeof *keys);
+    size_t   kept = 1;
+    if (keys == NULL) {
+        return job->count;
+    }
+    for (size_t i = 0; i < job->count; i++) {
+        keys[i] = job->items[i].key;
+    }
+    qsort(keys, job->count, sizeof *keys, compare_keys);
+    for (size_t i = 1; i < job->count; i++) {
+        kept += keys[i] != keys[i - 1];
+    }
+    return kept;
+}
+
 static void kept(fl_write *write, const fletch_error *error) {
     seed_job   *job     = write->user;
     fl_request *request = job->request;
@@ -333,7 +356,7 @@ static void kept(fl_write *write, const fletch_error *error) {
         fl_buf_puts(body, i > 0 ? "," : "");
         fl_json_quote(body, job->items[i].id, job->items[i].id_size);
     }
-    fl_buf_printf(body, "],\"count\":%zu,\"model\":", job->count);
+    fl_buf_printf(body, "],\"count\":%zu,\"model\":", count_kept(job));
     fl_json_quote(body, job->served->name, strlen(job->served->name));
     fl_buf_puts(body, ",");
     fl_job told = {.request   = request,

@@ -62,6 +62,14 @@ def test_stats_are_a_table_for_a_person(embed):
     assert result.stdout.count(b"\n") == 300
 
 
+def test_stats_json_to_standard_output(embed, tmp_path):
+    result = embed("embed", "--stats-json", "-", "--output", "rows.npy", input=TEXTS)
+    assert result.returncode == 0 and json.loads(result.stdout)["texts"] == 300
+    assert [path.name for path in tmp_path.iterdir() if path.name == "-"] == []
+    both = embed("embed", "--stats-json", "-", "--format", "jsonl", "hello").stdout.splitlines()
+    assert len(both) > 1 and json.loads(b"".join(both[1:]))["texts"] == 1, "behind the results"
+
+
 def test_stats_json_that_cannot_be_written_is_1_and_leaves_nothing(embed, tmp_path):
     result = embed("embed", "--stats-json", "no/such/stats.json", "hello")
     assert result.returncode == 1 and "no/such" in result.stderr.decode()

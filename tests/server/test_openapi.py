@@ -41,15 +41,29 @@ def test_bounds_are_those_of_the_model(document):
         schema["properties"]["input"]["anyOf"]
 
 
-def test_schemathesis(server, tmp_path):
+def check(server, tmp_path, *flags):
     host, port = server.where
     program = os.path.join(os.path.dirname(clients.python()), "schemathesis")
     if not os.path.exists(program):
         pytest.skip("schemathesis is not installed")
     (tmp_path / "schemathesis.toml").write_text(CONFIG)
     done = subprocess.run([program, "--config-file", tmp_path / "schemathesis.toml", "run",
-                           f"http://{host}:{port}/openapi.json", "-n", EXAMPLES, "--phases", "examples,coverage,fuzzing",
+                           f"http://{host}:{port}/openapi.json", "-n", EXAMPLES, *flags,
                            "--continue-on-failure", "--seed", "1", "--no-color", "--suppress-health-check", "all"],
                           env=clients.environment() | {"HOME": str(tmp_path)}, cwd=tmp_path, capture_output=True, text=True,
                           timeout=900, check=False)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+
+
+def test_schemathesis(server, tmp_path):
+    check(server, tmp_path, "--phases", "examples,coverage,fuzzing")
+
+
+def test_schemathesis_with_a_store(start, tmp_path):
+    """The document's links lead from what was added to /items/{id}: the chains must reach it."""
+    server = start("--server-store", tmp_path / "store.db")
+    check(server, tmp_path, "--phases", "examples,coverage,fuzzing,stateful", "--include-path-regex", "^/(add|search|items)")
+    seen = server.metrics()
+    for method in ("GET", "DELETE"):
+        assert seen[f'fletch_requests_total{{route="/items/",method="{method}",code="200"}}'] > 0
+    assert seen['fletch_requests_total{route="/search",method="POST",code="200"}'] > 0

@@ -106,10 +106,24 @@ def test_what_makes_no_sense_is_refused(shared, path, body, says):
     assert reply.status == 400 and says in reply.json()["error"] and reply.json()["code"] == "bad_request", reply
 
 
+def test_an_id_that_comes_twice_is_one_item(kept):
+    """The last text stays, in one request and across several; count and metric are those of the items."""
+    reply = ask(kept, "/add", texts=["first", "other", "second"], ids=["x", "y", "x"]).json()
+    assert reply["ids"] == ["x", "y", "x"] and reply["count"] == 2
+    assert kept.ask("GET", "/items/x").json()["text"] == "second"
+    assert ask(kept, "/add", text="third", id="x").json()["count"] == 1
+    assert kept.metrics()["fletch_store_items"] == 2
+    found = ask(kept, "/search", text="third", k=10).json()
+    assert found["searched"] == 2 and [hit["id"] for hit in found["results"]] == ["x", "y"]
+    kept.ask("DELETE", "/items/x")
+    assert kept.metrics()["fletch_store_items"] == 1
+
+
 def test_without_a_store_the_routes_say_how_to_get_one(server):
     for method, path in (("POST", "/add"), ("POST", "/search"), ("GET", "/items/a"), ("DELETE", "/items/a")):
         reply = server.ask(method, path, b"{}")
         assert reply.status == 404 and "--server-store" in reply.json()["error"]
+    assert "fletch_store_items" not in server.metrics()
 
 
 def test_all_of_a_request_or_nothing(kept):
