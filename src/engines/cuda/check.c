@@ -7,8 +7,8 @@
  *         no other provider could mend it.
  * Memory  none. Threads: pure functions.
  * Proof   tests/cuda/test_cuda_engine.c. */
-#include "base/error.h"
 #include "engines/cuda/check.h"
+#include "base/error.h"
 #include "engines/cuda/kernels/kernels.h"
 
 enum { WIDEST_MLP = 65536 };
@@ -44,10 +44,10 @@ static int check_desc(const fl_encoder_desc *d, fletch_error *error) {
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "relative attention needs at least 4 buckets and a larger max_distance");
     const char *what = unhandled(d);
-    return what == NULL ? FLETCH_OK
-                        : fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                                  "the cuda engine does not handle %s yet; use provider.order cpu",
-                                  what);
+    return what == NULL
+               ? FLETCH_OK
+               : fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                         "the cuda engine does not handle %s yet; use provider.order cpu", what);
 }
 
 /* The bytes that [rows, cols] needs are there, in a type that can be converted. */
@@ -82,38 +82,36 @@ static int check_slots(const fl_tensor *slots, const expected *want, size_t coun
 
 static int check_globals(const fl_encoder *encoder, fletch_error *error) {
     const fl_encoder_desc *d      = &encoder->desc;
-    const expected         want[] = {
-        {FL_SLOT_WORD, d->vocab, d->hidden, false, "word"},
-        {FL_SLOT_POSITION, (uint64_t)d->positions + d->position_offset, d->hidden,
-         d->position != FL_POSITION_LEARNED, "position"},
-        {FL_SLOT_TYPE, 1, d->hidden, !d->token_type, "token type"},
-        {FL_SLOT_EMBED_NORM_W, 1, d->hidden, false, "embedding norm"},
-        {FL_SLOT_EMBED_NORM_B, 1, d->hidden, true, "embedding norm bias"},
-        {FL_SLOT_ATTENTION_BIAS, d->bias_buckets, d->heads, d->attention_bias == FL_BIAS_NONE,
-         "relative attention bias"}};
+    const expected         want[] = {{FL_SLOT_WORD, d->vocab, d->hidden, false, "word"},
+                                     {FL_SLOT_POSITION, (uint64_t)d->positions + d->position_offset,
+                                      d->hidden, d->position != FL_POSITION_LEARNED, "position"},
+                                     {FL_SLOT_TYPE, 1, d->hidden, !d->token_type, "token type"},
+                                     {FL_SLOT_EMBED_NORM_W, 1, d->hidden, false, "embedding norm"},
+                                     {FL_SLOT_EMBED_NORM_B, 1, d->hidden, true, "embedding norm bias"},
+                                     {FL_SLOT_ATTENTION_BIAS, d->bias_buckets, d->heads,
+                                      d->attention_bias == FL_BIAS_NONE, "relative attention bias"}};
     return check_slots(encoder->global, want, sizeof want / sizeof *want, 0, error);
 }
 
 static int check_layer(const fl_encoder *encoder, uint32_t layer, fletch_error *error) {
     const fl_encoder_desc *d = &encoder->desc;
-    uint64_t       hidden = d->hidden, inner = (uint64_t)d->heads * d->head_dim, mlp = d->intermediate;
-    const expected want[] = {
-        {FL_LAYER_Q_W, inner, hidden, false, "query"},
-        {FL_LAYER_Q_B, 1, inner, true, "query bias"},
-        {FL_LAYER_K_W, inner, hidden, false, "key"},
-        {FL_LAYER_K_B, 1, inner, true, "key bias"},
-        {FL_LAYER_V_W, inner, hidden, false, "value"},
-        {FL_LAYER_V_B, 1, inner, true, "value bias"},
-        {FL_LAYER_O_W, hidden, inner, false, "attention output"},
-        {FL_LAYER_O_B, 1, hidden, true, "attention output bias"},
-        {FL_LAYER_ATTENTION_NORM_W, 1, hidden, false, "attention norm"},
-        {FL_LAYER_ATTENTION_NORM_B, 1, hidden, true, "attention norm bias"},
-        {FL_LAYER_UP_W, mlp, hidden, false, "intermediate"},
-        {FL_LAYER_UP_B, 1, mlp, true, "intermediate bias"},
-        {FL_LAYER_DOWN_W, hidden, mlp, false, "output"},
-        {FL_LAYER_DOWN_B, 1, hidden, true, "output bias"},
-        {FL_LAYER_MLP_NORM_W, 1, hidden, false, "output norm"},
-        {FL_LAYER_MLP_NORM_B, 1, hidden, true, "output norm bias"}};
+    uint64_t hidden = d->hidden, inner = (uint64_t)d->heads * d->head_dim, mlp = d->intermediate;
+    const expected want[] = {{FL_LAYER_Q_W, inner, hidden, false, "query"},
+                             {FL_LAYER_Q_B, 1, inner, true, "query bias"},
+                             {FL_LAYER_K_W, inner, hidden, false, "key"},
+                             {FL_LAYER_K_B, 1, inner, true, "key bias"},
+                             {FL_LAYER_V_W, inner, hidden, false, "value"},
+                             {FL_LAYER_V_B, 1, inner, true, "value bias"},
+                             {FL_LAYER_O_W, hidden, inner, false, "attention output"},
+                             {FL_LAYER_O_B, 1, hidden, true, "attention output bias"},
+                             {FL_LAYER_ATTENTION_NORM_W, 1, hidden, false, "attention norm"},
+                             {FL_LAYER_ATTENTION_NORM_B, 1, hidden, true, "attention norm bias"},
+                             {FL_LAYER_UP_W, mlp, hidden, false, "intermediate"},
+                             {FL_LAYER_UP_B, 1, mlp, true, "intermediate bias"},
+                             {FL_LAYER_DOWN_W, hidden, mlp, false, "output"},
+                             {FL_LAYER_DOWN_B, 1, hidden, true, "output bias"},
+                             {FL_LAYER_MLP_NORM_W, 1, hidden, false, "output norm"},
+                             {FL_LAYER_MLP_NORM_B, 1, hidden, true, "output norm bias"}};
     return check_slots(encoder->layer[layer], want, sizeof want / sizeof *want, layer, error);
 }
 

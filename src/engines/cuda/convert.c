@@ -30,11 +30,11 @@ static float float_of(uint32_t bits) {
 static uint16_t f16_of(float value) {
     const uint32_t least_normal = 113U << 23, too_large = 143U << 23, infinite = 255U << 23;
     uint32_t       bits = bits_of(value), sign = bits >> 16 & 0x8000U, size = bits & 0x7FFFFFFFU;
-    uint32_t       normal    = (size - (112U << 23) + 0xFFFU + (size >> 13 & 1U)) >> 13;
-    uint32_t       subnormal = bits_of(float_of(size < least_normal ? size : 0) + 0.5f) - bits_of(0.5f);
-    uint32_t       half      = size < least_normal ? subnormal : normal;
-    half                     = size >= too_large ? 0x7C00U : half;
-    half                     = size > infinite ? 0x7E00U : half;
+    uint32_t       normal = (size - (112U << 23) + 0xFFFU + (size >> 13 & 1U)) >> 13;
+    uint32_t subnormal = bits_of(float_of(size < least_normal ? size : 0) + 0.5f) - bits_of(0.5f);
+    uint32_t half      = size < least_normal ? subnormal : normal;
+    half               = size >= too_large ? 0x7C00U : half;
+    half               = size > infinite ? 0x7E00U : half;
     return (uint16_t)(sign | half);
 }
 

@@ -23,7 +23,7 @@
 
 enum { PLACE_MAX = 1024, LT_OLDEST = 120000 };
 
-#define TEXT(symbol) #symbol
+#define TEXT(symbol)         #symbol
 #define SYMBOL(name, symbol) {TEXT(symbol), offsetof(fl_cuda_lt_calls, name)},
 static const fl_cuda_symbol symbols[] = {FL_CUDA_LT_CALLS(SYMBOL)};
 #undef SYMBOL
@@ -54,8 +54,8 @@ static void visit(search *s, const char *path) {
             refuse(s, path, words ? words : "it does not load");
         return;
     }
-    fl_cuda_lt_calls *lt      = &s->cuda->lt;
-    const char       *missing = fl_cuda_look_up(handle, lt, symbols, sizeof symbols / sizeof *symbols);
+    fl_cuda_lt_calls *lt = &s->cuda->lt;
+    const char *missing  = fl_cuda_look_up(handle, lt, symbols, sizeof symbols / sizeof *symbols);
     dlclose(handle); /* stays mapped: RTLD_NODELETE */
     if (missing != NULL) {
         char why[96];
@@ -80,8 +80,8 @@ static void visit(search *s, const char *path) {
 static void visit_folder(search *s, const char *folder, const char *below, const char *name) {
     char   pattern[PLACE_MAX];
     glob_t hits;
-    if (s->found || (size_t)snprintf(pattern, sizeof pattern, "%s%s/%s", folder, below, name) >=
-                        sizeof pattern)
+    if (s->found ||
+        (size_t)snprintf(pattern, sizeof pattern, "%s%s/%s", folder, below, name) >= sizeof pattern)
         return;
     if (glob(pattern, 0, NULL, &hits) != 0)
         return;
@@ -114,8 +114,8 @@ static void visit_path_python(search *s, const char *name) {
 }
 
 static void visit_all(search *s, const char *name) {
-    static const char *const folders[] = {"/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64",
-                                          "/opt/cuda/lib64"};
+    static const char *const folders[]   = {"/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64",
+                                            "/opt/cuda/lib64"};
     const char              *environment = getenv("VIRTUAL_ENV");
     visit(s, name);
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)

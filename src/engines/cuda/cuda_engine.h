@@ -108,7 +108,7 @@ typedef struct fl_cuda_slot {
     unsigned char *input, *output; /* owned, pinned */
     fl_cuda_graph  graphs[FL_CUDA_GRAPHS];
     uint64_t       launches;
-    bool           seen[FL_CUDA_TIERS]; /* run once by single launches: may be captured */
+    bool           seen[FL_CUDA_TIERS];     /* run once by single launches: may be captured */
     bool           no_graph[FL_CUDA_TIERS]; /* capturing failed once */
 } fl_cuda_slot;
 
@@ -158,20 +158,21 @@ void     fl_cuda_lay_out(const fl_engine *e, uint32_t tier, CUdeviceptr base, fl
 /* Chooses the largest tier that fits and the sizes that follow; ENOMEM when not even one text does. */
 int fl_cuda_fit(fl_engine *e, uint32_t tokens, uint64_t limit, fletch_error *error);
 
+uint64_t fl_cuda_resident(const fl_engine *e); /* bytes of the device, once it is fitted */
+
 /* weights.c: count the bytes, then, with the block there, convert and copy all. */
 uint64_t fl_cuda_weights_bytes(fl_engine *e);
-int      fl_cuda_upload(fl_engine *e, const fl_encoder *encoder, uint32_t threads,
-                        fletch_error *error);
+int fl_cuda_upload(fl_engine *e, const fl_encoder *encoder, uint32_t threads, fletch_error *error);
 
 /* product.c */
 void fl_cuda_product_size(const fl_engine *e, fl_cuda_product p, uint32_t *n, uint32_t *k);
 bool fl_cuda_fused(const fl_engine *e, fl_cuda_product p);
 int  fl_cuda_products_open(fl_engine *e, fletch_error *error);
 void fl_cuda_products_close(fl_engine *e);
-int  fl_cuda_plan_tier(fl_engine *e, uint32_t tier, fletch_error *error); /* quick when it is made */
-int  fl_cuda_multiply(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,
-                      const fl_cuda_layer *layer, fl_cuda_product p, CUdeviceptr in,
-                      CUdeviceptr out, fletch_error *error);
+int fl_cuda_plan_tier(fl_engine *e, uint32_t tier, fletch_error *error); /* quick when it is made */
+int fl_cuda_multiply(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,
+                     const fl_cuda_layer *layer, fl_cuda_product p, CUdeviceptr in, CUdeviceptr out,
+                     fletch_error *error);
 
 /* layers.c: the whole forward pass at a tier into the slot's stream. */
 int fl_cuda_enqueue(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,

@@ -64,7 +64,7 @@ const char *fl_cuda_look_up(void *library, void *table, const fl_cuda_symbol *sy
 /* ---- Opening ---------------------------------------------------------------------------------- */
 
 /* Stringified in two steps, so that cuda.h's renaming macros have their say before. */
-#define TEXT(symbol) #symbol
+#define TEXT(symbol)         #symbol
 #define SYMBOL(name, symbol) {TEXT(symbol), offsetof(fl_cuda_calls, name)},
 static const fl_cuda_symbol symbols[] = {FL_CUDA_CALLS(SYMBOL)};
 #undef SYMBOL

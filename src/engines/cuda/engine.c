@@ -380,15 +380,14 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
 /* ---- What it says of itself ------------------------------------------------------------------- */
 
 static void info(const fl_engine *e, fl_engine_info *out) {
-    uint64_t per_slot = e->arena_bytes + e->workspace_bytes;
-    *out              = (fl_engine_info){.device         = e->name,
-                                         .precision      = e->precision,
-                                         .slots          = e->slot_count,
-                                         .best_tokens    = e->tiers[e->tier_count - 1].tokens,
-                                         .pads           = false,
-                                         .any_thread     = true,
-                                         .deterministic  = e->deterministic,
-                                         .resident_bytes = e->weights_bytes + e->slot_count * per_slot};
+    *out = (fl_engine_info){.device         = e->name,
+                            .precision      = e->precision,
+                            .slots          = e->slot_count,
+                            .best_tokens    = e->tiers[e->tier_count - 1].tokens,
+                            .pads           = false,
+                            .any_thread     = true,
+                            .deterministic  = e->deterministic,
+                            .resident_bytes = fl_cuda_resident(e)};
 }
 
 /* All of it was taken by open. */

@@ -51,8 +51,8 @@ static int upload(fl_engine *e, fl_cuda_slot *slot, size_t bytes, bool alone, fl
 
 static int download(fl_engine *e, fl_cuda_slot *slot, const fl_cuda_place *at, uint32_t texts,
                     fletch_error *error) {
-    const fl_cuda_calls *cu    = &e->cuda->cu;
-    size_t               bytes = at->rows_at + (size_t)texts * e->width * sizeof(float);
+    const fl_cuda_calls *cu     = &e->cuda->cu;
+    size_t               bytes  = at->rows_at + (size_t)texts * e->width * sizeof(float);
     CUresult             result = cu->copy_down(slot->output, at->bad, bytes, slot->stream);
     if (result == CUDA_SUCCESS)
         result = cu->event_record(slot->done, slot->stream);
@@ -171,8 +171,8 @@ static int warm_with(fl_engine *e, uint32_t tokens, int32_t *ids, uint32_t *cu, 
                      fletch_error *error) {
     enum { LENGTH = 16 };
     uint32_t length = e->max_length < LENGTH ? e->max_length : LENGTH, texts = 0;
-    uint32_t most   = e->tiers[fl_cuda_tier_of(tokens)].texts;
-    cu[0]           = 0;
+    uint32_t most = e->tiers[fl_cuda_tier_of(tokens)].texts;
+    cu[0]         = 0;
     while (texts < most && cu[texts] + length <= tokens) {
         cu[texts + 1] = cu[texts] + length;
         texts++;
@@ -187,10 +187,10 @@ static int warm_with(fl_engine *e, uint32_t tokens, int32_t *ids, uint32_t *cu, 
 int fl_cuda_warm(fl_engine *e, fletch_error *error) {
     static const uint32_t sizes[] = {16, 64, 512, 4096};
     enum { MOST = 4096 };
-    int32_t  *ids  = fl_alloc_zero(MOST, sizeof *ids);
-    uint32_t *cu   = fl_alloc_zero(MOST + 1, sizeof *cu);
-    float   **rows = fl_alloc_zero(MOST, sizeof *rows);
-    float    *row  = fl_alloc_zero(e->width, sizeof *row); /* all rows go to one place */
+    int32_t  *ids    = fl_alloc_zero(MOST, sizeof *ids);
+    uint32_t *cu     = fl_alloc_zero(MOST + 1, sizeof *cu);
+    float   **rows   = fl_alloc_zero(MOST, sizeof *rows);
+    float    *row    = fl_alloc_zero(e->width, sizeof *row); /* all rows go to one place */
     int       status = FLETCH_OK;
     if (ids == NULL || cu == NULL || rows == NULL || row == NULL)
         status = fl_fail_nomem(error, MOST * sizeof *ids, "a first batch");

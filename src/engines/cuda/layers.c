@@ -32,11 +32,11 @@ static void *on_device(CUdeviceptr at) {
 
 static int launch(const pass *p, fl_cuda_kernel kernel, uint32_t blocks, uint32_t heads,
                   uint32_t threads, void *param) {
-    static const char *const names[FL_CUDA_KERNELS] = {"embed",    "tiles",    "short attention",
-                                                       "long attention", "norm", "activation",
-                                                       "pooling",  "quantize", "dequantize"};
-    const fl_engine         *e                      = p->e;
-    void                    *params[]               = {param};
+    static const char *const names[FL_CUDA_KERNELS] = {
+        "embed",      "tiles",   "short attention", "long attention", "norm",
+        "activation", "pooling", "quantize",        "dequantize"};
+    const fl_engine *e        = p->e;
+    void            *params[] = {param};
     CUresult result = e->cuda->cu.launch(e->kernels[kernel], blocks, heads, 1, threads, 1, 1, 0,
                                          p->slot->stream, params, NULL);
     return fl_cuda_check(e->cuda, result, FLETCH_EINTERNAL, p->error, names[kernel]);
@@ -63,8 +63,9 @@ static int embed(const pass *p) {
                               .text_of         = on_device(p->at.text_of),
                               .hidden          = e->desc.hidden,
                               .position_offset = e->desc.position_offset,
-                              .pad_token = e->desc.position_skips_pad ? (int32_t)e->desc.pad_token : -1,
-                              .eps       = e->desc.norm_eps};
+                              .pad_token =
+                               e->desc.position_skips_pad ? (int32_t)e->desc.pad_token : -1,
+                              .eps = e->desc.norm_eps};
     return launch_rows(p, FL_CUDA_EMBED, &param);
 }
 
@@ -84,17 +85,17 @@ static int attend(const pass *p, bool is_long) {
     const fl_engine  *e     = p->e;
     uint32_t          count = is_long ? fl_cuda_long_capacity(p->sizes->tokens)
                                       : fl_cuda_short_capacity(p->sizes->tokens);
-    fl_cuda_attention param = {
-        .meta         = on_device(p->at.meta),
-        .cu           = on_device(p->at.cu),
-        .qkv          = on_device(p->at.qkv),
-        .out          = on_device(p->at.context),
-        .bias         = on_device(e->attention_bias),
-        .tiles        = on_device(is_long ? p->at.long_tiles : p->at.short_tiles),
-        .tile_count   = on_device(p->at.counts + (is_long ? sizeof(uint32_t) : 0)),
-        .heads        = e->desc.heads,
-        .max_distance = e->attention_bias ? e->desc.bias_max_distance : 0,
-        .scale        = e->desc.attention_scale};
+    fl_cuda_attention param = {.meta  = on_device(p->at.meta),
+                               .cu    = on_device(p->at.cu),
+                               .qkv   = on_device(p->at.qkv),
+                               .out   = on_device(p->at.context),
+                               .bias  = on_device(e->attention_bias),
+                               .tiles = on_device(is_long ? p->at.long_tiles : p->at.short_tiles),
+                               .tile_count =
+                                   on_device(p->at.counts + (is_long ? sizeof(uint32_t) : 0)),
+                               .heads        = e->desc.heads,
+                               .max_distance = e->attention_bias ? e->desc.bias_max_distance : 0,
+                               .scale        = e->desc.attention_scale};
     return launch(p, is_long ? FL_CUDA_ATTENTION_LONG : FL_CUDA_ATTENTION_SHORT, count,
                   e->desc.heads, FL_CUDA_ATTENTION_THREADS, &param);
 }
@@ -149,19 +150,19 @@ static int multiply_q8(const pass *p, const fl_cuda_layer *layer, fl_cuda_produc
                                  .q      = on_device(p->at.q8),
                                  .scales = on_device(p->at.row_scales),
                                  .width  = k};
-    fl_cuda_dequantize behind = {
-        .meta          = on_device(p->at.meta),
-        .sums          = on_device(p->at.sums),
-        .row_scales    = on_device(p->at.row_scales),
-        .column_scales = on_device(m->scales),
-        .bias          = on_device(m->bias),
-        .out           = on_device(out),
-        .width         = n,
-        .activation    = which == FL_CUDA_UP ? (int32_t)p->e->desc.activation : -1};
-    int status = launch_rows(p, FL_CUDA_QUANTIZE, &before);
+    fl_cuda_dequantize behind = {.meta          = on_device(p->at.meta),
+                                 .sums          = on_device(p->at.sums),
+                                 .row_scales    = on_device(p->at.row_scales),
+                                 .column_scales = on_device(m->scales),
+                                 .bias          = on_device(m->bias),
+                                 .out           = on_device(out),
+                                 .width         = n,
+                                 .activation =
+                                     which == FL_CUDA_UP ? (int32_t)p->e->desc.activation : -1};
+    int                status = launch_rows(p, FL_CUDA_QUANTIZE, &before);
     if (status == FLETCH_OK)
-        status = fl_cuda_multiply(p->e, p->slot, p->tier, layer, which, p->at.q8, p->at.sums,
-                                  p->error);
+        status =
+            fl_cuda_multiply(p->e, p->slot, p->tier, layer, which, p->at.q8, p->at.sums, p->error);
     return status < 0 ? status : launch_rows(p, FL_CUDA_DEQUANTIZE, &behind);
 }
 
@@ -184,17 +185,15 @@ static int attention_block(const pass *p, const fl_cuda_layer *layer) {
         status = attend(p, true);
     if (status == FLETCH_OK)
         status = multiply(p, layer, FL_CUDA_OUT, p->at.context, p->at.y);
-    return status < 0
-               ? status
-               : residual_norm(p, &layer->product[FL_CUDA_OUT], &layer->attention_norm);
+    return status < 0 ? status
+                      : residual_norm(p, &layer->product[FL_CUDA_OUT], &layer->attention_norm);
 }
 
 static int mlp_block(const pass *p, const fl_cuda_layer *layer) {
     int status = multiply(p, layer, FL_CUDA_UP, p->at.x, p->at.middle);
     if (status == FLETCH_OK)
         status = multiply(p, layer, FL_CUDA_DOWN, p->at.middle, p->at.y);
-    return status < 0 ? status
-                      : residual_norm(p, &layer->product[FL_CUDA_DOWN], &layer->mlp_norm);
+    return status < 0 ? status : residual_norm(p, &layer->product[FL_CUDA_DOWN], &layer->mlp_norm);
 }
 
 int fl_cuda_enqueue(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,

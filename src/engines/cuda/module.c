@@ -4,8 +4,8 @@
  * Role    The core's loader (loader.c) reads abi, layout and version before it calls anything.
  * Method  Static data: opening the module runs no code and needs nothing of CUDA.
  * Memory  none. Threads: constant. */
-#include "engines/cuda/cuda_loader.h"
 #include "engines/cuda/module.h"
+#include "engines/cuda/cuda_loader.h"
 
 extern const fl_cuda_door fl_cuda_module;
 

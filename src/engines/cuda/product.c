@@ -26,9 +26,9 @@ enum { FIXED_TOKENS = 4096, ALIGNMENT = 256 };
 
 void fl_cuda_product_size(const fl_engine *e, fl_cuda_product p, uint32_t *n, uint32_t *k) {
     const fl_encoder_desc *d                         = &e->desc;
-    const uint32_t         size[FL_CUDA_PRODUCTS][2] = {[FL_CUDA_QKV]  = {3 * e->inner, d->hidden},
-                                                        [FL_CUDA_OUT]  = {d->hidden, e->inner},
-                                                        [FL_CUDA_UP]   = {d->intermediate, d->hidden},
+    const uint32_t         size[FL_CUDA_PRODUCTS][2] = {[FL_CUDA_QKV] = {3 * e->inner, d->hidden},
+                                                        [FL_CUDA_OUT] = {d->hidden, e->inner},
+                                                        [FL_CUDA_UP] = {d->intermediate, d->hidden},
                                                         [FL_CUDA_DOWN] = {d->hidden, d->intermediate}};
     *n                                               = size[p][0];
     *k                                               = size[p][1];
@@ -69,8 +69,8 @@ static cublasStatus_t make_desc(const fl_engine *e, fl_cuda_product p, fl_cuda_m
     const fl_cuda_lt_calls *lt        = &e->cuda->lt;
     cublasOperation_t       transpose = CUBLAS_OP_T;
     cublasLtEpilogue_t      epilogue  = epilogue_of(e, p);
-    cublasStatus_t          s = lt->desc_create(&m->desc, e->q8 ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
-                                                e->q8 ? CUDA_R_32I : CUDA_R_32F);
+    cublasStatus_t s = lt->desc_create(&m->desc, e->q8 ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
+                                       e->q8 ? CUDA_R_32I : CUDA_R_32F);
     if (s == CUBLAS_STATUS_SUCCESS)
         s = lt->desc_set(m->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose);
     if (s == CUBLAS_STATUS_SUCCESS && m->fused) {
@@ -141,7 +141,7 @@ static cublasStatus_t make_layouts(const fl_engine *e, fl_cuda_product p, uint32
 static cublasStatus_t make_preference(const fl_engine *e, cublasLtMatmulPreference_t *out) {
     const fl_cuda_lt_calls *lt        = &e->cuda->lt;
     uint32_t                alignment = ALIGNMENT, schemes = CUBLASLT_REDUCTION_SCHEME_NONE;
-    uint64_t                workspace = e->workspace_bytes;
+    uint64_t                workspace                           = e->workspace_bytes;
     static const cublasLtMatmulPreferenceAttributes_t aligned[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
@@ -213,8 +213,8 @@ static cublasStatus_t plan_product(const fl_engine *e, fl_cuda_product p, uint32
     if (!e->deterministic)
         return choose(e, p, plan, &plan->algo);
     plan->algo = e->fixed[p];
-    return e->cuda->lt.algo_check(e->lt, e->layers[0].product[p].desc, e->weight_layout[p], plan->in,
-                                  plan->out, plan->out, &plan->algo, &checked);
+    return e->cuda->lt.algo_check(e->lt, e->layers[0].product[p].desc, e->weight_layout[p],
+                                  plan->in, plan->out, plan->out, &plan->algo, &checked);
 }
 
 int fl_cuda_plan_tier(fl_engine *e, uint32_t tier, fletch_error *error) {
@@ -246,13 +246,13 @@ int fl_cuda_multiply(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier
                      fletch_error *error) {
     static const float    one = 1.0f, zero = 0.0f;
     static const int32_t  one_q8 = 1, zero_q8 = 0;
-    const fl_cuda_matrix *m    = &layer->product[p];
-    const fl_cuda_plan   *plan = &e->tiers[tier].plan[p];
+    const fl_cuda_matrix *m     = &layer->product[p];
+    const fl_cuda_plan   *plan  = &e->tiers[tier].plan[p];
     const void           *alpha = e->q8 ? (const void *)&one_q8 : &one;
     const void           *beta  = e->q8 ? (const void *)&zero_q8 : &zero;
     cublasStatus_t        s     = e->cuda->lt.matmul(
-        e->lt, m->desc, alpha, pointer(m->weights), e->weight_layout[p], pointer(in), plan->in, beta,
-        pointer(out), plan->out, pointer(out), plan->out, &plan->algo, pointer(slot->workspace),
-        e->workspace_bytes, slot->stream);
+                   e->lt, m->desc, alpha, pointer(m->weights), e->weight_layout[p], pointer(in), plan->in,
+                   beta, pointer(out), plan->out, pointer(out), plan->out, &plan->algo,
+                   pointer(slot->workspace), e->workspace_bytes, slot->stream);
     return fl_cuda_lt_check(e->cuda, s, FLETCH_EINTERNAL, error, "a product failed");
 }

@@ -18,7 +18,14 @@
 #include "base/error.h"
 #include "engines/cuda/cuda_engine.h"
 
-enum { ALIGN = 256, FINE = 16, FINE_MOST = 128, FINE_TIERS = 7, PER_OCTAVE = 8 };
+enum {
+    ALIGN      = 256,
+    FINE       = 16,
+    FINE_MOST  = 128,
+    FINE_TIERS = 7,
+    PER_OCTAVE = 8,
+    PAGE_BYTES = 2 << 20
+};
 
 uint32_t fl_cuda_tier_tokens(uint32_t index) {
     if (index < FINE_TIERS)
@@ -55,13 +62,14 @@ static void lay_out_input(const fl_cuda_tier *t, CUdeviceptr base, size_t *at, f
 
 static void lay_out_q8(const fl_engine *e, uint64_t tokens, CUdeviceptr base, size_t *at,
                        fl_cuda_place *p) {
-    uint64_t widest = 3ULL * e->inner > e->desc.intermediate ? 3ULL * e->inner : e->desc.intermediate;
-    uint64_t out    = widest > e->desc.hidden ? widest : e->desc.hidden;
-    uint64_t in     = e->desc.hidden > e->inner ? e->desc.hidden : e->inner;
-    in              = in > e->desc.intermediate ? in : e->desc.intermediate;
-    p->q8           = base + take(at, tokens * in, ALIGN);
-    p->row_scales   = base + take(at, tokens * sizeof(float), ALIGN);
-    p->sums         = base + take(at, tokens * out * sizeof(int32_t), ALIGN);
+    uint64_t widest =
+        3ULL * e->inner > e->desc.intermediate ? 3ULL * e->inner : e->desc.intermediate;
+    uint64_t out  = widest > e->desc.hidden ? widest : e->desc.hidden;
+    uint64_t in   = e->desc.hidden > e->inner ? e->desc.hidden : e->inner;
+    in            = in > e->desc.intermediate ? in : e->desc.intermediate;
+    p->q8         = base + take(at, tokens * in, ALIGN);
+    p->row_scales = base + take(at, tokens * sizeof(float), ALIGN);
+    p->sums       = base + take(at, tokens * out * sizeof(int32_t), ALIGN);
 }
 
 void fl_cuda_lay_out(const fl_engine *e, uint32_t tier, CUdeviceptr base, fl_cuda_place *out) {
@@ -105,11 +113,21 @@ static void name_tiers(fl_engine *e, uint32_t most) {
     }
 }
 
+/* What an allocation takes of the device: the driver maps larger ones in pages of 2 MiB. */
+static uint64_t mapped(uint64_t bytes) {
+    return bytes < PAGE_BYTES / 2 ? bytes : (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+uint64_t fl_cuda_resident(const fl_engine *e) {
+    return mapped(e->weights_bytes) +
+           e->slot_count * (mapped(e->arena_bytes) + mapped(e->workspace_bytes));
+}
+
 int fl_cuda_fit(fl_engine *e, uint32_t tokens, uint64_t limit, fletch_error *error) {
     size_t        free_bytes = 0, total = 0;
     fl_cuda_place place;
-    int status = fl_cuda_check(e->cuda, e->cuda->cu.memory_info(&free_bytes, &total),
-                               FLETCH_EPROVIDER, error, "the device's free memory cannot be read");
+    int           status = fl_cuda_check(e->cuda, e->cuda->cu.memory_info(&free_bytes, &total),
+                                         FLETCH_EPROVIDER, error, "the device's free memory cannot be read");
     if (status < 0)
         return status;
     uint64_t room = free_bytes / 5 * 4;
@@ -119,10 +137,10 @@ int fl_cuda_fit(fl_engine *e, uint32_t tokens, uint64_t limit, fletch_error *err
     uint64_t need  = 0;
     for (uint32_t tier = e->tier_count; tier-- > least;) {
         fl_cuda_lay_out(e, tier, 0, &place);
-        need = e->weights_bytes + e->slot_count * (place.bytes + e->workspace_bytes);
+        e->arena_bytes = place.bytes;
+        need           = fl_cuda_resident(e);
         if (need <= room) {
-            e->tier_count  = tier + 1;
-            e->arena_bytes = place.bytes;
+            e->tier_count = tier + 1;
             return FLETCH_OK;
         }
     }

@@ -22,13 +22,13 @@
 #include "model/buckets.h"
 
 enum {
-    ALIGN        = 256,
-    STAGE_BYTES  = 16 << 20,
-    STAGES       = 2,
-    RUN_FLOATS   = 4096, /* converted at a time by one thread */
-    TEAM_MOST    = 16,
-    GLOBAL_MOST  = 8,
-    PER_LAYER    = 24
+    ALIGN       = 256,
+    STAGE_BYTES = 16 << 20,
+    STAGES      = 2,
+    RUN_FLOATS  = 4096, /* converted at a time by one thread */
+    TEAM_MOST   = 16,
+    GLOBAL_MOST = 8,
+    PER_LAYER   = 24
 };
 
 typedef enum form { AS_F32, AS_ELEMENT, AS_Q8 } form;
@@ -65,8 +65,11 @@ static void add(walk *w, const fl_tensor *tensor, uint64_t rows, uint64_t cols, 
                 CUdeviceptr at) {
     if (w->pieces == NULL)
         return;
-    w->pieces[w->count++] = (piece){
-        .tensor = tensor ? *tensor : (fl_tensor){0}, .rows = rows, .cols = cols, .as = as, .at = at};
+    w->pieces[w->count++] = (piece){.tensor = tensor ? *tensor : (fl_tensor){0},
+                                    .rows   = rows,
+                                    .cols   = cols,
+                                    .as     = as,
+                                    .at     = at};
 }
 
 /* A tensor of its own; 0 when `present` is false. */
@@ -126,9 +129,9 @@ static void walk_norm(walk *w, const fl_tensor *slots, int weight, int bias, fl_
 static void walk_all(walk *w, fl_engine *to) {
     const fl_encoder_desc *d       = &w->e->desc;
     const fl_tensor       *globals = w->encoder ? w->encoder->global : NULL;
-    to->word     = place(w, true, FL_SLOT_WORD, d->vocab, d->hidden, AS_ELEMENT);
-    to->position = place(w, d->position == FL_POSITION_LEARNED, FL_SLOT_POSITION,
-                         (uint64_t)d->positions + d->position_offset, d->hidden, AS_ELEMENT);
+    to->word                       = place(w, true, FL_SLOT_WORD, d->vocab, d->hidden, AS_ELEMENT);
+    to->position                   = place(w, d->position == FL_POSITION_LEARNED, FL_SLOT_POSITION,
+                                           (uint64_t)d->positions + d->position_offset, d->hidden, AS_ELEMENT);
     to->token_type = place(w, d->token_type, FL_SLOT_TYPE, 1, d->hidden, AS_ELEMENT);
     walk_norm(w, globals, FL_SLOT_EMBED_NORM_W, FL_SLOT_EMBED_NORM_B, &to->embed_norm);
     to->attention_bias = place(w, d->attention_bias == FL_BIAS_T5_BUCKETS, FL_SLOT_ATTENTION_BIAS,
@@ -248,13 +251,13 @@ static int open_mover(mover *m, uint32_t threads, size_t row_floats, fletch_erro
 }
 
 static int move_piece(mover *m, const piece *p, fletch_error *error) {
-    const fl_cuda_calls *cu        = &m->e->cuda->cu;
-    uint64_t             row_bytes = p->cols * size_of(m->e, p->as), per_stage = STAGE_BYTES / row_bytes;
+    const fl_cuda_calls *cu = &m->e->cuda->cu;
+    uint64_t row_bytes = p->cols * size_of(m->e, p->as), per_stage = STAGE_BYTES / row_bytes;
     for (uint64_t row = 0; row < p->rows; row += per_stage) {
-        uint64_t       rows  = p->rows - row < per_stage ? p->rows - row : per_stage;
-        unsigned       s     = m->next++ % STAGES;
-        CUresult       result = cu->event_wait(m->free[s]); /* what it held is on the device */
-        job            j      = {m->e, p, row, rows, m->stage[s], m->floats, m->row_floats};
+        uint64_t rows   = p->rows - row < per_stage ? p->rows - row : per_stage;
+        unsigned s      = m->next++ % STAGES;
+        CUresult result = cu->event_wait(m->free[s]); /* what it held is on the device */
+        job      j      = {m->e, p, row, rows, m->stage[s], m->floats, m->row_floats};
         if (result == CUDA_SUCCESS) {
             fl_team_run(m->team, convert, &j);
             result = cu->copy_up(p->at + row * row_bytes, m->stage[s], rows * row_bytes, m->stream);
@@ -298,7 +301,7 @@ static float *prepare_pieces(walk *w, const fl_engine *e, float *bias, size_t *w
             p->tensor = (fl_tensor){.data = bias, .dtype = FL_DTYPE_F32};
         if (p->as != AS_Q8)
             continue;
-        p->scales                = next;
+        p->scales                    = next;
         w->pieces[i + 1].tensor.data = next; /* walk_product put the scales' piece behind it */
         next += p->rows;
     }
@@ -306,8 +309,8 @@ static float *prepare_pieces(walk *w, const fl_engine *e, float *bias, size_t *w
 }
 
 int fl_cuda_upload(fl_engine *e, const fl_encoder *encoder, uint32_t threads, fletch_error *error) {
-    walk   w = {.e = e, .encoder = encoder, .base = e->weights};
-    mover  m = {.e = e};
+    walk   w    = {.e = e, .encoder = encoder, .base = e->weights};
+    mover  m    = {.e = e};
     float *bias = NULL, *scales = NULL;
     size_t widest = 0, most = GLOBAL_MOST + (size_t)e->desc.layers * PER_LAYER;
     int    status = FLETCH_OK;

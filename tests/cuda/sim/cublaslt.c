@@ -104,7 +104,7 @@ static cublasStatus_t set(void *to, size_t size, const void *from, size_t bytes)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-VISIBLE cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t            opaque,
+VISIBLE cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t           opaque,
                                                       cublasLtMatmulDescAttributes_t attribute,
                                                       const void *value, size_t bytes) {
     desc *d = (desc *)(void *)opaque;
@@ -144,10 +144,9 @@ VISIBLE cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_
     return CUBLAS_STATUS_SUCCESS;
 }
 
-VISIBLE cublasStatus_t
-cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t            opaque,
-                                     cublasLtMatmulPreferenceAttributes_t attribute,
-                                     const void *value, size_t bytes) {
+VISIBLE cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
+    cublasLtMatmulPreference_t opaque, cublasLtMatmulPreferenceAttributes_t attribute,
+    const void *value, size_t bytes) {
     preference *p = (preference *)(void *)opaque;
     switch (attribute) {
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
@@ -179,14 +178,15 @@ static bool types_fit(const desc *d, const layout *a, const layout *b, const lay
                y->rows % 4 == 0 && a->rows % 4 == 0 && a->ld % 4 == 0 && b->ld % 4 == 0;
     bool is_float = a->type == CUDA_R_32F || a->type == CUDA_R_16F || a->type == CUDA_R_16BF;
     return same && is_float && y->type == a->type && d->compute == CUBLAS_COMPUTE_32F &&
-           d->scale == CUDA_R_32F && (d->bias_type == (cudaDataType_t)-1 || d->bias_type == y->type);
+           d->scale == CUDA_R_32F &&
+           (d->bias_type == (cudaDataType_t)-1 || d->bias_type == y->type);
 }
 
 static cublasStatus_t check(const desc *d, const layout *a, const layout *b, const layout *c,
                             const layout *y) {
-    bool known = d->epilogue == CUBLASLT_EPILOGUE_DEFAULT || d->epilogue == CUBLASLT_EPILOGUE_BIAS ||
-                 d->epilogue == CUBLASLT_EPILOGUE_RELU_BIAS ||
-                 d->epilogue == CUBLASLT_EPILOGUE_GELU_BIAS;
+    bool known =
+        d->epilogue == CUBLASLT_EPILOGUE_DEFAULT || d->epilogue == CUBLASLT_EPILOGUE_BIAS ||
+        d->epilogue == CUBLASLT_EPILOGUE_RELU_BIAS || d->epilogue == CUBLASLT_EPILOGUE_GELU_BIAS;
     bool biased = d->epilogue != CUBLASLT_EPILOGUE_DEFAULT;
     if (d->transa != CUBLAS_OP_T || d->transb != CUBLAS_OP_N || !known || !types_fit(d, a, b, c, y))
         return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -211,7 +211,7 @@ VISIBLE cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t y,
     cublasLtMatmulPreference_t opaque, int asked, cublasLtMatmulHeuristicResult_t results[],
     int *count) {
-    const preference *p = (const preference *)(void *)opaque;
+    const preference *p   = (const preference *)(void *)opaque;
     const layout     *out = (const layout *)(void *)y;
     cublasStatus_t    s   = check((desc *)(void *)d, (layout *)(void *)a, (layout *)(void *)b,
                                   (layout *)(void *)c, (layout *)(void *)y);
@@ -286,7 +286,7 @@ static void write_float(void *at, uint64_t i, cudaDataType_t type, float value) 
         ((_Float16 *)at)[i] = (_Float16)value;
     } else {
         memcpy(&bits, &value, sizeof bits);
-        bool nan               = value != value;
+        bool nan            = value != value;
         ((uint16_t *)at)[i] = (uint16_t)(nan ? 0x7FC0 : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
     }
 }
@@ -296,7 +296,7 @@ static float dot(const float *x, const float *w, uint64_t k, uint64_t piece) {
     enum { LANES = 16 };
     float total = 0.0f;
     for (uint64_t first = 0; first < k; first += piece) {
-        uint64_t last      = first + piece < k ? first + piece : k, i = first;
+        uint64_t last = first + piece < k ? first + piece : k, i = first;
         float    sum[LANES] = {0}, rest = 0.0f;
         for (; i + LANES <= last; i += LANES)
             for (int l = 0; l < LANES; l++)
@@ -377,18 +377,18 @@ VISIBLE cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDes
     cublasStatus_t s = cublasLtMatmulAlgoCheck(handle, opaque, la, lb, lc, ly, algo, &checked);
     if (s != CUBLAS_STATUS_SUCCESS)
         return s;
-    product p = {.d       = *(const desc *)(const void *)opaque,
-                 .a       = *(const layout *)(const void *)la,
-                 .b       = *(const layout *)(const void *)lb,
-                 .y       = *(const layout *)(const void *)ly,
-                 .weights = a,
-                 .in      = b,
-                 .out     = y,
-                 .piece   = algos[algo->data[1]].piece};
-    bool is_bytes = p.a.type == CUDA_R_8I;
-    bool plain    = is_bytes ? *(const int32_t *)alpha == 1 && *(const int32_t *)beta == 0
-                             : *(const float *)alpha == 1.0f && *(const float *)beta == 0.0f;
-    bool biased   = p.d.epilogue != CUBLASLT_EPILOGUE_DEFAULT;
+    product p        = {.d       = *(const desc *)(const void *)opaque,
+                        .a       = *(const layout *)(const void *)la,
+                        .b       = *(const layout *)(const void *)lb,
+                        .y       = *(const layout *)(const void *)ly,
+                        .weights = a,
+                        .in      = b,
+                        .out     = y,
+                        .piece   = algos[algo->data[1]].piece};
+    bool    is_bytes = p.a.type == CUDA_R_8I;
+    bool    plain    = is_bytes ? *(const int32_t *)alpha == 1 && *(const int32_t *)beta == 0
+                                : *(const float *)alpha == 1.0f && *(const float *)beta == 0.0f;
+    bool    biased   = p.d.epilogue != CUBLASLT_EPILOGUE_DEFAULT;
     if (!plain || checked.workspaceSize > workspace_bytes ||
         (checked.workspaceSize > 0 && !sim_is_device(workspace, checked.workspaceSize)) ||
         !lies_well(a, &p.a) || !lies_well(b, &p.b) || !lies_well(y, &p.y) || c != y ||

@@ -22,7 +22,14 @@
 
 #define VISIBLE __attribute__((visibility("default")))
 
-enum { DEVICES_MOST = 8, CONTEXTS_MOST = 16, BIG = 1 << 20, BIG_STEP = 2 << 20, SMALL_STEP = 512 };
+enum {
+    DEVICES_MOST  = 8,
+    CONTEXTS_MOST = 16,
+    BIG           = 1 << 20,
+    FILL          = 4 << 20,
+    BIG_STEP      = 2 << 20,
+    SMALL_STEP    = 512
+};
 
 /* ---- State ------------------------------------------------------------------------------------ */
 
@@ -128,7 +135,8 @@ static long long setting(const char *name, long long otherwise) {
 }
 
 static void read_fault(void) {
-    static const char *const kinds[SIM_KINDS] = {"alloc", "host", "launch", "copy", "graph", "object"};
+    static const char *const kinds[SIM_KINDS] = {"alloc", "host",  "launch",
+                                                 "copy",  "graph", "object"};
     const char              *text             = getenv("SIM_CUDA_FAULT");
     char                     kind[16];
     unsigned                 n = 0, result = 0;
@@ -359,7 +367,8 @@ static CUresult take(void **out, size_t bytes, int device) {
         free(b);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    memset(b->at, 0xFF, bytes); /* NaN in every float type: what is read unwritten shows */
+    /* NaN in every float type: what is read unwritten shows. The head is enough of a large one. */
+    memset(b->at, 0xFF, bytes < FILL ? bytes : FILL);
     b->bytes   = bytes;
     b->device  = device;
     b->counted = device >= 0 ? counted(bytes) : 0;
@@ -748,13 +757,14 @@ static int run_launch(void *arg) {
 }
 
 VISIBLE CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                                unsigned by, unsigned bz, unsigned shared, CUstream s, void **params,
-                                void **extra) {
+                                unsigned by, unsigned bz, unsigned shared, CUstream s,
+                                void **params, void **extra) {
     CUresult r = gate(SIM_LAUNCH);
     if (r != CUDA_SUCCESS)
         return r;
-    if (f == NULL || gx == 0 || gy == 0 || gz == 0 || gy > 65535 || gz > 65535 || bx * by * bz > 1024 ||
-        bx * by * bz == 0 || shared > 48 << 10 || extra != NULL || f->param_bytes > PARAM_MOST)
+    if (f == NULL || gx == 0 || gy == 0 || gz == 0 || gy > 65535 || gz > 65535 ||
+        bx * by * bz > 1024 || bx * by * bz == 0 || shared > 48 << 10 || extra != NULL ||
+        f->param_bytes > PARAM_MOST)
         return CUDA_ERROR_INVALID_VALUE;
     launch l = {.function = f, .grid = {gx, gy, gz}, .block = {bx, by, bz}};
     memcpy(l.param, params[0], f->param_bytes);

@@ -30,7 +30,7 @@ void sim_heal(void);
 
 unsigned long sim_calls(sim_kind kind); /* since the start */
 uint64_t      sim_used(int device);     /* bytes that are allocated on it now */
-unsigned long sim_objects(void);        /* contexts, modules, streams, events, graphs, blocks alive */
+unsigned long sim_objects(void); /* contexts, modules, streams, events, graphs, blocks alive */
 
 /* For the simulated cublasLt: run(copy of arg) on the stream in its order; 0 is success. */
 CUresult sim_enqueue(CUstream stream, int (*run)(void *arg), const void *arg, size_t bytes);
