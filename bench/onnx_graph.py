@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """onnx_graph.py - the graph that fletch builds against onnxruntime's own optimised export.
 
-    python bench/onnx_graph.py --model FOLDER [--tool build/tests/onnx_graph] [--threads 1] [--rounds 3]
+    python bench/onnx_graph.py --model FOLDER [--tool build/tests/onnx_graph] [--threads 1] [--rounds 3] [--keep FOLDER]
 
 Exports the folder's BERT with torch (mean pooling in the graph), optimises the file with
 onnxruntime.transformers.optimizer and lets tests/onnx_graph run both in turns on the same ids. The figures are
 processor time; the ratio is the file's time over the built graph's: above 1, the built graph is the faster.
+--keep takes the exports from a folder, and puts them there the first time.
 Needs torch, transformers, onnx and onnxruntime. ORT_LIBRARY names the library; without it the one of the
 onnxruntime package is taken.
 """
@@ -65,12 +66,16 @@ def main() -> None:
     parser.add_argument("--tool", default="build/tests/onnx_graph")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--keep", help="folder for the exports")
     parser.add_argument("shapes", nargs="*", default=SHAPES, help="BATCHxLENGTH")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
-        plain, best = f"{work}/plain.onnx", f"{work}/optimised.onnx"
-        heads, hidden = export(options.model, plain)
-        print("fused by the optimizer:", optimise(plain, best, heads, hidden))
+        exports = pathlib.Path(options.keep or work)
+        exports.mkdir(parents=True, exist_ok=True)
+        plain, best = str(exports / "plain.onnx"), str(exports / "optimised.onnx")
+        if not pathlib.Path(best).exists():
+            heads, hidden = export(options.model, plain)
+            print("fused by the optimizer:", optimise(plain, best, heads, hidden))
         ratios = {}
         for name, file in (("optimised", best), ("plain", plain)):
             for _ in range(options.rounds):

@@ -111,7 +111,7 @@ int main(int count, char **words) {
         fl_ort_engine_ops.open(&engine, &model->encoder, &options, &error) < 0 ||
         fl_ort_acquire(&ort, fl_config_text(config, FL_KEY_ONNXRUNTIME_LIBRARY), NULL, &error) <
             0 ||
-        fl_ort_session_open(&session, ort, &model->encoder, &options, &error) < 0)
+        fl_ort_session_open(&session, ort, &model->encoder, &options, 1, &error) < 0)
         stop(&error);
     for (uint32_t i = 0; i < TEXTS; i++) {
         cu[i + 1] = cu[i] + 3 + draw(i % 8 == 0 ? 120 : 25);
@@ -134,6 +134,7 @@ int main(int count, char **words) {
         if (r < 0)
             continue;
         ratios[r] = (double)(end - middle) / (double)(middle - begin);
+        fflush(stdout);
         printf("round %d: engine %.1f ms, loop %.1f ms\n", r, (double)(middle - begin) / 1e6,
                (double)(end - middle) / 1e6);
     }

@@ -3,7 +3,7 @@
  *
  *     onnx_graph run FOLDER PROVIDER LEVEL LENGTH < texts > rows
  *         Each line of stdin is a text: "skip id id id …". PROVIDER chooses the form of the graph
- *         (cpu, cuda, coreml …); it always runs on the CPU. LENGTH "alone" runs each text alone, else all
+ *         (cpu, cuda, coreml …; "coreml:fp16" in half precision); it always runs on the CPU. LENGTH "alone" runs each text alone, else all
  *         are one batch, padded to LENGTH tokens (0: the longest). Rows of float32 on stdout.
  *     onnx_graph time FOLDER MODEL.onnx THREADS BATCHxLENGTH…
  *         The built graph and a file's in turns; one JSON object a shape, processor time in ms,
@@ -220,7 +220,11 @@ int main(int argc, char **argv) {
     int              status  = fl_model_open(&model, argv[2], &opening, &error);
     if (status == 0)
         status = fl_ort_acquire(&ort, library ? library : "", NULL, &error);
-    fl_engine_options engine = {.provider = timing ? "cpu" : argv[3]};
+    const char *half = timing ? NULL : strstr(argv[3], ":fp16");
+    char        form[16];
+    snprintf(form, sizeof form, "%.*s", (int)(half != NULL ? half - argv[3] : 15), argv[3]);
+    fl_engine_options engine = {.provider  = timing ? "cpu" : form,
+                                .precision = half != NULL ? "fp16" : "fp32"};
     if (status == 0)
         engine.max_length = model->max_length;
     if (status == 0)

@@ -101,6 +101,39 @@ def test_embed(name, index, level, tmp_path):
     assert golden.difference(rows, numpy.load(folder / run["vectors"])) <= 1e-5
 
 
+def cosines(rows, expected):
+    return (rows * expected).sum(axis=1) / numpy.maximum(
+        numpy.linalg.norm(rows, axis=1) * numpy.linalg.norm(expected, axis=1), 1e-12)
+
+
+@pytest.mark.parametrize("folder, index", list(runs()))
+def test_half_precision(folder, index):
+    """The graph that devices get with provider.precision fp16: the library takes it, runs it on the CPU as well as a
+    CPU can (with its own casts), and the rows point where they should, though not to the last bit."""
+    run = json.loads((folder / "expected.json").read_text())[index]
+    expected = numpy.load(folder / run["vectors"])
+    prompt, skip = prompt_of(folder, run["flags"])
+    ids = tokenize(folder, [prompt + text for text in TEXTS], run["max_length"])
+    fixed = str(1 << (run["max_length"] - 1).bit_length())
+    for way in (("coreml:fp16", "3", fixed), ("coreml:fp16", "0", "0"), ("cuda:fp16", "3", "0"),
+                ("cpu:fp16", "3", "alone")):
+        rows = graph(folder, *way, ids, skip)
+        assert numpy.isfinite(rows).all() and cosines(rows, expected).min() >= 0.9995, way
+        whole = graph(folder, way[0].split(":")[0], *way[1:], ids, skip)
+        assert numpy.abs(rows - whole).max() > 0, way  # it did compute in half precision
+
+
+def test_half_precision_by_the_whole_program(tmp_path):
+    folder = FOLDERS / ALL[0][0]
+    ask = (*FLAGS, "--onnxruntime-model", "graph", "--provider-precision")
+    whole = golden.embed(folder, TEXTS, *ask, "fp32", work=tmp_path)
+    rows = golden.embed(folder, TEXTS, *ask, "fp16", work=tmp_path)
+    assert cosines(rows, whole).min() >= 0.9995 and numpy.abs(rows - whole).max() > 0
+    done = subprocess.run([str(golden.BIN), "embed", "-m", str(folder), *ask, "int8", "hello"], capture_output=True,
+                          text=True)
+    assert done.returncode == 2 and "provider.precision" in done.stderr, done.stderr
+
+
 VECTORS = golden.HERE / "vectors"
 MODELS = [pytest.param("minilm", "FLETCH_MODEL", id="minilm"),
           pytest.param("mpnet", "FLETCH_MODEL_HIGH", id="mpnet", marks=pytest.mark.full)]

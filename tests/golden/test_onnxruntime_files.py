@@ -118,6 +118,31 @@ def test_weights_outside_the_file(folder, tmp_path):
     check(golden.embed(folder, TEXTS, *RAW, work=tmp_path), [x.mean(axis=0) for x in tokens_of(folder, TEXTS)])
 
 
+def hub_cache(folder, base):
+    """The folder as a Hugging Face cache keeps it: a snapshot of links into blobs/."""
+    blobs, snapshot = base / "models--a--b/blobs", base / "models--a--b/snapshots/0123456789abcdef"
+    for number, file in enumerate(sorted(path for path in folder.rglob("*") if path.is_file())):
+        link = snapshot / file.relative_to(folder)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        blobs.mkdir(parents=True, exist_ok=True)
+        blob = blobs / f"{number:040x}"
+        shutil.copy2(file, blob)
+        link.symlink_to(os.path.relpath(blob, link.parent))
+    return snapshot
+
+
+@pytest.mark.parametrize("place", ["model.onnx", "onnx/model.onnx"])
+def test_weights_outside_the_file_in_a_cache_of_links(folder, place, tmp_path):
+    """The data lies beside the link by its name, and beside the blob under quite another."""
+    onnx_files.toy(folder / place, HIDDEN, save_as_external_data=True, location="model.onnx_data", size_threshold=1024)
+    snapshot = hub_cache(folder, tmp_path / "hub")
+    assert (snapshot / place).is_symlink() and (snapshot / place).parent.joinpath("model.onnx_data").is_symlink()
+    check(golden.embed(snapshot, TEXTS, *RAW, work=tmp_path), [x.mean(axis=0) for x in tokens_of(snapshot, TEXTS)])
+    snapshot.joinpath(place).parent.joinpath("model.onnx_data").unlink()
+    done = run("embed", "-m", snapshot, *RAW, "hello")
+    assert done.returncode == 3 and "model.onnx_data is missing" in done.stderr, done.stderr
+
+
 def test_a_pooled_output_is_taken_when_there_is_no_other(folder, tmp_path):
     """The toy's mean counts no padding, so that it also shows that texts of one length share a run."""
     onnx_files.toy(folder / "model.onnx", HIDDEN, pooled=True, output="sentence_embedding")
@@ -224,6 +249,15 @@ def bad_external_above(path):
 def bad_external_absolute(path):
     outside(path, "/etc/passwd")
     return "outside the model's folder"
+
+
+def bad_external_link(path):
+    """A name inside the folder that leads outside: a cloned repository may hold such a link."""
+    outside(path, "data.bin")
+    secret = path.parent.parent / "secret.bin"
+    secret.write_bytes(bytes(4 * HIDDEN))
+    (path.parent / "data.bin").symlink_to(secret)
+    return "leads outside the model's folder"
 
 
 def bad_external_short(path):

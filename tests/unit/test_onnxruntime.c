@@ -129,7 +129,8 @@ Test(onnxruntime, the_cpu_library_refuses_every_device) {
         fl_ort_names       inputs = {.count = 2, .names = {"input_ids", "attention_mask"}};
         fletch_error       error;
         fl_probe           found;
-        cr_assert_eq(fl_ort_options_make(ort, &options, &inputs, &made, &error), FLETCH_EPROVIDER);
+        cr_assert_eq(fl_ort_options_make(ort, &options, &inputs, 1, &made, &error),
+                     FLETCH_EPROVIDER);
         cr_assert_null(made);
         cr_assert_not_null(strstr(error.message, "ExecutionProvider"), "%s", error.message);
         cr_assert_not_null(strstr(error.message, ort->path), "%s", error.message);

@@ -5,7 +5,8 @@
  *         when a folder holds nothing but an .onnx file.
  * Method  forward plans the batch into groups of equal lengths (plan.c). On the processor a team of
  *         threads takes group after group, each on a lane of its own and one thread inside the
- *         library; a device gets one lane and larger groups. Providers that compile per shape get
+ *         library, unless there are too few groups for the threads: those get all threads inside
+ *         each run, on a second session. A device gets one lane and larger groups. Providers that compile per shape get
  *         few shapes; each new one is counted.
  * Memory  The session's weights are the library's, or mapped from the folder; lanes and plan are
  *         sized in open.
@@ -23,7 +24,7 @@
 enum {
     CPU_GROUP_TOKENS    = 512, /* beyond it activations leave the cache and nothing is gained */
     DEVICE_GROUP_TOKENS = 16384,
-    SHAPE_BITS          = 32
+    WIDE_TOKENS         = 64 /* of a batch: fewer are done before other threads have woken up */
 };
 
 struct fl_engine {
@@ -33,14 +34,15 @@ struct fl_engine {
     fl_ort_plan     plan;
     fl_ort_lane    *lanes; /* owned [lane_count] */
     unsigned        lane_count;
-    fl_team        *team; /* owned; NULL with one lane */
+    fl_team        *team;      /* owned; NULL with one lane */
+    fl_ort_session  wide;      /* a second session, with lane_count threads inside each run, … */
+    fl_ort_lane     wide_lane; /* … and its lane; `session` NULL: there is none */
+    uint64_t        wide_runs;
     const fl_batch *batch;
     atomic_uint     next_group;
     atomic_bool     failed;
     fl_trace       *trace;
     const fl_log   *log;
-    uint32_t        seen[SHAPE_BITS]; /* [log2 length]: bit log2 rows, for providers that compile */
-    uint64_t        compilations;
     bool            single, pinned;
     char            provider[16];
     char            device[96];
@@ -68,11 +70,17 @@ static void probe(const fl_engine_options *options, fl_probe *out) {
         snprintf(out->reason, sizeof out->reason, "%.390s", error.message);
 }
 
-/* The library does not say how many devices a provider has: the first is there when it is usable. */
 static uint32_t devices(const fl_engine_options *options) {
-    fl_probe found;
+    const fl_ort *ort;
+    fl_probe      found;
     probe(options, &found);
-    return found.usable ? 1 : 0;
+    if (!found.usable ||
+        fl_ort_acquire(&ort, fl_config_text(options->config, FL_KEY_ONNXRUNTIME_LIBRARY), NULL,
+                       NULL) < 0)
+        return 0;
+    uint32_t count = fl_ort_devices_count(ort, options->provider);
+    fl_ort_release(ort);
+    return count;
 }
 
 /* ---- Opening ---------------------------------------------------------------------------------- */
@@ -86,6 +94,8 @@ static void close_engine(fl_engine *e) {
     for (unsigned i = 0; e->lanes != NULL && i < e->lane_count; i++)
         fl_ort_lane_close(&e->lanes[i]);
     fl_free(e->lanes);
+    fl_ort_lane_close(&e->wide_lane);
+    fl_ort_session_close(&e->wide);
     fl_ort_plan_close(&e->plan);
     fl_ort_session_close(&e->session);
     fl_ort_release(e->ort);
@@ -122,6 +132,26 @@ static int open_lanes(fl_engine *e, const fl_engine_options *options, fletch_err
                               : fl_team_open(&e->team, e->lane_count, options->cores, error);
 }
 
+/* One long text keeps one lane busy and leaves the others idle, so that a second session with all
+ * threads inside each run stands ready for batches of few groups. Its weights are the mapped ones,
+ * not packed: it costs no second copy of them, and packing pays least in large groups. A file's
+ * weights would be there twice, so that a file gets none; nor does deterministic, whose rows must
+ * not depend on the way they were computed. */
+static int open_wide(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,
+                     fletch_error *error) {
+    bool bind     = fl_config_bool(options->config, FL_KEY_IO_BINDING);
+    bool parallel = fl_config_bool(options->config, FL_KEY_CPU_PARALLEL_EXECUTION);
+    if (e->lane_count < 2 || e->single || parallel || e->session.graph.model == NULL)
+        return FLETCH_OK;
+    fl_engine_options untraced = *options;
+    untraced.trace             = NULL; /* one profile a replica */
+    int status = fl_ort_session_open(&e->wide, e->ort, encoder, &untraced, e->lane_count, error);
+    e->wide_lane.log = options->log;
+    return status < 0
+               ? status
+               : fl_ort_lane_open(&e->wide_lane, &e->wide, &e->encoder, &e->plan, bind, error);
+}
+
 static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_error *error);
 
 /* One text through everything: some providers fail at the first run, not at opening. */
@@ -145,7 +175,7 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     uint32_t    longest = options->max_length ? options->max_length : encoder->desc.positions;
     int         status  = fl_ort_acquire(&e->ort, library, options->log, error);
     if (status == FLETCH_OK)
-        status = fl_ort_session_open(&e->session, e->ort, encoder, options, error);
+        status = fl_ort_session_open(&e->session, e->ort, encoder, options, 1, error);
     if (status < 0)
         return status;
     e->trace         = options->trace;
@@ -161,6 +191,8 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
         fl_ort_plan_open(&e->plan, options->batch_texts ? options->batch_texts : 1, longest, error);
     if (status == FLETCH_OK)
         status = open_lanes(e, options, error);
+    if (status == FLETCH_OK)
+        status = open_wide(e, encoder, options, error);
     if (status == FLETCH_OK && strcmp(options->provider, "cpu") != 0)
         status = warm(e, error);
     return status;
@@ -184,20 +216,6 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
 
 /* ---- Forward ---------------------------------------------------------------------------------- */
 
-static uint32_t log2_of(uint32_t value) {
-    return value <= 1 ? 0 : 32 - (uint32_t)__builtin_clz(value - 1);
-}
-
-static void count_shapes(fl_engine *e) {
-    for (uint32_t i = 0; i < e->plan.group_count; i++) {
-        uint32_t *seen = &e->seen[log2_of(e->plan.groups[i].length) % SHAPE_BITS];
-        uint32_t  bit  = 1U << log2_of(e->plan.groups[i].rows) % SHAPE_BITS;
-        if ((*seen & bit) == 0)
-            e->compilations++;
-        *seen |= bit;
-    }
-}
-
 /* Every member: take groups until none is left. */
 static void run(void *arg, unsigned member, unsigned size) {
     fl_engine   *e    = arg;
@@ -212,6 +230,20 @@ static void run(void *arg, unsigned member, unsigned size) {
             atomic_store(&e->failed, true);
         fl_trace_end(e->trace, "onnxruntime group", begin, "texts", e->plan.groups[g].count);
     }
+}
+
+/* Few groups for many threads: one after the other, each with all threads inside. */
+static int run_wide(fl_engine *e, fletch_error *error) {
+    const fletch_error *own = &e->wide_lane.error;
+    fl_error_clear(&e->wide_lane.error);
+    for (uint32_t g = 0; g < e->plan.group_count && own->code == FLETCH_OK; g++) {
+        uint64_t begin = fl_trace_begin(e->trace);
+        fl_ort_lane_run(&e->wide_lane, e->batch, e->plan.order, &e->plan.groups[g]);
+        fl_trace_end(e->trace, "onnxruntime group", begin, "texts", e->plan.groups[g].count);
+        e->wide_runs++;
+    }
+    return own->code == FLETCH_OK ? FLETCH_OK
+                                  : fl_fail(error, own->code, own->where, "%s", own->message);
 }
 
 /* Of several failures the one of the first text in the batch's order, so that it is always the same. */
@@ -243,8 +275,9 @@ static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_er
     atomic_store(&e->next_group, 0);
     atomic_store(&e->failed, false);
     fl_ort_plan_make(&e->plan, batch, e->lane_count);
-    if (e->plan.fixed)
-        count_shapes(e);
+    if (e->wide_lane.session != NULL && batch->tokens >= WIDE_TOKENS &&
+        e->plan.group_count * 2 <= e->lane_count)
+        return run_wide(e, error);
     if (e->team != NULL && e->plan.group_count > 1) {
         fl_team_run(e->team, run, e);
         return first_failure(e, error);
@@ -287,9 +320,10 @@ typedef struct totals {
 } totals;
 
 static totals add_up(const fl_engine *e) {
-    totals t = {.binding = true};
-    for (unsigned i = 0; i < e->lane_count; i++) {
-        const fl_ort_lane *lane = &e->lanes[i];
+    totals   t     = {.binding = true};
+    unsigned lanes = e->lane_count + (e->wide_lane.session != NULL);
+    for (unsigned i = 0; i < lanes; i++) {
+        const fl_ort_lane *lane = i < e->lane_count ? &e->lanes[i] : &e->wide_lane;
         t.runs += lane->runs;
         t.bound += lane->bound_runs;
         t.direct += lane->direct_rows;
@@ -300,14 +334,15 @@ static totals add_up(const fl_engine *e) {
 }
 
 static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
-    char   threads[16], runs[96], rows[96], shapes[32];
+    char   threads[16], runs[96], rows[96], shapes[32], wide[32];
     totals t = add_up(e);
     snprintf(threads, sizeof threads, "%u", e->lane_count);
     snprintf(runs, sizeof runs, "%llu, %llu of them bound", (unsigned long long)t.runs,
              (unsigned long long)t.bound);
     snprintf(rows, sizeof rows, "%llu written in place, %llu copied", (unsigned long long)t.direct,
              (unsigned long long)t.copied);
-    snprintf(shapes, sizeof shapes, "%llu", (unsigned long long)e->compilations);
+    snprintf(shapes, sizeof shapes, "%llu", (unsigned long long)e->plan.compilations);
+    snprintf(wide, sizeof wide, "%llu", (unsigned long long)e->wide_runs);
     const char *lines[][3] = {
         {"onnxruntime.version", e->ort->version, e->ort->path},
         {"onnxruntime.provider", e->provider, ""},
@@ -315,6 +350,8 @@ static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
         {"onnxruntime.output", e->session.output,
          e->session.pooled ? "pooled in the graph" : "pooled by fletch"},
         {"onnxruntime.threads", threads, "runs side by side"},
+        {"onnxruntime.runs_by_all_threads", wide,
+         e->wide_lane.session != NULL ? "batches of few texts" : "off"},
         {"onnxruntime.io_binding", t.binding ? "on" : "off", ""},
         {"onnxruntime.runs", runs, ""},
         {"onnxruntime.rows", rows, ""},

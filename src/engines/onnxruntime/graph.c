@@ -13,6 +13,8 @@
  *         the rest is standard (opset 20) and left for ONNX Runtime's optimiser and the providers.
  *         SkipLayerNormalization is not used: on the CPU it is slower than Add and
  *         LayerNormalization.
+ * Half    With provider.precision fp16 tables, layers and norms are half precision; ids go in, and
+ *         pooling and rows are, as float32 ever. LayerNormalization sums in float32 by itself.
  * Refusal A switch of the descriptor that is not expressed here is refused by name.
  * Memory  Weights stay in the mapped files (graph_build.c).
  * Threads A graph belongs to one caller.
@@ -162,18 +164,20 @@ static fl_value norm(fl_graph *g, fl_value x, const fl_tensor *w, const fl_tenso
     fl_operator op     = {.kind      = "LayerNormalization",
                           .attribute = {FL_INT("axis", -1), FL_REAL("epsilon", g->desc->norm_eps)}};
     op.in[0]           = x;
-    op.in[1]           = fl_graph_weight_f32(g, &scale);
-    op.in[2]           = fl_graph_weight_f32(g, &shift);
+    op.in[1]           = fl_graph_weight_real(g, &scale);
+    op.in[2]           = fl_graph_weight_real(g, &shift);
     return fl_graph_op(g, &op);
 }
 
-/* As float32; what the files have as F16 or BF16 is converted row by row, after it is looked up. */
-static fl_value widen(fl_graph *g, const fl_weight *table, fl_value rows) {
-    return table->tensor->dtype == FL_DTYPE_F32 ? rows : fl_graph_cast(g, rows, ONNX_F32);
+/* In the graph's type; what the files have in another is converted row by row, after it is looked
+ * up. */
+static fl_value convert(fl_graph *g, const fl_weight *table, fl_value rows) {
+    fl_dtype same = g->real == ONNX_F16 ? FL_DTYPE_F16 : FL_DTYPE_F32;
+    return table->tensor->dtype == same ? rows : fl_graph_cast(g, rows, g->real);
 }
 
 static fl_value look_up(fl_graph *g, const fl_weight *table, fl_value rows) {
-    return widen(g, table, fl_graph_gather(g, fl_graph_weight(g, table), rows, 0));
+    return convert(g, table, fl_graph_gather(g, fl_graph_weight(g, table), rows, 0));
 }
 
 /* The place of each token, [batch, sequence], where a literal pad token takes row pad_token and
@@ -197,7 +201,7 @@ static fl_value positions(fl_graph *g) {
                                     .what    = "position"};
     table.rows                   = (uint64_t)d->positions + d->position_offset - table.first;
     if (!g->masked && !d->position_skips_pad)
-        return widen(g, &table, fl_graph_head(g, fl_graph_weight(g, &table), g->length));
+        return convert(g, &table, fl_graph_head(g, fl_graph_weight(g, &table), g->length));
     fl_value row = d->position_skips_pad ? counted(g) : g->places;
     return look_up(g, &table,
                    fl_graph_op2(g, "Min", row, fl_graph_int(g, (int64_t)table.rows - 1)));
@@ -216,7 +220,7 @@ static fl_value embed(fl_graph *g) {
     if (d->position == FL_POSITION_LEARNED)
         place = positions(g);
     if (d->token_type)
-        kind = fl_graph_weight_f32(g, &type);
+        kind = fl_graph_weight_real(g, &type);
     if (place.name[0] != '\0' && kind.name[0] != '\0') { /* the smaller sum first */
         place = fl_graph_op2(g, "Add", place, kind);
     } else if (kind.name[0] != '\0') {
@@ -237,8 +241,8 @@ static fl_value linear(fl_graph *g, const fl_tensor *slots, fl_layer_slot w, fl_
     fl_weight   bias   = {.tensor = &slots[w + 1], .columns = out, .optional = true, .what = what};
     fl_operator op     = {.kind = "Gemm", .attribute = {FL_INT("transB", 1)}};
     op.in[0]           = x;
-    op.in[1]           = fl_graph_weight_f32(g, &weight);
-    op.in[2]           = fl_graph_weight_f32(g, &bias);
+    op.in[1]           = fl_graph_weight_real(g, &weight);
+    op.in[2]           = fl_graph_weight_real(g, &bias);
     return fl_graph_op(g, &op);
 }
 
@@ -286,6 +290,8 @@ static void build(fl_graph *g, const fl_engine_options *options) {
     if (g->desc->final_norm)
         x = norm(g, x, &g->encoder->global[FL_SLOT_FINAL_NORM_W],
                  &g->encoder->global[FL_SLOT_FINAL_NORM_B], "final norm");
+    if (g->real != ONNX_F32)
+        x = fl_graph_cast(g, x, ONNX_F32); /* sums over a text go beyond half precision */
     fl_graph_pool(g, x, output_name);
 }
 
@@ -300,6 +306,8 @@ int fl_ort_graph_build(const fl_ort *ort, const fl_encoder *encoder,
     fl_graph g = {.ort = ort, .encoder = encoder, .desc = &encoder->desc, .error = error};
     g.fused    = cpu || strcmp(options->provider, "cuda") == 0;
     g.masked   = !cpu;
+    g.real =
+        options->precision != NULL && strcmp(options->precision, "fp16") == 0 ? ONNX_F16 : ONNX_F32;
     check(&g);
     if (g.status < 0 || !good(&g, ort->editor.CreateGraph(&g.graph), "onnxruntime, a new graph"))
         return g.status;

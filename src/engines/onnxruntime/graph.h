@@ -19,15 +19,17 @@ typedef struct fl_value {
 } fl_value;
 
 typedef struct fl_graph {
-    const fl_ort          *ort;
-    const fl_encoder      *encoder;
-    const fl_encoder_desc *desc;
-    OrtGraph              *graph;
-    fletch_error          *error;
-    int                    status; /* FLETCH_OK, or the first failure */
-    unsigned               count;  /* of values so far */
-    bool                   fused;  /* operators of com.microsoft: the provider is cpu or cuda */
-    bool                   masked; /* padding is masked in attention */
+    const fl_ort             *ort;
+    const fl_encoder         *encoder;
+    const fl_encoder_desc    *desc;
+    OrtGraph                 *graph;
+    fletch_error             *error;
+    int                       status; /* FLETCH_OK, or the first failure */
+    unsigned                  count;  /* of values so far */
+    bool                      fused;  /* operators of com.microsoft: the provider is cpu or cuda */
+    bool                      masked; /* padding is masked in attention */
+    ONNXTensorElementDataType real; /* of what is computed between the tables and pooling: ONNX_F32,
+                                       or ONNX_F16 (provider.precision fp16) */
     /* values that several parts use; all int64 where nothing is said */
     fl_value ids, mask, skip; /* [batch, sequence] twice, [batch] */
     fl_value shape;           /* [2] batch, sequence */
@@ -106,8 +108,10 @@ typedef struct fl_weight {
 fl_value fl_graph_weight(fl_graph *g, const fl_weight *weight);
 /* The weight is there, of a type we compute with, and as large as it must be; else EMODEL. */
 bool fl_graph_weight_check(fl_graph *g, const fl_weight *weight);
-/* The same as float32: a Cast where the file has F16 or BF16. */
-fl_value fl_graph_weight_f32(fl_graph *g, const fl_weight *weight);
+/* The same in the graph's type: a Cast where the file has another. */
+fl_value fl_graph_weight_real(fl_graph *g, const fl_weight *weight);
+/* A float32 value in the graph's type. */
+fl_value fl_graph_narrow(fl_graph *g, fl_value value);
 
 /* ---- The parts ---------------------------------------------------------------------------------- */
 

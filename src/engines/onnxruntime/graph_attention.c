@@ -61,14 +61,15 @@ static fl_value relative_bias(fl_graph *g) {
     fl_value query    = unsqueeze(g, g->places, 1); /* [sequence, 1] */
     fl_value distance = fl_graph_op2(g, "Sub", key, query);
     fl_value column   = fl_graph_op2(g, "Add", distance, fl_graph_int(g, (int64_t)g->longest - 1));
-    return unsqueeze(g, fl_graph_gather(g, wide_table(g), column, 1), 0);
+    return unsqueeze(g, fl_graph_gather(g, fl_graph_narrow(g, wide_table(g)), column, 1), 0);
 }
 
 /* [batch, 1, 1, sequence]: 0, or masked_out where there is padding */
 static fl_value mask_bias(fl_graph *g) {
     fl_value padding = fl_graph_op2(g, "Sub", fl_graph_real(g, 1.0f), g->mask_real);
     fl_value added   = fl_graph_op2(g, "Mul", padding, fl_graph_real(g, masked_out));
-    return fl_graph_op2(g, "Unsqueeze", added, fl_graph_ints(g, (int64_t[]){1, 2}, 2));
+    return fl_graph_narrow(
+        g, fl_graph_op2(g, "Unsqueeze", added, fl_graph_ints(g, (int64_t[]){1, 2}, 2)));
 }
 
 void fl_graph_attention_prepare(fl_graph *g) {
@@ -88,7 +89,7 @@ void fl_graph_attention_prepare(fl_graph *g) {
         fl_value mask = mask_bias(g);
         g->bias       = g->bias.name[0] == '\0' ? mask : fl_graph_op2(g, "Add", g->bias, mask);
     }
-    g->scale = fl_graph_real(g, d->attention_scale);
+    g->scale = fl_graph_narrow(g, fl_graph_real(g, d->attention_scale));
     g->heads4 =
         fl_graph_concat(g, g->shape, fl_graph_ints(g, (int64_t[]){d->heads, d->head_dim}, 2));
 }

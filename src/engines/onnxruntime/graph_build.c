@@ -6,8 +6,9 @@
  * Weights A tensor of the mapped files becomes an initialiser that points at the file's own bytes
  *         ("external": nothing is copied). ONNX Runtime wants 128 bytes for that and we want the
  *         pointer to be aligned for its type; a smaller or unaligned one is copied.
- *         F16 and BF16 weights keep their type in the graph and a Cast follows them: constant
- *         folding converts a matrix when the session is made, a looked-up row is converted alone.
+ *         Weights keep the file's type in the graph and a Cast follows where the graph computes in
+ *         another: constant folding converts a matrix when the session is made, a looked-up row is
+ *         converted alone.
  * Memory  Attributes, nodes and values belong to the graph from the moment they are added.
  * Threads A graph belongs to one caller.
  * Proof   tests/golden/test_onnx_graph.py, tests/unit/test_onnx_graph.c. */
@@ -280,9 +281,15 @@ fl_value fl_graph_weight(fl_graph *g, const fl_weight *weight) {
     return add_block(g, &b, external, "weight");
 }
 
-fl_value fl_graph_weight_f32(fl_graph *g, const fl_weight *weight) {
-    fl_value value = fl_graph_weight(g, weight);
-    if (value.name[0] == '\0' || weight->tensor->dtype == FL_DTYPE_F32)
+fl_value fl_graph_weight_real(fl_graph *g, const fl_weight *weight) {
+    ONNXTensorElementDataType type  = ONNX_F32;
+    fl_value                  value = fl_graph_weight(g, weight);
+    if (value.name[0] == '\0')
         return value;
-    return fl_graph_cast(g, value, ONNX_F32);
+    element(weight->tensor, &type);
+    return type == g->real ? value : fl_graph_cast(g, value, g->real);
+}
+
+fl_value fl_graph_narrow(fl_graph *g, fl_value value) {
+    return g->real == ONNX_F32 ? value : fl_graph_cast(g, value, g->real);
 }

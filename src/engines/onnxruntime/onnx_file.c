@@ -13,6 +13,7 @@
  * Memory  The mapping, for the time of the call; depth of nesting is bounded.
  * Proof   tests/golden/test_onnxruntime_files.py with files made by the onnx package. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -136,6 +137,30 @@ static void read_entry(walk *w, span s, external *out) {
         out->length = decimal(value);
 }
 
+/* Cut a path to its folder, the slash included. */
+static size_t folder_of(char *path) {
+    char  *slash = strrchr(path, '/');
+    size_t size  = slash == NULL ? 0 : (size_t)(slash - path + 1);
+    path[size]   = '\0';
+    return size;
+}
+
+/* Where the file really lies, links followed: in the folder of the .onnx file, as it was named or as
+ * it really is. A Hugging Face cache is all links: snapshots/…/model.onnx and model.onnx_data each
+ * lead to blobs/. A link that leads anywhere else is as good as "../" in a name. */
+static bool stays_inside(const char *model, const char *data) {
+    char real[FL_ORT_PATH_MAX], around[FL_ORT_PATH_MAX], named[FL_ORT_PATH_MAX];
+    if (realpath(data, real) == NULL)
+        return false;
+    if (realpath(model, around) != NULL && strncmp(real, around, folder_of(around)) == 0)
+        return true;
+    snprintf(named, sizeof named, "%s", model);
+    if (realpath(folder_of(named) == 0 ? "." : named, around) == NULL)
+        return false;
+    size_t size = strlen(around);
+    return strncmp(real, around, size) == 0 && real[size] == '/';
+}
+
 static void check_external(walk *w, const external *e) {
     char        path[FL_ORT_PATH_MAX];
     const char *slash  = strrchr(w->path, '/');
@@ -154,6 +179,14 @@ static void check_external(walk *w, const external *e) {
         w->status = fl_fail(w->error, FLETCH_EMODEL, FLETCH_NOWHERE,
                             "%.200s: its external data %.160s is missing; pull or export the model "
                             "again",
+                            w->path, e->location);
+        return;
+    }
+    if (!stays_inside(w->path, path)) {
+        w->status = fl_fail(w->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                            "%.200s: its external data %.120s is a link that leads outside the "
+                            "model's folder and is not followed; put the file itself beside the "
+                            "model, or pull the model again",
                             w->path, e->location);
         return;
     }

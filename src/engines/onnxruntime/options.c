@@ -9,7 +9,8 @@
  * Errors  A provider that the library refuses is EPROVIDER with the library's reason and how to mend
  *         it; a refused option is the library's own text.
  * Threads CPU runs get one thread each and the engine deals runs to its team: threads inside a run
- *         scale worse than texts side by side. With parallel_execution the library's own inter-op
+ *         scale worse than texts side by side. A second session with several threads inside serves
+ *         the batch that has fewer runs than threads. With parallel_execution the library's own inter-op
  *         pool works instead.
  * Proof   tests/unit/test_onnxruntime.c: every provider is appended to the real CPU library, whose
  *         refusal is the tested result; the keys are in its strings. */
@@ -188,6 +189,11 @@ static const provider *find_provider(const char *name) {
     return NULL;
 }
 
+const char *fl_ort_provider_name(const char *name) {
+    const provider *p = find_provider(name);
+    return p == NULL ? NULL : p->theirs;
+}
+
 static int refuse(const fl_ort *ort, const provider *p, const char *why, fletch_error *error) {
     return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
                    "%.150s (ONNX Runtime %s) gives no %s: %.120s. Install %s and name its library "
@@ -251,10 +257,37 @@ static OrtStatus *set_log(const fl_ort *ort, const fl_engine_options *o, OrtSess
     return status != NULL ? status : ort->api.SetSessionLogSeverityLevel(s, ORT_LOG_WARNING);
 }
 
-static OrtStatus *set_threads(const fl_ort *ort, const fl_engine_options *o, OrtSessionOptions *s) {
+/* The library's own threads on the processors of ours: "2;3;4", counted from 1, the caller's not
+ * among them. */
+static OrtStatus *set_cores(const fl_ort *ort, const fl_engine_options *o, OrtSessionOptions *s) {
+    char   text[4096];
+    size_t used = 0;
+    for (uint32_t i = 1; i < o->threads && used < sizeof text; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%u", i == 1 ? "" : ";",
+                                 o->cores[i] + 1U);
+    return used < sizeof text
+               ? ort->api.AddSessionConfigEntry(s, "session.intra_op_thread_affinities", text)
+               : NULL;
+}
+
+/* Several threads inside a run; between runs they wait without burning the processors that the
+ * lanes use. */
+static OrtStatus *set_inside(const fl_ort *ort, const fl_engine_options *o, unsigned inside,
+                             OrtSessionOptions *s) {
+    OrtStatus *status = ort->api.SetIntraOpNumThreads(s, (int)inside);
+    if (status != NULL || inside <= 1)
+        return status;
+    status = ort->api.AddSessionConfigEntry(s, "session.disable_prepacking", "1");
+    if (status == NULL)
+        status = ort->api.AddSessionConfigEntry(s, "session.force_spinning_stop", "1");
+    return status == NULL && o->cores != NULL ? set_cores(ort, o, s) : status;
+}
+
+static OrtStatus *set_threads(const fl_ort *ort, const fl_engine_options *o, unsigned inside,
+                              OrtSessionOptions *s) {
     bool       parallel = fl_config_bool(o->config, FL_KEY_CPU_PARALLEL_EXECUTION);
     int        inter    = (int)fl_config_int(o->config, FL_KEY_CPU_INTER_OP_THREADS);
-    OrtStatus *status   = ort->api.SetIntraOpNumThreads(s, 1);
+    OrtStatus *status   = set_inside(ort, o, inside, s);
     if (status == NULL)
         status = ort->api.SetInterOpNumThreads(s, parallel ? inter : 1);
     if (status == NULL)
@@ -295,25 +328,27 @@ static OrtStatus *set_profile(const fl_ort *ort, const fl_engine_options *o, Ort
 }
 
 static int fill(const fl_ort *ort, const fl_engine_options *o, const fl_ort_names *inputs,
-                OrtSessionOptions *s, fletch_error *error) {
+                unsigned inside, OrtSessionOptions *s, fletch_error *error) {
     typedef OrtStatus *(*step)(const fl_ort *, const fl_engine_options *, OrtSessionOptions *);
-    static const step steps[] = {set_log, set_threads, set_memory, set_graph, set_profile};
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        int status = fl_ort_check(ort, steps[i](ort, o, s), FLETCH_EPROVIDER, error,
-                                  "ONNX Runtime refuses a session option");
-        if (status < 0)
-            return status;
-    }
+    static const step steps[] = {set_log, set_memory, set_graph, set_profile};
+    OrtStatus        *refused = set_threads(ort, o, inside, s);
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0] && refused == NULL; i++)
+        refused = steps[i](ort, o, s);
+    int status = fl_ort_check(ort, refused, FLETCH_EPROVIDER, error,
+                              "ONNX Runtime refuses a session option");
+    if (status < 0)
+        return status;
     return append(ort, o, inputs, s, error);
 }
 
 int fl_ort_options_make(const fl_ort *ort, const fl_engine_options *options,
-                        const fl_ort_names *inputs, OrtSessionOptions **out, fletch_error *error) {
+                        const fl_ort_names *inputs, unsigned inside, OrtSessionOptions **out,
+                        fletch_error *error) {
     *out       = NULL;
     int status = fl_ort_check(ort, ort->api.CreateSessionOptions(out), FLETCH_ENOMEM, error,
                               "ONNX Runtime's session options");
     if (status == FLETCH_OK)
-        status = fill(ort, options, inputs, *out, error);
+        status = fill(ort, options, inputs, inside, *out, error);
     if (status < 0 && *out != NULL) {
         ort->api.ReleaseSessionOptions(*out);
         *out = NULL;
@@ -350,7 +385,7 @@ int fl_ort_provider_check(const fl_ort *ort, const fl_engine_options *options,
     fl_engine_options quiet  = *options;
     fl_ort_names      inputs = {.count = 2, .names = {"input_ids", "attention_mask"}};
     quiet.trace              = NULL;
-    int status               = fl_ort_options_make(ort, &quiet, &inputs, &made, error);
+    int status               = fl_ort_options_make(ort, &quiet, &inputs, 1, &made, error);
     if (status == FLETCH_OK)
         ort->api.ReleaseSessionOptions(made);
     return status;

@@ -87,10 +87,13 @@ int fl_ort_file_check(const char *path, fl_ort_names *inputs, fletch_error *erro
 
 /* ---- options.c -------------------------------------------------------------------------------- */
 
-/* Session options of our configuration with the provider appended. EPROVIDER when the library
+/* Session options of our configuration with the provider appended. `inside` threads work on one run
+ * together; with more than one of them the weights are read where they are and not packed, since
+ * such a session is a second one of the same model. EPROVIDER when the library
  * refuses the provider: its own words and how to mend it. */
 int fl_ort_options_make(const fl_ort *ort, const fl_engine_options *options,
-                        const fl_ort_names *inputs, OrtSessionOptions **out, fletch_error *error);
+                        const fl_ort_names *inputs, unsigned inside, OrtSessionOptions **out,
+                        fletch_error *error);
 
 /* The string pairs that a provider is given. */
 enum { FL_ORT_PAIRS_MAX = 16, FL_ORT_VALUE_MAX = 512 };
@@ -105,6 +108,15 @@ size_t fl_ort_provider_pairs(const fl_engine_options *options, const fl_ort_name
 
 /* Whether the library holds the provider ("cuda"), and why not. No device is asked for cpu. */
 int fl_ort_provider_check(const fl_ort *ort, const fl_engine_options *options, fletch_error *error);
+
+/* devices.c: devices of a provider that the library takes, at least 1: what the library lists, else
+ * what NVIDIA's driver counts. */
+uint32_t fl_ort_devices_count(const fl_ort *ort, const char *provider);
+/* Devices that the driver library `name` ("libcuda.so.1") shows this process; 0 when it is not there
+ * or says nothing. CUDA_VISIBLE_DEVICES counts. */
+uint32_t fl_ort_driver_devices(const char *name);
+/* The provider as ONNX Runtime spells it ("CUDAExecutionProvider"), or NULL. */
+const char *fl_ort_provider_name(const char *provider);
 
 /* Lengths and texts of a run are rounded up to a few shapes: providers that compile per shape. */
 bool fl_ort_fixed_shapes(const char *provider);
@@ -143,10 +155,12 @@ typedef struct fl_ort_session {
 } fl_ort_session;
 
 int  fl_ort_session_open(fl_ort_session *out, const fl_ort *ort, const fl_encoder *encoder,
-                         const fl_engine_options *options, fletch_error *error);
+                         const fl_engine_options *options, unsigned inside, fletch_error *error);
 void fl_ort_session_close(fl_ort_session *session); /* idempotent */
 
 /* ---- plan.c ----------------------------------------------------------------------------------- */
+
+enum { FL_ORT_SHAPE_BITS = 32 };
 
 /* One run: texts order[first .. first + count), padded to `length` tokens and `rows` texts. */
 typedef struct fl_ort_group {
@@ -164,6 +178,9 @@ typedef struct fl_ort_plan {
     uint32_t rows_limit; /* texts of a run at most; 0: the budget alone */
     bool     single;     /* every text alone */
     uint32_t slack;      /* shorter by at most this many eighths: may share a run with a mask */
+    /* shapes met so far, each of which such a provider compiles once */
+    uint32_t seen[FL_ORT_SHAPE_BITS]; /* [log2 length]: bit log2 rows */
+    uint64_t compilations;
 } fl_ort_plan;
 
 int  fl_ort_plan_open(fl_ort_plan *plan, uint32_t texts_max, uint32_t max_length,

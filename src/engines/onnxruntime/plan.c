@@ -113,6 +113,19 @@ static uint32_t company(const fl_ort_plan *plan, const fl_batch *batch, uint32_t
     return count;
 }
 
+static uint32_t log2_above(uint32_t value) {
+    return value <= 1 ? 0 : 32 - (uint32_t)__builtin_clz(value - 1);
+}
+
+static void count_shapes(fl_ort_plan *plan) {
+    for (uint32_t i = 0; i < plan->group_count; i++) {
+        uint32_t *seen = &plan->seen[log2_above(plan->groups[i].length) % FL_ORT_SHAPE_BITS];
+        uint32_t  bit  = 1U << log2_above(plan->groups[i].rows) % FL_ORT_SHAPE_BITS;
+        plan->compilations += (*seen & bit) == 0;
+        *seen |= bit;
+    }
+}
+
 void fl_ort_plan_make(fl_ort_plan *plan, const fl_batch *batch, unsigned lanes) {
     uint32_t share = lanes > 1 ? (batch->tokens + lanes - 1) / lanes : plan->tokens_max;
     uint32_t limit = share < plan->tokens_max ? share : plan->tokens_max;
@@ -126,4 +139,6 @@ void fl_ort_plan_make(fl_ort_plan *plan, const fl_batch *batch, unsigned lanes) 
         group->rows         = plan->fixed ? power_above(group->count) : group->count;
         first += group->count;
     }
+    if (plan->fixed)
+        count_shapes(plan);
 }

@@ -238,14 +238,14 @@ static int refuse_session(const fl_ort_session *s, OrtStatus *status, fletch_err
 }
 
 static int open_file(fl_ort_session *s, const char *path, const fl_engine_options *o,
-                     fletch_error *error) {
+                     unsigned inside, fletch_error *error) {
     OrtSessionOptions *made;
     fl_ort_names       inputs;
     struct stat        what;
     snprintf(s->source, sizeof s->source, "%s", path);
     int status = fl_ort_file_check(path, &inputs, error);
     if (status == FLETCH_OK)
-        status = fl_ort_options_make(s->ort, o, &inputs, &made, error);
+        status = fl_ort_options_make(s->ort, o, &inputs, inside, &made, error);
     if (status < 0)
         return status;
     OrtStatus *refused = s->ort->api.CreateSession(s->ort->env, path, made, &s->session);
@@ -264,14 +264,34 @@ static uint64_t weight_bytes(const fl_encoder *encoder) {
     return bytes;
 }
 
+static const char *wanted_of(const fl_engine_options *o) {
+    static const char *const known[] = {"auto", "fp32", "fp16", "bf16", "int8"};
+    for (size_t i = 0; i < sizeof known / sizeof known[0] && o->precision != NULL; i++)
+        if (strcmp(o->precision, known[i]) == 0)
+            return known[i];
+    return known[0];
+}
+
+static bool is_plain(const char *precision) {
+    return strcmp(precision, "auto") == 0 || strcmp(precision, "fp32") == 0;
+}
+
+/* Whether a graph can be built that computes so: half precision everywhere, though processors gain
+ * nothing by it; 8-bit integers where TensorRT quantises by itself. */
+static bool expresses(const fl_engine_options *o, const char *precision) {
+    return is_plain(precision) || strcmp(precision, "fp16") == 0 ||
+           (strcmp(precision, "int8") == 0 && strcmp(o->provider, "tensorrt") == 0);
+}
+
 static int open_graph(fl_ort_session *s, const fl_encoder *encoder, const fl_engine_options *o,
-                      fletch_error *error) {
+                      unsigned inside, fletch_error *error) {
     OrtSessionOptions *made;
     const fl_ort_names inputs = {.names = {"input_ids", "attention_mask", FL_ORT_SKIP_NAME},
                                  .count = 3};
     snprintf(s->source, sizeof s->source, "the graph built from the model's weights");
-    s->precision = "fp32";
-    int status   = fl_ort_options_make(s->ort, o, &inputs, &made, error);
+    s->precision = wanted_of(o);
+    s->precision = is_plain(s->precision) ? "fp32" : s->precision;
+    int status   = fl_ort_options_make(s->ort, o, &inputs, inside, &made, error);
     if (status < 0)
         return status;
     status = fl_ort_graph_build(s->ort, encoder, o, &s->graph, error);
@@ -287,24 +307,27 @@ static int open_graph(fl_ort_session *s, const fl_encoder *encoder, const fl_eng
     return status;
 }
 
-static bool is_plain(const char *precision) {
-    return strcmp(precision, "auto") == 0 || strcmp(precision, "fp32") == 0;
-}
-
 static int open_source(fl_ort_session *s, const fl_encoder *encoder, const fl_engine_options *o,
-                       fletch_error *error) {
+                       unsigned inside, fletch_error *error) {
     const char *source  = fl_config_text(o->config, FL_KEY_ONNXRUNTIME_MODEL);
-    const char *wanted  = o->precision == NULL ? "auto" : o->precision;
+    const char *wanted  = wanted_of(o);
+    bool        asked   = strcmp(source, "graph") == 0;
     bool        weights = encoder->layer != NULL;
-    bool        builds  = weights && strcmp(source, "file") != 0;
+    bool        builds  = weights && strcmp(source, "file") != 0 && expresses(o, wanted);
+    bool        device  = strcmp(o->provider, "cpu") != 0;
     char        path[FL_ORT_PATH_MAX];
-    if (builds && (is_plain(wanted) || strcmp(source, "graph") == 0)) {
-        int status = open_graph(s, encoder, o, error);
-        if (status != FLETCH_EUNSUPPORTED || strcmp(source, "graph") == 0)
+    if (builds && (asked || is_plain(wanted) || (device && strcmp(wanted, "fp16") == 0))) {
+        int status = open_graph(s, encoder, o, inside, error);
+        if (status != FLETCH_EUNSUPPORTED || asked)
             return status;
         fl_ort_graph_free(s->ort, &s->graph);
     }
-    if (strcmp(source, "graph") == 0)
+    if (asked && weights)
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                       "onnxruntime.model graph: no graph is built in %s for the provider %s; set "
+                       "provider.precision to fp32 or fp16, or onnxruntime.model to file",
+                       wanted, o->provider);
+    if (asked)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
                        "onnxruntime.model graph: %.300s holds no safetensors weights to build a "
                        "graph of; use file or auto",
@@ -317,14 +340,14 @@ static int open_source(fl_ort_session *s, const fl_encoder *encoder, const fl_en
                        "%.300s has no .onnx file of the precision %s (model.onnx or "
                        "onnx/model*.onnx)",
                        o->folder, wanted);
-    return open_file(s, path, o, error);
+    return open_file(s, path, o, inside, error);
 }
 
 int fl_ort_session_open(fl_ort_session *out, const fl_ort *ort, const fl_encoder *encoder,
-                        const fl_engine_options *options, fletch_error *error) {
+                        const fl_engine_options *options, unsigned inside, fletch_error *error) {
     memset(out, 0, sizeof *out);
     out->ort   = ort;
-    int status = open_source(out, encoder, options, error);
+    int status = open_source(out, encoder, options, inside, error);
     if (status == FLETCH_OK)
         status = match_inputs(out, error);
     if (status == FLETCH_OK)
