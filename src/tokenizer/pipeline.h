@@ -66,7 +66,8 @@ struct fl_tokenizer {
     fl_vocab       vocab; /* the model's, without added tokens that it lacks */
     fl_wordpiece   wordpiece;
     fl_added       added;
-    uint32_t       id_limit; /* highest id + 1 of all tokens */
+    uint32_t       id_limit;  /* highest id + 1 of all tokens */
+    bool           small_ids; /* every id fits 16 bits */
     fl_normal_step normal[FL_STEPS_MAX];
     unsigned       normal_count;
     fl_split_kind  split[FL_STEPS_MAX];
@@ -94,11 +95,15 @@ typedef struct fl_cache_entry {
 } fl_cache_entry;
 
 /* One line of the chunk cache, 64 bytes: raw text between ASCII spaces and punctuation that is not all
- * ASCII, letters A-Z lowered where the pipeline lowers, and the ids it becomes. */
-enum { FL_CHUNK_BYTES = 31, FL_CHUNK_IDS = 7 };
+ * ASCII, letters A-Z lowered where the pipeline lowers, and the ids it becomes. A vocabulary of up to
+ * 65536 keeps twice as many of them: foreign words fall into letters where it was not made for them. */
+enum { FL_CHUNK_BYTES = 31, FL_CHUNK_IDS = 7, FL_CHUNK_SMALL_IDS = 2 * FL_CHUNK_IDS };
 typedef struct fl_chunk_entry {
     uint64_t key[4]; /* the bytes, zero-padded; the length in the highest byte */
-    int32_t  ids[FL_CHUNK_IDS];
+    union {
+        int32_t  ids[FL_CHUNK_IDS];
+        uint16_t small[FL_CHUNK_SMALL_IDS]; /* where every id fits: fl_tokenizer.small_ids */
+    };
     uint32_t count;
 } fl_chunk_entry;
 

@@ -355,14 +355,40 @@ static inline void chunk_key(const char *chunk, size_t size, uint64_t key[4]) {
 /* Chunks do not depend on their neighbours, so what one became once it becomes again. */
 static __attribute__((noinline)) void chunk_miss(job *j, const fl_waiting_word *w,
                                                  fl_chunk_entry *line, const uint64_t key[4]) {
-    size_t before = j->count;
+    size_t before = j->count, most = FL_CHUNK_IDS;
     take_exact(j, j->text, (size_t)w->high, (size_t)w->high + w->size);
-    if (j->full || j->count < before || j->count - before > FL_CHUNK_IDS) {
+    most = j->tokenizer->small_ids ? FL_CHUNK_SMALL_IDS : most;
+    if (j->full || j->count < before || j->count - before > most) {
         return; /* cut short, or moved to make room, or too many */
     }
     memcpy(line->key, key, sizeof line->key);
     line->count = (uint32_t)(j->count - before);
-    memcpy(line->ids, j->ids + before, line->count * sizeof *line->ids);
+    if (!j->tokenizer->small_ids) {
+        memcpy(line->ids, j->ids + before, line->count * sizeof *line->ids);
+        return;
+    }
+    for (size_t i = 0; i < line->count; i++) {
+        line->small[i] = (uint16_t)j->ids[before + i];
+    }
+}
+
+/* All ids of the line are copied and only `count` of them claimed. */
+static inline void push_line(job *j, const fl_chunk_entry *line) {
+    int32_t  wide[FL_CHUNK_SMALL_IDS] = {0};
+    bool     room                     = j->count + FL_CHUNK_SMALL_IDS <= j->limit;
+    int32_t *to                       = room ? j->ids + j->count : wide;
+    if (!j->tokenizer->small_ids) {
+        memcpy(to, line->ids, sizeof line->ids);
+    } else {
+        for (size_t i = 0; i < FL_CHUNK_SMALL_IDS; i++) {
+            to[i] = line->small[i];
+        }
+    }
+    if (room) {
+        j->count += line->count;
+    } else {
+        push_ids(j, wide, line->count);
+    }
 }
 
 static void take_chunk(job *j, const fl_waiting_word *w) {
@@ -372,11 +398,8 @@ static void take_chunk(job *j, const fl_waiting_word *w) {
     if (((key[0] ^ line->key[0]) | (key[1] ^ line->key[1]) | (key[2] ^ line->key[2]) |
          (key[3] ^ line->key[3])) != 0) {
         chunk_miss(j, w, line, key);
-    } else if (j->count + FL_CHUNK_IDS <= j->limit) {
-        memcpy(j->ids + j->count, line->ids, sizeof line->ids);
-        j->count += line->count;
     } else {
-        push_ids(j, line->ids, line->count);
+        push_line(j, line);
     }
 }
 

@@ -109,8 +109,9 @@ static void finish(fl_tokenizer *tokenizer, const fl_tokenizer_options *options)
         tokenizer->scan = &fl_scan_avx2;
     }
 #endif
-    tokenizer->local  = is_local(tokenizer);
-    tokenizer->stream = can_stream(tokenizer);
+    tokenizer->small_ids = tokenizer->id_limit <= UINT16_MAX + 1;
+    tokenizer->local     = is_local(tokenizer);
+    tokenizer->stream    = can_stream(tokenizer);
     if (tokenizer->stream) {
         fill_scan_table(tokenizer);
     }

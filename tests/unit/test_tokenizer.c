@@ -421,6 +421,51 @@ Test(tokenizer, vocab_txt_has_bert_around_it) {
                  FLETCH_EMODEL);
 }
 
+/* Letters at the end of a vocabulary of `lines` lines; a word of them is taken from the text the first time
+ * and from the cache of chunks after that, whatever the ids' size and number. */
+static void expect_remembered(size_t lines, unsigned letters) {
+    fl_buf            vocab = {0}, text = {0};
+    int32_t           ids[64];
+    size_t            count;
+    bool              cut;
+    fletch_error      error;
+    fl_tokenizer     *t;
+    fl_encode_options plain = {0};
+    fl_buf_puts(&vocab, "[PAD]\n[UNK]\n[CLS]\n[SEP]\n");
+    for (size_t i = 4; i + 2 < lines; i++) {
+        fl_buf_printf(&vocab, "filler%zu\n", i);
+    }
+    fl_buf_puts(&vocab, "\xD0\xB4\n##\xD0\xB4\n");
+    for (unsigned i = 0; i < 3 * letters; i++) {
+        fl_buf_puts(&text, i > 0 && i % letters == 0 ? " \xD0\xB4" : "\xD0\xB4");
+    }
+    cr_assert_eq(
+        fl_tokenizer_open_vocab(&t, vocab.data, vocab.size, true, true, true, NULL, &error), 0);
+    fl_token_scratch *scratch = fl_token_scratch_new(t);
+    cr_assert_eq(fl_tokenizer_encode(t, scratch, text.data, text.size, &plain, ids, 64, &count,
+                                     &cut, &error),
+                 0);
+    cr_assert_eq(count, 3 * letters + 2);
+    for (unsigned i = 0; i < 3 * letters; i++) {
+        cr_expect_eq(ids[i + 1], (int32_t)lines - (i % letters == 0 ? 2 : 1), "%zu lines, id %u",
+                     lines, i);
+    }
+    fl_token_scratch_free(scratch);
+    fl_tokenizer_close(t);
+    fl_buf_free(&vocab);
+    fl_buf_free(&text);
+}
+
+Test(tokenizer, a_word_that_comes_again_gives_the_same_ids) {
+    static const size_t   lines[]   = {100, 65536, 65537};
+    static const unsigned letters[] = {1, 7, 8, 14, 15};
+    for (unsigned i = 0; i < sizeof lines / sizeof *lines; i++) {
+        for (unsigned k = 0; k < sizeof letters / sizeof *letters; k++) {
+            expect_remembered(lines[i], letters[k]);
+        }
+    }
+}
+
 /* Words, marks that need sorting, Chinese, specials, a long word: everything that may want a buffer. */
 static size_t rich_text(char *out, size_t capacity) {
     static const char line[] = "Hello [SEP] W\xC3\xB6rld \xE6\x97\xA5\xE6\x9C\xAC "
