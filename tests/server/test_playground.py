@@ -5,10 +5,12 @@ FLETCH_SCREENSHOT=docs/images/playground.png keeps a picture of it.
 """
 import base64
 import hashlib
+import http.server
 import json
 import os
 import pathlib
 import re
+import threading
 
 import browser
 import pytest
@@ -113,3 +115,59 @@ def test_with_an_api_key(start, chromium, tmp_path):
     assert len(cells(chromium)) == 7
     assert "secret" not in chromium.run("document.getElementById('curl').innerText + location.href")
     assert chromium.run("localStorage.length + sessionStorage.length + document.cookie.length") == 0
+
+
+# ---- Pages of other origins ------------------------------------------------------------------------------------------
+
+PAGE = b"<!doctype html><title>elsewhere</title>"
+ASK = """(async () => {
+  try {
+    const reply = await fetch(%s, {method: 'POST', headers: {'Authorization': 'Bearer secret-key-1',
+      'Content-Type': 'application/json', 'x-fletch-dtype': 'int8', 'x-request-id': 'from-a-page'}, body: '{"inputs":"a"}'});
+    return {status: reply.status, body: await reply.json(), fingerprint: reply.headers.get('x-fletch-fingerprint'),
+      id: reply.headers.get('x-request-id'), tokens: reply.headers.get('x-compute-tokens')};
+  } catch (error) { return {error: String(error)}; }
+})()"""
+
+
+@pytest.fixture
+def elsewhere():
+    """A page of another origin."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.send_header("content-length", str(len(PAGE)))
+            self.end_headers()
+            self.wfile.write(PAGE)
+
+        def log_message(self, *_):
+            pass
+
+    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=running.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{running.server_port}"
+    running.shutdown()
+
+
+@pytest.mark.parametrize("setting", ["*", "the page's", "http://other.example"])
+def test_a_page_of_another_origin_with_a_key(start, chromium, elsewhere, tmp_path, setting):
+    """Preflight, Authorization, own headers sent and read: what a browser asks for and what it keeps from the page."""
+    (tmp_path / "keys").write_text("secret-key-1\n")
+    origin = elsewhere if setting == "the page's" else setting
+    guarded = start("--server-api-key-file", tmp_path / "keys", "--server-cors-origin", origin)
+    chromium.open(elsewhere + "/")
+    where = json.dumps(f"http://127.0.0.1:{guarded.port}/embed")
+    got = chromium.run(ASK % where)
+    if setting == "http://other.example":
+        assert "error" in got, "the browser must keep it from the page"
+        assert not [e for e in guarded.events() if e.get("status") == 200], "and the request itself was never sent"
+        return
+    assert got["status"] == 200 and len(got["body"][0]) == 384 and all(type(x) is int for x in got["body"][0])
+    info = json.loads(guarded.ask("GET", "/info", headers={"authorization": "Bearer secret-key-1"}).body)
+    assert got["fingerprint"] == info["model_fingerprint"] and got["id"] == "from-a-page" and int(got["tokens"]) == 3
+    refused = chromium.run(ASK.replace("secret-key-1", "wrong").replace("await reply.json()", "await reply.text()") % where)
+    assert refused["status"] == 401, "a page can read why it is refused"
+    preflight = [e for e in guarded.events() if e.get("method") == "OPTIONS"]
+    assert preflight and all(e["status"] == 204 for e in preflight)
