@@ -151,3 +151,38 @@ def test_the_image_is_made_of_what_there_is():
     assert needed - {"python3-venv"} <= told, needed - told
     assert "USER 65532:65532" in text and "FROM scratch" in text
     assert pathlib.Path(serving.ROOT, ".dockerignore").exists()
+
+
+@pytest.mark.parametrize("where", ["tcp", "unix"])
+def test_systemd_hands_over_the_socket(tmp_path, where):
+    """systemd's own activator listens; the first connection starts the program, which serves on what it is given."""
+    program = tool("systemd-socket-activate")
+    if not serving.MODEL:
+        pytest.skip("FLETCH_MODEL names no model folder (make model)")
+    port, path = free_port(), str(tmp_path / "s")
+    address = f"127.0.0.1:{port}" if where == "tcp" else path
+    log = open(tmp_path / "log", "wb")
+    process = subprocess.Popen([program, "-l", address, "-E", "PATH", "-E", f"HOME={tmp_path}", "-E",
+                                f"FLETCH_MODEL_ID={serving.MODEL}", "-E", "FLETCH_SERVER_LAME_DUCK_MS=0", serving.BIN, "serve"],
+                               stdout=log, stderr=log, cwd=tmp_path)
+    try:
+        until = time.monotonic() + serving.WAIT
+        while b"Listening on" not in (tmp_path / "log").read_bytes():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert b"ready:" not in (tmp_path / "log").read_bytes(), "nobody has asked yet"
+        while True:  # connections wait in the socket until the program is there; while it loads it says 503
+            with serving.Raw(("127.0.0.1", port) if where == "tcp" else path) as raw:
+                reply = raw.send(serving.request()).reply()
+            if reply is not None and reply.status == 200:
+                break
+            assert time.monotonic() < until, (reply, (tmp_path / "log").read_text())
+            time.sleep(0.1)
+        assert len(reply.json()[0]) == 384
+        process.terminate()  # the activator has become the program
+        assert process.wait(serving.WAIT) == 0
+        assert where == "tcp" or pathlib.Path(path).is_socket(), "an inherited socket's file is not the program's to remove"
+    finally:
+        process.kill()
+        process.wait()
+        log.close()
