@@ -15,7 +15,8 @@ foreach(sanitizer IN LISTS FLETCH_SANITIZE)
   target_compile_options(fl_cuda_sim PRIVATE -fsanitize=${sanitizer} -fno-omit-frame-pointer)
 endforeach()
 
-add_executable(fl-cuda-kernels kernels.c kernels_attention.c kernels_device.c kernels_numbers.c)
+add_executable(fl-cuda-kernels kernels.c kernels_attention.c kernels_device.c kernels_numbers.c
+               kernels_perf.c)
 target_include_directories(fl-cuda-kernels PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_link_libraries(fl-cuda-kernels PRIVATE fl_flags fl_cuda_sim)
 target_compile_options(fl-cuda-kernels PRIVATE -O2 -Wno-conversion -Wno-pedantic -Wno-double-promotion)

@@ -42,6 +42,10 @@ bool  launch(const char *name, uint32_t grid_x, uint32_t grid_y, uint32_t block,
              size_t param_size);
 void  release_all(void);
 
+/* Seconds per launch of `times` launches behind each other. */
+double launch_many(const char *name, uint32_t grid_x, uint32_t grid_y, uint32_t block,
+                   const void *param, unsigned times);
+
 /* Memory of the case's own, freed by release_all too. */
 void *scratch(size_t bytes);
 
@@ -79,5 +83,6 @@ void expect_near(double got, double want, double allowed, const char *what, size
 
 void test_tiles(void);
 void test_attention(void);
+void perf(void);
 
 #endif

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "sim/sim.h"
@@ -176,6 +177,17 @@ void download(void *data, const void *device, size_t bytes) {
     }
 }
 
+/* 0 or the driver's answer. */
+static int start(const char *name, uint32_t grid_x, uint32_t grid_y, uint32_t block,
+                 const void *param) {
+    void *function     = NULL;
+    void *parameters[] = {(void *)(uintptr_t)param};
+    int   status       = cuda.function(&function, cuda.module, name);
+    return status
+               ? status
+               : cuda.launch(function, grid_x, grid_y, 1, block, 1, 1, 0, NULL, parameters, NULL);
+}
+
 bool launch(const char *name, uint32_t grid_x, uint32_t grid_y, uint32_t block, const void *param,
             size_t param_size) {
     if (!cuda.open) {
@@ -185,15 +197,33 @@ bool launch(const char *name, uint32_t grid_x, uint32_t grid_y, uint32_t block, 
         expect(ok, "%s: %s", name, sim_error());
         return ok;
     }
-    void *function     = NULL;
-    void *parameters[] = {(void *)(uintptr_t)param};
-    int   status       = cuda.function(&function, cuda.module, name);
-    if (status == 0) {
-        status = cuda.launch(function, grid_x, grid_y, 1, block, 1, 1, 0, NULL, parameters, NULL);
-    }
-    status = status == 0 ? cuda.synchronize() : status;
+    int status = start(name, grid_x, grid_y, block, param);
+    status     = status == 0 ? cuda.synchronize() : status;
     expect(status == 0, "%s: the driver answers %d", name, status);
     return status == 0;
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+double launch_many(const char *name, uint32_t grid_x, uint32_t grid_y, uint32_t block,
+                   const void *param, unsigned times) {
+    double began = 0.0;
+    for (unsigned i = 0; i < times + 3; i++) { /* three to warm up */
+        if (i == 3 && cuda.synchronize() == 0) {
+            began = now();
+        }
+        if (start(name, grid_x, grid_y, block, param) != 0) {
+            die("a kernel cannot be launched");
+        }
+    }
+    if (cuda.synchronize() != 0) {
+        die("a kernel failed");
+    }
+    return (now() - began) / times;
 }
 
 void *scratch(size_t bytes) {

@@ -30,16 +30,16 @@ enum { FL_QUERY_ROWS = 16, FL_WINDOW = 128 /* distances a tile of 64 rows and 64
 struct attention_view {
     const char *q, *k, *v;
     char       *out;
-    size_t      stride, out_stride;
+    uint32_t    stride, out_stride; /* 32 bits: a text has less than 4 GB of rows */
     uint32_t    tokens;
 };
 
 template <typename T, int D>
 FL_FN attention_view view_of(const fl_cuda_attention &p, uint32_t text, uint32_t head) {
-    size_t      first  = p.cu[text];
-    size_t      row    = static_cast<size_t>(p.heads) * D * sizeof(T); /* all heads */
-    const char *qkv    = static_cast<const char *>(p.qkv) + first * 3 * row + head * D * sizeof(T);
-    char       *out    = static_cast<char *>(p.out) + first * row + head * D * sizeof(T);
+    size_t      first = p.cu[text];
+    uint32_t    own = head * D * sizeof(T), row = p.heads * D * sizeof(T); /* one head, all heads */
+    const char *qkv    = static_cast<const char *>(p.qkv) + first * 3 * row + own;
+    char       *out    = static_cast<char *>(p.out) + first * row + own;
     uint32_t    tokens = p.cu[text + 1] - p.cu[text];
     return {qkv, qkv + row, qkv + 2 * row, out, 3 * row, row, tokens};
 }
@@ -79,8 +79,7 @@ FL_FN void fill_window(const fl_cuda_attention &p, float *window, int32_t lowest
 /* Rows in global memory, 16-byte chunks. */
 struct global_rows {
     const char *first;
-    size_t      stride;
-    uint32_t    last;
+    uint32_t    stride, last;
 
     FL_METHOD const char *at(uint32_t row, uint32_t chunk) const {
         return first + smaller(row, last) * stride + chunk * 16;
@@ -137,16 +136,12 @@ FL_FN void load_queries(query_state<D> &s, const attention_view &view, uint32_t 
 
 /* Products of the queries with the keys of a block, 8 keys to a tile of the tensor core. */
 template <typename T, int D, int KEYS, typename Rows>
-FL_FN void score_keys(float (&scores)[KEYS / 8][4], const query_state<D> &s, const Rows &keys,
-                      uint32_t count) {
+FL_FN void score_keys(float (&scores)[KEYS / 8][4], const query_state<D> &s, const Rows &keys) {
     uint32_t g = lane_index() / 4, t = lane_index() % 4;
 #pragma unroll
     for (uint32_t tile = 0; tile < KEYS / 8; tile++) {
         for (int i = 0; i < 4; i++) {
             scores[tile][i] = 0.0f;
-        }
-        if (tile * 8 >= count) {
-            continue;
         }
 #pragma unroll
         for (uint32_t j = 0; j < D / 32; j++) {
@@ -221,15 +216,11 @@ FL_FN void load_value(uint32_t (&w)[WIDE / 2], const Rows &values, uint32_t key,
 /* o += p v for the block: 16 keys at a time, whose scores are in two tiles already in the layout of a
  * product's left factor. */
 template <typename T, int D, int KEYS, typename Rows>
-FL_FN void add_values(query_state<D> &s, const float (&p)[KEYS / 8][4], const Rows &values,
-                      uint32_t count) {
+FL_FN void add_values(query_state<D> &s, const float (&p)[KEYS / 8][4], const Rows &values) {
     constexpr int WIDE = D == 32 ? 4 : 8, PARTS = D / 8 / WIDE;
     uint32_t      t = lane_index() % 4;
 #pragma unroll
     for (uint32_t step = 0; step < KEYS / 16; step++) {
-        if (step * 16 >= count) {
-            continue;
-        }
         uint32_t a[4], key = step * 16 + 2 * t;
         for (int i = 0; i < 4; i++) {
             a[i] = pack2(T(), p[2 * step + i / 2][i % 2 * 2], p[2 * step + i / 2][i % 2 * 2 + 1]);
@@ -251,15 +242,22 @@ FL_FN void add_values(query_state<D> &s, const float (&p)[KEYS / 8][4], const Ro
     }
 }
 
-/* One block of `count` keys. */
+/* One block of `count` keys, with half of the work where half of the block holds them all. Nothing in
+ * a block is conditional, so that the compiler has its loads on the way early. */
 template <typename T, int D, int KEYS, typename Rows>
 FL_FN void attend(query_state<D> &s, const Rows &keys, const Rows &values, uint32_t count,
                   float scale, const float *window) {
+    if constexpr (KEYS > 16) {
+        if (count <= KEYS / 2) {
+            attend<T, D, KEYS / 2>(s, keys, values, count, scale, window);
+            return;
+        }
+    }
     float scores[KEYS / 8][4];
-    score_keys<T, D, KEYS>(scores, s, keys, count);
+    score_keys<T, D, KEYS>(scores, s, keys);
     finish_scores<KEYS>(scores, scale, window, count);
     soften<D, KEYS>(scores, s);
-    add_values<T, D, KEYS>(s, scores, values, count);
+    add_values<T, D, KEYS>(s, scores, values);
 }
 
 /* Row g (r = 0) or g + 8 (r = 1): the lane's outputs are neighbours, 2 * WIDE of each part. */
@@ -287,7 +285,7 @@ FL_FN void write_row(const query_state<D> &s, int r, float factor, char *row) {
 template <typename T, int D>
 FL_FN void write_queries(const query_state<D> &s, const attention_view &view, uint32_t first_row) {
     for (int r = 0; r < 2; r++) {
-        uint32_t row = first_row + lane_index() / 4 + 8 * r;
+        uint32_t row = first_row + lane_index() / 4 + 8 * static_cast<uint32_t>(r);
         float    sum = s.sum[r];
         sum += shuffle_xor(sum, 1);
         sum += shuffle_xor(sum, 2);

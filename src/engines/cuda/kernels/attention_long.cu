@@ -91,13 +91,13 @@ template <int D> FL_FN void attention_long_f32(const fl_cuda_attention &p) {
 }
 
 #define FL_ATTENTION_LONG(D, blocks)                                                               \
-    FL_KERNEL(fl_attention_long_f32_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, 4,          \
+    FL_KERNEL(fl_attention_long_f32_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, 2,          \
               attention_long_f32<D>)                                                               \
     FL_KERNEL(fl_attention_long_f16_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, blocks,     \
               attention_long<fl_f16, D>)                                                           \
     FL_KERNEL(fl_attention_long_bf16_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, blocks,    \
               attention_long<fl_bf16, D>)
 
-FL_ATTENTION_LONG(32, 4)
+FL_ATTENTION_LONG(32, 3)
 FL_ATTENTION_LONG(64, 3)
 FL_ATTENTION_LONG(128, 2)

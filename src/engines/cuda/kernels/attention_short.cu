@@ -15,7 +15,7 @@ template <typename T, int D> struct short_group {
     const float             *window; /* NULL: no bias */
 
     FL_METHOD void operator()(uint32_t text, uint32_t row) const {
-        constexpr int  KEYS = D == 128 ? 32 : 64;
+        constexpr int  KEYS = 32;
         attention_view view = view_of<T, D>(p, text, block_y());
         /* window[63] is distance 0 */
         const float   *bias = window ? window + FL_CUDA_TILE - 1 - row - lane_index() / 4 : nullptr;
@@ -54,7 +54,7 @@ template <typename T, int D> FL_FN void attention_short(const fl_cuda_attention 
 }
 
 #define FL_ATTENTION_SHORT(D, blocks)                                                              \
-    FL_KERNEL(fl_attention_short_f32_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, 4,         \
+    FL_KERNEL(fl_attention_short_f32_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, 2,         \
               attention_short<float, D>)                                                           \
     FL_KERNEL(fl_attention_short_f16_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, blocks,    \
               attention_short<fl_f16, D>)                                                          \

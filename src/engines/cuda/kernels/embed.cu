@@ -75,4 +75,4 @@ template <typename T> FL_FN void embed(const fl_cuda_embed &p) {
     norm_row<T>({p.norm_w, p.norm_b, out, p.hidden, p.eps}, source);
 }
 
-FL_KERNELS_OF_TYPES(fl_embed, fl_cuda_embed, FL_CUDA_ROW_THREADS, 4, embed)
+FL_KERNELS_OF_TYPES(fl_embed, fl_cuda_embed, FL_CUDA_ROW_THREADS, 2, embed)

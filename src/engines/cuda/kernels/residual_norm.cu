@@ -30,4 +30,4 @@ template <typename T> FL_FN void residual_norm(const fl_cuda_residual_norm &p) {
     norm_row<T>({p.norm_w, p.norm_b, static_cast<T *>(p.out) + at, p.hidden, p.eps}, source);
 }
 
-FL_KERNELS_OF_TYPES(fl_residual_norm, fl_cuda_residual_norm, FL_CUDA_ROW_THREADS, 4, residual_norm)
+FL_KERNELS_OF_TYPES(fl_residual_norm, fl_cuda_residual_norm, FL_CUDA_ROW_THREADS, 2, residual_norm)

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels_perf.c - fl-cuda-kernels perf: what each kernel takes on a GPU, beside what it moves.
+ *
+ * Method  The shapes of MiniLM, BERT-base and BERT-large over 16,384 tokens of texts of one length;
+ *         a kernel is launched many times behind each other and the clock is read once. GB/s is the
+ *         rows that must be read and written at least once, TFLOP/s the products over true keys:
+ *         small batches stay in the L2, so that GB/s may exceed the memory's.
+ * Limits  No warm clock is enforced and no other kernel runs between: for choosing between two
+ *         versions of a kernel, not for a table. */
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels.h"
+
+enum { TOKENS = 16384, REPEATS = 100 };
+
+typedef struct shape {
+    const char *name;
+    uint32_t    hidden, heads, mlp;
+} shape;
+
+typedef struct bench {
+    const shape *s;
+    type         t;
+    uint32_t     length;
+    batch        b;
+    tensor       wide, x, y, norm;
+} bench;
+
+/* Random numbers, the same 65,536 again and again: made quickly, and no device finds them easier. */
+static tensor filled(type t, size_t count, double spread) {
+    tensor pattern = numbers(t, 65536, spread), made = {t, count, NULL, NULL};
+    size_t bytes = count * type_size[t], step = 65536 * type_size[t];
+    char  *data = scratch(bytes);
+    download(data, pattern.device, bytes < step ? bytes : step);
+    for (size_t at = step; at < bytes; at += step) {
+        memcpy(data + at, data, bytes - at < step ? bytes - at : step);
+    }
+    made.device = upload(data, bytes);
+    return made;
+}
+
+static void report(const bench *n, const char *kernel, double seconds, double bytes, double flops) {
+    printf("%-6s %-4s %4u tokens  %-16s %8.1f us %8.0f GB/s", n->s->name, type_name[n->t],
+           n->length, kernel, seconds * 1e6, bytes / seconds * 1e-9);
+    printf(flops > 0.0 ? " %7.1f TFLOP/s\n" : "\n", flops / seconds * 1e-12);
+}
+
+static double time_rows(const bench *n, const char *kernel, uint32_t grid_y, const void *param) {
+    char name[64];
+    snprintf(name, sizeof name, "%s_%s", kernel, type_name[n->t]);
+    return launch_many(name, TOKENS / FL_CUDA_ROW_ROWS, grid_y, FL_CUDA_ROW_THREADS, param,
+                       REPEATS);
+}
+
+static void time_attention(const bench *n) {
+    uint32_t           d = n->s->hidden / n->s->heads, shorts = fl_cuda_short_capacity(TOKENS);
+    uint32_t           longs     = fl_cuda_long_capacity(TOKENS);
+    uint32_t          *counts[2] = {upload(NULL, 4), upload(NULL, 4)};
+    fl_cuda_tile      *lists[2]  = {upload(NULL, shorts * sizeof(fl_cuda_tile)),
+                                    upload(NULL, longs * sizeof(fl_cuda_tile))};
+    fl_cuda_tiles      tiles     = {n->b.meta_device, n->b.cu_device, lists[0], lists[1],
+                                    counts[0],        counts[1],      shorts,   longs};
+    fl_cuda_attention  p         = {.meta  = n->b.meta_device,
+                                    .cu    = n->b.cu_device,
+                                    .qkv   = n->wide.device,
+                                    .out   = n->y.device,
+                                    .heads = n->s->heads,
+                                    .scale = 0.1f};
+    double             bytes     = 4.0 * TOKENS * n->s->hidden * (double)type_size[n->t];
+    double             flops     = 4.0 * TOKENS * n->length * n->s->hidden, seconds[2];
+    static const char *kinds[]   = {"attention_short", "attention_long"};
+    report(n, "tiles", launch_many("fl_tiles", 1, 1, FL_CUDA_TILES_THREADS, &tiles, REPEATS),
+           4.0 * n->b.texts, 0.0);
+    for (int i = 0; i < 2; i++) {
+        char name[64];
+        p.tiles      = lists[i];
+        p.tile_count = counts[i];
+        snprintf(name, sizeof name, "fl_%s_%s_%u", kinds[i], type_name[n->t], d);
+        seconds[i] = launch_many(name, i ? longs : shorts, n->s->heads, FL_CUDA_ATTENTION_THREADS,
+                                 &p, REPEATS);
+    }
+    int works = n->length > FL_CUDA_SHORT_TOKENS;
+    report(n, kinds[works], seconds[works], bytes, flops);
+    report(n, "  other, empty", seconds[!works], 0.0, 0.0);
+}
+
+static void time_row_kernels(const bench *n) {
+    double                row  = (double)TOKENS * (double)type_size[n->t];
+    fl_cuda_residual_norm norm = {n->b.meta_device, n->x.device,      n->y.device,
+                                  floats(&n->norm), floats(&n->norm), floats(&n->norm),
+                                  n->y.device,      n->s->hidden,     1e-12f};
+    fl_cuda_bias_act      act  = {n->b.meta_device, n->wide.device, floats(&n->norm), n->s->mlp, 0};
+    fl_cuda_quantize      quantize = {n->b.meta_device, n->x.device, n->wide.device,
+                                      upload(NULL, TOKENS * sizeof(float)), n->s->hidden};
+    report(n, "residual_norm", time_rows(n, "fl_residual_norm", 1, &norm), 3 * row * n->s->hidden,
+           0);
+    report(n, "bias_act", time_rows(n, "fl_bias_act", 1, &act), 2 * row * n->s->mlp, 0);
+    report(n, "quantize", time_rows(n, "fl_quantize", 1, &quantize), row * n->s->hidden, 0);
+    fl_cuda_pool pool = {.meta   = n->b.meta_device,
+                         .cu     = n->b.cu_device,
+                         .x      = n->x.device,
+                         .rows   = upload(NULL, n->b.texts * n->s->hidden * sizeof(float)),
+                         .bad    = upload(NULL, n->b.texts * sizeof(uint32_t)),
+                         .hidden = n->s->hidden,
+                         .kinds  = 1,
+                         .kind   = {2}};
+    char         name[64];
+    snprintf(name, sizeof name, "fl_pool_%s", type_name[n->t]);
+    report(n, "pool", launch_many(name, n->b.texts, 1, FL_CUDA_POOL_THREADS, &pool, REPEATS),
+           row * n->s->hidden, 0);
+}
+
+static void time_embed(const bench *n) {
+    int32_t *ids = scratch(TOKENS * sizeof *ids);
+    for (uint32_t i = 0; i < TOKENS; i++) {
+        ids[i] = (int32_t)below(TOKENS); /* scattered rows, as words are */
+    }
+    fl_cuda_embed p = {.meta      = n->b.meta_device,
+                       .ids       = upload(ids, TOKENS * sizeof *ids),
+                       .cu        = n->b.cu_device,
+                       .word      = n->wide.device,
+                       .position  = n->x.device,
+                       .norm_w    = floats(&n->norm),
+                       .norm_b    = floats(&n->norm),
+                       .x         = n->y.device,
+                       .text_of   = upload(NULL, TOKENS * sizeof(uint32_t)),
+                       .hidden    = n->s->hidden,
+                       .pad_token = -1,
+                       .eps       = 1e-12f};
+    report(n, "embed", time_rows(n, "fl_embed", 1, &p),
+           2.0 * TOKENS * n->s->hidden * (double)type_size[n->t], 0);
+}
+
+void perf(void) {
+    static const shape shapes[] = {
+        {"L6", 384, 12, 1536}, {"base", 768, 12, 3072}, {"large", 1024, 16, 4096}};
+    static const uint32_t lengths[] = {16, 32, 64, 128, 512};
+    for (size_t i = 0; i < 3; i++) {
+        for (type t = F32; t <= BF16; t++) {
+            for (size_t l = 0; l < 5 && (t != BF16 || device_bf16()); l++) {
+                bench     n     = {.s = &shapes[i], .t = t, .length = lengths[l]};
+                uint32_t  texts = TOKENS / n.length;
+                uint32_t *all   = scratch(texts * sizeof *all);
+                for (uint32_t k = 0; k < texts; k++) {
+                    all[k] = n.length;
+                }
+                n.b    = batch_of(all, texts, 0);
+                n.wide = filled(t, (size_t)TOKENS * n.s->mlp, 1.0);
+                n.x    = filled(t, (size_t)TOKENS * n.s->hidden, 1.0);
+                n.y    = filled(t, (size_t)TOKENS * n.s->hidden, 1.0);
+                n.norm = filled(F32, n.s->mlp, 0.5);
+                time_attention(&n);
+                if (l == 1) {
+                    time_row_kernels(&n);
+                    time_embed(&n);
+                }
+                release_all();
+            }
+        }
+    }
+}
