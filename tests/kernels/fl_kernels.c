@@ -2,7 +2,8 @@
 /* fl_kernels.c - every kernel of every instruction set of this machine against the reference, or
  * timed.
  *
- *     fl-kernels test [-o gemm|attention|layer_norm|activation|quantize|gemm_q8] [-i avx2]
+ *     fl-kernels test [-o gemm|attention|layer_norm|activation|quantize_q8|gemm_q8|quantize_q16|
+ *                      gemm_q16] [-i avx2]
  *     fl-kernels perf [-o …] [-i …]
  *
  * test  odd sizes and all tails; values within the tolerances below, padding untouched or zero as
@@ -24,7 +25,7 @@
 #endif
 
 #include "engines/cpu/kernels.h"
-#include "kernels_q8.h"
+#include "kernels_narrow.h"
 
 enum { GUARD = 32 }; /* floats behind every row range that must stay as they are */
 
@@ -497,37 +498,46 @@ static void perf_activation(void) {
     }
 }
 
-/* ---- int8 (kernels_q8.c) --------------------------------------------------------------------- */
+/* ---- narrow formats (kernels_narrow.c) ------------------------------------------------------- */
 
-static void test_quantize(void) {
-    q8_test_quantize(kernels, check);
-}
-static void perf_quantize(void) {
-    q8_perf_quantize(kernels, best_time);
-}
-static void test_gemm_q8(void) {
-    q8_test_gemm(kernels, check);
-}
-static void perf_gemm_q8(void) {
-    q8_perf_gemm(kernels, best_time, peak);
-}
+#define NARROW(name, format)                                                                       \
+    static void test_quantize_##name(void) {                                                       \
+        narrow_test_quantize(kernels, format, check);                                              \
+    }                                                                                              \
+    static void test_gemm_##name(void) {                                                           \
+        narrow_test_gemm(kernels, format, check);                                                  \
+    }                                                                                              \
+    static void perf_quantize_##name(void) {                                                       \
+        narrow_perf_quantize(kernels, format, best_time);                                          \
+    }                                                                                              \
+    static void perf_gemm_##name(void) {                                                           \
+        narrow_perf_gemm(kernels, format, best_time, peak);                                        \
+    }
+NARROW(q8, FL_CPU_INT8)
+NARROW(q16, FL_CPU_INT16)
+#undef NARROW
 
 /* ---- main ------------------------------------------------------------------------------------ */
 
 static const struct {
-    const char *name;
+    const char   *name;
+    fl_cpu_format format;
     void (*test)(void), (*perf)(void);
-} ops[] = {{"gemm", test_gemm, perf_gemm},
-           {"attention", test_attention, perf_attention},
-           {"layer_norm", test_layer_norm, perf_layer_norm},
-           {"activation", test_activation, perf_activation},
-           {"quantize", test_quantize, perf_quantize},
-           {"gemm_q8", test_gemm_q8, perf_gemm_q8}};
+} ops[] = {{"gemm", FL_CPU_FP32, test_gemm, perf_gemm},
+           {"attention", FL_CPU_FP32, test_attention, perf_attention},
+           {"layer_norm", FL_CPU_FP32, test_layer_norm, perf_layer_norm},
+           {"activation", FL_CPU_FP32, test_activation, perf_activation},
+           {"quantize_q8", FL_CPU_INT8, test_quantize_q8, perf_quantize_q8},
+           {"gemm_q8", FL_CPU_INT8, test_gemm_q8, perf_gemm_q8},
+           {"quantize_q16", FL_CPU_INT16, test_quantize_q16, perf_quantize_q16},
+           {"gemm_q16", FL_CPU_INT16, test_gemm_q16, perf_gemm_q16}};
 
 /* Entries that a table may lack are named as skipped. */
-static bool offers(const char *op) {
-    return (strcmp(op, "quantize") != 0 || kernels->quantize) &&
-           (strcmp(op, "gemm_q8") != 0 || kernels->gemm_q8);
+static bool offers(size_t op) {
+    const fl_cpu_narrow *narrow = &kernels->narrow[ops[op].format];
+    bool                 gemm   = strncmp(ops[op].name, "gemm", 4) == 0;
+    return ops[op].format == FL_CPU_FP32 ||
+           (gemm ? narrow->gemm != NULL : narrow->quantize != NULL);
 }
 
 static void run_isa(const fl_cpu_isa *isa, bool perf, const char *only) {
@@ -536,7 +546,7 @@ static void run_isa(const fl_cpu_isa *isa, bool perf, const char *only) {
         if (*only && strcmp(only, ops[i].name) != 0) {
             continue;
         }
-        if (!offers(ops[i].name)) {
+        if (!offers(i)) {
             printf("skipped: %s %s (not offered)\n", isa->name, ops[i].name);
             continue;
         }
@@ -556,7 +566,8 @@ int main(int argc, char **argv) {
     fl_cpu      cpu;
     if (argc < 2 || argc % 2 != 0 || (!perf && strcmp(argv[1], "test") != 0)) {
         fputs("usage: fl-kernels test|perf [-o "
-              "gemm|attention|layer_norm|activation|quantize|gemm_q8] [-i ISA]\n",
+              "gemm|attention|layer_norm|activation|quantize_q8|gemm_q8|quantize_q16|gemm_q16] "
+              "[-i ISA]\n",
               stderr);
         return 2;
     }

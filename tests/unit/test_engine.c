@@ -241,6 +241,8 @@ Test(engine, precision_and_isa_are_taken_at_their_word) {
     cr_assert_eq(open_changed(NULL, "auto", "fp16", &error), FLETCH_ECONFIG);
     cr_assert_eq(open_changed(NULL, "auto", "int8", &error), 0);
     cr_assert_eq(open_changed(NULL, "ref", "int8", &error), 0);
+    cr_assert_eq(open_changed(NULL, "auto", "int16", &error), 0);
+    cr_assert_eq(open_changed(NULL, "ref", "int16", &error), 0);
     cr_assert_eq(open_changed(NULL, "sse9", "fp32", &error), FLETCH_EINVAL);
     cr_assert(strstr(error.message, "sse9"));
     cr_assert_eq(open_changed(NULL, "ref", "fp32", &error), 0);
@@ -253,9 +255,9 @@ Test(engine, a_weight_that_is_not_a_number_names_the_text_and_never_passes) {
     float nan_value = NAN; /* in the word table's row 9: only texts with id 9 suffer */
     memcpy((unsigned char *)(uintptr_t)t.encoder.global[FL_SLOT_WORD].data + 9 * plain.hidden * 4,
            &nan_value, 4);
-    static const char *const ways[][2] = {
-        {"auto", "fp32"}, {"ref", "fp32"}, {"auto", "int8"}, {"ref", "int8"}};
-    for (size_t i = 0; i < 4; i++) {
+    static const char *const ways[][2] = {{"auto", "fp32"}, {"ref", "fp32"},   {"auto", "int8"},
+                                          {"ref", "int8"},  {"auto", "int16"}, {"ref", "int16"}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         fl_engine *engine = toy_open_as(&t, ways[i][1], 2, ways[i][0], 4, 64, &error);
         int32_t    ids[]  = {1, 2, 3, 4, 9, 5, 6, 9};
         uint32_t   cu[]   = {0, 3, 6, 8};
@@ -297,19 +299,20 @@ Test(engine, registry_knows_cpu) {
 Test(engine, open_survives_every_failed_allocation) {
     open_with_failures("fp32");
     open_with_failures("int8");
+    open_with_failures("int16");
 }
 
-/* ---- int8 ------------------------------------------------------------------------------------ */
+/* ---- Narrow formats -------------------------------------------------------------------------- */
 
 static void cosines(const toy *t, const char *isa, const char *precision, double *least) {
     enum { N = 40, WIDTH = 96 };
-    fletch_error error = {0};
-    fl_engine   *exact = toy_open_as(t, "fp32", 1, isa, 1, 64, &error);
-    fl_engine   *bytes = toy_open_as(t, precision, 2, isa, 1, 64, &error);
+    fletch_error error  = {0};
+    fl_engine   *exact  = toy_open_as(t, "fp32", 1, isa, 1, 64, &error);
+    fl_engine   *narrow = toy_open_as(t, precision, 2, isa, 1, 64, &error);
     float        a[WIDTH], b[WIDTH], *row_a[] = {a}, *row_b[] = {b};
     int32_t      ids[N];
     uint64_t     state = 99;
-    cr_assert(exact && bytes, "%s", error.message);
+    cr_assert(exact && narrow, "%s", error.message);
     *least = 1.0;
     for (uint32_t n = 1; n <= N; n++) {
         uint32_t cu[] = {0, n};
@@ -320,7 +323,7 @@ static void cosines(const toy *t, const char *isa, const char *precision, double
         fl_batch batch = {.ids = ids, .cu = cu, .texts = 1, .tokens = n, .rows = row_a};
         cr_assert_eq(fl_engine_find("cpu")->forward(exact, 0, &batch, &error), 0);
         batch.rows = row_b;
-        cr_assert_eq(fl_engine_find("cpu")->forward(bytes, 0, &batch, &error), 0);
+        cr_assert_eq(fl_engine_find("cpu")->forward(narrow, 0, &batch, &error), 0);
         for (uint32_t i = 0; i < fl_encoder_width(&t->encoder); i++) {
             dot += (double)a[i] * (double)b[i];
             x += (double)a[i] * (double)a[i];
@@ -329,17 +332,23 @@ static void cosines(const toy *t, const char *isa, const char *precision, double
         *least = fmin(*least, dot / sqrt(x * y));
     }
     fl_engine_find("cpu")->close(exact);
-    fl_engine_find("cpu")->close(bytes);
+    fl_engine_find("cpu")->close(narrow);
 }
 
 /* Odd widths, several chunks of the middle, and a channel forty times as large as the others, as
  * trained models have them: the vectors stay those of fp32. Random weights are the hardest case;
  * real models are judged in tests/golden/test_precision.py. */
-Test(engine, int8_gives_nearly_the_vectors_of_fp32) {
-    static const char *const isas[] = {"auto", "ref"};
-    toy_spec                 spec   = plain;
-    toy                      t;
-    double                   least;
+Test(engine, narrow_formats_give_nearly_the_vectors_of_fp32) {
+    static const struct {
+        const char *isa, *precision;
+        double      least;
+    } ways[]      = {{"auto", "int8", 0.98},
+                     {"ref", "int8", 0.98},
+                     {"auto", "int16", 0.99999},
+                     {"ref", "int16", 0.99999}};
+    toy_spec spec = plain;
+    toy      t;
+    double   least;
     spec.mlp    = 800;
     spec.layers = 2;
     toy_make(&t, &spec, 21);
@@ -348,10 +357,11 @@ Test(engine, int8_gives_nearly_the_vectors_of_fp32) {
     memcpy(&large, norm + 5 * sizeof large, sizeof large);
     large *= 40.0f;
     memcpy(norm + 5 * sizeof large, &large, sizeof large);
-    for (size_t i = 0; i < 2; i++) {
-        cosines(&t, isas[i], "int8", &least);
-        cr_assert(least >= 0.98, "%s: cosine %f", isas[i], least);
-        cr_assert(least < 0.9999999, "%s: is it int8 at all?", isas[i]);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        cosines(&t, ways[i].isa, ways[i].precision, &least);
+        cr_assert(least >= ways[i].least, "%s, %s: cosine %.9f", ways[i].isa, ways[i].precision,
+                  least);
+        cr_assert(least < 1.0 - 1e-12, "%s: is it %s at all?", ways[i].isa, ways[i].precision);
     }
     toy_free(&t);
 }

@@ -49,10 +49,11 @@ static int64_t anonymous_bytes(void) {
 }
 
 typedef struct job {
-    const toy *toy;
-    shape      shape;
-    unsigned   threads;
-    bool       huge;
+    const toy  *toy;
+    shape       shape;
+    unsigned    threads;
+    bool        huge;
+    const char *precision;
 } job;
 
 static fl_batch make_batch(const job *j) {
@@ -100,7 +101,7 @@ static void measure(const job *j, result *r) {
     prctl(PR_SET_THP_DISABLE, !j->huge, 0, 0, 0);
     (void)anonymous_bytes(); /* stdio's buffer is there now */
     int64_t    begin  = anonymous_bytes();
-    fl_engine *engine = toy_open(j->toy, j->threads, "auto", 256, 512, &error);
+    fl_engine *engine = toy_open_as(j->toy, j->precision, j->threads, "auto", 256, 512, &error);
     int64_t    opened = anonymous_bytes();
     if (engine == NULL || begin < 0) {
         _exit(1);
@@ -138,24 +139,26 @@ static result run_apart(const job *j) {
     return r;
 }
 
-static void check_all(const toy_spec *spec, const shape *shapes, size_t count) {
+static void check_all(const toy_spec *spec, const char *precision, const shape *shapes,
+                      size_t count) {
     toy t;
     toy_make(&t, spec, 5);
     int wrong = 0;
     for (int huge = 0; huge < 2; huge++) {
         for (unsigned threads = 1; threads <= 2; threads++) {
             for (size_t i = 0; i < count; i++) {
-                job    j = {&t, shapes[i], threads, huge != 0};
+                job    j = {&t, shapes[i], threads, huge != 0, precision};
                 result r = run_apart(&j);
                 if (!holds(&r, threads) || getenv("FLETCH_SHOW")) {
-                    fprintf(
-                        stderr,
-                        "%s pages, %u threads, %3u texts up to %3u (%s), %5u tokens: took %7ld, "
-                        "predicted %7ld (%+.1f %%); open took %ld, info says %ld\n",
-                        huge ? "huge" : "small", threads, shapes[i].texts, shapes[i].longest,
-                        shapes[i].lengths == EQUAL ? "equal" : "mixed", r.tokens, (long)r.ran,
-                        (long)r.predicted, 100.0 * (double)(r.predicted - r.ran) / (double)r.ran,
-                        (long)r.opened, (long)r.resident);
+                    fprintf(stderr,
+                            "%s, %s pages, %u threads, %3u texts up to %3u (%s), %5u tokens: took "
+                            "%7ld, "
+                            "predicted %7ld (%+.1f %%); open took %ld, info says %ld\n",
+                            precision, huge ? "huge" : "small", threads, shapes[i].texts,
+                            shapes[i].longest, shapes[i].lengths == EQUAL ? "equal" : "mixed",
+                            r.tokens, (long)r.ran, (long)r.predicted,
+                            100.0 * (double)(r.predicted - r.ran) / (double)r.ran, (long)r.opened,
+                            (long)r.resident);
                 }
                 wrong += !holds(&r, threads);
             }
@@ -166,41 +169,50 @@ static void check_all(const toy_spec *spec, const shape *shapes, size_t count) {
 }
 
 Test(prediction, toy_encoder) {
-    const toy_spec spec     = {.layers        = 2,
-                               .hidden        = 48,
-                               .heads         = 3,
-                               .head_dim      = 16,
-                               .mlp           = 100,
-                               .vocab         = 50,
-                               .positions     = 512,
-                               .activation    = FL_ACT_GELU_ERF,
-                               .dtype         = FL_DTYPE_F32,
-                               .pooling       = {FL_POOL_MEAN},
-                               .pooling_count = 1};
-    const shape    shapes[] = {{1, 1, EQUAL},    {1, 16, EQUAL},  {1, 128, EQUAL}, {1, 512, EQUAL},
-                               {2, 100, EQUAL},  {3, 33, MIXED},  {8, 16, EQUAL},  {8, 512, MIXED},
-                               {17, 200, MIXED}, {64, 1, EQUAL},  {64, 32, EQUAL}, {64, 128, MIXED},
-                               {256, 1, EQUAL},  {256, 8, EQUAL}, {256, 64, MIXED}};
-    check_all(&spec, shapes, sizeof shapes / sizeof *shapes);
+    const toy_spec spec   = {.layers        = 2,
+                             .hidden        = 48,
+                             .heads         = 3,
+                             .head_dim      = 16,
+                             .mlp           = 100,
+                             .vocab         = 50,
+                             .positions     = 512,
+                             .activation    = FL_ACT_GELU_ERF,
+                             .dtype         = FL_DTYPE_F32,
+                             .pooling       = {FL_POOL_MEAN},
+                             .pooling_count = 1};
+    const shape    toys[] = {{1, 1, EQUAL},    {1, 16, EQUAL},  {1, 128, EQUAL}, {1, 512, EQUAL},
+                             {2, 100, EQUAL},  {3, 33, MIXED},  {8, 16, EQUAL},  {8, 512, MIXED},
+                             {17, 200, MIXED}, {64, 1, EQUAL},  {64, 32, EQUAL}, {64, 128, MIXED},
+                             {256, 1, EQUAL},  {256, 8, EQUAL}, {256, 64, MIXED}};
+    check_all(&spec, "fp32", toys, sizeof toys / sizeof *toys);
 }
 
 /* One layer of MiniLM-L6: scratch does not depend on how many there are. */
+static const toy_spec minilm = {.layers        = 1,
+                                .hidden        = 384,
+                                .heads         = 12,
+                                .head_dim      = 32,
+                                .mlp           = 1536,
+                                .vocab         = 100,
+                                .positions     = 512,
+                                .type          = true,
+                                .activation    = FL_ACT_GELU_ERF,
+                                .dtype         = FL_DTYPE_F32,
+                                .pooling       = {FL_POOL_MEAN},
+                                .pooling_count = 1};
+
+static const shape shapes[] = {
+    {1, 1, EQUAL},    {1, 24, EQUAL},  {1, 200, EQUAL},  {1, 512, EQUAL}, {2, 12, EQUAL},
+    {4, 64, EQUAL},   {4, 512, EQUAL}, {7, 77, MIXED},   {16, 16, EQUAL}, {16, 512, MIXED},
+    {32, 100, EQUAL}, {64, 24, MIXED}, {64, 100, MIXED}, {256, 1, EQUAL}, {256, 16, MIXED}};
+
 Test(prediction, minilm_shape, .timeout = 600) {
-    const toy_spec spec  = {.layers        = 1,
-                            .hidden        = 384,
-                            .heads         = 12,
-                            .head_dim      = 32,
-                            .mlp           = 1536,
-                            .vocab         = 100,
-                            .positions     = 512,
-                            .type          = true,
-                            .activation    = FL_ACT_GELU_ERF,
-                            .dtype         = FL_DTYPE_F32,
-                            .pooling       = {FL_POOL_MEAN},
-                            .pooling_count = 1};
-    const shape shapes[] = {{1, 1, EQUAL},    {1, 24, EQUAL},   {1, 200, EQUAL},  {1, 512, EQUAL},
-                            {2, 12, EQUAL},   {4, 64, EQUAL},   {4, 512, EQUAL},  {7, 77, MIXED},
-                            {16, 16, EQUAL},  {16, 512, MIXED}, {32, 100, EQUAL}, {64, 24, MIXED},
-                            {64, 100, MIXED}, {256, 1, EQUAL},  {256, 16, MIXED}};
-    check_all(&spec, shapes, sizeof shapes / sizeof *shapes);
+    check_all(&minilm, "fp32", shapes, sizeof shapes / sizeof *shapes);
+}
+
+/* Narrow rows and their scales are arrays of their own. */
+Test(prediction, narrow_formats, .timeout = 600) {
+    static const shape few[] = {{1, 24, EQUAL}, {1, 512, EQUAL}, {16, 16, EQUAL}, {64, 100, MIXED}};
+    check_all(&minilm, "int8", few, sizeof few / sizeof *few);
+    check_all(&minilm, "int16", few, sizeof few / sizeof *few);
 }

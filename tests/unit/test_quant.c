@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_quant.c - panels of bytes: near their weights, within the bounds that kernels rely on, and
+/* test_quant.c - panels of narrow numbers: near their weights, within the bounds that kernels rely on, and
  * honest about damage. */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -28,7 +28,7 @@ static int weight(const panel *p, size_t k, size_t lane) {
 }
 
 static void quantize(const float *columns, int group, panel *p) {
-    cr_assert_eq(sizeof p->bytes, fl_cpu_q8_panel(K));
+    cr_assert_eq(sizeof p->bytes, fl_cpu_narrow_panel(FL_CPU_INT8, K));
     fl_cpu_quantize_panel(columns, K, group, p->bytes);
     memcpy(p->scale, p->bytes + K * LANES, sizeof p->scale);
     memcpy(p->sum, p->bytes + K * LANES + sizeof p->scale, sizeof p->sum);
@@ -125,6 +125,53 @@ Test(quant, zeros_stay_zero_and_damage_shows_in_its_column_alone) {
     columns[5 * LANES + 3]  = NAN;
     columns[7 * LANES + 11] = -INFINITY;
     quantize(columns, 4, &p);
+    for (size_t lane = 0; lane < LANES; lane++) {
+        cr_assert_eq(isnan(p.scale[lane]) != 0, lane == 3 || lane == 11);
+    }
+}
+
+/* ---- int16 ----------------------------------------------------------------------------------- */
+
+typedef struct panel16 {
+    int16_t q[K / 2][LANES][2];
+    float   scale[LANES];
+} panel16;
+
+/* Whatever the activations are, and in whatever order: the sums of products fit into 32 bits. */
+Test(quant16, weights_stay_near_and_no_sum_of_products_can_overflow) {
+    float   columns[K * LANES];
+    panel16 p;
+    cr_assert_eq(sizeof p, fl_cpu_narrow_panel(FL_CPU_INT16, K));
+    for (int how = 0; how < 5; how++) {
+        fill(columns, how);
+        fl_cpu_quantize_panel16(columns, K, (uint8_t *)&p);
+        for (size_t lane = 0; lane < LANES; lane++) {
+            int64_t sum = 0;
+            for (size_t k = 0; k < K; k++) {
+                double  exact = (double)columns[k * LANES + lane], scale = (double)p.scale[lane];
+                int16_t q = p.q[k / 2][lane][k % 2];
+                sum += abs(q);
+                cr_assert(fabs(exact - scale * q) <= 0.501 * scale, "way %d, column %zu", how,
+                          lane);
+            }
+            cr_assert(sum * FL_CPU_Q16_MOST <= INT32_MAX, "way %d, column %zu: %ld", how, lane,
+                      sum);
+            cr_assert(sum >= FL_CPU_Q16_SUM / 100 * 99 - K, "steps are larger than they must be");
+        }
+    }
+}
+
+Test(quant16, zeros_stay_zero_and_damage_shows_in_its_column_alone) {
+    float   columns[K * LANES] = {0.0f};
+    panel16 p;
+    fl_cpu_quantize_panel16(columns, K, (uint8_t *)&p);
+    for (size_t lane = 0; lane < LANES; lane++) {
+        cr_assert(p.q[K / 2 - 1][lane][1] == 0 && isfinite(p.scale[lane]));
+    }
+    fill(columns, 0);
+    columns[5 * LANES + 3]  = NAN;
+    columns[7 * LANES + 11] = -INFINITY;
+    fl_cpu_quantize_panel16(columns, K, (uint8_t *)&p);
     for (size_t lane = 0; lane < LANES; lane++) {
         cr_assert_eq(isnan(p.scale[lane]) != 0, lane == 3 || lane == 11);
     }

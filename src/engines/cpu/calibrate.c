@@ -96,6 +96,7 @@ int fl_cpu_calibrate(fl_engine *engine, const fl_encoder *encoder, fletch_error 
                          (float *)(uintptr_t)engine->layers[i].up_gain);
         }
     }
+    fl_pages_release(engine->arena, engine->arena_bytes); /* as if nothing had run: memory.c */
     fl_free(engine->watch);
     engine->watch = NULL;
     fl_free(sorted);

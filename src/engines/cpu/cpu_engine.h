@@ -3,10 +3,10 @@
  *
  *   engine.c    the vtable: open, close, describe
  *   pack.c      weights of the model files -> panels in the order in which forward.c reads them
- *   quant.c     columns of weights -> int8 panels; calibrate.c what the channels are scaled by
+ *   quant.c     columns of weights -> int8 panels, quant16.c -> int16 panels; calibrate.c what the channels are scaled by
  *   plan.c      a batch -> blocks of whole texts, and who runs them
- *   forward.c   one block through all layers, by one thread or by a crew; forward_q8.c the products
- *               of precision=int8
+ *   forward.c   one block through all layers, by one thread or by a crew; forward_narrow.c the products
+ *               of precision=int8 and int16
  *   memory.c    what a batch takes, before it runs
  *   pooling.c   the rows of a text -> its pooled row
  *   dispatch.c  the kernels for this machine
@@ -38,19 +38,19 @@ typedef struct fl_cpu_layer {
     const float *up_bias;   /* [mlp16] */
     const float *down_bias; /* [hidden16] */
     const float *norm2_w, *norm2_b;
-    /* precision=int8: these instead of qkv, out and mlp, of fl_cpu_q8_panel(k) bytes a panel; k of
-     * qkv and up is hidden16 */
-    const uint8_t *qkv_q8, *out_q8, *mlp_q8;
-    const float   *qkv_gain, *up_gain; /* [hidden16] what x is multiplied by, channel by channel;
-                                          the weights hold the inverse */
+    /* narrow formats: these instead of qkv, out and mlp, of fl_cpu_narrow_panel(format, k) bytes a
+     * panel; k of qkv and up is hidden16 */
+    const uint8_t *qkv_narrow, *out_narrow, *mlp_narrow;
+    const float   *qkv_gain, *up_gain; /* int8: [hidden16] what x is multiplied by, channel by
+                                          channel; the weights hold the inverse */
 } fl_cpu_layer;
 
-/* Rows of bytes (fl_quantize). */
-typedef struct fl_cpu_bytes {
+/* Rows of narrow numbers (fl_quantize). */
+typedef struct fl_cpu_rows {
     uint8_t *q;
-    float   *scale;
-    int32_t *zero;
-} fl_cpu_bytes;
+    float   *scale; /* int8 and int16 */
+    int32_t *zero;  /* int8 */
+} fl_cpu_rows;
 
 /* What one thread writes while it runs a block. */
 typedef struct fl_cpu_scratch {
@@ -60,11 +60,11 @@ typedef struct fl_cpu_scratch {
     float *y;         /* [rows_max, hidden16] sums before a LayerNorm */
     float *middle;    /* [rows_max, FL_CPU_CHUNK], or [rows_max, mlp16] for a crew's first member */
     float *attention; /* fl_cpu_attention_scratch */
-    /* precision=int8 */
-    fl_cpu_bytes x_q8;       /* [block_max, hidden16] */
-    fl_cpu_bytes context_q8; /* [rows_max, inner] */
-    fl_cpu_bytes
-        middle_q8; /* [chunks][rows_max, FL_CPU_CHUNK]; chunks is 1 but for a crew's first */
+    /* narrow formats */
+    fl_cpu_rows x_narrow;       /* [block_max, hidden16] */
+    fl_cpu_rows context_narrow; /* [rows_max, inner] */
+    fl_cpu_rows
+        middle_narrow; /* [chunks][rows_max, FL_CPU_CHUNK]; chunks is 1 but for a crew's first */
 } fl_cpu_scratch;
 
 /* Texts order[first] … order[last - 1] laid end to end. */
@@ -87,7 +87,7 @@ struct fl_engine {
     uint32_t              pooling_count;
     const fl_cpu_kernels *kernels;
     char                  why[160]; /* why these kernels */
-    bool                  q8;       /* precision=int8 */
+    fl_cpu_format         format;   /* of products */
     /* shapes */
     size_t hidden16, head16, mlp16;
     size_t inner;      /* heads * head16 */
@@ -130,17 +130,25 @@ struct fl_engine {
 /* pack.c */
 int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);
 
-/* precision=int8: bytes of `width` columns of the MLP's middle, up panels and then down panels. */
-static inline size_t fl_cpu_q8_chunk(const fl_engine *e, size_t width) {
-    return width / FL_CPU_LANES * fl_cpu_q8_panel(e->hidden16) +
-           e->hidden16 / FL_CPU_LANES * fl_cpu_q8_panel(width);
+/* Narrow formats: bytes of `width` columns of the MLP's middle, up panels and then down panels. */
+static inline size_t fl_cpu_narrow_chunk(const fl_engine *e, size_t width) {
+    return width / FL_CPU_LANES * fl_cpu_narrow_panel(e->format, e->hidden16) +
+           e->hidden16 / FL_CPU_LANES * fl_cpu_narrow_panel(e->format, width);
 }
 
-/* pack.c, precision=int8: once more the matrices that x goes into, after their gains changed. */
+/* pack.c, int8: once more the matrices that x goes into, after their gains changed. */
 int fl_cpu_pack_again(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);
 
-/* quant.c: columns[k][16] -> one panel; k a multiple of 16, `group` as in fl_gemm_q8. */
+/* Bytes of a number in a narrow product. */
+static inline size_t fl_cpu_unit(fl_cpu_format format) {
+    return format == FL_CPU_INT8 ? sizeof(uint8_t) : sizeof(int16_t);
+}
+
+/* quant.c: columns[k][16] -> one int8 panel; k a multiple of 16, `group` as in fl_gemm_narrow. */
 void fl_cpu_quantize_panel(const float *columns, size_t k, int group, uint8_t *panel);
+
+/* quant16.c: the same for int16. */
+void fl_cpu_quantize_panel16(const float *columns, size_t k, uint8_t *panel);
 
 /* calibrate.c: find the gains with a short forward of the packed engine, then pack again. */
 int fl_cpu_calibrate(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* crew.h - what forward.c and forward_q8.c share: one member's view of the block under way, and the
+/* crew.h - what forward.c and forward_narrow.c share: one member's view of the block under way, and the
  * steps that are float32 in every precision. */
 #ifndef FL_ENGINES_CPU_CREW_H
 #define FL_ENGINES_CPU_CREW_H
@@ -36,7 +36,7 @@ void fl_cpu_attend(const fl_cpu_crew *c, size_t head, size_t tokens);
 void fl_cpu_norm_rows(const fl_cpu_crew *c, size_t row, size_t rows, const float *weight,
                       const float *bias);
 
-/* forward_q8.c: the block through all layers; x holds the embedded tokens. */
-void fl_cpu_layers_q8(const fl_cpu_crew *c);
+/* forward_narrow.c: the block through all layers; x holds the embedded tokens. */
+void fl_cpu_layers_narrow(const fl_cpu_crew *c);
 
 #endif

@@ -18,10 +18,10 @@
 #include "engines/cpu/cpu_engine.h"
 
 enum {
-    L2_FALLBACK = 512 * 1024, /* when the machine does not say */
-    ROWS_LEAST  = 24,
-    ROWS_MOST   = 192,
-    Q8_LONGEST  = 65536 /* 255 * 127 * 65536 < 2^31 (fl_gemm_q8) */
+    L2_FALLBACK    = 512 * 1024, /* when the machine does not say */
+    ROWS_LEAST     = 24,
+    ROWS_MOST      = 192,
+    NARROW_LONGEST = 65536 /* 255 * 127 * 65536 < 2^31 (fl_gemm_narrow) */
 };
 
 static void probe(const fl_engine_options *options, fl_probe *out) {
@@ -188,19 +188,22 @@ static void *reserve(char *base, size_t *used, size_t count, size_t size) {
     return place;
 }
 
-static fl_cpu_bytes reserve_bytes(char *base, size_t *used, size_t rows, size_t width) {
-    fl_cpu_bytes b;
-    b.q     = reserve(base, used, rows * width, 1);
-    b.scale = reserve(base, used, rows, sizeof *b.scale);
-    b.zero  = reserve(base, used, rows, sizeof *b.zero);
+static fl_cpu_rows reserve_rows(fl_cpu_format format, char *base, size_t *used, size_t rows,
+                                size_t width) {
+    fl_cpu_rows b = {0};
+    b.q           = reserve(base, used, rows * width, fl_cpu_unit(format));
+    b.scale       = reserve(base, used, rows, sizeof *b.scale);
+    if (format == FL_CPU_INT8) {
+        b.zero = reserve(base, used, rows, sizeof *b.zero);
+    }
     return b;
 }
 
-static void lay_out_bytes(const fl_engine *e, fl_cpu_scratch *s, size_t chunks, char *base,
-                          size_t *used) {
-    s->x_q8       = reserve_bytes(base, used, e->block_max, e->hidden16);
-    s->context_q8 = reserve_bytes(base, used, e->rows_max, e->inner);
-    s->middle_q8  = reserve_bytes(base, used, chunks * e->rows_max, FL_CPU_CHUNK);
+static void lay_out_narrow(const fl_engine *e, fl_cpu_scratch *s, size_t chunks, char *base,
+                           size_t *used) {
+    s->x_narrow       = reserve_rows(e->format, base, used, e->block_max, e->hidden16);
+    s->context_narrow = reserve_rows(e->format, base, used, e->rows_max, e->inner);
+    s->middle_narrow  = reserve_rows(e->format, base, used, chunks * e->rows_max, FL_CPU_CHUNK);
 }
 
 static size_t lay_out_scratch(fl_engine *e, char *base) {
@@ -215,8 +218,8 @@ static size_t lay_out_scratch(fl_engine *e, char *base) {
         s->middle = reserve(base, &used, e->rows_max * (i == 0 ? middle : FL_CPU_CHUNK), real);
         s->attention =
             reserve(base, &used, fl_cpu_attention_scratch(e->max_length, e->head16), real);
-        if (e->q8) {
-            lay_out_bytes(e, s, i == 0 && e->threads > 1 ? e->chunks : 1, base, &used);
+        if (e->format != FL_CPU_FP32) {
+            lay_out_narrow(e, s, i == 0 && e->threads > 1 ? e->chunks : 1, base, &used);
         }
     }
     e->plan.order  = reserve(base, &used, e->batch_texts, sizeof *e->plan.order);
@@ -256,30 +259,38 @@ static void close_engine(fl_engine *e) {
     fl_free(e);
 }
 
+static const char *const format_name[] = {
+    [FL_CPU_FP32] = "fp32", [FL_CPU_INT8] = "int8", [FL_CPU_INT16] = "int16"};
+
 /* "auto" is fp32: what a machine is asked without more words is exact. */
 static int choose_precision(fl_engine *e, const char *precision, fletch_error *error) {
-    if (precision == NULL || strcmp(precision, "auto") == 0 || strcmp(precision, "fp32") == 0) {
+    if (precision == NULL || strcmp(precision, "auto") == 0) {
         return FLETCH_OK;
     }
-    if (strcmp(precision, "int8") != 0) {
-        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "provider.precision %s: the cpu engine computes in fp32 and int8; use one "
-                       "of them or auto",
-                       precision);
+    size_t format = 0, formats = sizeof format_name / sizeof *format_name;
+    while (format < formats && strcmp(precision, format_name[format]) != 0) {
+        format++;
     }
-    if (e->kernels->quantize == NULL || e->kernels->gemm_q8 == NULL) {
+    if (format == formats) {
+        return fl_fail(
+            error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+            "provider.precision %s: the cpu engine computes in fp32, int8 and int16; use "
+            "one of them or auto",
+            precision);
+    }
+    if (format != FL_CPU_FP32 && e->kernels->narrow[format].gemm == NULL) {
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "provider.precision int8: the %s kernels have no int8; use fp32, or another "
+                       "provider.precision %s: the %s kernels have no %s; use fp32, or another "
                        "cpu.isa",
-                       e->kernels->isa);
+                       precision, e->kernels->isa, precision);
     }
-    if (e->hidden16 > Q8_LONGEST || e->inner > Q8_LONGEST) {
+    if (format != FL_CPU_FP32 && (e->hidden16 > NARROW_LONGEST || e->inner > NARROW_LONGEST)) {
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "provider.precision int8: products of more than %d steps overflow 32 bits; "
+                       "provider.precision %s: products of more than %d steps overflow 32 bits; "
                        "use fp32",
-                       Q8_LONGEST);
+                       precision, NARROW_LONGEST);
     }
-    e->q8 = true;
+    e->format = (fl_cpu_format)format;
     return FLETCH_OK;
 }
 
@@ -310,7 +321,8 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     }
     fl_barrier_init(&e->barrier, e->threads);
     status = fl_cpu_pack(e, encoder, error);
-    return status == FLETCH_OK && e->q8 ? fl_cpu_calibrate(e, encoder, error) : status;
+    return status == FLETCH_OK && e->format == FL_CPU_INT8 ? fl_cpu_calibrate(e, encoder, error)
+                                                           : status;
 }
 
 static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
@@ -395,7 +407,7 @@ static uint32_t devices(const fl_engine_options *options) {
 static void info(const fl_engine *e, fl_engine_info *out) {
     *out =
         (fl_engine_info){.device         = e->device,
-                         .precision      = e->q8 ? "int8" : "fp32",
+                         .precision      = format_name[e->format],
                          .slots          = 1,
                          .best_tokens    = e->threads * (uint32_t)e->block_size * 8,
                          .pads           = false,
@@ -405,21 +417,21 @@ static void info(const fl_engine *e, fl_engine_info *out) {
 }
 
 static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
-    char threads[16], weights[32], scratch[32], blocks[64];
+    char threads[16], weights[32], scratch[32], blocks[64], panels[32];
     snprintf(threads, sizeof threads, "%u", e->threads);
     snprintf(weights, sizeof weights, "%zu", e->weights_bytes);
     snprintf(scratch, sizeof scratch, "%zu", e->arena_bytes);
     snprintf(blocks, sizeof blocks, "%zu rows at a time, %zu tokens a block", e->rows_max,
              e->block_size);
-    const char *lines[][3] = {
-        {"cpu.isa", e->kernels->isa, e->why},
-        {"cpu.kernels", e->kernels->name, ""},
-        {"cpu.threads", threads, ""},
-        {"cpu.precision", e->q8 ? "int8" : "fp32", ""},
-        {"cpu.weights_bytes", weights, e->q8 ? "packed int8 panels" : "packed float32 panels"},
-        {"cpu.scratch_bytes", scratch, "reserved when opening"},
-        {"cpu.blocking", blocks, "from the L2 cache"}};
-    int stop = 0;
+    snprintf(panels, sizeof panels, "packed %s panels", format_name[e->format]);
+    const char *lines[][3] = {{"cpu.isa", e->kernels->isa, e->why},
+                              {"cpu.kernels", e->kernels->name, ""},
+                              {"cpu.threads", threads, ""},
+                              {"cpu.precision", format_name[e->format], ""},
+                              {"cpu.weights_bytes", weights, panels},
+                              {"cpu.scratch_bytes", scratch, "reserved when opening"},
+                              {"cpu.blocking", blocks, "from the L2 cache"}};
+    int         stop       = 0;
     for (size_t i = 0; i < sizeof lines / sizeof *lines && stop == 0; i++) {
         stop = fn(user, lines[i][0], lines[i][1], lines[i][2]);
     }

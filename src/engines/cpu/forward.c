@@ -340,18 +340,18 @@ void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thr
         c.at.context                 = shared->context;
         c.at.y                       = shared->y;
         c.at.middle                  = shared->middle;
-        c.at.x_q8                    = shared->x_q8;
-        c.at.context_q8              = shared->context_q8;
-        c.at.middle_q8               = shared->middle_q8;
+        c.at.x_narrow                = shared->x_narrow;
+        c.at.context_narrow          = shared->context_narrow;
+        c.at.middle_narrow           = shared->middle_narrow;
     }
     const uint64_t begin = fl_trace_begin(engine->trace);
     name_thread(engine, thread);
     embed(&c);
     fl_cpu_wait(&c);
-    if (engine->q8) {
-        fl_cpu_layers_q8(&c);
+    if (engine->format != FL_CPU_FP32) {
+        fl_cpu_layers_narrow(&c);
     }
-    for (uint32_t i = 0; !engine->q8 && i < engine->desc.layers; i++) {
+    for (uint32_t i = 0; engine->format == FL_CPU_FP32 && i < engine->desc.layers; i++) {
         const uint64_t layer = fl_trace_begin(engine->trace);
         run_layer(&c, &engine->layers[i]);
         fl_trace_end(engine->trace, "layer", layer, "number", i);

@@ -95,64 +95,91 @@ typedef struct fl_layer_norm {
     float        eps;
 } fl_layer_norm;
 
-/* ---- int8: precision=int8 multiplies bytes, all else stays float32 ---------------------------------
+/* ---- Narrow numbers: int8, int16 and bf16 products, all else stays float32 -------------------------
  *
- *   x ~ scale (q - zero)   a row of activations: q in 0 … 255, zero is the q of 0.0
- *   w ~ scale q            a column of weights: q in -127 … 127, symmetric
+ *   int8    x ~ scale (q - zero)   a row of activations: q in 0 … 255, zero is the q of 0.0
+ *           w ~ scale q            a column of weights: q in -127 … 127, symmetric
+ *   int16   x ~ scale q            q in -FL_CPU_Q16_MOST … FL_CPU_Q16_MOST, 13 bits with the sign
+ *           w ~ scale q            q as large as a column's sum of |q| lets it be, see fl_gemm_narrow
+ *   bf16    x and w rounded to bfloat16, ties to even; where an instruction set multiplies no
+ *           bfloat16, x stays float32 and only the weights are narrow
  *
- *   Sums of products are exact integers and the float operations around them are spelled out, so
- *   every instruction set gives the same bits for the same bytes. */
+ *   Sums of integer products are exact and the float operations around them are spelled out, so in
+ *   int8 and int16 every instruction set gives the same bits for the same numbers. bf16 is summed in
+ *   float32, in the order in which the instruction does it: bits are an instruction set's own. */
+typedef enum fl_cpu_format { FL_CPU_FP32, FL_CPU_INT8, FL_CPU_INT16, FL_CPU_BF16 } fl_cpu_format;
 
-/* Bytes that a panel of 16 columns and k steps takes in int8: k/4 groups of [16][4] weights, then
- * the 16 columns' scales (float), then the sums of their weights (int32).
+/* Bytes that a panel of 16 columns and k steps takes: groups of [16 columns][4 bytes], each a cache
+ * line and what vpdpbusd, vpmaddwd, vdpbf16ps, the tiles of AMX and sdot take as it is; then what
+ * belongs to the columns.
  *
- *      k=0..3: c0 c0 c0 c0 c1 c1 c1 c1 … c15 | k=4..7: c0 … | … | 16 scales | 16 sums
+ *      int8   k=0..3: c0 c0 c0 c0 c1 c1 c1 c1 … c15 | k=4..7: c0 … | … | 16 scales | 16 sums
+ *      int16  k=0..1: c0 c0 c1 c1 … c15 c15         | k=2..3: c0 … | … | 16 scales
+ *      bf16   likewise                                                 | nothing
  *
- *   One group is a cache line and what vpdpbusd, tdpbusd and sdot take as it is. k is a multiple of
- *   16; weights past a matrix's last row are 0. */
-static inline size_t fl_cpu_q8_panel(size_t k) {
-    return k * FL_CPU_LANES + FL_CPU_LANES * (sizeof(float) + sizeof(int32_t));
+ *   Scales are float, the sums of a column's weights int32. k is a multiple of 16; weights past a
+ *   matrix's last row are 0. */
+static inline size_t fl_cpu_narrow_panel(fl_cpu_format format, size_t k) {
+    size_t column = format == FL_CPU_INT8    ? k + sizeof(float) + sizeof(int32_t)
+                    : format == FL_CPU_INT16 ? 2 * k + sizeof(float)
+                                             : 2 * k;
+    return FL_CPU_LANES * column;
 }
 
-#define FL_CPU_Q8_TINY 1e-30f
+#define FL_CPU_Q8_TINY 1e-30f /* rows and columns that are smaller than this count as zeros */
 
-/* Floats to bytes: q[rows, n], scale[rows] and zero[rows] of x[rows, n]; n a multiple of 16.
+enum {
+    FL_CPU_Q16_MOST = 4095,                       /* an activation */
+    FL_CPU_Q16_SUM  = INT32_MAX / FL_CPU_Q16_MOST /* a column's sum of |q| */
+};
+
+/* Floats to narrow numbers: q[rows, n] and scale[rows], zero[rows] of x[rows, n]; n a multiple of 16.
+ * Every step is rounded to float32.
  *
- *   y     = (x - shift) * gain           each step rounded to float32; NULL leaves the step out
- *   low   = min(0, y …), high = max(0, y …)
- *   scale = (high - low) * (1/255)
- *   zero  = rint(-low * (255 / (high - low)))
- *   q     = clamp(rint(y * (255 / (high - low))) + zero, 0, 255)
+ *   y = x * gain                  NULL leaves the gain out
+ *   int8:   low   = min(0, y …), high = max(0, y …)
+ *           scale = (high - low) * (1/255)
+ *           zero  = rint(-low * (255 / (high - low)))
+ *           q     = clamp(rint(y * (255 / (high - low))) + zero, 0, 255)
+ *   int16:  high  = max(|y| …)
+ *           scale = high * (1/FL_CPU_Q16_MOST)
+ *           q     = rint(y * (FL_CPU_Q16_MOST / high))             zero is not written
+ *   bf16:   q     = y rounded to bfloat16, NaN stays NaN           scale and zero are not written
  *
- *   A row of high - low < FL_CPU_Q8_TINY counts as zeros: scale 1, zero and q 0. A row in which a y
- *   is not finite gets scale NaN, zero 0 and any q, so that the damage shows in every product. */
+ *   A row of high - low (int16: high) < FL_CPU_Q8_TINY counts as zeros: scale 1, zero and q 0. A row
+ *   in which a y is not finite gets scale NaN, zero 0 and any q, so that the damage shows in every
+ *   product. */
 typedef struct fl_quantize {
     const float *x;
     size_t       x_stride;
-    const float *shift, *gain; /* [n] or NULL */
-    uint8_t     *q;
+    const float *gain; /* [n] or NULL */
+    void        *q;
     size_t       q_stride; /* bytes */
     float       *scale;    /* [rows] */
     int32_t     *zero;     /* [rows] */
     size_t       rows, n;
 } fl_quantize;
 
-/* C[rows, 16 panels] (+)= A B (+ bias) (+ residual) with bytes multiplied.
+/* C[rows, 16 panels] (+)= A B (+ bias) (+ residual) with narrow numbers multiplied.
  *
- *   sum = Σ_k (a[r][k] - a_zero[r]) b[k][c]                          int32, exact: k <= 65536
- *   c   = fmaf((float)sum, a_scale[r] * b_scale[c], accumulate ? c : 0) + bias[c] + residual[r][c]
+ *   int8, int16: sum = Σ_k (a[r][k] - a_zero[r]) b[k][c]            int32, exact; no zero in int16
+ *   c = fmaf((float)sum, a_scale[r] * b_scale[c], accumulate ? c : 0) + bias[c] + residual[r][c]
  *
- *   AVX2 adds several products in 16 bits. So that nothing can saturate there, the weights are
- *   scaled when they are packed (quant.c): with group 4, of every eight k the positive weights
- *   among {0, 1, 4, 5} and {2, 3, 6, 7} sum to 128 at most, the negative ones to -128 at least;
- *   with group 2 the same of pairs {0, 1}, {2, 3} … only; with group 1 nothing is promised. The
- *   table says which groups its gemm can take (q8_group). */
-typedef struct fl_gemm_q8 {
-    const uint8_t *a;        /* [rows, k] */
+ *   int8   k <= 65536. AVX2 adds several products in 16 bits. So that nothing can saturate there, the
+ *          weights are scaled when they are packed (quant.c): with group 4, of every eight k the
+ *          positive weights among {0, 1, 4, 5} and {2, 3, 6, 7} sum to 128 at most, the negative ones
+ *          to -128 at least; with group 2 the same of pairs {0, 1}, {2, 3} … only; with group 1
+ *          nothing is promised. The table says which groups its gemm can take (q8_group).
+ *   int16  The sum of |b| over a column is at most FL_CPU_Q16_SUM (quant16.c): no sum of products
+ *          passes 32 bits in whatever order, so nothing is flushed on the way.
+ *   bf16   sum += a[r][k] b[k][c] in float32, k upwards in pairs; instruction sets differ in what they
+ *          round between. c = sum (+ c) + bias[c] + residual[r][c]. */
+typedef struct fl_gemm_narrow {
+    const void    *a;        /* [rows, k]; bf16 without narrow: float32 */
     size_t         a_stride; /* bytes */
-    const float   *a_scale;  /* [rows] */
-    const int32_t *a_zero;   /* [rows] */
-    const uint8_t *b;        /* [panels] of fl_cpu_q8_panel(k) bytes */
+    const float   *a_scale;  /* [rows]; int8, int16 */
+    const int32_t *a_zero;   /* [rows]; int8 */
+    const uint8_t *b;        /* [panels] of fl_cpu_narrow_panel(format, k) bytes */
     size_t         b_stride; /* bytes from panel to panel */
     float         *c;
     size_t         c_stride; /* floats */
@@ -161,9 +188,16 @@ typedef struct fl_gemm_q8 {
     size_t         residual_stride;
     size_t         rows, panels, k;
     int            accumulate;
-    int            group; /* 4, 2 or 1: see above */
+    int            group; /* int8: 4, 2 or 1, see above */
     const uint8_t *next;  /* panels of the product after this one, or NULL when they follow b */
-} fl_gemm_q8;
+} fl_gemm_narrow;
+
+/* The kernels of one narrow format. */
+typedef struct fl_cpu_narrow {
+    void (*quantize)(const fl_quantize *); /* NULL: gemm takes float32 rows (bf16 only) */
+    void (*gemm)(const fl_gemm_narrow *); /* NULL: this instruction set does not offer the format */
+    int group; /* int8: largest group that gemm needs: 4 (fastest on AVX2); 1: adds in 32 bits */
+} fl_cpu_narrow;
 
 /* x[rows, cols] = f(x) in place; cols a multiple of 16. f(0) must be 0: padding stays zero. */
 typedef void (*fl_cpu_activation_fn)(float *x, size_t stride, size_t rows, size_t cols);
@@ -175,10 +209,7 @@ typedef struct fl_cpu_kernels {
     void (*attention)(const fl_attention *);
     void (*layer_norm)(const fl_layer_norm *);
     fl_cpu_activation_fn activation[FL_ACT_RELU + 1]; /* by fl_activation */
-    /* int8; NULL where an instruction set does not offer it (then precision=int8 is refused) */
-    void (*quantize)(const fl_quantize *);
-    void (*gemm_q8)(const fl_gemm_q8 *);
-    int q8_group; /* largest group that gemm_q8 needs: 4 (fastest on AVX2); 1: adds in 32 bits */
+    fl_cpu_narrow        narrow[FL_CPU_BF16 + 1];     /* by fl_cpu_format; [FL_CPU_FP32] is empty */
 } fl_cpu_kernels;
 
 /* One row of dispatch.c's ordered list, best first. `kernels` is NULL where the compiler's target

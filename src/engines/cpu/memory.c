@@ -50,18 +50,21 @@ static void count_ints(tally *t, const void *place, size_t bytes) {
     count(t, first, first + bytes);
 }
 
-static void count_rows(tally *t, const fl_cpu_bytes *b, size_t rows, size_t width) {
-    count_ints(t, b->q, rows * width);
+static void count_rows(tally *t, const fl_cpu_rows *b, size_t rows, size_t width) {
+    count_ints(t, b->q, rows * width * fl_cpu_unit(t->engine->format));
     count_ints(t, b->scale, rows * sizeof *b->scale);
-    count_ints(t, b->zero, rows * sizeof *b->zero);
+    if (b->zero) {
+        count_ints(t, b->zero, rows * sizeof *b->zero);
+    }
 }
 
 /* The middle's rows of a crew lie chunk by chunk, rows_max apart. */
-static void count_q8(tally *t, const fl_cpu_scratch *s, size_t n, size_t rows, bool split) {
+static void count_narrow(tally *t, const fl_cpu_scratch *s, size_t n, size_t rows, bool split) {
     const fl_engine *e = t->engine;
-    count_rows(t, &s->x_q8, n, e->hidden16);
-    count_rows(t, &s->context_q8, rows, e->inner);
-    count_rows(t, &s->middle_q8, split ? (e->chunks - 1) * e->rows_max + rows : rows, FL_CPU_CHUNK);
+    count_rows(t, &s->x_narrow, n, e->hidden16);
+    count_rows(t, &s->context_narrow, rows, e->inner);
+    count_rows(t, &s->middle_narrow, split ? (e->chunks - 1) * e->rows_max + rows : rows,
+               FL_CPU_CHUNK);
 }
 
 uint64_t fl_cpu_memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint32_t longest) {
@@ -87,8 +90,8 @@ uint64_t fl_cpu_memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint
             count_floats(&t, s->head, 3 * n * e->head16); /* the rest is the first one's */
         }
         count_floats(&t, s->attention, fl_cpu_attention_scratch(guess.longest, e->head16));
-        if (e->q8 && (i == 0 || !guess.split)) {
-            count_q8(&t, s, n, rows, guess.split);
+        if (e->format != FL_CPU_FP32 && (i == 0 || !guess.split)) {
+            count_narrow(&t, s, n, rows, guess.split);
         }
     }
     count_ints(&t, e->plan.order, texts * sizeof *e->plan.order);

@@ -8,7 +8,7 @@
  *          rows and the input columns of Wo), the MLP's middle and the hidden width likewise. 1/√d
  *          is folded into the query's weights and bias. Position and type rows are added into one
  *          table, the T5 bucket table is spread out per head and distance.
- *          precision=int8: the same panels column by column through quant.c.
+ *          Narrow formats: the same panels column by column through quant.c or quant16.c.
  * Memory   One fl_big_alloc arena (huge pages). The source pages of a matrix are given back as soon
  *          as it is packed, so that the peak is one copy of the weights and not two.
  * Threads  The team packs pieces (a layer's attention matrices, a chunk of its MLP) from one
@@ -40,20 +40,22 @@ static float *take(cursor *at, size_t floats) {
 }
 
 /* Panels of k steps in bytes; a whole number of cache lines. */
-static const uint8_t *take_q8(cursor *at, size_t panels, size_t k) {
-    return (const uint8_t *)take(at, panels * fl_cpu_q8_panel(k) / sizeof(float));
+static const uint8_t *take_narrow(const fl_engine *e, cursor *at, size_t panels, size_t k) {
+    return (const uint8_t *)take(at, panels * fl_cpu_narrow_panel(e->format, k) / sizeof(float));
 }
 
 static void lay_out_layer(const fl_engine *e, fl_cpu_layer *layer, cursor *at) {
     size_t hidden = e->desc.hidden, heads = e->desc.heads;
-    if (e->q8) {
-        size_t chunk = fl_cpu_q8_chunk(e, FL_CPU_CHUNK), rest = e->mlp16 % FL_CPU_CHUNK;
-        size_t bytes    = e->mlp16 / FL_CPU_CHUNK * chunk + fl_cpu_q8_chunk(e, rest);
+    if (e->format == FL_CPU_INT8) {
         layer->qkv_gain = take(at, e->hidden16);
         layer->up_gain  = take(at, e->hidden16);
-        layer->qkv_q8   = take_q8(at, heads * 3 * e->head16 / FL_CPU_LANES, e->hidden16);
-        layer->out_q8   = take_q8(at, e->hidden16 / FL_CPU_LANES, e->inner);
-        layer->mlp_q8   = (const uint8_t *)take(at, bytes / sizeof(float));
+    }
+    if (e->format != FL_CPU_FP32) {
+        size_t chunk = fl_cpu_narrow_chunk(e, FL_CPU_CHUNK), rest = e->mlp16 % FL_CPU_CHUNK;
+        size_t bytes      = e->mlp16 / FL_CPU_CHUNK * chunk + fl_cpu_narrow_chunk(e, rest);
+        layer->qkv_narrow = take_narrow(e, at, heads * 3 * e->head16 / FL_CPU_LANES, e->hidden16);
+        layer->out_narrow = take_narrow(e, at, e->hidden16 / FL_CPU_LANES, e->inner);
+        layer->mlp_narrow = (const uint8_t *)take(at, bytes / sizeof(float));
     } else {
         layer->qkv = take(at, heads * 3 * e->head16 * hidden);
         layer->out = take(at, e->hidden16 * e->inner);
@@ -101,7 +103,7 @@ typedef struct source {
     size_t           col;  /* first column */
     size_t           cols; /* columns there are; steps of k past them are zero */
     float            scale;
-    /* precision=int8 */
+    /* narrow formats */
     size_t       runs; /* of k/runs steps each, with `cols` columns; 0 is 1 */
     const float *gain; /* [k] or NULL: what the activations are multiplied by */
 } source;
@@ -156,13 +158,21 @@ static void read_columns(const source *s, size_t row, size_t k, float *columns) 
     }
 }
 
-/* Panels of fl_cpu_q8_panel(k) bytes from s; `columns` is room for 17 k floats. */
-static void pack_panels_q8(const fl_engine *e, const source *s, size_t panels, size_t k,
-                           float *columns, const uint8_t *out) {
+static void narrow_panel(const fl_engine *e, const float *columns, size_t k, uint8_t *panel) {
+    if (e->format == FL_CPU_INT8) {
+        fl_cpu_quantize_panel(columns, k, e->kernels->narrow[FL_CPU_INT8].group, panel);
+    } else {
+        fl_cpu_quantize_panel16(columns, k, panel);
+    }
+}
+
+/* Panels of fl_cpu_narrow_panel(format, k) bytes from s; `columns` is room for 17 k floats. */
+static void pack_narrow(const fl_engine *e, const source *s, size_t panels, size_t k,
+                        float *columns, const uint8_t *out) {
     for (size_t p = 0; p < panels; p++) {
         read_columns(s, p * FL_CPU_LANES, k, columns);
-        fl_cpu_quantize_panel(columns, k, e->kernels->q8_group,
-                              (uint8_t *)(uintptr_t)out + p * fl_cpu_q8_panel(k));
+        narrow_panel(e, columns, k,
+                     (uint8_t *)(uintptr_t)out + p * fl_cpu_narrow_panel(e->format, k));
     }
 }
 
@@ -197,9 +207,10 @@ static void pack_attention(const fl_engine *e, const fl_tensor *slot, const fl_c
                             .cols  = hidden,
                             .scale = scale,
                             .gain  = layer->qkv_gain};
-            if (e->q8) {
-                pack_panels_q8(e, &s, panels, e->hidden16, columns,
-                               layer->qkv_q8 + at * panels * fl_cpu_q8_panel(e->hidden16));
+            if (e->format != FL_CPU_FP32) {
+                size_t panel = fl_cpu_narrow_panel(e->format, e->hidden16);
+                pack_narrow(e, &s, panels, e->hidden16, columns,
+                            layer->qkv_narrow + at * panels * panel);
             } else {
                 pack_panels(&s, panels, hidden, mutable(layer->qkv) + at * e->head16 * hidden);
             }
@@ -214,14 +225,14 @@ static void pack_out(const fl_engine *e, const fl_tensor *slot, const fl_cpu_lay
                      float *columns) {
     size_t d = e->desc.head_dim, panels = e->hidden16 / FL_CPU_LANES;
     pack_vector(&slot[FL_LAYER_O_B], 0, e->desc.hidden, 1.0f, mutable(layer->out_bias));
-    if (e->q8) {
+    if (e->format != FL_CPU_FP32) {
         source s = {.w     = &slot[FL_LAYER_O_W],
                     .in    = e->desc.heads * d,
                     .rows  = e->desc.hidden,
                     .cols  = d,
                     .scale = 1.0f,
                     .runs  = e->desc.heads};
-        pack_panels_q8(e, &s, panels, e->inner, columns, layer->out_q8);
+        pack_narrow(e, &s, panels, e->inner, columns, layer->out_narrow);
         return;
     }
     for (size_t p = 0; p < panels; p++) {
@@ -259,18 +270,19 @@ static void pack_chunk(const fl_engine *e, const fl_tensor *slot, const fl_cpu_l
                     .cols  = real,
                     .scale = 1.0f};
     pack_vector(&slot[FL_LAYER_UP_B], chunk, real, 1.0f, mutable(layer->up_bias) + chunk);
-    if (!e->q8) {
+    if (e->format == FL_CPU_FP32) {
         float *at = mutable(layer->mlp) + chunk * (hidden + e->hidden16);
         pack_panels(&up, width / FL_CPU_LANES, hidden, at);
         pack_panels(&down, e->hidden16 / FL_CPU_LANES, width, at + width * hidden);
         return;
     }
-    const uint8_t *at     = layer->mlp_q8 + chunk / FL_CPU_CHUNK * fl_cpu_q8_chunk(e, FL_CPU_CHUNK);
-    size_t         panels = width / FL_CPU_LANES;
-    pack_panels_q8(e, &up, panels, e->hidden16, columns, at);
+    const uint8_t *at =
+        layer->mlp_narrow + chunk / FL_CPU_CHUNK * fl_cpu_narrow_chunk(e, FL_CPU_CHUNK);
+    size_t panels = width / FL_CPU_LANES;
+    pack_narrow(e, &up, panels, e->hidden16, columns, at);
     if (!again) {
-        pack_panels_q8(e, &down, e->hidden16 / FL_CPU_LANES, width, columns,
-                       at + panels * fl_cpu_q8_panel(e->hidden16));
+        pack_narrow(e, &down, e->hidden16 / FL_CPU_LANES, width, columns,
+                    at + panels * fl_cpu_narrow_panel(e->format, e->hidden16));
     }
 }
 
@@ -346,7 +358,7 @@ typedef struct packing {
     size_t            chunks;
     atomic_size_t     next;
     atomic_uint      *left;    /* [layers] chunks to do */
-    float            *columns; /* precision=int8: [threads][17 * most], see read_columns */
+    float            *columns; /* narrow formats: [threads][17 * most], see read_columns */
     size_t            most;    /* steps of k of the longest product */
     bool              again;   /* only what x goes into */
 } packing;
@@ -401,12 +413,12 @@ static void pack_some(void *arg, unsigned member, unsigned size) {
 static int pack_all(fl_engine *engine, const fl_encoder *encoder, bool again, fletch_error *error) {
     packing work = {.engine = engine, .encoder = encoder, .chunks = engine->chunks, .again = again};
     work.left    = fl_alloc_array(engine->desc.layers, sizeof *work.left);
-    if (engine->q8) {
+    if (engine->format != FL_CPU_FP32) {
         work.most    = engine->inner > engine->hidden16 ? engine->inner : engine->hidden16;
         work.most    = work.most > FL_CPU_CHUNK ? work.most : FL_CPU_CHUNK;
         work.columns = fl_alloc_array(engine->threads * COLUMN_ROWS * work.most, sizeof(float));
     }
-    if (work.left == NULL || (engine->q8 && work.columns == NULL)) {
+    if (work.left == NULL || (engine->format != FL_CPU_FP32 && work.columns == NULL)) {
         fl_free(work.left);
         fl_free(work.columns);
         return fl_fail_nomem(error, engine->threads * COLUMN_ROWS * work.most * sizeof(float),
@@ -428,7 +440,7 @@ int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *erro
         return fl_fail_nomem(error, engine->weights_bytes, "packed weights");
     }
     lay_out(engine, encoder, engine->weights);
-    for (size_t i = 0; engine->q8 && i < engine->desc.layers; i++) {
+    for (size_t i = 0; engine->format == FL_CPU_INT8 && i < engine->desc.layers; i++) {
         for (size_t k = 0; k < engine->hidden16; k++) {
             mutable(engine->layers[i].qkv_gain)[k] = 1.0f;
             mutable(engine->layers[i].up_gain)[k]  = 1.0f;

@@ -21,6 +21,8 @@
 #define FL_FMA(acc, x, y)   (acc = _mm512_fmadd_ps(x, y, acc))
 #define FL_DOT16(acc, x, y) (acc = simde_mm512_dpbusd_epi32(acc, x, y))
 #define FL_DOT8(acc, x, y)  (acc = simde_mm256_dpbusd_epi32(acc, x, y))
+#define FL_PAIR16(acc, x, y) (acc = _mm512_add_epi32(acc, _mm512_madd_epi16(x, y)))
+#define FL_PAIR8(acc, x, y)  (acc = _mm256_add_epi32(acc, _mm256_madd_epi16(x, y)))
 
 static inline __m512i plain_to_int(__m512 a) {
     float   from[16];

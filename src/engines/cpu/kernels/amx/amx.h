@@ -8,6 +8,6 @@
 /* Asks Linux for the tile registers, which must happen before the first use; whether it gives them. */
 int fl_amx_permit(void);
 
-void fl_q8_gemm_32x32_amx(const fl_gemm_q8 *g);
+void fl_q8_gemm_32x32_amx(const fl_gemm_narrow *g);
 
 #endif

@@ -6,7 +6,7 @@
  *          they lie; a tile of A is rows of activations at their stride.
  * Tails    Fewer rows are a smaller tile. k that is no multiple of 64 goes through buffers filled
  *          up with zeros.
- * Sums     go through memory to AVX-512, which finishes them as VNNI does (wide/int8_finish.h).
+ * Sums     go through memory to AVX-512, which finishes them as VNNI does (wide/int_finish.h).
  * Asking   Linux gives tile registers to a process that asks (fl_amx_permit), once, for all its
  *          threads; dispatch.c asks before it offers this table.
  * Proof    fl-kernels test -o gemm_q8 on a machine that has AMX. */
@@ -17,7 +17,10 @@
 
 #include "engines/cpu/kernels/amx/amx.h"
 #include "engines/cpu/kernels/avx512/integers.h"
-#include "engines/cpu/kernels/wide/int8_finish.h"
+
+enum { FL_DOT_BYTES = 1 };
+
+#include "engines/cpu/kernels/wide/int_finish.h"
 
 enum { TILE = 16, DEPTH = 64, BLOCK = 2 * TILE };
 
@@ -65,7 +68,7 @@ FL_INLINE void multiply(int blocks, int panels, const uint8_t *a, size_t a_strid
 }
 
 /* The last k, fewer than 64, with zeros behind them. */
-FL_INLINE void multiply_tail(int blocks, int panels, const fl_gemm_q8 *g, const place8 *at,
+FL_INLINE void multiply_tail(int blocks, int panels, const fl_gemm_narrow *g, const int_place *at,
                              size_t rows, size_t k) {
     _Alignas(64) uint8_t a[BLOCK][DEPTH] = {0}, b[2][DEPTH * TILE] = {0};
     for (size_t r = 0; r < rows; r++) {
@@ -77,7 +80,8 @@ FL_INLINE void multiply_tail(int blocks, int panels, const fl_gemm_q8 *g, const 
     multiply(blocks, panels, a[0], DEPTH, b[0], sizeof b[0]);
 }
 
-FL_INLINE void block(int blocks, int panels, const fl_gemm_q8 *g, const place8 *at, size_t rows) {
+FL_INLINE void block(int blocks, int panels, const fl_gemm_narrow *g, const int_place *at,
+                     size_t rows) {
     _Alignas(64) int32_t sums[2][2][TILE][TILE]; /* [rows / 16][panel] */
     size_t               k = 0;
     _tile_zero(0);
@@ -96,28 +100,28 @@ FL_INLINE void block(int blocks, int panels, const fl_gemm_q8 *g, const place8 *
     _tile_stored(3, sums[1][1], DEPTH);
     for (size_t r = 0; r < rows; r++) {
         for (size_t p = 0; p < (size_t)panels; p++) {
-            finish8(g, at, at->b + p * g->b_stride, (int)r, 0, p * FL_CPU_LANES,
-                    ivec_load(sums[r / TILE][p][r % TILE]));
+            int_finish(g, at, at->b + p * g->b_stride, (int)r, 0, p * FL_CPU_LANES,
+                       ivec_load(sums[r / TILE][p][r % TILE]));
         }
     }
 }
 
-static FL_NOINLINE void block_1_1(const fl_gemm_q8 *g, const place8 *at, size_t rows) {
+static FL_NOINLINE void block_1_1(const fl_gemm_narrow *g, const int_place *at, size_t rows) {
     block(1, 1, g, at, rows);
 }
-static FL_NOINLINE void block_1_2(const fl_gemm_q8 *g, const place8 *at, size_t rows) {
+static FL_NOINLINE void block_1_2(const fl_gemm_narrow *g, const int_place *at, size_t rows) {
     block(1, 2, g, at, rows);
 }
-static FL_NOINLINE void block_2_1(const fl_gemm_q8 *g, const place8 *at, size_t rows) {
+static FL_NOINLINE void block_2_1(const fl_gemm_narrow *g, const int_place *at, size_t rows) {
     block(2, 1, g, at, rows);
 }
-static FL_NOINLINE void block_2_2(const fl_gemm_q8 *g, const place8 *at, size_t rows) {
+static FL_NOINLINE void block_2_2(const fl_gemm_narrow *g, const int_place *at, size_t rows) {
     block(2, 2, g, at, rows);
 }
 
 /* All rows of one or two panels; *shaped is how many rows the tiles are set for. */
-static void run_panels(const fl_gemm_q8 *g, place8 at, size_t panels, size_t *shaped) {
-    static void (*const run[2][2])(const fl_gemm_q8 *, const place8 *,
+static void run_panels(const fl_gemm_narrow *g, int_place at, size_t panels, size_t *shaped) {
+    static void (*const run[2][2])(const fl_gemm_narrow *, const int_place *,
                                    size_t) = {{block_1_1, block_1_2}, {block_2_1, block_2_2}};
     for (size_t left = g->rows; left > 0;) {
         size_t rows = left < BLOCK ? left : BLOCK;
@@ -135,17 +139,17 @@ static void run_panels(const fl_gemm_q8 *g, place8 at, size_t panels, size_t *sh
     }
 }
 
-void fl_q8_gemm_32x32_amx(const fl_gemm_q8 *g) {
+void fl_q8_gemm_32x32_amx(const fl_gemm_narrow *g) {
     size_t shaped = 0;
     for (size_t p = 0; p < g->panels;) {
-        size_t panels = g->panels - p >= 2 ? 2 : 1;
-        place8 at     = {.a        = g->a,
-                         .b        = g->b + p * g->b_stride,
-                         .a_scale  = g->a_scale,
-                         .a_zero   = g->a_zero,
-                         .bias     = g->bias ? g->bias + p * FL_CPU_LANES : NULL,
-                         .residual = g->residual ? g->residual + p * FL_CPU_LANES : NULL,
-                         .c        = g->c + p * FL_CPU_LANES};
+        size_t    panels = g->panels - p >= 2 ? 2 : 1;
+        int_place at     = {.a        = g->a,
+                            .b        = g->b + p * g->b_stride,
+                            .a_scale  = g->a_scale,
+                            .a_zero   = g->a_zero,
+                            .bias     = g->bias ? g->bias + p * FL_CPU_LANES : NULL,
+                            .residual = g->residual ? g->residual + p * FL_CPU_LANES : NULL,
+                            .c        = g->c + p * FL_CPU_LANES};
         run_panels(g, at, panels, &shaped);
         p += panels;
     }

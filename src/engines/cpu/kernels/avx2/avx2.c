@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx2.c - the tables of the AVX2 + FMA kernels: alone, and with AVX-VNNI for int8. */
+/* avx2.c - the tables of the AVX2 + FMA kernels: alone, and with AVX-VNNI for integers. */
 #include "engines/cpu/kernels/avx2/avx2.h"
 
 const fl_cpu_kernels fl_cpu_kernels_avx2 = {
@@ -12,9 +12,8 @@ const fl_cpu_kernels fl_cpu_kernels_avx2 = {
                    [FL_ACT_GELU_TANH] = fl_f32_gelu_tanh_avx2,
                    [FL_ACT_SILU]      = fl_f32_silu_avx2,
                    [FL_ACT_RELU]      = fl_f32_relu_avx2},
-    .quantize   = fl_q8_quantize_avx2,
-    .gemm_q8    = fl_q8_gemm_4x16_avx2,
-    .q8_group   = 4,
+    .narrow     = {[FL_CPU_INT8]  = {fl_q8_quantize_avx2, fl_q8_gemm_4x16_avx2, 4},
+                   [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_6x16_avx2, 0}},
 };
 
 const fl_cpu_kernels fl_cpu_kernels_avxvnni = {
@@ -27,7 +26,6 @@ const fl_cpu_kernels fl_cpu_kernels_avxvnni = {
                    [FL_ACT_GELU_TANH] = fl_f32_gelu_tanh_avx2,
                    [FL_ACT_SILU]      = fl_f32_silu_avx2,
                    [FL_ACT_RELU]      = fl_f32_relu_avx2},
-    .quantize   = fl_q8_quantize_avx2,
-    .gemm_q8    = fl_q8_gemm_6x16_avxvnni,
-    .q8_group   = 1,
+    .narrow     = {[FL_CPU_INT8]  = {fl_q8_quantize_avx2, fl_q8_gemm_6x16_avxvnni, 1},
+                   [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_6x16_avxvnni, 0}},
 };

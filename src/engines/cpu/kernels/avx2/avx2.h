@@ -124,7 +124,10 @@ void fl_f32_gelu_tanh_avx2(float *x, size_t stride, size_t rows, size_t cols);
 void fl_f32_silu_avx2(float *x, size_t stride, size_t rows, size_t cols);
 void fl_f32_relu_avx2(float *x, size_t stride, size_t rows, size_t cols);
 void fl_q8_quantize_avx2(const fl_quantize *z);
-void fl_q8_gemm_4x16_avx2(const fl_gemm_q8 *g);
-void fl_q8_gemm_6x16_avxvnni(const fl_gemm_q8 *g); /* AVX-VNNI */
+void fl_q8_gemm_4x16_avx2(const fl_gemm_narrow *g);
+void fl_q8_gemm_6x16_avxvnni(const fl_gemm_narrow *g); /* AVX-VNNI */
+void fl_q16_quantize_avx2(const fl_quantize *z);
+void fl_q16_gemm_6x16_avx2(const fl_gemm_narrow *g);
+void fl_q16_gemm_6x16_avxvnni(const fl_gemm_narrow *g); /* AVX-VNNI */
 
 #endif

@@ -9,16 +9,10 @@
 
 #include "engines/cpu/kernels/avx2/avx2.h"
 
-/* Eight values, moved as the caller asks; `moving` is a constant at every call. */
-FL_INLINE __m256 values(const fl_quantize *z, int moving, const float *x, size_t i) {
+/* Eight values, times their gains; `gains` is a constant at every call. */
+FL_INLINE __m256 values(const fl_quantize *z, int gains, const float *x, size_t i) {
     __m256 y = _mm256_loadu_ps(x + i);
-    if (moving && z->shift) {
-        y = _mm256_sub_ps(y, _mm256_loadu_ps(z->shift + i));
-    }
-    if (moving && z->gain) {
-        y = _mm256_mul_ps(y, _mm256_loadu_ps(z->gain + i));
-    }
-    return y;
+    return gains ? _mm256_mul_ps(y, _mm256_loadu_ps(z->gain + i)) : y;
 }
 
 typedef struct range {
@@ -26,7 +20,7 @@ typedef struct range {
     bool  finite;
 } range;
 
-FL_INLINE range range_of(const fl_quantize *z, int moving, const float *x) {
+FL_INLINE range range_of(const fl_quantize *z, int gains, const float *x) {
     const __m256i size = _mm256_set1_epi32(0x7fffffff);
     __m256        low[2], high[2];
     __m256i       most[2];
@@ -36,7 +30,7 @@ FL_INLINE range range_of(const fl_quantize *z, int moving, const float *x) {
     }
     for (size_t i = 0; i < z->n; i += FL_CPU_LANES) {
         FL_UNROLL for (int u = 0; u < 2; u++) {
-            __m256 y = values(z, moving, x, i + (size_t)u * 8);
+            __m256 y = values(z, gains, x, i + (size_t)u * 8);
             low[u]   = _mm256_min_ps(y, low[u]);
             high[u]  = _mm256_max_ps(y, high[u]);
             most[u]  = _mm256_max_epi32(most[u], _mm256_and_si256(_mm256_castps_si256(y), size));
@@ -50,12 +44,12 @@ FL_INLINE range range_of(const fl_quantize *z, int moving, const float *x) {
                    .finite = _mm256_testz_si256(over, over)};
 }
 
-FL_INLINE void round_row(const fl_quantize *z, int moving, const float *x, float inverse,
+FL_INLINE void round_row(const fl_quantize *z, int gains, const float *x, float inverse,
                          int32_t zero, uint8_t *q) {
     const __m256  scale = _mm256_set1_ps(inverse);
     const __m256i lift  = _mm256_set1_epi32(zero);
     for (size_t i = 0; i < z->n; i += FL_CPU_LANES) {
-        __m256  low = values(z, moving, x, i), high = values(z, moving, x, i + 8);
+        __m256  low = values(z, gains, x, i), high = values(z, gains, x, i + 8);
         __m256i l     = _mm256_cvtps_epi32(_mm256_mul_ps(low, scale));
         __m256i h     = _mm256_cvtps_epi32(_mm256_mul_ps(high, scale));
         __m256i words = _mm256_packs_epi32(_mm256_add_epi32(l, lift), _mm256_add_epi32(h, lift));
@@ -66,20 +60,20 @@ FL_INLINE void round_row(const fl_quantize *z, int moving, const float *x, float
     }
 }
 
-FL_INLINE void quantize_row(const fl_quantize *z, int moving, size_t r) {
+FL_INLINE void quantize_row(const fl_quantize *z, int gains, size_t r) {
     const float *x       = z->x + r * z->x_stride;
-    range        span    = range_of(z, moving, x);
+    range        span    = range_of(z, gains, x);
     float        width   = span.high - span.low;
     bool         any     = width >= FL_CPU_Q8_TINY;
     float        inverse = any ? 255.0f / width : 0.0f;
     float        zero    = span.finite ? rintf(-span.low * inverse) : 0.0f;
     z->scale[r]          = !span.finite ? NAN : any ? width * (1.0f / 255.0f) : 1.0f;
     z->zero[r]           = zero > 255.0f ? 255 : (int32_t)zero;
-    round_row(z, moving, x, inverse, z->zero[r], z->q + r * z->q_stride);
+    round_row(z, gains, x, inverse, z->zero[r], (uint8_t *)z->q + r * z->q_stride);
 }
 
 void fl_q8_quantize_avx2(const fl_quantize *z) {
-    if (z->shift || z->gain) {
+    if (z->gain) {
         for (size_t r = 0; r < z->rows; r++) {
             quantize_row(z, 1, r);
         }

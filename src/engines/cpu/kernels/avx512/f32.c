@@ -22,25 +22,22 @@ const fl_cpu_kernels fl_cpu_kernels_avx512 = {
     .isa  = "avx512",
     .name = "AVX-512, 12x32 tiles",
     FL_TABLE_F32,
-    .quantize = fl_q8_quantize_avx2,
-    .gemm_q8  = fl_q8_gemm_4x16_avx2,
-    .q8_group = 4,
+    .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_avx2, fl_q8_gemm_4x16_avx2, 4},
+               [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_12x32_avx512, 0}},
 };
 
 const fl_cpu_kernels fl_cpu_kernels_avx512vnni = {
     .isa  = "avx512vnni",
     .name = "AVX-512 with VNNI, 12x32 tiles",
     FL_TABLE_F32,
-    .quantize = fl_q8_quantize_avx2,
-    .gemm_q8  = fl_q8_gemm_12x32_avx512vnni,
-    .q8_group = 1,
+    .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_avx2, fl_q8_gemm_12x32_avx512vnni, 1},
+               [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_12x32_avx512vnni, 0}},
 };
 
 const fl_cpu_kernels fl_cpu_kernels_amx = {
     .isa  = "amx",
     .name = "AVX-512, 12x32 tiles; int8 with AMX, 32x32 tiles",
     FL_TABLE_F32,
-    .quantize = fl_q8_quantize_avx2,
-    .gemm_q8  = fl_q8_gemm_32x32_amx,
-    .q8_group = 1,
+    .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_avx2, fl_q8_gemm_32x32_amx, 1},
+               [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_12x32_avx512vnni, 0}},
 };

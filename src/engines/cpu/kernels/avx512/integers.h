@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx512/integers.h - vectors of 16 integers, for the int8 kernels of VNNI and AMX. */
+/* avx512/integers.h - vectors of 16 integers, for int8 and int16. */
 #ifndef FL_ENGINES_CPU_KERNELS_AVX512_INTEGERS_H
 #define FL_ENGINES_CPU_KERNELS_AVX512_INTEGERS_H
 

@@ -20,14 +20,13 @@
 const fl_cpu_kernels fl_cpu_kernels_neon = {
     .isa  = "neon",
     .name = "NEON, 6x16 tiles",
-    FL_TABLE_F32, /* no int8: without dot products it would be slower than float32 */
+    FL_TABLE_F32, /* no int8: without dot products it would be slower than float32. No int16 in
+                     either: smlal does as many products as fmla. */
 };
 
 const fl_cpu_kernels fl_cpu_kernels_neondot = {
     .isa  = "neondot",
     .name = "NEON with dot products, 6x16 tiles",
     FL_TABLE_F32,
-    .quantize = fl_q8_quantize_neon,
-    .gemm_q8  = fl_q8_gemm_6x16_neondot,
-    .q8_group = 1,
+    .narrow = {[FL_CPU_INT8] = {fl_q8_quantize_neon, fl_q8_gemm_6x16_neondot, 1}},
 };

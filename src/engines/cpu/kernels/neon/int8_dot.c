@@ -3,13 +3,13 @@
  * to each of four sums, and picks the four bytes of A from a lane.
  *
  * Activations are unsigned; with their top bit turned they are signed and 128 less, which the sums
- * of the columns put right (wide/int8_gemm.h). */
+ * of the columns put right (wide/int_gemm.h). */
 #include "engines/cpu/kernels/neon/neon.h"
 #include "engines/cpu/kernels/neon/tables.h"
 
 typedef int32x4_t ivec;
 
-enum { FL_DOT_ZERO = 128 };
+enum { FL_DOT_ZERO = 128, FL_DOT_BYTES = 1 };
 
 FL_INLINE ivec ivec_set(int32_t x) {
     return vdupq_n_s32(x);
@@ -59,8 +59,8 @@ FL_INLINE void wide_dot(int rows, int panels, const uint8_t *a, size_t a_stride,
 }
 #undef STEP
 
-#include "engines/cpu/kernels/wide/int8_gemm.h"
+#include "engines/cpu/kernels/wide/int_gemm.h"
 
-void fl_q8_gemm_6x16_neondot(const fl_gemm_q8 *g) {
-    wide_gemm_q8(g);
+void fl_q8_gemm_6x16_neondot(const fl_gemm_narrow *g) {
+    wide_gemm_int(g);
 }

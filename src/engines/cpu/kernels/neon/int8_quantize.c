@@ -2,7 +2,7 @@
 /* neon/int8_quantize.c - rows of floats become bytes, a scale and a zero each.
  *
  * Two passes over a row that is in L1: the range, then the rounding, with the operations of
- * ref/q8.c in its order. Whether all values are finite comes out of the first pass: as integers,
+ * ref/narrow.c in its order. Whether all values are finite comes out of the first pass: as integers,
  * the absolute values of infinity and NaN are greater than all others. */
 #include <math.h>
 #include <stdbool.h>
@@ -12,13 +12,12 @@
 
 FL_INLINE vec moved(const fl_quantize *z, const float *x, size_t i) {
     vec y = vld1q_f32(x + i);
-    y     = z->shift ? vsubq_f32(y, vld1q_f32(z->shift + i)) : y;
     return z->gain ? vmulq_f32(y, vld1q_f32(z->gain + i)) : y;
 }
 
 static void quantize_row(const fl_quantize *z, size_t r) {
     const float *x   = z->x + r * z->x_stride;
-    uint8_t     *q   = z->q + r * z->q_stride;
+    uint8_t     *q   = (uint8_t *)z->q + r * z->q_stride;
     vec          low = vdupq_n_f32(0.0f), high = low;
     uint32x4_t   most = vdupq_n_u32(0);
     for (size_t i = 0; i < z->n; i += FL_VEC_LANES) {

@@ -6,6 +6,6 @@
 #include "engines/cpu/kernels.h"
 
 void fl_q8_quantize_neon(const fl_quantize *z);
-void fl_q8_gemm_6x16_neondot(const fl_gemm_q8 *g);
+void fl_q8_gemm_6x16_neondot(const fl_gemm_narrow *g);
 
 #endif

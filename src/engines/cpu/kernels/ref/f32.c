@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "engines/cpu/kernels.h"
-#include "engines/cpu/kernels/ref/q8.h"
+#include "engines/cpu/kernels/ref/narrow.h"
 
 static void gemm_ref(const fl_gemm *g) {
     for (size_t row = 0; row < g->rows; row++) {
@@ -126,7 +126,6 @@ const fl_cpu_kernels fl_cpu_kernels_ref = {
                    [FL_ACT_GELU_TANH] = gelu_tanh_ref,
                    [FL_ACT_SILU]      = silu_ref,
                    [FL_ACT_RELU]      = relu_ref},
-    .quantize   = fl_q8_quantize_ref,
-    .gemm_q8    = fl_q8_gemm_ref,
-    .q8_group   = 1,
+    .narrow     = {[FL_CPU_INT8]  = {fl_q8_quantize_ref, fl_q8_gemm_ref, 1},
+                   [FL_CPU_INT16] = {fl_q16_quantize_ref, fl_q16_gemm_ref, 0}},
 };

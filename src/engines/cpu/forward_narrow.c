@@ -1,37 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward_q8.c - the layers with precision=int8: bytes are multiplied, all else is float32.
+/* forward_narrow.c - the layers with narrow products: int8 or int16 are multiplied, all else is
+ * float32.
  *
  * Role     forward.c calls it between the embedding and the pooling of a block.
  * Method   The same walk as forward.c (heads, then steps of rows, then chunks of the MLP's middle).
- *          In front of every product its rows become bytes, each with a scale and a zero of its
- *          own: x once after every norm, the attention's output, and each chunk of the middle by
- *          itself, so that one large value spoils 384 neighbours and not thousands. Channels of x
- *          that are large in every text were tamed when opening (calibrate.c): x is multiplied by
- *          a gain per channel, the weights hold the inverse. Sums, norms, attention and what is
- *          added to x stay float32.
+ *          In front of every product its rows become narrow, each with a scale (int8: and a zero) of
+ *          its own: x once after every norm, the attention's output, and each chunk of the middle by
+ *          itself, so that one large value spoils 384 neighbours and not thousands. int8 only:
+ *          channels of x that are large in every text were tamed when opening (calibrate.c): x is
+ *          multiplied by a gain per channel, the weights hold the inverse. Sums, norms, attention and
+ *          what is added to x stay float32.
  * Bytes    A row's scale depends on that row alone and chunks are cut where they are cut for
  *          everybody: crews and blocks of any size agree bit by bit, as in float32.
  * Memory   Only what engine.c reserved. Threads: as forward.c, with two more barriers a layer.
  * Proof    tests/unit/test_engine_bytes.c, tests/golden/test_precision.py. */
 #include "engines/cpu/crew.h"
 
-/* Bytes from[row …] belong to rows `row` and on of a matrix. */
-static fl_cpu_bytes below(const fl_cpu_bytes *from, size_t row, size_t stride) {
-    return (fl_cpu_bytes){from->q + row * stride, from->scale + row, from->zero + row};
+static const fl_cpu_narrow *format_of(const fl_engine *e) {
+    return &e->kernels->narrow[e->format];
 }
 
-static void to_bytes(const fl_engine *e, const float *x, size_t x_stride, const float *gain,
-                     fl_cpu_bytes out, size_t q_stride, size_t rows, size_t n) {
+/* Bytes of a row of `width` narrow numbers. */
+static size_t bytes_of(const fl_engine *e, size_t width) {
+    return width * fl_cpu_unit(e->format);
+}
+
+/* Row `row` and on of a matrix of `width` columns. */
+static fl_cpu_rows below(const fl_engine *e, const fl_cpu_rows *from, size_t row, size_t width) {
+    return (fl_cpu_rows){.q     = from->q + row * bytes_of(e, width),
+                         .scale = from->scale + row,
+                         .zero  = from->zero ? from->zero + row : NULL};
+}
+
+static void narrow(const fl_engine *e, const float *x, size_t x_stride, const float *gain,
+                   fl_cpu_rows out, size_t width, size_t rows, size_t n) {
     fl_quantize z = {.x        = x,
                      .x_stride = x_stride,
                      .gain     = gain,
                      .q        = out.q,
-                     .q_stride = q_stride,
+                     .q_stride = bytes_of(e, width),
                      .scale    = out.scale,
                      .zero     = out.zero,
                      .rows     = rows,
                      .n        = n};
-    e->kernels->quantize(&z);
+    format_of(e)->quantize(&z);
 }
 
 /* Squares of x for calibrate.c; place 0 is in front of a layer's attention, 1 of its MLP. */
@@ -46,7 +58,7 @@ static void watch(const fl_engine *e, const float *x, size_t rows, size_t layer,
 }
 
 /* Rows [row, row + rows) of x, this member's share, for the product that `gain` belongs to. */
-static void x_to_bytes(const fl_cpu_crew *c, size_t row, size_t rows, size_t layer, size_t place) {
+static void narrow_x(const fl_cpu_crew *c, size_t row, size_t rows, size_t layer, size_t place) {
     const fl_engine    *e     = c->engine;
     const fl_cpu_layer *at    = &e->layers[layer];
     size_t              first = fl_cpu_share(c, rows, c->member);
@@ -55,58 +67,61 @@ static void x_to_bytes(const fl_cpu_crew *c, size_t row, size_t rows, size_t lay
     if (e->watch) {
         watch(e, x, count, layer, place);
     }
-    to_bytes(e, x, e->hidden16, place == 0 ? at->qkv_gain : at->up_gain,
-             below(&c->at.x_q8, row + first, e->hidden16), e->hidden16, count, e->hidden16);
+    narrow(e, x, e->hidden16, place == 0 ? at->qkv_gain : at->up_gain,
+           below(e, &c->at.x_narrow, row + first, e->hidden16), e->hidden16, count, e->hidden16);
 }
 
 /* ---- Where panels lie (pack.c) --------------------------------------------------------------- */
 
 static const uint8_t *head_panels(const fl_engine *e, const fl_cpu_layer *layer, size_t head) {
-    return layer->qkv_q8 + head * 3 * (e->head16 / FL_CPU_LANES) * fl_cpu_q8_panel(e->hidden16);
+    return layer->qkv_narrow +
+           head * 3 * (e->head16 / FL_CPU_LANES) * fl_cpu_narrow_panel(e->format, e->hidden16);
 }
 static const uint8_t *out_panel(const fl_engine *e, const fl_cpu_layer *layer, size_t panel) {
-    return layer->out_q8 + panel * fl_cpu_q8_panel(e->inner);
+    return layer->out_narrow + panel * fl_cpu_narrow_panel(e->format, e->inner);
 }
 static size_t width_of(const fl_engine *e, size_t chunk) {
     return fl_cpu_least(FL_CPU_CHUNK, e->mlp16 - chunk * FL_CPU_CHUNK);
 }
 static const uint8_t *up_panel(const fl_engine *e, const fl_cpu_layer *layer, size_t chunk,
                                size_t panel) {
-    size_t before = chunk * fl_cpu_q8_chunk(e, FL_CPU_CHUNK); /* only the last one may be short */
-    return layer->mlp_q8 + before + panel * fl_cpu_q8_panel(e->hidden16);
+    size_t before =
+        chunk * fl_cpu_narrow_chunk(e, FL_CPU_CHUNK); /* only the last one may be short */
+    return layer->mlp_narrow + before + panel * fl_cpu_narrow_panel(e->format, e->hidden16);
 }
 static const uint8_t *down_panel(const fl_engine *e, const fl_cpu_layer *layer, size_t chunk,
                                  size_t panel) {
     size_t width = width_of(e, chunk);
-    return up_panel(e, layer, chunk, width / FL_CPU_LANES) + panel * fl_cpu_q8_panel(width);
+    return up_panel(e, layer, chunk, width / FL_CPU_LANES) +
+           panel * fl_cpu_narrow_panel(e->format, width);
 }
 
 /* ---- The layer ------------------------------------------------------------------------------- */
 
 static void head_qkv(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t head, size_t tokens) {
-    const fl_engine *e      = c->engine;
-    size_t           panels = e->head16 / FL_CPU_LANES, panel = fl_cpu_q8_panel(e->hidden16);
-    size_t           step = fl_cpu_rows_step(e, tokens);
-    bool             last = head + 1 == fl_cpu_share(c, e->desc.heads, c->member + 1);
-    size_t           own  = fl_cpu_share(c, e->hidden16 / FL_CPU_LANES, c->member);
+    const fl_engine *e = c->engine;
+    size_t panels = e->head16 / FL_CPU_LANES, panel = fl_cpu_narrow_panel(e->format, e->hidden16);
+    size_t step = fl_cpu_rows_step(e, tokens);
+    bool   last = head + 1 == fl_cpu_share(c, e->desc.heads, c->member + 1);
+    size_t own  = fl_cpu_share(c, e->hidden16 / FL_CPU_LANES, c->member);
     for (size_t row = 0; row < tokens; row += step) {
         for (size_t part = 0; part < 3; part++) {
-            fl_cpu_bytes a = below(&c->at.x_q8, row, e->hidden16);
-            fl_gemm_q8   g = {.a        = a.q,
-                              .a_stride = e->hidden16,
-                              .a_scale  = a.scale,
-                              .a_zero   = a.zero,
-                              .b        = head_panels(e, layer, head) + part * panels * panel,
-                              .b_stride = panel,
-                              .c        = c->at.head + (part * tokens + row) * e->head16,
-                              .c_stride = e->head16,
-                              .bias     = layer->qkv_bias + (head * 3 + part) * e->head16,
-                              .rows     = fl_cpu_least(step, tokens - row),
-                              .panels   = panels,
-                              .k        = e->hidden16,
-                              .group    = e->kernels->q8_group,
-                              .next     = last && part == 2 ? out_panel(e, layer, own) : NULL};
-            e->kernels->gemm_q8(&g);
+            fl_cpu_rows    a = below(e, &c->at.x_narrow, row, e->hidden16);
+            fl_gemm_narrow g = {.a        = a.q,
+                                .a_stride = bytes_of(e, e->hidden16),
+                                .a_scale  = a.scale,
+                                .a_zero   = a.zero,
+                                .b        = head_panels(e, layer, head) + part * panels * panel,
+                                .b_stride = panel,
+                                .c        = c->at.head + (part * tokens + row) * e->head16,
+                                .c_stride = e->head16,
+                                .bias     = layer->qkv_bias + (head * 3 + part) * e->head16,
+                                .rows     = fl_cpu_least(step, tokens - row),
+                                .panels   = panels,
+                                .k        = e->hidden16,
+                                .group    = format_of(e)->group,
+                                .next     = last && part == 2 ? out_panel(e, layer, own) : NULL};
+            format_of(e)->gemm(&g);
         }
     }
 }
@@ -118,28 +133,28 @@ static void project(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row,
     unsigned         own    = c->member;
     size_t           first  = fl_cpu_share(c, rows, own);
     size_t           count  = fl_cpu_share(c, rows, c->member + 1) - first;
-    to_bytes(e, c->at.context + (row + first) * e->inner, e->inner, NULL,
-             below(&c->at.context_q8, first, e->inner), e->inner, count, e->inner);
+    narrow(e, c->at.context + (row + first) * e->inner, e->inner, NULL,
+           below(e, &c->at.context_narrow, first, e->inner), e->inner, count, e->inner);
     fl_cpu_wait(c);
-    first         = fl_cpu_share(c, panels, own);
-    size_t     to = fl_cpu_share(c, panels, own + 1), col = first * FL_CPU_LANES;
-    fl_gemm_q8 g = {.a               = c->at.context_q8.q,
-                    .a_stride        = e->inner,
-                    .a_scale         = c->at.context_q8.scale,
-                    .a_zero          = c->at.context_q8.zero,
-                    .b               = out_panel(e, layer, first),
-                    .b_stride        = fl_cpu_q8_panel(e->inner),
-                    .c               = c->at.y + col,
-                    .c_stride        = e->hidden16,
-                    .bias            = layer->out_bias + col,
-                    .residual        = c->at.x + row * e->hidden16 + col,
-                    .residual_stride = e->hidden16,
-                    .rows            = rows,
-                    .panels          = to - first,
-                    .k               = e->inner,
-                    .group           = e->kernels->q8_group,
-                    .next            = up_panel(e, layer, 0, 0)};
-    e->kernels->gemm_q8(&g);
+    first             = fl_cpu_share(c, panels, own);
+    size_t         to = fl_cpu_share(c, panels, own + 1), col = first * FL_CPU_LANES;
+    fl_gemm_narrow g = {.a               = c->at.context_narrow.q,
+                        .a_stride        = bytes_of(e, e->inner),
+                        .a_scale         = c->at.context_narrow.scale,
+                        .a_zero          = c->at.context_narrow.zero,
+                        .b               = out_panel(e, layer, first),
+                        .b_stride        = fl_cpu_narrow_panel(e->format, e->inner),
+                        .c               = c->at.y + col,
+                        .c_stride        = e->hidden16,
+                        .bias            = layer->out_bias + col,
+                        .residual        = c->at.x + row * e->hidden16 + col,
+                        .residual_stride = e->hidden16,
+                        .rows            = rows,
+                        .panels          = to - first,
+                        .k               = e->inner,
+                        .group           = format_of(e)->group,
+                        .next            = up_panel(e, layer, 0, 0)};
+    format_of(e)->gemm(&g);
 }
 
 /* middle = act(x Wup + b) for panel `p` of a chunk; the strip is activated while it is in L1. */
@@ -147,27 +162,27 @@ static void up(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, size
                size_t chunk, size_t p, float *middle, size_t stride) {
     const fl_engine *e     = c->engine;
     float           *strip = middle + p * FL_CPU_LANES;
-    fl_cpu_bytes     a     = below(&c->at.x_q8, row, e->hidden16);
-    fl_gemm_q8       g     = {.a        = a.q,
-                              .a_stride = e->hidden16,
+    fl_cpu_rows      a     = below(e, &c->at.x_narrow, row, e->hidden16);
+    fl_gemm_narrow   g     = {.a        = a.q,
+                              .a_stride = bytes_of(e, e->hidden16),
                               .a_scale  = a.scale,
                               .a_zero   = a.zero,
                               .b        = up_panel(e, layer, chunk, p),
-                              .b_stride = fl_cpu_q8_panel(e->hidden16),
+                              .b_stride = fl_cpu_narrow_panel(e->format, e->hidden16),
                               .c        = strip,
                               .c_stride = stride,
                               .bias     = layer->up_bias + chunk * FL_CPU_CHUNK + p * FL_CPU_LANES,
                               .rows     = rows,
                               .panels   = 1,
                               .k        = e->hidden16,
-                              .group    = e->kernels->q8_group};
-    e->kernels->gemm_q8(&g);
+                              .group    = format_of(e)->group};
+    format_of(e)->gemm(&g);
     e->kernels->activation[e->desc.activation](strip, stride, rows, FL_CPU_LANES);
 }
 
 /* y (+)= middle Wdown for output panels [first, last); the last chunk adds bias and residual. */
 static void down(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, size_t rows,
-                 size_t chunk, size_t first, size_t last, fl_cpu_bytes a) {
+                 size_t chunk, size_t first, size_t last, fl_cpu_rows a) {
     const fl_engine *e     = c->engine;
     size_t           width = width_of(e, chunk), col = first * FL_CPU_LANES;
     bool             end = chunk + 1 == e->chunks, more = layer + 1 < e->layers + e->desc.layers;
@@ -177,31 +192,31 @@ static void down(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, si
     } else if (c->members > 1 && !end) {
         next = down_panel(e, layer, chunk + 1, first);
     }
-    fl_gemm_q8 g = {.a               = a.q,
-                    .a_stride        = FL_CPU_CHUNK,
-                    .a_scale         = a.scale,
-                    .a_zero          = a.zero,
-                    .b               = down_panel(e, layer, chunk, first),
-                    .b_stride        = fl_cpu_q8_panel(width),
-                    .c               = c->at.y + col,
-                    .c_stride        = e->hidden16,
-                    .bias            = end ? layer->down_bias + col : NULL,
-                    .residual        = end ? c->at.x + row * e->hidden16 + col : NULL,
-                    .residual_stride = e->hidden16,
-                    .rows            = rows,
-                    .panels          = last - first,
-                    .k               = width,
-                    .accumulate      = chunk > 0,
-                    .group           = e->kernels->q8_group,
-                    .next            = next};
-    e->kernels->gemm_q8(&g);
+    fl_gemm_narrow g = {.a               = a.q,
+                        .a_stride        = bytes_of(e, FL_CPU_CHUNK),
+                        .a_scale         = a.scale,
+                        .a_zero          = a.zero,
+                        .b               = down_panel(e, layer, chunk, first),
+                        .b_stride        = fl_cpu_narrow_panel(e->format, width),
+                        .c               = c->at.y + col,
+                        .c_stride        = e->hidden16,
+                        .bias            = end ? layer->down_bias + col : NULL,
+                        .residual        = end ? c->at.x + row * e->hidden16 + col : NULL,
+                        .residual_stride = e->hidden16,
+                        .rows            = rows,
+                        .panels          = last - first,
+                        .k               = width,
+                        .accumulate      = chunk > 0,
+                        .group           = format_of(e)->group,
+                        .next            = next};
+    format_of(e)->gemm(&g);
 }
 
-/* Bytes of a chunk of the middle lie in a matrix of their own. */
-static fl_cpu_bytes chunk_bytes(const fl_cpu_crew *c, size_t chunk) {
-    const fl_cpu_bytes *all = &c->at.middle_q8;
-    size_t              row = chunk * c->engine->rows_max;
-    return below(all, row, FL_CPU_CHUNK);
+/* A chunk of the middle lies in a matrix of its own. */
+static fl_cpu_rows chunk_rows(const fl_cpu_crew *c, size_t chunk) {
+    const fl_cpu_rows *all = &c->at.middle_narrow;
+    size_t             row = chunk * c->engine->rows_max;
+    return below(c->engine, all, row, FL_CPU_CHUNK);
 }
 
 static void mlp_alone(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, size_t rows) {
@@ -211,13 +226,13 @@ static void mlp_alone(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t ro
         for (size_t p = 0; p < width / FL_CPU_LANES; p++) {
             up(c, layer, row, rows, chunk, p, c->at.middle, FL_CPU_CHUNK);
         }
-        fl_cpu_bytes a = chunk_bytes(c, 0);
-        to_bytes(e, c->at.middle, FL_CPU_CHUNK, NULL, a, FL_CPU_CHUNK, rows, width);
+        fl_cpu_rows a = chunk_rows(c, 0);
+        narrow(e, c->at.middle, FL_CPU_CHUNK, NULL, a, FL_CPU_CHUNK, rows, width);
         down(c, layer, row, rows, chunk, 0, e->hidden16 / FL_CPU_LANES, a);
     }
 }
 
-/* All of the middle, its bytes, all of y: each shared out, with a barrier after it. */
+/* All of the middle, the same narrow, all of y: each shared out, with a barrier after it. */
 static void mlp_crew(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, size_t rows) {
     const fl_engine *e      = c->engine;
     size_t           strips = e->mlp16 / FL_CPU_LANES, per = FL_CPU_CHUNK / FL_CPU_LANES;
@@ -230,16 +245,16 @@ static void mlp_crew(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row
     size_t first = fl_cpu_share(c, rows, c->member);
     size_t count = fl_cpu_share(c, rows, c->member + 1) - first;
     for (size_t chunk = 0; chunk < e->chunks; chunk++) {
-        fl_cpu_bytes a = chunk_bytes(c, chunk);
-        to_bytes(e, c->at.middle + first * e->mlp16 + chunk * FL_CPU_CHUNK, e->mlp16, NULL,
-                 below(&a, first, FL_CPU_CHUNK), FL_CPU_CHUNK, count, width_of(e, chunk));
+        fl_cpu_rows a = chunk_rows(c, chunk);
+        narrow(e, c->at.middle + first * e->mlp16 + chunk * FL_CPU_CHUNK, e->mlp16, NULL,
+               below(e, &a, first, FL_CPU_CHUNK), FL_CPU_CHUNK, count, width_of(e, chunk));
     }
     fl_cpu_wait(c);
     size_t   panels = e->hidden16 / FL_CPU_LANES;
     unsigned own    = c->member;
     for (size_t chunk = 0; chunk < e->chunks; chunk++) {
         down(c, layer, row, rows, chunk, fl_cpu_share(c, panels, own),
-             fl_cpu_share(c, panels, own + 1), chunk_bytes(c, chunk));
+             fl_cpu_share(c, panels, own + 1), chunk_rows(c, chunk));
     }
 }
 
@@ -258,20 +273,20 @@ static void run_layer(const fl_cpu_crew *c, size_t index) {
         project(c, layer, row, rows);
         fl_cpu_wait(c);
         fl_cpu_norm_rows(c, row, rows, layer->norm1_w, layer->norm1_b);
-        x_to_bytes(c, row, rows, index, 1);
+        narrow_x(c, row, rows, index, 1);
         fl_cpu_wait(c);
         c->members == 1 ? mlp_alone(c, layer, row, rows) : mlp_crew(c, layer, row, rows);
         fl_cpu_wait(c);
         fl_cpu_norm_rows(c, row, rows, layer->norm2_w, layer->norm2_b);
         if (index + 1 < e->desc.layers) {
-            x_to_bytes(c, row, rows, index + 1, 0);
+            narrow_x(c, row, rows, index + 1, 0);
         }
         fl_cpu_wait(c);
     }
 }
 
-void fl_cpu_layers_q8(const fl_cpu_crew *c) {
-    x_to_bytes(c, 0, c->block->tokens, 0, 0);
+void fl_cpu_layers_narrow(const fl_cpu_crew *c) {
+    narrow_x(c, 0, c->block->tokens, 0, 0);
     fl_cpu_wait(c);
     for (size_t i = 0; i < c->engine->desc.layers; i++) {
         const uint64_t begin = fl_trace_begin(c->engine->trace);
