@@ -22,4 +22,7 @@ target_link_libraries(fl-cuda-kernels PRIVATE fl_flags fl_cuda_sim)
 target_compile_options(fl-cuda-kernels PRIVATE -O2 -Wno-conversion -Wno-pedantic -Wno-double-promotion)
 set_target_properties(fl-cuda-kernels PROPERTIES LINKER_LANGUAGE CXX)
 add_test(NAME cuda_kernels COMMAND fl-cuda-kernels test)
-set_tests_properties(cuda_kernels PROPERTIES LABELS unit TIMEOUT 600)
+# Blocks, warps and lanes from the last to the first: what a missing barrier would let through forwards.
+add_test(NAME cuda_kernels_reversed COMMAND fl-cuda-kernels test)
+set_property(TEST cuda_kernels_reversed PROPERTY ENVIRONMENT SIM_REVERSE=1)
+set_tests_properties(cuda_kernels cuda_kernels_reversed PROPERTIES LABELS unit TIMEOUT 600)

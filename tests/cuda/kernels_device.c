@@ -32,17 +32,18 @@ typedef struct driver {
     int (*device)(int *, int);
     int (*attribute)(int *, int, int);
     int (*retain)(void **, int);
-    int (*set_current)(void *);
+    int (*push)(void *);
+    int (*stream)(void **, unsigned);
     int (*load)(void **, const void *);
     int (*function)(void **, void *, const char *);
     int (*allocate)(uint64_t *, size_t);
     int (*release)(uint64_t);
-    int (*up)(uint64_t, const void *, size_t);
-    int (*down)(void *, uint64_t, size_t);
+    int (*up)(uint64_t, const void *, size_t, void *);
+    int (*down)(void *, uint64_t, size_t, void *);
     int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                   void *, void **, void **);
-    int (*synchronize)(void);
-    void *module;
+    int (*synchronize)(void *);
+    void *module, *queue; /* everything is in one stream */
     bool  open, bf16;
 } driver;
 
@@ -58,21 +59,27 @@ static void die(const char *what) {
 }
 
 static bool load_functions(void *library, char *why, size_t why_size) {
-    static const char *const names[] = {
-        "cuInit",          "cuDeviceGet",      "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain",
-        "cuCtxSetCurrent", "cuModuleLoadData", "cuModuleGetFunction",  "cuMemAlloc_v2",
-        "cuMemFree_v2",    "cuMemcpyHtoD_v2",  "cuMemcpyDtoH_v2",      "cuLaunchKernel",
-        "cuCtxSynchronize"};
-    void **slots[] = {
-        (void **)&cuda.init,       (void **)&cuda.device,      (void **)&cuda.attribute,
-        (void **)&cuda.retain,     (void **)&cuda.set_current, (void **)&cuda.load,
-        (void **)&cuda.function,   (void **)&cuda.allocate,    (void **)&cuda.release,
-        (void **)&cuda.up,         (void **)&cuda.down,        (void **)&cuda.launch,
-        (void **)&cuda.synchronize};
+    const struct {
+        const char *name;
+        void      **slot;
+    } names[] = {{"cuInit", (void **)&cuda.init},
+                 {"cuDeviceGet", (void **)&cuda.device},
+                 {"cuDeviceGetAttribute", (void **)&cuda.attribute},
+                 {"cuDevicePrimaryCtxRetain", (void **)&cuda.retain},
+                 {"cuCtxPushCurrent_v2", (void **)&cuda.push},
+                 {"cuStreamCreate", (void **)&cuda.stream},
+                 {"cuModuleLoadData", (void **)&cuda.load},
+                 {"cuModuleGetFunction", (void **)&cuda.function},
+                 {"cuMemAlloc_v2", (void **)&cuda.allocate},
+                 {"cuMemFree_v2", (void **)&cuda.release},
+                 {"cuMemcpyHtoDAsync_v2", (void **)&cuda.up},
+                 {"cuMemcpyDtoHAsync_v2", (void **)&cuda.down},
+                 {"cuLaunchKernel", (void **)&cuda.launch},
+                 {"cuStreamSynchronize", (void **)&cuda.synchronize}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        *slots[i] = dlsym(library, names[i]);
-        if (*slots[i] == NULL) {
-            snprintf(why, why_size, "libcuda.so.1 has no %s", names[i]);
+        *names[i].slot = dlsym(library, names[i].name);
+        if (*names[i].slot == NULL) {
+            snprintf(why, why_size, "libcuda.so.1 has no %s", names[i].name);
             return false;
         }
     }
@@ -112,8 +119,8 @@ bool device_open(const char *image, char *why, size_t why_size) {
     int   device = 0, major = 0, status;
     void *context = NULL;
     if ((status = cuda.init(0)) != 0 || (status = cuda.device(&device, 0)) != 0 ||
-        (status = cuda.retain(&context, device)) != 0 ||
-        (status = cuda.set_current(context)) != 0) {
+        (status = cuda.retain(&context, device)) != 0 || (status = cuda.push(context)) != 0 ||
+        (status = cuda.stream(&cuda.queue, 1)) != 0) {
         snprintf(why, why_size, "no CUDA device: the driver answers %d", status);
         return false;
     }
@@ -156,7 +163,8 @@ void *upload(const void *data, size_t bytes) {
     }
     if (cuda.open) {
         uint64_t at = 0;
-        if (cuda.allocate(&at, bytes) != 0 || cuda.up(at, host, bytes) != 0) {
+        if (cuda.allocate(&at, bytes) != 0 || cuda.up(at, host, bytes, cuda.queue) != 0 ||
+            cuda.synchronize(cuda.queue) != 0) {
             die("the device's memory fails");
         }
         m.at = (void *)(uintptr_t)at;
@@ -172,7 +180,8 @@ void *upload(const void *data, size_t bytes) {
 void download(void *data, const void *device, size_t bytes) {
     if (!cuda.open) {
         memcpy(data, device, bytes);
-    } else if (cuda.down(data, (uint64_t)(uintptr_t)device, bytes) != 0) {
+    } else if (cuda.down(data, (uint64_t)(uintptr_t)device, bytes, cuda.queue) != 0 ||
+               cuda.synchronize(cuda.queue) != 0) {
         die("copying from the device fails: an earlier kernel failed");
     }
 }
@@ -183,9 +192,9 @@ static int start(const char *name, uint32_t grid_x, uint32_t grid_y, uint32_t bl
     void *function     = NULL;
     void *parameters[] = {(void *)(uintptr_t)param};
     int   status       = cuda.function(&function, cuda.module, name);
-    return status
-               ? status
-               : cuda.launch(function, grid_x, grid_y, 1, block, 1, 1, 0, NULL, parameters, NULL);
+    return status ? status
+                  : cuda.launch(function, grid_x, grid_y, 1, block, 1, 1, 0, cuda.queue, parameters,
+                                NULL);
 }
 
 bool launch(const char *name, uint32_t grid_x, uint32_t grid_y, uint32_t block, const void *param,
@@ -198,7 +207,7 @@ bool launch(const char *name, uint32_t grid_x, uint32_t grid_y, uint32_t block, 
         return ok;
     }
     int status = start(name, grid_x, grid_y, block, param);
-    status     = status == 0 ? cuda.synchronize() : status;
+    status     = status == 0 ? cuda.synchronize(cuda.queue) : status;
     expect(status == 0, "%s: the driver answers %d", name, status);
     return status == 0;
 }
@@ -213,14 +222,14 @@ double launch_many(const char *name, uint32_t grid_x, uint32_t grid_y, uint32_t 
                    const void *param, unsigned times) {
     double began = 0.0;
     for (unsigned i = 0; i < times + 3; i++) { /* three to warm up */
-        if (i == 3 && cuda.synchronize() == 0) {
+        if (i == 3 && cuda.synchronize(cuda.queue) == 0) {
             began = now();
         }
         if (start(name, grid_x, grid_y, block, param) != 0) {
             die("a kernel cannot be launched");
         }
     }
-    if (cuda.synchronize() != 0) {
+    if (cuda.synchronize(cuda.queue) != 0) {
         die("a kernel failed");
     }
     return (now() - began) / times;
