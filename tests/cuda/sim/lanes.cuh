@@ -178,6 +178,9 @@ FL_FN float fast_exp2(float x) {
     float y = exp2f(x);
     return y < 0x1p-126f ? 0.0f : y;
 }
+FL_FN float fast_reciprocal(float x) {
+    return 1.0f / x;
+}
 
 /* Block and warp. The line is the caller's. */
 FL_FN uint32_t thread_index() {

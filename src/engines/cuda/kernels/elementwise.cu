@@ -4,7 +4,7 @@
  * Method  A warp per row, 8 values a lane; the grid's y deals the columns, so that a small batch
  *         still fills the device and a large one has long rows per warp.
  * Limit   Bytes: 16-bit width 1536 is 6 kB per token in and out (bias_act), 9 kB (dequantize, which
- *         reads int32). erf costs about 20 multiply-adds a value: under the bytes on an H200.
+ *         reads int32), if the activation is cheap: activation.cuh.
  * Measure against cuBLASLt's own epilogue with GELU (tanh), which saves both passes. */
 #include "activation.cuh"
 
@@ -20,7 +20,7 @@ template <typename T> FL_FN void bias_act(const fl_cuda_bias_act &p) {
         float v[FL_PIECE];
         load_piece(T(), row, column, v);
         add_piece(float(), p.bias, column, v);
-        activate(p.activation, v);
+        activate(T(), p.activation, v);
         store_piece(T(), row, column, v);
     }
 }
@@ -51,7 +51,7 @@ template <typename T> FL_FN void dequantize(const fl_cuda_dequantize &p) {
             v[i] *= column_scales[i];
         }
         add_piece(float(), p.bias, column, v);
-        activate(p.activation, v);
+        activate(T(), p.activation, v);
         store_piece(T(), static_cast<T *>(p.out) + at, column, v);
     }
 }

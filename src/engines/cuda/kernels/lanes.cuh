@@ -106,6 +106,12 @@ FL_FN float fast_exp2(float x) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+/* 1 / x to about 1 unit in the last place. */
+FL_FN float fast_reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
 /* Block and warp. */
 FL_FN uint32_t thread_index() {
