@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels.c - fl-cuda-kernels: every CUDA kernel against plain loops in double precision.
  *
- *   fl-cuda-kernels test [WORD]                on the simulated device; WORD: embed, residual_norm …
+ *   fl-cuda-kernels test [WORD]                on the simulated device; WORD: embed, pool …
  *   fl-cuda-kernels test [WORD] --device IMAGE on the first GPU, kernels from the fatbin IMAGE
  *   fl-cuda-kernels perf --device IMAGE        how long each takes: kernels_perf.c
  *

@@ -25,7 +25,8 @@ typedef struct tensor {
     void   *device;
 } tensor;
 
-/* A batch: texts of given lengths behind each other, and how many rows are allocated behind them. */
+/* A batch: texts of given lengths behind each other, and how many rows are allocated behind
+ * them. */
 typedef struct batch {
     uint32_t      texts, tokens, rows; /* rows >= tokens: the tier */
     uint32_t     *cu;

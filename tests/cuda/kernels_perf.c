@@ -27,7 +27,8 @@ typedef struct bench {
     tensor       wide, x, y, norm;
 } bench;
 
-/* Random numbers, the same 65,536 again and again: made quickly, and no device finds them easier. */
+/* Random numbers, the same 65,536 again and again: made quickly, and no device finds them
+ * easier. */
 static tensor filled(type t, size_t count, double spread) {
     tensor pattern = numbers(t, 65536, spread), made = {t, count, NULL, NULL};
     size_t bytes = count * type_size[t], step = 65536 * type_size[t];

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lanes.cpp - a block of a CUDA kernel on one thread of the host: fibers, meetings, shared memory.
  *
- * In/Out  sim_launch (sim.h) runs a kernel's blocks one by one; a block's threads are fibers on small
- *         stacks. A fiber runs until it needs others: sim_meet writes down what it brings and goes
- *         back to the scheduler, which runs the warp's other lanes, checks that all 32 stand at the
- *         same primitive, works it out for all of them and lets them run on. A warp runs until it is
- *         done or at a barrier, far ahead of the others: what a missing barrier would spoil, spoils.
+ * In/Out  sim_launch (sim.h) runs a kernel's blocks one by one; a block's threads are fibers on
+ *         small stacks. A fiber runs until it needs others: sim_meet writes down what it brings and
+ *         goes back to the scheduler, which runs the warp's other lanes, checks that all 32 stand
+ *         at the same primitive, works it out for all of them and lets them run on. A warp runs
+ *         until it is done or at a barrier, far ahead of the others: what a missing barrier would
+ *         spoil, spoils.
  * Order   SIM_REVERSE=1 in the environment runs blocks, warps and lanes backwards: a kernel without
  *         races gives the same bytes.
  * Switch  Registers that a call preserves go on the old stack and come from the new one (x86-64);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lanes.cuh - everything that the kernels ask of a device, on the host's compiler.
  *
- * Role    The names of src/engines/cuda/kernels/lanes.cuh, which says what each of them means. Here a
- *         thread of a block is a fiber; a warp primitive stores what the lane brings, gives the
+ * Role    The names of src/engines/cuda/kernels/lanes.cuh, which says what each of them means. Here
+ *         a thread of a block is a fiber; a warp primitive stores what the lane brings, gives the
  *         processor away and finds the answer when it is back: sim.h, lanes.cpp.
  * Strict  Vector accesses must be aligned, shared memory starts as NaN and is bounded, asynchronous
  *         copies arrive when they are waited for and not before, and lanes that meet must be at the

@@ -11,12 +11,13 @@
  *          share: lane 4g + t takes 16 bytes, columns 8t..8t+7 of row g, and calls them k = 2t,
  *          2t + 1, 2t + 8, 2t + 9 of two products. For v it is the output's columns that are
  *          renamed: the lane takes neighbours from the rows of its four keys and pairs them by
- *          halves, and its outputs turn out to be 16 neighbours of a row, written 16 bytes at a time.
- * Bytes    Blocks of keys start at the text's first key and 16-row groups at its first row: a text's
- *          arithmetic does not know where the text stands.
- * Limit    Short texts: bytes (4 hidden rows per token). Long: tensor core, exp2 and the L1 or shared
- *          memory about equally at D = 64; m16n8k16 does not reach wgmma's rate on Hopper, which
- *          matters for base models at 512 tokens (attention is 10 % of the work there). */
+ *          halves, and its outputs turn out to be 16 neighbours of a row, written 16 bytes at a
+ *          time.
+ * Bytes    Blocks of keys start at the text's first key and 16-row groups at its first row: a
+ *          text's arithmetic does not know where the text stands.
+ * Limit    Short texts: bytes (4 hidden rows per token). Long: tensor core, exp2 and the L1 or
+ *          shared memory about equally at D = 64; m16n8k16 does not reach wgmma's rate on Hopper,
+ *          which matters for base models at 512 tokens (attention is 10 % of the work there). */
 #ifndef FL_ENGINES_CUDA_KERNELS_ATTENTION_CUH
 #define FL_ENGINES_CUDA_KERNELS_ATTENTION_CUH
 
@@ -152,7 +153,8 @@ FL_FN void score_keys(float (&scores)[KEYS / 8][4], const query_state<D> &s, con
     }
 }
 
-/* Scale, bias and the text's end. `window` points at key 0 of the block for query row g, or NULL. */
+/* Scale, bias and the text's end. `window` points at key 0 of the block for query row
+ * g, or NULL. */
 template <int KEYS>
 FL_FN void finish_scores(float (&scores)[KEYS / 8][4], float scale, const float *window,
                          uint32_t count) {
@@ -213,8 +215,8 @@ FL_FN void load_value(uint32_t (&w)[WIDE / 2], const Rows &values, uint32_t key,
     }
 }
 
-/* o += p v for the block: 16 keys at a time, whose scores are in two tiles already in the layout of a
- * product's left factor. */
+/* o += p v for the block: 16 keys at a time, whose scores are in two tiles already in the layout of
+ * a product's left factor. */
 template <typename T, int D, int KEYS, typename Rows>
 FL_FN void add_values(query_state<D> &s, const float (&p)[KEYS / 8][4], const Rows &values) {
     constexpr int WIDE = D == 32 ? 4 : 8, PARTS = D / 8 / WIDE;
@@ -242,8 +244,8 @@ FL_FN void add_values(query_state<D> &s, const float (&p)[KEYS / 8][4], const Ro
     }
 }
 
-/* One block of `count` keys, with half of the work where half of the block holds them all. Nothing in
- * a block is conditional, so that the compiler has its loads on the way early. */
+/* One block of `count` keys, with half of the work where half of the block holds them all. Nothing
+ * in a block is conditional, so that the compiler has its loads on the way early. */
 template <typename T, int D, int KEYS, typename Rows>
 FL_FN void attend(query_state<D> &s, const Rows &keys, const Rows &values, uint32_t count,
                   float scale, const float *window) {

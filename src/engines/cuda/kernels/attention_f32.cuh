@@ -5,8 +5,8 @@
  * Method  A warp takes 4 query rows at a time. For the scores a lane has a key, 32 keys to a block;
  *         for the output it has D / 32 columns, and the 4 x 32 probabilities pass through shared
  *         memory. Online softmax as in attention.cuh.
- * Limit   The L1 (a key's row is read by one lane, 16 bytes at a time) and float units; no attempt at
- *         more: who wants speed has 16 bits. */
+ * Limit   The L1 (a key's row is read by one lane, 16 bytes at a time) and float units; no attempt
+ *         at more: who wants speed has 16 bits. */
 #ifndef FL_ENGINES_CUDA_KERNELS_ATTENTION_F32_CUH
 #define FL_ENGINES_CUDA_KERNELS_ATTENTION_F32_CUH
 

@@ -2,9 +2,10 @@
 /* elements.cuh - rows of any element type, eight neighbours at a time, as floats.
  *
  * Role    What the row kernels share: a piece of a row is 8 values, 16 bytes of a 16-bit type or 32
- *         of float; piece p of a row belongs to lane p % 32 whatever the type, so that all types sum
- *         in one order.
- * Sums    A lane's own values first, then lanes 1, 2, 4, 8 and 16 apart: fixed by the row's width. */
+ *         of float; piece p of a row belongs to lane p % 32 whatever the type, so that all types
+ *         sum in one order.
+ * Sums    A lane's own values first, then lanes 1, 2, 4, 8 and 16 apart: fixed by the row's
+ *         width. */
 #ifndef FL_ENGINES_CUDA_KERNELS_ELEMENTS_CUH
 #define FL_ENGINES_CUDA_KERNELS_ELEMENTS_CUH
 

@@ -2,8 +2,8 @@
 /* kernels.h - what host code and kernels of the CUDA engine agree on: names, arguments, layouts.
  *
  * Role     forward.c fills one argument structure per launch and starts the kernel by name; the .cu
- *          files define `extern "C" __global__ void NAME(const STRUCT p)`, one name per element type:
- *          fl_embed_f32, fl_embed_f16, fl_embed_bf16. C and CUDA C++ read this file alike.
+ *          files define `extern "C" __global__ void NAME(const STRUCT p)`, one name per element
+ *          type: fl_embed_f32, fl_embed_f16, fl_embed_bf16. C and CUDA C++ read this file alike.
  * Layouts  T = tokens of the batch, no padding; H = hidden; row-major. Activations have the element
  *          type of the kernel's name; norms, biases, tables of attention bias and pooled rows are
  *          float32; sums are made in float32.
@@ -51,8 +51,8 @@ typedef struct fl_cuda_meta {
 } fl_cuda_meta;
 
 /* fl_embed_T: x[t] = LayerNorm(word[ids[t]] + position[p(t)] + type[0]); a warp per token.
- * Grid: ceil(tier tokens / FL_CUDA_ROW_ROWS), block FL_CUDA_ROW_THREADS. The token's text is found by
- * searching cu. `text_of` is written for the kernels behind: text of each token. */
+ * Grid: ceil(tier tokens / FL_CUDA_ROW_ROWS), block FL_CUDA_ROW_THREADS. The token's text is found
+ * by searching cu. `text_of` is written for the kernels behind: text of each token. */
 typedef struct fl_cuda_embed {
     const fl_cuda_meta *meta;
     const int32_t      *ids;             /* [T] */
@@ -69,8 +69,8 @@ typedef struct fl_cuda_embed {
     float               eps;
 } fl_cuda_embed;
 
-/* fl_residual_norm_T: out = LayerNorm(x + y + bias); out may be x. A warp per row; grid and block as
- * fl_embed. */
+/* fl_residual_norm_T: out = LayerNorm(x + y + bias); out may be x. A warp per row; grid and block
+ * as fl_embed. */
 typedef struct fl_cuda_residual_norm {
     const fl_cuda_meta *meta;
     const void         *x, *y; /* [T, H] */
@@ -92,15 +92,15 @@ typedef struct fl_cuda_bias_act {
     int32_t             activation; /* fl_activation of encoder.h, or -1: bias alone */
 } fl_cuda_bias_act;
 
-/* fl_attention_short_T_D and fl_attention_long_T_D, D = 32, 64, 128: softmax(q k' scale + bias) v, per
- * text and head, all keys of the text, no mask. qkv is one fused product: row t holds q, k and v of all
- * heads, 3 * heads * D values.
+/* fl_attention_short_T_D and fl_attention_long_T_D, D = 32, 64, 128: softmax(q k' scale + bias) v,
+ * per text and head, all keys of the text, no mask. qkv is one fused product: row t holds q, k and
+ * v of all heads, 3 * heads * D values.
  * short: for texts of up to FL_CUDA_SHORT_TOKENS tokens, several to a block (list: fl_cuda_tiles).
  *   long: one tile of FL_CUDA_TILE query rows of one text to a block, keys in a loop with a running
  *   maximum.
  * Grid: (fl_cuda_short_capacity or fl_cuda_long_capacity of the tier, heads), block
- * FL_CUDA_ATTENTION_THREADS. `tiles` lists the work; a block beyond tile_count ends. bf16 needs compute
- * capability 8.0 or newer: older tensor cores do not know it. */
+ * FL_CUDA_ATTENTION_THREADS. `tiles` lists the work; a block beyond tile_count ends. bf16 needs
+ * compute capability 8.0 or newer: older tensor cores do not know it. */
 typedef struct fl_cuda_tile {
     uint32_t first; /* short: first text; long: the text */
     uint32_t count; /* short: texts in the tile; long: first query row / FL_CUDA_TILE */
@@ -120,8 +120,8 @@ typedef struct fl_cuda_attention {
     float               scale;
 } fl_cuda_attention;
 
-/* fl_tiles: fill both lists from cu on the device, so that one graph serves every mix of lengths. One
- * block of FL_CUDA_TILES_THREADS; capacities are those of the tier (what would not fit is not
+/* fl_tiles: fill both lists from cu on the device, so that one graph serves every mix of lengths.
+ * One block of FL_CUDA_TILES_THREADS; capacities are those of the tier (what would not fit is not
  * written). */
 typedef struct fl_cuda_tiles {
     const fl_cuda_meta *meta;
@@ -145,9 +145,9 @@ typedef struct fl_cuda_pool {
     int32_t             kind[6]; /* fl_pooling of encoder.h, concatenated in this order */
 } fl_cuda_pool;
 
-/* fl_quantize_T: int8 rows and their scales (largest absolute value / 127); a row that holds a value
- * that is not finite has the scale NaN, so that the product shows it. A warp per row; grid and block
- * as fl_embed. */
+/* fl_quantize_T: int8 rows and their scales (largest absolute value / 127); a row that holds a
+ * value that is not finite has the scale NaN, so that the product shows it. A warp per row; grid
+ * and block as fl_embed. */
 typedef struct fl_cuda_quantize {
     const fl_cuda_meta *meta;
     const void         *x;      /* [T, width] */
@@ -156,8 +156,8 @@ typedef struct fl_cuda_quantize {
     uint32_t            width;
 } fl_cuda_quantize;
 
-/* fl_dequantize_T: out[t][j] = act(sum[t][j] * row_scale[t] * column_scale[j] + bias[j]); bias may be
- * NULL. Grid and block as fl_bias_act. */
+/* fl_dequantize_T: out[t][j] = act(sum[t][j] * row_scale[t] * column_scale[j] + bias[j]); bias may
+ * be NULL. Grid and block as fl_bias_act. */
 typedef struct fl_cuda_dequantize {
     const fl_cuda_meta *meta;
     const int32_t      *sums; /* [T, width] */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lanes.cuh - everything that the kernels ask of a device, on the device.
  *
- * Role    The kernels call a block's threads, its shared memory, a warp's exchanges, the tensor core
- *         and asynchronous copies through these names alone. tests/cuda/sim has a second lanes.cuh
- *         with the same names for the host's compiler; the include path chooses, so that the
- *         kernels are proven without a GPU and no kernel has a line for it.
+ * Role    The kernels call a block's threads, its shared memory, a warp's exchanges, the tensor
+ *         core and asynchronous copies through these names alone. tests/cuda/sim has a second
+ *         lanes.cuh with the same names for the host's compiler; the include path chooses, so that
+ *         the kernels are proven without a GPU and no kernel has a line for it.
  * Names   FL_KERNEL(name, structure, threads, blocks, body…) defines kernel `name`, which calls
  *         body(p); the compiler sees to it that so many blocks of so many threads fit a processor.
  *         FL_SHARED(type, name, count) is shared memory of the block, not initialised.
@@ -14,7 +14,8 @@
  * Tensor  mma: c[16x8] += a[16x16] b[16x8] (PTX m16n8k16, row.col). Of lane 4g + t: c[0..1] are row
  *         g, columns 2t and 2t + 1, c[2..3] row g + 8; a[0] row g, k 2t and 2t + 1; a[1] row g + 8;
  *         a[2], a[3] the same rows, k + 8; b[0] k 2t and 2t + 1 of column g, b[1] k + 8.
- * Older   sm_75 knows half the k and no bfloat16: two products there; the host never launches bf16. */
+ * Older   sm_75 knows half the k and no bfloat16: two products there; the host never launches
+ *         bf16. */
 #ifndef FL_ENGINES_CUDA_KERNELS_LANES_CUH
 #define FL_ENGINES_CUDA_KERNELS_LANES_CUH
 

@@ -3,10 +3,10 @@
  *
  * In/Out  source(column, v[8]) gives the row's values, as sums of what the caller adds up;
  *         out = (v - mean) / sqrt(variance + eps) * w + b, in the kernel's type.
- * Method  Rows of up to 1024 values stay in registers, 8 values a lane and step, so that the variance
- *         is the mean square of true differences and nothing is read twice. The number of steps is a
- *         template, since an array with a run-time index would leave the registers. Wider rows ask
- *         the source three times; the caches answer.
+ * Method  Rows of up to 1024 values stay in registers, 8 values a lane and step, so that the
+ *         variance is the mean square of true differences and nothing is read twice. The number of
+ *         steps is a template, since an array with a run-time index would leave the registers.
+ *         Wider rows ask the source three times; the caches answer.
  * Limit   Bytes: three rows in or out per row and nothing to compute. Loads of all steps are on
  *         their way before the first is used. */
 #ifndef FL_ENGINES_CUDA_KERNELS_NORM_CUH

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pool.cu - fl_pool: the rows of a text become one row, in the six ways of sentence-transformers.
  *
- * Method  A block per text. Every way is a sum or a maximum over a range of tokens, weighted or not,
- *         divided by a number: the plan. Threads stand side by side over the columns, 8 each; where
- *         the row is narrow several groups of them take every n-th token, and the groups' results
- *         are put together in their order. So the sum depends on the text's length and the hidden
- *         size alone.
+ * Method  A block per text. Every way is a sum or a maximum over a range of tokens, weighted or
+ *         not, divided by a number: the plan. Threads stand side by side over the columns, 8 each;
+ *         where the row is narrow several groups of them take every n-th token, and the groups'
+ *         results are put together in their order. So the sum depends on the text's length and the
+ *         hidden size alone.
  * Skip    The first `skip` tokens (a prompt that is left out) are out of the max, the means and the
  *         last token; cls is the first token that is left; weights count from the text's head. A
  *         text of which nothing is left gives 0 (max: -1e9), cls its token 0.
