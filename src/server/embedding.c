@@ -301,11 +301,96 @@ static bool take_memory(fl_job *job) {
     return true;
 }
 
+/* ---- Texts and ids in one list ------------------------------------------------------------------ */
+
+static bool append_ids(fl_job *job, fl_buf *ids, const int32_t *from, size_t count) {
+    fl_buf_append(ids, from, count * sizeof *from);
+    if (ids->failed) {
+        fl_reply_error(job->request, 500, "internal", "out of memory");
+    }
+    return !ids->failed;
+}
+
+/* The text that the library would embed: with the prompt of the request, else the default one, in front. */
+static bool append_text(fl_job *job, fl_buf *ids, const char *prompt, size_t index) {
+    const fl_input *input = &job->ask.input;
+    fl_buf          whole = {0};
+    fletch_tokens  *found = NULL;
+    fletch_error    error = {0};
+    fl_buf_puts(&whole, prompt);
+    fl_buf_append(&whole, input->texts[index], input->lengths[index]);
+    int status = whole.failed ? FLETCH_ENOMEM
+                              : fletch_tokenize(job->served->model, whole.data, whole.size, NULL,
+                                                &found, &error);
+    fl_buf_free(&whole);
+    if (status < 0) {
+        error.code = status;
+        fl_reply_fail(job->request, &error);
+        return false;
+    }
+    bool good = append_ids(job, ids, found->ids, found->count);
+    fletch_tokens_free(found);
+    return good;
+}
+
+/* The default prompt is told as a property, quoted as JSON. */
+static const char *default_prompt(fl_job *job) {
+    const char *told = fl_served_property(job->served, "prompt");
+    size_t      size = told != NULL ? strlen(told) : 0;
+    char       *copy = fl_request_alloc(job->request, size + 1);
+    fl_json_in  in;
+    fl_span     text;
+    if (size == 0 || copy == NULL) {
+        return "";
+    }
+    memcpy(copy, told, size);
+    fl_json_in_begin(&in, copy, size);
+    if (!fl_json_in_string(&in, &text)) {
+        return "";
+    }
+    memmove(copy, text.data, text.size);
+    copy[text.size] = '\0';
+    return copy;
+}
+
+/* Texts become ids, so that the library gets one kind of input. False: answered. */
+static bool make_ids(fl_job *job) {
+    fl_input   *input   = &job->ask.input;
+    fl_buf      ids     = {0};
+    int64_t    *offsets = fl_request_alloc(job->request, (input->count + 1) * sizeof *offsets);
+    const char *named   = job->ask.prompt_name.data;
+    const char *prompt =
+        named != NULL ? fl_job_prompt(job, job->ask.prompt_name) : default_prompt(job);
+    bool good = offsets != NULL && prompt != NULL;
+    for (size_t i = 0; good && i < input->count; i++) {
+        size_t  list   = input->lengths[i];
+        int64_t begin  = input->texts[i] == NULL ? input->offsets[list] : 0;
+        size_t  count  = input->texts[i] == NULL ? (size_t)(input->offsets[list + 1] - begin) : 0;
+        good           = input->texts[i] == NULL ? append_ids(job, &ids, input->ids + begin, count)
+                                                 : append_text(job, &ids, prompt, i);
+        offsets[i + 1] = (int64_t)(ids.size / sizeof *input->ids);
+    }
+    int32_t *copy = good ? fl_request_alloc(job->request, ids.size) : NULL;
+    if (copy != NULL) {
+        memcpy(copy, ids.data, ids.size);
+        job->work.ids                 = copy;
+        job->work.texts.offsets64     = offsets;
+        job->work.options.prompt_name = NULL;
+    } else if (good || offsets == NULL || prompt == NULL) {
+        fl_reply_error(job->request, 500, "internal", "out of memory");
+    }
+    fl_buf_free(&ids);
+    return copy != NULL;
+}
+
 static void fill_work(fl_job *job) {
     const fl_input *input = &job->ask.input;
     job->work.size        = sizeof job->work;
     job->work.out         = fletch_matrix_f32(job->rows, job->count, job->columns);
     job->work.texts.count = job->count;
+    if (input->form == FL_INPUT_MIXED) {
+        return; /* make_ids has filled it */
+    }
     if (input->texts != NULL || input->ids == NULL) {
         job->work.texts.pointers = input->texts;
         job->work.texts.lengths  = input->lengths;
@@ -329,7 +414,7 @@ bool fl_job_prepare(fl_job *job) {
     job->dtype =
         ask->dtype == 0 || ask->dtype == 6 ? FLETCH_FLOAT32 : (fletch_dtype)(ask->dtype - 1);
     fill_work(job);
-    return true;
+    return ask->input.form != FL_INPUT_MIXED || make_ids(job);
 }
 
 /* ---- The answer -------------------------------------------------------------------------------- */
@@ -337,7 +422,7 @@ bool fl_job_prepare(fl_job *job) {
 static uint64_t count_characters(const fl_input *input) {
     uint64_t count = 0;
     for (size_t i = 0; input->texts != NULL && i < input->count; i++) {
-        for (size_t k = 0; k < input->lengths[i]; k++) {
+        for (size_t k = 0; input->texts[i] != NULL && k < input->lengths[i]; k++) {
             count += ((unsigned char)input->texts[i][k] & 0xC0) != 0x80;
         }
     }
@@ -479,8 +564,8 @@ size_t fl_job_length(fl_job *job, size_t index) {
     if (index >= input->count) {
         return 0;
     }
-    if (input->texts == NULL) {
-        return (size_t)(input->offsets[index + 1] - input->offsets[index]);
+    if (job->work.ids != NULL) {
+        return (size_t)(job->work.texts.offsets64[index + 1] - job->work.texts.offsets64[index]);
     }
     fletch_tokens *tokens = NULL;
     if (fletch_tokenize(job->served->model, input->texts[index], input->lengths[index], NULL,

@@ -97,16 +97,16 @@ static bool add_id(reading *r, fl_input *input) {
 
 /* Every id before this belongs to a list: close the one that was open. */
 static bool end_ids(reading *r, fl_input *input, size_t begin) {
-    if (input->count + 1 >= input->room) {
-        size_t room    = input->room == 0 ? 16 : input->room * 2;
-        input->offsets = grown(r->request, input->offsets, input->count == 0 ? 0 : input->count + 1,
+    if (input->lists + 1 >= input->list_room) {
+        size_t room    = input->list_room == 0 ? 16 : input->list_room * 2;
+        input->offsets = grown(r->request, input->offsets, input->lists == 0 ? 0 : input->lists + 1,
                                room, sizeof *input->offsets);
         if (input->offsets == NULL) {
             return fail_memory(r->in);
         }
-        input->room = room;
+        input->list_room = room;
     }
-    input->offsets[++input->count] = (int64_t)input->id_count;
+    input->offsets[++input->lists] = (int64_t)input->id_count;
     input->empty |= input->id_count == begin;
     return true;
 }
@@ -144,9 +144,37 @@ static unsigned form_of(fl_json_type first) {
     }
 }
 
+/* An item that is the last list of ids; its place among the lists stands where a length would. */
+static bool add_list(reading *r, fl_input *input, size_t list) {
+    bool empty   = input->empty;
+    bool good    = add_text(r, input, (fl_span){NULL, list});
+    input->empty = empty; /* end_ids has judged it */
+    return good;
+}
+
+/* A list of one kind gets an item of the other: what came so far become items of a mixed one. */
+static bool become_mixed(reading *r, fl_input *input) {
+    for (size_t i = 0; input->form == FL_INPUT_ID_LISTS && i < input->lists; i++) {
+        if (!add_list(r, input, i)) {
+            return false;
+        }
+    }
+    input->form = FL_INPUT_MIXED;
+    return true;
+}
+
+static bool read_mixed(reading *r, fl_input *input, fl_json_type type) {
+    fl_span text;
+    if (type == FL_JSON_STRING) {
+        return fl_json_in_string(r->in, &text) && add_text(r, input, text);
+    }
+    return read_ids(r, input) && add_list(r, input, input->lists - 1);
+}
+
 static bool read_item(reading *r, fl_input *input) {
     fl_span text;
     switch (input->form) {
+    case FL_INPUT_MIXED: return read_mixed(r, input, fl_json_in_peek(r->in));
     case FL_INPUT_TEXTS: return fl_json_in_string(r->in, &text) && add_text(r, input, text);
     case FL_INPUT_IDS: return add_id(r, input);
     default: return read_ids(r, input);
@@ -167,7 +195,11 @@ static bool read_list(reading *r, fl_input *input, const fl_field *field) {
             (void)fl_json_in_fail(r->in, true, "invalid type: %s, expected %s",
                                   fl_json_type_text(type), forms_text(field->forms));
         }
-        if (r->in->failed || !read_item(r, input)) {
+        bool other = (input->form == FL_INPUT_TEXTS && type == FL_JSON_ARRAY) ||
+                     (input->form == FL_INPUT_ID_LISTS && type == FL_JSON_STRING);
+        if (r->in->failed ||
+            (other && (field->forms & FL_INPUT_MIXED) != 0 && !become_mixed(r, input)) ||
+            !read_item(r, input)) {
             return fail_in(r, "", index);
         }
     }
@@ -178,7 +210,13 @@ static bool read_list(reading *r, fl_input *input, const fl_field *field) {
         input->form  = (field->forms & FL_INPUT_TEXTS) != 0 ? FL_INPUT_TEXTS : FL_INPUT_ID_LISTS;
         input->empty = true;
     }
-    return input->form != FL_INPUT_IDS || end_ids(r, input, 0);
+    if (input->form == FL_INPUT_IDS && !end_ids(r, input, 0)) {
+        return false;
+    }
+    if (input->form == FL_INPUT_IDS || input->form == FL_INPUT_ID_LISTS) {
+        input->count = input->lists;
+    }
+    return true;
 }
 
 static bool read_input(reading *r, fl_input *input, const fl_field *field) {

@@ -37,6 +37,7 @@ enum {
     FL_INPUT_TEXTS    = 2,  /* ["a", "b"] */
     FL_INPUT_IDS      = 4,  /* [101, 7592, 102]: one text */
     FL_INPUT_ID_LISTS = 8,  /* [[101, 102], [101, 7592, 102]] */
+    FL_INPUT_MIXED    = 64, /* ["a", [101, 102]]; with FL_INPUT_ALL */
     FL_INPUT_NOTHING  = 16, /* "" and "" in a list are served; else the dialect refuses them */
     FL_INPUT_NO_ITEMS = 32, /* [] is served */
     FL_INPUT_ALL      = 15
@@ -46,11 +47,12 @@ typedef struct fl_input {
     unsigned form;  /* what came; 0: absent; [] is the first list form that is allowed */
     bool     empty; /* something in it is empty: "", [], ["a", ""], [[]] */
     size_t   count; /* texts or id lists */
-    size_t   room, id_count, id_room;
+    size_t   room, lists, list_room, id_count, id_room;
     /* texts */
     const char **texts;
     size_t      *lengths;
-    /* or ids: list i is ids[offsets[i] .. offsets[i + 1]) */
+    /* or ids: list i is ids[offsets[i] .. offsets[i + 1]). FL_INPUT_MIXED: both; an item whose text is
+     * NULL is list lengths[item] */
     int32_t *ids;
     int64_t *offsets;
 } fl_input;

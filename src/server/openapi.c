@@ -97,6 +97,12 @@ static void put_input(facts *f, unsigned forms) {
             "\"minItems\":1}}",
             comma, id);
     }
+    if ((forms & FL_INPUT_MIXED) != 0) {
+        fl_buf_printf(f->out,
+                      ",{\"type\":\"array\",\"minItems\":1,\"items\":{\"anyOf\":[%s,{"
+                      "\"type\":\"array\",\"items\":%s,\"minItems\":1}]}}",
+                      text, id);
+    }
     fl_buf_puts(f->out, "]");
 }
 
@@ -157,7 +163,14 @@ static void put_field(facts *f, const fl_field *field) {
         break;
     case FL_FIELD_INNER: put_object(f, field->inner, null); break;
     case FL_FIELD_ANY: break;
-    case FL_FIELD_RAW: fl_buf_puts(f->out, field->words); break;
+    case FL_FIELD_RAW:
+        fl_buf_puts(f->out, field->words);
+        if (strcmp(field->name, "vector") == 0) {
+            const fl_served *first = fl_server_model_at(f->server, 0);
+            size_t           size  = first != NULL ? first->dimensions : 0;
+            fl_buf_printf(f->out, ",\"minItems\":%zu,\"maxItems\":%zu", size, size);
+        }
+        break;
     }
     if (field->text != NULL) {
         fl_buf_puts(f->out, f->out->data[f->out->size - 1] == '{' ? "" : ",");

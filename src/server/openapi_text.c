@@ -153,7 +153,10 @@ const fl_operation fl_operations[] = {
     {"POST", "/v2/rerank", "Order documents by a query", fl_fields_rerank_cohere, NULL, NULL, NULL,
      false, true, NULL},
     {"POST", "/add", "Embed texts and keep them", fl_fields_seed_add, REF("added"), NULL, NULL,
-     false, false, "\"oneOf\":[{\"required\":[\"text\"]},{\"required\":[\"texts\"]}]"},
+     false, false,
+     "\"oneOf\":[{\"required\":[\"text\"],\"not\":{\"required\":[\"ids\"]}},{\"required\":["
+     "\"texts\"],"
+     "\"not\":{\"required\":[\"id\"]}}]"},
     {"POST", "/search", "The kept texts that are most like a text or vector", fl_fields_seed_search,
      REF("found"), NULL, NULL, false, false,
      "\"oneOf\":[{\"required\":[\"text\"]},{\"required\":[\"vector\"]}]"},

@@ -259,8 +259,9 @@ static bool make_id(fl_request *request, fl_item *item) {
 static bool take_ids(seed_job *job) {
     const seed_ask *ask   = &job->ask;
     size_t          given = ask->id.data != NULL ? 1 : ask->ids.count;
-    if (ask->ids.form != 0 && ask->id.data != NULL) {
-        return refuse(job->request, "id or ids, not both");
+    bool one = ask->text.data != NULL;
+    if (one ? ask->ids.form != 0 : ask->id.data != NULL) {
+        return refuse(job->request, "id belongs to text, ids to texts");
     }
     if ((given > 0 || ask->ids.form != 0) && given != job->count) {
         return refuse(job->request, "as many ids as texts are needed");

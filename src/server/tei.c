@@ -158,8 +158,8 @@ static const fl_style embed_style = {fl_tei_fault, fl_tei_refuse, write_rows, tr
 #define INPUTS                                                                                     \
     {                                                                                              \
         .name = "inputs", .type = FL_FIELD_INPUT, .flags = FL_FIELD_REQUIRED, .offset = AT(input), \
-        .forms = FL_INPUT_ALL,                                                                     \
-        .text  = "A text, a list of texts, token ids of this model, or a list of such lists."      \
+        .forms = FL_INPUT_ALL | FL_INPUT_MIXED,                                                    \
+        .text  = "A text, token ids of this model, or a list of texts and lists of ids."           \
     }
 #define TRUNCATE                                                                                   \
     {                                                                                              \

@@ -92,6 +92,7 @@ def test_filter_is_exact(shared, wanted, ids):
     ("/add", {"text": ""}, "empty"), ("/add", {"texts": []}, "empty"), ("/add", {"texts": ["a", ""]}, "empty"),
     ("/add", {"text": 1}, "text: invalid type"), ("/add", {"text": "a", "id": ""}, "an id has 1 to 512 bytes"),
     ("/add", {"text": "a", "id": "x" * 513}, "an id has"), ("/add", {"text": "a", "id": "a\nb"}, "an id has"),
+    ("/add", {"text": "a", "ids": ["x"]}, "id belongs to text"), ("/add", {"texts": ["a"], "id": "x"}, "id belongs to text"),
     ("/add", {"texts": ["a", "b"], "ids": ["x"]}, "as many ids"), ("/add", {"texts": ["a"], "ids": []}, "as many ids"),
     ("/add", {"text": "a", "metadata": 5}, "metadata"), ("/add", {"text": "a", "metadata": [{}, {}]}, "metadata"),
     ("/add", {"texts": ["a", "b"], "metadata": [{}]}, "metadata"), ("/add", {"text": "a", "metadata": ["x"]}, "metadata"),

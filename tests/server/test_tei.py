@@ -43,6 +43,30 @@ def test_ids(server):
     assert "30522" in error(post(server, "/embed", {"inputs": [30522]}), 422, "Validation")
 
 
+def test_texts_and_ids_in_one_list(server, start):
+    """As TEI's Input has it: every item by itself, whatever comes first."""
+    ids = [101, 7592, 2088, 102]
+    one, two = good(post(server, "/embed", {"inputs": "hello world"})), good(post(server, "/embed", {"inputs": TEXTS[1]}))
+    for inputs, want in (([TEXTS[1], ids], two + one), ([ids, TEXTS[1]], one + two), ([ids, ids, TEXTS[1], ids], one * 2 + two + one)):
+        assert [f32(row) for row in good(post(server, "/embed", {"inputs": inputs}))] == [f32(row) for row in want]
+    reply = post(server, "/embed", {"inputs": [ids, "b", ids], "truncate": False, "details": True})
+    assert good(reply)["tokens"] == [4, 3, 4]
+    assert reply.headers["x-compute-characters"] == "1" and reply.headers["x-compute-tokens"] == "11"
+    for inputs in (["a", []], [[], "a"], [ids, ""]):
+        assert post(server, "/embed", {"inputs": inputs}).json()["error_type"] == "Empty"
+    for inputs, place in ((["a", 1], "inputs[1]"), ([1, "a"], "inputs[1]"), (["a", ["b"]], "inputs[1]"), (["a", [1.0]], "inputs[1]")):
+        reply = post(server, "/embed", {"inputs": inputs})
+        assert reply.status == 422 and place in reply.body.decode()
+    assert post(server, "/embed", {"inputs": ["a", [10 ** 6]]}).status == 422
+    assert post(server, "/v1/embeddings", {"input": ["a", ids]}).status == 400, "OpenAI has no such list"
+    prompted = start("-m", serving.ROOT / "tests" / "golden" / "folders" / "prompts", model=False)
+    plain = [good(post(prompted, "/embed", {"inputs": text, "prompt_name": "passage"}))[0] for text in ("sea", "far")]
+    ids = [token["id"] for token in good(post(prompted, "/tokenize", {"inputs": "sea", "prompt_name": "passage"}))[0]]
+    for more in ({}, {"prompt_name": "passage"}):
+        mixed = good(post(prompted, "/embed", {"inputs": [ids, "far"], **more}))
+        assert mixed[0] == plain[0] and mixed[1] == good(post(prompted, "/embed", {"inputs": "far", **more}))[0]
+
+
 def test_raw_vectors(server):
     body = good(post(server, "/embed", {"inputs": TEXTS, "normalize": False}))
     assert [f32(row) for row in body] == vectors(TEXTS, "--normalize", "false")
