@@ -228,8 +228,11 @@ static int open_one(fl_server *server, const char *spec, served_full **out, flet
     fl_served *served = &full->shared;
     served->id        = fl_strdup(id);
     served->name      = name;
-    status            = served->id != NULL ? fletch_open(&served->model, id, server->config, error)
-                                           : fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory");
+    if (served->id == NULL) {
+        close_one(full);
+        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for a model's record");
+    }
+    status = fletch_open(&served->model, id, server->config, error);
     if (status == FLETCH_OK) {
         status = fletch_warm(served->model, error);
     }
