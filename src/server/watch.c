@@ -8,7 +8,8 @@
  *         shuts only its sending side looks the same and is taken to have left.
  *         Four times a second each connection's phase is compared with its clock; what is too slow gets
  *         a 408 where that can be said, in the dialect of its path, and its socket is shut, which the
- *         library then notices. The phase moves by compare-and-swap, so the library never writes what this thread has ended.
+ *         library then notices. The phase moves by compare-and-swap, so the library never writes what
+ *         this thread has ended.
  *         Between requests the kernel is asked (TCP_INFO) whether anything has come since: the first
  *         byte of a request line starts its clock.
  *         A refused sender is heard out: closing a socket with unread bytes would reset the connection,
