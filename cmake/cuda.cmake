@@ -6,7 +6,8 @@
 #   a.cu -> a.sm_90a.cubin --.
 #   b.cu -> b.sm_90a.cubin --+-- nvlink -> sm_90a.cubin --.
 #   all .cu in one unit  -> compute_100.ptx               --+-- fatbinary -> kernels.fatbin -> image.c
-# FLETCH_CUDA        AUTO: built where nvcc is found; ON: an error where it is not; OFF: not built.
+# FLETCH_CUDA        AUTO: built where nvcc is found, but not with a sanitizer (the simulated device of the
+#                    tests switches stacks); ON: an error where nvcc is not found; OFF: not built.
 # FLETCH_CUDA_ARCHS  as CMAKE_CUDA_ARCHITECTURES writes them: 90a machine code, 100-virtual PTX, which
 #                    the driver compiles for every later device. A driver takes the nearest of them.
 #                    The default is short, since every `make check` compiles it; `make cuda` takes all.
@@ -22,6 +23,8 @@ if(NOT FLETCH_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "FLETCH_CUDA is AUTO, ON or OFF, not \"${FLETCH_CUDA}\"")
 elseif(FLETCH_CUDA STREQUAL "OFF")
   set(FL_CUDA_WHY_NOT "FLETCH_CUDA is OFF")
+elseif(FLETCH_CUDA STREQUAL "AUTO" AND FLETCH_SANITIZE)
+  set(FL_CUDA_WHY_NOT "a sanitizer's build has the CUDA engine only with FLETCH_CUDA=ON")
 else()
   find_program(FLETCH_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin
                PATHS /usr/local/cuda/bin /opt/cuda/bin)

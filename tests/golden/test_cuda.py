@@ -15,7 +15,7 @@ import golden
 import test_vectors
 
 GPU = pathlib.Path("/dev/nvidiactl").exists()
-SIMULATED = golden.BUILD / "tests/cuda/sim"
+SIMULATED = pathlib.Path(os.environ.get("BENCH_SIMULATED", golden.BUILD / "tests/cuda/sim"))
 MODULE = golden.BUILD / "libfletch_cuda.so"
 TEXTS = test_vectors.TEXTS
 CHOSEN = list(range(len(TEXTS))) if GPU else sorted(range(len(TEXTS)), key=lambda i: len(TEXTS[i].encode()))[:8]
