@@ -96,16 +96,17 @@ def alone(with_, folder, texts=1024):
 
 
 def engine(with_, folder):
-    """Shares of the engine's speed: a slice of wrk over the mean of the slices of the engine around it."""
+    """Shares of the engine's speed: a slice of wrk over the mean of the slices of the engine around it. The slice is
+    counted by the server itself while wrk runs, so that the first and the last answers are not waited for in it."""
     server = Fletch(with_.fletch, with_.model, with_.precision)
     found = {str(c): [] for c in SHARES}
     speeds = []
     try:
         server.load(script(folder, 1), 8, 1)
         before = alone(with_, folder)
-        for _ in range(with_.rounds):
-            for connections in SHARES:
-                rate = server.load(script(folder, 1), connections, with_.seconds)["rate"]
+        for number in range(with_.rounds):
+            for connections in in_turn(SHARES, number + with_.turn):
+                rate = server_checks.steady_rate(server, script(folder, 1), connections, with_.seconds)
                 after = alone(with_, folder)
                 found[str(connections)].append(2 * rate / (before + after))
                 print(f"engine {before:.0f} {after:.0f} texts/s, {connections} connections {rate:.0f}", flush=True)

@@ -59,6 +59,18 @@ def metric(page, name):
     return sum(float(value) for value in re.findall(rf"^fletch_{name}(?:\{{[^}}]*\}})? ([0-9.e+-]+)$", page, re.M))
 
 
+def steady_rate(server, path, connections, seconds):
+    """Texts/s that the server itself counted while wrk was at work."""
+    with subprocess.Popen(["wrk", "-t1", f"-c{connections}", f"-d{round(seconds) + 1}s", "-s", path,
+                           server.url + "/v1/embeddings"], stdout=subprocess.DEVNULL) as wrk:
+        time.sleep(0.5)
+        first, begin = metric(server.get("/metrics"), "embeddings_total"), time.monotonic()
+        time.sleep(seconds)
+        last, took = metric(server.get("/metrics"), "embeddings_total"), time.monotonic() - begin
+        wrk.wait()
+    return (last - first) / took
+
+
 def children_seconds():
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
@@ -102,12 +114,14 @@ def overhead(with_, folder):
 
 
 def memory(with_, folder):
-    """Resident memory as requests go by: [requests so far, KiB], 64 connections."""
+    """Resident memory as requests of a word go by, 64 connections."""
+    path = script(folder, 1)
+    path.write_text(path.read_text().replace(text(0), "cat"))
     server = Fletch(with_.fletch, one_layer(with_.model, folder), with_.precision, "--cpu-intra-op-threads", 1)
     seen = []
     try:
         while not seen or seen[-1][0] < with_.requests:
-            server.load(script(folder, 1), 64, with_.seconds)
+            server.load(path, 64, with_.seconds)
             seen.append([metric(server.get("/metrics"), "embeddings_total"), resident_kib(server.process.pid)])
             print(f"{seen[-1][0]:.0f} requests, {seen[-1][1]} KiB", flush=True)
     finally:

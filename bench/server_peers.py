@@ -65,7 +65,7 @@ class Server:
     def vectors(self, texts):
         body = json.dumps({"model": "bench", "input": texts, "encoding_format": "base64"}).encode()
         ask = urllib.request.Request(self.url + "/v1/embeddings", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(ask, timeout=60) as answer:
+        with urllib.request.urlopen(ask, timeout=600) as answer:
             rows = sorted(json.load(answer)["data"], key=lambda row: row["index"])
         found = numpy.stack([numpy.frombuffer(base64.b64decode(row["embedding"]), "<f4") for row in rows])
         return found / numpy.linalg.norm(found, axis=1, keepdims=True)
@@ -73,7 +73,7 @@ class Server:
     def load(self, path, connections, seconds):
         """Requests/s, p50 and p99 in ms, by wrk."""
         whole = max(1, round(seconds))
-        out = subprocess.run(["wrk", "-t1", f"-c{connections}", f"-d{whole}s", "--timeout", "30s", "--latency", "-s",
+        out = subprocess.run(["wrk", "-t1", f"-c{connections}", f"-d{whole}s", "--timeout", "600s", "--latency", "-s",
                               path, self.url + "/v1/embeddings"], capture_output=True, text=True, check=True).stdout
         times = {name: float(value) * UNIT[unit]
                  for name, value, unit in re.findall(r"(50|99)%\s+([0-9.]+)(us|ms|s|m)\b", out)}
@@ -82,7 +82,7 @@ class Server:
         return {"rate": float(re.search(r"Requests/sec:\s+([0-9.]+)", out)[1]), "p50": times["50"], "p99": times["99"]}
 
     def get(self, path):
-        with urllib.request.urlopen(self.url + path, timeout=60) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=600) as answer:
             return answer.read().decode()
 
     def stop(self):
