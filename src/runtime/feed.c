@@ -24,9 +24,10 @@
 #include "runtime/runtime.h"
 
 enum {
-    FEED_FIRST = 64,   /* texts a feeder takes first, so that the engine starts soon */
-    FEED_TEXTS = 256,  /* and then at a time */
-    CHUNK_IDS  = 16384 /* ids a chunk has room for, unless its first text needs more */
+    FEED_FIRST = 64,        /* texts a feeder takes first, so that the engine starts soon */
+    FEED_TEXTS = 256,       /* and then at a time */
+    CHUNK_IDS  = 16384,     /* ids a chunk has room for, unless its first text needs more */
+    TEXT_KEPT  = 256 * 1024 /* bytes of prompt + text that an idle feeder keeps */
 };
 
 struct fl_feeder {
@@ -58,6 +59,8 @@ fl_feeder *fl_feeder_take(fletch_model *model, fletch_error *error) {
 }
 
 void fl_feeder_give(fletch_model *model, fl_feeder *feeder) {
+    if (feeder->text.capacity > TEXT_KEPT)
+        fl_buf_free(&feeder->text);
     pthread_mutex_lock(&model->lock);
     feeder->next        = model->idle_feeders;
     model->idle_feeders = feeder;
@@ -228,6 +231,22 @@ static int encode_text(filling *f, size_t index, int32_t *ids, size_t capacity, 
                                capacity, tokens, cut, f->error);
 }
 
+/* The ids that truncation leaves of from[count], as a text is cut: special tokens of the template stay at
+ * the ends where the caller has put them. */
+static void cut_ids(const fl_request *r, const int32_t *from, size_t count, int32_t *ids) {
+    uint32_t       head, tail;
+    const int32_t *before = fl_tokenizer_before(r->model->tokenizer, &head);
+    const int32_t *after  = fl_tokenizer_after(r->model->tokenizer, &tail);
+    size_t         max    = r->encode.max_length; /* more than head + tail (request.c) */
+    if (memcmp(from, before, head * sizeof *from) != 0)
+        head = 0;
+    if (memcmp(from + count - tail, after, tail * sizeof *from) != 0)
+        tail = 0;
+    size_t first = r->encode.truncation == FL_TRUNCATE_LEFT ? head : max - tail;
+    memcpy(ids, from, first * sizeof *ids);
+    memcpy(ids + first, from + count - (max - first), (max - first) * sizeof *ids);
+}
+
 /* The caller's own ids of text `index`, checked and cut. */
 static int copy_ids(filling *f, size_t index, int32_t *ids, size_t *tokens, bool *cut) {
     const fl_request *r = f->request;
@@ -245,10 +264,10 @@ static int copy_ids(filling *f, size_t index, int32_t *ids, size_t *tokens, bool
                            (int)from[i], vocab);
     *cut    = count > r->encode.max_length;
     *tokens = *cut ? r->encode.max_length : count;
-    if (*cut && r->encode.truncation == FL_TRUNCATE_LEFT)
-        from += count - *tokens;
-    if (*tokens > 0)
-        memcpy(ids, from, *tokens * sizeof *ids);
+    if (*cut)
+        cut_ids(r, from, count, ids);
+    else if (count > 0)
+        memcpy(ids, from, count * sizeof *ids);
     return FLETCH_OK;
 }
 

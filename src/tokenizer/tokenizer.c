@@ -450,6 +450,16 @@ uint32_t fl_tokenizer_special_count(const fl_tokenizer *tokenizer) {
     return tokenizer->before_count + tokenizer->after_count;
 }
 
+const int32_t *fl_tokenizer_before(const fl_tokenizer *tokenizer, uint32_t *count) {
+    *count = tokenizer->before_count;
+    return tokenizer->before;
+}
+
+const int32_t *fl_tokenizer_after(const fl_tokenizer *tokenizer, uint32_t *count) {
+    *count = tokenizer->after_count;
+    return tokenizer->after;
+}
+
 size_t fl_tokenizer_ids_max(const fl_tokenizer *tokenizer, size_t size) {
     size_t ids;
     if (fl_mul_overflow(size, tokenizer->expansion, &ids) ||

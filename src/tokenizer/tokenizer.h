@@ -75,7 +75,9 @@ int fl_tokenizer_encode_offsets(const fl_tokenizer *tokenizer, fl_token_scratch 
 /* No text of `size` bytes has more ids than this, specials counted. */
 size_t   fl_tokenizer_ids_max(const fl_tokenizer *tokenizer, size_t size);
 uint32_t fl_tokenizer_special_count(const fl_tokenizer *tokenizer); /* specials around one text */
-uint32_t fl_tokenizer_vocab_size(const fl_tokenizer *tokenizer);    /* highest id + 1 */
+const int32_t *fl_tokenizer_before(const fl_tokenizer *tokenizer, uint32_t *count); /* which */
+const int32_t *fl_tokenizer_after(const fl_tokenizer *tokenizer, uint32_t *count);
+uint32_t       fl_tokenizer_vocab_size(const fl_tokenizer *tokenizer); /* highest id + 1 */
 /* NUL-terminated; `length` may be NULL. NULL for an id without a token. */
 const char *fl_tokenizer_token(const fl_tokenizer *tokenizer, int32_t id, size_t *length);
 int32_t     fl_tokenizer_id(const fl_tokenizer *tokenizer, const char *token); /* or -1 */

@@ -326,6 +326,42 @@ Test(submit, token_ids_give_the_vector_of_their_text) {
     fletch_close(model);
 }
 
+/* What fletch_tokenize cuts and what fletch_submit cuts of the whole must be the same ids. */
+Test(submit, token_ids_are_cut_as_texts_are) {
+    static const fletch_truncate ways[] = {FLETCH_TRUNCATE_RIGHT, FLETCH_TRUNCATE_LEFT};
+    static const char text[] = "the cat sat on a mat and the dog ran to the old house again";
+    fl_fault_plan     quiet  = {.slots = 1};
+    fletch_model     *model  = open_with(&quiet, NULL);
+    static call       calls[2];
+    fletch_error      error;
+    for (size_t way = 0; way < 2; way++) {
+        fletch_tokenize_options options = FLETCH_TOKENIZE_OPTIONS_INIT;
+        fletch_tokens          *tokens[2]; /* all, and what is left of them */
+        cr_assert_eq(fletch_tokenize(model, text, strlen(text), &options, &tokens[0], &error), 0);
+        options.max_length = 6;
+        options.truncate   = ways[way];
+        cr_assert_eq(fletch_tokenize(model, text, strlen(text), &options, &tokens[1], &error), 0);
+        cr_assert(tokens[1]->count == 6 && tokens[1]->special[0] && tokens[1]->special[5]);
+        for (int i = 0; i < 2; i++) {
+            int64_t        offsets[] = {0, (int64_t)tokens[i]->count};
+            fletch_request request   = FLETCH_REQUEST_INIT;
+            call_init(&calls[i], model);
+            request.texts.count        = 1;
+            request.texts.offsets64    = offsets;
+            request.ids                = tokens[i]->ids;
+            request.out                = fletch_matrix_f32(calls[i].rows, 1, dim);
+            request.options.size       = sizeof request.options;
+            request.options.max_length = 6;
+            request.options.truncate   = ways[way];
+            cr_assert_eq(fletch_submit(model, &request, done, &calls[i], NULL, &error), 0);
+            cr_assert_eq(wait_for(&calls[i]), FLETCH_OK);
+            fletch_tokens_free(tokens[i]);
+        }
+        cr_assert_eq(memcmp(calls[0].rows, calls[1].rows, dim * sizeof(float)), 0, "way %zu", way);
+    }
+    fletch_close(model);
+}
+
 Test(submit, too_much_waiting_turns_requests_away) {
     static const char *const options[][2] = {
         {"batch.max_texts", "1"}, {"server.max_queue_tokens", "50"}, {NULL, NULL}};
