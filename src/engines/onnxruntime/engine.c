@@ -330,6 +330,8 @@ static uint64_t memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint
     if (d->attention_bias != FL_BIAS_NONE) /* the bias itself, and the scores that it is added to */
         floats += (rows + 1) * d->heads * longest * longest;
     floats += floats / 20;
+    if (e->plans && (uint64_t)texts * longest != tokens) /* plans of several shapes lie about */
+        floats += floats * 2 / 5;
     return lanes *
            (floats * sizeof(float) + fl_ort_lane_bytes(&e->session, &e->encoder, (uint32_t)run,
                                                        (uint32_t)(rows < texts ? rows : texts)));
