@@ -50,8 +50,11 @@ template <typename Group>
 FL_FN void groups_of_tile(const fl_cuda_attention &p, const Group &group) {
     fl_cuda_tile tile = p.tiles[block_x()];
     uint32_t     turn = 0;
-    for (uint32_t text = tile.first; text < tile.first + tile.count; text++) {
+    uint32_t     end  = tile.first + tile.count;
+#pragma unroll 1
+    for (uint32_t text = tile.first; text < end; text++) {
         uint32_t tokens = p.cu[text + 1] - p.cu[text];
+#pragma unroll 1
         for (uint32_t row = 0; row < tokens; row += FL_QUERY_ROWS, turn++) {
             if (turn % (FL_CUDA_ATTENTION_THREADS / FL_CUDA_WARP) == warp_index()) {
                 group(text, row);
@@ -153,11 +156,16 @@ FL_FN void score_keys(float (&scores)[KEYS / 8][4], const query_state<D> &s, con
     }
 }
 
-/* Scale, bias and the text's end. `window` points at key 0 of the block for query row
- * g, or NULL. */
+/* What a score is besides a product: `window` points at key 0 of the block for query row g. */
+struct score_rule {
+    float        scale;
+    bool         biased;
+    const float *window;
+};
+
+/* Scale, bias and the text's end. */
 template <int KEYS>
-FL_FN void finish_scores(float (&scores)[KEYS / 8][4], float scale, const float *window,
-                         uint32_t count) {
+FL_FN void finish_scores(float (&scores)[KEYS / 8][4], const score_rule &rule, uint32_t count) {
     uint32_t t = lane_index() % 4;
 #pragma unroll
     for (uint32_t tile = 0; tile < KEYS / 8; tile++) {
@@ -165,8 +173,8 @@ FL_FN void finish_scores(float (&scores)[KEYS / 8][4], float scale, const float 
         for (uint32_t i = 0; i < 4; i++) {
             uint32_t key    = tile * 8 + 2 * t + i % 2;
             int32_t  away   = static_cast<int32_t>(key) - (i < 2 ? 0 : 8);
-            float    bias   = window != nullptr && key < count ? window[away] : 0.0f;
-            scores[tile][i] = key < count ? scores[tile][i] * scale + bias : -INFINITY;
+            float    bias   = rule.biased && key < count ? rule.window[away] : 0.0f;
+            scores[tile][i] = key < count ? scores[tile][i] * rule.scale + bias : -INFINITY;
         }
     }
 }
@@ -248,16 +256,16 @@ FL_FN void add_values(query_state<D> &s, const float (&p)[KEYS / 8][4], const Ro
  * in a block is conditional, so that the compiler has its loads on the way early. */
 template <typename T, int D, int KEYS, typename Rows>
 FL_FN void attend(query_state<D> &s, const Rows &keys, const Rows &values, uint32_t count,
-                  float scale, const float *window) {
+                  const score_rule &rule) {
     if constexpr (KEYS > 16) {
         if (count <= KEYS / 2) {
-            attend<T, D, KEYS / 2>(s, keys, values, count, scale, window);
+            attend<T, D, KEYS / 2>(s, keys, values, count, rule);
             return;
         }
     }
     float scores[KEYS / 8][4];
     score_keys<T, D, KEYS>(scores, s, keys);
-    finish_scores<KEYS>(scores, scale, window, count);
+    finish_scores<KEYS>(scores, rule, count);
     soften<D, KEYS>(scores, s);
     add_values<T, D, KEYS>(s, scores, values);
 }

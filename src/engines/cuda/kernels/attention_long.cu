@@ -63,9 +63,9 @@ FL_FN void long_rows(const fl_cuda_attention &p, uint32_t text, uint32_t first_r
         }
         if (works) {
             staged_rows<D> keys = {stage.keys(turn)}, values = {stage.values(turn)};
+            score_rule rule = {p.scale * FL_LOG2E, p.bias != nullptr, stage.biases(turn) + place};
             attend<T, D, stage_type::KEYS>(state, keys, values, smaller(left, stage_type::KEYS),
-                                           p.scale * FL_LOG2E,
-                                           p.bias ? stage.biases(turn) + place : nullptr);
+                                           rule);
         }
     }
     if (works) {

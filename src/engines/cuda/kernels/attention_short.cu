@@ -12,21 +12,22 @@
 
 template <typename T, int D> struct short_group {
     const fl_cuda_attention &p;
-    const float             *window; /* NULL: no bias */
+    const float             *window;
 
     FL_METHOD void operator()(uint32_t text, uint32_t row) const {
         constexpr int  KEYS = 32;
         attention_view view = view_of<T, D>(p, text, block_y());
         /* window[63] is distance 0 */
-        const float   *bias = window ? window + FL_CUDA_TILE - 1 - row - lane_index() / 4 : nullptr;
+        uint32_t       place = FL_CUDA_TILE - 1 - row - lane_index() / 4;
         query_state<D> state;
         load_queries<D>(state, view, row);
+#pragma unroll 1
         for (uint32_t key = 0; key < view.tokens; key += KEYS) {
             uint32_t    last   = view.tokens - 1 - key;
             global_rows keys   = {view.k + key * view.stride, view.stride, last};
             global_rows values = {view.v + key * view.stride, view.stride, last};
-            attend<T, D, KEYS>(state, keys, values, smaller(last + 1, KEYS), p.scale * FL_LOG2E,
-                               bias ? bias + key : nullptr);
+            score_rule  rule   = {p.scale * FL_LOG2E, p.bias != nullptr, window + place + key};
+            attend<T, D, KEYS>(state, keys, values, smaller(last + 1, KEYS), rule);
         }
         write_queries<T, D>(state, view, row);
     }
@@ -50,7 +51,7 @@ template <typename T, int D> FL_FN void attention_short(const fl_cuda_attention 
     if (p.bias != nullptr) {
         block_sync();
     }
-    groups_of_tile(p, short_group<T, D>{p, p.bias != nullptr ? window : nullptr});
+    groups_of_tile(p, short_group<T, D>{p, window});
 }
 
 #define FL_ATTENTION_SHORT(D, blocks)                                                              \
@@ -61,6 +62,6 @@ template <typename T, int D> FL_FN void attention_short(const fl_cuda_attention 
     FL_KERNEL(fl_attention_short_bf16_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, blocks,   \
               attention_short<fl_bf16, D>)
 
-FL_ATTENTION_SHORT(32, 4)
-FL_ATTENTION_SHORT(64, 3)
+FL_ATTENTION_SHORT(32, 5)
+FL_ATTENTION_SHORT(64, 4)
 FL_ATTENTION_SHORT(128, 2)
