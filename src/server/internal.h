@@ -98,7 +98,7 @@ typedef struct fl_conn {
     uint64_t         drip_ns;  /* watch: first byte of a request line seen, 0: none */
     fl_request      *request;
     char             path[40]; /* io, in phase IDLE: the target's path, for who refuses it later */
-    pthread_t        io;       /* the thread that reads it, once a request line has come */
+    pthread_t        io;       /* the thread that serves it */
     struct fl_request_full *incoming; /* io: from its request line to its end */
     struct fl_conn         *next_free;
 } fl_conn;

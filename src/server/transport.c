@@ -267,7 +267,6 @@ static void *on_target(void *user, const char *target, struct MHD_Connection *mc
     }
     full->conn     = conn;
     full->mc       = mc;
-    conn->io       = pthread_self();
     conn->incoming = full;
     fl_buf_append(&full->uri, target, strlen(target));
     return full;

@@ -85,13 +85,15 @@ fl_conn *fl_conn_open(fl_server *server, int fd) {
     pthread_mutex_lock(&conns->lock);
     fl_conn *conn = take_record(conns);
     if (conn != NULL) {
-        conn->used    = true;
-        conn->linger  = false;
-        conn->refused = false;
-        conn->tcp     = address.sa_family != AF_UNIX;
-        conn->fd      = fd;
-        conn->request = NULL;
-        conn->drip_ns = 0;
+        conn->used     = true;
+        conn->linger   = false;
+        conn->refused  = false;
+        conn->tcp      = address.sa_family != AF_UNIX;
+        conn->fd       = fd;
+        conn->request  = NULL;
+        conn->io       = pthread_self(); /* who accepts it serves it */
+        conn->incoming = NULL;
+        conn->drip_ns  = 0;
         atomic_store(&conn->phase, FL_PHASE_IDLE);
         atomic_store(&conn->since_ns, fl_clock_ns());
         atomic_store(&conn->bytes, 0);

@@ -128,7 +128,11 @@ class Server:
         self.seen = threading.Condition()
         threading.Thread(target=self._read, daemon=True).start()
         if ready:
-            self.wait_line("ready:")
+            try:
+                self.wait_line("ready:")
+            except AssertionError:
+                self.kill()
+                raise
 
     def _read(self):
         for line in self.process.stdout:
