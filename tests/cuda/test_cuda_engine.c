@@ -39,7 +39,7 @@ static const toy_spec mpnet = {.layers        = 2,
                                .pooling       = {FL_POOL_CLS, FL_POOL_MEAN, FL_POOL_MAX},
                                .pooling_count = 3};
 
-/* ---- Opening ---------------------------------------------------------------------------------- */
+/* ---- Opening --------------------------------------------------------------------------------- */
 
 typedef struct setup {
     const char *precision, *streams, *graphs, *transfer;
@@ -95,7 +95,7 @@ static void shut(opened *o) {
     cr_assert_eq(sim_used(0), 0UL);
 }
 
-/* ---- Batches ---------------------------------------------------------------------------------- */
+/* ---- Batches --------------------------------------------------------------------------------- */
 
 enum { TEXTS_MOST = 64 };
 
@@ -237,7 +237,7 @@ Test(cuda, every_activation) {
     }
 }
 
-/* ---- Bytes ------------------------------------------------------------------------------------ */
+/* ---- Bytes ----------------------------------------------------------------------------------- */
 
 /* Texts of one to 65 tokens in batches of every size and order: the row of a length is always the
  * same. The simulated cublasLt sums in another order for other numbers of rows, so this fails when
@@ -310,7 +310,7 @@ Test(cuda, graphs_give_the_same_bytes) {
     toy_free(&t);
 }
 
-/* ---- Several at once -------------------------------------------------------------------------- */
+/* ---- Several at once ------------------------------------------------------------------------- */
 
 enum { WORKERS = 3, TURNS = 5 };
 
@@ -414,7 +414,7 @@ Test(cuda, two_devices) {
     toy_free(&t);
 }
 
-/* ---- Memory ----------------------------------------------------------------------------------- */
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
 static void within_a_tenth(uint64_t told, uint64_t counted) {
     double off = fabs((double)told - (double)counted) / (double)counted;
@@ -488,7 +488,7 @@ Test(cuda, memory_limit_shrinks_the_batch_or_refuses) {
     toy_free(&t);
 }
 
-/* ---- Faults ----------------------------------------------------------------------------------- */
+/* ---- Faults ---------------------------------------------------------------------------------- */
 
 /* The n-th call of a kind fails, for each n there is: open or forward say so, nothing is left
  * behind, and what was only short of memory works the next time. */
@@ -632,7 +632,7 @@ Test(cuda, nan_is_told_by_its_text) {
     toy_free(&t);
 }
 
-/* ---- What is refused, what is told ------------------------------------------------------------ */
+/* ---- What is refused, what is told ----------------------------------------------------------- */
 
 static void refuse(const toy *t, const setup *s, int status, const char *words) {
     opened o = open_cuda(&t->encoder, s);

@@ -2,9 +2,9 @@
 /* check.c - whether the kernels can run a model, and whether its weights are what it says.
  *
  * Role    engine.c asks before anything is allocated.
- * Method  A switch of the descriptor that no kernel handles is EPROVIDER and named, so that the next
- *         provider of the chain may run the model. A tensor that is missing or too small is EMODEL:
- *         no other provider could mend it.
+ * Method  A switch of the descriptor that no kernel handles is EPROVIDER and named, so that the
+ *         next provider of the chain may run the model. A tensor that is missing or too small is
+ *         EMODEL: no other provider could mend it.
  * Memory  none. Threads: pure functions.
  * Proof   tests/cuda/test_cuda_engine.c. */
 #include "engines/cuda/check.h"
@@ -87,9 +87,9 @@ static int check_globals(const fl_encoder *encoder, fletch_error *error) {
                                       d->hidden, d->position != FL_POSITION_LEARNED, "position"},
                                      {FL_SLOT_TYPE, 1, d->hidden, !d->token_type, "token type"},
                                      {FL_SLOT_EMBED_NORM_W, 1, d->hidden, false, "embedding norm"},
-                                     {FL_SLOT_EMBED_NORM_B, 1, d->hidden, true, "embedding norm bias"},
+                                     {FL_SLOT_EMBED_NORM_B, 1, d->hidden, true, "embedding bias"},
                                      {FL_SLOT_ATTENTION_BIAS, d->bias_buckets, d->heads,
-                                      d->attention_bias == FL_BIAS_NONE, "relative attention bias"}};
+                                      d->attention_bias == FL_BIAS_NONE, "attention bias"}};
     return check_slots(encoder->global, want, sizeof want / sizeof *want, 0, error);
 }
 

@@ -155,7 +155,7 @@ struct fl_engine {
 uint32_t fl_cuda_tier_tokens(uint32_t index);
 uint32_t fl_cuda_tier_of(uint32_t tokens); /* index of the least tier that holds them */
 void     fl_cuda_lay_out(const fl_engine *e, uint32_t tier, CUdeviceptr base, fl_cuda_place *out);
-/* Chooses the largest tier that fits and the sizes that follow; ENOMEM when not even one text does. */
+/* Chooses the largest tier that fits and the sizes that follow; ENOMEM when not one text does. */
 int fl_cuda_fit(fl_engine *e, uint32_t tokens, uint64_t limit, fletch_error *error);
 
 uint64_t fl_cuda_resident(const fl_engine *e); /* bytes of the device, once it is fitted */

@@ -25,7 +25,7 @@ static struct {
     unsigned        references;
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* ---- Results ---------------------------------------------------------------------------------- */
+/* ---- Results --------------------------------------------------------------------------------- */
 
 int fl_cuda_check(const fl_cuda *cuda, CUresult result, int code, fletch_error *error,
                   const char *what) {
@@ -61,7 +61,7 @@ const char *fl_cuda_look_up(void *library, void *table, const fl_cuda_symbol *sy
     return NULL;
 }
 
-/* ---- Opening ---------------------------------------------------------------------------------- */
+/* ---- Opening --------------------------------------------------------------------------------- */
 
 /* Stringified in two steps, so that cuda.h's renaming macros have their say before. */
 #define TEXT(symbol)         #symbol

@@ -2,8 +2,8 @@
 /* driver.h - NVIDIA's libraries as tables of functions, found when the first engine is opened.
  *
  * Role     The module links to nothing of CUDA. libcuda.so.1 comes with the driver of the machine,
- *          libcublasLt.so with a CUDA toolkit or a Python package, libnvidia-ml.so.1 with the driver
- *          where it is installed in full. The runtime library cudart is not needed: kernels are
+ *          libcublasLt.so with a CUDA toolkit or a Python package, libnvidia-ml.so.1 with a driver
+ *          that is installed in full. The runtime library cudart is not needed: kernels are
  *          loaded and launched by the driver itself.
  * In/Out   fl_cuda_acquire gives the one table of the process; each acquire has its release.
  * Method   Types come from cuda.h and cublasLt.h, names are looked up at run time: a function that
@@ -108,8 +108,8 @@ int  fl_cuda_acquire(const fl_cuda **out, const char *cublaslt, const fl_log *lo
                      fletch_error *error);
 void fl_cuda_release(const fl_cuda *cuda); /* NULL is a no-op */
 
-/* FLETCH_OK for CUDA_SUCCESS; ENOMEM when the device has no memory left, `code` for all else, with the
- * driver's name and text of the failure behind "what: ". */
+/* FLETCH_OK for CUDA_SUCCESS; ENOMEM when the device has no memory left, `code` for all else, with
+ * the driver's name and text of the failure behind "what: ". */
 int fl_cuda_check(const fl_cuda *cuda, CUresult result, int code, fletch_error *error,
                   const char *what);
 int fl_cuda_lt_check(const fl_cuda *cuda, cublasStatus_t result, int code, fletch_error *error,

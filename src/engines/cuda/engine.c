@@ -28,7 +28,7 @@ enum {
     LEAST_MINOR      = 5
 };
 
-/* ---- Probe ------------------------------------------------------------------------------------ */
+/* ---- Probe ----------------------------------------------------------------------------------- */
 
 static int acquire(const fl_cuda **out, const fl_engine_options *options, fletch_error *error) {
     const char *named =
@@ -84,7 +84,7 @@ static uint32_t devices(const fl_engine_options *options) {
     return look(options, what, sizeof what, &count, NULL) == FLETCH_OK ? (uint32_t)count : 0;
 }
 
-/* ---- Closing ---------------------------------------------------------------------------------- */
+/* ---- Closing --------------------------------------------------------------------------------- */
 
 static void close_slot(const fl_engine *e, fl_cuda_slot *slot) {
     const fl_cuda_calls *cu = &e->cuda->cu;
@@ -139,7 +139,7 @@ static void close_engine(fl_engine *e) {
     fl_free(e);
 }
 
-/* ---- Opening: the device ---------------------------------------------------------------------- */
+/* ---- Opening: the device --------------------------------------------------------------------- */
 
 static int open_device(fl_engine *e, const fl_engine_options *options, fletch_error *error) {
     const fl_cuda_calls *cu    = &e->cuda->cu;
@@ -208,7 +208,7 @@ static int choose_precision(fl_engine *e, const char *asked, fletch_error *error
                    asked);
 }
 
-/* ---- Opening: kernels ------------------------------------------------------------------------- */
+/* ---- Opening: kernels ------------------------------------------------------------------------ */
 
 typedef struct kernel_name {
     const char *format; /* type, then head size */
@@ -256,7 +256,7 @@ static int open_kernels(fl_engine *e, fletch_error *error) {
     return status;
 }
 
-/* ---- Opening: sizes and slots ----------------------------------------------------------------- */
+/* ---- Opening: sizes and slots ---------------------------------------------------------------- */
 
 static void set_sizes(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options) {
     const fl_encoder_desc *d       = &encoder->desc;
@@ -377,7 +377,7 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
     return FLETCH_OK;
 }
 
-/* ---- What it says of itself ------------------------------------------------------------------- */
+/* ---- What it says of itself ------------------------------------------------------------------ */
 
 static void info(const fl_engine *e, fl_engine_info *out) {
     *out = (fl_engine_info){.device         = e->name,

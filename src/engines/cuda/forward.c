@@ -20,7 +20,7 @@
 
 static const uint64_t poll_ns = 200000; /* before the thread sleeps */
 
-/* ---- Up --------------------------------------------------------------------------------------- */
+/* ---- Up -------------------------------------------------------------------------------------- */
 
 static size_t pack(unsigned char *input, const fl_cuda_place *at, const fl_batch *batch) {
     fl_cuda_meta meta = {.texts = batch->texts, .tokens = batch->tokens};
@@ -47,7 +47,7 @@ static int upload(fl_engine *e, fl_cuda_slot *slot, size_t bytes, bool alone, fl
                          "a batch cannot be copied to the device");
 }
 
-/* ---- Down ------------------------------------------------------------------------------------- */
+/* ---- Down ------------------------------------------------------------------------------------ */
 
 static int download(fl_engine *e, fl_cuda_slot *slot, const fl_cuda_place *at, uint32_t texts,
                     fletch_error *error) {
@@ -90,7 +90,7 @@ static int deliver(const fl_engine *e, const fl_cuda_slot *slot, const fl_cuda_p
     return FLETCH_OK;
 }
 
-/* ---- One batch -------------------------------------------------------------------------------- */
+/* ---- One batch ------------------------------------------------------------------------------- */
 
 static int check_batch(const fl_engine *e, const fl_batch *batch, fletch_error *error) {
     const fl_cuda_tier *most = &e->tiers[e->tier_count - 1];
@@ -163,7 +163,7 @@ int fl_cuda_forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_e
     return status;
 }
 
-/* ---- Warming up ------------------------------------------------------------------------------- */
+/* ---- Warming up ------------------------------------------------------------------------------ */
 
 /* A batch of `tokens` tokens in texts of at most 16, run on every slot: twice, so that it is
  * captured. */

@@ -47,7 +47,7 @@ static int launch_rows(const pass *p, fl_cuda_kernel kernel, void *param) {
     return launch(p, kernel, blocks, 1, FL_CUDA_ROW_THREADS, param);
 }
 
-/* ---- The steps -------------------------------------------------------------------------------- */
+/* ---- The steps ------------------------------------------------------------------------------- */
 
 static int embed(const pass *p) {
     const fl_engine *e     = p->e;
@@ -138,7 +138,7 @@ static int pool(const pass *p) {
     return launch(p, FL_CUDA_POOL, p->sizes->texts, 1, FL_CUDA_POOL_THREADS, &param);
 }
 
-/* ---- Products --------------------------------------------------------------------------------- */
+/* ---- Products -------------------------------------------------------------------------------- */
 
 static int multiply_q8(const pass *p, const fl_cuda_layer *layer, fl_cuda_product which,
                        CUdeviceptr in, CUdeviceptr out) {

@@ -25,13 +25,10 @@
 enum { FIXED_TOKENS = 4096, ALIGNMENT = 256 };
 
 void fl_cuda_product_size(const fl_engine *e, fl_cuda_product p, uint32_t *n, uint32_t *k) {
-    const fl_encoder_desc *d                         = &e->desc;
-    const uint32_t         size[FL_CUDA_PRODUCTS][2] = {[FL_CUDA_QKV] = {3 * e->inner, d->hidden},
-                                                        [FL_CUDA_OUT] = {d->hidden, e->inner},
-                                                        [FL_CUDA_UP] = {d->intermediate, d->hidden},
-                                                        [FL_CUDA_DOWN] = {d->hidden, d->intermediate}};
-    *n                                               = size[p][0];
-    *k                                               = size[p][1];
+    const fl_encoder_desc *d     = &e->desc;
+    uint32_t               inner = e->inner, hidden = d->hidden, mlp = d->intermediate;
+    *n = p == FL_CUDA_QKV ? 3 * inner : p == FL_CUDA_UP ? mlp : hidden;
+    *k = p == FL_CUDA_OUT ? inner : p == FL_CUDA_DOWN ? mlp : hidden;
 }
 
 bool fl_cuda_fused(const fl_engine *e, fl_cuda_product p) {
@@ -42,7 +39,7 @@ bool fl_cuda_fused(const fl_engine *e, fl_cuda_product p) {
            (p == FL_CUDA_UP && (a == FL_ACT_RELU || (e->type != FL_CUDA_F32 && a != FL_ACT_SILU)));
 }
 
-/* ---- Types ------------------------------------------------------------------------------------ */
+/* ---- Types ----------------------------------------------------------------------------------- */
 
 static cudaDataType_t in_type(const fl_engine *e) {
     static const cudaDataType_t types[] = {
@@ -54,7 +51,7 @@ static cudaDataType_t out_type(const fl_engine *e) {
     return e->q8 ? CUDA_R_32I : in_type(e);
 }
 
-/* ---- Descriptors ------------------------------------------------------------------------------ */
+/* ---- Descriptors ----------------------------------------------------------------------------- */
 
 static cublasLtEpilogue_t epilogue_of(const fl_engine *e, fl_cuda_product p) {
     if (!fl_cuda_fused(e, p))
@@ -126,7 +123,7 @@ void fl_cuda_products_close(fl_engine *e) {
         lt->destroy(e->lt);
 }
 
-/* ---- Plans ------------------------------------------------------------------------------------ */
+/* ---- Plans ----------------------------------------------------------------------------------- */
 
 static cublasStatus_t make_layouts(const fl_engine *e, fl_cuda_product p, uint32_t tokens,
                                    fl_cuda_plan *plan) {
@@ -157,10 +154,34 @@ static cublasStatus_t make_preference(const fl_engine *e, cublasLtMatmulPreferen
     return s;
 }
 
-/* The first proposal of cublasLt; in deterministic mode the first that splits no sum. */
+/* Whether an algorithm runs a product at a tier. */
+static bool runs_at(const fl_engine *e, fl_cuda_product p, uint32_t tier,
+                    const cublasLtMatmulAlgo_t *algo) {
+    cublasLtMatmulHeuristicResult_t checked;
+    fl_cuda_plan                    plan = {0};
+    bool                            runs =
+        make_layouts(e, p, e->tiers[tier].tokens, &plan) == CUBLAS_STATUS_SUCCESS &&
+        e->cuda->lt.algo_check(e->lt, e->layers[0].product[p].desc, e->weight_layout[p], plan.in,
+                               plan.out, plan.out, algo, &checked) == CUBLAS_STATUS_SUCCESS &&
+        checked.workspaceSize <= e->workspace_bytes;
+    free_plan(&e->cuda->lt, &plan);
+    return runs;
+}
+
+/* Deterministic: it splits no sum, and the smallest and the largest tier can run it too. */
+static bool is_steady(const fl_engine *e, fl_cuda_product p, const cublasLtMatmulAlgo_t *algo) {
+    int32_t        split   = 0;
+    size_t         written = 0;
+    cublasStatus_t s =
+        e->cuda->lt.algo_get(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split, sizeof split, &written);
+    return s == CUBLAS_STATUS_SUCCESS && split <= 1 && runs_at(e, p, 0, algo) &&
+           runs_at(e, p, e->tier_count - 1, algo);
+}
+
+/* The first proposal of cublasLt; in deterministic mode the first that is steady. */
 static cublasStatus_t choose(const fl_engine *e, fl_cuda_product p, const fl_cuda_plan *plan,
                              cublasLtMatmulAlgo_t *out) {
-    enum { PROPOSALS = 8 };
+    enum { PROPOSALS = 16 };
     const fl_cuda_lt_calls         *lt = &e->cuda->lt;
     cublasLtMatmulHeuristicResult_t found[PROPOSALS];
     cublasLtMatmulPreference_t      preference = NULL;
@@ -175,14 +196,8 @@ static cublasStatus_t choose(const fl_engine *e, fl_cuda_product p, const fl_cud
     if (s != CUBLAS_STATUS_SUCCESS)
         return s;
     for (int i = 0; i < count; i++) {
-        int32_t split   = 1;
-        size_t  written = 0;
-        if (found[i].state != CUBLAS_STATUS_SUCCESS)
-            continue;
-        if (e->deterministic)
-            lt->algo_get(&found[i].algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split, sizeof split,
-                         &written);
-        if (split > 1)
+        if (found[i].state != CUBLAS_STATUS_SUCCESS ||
+            (e->deterministic && !is_steady(e, p, &found[i].algo)))
             continue;
         *out = found[i].algo;
         return CUBLAS_STATUS_SUCCESS;
@@ -235,7 +250,7 @@ int fl_cuda_plan_tier(fl_engine *e, uint32_t tier, fletch_error *error) {
     return fl_cuda_lt_check(e->cuda, s, FLETCH_EPROVIDER, error, "no algorithm for a product");
 }
 
-/* ---- The call --------------------------------------------------------------------------------- */
+/* ---- The call -------------------------------------------------------------------------------- */
 
 static void *pointer(CUdeviceptr at) {
     return (void *)(uintptr_t)at; /* NOLINT: an address of the device */
@@ -250,9 +265,10 @@ int fl_cuda_multiply(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier
     const fl_cuda_plan   *plan  = &e->tiers[tier].plan[p];
     const void           *alpha = e->q8 ? (const void *)&one_q8 : &one;
     const void           *beta  = e->q8 ? (const void *)&zero_q8 : &zero;
-    cublasStatus_t        s     = e->cuda->lt.matmul(
-                   e->lt, m->desc, alpha, pointer(m->weights), e->weight_layout[p], pointer(in), plan->in,
-                   beta, pointer(out), plan->out, pointer(out), plan->out, &plan->algo,
-                   pointer(slot->workspace), e->workspace_bytes, slot->stream);
+    cublasStatus_t        s;
+    s = e->cuda->lt.matmul(e->lt, m->desc, alpha, pointer(m->weights), e->weight_layout[p],
+                           pointer(in), plan->in, beta, pointer(out), plan->out, pointer(out),
+                           plan->out, &plan->algo, pointer(slot->workspace), e->workspace_bytes,
+                           slot->stream);
     return fl_cuda_lt_check(e->cuda, s, FLETCH_EINTERNAL, error, "a product failed");
 }

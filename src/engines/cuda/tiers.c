@@ -8,8 +8,8 @@
  *         for the largest: a small batch stays dense in memory and in the second-level cache, and
  *         its input goes up in one short copy.
  *
- *           arena   meta cu skip ids | text_of tiles | x y | qkv context (or middle) | int8 | bad rows
- *                   `--- one copy up                                                   one down --'
+ *           meta cu skip ids | text_of tiles | x y | qkv context (or middle) | int8 | bad rows
+ *           `--- one copy up                                                   one down --'
  *
  *         What one slot takes grows with the tier alone, so the largest tier that fits is found by
  *         walking down. A fifth of the device's free memory is left to others.
@@ -41,7 +41,7 @@ uint32_t fl_cuda_tier_of(uint32_t tokens) {
     return index;
 }
 
-/* ---- Places ----------------------------------------------------------------------------------- */
+/* ---- Places ---------------------------------------------------------------------------------- */
 
 static size_t take(size_t *at, uint64_t bytes, size_t align) {
     size_t place = (*at + align - 1) / align * align;
@@ -102,7 +102,7 @@ void fl_cuda_lay_out(const fl_engine *e, uint32_t tier, CUdeviceptr base, fl_cud
     out->bytes        = (at + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* ---- What fits -------------------------------------------------------------------------------- */
+/* ---- What fits ------------------------------------------------------------------------------- */
 
 static void name_tiers(fl_engine *e, uint32_t most) {
     e->tier_count = fl_cuda_tier_of(most) + 1;
@@ -126,8 +126,9 @@ uint64_t fl_cuda_resident(const fl_engine *e) {
 int fl_cuda_fit(fl_engine *e, uint32_t tokens, uint64_t limit, fletch_error *error) {
     size_t        free_bytes = 0, total = 0;
     fl_cuda_place place;
-    int           status = fl_cuda_check(e->cuda, e->cuda->cu.memory_info(&free_bytes, &total),
-                                         FLETCH_EPROVIDER, error, "the device's free memory cannot be read");
+    CUresult      result = e->cuda->cu.memory_info(&free_bytes, &total);
+    int           status =
+        fl_cuda_check(e->cuda, result, FLETCH_EPROVIDER, error, "free memory cannot be read");
     if (status < 0)
         return status;
     uint64_t room = free_bytes / 5 * 4;

@@ -81,7 +81,7 @@ static CUdeviceptr place(walk *w, bool present, int slot, uint64_t rows, uint64_
     return at;
 }
 
-/* ---- The walk over the descriptor ------------------------------------------------------------- */
+/* ---- The walk over the descriptor ------------------------------------------------------------ */
 
 typedef struct part {
     fl_layer_slot weight, bias;
@@ -129,9 +129,10 @@ static void walk_norm(walk *w, const fl_tensor *slots, int weight, int bias, fl_
 static void walk_all(walk *w, fl_engine *to) {
     const fl_encoder_desc *d       = &w->e->desc;
     const fl_tensor       *globals = w->encoder ? w->encoder->global : NULL;
+    uint64_t               rows    = (uint64_t)d->positions + d->position_offset;
     to->word                       = place(w, true, FL_SLOT_WORD, d->vocab, d->hidden, AS_ELEMENT);
-    to->position                   = place(w, d->position == FL_POSITION_LEARNED, FL_SLOT_POSITION,
-                                           (uint64_t)d->positions + d->position_offset, d->hidden, AS_ELEMENT);
+    to->position =
+        place(w, d->position == FL_POSITION_LEARNED, FL_SLOT_POSITION, rows, d->hidden, AS_ELEMENT);
     to->token_type = place(w, d->token_type, FL_SLOT_TYPE, 1, d->hidden, AS_ELEMENT);
     walk_norm(w, globals, FL_SLOT_EMBED_NORM_W, FL_SLOT_EMBED_NORM_B, &to->embed_norm);
     to->attention_bias = place(w, d->attention_bias == FL_BIAS_T5_BUCKETS, FL_SLOT_ATTENTION_BIAS,
@@ -153,7 +154,7 @@ uint64_t fl_cuda_weights_bytes(fl_engine *e) {
     return (w.used + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* ---- Conversion ------------------------------------------------------------------------------- */
+/* ---- Conversion ------------------------------------------------------------------------------ */
 
 /* One run of rows of one piece into a stage, by all threads of the team. */
 typedef struct job {
@@ -201,7 +202,7 @@ static void convert(void *arg, unsigned member, unsigned size) {
     }
 }
 
-/* ---- Copying ---------------------------------------------------------------------------------- */
+/* ---- Copying --------------------------------------------------------------------------------- */
 
 typedef struct mover {
     const fl_engine *e;

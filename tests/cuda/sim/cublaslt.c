@@ -56,7 +56,7 @@ static const struct {
     int32_t  split;
 } algos[ALGOS] = {{64, 48, 2}, {512, 96, 1}, {UINT64_MAX, 320, 1}};
 
-/* ---- Objects ---------------------------------------------------------------------------------- */
+/* ---- Objects --------------------------------------------------------------------------------- */
 
 VISIBLE cublasStatus_t cublasLtCreate(cublasLtHandle_t *out) {
     *out = calloc(1, sizeof(struct cublasLtContext));
@@ -163,7 +163,7 @@ VISIBLE cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
     }
 }
 
-/* ---- Checks ----------------------------------------------------------------------------------- */
+/* ---- Checks ---------------------------------------------------------------------------------- */
 
 static size_t size_of(cudaDataType_t type) {
     return type == CUDA_R_8I ? 1 : type == CUDA_R_16F || type == CUDA_R_16BF ? 2 : 4;
@@ -196,7 +196,7 @@ static cublasStatus_t check(const desc *d, const layout *a, const layout *b, con
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* ---- Algorithms ------------------------------------------------------------------------------- */
+/* ---- Algorithms ------------------------------------------------------------------------------ */
 
 static void make_algo(uint64_t id, cublasLtMatmulAlgo_t *out) {
     *out = (cublasLtMatmulAlgo_t){{MAGIC, id}};
@@ -257,7 +257,7 @@ VISIBLE cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* ---- The product ------------------------------------------------------------------------------ */
+/* ---- The product ----------------------------------------------------------------------------- */
 
 typedef struct product {
     desc        d;

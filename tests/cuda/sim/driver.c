@@ -31,7 +31,7 @@ enum {
     SMALL_STEP    = 512
 };
 
-/* ---- State ------------------------------------------------------------------------------------ */
+/* ---- State ----------------------------------------------------------------------------------- */
 
 typedef struct block {
     struct block *next;
@@ -127,7 +127,7 @@ static CUresult need_context(void) {
     return r != CUDA_SUCCESS ? r : current() == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 
-/* ---- Start and devices ------------------------------------------------------------------------ */
+/* ---- Start and devices ----------------------------------------------------------------------- */
 
 static long long setting(const char *name, long long otherwise) {
     const char *text = getenv(name);
@@ -247,7 +247,7 @@ VISIBLE CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, 
     }
 }
 
-/* ---- Contexts and modules --------------------------------------------------------------------- */
+/* ---- Contexts and modules -------------------------------------------------------------------- */
 
 VISIBLE CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     CUresult r = gate(SIM_OBJECT);
@@ -335,7 +335,7 @@ VISIBLE CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, cons
     return CUDA_SUCCESS;
 }
 
-/* ---- Memory ----------------------------------------------------------------------------------- */
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
 static size_t counted(size_t bytes) {
     size_t step = bytes >= BIG ? BIG_STEP : SMALL_STEP;
@@ -447,7 +447,7 @@ VISIBLE CUresult cuMemFreeHost(void *at) {
     return give_back(at, false);
 }
 
-/* ---- Streams ---------------------------------------------------------------------------------- */
+/* ---- Streams --------------------------------------------------------------------------------- */
 
 typedef struct task {
     struct task *next;
@@ -594,7 +594,7 @@ VISIBLE CUresult cuStreamDestroy_v2(CUstream s) {
     return (CUresult)atomic_load(&lost);
 }
 
-/* ---- Events ----------------------------------------------------------------------------------- */
+/* ---- Events ---------------------------------------------------------------------------------- */
 
 struct CUevent_st {
     pthread_mutex_t lock;
@@ -705,7 +705,7 @@ VISIBLE CUresult cuEventSynchronize(CUevent e) {
     return (CUresult)atomic_load(&lost);
 }
 
-/* ---- Copies and launches ---------------------------------------------------------------------- */
+/* ---- Copies and launches --------------------------------------------------------------------- */
 
 typedef struct copy {
     void       *to;
@@ -771,7 +771,7 @@ VISIBLE CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned
     return sim_enqueue(s, run_launch, &l, sizeof l);
 }
 
-/* ---- Graphs ----------------------------------------------------------------------------------- */
+/* ---- Graphs ---------------------------------------------------------------------------------- */
 
 VISIBLE CUresult cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode mode) {
     (void)mode;
