@@ -6,8 +6,8 @@
  *         bytes a lane: no shared memory (but for the bias), no barrier, and a text never meets
  *         another's keys. The four groups of a 64-token text read the same keys from the L1.
  * Limit   Bytes and latency: 4 hidden rows per token; warps in flight hide the loads. Registers on
- *         sm_90a: D = 32 121 (4 blocks a processor), D = 64 128 (4 blocks; 8 bytes are spilled: with
- *         196 registers nothing is, but half of the warps fit), D = 128 248 (2).
+ *         sm_90a: D = 32 121 (4 blocks a processor); D = 64 128 (4 blocks; 8 bytes are spilled:
+ *         with 196 registers nothing is, but half of the warps fit); D = 128 248 (2).
  * Measure bytes / time with 3, 4 and 5 blocks (the macro's number below); whether texts of 8 tokens
  *         and fewer (half of the 16 rows empty) are common enough to pair them. */
 #include "attention_f32.cuh"
