@@ -178,7 +178,7 @@ complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode m
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l cpu-replicas -x -d 'Replicas on the cpu, each with its own share of the cores, pinned, by NUMA node.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l cpu-inter-op-threads -x -d 'Operators that may run side by side.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l cpu-parallel-execution -x -a 'true false' -d 'Run independent operators side by side.'
-complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l cpu-isa -x -a 'auto ref avx2 avxvnni avx512 avx512vnni amx neon neondot' -d 'Instruction set of the CPU kernels; auto: the best this processor has.'
+complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l cpu-isa -x -a 'auto ref avx2 avxvnni avx512 avx512vnni avx512bf16 amx neon neondot' -d 'Instruction set of the CPU kernels; auto: the best this processor has.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l onnxruntime-library -r -F -d 'File of the ONNX Runtime library; none: looked for in the usual places.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l onnxruntime-graph-optimization-level -x -d 'Graph optimisation: 0 off, 1 basic, 2 extended, 3 all.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l onnxruntime-memory-pattern -x -a 'true false' -d 'Plan memory by the pattern of the first run.'

@@ -90,7 +90,7 @@
     X(CPU_PARALLEL_EXECUTION, "cpu.parallel_execution", "--cpu-parallel-execution", BOOL, "false", \
       FL_ANY, NOW, "Run independent operators side by side.")                                      \
     X(CPU_ISA, "cpu.isa", "--cpu-isa", ENUM, "auto",                                               \
-      FL_ONE_OF("auto|ref|avx2|avxvnni|avx512|avx512vnni|amx|neon|neondot"), NOW,                  \
+      FL_ONE_OF("auto|ref|avx2|avxvnni|avx512|avx512vnni|avx512bf16|amx|neon|neondot"), NOW,       \
       "Instruction set of the CPU kernels; auto: the best this processor has.")                    \
     X(ONNXRUNTIME_LIBRARY, "onnxruntime.library", "--onnxruntime-library", STRING, "", FL_ANY,     \
       NOW, "File of the ONNX Runtime library; none: looked for in the usual places.")              \

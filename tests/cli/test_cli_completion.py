@@ -31,7 +31,7 @@ def test_bash_completes(fletch, tmp_path):
     assert complete(fletch, tmp_path, "fletch", "embed", "--provider-ord") == ["--provider-order"]
     assert complete(fletch, tmp_path, "fletch", "embed", "--format", "np") == ["npy"]
     assert complete(fletch, tmp_path, "fletch", "tokenize", "--format", "np") == []
-    assert complete(fletch, tmp_path, "fletch", "embed", "--cpu-isa", "av") == ["avx2", "avxvnni", "avx512", "avx512vnni"]
+    assert complete(fletch, tmp_path, "fletch", "embed", "--cpu-isa", "av") == ["avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16"]
     assert complete(fletch, tmp_path, "fletch", "model", "pu") == ["pull"]
     assert complete(fletch, tmp_path, "fletch", "-q", "model", "ver") == ["verify"]
     assert complete(fletch, tmp_path, "fletch", "help", "cpu.i") == [

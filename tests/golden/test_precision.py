@@ -34,7 +34,8 @@ def lines(path: pathlib.Path) -> list:
 
 
 # Of each precision: least mean and worst cosine to fp32, most loss of Spearman x 100 on STS-B and of nDCG@10.
-GATES = {"int8": (0.999, 0.997, 0.1, 0.005), "int16": (0.9999, 0.9999, 0.02, 0.0005)}
+GATES = {"int8": (0.999, 0.997, 0.1, 0.005), "int16": (0.9999, 0.9999, 0.02, 0.0005),
+         "bf16": (0.9995, 0.9995, 0.05, 0.002)}
 
 
 def in_all(folder, texts, work):
@@ -131,7 +132,7 @@ def test_auto_is_fp32(tmp_path):
     assert rows[0] == rows[1] and len(set(rows)) == 1 + len(GATES)
 
 
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("precision", ["fp16"])
 def test_what_cannot_be_had_is_refused(precision):
     """Never silently another precision: an error that names it and what to use instead."""
     folder = folder_of("FLETCH_MODEL")

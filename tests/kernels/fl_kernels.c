@@ -3,7 +3,7 @@
  * timed.
  *
  *     fl-kernels test [-o gemm|attention|layer_norm|activation|quantize_q8|gemm_q8|quantize_q16|
- *                      gemm_q16] [-i avx2]
+ *                      gemm_q16|round_bf16|gemm_bf16] [-i avx2]
  *     fl-kernels perf [-o …] [-i …]
  *
  * test  odd sizes and all tails; values within the tolerances below, padding untouched or zero as
@@ -515,6 +515,7 @@ static void perf_activation(void) {
     }
 NARROW(q8, FL_CPU_INT8)
 NARROW(q16, FL_CPU_INT16)
+NARROW(bf16, FL_CPU_BF16)
 #undef NARROW
 
 /* ---- main ------------------------------------------------------------------------------------ */
@@ -530,7 +531,9 @@ static const struct {
            {"quantize_q8", FL_CPU_INT8, test_quantize_q8, perf_quantize_q8},
            {"gemm_q8", FL_CPU_INT8, test_gemm_q8, perf_gemm_q8},
            {"quantize_q16", FL_CPU_INT16, test_quantize_q16, perf_quantize_q16},
-           {"gemm_q16", FL_CPU_INT16, test_gemm_q16, perf_gemm_q16}};
+           {"gemm_q16", FL_CPU_INT16, test_gemm_q16, perf_gemm_q16},
+           {"round_bf16", FL_CPU_BF16, test_quantize_bf16, perf_quantize_bf16},
+           {"gemm_bf16", FL_CPU_BF16, test_gemm_bf16, perf_gemm_bf16}};
 
 /* Entries that a table may lack are named as skipped. */
 static bool offers(size_t op) {
@@ -566,7 +569,8 @@ int main(int argc, char **argv) {
     fl_cpu      cpu;
     if (argc < 2 || argc % 2 != 0 || (!perf && strcmp(argv[1], "test") != 0)) {
         fputs("usage: fl-kernels test|perf [-o "
-              "gemm|attention|layer_norm|activation|quantize_q8|gemm_q8|quantize_q16|gemm_q16] "
+              "gemm|attention|layer_norm|activation|quantize_q8|gemm_q8|quantize_q16|gemm_q16|"
+              "round_bf16|gemm_bf16] "
               "[-i ISA]\n",
               stderr);
         return 2;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels_narrow.c - the int8 and int16 kernels of a table against ref: integers and floats must agree
- * to the bit.
+/* kernels_narrow.c - the narrow kernels of a table against ref: in int8 and int16 integers and floats
+ * must agree to the bit, in bf16 as far as the instruction set promises.
  *
  * Shapes   1 to 26 rows (all tile heights), panels 1 to 3, k from one step to several hundred.
  * Limits   Weights at the very bound that a group or a column may have (kernels.h) meet the largest
  *          activations: whoever adds in too few bits is found out here.
  * Guard    Bytes behind every row range must stay as they are; each row alone gives the same bits. */
 #include "kernels_narrow.h"
+
+#include "engines/cpu/kernels/ref/narrow.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -59,11 +61,18 @@ static size_t unit(fl_cpu_format format) {
 }
 
 static const char *quantize_name(fl_cpu_format format) {
-    return format == FL_CPU_INT8 ? "quantize_q8" : "quantize_q16";
+    return format == FL_CPU_INT8    ? "quantize_q8"
+           : format == FL_CPU_INT16 ? "quantize_q16"
+                                    : "round_bf16";
 }
 
 static const char *gemm_name(fl_cpu_format format) {
-    return format == FL_CPU_INT8 ? "gemm_q8" : "gemm_q16";
+    return format == FL_CPU_INT8 ? "gemm_q8" : format == FL_CPU_INT16 ? "gemm_q16" : "gemm_bf16";
+}
+
+/* What quantize must do; ref's own table takes float32 rows in bf16 and has none. */
+static void quantize_ref(fl_cpu_format format, const fl_quantize *z) {
+    format == FL_CPU_BF16 ? fl_bf16_round_ref(z) : fl_cpu_kernels_ref.narrow[format].quantize(z);
 }
 
 static quantized quantized_new(size_t rows, size_t stride) {
@@ -103,7 +112,7 @@ static void quantize_case(const fl_cpu_kernels *kernels, fl_cpu_format format,
     args.q = ours->q, args.scale = ours->scale, args.zero = ours->zero;
     kernels->narrow[format].quantize(&args);
     args.q = want->q, args.scale = want->scale, args.zero = want->zero;
-    fl_cpu_kernels_ref.narrow[format].quantize(&args);
+    quantize_ref(format, &args);
     args.rows = 1;
     for (size_t r = 0; r < rows; r++) {
         args.x = x + r * stride, args.q = alone->q + r * q_stride;
@@ -121,7 +130,7 @@ static void quantize_case(const fl_cpu_kernels *kernels, fl_cpu_format format,
 /* One row of zeros with `value` at place `at`. */
 static void quantize_edge(const fl_cpu_kernels *kernels, fl_cpu_format format,
                           narrow_check_fn check, float value, size_t at) {
-    float       x[48] = {0.0f}, scale, want_scale;
+    float       x[48] = {0.0f}, scale = 0.0f, want_scale = 0.0f;
     int32_t     zero = 77, want_zero = 77;
     uint8_t     q[96] = {0}, want[96] = {0};
     bool        finite = isfinite(value);
@@ -137,11 +146,12 @@ static void quantize_edge(const fl_cpu_kernels *kernels, fl_cpu_format format,
     x[at]              = value;
     kernels->narrow[format].quantize(&args);
     args.q = want, args.scale = &want_scale, args.zero = &want_zero;
-    fl_cpu_kernels_ref.narrow[format].quantize(&args);
+    quantize_ref(format, &args);
     check(zero == want_zero, name, "zero of an edge value", at, 0, 0);
-    check(isnan(scale) == !finite, name, "NaN scale of what is not finite, alone", at, 0, 0);
-    check(!finite || (scale == want_scale && memcmp(q, want, sizeof q) == 0), name, "edge value",
-          at, 0, 0);
+    check(format == FL_CPU_BF16 || isnan(scale) == !finite, name,
+          "NaN scale of what is not finite, alone", at, 0, 0);
+    bool same = scale == want_scale && memcmp(q, want, sizeof q) == 0;
+    check(same || (!finite && format != FL_CPU_BF16), name, "edge value", at, 0, 0);
 }
 
 void narrow_test_quantize(const fl_cpu_kernels *kernels, fl_cpu_format format,
@@ -150,7 +160,8 @@ void narrow_test_quantize(const fl_cpu_kernels *kernels, fl_cpu_format format,
                                   -1.0f, 3e38f, -3e38f, INFINITY, -INFINITY, NAN};
     for (size_t rows = 1; rows <= 9; rows++) {
         for (size_t n = 16; n <= 400; n += rows * 16) {
-            quantize_case(kernels, format, check, rows, n, 0.0f, n / 16 % 2);
+            quantize_case(kernels, format, check, rows, n, 0.0f,
+                          format != FL_CPU_BF16 && n / 16 % 2);
             quantize_case(kernels, format, check, rows, n, n % 32 ? 40.0f : -40.0f, false);
         }
     }
@@ -322,7 +333,8 @@ static void test_gemm_group(const fl_cpu_kernels *kernels, fl_cpu_format format,
     }
 }
 
-void narrow_test_gemm(const fl_cpu_kernels *kernels, fl_cpu_format format, narrow_check_fn check) {
+static void test_gemm_integers(const fl_cpu_kernels *kernels, fl_cpu_format format,
+                               narrow_check_fn check) {
     if (format != FL_CPU_INT8) {
         test_gemm_group(kernels, format, check, 0);
         return;
@@ -332,6 +344,123 @@ void narrow_test_gemm(const fl_cpu_kernels *kernels, fl_cpu_format format, narro
     for (int group = 4; group >= least; group /= 2) {
         test_gemm_group(kernels, format, check, group);
     }
+}
+
+/* ---- gemm of bf16 ---------------------------------------------------------------------------- */
+
+/* Rows are made both ways: floats that bfloat16 holds exactly, and those. A table that takes float32
+ * rows must give ref's bits; one that multiplies bfloat16 adds in an order of its own. */
+typedef struct bf16_case {
+    size_t    rows, panels, k;
+    float    *x, *c, *bias, *residual;
+    uint16_t *half;
+    uint8_t  *b;
+} bf16_case;
+
+/* Sums of up to 384 products below 1 with 2^-24 for each of 384 additions, and as much once more. */
+static const float bf16_tolerance = 1e-4f;
+
+static bf16_case bf16_new(size_t rows, size_t panels, size_t k) {
+    size_t      wide = panels * FL_CPU_LANES, stride = k + 32;
+    bf16_case   g = {.rows     = rows,
+                     .panels   = panels,
+                     .k        = k,
+                     .x        = fresh_floats(rows * stride, 1.0f),
+                     .c        = fresh_floats(rows * (wide + FL_CPU_LANES), 9.0f),
+                     .bias     = fresh_floats(wide, 5.0f),
+                     .residual = fresh_floats(rows * wide, 5.0f),
+                     .half     = fresh(rows * stride * sizeof(uint16_t)),
+                     .b        = fresh(panels * fl_cpu_narrow_panel(FL_CPU_BF16, k))};
+    float      *w = fresh_floats(k * wide, 1.0f);
+    fl_quantize z = {.x        = g.x,
+                     .x_stride = stride,
+                     .q        = g.half,
+                     .q_stride = 2 * stride,
+                     .rows     = rows,
+                     .n        = stride};
+    fl_bf16_round_ref(&z);
+    for (size_t i = 0; i < rows * stride; i++) {
+        uint32_t bits = (uint32_t)g.half[i] << 16;
+        memcpy(&g.x[i], &bits, sizeof bits);
+    }
+    z = (fl_quantize){
+        .x = w, .x_stride = k * wide, .q = g.b, .q_stride = 0, .rows = 1, .n = k * wide};
+    fl_bf16_round_ref(&z); /* any bfloat16 in any order */
+    free(w);
+    return g;
+}
+
+static void bf16_free(bf16_case *g) {
+    free(g->x), free(g->c), free(g->bias), free(g->residual), free(g->half), free(g->b);
+}
+
+static fl_gemm_narrow bf16_args(const bf16_case *g, bool floats, float *c, int mode, size_t row,
+                                size_t rows) {
+    size_t wide = g->panels * FL_CPU_LANES, stride = g->k + 32;
+    return (fl_gemm_narrow){.a               = floats ? (const void *)(g->x + row * stride)
+                                                      : g->half + row * stride,
+                            .a_stride        = stride * (floats ? sizeof(float) : sizeof(uint16_t)),
+                            .b               = g->b,
+                            .b_stride        = fl_cpu_narrow_panel(FL_CPU_BF16, g->k),
+                            .c               = c + row * (wide + FL_CPU_LANES),
+                            .c_stride        = wide + FL_CPU_LANES,
+                            .bias            = mode & 2 ? g->bias : NULL,
+                            .residual        = mode & 4 ? g->residual + row * wide : NULL,
+                            .residual_stride = wide,
+                            .rows            = rows,
+                            .panels          = g->panels,
+                            .k               = g->k,
+                            .accumulate      = mode & 1};
+}
+
+static bool bf16_near(const float *ours, const float *want, size_t count) {
+    bool near = true;
+    for (size_t i = 0; i < count; i++) {
+        near = near && fabsf(ours[i] - want[i]) <= bf16_tolerance;
+    }
+    return near;
+}
+
+static void bf16_check(const fl_cpu_narrow *narrow, narrow_check_fn check, const bf16_case *g) {
+    size_t count = g->rows * (g->panels + 1) * FL_CPU_LANES, bytes = count * sizeof(float) + GUARD;
+    float *ours = fresh(bytes), *want = fresh(bytes), *alone = fresh(bytes);
+    bool   floats = narrow->quantize == NULL;
+    for (int mode = 0; mode < 8; mode++) {
+        memcpy(ours, g->c, bytes), memcpy(want, g->c, bytes), memcpy(alone, g->c, bytes);
+        fl_gemm_narrow args = bf16_args(g, floats, ours, mode, 0, g->rows);
+        narrow->gemm(&args);
+        args = bf16_args(g, true, want, mode, 0, g->rows);
+        fl_bf16_gemm_ref(&args);
+        for (size_t r = 0; r < g->rows; r++) {
+            args = bf16_args(g, floats, alone, mode, r, 1);
+            narrow->gemm(&args);
+        }
+        bool same = memcmp(ours, want, bytes) == 0;
+        check(same || (!floats && bf16_near(ours, want, count)), "gemm_bf16", "values", g->rows,
+              g->panels, g->k);
+        check(memcmp(ours, alone, bytes) == 0, "gemm_bf16", "bits of rows alone or guard", g->rows,
+              g->panels, g->k);
+    }
+    free(ours), free(want), free(alone);
+}
+
+static void test_gemm_bf16(const fl_cpu_narrow *narrow, narrow_check_fn check) {
+    static const size_t ks[] = {16, 32, 48, 112, 384};
+    for (size_t rows = 1; rows <= 26; rows++) {
+        for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) {
+            bf16_case g = bf16_new(rows, 1 + (rows + i) % 3, ks[i]);
+            bf16_check(narrow, check, &g);
+            bf16_free(&g);
+        }
+    }
+}
+
+void narrow_test_gemm(const fl_cpu_kernels *kernels, fl_cpu_format format, narrow_check_fn check) {
+    if (format == FL_CPU_BF16) {
+        test_gemm_bf16(&kernels->narrow[format], check);
+        return;
+    }
+    test_gemm_integers(kernels, format, check);
 }
 
 /* ---- perf ------------------------------------------------------------------------------------ */
@@ -352,6 +481,20 @@ static void call_quantize(void *arg) {
     t->narrow->quantize(&t->quantize);
 }
 
+static void perf_gemm_bf16(const fl_cpu_kernels *kernels, narrow_time_fn best, double peak) {
+    static const size_t rows[] = {1, 4, 7, 16, 48, 96, 128};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        bf16_case g  = bf16_new(rows[i], 24, 384);
+        timed     t  = {.narrow = &kernels->narrow[FL_CPU_BF16]};
+        t.gemm       = bf16_args(&g, t.narrow->quantize == NULL, g.c, 2, 0, rows[i]);
+        double flops = 2.0 * (double)rows[i] * 384.0 * 384.0 / best(call_gemm, &t);
+        printf("%-6s gemm_bf16 %3zu x 384 x 384   %8.1f GFLOP/s", kernels->isa, rows[i],
+               flops * 1e-9);
+        printf(peak > 0.0 ? "  %5.2f of the FMA peak\n" : "\n", flops / peak);
+        bf16_free(&g);
+    }
+}
+
 static void perf_gemm_group(const fl_cpu_kernels *kernels, fl_cpu_format format,
                             narrow_time_fn best, double peak, int group) {
     static const size_t rows[] = {1, 4, 7, 16, 48, 96, 128};
@@ -368,6 +511,10 @@ static void perf_gemm_group(const fl_cpu_kernels *kernels, fl_cpu_format format,
 
 void narrow_perf_gemm(const fl_cpu_kernels *kernels, fl_cpu_format format, narrow_time_fn best,
                       double peak) {
+    if (format == FL_CPU_BF16) {
+        perf_gemm_bf16(kernels, best, peak);
+        return;
+    }
     for (int group = 4; group >= (format == FL_CPU_INT8 ? 2 : 4); group /= 2) {
         perf_gemm_group(kernels, format, best, peak, group);
     }

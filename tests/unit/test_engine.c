@@ -235,10 +235,11 @@ Test(engine, weights_smaller_than_the_descriptor_are_refused) {
 
 Test(engine, precision_and_isa_are_taken_at_their_word) {
     fletch_error error = {0};
-    cr_assert_eq(open_changed(NULL, "auto", "bf16", &error), FLETCH_ECONFIG);
-    cr_assert(strstr(error.message, "bf16"));
-    cr_assert(strstr(error.message, "int8"), "the error names what can be had");
     cr_assert_eq(open_changed(NULL, "auto", "fp16", &error), FLETCH_ECONFIG);
+    cr_assert(strstr(error.message, "fp16"));
+    cr_assert(strstr(error.message, "int8"), "the error names what can be had");
+    cr_assert_eq(open_changed(NULL, "auto", "bf16", &error), 0);
+    cr_assert_eq(open_changed(NULL, "ref", "bf16", &error), 0);
     cr_assert_eq(open_changed(NULL, "auto", "int8", &error), 0);
     cr_assert_eq(open_changed(NULL, "ref", "int8", &error), 0);
     cr_assert_eq(open_changed(NULL, "auto", "int16", &error), 0);
@@ -256,7 +257,8 @@ Test(engine, a_weight_that_is_not_a_number_names_the_text_and_never_passes) {
     memcpy((unsigned char *)(uintptr_t)t.encoder.global[FL_SLOT_WORD].data + 9 * plain.hidden * 4,
            &nan_value, 4);
     static const char *const ways[][2] = {{"auto", "fp32"}, {"ref", "fp32"},   {"auto", "int8"},
-                                          {"ref", "int8"},  {"auto", "int16"}, {"ref", "int16"}};
+                                          {"ref", "int8"},  {"auto", "int16"}, {"ref", "int16"},
+                                          {"auto", "bf16"}, {"ref", "bf16"}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         fl_engine *engine = toy_open_as(&t, ways[i][1], 2, ways[i][0], 4, 64, &error);
         int32_t    ids[]  = {1, 2, 3, 4, 9, 5, 6, 9};
@@ -300,6 +302,7 @@ Test(engine, open_survives_every_failed_allocation) {
     open_with_failures("fp32");
     open_with_failures("int8");
     open_with_failures("int16");
+    open_with_failures("bf16");
 }
 
 /* ---- Narrow formats -------------------------------------------------------------------------- */
@@ -342,10 +345,8 @@ Test(engine, narrow_formats_give_nearly_the_vectors_of_fp32) {
     static const struct {
         const char *isa, *precision;
         double      least;
-    } ways[]      = {{"auto", "int8", 0.98},
-                     {"ref", "int8", 0.98},
-                     {"auto", "int16", 0.99999},
-                     {"ref", "int16", 0.99999}};
+    } ways[]      = {{"auto", "int8", 0.98},    {"ref", "int8", 0.98},   {"auto", "int16", 0.99999},
+                     {"ref", "int16", 0.99999}, {"auto", "bf16", 0.999}, {"ref", "bf16", 0.999}};
     toy_spec spec = plain;
     toy      t;
     double   least;
@@ -361,7 +362,9 @@ Test(engine, narrow_formats_give_nearly_the_vectors_of_fp32) {
         cosines(&t, ways[i].isa, ways[i].precision, &least);
         cr_assert(least >= ways[i].least, "%s, %s: cosine %.9f", ways[i].isa, ways[i].precision,
                   least);
-        cr_assert(least < 1.0 - 1e-12, "%s: is it %s at all?", ways[i].isa, ways[i].precision);
+        /* the toy's weights are bfloat16 already: where they are widened nothing is lost */
+        cr_assert(least < 1.0 - 1e-12 || strcmp(ways[i].precision, "bf16") == 0,
+                  "%s: is it %s at all?", ways[i].isa, ways[i].precision);
     }
     toy_free(&t);
 }

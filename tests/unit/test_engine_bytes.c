@@ -118,10 +118,15 @@ Test(engine_bytes, same_text_same_bytes_in_int16) {
     check_isa("int16", "auto", 8, ROUNDS);
 }
 
+Test(engine_bytes, same_text_same_bytes_in_bf16) {
+    check_isa("bf16", "auto", 8, ROUNDS);
+}
+
 Test(engine_bytes, same_text_same_bytes_for_the_reference_kernels) {
     check_isa("fp32", "ref", 2, 3);
     check_isa("int8", "ref", 2, 3);
     check_isa("int16", "ref", 2, 3);
+    check_isa("bf16", "ref", 2, 3);
 }
 
 /* A lone text is split over the threads: every length around the tiles' edges. */
@@ -150,6 +155,7 @@ Test(engine_bytes, split_work_gives_the_bytes_of_one_thread) {
     check_split("fp32");
     check_split("int8");
     check_split("int16");
+    check_split("bf16");
 }
 
 static int count_line(void *user, const char *name, const char *value, const char *origin) {

@@ -215,4 +215,5 @@ Test(prediction, narrow_formats, .timeout = 600) {
     static const shape few[] = {{1, 24, EQUAL}, {1, 512, EQUAL}, {16, 16, EQUAL}, {64, 100, MIXED}};
     check_all(&minilm, "int8", few, sizeof few / sizeof *few);
     check_all(&minilm, "int16", few, sizeof few / sizeof *few);
+    check_all(&minilm, "bf16", few, sizeof few / sizeof *few);
 }

@@ -37,8 +37,12 @@ static int has_avxvnni(const fl_cpu *cpu) {
 static int has_avx512vnni(const fl_cpu *cpu) {
     return has_avx512(cpu) && cpu->avx512_vnni;
 }
+static int has_avx512bf16(const fl_cpu *cpu) {
+    return has_avx512vnni(cpu) && cpu->avx512_bf16;
+}
 static int has_amx(const fl_cpu *cpu) {
-    return has_avx512vnni(cpu) && cpu->amx_tile && cpu->amx_int8 && FL_AMX_PERMIT();
+    return has_avx512vnni(cpu) && cpu->amx_tile && cpu->amx_int8 && cpu->amx_bf16 &&
+           FL_AMX_PERMIT();
 }
 static int has_neondot(const fl_cpu *cpu) {
     return cpu->neon && cpu->neon_dotprod;
@@ -53,8 +57,10 @@ static int has_nothing(const fl_cpu *cpu) {
 /* Best first. A set that this target does not build stays in the list with kernels NULL, so that
  * asking for it by name says so. */
 static const fl_cpu_isa table[] = {
-    {"amx", "avx512 with vnni, amx_tile and amx_int8, and Linux' leave", has_amx,
+    {"amx", "avx512 with vnni, amx_tile, amx_int8 and amx_bf16, and Linux' leave", has_amx,
      FL_ON_X86(&fl_cpu_kernels_amx)},
+    {"avx512bf16", "avx512f, bw, dq, vl, vnni and bf16", has_avx512bf16,
+     FL_ON_X86(&fl_cpu_kernels_avx512bf16)},
     {"avx512vnni", "avx512f, bw, dq, vl and vnni", has_avx512vnni,
      FL_ON_X86(&fl_cpu_kernels_avx512vnni)},
     {"avx512", "avx512f, bw, dq and vl", has_avx512, FL_ON_X86(&fl_cpu_kernels_avx512)},
@@ -103,8 +109,7 @@ int fl_cpu_kernels_choose(const char *isa, const fl_cpu *cpu, const fl_cpu_kerne
         return FLETCH_OK;
     }
     return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                   "cpu.isa: there is no \"%s\"; there are auto, amx, avx512vnni, avx512, avxvnni, "
-                   "avx2, "
-                   "neondot, neon and ref",
+                   "cpu.isa: there is no \"%s\"; there are auto, amx, avx512bf16, "
+                   "avx512vnni, avx512, avxvnni, avx2, neondot, neon and ref",
                    any ? "auto" : isa);
 }

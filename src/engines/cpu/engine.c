@@ -188,12 +188,16 @@ static void *reserve(char *base, size_t *used, size_t count, size_t size) {
     return place;
 }
 
-static fl_cpu_rows reserve_rows(fl_cpu_format format, char *base, size_t *used, size_t rows,
+static fl_cpu_rows reserve_rows(const fl_engine *e, char *base, size_t *used, size_t rows,
                                 size_t width) {
     fl_cpu_rows b = {0};
-    b.q           = reserve(base, used, rows * width, fl_cpu_unit(format));
-    b.scale       = reserve(base, used, rows, sizeof *b.scale);
-    if (format == FL_CPU_INT8) {
+    if (e->kernels->narrow[e->format].quantize) {
+        b.q = reserve(base, used, rows * width, fl_cpu_unit(e));
+    }
+    if (e->format == FL_CPU_INT8 || e->format == FL_CPU_INT16) {
+        b.scale = reserve(base, used, rows, sizeof *b.scale);
+    }
+    if (e->format == FL_CPU_INT8) {
         b.zero = reserve(base, used, rows, sizeof *b.zero);
     }
     return b;
@@ -201,9 +205,9 @@ static fl_cpu_rows reserve_rows(fl_cpu_format format, char *base, size_t *used, 
 
 static void lay_out_narrow(const fl_engine *e, fl_cpu_scratch *s, size_t chunks, char *base,
                            size_t *used) {
-    s->x_narrow       = reserve_rows(e->format, base, used, e->block_max, e->hidden16);
-    s->context_narrow = reserve_rows(e->format, base, used, e->rows_max, e->inner);
-    s->middle_narrow  = reserve_rows(e->format, base, used, chunks * e->rows_max, FL_CPU_CHUNK);
+    s->x_narrow       = reserve_rows(e, base, used, e->block_max, e->hidden16);
+    s->context_narrow = reserve_rows(e, base, used, e->rows_max, e->inner);
+    s->middle_narrow  = reserve_rows(e, base, used, chunks * e->rows_max, FL_CPU_CHUNK);
 }
 
 static size_t lay_out_scratch(fl_engine *e, char *base) {
@@ -259,8 +263,10 @@ static void close_engine(fl_engine *e) {
     fl_free(e);
 }
 
-static const char *const format_name[] = {
-    [FL_CPU_FP32] = "fp32", [FL_CPU_INT8] = "int8", [FL_CPU_INT16] = "int16"};
+static const char *const format_name[] = {[FL_CPU_FP32]  = "fp32",
+                                          [FL_CPU_INT8]  = "int8",
+                                          [FL_CPU_INT16] = "int16",
+                                          [FL_CPU_BF16]  = "bf16"};
 
 /* "auto" is fp32: what a machine is asked without more words is exact. */
 static int choose_precision(fl_engine *e, const char *precision, fletch_error *error) {
@@ -321,7 +327,7 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     }
     fl_barrier_init(&e->barrier, e->threads);
     status = fl_cpu_pack(e, encoder, error);
-    return status == FLETCH_OK && e->format == FL_CPU_INT8 ? fl_cpu_calibrate(e, encoder, options, error)
+    return status == FLETCH_OK && e->format == FL_CPU_INT8 ? fl_cpu_calibrate(e, encoder, error)
                                                            : status;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward_narrow.c - the layers with narrow products: int8 or int16 are multiplied, all else is
- * float32.
+/* forward_narrow.c - the layers with narrow products: int8, int16 or bf16 are multiplied, all
+ * else is float32.
  *
  * Role     forward.c calls it between the embedding and the pooling of a block.
  * Method   The same walk as forward.c (heads, then steps of rows, then chunks of the MLP's middle).
@@ -9,7 +9,8 @@
  *          itself, so that one large value spoils 384 neighbours and not thousands. int8 only:
  *          channels of x that are large in every text were tamed when opening (calibrate.c): x is
  *          multiplied by a gain per channel, the weights hold the inverse. Sums, norms, attention and
- *          what is added to x stay float32.
+ *          what is added to x stay float32. Where bf16's
+ *          products take float32 rows, nothing is made narrow on the way.
  * Bytes    A row's scale depends on that row alone and chunks are cut where they are cut for
  *          everybody: crews and blocks of any size agree bit by bit, as in float32.
  * Memory   Only what engine.c reserved. Threads: as forward.c, with two more barriers a layer.
@@ -20,16 +21,21 @@ static const fl_cpu_narrow *format_of(const fl_engine *e) {
     return &e->kernels->narrow[e->format];
 }
 
-/* Bytes of a row of `width` narrow numbers. */
+/* Bytes of a row of `width` numbers as products take it. */
 static size_t bytes_of(const fl_engine *e, size_t width) {
-    return width * fl_cpu_unit(e->format);
+    return width * fl_cpu_unit(e);
 }
 
 /* Row `row` and on of a matrix of `width` columns. */
 static fl_cpu_rows below(const fl_engine *e, const fl_cpu_rows *from, size_t row, size_t width) {
-    return (fl_cpu_rows){.q     = from->q + row * bytes_of(e, width),
-                         .scale = from->scale + row,
+    return (fl_cpu_rows){.q     = from->q ? from->q + row * bytes_of(e, width) : NULL,
+                         .scale = from->scale ? from->scale + row : NULL,
                          .zero  = from->zero ? from->zero + row : NULL};
+}
+
+/* What a product reads: narrow rows, or where it takes float32 rows, those they would be made of. */
+static const void *operand(const fl_cpu_rows *narrow, const float *floats) {
+    return narrow->q ? (const void *)narrow->q : floats;
 }
 
 static void narrow(const fl_engine *e, const float *x, size_t x_stride, const float *gain,
@@ -43,7 +49,20 @@ static void narrow(const fl_engine *e, const float *x, size_t x_stride, const fl
                      .zero     = out.zero,
                      .rows     = rows,
                      .n        = n};
-    format_of(e)->quantize(&z);
+    if (z.q) {
+        format_of(e)->quantize(&z);
+    }
+}
+
+/* Squares of x for calibrate.c; place 0 is in front of a layer's attention, 1 of its MLP. */
+static void watch(const fl_engine *e, const float *x, size_t rows, size_t layer, size_t place) {
+    double *sums = e->watch + (layer * 2 + place) * e->hidden16;
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t i = 0; i < e->desc.hidden; i++) {
+            double value = (double)x[r * e->hidden16 + i];
+            sums[i] += value * value;
+        }
+    }
 }
 
 /* Rows [row, row + rows) of x, this member's share, for the product that `gain` belongs to. */
@@ -54,8 +73,7 @@ static void narrow_x(const fl_cpu_crew *c, size_t row, size_t rows, size_t layer
     size_t              count = fl_cpu_share(c, rows, c->member + 1) - first;
     const float        *x     = c->at.x + (row + first) * e->hidden16;
     if (e->watch) {
-        fl_cpu_watch_rows(e, layer, place * e->hidden16, x, e->hidden16, row + first, count,
-                          e->hidden16);
+        watch(e, x, count, layer, place);
     }
     narrow(e, x, e->hidden16, place == 0 ? at->qkv_gain : at->up_gain,
            below(e, &c->at.x_narrow, row + first, e->hidden16), e->hidden16, count, e->hidden16);
@@ -97,7 +115,7 @@ static void head_qkv(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t hea
     for (size_t row = 0; row < tokens; row += step) {
         for (size_t part = 0; part < 3; part++) {
             fl_cpu_rows    a = below(e, &c->at.x_narrow, row, e->hidden16);
-            fl_gemm_narrow g = {.a        = a.q,
+            fl_gemm_narrow g = {.a        = operand(&a, c->at.x + row * e->hidden16),
                                 .a_stride = bytes_of(e, e->hidden16),
                                 .a_scale  = a.scale,
                                 .a_zero   = a.zero,
@@ -118,31 +136,26 @@ static void head_qkv(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t hea
 
 /* y = context Wo + b + x, this member's columns. */
 static void project(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, size_t rows) {
-    const fl_engine *e       = c->engine;
-    size_t           panels  = e->hidden16 / FL_CPU_LANES;
-    unsigned         own     = c->member;
-    size_t           first   = fl_cpu_share(c, rows, own);
-    size_t           count   = fl_cpu_share(c, rows, c->member + 1) - first;
-    const float     *context = c->at.context + (row + first) * e->inner;
-    if (e->watch) {
-        fl_cpu_watch_rows(e, (size_t)(layer - e->layers), 2 * e->hidden16, context, e->inner,
-                          row + first, count, e->inner);
-    }
-    narrow(e, context, e->inner, NULL, below(e, &c->at.context_narrow, first, e->inner), e->inner,
-           count, e->inner);
+    const fl_engine *e      = c->engine;
+    size_t           panels = e->hidden16 / FL_CPU_LANES;
+    unsigned         own    = c->member;
+    size_t           first  = fl_cpu_share(c, rows, own);
+    size_t           count  = fl_cpu_share(c, rows, c->member + 1) - first;
+    narrow(e, c->at.context + (row + first) * e->inner, e->inner, NULL,
+           below(e, &c->at.context_narrow, first, e->inner), e->inner, count, e->inner);
     fl_cpu_wait(c);
     first             = fl_cpu_share(c, panels, own);
     size_t         to = fl_cpu_share(c, panels, own + 1), col = first * FL_CPU_LANES;
-    fl_gemm_narrow g = {.a               = c->at.context_narrow.q,
-                        .a_stride        = bytes_of(e, e->inner),
-                        .a_scale         = c->at.context_narrow.scale,
-                        .a_zero          = c->at.context_narrow.zero,
-                        .b               = out_panel(e, layer, first),
-                        .b_stride        = fl_cpu_narrow_panel(e->format, e->inner),
-                        .c               = c->at.y + col,
-                        .c_stride        = e->hidden16,
-                        .bias            = layer->out_bias + col,
-                        .residual        = c->at.x + row * e->hidden16 + col,
+    fl_gemm_narrow g = {.a        = operand(&c->at.context_narrow, c->at.context + row * e->inner),
+                        .a_stride = bytes_of(e, e->inner),
+                        .a_scale  = c->at.context_narrow.scale,
+                        .a_zero   = c->at.context_narrow.zero,
+                        .b        = out_panel(e, layer, first),
+                        .b_stride = fl_cpu_narrow_panel(e->format, e->inner),
+                        .c        = c->at.y + col,
+                        .c_stride = e->hidden16,
+                        .bias     = layer->out_bias + col,
+                        .residual = c->at.x + row * e->hidden16 + col,
                         .residual_stride = e->hidden16,
                         .rows            = rows,
                         .panels          = to - first,
@@ -158,7 +171,7 @@ static void up(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, size
     const fl_engine *e     = c->engine;
     float           *strip = middle + p * FL_CPU_LANES;
     fl_cpu_rows      a     = below(e, &c->at.x_narrow, row, e->hidden16);
-    fl_gemm_narrow   g     = {.a        = a.q,
+    fl_gemm_narrow   g     = {.a        = operand(&a, c->at.x + row * e->hidden16),
                               .a_stride = bytes_of(e, e->hidden16),
                               .a_scale  = a.scale,
                               .a_zero   = a.zero,
@@ -175,11 +188,22 @@ static void up(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, size
     e->kernels->activation[e->desc.activation](strip, stride, rows, FL_CPU_LANES);
 }
 
+/* Columns from row to row of a chunk of the middle: narrow ones lie in a matrix of their own, float32
+ * ones where a crew wrote them. */
+static size_t middle_width(const fl_cpu_crew *c) {
+    return c->at.middle_narrow.q == NULL && c->members > 1 ? c->engine->mlp16 : FL_CPU_CHUNK;
+}
+
+static fl_cpu_rows chunk_rows(const fl_cpu_crew *c, size_t chunk) {
+    return below(c->engine, &c->at.middle_narrow, chunk * c->engine->rows_max, FL_CPU_CHUNK);
+}
+
 /* y (+)= middle Wdown for output panels [first, last); the last chunk adds bias and residual. */
 static void down(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, size_t rows,
-                 size_t chunk, size_t first, size_t last, fl_cpu_rows a) {
+                 size_t chunk, size_t first, size_t last, const float *middle) {
     const fl_engine *e     = c->engine;
     size_t           width = width_of(e, chunk), col = first * FL_CPU_LANES;
+    fl_cpu_rows      a   = chunk_rows(c, c->members > 1 ? chunk : 0);
     bool             end = chunk + 1 == e->chunks, more = layer + 1 < e->layers + e->desc.layers;
     const uint8_t   *next = NULL;
     if (end && more) {
@@ -187,8 +211,8 @@ static void down(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, si
     } else if (c->members > 1 && !end) {
         next = down_panel(e, layer, chunk + 1, first);
     }
-    fl_gemm_narrow g = {.a               = a.q,
-                        .a_stride        = bytes_of(e, FL_CPU_CHUNK),
+    fl_gemm_narrow g = {.a               = operand(&a, middle),
+                        .a_stride        = bytes_of(e, middle_width(c)),
                         .a_scale         = a.scale,
                         .a_zero          = a.zero,
                         .b               = down_panel(e, layer, chunk, first),
@@ -207,13 +231,6 @@ static void down(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, si
     format_of(e)->gemm(&g);
 }
 
-/* A chunk of the middle lies in a matrix of its own. */
-static fl_cpu_rows chunk_rows(const fl_cpu_crew *c, size_t chunk) {
-    const fl_cpu_rows *all = &c->at.middle_narrow;
-    size_t             row = chunk * c->engine->rows_max;
-    return below(c->engine, all, row, FL_CPU_CHUNK);
-}
-
 static void mlp_alone(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, size_t rows) {
     const fl_engine *e = c->engine;
     for (size_t chunk = 0; chunk < e->chunks; chunk++) {
@@ -221,14 +238,9 @@ static void mlp_alone(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t ro
         for (size_t p = 0; p < width / FL_CPU_LANES; p++) {
             up(c, layer, row, rows, chunk, p, c->at.middle, FL_CPU_CHUNK);
         }
-        if (e->watch) {
-            size_t at = 2 * e->hidden16 + e->inner + chunk * FL_CPU_CHUNK;
-            fl_cpu_watch_rows(e, (size_t)(layer - e->layers), at, c->at.middle, FL_CPU_CHUNK, row,
-                              rows, width);
-        }
         fl_cpu_rows a = chunk_rows(c, 0);
         narrow(e, c->at.middle, FL_CPU_CHUNK, NULL, a, FL_CPU_CHUNK, rows, width);
-        down(c, layer, row, rows, chunk, 0, e->hidden16 / FL_CPU_LANES, a);
+        down(c, layer, row, rows, chunk, 0, e->hidden16 / FL_CPU_LANES, c->at.middle);
     }
 }
 
@@ -254,7 +266,7 @@ static void mlp_crew(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row
     unsigned own    = c->member;
     for (size_t chunk = 0; chunk < e->chunks; chunk++) {
         down(c, layer, row, rows, chunk, fl_cpu_share(c, panels, own),
-             fl_cpu_share(c, panels, own + 1), chunk_rows(c, chunk));
+             fl_cpu_share(c, panels, own + 1), c->at.middle + chunk * FL_CPU_CHUNK);
     }
 }
 

@@ -172,8 +172,9 @@ typedef struct fl_quantize {
  *          nothing is promised. The table says which groups its gemm can take (q8_group).
  *   int16  The sum of |b| over a column is at most FL_CPU_Q16_SUM (quant16.c): no sum of products
  *          passes 32 bits in whatever order, so nothing is flushed on the way.
- *   bf16   sum += a[r][k] b[k][c] in float32, k upwards in pairs; instruction sets differ in what they
- *          round between. c = sum (+ c) + bias[c] + residual[r][c]. */
+ *   bf16   With float32 rows: the chain of fused multiply-adds of fl_gemm. With bfloat16 rows: sums in
+ *          float32, k in pairs; instruction sets differ in the order and in what they round between.
+ *          Then bias and residual are added. */
 typedef struct fl_gemm_narrow {
     const void    *a;        /* [rows, k]; bf16 without narrow: float32 */
     size_t         a_stride; /* bytes */
@@ -231,9 +232,10 @@ int fl_cpu_kernels_choose(const char *isa, const fl_cpu *cpu, const fl_cpu_kerne
 
 extern const fl_cpu_kernels fl_cpu_kernels_ref;
 extern const fl_cpu_kernels fl_cpu_kernels_avx2;    /* only where the target is x86-64 */
-extern const fl_cpu_kernels fl_cpu_kernels_avxvnni; /* likewise, and the next three */
+extern const fl_cpu_kernels fl_cpu_kernels_avxvnni; /* likewise, and the next four */
 extern const fl_cpu_kernels fl_cpu_kernels_avx512;
 extern const fl_cpu_kernels fl_cpu_kernels_avx512vnni;
+extern const fl_cpu_kernels fl_cpu_kernels_avx512bf16;
 extern const fl_cpu_kernels fl_cpu_kernels_amx;
 extern const fl_cpu_kernels fl_cpu_kernels_neon; /* only where it is AArch64 */
 extern const fl_cpu_kernels fl_cpu_kernels_neondot;

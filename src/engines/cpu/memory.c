@@ -51,8 +51,12 @@ static void count_ints(tally *t, const void *place, size_t bytes) {
 }
 
 static void count_rows(tally *t, const fl_cpu_rows *b, size_t rows, size_t width) {
-    count_ints(t, b->q, rows * width * fl_cpu_unit(t->engine->format));
-    count_ints(t, b->scale, rows * sizeof *b->scale);
+    if (b->q) {
+        count_ints(t, b->q, rows * width * fl_cpu_unit(t->engine));
+    }
+    if (b->scale) {
+        count_ints(t, b->scale, rows * sizeof *b->scale);
+    }
     if (b->zero) {
         count_ints(t, b->zero, rows * sizeof *b->zero);
     }

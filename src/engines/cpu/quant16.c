@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quant16.c - sixteen columns of weights become one panel of 16-bit integers with their scales.
+/* quant16.c - sixteen columns of weights become one panel of 16-bit numbers.
  *
- * Role     pack.c hands over every panel of precision=int16; kernels.h says what a panel is.
- * Method   Symmetric, one scale a column: q = rint(w / scale). Activations are at most FL_CPU_Q16_MOST
+ * Role     pack.c hands over every panel of precision=int16 and bf16; kernels.h says what a panel is.
+ * int16    Symmetric, one scale a column: q = rint(w / scale). Activations are at most FL_CPU_Q16_MOST
  *          in size, so a sum of products stays within 32 bits, in whatever order it is formed, when
  *          the column's sum of |q| is at most FL_CPU_Q16_SUM. The scale is the smallest that keeps
  *          that with every weight rounded away from zero, and every |q| within 16 bits. A column of
  *          384 weights like those of trained models reaches some 4,000 at its largest: 13 bits.
- * Damage   A column that holds NaN or infinity gets scale NaN: its products show it.
+ * bf16     To the nearest, ties to even.
+ * Damage   A column that holds NaN or infinity gets scale NaN (bf16: NaN or infinity): its
+ *          products show it.
  * Memory   Nothing of its own. Threads: any. Proof: tests/unit/test_quant.c. */
 #include <float.h>
 #include <math.h>
@@ -51,4 +53,16 @@ void fl_cpu_quantize_panel16(const float *columns, size_t k, uint8_t *panel) {
         }
     }
     memcpy(panel + k * LANES * sizeof(int16_t), scale, sizeof scale);
+}
+
+void fl_cpu_round_panel16(const float *columns, size_t k, uint8_t *panel) {
+    for (size_t i = 0; i < k * LANES; i++) {
+        size_t   lane = i % LANES, step = i / LANES;
+        uint32_t bits;
+        memcpy(&bits, columns + i, sizeof bits);
+        bits          = isnan(columns[i]) ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1);
+        uint16_t half = (uint16_t)(bits >> 16);
+        memcpy(panel + ((step / 2 * LANES + lane) * 2 + step % 2) * sizeof half, &half,
+               sizeof half);
+    }
 }

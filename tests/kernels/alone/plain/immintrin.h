@@ -19,6 +19,7 @@
 #include <simde/x86/avx512/dpbusd.h>
 
 #define FL_FMA(acc, x, y)   (acc = _mm512_fmadd_ps(x, y, acc))
+#define FL_PLAIN_BF16(acc, x, y) (acc = plain_pairs(acc, x, y))
 #define FL_DOT16(acc, x, y) (acc = simde_mm512_dpbusd_epi32(acc, x, y))
 #define FL_DOT8(acc, x, y)  (acc = simde_mm256_dpbusd_epi32(acc, x, y))
 #define FL_PAIR16(acc, x, y) (acc = _mm512_add_epi32(acc, _mm512_madd_epi16(x, y)))
@@ -68,6 +69,28 @@ static inline float plain_highest(__m512 a) {
     return v[0];
 }
 
+static inline float plain_wide(uint16_t half) {
+    uint32_t bits = (uint32_t)half << 16;
+    float    value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Intel's manual: the odd product first, then the even one, each fused. */
+static inline __m512 plain_pairs(__m512 acc, __m512 x, __m512 y) {
+    uint16_t a[32], b[32];
+    float    sum[16];
+    memcpy(a, &x, sizeof a), memcpy(b, &y, sizeof b), memcpy(sum, &acc, sizeof sum);
+    for (int i = 0; i < 16; i++) {
+        sum[i] = fmaf(plain_wide(a[2 * i + 1]), plain_wide(b[2 * i + 1]), sum[i]);
+        sum[i] = fmaf(plain_wide(a[2 * i]), plain_wide(b[2 * i]), sum[i]);
+    }
+    memcpy(&acc, sum, sizeof sum);
+    return acc;
+}
+
+#undef _mm512_madd_epi16 /* SIMDe 0.7.4 gives it the arguments of the masked one */
+#define _mm512_madd_epi16 simde_mm512_madd_epi16
 #undef _mm512_cvtps_epi32
 #undef _mm512_cvtepi32_ps
 #undef _mm512_reduce_add_ps
@@ -132,6 +155,28 @@ static inline void plain_multiply(int sums, int a, int b) {
     }
 }
 
+/* sums[m][n] += Σ_k a[m][k] b[k/2][2n + k%2] in float32: the even products and the odd ones apart. */
+static inline void plain_multiply_bf16(int sums, int a, int b) {
+    int depth = plain_tile.row_bytes[a] / 4;
+    if (plain_tile.rows[a] != plain_tile.rows[sums] || plain_tile.rows[b] != depth) {
+        __builtin_trap();
+    }
+    for (int m = 0; m < plain_tile.rows[sums]; m++) {
+        for (int n = 0; n < plain_tile.row_bytes[sums] / 4; n++) {
+            float sum, part[2] = {0.0f, 0.0f};
+            memcpy(&sum, &plain_tile.byte[sums][m][4 * n], sizeof sum);
+            for (int k = 0; k < 2 * depth; k++) {
+                uint16_t x, y;
+                memcpy(&x, &plain_tile.byte[a][m][2 * k], sizeof x);
+                memcpy(&y, &plain_tile.byte[b][k / 2][4 * n + k % 2 * 2], sizeof y);
+                part[k % 2] = fmaf(plain_wide(x), plain_wide(y), part[k % 2]);
+            }
+            sum += part[0] + part[1];
+            memcpy(&plain_tile.byte[sums][m][4 * n], &sum, sizeof sum);
+        }
+    }
+}
+
 #undef _tile_loadconfig
 #undef _tile_loadd
 #undef _tile_stored
@@ -141,7 +186,9 @@ static inline void plain_multiply(int sums, int a, int b) {
 #define _tile_loadconfig plain_load_shape
 #define _tile_loadd      plain_load
 #define _tile_stored     plain_store
+#undef _tile_dpbf16ps
 #define _tile_dpbusd     plain_multiply
+#define _tile_dpbf16ps   plain_multiply_bf16
 #define _tile_zero(tile) memset(plain_tile.byte[tile], 0, sizeof plain_tile.byte[tile])
 #define _tile_release()  memset(&plain_tile, 0, sizeof plain_tile)
 

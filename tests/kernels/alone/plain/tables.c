@@ -9,6 +9,7 @@ static int always(const fl_cpu *cpu) {
 const fl_cpu_isa *fl_cpu_isa_at(size_t index) {
     static const fl_cpu_isa table[] = {
         {"amx in plain C", "nothing", always, &fl_cpu_kernels_amx},
+        {"avx512bf16 in plain C", "nothing", always, &fl_cpu_kernels_avx512bf16},
         {"avx512vnni in plain C", "nothing", always, &fl_cpu_kernels_avx512vnni},
         {"avx512 in plain C", "nothing", always, &fl_cpu_kernels_avx512},
         {"avxvnni in plain C", "nothing", always, &fl_cpu_kernels_avxvnni},

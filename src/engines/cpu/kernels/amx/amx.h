@@ -9,5 +9,6 @@
 int fl_amx_permit(void);
 
 void fl_q8_gemm_32x32_amx(const fl_gemm_narrow *g);
+void fl_bf16_gemm_32x32_amx(const fl_gemm_narrow *g);
 
 #endif

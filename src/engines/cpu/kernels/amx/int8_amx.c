@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* amx/int8_amx.c - int8 with AMX: tdpbusd multiplies a tile of 16 rows x 64 bytes by one of 64 x 16.
+/* amx/int8_amx.c - int8 with AMX: tdpbusd multiplies a tile of 16 rows x 64 bytes by one of 64 x 16,
+ * 16,384 multiply-adds.
  *
- * Tile     2 x 2 accumulators (32 rows, two panels) need four loads for four products of 16,384
- *          multiply-adds. A panel's groups of [16][4] bytes, 16 of them on end, are a tile of B as
- *          they lie; a tile of A is rows of activations at their stride.
- * Tails    Fewer rows are a smaller tile. k that is no multiple of 64 goes through buffers filled
- *          up with zeros.
  * Sums     go through memory to AVX-512, which finishes them as VNNI does (wide/int_finish.h).
  * Asking   Linux gives tile registers to a process that asks (fl_amx_permit), once, for all its
  *          threads; dispatch.c asks before it offers this table.
  * Proof    fl-kernels test -o gemm_q8 on a machine that has AMX. */
-#include <stdbool.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -22,136 +16,21 @@ enum { FL_DOT_BYTES = 1 };
 
 #include "engines/cpu/kernels/wide/int_finish.h"
 
-enum { TILE = 16, DEPTH = 64, BLOCK = 2 * TILE };
+#define FL_TILE_SUM int32_t
+#define FL_TILE_DOT _tile_dpbusd
 
-/* What ldtilecfg reads; tiles 0 … 3 are sums, 4 and 5 of A, 6 and 7 of B. */
-typedef struct shape {
-    uint8_t  palette, start, zero[14];
-    uint16_t row_bytes[16];
-    uint8_t  rows[16];
-} shape;
+FL_INLINE void tile_finish(const fl_gemm_narrow *g, const int_place *at, size_t p, size_t r,
+                           const int32_t *sums) {
+    int_finish(g, at, at->b + p * g->b_stride, (int)r, 0, p * FL_CPU_LANES, ivec_load(sums));
+}
+
+#include "engines/cpu/kernels/amx/tiles.h"
 
 int fl_amx_permit(void) {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-/* Tiles for `rows` rows: the first 16 and the rest. */
-static void set_shape(size_t rows) {
-    size_t upper = rows < TILE ? rows : TILE, lower = rows > TILE ? rows - TILE : 1;
-    shape  s = {.palette = 1};
-    for (size_t i = 0; i < 8; i++) {
-        bool second    = i == 2 || i == 3 || i == 5;
-        s.row_bytes[i] = DEPTH;
-        s.rows[i]      = (uint8_t)(i >= 6 ? TILE : second ? lower : upper);
-    }
-    _tile_loadconfig(&s);
-}
-
-/* One step of 64 k; blocks of 16 rows and panels are constants at every call. */
-FL_INLINE void multiply(int blocks, int panels, const uint8_t *a, size_t a_stride, const uint8_t *b,
-                        size_t b_stride) {
-    _tile_loadd(6, b, DEPTH);
-    _tile_loadd(4, a, a_stride);
-    _tile_dpbusd(0, 4, 6);
-    if (panels > 1) {
-        _tile_loadd(7, b + b_stride, DEPTH);
-        _tile_dpbusd(1, 4, 7);
-    }
-    if (blocks > 1) {
-        _tile_loadd(5, a + TILE * a_stride, a_stride);
-        _tile_dpbusd(2, 5, 6);
-    }
-    if (blocks > 1 && panels > 1) {
-        _tile_dpbusd(3, 5, 7);
-    }
-}
-
-/* The last k, fewer than 64, with zeros behind them. */
-FL_INLINE void multiply_tail(int blocks, int panels, const fl_gemm_narrow *g, const int_place *at,
-                             size_t rows, size_t k) {
-    _Alignas(64) uint8_t a[BLOCK][DEPTH] = {0}, b[2][DEPTH * TILE] = {0};
-    for (size_t r = 0; r < rows; r++) {
-        memcpy(a[r], at->a + r * g->a_stride + k, g->k - k);
-    }
-    for (size_t p = 0; p < (size_t)panels; p++) {
-        memcpy(b[p], at->b + p * g->b_stride + k * TILE, (g->k - k) * TILE);
-    }
-    multiply(blocks, panels, a[0], DEPTH, b[0], sizeof b[0]);
-}
-
-FL_INLINE void block(int blocks, int panels, const fl_gemm_narrow *g, const int_place *at,
-                     size_t rows) {
-    _Alignas(64) int32_t sums[2][2][TILE][TILE]; /* [rows / 16][panel] */
-    size_t               k = 0;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (; k + DEPTH <= g->k; k += DEPTH) {
-        multiply(blocks, panels, at->a + k, g->a_stride, at->b + k * TILE, g->b_stride);
-    }
-    if (k < g->k) {
-        multiply_tail(blocks, panels, g, at, rows, k);
-    }
-    _tile_stored(0, sums[0][0], DEPTH);
-    _tile_stored(1, sums[0][1], DEPTH);
-    _tile_stored(2, sums[1][0], DEPTH);
-    _tile_stored(3, sums[1][1], DEPTH);
-    for (size_t r = 0; r < rows; r++) {
-        for (size_t p = 0; p < (size_t)panels; p++) {
-            int_finish(g, at, at->b + p * g->b_stride, (int)r, 0, p * FL_CPU_LANES,
-                       ivec_load(sums[r / TILE][p][r % TILE]));
-        }
-    }
-}
-
-static FL_NOINLINE void block_1_1(const fl_gemm_narrow *g, const int_place *at, size_t rows) {
-    block(1, 1, g, at, rows);
-}
-static FL_NOINLINE void block_1_2(const fl_gemm_narrow *g, const int_place *at, size_t rows) {
-    block(1, 2, g, at, rows);
-}
-static FL_NOINLINE void block_2_1(const fl_gemm_narrow *g, const int_place *at, size_t rows) {
-    block(2, 1, g, at, rows);
-}
-static FL_NOINLINE void block_2_2(const fl_gemm_narrow *g, const int_place *at, size_t rows) {
-    block(2, 2, g, at, rows);
-}
-
-/* All rows of one or two panels; *shaped is how many rows the tiles are set for. */
-static void run_panels(const fl_gemm_narrow *g, int_place at, size_t panels, size_t *shaped) {
-    static void (*const run[2][2])(const fl_gemm_narrow *, const int_place *,
-                                   size_t) = {{block_1_1, block_1_2}, {block_2_1, block_2_2}};
-    for (size_t left = g->rows; left > 0;) {
-        size_t rows = left < BLOCK ? left : BLOCK;
-        if (rows != *shaped) {
-            set_shape(rows);
-            *shaped = rows;
-        }
-        run[rows > TILE][panels - 1](g, &at, rows);
-        at.a += rows * g->a_stride;
-        at.a_scale += rows;
-        at.a_zero += rows;
-        at.c += rows * g->c_stride;
-        at.residual = at.residual ? at.residual + rows * g->residual_stride : NULL;
-        left -= rows;
-    }
-}
-
 void fl_q8_gemm_32x32_amx(const fl_gemm_narrow *g) {
-    size_t shaped = 0;
-    for (size_t p = 0; p < g->panels;) {
-        size_t    panels = g->panels - p >= 2 ? 2 : 1;
-        int_place at     = {.a        = g->a,
-                            .b        = g->b + p * g->b_stride,
-                            .a_scale  = g->a_scale,
-                            .a_zero   = g->a_zero,
-                            .bias     = g->bias ? g->bias + p * FL_CPU_LANES : NULL,
-                            .residual = g->residual ? g->residual + p * FL_CPU_LANES : NULL,
-                            .c        = g->c + p * FL_CPU_LANES};
-        run_panels(g, at, panels, &shaped);
-        p += panels;
-    }
-    _tile_release();
+    tile_gemm(g);
 }

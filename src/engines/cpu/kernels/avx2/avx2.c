@@ -13,7 +13,8 @@ const fl_cpu_kernels fl_cpu_kernels_avx2 = {
                    [FL_ACT_SILU]      = fl_f32_silu_avx2,
                    [FL_ACT_RELU]      = fl_f32_relu_avx2},
     .narrow     = {[FL_CPU_INT8]  = {fl_q8_quantize_avx2, fl_q8_gemm_4x16_avx2, 4},
-                   [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_6x16_avx2, 0}},
+                   [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_6x16_avx2, 0},
+                   [FL_CPU_BF16]  = {NULL, fl_bf16_gemm_6x16_avx2, 0}},
 };
 
 const fl_cpu_kernels fl_cpu_kernels_avxvnni = {
@@ -27,5 +28,6 @@ const fl_cpu_kernels fl_cpu_kernels_avxvnni = {
                    [FL_ACT_SILU]      = fl_f32_silu_avx2,
                    [FL_ACT_RELU]      = fl_f32_relu_avx2},
     .narrow     = {[FL_CPU_INT8]  = {fl_q8_quantize_avx2, fl_q8_gemm_6x16_avxvnni, 1},
-                   [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_6x16_avxvnni, 0}},
+                   [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_6x16_avxvnni, 0},
+                   [FL_CPU_BF16]  = {NULL, fl_bf16_gemm_6x16_avx2, 0}},
 };

@@ -128,6 +128,8 @@ void fl_q8_gemm_4x16_avx2(const fl_gemm_narrow *g);
 void fl_q8_gemm_6x16_avxvnni(const fl_gemm_narrow *g); /* AVX-VNNI */
 void fl_q16_quantize_avx2(const fl_quantize *z);
 void fl_q16_gemm_6x16_avx2(const fl_gemm_narrow *g);
+void fl_bf16_round_avx2(const fl_quantize *z);
+void fl_bf16_gemm_6x16_avx2(const fl_gemm_narrow *g);
 void fl_q16_gemm_6x16_avxvnni(const fl_gemm_narrow *g); /* AVX-VNNI */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* neon/tables.h - the int8 kernels that the table of f32.c names. */
+/* neon/tables.h - the narrow kernels that the table of f32.c names. */
 #ifndef FL_ENGINES_CPU_KERNELS_NEON_TABLES_H
 #define FL_ENGINES_CPU_KERNELS_NEON_TABLES_H
 
@@ -7,5 +7,6 @@
 
 void fl_q8_quantize_neon(const fl_quantize *z);
 void fl_q8_gemm_6x16_neondot(const fl_gemm_narrow *g);
+void fl_bf16_gemm_6x16_neon(const fl_gemm_narrow *g);
 
 #endif

@@ -127,5 +127,6 @@ const fl_cpu_kernels fl_cpu_kernels_ref = {
                    [FL_ACT_SILU]      = silu_ref,
                    [FL_ACT_RELU]      = relu_ref},
     .narrow     = {[FL_CPU_INT8]  = {fl_q8_quantize_ref, fl_q8_gemm_ref, 1},
-                   [FL_CPU_INT16] = {fl_q16_quantize_ref, fl_q16_gemm_ref, 0}},
+                   [FL_CPU_INT16] = {fl_q16_quantize_ref, fl_q16_gemm_ref, 0},
+                   [FL_CPU_BF16]  = {NULL, fl_bf16_gemm_ref, 0}},
 };

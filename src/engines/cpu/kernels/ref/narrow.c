@@ -109,3 +109,43 @@ void fl_q16_gemm_ref(const fl_gemm_narrow *g) {
         }
     }
 }
+
+static uint16_t rounded(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (uint16_t)((isnan(x) ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+
+void fl_bf16_round_ref(const fl_quantize *z) {
+    for (size_t r = 0; r < z->rows; r++) {
+        uint16_t *q = (uint16_t *)(void *)((char *)z->q + r * z->q_stride);
+        for (size_t i = 0; i < z->n; i++) {
+            q[i] = rounded(z->x[r * z->x_stride + i]);
+        }
+    }
+}
+
+static float widened(const uint8_t *number) {
+    uint16_t half;
+    float    value;
+    memcpy(&half, number, sizeof half);
+    uint32_t bits = (uint32_t)half << 16;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+void fl_bf16_gemm_ref(const fl_gemm_narrow *g) {
+    for (size_t row = 0; row < g->rows; row++) {
+        for (size_t col = 0; col < g->panels * FL_CPU_LANES; col++) {
+            const float *a = (const float *)(const void *)((const char *)g->a + row * g->a_stride);
+            const uint8_t *b = g->b + col / FL_CPU_LANES * g->b_stride;
+            float         *c = g->c + row * g->c_stride + col, sum = g->accumulate ? *c : 0.0f;
+            for (size_t k = 0; k < g->k; k++) {
+                size_t at = (k / 2 * FL_CPU_LANES + col % FL_CPU_LANES) * 2 + k % 2;
+                sum       = fmaf(a[k], widened(b + 2 * at), sum);
+            }
+            sum = g->bias ? sum + g->bias[col] : sum;
+            *c  = g->residual ? sum + g->residual[row * g->residual_stride + col] : sum;
+        }
+    }
+}

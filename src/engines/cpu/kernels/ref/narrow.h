@@ -9,5 +9,7 @@ void fl_q8_quantize_ref(const fl_quantize *z);
 void fl_q8_gemm_ref(const fl_gemm_narrow *g);
 void fl_q16_quantize_ref(const fl_quantize *z);
 void fl_q16_gemm_ref(const fl_gemm_narrow *g);
+void fl_bf16_round_ref(const fl_quantize *z);   /* what tables that multiply bfloat16 must do */
+void fl_bf16_gemm_ref(const fl_gemm_narrow *g); /* of float32 rows */
 
 #endif

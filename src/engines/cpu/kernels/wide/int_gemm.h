@@ -53,7 +53,7 @@ static void int_panels(const fl_gemm_narrow *g, const int_tile_fn *tile, int_pla
         at.fetch += at.fetch_step * (g->k * FL_DOT_BYTES / 4);
         at.a += rows * g->a_stride;
         at.a_scale += rows;
-        at.a_zero += rows;
+        at.a_zero = at.a_zero ? at.a_zero + rows : NULL;
         at.c += rows * g->c_stride;
         at.residual = at.residual ? at.residual + rows * g->residual_stride : NULL;
         left -= rows;
