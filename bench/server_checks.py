@@ -117,7 +117,8 @@ def memory(with_, folder):
     """Resident memory as requests of a word go by, 64 connections."""
     path = script(folder, 1)
     path.write_text(path.read_text().replace(text(0), "cat"))
-    server = Fletch(with_.fletch, one_layer(with_.model, folder), with_.precision, "--cpu-intra-op-threads", 1)
+    server = Fletch(with_.fletch, one_layer(with_.model, folder), with_.precision, "--cpu-intra-op-threads", 1,
+                    "--server-deadline-ms", 3600000)  # a run this long may be interrupted
     seen = []
     try:
         while not seen or seen[-1][0] < with_.requests:
