@@ -309,7 +309,7 @@ def ask_start(model: str, names: list[str], texts: list[str], environment: dict,
     return {"cold": cold, "memory": memory, "texts": len(texts)}
 
 
-def ask_kernels(model: str, seconds: float, limit: float) -> dict:
+def ask_kernels(model: str, seconds: float, limit: float, quick: bool) -> dict:
     """The engine alone, ids in, and each kernel of the best instruction set against the roofline, as the two programs
     print it; none may take more seconds than the limit."""
     found = {}
@@ -327,7 +327,8 @@ def ask_kernels(model: str, seconds: float, limit: float) -> dict:
     for precision in ("fp32", "int16", "int8"):
         run(f"engine, 1 thread, {precision}", ["build/bench_engine", model, "-t", "1", "-s", seconds, "-o", "s", "-p", precision])
     isa = next((line.split()[1] for line in found["engine, 1 thread, fp32"].splitlines() if line.startswith("cpu.isa")), "ref")
-    for operation in ("gemm", "gemm_q16", "gemm_q8", "attention", "layer_norm", "activation", "quantize"):
+    few = ("gemm", "gemm_q16", "gemm_q8")
+    for operation in few if quick else (*few, "gemm_bf16", "attention", "layer_norm", "activation", "quantize_q8"):
         run(f"kernel {operation}, {isa}", ["build/fl-kernels", "perf", "-o", operation, "-i", isa])
     return found
 
@@ -441,8 +442,8 @@ def ask_alone(arguments, environment: dict, sets: dict, kept: record.Record, fol
     for question, ask in (
             ("threads", lambda: ask_threads(environment, few, arguments.model, arguments.rounds, threaded, absent)),
             ("start", lambda: ask_start(arguments.model, started, sets["short"], environment, folder, quick)),
-            ("tokenizer", lambda: ask_tokenizer(arguments.model, arguments.data, arguments.rounds)),
-            ("kernels", lambda: ask_kernels(arguments.model, *((1, 45) if quick else (5, 300))))):
+            ("tokenizer", lambda: ask_tokenizer(arguments.model, arguments.data, 1 if quick else 3)),
+            ("kernels", lambda: ask_kernels(arguments.model, *((1, 45) if quick else (5, 300)), quick))):
         if question in arguments.parts:
             export_graphs(arguments, environment)
             kept.begin()
