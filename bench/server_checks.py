@@ -125,9 +125,11 @@ def memory(with_, folder):
             server.load(path, 64, with_.seconds)
             seen.append([metric(server.get("/metrics"), "embeddings_total"), resident_kib(server.process.pid)])
             print(f"{seen[-1][0]:.0f} requests, {seen[-1][1]} KiB", flush=True)
+    except KeyboardInterrupt:
+        print("broken off; what was seen is kept")
     finally:
         server.stop()
-    settled = [kib for requests, kib in seen if requests >= with_.requests / 10]
+    settled = [kib for requests, kib in seen if requests >= seen[-1][0] / 10]
     return {"requests": seen[-1][0], "after_a_tenth_kib": settled[0], "last_kib": settled[-1], "most_kib": max(settled)}
 
 
