@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -312,12 +313,13 @@ def ask_start(model: str, names: list[str], texts: list[str], environment: dict,
 def ask_kernels(model: str, seconds: float, limit: float, quick: bool) -> dict:
     """The engine alone, ids in, and each kernel of the best instruction set against the roofline, as the two programs
     print it; none may take more seconds than the limit."""
-    found = {}
+    found: dict[str, str] = {}
+    lines = ["stdbuf", "-oL"] if shutil.which("stdbuf") else []  # what was printed before the limit is kept
 
     def run(label: str, command: list) -> None:
         say(f"kernels: {label}")
         try:
-            done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True, timeout=limit)
+            done = subprocess.run([*lines, *(str(word) for word in command)], cwd=ROOT, capture_output=True, text=True, timeout=limit)
         except subprocess.TimeoutExpired as stopped:
             found[label] = (stopped.stdout or b"").decode() + f"stopped after {limit:.0f} s"
             return
@@ -326,7 +328,11 @@ def ask_kernels(model: str, seconds: float, limit: float, quick: bool) -> dict:
 
     for precision in ("fp32", "int16", "int8"):
         run(f"engine, 1 thread, {precision}", ["build/bench_engine", model, "-t", "1", "-s", seconds, "-o", "s", "-p", precision])
-    isa = next((line.split()[1] for line in found["engine, 1 thread, fp32"].splitlines() if line.startswith("cpu.isa")), "ref")
+    said = "\n".join(found.values()).splitlines()
+    isa = next((line.split()[1] for line in said if line.startswith("cpu.isa")), None)
+    if isa is None:
+        found["kernels"] = "not run: the engine did not say which instruction set it took"
+        return found
     few = ("gemm", "gemm_q16", "gemm_q8")
     for operation in few if quick else (*few, "gemm_bf16", "attention", "layer_norm", "activation", "quantize_q8"):
         run(f"kernel {operation}, {isa}", ["build/fl-kernels", "perf", "-o", operation, "-i", isa])
