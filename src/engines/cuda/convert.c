@@ -9,7 +9,7 @@
  *           bfloat16  round the lower half away; NaN keeps a bit of its payload
  *           int8      value / (largest / 127), the largest of the row
  * Memory  none. Threads: pure functions.
- * Proof   tests/cuda/test_cuda_engine.c: every half and bfloat16 there and back, ties, edges. */
+ * Proof   tests/cuda/test_cuda_engine.c: vectors of every precision, and NaN that stays NaN. */
 #include "engines/cuda/convert.h"
 
 #include <math.h>
