@@ -278,11 +278,10 @@ static int choose_precision(fl_engine *e, const char *precision, fletch_error *e
         format++;
     }
     if (format == formats) {
-        return fl_fail(
-            error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-            "provider.precision %s: the cpu engine computes in fp32, int8 and int16; use "
-            "one of them or auto",
-            precision);
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                       "provider.precision %s: the cpu engine computes in fp32, bf16, int16 and "
+                       "int8; use one of them or auto",
+                       precision);
     }
     if (format != FL_CPU_FP32 && e->kernels->narrow[format].gemm == NULL) {
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
