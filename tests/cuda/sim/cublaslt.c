@@ -54,7 +54,7 @@ static const struct {
     uint64_t columns;
     uint64_t piece;
     int32_t  split;
-} algos[ALGOS] = {{64, 48, 2}, {512, 96, 1}, {UINT64_MAX, 320, 1}};
+} algos[ALGOS] = {{64, 48, 2}, {160, 40, 1}, {UINT64_MAX, 320, 1}};
 
 /* ---- Objects --------------------------------------------------------------------------------- */
 
