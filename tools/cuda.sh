@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # cuda.sh - the CUDA engine for every device from Turing on: build/libfletch_cuda.so, which build/fletch finds
 # beside itself. The kernels cost about 18 seconds of one core per device, two minutes for all.
-# FLETCH_CUDA_ARCHS names other devices: FLETCH_CUDA_ARCHS="90a" tools/cuda.sh takes a sixth of
+# CUDA_ARCHS names other devices: CUDA_ARCHS="90a" tools/cuda.sh takes a sixth of
 # the time. A GPU is needed to run it, not to build it.
 . "$(dirname "$0")/say.sh"
 
-archs=${FLETCH_CUDA_ARCHS:-75;80;86;89;90a;100;100-virtual}
+archs=${CUDA_ARCHS:-75;80;86;89;90a;100;100-virtual}
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc /opt/cuda/bin/nvcc "${CUDA_HOME:-/nowhere}/bin/nvcc" \
     2>/dev/null | head -n 1 || true)
 [ -n "$nvcc" ] ||

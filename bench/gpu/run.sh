@@ -4,6 +4,7 @@
 # without arguments, in under eight minutes. Needs nvcc, CMake, gcc and Python; no package manager, no network.
 # BENCH_WORK    folder for everything that is made (default build-gpu)
 # BENCH_OUT     folder of the report (default bench/results)
+# BENCH_ARCHS   devices to compile for (default: the one that is here)
 # BENCH_BUDGET  seconds for measuring (default 400); BENCH_FLAGS: more for measure.py
 # BENCH_SHAPES  models with random weights (default "minilm-l6 mpnet-base bert-large")
 # BENCH_SIMULATED  folder of a simulated driver: tries the script out where there is no GPU
@@ -32,7 +33,7 @@ device_arch() { # machine code for the device that is here: 9.0 -> 90a
 
 do_build() {
     local generator="Unix Makefiles" arch
-    arch=${FLETCH_CUDA_ARCHS:-$(device_arch)}
+    arch=${BENCH_ARCHS:-$(device_arch)}
     if command -v ninja >/dev/null; then generator=Ninja; fi
     say "build for $arch"
     cmake -S . -B "$build" -G "$generator" -DFLETCH_MINIMAL=ON -DFLETCH_CUDA=ON "-DFLETCH_CUDA_ARCHS=$arch" \
