@@ -4,8 +4,9 @@
  * 12 x 32 with this instruction in place of the FMA (wide/bf16.h).
  *
  * In place, as FL_FMA there; tests/kernels/alone has one without assembly. */
-#ifdef FL_PLAIN_BF16
 #include <immintrin.h>
+
+#ifdef FL_PLAIN_BF16
 #undef FL_FMA
 #define FL_FMA FL_PLAIN_BF16
 #else
