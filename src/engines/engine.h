@@ -56,8 +56,6 @@ typedef struct fl_engine_options {
     uint32_t         batch_texts;  /* largest fl_batch.texts */
     uint32_t         max_length;   /* longest text in tokens */
     const char      *isa;          /* cpu: "auto", "ref", "avx2" … */
-    const int32_t   *before, *after; /* the special tokens around every text; may be NULL */
-    uint32_t         before_count, after_count;
     const char      *precision;    /* "auto", "fp32" …; the engine says in info what it took */
     bool             deterministic;
     uint64_t         memory_limit; /* bytes it may take on its device; 0: no limit */

@@ -83,8 +83,6 @@ static void engine_options(const fletch_model *m, const fl_config *config, const
     out->batch_texts  = FL_BATCH_TEXTS_MAX;
     out->max_length   = m->length_limit;
     out->trace        = m->trace;
-    out->before       = fl_tokenizer_before(m->tokenizer, &out->before_count);
-    out->after        = fl_tokenizer_after(m->tokenizer, &out->after_count);
 }
 
 static bool is(const char *a, const char *b) {

@@ -29,7 +29,7 @@ static int weight(const panel *p, size_t k, size_t lane) {
 
 static void quantize(const float *columns, int group, panel *p) {
     cr_assert_eq(sizeof p->bytes, fl_cpu_narrow_panel(FL_CPU_INT8, K));
-    fl_cpu_quantize_panel(columns, K, group, NULL, p->bytes);
+    fl_cpu_quantize_panel(columns, K, group, p->bytes);
     memcpy(p->scale, p->bytes + K * LANES, sizeof p->scale);
     memcpy(p->sum, p->bytes + K * LANES + sizeof p->scale, sizeof p->sum);
 }
@@ -84,44 +84,6 @@ static void fill(float *columns, int how) {
                       : how == 3 ? (i / LANES % 8 < 6 ? 1.0f : -1.0f) /* every group at its bound */
                                  : value * powf(10.0f, (float)(i % LANES) * 4.0f - 26.0f);
     }
-}
-
-/* Witnesses that are all alike: what the errors of a column do to them must nearly cancel, which it does
- * not when every weight goes to its own nearest step; the kernels' bounds hold all the same. */
-Test(quant, errors_cancel_for_witnesses) {
-    static _Alignas(64) float rows[K * FL_CPU_WITNESSES];
-    static float              gram[K * FL_CPU_GRAM], columns[K * LANES];
-    static panel              alone, together;
-    double                    before = 0.0, after = 0.0;
-    fl_cpu_witness            seen = {rows, gram, 0.1f * FL_CPU_WITNESSES, fl_cpu_kernels_ref.gemm};
-    for (size_t k = 0; k < K; k++) {
-        float x = draw();
-        for (size_t t = 0; t < FL_CPU_WITNESSES; t++) {
-            rows[k * FL_CPU_WITNESSES + t] = x;
-        }
-    }
-    for (size_t i = 0; i < K * FL_CPU_GRAM; i++) {
-        size_t k = i / FL_CPU_GRAM, other = k / FL_CPU_GRAM * FL_CPU_GRAM + i % FL_CPU_GRAM;
-        gram[i] = FL_CPU_WITNESSES * rows[k * FL_CPU_WITNESSES] * rows[other * FL_CPU_WITNESSES];
-    }
-    for (size_t i = 0; i < K * LANES; i++) {
-        columns[i] = draw();
-    }
-    quantize(columns, 4, &alone);
-    together = alone;
-    fl_cpu_quantize_panel(columns, K, 4, &seen, together.bytes);
-    check_bounds(&together, 4);
-    for (size_t lane = 0; lane < LANES; lane++) {
-        double one = 0.0, other = 0.0;
-        for (size_t k = 0; k < K; k++) {
-            double x = (double)rows[k * FL_CPU_WITNESSES], w = (double)columns[k * LANES + lane];
-            one += x * ((double)alone.scale[lane] * weight(&alone, k, lane) - w);
-            other += x * ((double)alone.scale[lane] * weight(&together, k, lane) - w);
-        }
-        before += one * one;
-        after += other * other;
-    }
-    cr_expect_lt(after, before / 4, "%g, alone %g", after, before);
 }
 
 Test(quant, weights_stay_near_and_within_the_bounds_of_their_group) {

@@ -82,25 +82,6 @@ typedef struct fl_cpu_plan {
     bool          split; /* every block by all threads together, not by one thread each */
 } fl_cpu_plan;
 
-/* What calibrate.c sees of the inputs of int8 products. One after the other lie, for each layer: x in
- * front of the attention, x in front of the MLP, the attention's output, the MLP's middle. */
-enum { FL_CPU_WITNESSES = 32, FL_CPU_GRAM = 8 };
-typedef struct fl_cpu_watch {
-    double *squares; /* [layers][2][hidden16] sums of squares of x */
-    float  *rows;    /* [layers][each][FL_CPU_WITNESSES] values of the first tokens */
-    float  *gram;    /* [layers][each][FL_CPU_GRAM] a channel's rows times those of its eight */
-    size_t  each;    /* channels of a layer: 2 hidden16 + inner + mlp16 */
-    size_t  tokens;  /* of the texts before this one */
-} fl_cpu_watch;
-
-/* The same for one product: what quant.c weighs the errors of rounding by. */
-typedef struct fl_cpu_witness {
-    const float *rows; /* [k][FL_CPU_WITNESSES], 64-byte aligned */
-    const float *gram; /* [k][FL_CPU_GRAM] */
-    float        calm; /* added to each channel's sum of squares; finite and > 0 */
-    void (*gemm)(const fl_gemm *);
-} fl_cpu_witness;
-
 struct fl_engine {
     fl_encoder_desc       desc;
     fl_pooling            pooling[FL_POOL_COUNT];
@@ -143,7 +124,7 @@ struct fl_engine {
     /* the forward under way */
     const fl_batch *batch;
     atomic_uint     next_block;
-    fl_cpu_watch   *watch;    /* while calibrating, and packing what that found; else NULL */
+    double         *watch;    /* while calibrating: [layers][2][hidden16] sums of squares */
     atomic_uint     bad_text; /* lowest index whose pooled row is not finite; UINT32_MAX: none */
 };
 
@@ -156,7 +137,7 @@ static inline size_t fl_cpu_narrow_chunk(const fl_engine *e, size_t width) {
            e->hidden16 / FL_CPU_LANES * fl_cpu_narrow_panel(e->format, width);
 }
 
-/* pack.c, int8: all products once more, after their gains changed and with witnesses. */
+/* pack.c, int8: once more the matrices that x goes into, after their gains changed. */
 int fl_cpu_pack_again(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);
 
 /* Bytes of a number in the rows of a narrow product; bf16 may take float32 rows as they are. */
@@ -167,20 +148,14 @@ static inline size_t fl_cpu_unit(const fl_engine *e) {
 }
 
 /* quant.c: columns[k][16] -> one int8 panel; k a multiple of 16, `group` as in fl_gemm_narrow. */
-void fl_cpu_quantize_panel(const float *columns, size_t k, int group, const fl_cpu_witness *seen,
-                           uint8_t *panel); /* seen: NULL for none */
+void fl_cpu_quantize_panel(const float *columns, size_t k, int group, uint8_t *panel);
 
 /* quant16.c: the same for int16 and bf16. */
 void fl_cpu_quantize_panel16(const float *columns, size_t k, uint8_t *panel);
 void fl_cpu_round_panel16(const float *columns, size_t k, uint8_t *panel);
 
-/* calibrate.c: find gains and witnesses with a short forward of the packed engine, then pack again. */
-int fl_cpu_calibrate(fl_engine *engine, const fl_encoder *encoder, const fl_engine_options *options,
-                     fletch_error *error);
-
-/* calibrate.c: forward_narrow.c shows rows [row …] of n channels; `at` is their place in fl_cpu_watch. */
-void fl_cpu_watch_rows(const fl_engine *engine, size_t layer, size_t at, const float *x,
-                       size_t stride, size_t row, size_t rows, size_t n);
+/* calibrate.c: find the gains with a short forward of the packed engine, then pack again. */
+int fl_cpu_calibrate(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);
 
 /* plan.c */
 void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch);

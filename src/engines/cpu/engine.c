@@ -326,9 +326,8 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     }
     fl_barrier_init(&e->barrier, e->threads);
     status = fl_cpu_pack(e, encoder, error);
-    return status == FLETCH_OK && e->format == FL_CPU_INT8
-               ? fl_cpu_calibrate(e, encoder, options, error)
-               : status;
+    return status == FLETCH_OK && e->format == FL_CPU_INT8 ? fl_cpu_calibrate(e, encoder, error)
+                                                           : status;
 }
 
 static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,

@@ -54,6 +54,17 @@ static void narrow(const fl_engine *e, const float *x, size_t x_stride, const fl
     }
 }
 
+/* Squares of x for calibrate.c; place 0 is in front of a layer's attention, 1 of its MLP. */
+static void watch(const fl_engine *e, const float *x, size_t rows, size_t layer, size_t place) {
+    double *sums = e->watch + (layer * 2 + place) * e->hidden16;
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t i = 0; i < e->desc.hidden; i++) {
+            double value = (double)x[r * e->hidden16 + i];
+            sums[i] += value * value;
+        }
+    }
+}
+
 /* Rows [row, row + rows) of x, this member's share, for the product that `gain` belongs to. */
 static void narrow_x(const fl_cpu_crew *c, size_t row, size_t rows, size_t layer, size_t place) {
     const fl_engine    *e     = c->engine;
@@ -62,8 +73,7 @@ static void narrow_x(const fl_cpu_crew *c, size_t row, size_t rows, size_t layer
     size_t              count = fl_cpu_share(c, rows, c->member + 1) - first;
     const float        *x     = c->at.x + (row + first) * e->hidden16;
     if (e->watch) {
-        fl_cpu_watch_rows(e, layer, place * e->hidden16, x, e->hidden16, row + first, count,
-                          e->hidden16);
+        watch(e, x, count, layer, place);
     }
     narrow(e, x, e->hidden16, place == 0 ? at->qkv_gain : at->up_gain,
            below(e, &c->at.x_narrow, row + first, e->hidden16), e->hidden16, count, e->hidden16);
@@ -126,18 +136,13 @@ static void head_qkv(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t hea
 
 /* y = context Wo + b + x, this member's columns. */
 static void project(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, size_t rows) {
-    const fl_engine *e       = c->engine;
-    size_t           panels  = e->hidden16 / FL_CPU_LANES;
-    unsigned         own     = c->member;
-    size_t           first   = fl_cpu_share(c, rows, own);
-    size_t           count   = fl_cpu_share(c, rows, c->member + 1) - first;
-    const float     *context = c->at.context + (row + first) * e->inner;
-    if (e->watch) {
-        fl_cpu_watch_rows(e, (size_t)(layer - e->layers), 2 * e->hidden16, context, e->inner,
-                          row + first, count, e->inner);
-    }
-    narrow(e, context, e->inner, NULL, below(e, &c->at.context_narrow, first, e->inner), e->inner,
-           count, e->inner);
+    const fl_engine *e      = c->engine;
+    size_t           panels = e->hidden16 / FL_CPU_LANES;
+    unsigned         own    = c->member;
+    size_t           first  = fl_cpu_share(c, rows, own);
+    size_t           count  = fl_cpu_share(c, rows, c->member + 1) - first;
+    narrow(e, c->at.context + (row + first) * e->inner, e->inner, NULL,
+           below(e, &c->at.context_narrow, first, e->inner), e->inner, count, e->inner);
     fl_cpu_wait(c);
     first             = fl_cpu_share(c, panels, own);
     size_t         to = fl_cpu_share(c, panels, own + 1), col = first * FL_CPU_LANES;
@@ -232,11 +237,6 @@ static void mlp_alone(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t ro
         size_t width = width_of(e, chunk);
         for (size_t p = 0; p < width / FL_CPU_LANES; p++) {
             up(c, layer, row, rows, chunk, p, c->at.middle, FL_CPU_CHUNK);
-        }
-        if (e->watch) {
-            size_t at = 2 * e->hidden16 + e->inner + chunk * FL_CPU_CHUNK;
-            fl_cpu_watch_rows(e, (size_t)(layer - e->layers), at, c->at.middle, FL_CPU_CHUNK, row,
-                              rows, width);
         }
         fl_cpu_rows a = chunk_rows(c, 0);
         narrow(e, c->at.middle, FL_CPU_CHUNK, NULL, a, FL_CPU_CHUNK, rows, width);

@@ -14,7 +14,6 @@
  * Threads  The team packs pieces (a layer's attention matrices, a chunk of its MLP) from one
  *          counter.
  * Proof    tests/unit/test_engine*.c: odd sizes, F16 and BF16 sources. */
-#include <float.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -107,7 +106,6 @@ typedef struct source {
     /* narrow formats */
     size_t       runs; /* of k/runs steps each, with `cols` columns; 0 is 1 */
     const float *gain; /* [k] or NULL: what the activations are multiplied by */
-    size_t       seen; /* int8: where the product's channels lie in fl_cpu_watch */
 } source;
 
 /* 16 rows x up to PIECE columns of w -> piece[16][PIECE], zero where there is nothing. */
@@ -160,32 +158,9 @@ static void read_columns(const source *s, size_t row, size_t k, float *columns) 
     }
 }
 
-/* How calm a channel must be that takes over all of its neighbours' errors: this many times the mean
- * sum of squares is added to its own. Of 1 to 25 the smallest that costs long texts nothing. */
-static const double calm = 6.0;
-
-/* False: nobody saw this product, or what was seen is no help. */
-static bool find_witness(const fl_engine *e, size_t layer, size_t at, size_t k,
-                         fl_cpu_witness *out) {
-    if (e->watch == NULL) {
-        return false;
-    }
-    size_t first = layer * e->watch->each + at;
-    double all   = 0.0;
-    out->rows    = e->watch->rows + first * FL_CPU_WITNESSES;
-    out->gram    = e->watch->gram + first * FL_CPU_GRAM;
-    out->gemm    = e->kernels->gemm;
-    for (size_t i = 0; i < k; i++) {
-        all += (double)out->gram[i * FL_CPU_GRAM + i % FL_CPU_GRAM];
-    }
-    out->calm = (float)(calm * all / (double)k);
-    return out->calm > 0.0f && out->calm <= FLT_MAX;
-}
-
-static void narrow_panel(const fl_engine *e, const float *columns, size_t k,
-                         const fl_cpu_witness *seen, uint8_t *panel) {
+static void narrow_panel(const fl_engine *e, const float *columns, size_t k, uint8_t *panel) {
     if (e->format == FL_CPU_INT8) {
-        fl_cpu_quantize_panel(columns, k, e->kernels->narrow[FL_CPU_INT8].group, seen, panel);
+        fl_cpu_quantize_panel(columns, k, e->kernels->narrow[FL_CPU_INT8].group, panel);
     } else if (e->format == FL_CPU_BF16) {
         fl_cpu_round_panel16(columns, k, panel);
     } else {
@@ -194,13 +169,11 @@ static void narrow_panel(const fl_engine *e, const float *columns, size_t k,
 }
 
 /* Panels of fl_cpu_narrow_panel(format, k) bytes from s; `columns` is room for 17 k floats. */
-static void pack_narrow(const fl_engine *e, const fl_cpu_layer *layer, const source *s,
-                        size_t panels, size_t k, float *columns, const uint8_t *out) {
-    fl_cpu_witness seen;
-    bool           any = find_witness(e, (size_t)(layer - e->layers), s->seen, k, &seen);
+static void pack_narrow(const fl_engine *e, const source *s, size_t panels, size_t k,
+                        float *columns, const uint8_t *out) {
     for (size_t p = 0; p < panels; p++) {
         read_columns(s, p * FL_CPU_LANES, k, columns);
-        narrow_panel(e, columns, k, any ? &seen : NULL,
+        narrow_panel(e, columns, k,
                      (uint8_t *)(uintptr_t)out + p * fl_cpu_narrow_panel(e->format, k));
     }
 }
@@ -238,7 +211,7 @@ static void pack_attention(const fl_engine *e, const fl_tensor *slot, const fl_c
                             .gain  = layer->qkv_gain};
             if (e->format != FL_CPU_FP32) {
                 size_t panel = fl_cpu_narrow_panel(e->format, e->hidden16);
-                pack_narrow(e, layer, &s, panels, e->hidden16, columns,
+                pack_narrow(e, &s, panels, e->hidden16, columns,
                             layer->qkv_narrow + at * panels * panel);
             } else {
                 pack_panels(&s, panels, hidden, mutable(layer->qkv) + at * e->head16 * hidden);
@@ -260,9 +233,8 @@ static void pack_out(const fl_engine *e, const fl_tensor *slot, const fl_cpu_lay
                     .rows  = e->desc.hidden,
                     .cols  = d,
                     .scale = 1.0f,
-                    .runs  = e->desc.heads,
-                    .seen  = 2 * e->hidden16};
-        pack_narrow(e, layer, &s, panels, e->inner, columns, layer->out_narrow);
+                    .runs  = e->desc.heads};
+        pack_narrow(e, &s, panels, e->inner, columns, layer->out_narrow);
         return;
     }
     for (size_t p = 0; p < panels; p++) {
@@ -282,7 +254,7 @@ static void pack_out(const fl_engine *e, const fl_tensor *slot, const fl_cpu_lay
 }
 
 static void pack_chunk(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer,
-                       size_t chunk, float *columns) {
+                       size_t chunk, float *columns, bool again) {
     size_t hidden = e->desc.hidden, mlp = e->desc.intermediate;
     size_t width = e->mlp16 - chunk < FL_CPU_CHUNK ? e->mlp16 - chunk : FL_CPU_CHUNK;
     size_t real  = mlp - chunk < width ? mlp - chunk : width;
@@ -292,15 +264,13 @@ static void pack_chunk(const fl_engine *e, const fl_tensor *slot, const fl_cpu_l
                     .rows  = real,
                     .cols  = hidden,
                     .scale = 1.0f,
-                    .gain  = layer->up_gain,
-                    .seen  = e->hidden16};
+                    .gain  = layer->up_gain};
     source down  = {.w     = &slot[FL_LAYER_DOWN_W],
                     .in    = mlp,
                     .rows  = hidden,
                     .col   = chunk,
                     .cols  = real,
-                    .scale = 1.0f,
-                    .seen  = 2 * e->hidden16 + e->inner + chunk};
+                    .scale = 1.0f};
     pack_vector(&slot[FL_LAYER_UP_B], chunk, real, 1.0f, mutable(layer->up_bias) + chunk);
     if (e->format == FL_CPU_FP32) {
         float *at = mutable(layer->mlp) + chunk * (hidden + e->hidden16);
@@ -311,9 +281,11 @@ static void pack_chunk(const fl_engine *e, const fl_tensor *slot, const fl_cpu_l
     const uint8_t *at =
         layer->mlp_narrow + chunk / FL_CPU_CHUNK * fl_cpu_narrow_chunk(e, FL_CPU_CHUNK);
     size_t panels = width / FL_CPU_LANES;
-    pack_narrow(e, layer, &up, panels, e->hidden16, columns, at);
-    pack_narrow(e, layer, &down, e->hidden16 / FL_CPU_LANES, width, columns,
-                at + panels * fl_cpu_narrow_panel(e->format, e->hidden16));
+    pack_narrow(e, &up, panels, e->hidden16, columns, at);
+    if (!again) {
+        pack_narrow(e, &down, e->hidden16 / FL_CPU_LANES, width, columns,
+                    at + panels * fl_cpu_narrow_panel(e->format, e->hidden16));
+    }
 }
 
 static void pack_norms(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer) {
@@ -390,7 +362,7 @@ typedef struct packing {
     atomic_uint      *left;    /* [layers] chunks to do */
     float            *columns; /* narrow formats: [threads][17 * most], see read_columns */
     size_t            most;    /* steps of k of the longest product */
-    bool              again;   /* the tables are there */
+    bool              again;   /* only what x goes into */
 } packing;
 
 static void release(const fl_tensor *slot, fl_layer_slot which) {
@@ -400,11 +372,14 @@ static void release(const fl_tensor *slot, fl_layer_slot which) {
 }
 
 static void pack_attention_piece(const fl_engine *e, const fl_tensor *slot,
-                                 const fl_cpu_layer *layer, float *columns) {
+                                 const fl_cpu_layer *layer, float *columns, bool again) {
     pack_attention(e, slot, layer, columns);
     release(slot, FL_LAYER_Q_W);
     release(slot, FL_LAYER_K_W);
     release(slot, FL_LAYER_V_W);
+    if (again) {
+        return;
+    }
     pack_out(e, slot, layer, columns);
     release(slot, FL_LAYER_O_W);
     pack_norms(e, slot, layer);
@@ -425,10 +400,10 @@ static void pack_some(void *arg, unsigned member, unsigned size) {
         const fl_tensor *slot  = work->encoder->layer[l];
         fl_cpu_layer    *layer = &e->layers[l];
         if (i % per == 0) {
-            pack_attention_piece(e, slot, layer, columns);
+            pack_attention_piece(e, slot, layer, columns, work->again);
             continue;
         }
-        pack_chunk(e, slot, layer, (i % per - 1) * FL_CPU_CHUNK, columns);
+        pack_chunk(e, slot, layer, (i % per - 1) * FL_CPU_CHUNK, columns, work->again);
         if (atomic_fetch_sub(&work->left[l], 1) == 1) {
             release(slot, FL_LAYER_UP_W);
             release(slot, FL_LAYER_DOWN_W);

@@ -7,11 +7,6 @@
  *          activations are: 255 times the positive weights of one group, or the negative ones, must
  *          fit, so these sums stay within 128 (fl_gemm_narrow.group). Rounding can lift such a sum past
  *          the bound by a unit or two; then the weight that was rounded up the most goes down.
- *          Errors that cancel: with witnesses (32 tokens of the calibration) a weight is not rounded
- *          to its own nearest step but to the nearest one to what would also pay back what the
- *          rounding of the weights above it did to these tokens' sums. One weight pays
- *          sum(x debt) / (sum(x x) + calm); calm keeps it from serving the witnesses at the cost of
- *          all other texts. What every text has (the special tokens, the large channels) gains most.
  *          All loops run over the sixteen columns side by side, which compilers make vectors of.
  * Damage   A column that holds NaN or infinity gets scale NaN: its products show it.
  * Memory   Nothing of its own. Threads: any. Proof: tests/unit/test_quant.c. */
@@ -143,103 +138,20 @@ static void store_step(const float *q, uint8_t *panel, int32_t *sum) {
     }
 }
 
-/* ---- Errors that cancel ------------------------------------------------------------------------ */
-
-/* What the rounding so far did to the witnesses' sums. */
-typedef struct ledger {
-    _Alignas(
-        64) float debt[FL_CPU_WITNESSES][LANES]; /* sum over k of error[k][lane] x[k][witness] */
-    _Alignas(64) float due[STEP][LANES];         /* x times debt, for eight steps */
-    float error[STEP * LANES];
-} ledger;
-
-/* due = x debt: a small product, so the engine's own kernel does it. */
-static void read_debt(const fl_cpu_witness *seen, size_t first, ledger *l) {
-    fl_gemm g = {.a        = seen->rows + first * FL_CPU_WITNESSES,
-                 .a_stride = FL_CPU_WITNESSES,
-                 .b        = l->debt[0],
-                 .c        = l->due[0],
-                 .c_stride = LANES,
-                 .rows     = STEP,
-                 .panels   = 1,
-                 .k        = FL_CPU_WITNESSES};
-    seen->gemm(&g);
-}
-
-/* debt += the errors of eight steps times x. */
-static void book(const fl_cpu_witness *seen, size_t first, ledger *l) {
-    const float *x = seen->rows + first * FL_CPU_WITNESSES;
-    for (unsigned t = 0; t < FL_CPU_WITNESSES; t++) {
-        for (unsigned i = 0; i < STEP; i++) {
-            for (unsigned lane = 0; lane < LANES; lane++) {
-                l->debt[t][lane] += l->error[i * LANES + lane] * x[i * FL_CPU_WITNESSES + t];
-            }
-        }
-    }
-}
-
-/* Step i of eight: what is owed by the steps before it, of these eight too, moves the weight. */
-static void move_weights(const float *w, const float *inverse, const float *scale,
-                         const float *gram, float calm, unsigned i, ledger *l, float *exact) {
-    float factor = 1.0f / (gram[i] + calm);
-    for (unsigned before = 0; before < i; before++) {
-        for (unsigned lane = 0; lane < LANES; lane++) {
-            l->due[i][lane] += l->error[before * LANES + lane] * gram[before];
-        }
-    }
-    for (unsigned lane = 0; lane < LANES; lane++) {
-        unsigned at    = i * LANES + lane;
-        float    value = (w[at] - l->due[i][lane] * factor) * inverse[lane];
-        value          = value > ONE_MOST ? ONE_MOST : value < -ONE_MOST ? -ONE_MOST : value;
-        exact[at]      = inverse[lane] > 0.0f ? value : 0.0f; /* a damaged column stays 0 */
-        l->error[at]   = nearest(exact[at]) * scale[lane] - w[at];
-    }
-}
-
-/* round_step for eight steps from `first` on, which pay each other's debts. */
-static void round_together(const fl_cpu_witness *seen, size_t first, const float *columns,
-                           const float *inverse, const float *scale, int group, ledger *l,
-                           float *q) {
-    const float *w = columns + first * LANES;
-    float        exact[STEP * LANES];
-    read_debt(seen, first, l);
-    for (unsigned i = 0; i < STEP; i++) {
-        move_weights(w, inverse, scale, seen->gram + (first + i) * FL_CPU_GRAM, seen->calm, i, l,
-                     exact);
-    }
-    round_step(exact, group, q);
-    for (unsigned i = 0; i < STEP * LANES; i++) {
-        l->error[i] = q[i] * scale[i % LANES] - w[i];
-    }
-    book(seen, first, l);
-}
-
-/* Eight steps, each to its own nearest. */
-static void round_alone(const float *w, const float *inverse, int group, float *q) {
-    float exact[STEP * LANES];
-    for (unsigned i = 0; i < STEP * LANES; i++) {
-        float factor = inverse[i % LANES];
-        exact[i]     = factor > 0.0f ? w[i] * factor : 0.0f;
-    }
-    round_step(exact, group, q);
-}
-
-void fl_cpu_quantize_panel(const float *columns, size_t k, int group, const fl_cpu_witness *seen,
-                           uint8_t *panel) {
+void fl_cpu_quantize_panel(const float *columns, size_t k, int group, uint8_t *panel) {
     float   scale[LANES], inverse[LANES];
     int32_t sum[LANES] = {0};
-    ledger  l          = {0};
     find_scales(columns, k, group, scale);
     for (unsigned lane = 0; lane < LANES; lane++) {
         inverse[lane] = scale[lane] >= FL_CPU_Q8_TINY ? 1.0f / scale[lane] : 0.0f;
     }
     for (size_t first = 0; first < k; first += STEP) {
-        float q[STEP * LANES];
-        if (seen) {
-            round_together(seen, first, columns, inverse, scale, group, &l, q);
-        } else {
-            round_alone(columns + first * LANES, inverse, group, q);
+        float exact[STEP * LANES], q[STEP * LANES];
+        for (unsigned i = 0; i < STEP * LANES; i++) {
+            float factor = inverse[i % LANES];
+            exact[i]     = factor > 0.0f ? columns[first * LANES + i] * factor : 0.0f;
         }
+        round_step(exact, group, q);
         store_step(q, panel + first * LANES, sum);
     }
     memcpy(panel + k * LANES, scale, sizeof scale);
