@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "base/utf8.h"
 
 typedef unsigned char bytes16 __attribute__((vector_size(16)));
@@ -379,6 +380,25 @@ static size_t number_end(const fl_json_in *in) {
     return at;
 }
 
+/* The value of a number written with a point or an exponent, when it is whole: 12.000 and 1.2e1 are the
+ * integer 12 to JSON Schema, and so to every client that goes by the document. */
+static bool whole_value(const char *text, size_t size, int64_t *out) {
+    enum { SPELLED_MAX = 63 };
+    const double exact_most = 9007199254740992.0; /* 2^53 */
+    char         spelled[SPELLED_MAX + 1];
+    double       value;
+    if (size > SPELLED_MAX) {
+        return false;
+    }
+    memcpy(spelled, text, size);
+    spelled[size] = '\0';
+    if (!fl_parse_f64(spelled, &value) || !(value >= -exact_most && value <= exact_most)) {
+        return false;
+    }
+    *out = (int64_t)value;
+    return (double)*out == value;
+}
+
 bool fl_json_in_integer(fl_json_in *in, int64_t *out) {
     enum { DIGITS_MAX = 18 }; /* always fit int64_t */
     if (!expect(in, FL_JSON_NUMBER)) {
@@ -392,15 +412,16 @@ bool fl_json_in_integer(fl_json_in *in, int64_t *out) {
     size_t size   = end - in->at;
     size_t sign   = text[0] == '-';
     size_t digits = digits_end(in, in->at + sign) - in->at;
-    if (digits != size || digits - sign > DIGITS_MAX) { /* 1.0 and 1e0 are numbers, no integers */
+    if (digits == size && digits - sign <= DIGITS_MAX) {
+        int64_t value = 0;
+        for (size_t i = sign; i < digits; i++) {
+            value = value * 10 + (text[i] - '0');
+        }
+        *out = sign != 0 ? -value : value;
+    } else if (!whole_value(text, size, out)) {
         return fl_json_in_fail(in, true, "invalid value: number `%.*s`, expected an integer",
                                (int)(size < 40 ? size : 40), text);
     }
-    int64_t value = 0;
-    for (size_t i = sign; i < digits; i++) {
-        value = value * 10 + (text[i] - '0');
-    }
-    *out   = sign != 0 ? -value : value;
     in->at = end;
     return true;
 }

@@ -66,7 +66,7 @@ bool fl_json_in_item(fl_json_in *in);              /* false: the array is over, 
 
 /* The next value; false and a fault of type when it is another one. */
 bool fl_json_in_string(fl_json_in *in, fl_span *out);
-bool fl_json_in_integer(fl_json_in *in, int64_t *out); /* up to 18 digits and nothing else */
+bool fl_json_in_integer(fl_json_in *in, int64_t *out); /* whole: 12, 12.0, 1.2e1 */
 bool fl_json_in_bool(fl_json_in *in, bool *out);
 bool fl_json_in_null(fl_json_in *in);
 

@@ -54,7 +54,7 @@ def test_texts_and_ids_in_one_list(server, start):
     assert reply.headers["x-compute-characters"] == "1" and reply.headers["x-compute-tokens"] == "11"
     for inputs in (["a", []], [[], "a"], [ids, ""]):
         assert post(server, "/embed", {"inputs": inputs}).json()["error_type"] == "Empty"
-    for inputs, place in ((["a", 1], "inputs[1]"), ([1, "a"], "inputs[1]"), (["a", ["b"]], "inputs[1]"), (["a", [1.0]], "inputs[1]")):
+    for inputs, place in ((["a", 1], "inputs[1]"), ([1, "a"], "inputs[1]"), (["a", ["b"]], "inputs[1]"), (["a", [1.5]], "inputs[1]")):
         reply = post(server, "/embed", {"inputs": inputs})
         assert reply.status == 422 and place in reply.body.decode()
     assert post(server, "/embed", {"inputs": ["a", [10 ** 6]]}).status == 422

@@ -241,7 +241,7 @@ Test(server_json, a_fault_names_its_line_and_column) {
     }
 }
 
-Test(server_json, only_integers_are_numbers) {
+Test(server_json, integers_are_what_json_schema_calls_so) {
     static const struct {
         const char *text;
         bool        good;
@@ -253,13 +253,18 @@ Test(server_json, only_integers_are_numbers) {
                {"999999999999999999", true, 999999999999999999},
                {"1000000000000000000", false, 0},
                {"99999999999999999999999999", false, 0},
-               {"1.0", false, 0},
-               {"-12.000", false, 0},
-               {"1e0", false, 0},
+               {"1.0", true, 1},
+               {"-12.000", true, -12},
+               {"1e0", true, 1},
+               {"1.0e1", true, 10},
+               {"1e3", true, 1000},
+               {"120E-1", true, 12},
+               {"9007199254740992.0", true, 9007199254740992},
+               {"9007199254740994.0", false, 0},
                {"1.5", false, 0},
-               {"1.0e1", false, 0},
                {"1.01", false, 0},
-               {"1e3", false, 0},
+               {"12e-1", false, 0},
+               {"1e-400", true, 0},
                {"1E400", false, 0}};
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         fl_json_in in;
@@ -334,6 +339,17 @@ Test(server_fields, a_body_fills_the_struct) {
     cr_assert_eq(t.other.count, 1);
 }
 
+/* What JSON Schema calls an integer, however it is spelled. */
+Test(server_fields, integers_are_numbers_without_a_fraction) {
+    target     t;
+    fl_json_in in;
+    cr_assert(read_body("{\"input\":[12.0,12e0,1.2E+1,120e-1,0.0,-0]}", &t, &in));
+    for (int i = 0; i < 4; i++) {
+        cr_assert_eq(t.input.ids[i], 12);
+    }
+    cr_assert(t.input.ids[4] == 0 && t.input.ids[5] == 0);
+}
+
 Test(server_fields, inputs_come_in_four_forms) {
     target     t;
     fl_json_in in;
@@ -400,6 +416,9 @@ Test(server_fields, wrong_meanings_are_named) {
         {"{\"input\":[-1]}", "expected a token id", true},
         {"{\"input\":[4294967296]}", "expected a token id", true},
         {"{\"input\":[1.5]}", "expected an integer", true},
+        {"{\"input\":[12e-1]}", "expected an integer", true},
+        {"{\"input\":[1e19]}", "expected an integer", true},
+        {"{\"input\":[1e400]}", "expected an integer", true},
         {"{\"input\":[{}]}", "input[0]: invalid type: an object", true},
         {"{\"input\":\"a\",\"dimensions\":0}", "dimensions: invalid value", true},
         {"{\"input\":\"a\",\"dimensions\":101}", "expected one from 1 to 100", true},
