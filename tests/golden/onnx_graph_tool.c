@@ -4,7 +4,8 @@
  *     onnx_graph run FOLDER PROVIDER LEVEL LENGTH < texts > rows
  *         Each line of stdin is a text: "skip id id id …". PROVIDER chooses the form of the graph
  *         (cpu, cuda, coreml …; "coreml:fp16" in half precision); it always runs on the CPU.
- *         LENGTH "alone" runs each text alone, else all are one batch, padded to LENGTH tokens (0: the longest). Rows of float32 on stdout.
+ *         LENGTH "alone" runs each text alone, else all are one batch, padded to LENGTH tokens (0: the
+ *         longest). Rows of float32 on stdout.
  *     onnx_graph time FOLDER MODEL.onnx THREADS BATCHxLENGTH…
  *         The built graph and a file's in turns; one JSON object a shape, processor time in ms,
  *         median and least.

@@ -197,8 +197,8 @@ Test(onnx_memory, predictions_hold, .timeout = 600) {
                                .dtype         = FL_DTYPE_F32,
                                .pooling       = {FL_POOL_MEAN},
                                .pooling_count = 1};
-    const shape    shapes[] = {{1, 24, EQUAL},  {1, 200, EQUAL},  {1, 512, EQUAL}, {4, 64, EQUAL},
-                               {16, 16, EQUAL}, {32, 100, EQUAL}, {64, 8, EQUAL},  {16, 512, MIXED}};
+    const shape    shapes[] = {{1, 24, EQUAL}, {1, 200, EQUAL},  {1, 512, EQUAL},  {4, 64, EQUAL},
+                               {64, 8, EQUAL}, {32, 100, EQUAL}, {16, 512, MIXED}, {16, 16, EQUAL}};
     toy            t;
     toy_make(&t, &spec, 5);
     align_all(&t.encoder); /* for the life of the process */
