@@ -22,7 +22,7 @@ tools/build.sh "$preset" "${targets[@]}"
 
 if [ "$preset" != fuzz ]; then
     export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1
-    export UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=second_deadlock_stack=1:halt_on_error=1
+    export UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=second_deadlock_stack=1:halt_on_error=1:suppressions=$ROOT/tools/tsan.supp
     status=0
     ctest --test-dir "$folder" -j "$(nproc)" -L "^$label\$" --output-on-failure --output-junit tests.xml \
         --no-tests=ignore >"$folder"/ctest.log 2>&1 || status=$?

@@ -33,14 +33,15 @@ def lines(path: pathlib.Path) -> list:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-# Of each precision: least mean and worst cosine to fp32, most loss of Spearman x 100 on STS-B and of nDCG@10.
-GATES = {"int8": (0.999, 0.997, 0.1, 0.005), "int16": (0.9999, 0.9999, 0.02, 0.0005),
+# Of each precision: least mean and worst cosine to fp32, most loss of Spearman x 100 on STS-B and of nDCG@10 (two
+# neighbours that change places in one of the 225 queries are up to 0.1 %).
+GATES = {"int8": (0.999, 0.997, 0.1, 0.005), "int16": (0.9999, 0.9999, 0.02, 0.002),
          "bf16": (0.9995, 0.9995, 0.05, 0.002)}
 
 
-def in_all(folder, texts, work):
+def in_all(folder, texts, work, precisions=tuple(GATES)):
     return {precision: golden.embed(folder, texts, "--precision", precision, work=work)
-            for precision in ("fp32", *GATES)}
+            for precision in ("fp32", *precisions)}
 
 
 def spearman(rows: numpy.ndarray, scores: numpy.ndarray) -> float:
@@ -95,18 +96,18 @@ def ndcg(documents: numpy.ndarray, queries: numpy.ndarray) -> float:
 
 
 @needs_data
-@pytest.mark.full
 @pytest.mark.parametrize("variable", MODELS)
 def test_cranfield(variable, tmp_path):
     folder = folder_of(variable)
     documents = [document["text"] or "" for document in lines(CRANFIELD)]
     queries = [query["text"] for query in lines(golden.DATA / "cranfield-queries.jsonl")]
-    rows, cut = in_all(folder, documents + queries, tmp_path), len(documents)
+    precisions = tuple(GATES) if os.environ.get("FLETCH_MODEL_HIGH") else ("int8",)
+    rows, cut = in_all(folder, documents + queries, tmp_path, precisions), len(documents)
     exact = ndcg(rows["fp32"][:cut], rows["fp32"][cut:])
-    for precision, gate in GATES.items():
+    for precision in precisions:
         check_cosine(rows["fp32"], rows[precision], precision)
         found = ndcg(rows[precision][:cut], rows[precision][cut:])
-        assert found >= exact * (1 - gate[3]), (precision, exact, found)
+        assert found >= exact * (1 - GATES[precision][3]), (precision, exact, found)
 
 
 @pytest.mark.parametrize("precision", GATES)
