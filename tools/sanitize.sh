@@ -36,25 +36,34 @@ if [ "$preset" != fuzz ]; then
     exit 0
 fi
 
-passed=0 failed=0
-mkdir -p "$folder"/found
-for program in "$folder"/fuzz/*; do
-    [ -x "$program" ] && [ -f "$program" ] || continue
-    name=${program##*/}
-    work=$folder/corpus/$name
-    seeds=tests/fuzz/corpus/$name
+# One target, from its seeds; leaves passed or failed in FOLDER/NAME.result.
+fuzz_one() { # PROGRAM
+    local program=$1 name=${1##*/} work=$folder/corpus/${1##*/} seeds=tests/fuzz/corpus/${1##*/}
     mkdir -p "$work"
     [ -d "$seeds" ] || seeds=
-    say "fuzz: $name for $seconds s"
     if "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
         -artifact_prefix="$folder/found/$name-" "$work" $seeds >"$folder/$name.log" 2>&1; then
-        note "$(sed -n 's/^stat::number_of_executed_units: */inputs tried: /p' "$folder/$name.log")"
-        passed=$((passed + 1))
+        note "$name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$folder/$name.log") inputs tried"
+        echo passed >"$folder/$name.result"
     else
         tail -n 40 "$folder/$name.log" >&2
-        note "broken by an input in $folder/found/; again with: $program THAT-FILE"
-        failed=$((failed + 1))
+        note "$name: broken by an input in $folder/found/; again with: $program THAT-FILE"
+        echo failed >"$folder/$name.result"
     fi
+}
+
+mkdir -p "$folder"/found
+rm -f "$folder"/*.result
+say "fuzz: each target for $seconds s, one to a core"
+for program in "$folder"/fuzz/*; do
+    [ -x "$program" ] && [ -f "$program" ] || continue
+    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do
+        wait -n || true
+    done
+    fuzz_one "$program" &
 done
-echo $passed $failed 0 >build/tally/fuzz
-[ $failed -eq 0 ] || exit 1
+wait
+passed=$(cat "$folder"/*.result 2>/dev/null | grep -c passed || true)
+failed=$(cat "$folder"/*.result 2>/dev/null | grep -c failed || true)
+echo "$passed $failed 0" >build/tally/fuzz
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
