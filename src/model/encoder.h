@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "fletch.h"
 #include "model/tensor.h"
 
 typedef enum fl_position { FL_POSITION_NONE, FL_POSITION_LEARNED } fl_position;
@@ -116,6 +117,10 @@ typedef struct fl_encoder {
     fl_pooling pooling[FL_POOL_COUNT];       /* concatenated in this order */
     uint32_t   pooling_count;                /* >= 1 */
 } fl_encoder;
+
+/* slots.c: EMODEL with the layer in error->where when a tensor that the descriptor calls for is missing, of
+ * a type other than F32, F16 and BF16, or smaller than it says. `encoder->layer` is not NULL. */
+int fl_encoder_check_slots(const fl_encoder *encoder, fletch_error *error);
 
 /* Width of the pooled row: hidden * pooling_count. */
 static inline uint32_t fl_encoder_width(const fl_encoder *encoder) {

@@ -77,78 +77,6 @@ static int check_desc(const fl_encoder_desc *d, fletch_error *error) {
     return FLETCH_OK;
 }
 
-/* The bytes that [rows, cols] needs are there, in a type that can be converted. */
-static bool holds(const fl_tensor *t, uint64_t rows, uint64_t cols) {
-    uint64_t size = t->dtype == FL_DTYPE_F32                                ? 4
-                    : t->dtype == FL_DTYPE_F16 || t->dtype == FL_DTYPE_BF16 ? 2
-                                                                            : 0;
-    uint64_t need;
-    return size > 0 && !__builtin_mul_overflow(rows, cols, &need) &&
-           !__builtin_mul_overflow(need, size, &need) && t->bytes >= need;
-}
-
-typedef struct expected {
-    int         slot;
-    uint64_t    rows, cols;
-    bool        optional;
-    const char *name;
-} expected;
-
-static int check_slots(const fl_tensor *slots, const expected *want, size_t count, uint32_t layer,
-                       fletch_error *error) {
-    for (size_t i = 0; i < count; i++) {
-        const fl_tensor *t = &slots[want[i].slot];
-        if (t->data == NULL && want[i].optional) {
-            continue;
-        }
-        if (t->data == NULL || !holds(t, want[i].rows, want[i].cols)) {
-            return fl_fail(
-                error, FLETCH_EMODEL, layer,
-                "layer %u: the %s weights are missing, of a type other than F32, F16 and "
-                "BF16, or smaller than config.json says",
-                layer, want[i].name);
-        }
-    }
-    return FLETCH_OK;
-}
-
-static int check_weights(const fl_encoder *encoder, fletch_error *error) {
-    const fl_encoder_desc *d = &encoder->desc;
-    uint64_t hidden = d->hidden, inner = (uint64_t)d->heads * d->head_dim, mlp = d->intermediate;
-    bool     positions      = d->position == FL_POSITION_LEARNED;
-    const expected global[] = {{FL_SLOT_WORD, d->vocab, hidden, false, "word"},
-                               {FL_SLOT_POSITION, (uint64_t)d->positions + d->position_offset,
-                                hidden, !positions, "position"},
-                               {FL_SLOT_TYPE, 1, hidden, !d->token_type, "token type"},
-                               {FL_SLOT_EMBED_NORM_W, 1, hidden, true, "embedding norm"},
-                               {FL_SLOT_EMBED_NORM_B, 1, hidden, true, "embedding norm"},
-                               {FL_SLOT_ATTENTION_BIAS, d->bias_buckets, d->heads,
-                                d->attention_bias == FL_BIAS_NONE, "relative attention bias"},
-                               {FL_SLOT_FINAL_NORM_W, 1, hidden, !d->final_norm, "final norm"},
-                               {FL_SLOT_FINAL_NORM_B, 1, hidden, true, "final norm"}};
-    const expected layer[]  = {{FL_LAYER_Q_W, inner, hidden, false, "query"},
-                               {FL_LAYER_Q_B, 1, inner, true, "query bias"},
-                               {FL_LAYER_K_W, inner, hidden, false, "key"},
-                               {FL_LAYER_K_B, 1, inner, true, "key bias"},
-                               {FL_LAYER_V_W, inner, hidden, false, "value"},
-                               {FL_LAYER_V_B, 1, inner, true, "value bias"},
-                               {FL_LAYER_O_W, hidden, inner, false, "attention output"},
-                               {FL_LAYER_O_B, 1, hidden, true, "attention output bias"},
-                               {FL_LAYER_ATTENTION_NORM_W, 1, hidden, false, "attention norm"},
-                               {FL_LAYER_ATTENTION_NORM_B, 1, hidden, true, "attention norm bias"},
-                               {FL_LAYER_UP_W, mlp, hidden, false, "intermediate"},
-                               {FL_LAYER_UP_B, 1, mlp, true, "intermediate bias"},
-                               {FL_LAYER_DOWN_W, hidden, mlp, false, "output"},
-                               {FL_LAYER_DOWN_B, 1, hidden, true, "output bias"},
-                               {FL_LAYER_MLP_NORM_W, 1, hidden, false, "output norm"},
-                               {FL_LAYER_MLP_NORM_B, 1, hidden, true, "output norm bias"}};
-    int status = check_slots(encoder->global, global, sizeof global / sizeof *global, 0, error);
-    for (uint32_t i = 0; status == FLETCH_OK && i < d->layers; i++) {
-        status = check_slots(encoder->layer[i], layer, sizeof layer / sizeof *layer, i, error);
-    }
-    return status;
-}
-
 /* ---- Sizes and scratch ----------------------------------------------------------------------- */
 
 /* How many rows go through a product at a time: x, y and the chunk of the middle share L2 with the
@@ -335,7 +263,7 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
     *out       = NULL;
     int status = check_desc(&encoder->desc, error);
     if (status == FLETCH_OK) {
-        status = check_weights(encoder, error);
+        status = fl_encoder_check_slots(encoder, error);
     }
     if (status < 0) {
         return status;
