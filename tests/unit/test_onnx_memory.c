@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "engine_toy.h"
 #include "engines/onnxruntime/ort.h"
+#include "measured.h"
 
 enum {
     FIXED    = 192 * 1024, /* bytes that are nobody's: stacks, the library's own little objects */
@@ -23,29 +23,11 @@ enum {
     PASSED_OVER = 77
 };
 
-typedef enum lengths { EQUAL, MIXED } lengths;
-
-typedef struct shape {
-    uint32_t texts, longest;
-    lengths  lengths;
-} shape;
-
 typedef struct result {
     int64_t  opened, resident;
     int64_t  ran, predicted;
     uint32_t tokens;
 } result;
-
-static int64_t anonymous_bytes(void) {
-    FILE   *file = fopen("/proc/self/smaps_rollup", "r");
-    char    line[256];
-    int64_t kib = -1;
-    while (file && fgets(line, sizeof line, file))
-        sscanf(line, "Anonymous: %ld", &kib);
-    if (file)
-        fclose(file);
-    return kib < 0 ? -1 : kib * 1024;
-}
 
 typedef struct job {
     const toy  *toy;
@@ -54,29 +36,10 @@ typedef struct job {
     const char *plans; /* onnxruntime.memory_pattern */
 } job;
 
-static fl_batch make_batch(const job *j) {
-    uint64_t  seed = j->shape.texts * 977 + j->shape.longest;
-    uint32_t *cu   = calloc(j->shape.texts + 1, sizeof *cu);
-    size_t    most = (size_t)j->shape.texts * j->shape.longest;
-    int32_t  *ids  = calloc(most, sizeof *ids);
-    float   **rows = calloc(j->shape.texts, sizeof *rows);
-    for (uint32_t t = 0; t < j->shape.texts; t++) {
-        bool     full = t == 0 || j->shape.lengths == EQUAL;
-        uint32_t n    = full ? j->shape.longest : 1 + toy_draw(&seed, j->shape.longest);
-        cu[t + 1]     = cu[t] + n;
-        rows[t]       = malloc(j->toy->encoder.desc.hidden * sizeof(float));
-        memset(rows[t], 1, j->toy->encoder.desc.hidden * sizeof(float));
-    }
-    for (size_t i = 0; i < most; i++)
-        ids[i] = (int32_t)toy_draw(&seed, j->toy->encoder.desc.vocab);
-    return (fl_batch){
-        .ids = ids, .cu = cu, .texts = j->shape.texts, .tokens = cu[j->shape.texts], .rows = rows};
-}
-
 static void measure(const job *j, result *r) {
     const fl_engine_ops *ops     = fl_engine_find("onnxruntime");
     const char          *library = getenv("FLETCH_ONNXRUNTIME_LIBRARY");
-    fl_batch             batch   = make_batch(j);
+    fl_batch             batch   = make_batch(j->toy, &j->shape);
     fl_config           *config  = fletch_config_new();
     const fl_ort        *ort     = NULL;
     fl_engine           *engine  = NULL;

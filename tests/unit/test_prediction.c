@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "engine_toy.h"
+#include "measured.h"
 
 enum {
     FIXED   = 40 * 1024, /* bytes that are nobody's: stacks of threads, allocator */
@@ -23,31 +23,11 @@ enum {
     TRIES   = 100        /* forwards of a batch on two threads */
 };
 
-typedef enum lengths { EQUAL, MIXED } lengths;
-
-typedef struct shape {
-    uint32_t texts, longest;
-    lengths  lengths;
-} shape;
-
 typedef struct result {
     int64_t  opened, resident; /* growth by open, and what info says of it */
     int64_t  ran, predicted;   /* growth by forward, and what memory says of it */
     uint32_t tokens;
 } result;
-
-static int64_t anonymous_bytes(void) {
-    FILE   *file = fopen("/proc/self/smaps_rollup", "r");
-    char    line[256];
-    int64_t kib = -1;
-    while (file && fgets(line, sizeof line, file)) {
-        sscanf(line, "Anonymous: %ld", &kib);
-    }
-    if (file) {
-        fclose(file);
-    }
-    return kib < 0 ? -1 : kib * 1024;
-}
 
 typedef struct job {
     const toy  *toy;
@@ -56,26 +36,6 @@ typedef struct job {
     bool        huge;
     const char *precision;
 } job;
-
-static fl_batch make_batch(const job *j) {
-    uint64_t  seed = j->shape.texts * 977 + j->shape.longest;
-    uint32_t *cu   = calloc(j->shape.texts + 1, sizeof *cu);
-    size_t    most = (size_t)j->shape.texts * j->shape.longest;
-    int32_t  *ids  = calloc(most, sizeof *ids);
-    float   **rows = calloc(j->shape.texts, sizeof *rows);
-    for (uint32_t t = 0; t < j->shape.texts; t++) {
-        bool     full = t == 0 || j->shape.lengths == EQUAL;
-        uint32_t n    = full ? j->shape.longest : 1 + toy_draw(&seed, j->shape.longest);
-        cu[t + 1]     = cu[t] + n;
-        rows[t]       = malloc(j->toy->encoder.desc.hidden * sizeof(float));
-        memset(rows[t], 1, j->toy->encoder.desc.hidden * sizeof(float));
-    }
-    for (size_t i = 0; i < most; i++) {
-        ids[i] = (int32_t)toy_draw(&seed, j->toy->encoder.desc.vocab);
-    }
-    return (fl_batch){
-        .ids = ids, .cu = cu, .texts = j->shape.texts, .tokens = cu[j->shape.texts], .rows = rows};
-}
 
 static bool agree(int64_t told, int64_t real, int64_t nobodys) {
     int64_t off = llabs((long long)(told - real));
@@ -96,7 +56,7 @@ static bool holds(const result *r, unsigned threads) {
 
 static void measure(const job *j, result *r) {
     const fl_engine_ops *ops   = fl_engine_find("cpu");
-    fl_batch             batch = make_batch(j);
+    fl_batch             batch = make_batch(j->toy, &j->shape);
     fl_engine_info       info;
     fletch_error         error;
     prctl(PR_SET_THP_DISABLE, !j->huge, 0, 0, 0);
