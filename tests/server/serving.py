@@ -21,6 +21,16 @@ NAME = os.path.basename(MODEL)  # what clients call a model that was opened from
 WAIT = float(os.environ.get("FLETCH_TEST_PATIENCE", "60"))  # no test measures it: it ends what hangs
 
 
+def until(holds, told=lambda: "it never came to hold"):
+    """What holds() answers once it is true. What a server does after its reply shows a moment later: a test waits
+    for it and never reads it once."""
+    end = time.monotonic() + WAIT
+    while not (answer := holds()):
+        assert time.monotonic() < end, told()
+        time.sleep(0.02)
+    return answer
+
+
 class Reply:
     def __init__(self, status, headers, body):
         self.status, self.headers, self.body = status, headers, body
@@ -164,13 +174,7 @@ class Server:
 
     def wait_event(self, test):
         """The first log event for which test(event) holds."""
-        end = time.monotonic() + WAIT
-        while time.monotonic() < end:
-            for event in self.events():
-                if test(event):
-                    return event
-            time.sleep(0.02)
-        raise AssertionError(self.log())
+        return until(lambda: next((event for event in self.events() if test(event)), None), self.log)
 
     def raw(self, unix=False, **options):
         return Raw(self.unix if unix else self.where, **options)
@@ -199,13 +203,7 @@ class Server:
         return found
 
     def wait_metric(self, name, test):
-        end = time.monotonic() + WAIT
-        while time.monotonic() < end:
-            value = self.metrics().get(name, 0)
-            if test(value):
-                return value
-            time.sleep(0.02)
-        raise AssertionError((name, self.metrics().get(name)))
+        until(lambda: test(self.metrics().get(name, 0)), lambda: (name, self.metrics().get(name)))
 
     def send_signal(self, number):
         self.process.send_signal(number)
