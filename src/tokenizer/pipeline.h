@@ -60,7 +60,7 @@ typedef enum fl_split_kind {
 } fl_split_kind;
 
 enum { FL_STEPS_MAX = 16, FL_SPECIALS_MAX = 64, FL_WORD_CHARS_MAX = 1000 };
-enum { FL_HAN_FIRST = 0x4E00, FL_HAN_COUNT = 0x5200 }; /* the block of CJK ideographs */
+enum { FL_ALONE_COUNT = 0x10000, FL_ALONE_SPACE = -1 };
 
 struct fl_tokenizer {
     fl_vocab       vocab; /* the model's, without added tokens that it lacks */
@@ -81,43 +81,66 @@ struct fl_tokenizer {
     bool           stream;        /* stream.c can do it */
     bool           local;         /* exact.c may cut the text before any ASCII white space */
     uint32_t       expansion;     /* at most this many tokens per byte of text */
-    unsigned       cache_bits;    /* log2 of the number of buckets, at least 1 */
+    unsigned       cache_bits;    /* log2 of the number of lines of the word cache, at least 1 */
     fl_scan_table  scan_table;
     const fl_scan *scan;
-    int32_t        ascii_id[128];        /* the id of a punctuation character as a word */
-    int32_t        han_id[FL_HAN_COUNT]; /* the same for U+4E00 to U+9FFF */
+    /* Characters beyond ASCII that are words of their own whatever surrounds them (Chinese ones and
+     * punctuation that no normaliser changes): id + 1; FL_ALONE_SPACE: they end words and vanish; 0: all
+     * others. What is never looked at costs no memory. */
+    int32_t alone_id[FL_ALONE_COUNT];
 };
 
-/* One line of the word cache: a word of at most 15 bytes and its ids. Two make a bucket of 64 bytes. */
-typedef struct fl_cache_entry {
-    uint64_t low, high; /* the bytes, zero-padded; the length in the highest byte */
-    int32_t  ids[4];    /* unused ones are -1 */
-} fl_cache_entry;
+/* A line of the word cache, 64 bytes, on which two short pieces of raw text lie with their ids, or one
+ * long one. A piece is what stands between two characters that end words whatever surrounds them; letters
+ * A-Z are lowered where the pipeline lowers.
+ *
+ *              bytes 0-14     15         16-31     32-46     47         48-63
+ *     short    text           tag        ids       text      tag        ids
+ *     long     text           0          text¹     ids       count      ids          ¹ byte 31: size
+ *
+ * A tag holds the size (1 to 15) in its low half and the number of ids in its high half. The half byte that
+ * is a size for the short ones is 0 for a long one, and its size is not 0: none is ever taken for another,
+ * and a line of zeros matches nothing. (Byte 15 is the highest of `high` and of key[1], as processors have
+ * it for which fletch is built.) A vocabulary of up to 65536 ids keeps twice as many of them: foreign words
+ * fall into letters where it was not made for them. */
+enum { FL_SHORT_BYTES = 15, FL_LONG_BYTES = 30 };
 
-/* One line of the chunk cache, 64 bytes: raw text between ASCII spaces and punctuation that is not all
- * ASCII, letters A-Z lowered where the pipeline lowers, and the ids it becomes. A vocabulary of up to
- * 65536 keeps twice as many of them: foreign words fall into letters where it was not made for them. */
-enum { FL_CHUNK_BYTES = 31, FL_CHUNK_IDS = 7, FL_CHUNK_SMALL_IDS = 2 * FL_CHUNK_IDS };
-typedef struct fl_chunk_entry {
-    uint64_t key[4]; /* the bytes, zero-padded; the length in the highest byte */
-    union {
-        int32_t  ids[FL_CHUNK_IDS];
-        uint16_t small[FL_CHUNK_SMALL_IDS]; /* where every id fits: fl_tokenizer.small_ids */
-    };
-    uint32_t count;
-} fl_chunk_entry;
+typedef union fl_cached_ids {
+    int32_t  wide[4];
+    uint16_t small[8]; /* where every id fits: fl_tokenizer.small_ids */
+} fl_cached_ids;
+
+typedef struct fl_cache_short {
+    uint64_t      low, high; /* the bytes, zero-padded; the tag in the highest byte */
+    fl_cached_ids ids;
+} fl_cache_short;
+
+typedef struct fl_cache_long {
+    uint64_t      key[4]; /* 15 bytes in each half, zero-padded; the size in the highest byte */
+    fl_cached_ids ids[2]; /* the last of ids[0] is the count, in its highest half byte */
+} fl_cache_long;
+
+typedef union fl_cache_line {
+    fl_cache_short two[2];
+    fl_cache_long  one;
+} fl_cache_line;
 
 enum { FL_QUEUE_WORDS = 16 };
 
-/* A word between its hash and its look-up. A chunk (bucket NULL, chars 0, size > 0) has the number of its
- * line in `low` and its place in the text in `high`. */
-typedef struct fl_waiting_word {
-    uint64_t        low, high;
-    fl_cache_entry *bucket;
-    const char     *word;
-    uint32_t        size, chars;
-    int32_t         id;
-} fl_waiting_word;
+typedef enum fl_waiting_kind {
+    FL_WAITING_PLAIN,   /* one word, as it stands in the lowered text */
+    FL_WAITING_FOREIGN, /* to be normalised first; any number of words */
+    FL_WAITING_ALONE    /* a run of characters that fl_tokenizer.alone_id knows */
+} fl_waiting_kind;
+
+/* A piece of text between its hash and its look-up. */
+typedef struct fl_waiting_piece {
+    uint64_t        low, high; /* the key when short */
+    fl_cache_line  *line;      /* NULL: too long for the cache, or alone */
+    const char     *text;      /* in scratch->lower */
+    uint32_t        size;
+    fl_waiting_kind kind;
+} fl_waiting_piece;
 
 /* One token with its place, on the exact path. */
 typedef struct fl_piece {
@@ -128,13 +151,14 @@ typedef struct fl_piece {
 
 struct fl_token_scratch {
     /* stream.c */
-    fl_cache_entry *cache;  /* owned, [2 * sets]; a big block */
-    fl_chunk_entry *chunks; /* [sets], behind the former */
-    char            lower[FL_SCAN_WINDOW + FL_SCAN_SLACK];
-    fl_scan_masks   masks;
-    fl_waiting_word queue[FL_QUEUE_WORDS];
-    int32_t        *ring; /* owned: the tail while truncating left */
-    size_t          ring_capacity;
+    fl_cache_line   *cache; /* owned, an even number of lines; a big block */
+    size_t           cache_bytes;
+    unsigned         cache_shift; /* from a 64-bit hash to the number of a line */
+    char             lower[FL_SCAN_WINDOW + FL_SCAN_SLACK];
+    fl_scan_masks    masks;
+    fl_waiting_piece queue[FL_QUEUE_WORDS];
+    int32_t         *ring; /* owned: the tail while truncating left */
+    size_t           ring_capacity;
     /* both */
     char     *word;      /* owned, [4 * max_chars + 32]: one normalised word as UTF-8 */
     uint32_t *word_rune; /* owned, [4 * max_chars]: rune of each byte of word */
@@ -145,8 +169,6 @@ struct fl_token_scratch {
     fl_buf    text;   /* a normalised piece as UTF-8, for normalised added tokens */
     fl_piece *pieces; /* owned */
     size_t    piece_count, piece_capacity;
-    size_t    cache_bytes;
-    unsigned  cache_shift; /* from a 64-bit hash to the number of a bucket, or of a chunk's line */
 };
 
 /* normalize.c */

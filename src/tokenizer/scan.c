@@ -45,7 +45,7 @@ static void window(const fl_scan_table *table, const char *text, size_t size, ch
             uint8_t kind = at < size ? table->kind[byte] : (uint8_t)FL_BYTE_SPACE;
             bool    up   = table->lowercase && byte >= 'A' && byte <= 'Z';
             lower[at]    = (char)(up ? byte | 0x20 : byte);
-            boundary |= (uint64_t)(kind != FL_BYTE_WORD) << i;
+            boundary |= (uint64_t)(kind == FL_BYTE_SPACE || kind == FL_BYTE_PUNCT) << i;
             punct |= (uint64_t)(kind == FL_BYTE_PUNCT) << i;
             exact |= (uint64_t)(kind == FL_BYTE_EXACT) << i;
         }

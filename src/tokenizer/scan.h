@@ -42,7 +42,7 @@ typedef struct fl_scan_table {
 } fl_scan_table;
 
 typedef struct fl_scan_masks {
-    uint64_t boundary[FL_SCAN_MASKS]; /* not FL_BYTE_WORD */
+    uint64_t boundary[FL_SCAN_MASKS]; /* FL_BYTE_SPACE or FL_BYTE_PUNCT */
     uint64_t punct[FL_SCAN_MASKS];
     uint64_t exact[FL_SCAN_MASKS];
 } fl_scan_masks;

@@ -55,7 +55,7 @@ static inline bits classify(const planes *p, const char *text, char *lower) {
     bits     b;
     b.punct        = in_set(p->punct, low, column);
     b.exact        = in_set(p->exact, low, column) | (sign & p->high);
-    b.boundary     = in_set(p->space, low, column) | b.punct | b.exact;
+    b.boundary     = in_set(p->space, low, column) | b.punct;
     __m256i upper  = _mm256_and_si256(_mm256_cmpgt_epi8(bytes, _mm256_set1_epi8('A' - 1)),
                                       _mm256_cmpgt_epi8(_mm256_set1_epi8('Z' + 1), bytes));
     __m256i folded = _mm256_add_epi8(bytes, _mm256_and_si256(upper, p->fold));

@@ -18,30 +18,37 @@
 #include "tokenizer/parse.h"
 #include "tokenizer/unicode.h"
 
-enum { JSON_MAX = 256 * 1024 * 1024, CACHE_DEFAULT = 2 * 1024 * 1024, CACHE_BITS_MAX = 20 };
-
-/* Two words and one chunk share a set. With the default all of it is one huge page. */
-#define SET_BYTES (2 * sizeof(fl_cache_entry) + sizeof(fl_chunk_entry))
+enum {
+    JSON_MAX       = 256 * 1024 * 1024,
+    CACHE_DEFAULT  = 2 * 1024 * 1024 /* one huge page */,
+    CACHE_BITS_MAX = 20
+};
 
 /* ---- Opening ---------------------------------------------------------------------------------- */
 
-/* Chinese characters are words of their own, so each has one id: the vocabulary's, or unknown. */
-static void fill_han(fl_tokenizer *tokenizer) {
-    const fl_vocab *vocab = &tokenizer->vocab;
-    for (size_t i = 0; i < FL_HAN_COUNT; i++) {
-        tokenizer->han_id[i] = tokenizer->wordpiece.unk;
-    }
-    for (uint32_t id = 0; id < vocab->size && tokenizer->wordpiece.max_chars > 0; id++) {
-        size_t      length = 0;
-        unsigned    bytes  = 0;
-        const char *text   = fl_vocab_text(vocab, (int32_t)id, &length);
-        if (text == NULL || length != 3 || ((uint8_t)text[0] & 0xF0) != 0xE0) {
+/* Which characters are words whatever surrounds them, and their ids. A character that is decomposed,
+ * lowered, dropped or sorted among marks is none of them, nor is one beyond the first 65536. */
+static void fill_alone(fl_tokenizer *tokenizer) {
+    const unsigned touched =
+        FL_UC_DROP | FL_UC_MARK_BERT | FL_UC_LOWER | FL_UC_DECOMPOSES | FL_UC_CCC;
+    bool     chinese = tokenizer->normal_count > 0 && tokenizer->normal[0].chinese_chars;
+    unsigned alone   = (chinese ? (unsigned)FL_UC_CJK : 0) |
+                     (tokenizer->split[0] == FL_SPLIT_BERT ? (unsigned)FL_UC_PUNCT : 0);
+    for (uint32_t cp = 0x80; cp < FL_ALONE_COUNT; cp++) {
+        unsigned flags = fl_unicode_flags(cp);
+        if ((flags & touched) != 0 || (flags & (alone | FL_UC_SPACE)) == 0) {
             continue;
         }
-        uint32_t cp = fl_utf8_decode(text, &bytes);
-        if (cp - FL_HAN_FIRST < FL_HAN_COUNT) {
-            tokenizer->han_id[cp - FL_HAN_FIRST] = (int32_t)id;
+        if ((flags & FL_UC_SPACE) != 0) {
+            tokenizer->alone_id[cp] = FL_ALONE_SPACE;
+            continue;
         }
+        char     text[4];
+        int32_t  ids[4];
+        unsigned size  = fl_utf8_encode(cp, text);
+        bool     known = tokenizer->wordpiece.max_chars > 0 &&
+                     fl_wordpiece_encode(&tokenizer->wordpiece, text, size, ids) == 1;
+        tokenizer->alone_id[cp] = 1 + (known ? ids[0] : tokenizer->wordpiece.unk);
     }
 }
 
@@ -64,15 +71,7 @@ static void fill_scan_table(fl_tokenizer *tokenizer) {
         }
     }
     fl_scan_table_finish(table);
-    for (unsigned byte = 0; byte < 128; byte++) {
-        char    text[1] = {(char)byte};
-        int32_t id      = tokenizer->wordpiece.unk;
-        if (tokenizer->wordpiece.max_chars > 0) {
-            fl_wordpiece_encode(&tokenizer->wordpiece, text, 1, &id);
-        }
-        tokenizer->ascii_id[byte] = id;
-    }
-    fill_han(tokenizer);
+    fill_alone(tokenizer);
 }
 
 static bool can_stream(const fl_tokenizer *tokenizer) {
@@ -98,7 +97,7 @@ static void finish(fl_tokenizer *tokenizer, const fl_tokenizer_options *options)
         options != NULL && options->cache_bytes > 0 ? options->cache_bytes : (size_t)CACHE_DEFAULT;
     tokenizer->cache_bits = 1;
     while (tokenizer->cache_bits < CACHE_BITS_MAX &&
-           2 * SET_BYTES << tokenizer->cache_bits <= bytes) {
+           2 * sizeof(fl_cache_line) << tokenizer->cache_bits <= bytes) {
         tokenizer->cache_bits++;
     }
     tokenizer->scan = &fl_scan_ref;
@@ -291,7 +290,7 @@ fl_token_scratch *fl_token_scratch_new(const fl_tokenizer *tokenizer) {
         return NULL;
     }
     scratch->cache_shift = 64 - tokenizer->cache_bits;
-    scratch->cache_bytes = SET_BYTES << tokenizer->cache_bits;
+    scratch->cache_bytes = sizeof(fl_cache_line) << tokenizer->cache_bits;
     scratch->cache       = fl_big_alloc(scratch->cache_bytes);
     scratch->word        = fl_alloc_zero(1, bytes + 32);
     scratch->word_rune   = fl_alloc_array(bytes + 1, sizeof *scratch->word_rune);
@@ -302,8 +301,6 @@ fl_token_scratch *fl_token_scratch_new(const fl_tokenizer *tokenizer) {
         fl_token_scratch_free(scratch);
         return NULL;
     }
-    void *behind    = scratch->cache + (2 << tokenizer->cache_bits); /* 64-byte lines both */
-    scratch->chunks = behind;
     return scratch;
 }
 

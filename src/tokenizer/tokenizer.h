@@ -30,7 +30,7 @@ typedef struct fl_token_scratch fl_token_scratch;
 typedef struct fl_tokenizer_options {
     const char *source; /* name of the file for messages, e.g. the path of tokenizer.json */
     bool   lowercase;   /* sentence-transformers' do_lower_case: a Lowercase normalizer in front */
-    size_t cache_bytes; /* per-thread caches of words and chunks; 0 = 2 MiB */
+    size_t cache_bytes; /* per-thread cache of words; 0 = 2 MiB */
     const fl_log *log;  /* may be NULL */
 } fl_tokenizer_options;
 
