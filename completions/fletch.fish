@@ -193,7 +193,7 @@ complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode m
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l cuda-streams -x -d 'Compute streams of a device.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l cuda-transfer-stream -x -a 'true false' -d 'Copy on a stream of its own while another computes.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l cuda-graphs -x -a 'true false' -d 'Launch each batch as one captured graph.'
-complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l cuda-memory-pool -x -a 'true false' -d 'Take device memory from the driver\'s pool. (no effect yet)'
+complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l cuda-memory-pool -x -a 'true false' -d 'Take device memory from the driver\'s pool, which all models of the process share.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l io-binding -x -a 'true false' -d 'Bind inputs and outputs to buffers on the device.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l io-preallocated -x -a 'true false' -d 'Allocate input and output buffers when the model is opened.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve tokenize decode model config doctor' -l io-input-buffers -x -d 'Input buffers kept per replica.'

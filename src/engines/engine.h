@@ -28,7 +28,7 @@
 #include "fletch.h"
 #include "model/encoder.h"
 
-enum { FL_ENGINE_ABI = 2 };
+enum { FL_ENGINE_ABI = 3 };
 
 typedef struct fl_engine fl_engine; /* an engine's own open state */
 
@@ -70,6 +70,7 @@ typedef struct fl_engine_info {
     const char *precision;     /* resolved: "fp32", "int8" … */
     uint32_t    slots;         /* forwards that may be in flight at once, >= 1 */
     uint32_t    best_tokens;   /* tokens of a batch beyond which larger ones gain nothing */
+    uint32_t    most_tokens;   /* the largest batch it takes; 0: the one it was opened for */
     bool        pads;          /* pads to the longest text: feed it equal lengths */
     bool        any_thread;    /* forward may run on the caller's thread (no pinning, no context) */
     bool        deterministic; /* same text, same bytes, whatever the batch */
@@ -81,6 +82,15 @@ typedef struct fl_probe {
     bool usable;
     char reason[400]; /* "AMD EPYC …: avx2, fma; 2 threads", or why not */
 } fl_probe;
+
+/* What a device and the engine's memory on it are doing now; 0 and -1: cannot be told. */
+typedef struct fl_device_load {
+    int32_t  utilisation;               /* per cent of the driver's last sample period; -1 */
+    uint64_t memory_used, memory_total; /* of the whole device, all processes */
+    uint64_t pool_used, pool_peak;      /* bytes that engines have of the device's pool, the most */
+    uint64_t pool_held;                 /* what the pool has of the device */
+    uint64_t pool_takes, pool_hits;     /* blocks taken, and those it had already */
+} fl_device_load;
 
 typedef struct fl_engine_ops {
     uint32_t    abi;  /* FL_ENGINE_ABI */
@@ -101,7 +111,8 @@ typedef struct fl_engine_ops {
     void *(*host_alloc)(size_t bytes);                   /* staging memory the device copies fast */
     void (*host_free)(void *block, size_t bytes);
     int (*describe)(const fl_engine *engine, fletch_property_fn fn,
-                    void *user); /* isa, threads, bytes */
+                    void *user);                                /* isa, threads, bytes */
+    void (*load)(const fl_engine *engine, fl_device_load *out); /* while forwards run */
 } fl_engine_ops;
 
 /* registry.c: the engines built in, best first; NULL past the end. */

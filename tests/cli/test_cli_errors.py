@@ -28,6 +28,16 @@ def test_many_refusals_in_one_window(embed):
     assert [json.loads(line)["index"] for line in result.stdout.splitlines()] == list(range(0, 300, 3))
 
 
+def test_a_text_that_no_memory_is_left_for_is_left_out(embed):
+    """Under a limit that nothing fits in, each text is named."""
+    flags = ("embed", "--memory-limit", "1MiB")
+    stopped = embed(*flags, input=b"one\ntwo\n")
+    assert stopped.returncode == 1 and stopped.stdout == b"" and b"memory.limit" in stopped.stderr
+    skipped = embed(*flags, "--on-error", "skip", input=b"one\ntwo\n")
+    assert skipped.returncode == 4 and skipped.stdout == b""
+    assert b"standard input:1: a batch of 1 text" in skipped.stderr and b"standard input:2: " in skipped.stderr
+
+
 def test_a_cut_text_is_said(embed):
     result = embed("embed", "--max-length", "5", "a b c d e f g h", "ok")
     assert [json.loads(line)["truncated"] for line in result.stdout.splitlines()] == [True, False]
@@ -76,10 +86,10 @@ def test_a_damaged_model_is_3_and_named(embed, tmp_path, name, change):
 
 
 def test_a_warning_is_shown_once_and_not_when_quiet(embed):
-    result = embed("embed", "--cuda-memory-pool=false", "x")
+    result = embed("embed", "--provider-order=directml,cpu", "x")
     assert result.returncode == 0
-    assert result.stderr.decode().count("cuda.memory_pool") == 1
-    assert embed("embed", "--quiet", "--cuda-memory-pool=false", "x").stderr == b""
+    assert result.stderr.decode().count("DirectML execution provider requested but not available") == 1
+    assert embed("embed", "--quiet", "--provider-order=directml,cpu", "x").stderr == b""
 
 
 def test_nothing_is_left_in_the_working_folder(embed, tmp_path):

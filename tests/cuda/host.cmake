@@ -21,7 +21,7 @@ function(fl_simulated name file)
   endforeach()
 endfunction()
 
-fl_simulated(fl_sim_cuda libcuda.so.1 sim/driver.c $<TARGET_OBJECTS:fl_cuda_sim>)
+fl_simulated(fl_sim_cuda libcuda.so.1 sim/driver.c sim/memory.c $<TARGET_OBJECTS:fl_cuda_sim>)
 set_target_properties(fl_sim_cuda PROPERTIES LINKER_LANGUAGE CXX)
 fl_simulated(fl_sim_cublaslt libcublasLt.so.13 sim/cublaslt.c)
 target_link_libraries(fl_sim_cublaslt PRIVATE fl_sim_cuda)

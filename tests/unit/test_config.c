@@ -236,30 +236,32 @@ Test(config, a_clone_shares_nothing) {
 }
 
 typedef struct heard {
-    int  levels[4];
-    char last[256];
+    int levels[4];
 } heard;
 
 static void hear(void *user, int level, const char *message) {
     heard *h = user;
+    (void)message;
     h->levels[level]++;
-    (void)snprintf(h->last, sizeof h->last, "%s", message);
 }
 
+/* One warning for each key that is declared for a later release, and none for the others. */
 Test(config, keys_without_effect_warn_when_set) {
     heard          h      = {0};
+    int            later  = 0;
     fletch_config *config = fletch_config_new();
     fletch_config_set_log(config, hear, &h);
     fl_config_warn_ineffective(config);
     cr_expect_eq(h.levels[1], 0);
-    cr_expect_eq(fletch_config_set(config, "cpu.intra_op_threads", "1", NULL), 0);
-    fl_config_warn_ineffective(config);
-    cr_expect_eq(h.levels[1], 0);
-    cr_expect_eq(fletch_config_set(config, "cuda.memory_pool", "false", NULL), 0);
+    for (size_t i = 0; fletch_option_at(i) != NULL; i++) {
+        const fletch_option *option = fletch_option_at(i);
+        cr_expect_eq(fletch_config_set(config, option->key, option->default_value, NULL), 0, "%s",
+                     option->key);
+        later += !option->effective;
+    }
     fl_config *clone = fl_config_clone(config);
     fl_config_warn_ineffective(clone);
-    cr_expect_eq(h.levels[1], 1);
-    cr_expect_str_eq(h.last, "cuda.memory_pool = false (flag) has no effect yet");
+    cr_expect_eq(h.levels[1], later);
     fletch_config_free(clone);
     fletch_config_free(config);
 }

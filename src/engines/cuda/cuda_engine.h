@@ -3,13 +3,14 @@
  *
  * Role    engine.c opens and closes; weights.c brings the model to the device; tiers.c sizes
  *         everything; product.c speaks to cublasLt; layers.c is the forward pass as launches;
- *         forward.c takes a batch up and its rows down; graph.c keeps captured launches.
+ *         forward.c takes a batch up and its rows down; graph.c keeps captured launches; memory.c
+ *         has the device's blocks and their account, pinned.c the host's buffers.
  * Sizes   A batch is computed at its tier: its tokens rounded up to one of at most FL_CUDA_TIERS
  *         sizes, at most 1/8 more. The tier fixes every grid, product and address; the true counts
  *         are on the device. That is what a captured graph needs, and the same launches are made
  *         without one.
  * Memory  On the device: one block of weights, and per slot one arena and one cublasLt workspace,
- *         all taken in open. On the host: pinned blocks per slot. Nothing is allocated by forward
+ *         all taken in open, from the driver's pool. On the host: pinned blocks per slot. Nothing is allocated by forward
  *         but captured graphs, a bounded number.
  * Threads A slot belongs to one thread at a time; plans are made under a lock. */
 #ifndef FL_ENGINES_CUDA_CUDA_ENGINE_H
@@ -112,6 +113,13 @@ typedef struct fl_cuda_slot {
     bool           no_graph[FL_CUDA_TIERS]; /* capturing failed once */
 } fl_cuda_slot;
 
+/* Where blocks of a device come from, and their account (memory.c). */
+typedef struct fl_cuda_blocks {
+    CUmemoryPool handle;  /* NULL: blocks are taken one by one */
+    unsigned     engines; /* that share it */
+    uint64_t     used, peak, takes, hits;
+} fl_cuda_blocks;
+
 struct fl_engine {
     const fl_cuda *cuda;
     const fl_log  *log;
@@ -136,6 +144,9 @@ struct fl_engine {
     fl_cuda_norm    embed_norm;
     fl_cuda_layer  *layers; /* owned */
     /* running */
+    fl_cuda_blocks        *pool; /* of the device, or `own` */
+    fl_cuda_blocks         own;
+    fl_engine             *next_open; /* pinned.c */
     uint32_t               batch_texts, max_length, slot_count, tier_count;
     uint64_t               arena_bytes, workspace_bytes, host_bytes;
     cublasLtHandle_t       lt;
@@ -147,7 +158,7 @@ struct fl_engine {
     CUstream               transfer; /* NULL: copies go by the slot's own stream */
     atomic_uint            running;  /* forwards in flight */
     atomic_uint            captured;
-    atomic_uint_fast64_t   batches, graph_launches;
+    atomic_uint_fast64_t   batches, graph_launches, direct_batches;
     fl_cuda_slot          *slots; /* owned [slot_count] */
 };
 
@@ -158,7 +169,24 @@ void     fl_cuda_lay_out(const fl_engine *e, uint32_t tier, CUdeviceptr base, fl
 /* Chooses the largest tier that fits and the sizes that follow; ENOMEM when not one text does. */
 int fl_cuda_fit(fl_engine *e, uint32_t tokens, uint64_t limit, fletch_error *error);
 
+uint64_t fl_cuda_mapped(uint64_t bytes);       /* what a block of so many takes of the device */
 uint64_t fl_cuda_resident(const fl_engine *e); /* bytes of the device, once it is fitted */
+
+/* memory.c. The context is current but for the account. */
+void     fl_cuda_memory_open(fl_engine *e, bool pooled);
+void     fl_cuda_memory_close(fl_engine *e);
+CUresult fl_cuda_take(fl_engine *e, CUdeviceptr *out, size_t bytes);
+/* *block becomes 0, and 0 is a no-op; false: the driver does not take it back now. */
+bool     fl_cuda_give(fl_engine *e, CUdeviceptr *block, size_t bytes);
+uint64_t fl_cuda_spare(const fl_engine *e); /* what the pool has and nobody uses */
+void     fl_cuda_account(const fl_engine *e, fl_device_load *out);
+
+/* pinned.c: host_alloc and host_free of engine.h, and whether the driver copies there by itself. */
+void  fl_cuda_pinned_open(fl_engine *e);
+void  fl_cuda_pinned_close(fl_engine *e); /* no forward of it runs; never opened is a no-op */
+void *fl_cuda_host_alloc(size_t bytes);
+void  fl_cuda_host_free(void *block, size_t bytes);
+bool  fl_cuda_is_pinned(const void *at, size_t bytes);
 
 /* weights.c: count the bytes, then, with the block there, convert and copy all. */
 uint64_t fl_cuda_weights_bytes(fl_engine *e);
@@ -187,6 +215,7 @@ int fl_cuda_forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_e
 int fl_cuda_warm(fl_engine *e, fletch_error *error);
 
 /* describe.c */
-int fl_cuda_describe(const fl_engine *e, fletch_property_fn fn, void *user);
+int  fl_cuda_describe(const fl_engine *e, fletch_property_fn fn, void *user);
+void fl_cuda_load(const fl_engine *e, fl_device_load *out);
 
 #endif

@@ -30,14 +30,34 @@ static void tell(teller *t, const char *name, const char *comment, const char *f
     t->stop = t->fn(t->user, name, value, comment);
 }
 
-static void tell_nvml(const fl_engine *e, teller *t) {
+void fl_cuda_load(const fl_engine *e, fl_device_load *out) {
     fl_nvml_utilization use;
     fl_nvml_memory      memory;
+    *out = (fl_device_load){.utilisation = -1};
+    fl_cuda_account(e, out);
     if (!fl_nvml_read(&e->cuda->nvml, e->bus, &use, &memory))
         return;
-    tell(t, "cuda.utilisation", "per cent of the last sample period, by NVML", "%u", use.compute);
-    tell(t, "cuda.memory_used", "of the whole device, by NVML", "%.1f of %.1f MB",
-         (double)memory.used / 1e6, (double)memory.total / 1e6);
+    out->utilisation  = (int32_t)use.compute;
+    out->memory_used  = memory.used;
+    out->memory_total = memory.total;
+}
+
+static void tell_memory(const fl_engine *e, teller *t) {
+    fl_device_load load;
+    fl_cuda_load(e, &load);
+    tell(t, "cuda.memory_predicted", "before anything was taken", "%.1f MB",
+         (double)fl_cuda_resident(e) / 1e6);
+    tell(t, e->pool == &e->own ? "cuda.memory_blocks" : "cuda.memory_pool",
+         e->pool == &e->own ? "taken one by one" : "of all engines on the device",
+         "%.1f MB in use, %.1f MB at most, %.1f MB held, %llu of %llu blocks without growing",
+         (double)load.pool_used / 1e6, (double)load.pool_peak / 1e6, (double)load.pool_held / 1e6,
+         (unsigned long long)load.pool_hits, (unsigned long long)load.pool_takes);
+    if (load.utilisation >= 0) {
+        tell(t, "cuda.utilisation", "per cent of the last sample period, by NVML", "%d",
+             load.utilisation);
+        tell(t, "cuda.memory_used", "of the whole device, by NVML", "%.1f of %.1f MB",
+             (double)load.memory_used / 1e6, (double)load.memory_total / 1e6);
+    }
 }
 
 int fl_cuda_describe(const fl_engine *e, fletch_property_fn fn, void *user) {
@@ -60,6 +80,8 @@ int fl_cuda_describe(const fl_engine *e, fletch_property_fn fn, void *user) {
     tell(&t, "cuda.arena_bytes", "a stream", "%llu",
          (unsigned long long)(e->arena_bytes + e->workspace_bytes));
     tell(&t, "cuda.pinned_bytes", "of the host", "%llu", (unsigned long long)e->host_bytes);
-    tell_nvml(e, &t);
+    tell(&t, "cuda.direct_batches", "whose rows came down into the runtime's buffers", "%lu",
+         (unsigned long)atomic_load(&e->direct_batches));
+    tell_memory(e, &t);
     return t.stop;
 }

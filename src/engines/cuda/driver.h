@@ -45,6 +45,13 @@
     X(memory_free, cuMemFree_v2)                                                                   \
     X(host_alloc, cuMemHostAlloc)                                                                  \
     X(host_free, cuMemFreeHost)                                                                    \
+    X(host_register, cuMemHostRegister_v2)                                                         \
+    X(host_unregister, cuMemHostUnregister)                                                        \
+    X(pool_create, cuMemPoolCreate)                                                                \
+    X(pool_destroy, cuMemPoolDestroy)                                                              \
+    X(pool_set, cuMemPoolSetAttribute)                                                             \
+    X(pool_get, cuMemPoolGetAttribute)                                                             \
+    X(pool_alloc, cuMemAllocFromPoolAsync)                                                         \
     X(copy_up, cuMemcpyHtoDAsync_v2)                                                               \
     X(copy_down, cuMemcpyDtoHAsync_v2)                                                             \
     X(stream_create, cuStreamCreate)                                                               \

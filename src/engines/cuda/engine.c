@@ -97,10 +97,6 @@ static void close_slot(const fl_engine *e, fl_cuda_slot *slot) {
         cu->event_destroy(slot->done);
     if (slot->stream != NULL)
         cu->stream_destroy(slot->stream);
-    if (slot->arena != 0)
-        cu->memory_free(slot->arena);
-    if (slot->workspace != 0)
-        cu->memory_free(slot->workspace);
     if (slot->input != NULL)
         cu->host_free(slot->input);
     if (slot->output != NULL)
@@ -115,22 +111,48 @@ static void close_in_context(fl_engine *e) {
     if (e->transfer != NULL)
         cu->stream_destroy(e->transfer);
     fl_cuda_products_close(e);
-    if (e->weights != 0)
-        cu->memory_free(e->weights);
     if (e->module != NULL)
         cu->module_unload(e->module);
+}
+
+/* False when a block could not be given back: the context is damaged. */
+static bool give_blocks(fl_engine *e) {
+    bool all = fl_cuda_give(e, &e->weights, e->weights_bytes);
+    for (uint32_t i = 0; e->slots != NULL && i < e->slot_count; i++) {
+        all = fl_cuda_give(e, &e->slots[i].arena, e->arena_bytes) && all;
+        all = fl_cuda_give(e, &e->slots[i].workspace, e->workspace_bytes) && all;
+    }
+    return all;
+}
+
+/* Blocks of a pool outlive the context that they were taken in: a new one gives them back. */
+static void give_blocks_anew(fl_engine *e) {
+    const fl_cuda_calls *cu = &e->cuda->cu;
+    CUcontext            popped;
+    if (cu->context_retain(&e->context, e->device) != CUDA_SUCCESS)
+        return;
+    if (cu->context_push(e->context) == CUDA_SUCCESS) {
+        give_blocks(e);
+        cu->context_pop(&popped);
+    }
+    cu->context_release(e->device);
 }
 
 static void close_engine(fl_engine *e) {
     CUcontext popped;
     if (e == NULL)
         return;
+    fl_cuda_pinned_close(e);
     if (e->context != NULL) {
         bool pushed = e->cuda->cu.context_push(e->context) == CUDA_SUCCESS;
         close_in_context(e); /* after a lost device every call fails, and frees on the host only */
+        bool given = give_blocks(e);
         if (pushed)
             e->cuda->cu.context_pop(&popped);
         e->cuda->cu.context_release(e->device);
+        if (!given)
+            give_blocks_anew(e);
+        fl_cuda_memory_close(e);
     }
     fl_cuda_release(e->cuda);
     pthread_mutex_destroy(&e->lock);
@@ -289,9 +311,9 @@ static int open_slot(fl_engine *e, fl_cuda_slot *slot, fletch_error *error) {
     if (r == CUDA_SUCCESS)
         r = cu->event_create(&slot->done, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
     if (r == CUDA_SUCCESS)
-        r = cu->memory_alloc(&slot->arena, e->arena_bytes);
+        r = fl_cuda_take(e, &slot->arena, e->arena_bytes);
     if (r == CUDA_SUCCESS)
-        r = cu->memory_alloc(&slot->workspace, e->workspace_bytes);
+        r = fl_cuda_take(e, &slot->workspace, e->workspace_bytes);
     if (r == CUDA_SUCCESS)
         r = cu->host_alloc((void **)&slot->input, place.input_bytes, CU_MEMHOSTALLOC_PORTABLE);
     if (r == CUDA_SUCCESS)
@@ -319,10 +341,12 @@ static int open_in_context(fl_engine *e, const fl_encoder *encoder,
     int status = open_kernels(e, error);
     if (status < 0)
         return status;
+    fl_cuda_memory_open(e, options->config == NULL ||
+                               fl_config_bool(options->config, FL_KEY_CUDA_MEMORY_POOL));
     e->weights_bytes = fl_cuda_weights_bytes(e);
     status           = fl_cuda_fit(e, options->batch_tokens, options->memory_limit, error);
     if (status == FLETCH_OK)
-        status = fl_cuda_check(e->cuda, e->cuda->cu.memory_alloc(&e->weights, e->weights_bytes),
+        status = fl_cuda_check(e->cuda, fl_cuda_take(e, &e->weights, e->weights_bytes),
                                FLETCH_EPROVIDER, error, "no memory for the weights");
     if (status == FLETCH_OK)
         status = open_slots(e, options->config, error);
@@ -354,6 +378,8 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     if (status < 0)
         return status;
     status = open_in_context(e, encoder, options, error);
+    if (status == FLETCH_OK)
+        fl_cuda_pinned_open(e);
     e->cuda->cu.context_pop(&popped);
     return status;
 }
@@ -384,26 +410,32 @@ static void info(const fl_engine *e, fl_engine_info *out) {
                             .precision      = e->precision,
                             .slots          = e->slot_count,
                             .best_tokens    = e->tiers[e->tier_count - 1].tokens,
+                            .most_tokens    = e->tiers[e->tier_count - 1].tokens,
                             .pads           = false,
                             .any_thread     = true,
                             .deterministic  = e->deterministic,
                             .resident_bytes = fl_cuda_resident(e)};
 }
 
-/* All of it was taken by open. */
+/* Nothing: open took all that the largest batch needs, which resident_bytes tells (tiers.c predicts
+ * it before anything is taken), on the device and pinned on the host. A prediction that counted the
+ * arena again would hold batches back under memory.limit, which is about the host. */
 static uint64_t memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint32_t longest) {
     (void)e, (void)texts, (void)tokens, (void)longest;
     return 0;
 }
 
-const fl_engine_ops fl_cuda_module_ops = {.abi      = FL_ENGINE_ABI,
-                                          .name     = "cuda",
-                                          .probe    = probe,
-                                          .devices  = devices,
-                                          .open     = open_engine,
-                                          .forward  = fl_cuda_forward,
-                                          .close    = close_engine,
-                                          .info     = info,
-                                          .memory   = memory,
-                                          .warm     = fl_cuda_warm,
-                                          .describe = fl_cuda_describe};
+const fl_engine_ops fl_cuda_module_ops = {.abi        = FL_ENGINE_ABI,
+                                          .name       = "cuda",
+                                          .probe      = probe,
+                                          .devices    = devices,
+                                          .open       = open_engine,
+                                          .forward    = fl_cuda_forward,
+                                          .close      = close_engine,
+                                          .info       = info,
+                                          .memory     = memory,
+                                          .warm       = fl_cuda_warm,
+                                          .host_alloc = fl_cuda_host_alloc,
+                                          .host_free  = fl_cuda_host_free,
+                                          .describe   = fl_cuda_describe,
+                                          .load       = fl_cuda_load};

@@ -3,7 +3,9 @@
  *
  * Role    The engine's forward; a slot is one stream with its own arena and pinned blocks.
  * Method  Up goes one block: counts, cumulative lengths, skipped tokens, ids. Down comes one block:
- *         a flag per text and the rows. A slot that runs alone copies by its own stream, which is
+ *         a flag per text and the rows; where the rows of a batch lie one behind the other in a
+ *         buffer that the driver knows (pinned.c), they go there and only the flags come by the
+ *         slot's block. A slot that runs alone copies by its own stream, which is
  *         quickest; while others compute, the block goes up by the transfer stream and the slot's
  *         stream waits for its event. Then the thread polls a little, for a small batch is done in
  *         less time than sleeping takes, and sleeps until the device's event wakes it.
@@ -19,6 +21,8 @@
 #include "engines/cuda/cuda_engine.h"
 
 static const uint64_t poll_ns = 200000; /* before the thread sleeps */
+
+enum { DIRECT_LEAST = 64 << 10 }; /* bytes: below, copying costs less than a second call */
 
 /* ---- Up -------------------------------------------------------------------------------------- */
 
@@ -49,11 +53,26 @@ static int upload(fl_engine *e, fl_cuda_slot *slot, size_t bytes, bool alone, fl
 
 /* ---- Down ------------------------------------------------------------------------------------ */
 
-static int download(fl_engine *e, fl_cuda_slot *slot, const fl_cuda_place *at, uint32_t texts,
-                    fletch_error *error) {
-    const fl_cuda_calls *cu     = &e->cuda->cu;
-    size_t               bytes  = at->rows_at + (size_t)texts * e->width * sizeof(float);
-    CUresult             result = cu->copy_down(slot->output, at->bad, bytes, slot->stream);
+/* Whether the device can write all rows where they are wanted in one copy that is worth its call. */
+static bool is_direct(const fl_engine *e, const fl_batch *batch) {
+    size_t bytes = (size_t)batch->texts * e->width * sizeof(float);
+    if (bytes < DIRECT_LEAST)
+        return false;
+    for (uint32_t i = 1; i < batch->texts; i++)
+        if (batch->rows[i] != batch->rows[0] + (size_t)i * e->width)
+            return false;
+    return fl_cuda_is_pinned(batch->rows[0], bytes);
+}
+
+static int download(fl_engine *e, fl_cuda_slot *slot, const fl_cuda_place *at,
+                    const fl_batch *batch, bool direct, fletch_error *error) {
+    const fl_cuda_calls *cu    = &e->cuda->cu;
+    size_t               rows  = (size_t)batch->texts * e->width * sizeof(float);
+    size_t               flags = batch->texts * sizeof(uint32_t);
+    CUresult             result =
+        cu->copy_down(slot->output, at->bad, direct ? flags : at->rows_at + rows, slot->stream);
+    if (result == CUDA_SUCCESS && direct)
+        result = cu->copy_down(batch->rows[0], at->rows, rows, slot->stream);
     if (result == CUDA_SUCCESS)
         result = cu->event_record(slot->done, slot->stream);
     return fl_cuda_check(e->cuda, result, FLETCH_EINTERNAL, error,
@@ -72,7 +91,7 @@ static int wait_done(fl_engine *e, fl_cuda_slot *slot, fletch_error *error) {
 }
 
 static int deliver(const fl_engine *e, const fl_cuda_slot *slot, const fl_cuda_place *at,
-                   const fl_batch *batch, fletch_error *error) {
+                   const fl_batch *batch, bool direct, fletch_error *error) {
     const unsigned char *rows  = slot->output + at->rows_at;
     size_t               bytes = e->width * sizeof(float);
     for (uint32_t i = 0; i < batch->texts; i++) {
@@ -85,7 +104,7 @@ static int deliver(const fl_engine *e, const fl_cuda_slot *slot, const fl_cuda_p
                            "verify` or pull the model again",
                            e->precision);
     }
-    for (uint32_t i = 0; i < batch->texts; i++)
+    for (uint32_t i = 0; i < batch->texts && !direct; i++)
         memcpy(batch->rows[i], rows + i * bytes, bytes);
     return FLETCH_OK;
 }
@@ -117,7 +136,8 @@ static void drain(const fl_engine *e, const fl_cuda_slot *slot) {
 
 static int run(fl_engine *e, fl_cuda_slot *slot, const fl_batch *batch, bool alone,
                fletch_error *error) {
-    uint32_t      tier = fl_cuda_tier_of(batch->tokens);
+    uint32_t      tier   = fl_cuda_tier_of(batch->tokens);
+    bool          direct = is_direct(e, batch);
     fl_cuda_place at;
     fl_cuda_lay_out(e, tier, slot->arena, &at);
     int      status = fl_cuda_plan_tier(e, tier, error);
@@ -131,7 +151,7 @@ static int run(fl_engine *e, fl_cuda_slot *slot, const fl_batch *batch, bool alo
     fl_trace_end(e->trace, "cuda launch", begin, "tokens", e->tiers[tier].tokens);
     begin = fl_trace_begin(e->trace);
     if (status == FLETCH_OK)
-        status = download(e, slot, &at, batch->texts, error);
+        status = download(e, slot, &at, batch, direct, error);
     if (status == FLETCH_OK)
         status = wait_done(e, slot, error);
     else
@@ -139,7 +159,9 @@ static int run(fl_engine *e, fl_cuda_slot *slot, const fl_batch *batch, bool alo
     fl_trace_end(e->trace, "cuda wait", begin, "texts", batch->texts);
     begin = fl_trace_begin(e->trace);
     if (status == FLETCH_OK)
-        status = deliver(e, slot, &at, batch, error);
+        status = deliver(e, slot, &at, batch, direct, error);
+    if (status == FLETCH_OK && direct)
+        atomic_fetch_add_explicit(&e->direct_batches, 1, memory_order_relaxed);
     fl_trace_end(e->trace, "cuda rows", begin, "texts", batch->texts);
     return status;
 }

@@ -21,7 +21,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/mem.h"
 #include "engines/cuda/cuda_loader.h"
 
 #define MODULE "libfletch_cuda.so"
@@ -208,22 +207,23 @@ static uint64_t cuda_memory(const fl_engine *engine, uint32_t texts, uint32_t to
 }
 
 static int cuda_warm(fl_engine *engine, fletch_error *error) {
-    return module()->warm ? module()->warm(engine, error) : FLETCH_OK;
+    return module()->warm(engine, error);
 }
 
 static void *cuda_host_alloc(size_t bytes) {
-    return module()->host_alloc ? module()->host_alloc(bytes) : fl_alloc(bytes);
+    return module()->host_alloc(bytes);
 }
 
 static void cuda_host_free(void *block, size_t bytes) {
-    if (module()->host_free)
-        module()->host_free(block, bytes);
-    else
-        fl_free(block);
+    module()->host_free(block, bytes);
 }
 
 static int cuda_describe(const fl_engine *engine, fletch_property_fn fn, void *user) {
-    return module()->describe ? module()->describe(engine, fn, user) : 0;
+    return module()->describe(engine, fn, user);
+}
+
+static void cuda_load(const fl_engine *engine, fl_device_load *out) {
+    module()->load(engine, out);
 }
 
 const fl_engine_ops fl_cuda_engine_ops = {
@@ -240,4 +240,5 @@ const fl_engine_ops fl_cuda_engine_ops = {
     .host_alloc = cuda_host_alloc,
     .host_free  = cuda_host_free,
     .describe   = cuda_describe,
+    .load       = cuda_load,
 };

@@ -12,7 +12,8 @@
  *           `--- one copy up                                                   one down --'
  *
  *         What one slot takes grows with the tier alone, so the largest tier that fits is found by
- *         walking down. A fifth of the device's free memory is left to others.
+ *         walking down, and told where it is less than asked for. A fifth of the device's free
+ *         memory is left to others.
  * Memory  none. Threads: pure functions of the engine's sizes.
  * Proof   tests/cuda/test_cuda_engine.c: predictions against what the driver counted. */
 #include "base/error.h"
@@ -113,14 +114,33 @@ static void name_tiers(fl_engine *e, uint32_t most) {
     }
 }
 
-/* What an allocation takes of the device: the driver maps larger ones in pages of 2 MiB. */
-static uint64_t mapped(uint64_t bytes) {
-    return bytes < PAGE_BYTES / 2 ? bytes : (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+static uint64_t whole_pages(uint64_t bytes) {
+    return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
+/* What an allocation takes of the device: the driver maps larger ones in pages of 2 MiB. */
+uint64_t fl_cuda_mapped(uint64_t bytes) {
+    return bytes < PAGE_BYTES / 2 ? bytes : whole_pages(bytes);
+}
+
+/* Small blocks share pages. */
 uint64_t fl_cuda_resident(const fl_engine *e) {
-    return mapped(e->weights_bytes) +
-           e->slot_count * (mapped(e->arena_bytes) + mapped(e->workspace_bytes));
+    return whole_pages(fl_cuda_mapped(e->weights_bytes) +
+                       e->slot_count *
+                           (fl_cuda_mapped(e->arena_bytes) + fl_cuda_mapped(e->workspace_bytes)));
+}
+
+static int fail_fit(const fl_engine *e, uint64_t need, uint64_t room, uint64_t free_bytes,
+                    uint64_t limit, fletch_error *error) {
+    return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
+                   "cuda: a text of %u tokens in %s needs at least %.1f MB on %s (weights %.1f MB, "
+                   "%u streams), but only %.1f MB may be taken (%s; %.1f MB are free, a fifth of "
+                   "them is left alone): raise cuda.memory_limit, lower cuda.streams or "
+                   "model.max_length, or free the device",
+                   e->max_length, e->precision, (double)need / 1e6, e->name,
+                   (double)e->weights_bytes / 1e6, e->slot_count, (double)room / 1e6,
+                   limit == room ? "cuda.memory_limit" : "what the device has free",
+                   (double)free_bytes / 1e6);
 }
 
 int fl_cuda_fit(fl_engine *e, uint32_t tokens, uint64_t limit, fletch_error *error) {
@@ -131,24 +151,27 @@ int fl_cuda_fit(fl_engine *e, uint32_t tokens, uint64_t limit, fletch_error *err
         fl_cuda_check(e->cuda, result, FLETCH_EPROVIDER, error, "free memory cannot be read");
     if (status < 0)
         return status;
+    free_bytes += fl_cuda_spare(e);
     uint64_t room = free_bytes / 5 * 4;
     room          = limit > 0 && limit < room ? limit : room;
     name_tiers(e, tokens > e->max_length ? tokens : e->max_length);
-    uint32_t least = fl_cuda_tier_of(e->max_length);
-    uint64_t need  = 0;
-    for (uint32_t tier = e->tier_count; tier-- > least;) {
+    uint32_t most = e->tier_count, least = fl_cuda_tier_of(e->max_length);
+    uint64_t need = 0;
+    for (uint32_t tier = most; tier-- > least;) {
         fl_cuda_lay_out(e, tier, 0, &place);
         e->arena_bytes = place.bytes;
+        e->tier_count  = tier + 1;
         need           = fl_cuda_resident(e);
-        if (need <= room) {
-            e->tier_count = tier + 1;
-            return FLETCH_OK;
-        }
+        if (need > room)
+            continue;
+        if (e->tier_count < most)
+            fl_log_write(e->log, FL_LOG_WARNING,
+                         "cuda: batches of %u tokens instead of %u, so that %.1f MB of %.1f MB on "
+                         "%s are enough; raise cuda.memory_limit or lower cuda.streams for larger "
+                         "ones",
+                         e->tiers[tier].tokens, e->tiers[most - 1].tokens, (double)need / 1e6,
+                         (double)room / 1e6, e->name);
+        return FLETCH_OK;
     }
-    return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
-                   "cuda: %s needs at least %.1f MB on device %s (weights %.1f MB, %u streams) and "
-                   "may take %.1f MB (%.1f MB are free, a fifth is left alone); raise "
-                   "cuda.memory_limit, lower cuda.streams or free the device",
-                   e->precision, (double)need / 1e6, e->name, (double)e->weights_bytes / 1e6,
-                   e->slot_count, (double)room / 1e6, (double)free_bytes / 1e6);
+    return fail_fit(e, need, room, free_bytes, limit, error);
 }

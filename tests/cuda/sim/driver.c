@@ -2,11 +2,12 @@
 /* driver.c - a libcuda.so.1 without a GPU: the functions that the module's table names.
  *
  * Role    Tests of the CUDA engine's host side: order, sizes, faults, leaks. Not its speed.
- * Method  Device memory is host memory with an account. A stream is a thread that takes tasks in
+ * Method  A stream is a thread that takes tasks in
  *         order, so that what the product forgets to wait for goes wrong here too. A captured
  *         stream records its tasks; a graph's launch queues copies of them. An event holds a
  *         ticket. Strict where the real driver is: no current context, a copy beyond an
- *         allocation, waiting on a stream that captures, are errors.
+ *         allocation, waiting on a stream that captures, are errors. A failure that ends a context
+ *         stays until the last who holds that context lets it go. memory.c has blocks and pools.
  * Faults  See driver.h.
  * Threads any; one lock for accounts, one per stream and event. */
 #include "driver.h"
@@ -18,50 +19,40 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "inside.h"
 #include "sim.h"
 
-#define VISIBLE __attribute__((visibility("default")))
-
-enum {
-    DEVICES_MOST  = 8,
-    CONTEXTS_MOST = 16,
-    BIG           = 1 << 20,
-    FILL          = 4 << 20,
-    BIG_STEP      = 2 << 20,
-    SMALL_STEP    = 512
-};
+enum { DEVICES_MOST = SIM_DEVICES, CONTEXTS_MOST = 16, NO_DEVICE = SIM_NO_DEVICE };
 
 /* ---- State ----------------------------------------------------------------------------------- */
-
-typedef struct block {
-    struct block *next;
-    char         *at;
-    size_t        bytes, counted;
-    int           device; /* -1: pinned host memory */
-} block;
-
-struct CUctx_st {
-    int      device;
-    unsigned retained;
-};
 
 static struct {
     pthread_mutex_t lock;
     int             devices, major, minor, version;
     size_t          memory;
-    uint64_t        used[DEVICES_MOST];
     struct CUctx_st context[DEVICES_MOST];
-    block          *blocks;
     unsigned        due[SIM_KINDS]; /* calls until the fault; 0: none */
     CUresult        fault[SIM_KINDS];
+    int             faulty; /* the device that a fault is for; NO_DEVICE: any */
     bool            started;
-} sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} sim = {.lock = PTHREAD_MUTEX_INITIALIZER, .faulty = NO_DEVICE};
 
-static atomic_int   lost; /* CUresult that every call gives */
+static atomic_int   lost[DEVICES_MOST]; /* CUresult that every call gives */
+static atomic_bool  gone[DEVICES_MOST]; /* for good: no new context helps */
 static atomic_ulong calls[SIM_KINDS], objects;
 
 static _Thread_local CUcontext stack[CONTEXTS_MOST];
 static _Thread_local unsigned  depth;
+
+CUcontext sim_current(void) {
+    return depth > 0 ? stack[depth - 1] : NULL;
+}
+
+/* What every call gives that concerns the current device. */
+CUresult sim_state(void) {
+    return sim_current() == NULL ? CUDA_SUCCESS
+                                 : (CUresult)atomic_load(&lost[sim_current()->device]);
+}
 
 static bool is_fatal(CUresult r) {
     return r == CUDA_ERROR_LAUNCH_FAILED || r == CUDA_ERROR_ILLEGAL_ADDRESS ||
@@ -69,17 +60,19 @@ static bool is_fatal(CUresult r) {
 }
 
 /* One call of a kind: whether it may go on. */
-static CUresult gate(sim_kind kind) {
-    CUresult r = (CUresult)atomic_load(&lost);
+CUresult sim_gate(sim_kind kind) {
+    CUresult r      = sim_state();
+    int      device = sim_current() != NULL ? sim_current()->device : NO_DEVICE;
     atomic_fetch_add(&calls[kind], 1);
     if (r != CUDA_SUCCESS)
         return r;
     pthread_mutex_lock(&sim.lock);
-    if (sim.due[kind] > 0 && --sim.due[kind] == 0)
+    bool here = sim.faulty == NO_DEVICE || sim.faulty == device;
+    if (here && sim.due[kind] > 0 && --sim.due[kind] == 0)
         r = sim.fault[kind];
     pthread_mutex_unlock(&sim.lock);
-    if (is_fatal(r))
-        atomic_store(&lost, (int)r);
+    if (is_fatal(r) && device != NO_DEVICE)
+        atomic_store(&lost[device], (int)r);
     return r;
 }
 
@@ -93,38 +86,41 @@ VISIBLE void sim_fault(sim_kind kind, unsigned n, CUresult result) {
 VISIBLE void sim_heal(void) {
     for (int i = 0; i < SIM_KINDS; i++)
         sim_fault((sim_kind)i, 0, CUDA_SUCCESS);
-    atomic_store(&lost, CUDA_SUCCESS);
+    for (int i = 0; i < DEVICES_MOST; i++) {
+        atomic_store(&lost[i], CUDA_SUCCESS);
+        atomic_store(&gone[i], false);
+    }
+}
+
+VISIBLE void sim_lose(int device) {
+    atomic_store(&gone[device], true);
+    atomic_store(&lost[device], CUDA_ERROR_ECC_UNCORRECTABLE);
 }
 
 VISIBLE unsigned long sim_calls(sim_kind kind) {
     return atomic_load(&calls[kind]);
 }
 
-VISIBLE uint64_t sim_used(int device) {
-    pthread_mutex_lock(&sim.lock);
-    uint64_t used = sim.used[device];
-    pthread_mutex_unlock(&sim.lock);
-    return used;
-}
-
 VISIBLE unsigned long sim_objects(void) {
     return atomic_load(&objects);
 }
 
-static void count_object(int by) {
+void sim_count(int by) {
     if (by > 0)
         atomic_fetch_add(&objects, 1);
     else
         atomic_fetch_sub(&objects, 1);
 }
 
-static CUcontext current(void) {
-    return depth > 0 ? stack[depth - 1] : NULL;
+size_t sim_memory(void) {
+    return sim.memory;
 }
 
-static CUresult need_context(void) {
-    CUresult r = (CUresult)atomic_load(&lost);
-    return r != CUDA_SUCCESS ? r : current() == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+CUresult sim_need_context(void) {
+    CUresult r = sim_state();
+    return r != CUDA_SUCCESS       ? r
+           : sim_current() == NULL ? CUDA_ERROR_INVALID_CONTEXT
+                                   : CUDA_SUCCESS;
 }
 
 /* ---- Start and devices ----------------------------------------------------------------------- */
@@ -135,11 +131,12 @@ static long long setting(const char *name, long long otherwise) {
 }
 
 static void read_fault(void) {
-    static const char *const kinds[SIM_KINDS] = {"alloc", "host",  "launch",
-                                                 "copy",  "graph", "object"};
+    static const char *const kinds[SIM_KINDS] = {"alloc", "host",   "launch", "copy",
+                                                 "graph", "object", "pool"};
     const char              *text             = getenv("SIM_CUDA_FAULT");
     char                     kind[16];
     unsigned                 n = 0, result = 0;
+    sim.faulty = (int)setting("SIM_CUDA_FAULT_DEVICE", NO_DEVICE);
     if (text == NULL || sscanf(text, "%15[a-z]:%u:%u", kind, &n, &result) != 3)
         return;
     for (int i = 0; i < SIM_KINDS; i++)
@@ -243,6 +240,9 @@ VISIBLE CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, 
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = sim.major; return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = sim.minor; return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 2; return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
+        *value = (int)setting("SIM_CUDA_POOLS", 1);
+        return CUDA_SUCCESS;
     default: return CUDA_ERROR_INVALID_VALUE;
     }
 }
@@ -250,13 +250,13 @@ VISIBLE CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, 
 /* ---- Contexts and modules -------------------------------------------------------------------- */
 
 VISIBLE CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
-    CUresult r = gate(SIM_OBJECT);
+    CUresult r = atomic_load(&gone[device]) ? CUDA_ERROR_ECC_UNCORRECTABLE : sim_gate(SIM_OBJECT);
     if (r != CUDA_SUCCESS)
         return r;
     pthread_mutex_lock(&sim.lock);
     sim.context[device].retained++;
     pthread_mutex_unlock(&sim.lock);
-    count_object(1);
+    sim_count(1);
     *context = &sim.context[device];
     return CUDA_SUCCESS;
 }
@@ -265,9 +265,11 @@ VISIBLE CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     pthread_mutex_lock(&sim.lock);
     bool held = sim.context[device].retained > 0;
     sim.context[device].retained -= held;
+    if (sim.context[device].retained == 0 && !atomic_load(&gone[device]))
+        atomic_store(&lost[device], CUDA_SUCCESS);
     pthread_mutex_unlock(&sim.lock);
     if (held)
-        count_object(-1);
+        sim_count(-1);
     return held ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
@@ -298,22 +300,22 @@ struct CUfunc_st {
 static struct CUfunc_st *functions; /* of the process, never freed: names are few */
 
 VISIBLE CUresult cuModuleLoadData(CUmodule *module, const void *image) {
-    CUresult r = need_context();
+    CUresult r = sim_need_context();
     if (r == CUDA_SUCCESS)
-        r = gate(SIM_OBJECT);
+        r = sim_gate(SIM_OBJECT);
     if (r != CUDA_SUCCESS)
         return r;
     if (image == NULL)
         return CUDA_ERROR_INVALID_IMAGE;
     *module = calloc(1, sizeof **module);
-    count_object(1);
+    sim_count(1);
     return CUDA_SUCCESS;
 }
 
 VISIBLE CUresult cuModuleUnload(CUmodule module) {
     free(module);
-    count_object(-1);
-    return (CUresult)atomic_load(&lost);
+    sim_count(-1);
+    return sim_state();
 }
 
 VISIBLE CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
@@ -333,118 +335,6 @@ VISIBLE CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, cons
     pthread_mutex_unlock(&sim.lock);
     *function = f;
     return CUDA_SUCCESS;
-}
-
-/* ---- Memory ---------------------------------------------------------------------------------- */
-
-static size_t counted(size_t bytes) {
-    size_t step = bytes >= BIG ? BIG_STEP : SMALL_STEP;
-    return (bytes + step - 1) / step * step;
-}
-
-/* The lock is held. */
-static block *block_of(const void *at, size_t bytes) {
-    const char *p = at;
-    for (block *b = sim.blocks; b != NULL; b = b->next)
-        if (p >= b->at && p + bytes <= b->at + b->bytes)
-            return b;
-    return NULL;
-}
-
-VISIBLE int sim_is_device(const void *at, size_t bytes) {
-    pthread_mutex_lock(&sim.lock);
-    const block *b      = block_of(at, bytes);
-    int          device = b != NULL && b->device >= 0;
-    pthread_mutex_unlock(&sim.lock);
-    return device;
-}
-
-static CUresult take(void **out, size_t bytes, int device) {
-    block *b = calloc(1, sizeof *b);
-    b->at    = aligned_alloc(SMALL_STEP, counted(bytes));
-    if (b->at == NULL || bytes == 0) {
-        free(b->at);
-        free(b);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    /* NaN in every float type: what is read unwritten shows. The head is enough of a large one. */
-    memset(b->at, 0xFF, bytes < FILL ? bytes : FILL);
-    b->bytes   = bytes;
-    b->device  = device;
-    b->counted = device >= 0 ? counted(bytes) : 0;
-    pthread_mutex_lock(&sim.lock);
-    bool fits = device < 0 || sim.used[device] + b->counted <= sim.memory;
-    if (fits) {
-        b->next    = sim.blocks;
-        sim.blocks = b;
-        if (device >= 0)
-            sim.used[device] += b->counted;
-    }
-    pthread_mutex_unlock(&sim.lock);
-    if (!fits) {
-        free(b->at);
-        free(b);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    count_object(1);
-    *out = b->at;
-    return CUDA_SUCCESS;
-}
-
-static CUresult give_back(void *at, bool device) {
-    pthread_mutex_lock(&sim.lock);
-    block **link = &sim.blocks;
-    while (*link != NULL && (*link)->at != (char *)at)
-        link = &(*link)->next;
-    block *b = *link;
-    if (b == NULL || (b->device >= 0) != device) {
-        pthread_mutex_unlock(&sim.lock);
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *link = b->next;
-    if (b->device >= 0)
-        sim.used[b->device] -= b->counted;
-    pthread_mutex_unlock(&sim.lock);
-    free(b->at);
-    free(b);
-    count_object(-1);
-    return (CUresult)atomic_load(&lost);
-}
-
-VISIBLE CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
-    CUresult r = need_context();
-    if (r != CUDA_SUCCESS)
-        return r;
-    *total      = sim.memory;
-    *free_bytes = sim.memory - sim_used(current()->device);
-    return CUDA_SUCCESS;
-}
-
-VISIBLE CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes) {
-    void    *at = NULL;
-    CUresult r  = need_context();
-    if (r == CUDA_SUCCESS)
-        r = gate(SIM_ALLOC);
-    if (r == CUDA_SUCCESS)
-        r = take(&at, bytes, current()->device);
-    *out = r == CUDA_SUCCESS ? (CUdeviceptr)(uintptr_t)at : 0;
-    return r;
-}
-
-VISIBLE CUresult cuMemFree_v2(CUdeviceptr at) {
-    return give_back((void *)(uintptr_t)at, true);
-}
-
-VISIBLE CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
-    (void)flags;
-    CUresult r = need_context();
-    if (r == CUDA_SUCCESS)
-        r = gate(SIM_HOST_ALLOC);
-    return r == CUDA_SUCCESS ? take(out, bytes, -1) : r;
-}
-
-VISIBLE CUresult cuMemFreeHost(void *at) {
-    return give_back(at, false);
 }
 
 /* ---- Streams --------------------------------------------------------------------------------- */
@@ -515,7 +405,7 @@ static void *serve(void *arg) {
         s->busy        = true;
         pthread_mutex_unlock(&s->lock);
         if (t->run(t->arg) != 0)
-            atomic_store(&lost, CUDA_ERROR_LAUNCH_FAILED);
+            atomic_store(&lost[s->device], CUDA_ERROR_LAUNCH_FAILED);
         free(t);
         pthread_mutex_lock(&s->lock);
         s->busy = false;
@@ -541,39 +431,41 @@ static CUresult put(CUstream s, task *t) {
 }
 
 VISIBLE CUresult sim_enqueue(CUstream stream, int (*run)(void *), const void *arg, size_t bytes) {
-    CUresult r = need_context();
+    CUresult r = sim_need_context();
     if (r != CUDA_SUCCESS)
         return r;
-    if (stream == NULL || stream->device != current()->device)
+    if (stream == NULL || stream->device != sim_current()->device)
         return CUDA_ERROR_INVALID_VALUE;
     return put(stream, make_task(run, arg, bytes));
 }
 
 VISIBLE CUresult cuStreamCreate(CUstream *out, unsigned flags) {
     (void)flags;
-    CUresult r = need_context();
+    CUresult r = sim_need_context();
     if (r == CUDA_SUCCESS)
-        r = gate(SIM_OBJECT);
+        r = sim_gate(SIM_OBJECT);
     if (r != CUDA_SUCCESS)
         return r;
     CUstream s = calloc(1, sizeof *s);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
-    s->device = current()->device;
+    s->device = sim_current()->device;
     pthread_create(&s->thread, NULL, serve, s);
-    count_object(1);
+    sim_count(1);
     *out = s;
     return CUDA_SUCCESS;
 }
 
 VISIBLE CUresult cuStreamSynchronize(CUstream s) {
+    if (s == NULL) /* the default stream, which nothing is put into but blocks of pools */
+        return sim_need_context();
     pthread_mutex_lock(&s->lock);
     bool capturing = s->capture != NULL;
     s->invalid     = s->invalid || capturing;
     while (!capturing && (s->busy || s->tasks.first != NULL))
         pthread_cond_wait(&s->changed, &s->lock);
     pthread_mutex_unlock(&s->lock);
-    return capturing ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : (CUresult)atomic_load(&lost);
+    return capturing ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : sim_state();
 }
 
 VISIBLE CUresult cuStreamDestroy_v2(CUstream s) {
@@ -585,13 +477,13 @@ VISIBLE CUresult cuStreamDestroy_v2(CUstream s) {
     if (s->capture != NULL) {
         free_tasks(&s->capture->tasks);
         free(s->capture);
-        count_object(-1);
+        sim_count(-1);
     }
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->changed);
     free(s);
-    count_object(-1);
-    return (CUresult)atomic_load(&lost);
+    sim_count(-1);
+    return sim_state();
 }
 
 /* ---- Events ---------------------------------------------------------------------------------- */
@@ -643,24 +535,24 @@ static int run_wait(void *arg) {
 
 VISIBLE CUresult cuEventCreate(CUevent *out, unsigned flags) {
     (void)flags;
-    CUresult r = need_context();
+    CUresult r = sim_need_context();
     if (r == CUDA_SUCCESS)
-        r = gate(SIM_OBJECT);
+        r = sim_gate(SIM_OBJECT);
     if (r != CUDA_SUCCESS)
         return r;
     CUevent e = calloc(1, sizeof *e);
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->changed, NULL);
     e->holders = 1;
-    count_object(1);
+    sim_count(1);
     *out = e;
     return CUDA_SUCCESS;
 }
 
 VISIBLE CUresult cuEventDestroy_v2(CUevent e) {
     let_go(e);
-    count_object(-1);
-    return (CUresult)atomic_load(&lost);
+    sim_count(-1);
+    return sim_state();
 }
 
 VISIBLE CUresult cuEventRecord(CUevent e, CUstream s) {
@@ -692,7 +584,7 @@ VISIBLE CUresult cuEventQuery(CUevent e) {
     pthread_mutex_lock(&e->lock);
     bool done = e->completed >= e->recorded;
     pthread_mutex_unlock(&e->lock);
-    CUresult r = (CUresult)atomic_load(&lost);
+    CUresult r = sim_state();
     return r != CUDA_SUCCESS ? r : done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -702,7 +594,7 @@ VISIBLE CUresult cuEventSynchronize(CUevent e) {
     while (e->completed < number)
         pthread_cond_wait(&e->changed, &e->lock);
     pthread_mutex_unlock(&e->lock);
-    return (CUresult)atomic_load(&lost);
+    return sim_state();
 }
 
 /* ---- Copies and launches --------------------------------------------------------------------- */
@@ -720,7 +612,7 @@ static int run_copy(void *arg) {
 }
 
 static CUresult enqueue_copy(copy c, const void *on_device, CUstream s) {
-    CUresult r = gate(SIM_COPY);
+    CUresult r = sim_gate(SIM_COPY);
     if (r != CUDA_SUCCESS)
         return r;
     if (!sim_is_device(on_device, c.bytes))
@@ -742,13 +634,14 @@ enum { PARAM_MOST = 512 };
 
 typedef struct launch {
     CUfunction function;
+    int        device;
     unsigned   grid[3], block[3];
     _Alignas(16) unsigned char param[PARAM_MOST];
 } launch;
 
 static int run_launch(void *arg) {
     launch *l = arg;
-    if (atomic_load(&lost) != CUDA_SUCCESS)
+    if (atomic_load(&lost[l->device]) != CUDA_SUCCESS)
         return 0; /* a device that failed computes nothing more */
     int failed = sim_launch(l->function->name, l->grid, l->block, 0, l->param);
     if (failed != 0)
@@ -759,14 +652,17 @@ static int run_launch(void *arg) {
 VISIBLE CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                                 unsigned by, unsigned bz, unsigned shared, CUstream s,
                                 void **params, void **extra) {
-    CUresult r = gate(SIM_LAUNCH);
+    CUresult r = sim_gate(SIM_LAUNCH);
     if (r != CUDA_SUCCESS)
         return r;
     if (f == NULL || gx == 0 || gy == 0 || gz == 0 || gy > 65535 || gz > 65535 ||
         bx * by * bz > 1024 || bx * by * bz == 0 || shared > 48 << 10 || extra != NULL ||
         f->param_bytes > PARAM_MOST)
         return CUDA_ERROR_INVALID_VALUE;
-    launch l = {.function = f, .grid = {gx, gy, gz}, .block = {bx, by, bz}};
+    launch l = {.function = f,
+                .device   = sim_current()->device,
+                .grid     = {gx, gy, gz},
+                .block    = {bx, by, bz}};
     memcpy(l.param, params[0], f->param_bytes);
     return sim_enqueue(s, run_launch, &l, sizeof l);
 }
@@ -775,14 +671,14 @@ VISIBLE CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned
 
 VISIBLE CUresult cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode mode) {
     (void)mode;
-    CUresult r = need_context();
+    CUresult r = sim_need_context();
     if (r != CUDA_SUCCESS)
         return r;
     if (s->capture != NULL)
         return CUDA_ERROR_ILLEGAL_STATE;
     s->capture = calloc(1, sizeof *s->capture);
     s->invalid = false;
-    count_object(1);
+    sim_count(1);
     return CUDA_SUCCESS;
 }
 
@@ -793,7 +689,7 @@ VISIBLE CUresult cuStreamEndCapture(CUstream s, CUgraph *graph) {
     *graph     = s->capture;
     s->capture = NULL;
     if (!s->invalid)
-        return (CUresult)atomic_load(&lost);
+        return sim_state();
     s->invalid = false;
     cuGraphDestroy(*graph);
     *graph = NULL;
@@ -802,7 +698,7 @@ VISIBLE CUresult cuStreamEndCapture(CUstream s, CUgraph *graph) {
 
 VISIBLE CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph,
                                              unsigned long long flags) {
-    CUresult r = gate(SIM_GRAPH);
+    CUresult r = sim_gate(SIM_GRAPH);
     if (r != CUDA_SUCCESS)
         return r;
     if (flags != 0)
@@ -810,26 +706,26 @@ VISIBLE CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph,
     *out = calloc(1, sizeof **out);
     for (const task *t = graph->tasks.first; t != NULL; t = t->next)
         append(&(*out)->tasks, make_task(t->run, t->arg, t->bytes));
-    count_object(1);
+    sim_count(1);
     return CUDA_SUCCESS;
 }
 
 VISIBLE CUresult cuGraphDestroy(CUgraph graph) {
     free_tasks(&graph->tasks);
     free(graph);
-    count_object(-1);
+    sim_count(-1);
     return CUDA_SUCCESS;
 }
 
 VISIBLE CUresult cuGraphExecDestroy(CUgraphExec exec) {
     free_tasks(&exec->tasks);
     free(exec);
-    count_object(-1);
+    sim_count(-1);
     return CUDA_SUCCESS;
 }
 
 VISIBLE CUresult cuGraphLaunch(CUgraphExec exec, CUstream s) {
-    CUresult r = gate(SIM_LAUNCH);
+    CUresult r = sim_gate(SIM_LAUNCH);
     for (const task *t = exec->tasks.first; t != NULL && r == CUDA_SUCCESS; t = t->next)
         r = sim_enqueue(s, t->run, t->arg, t->bytes);
     return r;

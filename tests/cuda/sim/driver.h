@@ -5,7 +5,8 @@
  *         sim.h. Tests link to it, so that the product's dlopen finds it, and steer it with these.
  * Environment (read at cuInit)
  *         SIM_CUDA_DEVICES=1  SIM_CUDA_MEMORY=8589934592 bytes each  SIM_CUDA_CAPABILITY=9.0
- *         SIM_CUDA_DRIVER=13000  SIM_CUDA_FAULT=kind:n:result (alloc, host, launch, copy, graph) */
+ *         SIM_CUDA_DRIVER=13000  SIM_CUDA_FAULT=kind:n:result (alloc, host, launch, copy, graph)
+ *         SIM_CUDA_FAULT_DEVICE=-1 (any) SIM_CUDA_POOLS=1 */
 #ifndef FL_TESTS_CUDA_SIM_DRIVER_H
 #define FL_TESTS_CUDA_SIM_DRIVER_H
 
@@ -14,18 +15,21 @@
 #include <stdint.h>
 
 typedef enum sim_kind {
-    SIM_ALLOC,      /* cuMemAlloc */
-    SIM_HOST_ALLOC, /* cuMemHostAlloc */
+    SIM_ALLOC,      /* cuMemAlloc, cuMemAllocFromPoolAsync */
+    SIM_HOST_ALLOC, /* cuMemHostAlloc, cuMemHostRegister */
     SIM_LAUNCH,     /* cuLaunchKernel, also while capturing */
     SIM_COPY,       /* copies up and down */
     SIM_GRAPH,      /* cuGraphInstantiate */
     SIM_OBJECT,     /* contexts, modules, streams, events */
+    SIM_POOL,       /* cuMemPoolCreate, cuMemPoolSetAttribute */
     SIM_KINDS
 } sim_kind;
 
-/* The n-th call of a kind from now (1: the next) fails with `result`; n 0: off. A result that means
- * a lost device stays: every later call fails with it, until sim_heal. */
+/* The n-th call of a kind from now (1: the next) fails with `result`; n 0: off. A result that ends a
+ * context stays: every later call on that device fails with it, until nobody holds the context any
+ * more, or sim_heal. */
 void sim_fault(sim_kind kind, unsigned n, CUresult result);
+void sim_lose(int device); /* for good: no new context is given either */
 void sim_heal(void);
 
 unsigned long sim_calls(sim_kind kind); /* since the start */

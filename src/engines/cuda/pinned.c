@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pinned.c - the host's side of a copy: the runtime's pooled buffers, made known to the driver.
+ *
+ * Role    host_alloc and host_free of engine.h, for the runtime's pools of buffers; forward.c asks
+ *         whether rows lie in such a buffer and then has the device write them there.
+ * Method  A buffer is memory of our own that is registered with the driver, not memory of the
+ *         driver: buffers outlive engines, and what a driver allocated dies with its context when a
+ *         device is lost. The last engine that closes takes all registrations back, the next that
+ *         opens makes them again. A registration that the driver refuses costs speed alone, since
+ *         it copies from and to any memory.
+ * Memory  a node per buffer; the pools bound their number. Threads: any; one lock.
+ * Proof   tests/cuda/test_cuda_engine.c. */
+#include "base/mem.h"
+#include "engines/cuda/cuda_engine.h"
+
+typedef struct buffer {
+    struct buffer *next;
+    unsigned char *at;
+    size_t         bytes;
+    bool           registered;
+} buffer;
+
+static struct {
+    pthread_mutex_t lock;
+    fl_engine      *engines; /* open ones, by next_open */
+    buffer         *buffers;
+} process = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* One call under the context of an engine that is open. (locked) */
+static void set_registered(buffer *b, bool wanted) {
+    const fl_engine *e = process.engines;
+    CUcontext        popped;
+    if (e == NULL || b->registered == wanted ||
+        e->cuda->cu.context_push(e->context) != CUDA_SUCCESS)
+        return;
+    if (wanted)
+        b->registered =
+            e->cuda->cu.host_register(b->at, b->bytes, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
+    else
+        e->cuda->cu.host_unregister(b->at);
+    b->registered = b->registered && wanted;
+    e->cuda->cu.context_pop(&popped);
+}
+
+static void set_all(bool wanted) {
+    for (buffer *b = process.buffers; b != NULL; b = b->next)
+        set_registered(b, wanted);
+}
+
+void fl_cuda_pinned_open(fl_engine *e) {
+    pthread_mutex_lock(&process.lock);
+    e->next_open    = process.engines;
+    process.engines = e;
+    set_all(true);
+    pthread_mutex_unlock(&process.lock);
+}
+
+void fl_cuda_pinned_close(fl_engine *e) {
+    pthread_mutex_lock(&process.lock);
+    fl_engine **link = &process.engines;
+    while (*link != NULL && *link != e)
+        link = &(*link)->next_open;
+    if (*link == e && process.engines == e && e->next_open == NULL)
+        set_all(false);
+    if (*link == e)
+        *link = e->next_open;
+    pthread_mutex_unlock(&process.lock);
+}
+
+void *fl_cuda_host_alloc(size_t bytes) {
+    buffer *b = fl_alloc_zero(1, sizeof *b);
+    if (b == NULL)
+        return NULL;
+    *b = (buffer){.at = fl_big_alloc(bytes), .bytes = bytes};
+    if (b->at == NULL) {
+        fl_free(b);
+        return NULL;
+    }
+    pthread_mutex_lock(&process.lock);
+    b->next         = process.buffers;
+    process.buffers = b;
+    set_registered(b, true);
+    pthread_mutex_unlock(&process.lock);
+    return b->at;
+}
+
+void fl_cuda_host_free(void *block, size_t bytes) {
+    pthread_mutex_lock(&process.lock);
+    buffer **link = &process.buffers;
+    while (*link != NULL && (*link)->at != (unsigned char *)block)
+        link = &(*link)->next;
+    buffer *b = *link;
+    if (b != NULL) {
+        set_registered(b, false);
+        *link = b->next;
+    }
+    pthread_mutex_unlock(&process.lock);
+    fl_free(b);
+    fl_big_free(block, bytes);
+}
+
+bool fl_cuda_is_pinned(const void *at, size_t bytes) {
+    const unsigned char *first = at;
+    bool                 yes   = false;
+    pthread_mutex_lock(&process.lock);
+    for (const buffer *b = process.buffers; b != NULL && !yes; b = b->next)
+        yes = b->registered && first >= b->at && first + bytes <= b->at + b->bytes;
+    pthread_mutex_unlock(&process.lock);
+    return yes;
+}
