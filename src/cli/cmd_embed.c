@@ -143,6 +143,13 @@ static bool refuse(fl_run *run, size_t first, const fletch_error *error) {
     return on;
 }
 
+/* Whether a text may be left out for this: for what is wrong with it, and, where refused inputs do not
+ * end the run, for what the model or the memory makes of it alone. */
+static bool can_refuse(const fl_run *run, int status) {
+    return status == FLETCH_ETOOLONG || status == FLETCH_EUTF8 ||
+           (run->input.skip_errors && (status == FLETCH_EMODEL || status == FLETCH_ENOMEM));
+}
+
 static fl_exit embed_window(fl_run *run, void *user) {
     embed_run *embed = user;
     size_t     first = 0, total = run->window.count, span = total;
@@ -164,8 +171,7 @@ static fl_exit embed_window(fl_run *run, void *user) {
             span *= 2;
             continue;
         }
-        bool blamed = (status == FLETCH_ETOOLONG || status == FLETCH_EUTF8) && error.where < span;
-        if (!blamed) {
+        if (error.where >= span || !can_refuse(run, status)) {
             return fl_cli_fail(&error, false);
         }
         if (error.where > 0) {

@@ -149,3 +149,15 @@ def toy(path: pathlib.Path, hidden: int, *, scale=1.0, inputs=("input_ids", "att
     weights = {"row": row, "last": numpy.array([-1]), "nothing": numpy.array(0, row.dtype)}
     given = [helper.make_tensor_value_info(name, integers, shape) for name in inputs]
     save(path, nodes, given, [helper.make_tensor_value_info(output, kind, dims)], weights, **how)
+
+
+def table(path: pathlib.Path, hidden: int, rows: int):
+    """token vector = row `id` of a table that has only so many rows: a larger id cannot be run."""
+    nodes = [helper.make_node("Gather", ["rows", "input_ids"], ["tokens"]),
+             helper.make_node("Cast", ["attention_mask"], ["mask"], to=F32),
+             helper.make_node("Unsqueeze", ["mask", "last"], ["column"]),
+             helper.make_node("Mul", ["tokens", "column"], ["last_hidden_state"])]
+    given = [helper.make_tensor_value_info(name, I64, DYNAMIC) for name in ("input_ids", "attention_mask")]
+    made = [helper.make_tensor_value_info("last_hidden_state", F32, (*DYNAMIC, hidden))]
+    weights = numpy.arange(1, rows + 1, dtype=numpy.float32)[:, None] * numpy.ones((1, hidden), numpy.float32)
+    save(path, nodes, given, made, {"rows": weights, "last": numpy.array([-1])})

@@ -162,6 +162,20 @@ def test_an_architecture_that_is_not_known_is_no_matter(folder, tmp_path):
     check(golden.embed(folder, TEXTS, *RAW, work=tmp_path), [x.mean(axis=0) for x in tokens_of(folder, TEXTS)])
 
 
+def test_a_text_that_cannot_be_run_fails_alone(folder):
+    """A word that the file's table lacks: its text is refused by name, and nobody else suffers."""
+    onnx_files.table(folder / "model.onnx", HIDDEN, rows=8000)
+    texts = ["hello", "zoologist", "a b c", "hello world", "a zoologist", "zoo"]
+    bad = [number for number, ids in enumerate(ids_of(folder, texts)) if ids.max() >= 8000]
+    assert 1 in bad and len(bad) < len(texts)
+    done = run("embed", "-m", folder, *RAW, "--format", "jsonl", "--on-error", "skip", *texts)
+    assert done.returncode == 4, done.stderr
+    rows = {line["index"]: line["embedding"] for line in map(json.loads, done.stdout.splitlines())}
+    assert sorted(rows) == [number for number in range(len(texts)) if number not in bad]
+    assert rows[0][0] == pytest.approx((ids_of(folder, ["hello"])[0] + 1).mean(), rel=1e-6)
+    assert done.stderr.count("cannot be run on this text") == len(bad) and "opened again" not in done.stderr
+
+
 def test_many_lengths_at_once(folder, tmp_path):
     texts = ["word " * (i % 37) for i in range(300)]
     onnx_files.toy(folder / "model.onnx", HIDDEN)

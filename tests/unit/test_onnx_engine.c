@@ -241,6 +241,81 @@ Test(onnx_engine, a_provider_that_refuses_binding_runs_without_it_told_once) {
     fl_ort_release(real);
 }
 
+/* ---- Runs that fail ----------------------------------------------------------------------------- */
+
+static OrtErrorCode refusal;
+static const char  *words;
+
+static OrtStatus *refuse_bound(OrtSession *session, const OrtRunOptions *options,
+                               const OrtIoBinding *binding) {
+    (void)session, (void)options, (void)binding;
+    return real->api.CreateStatus(refusal, words);
+}
+
+static OrtStatus *refuse_plain(OrtSession *session, const OrtRunOptions *options,
+                               const char *const *names, const OrtValue *const *inputs,
+                               size_t input_count, const char *const *output_names,
+                               size_t output_count, OrtValue **outputs) {
+    (void)session, (void)options, (void)names, (void)inputs, (void)input_count;
+    (void)output_names, (void)output_count, (void)outputs;
+    return real->api.CreateStatus(refusal, words);
+}
+
+/* EPROVIDER breaks the replica, and the next provider of the chain takes over; the others do not. */
+Test(onnx_engine, a_failed_run_breaks_a_device_and_never_the_processor) {
+    static fixture f;
+    const struct {
+        bool         processor;
+        OrtErrorCode refusal;
+        const char  *words;
+        uint32_t     texts;
+        int          code;
+        size_t       where;
+    } rows[] = {
+        {true, ORT_FAIL, "Gather: index", 1, FLETCH_EMODEL, 0},
+        {true, ORT_FAIL, "Gather: index", 3, FLETCH_EMODEL, FLETCH_NOWHERE},
+        {true, ORT_FAIL, "Failed to allocate memory", 3, FLETCH_ENOMEM, FLETCH_NOWHERE},
+        {false, ORT_FAIL, "the device is gone", 3, FLETCH_EPROVIDER, FLETCH_NOWHERE},
+        {false, ORT_FAIL, "CUDA out of memory", 3, FLETCH_ENOMEM, FLETCH_NOWHERE},
+        {false, ORT_INVALID_ARGUMENT, "Gather: index", 1, FLETCH_EMODEL, 0},
+    };
+    fl_ort         changed;
+    fl_ort_session session;
+    fl_ort_plan    plan = {.tokens_max = 512};
+    fl_ort_lane    lane = {.session = NULL};
+    real                = acquire();
+    if (real == NULL)
+        return;
+    changed                    = *real;
+    changed.api.RunWithBinding = refuse_bound;
+    changed.api.Run            = refuse_plain;
+    open_toy(&f, 1, NULL, NULL);
+    fl_engine_options options = options_of(&f, 1);
+    cr_assert_eq(fl_ort_session_open(&session, real, &f.t.encoder, &options, 1, &f.error), 0);
+    cr_assert(session.processor);
+    session.ort = &changed;
+    cr_assert_eq(fl_ort_plan_open(&plan, TEXTS, LONGEST, NULL), 0);
+    cr_assert_eq(fl_ort_lane_open(&lane, &session, &f.t.encoder, &plan, true, &f.error), 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fl_batch batch    = batch_of(&f, rows[i].texts, 40, true);
+        session.processor = rows[i].processor;
+        refusal           = rows[i].refusal;
+        words             = rows[i].words;
+        fl_ort_plan_make(&plan, &batch, 1);
+        cr_expect_eq(fl_ort_lane_run(&lane, &batch, plan.order, &plan.groups[0]), rows[i].code,
+                     "row %zu: %s", i, lane.error.message);
+        cr_expect_eq(lane.error.where, rows[i].where, "row %zu", i);
+        cr_expect_not_null(strstr(lane.error.message, rows[i].words), "%s", lane.error.message);
+        cr_expect_not_null(lane.binding, "binding is not at fault");
+    }
+    fl_ort_lane_close(&lane);
+    fl_ort_plan_close(&plan);
+    session.ort = real;
+    fl_ort_session_close(&session);
+    close_toy(&f);
+    fl_ort_release(real);
+}
+
 /* ---- Shapes that are compiled ------------------------------------------------------------------- */
 
 Test(onnx_engine, in_steady_state_no_new_shape_is_compiled) {

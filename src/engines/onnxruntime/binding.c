@@ -277,13 +277,25 @@ static int hand_out(fl_ort_lane *lane, const fl_batch *batch, const uint32_t *or
     return FLETCH_OK;
 }
 
-/* What a failed run means: memory may do for less, anything else breaks the replica. */
-static int failed(fl_ort_lane *lane, OrtStatus *status) {
-    const char *words = lane->session->ort->api.GetErrorMessage(status);
+/* What a failed run means. Memory may do for fewer texts. What the library calls an argument is the
+ * model's trouble with these very ids, as is everything on the processor, where nothing can be lost:
+ * a lone text is named, of several nobody knows whose fault it is. Anything else breaks the replica. */
+static int failed(fl_ort_lane *lane, OrtStatus *status, const uint32_t *order,
+                  const fl_ort_group *group) {
+    const fl_ort_session *s     = lane->session;
+    const char           *words = s->ort->api.GetErrorMessage(status);
     bool memory = strstr(words, "Failed to allocate memory") || strstr(words, "out of memory") ||
                   strstr(words, "bad_alloc");
-    return fl_ort_check(lane->session->ort, status, memory ? FLETCH_ENOMEM : FLETCH_EPROVIDER,
-                        &lane->error, "ONNX Runtime's run failed");
+    bool texts = s->processor || s->ort->api.GetErrorCode(status) == ORT_INVALID_ARGUMENT;
+    int  code  = memory ? FLETCH_ENOMEM : texts ? FLETCH_EMODEL : FLETCH_EPROVIDER;
+    fl_ort_check(s->ort, status, code, &lane->error,
+                 code == FLETCH_EMODEL
+                     ? "the model cannot be run on this text; do its files belong "
+                       "together? ONNX Runtime"
+                     : "ONNX Runtime's run failed");
+    if (group->count == 1)
+        lane->error.where = order[group->first];
+    return code;
 }
 
 int fl_ort_lane_run(fl_ort_lane *lane, const fl_batch *batch, const uint32_t *order,
@@ -307,5 +319,5 @@ int fl_ort_lane_run(fl_ort_lane *lane, const fl_batch *batch, const uint32_t *or
         status = run(lane, &values);
     release(s->ort, &values);
     return status == NULL ? hand_out(lane, batch, order, group, rows != NULL)
-                          : failed(lane, status);
+                          : failed(lane, status, order, group);
 }

@@ -149,6 +149,7 @@ typedef struct fl_ort_session {
     ONNXTensorElementDataType output_type; /* ONNX_F32 or ONNX_F16 */
     bool                      pooled;      /* [texts, width]; else [texts, length, hidden] */
     bool                      skips;       /* has an input for pool_skip, or leaves pooling to us */
+    bool                      processor;   /* the provider is cpu */
     const char               *precision;   /* static */
     uint64_t                  bytes;       /* of the weights, about */
     char source[FL_ORT_PATH_MAX];          /* the file, or "built from the descriptor" */
@@ -188,8 +189,7 @@ int  fl_ort_plan_open(fl_ort_plan *plan, uint32_t texts_max, uint32_t max_length
 void fl_ort_plan_close(fl_ort_plan *plan);
 /* `lanes` runs can be under way at once: no group should keep the others waiting. */
 void fl_ort_plan_make(fl_ort_plan *plan, const fl_batch *batch, unsigned lanes);
-/* The largest padded [rows, length] a plan of this policy can ask for. */
-uint32_t fl_ort_plan_length_max(const fl_ort_plan *plan);
+/* The most rows, and the most padded tokens, that a run of this policy can have. */
 uint32_t fl_ort_plan_rows_max(const fl_ort_plan *plan);
 uint32_t fl_ort_plan_tokens_max(const fl_ort_plan *plan);
 

@@ -53,10 +53,6 @@ static uint32_t run_length(const fl_ort_plan *plan, uint32_t length) {
     return rounded < plan->max_length ? rounded : plan->max_length;
 }
 
-uint32_t fl_ort_plan_length_max(const fl_ort_plan *plan) {
-    return plan->max_length;
-}
-
 /* Rows of a run of this length at most. */
 static uint32_t rows_for(const fl_ort_plan *plan, uint32_t length, uint32_t tokens) {
     uint32_t rows = plan->single ? 1 : tokens / length;

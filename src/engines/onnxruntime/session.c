@@ -346,8 +346,9 @@ static int open_source(fl_ort_session *s, const fl_encoder *encoder, const fl_en
 int fl_ort_session_open(fl_ort_session *out, const fl_ort *ort, const fl_encoder *encoder,
                         const fl_engine_options *options, unsigned inside, fletch_error *error) {
     memset(out, 0, sizeof *out);
-    out->ort   = ort;
-    int status = open_source(out, encoder, options, inside, error);
+    out->ort       = ort;
+    out->processor = strcmp(options->provider, "cpu") == 0;
+    int status     = open_source(out, encoder, options, inside, error);
     if (status == FLETCH_OK)
         status = match_inputs(out, error);
     if (status == FLETCH_OK)
