@@ -87,7 +87,8 @@ static int refuse_choice(const char *place, const char *choices, const char *wor
     fl_nearest nearest = fl_nearest_start(word);
     char       name[WORD_BYTES_MAX], best[WORD_BYTES_MAX] = "";
     for (unsigned i = 0; piece(choices, '|', i, name, sizeof name); i++) {
-        fl_nearest_see(&nearest, name);
+        if (strcmp(name, "N") != 0) /* it stands for any number */
+            fl_nearest_see(&nearest, name);
         if (nearest.name == name) {
             (void)snprintf(best, sizeof best, "%s", name);
             nearest.name = best;
@@ -148,8 +149,7 @@ static int parse_number(const fl_option_rule *rule, const char *text, const char
     case FL_TYPE_INT:
         if (!fl_parse_i64(text, &out->integer))
             return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                           "%s: '%.64s' is not a whole number; give one in %s", place, text,
-                           rule->bounds);
+                           "%s: '%.64s' is not a whole number in %s", place, text, rule->bounds);
         return check_bounds(rule, (double)out->integer, text, place, error);
     case FL_TYPE_SIZE:
         if (!fl_parse_size(text, &size))
@@ -161,8 +161,7 @@ static int parse_number(const fl_option_rule *rule, const char *text, const char
     default:
         if (!fl_parse_f64(text, &out->number))
             return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                           "%s: '%.64s' is not a number; give one in %s", place, text,
-                           rule->bounds);
+                           "%s: '%.64s' is not a number in %s", place, text, rule->bounds);
         return check_bounds(rule, out->number, text, place, error);
     }
 }

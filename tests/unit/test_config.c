@@ -133,7 +133,8 @@ Test(config, values_are_typed) {
 Test(config, bad_values_say_what_is_right) {
     expect_refused("server.port", "70000", "server.port: 70000 is outside 0..65535");
     expect_refused("server.port", "-1", "outside 0..65535");
-    expect_refused("server.port", "80x", "'80x' is not a whole number");
+    expect_refused("server.port", "80x", "'80x' is not a whole number in 0..65535");
+    expect_refused("server.port", "99999999999999999999", "is not a whole number in 0..65535");
     expect_refused("server.port", "", "empty");
     expect_refused("cpu.streams", "1", "unknown key 'cpu.streams'; did you mean 'cuda.streams'?");
     expect_refused("pool.pressure_threshold", "1.5", "1.5 is outside 0.0..1.0");
@@ -147,6 +148,12 @@ Test(config, bad_values_say_what_is_right) {
     expect_refused("provider.devices", "-1", "'-1' is not one of all|N");
     expect_refused("provider.devices", "n", "'n' is not one of all|N");
     expect_refused("model.prompt", "\xFF", "byte 0 of the value is not UTF-8");
+    fletch_config *config = fletch_config_new();
+    fletch_error   error;
+    cr_expect_lt(fletch_config_set(config, "provider.devices", "x", &error), 0);
+    cr_expect_null(strstr(error.message, "did you mean"), "N is no word to write: %s",
+                   error.message);
+    fletch_config_free(config);
 }
 
 Test(config, unknown_keys_name_the_nearest) {
