@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* input.c - arguments, lines, JSON lines, JSON and CSV become windows of texts.
  *
- * Role    cmd_embed.c, cmd_tokenize.c and cmd_decode.c pull windows from here.
+ * Role    cmd_embed.c and cmd_tokenize.c (tokenize and decode) pull windows from here.
  * Method  source.c cuts the stream into raw records; here each record is checked to be UTF-8 (repaired
  *         when asked), turned into a text by its format, and refused with its place when it cannot be.
  *         A refused input ends the run after the texts before it are done, or with --on-error skip is

@@ -7,7 +7,7 @@
  * Method  One loop: feed what has room in its window, end what is late, sleep until the next
  *         deadline or until woken. An idle model does not wake it.
  * Memory  none. Threads: see request.h.
- * Proof   tests/unit/test_submit.c, tests/stress. */
+ * Proof   tests/stress/test_submit.c, test_schedule.c. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "runtime/runtime.h"

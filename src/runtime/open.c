@@ -10,7 +10,7 @@
  * Memory  Owns everything through struct fletch_model; the configuration is cloned.
  * Threads Opening belongs to one thread. Closing ends what waits, lets what runs finish, and waits
  *         until every caller has left; from inside a callback it is done on a thread of its own.
- * Proof   tests/unit/test_fletch.c, test_submit.c; tests/cli for the messages. */
+ * Proof   tests/unit/test_fletch.c, tests/stress/test_submit.c; tests/cli for the messages. */
 #include <stdio.h>
 #include <string.h>
 

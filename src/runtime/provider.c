@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* provider.c - the ordered chain of execution providers: the first that opens
- * runs the model.
+/* provider.c - the ordered chain of execution providers: the first that opens runs the model.
  *
- * Role    replica.c walks it when a set of replicas or a broken one is opened;
- * `fletch doctor` asks it to describe the chain. Method  provider.order is
- * walked ("auto" stands for every provider whose hardware this machine has,
- * best first). A provider is a device kind plus an engine that runs it:
- * fletch's own where there is one, else ONNX Runtime; provider.engine chooses.
- * A model that is only an .onnx file leaves the second. Each refusal is logged
- * with its reason and how to mend it; when provider.fallback is true the walk
- * goes on and the cpu stands at the end of every chain, otherwise the first
- * entry of the list must do. Errors  EPROVIDER with the last reason when none
- * opens; a damaged model or lack of memory ends the walk at once, since another
- * provider cannot mend it. Memory  none. Threads: reads the model and the
- * configuration only. Proof   tests/unit/test_fletch.c. */
+ * Role    replica.c walks it when a set of replicas or a broken one is opened; `fletch doctor` asks it
+ *         to describe the chain.
+ * Method  provider.order is walked ("auto" stands for every provider whose hardware this machine has,
+ *         best first). A provider is a device kind plus an engine that runs it: fletch's own where
+ *         there is one, else ONNX Runtime; provider.engine chooses. A model that is only an .onnx file
+ *         leaves the second. Each refusal is logged with its reason and how to mend it; when
+ *         provider.fallback is true the walk goes on and the cpu stands at the end of every chain,
+ *         otherwise the first entry of the list must do.
+ * Errors  EPROVIDER with the last reason when none opens; a damaged model or lack of memory ends the
+ *         walk at once, since another provider cannot mend it.
+ * Memory  none. Threads: reads the model and the configuration only.
+ * Proof   tests/unit/test_fletch.c, tests/stress/test_schedule.c, tests/golden/test_onnxruntime.py. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -7,7 +7,7 @@
  *         it is under way (feeders, running). Whoever makes that so under the lock puts it on a list;
  *         the list is delivered after the lock is let go, so callbacks may call back in.
  * Memory  Requests are recycled through model->idle_requests. Threads: see request.h.
- * Proof   tests/unit/test_submit.c, tests/stress. */
+ * Proof   tests/stress/test_submit.c, test_schedule.c. */
 #include "runtime/request.h"
 
 #include <string.h>
@@ -117,9 +117,9 @@ static int resolve_lengths(fl_request *r, fletch_error *error) {
     uint32_t            special = fl_tokenizer_special_count(model->tokenizer);
     if (max <= special)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "max_length %u leaves no room for text: the model adds %u "
-                       "special tokens",
-                       max, special);
+                       "max_length %u leaves no room for text: the model adds %u special tokens; "
+                       "set at least %u",
+                       max, special, special + 1);
     fletch_truncate how  = r->options.truncate ? r->options.truncate : model->truncate;
     r->refuse_long       = how == FLETCH_TRUNCATE_ERROR;
     r->encode.max_length = max < model->length_limit ? max : model->length_limit;

@@ -14,7 +14,7 @@
  *                                  another slot adopts once; the second time its texts fail
  * Memory  Everything is the slot's or the pool's; nothing is allocated here.
  * Threads see replica.h.
- * Proof   tests/unit/test_fletch.c, test_faults.c, tests/stress. */
+ * Proof   tests/unit/test_fletch.c, tests/stress. */
 #include <string.h>
 
 #include "base/clock.h"

@@ -4,7 +4,7 @@
  * Role    the definition that base64_avx2.c is tested against, and what runs elsewhere.
  * Method  three bytes are one number of 24 bits and four digits of 6.
  * Memory  none. Threads: any; nothing is cached here, callers keep the function.
- * Proof   tests/unit/test_server_base64.c. */
+ * Proof   tests/unit/test_server_out.c. */
 #include "server/base64.h"
 
 #include <stdint.h>

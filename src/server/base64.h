@@ -3,7 +3,7 @@
  *
  * Role    openai-python asks for base64 when its caller says nothing, so this is the hot way out.
  * Method  one form per instruction set, all give the same text; fl_base64_best says which to use.
- * Proof   tests/unit/test_server_base64.c: RFC's vectors, and both forms equal on random bytes. */
+ * Proof   tests/unit/test_server_out.c: RFC's vectors, and both forms equal on random bytes. */
 #ifndef FL_SERVER_BASE64_H
 #define FL_SERVER_BASE64_H
 

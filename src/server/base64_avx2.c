@@ -9,7 +9,7 @@
  *         index is max(0, v - 51), or 13 for v < 26.
  * Memory  reads 32 bytes per step of 24, so the last steps are left to the plain form.
  * Threads any.
- * Proof   tests/unit/test_server_base64.c: equal to base64.c on every length and random bytes. */
+ * Proof   tests/unit/test_server_out.c: equal to base64.c on every length and random bytes. */
 #include <immintrin.h>
 #include <stdint.h>
 

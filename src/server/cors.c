@@ -8,7 +8,7 @@
  *         (cookies) are never allowed; an API key in the Authorization header is no such credential,
  *         it only has to be named in the preflight's answer, which "*" does not cover.
  * Memory  None. Threads: any.
- * Proof   tests/server/test_transport_cors.py. */
+ * Proof   tests/server/test_transport_operations.py, test_playground.py. */
 #include <string.h>
 
 #include "server/internal.h"

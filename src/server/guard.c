@@ -10,7 +10,7 @@
  *         not to be strict, lets these pass or answers in words of its own (see byhand.c).
  *         Targets are split but never decoded: what a proxy judged is what we match.
  * Memory  None. Threads: I/O.
- * Proof   tests/server/test_transport_smuggling.py, test_transport_paths.py, test_transport_trace.py. */
+ * Proof   tests/server/test_transport_smuggling.py, test_transport_paths.py, test_transport.py. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
  *         SIGHUP reads the configuration's log level and the key file again; what fails leaves the
  *         old in force and says so.
  * Memory  fl_server is made and freed here. Threads: main; fl_server_reload: watch.
- * Proof   tests/server/test_transport_drain.py, test_transport_reload.py, test_promises.py. */
+ * Proof   tests/server/test_transport_drain.py, test_transport_operations.py, test_promises.py. */
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>

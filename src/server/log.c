@@ -8,7 +8,7 @@
  *         or a log collector that stands still must not hold up an I/O thread. When half a megabyte
  *         waits, further lines are counted and dropped, and the count is logged.
  * Memory  Two buffers that swap places. Threads: any.
- * Proof   tests/server/test_transport_logs.py. */
+ * Proof   tests/server/test_transport_operations.py. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

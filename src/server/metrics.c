@@ -9,7 +9,7 @@
  *         codes, never from a request: a client cannot make series.
  *         fletch's histograms have four buckets to an octave; every fourth is written.
  * Memory  One block: a row of counters per route. Threads: any.
- * Proof   tests/server/test_transport_metrics.py; promtool check metrics. */
+ * Proof   tests/server/test_transport_operations.py; promtool check metrics. */
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>

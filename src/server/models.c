@@ -10,7 +10,7 @@
  *         a one-word probe each second until a vector comes back), and work that waits moves on.
  * Memory  Records and strings are freed at the end; none goes before. Threads: opened and closed by main;
  *         ticks by watch; the rest any.
- * Proof   tests/server/test_transport_models.py, test_promises.py. */
+ * Proof   tests/server/test_start.py, test_promises.py. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

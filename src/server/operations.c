@@ -7,7 +7,7 @@
  *         and no shutdown has begun; it turns 503 before the listening socket closes.
  *         All three need no key: they tell nothing about texts, and probes have none.
  * Memory  The request's. Threads: I/O; /metrics on a worker.
- * Proof   tests/server/test_transport_operations.py, test_transport_metrics.py. */
+ * Proof   tests/server/test_transport_operations.py. */
 #include <string.h>
 
 #include "base/json.h"

@@ -7,7 +7,7 @@
  *         out. A Unix socket that is left from a process that died is replaced, one that answers is not.
  *         sd_notify is one datagram to the address in NOTIFY_SOCKET: no library is needed for that.
  * Memory  Fixed table in fl_server. Threads: main; fl_notify any.
- * Proof   tests/server/test_transport_listen.py. */
+ * Proof   tests/server/test_start.py. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -125,11 +125,14 @@ static int open_tcp(fl_server *server, const char *host, const char *port, fletc
     if (server->listener_count > before) {
         return FLETCH_OK;
     }
-    return fl_fail(error, reason == EACCES ? FLETCH_EDENIED : FLETCH_EIO, FLETCH_NOWHERE,
-                   "cannot listen on %s port %s: %s%s", host, port, strerror(reason),
+    return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "cannot listen on %s port %s: %s%s", host,
+                   port, strerror(reason),
                    reason == EADDRINUSE ? "; another server has it, choose another with "
                                           "--server-port (0: any free one)"
-                                        : "");
+                   : reason == EACCES   ? "; ports below 1024 are for root, choose another with "
+                                          "--server-port"
+                   : reason == EADDRNOTAVAIL ? "; this machine has no such address"
+                                             : "");
 }
 
 /* A socket file whose owner is gone refuses connections; then it may be replaced. */

@@ -13,7 +13,7 @@
  *         folder, with what to export anew; EPROVIDER for a refused provider.
  * Memory  One session; the folder's mapped weights stay in use by a built graph.
  * Threads Opening belongs to one thread; the session itself may be run from many.
- * Proof   tests/unit/test_onnxruntime.c, tests/golden/test_onnxruntime.py and _files.py. */
+ * Proof   tests/unit/test_onnxruntime.c, tests/golden/test_onnxruntime.py, test_onnxruntime_files.py. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
