@@ -451,7 +451,32 @@ typedef struct fletch_stats {
 FLETCH_API int fletch_stats_get(const fletch_model *model, fletch_stats *stats,
                                 fletch_error *error);
 
-/** The same as one JSON object, ratios (pool hit, buffer reuse, zero copy, utilisation) added. Writes
+/** What one replica of a model and the device under it are doing. Bytes; 0 where nobody can tell. Provider
+ *  and name are empty while a replica that failed is opened again. */
+typedef struct fletch_device_stats {
+    size_t   size; /* set it to sizeof(fletch_device_stats) before the call */
+    char     provider[32];
+    char     name[64];           /* "NVIDIA H200" */
+    uint32_t device;             /* which of its kind, from 0 */
+    uint32_t slots_busy;         /* batches in it now */
+    int32_t  ready;              /* 0: it failed and will be opened again */
+    int32_t  utilisation;        /* of the device, per cent, by its driver; -1: cannot be told */
+    uint64_t outstanding_tokens; /* of those batches */
+    uint64_t memory_used;        /* of the device, by all processes */
+    uint64_t memory_total;
+    uint64_t pool_used; /* what fletch's models have of its memory now, and had at most */
+    uint64_t pool_peak;
+    uint64_t pool_held;  /* and what is kept for them */
+    uint64_t pool_takes; /* blocks taken, and how many of them were there already */
+    uint64_t pool_hits;
+} fletch_device_stats;
+
+/** Fill *stats (with its size set) for replica `index`, from 0; FLETCH_ENOTFOUND past the last. Asks the
+ *  device's driver where there is one. Since 0.2. */
+FLETCH_API int fletch_device_stats_get(const fletch_model *model, size_t index,
+                                       fletch_device_stats *stats, fletch_error *error);
+
+/** All of these as one JSON object, ratios (pool hit, buffer reuse, zero copy, utilisation) added. Writes
  *  at most `capacity` bytes with a NUL and returns the length without it. Since 0.2. */
 FLETCH_API int64_t fletch_stats_json(const fletch_model *model, char *text, size_t capacity,
                                      fletch_error *error);

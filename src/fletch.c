@@ -242,9 +242,31 @@ int fletch_stats_get(const fletch_model *model, fletch_stats *stats, fletch_erro
 
 int64_t fletch_stats_json(const fletch_model *model, char *text, size_t capacity,
                           fletch_error *error) {
-    fletch_stats stats  = {.size = sizeof stats};
-    int          status = fletch_stats_get(model, &stats, error);
-    return status < 0 ? status : fl_stats_write_json(&stats, text, capacity);
+    fletch_stats         stats   = {.size = sizeof stats};
+    fletch_device_stats *devices = NULL;
+    size_t               count   = 0;
+    int                  status  = fletch_stats_get(model, &stats, error);
+    if (status == FLETCH_OK)
+        status = fl_runtime_devices(model, &devices, &count, error);
+    int64_t length =
+        status < 0 ? status : fl_stats_write_json(&stats, devices, count, text, capacity);
+    fl_free(devices);
+    return length;
+}
+
+int fletch_device_stats_get(const fletch_model *model, size_t index, fletch_device_stats *stats,
+                            fletch_error *error) {
+    if (!model || !stats || stats->size < sizeof stats->size || stats->size > sizeof *stats)
+        return fl_fail(
+            error, FLETCH_EINVAL, FLETCH_NOWHERE,
+            "fletch_device_stats_get: model or stats is NULL, or stats->size is not set");
+    fletch_device_stats own;
+    size_t              size = stats->size;
+    if (!fl_runtime_device(model, index, &own))
+        return fl_fail(error, FLETCH_ENOTFOUND, index, "the model has no replica %zu", index);
+    memcpy(stats, &own, size);
+    stats->size = size;
+    return FLETCH_OK;
 }
 
 int fletch_tokenize(const fletch_model *model, const char *text, size_t size,

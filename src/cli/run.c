@@ -144,6 +144,7 @@ static void print_library_stats(const fl_run *run) {
     if (fletch_stats_get(run->cli->model, &stats, NULL) < 0 || stats.replicas == 0)
         return;
     fl_statistics_put(&out, &stats);
+    fl_statistics_put_devices(&out, run->cli->model);
     if (!out.failed && out.size > 0)
         (void)fwrite(out.data, 1, out.size, stderr);
     fl_buf_free(&out);

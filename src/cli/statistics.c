@@ -85,6 +85,22 @@ void fl_statistics_put(fl_buf *out, const fletch_stats *s) {
     put_if(out, "pressure", s->pressure_cleanups);
 }
 
+void fl_statistics_put_devices(fl_buf *out, const fletch_model *model) {
+    fletch_device_stats d = {.size = sizeof d};
+    for (size_t i = 0; fletch_device_stats_get(model, i, &d, NULL) == FLETCH_OK; i++) {
+        if (d.pool_takes == 0)
+            continue;
+        fl_buf_printf(out, "device %-5" PRIu32 " %s: %.1f MB in use, %.1f MB at most, %.1f MB held",
+                      d.device, d.name, (double)d.pool_used / 1e6, (double)d.pool_peak / 1e6,
+                      (double)d.pool_held / 1e6);
+        put_share(out, "; blocks reused", (double)d.pool_hits, (double)d.pool_takes);
+        if (d.utilisation >= 0)
+            fl_buf_printf(out, "; busy %d %%, %.1f of %.1f MB", d.utilisation,
+                          (double)d.memory_used / 1e6, (double)d.memory_total / 1e6);
+        fl_buf_putc(out, '\n');
+    }
+}
+
 int fl_statistics_write(const fletch_model *model, const char *path, fletch_error *error) {
     enum { FIRST = 16384 };
     size_t  capacity = FIRST;

@@ -3,8 +3,8 @@
  *
  * Role    open.c opens the first set; fletch_model_reopen another one.
  * Method  The first provider of the chain that opens on its first device gets a replica on each of
- *         its devices (provider.devices; on the CPU cpu.replicas groups of pinned threads, each on
- *         cores of one NUMA node where there are several). A slot's thread sleeps until a batch may
+ *         its devices, all opened side by side (provider.devices; on the CPU cpu.replicas groups of
+ *         pinned threads, each on cores of one NUMA node where there are several). A slot's thread sleeps until a batch may
  *         leave; fl_dispatch wakes the free slot whose replica has the fewest outstanding tokens.
  *         replica.h has the states and what happens when an engine fails.
  * Errors  A set opens when all its replicas do; one that breaks later is tried again with back-off,
@@ -101,9 +101,9 @@ static uint32_t groups_of(const fl_replicas *set, const char *provider) {
     return (uint32_t)(replicas < cores ? replicas : cores);
 }
 
-static int open_replica(fl_replicas *set, const fl_engine_ops *ops, const char *provider,
-                        const fl_engine_options *options, uint32_t device, uint32_t groups,
-                        fletch_error *error) {
+/* One more replica, still closed. */
+static int add_replica(fl_replicas *set, const fl_engine_ops *ops, const char *provider,
+                       uint32_t device, uint32_t groups, fletch_error *error) {
     fl_replica *replica = &set->replica[set->count];
     memset(replica, 0, sizeof *replica);
     replica->set      = set;
@@ -112,10 +112,53 @@ static int open_replica(fl_replicas *set, const fl_engine_ops *ops, const char *
     replica->provider = provider;
     replica->device   = device;
     replica->cold     = true;
-    int status        = groups > 1 ? choose_cores(replica, groups, error) : FLETCH_OK;
-    if (status == FLETCH_OK)
-        status = open_engine(replica, options, error);
-    return status == FLETCH_OK ? open_slots(replica, error) : status;
+    return groups > 1 ? choose_cores(replica, groups, error) : FLETCH_OK;
+}
+
+/* The opening of one replica's engine, for a thread. */
+typedef struct opening {
+    fl_replica              *replica;
+    const fl_engine_options *options;
+    bool                     started;
+    pthread_t                thread;
+    int                      status;
+    fletch_error             error;
+} opening;
+
+static void *open_one(void *arg) {
+    opening *o = arg;
+    o->status  = open_engine(o->replica, o->options, &o->error);
+    return NULL;
+}
+
+/* All engines, side by side where each has a device of its own: what takes long is to bring the weights
+ * there. Groups of one processor take turns, since each would slow down the others. */
+static int open_engines(fl_replicas *set, const fl_engine_options *options, bool together,
+                        fletch_error *error) {
+    int      status = FLETCH_OK;
+    opening *all    = fl_alloc_zero(set->count, sizeof *all);
+    if (!all)
+        return fl_fail_nomem(error, set->count * sizeof *all, "the replicas");
+    for (uint32_t r = 0; r < set->count && status == FLETCH_OK; r++) {
+        opening *o = &all[r];
+        *o         = (opening){.replica = &set->replica[r], .options = options};
+        o->started = together && r + 1 < set->count && /* the last one is this thread's */
+                     fl_thread_start(&o->thread, "fletch-open", open_one, o, NULL) == FLETCH_OK;
+        if (!o->started)
+            open_one(o);
+        status = o->started ? FLETCH_OK : o->status;
+    }
+    for (uint32_t r = 0; r < set->count; r++)
+        if (all[r].started)
+            pthread_join(all[r].thread, NULL);
+    for (uint32_t r = set->count; r-- > 0;)
+        if (all[r].status < 0) {
+            status = all[r].status;
+            if (error)
+                *error = all[r].error;
+        }
+    fl_free(all);
+    return status;
 }
 
 static void close_replica(fl_replica *replica) {
@@ -141,13 +184,17 @@ static int open_all(void *arg, const fl_engine_ops *ops, const char *provider,
     for (uint32_t d = 0; d < most && status == FLETCH_OK; d++) {
         uint32_t device = groups > 1 ? 0 : d;
         if (groups > 1 || device_chosen(set->config, device))
-            status = open_replica(set, ops, provider, options, device, groups, error);
+            status = add_replica(set, ops, provider, device, groups, error);
     }
     if (status == FLETCH_OK && set->count == 0)
         status = fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
                          "provider %s has %u devices, and provider.devices (%s) "
                          "names none of them",
                          provider, devices, fl_config_origin(set->config, FL_KEY_PROVIDER_DEVICES));
+    if (status == FLETCH_OK)
+        status = open_engines(set, options, groups == 1, error);
+    for (uint32_t r = 0; r < set->count && status == FLETCH_OK; r++)
+        status = open_slots(&set->replica[r], error);
     if (status == FLETCH_OK)
         return status;
     while (set->count > 0)
@@ -379,7 +426,8 @@ static void *drive(void *arg) {
     name_thread(slot);
     while (!set->stop || slot->orphan || slot->busy) {
         uint64_t now = fl_clock_ns(), due = UINT64_MAX;
-        bool     mends = replica->broken && slot->number == 0 && replica->busy == 0 && !set->stop;
+        bool     idle  = replica->busy == 0 && replica->held == 0;
+        bool     mends = replica->broken && slot->number == 0 && idle && !set->stop;
         if (mends && now >= replica->retry_ns) {
             reopen(replica, &over);
             fl_dispatch(model);
@@ -408,6 +456,15 @@ int fl_replicas_start(fl_replicas *set, fletch_error *error) {
     return FLETCH_OK;
 }
 
+/* Who asks an engine what it is doing (devices.c) is gone after that. */
+static void wait_until_let_go(fl_replica *replica) {
+    fletch_model *model = replica->set->model;
+    pthread_mutex_lock(&model->lock);
+    while (replica->held > 0)
+        fl_cond_wait_until(&model->left, &model->lock, UINT64_MAX);
+    pthread_mutex_unlock(&model->lock);
+}
+
 void fl_replicas_close(fl_replicas *set) {
     if (!set)
         return;
@@ -421,8 +478,10 @@ void fl_replicas_close(fl_replicas *set) {
         for (uint32_t s = 0; s < set->replica[r].slot_count; s++)
             if (set->replica[r].slots[s].started)
                 pthread_join(set->replica[r].slots[s].thread, NULL);
-    for (uint32_t r = 0; r < set->count; r++)
+    for (uint32_t r = 0; r < set->count; r++) {
+        wait_until_let_go(&set->replica[r]);
         close_replica(&set->replica[r]);
+    }
     fl_free(set->replica);
     if (set->own_config)
         fletch_config_free(set->config);

@@ -82,6 +82,7 @@ struct fl_replica {
     uint64_t             retry_ns; /* when to open it again */
     uint64_t             outstanding; /* tokens in its slots */
     uint32_t             busy;        /* slots */
+    uint32_t             held;        /* by who asks the engine something: it is not closed */
     uint32_t             slot_count;
     fl_runner           *slots; /* owned [slot_count] */
 };

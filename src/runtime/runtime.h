@@ -174,6 +174,12 @@ int  fl_runtime_describe(const fletch_model *model, fletch_property_fn fn, void 
 int  fl_system_describe(const fl_config *config, fletch_property_fn fn, void *user);
 void fl_runtime_stats(const fletch_model *model, fletch_stats *out);
 
+/* devices.c: replica `index` and its device; false past the last. All of them: *out is freed with
+ * fl_free. */
+bool fl_runtime_device(const fletch_model *model, size_t index, fletch_device_stats *out);
+int  fl_runtime_devices(const fletch_model *model, fletch_device_stats **out, size_t *count,
+                        fletch_error *error);
+
 /* A const model of the public interface whose locks and lists must change all
  * the same. */
 static inline fletch_model *fl_mutable(const fletch_model *model) {

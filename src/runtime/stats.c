@@ -218,7 +218,45 @@ static void put_gauges(fl_buf *out, const fletch_stats *s) {
     put_string(out, "device", s->device, sizeof s->device);
 }
 
-int64_t fl_stats_write_json(const fletch_stats *stats, char *text, size_t capacity) {
+/* A device's figure that only a driver could tell: null without one. */
+static void put_told(fl_buf *out, const char *name, bool told, uint64_t value) {
+    if (told)
+        put_number(out, name, value);
+    else
+        fl_buf_printf(out, ",\"%s\":null", name);
+}
+
+static void put_device(fl_buf *out, const fletch_device_stats *d) {
+    const bool seen = d->memory_total > 0, pool = d->pool_takes > 0;
+    fl_buf_printf(out, "{\"device\":%" PRIu32 ",\"ready\":%s", d->device,
+                  d->ready ? "true" : "false");
+    put_string(out, "provider", d->provider, sizeof d->provider);
+    put_string(out, "name", d->name, sizeof d->name);
+    put_number(out, "slots_busy", d->slots_busy);
+    put_number(out, "outstanding_tokens", d->outstanding_tokens);
+    put_told(out, "utilisation", d->utilisation >= 0, (uint64_t)d->utilisation);
+    put_told(out, "memory_used", seen, d->memory_used);
+    put_told(out, "memory_total", seen, d->memory_total);
+    put_told(out, "pool_used", pool, d->pool_used);
+    put_told(out, "pool_peak", pool, d->pool_peak);
+    put_told(out, "pool_held", pool, d->pool_held);
+    put_told(out, "pool_takes", pool, d->pool_takes);
+    put_told(out, "pool_hits", pool, d->pool_hits);
+    fl_buf_putc(out, '}');
+}
+
+static void put_devices(fl_buf *out, const fletch_device_stats *devices, size_t count) {
+    fl_buf_puts(out, ",\"devices\":[");
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
+            fl_buf_putc(out, ',');
+        put_device(out, &devices[i]);
+    }
+    fl_buf_putc(out, ']');
+}
+
+int64_t fl_stats_write_json(const fletch_stats *stats, const fletch_device_stats *devices,
+                            size_t count, char *text, size_t capacity) {
     fl_buf out = {0};
     fl_buf_puts(&out, "{\"version\":\"" FLETCH_VERSION "\"");
 #define FL_COUNTER_PUT(name, words) put_number(&out, #name, stats->name);
@@ -226,6 +264,7 @@ int64_t fl_stats_write_json(const fletch_stats *stats, char *text, size_t capaci
 #undef FL_COUNTER_PUT
     put_gauges(&out, stats);
     put_ratios(&out, stats);
+    put_devices(&out, devices, count);
     put_histogram(&out, "tokenize", &stats->tokenize);
     put_histogram(&out, "queue", &stats->queue);
     put_histogram(&out, "forward", &stats->forward);

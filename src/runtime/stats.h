@@ -47,7 +47,9 @@ uint64_t fl_histogram_quantile(const uint64_t *bucket, uint64_t max_ns, double q
 
 /* The counters and histograms of *stats into *out; the gauges are the runtime's to fill. */
 void fl_stats_read(const fl_stats *stats, fletch_stats *out);
-/* *stats as one JSON object with ratios; returns the length as snprintf does, or FLETCH_ENOMEM. */
-int64_t fl_stats_write_json(const fletch_stats *stats, char *text, size_t capacity);
+/* *stats and devices[count] as one JSON object with ratios; returns the length as snprintf does, or
+ * FLETCH_ENOMEM. */
+int64_t fl_stats_write_json(const fletch_stats *stats, const fletch_device_stats *devices,
+                            size_t count, char *text, size_t capacity);
 
 #endif

@@ -140,7 +140,7 @@ static fl_json *written(const fletch_stats *s) {
     static char   text[1 << 16];
     fl_json      *json;
     fletch_error  error;
-    const int64_t length = fl_stats_write_json(s, text, sizeof text);
+    const int64_t length = fl_stats_write_json(s, NULL, 0, text, sizeof text);
     cr_assert(length > 0 && length < (int64_t)sizeof text);
     cr_assert_eq(strlen(text), (size_t)length);
     cr_assert_eq(fl_json_parse(&json, text, (size_t)length, sizeof text, FL_JSON_UNIQUE_KEYS,
@@ -234,11 +234,11 @@ Test(stats, a_ratio_of_nothing_is_null) {
 Test(stats, json_that_does_not_fit_is_cut_and_says_so) {
     static char        whole[1 << 16], part[1 << 16];
     const fletch_stats s      = {.size = sizeof s, .texts = 5};
-    const int64_t      length = fl_stats_write_json(&s, whole, sizeof whole);
-    cr_assert_eq(fl_stats_write_json(&s, NULL, 0), length);
+    const int64_t      length = fl_stats_write_json(&s, NULL, 0, whole, sizeof whole);
+    cr_assert_eq(fl_stats_write_json(&s, NULL, 0, NULL, 0), length);
     for (size_t capacity = 1; capacity < (size_t)length + 3; capacity += 7) {
         memset(part, '#', sizeof part);
-        cr_assert_eq(fl_stats_write_json(&s, part, capacity), length);
+        cr_assert_eq(fl_stats_write_json(&s, NULL, 0, part, capacity), length);
         const size_t kept = capacity - 1 < (size_t)length ? capacity - 1 : (size_t)length;
         cr_assert_eq(memcmp(part, whole, kept), 0);
         cr_assert_eq(part[kept], '\0');

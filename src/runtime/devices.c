@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* devices.c - what each replica of a model, and the device under it, are doing now.
+ *
+ * Role    fletch_device_stats_get, the devices of fletch_stats_json; the server's metrics.
+ * Method  What the scheduler knows is read under the lock. The engine is asked without it, since it
+ *         asks a driver; it is held meanwhile, so that neither mending the replica nor reopening the
+ *         model closes it.
+ * Memory  an array for all of them at once. Threads: any.
+ * Proof   tests/stress/test_schedule.c, tests/cuda/test_cuda_devices.c, tests/server/test_cuda_metrics.py. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "runtime/runtime.h"
+
+static void copy_load(const fl_device_load *load, fletch_device_stats *out) {
+    out->utilisation  = load->utilisation;
+    out->memory_used  = load->memory_used;
+    out->memory_total = load->memory_total;
+    out->pool_used    = load->pool_used;
+    out->pool_peak    = load->pool_peak;
+    out->pool_held    = load->pool_held;
+    out->pool_takes   = load->pool_takes;
+    out->pool_hits    = load->pool_hits;
+}
+
+/* (locked; unlocks meanwhile) */
+static void ask_engine(fletch_model *m, fl_replica *replica, fletch_device_stats *out) {
+    fl_device_load load;
+    replica->held++;
+    pthread_mutex_unlock(&m->lock);
+    replica->ops->load(replica->engine, &load);
+    pthread_mutex_lock(&m->lock);
+    if (--replica->held == 0) {
+        pthread_cond_broadcast(&m->left);             /* closing the set may wait for it */
+        pthread_cond_signal(&replica->slots[0].wake); /* and so may mending the replica */
+    }
+    copy_load(&load, out);
+}
+
+bool fl_runtime_device(const fletch_model *model, size_t index, fletch_device_stats *out) {
+    fletch_model *m = fl_mutable(model);
+    memset(out, 0, sizeof *out);
+    out->size        = sizeof *out;
+    out->utilisation = -1;
+    if (!model->has_engine)
+        return false;
+    pthread_mutex_lock(&m->lock);
+    fl_replica *replica = index < m->replicas->count ? &m->replicas->replica[index] : NULL;
+    if (replica != NULL) {
+        out->ready              = !replica->broken;
+        out->slots_busy         = replica->busy;
+        out->outstanding_tokens = replica->outstanding;
+    }
+    if (replica != NULL && !replica->mending && replica->engine != NULL) {
+        out->device = replica->device;
+        snprintf(out->provider, sizeof out->provider, "%s", replica->provider);
+        snprintf(out->name, sizeof out->name, "%s", replica->info.device);
+        if (replica->ops->load != NULL)
+            ask_engine(m, replica, out);
+    }
+    pthread_mutex_unlock(&m->lock);
+    return replica != NULL;
+}
+
+int fl_runtime_devices(const fletch_model *model, fletch_device_stats **out, size_t *count,
+                       fletch_error *error) {
+    fletch_device_stats one;
+    size_t              most = 0;
+    while (fl_runtime_device(model, most, &one))
+        most++;
+    *count = 0;
+    *out   = fl_alloc_array(most, sizeof **out);
+    if (*out == NULL)
+        return fl_fail_nomem(error, most * sizeof **out, "the statistics of the devices");
+    while (*count < most && fl_runtime_device(model, *count, &(*out)[*count]))
+        ++*count;
+    return FLETCH_OK;
+}
