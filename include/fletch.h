@@ -337,6 +337,10 @@ typedef struct fletch_request {
     fletch_matrix        out;
     fletch_lane          lane;
     uint32_t             deadline_ms; /* from now; 0 = none. Late: FLETCH_EDEADLINE */
+    uint32_t             spare_us; /* how long the calling thread may be kept: when nothing else is under
+                                        way and the engine is likely to need no longer, the work is done
+                                        on it, `done` is called before fletch_submit returns, and no
+                                        other thread is woken. 0 = not at all */
 } fletch_request;
 
 #define FLETCH_REQUEST_INIT                                                                        \

@@ -18,7 +18,7 @@ void fl_adapt_init(fl_adapt *adapt, uint64_t target_ns, uint32_t least, uint32_t
 
 /* The largest batch that takes half the target. */
 static uint32_t ceiling(const fl_adapt *adapt) {
-    if (adapt->token_ns <= 0.0)
+    if (adapt->target_ns == 0 || adapt->token_ns <= 0.0)
         return adapt->most;
     double tokens = (double)adapt->target_ns / 2.0 / adapt->token_ns;
     if (tokens >= adapt->most)
@@ -27,7 +27,7 @@ static uint32_t ceiling(const fl_adapt *adapt) {
 }
 
 uint32_t fl_adapt_batch(fl_adapt *adapt, uint64_t tokens, uint64_t took_ns) {
-    if (adapt->target_ns == 0 || tokens == 0)
+    if (tokens == 0)
         return adapt->budget;
     double now = (double)took_ns / (double)tokens;
     adapt->token_ns =

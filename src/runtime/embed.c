@@ -68,6 +68,7 @@ int fl_runtime_embed(fletch_model *model, const fletch_texts *texts,
     request->out         = *out;
     request->begin_ns    = fl_clock_ns();
     request->deadline_ns = UINT64_MAX;
+    request->carries     = true;
     int  status          = fl_request_resolve(request, error);
     bool begins          = status == FLETCH_OK && texts->count > 0;
     pthread_mutex_lock(&model->lock);

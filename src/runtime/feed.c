@@ -377,7 +377,7 @@ static bool close_chunk(filling *f) {
         chunk->sibling    = r->chunks;
         r->chunks         = chunk;
         fl_queue_push(&model->queue, chunk, now);
-        if (r->done || r->fed < r->texts.count) /* else its caller sees to it (embed.c) */
+        if (!r->carries || r->fed < r->texts.count) /* else its caller sees to it */
             fl_dispatch(model);
     }
     bool goes_on = !r->ended;

@@ -74,6 +74,7 @@ struct fl_request {
     uint32_t          prompt_skip; /* its tokens, when they stay out of pooling */
     bool              refuse_long;
     bool              in_place; /* the engine may write into the caller's rows */
+    bool carries; /* who feeds it may carry it too: no slot is woken for its last chunk */
     /* progress */
     fl_request    *before, *after; /* in model->live; `after` also links the free
                                  list and lists of requests that are over */

@@ -3,7 +3,9 @@
  *
  * Role    fletch_submit and fletch_cancel, after their arguments were checked.
  * Method  The first texts are tokenised on the caller's thread (so that a server's threads share that
- *         work), the rest by the housekeeping thread as the window moves on. A ticket is an index in
+ *         work), the rest by the housekeeping thread as the window moves on. A caller with time to
+ *         spare carries a short request itself when it is the only one: waking a slot, and being
+ *         woken by it, would take longer than all the rest of a request but the engine. A ticket is an index in
  *         a table and a generation: cancelling is a lookup, and an old ticket finds nothing.
  * Memory  The table doubles when it is full; entries are used again. Threads: see request.h.
  * Proof   tests/unit/test_submit.c, tests/stress. */
@@ -116,6 +118,31 @@ static void fill(fl_request *request, const fletch_request *asked, fletch_done_f
                                : UINT64_MAX;
     request->done        = done;
     request->user        = user;
+    request->carries     = asked->spare_us > 0;
+}
+
+/* Whether this thread is to carry what it has fed: the whole of the only request there is, if it can
+ * spare the time, as the engine went lately. With others about, a slot carries: texts that this
+ * thread has yet to bring would share no batch with what it carries. (locked) */
+static bool may_carry(const fl_request *request, uint32_t spare_us) {
+    const fletch_model *model = request->model;
+    bool                alone = model->live == request && !request->after && !model->orphans;
+    double              needs = model->adapt.token_ns * (double)request->ahead;
+    return alone && request->fed == request->texts.count && needs <= 1e3 * (double)spare_us;
+}
+
+/* See to a request whose last chunk has woken nobody. (locked; unlocks while it carries) */
+static void carry(fl_request *request, uint32_t spare_us, fl_request **over) {
+    fletch_model *model = request->model;
+    fl_runner    *slot  = NULL;
+    uint64_t      due   = UINT64_MAX;
+    request->carries    = false; /* the keeper may feed the rest */
+    if (may_carry(request, spare_us))
+        slot = fl_runner_free(model->replicas, true);
+    if (slot && fl_runner_take(slot, fl_clock_ns(), &due))
+        fl_runner_run(slot, over);
+    else
+        fl_dispatch(model);
 }
 
 int fl_runtime_submit(fletch_model *model, const fletch_request *asked, fletch_done_fn done,
@@ -141,6 +168,8 @@ int fl_runtime_submit(fletch_model *model, const fletch_request *asked, fletch_d
         fl_feed(request, &over); /* while it feeds it is not over: `request` stays ours */
         if (!request->over && fl_feed_wanted(request))
             fl_keeper_wake(model, 0);
+        if (!request->over && request->carries)
+            carry(request, asked->spare_us, &over);
     }
     pthread_mutex_unlock(&model->lock);
     fl_requests_deliver(model, over);

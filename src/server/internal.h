@@ -99,6 +99,7 @@ typedef struct fl_conn {
     fl_request      *request;
     char             path[40]; /* io, in phase IDLE: the target's path, for who refuses it later */
     pthread_t        io;       /* the thread that serves it */
+    uint32_t         turns;    /* io: its requests since another connection had one */
     struct fl_request_full *incoming; /* io: from its request line to its end */
     struct fl_conn         *next_free;
 } fl_conn;
@@ -110,7 +111,8 @@ typedef struct fl_conns {
     fl_conn        *chunk[FL_CONN_CHUNKS]; /* records stay where they are until the server ends */
     uint32_t        count;                 /* records that exist */
     fl_conn        *free;
-    _Atomic int     open; /* connections of the HTTP library */
+    _Atomic int     open;     /* connections of the HTTP library */
+    _Atomic(fl_conn *) spoke; /* had the last request */
 } fl_conns;
 
 /* ---- The private half of a request ------------------------------------------------------------------ */

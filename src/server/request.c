@@ -275,6 +275,15 @@ static uint32_t time_left(const fl_request *request) {
     return spent + 1 >= request->deadline_ms ? 1 : request->deadline_ms - (uint32_t)spent;
 }
 
+/* How long this thread may be kept. An I/O thread that hears of one connection alone embeds for it: two
+ * threads fewer to wake. Not on a device: if that hung, the I/O thread would hang with it and nobody be told. */
+static uint32_t time_to_spare(const fl_request_full *full) {
+    const fl_conn *conn = full->conn;
+    bool           lone = pthread_equal(conn->io, pthread_self()) && conn->turns >= FL_LONE_TURNS;
+    const char    *on   = lone ? fl_served_property(full->served, "provider") : NULL;
+    return on != NULL && strcmp(on, "cpu") == 0 ? FL_SPARE_US : 0;
+}
+
 int fl_request_submit(fl_request *request, fl_served *served, fletch_request *work, fl_done_fn done,
                       fletch_error *error) {
     fl_request_full *full   = fl_full(request);
@@ -289,6 +298,7 @@ int fl_request_submit(fl_request *request, fl_served *served, fletch_request *wo
     if (work->deadline_ms == 0) {
         work->deadline_ms = time_left(request);
     }
+    work->spare_us = time_to_spare(full);
     /* Hold the request: the reply may be on its way before the ticket is noted. */
     atomic_fetch_add(&full->pending, 1);
     int status = fletch_submit(served->model, work, on_done, full, &ticket, error);

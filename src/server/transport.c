@@ -136,6 +136,10 @@ static void run_on_worker(void *arg) {
     fl_request_step(full);
 }
 
+static void count_turn(fl_conns *conns, fl_conn *conn) {
+    conn->turns = atomic_exchange(&conns->spoke, conn) == conn ? conn->turns + 1 : 0;
+}
+
 static enum MHD_Result run(fl_request_full *full) {
     fl_request *request = &full->shared;
     (void)fl_buf_reserve(&full->gather, 1);
@@ -145,6 +149,7 @@ static enum MHD_Result run(fl_request_full *full) {
         return MHD_NO;
     }
     fl_conn_attach(request->server, full->conn, request);
+    count_turn(&request->server->conns, full->conn);
     if (atomic_load(&full->conn->gone)) {
         atomic_store(&request->cancelled, true);
     }

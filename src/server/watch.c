@@ -94,6 +94,7 @@ fl_conn *fl_conn_open(fl_server *server, int fd) {
         conn->io       = pthread_self(); /* who accepts it serves it */
         conn->incoming = NULL;
         conn->drip_ns  = 0;
+        conn->turns    = 0;
         atomic_store(&conn->phase, FL_PHASE_IDLE);
         atomic_store(&conn->since_ns, fl_clock_ns());
         atomic_store(&conn->bytes, 0);

@@ -61,6 +61,8 @@ typedef struct call {
     int32_t         status[TEXTS];
     float           rows[TEXTS * DIM_MAX];
     fletch_ticket   ticket;
+    uint32_t        spare_us;      /* of the submitting thread */
+    pthread_t       by;            /* who called back */
     void (*inside)(struct call *); /* run in the callback */
     void *other;
 } call;
@@ -77,6 +79,7 @@ static inline void done(void *user, const fletch_outcome *outcome) {
     if (c->inside)
         c->inside(c);
     pthread_mutex_lock(&c->lock);
+    c->by = pthread_self();
     c->answers++;
     c->outcome = *outcome;
     pthread_cond_signal(&c->changed);
@@ -89,6 +92,7 @@ static inline int submit(call *c, size_t count, bool with_status, uint32_t deadl
     request.texts          = fletch_texts_from_strings(strings, count);
     request.out            = fletch_matrix_f32(c->rows, count, dim);
     request.deadline_ms    = deadline_ms;
+    request.spare_us       = c->spare_us;
     request.options        = (fletch_embed_options)FLETCH_EMBED_OPTIONS_INIT;
     request.options.status = with_status ? c->status : NULL;
     return fletch_submit(c->model, &request, done, c, &c->ticket, &error);
