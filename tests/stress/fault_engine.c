@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "engines/engine.h"
 
-enum { SLOTS_MAX = 8 };
+enum { SLOTS_MAX = 8, PATIENCE_MS = 300000 /* no test measures it: it ends what hangs */ };
 
 struct fl_engine {
     uint32_t    width, slots, batch_tokens, batch_texts;
@@ -38,6 +38,7 @@ void fl_fault_set(const fl_fault_plan *to) {
     plans++;
     reached = most_texts = most_tokens = 0;
     scripted = met = 0;
+    pthread_cond_broadcast(&plan_changed); /* who is late under the old plan is late no more */
     pthread_mutex_unlock(&plan_lock);
 }
 
@@ -106,11 +107,23 @@ static fl_fault next_fault(uint64_t *which) {
     return fault;
 }
 
+static struct timespec from_now(uint64_t ms) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    uint64_t ns = (uint64_t)time.tv_nsec + ms % 1000 * 1000000;
+    time.tv_sec += (time_t)(ms / 1000 + ns / 1000000000);
+    time.tv_nsec = (long)(ns % 1000000000);
+    return time;
+}
+
+/* Sleep until the plan or what goes with it changed (false: until the time came). (locked) */
+static bool wait_until(const struct timespec *time) {
+    return pthread_cond_clockwait(&plan_changed, &plan_lock, CLOCK_MONOTONIC, time) == 0;
+}
+
 /* Note what came, and wait for the others where the plan says so. */
 static void arrive(fl_engine *engine, const fl_batch *batch) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 10;
+    const struct timespec until = from_now(PATIENCE_MS);
     pthread_mutex_lock(&plan_lock);
     reached += engine->reached != plans;
     engine->reached = plans;
@@ -119,7 +132,7 @@ static void arrive(fl_engine *engine, const fl_batch *batch) {
     if (plan.meet > 0 && ++met == plan.meet)
         pthread_cond_broadcast(&plan_changed);
     while (met < plan.meet && !lonely)
-        lonely = pthread_cond_timedwait(&plan_changed, &plan_lock, &until) != 0 && met < plan.meet;
+        lonely = !wait_until(&until) && met < plan.meet;
     pthread_mutex_unlock(&plan_lock);
 }
 
@@ -194,10 +207,11 @@ static void compute(const int32_t *ids, uint32_t count, uint32_t width, float *r
 
 static void nap(uint64_t which) {
     pthread_mutex_lock(&plan_lock);
-    uint64_t ms = plan.late_ms ? plan.late_ms : which % 5 + 1;
+    const struct timespec until = from_now(plan.late_ms ? plan.late_ms : which % 5 + 1);
+    const uint64_t        under = plans;
+    while (plans == under && wait_until(&until)) {
+    }
     pthread_mutex_unlock(&plan_lock);
-    struct timespec time = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
-    nanosleep(&time, NULL);
 }
 
 static int go_wrong(fl_fault fault, uint64_t which, const fl_batch *batch, fletch_error *error) {

@@ -12,7 +12,7 @@
 
 typedef enum fl_fault {
     FL_FAULT_NONE,
-    FL_FAULT_LATE,       /* some milliseconds late */
+    FL_FAULT_LATE,       /* some milliseconds late, or until the next plan */
     FL_FAULT_BROKEN,     /* EINTERNAL: the replica is broken */
     FL_FAULT_NOMEM,      /* ENOMEM unless the batch is a single text */
     FL_FAULT_NOMEM_ALL,  /* ENOMEM for as long as it is planned */
@@ -20,6 +20,8 @@ typedef enum fl_fault {
     FL_FAULT_SILENT_NAN, /* NaN in a row, and success */
     FL_FAULTS
 } fl_fault;
+
+#define FL_FAULT_HELD (UINT64_C(1) << 40) /* milliseconds: until fl_fault_set */
 
 typedef struct fl_fault_plan {
     uint32_t slots; /* of a replica */
@@ -30,7 +32,7 @@ typedef struct fl_fault_plan {
     fl_fault planned; /* the `at`-th forward from now (0: the next), `times` times */
     int64_t  at, times;
     int64_t  opens_fail; /* so many opens fail with EPROVIDER */
-    uint64_t late_ms;    /* how late FL_FAULT_LATE is; 0: a few */
+    uint64_t late_ms;    /* how late FL_FAULT_LATE is; 0: a few; FL_FAULT_HELD: until told */
     fl_fault script[8];  /* the next forwards one by one, up to the first FL_FAULTS */
     bool     scripted;
     uint32_t meet;        /* so many forwards wait for each other, once */

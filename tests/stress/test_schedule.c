@@ -2,6 +2,7 @@
 /* test_schedule.c - several slots and replicas, windows and budgets, memory that is short: the batches
  * go where they should, and what goes wrong in one slot is not lost in another. */
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -39,12 +40,44 @@ Test(schedule, texts_of_one_chunk_keep_all_slots_busy) {
     fletch_close(model);
 }
 
+/* Whether all threads of this process but one, its own, are asleep. */
+static bool others_sleep(void) {
+    DIR           *folder = opendir("/proc/self/task");
+    struct dirent *entry;
+    int            awake = 0;
+    cr_assert_not_null(folder);
+    while ((entry = readdir(folder)) != NULL) {
+        char path[300], text[512], state = 'S';
+        snprintf(path, sizeof path, "/proc/self/task/%s/stat", entry->d_name);
+        FILE *file = entry->d_name[0] != '.' ? fopen(path, "r") : NULL;
+        if (file && fgets(text, sizeof text, file) && strrchr(text, ')'))
+            state = strrchr(text, ')')[2];
+        if (file)
+            fclose(file);
+        awake += state != 'S';
+    }
+    closedir(folder);
+    return awake == 1;
+}
+
+/* Once every slot has run a batch, and nobody is on the way from one place to sleep to another. */
+static void let_all_slots_sleep(call *c) {
+    fl_fault_plan all = {.slots = 2, .devices = 2, .meet = 4};
+    fl_fault_set(&all);
+    cr_assert_eq(submit(c, 32, false, 0), 0);
+    cr_assert_eq(wait_for(c), FLETCH_OK);
+    cr_assert(!fl_fault_lonely());
+    for (int seen = 0; seen < 3; seen = others_sleep() ? seen + 1 : 0)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+}
+
 Test(schedule, batches_go_to_the_replica_with_the_fewest_tokens) {
     fl_fault_plan plan  = {.slots = 2, .devices = 2, .meet = 2};
     fletch_model *model = open_with(&plan, eights);
     static call   c;
     call_init(&c, model);
-    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL); /* until every thread sleeps */
+    let_all_slots_sleep(&c);
+    call_init(&c, model);
     fl_fault_set(&plan);
     cr_assert_eq(submit(&c, 16, false, 0), 0);
     cr_assert_eq(wait_for(&c), FLETCH_OK);

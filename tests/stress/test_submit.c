@@ -14,6 +14,12 @@
 
 TestSuite(submit, .init = prepare);
 
+static const fl_fault_plan quiet = {.slots = 1};
+
+static void nap(void) {
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+}
+
 /* ---- Faults at every call --------------------------------------------------------------------- */
 
 static const fl_fault faults[] = {FL_FAULT_LATE,      FL_FAULT_BROKEN,   FL_FAULT_NOMEM,
@@ -62,7 +68,6 @@ Test(submit, a_nan_is_never_delivered_as_success) {
 }
 
 Test(submit, without_status_the_first_bad_text_fails_the_request_and_names_itself) {
-    fl_fault_plan quiet = {.slots = 1};
     fletch_model *model = open_with(&quiet, NULL);
     static call   c;
     call_init(&c, model);
@@ -86,7 +91,7 @@ Test(submit, an_engine_that_stays_broken_fails_what_waits_and_comes_back) {
     fletch_model *model = open_with(&plan, NULL);
     static call   c;
     call_init(&c, model);
-    plan.opens_fail = 2; /* the first reopening, and the next */
+    plan.opens_fail = 1 << 30; /* until told otherwise */
     fl_fault_set(&plan);
     cr_assert_eq(submit(&c, 5, false, 0), 0);
     cr_assert_eq(wait_for(&c), FLETCH_EPROVIDER, "%s", c.outcome.error.message);
@@ -94,14 +99,14 @@ Test(submit, an_engine_that_stays_broken_fails_what_waits_and_comes_back) {
     cr_assert_eq(fletch_stats_get(model, &stats, NULL), 0);
     cr_assert_eq(stats.replica_failures, 1);
     cr_assert_eq(stats.replicas_ready, 0);
-    int status = FLETCH_EPROVIDER;
-    for (int i = 0; i < 500 && status == FLETCH_EPROVIDER; i++) { /* back-off: 100 ms, 200 ms */
-        struct timespec nap = {.tv_nsec = 10000000};
-        nanosleep(&nap, NULL);
+    fl_fault_set(&quiet);
+    int status;
+    do { /* until the next try, at most 30 s away */
+        nap();
         call_init(&c, model);
         status = submit(&c, 5, false, 0);
-    }
-    cr_assert_eq(status, 0, "the engine never came back");
+    } while (status == FLETCH_EPROVIDER);
+    cr_assert_eq(status, 0);
     cr_assert_eq(wait_for(&c), FLETCH_OK);
     check_rows(&c, 5);
     fletch_close(model);
@@ -109,15 +114,18 @@ Test(submit, an_engine_that_stays_broken_fails_what_waits_and_comes_back) {
 
 /* ---- Cancel, deadline, close ------------------------------------------------------------------ */
 
-/* An engine that is late for every batch, so that texts queue. */
+/* An engine that is late for every batch, so that texts queue; and one that holds on to its batch. */
 static const fl_fault_plan slow = {.slots = 1, .planned = FL_FAULT_LATE, .at = 0, .times = 1 << 30};
+static const fl_fault_plan held = {
+    .slots = 1, .planned = FL_FAULT_LATE, .at = 0, .times = 1 << 30, .late_ms = FL_FAULT_HELD};
 
 Test(submit, a_cancelled_request_is_answered_once_and_its_ticket_dies) {
     static const char *const options[][2] = {{"batch.max_texts", "1"}, {NULL, NULL}};
-    fletch_model            *model        = open_with(&slow, options);
+    fletch_model            *model        = open_with(&quiet, options);
     static call              first, second;
     call_init(&first, model);
     call_init(&second, model);
+    fl_fault_set(&held);
     cr_assert_eq(submit(&first, TEXTS, false, 0), 0);
     cr_assert_eq(submit(&second, TEXTS, false, 0), 0);
     cr_assert_eq(fletch_cancel(model, second.ticket), 0);
@@ -125,6 +133,7 @@ Test(submit, a_cancelled_request_is_answered_once_and_its_ticket_dies) {
     cr_assert_eq(fletch_cancel(model, second.ticket), FLETCH_ENOTFOUND);
     cr_assert_eq(fletch_cancel(model, 0), FLETCH_ENOTFOUND);
     cr_assert_eq(fletch_cancel(model, 12345678901234), FLETCH_ENOTFOUND);
+    fl_fault_set(&quiet);
     cr_assert_eq(wait_for(&first), FLETCH_OK);
     cr_assert_eq(fletch_cancel(model, first.ticket), FLETCH_ENOTFOUND);
     fletch_stats stats = {.size = sizeof stats};
@@ -152,15 +161,30 @@ Test(submit, a_late_request_leaves_the_queue) {
     cr_assert_eq(c.answers, 1);
 }
 
+static void *close_it(void *model) {
+    fletch_close(model);
+    return NULL;
+}
+
+/* Close while the engine holds on to a batch, which it lets go once `queued` was answered. */
+static void close_in_the_middle(fletch_model *model, call *queued) {
+    pthread_t closer;
+    pthread_create(&closer, NULL, close_it, model);
+    cr_assert_eq(wait_for(queued), FLETCH_ECANCELLED);
+    fl_fault_set(&quiet);
+    pthread_join(closer, NULL);
+}
+
 Test(submit, closing_answers_everything_that_waits) {
     static const char *const options[][2] = {{"batch.max_texts", "1"}, {NULL, NULL}};
-    fletch_model            *model        = open_with(&slow, options);
+    fletch_model            *model        = open_with(&quiet, options);
     static call              calls[5];
+    fl_fault_set(&held);
     for (int i = 0; i < 5; i++) {
         call_init(&calls[i], model);
         cr_assert_eq(submit(&calls[i], TEXTS, false, 0), 0);
     }
-    fletch_close(model);
+    close_in_the_middle(model, &calls[4]);
     for (int i = 0; i < 5; i++) {
         cr_assert_eq(calls[i].answers, 1);
         cr_assert_eq(calls[i].outcome.error.code, FLETCH_ECANCELLED);
@@ -184,13 +208,17 @@ static void *embed_all(void *arg) {
 
 Test(submit, closing_lets_a_caller_that_waits_go) {
     static const char *const options[][2] = {{"batch.max_texts", "1"}, {NULL, NULL}};
-    waiting_caller           w            = {.model = open_with(&slow, options)};
+    waiting_caller           w            = {.model = open_with(&quiet, options)};
+    uint64_t                 before       = fl_fault_forwards();
+    static call              queued;
     pthread_t                thread;
-    fletch_stats             stats = {.size = sizeof stats};
+    fl_fault_set(&held);
     pthread_create(&thread, NULL, embed_all, &w);
-    while (stats.requests == 0)
-        fletch_stats_get(w.model, &stats, NULL);
-    fletch_close(w.model);
+    while (fl_fault_forwards() == before)
+        nap();
+    call_init(&queued, w.model);
+    cr_assert_eq(submit(&queued, 1, false, 0), 0);
+    close_in_the_middle(w.model, &queued);
     pthread_join(thread, NULL);
     cr_assert_eq(w.status, FLETCH_ECANCELLED);
 }
@@ -214,7 +242,6 @@ static void close_inside(call *c) {
 }
 
 Test(submit, a_callback_may_embed_submit_and_cancel) {
-    fl_fault_plan quiet = {.slots = 1};
     fletch_model *model = open_with(&quiet, NULL);
     static call   outer, inner;
     static float  row[DIM_MAX];
@@ -236,23 +263,18 @@ Test(submit, a_callback_may_embed_submit_and_cancel) {
 }
 
 Test(submit, a_callback_may_close) {
-    fl_fault_plan quiet = {.slots = 1};
-    static call   c;
+    static call c;
     call_init(&c, open_with(&quiet, NULL));
     c.inside = close_inside;
     cr_assert_eq(submit(&c, 3, false, 0), 0);
     cr_assert_eq(wait_for(&c), FLETCH_OK);
-    for (int i = 0; i < 500 && fl_fault_open() != 0; i++) {
-        struct timespec nap = {.tv_nsec = 10000000};
-        nanosleep(&nap, NULL);
-    }
-    cr_assert_eq(fl_fault_open(), 0, "the model was never closed");
+    while (fl_fault_open() != 0) /* for ever, if the model is never closed */
+        nap();
 }
 
 /* ---- What is asked ---------------------------------------------------------------------------- */
 
 Test(submit, zero_texts_are_answered_at_once) {
-    fl_fault_plan quiet = {.slots = 1};
     fletch_model *model = open_with(&quiet, NULL);
     static call   c;
     call_init(&c, model);
@@ -263,7 +285,6 @@ Test(submit, zero_texts_are_answered_at_once) {
 }
 
 Test(submit, wrong_arguments_are_refused_and_done_is_not_called) {
-    fl_fault_plan quiet = {.slots = 1};
     fletch_model *model = open_with(&quiet, NULL);
     static call   c;
     fletch_error  error;
@@ -297,7 +318,6 @@ Test(submit, wrong_arguments_are_refused_and_done_is_not_called) {
 }
 
 Test(submit, token_ids_give_the_vector_of_their_text) {
-    fl_fault_plan  quiet = {.slots = 1};
     fletch_model  *model = open_with(&quiet, NULL);
     fletch_tokens *tokens;
     static call    c;
@@ -330,7 +350,6 @@ Test(submit, token_ids_give_the_vector_of_their_text) {
 Test(submit, token_ids_are_cut_as_texts_are) {
     static const fletch_truncate ways[] = {FLETCH_TRUNCATE_RIGHT, FLETCH_TRUNCATE_LEFT};
     static const char text[] = "the cat sat on a mat and the dog ran to the old house again";
-    fl_fault_plan     quiet  = {.slots = 1};
     fletch_model     *model  = open_with(&quiet, NULL);
     static call       calls[2];
     fletch_error      error;
@@ -383,7 +402,6 @@ Test(submit, too_much_waiting_turns_requests_away) {
 }
 
 Test(submit, steady_state_allocates_nothing) {
-    fl_fault_plan            quiet        = {.slots = 1};
     static const char *const options[][2] = {{"io.input_buffers", "8"}, {NULL, NULL}};
     fletch_model            *model        = open_with(&slow, options);
     static call              warm[6], c;

@@ -30,7 +30,7 @@ static void count_call(void *arg, unsigned member, unsigned size) {
     }
 }
 
-Test(pool, every_member_runs_once_and_is_done_at_return, .timeout = 120) {
+Test(pool, every_member_runs_once_and_is_done_at_return, .timeout = 600) {
     for (unsigned size = 1; size <= MEMBERS_MAX; size = size * 2 + (size == 2)) {
         fl_team     *team;
         fletch_error error;
@@ -51,7 +51,7 @@ Test(pool, every_member_runs_once_and_is_done_at_return, .timeout = 120) {
 }
 
 /* Long enough that every worker sleeps between runs; a lost wake-up hangs and hits the timeout. */
-Test(pool, a_sleeping_team_wakes_up, .timeout = 60) {
+Test(pool, a_sleeping_team_wakes_up, .timeout = 600) {
     fl_team     *team;
     fletch_error error;
     tally        t = {.size = 4};
@@ -71,7 +71,7 @@ static void nap_by_member(void *arg, unsigned member, unsigned size) {
     count_call(arg, member, size);
 }
 
-Test(pool, a_caller_that_sleeps_for_slow_workers_wakes_up, .timeout = 60) {
+Test(pool, a_caller_that_sleeps_for_slow_workers_wakes_up, .timeout = 600) {
     fl_team     *team;
     fletch_error error;
     tally        t = {.size = 4};
@@ -103,7 +103,7 @@ static void in_step(void *arg, unsigned member, unsigned size) {
     }
 }
 
-Test(pool, barrier_keeps_phases_apart, .timeout = 120) {
+Test(pool, barrier_keeps_phases_apart, .timeout = 600) {
     for (unsigned size = 1; size <= 8; size *= 2) {
         fl_team     *team;
         fletch_error error;

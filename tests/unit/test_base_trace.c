@@ -207,7 +207,7 @@ Test(trace, hostile_names_stay_valid_json) {
     fl_json_free(json);
 }
 
-Test(trace, a_full_ring_drops_the_oldest_and_says_how_many, .timeout = 120) {
+Test(trace, a_full_ring_drops_the_oldest_and_says_how_many, .timeout = 600) {
     enum { SPANS = 70000 };
     fl_json *events, *event, *args;
     start();
@@ -295,7 +295,7 @@ Test(trace, threads_that_ended_are_in_the_file) {
 }
 
 /* A server that starts a thread for every client must not grow for ever. */
-Test(trace, threads_without_end_take_bounded_memory, .timeout = 120) {
+Test(trace, threads_without_end_take_bounded_memory, .timeout = 600) {
     enum { THREADS = 600 };
     fl_json       *events;
     const uint64_t before = fl_alloc_count();

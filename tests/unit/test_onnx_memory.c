@@ -83,7 +83,7 @@ static bool run_apart(const job *j, result *r) {
     cr_assert_eq(pipe(pipes), 0);
     pid_t child = fork();
     if (child == 0) {
-        alarm(120);
+        alarm(600);
         measure(j, r);
         _exit(write(pipes[1], r, sizeof *r) == sizeof *r ? 0 : 1);
     }
@@ -147,7 +147,7 @@ static bool check(const job *j) {
 }
 
 /* One thread: every shape with and without memory plans; two threads: the bound alone. */
-Test(onnx_memory, predictions_hold, .timeout = 600) {
+Test(onnx_memory, predictions_hold, .timeout = 1800) {
     const toy_spec spec     = {.layers        = 2,
                                .hidden        = 384,
                                .heads         = 12,
@@ -176,7 +176,7 @@ Test(onnx_memory, predictions_hold, .timeout = 600) {
 }
 
 /* Other proportions of hidden and MLP. */
-Test(onnx_memory, predictions_hold_for_a_narrow_mlp, .timeout = 600) {
+Test(onnx_memory, predictions_hold_for_a_narrow_mlp, .timeout = 1800) {
     const toy_spec spec     = {.layers        = 2,
                                .hidden        = 256,
                                .heads         = 4,

@@ -89,7 +89,7 @@ static result run_apart(const job *j) {
     cr_assert_eq(pipe(pipes), 0);
     pid_t child = fork();
     if (child == 0) {
-        alarm(120);
+        alarm(600);
         measure(j, &r);
         _exit(write(pipes[1], &r, sizeof r) == sizeof r ? 0 : 1);
     }
@@ -167,12 +167,12 @@ static const shape shapes[] = {
     {4, 64, EQUAL},   {4, 512, EQUAL}, {7, 77, MIXED},   {16, 16, EQUAL}, {16, 512, MIXED},
     {32, 100, EQUAL}, {64, 24, MIXED}, {64, 100, MIXED}, {256, 1, EQUAL}, {256, 16, MIXED}};
 
-Test(prediction, minilm_shape, .timeout = 600) {
+Test(prediction, minilm_shape, .timeout = 1800) {
     check_all(&minilm, "fp32", shapes, sizeof shapes / sizeof *shapes);
 }
 
 /* Narrow rows and their scales are arrays of their own. */
-Test(prediction, narrow_formats, .timeout = 600) {
+Test(prediction, narrow_formats, .timeout = 1800) {
     static const shape few[] = {{1, 24, EQUAL}, {1, 512, EQUAL}, {16, 16, EQUAL}, {64, 100, MIXED}};
     check_all(&minilm, "int8", few, sizeof few / sizeof *few);
     check_all(&minilm, "int16", few, sizeof few / sizeof *few);
