@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "fletch.h"
+#include "runtime/runtime.h"
 
 #define PLAIN   "tests/golden/folders/pooling-cls"
 #define PROMPTS "tests/golden/folders/prompts"
@@ -273,6 +273,76 @@ Test(fletch, providers_fall_back_and_say_so) {
     /* without fallback the first of the list must do, though the cpu stands behind it */
     cr_assert_eq(fletch_config_set(config, "provider.order", "cuda,cpu", &error), 0);
     cr_assert_eq(fletch_open(&model, PLAIN, config, &error), FLETCH_EPROVIDER);
+    fletch_config_free(config);
+}
+
+typedef struct setting {
+    const char *key, *value;
+} setting;
+
+static fletch_config *config_of(const setting *settings) {
+    fletch_config *config = fletch_config_new();
+    fletch_error   error;
+    for (; settings->key; settings++)
+        cr_assert_eq(fletch_config_set(config, settings->key, settings->value, &error), 0, "%s",
+                     error.message);
+    return config;
+}
+
+/* What the rules then do is the business of test_queue.c. */
+Test(fletch, keys_of_batches_become_the_rules_of_the_queue) {
+    static const setting settings[] = {{"batch.min_texts", "3"},
+                                       {"batch.max_texts", "5"},
+                                       {"batch.max_tokens", "1000"},
+                                       {"batch.max_wait_ms", "7"},
+                                       {"batch.dynamic", "false"},
+                                       {"batch.throughput", "false"},
+                                       {NULL, NULL}};
+    fletch_config       *config     = config_of(settings);
+    fletch_model        *model      = open_model(PLAIN, config);
+    const fl_queue_rules set        = model->queue.rules;
+    cr_expect_eq(set.min_texts, 3);
+    cr_expect_eq(set.max_texts, 5);
+    cr_expect_eq(set.bulk_texts, 5, "what is set holds for bulk too");
+    cr_expect_eq(set.max_tokens, 1000);
+    cr_expect_eq(set.max_wait_ns, 7000000);
+    cr_expect_not(set.dynamic);
+    cr_expect_not(set.throughput);
+    fletch_close(model);
+    fletch_config_free(config);
+    model = open_model(PLAIN, NULL);
+    cr_expect_eq(model->queue.rules.min_texts, 8);
+    cr_expect_eq(model->queue.rules.max_texts, 64);
+    cr_expect_gt(model->queue.rules.bulk_texts, 64, "unset: bulk batches are bounded by tokens");
+    cr_expect_eq(model->queue.rules.max_wait_ns, 10000000);
+    cr_expect(model->queue.rules.dynamic);
+    cr_expect(model->queue.rules.throughput);
+    fletch_close(model);
+}
+
+Test(fletch, reopening_takes_every_key_of_engines_and_no_other) {
+    static const setting settings[] = {{"provider.precision", "int16"},
+                                       {"cpu.intra_op_threads", "1"},
+                                       {"onnxruntime.library", "/nowhere"},
+                                       {"cuda.streams", "3"},
+                                       {"tensorrt.cache_dir", "/engines"},
+                                       {"coreml.compute_units", "cpu"},
+                                       {"io.binding", "false"},
+                                       {"batch.max_texts", "5"},
+                                       {"model.max_length", "9"},
+                                       {NULL, NULL}};
+    fletch_config       *config     = config_of(settings);
+    fletch_model        *model      = open_model(PLAIN, NULL);
+    fletch_error         error;
+    cr_assert_eq(fletch_model_reopen(model, config, &error), 0, "%s", error.message);
+    const fl_config *taken = model->replicas->config;
+    for (const setting *s = settings; s->key; s++) {
+        bool other = strncmp(s->key, "batch.", 6) == 0 || strncmp(s->key, "model.", 6) == 0;
+        bool same  = strcmp(fletch_config_get(taken, s->key, NULL), s->value) == 0;
+        cr_expect_neq(same, other, "%s", s->key);
+    }
+    cr_expect_str_eq(model->replicas->replica[0].info.precision, "int16");
+    fletch_close(model);
     fletch_config_free(config);
 }
 
