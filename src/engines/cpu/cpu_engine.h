@@ -6,8 +6,8 @@
  *   quant.c     columns of weights -> int8 panels, quant16.c -> int16 and bf16; calibrate.c what the
  *               channels are scaled by
  *   plan.c      a batch -> blocks of whole texts, and who runs them
- *   forward.c   one block through all layers, by one thread or by a crew; forward_narrow.c the products
- *               of narrow formats
+ *   forward.c   one block of texts, by one thread or by a crew: embedding, layers, pooling; layers.c
+ *               what stands between
  *   memory.c    what a batch takes, before it runs
  *   pooling.c   the rows of a text -> its pooled row
  *   dispatch.c  the kernels for this machine
@@ -27,22 +27,20 @@
  * between the two products. Part of the weight layout. */
 enum { FL_CPU_CHUNK = 384 };
 
-/* Packed weights of one layer; all pointers into one arena, in this order, which is the order of
- * use. */
+/* Packed weights of one layer; all pointers into one arena, matrices in the order of use. A panel is
+ * 16 columns of a matrix: fl_cpu_panel(k) bytes. */
 typedef struct fl_cpu_layer {
-    const float *qkv;      /* [heads] x { q, k, v panels: 3 head16 / 16 of [hidden][16] } */
-    const float *qkv_bias; /* [heads][3][head16] */
-    const float *out;      /* [hidden16 / 16] panels of [inner][16] */
-    const float *out_bias; /* [hidden16] */
-    const float *norm1_w, *norm1_b;
-    const float *mlp; /* per chunk: up panels of [hidden][16], then down panels of [chunk][16] */
+    const uint8_t *qkv;      /* [heads] x { q, k, v panels: 3 head16 / 16 with k = hidden16 } */
+    const float   *qkv_bias; /* [heads][3][head16] */
+    const uint8_t *out;      /* [hidden16 / 16] panels with k = inner */
+    const float   *out_bias; /* [hidden16] */
+    const float   *norm1_w, *norm1_b;
+    const uint8_t
+                *mlp; /* per chunk: up panels with k = hidden16, then down panels with k = chunk */
     const float *up_bias;   /* [mlp16] */
     const float *down_bias; /* [hidden16] */
     const float *norm2_w, *norm2_b;
-    /* narrow formats: these instead of qkv, out and mlp, of fl_cpu_narrow_panel(format, k) bytes a
-     * panel; k of qkv and up is hidden16 */
-    const uint8_t *qkv_narrow, *out_narrow, *mlp_narrow;
-    const float   *qkv_gain, *up_gain; /* int8: [hidden16] what x is multiplied by, channel by
+    const float *qkv_gain, *up_gain; /* int8: [hidden16] what x is multiplied by, channel by
                                           channel; the weights hold the inverse */
 } fl_cpu_layer;
 
@@ -59,13 +57,12 @@ typedef struct fl_cpu_scratch {
     float *context;   /* [block_max, inner] attention's output */
     float *head;      /* [3][block_max, head16] q, k, v of one head */
     float *y;         /* [rows_max, hidden16] sums before a LayerNorm */
-    float *middle;    /* [rows_max, FL_CPU_CHUNK], or [rows_max, mlp16] for a crew's first member */
+    float *middle;    /* [rows_max, FL_CPU_CHUNK] */
     float *attention; /* fl_cpu_attention_scratch */
     /* narrow formats */
     fl_cpu_rows x_narrow;       /* [block_max, hidden16] */
     fl_cpu_rows context_narrow; /* [rows_max, inner] */
-    fl_cpu_rows
-        middle_narrow; /* [chunks][rows_max, FL_CPU_CHUNK]; chunks is 1 but for a crew's first */
+    fl_cpu_rows middle_narrow;  /* [rows_max, FL_CPU_CHUNK] */
 } fl_cpu_scratch;
 
 /* Texts order[first] … order[last - 1] laid end to end. */
@@ -131,10 +128,16 @@ struct fl_engine {
 /* pack.c */
 int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);
 
-/* Narrow formats: bytes of `width` columns of the MLP's middle, up panels and then down panels. */
-static inline size_t fl_cpu_narrow_chunk(const fl_engine *e, size_t width) {
-    return width / FL_CPU_LANES * fl_cpu_narrow_panel(e->format, e->hidden16) +
-           e->hidden16 / FL_CPU_LANES * fl_cpu_narrow_panel(e->format, width);
+/* Bytes of a panel of k steps; a whole number of cache lines. */
+static inline size_t fl_cpu_panel(const fl_engine *e, size_t k) {
+    return e->format == FL_CPU_FP32 ? FL_CPU_LANES * k * sizeof(float)
+                                    : fl_cpu_narrow_panel(e->format, k);
+}
+
+/* Bytes of `width` columns of the MLP's middle, up panels and then down panels. */
+static inline size_t fl_cpu_chunk(const fl_engine *e, size_t width) {
+    return width / FL_CPU_LANES * fl_cpu_panel(e, e->hidden16) +
+           e->hidden16 / FL_CPU_LANES * fl_cpu_panel(e, width);
 }
 
 /* pack.c, int8: once more the matrices that x goes into, after their gains changed. */

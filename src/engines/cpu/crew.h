@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* crew.h - what forward.c and forward_narrow.c share: one member's view of the block under way, and the
+/* crew.h - what forward.c and layers.c share: one member's view of the block under way, and the
  * steps that are float32 in every precision. */
 #ifndef FL_ENGINES_CPU_CREW_H
 #define FL_ENGINES_CPU_CREW_H
 
 #include "engines/cpu/cpu_engine.h"
 
-/* x, context, y, middle and their bytes are the crew's, the rest is the member's own. */
+/* x, context, y and their bytes are the crew's, the rest is the member's own. */
 typedef struct fl_cpu_crew {
     fl_engine          *engine;
     const fl_cpu_block *block;
@@ -36,7 +36,7 @@ void fl_cpu_attend(const fl_cpu_crew *c, size_t head, size_t tokens);
 void fl_cpu_norm_rows(const fl_cpu_crew *c, size_t row, size_t rows, const float *weight,
                       const float *bias);
 
-/* forward_narrow.c: the block through all layers; x holds the embedded tokens. */
-void fl_cpu_layers_narrow(const fl_cpu_crew *c);
+/* layers.c: the block through all layers; x holds the embedded tokens, this member's share of them. */
+void fl_cpu_layers(const fl_cpu_crew *c);
 
 #endif

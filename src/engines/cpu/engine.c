@@ -131,27 +131,25 @@ static fl_cpu_rows reserve_rows(const fl_engine *e, char *base, size_t *used, si
     return b;
 }
 
-static void lay_out_narrow(const fl_engine *e, fl_cpu_scratch *s, size_t chunks, char *base,
-                           size_t *used) {
+static void lay_out_narrow(const fl_engine *e, fl_cpu_scratch *s, char *base, size_t *used) {
     s->x_narrow       = reserve_rows(e, base, used, e->block_max, e->hidden16);
     s->context_narrow = reserve_rows(e, base, used, e->rows_max, e->inner);
-    s->middle_narrow  = reserve_rows(e, base, used, chunks * e->rows_max, FL_CPU_CHUNK);
+    s->middle_narrow  = reserve_rows(e, base, used, e->rows_max, FL_CPU_CHUNK);
 }
 
 static size_t lay_out_scratch(fl_engine *e, char *base) {
-    size_t used = 0, real = sizeof(float), middle = e->threads > 1 ? e->mlp16 : FL_CPU_CHUNK;
-    middle = middle > FL_CPU_CHUNK ? middle : FL_CPU_CHUNK;
+    size_t used = 0, real = sizeof(float);
     for (unsigned i = 0; i < e->threads; i++) {
         fl_cpu_scratch *s = &e->scratch[i];
         s->x              = reserve(base, &used, e->block_max * e->hidden16, real);
         s->context        = reserve(base, &used, e->block_max * e->inner, real);
         s->head           = reserve(base, &used, 3 * e->block_max * e->head16, real);
         s->y              = reserve(base, &used, e->rows_max * e->hidden16, real);
-        s->middle = reserve(base, &used, e->rows_max * (i == 0 ? middle : FL_CPU_CHUNK), real);
+        s->middle         = reserve(base, &used, e->rows_max * FL_CPU_CHUNK, real);
         s->attention =
             reserve(base, &used, fl_cpu_attention_scratch(e->max_length, e->head16), real);
         if (e->format != FL_CPU_FP32) {
-            lay_out_narrow(e, s, i == 0 && e->threads > 1 ? e->chunks : 1, base, &used);
+            lay_out_narrow(e, s, base, &used);
         }
     }
     e->plan.order  = reserve(base, &used, e->batch_texts, sizeof *e->plan.order);

@@ -62,13 +62,15 @@ static void count_rows(tally *t, const fl_cpu_rows *b, size_t rows, size_t width
     }
 }
 
-/* The middle's rows of a crew lie chunk by chunk, rows_max apart. */
-static void count_narrow(tally *t, const fl_cpu_scratch *s, size_t n, size_t rows, bool split) {
-    const fl_engine *e = t->engine;
-    count_rows(t, &s->x_narrow, n, e->hidden16);
-    count_rows(t, &s->context_narrow, rows, e->inner);
-    count_rows(t, &s->middle_narrow, split ? (e->chunks - 1) * e->rows_max + rows : rows,
-               FL_CPU_CHUNK);
+/* Rows of chunks of the MLP's middle that member i keeps: one chunk alone; a crew's members share all
+ * of them, as far as each has room (layers.c). */
+static size_t middle_rows(const fl_engine *e, const fl_cpu_guess *guess, unsigned i, size_t rows) {
+    if (!guess->split) {
+        return rows;
+    }
+    size_t fit = e->rows_max / rows, before = i * fit;
+    size_t left = e->chunks > before ? e->chunks - before : 0;
+    return (left < fit ? left : fit) * rows;
 }
 
 uint64_t fl_cpu_memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint32_t longest) {
@@ -83,20 +85,23 @@ uint64_t fl_cpu_memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint
     rows = rows < n ? rows : n;
     for (unsigned i = 0; i < guess.threads; i++) { /* in the order of lay_out_scratch */
         const fl_cpu_scratch *s = &e->scratch[i];
-        if (i == 0 || !guess.split) {
-            size_t middle = guess.split ? e->mlp16 : FL_CPU_CHUNK;
+        bool   own    = i == 0 || !guess.split; /* the others of a crew use the first one's */
+        size_t middle = middle_rows(e, &guess, i, rows);
+        if (own) {
             count_floats(&t, s->x, n * e->hidden16);
             count_floats(&t, s->context, n * e->inner);
-            count_floats(&t, s->head, 3 * n * e->head16);
+        }
+        count_floats(&t, s->head, 3 * n * e->head16);
+        if (own) {
             count_floats(&t, s->y, rows * e->hidden16);
-            count_floats(&t, s->middle, rows * middle);
-        } else {
-            count_floats(&t, s->head, 3 * n * e->head16); /* the rest is the first one's */
         }
+        count_floats(&t, s->middle, middle * FL_CPU_CHUNK);
         count_floats(&t, s->attention, fl_cpu_attention_scratch(guess.longest, e->head16));
-        if (e->format != FL_CPU_FP32 && (i == 0 || !guess.split)) {
-            count_narrow(&t, s, n, rows, guess.split);
+        if (own) {
+            count_rows(&t, &s->x_narrow, n, e->hidden16);
+            count_rows(&t, &s->context_narrow, rows, e->inner);
         }
+        count_rows(&t, &s->middle_narrow, middle, FL_CPU_CHUNK);
     }
     count_ints(&t, e->plan.order, texts * sizeof *e->plan.order);
     count_ints(&t, e->plan.blocks, guess.blocks * sizeof *e->plan.blocks);

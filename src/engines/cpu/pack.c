@@ -39,28 +39,21 @@ static float *take(cursor *at, size_t floats) {
     return place;
 }
 
-/* Panels of k steps in bytes; a whole number of cache lines. */
-static const uint8_t *take_narrow(const fl_engine *e, cursor *at, size_t panels, size_t k) {
-    return (const uint8_t *)take(at, panels * fl_cpu_narrow_panel(e->format, k) / sizeof(float));
+static const uint8_t *take_bytes(cursor *at, size_t bytes) {
+    return (const uint8_t *)take(at, bytes / sizeof(float));
 }
 
 static void lay_out_layer(const fl_engine *e, fl_cpu_layer *layer, cursor *at) {
-    size_t hidden = e->desc.hidden, heads = e->desc.heads;
+    size_t heads = e->desc.heads, chunk = fl_cpu_chunk(e, FL_CPU_CHUNK);
+    size_t rest = fl_cpu_chunk(e, e->mlp16 % FL_CPU_CHUNK);
     if (e->format == FL_CPU_INT8) {
         layer->qkv_gain = take(at, e->hidden16);
         layer->up_gain  = take(at, e->hidden16);
     }
-    if (e->format != FL_CPU_FP32) {
-        size_t chunk = fl_cpu_narrow_chunk(e, FL_CPU_CHUNK), rest = e->mlp16 % FL_CPU_CHUNK;
-        size_t bytes      = e->mlp16 / FL_CPU_CHUNK * chunk + fl_cpu_narrow_chunk(e, rest);
-        layer->qkv_narrow = take_narrow(e, at, heads * 3 * e->head16 / FL_CPU_LANES, e->hidden16);
-        layer->out_narrow = take_narrow(e, at, e->hidden16 / FL_CPU_LANES, e->inner);
-        layer->mlp_narrow = (const uint8_t *)take(at, bytes / sizeof(float));
-    } else {
-        layer->qkv = take(at, heads * 3 * e->head16 * hidden);
-        layer->out = take(at, e->hidden16 * e->inner);
-        layer->mlp = take(at, e->mlp16 * (hidden + e->hidden16));
-    }
+    layer->qkv =
+        take_bytes(at, heads * 3 * e->head16 / FL_CPU_LANES * fl_cpu_panel(e, e->hidden16));
+    layer->out       = take_bytes(at, e->hidden16 / FL_CPU_LANES * fl_cpu_panel(e, e->inner));
+    layer->mlp       = take_bytes(at, e->mlp16 / FL_CPU_CHUNK * chunk + rest);
     layer->qkv_bias  = take(at, heads * 3 * e->head16);
     layer->out_bias  = take(at, e->hidden16);
     layer->norm1_w   = take(at, e->hidden16);
@@ -120,8 +113,8 @@ static void read_piece(const source *s, size_t row, size_t col, float piece[FL_C
     }
 }
 
-/* Panels [panels][k][16] from s. */
-static void pack_panels(const source *s, size_t panels, size_t k, float *out) {
+/* Panels [panels][k][16] of float32 from s. */
+static void pack_floats(const source *s, size_t panels, size_t k, float *out) {
     float piece[FL_CPU_LANES][PIECE];
     for (size_t p = 0; p < panels; p++) {
         for (size_t first = 0; first < k; first += PIECE) {
@@ -168,9 +161,13 @@ static void narrow_panel(const fl_engine *e, const float *columns, size_t k, uin
     }
 }
 
-/* Panels of fl_cpu_narrow_panel(format, k) bytes from s; `columns` is room for 17 k floats. */
-static void pack_narrow(const fl_engine *e, const source *s, size_t panels, size_t k,
+/* Panels of fl_cpu_panel(k) bytes from s; `columns` is room for 17 k floats in narrow formats. */
+static void pack_panels(const fl_engine *e, const source *s, size_t panels, size_t k,
                         float *columns, const uint8_t *out) {
+    if (e->format == FL_CPU_FP32) {
+        pack_floats(s, panels, k, (float *)(uintptr_t)out);
+        return;
+    }
     for (size_t p = 0; p < panels; p++) {
         read_columns(s, p * FL_CPU_LANES, k, columns);
         narrow_panel(e, columns, k,
@@ -209,13 +206,8 @@ static void pack_attention(const fl_engine *e, const fl_tensor *slot, const fl_c
                             .cols  = hidden,
                             .scale = scale,
                             .gain  = layer->qkv_gain};
-            if (e->format != FL_CPU_FP32) {
-                size_t panel = fl_cpu_narrow_panel(e->format, e->hidden16);
-                pack_narrow(e, &s, panels, e->hidden16, columns,
-                            layer->qkv_narrow + at * panels * panel);
-            } else {
-                pack_panels(&s, panels, hidden, mutable(layer->qkv) + at * e->head16 * hidden);
-            }
+            pack_panels(e, &s, panels, e->hidden16, columns,
+                        layer->qkv + at * panels * fl_cpu_panel(e, e->hidden16));
             pack_vector(&slot[biases[part]], head * d, d, scale,
                         mutable(layer->qkv_bias) + at * e->head16);
         }
@@ -234,7 +226,7 @@ static void pack_out(const fl_engine *e, const fl_tensor *slot, const fl_cpu_lay
                     .cols  = d,
                     .scale = 1.0f,
                     .runs  = e->desc.heads};
-        pack_narrow(e, &s, panels, e->inner, columns, layer->out_narrow);
+        pack_panels(e, &s, panels, e->inner, columns, layer->out);
         return;
     }
     for (size_t p = 0; p < panels; p++) {
@@ -247,8 +239,9 @@ static void pack_out(const fl_engine *e, const fl_tensor *slot, const fl_cpu_lay
                           .col   = head * d,
                           .cols  = d,
                           .scale = 1.0f};
-            pack_panels(&s, 1, e->head16,
-                        mutable(layer->out) + (p * e->inner + head * e->head16) * FL_CPU_LANES);
+            pack_floats(&s, 1, e->head16,
+                        (float *)(uintptr_t)layer->out +
+                            (p * e->inner + head * e->head16) * FL_CPU_LANES);
         }
     }
 }
@@ -272,19 +265,12 @@ static void pack_chunk(const fl_engine *e, const fl_tensor *slot, const fl_cpu_l
                     .cols  = real,
                     .scale = 1.0f};
     pack_vector(&slot[FL_LAYER_UP_B], chunk, real, 1.0f, mutable(layer->up_bias) + chunk);
-    if (e->format == FL_CPU_FP32) {
-        float *at = mutable(layer->mlp) + chunk * (hidden + e->hidden16);
-        pack_panels(&up, width / FL_CPU_LANES, hidden, at);
-        pack_panels(&down, e->hidden16 / FL_CPU_LANES, width, at + width * hidden);
-        return;
-    }
-    const uint8_t *at =
-        layer->mlp_narrow + chunk / FL_CPU_CHUNK * fl_cpu_narrow_chunk(e, FL_CPU_CHUNK);
-    size_t panels = width / FL_CPU_LANES;
-    pack_narrow(e, &up, panels, e->hidden16, columns, at);
+    const uint8_t *at     = layer->mlp + chunk / FL_CPU_CHUNK * fl_cpu_chunk(e, FL_CPU_CHUNK);
+    size_t         panels = width / FL_CPU_LANES;
+    pack_panels(e, &up, panels, e->hidden16, columns, at);
     if (!again) {
-        pack_narrow(e, &down, e->hidden16 / FL_CPU_LANES, width, columns,
-                    at + panels * fl_cpu_narrow_panel(e->format, e->hidden16));
+        pack_panels(e, &down, e->hidden16 / FL_CPU_LANES, width, columns,
+                    at + panels * fl_cpu_panel(e, e->hidden16));
     }
 }
 
