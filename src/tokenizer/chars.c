@@ -129,13 +129,14 @@ static void take_char(fl_stream *j, uint32_t cp) {
 }
 
 void fl_stream_chars(fl_stream *j, const char *text, size_t size) {
-    const int32_t *alone = j->tokenizer->alone_id;
+    const fl_tokenizer *t = j->tokenizer;
     for (size_t at = 0; at < size && !j->full;) {
         unsigned length;
-        uint32_t cp = fl_utf8_decode(text + at, &length);
-        if (cp < FL_ALONE_COUNT && alone[cp] != 0) {
+        uint32_t cp    = fl_utf8_decode(text + at, &length);
+        unsigned alone = cp < FL_ALONE_COUNT ? t->alone[cp] : 0;
+        if (alone != 0) {
             end_word(j);
-            fl_stream_alone(j, alone[cp]);
+            fl_stream_push(j, &t->alone_ids[alone], alone != FL_ALONE_SPACE);
         } else if (j->waiting == 0 && (fl_unicode_flags(cp) & NOT_PLAIN) == 0) {
             keep_char(j, cp); /* most letters of most scripts */
         } else {

@@ -60,7 +60,7 @@ typedef enum fl_split_kind {
 } fl_split_kind;
 
 enum { FL_STEPS_MAX = 16, FL_SPECIALS_MAX = 64, FL_WORD_CHARS_MAX = 1000 };
-enum { FL_ALONE_COUNT = 0x10000, FL_ALONE_SPACE = -1 };
+enum { FL_ALONE_COUNT = 0x10000, FL_ALONE_SPACE = 1 };
 
 struct fl_tokenizer {
     fl_vocab       vocab; /* the model's, without added tokens that it lacks */
@@ -85,9 +85,11 @@ struct fl_tokenizer {
     fl_scan_table  scan_table;
     const fl_scan *scan;
     /* Characters beyond ASCII that are words of their own whatever surrounds them (Chinese ones and
-     * punctuation that no normaliser changes): id + 1; FL_ALONE_SPACE: they end words and vanish; 0: all
-     * others. What is never looked at costs no memory. */
-    int32_t alone_id[FL_ALONE_COUNT];
+     * punctuation that no normaliser changes): where their id is in alone_ids. FL_ALONE_SPACE: they end
+     * words and vanish. 0: all others. Most of them are unknown and share one id, so what is read of both is small; what is
+     * never written costs no memory. */
+    uint16_t alone[FL_ALONE_COUNT];
+    int32_t  alone_ids[FL_ALONE_COUNT];
 };
 
 /* A line of the word cache, 64 bytes, on which two short pieces of raw text lie with their ids, or one
@@ -130,14 +132,20 @@ enum { FL_QUEUE_WORDS = 16 };
 typedef enum fl_waiting_kind {
     FL_WAITING_PLAIN,   /* one word, as it stands in the lowered text */
     FL_WAITING_FOREIGN, /* to be normalised first; any number of words */
-    FL_WAITING_ALONE    /* a run of characters that fl_tokenizer.alone_id knows */
+    FL_WAITING_ALONE    /* ids, of characters that fl_tokenizer.alone knows */
 } fl_waiting_kind;
 
 /* A piece of text between its hash and its look-up. */
+enum { FL_WAITING_IDS = 8 };
 typedef struct fl_waiting_piece {
-    uint64_t        low, high; /* the key when short */
-    fl_cache_line  *line;      /* NULL: too long for the cache, or alone */
-    const char     *text;      /* in scratch->lower */
+    union {
+        struct {
+            uint64_t       low, high; /* the key when short */
+            fl_cache_line *line;      /* NULL: too long for the cache */
+            const char    *text;      /* in scratch->lower */
+        };
+        int32_t alone[FL_WAITING_IDS]; /* [size] */
+    };
     uint32_t        size;
     fl_waiting_kind kind;
 } fl_waiting_piece;
@@ -154,6 +162,7 @@ struct fl_token_scratch {
     fl_cache_line   *cache; /* owned, an even number of lines; a big block */
     size_t           cache_bytes;
     unsigned         cache_shift; /* from a 64-bit hash to the number of a line */
+    unsigned         turn;        /* which full line gives way next */
     char             lower[FL_SCAN_WINDOW + FL_SCAN_SLACK];
     fl_scan_masks    masks;
     fl_waiting_piece queue[FL_QUEUE_WORDS];

@@ -10,7 +10,8 @@
  *              text  'T' 'h' 'e' ' ' 'c' 'a' 't' '.'
  *              lower 't' 'h' 'e' ' ' 'c' 'a' 't' '.'      boundary ...1...1      punct .......1
  *
- * Memory   The tail of a window goes through a 64-byte copy, so nothing past the text is read.
+ * Memory   A tail is read with bytes before it, a text of less than 64 bytes through a copy: nothing past
+ *          the text is read.
  * Threads  Any.
  * Proof    tests/unit/test_tokenizer_parts.c: equal to scan.c on random bytes of every length. */
 #include "tokenizer/scan.h"
@@ -84,17 +85,25 @@ static void window(const fl_scan_table *table, const char *text, size_t size, ch
     for (; (block + 1) * 64 <= size; block++) {
         block64(&p, text + block * 64, lower + block * 64, masks, block);
     }
-    size_t rest = size - block * 64;
-    if (rest > 0) {
-        char tail[64];
-        memset(tail, ' ', sizeof tail);
-        memcpy(tail, text + block * 64, rest);
-        block64(&p, tail, lower + block * 64, masks, block);
-        uint64_t past = ~0ull << rest;
-        masks->boundary[block] |= past;
-        masks->punct[block] &= ~past;
-        masks->exact[block] &= ~past;
+    size_t   rest = size - block * 64;
+    uint64_t past = ~0ull << (rest & 63);
+    if (rest == 0) {
+        return;
     }
+    if (block > 0) { /* the last 64 bytes again, of which the first were done */
+        size_t again = size - 64;
+        block64(&p, text + again, lower + again, masks, block);
+        masks->boundary[block] >>= 64 - rest;
+        masks->punct[block] >>= 64 - rest;
+        masks->exact[block] >>= 64 - rest;
+    } else {
+        char tail[64] = {0};
+        memcpy(tail, text, rest);
+        block64(&p, tail, lower, masks, block);
+    }
+    masks->boundary[block] |= past;
+    masks->punct[block] &= ~past;
+    masks->exact[block] &= ~past;
 }
 
 static inline uint32_t find32(__m256i plane, uint32_t high, const char *text) {
@@ -113,11 +122,15 @@ static size_t find(const fl_byte_set *set, const char *text, size_t size) {
             return at + (size_t)__builtin_ctz(hit);
         }
     }
+    if (at < size && at > 0) { /* the last 32 bytes again: none of the first is in the set */
+        uint32_t hit = find32(plane, high, text + size - 32);
+        return hit != 0 ? size - 32 + (size_t)__builtin_ctz(hit) : size;
+    }
     if (at < size) {
         char tail[32] = {0};
-        memcpy(tail, text + at, size - at);
-        uint32_t hit = find32(plane, high, tail) & ((1u << (size - at)) - 1);
-        return hit != 0 ? at + (size_t)__builtin_ctz(hit) : size;
+        memcpy(tail, text, size);
+        uint32_t hit = find32(plane, high, tail) & ((1u << size) - 1);
+        return hit != 0 ? (size_t)__builtin_ctz(hit) : size;
     }
     return size;
 }

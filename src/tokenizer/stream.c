@@ -31,7 +31,14 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
-enum { SEGMENT = 32 * 1024, SMALL_IDS = 8, WIDE_IDS = 4, COUNT_SHIFT = 60 };
+enum {
+    SEGMENT     = 32 * 1024,
+    SMALL_IDS   = 8,
+    WIDE_IDS    = 4,
+    LINES       = 4,
+    AT_ONCE     = 32,
+    COUNT_SHIFT = 60
+};
 
 /* key_mask[n] keeps the first n of 16 bytes. */
 static const uint64_t key_mask[FL_SHORT_BYTES + 1][2] = {
@@ -138,22 +145,63 @@ static void store_ids(bool small, fl_cached_ids *to, const int32_t *ids, size_t 
     }
 }
 
-/* The newer of two short pieces comes first. */
+/* What lies on a line. The first of two short pieces is always there before the second. */
+static inline bool has_one(const fl_cache_line *line) {
+    return line->one.key[1] >> 56 == 0 && line->one.key[3] != 0;
+}
+
+static inline bool is_empty(const fl_cache_line *line) {
+    return line->one.key[1] >> 56 == 0 && line->one.key[3] == 0;
+}
+
+static inline bool has_room(const fl_cache_line *line, bool one) {
+    return is_empty(line) || (!one && !has_one(line) && line->two[1].high >> 56 == 0);
+}
+
+/* A piece that finds no place on its own line goes to one of three others, of which the first is that
+ * line's neighbour and the two others are a pair elsewhere. `first` are bytes of its key. */
+static fl_cache_line *other_line(const fl_stream *j, fl_cache_line *own, uint64_t first,
+                                 unsigned n) {
+    fl_cache_line *cache = j->scratch->cache;
+    size_t         place = (size_t)(own - cache);
+    if (n >= 2) {
+        place = (size_t)(mix(first, place + 1) >> j->scratch->cache_shift);
+    }
+    return cache + (place ^ (n & 1));
+}
+
+/* Where a new piece goes: to the first of its lines with room; when all are full they give way in turn, so
+ * that more pieces than they hold do not push each other out for ever. */
+static fl_cache_line *choose(fl_stream *j, fl_cache_line *own, uint64_t first, bool one) {
+    for (unsigned n = 0; n < LINES; n++) {
+        fl_cache_line *line = n == 0 ? own : other_line(j, own, first, n);
+        if (has_room(line, one)) {
+            return line;
+        }
+    }
+    unsigned turn = j->scratch->turn++ % LINES;
+    return turn == 0 ? own : other_line(j, own, first, turn);
+}
+
 static void remember_short(fl_stream *j, const fl_waiting_piece *w, const int32_t *ids,
                            size_t count) {
-    bool           small = j->tokenizer->small_ids;
-    fl_cache_line *line  = w->line;
+    bool small = j->tokenizer->small_ids;
     if (count > (small ? SMALL_IDS : WIDE_IDS)) {
         return;
     }
-    line->two[1]      = line->two[0];
-    line->two[0].low  = w->low;
-    line->two[0].high = w->high | (uint64_t)count << COUNT_SHIFT;
-    store_ids(small, &line->two[0].ids, ids, count);
+    fl_cache_line *line = choose(j, w->line, w->low, false);
+    if (has_one(line)) {
+        memset(line, 0, sizeof *line);
+    } else if (!has_room(line, false)) {
+        line->two[0] = line->two[1]; /* the older one goes */
+    }
+    fl_cache_short *entry = &line->two[is_empty(line) ? 0 : 1];
+    entry->low            = w->low;
+    entry->high           = w->high | (uint64_t)count << COUNT_SHIFT;
+    store_ids(small, &entry->ids, ids, count);
 }
 
-/* A long piece has two lines to choose from; the newer of two comes first. */
-static void remember_long(fl_stream *j, fl_cache_line *line, const uint64_t key[4],
+static void remember_long(fl_stream *j, fl_cache_line *own, const uint64_t key[4],
                           const int32_t *ids, size_t count) {
     bool   small = j->tokenizer->small_ids;
     size_t half  = small ? SMALL_IDS - 1 : WIDE_IDS - 1;
@@ -161,14 +209,12 @@ static void remember_long(fl_stream *j, fl_cache_line *line, const uint64_t key[
     if (count > half + half + 1) {
         return;
     }
-    if (line[0].one.key[1] >> 56 == 0 && line[0].one.key[3] != 0) {
-        line[1] = line[0];
-    }
-    memcpy(line[0].one.key, key, sizeof line[0].one.key);
-    store_ids(small, &line[0].one.ids[0], ids, first);
-    store_ids(small, &line[0].one.ids[1], ids + first, count - first);
-    line[0].one.ids[0].wide[WIDE_IDS - 1] &= 0xFFFF; /* the seventh small id */
-    line[0].one.ids[0].wide[WIDE_IDS - 1] |= (int32_t)((uint32_t)count << 28);
+    fl_cache_long *entry = &choose(j, own, key[0], true)->one;
+    memcpy(entry->key, key, sizeof entry->key);
+    store_ids(small, &entry->ids[0], ids, first);
+    store_ids(small, &entry->ids[1], ids + first, count - first);
+    entry->ids[0].wide[WIDE_IDS - 1] &= 0xFFFF; /* the seventh small id */
+    entry->ids[0].wide[WIDE_IDS - 1] |= (int32_t)((uint32_t)count << 28);
 }
 
 /* ---- From a piece to ids ------------------------------------------------------------------------ */
@@ -193,17 +239,20 @@ static const int32_t *made_since(const fl_stream *j, size_t before, size_t *coun
     return j->full || j->count < before ? NULL : j->ids + before;
 }
 
-static __attribute__((noinline)) void miss_short(fl_stream *j, const fl_waiting_piece *w) {
-    size_t count, before = j->count;
-    work_out(j, w);
-    const int32_t *ids = made_since(j, before, &count);
-    if (ids != NULL) {
-        remember_short(j, w, ids, count);
-    }
+static inline bool is_long(const fl_cache_long *entry, const uint64_t key[4]) {
+    return ((key[0] ^ entry->key[0]) | (key[1] ^ entry->key[1]) | (key[2] ^ entry->key[2]) |
+            (key[3] ^ entry->key[3])) == 0;
 }
 
-static __attribute__((noinline)) void miss_long(fl_stream *j, const fl_waiting_piece *w,
-                                                const uint64_t key[4]) {
+static __attribute__((noinline)) void look_further_long(fl_stream *j, const fl_waiting_piece *w,
+                                                        const uint64_t key[4]) {
+    for (unsigned n = 1; n < LINES; n++) {
+        const fl_cache_line *other = other_line(j, w->line, key[0], n);
+        if (is_long(&other->one, key)) {
+            push_long(j, &other->one);
+            return;
+        }
+    }
     size_t count, before = j->count;
     work_out(j, w);
     const int32_t *ids = made_since(j, before, &count);
@@ -212,18 +261,13 @@ static __attribute__((noinline)) void miss_long(fl_stream *j, const fl_waiting_p
     }
 }
 
-static inline bool is_long(const fl_cache_long *entry, const uint64_t key[4]) {
-    return ((key[0] ^ entry->key[0]) | (key[1] ^ entry->key[1]) | (key[2] ^ entry->key[2]) |
-            (key[3] ^ entry->key[3])) == 0;
-}
-
-/* A run of characters of two or three bytes that are words of their own. */
-static void take_alone(fl_stream *j, const fl_waiting_piece *w) {
-    for (size_t at = 0; at < w->size && !j->full;) {
-        unsigned length;
-        uint32_t cp = fl_utf8_decode(w->text + at, &length);
-        fl_stream_alone(j, j->tokenizer->alone_id[cp]);
-        at += length;
+/* All the ids that an entry of the queue holds are copied and only `size` of them claimed. */
+static inline void push_alone(fl_stream *j, const fl_waiting_piece *w) {
+    if (j->count + FL_WAITING_IDS <= j->limit) {
+        memcpy(j->ids + j->count, w->alone, sizeof w->alone);
+        j->count += w->size;
+    } else {
+        fl_stream_push(j, w->alone, w->size);
     }
 }
 
@@ -231,7 +275,7 @@ static void take_alone(fl_stream *j, const fl_waiting_piece *w) {
 static void take_other(fl_stream *j, const fl_waiting_piece *w) {
     uint64_t key[4];
     if (w->kind == FL_WAITING_ALONE) {
-        take_alone(j, w);
+        push_alone(j, w);
         return;
     }
     if (w->line == NULL) {
@@ -239,18 +283,34 @@ static void take_other(fl_stream *j, const fl_waiting_piece *w) {
         return;
     }
     load_long_key(w->text, w->size, key);
-    if (is_long(&w->line[0].one, key)) {
-        push_long(j, &w->line[0].one);
-    } else if (is_long(&w->line[1].one, key)) {
-        push_long(j, &w->line[1].one);
+    if (is_long(&w->line->one, key)) {
+        push_long(j, &w->line->one);
     } else {
-        miss_long(j, w, key);
+        look_further_long(j, w, key);
     }
 }
 
 /* The number of ids is no part of the key. */
 static inline bool is_short(const fl_cache_short *entry, const fl_waiting_piece *w) {
     return ((entry->low ^ w->low) | (entry->high ^ w->high) << 4) == 0;
+}
+
+/* Not where it was expected first: on another line, or nowhere. */
+static __attribute__((noinline)) void look_further_short(fl_stream *j, const fl_waiting_piece *w) {
+    for (unsigned n = 1; n < LINES; n++) {
+        const fl_cache_line *other = other_line(j, w->line, w->low, n);
+        unsigned             place = is_short(&other->two[1], w);
+        if (is_short(&other->two[place], w)) {
+            push_short(j, &other->two[place]);
+            return;
+        }
+    }
+    size_t count, before = j->count;
+    work_out(j, w);
+    const int32_t *ids = made_since(j, before, &count);
+    if (ids != NULL) {
+        remember_short(j, w, ids, count);
+    }
 }
 
 /* All that waits becomes ids, in order. */
@@ -264,7 +324,7 @@ static void drain(fl_stream *j) {
         } else if (is_short(&w->line->two[1], w)) {
             push_short(j, &w->line->two[1]);
         } else {
-            miss_short(j, w);
+            look_further_short(j, w);
         }
     }
     j->queued = 0;
@@ -272,13 +332,11 @@ static void drain(fl_stream *j) {
 
 /* ---- From text to pieces ------------------------------------------------------------------------ */
 
-static inline fl_waiting_piece *next_waiting(fl_stream *j, size_t start, size_t size,
-                                             fl_waiting_kind kind) {
+static inline fl_waiting_piece *next_waiting(fl_stream *j, size_t size, fl_waiting_kind kind) {
     if (j->queued == FL_QUEUE_WORDS) {
         drain(j);
     }
     fl_waiting_piece *w = &j->scratch->queue[j->queued++];
-    w->text             = j->scratch->lower + start;
     w->size             = (uint32_t)size;
     w->kind             = kind;
     return w;
@@ -290,15 +348,15 @@ static void send_long(fl_stream *j, fl_waiting_piece *w) {
     if (w->size <= FL_LONG_BYTES) {
         load_long_key(w->text, w->size, key);
         uint64_t hash = mix(mix(key[0], key[1]) >> 32 ^ key[2], key[3]);
-        w->line       = &j->scratch->cache[hash >> j->scratch->cache_shift & ~(uint64_t)1];
-        __builtin_prefetch(&w->line[0]);
-        __builtin_prefetch(&w->line[1]);
+        w->line       = &j->scratch->cache[hash >> j->scratch->cache_shift];
+        __builtin_prefetch(w->line);
     }
 }
 
 /* Queue lower[start .. start + size), a whole piece. */
 static inline void send_piece(fl_stream *j, size_t start, size_t size, fl_waiting_kind kind) {
-    fl_waiting_piece *w = next_waiting(j, start, size, kind);
+    fl_waiting_piece *w = next_waiting(j, size, kind);
+    w->text             = j->scratch->lower + start;
     if (size > FL_SHORT_BYTES) {
         send_long(j, w);
         return;
@@ -311,43 +369,86 @@ static inline void send_piece(fl_stream *j, size_t start, size_t size, fl_waitin
     __builtin_prefetch(w->line);
 }
 
-/* What alone_id has for the character of two or three bytes at text[0 .. left), or 0; *length is that of
- * any character, and of one that the end of the window tears. */
-static inline int32_t alone_at(const fl_stream *j, const char *text, size_t left, size_t *length) {
-    uint8_t lead = (uint8_t)text[0];
-    *length      = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-    if (lead < 0x80 || lead >= 0xF0 || *length > left) {
-        return 0;
+/* Some characters of the lowered text, and which of them are words of their own. */
+typedef struct characters {
+    size_t   count;
+    uint64_t alone, space; /* bit n for character n: it has an id; it ends words and vanishes */
+    size_t   place[AT_ONCE + 1]; /* the last is where they end */
+    uint16_t index[AT_ONCE];     /* into alone_ids */
+} characters;
+
+/* Look at characters from lower[at] on. The end of the window may tear the last one: it is no word. */
+static inline void look_at(const fl_stream *j, size_t at, size_t end, characters *c) {
+    size_t   n     = 0;
+    uint64_t alone = 0, space = 0;
+    for (; n < AT_ONCE && at < end; n++) {
+        const char *text  = j->scratch->lower + at;
+        uint8_t     lead  = (uint8_t)text[0];
+        unsigned    size  = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+        uint16_t    found = 0;
+        if ((size == 2 || size == 3) && size <= end - at) {
+            found = j->tokenizer->alone[fl_utf8_decode(text, &size)];
+        }
+        c->index[n] = found;
+        c->place[n] = at;
+        alone |= (uint64_t)(found > FL_ALONE_SPACE) << n;
+        space |= (uint64_t)(found == FL_ALONE_SPACE) << n;
+        at += size;
     }
-    unsigned same;
-    return j->tokenizer->alone_id[fl_utf8_decode(text, &same)];
+    c->place[n] = at;
+    c->count    = n;
+    c->alone    = alone;
+    c->space    = space;
+}
+
+static inline void send_alone(fl_stream *j, const uint16_t *index, size_t count) {
+    for (size_t done = 0; done < count; done += FL_WAITING_IDS) {
+        size_t            size = count - done < FL_WAITING_IDS ? count - done : FL_WAITING_IDS;
+        fl_waiting_piece *w    = next_waiting(j, size, FL_WAITING_ALONE);
+        for (size_t i = 0; i < size; i++) {
+            w->alone[i] = j->tokenizer->alone_ids[index[done + i]];
+        }
+    }
 }
 
 /* Queue lower[start .. end) up to its last character that is a word of its own; returns what follows. */
 static size_t send_split(fl_stream *j, size_t start, size_t end) {
-    const char *lower = j->scratch->lower;
-    size_t      at    = start, length;
-    while (at < end) {
-        if (alone_at(j, lower + at, end - at, &length) == 0) {
-            at += length;
-            continue;
+    characters c;
+    for (size_t at = start; at < end; at = c.place[c.count]) {
+        look_at(j, at, end, &c);
+        uint64_t stops = c.alone | c.space;
+        for (size_t n = 0; stops >> n != 0;) {
+            n += (size_t)__builtin_ctzll(stops >> n);
+            if (c.place[n] > start) {
+                send_piece(j, start, c.place[n] - start, FL_WAITING_FOREIGN);
+            }
+            size_t run = (size_t)__builtin_ctzll(~(c.alone >> n));
+            send_alone(j, c.index + n, run);
+            n += run > 0 ? run : 1;
+            start = c.place[n];
         }
-        if (at > start) {
-            send_piece(j, start, at - start, FL_WAITING_FOREIGN);
-        }
-        size_t run = at + length;
-        while (run < end && alone_at(j, lower + run, end - run, &length) != 0) {
-            run += length;
-        }
-        next_waiting(j, at, run - at, FL_WAITING_ALONE);
-        start = at = run;
     }
     return start;
 }
 
-/* A piece with bytes that are not plain ASCII and too long to be a short one. */
+/* Whether one of 8 bytes begins a character of three or four. */
+static inline bool has_wide(const char *text) {
+    uint64_t bytes;
+    memcpy(&bytes, text, sizeof bytes);
+    return (bytes & bytes << 1 & bytes << 2 & 0x8080808080808080u) != 0;
+}
+
+/* A piece with bytes that are not plain ASCII and too long to be a short one. Words of scripts whose
+ * letters have two bytes go as they are; bytes behind the piece may be taken for its own, which only costs
+ * time. */
 static void send_foreign(fl_stream *j, size_t start, size_t end) {
-    start = send_split(j, start, end);
+    bool wide = false;
+    for (size_t at = start; at < end; at += sizeof(uint64_t)) {
+        wide = wide || has_wide(j->scratch->lower + at);
+    }
+    if (wide) {
+        start = send_split(j, start, end);
+    }
     if (start < end) {
         send_piece(j, start, end - start, FL_WAITING_FOREIGN);
     }

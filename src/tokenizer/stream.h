@@ -40,12 +40,4 @@ static inline void fl_stream_push(fl_stream *stream, const int32_t *ids, size_t 
     }
 }
 
-/* What fl_tokenizer.alone_id has for a character, when that is not 0. */
-static inline void fl_stream_alone(fl_stream *stream, int32_t alone) {
-    if (alone != FL_ALONE_SPACE) {
-        int32_t id = alone - 1;
-        fl_stream_push(stream, &id, 1);
-    }
-}
-
 #endif

@@ -26,29 +26,40 @@ enum {
 
 /* ---- Opening ---------------------------------------------------------------------------------- */
 
-/* Which characters are words whatever surrounds them, and their ids. A character that is decomposed,
- * lowered, dropped or sorted among marks is none of them, nor is one beyond the first 65536. */
+/* The id of a character as a word. */
+static int32_t id_alone(const fl_tokenizer *tokenizer, uint32_t cp) {
+    char     text[4];
+    int32_t  ids[4];
+    unsigned size  = fl_utf8_encode(cp, text);
+    bool     known = tokenizer->wordpiece.max_chars > 0 &&
+                 fl_wordpiece_encode(&tokenizer->wordpiece, text, size, ids) > 0;
+    return known ? ids[0] : tokenizer->wordpiece.unk;
+}
+
+/* Which characters are words whatever surrounds them, and their ids. One that is decomposed, lowered,
+ * dropped or sorted among marks is none of them, nor is one beyond the first 65536. */
 static void fill_alone(fl_tokenizer *tokenizer) {
     const unsigned touched =
         FL_UC_DROP | FL_UC_MARK_BERT | FL_UC_LOWER | FL_UC_DECOMPOSES | FL_UC_CCC;
-    bool     chinese = tokenizer->normal_count > 0 && tokenizer->normal[0].chinese_chars;
-    unsigned alone   = (chinese ? (unsigned)FL_UC_CJK : 0) |
-                     (tokenizer->split[0] == FL_SPLIT_BERT ? (unsigned)FL_UC_PUNCT : 0);
+    const bool     chinese = tokenizer->normal_count > 0 && tokenizer->normal[0].chinese_chars;
+    const bool     isolate = tokenizer->split[0] == FL_SPLIT_BERT;
+    const unsigned words =
+        (chinese ? (unsigned)FL_UC_CJK : 0) | (isolate ? (unsigned)FL_UC_PUNCT : 0);
+    uint16_t used              = FL_ALONE_SPACE + 1; /* all that are unknown share the first id */
+    tokenizer->alone_ids[used] = tokenizer->wordpiece.unk;
     for (uint32_t cp = 0x80; cp < FL_ALONE_COUNT; cp++) {
         unsigned flags = fl_unicode_flags(cp);
-        if ((flags & touched) != 0 || (flags & (alone | FL_UC_SPACE)) == 0) {
-            continue;
+        if ((flags & touched) == 0 && (flags & FL_UC_SPACE) != 0) {
+            tokenizer->alone[cp] = FL_ALONE_SPACE;
+        } else if ((flags & touched) == 0 && (flags & words) != 0) {
+            int32_t id = id_alone(tokenizer, cp);
+            if (id == tokenizer->wordpiece.unk) {
+                tokenizer->alone[cp] = FL_ALONE_SPACE + 1;
+            } else {
+                tokenizer->alone[cp]       = ++used;
+                tokenizer->alone_ids[used] = id;
+            }
         }
-        if ((flags & FL_UC_SPACE) != 0) {
-            tokenizer->alone_id[cp] = FL_ALONE_SPACE;
-            continue;
-        }
-        char     text[4];
-        int32_t  ids[4];
-        unsigned size  = fl_utf8_encode(cp, text);
-        bool     known = tokenizer->wordpiece.max_chars > 0 &&
-                     fl_wordpiece_encode(&tokenizer->wordpiece, text, size, ids) == 1;
-        tokenizer->alone_id[cp] = 1 + (known ? ids[0] : tokenizer->wordpiece.unk);
     }
 }
 
