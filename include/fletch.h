@@ -466,6 +466,7 @@ typedef struct fletch_device_stats {
     int32_t  ready;              /* 0: it failed and will be opened again */
     int32_t  utilisation;        /* of the device, per cent, by its driver; -1: cannot be told */
     uint64_t outstanding_tokens; /* of those batches */
+    uint64_t batches, tokens;    /* that the replica carried since it was opened first */
     uint64_t memory_used;        /* of the device, by all processes */
     uint64_t memory_total;
     uint64_t pool_used; /* what fletch's models have of its memory now, and had at most */

@@ -52,6 +52,8 @@ bool fl_runtime_device(const fletch_model *model, size_t index, fletch_device_st
         out->ready              = !replica->broken;
         out->slots_busy         = replica->busy;
         out->outstanding_tokens = replica->outstanding;
+        out->batches            = replica->batches;
+        out->tokens             = replica->tokens;
     }
     if (replica != NULL && !replica->mending && replica->engine != NULL) {
         out->device = replica->device;

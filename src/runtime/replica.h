@@ -80,9 +80,10 @@ struct fl_replica {
     uint32_t             failures; /* in a row */
     uint32_t             breaks;   /* forwards that broke it since its last good batch */
     uint64_t             retry_ns; /* when to open it again */
-    uint64_t             outstanding; /* tokens in its slots */
-    uint32_t             busy;        /* slots */
-    uint32_t             held;        /* by who asks the engine something: it is not closed */
+    uint64_t             outstanding;     /* tokens in its slots */
+    uint64_t             batches, tokens; /* that it carried */
+    uint32_t             busy;            /* slots */
+    uint32_t             held;            /* by who asks the engine something: it is not closed */
     uint32_t             slot_count;
     fl_runner           *slots; /* owned [slot_count] */
 };

@@ -428,6 +428,8 @@ void fl_runner_run(fl_runner *slot, fl_request **over) {
     replica->busy--;
     replica->outstanding -= tokens;
     if (status == FLETCH_OK) {
+        replica->batches++;
+        replica->tokens += tokens;
         slot->count       = 0;
         replica->failures = 0;
         replica->breaks   = 0;

@@ -234,6 +234,8 @@ static void put_device(fl_buf *out, const fletch_device_stats *d) {
     put_string(out, "name", d->name, sizeof d->name);
     put_number(out, "slots_busy", d->slots_busy);
     put_number(out, "outstanding_tokens", d->outstanding_tokens);
+    put_number(out, "batches", d->batches);
+    put_number(out, "tokens", d->tokens);
     put_told(out, "utilisation", d->utilisation >= 0, (uint64_t)d->utilisation);
     put_told(out, "memory_used", seen, d->memory_used);
     put_told(out, "memory_total", seen, d->memory_total);

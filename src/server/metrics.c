@@ -5,11 +5,13 @@
  * In/Out  The option server.metrics_prefix is the first word of every name. docs/metrics.md lists them.
  * Method  Counters are atomics that are added to without order; a scrape reads them one by one. What the
  *         library counts itself (tokens, queue, batches, durations) is read from fletch_stats_get at
- *         the scrape. Label values come from the route table, from the loaded models and from status
- *         codes, never from a request: a client cannot make series.
+ *         the scrape, what devices do from fletch_device_stats_get. Label values come from the route
+ *         table, from the loaded models and from status codes, never from a request: a client cannot
+ *         make series.
  *         fletch's histograms have four buckets to an octave; every fourth is written.
  * Memory  One block: a row of counters per route. Threads: any.
- * Proof   tests/server/test_transport_operations.py; promtool check metrics. */
+ * Proof   tests/server/test_transport_operations.py, test_cuda_metrics.py; promtool check
+ *         metrics. */
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
@@ -375,6 +377,111 @@ static void write_models(const writer *w, const fletch_stats *stats, char (*name
     }
 }
 
+/* ---- What the devices do, per replica ---------------------------------------------------------------- */
+
+/* A figure of a device. It is left out where the field at `told` is 0, since then no driver told it;
+ * the field at 0 is the structure's size, which never is. */
+typedef struct device_gauge {
+    const char *name, *type, *help;
+    size_t      offset, told;
+} device_gauge;
+
+#define OF(field) offsetof(fletch_device_stats, field)
+static const device_gauge device_gauges[] = {
+    {"device_outstanding_tokens", "gauge", "Tokens in the batches of the replica.",
+     OF(outstanding_tokens), 0},
+    {"device_batches_total", "counter", "Batches that the replica carried.", OF(batches), 0},
+    {"device_tokens_total", "counter", "Tokens of those batches.", OF(tokens), 0},
+    {"device_memory_used_bytes", "gauge", "Memory of the device in use, by all processes.",
+     OF(memory_used), OF(memory_total)},
+    {"device_memory_total_bytes", "gauge", "Memory of the device.", OF(memory_total),
+     OF(memory_total)},
+    {"device_pool_used_bytes", "gauge", "Device memory that models have of the pool.",
+     OF(pool_used), OF(pool_takes)},
+    {"device_pool_peak_bytes", "gauge", "The most that models had of the pool.", OF(pool_peak),
+     OF(pool_takes)},
+    {"device_pool_held_bytes", "gauge", "Device memory that the pool keeps.", OF(pool_held),
+     OF(pool_takes)},
+    {"device_pool_blocks_total", "counter", "Blocks taken of the pool.", OF(pool_takes),
+     OF(pool_takes)},
+    {"device_pool_hits_total", "counter", "Blocks that the pool had already.", OF(pool_hits),
+     OF(pool_takes)},
+};
+#undef OF
+
+enum { DEVICE_GAUGE_COUNT = sizeof device_gauges / sizeof device_gauges[0] };
+
+typedef struct device_row {
+    fletch_device_stats stats;
+    const char         *model;
+    size_t              replica;
+} device_row;
+
+static uint64_t field_of(const device_row *row, size_t offset) {
+    uint64_t value;
+    memcpy(&value, (const char *)&row->stats + offset, sizeof value);
+    return value;
+}
+
+static void put_device(const writer *w, const char *name, const device_row *row, double value) {
+    fl_buf_printf(w->out, "%s_%s{model=\"%s\",replica=\"%zu\"} %.15g\n", w->metrics->prefix, name,
+                  row->model, row->replica, value);
+}
+
+static void write_device_rows(const writer *w, const device_row *rows, size_t count) {
+    head(w, "device_up", "gauge", "1 when the replica takes work.");
+    for (size_t i = 0; i < count; i++) {
+        put_device(w, "device_up", &rows[i], rows[i].stats.ready != 0);
+    }
+    head(w, "device_utilisation_ratio", "gauge", "How busy the device is, by its driver.");
+    for (size_t i = 0; i < count; i++) {
+        if (rows[i].stats.utilisation >= 0) {
+            put_device(w, "device_utilisation_ratio", &rows[i], rows[i].stats.utilisation / 100.0);
+        }
+    }
+    for (size_t g = 0; g < DEVICE_GAUGE_COUNT; g++) {
+        const device_gauge *of = &device_gauges[g];
+        head(w, of->name, of->type, of->help);
+        for (size_t i = 0; i < count; i++) {
+            if (of->told == 0 || field_of(&rows[i], of->told) > 0) {
+                put_device(w, of->name, &rows[i], (double)field_of(&rows[i], of->offset));
+            }
+        }
+    }
+    head(w, "device_info", "gauge", "Always 1; which device a replica is on is in the labels.");
+    for (size_t i = 0; i < count; i++) {
+        char name[2 * sizeof rows[i].stats.name];
+        label(name, sizeof name, rows[i].stats.name);
+        if (rows[i].stats.provider[0] != '\0') { /* empty while it is opened again */
+            fl_buf_printf(w->out,
+                          "%s_device_info{model=\"%s\",replica=\"%zu\",provider=\"%s\","
+                          "device=\"%u\",name=\"%s\"} 1\n",
+                          w->metrics->prefix, rows[i].model, rows[i].replica,
+                          rows[i].stats.provider, rows[i].stats.device, name);
+        }
+    }
+}
+
+static void write_devices(const writer *w, const fletch_stats *stats, char (*names)[160],
+                          size_t count) {
+    size_t most = 0, used = 0;
+    for (size_t i = 0; i < count; i++) {
+        most += (size_t)stats[i].replicas;
+    }
+    device_row *rows = fl_alloc_zero(most, sizeof *rows);
+    for (size_t i = 0; rows != NULL && i < count; i++) {
+        for (size_t r = 0; r < stats[i].replicas; r++) {
+            device_row *row = &rows[used];
+            *row            = (device_row){.model = names[i], .replica = r};
+            row->stats.size = sizeof row->stats;
+            used += fletch_device_stats_get(w->server->models[i]->model, r, &row->stats, NULL) ==
+                    FLETCH_OK;
+        }
+    }
+    write_device_rows(w, rows, used);
+    fl_free(rows);
+}
+
 /* ---- The process, by the names that every Prometheus client uses --------------------------------------- */
 
 static unsigned long long read_number(const char *path, const char *word) {
@@ -441,6 +548,7 @@ void fl_metrics_write(const fl_server *server, fl_buf *out) {
             label(names[i], sizeof names[i], server->models[i]->name);
         }
         write_models(&w, stats, names, count);
+        write_devices(&w, stats, names, count);
     }
     fl_free(stats);
     fl_free(names);

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "inside.h"
 #include "sim.h"
@@ -34,8 +35,11 @@ static struct {
     unsigned        due[SIM_KINDS]; /* calls until the fault; 0: none */
     CUresult        fault[SIM_KINDS];
     int             faulty; /* the device that a fault is for; NO_DEVICE: any */
+    bool            stays;  /* a fault that ends a context takes the device for good */
+    unsigned        meet, met;
+    pthread_cond_t  came;
     bool            started;
-} sim = {.lock = PTHREAD_MUTEX_INITIALIZER, .faulty = NO_DEVICE};
+} sim = {.lock = PTHREAD_MUTEX_INITIALIZER, .faulty = NO_DEVICE, .came = PTHREAD_COND_INITIALIZER};
 
 static atomic_int   lost[DEVICES_MOST]; /* CUresult that every call gives */
 static atomic_bool  gone[DEVICES_MOST]; /* for good: no new context helps */
@@ -71,8 +75,10 @@ CUresult sim_gate(sim_kind kind) {
     if (here && sim.due[kind] > 0 && --sim.due[kind] == 0)
         r = sim.fault[kind];
     pthread_mutex_unlock(&sim.lock);
-    if (is_fatal(r) && device != NO_DEVICE)
+    if (is_fatal(r) && device != NO_DEVICE) {
         atomic_store(&lost[device], (int)r);
+        atomic_store(&gone[device], sim.stays);
+    }
     return r;
 }
 
@@ -136,6 +142,8 @@ static void read_fault(void) {
     const char              *text             = getenv("SIM_CUDA_FAULT");
     char                     kind[16];
     unsigned                 n = 0, result = 0;
+    sim.stays  = setting("SIM_CUDA_FAULT_STAYS", 0) != 0;
+    sim.meet   = (unsigned)setting("SIM_CUDA_MEET", 0);
     sim.faulty = (int)setting("SIM_CUDA_FAULT_DEVICE", NO_DEVICE);
     if (text == NULL || sscanf(text, "%15[a-z]:%u:%u", kind, &n, &result) != 3)
         return;
@@ -299,13 +307,30 @@ struct CUfunc_st {
 
 static struct CUfunc_st *functions; /* of the process, never freed: names are few */
 
+/* Whether SIM_CUDA_MEET threads were in here at the same time: engines that are opened one after the
+ * other never are. The patience only ends what would hang. */
+static bool met_others(void) {
+    enum { PATIENCE = 300 };
+    struct timespec until;
+    bool            late = false;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE;
+    pthread_mutex_lock(&sim.lock);
+    sim.met++;
+    pthread_cond_broadcast(&sim.came);
+    while (sim.met < sim.meet && !late)
+        late = pthread_cond_timedwait(&sim.came, &sim.lock, &until) != 0;
+    pthread_mutex_unlock(&sim.lock);
+    return !late;
+}
+
 VISIBLE CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     CUresult r = sim_need_context();
     if (r == CUDA_SUCCESS)
         r = sim_gate(SIM_OBJECT);
     if (r != CUDA_SUCCESS)
         return r;
-    if (image == NULL)
+    if (image == NULL || !met_others())
         return CUDA_ERROR_INVALID_IMAGE;
     *module = calloc(1, sizeof **module);
     sim_count(1);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nvml.c - a libnvidia-ml.so.1 without a GPU: fixed figures for the devices of driver.c. */
+/* nvml.c - a libnvidia-ml.so.1 without a GPU: made-up figures for the devices of driver.c, another one
+ * for each, so that a test sees whose they are. */
 #include <stddef.h>
+#include <stdio.h>
 
 #define VISIBLE __attribute__((visibility("default")))
 
@@ -10,7 +12,9 @@ VISIBLE int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **device);
 VISIBLE int nvmlDeviceGetUtilizationRates(void *device, unsigned *out);
 VISIBLE int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *out);
 
-static int device_here;
+enum { DEVICES = 8, NOT_FOUND = 6 };
+
+static unsigned numbers[DEVICES] = {0, 1, 2, 3, 4, 5, 6, 7}; /* handles point here */
 
 int nvmlInit_v2(void) {
     return 0;
@@ -21,19 +25,22 @@ int nvmlShutdown(void) {
 }
 
 int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **device) {
-    *device = &device_here;
-    return bus == NULL;
+    unsigned number;
+    if (sscanf(bus, "0000:%02x:00.0", &number) != 1 || number < 1 || number > DEVICES)
+        return NOT_FOUND;
+    *device = &numbers[number - 1];
+    return 0;
 }
 
 int nvmlDeviceGetUtilizationRates(void *device, unsigned *out) {
-    out[0] = 42; /* compute */
+    out[0] = 42 + *(unsigned *)device; /* compute */
     out[1] = 7;
-    return device == NULL;
+    return 0;
 }
 
 int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *out) {
     out[0] = 8000000000ULL; /* total, free, used */
-    out[1] = 5000000000ULL;
-    out[2] = 3000000000ULL;
-    return device == NULL;
+    out[2] = 3000000000ULL + 100000000ULL * *(unsigned *)device;
+    out[1] = out[0] - out[2];
+    return 0;
 }

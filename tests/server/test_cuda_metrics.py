@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What /metrics says of GPUs, by the real server on simulated devices (tests/cuda/sim): whose figure is whose, what is
+left out where a library is missing, and that a device which is lost leaves the work to the others."""
+import concurrent.futures
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+import pytest
+import serving
+
+BUILD = pathlib.Path(os.environ.get("FLETCH_BUILD", pathlib.Path(serving.BIN).parent))
+SIMULATED = BUILD / "tests/cuda/sim"
+MODULE = BUILD / "libfletch_cuda.so"
+ECC = 214  # CUDA_ERROR_ECC_UNCORRECTABLE
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    """A model of two narrow layers: a simulated device is slow."""
+    if not (SIMULATED / "libcuda.so.1").exists() or not MODULE.exists():
+        pytest.skip("no simulated device: nvcc was not found when fletch was built")
+    folder = tmp_path_factory.mktemp("shapes")
+    subprocess.run([sys.executable, serving.ROOT / "bench/gpu/shapes.py", folder, "toy"], check=True)
+    return folder / "toy"
+
+
+@pytest.fixture
+def serve(toy, tmp_path):
+    """serve(devices=2, …): a server on simulated devices."""
+    started = []
+
+    def run(libraries=SIMULATED, **environment):
+        gpu = {"FLETCH_MODEL_ID": str(toy), "LD_LIBRARY_PATH": str(libraries), "FLETCH_CUDA_MODULE": str(MODULE),
+               "FLETCH_PROVIDER_ORDER": "cuda", "FLETCH_PROVIDER_FALLBACK": "false",
+               "FLETCH_PROVIDER_HARDWARE_DETECTION": "false", "FLETCH_PROVIDER_ENGINE": "native",
+               "FLETCH_PROVIDER_PRECISION": "fp32", "FLETCH_PROVIDER_DETERMINISTIC": "true",
+               "FLETCH_CUDA_STREAMS": "1"}
+        started.append(serving.Server(tmp_path, model=False, env=gpu | environment))
+        return started[-1]
+
+    yield run
+    for running in started:
+        running.kill()
+
+
+def of_replica(server, figure, replica):
+    return server.metrics().get(f'fletch_device_{figure}{{model="toy",replica="{replica}"}}')
+
+
+def test_each_device_has_its_own_figures(serve):
+    server = serve(SIM_CUDA_DEVICES="2")
+    assert server.embed().status == 200
+    for replica in (0, 1):
+        told = {name: of_replica(server, name, replica) for name in (
+            "up", "utilisation_ratio", "memory_used_bytes", "memory_total_bytes", "pool_used_bytes", "pool_peak_bytes",
+            "pool_held_bytes", "pool_blocks_total", "pool_hits_total", "outstanding_tokens")}
+        assert None not in told.values(), told
+        assert told["up"] == 1
+        assert told["utilisation_ratio"] == pytest.approx(0.42 + 0.01 * replica)
+        assert told["memory_used_bytes"] == 3000000000 + 100000000 * replica
+        assert told["memory_total_bytes"] == 8000000000
+        assert 0 < told["pool_used_bytes"] == told["pool_peak_bytes"] <= told["pool_held_bytes"]
+        assert told["pool_blocks_total"] == 3 >= told["pool_hits_total"]  # weights, an arena, a workspace
+    scrape = server.ask("GET", "/metrics").body.decode()
+    assert ('fletch_device_info{model="toy",replica="1",provider="cuda",device="1",name="Simulated GPU 1"} 1'
+            in scrape.splitlines())
+
+
+def test_what_nobody_tells_is_left_out(serve, tmp_path):
+    """No management library, no pool: their figures are absent, not 0."""
+    bare = tmp_path / "libraries"
+    bare.mkdir()
+    for name in ("libcuda.so.1", "libcublasLt.so.13"):
+        (bare / name).symlink_to(SIMULATED / name)
+    server = serve(bare, SIM_CUDA_POOLS="0")
+    assert server.embed().status == 200
+    told = {name.split("{")[0] for name in server.metrics() if name.startswith("fletch_device_")}
+    assert "fletch_device_up" in told and "fletch_device_pool_used_bytes" in told
+    assert not told & {"fletch_device_utilisation_ratio", "fletch_device_memory_used_bytes",
+                       "fletch_device_memory_total_bytes"}
+
+
+def test_work_reaches_every_device(serve):
+    """The replica with the fewest outstanding tokens takes a batch, so that eight clients keep four of them busy."""
+    server = serve(SIM_CUDA_DEVICES="4")
+    first, done = server.embed().json(), threading.Event()
+    before = [of_replica(server, "batches_total", replica) for replica in range(4)]
+
+    def ask_on():
+        while not done.is_set():
+            assert server.embed().json() == first
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        clients = [pool.submit(ask_on) for _ in range(8)]
+        try:
+            serving.until(lambda: all(of_replica(server, "batches_total", replica) > before[replica] + 2
+                                      for replica in range(4)))
+        finally:
+            done.set()
+        for client in clients:
+            client.result()
+    figures = server.metrics()
+    assert sum(figures[f'fletch_device_tokens_total{{model="toy",replica="{replica}"}}'] for replica in range(4)
+               ) == figures['fletch_tokens_total{model="toy"}']
+
+
+def test_a_lost_device_leaves_the_work_to_the_others(serve):
+    server = serve(SIM_CUDA_DEVICES="3", SIM_CUDA_FAULT=f"launch:1:{ECC}", SIM_CUDA_FAULT_DEVICE="1",
+                   SIM_CUDA_FAULT_STAYS="1")
+    texts = [f"text {number}" for number in range(5)]
+    body = json.dumps({"inputs": texts}).encode()
+    vectors = server.ask(body=body).json()
+    assert len(vectors) == 5
+
+    def it_is_lost():
+        reply = server.ask(body=body)
+        assert reply.status == 200 and reply.json() == vectors, "a request noticed"
+        return of_replica(server, "up", 1) == 0
+    serving.until(it_is_lost)
+    assert of_replica(server, "up", 0) == of_replica(server, "up", 2) == 1
+    for _ in range(6):
+        assert server.ask(body=body).json() == vectors
+    figures = server.metrics()
+    assert figures['fletch_replica_failures_total{model="toy"}'] >= 1
+    assert figures['fletch_replicas_ready{model="toy"}'] == 2
+    assert figures['fletch_failed_texts_total{model="toy"}'] == 0
+    assert "ECC" in server.log()
+
+
+def test_a_device_whose_context_broke_is_taken_back(serve):
+    """What only ended the context is mended by a new one, and the pool lost nothing by it."""
+    server = serve(SIM_CUDA_FAULT="launch:1:719")  # CUDA_ERROR_LAUNCH_FAILED
+    held = of_replica(server, "pool_held_bytes", 0)
+    assert server.embed().status == 200
+    serving.until(lambda: of_replica(server, "up", 0) == 1)
+    assert server.metrics()['fletch_replica_reopens_total{model="toy"}'] == 1
+    assert of_replica(server, "pool_held_bytes", 0) == held
