@@ -68,6 +68,7 @@ typedef struct fl_cpu_scratch {
 /* Texts order[first] … order[last - 1] laid end to end. */
 typedef struct fl_cpu_block {
     uint32_t first, last, tokens;
+    double   cost; /* in tokens' worth of the linear layers */
 } fl_cpu_block;
 
 typedef struct fl_cpu_plan {
@@ -76,7 +77,7 @@ typedef struct fl_cpu_plan {
     uint32_t     *count;  /* [max_length + 2] counting sort */
     double       *load;   /* [threads] */
     uint32_t      block_count;
-    bool          split; /* every block by all threads together, not by one thread each */
+    uint32_t      shared; /* so many blocks first by all threads together, the others by one each */
 } fl_cpu_plan;
 
 struct fl_engine {

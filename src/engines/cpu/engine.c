@@ -280,14 +280,11 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
     return FLETCH_OK;
 }
 
-/* Every member: take blocks until none is left, or walk through all of them together. */
+/* Every member: walk through the shared blocks with the others, then take blocks until none is left. */
 static void run(void *arg, unsigned member, unsigned size) {
     fl_engine *e = arg;
-    if (e->plan.split) {
-        for (uint32_t b = 0; b < e->plan.block_count; b++) {
-            fl_cpu_run_block(e, &e->plan.blocks[b], member, size);
-        }
-        return;
+    for (uint32_t b = 0; b < e->plan.shared; b++) {
+        fl_cpu_run_block(e, &e->plan.blocks[b], member, size);
     }
     for (unsigned b = atomic_fetch_add(&e->next_block, 1); b < e->plan.block_count;
          b          = atomic_fetch_add(&e->next_block, 1)) {
@@ -312,10 +309,10 @@ static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_er
         }
     }
     e->batch = batch;
-    atomic_store(&e->next_block, 0);
-    atomic_store(&e->bad_text, UINT32_MAX);
     fl_cpu_plan_make(e, batch);
-    if (e->plan.block_count == 1 && !e->plan.split) {
+    atomic_store(&e->next_block, e->plan.shared);
+    atomic_store(&e->bad_text, UINT32_MAX);
+    if (e->plan.block_count == 1 && e->plan.shared == 0) {
         run(e, 0, 1);
     } else {
         fl_team_run(e->team, run, e);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.c - deal the texts of a batch to threads: whole texts in blocks, longest first, or all
- * together.
+/* plan.c - deal the texts of a batch to threads: whole texts in blocks, longest first, and what does
+ * not come out even to all together.
  *
  * Method   Texts are sorted by length, longest first, and cut into blocks that threads take from
  *          one counter. A block is at most block_size tokens (or one longer text) and at most half
  *          of a fair share of what is left, so blocks shrink towards the end and all threads stop
- *          at about the same time. When the blocks would still leave threads idle (a lone text,
- *          three long ones on two threads) every block is run by all threads together instead.
+ *          at about the same time. Where the blocks would still leave threads idle (a lone text,
+ *          three long ones on two threads) some of them, or all, are run by all threads together; that
+ *          comes first, when all begin at the same time anyway.
  * Bytes    None of this can change a result, only when it is ready.
  * Memory   Arrays of the engine's arena. Threads: called by the thread that calls forward. */
 #include <string.h>
@@ -14,12 +15,18 @@
 #include "engines/cpu/cpu_engine.h"
 
 enum {
-    BLOCK_MIN = 36 /* smaller blocks read the weights too often for what they compute */
+    BLOCK_MIN = 36, /* smaller blocks read the weights too often for what they compute */
+    EVEN      = 64  /* so many blocks or more come out even by themselves */
 };
 
-/* How far the slowest thread may lag before all threads work on each block together: a crew's
- * barriers and shared rows cost about this much. */
-static const double lag_max = 1.08;
+/* How much longer all threads together take than each for itself with as much: barriers and shared
+ * rows. */
+static const double crew_cost = 1.08;
+
+/* What a text of n tokens takes of attention, in multiply-adds of the products that take as long: 4 n
+ * inner flops a token at two thirds of the speed of float32's products; narrow ones are faster. */
+static const double attention_cost[] = {
+    [FL_CPU_FP32] = 6.0, [FL_CPU_INT8] = 13.0, [FL_CPU_INT16] = 9.0, [FL_CPU_BF16] = 6.0};
 
 static uint32_t length_of(const fl_batch *batch, uint32_t text) {
     return batch->cu[text + 1] - batch->cu[text];
@@ -64,18 +71,31 @@ static size_t goal_for(const fl_engine *engine, size_t left, unsigned crews, siz
     return (left + count - 1) / count;
 }
 
+/* Time of a text of n tokens in tokens' worth of the linear layers; attention grows with the length. */
+static double cost_of_text(const fl_engine *engine, double n) {
+    double hidden = engine->desc.hidden, inner = (double)engine->inner,
+           mlp    = engine->desc.intermediate;
+    double linear = 8.0 * hidden * inner + 4.0 * hidden * mlp;
+    return n + n * n * attention_cost[engine->format] * inner / linear;
+}
+
 /* Cut plan->order into blocks; `crews` is how many work at a time. */
 static void cut_blocks(const fl_engine *engine, const fl_batch *batch, fl_cpu_plan *plan,
                        unsigned crews, size_t share) {
     size_t left       = batch->tokens;
     plan->block_count = 0;
     for (uint32_t first = 0; first < batch->texts;) {
-        size_t       goal  = goal_for(engine, left, crews, share);
-        fl_cpu_block block = {.first = first, .last = first + 1};
-        block.tokens       = length_of(batch, plan->order[first]);
-        while (block.last < batch->texts &&
-               block.tokens + length_of(batch, plan->order[block.last]) <= goal) {
-            block.tokens += length_of(batch, plan->order[block.last++]);
+        size_t       goal   = goal_for(engine, left, crews, share);
+        uint32_t     length = length_of(batch, plan->order[first]);
+        fl_cpu_block block  = {first, first + 1, length, cost_of_text(engine, length)};
+        while (block.last < batch->texts) {
+            length = length_of(batch, plan->order[block.last]);
+            if (block.tokens + length > goal) {
+                break;
+            }
+            block.last++;
+            block.tokens += length;
+            block.cost += cost_of_text(engine, length);
         }
         plan->blocks[plan->block_count++] = block;
         left -= block.tokens;
@@ -83,53 +103,94 @@ static void cut_blocks(const fl_engine *engine, const fl_batch *batch, fl_cpu_pl
     }
 }
 
-/* Time of a text of n tokens in tokens' worth of the linear layers; attention grows with the length:
- * 4 n inner flops a token, at two thirds of the speed. */
-static double cost_of_text(const fl_engine *engine, double n) {
-    double hidden = engine->desc.hidden, inner = (double)engine->inner,
-           mlp    = engine->desc.intermediate;
-    double linear = 8.0 * hidden * inner + 4.0 * hidden * mlp;
-    return n + n * n * 6.0 * inner / linear;
-}
+/* ---- Who runs a block ------------------------------------------------------------------------ */
 
-static double cost(const fl_engine *engine, const fl_batch *batch, const fl_cpu_plan *plan,
-                   const fl_cpu_block *block) {
-    double sum = 0.0;
-    for (uint32_t t = block->first; t < block->last; t++) {
-        sum += cost_of_text(engine, length_of(batch, plan->order[t]));
-    }
-    return sum;
-}
+/* A run of blocks that all threads run together. */
+typedef struct together {
+    uint32_t first, count;
+} together;
 
-/* The slowest thread's time over the mean when threads take the blocks in turn. */
-static double lag(const fl_engine *engine, const fl_batch *batch, const fl_cpu_plan *plan) {
-    double total = 0.0, most = 0.0;
-    memset(plan->load, 0, engine->threads * sizeof *plan->load);
-    for (uint32_t b = 0; b < plan->block_count; b++) {
-        unsigned idle = 0;
-        for (unsigned i = 1; i < engine->threads; i++) {
-            idle = plan->load[i] < plan->load[idle] ? i : idle;
+/* When all are done: first the run together, then the others, dealt to whoever is free. */
+static double end_of(const fl_cpu_block *blocks, uint32_t count, together run, double *load,
+                     unsigned threads) {
+    double shared = 0.0, last = 0.0;
+    memset(load, 0, threads * sizeof *load);
+    for (uint32_t b = 0; b < count; b++) {
+        if (b - run.first < run.count) { /* also false in front of it */
+            shared += blocks[b].cost * crew_cost / threads;
+            continue;
         }
-        double time = cost(engine, batch, plan, &plan->blocks[b]);
-        plan->load[idle] += time;
-        total += time;
-        most = plan->load[idle] > most ? plan->load[idle] : most;
+        unsigned idle = 0;
+        for (unsigned i = 1; i < threads; i++) {
+            idle = load[i] < load[idle] ? i : idle;
+        }
+        load[idle] += blocks[b].cost;
+        last = load[idle] > last ? load[idle] : last;
     }
-    return most * engine->threads / total;
+    return shared + last;
+}
+
+/* The run that ends soonest: none, all, one block, or as many as are over when every thread has as many
+ * as the next. */
+static together choose_run(const fl_cpu_block *blocks, uint32_t count, double *load,
+                           unsigned threads) {
+    together best = {0, 0}, all = {0, count};
+    double   soonest = end_of(blocks, count, best, load, threads);
+    if (threads == 1) {
+        return best;
+    }
+    if (end_of(blocks, count, all, load, threads) < soonest) {
+        best    = all;
+        soonest = end_of(blocks, count, all, load, threads);
+    }
+    const uint32_t sizes[] = {1, count % threads};
+    for (size_t i = 0; i < 2 && count < EVEN; i++) {
+        for (uint32_t first = 0; sizes[i] > 0 && first + sizes[i] <= count; first++) {
+            together run = {first, sizes[i]};
+            double   end = end_of(blocks, count, run, load, threads);
+            if (end < soonest) {
+                best    = run;
+                soonest = end;
+            }
+        }
+    }
+    return best;
+}
+
+/* The slowest thread's time over the mean when all blocks are dealt. */
+static double lag(const fl_cpu_block *blocks, uint32_t count, double *load, unsigned threads) {
+    double total = 0.0;
+    for (uint32_t b = 0; b < count; b++) {
+        total += blocks[b].cost;
+    }
+    return end_of(blocks, count, (together){0, 0}, load, threads) * threads / total;
+}
+
+/* The run comes to the front; the others keep their order. */
+static void bring_forward(fl_cpu_plan *plan, together run) {
+    for (uint32_t i = 0; i < run.count; i++) {
+        fl_cpu_block block = plan->blocks[run.first + i];
+        memmove(plan->blocks + i + 1, plan->blocks + i, run.first * sizeof block);
+        plan->blocks[i] = block;
+    }
+    plan->shared = run.count;
 }
 
 void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch) {
-    fl_cpu_plan *plan  = &engine->plan;
-    size_t       share = fair_share(engine, batch->tokens);
+    fl_cpu_plan *plan    = &engine->plan;
+    unsigned     threads = engine->threads;
+    size_t       share   = fair_share(engine, batch->tokens);
     sort_by_length(engine, batch, plan);
-    cut_blocks(engine, batch, plan, engine->threads, share);
-    if (share > 0 && lag(engine, batch, plan) > lag_max) {
-        cut_blocks(engine, batch, plan, engine->threads, 0);
+    cut_blocks(engine, batch, plan, threads, share);
+    if (share > 0 && lag(plan->blocks, plan->block_count, plan->load, threads) > crew_cost) {
+        cut_blocks(engine, batch, plan, threads, 0);
     }
-    plan->split = engine->threads > 1 && lag(engine, batch, plan) > lag_max;
-    if (plan->split) {
+    together run = choose_run(plan->blocks, plan->block_count, plan->load, threads);
+    if (run.count == plan->block_count) {
         cut_blocks(engine, batch, plan, 1, 0);
+        run = (together){0, plan->block_count};
     }
+    bring_forward(plan, run);
 }
 
 /* ---- A plan without a batch ------------------------------------------------------------------ */
@@ -164,9 +225,9 @@ static uint32_t length_at(const slope *lengths, uint32_t text) {
     return length > 1.0 ? (uint32_t)(length + 0.5) : 1;
 }
 
-/* cut_blocks and lag for texts of such lengths. */
+/* cut_blocks and lag for texts of such lengths; `blocks` [EVEN] are the first ones' costs. */
 static guess guess_blocks(const fl_engine *engine, uint32_t texts, uint32_t tokens,
-                          uint32_t longest, unsigned crews, size_t share) {
+                          uint32_t longest, unsigned crews, size_t share, fl_cpu_block *blocks) {
     guess    out                 = {0};
     slope    lengths             = slope_of(texts, tokens, longest);
     double   load[GUESS_THREADS] = {0.0}, total = 0.0, most = 0.0;
@@ -181,6 +242,9 @@ static guess guess_blocks(const fl_engine *engine, uint32_t texts, uint32_t toke
             time += cost_of_text(engine, next);
             next = length_at(&lengths, ++text);
         } while (text < texts && block + next <= goal && block < left);
+        if (out.blocks < EVEN) {
+            blocks[out.blocks].cost = time;
+        }
         unsigned idle = 0;
         for (unsigned i = 1; i < crews; i++) {
             idle = load[i] < load[idle] ? i : idle;
@@ -204,21 +268,27 @@ static guess guess_blocks(const fl_engine *engine, uint32_t texts, uint32_t toke
 
 void fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tokens, uint32_t longest,
                        fl_cpu_guess *out) {
-    unsigned crews = engine->threads < GUESS_THREADS ? engine->threads : GUESS_THREADS;
-    uint32_t most  = engine->max_length < tokens ? (uint32_t)engine->max_length : tokens;
-    longest        = longest < most ? longest : most;
-    longest        = longest > tokens / texts ? longest : tokens / texts;
-    size_t share   = fair_share(engine, tokens);
-    guess  found   = guess_blocks(engine, texts, tokens, longest, crews, share);
-    if (share > 0 && found.lag > lag_max) {
-        found = guess_blocks(engine, texts, tokens, longest, crews, 0);
+    unsigned crews     = engine->threads < GUESS_THREADS ? engine->threads : GUESS_THREADS;
+    uint32_t most      = engine->max_length < tokens ? (uint32_t)engine->max_length : tokens;
+    longest            = longest < most ? longest : most;
+    longest            = longest > tokens / texts ? longest : tokens / texts;
+    size_t       share = fair_share(engine, tokens);
+    fl_cpu_block blocks[EVEN];
+    double       load[GUESS_THREADS];
+    guess        found = guess_blocks(engine, texts, tokens, longest, crews, share, blocks);
+    if (share > 0 && found.lag > crew_cost) {
+        found = guess_blocks(engine, texts, tokens, longest, crews, 0, blocks);
     }
-    *out = (fl_cpu_guess){.longest = longest, .split = crews > 1 && found.lag > lag_max};
+    together run = {0, found.lag > crew_cost ? found.blocks : 0};
+    if (found.blocks < EVEN) {
+        run = choose_run(blocks, found.blocks, load, crews);
+    }
+    *out = (fl_cpu_guess){.longest = longest, .split = run.count == found.blocks};
     if (out->split) {
-        found = guess_blocks(engine, texts, tokens, longest, 1, 0);
+        found = guess_blocks(engine, texts, tokens, longest, 1, 0, blocks);
     }
     uint32_t largest = (uint32_t)engine->block_max;
     out->tokens      = found.largest < largest ? found.largest : largest;
     out->blocks      = found.blocks;
-    out->threads = out->split || found.blocks > engine->threads ? engine->threads : found.blocks;
+    out->threads = run.count > 0 || found.blocks > engine->threads ? engine->threads : found.blocks;
 }
