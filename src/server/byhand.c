@@ -6,8 +6,9 @@
  * Method  libmicrohttpd answers a malformed Content-Length, a flood of headers and broken chunks before
  *         it asks anybody, with a page of HTML, the first of them with two header blocks. It tells its log
  *         first, though, on the thread that does it. fl_hand_instead listens there and looks
- *         which of this thread's connections it can only be: one whose headers so far the guard refuses, or
- *         the only one that is in the phase of which the library complains. It answers that one in
+ *         which of this thread's connections it can only be: one whose headers so far the guard refuses,
+ *         the only one that is in the phase of which the library complains, or, for a header line without
+ *         a colon, of which it speaks as of a bad request line, the only one it reads. It answers that one in
  *         the dialect of its path and shuts the sending side, so that the library's own words go nowhere.
  *         When it cannot be told which connection is meant, the library's reply stands: same number,
  *         closed as well. The same goes for a request line that is none, for which there is no path yet.
@@ -87,6 +88,7 @@ static bool move(fl_conn *conn, int from, int to) {
 typedef struct complaint {
     unsigned    status;
     int         phase; /* in which a connection must be to be meant */
+    bool        any;   /* it may mean one in an earlier or later phase as well */
     const char *code, *message;
 } complaint;
 
@@ -99,54 +101,64 @@ static complaint read_complaint(const char *format, va_list list) {
     const char *page   = va_arg(list, const char *);
     bool        chunk  = strstr(page, "chunk") != NULL;
     if (status == 431) {
-        found =
-            (complaint){431, FL_PHASE_HEADERS, "headers_too_large", "headers larger than 16 KiB"};
+        found = (complaint){431, FL_PHASE_HEADERS, false, "headers_too_large",
+                            "headers larger than 16 KiB"};
     } else if (chunk && status == 400) {
-        found = (complaint){400, FL_PHASE_BODY, "bad_request", "the body's chunks are malformed"};
+        found = (complaint){400, FL_PHASE_BODY, false, "bad_request",
+                            "the body's chunks are malformed"};
     } else if (chunk && status == 413) {
-        found = (complaint){413, FL_PHASE_BODY, "payload_too_large",
+        found = (complaint){413, FL_PHASE_BODY, false, "payload_too_large",
                             "a chunk is larger than any number"};
+    } else if (status == 400) {
+        found =
+            (complaint){400, FL_PHASE_HEADERS, true, "bad_request", "a header line has no colon"};
     }
     return found;
 }
 
-/* The request of a connection of this thread that is in `phase`, by which `test` says yes; NULL when there is
- * none, or with `only` more than one. */
-static fl_request_full *search(fl_server *server, int phase, bool only,
-                               bool (*test)(const fl_request_full *full, fl_verdict *verdict),
-                               fl_verdict *verdict) {
+/* Record `i` when this thread serves it, else NULL. With the lock held. */
+static fl_conn *conn_here(const fl_conns *conns, uint32_t i) {
+    fl_conn *conn = &conns->chunk[i / FL_CONN_CHUNK][i % FL_CONN_CHUNK];
+    bool     here = conn->used && !conn->linger && pthread_equal(conn->io, pthread_self());
+    return here ? conn : NULL;
+}
+
+/* A request of this thread whose headers so far the guard refuses, or NULL. */
+static fl_request_full *find_refused(fl_server *server, fl_verdict *verdict) {
     fl_conns        *conns = &server->conns;
     fl_request_full *found = NULL;
     pthread_mutex_lock(&conns->lock);
-    for (uint32_t i = 0; i < conns->count; i++) {
-        fl_conn *conn = &conns->chunk[i / FL_CONN_CHUNK][i % FL_CONN_CHUNK];
-        if (!conn->used || conn->linger || atomic_load(&conn->phase) != phase ||
-            !pthread_equal(conn->io, pthread_self()) || conn->incoming == NULL ||
-            !test(conn->incoming, verdict)) {
+    for (uint32_t i = 0; i < conns->count && found == NULL; i++) {
+        const fl_conn *conn = conn_here(conns, i);
+        if (conn == NULL || atomic_load(&conn->phase) != FL_PHASE_HEADERS ||
+            conn->incoming == NULL) {
             continue;
         }
-        if (found != NULL) {
-            found = NULL;
-            break;
-        }
-        found = conn->incoming;
-        if (!only) {
-            break;
-        }
+        fl_guard_headers(conn->incoming->mc, NULL, verdict);
+        found = verdict->status != 0 ? conn->incoming : NULL;
     }
     pthread_mutex_unlock(&conns->lock);
     return found;
 }
 
-static bool test_headers(const fl_request_full *full, fl_verdict *verdict) {
-    fl_guard_headers(full->mc, NULL, verdict);
-    return verdict->status != 0;
-}
-
-static bool test_any(const fl_request_full *full, fl_verdict *verdict) {
-    (void)full;
-    (void)verdict;
-    return true;
+/* The only request of this thread that the complaint can mean, or NULL. */
+static fl_request_full *find_meant(fl_server *server, const complaint *what) {
+    fl_conns        *conns   = &server->conns;
+    fl_request_full *found   = NULL;
+    unsigned         suspect = 0;
+    pthread_mutex_lock(&conns->lock);
+    for (uint32_t i = 0; i < conns->count; i++) {
+        const fl_conn *conn  = conn_here(conns, i);
+        int            phase = conn != NULL ? atomic_load(&conn->phase) : FL_PHASE_DEAD;
+        if (phase == what->phase && conn->incoming != NULL) {
+            found = conn->incoming;
+            suspect++;
+        } else if (what->any && phase < FL_PHASE_RUN) {
+            suspect++;
+        }
+    }
+    pthread_mutex_unlock(&conns->lock);
+    return suspect == 1 ? found : NULL;
 }
 
 /* The headers were not judged yet: what admission.c would have done first. */
@@ -168,13 +180,13 @@ static void begin(fl_request_full *full) {
 void fl_hand_instead(fl_server *server, const char *format, va_list list) {
     fl_verdict       verdict = {0};
     complaint        what    = read_complaint(format, list);
-    fl_request_full *full    = search(server, FL_PHASE_HEADERS, false, test_headers, &verdict);
+    fl_request_full *full    = find_refused(server, &verdict);
     if (full != NULL) {
         what.status  = (unsigned)verdict.status;
         what.code    = verdict.code;
         what.message = verdict.message;
     } else if (what.status != 0) {
-        full = search(server, what.phase, true, test_any, &verdict);
+        full = find_meant(server, &what);
     }
     if (full == NULL) {
         return;

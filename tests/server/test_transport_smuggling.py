@@ -3,6 +3,8 @@
 must never be answered. The rows are those on which the common servers disagree."""
 import pytest
 
+import serving
+
 BODY = '{"inputs":"hello"}'
 # What a proxy may have taken for the body, and a lax server for a second request.
 HIDDEN = "GET /live HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -96,6 +98,21 @@ def test_broken_chunks_and_floods_are_told(server):
                 assert reply.status == status, reply
                 assert (path, status) == ("/embed", 413) or fits(reply.json()), (path, reply)
                 assert raw.closed() and raw.held == b""
+
+
+def test_a_line_without_a_colon_is_told(start):
+    """In the dialect where no other connection can be meant: those that asked before are gone only after a while."""
+    server = start()
+
+    def reply(path):
+        with server.raw() as raw:
+            found = raw.send(post("no colon").replace("/embed", path, 1)).reply()
+            assert found.status == 400 and raw.closed() and raw.held == b"", found
+            return found
+
+    for path, fits in WORDS.items():
+        found = serving.until(lambda: (last := reply(path)).headers.get("content-type") == "application/json" and last)
+        assert fits(found.json()) and "colon" in found.body.decode(), (path, found)
 
 
 def test_a_target_with_a_space(server):
