@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "engine_toy.h"
+#include "engines/cpu/cpu_engine.h"
 
 enum {
     TEXTS   = 60,
@@ -168,6 +169,41 @@ static int count_line(void *user, const char *name, const char *value, const cha
     cr_assert(name[0] != '\0' && value[0] != '\0');
     ++*(int *)user;
     return 0;
+}
+
+/* `count` texts of some 200 tokens on `threads` threads; how many of their blocks all run together. */
+static uint32_t run_long(toy *t, unsigned threads, uint32_t count) {
+    static const uint32_t pick[] = {21, 28, 35, 42, 49, 56};
+    fletch_error          error  = {0};
+    uint32_t              width  = fl_encoder_width(&t->encoder), shared;
+    float                *out = malloc(count * width * sizeof *out), *alone = malloc(width * 4);
+    fl_engine            *many = toy_open_as(t, "fp32", threads, "auto", TEXTS, LONGEST, &error);
+    fl_engine            *one  = toy_open_as(t, "fp32", 1, "auto", 1, LONGEST, &error);
+    forward(many, pick, count, out, width);
+    for (uint32_t i = 0; i < count; i++) {
+        forward(one, pick + i, 1, alone, width);
+        cr_assert_eq(memcmp(out + i * width, alone, width * 4), 0, "text %u of %u", i, count);
+    }
+    shared = many->plan.shared;
+    fl_engine_find("cpu")->close(many);
+    fl_engine_find("cpu")->close(one);
+    free(out);
+    free(alone);
+    return shared;
+}
+
+/* Two threads have two long texts each for themselves; the third and the fifth they run together. */
+Test(engine_bytes, what_is_over_is_run_by_all_threads) {
+    toy t;
+    toy_make(&t, &spec, 11);
+    make_corpus(&t);
+    cr_assert_eq(run_long(&t, 2, 2), 0);
+    cr_assert_eq(run_long(&t, 2, 3), 1);
+    cr_assert_eq(run_long(&t, 2, 4), 0);
+    cr_assert_eq(run_long(&t, 2, 5), 1);
+    cr_assert_eq(run_long(&t, 4, 6), 2);
+    cr_assert_eq(run_long(&t, 1, 5), 0);
+    toy_free(&t);
 }
 
 Test(engine_bytes, memory_and_description_are_told) {
