@@ -82,9 +82,9 @@ void fl_server_reload(fl_server *server) {
         fl_server_log_line(server->log, FL_LEVEL_ERROR,
                            "API keys stay as they were: asking for none takes a restart");
     } else {
-        fl_server_log_line(server->log, FL_LEVEL_INFO, "reloaded: %zu API keys",
-                           fl_keys_count(keys));
+        size_t count = fl_keys_count(keys);
         use_keys(server, keys);
+        fl_server_log_line(server->log, FL_LEVEL_INFO, "reloaded: %zu API keys", count);
     }
     const char *level = fletch_config_get(config, "server.log_level", NULL);
     fl_server_log_level(server->log, fl_server_log_level_of(level != NULL ? level : "info"));
@@ -217,11 +217,11 @@ static bool drain(fl_server *server) {
     static const uint64_t second  = 1000000000u;
     uint64_t              lame    = fl_server_number(server, "server.lame_duck_ms", 0);
     uint64_t              seconds = fl_server_number(server, "server.drain_seconds", 0);
+    atomic_store(&server->state, FL_LAME_DUCK);
     fl_notify("STOPPING=1");
     fl_server_log_line(server->log, FL_LEVEL_INFO, "%s: draining, %d requests under way",
                        strsignal(atomic_load(&server->first_signal)),
                        atomic_load(&server->inflight));
-    atomic_store(&server->state, FL_LAME_DUCK);
     if (atomic_load(&server->first_signal) != SIGINT) {
         sleep_ms((unsigned)lame);
     }

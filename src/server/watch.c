@@ -35,7 +35,13 @@
 #include "base/mem.h"
 #include "server/internal.h"
 
-enum { EVENTS = 64, TICK_MS = 250, BYTES_PER_SECOND = 64 * 1024, DISCARD = 64 * 1024 };
+enum {
+    EVENTS           = 64,
+    TICK_MS          = 250,
+    BYTES_PER_SECOND = 64 * 1024,
+    DISCARD          = 64 * 1024,
+    GRACE_MOMENTS    = 500 /* of 10 ms: for the clients of an engine that hangs to hear of it */
+};
 
 static const uint64_t second = 1000000000u;
 
@@ -370,13 +376,15 @@ static void tick(fl_server *server, uint64_t now, bool whole_second) {
 /* An engine that does not come back cannot be mended from inside: tell the clients, and let whoever
  * started the process start it again. */
 static void bite(fl_server *server) {
-    static const struct timespec grace = {1, 0};
+    static const struct timespec moment = {0, 10000000};
     fl_server_log_line(server->log, FL_LEVEL_ERROR,
                        "an engine has not answered for %llu s (server.watchdog_seconds); ending "
                        "the process so that it can be started again",
                        (unsigned long long)(server->watchdog_ns / second));
     fl_abandon_all(server);
-    (void)nanosleep(&grace, NULL);
+    for (int i = 0; i < GRACE_MOMENTS && atomic_load(&server->inflight) > 0; i++) {
+        (void)nanosleep(&moment, NULL);
+    }
     _exit(70);
 }
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fixtures of the server's tests; what they are made of is in serving.py."""
 import pathlib
+import subprocess
+import tempfile
 
 import clients
 import pytest
@@ -46,3 +48,26 @@ def start(tmp_path):
     yield run
     for running in started:
         running.kill()
+
+
+@pytest.fixture
+def faulty(tmp_path):
+    """faulty("--flag", ...): the whole program on an engine that goes wrong when told to."""
+    if not pathlib.Path(serving.Faulty.PROGRAM).exists():
+        pytest.skip("fletch_faulty is not built (ninja fletch_faulty)")
+    started = []
+
+    def run(*flags, **options):
+        started.append(serving.Faulty(tmp_path, "--model", serving.MODEL, *flags, stdin=subprocess.PIPE, **options))
+        return started[-1]
+
+    yield run
+    for running in started:
+        running.kill()
+
+
+@pytest.fixture
+def short():
+    """A folder for sockets, whose paths have at most 107 bytes: tmp_path may be longer."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="fletch-") as folder:
+        yield pathlib.Path(folder)

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import pathlib
+import random
 import re
 import signal
 import socket
@@ -18,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = os.path.abspath(os.environ.get("FLETCH_BIN", ROOT / "build" / "fletch"))
 MODEL = os.path.abspath(os.environ["FLETCH_MODEL"]) if os.environ.get("FLETCH_MODEL") else ""
 NAME = os.path.basename(MODEL)  # what clients call a model that was opened from a folder
-WAIT = float(os.environ.get("FLETCH_TEST_PATIENCE", "60"))  # no test measures it: it ends what hangs
+WAIT = float(os.environ.get("FLETCH_TEST_PATIENCE", "180"))  # no test measures it: it ends what hangs
 
 
 def until(holds, told=lambda: "it never came to hold"):
@@ -29,6 +30,19 @@ def until(holds, told=lambda: "it never came to hold"):
         assert time.monotonic() < end, told()
         time.sleep(0.02)
     return answer
+
+
+def free_port():
+    """A port nobody has, below those that the system gives to connections in passing."""
+    first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(10000, max(first, 20000))
+        with socket.socket() as one:
+            try:
+                one.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
 
 
 class Reply:
@@ -126,7 +140,8 @@ class Server:
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("FLETCH_", "HF_", "XDG_", "LISTEN_"))}
         clean.update(HOME=str(folder), HF_HOME=str(folder / "hf"), HF_ENDPOINT="http://127.0.0.1:1", LC_ALL="C.UTF-8",
                      FLETCH_SERVER_PORT="0", FLETCH_SERVER_LAME_DUCK_MS="0", FLETCH_SERVER_LOG_FORMAT="json",
-                     FLETCH_SERVER_DEADLINE_MS="600000")  # a sanitized engine on a busy machine is slow
+                     FLETCH_SERVER_DEADLINE_MS="600000",  # a sanitized engine on a busy machine is slow
+                     FLETCH_SERVER_DRAIN_SECONDS="600")
         if model:
             clean["FLETCH_MODEL_ID"] = MODEL
         clean.update(env or {})
@@ -170,7 +185,8 @@ class Server:
         return self.log_path.read_text(errors="replace")
 
     def events(self):
-        return [json.loads(line) for line in self.log().splitlines() if line.startswith("{")]
+        whole = self.log().split("\n")[:-1]  # the last line may still be on its way
+        return [json.loads(line) for line in whole if line.startswith("{")]
 
     def wait_event(self, test):
         """The first log event for which test(event) holds."""
@@ -205,6 +221,13 @@ class Server:
     def wait_metric(self, name, test):
         until(lambda: test(self.metrics().get(name, 0)), lambda: (name, self.metrics().get(name)))
 
+    def of_model(self, name):
+        """A figure of the models, all of them together."""
+        return sum(value for key, value in self.metrics().items() if key.startswith(f"fletch_{name}" + "{"))
+
+    def wait_of_model(self, name, test):
+        until(lambda: test(self.of_model(name)), lambda: (name, self.of_model(name)))
+
     def send_signal(self, number):
         self.process.send_signal(number)
 
@@ -230,3 +253,30 @@ class Server:
 
     def files(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+
+FOR_EVER = 10**9
+
+
+class Faulty(Server):
+    """The whole program on an engine that is late, fails, runs out of memory, gives NaN or hangs when told to."""
+
+    PROGRAM = str(pathlib.Path(os.environ.get("FLETCH_BUILD", pathlib.Path(BIN).parent)) / "tests" / "fletch_faulty")
+
+    def command(self, text):
+        with self.seen:
+            before = sum(line == f"ok {text}" for line in self.lines)
+        self.process.stdin.write(f"{text}\n".encode())
+        self.process.stdin.flush()
+        with self.seen:
+            assert self.seen.wait_for(lambda: sum(line == f"ok {text}" for line in self.lines) > before, WAIT)
+
+    def plan(self, fault, at=0, times=FOR_EVER, late_ms=0):
+        self.command(f"plan {fault} {at} {times} {late_ms}")
+
+    def hold(self):
+        """The engine keeps what it has and what it gets until let_go()."""
+        self.plan("late", late_ms=FOR_EVER)
+
+    def let_go(self):
+        self.plan("none")

@@ -19,7 +19,7 @@ def client(server, tmp_path):
         host, port = server.where
         done = subprocess.run([clients.python(), PROGRAMS, name, f"http://{host}:{port}"], input=json.dumps(texts),
                               env=clients.environment() | {"HOME": str(tmp_path)}, cwd=tmp_path, capture_output=True, text=True,
-                              timeout=90, check=False)
+                              timeout=serving.WAIT, check=False)
         if done.returncode == 77:
             pytest.skip(f"{name} is not installed: {done.stderr.strip()}")
         assert done.returncode == 0, done.stderr

@@ -9,7 +9,6 @@ import re
 import shutil
 import socket
 import subprocess
-import time
 
 import pytest
 import serving
@@ -23,12 +22,6 @@ def tool(name, *places):
     return found or pytest.skip(f"{name} is not installed")
 
 
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
 def run(*command):
     return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=serving.WAIT, check=False)
 
@@ -37,7 +30,7 @@ class Nginx:
     """deploy/nginx.conf with its addresses and paths moved into a folder."""
 
     def __init__(self, folder, ports):
-        self.port = free_port()
+        self.port = serving.free_port()
         text = (DEPLOY / "nginx.conf").read_text()
         for old, new in zip((9901, 9902, 9900), (*ports, self.port)):
             assert f"127.0.0.1:{old}" in text
@@ -50,14 +43,14 @@ class Nginx:
         assert checked.returncode == 0, checked.stderr
         self.process = subprocess.Popen([program, "-p", folder, "-c", folder / "nginx.conf"],
                                         stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        until = time.monotonic() + serving.WAIT
-        while time.monotonic() < until:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return
-            except OSError:
-                time.sleep(0.05)
-        raise AssertionError((folder / "error.log").read_text())
+        serving.until(self.listens, (folder / "error.log").read_text)
+
+    def listens(self):
+        try:
+            socket.create_connection(("127.0.0.1", self.port), serving.WAIT).close()
+        except OSError:
+            return False
+        return True
 
     def embed(self, text):
         client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=serving.WAIT)
@@ -81,13 +74,18 @@ def test_nginx_loses_no_request_when_a_process_is_killed(start, tmp_path):
         truth = json.loads(servers[0].embed("text 3").body)
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             replies = [pool.submit(nginx.embed, f"text {i}") for i in range(REQUESTS)]
-            while sum(reply.done() for reply in replies) < REQUESTS // 3:
-                time.sleep(0.002)
-            both = [server.metrics()["fletch_embeddings_total"] for server in servers]
+
+            def shared():
+                """Whether both had their share; more work for them otherwise."""
+                if all(reply.done() for reply in replies):
+                    replies.extend(pool.submit(nginx.embed, f"text {i}") for i in range(REQUESTS))
+                return min(server.metrics()["fletch_embeddings_total"] for server in servers) > 10
+
+            serving.until(shared)
+            replies.extend(pool.submit(nginx.embed, f"text {i}") for i in range(REQUESTS))
             servers[1].kill()
             replies = [reply.result() for reply in replies]
-        assert min(both) > 10  # both had had their share
-        assert [status for status, _ in replies] == [200] * REQUESTS
+        assert {status for status, _ in replies} == {200}
         assert json.loads(replies[3][1]) == truth
         assert nginx.embed("after")[0] == 200
     finally:
@@ -101,8 +99,7 @@ def test_nginx_moves_on_from_a_process_that_drains(start, tmp_path):
     try:
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             replies = [pool.submit(nginx.embed, f"text {i}") for i in range(REQUESTS)]
-            while sum(reply.done() for reply in replies) < REQUESTS // 3:
-                time.sleep(0.002)
+            serving.until(lambda: sum(reply.done() for reply in replies) >= REQUESTS // 3)
             assert servers[0].end() == 0
             assert [reply.result()[0] for reply in replies] == [200] * REQUESTS
     finally:
@@ -154,31 +151,27 @@ def test_the_image_is_made_of_what_there_is():
 
 
 @pytest.mark.parametrize("where", ["tcp", "unix"])
-def test_systemd_hands_over_the_socket(tmp_path, where):
+def test_systemd_hands_over_the_socket(tmp_path, short, where):
     """systemd's own activator listens; the first connection starts the program, which serves on what it is given."""
     program = tool("systemd-socket-activate")
     if not serving.MODEL:
         pytest.skip("FLETCH_MODEL names no model folder (make model)")
-    port, path = free_port(), str(tmp_path / "s")
+    port, path = serving.free_port(), str(short / "s")
     address = f"127.0.0.1:{port}" if where == "tcp" else path
     log = open(tmp_path / "log", "wb")
     process = subprocess.Popen([program, "-l", address, "-E", "PATH", "-E", f"HOME={tmp_path}", "-E",
                                 f"FLETCH_MODEL_ID={serving.MODEL}", "-E", "FLETCH_SERVER_LAME_DUCK_MS=0", serving.BIN, "serve"],
                                stdout=log, stderr=log, cwd=tmp_path)
     try:
-        until = time.monotonic() + serving.WAIT
-        while b"Listening on" not in (tmp_path / "log").read_bytes():
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        serving.until(lambda: b"Listening on" in (tmp_path / "log").read_bytes())
         assert b"ready:" not in (tmp_path / "log").read_bytes(), "nobody has asked yet"
-        while True:  # connections wait in the socket until the program is there; while it loads it says 503
+
+        def served():  # connections wait in the socket until the program is there; while it loads it says 503
             with serving.Raw(("127.0.0.1", port) if where == "tcp" else path) as raw:
                 reply = raw.send(serving.request()).reply()
-            if reply is not None and reply.status == 200:
-                break
-            assert time.monotonic() < until, (reply, (tmp_path / "log").read_text())
-            time.sleep(0.1)
-        assert len(reply.json()[0]) == 384
+            return reply if reply is not None and reply.status == 200 else None
+
+        assert len(serving.until(served, (tmp_path / "log").read_text).json()[0]) == 384
         process.terminate()  # the activator has become the program
         assert process.wait(serving.WAIT) == 0
         assert where == "tcp" or pathlib.Path(path).is_socket(), "an inherited socket's file is not the program's to remove"

@@ -93,7 +93,7 @@ def test_light_and_dark(start, chromium):
     seen = set()
     for scheme in ("light", "dark"):
         chromium.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        chromium.run("new Promise(done => setTimeout(done, 50))")
+        chromium.wait(f"matchMedia('(prefers-color-scheme: {scheme})').matches")
         seen.add(chromium.run("getComputedStyle(document.body).backgroundColor + document.querySelector('#map td').style.color"
                               " + document.querySelector('#map tr:last-child td').style.background"))
         if scheme == "light" and os.environ.get("FLETCH_SCREENSHOT"):
@@ -169,5 +169,4 @@ def test_a_page_of_another_origin_with_a_key(start, chromium, elsewhere, tmp_pat
     assert got["fingerprint"] == info["model_fingerprint"] and got["id"] == "from-a-page" and int(got["tokens"]) == 3
     refused = chromium.run(ASK.replace("secret-key-1", "wrong").replace("await reply.json()", "await reply.text()") % where)
     assert refused["status"] == 401, "a page can read why it is refused"
-    preflight = [e for e in guarded.events() if e.get("method") == "OPTIONS"]
-    assert preflight and all(e["status"] == 204 for e in preflight)
+    assert guarded.wait_event(lambda event: event.get("method") == "OPTIONS")["status"] == 204

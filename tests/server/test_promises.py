@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server's promises (docs/server.md), one test each at least. `faulty` is the whole program on an engine that
-is late, fails, runs out of memory, gives NaN or hangs when the test says so."""
+goes wrong when the test says so; where order matters, it holds on to its batch until the rest is in place."""
 import json
 import os
 import pathlib
 import random
-import re
 import shutil
 import signal
 import socket
@@ -17,43 +16,11 @@ import pytest
 import serving
 from serving import Raw, request
 
-BUILD = pathlib.Path(os.environ.get("FLETCH_BUILD", pathlib.Path(serving.BIN).parent))
-FAULTY = BUILD / "tests" / "fletch_faulty"
-FOR_EVER = 10**9
 SMALL = serving.ROOT / "tests" / "golden" / "folders" / "prompts"  # a model of a few kilobytes
 
 
-class Faulty(serving.Server):
-    PROGRAM = str(FAULTY)
-
-    def command(self, text):
-        with self.seen:
-            before = sum(line == f"ok {text}" for line in self.lines)
-        self.process.stdin.write(f"{text}\n".encode())
-        self.process.stdin.flush()
-        with self.seen:
-            assert self.seen.wait_for(lambda: sum(line == f"ok {text}" for line in self.lines) > before, serving.WAIT)
-
-    def plan(self, fault, at=0, times=FOR_EVER, late_ms=0):
-        self.command(f"plan {fault} {at} {times} {late_ms}")
-
-
-@pytest.fixture
-def faulty(tmp_path):
-    if not FAULTY.exists():
-        pytest.skip("fletch_faulty is not built (ninja fletch_faulty)")
-    started = []
-
-    def run(*flags, **options):
-        started.append(Faulty(tmp_path, "--model", serving.MODEL, *flags, stdin=subprocess.PIPE, **options))
-        return started[-1]
-
-    yield run
-    for running in started:
-        running.kill()
-
-
-def many(count, work):
+def begin(count, work):
+    """Starts work(0), work(1) …, a thread each; what comes back waits for them and has their results."""
     results = [None] * count
 
     def one(i):
@@ -62,17 +29,24 @@ def many(count, work):
     threads = [threading.Thread(target=one, args=(i,)) for i in range(count)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
-    return results
+
+    def finish():
+        for thread in threads:
+            thread.join()
+        return results
+
+    return finish
 
 
-def of_model(running, name):
-    return sum(value for key, value in running.metrics().items() if key.startswith(f"fletch_{name}" + "{"))
+def many(count, work):
+    return begin(count, work)()
 
 
 def texts(count, words=1):
     return json.dumps({"inputs": [f"text {i}" + " word" * words for i in range(count)]}).encode()
+
+
+QUEUE_FULL = 'fletch_rejected_total{reason="queue_full"}'
 
 
 # ---- 1, 2: too much ------------------------------------------------------------------------------------------------
@@ -80,9 +54,12 @@ def texts(count, words=1):
 def test_01_too_much_is_turned_away_and_memory_stays_flat(faulty):
     running = faulty("--server-max-queue-tokens", "400", "--batch-max-texts", "8")
     running.embed("warm")
-    running.plan("late", late_ms=50)
+    running.hold()
     before = running.resident()
-    answers = many(200, lambda i: running.ask(body=texts(8)))
+    finish = begin(200, lambda i: running.ask(body=texts(8)))
+    running.wait_metric(QUEUE_FULL, lambda value: value >= 150)  # of 400 tokens, and a batch in the engine
+    running.let_go()
+    answers = finish()
     statuses = {reply.status for reply in answers}
     assert statuses == {200, 429}, statuses
     for reply in answers:
@@ -91,16 +68,15 @@ def test_01_too_much_is_turned_away_and_memory_stays_flat(faulty):
             assert b"verload" in reply.body
     assert running.resident() - before < 100_000_000
     refused = sum(reply.status == 429 for reply in answers)
-    assert running.metrics()['fletch_rejected_total{reason="queue_full"}'] == refused
-    assert of_model(running, "queue_tokens") == 0
-    running.plan("none")
+    assert running.metrics()[QUEUE_FULL] == refused
+    running.wait_of_model("queue_tokens", lambda value: value == 0)
     assert running.embed("after").status == 200
     assert running.end() == 0
 
 
 def test_02_who_waits_as_told_is_served(faulty):
     running = faulty("--server-max-queue-tokens", "100", "--batch-max-texts", "8")
-    running.plan("late", late_ms=100)
+    running.hold()
     turned_away = []
 
     def patient(_):
@@ -111,7 +87,10 @@ def test_02_who_waits_as_told_is_served(faulty):
             turned_away.append(reply)
             time.sleep(int(reply.headers["retry-after"]))
 
-    assert set(many(14, patient)) == {200} and turned_away
+    finish = begin(14, patient)
+    running.wait_metric(QUEUE_FULL, lambda value: value > 0)
+    running.plan("late", late_ms=100)
+    assert set(finish()) == {200} and turned_away
     for path, body in (("/v1/embeddings", {"input": "a"}), ("/api/embed", {"model": "m", "input": "a"})):
         answers = many(30, lambda _: running.ask("POST", path, json.dumps(body).encode()))
         assert {reply.status for reply in answers} <= {200, 429, 503}
@@ -143,16 +122,17 @@ def test_04_the_longest_text_fits_the_budget(start):
 
 def test_05_late_work_never_reaches_the_engine(faulty):
     running = faulty("--batch-max-texts", "1", "--batch-min-texts", "1")
-    running.plan("late", late_ms=400)
+    before = running.of_model("texts_total")
+    running.hold()
     with running.raw() as first:
         first.send(request(body=texts(3)))
-        running.wait_metric("fletch_inflight_requests", lambda value: value >= 2)
-        before = of_model(running, "texts_total")
+        running.wait_of_model("queue_texts", lambda value: value == 2)  # and one is in the engine
         late = running.embed("late", **{"x-fletch-deadline-ms": "100"})
         assert late.status == 504
+        running.let_go()
         assert first.reply().status == 200
-    assert of_model(running, "expired_total") == 1
-    assert of_model(running, "texts_total") - before <= 3, "the late text was not computed"
+    running.wait_of_model("expired_total", lambda value: value == 1)
+    assert running.of_model("texts_total") - before == 3, "the late text was not computed"
     assert running.end() == 0
 
 
@@ -168,15 +148,17 @@ def test_05_the_servers_own_deadline(faulty):
 
 def test_06_work_of_those_who_left_is_dropped(faulty):
     running = faulty("--batch-max-texts", "8")
-    running.plan("late", late_ms=200)
-    computed = of_model(running, "texts_total")
+    running.hold()
+    computed = running.of_model("texts_total")
     raws = [running.raw().send(request(body=texts(8))) for _ in range(100)]
-    running.wait_metric("fletch_inflight_requests", lambda value: value >= 60)
+    running.wait_of_model("queue_texts", lambda value: value == 99 * 8)  # and a batch is in the engine
     for raw in raws:
         raw.socket.close()
+    running.wait_of_model("cancelled_total", lambda value: value >= 99)
+    running.wait_of_model("queue_texts", lambda value: value == 0)
+    running.let_go()
     running.wait_metric("fletch_inflight_requests", lambda value: value <= 1)
-    assert of_model(running, "texts_total") - computed <= 800 / 4
-    assert of_model(running, "queue_texts") == 0 and of_model(running, "cancelled_total") >= 25
+    assert running.of_model("texts_total") - computed <= 8
     assert running.end() == 0
 
 
@@ -184,14 +166,14 @@ def test_06_work_of_those_who_left_is_dropped(faulty):
 
 def test_07_a_hung_engine_does_not_keep_the_process(faulty):
     running = faulty("--server-drain-seconds", "1", "--server-watchdog-seconds", "off")
-    running.plan("late", late_ms=FOR_EVER)
+    running.hold()
     with running.raw() as raw:
         raw.send(request())
         running.wait_metric("fletch_inflight_requests", lambda value: value >= 2)
         running.send_signal(signal.SIGTERM)
         reply = raw.reply()
         assert reply is None or reply.status == 503, reply
-    assert running.process.wait(30) == 1
+    assert running.process.wait(serving.WAIT) == 1
 
 
 def test_08_reloading_under_load_changes_no_answer(start, tmp_path):
@@ -244,7 +226,7 @@ def test_10_memory_that_runs_out_splits_the_batch(faulty):
     good = running.ask(body=texts(40)).json()
     running.plan("nomem")
     assert running.ask(body=texts(40)).json() == good, "every text once, in order"
-    assert of_model(running, "oom_splits_total") > 0
+    running.wait_of_model("oom_splits_total", lambda value: value > 0)
     running.plan("nomem_all")
     assert running.ask(body=texts(4)).status >= 500
     running.plan("none")
@@ -253,13 +235,13 @@ def test_10_memory_that_runs_out_splits_the_batch(faulty):
 
 
 def test_11_a_hung_engine_ends_the_process(faulty):
-    running = faulty("--server-watchdog-seconds", "1")
-    running.plan("late", late_ms=FOR_EVER)
+    running = faulty("--server-watchdog-seconds", "3")
+    running.hold()
     with running.raw() as raw:
         raw.send(request())
         reply = raw.reply()
         assert reply.status == 503, reply
-    assert running.process.wait(60) == 70
+    assert running.process.wait(serving.WAIT) == 70
     assert "watchdog" in running.log()
 
 
@@ -293,7 +275,7 @@ def test_13_damaged_model_files_are_told(tmp_path):
         shutil.copytree(folder, broken, ignore=shutil.ignore_patterns("model.safetensors", "*.onnx", "*.bin", "onnx"))
         (broken / "model.safetensors").write_bytes(data)
         result = subprocess.run([serving.BIN, "serve", "--port", "0", "--model", str(broken)], capture_output=True,
-                                timeout=120, env={"HOME": str(tmp_path), "FLETCH_MODEL_OFFLINE": "true"})
+                                timeout=serving.WAIT, env={"HOME": str(tmp_path), "FLETCH_MODEL_OFFLINE": "true"})
         assert result.returncode == 3 and b"model.safetensors" in result.stderr, (name, size, result)
 
 
@@ -387,7 +369,7 @@ def test_16_any_allocation_may_fail(faulty):
 
 def test_17_nothing_grows(start):
     """A small model, so that what is measured is the server: thousands of requests, good, broken and left."""
-    running = start("-m", SMALL, model=False)
+    running = start("-m", SMALL, "--server-io-threads", "2", model=False)
 
     def round_of(count):
         with running.raw() as raw:
@@ -401,24 +383,26 @@ def test_17_nothing_grows(start):
                 raw.send(request(body=texts(5)))  # and gone
 
     files = running.files()  # nobody is connected
-    for _ in range(3):
-        round_of(400)
-    memory = running.resident()
-    for _ in range(6):
-        round_of(400)
-    assert running.resident() - memory < 4_000_000
+    def grown():
+        before = running.resident()
+        for _ in range(6):
+            round_of(400)
+        return running.resident() - before
+
+    serving.until(lambda: grown() < 2_000_000)  # pools fill once; what leaks grows every time
     serving.until(lambda: running.files() <= files, lambda: (running.files(), files))  # who left is found out later
     assert running.end() == 0
 
 
 # ---- 18 to 20: dying and where it runs -----------------------------------------------------------------------------------------
 
-def test_18_killed_and_started_again_at_once(start, tmp_path):
+def test_18_killed_and_started_again_at_once(start, short):
     """Same port, same socket file, same bytes. (What is stored survives too: tests of /add.)"""
-    first = start("--unix-socket", tmp_path / "s")
-    expected, port = first.embed("hello").body, first.port
+    port = serving.free_port()
+    first = start("--unix-socket", short / "s", "--port", port)
+    expected = first.embed("hello").body
     first.kill()
-    second = start("--unix-socket", tmp_path / "s", "--port", port)
+    second = start("--unix-socket", short / "s", "--port", port)
     assert second.embed("hello").body == expected and second.port == port
     assert second.end() == 0
 
@@ -462,7 +446,7 @@ def test_21_secrets_stay_secret(start, tmp_path):
     ("0.0.0.0", True, False, True), ("0.0.0.0", False, True, True), ("::", False, False, False),
     ("none", False, False, True),
 ])
-def test_22_exposure(start, tmp_path, host, key, insecure, starts):
+def test_22_exposure(start, tmp_path, short, host, key, insecure, starts):
     if ":" in host:
         try:
             socket.create_server((host, 0), family=socket.AF_INET6).close()
@@ -470,12 +454,12 @@ def test_22_exposure(start, tmp_path, host, key, insecure, starts):
             pytest.skip("no IPv6 here")
     (tmp_path / "keys").write_text("sk-a\n")
     flags = ["--host", host] + (["--api-key-file", tmp_path / "keys"] if key else []) + \
-            (["--server-insecure"] if insecure else []) + (["--unix-socket", tmp_path / "s"] if host == "none" else [])
+            (["--server-insecure"] if insecure else []) + (["--unix-socket", short / "s"] if host == "none" else [])
     running = start(*flags, ready=starts)
     if starts:
         assert running.end() == 0
     else:
-        assert running.process.wait(60) == 2 and "server.api_key_file" in running.log()
+        assert running.process.wait(serving.WAIT) == 2 and "server.api_key_file" in running.log()
 
 
 def test_23_model_names_open_nothing(start):

@@ -186,8 +186,7 @@ def test_kill_9_loses_nothing_acknowledged(start, tmp_path, after):
     threads = [threading.Thread(target=adder, args=(server, i, acknowledged)) for i in range(6)]
     for thread in threads:
         thread.start()
-    while len(acknowledged) < after and server.process.poll() is None:
-        threading.Event().wait(0.002)
+    serving.until(lambda: len(acknowledged) >= after)
     server.kill()
     for thread in threads:
         thread.join()

@@ -157,15 +157,15 @@ def test_methods(server):
         assert server.ask(word, "/live", b"").status in (405, 501)
 
 
-def test_unix_socket(start, tmp_path):
-    running = start("--unix-socket", tmp_path / "s")
+def test_unix_socket(start, short):
+    running = start("--unix-socket", short / "s")
     with running.raw(unix=True) as raw:
         assert good(raw.send(request()).reply())
         assert good(raw.send(request()).reply())
     with running.raw(unix=True) as one, running.raw() as two:
         assert one.send(request()).reply().body == two.send(request()).reply().body
     assert running.end() == 0
-    assert not (tmp_path / "s").exists()
+    assert not (short / "s").exists()
 
 
 def test_many_connections_at_once(server):

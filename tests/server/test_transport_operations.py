@@ -48,16 +48,15 @@ def test_promtool_has_nothing_to_say(start, prefix):
     for text in (scrape(running), (running.embed("a"), running.ask("GET", "/nothing"), scrape(running))[2]):
         result = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
         assert result.returncode == 0 and not result.stderr, result.stderr.decode()
-    text = scrape(running).decode()
-    assert f"{prefix}_embedding_seconds_bucket{{le=" in text
+    assert f"{prefix}_embedding_seconds_bucket{{le=" in scrape(running).decode()
     for line in (f"{prefix}_embedding_total 1", f"{prefix}_embeddings_total 1", f"{prefix}_embedding_seconds_count 1"):
-        assert line in text.splitlines()
+        serving.until(lambda line=line: line in scrape(running).decode().splitlines())
     assert running.end() == 0
 
 
 def test_wrong_prefix(start):
     running = start("--server-metrics-prefix", "1 x", ready=False)
-    assert running.process.wait(60) == 2 and "metrics_prefix" in running.log()
+    assert running.process.wait(serving.WAIT) == 2 and "metrics_prefix" in running.log()
 
 
 def test_metrics_count_what_clients_count(start):
@@ -79,9 +78,11 @@ def test_metrics_count_what_clients_count(start):
         thread.join()
     assert running.ask("GET", "/nothing").status == 404
     texts = clients * sum(i % 3 + 1 for i in range(each))
+    for route, count in (('route="/embed",method="POST",code="200"', clients * each),
+                         ('route="unmatched",method="",code="404"', 1)):
+        name = "fletch_requests_total{" + route + "}"
+        serving.until(lambda: running.metrics().get(name) == count, lambda: (name, running.metrics().get(name), count))
     metrics = running.metrics()
-    assert metrics['fletch_requests_total{route="/embed",method="POST",code="200"}'] == clients * each
-    assert metrics['fletch_requests_total{route="unmatched",method="",code="404"}'] == 1
     assert metrics["fletch_embeddings_total"] == metrics["fletch_embedding_total"] == texts
     assert metrics["fletch_embedding_seconds_count"] == clients * each
     model = re.search(r'model="([^"]*)"', scrape(running).decode())[1]
@@ -129,12 +130,12 @@ def test_levels(start, tmp_path):
     running.embed("a", **{"x-request-id": "quiet"})
     config.write_text('[server]\nlog_level = "debug"\n')
     running.send_signal(signal.SIGHUP)
-    for _ in range(200):
+
+    def loud():
         running.ask("GET", "/live", headers={"x-request-id": "loud"})
-        if any(event.get("request_id") == "loud" for event in running.events()):
-            break
-    else:
-        pytest.fail("the new level never came into force")
+        return any(event.get("request_id") == "loud" for event in running.events())
+
+    serving.until(loud, lambda: "the new level never came into force")
     assert not any(event.get("request_id") == "quiet" for event in running.events())
     config.write_text("[server]\nlog_level = nonsense\n")
     running.send_signal(signal.SIGHUP)
@@ -165,37 +166,37 @@ def test_a_log_that_nobody_reads_blocks_nobody(start, tmp_path):
 def test_port_that_is_taken(start):
     first = start()
     second = start("--port", first.port, ready=False)
-    assert second.process.wait(60) != 0 and "another server has it" in second.log()
+    assert second.process.wait(serving.WAIT) != 0 and "another server has it" in second.log()
     assert first.embed("hello").status == 200
 
 
-def test_unix_sockets_left_behind(start, tmp_path):
-    path = tmp_path / "s"
+def test_unix_sockets_left_behind(start, short):
+    path = short / "s"
     first = start("--host", "none", "--unix-socket", path)
     assert first.where is None
     with first.raw(unix=True) as raw:
         assert raw.send(request()).reply().status == 200
     second = start("--host", "none", "--unix-socket", path, ready=False)
-    assert second.process.wait(60) != 0, "a socket that answers is not taken over"
+    assert second.process.wait(serving.WAIT) != 0, "a socket that answers is not taken over"
     first.kill()
     assert path.exists()
     third = start("--host", "none", "--unix-socket", path)
     assert third.end() == 0 and not path.exists()
     path.write_text("a file of somebody")
     fourth = start("--host", "none", "--unix-socket", path, ready=False)
-    assert fourth.process.wait(60) != 0 and path.read_text() == "a file of somebody"
+    assert fourth.process.wait(serving.WAIT) != 0 and path.read_text() == "a file of somebody"
 
 
-def test_systemd(tmp_path):
+def test_systemd(tmp_path, short):
     """Socket activation, READY=1, RELOADING=1, STOPPING=1, as sd_listen_fds(3) and sd_notify(3) say."""
     notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    notify.bind(str(tmp_path / "notify"))
-    notify.settimeout(60)
+    notify.bind(str(short / "notify"))
+    notify.settimeout(serving.WAIT)
     listening = socket.create_server(("127.0.0.1", 0))
     code = ("import os,sys; fd=int(sys.argv[1]); os.dup2(fd, 3); os.set_inheritable(3, True);"
             "os.environ['LISTEN_PID']=str(os.getpid()); os.environ['LISTEN_FDS']='1';"
             "os.execv(sys.argv[2], [sys.argv[2], 'serve', '--port', '1'])")
-    env = {"HOME": str(tmp_path), "NOTIFY_SOCKET": str(tmp_path / "notify"), "FLETCH_MODEL_ID": serving.MODEL,
+    env = {"HOME": str(tmp_path), "NOTIFY_SOCKET": str(short / "notify"), "FLETCH_MODEL_ID": serving.MODEL,
            "FLETCH_SERVER_LAME_DUCK_MS": "0", "PATH": os.environ["PATH"]}
     process = subprocess.Popen([sys.executable, "-c", code, str(listening.fileno()), serving.BIN], env=env,
                                pass_fds=[listening.fileno()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -211,7 +212,7 @@ def test_systemd(tmp_path):
         process.send_signal(signal.SIGTERM)
         while "STOPPING=1" not in seen:
             seen.append(notify.recv(200).decode())
-        assert process.wait(60) == 0
+        assert process.wait(serving.WAIT) == 0
     finally:
         process.kill()
         process.wait()
@@ -274,7 +275,7 @@ def test_models_by_name(start):
     assert openai(listed, "b").json()["model"] == "b"
     assert listed.end() == 0
     same = start("--model", f"a={serving.MODEL}", "--model", f"a={serving.MODEL}", ready=False)
-    assert same.process.wait(60) != 0 and "two models" in same.log()
+    assert same.process.wait(serving.WAIT) != 0 and "two models" in same.log()
 
 
 # ---- Connections ----------------------------------------------------------------------------------------------------
@@ -285,12 +286,12 @@ def test_ten_thousand_idle_connections(start):
     if hard != resource.RLIM_INFINITY and hard < wanted + 300:
         pytest.skip(f"the system allows {hard} files")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted + 300), hard))
-    running = start(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard)))
+    running = start("--server-idle-seconds", "3600", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard)))
     before = running.resident()
     idle = []
     try:
         for _ in range(wanted):
-            idle.append(socket.create_connection(running.where, 60))
+            idle.append(socket.create_connection(running.where, serving.WAIT))
         running.wait_metric("fletch_open_connections", lambda value: value >= wanted)
         assert running.embed("hello").status == 200
         assert running.resident() - before < wanted * 40_000

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from serving import request
+from serving import WAIT, request
 
 
 @pytest.fixture(scope="module")
@@ -12,7 +12,7 @@ def quick(tmp_path_factory):
     from serving import Server
     need_model()
     running = Server(tmp_path_factory.mktemp("quick"), "--server-header-seconds", "1", "--server-body-seconds", "1",
-                     "--server-idle-seconds", "5")
+                     "--server-idle-seconds", "3600")
     yield running
     assert running.end() == 0
 
@@ -35,7 +35,7 @@ def drip(raw, data, pause=0.15):
             return None
     else:
         pytest.fail("a drip of bytes kept the connection open")
-    raw.socket.settimeout(30)
+    raw.socket.settimeout(WAIT)
     return raw.reply()
 
 
@@ -79,8 +79,9 @@ def test_drip_of_chunks(quick):
         assert reply is not None and reply.status == 408
 
 
-def test_idle_connections_end(quick):
-    with quick.raw() as raw, quick.raw() as used:
+def test_idle_connections_end(start):
+    running = start("--server-idle-seconds", "1")
+    with running.raw() as raw, running.raw() as used:
         assert used.send(request("GET", "/live", None)).reply().status == 200
         assert raw.closed() and used.closed()
 
