@@ -24,8 +24,9 @@
 #include "runtime/runtime.h"
 
 enum {
-    FEED_FIRST = 64,        /* texts a feeder takes first, so that the engine starts soon */
-    FEED_TEXTS = 256,       /* and then at a time */
+    FEED_FIRST = 64,        /* texts of a first step, so that the engine starts soon; and of each
+                               step of the housekeeper, whom deadlines wait for */
+    FEED_TEXTS = 256,       /* of the other steps */
     CHUNK_IDS  = 16384,     /* ids a chunk has room for, unless its first text needs more */
     TEXT_KEPT  = 256 * 1024 /* bytes of prompt + text that an idle feeder keeps */
 };
@@ -434,7 +435,7 @@ void fl_feed(fl_request *request, fl_request **over) {
     fletch_model *model = request->model;
     size_t        first = request->fed;
     size_t        left  = request->texts.count - first;
-    size_t        step  = first == 0 ? FEED_FIRST : FEED_TEXTS;
+    size_t        step  = first == 0 || request->done ? FEED_FIRST : FEED_TEXTS;
     size_t        last  = first + (left < step ? left : step);
     fletch_error  error = {0};
     filling       f     = {.request = request, .error = &error};
