@@ -67,6 +67,8 @@ static plain_options plain_suite;
 #define cr_assert_float_eq(a, b, error, ...)                                                       \
     plain_check(fabs((double)(a) - (double)(b)) <= (double)(error), #a " is near " #b)
 #define cr_assert_fail(...) plain_check(false, #__VA_ARGS__)
+#define cr_expect_eq(a, b, ...)    plain_check((a) == (b), #a " == " #b)
+#define cr_expect_not_null(a, ...) plain_check((a) != NULL, #a " != NULL")
 
 int main(void) {
     for (plain_test *test = plain_tests; test != NULL; test = test->next) {
