@@ -66,7 +66,7 @@ static plain_options plain_suite;
 #define cr_assert_arr_eq(a, b, n, ...) plain_check(memcmp((a), (b), (n)) == 0, #a " equals " #b)
 #define cr_assert_float_eq(a, b, error, ...)                                                       \
     plain_check(fabs((double)(a) - (double)(b)) <= (double)(error), #a " is near " #b)
-#define cr_assert_fail(...) plain_check(false, #__VA_ARGS__)
+#define cr_assert_fail(...)        plain_check(false, #__VA_ARGS__)
 #define cr_expect_eq(a, b, ...)    plain_check((a) == (b), #a " == " #b)
 #define cr_expect_not_null(a, ...) plain_check((a) != NULL, #a " != NULL")
 
