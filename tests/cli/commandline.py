@@ -10,6 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = os.path.abspath(os.environ.get("FLETCH_BIN", ROOT / "build" / "fletch"))
 MODEL = os.path.abspath(os.environ["FLETCH_MODEL"]) if os.environ.get("FLETCH_MODEL") else ""
 DIMENSIONS = 384
+WAIT = 300  # seconds; no test measures it: it ends what hangs
 
 
 def environment(tmp_path, **more):
@@ -31,7 +32,7 @@ class Fletch:
             more.setdefault("FLETCH_MODEL", MODEL)
         return environment(self.tmp_path, **more)
 
-    def __call__(self, *arguments, input=b"", env=None, model=True, timeout=120, **options):
+    def __call__(self, *arguments, input=b"", env=None, model=True, timeout=WAIT, **options):
         options.setdefault("stdout", subprocess.PIPE)
         options.setdefault("stderr", subprocess.PIPE)
         if input is not None:

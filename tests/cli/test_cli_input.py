@@ -9,7 +9,7 @@ import select
 import subprocess
 
 import pytest
-from commandline import peak_mb
+from commandline import WAIT, peak_mb
 
 pytestmark = pytest.mark.usefixtures("embed")  # the model is needed, if only its tokenizer
 
@@ -180,7 +180,7 @@ def test_a_line_beyond_the_limit_is_named_and_passed(fletch, form, data):
 def test_a_line_of_100_mb(embed, tmp_path):
     with open(tmp_path / "long.txt", "wb") as file:
         file.write(b"before\n" + b"word " * 20_000_000 + b"\nafter\n")
-    result = embed("embed", "-i", "long.txt", "--stats", timeout=300)
+    result = embed("embed", "-i", "long.txt", "--stats")
     assert result.returncode == 0, result.stderr.decode()
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert [row["truncated"] for row in rows] == [False, True, False]
@@ -194,7 +194,7 @@ def test_order_and_flat_memory(embed, tmp_path):
     peaks = []
     for count in (500, 4000):
         (tmp_path / "in.txt").write_text("".join(f"{i}\n" for i in range(count)))
-        result = embed("embed", "-i", "in.txt", "--format", "jsonl", "--dimensions", "4", "--stats", timeout=300)
+        result = embed("embed", "-i", "in.txt", "--format", "jsonl", "--dimensions", "4", "--stats")
         assert result.returncode == 0, result.stderr.decode()
         rows = [json.loads(line) for line in result.stdout.splitlines()]
         assert [row["index"] for row in rows] == list(range(count))
@@ -210,7 +210,7 @@ def test_flat_memory_over_many_lines(fletch, tmp_path):
         with open(tmp_path / "in.txt", "w") as file:
             for i in range(count):
                 file.write(f"line {i} of many\n")
-        result = fletch("tokenize", "-i", "in.txt", "-o", "out.jsonl", "--stats", timeout=300)
+        result = fletch("tokenize", "-i", "in.txt", "-o", "out.jsonl", "--stats")
         assert result.returncode == 0, result.stderr.decode()
         peaks.append(peak_mb(result.stderr))
     with open(tmp_path / "out.jsonl") as file:
@@ -224,9 +224,9 @@ def test_a_slow_producer_is_not_waited_for(fletch):
     for text in (b"first\n", b"second\n"):
         process.stdin.write(text)
         process.stdin.flush()
-        if not select.select([process.stdout], [], [], 20)[0]:
+        if not select.select([process.stdout], [], [], WAIT)[0]:
             process.kill()
-        assert json.loads(process.stdout.readline() or b"{}").get("ids"), "no answer within 20 s"
+        assert json.loads(process.stdout.readline() or b"{}").get("ids"), "no answer"
     process.stdin.close()
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=WAIT) == 0
     process.stdout.close()

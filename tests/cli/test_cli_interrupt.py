@@ -6,6 +6,7 @@ import subprocess
 import time
 
 import pytest
+from commandline import WAIT
 
 # A run in the background may start with these ignored, and children would inherit that.
 for _number in (signal.SIGINT, signal.SIGHUP):
@@ -15,8 +16,8 @@ for _number in (signal.SIGINT, signal.SIGHUP):
 pytestmark = pytest.mark.usefixtures("embed")  # the model is needed, if only its tokenizer
 
 
-def wait_until(condition, seconds=60):
-    end = time.monotonic() + seconds
+def wait_until(condition):
+    end = time.monotonic() + WAIT
     while not condition():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.01)
@@ -33,7 +34,7 @@ def test_interrupted_in_the_middle(embed, tmp_path, number, code, name):
     assert b"texts" in process.stderr.readline(), "the first window is done"
     assert len(os.listdir(folder)) == 1, "a temporary file is there"
     process.send_signal(number)
-    assert process.wait(timeout=10) == code
+    assert process.wait(timeout=WAIT) == code
     assert b"interrupted" in process.stderr.read()
     process.stderr.close()
     assert os.listdir(folder) == []
@@ -45,7 +46,7 @@ def test_interrupted_while_waiting_for_input(embed, tmp_path):
     process = embed.start("embed", "-o", folder / "out.json", stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_until(lambda: os.listdir(folder))
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=10) == 130
+    assert process.wait(timeout=WAIT) == 130
     assert os.listdir(folder) == []
     process.stdin.close()
     process.stderr.close()
@@ -74,5 +75,5 @@ def test_an_ignored_signal_stays_ignored(fletch):
     process.stdin.write(b"two\n")
     process.stdin.close()
     assert process.stdout.readline()
-    assert process.wait(timeout=10) == 0
+    assert process.wait(timeout=WAIT) == 0
     process.stdout.close()

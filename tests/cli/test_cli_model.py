@@ -93,7 +93,7 @@ def test_embed_fetches_the_default_model_with_a_bar(embed, hub):
     os.close(parent)
     line = process.stdout.readline()
     process.stdout.close()
-    assert process.wait(timeout=60) == 0, shown
+    assert process.wait(timeout=commandline.WAIT) == 0, shown
     assert json.loads(line)["index"] == 0
     assert b"downloading the model" in shown
     assert b"model.safetensors" in shown and b"MiB" in shown and b"% [" in shown

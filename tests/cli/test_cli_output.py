@@ -11,7 +11,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from commandline import DIMENSIONS
+from commandline import DIMENSIONS, WAIT
 
 TEXTS = ["A cat sits on the mat.", "", "Stocks fell sharply.", "猫がマットに座る"]
 
@@ -139,7 +139,7 @@ def test_output_to_a_named_pipe(embed, tmp_path):
     os.mkfifo(fifo)
     reader = subprocess.Popen(["cat", fifo], stdout=subprocess.PIPE)
     assert embed("embed", "-o", fifo, "x").returncode == 0
-    assert np.load(io.BytesIO(reader.communicate(timeout=30)[0])).shape == (1, DIMENSIONS)
+    assert np.load(io.BytesIO(reader.communicate(timeout=WAIT)[0])).shape == (1, DIMENSIONS)
 
 
 @pytest.mark.parametrize("form", ["jsonl", "json", "npy", "raw", "fvecs", "text"])
@@ -178,7 +178,7 @@ def test_a_closed_pipe_is_silent(embed):
     process.stdin.close()
     assert process.stdout.readline().startswith(b'{"index":0')
     process.stdout.close()
-    assert process.wait(timeout=60) == 1
+    assert process.wait(timeout=WAIT) == 1
     assert process.stderr.read() == b""
     process.stderr.close()
 

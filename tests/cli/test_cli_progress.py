@@ -28,7 +28,7 @@ def on_terminal(fletch, *arguments, stdout=subprocess.DEVNULL, **more):
             break
         shown += part
     os.close(parent)
-    return process.wait(timeout=60), shown.decode()
+    return process.wait(timeout=commandline.WAIT), shown.decode()
 
 
 def test_bar_with_share_rate_and_time_left(embed, tmp_path):
@@ -73,7 +73,7 @@ def test_terminal_input_is_announced(fletch):
     parent, child = pty.openpty()
     process = fletch.start("tokenize", stdin=child, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     os.write(parent, b"hello\n\x04")
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=commandline.WAIT)
     os.close(parent)
     os.close(child)
     assert process.returncode == 0 and b"Ctrl-D" in err and b"hello" in out

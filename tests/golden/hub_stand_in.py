@@ -284,7 +284,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(body[:fault.value])
             self.wfile.flush()
             if fault.kind == "stall":
-                self.stand_in.closing.wait(20)
+                self.stand_in.closing.wait(600)
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
             return

@@ -28,6 +28,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from hub_stand_in import Fault, StandIn, etag_of, git_sha1  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+PATIENCE = 300  # seconds; no test measures it: it ends what hangs
 TOOL = pathlib.Path(os.environ.get("FLETCH_BUILD", ROOT / "build")) / "tests/hub_tool"
 ID = "org/tiny"
 WEIGHTS = "model.safetensors"
@@ -85,7 +86,7 @@ class Bench:
                                 env=clean | environment)
 
     def finish(self, process: subprocess.Popen) -> Result:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
         return Result(process, out, err)
 
     def fletch(self, *words: str, **environment: str) -> Result:
@@ -95,7 +96,8 @@ class Bench:
         return list(self.repo.glob("blobs/*.incomplete"))
 
     def wait_for_part(self, size: int) -> None:
-        for _ in range(500):
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
             for part in self.incomplete():
                 try:
                     if part.stat().st_size >= size:
@@ -286,16 +288,16 @@ def test_a_stalled_connection_is_given_up_and_resumed(bench):
     bench.hub.add(ID, files)
     bench.hub.fail("cdn", WEIGHTS, Fault("stall", 300_000))
     bench.hub.fail("hub", "config.json", Fault("stall", 0), "GET")
-    bench.fletch("pull", ID, HF_HUB_DOWNLOAD_TIMEOUT="1", HF_HUB_ETAG_TIMEOUT="1").fine()
+    bench.fletch("pull", ID, HF_HUB_DOWNLOAD_TIMEOUT="3", HF_HUB_ETAG_TIMEOUT="3").fine()
     python_reads(bench, files)
-    assert bench.hub.seen("cdn", "GET")[1].headers["range"] == "bytes=300000-"
+    assert "bytes=300000-" in [request.headers.get("range") for request in bench.hub.seen("cdn", "GET")]
 
 
 def test_killed_in_the_middle_and_pulled_again(bench):
     files = model(2_000_000)
     bench.hub.add(ID, files)
-    bench.hub.fail("cdn", WEIGHTS, Fault("slow", 1_000_000))
-    process = bench.start("pull", ID)
+    bench.hub.fail("cdn", WEIGHTS, Fault("stall", 600_000))
+    process = bench.start("pull", ID, HF_HUB_DOWNLOAD_TIMEOUT="600")
     bench.wait_for_part(300_000)
     process.send_signal(signal.SIGKILL)
     bench.finish(process)
@@ -419,12 +421,13 @@ def test_the_lock_is_the_one_huggingface_hub_takes(bench):
         assert process.poll() is None and not bench.hub.seen("cdn"), "fletch waits for Python"
     bench.finish(process).fine()
     bench.fletch("rm", ID).fine()
-    bench.hub.fail("cdn", WEIGHTS, Fault("slow", 1_000_000))
-    process = bench.start("pull", ID)
+    bench.hub.fail("cdn", WEIGHTS, Fault("stall", 600_000))
+    process = bench.start("pull", ID, HF_HUB_DOWNLOAD_TIMEOUT="600")
     bench.wait_for_part(100_000)
     with pytest.raises(filelock.Timeout):
         filelock.FileLock(path, timeout=0).acquire()
-    bench.finish(process).fine()
+    process.kill()
+    bench.finish(process)
 
 
 def test_python_and_fletch_at_once(bench):

@@ -12,8 +12,8 @@ import json
 import os
 import pathlib
 import struct
+import resource
 import subprocess
-import time
 
 import pytest
 
@@ -325,8 +325,8 @@ def test_time_is_linear():
              "日" * 3_000_000, "[" * 10_000_000, "İ" * 5_000_000, "##" * 5_000_000, "\u200b" * 3_000_000,
              "\U0001F468\u200d\U0001F469\u200d\U0001F467" * 600_000, "[CLS]" * 2_000_000]
     for text in texts:
-        begin = time.monotonic()
+        begin = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         done = subprocess.run([DUMP, "--json", DEFAULT, "--max-length", "128"], input=frames([text]),
                               capture_output=True, check=False)
         assert done.returncode == 0, done.stderr.decode()
-        assert time.monotonic() - begin < 60, ascii(text[:8])
+        assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begin < 60, ascii(text[:8])
