@@ -42,13 +42,27 @@ run_pytest() { # STAGE FOLDERS [ARGUMENTS]: Python tests against the real progra
     python3 tools/tally.py build/"$stage".xml >build/tally/"$stage"
 }
 
+build_ahead() { # what the sanitizers test, with the time that the server's tests leave over
+    local preset
+    for preset in asan tsan fuzz; do
+        nice -n 19 tools/sanitize.sh $preset build >build/ahead-$preset.log 2>&1 || true # told in its stage
+    done
+}
+
 run_python() { # SUFFIX: files side by side, one to a core; the server's tests one after another
     run_pytest pytest"$1" "tests/golden tests/cli tests/tidy" -n "$(nproc)" --dist loadgroup
     run_pytest server"$1" tests/server
 }
 
 run_ctest ctest
+set -m # a group of its own, which ends with this script
+build_ahead &
+ahead=$!
+set +m
+trap 'kill -- -$ahead 2>/dev/null || true' EXIT
 run_python ''
+wait $ahead
+trap - EXIT
 for preset in asan tsan fuzz; do
     stages+=("$preset")
     tools/sanitize.sh $preset || true
