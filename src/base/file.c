@@ -19,6 +19,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -371,6 +372,19 @@ int fl_path_join(char *out, size_t capacity, const char *a, const char *b, fletc
                        "the path %.200s/%.200s is too long; use a shorter folder name", a, b);
     }
     return 0;
+}
+
+bool fl_path_prefix(const char *program, char *out, size_t capacity) {
+    const char *path = getenv("PATH");
+    while (path != NULL && *path != '\0') {
+        const int size = (int)strcspn(path, ":");
+        if ((size_t)snprintf(out, capacity, "%.*s/%s", size, path, program) < capacity &&
+            access(out, X_OK) == 0) {
+            return (size_t)snprintf(out, capacity, "%.*s/..", size, path) < capacity;
+        }
+        path += size + (path[size] == ':');
+    }
+    return false;
 }
 
 bool fl_path_is_safe(const char *relative) {

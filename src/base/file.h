@@ -60,6 +60,10 @@ void fl_parent_sync(const char *path);
 /* "a/b" into out[capacity]; FLETCH_ENOSPC when it does not fit. */
 int fl_path_join(char *out, size_t capacity, const char *a, const char *b, fletch_error *error);
 
+/* The folder above the one where PATH finds `program`, as "FOLDER/..": the prefix that it is installed
+ * under. False: PATH finds none, or it does not fit. Reads the environment, as getenv does. */
+bool fl_path_prefix(const char *program, char *out, size_t capacity);
+
 /* Whether a relative path from a file or server stays inside its folder: not empty, not absolute, no
  * "..", no backslash, no control character. */
 bool fl_path_is_safe(const char *relative);

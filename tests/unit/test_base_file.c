@@ -260,6 +260,26 @@ Test(file, join_adds_one_slash_and_checks_the_room) {
     cr_assert_eq(fl_path_join(path, sizeof path, "abcd", "def", &error), FLETCH_ENOSPC);
 }
 
+Test(file, the_prefix_of_a_program_is_above_the_first_folder_of_path_that_has_it) {
+    char         path[600], out[300], want[300];
+    fletch_error error;
+    cr_assert_eq(fl_folder_make(in("a/bin"), &error), 0);
+    cr_assert_eq(fl_folder_make(in("b/bin"), &error), 0);
+    put(in("a/bin/tool"), "not to be run");
+    put(in("b/bin/tool"), "");
+    cr_assert_eq(chmod(in("a/bin/tool"), 0644), 0);
+    cr_assert_eq(chmod(in("b/bin/tool"), 0755), 0);
+    snprintf(path, sizeof path, "%s:%s:%s", in("none"), in("a/bin"), in("b/bin"));
+    setenv("PATH", path, 1);
+    snprintf(want, sizeof want, "%s/..", in("b/bin"));
+    cr_expect(fl_path_prefix("tool", out, sizeof out));
+    cr_expect_str_eq(out, want);
+    cr_expect_not(fl_path_prefix("tool", out, strlen(want)), "it does not fit");
+    cr_expect_not(fl_path_prefix("other", out, sizeof out));
+    unsetenv("PATH");
+    cr_expect_not(fl_path_prefix("tool", out, sizeof out));
+}
+
 Test(file, only_names_that_stay_inside_are_safe) {
     const char *safe[]   = {"a", "a/b.json", "..a", "a..", "a/...", "1_Pooling/config.json", ".a"};
     const char *unsafe[] = {"",     "/a",   "..",    "../a", "a/..",   "a/../b",

@@ -96,33 +96,18 @@ static void visit_python(search *s, const char *prefix, const char *name) {
     visit_folder(s, prefix, "/lib/python3*/*-packages/nvidia/cublas/lib", name);
 }
 
-/* The folder above the one where PATH finds python3 is its prefix. */
-static void visit_path_python(search *s, const char *name) {
-    const char *path = getenv("PATH");
-    while (path != NULL && *path != '\0') {
-        const size_t size = strcspn(path, ":");
-        char         program[PLACE_MAX], prefix[PLACE_MAX];
-        if ((size_t)snprintf(program, sizeof program, "%.*s/python3", (int)size, path) <
-                sizeof program &&
-            access(program, X_OK) == 0) {
-            snprintf(prefix, sizeof prefix, "%.*s/..", (int)size, path);
-            visit_python(s, prefix, name);
-            return;
-        }
-        path += size + (path[size] == ':');
-    }
-}
-
 static void visit_all(search *s, const char *name) {
     static const char *const folders[]   = {"/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64",
                                             "/opt/cuda/lib64"};
     const char              *environment = getenv("VIRTUAL_ENV");
+    char                     prefix[PLACE_MAX];
     visit(s, name);
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         visit_folder(s, folders[i], "", name);
     if (environment != NULL && environment[0] != '\0')
         visit_python(s, environment, name);
-    visit_path_python(s, name);
+    if (fl_path_prefix("python3", prefix, sizeof prefix))
+        visit_python(s, prefix, name);
 }
 
 static void visit_named(search *s, const char *named) {

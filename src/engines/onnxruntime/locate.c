@@ -93,23 +93,6 @@ static void visit_program(search *s) {
         visit_below(s, folder, around[i]);
 }
 
-/* The folder above the one where PATH finds python3: its prefix. */
-static void visit_path_python(search *s) {
-    const char *path = getenv("PATH");
-    while (path != NULL && *path != '\0' && s->found == 0) {
-        const size_t size = strcspn(path, ":");
-        char         program[PLACE_MAX], folder[PLACE_MAX];
-        if ((size_t)snprintf(program, sizeof program, "%.*s/python3", (int)size, path) <
-                sizeof program &&
-            access(program, X_OK) == 0) {
-            snprintf(folder, sizeof folder, "%.*s/..", (int)size, path);
-            visit_python(s, folder);
-            return;
-        }
-        path += size + (path[size] == ':');
-    }
-}
-
 int fl_ort_locate(const char *library, fl_ort_visit_fn fn, void *user) {
     static const char *const folders[] = {"/usr/local/lib",       "/usr/lib",
                                           "/usr/lib64",           "/usr/lib/*-linux-gnu",
@@ -124,12 +107,14 @@ int fl_ort_locate(const char *library, fl_ort_visit_fn fn, void *user) {
     }
     visit_program(&s);
     const char *environment = getenv("VIRTUAL_ENV"), *home = getenv("HOME");
+    char        prefix[PLACE_MAX];
     if (environment != NULL && environment[0] != '\0')
         visit_python(&s, environment);
     visit(&s, LIBRARY_LOADER);
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
         visit_folder(&s, folders[i]);
-    visit_path_python(&s);
+    if (fl_path_prefix("python3", prefix, sizeof prefix))
+        visit_python(&s, prefix);
     if (home != NULL && home[0] != '\0')
         visit_below(&s, home, ".local/lib/python3*/site-packages/onnxruntime/capi");
     return s.found;
