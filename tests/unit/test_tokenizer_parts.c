@@ -145,7 +145,7 @@ Test(tokenizer_parts, trie_equals_the_definition_of_wordpiece) {
 static const char json_format[] =
     "{\"added_tokens\":[{\"id\":0,\"content\":\"[UNK]\",\"single_word\":false,\"lstrip\":true,"
     "\"rstrip\":false,\"normalized\":false,\"special\":true},"
-    "{\"id\":24,\"content\":\"a.\",\"single_word\":true,\"lstrip\":false,\"rstrip\":true,"
+    "{\"id\":104,\"content\":\"a.\",\"single_word\":true,\"lstrip\":false,\"rstrip\":true,"
     "\"normalized\":false,\"special\":false}],"
     "\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_text\":%s,\"handle_chinese_chars\":%s,"
     "\"strip_accents\":%s,\"lowercase\":%s},\"pre_tokenizer\":{\"type\":\"%s\"},"
@@ -155,7 +155,19 @@ static const char json_format[] =
     "\"ab\":5,\".\":6,\"##.\":7,\"\\u00e9\":8,\"##\\u00e9\":9,\"e\":10,\"##e\":11,\"\\u65e5\":12,"
     "\"##\\u65e5\":13,\"##\\u0301\":14,\"\\u0301\":15,\"##\\u302e\":16,\"##\\u302f\":17,"
     "\"\\u302e\":18,\"##\\u0323\":19,\"A\":20,\"##\\u08d4\":21,\"##\\ud834\\udd65\":22,"
-    "\"##\\ud834\\udd6d\":23}}}";
+    "\"##\\ud834\\udd6d\":23";
+
+/* The end of it: letters of two scripts, so that pieces become as many ids as they have letters. */
+static void end_json(fl_buf *json) {
+    static const uint32_t first[] = {0x430, 0x3042};
+    unsigned              id      = 24;
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
+        for (uint32_t cp = first[i]; cp < first[i] + 20; cp++, id += 2) {
+            fl_buf_printf(json, ",\"\\u%04x\":%u,\"##\\u%04x\":%u", cp, id, cp, id + 1);
+        }
+    }
+    fl_buf_printf(json, "}}}");
+}
 
 static const uint32_t alphabet[] = {
     'a',   'b',    'A',   '.',    ' ',    ' ',     '\n',    0,       0x1F,   0x85,   0xA0,   0xE9,
@@ -203,21 +215,28 @@ static void compare_paths(const fl_tokenizer *t, fl_token_scratch *scratch, cons
     cr_assert_arr_eq(ids, fast, count * sizeof *ids);
 }
 
-Test(tokenizer_parts, fast_path_equals_exact_path) {
+static fl_tokenizer *open_random(unsigned flags) {
     static const char *const no_yes[] = {"false", "true"};
-    static char              text[40000];
-    uint64_t                 state = 2463534242u;
+    fl_buf                   json     = {0};
+    fl_tokenizer_options     options  = {.cache_bytes = 4096};
+    fl_tokenizer            *t;
+    fletch_error             error;
+    fl_buf_printf(&json, json_format, no_yes[flags & 1], no_yes[flags >> 1 & 1],
+                  no_yes[flags >> 2 & 1], no_yes[flags >> 3 & 1],
+                  flags & 16 ? "WhitespaceSplit" : "BertPreTokenizer", flags & 32 ? 5 : 100);
+    end_json(&json);
+    cr_assert_eq(fl_tokenizer_open(&t, json.data, json.size, &options, &error), 0, "%s",
+                 error.message);
+    cr_assert(t->stream);
+    fl_buf_free(&json);
+    return t;
+}
+
+Test(tokenizer_parts, fast_path_equals_exact_path) {
+    static char text[40000];
+    uint64_t    state = 2463534242u;
     for (unsigned flags = 0; flags < 64; flags++) {
-        fl_buf               json    = {0};
-        fl_tokenizer_options options = {.cache_bytes = 4096};
-        fl_tokenizer        *t;
-        fletch_error         error;
-        fl_buf_printf(&json, json_format, no_yes[flags & 1], no_yes[flags >> 1 & 1],
-                      no_yes[flags >> 2 & 1], no_yes[flags >> 3 & 1],
-                      flags & 16 ? "WhitespaceSplit" : "BertPreTokenizer", flags & 32 ? 5 : 100);
-        cr_assert_eq(fl_tokenizer_open(&t, json.data, json.size, &options, &error), 0, "%s",
-                     error.message);
-        cr_assert(t->stream);
+        fl_tokenizer     *t       = open_random(flags);
         fl_token_scratch *scratch = fl_token_scratch_new(t);
         for (unsigned round = 0; round < 150; round++) {
             fl_encode_options o = {round % 3 * 4, round % 2 ? FL_TRUNCATE_LEFT : FL_TRUNCATE_RIGHT,
@@ -228,7 +247,60 @@ Test(tokenizer_parts, fast_path_equals_exact_path) {
         }
         fl_token_scratch_free(scratch);
         fl_tokenizer_close(t);
-        fl_buf_free(&json);
+    }
+}
+
+/* Pieces of 1 to 40 bytes or so: letters of one script, and what ends words or joins them. Some are alike
+ * but for their ends: a letter more or another, or NULs. */
+static size_t random_piece(char *text, uint64_t *state) {
+    static const uint32_t first[] = {'a', 0x430, 0x3042, 0x4E00, 0xAC00, 0x3000, 0x61, 0x1F600};
+    uint32_t              base    = first[next_random(state) % (sizeof first / sizeof *first)];
+    size_t                size = 0, characters = 1 + next_random(state) % 14;
+    if (next_random(state) % 4 == 0) {
+        size = 12 + next_random(state) % 17;
+        memset(text, 'b', size);
+        memset(text + size, next_random(state) % 2 ? 'a' : 0, 2);
+        return size + next_random(state) % 3;
+    }
+    for (size_t i = 0; i < characters; i++) {
+        uint32_t kind = next_random(state) % 16;
+        uint32_t cp =
+            kind > 0 ? base + next_random(state) % 20 : alphabet[next_random(state) % COUNT];
+        size += fl_utf8_encode(cp, text + size);
+    }
+    return size;
+}
+
+/* What the cache has seen must come out as what it has not: many pieces again and again, in a cache of a
+ * few lines, in vocabularies of narrow and wide ids, with and without a border that ASCII gives. */
+Test(tokenizer_parts, pieces_that_come_again_are_what_they_were) {
+    static char pieces[200][64], text[40000];
+    uint64_t    state = 777777777u;
+    size_t      sizes[200];
+    for (unsigned flags = 0; flags < 32; flags++) {
+        fl_tokenizer     *t       = open_random(flags | 32 * (flags & 1));
+        fl_token_scratch *scratch = fl_token_scratch_new(t);
+        t->small_ids              = (flags & 2) != 0; /* all its ids fit either way */
+        for (unsigned i = 0; i < 200; i++) {
+            sizes[i] = random_piece(pieces[i], &state);
+        }
+        for (unsigned round = 0; round < 40; round++) {
+            static const char *const borders[] = {" ", "", "\xE3\x80\x82", "."};
+            const char              *border    = borders[round % 4];
+            size_t                   size      = 0;
+            while (size < 9000) {
+                unsigned i = next_random(&state) % (round % 8 < 4 ? 20 : 200);
+                memcpy(text + size, pieces[i], sizes[i]);
+                size += sizes[i];
+                memcpy(text + size, border, strlen(border));
+                size += strlen(border);
+            }
+            fl_encode_options o = {round % 3 * 300,
+                                   round % 2 ? FL_TRUNCATE_LEFT : FL_TRUNCATE_RIGHT, false};
+            compare_paths(t, scratch, text, size, &o);
+        }
+        fl_token_scratch_free(scratch);
+        fl_tokenizer_close(t);
     }
 }
 
