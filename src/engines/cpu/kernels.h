@@ -44,7 +44,8 @@ static inline size_t fl_cpu_pad(size_t n) {
  *
  *   Each element is one chain over k, upwards, of fused multiply-adds that begins at 0, or at C's
  *   value when `accumulate` is set: a product cut into pieces of k equals the whole, bit by bit.
- *   Bias and then residual are added to the finished chain. */
+ *   Bias and then residual are added to the finished chain. What lies behind a panel may be fetched
+ *   while it is computed: mostly it is what is read next. */
 typedef struct fl_gemm {
     const float *a;        /* [rows, k] */
     size_t       a_stride; /* floats from row to row */
@@ -57,8 +58,6 @@ typedef struct fl_gemm {
     size_t       residual_stride;
     size_t       rows, panels, k;
     int          accumulate; /* begin at C's value */
-    const float *next; /* the panels of the product after this one: they may be fetched while the
-                                last panel is computed; NULL when they follow b */
 } fl_gemm;
 
 /* Attention of one head over one text.
@@ -190,7 +189,6 @@ typedef struct fl_gemm_narrow {
     size_t         rows, panels, k;
     int            accumulate;
     int            group; /* int8: 4, 2 or 1, see above */
-    const uint8_t *next;  /* panels of the product after this one, or NULL when they follow b */
 } fl_gemm_narrow;
 
 /* The kernels of one narrow format. */

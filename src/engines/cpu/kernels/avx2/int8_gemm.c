@@ -11,8 +11,6 @@
  * Zero     Σ (a - zero) b = Σ a b - zero Σ b: the sums of the columns stand in the panel.
  * Order    As in f32_gemm.c: panels outside, row tiles inside, the next panel fetched meanwhile.
  * Proof    fl-kernels test -o gemm_q8: bits of ref, weights at their bounds. */
-#include <stdbool.h>
-
 #include "engines/cpu/kernels/avx2/avx2.h"
 
 enum { ROWS = 4, COLS = FL_CPU_LANES };
@@ -155,8 +153,7 @@ void fl_q8_gemm_4x16_avx2(const fl_gemm_narrow *g) {
     size_t tiles_count = (g->rows + ROWS - 1) / ROWS;
     size_t step        = g->b_stride / (tiles_count * (g->k / 8)) + 1;
     for (size_t p = 0; p < g->panels; p++) {
-        bool           last  = p + 1 == g->panels && g->next != NULL;
-        const uint8_t *after = last ? g->next : g->b + (p + 1) * g->b_stride;
+        const uint8_t *after = g->b + (p + 1) * g->b_stride;
         place          at    = {.a          = g->a,
                                 .b          = g->b + p * g->b_stride,
                                 .a_scale    = g->a_scale,

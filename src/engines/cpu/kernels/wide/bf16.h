@@ -27,8 +27,7 @@ FL_INLINE fl_gemm bf16_as_floats(const fl_gemm_narrow *g) {
                      .rows            = g->rows,
                      .panels          = g->panels,
                      .k               = g->k,
-                     .accumulate      = g->accumulate,
-                     .next            = (const float *)(const void *)g->next};
+                     .accumulate      = g->accumulate};
 }
 
 #endif

@@ -101,9 +101,8 @@ static void wide_gemm(const fl_gemm *g) {
     for (size_t p = 0; p < g->panels;) {
         bool         full  = FL_WIDE_PANELS > 1 && g->panels - p >= FL_WIDE_PANELS;
         size_t       width = full ? FL_WIDE_PANELS : 1;
-        bool         last  = p + width == g->panels && g->next != NULL;
         size_t       step  = wide_fetch_step(width * g->b_stride * sizeof(float), g->rows, g->k);
-        const float *after = last ? g->next : g->b + (p + width) * g->b_stride;
+        const float *after = g->b + (p + width) * g->b_stride;
         place        at    = {.a          = g->a,
                               .b          = g->b + p * g->b_stride,
                               .bias       = g->bias ? g->bias + p * FL_CPU_LANES : NULL,

@@ -70,8 +70,7 @@ static void wide_gemm_int(const fl_gemm_narrow *g) {
     for (size_t p = 0; p < g->panels;) {
         bool           full  = FL_WIDE_PANELS > 1 && g->panels - p >= FL_WIDE_PANELS;
         size_t         width = full ? FL_WIDE_PANELS : 1;
-        bool           last  = p + width == g->panels && g->next != NULL;
-        const uint8_t *after = last ? g->next : g->b + (p + width) * g->b_stride;
+        const uint8_t *after = g->b + (p + width) * g->b_stride;
         size_t    step = wide_fetch_step(width * g->b_stride, g->rows, g->k * FL_DOT_BYTES / 4);
         int_place at   = {.a          = g->a,
                           .b          = g->b + p * g->b_stride,
