@@ -90,23 +90,30 @@ def engine_us(with_, folder, model, batch):
     return 1e6 * (took[1] - took[0]) / 4095
 
 
+def served(server, path, connections, seconds):
+    """What the server did while wrk was at it: texts, batches, processor seconds."""
+    page, begin = server.get("/metrics"), processor_seconds(server.process.pid)
+    server.load(path, connections, seconds)
+    used, after = processor_seconds(server.process.pid) - begin, server.get("/metrics")
+    return *(metric(after, name) - metric(page, name) for name in ("embeddings_total", "batches_total")), used
+
+
 def overhead(with_, folder):
     """Microseconds of processor time per request beyond tokenising and forward, by connections. The engine's share is
-    measured beside it, with batches of the size that the server made."""
+    the mean of what it is just before and just after, with batches of the size that the server makes."""
     model = one_layer(with_.model, folder)
     server = Fletch(with_.fletch, model, with_.precision, "--cpu-intra-op-threads", 1)
     found = {"1": [], "8": [], "64": []}
     try:
-        server.load(script(folder, 1), 8, 1)
         for _ in range(with_.rounds):
             for connections, runs in found.items():
-                page, begin = server.get("/metrics"), processor_seconds(server.process.pid)
-                server.load(script(folder, 1), int(connections), with_.seconds)
-                used, after = processor_seconds(server.process.pid) - begin, server.get("/metrics")
-                texts, batches = (metric(after, name) - metric(page, name) for name in ("embeddings_total", "batches_total"))
-                runs.append({"requests": texts, "batch": texts / batches, "all_us": 1e6 * used / texts,
-                             "engine_us": engine_us(with_, folder, model, max(1, round(texts / batches)))})
-                runs[-1]["rest_us"] = runs[-1]["all_us"] - runs[-1]["engine_us"]
+                texts, batches, _used = served(server, script(folder, 1), int(connections), 1)
+                batch = max(1, round(texts / batches))
+                before = engine_us(with_, folder, model, batch)
+                texts, batches, used = served(server, script(folder, 1), int(connections), with_.seconds)
+                alone = (before + engine_us(with_, folder, model, batch)) / 2
+                runs.append({"requests": texts, "batch": texts / batches, "all_us": 1e6 * used / texts, "engine_us": alone,
+                             "rest_us": 1e6 * used / texts - alone})
                 print(f"{connections} connections: {runs[-1]}", flush=True)
     finally:
         server.stop()

@@ -45,7 +45,7 @@ def ratio_rows(rounds):
 
 def speed_rows(rounds):
     for case in rounds[0]:
-        for name in rounds[0][case]:
+        for name in {name: None for found in rounds for name in found.get(case, {})}:
             runs = [found[case][name] for found in rounds if name in found.get(case, {})]
             rate, p50, p99 = ([run[what] for run in runs] for what in ("rate", "p50", "p99"))
             yield f"| {case_name(case)} | {name} | {span(rate, 1)} | {span(p50, 1)} | {span(p99, 1)} |"
