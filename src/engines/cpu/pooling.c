@@ -5,9 +5,9 @@
  * In/Out   x[n, hidden16] -> out[hidden * pooling_count], the modes side by side in the folder's
  *          order.
  * Skip     The first `skip` tokens (a prompt with include_prompt = false) are masked as
- *          sentence-transformers masks them: out of max, means and the last token, but cls is
- *          always token 0 and weights count positions from the text's head. A text that is all
- *          masked gives 0 (max: -1e9, as there).
+ *          sentence-transformers masks them: out of max, means and the last token; cls is the first
+ *          token that is left; weights count positions from the text's head. A text that is all
+ *          masked gives 0 (max: -1e9), and cls its token 0, as there.
  * Proof    tests/unit/test_engine.c against plain double sums. */
 #include <math.h>
 
