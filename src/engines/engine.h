@@ -45,7 +45,7 @@ typedef struct fl_batch {
 } fl_batch;
 
 /* What one replica is opened with. Pointers are borrowed: `config`, `log` and `trace` live as long
- * as the replica, the others for the time of the call. */
+ * as the replica, as open's encoder does; the others for the time of the call. */
 typedef struct fl_engine_options {
     const char      *provider; /* device kind: "cpu", "cuda", "tensorrt", "coreml", "directml" */
     uint32_t         device;   /* which device of that kind, from 0 */

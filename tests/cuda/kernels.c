@@ -343,8 +343,8 @@ static void test_bias_act(void) {
 
 /* int8. */
 
-static void quantize_case(type t, size_t width) {
-    begin("fl_quantize_%s width %zu", type_name[t], width);
+static void quantize_case(type t, size_t width, bool with_gain) {
+    begin("fl_quantize_%s width %zu%s", type_name[t], width, with_gain ? ", gains" : "");
     batch  b = mixed_batch(17);
     tensor x = activations(t, &b, width, 4.0);
     for (size_t i = 0; i < width; i++) { /* a row of zeros, a tiny one, NaN, infinity, an outlier */
@@ -355,10 +355,18 @@ static void quantize_case(type t, size_t width) {
     x.v[3 * width + 5] = -(double)INFINITY;
     x.v[4 * width + 7] = -900.0;
     send(&x);
+    tensor           gain   = numbers(F32, width, 1.0);
     float           *scales = scratch(b.rows * sizeof *scales);
     int8_t          *q      = scratch(b.rows * width);
-    fl_cuda_quantize p      = {b.meta_device, x.device, upload(NULL, b.rows * width),
-                               upload(NULL, b.rows * sizeof *scales), (uint32_t)width};
+    fl_cuda_quantize p      = {b.meta_device,
+                               x.device,
+                          with_gain ? floats(&gain) : NULL,
+                               upload(NULL, b.rows * width),
+                               upload(NULL, b.rows * sizeof *scales),
+                               (uint32_t)width};
+    for (size_t i = 0; with_gain && i < b.rows * width; i++) {
+        x.v[i] *= gain.v[i % width]; /* what the kernel is to see */
+    }
     launch_rows("fl_quantize", t, &b, 1, &p, sizeof p);
     download(q, p.q, b.rows * width);
     download(scales, p.scales, b.rows * sizeof *scales);
@@ -416,7 +424,8 @@ static void dequantize_case(type t, size_t width, int kind, uint32_t grid_y) {
 static void test_int8(void) {
     for (type t = 0; t < TYPES; t++) {
         for (int i = 0; i < WIDTHS; i++) {
-            quantize_case(t, widths[i]);
+            quantize_case(t, widths[i], false);
+            quantize_case(t, widths[i], true);
             dequantize_case(t, widths[i], i % 5 - 1, (uint32_t)i % 3 + 1);
         }
     }

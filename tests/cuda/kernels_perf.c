@@ -92,8 +92,12 @@ static void time_row_kernels(const bench *n) {
                                   floats(&n->norm), floats(&n->norm), floats(&n->norm),
                                   n->y.device,      n->s->hidden,     1e-12f};
     fl_cuda_bias_act      act  = {n->b.meta_device, n->wide.device, floats(&n->norm), n->s->mlp, 0};
-    fl_cuda_quantize      quantize = {n->b.meta_device, n->x.device, n->wide.device,
-                                      upload(NULL, TOKENS * sizeof(float)), n->s->hidden};
+    fl_cuda_quantize      quantize = {n->b.meta_device,
+                                      n->x.device,
+                                      floats(&n->norm),
+                                      n->wide.device,
+                                      upload(NULL, TOKENS * sizeof(float)),
+                                      n->s->hidden};
     report(n, "residual_norm", time_rows(n, "fl_residual_norm", 1, &norm), 3 * row * n->s->hidden,
            0);
     report(n, "bias_act", time_rows(n, "fl_bias_act", 1, &act), 2 * row * n->s->mlp, 0);

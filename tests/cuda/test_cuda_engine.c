@@ -151,14 +151,17 @@ static double largest_difference(const float *a, const float *b, uint32_t n) {
     return most;
 }
 
-/* The CPU engine's rows of the same texts. */
-static void run_cpu(const fl_encoder *encoder, const batch *like, batch *out,
-                    const uint32_t *lengths, uint64_t seed) {
+/* The CPU engine's rows of the same batch. */
+static void run_cpu(const fl_encoder *encoder, const batch *like, batch *out) {
     fletch_error error;
+    uint32_t     lengths[TEXTS_MOST];
     toy          t      = {.encoder = *encoder};
     fl_engine   *engine = toy_open(&t, 1, "auto", TEXTS_MOST, encoder->desc.positions, &error);
     cr_assert_not_null(engine, "%s", error.message);
-    make_batch(out, encoder, lengths, like->b.texts, seed);
+    for (uint32_t i = 0; i < like->b.texts; i++)
+        lengths[i] = like->cu[i + 1] - like->cu[i];
+    make_batch(out, encoder, lengths, like->b.texts, 0);
+    memcpy(out->ids, like->ids, like->b.tokens * sizeof *like->ids);
     out->b.pool_skip = like->b.pool_skip ? out->skip : NULL;
     cr_assert_eq(fl_engine_find("cpu")->forward(engine, 0, &out->b, &error), FLETCH_OK, "%s",
                  error.message);
@@ -174,7 +177,7 @@ static void compare(const fl_encoder *encoder, const setup *s, const uint32_t *l
     for (int round = 0; round < 2; round++) {
         make_batch(&mine, encoder, lengths, texts, 11);
         mine.b.pool_skip = round == 1 ? mine.skip : NULL;
-        run_cpu(encoder, &mine, &want, lengths, 11);
+        run_cpu(encoder, &mine, &want);
         cr_assert_eq(o.ops->forward(o.engine, 0, &mine.b, &o.error), FLETCH_OK, "%s",
                      o.error.message);
         for (uint32_t i = 0; i < texts; i++) {
@@ -627,6 +630,104 @@ Test(cuda, nan_is_told_by_its_text) {
     make_batch(&m, &t.encoder, lengths, 3, 8);
     cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_EMODEL);
     cr_assert_eq(o.error.where, 0U);
+    free_batch(&m);
+    shut(&o);
+    toy_free(&t);
+}
+
+static int find_rescued(void *user, const char *name, const char *value, const char *comment) {
+    (void)comment;
+    if (strcmp(name, "cuda.rescued") == 0)
+        *(int *)user = atoi(value);
+    return 0;
+}
+
+static int rescued(const opened *o) {
+    int count = -1;
+    o->ops->describe(o->engine, find_rescued, &count);
+    return count;
+}
+
+enum { LARGE_WORD = 49, LARGE_PLACE = 14 };
+
+/* A batch whose last text of three has the word that is large, if `with` it. */
+static void make_large(batch *m, const fl_encoder *encoder, bool with) {
+    static const uint32_t lengths[] = {4, 9, 2};
+    make_batch(m, encoder, lengths, 3, 8);
+    for (uint32_t k = 0; k < m->b.tokens; k++)
+        m->ids[k] %= LARGE_WORD;
+    if (with)
+        m->ids[LARGE_PLACE] = LARGE_WORD;
+}
+
+/* One value of a word is beyond fp16 and within fp32: its text comes out as the CPU engine's. */
+static void overflow(const toy *t, const char *precision, const char *capability, bool overflows) {
+    batch  m, want;
+    double least[] = {0.995, 0.995, overflows ? 0.999999 : 0.995};
+    setup  s       = usual;
+    s.precision    = precision;
+    s.streams      = "2";
+    setenv("SIM_CUDA_CAPABILITY", capability, 1);
+    opened o = open_well(&t->encoder, &s);
+    make_large(&m, &t->encoder, false);
+    cr_assert_eq(o.ops->forward(o.engine, 1, &m.b, &o.error), FLETCH_OK, "%s", o.error.message);
+    cr_assert_eq(rescued(&o), 0);
+    free_batch(&m);
+    for (uint32_t round = 1; round <= 3; round++) { /* single launches, a capture, a graph */
+        make_large(&m, &t->encoder, true);
+        run_cpu(&t->encoder, &m, &want);
+        cr_assert_eq(o.ops->forward(o.engine, round % 2, &m.b, &o.error), FLETCH_OK, "%s",
+                     o.error.message);
+        for (uint32_t i = 0; i < 3; i++) {
+            double c = cosine(m.rows[i], want.rows[i], bert.hidden);
+            cr_assert(c >= least[i], "%s, text %u: cosine %.7f", precision, i, c);
+        }
+        cr_assert_eq(rescued(&o), overflows ? (int)round : 0);
+        free_batch(&m);
+        free_batch(&want);
+    }
+    shut(&o);
+}
+
+static void set_large(toy *t) {
+    float large = 70000.0f;
+    memcpy((char *)(uintptr_t)t->encoder.global[FL_SLOT_WORD].data +
+               (LARGE_WORD * bert.hidden + 5) * sizeof large,
+           &large, sizeof large);
+}
+
+Test(cuda, a_text_that_overflows_is_run_again_in_fp32) {
+    toy t;
+    toy_make(&t, &bert, 3);
+    set_large(&t);
+    overflow(&t, "fp16", "9.0", true);
+    overflow(&t, "int8", "7.5", true); /* upon fp16 */
+    overflow(&t, "bf16", "9.0", false);
+    toy_free(&t);
+}
+
+/* Where fp32 finds no room beside the engine, that text fails and says why; the others do not. */
+Test(cuda, a_text_that_overflows_fails_by_name_where_fp32_has_no_room) {
+    toy            t;
+    batch          m;
+    fl_engine_info info;
+    setup          s = usual;
+    s.precision      = "fp16";
+    toy_make(&t, &bert, 3);
+    set_large(&t);
+    opened o = open_well(&t.encoder, &s);
+    o.ops->info(o.engine, &info);
+    shut(&o);
+    s.limit = info.resident_bytes;
+    o       = open_well(&t.encoder, &s);
+    make_large(&m, &t.encoder, true);
+    for (int round = 0; round < 2; round++) {
+        cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_EMODEL);
+        cr_assert_eq(o.error.where, 2U);
+        cr_assert_not_null(strstr(o.error.message, "cuda.memory_limit"), "%s", o.error.message);
+    }
+    m.ids[LARGE_PLACE] = 1;
+    cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_OK, "%s", o.error.message);
     free_batch(&m);
     shut(&o);
     toy_free(&t);

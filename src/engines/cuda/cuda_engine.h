@@ -4,14 +4,15 @@
  * Role    engine.c opens and closes; weights.c brings the model to the device; tiers.c sizes
  *         everything; product.c speaks to cublasLt; layers.c is the forward pass as launches;
  *         forward.c takes a batch up and its rows down; graph.c keeps captured launches; memory.c
- *         has the device's blocks and their account, pinned.c the host's buffers.
+ *         has the device's blocks and their account, pinned.c the host's buffers; calibrate.c makes
+ *         the gains of int8, rescue.c runs a text again that overflowed.
  * Sizes   A batch is computed at its tier: its tokens rounded up to one of at most FL_CUDA_TIERS
  *         sizes, at most 1/8 more. The tier fixes every grid, product and address; the true counts
  *         are on the device. That is what a captured graph needs, and the same launches are made
  *         without one.
  * Memory  On the device: one block of weights, and per slot one arena and one cublasLt workspace,
- *         all taken in open, from the driver's pool. On the host: pinned blocks per slot. Nothing is allocated by forward
- *         but captured graphs, a bounded number.
+ *         all taken in open, from the driver's pool. On the host: pinned blocks per slot. Nothing is
+ *         allocated by forward but captured graphs, a bounded number, and what rescue.c opens once.
  * Threads A slot belongs to one thread at a time; plans are made under a lock. */
 #ifndef FL_ENGINES_CUDA_CUDA_ENGINE_H
 #define FL_ENGINES_CUDA_CUDA_ENGINE_H
@@ -57,6 +58,7 @@ typedef enum fl_cuda_product {
 /* One product's weights [n, k], of the element type or int8 with a scale per row. */
 typedef struct fl_cuda_matrix {
     CUdeviceptr          weights, scales; /* scales 0: not int8 */
+    CUdeviceptr          gain;            /* int8 of qkv and up: float32 [k], for its input; or 0 */
     CUdeviceptr          bias;            /* [n] of the element type when `fused`, else float32 */
     bool                 fused;           /* cublasLt adds the bias (and activates) */
     cublasLtMatmulDesc_t desc;            /* owned; knows epilogue and bias */
@@ -82,6 +84,13 @@ typedef struct fl_cuda_tier {
     uint32_t     tokens, texts; /* most texts it takes */
     fl_cuda_plan plan[FL_CUDA_PRODUCTS];
 } fl_cuda_tier;
+
+/* In front of which products of a layer calibrate.c looks at x. */
+typedef enum fl_cuda_watched {
+    FL_CUDA_BEFORE_QKV,
+    FL_CUDA_BEFORE_UP,
+    FL_CUDA_WATCHED
+} fl_cuda_watched;
 
 /* Where everything of a forward at one tier lies in a slot's arena (tiers.c). The parts up to
  * `input_bytes` come up in one copy, those from `bad` on go down in one. */
@@ -123,13 +132,17 @@ typedef struct fl_cuda_blocks {
 struct fl_engine {
     const fl_cuda *cuda;
     const fl_log  *log;
-    fl_trace      *trace;
-    CUdevice       device;
-    CUcontext      context; /* retained */
-    CUmodule       module;
-    CUfunction     kernels[FL_CUDA_KERNELS];
-    char           name[96], bus[32];
-    int            major, minor; /* compute capability */
+    /* as it was opened, for rescue.c; of the options what lives as long as the replica is read */
+    const fl_encoder *encoder;
+    fl_engine_options options;
+    bool              aside; /* fl_cuda_open_aside opened it */
+    fl_trace         *trace;
+    CUdevice          device;
+    CUcontext         context; /* retained */
+    CUmodule          module;
+    CUfunction        kernels[FL_CUDA_KERNELS];
+    char              name[96], bus[32];
+    int               major, minor; /* compute capability */
     /* the model */
     fl_encoder_desc desc;
     fl_pooling      pooling[FL_POOL_COUNT];
@@ -143,10 +156,15 @@ struct fl_engine {
     CUdeviceptr     word, position, token_type, attention_bias;
     fl_cuda_norm    embed_norm;
     fl_cuda_layer  *layers; /* owned */
+    float          *gains;  /* owned; int8: [layers][FL_CUDA_WATCHED][hidden], see calibrate.c */
     /* running */
     fl_cuda_blocks        *pool; /* of the device, or `own` */
     fl_cuda_blocks         own;
     fl_engine             *next_open; /* pinned.c */
+    unsigned char         *watch;     /* pinned: x in front of products goes there (calibrate.c) */
+    pthread_mutex_t        rescue_lock;
+    fl_engine             *rescue; /* owned; NULL until a text needs it */
+    atomic_uint_fast64_t   rescued;
     uint32_t               batch_texts, max_length, slot_count, tier_count;
     uint64_t               arena_bytes, workspace_bytes, host_bytes;
     cublasLtHandle_t       lt;
@@ -195,6 +213,7 @@ int fl_cuda_upload(fl_engine *e, const fl_encoder *encoder, uint32_t threads, fl
 /* product.c */
 void fl_cuda_product_size(const fl_engine *e, fl_cuda_product p, uint32_t *n, uint32_t *k);
 bool fl_cuda_fused(const fl_engine *e, fl_cuda_product p);
+bool fl_cuda_is_q8(const fl_engine *e, fl_cuda_product p);
 int  fl_cuda_products_open(fl_engine *e, fletch_error *error);
 void fl_cuda_products_close(fl_engine *e);
 int fl_cuda_plan_tier(fl_engine *e, uint32_t tier, fletch_error *error); /* quick when it is made */
@@ -213,6 +232,19 @@ void fl_cuda_graphs_close(const fl_engine *e, fl_cuda_slot *slot);
 /* forward.c */
 int fl_cuda_forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_error *error);
 int fl_cuda_warm(fl_engine *e, fletch_error *error);
+
+/* engine.c: a second engine on the same device for the module's own use: one slot, no graphs. */
+int fl_cuda_open_aside(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
+                       fletch_error *error);
+void fl_cuda_close(fl_engine *e); /* NULL is a no-op */
+
+/* calibrate.c: e->gains. */
+int fl_cuda_calibrate(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,
+                      fletch_error *error);
+
+/* rescue.c: text i of the batch, whose row came out not finite, alone in fp32 into its row; EMODEL at
+ * i when that is not finite either. The context is current. */
+int fl_cuda_rescue(fl_engine *e, const fl_batch *batch, uint32_t i, fletch_error *error);
 
 /* describe.c */
 int  fl_cuda_describe(const fl_engine *e, fletch_property_fn fn, void *user);

@@ -4,11 +4,12 @@
  * Role    module.c gives its table to the core, whose loader forwards to it.
  * Method  open: libraries, device and its primary context, kernels by name, then the sizes that fit
  *         the device, weights, products and slots. A failure on the way undoes what was done:
- *         close_engine takes an engine at any stage.
+ *         fl_cuda_close takes an engine at any stage. calibrate.c and rescue.c open a second engine
+ *         aside of the first, in another precision.
  * Precision  auto: bf16 from compute capability 8.0 on, fp16 from 7.5 on, fp32 below. bf16 has the
  *         range of float32, so that no model overflows; fp16 has eight times its resolution and is
- *         there for those who ask. int8 keeps activations in the same 16-bit type. fp32 never uses
- *         TF32.
+ *         there for those who ask (a text that overflows it is run in fp32: rescue.c). int8 keeps
+ *         activations in the same 16-bit type. fp32 never uses TF32.
  * Memory  See cuda_engine.h. resident_bytes is all of it on the device.
  * Threads  open and close one at a time per engine; forward one thread per slot, any thread.
  * Proof   tests/cuda/test_cuda_engine.c, tests/golden/test_cuda.py. */
@@ -111,6 +112,8 @@ static void close_in_context(fl_engine *e) {
     if (e->transfer != NULL)
         cu->stream_destroy(e->transfer);
     fl_cuda_products_close(e);
+    if (e->watch != NULL)
+        cu->host_free(e->watch);
     if (e->module != NULL)
         cu->module_unload(e->module);
 }
@@ -138,10 +141,11 @@ static void give_blocks_anew(fl_engine *e) {
     cu->context_release(e->device);
 }
 
-static void close_engine(fl_engine *e) {
+void fl_cuda_close(fl_engine *e) {
     CUcontext popped;
     if (e == NULL)
         return;
+    fl_cuda_close(e->rescue);
     fl_cuda_pinned_close(e);
     if (e->context != NULL) {
         bool pushed = e->cuda->cu.context_push(e->context) == CUDA_SUCCESS;
@@ -155,8 +159,10 @@ static void close_engine(fl_engine *e) {
         fl_cuda_memory_close(e);
     }
     fl_cuda_release(e->cuda);
+    pthread_mutex_destroy(&e->rescue_lock);
     pthread_mutex_destroy(&e->lock);
     fl_free(e->slots);
+    fl_free(e->gains);
     fl_free(e->layers);
     fl_free(e);
 }
@@ -288,15 +294,16 @@ static void set_sizes(fl_engine *e, const fl_encoder *encoder, const fl_engine_o
     e->desc                        = *d;
     e->pooling_count               = encoder->pooling_count;
     memcpy(e->pooling, encoder->pooling, sizeof e->pooling);
-    e->width       = fl_encoder_width(encoder);
-    e->inner       = d->heads * d->head_dim;
-    e->max_length  = longest < d->positions ? longest : d->positions;
-    e->batch_texts = options->batch_texts ? options->batch_texts : 1;
-    e->slot_count  = streams < 1 ? 1 : streams > FL_CUDA_SLOTS ? FL_CUDA_SLOTS : (uint32_t)streams;
-    e->deterministic   = options->deterministic;
-    e->use_graphs      = config == NULL || fl_config_bool(config, FL_KEY_CUDA_GRAPHS);
-    e->trace           = options->trace;
-    e->log             = options->log;
+    e->width         = fl_encoder_width(encoder);
+    e->inner         = d->heads * d->head_dim;
+    e->max_length    = longest < d->positions ? longest : d->positions;
+    e->batch_texts   = options->batch_texts ? options->batch_texts : 1;
+    streams          = e->aside || streams < 1 ? 1 : streams;
+    e->slot_count    = streams > FL_CUDA_SLOTS ? FL_CUDA_SLOTS : (uint32_t)streams;
+    e->deterministic = options->deterministic;
+    e->use_graphs    = !e->aside && (config == NULL || fl_config_bool(config, FL_KEY_CUDA_GRAPHS));
+    e->trace         = options->trace;
+    e->log           = options->log;
     e->workspace_bytes = e->major >= 9 ? WORKSPACE_HOPPER : WORKSPACE;
 }
 
@@ -373,6 +380,10 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     e->layers = fl_alloc_zero(e->desc.layers, sizeof *e->layers);
     if (e->layers == NULL)
         return fl_fail_nomem(error, e->desc.layers * sizeof *e->layers, "the cuda engine");
+    if (e->q8)
+        status = fl_cuda_calibrate(e, encoder, options, error);
+    if (status < 0)
+        return status;
     status = fl_cuda_check(e->cuda, e->cuda->cu.context_push(e->context), FLETCH_EPROVIDER, error,
                            "the device's context cannot be used");
     if (status < 0)
@@ -384,8 +395,8 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     return status;
 }
 
-static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
-                       fletch_error *error) {
+static int open_as(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
+                   bool aside, fletch_error *error) {
     *out       = NULL;
     int status = fl_cuda_check_model(encoder, error);
     if (status < 0)
@@ -394,13 +405,27 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
     if (e == NULL)
         return fl_fail_nomem(error, sizeof *e, "the cuda engine");
     pthread_mutex_init(&e->lock, NULL);
-    status = prepare(e, encoder, options, error);
+    pthread_mutex_init(&e->rescue_lock, NULL);
+    e->encoder = encoder;
+    e->options = *options;
+    e->aside   = aside;
+    status     = prepare(e, encoder, options, error);
     if (status < 0) {
-        close_engine(e);
+        fl_cuda_close(e);
         return status;
     }
     *out = e;
     return FLETCH_OK;
+}
+
+static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
+                       fletch_error *error) {
+    return open_as(out, encoder, options, false, error);
+}
+
+int fl_cuda_open_aside(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
+                       fletch_error *error) {
+    return open_as(out, encoder, options, true, error);
 }
 
 /* ---- What it says of itself ------------------------------------------------------------------ */
@@ -431,7 +456,7 @@ const fl_engine_ops fl_cuda_module_ops = {.abi        = FL_ENGINE_ABI,
                                           .devices    = devices,
                                           .open       = open_engine,
                                           .forward    = fl_cuda_forward,
-                                          .close      = close_engine,
+                                          .close      = fl_cuda_close,
                                           .info       = info,
                                           .memory     = memory,
                                           .warm       = fl_cuda_warm,

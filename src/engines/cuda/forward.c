@@ -9,8 +9,9 @@
  *         quickest; while others compute, the block goes up by the transfer stream and the slot's
  *         stream waits for its event. Then the thread polls a little, for a small batch is done in
  *         less time than sleeping takes, and sleeps until the device's event wakes it.
- * Errors  After any failure the stream is drained before the pinned blocks may be used again. Rows
- *         that are not finite are told by their text; nothing of the batch is delivered then.
+ * Errors  After any failure the stream is drained before the pinned blocks may be used again. A text
+ *         whose row is not finite is run once more by rescue.c, and fails the batch by its index
+ *         when that does not help.
  * Memory  none beyond the slot's. Threads: one per slot at a time.
  * Proof   tests/cuda/test_cuda_engine.c. */
 #include <string.h>
@@ -90,23 +91,20 @@ static int wait_done(fl_engine *e, fl_cuda_slot *slot, fletch_error *error) {
     return fl_cuda_check(e->cuda, result, FLETCH_EINTERNAL, error, "the device failed");
 }
 
-static int deliver(const fl_engine *e, const fl_cuda_slot *slot, const fl_cuda_place *at,
+static int deliver(fl_engine *e, const fl_cuda_slot *slot, const fl_cuda_place *at,
                    const fl_batch *batch, bool direct, fletch_error *error) {
-    const unsigned char *rows  = slot->output + at->rows_at;
-    size_t               bytes = e->width * sizeof(float);
-    for (uint32_t i = 0; i < batch->texts; i++) {
+    const unsigned char *rows   = slot->output + at->rows_at;
+    size_t               bytes  = e->width * sizeof(float);
+    int                  status = FLETCH_OK;
+    for (uint32_t i = 0; i < batch->texts && status == FLETCH_OK; i++) {
         uint32_t bad;
         memcpy(&bad, slot->output + i * sizeof bad, sizeof bad);
         if (bad != 0)
-            return fl_fail(error, FLETCH_EMODEL, i,
-                           "the vector of a text is not finite: the weights hold NaN or infinite "
-                           "values, or overflow %s. Use provider.precision fp32, run `fletch model "
-                           "verify` or pull the model again",
-                           e->precision);
+            status = fl_cuda_rescue(e, batch, i, error);
+        else if (!direct)
+            memcpy(batch->rows[i], rows + i * bytes, bytes);
     }
-    for (uint32_t i = 0; i < batch->texts && !direct; i++)
-        memcpy(batch->rows[i], rows + i * bytes, bytes);
-    return FLETCH_OK;
+    return status;
 }
 
 /* ---- One batch ------------------------------------------------------------------------------- */

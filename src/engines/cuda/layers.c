@@ -8,8 +8,8 @@
  *           y   = context Wo'        x = norm(x + y + b)
  *           m   = act(x Wup' + b)    y = m Wdown'    x = norm(x + y + b)
  *
- *         and pool. In int8 each product has its input quantised by rows before and its sums put
- *         back in the element type behind, bias and activation on the way.
+ *         and pool. In int8 each product but the last has its input quantised by rows before and
+ *         its sums put back in the element type behind, bias and activation on the way.
  * Bytes   Grids and addresses follow from the tier; the true counts are read on the device.
  * Memory  none. Threads: one per slot.
  * Proof   tests/cuda/test_cuda_engine.c. */
@@ -101,7 +101,7 @@ static int attend(const pass *p, bool is_long) {
 }
 
 static int residual_norm(const pass *p, const fl_cuda_matrix *before, const fl_cuda_norm *norm) {
-    bool                  has_bias = p->e->q8 || before->fused;
+    bool                  has_bias = before->scales != 0 || before->fused;
     fl_cuda_residual_norm param    = {.meta   = on_device(p->at.meta),
                                       .x      = on_device(p->at.x),
                                       .y      = on_device(p->at.y),
@@ -147,6 +147,7 @@ static int multiply_q8(const pass *p, const fl_cuda_layer *layer, fl_cuda_produc
     fl_cuda_product_size(p->e, which, &n, &k);
     fl_cuda_quantize   before = {.meta   = on_device(p->at.meta),
                                  .x      = on_device(in),
+                                 .gain   = on_device(m->gain),
                                  .q      = on_device(p->at.q8),
                                  .scales = on_device(p->at.row_scales),
                                  .width  = k};
@@ -169,14 +170,27 @@ static int multiply_q8(const pass *p, const fl_cuda_layer *layer, fl_cuda_produc
 static int multiply(const pass *p, const fl_cuda_layer *layer, fl_cuda_product which,
                     CUdeviceptr in, CUdeviceptr out) {
     const fl_cuda_matrix *m = &layer->product[which];
-    if (p->e->q8)
+    if (m->scales != 0)
         return multiply_q8(p, layer, which, in, out);
     int status = fl_cuda_multiply(p->e, p->slot, p->tier, layer, which, in, out, p->error);
     return status < 0 || which != FL_CUDA_UP || m->fused ? status : activate(p, m);
 }
 
+/* While calibrate.c looks: x to the host. */
+static int watch(const pass *p, const fl_cuda_layer *layer, fl_cuda_watched place) {
+    const fl_engine *e     = p->e;
+    size_t           bytes = (size_t)p->sizes->tokens * e->desc.hidden * e->element;
+    if (e->watch == NULL)
+        return FLETCH_OK;
+    size_t   at     = (size_t)(layer - e->layers) * FL_CUDA_WATCHED + place;
+    CUresult result = e->cuda->cu.copy_down(e->watch + at * bytes, p->at.x, bytes, p->slot->stream);
+    return fl_cuda_check(e->cuda, result, FLETCH_EPROVIDER, p->error, "looking at the channels");
+}
+
 static int attention_block(const pass *p, const fl_cuda_layer *layer) {
-    int status = multiply(p, layer, FL_CUDA_QKV, p->at.x, p->at.qkv);
+    int status = watch(p, layer, FL_CUDA_BEFORE_QKV);
+    if (status == FLETCH_OK)
+        status = multiply(p, layer, FL_CUDA_QKV, p->at.x, p->at.qkv);
     if (status == FLETCH_OK)
         status = attend(p, false);
     /* A tier of short texts alone cannot be told apart here: its long tiles end at once. A tier
@@ -190,7 +204,9 @@ static int attention_block(const pass *p, const fl_cuda_layer *layer) {
 }
 
 static int mlp_block(const pass *p, const fl_cuda_layer *layer) {
-    int status = multiply(p, layer, FL_CUDA_UP, p->at.x, p->at.middle);
+    int status = watch(p, layer, FL_CUDA_BEFORE_UP);
+    if (status == FLETCH_OK)
+        status = multiply(p, layer, FL_CUDA_UP, p->at.x, p->at.middle);
     if (status == FLETCH_OK)
         status = multiply(p, layer, FL_CUDA_DOWN, p->at.middle, p->at.y);
     return status < 0 ? status : residual_norm(p, &layer->product[FL_CUDA_DOWN], &layer->mlp_norm);

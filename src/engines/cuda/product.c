@@ -31,9 +31,15 @@ void fl_cuda_product_size(const fl_engine *e, fl_cuda_product p, uint32_t *n, ui
     *k = p == FL_CUDA_OUT ? inner : p == FL_CUDA_DOWN ? mlp : hidden;
 }
 
+/* Down takes the activation's output, whose few large values stand in other columns for every
+ * token: bytes would cost it three quarters of int8's whole error, so that it stays in 16 bits. */
+bool fl_cuda_is_q8(const fl_engine *e, fl_cuda_product p) {
+    return e->q8 && p != FL_CUDA_DOWN;
+}
+
 bool fl_cuda_fused(const fl_engine *e, fl_cuda_product p) {
     fl_activation a = e->desc.activation;
-    if (e->q8)
+    if (fl_cuda_is_q8(e, p))
         return false;
     return p == FL_CUDA_QKV ||
            (p == FL_CUDA_UP && (a == FL_ACT_RELU || (e->type != FL_CUDA_F32 && a != FL_ACT_SILU)));
@@ -41,14 +47,14 @@ bool fl_cuda_fused(const fl_engine *e, fl_cuda_product p) {
 
 /* ---- Types ----------------------------------------------------------------------------------- */
 
-static cudaDataType_t in_type(const fl_engine *e) {
+static cudaDataType_t in_type(const fl_engine *e, fl_cuda_product p) {
     static const cudaDataType_t types[] = {
         [FL_CUDA_F32] = CUDA_R_32F, [FL_CUDA_F16] = CUDA_R_16F, [FL_CUDA_BF16] = CUDA_R_16BF};
-    return e->q8 ? CUDA_R_8I : types[e->type];
+    return fl_cuda_is_q8(e, p) ? CUDA_R_8I : types[e->type];
 }
 
-static cudaDataType_t out_type(const fl_engine *e) {
-    return e->q8 ? CUDA_R_32I : in_type(e);
+static cudaDataType_t out_type(const fl_engine *e, fl_cuda_product p) {
+    return fl_cuda_is_q8(e, p) ? CUDA_R_32I : in_type(e, p);
 }
 
 /* ---- Descriptors ----------------------------------------------------------------------------- */
@@ -66,8 +72,9 @@ static cublasStatus_t make_desc(const fl_engine *e, fl_cuda_product p, fl_cuda_m
     const fl_cuda_lt_calls *lt        = &e->cuda->lt;
     cublasOperation_t       transpose = CUBLAS_OP_T;
     cublasLtEpilogue_t      epilogue  = epilogue_of(e, p);
-    cublasStatus_t s = lt->desc_create(&m->desc, e->q8 ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
-                                       e->q8 ? CUDA_R_32I : CUDA_R_32F);
+    bool                    is_q8     = fl_cuda_is_q8(e, p);
+    cublasStatus_t s = lt->desc_create(&m->desc, is_q8 ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
+                                       is_q8 ? CUDA_R_32I : CUDA_R_32F);
     if (s == CUBLAS_STATUS_SUCCESS)
         s = lt->desc_set(m->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose);
     if (s == CUBLAS_STATUS_SUCCESS && m->fused) {
@@ -83,7 +90,8 @@ static cublasStatus_t make_descs(fl_engine *e) {
     for (int p = 0; p < FL_CUDA_PRODUCTS && s == CUBLAS_STATUS_SUCCESS; p++) {
         uint32_t n, k;
         fl_cuda_product_size(e, (fl_cuda_product)p, &n, &k);
-        s = e->cuda->lt.layout_create(&e->weight_layout[p], in_type(e), k, n, k);
+        s = e->cuda->lt.layout_create(&e->weight_layout[p], in_type(e, (fl_cuda_product)p), k, n,
+                                      k);
         for (uint32_t i = 0; i < e->desc.layers && s == CUBLAS_STATUS_SUCCESS; i++)
             s = make_desc(e, (fl_cuda_product)p, &e->layers[i].product[p]);
     }
@@ -129,9 +137,9 @@ static cublasStatus_t make_layouts(const fl_engine *e, fl_cuda_product p, uint32
                                    fl_cuda_plan *plan) {
     uint32_t n, k;
     fl_cuda_product_size(e, p, &n, &k);
-    cublasStatus_t s = e->cuda->lt.layout_create(&plan->in, in_type(e), k, tokens, k);
+    cublasStatus_t s = e->cuda->lt.layout_create(&plan->in, in_type(e, p), k, tokens, k);
     if (s == CUBLAS_STATUS_SUCCESS)
-        s = e->cuda->lt.layout_create(&plan->out, out_type(e), n, tokens, n);
+        s = e->cuda->lt.layout_create(&plan->out, out_type(e, p), n, tokens, n);
     return s;
 }
 
@@ -263,8 +271,9 @@ int fl_cuda_multiply(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier
     static const int32_t  one_q8 = 1, zero_q8 = 0;
     const fl_cuda_matrix *m     = &layer->product[p];
     const fl_cuda_plan   *plan  = &e->tiers[tier].plan[p];
-    const void           *alpha = e->q8 ? (const void *)&one_q8 : &one;
-    const void           *beta  = e->q8 ? (const void *)&zero_q8 : &zero;
+    bool                  is_q8 = fl_cuda_is_q8(e, p);
+    const void           *alpha = is_q8 ? (const void *)&one_q8 : &one;
+    const void           *beta  = is_q8 ? (const void *)&zero_q8 : &zero;
     cublasStatus_t        s;
     s = e->cuda->lt.matmul(e->lt, m->desc, alpha, pointer(m->weights), e->weight_layout[p],
                            pointer(in), plan->in, beta, pointer(out), plan->out, pointer(out),

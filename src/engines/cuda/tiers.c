@@ -67,7 +67,6 @@ static void lay_out_q8(const fl_engine *e, uint64_t tokens, CUdeviceptr base, si
         3ULL * e->inner > e->desc.intermediate ? 3ULL * e->inner : e->desc.intermediate;
     uint64_t out  = widest > e->desc.hidden ? widest : e->desc.hidden;
     uint64_t in   = e->desc.hidden > e->inner ? e->desc.hidden : e->inner;
-    in            = in > e->desc.intermediate ? in : e->desc.intermediate;
     p->q8         = base + take(at, tokens * in, ALIGN);
     p->row_scales = base + take(at, tokens * sizeof(float), ALIGN);
     p->sums       = base + take(at, tokens * out * sizeof(int32_t), ALIGN);

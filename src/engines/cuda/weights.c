@@ -4,7 +4,8 @@
  * Role    engine.c asks for the bytes, allocates the block and has it filled; afterwards the mapped
  *         files are not read again.
  * In/Out  fl_encoder's views (float32, half, bfloat16) -> tables and matrices of the engine's
- *         element type, or int8 rows with their scales; norms and most biases in float32.
+ *         element type, or int8 rows with their scales, after the gains of their columns were taken
+ *         out; norms and most biases in float32.
  * Method  A list of pieces: what, how converted, where to. The same walk over the descriptor counts
  *         the bytes and makes the list. q, k and v are laid behind each other, so that one product
  *         makes all three. Pieces are cut into runs of rows that fit a pinned stage; a team of
@@ -34,11 +35,12 @@ enum {
 typedef enum form { AS_F32, AS_ELEMENT, AS_Q8 } form;
 
 typedef struct piece {
-    fl_tensor   tensor; /* data NULL: zeros */
-    uint64_t    rows, cols;
-    form        as;
-    CUdeviceptr at;
-    float      *scales; /* AS_Q8: [rows], filled when it was copied */
+    fl_tensor    tensor; /* data NULL: zeros */
+    uint64_t     rows, cols;
+    form         as;
+    CUdeviceptr  at;
+    float       *scales; /* AS_Q8: [rows], filled when it was copied */
+    const float *gain;   /* AS_Q8: [cols] what the input was multiplied by, or NULL */
 } piece;
 
 /* The walk: `pieces` NULL only counts bytes. */
@@ -96,23 +98,43 @@ static const part sources[FL_CUDA_PRODUCTS][3] = {
     [FL_CUDA_UP]   = {{FL_LAYER_UP_W, FL_LAYER_UP_B}},
     [FL_CUDA_DOWN] = {{FL_LAYER_DOWN_W, FL_LAYER_DOWN_B}}};
 
-static void walk_product(walk *w, fl_cuda_product p, const fl_tensor *slots, fl_cuda_matrix *m) {
+/* What the input of a product of layer i is multiplied by on its way into bytes; NULL: nothing. */
+static const float *gain_of(const fl_engine *e, uint32_t i, fl_cuda_product p) {
+    if (e->gains == NULL || (p != FL_CUDA_QKV && p != FL_CUDA_UP))
+        return NULL;
+    uint32_t place = p == FL_CUDA_QKV ? FL_CUDA_BEFORE_QKV : FL_CUDA_BEFORE_UP;
+    return e->gains + ((size_t)i * FL_CUDA_WATCHED + place) * e->desc.hidden;
+}
+
+static void walk_gain(walk *w, const float *gain, fl_cuda_matrix *m) {
+    fl_tensor tensor = {.data = gain, .dtype = FL_DTYPE_F32};
+    m->gain          = gain ? reserve(w, w->e->desc.hidden * sizeof *gain) : 0;
+    if (gain != NULL)
+        add(w, &tensor, 1, w->e->desc.hidden, AS_F32, m->gain);
+}
+
+static void walk_product(walk *w, fl_cuda_product p, const fl_tensor *slots, const float *gain,
+                         fl_cuda_matrix *m) {
     const fl_engine *e = w->e;
     uint32_t         n, k, parts = p == FL_CUDA_QKV ? 3 : 1;
     fl_cuda_product_size(e, p, &n, &k);
-    form     as      = e->q8 ? AS_Q8 : AS_ELEMENT;
+    bool     is_q8   = fl_cuda_is_q8(e, p);
+    form     as      = is_q8 ? AS_Q8 : AS_ELEMENT;
     bool     fused   = fl_cuda_fused(e, p);
     form     bias_as = fused ? AS_ELEMENT : AS_F32;
     uint64_t rows    = n / parts;
     m->fused         = fused;
     m->weights       = reserve(w, (uint64_t)n * k * size_of(e, as));
     m->bias          = reserve(w, n * size_of(e, bias_as));
-    m->scales        = e->q8 ? reserve(w, n * sizeof(float)) : 0;
+    m->scales        = is_q8 ? reserve(w, n * sizeof(float)) : 0;
+    walk_gain(w, gain, m);
     for (uint32_t i = 0; i < parts; i++) {
         const part *from = &sources[p][i];
         add(w, slots ? &slots[from->weight] : NULL, rows, k, as,
             m->weights + i * rows * k * size_of(e, as));
-        if (e->q8) /* known once the weights before it were converted: see prepare_pieces */
+        if (w->pieces != NULL)
+            w->pieces[w->count - 1].gain = gain;
+        if (is_q8) /* known once the weights before it were converted: see prepare_pieces */
             add(w, NULL, 1, rows, AS_F32, m->scales + i * rows * sizeof(float));
         add(w, slots ? &slots[from->bias] : NULL, 1, rows, bias_as,
             m->bias + i * rows * size_of(e, bias_as));
@@ -141,7 +163,8 @@ static void walk_all(walk *w, fl_engine *to) {
         const fl_tensor *slots = w->encoder ? w->encoder->layer[i] : NULL;
         fl_cuda_layer   *layer = &to->layers[i];
         for (int p = 0; p < FL_CUDA_PRODUCTS; p++)
-            walk_product(w, (fl_cuda_product)p, slots, &layer->product[p]);
+            walk_product(w, (fl_cuda_product)p, slots, gain_of(w->e, i, (fl_cuda_product)p),
+                         &layer->product[p]);
         walk_norm(w, slots, FL_LAYER_ATTENTION_NORM_W, FL_LAYER_ATTENTION_NORM_B,
                   &layer->attention_norm);
         walk_norm(w, slots, FL_LAYER_MLP_NORM_W, FL_LAYER_MLP_NORM_B, &layer->mlp_norm);
@@ -189,6 +212,8 @@ static void convert(void *arg, unsigned member, unsigned size) {
     if (p->as == AS_Q8) {
         for (uint64_t r = member; r < j->rows; r += size) {
             read_floats(p, (j->first + r) * p->cols, p->cols, floats);
+            for (uint64_t c = 0; p->gain != NULL && c < p->cols; c++)
+                floats[c] /= p->gain[c];
             p->scales[j->first + r] =
                 fl_cuda_to_q8(floats, p->cols, (int8_t *)(j->out + r * p->cols));
         }

@@ -145,12 +145,13 @@ typedef struct fl_cuda_pool {
     int32_t             kind[6]; /* fl_pooling of encoder.h, concatenated in this order */
 } fl_cuda_pool;
 
-/* fl_quantize_T: int8 rows and their scales (largest absolute value / 127); a row that holds a
- * value that is not finite has the scale NaN, so that the product shows it. A warp per row; grid
- * and block as fl_embed. */
+/* fl_quantize_T: int8 rows and their scales (largest absolute value / 127), after each column was
+ * multiplied by its gain; a row that holds a value that is not finite has the scale NaN, so that
+ * the product shows it. A warp per row; grid and block as fl_embed. */
 typedef struct fl_cuda_quantize {
     const fl_cuda_meta *meta;
     const void         *x;      /* [T, width] */
+    const float        *gain;   /* [width], or NULL */
     int8_t             *q;      /* [T, width] */
     float              *scales; /* [T] */
     uint32_t            width;

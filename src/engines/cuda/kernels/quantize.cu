@@ -5,6 +5,8 @@
  *         (nearest, ties to even); the second reading comes from the L1. A value that is not finite
  *         would vanish in a maximum, so that 0 * value is summed beside it: NaN then, and so the
  *         scale, and so every value that a product makes of the row.
+ * Gain    Columns that are large in every row would leave the others a handful of steps: the host
+ *         gives factors that even them out, and has taken them out of the weights.
  * Limit   Bytes: 3 per value of a 16-bit row. */
 #include "elements.cuh"
 
@@ -17,6 +19,21 @@ FL_FN uint32_t four_bytes(const float *v, float inverse) {
     return word;
 }
 
+/* A piece of a row, its columns evened out. */
+template <typename T>
+FL_FN void load_even(const fl_cuda_quantize &p, const T *row, uint32_t column,
+                     float (&v)[FL_PIECE]) {
+    load_piece(T(), row, column, v);
+    if (p.gain == nullptr) {
+        return;
+    }
+    float gain[FL_PIECE];
+    load_piece(float(), p.gain, column, gain);
+    for (int i = 0; i < FL_PIECE; i++) {
+        v[i] *= gain[i];
+    }
+}
+
 template <typename T> FL_FN void quantize(const fl_cuda_quantize &p) {
     uint32_t token = row_of_warp();
     if (token >= p.meta->tokens) {
@@ -27,7 +44,7 @@ template <typename T> FL_FN void quantize(const fl_cuda_quantize &p) {
     uint32_t first = lane_index() * FL_PIECE;
     float    v[FL_PIECE], top = 0.0f, nothing = 0.0f;
     for (uint32_t column = first; column < p.width; column += FL_STEP) {
-        load_piece(T(), row, column, v);
+        load_even<T>(p, row, column, v);
         for (int i = 0; i < FL_PIECE; i++) {
             top = fmaxf(top, fabsf(v[i]));
             nothing += v[i] * 0.0f;
@@ -43,7 +60,7 @@ template <typename T> FL_FN void quantize(const fl_cuda_quantize &p) {
         p.scales[token] = finite ? top / 127.0f : nothing;
     }
     for (uint32_t column = first; column < p.width; column += FL_STEP) {
-        load_piece(T(), row, column, v);
+        load_even<T>(p, row, column, v);
         for (int i = 0; i < FL_PIECE; i++) {
             v[i] = finite ? v[i] : 0.0f;
         }
