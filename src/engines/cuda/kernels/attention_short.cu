@@ -6,8 +6,9 @@
  *         bytes a lane: no shared memory (but for the bias), no barrier, and a text never meets
  *         another's keys. The four groups of a 64-token text read the same keys from the L1.
  * Limit   Bytes and latency: 4 hidden rows per token; warps in flight hide the loads. Registers on
- *         sm_90a: D = 32 121 (4 blocks a processor); D = 64 128 (4 blocks; 8 bytes are spilled:
- *         with 196 registers nothing is, but half of the warps fit); D = 128 248 (2).
+ *         sm_90a: D = 32 124 (4 blocks a processor); D = 64 124 (4); D = 128 248 (2). With 32 keys
+ *         at a time D = 64 would need 196, and 128 spill; so it takes 16, and half as many loads
+ *         are on the way of twice as many warps.
  * Measure bytes / time with 3, 4 and 5 blocks (the macro's number below); whether texts of 8 tokens
  *         and fewer (half of the 16 rows empty) are common enough to pair them. */
 #include "attention_f32.cuh"
@@ -17,7 +18,7 @@ template <typename T, int D> struct short_group {
     const float             *window;
 
     FL_METHOD void operator()(uint32_t text, uint32_t row) const {
-        constexpr int  KEYS = 32;
+        constexpr int  KEYS = D == 64 ? 16 : 32; /* see Limit */
         attention_view view = view_of<T, D>(p, text, block_y());
         /* window[63] is distance 0 */
         uint32_t       place = FL_CUDA_TILE - 1 - row - lane_index() / 4;
