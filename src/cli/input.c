@@ -105,7 +105,8 @@ void fl_window_free(fl_window *window) {
     memset(window, 0, sizeof *window);
 }
 
-void fl_input_where(const fl_input *input, uint64_t line, char *out, size_t capacity) {
+/* "data.txt:12", "standard input:3", "data.json: item 3", "argument 2" into out[capacity]. */
+static void tell_place(const fl_input *input, uint64_t line, char *out, size_t capacity) {
     unsigned long long number = line;
     if (input->format == FL_INPUT_ARGUMENTS) {
         snprintf(out, capacity, "argument %llu", number);
@@ -122,7 +123,7 @@ bool fl_input_refuse(fl_input *input, uint64_t line, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(reason, sizeof reason, format, arguments);
     va_end(arguments);
-    fl_input_where(input, line, place, sizeof place);
+    tell_place(input, line, place, sizeof place);
     if (input->skip_errors) {
         input->refused++;
         fl_cli_message("%s: %s; left out", place, reason);
@@ -242,7 +243,7 @@ static int csv_special(fl_input *input, const char *text, const fl_raw *raw) {
         memset(&error, 0, sizeof error);
         if (!fl_input_csv_header(input, text, raw->size, &error)) {
             char place[300];
-            fl_input_where(input, raw->line, place, sizeof place);
+            tell_place(input, raw->line, place, sizeof place);
             int code = error.code;
             (void)fl_fail(&input->error, code, (size_t)raw->line, "%s: %s", place, error.message);
             return give_up(input);

@@ -71,9 +71,6 @@ int fl_input_next(fl_input *input, fl_window *window, size_t count, size_t bytes
 
 void fl_window_free(fl_window *window);
 
-/* "data.txt:12", "standard input:3", "data.json: item 3", "argument 2" into out[capacity]. */
-void fl_input_where(const fl_input *input, uint64_t line, char *out, size_t capacity);
-
 /* One input is refused: report it and count it (true), or make it the end of the run (false). */
 bool fl_input_refuse(fl_input *input, uint64_t line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run.c - stream texts through a piece of work in windows of about a second.
  *
- * Role    cmd_embed.c, cmd_tokenize.c and cmd_decode.c.
+ * Role    cmd_embed.c and cmd_tokenize.c (tokenize, decode).
  * Method  A window ends at WINDOW_TEXTS texts or WINDOW_BYTES bytes, and its size follows the measured
  *         speed so that it takes about a second: large enough for the library to sort by length and
  *         keep its threads busy, small enough for a live progress bar and a prompt first result. The

@@ -125,7 +125,7 @@
     X(CUDA_GRAPHS, "cuda.graphs", "--cuda-graphs", BOOL, "true", FL_ANY, NOW,                      \
       "Launch each batch as one captured graph.")                                                  \
     X(CUDA_MEMORY_POOL, "cuda.memory_pool", "--cuda-memory-pool", BOOL, "true", FL_ANY, NOW,       \
-      "Take device memory from the driver's pool, which all models of the process share.")                                                \
+      "Take device memory from the driver's pool, which all models of the process share.")         \
     X(IO_BINDING, "io.binding", "--io-binding", BOOL, "true", FL_ANY, NOW,                         \
       "Bind inputs and outputs to buffers on the device.")                                         \
     X(IO_PREALLOCATED, "io.preallocated", "--io-preallocated", BOOL, "true", FL_ANY, NOW,          \

@@ -84,7 +84,8 @@ static int take_comment(fl_toml_parser *parser) {
     return 0;
 }
 
-int fl_toml_line_end(fl_toml_parser *parser) {
+/* A comment if there is one, then a newline or the end. */
+static int end_line(fl_toml_parser *parser) {
     fl_toml_skip_blank(parser);
     if (take_comment(parser) < 0)
         return FLETCH_ECONFIG;
@@ -304,7 +305,7 @@ static int document(fl_toml_parser *parser) {
         status =
             fl_toml_peek(parser, 0) == '[' ? header(parser) : fl_toml_pair(parser, parser->table);
         if (status == 0)
-            status = fl_toml_line_end(parser);
+            status = end_line(parser);
     }
     return status;
 }

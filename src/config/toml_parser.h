@@ -73,8 +73,6 @@ int fl_toml_fail(fl_toml_parser *parser, size_t offset, const char *format, ...)
 const char *fl_toml_seen(const fl_toml_parser *parser, char out[16]);
 uint32_t    fl_toml_column(fl_toml_parser *parser, size_t offset); /* in the present line */
 void        fl_toml_skip_blank(fl_toml_parser *parser);            /* spaces and tabs */
-/* A comment if there is one, then a newline or the end. */
-int fl_toml_line_end(fl_toml_parser *parser);
 /* Blanks, comments and newlines. */
 int fl_toml_skip_space(fl_toml_parser *parser);
 /* key = value into `table`. */

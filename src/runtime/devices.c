@@ -6,7 +6,7 @@
  *         asks a driver; it is held meanwhile, so that neither mending the replica nor reopening the
  *         model closes it.
  * Memory  an array for all of them at once. Threads: any.
- * Proof   tests/stress/test_schedule.c, tests/cuda/test_cuda_devices.c, tests/server/test_cuda_metrics.py. */
+ * Proof   tests/stress/test_schedule.c, tests/server/test_cuda_metrics.py. */
 #include <stdio.h>
 #include <string.h>
 

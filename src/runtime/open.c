@@ -267,7 +267,8 @@ static uint32_t texts_of(const fletch_model *m, const fl_replica *replica) {
 /* Smaller budgets only cost speed: the least that a target latency may lead to. */
 enum { LEAST_SHARE = 64 };
 
-void fl_runtime_rules(fletch_model *m) {
+/* The rules of the queue follow the replicas that are open. (locked) */
+static void set_rules(fletch_model *m) {
     const fl_config  *c       = m->config;
     const fl_replica *replica = &m->replicas->replica[0];
     uint32_t          texts   = texts_of(m, replica);
@@ -309,7 +310,7 @@ static int open_engines(fletch_model *m, fletch_error *error) {
     if (status < 0)
         return status;
     m->has_engine = true;
-    fl_runtime_rules(m);
+    set_rules(m);
     status = fl_replicas_start(m->replicas, error);
     if (status == FLETCH_OK)
         status = fl_keeper_start(m, error);
@@ -497,7 +498,7 @@ static int replace(fletch_model *m, fl_config *config, fletch_error *error) {
     pthread_mutex_lock(&m->lock);
     fl_replicas *old = m->replicas;
     m->replicas      = set;
-    fl_runtime_rules(m);
+    set_rules(m);
     fl_dispatch(m);
     pthread_mutex_unlock(&m->lock);
     fl_replicas_close(old);

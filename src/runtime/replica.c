@@ -4,13 +4,14 @@
  * Role    open.c opens the first set; fletch_model_reopen another one.
  * Method  The first provider of the chain that opens on its first device gets a replica on each of
  *         its devices, all opened side by side (provider.devices; on the CPU cpu.replicas groups of
- *         pinned threads, each on cores of one NUMA node where there are several). A slot's thread sleeps until a batch may
- *         leave; fl_dispatch wakes the free slot whose replica has the fewest outstanding tokens.
+ *         pinned threads, each on cores of one NUMA node where there are several). A slot's thread
+ *         sleeps until a batch may leave; fl_dispatch wakes the free slot whose replica has the fewest
+ *         outstanding tokens.
  *         replica.h has the states and what happens when an engine fails.
  * Errors  A set opens when all its replicas do; one that breaks later is tried again with back-off,
  *         on the next provider of the chain if need be.
  * Threads One per slot, all signals blocked. See replica.h.
- * Proof   tests/unit/test_faults.c, tests/stress. */
+ * Proof   tests/stress/test_submit.c, test_schedule.c. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

@@ -18,7 +18,7 @@
  * Memory  Everything a batch needs is allocated with the slot; rows come from the model's pool.
  * Threads All fields but the batch under way belong to who holds model->lock. The batch belongs to
  *         whoever made the slot busy.
- * Proof   tests/unit/test_faults.c, tests/stress (a fault engine). */
+ * Proof   tests/stress/test_submit.c, test_schedule.c (a fault engine). */
 #ifndef FL_RUNTIME_REPLICA_H
 #define FL_RUNTIME_REPLICA_H
 

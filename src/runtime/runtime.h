@@ -11,7 +11,7 @@
  * Memory  Requests, feeders and chunks are kept and used again; slots are sized when they open.
  * Threads One per slot; one for housekeeping (deadlines, feeding of submitted requests, memory).
  *         Callers' threads tokenise, and carry a batch when that is quicker than waking a slot.
- * Proof   tests/unit/test_fletch.c, test_submit.c, test_queue.c, test_output.c; tests/stress;
+ * Proof   tests/unit/test_fletch.c, test_queue.c, test_output.c; tests/stress;
  *         tests/golden/test_vectors.py. */
 #ifndef FL_RUNTIME_RUNTIME_H
 #define FL_RUNTIME_RUNTIME_H
@@ -126,8 +126,6 @@ int  fl_runtime_warm(fletch_model *model, fletch_error *error);
  * are. */
 int fl_runtime_prompt(const fletch_model *model, const char *name, const char **text,
                       fletch_error *error);
-/* The rules of the queue follow the replicas that are open. (locked) */
-void fl_runtime_rules(fletch_model *model);
 /* A request or a caller is gone. (locked) */
 void fl_model_left(fletch_model *model);
 

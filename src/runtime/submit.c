@@ -8,7 +8,7 @@
  *         woken by it, would take longer than all the rest of a request but the engine. A ticket is an index in
  *         a table and a generation: cancelling is a lookup, and an old ticket finds nothing.
  * Memory  The table doubles when it is full; entries are used again. Threads: see request.h.
- * Proof   tests/unit/test_submit.c, tests/stress. */
+ * Proof   tests/stress/test_submit.c, test_schedule.c. */
 #include <string.h>
 
 #include "base/clock.h"

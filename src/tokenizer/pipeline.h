@@ -86,8 +86,8 @@ struct fl_tokenizer {
     const fl_scan *scan;
     /* Characters beyond ASCII that are words of their own whatever surrounds them (Chinese ones and
      * punctuation that no normaliser changes): where their id is in alone_ids. FL_ALONE_SPACE: they end
-     * words and vanish. 0: all others. Most of them are unknown and share one id, so what is read of both is small; what is
-     * never written costs no memory. */
+     * words and vanish. 0: all others. Most of them are unknown and share one id, so what is read of
+     * both is small; what is never written costs no memory. */
     uint16_t alone[FL_ALONE_COUNT];
     int32_t  alone_ids[FL_ALONE_COUNT];
 };

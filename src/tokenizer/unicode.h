@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* unicode.h - the properties of characters that decide token ids, read from generated tables.
  *
- * Role     normalize.c, pretokenize.c, stream.c, added.c and lower.c ask here; nothing else knows the
+ * Role     normalize.c, exact.c, chars.c, added.c and parse.c ask here; nothing else knows the
  *          tables. tools/make_unicode_tables.py writes them and says which Unicode age each property
  *          has and why (the reference mixes several).
  * In/Out   Code points 0..10FFFF, which valid UTF-8 guarantees.

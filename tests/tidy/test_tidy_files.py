@@ -73,6 +73,21 @@ def test_first_lines_are_licence_and_a_comment_that_names_the_file():
     assert not wrong, "\n" + "\n".join(wrong)
 
 
+NAMED_FILE = re.compile(r"(?<![\w*])[a-z0-9_/]*[a-z0-9]\.(?:c|py|cu)\b(?!\w)")
+
+
+def test_files_that_a_first_comment_names_are_there():
+    """A reader who follows "Proof tests/unit/test_x.c" must find it; a name in capitals stands for any."""
+    there = ["/" + house.name(path) for folder in (*house.FOLDERS, "tools", "lab")
+             for path in (house.ROOT / folder).rglob("*.*")]
+    wrong = []
+    for path in house.c_files():
+        head = house.text(path).split("*/")[1]
+        wrong += [f"{house.name(path)}: names {name}, which is no file" for name in NAMED_FILE.findall(head)
+                  if not any(file.endswith("/" + name) for file in there)]
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
 def test_scripts_and_build_files_carry_the_licence():
     wrong = []
     for pattern in ("tools/*.sh", "tools/*.py", "tests/**/*.py", "bench/*.py", "**/CMakeLists.txt", "cmake/*.cmake",
