@@ -273,14 +273,15 @@ FLETCH_API int fletch_open_tokenizer(fletch_model **model, const char *folder_or
 FLETCH_API void fletch_close(fletch_model *model);
 
 /** Change providers while work goes on: opens new replicas as `config` says (keys provider.*, cpu.*,
- *  cuda.*, onnxruntime.*; the others keep their values), lets them take over the queue, and closes the
- *  old ones when their batches are done. No queued text is lost. On failure the old ones stay. NULL:
- *  open again as it was. Threads: any; one at a time, others get FLETCH_EBUSY. Since 0.2. */
+ *  cuda.*, onnxruntime.*, tensorrt.*, coreml.* and io.binding; the others keep their values), lets them
+ *  take over the queue, and closes the old ones when their batches are done. No queued text is lost. On
+ *  failure the old ones stay. NULL: open again as it was. Threads: any; one at a time, others get
+ *  FLETCH_EBUSY. Since 0.1. */
 FLETCH_API int fletch_model_reopen(fletch_model *model, const fletch_config *config,
                                    fletch_error *error);
 
 /** Run what the first batches would pay for (pages, compiled graphs, caches), so that they do not: a
- *  short batch through every replica. Takes well under a second on a CPU. Since 0.2. */
+ *  short batch through every replica. Takes well under a second on a CPU. Since 0.1. */
 FLETCH_API int fletch_warm(fletch_model *model, fletch_error *error);
 
 /** Dimensions of a vector of this model, after the configuration's `dimensions`. Since 0.1. */
@@ -367,14 +368,14 @@ typedef uint64_t fletch_ticket;
 
 /** Queue a request and return at once (a long first text is tokenised on the calling thread). When
  *  the call fails, `done` is not called. `ticket` may be NULL. FLETCH_EBUSY: more tokens wait than
- *  server.max_queue_tokens, try later. Zero texts are answered before the call returns. Since 0.2. */
+ *  server.max_queue_tokens, try later. Zero texts are answered before the call returns. Since 0.1. */
 FLETCH_API int fletch_submit(fletch_model *model, const fletch_request *request,
                              fletch_done_fn done, void *user, fletch_ticket *ticket,
                              fletch_error *error);
 
 /** Give a request up. Its queued texts leave the queue at once; `done` is called with
  *  FLETCH_ECANCELLED, here unless some of its texts are in the engine, else when those come back.
- *  FLETCH_ENOTFOUND: it has been answered already. Since 0.2. */
+ *  FLETCH_ENOTFOUND: it has been answered already. Since 0.1. */
 FLETCH_API int fletch_cancel(fletch_model *model, fletch_ticket ticket);
 
 /* ---- Statistics ------------------------------------------------------------------------------- */
@@ -389,7 +390,7 @@ typedef struct fletch_histogram {
     uint64_t bucket[FLETCH_HISTOGRAM_BUCKETS];
 } fletch_histogram;
 
-/** Upper bound of a bucket in nanoseconds; UINT64_MAX for the last. Since 0.2. */
+/** Upper bound of a bucket in nanoseconds; UINT64_MAX for the last. Since 0.1. */
 FLETCH_API uint64_t fletch_histogram_bound(size_t bucket);
 
 /* Counters since the model was opened: name, text. New ones are appended. */
@@ -477,12 +478,12 @@ typedef struct fletch_device_stats {
 } fletch_device_stats;
 
 /** Fill *stats (with its size set) for replica `index`, from 0; FLETCH_ENOTFOUND past the last. Asks the
- *  device's driver where there is one. Since 0.2. */
+ *  device's driver where there is one. Since 0.1. */
 FLETCH_API int fletch_device_stats_get(const fletch_model *model, size_t index,
                                        fletch_device_stats *stats, fletch_error *error);
 
 /** All of these as one JSON object, ratios (pool hit, buffer reuse, zero copy, utilisation) added. Writes
- *  at most `capacity` bytes with a NUL and returns the length without it. Since 0.2. */
+ *  at most `capacity` bytes with a NUL and returns the length without it. Since 0.1. */
 FLETCH_API int64_t fletch_stats_json(const fletch_model *model, char *text, size_t capacity,
                                      fletch_error *error);
 
