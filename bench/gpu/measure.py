@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""measure.py --program FL_GPU --out FOLDER NAME=FOLDER … - fletch and its peers on one GPU, in turn, as a table.
+"""measure.py NAME=FOLDER … --program FL_GPU --out FOLDER - fletch and its peers on one GPU, in turn, as a table.
 
 Every engine has a process of its own that keeps its model; for each set of texts each gets a turn in every round, in
 alternating order, so that both meet the same clocks and temperature. Text sets: 16, 32, 50, 128, 256 and 512 tokens
@@ -25,6 +25,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 LENGTHS = (16, 32, 50, 128, 256, 512)
+GRACE = 20  # seconds that a turn may pass its model's time by
 # dense bf16 FLOP/s and bytes/s that were measured on the part, not its datasheet's
 DEVICES = {"H200": (790e12, 4.3e12), "H100": (798e12, 3.0e12), "A100": (290e12, 1.7e12)}
 
@@ -154,11 +155,15 @@ class Utilisation:
 
 class Bench:
     def __init__(self, args) -> None:
-        self.args, self.end = args, time.monotonic() + args.budget
+        self.args, self.begin, self.end = args, time.monotonic(), 0.0
         self.utilisation, self.left_out = Utilisation(), []
 
+    def give_time(self, done: int, models: int) -> None:
+        """The next model may take its share of the budget, and what those before it left."""
+        self.end = self.begin + self.args.budget * (done + 1) / models
+
     def late(self, what: str, seconds: float) -> bool:
-        """Whether what takes so long would pass the budget; then it is left out by name."""
+        """Whether what takes so long would pass the model's time; then it is left out by name."""
         if time.monotonic() + seconds <= self.end:
             return False
         self.left_out.append(what)
@@ -166,7 +171,8 @@ class Bench:
 
     def turn(self, worker: Worker, command: str) -> dict:
         start = time.monotonic()
-        answer = worker.ask(command)
+        # A peer that still compiles when the time is up is ended, so that what was measured is told.
+        answer = worker.ask(command, max(self.end - start, 0) + GRACE)
         answer["gpu"] = self.utilisation.mean(start)
         if "error" in answer:
             print(f"   {worker.name}: {command}: {answer['error']}", file=sys.stderr)
@@ -189,6 +195,7 @@ class Bench:
                     f"provider.precision={args.precision}", f"batch.max_tokens={args.batch_tokens}", *args.set]
         fletch = Worker("fletch", [args.program, folder, *settings])
         out = {"name": name, "shape": shape, "describe": fletch.ask("describe"), "texts": {}, "ids": {}, "latency": {}}
+        self.engine_alone(name, Worker("engine", [args.program, folder, *settings]), out)
         peers = [Worker(how, [args.python, HERE / "peer.py", folder, how, args.peer_device])
                  for how in args.peers if not self.late(f"{name}, {how}", 30)]
         out["peers"] = {peer.name: peer.ask("describe", 120) for peer in peers}
@@ -196,17 +203,21 @@ class Bench:
             out["texts"][key] = self.rounds([fletch, *peers], f"{name}, {key}", file)
         shortest = sets[str(min(args.lengths))]
         for worker in (fletch, *peers):
-            out["latency"][worker.name] = self.turn(worker, f"one {shortest} {args.seconds}")
+            if not worker.broken and not self.late(f"{worker.name}, {name}, one text at a time", args.seconds):
+                out["latency"][worker.name] = self.turn(worker, f"one {shortest} {args.seconds}")
+        out["describe"] = fletch.ask("describe")
         fletch.close()
         for peer in peers:
             peer.close()
-        alone = Worker("engine", [args.program, folder, *settings])
-        for length in args.lengths:
-            if not self.late(f"{name}, ids of {length} tokens", args.seconds):
-                out["ids"][length] = self.turn(alone, f"ids {length} {args.seconds}")
-        out["latency"]["engine alone"] = self.turn(alone, f"forward {min(args.lengths)} {args.seconds}")
-        alone.close()
         return out
+
+    def engine_alone(self, name: str, alone: Worker, out: dict) -> None:
+        """First, since it is what the others are judged by, and short."""
+        out["latency"]["engine alone"] = self.turn(alone, f"forward {min(self.args.lengths)} {self.args.seconds}")
+        for length in self.args.lengths:
+            if not self.late(f"{name}, ids of {length} tokens", self.args.seconds):
+                out["ids"][length] = self.turn(alone, f"ids {length} {self.args.seconds}")
+        alone.close()
 
 
 # ---- The report -----------------------------------------------------------------------------------------------------
@@ -251,11 +262,12 @@ def text_table(model: dict, limits) -> list[str]:
 
 
 def id_table(model: dict, limits) -> list[str]:
-    out = ["| tokens a text | texts/s | tokens/s | of the floor | GPU busy % |", "|---|---|---|---|---|"]
+    out = ["| tokens a text | texts/s | tokens/s | of the floor | GPU busy % | host cores |", "|---|---|---|---|---|---|"]
     for length, answer in model["ids"].items():
         tokens = rate([answer], "tokens")
         most = floor(tuple(model["shape"]), length, *limits) if limits else None
-        out.append(f"| {length} | {rate([answer]):,.0f} | {tokens:,.0f} | {share(tokens, most)} | {mean_of([answer], 0)} |")
+        cores = answer["cpu_seconds"] / answer["seconds"] if answer.get("seconds") else 0
+        out.append(f"| {length} | {rate([answer]):,.0f} | {tokens:,.0f} | {share(tokens, most)} | {mean_of([answer], 0)} | {cores:.1f} |")
     return out
 
 
@@ -277,6 +289,7 @@ def report(result: dict) -> str:
     for model in result["models"]:
         text += [f"## {model['name']}", ""]
         text += [f"- {name}: {answer.get('name', answer.get('error'))}" for name, answer in model["peers"].items()]
+        text += [f"- {name}: {value}" for name, value in model["describe"].items() if name.startswith("cuda.")]
         text += ["", "### Text to float array", "", *text_table(model, limits), "", "### Token ids to the engine alone", "",
                  *id_table(model, limits), "", f"### Latency, {min(result['lengths'])} tokens", "", *latency_table(model), ""]
     if result["left_out"]:
@@ -287,6 +300,25 @@ def report(result: dict) -> str:
 def commit() -> str:
     done = subprocess.run(["git", "-C", HERE, "describe", "--always", "--dirty"], capture_output=True, text=True)
     return done.stdout.strip() or os.environ.get("BENCH_COMMIT", "of an unknown commit")
+
+
+def write_report(args, models: list[dict], left_out: list[str]) -> str:
+    """The report of the models so far, into args.out where this is a GPU."""
+    device = models[0]["describe"].get("cuda.device", models[0]["describe"].get("error", "no CUDA device"))
+    limits = next((list(value) for key, value in DEVICES.items() if key in device), None)
+    result = {"date": datetime.date.today().isoformat(), "device": device, "host": f"{platform.machine()}, {os.cpu_count()} cores",
+              "commit": commit(), "precision": args.precision, "rounds": args.rounds, "seconds": args.seconds,
+              "lengths": args.lengths, "limits": limits, "models": models, "left_out": left_out}
+    text = report(result)
+    if "imulated" in device or args.provider != "cuda":
+        print("not kept: this was no GPU", file=sys.stderr)
+        return text
+    name = f"{result['date']}-{re.sub('[^a-z0-9]+', '-', device.split(',')[0].lower()).strip('-')}"
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / f"{name}.md").write_text(text, encoding="utf-8")
+    (args.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(args.out / f"{name}.md", file=sys.stderr)
+    return text
 
 
 def main() -> int:
@@ -311,25 +343,16 @@ def main() -> int:
     args = command.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     bench = Bench(args)
+    models: list[dict] = []
     try:
-        models = [bench.model(name, pathlib.Path(folder)) for name, folder in (m.split("=", 1) for m in args.models)]
+        for model in args.models:
+            name, folder = model.split("=", 1)
+            bench.give_time(len(models), len(args.models))
+            models.append(bench.model(name, pathlib.Path(folder)))
+            text = write_report(args, models, bench.left_out)  # a machine may be taken away before the last one
     finally:
         bench.utilisation.close()
-    device = models[0]["describe"].get("cuda.device", models[0]["describe"].get("error", "no CUDA device"))
-    limits = next((list(value) for key, value in DEVICES.items() if key in device), None)
-    result = {"date": datetime.date.today().isoformat(), "device": device, "host": f"{platform.machine()}, {os.cpu_count()} cores",
-              "commit": commit(), "precision": args.precision, "rounds": args.rounds, "seconds": args.seconds,
-              "lengths": args.lengths, "limits": limits, "models": models, "left_out": bench.left_out}
-    text = report(result)
     print(text)
-    if "imulated" in device or args.provider != "cuda":
-        print("not kept: this was no GPU", file=sys.stderr)
-        return 0
-    name = f"{result['date']}-{re.sub('[^a-z0-9]+', '-', device.split(',')[0].lower()).strip('-')}"
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / f"{name}.md").write_text(text, encoding="utf-8")
-    (args.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(args.out / f"{name}.md", file=sys.stderr)
     return 0
 
 

@@ -80,9 +80,10 @@ do_measure() {
         fi
     done
     say "measure: ${models[*]}"
+    # The models go first: a flag of BENCH_FLAGS that takes a list would take them too.
     # shellcheck disable=SC2086
-    python3 bench/gpu/measure.py --program "$build/fl-gpu" --work "$work/texts" --out "${BENCH_OUT:-bench/results}" \
-        --budget "${BENCH_BUDGET:-400}" ${FLETCH_TEST_DATA:+--data "$FLETCH_TEST_DATA"} ${BENCH_FLAGS:-} "${models[@]}"
+    python3 bench/gpu/measure.py "${models[@]}" --program "$build/fl-gpu" --work "$work/texts" --out "${BENCH_OUT:-bench/results}" \
+        --budget "${BENCH_BUDGET:-400}" ${FLETCH_TEST_DATA:+--data "$FLETCH_TEST_DATA"} ${BENCH_FLAGS:-}
 }
 
 if [ -n "$simulated" ]; then export LD_LIBRARY_PATH=$simulated${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; fi
