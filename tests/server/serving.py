@@ -179,7 +179,8 @@ class Server:
         with self.seen:
             found = self.seen.wait_for(lambda: next((n for n in self.lines if n is None or n.startswith(start)), "") != "",
                                        WAIT)
-            assert found and any(n and n.startswith(start) for n in self.lines), (self.lines, self.log())
+            assert found and any(n and n.startswith(start) for n in self.lines), \
+                (self.lines, self.process.poll(), self.log())
 
     def log(self):
         return self.log_path.read_text(errors="replace")

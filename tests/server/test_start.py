@@ -7,7 +7,9 @@ import serving
 
 
 def refused(tmp_path, *flags, **env):
-    clean = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "FLETCH_SERVER_PORT": "0", "FLETCH_MODEL_OFFLINE": "true", **env}
+    clean = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "FLETCH_SERVER_PORT": "0",
+             "FLETCH_SERVER_MAX_CONNECTIONS": "100",  # more than a shell may allow would be warned of first
+             "FLETCH_MODEL_OFFLINE": "true", **env}
     done = subprocess.run([serving.BIN, "serve", *map(str, flags)], capture_output=True, text=True, cwd=tmp_path, env=clean,
                           timeout=serving.WAIT, check=False)
     assert "listening" not in done.stdout, done.stdout
