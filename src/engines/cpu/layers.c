@@ -238,15 +238,16 @@ static void up(const fl_cpu_crew *c, const middle *m) {
     size_t           end    = fl_cpu_share(c, panels, c->member + 1);
     for (size_t i = fl_cpu_share(c, panels, c->member); i < end; i++) {
         size_t  chunk = m->first + i / per, panel = i % per, col = panel * FL_CPU_LANES, at;
-        float  *strip = holder(c, m, chunk, &at)->middle + at * FL_CPU_CHUNK + col;
-        product p     = {.a = rows_of_x(c, m->row),
-                         .b = chunk_panels(e, m->layer, chunk) + panel * fl_cpu_panel(e, e->hidden16),
-                         .c = strip,
-                         .c_stride = FL_CPU_CHUNK,
-                         .bias     = m->layer->up_bias + chunk * FL_CPU_CHUNK + col,
-                         .rows     = m->rows,
-                         .panels   = 1,
-                         .k        = e->hidden16};
+        size_t  before = panel * fl_cpu_panel(e, e->hidden16);
+        float  *strip  = holder(c, m, chunk, &at)->middle + at * FL_CPU_CHUNK + col;
+        product p      = {.a        = rows_of_x(c, m->row),
+                          .b        = chunk_panels(e, m->layer, chunk) + before,
+                          .c        = strip,
+                          .c_stride = FL_CPU_CHUNK,
+                          .bias     = m->layer->up_bias + chunk * FL_CPU_CHUNK + col,
+                          .rows     = m->rows,
+                          .panels   = 1,
+                          .k        = e->hidden16};
         multiply(e, &p);
         e->kernels->activation[e->desc.activation](strip, FL_CPU_CHUNK, m->rows, FL_CPU_LANES);
     }
