@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import commandline
 import pytest
@@ -98,18 +99,68 @@ def test_none_at_all_and_one_that_is_installed(fletch, tmp_path, monkeypatch, co
     assert "lib/fletch/libfletch_cuda.so has engine ABI" in machine(fletch)["provider.cuda"]
 
 
-def test_every_device_is_told(fletch):
+@pytest.fixture
+def simulated():
+    """The environment in which the program finds the simulated devices of tests/cuda/sim."""
     if not (SIMULATED / "libcuda.so.1").exists() or not (BUILD / "libfletch_cuda.so").exists():
         pytest.skip("no simulated device: nvcc was not found when fletch was built")
-    found = machine(fletch, LD_LIBRARY_PATH=str(SIMULATED), SIM_CUDA_DEVICES="2", FLETCH_CUDA_MODULE=str(BUILD))
+    return NATIVE | {"LD_LIBRARY_PATH": str(SIMULATED), "FLETCH_CUDA_MODULE": str(BUILD)}
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    """A model of two narrow layers: a simulated device is slow."""
+    folder = tmp_path_factory.mktemp("shapes")
+    subprocess.run([sys.executable, commandline.ROOT / "bench/gpu/shapes.py", folder, "toy"], check=True)
+    return folder / "toy"
+
+
+def embed_on(fletch, toy, environment, *flags, devices=8):
+    """One text on the simulated devices; the result, and the statistics of the run."""
+    gpu = {"FLETCH_PROVIDER_ORDER": "cuda", "FLETCH_PROVIDER_FALLBACK": "false", "FLETCH_CUDA_STREAMS": "1",
+           "SIM_CUDA_DEVICES": str(devices)}
+    result = fletch("embed", "-m", toy, "--stats", "--stats-json", "run.json", *flags, "a text", env=environment | gpu)
+    path = fletch.tmp_path / "run.json"
+    return result, json.loads(path.read_text()) if path.exists() else None
+
+
+def test_devices_are_opened_side_by_side(fletch, toy, simulated):
+    """The simulated driver lets nobody go on before all eight load their kernels at the same time."""
+    result, stats = embed_on(fletch, toy, simulated | {"SIM_CUDA_MEET": "8"})
+    assert result.returncode == 0, result.stderr
+    assert [device["device"] for device in stats["devices"]] == list(range(8))
+    assert all(device["ready"] and device["name"] == f"Simulated GPU {device['device']}" for device in stats["devices"])
+    assert sum(device["batches"] for device in stats["devices"]) == stats["batches"] == 1
+
+
+def test_statistics_tell_the_device_and_its_pool(fletch, toy, simulated):
+    result, stats = embed_on(fletch, toy, simulated, devices=1)
+    device, = stats["devices"]
+    assert device["utilisation"] == 42 and device["memory_total"] == 8000000000
+    assert device["pool_takes"] == 3 and 0 < device["pool_used"] == device["pool_peak"] <= device["pool_held"]
+    told = re.search(r"^device 0 +Simulated GPU 0: ([\d.]+) MB in use, .*busy 42 %", result.stderr.decode(), re.M)
+    assert told and float(told[1]) == pytest.approx(device["pool_used"] / 1e6, abs=0.1)
+
+
+@pytest.mark.parametrize("limit, told", [("48MB", "cuda: batches of "), ("4MB", "cuda.memory_limit")])
+def test_a_memory_limit_makes_batches_smaller_or_says_what_to_do(fletch, toy, simulated, limit, told):
+    result, stats = embed_on(fletch, toy, simulated, "--cuda-memory-limit", limit, devices=1)
+    assert told in result.stderr.decode()
+    if limit == "48MB":
+        assert result.returncode == 0 and stats["devices"][0]["pool_held"] <= 48000000
+        assert stats["batch_tokens"] < 16384
+    else:
+        assert result.returncode != 0 and "may be taken (cuda.memory_limit" in result.stderr.decode()
+
+
+def test_every_device_is_told(fletch, simulated):
+    found = machine(fletch, **simulated | {"SIM_CUDA_DEVICES": "2"})
     assert found["provider.cuda"].startswith("usable: 2 devices: ")
     assert re.search(r"\d GB, compute capability 9\.0; driver 13\.0, cublasLt \d+", found["provider.cuda"])
     assert "libfletch_cuda.so" in found["provider.cuda"]
     assert "compute capability" in found["provider.cuda.1"] and "provider.cuda.2" not in found
 
 
-def test_a_driver_that_is_too_old(fletch):
-    if not (SIMULATED / "libcuda.so.1").exists() or not (BUILD / "libfletch_cuda.so").exists():
-        pytest.skip("no simulated device: nvcc was not found when fletch was built")
-    found = machine(fletch, LD_LIBRARY_PATH=str(SIMULATED), SIM_CUDA_DRIVER="11040", FLETCH_CUDA_MODULE=str(BUILD))
+def test_a_driver_that_is_too_old(fletch, simulated):
+    found = machine(fletch, **simulated | {"SIM_CUDA_DRIVER": "11040"})
     assert found["provider.cuda"].startswith("no: ") and "11.4" in found["provider.cuda"]

@@ -444,7 +444,8 @@ static void info(const fl_engine *e, fl_engine_info *out) {
 
 /* Nothing: open took all that the largest batch needs, which resident_bytes tells (tiers.c predicts
  * it before anything is taken), on the device and pinned on the host. A prediction that counted the
- * arena again would hold batches back under memory.limit, which is about the host. */
+ * arena again would hold batches back under memory.limit, which is about the host. What rescue.c opens
+ * for a text that overflowed is looked for among what is left then. */
 static uint64_t memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint32_t longest) {
     (void)e, (void)texts, (void)tokens, (void)longest;
     return 0;
