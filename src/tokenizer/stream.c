@@ -185,11 +185,8 @@ static fl_cache_line *choose(fl_stream *j, fl_cache_line *own, uint64_t first, b
 
 static void remember_short(fl_stream *j, const fl_waiting_piece *w, const int32_t *ids,
                            size_t count) {
-    bool small = j->tokenizer->small_ids;
-    if (count > (small ? SMALL_IDS : WIDE_IDS)) {
-        return;
-    }
-    fl_cache_line *line = choose(j, w->line, w->low, false);
+    bool           small = j->tokenizer->small_ids;
+    fl_cache_line *line  = choose(j, w->line, w->low, false);
     if (has_one(line)) {
         memset(line, 0, sizeof *line);
     } else if (!has_room(line, false)) {
@@ -295,21 +292,29 @@ static inline bool is_short(const fl_cache_short *entry, const fl_waiting_piece 
     return ((entry->low ^ w->low) | (entry->high ^ w->high) << 4) == 0;
 }
 
-/* Not where it was expected first: on another line, or nowhere. */
+/* Not where it was expected first: on another line, or on a line of its own because it has many ids (as
+ * Hangul does, in a vocabulary of its parts), or nowhere. */
 static __attribute__((noinline)) void look_further_short(fl_stream *j, const fl_waiting_piece *w) {
-    for (unsigned n = 1; n < LINES; n++) {
-        const fl_cache_line *other = other_line(j, w->line, w->low, n);
-        unsigned             place = is_short(&other->two[1], w);
-        if (is_short(&other->two[place], w)) {
-            push_short(j, &other->two[place]);
+    const uint64_t key[4] = {w->low, w->high & UINT64_MAX >> 8, 0, (uint64_t)w->size << 56};
+    for (unsigned n = 0; n < LINES; n++) {
+        const fl_cache_line *line  = n == 0 ? w->line : other_line(j, w->line, w->low, n);
+        unsigned             place = is_short(&line->two[1], w);
+        if (is_short(&line->two[place], w)) {
+            push_short(j, &line->two[place]);
+            return;
+        }
+        if (is_long(&line->one, key)) {
+            push_long(j, &line->one);
             return;
         }
     }
     size_t count, before = j->count;
     work_out(j, w);
     const int32_t *ids = made_since(j, before, &count);
-    if (ids != NULL) {
+    if (ids != NULL && count <= (j->tokenizer->small_ids ? SMALL_IDS : WIDE_IDS)) {
         remember_short(j, w, ids, count);
+    } else if (ids != NULL) {
+        remember_long(j, w->line, key, ids, count);
     }
 }
 
@@ -431,22 +436,24 @@ static size_t send_split(fl_stream *j, size_t start, size_t end) {
     return start;
 }
 
-/* Whether one of 8 bytes begins a character of three or four. */
-static inline bool has_wide(const char *text) {
-    uint64_t bytes;
-    memcpy(&bytes, text, sizeof bytes);
-    return (bytes & bytes << 1 & bytes << 2 & 0x8080808080808080u) != 0;
+/* Whether one of 8 bytes is E2 to E9, as characters begin in U+2000 to U+9FFF: nearly all that are words of
+ * their own. Bit 7 of x << n is bit 7 - n of each byte. */
+static inline bool has_cjk_lead(const char *text) {
+    uint64_t x;
+    memcpy(&x, text, sizeof x);
+    uint64_t high = x & x << 1 & x << 2 & ~(x << 3); /* 1110.... */
+    uint64_t low  = x << 4 ^ (x << 5 | x << 6);      /* ....0010 to ....0111, ....100. */
+    return (high & low & 0x8080808080808080u) != 0;
 }
 
-/* A piece with bytes that are not plain ASCII and too long to be a short one. Words of scripts whose
- * letters have two bytes go as they are; bytes behind the piece may be taken for its own, which only costs
- * time. */
+/* A piece with bytes that are not plain ASCII and too long to be a short one. Words of other scripts go as
+ * they are; bytes behind the piece may be taken for its own. Both only cost or save time. */
 static void send_foreign(fl_stream *j, size_t start, size_t end) {
-    bool wide = false;
+    bool split = false;
     for (size_t at = start; at < end; at += sizeof(uint64_t)) {
-        wide = wide || has_wide(j->scratch->lower + at);
+        split = split || has_cjk_lead(j->scratch->lower + at);
     }
-    if (wide) {
+    if (split) {
         start = send_split(j, start, end);
     }
     if (start < end) {
