@@ -6,7 +6,7 @@
  *         asks a driver; it is held meanwhile, so that neither mending the replica nor reopening the
  *         model closes it.
  * Memory  an array for all of them at once. Threads: any.
- * Proof   tests/stress/test_schedule.c, tests/server/test_cuda_metrics.py. */
+ * Proof   tests/stress/test_schedule.c, tests/cli/test_cli_cuda.py, tests/server/test_cuda_metrics.py. */
 #include <stdio.h>
 #include <string.h>
 
@@ -52,8 +52,8 @@ bool fl_runtime_device(const fletch_model *model, size_t index, fletch_device_st
         out->ready              = !replica->broken;
         out->slots_busy         = replica->busy;
         out->outstanding_tokens = replica->outstanding;
-        out->batches            = replica->batches;
-        out->tokens             = replica->tokens;
+        out->batches            = atomic_load_explicit(&replica->batches, memory_order_relaxed);
+        out->tokens             = atomic_load_explicit(&replica->tokens, memory_order_relaxed);
     }
     if (replica != NULL && !replica->mending && replica->engine != NULL) {
         out->device = replica->device;

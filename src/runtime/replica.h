@@ -23,6 +23,7 @@
 #define FL_RUNTIME_REPLICA_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -81,7 +82,7 @@ struct fl_replica {
     uint32_t             breaks;   /* forwards that broke it since its last good batch */
     uint64_t             retry_ns; /* when to open it again */
     uint64_t             outstanding;     /* tokens in its slots */
-    uint64_t             batches, tokens; /* that it carried */
+    atomic_uint_fast64_t batches, tokens; /* that it carried; without the lock */
     uint32_t             busy;            /* slots */
     uint32_t             held;            /* by who asks the engine something: it is not closed */
     uint32_t             slot_count;

@@ -297,6 +297,8 @@ static int forward(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **over)
         fl_count(&model->stats, FL_COUNT_batches, 1);
         fl_count(&model->stats, FL_COUNT_texts, batch.texts);
         fl_count(&model->stats, FL_COUNT_tokens, batch.tokens);
+        atomic_fetch_add_explicit(&replica->batches, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&replica->tokens, batch.tokens, memory_order_relaxed);
         begin = fl_trace_begin(model->trace);
         finish_rows(slot, lo, hi, over);
         fl_trace_end(model->trace, "output", begin, "texts", batch.texts);
@@ -428,8 +430,6 @@ void fl_runner_run(fl_runner *slot, fl_request **over) {
     replica->busy--;
     replica->outstanding -= tokens;
     if (status == FLETCH_OK) {
-        replica->batches++;
-        replica->tokens += tokens;
         slot->count       = 0;
         replica->failures = 0;
         replica->breaks   = 0;

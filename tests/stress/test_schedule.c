@@ -95,6 +95,32 @@ Test(schedule, warming_reaches_every_replica) {
     fletch_close(model);
 }
 
+/* What the replicas carried adds up to what the model did; what no driver tells is told as that. */
+Test(schedule, replicas_tell_what_each_carried) {
+    fl_fault_plan       plan   = {.slots = 2, .devices = 3};
+    fletch_model       *model  = open_with(&plan, NULL);
+    fletch_device_stats device = {.size = sizeof device};
+    fletch_error        error;
+    uint64_t            batches = 0, tokens = 0;
+    cr_assert_eq(fletch_warm(model, &error), 0, "%s", error.message);
+    for (uint32_t i = 0; i < 3; i++) {
+        cr_assert_eq(fletch_device_stats_get(model, i, &device, &error), 0, "%s", error.message);
+        cr_assert_eq(device.device, i);
+        cr_assert(device.ready && device.batches > 0);
+        cr_assert_eq(device.utilisation, -1);
+        cr_assert_eq(device.memory_total + device.pool_takes, 0U);
+        cr_assert_str_eq(device.name, "test");
+        batches += device.batches;
+        tokens += device.tokens;
+    }
+    cr_assert_eq(batches, stats_of(model).batches);
+    cr_assert_eq(tokens, stats_of(model).tokens);
+    cr_assert_eq(fletch_device_stats_get(model, 3, &device, &error), FLETCH_ENOTFOUND);
+    device.size = 0;
+    cr_assert_eq(fletch_device_stats_get(model, 0, &device, &error), FLETCH_EINVAL);
+    fletch_close(model);
+}
+
 Test(schedule, slots_that_break_together_lose_nothing) {
     for (uint32_t devices = 1; devices <= 2; devices++) {
         fl_fault_plan plan  = {.slots   = 3 - devices,
