@@ -23,6 +23,9 @@ enum {
  * rows. */
 static const double crew_cost = 1.08;
 
+/* A run is only shared where it ends so much sooner: these times are estimates. */
+static const double worth = 0.98;
+
 /* What a text of n tokens takes of attention, in multiply-adds of the products that take as long: 4 n
  * inner flops a token at two thirds of the speed of float32's products; narrow ones are faster. */
 static const double attention_cost[] = {
@@ -135,7 +138,7 @@ static double end_of(const fl_cpu_block *blocks, uint32_t count, together run, d
 static together choose_run(const fl_cpu_block *blocks, uint32_t count, double *load,
                            unsigned threads) {
     together best = {0, 0}, all = {0, count};
-    double   soonest = end_of(blocks, count, best, load, threads);
+    double   soonest = end_of(blocks, count, best, load, threads) * worth;
     if (threads == 1) {
         return best;
     }
@@ -279,7 +282,7 @@ void fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tokens,
     if (share > 0 && found.lag > crew_cost) {
         found = guess_blocks(engine, texts, tokens, longest, crews, 0, blocks);
     }
-    together run = {0, found.lag > crew_cost ? found.blocks : 0};
+    together run = {0, found.lag * worth > crew_cost ? found.blocks : 0};
     if (found.blocks < EVEN) {
         run = choose_run(blocks, found.blocks, load, crews);
     }
