@@ -127,11 +127,9 @@ int fl_sink_flush(fl_sink *sink, bool now, fletch_error *error) {
     if (sink->buf.size == 0 || (!now && sink->buf.size < FLUSH_AT)) {
         return 0;
     }
-    if (fl_write_all(sink->fd, sink->buf.data, sink->buf.size) != 0) {
-        return fail_write(sink, errno, error);
-    }
-    fl_buf_clear(&sink->buf);
-    return 0;
+    int reason = fl_write_all(sink->fd, sink->buf.data, sink->buf.size) == 0 ? 0 : errno;
+    fl_buf_clear(&sink->buf); /* after a failure too: a part may be there, but never twice */
+    return reason == 0 ? 0 : fail_write(sink, reason, error);
 }
 
 /* The spool's bytes to where they belong. */

@@ -9,6 +9,7 @@ import stat
 import struct
 import subprocess
 
+import commandline
 import numpy as np
 import pytest
 from commandline import DIMENSIONS, WAIT
@@ -149,6 +150,13 @@ def test_a_full_disk_is_said(embed, form):
     assert "No space left" in result.stderr.decode() and len(result.stderr.splitlines()) == 1
     with open("/dev/full", "wb") as full:
         assert embed("embed", "--format", form, "x", stdout=full).returncode == 1
+
+
+def test_a_disk_that_fills_in_the_middle_is_said_once(fletch):
+    small = commandline.ROOT / "tests/golden/folders/pooling-cls"
+    result = fletch("embed", "--model", small, "-o", "/dev/full", "--format", "jsonl", input=b"text\n" * 4000)
+    assert result.returncode == 1
+    assert "No space left" in result.stderr.decode() and len(result.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("command", [["version"], ["help"], ["config"], ["completion", "bash"]])
