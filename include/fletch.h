@@ -196,7 +196,6 @@ typedef struct fletch_option {
     const char *text;          /* one sentence */
     const char *environment;   /* "FLETCH_CPU_INTRA_OP_THREADS" */
     const char *flag;          /* "--cpu-intra-op-threads" */
-    int         effective;     /* 0: declared for a later release; setting it only warns */
 } fletch_option;
 
 /** Called for a warning or a note; `level` is 0 error, 1 warning, 2 info, 3 debug. May be called from
@@ -338,7 +337,7 @@ typedef struct fletch_request {
     fletch_matrix        out;
     fletch_lane          lane;
     uint32_t             deadline_ms; /* from now; 0 = none. Late: FLETCH_EDEADLINE */
-    uint32_t             spare_us; /* how long the calling thread may be kept: when nothing else is under
+    uint32_t spare_us; /* how long the calling thread may be kept: when nothing else is under
                                         way and the engine is likely to need no longer, the work is done
                                         on it, `done` is called before fletch_submit returns, and no
                                         other thread is woken. 0 = not at all */

@@ -85,10 +85,7 @@ static void options_head(void) {
         "M, G, "
         "KiB, MiB, GiB\n(powers of 1024) or kB, MB, GB (of 1000); *list* is words with commas, or "
         "a TOML "
-        "array. Case does not matter.\n"
-        "A key whose sentence ends with \"(no effect yet)\" is declared for a later release; "
-        "setting it "
-        "gives a warning.\n");
+        "array. Case does not matter.\n");
 }
 
 static void options_presets(void) {

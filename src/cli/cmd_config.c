@@ -123,7 +123,7 @@ static void put_json(fl_buf *out, const fletch_config *config, bool only_set) {
             fl_buf_printf(out, "%s\"%s\":", j == 0 ? "{" : ",", members[j].name);
             put_quoted(out, members[j].value);
         }
-        fl_buf_printf(out, ",\"effective\":%s}", option->effective ? "true" : "false");
+        fl_buf_puts(out, "}");
         separator = ",\n";
     }
     fl_buf_puts(out, separator[0] == '[' ? "[]\n" : "\n]\n");

@@ -167,15 +167,3 @@ const char *fletch_config_model(const fletch_config *config) {
     const config_slot *level = &config->slots[FL_KEY_MODEL_LEVEL];
     return level->rank > id->rank ? level->value.text : id->value.text;
 }
-
-void fl_config_warn_ineffective(const fl_config *config) {
-    for (unsigned key = 0; key < FL_KEY_COUNT; key++) {
-        const config_slot *slot = &config->slots[key];
-        if (fl_option((fl_key)key)->effective || slot->rank == FLETCH_ORIGIN_DEFAULT)
-            continue;
-        /* Whoever asked for a preset did not name the key: that is worth a note, not a warning. */
-        const int level = slot->rank == FLETCH_ORIGIN_PRESET ? FL_LOG_INFO : FL_LOG_WARNING;
-        fl_log_write(&config->log, level, "%s = %s (%s) has no effect yet",
-                     fl_option((fl_key)key)->key, slot->value.text, slot->origin);
-    }
-}

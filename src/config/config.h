@@ -45,9 +45,6 @@ const fl_log *fl_config_log(const fl_config *config); /* never NULL */
  * used, after every source was read. */
 int fl_config_check_together(fl_config *config, fletch_error *error);
 
-/* Warn through the log of every key that was set and has no effect yet. */
-void fl_config_warn_ineffective(const fl_config *config);
-
 /* Element `index` of a list key ("cuda,cpu") into out[capacity]; false past the end. */
 bool fl_config_list_item(const fl_config *config, fl_key key, unsigned index, char *out,
                          size_t capacity);

@@ -4,7 +4,7 @@
  * Role    An X-macro. config.h makes the enum FL_KEY_<ID> of it, table.c the rows that parsing,
  *         bounds, fletch_option_at, --help, docs/options.md and the man pages read. To add an
  *         option, add a row here, run the target `docs`, and read it with a getter of config.h.
- * Columns X(ID, key, flag, TYPE, default, bounds, when, text)
+ * Columns X(ID, key, flag, TYPE, default, bounds, text)
  *         ID      the key in capitals with '_' for '.'; also the environment variable after FLETCH_
  *         key     "room.name" as in TOML; flag: the same with dashes, as on the command line
  *         TYPE    BOOL INT SIZE FLOAT STRING ENUM LIST
@@ -12,8 +12,6 @@
  *         bounds  FL_ANY, FL_RANGE(min, max), FL_RANGE_OR(word, min, max) where the word means 0,
  *                 FL_SIZES(word, text, max), FL_ONE_OF("a|b"); in a LIST each element is one of
  *                 them, and the alternative N stands for any whole number
- *         when    NOW, or LATER for a key that is declared before it has effect: its text then ends
- *                 with "(no effect yet)" and setting it gives a warning when the model is opened
  *         text    one sentence that says what the value does
  * Proof   tests/unit/test_config.c: IDs, keys and flags agree, defaults are in bounds. */
 #ifndef FL_CONFIG_OPTIONS_H
@@ -30,194 +28,194 @@
 
 /* clang-format off */
 #define FL_OPTION_MAP(X)                                                                           \
-    X(MODEL_ID, "model.id", "--model-id", STRING, "all-MiniLM-L6-v2", FL_ANY, NOW,                 \
+    X(MODEL_ID, "model.id", "--model-id", STRING, "all-MiniLM-L6-v2", FL_ANY,                      \
       "Model to open: a folder, a hub id, or a level.")                                            \
-    X(MODEL_REVISION, "model.revision", "--model-revision", STRING, "main", FL_ANY, NOW,           \
+    X(MODEL_REVISION, "model.revision", "--model-revision", STRING, "main", FL_ANY,                \
       "Branch, tag or commit of the hub repository.")                                              \
     X(MODEL_LEVEL, "model.level", "--model-level", ENUM, "medium", FL_ONE_OF("low|medium|high"),   \
-      NOW, "Model by level, used where model.id is not set: low is paraphrase-MiniLM-L3-v2, "      \
+      "Model by level, used where model.id is not set: low is paraphrase-MiniLM-L3-v2, "           \
       "medium all-MiniLM-L6-v2, high all-mpnet-base-v2.")                                          \
     X(MODEL_AUTO_DOWNLOAD, "model.auto_download", "--model-auto-download", BOOL, "true", FL_ANY,   \
-      NOW, "Download a model that is not in the cache.")                                           \
-    X(MODEL_OFFLINE, "model.offline", "--model-offline", BOOL, "false", FL_ANY, NOW,               \
+      "Download a model that is not in the cache.")                                                \
+    X(MODEL_OFFLINE, "model.offline", "--model-offline", BOOL, "false", FL_ANY,                    \
       "Never use the network, not even to ask whether a revision is new.")                         \
-    X(MODEL_CACHE_DIR, "model.cache_dir", "--model-cache-dir", STRING, "", FL_ANY, NOW,            \
+    X(MODEL_CACHE_DIR, "model.cache_dir", "--model-cache-dir", STRING, "", FL_ANY,                 \
       "Folder of the hub cache; none: HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub.")     \
-    X(MODEL_POOLING, "model.pooling", "--model-pooling", LIST, "auto", FL_ONE_OF(FL_POOLINGS), NOW,\
+    X(MODEL_POOLING, "model.pooling", "--model-pooling", LIST, "auto", FL_ONE_OF(FL_POOLINGS),     \
       "How token vectors become one; several are concatenated; auto: as the folder says.")         \
     X(MODEL_NORMALIZE, "model.normalize", "--model-normalize", ENUM, "auto",                       \
-      FL_ONE_OF("auto|true|false"), NOW,                                                           \
+      FL_ONE_OF("auto|true|false"),                                                                \
       "Scale vectors to unit length; auto: as the folder says.")                                   \
-    X(MODEL_PROMPT_NAME, "model.prompt_name", "--model-prompt-name", STRING, "", FL_ANY, NOW,      \
+    X(MODEL_PROMPT_NAME, "model.prompt_name", "--model-prompt-name", STRING, "", FL_ANY,           \
       "Name of one of the folder's prompts to put in front of every text.")                        \
-    X(MODEL_PROMPT, "model.prompt", "--model-prompt", STRING, "", FL_ANY, NOW,                     \
+    X(MODEL_PROMPT, "model.prompt", "--model-prompt", STRING, "", FL_ANY,                          \
       "Text to put in front of every text; wins over model.prompt_name.")                          \
     X(MODEL_DIMENSIONS, "model.dimensions", "--model-dimensions", INT, "0",                        \
-      FL_RANGE_OR("auto", 0, 65536), NOW,                                                          \
+      FL_RANGE_OR("auto", 0, 65536),                                                               \
       "Cut vectors to this many dimensions, then normalise again; 0: all.")                        \
     X(MODEL_MAX_LENGTH, "model.max_length", "--model-max-length", INT, "0",                        \
-      FL_RANGE_OR("auto", 0, 1048576), NOW,                                                        \
+      FL_RANGE_OR("auto", 0, 1048576),                                                             \
       "Tokens of a text that are used, special tokens counted; 0: as the folder says.")            \
     X(MODEL_TRUNCATE, "model.truncate", "--model-truncate", ENUM, "right",                         \
-      FL_ONE_OF("right|left|error"), NOW,                                                          \
+      FL_ONE_OF("right|left|error"),                                                               \
       "What a longer text loses: its end (right), its start (left), or it is refused (error).")    \
     X(PROVIDER_ORDER, "provider.order", "--provider-order", LIST, "auto", FL_ONE_OF(FL_PROVIDERS), \
-      NOW, "Execution providers, tried in turn; gpu is cuda, trt tensorrt, dml directml.")         \
+      "Execution providers, tried in turn; gpu is cuda, trt tensorrt, dml directml.")              \
     X(PROVIDER_AUTO_SELECTION, "provider.auto_selection", "--provider-auto-selection", BOOL,       \
-      "true", FL_ANY, NOW, "Let auto choose the provider by what the machine has.")                \
+      "true", FL_ANY, "Let auto choose the provider by what the machine has.")                     \
     X(PROVIDER_HARDWARE_DETECTION, "provider.hardware_detection", "--provider-hardware-detection", \
-      BOOL, "true", FL_ANY, NOW, "Ask the machine for its devices before choosing.")               \
-    X(PROVIDER_FALLBACK, "provider.fallback", "--provider-fallback", BOOL, "true", FL_ANY, NOW,    \
+      BOOL, "true", FL_ANY, "Ask the machine for its devices before choosing.")                    \
+    X(PROVIDER_FALLBACK, "provider.fallback", "--provider-fallback", BOOL, "true", FL_ANY,         \
       "Go on to the next provider of provider.order when one is refused.")                         \
     X(PROVIDER_ENGINE, "provider.engine", "--provider-engine", ENUM, "auto",                       \
-      FL_ONE_OF("auto|native|onnxruntime"), NOW, "Engine that runs the cpu and cuda providers.")   \
+      FL_ONE_OF("auto|native|onnxruntime"), "Engine that runs the cpu and cuda providers.")        \
     X(PROVIDER_DEVICES, "provider.devices", "--provider-devices", LIST, "all", FL_ONE_OF("all|N"), \
-      NOW, "Devices to use, one replica on each.")                                                 \
+      "Devices to use, one replica on each.")                                                      \
     X(PROVIDER_PRECISION, "provider.precision", "--provider-precision", ENUM, "auto",              \
-      FL_ONE_OF("auto|fp32|fp16|bf16|int16|int8"), NOW,                                            \
+      FL_ONE_OF("auto|fp32|fp16|bf16|int16|int8"),                                                 \
       "Number format of the arithmetic; auto: the best the device has that keeps quality.")        \
-    X(PROVIDER_WARM_UP, "provider.warm_up", "--provider-warm-up", BOOL, "false", FL_ANY, NOW,      \
+    X(PROVIDER_WARM_UP, "provider.warm_up", "--provider-warm-up", BOOL, "false", FL_ANY,           \
       "Let each engine compile and touch what it needs when it is opened.")                        \
     X(PROVIDER_DETERMINISTIC, "provider.deterministic", "--provider-deterministic", BOOL, "false", \
-      FL_ANY, NOW, "Same bytes on every run on CUDA too (the CPU always is).")                     \
+      FL_ANY, "Same bytes on every run on CUDA too (the CPU always is).")                          \
     X(CPU_INTRA_OP_THREADS, "cpu.intra_op_threads", "--cpu-intra-op-threads", INT, "0",            \
-      FL_RANGE_OR("auto", 0, 1024), NOW,                                                           \
+      FL_RANGE_OR("auto", 0, 1024),                                                                \
       "Threads that share the work of a batch; 0: the cores this process may use.")                \
-    X(CPU_REPLICAS, "cpu.replicas", "--cpu-replicas", INT, "1", FL_RANGE(1, 1024), NOW,            \
+    X(CPU_REPLICAS, "cpu.replicas", "--cpu-replicas", INT, "1", FL_RANGE(1, 1024),                 \
       "Replicas on the cpu, each with its own share of the cores, pinned, by NUMA node.")          \
     X(CPU_INTER_OP_THREADS, "cpu.inter_op_threads", "--cpu-inter-op-threads", INT, "1",            \
-      FL_RANGE(1, 1024), NOW, "Operators that may run side by side.")                              \
+      FL_RANGE(1, 1024), "Operators that may run side by side.")                                   \
     X(CPU_PARALLEL_EXECUTION, "cpu.parallel_execution", "--cpu-parallel-execution", BOOL, "false", \
-      FL_ANY, NOW, "Run independent operators side by side.")                                      \
+      FL_ANY, "Run independent operators side by side.")                                           \
     X(CPU_ISA, "cpu.isa", "--cpu-isa", ENUM, "auto",                                               \
-      FL_ONE_OF("auto|ref|avx2|avxvnni|avx512|avx512vnni|avx512bf16|amx|neon|neondot"), NOW,       \
+      FL_ONE_OF("auto|ref|avx2|avxvnni|avx512|avx512vnni|avx512bf16|amx|neon|neondot"),            \
       "Instruction set of the CPU kernels; auto: the best this processor has.")                    \
     X(ONNXRUNTIME_LIBRARY, "onnxruntime.library", "--onnxruntime-library", STRING, "", FL_ANY,     \
-      NOW, "File of the ONNX Runtime library; none: looked for in the usual places.")              \
+      "File of the ONNX Runtime library; none: looked for in the usual places.")                   \
     X(ONNXRUNTIME_GRAPH_OPTIMIZATION_LEVEL, "onnxruntime.graph_optimization_level",                \
-      "--onnxruntime-graph-optimization-level", INT, "3", FL_RANGE(0, 3), NOW,                     \
+      "--onnxruntime-graph-optimization-level", INT, "3", FL_RANGE(0, 3),                          \
       "Graph optimisation: 0 off, 1 basic, 2 extended, 3 all.")                                    \
     X(ONNXRUNTIME_MEMORY_PATTERN, "onnxruntime.memory_pattern", "--onnxruntime-memory-pattern",    \
-      BOOL, "true", FL_ANY, NOW, "Plan memory by the pattern of the first run.")                   \
+      BOOL, "true", FL_ANY, "Plan memory by the pattern of the first run.")                        \
     X(ONNXRUNTIME_CPU_ARENA, "onnxruntime.cpu_arena", "--onnxruntime-cpu-arena", BOOL, "true",     \
-      FL_ANY, NOW, "Keep CPU memory in an arena.")                                                 \
+      FL_ANY, "Keep CPU memory in an arena.")                                                      \
     X(ONNXRUNTIME_ARENA_STRATEGY, "onnxruntime.arena_strategy", "--onnxruntime-arena-strategy",    \
-      ENUM, "power_of_two", FL_ONE_OF("power_of_two|as_requested"), NOW,                           \
+      ENUM, "power_of_two", FL_ONE_OF("power_of_two|as_requested"),                                \
       "How the device arena of ONNX Runtime grows.")                                               \
     X(ONNXRUNTIME_MODEL, "onnxruntime.model", "--onnxruntime-model", ENUM, "auto",                 \
-      FL_ONE_OF("auto|file|graph"), NOW,                                                           \
+      FL_ONE_OF("auto|file|graph"),                                                                \
       "What ONNX Runtime runs: the folder's .onnx file, or a graph built from its weights.")       \
-    X(TENSORRT_CACHE_DIR, "tensorrt.cache_dir", "--tensorrt-cache-dir", STRING, "", FL_ANY, NOW,   \
+    X(TENSORRT_CACHE_DIR, "tensorrt.cache_dir", "--tensorrt-cache-dir", STRING, "", FL_ANY,        \
       "Folder where TensorRT keeps compiled engines; none: compiled at every start.")              \
     X(COREML_COMPUTE_UNITS, "coreml.compute_units", "--coreml-compute-units", ENUM, "all",         \
-      FL_ONE_OF("all|cpu|cpu_and_gpu|cpu_and_neural_engine"), NOW,                                 \
+      FL_ONE_OF("all|cpu|cpu_and_gpu|cpu_and_neural_engine"),                                      \
       "Processors that CoreML may use.")                                                           \
-    X(CUDA_MODULE, "cuda.module", "--cuda-module", STRING, "", FL_ANY, NOW,                        \
+    X(CUDA_MODULE, "cuda.module", "--cuda-module", STRING, "", FL_ANY,                             \
       "File of the CUDA engine, libfletch_cuda.so; none: beside the program or library.")          \
-    X(CUDA_CUBLASLT, "cuda.cublaslt", "--cuda-cublaslt", STRING, "", FL_ANY, NOW,                  \
+    X(CUDA_CUBLASLT, "cuda.cublaslt", "--cuda-cublaslt", STRING, "", FL_ANY,                       \
       "File or folder of libcublasLt; none: where CUDA or a Python has it.")                       \
     X(CUDA_MEMORY_LIMIT, "cuda.memory_limit", "--cuda-memory-limit", SIZE, "none",                 \
-      FL_SIZES("none", "1 TiB", 0x1p40), NOW, "Device memory one replica may take.")               \
-    X(CUDA_STREAMS, "cuda.streams", "--cuda-streams", INT, "2", FL_RANGE(1, 64), NOW,              \
+      FL_SIZES("none", "1 TiB", 0x1p40), "Device memory one replica may take.")                    \
+    X(CUDA_STREAMS, "cuda.streams", "--cuda-streams", INT, "2", FL_RANGE(1, 64),                   \
       "Compute streams of a device.")                                                              \
     X(CUDA_TRANSFER_STREAM, "cuda.transfer_stream", "--cuda-transfer-stream", BOOL, "true",        \
-      FL_ANY, NOW, "Copy on a stream of its own while another computes.")                          \
-    X(CUDA_GRAPHS, "cuda.graphs", "--cuda-graphs", BOOL, "true", FL_ANY, NOW,                      \
+      FL_ANY, "Copy on a stream of its own while another computes.")                               \
+    X(CUDA_GRAPHS, "cuda.graphs", "--cuda-graphs", BOOL, "true", FL_ANY,                           \
       "Launch each batch as one captured graph.")                                                  \
-    X(CUDA_MEMORY_POOL, "cuda.memory_pool", "--cuda-memory-pool", BOOL, "true", FL_ANY, NOW,       \
+    X(CUDA_MEMORY_POOL, "cuda.memory_pool", "--cuda-memory-pool", BOOL, "true", FL_ANY,            \
       "Take device memory from the driver's pool, which all models of the process share.")         \
-    X(IO_BINDING, "io.binding", "--io-binding", BOOL, "true", FL_ANY, NOW,                         \
+    X(IO_BINDING, "io.binding", "--io-binding", BOOL, "true", FL_ANY,                              \
       "Bind inputs and outputs to buffers on the device.")                                         \
-    X(IO_PREALLOCATED, "io.preallocated", "--io-preallocated", BOOL, "true", FL_ANY, NOW,          \
+    X(IO_PREALLOCATED, "io.preallocated", "--io-preallocated", BOOL, "true", FL_ANY,               \
       "Allocate input and output buffers when the model is opened.")                               \
     X(IO_INPUT_BUFFERS, "io.input_buffers", "--io-input-buffers", INT, "4", FL_RANGE(1, 1024),     \
-      NOW, "Input buffers kept per replica.")                                                      \
+      "Input buffers kept per replica.")                                                           \
     X(IO_OUTPUT_BUFFERS, "io.output_buffers", "--io-output-buffers", INT, "4", FL_RANGE(1, 1024),  \
-      NOW, "Output buffers kept per replica.")                                                     \
-    X(IO_ZERO_COPY, "io.zero_copy", "--io-zero-copy", BOOL, "true", FL_ANY, NOW,                   \
+      "Output buffers kept per replica.")                                                          \
+    X(IO_ZERO_COPY, "io.zero_copy", "--io-zero-copy", BOOL, "true", FL_ANY,                        \
       "Write results straight into the caller's memory where the device can.")                     \
     X(IO_BATCH_OPTIMIZATION, "io.batch_optimization", "--io-batch-optimization", BOOL, "true",     \
-      FL_ANY, NOW, "Size batches by what the engine gains and memory holds.")                      \
-    X(POOL_ENABLE, "pool.enable", "--pool-enable", BOOL, "true", FL_ANY, NOW,                      \
+      FL_ANY, "Size batches by what the engine gains and memory holds.")                           \
+    X(POOL_ENABLE, "pool.enable", "--pool-enable", BOOL, "true", FL_ANY,                           \
       "Keep and reuse result buffers.")                                                            \
     X(POOL_MAX_BUFFERS, "pool.max_buffers", "--pool-max-buffers", INT, "32", FL_RANGE(1, 65536),   \
-      NOW, "Buffers the pool keeps; the least recently used goes first.")                          \
+      "Buffers the pool keeps; the least recently used goes first.")                               \
     X(POOL_MAX_BYTES, "pool.max_bytes", "--pool-max-bytes", SIZE, "256MiB",                        \
-      FL_SIZES("none", "1 TiB", 0x1p40), NOW, "Bytes the pool keeps.")                             \
+      FL_SIZES("none", "1 TiB", 0x1p40), "Bytes the pool keeps.")                                  \
     X(POOL_PRESSURE_DETECTION, "pool.pressure_detection", "--pool-pressure-detection", BOOL,       \
-      "true", FL_ANY, NOW, "Empty the pool when memory grows scarce.")                             \
+      "true", FL_ANY, "Empty the pool when memory grows scarce.")                                  \
     X(POOL_PRESSURE_THRESHOLD, "pool.pressure_threshold", "--pool-pressure-threshold", FLOAT,      \
-      "0.8", FL_RANGE(0.0, 1.0), NOW, "Share of memory in use that counts as scarce.")             \
-    X(BATCH_DYNAMIC, "batch.dynamic", "--batch-dynamic", BOOL, "true", FL_ANY, NOW,                \
+      "0.8", FL_RANGE(0.0, 1.0), "Share of memory in use that counts as scarce.")                  \
+    X(BATCH_DYNAMIC, "batch.dynamic", "--batch-dynamic", BOOL, "true", FL_ANY,                     \
       "Join texts of different callers into one batch.")                                           \
     X(BATCH_MIN_TEXTS, "batch.min_texts", "--batch-min-texts", INT, "8", FL_RANGE(1, 65536),       \
-      NOW, "Texts a batch waits for, up to batch.max_wait_ms.")                                    \
+      "Texts a batch waits for, up to batch.max_wait_ms.")                                         \
     X(BATCH_MAX_TEXTS, "batch.max_texts", "--batch-max-texts", INT, "64", FL_RANGE(1, 65536),      \
-      NOW, "Texts a batch may hold; unless set, bulk batches are bounded by tokens alone.")        \
+      "Texts a batch may hold; unless set, bulk batches are bounded by tokens alone.")             \
     X(BATCH_MAX_TOKENS, "batch.max_tokens", "--batch-max-tokens", INT, "16384",                    \
-      FL_RANGE(16, 1048576), NOW,                                                                  \
+      FL_RANGE(16, 1048576),                                                                       \
       "Tokens a batch may hold; unless set, less where an engine gains nothing by more.")         \
     X(BATCH_MAX_WAIT_MS, "batch.max_wait_ms", "--batch-max-wait-ms", INT, "10",                    \
-      FL_RANGE(0, 60000), NOW, "Milliseconds a text waits for company.")                           \
+      FL_RANGE(0, 60000), "Milliseconds a text waits for company.")                                \
     X(BATCH_TARGET_LATENCY_MS, "batch.target_latency_ms", "--batch-target-latency-ms", INT, "0",   \
-      FL_RANGE_OR("off", 0, 60000), NOW,                                                           \
+      FL_RANGE_OR("off", 0, 60000),                                                                \
       "95th percentile of latency to hold by adapting the batch budget; 0: off.")                  \
-    X(BATCH_THROUGHPUT, "batch.throughput", "--batch-throughput", BOOL, "true", FL_ANY, NOW,       \
+    X(BATCH_THROUGHPUT, "batch.throughput", "--batch-throughput", BOOL, "true", FL_ANY,            \
       "Prefer full batches while callers are waiting.")                                            \
     X(BATCH_MEMORY_PREDICTION, "batch.memory_prediction", "--batch-memory-prediction", BOOL,       \
-      "true", FL_ANY, NOW, "Predict the memory of a batch and split it to fit.")                   \
+      "true", FL_ANY, "Predict the memory of a batch and split it to fit.")                        \
     X(MEMORY_LIMIT, "memory.limit", "--memory-limit", SIZE, "none",                                \
-      FL_SIZES("none", "16 TiB", 0x1p44), NOW, "Ceiling for the memory of the whole process.")     \
-    X(PROFILE_FILE, "profile.file", "--profile-file", STRING, "", FL_ANY, NOW,                     \
+      FL_SIZES("none", "16 TiB", 0x1p44), "Ceiling for the memory of the whole process.")          \
+    X(PROFILE_FILE, "profile.file", "--profile-file", STRING, "", FL_ANY,                          \
       "File for a Chrome trace of tokenise, queue, copy, each layer and output; none: off.")       \
-    X(SERVER_MODELS, "server.models", "--server-models", STRING, "", FL_ANY, NOW,                  \
+    X(SERVER_MODELS, "server.models", "--server-models", STRING, "", FL_ANY,                       \
       "Models to serve, NAME=ID or ID with commas between; none: model.id.")                       \
-    X(SERVER_STORE, "server.store", "--server-store", STRING, "", FL_ANY, NOW,                     \
+    X(SERVER_STORE, "server.store", "--server-store", STRING, "", FL_ANY,                          \
       "SQLite file that keeps what /add takes; none: no /add, /search and /items.")                \
-    X(SERVER_HOST, "server.host", "--server-host", STRING, "127.0.0.1", FL_ANY, NOW,               \
+    X(SERVER_HOST, "server.host", "--server-host", STRING, "127.0.0.1", FL_ANY,                    \
       "Address the server listens on; none: no TCP.")                                              \
-    X(SERVER_PORT, "server.port", "--server-port", INT, "9900", FL_RANGE(0, 65535), NOW,           \
+    X(SERVER_PORT, "server.port", "--server-port", INT, "9900", FL_RANGE(0, 65535),                \
       "Port the server listens on; 0: any free one, which is printed.")                            \
-    X(SERVER_UNIX_SOCKET, "server.unix_socket", "--server-unix-socket", STRING, "", FL_ANY, NOW,   \
+    X(SERVER_UNIX_SOCKET, "server.unix_socket", "--server-unix-socket", STRING, "", FL_ANY,        \
       "Path of a Unix socket to listen on as well.")                                               \
     X(SERVER_API_KEY_FILE, "server.api_key_file", "--server-api-key-file", STRING, "", FL_ANY,     \
-      NOW, "File with one accepted API key a line; none: no key is asked for.")                    \
-    X(SERVER_INSECURE, "server.insecure", "--server-insecure", BOOL, "false", FL_ANY, NOW,         \
+      "File with one accepted API key a line; none: no key is asked for.")                         \
+    X(SERVER_INSECURE, "server.insecure", "--server-insecure", BOOL, "false", FL_ANY,              \
       "Listen on addresses that other machines reach without asking for a key.")                   \
-    X(SERVER_CORS_ORIGIN, "server.cors_origin", "--server-cors-origin", STRING, "", FL_ANY, NOW,   \
+    X(SERVER_CORS_ORIGIN, "server.cors_origin", "--server-cors-origin", STRING, "", FL_ANY,        \
       "Origins whose web pages may call the server, with commas between, or *; none: no page.")    \
     X(SERVER_MAX_BODY, "server.max_body", "--server-max-body", SIZE, "32MiB",                      \
-      FL_SIZES("none", "16 GiB", 0x1p34), NOW, "Largest request body.")                            \
+      FL_SIZES("none", "16 GiB", 0x1p34), "Largest request body.")                                 \
     X(SERVER_MAX_BODY_MEMORY, "server.max_body_memory", "--server-max-body-memory", SIZE, "1GiB",  \
-      FL_SIZES("none", "16 TiB", 0x1p44), NOW, "Memory for all request bodies; more get 503.")     \
+      FL_SIZES("none", "16 TiB", 0x1p44), "Memory for all request bodies; more get 503.")          \
     X(SERVER_MAX_CONNECTIONS, "server.max_connections", "--server-max-connections", INT, "16384",  \
-      FL_RANGE(1, 1000000), NOW, "Connections that may be open; more wait to be accepted.")        \
+      FL_RANGE(1, 1000000), "Connections that may be open; more wait to be accepted.")             \
     X(SERVER_IO_THREADS, "server.io_threads", "--server-io-threads", INT, "0",                     \
-      FL_RANGE_OR("auto", 0, 64), NOW, "Threads that read and write sockets.")                     \
+      FL_RANGE_OR("auto", 0, 64), "Threads that read and write sockets.")                          \
     X(SERVER_MAX_QUEUE_TOKENS, "server.max_queue_tokens", "--server-max-queue-tokens", INT,        \
-      "1048576", FL_RANGE(1, 1073741824), NOW, "Tokens that may wait; more are turned away.")      \
+      "1048576", FL_RANGE(1, 1073741824), "Tokens that may wait; more are turned away.")           \
     X(SERVER_DEADLINE_MS, "server.deadline_ms", "--server-deadline-ms", INT, "30000",              \
-      FL_RANGE_OR("off", 0, 86400000), NOW, "Milliseconds after which a request is given up.")     \
+      FL_RANGE_OR("off", 0, 86400000), "Milliseconds after which a request is given up.")          \
     X(SERVER_HEADER_SECONDS, "server.header_seconds", "--server-header-seconds", INT, "10",        \
-      FL_RANGE(1, 3600), NOW, "Seconds for the headers of a request, from their first byte on.")   \
+      FL_RANGE(1, 3600), "Seconds for the headers of a request, from their first byte on.")        \
     X(SERVER_BODY_SECONDS, "server.body_seconds", "--server-body-seconds", INT, "60",              \
-      FL_RANGE(1, 3600), NOW, "Seconds for a body to come, and one more for each 64 KiB of it.")   \
+      FL_RANGE(1, 3600), "Seconds for a body to come, and one more for each 64 KiB of it.")        \
     X(SERVER_IDLE_SECONDS, "server.idle_seconds", "--server-idle-seconds", INT, "120",             \
-      FL_RANGE(1, 86400), NOW, "Seconds a connection may be without a request.")                   \
+      FL_RANGE(1, 86400), "Seconds a connection may be without a request.")                        \
     X(SERVER_DRAIN_SECONDS, "server.drain_seconds", "--server-drain-seconds", INT, "30",           \
-      FL_RANGE(0, 3600), NOW, "Seconds that requests under way may take after SIGTERM.")           \
+      FL_RANGE(0, 3600), "Seconds that requests under way may take after SIGTERM.")                \
     X(SERVER_LAME_DUCK_MS, "server.lame_duck_ms", "--server-lame-duck-ms", INT, "500",             \
-      FL_RANGE(0, 600000), NOW,                                                                    \
+      FL_RANGE(0, 600000),                                                                         \
       "Milliseconds after SIGTERM in which /ready fails and everything is still answered.")        \
     X(SERVER_WATCHDOG_SECONDS, "server.watchdog_seconds", "--server-watchdog-seconds", INT, "300", \
-      FL_RANGE_OR("off", 0, 86400), NOW,                                                           \
+      FL_RANGE_OR("off", 0, 86400),                                                                \
       "Seconds without progress after which the process ends with code 70.")                       \
     X(SERVER_LOG_FORMAT, "server.log_format", "--server-log-format", ENUM, "auto",                 \
-      FL_ONE_OF("auto|text|json"), NOW, "Form of the log; auto: text on a terminal, else json.")   \
+      FL_ONE_OF("auto|text|json"), "Form of the log; auto: text on a terminal, else json.")        \
     X(SERVER_LOG_LEVEL, "server.log_level", "--server-log-level", ENUM, "info",                    \
-      FL_ONE_OF("error|warning|info|debug"), NOW, "What the log holds; info: every request.")      \
+      FL_ONE_OF("error|warning|info|debug"), "What the log holds; info: every request.")           \
     X(SERVER_METRICS_PREFIX, "server.metrics_prefix", "--server-metrics-prefix", STRING, "fletch", \
-      FL_ANY, NOW, "First word of every metric's name.")
+      FL_ANY, "First word of every metric's name.")
 /* clang-format on */
 
 #endif

@@ -20,22 +20,14 @@
 #define TYPE_NAME_ENUM   "enum"
 #define TYPE_NAME_LIST   "list"
 
-#define EFFECTIVE_NOW   1
-#define EFFECTIVE_LATER 0
-#define SUFFIX_NOW      ""
-#define SUFFIX_LATER    " (no effect yet)"
-
 /* The bounds macros of options.h expand to five parts; people read only the first. */
 #define FIRST(first, ...) first
 
-#define OPTION(id, key, flag, type, initial, bounds, when, text)                                   \
-    [FL_KEY_##id] = {key,           TYPE_NAME_##type,   initial,                                   \
-                     FIRST(bounds), text SUFFIX_##when, "FLETCH_" #id,                             \
-                     flag,          EFFECTIVE_##when},
+#define OPTION(id, key, flag, type, initial, bounds, text)                                         \
+    [FL_KEY_##id] = {key, TYPE_NAME_##type, initial, FIRST(bounds), text, "FLETCH_" #id, flag},
 static const fletch_option options[FL_KEY_COUNT] = {FL_OPTION_MAP(OPTION)};
 
-#define RULE(id, key, flag, type, initial, bounds, when, text)                                     \
-    [FL_KEY_##id] = {FL_TYPE_##type, bounds},
+#define RULE(id, key, flag, type, initial, bounds, text) [FL_KEY_##id] = {FL_TYPE_##type, bounds},
 static const fl_option_rule rules[FL_KEY_COUNT] = {FL_OPTION_MAP(RULE)};
 
 const fletch_option *fletch_option_at(size_t index) {

@@ -354,7 +354,6 @@ int fl_runtime_open(fletch_model **out, const char *name, const fl_config *confi
         fl_runtime_close(m);
         return fl_fail_nomem(error, sizeof *m, "a configuration");
     }
-    fl_config_warn_ineffective(m->config);
     int status = fl_config_check_together(m->config, error);
     if (status == FLETCH_OK)
         status = open_parts(m, name ? name : fletch_config_model(m->config), tokenizer_only, error);

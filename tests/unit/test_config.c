@@ -49,8 +49,6 @@ Test(config, names_of_a_row_agree) {
         cr_expect_str_eq(option->environment, environment);
         cr_expect_str_eq(option->flag, flag);
         cr_expect_not_null(strchr(option->key, '.'));
-        const bool says_so = strstr(option->text, "(no effect yet)") != NULL;
-        cr_expect_eq(says_so, !option->effective, "%s", option->key);
         fl_key key;
         cr_expect(fl_key_find(option->key, &key));
         cr_expect_eq((size_t)key, i, "%s is there twice", option->key);
@@ -240,37 +238,6 @@ Test(config, a_clone_shares_nothing) {
     cr_expect_str_eq(origin, "flag");
     cr_expect_str_eq(fl_config_text(clone, FL_KEY_MODEL_LEVEL), "medium");
     fletch_config_free(clone);
-}
-
-typedef struct heard {
-    int levels[4];
-} heard;
-
-static void hear(void *user, int level, const char *message) {
-    heard *h = user;
-    (void)message;
-    h->levels[level]++;
-}
-
-/* One warning for each key that is declared for a later release, and none for the others. */
-Test(config, keys_without_effect_warn_when_set) {
-    heard          h      = {0};
-    int            later  = 0;
-    fletch_config *config = fletch_config_new();
-    fletch_config_set_log(config, hear, &h);
-    fl_config_warn_ineffective(config);
-    cr_expect_eq(h.levels[1], 0);
-    for (size_t i = 0; fletch_option_at(i) != NULL; i++) {
-        const fletch_option *option = fletch_option_at(i);
-        cr_expect_eq(fletch_config_set(config, option->key, option->default_value, NULL), 0, "%s",
-                     option->key);
-        later += !option->effective;
-    }
-    fl_config *clone = fl_config_clone(config);
-    fl_config_warn_ineffective(clone);
-    cr_expect_eq(h.levels[1], later);
-    fletch_config_free(clone);
-    fletch_config_free(config);
 }
 
 Test(config, a_failed_allocation_changes_nothing) {
