@@ -233,7 +233,7 @@ FLETCH_API const char *fletch_config_model(const fletch_config *config);
 FLETCH_API const char *fletch_config_get(const fletch_config *config, const char *key,
                                          const char **origin);
 
-/** Hear of warnings (a key without effect yet, a disagreement between files …). NULL silences. The
+/** Hear of warnings (a provider that cannot be had, a disagreement between files …). NULL silences. The
  *  pointer must outlive every model opened with this configuration. Since 0.1. */
 FLETCH_API void fletch_config_set_log(fletch_config *config, fletch_log_fn log, void *user);
 
@@ -337,10 +337,9 @@ typedef struct fletch_request {
     fletch_matrix        out;
     fletch_lane          lane;
     uint32_t             deadline_ms; /* from now; 0 = none. Late: FLETCH_EDEADLINE */
-    uint32_t spare_us; /* how long the calling thread may be kept: when nothing else is under
-                                        way and the engine is likely to need no longer, the work is done
-                                        on it, `done` is called before fletch_submit returns, and no
-                                        other thread is woken. 0 = not at all */
+    uint32_t             spare_us; /* how long this thread may be kept, 0 = not at all: alone and
+                                   likely to be over by then, the work is done on it, `done` is
+                                   called before fletch_submit returns, and nobody is woken */
 } fletch_request;
 
 #define FLETCH_REQUEST_INIT                                                                        \
