@@ -337,7 +337,7 @@ typedef struct fletch_request {
     fletch_matrix        out;
     fletch_lane          lane;
     uint32_t             deadline_ms; /* from now; 0 = none. Late: FLETCH_EDEADLINE */
-    uint32_t             spare_us; /* how long this thread may be kept, 0 = not at all: alone and
+    uint32_t             spare_us;    /* how long this thread may be kept, 0 = not at all: alone and
                                    likely to be over by then, the work is done on it, `done` is
                                    called before fletch_submit returns, and nobody is woken */
 } fletch_request;
