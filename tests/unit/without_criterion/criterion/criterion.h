@@ -3,7 +3,7 @@
  *
  * Role    Criterion keeps its tests in an arena at an address that ThreadSanitizer's memory layout
  *         forbids (Criterion issue 274), so no Criterion program starts under it. fl_test puts this
- *         folder first for THREADS tests in that build. It offers only what those tests use.
+ *         folder first for THREADS tests in that build.
  * Method  Test() registers its function before main; main runs all in one process, in order of the file,
  *         and ends at the first failed assertion. A TestSuite's init runs before each test of the program;
  *         timeouts are ctest's business.
@@ -66,9 +66,22 @@ static plain_options plain_suite;
 #define cr_assert_arr_eq(a, b, n, ...) plain_check(memcmp((a), (b), (n)) == 0, #a " equals " #b)
 #define cr_assert_float_eq(a, b, error, ...)                                                       \
     plain_check(fabs((double)(a) - (double)(b)) <= (double)(error), #a " is near " #b)
-#define cr_assert_fail(...)        plain_check(false, #__VA_ARGS__)
-#define cr_expect_eq(a, b, ...)    plain_check((a) == (b), #a " == " #b)
-#define cr_expect_not_null(a, ...) plain_check((a) != NULL, #a " != NULL")
+#define cr_assert_fail(...) plain_check(false, #__VA_ARGS__)
+
+/* What Criterion would go on after ends the program here. */
+#define cr_expect          cr_assert
+#define cr_expect_not      cr_assert_not
+#define cr_expect_eq       cr_assert_eq
+#define cr_expect_neq      cr_assert_neq
+#define cr_expect_lt       cr_assert_lt
+#define cr_expect_leq      cr_assert_leq
+#define cr_expect_gt       cr_assert_gt
+#define cr_expect_geq      cr_assert_geq
+#define cr_expect_null     cr_assert_null
+#define cr_expect_not_null cr_assert_not_null
+#define cr_expect_str_eq   cr_assert_str_eq
+#define cr_expect_arr_eq   cr_assert_arr_eq
+#define cr_expect_float_eq cr_assert_float_eq
 
 int main(void) {
     for (plain_test *test = plain_tests; test != NULL; test = test->next) {
