@@ -68,10 +68,12 @@ bool fl_runtime_device(const fletch_model *model, size_t index, fletch_device_st
 
 int fl_runtime_devices(const fletch_model *model, fletch_device_stats **out, size_t *count,
                        fletch_error *error) {
-    fletch_device_stats one;
-    size_t              most = 0;
-    while (fl_runtime_device(model, most, &one))
-        most++;
+    fletch_model *m    = fl_mutable(model);
+    size_t        most = 0;
+    pthread_mutex_lock(&m->lock);
+    if (model->has_engine)
+        most = m->replicas->count;
+    pthread_mutex_unlock(&m->lock);
     *count = 0;
     *out   = fl_alloc_array(most, sizeof **out);
     if (*out == NULL)

@@ -200,6 +200,17 @@ static void count_warning(void *user, int level, const char *message) {
         ++*(int *)user;
 }
 
+/* The end of a test that put calls of its own into a session's table. */
+static void close_stubbed(fl_ort_lane *lane, fl_ort_plan *plan, fl_ort_session *session,
+                          fixture *f) {
+    fl_ort_lane_close(lane);
+    fl_ort_plan_close(plan);
+    session->ort = real;
+    fl_ort_session_close(session);
+    close_toy(f);
+    fl_ort_release(real);
+}
+
 Test(onnx_engine, a_provider_that_refuses_binding_runs_without_it_told_once) {
     static fixture f;
     fl_ort         changed;
@@ -233,12 +244,7 @@ Test(onnx_engine, a_provider_that_refuses_binding_runs_without_it_told_once) {
     memcpy(unbound, f.rows[1], sizeof unbound);
     check_rows(&f, &batch); /* and the rows are right, and those that a bound run gives */
     cr_assert_eq(memcmp(unbound, f.rows[1], sizeof unbound), 0);
-    fl_ort_lane_close(&lane);
-    fl_ort_plan_close(&plan);
-    session.ort = real;
-    fl_ort_session_close(&session);
-    close_toy(&f);
-    fl_ort_release(real);
+    close_stubbed(&lane, &plan, &session, &f);
 }
 
 /* ---- Runs that fail ----------------------------------------------------------------------------- */
@@ -308,12 +314,7 @@ Test(onnx_engine, a_failed_run_breaks_a_device_and_never_the_processor) {
         cr_expect_not_null(strstr(lane.error.message, rows[i].words), "%s", lane.error.message);
         cr_expect_not_null(lane.binding, "binding is not at fault");
     }
-    fl_ort_lane_close(&lane);
-    fl_ort_plan_close(&plan);
-    session.ort = real;
-    fl_ort_session_close(&session);
-    close_toy(&f);
-    fl_ort_release(real);
+    close_stubbed(&lane, &plan, &session, &f);
 }
 
 /* ---- Shapes that are compiled ------------------------------------------------------------------- */
