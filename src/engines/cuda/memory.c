@@ -10,7 +10,7 @@
  *         blocks of cuMemAlloc, each with its own pages, and the same account.
  * Bytes   used and peak are what engines asked for; held is what the driver says the pool has.
  * Memory  one row of a table per device. Threads: a lock per process; opening and closing only.
- * Proof   tests/cuda/test_cuda_engine.c: the account against what the driver counted. */
+ * Proof   tests/cuda/test_cuda_memory.c: the account against what the driver counted. */
 #include "base/error.h"
 #include "engines/cuda/cuda_engine.h"
 

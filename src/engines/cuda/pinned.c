@@ -9,7 +9,7 @@
  *         opens makes them again. A registration that the driver refuses costs speed alone, since
  *         it copies from and to any memory.
  * Memory  a node per buffer; the pools bound their number. Threads: any; one lock.
- * Proof   tests/cuda/test_cuda_engine.c. */
+ * Proof   tests/cuda/test_cuda_memory.c. */
 #include "base/mem.h"
 #include "engines/cuda/cuda_engine.h"
 

@@ -11,7 +11,7 @@
  *         beside the first engine and the device has free; where there is no room the text fails
  *         and is told so. It is the one thing that forward allocates besides graphs.
  * Threads any slot's; one text at a time, under a lock.
- * Proof   tests/cuda/test_cuda_engine.c: a model whose fp16 overflows, and NaN that stays. */
+ * Proof   tests/cuda/test_cuda_faults.c: a model whose fp16 overflows, and NaN that stays. */
 #include "base/error.h"
 #include "engines/cuda/cuda_engine.h"
 

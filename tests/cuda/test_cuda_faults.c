@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_cuda_faults.c - the CUDA engine when the driver refuses, a device is lost or a value is not finite: it says so,
+ * leaves nothing behind, and what can go on does. On simulated devices. */
+#include "toy_cuda.h"
+
+/* The n-th call of a kind fails, for each n there is: open or forward say so, nothing is left
+ * behind, and what was only short of memory works the next time. */
+static void fail_each(const fl_encoder *encoder, sim_kind kind, CUresult result, int expected) {
+    setup s   = usual;
+    s.streams = "2";
+    for (unsigned n = 1; n < 200; n++) {
+        unsigned long before = sim_calls(kind);
+        sim_fault(kind, n, result);
+        opened o = open_cuda(encoder, &s);
+        sim_fault(kind, 0, CUDA_SUCCESS);
+        if (o.status == FLETCH_OK) {
+            cr_assert_gt(n, 1U);
+            cr_assert_lt(sim_calls(kind) - before, (unsigned long)n);
+            shut(&o);
+            return;
+        }
+        cr_assert_eq(o.status, expected, "call %u: %d %s", n, o.status, o.error.message);
+        cr_assert_null(o.engine);
+        sim_heal();
+        shut(&o);
+    }
+    cr_assert_fail("open never worked");
+}
+
+Test(cuda, open_survives_every_failure) {
+    toy t;
+    toy_make(&t, &bert, 3);
+    fail_each(&t.encoder, SIM_ALLOC, CUDA_ERROR_OUT_OF_MEMORY, FLETCH_ENOMEM);
+    fail_each(&t.encoder, SIM_HOST_ALLOC, CUDA_ERROR_OUT_OF_MEMORY, FLETCH_ENOMEM);
+    fail_each(&t.encoder, SIM_OBJECT, CUDA_ERROR_OUT_OF_MEMORY, FLETCH_ENOMEM);
+    fail_each(&t.encoder, SIM_COPY, CUDA_ERROR_ILLEGAL_ADDRESS, FLETCH_EPROVIDER);
+    toy_free(&t);
+}
+
+/* A launch or copy that is short of memory fails its batch alone; the next one is right. */
+Test(cuda, forward_survives_lack_of_memory) {
+    toy   t;
+    batch m, want;
+    toy_make(&t, &bert, 3);
+    opened o = open_well(&t.encoder, &usual);
+    make_batch(&want, &t.encoder, some, 3, 8);
+    cr_assert_eq(o.ops->forward(o.engine, 0, &want.b, &o.error), FLETCH_OK);
+    for (unsigned n = 1; n < 40; n++) {
+        sim_kind kind = n % 3 == 0 ? SIM_COPY : n % 3 == 1 ? SIM_LAUNCH : SIM_GRAPH;
+        make_batch(&m, &t.encoder, some, 3, 8);
+        sim_fault(kind, 1 + n / 3 % 2, CUDA_ERROR_OUT_OF_MEMORY);
+        int status = o.ops->forward(o.engine, 0, &m.b, &o.error);
+        sim_heal();
+        cr_assert(status == FLETCH_OK || status == FLETCH_ENOMEM, "%s", o.error.message);
+        cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_OK, "%s", o.error.message);
+        cr_assert_eq(memcmp(m.rows[1], want.rows[1], bert.hidden * sizeof(float)), 0);
+        free_batch(&m);
+    }
+    free_batch(&want);
+    shut(&o);
+    toy_free(&t);
+}
+
+/* Single launches in the middle of a pass, and while capturing. */
+Test(cuda, forward_stops_at_any_launch) {
+    toy   t;
+    batch m;
+    toy_make(&t, &bert, 3);
+    for (unsigned n = 1; n < 20; n += 3) {
+        opened o = open_well(&t.encoder, &usual);
+        make_batch(&m, &t.encoder, some, 3, 8);
+        sim_fault(SIM_LAUNCH, n, CUDA_ERROR_OUT_OF_MEMORY);
+        int status = o.ops->forward(o.engine, 0, &m.b, &o.error);
+        sim_heal();
+        cr_assert(status == FLETCH_ENOMEM || n > 11, "launch %u: %d", n, status);
+        cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_OK);
+        sim_fault(SIM_LAUNCH, n, CUDA_ERROR_OUT_OF_MEMORY); /* the capture fails: goes on without */
+        cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_OK, "%s", o.error.message);
+        sim_heal();
+        free_batch(&m);
+        shut(&o);
+    }
+    toy_free(&t);
+}
+
+/* Everything fails from there on; the engine says so, closes, and another opens later. */
+Test(cuda, lost_device_breaks_the_replica_and_no_more) {
+    static const sim_kind kinds[] = {SIM_LAUNCH, SIM_COPY};
+    toy                   t;
+    batch                 m;
+    setup                 s = usual;
+    s.streams               = "2";
+    toy_make(&t, &bert, 3);
+    for (int i = 0; i < 4; i++) {
+        opened o = open_well(&t.encoder, &s);
+        make_batch(&m, &t.encoder, some, 3, 8);
+        for (int k = 0; k < i; k++)
+            cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_OK);
+        sim_fault(kinds[i % 2], 1, CUDA_ERROR_ECC_UNCORRECTABLE);
+        int status = o.ops->forward(o.engine, 0, &m.b, &o.error);
+        cr_assert_eq(status, FLETCH_EINTERNAL, "%d: %s", status, o.error.message);
+        cr_assert_not_null(strstr(o.error.message, "ECC"), "%s", o.error.message);
+        cr_assert_eq(o.ops->forward(o.engine, 1, &m.b, &o.error), FLETCH_EINTERNAL);
+        free_batch(&m);
+        shut(&o);
+        sim_heal();
+    }
+    toy_free(&t);
+}
+
+static void damage(fl_tensor *tensor, size_t element) {
+    float nan = NAN;
+    memcpy((char *)(uintptr_t)tensor->data + element * sizeof nan, &nan, sizeof nan);
+}
+
+/* The word that only the last text uses is damaged. */
+Test(cuda, nan_is_told_by_its_text) {
+    static const uint32_t lengths[] = {4, 9, 2};
+    static const char    *kinds[]   = {"fp32", "fp16", "int8"};
+    toy                   t;
+    batch                 m;
+    toy_make(&t, &bert, 3);
+    damage(&t.encoder.global[FL_SLOT_WORD], 49 * bert.hidden + 5);
+    for (int i = 0; i < 3; i++) {
+        setup s     = usual;
+        s.precision = kinds[i];
+        opened o    = open_well(&t.encoder, &s);
+        make_batch(&m, &t.encoder, lengths, 3, 8);
+        for (uint32_t k = 0; k < m.b.tokens; k++)
+            m.ids[k] = m.ids[k] % 49;
+        cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_OK);
+        m.ids[14] = 49;
+        cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_EMODEL);
+        cr_assert_eq(o.error.where, 2U);
+        free_batch(&m);
+        shut(&o);
+    }
+    damage(&t.encoder.layer[1][FL_LAYER_UP_W], 7); /* every text */
+    opened o = open_well(&t.encoder, &usual);
+    make_batch(&m, &t.encoder, lengths, 3, 8);
+    cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_EMODEL);
+    cr_assert_eq(o.error.where, 0U);
+    free_batch(&m);
+    shut(&o);
+    toy_free(&t);
+}
+
+static int find_rescued(void *user, const char *name, const char *value, const char *comment) {
+    (void)comment;
+    if (strcmp(name, "cuda.rescued") == 0)
+        *(int *)user = atoi(value);
+    return 0;
+}
+
+static int rescued(const opened *o) {
+    int count = -1;
+    o->ops->describe(o->engine, find_rescued, &count);
+    return count;
+}
+
+enum { LARGE_WORD = 49, LARGE_PLACE = 14 };
+
+/* A batch whose last text of three has the word that is large, if `with` it. */
+static void make_large(batch *m, const fl_encoder *encoder, bool with) {
+    static const uint32_t lengths[] = {4, 9, 2};
+    make_batch(m, encoder, lengths, 3, 8);
+    for (uint32_t k = 0; k < m->b.tokens; k++)
+        m->ids[k] %= LARGE_WORD;
+    if (with)
+        m->ids[LARGE_PLACE] = LARGE_WORD;
+}
+
+/* One value of a word is beyond fp16 and within fp32: its text comes out as the CPU engine's. */
+static void overflow(const toy *t, const char *precision, const char *capability, bool overflows) {
+    batch  m, want;
+    double least[] = {0.995, 0.995, overflows ? 0.999999 : 0.995};
+    setup  s       = usual;
+    s.precision    = precision;
+    s.streams      = "2";
+    setenv("SIM_CUDA_CAPABILITY", capability, 1);
+    opened o = open_well(&t->encoder, &s);
+    make_large(&m, &t->encoder, false);
+    cr_assert_eq(o.ops->forward(o.engine, 1, &m.b, &o.error), FLETCH_OK, "%s", o.error.message);
+    cr_assert_eq(rescued(&o), 0);
+    free_batch(&m);
+    for (uint32_t round = 1; round <= 3; round++) { /* single launches, a capture, a graph */
+        make_large(&m, &t->encoder, true);
+        run_cpu(&t->encoder, &m, &want);
+        cr_assert_eq(o.ops->forward(o.engine, round % 2, &m.b, &o.error), FLETCH_OK, "%s",
+                     o.error.message);
+        for (uint32_t i = 0; i < 3; i++) {
+            double c = cosine(m.rows[i], want.rows[i], bert.hidden);
+            cr_assert(c >= least[i], "%s, text %u: cosine %.7f", precision, i, c);
+        }
+        cr_assert_eq(rescued(&o), overflows ? (int)round : 0);
+        free_batch(&m);
+        free_batch(&want);
+    }
+    shut(&o);
+}
+
+static void set_large(toy *t) {
+    float large = 70000.0f;
+    memcpy((char *)(uintptr_t)t->encoder.global[FL_SLOT_WORD].data +
+               (LARGE_WORD * bert.hidden + 5) * sizeof large,
+           &large, sizeof large);
+}
+
+Test(cuda, a_text_that_overflows_is_run_again_in_fp32) {
+    toy t;
+    toy_make(&t, &bert, 3);
+    set_large(&t);
+    overflow(&t, "fp16", "9.0", true);
+    overflow(&t, "int8", "7.5", true); /* upon fp16 */
+    overflow(&t, "bf16", "9.0", false);
+    toy_free(&t);
+}
+
+/* Where fp32 finds no room beside the engine, that text fails and says why; the others do not. */
+Test(cuda, a_text_that_overflows_fails_by_name_where_fp32_has_no_room) {
+    toy            t;
+    batch          m;
+    fl_engine_info info;
+    setup          s = usual;
+    s.precision      = "fp16";
+    toy_make(&t, &bert, 3);
+    set_large(&t);
+    opened o = open_well(&t.encoder, &s);
+    o.ops->info(o.engine, &info);
+    shut(&o);
+    s.limit = info.resident_bytes;
+    o       = open_well(&t.encoder, &s);
+    make_large(&m, &t.encoder, true);
+    for (int round = 0; round < 2; round++) {
+        cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_EMODEL);
+        cr_assert_eq(o.error.where, 2U);
+        cr_assert_not_null(strstr(o.error.message, "cuda.memory_limit"), "%s", o.error.message);
+    }
+    m.ids[LARGE_PLACE] = 1;
+    cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_OK, "%s", o.error.message);
+    free_batch(&m);
+    shut(&o);
+    toy_free(&t);
+}
