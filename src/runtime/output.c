@@ -17,14 +17,25 @@
 /* sentence-transformers' floor under a norm: a zero row stays zero instead of becoming NaN. */
 static const double norm_floor = 1e-12;
 
-static void normalize_row(float *row, uint32_t columns) {
-    double sum = 0.0;
-    for (uint32_t i = 0; i < columns; i++)
+/* Four partial sums: one would make each addition wait for the one before it. Every product of two
+ * float32 is exact in float64. */
+static double sum_of_squares(const float *row, uint32_t columns) {
+    double   part[4] = {0};
+    uint32_t i       = 0;
+    for (; i + 4 <= columns; i += 4)
+        for (uint32_t j = 0; j < 4; j++)
+            part[j] += (double)row[i + j] * (double)row[i + j];
+    double sum = (part[0] + part[1]) + (part[2] + part[3]);
+    for (; i < columns; i++)
         sum += (double)row[i] * (double)row[i];
-    double norm  = sqrt(sum);
+    return sum;
+}
+
+static void normalize_row(const float *from, uint32_t columns, float *to) {
+    double norm  = sqrt(sum_of_squares(from, columns));
     double scale = 1.0 / (norm > norm_floor ? norm : norm_floor);
     for (uint32_t i = 0; i < columns; i++)
-        row[i] = (float)((double)row[i] * scale);
+        to[i] = (float)((double)from[i] * scale);
 }
 
 static float activate(float x, fl_dense_activation activation) {
@@ -121,11 +132,25 @@ bool fl_output_in_place(const fl_output *output, const fletch_matrix *out) {
     return output->columns == fl_encoder_width(&output->model->encoder);
 }
 
+/* NaN and infinity alone have every bit of the exponent set. Unlike a sum of floats this keeps no order, so
+ * it takes a vector at a time. */
 static bool all_finite(const float *row, uint32_t columns) {
-    float sum = 0.0f; /* 0 * x is NaN for NaN and infinity, else 0 */
-    for (uint32_t i = 0; i < columns; i++)
-        sum += 0.0f * row[i];
-    return sum == 0.0f;
+    const uint32_t exponent = 0x7F800000U;
+    uint32_t       bad      = 0;
+    for (uint32_t i = 0; i < columns; i++) {
+        uint32_t bits;
+        memcpy(&bits, &row[i], sizeof bits);
+        bad |= (bits & exponent) == exponent;
+    }
+    return bad == 0;
+}
+
+/* Where the stage after `now` writes: to the other line, but a row that lies where it is wanted stays
+ * there, for a stage that may work in place. */
+static float *next_line(const float *now, float *const line[2], void *in_place) {
+    if (now == in_place)
+        return in_place;
+    return now == line[0] ? line[1] : line[0];
 }
 
 bool fl_output_row(const fl_output *output, const float *pooled, float *const line[2], void *row) {
@@ -138,13 +163,13 @@ bool fl_output_row(const fl_output *output, const float *pooled, float *const li
         const fl_stage *stage = &output->model->stages[i];
         if (stage->kind == FL_STAGE_NORMALIZE && output->raw)
             continue;
-        float *next = now == line[0] ? line[1] : line[0];
+        float *next = next_line(now, line, stage->kind == FL_STAGE_NORMALIZE ? row : NULL);
         if (stage->kind == FL_STAGE_DENSE)
             dense(stage, now, next);
         else if (stage->kind == FL_STAGE_LAYER_NORM)
             layer_norm(stage, now, next);
         else
-            normalize_row(memcpy(next, now, width * sizeof *now), width);
+            normalize_row(now, width, next);
         unit  = stage->kind == FL_STAGE_NORMALIZE;
         width = stage->out;
         now   = next;
@@ -153,9 +178,8 @@ bool fl_output_row(const fl_output *output, const float *pooled, float *const li
     }
     bool cut = output->columns < width;
     if (output->normalize && (cut ? output->renormalize : !unit)) {
-        float *next = now == line[0] ? line[1] : line[0];
-        memcpy(next, now, output->columns * sizeof *now);
-        normalize_row(next, output->columns);
+        float *next = next_line(now, line, row);
+        normalize_row(now, output->columns, next);
         now = next;
     }
     store(now, output->columns, output->dtype, row);
