@@ -405,6 +405,7 @@ FLETCH_API uint64_t fletch_histogram_bound(size_t bucket);
     X(batches, "batches that went through an engine")                                              \
     X(batch_splits, "batches split to fit into memory")                                            \
     X(batch_retries, "batches run again after a failure")                                          \
+    X(fp32_retries, "texts run again in fp32 because they overflowed a narrower format")           \
     X(company_waits, "times an idle engine waited for more texts")                                 \
     X(zero_copy_inputs, "texts tokenised where they lie in the caller's memory")                   \
     X(copied_inputs, "texts copied first, to put a prompt in front")                               \
@@ -454,15 +455,15 @@ typedef struct fletch_stats {
 FLETCH_API int fletch_stats_get(const fletch_model *model, fletch_stats *stats,
                                 fletch_error *error);
 
-/** What one replica of a model and the device under it are doing. Bytes; 0 where nobody can tell. Provider
- *  and name are empty while a replica that failed is opened again. */
+/** What one replica of a model and the device under it are doing. Bytes; 0 where nobody can tell. The name
+ *  is empty while the replica is not open. */
 typedef struct fletch_device_stats {
     size_t   size; /* set it to sizeof(fletch_device_stats) before the call */
     char     provider[32];
     char     name[64];           /* "NVIDIA H200" */
     uint32_t device;             /* which of its kind, from 0 */
     uint32_t slots_busy;         /* batches in it now */
-    int32_t  ready;              /* 0: it failed and will be opened again */
+    int32_t  ready;              /* 0: it failed and is tried again, see `failure` */
     int32_t  utilisation;        /* of the device, per cent, by its driver; -1: cannot be told */
     uint64_t outstanding_tokens; /* of those batches */
     uint64_t batches, tokens;    /* that the replica carried since it was opened first */
@@ -473,6 +474,7 @@ typedef struct fletch_device_stats {
     uint64_t pool_held;  /* and what is kept for them */
     uint64_t pool_takes; /* blocks taken, and how many of them were there already */
     uint64_t pool_hits;
+    char     failure[256]; /* why it is not ready; "" when it is */
 } fletch_device_stats;
 
 /** Fill *stats (with its size set) for replica `index`, from 0; FLETCH_ENOTFOUND past the last. Asks the

@@ -78,6 +78,7 @@ void fl_statistics_put(fl_buf *out, const fletch_stats *s) {
     put_if(out, "failed", s->failed_texts);
     put_if(out, "splits", s->batch_splits);
     put_if(out, "retries", s->batch_retries);
+    put_if(out, "fp32 again", s->fp32_retries);
     put_if(out, "fallbacks", s->provider_fallbacks);
     put_if(out, "broken", s->replica_failures);
     put_if(out, "reopened", s->replica_reopens);
@@ -88,6 +89,8 @@ void fl_statistics_put(fl_buf *out, const fletch_stats *s) {
 void fl_statistics_put_devices(fl_buf *out, const fletch_model *model) {
     fletch_device_stats d = {.size = sizeof d};
     for (size_t i = 0; fletch_device_stats_get(model, i, &d, NULL) == FLETCH_OK; i++) {
+        if (!d.ready)
+            fl_buf_printf(out, "device %-5" PRIu32 " not ready: %s\n", d.device, d.failure);
         if (d.pool_takes == 0)
             continue;
         fl_buf_printf(out, "device %-5" PRIu32 " %s: %.1f MB in use, %.1f MB at most, %.1f MB held",

@@ -18,6 +18,7 @@
 #ifndef FL_ENGINES_ENGINE_H
 #define FL_ENGINES_ENGINE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,7 +29,7 @@
 #include "fletch.h"
 #include "model/encoder.h"
 
-enum { FL_ENGINE_ABI = 3 };
+enum { FL_ENGINE_ABI = 4 };
 
 typedef struct fl_engine fl_engine; /* an engine's own open state */
 
@@ -44,8 +45,9 @@ typedef struct fl_batch {
                            mostly, but texts of several callers share a batch */
 } fl_batch;
 
-/* What one replica is opened with. Pointers are borrowed: `config`, `log` and `trace` live as long
- * as the replica, as open's encoder does; the others for the time of the call. */
+/* What one replica is opened with. Pointers are borrowed: `config`, `log`, `trace` and
+ * `fp32_retries` live as long as the replica, as open's encoder does; the others for the time of the
+ * call. */
 typedef struct fl_engine_options {
     const char      *provider; /* device kind: "cpu", "cuda", "tensorrt", "coreml", "directml" */
     uint32_t         device;   /* which device of that kind, from 0 */
@@ -58,10 +60,11 @@ typedef struct fl_engine_options {
     const char      *isa;          /* cpu: "auto", "ref", "avx2" … */
     const char      *precision;    /* "auto", "fp32" …; the engine says in info what it took */
     bool             deterministic;
-    uint64_t         memory_limit; /* bytes it may take on its device; 0: no limit */
-    const fl_config *config;       /* keys of its own: onnxruntime.*, cuda.* */
-    fl_trace        *trace;        /* NULL: off. Spans of layers and copies go here */
-    const fl_log    *log;
+    uint64_t         memory_limit;      /* bytes it may take on its device; 0: no limit */
+    const fl_config *config;            /* keys of its own: onnxruntime.*, cuda.* */
+    fl_trace        *trace;             /* NULL: off. Spans of layers and copies go here */
+    atomic_uint_fast64_t *fp32_retries; /* NULL, or counts texts that were run again in fp32 */
+    const fl_log         *log;
 } fl_engine_options;
 
 /* What an open replica says of itself; strings live as long as the replica. */

@@ -33,7 +33,7 @@ tell(teller *t, const char *name, const char *origin, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(value, sizeof value, format, arguments);
     va_end(arguments);
-    fl_utf8_make_printable(value); /* a long prompt is cut at a whole character */
+    fl_utf8_make_printable(value); /* what is too long is cut at a whole character */
     t->stop = t->fn(t->user, name, value, origin ? origin : "");
 }
 
@@ -52,6 +52,18 @@ static void tell_folder(teller *t, const fletch_model *m) {
          fl_tokenizer_kind(m->tokenizer), fl_tokenizer_vocab_size(m->tokenizer));
 }
 
+/* prompt, or prompt.NAME: whole, however long, since the server puts it in front of texts. */
+static void tell_quoted(teller *t, const char *dot, const char *name, const char *text,
+                        const char *origin) {
+    fl_buf told = {0}, quoted = {0};
+    fl_buf_printf(&told, "prompt%s%s", dot, name);
+    fl_json_quote(&quoted, text, strlen(text));
+    if (!t->stop && !told.failed && !quoted.failed)
+        t->stop = t->fn(t->user, told.data, quoted.data, origin);
+    fl_buf_free(&told);
+    fl_buf_free(&quoted);
+}
+
 static void tell_prompts(teller *t, const fletch_model *m) {
     const fl_model *model  = m->model;
     const char     *origin = "none";
@@ -61,17 +73,10 @@ static void tell_prompts(teller *t, const fletch_model *m) {
         origin = fl_config_origin(m->config, FL_KEY_MODEL_PROMPT_NAME);
     else if (model->default_prompt_name)
         origin = "config_sentence_transformers.json";
-    fl_buf quoted = {0};
-    fl_json_quote(&quoted, m->prompt, strlen(m->prompt));
-    tell(t, "prompt", origin, "%s", quoted.data ? quoted.data : "");
-    for (uint32_t i = 0; i < model->prompt_count && !t->stop; i++) {
-        char name[160];
-        snprintf(name, sizeof name, "prompt.%s", model->prompts[i].name);
-        fl_buf_clear(&quoted);
-        fl_json_quote(&quoted, model->prompts[i].text, strlen(model->prompts[i].text));
-        tell(t, name, "config_sentence_transformers.json", "%s", quoted.data ? quoted.data : "");
-    }
-    fl_buf_free(&quoted);
+    tell_quoted(t, "", "", m->prompt, origin);
+    for (uint32_t i = 0; i < model->prompt_count; i++)
+        tell_quoted(t, ".", model->prompts[i].name, model->prompts[i].text,
+                    "config_sentence_transformers.json");
 }
 
 static void tell_pooling(teller *t, const fletch_model *m) {
@@ -105,32 +110,42 @@ static void tell_encoder(teller *t, const fletch_model *m) {
          (double)m->model->weights_bytes / 1e6);
 }
 
-/* The first replica speaks for all. While it does it is held: neither reopening the model nor mending
- * the replica may close its engine. */
+/* The first replica that is open speaks for all. */
+static void tell_engine(teller *t, const fletch_model *model) {
+    fletch_model *m = fl_mutable(model);
+    pthread_mutex_lock(&m->lock);
+    fl_replica *first = fl_replicas_first(m->replicas);
+    if (first != NULL) {
+        fl_replica_hold(first);
+        pthread_mutex_unlock(&m->lock);
+        tell(t, "provider", fl_config_origin(m->config, FL_KEY_PROVIDER_ORDER), "%s",
+             first->provider);
+        tell(t, "precision", fl_config_origin(m->config, FL_KEY_PROVIDER_PRECISION), "%s",
+             first->info.precision);
+        if (!t->stop && first->ops->describe)
+            t->stop = first->ops->describe(first->engine, t->fn, t->user);
+        pthread_mutex_lock(&m->lock);
+        fl_replica_let_go(first);
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
 static void tell_replicas(teller *t, const fletch_model *model) {
     fletch_model *m = fl_mutable(model);
     pthread_mutex_lock(&m->lock);
-    while (m->reopening || m->replicas->replica[0].mending)
-        fl_cond_wait_until(&m->left, &m->lock, UINT64_MAX);
-    fl_replica    *first = &m->replicas->replica[0];
+    uint32_t       count = m->replicas->count, slots = m->replicas->slots;
     fl_queue_rules rules = m->queue.rules;
-    m->reopening         = true;
-    first->busy++;
     pthread_mutex_unlock(&m->lock);
-    tell(t, "provider", fl_config_origin(m->config, FL_KEY_PROVIDER_ORDER), "%s", first->provider);
-    tell(t, "precision", fl_config_origin(m->config, FL_KEY_PROVIDER_PRECISION), "%s",
-         first->info.precision);
-    tell(t, "replicas", "", "%u, %u batches at once", m->replicas->count, m->replicas->slots);
+    tell(t, "replicas", "", "%u, %u batches at once", count, slots);
     tell(t, "batch", "", "%u tokens, %u texts at most", rules.max_tokens, rules.max_texts);
-    if (!t->stop && first->engine && first->ops->describe)
-        t->stop = first->ops->describe(first->engine, t->fn, t->user);
-    pthread_mutex_lock(&m->lock);
-    first->busy--;
-    m->reopening = false;
-    pthread_cond_broadcast(&m->left);
-    pthread_cond_signal(&first->slots[0].wake); /* it may be waiting to mend the replica */
-    fl_dispatch(m);
-    pthread_mutex_unlock(&m->lock);
+    fletch_device_stats device;
+    for (size_t i = 0; fl_runtime_device(model, i, &device); i++) {
+        char name[32];
+        snprintf(name, sizeof name, "replica.%zu", i);
+        if (!device.ready)
+            tell(t, name, "tried again until it opens", "%s device %" PRIu32 " failed: %s",
+                 device.provider, device.device, device.failure);
+    }
 }
 
 int fl_runtime_describe(const fletch_model *model, fletch_property_fn fn, void *user) {
@@ -143,6 +158,7 @@ int fl_runtime_describe(const fletch_model *model, fletch_property_fn fn, void *
     tell_prompts(&t, model);
     tell(&t, "truncate", fl_config_origin(model->config, FL_KEY_MODEL_TRUNCATE), "%s",
          fl_config_text(model->config, FL_KEY_MODEL_TRUNCATE));
+    tell_engine(&t, model);
     tell_replicas(&t, model);
     return t.stop;
 }
@@ -165,8 +181,8 @@ static void read_gauges(const fletch_model *m, fletch_stats *out) {
         for (uint32_t s = 0; s < replica->slot_count; s++)
             out->running_texts += replica->slots[s].busy ? replica->slots[s].count : 0;
     }
-    const fl_replica *first = &m->replicas->replica[0];
-    if (first->mending)
+    const fl_replica *first = fl_replicas_first(m->replicas);
+    if (first == NULL)
         return;
     snprintf(out->provider, sizeof out->provider, "%s", first->provider);
     snprintf(out->precision, sizeof out->precision, "%s", first->info.precision);

@@ -28,14 +28,11 @@ static void copy_load(const fl_device_load *load, fletch_device_stats *out) {
 /* (locked; unlocks meanwhile) */
 static void ask_engine(fletch_model *m, fl_replica *replica, fletch_device_stats *out) {
     fl_device_load load;
-    replica->held++;
+    fl_replica_hold(replica);
     pthread_mutex_unlock(&m->lock);
     replica->ops->load(replica->engine, &load);
     pthread_mutex_lock(&m->lock);
-    if (--replica->held == 0) {
-        pthread_cond_broadcast(&m->left);             /* closing the set may wait for it */
-        pthread_cond_signal(&replica->slots[0].wake); /* and so may mending the replica */
-    }
+    fl_replica_let_go(replica);
     copy_load(&load, out);
 }
 
@@ -54,10 +51,11 @@ bool fl_runtime_device(const fletch_model *model, size_t index, fletch_device_st
         out->outstanding_tokens = replica->outstanding;
         out->batches            = atomic_load_explicit(&replica->batches, memory_order_relaxed);
         out->tokens             = atomic_load_explicit(&replica->tokens, memory_order_relaxed);
-    }
-    if (replica != NULL && !replica->mending && replica->engine != NULL) {
-        out->device = replica->device;
+        out->device             = replica->device;
         snprintf(out->provider, sizeof out->provider, "%s", replica->provider);
+        snprintf(out->failure, sizeof out->failure, "%s", replica->failure);
+    }
+    if (replica != NULL && fl_replica_is_open(replica)) {
         snprintf(out->name, sizeof out->name, "%s", replica->info.device);
         if (replica->ops->load != NULL)
             ask_engine(m, replica, out);

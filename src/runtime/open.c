@@ -270,7 +270,7 @@ enum { LEAST_SHARE = 64 };
 /* The rules of the queue follow the replicas that are open. (locked) */
 static void set_rules(fletch_model *m) {
     const fl_config  *c       = m->config;
-    const fl_replica *replica = &m->replicas->replica[0];
+    const fl_replica *replica = fl_replicas_first(m->replicas);
     uint32_t          texts   = texts_of(m, replica);
     uint32_t          budget  = budget_of(m, replica);
     uint64_t          target  = (uint64_t)fl_config_int(c, FL_KEY_BATCH_TARGET_LATENCY_MS);

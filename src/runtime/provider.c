@@ -82,6 +82,7 @@ static void engine_options(const fletch_model *m, const fl_config *config, const
     out->batch_texts  = FL_BATCH_TEXTS_MAX;
     out->max_length   = m->length_limit;
     out->trace        = m->trace;
+    out->fp32_retries = &fl_mutable(m)->stats.counter[FL_COUNT_fp32_retries];
 }
 
 static bool is(const char *a, const char *b) {
@@ -192,14 +193,16 @@ static int try_auto(walk *w) {
     return status;
 }
 
-int fl_provider_walk(const fletch_model *model, const fl_config *config, fl_provider_fn open,
-                     void *arg, fletch_error *error) {
+int fl_provider_walk(const fletch_model *model, const fl_config *config, const char *only,
+                     fl_provider_fn open, void *arg, fletch_error *error) {
     fletch_error own;
     walk         w = {model, config, open, arg, error ? error : &own, 0};
     char         name[32];
     int          status   = FLETCH_EPROVIDER;
     bool         saw_cpu  = false;
     bool         fallback = fl_config_bool(config, FL_KEY_PROVIDER_FALLBACK);
+    if (only != NULL)
+        return open_one(&w, find_provider(only));
     for (unsigned i = 0; status == FLETCH_EPROVIDER && (i == 0 || fallback) &&
                          fl_config_list_item(config, FL_KEY_PROVIDER_ORDER, i, name, sizeof name);
          i++) {

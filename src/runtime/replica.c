@@ -8,12 +8,13 @@
  *         sleeps until a batch may leave; fl_dispatch wakes the free slot whose replica has the fewest
  *         outstanding tokens.
  *         replica.h has the states and what happens when an engine fails.
- * Errors  A set opens when all its replicas do; one that breaks later is tried again with back-off,
- *         on the next provider of the chain if need be.
+ * Errors  A set opens when one of its replicas does. One that does not, or that breaks later, is tried
+ *         again with back-off; where no other works, on the next provider of the chain if need be.
  * Threads One per slot, all signals blocked. See replica.h.
  * Proof   tests/stress/test_submit.c, test_schedule.c. */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -52,8 +53,9 @@ static int open_engine(fl_replica *replica, const fl_engine_options *options, fl
     return FLETCH_OK;
 }
 
-static int open_slots(fl_replica *replica, fletch_error *error) {
-    uint32_t count = replica->info.slots ? replica->info.slots : 1;
+/* As many as `like` runs at once: a replica that is not open yet will do so too. */
+static int open_slots(fl_replica *replica, const fl_engine_info *like, fletch_error *error) {
+    uint32_t count = like->slots ? like->slots : 1;
     replica->slots = fl_alloc_zero(count, sizeof *replica->slots);
     if (!replica->slots)
         return fl_fail_nomem(error, count * sizeof *replica->slots, "the slots of a replica");
@@ -94,6 +96,17 @@ static bool device_chosen(const fl_config *config, uint32_t device) {
     return false;
 }
 
+/* A device that is listed and not there: it may have fallen off its bus. */
+static void tell_missing(const fl_config *config, const char *provider, uint32_t devices) {
+    char item[16];
+    for (unsigned i = 0; fl_config_list_item(config, FL_KEY_PROVIDER_DEVICES, i, item, sizeof item);
+         i++)
+        if (strcmp(item, "all") != 0 && strtoul(item, NULL, 10) >= devices)
+            fl_log_write(fl_config_log(config), FL_LOG_WARNING,
+                         "provider.devices names device %s, but provider %s has %u", item, provider,
+                         devices);
+}
+
 static uint32_t groups_of(const fl_replicas *set, const char *provider) {
     if (strcmp(provider, "cpu") != 0)
         return 1;
@@ -132,32 +145,57 @@ static void *open_one(void *arg) {
     return NULL;
 }
 
+uint64_t fl_replica_backoff(uint32_t times) {
+    uint64_t wait = retry_first_ns << (times < 10 ? times : 10);
+    return wait < retry_most_ns ? wait : retry_most_ns;
+}
+
+/* It could not be opened, and will be tried again. What is wrong is told once, not at every try. */
+static void fail_replica(fl_replica *replica, const fletch_error *why) {
+    fletch_model *model = replica->set->model;
+    uint64_t      wait  = fl_replica_backoff(replica->failures++);
+    char          failure[sizeof replica->failure];
+    snprintf(failure, sizeof failure, "%s", why->message);
+    bool known        = strcmp(failure, replica->failure) == 0;
+    replica->broken   = true;
+    replica->retry_ns = fl_clock_ns() + wait;
+    memcpy(replica->failure, failure, sizeof failure);
+    fl_log_write(fl_config_log(model->config), known ? FL_LOG_DEBUG : FL_LOG_ERROR,
+                 "provider %s, device %u cannot be opened (%s); next try in %.1f s",
+                 replica->provider, replica->device, failure, (double)wait / 1e9);
+}
+
 /* All engines, side by side where each has a device of its own: what takes long is to bring the weights
- * there. Groups of one processor take turns, since each would slow down the others. */
+ * there. Groups of one processor take turns, since each would slow down the others. Those that do not
+ * open begin as broken, unless none does: then it is the first's failure. */
 static int open_engines(fl_replicas *set, const fl_engine_options *options, bool together,
                         fletch_error *error) {
-    int      status = FLETCH_OK;
+    uint32_t opened = 0;
     opening *all    = fl_alloc_zero(set->count, sizeof *all);
     if (!all)
         return fl_fail_nomem(error, set->count * sizeof *all, "the replicas");
-    for (uint32_t r = 0; r < set->count && status == FLETCH_OK; r++) {
+    for (uint32_t r = 0; r < set->count; r++) {
         opening *o = &all[r];
         *o         = (opening){.replica = &set->replica[r], .options = options};
         o->started = together && r + 1 < set->count && /* the last one is this thread's */
                      fl_thread_start(&o->thread, "fletch-open", open_one, o, NULL) == FLETCH_OK;
         if (!o->started)
             open_one(o);
-        status = o->started ? FLETCH_OK : o->status;
     }
-    for (uint32_t r = 0; r < set->count; r++)
+    for (uint32_t r = 0; r < set->count; r++) {
         if (all[r].started)
             pthread_join(all[r].thread, NULL);
-    for (uint32_t r = set->count; r-- > 0;)
-        if (all[r].status < 0) {
-            status = all[r].status;
-            if (error)
-                *error = all[r].error;
-        }
+        opened += all[r].status == FLETCH_OK;
+    }
+    int status = opened > 0 ? FLETCH_OK : all[0].status;
+    if (status < 0 && error)
+        *error = all[0].error;
+    for (uint32_t r = 0; r < set->count && opened > 0; r++)
+        if (all[r].status < 0)
+            fail_replica(&set->replica[r], &all[r].error);
+    if (opened > 0 && opened < set->count)
+        fl_log_write(options->log, FL_LOG_WARNING, "%u of %u replicas run the model", opened,
+                     set->count);
     fl_free(all);
     return status;
 }
@@ -171,7 +209,7 @@ static void close_replica(fl_replica *replica) {
     fl_free(replica->cores);
 }
 
-/* One provider of the chain (fl_provider_fn): all its devices, or nothing. */
+/* One provider of the chain (fl_provider_fn): those of its devices that open, one at least. */
 static int open_all(void *arg, const fl_engine_ops *ops, const char *provider,
                     const fl_engine_options *options, fletch_error *error) {
     fl_replicas *set     = arg;
@@ -193,9 +231,11 @@ static int open_all(void *arg, const fl_engine_ops *ops, const char *provider,
                          "names none of them",
                          provider, devices, fl_config_origin(set->config, FL_KEY_PROVIDER_DEVICES));
     if (status == FLETCH_OK)
+        tell_missing(set->config, provider, devices);
+    if (status == FLETCH_OK)
         status = open_engines(set, options, groups == 1, error);
     for (uint32_t r = 0; r < set->count && status == FLETCH_OK; r++)
-        status = open_slots(&set->replica[r], error);
+        status = open_slots(&set->replica[r], &fl_replicas_first(set)->info, error);
     if (status == FLETCH_OK)
         return status;
     while (set->count > 0)
@@ -215,7 +255,7 @@ int fl_replicas_open(fl_replicas **out, fletch_model *model, fl_config *config, 
     set->model        = model;
     set->config       = config;
     set->batch_tokens = model->batch_tokens;
-    int status        = fl_provider_walk(model, config, open_all, set, error);
+    int status        = fl_provider_walk(model, config, NULL, open_all, set, error);
     if (status < 0) {
         fl_free(set);
         return status;
@@ -257,6 +297,24 @@ fl_runner *fl_runner_free(fl_replicas *set, bool by_caller) {
                 best = &replica->slots[s];
     }
     return best;
+}
+
+fl_replica *fl_replicas_first(const fl_replicas *set) {
+    for (uint32_t r = 0; r < set->count; r++)
+        if (fl_replica_is_open(&set->replica[r]))
+            return &set->replica[r];
+    return NULL;
+}
+
+void fl_replica_hold(fl_replica *replica) {
+    replica->held++;
+}
+
+void fl_replica_let_go(fl_replica *replica) {
+    if (--replica->held > 0)
+        return;
+    pthread_cond_broadcast(&replica->set->model->left); /* closing the set may wait for it */
+    pthread_cond_signal(&replica->slots[0].wake);       /* and so may mending the replica */
 }
 
 bool fl_replicas_usable(const fl_replicas *set) {
@@ -302,18 +360,23 @@ void fl_dispatch(fletch_model *model) {
 
 /* ---- A broken replica ------------------------------------------------------------------------ */
 
-/* For fl_provider_walk: this one replica, on whatever provider opens. */
+/* This one replica, on whatever provider opens (fl_provider_fn). Who looks at it meanwhile has the
+ * lock. */
 static int open_again(void *arg, const fl_engine_ops *ops, const char *provider,
                       const fl_engine_options *options, fletch_error *error) {
-    fl_replica *replica = arg;
-    replica->ops        = ops;
-    if (strcmp(replica->provider, provider) != 0) {
-        fl_log_write(options->log, FL_LOG_WARNING, "device %u goes on with provider %s",
-                     replica->device, provider);
-        replica->device = 0;
-    }
+    fl_replica   *replica = arg;
+    fletch_model *model   = replica->set->model;
+    bool          elsewhere;
+    pthread_mutex_lock(&model->lock);
+    elsewhere         = strcmp(replica->provider, provider) != 0;
+    replica->ops      = ops;
     replica->provider = provider;
-    int status        = open_engine(replica, options, error);
+    replica->device   = elsewhere ? 0 : replica->device;
+    pthread_mutex_unlock(&model->lock);
+    if (elsewhere)
+        fl_log_write(options->log, FL_LOG_WARNING, "replica %u goes on with provider %s",
+                     replica->number, provider);
+    int status = open_engine(replica, options, error);
     if (status < 0 || replica->info.slots >= replica->slot_count)
         return status;
     replica->ops->close(replica->engine); /* its slots were made for the other engine */
@@ -339,9 +402,21 @@ static void fail_everything(fletch_model *model, const fletch_error *why, fl_req
     }
 }
 
-uint64_t fl_replica_backoff(uint32_t times) {
-    uint64_t wait = retry_first_ns << (times < 10 ? times : 10);
-    return wait < retry_most_ns ? wait : retry_most_ns;
+/* Whether another replica of the set is ready: then this one waits for its own device. (locked) */
+static bool others_work(const fl_replica *replica) {
+    for (uint32_t r = 0; r < replica->set->count; r++)
+        if (r != replica->number && !replica->set->replica[r].broken)
+            return true;
+    return false;
+}
+
+/* A device that came later may take less than those that are open. (locked) */
+static void keep_to(fletch_model *model, uint32_t most) {
+    fl_adapt *adapt = &model->adapt;
+    if (most == 0 || most >= adapt->most)
+        return;
+    fl_adapt_init(adapt, adapt->target_ns, adapt->least < most ? adapt->least : most, most);
+    model->queue.rules.max_tokens = adapt->budget;
 }
 
 /* Close and open the engine of a broken replica; its slots are idle. (locked;
@@ -352,26 +427,28 @@ static void reopen(fl_replica *replica, fl_request **over) {
     fletch_error  error  = {0};
     replica->engine      = NULL;
     replica->mending     = true;
+    const char *provider = others_work(replica) ? replica->provider : NULL;
     pthread_mutex_unlock(&model->lock);
     if (engine)
         replica->ops->close(engine);
-    int status = fl_provider_walk(model, replica->set->config, open_again, replica, &error);
+    int status =
+        fl_provider_walk(model, replica->set->config, provider, open_again, replica, &error);
     pthread_mutex_lock(&model->lock);
     replica->mending = false;
-    pthread_cond_broadcast(&model->left); /* who describes the replica waits for it */
     if (status == FLETCH_OK) {
-        replica->broken = false;
-        replica->cold   = true;
+        replica->broken     = false;
+        replica->failure[0] = '\0';
+        replica->cold       = true;
         for (uint32_t i = 0; i < replica->slot_count; i++)
             replica->slots[i].touched = 0;
+        if (replica->set == model->replicas)
+            keep_to(model, replica->info.most_tokens);
         fl_count(&model->stats, FL_COUNT_replica_reopens, 1);
+        fl_log_write(fl_config_log(model->config), FL_LOG_INFO, "provider %s, device %u is open",
+                     replica->provider, replica->device);
         return;
     }
-    uint64_t wait     = fl_replica_backoff(replica->failures++);
-    replica->retry_ns = fl_clock_ns() + wait;
-    fl_log_write(fl_config_log(model->config), FL_LOG_ERROR,
-                 "device %u cannot be opened again (%s); next try in %.1f s", replica->device,
-                 error.message, (double)wait / 1e9);
+    fail_replica(replica, &error);
     error.code = FLETCH_EPROVIDER;
     if (replica->set == model->replicas && !fl_replicas_usable(replica->set))
         fail_everything(model, &error, over);
@@ -406,12 +483,11 @@ static void pin_to(const fl_replica *replica) {
         fl_cpu_pin(replica->cores[0]);
 }
 
-/* For the trace. While the first slot mends the replica, its provider is in flux. (locked) */
+/* For the trace. (locked) */
 static void name_thread(const fl_runner *slot) {
-    const fl_replica *replica  = slot->replica;
-    const char       *provider = replica->mending ? "replica" : replica->provider;
+    const fl_replica *replica = slot->replica;
     char              name[32];
-    snprintf(name, sizeof name, "%s %u slot %u", provider, replica->number, slot->number);
+    snprintf(name, sizeof name, "%s %u slot %u", replica->provider, replica->number, slot->number);
     if (replica->set->model->trace)
         fl_trace_thread(replica->set->model->trace, name);
 }

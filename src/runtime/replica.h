@@ -8,9 +8,10 @@
  *
  * States of a replica: ready -> broken (a forward failed with anything but EMODEL and ENOMEM) ->
  * closed and opened again by its first slot's thread, with a back-off that doubles from 100 ms to
- * 30 s; the first try is at once. The batch of a broken replica is adopted by the next slot that is
- * free, once. When no replica can be opened, what is queued fails with EPROVIDER, and so does what
- * comes, until one opens.
+ * 30 s; the first try is at once. One that does not open with its set begins as broken. While another
+ * replica is ready, a broken one keeps to its provider; the last one may go elsewhere along the chain.
+ * The batch of a broken replica is adopted by the next slot that is free, once. When no replica can be
+ * opened, what is queued fails with EPROVIDER, and so does what comes, until one opens.
  *
  * A set holds the replicas of one configuration; fletch_model_reopen makes a second set, lets it take
  * over the queue and retires the first.
@@ -72,15 +73,16 @@ struct fl_replica {
     fl_engine           *engine;   /* NULL while closed */
     const char          *provider; /* "cpu"; static */
     uint32_t             device;
-    uint16_t            *cores; /* owned [threads], or NULL */
+    char                 failure[256]; /* why it is broken; "" when it is not */
+    uint16_t            *cores;        /* owned [threads], or NULL */
     uint32_t             threads;
     fl_engine_info       info;
     bool                 cold; /* no batch went through since it opened */
     bool                 broken;
-    bool                 mending;  /* being opened again: provider, engine and info are in flux */
-    uint32_t             failures; /* in a row */
-    uint32_t             breaks;   /* forwards that broke it since its last good batch */
-    uint64_t             retry_ns; /* when to open it again */
+    bool                 mending;         /* being opened again: engine and info are in flux */
+    uint32_t             failures;        /* in a row */
+    uint32_t             breaks;          /* forwards that broke it since its last good batch */
+    uint64_t             retry_ns;        /* when to open it again */
     uint64_t             outstanding;     /* tokens in its slots */
     atomic_uint_fast64_t batches, tokens; /* that it carried; without the lock */
     uint32_t             busy;            /* slots */
@@ -101,9 +103,8 @@ struct fl_replicas {
     uint32_t      batch_tokens; /* the largest batch the engines were opened for */
 };
 
-/* Open a replica for each device of the first provider that can (provider.c),
- * with slots and threads. The threads take no batch before fl_replicas_start.
- */
+/* Open a replica for each device of the first provider that can (provider.c): at least one of them.
+ * The threads of their slots begin with fl_replicas_start. */
 int fl_replicas_open(fl_replicas **out, fletch_model *model, fl_config *config, bool own_config,
                      fletch_error *error);
 int fl_replicas_start(fl_replicas *set, fletch_error *error);
@@ -111,6 +112,16 @@ int fl_replicas_start(fl_replicas *set, fletch_error *error);
  * NULL is a no-op. */
 void fl_replicas_close(fl_replicas *set);
 
+/* Whether its engine and what `info` borrows of it are there. (locked) */
+static inline bool fl_replica_is_open(const fl_replica *replica) {
+    return !replica->mending && replica->engine != NULL;
+}
+/* The first that is open, to speak for all; NULL: none. (locked) */
+fl_replica *fl_replicas_first(const fl_replicas *set);
+/* Who asks an open engine something without the lock holds its replica meanwhile: it is not mended, its
+ * set not closed. (locked) */
+void fl_replica_hold(fl_replica *replica);
+void fl_replica_let_go(fl_replica *replica);
 /* A free slot of the ready replica with the fewest outstanding tokens, a cold one first among equals:
  * for a caller's own thread where the engine allows that (`by_caller`), else one whose thread sleeps.
  * NULL: none. (locked) */

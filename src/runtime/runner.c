@@ -15,6 +15,7 @@
  * Memory  Everything is the slot's or the pool's; nothing is allocated here.
  * Threads see replica.h.
  * Proof   tests/unit/test_fletch.c, tests/stress. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -391,6 +392,7 @@ static void break_replica(fl_runner *slot, fl_request **over) {
                  "provider %s, device %u: the engine failed (%s); it is opened again",
                  replica->provider, replica->device, slot->error.message);
     replica->broken = true;
+    snprintf(replica->failure, sizeof replica->failure, "%s", slot->error.message);
     if (replica->breaks++ > 0) /* since its last good batch: opening it did not mend it */
         replica->retry_ns = fl_clock_ns() + fl_replica_backoff(replica->breaks - 1);
     if (slot->attempts++ > 0) {

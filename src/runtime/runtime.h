@@ -98,7 +98,7 @@ struct fletch_model {
     uint64_t         window_tokens; /* of one request, fed ahead */
     fl_replicas     *replicas;      /* NULL when only the tokenizer was opened */
     bool             closing;
-    bool             reopening;  /* or being described: the set must stay as it is */
+    bool             reopening;
     fl_runner       *orphans;    /* batches of broken replicas */
     fl_request      *live;       /* requests that are not over */
     uint64_t         live_count; /* and those being delivered, and a reopening: closing
@@ -129,13 +129,13 @@ int fl_runtime_prompt(const fletch_model *model, const char *name, const char **
 /* A request or a caller is gone. (locked) */
 void fl_model_left(fletch_model *model);
 
-/* provider.c: walk provider.order and call `open` for each provider that is
+/* provider.c: walk provider.order, or try `only`, and call `open` for each provider that is
  * usable until one opens; every refusal is logged. EPROVIDER from `open` means:
  * the next one may do. */
 typedef int (*fl_provider_fn)(void *arg, const fl_engine_ops *ops, const char *provider,
                               const fl_engine_options *options, fletch_error *error);
-int fl_provider_walk(const fletch_model *model, const fl_config *config, fl_provider_fn open,
-                     void *arg, fletch_error *error);
+int fl_provider_walk(const fletch_model *model, const fl_config *config, const char *only,
+                     fl_provider_fn open, void *arg, fletch_error *error);
 /* Tell of every provider: usable, or why not. Returns what `fn` stopped with.
  */
 int fl_provider_describe(const fl_config *config, fletch_property_fn fn, void *user);

@@ -244,6 +244,7 @@ static void put_device(fl_buf *out, const fletch_device_stats *d) {
     put_told(out, "pool_held", pool, d->pool_held);
     put_told(out, "pool_takes", pool, d->pool_takes);
     put_told(out, "pool_hits", pool, d->pool_hits);
+    put_string(out, "failure", d->failure, sizeof d->failure);
     fl_buf_putc(out, '}');
 }
 

@@ -293,6 +293,8 @@ static const gauge gauges[] = {
     {"batches_total", "counter", "Batches that went through an engine.", OF(batches), 1},
     {"oom_splits_total", "counter", "Batches split to fit into memory.", OF(batch_splits), 1},
     {"batch_retries_total", "counter", "Batches run again after a failure.", OF(batch_retries), 1},
+    {"fp32_retries_total", "counter",
+     "Texts run again in fp32 because they overflowed a narrower format.", OF(fp32_retries), 1},
     {"replica_failures_total", "counter", "Times an engine failed.", OF(replica_failures), 1},
     {"replica_reopens_total", "counter", "Times a replica was opened again.", OF(replica_reopens),
      1},

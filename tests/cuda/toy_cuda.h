@@ -57,6 +57,8 @@ typedef struct opened {
     fletch_error         error;
 } opened;
 
+static atomic_uint_fast64_t fp32_retries; /* of all engines of the process */
+
 static inline void set(fletch_config *config, const char *key, const char *value) {
     fletch_error error;
     cr_assert_eq(fletch_config_set(config, key, value, &error), FLETCH_OK, "%s", error.message);
@@ -86,6 +88,7 @@ static inline opened open_cuda(const fl_encoder *encoder, const setup *s) {
                                  .deterministic = s->deterministic,
                                  .memory_limit  = s->limit,
                                  .config        = o.config,
+                                 .fp32_retries  = &fp32_retries,
                                  .log           = fl_config_log(o.config)};
     o.status                  = o.ops->open(&o.engine, encoder, &options, &o.error);
     return o;

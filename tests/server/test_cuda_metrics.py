@@ -5,6 +5,8 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import shutil
+import struct
 import subprocess
 import sys
 import threading
@@ -82,6 +84,39 @@ def test_what_nobody_tells_is_left_out(serve, tmp_path):
     assert "fletch_device_up" in told and "fletch_device_pool_used_bytes" in told
     assert not told & {"fletch_device_utilisation_ratio", "fletch_device_memory_used_bytes",
                        "fletch_device_memory_total_bytes"}
+
+
+def with_a_large_word(folder, copy, word):
+    """A copy of the model in which one value of `word` is beyond fp16: the word vectors are float32 in it."""
+    shutil.copytree(folder, copy)
+    data = (copy / "model.safetensors").read_bytes()
+    size, = struct.unpack_from("<Q", data)
+    header = json.loads(data[8:8 + size])
+    name, = (key for key in header if key.endswith("word_embeddings.weight"))
+    begin, end = header[name]["data_offsets"]
+    values = [value for value, in struct.iter_unpack("<e", data[8 + size + begin:8 + size + end])]
+    vocabulary = json.loads((copy / "tokenizer.json").read_text())["model"]["vocab"]
+    values[vocabulary[word] * header[name]["shape"][1]] = 70000.0
+    body = data[8 + size:]
+    header[name] |= {"dtype": "F32", "data_offsets": [len(body), len(body) + 4 * len(values)]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (copy / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + body
+                                             + struct.pack(f"<{len(values)}f", *values))
+    return copy
+
+
+def test_texts_that_overflow_are_counted(serve, toy, tmp_path):
+    """fp16 ends at 65504: the text with the large word is run again in fp32, the others are not."""
+    folder = with_a_large_word(toy, tmp_path / "toy", "bako")
+    server = serve(FLETCH_MODEL_ID=str(folder), FLETCH_PROVIDER_PRECISION="fp16")
+    retries = 'fletch_fp32_retries_total{model="toy"}'
+    assert server.ask(body=json.dumps({"inputs": ["bakomako"]}).encode()).status == 200
+    assert server.metrics()[retries] == 0
+    reply = server.ask(body=json.dumps({"inputs": ["bako", "mako", "a bako"]}).encode())
+    assert reply.status == 200 and len(reply.json()) == 3
+    assert server.metrics()[retries] == 2
+    assert "run again in fp32" in server.log()
 
 
 def test_work_reaches_every_device(serve):

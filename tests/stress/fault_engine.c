@@ -15,7 +15,8 @@
 enum { SLOTS_MAX = 8, PATIENCE_MS = 300000 /* no test measures it: it ends what hangs */ };
 
 struct fl_engine {
-    uint32_t    width, slots, batch_tokens, batch_texts;
+    char        name[8]; /* its own: who reads it after closing reads freed memory */
+    uint32_t    width, slots, device, batch_tokens, batch_texts;
     bool        pads;
     uint64_t    reached; /* the plan under which it ran a forward */
     atomic_bool inside[SLOTS_MAX];
@@ -26,7 +27,8 @@ static fl_fault_plan   plan         = {.slots = 1, .devices = 1};
 static pthread_cond_t  plan_changed = PTHREAD_COND_INITIALIZER;
 static uint64_t        forwards, state;
 static uint64_t        plans, reached, most_texts, most_tokens;
-static uint32_t        scripted, met;
+static uint64_t        opening;
+static uint32_t        scripted, met, allowed[FL_FAULT_DEVICES];
 static bool            lonely;
 static atomic_uint     engines_open;
 static atomic_bool     overlapped;
@@ -38,7 +40,15 @@ void fl_fault_set(const fl_fault_plan *to) {
     plans++;
     reached = most_texts = most_tokens = 0;
     scripted = met = 0;
+    memset(allowed, 0, sizeof allowed);
     pthread_cond_broadcast(&plan_changed); /* who is late under the old plan is late no more */
+    pthread_mutex_unlock(&plan_lock);
+}
+
+void fl_fault_allow(uint32_t device, uint32_t more) {
+    pthread_mutex_lock(&plan_lock);
+    allowed[device] += more;
+    pthread_cond_broadcast(&plan_changed);
     pthread_mutex_unlock(&plan_lock);
 }
 
@@ -66,6 +76,10 @@ uint64_t fl_fault_most_texts(void) {
 
 uint64_t fl_fault_most_tokens(void) {
     return read_locked(&most_tokens);
+}
+
+uint64_t fl_fault_opening(void) {
+    return read_locked(&opening);
 }
 
 uint64_t fl_fault_forwards(void) {
@@ -154,7 +168,13 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
                        fletch_error *error) {
     *out = NULL;
     pthread_mutex_lock(&plan_lock);
-    bool fails = plan.opens_fail > 0 && plan.opens_fail-- > 0;
+    opening++;
+    while (plan.opens_held)
+        pthread_cond_wait(&plan_changed, &plan_lock);
+    opening--;
+    bool fails     = plan.opens_fail > 0 && plan.opens_fail-- > 0;
+    fails          = fails || (plan.bad_devices >> options->device & 1) != 0;
+    uint32_t small = options->device == 1 ? plan.small : 0;
     pthread_mutex_unlock(&plan_lock);
     if (fails)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE, "the device is gone");
@@ -164,8 +184,10 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
     engine->width        = fl_encoder_width(encoder);
     engine->slots        = plan.slots ? plan.slots : 1;
     engine->pads         = plan.pads;
-    engine->batch_tokens = options->batch_tokens;
-    engine->batch_texts  = options->batch_texts;
+    engine->device       = options->device;
+    engine->batch_tokens = small > 0 ? small : options->batch_tokens;
+    strcpy(engine->name, "test");
+    engine->batch_texts = options->batch_texts;
     atomic_fetch_add(&engines_open, 1);
     *out = engine;
     return FLETCH_OK;
@@ -178,10 +200,11 @@ static void close_engine(fl_engine *engine) {
 }
 
 static void info(const fl_engine *engine, fl_engine_info *out) {
-    *out = (fl_engine_info){.device        = "test",
+    *out = (fl_engine_info){.device        = engine->name,
                             .precision     = "fp32",
                             .slots         = engine->slots,
                             .best_tokens   = 512,
+                            .most_tokens   = engine->batch_tokens,
                             .pads          = engine->pads,
                             .any_thread    = true,
                             .deterministic = true};
@@ -214,6 +237,16 @@ static void nap(uint64_t which) {
     pthread_mutex_unlock(&plan_lock);
 }
 
+/* Until a forward of this device may end. */
+static void pass_gate(const fl_engine *engine) {
+    pthread_mutex_lock(&plan_lock);
+    while (plan.gated && allowed[engine->device % FL_FAULT_DEVICES] == 0)
+        pthread_cond_wait(&plan_changed, &plan_lock);
+    if (plan.gated)
+        allowed[engine->device % FL_FAULT_DEVICES]--;
+    pthread_mutex_unlock(&plan_lock);
+}
+
 static int go_wrong(fl_fault fault, uint64_t which, const fl_batch *batch, fletch_error *error) {
     switch (fault) {
     case FL_FAULT_LATE: nap(which); return FLETCH_OK;
@@ -242,6 +275,7 @@ static int forward(fl_engine *engine, uint32_t slot, const fl_batch *batch, flet
     for (uint32_t t = 0; t < batch->texts; t++)
         compute(batch->ids + batch->cu[t], batch->cu[t + 1] - batch->cu[t], engine->width,
                 batch->rows[t]);
+    pass_gate(engine);
     int status = go_wrong(fault, which, batch, error);
     atomic_store(&engine->inside[slot], false);
     return status;

@@ -21,6 +21,8 @@ typedef enum fl_fault {
     FL_FAULTS
 } fl_fault;
 
+enum { FL_FAULT_DEVICES = 8 };
+
 #define FL_FAULT_HELD (UINT64_C(1) << 40) /* milliseconds: until fl_fault_set */
 
 typedef struct fl_fault_plan {
@@ -35,6 +37,10 @@ typedef struct fl_fault_plan {
     uint64_t late_ms;    /* how late FL_FAULT_LATE is; 0: a few; FL_FAULT_HELD: until told */
     fl_fault script[8];  /* the next forwards one by one, up to the first FL_FAULTS */
     bool     scripted;
+    uint32_t bad_devices; /* bits: their opens fail with EPROVIDER */
+    bool     opens_held;  /* opens wait for the next plan, and fail or not by that */
+    bool     gated;       /* forwards end as fl_fault_allow says */
+    uint32_t small;       /* tokens of a batch that device 1 takes; 0: as many as the others */
     uint32_t meet;        /* so many forwards wait for each other, once */
     uint64_t token_bytes; /* memory predicted for a token; 0: 1024 */
 } fl_fault_plan;
@@ -42,6 +48,10 @@ typedef struct fl_fault_plan {
 /* Takes effect at once, for engines that are open too (slots and devices: at the next open). */
 void fl_fault_set(const fl_fault_plan *plan);
 
+/* While the plan is gated: `forwards` more of `device` may end. */
+void fl_fault_allow(uint32_t device, uint32_t forwards);
+
+uint64_t fl_fault_opening(void);    /* opens that wait */
 uint64_t fl_fault_forwards(void);   /* forwards so far */
 uint64_t fl_fault_open(void);       /* engines that are open now */
 bool     fl_fault_overlapped(void); /* a slot was entered twice at once: never */

@@ -24,6 +24,23 @@ static fletch_stats stats_of(fletch_model *model) {
     return stats;
 }
 
+enum { MANY = 5000 };
+
+static const char *many[MANY];
+static float       many_rows[MANY * DIM_MAX];
+
+static void check_many(void) {
+    for (size_t i = 0; i < MANY; i++)
+        cr_assert_eq(memcmp(many_rows + i * dim, want + i % TEXTS * dim, dim * sizeof(float)), 0,
+                     "%zu", i);
+}
+
+static fletch_texts many_texts(void) {
+    for (size_t i = 0; i < MANY; i++)
+        many[i] = strings[i % TEXTS];
+    return fletch_texts_from_strings(many, MANY);
+}
+
 /* ---- Slots and replicas ------------------------------------------------------------------------ */
 
 static pairs eights = {{"batch.max_texts", "8"}, {NULL, NULL}};
@@ -121,6 +138,43 @@ Test(schedule, replicas_tell_what_each_carried) {
     fletch_close(model);
 }
 
+static fletch_device_stats device_of(const fletch_model *model, size_t replica) {
+    fletch_device_stats device = {.size = sizeof device};
+    cr_assert_eq(fletch_device_stats_get(model, replica, &device, NULL), 0);
+    return device;
+}
+
+static void a_moment(void) {
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* Device d ends d + 1 batches and keeps the next: what it does not take, the others do. */
+Test(schedule, each_device_takes_as_many_batches_as_it_is_quick) {
+    fl_fault_plan  plan = {.slots = 1, .devices = 8, .gated = true}, open = {.slots = 1};
+    fletch_model  *model   = open_with(&plan, eights);
+    fletch_request request = FLETCH_REQUEST_INIT;
+    static call    c;
+    uint64_t       carried = 0;
+    call_init(&c, model);
+    request.texts = many_texts();
+    request.out   = fletch_matrix_f32(many_rows, MANY, dim);
+    request.lane  = FLETCH_LANE_BULK;
+    cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, NULL), 0);
+    for (uint32_t d = 0; d < 8; d++)
+        fl_fault_allow(d, d + 1);
+    for (uint32_t d = 0; d < 8; d++) {
+        while (device_of(model, d).batches < d + 1 || device_of(model, d).outstanding_tokens == 0)
+            a_moment();
+        cr_assert_eq(device_of(model, d).batches, d + 1);
+        carried += device_of(model, d).tokens;
+    }
+    cr_assert_eq(carried, stats_of(model).tokens);
+    fl_fault_set(&open);
+    cr_assert_eq(wait_for(&c), FLETCH_OK);
+    check_many();
+    fletch_close(model);
+}
+
 Test(schedule, slots_that_break_together_lose_nothing) {
     for (uint32_t devices = 1; devices <= 2; devices++) {
         fl_fault_plan plan  = {.slots   = 3 - devices,
@@ -186,24 +240,166 @@ Test(schedule, an_engine_that_is_gone_is_replaced_by_the_next_provider_and_that_
     fletch_close(model);
 }
 
+/* ---- Devices that do not open ------------------------------------------------------------------ */
+
+static bool is_ready(const fletch_model *model, size_t replica) {
+    return device_of(model, replica).ready != 0;
+}
+
+static void embed_all(fletch_model *model) {
+    static call c;
+    call_init(&c, model);
+    cr_assert_eq(submit(&c, TEXTS, false, 0), 0);
+    cr_assert_eq(wait_for(&c), FLETCH_OK, "%s", c.outcome.error.message);
+    check_rows(&c, TEXTS);
+}
+
+static int gather(void *user, const char *name, const char *value, const char *comment) {
+    char *text = user;
+    (void)comment;
+    snprintf(text + strlen(text), 4096 - strlen(text), "%s=%s\n", name, value);
+    return 0;
+}
+
+/* Two of four are gone: the others work, it is told which are missing and why, and they come back. */
+static void open_without(const char *devices) {
+    const char *const options[][2] = {{"provider.devices", devices}, {NULL, NULL}};
+    fl_fault_plan     plan = {.slots = 2, .devices = 4, .bad_devices = 5}, well = plan;
+    char              text[4096] = "";
+    fletch_model     *model      = open_with(&plan, options);
+    fletch_stats      stats      = stats_of(model);
+    cr_assert_eq(stats.replicas, 4);
+    cr_assert_eq(stats.replicas_ready, 2);
+    cr_assert_eq(stats.slots, 8);
+    cr_assert_str_eq(stats.device, "test");
+    for (uint32_t d = 0; d < 4; d++) {
+        fletch_device_stats device = device_of(model, d);
+        cr_assert_eq(device.device, d);
+        cr_assert_eq(device.ready, d == 1 || d == 3);
+        cr_assert_str_eq(device.failure, device.ready ? "" : "the device is gone");
+        cr_assert_str_eq(device.name, device.ready ? "test" : "");
+        cr_assert_str_eq(device.provider, "cpu");
+    }
+    cr_assert_eq(fletch_model_describe(model, gather, text), 0);
+    cr_assert_not_null(strstr(text, "replica.2=cpu device 2 failed: the device is gone"), "%s",
+                       text);
+    for (int i = 0; i < 3; i++)
+        embed_all(model);
+    well.bad_devices = 0;
+    fl_fault_set(&well);
+    while (stats_of(model).replicas_ready < 4)
+        a_moment();
+    cr_assert_str_eq(device_of(model, 0).failure, "");
+    cr_assert_eq(fletch_warm(model, NULL), 0);
+    cr_assert(device_of(model, 0).batches > 0 && device_of(model, 2).batches > 0);
+    fletch_close(model);
+    cr_assert_eq(fl_fault_open(), 0);
+}
+
+Test(schedule, devices_that_do_not_open_leave_the_work_to_the_others) {
+    open_without("all");
+    open_without("0,1,2,3,9"); /* and 9 is none */
+}
+
+Test(schedule, when_no_device_opens_the_next_provider_does) {
+    const char *const options[][2] = {{"provider.order", "cuda,cpu"}, {NULL, NULL}};
+    fl_fault_plan     plan         = {.slots = 1, .devices = 3, .opens_fail = 3};
+    fletch_model     *model        = open_with(&plan, options);
+    cr_assert_str_eq(stats_of(model).provider, "cpu");
+    cr_assert_eq(stats_of(model).provider_fallbacks, 1);
+    cr_assert_eq(stats_of(model).replicas_ready, 3);
+    fletch_close(model);
+    fletch_config *config = fletch_config_new();
+    fletch_error   error;
+    plan.opens_fail = 6;
+    fl_fault_set(&plan);
+    cr_assert_eq(fletch_config_set(config, "provider.order", "cuda,cpu", NULL), 0);
+    cr_assert_eq(fletch_open(&model, FOLDER, config, &error), FLETCH_EPROVIDER);
+    cr_assert_str_eq(error.message, "the device is gone");
+    cr_assert_eq(fl_fault_open(), 0);
+    fletch_config_free(config);
+}
+
+/* One of several that breaks waits for its own device: its work is not worth a slower provider. */
+Test(schedule, a_broken_device_keeps_to_its_provider_while_others_work) {
+    const char *const options[][2] = {{"provider.order", "cuda,cpu"}, {NULL, NULL}};
+    fl_fault_plan     plan         = {.slots = 1, .devices = 2, .bad_devices = 2};
+    fletch_model     *model        = open_with(&plan, options);
+    uint64_t          first        = stats_of(model).provider_selections;
+    embed_all(model);
+    plan.bad_devices = 0;
+    fl_fault_set(&plan);
+    while (!is_ready(model, 1))
+        a_moment();
+    cr_assert_str_eq(device_of(model, 1).provider, "cuda");
+    cr_assert_eq(device_of(model, 1).device, 1);
+    cr_assert_eq(stats_of(model).provider_fallbacks, 0);
+    cr_assert_eq(stats_of(model).provider_selections, first + 1);
+    fletch_close(model);
+}
+
+/* A device that comes later and takes less makes every batch smaller: none is too large for it. */
+Test(schedule, a_device_that_comes_later_is_asked_for_no_more_than_it_takes) {
+    static pairs  options = {{"batch.max_tokens", "4096"}, {NULL, NULL}};
+    fl_fault_plan plan    = {.slots = 1, .devices = 2, .bad_devices = 2, .small = 128};
+    fletch_model *model   = open_with(&plan, options);
+    cr_assert_eq(stats_of(model).batch_tokens, 4096);
+    plan.bad_devices = 0;
+    fl_fault_set(&plan);
+    while (!is_ready(model, 1))
+        a_moment();
+    cr_assert_eq(stats_of(model).batch_tokens, 128);
+    for (int i = 0; i < 5; i++)
+        embed_all(model);
+    cr_assert_leq(fl_fault_most_tokens(), 128);
+    cr_assert(!fl_fault_overlapped());
+    fletch_close(model);
+}
+
+static void *close_model(void *model) {
+    fletch_close(model);
+    return NULL;
+}
+
+/* Closing waits for a device that is being opened again, and for a whole set that is. */
+Test(schedule, closing_while_devices_open_waits_for_them) {
+    fl_fault_plan plan = {.slots = 1, .devices = 8, .bad_devices = 0xF0}, held = plan;
+    held.opens_held     = true;
+    fletch_model *model = open_with(&plan, NULL);
+    pthread_t     closer;
+    fl_fault_set(&held);
+    while (fl_fault_opening() < 4)
+        a_moment();
+    pthread_create(&closer, NULL, close_model, model);
+    cr_assert_gt(fl_fault_open(), 0);
+    plan.bad_devices = 0;
+    fl_fault_set(&plan);
+    pthread_join(closer, NULL);
+    cr_assert_eq(fl_fault_open(), 0);
+}
+
+static void *reopen_model(void *model) {
+    fletch_model_reopen(model, NULL, NULL);
+    return NULL;
+}
+
+Test(schedule, closing_while_all_devices_load_waits_for_them) {
+    fl_fault_plan plan = {.slots = 1, .devices = 8}, held = plan;
+    held.opens_held     = true;
+    fletch_model *model = open_with(&plan, NULL);
+    pthread_t     loader, closer;
+    fl_fault_set(&held);
+    pthread_create(&loader, NULL, reopen_model, model);
+    while (fl_fault_opening() < 8)
+        a_moment();
+    pthread_create(&closer, NULL, close_model, model);
+    fl_fault_set(&plan);
+    pthread_join(loader, NULL);
+    pthread_join(closer, NULL);
+    cr_assert_eq(fl_fault_open(), 0);
+}
+
 /* ---- Calls from inside callbacks --------------------------------------------------------------- */
-
-enum { MANY = 5000 };
-
-static const char *many[MANY];
-static float       many_rows[MANY * DIM_MAX];
-
-static void check_many(void) {
-    for (size_t i = 0; i < MANY; i++)
-        cr_assert_eq(memcmp(many_rows + i * dim, want + i % TEXTS * dim, dim * sizeof(float)), 0,
-                     "%zu", i);
-}
-
-static fletch_texts many_texts(void) {
-    for (size_t i = 0; i < MANY; i++)
-        many[i] = strings[i % TEXTS];
-    return fletch_texts_from_strings(many, MANY);
-}
 
 static void embed_many(call *c) {
     fletch_texts  texts = many_texts();

@@ -164,7 +164,6 @@ struct fl_engine {
     unsigned char         *watch;     /* pinned: x in front of products goes there (calibrate.c) */
     pthread_mutex_t        rescue_lock;
     fl_engine             *rescue; /* owned; NULL until a text needs it */
-    atomic_uint_fast64_t   rescued;
     uint32_t               batch_texts, max_length, slot_count, tier_count;
     uint64_t               arena_bytes, workspace_bytes, host_bytes;
     cublasLtHandle_t       lt;

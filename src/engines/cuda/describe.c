@@ -76,8 +76,6 @@ int fl_cuda_describe(const fl_engine *e, fletch_property_fn fn, void *user) {
     tell(&t, "cuda.graphs", e->use_graphs ? "captured now" : "off", "%u",
          atomic_load(&e->captured));
     tell(&t, "cuda.batches", "since opening", "%lu, %lu of them by graph", all, by);
-    tell(&t, "cuda.rescued", "texts that were not finite and were run again in fp32", "%lu",
-         (unsigned long)atomic_load(&e->rescued));
     tell(&t, "cuda.weights_bytes", "", "%llu", (unsigned long long)e->weights_bytes);
     tell(&t, "cuda.arena_bytes", "a stream", "%llu",
          (unsigned long long)(e->arena_bytes + e->workspace_bytes));

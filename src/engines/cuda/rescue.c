@@ -58,8 +58,8 @@ static int run_alone(fl_engine *e, const fl_batch *batch, uint32_t i, fletch_err
                        .pool_skip = batch->pool_skip != NULL ? batch->pool_skip + i : NULL,
                        .rows      = batch->rows + i};
     int      status = fl_cuda_forward(e->rescue, 0, &one, error);
-    if (status == FLETCH_OK)
-        atomic_fetch_add_explicit(&e->rescued, 1, memory_order_relaxed);
+    if (status == FLETCH_OK && e->options.fp32_retries != NULL)
+        atomic_fetch_add_explicit(e->options.fp32_retries, 1, memory_order_relaxed);
     return status == FLETCH_EMODEL ? fail_text(e->rescue, i, error) : status;
 }
 
