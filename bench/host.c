@@ -2,15 +2,16 @@
 /* host.c - how many texts a second the host can hand to a device: everything but the computing.
  *
  *     bench_host FOLDER TEXTS [-s SECONDS] [-n TOKENS] [-c CALL] [-t CALLERS] [-d DEVICES]
- *                [-l SLOTS] [-p PS_PER_TOKEN] [-b BATCH_TOKENS] [-i 1]
+ *                [-l SLOTS] [-p PS_PER_TOKEN] [-f FLOOR_US] [-i 1] [KEY=VALUE ...]
  *
  * TEXTS has a text on each line. Each text is cut, or lengthened by the next ones, to TOKENS tokens
  * (0: as it is). CALLERS threads call fletch_embed with CALL texts each (-i 1: fletch_submit with token
  * ids) until the time is over. One JSON object on standard output (bench/host.py makes the table).
  *
  * The engine of this program is called "cuda" and does what the CUDA engine's host side does: it copies
- * ids into a block of the slot and rows out of one. A device of PS_PER_TOKEN picoseconds a token takes
- * one batch after the other, however many slots wait for it; 0: it answers at once.
+ * ids into a block of the slot and rows out of one. A device of PS_PER_TOKEN picoseconds a token, and
+ * FLOOR_US for the smallest batch, takes one batch after the other, however many slots wait for it;
+ * without them it answers at once. KEY=VALUE goes to the configuration.
  *
  * What is told
  *   texts_s       rows that callers had, a second
@@ -38,9 +39,9 @@ enum { CALLERS_MAX = 64, SLOTS_MAX = 8, DEVICES_MAX = 16, TEXTS = 8192, CALL_MAX
 static struct {
     const char *folder, *texts;
     double      seconds;
-    uint32_t    tokens, call, callers, devices, slots, ps_per_token, batch_tokens, ids;
-} with = {
-    .seconds = 2, .call = 1000, .callers = 1, .devices = 1, .slots = 2, .batch_tokens = 16384};
+    uint32_t    tokens, call, callers, devices, slots, ps_per_token, floor_us, ids;
+    char       *keys[8];
+} with = {.seconds = 2, .call = 1000, .callers = 1, .devices = 1, .slots = 2};
 
 static void stop(const char *what, const char *why) {
     fprintf(stderr, "bench_host: %s: %s\n", what, why);
@@ -195,8 +196,10 @@ static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_er
     (void)error;
     memcpy(e->input[slot], batch->cu, (batch->texts + 1U) * sizeof *batch->cu);
     memcpy(e->input[slot] + batch->texts + 1, batch->ids, batch->tokens * sizeof *batch->ids);
-    if (with.ps_per_token > 0)
-        wait_for_device(e->device, (uint64_t)batch->tokens * with.ps_per_token / 1000);
+    const uint64_t computes = (uint64_t)batch->tokens * with.ps_per_token / 1000;
+    const uint64_t least    = (uint64_t)with.floor_us * 1000;
+    if (computes > 0 || least > 0)
+        wait_for_device(e->device, computes > least ? computes : least);
     for (uint32_t i = 0; i < batch->texts; i++)
         memcpy(batch->rows[i], e->output[slot] + (size_t)i * e->width, e->width * sizeof(float));
     return FLETCH_OK;
@@ -411,24 +414,37 @@ static void run(fletch_model *model) {
         free(c[i].rows);
 }
 
+static void set_key(fletch_config *config, const char *key, const char *value) {
+    fletch_error error;
+    if (fletch_config_set(config, key, value, &error) < 0)
+        stop(key, error.message);
+}
+
 static fletch_model *open_model(void) {
-    char           number[16];
     fletch_error   error;
     fletch_model  *model;
     fletch_config *config = fletch_config_new();
-    snprintf(number, sizeof number, "%u", with.batch_tokens);
-    if (fletch_config_set(config, "provider.order", "cuda", &error) < 0 ||
-        fletch_config_set(config, "provider.devices", "all", &error) < 0 ||
-        fletch_config_set(config, "batch.max_tokens", number, &error) < 0 ||
-        fletch_open(&model, with.folder, config, &error) < 0)
+    set_key(config, "provider.order", "cuda");
+    set_key(config, "provider.devices", "all");
+    for (size_t i = 0; with.keys[i]; i++) {
+        char *equals = strchr(with.keys[i], '=');
+        *equals      = '\0';
+        set_key(config, with.keys[i], equals + 1);
+    }
+    if (fletch_open(&model, with.folder, config, &error) < 0)
         stop(with.folder, error.message);
     fletch_config_free(config);
     return model;
 }
 
 static void read_options(int argc, char **argv) {
+    size_t keys = 0;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (strchr(argv[i], '=') && keys + 1 < sizeof with.keys / sizeof *with.keys) {
+            with.keys[keys++] = argv[i];
+            continue;
+        }
         if (argv[i][0] != '-') {
             *(with.folder ? &with.texts : &with.folder) = argv[i];
             continue;
@@ -442,7 +458,7 @@ static void read_options(int argc, char **argv) {
         case 'd': with.devices = number; break;
         case 'l': with.slots = number; break;
         case 'p': with.ps_per_token = number; break;
-        case 'b': with.batch_tokens = number; break;
+        case 'f': with.floor_us = number; break;
         case 'i': with.ids = number; break;
         default: stop("usage", "see the head of bench/host.c");
         }

@@ -151,7 +151,7 @@
     X(BATCH_MIN_TEXTS, "batch.min_texts", "--batch-min-texts", INT, "8", FL_RANGE(1, 65536),       \
       "Texts a batch waits for, up to batch.max_wait_ms.")                                         \
     X(BATCH_MAX_TEXTS, "batch.max_texts", "--batch-max-texts", INT, "64", FL_RANGE(1, 65536),      \
-      "Texts a batch may hold; unless set, bulk batches are bounded by tokens alone.")             \
+      "Texts a batch may hold; unless set, tokens alone bound bulk and GPU batches.")             \
     X(BATCH_MAX_TOKENS, "batch.max_tokens", "--batch-max-tokens", INT, "16384",                    \
       FL_RANGE(16, 1048576),                                                                       \
       "Tokens a batch may hold; unless set, less where an engine gains nothing by more.")         \

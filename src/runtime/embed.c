@@ -75,8 +75,8 @@ int fl_runtime_embed(fletch_model *model, const fletch_texts *texts,
     if (begins)
         status = fl_runtime_admit(model, error);
     if (begins && status == FLETCH_OK) {
-        request->lane = texts->count > model->queue.rules.max_texts ? FLETCH_LANE_BULK
-                                                                    : FLETCH_LANE_INTERACTIVE;
+        request->lane =
+            texts->count > model->short_call ? FLETCH_LANE_BULK : FLETCH_LANE_INTERACTIVE;
         fl_request_begin(request);
         wait_for(request);
         status = request->error.code;

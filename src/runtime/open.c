@@ -253,15 +253,26 @@ static uint32_t budget_of(const fletch_model *m, const fl_replica *replica) {
                                   fl_memory_used(m->memory), m->length_limit, least, most);
 }
 
-/* Texts of a batch that several callers share, likewise. */
+/* Texts of a batch that several callers share, likewise. A device takes what the token budget allows,
+ * however short the texts: it is through with 64 of them before the next batch could be there. */
 static uint32_t texts_of(const fletch_model *m, const fl_replica *replica) {
     uint32_t most = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TEXTS);
     most          = most < FL_BATCH_TEXTS_MAX ? most : FL_BATCH_TEXTS_MAX;
-    if (!m->predict || !chooses(m, FL_KEY_BATCH_MAX_TEXTS))
+    if (!chooses(m, FL_KEY_BATCH_MAX_TEXTS))
+        return most;
+    if (strcmp(replica->provider, "cpu") != 0)
+        return FL_BATCH_TEXTS_MAX;
+    if (!m->predict)
         return most;
     uint32_t fit = fl_memory_batch_texts(replica->ops, replica->engine, fl_memory_limit(m->memory),
                                          fl_memory_used(m->memory), m->max_length);
     return fit < most ? fit : most;
+}
+
+/* A call of more texts goes to the bulk lane, whatever a batch holds. */
+static uint32_t short_call_of(const fletch_model *m, uint32_t batch_texts) {
+    uint32_t texts = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TEXTS);
+    return texts < batch_texts ? texts : batch_texts;
 }
 
 /* Smaller budgets only cost speed: the least that a target latency may lead to. */
@@ -277,6 +288,7 @@ static void set_rules(fletch_model *m) {
     fl_queue_rules   *rules   = &m->queue.rules;
     rules->min_texts          = (uint32_t)fl_config_int(c, FL_KEY_BATCH_MIN_TEXTS);
     rules->max_texts          = texts;
+    m->short_call             = short_call_of(m, texts);
     rules->bulk_texts  = fl_config_is_set(c, FL_KEY_BATCH_MAX_TEXTS) ? texts : FL_BATCH_TEXTS_MAX;
     rules->max_tokens  = budget;
     rules->max_wait_ns = (uint64_t)fl_config_int(c, FL_KEY_BATCH_MAX_WAIT_MS) * 1000000U;

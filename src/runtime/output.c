@@ -17,15 +17,16 @@
 /* sentence-transformers' floor under a norm: a zero row stays zero instead of becoming NaN. */
 static const double norm_floor = 1e-12;
 
-/* Four partial sums: one would make each addition wait for the one before it. Every product of two
+/* Eight partial sums: with one, each addition would wait for the one before it. Every product of two
  * float32 is exact in float64. */
-static double sum_of_squares(const float *row, uint32_t columns) {
-    double   part[4] = {0};
-    uint32_t i       = 0;
-    for (; i + 4 <= columns; i += 4)
-        for (uint32_t j = 0; j < 4; j++)
+static double sum_of_squares(const float *row, size_t columns) {
+    double part[8] = {0};
+    size_t i       = 0;
+    for (; i + 8 <= columns; i += 8)
+        for (size_t j = 0; j < 8; j++)
             part[j] += (double)row[i + j] * (double)row[i + j];
-    double sum = (part[0] + part[1]) + (part[2] + part[3]);
+    double sum =
+        ((part[0] + part[4]) + (part[2] + part[6])) + ((part[1] + part[5]) + (part[3] + part[7]));
     for (; i < columns; i++)
         sum += (double)row[i] * (double)row[i];
     return sum;

@@ -96,6 +96,7 @@ struct fletch_model {
     fl_queue         queue;
     fl_adapt         adapt;
     uint64_t         window_tokens; /* of one request, fed ahead */
+    uint32_t         short_call;    /* texts: fletch_embed of more goes to the bulk lane */
     fl_replicas     *replicas;      /* NULL when only the tokenizer was opened */
     bool             closing;
     bool             reopening;

@@ -426,6 +426,36 @@ Test(submit, steady_state_allocates_nothing) {
     fletch_close(model);
 }
 
+/* The most texts of a batch when three requests wait for a provider to be through with another. */
+static uint64_t most_texts_of(const char *provider) {
+    fl_fault_plan stuck = {
+        .slots = 1, .planned = FL_FAULT_LATE, .times = 1, .late_ms = FL_FAULT_HELD};
+    const char *const options[][2] = {
+        {"provider.order", provider}, {"batch.max_tokens", "16384"}, {NULL, NULL}};
+    fletch_model *model = open_with(&quiet, options);
+    static call   calls[4];
+    fl_fault_set(&stuck);
+    for (int i = 0; i < 4; i++) {
+        call_init(&calls[i], model);
+        cr_assert_eq(submit(&calls[i], TEXTS, false, 0), 0);
+        while (fl_fault_most_texts() == 0) /* the first is in the engine, alone */
+            nap();
+    }
+    fl_fault_set(&quiet);
+    for (int i = 0; i < 4; i++) {
+        cr_assert_eq(wait_for(&calls[i]), FLETCH_OK);
+        check_rows(&calls[i], TEXTS);
+    }
+    uint64_t most = fl_fault_most_texts();
+    fletch_close(model);
+    return most;
+}
+
+Test(submit, short_texts_fill_a_batch_of_a_device) {
+    cr_assert_eq(most_texts_of("cuda"), 3 * TEXTS, "tokens alone bound it");
+    cr_assert_eq(most_texts_of("cpu"), 64, "batch.max_texts");
+}
+
 Test(submit, reopening_loses_nothing) {
     static const char *const options[][2] = {{"batch.max_texts", "1"}, {NULL, NULL}};
     fletch_model            *model        = open_with(&slow, options);
