@@ -67,9 +67,14 @@ FL_INLINE void fl_avx2_chain(int rows, const float *a, size_t a_stride, const fl
     }
 }
 
+/* Each register for itself: as an intrinsic gcc 12 keeps one zero in a register throughout to copy it
+ * from, and the accumulator that it drives out goes through memory at every step. */
+#define FL_ZERO(acc) __asm__ volatile("vxorps %0, %0, %0" : "=x"(acc))
+
 FL_INLINE void fl_avx2_zero(int rows, __m256 acc[FL_CPU_TILE][2]) {
     FL_UNROLL for (int r = 0; r < rows; r++) {
-        acc[r][0] = acc[r][1] = _mm256_setzero_ps();
+        FL_ZERO(acc[r][0]);
+        FL_ZERO(acc[r][1]);
     }
 }
 

@@ -10,9 +10,10 @@
  *          t 2^-24 of a weight of 2^t: nothing where t is near 0, nothing where the weight is.
  * Tails    Keys past n are zero in the last panel; their scores become -inf, their weights 0.
  *          Groups and tiles do not change the operations of a row. */
-#include "engines/cpu/kernels/avx2/avx2.h"
-
+#include <math.h>
 #include <stdbool.h>
+
+#include "engines/cpu/kernels/avx2/avx2.h"
 
 enum {
     WIDE       = 4, /* vectors that go through softmax side by side */
@@ -75,12 +76,17 @@ FL_INLINE void add_bias(int rows, const float *bias, __m256 acc[FL_CPU_TILE][2])
     }
 }
 
+/* Scores past the text become -inf. The limits come from memory: a constant would take a register
+ * from the tile, in which all are in use. */
 FL_INLINE void mask_tail(int rows, size_t left, __m256 acc[FL_CPU_TILE][2]) {
-    const __m256 infinity = _mm256_set1_ps(-__builtin_inff());
-    const __m256 low = fl_avx2_mask((ptrdiff_t)left), high = fl_avx2_mask((ptrdiff_t)left - 8);
-    FL_UNROLL for (int r = 0; r < rows; r++) {
-        acc[r][0] = _mm256_blendv_ps(infinity, acc[r][0], low);
-        acc[r][1] = _mm256_blendv_ps(infinity, acc[r][1], high);
+#define EIGHT(x) x, x, x, x, x, x, x, x
+    static const float most[] = {EIGHT(INFINITY), EIGHT(INFINITY), EIGHT(-INFINITY),
+                                 EIGHT(-INFINITY)};
+#undef EIGHT
+    const float *limit = most + FL_CPU_LANES - left;
+    FL_UNROLL for (int r = 0; r < rows; r++) { /* the order of the operands lets NaN through */
+        acc[r][0] = _mm256_min_ps(_mm256_loadu_ps(limit), acc[r][0]);
+        acc[r][1] = _mm256_min_ps(_mm256_loadu_ps(limit + 8), acc[r][1]);
     }
 }
 
@@ -180,10 +186,7 @@ FL_INLINE void rows_weights(group *g, size_t r, size_t other) {
     const __m256 minus  = _mm256_mul_ps(_mm256_set1_ps(-g->top[r]), log2e);
     const __m256 minus2 = _mm256_mul_ps(_mm256_set1_ps(-g->top[other]), log2e);
     float       *s = g->scores + r * g->n16, *s2 = g->scores + other * g->n16;
-    __m256       sum[WIDE];
-    FL_UNROLL for (int i = 0; i < WIDE; i++) {
-        sum[i] = _mm256_setzero_ps();
-    }
+    __m256       sum = _mm256_setzero_ps(), sum2 = _mm256_setzero_ps();
     for (size_t j = 0; j < g->n16; j += 16) {
         __m256 e[WIDE] = {_mm256_fmadd_ps(_mm256_loadu_ps(s + j), log2e, minus),
                           _mm256_fmadd_ps(_mm256_loadu_ps(s + j + 8), log2e, minus),
@@ -194,12 +197,11 @@ FL_INLINE void rows_weights(group *g, size_t r, size_t other) {
         _mm256_storeu_ps(s + j + 8, e[1]);
         _mm256_storeu_ps(s2 + j, e[2]);
         _mm256_storeu_ps(s2 + j + 8, e[3]);
-        FL_UNROLL for (int i = 0; i < WIDE; i++) {
-            sum[i] = _mm256_add_ps(sum[i], e[i]);
-        }
+        sum  = _mm256_add_ps(sum, _mm256_add_ps(e[0], e[1]));
+        sum2 = _mm256_add_ps(sum2, _mm256_add_ps(e[2], e[3]));
     }
-    _mm256_storeu_ps(g->part[r], _mm256_add_ps(sum[0], sum[1]));
-    _mm256_storeu_ps(g->part[other], _mm256_add_ps(sum[2], sum[3]));
+    _mm256_storeu_ps(g->part[r], sum);
+    _mm256_storeu_ps(g->part[other], sum2);
 }
 
 /* Scores of the group -> weights and their sums. */
