@@ -4,7 +4,7 @@
  * Role    and In/Out: embedding.h.
  * Method  Texts go to the library as pointers into the body, so nothing is copied. One float32 matrix in
  *         request memory takes the rows; other element types are made from it while writing. How large an
- *         answer may get is bounded here (RESULT_BYTES_MAX) and not by a number of texts: the library
+ *         answer may get is bounded here (FL_ANSWER_MAX) and not by a number of texts: the library
  *         splits a request of any size into batches.
  * Errors  A fault of a text (too long, an unknown id) goes to the dialect's refuse; everything else that the
  *         library says goes through fl_reply_fail. A row that is not finite is never sent: 500.
@@ -22,8 +22,6 @@
 #include "base/number.h"
 #include "base/utf8.h"
 
-/* Of one answer as JSON; 110,000 texts of 384 dimensions as numbers, twice that as base64. */
-static const size_t RESULT_BYTES_MAX = (size_t)512 << 20;
 enum { FLOAT_TEXT_BYTES = 12 };
 
 /* ---- Reading --------------------------------------------------------------------------------- */
@@ -149,63 +147,55 @@ static bool take_headers(fl_job *job) {
 
 /* ---- Prompts --------------------------------------------------------------------------------- */
 
-/* fletch_model_describe tells prompts as prompt.NAME, quoted as JSON. */
-typedef struct prompt_search {
-    fl_span     name;
-    fl_request *request;
-    char       *found;
-    fl_buf     *list;
-} prompt_search;
+static const char prompt_key[] = "prompt.";
 
-static int on_property(void *user, const char *name, const char *value, const char *origin) {
-    prompt_search *search = user;
-    (void)origin;
-    if (strncmp(name, "prompt.", 7) != 0) {
-        return 0;
+/* The property "prompt.NAME"; NULL when the model has no such prompt. */
+static const char *told_prompt(const fl_job *job, fl_span name) {
+    const char *key;
+    size_t      ahead = sizeof prompt_key - 1;
+    for (size_t i = 0; (key = fl_served_property_at(job->served, i)) != NULL; i++) {
+        if (strncmp(key, prompt_key, ahead) == 0 && fl_span_is(name, key + ahead)) {
+            return fl_served_property(job->served, key);
+        }
     }
-    if (search->list != NULL) {
-        fl_buf_printf(search->list, "%s`%s`", search->list->size > 0 ? ", " : "", name + 7);
-        return 0;
-    }
-    if (!fl_span_is(search->name, name + 7)) {
-        return 0;
-    }
-    size_t size   = strlen(value);
-    search->found = fl_request_alloc(search->request, size + 1);
-    if (search->found == NULL) {
-        return 1;
-    }
-    memcpy(search->found, value, size);
-    fl_json_in in;
-    fl_span    text;
-    fl_json_in_begin(&in, search->found, size);
-    if (!fl_json_in_string(&in, &text)) { /* longer than what is told of a property */
-        search->found = NULL;
-        return 1;
-    }
-    memmove(search->found, text.data, text.size); /* it begins behind the quote */
-    search->found[text.size] = '\0';
-    return 1;
+    return NULL;
 }
 
 bool fl_job_has_prompt(const fl_job *job, fl_span name) {
-    char key[256];
-    if (name.size > sizeof key - sizeof "prompt." || memchr(name.data, '\0', name.size) != NULL) {
-        return false;
+    return told_prompt(job, name) != NULL;
+}
+
+/* A property that is told quoted as JSON, without the quotes; NULL: there is none, or no memory. */
+static const char *unquoted(fl_request *request, const char *told) {
+    size_t     size = told != NULL ? strlen(told) : 0;
+    char      *copy = fl_request_alloc(request, size + 1);
+    fl_json_in in;
+    fl_span    text;
+    if (size == 0 || copy == NULL) {
+        return NULL;
     }
-    (void)snprintf(key, sizeof key, "prompt.%.*s", (int)name.size, name.data);
-    return fl_served_property(job->served, key) != NULL;
+    memcpy(copy, told, size);
+    fl_json_in_begin(&in, copy, size);
+    if (!fl_json_in_string(&in, &text)) {
+        return NULL;
+    }
+    memmove(copy, text.data, text.size); /* it begins behind the quote */
+    copy[text.size] = '\0';
+    return copy;
 }
 
 const char *fl_job_prompt(fl_job *job, fl_span name) {
-    prompt_search search = {.name = name, .request = job->request};
-    (void)fletch_model_describe(job->served->model, on_property, &search);
-    return search.found;
+    return unquoted(job->request, told_prompt(job, name));
 }
 
 void fl_served_prompts(const fl_served *served, fl_buf *out) {
-    prompt_search search = {.list = out};
-    (void)fletch_model_describe(served->model, on_property, &search);
+    const char *key;
+    size_t      ahead = sizeof prompt_key - 1;
+    for (size_t i = 0; (key = fl_served_property_at(served, i)) != NULL; i++) {
+        if (strncmp(key, prompt_key, ahead) == 0) {
+            fl_buf_printf(out, "%s`%s`", out->size > 0 ? ", " : "", key + ahead);
+        }
+    }
 }
 
 /* ---- The request to the library ---------------------------------------------------------------- */
@@ -276,15 +266,14 @@ static bool choose_columns(fl_job *job) {
 }
 
 size_t fl_job_texts_max(const fl_served *served) {
-    return RESULT_BYTES_MAX / FLOAT_TEXT_BYTES / served->dimensions;
+    return FL_ANSWER_MAX / FLOAT_TEXT_BYTES / served->dimensions;
 }
 
 /* Memory for the rows, within what an answer may take. */
 static bool take_memory(fl_job *job) {
     size_t cells, bytes;
     bool   too_much = fl_mul_overflow(job->count, job->columns, &cells) != 0 ||
-                    fl_mul_overflow(cells, FLOAT_TEXT_BYTES, &bytes) != 0 ||
-                    bytes > RESULT_BYTES_MAX;
+                    fl_mul_overflow(cells, FLOAT_TEXT_BYTES, &bytes) != 0 || bytes > FL_ANSWER_MAX;
     if (too_much) {
         job->style->refuse(job, FL_REFUSE_TOO_MUCH, FLETCH_NOWHERE,
                            "the answer would be larger than 512 MiB; send fewer texts at once");
@@ -333,35 +322,16 @@ static bool append_text(fl_job *job, fl_buf *ids, const char *prompt, size_t ind
     return good;
 }
 
-/* The default prompt is told as a property, quoted as JSON. */
-static const char *default_prompt(fl_job *job) {
-    const char *told = fl_served_property(job->served, "prompt");
-    size_t      size = told != NULL ? strlen(told) : 0;
-    char       *copy = fl_request_alloc(job->request, size + 1);
-    fl_json_in  in;
-    fl_span     text;
-    if (size == 0 || copy == NULL) {
-        return "";
-    }
-    memcpy(copy, told, size);
-    fl_json_in_begin(&in, copy, size);
-    if (!fl_json_in_string(&in, &text)) {
-        return "";
-    }
-    memmove(copy, text.data, text.size);
-    copy[text.size] = '\0';
-    return copy;
-}
-
 /* Texts become ids, so that the library gets one kind of input. False: answered. */
 static bool make_ids(fl_job *job) {
     fl_input   *input   = &job->ask.input;
     fl_buf      ids     = {0};
     int64_t    *offsets = fl_request_alloc(job->request, (input->count + 1) * sizeof *offsets);
     const char *named   = job->ask.prompt_name.data;
-    const char *prompt =
-        named != NULL ? fl_job_prompt(job, job->ask.prompt_name) : default_prompt(job);
-    bool good = offsets != NULL && prompt != NULL;
+    const char *prompt  = named != NULL
+                              ? fl_job_prompt(job, job->ask.prompt_name)
+                              : unquoted(job->request, fl_served_property(job->served, "prompt"));
+    bool        good    = offsets != NULL && prompt != NULL;
     for (size_t i = 0; good && i < input->count; i++) {
         size_t  list   = input->lengths[i];
         int64_t begin  = input->texts[i] == NULL ? input->offsets[list] : 0;

@@ -15,6 +15,7 @@ enum {
     FL_LIMIT_JSON_DEPTH   = 32,        /* nesting of a body: 400 */
     FL_LIMIT_REQUEST_ID   = 128,       /* longer x-request-id are replaced */
     FL_LIMIT_API_KEY      = 512,       /* longer keys are wrong keys: 401 */
+    FL_ANSWER_MAX         = 512 << 20, /* bytes of one answer, vectors counted as JSON: 413 */
 
     FL_WRITE_SECONDS  = 60, /* a reply that is not taken, plus 1 s per 64 KiB of it: closed */
     FL_LINGER_SECONDS = 2,  /* a refused sender may finish reading the refusal */

@@ -25,7 +25,7 @@
 #include "base/sha256.h"
 #include "server/internal.h"
 
-enum { PROPERTIES_MAX = 96, PROBE_CELLS = 8192, FILES_MAX = 256 };
+enum { PROBE_CELLS = 8192, FILES_MAX = 256 };
 
 typedef struct property {
     char *name, *value;
@@ -34,8 +34,8 @@ typedef struct property {
 /* What the server keeps beside the public half of a model's record. */
 typedef struct served_full {
     fl_served        shared; /* first */
-    property         properties[PROPERTIES_MAX];
-    size_t           property_count;
+    property        *properties;
+    size_t           property_count, property_room;
     uint64_t         last_tokens, last_ns;  /* watch: the measured rate */
     uint64_t         progress, progress_ns; /* watch: batches seen, and when they last moved */
     _Atomic uint64_t stuck_since_ns;        /* work waits and nothing moves; 0: all well */
@@ -47,24 +47,35 @@ typedef struct served_full {
 static int on_property(void *user, const char *name, const char *value, const char *origin) {
     served_full *full = user;
     (void)origin;
-    if (full->property_count == PROPERTIES_MAX) {
-        return 1;
+    if (full->property_count == full->property_room) {
+        size_t    room  = full->property_room == 0 ? 64 : full->property_room * 2;
+        property *grown = fl_realloc_array(full->properties, room, sizeof *grown);
+        if (grown == NULL) {
+            return FLETCH_ENOMEM;
+        }
+        full->properties    = grown;
+        full->property_room = room;
     }
     property *item = &full->properties[full->property_count];
     item->name     = fl_strdup(name);
     item->value    = fl_strdup(value);
     full->property_count++;
-    return item->name == NULL || item->value == NULL;
+    return item->name == NULL || item->value == NULL ? FLETCH_ENOMEM : 0;
 }
 
 const char *fl_served_property(const fl_served *served, const char *name) {
     const served_full *full = (const served_full *)(const void *)served;
     for (size_t i = 0; i < full->property_count; i++) {
-        if (full->properties[i].name != NULL && strcmp(full->properties[i].name, name) == 0) {
+        if (strcmp(full->properties[i].name, name) == 0) {
             return full->properties[i].value;
         }
     }
     return NULL;
+}
+
+const char *fl_served_property_at(const fl_served *served, size_t index) {
+    const served_full *full = (const served_full *)(const void *)served;
+    return index < full->property_count ? full->properties[index].name : NULL;
 }
 
 /* ---- Fingerprint -------------------------------------------------------------------------------- */
@@ -134,6 +145,7 @@ static void close_one(served_full *full) {
         fl_free(full->properties[i].name);
         fl_free(full->properties[i].value);
     }
+    fl_free(full->properties);
     char *texts[2];
     memcpy(&texts[0], &full->shared.name, sizeof texts[0]); /* ours, const for everybody else */
     memcpy(&texts[1], &full->shared.id, sizeof texts[1]);
@@ -145,9 +157,8 @@ static void close_one(served_full *full) {
 /* What clients call a model that has no alias: its hub id, or the last part of its folder's path, since
  * where a folder lies is nobody's business. */
 static char *own_name(const char *id) {
-    struct stat about;
-    size_t      size = strlen(id);
-    if (stat(id, &about) != 0 || !S_ISDIR(about.st_mode)) {
+    size_t size = strlen(id);
+    if (!fl_folder_exists(id)) {
         return fl_strdup(id);
     }
     while (size > 1 && id[size - 1] == '/') {
@@ -160,9 +171,9 @@ static char *own_name(const char *id) {
     return begin < size && id[begin] != '.' ? fl_strndup(id + begin, size - begin) : fl_strdup(id);
 }
 
-/* "NAME=ID" or "ID" to a name of our own and the id inside `spec`. */
+/* "NAME=ID" or "ID" to a name of our own and the id inside `spec`. A folder may have '=' in its path. */
 static int read_spec(const char *spec, char **name, const char **id, fletch_error *error) {
-    const char *equals = strchr(spec, '=');
+    const char *equals = fl_folder_exists(spec) ? NULL : strchr(spec, '=');
     *id                = equals != NULL ? equals + 1 : spec;
     *name              = NULL;
     if ((*id)[0] == '\0' || equals == spec) {
@@ -236,11 +247,14 @@ static int open_one(fl_server *server, const char *spec, served_full **out, flet
     if (status == FLETCH_OK) {
         status = fletch_warm(served->model, error);
     }
+    if (status == FLETCH_OK && fletch_model_describe(served->model, on_property, full) < 0) {
+        status =
+            fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for a model's record");
+    }
     if (status < 0) {
         close_one(full);
         return status;
     }
-    (void)fletch_model_describe(served->model, on_property, full);
     served->dimensions = fletch_dimensions(served->model);
     const char *length = fl_served_property(served, "max_length");
     served->max_length = length != NULL ? (size_t)strtoull(length, NULL, 10) : 0;

@@ -29,18 +29,21 @@ typedef struct facts {
 
 /* ---- Facts of the loaded models ---------------------------------------------------------------- */
 
-static int on_property(void *user, const char *name, const char *value, const char *origin) {
-    facts *f = user;
-    (void)origin;
-    if (strncmp(name, "prompt.", 7) == 0) {
-        fl_buf_puts(&f->prompts, f->prompts.size > 0 ? "," : "");
-        fl_json_quote(&f->prompts, name + 7, strlen(name + 7));
-    } else if (strcmp(name, "tokenizer") == 0) { /* "wordpiece, 30522 ids" */
-        const char *comma = strrchr(value, ',');
-        size_t      ids   = comma != NULL ? (size_t)strtoul(comma + 1, NULL, 10) : 0;
-        f->vocabulary     = ids > f->vocabulary ? ids : f->vocabulary;
+static void gather_prompts(facts *f, const fl_served *served) {
+    const char *name;
+    for (size_t i = 0; (name = fl_served_property_at(served, i)) != NULL; i++) {
+        if (strncmp(name, "prompt.", 7) == 0) {
+            fl_buf_puts(&f->prompts, f->prompts.size > 0 ? "," : "");
+            fl_json_quote(&f->prompts, name + 7, strlen(name + 7));
+        }
     }
-    return 0;
+}
+
+static void gather_ids(facts *f, const fl_served *served) {
+    const char *told  = fl_served_property(served, "tokenizer"); /* "WordPiece, 30522 ids" */
+    const char *comma = told != NULL ? strrchr(told, ',') : NULL;
+    size_t      ids   = comma != NULL ? (size_t)strtoul(comma + 1, NULL, 10) : 0;
+    f->vocabulary     = ids > f->vocabulary ? ids : f->vocabulary;
 }
 
 static void gather(facts *f) {
@@ -49,7 +52,8 @@ static void gather(facts *f) {
         fl_buf_puts(&f->names, f->models > 0 ? "," : "");
         fl_json_quote(&f->names, served->name, strlen(served->name));
         f->dimensions = served->dimensions > f->dimensions ? served->dimensions : f->dimensions;
-        (void)fletch_model_describe(served->model, on_property, f);
+        gather_prompts(f, served);
+        gather_ids(f, served);
     }
 }
 

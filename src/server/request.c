@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "server/internal.h"
@@ -193,11 +194,12 @@ const char *fl_request_query(fl_request *request, const char *name) {
             for (size_t i = 0; i < length; i++) {
                 value[i] = value[i] == '+' ? ' ' : value[i];
             }
-            length = fl_percent_decode(value, length);
-            if (length == SIZE_MAX) {
-                return NULL;
+            size_t decoded = fl_percent_decode(value, length);
+            if (decoded == SIZE_MAX) { /* a bad escape stands for itself, and fits nothing */
+                memcpy(value, at + size - length, length);
+                decoded = length;
             }
-            value[length] = '\0';
+            value[decoded] = '\0';
             return value;
         }
         at += size + (at[size] == '&');
@@ -314,6 +316,18 @@ int fl_request_submit(fl_request *request, fl_served *served, fletch_request *wo
         }
     }
     fl_request_step(full);
+    return FLETCH_OK;
+}
+
+int fl_request_over(const fl_request *request, fletch_error *error) {
+    if (atomic_load(&request->cancelled)) {
+        return fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE, "the client has left");
+    }
+    uint64_t limit_ns = (uint64_t)request->deadline_ms * 1000000;
+    if (limit_ns != 0 && fl_clock_ns() - request->start_ns > limit_ns) {
+        return fl_fail(error, FLETCH_EDEADLINE, FLETCH_NOWHERE,
+                       "the deadline passed before the answer was whole");
+    }
     return FLETCH_OK;
 }
 

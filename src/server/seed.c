@@ -46,6 +46,7 @@ typedef struct seed_job {
     uint32_t      *tokens;
     uint8_t       *truncated;
     fl_item       *items;
+    fl_filter     *filter; /* NULL: none */
     fl_write       write;
 } seed_job;
 
@@ -259,7 +260,7 @@ static bool make_id(fl_request *request, fl_item *item) {
 static bool take_ids(seed_job *job) {
     const seed_ask *ask   = &job->ask;
     size_t          given = ask->id.data != NULL ? 1 : ask->ids.count;
-    bool one = ask->text.data != NULL;
+    bool            one   = ask->text.data != NULL;
     if (one ? ask->ids.form != 0 : ask->id.data != NULL) {
         return refuse(job->request, "id belongs to text, ids to texts");
     }
@@ -410,7 +411,7 @@ static void add(fl_request *request) {
         return;
     }
     if (ask->texts.empty || (ask->text.data != NULL && ask->text.size == 0)) {
-        (void)refuse(request, "a text is empty");
+        (void)refuse(request, "no text is there, or one of them is empty");
         return;
     }
     job->texts_one[0]          = ask->text.data;
@@ -471,7 +472,6 @@ static void run_search(void *arg) {
     seed_job    *job     = arg;
     fl_request  *request = job->request;
     fl_buf      *body    = &request->reply.body;
-    fl_span      filter  = job->ask.filter;
     size_t       k = (size_t)job->ask.k, count, told = 0;
     fletch_error error = {0};
     fl_hit      *hits  = fl_request_alloc(request, k * sizeof *hits);
@@ -480,8 +480,8 @@ static void run_search(void *arg) {
         return;
     }
     size_t searched = fl_store_count(job->store);
-    int    status   = fl_store_search(job->store, job->rows, filter.data, filter.size, k,
-                                      &request->cancelled, hits, &count, &error);
+    int    status =
+        fl_store_search(job->store, job->rows, job->filter, request, k, hits, &count, &error);
     fl_buf_puts(body, "{\"results\":[");
     found_item found = {.body = body};
     for (size_t i = 0; status == FLETCH_OK && i < count; i++) {
@@ -563,35 +563,20 @@ static bool take_vector(seed_job *job) {
 }
 
 static bool take_filter(seed_job *job) {
-    static const char wrong[] = "filter: expected an object of strings, numbers, true, false, null";
-    fl_json_in        in;
-    fl_span           key;
-    if (job->ask.filter.data == NULL) {
+    fl_span raw = job->ask.filter;
+    if (raw.data == NULL || fl_span_is(raw, "null")) {
         return true;
     }
-    fl_json_type type = begin_raw(job, &in, job->ask.filter);
-    if (type == FL_JSON_NULL) {
-        job->ask.filter = (fl_span){NULL, 0};
-        return true;
-    }
-    if (type != FL_JSON_OBJECT) {
-        return refuse(job->request, wrong);
-    }
-    /* A reader un-escapes keys where they are: SQLite is to see the filter as it was sent. */
-    char *copy = fl_request_alloc(job->request, job->ask.filter.size + 1);
-    if (copy == NULL) {
+    job->filter = fl_request_alloc(job->request, sizeof *job->filter);
+    if (job->filter == NULL) {
         return no_memory(job->request);
     }
-    memcpy(copy, job->ask.filter.data, job->ask.filter.size);
-    job->ask.filter.data = copy;
-    (void)fl_json_in_enter(&in, FL_JSON_OBJECT);
-    while (fl_json_in_key(&in, &key)) {
-        type = fl_json_in_peek(&in);
-        if (type == FL_JSON_OBJECT || type == FL_JSON_ARRAY || !fl_json_in_skip(&in, NULL)) {
-            return refuse(job->request, wrong);
-        }
+    char       *text  = job->request->body + (raw.data - job->request->body);
+    const char *wrong = fl_filter_read(job->filter, text, raw.size);
+    if (wrong != NULL) {
+        fl_reply_error(job->request, 400, "bad_request", "filter: %s", wrong);
     }
-    return true;
+    return wrong == NULL;
 }
 
 static void search(fl_request *request) {

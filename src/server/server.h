@@ -68,10 +68,12 @@ typedef struct fl_dialect {
  *   408 "request_timeout"      headers or body came too slowly
  *   413 "payload_too_large"    the message names the limit
  *   414 "uri_too_long"         431 "headers_too_large"
+ *   415 "unsupported_media_type"  a compressed body
  *   422 "too_long"             ETOOLONG: text longer than the model takes and truncation refused
  *   424 "wrong_task"           EUNSUPPORTED: the model has no such head
  *   429 "overloaded"           the queue is full (EBUSY); Retry-After is set
  *   429 "rate_limited"         this key's limit; Retry-After is set
+ *   499 "client_closed_request"  the client has left: for the log
  *   500 "internal"             ENOMEM, EINTERNAL, EIO …
  *   503 "unavailable"          not ready, draining, cancelled by shutdown; Retry-After is set
  *   504 "deadline_exceeded"    EDEADLINE */
@@ -138,6 +140,8 @@ fl_served *fl_server_model_at(const fl_server *server, size_t index); /* NULL pa
 
 /* A property of fletch_model_describe ("pooling", "architecture", …), or NULL. */
 const char *fl_served_property(const fl_served *served, const char *name);
+const char *fl_served_property_at(const fl_served *served,
+                                  size_t           index); /* its name; NULL: past the end */
 
 /* An option as text ("server.max_body"); never NULL. Read when the server started. */
 const char *fl_server_option(const fl_server *server, const char *key);
@@ -146,7 +150,6 @@ uint64_t fl_server_number(const fl_server *server, const char *key, uint64_t non
 
 /* Ready to serve: models loaded and warm, engines healthy, not draining. *why (static) says what is missing. */
 bool fl_server_ready(const fl_server *server, const char **why);
-
 
 /* ---- Requests --------------------------------------------------------------------------------- */
 
@@ -195,7 +198,8 @@ struct fl_request {
 /* Header by name, case ignored; NULL when absent. Only inside the handler (not in done). */
 const char *fl_request_header(const fl_request *request, const char *name);
 
-/* The value of a query parameter, decoded, in request memory; NULL when absent or not valid. */
+/* The value of a query parameter in request memory, decoded, or as it is where that cannot be; NULL when
+ * absent. */
 const char *fl_request_query(fl_request *request, const char *name);
 
 /* Percent-decode in place; the new size, or SIZE_MAX for a bad escape or a NUL. */
@@ -210,6 +214,10 @@ void *fl_request_alloc(fl_request *request, size_t size);
  * status, *error filled) it is not called: reply with fl_reply_fail. A request may submit again in done. */
 int fl_request_submit(fl_request *request, fl_served *served, fletch_request *work, fl_done_fn done,
                       fletch_error *error);
+
+/* For work that is not submitted but done here, now and then on the way: FLETCH_OK to go on,
+ * FLETCH_ECANCELLED when the client has left, FLETCH_EDEADLINE when it is too late; then fl_reply_fail. */
+int fl_request_over(const fl_request *request, fletch_error *error);
 
 /* ---- Replies: each of the send calls ends the request's life for the caller ---------------------- */
 

@@ -28,7 +28,7 @@
 enum { APPLICATION = 0x666c7463, FORMAT = 1, BUSY_MS = 5000 }; /* "fltc" */
 
 enum { BEGIN, COMMIT, ROLLBACK, PUT, DROP, WRITER_COUNT };
-enum { BY_ID, BY_KEY, FILTER, READER_COUNT };
+enum { BY_ID, BY_KEY, METADATA, READER_COUNT };
 
 static const char *const writer_sql[WRITER_COUNT] = {
     [BEGIN]    = "BEGIN IMMEDIATE",
@@ -43,14 +43,10 @@ static const char *const writer_sql[WRITER_COUNT] = {
 
 #define COLUMNS "SELECT id, text, metadata, vector, created, seq FROM items WHERE "
 
-/* A number equals a number of the same value, but true is not 1. */
 static const char *const reader_sql[READER_COUNT] = {
-    [BY_ID]  = COLUMNS "id = ?1",
-    [BY_KEY] = COLUMNS "seq = ?1",
-    [FILTER] = "SELECT seq FROM items WHERE metadata IS NOT NULL AND NOT EXISTS (SELECT 1 FROM "
-               "json_each(?1) f WHERE NOT EXISTS (SELECT 1 FROM json_each(items.metadata) m WHERE "
-               "m.key = f.key AND m.value IS f.value AND (m.type = f.type OR (m.type IN "
-               "('integer', 'real') AND f.type IN ('integer', 'real'))))) ORDER BY seq",
+    [BY_ID]    = COLUMNS "id = ?1",
+    [BY_KEY]   = COLUMNS "seq = ?1",
+    [METADATA] = "SELECT seq, metadata FROM items WHERE metadata IS NOT NULL ORDER BY seq",
 };
 
 struct fl_store {
@@ -105,7 +101,10 @@ static int take_lock(fl_store *store, fletch_error *error) {
     int status     = FLETCH_OK;
     store->lock_fd = open(name.data, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (store->lock_fd < 0) {
-        status = fl_fail_errno(error, errno, "cannot open the store's lock", name.data);
+        status = fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
+                         "cannot open the store's lock %s: %s; server.store names a file in a "
+                         "folder that exists and that this user may write",
+                         name.data, strerror(errno));
     } else if (flock(store->lock_fd, LOCK_EX | LOCK_NB) != 0) {
         status =
             fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
@@ -479,30 +478,41 @@ int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t key, 
     return status;
 }
 
+/* Whether item `s` passes; its metadata is read in `copy`. */
+static bool passes(sqlite3_stmt *s, const fl_filter *filter, fl_buf *copy) {
+    const char *metadata = (const char *)sqlite3_column_text(s, 1);
+    fl_buf_clear(copy);
+    fl_buf_append(copy, metadata, (size_t)sqlite3_column_bytes(s, 1));
+    return !copy->failed && fl_filter_passes(filter, copy->data, copy->size);
+}
+
 /* The keys of the items that `filter` lets pass, sorted. */
-static int list_allowed(fl_store *store, const char *filter, size_t size, fl_buf *keys,
-                        fletch_error *error) {
+static int list_allowed(fl_store *store, const fl_filter *filter, const fl_request *request,
+                        fl_buf *keys, fletch_error *error) {
+    fl_buf        copy   = {0};
+    int           status = FLETCH_OK, code = SQLITE_DONE;
+    sqlite3_stmt *s = store->read[METADATA];
     pthread_mutex_lock(&store->read_lock);
-    sqlite3_stmt *s = store->read[FILTER];
-    (void)sqlite3_bind_text64(s, 1, filter, size, SQLITE_STATIC, SQLITE_UTF8);
-    int code;
-    while ((code = sqlite3_step(s)) == SQLITE_ROW && !keys->failed) {
+    while (status == FLETCH_OK && (code = sqlite3_step(s)) == SQLITE_ROW) {
         int64_t key = sqlite3_column_int64(s, 0);
-        fl_buf_append(keys, &key, sizeof key);
+        if (passes(s, filter, &copy)) {
+            fl_buf_append(keys, &key, sizeof key);
+        }
+        status = keys->failed || copy.failed
+                     ? fl_fail_nomem(error, keys->size + copy.size, "the filtered items")
+                     : fl_request_over(request, error);
     }
-    int status = FLETCH_OK;
-    if (keys->failed) {
-        status = fl_fail_nomem(error, keys->size, "the filtered items");
-    } else if (code != SQLITE_DONE) {
+    if (status == FLETCH_OK && code != SQLITE_DONE) {
         status = fail_sql(store, store->reader, error);
     }
     (void)sqlite3_reset(s);
     pthread_mutex_unlock(&store->read_lock);
+    fl_buf_free(&copy);
     return status;
 }
 
-int fl_store_search(fl_store *store, const float *query, const char *filter, size_t filter_size,
-                    size_t k, const atomic_bool *cancelled, fl_hit *hits, size_t *count,
+int fl_store_search(fl_store *store, const float *query, const fl_filter *filter,
+                    const fl_request *request, size_t k, fl_hit *hits, size_t *count,
                     fletch_error *error) {
     static const int64_t nothing = 0;
     fl_buf               keys    = {0};
@@ -510,12 +520,12 @@ int fl_store_search(fl_store *store, const float *query, const char *filter, siz
     int                  status  = FLETCH_OK;
     *count                       = 0;
     if (filter != NULL) {
-        status  = list_allowed(store, filter, filter_size, &keys, error);
+        status  = list_allowed(store, filter, request, &keys, error);
         allowed = keys.data != NULL ? (const int64_t *)(const void *)keys.data : &nothing;
     }
     if (status == FLETCH_OK) {
         *count = fl_vectors_search(store->vectors, query, k, allowed, keys.size / sizeof *allowed,
-                                   cancelled, hits);
+                                   &request->cancelled, hits);
     }
     if (*count == SIZE_MAX) {
         *count = 0;

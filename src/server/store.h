@@ -12,6 +12,8 @@
 #ifndef FL_SERVER_STORE_H
 #define FL_SERVER_STORE_H
 
+#include "server/filter.h"
+#include "server/server.h"
 #include "server/vectors.h"
 
 typedef struct fl_store fl_store;
@@ -55,10 +57,10 @@ typedef void (*fl_found_fn)(void *user, const fl_item *item);
 int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t key, fl_found_fn found,
                   void *user, fletch_error *error);
 
-/* The best k of all items, or of those whose metadata has every key of `filter` (a JSON object, or NULL) with
- * the same value. *count hits, best first. */
-int fl_store_search(fl_store *store, const float *query, const char *filter, size_t filter_size,
-                    size_t k, const atomic_bool *cancelled, fl_hit *hits, size_t *count,
+/* The best k of all items, or of those that `filter`, unless NULL, lets pass. *count hits, best first. Fails
+ * with FLETCH_ECANCELLED or FLETCH_EDEADLINE once `request`, for which this is done, need not be answered. */
+int fl_store_search(fl_store *store, const float *query, const fl_filter *filter,
+                    const fl_request *request, size_t k, fl_hit *hits, size_t *count,
                     fletch_error *error);
 
 #endif

@@ -300,7 +300,8 @@ static void similarity(fl_request *request) {
     } else if (job->ask.input.empty || job->ask.source.size == 0) {
         fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
     } else if (append_source(job) && fl_job_prepare(job)) {
-        job->octets = false;
+        job->octets                 = false;
+        job->work.options.normalize = 1; /* whatever a header says: else it is no cosine */
         fl_job_submit(job);
     }
 }

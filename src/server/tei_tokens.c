@@ -6,13 +6,15 @@
  *         that the template added; ids to texts.
  * Method  the library's tokenizer, on a worker thread (the routes are marked blocking): a long text takes
  *         milliseconds. A token's text is its part of the input; where that is not whole characters, the
- *         vocabulary's entry.
+ *         vocabulary's entry. A token of two bytes takes fifty in the answer: its size is bounded as that
+ *         of vectors is, and the work ends when its client leaves or its time is over.
  * Memory  request memory; tokens are freed at once. Threads: one worker per request.
  * Proof   tests/server/test_tei.py against the tokenizers library. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/utf8.h"
 #include "server/tei.h"
 
@@ -50,11 +52,22 @@ static bool never_written(fl_job *job, const fletch_outcome *outcome) {
 static const fl_style style = {fl_tei_fault, fl_tei_refuse, never_written, false};
 
 static void fail(fl_request *request, const fletch_error *error) {
-    if (error->code == FLETCH_EINVAL) {
+    if (error->code == FLETCH_ENOSPC) {
+        fl_reply_error(request, 413, "too_much", "%s", error->message);
+    } else if (error->code == FLETCH_EINVAL) {
         fl_reply_error(request, 422, "tokenizer", "Tokenizer error: %s", error->message);
     } else {
         fl_reply_fail(request, error);
     }
+}
+
+/* Whether the answer may go on growing. */
+static int check(const fl_request *request, fletch_error *error) {
+    if (request->reply.body.size > FL_ANSWER_MAX) {
+        return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE,
+                       "the answer would be larger than 512 MiB; send fewer texts at once");
+    }
+    return fl_request_over(request, error);
 }
 
 /* ---- /tokenize --------------------------------------------------------------------------------- */
@@ -109,13 +122,13 @@ static int tokenize_one(fl_job *job, const char *prompt, size_t index, fletch_er
     }
     fl_buf *body = &job->request->reply.body;
     fl_buf_puts(body, index > 0 ? ",[" : "[");
-    for (size_t i = 0; i < tokens->count; i++) {
+    for (size_t i = 0; i < tokens->count && body->size <= FL_ANSWER_MAX; i++) {
         fl_buf_puts(body, i > 0 ? "," : "");
         put_token(job, tokens, i, text);
     }
     fl_buf_puts(body, "]");
     fletch_tokens_free(tokens);
-    return 0;
+    return check(job->request, error);
 }
 
 void fl_tei_tokenize(fl_request *request) {
@@ -169,7 +182,7 @@ static int decode_one(fl_job *job, size_t index, fletch_error *error) {
     length = fletch_decode(job->served->model, ids, count, skip, text, (size_t)length + 1, error);
     fl_buf_puts(&job->request->reply.body, index > 0 ? "," : "");
     fl_json_quote(&job->request->reply.body, text, (size_t)length);
-    return 0;
+    return check(job->request, error);
 }
 
 void fl_tei_decode(fl_request *request) {

@@ -106,12 +106,6 @@ int64_t fletch_decode(const fletch_model *model, const int32_t *ids, size_t coun
     return (int64_t)count;
 }
 
-int fletch_model_describe(const fletch_model *model, fletch_property_fn fn, void *user) {
-    (void)model;
-    int stop = fn(user, "tokenizer", "toy, 1000 ids", "");
-    return stop != 0 ? stop : fn(user, "prompt.query", "\"query: \\n\\u00e9\"", "");
-}
-
 static void plain_error(fl_reply *reply, int status, const char *code, const char *message) {
     (void)status, (void)code;
     fl_buf_puts(&reply->body, "{\"error\":");
@@ -156,12 +150,15 @@ void fl_store_write(fl_store *store, fl_write *write) {
     write->done(write, &error);
 }
 
-int fl_store_search(fl_store *store, const float *query, const char *filter, size_t filter_size,
-                    size_t k, const atomic_bool *cancelled, fl_hit *hits, size_t *count,
+int fl_store_search(fl_store *store, const float *query, const fl_filter *filter,
+                    const fl_request *request, size_t k, fl_hit *hits, size_t *count,
                     fletch_error *error) {
-    (void)store, (void)cancelled, (void)error;
+    char metadata[] = "{\"a\":1,\"b\":\"\\u0062\",\"c\":true}";
+    (void)store, (void)request, (void)error;
     must(query[0] <= 1.001f && k >= 1 && k <= 1000);
-    must(filter == NULL || is_object(filter, filter_size));
+    if (filter != NULL) {
+        (void)fl_filter_passes(filter, metadata, sizeof metadata - 1);
+    }
     *count = k < 3 ? k : 3;
     for (size_t i = 0; i < *count; i++) {
         hits[i] = (fl_hit){.key = (int64_t)i, .score = 0.5f};
@@ -250,6 +247,11 @@ const char *fl_request_query(fl_request *request, const char *name) {
     return NULL;
 }
 
+int fl_request_over(const fl_request *request, fletch_error *error) {
+    (void)request, (void)error;
+    return FLETCH_OK;
+}
+
 size_t fl_percent_decode(char *text, size_t size) {
     (void)text;
     return size;
@@ -265,9 +267,23 @@ fl_served *fl_server_model_at(const fl_server *of, size_t index) {
     return index == 0 ? &served : NULL;
 }
 
+static const char *const properties[][2] = {
+    {"tokenizer", "toy, 1000 ids"}, {"prompt", "\"\""}, {"prompt.query", "\"query: \\n\\u00e9\""}};
+enum { PROPERTIES = sizeof properties / sizeof properties[0] };
+
 const char *fl_served_property(const fl_served *model, const char *name) {
     (void)model;
-    return strcmp(name, "prompt.query") == 0 ? "" : NULL;
+    for (size_t i = 0; i < PROPERTIES; i++) {
+        if (strcmp(properties[i][0], name) == 0) {
+            return properties[i][1];
+        }
+    }
+    return NULL;
+}
+
+const char *fl_served_property_at(const fl_served *model, size_t index) {
+    (void)model;
+    return index < PROPERTIES ? properties[index][0] : NULL;
 }
 
 const char *fl_server_option(const fl_server *of, const char *key) {

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every dialect says in its own words when it is not the body's fault: keys, overload, deadlines, vectors that
 are not finite; and prompts, which need a folder that has some."""
+import json
+import shutil
 import threading
 import time
 
@@ -129,3 +131,20 @@ def test_prompts(prompted):
     assert plain == with_prompt
     words = prompted.ask("GET", "/openapi.json").json()["paths"]["/embed"]["post"]["requestBody"]["content"]
     assert "passage" in words["application/json"]["schema"]["properties"]["prompt_name"]["enum"]
+
+
+def test_any_number_of_prompts_of_any_length(start, tmp_path):
+    """None is lost and none is cut on its way to a text, also where text and ids come in one list."""
+    folder = tmp_path / "prompted"
+    shutil.copytree(serving.MODEL, folder, symlinks=False)
+    prompts = {f"p{i}": f"prompt {i}: " for i in range(200)} | {"long": "a word " * 400, "n" * 200: "named: "}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts, "default_prompt_name": "long"}))
+    server = start("--max-length", "512", model=False, env={"FLETCH_MODEL_ID": str(folder)})
+    for name in ("p0", "p199", "long", "n" * 200):
+        whole = post(server, "/tokenize", {"inputs": prompts[name] + "x"}).json()
+        assert post(server, "/tokenize", {"inputs": "x", "prompt_name": name}).json() == whole
+        alone = post(server, "/embed", {"inputs": "x", "prompt_name": name}).json()
+        assert post(server, "/embed", {"inputs": ["x", [101, 102]], "prompt_name": name}).json()[:1] == alone
+    alone = post(server, "/embed", {"inputs": "x"}).json()
+    assert post(server, "/embed", {"inputs": ["x", [101, 102]]}).json()[:1] == alone
+    assert server.ask("GET", "/info").json()["max_input_length"] == 512

@@ -230,5 +230,7 @@ def test_several_models(start):
     assert post(server, "/v2/embed", {"texts": ["a"], "model": "three"}).status == 404
     assert server.ask("GET", "/info?model=two").json()["served_model_name"] == "two"
     assert server.ask("GET", "/info?model=three").status == 404
+    assert server.ask("GET", "/info?model=t%77o").json()["served_model_name"] == "two"
+    assert server.ask("GET", "/info?model=tw%6").status == 404  # no escape, and no reason to tell of another model
     big = "é" * 5000  # a name cut in the answer must not leave half a character
     assert json.loads(post(server, PATH, {"input": "a", "model": "x" + big}).body)["error"]["code"] == "model_not_found"

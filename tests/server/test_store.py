@@ -79,12 +79,30 @@ def test_ids_are_any_printable_text(shared, name, path):
 
 @pytest.mark.parametrize("wanted, ids", [
     ({"lang": "en"}, {"f1", "f2"}), ({"lang": "en", "n": 1}, {"f1"}), ({"n": 1.0}, {"f1"}), ({"n": True}, {"f3"}),
-    ({"n": None}, {"f2"}), ({"a\"b": "ü"}, {"f3"}), ({"lang": "EN"}, set()), ({"none": 1}, set())])
+    ({"n": None}, {"f2"}), ({"a\"b": "ü"}, {"f3"}), ({"lang": "EN"}, set()), ({"none": 1}, set()),
+    ({"k\0a": "x\0y"}, {"f3"}), ({"k\0b": "x\0y"}, set()), ({"k\0a": "x\0z"}, set()), ({}, {"f1", "f2", "f3"})])
 def test_filter_is_exact(shared, wanted, ids):
     reply = ask(shared, "/add", texts=["one", "two", "three"], ids=["f1", "f2", "f3"],
-                metadata=[{"lang": "en", "n": 1}, {"lang": "en", "n": None}, {"lang": "de", "n": True, "a\"b": "ü"}])
+                metadata=[{"lang": "en", "n": 1}, {"lang": "en", "n": None},
+                          {"lang": "de", "n": True, "a\"b": "ü", "k\0a": "x\0y"}])
     assert reply.status == 200
-    assert {hit["id"] for hit in ask(shared, "/search", text="one", k=1000, filter=wanted).json()["results"]} == ids
+    found = {hit["id"] for hit in ask(shared, "/search", text="one", k=1000, filter=wanted).json()["results"]}
+    assert {name for name in found if name in ("f1", "f2", "f3")} == ids
+
+
+def test_large_metadata_costs_no_more_than_its_size(kept):
+    """Sixty-four keys against five thousand of each item; and a search ends when nobody can use it any more."""
+    large = {f"k{i}": i for i in range(5000)}
+    for part in range(4):
+        assert ask(kept, "/add", texts=[f"text {part} {i}" for i in range(32)], metadata=large).status == 200
+    wanted = {f"k{i}": float(i) for i in range(4936, 5000)}
+    vector = [1] * 384
+    found = ask(kept, "/search", vector=vector, k=1000, filter=wanted).json()
+    assert found["count"] == 128
+    reply = kept.ask("POST", "/search", json.dumps({"vector": vector, "filter": wanted}).encode(),
+                     {"x-fletch-deadline-ms": "1"})
+    assert reply.status == 504 and reply.json()["code"] == "deadline_exceeded"
+    assert ask(kept, "/search", vector=vector, k=1).json()["count"] == 1
 
 
 @pytest.mark.parametrize("path, body, says", [
@@ -101,6 +119,7 @@ def test_filter_is_exact(shared, wanted, ids):
     ("/search", {"text": "a", "k": 1001}, "k:"), ("/search", {"vector": [1]}, "384 numbers"),
     ("/search", {"vector": [0] * 384}, "no direction"), ("/search", {"vector": [1] * 385}, "384 numbers"),
     ("/search", {"vector": ["1"] * 384}, "list of numbers"), ("/search", {"vector": "x"}, "list of numbers"),
+    ("/search", {"text": "a", "filter": {str(i): 1 for i in range(65)}}, "at most 64"),
     ("/search", {"text": "a", "filter": []}, "filter"), ("/search", {"text": "a", "filter": {"a": [1]}}, "filter")])
 def test_what_makes_no_sense_is_refused(shared, path, body, says):
     reply = ask(shared, path, **body)

@@ -145,6 +145,8 @@ def test_similarity(server):
     got = good(post(server, "/similarity", {"inputs": {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]},
                                             "parameters": {"truncate": True}}))
     assert got == pytest.approx(want, abs=1e-6)
+    raw = post(server, "/similarity", {"inputs": {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}}, x_fletch_normalize="false")
+    assert good(raw) == got  # a cosine is one whatever a header says
     assert error(post(server, "/similarity", {"inputs": {"source_sentence": "a", "sentences": []}}), 400, "Empty") == \
         "`inputs.sentences` cannot be empty"
     assert "inputs: missing field `sentences`" in text_error(post(server, "/similarity", {"inputs": {"source_sentence": ""}}), 422)
@@ -179,6 +181,11 @@ def test_tokenize_and_decode(server):
     assert error(post(server, "/tokenize", {"inputs": []}), 400, "Empty") == "`inputs` cannot be empty"
     assert error(post(server, "/decode", {"ids": []}), 400, "Empty") == "`input_ids` cannot be empty"
     error(post(server, "/decode", {"ids": [99999]}), 422, "Tokenizer")
+
+
+@pytest.mark.parametrize("path, body", [("/tokenize", {"inputs": ["a"] * 100000}), ("/decode", {"ids": [[101]] * 100000})])
+def test_token_work_has_a_deadline(server, path, body):
+    assert "deadline" in error(post(server, path, body, x_fletch_deadline_ms="1"), 504, "Backend")
 
 
 @pytest.mark.parametrize("path,body,message", [
