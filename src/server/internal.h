@@ -231,9 +231,10 @@ typedef struct fl_listener {
 /* Open what the options ask for, or take what systemd passed. */
 int  fl_sockets_open(fl_server *server, fletch_error *error);
 void fl_sockets_close(fl_server *server);
-bool fl_sockets_exposed(const fl_server *server); /* one is reachable from other machines */
-void fl_notify(const char *state);                /* sd_notify; nothing without NOTIFY_SOCKET */
-void fl_raise_file_limit(fl_server *server, uint64_t connections);
+/* Where other machines can reach this one; NULL: nowhere. */
+const char *fl_sockets_exposed(const fl_server *server);
+void        fl_notify(const char *state); /* sd_notify; nothing without NOTIFY_SOCKET */
+void        fl_raise_file_limit(fl_server *server, uint64_t connections);
 
 /* ---- models.c ---------------------------------------------------------------------------------------------- */
 

@@ -149,6 +149,10 @@ static int parse_line(fl_keys *keys, char *line, const char *path, size_t number
 static int parse_file(fl_keys *keys, fl_buf *text, const char *path, fletch_error *error) {
     size_t number = 0;
     char  *line   = text->size > 0 ? text->data : NULL;
+    if (line != NULL && strlen(line) < text->size) { /* UTF-16, say, would pass as odd keys */
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                       "%s holds a NUL byte; write it as plain text, one key a line", path);
+    }
     while (line != NULL) {
         char *next = strchr(line, '\n');
         if (next != NULL) {
@@ -180,7 +184,11 @@ int fl_keys_load(fl_keys **out, const char *path, fletch_error *error) {
     }
     atomic_store(&keys->holders, 1);
     int status = fl_file_read(path, FILE_MAX, &text, error);
-    if (status == FLETCH_OK) {
+    if (status < 0) {
+        char reason[sizeof error->message];
+        memcpy(reason, error->message, sizeof reason);
+        status = fl_fail(error, status, FLETCH_NOWHERE, "server.api_key_file: %.400s", reason);
+    } else {
         status = parse_file(keys, &text, path, error);
     }
     if (text.data != NULL) {

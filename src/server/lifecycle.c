@@ -95,14 +95,15 @@ void fl_server_reload(fl_server *server) {
 /* ---- Start ---------------------------------------------------------------------------------------------- */
 
 static int check_exposure(const fl_server *server, fletch_error *error) {
-    bool insecure = strcmp(fl_server_option(server, "server.insecure"), "true") == 0;
-    if (server->keys != NULL || insecure || !fl_sockets_exposed(server)) {
+    bool        insecure = strcmp(fl_server_option(server, "server.insecure"), "true") == 0;
+    const char *where    = fl_sockets_exposed(server);
+    if (server->keys != NULL || insecure || where == NULL) {
         return FLETCH_OK;
     }
     return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                    "%s can be reached from other machines and no API key is asked for; set "
                    "server.api_key_file, or --server-insecure if that is meant",
-                   server->listeners[0].where);
+                   where);
 }
 
 static void init(fl_server *server, const fl_serve *serve) {

@@ -172,7 +172,10 @@ static int open_unix(fl_server *server, const char *path, fletch_error *error) {
         }
         return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "cannot listen on %s: %s%s", path,
                        strerror(reason),
-                       reason == EADDRINUSE ? "; another server has it, or it is no socket" : "");
+                       reason == EADDRINUSE
+                           ? "; another server has it, or it is no socket"
+                           : "; server.unix_socket names a path in a folder that exists and that "
+                             "this user may write");
     }
     fl_listener *listener = add_listener(server, fd);
     if (listener == NULL) {
@@ -218,15 +221,15 @@ void fl_sockets_close(fl_server *server) {
     server->listener_count = 0;
 }
 
-bool fl_sockets_exposed(const fl_server *server) {
+const char *fl_sockets_exposed(const fl_server *server) {
     for (size_t i = 0; i < server->listener_count; i++) {
         const fl_listener *listener = &server->listeners[i];
         if (listener->tcp && strncmp(listener->where, "http://127.", 11) != 0 &&
             strncmp(listener->where, "http://[::1]", 12) != 0) {
-            return true;
+            return listener->where;
         }
     }
-    return false;
+    return NULL;
 }
 
 void fl_notify(const char *state) {

@@ -110,7 +110,8 @@ static enum MHD_Result queue_reply(fl_request_full *full) {
     }
     if (!lost) {
         add_headers(full, response);
-    } else {
+    } else { /* the request's own headers may still be written by somebody */
+        add_header(response, "content-type", "application/json");
         add_header(response, "connection", "close");
     }
     enum MHD_Result result = MHD_queue_response(full->mc, (unsigned)status, response);

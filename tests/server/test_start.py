@@ -26,18 +26,18 @@ def refused(tmp_path, *flags, **env):
     (sum((["--model", f"m{i}={serving.MODEL}"] for i in range(33)), []), 2, "at most 32 models"),
     (["--model", "/nowhere/model"], 3, "there is no folder /nowhere/model"),
     (["--model", f"good={serving.MODEL}", "--model", "bad=./nowhere"], 3, "there is no folder ./nowhere"),
-    (["--server-store", "nowhere/s.db"], 2, "nowhere/s.db"),
+    (["--server-store", "nowhere/s.db"], 2, "server.store names a file in a folder that exists"),
     (["--server-store", "/dev/null/s.db"], 2, "/dev/null/s.db"),
     (["--server-store", "."], 2, "cannot open"),
     (["--server-store", "a-text"], 2, "not a database"),
-    (["--api-key-file", "nowhere"], 2, "cannot open nowhere"),
+    (["--api-key-file", "nowhere"], 2, "server.api_key_file: cannot open nowhere"),
     (["--api-key-file", "."], 2, "."),
     (["--api-key-file", "a-text"], 2, "a-text"),
     (["--server-metrics-prefix", "1-x"], 2, "server.metrics_prefix"),
     (["--host", "0.0.0.0"], 2, "server.api_key_file"),
     (["--host", "none"], 2, "nothing to listen on"),
     (["--unix-socket", "x" * 200], 2, "server.unix_socket is longer"),
-    (["--unix-socket", "nowhere/s"], 1, "cannot listen on nowhere/s"),
+    (["--unix-socket", "nowhere/s"], 1, "server.unix_socket names a path in a folder that exists"),
 ], ids=str)
 def test_refused_before_it_listens(tmp_path, flags, code, says):
     (tmp_path / "a-text").write_text("no database and no keys, but long enough to be looked at\n" * 20)
@@ -56,3 +56,11 @@ def test_a_port_that_is_taken(start, tmp_path):
     port = start().port
     code, text = refused(tmp_path, "--port", port, FLETCH_MODEL_ID=serving.MODEL)
     assert code == 1 and "another server has it" in text
+
+
+def test_a_folder_with_an_equals_sign(start, tmp_path):
+    (tmp_path / "lr=3").symlink_to(serving.MODEL)
+    running = start("--model", tmp_path / "lr=3", model=False)
+    assert running.ask("GET", "/v1/models/lr=3").json()["id"] == "lr=3"
+    running = start("--model", f"name={tmp_path / 'lr=3'}", model=False)
+    assert running.ask("GET", "/v1/models/name").json()["id"] == "name"

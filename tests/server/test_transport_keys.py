@@ -111,7 +111,7 @@ def test_reload(start, tmp_path):
 
 @pytest.mark.parametrize("text, word", [
     ("", "no key"), ("# only\n", "no key"), ("sk-a nonsense\n", ":1:"), ("sk-a\nsk-a\n", ":2:"),
-    ("sha256:12\n", "64 hexadecimal"), ("sk-a rate=0\n", ":1:"), ("x" * 600 + "\n", "at most"),
+    ("s\0k\0-\0a\0\n\0", "NUL"), ("sha256:12\n", "64 hexadecimal"), ("sk-a rate=0\n", ":1:"), ("x" * 600 + "\n", "at most"),
 ])
 def test_wrong_files(tmp_path, text, word):
     (tmp_path / "k").write_text(text)
