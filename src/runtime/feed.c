@@ -307,8 +307,6 @@ static int add_text(filling *f, size_t index) {
         r->options.tokens[index] = (uint32_t)tokens;
     if (r->options.truncated)
         r->options.truncated[index] = cut;
-    fl_count(&r->model->stats, r->prompt_size ? FL_COUNT_copied_inputs : FL_COUNT_zero_copy_inputs,
-             1);
     if (r->options.status)
         r->options.status[index] = FLETCH_OK;
     if (cut)
@@ -365,8 +363,11 @@ static bool close_chunk(filling *f) {
     uint32_t  tokens = f->cu[chunk->texts];
     f->chunk         = NULL;
     fl_trace_end(model->trace, "tokenise", f->begin_ns, "tokens", tokens);
-    if (chunk->texts > 0)
+    if (chunk->texts > 0) {
         fl_histogram_add(&model->stats.tokenize, (now - f->begin_ns) / chunk->texts, chunk->texts);
+        fl_count(&model->stats, r->prompt_size ? FL_COUNT_copied_inputs : FL_COUNT_zero_copy_inputs,
+                 chunk->texts);
+    }
     pthread_mutex_lock(&model->lock);
     r->tokenize_ns += now - f->begin_ns;
     if (chunk->texts == 0 || r->ended) {

@@ -279,9 +279,10 @@ void fl_request_finish(fl_request *request, size_t texts, fl_request **over) {
         pthread_cond_signal(&request->changed);
 }
 
-void fl_chunk_finish(fl_chunk *chunk, uint32_t k) {
-    chunk->request->ahead -= fl_chunk_length(chunk, k);
-    if (--chunk->unfinished == 0)
+void fl_chunk_finish(fl_chunk *chunk, uint32_t k, uint32_t texts) {
+    chunk->request->ahead -= chunk->cu[k + texts] - chunk->cu[k];
+    chunk->unfinished -= texts;
+    if (chunk->unfinished == 0)
         free_chunk(chunk);
 }
 

@@ -127,9 +127,8 @@ void fl_request_finish(fl_request *request, size_t texts, fl_request **over);
 /* Put it on *over when nothing of it is under way; wakes its caller. (locked)
  */
 void fl_request_settle(fl_request *request, fl_request **over);
-/* Text k of `chunk` is answered; the chunk goes back to the pool with its last
- * one. (locked) */
-void fl_chunk_finish(fl_chunk *chunk, uint32_t k);
+/* `texts` texts of `chunk` from k on are answered; it goes back to the pool with its last one. (locked) */
+void fl_chunk_finish(fl_chunk *chunk, uint32_t k, uint32_t texts);
 
 /* Call `done` of every request on the list and recycle them. Not locked. */
 void fl_requests_deliver(fletch_model *model, fl_request *over);

@@ -83,25 +83,32 @@ static bool adopt(fl_runner *slot) {
     return true;
 }
 
+/* How many items from i on, before `hi`, are texts that follow each other in one chunk. */
+static uint32_t run_of(const fl_runner *slot, uint32_t i, uint32_t hi) {
+    const fl_item *first = &slot->items[i];
+    uint32_t       n     = 1;
+    while (i + n < hi && first[n].chunk == first->chunk && first[n].k == first->k + n)
+        n++;
+    return n;
+}
+
 /* Note of every text that it left the queue. */
 static void leave_queue(fl_runner *slot, uint64_t now) {
-    fletch_model   *model = slot->replica->set->model;
-    const fl_chunk *chunk = NULL;
-    uint64_t        since = 0;
-    slot->tokens          = 0;
-    for (uint32_t i = 0; i < slot->count; i++) {
-        const fl_item *item    = &slot->items[i];
-        fl_request    *request = item->chunk->request;
-        uint64_t       waited  = now - item->chunk->queued_ns;
-        request->running++;
-        slot->tokens += fl_chunk_length(item->chunk, item->k);
+    fletch_model *model = slot->replica->set->model;
+    uint64_t      since = 0;
+    slot->tokens        = 0;
+    for (uint32_t n, i = 0; i < slot->count; i += n) {
+        const fl_item  *item    = &slot->items[i];
+        const fl_chunk *chunk   = item->chunk;
+        fl_request     *request = chunk->request;
+        uint64_t        waited  = now - chunk->queued_ns;
+        n                       = run_of(slot, i, slot->count);
+        request->running += n;
+        slot->tokens += chunk->cu[item->k + n] - chunk->cu[item->k];
         if (waited > request->queue_ns)
             request->queue_ns = waited;
-        fl_histogram_add(&model->stats.queue, waited, 1);
-        if (item->chunk != chunk) {
-            chunk = item->chunk;
-            since = since == 0 || chunk->queued_ns < since ? chunk->queued_ns : since;
-        }
+        fl_histogram_add(&model->stats.queue, waited, n);
+        since = since == 0 || chunk->queued_ns < since ? chunk->queued_ns : since;
     }
     if (model->trace)
         fl_trace_track(model->trace, "queue", "wait", since, now, "texts", slot->count);
@@ -310,19 +317,26 @@ static int forward(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **over)
 
 /* ---- When something goes wrong --------------------------------------------------------------- */
 
+/* The next n items, texts that follow each other in one chunk, are answered. (locked) */
+static void answer_run(fl_runner *slot, uint32_t n, fl_request **over) {
+    const fl_item *item    = &slot->items[slot->finished];
+    fl_request    *request = item->chunk->request;
+    slot->finished += n;
+    fl_chunk_finish(item->chunk, item->k, n);
+    request->running -= n;
+    fl_request_finish(request, n, over);
+}
+
 /* Items up to `hi` are answered: tell their requests. */
 static void answer(fl_runner *slot, uint32_t hi, uint64_t begin, fl_request **over) {
     fletch_model *model = slot->replica->set->model;
     uint64_t      took  = fl_clock_ns() - begin;
     pthread_mutex_lock(&model->lock);
-    for (; slot->finished < hi; slot->finished++) {
-        fl_item    *item    = &slot->items[slot->finished];
-        fl_request *request = item->chunk->request;
+    while (slot->finished < hi) {
+        fl_request *request = slot->items[slot->finished].chunk->request;
         if (took > request->forward_ns)
             request->forward_ns = took;
-        fl_chunk_finish(item->chunk, item->k);
-        request->running--;
-        fl_request_finish(request, 1, over);
+        answer_run(slot, run_of(slot, slot->finished, hi), over);
     }
     pthread_mutex_unlock(&model->lock);
 }
@@ -371,13 +385,11 @@ static int carry(fl_runner *slot, uint64_t begin, fl_request **over) {
 }
 
 void fl_runner_fail(fl_runner *slot, fl_request **over) {
-    for (; slot->finished < slot->count; slot->finished++) {
-        fl_item    *item    = &slot->items[slot->finished];
-        fl_request *request = item->chunk->request;
-        fl_request_fail_text(request, fl_chunk_text(item->chunk, item->k), &slot->error, over);
-        fl_chunk_finish(item->chunk, item->k);
-        request->running--;
-        fl_request_finish(request, 1, over);
+    while (slot->finished < slot->count) {
+        const fl_item *item = &slot->items[slot->finished];
+        fl_request_fail_text(item->chunk->request, fl_chunk_text(item->chunk, item->k),
+                             &slot->error, over);
+        answer_run(slot, 1, over);
     }
     slot->count = slot->finished = 0;
 }
