@@ -56,7 +56,7 @@ install: build ## install into $(DESTDIR)$(PREFIX)
 	@tools/install.sh
 
 clean: ## remove build/ and build-*/ (models in .cache/ stay)
-	rm -rf build build-asan build-tsan build-fuzz build-debug
+	rm -rf build build-*/
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z -]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | \
