@@ -236,6 +236,39 @@ static void attention_extremes(size_t n, size_t d) {
     free(q), free(k), free(v), free(out), free(want), free(scratch);
 }
 
+/* Damage shows: a query that is NaN makes its row NaN, a key every row, a value its column; what they
+ * do not reach keeps its bits. */
+static void attention_damage(size_t n, size_t d) {
+    size_t       count = n * d;
+    float       *qkv = random_floats(3 * count), *whole = fresh(count), *out = fresh(count);
+    float       *scratch = fresh(fl_cpu_attention_scratch(n, d));
+    fl_attention at      = {.q          = qkv,
+                            .k          = qkv + count,
+                            .v          = qkv + 2 * count,
+                            .stride     = d,
+                            .out        = whole,
+                            .out_stride = d,
+                            .scratch    = scratch,
+                            .n          = n,
+                            .d          = d};
+    kernels->attention(&at);
+    at.out = out;
+    for (size_t part = 0; part < 3; part++) {
+        size_t hurt = part * count + n / 2 * d + d / 2;
+        float  was  = qkv[hurt];
+        qkv[hurt]   = NAN;
+        kernels->attention(&at);
+        qkv[hurt]  = was;
+        bool shows = true;
+        for (size_t i = 0; i < count; i++) {
+            bool bad = part == 0 ? i / d == n / 2 : part == 1 || i % d == d / 2;
+            shows    = shows && (bad ? isnan(out[i]) : same(out + i, whole + i, 1));
+        }
+        check(shows, "attention", "NaN in a query, key or value", n, d, part);
+    }
+    free(qkv), free(whole), free(out), free(scratch);
+}
+
 static void test_attention(void) {
     static const size_t dims[] = {16, 32, 48, 64, 80};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
@@ -245,6 +278,8 @@ static void test_attention(void) {
         attention_case(127, dims[i], 1);
         attention_case(300, dims[i], 0);
         attention_extremes(19, dims[i]);
+        attention_damage(19, dims[i]);
+        attention_damage(200, dims[i]);
     }
 }
 
