@@ -143,8 +143,8 @@ int rounds_run(rounds *r, uint32_t length, uint32_t texts, double seconds, tally
     static lane lanes[SLOTS_MAX];
     pthread_t   thread[SLOTS_MAX];
     const bool  one    = texts == 1;
-    uint32_t    most   = r->info.best_tokens && r->info.best_tokens < r->batch_tokens
-                             ? r->info.best_tokens
+    uint32_t    most   = r->info.most_tokens && r->info.most_tokens < r->batch_tokens
+                             ? r->info.most_tokens
                              : r->batch_tokens;
     uint32_t    slots  = one ? 1 : r->info.slots < SLOTS_MAX ? r->info.slots : SLOTS_MAX;
     int         status = FLETCH_OK;

@@ -118,7 +118,10 @@ typedef struct fl_encoder {
     uint32_t   pooling_count;                /* >= 1 */
 } fl_encoder;
 
-/* slots.c: EMODEL with the layer in error->where when a tensor that the descriptor calls for is missing, of
+/* slots.c: EMODEL when a size is zero, or the buckets of relative attention make none. */
+int fl_encoder_check_sizes(const fl_encoder_desc *desc, fletch_error *error);
+
+/* EMODEL with the layer in error->where when a tensor that the descriptor calls for is missing, of
  * a type other than F32, F16 and BF16, or smaller than it says. `encoder->layer` is not NULL. */
 int fl_encoder_check_slots(const fl_encoder *encoder, fletch_error *error);
 

@@ -44,6 +44,18 @@ static int check_slots(const fl_tensor *slots, const expected *want, size_t coun
     return FLETCH_OK;
 }
 
+int fl_encoder_check_sizes(const fl_encoder_desc *d, fletch_error *error) {
+    if (d->layers == 0 || d->hidden == 0 || d->heads == 0 || d->head_dim == 0 ||
+        d->intermediate == 0 || d->vocab == 0 || d->positions == 0)
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "a size in the model's config is zero");
+    if (d->attention_bias == FL_BIAS_T5_BUCKETS &&
+        (d->bias_buckets < 4 || d->bias_max_distance <= d->bias_buckets / 4))
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "relative attention needs at least 4 buckets and a larger max_distance");
+    return FLETCH_OK;
+}
+
 int fl_encoder_check_slots(const fl_encoder *encoder, fletch_error *error) {
     const fl_encoder_desc *d = &encoder->desc;
     uint64_t hidden = d->hidden, inner = (uint64_t)d->heads * d->head_dim, mlp = d->intermediate;

@@ -66,7 +66,7 @@ def test_each_device_has_its_own_figures(serve):
         assert told["memory_used_bytes"] == 3000000000 + 100000000 * replica
         assert told["memory_total_bytes"] == 8000000000
         assert 0 < told["pool_used_bytes"] == told["pool_peak_bytes"] <= told["pool_held_bytes"]
-        assert told["pool_blocks_total"] == 3 >= told["pool_hits_total"]  # weights, an arena, a workspace
+        assert told["pool_blocks_total"] == 1 >= told["pool_hits_total"]
     scrape = server.ask("GET", "/metrics").body.decode()
     assert ('fletch_device_info{model="toy",replica="1",provider="cuda",device="1",name="Simulated GPU 1"} 1'
             in scrape.splitlines())
@@ -163,6 +163,29 @@ def test_a_lost_device_leaves_the_work_to_the_others(serve):
     assert figures['fletch_replicas_ready{model="toy"}'] == 2
     assert figures['fletch_failed_texts_total{model="toy"}'] == 0
     assert "ECC" in server.log()
+
+
+@pytest.mark.parametrize("devices", ["all", "0,1,2,7"])
+def test_a_device_that_does_not_open_leaves_the_work_to_the_others(serve, devices):
+    server = serve(SIM_CUDA_DEVICES="3", SIM_CUDA_FAULT=f"object:1:{ECC}", SIM_CUDA_FAULT_DEVICE="1",
+                   SIM_CUDA_FAULT_STAYS="1", FLETCH_PROVIDER_DEVICES=devices)
+    assert [of_replica(server, "up", replica) for replica in range(3)] == [1, 0, 1]
+    assert server.ask("GET", "/health").status == 200
+    assert server.embed().status == 200
+    figures = server.metrics()
+    assert figures['fletch_replicas{model="toy"}'] == 3 and figures['fletch_replicas_ready{model="toy"}'] == 2
+    log = server.log()
+    assert "device 1 cannot be opened" in log and "ECC" in log and "2 of 3 replicas run the model" in log
+    assert ("names device 7" in log) == (devices != "all")
+
+
+def test_a_device_that_was_short_of_memory_joins_later(serve):
+    """What refused it once is gone at the next try."""
+    server = serve(SIM_CUDA_DEVICES="2", SIM_CUDA_FAULT="alloc:1:2", SIM_CUDA_FAULT_DEVICE="0")
+    serving.until(lambda: of_replica(server, "up", 0) == 1)
+    assert "out of memory" in server.log().lower()
+    assert server.metrics()['fletch_replica_reopens_total{model="toy"}'] == 1
+    assert server.embed().status == 200
 
 
 def test_a_device_whose_context_broke_is_taken_back(serve):

@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "engines/onnxruntime/ort.h"
 #include "measured.h"
@@ -37,7 +35,9 @@ typedef struct job {
     const char *plans; /* onnxruntime.memory_pattern */
 } job;
 
-static void measure(const job *j, result *r) {
+static void measure(const void *one, void *out) {
+    const job           *j       = one;
+    result              *r       = out;
     const fl_engine_ops *ops     = fl_engine_find("onnxruntime");
     const char          *library = getenv("FLETCH_ONNXRUNTIME_LIBRARY");
     fl_batch             batch   = make_batch(j->toy, &j->shape);
@@ -78,26 +78,6 @@ static void measure(const job *j, result *r) {
     r->ran = anonymous_bytes() - opened;
 }
 
-/* False: there is no library. */
-static bool run_apart(const job *j, result *r) {
-    int pipes[2], status = 0;
-    cr_assert_eq(pipe(pipes), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        alarm(600);
-        measure(j, r);
-        _exit(write(pipes[1], r, sizeof *r) == sizeof *r ? 0 : 1);
-    }
-    close(pipes[1]);
-    ssize_t size = read(pipes[0], r, sizeof *r);
-    close(pipes[0]);
-    waitpid(child, &status, 0);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == PASSED_OVER)
-        return false;
-    cr_assert_eq(size, (ssize_t)sizeof *r, "the measured process failed");
-    return true;
-}
-
 /* As in a mapped file: weights whose place is aligned are used where they are. */
 static void align(fl_tensor *tensor) {
     if (tensor->data == NULL)
@@ -130,10 +110,14 @@ static bool holds(const job *j, const result *r) {
     return r->ran <= r->predicted + r->predicted / 10 + FIXED;
 }
 
+/* False: there is no library. */
 static bool check(const job *j) {
-    result r = {0};
-    if (!run_apart(j, &r))
+    result r;
+    int    status;
+    bool   came = run_apart(measure, j, &r, sizeof r, &status);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == PASSED_OVER)
         return false;
+    cr_assert(came, "the measured process failed");
     const char *kind = j->shape.lengths == EQUAL ? "equal" : "mixed";
     if (getenv("FLETCH_SHOW"))
         fprintf(stderr,

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "measured.h"
 
@@ -54,7 +52,9 @@ static bool holds(const result *r, unsigned threads) {
                      r->ran < r->predicted && r->ran * 2 >= r->predicted);
 }
 
-static void measure(const job *j, result *r) {
+static void measure(const void *one, void *out) {
+    const job           *j     = one;
+    result              *r     = out;
     const fl_engine_ops *ops   = fl_engine_find("cpu");
     fl_batch             batch = make_batch(j->toy, &j->shape);
     fl_engine_info       info;
@@ -83,23 +83,6 @@ static void measure(const job *j, result *r) {
     }
 }
 
-static result run_apart(const job *j) {
-    int    pipes[2], status;
-    result r = {0};
-    cr_assert_eq(pipe(pipes), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        alarm(600);
-        measure(j, &r);
-        _exit(write(pipes[1], &r, sizeof r) == sizeof r ? 0 : 1);
-    }
-    close(pipes[1]);
-    cr_assert_eq(read(pipes[0], &r, sizeof r), sizeof r, "the measured process failed");
-    close(pipes[0]);
-    waitpid(child, &status, 0);
-    return r;
-}
-
 static void check_all(const toy_spec *spec, const char *precision, const shape *shapes,
                       size_t count) {
     toy t;
@@ -109,7 +92,10 @@ static void check_all(const toy_spec *spec, const char *precision, const shape *
         for (unsigned threads = 1; threads <= 2; threads++) {
             for (size_t i = 0; i < count; i++) {
                 job    j = {&t, shapes[i], threads, huge != 0, precision};
-                result r = run_apart(&j);
+                result r;
+                int    status;
+                cr_assert(run_apart(measure, &j, &r, sizeof r, &status),
+                          "the measured process failed");
                 if (!holds(&r, threads) || getenv("FLETCH_SHOW")) {
                     fprintf(stderr,
                             "%s, %s pages, %u threads, %3u texts up to %3u (%s), %5u tokens: took "

@@ -46,11 +46,6 @@ static int refuse(fletch_error *error, const char *what) {
 }
 
 static int check_desc(const fl_encoder_desc *d, fletch_error *error) {
-    if (d->layers == 0 || d->hidden == 0 || d->heads == 0 || d->head_dim == 0 ||
-        d->intermediate == 0 || d->vocab == 0 || d->positions == 0) {
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "a size in the model's config is zero");
-    }
     if (d->norm != FL_NORM_LAYER) {
         return refuse(error, "RMS norms");
     }
@@ -69,12 +64,7 @@ static int check_desc(const fl_encoder_desc *d, fletch_error *error) {
     if (d->mlp != FL_MLP_PLAIN) {
         return refuse(error, "gated MLPs");
     }
-    if (d->attention_bias == FL_BIAS_T5_BUCKETS &&
-        (d->bias_buckets < 4 || d->bias_max_distance <= d->bias_buckets / 4)) {
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "relative attention needs at least 4 buckets and a larger max_distance");
-    }
-    return FLETCH_OK;
+    return fl_encoder_check_sizes(d, error);
 }
 
 /* ---- Sizes and scratch ----------------------------------------------------------------------- */

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "engines/cuda/kernels/kernels.h"
 
-enum { WIDEST_MLP = 65536 };
+enum { WIDEST_MLP = 65536, FARTHEST = 65536 };
 
 static const char *unhandled(const fl_encoder_desc *d) {
     if (d->norm != FL_NORM_LAYER || d->norm_place != FL_NORM_POST || d->final_norm)
@@ -30,22 +30,16 @@ static const char *unhandled(const fl_encoder_desc *d) {
         return "hidden sizes that are no multiple of 8, or above 4096";
     if (d->intermediate % 8 != 0 || d->intermediate > WIDEST_MLP)
         return "intermediate sizes that are no multiple of 8, or above 65536";
+    if (d->attention_bias == FL_BIAS_T5_BUCKETS && d->bias_max_distance > FARTHEST)
+        return "relative attention beyond 65536 tokens";
     return NULL;
 }
 
 static int check_desc(const fl_encoder_desc *d, fletch_error *error) {
-    if (d->layers == 0 || d->hidden == 0 || d->heads == 0 || d->head_dim == 0 ||
-        d->intermediate == 0 || d->vocab == 0 || d->positions == 0)
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "a size in the model's config is zero");
-    if (d->attention_bias == FL_BIAS_T5_BUCKETS &&
-        (d->bias_buckets < 4 || d->bias_max_distance <= d->bias_buckets / 4 ||
-         d->bias_max_distance > WIDEST_MLP))
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "relative attention needs at least 4 buckets and a larger max_distance");
-    const char *what = unhandled(d);
-    return what == NULL
-               ? FLETCH_OK
+    const char *what   = unhandled(d);
+    int         status = fl_encoder_check_sizes(d, error);
+    return status < 0 || what == NULL
+               ? status
                : fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
                          "the cuda engine does not handle %s yet; use provider.order cpu", what);
 }

@@ -10,8 +10,8 @@
  *         sizes, at most 1/8 more. The tier fixes every grid, product and address; the true counts
  *         are on the device. That is what a captured graph needs, and the same launches are made
  *         without one.
- * Memory  On the device: one block of weights, and per slot one arena and one cublasLt workspace,
- *         all taken in open, from the driver's pool. On the host: pinned blocks per slot. Nothing is
+ * Memory  On the device: one block, taken in open, from the driver's pool: the weights, and per slot
+ *         an arena and a cublasLt workspace. On the host: pinned blocks per slot. Nothing is
  *         allocated by forward but captured graphs, a bounded number, and what rescue.c opens once.
  * Threads A slot belongs to one thread at a time; plans are made under a lock. */
 #ifndef FL_ENGINES_CUDA_CUDA_ENGINE_H
@@ -114,8 +114,8 @@ typedef struct fl_cuda_graph {
 typedef struct fl_cuda_slot {
     CUstream       stream;
     CUevent        uploaded, done;
-    CUdeviceptr    arena, workspace;
-    unsigned char *input, *output; /* owned, pinned */
+    CUdeviceptr    arena, workspace; /* in the engine's block */
+    unsigned char *input, *output;   /* owned, pinned */
     fl_cuda_graph  graphs[FL_CUDA_GRAPHS];
     uint64_t       launches;
     bool           seen[FL_CUDA_TIERS];     /* run once by single launches: may be captured */
@@ -143,6 +143,7 @@ struct fl_engine {
     CUfunction        kernels[FL_CUDA_KERNELS];
     char              name[96], bus[32];
     int               major, minor; /* compute capability */
+    int               l2_bytes;     /* second-level cache; 0: not told */
     /* the model */
     fl_encoder_desc desc;
     fl_pooling      pooling[FL_POOL_COUNT];
@@ -151,7 +152,8 @@ struct fl_engine {
     uint32_t        element; /* bytes of the type */
     bool            q8, deterministic, use_graphs;
     char            precision[8];
-    CUdeviceptr     weights;
+    CUdeviceptr     block;   /* owned: all that the engine has of the device */
+    CUdeviceptr     weights; /* at its head */
     uint64_t        weights_bytes;
     CUdeviceptr     word, position, token_type, attention_bias;
     fl_cuda_norm    embed_norm;
@@ -186,14 +188,18 @@ void     fl_cuda_lay_out(const fl_engine *e, uint32_t tier, CUdeviceptr base, fl
 /* Chooses the largest tier that fits and the sizes that follow; ENOMEM when not one text does. */
 int fl_cuda_fit(fl_engine *e, uint32_t tokens, uint64_t limit, fletch_error *error);
 
-uint64_t fl_cuda_mapped(uint64_t bytes);       /* what a block of so many takes of the device */
-uint64_t fl_cuda_resident(const fl_engine *e); /* bytes of the device, once it is fitted */
+uint64_t fl_cuda_resident(const fl_engine *e); /* bytes of its block, once it is fitted */
+void     fl_cuda_share_out(fl_engine *e);      /* the block among weights and slots */
+/* Tokens of a batch beyond which larger ones gain nothing. */
+uint32_t fl_cuda_best_tokens(const fl_engine *e);
 
 /* memory.c. The context is current but for the account. */
 void     fl_cuda_memory_open(fl_engine *e, bool pooled);
 void     fl_cuda_memory_close(fl_engine *e);
 CUresult fl_cuda_take(fl_engine *e, CUdeviceptr *out, size_t bytes);
-/* *block becomes 0, and 0 is a no-op; false: the driver does not take it back now. */
+/* What a block of so many takes of the device: what is asked for, so that nothing is lost. */
+uint64_t fl_cuda_mapped(const fl_engine *e, uint64_t bytes);
+/* *block becomes 0; false: the driver does not take it back now. */
 bool     fl_cuda_give(fl_engine *e, CUdeviceptr *block, size_t bytes);
 uint64_t fl_cuda_spare(const fl_engine *e); /* what the pool has and nobody uses */
 void     fl_cuda_account(const fl_engine *e, fl_device_load *out);

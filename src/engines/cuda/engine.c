@@ -118,24 +118,19 @@ static void close_in_context(fl_engine *e) {
         cu->module_unload(e->module);
 }
 
-/* False when a block could not be given back: the context is damaged. */
-static bool give_blocks(fl_engine *e) {
-    bool all = fl_cuda_give(e, &e->weights, e->weights_bytes);
-    for (uint32_t i = 0; e->slots != NULL && i < e->slot_count; i++) {
-        all = fl_cuda_give(e, &e->slots[i].arena, e->arena_bytes) && all;
-        all = fl_cuda_give(e, &e->slots[i].workspace, e->workspace_bytes) && all;
-    }
-    return all;
+/* False: it cannot be given back now, for the context is damaged. */
+static bool give_block(fl_engine *e) {
+    return e->block == 0 || fl_cuda_give(e, &e->block, fl_cuda_resident(e));
 }
 
-/* Blocks of a pool outlive the context that they were taken in: a new one gives them back. */
-static void give_blocks_anew(fl_engine *e) {
+/* A block of a pool outlives the context that it was taken in: a new one gives it back. */
+static void give_block_anew(fl_engine *e) {
     const fl_cuda_calls *cu = &e->cuda->cu;
     CUcontext            popped;
     if (cu->context_retain(&e->context, e->device) != CUDA_SUCCESS)
         return;
     if (cu->context_push(e->context) == CUDA_SUCCESS) {
-        give_blocks(e);
+        give_block(e);
         cu->context_pop(&popped);
     }
     cu->context_release(e->device);
@@ -150,12 +145,12 @@ void fl_cuda_close(fl_engine *e) {
     if (e->context != NULL) {
         bool pushed = e->cuda->cu.context_push(e->context) == CUDA_SUCCESS;
         close_in_context(e); /* after a lost device every call fails, and frees on the host only */
-        bool given = give_blocks(e);
+        bool given = give_block(e);
         if (pushed)
             e->cuda->cu.context_pop(&popped);
         e->cuda->cu.context_release(e->device);
         if (!given)
-            give_blocks_anew(e);
+            give_block_anew(e);
         fl_cuda_memory_close(e);
     }
     fl_cuda_release(e->cuda);
@@ -188,6 +183,9 @@ static int open_device(fl_engine *e, const fl_engine_options *options, fletch_er
     if (r == CUDA_SUCCESS)
         r = cu->device_attribute(&e->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
                                  e->device);
+    if (cu->device_attribute(&e->l2_bytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, e->device) !=
+        CUDA_SUCCESS)
+        e->l2_bytes = 0;
     if (r == CUDA_SUCCESS)
         r = cu->context_retain(&e->context, e->device);
     return fl_cuda_check(e->cuda, r, FLETCH_EPROVIDER, error, "the device cannot be opened");
@@ -318,10 +316,6 @@ static int open_slot(fl_engine *e, fl_cuda_slot *slot, fletch_error *error) {
     if (r == CUDA_SUCCESS)
         r = cu->event_create(&slot->done, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
     if (r == CUDA_SUCCESS)
-        r = fl_cuda_take(e, &slot->arena, e->arena_bytes);
-    if (r == CUDA_SUCCESS)
-        r = fl_cuda_take(e, &slot->workspace, e->workspace_bytes);
-    if (r == CUDA_SUCCESS)
         r = cu->host_alloc((void **)&slot->input, place.input_bytes, CU_MEMHOSTALLOC_PORTABLE);
     if (r == CUDA_SUCCESS)
         r = cu->host_alloc((void **)&slot->output, place.output_bytes, CU_MEMHOSTALLOC_PORTABLE);
@@ -353,10 +347,12 @@ static int open_in_context(fl_engine *e, const fl_encoder *encoder,
     e->weights_bytes = fl_cuda_weights_bytes(e);
     status           = fl_cuda_fit(e, options->batch_tokens, options->memory_limit, error);
     if (status == FLETCH_OK)
-        status = fl_cuda_check(e->cuda, fl_cuda_take(e, &e->weights, e->weights_bytes),
-                               FLETCH_EPROVIDER, error, "no memory for the weights");
+        status = fl_cuda_check(e->cuda, fl_cuda_take(e, &e->block, fl_cuda_resident(e)),
+                               FLETCH_EPROVIDER, error, "no memory for weights and batches");
     if (status == FLETCH_OK)
         status = open_slots(e, options->config, error);
+    if (status == FLETCH_OK)
+        fl_cuda_share_out(e);
     if (status == FLETCH_OK)
         status = fl_cuda_upload(e, encoder, options->threads, error);
     return status < 0 ? status : fl_cuda_products_open(e, error);
@@ -434,7 +430,7 @@ static void info(const fl_engine *e, fl_engine_info *out) {
     *out = (fl_engine_info){.device         = e->name,
                             .precision      = e->precision,
                             .slots          = e->slot_count,
-                            .best_tokens    = e->tiers[e->tier_count - 1].tokens,
+                            .best_tokens    = fl_cuda_best_tokens(e),
                             .most_tokens    = e->tiers[e->tier_count - 1].tokens,
                             .pads           = false,
                             .any_thread     = true,

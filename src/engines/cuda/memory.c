@@ -1,21 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory.c - blocks of a device's memory: from the driver's pool or one by one, and their account.
  *
- * Role    engine.c takes weights, arenas and workspaces here when it opens; tiers.c asks what the
- *         pool has to spare; describe.c reads the account.
+ * Role    engine.c takes its block here when it opens; tiers.c asks what that takes of the device and
+ *         what the pool has to spare; describe.c reads the account.
  * Method  cuda.memory_pool: the engines of a process share one memory pool of the driver on each
  *         device. What a model gives back stays in the pool, so that a replica opened again, or the
  *         next model, maps nothing new; the last engine that leaves a device gives the pool back to
  *         it. A device without pools (a shared virtual one), or a pool that cannot be made, means
  *         blocks of cuMemAlloc, each with its own pages, and the same account.
+ * Steps   By how much a pool grows, no document says; 2 MiB are a page, 32 MiB have been seen. An
+ *         engine takes one block of whole steps of 32 MiB, which is the same of the device by either,
+ *         and known before it is taken.
  * Bytes   used and peak are what engines asked for; held is what the driver says the pool has.
  * Memory  one row of a table per device. Threads: a lock per process; opening and closing only.
  * Proof   tests/cuda/test_cuda_memory.c: the account against what the driver counted. */
 #include "base/error.h"
 #include "engines/cuda/cuda_engine.h"
 
-/* Devices beyond have no pool. */
-enum { POOLS = 64 };
+enum {
+    POOLS     = 64, /* devices beyond have none */
+    PAGE      = 2 << 20,
+    POOL_STEP = 32 << 20
+};
 
 static struct {
     pthread_mutex_t lock;
@@ -75,6 +81,11 @@ void fl_cuda_memory_close(fl_engine *e) {
     pthread_mutex_unlock(&process.lock);
 }
 
+uint64_t fl_cuda_mapped(const fl_engine *e, uint64_t bytes) {
+    uint64_t step = e->pool->handle != NULL ? POOL_STEP : PAGE;
+    return (bytes + step - 1) / step * step;
+}
+
 /* What the pool has of the device, in use or not. (locked) */
 static uint64_t held(const fl_engine *e) {
     cuuint64_t bytes = 0;
@@ -110,7 +121,7 @@ CUresult fl_cuda_take(fl_engine *e, CUdeviceptr *out, size_t bytes) {
         pool->handle != NULL ? take_pooled(e, out, bytes) : e->cuda->cu.memory_alloc(out, bytes);
     if (result == CUDA_SUCCESS) {
         pool->takes++;
-        pool->used += fl_cuda_mapped(bytes);
+        pool->used += bytes;
         pool->peak = pool->used > pool->peak ? pool->used : pool->peak;
     }
     pthread_mutex_unlock(&process.lock);
@@ -118,13 +129,11 @@ CUresult fl_cuda_take(fl_engine *e, CUdeviceptr *out, size_t bytes) {
 }
 
 bool fl_cuda_give(fl_engine *e, CUdeviceptr *block, size_t bytes) {
-    if (*block == 0)
-        return true;
     pthread_mutex_lock(&process.lock);
     /* Nothing runs on it any more. A block of no pool goes with the context, if not now. */
     bool given = e->cuda->cu.memory_free(*block) == CUDA_SUCCESS || e->pool->handle == NULL;
     if (given) {
-        e->pool->used -= fl_cuda_mapped(bytes);
+        e->pool->used -= bytes;
         *block = 0;
     }
     pthread_mutex_unlock(&process.lock);

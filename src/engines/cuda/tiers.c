@@ -25,7 +25,9 @@ enum {
     FINE_MOST  = 128,
     FINE_TIERS = 7,
     PER_OCTAVE = 8,
-    PAGE_BYTES = 2 << 20
+    /* of best batches */
+    BOUND_BY_PRODUCTS = 512, /* hidden sizes from here on */
+    LEAST_BUSY        = 4096 /* tokens */
 };
 
 uint32_t fl_cuda_tier_tokens(uint32_t index) {
@@ -113,20 +115,40 @@ static void name_tiers(fl_engine *e, uint32_t most) {
     }
 }
 
-static uint64_t whole_pages(uint64_t bytes) {
-    return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+static uint64_t aligned(uint64_t bytes) {
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* What an allocation takes of the device: the driver maps larger ones in pages of 2 MiB. */
-uint64_t fl_cuda_mapped(uint64_t bytes) {
-    return bytes < PAGE_BYTES / 2 ? bytes : whole_pages(bytes);
-}
-
-/* Small blocks share pages. */
 uint64_t fl_cuda_resident(const fl_engine *e) {
-    return whole_pages(fl_cuda_mapped(e->weights_bytes) +
-                       e->slot_count *
-                           (fl_cuda_mapped(e->arena_bytes) + fl_cuda_mapped(e->workspace_bytes)));
+    return fl_cuda_mapped(e, aligned(e->weights_bytes) +
+                                 e->slot_count * (e->arena_bytes + e->workspace_bytes));
+}
+
+void fl_cuda_share_out(fl_engine *e) {
+    CUdeviceptr at = e->block + aligned(e->weights_bytes);
+    e->weights     = e->block;
+    for (uint32_t i = 0; i < e->slot_count; i++, at += e->arena_bytes + e->workspace_bytes) {
+        e->slots[i].arena     = at;
+        e->slots[i].workspace = at + e->arena_bytes;
+    }
+}
+
+/* A narrow model computes less for a value than the device could in the time that reading it takes: its
+ * batches are best whose activations stay in the second-level cache, a quarter of which is left to the
+ * weights of the layer. Where that holds too few tokens to keep the device busy, or products are wide
+ * enough to hide memory, the largest batch is best. From figures of devices, not measured. */
+uint32_t fl_cuda_best_tokens(const fl_engine *e) {
+    uint32_t      largest = e->tiers[e->tier_count - 1].tokens;
+    uint64_t      room    = (uint64_t)e->l2_bytes / 4 * 3;
+    fl_cuda_place place;
+    if (e->desc.hidden >= BOUND_BY_PRODUCTS)
+        return largest;
+    for (uint32_t tier = e->tier_count; tier-- > 0 && e->tiers[tier].tokens >= LEAST_BUSY;) {
+        fl_cuda_lay_out(e, tier, 0, &place);
+        if (place.bad - place.x <= room)
+            return e->tiers[tier].tokens;
+    }
+    return largest;
 }
 
 static int fail_fit(const fl_engine *e, uint64_t need, uint64_t room, uint64_t free_bytes,

@@ -52,13 +52,8 @@ static void check(fl_graph *g) {
                           "provider.engine native, or a folder with an .onnx file",
                           refused[i].what, d->architecture ? d->architecture : "unknown");
     }
-    if (d->layers == 0 || d->hidden == 0 || d->heads == 0 || d->head_dim == 0 ||
-        d->intermediate == 0 || d->vocab == 0 || d->positions == 0)
-        fl_graph_fail(g, FLETCH_EMODEL, "a size in the model's config is zero");
-    if (d->attention_bias == FL_BIAS_T5_BUCKETS &&
-        (d->bias_buckets < 4 || d->bias_max_distance <= d->bias_buckets / 4))
-        fl_graph_fail(g, FLETCH_EMODEL,
-                      "relative attention needs at least 4 buckets and a larger max_distance");
+    if (g->status == FLETCH_OK)
+        g->status = fl_encoder_check_sizes(d, g->error);
 }
 
 /* ---- Inputs and outputs ------------------------------------------------------------------------- */

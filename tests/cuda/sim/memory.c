@@ -14,7 +14,7 @@
 
 #include "inside.h"
 
-enum { BIG = 1 << 20, FILL = 4 << 20, BIG_STEP = 2 << 20, SMALL_STEP = 512 };
+enum { BIG = 1 << 20, FILL = 4 << 20, BIG_STEP = 2 << 20, SMALL_STEP = 512, POOL_STEP = 32 << 20 };
 
 typedef struct block {
     struct block *next;
@@ -27,6 +27,7 @@ typedef struct block {
 
 struct CUmemPoolHandle_st {
     int      device;
+    uint64_t step; /* by which it grows */
     uint64_t used, reserved, threshold;
 };
 
@@ -73,7 +74,7 @@ static bool make_room(const block *b) {
     uint64_t more = b->counted;
     if (pool != NULL) {
         uint64_t need = pool->used + b->counted;
-        need          = (need + BIG_STEP - 1) / BIG_STEP * BIG_STEP;
+        need          = (need + pool->step - 1) / pool->step * pool->step;
         more          = need > pool->reserved ? need - pool->reserved : 0;
     }
     if (memory.used[b->device] + more > sim_memory())
@@ -238,6 +239,9 @@ VISIBLE CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
         return CUDA_ERROR_INVALID_VALUE;
     *out           = calloc(1, sizeof **out);
     (*out)->device = props->location.id;
+    (*out)->step   = getenv("SIM_CUDA_POOL_STEP") != NULL
+                         ? strtoull(getenv("SIM_CUDA_POOL_STEP"), NULL, 10)
+                         : POOL_STEP;
     sim_count(1);
     return CUDA_SUCCESS;
 }
