@@ -697,11 +697,13 @@ VISIBLE CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned
 
 /* ---- Graphs ---------------------------------------------------------------------------------- */
 
+/* The other modes forbid what threads of the product do meanwhile: take memory, load modules. */
 VISIBLE CUresult cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode mode) {
-    (void)mode;
     CUresult r = sim_need_context();
     if (r != CUDA_SUCCESS)
         return r;
+    if (mode != CU_STREAM_CAPTURE_MODE_RELAXED)
+        return CUDA_ERROR_NOT_SUPPORTED;
     if (s->capture != NULL)
         return CUDA_ERROR_ILLEGAL_STATE;
     s->capture = calloc(1, sizeof *s->capture);

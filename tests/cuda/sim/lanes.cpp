@@ -7,13 +7,16 @@
  *         at the same primitive, works it out for all of them and lets them run on. A warp runs
  *         until it is done or at a barrier, far ahead of the others: what a missing barrier would
  *         spoil, spoils.
- * Order   SIM_REVERSE=1 in the environment runs blocks, warps and lanes backwards: a kernel without
- *         races gives the same bytes.
+ * Order   SIM_ORDER in the environment: 0 or nothing runs blocks, warps and lanes from the first to
+ *         the last, 1 from the last to the first, another number in an order of its own each time. A
+ *         kernel without races gives the same bytes in all. races.cpp finds races without luck.
  * Switch  Registers that a call preserves go on the old stack and come from the new one (x86-64);
  *         other machines use ucontext, which is slower (a system call a switch).
  * Memory  Per OS thread: 1024 stacks, mapped when first used and given back with the thread.
  * Errors  A fiber that fails goes back to the scheduler for good and the launch ends there. */
+#include <deque>
 #include <memory>
+#include <numeric>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -83,20 +86,28 @@ void prepare(context *c, char *stack, void (*entry)()) {
 }
 #endif
 
-/* Copies that were started and not yet waited for. */
+/* A copy that was started and not yet waited for. */
 struct copy {
-    void       *shared;
-    const void *global;
-    unsigned    group;
+    sim_copy what;
+    unsigned group;
+};
+
+/* A way through n things that passes each once: i -> i * step + start. */
+struct way {
+    unsigned n, step, start;
+
+    unsigned at(unsigned i) const {
+        return static_cast<unsigned>((uint64_t{i} * step + start) % n);
+    }
 };
 
 struct fiber {
-    context           at;
-    bool              done;
-    sim_meeting       meeting; /* op SIM_RUN: may run */
-    uint64_t          answer;
-    unsigned          group, waited; /* groups committed, groups arrived */
-    std::vector<copy> copies;
+    context          at;
+    bool             done;
+    sim_meeting      meeting; /* op SIM_RUN: may run */
+    uint64_t         answer;
+    unsigned         group; /* groups committed */
+    std::deque<copy> copies;
 };
 
 /* Shared arrays of the block that runs: by name and line, in the order of their first use. */
@@ -114,8 +125,10 @@ struct machine {
     const void               *param  = nullptr;
     sim_place                 here{};
     fiber                    *running = nullptr;
-    unsigned                  threads = 0;
-    bool                      reverse = false, failed = false;
+    unsigned                  threads = 0, order = 0, dice = 0;
+    uint32_t                  launches                    = 0;
+    uint32_t                  syncs[MOST_THREADS / LANES] = {}; /* warp_sync of each warp */
+    bool                      failed                      = false;
     std::vector<shared_array> arrays;
     size_t                    shared_used = 0;
     alignas(128) char shared[SHARED_BYTES];
@@ -236,6 +249,7 @@ bool meet(unsigned warp) {
     if (first->op == SIM_BLOCK_SYNC) {
         return false;
     }
+    m->syncs[warp] += first->op == SIM_WARP_SYNC;
     work(lanes);
     return true;
 }
@@ -247,10 +261,25 @@ void fiber_main() {
     abort(); /* nobody runs a fiber that is done */
 }
 
+way through(unsigned n) {
+    if (m->order < 2) {
+        return m->order == 0 ? way{n, 1, 0} : way{n, n - 1, n - 1};
+    }
+    way w = {n, 0, 0};
+    do {
+        m->dice = m->dice * 1664525u + 1013904223u;
+        w.step  = 1 + (m->dice >> 8) % n;
+        w.start = (m->dice >> 16) % n;
+    } while (std::gcd(w.step, n) != 1);
+    return w;
+}
+
 /* Each lane that may run runs to its next meeting. */
 void run_lanes(unsigned warp) {
+    way lanes         = through(LANES);
+    m->here.warp_sync = m->syncs[warp];
     for (unsigned i = 0; i < LANES && !m->failed; i++) {
-        unsigned thread = warp * LANES + (m->reverse ? LANES - 1 - i : i);
+        unsigned thread = warp * LANES + lanes.at(i);
         fiber   *f      = &m->fibers[thread];
         if (f->done || f->meeting.op != SIM_RUN) {
             continue;
@@ -288,25 +317,29 @@ bool pass_barrier() {
     for (unsigned t = 0; t < m->threads; t++) {
         m->fibers[t].meeting.op = SIM_RUN;
     }
+    m->here.barrier++;
     return true;
 }
 
 void run_block() {
     unsigned warps = m->threads / LANES;
     m->arrays.clear();
-    m->shared_used = 0;
+    m->shared_used  = 0;
+    m->here.barrier = 0;
+    memset(m->syncs, 0, sizeof m->syncs);
     memset(m->shared, 0xff, sizeof m->shared); /* NaN in every type */
     for (unsigned t = 0; t < m->threads; t++) {
         fiber *f      = &m->fibers[t];
         f->done       = false;
         f->meeting.op = SIM_RUN;
-        f->group = f->waited = 0;
+        f->group      = 0;
         f->copies.clear();
         prepare(&f->at, m->stacks + t * STACK_BYTES, fiber_main);
     }
     do {
+        way order = through(warps);
         for (unsigned i = 0; i < warps && !m->failed; i++) {
-            unsigned warp = m->reverse ? warps - 1 - i : i;
+            unsigned warp = order.at(i);
             do {
                 run_lanes(warp);
             } while (!m->failed && meet(warp));
@@ -331,9 +364,11 @@ bool start_machine() {
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         mine->stacks = at == MAP_FAILED ? nullptr : static_cast<char *>(at);
     }
-    m          = mine.get();
-    m->failed  = false;
-    m->reverse = getenv("SIM_REVERSE") != nullptr;
+    const char *order = getenv("SIM_ORDER");
+    m                 = mine.get();
+    m->failed         = false;
+    m->order          = order != nullptr ? static_cast<unsigned>(strtoul(order, nullptr, 10)) : 0;
+    m->dice += m->order;
     return m->stacks != nullptr;
 }
 
@@ -379,29 +414,35 @@ void *sim_shared(const char *name, int line, size_t bytes) {
     return m->shared + offset;
 }
 
-void sim_copy_async(void *shared, const void *global) {
+void sim_copy_started(void *shared, const void *global) {
     const char *to = static_cast<const char *>(shared);
     if (to < m->shared || to + 16 > m->shared + m->shared_used) {
         sim_fail("asynchronous copy outside of shared memory", shared);
     }
-    m->running->copies.push_back({shared, global, m->running->group});
+    m->running->copies.push_back({{shared, global}, m->running->group});
 }
 
 void sim_copies_commit() {
     m->running->group++;
 }
 
-void sim_copies_wait(unsigned left) {
+bool sim_copy_arrived(unsigned left, sim_copy &out) {
     fiber *self = m->running;
-    size_t kept = 0;
-    for (const copy &c : self->copies) {
-        if (c.group + left < self->group) {
-            memcpy(c.shared, c.global, 16);
-        } else {
-            self->copies[kept++] = c;
-        }
+    if (self->copies.empty() || self->copies.front().group + left >= self->group) {
+        return false;
     }
-    self->copies.resize(kept);
+    out = self->copies.front().what;
+    self->copies.pop_front();
+    return true;
+}
+
+sim_memory sim_memory_of(const void *at) {
+    const char *byte = static_cast<const char *>(at);
+    if (m == nullptr || m->running == nullptr ||
+        (byte >= m->stacks && byte < m->stacks + STACK_BYTES * MOST_THREADS)) {
+        return SIM_OWN;
+    }
+    return byte >= m->shared && byte < m->shared + SHARED_BYTES ? SIM_SHARED : SIM_GLOBAL;
 }
 
 extern "C" int sim_has(const char *name) {
@@ -437,14 +478,17 @@ extern "C" int sim_launch(const char *name, const unsigned grid[3], const unsign
     }
     std::vector<char> copied(m->kernel->param_size); /* as a device has it: its own copy */
     memcpy(copied.data(), param, copied.size());
-    m->param      = copied.data();
-    size_t blocks = static_cast<size_t>(grid[0]) * grid[1];
-    for (size_t i = 0; i < blocks && !m->failed; i++) {
-        size_t at       = m->reverse ? blocks - 1 - i : i;
-        m->here.block_x = static_cast<uint32_t>(at % grid[0]);
-        m->here.block_y = static_cast<uint32_t>(at / grid[0]);
-        m->here.grid_y  = grid[1];
+    m->param       = copied.data();
+    m->here.grid_x = grid[0];
+    m->here.grid_y = grid[1];
+    m->here.launch = ++m->launches;
+    way order      = through(grid[0] * grid[1]);
+    for (unsigned i = 0; i < order.n && !m->failed; i++) {
+        unsigned at     = order.at(i);
+        m->here.block_x = at % grid[0];
+        m->here.block_y = at / grid[0];
         run_block();
     }
+    m->running = nullptr;
     return m->failed ? -1 : 0;
 }

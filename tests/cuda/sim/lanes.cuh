@@ -55,15 +55,26 @@ struct sim_meeting {
 };
 
 struct sim_place {
-    uint32_t thread, block_x, block_y, grid_y;
+    uint32_t thread, block_x, block_y, grid_x, grid_y;
+    uint32_t launch, barrier, warp_sync; /* how many of them there were */
 };
+
+/* 16 bytes on their way. */
+struct sim_copy {
+    void       *shared;
+    const void *global;
+};
+
+/* Whose memory: the running thread's own, its block's, or everybody's. */
+enum sim_memory { SIM_OWN, SIM_SHARED, SIM_GLOBAL };
 
 const sim_place  &sim_here();
 uint64_t          sim_meet(const sim_meeting &meeting);
 void             *sim_shared(const char *name, int line, size_t bytes);
-void              sim_copy_async(void *shared, const void *global);
+void              sim_copy_started(void *shared, const void *global);
 void              sim_copies_commit();
-void              sim_copies_wait(unsigned left);
+bool              sim_copy_arrived(unsigned left, sim_copy &out);
+sim_memory        sim_memory_of(const void *at);
 [[noreturn]] void sim_fail(const char *what, const void *at);
 
 struct fl_f16 {
@@ -165,6 +176,22 @@ FL_FN uint32_t pack2(fl_f16, float low, float high) {
 FL_FN uint32_t pack2(fl_bf16, float low, float high) {
     return static_cast<uint32_t>(sim_float_bfloat(high)) << 16 | sim_float_bfloat(low);
 }
+/* The quantum is 1/8 of the value's binade, 2^-9 below 2^-6. */
+FL_FN uint32_t sim_float_e4m3(float value) {
+    uint32_t sign = float_word(value) >> 24 & 0x80u;
+    if (value != value) {
+        return 0x7fu; /* whatever its sign */
+    }
+    if (fabsf(value) >= 448.0f) {
+        return sign | 0x7eu;
+    }
+    int      place = fabsf(value) < 0x1p-6f ? -6 : ilogbf(value);
+    uint32_t steps = static_cast<uint32_t>(nearbyintf(ldexpf(fabsf(value), 3 - place)));
+    return sign | (static_cast<uint32_t>(place + 6) * 8 + steps); /* 8 steps to a binade */
+}
+FL_FN uint32_t pack2_e4m3(float low, float high) {
+    return sim_float_e4m3(high) << 8 | sim_float_e4m3(low);
+}
 FL_FN uint32_t lower_halves(uint32_t first, uint32_t second) {
     return (first & 0xffffu) | second << 16;
 }
@@ -229,16 +256,20 @@ FL_FN void mma(fl_bf16, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint
                int line = __builtin_LINE()) {
     sim_meet({SIM_MMA, line, 0, 0, true, a, {b0, b1}, c});
 }
+/* Until it has arrived, what it goes over is neither the old nor the new. */
 FL_FN void copy16_async(void *shared, const void *global) {
-    sim_aligned(shared, 16);
     sim_aligned(global, 16);
-    sim_copy_async(shared, global);
+    store16(shared, {{~0u, ~0u, ~0u, ~0u}});
+    sim_copy_started(shared, global);
 }
 FL_FN void copies_commit() {
     sim_copies_commit();
 }
 template <int LEFT> FL_FN void copies_wait() {
-    sim_copies_wait(LEFT);
+    sim_copy c;
+    while (sim_copy_arrived(LEFT, c)) {
+        store16(c.shared, load16(c.global));
+    }
 }
 
 #endif
