@@ -187,6 +187,11 @@ void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thr
  * whole tiles. */
 size_t fl_cpu_rows_step(const fl_engine *engine, size_t tokens);
 
+/* layers.c: whether a crew splits a block by rows where it can. Members then read all weights each, but
+ * wait twice a layer, not a dozen times, and leave what they write in their own L2: from 24 tokens on
+ * two threads 1.05 to 1.1 times as fast in fp32, from 12 tokens 1.1 to 1.3 times in int8 (AVX2). */
+bool fl_cpu_by_rows(const fl_engine *engine, size_t tokens, unsigned members);
+
 /* pooling.c: rows x[n, hidden16] of one text, the first `skip` left out, -> out[width]; false when
  * a value is not finite. */
 bool fl_cpu_pool(const fl_engine *engine, const float *x, uint32_t n, uint32_t skip, float *out);

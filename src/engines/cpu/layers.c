@@ -12,8 +12,9 @@
  *          q, k, v of one head and some chunks of the middle are all that exists of the wide
  *          activations: one chunk for a thread alone, for a crew as many as its members have room for,
  *          since a barrier stands between the two products.
- *          A crew splits heads, then columns (weights are read once, by whom they belong to), then rows
- *          of the norms, with a barrier after each.
+ *          A crew splits heads; then rows, each member as if it were alone, when there are enough of
+ *          them to be worth all weights (fl_cpu_by_rows). Fewer rows are split by columns (weights are
+ *          read once, by whom they belong to), and by rows for the norms, with a barrier after each.
  * Narrow   In front of every product its rows become narrow, each with a scale (int8: and a zero) of
  *          its own: x once after every norm, the attention's output, and each chunk of the middle by
  *          itself, so that one large value spoils 384 neighbours and not thousands. int8 only:
@@ -298,18 +299,13 @@ static void mlp(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, siz
     }
 }
 
-static void run_layer(const fl_cpu_crew *c, size_t index) {
-    const fl_engine    *e      = c->engine;
-    const fl_cpu_layer *layer  = &e->layers[index];
-    size_t              tokens = c->block->tokens, step = fl_cpu_rows_step(e, tokens);
-    size_t              last = fl_cpu_share(c, e->desc.heads, c->member + 1);
-    for (size_t head = fl_cpu_share(c, e->desc.heads, c->member); head < last; head++) {
-        head_qkv(c, layer, head, tokens);
-        fl_cpu_attend(c, head, tokens);
-    }
-    fl_cpu_wait(c);
-    for (size_t row = 0; row < tokens; row += step) {
-        size_t rows = fl_cpu_least(step, tokens - row);
+/* Attention's output, the MLP and the norms of rows [first, last). */
+static void rest_of_layer(const fl_cpu_crew *c, size_t index, size_t first, size_t last) {
+    const fl_engine    *e     = c->engine;
+    const fl_cpu_layer *layer = &e->layers[index];
+    size_t              step  = fl_cpu_rows_step(e, last - first);
+    for (size_t row = first; row < last; row += step) {
+        size_t rows = fl_cpu_least(step, last - row);
         project(c, layer, row, rows);
         fl_cpu_wait(c);
         fl_cpu_norm_rows(c, row, rows, layer->norm1_w, layer->norm1_b);
@@ -322,6 +318,41 @@ static void run_layer(const fl_cpu_crew *c, size_t index) {
         }
         fl_cpu_wait(c);
     }
+}
+
+bool fl_cpu_by_rows(const fl_engine *e, size_t tokens, unsigned members) {
+    size_t least = e->format == FL_CPU_FP32 ? 12 : 6;
+    return members > 1 && tokens >= least * members;
+}
+
+/* A member of a crew as a thread alone, which keeps what it writes for rows of its own. */
+static fl_cpu_crew apart(const fl_cpu_crew *c) {
+    const fl_cpu_scratch *at  = &c->engine->scratch[c->member];
+    fl_cpu_crew           own = *c;
+    own.at.y                  = at->y;
+    own.at.context_narrow     = at->context_narrow;
+    own.member                = 0;
+    own.members               = 1;
+    return own;
+}
+
+static void run_layer(const fl_cpu_crew *c, size_t index) {
+    const fl_engine *e      = c->engine;
+    size_t           tokens = c->block->tokens;
+    size_t           last   = fl_cpu_share(c, e->desc.heads, c->member + 1);
+    for (size_t head = fl_cpu_share(c, e->desc.heads, c->member); head < last; head++) {
+        head_qkv(c, &e->layers[index], head, tokens);
+        fl_cpu_attend(c, head, tokens);
+    }
+    fl_cpu_wait(c);
+    if (!fl_cpu_by_rows(e, tokens, c->members)) {
+        rest_of_layer(c, index, 0, tokens);
+        return;
+    }
+    fl_cpu_crew own = apart(c);
+    rest_of_layer(&own, index, fl_cpu_share(c, tokens, c->member),
+                  fl_cpu_share(c, tokens, c->member + 1));
+    fl_cpu_wait(c);
 }
 
 void fl_cpu_layers(const fl_cpu_crew *c) {

@@ -62,10 +62,10 @@ static void count_rows(tally *t, const fl_cpu_rows *b, size_t rows, size_t width
     }
 }
 
-/* Rows of chunks of the MLP's middle that member i keeps: one chunk alone; a crew's members share all
- * of them, as far as each has room (layers.c). */
-static size_t middle_rows(const fl_engine *e, const fl_cpu_guess *guess, unsigned i, size_t rows) {
-    if (!guess->split) {
+/* Rows of chunks of the MLP's middle that member i keeps: one chunk with rows of its own; members
+ * that split columns share all of them, as far as each has room (layers.c). */
+static size_t middle_rows(const fl_engine *e, bool shared, unsigned i, size_t rows) {
+    if (!shared) {
         return rows;
     }
     size_t fit = e->rows_max / rows, before = i * fit;
@@ -81,24 +81,29 @@ uint64_t fl_cpu_memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint
     }
     texts = texts < e->batch_texts ? texts : (uint32_t)e->batch_texts;
     fl_cpu_plan_guess(e, texts, tokens, longest, &guess);
-    size_t n = guess.tokens, rows = fl_cpu_rows_step(e, n);
-    rows = rows < n ? rows : n;
+    bool   by_rows = guess.split && fl_cpu_by_rows(e, guess.tokens, e->threads);
+    size_t n = guess.tokens, most = by_rows ? (n + e->threads - 1) / e->threads : n;
+    size_t rows = fl_cpu_rows_step(e, most);
+    rows        = rows < most ? rows : most;
     for (unsigned i = 0; i < guess.threads; i++) { /* in the order of lay_out_scratch */
         const fl_cpu_scratch *s = &e->scratch[i];
         bool   own    = i == 0 || !guess.split; /* the others of a crew use the first one's */
-        size_t middle = middle_rows(e, &guess, i, rows);
+        bool   apart  = own || by_rows;
+        size_t middle = middle_rows(e, guess.split && !by_rows, i, rows);
         if (own) {
             count_floats(&t, s->x, n * e->hidden16);
             count_floats(&t, s->context, n * e->inner);
         }
         count_floats(&t, s->head, 3 * n * e->head16);
-        if (own) {
+        if (apart) {
             count_floats(&t, s->y, rows * e->hidden16);
         }
         count_floats(&t, s->middle, middle * FL_CPU_CHUNK);
         count_floats(&t, s->attention, fl_cpu_attention_scratch(guess.longest, e->head16));
         if (own) {
             count_rows(&t, &s->x_narrow, n, e->hidden16);
+        }
+        if (apart) {
             count_rows(&t, &s->context_narrow, rows, e->inner);
         }
         count_rows(&t, &s->middle_narrow, middle, FL_CPU_CHUNK);
