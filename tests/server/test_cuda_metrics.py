@@ -94,15 +94,17 @@ def with_a_large_word(folder, copy, word):
     header = json.loads(data[8:8 + size])
     name, = (key for key in header if key.endswith("word_embeddings.weight"))
     begin, end = header[name]["data_offsets"]
-    values = [value for value, in struct.iter_unpack("<e", data[8 + size + begin:8 + size + end])]
+    body = data[8 + size:]
+    values = [value for value, in struct.iter_unpack("<e", body[begin:end])]
     vocabulary = json.loads((copy / "tokenizer.json").read_text())["model"]["vocab"]
     values[vocabulary[word] * header[name]["shape"][1]] = 70000.0
-    body = data[8 + size:]
-    header[name] |= {"dtype": "F32", "data_offsets": [len(body), len(body) + 4 * len(values)]}
+    for tensor in header.values():  # those behind it move on
+        tensor["data_offsets"] = [at + (end - begin) * (at >= end) for at in tensor["data_offsets"]]
+    header[name] |= {"dtype": "F32", "data_offsets": [begin, begin + 4 * len(values)]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    (copy / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + body
-                                             + struct.pack(f"<{len(values)}f", *values))
+    (copy / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + body[:begin]
+                                             + struct.pack(f"<{len(values)}f", *values) + body[end:])
     return copy
 
 
