@@ -2,7 +2,9 @@
 /* feed.c - texts of a request to chunks of token ids in the queue, a window ahead of the engine.
  *
  * Role    The caller's own thread feeds while it waits (embed.c); fletch_submit feeds the first texts
- *         on the caller's thread, the housekeeping thread the rest.
+ *         on the caller's thread, the housekeeping thread the rest. Where there are several slots,
+ *         the thread of one that finds nothing to carry feeds too: then the device is faster than
+ *         who tokenises for it.
  * Method  Under the lock a feeder takes the next FEED_TEXTS texts of a request; without it, it
  *         tokenises them into as many chunks as they need, each a buffer of the pool sized by what
  *         its texts can have at most, and queues each when it is full. A request is fed while less
@@ -24,10 +26,10 @@
 #include "runtime/runtime.h"
 
 enum {
-    FEED_FIRST = 64,        /* texts of a first step, so that the engine starts soon; and of each
-                               step of the housekeeper, whom deadlines wait for */
-    FEED_TEXTS = 256,       /* of the other steps */
-    CHUNK_IDS  = 16384,     /* ids a chunk has room for, unless its first text needs more */
+    FEED_FIRST = 64,    /* texts of a first step, so that the engine starts soon; and of each step
+                               of the housekeeper and of slots' threads, whom others wait for */
+    FEED_TEXTS = 256,   /* of the other steps */
+    CHUNK_IDS  = 16384, /* ids a chunk has room for, unless its first text needs more */
     TEXT_KEPT  = 256 * 1024 /* bytes of prompt + text that an idle feeder keeps */
 };
 
@@ -126,6 +128,7 @@ typedef struct filling {
     int32_t      *ids;
     uint32_t      texts_max, ids_max;
     bool          sorted; /* the engine pads */
+    bool          helps;  /* by a slot's thread: not the one that waits for the request */
     uint64_t      begin_ns;
     fletch_error *error;
 } filling;
@@ -352,7 +355,13 @@ static void sort_chunk(filling *f) {
     fl_bufpool_give(pool, from, from->capacity);
 }
 
-/* Queue the chunk, or give it back when it is empty; false when its request has ended. */
+/* Whether a feeder goes on with text `next`: also when the request has ended by a later text, for the first
+ * bad one is the one to name. (locked) */
+static bool still_wanted(const fl_request *r, size_t next) {
+    return !r->ended || (r->error.where != FLETCH_NOWHERE && next < r->error.where);
+}
+
+/* Queue the chunk, or give it back when it is empty; false when no more of its request is wanted. */
 static bool close_chunk(filling *f) {
     fl_request   *r     = f->request;
     fletch_model *model = r->model;
@@ -361,6 +370,7 @@ static bool close_chunk(filling *f) {
     fl_chunk *chunk  = f->chunk;
     uint64_t  now    = fl_clock_ns();
     uint32_t  tokens = f->cu[chunk->texts];
+    size_t    next   = chunk->first + chunk->texts;
     f->chunk         = NULL;
     fl_trace_end(model->trace, "tokenise", f->begin_ns, "tokens", tokens);
     if (chunk->texts > 0) {
@@ -379,15 +389,15 @@ static bool close_chunk(filling *f) {
         chunk->sibling    = r->chunks;
         r->chunks         = chunk;
         fl_queue_push(&model->queue, chunk, now);
-        if (!r->carries || r->fed < r->texts.count) /* else its caller sees to it */
+        if (f->helps || !r->carries || r->fed < r->texts.count) /* else its caller sees to it */
             fl_dispatch(model);
     }
-    bool goes_on = !r->ended;
+    bool wanted = still_wanted(r, next);
     pthread_mutex_unlock(&model->lock);
-    return goes_on;
+    return wanted;
 }
 
-/* Text `index` has no row; false when the request has ended. */
+/* Text `index` has no row; false when no more of its request is wanted. */
 static bool fail_text(filling *f, size_t index, fl_request **over) {
     fl_request *r = f->request;
     if (r->options.tokens)
@@ -398,9 +408,9 @@ static bool fail_text(filling *f, size_t index, fl_request **over) {
     fl_request_fail_text(r, index, f->error, over);
     if (!r->ended)
         fl_request_finish(r, 1, over);
-    bool goes_on = !r->ended;
+    bool wanted = still_wanted(r, index + 1);
     pthread_mutex_unlock(&r->model->lock);
-    return goes_on;
+    return wanted;
 }
 
 /* Texts [first, last), or up to where the request ended. */
@@ -432,14 +442,14 @@ bool fl_feed_wanted(const fl_request *request) {
            request->ahead < request->model->window_tokens;
 }
 
-void fl_feed(fl_request *request, fl_request **over) {
+/* The next `step` texts. (locked; unlocks while it works) */
+static void feed(fl_request *request, size_t step, bool helps, fl_request **over) {
     fletch_model *model = request->model;
     size_t        first = request->fed;
     size_t        left  = request->texts.count - first;
-    size_t        step  = first == 0 || request->done ? FEED_FIRST : FEED_TEXTS;
     size_t        last  = first + (left < step ? left : step);
     fletch_error  error = {0};
-    filling       f     = {.request = request, .error = &error};
+    filling       f     = {.request = request, .helps = helps, .error = &error};
     f.sorted            = model->queue.rules.pads;
     request->fed        = last;
     request->feeders++;
@@ -454,4 +464,21 @@ void fl_feed(fl_request *request, fl_request **over) {
     if (!f.feeder)
         fl_request_end(request, &error, over);
     fl_request_settle(request, over);
+}
+
+void fl_feed(fl_request *request, fl_request **over) {
+    feed(request, request->fed == 0 || request->done ? FEED_FIRST : FEED_TEXTS, false, over);
+}
+
+bool fl_feed_next(fletch_model *model, bool helps, fl_request **over) {
+    fl_request *least = NULL;
+    for (fl_request *request = model->live; request; request = request->after) {
+        if (!fl_feed_wanted(request) || (!helps && (!request->done || request->feeders > 0)))
+            continue;
+        if (!least || request->ahead <= least->ahead) /* the list has the newest first */
+            least = request;
+    }
+    if (least)
+        feed(least, FEED_FIRST, helps, over);
+    return least != NULL;
 }

@@ -22,21 +22,6 @@ void fl_runtime_trim(fletch_model *model, const char *why) {
                  why, (double)freed / 1e6);
 }
 
-/* Tokenise for one submitted request that has room: the one with the fewest tokens ahead, the oldest
- * among equals; false when none has. (locked) */
-static bool feed_one(fletch_model *model, fl_request **over) {
-    fl_request *least = NULL;
-    for (fl_request *request = model->live; request; request = request->after) {
-        if (!request->done || request->feeders > 0 || !fl_feed_wanted(request))
-            continue;
-        if (!least || request->ahead <= least->ahead) /* the list has the newest first */
-            least = request;
-    }
-    if (least)
-        fl_feed(least, over);
-    return least != NULL;
-}
-
 /* End what is late; returns the next deadline. (locked) */
 static uint64_t expire(fletch_model *model, uint64_t now, fl_request **over) {
     uint64_t     next = UINT64_MAX;
@@ -69,7 +54,7 @@ static void *keep(void *arg) {
         fl_trace_thread(model->trace, "housekeeping");
     pthread_mutex_lock(&model->lock);
     while (!model->keeper_stop) {
-        bool     fed  = feed_one(model, &over);
+        bool     fed  = fl_feed_next(model, false, &over);
         uint64_t now  = fl_clock_ns();
         uint64_t next = expire(model, now, &over);
         bool     busy = model->live != NULL;

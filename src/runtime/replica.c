@@ -510,7 +510,7 @@ static void *drive(void *arg) {
             fl_dispatch(model);
         } else if (fl_runner_take(slot, now, &due)) {
             fl_runner_run(slot, &over);
-        } else {
+        } else if (set->slots == 1 || replica->broken || !fl_feed_next(model, true, &over)) {
             sleep_until(slot, mends ? replica->retry_ns : due);
         }
         deliver(slot, &over);

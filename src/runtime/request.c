@@ -251,7 +251,7 @@ void fl_request_end(fl_request *request, const fletch_error *error, fl_request *
             if (chunk->queued)
                 drop_queued(chunk);
         }
-    } else if (error->code == request->error.code && error->where < request->error.where) {
+    } else if (request->error.where != FLETCH_NOWHERE && error->where < request->error.where) {
         request->error = *error; /* the first bad text is the one to name */
     }
     fl_request_settle(request, over);

@@ -142,6 +142,9 @@ bool fl_feed_wanted(const fl_request *request);
 /* Tokenise the next texts into chunks and queue them. (locked; unlocks while it
  * works) */
 void fl_feed(fl_request *request, fl_request **over);
+/* Likewise a few texts of the request with the fewest tokens ahead, the oldest among equals: a submitted
+ * one that nobody feeds, or, for who `helps`, any; false: none has room. (locked; unlocks) */
+bool fl_feed_next(fletch_model *model, bool helps, fl_request **over);
 /* Sizes of chunks: three steps for what is usual, so that requests of any size share a few buffers. */
 enum { FL_CHUNK_SMALL = 4096, FL_CHUNK_MIDDLE = 24 * 1024, FL_CHUNK_LARGE = 96 * 1024 };
 size_t fl_chunk_bytes(size_t need);

@@ -10,7 +10,8 @@
  *
  * Memory  Requests, feeders and chunks are kept and used again; slots are sized when they open.
  * Threads One per slot; one for housekeeping (deadlines, feeding of submitted requests, memory).
- *         Callers' threads tokenise, and carry a batch when that is quicker than waking a slot.
+ *         Callers' threads tokenise, and carry a batch when that is quicker than waking a slot; the
+ *         threads of several slots tokenise while there is nothing to carry.
  * Proof   tests/unit/test_fletch.c, test_queue.c, test_output.c; tests/stress;
  *         tests/golden/test_vectors.py. */
 #ifndef FL_RUNTIME_RUNTIME_H

@@ -456,6 +456,30 @@ Test(submit, short_texts_fill_a_batch_of_a_device) {
     cr_assert_eq(most_texts_of("cpu"), 64, "batch.max_texts");
 }
 
+/* Threads of idle slots tokenise too, and what is behind may be found bad first. The texts are so long that
+ * a thread's share of them is several chunks. */
+Test(submit, the_first_bad_text_is_named_however_many_threads_tokenise) {
+    enum { MANY = 2000, FIRST = 575 };
+    static char        good[300];
+    static const char *many[MANY];
+    static float       rows[MANY * DIM_MAX];
+    fl_fault_plan      plan  = {.slots = 4, .devices = 2};
+    fletch_model      *model = NULL;
+    fletch_error       error;
+    memset(good, 'a', sizeof good - 1);
+    for (size_t i = 0; i < MANY; i++)
+        many[i] = i < FIRST ? good : "\xFF";
+    fl_fault_set(&plan);
+    cr_assert_eq(fletch_open(&model, "tests/golden/folders/mpnet-plain", NULL, &error), 0);
+    for (int round = 0; round < 50; round++) {
+        fletch_texts  texts = fletch_texts_from_strings(many, MANY);
+        fletch_matrix out   = fletch_matrix_f32(rows, MANY, fletch_dimensions(model));
+        cr_assert_eq(fletch_embed(model, &texts, NULL, &out, &error), FLETCH_EUTF8);
+        cr_assert_eq(error.where, FIRST, "round %d: text %zu", round, error.where);
+    }
+    fletch_close(model);
+}
+
 Test(submit, reopening_loses_nothing) {
     static const char *const options[][2] = {{"batch.max_texts", "1"}, {NULL, NULL}};
     fletch_model            *model        = open_with(&slow, options);
