@@ -20,6 +20,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/number.h"
 
 /* Bytes json-c takes for one value, rounded up (struct, heap header, first table). */
 enum { COST_OBJECT = 832, COST_ARRAY = 400, COST_SCALAR = 112, COST_MEMBER = 96 };
@@ -53,19 +54,11 @@ static bool fail_at(scanner *s, size_t at, const char *problem) {
     return false;
 }
 
-static int hex_value(char c) {
-    if (c >= '0' && c <= '9') {
-        return c - '0';
-    }
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* The four digits at `at`, or -1. */
 static int hex4(const scanner *s, size_t at) {
     int value = 0;
     for (size_t i = at; i < at + 4; i++) {
-        int digit = i < s->size ? hex_value(s->text[i]) : -1;
+        int digit = i < s->size ? fl_hex_digit(s->text[i]) : -1;
         if (digit < 0) {
             return -1;
         }

@@ -17,6 +17,12 @@ enum { FL_F32_TEXT_MAX = 24 };
 size_t fl_f32_text(char out[FL_F32_TEXT_MAX], float value); /* length; not terminated */
 size_t fl_u64_text(char out[20], uint64_t value);           /* length; not terminated */
 
+/* 0 to 15, or -1. */
+static inline int fl_hex_digit(char c) {
+    char lower = (char)(c | 0x20);
+    return c >= '0' && c <= '9' ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
 /* Whole text must be a number; no spaces, no locale. */
 bool fl_parse_i64(const char *text, int64_t *out);
 bool fl_parse_f64(const char *text, double *out);

@@ -27,9 +27,8 @@ typedef struct embed_run {
 } embed_run;
 
 static fletch_dtype parse_dtype(const char *name) {
-    static const char *const names[] = {"float32", "int8", "uint8", "binary", "ubinary"};
-    for (int i = 0; name != NULL && i < 5; i++) {
-        if (strcmp(name, names[i]) == 0) {
+    for (int i = 0; name != NULL && i <= FLETCH_UBINARY; i++) {
+        if (strcmp(name, fl_output_dtype_name((fletch_dtype)i)) == 0) {
             return (fletch_dtype)i;
         }
     }

@@ -180,7 +180,7 @@ static void put_object(fl_output *output, const fl_row *row) {
     fl_output_end_row(output);
 }
 
-static const char *dtype_name(fletch_dtype dtype) {
+const char *fl_output_dtype_name(fletch_dtype dtype) {
     static const char *const names[] = {"float32", "int8", "uint8", "binary", "ubinary"};
     return names[dtype];
 }
@@ -199,7 +199,7 @@ static void put_text(fl_output *output, const fl_row *row) {
         }
         fl_buf_printf(out, ", norm %.4f", sqrt(sum));
     } else {
-        fl_buf_printf(out, " as %s", dtype_name(row->dtype));
+        fl_buf_printf(out, " as %s", fl_output_dtype_name(row->dtype));
     }
     fl_buf_printf(out, ", %u token%s%s\n   ", row->tokens, row->tokens == 1 ? "" : "s",
                   row->truncated ? " (cut)" : "");

@@ -52,6 +52,9 @@ void fl_output_next(fl_output *output);
 /* The object is complete. */
 void fl_output_end_row(fl_output *output);
 
+/* As --dtype has it. */
+const char *fl_output_dtype_name(fletch_dtype dtype);
+
 /* Append one embedding. */
 void fl_output_vector(fl_output *output, const fl_row *row);
 

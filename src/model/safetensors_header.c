@@ -23,6 +23,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "base/utf8.h"
 
 enum { VALUE_DEPTH_MAX = 64 }; /* of a field this reader does not know and skips */
@@ -68,15 +69,10 @@ static bool expect(cursor *c, unsigned char byte, const char *what) {
 static bool read_hex4(cursor *c, uint32_t *out) {
     *out = 0;
     for (int i = 0; i < 4; i++, c->at++) {
-        unsigned char byte = c->at < c->end ? *c->at : 0;
-        uint32_t      digit;
-        if (byte >= '0' && byte <= '9')
-            digit = byte - (uint32_t)'0';
-        else if ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'f')
-            digit = (byte | 0x20U) - 'a' + 10U;
-        else
+        int digit = c->at < c->end ? fl_hex_digit((char)*c->at) : -1;
+        if (digit < 0)
             return fail_at(c, "bad \\u escape");
-        *out = *out << 4 | digit;
+        *out = *out << 4 | (uint32_t)digit;
     }
     return true;
 }

@@ -66,7 +66,8 @@ bool fl_job_model(fl_job *job) {
     return job->served != NULL;
 }
 
-bool fl_parse_bool(const char *text, bool *out) {
+/* "true"/"1" and "false"/"0". */
+static bool parse_bool(const char *text, bool *out) {
     *out = strcmp(text, "true") == 0 || strcmp(text, "1") == 0;
     return *out || strcmp(text, "false") == 0 || strcmp(text, "0") == 0;
 }
@@ -83,7 +84,7 @@ static bool take_bool(fl_job *job, const char *name, const char *wrong, int *int
     if (value == NULL) {
         return true;
     }
-    if (!fl_parse_bool(value, &flag)) {
+    if (!parse_bool(value, &flag)) {
         return refuse_header(job, wrong);
     }
     if (*into == 0) {

@@ -103,9 +103,6 @@ void fl_job_put_details(fl_job *job);
 /* A header of the request that is "application/json" (or …+json), or absent. */
 bool fl_request_is_json(const fl_request *request, bool when_absent);
 
-/* "true"/"1" and "false"/"0". */
-bool fl_parse_bool(const char *text, bool *out);
-
 /* Whether the model has a prompt of this name. */
 bool fl_job_has_prompt(const fl_job *job, fl_span name);
 

@@ -202,19 +202,11 @@ static size_t run_end(const char *text, size_t at, size_t size) {
     return at;
 }
 
-static int hex_value(char c) {
-    if (c >= '0' && c <= '9') {
-        return c - '0';
-    }
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* The four hexadecimal digits at `at`, or -1. */
 static int hex4(const fl_json_in *in, size_t at) {
     int value = 0;
     for (size_t i = at; i < at + 4; i++) {
-        int digit = i < in->size ? hex_value(in->text[i]) : -1;
+        int digit = i < in->size ? fl_hex_digit(in->text[i]) : -1;
         if (digit < 0) {
             return -1;
         }

@@ -50,13 +50,11 @@ static bool parse_digest(const char *hex, unsigned char digest[DIGEST]) {
         return false;
     }
     for (size_t i = 0; i < DIGEST * 2; i++) {
-        const char *digits = "0123456789abcdef";
-        const char *found  = strchr(digits, hex[i] | 0x20);
-        if (found == NULL) {
+        int value = fl_hex_digit(hex[i]);
+        if (value < 0) {
             return false;
         }
-        unsigned value = (unsigned)(found - digits);
-        digest[i / 2]  = (unsigned char)(i % 2 == 0 ? value << 4 : (digest[i / 2] | value));
+        digest[i / 2] = (unsigned char)(i % 2 == 0 ? value << 4 : digest[i / 2] | value);
     }
     return true;
 }
@@ -185,9 +183,7 @@ int fl_keys_load(fl_keys **out, const char *path, fletch_error *error) {
     atomic_store(&keys->holders, 1);
     int status = fl_file_read(path, FILE_MAX, &text, error);
     if (status < 0) {
-        char reason[sizeof error->message];
-        memcpy(reason, error->message, sizeof reason);
-        status = fl_fail(error, status, FLETCH_NOWHERE, "server.api_key_file: %.400s", reason);
+        fl_error_prefix(error, "server.api_key_file");
     } else {
         status = parse_file(keys, &text, path, error);
     }

@@ -20,6 +20,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "server/internal.h"
 
 enum { WAITING_MAX = 512 * 1024 };
@@ -83,10 +84,10 @@ int fl_server_log_open(fl_server_log **out, const char *format, int level, fletc
     log->json =
         strcmp(format, "json") == 0 || (strcmp(format, "auto") == 0 && isatty(STDERR_FILENO) == 0);
     atomic_store(&log->level, level);
-    if (pthread_create(&log->writer, NULL, write_lines, log) != 0) {
+    int status = fl_thread_start(&log->writer, "log", write_lines, log, error);
+    if (status < 0) {
         fl_free(log);
-        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
-                       "the system gives no more threads; raise its limit (ulimit -u)");
+        return status;
     }
     *out = log;
     return FLETCH_OK;

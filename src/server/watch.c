@@ -33,6 +33,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "server/internal.h"
 
 enum {
@@ -469,12 +470,9 @@ int fl_watch_start(fl_server *server, fletch_error *error) {
         add_descriptor(server, server->signal_fd, TAG_SIGNAL) != 0) {
         return fl_fail_errno(error, errno, "cannot watch", "the sockets");
     }
-    if (pthread_create(&server->watch, NULL, watch, server) != 0) {
-        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
-                       "the system gives no more threads; raise its limit (ulimit -u)");
-    }
-    server->watching = true;
-    return FLETCH_OK;
+    int status       = fl_thread_start(&server->watch, "watch", watch, server, error);
+    server->watching = status == FLETCH_OK;
+    return status;
 }
 
 void fl_watch_stop(fl_server *server) {

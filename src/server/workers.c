@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "server/internal.h"
 
 typedef struct job {
@@ -60,10 +61,11 @@ int fl_workers_open(fl_workers **out, unsigned threads, fletch_error *error) {
     pthread_cond_init(&workers->more, NULL);
     threads = threads < 1 ? 1 : threads > FL_WORKERS_MAX ? FL_WORKERS_MAX : threads;
     for (; workers->threads < threads; workers->threads++) {
-        if (pthread_create(&workers->thread[workers->threads], NULL, work, workers) != 0) {
+        pthread_t *thread = &workers->thread[workers->threads];
+        int        status = fl_thread_start(thread, "worker", work, workers, error);
+        if (status < 0) {
             fl_workers_close(workers);
-            return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
-                           "the system gives no more threads; raise its limit (ulimit -u)");
+            return status;
         }
     }
     *out = workers;
