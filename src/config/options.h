@@ -187,7 +187,7 @@
     X(SERVER_MAX_BODY, "server.max_body", "--server-max-body", SIZE, "32MiB",                      \
       FL_SIZES("none", "16 GiB", 0x1p34), "Largest request body.")                                 \
     X(SERVER_MAX_BODY_MEMORY, "server.max_body_memory", "--server-max-body-memory", SIZE, "1GiB",  \
-      FL_SIZES("none", "16 TiB", 0x1p44), "Memory for all request bodies; more get 503.")          \
+      FL_SIZES("none", "16 TiB", 0x1p44), "Memory for all request bodies and what is read out of them; more get 503.")          \
     X(SERVER_MAX_CONNECTIONS, "server.max_connections", "--server-max-connections", INT, "16384",  \
       FL_RANGE(1, 1000000), "Connections that may be open; more wait to be accepted.")             \
     X(SERVER_IO_THREADS, "server.io_threads", "--server-io-threads", INT, "0",                     \

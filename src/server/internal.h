@@ -147,9 +147,10 @@ typedef struct fl_request_full {
     bool           close;    /* io: end the connection after the reply */
     bool           expects;  /* io: waits for 100 Continue */
     bool           queued;   /* io: the reply was handed to the HTTP library */
+    int            crowded;  /* 503, or 413 when alone it is too much: see fl_request_alloc */
     uint32_t       pieces;   /* io */
     int            status;   /* io: what was sent */
-    uint64_t       held;     /* io: bytes counted in server->bodies */
+    uint64_t       held;     /* bytes counted in server->bodies; who has the request */
     uint64_t       declared; /* io: Content-Length, UINT64_MAX when chunked */
     fletch_outcome outcome;  /* a copy for done functions that run on a worker */
     struct fl_request_full *next;
@@ -168,7 +169,6 @@ void             fl_request_retire(fl_request_full *full);
 void             fl_request_pool_free(fl_server *server);
 void             fl_request_step(fl_request_full *full); /* handler returned, or the reply stands */
 void             fl_request_resume(fl_request_full *full);
-unsigned         fl_retry_after(const fl_served *served);
 
 /* ---- workers.c ---------------------------------------------------------------------------------------- */
 
@@ -289,7 +289,7 @@ struct fl_server {
     size_t           pool_count;
     _Atomic int      state;
     _Atomic int      inflight; /* requests between headers and the end of the reply */
-    _Atomic uint64_t bodies;   /* bytes of bodies that are held */
+    _Atomic uint64_t bodies;   /* bytes of bodies that are held, and of what is read out of them */
     _Atomic int      signals;  /* how often we were asked to end */
     _Atomic int      first_signal;
     int              watch_fd, stop_fd, signal_fd; /* epoll; eventfd; signalfd */

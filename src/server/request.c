@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "base/utf8.h"
 #include "server/internal.h"
 
@@ -119,6 +120,19 @@ void fl_request_pool_free(fl_server *server) {
     server->pool_count = 0;
 }
 
+/* What a body is read into counts as the body does: a text of one byte takes sixteen to be pointed at. False:
+ * there is no more, for now (503) or for this request at all (413); whatever error is told then says so. */
+static bool hold(fl_request_full *full, size_t bytes) {
+    fl_server *server = full->shared.server;
+    if (atomic_fetch_add(&server->bodies, bytes) + bytes <= server->max_bodies) {
+        full->held += bytes;
+        return true;
+    }
+    (void)atomic_fetch_sub(&server->bodies, bytes);
+    full->crowded = full->held + bytes > server->max_bodies ? 413 : 503;
+    return false;
+}
+
 void *fl_request_alloc(fl_request *request, size_t size) {
     fl_request_full *full  = fl_full(request);
     fl_block        *block = full->blocks;
@@ -129,7 +143,8 @@ void *fl_request_alloc(fl_request *request, size_t size) {
     rounded &= ~(size_t)(LINE - 1);
     if (block == NULL || block->capacity - block->used < rounded) {
         size_t capacity = rounded > BLOCK_BYTES ? rounded : BLOCK_BYTES, whole;
-        if (fl_add_overflow(capacity, LINE, &whole)) {
+        if (fl_add_overflow(capacity, LINE, &whole) ||
+            (capacity > BLOCK_BYTES && !hold(full, capacity))) {
             return NULL;
         }
         fl_block *fresh = fl_alloc_aligned(whole, LINE);
@@ -153,21 +168,13 @@ const char *fl_request_header(const fl_request *request, const char *name) {
     return MHD_lookup_connection_value(fl_full_const(request)->mc, MHD_HEADER_KIND, name);
 }
 
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') {
-        return c - '0';
-    }
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 size_t fl_percent_decode(char *text, size_t size) {
     size_t out = 0;
     for (size_t i = 0; i < size; i++) {
         char c = text[i];
         if (c == '%') {
-            int high = i + 2 < size ? hex_digit(text[i + 1]) : -1;
-            int low  = high >= 0 ? hex_digit(text[i + 2]) : -1;
+            int high = i + 2 < size ? fl_hex_digit(text[i + 1]) : -1;
+            int low  = high >= 0 ? fl_hex_digit(text[i + 2]) : -1;
             if (low < 0 || (high == 0 && low == 0)) {
                 return SIZE_MAX;
             }
@@ -378,6 +385,21 @@ void fl_reply_static(fl_request *request, int status, const char *type, const vo
     send_reply(request, status);
 }
 
+/* The request's memory is at its bound: the word and the sentence for it. */
+static const char *tell_crowded(fl_request *request, char *message, size_t size) {
+    fl_metrics_rejected(request->server->metrics, FL_REJECTED_BODY);
+    fl_reply_header(request, "x-fletch-limit", "server.max_body_memory");
+    if (fl_full(request)->crowded == 413) {
+        (void)snprintf(message, size,
+                       "the request takes more memory than all may have "
+                       "(server.max_body_memory); send fewer texts at once");
+        return "payload_too_large";
+    }
+    fl_reply_header(request, "retry-after", "1");
+    (void)snprintf(message, size, "too many large requests at once");
+    return "unavailable";
+}
+
 void fl_reply_error(fl_request *request, int status, const char *code, const char *format, ...) {
     fl_reply *reply = &request->reply;
     char      message[640];
@@ -385,6 +407,10 @@ void fl_reply_error(fl_request *request, int status, const char *code, const cha
     va_start(list, format);
     (void)vsnprintf(message, sizeof message, format, list);
     va_end(list);
+    if (fl_full(request)->crowded != 0) {
+        status = fl_full(request)->crowded;
+        code   = tell_crowded(request, message, sizeof message);
+    }
     fl_utf8_make_printable(message); /* what the client sent may have been cut inside a character */
     if (reply->body.failed) {
         fl_buf_free(&reply->body);
@@ -404,7 +430,7 @@ void fl_reply_error(fl_request *request, int status, const char *code, const cha
 }
 
 /* Seconds until what waits now is likely to be done, by what the model did lately. */
-unsigned fl_retry_after(const fl_served *served) {
+static unsigned retry_after(const fl_served *served) {
     fletch_stats stats;
     stats.size  = sizeof stats;
     double rate = served != NULL ? atomic_load(&served->tokens_per_second) : 0;
@@ -456,7 +482,7 @@ void fl_reply_fail(fl_request *request, const fletch_error *error) {
         return;
     }
     if (error->code == FLETCH_EBUSY) {
-        unsigned wait = fl_retry_after(fl_full(request)->served);
+        unsigned wait = retry_after(fl_full(request)->served);
         fl_metrics_rejected(server->metrics, FL_REJECTED_QUEUE);
         fl_reply_header(request, "retry-after", "%u", wait);
         fl_reply_error(request, 429, "overloaded",

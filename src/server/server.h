@@ -205,7 +205,8 @@ const char *fl_request_query(fl_request *request, const char *name);
 /* Percent-decode in place; the new size, or SIZE_MAX for a bad escape or a NUL. */
 size_t fl_percent_decode(char *text, size_t size);
 
-/* Zeroed memory that lives as long as the request, aligned to 64; NULL when out of memory. */
+/* Zeroed memory that lives as long as the request, aligned to 64; NULL when out of memory, or when all requests
+ * together have what server.max_body_memory allows: reply with any error, and the right one is told. */
 void *fl_request_alloc(fl_request *request, size_t size);
 
 /* fletch_submit with the request's lane and deadline (where work->lane and work->deadline_ms are 0), tied

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each limit at n-1, n and n+1, with the status it causes; the server goes on."""
+import json
+
 import pytest
 from serving import request, until
 
@@ -140,4 +142,16 @@ def test_memory_of_all_bodies(start):
         assert third.send(request()).reply().status == 200, "small ones pass"
         assert first.send(body[-10_000:]).reply().status == 200
     until(lambda: running.ask(body=body).status == 200)  # what was held is free again
+    assert running.end() == 0
+
+
+def test_memory_of_what_a_body_is_read_into(start):
+    """A small body of very many texts, or of texts that give large vectors, takes far more than its bytes."""
+    running = start("--server-max-body-memory", "1MiB")
+    short = json.dumps({"input": ["a"] * 60_000, "dimensions": 1}).encode()  # 300 KB, and 2 MB of pointers
+    wide = json.dumps({"inputs": ["a"] * 1_000}).encode()                    # 5 KB, and 1.5 MB of vectors
+    for path, body in (("/v1/embeddings", short), ("/embed", wide), ("/v2/embed", short.replace(b"input", b"texts"))):
+        refused = running.ask(path=path, body=body)
+        assert refused.status == 413 and refused.headers["x-fletch-limit"] == "server.max_body_memory", refused
+    assert running.embed(["a"] * 300).status == 200  # nothing of it is held any more
     assert running.end() == 0
