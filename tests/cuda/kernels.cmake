@@ -42,7 +42,7 @@ set_tests_properties(cuda_kernels cuda_kernels_reversed PROPERTIES LABELS unit T
 
 # Kernels that tell races.cpp each access to memory, by the calls of -fsanitize=thread; the sanitizer's own
 # library would be in its way.
-if(FLETCH_SANITIZE OR FLETCH_MINIMAL)
+if(FLETCH_SANITIZE OR FLETCH_MINIMAL OR NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   return()
 endif()
 fl_host_kernels(fl_cuda_told ${kernels})
