@@ -194,7 +194,7 @@ class Bench:
         settings = [f"provider.order={args.provider}", "provider.fallback=false", "provider.engine=native",
                     f"provider.precision={args.precision}", f"batch.max_tokens={args.batch_tokens}", *args.set]
         fletch = Worker("fletch", [args.program, folder, *settings])
-        out = {"name": name, "shape": shape, "describe": fletch.ask("describe"), "texts": {}, "ids": {}, "latency": {}}
+        out = {"name": name, "shape": shape, "describe": fletch.ask("describe", 60), "texts": {}, "ids": {}, "latency": {}}
         self.engine_alone(name, Worker("engine", [args.program, folder, *settings]), out)
         peers = [Worker(how, [args.python, HERE / "peer.py", folder, how, args.peer_device])
                  for how in args.peers if not self.late(f"{name}, {how}", 30)]
@@ -205,7 +205,7 @@ class Bench:
         for worker in (fletch, *peers):
             if not worker.broken and not self.late(f"{worker.name}, {name}, one text at a time", args.seconds):
                 out["latency"][worker.name] = self.turn(worker, f"one {shortest} {args.seconds}")
-        out["describe"] = fletch.ask("describe")
+        out["describe"] = fletch.ask("describe", 60)
         fletch.close()
         for peer in peers:
             peer.close()
@@ -356,4 +356,5 @@ def main() -> int:
     return 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

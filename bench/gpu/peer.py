@@ -33,8 +33,7 @@ class Peer:
         self.model = sentence_transformers.SentenceTransformer(
             folder, device=device, model_kwargs={"torch_dtype": kind, "attn_implementation": "sdpa"})
         if how == "compile":
-            first = self.model[0]
-            first.auto_model = torch.compile(first.auto_model, dynamic=True)
+            self.model[0].auto_model.compile(dynamic=True)  # in place: to some versions auto_model is a name to read
         self.name = f"sentence-transformers {sentence_transformers.__version__}, torch {torch.__version__}"
         self.best: dict[str, int] = {}
         self.files: dict[str, list[str]] = {}
