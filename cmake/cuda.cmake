@@ -32,9 +32,14 @@ else()
     file(REAL_PATH ${FLETCH_NVCC} nvcc)
     cmake_path(GET nvcc PARENT_PATH FL_CUDA_BIN)
     cmake_path(GET FL_CUDA_BIN PARENT_PATH toolkit)
+    # A toolkit may have the compiler alone, and a Python the headers: its packages nvidia-cublas and
+    # nvidia-cuda-runtime.
+    find_program(python3 python3 NO_CACHE)
+    cmake_path(GET python3 PARENT_PATH python)
+    file(GLOB packages ${python}/../lib/python3*/*-packages/nvidia/cu13/include)
     find_path(FLETCH_CUDA_HEADERS NAMES cublasLt.h NO_DEFAULT_PATH
               PATHS ${toolkit}/include ${toolkit}/targets/x86_64-linux/include
-                    ${toolkit}/targets/sbsa-linux/include /usr/include)
+                    ${toolkit}/targets/sbsa-linux/include ${packages} /usr/include)
     set(FL_CUDA_INCLUDE ${FLETCH_CUDA_HEADERS})
   endif()
   if(NOT FLETCH_NVCC)
