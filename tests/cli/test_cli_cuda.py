@@ -144,7 +144,9 @@ def test_statistics_tell_the_device_and_its_pool(fletch, toy, simulated):
 
 @pytest.mark.parametrize("limit, told", [("48MB", "cuda: batches of "), ("4MB", "cuda.memory_limit")])
 def test_a_memory_limit_makes_batches_smaller_or_says_what_to_do(fletch, toy, simulated, limit, told):
-    result, stats = embed_on(fletch, toy, simulated, "--cuda-memory-limit", limit, devices=1)
+    """Without a pool, whose steps are two thirds of this limit."""
+    flags = "--cuda-memory-limit", limit, "--cuda-memory-pool=false"
+    result, stats = embed_on(fletch, toy, simulated, *flags, devices=1)
     assert told in result.stderr.decode()
     if limit == "48MB":
         assert result.returncode == 0 and stats["devices"][0]["pool_held"] <= 48000000
