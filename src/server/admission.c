@@ -161,10 +161,8 @@ void fl_refuse_size(fl_request *request) {
 }
 
 void fl_refuse_memory(fl_request *request) {
-    fl_metrics_rejected(request->server->metrics, FL_REJECTED_BODY);
-    fl_reply_header(request, "retry-after", "1");
-    fl_reply_header(request, "x-fletch-limit", "server.max_body_memory");
-    fl_reply_error(request, 503, "unavailable", "too many large requests at once");
+    fl_full(request)->crowded = 503; /* fl_reply_error has the words */
+    fl_reply_error(request, 503, "unavailable", "%s", "");
 }
 
 static bool check_size(fl_request_full *full) {
