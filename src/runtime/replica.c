@@ -159,7 +159,7 @@ static void fail_replica(fl_replica *replica, const fletch_error *why) {
     bool known        = strcmp(failure, replica->failure) == 0;
     replica->broken   = true;
     replica->retry_ns = fl_clock_ns() + wait;
-    memcpy(replica->failure, failure, sizeof failure);
+    snprintf(replica->failure, sizeof replica->failure, "%s", failure);
     fl_log_write(fl_config_log(model->config), known ? FL_LOG_DEBUG : FL_LOG_ERROR,
                  "provider %s, device %u cannot be opened (%s); next try in %.1f s",
                  replica->provider, replica->device, failure, (double)wait / 1e9);

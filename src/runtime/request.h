@@ -133,9 +133,7 @@ void fl_chunk_finish(fl_chunk *chunk, uint32_t k, uint32_t texts);
 /* Call `done` of every request on the list and recycle them. Not locked. */
 void fl_requests_deliver(fletch_model *model, fl_request *over);
 
-/* ---- feed.c
- * ------------------------------------------------------------------------------------
- */
+/* ---- feed.c ---------------------------------------------------------------------------------- */
 
 /* Whether texts remain to be tokenised and the window has room. (locked) */
 bool fl_feed_wanted(const fl_request *request);

@@ -27,7 +27,7 @@ static fl_fault_plan   plan         = {.slots = 1, .devices = 1};
 static pthread_cond_t  plan_changed = PTHREAD_COND_INITIALIZER;
 static uint64_t        forwards, state;
 static uint64_t        plans, reached, most_texts, most_tokens;
-static uint64_t        opening;
+static uint64_t        opens, opening;
 static uint32_t        scripted, met, allowed[FL_FAULT_DEVICES];
 static bool            lonely;
 static atomic_uint     engines_open;
@@ -76,6 +76,10 @@ uint64_t fl_fault_most_texts(void) {
 
 uint64_t fl_fault_most_tokens(void) {
     return read_locked(&most_tokens);
+}
+
+uint64_t fl_fault_opens(void) {
+    return read_locked(&opens);
 }
 
 uint64_t fl_fault_opening(void) {
@@ -168,6 +172,7 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
                        fletch_error *error) {
     *out = NULL;
     pthread_mutex_lock(&plan_lock);
+    opens++;
     opening++;
     while (plan.opens_held)
         pthread_cond_wait(&plan_changed, &plan_lock);

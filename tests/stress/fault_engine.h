@@ -51,7 +51,8 @@ void fl_fault_set(const fl_fault_plan *plan);
 /* While the plan is gated: `forwards` more of `device` may end. */
 void fl_fault_allow(uint32_t device, uint32_t forwards);
 
-uint64_t fl_fault_opening(void);    /* opens that wait */
+uint64_t fl_fault_opens(void);      /* tried so far */
+uint64_t fl_fault_opening(void);    /* of these, waiting */
 uint64_t fl_fault_forwards(void);   /* forwards so far */
 uint64_t fl_fault_open(void);       /* engines that are open now */
 bool     fl_fault_overlapped(void); /* a slot was entered twice at once: never */

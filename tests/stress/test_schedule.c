@@ -325,8 +325,10 @@ Test(schedule, a_broken_device_keeps_to_its_provider_while_others_work) {
     const char *const options[][2] = {{"provider.order", "cuda,cpu"}, {NULL, NULL}};
     fl_fault_plan     plan         = {.slots = 1, .devices = 2, .bad_devices = 2};
     fletch_model     *model        = open_with(&plan, options);
-    uint64_t          first        = stats_of(model).provider_selections;
+    uint64_t          first = stats_of(model).provider_selections, tried = fl_fault_opens();
     embed_all(model);
+    while (fl_fault_opens() < tried + 2)
+        a_moment();
     plan.bad_devices = 0;
     fl_fault_set(&plan);
     while (!is_ready(model, 1))
