@@ -37,6 +37,7 @@ typedef struct lane {
     uint64_t     end; /* fl_clock_ns to stop at */
     uint64_t     calls;
     float       *rows;  /* owned */
+    size_t       bytes; /* of rows */
     float      **where; /* owned [texts] */
     double      *times; /* borrowed, or NULL */
     int          status;
@@ -126,16 +127,24 @@ static void *drive(void *user) {
     return NULL;
 }
 
+/* Rows where the runtime has them: in a buffer of the engine's, which a device writes by itself. */
 static void prepare(lane *l, rounds *r, uint32_t slot, uint32_t texts, uint32_t length) {
     memset(l, 0, sizeof *l);
     l->r     = r;
     l->slot  = slot;
-    l->rows  = fl_alloc_array((size_t)texts * r->width, sizeof *l->rows);
+    l->bytes = (size_t)texts * r->width * sizeof *l->rows;
+    l->rows  = r->ops->host_alloc ? r->ops->host_alloc(l->bytes) : fl_big_alloc(l->bytes);
     l->where = fl_alloc_array(texts, sizeof *l->where);
     l->batch = (fl_batch){
         .ids = r->ids, .cu = r->cu, .texts = texts, .tokens = texts * length, .rows = l->where};
     for (uint32_t i = 0; i < texts; i++)
         l->where[i] = l->rows + (size_t)i * r->width;
+}
+
+static void give_back(lane *l) {
+    void (*free_rows)(void *, size_t) = l->r->ops->host_free;
+    (free_rows ? free_rows : fl_big_free)(l->rows, l->bytes);
+    fl_free(l->where);
 }
 
 int rounds_run(rounds *r, uint32_t length, uint32_t texts, double seconds, tally *out,
@@ -178,13 +187,13 @@ int rounds_run(rounds *r, uint32_t length, uint32_t texts, double seconds, tally
             status = lanes[s].status;
             *error = lanes[s].error;
         }
-        fl_free(lanes[s].rows);
-        fl_free(lanes[s].where);
     }
     out->seconds     = 1e-9 * (double)(fl_clock_ns() - start);
     out->cpu_seconds = cpu_seconds() - cpu;
-    out->texts       = out->calls * texts;
-    out->tokens      = out->texts * length;
+    for (uint32_t s = 0; s < slots; s++)
+        give_back(&lanes[s]);
+    out->texts  = out->calls * texts;
+    out->tokens = out->texts * length;
     tally_times(out, r->times, lanes[0].calls < TIMES_MAX ? lanes[0].calls : TIMES_MAX);
     return status;
 }
