@@ -55,7 +55,7 @@ check_kernels() {
     local word device=(--device "$(built kernels.fatbin)")
     if [ -n "$simulated" ]; then device=(); fi
     for word in embed residual_norm bias_act int8 pool tiles attention; do
-        timeout 90 "$(built fl-cuda-kernels)" test $word "${device[@]}" >"$work/$word.log" 2>&1 || miss "kernels: $word (status $?)"
+        timeout -k 5 90 "$(built fl-cuda-kernels)" test $word "${device[@]}" >"$work/$word.log" 2>&1 || miss "kernels: $word (status $?)"
         sed "s/^/$word: /" "$work/$word.log" | tail -n 12 | tee -a "$logs/kernels.log" >&2
     done
 }
@@ -67,7 +67,7 @@ do_check() {
     check_kernels
     if [ -n "$simulated" ]; then size=(--texts 6 --words 12); fi
     for name in $shapes; do
-        timeout 150 python3 bench/gpu/agree.py "$build/fletch" "$work/models/$name" "${size[@]}" >"$work/agree.log" 2>&1 ||
+        timeout -k 5 150 python3 bench/gpu/agree.py "$build/fletch" "$work/models/$name" "${size[@]}" >"$work/agree.log" 2>&1 ||
             miss "the engine beside the CPU's, $name"
         sed "s/^/$name, /" "$work/agree.log" | tail -n 6 | tee -a "$logs/kernels.log" >&2
     done
@@ -75,7 +75,7 @@ do_check() {
         say "no golden check: FLETCH_MODEL names no folder of all-MiniLM-L6-v2"
         return
     fi
-    FLETCH_BUILD=$build FLETCH_BIN=$build/fletch timeout 150 python3 -m pytest -q -p no:cacheprovider \
+    FLETCH_BUILD=$build FLETCH_BIN=$build/fletch timeout -k 5 150 python3 -m pytest -q -p no:cacheprovider \
         tests/golden/test_cuda.py >"$logs/golden.log" 2>&1 || miss "the golden vectors"
     tail -n 5 "$logs/golden.log" >&2
 }
@@ -83,7 +83,7 @@ do_check() {
 do_times() {
     say "times of the kernels"
     if [ -n "$simulated" ]; then return; fi
-    timeout 100 "$(built fl-cuda-kernels)" perf --device "$(built kernels.fatbin)" >"$logs/times.log" 2>&1 || miss "times of the kernels"
+    timeout -k 5 100 "$(built fl-cuda-kernels)" perf --device "$(built kernels.fatbin)" >"$logs/times.log" 2>&1 || miss "times of the kernels"
 }
 
 do_shapes() {
@@ -104,7 +104,7 @@ do_measure() {
     say "measure: ${models[*]}"
     # The models go first: a flag of BENCH_FLAGS that takes a list would take them too.
     # shellcheck disable=SC2086
-    timeout 570 python3 bench/gpu/measure.py "${models[@]}" --program "$build/fl-gpu" --work "$work/texts" --out "${BENCH_OUT:-bench/results}" \
+    timeout -k 5 570 python3 bench/gpu/measure.py "${models[@]}" --program "$build/fl-gpu" --work "$work/texts" --out "${BENCH_OUT:-bench/results}" \
         --budget "${BENCH_BUDGET:-400}" ${FLETCH_TEST_DATA:+--data "$FLETCH_TEST_DATA"} ${BENCH_FLAGS:-} || miss "measuring"
 }
 
