@@ -72,7 +72,7 @@
     X(PROVIDER_DEVICES, "provider.devices", "--provider-devices", LIST, "all", FL_ONE_OF("all|N"), \
       "Devices to use, one replica on each.")                                                      \
     X(PROVIDER_PRECISION, "provider.precision", "--provider-precision", ENUM, "auto",              \
-      FL_ONE_OF("auto|fp32|fp16|bf16|int16|int8"),                                                 \
+      FL_ONE_OF("auto|fp32|fp16|bf16|int16|int8|fp8"),                                             \
       "Number format of the arithmetic; auto: the best the device has that keeps quality.")        \
     X(PROVIDER_WARM_UP, "provider.warm_up", "--provider-warm-up", BOOL, "false", FL_ANY,           \
       "Let each engine compile and touch what it needs when it is opened.")                        \

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engines/cuda/convert.h"
 #include "model/encoder.h"
 
 static const uint32_t widths[] = {8, 16, 40, 256, 264, 384, 768, 1024, 1032, 2056};
@@ -96,6 +97,23 @@ static void expect_norm(const double *v, const tensor *w, const tensor *bias, do
     }
 }
 
+/* 8-bit floats beside a norm's float rows: the same numbers times `factor`. */
+static void expect_e4m3(const fl_cuda_e4m3 *e4m3, const batch *b, size_t width, const tensor *out) {
+    uint8_t *codes = scratch(b->rows * width);
+    download(codes, e4m3->rows, b->rows * width);
+    for (size_t i = 0; i < b->tokens * width; i++) {
+        double got  = e4m3_value(codes[i]);
+        double want = e4m3_rounded((double)((float)out->v[i] * e4m3->factor));
+        expect(got == want || (isnan(got) && isnan(want)), "%.9g * %g became %g in e4m3, not %g",
+               out->v[i], (double)e4m3->factor, got, want);
+    }
+}
+
+static fl_cuda_e4m3 wanted_e4m3(type t, const batch *b, size_t width, float factor) {
+    bool wanted = t == F32 && device_e4m3();
+    return (fl_cuda_e4m3){wanted ? upload(NULL, b->rows * width) : NULL, factor};
+}
+
 /* Embedding. */
 
 typedef struct embedding {
@@ -115,6 +133,7 @@ static void run_embed(const embedding *e, type t, size_t width, const batch *b, 
                        .norm_w          = floats(&e->w),
                        .norm_b          = floats(&e->b),
                        .text_of         = upload(NULL, b->rows * sizeof *text_of),
+                       .e4m3            = wanted_e4m3(t, b, width, 100.0f),
                        .hidden          = (uint32_t)width,
                        .position_offset = e->offset,
                        .pad_token       = e->pad,
@@ -123,6 +142,9 @@ static void run_embed(const embedding *e, type t, size_t width, const batch *b, 
     p.x             = out->device;
     launch_rows("fl_embed", t, b, 1, &p, sizeof p);
     fetch(out);
+    if (p.e4m3.rows != NULL) {
+        expect_e4m3(&p.e4m3, b, width, out);
+    }
     download(text_of, p.text_of, b->tokens * sizeof *text_of);
 }
 
@@ -221,12 +243,21 @@ static void residual_case(type t, size_t width, bool with_bias, bool in_place) {
     tensor bias             = with_bias ? numbers(F32, width, 1.0) : constants(F32, width, 0.0);
     tensor out              = in_place ? x : poison(t, b.rows * width);
     out.v                   = scratch(out.count * sizeof(double));
-    fl_cuda_residual_norm p = {
-        b.meta_device, x.device,        y.device,   with_bias ? floats(&bias) : NULL,
-        floats(&w),    floats(&norm_b), out.device, (uint32_t)width,
-        1e-5f};
+    fl_cuda_residual_norm p = {.meta   = b.meta_device,
+                               .x      = x.device,
+                               .y      = y.device,
+                               .bias   = with_bias ? floats(&bias) : NULL,
+                               .norm_w = floats(&w),
+                               .norm_b = floats(&norm_b),
+                               .out    = out.device,
+                               .e4m3   = wanted_e4m3(t, &b, width, 0.03f),
+                               .hidden = (uint32_t)width,
+                               .eps    = 1e-5f};
     launch_rows("fl_residual_norm", t, &b, 1, &p, sizeof p);
     fetch(&out);
+    if (p.e4m3.rows != NULL) {
+        expect_e4m3(&p.e4m3, &b, width, &out);
+    }
     double *v = scratch(width * sizeof *v);
     for (uint32_t row = 0; row < b.tokens; row++) {
         for (size_t i = 0; i < width; i++) {
@@ -238,7 +269,59 @@ static void residual_case(type t, size_t width, bool with_bias, bool in_place) {
     release_all();
 }
 
+/* The same numbers as the host rounds weights to them, and with a scale. */
+static void expect_host_e4m3(const tensor *t) {
+    float   *in    = scratch(t->count * sizeof *in);
+    uint8_t *codes = scratch(t->count);
+    for (size_t i = 0; i < t->count; i++) {
+        in[i] = (float)t->v[i];
+    }
+    for (float scale = 1.0f; scale < 9.0f; scale *= 4.0f) {
+        fl_cuda_to_e4m3(in, t->count, scale, codes);
+        for (size_t i = 0; i < t->count; i++) {
+            double got = e4m3_value(codes[i]), want = e4m3_rounded(t->v[i] / (double)scale);
+            expect(got == want || (isnan(got) && isnan(want)), "%.9g / %g became %g, not %g",
+                   t->v[i], (double)scale, got, want);
+        }
+    }
+}
+
+/* A norm whose weights are 0 gives its bias: every e4m3 number, what lies between two, and beyond. */
+static void e4m3_case(size_t width) {
+    begin("e4m3, width %zu", width);
+    uint32_t lengths[] = {3};
+    batch    b         = batch_of(lengths, 1, 6);
+    tensor   x = activations(F32, &b, width, 3.0), zero = constants(F32, width, 0.0);
+    tensor   bias = numbers(F32, width, 500.0), out = poison(F32, b.rows * width);
+    for (size_t i = 0; i < width; i++) {
+        double code = e4m3_value((uint8_t)i), above = e4m3_value((uint8_t)(i + 1));
+        bias.v[i] = i < 256 ? code : i < 512 ? (code + above) / 2.0 : bias.v[i];
+        bias.v[i] = i >= 512 && i < 768 ? (double)nextafterf((float)(code + above) / 2.0f, 0.0f)
+                                        : bias.v[i];
+    }
+    static const double edges[] = {448.1, 463.9, 464.0, 480.0, -1e30, 1e-30, -0x1p-10, 0x1.8p-10};
+    memcpy(bias.v + width - 8, edges, sizeof edges);
+    send(&bias);
+    fl_cuda_residual_norm p = {.meta   = b.meta_device,
+                               .x      = x.device,
+                               .y      = x.device,
+                               .norm_w = floats(&zero),
+                               .norm_b = floats(&bias),
+                               .out    = out.device,
+                               .e4m3   = wanted_e4m3(F32, &b, width, 1.0f),
+                               .hidden = (uint32_t)width,
+                               .eps    = 1e-5f};
+    launch_rows("fl_residual_norm", F32, &b, 1, &p, sizeof p);
+    fetch(&out);
+    expect_e4m3(&p.e4m3, &b, width, &out);
+    expect_host_e4m3(&bias);
+    release_all();
+}
+
 static void test_residual_norm(void) {
+    for (size_t width = 1024; width <= 2048 && device_e4m3(); width *= 2) {
+        e4m3_case(width);
+    }
     for (type t = 0; t < TYPES; t++) {
         for (int i = 0; i < WIDTHS; i++) {
             residual_case(t, widths[i], i % 2 == 0, i % 3 == 1);

@@ -37,7 +37,8 @@ typedef struct batch {
 /* The device. A memory is freed by release_all at the end of a case. */
 bool  device_open(const char *image, char *why, size_t why_size); /* NULL: the simulated one */
 bool  device_bf16(void);                                          /* knows it in the tensor core */
-void *upload(const void *data, size_t bytes);                     /* NULL data: poison */
+bool  device_e4m3(void);
+void *upload(const void *data, size_t bytes); /* NULL data: poison */
 void  download(void *data, const void *device, size_t bytes);
 bool  launch(const char *name, uint32_t grid_x, uint32_t grid_y, uint32_t block, const void *param,
              size_t param_size);
@@ -57,6 +58,8 @@ extern const double      type_unit[TYPES]; /* half a unit in the last place, rel
 double                   uniform(void);    /* (-1, 1) */
 uint32_t                 below(uint32_t limit);
 double                   rounded(type t, double value);
+double                   e4m3_rounded(double value); /* 8-bit float, cut off at 448 */
+double                   e4m3_value(uint8_t code);
 tensor                   numbers(type t, size_t count, double spread);
 tensor                   constants(type t, size_t count, double value);
 tensor                   poison(type t, size_t count);

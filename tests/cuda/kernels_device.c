@@ -44,7 +44,7 @@ typedef struct driver {
                   void *, void **, void **);
     int (*synchronize)(void *);
     void *module, *queue; /* everything is in one stream */
-    bool  open, bf16;
+    bool  open, bf16, e4m3;
 } driver;
 
 static driver cuda;
@@ -116,7 +116,7 @@ bool device_open(const char *image, char *why, size_t why_size) {
     if (!load_functions(library, why, why_size)) {
         return false;
     }
-    int   device = 0, major = 0, status;
+    int   device = 0, major = 0, minor = 0, status;
     void *context = NULL;
     if ((status = cuda.init(0)) != 0 || (status = cuda.device(&device, 0)) != 0 ||
         (status = cuda.retain(&context, device)) != 0 || (status = cuda.push(context)) != 0 ||
@@ -125,6 +125,7 @@ bool device_open(const char *image, char *why, size_t why_size) {
         return false;
     }
     cuda.attribute(&major, 75, device); /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR */
+    cuda.attribute(&minor, 76, device);
     void *data = read_file(image);
     if (data == NULL || (status = cuda.load(&cuda.module, data)) != 0) {
         snprintf(why, why_size, "%s: %s", image, data ? "the driver refuses it" : "cannot be read");
@@ -134,11 +135,16 @@ bool device_open(const char *image, char *why, size_t why_size) {
     free(data);
     cuda.open = true;
     cuda.bf16 = major >= 8;
+    cuda.e4m3 = major > 8 || (major == 8 && minor >= 9);
     return true;
 }
 
 bool device_bf16(void) {
     return !cuda.open || cuda.bf16;
+}
+
+bool device_e4m3(void) {
+    return !cuda.open || cuda.e4m3;
 }
 
 /* Ends at a page of no access; begins at a multiple of 16. */

@@ -51,6 +51,18 @@ double rounded(type t, double value) {
     }
 }
 
+double e4m3_rounded(double value) {
+    double r = round_to(value, 3, -6, 448.0);
+    return isinf(r) ? copysign(448.0, r) : r;
+}
+
+double e4m3_value(uint8_t code) {
+    int    exponent = code >> 3 & 15, fraction = code & 7;
+    double a = exponent == 0 ? fraction * 0x1p-9 : ldexp(8 + fraction, exponent - 10);
+    a        = (code & 0x7f) == 0x7f ? (double)NAN : a;
+    return code & 0x80 ? -a : a;
+}
+
 static uint16_t half_bits(double value) {
     uint16_t sign = signbit(value) ? 0x8000 : 0;
     if (isnan(value)) {

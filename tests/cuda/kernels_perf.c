@@ -88,9 +88,15 @@ static void time_attention(const bench *n) {
 
 static void time_row_kernels(const bench *n) {
     double                row  = (double)TOKENS * (double)type_size[n->t];
-    fl_cuda_residual_norm norm = {n->b.meta_device, n->x.device,      n->y.device,
-                                  floats(&n->norm), floats(&n->norm), floats(&n->norm),
-                                  n->y.device,      n->s->hidden,     1e-12f};
+    fl_cuda_residual_norm norm = {.meta   = n->b.meta_device,
+                                  .x      = n->x.device,
+                                  .y      = n->y.device,
+                                  .bias   = floats(&n->norm),
+                                  .norm_w = floats(&n->norm),
+                                  .norm_b = floats(&n->norm),
+                                  .out    = n->y.device,
+                                  .hidden = n->s->hidden,
+                                  .eps    = 1e-12f};
     fl_cuda_bias_act      act  = {n->b.meta_device, n->wide.device, floats(&n->norm), n->s->mlp, 0};
     fl_cuda_quantize      quantize = {n->b.meta_device,
                                       n->x.device,

@@ -3,7 +3,7 @@
  * whatever the batch, the stream or the device.
  *
  * Tolerances: fp32 adds up the same terms in another order than the CPU engine, 1e-5 hides no wrong
- * term; 16-bit and int8 are held to the cosines that the project promises. test_cuda_memory.c and
+ * term; 16-bit, int8 and fp8 are held to the cosines that the project promises. test_cuda_memory.c and
  * test_cuda_faults.c have the rest. */
 #include <pthread.h>
 
@@ -61,6 +61,29 @@ Test(cuda, int8) {
     compare_models("int8", 0.995, 2.0);
 }
 
+/* Sizes that are multiples of 16, and layers of both types. */
+static toy_spec for_fp8(const toy_spec *like) {
+    toy_spec spec = *like;
+    spec.layers   = 4;
+    spec.hidden   = (like->hidden + 15) / 16 * 16;
+    spec.mlp      = (like->mlp + 15) / 16 * 16;
+    return spec;
+}
+
+Test(cuda, fp8) {
+    const toy_spec *shapes[] = {&bert, &mpnet};
+    toy             t;
+    setup           s = usual;
+    s.precision       = "fp8";
+    for (int i = 0; i < 2; i++) {
+        toy_spec spec = for_fp8(shapes[i]);
+        toy_make(&t, &spec, 3);
+        setenv("SIM_CUDA_CAPABILITY", i == 0 ? "8.9" : "9.0", 1);
+        compare(&t.encoder, &s, some, SOME, 0.995, 2.0);
+        toy_free(&t);
+    }
+}
+
 static void compare_activation(fl_activation activation, const char *precision, double least) {
     static const uint32_t short_ones[] = {3, 17, 6};
     toy                   t;
@@ -78,6 +101,17 @@ Test(cuda, every_activation) {
         compare_activation((fl_activation)a, "fp32", 0.999999);
         compare_activation((fl_activation)a, "fp16", 0.9995);
         compare_activation((fl_activation)a, "int8", 0.995);
+        compare_activation((fl_activation)a, "fp8", 0.995);
+    }
+}
+
+/* A library without algorithms that activate: fl_bias_act does, and the bias is added once. */
+Test(cuda, activation_apart_from_its_product) {
+    setenv("SIM_CUBLASLT_NO_ACTIVATION", "1", 1);
+    for (int a = FL_ACT_GELU_ERF; a <= FL_ACT_RELU; a++) {
+        compare_activation((fl_activation)a, "fp32", 0.999999);
+        compare_activation((fl_activation)a, "bf16", 0.9995);
+        compare_activation((fl_activation)a, "fp8", 0.995);
     }
 }
 
@@ -126,6 +160,7 @@ Test(cuda, deterministic_rows_do_not_know_their_batch) {
     same_bytes("fp32");
     same_bytes("bf16");
     same_bytes("int8");
+    same_bytes("fp8");
 }
 
 Test(cuda, graphs_give_the_same_bytes) {
@@ -272,8 +307,15 @@ Test(cuda, refuses_with_a_reason) {
     toy_spec odd = bert;
     setup    s   = usual;
     toy_make(&t, &bert, 3);
+    s.precision = "int16";
+    refuse(&t, &s, FLETCH_EPROVIDER, "fp32, fp16, bf16, int8 and fp8");
     s.precision = "fp8";
-    refuse(&t, &s, FLETCH_EPROVIDER, "fp32, fp16, bf16 and int8");
+    setenv("SIM_CUDA_CAPABILITY", "8.6", 1);
+    refuse(&t, &s, FLETCH_EPROVIDER, "provider.precision fp8: Simulated GPU 0 has compute");
+    setenv("SIM_CUDA_CAPABILITY", "8.9", 1);
+    t.encoder.desc.intermediate -= 8;
+    refuse(&t, &s, FLETCH_EPROVIDER, "64 and 120, must be multiples of 16");
+    t.encoder.desc.intermediate += 8;
     setenv("SIM_CUDA_CAPABILITY", "7.5", 1);
     s.precision = "bf16";
     refuse(&t, &s, FLETCH_EPROVIDER, "compute capability 7.5");
@@ -310,6 +352,7 @@ Test(cuda, auto_follows_the_device) {
     toy_make(&t, &bert, 3);
     auto_is(&t, "7.5", "fp16");
     auto_is(&t, "8.6", "bf16");
+    auto_is(&t, "8.9", "bf16");
     auto_is(&t, "10.0", "bf16");
     toy_free(&t);
 }

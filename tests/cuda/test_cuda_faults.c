@@ -116,12 +116,12 @@ static void damage(fl_tensor *tensor, size_t element) {
 /* The word that only the last text uses is damaged. */
 Test(cuda, nan_is_told_by_its_text) {
     static const uint32_t lengths[] = {4, 9, 2};
-    static const char    *kinds[]   = {"fp32", "fp16", "int8"};
+    static const char    *kinds[]   = {"fp32", "fp16", "int8", "fp8"};
     toy                   t;
     batch                 m;
     toy_make(&t, &bert, 3);
     damage(&t.encoder.global[FL_SLOT_WORD], 49 * bert.hidden + 5);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         setup s     = usual;
         s.precision = kinds[i];
         opened o    = open_well(&t.encoder, &s);
@@ -135,13 +135,17 @@ Test(cuda, nan_is_told_by_its_text) {
         free_batch(&m);
         shut(&o);
     }
-    damage(&t.encoder.layer[1][FL_LAYER_UP_W], 7); /* every text */
-    opened o = open_well(&t.encoder, &usual);
-    make_batch(&m, &t.encoder, lengths, 3, 8);
-    cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_EMODEL);
-    cr_assert_eq(o.error.where, 0U);
-    free_batch(&m);
-    shut(&o);
+    damage(&t.encoder.layer[0][FL_LAYER_UP_W], 7); /* every text */
+    for (int i = 0; i < 4; i++) {
+        setup s     = usual;
+        s.precision = kinds[i];
+        opened o    = open_well(&t.encoder, &s);
+        make_batch(&m, &t.encoder, lengths, 3, 8);
+        cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_EMODEL);
+        cr_assert_eq(o.error.where, 0U);
+        free_batch(&m);
+        shut(&o);
+    }
     toy_free(&t);
 }
 

@@ -54,6 +54,17 @@ Test(cuda, memory_is_what_was_told) {
     }
 }
 
+Test(cuda, memory_of_fp8_is_what_was_told) {
+    toy   t;
+    setup s     = usual;
+    s.precision = "fp8";
+    s.streams   = "3";
+    s.tokens    = 4096;
+    toy_make(&t, &bert, 3);
+    check_prediction(&t, &s);
+    toy_free(&t);
+}
+
 static uint32_t best_of(uint32_t hidden, const char *l2_bytes) {
     toy            t;
     fl_engine_info info;

@@ -38,7 +38,8 @@ def run(monkeypatch, tmp_path):
     return embed
 
 
-@pytest.mark.parametrize("precision, cosine", [("fp32", 0.99999), ("fp16", 0.9995), ("bf16", 0.9995), ("int8", 0.995)])
+@pytest.mark.parametrize("precision, cosine", [("fp32", 0.99999), ("fp16", 0.9995), ("bf16", 0.9995), ("int8", 0.995),
+                                               ("fp8", 0.995)])
 def test_vectors_of_the_cuda_engine(run, precision, cosine):
     rows = run(precision, [TEXTS[i] for i in CHOSEN])
     expected = numpy.load(test_vectors.VECTORS / "minilm.npy")[CHOSEN]

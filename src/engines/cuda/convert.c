@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* convert.c - round float32 to half, bfloat16 or int8, to nearest and ties to even.
+/* convert.c - round float32 to half, bfloat16, int8 or e4m3, to nearest and ties to even.
  *
  * Role    weights.c calls it on chunks of a tensor, from several threads.
  * Method  Integer arithmetic without branches where possible, so that the compiler vectorises it.
@@ -8,8 +8,12 @@
  *                     are infinite
  *           bfloat16  round the lower half away; NaN keeps a bit of its payload
  *           int8      value / (largest / 127), the largest of the row
+ *           e4m3      value / scale: as half, with a bias of 7, 20 bits to round away and 2^14,
+ *                     whose last bit is 2^-9, to add below 2^-6; what is beyond 448, the largest,
+ *                     becomes that; what is not finite NaN, the one pattern above it
  * Memory  none. Threads: pure functions.
- * Proof   tests/cuda/test_cuda_engine.c: vectors of every precision, and NaN that stays NaN. */
+ * Proof   tests/cuda/kernels.c: every e4m3 number; tests/cuda/test_cuda_engine.c: vectors of every
+ *         precision, and NaN that stays NaN. */
 #include "engines/cuda/convert.h"
 
 #include <math.h>
@@ -51,15 +55,36 @@ void fl_cuda_to_bf16(const float *in, size_t count, uint16_t *out) {
     }
 }
 
-float fl_cuda_to_q8(const float *in, size_t count, int8_t *out) {
-    float largest = 0.0f, odd = 0.0f;
+static uint8_t e4m3_of(float value) {
+    uint32_t bits = bits_of(value), sign = bits >> 24 & 0x80U, size = bits & 0x7FFFFFFFU;
+    uint32_t normal    = (size - (120U << 23) + 0x7FFFFU + (size >> 20 & 1U)) >> 20;
+    uint32_t subnormal = bits_of(float_of(size) + 0x1p14f) - bits_of(0x1p14f);
+    uint32_t code      = size < bits_of(0x1p-6f) ? subnormal : normal;
+    code               = size >= bits_of((float)FL_CUDA_E4M3_MOST) ? 0x7EU : code;
+    code               = size >= 255U << 23 ? 0x7FU : code;
+    return (uint8_t)(sign | code);
+}
+
+void fl_cuda_to_e4m3(const float *in, size_t count, float scale, uint8_t *out) {
+    float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+    for (size_t i = 0; i < count; i++)
+        out[i] = e4m3_of(in[i] * inverse);
+}
+
+float fl_cuda_largest(const float *in, size_t count, float most) {
+    float odd = 0.0f;
     for (size_t i = 0; i < count; i++) {
-        largest = fmaxf(largest, fabsf(in[i]));
+        most = fmaxf(most, fabsf(in[i]));
         odd += in[i] * 0.0f; /* NaN as soon as one value is not finite */
     }
-    if (largest == 0.0f || odd != 0.0f) {
+    return most + odd;
+}
+
+float fl_cuda_to_q8(const float *in, size_t count, int8_t *out) {
+    float largest = fl_cuda_largest(in, count, 0.0f);
+    if (largest == 0.0f || isnan(largest)) {
         memset(out, 0, count);
-        return odd; /* a damaged weight must not pass as a vector */
+        return largest; /* a damaged weight must not pass as a vector */
     }
     float scale = largest / 127.0f, inverse = 127.0f / largest;
     for (size_t i = 0; i < count; i++)

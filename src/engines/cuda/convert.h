@@ -9,6 +9,13 @@
 void fl_cuda_to_f16(const float *in, size_t count, uint16_t *out);
 void fl_cuda_to_bf16(const float *in, size_t count, uint16_t *out);
 
+/* in / scale to e4m3; not finite stays NaN. A scale of 0 (or NaN) leaves zeros. */
+enum { FL_CUDA_E4M3_MOST = 448 };
+void fl_cuda_to_e4m3(const float *in, size_t count, float scale, uint8_t *out);
+
+/* The largest absolute value of all and of `most`; NaN when one is not finite. */
+float fl_cuda_largest(const float *in, size_t count, float most);
+
 /* One row to int8 by its largest absolute value; returns the scale, q * scale ~ in. */
 float fl_cuda_to_q8(const float *in, size_t count, int8_t *out);
 

@@ -31,7 +31,15 @@ enum {
     FL_CUDA_SLOTS      = 64
 };
 
-typedef enum fl_cuda_type { FL_CUDA_F32, FL_CUDA_F16, FL_CUDA_BF16 } fl_cuda_type;
+/* The element types, and what a product may take instead of them. */
+typedef enum fl_cuda_type {
+    FL_CUDA_F32,
+    FL_CUDA_F16,
+    FL_CUDA_BF16,
+    FL_CUDA_Q8,   /* int8, a scale per row: engine int8 */
+    FL_CUDA_E4M3, /* 8-bit float, a scale per matrix: engine fp8 */
+    FL_CUDA_TYPES
+} fl_cuda_type;
 
 typedef enum fl_cuda_kernel {
     FL_CUDA_EMBED,
@@ -46,26 +54,32 @@ typedef enum fl_cuda_kernel {
     FL_CUDA_KERNELS
 } fl_cuda_kernel;
 
-/* The four products of a layer. */
+/* The four products of a layer; those of one shape and type in several layers share their plans, and
+ * are of one kind. */
 typedef enum fl_cuda_product {
     FL_CUDA_QKV,
     FL_CUDA_OUT,
     FL_CUDA_UP,
     FL_CUDA_DOWN,
-    FL_CUDA_PRODUCTS
+    FL_CUDA_PRODUCTS,
+    FL_CUDA_KINDS = 2 * FL_CUDA_PRODUCTS /* the second four: in e4m3 */
 } fl_cuda_product;
 
-/* One product's weights [n, k], of the element type or int8 with a scale per row. */
+/* One product's weights [n, k], of the type that it takes. */
 typedef struct fl_cuda_matrix {
-    CUdeviceptr          weights, scales; /* scales 0: not int8 */
+    CUdeviceptr          weights, scales; /* scales: float32 [n] of int8, else 0 */
+    float                alpha;           /* what the sums are multiplied by: 1, or e4m3's scales */
     CUdeviceptr          gain;            /* int8 of qkv and up: float32 [k], for its input; or 0 */
     CUdeviceptr          bias;            /* [n] of the element type when `fused`, else float32 */
+    fl_cuda_type         takes;           /* the type of weights and input */
     bool                 fused;           /* cublasLt adds the bias (and activates) */
+    bool                 act_apart;       /* of up: fused, but fl_bias_act activates */
     cublasLtMatmulDesc_t desc;            /* owned; knows epilogue and bias */
 } fl_cuda_matrix;
 
 typedef struct fl_cuda_norm {
     CUdeviceptr weight, bias; /* float32 [hidden] */
+    float       e4m3_scale;   /* e4m3 * e4m3_scale ~ value; 0: no product behind takes it */
 } fl_cuda_norm;
 
 typedef struct fl_cuda_layer {
@@ -82,7 +96,7 @@ typedef struct fl_cuda_plan {
 typedef struct fl_cuda_tier {
     atomic_bool  ready;
     uint32_t     tokens, texts; /* most texts it takes */
-    fl_cuda_plan plan[FL_CUDA_PRODUCTS];
+    fl_cuda_plan plan[FL_CUDA_KINDS];
 } fl_cuda_tier;
 
 /* In front of which products of a layer calibrate.c looks at x. */
@@ -98,7 +112,8 @@ typedef struct fl_cuda_place {
     CUdeviceptr meta, cu, skip, ids;
     CUdeviceptr text_of, short_tiles, long_tiles, counts;
     CUdeviceptr x, y, qkv, context, middle; /* middle lies over qkv and context */
-    CUdeviceptr q8, row_scales, sums;       /* int8 only */
+    CUdeviceptr narrow;                     /* a product's input as int8 or e4m3, or 0 */
+    CUdeviceptr row_scales, sums;           /* int8 only */
     CUdeviceptr bad, rows;
     size_t      cu_at, skip_at, ids_at, input_bytes; /* in the input */
     size_t      rows_at, output_bytes;               /* from bad */
@@ -148,9 +163,9 @@ struct fl_engine {
     fl_encoder_desc desc;
     fl_pooling      pooling[FL_POOL_COUNT];
     uint32_t        pooling_count, width, inner; /* inner = heads * head_dim */
-    fl_cuda_type    type;
-    uint32_t        element; /* bytes of the type */
-    bool            q8, deterministic, use_graphs;
+    fl_cuda_type    type, narrow; /* of elements; of products where it can be: fl_cuda_takes */
+    uint32_t        element;      /* bytes of the type */
+    bool            deterministic, use_graphs;
     char            precision[8];
     CUdeviceptr     block;   /* owned: all that the engine has of the device */
     CUdeviceptr     weights; /* at its head */
@@ -169,8 +184,9 @@ struct fl_engine {
     uint32_t               batch_texts, max_length, slot_count, tier_count;
     uint64_t               arena_bytes, workspace_bytes, host_bytes;
     cublasLtHandle_t       lt;
-    cublasLtMatrixLayout_t weight_layout[FL_CUDA_PRODUCTS]; /* owned */
-    cublasLtMatmulAlgo_t   fixed[FL_CUDA_PRODUCTS];         /* deterministic: one for all tiers */
+    const fl_cuda_matrix  *first[FL_CUDA_KINDS];         /* of each kind; NULL: there is none */
+    cublasLtMatrixLayout_t weight_layout[FL_CUDA_KINDS]; /* owned */
+    cublasLtMatmulAlgo_t   fixed[FL_CUDA_KINDS];         /* deterministic: one for all tiers */
     bool                   has_fixed;
     pthread_mutex_t        lock; /* of making plans */
     fl_cuda_tier           tiers[FL_CUDA_TIERS];
@@ -217,8 +233,8 @@ int fl_cuda_upload(fl_engine *e, const fl_encoder *encoder, uint32_t threads, fl
 
 /* product.c */
 void fl_cuda_product_size(const fl_engine *e, fl_cuda_product p, uint32_t *n, uint32_t *k);
-bool fl_cuda_fused(const fl_engine *e, fl_cuda_product p);
-bool fl_cuda_is_q8(const fl_engine *e, fl_cuda_product p);
+/* What product p of a layer takes, and whether cublasLt adds its bias: into *m. */
+void fl_cuda_takes(const fl_engine *e, uint32_t layer, fl_cuda_product p, fl_cuda_matrix *m);
 int  fl_cuda_products_open(fl_engine *e, fletch_error *error);
 void fl_cuda_products_close(fl_engine *e);
 int fl_cuda_plan_tier(fl_engine *e, uint32_t tier, fletch_error *error); /* quick when it is made */

@@ -9,7 +9,7 @@
  * Precision  auto: bf16 from compute capability 8.0 on, fp16 from 7.5 on, fp32 below. bf16 has the
  *         range of float32, so that no model overflows; fp16 has eight times its resolution and is
  *         there for those who ask (a text that overflows it is run in fp32: rescue.c). int8 keeps
- *         activations in the same 16-bit type. fp32 never uses TF32.
+ *         activations in the same 16-bit type, fp8 in bf16. fp32 never uses TF32.
  * Memory  See cuda_engine.h. resident_bytes is all of it on the device.
  * Threads  open and close one at a time per engine; forward one thread per slot, any thread.
  * Proof   tests/cuda/test_cuda_engine.c, tests/golden/test_cuda.py. */
@@ -197,17 +197,15 @@ static bool is_at_least(const fl_engine *e, int major, int minor) {
 
 typedef struct precision {
     const char  *name;
-    fl_cuda_type type;
-    bool         q8;
+    fl_cuda_type type, narrow;
     int          major, minor; /* the least compute capability */
 } precision;
 
 /* What `auto` takes is the first that the device has. int8 takes the 16-bit type of the device. */
-static const precision precisions[] = {{"bf16", FL_CUDA_BF16, false, 8, 0},
-                                       {"fp16", FL_CUDA_F16, false, 7, 5},
-                                       {"fp32", FL_CUDA_F32, false, 0, 0},
-                                       {"int8", FL_CUDA_BF16, true, 8, 0},
-                                       {"int8", FL_CUDA_F16, true, 7, 5}};
+static const precision precisions[] = {
+    {"bf16", FL_CUDA_BF16, FL_CUDA_BF16, 8, 0}, {"fp16", FL_CUDA_F16, FL_CUDA_F16, 7, 5},
+    {"fp32", FL_CUDA_F32, FL_CUDA_F32, 0, 0},   {"int8", FL_CUDA_BF16, FL_CUDA_Q8, 8, 0},
+    {"int8", FL_CUDA_F16, FL_CUDA_Q8, 7, 5},    {"fp8", FL_CUDA_BF16, FL_CUDA_E4M3, 8, 9}};
 
 static int choose_precision(fl_engine *e, const char *asked, fletch_error *error) {
     bool any = asked == NULL || strcmp(asked, "auto") == 0, known = any;
@@ -218,7 +216,7 @@ static int choose_precision(fl_engine *e, const char *asked, fletch_error *error
             continue;
         e->type    = p->type;
         e->element = p->type == FL_CUDA_F32 ? sizeof(float) : sizeof(uint16_t);
-        e->q8      = p->q8;
+        e->narrow  = p->narrow;
         snprintf(e->precision, sizeof e->precision, "%s", p->name);
         return FLETCH_OK;
     }
@@ -229,9 +227,21 @@ static int choose_precision(fl_engine *e, const char *asked, fletch_error *error
             "auto or fp32",
             asked, e->name, e->major, e->minor);
     return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                   "provider.precision %s: the cuda engine computes in fp32, fp16, bf16 and int8; "
-                   "use one of them or auto",
+                   "provider.precision %s: the cuda engine computes in fp32, fp16, bf16, int8 and "
+                   "fp8; use one of them or auto",
                    asked);
+}
+
+/* cublasLt's rule; heads are multiples of 32 anyway. */
+static int check_fp8_sizes(const fl_engine *e, fletch_error *error) {
+    enum { STEP = 16 };
+    const fl_encoder_desc *d = &e->desc;
+    if (e->narrow != FL_CUDA_E4M3 || (d->hidden % STEP == 0 && d->intermediate % STEP == 0))
+        return FLETCH_OK;
+    return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                   "provider.precision fp8: the model's hidden and intermediate sizes, %u and %u, "
+                   "must be multiples of %d; use auto",
+                   d->hidden, d->intermediate, STEP);
 }
 
 /* ---- Opening: kernels ------------------------------------------------------------------------ */
@@ -273,7 +283,7 @@ static int open_kernels(fl_engine *e, fletch_error *error) {
                       "newer, and a driver as new as the toolkit they were built with)");
     for (int i = 0; i < FL_CUDA_KERNELS && status == FLETCH_OK; i++) {
         char name[64];
-        if (kernel_names[i].q8_only && !e->q8)
+        if (kernel_names[i].q8_only && e->narrow != FL_CUDA_Q8)
             continue;
         name_kernel(e, kernel_names[i].format, name, sizeof name);
         status = fl_cuda_check(e->cuda, cu->module_function(&e->kernels[i], e->module, name),
@@ -373,10 +383,13 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     if (status < 0)
         return status;
     set_sizes(e, encoder, options);
+    status = check_fp8_sizes(e, error);
+    if (status < 0)
+        return status;
     e->layers = fl_alloc_zero(e->desc.layers, sizeof *e->layers);
     if (e->layers == NULL)
         return fl_fail_nomem(error, e->desc.layers * sizeof *e->layers, "the cuda engine");
-    if (e->q8)
+    if (e->narrow == FL_CUDA_Q8)
         status = fl_cuda_calibrate(e, encoder, options, error);
     if (status < 0)
         return status;

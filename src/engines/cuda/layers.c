@@ -9,7 +9,8 @@
  *           m   = act(x Wup' + b)    y = m Wdown'    x = norm(x + y + b)
  *
  *         and pool. In int8 each product but the last has its input quantised by rows before and
- *         its sums put back in the element type behind, bias and activation on the way.
+ *         its sums put back in the element type behind, bias and activation on the way. In fp8 a
+ *         norm gives its row in 8 bits as well, which the product behind it takes.
  * Bytes   Grids and addresses follow from the tier; the true counts are read on the device.
  * Memory  none. Threads: one per slot.
  * Proof   tests/cuda/test_cuda_engine.c. */
@@ -49,6 +50,13 @@ static int launch_rows(const pass *p, fl_cuda_kernel kernel, void *param) {
 
 /* ---- The steps ------------------------------------------------------------------------------- */
 
+/* What a norm gives the product behind it in 8 bits. */
+static fl_cuda_e4m3 e4m3_of(const pass *p, const fl_cuda_norm *norm) {
+    if (norm->e4m3_scale == 0.0f)
+        return (fl_cuda_e4m3){0};
+    return (fl_cuda_e4m3){on_device(p->at.narrow), 1.0f / norm->e4m3_scale};
+}
+
 static int embed(const pass *p) {
     const fl_engine *e     = p->e;
     fl_cuda_embed    param = {.meta            = on_device(p->at.meta),
@@ -61,6 +69,7 @@ static int embed(const pass *p) {
                               .norm_b          = on_device(e->embed_norm.bias),
                               .x               = on_device(p->at.x),
                               .text_of         = on_device(p->at.text_of),
+                              .e4m3            = e4m3_of(p, &e->embed_norm),
                               .hidden          = e->desc.hidden,
                               .position_offset = e->desc.position_offset,
                               .pad_token =
@@ -109,6 +118,7 @@ static int residual_norm(const pass *p, const fl_cuda_matrix *before, const fl_c
                                       .norm_w = on_device(norm->weight),
                                       .norm_b = on_device(norm->bias),
                                       .out    = on_device(p->at.x),
+                                      .e4m3   = e4m3_of(p, norm),
                                       .hidden = p->e->desc.hidden,
                                       .eps    = p->e->desc.norm_eps};
     return launch_rows(p, FL_CUDA_RESIDUAL_NORM, &param);
@@ -117,7 +127,7 @@ static int residual_norm(const pass *p, const fl_cuda_matrix *before, const fl_c
 static int activate(const pass *p, const fl_cuda_matrix *up) {
     fl_cuda_bias_act param = {.meta       = on_device(p->at.meta),
                               .x          = on_device(p->at.middle),
-                              .bias       = on_device(up->bias),
+                              .bias       = up->fused ? NULL : on_device(up->bias),
                               .width      = p->e->desc.intermediate,
                               .activation = (int32_t)p->e->desc.activation};
     return launch_rows(p, FL_CUDA_BIAS_ACT, &param);
@@ -148,7 +158,7 @@ static int multiply_q8(const pass *p, const fl_cuda_layer *layer, fl_cuda_produc
     fl_cuda_quantize   before = {.meta   = on_device(p->at.meta),
                                  .x      = on_device(in),
                                  .gain   = on_device(m->gain),
-                                 .q      = on_device(p->at.q8),
+                                 .q      = on_device(p->at.narrow),
                                  .scales = on_device(p->at.row_scales),
                                  .width  = k};
     fl_cuda_dequantize behind = {.meta          = on_device(p->at.meta),
@@ -162,8 +172,8 @@ static int multiply_q8(const pass *p, const fl_cuda_layer *layer, fl_cuda_produc
                                      which == FL_CUDA_UP ? (int32_t)p->e->desc.activation : -1};
     int                status = launch_rows(p, FL_CUDA_QUANTIZE, &before);
     if (status == FLETCH_OK)
-        status =
-            fl_cuda_multiply(p->e, p->slot, p->tier, layer, which, p->at.q8, p->at.sums, p->error);
+        status = fl_cuda_multiply(p->e, p->slot, p->tier, layer, which, p->at.narrow, p->at.sums,
+                                  p->error);
     return status < 0 ? status : launch_rows(p, FL_CUDA_DEQUANTIZE, &behind);
 }
 
@@ -172,8 +182,10 @@ static int multiply(const pass *p, const fl_cuda_layer *layer, fl_cuda_product w
     const fl_cuda_matrix *m = &layer->product[which];
     if (m->scales != 0)
         return multiply_q8(p, layer, which, in, out);
-    int status = fl_cuda_multiply(p->e, p->slot, p->tier, layer, which, in, out, p->error);
-    return status < 0 || which != FL_CUDA_UP || m->fused ? status : activate(p, m);
+    in          = m->takes == FL_CUDA_E4M3 ? p->at.narrow : in;
+    int  status = fl_cuda_multiply(p->e, p->slot, p->tier, layer, which, in, out, p->error);
+    bool done   = which != FL_CUDA_UP || (m->fused && !m->act_apart);
+    return status < 0 || done ? status : activate(p, m);
 }
 
 /* While calibrate.c looks: x to the host. */

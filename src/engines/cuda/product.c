@@ -6,11 +6,13 @@
  *         Y[n, t] = W[k, n]' X[k, t]: the weights are its matrix A, transposed, which is the one
  *         form that every type has fast kernels for. The bias is along Y's rows, as its epilogue
  *         wants it. Sums are float32 whatever the type (int32 for int8), and never TF32.
+ *         e4m3: a matrix and its input have one scale each, which alpha puts back.
  *         A plan is made once per product and tier and kept.
  * Bias    qkv: in the epilogue. up: in the epilogue with the activation where cublasLt has it: its
  *         GELU is the tanh form, which differs from the exact one by less than half of a 16-bit
- *         type's last place near 1, so float32 takes fl_bias_act instead. out and down: in
- *         fl_residual_norm, in float32. int8: in fl_dequantize.
+ *         type's last place near 1, so float32 takes fl_bias_act instead. Where a library has no
+ *         algorithm with that epilogue (e4m3 on some devices), the bias stays in it and fl_bias_act
+ *         activates. out and down: in fl_residual_norm, in float32. int8: in fl_dequantize.
  * Bytes   Deterministic: one algorithm per product for all tiers, none that splits a sum, so that
  *         a row does not depend on the number of rows around it.
  * Memory  cublasLt's own host objects. Threads: plans under the engine's lock, read without.
@@ -31,37 +33,53 @@ void fl_cuda_product_size(const fl_engine *e, fl_cuda_product p, uint32_t *n, ui
     *k = p == FL_CUDA_OUT ? inner : p == FL_CUDA_DOWN ? mlp : hidden;
 }
 
-/* Down takes the activation's output, whose few large values stand in other columns for every
- * token: bytes would cost it three quarters of int8's whole error, so that it stays in 16 bits. */
-bool fl_cuda_is_q8(const fl_engine *e, fl_cuda_product p) {
-    return e->q8 && p != FL_CUDA_DOWN;
+/* int8: down takes the activation's output, whose few large values stand in other columns for every
+ * token: bytes would cost it three quarters of the whole error, so that it stays in 16 bits.
+ * e4m3, with its coarser steps, is for what norms give, in the first half of the layers: an error in
+ * the last ones reaches the vector undamped. */
+static fl_cuda_type type_of(const fl_engine *e, uint32_t layer, fl_cuda_product p) {
+    if (e->narrow == FL_CUDA_Q8)
+        return p == FL_CUDA_DOWN ? e->type : FL_CUDA_Q8;
+    bool early = layer < (e->desc.layers + 1) / 2;
+    return early && (p == FL_CUDA_QKV || p == FL_CUDA_UP) ? e->narrow : e->type;
 }
 
-bool fl_cuda_fused(const fl_engine *e, fl_cuda_product p) {
+void fl_cuda_takes(const fl_engine *e, uint32_t layer, fl_cuda_product p, fl_cuda_matrix *m) {
     fl_activation a = e->desc.activation;
-    if (fl_cuda_is_q8(e, p))
-        return false;
-    return p == FL_CUDA_QKV ||
-           (p == FL_CUDA_UP && (a == FL_ACT_RELU || (e->type != FL_CUDA_F32 && a != FL_ACT_SILU)));
+    m->takes        = type_of(e, layer, p);
+    m->fused =
+        p == FL_CUDA_QKV ||
+        (p == FL_CUDA_UP && (a == FL_ACT_RELU || (e->type != FL_CUDA_F32 && a != FL_ACT_SILU)));
+    m->fused = m->fused && m->takes != FL_CUDA_Q8;
+}
+
+static int kind_of(fl_cuda_product p, const fl_cuda_matrix *m) {
+    return (int)p + (m->takes == FL_CUDA_E4M3 ? FL_CUDA_PRODUCTS : 0);
+}
+
+static fl_cuda_product product_of(int kind) {
+    return (fl_cuda_product)(kind % FL_CUDA_PRODUCTS);
 }
 
 /* ---- Types ----------------------------------------------------------------------------------- */
 
-static cudaDataType_t in_type(const fl_engine *e, fl_cuda_product p) {
-    static const cudaDataType_t types[] = {
-        [FL_CUDA_F32] = CUDA_R_32F, [FL_CUDA_F16] = CUDA_R_16F, [FL_CUDA_BF16] = CUDA_R_16BF};
-    return fl_cuda_is_q8(e, p) ? CUDA_R_8I : types[e->type];
+static const cudaDataType_t data_types[FL_CUDA_TYPES] = {[FL_CUDA_F32]  = CUDA_R_32F,
+                                                         [FL_CUDA_F16]  = CUDA_R_16F,
+                                                         [FL_CUDA_BF16] = CUDA_R_16BF,
+                                                         [FL_CUDA_Q8]   = CUDA_R_8I,
+                                                         [FL_CUDA_E4M3] = CUDA_R_8F_E4M3};
+
+static cudaDataType_t in_type(const fl_engine *e, int kind) {
+    return data_types[e->first[kind]->takes];
 }
 
-static cudaDataType_t out_type(const fl_engine *e, fl_cuda_product p) {
-    return fl_cuda_is_q8(e, p) ? CUDA_R_32I : in_type(e, p);
+static cudaDataType_t out_type(const fl_engine *e, int kind) {
+    return e->first[kind]->takes == FL_CUDA_Q8 ? CUDA_R_32I : data_types[e->type];
 }
 
 /* ---- Descriptors ----------------------------------------------------------------------------- */
 
 static cublasLtEpilogue_t epilogue_of(const fl_engine *e, fl_cuda_product p) {
-    if (!fl_cuda_fused(e, p))
-        return CUBLASLT_EPILOGUE_DEFAULT;
     if (p == FL_CUDA_QKV)
         return CUBLASLT_EPILOGUE_BIAS;
     return e->desc.activation == FL_ACT_RELU ? CUBLASLT_EPILOGUE_RELU_BIAS
@@ -72,7 +90,7 @@ static cublasStatus_t make_desc(const fl_engine *e, fl_cuda_product p, fl_cuda_m
     const fl_cuda_lt_calls *lt        = &e->cuda->lt;
     cublasOperation_t       transpose = CUBLAS_OP_T;
     cublasLtEpilogue_t      epilogue  = epilogue_of(e, p);
-    bool                    is_q8     = fl_cuda_is_q8(e, p);
+    bool                    is_q8     = m->takes == FL_CUDA_Q8;
     cublasStatus_t s = lt->desc_create(&m->desc, is_q8 ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
                                        is_q8 ? CUDA_R_32I : CUDA_R_32F);
     if (s == CUBLAS_STATUS_SUCCESS)
@@ -87,25 +105,19 @@ static cublasStatus_t make_desc(const fl_engine *e, fl_cuda_product p, fl_cuda_m
 
 static cublasStatus_t make_descs(fl_engine *e) {
     cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
-    for (int p = 0; p < FL_CUDA_PRODUCTS && s == CUBLAS_STATUS_SUCCESS; p++) {
-        uint32_t n, k;
-        fl_cuda_product_size(e, (fl_cuda_product)p, &n, &k);
-        s = e->cuda->lt.layout_create(&e->weight_layout[p], in_type(e, (fl_cuda_product)p), k, n,
-                                      k);
-        for (uint32_t i = 0; i < e->desc.layers && s == CUBLAS_STATUS_SUCCESS; i++)
-            s = make_desc(e, (fl_cuda_product)p, &e->layers[i].product[p]);
+    for (int i = 0; i < FL_CUDA_PRODUCTS * (int)e->desc.layers && s == CUBLAS_STATUS_SUCCESS; i++) {
+        fl_cuda_product p    = product_of(i);
+        fl_cuda_matrix *m    = &e->layers[i / FL_CUDA_PRODUCTS].product[p];
+        int             kind = kind_of(p, m);
+        uint32_t        n, k;
+        s = make_desc(e, p, m);
+        if (s != CUBLAS_STATUS_SUCCESS || e->first[kind] != NULL)
+            continue;
+        e->first[kind] = m;
+        fl_cuda_product_size(e, p, &n, &k);
+        s = e->cuda->lt.layout_create(&e->weight_layout[kind], in_type(e, kind), k, n, k);
     }
     return s;
-}
-
-int fl_cuda_products_open(fl_engine *e, fletch_error *error) {
-    int status = fl_cuda_lt_check(e->cuda, e->cuda->lt.create(&e->lt), FLETCH_EPROVIDER, error,
-                                  "cublasLt does not start");
-    if (status < 0)
-        return status;
-    status = fl_cuda_lt_check(e->cuda, make_descs(e), FLETCH_EPROVIDER, error,
-                              "a product cannot be described");
-    return status < 0 || !e->deterministic ? status : fl_cuda_plan_tier(e, 0, error);
 }
 
 static void free_plan(const fl_cuda_lt_calls *lt, fl_cuda_plan *plan) {
@@ -118,14 +130,15 @@ static void free_plan(const fl_cuda_lt_calls *lt, fl_cuda_plan *plan) {
 
 void fl_cuda_products_close(fl_engine *e) {
     const fl_cuda_lt_calls *lt = &e->cuda->lt;
-    for (int p = 0; p < FL_CUDA_PRODUCTS; p++) {
-        for (uint32_t i = 0; e->layers != NULL && i < e->desc.layers; i++)
+    for (uint32_t i = 0; e->layers != NULL && i < e->desc.layers; i++)
+        for (int p = 0; p < FL_CUDA_PRODUCTS; p++)
             if (e->layers[i].product[p].desc != NULL)
                 lt->desc_destroy(e->layers[i].product[p].desc);
+    for (int kind = 0; kind < FL_CUDA_KINDS; kind++) {
         for (uint32_t i = 0; i < FL_CUDA_TIERS; i++)
-            free_plan(lt, &e->tiers[i].plan[p]);
-        if (e->weight_layout[p] != NULL)
-            lt->layout_destroy(e->weight_layout[p]);
+            free_plan(lt, &e->tiers[i].plan[kind]);
+        if (e->weight_layout[kind] != NULL)
+            lt->layout_destroy(e->weight_layout[kind]);
     }
     if (e->lt != NULL)
         lt->destroy(e->lt);
@@ -133,13 +146,13 @@ void fl_cuda_products_close(fl_engine *e) {
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
-static cublasStatus_t make_layouts(const fl_engine *e, fl_cuda_product p, uint32_t tokens,
+static cublasStatus_t make_layouts(const fl_engine *e, int kind, uint32_t tokens,
                                    fl_cuda_plan *plan) {
     uint32_t n, k;
-    fl_cuda_product_size(e, p, &n, &k);
-    cublasStatus_t s = e->cuda->lt.layout_create(&plan->in, in_type(e, p), k, tokens, k);
+    fl_cuda_product_size(e, product_of(kind), &n, &k);
+    cublasStatus_t s = e->cuda->lt.layout_create(&plan->in, in_type(e, kind), k, tokens, k);
     if (s == CUBLAS_STATUS_SUCCESS)
-        s = e->cuda->lt.layout_create(&plan->out, out_type(e, p), n, tokens, n);
+        s = e->cuda->lt.layout_create(&plan->out, out_type(e, kind), n, tokens, n);
     return s;
 }
 
@@ -163,13 +176,12 @@ static cublasStatus_t make_preference(const fl_engine *e, cublasLtMatmulPreferen
 }
 
 /* Whether an algorithm runs a product at a tier. */
-static bool runs_at(const fl_engine *e, fl_cuda_product p, uint32_t tier,
-                    const cublasLtMatmulAlgo_t *algo) {
+static bool runs_at(const fl_engine *e, int kind, uint32_t tier, const cublasLtMatmulAlgo_t *algo) {
     cublasLtMatmulHeuristicResult_t checked;
     fl_cuda_plan                    plan = {0};
     bool                            runs =
-        make_layouts(e, p, e->tiers[tier].tokens, &plan) == CUBLAS_STATUS_SUCCESS &&
-        e->cuda->lt.algo_check(e->lt, e->layers[0].product[p].desc, e->weight_layout[p], plan.in,
+        make_layouts(e, kind, e->tiers[tier].tokens, &plan) == CUBLAS_STATUS_SUCCESS &&
+        e->cuda->lt.algo_check(e->lt, e->first[kind]->desc, e->weight_layout[kind], plan.in,
                                plan.out, plan.out, algo, &checked) == CUBLAS_STATUS_SUCCESS &&
         checked.workspaceSize <= e->workspace_bytes;
     free_plan(&e->cuda->lt, &plan);
@@ -177,17 +189,17 @@ static bool runs_at(const fl_engine *e, fl_cuda_product p, uint32_t tier,
 }
 
 /* Deterministic: it splits no sum, and the smallest and the largest tier can run it too. */
-static bool is_steady(const fl_engine *e, fl_cuda_product p, const cublasLtMatmulAlgo_t *algo) {
+static bool is_steady(const fl_engine *e, int kind, const cublasLtMatmulAlgo_t *algo) {
     int32_t        split   = 0;
     size_t         written = 0;
     cublasStatus_t s =
         e->cuda->lt.algo_get(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split, sizeof split, &written);
-    return s == CUBLAS_STATUS_SUCCESS && split <= 1 && runs_at(e, p, 0, algo) &&
-           runs_at(e, p, e->tier_count - 1, algo);
+    return s == CUBLAS_STATUS_SUCCESS && split <= 1 && runs_at(e, kind, 0, algo) &&
+           runs_at(e, kind, e->tier_count - 1, algo);
 }
 
 /* The first proposal of cublasLt; in deterministic mode the first that is steady. */
-static cublasStatus_t choose(const fl_engine *e, fl_cuda_product p, const fl_cuda_plan *plan,
+static cublasStatus_t choose(const fl_engine *e, int kind, const fl_cuda_plan *plan,
                              cublasLtMatmulAlgo_t *out) {
     enum { PROPOSALS = 16 };
     const fl_cuda_lt_calls         *lt = &e->cuda->lt;
@@ -196,16 +208,15 @@ static cublasStatus_t choose(const fl_engine *e, fl_cuda_product p, const fl_cud
     int                             count      = 0;
     cublasStatus_t                  s          = make_preference(e, &preference);
     if (s == CUBLAS_STATUS_SUCCESS)
-        s = lt->heuristic(e->lt, e->layers[0].product[p].desc, e->weight_layout[p], plan->in,
-                          plan->out, plan->out, preference, e->deterministic ? PROPOSALS : 1, found,
-                          &count);
+        s = lt->heuristic(e->lt, e->first[kind]->desc, e->weight_layout[kind], plan->in, plan->out,
+                          plan->out, preference, e->deterministic ? PROPOSALS : 1, found, &count);
     if (preference != NULL)
         lt->preference_destroy(preference);
     if (s != CUBLAS_STATUS_SUCCESS)
         return s;
     for (int i = 0; i < count; i++) {
         if (found[i].state != CUBLAS_STATUS_SUCCESS ||
-            (e->deterministic && !is_steady(e, p, &found[i].algo)))
+            (e->deterministic && !is_steady(e, kind, &found[i].algo)))
             continue;
         *out = found[i].algo;
         return CUBLAS_STATUS_SUCCESS;
@@ -216,28 +227,30 @@ static cublasStatus_t choose(const fl_engine *e, fl_cuda_product p, const fl_cud
 /* Deterministic: the algorithm that every tier will use. */
 static cublasStatus_t fix_algorithms(fl_engine *e) {
     cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
-    for (int p = 0; p < FL_CUDA_PRODUCTS && s == CUBLAS_STATUS_SUCCESS; p++) {
+    for (int kind = 0; kind < FL_CUDA_KINDS && s == CUBLAS_STATUS_SUCCESS; kind++) {
         fl_cuda_plan plan = {0};
-        s                 = make_layouts(e, (fl_cuda_product)p, FIXED_TOKENS, &plan);
+        if (e->first[kind] == NULL)
+            continue;
+        s = make_layouts(e, kind, FIXED_TOKENS, &plan);
         if (s == CUBLAS_STATUS_SUCCESS)
-            s = choose(e, (fl_cuda_product)p, &plan, &e->fixed[p]);
+            s = choose(e, kind, &plan, &e->fixed[kind]);
         free_plan(&e->cuda->lt, &plan);
     }
     e->has_fixed = s == CUBLAS_STATUS_SUCCESS;
     return s;
 }
 
-static cublasStatus_t plan_product(const fl_engine *e, fl_cuda_product p, uint32_t tokens,
+static cublasStatus_t plan_product(const fl_engine *e, int kind, uint32_t tokens,
                                    fl_cuda_plan *plan) {
     cublasLtMatmulHeuristicResult_t checked;
-    cublasStatus_t                  s = make_layouts(e, p, tokens, plan);
+    cublasStatus_t                  s = make_layouts(e, kind, tokens, plan);
     if (s != CUBLAS_STATUS_SUCCESS)
         return s;
     if (!e->deterministic)
-        return choose(e, p, plan, &plan->algo);
-    plan->algo = e->fixed[p];
-    return e->cuda->lt.algo_check(e->lt, e->layers[0].product[p].desc, e->weight_layout[p],
-                                  plan->in, plan->out, plan->out, &plan->algo, &checked);
+        return choose(e, kind, plan, &plan->algo);
+    plan->algo = e->fixed[kind];
+    return e->cuda->lt.algo_check(e->lt, e->first[kind]->desc, e->weight_layout[kind], plan->in,
+                                  plan->out, plan->out, &plan->algo, &checked);
 }
 
 int fl_cuda_plan_tier(fl_engine *e, uint32_t tier, fletch_error *error) {
@@ -249,13 +262,52 @@ int fl_cuda_plan_tier(fl_engine *e, uint32_t tier, fletch_error *error) {
     if (e->deterministic && !e->has_fixed)
         s = fix_algorithms(e);
     bool made = atomic_load(&t->ready);
-    for (int p = 0; !made && p < FL_CUDA_PRODUCTS && s == CUBLAS_STATUS_SUCCESS; p++) {
-        free_plan(&e->cuda->lt, &t->plan[p]); /* of an attempt that failed */
-        s = plan_product(e, (fl_cuda_product)p, t->tokens, &t->plan[p]);
+    for (int kind = 0; !made && kind < FL_CUDA_KINDS && s == CUBLAS_STATUS_SUCCESS; kind++) {
+        free_plan(&e->cuda->lt, &t->plan[kind]); /* of an attempt that failed */
+        if (e->first[kind] != NULL)
+            s = plan_product(e, kind, t->tokens, &t->plan[kind]);
     }
     atomic_store_explicit(&t->ready, s == CUBLAS_STATUS_SUCCESS, memory_order_release);
     pthread_mutex_unlock(&e->lock);
     return fl_cuda_lt_check(e->cuda, s, FLETCH_EPROVIDER, error, "no algorithm for a product");
+}
+
+/* ---- Opening --------------------------------------------------------------------------------- */
+
+/* Where no algorithm has up's activation in its epilogue, the bias alone stays there. */
+static cublasStatus_t settle_activation(fl_engine *e, int kind) {
+    fl_cuda_plan       plan = {0};
+    cublasLtEpilogue_t bias = CUBLASLT_EPILOGUE_BIAS;
+    if (e->first[kind] == NULL || !e->first[kind]->fused)
+        return CUBLAS_STATUS_SUCCESS;
+    cublasStatus_t s = make_layouts(e, kind, e->tiers[0].tokens, &plan);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = choose(e, kind, &plan, &plan.algo);
+    free_plan(&e->cuda->lt, &plan);
+    if (s != CUBLAS_STATUS_NOT_SUPPORTED)
+        return s;
+    s = CUBLAS_STATUS_SUCCESS;
+    for (uint32_t i = 0; i < e->desc.layers && s == CUBLAS_STATUS_SUCCESS; i++) {
+        fl_cuda_matrix *m = &e->layers[i].product[FL_CUDA_UP];
+        m->act_apart      = m->act_apart || kind_of(FL_CUDA_UP, m) == kind;
+        if (m->act_apart)
+            s = e->cuda->lt.desc_set(m->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &bias, sizeof bias);
+    }
+    return s;
+}
+
+int fl_cuda_products_open(fl_engine *e, fletch_error *error) {
+    int status = fl_cuda_lt_check(e->cuda, e->cuda->lt.create(&e->lt), FLETCH_EPROVIDER, error,
+                                  "cublasLt does not start");
+    if (status < 0)
+        return status;
+    cublasStatus_t s = make_descs(e);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = settle_activation(e, FL_CUDA_UP);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = settle_activation(e, FL_CUDA_PRODUCTS + FL_CUDA_UP);
+    status = fl_cuda_lt_check(e->cuda, s, FLETCH_EPROVIDER, error, "a product cannot be described");
+    return status < 0 || !e->deterministic ? status : fl_cuda_plan_tier(e, 0, error);
 }
 
 /* ---- The call -------------------------------------------------------------------------------- */
@@ -267,15 +319,16 @@ static void *pointer(CUdeviceptr at) {
 int fl_cuda_multiply(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,
                      const fl_cuda_layer *layer, fl_cuda_product p, CUdeviceptr in, CUdeviceptr out,
                      fletch_error *error) {
-    static const float    one = 1.0f, zero = 0.0f;
+    static const float    zero   = 0.0f;
     static const int32_t  one_q8 = 1, zero_q8 = 0;
     const fl_cuda_matrix *m     = &layer->product[p];
-    const fl_cuda_plan   *plan  = &e->tiers[tier].plan[p];
-    bool                  is_q8 = fl_cuda_is_q8(e, p);
-    const void           *alpha = is_q8 ? (const void *)&one_q8 : &one;
+    int                   kind  = kind_of(p, m);
+    const fl_cuda_plan   *plan  = &e->tiers[tier].plan[kind];
+    bool                  is_q8 = m->takes == FL_CUDA_Q8;
+    const void           *alpha = is_q8 ? (const void *)&one_q8 : &m->alpha;
     const void           *beta  = is_q8 ? (const void *)&zero_q8 : &zero;
     cublasStatus_t        s;
-    s = e->cuda->lt.matmul(e->lt, m->desc, alpha, pointer(m->weights), e->weight_layout[p],
+    s = e->cuda->lt.matmul(e->lt, m->desc, alpha, pointer(m->weights), e->weight_layout[kind],
                            pointer(in), plan->in, beta, pointer(out), plan->out, pointer(out),
                            plan->out, &plan->algo, pointer(slot->workspace), e->workspace_bytes,
                            slot->stream);

@@ -8,7 +8,7 @@
  *         for the largest: a small batch stays dense in memory and in the second-level cache, and
  *         its input goes up in one short copy.
  *
- *           meta cu skip ids | text_of tiles | x y | qkv context (or middle) | int8 | bad rows
+ *           meta cu skip ids | text_of tiles | x y | qkv context (or middle) | bytes | bad rows
  *           `--- one copy up                                                   one down --'
  *
  *         What one slot takes grows with the tier alone, so the largest tier that fits is found by
@@ -69,7 +69,7 @@ static void lay_out_q8(const fl_engine *e, uint64_t tokens, CUdeviceptr base, si
         3ULL * e->inner > e->desc.intermediate ? 3ULL * e->inner : e->desc.intermediate;
     uint64_t out  = widest > e->desc.hidden ? widest : e->desc.hidden;
     uint64_t in   = e->desc.hidden > e->inner ? e->desc.hidden : e->inner;
-    p->q8         = base + take(at, tokens * in, ALIGN);
+    p->narrow     = base + take(at, tokens * in, ALIGN);
     p->row_scales = base + take(at, tokens * sizeof(float), ALIGN);
     p->sums       = base + take(at, tokens * out * sizeof(int32_t), ALIGN);
 }
@@ -93,8 +93,10 @@ void fl_cuda_lay_out(const fl_engine *e, uint32_t tier, CUdeviceptr base, fl_cud
     out->context  = base + take(&at, tokens * e->inner * size, ALIGN);
     out->middle   = base + take(&middle, tokens * e->desc.intermediate * size, ALIGN);
     at            = at > middle ? at : middle;
-    if (e->q8)
+    if (e->narrow == FL_CUDA_Q8)
         lay_out_q8(e, tokens, base, &at, out);
+    if (e->narrow == FL_CUDA_E4M3)
+        out->narrow = base + take(&at, tokens * e->desc.hidden, ALIGN);
     size_t bad        = take(&at, t->texts * sizeof(uint32_t), ALIGN);
     size_t rows       = take(&at, (uint64_t)t->texts * e->width * sizeof(float), ALIGN);
     out->bad          = base + bad;

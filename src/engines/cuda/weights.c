@@ -4,15 +4,19 @@
  * Role    engine.c asks for the bytes, allocates the block and has it filled; afterwards the mapped
  *         files are not read again.
  * In/Out  fl_encoder's views (float32, half, bfloat16) -> tables and matrices of the engine's
- *         element type, or int8 rows with their scales, after the gains of their columns were taken
- *         out; norms and most biases in float32.
+ *         element type; or int8 rows with their scales, after the gains of their columns were taken
+ *         out; or e4m3 matrices with one scale; norms and most biases in float32.
  * Method  A list of pieces: what, how converted, where to. The same walk over the descriptor counts
  *         the bytes and makes the list. q, k and v are laid behind each other, so that one product
  *         makes all three. Pieces are cut into runs of rows that fit a pinned stage; a team of
  *         threads converts a run while the one before is copied from the other stage.
+ *         e4m3 divides a matrix by its largest value / 448, which is looked for first, and the
+ *         norm's output before it by its bound / 448: a normed value is at most sqrt(hidden), so
+ *         that no text can be cut off, whatever it says.
  * Memory  two stages of 16 MiB while it lasts, and a row's floats per thread.
  * Threads its own team, gone at the end.
  * Proof   tests/cuda/test_cuda_engine.c: vectors against the CPU engine in every precision. */
+#include <math.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -32,14 +36,14 @@ enum {
     PER_LAYER   = 24
 };
 
-typedef enum form { AS_F32, AS_ELEMENT, AS_Q8 } form;
+typedef enum form { AS_F32, AS_ELEMENT, AS_Q8, AS_E4M3 } form;
 
 typedef struct piece {
     fl_tensor    tensor; /* data NULL: zeros */
     uint64_t     rows, cols;
     form         as;
     CUdeviceptr  at;
-    float       *scales; /* AS_Q8: [rows], filled when it was copied */
+    float       *scales; /* AS_Q8: [rows], filled when it was copied; AS_E4M3: the matrix's */
     const float *gain;   /* AS_Q8: [cols] what the input was multiplied by, or NULL */
 } piece;
 
@@ -54,7 +58,14 @@ typedef struct walk {
 } walk;
 
 static uint64_t size_of(const fl_engine *e, form as) {
-    return as == AS_F32 ? sizeof(float) : as == AS_Q8 ? 1 : e->element;
+    return as == AS_F32 ? sizeof(float) : as == AS_ELEMENT ? e->element : 1;
+}
+
+static void read_floats(const fl_tensor *t, uint64_t first, uint64_t count, float *out) {
+    if (t->data == NULL)
+        memset(out, 0, count * sizeof *out);
+    else
+        fl_tensor_to_f32(t, first, count, out);
 }
 
 static CUdeviceptr reserve(walk *w, uint64_t bytes) {
@@ -113,17 +124,18 @@ static void walk_gain(walk *w, const float *gain, fl_cuda_matrix *m) {
         add(w, &tensor, 1, w->e->desc.hidden, AS_F32, m->gain);
 }
 
-static void walk_product(walk *w, fl_cuda_product p, const fl_tensor *slots, const float *gain,
+static void walk_product(walk *w, uint32_t layer, fl_cuda_product p, const fl_tensor *slots,
                          fl_cuda_matrix *m) {
-    const fl_engine *e = w->e;
+    const fl_engine *e    = w->e;
+    const float     *gain = gain_of(e, layer, p);
     uint32_t         n, k, parts = p == FL_CUDA_QKV ? 3 : 1;
     fl_cuda_product_size(e, p, &n, &k);
-    bool     is_q8   = fl_cuda_is_q8(e, p);
-    form     as      = is_q8 ? AS_Q8 : AS_ELEMENT;
-    bool     fused   = fl_cuda_fused(e, p);
-    form     bias_as = fused ? AS_ELEMENT : AS_F32;
+    fl_cuda_takes(e, layer, p, m);
+    bool     is_q8   = m->takes == FL_CUDA_Q8;
+    form     as      = is_q8 ? AS_Q8 : m->takes == FL_CUDA_E4M3 ? AS_E4M3 : AS_ELEMENT;
+    form     bias_as = m->fused ? AS_ELEMENT : AS_F32;
     uint64_t rows    = n / parts;
-    m->fused         = fused;
+    m->alpha         = as == AS_E4M3 ? 0.0f : 1.0f; /* e4m3: measure_piece finds it */
     m->weights       = reserve(w, (uint64_t)n * k * size_of(e, as));
     m->bias          = reserve(w, n * size_of(e, bias_as));
     m->scales        = is_q8 ? reserve(w, n * sizeof(float)) : 0;
@@ -132,8 +144,10 @@ static void walk_product(walk *w, fl_cuda_product p, const fl_tensor *slots, con
         const part *from = &sources[p][i];
         add(w, slots ? &slots[from->weight] : NULL, rows, k, as,
             m->weights + i * rows * k * size_of(e, as));
-        if (w->pieces != NULL)
-            w->pieces[w->count - 1].gain = gain;
+        if (w->pieces != NULL) {
+            w->pieces[w->count - 1].gain   = gain;
+            w->pieces[w->count - 1].scales = as == AS_E4M3 ? &m->alpha : NULL;
+        }
         if (is_q8) /* known once the weights before it were converted: see prepare_pieces */
             add(w, NULL, 1, rows, AS_F32, m->scales + i * rows * sizeof(float));
         add(w, slots ? &slots[from->bias] : NULL, 1, rows, bias_as,
@@ -163,8 +177,7 @@ static void walk_all(walk *w, fl_engine *to) {
         const fl_tensor *slots = w->encoder ? w->encoder->layer[i] : NULL;
         fl_cuda_layer   *layer = &to->layers[i];
         for (int p = 0; p < FL_CUDA_PRODUCTS; p++)
-            walk_product(w, (fl_cuda_product)p, slots, gain_of(w->e, i, (fl_cuda_product)p),
-                         &layer->product[p]);
+            walk_product(w, i, (fl_cuda_product)p, slots, &layer->product[p]);
         walk_norm(w, slots, FL_LAYER_ATTENTION_NORM_W, FL_LAYER_ATTENTION_NORM_B,
                   &layer->attention_norm);
         walk_norm(w, slots, FL_LAYER_MLP_NORM_W, FL_LAYER_MLP_NORM_B, &layer->mlp_norm);
@@ -187,17 +200,13 @@ typedef struct job {
     unsigned char   *out;
     float           *floats; /* [team][row_floats] */
     size_t           row_floats;
+    float            largest[TEAM_MOST]; /* measure only */
 } job;
 
-static void read_floats(const piece *p, uint64_t first, uint64_t count, float *out) {
-    if (p->tensor.data == NULL)
-        memset(out, 0, count * sizeof *out);
-    else
-        fl_tensor_to_f32(&p->tensor, first, count, out);
-}
-
 static void write_elements(const job *j, const float *in, uint64_t count, uint64_t at) {
-    if (j->piece->as == AS_F32 || j->e->type == FL_CUDA_F32)
+    if (j->piece->as == AS_E4M3)
+        fl_cuda_to_e4m3(in, count, *j->piece->scales, j->out + at);
+    else if (j->piece->as == AS_F32 || j->e->type == FL_CUDA_F32)
         memcpy(j->out + at * sizeof(float), in, count * sizeof(float));
     else if (j->e->type == FL_CUDA_F16)
         fl_cuda_to_f16(in, count, (uint16_t *)(void *)j->out + at);
@@ -211,7 +220,7 @@ static void convert(void *arg, unsigned member, unsigned size) {
     float       *floats = j->floats + member * j->row_floats;
     if (p->as == AS_Q8) {
         for (uint64_t r = member; r < j->rows; r += size) {
-            read_floats(p, (j->first + r) * p->cols, p->cols, floats);
+            read_floats(&p->tensor, (j->first + r) * p->cols, p->cols, floats);
             for (uint64_t c = 0; p->gain != NULL && c < p->cols; c++)
                 floats[c] /= p->gain[c];
             p->scales[j->first + r] =
@@ -222,9 +231,22 @@ static void convert(void *arg, unsigned member, unsigned size) {
     uint64_t count = j->rows * p->cols, step = j->row_floats;
     for (uint64_t at = member * step; at < count; at += size * step) {
         uint64_t run = count - at < step ? count - at : step;
-        read_floats(p, j->first * p->cols + at, run, floats);
+        read_floats(&p->tensor, j->first * p->cols + at, run, floats);
         write_elements(j, floats, run, at);
     }
+}
+
+/* The largest absolute value of each member's share. */
+static void measure(void *arg, unsigned member, unsigned size) {
+    job     *j      = arg;
+    float   *floats = j->floats + member * j->row_floats, most = 0.0f;
+    uint64_t count = j->rows * j->piece->cols, step = j->row_floats;
+    for (uint64_t at = member * step; at < count; at += size * step) {
+        uint64_t run = count - at < step ? count - at : step;
+        read_floats(&j->piece->tensor, at, run, floats);
+        most = fl_cuda_largest(floats, run, most);
+    }
+    j->largest[member] = most;
 }
 
 /* ---- Copying --------------------------------------------------------------------------------- */
@@ -276,6 +298,17 @@ static int open_mover(mover *m, uint32_t threads, size_t row_floats, fletch_erro
                          "no pinned memory to load the weights through");
 }
 
+/* The parts of a product share a scale: that of the largest. NaN stays. */
+static void measure_piece(mover *m, const piece *p) {
+    job j = {
+        .e = m->e, .piece = p, .rows = p->rows, .floats = m->floats, .row_floats = m->row_floats};
+    fl_team_run(m->team, measure, &j);
+    for (unsigned i = 0; i < fl_team_size(m->team); i++) {
+        float scale = j.largest[i] / FL_CUDA_E4M3_MOST;
+        *p->scales  = *p->scales > scale || isnan(*p->scales) ? *p->scales : scale;
+    }
+}
+
 static int move_piece(mover *m, const piece *p, fletch_error *error) {
     const fl_cuda_calls *cu = &m->e->cuda->cu;
     uint64_t row_bytes = p->cols * size_of(m->e, p->as), per_stage = STAGE_BYTES / row_bytes;
@@ -283,7 +316,13 @@ static int move_piece(mover *m, const piece *p, fletch_error *error) {
         uint64_t rows   = p->rows - row < per_stage ? p->rows - row : per_stage;
         unsigned s      = m->next++ % STAGES;
         CUresult result = cu->event_wait(m->free[s]); /* what it held is on the device */
-        job      j      = {m->e, p, row, rows, m->stage[s], m->floats, m->row_floats};
+        job      j      = {.e          = m->e,
+                           .piece      = p,
+                           .first      = row,
+                           .rows       = rows,
+                           .out        = m->stage[s],
+                           .floats     = m->floats,
+                           .row_floats = m->row_floats};
         if (result == CUDA_SUCCESS) {
             fl_team_run(m->team, convert, &j);
             result = cu->copy_up(p->at + row * row_bytes, m->stage[s], rows * row_bytes, m->stream);
@@ -334,6 +373,40 @@ static float *prepare_pieces(walk *w, const fl_engine *e, float *bias, size_t *w
     return block;
 }
 
+/* The scale of what a norm gives product m, whose sums get it too: no value of a norm is larger than
+ * sqrt(hidden) w + b. */
+static void scale_norm(const fl_engine *e, const fl_tensor *weight, const fl_tensor *bias,
+                       fl_cuda_norm *norm, fl_cuda_matrix *m) {
+    float most = 0.0f, root = sqrtf((float)e->desc.hidden);
+    if (m->takes != FL_CUDA_E4M3)
+        return;
+    for (uint32_t i = 0; i < e->desc.hidden; i++) {
+        float w, b;
+        read_floats(weight, i, 1, &w);
+        read_floats(bias, i, 1, &b);
+        most = fmaxf(most, fabsf(w) * root + fabsf(b));
+    }
+    norm->e4m3_scale = most / FL_CUDA_E4M3_MOST;
+    m->alpha *= norm->e4m3_scale;
+}
+
+static void scale_norms(fl_engine *e, const fl_encoder *encoder) {
+    for (uint32_t i = 0; i < e->desc.layers; i++) {
+        fl_cuda_layer   *layer  = &e->layers[i];
+        const fl_tensor *slots  = encoder->layer[i];
+        const fl_tensor *weight = &encoder->global[FL_SLOT_EMBED_NORM_W];
+        const fl_tensor *bias   = &encoder->global[FL_SLOT_EMBED_NORM_B];
+        if (i > 0) {
+            weight = &encoder->layer[i - 1][FL_LAYER_MLP_NORM_W];
+            bias   = &encoder->layer[i - 1][FL_LAYER_MLP_NORM_B];
+        }
+        scale_norm(e, weight, bias, i > 0 ? &e->layers[i - 1].mlp_norm : &e->embed_norm,
+                   &layer->product[FL_CUDA_QKV]);
+        scale_norm(e, &slots[FL_LAYER_ATTENTION_NORM_W], &slots[FL_LAYER_ATTENTION_NORM_B],
+                   &layer->attention_norm, &layer->product[FL_CUDA_UP]);
+    }
+}
+
 int fl_cuda_upload(fl_engine *e, const fl_encoder *encoder, uint32_t threads, fletch_error *error) {
     walk   w    = {.e = e, .encoder = encoder, .base = e->weights};
     mover  m    = {.e = e};
@@ -351,11 +424,15 @@ int fl_cuda_upload(fl_engine *e, const fl_encoder *encoder, uint32_t threads, fl
     if (status == FLETCH_OK)
         status = open_mover(&m, threads, widest, error);
     for (size_t i = 0; status == FLETCH_OK && i < w.count; i++)
+        if (w.pieces[i].as == AS_E4M3)
+            measure_piece(&m, &w.pieces[i]);
+    for (size_t i = 0; status == FLETCH_OK && i < w.count; i++)
         status = move_piece(&m, &w.pieces[i], error);
     if (status == FLETCH_OK)
         status = fl_cuda_check(e->cuda, e->cuda->cu.stream_wait(m.stream), FLETCH_EPROVIDER, error,
                                "the weights did not reach the device");
     close_mover(&m);
+    scale_norms(e, encoder);
     fl_free(scales);
     fl_free(bias);
     fl_free(w.pieces);

@@ -4,10 +4,12 @@
  * Role    With driver.c it lets the CUDA engine's host side run in tests.
  * Method  Products in plain float32 or int32 loops on the simulated stream. As strict as the real
  *         library's documents where the product could go wrong: types that go together, leading
- *         dimensions, alignment, workspace, the one transposition that int8 has, a bias of D's
- *         type. The proposed algorithm depends on the number of columns, and each sums in pieces
- *         of another length, so that rows differ in their last bits between sizes, as they do on
- *         a device: deterministic mode must not be left to luck.
+ *         dimensions, alignment, workspace, the one transposition that int8 and e4m3 have, a bias of
+ *         D's type, e4m3's devices (8.9 and newer) and multiples of 16. The proposed algorithm
+ *         depends on the number of columns, and each sums in pieces of another length, so that rows
+ *         differ in their last bits between sizes, as they do on a device: deterministic mode must
+ *         not be left to luck. SIM_CUBLASLT_NO_ACTIVATION=1: no algorithm has an activation in its
+ *         epilogue.
  * Threads any; objects are read-only while products run. */
 #include <cublasLt.h>
 #include <math.h>
@@ -166,7 +168,28 @@ VISIBLE cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
 /* ---- Checks ---------------------------------------------------------------------------------- */
 
 static size_t size_of(cudaDataType_t type) {
-    return type == CUDA_R_8I ? 1 : type == CUDA_R_16F || type == CUDA_R_16BF ? 2 : 4;
+    switch (type) {
+    case CUDA_R_8I:
+    case CUDA_R_8F_E4M3: return 1;
+    case CUDA_R_16F:
+    case CUDA_R_16BF: return 2;
+    default: return 4;
+    }
+}
+
+static bool device_knows_e4m3(void) {
+    int major = 0, minor = 0;
+    cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0);
+    cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0);
+    return major > 8 || (major == 8 && minor >= 9);
+}
+
+/* Both scale pointers stay unset, which means 1. */
+static bool e4m3_fits(const desc *d, const layout *a, const layout *b, const layout *y) {
+    return device_knows_e4m3() && y->type == CUDA_R_16BF && d->compute == CUBLAS_COMPUTE_32F &&
+           d->scale == CUDA_R_32F && a->rows % 16 == 0 && y->rows % 16 == 0 && y->cols % 16 == 0 &&
+           a->ld % 16 == 0 && b->ld % 16 == 0 && y->ld % 16 == 0 &&
+           (d->bias_type == (cudaDataType_t)-1 || d->bias_type == CUDA_R_16BF);
 }
 
 static bool types_fit(const desc *d, const layout *a, const layout *b, const layout *c,
@@ -176,6 +199,8 @@ static bool types_fit(const desc *d, const layout *a, const layout *b, const lay
         return same && y->type == CUDA_R_32I && d->compute == CUBLAS_COMPUTE_32I &&
                d->scale == CUDA_R_32I && d->epilogue == CUBLASLT_EPILOGUE_DEFAULT &&
                y->rows % 4 == 0 && a->rows % 4 == 0 && a->ld % 4 == 0 && b->ld % 4 == 0;
+    if (a->type == CUDA_R_8F_E4M3)
+        return same && e4m3_fits(d, a, b, y);
     bool is_float = a->type == CUDA_R_32F || a->type == CUDA_R_16F || a->type == CUDA_R_16BF;
     return same && is_float && y->type == a->type && d->compute == CUBLAS_COMPUTE_32F &&
            d->scale == CUDA_R_32F &&
@@ -187,8 +212,11 @@ static cublasStatus_t check(const desc *d, const layout *a, const layout *b, con
     bool known =
         d->epilogue == CUBLASLT_EPILOGUE_DEFAULT || d->epilogue == CUBLASLT_EPILOGUE_BIAS ||
         d->epilogue == CUBLASLT_EPILOGUE_RELU_BIAS || d->epilogue == CUBLASLT_EPILOGUE_GELU_BIAS;
-    bool biased = d->epilogue != CUBLASLT_EPILOGUE_DEFAULT;
-    if (d->transa != CUBLAS_OP_T || d->transb != CUBLAS_OP_N || !known || !types_fit(d, a, b, c, y))
+    bool        biased = d->epilogue != CUBLASLT_EPILOGUE_DEFAULT;
+    const char *lacks  = getenv("SIM_CUBLASLT_NO_ACTIVATION");
+    bool        lacked = lacks != NULL && lacks[0] == '1' && d->epilogue != CUBLASLT_EPILOGUE_BIAS;
+    if (d->transa != CUBLAS_OP_T || d->transb != CUBLAS_OP_N || !known || (biased && lacked) ||
+        !types_fit(d, a, b, c, y))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (a->rows != b->rows || a->cols != y->rows || b->cols != y->cols || c->rows != y->rows ||
         c->cols != y->cols || (biased && d->bias == NULL))
@@ -265,13 +293,23 @@ typedef struct product {
     const void *weights, *in;
     void       *out;
     uint64_t    piece;
+    float       alpha;
 } product;
+
+static float e4m3_float(uint8_t code) {
+    int   binade = code >> 3 & 15, steps = code & 7;
+    float size = binade > 0 ? ldexpf((float)(8 + steps), binade - 10) : ldexpf((float)steps, -9);
+    size       = (code & 0x7F) == 0x7F ? NAN : size;
+    return code & 0x80 ? -size : size;
+}
 
 static float read_float(const void *at, uint64_t i, cudaDataType_t type) {
     if (type == CUDA_R_32F)
         return ((const float *)at)[i];
     if (type == CUDA_R_16F)
         return (float)((const _Float16 *)at)[i];
+    if (type == CUDA_R_8F_E4M3)
+        return e4m3_float(((const uint8_t *)at)[i]);
     uint32_t bits = (uint32_t)((const uint16_t *)at)[i] << 16;
     float    value;
     memcpy(&value, &bits, sizeof value);
@@ -336,7 +374,7 @@ static void run_floats(const product *p) {
     for (uint64_t n = 0; n < p->y.rows; n++)
         for (uint64_t t = 0; t < p->y.cols; t++)
             write_float(p->out, t * (uint64_t)p->y.ld + n, p->y.type,
-                        finish(p, n, dot(x + t * k, w + n * k, k, p->piece)));
+                        finish(p, n, p->alpha * dot(x + t * k, w + n * k, k, p->piece)));
     free(w);
     free(x);
 }
@@ -387,8 +425,10 @@ VISIBLE cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDes
                         .piece   = algos[algo->data[1]].piece};
     bool    is_bytes = p.a.type == CUDA_R_8I;
     bool    plain    = is_bytes ? *(const int32_t *)alpha == 1 && *(const int32_t *)beta == 0
-                                : *(const float *)alpha == 1.0f && *(const float *)beta == 0.0f;
-    bool    biased   = p.d.epilogue != CUBLASLT_EPILOGUE_DEFAULT;
+                                : *(const float *)beta == 0.0f;
+    if (!is_bytes)
+        p.alpha = *(const float *)alpha;
+    bool biased = p.d.epilogue != CUBLASLT_EPILOGUE_DEFAULT;
     if (!plain || checked.workspaceSize > workspace_bytes ||
         (checked.workspaceSize > 0 && !sim_is_device(workspace, checked.workspaceSize)) ||
         !lies_well(a, &p.a) || !lies_well(b, &p.b) || !lies_well(y, &p.y) || c != y ||

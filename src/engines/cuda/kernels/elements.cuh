@@ -59,6 +59,17 @@ FL_FN void store_piece(T type, void *row, size_t at, const float (&v)[FL_PIECE])
     store16(static_cast<T *>(row) + at, words);
 }
 
+/* v * factor as 8-bit floats. */
+FL_FN void store_e4m3(uint8_t *to, float factor, const float (&v)[FL_PIECE]) {
+    fl_words2 words;
+    for (int i = 0; i < 2; i++) {
+        const float *four = v + 4 * i;
+        words.w[i]        = pack2_e4m3(four[0] * factor, four[1] * factor) |
+                     pack2_e4m3(four[2] * factor, four[3] * factor) << 16;
+    }
+    store8(to, words);
+}
+
 /* v += what stands at `at`; a table that is not there adds nothing. */
 template <typename T>
 FL_FN void add_piece(T type, const void *row, size_t at, float (&v)[FL_PIECE]) {

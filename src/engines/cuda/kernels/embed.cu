@@ -71,8 +71,10 @@ template <typename T> FL_FN void embed(const fl_cuda_embed &p) {
     embed_source<T> source = {static_cast<const T *>(p.word) + id * p.hidden,
                               positions ? positions + position * p.hidden : nullptr,
                               static_cast<const T *>(p.type)};
-    T              *out    = static_cast<T *>(p.x) + static_cast<size_t>(token) * p.hidden;
-    norm_row<T>({p.norm_w, p.norm_b, out, p.hidden, p.eps}, source);
+    size_t          at     = static_cast<size_t>(token) * p.hidden;
+    norm_row<T>(
+        norm_of_row(p.norm_w, p.norm_b, static_cast<T *>(p.x) + at, p.e4m3, at, p.hidden, p.eps),
+        source);
 }
 
 FL_KERNELS_OF_TYPES(fl_embed, fl_cuda_embed, FL_CUDA_ROW_THREADS, 2, embed)

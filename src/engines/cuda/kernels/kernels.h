@@ -50,6 +50,13 @@ typedef struct fl_cuda_meta {
     uint32_t texts, tokens;
 } fl_cuda_meta;
 
+/* Rows of 8-bit floats (e4m3) for the product that follows a norm, beside the norm's own. */
+typedef struct fl_cuda_e4m3 {
+    uint8_t *rows;   /* [T, H] out, or NULL: none are wanted */
+    float    factor; /* rows = x * factor, cut off at 448, to nearest and ties to even; NaN stays.
+                        Compute capability 8.9 or newer. */
+} fl_cuda_e4m3;
+
 /* fl_embed_T: x[t] = LayerNorm(word[ids[t]] + position[p(t)] + type[0]); a warp per token.
  * Grid: ceil(tier tokens / FL_CUDA_ROW_ROWS), block FL_CUDA_ROW_THREADS. The token's text is found
  * by searching cu. `text_of` is written for the kernels behind: text of each token. */
@@ -63,6 +70,7 @@ typedef struct fl_cuda_embed {
     const float        *norm_w, *norm_b; /* [H] */
     void               *x;               /* [T, H] out */
     uint32_t           *text_of;         /* [T] out */
+    fl_cuda_e4m3        e4m3;            /* x once more */
     uint32_t            hidden;
     uint32_t            position_offset;
     int32_t             pad_token; /* >= 0: RoBERTa's and MPNet's rule, see encoder.h; -1: none */
@@ -76,7 +84,8 @@ typedef struct fl_cuda_residual_norm {
     const void         *x, *y; /* [T, H] */
     const float        *bias;  /* [H], or NULL: the product had it in its epilogue */
     const float        *norm_w, *norm_b;
-    void               *out; /* [T, H] */
+    void               *out;  /* [T, H] */
+    fl_cuda_e4m3        e4m3; /* out once more */
     uint32_t            hidden;
     float               eps;
 } fl_cuda_residual_norm;

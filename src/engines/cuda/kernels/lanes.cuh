@@ -151,6 +151,20 @@ FL_FN uint32_t warp_ballot(bool truth) {
     return __ballot_sync(0xffffffffu, truth);
 }
 
+/* Two 8-bit floats (e4m3) in the lower half of a word; beyond 448 it is 448, NaN stays NaN. */
+#if __CUDA_ARCH__ >= 890
+FL_FN uint32_t pack2_e4m3(float low, float high) {
+    uint16_t pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+#else /* no tensor core knows it: the host never asks for it */
+FL_FN uint32_t pack2_e4m3(float, float) {
+    __trap();
+    return 0;
+}
+#endif
+
 /* Tensor core and asynchronous copies. */
 #if __CUDA_ARCH__ >= 800
 

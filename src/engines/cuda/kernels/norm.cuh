@@ -2,7 +2,8 @@
 /* norm.cuh - LayerNorm of a row that a functor brings, one warp to a row.
  *
  * In/Out  source(column, v[8]) gives the row's values, as sums of what the caller adds up;
- *         out = (v - mean) / sqrt(variance + eps) * w + b, in the kernel's type.
+ *         out = (v - mean) / sqrt(variance + eps) * w + b, in the kernel's type, and where a
+ *         product wants it so in 8 bits as well.
  * Method  Rows of up to 1024 values stay in registers, 8 values a lane and step, so that the
  *         variance is the mean square of true differences and nothing is read twice. The number of
  *         steps is a template, since an array with a run-time index would leave the registers.
@@ -17,10 +18,18 @@
 
 struct norm_arguments {
     const float *w, *b;
-    void        *out; /* the row's first value */
+    void        *out;  /* the row's first value */
+    uint8_t     *e4m3; /* the same, or NULL */
+    float        e4m3_factor;
     uint32_t     hidden;
     float        eps;
 };
+
+FL_FN norm_arguments norm_of_row(const float *w, const float *b, void *out,
+                                 const fl_cuda_e4m3 &e4m3, size_t at, uint32_t hidden, float eps) {
+    uint8_t *narrow = e4m3.rows == nullptr ? nullptr : e4m3.rows + at;
+    return {w, b, out, narrow, e4m3.factor, hidden, eps};
+}
 
 FL_FN float sum_of(const float (&v)[FL_PIECE]) {
     float sum = 0.0f;
@@ -48,6 +57,9 @@ FL_FN void write_normed(const norm_arguments &n, uint32_t column, float mean, fl
         out[i] = (v[i] - mean) * factor * w[i] + b[i];
     }
     store_piece(T(), n.out, column, out);
+    if (n.e4m3 != nullptr) {
+        store_e4m3(n.e4m3 + column, n.e4m3_factor, out);
+    }
 }
 
 template <typename T, int STEPS, typename Source>

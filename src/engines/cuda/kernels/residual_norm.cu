@@ -27,7 +27,9 @@ template <typename T> FL_FN void residual_norm(const fl_cuda_residual_norm &p) {
     size_t             at     = static_cast<size_t>(token) * p.hidden;
     residual_source<T> source = {static_cast<const T *>(p.x) + at, static_cast<const T *>(p.y) + at,
                                  p.bias};
-    norm_row<T>({p.norm_w, p.norm_b, static_cast<T *>(p.out) + at, p.hidden, p.eps}, source);
+    norm_row<T>(
+        norm_of_row(p.norm_w, p.norm_b, static_cast<T *>(p.out) + at, p.e4m3, at, p.hidden, p.eps),
+        source);
 }
 
 FL_KERNELS_OF_TYPES(fl_residual_norm, fl_cuda_residual_norm, FL_CUDA_ROW_THREADS, 2, residual_norm)
