@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* describe.c - what an open CUDA engine says of itself: device, libraries, memory, counts.
  *
- * Role    engine.c's table; `fletch model info` and metrics print it.
+ * Role    engine.c's table; `fletch doctor` and metrics print it.
  * Method  Figures of the engine come from its own counters; the device's load and memory from NVML
  *         where that is installed, and are left out otherwise.
  * Memory  none. Threads: any. */

@@ -279,8 +279,8 @@ static int open_kernels(fl_engine *e, fletch_error *error) {
     const fl_cuda_calls *cu = &e->cuda->cu;
     int                  status =
         fl_cuda_check(e->cuda, cu->module_load(&e->module, fl_cuda_image), FLETCH_EPROVIDER, error,
-                      "the driver does not take the kernels (compute capability 7.5 or "
-                      "newer, and a driver as new as the toolkit they were built with)");
+                      "the kernels cannot be loaded (they need compute capability 7.5 and a "
+                      "driver as new as their toolkit)");
     for (int i = 0; i < FL_CUDA_KERNELS && status == FLETCH_OK; i++) {
         char name[64];
         if (kernel_names[i].q8_only && e->narrow != FL_CUDA_Q8)

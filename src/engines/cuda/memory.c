@@ -8,7 +8,7 @@
  *         next model, maps nothing new; the last engine that leaves a device gives the pool back to
  *         it. A device without pools (a shared virtual one), or a pool that cannot be made, means
  *         blocks of cuMemAlloc, each with its own pages, and the same account.
- * Steps   By how much a pool grows, no document says; 2 MiB are a page, 32 MiB have been seen. An
+ * Steps   By how much a pool grows, no document says; 2 MiB are a page, 32 MiB are reported. An
  *         engine takes one block of whole steps of 32 MiB, which is the same of the device by either,
  *         and known before it is taken.
  * Bytes   used and peak are what engines asked for; held is what the driver says the pool has.
