@@ -16,7 +16,7 @@
  * What is told
  *   texts_s       rows that callers had, a second
  *   cpu_ns        processor time of the process for each text, the kernel's included
- *   tokenise_ns   fl_tokenizer_encode alone on the same texts, one thread
+ *   feed_ns       of it, or more where threads wait for a processor: from text to ids in a chunk
  *   locked_ns     how long the most held lock was held, for each text: what does not scale
  *   batch_texts   texts in a batch, on the average
  *   busy          part of the time that the devices computed */
@@ -362,9 +362,7 @@ static void nap(double seconds) {
     nanosleep(&t, NULL);
 }
 
-/* Processor time of tokenising one text, as fletch_tokenize does it less what a list of one costs:
- * the histogram of the model has it, from a run of one caller with an engine that answers at once. */
-static double tokenise_ns(const fletch_stats *before, const fletch_stats *after) {
+static double feed_ns(const fletch_stats *before, const fletch_stats *after) {
     const uint64_t texts_done = after->tokenize.count - before->tokenize.count;
     return (double)(after->tokenize.sum_ns - before->tokenize.sum_ns) / (double)texts_done;
 }
@@ -405,7 +403,7 @@ static void run(fletch_model *model) {
         "\"ids\":%u,\"texts_s\":%.0f,\"cpu_ns\":%.0f,\"feed_ns\":%.0f,\"locked_ns\":%.0f,"
         "\"batch_texts\":%.1f,\"mean_tokens\":%.1f,\"busy\":%.3f}\n",
         with.tokens, with.call, with.callers, with.devices, with.slots, with.ps_per_token, with.ids,
-        done * 1e9 / took, used / done, tokenise_ns(&before, &after),
+        done * 1e9 / took, used / done, feed_ns(&before, &after),
         (double)(most_held() - locked) / done,
         (double)(after.texts - before.texts) / (double)(after.batches - before.batches),
         (double)(after.tokens - before.tokens) / (double)(after.texts - before.texts),

@@ -8,6 +8,7 @@
 # as T: make bench T="quick tokenizer". Results: bench/results/DATE-MACHINE-MODEL.{json,md,svg}.
 # bench.sh render - docs/performance.md from the newest results; measures nothing. Every other run does it at its end.
 # bench.sh runtime [ARGUMENTS of bench/runtime.py] - what the scheduler costs and gains; needs no peers.
+# bench.sh host [ARGUMENTS of bench/host.py] - how many texts a second the host can hand to a device; likewise.
 . "$(dirname "$0")/say.sh"
 
 # The words of T come first; `quick` and `--model-folder` are ours, the rest is run.py's.
@@ -32,11 +33,14 @@ tools/build.sh release fletch fletch_shared token_dump bench_engine fl-kernels
 folder=${folder:-$(tools/get_model.sh medium)}
 test_environment
 
-if [ "${1:-}" = runtime ]; then
-    shift
-    tools/build.sh release bench_runtime
-    exec "${FLETCH_BENCH_PYTHON:-$(find_python)}" bench/runtime.py --model "$folder" "$@"
-fi
+case ${1:-} in
+    runtime | host)
+        question=$1
+        shift
+        tools/build.sh release "bench_$question"
+        exec "${FLETCH_BENCH_PYTHON:-$(find_python)}" "bench/$question.py" --model "$folder" "$@"
+        ;;
+esac
 
 python=${FLETCH_BENCH_PYTHON:-}
 if [ -z "$python" ]; then

@@ -26,7 +26,6 @@ static const fletch_preset presets[] = {
      "Run on the graphics card; on the processor without one."},
     {"gpu", "provider.precision", "auto", "Half precision where the card has it in hardware."},
     {"gpu", "batch.max_tokens", "65536", "A card needs large batches to be busy."},
-    {"gpu", "batch.max_texts", "1024", "However short the texts."},
     {"gpu", "cuda.streams", "2", "A second batch is staged while the first computes."},
     {"gpu", "cuda.graphs", "true", "One launch per batch."},
     {"gpu", "cuda.transfer_stream", "true", "Copy the next batch while this one computes."},
