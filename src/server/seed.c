@@ -489,6 +489,11 @@ static void run_search(void *arg) {
         status      = fl_store_read(job->store, NULL, 0, hits[i].key, put_found, &found, &error);
         told += status == FLETCH_OK;
         status = status == FLETCH_ENOTFOUND ? FLETCH_OK : status; /* dropped just now */
+        if (body->size > FL_ANSWER_MAX) {
+            fl_reply_error(request, 413, "payload_too_large",
+                           "the answer would be larger than 512 MiB; ask for fewer items (k)");
+            return;
+        }
     }
     if (status < 0) {
         fl_reply_fail(request, &error);
