@@ -165,7 +165,8 @@
     X(BATCH_MEMORY_PREDICTION, "batch.memory_prediction", "--batch-memory-prediction", BOOL,       \
       "true", FL_ANY, "Predict the memory of a batch and split it to fit.")                        \
     X(MEMORY_LIMIT, "memory.limit", "--memory-limit", SIZE, "none",                                \
-      FL_SIZES("none", "16 TiB", 0x1p44), "Ceiling for the memory of the whole process.")          \
+      FL_SIZES("none", "16 TiB", 0x1p44),                                                          \
+      "Ceiling for the memory of the whole process: batches are split to stay below it.")          \
     X(PROFILE_FILE, "profile.file", "--profile-file", STRING, "", FL_ANY,                          \
       "File for a Chrome trace of tokenise, queue, copy, each layer and output; none: off.")       \
     X(SERVER_MODELS, "server.models", "--server-models", STRING, "", FL_ANY,                       \
@@ -187,11 +188,13 @@
     X(SERVER_MAX_BODY, "server.max_body", "--server-max-body", SIZE, "32MiB",                      \
       FL_SIZES("none", "16 GiB", 0x1p34), "Largest request body.")                                 \
     X(SERVER_MAX_BODY_MEMORY, "server.max_body_memory", "--server-max-body-memory", SIZE, "1GiB",  \
-      FL_SIZES("none", "16 TiB", 0x1p44), "Memory for all request bodies and what is read out of them; more get 503.")          \
+      FL_SIZES("none", "16 TiB", 0x1p44),                                                          \
+      "Memory for all request bodies and what is read out of them; more get 503.")                 \
     X(SERVER_MAX_CONNECTIONS, "server.max_connections", "--server-max-connections", INT, "16384",  \
       FL_RANGE(1, 1000000), "Connections that may be open; more wait to be accepted.")             \
     X(SERVER_IO_THREADS, "server.io_threads", "--server-io-threads", INT, "0",                     \
-      FL_RANGE_OR("auto", 0, 64), "Threads that read and write sockets.")                          \
+      FL_RANGE_OR("auto", 0, 64),                                                                  \
+      "Threads that read and write sockets; 0: one, and one for each eight cores, up to four.")    \
     X(SERVER_MAX_QUEUE_TOKENS, "server.max_queue_tokens", "--server-max-queue-tokens", INT,        \
       "1048576", FL_RANGE(1, 1073741824), "Tokens that may wait; more are turned away.")           \
     X(SERVER_DEADLINE_MS, "server.deadline_ms", "--server-deadline-ms", INT, "30000",              \
