@@ -92,9 +92,11 @@ def other_ratios(result: dict) -> list[str]:
     lines = []
     if "threads" in result:
         found = result["threads"]
-        for name in ("fletch", "fletch-int8"):
+        for name, kind, key in (("fletch", "fp32", "peak"), ("fletch-int8", "int8", "peak_int8")):
             if f"{name} x1" in found["speed"]:
                 lines += line(f"{name}: two threads over one", ratios(found["speed"], f"{name} x2", (f"{name} x1",)), 1.95)
+                lines += line(f"nothing but multiply-adds of {kind}: two threads over one",
+                              found.get(key, {}).get("scaling", []), None)
         for peer in ("onnxruntime", "openvino"):
             lines += line(f"one thread: fp32, against {peer}", ratios(found["speed"], "fletch x1", (f"{peer} x1",)), None)
         for name, key, goal in (("fletch", "peak", 0.9), ("fletch-int8", "peak_int8", None)):

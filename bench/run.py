@@ -105,6 +105,14 @@ def peak(threads: int, kind: str = "fp32", times: int = 3) -> float | None:
     return max((float(result.stdout) for result in results if result.returncode == 0), default=None)
 
 
+def two_peaks(kind: str, rounds: int) -> dict:
+    """The peaks of one and of two threads, and round by round what a second thread gives on this machine."""
+    turns = [(peak(1, kind, 1), peak(2, kind, 1)) for _ in range(rounds)]
+    if None in turns[0]:
+        return {}
+    return {1: max(one for one, _ in turns), 2: max(two for _, two in turns), "scaling": [two / one for one, two in turns]}
+
+
 def machine(threads: int) -> dict:
     cpu, flags = platform.processor() or platform.machine(), ""
     with open("/proc/cpuinfo", encoding="utf-8") as file:
@@ -202,7 +210,7 @@ def ask_threads(environment: dict, texts: list[str], model: str, rounds: int, na
             for threads in (1, 2):
                 engines[f"{name} x{threads}"] = Engine(name, environment, threads)
     found = {"speed": race(engines, "threads", texts, sum(lengths), rounds),
-             "peak": {1: peak(1), 2: peak(2)}, "peak_int8": {1: peak(1, "int8"), 2: peak(2, "int8")},
+             "peak": two_peaks("fp32", rounds), "peak_int8": two_peaks("int8", rounds),
              "gflop_per_token": text_sets.flop(model, lengths) / 1e9 / sum(lengths)}
     for engine in engines.values():
         engine.close()
