@@ -38,3 +38,16 @@ foreach(subject engine memory faults)
   add_dependencies(${name} fletch_cuda)
   set_property(TEST ${name} PROPERTY ENVIRONMENT FLETCH_CUDA_MODULE=$<TARGET_FILE:fletch_cuda>)
 endforeach()
+
+# The real library, which needs no device for the most of what the engine asks of it.
+if(FLETCH_SANITIZE)
+  return() # it was not built for one
+endif()
+set(host ${PROJECT_SOURCE_DIR}/src/engines/cuda)
+file(GLOB libraries ${FL_CUDA_INCLUDE}/../lib64/libcublasLt.so.1[23] ${FL_CUDA_INCLUDE}/../lib/libcublasLt.so.1[23])
+list(POP_FRONT libraries library)
+fl_test(test_cublaslt ROOMS base config tokenizer model engines SOURCES test_cublaslt.c)
+target_sources(test_cublaslt PRIVATE ${host}/convert.c ${host}/cublaslt.c ${host}/driver.c ${host}/nvml.c
+               ${host}/product.c ${host}/weights.c)
+target_include_directories(test_cublaslt SYSTEM PRIVATE ${FL_CUDA_INCLUDE})
+set_property(TEST test_cublaslt PROPERTY ENVIRONMENT FLETCH_TEST_CUBLASLT=${library})
