@@ -298,15 +298,13 @@ static int open_mover(mover *m, uint32_t threads, size_t row_floats, fletch_erro
                          "no pinned memory to load the weights through");
 }
 
-/* The parts of a product share a scale: that of the largest. NaN stays. */
+/* The parts of a product share a scale: that of the largest. (NaN stays in the numbers.) */
 static void measure_piece(mover *m, const piece *p) {
     job j = {
         .e = m->e, .piece = p, .rows = p->rows, .floats = m->floats, .row_floats = m->row_floats};
     fl_team_run(m->team, measure, &j);
-    for (unsigned i = 0; i < fl_team_size(m->team); i++) {
-        float scale = j.largest[i] / FL_CUDA_E4M3_MOST;
-        *p->scales  = *p->scales > scale || isnan(*p->scales) ? *p->scales : scale;
-    }
+    for (unsigned i = 0; i < fl_team_size(m->team); i++)
+        *p->scales = fmaxf(*p->scales, j.largest[i] / FL_CUDA_E4M3_MOST);
 }
 
 static int move_piece(mover *m, const piece *p, fletch_error *error) {
