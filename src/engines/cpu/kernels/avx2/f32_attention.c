@@ -186,7 +186,10 @@ FL_INLINE void rows_weights(group *g, size_t r, size_t other) {
     const __m256 minus  = _mm256_mul_ps(_mm256_set1_ps(-g->top[r]), log2e);
     const __m256 minus2 = _mm256_mul_ps(_mm256_set1_ps(-g->top[other]), log2e);
     float       *s = g->scores + r * g->n16, *s2 = g->scores + other * g->n16;
-    __m256       sum = _mm256_setzero_ps(), sum2 = _mm256_setzero_ps();
+    __m256       sum[WIDE];
+    FL_UNROLL for (int i = 0; i < WIDE; i++) {
+        sum[i] = _mm256_setzero_ps();
+    }
     for (size_t j = 0; j < g->n16; j += 16) {
         __m256 e[WIDE] = {_mm256_fmadd_ps(_mm256_loadu_ps(s + j), log2e, minus),
                           _mm256_fmadd_ps(_mm256_loadu_ps(s + j + 8), log2e, minus),
@@ -197,11 +200,12 @@ FL_INLINE void rows_weights(group *g, size_t r, size_t other) {
         _mm256_storeu_ps(s + j + 8, e[1]);
         _mm256_storeu_ps(s2 + j, e[2]);
         _mm256_storeu_ps(s2 + j + 8, e[3]);
-        sum  = _mm256_add_ps(sum, _mm256_add_ps(e[0], e[1]));
-        sum2 = _mm256_add_ps(sum2, _mm256_add_ps(e[2], e[3]));
+        FL_UNROLL for (int i = 0; i < WIDE; i++) {
+            sum[i] = _mm256_add_ps(sum[i], e[i]);
+        }
     }
-    _mm256_storeu_ps(g->part[r], sum);
-    _mm256_storeu_ps(g->part[other], sum2);
+    _mm256_storeu_ps(g->part[r], _mm256_add_ps(sum[0], sum[1]));
+    _mm256_storeu_ps(g->part[other], _mm256_add_ps(sum[2], sum[3]));
 }
 
 /* Scores of the group -> weights and their sums. */
