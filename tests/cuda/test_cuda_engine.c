@@ -189,6 +189,39 @@ Test(cuda, graphs_give_the_same_bytes) {
     toy_free(&t);
 }
 
+/* Batches of one tier with short texts, with long ones and with both: a graph is never used for texts
+ * that its launches leave out. */
+Test(cuda, a_graph_has_the_attention_that_its_texts_need) {
+    static const uint32_t lengths[][4] = {{60, 7, 60, 3}, {130}, {66, 64}};
+    static const uint32_t texts[]      = {4, 1, 2};
+    enum { MIXES = sizeof texts / sizeof *texts };
+    toy   t;
+    setup s = usual;
+    toy_make(&t, &bert, 3);
+    uint32_t width  = fl_encoder_width(&t.encoder);
+    opened   graphs = open_well(&t.encoder, &s);
+    for (int turn = 0; turn < 3 * MIXES; turn++) { /* singly, captured, launched */
+        batch m, alone;
+        int   i = turn % MIXES;
+        make_batch(&m, &t.encoder, lengths[i], texts[i], 41);
+        cr_assert_eq(graphs.ops->forward(graphs.engine, 0, &m.b, &graphs.error), FLETCH_OK);
+        setup plain  = usual;
+        plain.graphs = "false";
+        opened o     = open_well(&t.encoder, &plain);
+        make_batch(&alone, &t.encoder, lengths[i], texts[i], 41);
+        cr_assert_eq(o.ops->forward(o.engine, 0, &alone.b, &o.error), FLETCH_OK);
+        for (uint32_t k = 0; k < texts[i]; k++)
+            cr_assert_arr_eq(m.rows[k], alone.rows[k], width * sizeof(float), "turn %d text %u",
+                             turn, k);
+        o.ops->close(o.engine);
+        fletch_config_free(o.config);
+        free_batch(&m);
+        free_batch(&alone);
+    }
+    shut(&graphs);
+    toy_free(&t);
+}
+
 /* ---- Several at once ------------------------------------------------------------------------- */
 
 enum { WORKERS = 3, TURNS = 5 };

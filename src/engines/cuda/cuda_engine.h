@@ -120,10 +120,22 @@ typedef struct fl_cuda_place {
     size_t      bytes;
 } fl_cuda_place;
 
+/* Which attention a batch needs; a graph is captured for one answer. */
+enum {
+    FL_CUDA_HAS_SHORT = 1, /* a text of up to FL_CUDA_SHORT_TOKENS */
+    FL_CUDA_HAS_LONG  = 2,
+    FL_CUDA_MIXES     = 4
+};
+
+/* What fixes all launches of a batch. */
+typedef struct fl_cuda_shape {
+    uint32_t tier, mix;
+} fl_cuda_shape;
+
 typedef struct fl_cuda_graph {
-    CUgraphExec exec; /* owned; NULL: free */
-    uint32_t    tier;
-    uint64_t    used; /* when last, in launches of the slot */
+    CUgraphExec   exec; /* owned; NULL: free */
+    fl_cuda_shape shape;
+    uint64_t      used; /* when last, in launches of the slot */
 } fl_cuda_graph;
 
 typedef struct fl_cuda_slot {
@@ -133,8 +145,8 @@ typedef struct fl_cuda_slot {
     unsigned char *input, *output;   /* owned, pinned */
     fl_cuda_graph  graphs[FL_CUDA_GRAPHS];
     uint64_t       launches;
-    bool           seen[FL_CUDA_TIERS];     /* run once by single launches: may be captured */
-    bool           no_graph[FL_CUDA_TIERS]; /* capturing failed once */
+    bool           seen[FL_CUDA_TIERS][FL_CUDA_MIXES]; /* launched singly: may be captured */
+    bool           no_graph[FL_CUDA_TIERS];            /* capturing failed once */
 } fl_cuda_slot;
 
 /* Where blocks of a device come from, and their account (memory.c). */
@@ -242,12 +254,12 @@ int fl_cuda_multiply(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier
                      const fl_cuda_layer *layer, fl_cuda_product p, CUdeviceptr in, CUdeviceptr out,
                      fletch_error *error);
 
-/* layers.c: the whole forward pass at a tier into the slot's stream. */
-int fl_cuda_enqueue(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,
+/* layers.c: the whole forward pass of a shape into the slot's stream. */
+int fl_cuda_enqueue(const fl_engine *e, const fl_cuda_slot *slot, fl_cuda_shape shape,
                     fletch_error *error);
 
 /* graph.c */
-int  fl_cuda_run_tier(fl_engine *e, fl_cuda_slot *slot, uint32_t tier, fletch_error *error);
+int  fl_cuda_run_shape(fl_engine *e, fl_cuda_slot *slot, fl_cuda_shape shape, fletch_error *error);
 void fl_cuda_graphs_close(const fl_engine *e, fl_cuda_slot *slot);
 
 /* forward.c */

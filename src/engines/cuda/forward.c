@@ -125,6 +125,15 @@ static int check_batch(const fl_engine *e, const fl_batch *batch, fletch_error *
     return FLETCH_OK;
 }
 
+static uint32_t mix_of(const fl_batch *batch) {
+    uint32_t mix = 0;
+    for (uint32_t t = 0; t < batch->texts; t++) {
+        bool is_short = batch->cu[t + 1] - batch->cu[t] <= FL_CUDA_SHORT_TOKENS;
+        mix |= is_short ? FL_CUDA_HAS_SHORT : FL_CUDA_HAS_LONG;
+    }
+    return mix;
+}
+
 /* After a failure: until nothing reads or writes the pinned blocks any more. */
 static void drain(const fl_engine *e, const fl_cuda_slot *slot) {
     if (e->transfer != NULL)
@@ -134,19 +143,19 @@ static void drain(const fl_engine *e, const fl_cuda_slot *slot) {
 
 static int run(fl_engine *e, fl_cuda_slot *slot, const fl_batch *batch, bool alone,
                fletch_error *error) {
-    uint32_t      tier   = fl_cuda_tier_of(batch->tokens);
+    fl_cuda_shape shape  = {fl_cuda_tier_of(batch->tokens), mix_of(batch)};
     bool          direct = is_direct(e, batch);
     fl_cuda_place at;
-    fl_cuda_lay_out(e, tier, slot->arena, &at);
-    int      status = fl_cuda_plan_tier(e, tier, error);
+    fl_cuda_lay_out(e, shape.tier, slot->arena, &at);
+    int      status = fl_cuda_plan_tier(e, shape.tier, error);
     uint64_t begin  = fl_trace_begin(e->trace);
     if (status == FLETCH_OK)
         status = upload(e, slot, pack(slot->input, &at, batch), alone, error);
     fl_trace_end(e->trace, "cuda copy up", begin, "tokens", batch->tokens);
     begin = fl_trace_begin(e->trace);
     if (status == FLETCH_OK)
-        status = fl_cuda_run_tier(e, slot, tier, error);
-    fl_trace_end(e->trace, "cuda launch", begin, "tokens", e->tiers[tier].tokens);
+        status = fl_cuda_run_shape(e, slot, shape, error);
+    fl_trace_end(e->trace, "cuda launch", begin, "tokens", e->tiers[shape.tier].tokens);
     begin = fl_trace_begin(e->trace);
     if (status == FLETCH_OK)
         status = download(e, slot, &at, batch, direct, error);

@@ -20,7 +20,7 @@
 typedef struct pass {
     const fl_engine    *e;
     const fl_cuda_slot *slot;
-    uint32_t            tier;
+    uint32_t            tier, mix;
     const fl_cuda_tier *sizes;
     fl_cuda_place       at;
     fletch_error       *error;
@@ -203,11 +203,9 @@ static int attention_block(const pass *p, const fl_cuda_layer *layer) {
     int status = watch(p, layer, FL_CUDA_BEFORE_QKV);
     if (status == FLETCH_OK)
         status = multiply(p, layer, FL_CUDA_QKV, p->at.x, p->at.qkv);
-    if (status == FLETCH_OK)
+    if (status == FLETCH_OK && p->mix & FL_CUDA_HAS_SHORT)
         status = attend(p, false);
-    /* A tier of short texts alone cannot be told apart here: its long tiles end at once. A tier
-     * that holds no long text has none. */
-    if (status == FLETCH_OK && p->sizes->tokens > FL_CUDA_SHORT_TOKENS)
+    if (status == FLETCH_OK && p->mix & FL_CUDA_HAS_LONG)
         status = attend(p, true);
     if (status == FLETCH_OK)
         status = multiply(p, layer, FL_CUDA_OUT, p->at.context, p->at.y);
@@ -224,10 +222,15 @@ static int mlp_block(const pass *p, const fl_cuda_layer *layer) {
     return status < 0 ? status : residual_norm(p, &layer->product[FL_CUDA_DOWN], &layer->mlp_norm);
 }
 
-int fl_cuda_enqueue(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,
+int fl_cuda_enqueue(const fl_engine *e, const fl_cuda_slot *slot, fl_cuda_shape shape,
                     fletch_error *error) {
-    pass p = {.e = e, .slot = slot, .tier = tier, .sizes = &e->tiers[tier], .error = error};
-    fl_cuda_lay_out(e, tier, slot->arena, &p.at);
+    pass p = {.e     = e,
+              .slot  = slot,
+              .tier  = shape.tier,
+              .mix   = shape.mix,
+              .sizes = &e->tiers[shape.tier],
+              .error = error};
+    fl_cuda_lay_out(e, shape.tier, slot->arena, &p.at);
     int status = embed(&p);
     if (status == FLETCH_OK)
         status = tiles(&p);

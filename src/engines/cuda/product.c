@@ -188,14 +188,16 @@ static bool runs_at(const fl_engine *e, int kind, uint32_t tier, const cublasLtM
     return runs;
 }
 
-/* Deterministic: it splits no sum, and the smallest and the largest tier can run it too. */
+/* Deterministic: it splits no sum, and every tier can run it. */
 static bool is_steady(const fl_engine *e, int kind, const cublasLtMatmulAlgo_t *algo) {
     int32_t        split   = 0;
     size_t         written = 0;
     cublasStatus_t s =
         e->cuda->lt.algo_get(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split, sizeof split, &written);
-    return s == CUBLAS_STATUS_SUCCESS && split <= 1 && runs_at(e, kind, 0, algo) &&
-           runs_at(e, kind, e->tier_count - 1, algo);
+    bool steady = s == CUBLAS_STATUS_SUCCESS && split <= 1;
+    for (uint32_t tier = 0; steady && tier < e->tier_count; tier++)
+        steady = runs_at(e, kind, tier, algo);
+    return steady;
 }
 
 /* The first proposal of cublasLt; in deterministic mode the first that is steady. */

@@ -129,7 +129,7 @@ typedef struct fl_cuda_attention {
     float               scale;
 } fl_cuda_attention;
 
-/* fl_tiles: fill both lists from cu on the device, so that one graph serves every mix of lengths.
+/* fl_tiles: fill both lists from cu on the device, so that one graph serves many mixes of lengths.
  * One block of FL_CUDA_TILES_THREADS; capacities are those of the tier (what would not fit is not
  * written). */
 typedef struct fl_cuda_tiles {
