@@ -216,7 +216,7 @@ int fl_provider_walk(const fletch_model *model, const fl_config *config, const c
             return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                            "provider.order: \"%s\" is no provider", name);
         saw_cpu = saw_cpu || strcmp(p->name, "cpu") == 0;
-        status  = try_next(&w, p, true);
+        status  = try_next(&w, p, fallback); /* else it is the error itself */
     }
     if (status == FLETCH_EPROVIDER && !saw_cpu && fallback) {
         fl_log_write(fl_config_log(config), FL_LOG_WARNING,
