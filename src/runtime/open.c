@@ -234,13 +234,15 @@ static bool chooses(const fletch_model *m, fl_key budget) {
 }
 
 /* The token budget of a batch: what the user set, or as many as the engine gains by; never more than
- * every replica takes, and under a memory limit no more than are predicted to fit. */
+ * every open replica takes (replica.c sees to those that open later), and under a memory limit no more
+ * than are predicted to fit. */
 static uint32_t budget_of(const fletch_model *m, const fl_replica *replica) {
     const fl_engine_info *info = &replica->info;
     uint32_t              most = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);
     for (uint32_t r = 0; r < m->replicas->count; r++) { /* devices may differ in memory */
-        uint32_t takes = m->replicas->replica[r].info.most_tokens;
-        most           = takes > 0 && takes < most ? takes : most;
+        const fl_replica *one   = &m->replicas->replica[r];
+        uint32_t          takes = fl_replica_is_open(one) ? one->info.most_tokens : 0;
+        most                    = takes > 0 && takes < most ? takes : most;
     }
     uint32_t least = m->length_limit < most ? m->length_limit : most;
     if (!chooses(m, FL_KEY_BATCH_MAX_TOKENS))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* output.c - the last steps of a row: dense layers, layer norm, unit length, cut, element type.
  *
- * Role    embed.c calls it once per text, after the engine has pooled.
+ * Role    runner.c calls it once per text, after the engine has pooled.
  * In/Out  pooled float32 row [hidden * pooling modes] -> a row of the caller's matrix.
  * Method  The folder's stages run in modules.json's order. What the caller asks for comes last: cut
  *         to `columns`, then unit length. A cut by the folder's own truncate_dim is left as it is,
