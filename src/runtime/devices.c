@@ -49,7 +49,7 @@ bool fl_runtime_device(const fletch_model *model, size_t index, fletch_device_st
         out->ready              = !replica->broken;
         out->slots_busy         = replica->busy;
         out->outstanding_tokens = replica->outstanding;
-        out->batches            = atomic_load_explicit(&replica->batches, memory_order_relaxed);
+        out->batches            = atomic_load_explicit(&replica->batches, memory_order_acquire);
         out->tokens             = atomic_load_explicit(&replica->tokens, memory_order_relaxed);
         out->device             = replica->device;
         snprintf(out->provider, sizeof out->provider, "%s", replica->provider);

@@ -21,6 +21,7 @@
 #include "base/cpu.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "runtime/runtime.h"
 
 static const uint64_t retry_first_ns = 100000000U;   /* 100 ms, doubled after each failure */
@@ -150,19 +151,25 @@ uint64_t fl_replica_backoff(uint32_t times) {
     return wait < retry_most_ns ? wait : retry_most_ns;
 }
 
+bool fl_replica_broke(fl_replica *replica, const char *why) {
+    char failure[sizeof replica->failure];
+    snprintf(failure, sizeof failure, "%s", why);
+    fl_utf8_make_printable(failure); /* what is too long is cut at a whole character */
+    bool news       = strcmp(failure, replica->failure) != 0;
+    replica->broken = true;
+    snprintf(replica->failure, sizeof replica->failure, "%s", failure);
+    return news;
+}
+
 /* It could not be opened, and will be tried again. What is wrong is told once, not at every try. */
 static void fail_replica(fl_replica *replica, const fletch_error *why) {
     fletch_model *model = replica->set->model;
     uint64_t      wait  = fl_replica_backoff(replica->failures++);
-    char          failure[sizeof replica->failure];
-    snprintf(failure, sizeof failure, "%s", why->message);
-    bool known        = strcmp(failure, replica->failure) == 0;
-    replica->broken   = true;
-    replica->retry_ns = fl_clock_ns() + wait;
-    snprintf(replica->failure, sizeof replica->failure, "%s", failure);
-    fl_log_write(fl_config_log(model->config), known ? FL_LOG_DEBUG : FL_LOG_ERROR,
+    bool          news  = fl_replica_broke(replica, why->message);
+    replica->retry_ns   = fl_clock_ns() + wait;
+    fl_log_write(fl_config_log(model->config), news ? FL_LOG_ERROR : FL_LOG_DEBUG,
                  "provider %s, device %u cannot be opened (%s); next try in %.1f s",
-                 replica->provider, replica->device, failure, (double)wait / 1e9);
+                 replica->provider, replica->device, replica->failure, (double)wait / 1e9);
 }
 
 /* All engines, side by side where each has a device of its own: what takes long is to bring the weights
@@ -449,7 +456,8 @@ static void reopen(fl_replica *replica, fl_request **over) {
         return;
     }
     fail_replica(replica, &error);
-    error.code = FLETCH_EPROVIDER;
+    error.code  = FLETCH_EPROVIDER;
+    error.where = FLETCH_NOWHERE; /* a place in the model, say: no text of those who wait */
     if (replica->set == model->replicas && !fl_replicas_usable(replica->set))
         fail_everything(model, &error, over);
 }

@@ -118,6 +118,8 @@ static inline bool fl_replica_is_open(const fl_replica *replica) {
 }
 /* The first that is open, to speak for all; NULL: none. (locked) */
 fl_replica *fl_replicas_first(const fl_replicas *set);
+/* It does not work, and why; false: that is known. (locked, or before anybody else has the set) */
+bool fl_replica_broke(fl_replica *replica, const char *why);
 /* Who asks an open engine something without the lock holds its replica meanwhile: it is not mended, its
  * set not closed. (locked) */
 void fl_replica_hold(fl_replica *replica);

@@ -15,7 +15,6 @@
  * Memory  Everything is the slot's or the pool's; nothing is allocated here.
  * Threads see replica.h.
  * Proof   tests/unit/test_fletch.c, tests/stress. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -305,8 +304,8 @@ static int forward(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **over)
         fl_count(&model->stats, FL_COUNT_batches, 1);
         fl_count(&model->stats, FL_COUNT_texts, batch.texts);
         fl_count(&model->stats, FL_COUNT_tokens, batch.tokens);
-        atomic_fetch_add_explicit(&replica->batches, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&replica->tokens, batch.tokens, memory_order_relaxed);
+        atomic_fetch_add_explicit(&replica->batches, 1, memory_order_release); /* with its tokens */
         begin = fl_trace_begin(model->trace);
         finish_rows(slot, lo, hi, over);
         fl_trace_end(model->trace, "output", begin, "texts", batch.texts);
@@ -403,8 +402,7 @@ static void break_replica(fl_runner *slot, fl_request **over) {
     fl_log_write(fl_config_log(model->config), FL_LOG_ERROR,
                  "provider %s, device %u: the engine failed (%s); it is opened again",
                  replica->provider, replica->device, slot->error.message);
-    replica->broken = true;
-    snprintf(replica->failure, sizeof replica->failure, "%s", slot->error.message);
+    fl_replica_broke(replica, slot->error.message);
     if (replica->breaks++ > 0) /* since its last good batch: opening it did not mend it */
         replica->retry_ns = fl_clock_ns() + fl_replica_backoff(replica->breaks - 1);
     if (slot->attempts++ > 0) {

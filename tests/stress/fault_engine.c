@@ -177,12 +177,14 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
     while (plan.opens_held)
         pthread_cond_wait(&plan_changed, &plan_lock);
     opening--;
-    bool fails     = plan.opens_fail > 0 && plan.opens_fail-- > 0;
-    fails          = fails || (plan.bad_devices >> options->device & 1) != 0;
-    uint32_t small = options->device == 1 ? plan.small : 0;
+    bool fails        = plan.opens_fail > 0 && plan.opens_fail-- > 0;
+    fails             = fails || (plan.bad_devices >> options->device & 1) != 0;
+    uint32_t    small = options->device == 1 ? plan.small : 0;
+    const char *why   = plan.why;
     pthread_mutex_unlock(&plan_lock);
     if (fails)
-        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE, "the device is gone");
+        return fl_fail(error, FLETCH_EPROVIDER, 3 /* a layer, say */, "%s",
+                       why ? why : "the device is gone");
     fl_engine *engine = fl_alloc_zero(1, sizeof *engine);
     if (!engine)
         return fl_fail_nomem(error, sizeof *engine, "a test engine");

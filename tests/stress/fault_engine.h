@@ -26,23 +26,24 @@ enum { FL_FAULT_DEVICES = 8 };
 #define FL_FAULT_HELD (UINT64_C(1) << 40) /* milliseconds: until fl_fault_set */
 
 typedef struct fl_fault_plan {
-    uint32_t slots; /* of a replica */
-    uint32_t devices;
-    bool     pads;
-    uint64_t seed; /* faults drawn: one in `rarity` forwards; 0: none */
-    uint32_t rarity;
-    fl_fault planned; /* the `at`-th forward from now (0: the next), `times` times */
-    int64_t  at, times;
-    int64_t  opens_fail; /* so many opens fail with EPROVIDER */
-    uint64_t late_ms;    /* how late FL_FAULT_LATE is; 0: a few; FL_FAULT_HELD: until told */
-    fl_fault script[8];  /* the next forwards one by one, up to the first FL_FAULTS */
-    bool     scripted;
-    uint32_t bad_devices; /* bits: their opens fail with EPROVIDER */
-    bool     opens_held;  /* opens wait for the next plan, and fail or not by that */
-    bool     gated;       /* forwards end as fl_fault_allow says */
-    uint32_t small;       /* tokens of a batch that device 1 takes; 0: as many as the others */
-    uint32_t meet;        /* so many forwards wait for each other, once */
-    uint64_t token_bytes; /* memory predicted for a token; 0: 1024 */
+    uint32_t    slots; /* of a replica */
+    uint32_t    devices;
+    bool        pads;
+    uint64_t    seed; /* faults drawn: one in `rarity` forwards; 0: none */
+    uint32_t    rarity;
+    fl_fault    planned; /* the `at`-th forward from now (0: the next), `times` times */
+    int64_t     at, times;
+    int64_t     opens_fail; /* so many opens fail with EPROVIDER */
+    uint64_t    late_ms;    /* how late FL_FAULT_LATE is; 0: a few; FL_FAULT_HELD: until told */
+    fl_fault    script[8];  /* the next forwards one by one, up to the first FL_FAULTS */
+    bool        scripted;
+    uint32_t    bad_devices; /* bits: their opens fail with EPROVIDER */
+    const char *why;         /* opens fail; NULL: the device is gone */
+    bool        opens_held;  /* opens wait for the next plan, and fail or not by that */
+    bool        gated;       /* forwards end as fl_fault_allow says */
+    uint32_t    small;       /* tokens of a batch that device 1 takes; 0: as many as the others */
+    uint32_t    meet;        /* so many forwards wait for each other, once */
+    uint64_t    token_bytes; /* memory predicted for a token; 0: 1024 */
 } fl_fault_plan;
 
 /* Takes effect at once, for engines that are open too (slots and devices: at the next open). */

@@ -301,6 +301,18 @@ Test(schedule, devices_that_do_not_open_leave_the_work_to_the_others) {
     open_without("0,1,2,3,9"); /* and 9 is none */
 }
 
+/* The place for it is smaller than an error's: no character is torn, for that would be no JSON. */
+Test(schedule, a_long_failure_is_cut_at_a_whole_character) {
+    static char failure[400];
+    for (size_t i = 0; i < 300; i += 2)
+        memcpy(failure + i, "\xC3\xA9", 2);
+    fl_fault_plan plan  = {.slots = 1, .devices = 2, .bad_devices = 2, .why = failure};
+    fletch_model *model = open_with(&plan, NULL);
+    cr_assert_eq(strlen(device_of(model, 1).failure), 254);
+    cr_assert_eq(memcmp(device_of(model, 1).failure, failure, 254), 0);
+    fletch_close(model);
+}
+
 Test(schedule, when_no_device_opens_the_next_provider_does) {
     const char *const options[][2] = {{"provider.order", "cuda,cpu"}, {NULL, NULL}};
     fl_fault_plan     plan         = {.slots = 1, .devices = 3, .opens_fail = 3};

@@ -89,13 +89,23 @@ Test(submit, an_engine_that_stays_broken_fails_what_waits_and_comes_back) {
     fl_fault_plan plan = {
         .slots = 1, .planned = FL_FAULT_BROKEN, .at = 0, .times = 1, .opens_fail = 0};
     fletch_model *model = open_with(&plan, NULL);
-    static call   c;
+    fletch_stats  stats = {.size = sizeof stats};
+    static call   c, queued;
     call_init(&c, model);
+    call_init(&queued, model);
     plan.opens_fail = 1 << 30; /* until told otherwise */
+    plan.gated      = true;
     fl_fault_set(&plan);
     cr_assert_eq(submit(&c, 5, false, 0), 0);
+    do {
+        nap();
+        cr_assert_eq(fletch_stats_get(model, &stats, NULL), 0);
+    } while (stats.slots_busy == 0);
+    cr_assert_eq(submit(&queued, 5, false, 0), 0);
+    fl_fault_allow(0, 1);
     cr_assert_eq(wait_for(&c), FLETCH_EPROVIDER, "%s", c.outcome.error.message);
-    fletch_stats stats = {.size = sizeof stats};
+    cr_assert_eq(wait_for(&queued), FLETCH_EPROVIDER);
+    cr_assert_eq(queued.outcome.error.where, FLETCH_NOWHERE, "none of its texts is to blame");
     cr_assert_eq(fletch_stats_get(model, &stats, NULL), 0);
     cr_assert_eq(stats.replica_failures, 1);
     cr_assert_eq(stats.replicas_ready, 0);
