@@ -3,6 +3,8 @@
  *
  *   fl-cuda-kernels test [WORD]                on the simulated device; WORD: embed, pool …
  *   fl-cuda-kernels test [WORD] --device IMAGE on the first GPU, kernels from the fatbin IMAGE
+ *   fl-cuda-kernels test --brief               no bf16, whose kernels are f16's, and no text of more
+ *                                              than 129 tokens, three blocks of keys: for races
  *   fl-cuda-kernels perf --device IMAGE        how long each takes: kernels_perf.c
  *
  * Role    The proof that the kernels do what kernels.h says, without a GPU and with one: the same
@@ -219,7 +221,7 @@ static void many_texts_case(uint32_t texts) {
 }
 
 static void test_embed(void) {
-    for (type t = 0; t < TYPES; t++) {
+    for (type t = 0; t < types_tested; t++) {
         for (int i = 0; i < WIDTHS; i++) {
             embed_case(t, widths[i], i % 2 == 1, true);
         }
@@ -322,7 +324,7 @@ static void test_residual_norm(void) {
     for (size_t width = 1024; width <= 2048 && device_e4m3(); width *= 2) {
         e4m3_case(width);
     }
-    for (type t = 0; t < TYPES; t++) {
+    for (type t = 0; t < types_tested; t++) {
         for (int i = 0; i < WIDTHS; i++) {
             residual_case(t, widths[i], i % 2 == 0, i % 3 == 1);
         }
@@ -416,7 +418,7 @@ static void rounding_case(type t) {
 static void test_bias_act(void) {
     rounding_case(F16);
     rounding_case(BF16);
-    for (type t = 0; t < TYPES; t++) {
+    for (type t = 0; t < types_tested; t++) {
         for (int kind = -1; kind <= FL_ACT_RELU; kind++) {
             bias_act_case(t, widths[kind + 2], kind, 1);
             bias_act_case(t, 1536, kind, (uint32_t)(kind + 2));
@@ -505,7 +507,7 @@ static void dequantize_case(type t, size_t width, int kind, uint32_t grid_y) {
 }
 
 static void test_int8(void) {
-    for (type t = 0; t < TYPES; t++) {
+    for (type t = 0; t < types_tested; t++) {
         for (int i = 0; i < WIDTHS; i++) {
             quantize_case(t, widths[i], false);
             quantize_case(t, widths[i], true);
@@ -607,7 +609,7 @@ static void bad_case(type t, int kind, double value) {
 }
 
 static void test_pool(void) {
-    for (type t = 0; t < TYPES; t++) {
+    for (type t = 0; t < types_tested; t++) {
         for (int i = 0; i < WIDTHS; i++) {
             pool_case(t, widths[i], widths[i] <= 40 ? 257 : 33, i % 2 == 0);
         }
@@ -627,17 +629,25 @@ int main(int argc, char **argv) {
                         {"pool", test_pool},          {"tiles", test_tiles},
                         {"attention", test_attention}};
     const char *word = NULL, *image = NULL;
-    bool        times = argc >= 2 && strcmp(argv[1], "perf") == 0;
+    bool        times = argc >= 2 && strcmp(argv[1], "perf") == 0, brief = false;
     bool        usage = argc < 2 || (!times && strcmp(argv[1], "test") != 0);
     for (int i = 2; i < argc; i++) {
+        if (strcmp(argv[i], "--brief") == 0) {
+            brief = true;
+            continue;
+        }
         bool device                = strcmp(argv[i], "--device") == 0;
         usage                      = usage || (device ? i + 1 == argc : word != NULL);
         *(device ? &image : &word) = device ? argv[++i] : argv[i];
     }
-    if (usage || (times && (word != NULL || image == NULL))) {
-        fprintf(stderr, "usage: fl-cuda-kernels test [WORD] [--device IMAGE]\n"
+    if (usage || (times && (word != NULL || image == NULL || brief))) {
+        fprintf(stderr, "usage: fl-cuda-kernels test [WORD] [--brief] [--device IMAGE]\n"
                         "       fl-cuda-kernels perf --device IMAGE\n");
         return 2;
+    }
+    if (brief) {
+        types_tested = BF16;
+        longest_text = 129;
     }
     char why[200];
     if (!device_open(image, why, sizeof why)) {

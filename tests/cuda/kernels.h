@@ -55,6 +55,8 @@ void *scratch(size_t bytes);
 extern const char *const type_name[TYPES];
 extern const size_t      type_size[TYPES];
 extern const double      type_unit[TYPES]; /* half a unit in the last place, relative */
+extern type              types_tested;     /* those below it */
+extern uint32_t          longest_text;     /* of mixed batches */
 double                   uniform(void);    /* (-1, 1) */
 uint32_t                 below(uint32_t limit);
 double                   rounded(type t, double value);

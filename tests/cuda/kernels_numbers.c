@@ -14,6 +14,9 @@ const char *const type_name[TYPES] = {"f32", "f16", "bf16"};
 const size_t      type_size[TYPES] = {4, 2, 2};
 const double      type_unit[TYPES] = {0x1p-24, 0x1p-11, 0x1p-8};
 
+type     types_tested = TYPES;
+uint32_t longest_text = UINT32_MAX;
+
 static uint64_t state = 88172645463325252u;
 
 static uint64_t next(void) {
@@ -181,7 +184,7 @@ batch mixed_batch(uint32_t most) {
                                    64, 7, 65, 32, 257, 127, 33,  8,  512, 129, 256};
     uint32_t              lengths[sizeof odd / sizeof *odd], texts = 0;
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
-        if (odd[i] <= most) {
+        if (odd[i] <= most && odd[i] <= longest_text) {
             lengths[texts++] = odd[i];
         }
     }

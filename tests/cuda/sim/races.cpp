@@ -23,7 +23,7 @@
 namespace {
 
 constexpr uint32_t  WARP  = 32;
-constexpr uintptr_t WORDS = 1024; /* of a page of the table */
+constexpr uintptr_t WORDS = 1024, RECENT = 1024; /* words of a page, pages of the table */
 
 struct access {
     uint32_t block, barrier, warp_sync; /* block 0: none */
@@ -34,31 +34,45 @@ struct word {
     access write, read[2]; /* read[1]: of another warp than read[0] */
 };
 
+/* Pages by number, and the last few used: lanes side by side read rows that are pages apart. */
 struct table {
+    struct known {
+        uintptr_t page;
+        word     *words; /* NULL: none */
+    };
     uint32_t                                               launch = 0;
     std::unordered_map<uintptr_t, std::unique_ptr<word[]>> pages;
-    uintptr_t                                              last_number = 0;
-    word                                                  *last        = nullptr;
+    known                                                  recent[RECENT] = {};
 };
 
 table words; /* launches come one after the other */
 
+/* A page that the launch has not touched, or that gave way to another. */
+word *find_page(uintptr_t page) {
+    std::unique_ptr<word[]> &found = words.pages[page];
+    if (found == nullptr) {
+        found = std::make_unique<word[]>(WORDS);
+    }
+    words.recent[page % RECENT] = {page, found.get()};
+    return found.get();
+}
+
 word &word_at(uintptr_t number) {
-    uintptr_t page = number / WORDS;
-    if (words.launch != sim_here().launch) {
-        words.pages.clear();
-        words.launch = sim_here().launch;
-        words.last   = nullptr;
+    uintptr_t           page = number / WORDS;
+    const table::known &last = words.recent[page % RECENT];
+    bool                here = last.words != nullptr && last.page == page;
+    return (here ? last.words : find_page(page))[number % WORDS];
+}
+
+void forget_other_launches(uint32_t launch) {
+    if (words.launch == launch) {
+        return;
     }
-    if (words.last == nullptr || words.last_number != page) {
-        std::unique_ptr<word[]> &found = words.pages[page];
-        if (found == nullptr) {
-            found = std::make_unique<word[]>(WORDS);
-        }
-        words.last        = found.get();
-        words.last_number = page;
+    words.launch = launch;
+    words.pages.clear();
+    for (table::known &known : words.recent) {
+        known = {};
     }
-    return words.last[number % WORDS];
 }
 
 bool same_warp(const access &one, const access &other) {
@@ -104,9 +118,10 @@ void touch(const void *at, size_t bytes, bool writes) {
     }
     const sim_place &here   = sim_here();
     bool             shared = memory == SIM_SHARED;
-    uintptr_t        first  = reinterpret_cast<uintptr_t>(at);
-    access now = {here.block_y * here.grid_x + here.block_x + 1, here.barrier, here.warp_sync,
-                  static_cast<uint16_t>(here.thread), 0};
+    forget_other_launches(here.launch);
+    uintptr_t first = reinterpret_cast<uintptr_t>(at);
+    access    now   = {here.block_y * here.grid_x + here.block_x + 1, here.barrier, here.warp_sync,
+                       static_cast<uint16_t>(here.thread), 0};
     for (uintptr_t number = first / 4; number <= (first + bytes - 1) / 4; number++) {
         word &w = word_at(number);
         if (!writes && !shared && w.write.block == 0) { /* most of all: what no one has written */
