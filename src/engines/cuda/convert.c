@@ -66,7 +66,7 @@ static uint8_t e4m3_of(float value) {
 }
 
 void fl_cuda_to_e4m3(const float *in, size_t count, float scale, uint8_t *out) {
-    float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+    float inverse = 1.0f / scale;
     for (size_t i = 0; i < count; i++)
         out[i] = e4m3_of(in[i] * inverse);
 }

@@ -9,7 +9,7 @@
 void fl_cuda_to_f16(const float *in, size_t count, uint16_t *out);
 void fl_cuda_to_bf16(const float *in, size_t count, uint16_t *out);
 
-/* in / scale to e4m3; not finite stays NaN. A scale of 0 (or NaN) leaves zeros. */
+/* in / scale, which is above 0, to e4m3; not finite stays NaN. */
 enum { FL_CUDA_E4M3_MOST = 448 };
 void fl_cuda_to_e4m3(const float *in, size_t count, float scale, uint8_t *out);
 

@@ -36,6 +36,9 @@ enum {
     PER_LAYER   = 24
 };
 
+/* Of e4m3, also where all values are 0: its inverse is finite. */
+static const float least_scale = 0x1p-100f;
+
 typedef enum form { AS_F32, AS_ELEMENT, AS_Q8, AS_E4M3 } form;
 
 typedef struct piece {
@@ -135,7 +138,7 @@ static void walk_product(walk *w, uint32_t layer, fl_cuda_product p, const fl_te
     form     as      = is_q8 ? AS_Q8 : m->takes == FL_CUDA_E4M3 ? AS_E4M3 : AS_ELEMENT;
     form     bias_as = m->fused ? AS_ELEMENT : AS_F32;
     uint64_t rows    = n / parts;
-    m->alpha         = as == AS_E4M3 ? 0.0f : 1.0f; /* e4m3: measure_piece finds it */
+    m->alpha         = as == AS_E4M3 ? least_scale : 1.0f; /* e4m3: measure_piece finds it */
     m->weights       = reserve(w, (uint64_t)n * k * size_of(e, as));
     m->bias          = reserve(w, n * size_of(e, bias_as));
     m->scales        = is_q8 ? reserve(w, n * sizeof(float)) : 0;
@@ -384,7 +387,7 @@ static void scale_norm(const fl_engine *e, const fl_tensor *weight, const fl_ten
         read_floats(bias, i, 1, &b);
         most = fmaxf(most, fabsf(w) * root + fabsf(b));
     }
-    norm->e4m3_scale = most / FL_CUDA_E4M3_MOST;
+    norm->e4m3_scale = fmaxf(most / FL_CUDA_E4M3_MOST, least_scale);
     m->alpha *= norm->e4m3_scale;
 }
 
@@ -430,7 +433,8 @@ int fl_cuda_upload(fl_engine *e, const fl_encoder *encoder, uint32_t threads, fl
         status = fl_cuda_check(e->cuda, e->cuda->cu.stream_wait(m.stream), FLETCH_EPROVIDER, error,
                                "the weights did not reach the device");
     close_mover(&m);
-    scale_norms(e, encoder);
+    if (status == FLETCH_OK)
+        scale_norms(e, encoder);
     fl_free(scales);
     fl_free(bias);
     fl_free(w.pieces);
