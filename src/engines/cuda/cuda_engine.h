@@ -239,7 +239,7 @@ void *fl_cuda_host_alloc(size_t bytes);
 void  fl_cuda_host_free(void *block, size_t bytes);
 bool  fl_cuda_is_pinned(const void *at, size_t bytes);
 
-/* weights.c: count the bytes, then, with the block there, convert and copy all. */
+/* weights.c: count the bytes, a multiple of 256, then, with the block there, convert and copy all. */
 uint64_t fl_cuda_weights_bytes(fl_engine *e);
 int fl_cuda_upload(fl_engine *e, const fl_encoder *encoder, uint32_t threads, fletch_error *error);
 

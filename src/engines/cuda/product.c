@@ -276,13 +276,15 @@ int fl_cuda_plan_tier(fl_engine *e, uint32_t tier, fletch_error *error) {
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-/* Where no algorithm has up's activation in its epilogue, the bias alone stays there. */
+/* Where no algorithm has up's activation in its epilogue, the bias alone stays there. Deterministic:
+ * asked as fix_algorithms will. */
 static cublasStatus_t settle_activation(fl_engine *e, int kind) {
-    fl_cuda_plan       plan = {0};
-    cublasLtEpilogue_t bias = CUBLASLT_EPILOGUE_BIAS;
+    fl_cuda_plan       plan   = {0};
+    cublasLtEpilogue_t bias   = CUBLASLT_EPILOGUE_BIAS;
+    uint32_t           tokens = e->deterministic ? FIXED_TOKENS : e->tiers[0].tokens;
     if (e->first[kind] == NULL || !e->first[kind]->fused)
         return CUBLAS_STATUS_SUCCESS;
-    cublasStatus_t s = make_layouts(e, kind, e->tiers[0].tokens, &plan);
+    cublasStatus_t s = make_layouts(e, kind, tokens, &plan);
     if (s == CUBLAS_STATUS_SUCCESS)
         s = choose(e, kind, &plan, &plan.algo);
     free_plan(&e->cuda->lt, &plan);

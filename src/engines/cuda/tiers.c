@@ -15,7 +15,7 @@
  *         walking down, and told where it is less than asked for. A fifth of the device's free
  *         memory is left to others.
  * Memory  none. Threads: pure functions of the engine's sizes.
- * Proof   tests/cuda/test_cuda_engine.c: predictions against what the driver counted. */
+ * Proof   tests/cuda/test_cuda_memory.c: predictions against what the driver counted. */
 #include "base/error.h"
 #include "engines/cuda/cuda_engine.h"
 
@@ -117,17 +117,13 @@ static void name_tiers(fl_engine *e, uint32_t most) {
     }
 }
 
-static uint64_t aligned(uint64_t bytes) {
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
 uint64_t fl_cuda_resident(const fl_engine *e) {
-    return fl_cuda_mapped(e, aligned(e->weights_bytes) +
-                                 e->slot_count * (e->arena_bytes + e->workspace_bytes));
+    return fl_cuda_mapped(e,
+                          e->weights_bytes + e->slot_count * (e->arena_bytes + e->workspace_bytes));
 }
 
 void fl_cuda_share_out(fl_engine *e) {
-    CUdeviceptr at = e->block + aligned(e->weights_bytes);
+    CUdeviceptr at = e->block + e->weights_bytes;
     e->weights     = e->block;
     for (uint32_t i = 0; i < e->slot_count; i++, at += e->arena_bytes + e->workspace_bytes) {
         e->slots[i].arena     = at;

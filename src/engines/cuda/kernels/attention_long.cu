@@ -7,8 +7,9 @@
  *         reads the other buffer any more. The bias of the 127 distances of a tile and a block is
  *         put beside them.
  * Limit   See attention.cuh; up to 33 KiB of shared memory, so that registers decide how many
- *         blocks fit: on sm_90a 157 for D = 32, 161 for 64 (3 blocks), 187 for 128 (2); nothing is
- * spilled. Measure base models at 512 tokens: FLOP/s of this kernel against 329 TFLOP/s
+ *         blocks fit: on sm_90a 157 for D = 32, 161 for 64 (3 blocks), 187 for 128 (2); nothing
+ *         spills.
+ * Measure base models at 512 tokens: FLOP/s of this kernel against 329 TFLOP/s
  *         (FlashAttention-2 in Triton on an H100, D = 128) and its share of the forward pass. If it
  *         is more than 15 % of the pass, wgmma is worth its trouble. */
 #include "attention_f32.cuh"
