@@ -125,7 +125,7 @@ typedef struct embedding {
 } embedding;
 
 static void run_embed(const embedding *e, type t, size_t width, const batch *b, const int32_t *ids,
-                      tensor *out, uint32_t *text_of) {
+                      tensor *out) {
     fl_cuda_embed p = {.meta            = b->meta_device,
                        .ids             = upload(ids, b->tokens * sizeof *ids),
                        .cu              = b->cu_device,
@@ -134,7 +134,6 @@ static void run_embed(const embedding *e, type t, size_t width, const batch *b, 
                        .type            = e->type_row.device,
                        .norm_w          = floats(&e->w),
                        .norm_b          = floats(&e->b),
-                       .text_of         = upload(NULL, b->rows * sizeof *text_of),
                        .e4m3            = wanted_e4m3(t, b, width, 100.0f),
                        .hidden          = (uint32_t)width,
                        .position_offset = e->offset,
@@ -147,11 +146,10 @@ static void run_embed(const embedding *e, type t, size_t width, const batch *b, 
     if (p.e4m3.rows != NULL) {
         expect_e4m3(&p.e4m3, b, width, out);
     }
-    download(text_of, p.text_of, b->tokens * sizeof *text_of);
 }
 
 static void expect_embedded(const embedding *e, size_t width, const batch *b, const int32_t *ids,
-                            const tensor *out, const uint32_t *text_of) {
+                            const tensor *out) {
     double *v = scratch(width * sizeof *v);
     for (uint32_t text = 0; text < b->texts; text++) {
         uint32_t counted = 0;
@@ -164,8 +162,6 @@ static void expect_embedded(const embedding *e, size_t width, const batch *b, co
                 v[i] += e->type_row.v ? e->type_row.v[i] : 0.0;
             }
             expect_norm(v, &e->w, &e->b, 1e-12, width, out, token);
-            expect(text_of[token] == text, "token %u is of text %u, not %u", token, text_of[token],
-                   text);
         }
     }
     expect_untouched(out, b, width);
@@ -191,11 +187,10 @@ static void embed_case(type t, size_t width, bool rule, bool tables) {
         memcpy(ids_back + back.cu[b.texts - 1 - i], ids + b.cu[i],
                (b.cu[i + 1] - b.cu[i]) * sizeof *ids);
     }
-    uint32_t *text_of = scratch(b.tokens * sizeof *text_of);
-    tensor    out, other;
-    run_embed(&e, t, width, &b, ids, &out, text_of);
-    expect_embedded(&e, width, &b, ids, &out, text_of);
-    run_embed(&e, t, width, &back, ids_back, &other, text_of);
+    tensor out, other;
+    run_embed(&e, t, width, &b, ids, &out);
+    expect_embedded(&e, width, &b, ids, &out);
+    run_embed(&e, t, width, &back, ids_back, &other);
     expect_same_rows(&out, &b, &other, &back, width, "out");
     release_all();
 }
@@ -207,16 +202,16 @@ static void many_texts_case(uint32_t texts) {
     for (uint32_t i = 0; i < texts; i++) {
         lengths[i] = 1 + below(2);
     }
-    batch     b       = batch_of(lengths, texts, 3);
-    embedding e       = {.vocab = 4, .pad = -1};
-    e.word            = numbers(F32, 4 * 8, 1.0);
-    e.w               = numbers(F32, 8, 1.0);
-    e.b               = numbers(F32, 8, 1.0);
-    int32_t  *ids     = scratch(b.tokens * sizeof *ids);
-    uint32_t *text_of = scratch(b.tokens * sizeof *text_of);
-    tensor    out;
-    run_embed(&e, F32, 8, &b, ids, &out, text_of);
-    expect_embedded(&e, 8, &b, ids, &out, text_of);
+    batch     b  = batch_of(lengths, texts, 3);
+    embedding e  = {.vocab = 4, .pad = -1};
+    e.word       = numbers(F32, 4 * 8, 1.0);
+    e.position   = numbers(F32, 2 * 8, 1.0); /* another text's place is another row */
+    e.w          = numbers(F32, 8, 1.0);
+    e.b          = numbers(F32, 8, 1.0);
+    int32_t *ids = scratch(b.tokens * sizeof *ids);
+    tensor   out;
+    run_embed(&e, F32, 8, &b, ids, &out);
+    expect_embedded(&e, 8, &b, ids, &out);
     release_all();
 }
 

@@ -135,7 +135,6 @@ static void time_embed(const bench *n) {
                        .norm_w    = floats(&n->norm),
                        .norm_b    = floats(&n->norm),
                        .x         = n->y.device,
-                       .text_of   = upload(NULL, TOKENS * sizeof(uint32_t)),
                        .hidden    = n->s->hidden,
                        .pad_token = -1,
                        .eps       = 1e-12f};

@@ -110,7 +110,7 @@ typedef enum fl_cuda_watched {
  * `input_bytes` come up in one copy, those from `bad` on go down in one. */
 typedef struct fl_cuda_place {
     CUdeviceptr meta, cu, skip, ids;
-    CUdeviceptr text_of, short_tiles, long_tiles, counts;
+    CUdeviceptr short_tiles, long_tiles, counts;
     CUdeviceptr x, y, qkv, context, middle; /* middle lies over qkv and context */
     CUdeviceptr narrow;                     /* a product's input as int8 or e4m3, or 0 */
     CUdeviceptr row_scales, sums;           /* int8 only */

@@ -68,7 +68,6 @@ static int embed(const pass *p) {
                               .norm_w          = on_device(e->embed_norm.weight),
                               .norm_b          = on_device(e->embed_norm.bias),
                               .x               = on_device(p->at.x),
-                              .text_of         = on_device(p->at.text_of),
                               .e4m3            = e4m3_of(p, &e->embed_norm),
                               .hidden          = e->desc.hidden,
                               .position_offset = e->desc.position_offset,

@@ -8,8 +8,8 @@
  *         for the largest: a small batch stays dense in memory and in the second-level cache, and
  *         its input goes up in one short copy.
  *
- *           meta cu skip ids | text_of tiles | x y | qkv context (or middle) | bytes | bad rows
- *           `--- one copy up                                                   one down --'
+ *           meta cu skip ids | tiles | x y | qkv context (or middle) | bytes | bad rows
+ *           `--- one copy up                                           one down --'
  *
  *         What one slot takes grows with the tier alone, so the largest tier that fits is found by
  *         walking down, and told where it is less than asked for. A fifth of the device's free
@@ -80,7 +80,6 @@ void fl_cuda_lay_out(const fl_engine *e, uint32_t tier, CUdeviceptr base, fl_cud
     size_t              at = 0;
     *out                   = (fl_cuda_place){0};
     lay_out_input(t, base, &at, out);
-    out->text_of = base + take(&at, tokens * sizeof(uint32_t), ALIGN);
     out->short_tiles =
         base + take(&at, fl_cuda_short_capacity(t->tokens) * sizeof(fl_cuda_tile), ALIGN);
     out->long_tiles =

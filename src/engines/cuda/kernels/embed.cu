@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* embed.cu - fl_embed: token ids become normed rows, and each token learns its text.
+/* embed.cu - fl_embed: token ids become normed rows.
  *
  * Method  A warp per token. The text is found by a search of cu with 32 probes at a time: two or
  *         three reads for any batch. The position is the place in the text; where the architecture
@@ -8,7 +8,7 @@
  * Limit   Bytes: a word row (from the table, scattered), a position row (from the cache) and a row
  *         out per token: 16-bit hidden 384 about 1.5 kB from memory. The search hides behind other
  *         warps.
- * Measure share of the forward pass; if the search shows at batch 1, let the host send text_of. */
+ * Measure share of the forward pass; if the search shows at batch 1, let the host send it. */
 #include "norm.cuh"
 
 /* The last text whose first token is not behind `token`. */
@@ -60,11 +60,8 @@ template <typename T> FL_FN void embed(const fl_cuda_embed &p) {
     if (token >= p.meta->tokens) {
         return;
     }
-    uint32_t text     = text_of_token(p.cu, p.meta->texts, token);
-    size_t   position = position_row(p, p.cu[text], token);
-    if (lane_index() == 0) {
-        p.text_of[token] = text;
-    }
+    uint32_t text      = text_of_token(p.cu, p.meta->texts, token);
+    size_t   position  = position_row(p, p.cu[text], token);
     const T *positions = static_cast<const T *>(p.position);
     size_t   id        = static_cast<size_t>(p.ids[token]);
 

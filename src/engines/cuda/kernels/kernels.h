@@ -59,7 +59,7 @@ typedef struct fl_cuda_e4m3 {
 
 /* fl_embed_T: x[t] = LayerNorm(word[ids[t]] + position[p(t)] + type[0]); a warp per token.
  * Grid: ceil(tier tokens / FL_CUDA_ROW_ROWS), block FL_CUDA_ROW_THREADS. The token's text is found
- * by searching cu. `text_of` is written for the kernels behind: text of each token. */
+ * by searching cu. */
 typedef struct fl_cuda_embed {
     const fl_cuda_meta *meta;
     const int32_t      *ids;             /* [T] */
@@ -69,7 +69,6 @@ typedef struct fl_cuda_embed {
     const void         *type;            /* [H] row 0 of the type table, or NULL */
     const float        *norm_w, *norm_b; /* [H] */
     void               *x;               /* [T, H] out */
-    uint32_t           *text_of;         /* [T] out */
     fl_cuda_e4m3        e4m3;            /* x once more */
     uint32_t            hidden;
     uint32_t            position_offset;
