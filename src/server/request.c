@@ -143,8 +143,9 @@ void *fl_request_alloc(fl_request *request, size_t size) {
     rounded &= ~(size_t)(LINE - 1);
     if (block == NULL || block->capacity - block->used < rounded) {
         size_t capacity = rounded > BLOCK_BYTES ? rounded : BLOCK_BYTES, whole;
-        if (fl_add_overflow(capacity, LINE, &whole) ||
-            (capacity > BLOCK_BYTES && !hold(full, capacity))) {
+        /* Every request has its first block, and one that is refused a last one for the refusal. */
+        bool free = capacity == BLOCK_BYTES && (block == NULL || full->crowded != 0);
+        if (fl_add_overflow(capacity, LINE, &whole) || (!free && !hold(full, capacity))) {
             return NULL;
         }
         fl_block *fresh = fl_alloc_aligned(whole, LINE);

@@ -150,7 +150,9 @@ def test_memory_of_what_a_body_is_read_into(start):
     running = start("--server-max-body-memory", "1MiB")
     short = json.dumps({"input": ["a"] * 60_000, "dimensions": 1}).encode()  # 300 KB, and 2 MB of pointers
     wide = json.dumps({"inputs": ["a"] * 1_000}).encode()                    # 5 KB, and 1.5 MB of vectors
-    for path, body in (("/v1/embeddings", short), ("/embed", wide), ("/v2/embed", short.replace(b"input", b"texts"))):
+    many = json.dumps({"ids": [[101]] * 15_000}).encode()                    # 100 KB, and 1 MB of texts
+    for path, body in (("/v1/embeddings", short), ("/embed", wide), ("/v2/embed", short.replace(b"input", b"texts")),
+                       ("/decode", many)):
         refused = running.ask(path=path, body=body)
         assert refused.status == 413 and refused.headers["x-fletch-limit"] == "server.max_body_memory", refused
     assert running.embed(["a"] * 300).status == 200  # nothing of it is held any more
