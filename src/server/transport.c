@@ -292,6 +292,9 @@ static void settle(fl_request_full *full) {
         fl_metrics_request(server->metrics, request->route, status,
                            fl_clock_ns() - request->start_ns);
         fl_server_log_request(server->log, request, status);
+        if (status == 499 && atomic_load(&full->conn->phase) != FL_PHASE_DEAD) {
+            fl_metrics_cancelled(server->metrics);
+        }
     }
     (void)atomic_fetch_sub(&server->bodies, full->held);
     if (full->counted) {

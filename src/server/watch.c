@@ -223,9 +223,6 @@ static void on_event(fl_server *server, uint64_t tag, uint32_t events) {
         } else if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
             atomic_store(&conn->gone, true);
             found = cancel_mark(conn);
-            if (conn->request != NULL && atomic_load(&conn->phase) == FL_PHASE_RUN) {
-                fl_metrics_cancelled(server->metrics);
-            }
             poke(conn);
         }
     }
