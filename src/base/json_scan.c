@@ -54,19 +54,6 @@ static bool fail_at(scanner *s, size_t at, const char *problem) {
     return false;
 }
 
-/* The four digits at `at`, or -1. */
-static int hex4(const scanner *s, size_t at) {
-    int value = 0;
-    for (size_t i = at; i < at + 4; i++) {
-        int digit = i < s->size ? fl_hex_digit(s->text[i]) : -1;
-        if (digit < 0) {
-            return -1;
-        }
-        value = value * 16 + digit;
-    }
-    return value;
-}
-
 /* s->at is on a backslash; step behind its escape. */
 static bool scan_escape(scanner *s, bool is_key) {
     size_t start = s->at;
@@ -75,7 +62,7 @@ static bool scan_escape(scanner *s, bool is_key) {
         s->at += 2;
         return true;
     }
-    int unit = c == 'u' ? hex4(s, start + 2) : -1;
+    int unit = c == 'u' ? fl_hex4(s->text, start + 2, s->size) : -1;
     if (unit < 0) {
         return fail_at(s, start, "not a JSON escape");
     }
@@ -88,7 +75,7 @@ static bool scan_escape(scanner *s, bool is_key) {
     }
     bool paired =
         unit < 0xDC00 && s->at + 1 < s->size && s->text[s->at] == '\\' && s->text[s->at + 1] == 'u';
-    int low = paired ? hex4(s, s->at + 2) : -1;
+    int low = paired ? fl_hex4(s->text, s->at + 2, s->size) : -1;
     if (low < 0xDC00 || low > 0xDFFF) {
         return fail_at(s, start, "half of a surrogate pair");
     }

@@ -23,6 +23,21 @@
 
 #include "base/number_tables.h"
 
+/* ---- Finite ----------------------------------------------------------------------------------- */
+
+/* NaN and infinity alone have every bit of the exponent set. Unlike a sum of floats this keeps no order, so
+ * it takes a vector at a time. */
+bool fl_all_finite(const float *values, size_t count) {
+    const uint32_t exponent = 0x7F800000U;
+    uint32_t       bad      = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof bits);
+        bad |= (bits & exponent) == exponent;
+    }
+    return bad == 0;
+}
+
 /* ---- float32 to text ------------------------------------------------------------------------- */
 
 /* A positive number digits * 10^exponent. */

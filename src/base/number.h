@@ -17,10 +17,25 @@ enum { FL_F32_TEXT_MAX = 24 };
 size_t fl_f32_text(char out[FL_F32_TEXT_MAX], float value); /* length; not terminated */
 size_t fl_u64_text(char out[20], uint64_t value);           /* length; not terminated */
 
+/* No NaN and no infinity among them. */
+bool fl_all_finite(const float *values, size_t count);
+
 /* 0 to 15, or -1. */
 static inline int fl_hex_digit(char c) {
     char lower = (char)(c | 0x20);
     return c >= '0' && c <= '9' ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+/* The number of four hexadecimal digits at `at` of `size` bytes of text, or -1. */
+static inline int fl_hex4(const char *text, size_t at, size_t size) {
+    int value = 0;
+    for (size_t i = at; i < at + 4; i++) {
+        int digit = i < size ? fl_hex_digit(text[i]) : -1;
+        if (digit < 0)
+            return -1;
+        value = value * 16 + digit;
+    }
+    return value;
 }
 
 /* Whole text must be a number; no spaces, no locale. */

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "runtime/runtime.h"
 
 /* sentence-transformers' floor under a norm: a zero row stays zero instead of becoming NaN. */
@@ -133,19 +134,6 @@ bool fl_output_in_place(const fl_output *output, const fletch_matrix *out) {
     return output->columns == fl_encoder_width(&output->model->encoder);
 }
 
-/* NaN and infinity alone have every bit of the exponent set. Unlike a sum of floats this keeps no order, so
- * it takes a vector at a time. */
-static bool all_finite(const float *row, uint32_t columns) {
-    const uint32_t exponent = 0x7F800000U;
-    uint32_t       bad      = 0;
-    for (uint32_t i = 0; i < columns; i++) {
-        uint32_t bits;
-        memcpy(&bits, &row[i], sizeof bits);
-        bad |= (bits & exponent) == exponent;
-    }
-    return bad == 0;
-}
-
 /* Where the stage after `now` writes: to the other line, but a row that lies where it is wanted stays
  * there, for a stage that may work in place. */
 static float *next_line(const float *now, float *const line[2], void *in_place) {
@@ -158,7 +146,7 @@ bool fl_output_row(const fl_output *output, const float *pooled, float *const li
     uint32_t     width = fl_encoder_width(&output->model->encoder);
     const float *now   = pooled;
     bool         unit  = false; /* the last stage left a row of unit length */
-    if (!all_finite(pooled, width))
+    if (!fl_all_finite(pooled, width))
         return false;
     for (uint32_t i = 0; i < output->model->stage_count; i++) {
         const fl_stage *stage = &output->model->stages[i];
@@ -174,7 +162,7 @@ bool fl_output_row(const fl_output *output, const float *pooled, float *const li
         unit  = stage->kind == FL_STAGE_NORMALIZE;
         width = stage->out;
         now   = next;
-        if (stage->kind != FL_STAGE_NORMALIZE && !all_finite(now, width))
+        if (stage->kind != FL_STAGE_NORMALIZE && !fl_all_finite(now, width))
             return false;
     }
     bool cut = output->columns < width;

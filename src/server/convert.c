@@ -11,6 +11,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/number.h"
+
 static int8_t to_int8(float x) {
     float clamped = x > 1.0f ? 1.0f : x < -1.0f ? -1.0f : x;
     return (int8_t)lrintf(clamped * 127.0f);
@@ -27,16 +29,8 @@ static void pack_bits(uint8_t *out, const float *row, size_t count, uint8_t flip
     }
 }
 
-static bool all_finite(const float *row, size_t count) {
-    float sum = 0.0f; /* 0 * x is NaN for NaN and infinity, else 0 */
-    for (size_t i = 0; i < count; i++) {
-        sum += 0.0f * row[i];
-    }
-    return sum == 0.0f;
-}
-
 bool fl_convert(void *out, const float *row, size_t count, fletch_dtype dtype) {
-    if (!all_finite(row, count)) {
+    if (!fl_all_finite(row, count)) {
         return false;
     }
     uint8_t *bytes = out;

@@ -202,22 +202,9 @@ static size_t run_end(const char *text, size_t at, size_t size) {
     return at;
 }
 
-/* The four hexadecimal digits at `at`, or -1. */
-static int hex4(const fl_json_in *in, size_t at) {
-    int value = 0;
-    for (size_t i = at; i < at + 4; i++) {
-        int digit = i < in->size ? fl_hex_digit(in->text[i]) : -1;
-        if (digit < 0) {
-            return -1;
-        }
-        value = value * 16 + digit;
-    }
-    return value;
-}
-
 /* The \u escape (or pair of them) at `at`; *end gets the offset behind it. */
 static bool read_unicode(fl_json_in *in, size_t at, uint32_t *code_point, size_t *end) {
-    int unit = hex4(in, at + 2);
+    int unit = fl_hex4(in->text, at + 2, in->size);
     *end     = at + 6;
     if (unit < 0) {
         return fail_at(in, at, "invalid escape");
@@ -228,7 +215,7 @@ static bool read_unicode(fl_json_in *in, size_t at, uint32_t *code_point, size_t
     }
     bool paired =
         unit < 0xDC00 && *end + 1 < in->size && in->text[*end] == '\\' && in->text[*end + 1] == 'u';
-    int low = paired ? hex4(in, *end + 2) : -1;
+    int low = paired ? fl_hex4(in->text, *end + 2, in->size) : -1;
     if (low < 0xDC00 || low > 0xDFFF) {
         return fail_at(in, at, "lone surrogate in hex escape");
     }

@@ -11,12 +11,12 @@
  *         ONNX Runtime allocates its own little objects for tensors.
  * Threads A lane belongs to one thread at a time; the session is shared.
  * Proof   tests/unit/test_onnxruntime.c (direct rows, copied rows, plain Run give the same bytes). */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "engines/onnxruntime/ort.h"
 
 /* ---- Buffers ---------------------------------------------------------------------------------- */
@@ -227,13 +227,6 @@ static OrtStatus *run(fl_ort_lane *lane, run_values *v) {
     return NULL;
 }
 
-static bool all_finite(const float *row, size_t count) {
-    bool finite = true;
-    for (size_t i = 0; i < count; i++)
-        finite = finite && isfinite(row[i]);
-    return finite;
-}
-
 /* Widen half precision behind the values themselves. */
 static const float *as_floats(const fl_ort_lane *lane, const fl_ort_group *g) {
     const fl_ort_session *s = lane->session;
@@ -261,7 +254,7 @@ static int hand_out(fl_ort_lane *lane, const fl_batch *batch, const uint32_t *or
         } else {
             if (!direct)
                 memcpy(row, values + (size_t)i * lane->width, lane->width * sizeof *row);
-            finite = all_finite(row, lane->width);
+            finite = fl_all_finite(row, lane->width);
         }
         if (!finite)
             return fl_fail(&lane->error, FLETCH_EMODEL, text,
