@@ -148,15 +148,12 @@ static bool take_headers(fl_job *job) {
 
 /* ---- Prompts --------------------------------------------------------------------------------- */
 
-static const char prompt_key[] = "prompt.";
-
-/* The property "prompt.NAME"; NULL when the model has no such prompt. */
+/* The text of a prompt as it is told; NULL when the model has no such prompt. */
 static const char *told_prompt(const fl_job *job, fl_span name) {
-    const char *key;
-    size_t      ahead = sizeof prompt_key - 1;
-    for (size_t i = 0; (key = fl_served_property_at(job->served, i)) != NULL; i++) {
-        if (strncmp(key, prompt_key, ahead) == 0 && fl_span_is(name, key + ahead)) {
-            return fl_served_property(job->served, key);
+    const char *known, *told;
+    for (size_t i = 0; (known = fl_served_prompt_at(job->served, i, &told)) != NULL; i++) {
+        if (fl_span_is(name, known)) {
+            return told;
         }
     }
     return NULL;
@@ -190,12 +187,9 @@ const char *fl_job_prompt(fl_job *job, fl_span name) {
 }
 
 void fl_served_prompts(const fl_served *served, fl_buf *out) {
-    const char *key;
-    size_t      ahead = sizeof prompt_key - 1;
-    for (size_t i = 0; (key = fl_served_property_at(served, i)) != NULL; i++) {
-        if (strncmp(key, prompt_key, ahead) == 0) {
-            fl_buf_printf(out, "%s`%s`", out->size > 0 ? ", " : "", key + ahead);
-        }
+    const char *name;
+    for (size_t i = 0; (name = fl_served_prompt_at(served, i, NULL)) != NULL; i++) {
+        fl_buf_printf(out, "%s`%s`", out->size > 0 ? ", " : "", name);
     }
 }
 

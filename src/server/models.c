@@ -73,9 +73,20 @@ const char *fl_served_property(const fl_served *served, const char *name) {
     return NULL;
 }
 
-const char *fl_served_property_at(const fl_served *served, size_t index) {
-    const served_full *full = (const served_full *)(const void *)served;
-    return index < full->property_count ? full->properties[index].name : NULL;
+const char *fl_served_prompt_at(const fl_served *served, size_t index, const char **told) {
+    static const char  prompt[] = "prompt.";
+    const served_full *full     = (const served_full *)(const void *)served;
+    for (size_t i = 0, ahead = sizeof prompt - 1; i < full->property_count; i++) {
+        const property *item = &full->properties[i];
+        if (strncmp(item->name, prompt, ahead) != 0 || index-- > 0) {
+            continue;
+        }
+        if (told != NULL) {
+            *told = item->value;
+        }
+        return item->name + ahead;
+    }
+    return NULL;
 }
 
 /* ---- Fingerprint -------------------------------------------------------------------------------- */

@@ -31,11 +31,9 @@ typedef struct facts {
 
 static void gather_prompts(facts *f, const fl_served *served) {
     const char *name;
-    for (size_t i = 0; (name = fl_served_property_at(served, i)) != NULL; i++) {
-        if (strncmp(name, "prompt.", 7) == 0) {
-            fl_buf_puts(&f->prompts, f->prompts.size > 0 ? "," : "");
-            fl_json_quote(&f->prompts, name + 7, strlen(name + 7));
-        }
+    for (size_t i = 0; (name = fl_served_prompt_at(served, i, NULL)) != NULL; i++) {
+        fl_buf_puts(&f->prompts, f->prompts.size > 0 ? "," : "");
+        fl_json_quote(&f->prompts, name, strlen(name));
     }
 }
 

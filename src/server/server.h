@@ -140,8 +140,8 @@ fl_served *fl_server_model_at(const fl_server *server, size_t index); /* NULL pa
 
 /* A property of fletch_model_describe ("pooling", "architecture", …), or NULL. */
 const char *fl_served_property(const fl_served *served, const char *name);
-const char *fl_served_property_at(const fl_served *served,
-                                  size_t           index); /* its name; NULL: past the end */
+/* The name of its prompt `index`; NULL: past the last. *told, unless NULL, gets the text, quoted as JSON. */
+const char *fl_served_prompt_at(const fl_served *served, size_t index, const char **told);
 
 /* An option as text ("server.max_body"); never NULL. Read when the server started. */
 const char *fl_server_option(const fl_server *server, const char *key);

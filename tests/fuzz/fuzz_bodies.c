@@ -281,9 +281,15 @@ const char *fl_served_property(const fl_served *model, const char *name) {
     return NULL;
 }
 
-const char *fl_served_property_at(const fl_served *model, size_t index) {
+const char *fl_served_prompt_at(const fl_served *model, size_t index, const char **told) {
     (void)model;
-    return index < PROPERTIES ? properties[index][0] : NULL;
+    if (index > 0) {
+        return NULL;
+    }
+    if (told != NULL) {
+        *told = properties[PROPERTIES - 1][1];
+    }
+    return "query";
 }
 
 const char *fl_server_option(const fl_server *of, const char *key) {
