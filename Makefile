@@ -8,7 +8,7 @@ export PREFIX DESTDIR T
 
 .DEFAULT_GOAL := build
 .NOTPARALLEL:
-.PHONY: build demo setup model onnxruntime cuda check check-full test soak bench tidy format asan tsan fuzz install clean help
+.PHONY: python build demo setup model onnxruntime cuda check check-full test soak bench tidy format asan tsan fuzz install clean help
 
 build: ## build/fletch, build/libfletch.so and .a (Release)
 	@tools/build.sh release fletch fletch_shared fletch_static
@@ -27,6 +27,9 @@ onnxruntime: ## get the ONNX Runtime library into .cache/onnxruntime
 
 cuda: ## build/libfletch_cuda.so, the engine for NVIDIA GPUs (needs nvcc)
 	@tools/cuda.sh
+
+python: ## the Python package: wheel, every test, those against sentence-transformers too (3 GB)
+	@tools/python.sh
 
 check: ## every test: unit, kernels, golden, command line, tidy, sanitizers, fuzz
 	@tools/check.sh

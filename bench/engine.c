@@ -179,26 +179,29 @@ static fl_tensor random_tensor(uint64_t rows, uint64_t cols, float scale) {
 }
 
 static void random_model(bench *b, uint32_t layers, uint32_t hidden, uint32_t heads, bool t5) {
-    uint32_t          mlp = 4 * hidden, vocab = 30522, positions = 512;
-    fl_attention_bias bias            = t5 ? FL_BIAS_T5_BUCKETS : FL_BIAS_NONE;
-    float             scale           = 1.0f / sqrtf((float)hidden / (float)heads);
-    fl_encoder_desc   d               = {.architecture      = t5 ? "mpnet" : "bert",
-                                         .layers            = layers,
-                                         .hidden            = hidden,
-                                         .heads             = heads,
-                                         .kv_heads          = heads,
-                                         .head_dim          = hidden / heads,
-                                         .intermediate      = mlp,
-                                         .vocab             = vocab,
-                                         .positions         = positions,
-                                         .norm_eps          = 1e-12f,
-                                         .position          = FL_POSITION_LEARNED,
-                                         .attention_scale   = scale,
-                                         .attention_bias    = bias,
-                                         .bias_buckets      = 32,
-                                         .bias_max_distance = 128};
-    fl_encoder       *e               = &b->encoder;
-    e->desc                           = d;
+    uint32_t        mlp = 4 * hidden, vocab = 30522, positions = 512;
+    float           scale = 1.0f / sqrtf((float)hidden / (float)heads);
+    fl_encoder_desc d     = {.architecture    = t5 ? "mpnet" : "bert",
+                             .layers          = layers,
+                             .hidden          = hidden,
+                             .heads           = heads,
+                             .kv_heads        = heads,
+                             .head_dim        = hidden / heads,
+                             .intermediate    = mlp,
+                             .vocab           = vocab,
+                             .positions       = positions,
+                             .norm_eps        = 1e-12f,
+                             .position        = FL_POSITION_LEARNED,
+                             .attention_scale = scale,
+                             .embedding       = hidden,
+                             .word_rows       = vocab,
+                             .embed_norm      = true};
+    fl_encoder     *e     = &b->encoder;
+    e->desc               = d;
+    e->desc.layer         = calloc(layers, sizeof *e->desc.layer);
+    if (t5)
+        e->desc.distance[0] =
+            (fl_distance){.bias = FL_BIAS_T5_BUCKETS, .buckets = 32, .max_distance = 128};
     e->pooling[0]                     = FL_POOL_MEAN;
     e->pooling_count                  = 1;
     e->global[FL_SLOT_WORD]           = random_tensor(vocab, hidden, 0.1f);

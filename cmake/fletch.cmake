@@ -10,9 +10,6 @@ target_compile_options(fl_flags INTERFACE
   -Wundef -Wformat=2 -Wno-unknown-warning-option -Wno-format-truncation -Wwrite-strings
   -Wpointer-arith -Wcast-qual
   -fno-math-errno -ffp-contract=off -fno-strict-aliasing)
-if(CMAKE_C_COMPILER_ID MATCHES Clang)
-  target_compile_options(fl_flags INTERFACE -Wno-gnu-statement-expression) # json-c's own macro
-endif()
 if(FLETCH_WERROR)
   target_compile_options(fl_flags INTERFACE -Werror)
 endif()
@@ -28,19 +25,16 @@ if(FLETCH_FUZZ)
 endif()
 target_link_libraries(fl_flags INTERFACE Threads::Threads m ${CMAKE_DL_LIBS})
 set(FL_ALONE ${PROJECT_SOURCE_DIR}/bench/gpu/alone) # what stands in for libraries in a minimal build
-if(FLETCH_MINIMAL)
-  target_include_directories(fl_flags BEFORE INTERFACE ${FL_ALONE})
-else()
-  target_link_libraries(fl_flags INTERFACE PkgConfig::JSONC PkgConfig::CURL PkgConfig::CRYPTO)
+if(NOT FLETCH_MINIMAL)
+  target_include_directories(fl_flags INTERFACE ${CURL_INCLUDE_DIRS}) # the library is opened at run time
+  target_link_libraries(fl_flags INTERFACE PkgConfig::PCRE2)
 endif()
 
 # fl_room(base error.c log.c …): the object library fl_base.
 function(fl_room name)
   if(FLETCH_MINIMAL)
-    list(TRANSFORM ARGN REPLACE "^(sha256|download)[.]c$" "${FL_ALONE}/\\1.c")
-    if(name STREQUAL "base")
-      list(APPEND ARGN ${FL_ALONE}/json_tree.c)
-    endif()
+    list(REMOVE_ITEM ARGN libcurl.c)
+    list(TRANSFORM ARGN REPLACE "^(download|regex)[.]c$" "${FL_ALONE}/\\1.c")
   endif()
   add_library(fl_${name} OBJECT ${ARGN})
   target_link_libraries(fl_${name} PUBLIC fl_flags)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What `cmake --install` (make install) lays down: program, shared and static library, header, pkg-config
-# file, CMake package, man pages and shell completions; the CUDA module where `make cuda` made one. pkg-config
+# file, CMake package, man pages, shell completions and systemd units; the CUDA module where `make cuda` made one. pkg-config
 # file and CMake package find the prefix from where they lie, so DESTDIR, --prefix and a moved tree all work.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -22,12 +22,28 @@ set(pkgconfig_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH FLETCH_PREFIX_FROM_PC "/${pkgconfig_dir}" "/")
 file(RELATIVE_PATH FLETCH_PREFIX_FROM_CMAKE "/${package_dir}" "/")
 configure_file(${CMAKE_CURRENT_LIST_DIR}/fletch.pc.in ${CMAKE_BINARY_DIR}/fletch.pc @ONLY)
-configure_file(${CMAKE_CURRENT_LIST_DIR}/fletchConfig.cmake.in ${CMAKE_BINARY_DIR}/fletchConfig.cmake @ONLY)
-write_basic_package_version_file(${CMAKE_BINARY_DIR}/fletchConfigVersion.cmake
+# Not at the top of the build tree: find_package looks there when PATH names it, and would find a package
+# whose files lie elsewhere.
+set(package ${CMAKE_BINARY_DIR}/to-install)
+file(REMOVE ${CMAKE_BINARY_DIR}/fletchConfig.cmake ${CMAKE_BINARY_DIR}/fletchConfigVersion.cmake)
+configure_file(${CMAKE_CURRENT_LIST_DIR}/fletchConfig.cmake.in ${package}/fletchConfig.cmake @ONLY)
+write_basic_package_version_file(${package}/fletchConfigVersion.cmake
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/fletch.pc DESTINATION ${pkgconfig_dir})
-install(FILES ${CMAKE_BINARY_DIR}/fletchConfig.cmake ${CMAKE_BINARY_DIR}/fletchConfigVersion.cmake
+install(FILES ${package}/fletchConfig.cmake ${package}/fletchConfigVersion.cmake
         DESTINATION ${package_dir})
+
+# The systemd units name the program where it is installed.
+if(TARGET fletch)
+  install(CODE "
+    foreach(unit fletch.service fletch.socket)
+      file(READ \"${PROJECT_SOURCE_DIR}/deploy/systemd/\${unit}\" text)
+      string(REPLACE /usr/bin/fletch \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/fletch\" text \"\${text}\")
+      file(WRITE \"${CMAKE_BINARY_DIR}/systemd/\${unit}\" \"\${text}\")
+      file(INSTALL DESTINATION \"\${CMAKE_INSTALL_PREFIX}/lib/systemd/system\"
+           TYPE FILE FILES \"${CMAKE_BINARY_DIR}/systemd/\${unit}\")
+    endforeach()")
+endif()
 
 # Shell completions come out of the program itself (fletch completion SHELL), as it is installed.
 if(TARGET fletch)

@@ -113,18 +113,20 @@ static double share(uint64_t part, uint64_t rest) {
     return part + rest > 0 ? 100.0 * (double)part / (double)(part + rest) : 0.0;
 }
 
-static void print_statistics(const fletch_model *model) {
+static void print_statistics(fletch_model *model) {
     fletch_stats s = {.size = sizeof s};
     fletch_error error;
     if (fletch_stats_get(model, &s, &error) < 0)
         return;
     printf("ran on      %s, %s, %s\n", s.provider, s.precision, s.device);
-    printf("texts       %llu in %llu batches\n", (unsigned long long)s.texts,
-           (unsigned long long)s.batches); /* few large batches: the card is kept busy */
+    printf("texts       %llu in %llu batches\n", (unsigned long long)s.counter[FLETCH_COUNT_TEXTS],
+           (unsigned long long)
+               s.counter[FLETCH_COUNT_BATCHES]); /* few large batches: the card is kept busy */
     printf("forward     p50 %.2f ms, p99 %.2f ms\n", (double)s.forward.p50_ns / 1e6,
            (double)s.forward.p99_ns / 1e6);
-    printf("zero copy   %.0f %% of the rows\n", share(s.zero_copy_outputs, s.staged_outputs));
-    printf("fallbacks   %llu\n", (unsigned long long)s.provider_fallbacks);
+    printf("zero copy   %.0f %% of the rows\n", share(s.counter[FLETCH_COUNT_ZERO_COPY_OUTPUTS],
+                                                      s.counter[FLETCH_COUNT_STAGED_OUTPUTS]));
+    printf("fallbacks   %llu\n", (unsigned long long)s.counter[FLETCH_COUNT_PROVIDER_FALLBACKS]);
 }
 
 /* ---- 4. All of it, with every failure said --------------------------------------------------- */

@@ -24,9 +24,13 @@
  *              Pointers passed in are borrowed for the time of the call.
  *   Threads    A fletch_model may be used from any number of threads at once. A fletch_config
  *              belongs to one thread at a time; fletch_open copies what it needs of it.
+ *   fork       A child of fork() may do nothing with the models of its parent, not even close them:
+ *              their threads did not come along. Fork first, or exec.
  *   Text       UTF-8, not terminated: NUL bytes are text. Invalid UTF-8 is an error, never repaired.
- *   Growth     Structs that may grow begin with their size; set it with the …_INIT macro. Options
- *              are string keys (fletch_config_set), so new ones never break a program.
+ *   Growth     Structs that may grow begin with their size (set it, or use the …_INIT macro) and grow
+ *              at their end; they are never inside another. Structs that the library makes (an
+ *              outcome, tokens, an entry) grow at their end too. Options are string keys
+ *              (fletch_config_set). So a program that was compiled with an older header goes on.
  *   Exactness  The same text gives the same bytes, whatever its batch, order or thread count.
  *
  * The header is a ladder: errors, texts and matrices, configuration, the model (open, embed),
@@ -163,6 +167,11 @@ typedef struct fletch_matrix {
 /** Bytes of one row of `cols` dimensions; 0 for an unknown dtype. Since 0.1. */
 FLETCH_API size_t fletch_row_bytes(size_t cols, fletch_dtype dtype);
 
+/** A float32 row as another dtype, as a matrix of that dtype would have got it, into
+ *  out[fletch_row_bytes(cols, dtype)]. FLETCH_EINVAL for an unknown dtype and for a value that is not
+ *  finite. Since 0.1. */
+FLETCH_API int fletch_row_convert(void *out, const float *row, size_t cols, fletch_dtype dtype);
+
 /** A dense float32 matrix [rows, cols]. Since 0.1. */
 static inline fletch_matrix fletch_matrix_f32(float *data, size_t rows, size_t cols) {
     fletch_matrix matrix;
@@ -220,7 +229,7 @@ FLETCH_API int fletch_config_load(fletch_config *config, const char *toml_path,
                                   fletch_error *error);
 
 /** Read the FLETCH_* variables of the environment (FLETCH_PROVIDER_ORDER and so on, and the
- *  documented aliases). Variables that no key claims are an error naming the nearest. Since 0.1. */
+ *  documented aliases). Of variables that no key claims a warning goes to the log. Since 0.1. */
 FLETCH_API int fletch_config_load_env(fletch_config *config, fletch_error *error);
 
 /** The model that fletch_open opens without a name: model.id, or model.level where a higher-ranked
@@ -309,7 +318,7 @@ typedef struct fletch_embed_options {
 } fletch_embed_options;
 
 #define FLETCH_EMBED_OPTIONS_INIT                                                                  \
-    { sizeof(fletch_embed_options), NULL, NULL, 0, 0, 0, FLETCH_TRUNCATE_DEFAULT, NULL, NULL, NULL }
+    { .size = sizeof(fletch_embed_options) }
 
 /** Embed texts->count texts into the first rows of *out (caller-owned, out->cols == dimensions).
  *  An empty text is embedded like any other (its special tokens remain). Results do not depend on the
@@ -325,19 +334,19 @@ FLETCH_API int fletch_embed(fletch_model *model, const fletch_texts *texts,
 /** Who waits for the result. Interactive texts leave first; bulk texts always get a share. */
 typedef enum fletch_lane { FLETCH_LANE_INTERACTIVE = 0, FLETCH_LANE_BULK = 1 } fletch_lane;
 
-/** A request. The struct itself is copied by fletch_submit; everything it points to (texts, prompt,
- *  matrix, tokens, truncated, status) is borrowed until `done` is called. */
+/** A request. The struct and its options are copied by fletch_submit; everything they point to (texts,
+ *  prompt, matrix, tokens, truncated, status) is borrowed until `done` is called. */
 typedef struct fletch_request {
-    size_t               size; /* set by FLETCH_REQUEST_INIT */
-    fletch_texts         texts;
-    const int32_t       *ids; /* token ids instead of texts: texts.offsets64 or offsets32 then count
+    size_t         size; /* set by FLETCH_REQUEST_INIT */
+    fletch_texts   texts;
+    const int32_t *ids; /* token ids instead of texts: texts.offsets64 or offsets32 then count
                                    ids, not bytes, and the ids are used as they are, prompt and special
                                    tokens included by the caller. Longer ones are cut as texts are */
-    fletch_embed_options options; /* all zero: the defaults; its size may be 0 */
-    fletch_matrix        out;
-    fletch_lane          lane;
-    uint32_t             deadline_ms; /* from now; 0 = none. Late: FLETCH_EDEADLINE */
-    uint32_t             spare_us;    /* how long this thread may be kept, 0 = not at all: alone and
+    const fletch_embed_options *options; /* NULL: the defaults */
+    fletch_matrix               out;
+    fletch_lane                 lane;
+    uint32_t                    deadline_ms; /* from now; 0 = none. Late: FLETCH_EDEADLINE */
+    uint32_t spare_us; /* how long this thread may be kept, 0 = not at all: alone and
                                    likely to be over by then, the work is done on it, `done` is
                                    called before fletch_submit returns, and nobody is woken */
 } fletch_request;
@@ -380,7 +389,7 @@ FLETCH_API int fletch_cancel(fletch_model *model, fletch_ticket ticket);
 
 /** Durations of one phase. Bucket i counts those <= fletch_histogram_bound(i) nanoseconds and above
  *  the bound before; the last bucket has no bound. Percentiles are read from the buckets (four to an
- *  octave, so at most 19 % too high). */
+ *  octave, so at most 19 % too high). The struct never grows. */
 #define FLETCH_HISTOGRAM_BUCKETS 104
 typedef struct fletch_histogram {
     uint64_t count, sum_ns, max_ns;
@@ -391,45 +400,60 @@ typedef struct fletch_histogram {
 /** Upper bound of a bucket in nanoseconds; UINT64_MAX for the last. Since 0.1. */
 FLETCH_API uint64_t fletch_histogram_bound(size_t bucket);
 
-/* Counters since the model was opened: name, text. New ones are appended. */
+/* Counters since the model was opened: FLETCH_COUNT_NAME, name, text. New ones are appended. */
 #define FLETCH_COUNTER_MAP(X)                                                                      \
-    X(requests, "requests taken, blocking calls included")                                         \
-    X(texts, "texts embedded")                                                                     \
-    X(tokens, "tokens embedded, special tokens counted")                                           \
-    X(truncated_texts, "texts that were cut to the model's length")                                \
-    X(failed_texts, "texts that got an error instead of a vector")                                 \
-    X(failed_requests, "requests that ended with an error, cancelled and late ones left out")      \
-    X(cancelled_requests, "requests given up by their callers")                                    \
-    X(expired_requests, "requests whose deadline passed")                                          \
-    X(rejected_requests, "requests turned away because too much was waiting")                      \
-    X(batches, "batches that went through an engine")                                              \
-    X(batch_splits, "batches split to fit into memory")                                            \
-    X(batch_retries, "batches run again after a failure")                                          \
-    X(fp32_retries, "texts run again in fp32 because they overflowed a narrower format")           \
-    X(company_waits, "times an idle engine waited for more texts")                                 \
-    X(zero_copy_inputs, "texts tokenised where they lie in the caller's memory")                   \
-    X(copied_inputs, "texts copied first, to put a prompt in front")                               \
-    X(zero_copy_outputs, "texts whose row the engine wrote into the caller's memory")              \
-    X(staged_outputs, "texts whose row passed a buffer (dense layers, cut, another type)")         \
-    X(pool_takes, "buffers asked from the pool")                                                   \
-    X(pool_hits, "of these, served by a buffer that was kept")                                     \
-    X(pool_allocations, "buffers allocated")                                                       \
-    X(pool_allocation_ns, "time spent allocating them")                                            \
-    X(pool_evictions, "buffers let go because the pool was full")                                  \
-    X(pressure_cleanups, "times buffers were given back because memory grew scarce")               \
-    X(provider_selections, "replicas opened")                                                      \
-    X(provider_fallbacks, "times the next provider of the chain was taken")                        \
-    X(replica_failures, "times an engine failed")                                                  \
-    X(replica_reopens, "times a replica was opened again")                                         \
-    X(busy_ns, "time engines spent in forward, all replicas together")
+    X(REQUESTS, requests, "requests taken, blocking calls included")                               \
+    X(TEXTS, texts, "texts embedded")                                                              \
+    X(TOKENS, tokens, "tokens embedded, special tokens counted")                                   \
+    X(TRUNCATED_TEXTS, truncated_texts, "texts that were cut to the model's length")               \
+    X(FAILED_TEXTS, failed_texts, "texts that got an error instead of a vector")                   \
+    X(FAILED_REQUESTS, failed_requests,                                                            \
+      "requests that ended with an error, cancelled and late ones left out")                       \
+    X(CANCELLED_REQUESTS, cancelled_requests, "requests given up by their callers")                \
+    X(EXPIRED_REQUESTS, expired_requests, "requests whose deadline passed")                        \
+    X(REJECTED_REQUESTS, rejected_requests, "requests turned away because too much was waiting")   \
+    X(BATCHES, batches, "batches that went through an engine")                                     \
+    X(BATCH_SPLITS, batch_splits, "batches split to fit into memory")                              \
+    X(BATCH_RETRIES, batch_retries, "batches run again after a failure")                           \
+    X(FP32_RETRIES, fp32_retries,                                                                  \
+      "texts run again in fp32 because they overflowed a narrower format")                         \
+    X(COMPANY_WAITS, company_waits, "times an idle engine waited for more texts")                  \
+    X(ZERO_COPY_INPUTS, zero_copy_inputs, "texts tokenised where they lie in the caller's memory") \
+    X(COPIED_INPUTS, copied_inputs, "texts copied first, to put a prompt in front")                \
+    X(ZERO_COPY_OUTPUTS, zero_copy_outputs,                                                        \
+      "texts whose row the engine wrote into the caller's memory")                                 \
+    X(STAGED_OUTPUTS, staged_outputs,                                                              \
+      "texts whose row passed a buffer (dense layers, cut, another type)")                         \
+    X(POOL_TAKES, pool_takes, "buffers asked from the pool")                                       \
+    X(POOL_HITS, pool_hits, "of these, served by a buffer that was kept")                          \
+    X(POOL_ALLOCATIONS, pool_allocations, "buffers allocated")                                     \
+    X(POOL_ALLOCATION_NS, pool_allocation_ns, "time spent allocating them")                        \
+    X(POOL_EVICTIONS, pool_evictions, "buffers let go because the pool was full")                  \
+    X(PRESSURE_CLEANUPS, pressure_cleanups,                                                        \
+      "times buffers were given back because memory grew scarce")                                  \
+    X(PROVIDER_SELECTIONS, provider_selections, "replicas opened")                                 \
+    X(PROVIDER_FALLBACKS, provider_fallbacks, "times the next provider of the chain was taken")    \
+    X(REPLICA_FAILURES, replica_failures, "times an engine failed")                                \
+    X(REPLICA_REOPENS, replica_reopens, "times a replica was opened again")                        \
+    X(BUSY_NS, busy_ns, "time engines spent in forward, all replicas together")
+
+typedef enum fletch_counter {
+#define FLETCH_COUNTER_ENUM(NAME, name, text) FLETCH_COUNT_##NAME,
+    FLETCH_COUNTER_MAP(FLETCH_COUNTER_ENUM)
+#undef FLETCH_COUNTER_ENUM
+} fletch_counter;
+
+/** Room for counters of later versions. */
+#define FLETCH_COUNTER_MAX 64
+
+/** Name ("texts") and meaning of a counter; NULL past the last that this library has. Since 0.1. */
+FLETCH_API const char *fletch_counter_name(size_t counter);
+FLETCH_API const char *fletch_counter_text(size_t counter);
 
 /** A snapshot. Counters are read one by one without stopping anything: they may disagree by what
  *  happened meanwhile. */
 typedef struct fletch_stats {
-    size_t size; /* set it to sizeof(fletch_stats) before the call */
-#define FLETCH_COUNTER_FIELD(name, text) uint64_t name;
-    FLETCH_COUNTER_MAP(FLETCH_COUNTER_FIELD)
-#undef FLETCH_COUNTER_FIELD
+    size_t size; /* set it to sizeof(fletch_stats) before the call; the bytes filled after it */
     /* now */
     uint64_t queued_requests, queued_texts, queued_tokens;
     uint64_t running_texts; /* in an engine */
@@ -449,16 +473,18 @@ typedef struct fletch_stats {
     fletch_histogram queue;    /* a text's wait for its batch */
     fletch_histogram forward;  /* a batch in the engine */
     fletch_histogram total;    /* a request from submit to done */
+    /* since the model was opened: counter[FLETCH_COUNT_TEXTS] */
+    uint64_t counter_count; /* that this library has */
+    uint64_t counter[FLETCH_COUNTER_MAX];
 } fletch_stats;
 
 /** Fill *stats (with its size set). Takes a few microseconds and no lock that work waits for. */
-FLETCH_API int fletch_stats_get(const fletch_model *model, fletch_stats *stats,
-                                fletch_error *error);
+FLETCH_API int fletch_stats_get(fletch_model *model, fletch_stats *stats, fletch_error *error);
 
 /** What one replica of a model and the device under it are doing. Bytes; 0 where nobody can tell. The name
  *  is empty while the replica is not open. */
 typedef struct fletch_device_stats {
-    size_t   size; /* set it to sizeof(fletch_device_stats) before the call */
+    size_t   size; /* as in fletch_stats */
     char     provider[32];
     char     name[64];           /* "NVIDIA H200" */
     uint32_t device;             /* which of its kind, from 0 */
@@ -479,12 +505,12 @@ typedef struct fletch_device_stats {
 
 /** Fill *stats (with its size set) for replica `index`, from 0; FLETCH_ENOTFOUND past the last. Asks the
  *  device's driver where there is one. Since 0.1. */
-FLETCH_API int fletch_device_stats_get(const fletch_model *model, size_t index,
+FLETCH_API int fletch_device_stats_get(fletch_model *model, size_t index,
                                        fletch_device_stats *stats, fletch_error *error);
 
 /** All of these as one JSON object, ratios (pool hit, buffer reuse, zero copy, utilisation) added. Writes
  *  at most `capacity` bytes with a NUL and returns the length without it. Since 0.1. */
-FLETCH_API int64_t fletch_stats_json(const fletch_model *model, char *text, size_t capacity,
+FLETCH_API int64_t fletch_stats_json(fletch_model *model, char *text, size_t capacity,
                                      fletch_error *error);
 
 /* ---- Tokens ----------------------------------------------------------------------------------- */
@@ -492,24 +518,37 @@ FLETCH_API int64_t fletch_stats_json(const fletch_model *model, char *text, size
 typedef struct fletch_tokenize_options {
     size_t          size;
     uint32_t        max_length; /* 0 = no truncation */
-    fletch_truncate truncate;   /* DEFAULT means right here */
+    fletch_truncate truncate;   /* DEFAULT: the model's side; it never refuses */
     int             no_special_tokens;
+    const char
+          *pair; /* a second text: both become one sequence, as a reranker reads them; or NULL */
+    size_t pair_size;     /* its bytes */
+    int    pair_truncate; /* what max_length shortens: fletch_pair_truncate */
 } fletch_tokenize_options;
 
+typedef enum fletch_pair_truncate {
+    FLETCH_PAIR_LONGEST_FIRST = 0, /* both, the longer one first */
+    FLETCH_PAIR_ONLY_FIRST    = 1,
+    FLETCH_PAIR_ONLY_SECOND   = 2
+} fletch_pair_truncate;
+
 #define FLETCH_TOKENIZE_OPTIONS_INIT                                                               \
-    { sizeof(fletch_tokenize_options), 0, FLETCH_TRUNCATE_DEFAULT, 0 }
+    { .size = sizeof(fletch_tokenize_options) }
 
 /** The tokens of one text. Owned by the object; freed by fletch_tokens_free. */
 typedef struct fletch_tokens {
     size_t          count;
-    const int32_t  *ids;       /* [count] */
-    const uint32_t *offsets;   /* [count][2]: byte offsets into the text; 0,0 for added tokens */
-    const uint8_t  *special;   /* [count]: 1 for tokens that the template added */
-    int             truncated; /* 1 when max_length cut the text */
+    const int32_t  *ids;          /* [count] */
+    const uint32_t *offsets;      /* [count][2]: byte offsets into the text; 0,0 for added tokens */
+    const uint8_t  *special;      /* [count]: 1 for tokens that the template added */
+    int             truncated;    /* 1 when max_length cut the text */
+    size_t          second;       /* of a pair: where the tokens of the second text begin, */
+    size_t          second_count; /* how many there are (their offsets are bytes of that text), */
+    size_t segment; /* and the first token of type 1; count where there is none or no pair */
 } fletch_tokens;
 
-/** Tokenise one text exactly as embedding does (without prompt). Since 0.1. */
-FLETCH_API int fletch_tokenize(const fletch_model *model, const char *text, size_t size,
+/** Tokenise one text exactly as embedding does (without prompt), or two as one sequence. Since 0.1. */
+FLETCH_API int fletch_tokenize(fletch_model *model, const char *text, size_t size,
                                const fletch_tokenize_options *options, fletch_tokens **tokens,
                                fletch_error *error);
 
@@ -528,6 +567,46 @@ FLETCH_API int64_t fletch_decode(const fletch_model *model, const int32_t *ids, 
 
 /* ---- What a model says of itself -------------------------------------------------------------- */
 
+/** What an open model is. Strings are borrowed until the model is closed; "" and 0 where nobody can
+ *  tell. After fletch_open_tokenizer only id to tokenizer are filled. */
+typedef struct fletch_model_info {
+    size_t      size; /* as in fletch_stats */
+    const char *id;   /* hub id, or the folder */
+    const char *path;
+    const char *revision;
+    const char *tokenizer; /* "WordPiece" */
+    const char *family;    /* "bert" */
+    const char *pooling;   /* "mean"; several joined by ',' */
+    const char *similarity;
+    const char *prompt;         /* put in front of every text by default */
+    const char *weights_format; /* "safetensors", "onnx" */
+    const char *weights_dtype;  /* on the disk: "F32" */
+    uint64_t    weights_bytes;  /* of its files */
+    uint64_t    parameters;
+    int64_t     modified; /* the newest of its files, Unix seconds */
+    uint32_t    vocabulary;
+    uint32_t    layers, hidden;
+    uint32_t    dimensions; /* of a vector */
+    uint32_t    max_length; /* tokens, specials counted */
+    uint32_t    normalize;  /* 1: to unit length */
+    uint32_t    prompt_count;
+    char        provider[32]; /* of the first replica, now */
+    char        precision[16];
+} fletch_model_info;
+
+/** Fill *info (with its size set). Since 0.1. */
+FLETCH_API int fletch_model_info_get(fletch_model *model, fletch_model_info *info,
+                                     fletch_error *error);
+
+/** A prompt of the folder (config_sentence_transformers.json). */
+typedef struct fletch_prompt {
+    const char *name; /* "query" */
+    const char *text; /* put in front of a text */
+} fletch_prompt;
+
+/** Prompt `index`, borrowed until the model is closed; NULL past the last. Since 0.1. */
+FLETCH_API const fletch_prompt *fletch_prompt_at(const fletch_model *model, size_t index);
+
 /** Called once per property; return non-zero to stop. Strings are borrowed for the call.
  *  `origin` says where the value came from ("1_Pooling/config.json", "default", "flag" …) or "". */
 typedef int (*fletch_property_fn)(void *user, const char *name, const char *value,
@@ -536,7 +615,12 @@ typedef int (*fletch_property_fn)(void *user, const char *name, const char *valu
 /** Properties of an open model: id, path, revision, architecture, pooling, normalize, prompts,
  *  max_length, dimensions, dtype, provider, isa, threads … Returns what the callback stopped with, or
  *  0. Since 0.1. */
-FLETCH_API int fletch_model_describe(const fletch_model *model, fletch_property_fn fn, void *user);
+FLETCH_API int fletch_model_describe(fletch_model *model, fletch_property_fn fn, void *user);
+
+/** 64 hexadecimal digits and a NUL that tell the model's files from any others: SHA-256 over their hashes,
+ *  the same wherever the folder lies. Reads every file, so ask once. "" on failure. Since 0.1. */
+FLETCH_API int fletch_model_fingerprint(const fletch_model *model, char out[65],
+                                        fletch_error *error);
 
 /** Properties of this machine and of each execution provider (usable, or why not). Since 0.1. */
 FLETCH_API int fletch_system_describe(const fletch_config *config, fletch_property_fn fn,

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "model/hub.h"
 #include "runtime/runtime.h"
 
@@ -39,9 +40,23 @@ const char *fletch_status_name(int status) {
     }
 }
 
-/* No options will ever be this large: a larger size is memory that nobody
- * initialised. */
-static const size_t options_bytes_max = 4096;
+/* No struct will ever be this large: a larger size is memory that nobody initialised. */
+static const size_t struct_bytes_max = 1 << 16;
+
+/* Fill the caller's struct, which may be older or newer than ours: what both know; the rest of a newer one is
+ * zero. Its size becomes the bytes that were filled. */
+static void give_struct(void *theirs, const void *own, size_t own_size) {
+    size_t size;
+    memcpy(&size, theirs, sizeof size);
+    size_t filled = size < own_size ? size : own_size;
+    memset((char *)theirs + filled, 0, size - filled);
+    memcpy(theirs, own, filled);
+    memcpy(theirs, &filled, sizeof filled);
+}
+
+static bool has_size(const size_t *size) {
+    return *size >= sizeof *size && *size <= struct_bytes_max;
+}
 
 /* Copy the caller's options over the defaults: min(sizes) bytes; a longer
  * struct is from a later header and is fine as long as what this library does
@@ -51,7 +66,7 @@ static int copy_options(void *own, size_t own_size, const void *theirs, fletch_e
     if (!theirs)
         return FLETCH_OK;
     memcpy(&size, theirs, sizeof size);
-    if (size < sizeof size || size > options_bytes_max)
+    if (size < sizeof size || size > struct_bytes_max)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "the options have no size; initialise them with the …_INIT macro");
     for (size_t i = own_size; i < size; i++)
@@ -83,6 +98,13 @@ size_t fletch_row_bytes(size_t cols, fletch_dtype dtype) {
     case FLETCH_UBINARY: return cols / 8 + (cols % 8 != 0);
     }
     return 0;
+}
+
+int fletch_row_convert(void *out, const float *row, size_t cols, fletch_dtype dtype) {
+    if (!out || !row || fletch_row_bytes(cols, dtype) == 0 || !fl_all_finite(row, cols))
+        return FLETCH_EINVAL;
+    fl_output_store(row, cols, dtype, out);
+    return FLETCH_OK;
 }
 
 static int open_model(fletch_model **model, const char *name, const fletch_config *config,
@@ -168,18 +190,16 @@ int fletch_embed(fletch_model *model, const fletch_texts *texts,
     return fl_runtime_embed(model, texts, &own, out, error);
 }
 
-/* The request's own copy of what fletch_embed takes as arguments. */
-static int check_request(const fletch_model *model, fletch_request *request, fletch_error *error) {
-    fletch_embed_options own    = FLETCH_EMBED_OPTIONS_INIT;
-    int                  status = FLETCH_OK;
+/* The request's own copy of what fletch_embed takes as arguments; `options` are the defaults. */
+static int check_request(const fletch_model *model, fletch_request *request,
+                         fletch_embed_options *options, fletch_error *error) {
     if (!model->has_engine)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "fletch_submit: only the tokenizer was opened; use fletch_open");
-    if (request->options.size != 0)
-        status = copy_options(&own, sizeof own, &request->options, error);
-    request->options = own;
+    int status       = copy_options(options, sizeof *options, request->options, error);
+    request->options = options;
     if (status == FLETCH_OK)
-        status = check_truncate(own.truncate, error);
+        status = check_truncate(options->truncate, error);
     if (status == FLETCH_OK)
         status = check_texts(&request->texts, error);
     if (status == FLETCH_OK && request->ids && request->texts.pointers)
@@ -193,7 +213,8 @@ static int check_request(const fletch_model *model, fletch_request *request, fle
 
 int fletch_submit(fletch_model *model, const fletch_request *request, fletch_done_fn done,
                   void *user, fletch_ticket *ticket, fletch_error *error) {
-    fletch_request own = FLETCH_REQUEST_INIT;
+    fletch_request       own     = FLETCH_REQUEST_INIT;
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
     if (ticket)
         *ticket = 0;
     if (!model || !request || !done)
@@ -202,7 +223,7 @@ int fletch_submit(fletch_model *model, const fletch_request *request, fletch_don
     fl_error_clear(error);
     int status = copy_options(&own, sizeof own, request, error);
     if (status == FLETCH_OK)
-        status = check_request(model, &own, error);
+        status = check_request(model, &own, &options, error);
     return status == FLETCH_OK ? fl_runtime_submit(model, &own, done, user, ticket, error) : status;
 }
 
@@ -227,21 +248,17 @@ int fletch_warm(fletch_model *model, fletch_error *error) {
     return fl_runtime_warm(model, error);
 }
 
-int fletch_stats_get(const fletch_model *model, fletch_stats *stats, fletch_error *error) {
-    if (!model || !stats || stats->size < sizeof stats->size || stats->size > sizeof *stats)
+int fletch_stats_get(fletch_model *model, fletch_stats *stats, fletch_error *error) {
+    fletch_stats own = {0};
+    if (!model || !stats || !has_size(&stats->size))
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "fletch_stats_get: model or stats is NULL, or stats->size is not set");
-    fletch_stats own;
-    size_t       size = stats->size;
-    memset(&own, 0, sizeof own);
     fl_runtime_stats(model, &own);
-    memcpy(stats, &own, size);
-    stats->size = size;
+    give_struct(stats, &own, sizeof own);
     return FLETCH_OK;
 }
 
-int64_t fletch_stats_json(const fletch_model *model, char *text, size_t capacity,
-                          fletch_error *error) {
+int64_t fletch_stats_json(fletch_model *model, char *text, size_t capacity, fletch_error *error) {
     fletch_stats         stats   = {.size = sizeof stats};
     fletch_device_stats *devices = NULL;
     size_t               count   = 0;
@@ -254,22 +271,20 @@ int64_t fletch_stats_json(const fletch_model *model, char *text, size_t capacity
     return length;
 }
 
-int fletch_device_stats_get(const fletch_model *model, size_t index, fletch_device_stats *stats,
+int fletch_device_stats_get(fletch_model *model, size_t index, fletch_device_stats *stats,
                             fletch_error *error) {
-    if (!model || !stats || stats->size < sizeof stats->size || stats->size > sizeof *stats)
+    if (!model || !stats || !has_size(&stats->size))
         return fl_fail(
             error, FLETCH_EINVAL, FLETCH_NOWHERE,
             "fletch_device_stats_get: model or stats is NULL, or stats->size is not set");
     fletch_device_stats own;
-    size_t              size = stats->size;
     if (!fl_runtime_device(model, index, &own))
         return fl_fail(error, FLETCH_ENOTFOUND, index, "the model has no replica %zu", index);
-    memcpy(stats, &own, size);
-    stats->size = size;
+    give_struct(stats, &own, sizeof own);
     return FLETCH_OK;
 }
 
-int fletch_tokenize(const fletch_model *model, const char *text, size_t size,
+int fletch_tokenize(fletch_model *model, const char *text, size_t size,
                     const fletch_tokenize_options *options, fletch_tokens **tokens,
                     fletch_error *error) {
     if (tokens)
@@ -282,6 +297,11 @@ int fletch_tokenize(const fletch_model *model, const char *text, size_t size,
     int                     status = copy_options(&own, sizeof own, options, error);
     if (status == FLETCH_OK)
         status = check_truncate(own.truncate, error);
+    if (status == FLETCH_OK &&
+        (own.pair_truncate < 0 || own.pair_truncate > FLETCH_PAIR_ONLY_SECOND))
+        status =
+            fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                    "fletch_tokenize: pair_truncate %d is not one of 0 to 2", own.pair_truncate);
     if (status < 0)
         return status;
     return fl_runtime_tokenize(model, text ? text : "", size, &own, tokens, error);
@@ -304,8 +324,32 @@ int64_t fletch_decode(const fletch_model *model, const int32_t *ids, size_t coun
     return fl_runtime_decode(model, ids, count, skip_special_tokens != 0, text, capacity, error);
 }
 
-int fletch_model_describe(const fletch_model *model, fletch_property_fn fn, void *user) {
+int fletch_model_info_get(fletch_model *model, fletch_model_info *info, fletch_error *error) {
+    fletch_model_info own = {0};
+    if (!model || !info || !has_size(&info->size))
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_model_info_get: model or info is NULL, or info->size is not set");
+    fl_runtime_info(model, &own);
+    give_struct(info, &own, sizeof own);
+    return FLETCH_OK;
+}
+
+const fletch_prompt *fletch_prompt_at(const fletch_model *model, size_t index) {
+    return model && index < model->model->prompt_count ? &model->model->prompts[index] : NULL;
+}
+
+int fletch_model_describe(fletch_model *model, fletch_property_fn fn, void *user) {
     return model && fn ? fl_runtime_describe(model, fn, user) : 0;
+}
+
+int fletch_model_fingerprint(const fletch_model *model, char out[65], fletch_error *error) {
+    fl_error_clear(error);
+    if (!out)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "the place for the fingerprint is NULL");
+    out[0] = '\0';
+    return model ? fl_model_fingerprint(model->model->folder, out, error)
+                 : fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "the model is NULL");
 }
 
 int fletch_system_describe(const fletch_config *config, fletch_property_fn fn, void *user) {

@@ -10,6 +10,7 @@ mode=${1:-}
 tools/setup.sh "$([ "$mode" = full ] && echo full || echo check)"
 tools/venv.sh
 tools/build.sh release
+tools/python.sh build
 tools/get_model.sh medium >/dev/null
 tools/onnxruntime.sh || note "no ONNX Runtime library: its tests are skipped and say so"
 test_environment
@@ -52,6 +53,7 @@ build_ahead() { # what the sanitizers test, with the time that the server's test
 run_python() { # SUFFIX: files side by side, one to a core; the server's tests one after another
     run_pytest pytest"$1" "tests/golden tests/cli tests/tidy" -n "$(nproc)" --dist loadgroup
     run_pytest server"$1" tests/server
+    run_pytest python"$1" python/tests -n "$(nproc)"
 }
 
 run_ctest ctest

@@ -61,7 +61,7 @@ make_cd() {
     cp "$folder"/vmlinuz "$cd"/
     cp /usr/lib/ISOLINUX/isolinux.bin /usr/lib/syslinux/modules/bios/ldlinux.c32 "$cd"/isolinux/
     local options="mitigations=off nokaslr nopcid nopku lsm=yama nosmp noxsaves clearcpuid=xsavec,xsaves"
-    local ops="gemm attention layer_norm activation gemm_q16 gemm_bf16" # the others are those of avx2
+    local ops="gemm attention layer_norm rms_norm rotate activation gating gemm_q16 gemm_bf16" # the others are those of avx2
     # Bochs gives sizes of compacted XSAVE areas and protection keys that Linux finds inconsistent.
     cat >"$cd"/isolinux/isolinux.cfg <<-END
 	DEFAULT fl

@@ -22,6 +22,7 @@
     }
 NOT_RUN(fl_cmd_embed)
 NOT_RUN(fl_cmd_serve)
+NOT_RUN(fl_cmd_health)
 NOT_RUN(fl_cmd_tokenize)
 NOT_RUN(fl_cmd_decode)
 NOT_RUN(fl_cmd_model)
@@ -80,7 +81,11 @@ static void options_head(void) {
         "and below them stands the default. `fletch config --show-origin` prints every value and "
         "its "
         "place.\n"
-        "An unknown key or variable is an error that names the nearest one.\n\n"
+        "An unknown key is an error that names the nearest one, an unknown FLETCH_ variable a "
+        "warning. Variables that\n"
+        "Kubernetes and Docker make of a service called fletch (FLETCH_SERVICE_HOST, "
+        "FLETCH_PORT=tcp://...) are\n"
+        "passed over.\n\n"
         "Types: *bool* is true/false, 1/0, yes/no or on/off; *size* is bytes, or a number with k, "
         "M, G, "
         "KiB, MiB, GiB\n(powers of 1024) or kB, MB, GB (of 1000); *list* is words with commas, or "

@@ -15,6 +15,9 @@ part has:
   White_Space                                    15.0   unchanged up to 17.0
   \\w (Alphabetic, M, Nd, Pc, Join_Control)       16.0   15.0 and the additions of 15.1 and 16.0 (below)
   lower case                                     17.0   15.0 and the additions of 16.0 and 17.0 (below)
+  grapheme clusters                              17.0   15.0 and the additions since (below)
+  numeric (Nd, Nl, No)                           16.0   likewise
+  compatibility decomposition, composition       9.0    as decomposition
 
 tests/golden/test_tokens.py compares every code point with the installed reference.
 Input: the Debian package unicode-data 15.0.0-1 (DerivedAge, UnicodeData, PropList, DerivedCoreProperties).
@@ -29,7 +32,9 @@ PAGE = 128
 HANGUL = range(0xAC00, 0xAC00 + 11172)  # decomposed by rule, not by table
 
 FLAGS = ["DROP", "SPACE", "PUNCT", "MARK_BERT", "MARK", "CJK", "WORD", "LOWER", "DECOMPOSES",
-         "CCC"]
+         "CCC", "EXTEND", "PREPEND", "PICTURE", "CONTROL", "NUMERIC", "COMPOSES"]
+
+FIRST_MORE = FLAGS.index("EXTEND")  # these and what follows have a table of their own
 
 # Characters whose category changed between 8.0 and 15.0: what they were in 8.0.
 CATEGORY_8 = {0x166D: "Po", 0x111C9: "Po", 0x1734: "Mn", 0x1885: "Lo", 0x1886: "Lo", 0xA9BD: "Mc"}
@@ -48,6 +53,11 @@ WORD_NEW = """897 1C89-1C8A A7CB-A7CD A7DA-A7DC 105C0-105F3 10D40-10D65 10D69-10
 10EC2-10EC4 10EFC 11380-11389 1138B 1138E 11390-113B5 113B7-113C0 113C2 113C5 113C7-113CA 113CC-113D3
 113E1-113E2 116D0-116E3 11BC0-11BE0 11BF0-11BF9 11F5A 13460-143FA 16100-16139 16D40-16D6C 16D70-16D79
 18CFF 1CCF0-1CCF9 1E5D0-1E5FA 2EBF0-2EE5D"""
+
+
+# What grapheme clusters gained from 15.1 to 17.0, and digits.
+EXTEND_NEW = "897 1ACF-1ADD 1AE0-1AEB 10D69-10D6D 10EFA-10EFC 113B8-113C0 113C2 113C5 113C7-113CA 113CC-113D0 113D2 113E1-113E2 11F5A 1611E-1612F 11B60-11B67 1E5EE-1E5EF 1E6E3 1E6E6 1E6EE-1E6EF 1E6F5"
+NUMERIC_NEW = "10D40-10D49 116D0-116E3 11BF0-11BF9 16D70-16D79 1CCF0-1CCF9 1E5F1-1E5FA"
 
 
 def parse_range(text):
@@ -75,7 +85,12 @@ class Database:
             self.age.update((point, version) for point in points)
         self.property = read_properties(os.path.join(folder, "PropList.txt"))
         self.property.update(read_properties(os.path.join(folder, "DerivedCoreProperties.txt")))
+        self.cluster = read_properties(os.path.join(folder, "auxiliary/GraphemeBreakProperty.txt"))
+        self.picture = read_properties(os.path.join(folder, "emoji/emoji-data.txt"))["Extended_Pictographic"]
+        self.excluded = read_properties(os.path.join(
+            folder, "DerivedNormalizationProps.txt"))["Full_Composition_Exclusion"]
         self.category, self.ccc, self.canonical, self.lower = {}, {}, {}, {}
+        self.compatible = {}
         first = None
         with open(os.path.join(folder, "UnicodeData.txt"), encoding="utf-8") as file:
             for line in file:
@@ -98,6 +113,8 @@ class Database:
             self.ccc[point] = int(field[3])
         if field[5] and not field[5].startswith("<"):
             self.canonical[point] = [int(part, 16) for part in field[5].split()]
+        if field[5]:
+            self.compatible[point] = [int(part, 16) for part in field[5].split() if part[0] != "<"]
         if field[13]:
             self.lower[point] = int(field[13], 16)
 
@@ -108,6 +125,16 @@ class Database:
         if point in self.canonical and self.upto(point, (9, 0)):
             return [part for one in self.canonical[point] for part in self.decompose(one)]
         return [point]
+
+    def decompose_fully(self, point):
+        if point in self.compatible and self.upto(point, (9, 0)):
+            return [part for one in self.compatible[point] for part in self.decompose_fully(one)]
+        return [point]
+
+    def compositions(self):
+        """[(first, second, composed)] in order."""
+        return sorted((parts[0], parts[1], point) for point, parts in self.canonical.items()
+                      if len(parts) == 2 and point not in self.excluded and self.upto(point, (9, 0)))
 
     def category_8(self, point):
         if point in CATEGORY_8:
@@ -143,6 +170,17 @@ def flags_of(data, word_new, point):
         found.add("DECOMPOSES")
     if data.class_9(point):
         found.add("CCC")
+    cluster = next((name for name, points in data.cluster.items() if point in points), "Other")
+    if cluster in ("Extend", "SpacingMark", "ZWJ") or point in data.extend_new:
+        found.add("EXTEND")
+    elif cluster in ("Prepend", "Control", "CR", "LF"):
+        found.add("PREPEND" if cluster == "Prepend" else "CONTROL")
+    if point in data.picture:
+        found.add("PICTURE")
+    if now in ("Nd", "Nl", "No") or point in data.numeric_new:
+        found.add("NUMERIC")
+    if point in data.seconds or 0x1161 <= point <= 0x1175 or 0x11A8 <= point <= 0x11C2:
+        found.add("COMPOSES")
     return sum(1 << FLAGS.index(name) for name in found)
 
 
@@ -168,8 +206,7 @@ def emit_pages(kind, name, values, hexadecimal=True):
             pages[page] = len(pages)
             data.extend(page)
         index.append(pages[page])
-    assert len(pages) <= 256, name
-    emit_array("uint8_t", name + "_page", index, False)
+    emit_array("uint8_t" if len(pages) <= 256 else "uint16_t", name + "_page", index, False)
     emit_array(kind, name + "_data", data, hexadecimal)
 
 
@@ -177,7 +214,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--ucd", default="/usr/share/unicode", help="folder of the 15.0.0 files")
     data = Database(parser.parse_args().ucd)
-    word_new = {point for part in WORD_NEW.split() for point in parse_range(part.replace("-", ".."))}
+    word_new, data.extend_new, data.numeric_new = (
+        {point for part in text.split() for point in parse_range(part.replace("-", ".."))}
+        for text in (WORD_NEW, EXTEND_NEW, NUMERIC_NEW))
+    compositions = data.compositions()
+    data.seconds = {second for _, second, _ in compositions}
+    compatible, wide = [], [0]
     flags, ccc, lower, decomposition, pool = [], [], [], [], [0]
     for point in range(LAST):
         flags.append(flags_of(data, word_new, point))
@@ -187,11 +229,16 @@ def main():
         decomposition.append(0 if parts == [point] else len(pool))
         if parts != [point]:
             pool.extend([len(parts)] + parts)
+        parts = data.decompose_fully(point)
+        compatible.append(0 if parts == [point] else len(wide))
+        if parts != [point]:
+            wide.extend([len(parts)] + parts)
+        parts = data.decompose(point)
         # The streaming normaliser relies on both:
         both = (1 << FLAGS.index("PUNCT")) | (1 << FLAGS.index("SPACE"))
         assert not (ccc[point] and flags[point] & both), hex(point)
         assert len(parts) <= 4, hex(point)
-    assert len(pool) < 65536
+    assert len(pool) < 65536 and len(wide) < 65536
     print("/* SPDX-License-Identifier: Apache-2.0 */")
     print("/* unicode_tables.c - made by tools/make_unicode_tables.py; do not edit.")
     print(" *")
@@ -199,11 +246,16 @@ def main():
     print(" * reference has: categories 8.0, decomposition and combining class 9.0, White_Space 15.0 (= 17.0),")
     print(" * \\w 16.0, lower case 17.0. unicode.h says how the tables are read. */")
     print('#include "tokenizer/unicode.h"\n')
-    emit_pages("uint16_t", "fl_unicode_flags", flags)
+    emit_pages("uint16_t", "fl_unicode_flags", [one & (1 << FIRST_MORE) - 1 for one in flags])
+    emit_pages("uint8_t", "fl_unicode_more", [one >> FIRST_MORE for one in flags])
     emit_pages("uint8_t", "fl_unicode_ccc", ccc, False)
     emit_pages("int32_t", "fl_unicode_lower", lower, False)
     emit_pages("uint16_t", "fl_unicode_decomposition", decomposition, False)
     emit_array("uint32_t", "fl_unicode_pool", pool)
+    emit_pages("uint16_t", "fl_unicode_compatible", compatible, False)
+    emit_array("uint32_t", "fl_unicode_wide_pool", wide)
+    print(f"const unsigned fl_unicode_compositions_count = {len(compositions)};\n")
+    emit_array("uint32_t", "fl_unicode_compositions", [one for row in compositions for one in row])
     return 0
 
 

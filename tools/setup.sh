@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# setup.sh [build|check|full] - install the Debian packages that are missing, and only those.
+# setup.sh [build|check|full] [tell] - install the Debian packages that are missing, and only those; with tell
+# only say which they are, and fail when there are any.
 # build: what `make demo` needs (the default). check: what `make check` and `make tidy` need as well. full: a
 # cross compiler and emulators for `make check-full`.
 # Where nothing is missing it neither needs root nor touches the network. Written for Debian 12 and its kin.
 . "$(dirname "$0")/say.sh"
 
 profile=${1:-build}
-packages=(gcc libc6-dev cmake ninja-build pkg-config libcurl4-openssl-dev libjson-c-dev libssl-dev
-          libmicrohttpd-dev libsqlite3-dev
+packages=(gcc libc6-dev cmake ninja-build pkg-config libcurl4-openssl-dev libpcre2-dev
+          libsqlite3-dev zlib1g-dev libzstd-dev
           python3 python3-venv ca-certificates)
 case $profile in
 build) why="to build fletch and fetch its model" ;;
 check | full)
     why="to build fletch and run its tests"
-    packages+=(g++ binutils libcriterion-dev clang libclang-rt-14-dev clang-format clang-tidy cppcheck)
+    packages+=(g++ binutils python3-dev libcriterion-dev clang libclang-rt-14-dev clang-format clang-tidy cppcheck nginx)
     [ "$profile" = check ] ||
         packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user libsimde-dev)
     ;;
@@ -36,6 +37,8 @@ if [ ${#missing[@]} -eq 0 ]; then
     say "packages: all ${#packages[@]} are installed"
     exit 0
 fi
+
+[ "${2:-}" != tell ] || stop "these packages are missing: ${missing[*]}" "run: make setup"
 
 say "packages: installing ${#missing[@]} $why"
 note "${missing[*]}"

@@ -6,7 +6,9 @@
 
 name=${1:-}
 [ -n "$name" ] || stop "which test?" "make test T=part-of-its-name, e.g. make test T=wordpiece"
+tools/setup.sh check tell
 tools/build.sh release
+tools/python.sh build
 test_environment
 ran=0 status=0
 
@@ -28,7 +30,8 @@ tools/venv.sh
 tools/get_model.sh medium >/dev/null
 say "pytest -k $name"
 code=0
-"$VENV"/bin/python -m pytest -q -p no:cacheprovider -k "$name" tests/golden tests/cli tests/server tests/tidy || code=$?
+"$VENV"/bin/python -m pytest -q -p no:cacheprovider -k "$name" tests/golden tests/cli tests/server tests/tidy \
+    python/tests || code=$?
 case $code in
 0) ran=1 ;;
 5) ;; # none of that name there

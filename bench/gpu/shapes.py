@@ -50,7 +50,9 @@ def invented_tokenizer() -> dict:
                                           {"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
                                "pair": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}},
                                         {"Sequence": {"id": "A", "type_id": 0}},
-                                        {"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
+                                        {"SpecialToken": {"id": "[SEP]", "type_id": 0}},
+                                        {"Sequence": {"id": "B", "type_id": 1}},
+                                        {"SpecialToken": {"id": "[SEP]", "type_id": 1}}],
                                "special_tokens": {text: {"id": text, "ids": [SPECIAL[text]], "tokens": [text]}
                                                   for text in ("[CLS]", "[SEP]")}},
             "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},

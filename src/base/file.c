@@ -2,7 +2,7 @@
 /* file.c - read, map and atomically write files; make, remove and check paths.
  *
  * Role    the model folder, the hub cache and the command line's output files.
- * Method  a file is written under an unguessable temporary name in the folder of its final name
+ * Method  a file is written under an unguessable temporary name, with its own in it, in its final folder
  *         (rename is atomic only within one file system), made durable, then renamed: a reader
  *         sees the old file or the whole new one. A link at the final name is replaced, not
  *         followed. Permissions are the kernel's 0666 less the umask, as for any file a program
@@ -13,6 +13,7 @@
  * Proof   tests/unit/test_base_file.c. */
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -21,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -141,8 +143,10 @@ int fl_file_read(const char *path, size_t size_max, fl_buf *out, fletch_error *e
         result = read_to_end(fd, path, size_max, out, error);
     }
     close(fd);
-    if (result < 0 && out->data != NULL) {
-        out->size            = start; /* a failed read appends nothing */
+    if (result < 0 && start == 0) {
+        fl_buf_free(out); /* a failed read appends nothing */
+    } else if (result < 0) {
+        out->size            = start;
         out->data[out->size] = '\0';
     }
     return result;
@@ -268,10 +272,14 @@ static size_t folder_length(const char *path) {
     return slash == NULL ? 0 : (size_t)(slash - path) + 1;
 }
 
+/* ".NAME.fletch-0123456789abcdef.tmp": hidden, told apart from other files, and shorter than the 255 bytes
+ * that a name may have. */
+enum { TEMPORARY_NAME = 220, TEMPORARY_MORE = 32 };
+
 int fl_atomic_open(fl_atomic_file *file, const char *path, fletch_error *error) {
-    enum { TRIES = 16, NAME_MAX_BYTES = 48 };
+    enum { TRIES = 16 };
     size_t folder   = folder_length(path);
-    size_t capacity = folder + NAME_MAX_BYTES;
+    size_t capacity = strlen(path) + TEMPORARY_MORE;
     *file           = (fl_atomic_file){.fd = -1, .path = NULL, .temporary = NULL};
     if (path[folder] == '\0') {
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
@@ -284,8 +292,8 @@ int fl_atomic_open(fl_atomic_file *file, const char *path, fletch_error *error) 
         return fl_fail_nomem(error, capacity, "a file name");
     }
     for (int i = 0; i < TRIES && file->fd < 0; i++) {
-        (void)snprintf(file->temporary, capacity, "%.*s.fletch-%016llx.tmp", (int)folder, path,
-                       (unsigned long long)random_name());
+        (void)snprintf(file->temporary, capacity, "%.*s.%.*s.fletch-%016llx.tmp", (int)folder, path,
+                       TEMPORARY_NAME, path + folder, (unsigned long long)random_name());
         file->fd = open_restarting(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOCTTY, 0666);
         if (file->fd < 0 && errno != EEXIST) {
             break;
@@ -298,7 +306,32 @@ int fl_atomic_open(fl_atomic_file *file, const char *path, fletch_error *error) 
         fl_atomic_abort(file);
         return fl_fail_errno(error, reason, "cannot write beside", path);
     }
+    (void)flock(file->fd,
+                LOCK_EX | LOCK_NB); /* says that someone writes it; some disks have no locks */
     return 0;
+}
+
+bool fl_atomic_leftover(const char *path, char *out, size_t capacity) {
+    const size_t folder = folder_length(path);
+    char         name[PATH_MAX];
+    const int    size = snprintf(name, sizeof name, ".%.*s.fletch-", TEMPORARY_NAME, path + folder);
+    (void)snprintf(out, capacity, "%.*s", (int)folder, path);
+    DIR *entries = opendir(folder > 0 ? out : ".");
+    bool found   = false;
+    for (struct dirent *entry; entries != NULL && !found && (entry = readdir(entries)) != NULL;) {
+        const size_t whole = strlen(entry->d_name);
+        if (whole != (size_t)size + 20 || strncmp(entry->d_name, name, (size_t)size) != 0)
+            continue;
+        const int fd = openat(dirfd(entries), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        found        = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0;
+        if (fd >= 0)
+            close(fd);
+        if (found)
+            (void)snprintf(out, capacity, "%.*s%s", (int)folder, path, entry->d_name);
+    }
+    if (entries != NULL)
+        closedir(entries);
+    return found;
 }
 
 int fl_atomic_write(fl_atomic_file *file, const void *data, size_t size, fletch_error *error) {

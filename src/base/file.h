@@ -23,7 +23,7 @@ int  fl_map_open(fl_map *map, const char *path, fletch_error *error);
 void fl_map_close(fl_map *map); /* idempotent */
 
 /* Append the whole file (or pipe) to *out; refuses more than `size_max` bytes. On failure nothing is
- * appended. */
+ * appended, and a buffer that was empty holds no memory. */
 int fl_file_read(const char *path, size_t size_max, fl_buf *out, fletch_error *error);
 
 bool fl_file_exists(const char *path); /* a regular file, links followed */
@@ -52,6 +52,10 @@ int  fl_atomic_open(fl_atomic_file *file, const char *path, fletch_error *error)
 int  fl_atomic_write(fl_atomic_file *file, const void *data, size_t size, fletch_error *error);
 int  fl_atomic_commit(fl_atomic_file *file, fletch_error *error); /* closes; on failure aborts */
 void fl_atomic_abort(fl_atomic_file *file); /* idempotent; removes the temporary */
+
+/* A temporary of `path` that nobody writes any more, left by a process that was killed: its name into
+ * out[capacity]; false when there is none. */
+bool fl_atomic_leftover(const char *path, char *out, size_t capacity);
 
 /* After a rename: make the new name durable by syncing its folder. Some file systems cannot; the data
  * itself is safe then, so there is nothing to report. */

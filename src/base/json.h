@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json.h - reading JSON through json-c with the checks that files from strangers need.
+/* json.h - JSON files as trees, with the checks that files from strangers need.
  *
- * fl_json_parse refuses: invalid UTF-8, anything RFC 8259 does not allow (NaN, comments, trailing text),
- * more than 64 levels, a document larger than `size_max` or one whose tree would take more than 1 GiB, and
- * duplicate keys in an object when asked (tokenizer.json; without it the last value wins). All of these are
- * FLETCH_EMODEL; the message names `source` and the byte offset, and error->where is the offset.
+ * fl_json_parse refuses: invalid UTF-8, anything RFC 8259 does not allow (NaN, comments, trailing text), half
+ * surrogate pairs, a NUL in a key, more than 64 levels, a document larger than `size_max` or one whose tree would
+ * take more than 256 MiB beside its text, and duplicate keys in an object when asked (tokenizer.json; without it
+ * the last value wins). All of these are FLETCH_EMODEL; the message names `source` and the byte offset, and
+ * error->where is the offset.
  * The typed getters return their fallback when the key is absent or null, and fail with FLETCH_EMODEL
  * naming source and key when the type is wrong, so that a config reader is a list of one-line calls.
- * Memory: the tree is json-c's; release with fl_json_free. Threads: a tree belongs to one thread. */
+ * Memory: a tree is one block, its text with 8 bytes per value after it; release with fl_json_free.
+ * Threads: a tree that is read may be shared. */
 #ifndef FL_BASE_JSON_H
 #define FL_BASE_JSON_H
 
-#include <json-c/json.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/json_in.h"
 #include "fletch.h"
 
-typedef struct json_object fl_json;
+typedef struct fl_json fl_json; /* a value of a tree; NULL is null, and what is not there */
 
 enum { FL_JSON_UNIQUE_KEYS = 1 };
 
@@ -27,7 +29,40 @@ enum { FL_JSON_UNIQUE_KEYS = 1 };
 int  fl_json_parse(fl_json **out, const char *text, size_t size, size_t size_max, int flags,
                    const char *source, fletch_error *error);
 int  fl_json_read(fl_json **out, const char *path, size_t size_max, fletch_error *error);
-void fl_json_free(fl_json *json); /* NULL is a no-op */
+void fl_json_free(fl_json *root); /* NULL is a no-op */
+
+/* ---- Values: every function takes any value, NULL too ---- */
+
+fl_json_type fl_json_type_of(fl_json *json);
+bool         fl_json_is(fl_json *json, fl_json_type type);
+const char  *fl_json_kind(fl_json *json); /* "an object", "a number", "null" … for messages */
+
+/* Arrays and objects: items or members; 0 of anything else. Both lookups take constant time. */
+size_t   fl_json_count(fl_json *json);
+fl_json *fl_json_item(fl_json *array, size_t index);
+fl_json *fl_json_get(fl_json *object, const char *key);
+bool     fl_json_find(fl_json *object, const char *key,
+                      fl_json **value); /* there, if null; value may be NULL */
+
+/* Key and *value of a member in the order of the file; NULL past the last. */
+const char *fl_json_member(fl_json *object, size_t index, fl_json **value);
+
+#define FL_JSON_EACH(object, key, value)                                                           \
+    const char *key   = NULL;                                                                      \
+    fl_json    *value = NULL;                                                                      \
+    for (size_t index_of_##key = 0;                                                                \
+         (key = fl_json_member(object, index_of_##key, &value)) != NULL; index_of_##key++)
+
+/* Of a string, NUL-terminated; NULL and 0 of anything else. Keys have the length strlen gives. */
+const char *fl_json_text(fl_json *json);
+size_t      fl_json_text_size(fl_json *json);
+
+bool    fl_json_true(fl_json *json);
+bool    fl_json_is_int(fl_json *json); /* a number without point and exponent */
+int64_t fl_json_int64(fl_json *json);  /* of an integer: saturates; 0 of anything else */
+double  fl_json_f64(fl_json *json);    /* of any number, as strtod reads it: may be infinite */
+
+/* ---- Configurations ---- */
 
 /* Where a reader stands: the object, the file it came from (for messages), and the first error.
  * After an error all getters return their default; check `status` once at the end. */
@@ -37,8 +72,6 @@ typedef struct fl_json_reader {
     fletch_error *error;
     int           status; /* 0 or the first failure */
 } fl_json_reader;
-
-const char *fl_json_kind(fl_json *json); /* "an object", "a number", "null" … for messages */
 
 bool        fl_json_has(const fl_json_reader *reader, const char *key); /* present and not null */
 fl_json    *fl_json_object(fl_json_reader *reader, const char *key); /* NULL when absent or null */

@@ -30,6 +30,7 @@
 #include "base/cpu.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 enum {
     SPIN_NS        = 30000,
@@ -172,10 +173,9 @@ static void dismiss(fl_team *team, unsigned count) {
 /* Start the workers with every signal blocked; the caller's mask is put back. Returns how many run.
  */
 static unsigned start_workers(fl_team *team, const uint16_t *cores, int *reason) {
-    sigset_t all, before;
+    sigset_t before;
     unsigned started = 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    fl_thread_hold_signals(&before);
     for (; started < team->size - 1; started++) {
         worker *w = &team->workers[started];
         w->team   = team;

@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sha256.h - SHA-256 of memory and files, git's blob SHA-1 of files (libcrypto); files' as lower-case hex. */
+/* sha256.h - SHA-256 of memory and files, git's blob SHA-1 of files; files' as lower-case hex. */
 #ifndef FL_BASE_SHA256_H
 #define FL_BASE_SHA256_H
 
+#include <stddef.h>
+
 #include "fletch.h"
 
-/* The 32 bytes of the digest of a piece of memory; FLETCH_EINTERNAL when libcrypto refuses. */
-int fl_sha256(const void *data, size_t size, unsigned char digest[32]);
+/* The 32 bytes of the digest of a piece of memory. */
+void fl_sha256(const void *data, size_t size, unsigned char digest[32]);
 
 /* 64 digits and a NUL. */
 int fl_file_sha256(const char *path, char hex[65], fletch_error *error);
 /* 40 digits and a NUL: sha1 of "blob <size>\0" and the content, the id git, and so the hub, gives a small
  * file. */
 int fl_file_git_sha1(const char *path, char hex[65], fletch_error *error);
+
+/* Bytes as 2 * count digits and a NUL. */
+void fl_hex(const unsigned char *bytes, size_t count, char *hex);
 
 #endif

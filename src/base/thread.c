@@ -8,11 +8,20 @@
 
 #include "base/error.h"
 
+void fl_thread_hold_signals(sigset_t *before) {
+    static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL};
+    sigset_t         all;
+    sigfillset(&all);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        sigdelset(&all, faults[i]); /* blocked, one of these would end the process unheard */
+    }
+    pthread_sigmask(SIG_SETMASK, &all, before);
+}
+
 int fl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *arg,
                     fletch_error *error) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    fl_thread_hold_signals(&before);
     int reason = pthread_create(thread, NULL, run, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (reason == 0) {

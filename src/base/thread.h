@@ -5,11 +5,15 @@
 #define FL_BASE_THREAD_H
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 
 #include "fletch.h"
 
-/* Start a thread that blocks every signal: they are the program's, not ours.
+/* Block every signal in this thread, and in those it starts, but those that a fault of its own raises. */
+void fl_thread_hold_signals(sigset_t *before);
+
+/* Start a thread that holds signals so: they are the program's, not ours.
  * `name` has at most 15 bytes. EBUSY says what limit was met. */
 int fl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *arg,
                     fletch_error *error);

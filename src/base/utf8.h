@@ -36,6 +36,11 @@ static inline uint32_t fl_utf8_decode(const char *text, unsigned *length) {
  * U+FFFD. */
 unsigned fl_utf8_encode(uint32_t code_point, char *out);
 
+/* Bytes that it takes. */
+static inline unsigned fl_utf8_size(uint32_t code_point) {
+    return 1u + (code_point >= 0x80) + (code_point >= 0x800) + (code_point >= 0x10000);
+}
+
 /* Append `text` with every maximal invalid part as U+FFFD (the practice Unicode recommends). */
 void fl_utf8_replace_invalid(fl_buf *out, const char *text, size_t size);
 

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/suggest.h"
 #include "cli/cli.h"
 #include "fletch.h"
 
@@ -35,6 +36,22 @@ bool fl_choice_has(const char *choices, const char *word) {
         }
     }
     return false;
+}
+
+bool fl_choice_nearest(const char *choices, const char *word, char *out, size_t capacity) {
+    fl_nearest nearest = fl_nearest_start(word);
+    out[0]             = '\0';
+    for (const char *at = choices; at != NULL; at = strchr(at, '|')) {
+        char name[32];
+        at += *at == '|';
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, "|"), at);
+        fl_nearest_see(&nearest, name);
+        if (nearest.name == name) {
+            snprintf(out, capacity, "%s", name);
+            nearest.name = out;
+        }
+    }
+    return out[0] != '\0';
 }
 
 /* "lines|jsonl" is a choice; "FILE" and "ID|DIR|low" (capitals: free text) are not. */
@@ -76,22 +93,21 @@ static void say_unknown(parser *p, const char *name, size_t size) {
     snprintf(word, sizeof word, "%.*s", (int)(size < 60 ? size : 60), name);
     fl_buf_printf(p->problem, "unknown flag '%s'%s%s", word, command != NULL ? " for fletch " : "",
                   command != NULL ? command->name : "");
-    const char          *best     = NULL;
-    size_t               distance = fl_cli_nearest_limit(word + strspn(word, "-"));
+    fl_nearest           nearest = fl_nearest_start(word + strspn(word, "-"));
     const fl_flag       *flag;
     const fletch_option *option;
     for (size_t i = 0; (flag = fl_flag_at(i)) != NULL; i++) {
         if (belongs(flag, command)) {
-            fl_cli_nearest_try(word, flag->name, &best, &distance);
+            fl_nearest_see_as(&nearest, flag->name + 2, flag->name);
         }
     }
     for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++) {
         if (command == NULL || command->configured) {
-            fl_cli_nearest_try(word, option->flag, &best, &distance);
+            fl_nearest_see_key(&nearest, option->key, option->flag);
         }
     }
-    if (best != NULL) {
-        fl_buf_printf(p->hint, "did you mean %s?", best);
+    if (nearest.name != NULL) {
+        fl_buf_printf(p->hint, "did you mean %s?", nearest.name);
     }
 }
 
@@ -133,17 +149,23 @@ static bool take_flag(parser *p, const fl_flag *flag, const char *attached) {
             return false;
         }
         if (is_choice(flag->value) && !fl_choice_has(flag->value, value)) {
+            char meant[32];
             fl_buf_printf(p->problem, "%s is one of %s, not '%.64s'", flag->name, flag->value,
                           value);
+            if (fl_choice_nearest(flag->value, value, meant, sizeof meant)) {
+                fl_buf_printf(p->hint, "did you mean %s?", meant);
+            }
             return false;
         }
     }
     if (flag->key != NULL) {
         return push_key(p, flag->key, value, flag->name);
     }
+    if (flag->id == FL_FLAG_INPUT) {
+        p->out->inputs[p->out->input_count++] = value;
+    }
     /* Of other flags the last counts, as usual; here a whole file would be left out in silence. */
-    bool file = flag->id == FL_FLAG_INPUT || flag->id == FL_FLAG_OUTPUT;
-    if (file && p->out->value[flag->id] != NULL) {
+    if (flag->id == FL_FLAG_OUTPUT && p->out->value[flag->id] != NULL) {
         fl_buf_printf(p->problem, "%s is given twice; a run has one", flag->name);
         return false;
     }
@@ -213,14 +235,9 @@ static bool take_command(parser *p, const char *name) {
     char word[64];
     snprintf(word, sizeof word, "%.60s", name);
     fl_buf_printf(p->problem, "unknown command '%s'", word);
-    const char       *best     = NULL;
-    size_t            distance = fl_cli_nearest_limit(word);
-    const fl_command *command;
-    for (size_t i = 0; (command = fl_command_at(i)) != NULL; i++) {
-        fl_cli_nearest_try(word, command->name, &best, &distance);
-    }
-    if (best != NULL) {
-        fl_buf_printf(p->hint, "did you mean 'fletch %s'?", best);
+    const char *meant = fl_command_suggest(word);
+    if (meant != NULL) {
+        fl_buf_printf(p->hint, "did you mean 'fletch %s'?", meant);
     } else if (strchr(name, ' ') != NULL) {
         fl_buf_puts(p->hint, "to embed a text: fletch embed \"...\"");
     }
@@ -245,8 +262,9 @@ static int find_command(int argc, char **argv) {
 
 bool fl_args_parse(fl_args *out, int argc, char **argv, fl_buf *problem, fl_buf *hint) {
     memset(out, 0, sizeof *out);
-    out->rest = fl_alloc_zero((size_t)argc + 1, sizeof *out->rest);
-    if (out->rest == NULL) {
+    out->rest   = fl_alloc_zero((size_t)argc + 1, sizeof *out->rest);
+    out->inputs = fl_alloc_zero((size_t)argc + 1, sizeof *out->inputs);
+    if (out->rest == NULL || out->inputs == NULL) {
         fl_buf_puts(problem, "out of memory");
         return false;
     }
@@ -263,7 +281,8 @@ bool fl_args_parse(fl_args *out, int argc, char **argv, fl_buf *problem, fl_buf 
             continue;
         }
         if (flags && strcmp(argument, "--") == 0) {
-            flags = false;
+            flags        = false;
+            out->literal = out->rest_count;
         } else if (flags && argument[0] == '-' && argument[1] == '-') {
             if (!take_long(&p, argument)) {
                 return false;
@@ -276,11 +295,13 @@ bool fl_args_parse(fl_args *out, int argc, char **argv, fl_buf *problem, fl_buf 
             out->rest[out->rest_count++] = argument;
         }
     }
+    out->literal = flags ? out->rest_count : out->literal;
     return true;
 }
 
 void fl_args_free(fl_args *args) {
     fl_free(args->keys);
     fl_free(args->rest);
+    fl_free(args->inputs);
     memset(args, 0, sizeof *args);
 }

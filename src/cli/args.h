@@ -28,6 +28,7 @@ typedef enum fl_exit {
 typedef enum fl_command_id {
     FL_CMD_EMBED,
     FL_CMD_SERVE,
+    FL_CMD_HEALTH,
     FL_CMD_TOKENIZE,
     FL_CMD_DECODE,
     FL_CMD_MODEL,
@@ -59,6 +60,10 @@ typedef enum fl_flag_id {
     FL_FLAG_INPUT,
     FL_FLAG_INPUT_FORMAT,
     FL_FLAG_FIELD,
+    FL_FLAG_JOIN,
+    FL_FLAG_DELIMITER,
+    FL_FLAG_NO_HEADER,
+    FL_FLAG_KEEP_TEXT,
     FL_FLAG_OUTPUT,
     FL_FLAG_FORMAT,
     FL_FLAG_DTYPE,
@@ -73,7 +78,9 @@ typedef enum fl_flag_id {
     FL_FLAG_MAX_LENGTH,
     FL_FLAG_TRUNCATE,
     FL_FLAG_NO_SPECIAL_TOKENS,
+    FL_FLAG_PAIR,
     FL_FLAG_SKIP_SPECIAL_TOKENS,
+    FL_FLAG_PARTIAL,
     FL_FLAG_SHOW_ORIGIN,
     FL_FLAG_QUIET,
     FL_FLAG_VERBOSE,
@@ -102,11 +109,16 @@ typedef struct fl_args {
     size_t            key_count;
     const char      **rest; /* owned; arguments that are no flags */
     size_t            rest_count;
+    size_t            literal; /* rest[literal] and later stood after "--" */
+    const char      **inputs;  /* owned; every --input */
+    size_t            input_count;
 } fl_args;
 
 const fl_command *fl_command_at(size_t index); /* NULL past the end */
 const fl_command *fl_command_find(const char *name);
-const fl_flag    *fl_flag_at(size_t index); /* NULL past the end */
+/* What someone who typed an unknown command probably meant, "embed" or "model ls"; NULL: nobody knows. */
+const char    *fl_command_suggest(const char *word);
+const fl_flag *fl_flag_at(size_t index); /* NULL past the end */
 
 /* Read the command line. On wrong usage false, with the message in *problem and, where there is one,
  * a way out in *hint; out->command is set as far as it was understood. */
@@ -115,5 +127,8 @@ void fl_args_free(fl_args *args);
 
 /* Whether `word` is one of "a|b|c". */
 bool fl_choice_has(const char *choices, const char *word);
+
+/* The nearest of "a|b|c" to `word` into out[capacity]; false when none is near. */
+bool fl_choice_nearest(const char *choices, const char *word, char *out, size_t capacity);
 
 #endif

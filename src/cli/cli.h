@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/buf.h"
 #include "cli/args.h"
@@ -63,7 +64,7 @@ fl_exit fl_cli_open_model(fl_cli *cli, bool tokenizer_only);
 fl_exit fl_cli_pull(fl_cli *cli, const char *id, char *path, size_t capacity);
 
 /* Value of one described property of the open model into out[capacity]; false when it has none. */
-bool fl_cli_model_property(const fletch_model *model, const char *name, char *out, size_t capacity);
+bool fl_cli_model_property(fletch_model *model, const char *name, char *out, size_t capacity);
 
 /* ---- signals.c: an interrupted run leaves nothing behind ---- */
 
@@ -72,18 +73,18 @@ void fl_signals_hold(void); /* block while a temporary file is being made */
 void fl_signals_release(void);
 void fl_signals_guard(const char *path); /* removed by the handler; NULL for none */
 
-/* ---- nearest.c ---- */
+/* From now on the first signal asks the run to stop where it can, and only the second ends it at once. */
+void fl_signals_ask(void);
+int  fl_signals_asked(void); /* the signal that came, 0 for none */
 
-/* Keep the candidate closest to `word` in *best with its distance; start with *distance =
- * fl_cli_nearest_limit(word): farther ones are no help to anybody. */
-size_t fl_cli_nearest_limit(const char *word);
-void   fl_cli_nearest_try(const char *word, const char *candidate, const char **best,
-                          size_t *distance);
+/* read(2), begun again after a signal; -1 with ECANCELED once a stop was asked for. */
+ssize_t fl_signals_read(int fd, void *out, size_t size);
 
 /* ---- the commands, one file each ---- */
 
 fl_exit fl_cmd_embed(fl_cli *cli);
 fl_exit fl_cmd_serve(fl_cli *cli);
+fl_exit fl_cmd_health(fl_cli *cli);
 fl_exit fl_cmd_tokenize(fl_cli *cli);
 fl_exit fl_cmd_decode(fl_cli *cli);
 fl_exit fl_cmd_model(fl_cli *cli);

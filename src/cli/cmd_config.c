@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/suggest.h"
 #include "cli/cli.h"
 
 /* A TOML basic string; JSON's escapes are all TOML's too. */
@@ -138,15 +139,15 @@ static fl_exit get_one(fl_cli *cli) {
     const char *origin = "";
     const char *value  = fletch_config_get(cli->config, key, &origin);
     if (value == NULL) {
-        const char          *best     = NULL;
-        size_t               distance = fl_cli_nearest_limit(key);
+        fl_nearest           nearest = fl_nearest_start(key);
         const fletch_option *option;
         for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++) {
-            fl_cli_nearest_try(key, option->key, &best, &distance);
+            fl_nearest_see_key(&nearest, option->key, option->key);
+            fl_nearest_see_as(&nearest, option->environment, option->key);
         }
-        return fl_cli_usage(cli, "unknown key '%.64s'%s%s%s", key,
-                            best != NULL ? "; did you mean " : "", best != NULL ? best : "",
-                            best != NULL ? "?" : "");
+        return fl_cli_usage(
+            cli, "unknown key '%.64s'%s%s%s", key, nearest.name != NULL ? "; did you mean " : "",
+            nearest.name != NULL ? nearest.name : "", nearest.name != NULL ? "?" : "");
     }
     fl_buf out = {0};
     fl_buf_puts(&out, value);

@@ -37,7 +37,8 @@ static fletch_dtype parse_dtype(const char *name) {
 
 /* Flags that contradict each other. */
 static fl_exit check_flags(const fl_cli *cli, const embed_run *embed) {
-    if (embed->compare && embed->dtype != FLETCH_FLOAT32) {
+    const char *dtype = cli->args.value[FL_FLAG_DTYPE];
+    if (embed->compare && dtype != NULL && strcmp(dtype, "float32") != 0) {
         return fl_cli_usage(cli, "--similarity compares float32 vectors; leave --dtype out");
     }
     return FL_EXIT_DONE;
@@ -49,13 +50,16 @@ static fl_exit check_format(const fl_cli *cli, const fl_output *output, const em
     if (embed->compare && format != FL_OUTPUT_TEXT && format != FL_OUTPUT_JSON) {
         return fl_cli_usage(cli, "--similarity writes a table as text or json, no other format");
     }
-    if (format == FL_OUTPUT_FVECS && embed->dtype != FLETCH_FLOAT32) {
+    if (format == FL_OUTPUT_FVECS && (embed->dtype != FLETCH_FLOAT32 || output->half)) {
         return fl_cli_usage(cli, "fvecs holds float32; use npy or raw for other types");
     }
-    bool rows = format == FL_OUTPUT_NPY || format == FL_OUTPUT_RAW || format == FL_OUTPUT_FVECS;
-    if (rows && cli->args.value[FL_FLAG_KEEP_FIELDS] != NULL) {
-        return fl_cli_usage(cli,
-                            "--keep-fields needs json or jsonl; this format holds numbers only");
+    bool rows = format == FL_OUTPUT_NPY || format == FL_OUTPUT_NPZ || format == FL_OUTPUT_RAW ||
+                format == FL_OUTPUT_FVECS;
+    bool keeps =
+        cli->args.value[FL_FLAG_KEEP_FIELDS] != NULL || cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
+    if (rows && keeps) {
+        return fl_cli_usage(cli, "--keep-fields and --keep-text need json or jsonl; this format "
+                                 "holds numbers only");
     }
     return FL_EXIT_DONE;
 }
@@ -103,6 +107,7 @@ static fl_exit write_span(fl_run *run, embed_run *embed, size_t first, size_t co
         row.fields              = record->fields_size > 0 ? fields + record->fields : "";
         row.fields_size         = record->fields_size;
         run->texts++;
+        run->last = record->place;
         run->tokens += row.tokens;
         run->truncated += row.truncated;
         if (!embed->compare) {
@@ -126,15 +131,15 @@ static fl_exit write_span(fl_run *run, embed_run *embed, size_t first, size_t co
 /* Text `first` of the window is to blame: count it as refused (true), or end the run. The library
  * names the text by its place in the call, which says nothing here. */
 static bool refuse(fl_run *run, size_t first, const fletch_error *error) {
-    uint64_t line      = run->window.records[first].line;
+    fl_place place     = run->window.records[first].place;
     char     limit[32] = "the limit";
     bool     on;
     if (error->code == FLETCH_ETOOLONG) {
         (void)fl_cli_model_property(run->cli->model, "max_length", limit, sizeof limit);
-        on = fl_input_refuse(&run->input, line,
+        on = fl_input_refuse(&run->input, place,
                              "longer than %s tokens; --truncate right or left cuts it", limit);
     } else {
-        on = fl_input_refuse(&run->input, line, "%s", error->message);
+        on = fl_input_refuse(&run->input, place, "%s", error->message);
     }
     if (!on) {
         fl_cli_message("%s", run->input.error.message);
@@ -195,9 +200,10 @@ static fl_exit finish(fl_run *run, embed_run *embed) {
         status = fl_sink_finish(&run->output.sink, NULL, 0, &error);
         if (status == 0 && !run->cli->quiet) {
             double ms = run->work_seconds * 1e3;
-            fl_cli_message("%" PRIu64 " texts in %.1f ms, %.2f ms a text (model opened in %.0f ms)",
-                           run->texts, ms, run->texts > 0 ? ms / (double)run->texts : 0.0,
-                           run->open_seconds * 1e3);
+            fl_cli_message("%" PRIu64
+                           " text%s in %.1f ms, %.2f ms a text (model opened in %.0f ms)",
+                           run->texts, run->texts == 1 ? "" : "s", ms,
+                           run->texts > 0 ? ms / (double)run->texts : 0.0, run->open_seconds * 1e3);
         }
     } else {
         status = fl_output_finish(&run->output, embed->dimensions, embed->dtype, &error);
@@ -226,9 +232,9 @@ fl_exit fl_cmd_embed(fl_cli *cli) {
     if (code == FL_EXIT_DONE) {
         embed.dimensions = fletch_dimensions(cli->model);
         code             = fl_run_windows(&run, embed_window, &embed);
-    }
-    if (code == FL_EXIT_DONE) {
-        code = finish(&run, &embed);
+        code             = code == FL_EXIT_DONE ? finish(&run, &embed)
+                           : embed.compare      ? code
+                                           : fl_run_stop(&run, code, embed.dimensions, embed.dtype);
     }
     fl_run_close(&run);
     fl_similarity_free(&embed.table);

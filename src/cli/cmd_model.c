@@ -144,6 +144,10 @@ static fl_exit do_verify(fl_cli *cli, const char *id) {
         fl_cli_message("%u of %u files could not be checked: only the hub cache names hashes",
                        list.unknown, list.count);
     }
+    if (status >= 0 && code == FL_EXIT_DONE && list.unknown == list.count) {
+        fl_cli_message("nothing of %s was verified", id);
+        code = FL_EXIT_FAILED;
+    }
     return status < 0 ? fl_cli_fail(&error, true) : code;
 }
 
@@ -162,11 +166,20 @@ static fl_exit do_rm(fl_cli *cli, const char *id) {
 
 fl_exit fl_cmd_model(fl_cli *cli) {
     const fl_args *args = &cli->args;
-    if (args->rest_count == 0 || !fl_choice_has(args->command->words, args->rest[0])) {
-        return fl_cli_usage(cli,
-                            args->rest_count == 0 ? "say what to do: %s%.0s"
-                                                  : "say what to do: %s, not '%.64s'",
-                            args->command->words, args->rest_count == 0 ? "" : args->rest[0]);
+    if (args->rest_count == 0) {
+        return fl_cli_usage(cli, "say what to do: %s", args->command->words);
+    }
+    if (!fl_choice_has(args->command->words, args->rest[0])) {
+        const char *meant = fl_command_suggest(args->rest[0]); /* "model ls" for list */
+        char        near[32];
+        if (meant != NULL && strncmp(meant, "model ", 6) == 0) {
+            snprintf(near, sizeof near, "%s", meant + 6);
+        } else {
+            (void)fl_choice_nearest(args->command->words, args->rest[0], near, sizeof near);
+        }
+        return fl_cli_usage(cli, "say what to do: %s, not '%.64s'%s%s%s", args->command->words,
+                            args->rest[0], near[0] != '\0' ? "; did you mean " : "", near,
+                            near[0] != '\0' ? "?" : "");
     }
     const char *what = args->rest[0];
     bool        list = strcmp(what, "ls") == 0;

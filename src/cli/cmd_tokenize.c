@@ -3,7 +3,8 @@
  *
  * Role    To look at what a model sees, and to prepare ids for other programs. No weights are read.
  * Formats jsonl {"ids":[..],"tokens":[".."],"offsets":[[s,e],..],"special":[..],"truncated":false};
- *         offsets count UTF-8 bytes of the text, [0,0] for tokens that the template added.
+ *         offsets count UTF-8 bytes of the text, [0,0] for tokens that the template added. With --pair also
+ *         "second":[b,e], the tokens of the second text, and "segment", the first token of type 1.
  *         decode reads ids as arguments, or a JSON list (or a result of tokenize) a line.
  * Memory  One window; the tokens of one text at a time. Proof tests/cli/test_cli_tokenize.py. */
 #include <inttypes.h>
@@ -51,7 +52,17 @@ static void put_object(fl_run *run, const fl_record *record, const fletch_tokens
         fl_buf_puts(out, i > 0 ? "," : "");
         fl_buf_putc(out, tokens->special[i] != 0 ? '1' : '0');
     }
-    fl_buf_puts(out, tokens->truncated ? "],\"truncated\":true" : "],\"truncated\":false");
+    fl_buf_puts(out, "]");
+    if (run->cli->args.value[FL_FLAG_PAIR] != NULL) {
+        fl_buf_printf(out, ",\"second\":[%zu,%zu],\"segment\":%zu", tokens->second,
+                      tokens->second + tokens->second_count, tokens->segment);
+    }
+    fl_buf_puts(out, tokens->truncated ? ",\"truncated\":true" : ",\"truncated\":false");
+    if (run->output.keep_text) {
+        size_t i = (size_t)(record - run->window.records);
+        fl_buf_puts(out, ",\"text\":");
+        fl_json_quote(out, run->window.texts[i], run->window.sizes[i]);
+    }
     if (record->fields_size > 0) {
         fl_buf_append(out, run->window.fields.data + record->fields, record->fields_size);
     }
@@ -62,9 +73,14 @@ static void put_object(fl_run *run, const fl_record *record, const fletch_tokens
 /* A table for a person: id, token, and the piece of the text it stands for. */
 static void put_table(fl_run *run, const fl_record *record, const char *text, size_t size,
                       const fletch_tokens *tokens) {
-    fl_buf *out = &run->output.sink.buf;
+    fl_buf     *out  = &run->output.sink.buf;
+    const char *pair = run->cli->args.value[FL_FLAG_PAIR];
     fl_buf_printf(out, "%" PRIu64 "  ", record->index + 1);
     fl_cli_preview(out, text, size, 64);
+    if (pair != NULL) {
+        fl_buf_puts(out, "  +  ");
+        fl_cli_preview(out, pair, strlen(pair), 64);
+    }
     fl_buf_printf(out, "\n   %zu token%s%s\n", tokens->count, tokens->count == 1 ? "" : "s",
                   tokens->truncated ? " (cut)" : "");
     for (size_t i = 0; i < tokens->count; i++) {
@@ -75,8 +91,11 @@ static void put_table(fl_run *run, const fl_record *record, const char *text, si
             fl_buf_puts(out, "  added\n");
             continue;
         }
+        bool second = i >= tokens->second && i < tokens->second + tokens->second_count;
         fl_buf_printf(out, "  %" PRIu32 "-%" PRIu32 "  ", start, end);
-        if (end <= size && start <= end) {
+        if (second) {
+            fl_cli_preview(out, pair + start, end - start, 32);
+        } else if (end <= size && start <= end) {
             fl_cli_preview(out, text + start, end - start, 32);
         }
         fl_buf_putc(out, '\n');
@@ -95,11 +114,11 @@ static fl_exit tokenize_window(fl_run *run, void *user) {
                                      options, &tokens, &error);
         if (status == FLETCH_ETOOLONG || status == FLETCH_EUTF8) {
             bool on = status == FLETCH_ETOOLONG
-                          ? fl_input_refuse(&run->input, record->line,
+                          ? fl_input_refuse(&run->input, record->place,
                                             "longer than %" PRIu32
                                             " tokens; --truncate right or left cuts it",
                                             options->max_length)
-                          : fl_input_refuse(&run->input, record->line, "%s", error.message);
+                          : fl_input_refuse(&run->input, record->place, "%s", error.message);
             if (on) {
                 continue;
             }
@@ -110,6 +129,7 @@ static fl_exit tokenize_window(fl_run *run, void *user) {
             return fl_cli_fail(&error, false);
         }
         run->texts++;
+        run->last = record->place;
         run->tokens += tokens->count;
         run->truncated += tokens->truncated != 0;
         if (run->output.format == FL_OUTPUT_TEXT) {
@@ -143,6 +163,8 @@ fl_exit fl_cmd_tokenize(fl_cli *cli) {
         return fl_cli_usage(cli, "--max-length is a number of tokens, not '%.64s'", length);
     }
     options.max_length        = (uint32_t)tokens;
+    options.pair              = cli->args.value[FL_FLAG_PAIR];
+    options.pair_size         = options.pair != NULL ? strlen(options.pair) : 0;
     options.no_special_tokens = cli->args.value[FL_FLAG_NO_SPECIAL_TOKENS] != NULL;
     if (truncate != NULL) {
         options.truncate = strcmp(truncate, "left") == 0    ? FLETCH_TRUNCATE_LEFT
@@ -153,8 +175,10 @@ fl_exit fl_cmd_tokenize(fl_cli *cli) {
     fl_exit code = fl_run_open(&run, cli, "ids|tokens|offsets|special|truncated", FL_OUTPUT_TEXT,
                                FL_OUTPUT_JSONL);
     code         = code == FL_EXIT_DONE ? fl_run_open_model(&run, true) : code;
-    code         = code == FL_EXIT_DONE ? fl_run_windows(&run, tokenize_window, &options) : code;
-    code         = code == FL_EXIT_DONE ? finish(&run) : code;
+    if (code == FL_EXIT_DONE) {
+        code = fl_run_windows(&run, tokenize_window, &options);
+        code = code == FL_EXIT_DONE ? finish(&run) : fl_run_stop(&run, code, 0, FLETCH_FLOAT32);
+    }
     fl_run_close(&run);
     return code;
 }
@@ -195,20 +219,19 @@ static bool parse_json_ids(decode_run *decode, const char *text, size_t size, fl
         return false;
     }
     list      = root;
-    bool good = !json_object_is_type(root, json_type_object) ||
-                json_object_object_get_ex(root, "ids", &list);
-    good = good && json_object_is_type(list, json_type_array);
+    bool good = !fl_json_is(root, FL_JSON_OBJECT) || fl_json_find(root, "ids", &list);
+    good      = good && fl_json_is(list, FL_JSON_ARRAY);
     if (!good) {
         (void)fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                       "expected a JSON list of ids or an object with \"ids\"");
     }
-    for (size_t i = 0; good && i < json_object_array_length(list); i++) {
-        fl_json *item = json_object_array_get_idx(list, i);
-        good          = json_object_is_type(item, json_type_int);
+    for (size_t i = 0; good && i < fl_json_count(list); i++) {
+        fl_json *item = fl_json_item(list, i);
+        good          = fl_json_is_int(item);
         if (!good) {
             (void)fl_fail(error, FLETCH_EINVAL, i, "element %zu of the list is no whole number", i);
         } else {
-            good = push_id(decode, json_object_get_int64(item), error);
+            good = push_id(decode, fl_json_int64(item), error);
         }
     }
     fl_json_free(root);
@@ -289,14 +312,14 @@ static int put_decoded(fl_run *run, decode_run *decode, fletch_error *error) {
     return 0;
 }
 
-/* One result, or a refusal at `line`. */
-static fl_exit decode_one(fl_run *run, decode_run *decode, bool parsed, uint64_t line,
+/* One result, or a refusal at `place`. */
+static fl_exit decode_one(fl_run *run, decode_run *decode, bool parsed, fl_place place,
                           fletch_error *error) {
     int status = parsed ? put_decoded(run, decode, error) : error->code;
     if (status == 0) {
         return FL_EXIT_DONE;
     }
-    if (status != FLETCH_ENOMEM && fl_input_refuse(&run->input, line, "%s", error->message)) {
+    if (status != FLETCH_ENOMEM && fl_input_refuse(&run->input, place, "%s", error->message)) {
         return FL_EXIT_DONE;
     }
     if (status == FLETCH_ENOMEM) {
@@ -316,7 +339,7 @@ static fl_exit decode_window(fl_run *run, void *user) {
         memset(&error, 0, sizeof error);
         bool parsed = parse_ids(decode, run->window.texts[i], run->window.sizes[i], &error);
         if (!parsed || lists || i + 1 == run->window.count) {
-            code          = decode_one(run, decode, parsed, run->window.records[i].line, &error);
+            code          = decode_one(run, decode, parsed, run->window.records[i].place, &error);
             decode->count = 0;
         }
         if (code == FL_EXIT_DONE && fl_sink_flush(&run->output.sink, false, &error) < 0) {
@@ -332,9 +355,7 @@ fl_exit fl_cmd_decode(fl_cli *cli) {
     memset(&decode, 0, sizeof decode);
     decode.skip_special_tokens = cli->args.value[FL_FLAG_SKIP_SPECIAL_TOKENS] != NULL;
     fl_exit code               = fl_run_open(&run, cli, NULL, FL_OUTPUT_TEXT, FL_OUTPUT_TEXT);
-    if (run.input.format != FL_INPUT_ARGUMENTS) {
-        run.input.format = FL_INPUT_LINES; /* the lists are parsed here, whatever the extension */
-    } else {
+    if (run.input.format == FL_INPUT_ARGUMENTS) {
         run.window_texts = cli->args.rest_count; /* ids spread over arguments are one list */
     }
     code = code == FL_EXIT_DONE ? fl_run_open_model(&run, true) : code;

@@ -6,17 +6,21 @@
  *         To add a flag, add a row here and, unless it has a key, an id in args.h.
  * Proof   tests/cli/test_cli_usage.py, test_cli_completion.py. */
 #include <string.h>
+#include <strings.h>
 
+#include "base/suggest.h"
 #include "cli/cli.h"
 
 #define ON(command) (1u << FL_CMD_##command)
 
 /* Commands that read texts; that open or look up a model; that read the option table. */
-#define READS  (ON(EMBED) | ON(TOKENIZE) | ON(DECODE))
-#define TEXTS  (ON(EMBED) | ON(TOKENIZE))
-#define OPENS  (READS | ON(SERVE) | ON(MODEL) | ON(CONFIG) | ON(DOCTOR))
-#define SHAPES (ON(EMBED) | ON(SERVE) | ON(CONFIG) | ON(DOCTOR))
-#define ALL    ((1u << FL_CMD_COUNT) - 1)
+#define READS         (ON(EMBED) | ON(TOKENIZE) | ON(DECODE))
+#define TEXTS         (ON(EMBED) | ON(TOKENIZE))
+#define OPENS         (READS | ON(SERVE) | ON(MODEL) | ON(CONFIG) | ON(DOCTOR))
+#define READS_OPTIONS (OPENS | ON(HEALTH))
+#define SHAPES        (ON(EMBED) | ON(SERVE) | ON(CONFIG) | ON(DOCTOR))
+#define LISTENS       (ON(SERVE) | ON(HEALTH))
+#define ALL           ((1u << FL_CMD_COUNT) - 1)
 
 static const fl_flag flags[] = {
     {FL_FLAG_KEY, 'm', "--model", "ID|DIR|low|medium|high", "model.id", OPENS,
@@ -24,22 +28,33 @@ static const fl_flag flags[] = {
     {FL_FLAG_KEY, 0, "--revision", "R", "model.revision", OPENS,
      "Branch, tag or commit of the hub repository."},
     {FL_FLAG_KEY, 0, "--offline", NULL, "model.offline", OPENS, "Never use the network."},
-    {FL_FLAG_KEY, 0, "--host", "ADDRESS", "server.host", ON(SERVE),
-     "Address to listen on (default: 127.0.0.1)."},
-    {FL_FLAG_KEY, 'p', "--port", "N", "server.port", ON(SERVE),
-     "Port to listen on (default: 9900); 0: any free one."},
-    {FL_FLAG_KEY, 0, "--unix-socket", "PATH", "server.unix_socket", ON(SERVE),
-     "Listen on a Unix socket as well; with --host none only there."},
+    {FL_FLAG_KEY, 0, "--host", "ADDRESS", "server.host", LISTENS,
+     "Address of the server (default: 127.0.0.1)."},
+    {FL_FLAG_KEY, 'p', "--port", "N", "server.port", LISTENS,
+     "Port of the server (default: 9900); serve takes 0 for any free one."},
+    {FL_FLAG_KEY, 0, "--unix-socket", "PATH", "server.unix_socket", LISTENS,
+     "Unix socket of the server as well; with --host none only that."},
     {FL_FLAG_KEY, 0, "--api-key-file", "FILE", "server.api_key_file", ON(SERVE),
      "Ask for one of the keys in FILE."},
-    {FL_FLAG_INPUT, 'i', "--input", "FILE", NULL, READS, "Read from FILE; - is standard input."},
+    {FL_FLAG_INPUT, 'i', "--input", "FILE", NULL, READS,
+     "Read from FILE, a pattern ('*.txt'), or - for standard input; may be repeated. gzip and zstd "
+     "are "
+     "expanded."},
     {FL_FLAG_INPUT_FORMAT, 0, "--input-format", "lines|jsonl|json|csv|tsv", NULL, TEXTS,
      "Format of the input (default: by the file's extension; standard input: lines)."},
-    {FL_FLAG_FIELD, 0, "--field", "NAME", NULL, TEXTS,
-     "Field of a JSON object, or column of a CSV file, that holds the text (default: text)."},
+    {FL_FLAG_FIELD, 0, "--field", "NAME[,NAME]", NULL, TEXTS,
+     "Field of a JSON object (meta.title goes down), or column of a CSV file by name or number, "
+     "that holds "
+     "the text; several are joined (default: text)."},
+    {FL_FLAG_JOIN, 0, "--join", "TEXT", NULL, TEXTS,
+     "What stands between joined fields (default: a space)."},
+    {FL_FLAG_DELIMITER, 0, "--delimiter", "C", NULL, TEXTS,
+     "Character between the columns of CSV (default: a comma, in TSV a tab)."},
+    {FL_FLAG_NO_HEADER, 0, "--no-header", NULL, NULL, TEXTS,
+     "The first line of CSV is a record; --field is a column's number (default: 1)."},
     {FL_FLAG_OUTPUT, 'o', "--output", "FILE", NULL, READS,
      "Write to FILE, which appears only when it is whole; - is standard output."},
-    {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl|npy|raw|fvecs", NULL, ON(EMBED),
+    {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl|npy|npz|raw|fvecs", NULL, ON(EMBED),
      "Format of the output (default: by the file's extension; terminal: text; pipe: jsonl)."},
     {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl", NULL, ON(TOKENIZE),
      "Format of the output (default: by the file's extension; terminal: text; pipe: jsonl)."},
@@ -57,7 +72,7 @@ static const fl_flag flags[] = {
      "Scale vectors to unit length (default: as the folder says)."},
     {FL_FLAG_KEY, 0, "--pooling", "P", "model.pooling", SHAPES,
      "cls, mean, max, ... (default: as the folder says)."},
-    {FL_FLAG_DTYPE, 0, "--dtype", "float32|int8|uint8|binary|ubinary", NULL, ON(EMBED),
+    {FL_FLAG_DTYPE, 0, "--dtype", "float32|float16|int8|uint8|binary|ubinary", NULL, ON(EMBED),
      "Element type of the vectors."},
     {FL_FLAG_KEY, 0, "--max-length", "N", "model.max_length", SHAPES,
      "Tokens of a text that are used, special tokens counted."},
@@ -75,16 +90,22 @@ static const fl_flag flags[] = {
      "Print the cosine similarity of all pairs of at most 64 texts instead of the vectors."},
     {FL_FLAG_NO_SPECIAL_TOKENS, 0, "--no-special-tokens", NULL, NULL, ON(TOKENIZE),
      "Leave out the tokens that the model's template adds."},
+    {FL_FLAG_PAIR, 0, "--pair", "TEXT", NULL, ON(TOKENIZE),
+     "A second text after each text, as one sequence (what a reranker reads)."},
     {FL_FLAG_SKIP_SPECIAL_TOKENS, 0, "--skip-special-tokens", NULL, NULL, ON(DECODE),
      "Leave out special tokens such as [CLS]."},
     {FL_FLAG_KEEP_FIELDS, 0, "--keep-fields", NULL, NULL, TEXTS,
      "Pass the other fields of each input object on into json and jsonl results."},
+    {FL_FLAG_KEEP_TEXT, 0, "--keep-text", NULL, NULL, TEXTS,
+     "Put the text into json and jsonl results."},
     {FL_FLAG_ON_ERROR, 0, "--on-error", "stop|skip", NULL, READS,
      "A refused input stops the run (default), or is reported and left out (exit code 4)."},
     {FL_FLAG_INVALID_UTF8, 0, "--invalid-utf8", "error|replace", NULL, TEXTS,
      "Text that is not UTF-8 is refused (default), or repaired with U+FFFD."},
     {FL_FLAG_MAX_LINE, 0, "--max-line", "SIZE", NULL, READS,
      "Longest input line, item or record in bytes (default: 256MiB)."},
+    {FL_FLAG_PARTIAL, 0, "--partial", NULL, NULL, TEXTS,
+     "Keep the results of a run that fails or is interrupted, up to there."},
     {FL_FLAG_STATS, 0, "--stats", NULL, NULL, TEXTS,
      "Print counts, rates, times, memory and what the engine did to standard error at the end."},
     {FL_FLAG_STATS_JSON, 0, "--stats-json", "FILE", NULL, ON(EMBED),
@@ -93,32 +114,35 @@ static const fl_flag flags[] = {
      "Progress on standard error (default: auto, only on a terminal)."},
     {FL_FLAG_SHOW_ORIGIN, 0, "--show-origin", NULL, NULL, ON(CONFIG),
      "Print where each value came from."},
-    {FL_FLAG_CONFIG, 0, "--config", "FILE", NULL, OPENS,
+    {FL_FLAG_CONFIG, 0, "--config", "FILE", NULL, READS_OPTIONS,
      "Read options from a TOML file (default: the file FLETCH_CONFIG names)."},
     {FL_FLAG_PRESET, 0, "--preset", "cpu|gpu|latency|throughput|memory|debug|max", NULL, OPENS,
      "Start from a named set of options."},
-    {FL_FLAG_QUIET, 'q', "--quiet", NULL, NULL, OPENS, "No notes and no progress; errors only."},
-    {FL_FLAG_VERBOSE, 'v', "--verbose", NULL, NULL, OPENS, "Also print what the library notes."},
+    {FL_FLAG_QUIET, 'q', "--quiet", NULL, NULL, READS_OPTIONS,
+     "No notes and no progress; errors only."},
+    {FL_FLAG_VERBOSE, 'v', "--verbose", NULL, NULL, READS_OPTIONS,
+     "Also print what the library notes."},
     {FL_FLAG_HELP, 'h', "--help", NULL, NULL, ALL, "Print this help."},
 };
 
 static const fl_command commands[] = {
     {FL_CMD_EMBED, true, "embed", "[TEXT ...]", NULL, "Turn texts into vectors.",
-     "Texts come from the arguments, else from --input FILE, else from standard input. There is "
-     "one\n"
-     "result per input, in input order; memory stays flat however long the input is.\n"
+     "Texts come from the arguments, else from --input FILE, else (and for -) from standard "
+     "input.\n"
+     "There is one result per input, in input order; memory stays flat however long the input is.\n"
      "The first use of a model downloads it into the Hugging Face cache.\n",
      "  fletch embed \"A cat sits on the mat.\"\n"
      "  fletch embed --similarity \"A cat sits.\" \"A feline rests.\" \"Stocks fell.\"\n"
      "  fletch embed -i texts.txt -o vectors.npy --stats\n"
      "  fletch embed -i docs.jsonl --field body --keep-fields -o docs.vectors.jsonl\n"
-     "  zcat big.txt.gz | fletch embed --format raw -o big.f32 --on-error skip\n",
+     "  fletch embed -i 'parts/*.txt.gz' --format raw -o big.f32 --on-error skip --partial\n",
      fl_cmd_embed},
     {FL_CMD_SERVE, true, "serve", "", NULL, "Answer embedding requests over HTTP.",
      "One process that speaks the routes of OpenAI, text-embeddings-inference, Ollama and Cohere.\n"
      "--model may be given more than once, also as NAME=ID: clients then choose by name.\n"
-     "SIGTERM drains and ends; SIGHUP reads API keys and log level again. docs/server.md has "
-     "more.\n",
+     "SIGTERM drains and ends, and so does a terminal that closes; SIGHUP reads API keys and log "
+     "level\n"
+     "again. docs/server.md has more.\n",
      "  fletch serve\n"
      "  fletch serve --port 0 --model high\n"
      "  fletch serve --model small=low --model large=high\n"
@@ -126,13 +150,25 @@ static const fl_command commands[] = {
      "  curl -s 127.0.0.1:9900/embed -d '{\"inputs\":\"A cat sits on the mat.\"}' \\\n"
      "       -H 'content-type: application/json'\n",
      fl_cmd_serve},
+    {FL_CMD_HEALTH, true, "health", "", NULL, "Ask a running server whether it is ready.",
+     "For the health checks of containers and supervisors, which have no curl. It finds the "
+     "server\n"
+     "by the same options, variables and files as serve. Exit code 0: ready; 1: not, or not "
+     "there.\n",
+     "  fletch health\n"
+     "  fletch health --port 9901\n"
+     "  fletch health --host none --unix-socket /run/fletch.sock\n",
+     fl_cmd_health},
     {FL_CMD_TOKENIZE, true, "tokenize", "[TEXT ...]", NULL, "Turn texts into token ids.",
      "Input as for embed. A result holds the ids, the tokens, their byte offsets in the text, "
      "which\n"
-     "of them the template added, and whether the text was cut. No weights are read.\n",
+     "of them the template added, and whether the text was cut. With --pair it also says where "
+     "the\n"
+     "second text's tokens lie and where tokens of type 1 begin. No weights are read.\n",
      "  fletch tokenize \"unbelievable\"\n"
      "  fletch tokenize --format jsonl -i texts.txt -o tokens.jsonl\n"
-     "  fletch tokenize --no-special-tokens --max-length 16 \"a long text\"\n",
+     "  fletch tokenize --no-special-tokens --max-length 16 \"a long text\"\n"
+     "  fletch tokenize --pair \"a document\" \"a query\"\n",
      fl_cmd_tokenize},
     {FL_CMD_DECODE, true, "decode", "[IDS ...]", NULL, "Turn token ids back into text.",
      "Ids come from the arguments, as one list or as JSON lists, else from --input or standard "
@@ -205,6 +241,57 @@ const fl_command *fl_command_find(const char *name) {
         }
     }
     return NULL;
+}
+
+/* Words that other programs have for what is here called otherwise, where the spelling leads astray:
+ * "encode" is two letters from decode and means embed. */
+static const struct {
+    const char *word, *meant;
+} other_words[] = {
+    {"encode", "embed"},
+    {"embedding", "embed"},
+    {"embeddings", "embed"},
+    {"vectorize", "embed"},
+    {"vectorise", "embed"},
+    {"infer", "embed"},
+    {"similarity", "embed --similarity"},
+    {"compare", "embed --similarity"},
+    {"tokens", "tokenize"},
+    {"tokenise", "tokenize"},
+    {"detokenize", "decode"},
+    {"start", "serve"},
+    {"run", "serve"},
+    {"daemon", "serve"},
+    {"pull", "model pull"},
+    {"download", "model pull"},
+    {"fetch", "model pull"},
+    {"list", "model ls"},
+    {"ls", "model ls"},
+    {"models", "model ls"},
+    {"rm", "model rm"},
+    {"remove", "model rm"},
+    {"verify", "model verify"},
+    {"check", "doctor"},
+    {"healthcheck", "health"},
+    {"ready", "health"},
+    {"ping", "health"},
+    {"info", "doctor"},
+    {"devices", "doctor"},
+    {"options", "help options"},
+    {"settings", "config"},
+};
+
+const char *fl_command_suggest(const char *word) {
+    fl_nearest nearest = fl_nearest_start(word);
+    for (size_t i = 0; i < sizeof other_words / sizeof other_words[0]; i++) {
+        if (strcasecmp(word, other_words[i].word) == 0) {
+            return other_words[i].meant;
+        }
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        fl_nearest_see(&nearest, commands[i].name);
+    }
+    return nearest.name;
 }
 
 const fl_flag *fl_flag_at(size_t index) {

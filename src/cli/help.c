@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/suggest.h"
 #include "cli/cli.h"
 
 enum { COLUMNS = 96, FLAG_COLUMN = 34 };
@@ -116,6 +117,19 @@ static bool put_options(fl_buf *out, const char *key) {
     return found;
 }
 
+/* The topic that was probably meant: a key by any of its names, else a command. */
+static const char *suggest(const char *topic) {
+    fl_nearest           nearest = fl_nearest_start(topic + strspn(topic, "-"));
+    const fletch_option *option;
+    for (size_t i = 0; (option = fletch_option_at(i)) != NULL; i++) {
+        fl_nearest_see_key(&nearest, option->key, option->key);
+        fl_nearest_see_as(&nearest, option->environment, option->key);
+    }
+    const char *command = fl_command_suggest(topic);
+    return nearest.name == NULL || (nearest.distance > 1 && command != NULL) ? command
+                                                                             : nearest.name;
+}
+
 fl_exit fl_cmd_help(fl_cli *cli) {
     const char       *topic   = cli->args.rest_count > 0 ? cli->args.rest[0] : NULL;
     const fl_command *command = topic != NULL ? fl_command_find(topic) : NULL;
@@ -123,8 +137,11 @@ fl_exit fl_cmd_help(fl_cli *cli) {
     if (topic == NULL || command != NULL) {
         fl_help_command(&out, command);
     } else if (!put_options(&out, strcmp(topic, "options") == 0 ? NULL : topic)) {
-        return fl_cli_usage(
-            cli, "no help on '%.64s'; there is help for commands, options, and keys", topic);
+        const char *meant = suggest(topic);
+        return fl_cli_usage(cli, "no help on '%.64s'; %s%s%s", topic,
+                            meant != NULL ? "did you mean '" : "",
+                            meant != NULL ? meant : "there is help for commands, options, and keys",
+                            meant != NULL ? "'?" : "");
     }
     fl_exit code = fl_cli_print(&out);
     fl_buf_free(&out);

@@ -10,12 +10,17 @@
  * Proof   tests/cli/test_cli_input.py. */
 #include "cli/input.h"
 
+#include <errno.h>
+#include <glob.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/utf8.h"
@@ -31,14 +36,24 @@ static const struct {
     {"json", FL_INPUT_JSON},   {"csv", FL_INPUT_CSV},     {"tsv", FL_INPUT_TSV},
 };
 
-/* By --input-format, else by the file's extension, else lines. */
+/* By --input-format, else by the file's extension (that of a.csv.gz is csv), else lines. */
 static fl_input_format choose_format(const char *name, const char *path) {
-    const char *dot = path != NULL ? strrchr(path, '.') : NULL;
+    static const char *const packed[] = {".gz", ".gzip", ".zst", ".zstd"};
+    char                     bare[256];
     if (name == NULL) {
+        const char *slash = path != NULL ? strrchr(path, '/') : NULL;
+        snprintf(bare, sizeof bare, "%s", path == NULL ? "" : slash != NULL ? slash + 1 : path);
+        char *dot = strrchr(bare, '.');
+        for (size_t i = 0; dot != NULL && i < sizeof packed / sizeof packed[0]; i++) {
+            if (strcasecmp(dot, packed[i]) == 0) {
+                *dot = '\0';
+                dot  = strrchr(bare, '.');
+            }
+        }
         name = dot != NULL ? dot + 1 : "lines";
     }
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
-        if (strcmp(formats[i].name, name) == 0) {
+        if (strcasecmp(formats[i].name, name) == 0) {
             return formats[i].format;
         }
     }
@@ -50,50 +65,228 @@ static bool has(const fl_cli *cli, fl_flag_id flag, const char *word) {
     return value != NULL && strcmp(value, word) == 0;
 }
 
+/* The file behind `path` to the list, unless it is there. */
+static fl_exit add_file(fl_input *input, const fl_cli *cli, const char *path) {
+    fl_input_file file = {.path = NULL};
+    struct stat   status;
+    const char   *format = cli->args.value[FL_FLAG_INPUT_FORMAT];
+    bool          stream = strcmp(path, "-") == 0;
+    memset(&status, 0, sizeof status);
+    if (stream ? fstat(STDIN_FILENO, &status) != 0
+               : stat(path, &status) != 0 || access(path, R_OK) != 0) {
+        fl_cli_message("cannot open %s: %s", stream ? "standard input" : path, strerror(errno));
+        return FL_EXIT_FAILED;
+    }
+    if (S_ISREG(status.st_mode)) {
+        off_t at = stream ? lseek(STDIN_FILENO, 0, SEEK_CUR) : 0; /* a shell may have read a part */
+        file.size =
+            (uint64_t)(at > 0 && at < status.st_size ? status.st_size - at : status.st_size);
+        file.device = (uint64_t)status.st_dev;
+        file.inode  = (uint64_t)status.st_ino;
+    }
+    for (size_t i = 0; i < input->file_count; i++) {
+        const fl_input_file *other = &input->files[i];
+        bool same = file.inode != 0 && other->inode == file.inode && other->device == file.device;
+        if (same || (stream && other->path == NULL)) {
+            if (!cli->quiet) {
+                fl_cli_message("note: %s is named twice; it is read once",
+                               stream ? "standard input" : path);
+            }
+            return FL_EXIT_DONE;
+        }
+    }
+    fl_input_file *files = fl_realloc_array(input->files, input->file_count + 1, sizeof *files);
+    input->files         = files != NULL ? files : input->files;
+    file.path            = stream || files == NULL ? NULL : fl_strdup(path);
+    if (files == NULL || (!stream && file.path == NULL)) {
+        fl_cli_message("out of memory");
+        return FL_EXIT_FAILED;
+    }
+    bool lines  = cli->args.command->id == FL_CMD_DECODE; /* it parses its lists itself */
+    file.format = lines ? FL_INPUT_LINES : choose_format(format, file.path);
+    input->total += file.size;
+    input->files[input->file_count++] = file;
+    return FL_EXIT_DONE;
+}
+
+/* A name that is there is that file; else *, ? and [ make it a pattern. */
+static fl_exit add_files(fl_input *input, const fl_cli *cli, const char *path) {
+    struct stat status;
+    if (strpbrk(path, "*?[") == NULL || lstat(path, &status) == 0) {
+        return add_file(input, cli, path);
+    }
+    glob_t  found;
+    fl_exit code  = FL_EXIT_DONE;
+    size_t  files = 0;
+    if (glob(path, 0, NULL, &found) == 0) {
+        for (size_t i = 0; code == FL_EXIT_DONE && i < found.gl_pathc; i++) {
+            if (!fl_folder_exists(found.gl_pathv[i])) {
+                files++;
+                code = add_file(input, cli, found.gl_pathv[i]);
+            }
+        }
+        globfree(&found);
+    }
+    if (files == 0) {
+        fl_cli_message("no file matches %s", path);
+        return FL_EXIT_FAILED;
+    }
+    return code;
+}
+
+/* Names of files given as texts are a slip more often than a wish. */
+static void note_file_names(const fl_cli *cli) {
+    size_t      count = 0;
+    const char *first = NULL;
+    for (size_t i = 0; i < cli->args.literal; i++) {
+        if (fl_file_exists(cli->args.rest[i])) {
+            first = first != NULL ? first : cli->args.rest[i];
+            count++;
+        }
+    }
+    if (count == 1 && !cli->quiet) {
+        fl_cli_message("note: %s is the name of a file here and is taken as a text; --input %s "
+                       "reads the file",
+                       first, first);
+    } else if (count > 1 && !cli->quiet) {
+        fl_cli_message(
+            "note: %zu of the texts, beginning with %s, are names of files here; --input "
+            "reads files",
+            count, first);
+    }
+}
+
+/* Texts beside --input: the shell has expanded a pattern, or it is a mistake. */
+static fl_exit refuse_texts(const fl_cli *cli) {
+    for (size_t i = 0; i < cli->args.rest_count; i++) {
+        if (i >= cli->args.literal || !fl_file_exists(cli->args.rest[i])) {
+            return fl_cli_usage(cli, "texts as arguments and --input exclude each other");
+        }
+    }
+    return fl_cli_usage(cli,
+                        "--input takes one name, and %s follows; put a pattern in quotes "
+                        "(--input '*.txt'), or --input in front of each name",
+                        cli->args.rest[0]);
+}
+
+/* Open files[file]. */
+static int open_file(fl_input *input, fletch_error *error) {
+    const fl_input_file *file = &input->files[input->file];
+    input->format             = file->format;
+    fl_source_kind kind       = file->format == FL_INPUT_JSON ? FL_SOURCE_JSON
+                                : file->format == FL_INPUT_CSV || file->format == FL_INPUT_TSV
+                                    ? FL_SOURCE_CSV
+                                    : FL_SOURCE_LINES;
+    return fl_source_open(&input->source, file->path, kind, input->line_max, error);
+}
+
+/* "title,body" are two fields. False: too many. */
+static bool split_fields(fl_input *input) {
+    for (const char *at = input->field;; at++) {
+        size_t size = strcspn(at, ",");
+        if (input->field_count == FL_FIELDS_MAX) {
+            return false;
+        }
+        input->fields[input->field_count++] = (fl_field){at, size};
+        at += size;
+        if (*at == '\0') {
+            return true;
+        }
+    }
+}
+
 fl_exit fl_input_open(fl_input *input, const fl_cli *cli, const char *own_names) {
     memset(input, 0, sizeof *input);
-    input->own_names = own_names;
-    input->source.fd = -1;
-    const char *path = cli->args.value[FL_FLAG_INPUT];
-    const char *size = cli->args.value[FL_FLAG_MAX_LINE];
-    uint64_t    line_max;
+    input->own_names        = own_names;
+    input->keep_text        = cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
+    input->source.stream.fd = -1;
+    const fl_args *args     = &cli->args;
+    const char    *size     = args->value[FL_FLAG_MAX_LINE];
+    uint64_t       line_max;
     size = size != NULL ? size : line_max_default;
     if (!fl_parse_size(size, &line_max) || line_max == 0 || line_max > SIZE_MAX / 4) {
         return fl_cli_usage(cli, "--max-line is a size such as 64MiB, not '%.64s'", size);
     }
-    input->field       = cli->args.value[FL_FLAG_FIELD];
-    input->field       = input->field != NULL ? input->field : "text";
-    input->keep_fields = cli->args.value[FL_FLAG_KEEP_FIELDS] != NULL;
+    input->line_max       = (size_t)line_max;
+    input->field          = args->value[FL_FLAG_FIELD];
+    input->no_header      = args->value[FL_FLAG_NO_HEADER] != NULL;
+    input->field          = input->field != NULL ? input->field : input->no_header ? "1" : "text";
+    input->join           = args->value[FL_FLAG_JOIN] != NULL ? args->value[FL_FLAG_JOIN] : " ";
+    const char *delimiter = args->value[FL_FLAG_DELIMITER];
+    if (delimiter != NULL && strcmp(delimiter, "\\t") == 0) {
+        delimiter = "\t";
+    }
+    if (delimiter != NULL && (strlen(delimiter) != 1 || strchr("\"\r\n", delimiter[0]) != NULL)) {
+        return fl_cli_usage(cli, "--delimiter is one character, such as ';' or '\\t'");
+    }
+    input->delimiter = delimiter != NULL ? delimiter[0] : '\0';
+    if (!split_fields(input)) {
+        return fl_cli_usage(cli, "--field names at most %d fields", FL_FIELDS_MAX);
+    }
+    input->keep_fields = args->value[FL_FLAG_KEEP_FIELDS] != NULL;
     input->skip_errors = has(cli, FL_FLAG_ON_ERROR, "skip");
     input->repair_utf8 = has(cli, FL_FLAG_INVALID_UTF8, "replace");
-    if (cli->args.rest_count > 0) {
-        if (path != NULL) {
-            return fl_cli_usage(cli, "texts as arguments and --input exclude each other");
+    bool dash = args->rest_count == 1 && args->literal == 1 && strcmp(args->rest[0], "-") == 0;
+    if (args->rest_count > 0 && args->input_count > 0) {
+        return refuse_texts(cli);
+    }
+    if (args->rest_count > 0 && !dash) {
+        for (size_t i = 0; i < args->literal; i++) {
+            if (strcmp(args->rest[i], "-") == 0) {
+                return fl_cli_usage(cli,
+                                    "- reads standard input and stands alone; a text that is a "
+                                    "dash goes after --");
+            }
         }
+        note_file_names(cli);
         input->format         = FL_INPUT_ARGUMENTS;
-        input->arguments      = cli->args.rest;
-        input->argument_count = cli->args.rest_count;
+        input->arguments      = args->rest;
+        input->argument_count = args->rest_count;
         return FL_EXIT_DONE;
     }
-    input->format       = choose_format(cli->args.value[FL_FLAG_INPUT_FORMAT], path);
-    fl_source_kind kind = input->format == FL_INPUT_JSON ? FL_SOURCE_JSON
-                          : input->format == FL_INPUT_CSV || input->format == FL_INPUT_TSV
-                              ? FL_SOURCE_CSV
-                              : FL_SOURCE_LINES;
-    fletch_error   error;
+    fl_exit code = args->input_count == 0 ? add_file(input, cli, "-") : FL_EXIT_DONE;
+    for (size_t i = 0; code == FL_EXIT_DONE && i < args->input_count; i++) {
+        code = add_files(input, cli, args->inputs[i]);
+    }
+    fletch_error error;
     memset(&error, 0, sizeof error);
-    if (fl_source_open(&input->source, path, kind, (size_t)line_max, &error) < 0) {
+    if (code == FL_EXIT_DONE && open_file(input, &error) < 0) {
         return fl_cli_fail(&error, false);
     }
-    if (isatty(input->source.fd) != 0 && !cli->quiet) {
+    for (size_t i = 0; i < input->file_count; i++) {
+        if (input->files[i].inode == 0) {
+            input->total = 0; /* a pipe among them: nobody knows */
+        }
+    }
+    if (code == FL_EXIT_DONE && isatty(input->source.stream.fd) != 0 && !cli->quiet) {
         fl_cli_message("reading from the terminal, one text a line; Ctrl-D ends");
     }
-    return FL_EXIT_DONE;
+    return code;
+}
+
+bool fl_input_reads(const fl_input *input, const char *path) {
+    struct stat status;
+    if (strcmp(path, "-") == 0 || stat(path, &status) != 0 || !S_ISREG(status.st_mode)) {
+        return false;
+    }
+    for (size_t i = 0; i < input->file_count; i++) {
+        const fl_input_file *file = &input->files[i];
+        if (file->inode == (uint64_t)status.st_ino && file->device == (uint64_t)status.st_dev) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void fl_input_close(fl_input *input) {
     fl_source_close(&input->source);
     fl_input_csv_free(input);
+    for (size_t i = 0; i < input->file_count; i++) {
+        fl_free(input->files[i].path);
+    }
+    fl_free(input->files);
+    input->files      = NULL;
+    input->file_count = 0;
 }
 
 void fl_window_free(fl_window *window) {
@@ -105,25 +298,24 @@ void fl_window_free(fl_window *window) {
     memset(window, 0, sizeof *window);
 }
 
-/* "data.txt:12", "standard input:3", "data.json: item 3", "argument 2" into out[capacity]. */
-static void tell_place(const fl_input *input, uint64_t line, char *out, size_t capacity) {
-    unsigned long long number = line;
-    if (input->format == FL_INPUT_ARGUMENTS) {
+void fl_input_tell_place(const fl_input *input, fl_place place, char *out, size_t capacity) {
+    unsigned long long number = place.line;
+    if (input->file_count == 0) {
         snprintf(out, capacity, "argument %llu", number);
-    } else if (input->format == FL_INPUT_JSON) {
-        snprintf(out, capacity, "%s: item %llu", input->source.name, number);
-    } else {
-        snprintf(out, capacity, "%s:%llu", input->source.name, number);
+        return;
     }
+    const fl_input_file *file = &input->files[place.file];
+    snprintf(out, capacity, file->format == FL_INPUT_JSON ? "%s: item %llu" : "%s:%llu",
+             file->path != NULL ? file->path : "standard input", number);
 }
 
-bool fl_input_refuse(fl_input *input, uint64_t line, const char *format, ...) {
+bool fl_input_refuse(fl_input *input, fl_place at, const char *format, ...) {
     char    place[300], reason[400];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(reason, sizeof reason, format, arguments);
     va_end(arguments);
-    tell_place(input, line, place, sizeof place);
+    fl_input_tell_place(input, at, place, sizeof place);
     if (input->skip_errors) {
         input->refused++;
         fl_cli_message("%s: %s; left out", place, reason);
@@ -131,7 +323,7 @@ bool fl_input_refuse(fl_input *input, uint64_t line, const char *format, ...) {
     }
     input->failed = true;
     input->exit   = FL_EXIT_FAILED;
-    (void)fl_fail(&input->error, FLETCH_EIO, (size_t)line, "%s: %s", place, reason);
+    (void)fl_fail(&input->error, FLETCH_EIO, (size_t)at.line, "%s: %s", place, reason);
     return false;
 }
 
@@ -179,10 +371,10 @@ static bool take(fl_input *input, fl_window *window, const char *raw, size_t siz
     bool   repaired = false;
     fl_buf copy     = {0};
     if (valid < size && !input->repair_utf8) {
-        (void)fl_fail(
-            error, FLETCH_EUTF8, valid,
-            "not valid UTF-8: byte 0x%02X at column %zu; --invalid-utf8 replace repairs it",
-            (unsigned char)raw[valid], valid + 1);
+        (void)fl_fail(error, FLETCH_EUTF8, valid, "not valid UTF-8: byte 0x%02X at column %zu; %s",
+                      (unsigned char)raw[valid], valid + 1,
+                      memchr(raw, '\0', size) != NULL ? "this does not look like text"
+                                                      : "--invalid-utf8 replace repairs it");
         return false;
     }
     bool plain = input->format == FL_INPUT_LINES || input->format == FL_INPUT_ARGUMENTS;
@@ -233,8 +425,61 @@ static int next_raw(fl_input *input, bool wait, const char **text, fl_raw *raw) 
     return result;
 }
 
-/* CSV: the first record names the columns; a blank line is no record where there are several. */
-static int csv_special(fl_input *input, const char *text, const fl_raw *raw) {
+static bool is_blank(const char *text, size_t size) {
+    while (size > 0 && strchr(" \t\r", text[size - 1]) != NULL && text[size - 1] != '\0') {
+        size--;
+    }
+    return size == 0;
+}
+
+/* The texts of the window move out of the buffer of a file that is to be closed. False: out of memory. */
+static bool detach(const fl_input *input, fl_window *window) {
+    for (size_t i = 0; i < window->count; i++) {
+        fl_record *record = &window->records[i];
+        if (!record->decoded) {
+            size_t offset = window->decoded.size;
+            fl_buf_append(&window->decoded, input->source.data + record->offset, record->size);
+            if (window->decoded.failed) {
+                window->count = i; /* those before it are whole */
+                return false;
+            }
+            record->offset  = offset;
+            record->decoded = true;
+        }
+    }
+    return true;
+}
+
+/* This file is at its end: 1 the next is open, 0 there is none, -1 failed. */
+static int next_file(fl_input *input, fl_window *window) {
+    bool csv = input->format == FL_INPUT_CSV || input->format == FL_INPUT_TSV;
+    if (csv && input->columns == NULL && !input->no_header) {
+        (void)fl_fail(&input->error, FLETCH_EIO, FLETCH_NOWHERE,
+                      "%s is empty; the first line of a CSV file names its columns (--no-header: "
+                      "it does not)",
+                      input->source.stream.name);
+        return give_up(input);
+    }
+    if (input->file + 1 >= input->file_count) {
+        return 0;
+    }
+    if (!detach(input, window)) {
+        (void)fl_fail_nomem(&input->error, window->decoded.size, "a window");
+        return give_up(input);
+    }
+    input->done += input->files[input->file].size;
+    fl_source_close(&input->source);
+    fl_input_csv_free(input);
+    input->file++;
+    return open_file(input, &input->error) < 0 ? give_up(input) : 1;
+}
+
+/* CSV: the first record names the columns; a blank line is no record where there are several. A blank
+ * line between JSON lines is none either. */
+static int special_record(fl_input *input, const char *text, const fl_raw *raw) {
+    if (input->format == FL_INPUT_JSONL) {
+        return is_blank(text, raw->size);
+    }
     if (input->format != FL_INPUT_CSV && input->format != FL_INPUT_TSV) {
         return 0;
     }
@@ -243,12 +488,12 @@ static int csv_special(fl_input *input, const char *text, const fl_raw *raw) {
         memset(&error, 0, sizeof error);
         if (!fl_input_csv_header(input, text, raw->size, &error)) {
             char place[300];
-            tell_place(input, raw->line, place, sizeof place);
+            fl_input_tell_place(input, (fl_place){input->file, raw->line}, place, sizeof place);
             int code = error.code;
             (void)fl_fail(&input->error, code, (size_t)raw->line, "%s: %s", place, error.message);
             return give_up(input);
         }
-        return 1;
+        return !input->no_header;
     }
     return raw->size == 0 && input->column_count > 1;
 }
@@ -276,16 +521,20 @@ static int step(fl_input *input, fl_window *window, size_t *bytes) {
     if (got < 0) {
         return give_up(input);
     }
+    if (got == FL_SOURCE_END && input->file_count > 0) {
+        return next_file(input, window);
+    }
     if (got == FL_SOURCE_END || got == FL_SOURCE_LATER) {
         return 0;
     }
+    fl_place place = {input->file, raw.line};
     if (got == FL_SOURCE_TOO_LONG) {
         input->next_index++;
-        bool on = fl_input_refuse(input, raw.line, "longer than %zu bytes; --max-line raises that",
+        bool on = fl_input_refuse(input, place, "longer than %zu bytes; --max-line raises that",
                                   input->source.record_max);
         return on ? 1 : -1;
     }
-    int special = csv_special(input, text, &raw);
+    int special = special_record(input, text, &raw);
     if (special != 0) {
         return special;
     }
@@ -298,9 +547,13 @@ static int step(fl_input *input, fl_window *window, size_t *bytes) {
     fl_record *record = &window->records[window->count];
     memset(record, 0, sizeof *record);
     record->index = input->next_index++;
-    record->line  = raw.line;
+    record->place = place;
     if (!take(input, window, text, raw.size, raw.offset, record, &error)) {
-        return fl_input_refuse(input, raw.line, "%s", error.message) ? 1 : -1;
+        if (error.code == FLETCH_ENOMEM) { /* no fault of the input's */
+            input->error = error;
+            return give_up(input);
+        }
+        return fl_input_refuse(input, place, "%s", error.message) ? 1 : -1;
     }
     window->count++;
     *bytes += raw.size;

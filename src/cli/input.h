@@ -23,13 +23,26 @@ typedef enum fl_input_format {
     FL_INPUT_ARGUMENTS
 } fl_input_format;
 
+/* One file to be read; path NULL: standard input. */
+typedef struct fl_input_file {
+    char           *path; /* owned */
+    fl_input_format format;
+    uint64_t        size;          /* 0: unknown */
+    uint64_t        device, inode; /* inode 0: no regular file */
+} fl_input_file;
+
+typedef struct fl_place {
+    size_t   file;
+    uint64_t line; /* line, item or argument, from 1 */
+} fl_place;
+
 typedef struct fl_record {
     size_t   offset, size; /* of the text */
     bool     decoded;      /* in window->decoded; else in the stream's buffer */
     size_t   fields;       /* passed-on members `,"id":3` in window->fields */
     size_t   fields_size;
     uint64_t index; /* of the input, from 0, refused ones counted */
-    uint64_t line;  /* line, item or argument, from 1 */
+    fl_place place;
 } fl_record;
 
 typedef struct fl_window {
@@ -40,18 +53,35 @@ typedef struct fl_window {
     fl_buf       decoded, fields;
 } fl_window;
 
+/* One of the fields that make a text, borrowed. */
+enum { FL_FIELDS_MAX = 16 };
+typedef struct fl_field {
+    const char *name;
+    size_t      size;
+} fl_field;
+
 typedef struct fl_input {
-    fl_source       source;
-    fl_input_format format;
-    const char     *field;     /* name of the JSON field or CSV column */
+    fl_source       source; /* of files[file] */
+    fl_input_format format; /* likewise */
+    fl_input_file  *files;  /* owned */
+    size_t          file_count, file;
+    size_t          line_max;
+    uint64_t        done, total; /* bytes of the files before this one, of all; total 0: unknown */
+    const char     *field;       /* as --field has it */
+    fl_field        fields[FL_FIELDS_MAX];
+    size_t          field_count;
+    const char     *join;      /* between the texts of several fields */
+    char            delimiter; /* of CSV; 0: comma, or tab in TSV */
+    bool            no_header;
     const char     *own_names; /* "index|embedding": members of the result, never passed on */
     bool            keep_fields, skip_errors, repair_utf8;
+    bool            keep_text; /* "text" is a member of the result */
 
     const char *const *arguments; /* FL_INPUT_ARGUMENTS: the texts */
     size_t             argument_count;
 
     char **columns; /* owned; names of the CSV header, NULL until it is read */
-    size_t column_count, text_column;
+    size_t column_count, text_columns[FL_FIELDS_MAX];
 
     uint64_t     next_index;
     uint64_t     refused; /* inputs left out so far */
@@ -71,8 +101,14 @@ int fl_input_next(fl_input *input, fl_window *window, size_t count, size_t bytes
 
 void fl_window_free(fl_window *window);
 
+/* "data.txt:12", "standard input:3", "data.json: item 3", "argument 2" into out[capacity]. */
+void fl_input_tell_place(const fl_input *input, fl_place place, char *out, size_t capacity);
+
+/* Whether `path` is one of the files that are read, by whatever name. */
+bool fl_input_reads(const fl_input *input, const char *path);
+
 /* One input is refused: report it and count it (true), or make it the end of the run (false). */
-bool fl_input_refuse(fl_input *input, uint64_t line, const char *format, ...)
+bool fl_input_refuse(fl_input *input, fl_place place, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* ---- input_json.c, input_csv.c: one raw record to a text ---- */
@@ -82,7 +118,7 @@ bool fl_input_refuse(fl_input *input, uint64_t line, const char *format, ...)
 bool fl_input_json(const fl_input *input, const char *raw, size_t size, fl_window *window,
                    fl_record *record, fletch_error *error);
 
-/* The header line: column names, and which holds the text. */
+/* The first line: column names, or only their number where there is no header, and which hold the text. */
 bool fl_input_csv_header(fl_input *input, const char *raw, size_t size, fletch_error *error);
 bool fl_input_csv(const fl_input *input, const char *raw, size_t size, fl_window *window,
                   fl_record *record, fletch_error *error);

@@ -2,9 +2,10 @@
 /* input_csv.c - CSV (RFC 4180) and TSV records: the column that holds the text, the others passed on.
  *
  * Role    input.c calls it with one record, line ends inside quotes included.
- * Method  The first record names the columns. A field in quotes ends at the first quote that is not
- *         doubled; anything but a delimiter behind it is an error, and so is a record with more or fewer
- *         fields than the header: both mean broken quoting, and guessing would shift columns silently.
+ * Method  The first record names the columns, or with --no-header only counts them. A field in quotes
+ *         ends at the first quote that is not doubled; anything but a delimiter after it is an error,
+ *         and so is a record with more or fewer fields than the header: both mean broken quoting, and
+ *         guessing would shift columns silently.
  * Memory  Column names are owned by the input. Proof tests/cli/test_cli_input.py. */
 #include <stdio.h>
 #include <string.h>
@@ -52,7 +53,7 @@ static bool take_field(char delimiter, const char *raw, size_t size, size_t at, 
 }
 
 static char delimiter_of(const fl_input *input) {
-    return input->format == FL_INPUT_TSV ? '\t' : ',';
+    return input->delimiter != '\0' ? input->delimiter : input->format == FL_INPUT_TSV ? '\t' : ',';
 }
 
 void fl_input_csv_free(fl_input *input) {
@@ -69,7 +70,9 @@ static bool add_column(fl_input *input, const fl_buf *name, fletch_error *error)
     char **columns = input->columns;
     if ((count & (count - 1)) == 0) /* 0, 1, 2, 4, …: full; a header of commas stays linear */
         columns = fl_realloc_array(columns, count == 0 ? 1 : count * 2, sizeof *columns);
-    char *copy = columns != NULL ? fl_strndup(name->size > 0 ? name->data : "", name->size) : NULL;
+    char *copy     = columns != NULL && !name->failed
+                         ? fl_strndup(name->size > 0 ? name->data : "", name->size)
+                         : NULL;
     input->columns = columns != NULL ? columns : input->columns;
     if (copy == NULL) {
         (void)fl_fail_nomem(error, name->size, "the column names");
@@ -77,6 +80,62 @@ static bool add_column(fl_input *input, const fl_buf *name, fletch_error *error)
     }
     input->columns[input->column_count++] = copy;
     return true;
+}
+
+/* Without a header columns are called by their number. */
+static bool number_column(const fl_input *input, fl_buf *name) {
+    fl_buf_clear(name);
+    fl_buf_printf(name, "%zu", input->column_count + 1);
+    return true;
+}
+
+static bool find_column(const fl_input *input, fl_field field, size_t *out) {
+    for (size_t i = 0; i < input->column_count; i++) {
+        const char *name = input->columns[i];
+        if (strlen(name) == field.size && memcmp(name, field.name, field.size) == 0) {
+            *out = i;
+            return true;
+        }
+    }
+    size_t number = 0; /* no name: "2" is the second column */
+    for (size_t i = 0; i < field.size && number <= input->column_count; i++) {
+        unsigned digit = (unsigned)(field.name[i] - '0');
+        number         = digit < 10 ? number * 10 + digit : SIZE_MAX / 16;
+    }
+    *out = number - 1;
+    return number >= 1 && number <= input->column_count;
+}
+
+/* A column of the whole name ("last, first") wins over several fields. */
+static bool find_columns(fl_input *input, fletch_error *error) {
+    const fl_field whole = {input->field, strlen(input->field)};
+    char           known[256];
+    size_t         used = 0;
+    known[0]            = '\0';
+    if (find_column(input, whole, &input->text_columns[0])) {
+        input->fields[0]   = whole;
+        input->field_count = 1;
+        return true;
+    }
+    size_t i = 0;
+    while (i < input->field_count &&
+           find_column(input, input->fields[i], &input->text_columns[i])) {
+        i++;
+    }
+    if (i == input->field_count) {
+        return true;
+    }
+    for (size_t k = 0; k < input->column_count && used < sizeof known; k++) {
+        int n = snprintf(known + used, sizeof known - used, "%s%s", k > 0 ? ", " : "",
+                         input->columns[k]);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    (void)fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                  "%s has no column \"%.*s\"; --field names the one that holds the text, or its "
+                  "number, one of: %s",
+                  input->no_header ? "the first line" : "the header", (int)input->fields[i].size,
+                  input->fields[i].name, known);
+    return false;
 }
 
 bool fl_input_csv_header(fl_input *input, const char *raw, size_t size, fletch_error *error) {
@@ -91,34 +150,15 @@ bool fl_input_csv_header(fl_input *input, const char *raw, size_t size, fletch_e
     for (size_t at = 0; good && at <= size;) {
         fl_buf_clear(&name);
         good = take_field(delimiter_of(input), raw, size, at, &name, &at, error) &&
+               (!input->no_header || number_column(input, &name)) &&
                add_column(input, &name, error);
     }
     fl_buf_free(&name);
-    if (!good) {
-        return false;
-    }
-    char   known[256];
-    size_t used = 0;
-    known[0]    = '\0';
-    for (size_t i = 0; i < input->column_count; i++) {
-        if (strcmp(input->columns[i], input->field) == 0) {
-            input->text_column = i;
-            return true;
-        }
-        if (used < sizeof known) {
-            int n = snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "",
-                             input->columns[i]);
-            used += n > 0 ? (size_t)n : 0;
-        }
-    }
-    (void)fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                  "the header has no column \"%s\"; --field names the one that holds the text, one "
-                  "of: %s",
-                  input->field, known);
-    return false;
+    return good && find_columns(input, error);
 }
 
-static void keep_column(const fl_input *input, size_t column, const fl_buf *value, fl_buf *out) {
+static void keep_column(const fl_input *input, size_t column, const char *value, size_t size,
+                        fl_buf *out) {
     const char *name = input->columns[column];
     if (fl_input_name_taken(input, name, strlen(name))) {
         return;
@@ -126,39 +166,60 @@ static void keep_column(const fl_input *input, size_t column, const fl_buf *valu
     fl_buf_putc(out, ',');
     fl_json_quote(out, name, strlen(name));
     fl_buf_putc(out, ':');
-    fl_json_quote(out, value->size > 0 ? value->data : "", value->size);
+    fl_json_quote(out, size > 0 ? value : "", size);
+}
+
+/* Which of the text's fields this column is, or FL_FIELDS_MAX. */
+static size_t field_of(const fl_input *input, size_t column) {
+    for (size_t i = 0; i < input->field_count; i++) {
+        if (input->text_columns[i] == column) {
+            return i;
+        }
+    }
+    return FL_FIELDS_MAX;
 }
 
 bool fl_input_csv(const fl_input *input, const char *raw, size_t size, fl_window *window,
                   fl_record *record, fletch_error *error) {
-    fl_buf other   = {0};
-    bool   good    = true;
-    size_t count   = 0;
-    record->fields = window->fields.size;
+    fl_buf parts = {
+        0}; /* the fields that make the text, one after the other, then another column */
+    bool   good  = true;
+    size_t count = 0, kept = 0;
+    struct {
+        size_t offset, size;
+    } part[FL_FIELDS_MAX] = {{0, 0}};
+    record->fields        = window->fields.size;
     for (size_t at = 0; good && at <= size; count++) {
-        bool    text = count == input->text_column;
-        fl_buf *out  = text ? &window->decoded : &other;
-        fl_buf_clear(&other);
-        size_t offset = window->decoded.size;
-        good          = take_field(delimiter_of(input), raw, size, at, out, &at, error);
-        if (text) {
-            record->decoded = true;
-            record->offset  = offset;
-            record->size    = window->decoded.size - offset;
-        } else if (good && input->keep_fields && count < input->column_count) {
-            keep_column(input, count, &other, &window->fields);
+        size_t field = field_of(input, count), from = parts.size;
+        good = take_field(delimiter_of(input), raw, size, at, &parts, &at, error);
+        if (field < FL_FIELDS_MAX) {
+            part[field].offset = from;
+            part[field].size   = parts.size - from;
+            kept               = parts.size;
+        } else {
+            if (good && !parts.failed && input->keep_fields && count < input->column_count) {
+                keep_column(input, count, parts.data + from, parts.size - from, &window->fields);
+            }
+            parts.size = kept;
         }
     }
+    record->decoded     = true;
+    record->offset      = window->decoded.size;
     record->fields_size = window->fields.size - record->fields;
-    bool failed         = other.failed || window->decoded.failed || window->fields.failed;
-    fl_buf_free(&other);
+    for (size_t i = 0; i < input->field_count && !parts.failed; i++) {
+        fl_buf_puts(&window->decoded, i > 0 ? input->join : "");
+        fl_buf_append(&window->decoded, parts.data + part[i].offset, part[i].size);
+    }
+    record->size = window->decoded.size - record->offset;
+    bool failed  = parts.failed || window->decoded.failed || window->fields.failed;
+    fl_buf_free(&parts);
     if (failed) {
         (void)fl_fail_nomem(error, size, "a record");
         return false;
     }
     if (good && count != input->column_count) {
-        (void)fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "has %zu fields, the header has %zu",
-                      count, input->column_count);
+        (void)fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "has %zu fields, the %s has %zu", count,
+                      input->no_header ? "first line" : "header", input->column_count);
         return false;
     }
     return good;

@@ -2,19 +2,22 @@
 /* input_json.c - the text of a JSON string or object, and its other members passed on as they are.
  *
  * Role    input.c calls it for each line of JSON lines and each item of a JSON array.
- * Method  json-c reads the record, which checks it and decodes the text. Members that are passed on are
- *         not taken from its tree but copied from the record's own bytes: numbers keep all their digits
+ * Method  The record is copied to the window and read there in place, which checks it and decodes the text.
+ *         Members that are passed on are copied from the record's own bytes: numbers keep all their digits
  *         (an id of 20 digits stays one) and strings their escapes; only white space outside strings is
  *         dropped, so that a result stays on one line.
- * Memory  json-c's tree per record; output in the window's buffers.
+ * Memory  the window's buffers.
  * Proof   tests/cli/test_cli_input.py. */
 #include <string.h>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/json_in.h"
 #include "cli/input.h"
 
 bool fl_input_name_taken(const fl_input *input, const char *name, size_t size) {
+    if (input->keep_text && size == 4 && memcmp(name, "text", 4) == 0) {
+        return true;
+    }
     for (const char *at = input->own_names; at != NULL; at = strchr(at, '|')) {
         at += *at == '|';
         if (strncmp(at, name, size) == 0 && (at[size] == '|' || at[size] == '\0')) {
@@ -71,6 +74,15 @@ static void append_compact(fl_buf *out, const char *raw, size_t size) {
     }
 }
 
+static bool is_field(const fl_input *input, const char *name, size_t size) {
+    for (size_t i = 0; i < input->field_count; i++) {
+        if (input->fields[i].size == size && memcmp(input->fields[i].name, name, size) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Append `,"key":value` for each member but the text and names the result uses itself. */
 static void keep_members(const fl_input *input, const char *raw, size_t size, fl_buf *out) {
     size_t at = 0;
@@ -94,7 +106,7 @@ static void keep_members(const fl_input *input, const char *raw, size_t size, fl
         const char *name  = raw + key + 1;
         size_t      named = key_end - key - 2;
         at                = skip_value(raw, size, at);
-        bool text         = strlen(input->field) == named && memcmp(input->field, name, named) == 0;
+        bool text         = is_field(input, name, named);
         if (!text && !fl_input_name_taken(input, name, named)) {
             fl_buf_putc(out, ',');
             fl_buf_append(out, raw + key, key_end - key);
@@ -104,30 +116,96 @@ static void keep_members(const fl_input *input, const char *raw, size_t size, fl
     }
 }
 
-/* The text inside a parsed record, or NULL with *error. */
-static fl_json *find_text(const fl_input *input, fl_json *root, fletch_error *error) {
-    if (json_object_is_type(root, json_type_string)) {
-        return root;
+typedef struct found_field {
+    const char  *rest; /* of its dotted path, from where the walk stands; NULL: not below here */
+    fl_json_type type;
+    fl_span      text;
+} found_field;
+
+static bool begins(const char *rest, const char *end, fl_span key, char then) {
+    size_t left = (size_t)(end - rest);
+    return left >= key.size && memcmp(rest, key.data, key.size) == 0 &&
+           (then == '\0' ? left == key.size : left > key.size && rest[key.size] == then);
+}
+
+/* The members of one object: those that are asked for, by name or, below, by "name.rest". */
+static void walk(const fl_input *input, fl_json_in *in, found_field *fields) {
+    fl_span key;
+    if (!fl_json_in_enter(in, FL_JSON_OBJECT)) {
+        return;
     }
-    if (!json_object_is_type(root, json_type_object)) {
+    while (fl_json_in_key(in, &key)) {
+        const char  *before[FL_FIELDS_MAX];
+        found_field *here  = NULL;
+        bool         below = false;
+        for (size_t i = 0; i < input->field_count; i++) {
+            const char *rest = fields[i].rest, *end = input->fields[i].name + input->fields[i].size;
+            before[i]      = rest;
+            here           = rest != NULL && begins(rest, end, key, '\0') ? &fields[i] : here;
+            bool into      = rest != NULL && begins(rest, end, key, '.');
+            fields[i].rest = into ? rest + key.size + 1 : NULL;
+            below          = below || into;
+        }
+        fl_json_type type = fl_json_in_peek(in);
+        if (here != NULL) {
+            here->type = type;
+        }
+        if (here != NULL && type == FL_JSON_STRING) {
+            (void)fl_json_in_string(in, &here->text);
+        } else if (here == NULL && below && type == FL_JSON_OBJECT) {
+            walk(input, in, fields);
+        } else {
+            (void)fl_json_in_skip(in, NULL);
+        }
+        for (size_t i = 0; i < input->field_count; i++) {
+            fields[i].rest = before[i];
+        }
+    }
+}
+
+/* The text of a record into *out: a string, or the fields of an object, of each the last value. */
+static bool find_text(const fl_input *input, fl_json_in *in, fl_buf *out, fletch_error *error) {
+    fl_json_type type = fl_json_in_peek(in);
+    found_field  fields[FL_FIELDS_MAX];
+    fl_span      text = {0};
+    for (size_t i = 0; i < input->field_count; i++) {
+        fields[i] = (found_field){input->fields[i].name, FL_JSON_NONE, {0}};
+    }
+    if (type == FL_JSON_STRING) {
+        (void)fl_json_in_string(in, &text);
+        fl_buf_append(out, text.data, text.size);
+    } else if (type == FL_JSON_OBJECT) {
+        walk(input, in, fields);
+    } else {
+        (void)fl_json_in_skip(in, NULL); /* what is no JSON says so first */
+    }
+    if (!fl_json_in_end(in)) {
+        return false;
+    }
+    if (type != FL_JSON_OBJECT && type != FL_JSON_STRING) {
         (void)fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
                       "is %s; expected a string or an object with the field \"%s\"",
-                      fl_json_kind(root), input->field);
-        return NULL;
+                      fl_json_type_text(type), input->field);
+        return false;
     }
-    fl_json *text = NULL;
-    if (!json_object_object_get_ex(root, input->field, &text)) {
-        (void)fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                      "has no field \"%s\"; --field names the one that holds the text",
-                      input->field);
-        return NULL;
+    for (size_t i = 0; type == FL_JSON_OBJECT && i < input->field_count; i++) {
+        int size = (int)input->fields[i].size;
+        if (fields[i].type == FL_JSON_NONE) {
+            (void)fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
+                          "has no field \"%.*s\"; --field names the one that holds the text", size,
+                          input->fields[i].name);
+            return false;
+        }
+        if (fields[i].type != FL_JSON_STRING) {
+            (void)fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
+                          "the field \"%.*s\" is %s, not a string", size, input->fields[i].name,
+                          fl_json_type_text(fields[i].type));
+            return false;
+        }
+        fl_buf_puts(out, i > 0 ? input->join : "");
+        fl_buf_append(out, fields[i].text.data, fields[i].text.size);
     }
-    if (!json_object_is_type(text, json_type_string)) {
-        (void)fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "the field \"%s\" is %s, not a string",
-                      input->field, fl_json_kind(text));
-        return NULL;
-    }
-    return text;
+    return true;
 }
 
 bool fl_input_json(const fl_input *input, const char *raw, size_t size, fl_window *window,
@@ -141,26 +219,37 @@ bool fl_input_json(const fl_input *input, const char *raw, size_t size, fl_windo
                       "is empty; expected a JSON string or object");
         return false;
     }
-    fl_json *root = NULL;
-    if (fl_json_parse(&root, raw, size, SIZE_MAX, 0, "not valid JSON", error) < 0) {
+    size_t offset = window->decoded.size;
+    fl_buf_append(&window->decoded, raw, size);
+    if (window->decoded.failed) {
+        (void)fl_fail_nomem(error, size, "a record");
         return false;
     }
-    fl_json *text = find_text(input, root, error);
-    if (text != NULL) {
+    fl_json_in in;
+    fl_buf     text = {0};
+    fl_json_in_begin(&in, window->decoded.data + offset, size);
+    bool good            = find_text(input, &in, &text, error);
+    window->decoded.size = offset;
+    if (in.failed) {
+        (void)fl_fail(error, FLETCH_EMODEL, in.at, "not valid JSON: byte %zu: %s", in.at,
+                      in.message);
+    }
+    if (good) {
+        fl_buf_append(&window->decoded, text.data, text.size);
         record->decoded = true;
-        record->offset  = window->decoded.size;
-        record->size    = (size_t)json_object_get_string_len(text);
-        fl_buf_append(&window->decoded, json_object_get_string(text), record->size);
-        record->fields = window->fields.size;
-        if (input->keep_fields && text != root) {
+        record->offset  = offset;
+        record->size    = text.size;
+        record->fields  = window->fields.size;
+        if (input->keep_fields && raw[at] == '{') {
             keep_members(input, raw, size, &window->fields);
         }
         record->fields_size = window->fields.size - record->fields;
     }
-    fl_json_free(root);
-    if (window->decoded.failed || window->fields.failed) {
+    bool failed = text.failed || window->decoded.failed || window->fields.failed;
+    fl_buf_free(&text);
+    if (failed) {
         (void)fl_fail_nomem(error, size, "a record");
         return false;
     }
-    return text != NULL;
+    return good;
 }

@@ -7,7 +7,9 @@
  *         that read options), run. The locale is left at "C": numbers must not change with it.
  * Memory  The model and configuration are freed at the end, so that leak checkers see a clean exit.
  * Proof   tests/cli. */
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -23,7 +25,7 @@ static fl_exit run(fl_cli *cli, int argc, char **argv) {
         fl_cli_hint("%s%s`fletch help%s%s`", hint.size > 0 ? hint.data : "",
                     hint.size > 0 ? " See " : "see ", command != NULL ? " " : "",
                     command != NULL ? command->name : "");
-        code = FL_EXIT_USAGE;
+        code = problem.failed || problem.size == 0 ? FL_EXIT_FAILED : FL_EXIT_USAGE;
     } else if (cli->args.command == NULL && cli->args.value[FL_FLAG_HELP] == NULL) {
         fl_buf text = {0};
         fl_help_command(&text, NULL);
@@ -48,8 +50,20 @@ static fl_exit run(fl_cli *cli, int argc, char **argv) {
     return code;
 }
 
+/* A standard stream that the caller closed would become the first file that is opened: a model, a socket, a lock. */
+static void fill_standard_streams(void) {
+    int fd;
+    do {
+        fd = open("/dev/null", O_RDWR);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+}
+
 int main(int argc, char **argv) {
     fl_cli cli;
+    fill_standard_streams();
     memset(&cli, 0, sizeof cli);
     fl_signals_install();
     fl_exit code = run(&cli, argc, argv);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* output.c - write vectors in the six formats.
+/* output.c - write vectors in the seven formats.
  *
  * Role    cmd_embed.c hands over row by row; cmd_tokenize.c uses the json frame for its own objects.
  * Formats jsonl  {"index":0,"embedding":[...],"tokens":9,"truncated":false} a line
  *         json   one array of the same objects, one a line
  *         npy    NumPy 1.0: 128 bytes of header, then rows; the number of rows is known at the end, so
  *                the header is reserved first and written last
+ *         npz    that file as embeddings.npy in an archive, stored (zip.h)
  *         raw    the rows alone
  *         fvecs  each row an int32 with its dimensions, then float32 (TEXMEX, as faiss reads it)
  *         text   for a person: dimensions, norm, tokens, the first values
@@ -15,13 +16,16 @@
 #include "cli/output.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/number.h"
+#include "cli/zip.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "binary formats are little-endian");
 
@@ -31,10 +35,10 @@ static const struct {
     const char      *name;
     fl_output_format format;
 } formats[] = {
-    {"text", FL_OUTPUT_TEXT},   {"txt", FL_OUTPUT_TEXT},    {"json", FL_OUTPUT_JSON},
-    {"npy", FL_OUTPUT_NPY},     {"jsonl", FL_OUTPUT_JSONL}, {"ndjson", FL_OUTPUT_JSONL},
-    {"raw", FL_OUTPUT_RAW},     {"bin", FL_OUTPUT_RAW},     {"f32", FL_OUTPUT_RAW},
-    {"fvecs", FL_OUTPUT_FVECS},
+    {"text", FL_OUTPUT_TEXT},    {"txt", FL_OUTPUT_TEXT},    {"json", FL_OUTPUT_JSON},
+    {"npy", FL_OUTPUT_NPY},      {"npz", FL_OUTPUT_NPZ},     {"jsonl", FL_OUTPUT_JSONL},
+    {"ndjson", FL_OUTPUT_JSONL}, {"raw", FL_OUTPUT_RAW},     {"bin", FL_OUTPUT_RAW},
+    {"f32", FL_OUTPUT_RAW},      {"fvecs", FL_OUTPUT_FVECS},
 };
 
 static bool find_format(const char *name, fl_output_format *out) {
@@ -47,16 +51,22 @@ static bool find_format(const char *name, fl_output_format *out) {
     return false;
 }
 
-/* Whether the format is one this command writes: its --format flag lists them. */
-static bool command_writes(const fl_cli *cli, fl_output_format format) {
+/* "text|json|jsonl": what --format takes for this command. */
+static const char *formats_of(const fl_cli *cli) {
     const fl_flag *flag;
     for (size_t i = 0; (flag = fl_flag_at(i)) != NULL; i++) {
         if (flag->id == FL_FLAG_FORMAT && (flag->commands & 1u << cli->args.command->id) != 0) {
-            for (size_t j = 0; j < sizeof formats / sizeof formats[0]; j++) {
-                if (formats[j].format == format && fl_choice_has(flag->value, formats[j].name)) {
-                    return true;
-                }
-            }
+            return flag->value;
+        }
+    }
+    return "";
+}
+
+/* Whether the format is one this command writes. */
+static bool command_writes(const fl_cli *cli, fl_output_format format) {
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        if (formats[i].format == format && fl_choice_has(formats_of(cli), formats[i].name)) {
+            return true;
         }
     }
     return false;
@@ -75,7 +85,19 @@ static fl_exit choose_by_name(const fl_cli *cli, const char *path, fl_output_for
     if (fl_folder_exists(path)) {
         return fl_cli_usage(cli, "%s is a folder; give the name of a file", path);
     }
-    return fl_cli_usage(cli, "the name %s does not say the format; add --format", path);
+    return fl_cli_usage(cli, "the name %s does not say the format; add --format %s", path,
+                        formats_of(cli));
+}
+
+/* Bytes at the beginning that are known only at the end. */
+static size_t head_of(fl_output_format format) {
+    return format == FL_OUTPUT_NPY   ? NPY_HEADER
+           : format == FL_OUTPUT_NPZ ? FL_ZIP_HEAD + NPY_HEADER
+                                     : 0;
+}
+
+static bool holds_bytes(fl_output_format format) {
+    return head_of(format) > 0 || format == FL_OUTPUT_RAW || format == FL_OUTPUT_FVECS;
 }
 
 fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on_terminal,
@@ -87,7 +109,10 @@ fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on
     bool         stream                    = path == NULL || strcmp(path, "-") == 0;
     fletch_error error;
     memset(&error, 0, sizeof error);
-    output->format = in_pipe;
+    output->format    = in_pipe;
+    output->keep_text = cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
+    output->half      = cli->args.value[FL_FLAG_DTYPE] != NULL &&
+                   strcmp(cli->args.value[FL_FLAG_DTYPE], "float16") == 0;
     if (name != NULL) {
         (void)find_format(name, &output->format);
     } else if (!stream) {
@@ -96,18 +121,30 @@ fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on
             return code;
         }
     }
-    if (fl_sink_open(&output->sink, path, output->format == FL_OUTPUT_NPY, &error) < 0) {
+    if (fl_sink_open(&output->sink, path, head_of(output->format) > 0, &error) < 0) {
         fl_exit code = fl_cli_fail(&error, false);
         fl_sink_close(&output->sink);
         return code;
     }
-    if (name == NULL && stream && fl_sink_is_terminal(&output->sink)) {
+    char left[PATH_MAX];
+    if (output->sink.atomic && !cli->quiet &&
+        fl_atomic_leftover(output->sink.path, left, sizeof left)) {
+        fl_cli_message("note: %s was left by a run that was killed; it is not whole, and may be "
+                       "removed",
+                       left);
+    }
+    bool terminal = stream && fl_sink_is_terminal(&output->sink);
+    if (name == NULL && terminal) {
         output->format = on_terminal;
     }
-    if (output->format == FL_OUTPUT_NPY) {
-        static const char blank[NPY_HEADER];
-        fl_buf_append(&output->sink.buf, blank, sizeof blank);
+    if (terminal && holds_bytes(output->format)) {
+        return fl_cli_usage(cli,
+                            "--format %s is no text for a terminal; send it to a file with "
+                            "--output, or into a pipe",
+                            name);
     }
+    static const char blank[FL_ZIP_HEAD + NPY_HEADER];
+    fl_buf_append(&output->sink.buf, blank, head_of(output->format));
     return FL_EXIT_DONE;
 }
 
@@ -142,11 +179,37 @@ static void put_f32(fl_buf *out, float value) {
     fl_buf_append(out, text, fl_f32_text(text, value));
 }
 
+/* The nearest float16, ties to even; what is too large becomes infinite. */
+static uint16_t to_half(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    uint32_t sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
+    if (size > 0x7f800000) {
+        return (uint16_t)(sign | 0x7e00); /* NaN */
+    }
+    if (size >= 0x477ff000) {
+        return (uint16_t)(sign | 0x7c00);
+    }
+    if (size < 0x38800000) { /* below the normal ones: a count of 2^-24 */
+        return (uint16_t)(sign | (uint32_t)lrintf(fabsf(value) * 0x1p24f));
+    }
+    return (uint16_t)(sign | (size + 0xfff + (size >> 13 & 1) - 0x38000000) >> 13);
+}
+
+static float of_half(uint16_t half) {
+    int   exponent = half >> 10 & 31, mantissa = half & 1023;
+    float size = exponent == 31  ? (mantissa != 0 ? NAN : INFINITY)
+                 : exponent == 0 ? ldexpf((float)mantissa, -24)
+                                 : ldexpf((float)(mantissa + 1024), exponent - 25);
+    return (half & 0x8000) != 0 ? -size : size;
+}
+
 /* Element `i` of a row as text; rows of bits are given as the bytes they are packed in. */
-static void put_value(fl_buf *out, const fl_row *row, size_t i) {
+static void put_value(fl_buf *out, const fl_row *row, size_t i, bool half) {
     bool is_signed = row->dtype == FLETCH_INT8 || row->dtype == FLETCH_BINARY;
     if (row->dtype == FLETCH_FLOAT32) {
-        put_f32(out, ((const float *)row->vector)[i]);
+        float value = ((const float *)row->vector)[i];
+        put_f32(out, half ? of_half(to_half(value)) : value);
         return;
     }
     int value = is_signed ? ((const int8_t *)row->vector)[i] : ((const uint8_t *)row->vector)[i];
@@ -170,11 +233,15 @@ static void put_object(fl_output *output, const fl_row *row) {
         if (i > 0) {
             fl_buf_putc(out, ',');
         }
-        put_value(out, row, i);
+        put_value(out, row, i, output->half);
     }
     fl_buf_puts(out, "],\"tokens\":");
     put_u64(out, row->tokens);
     fl_buf_puts(out, row->truncated ? ",\"truncated\":true" : ",\"truncated\":false");
+    if (output->keep_text) {
+        fl_buf_puts(out, ",\"text\":");
+        fl_json_quote(out, row->text, row->text_size);
+    }
     fl_buf_append(out, row->fields, row->fields_size);
     fl_buf_putc(out, '}');
     fl_output_end_row(output);
@@ -192,6 +259,7 @@ static void put_text(fl_output *output, const fl_row *row) {
     fl_cli_preview(out, row->text, row->text_size, PREVIEW);
     fl_buf_printf(out, "\n   %zu dimensions", row->cols);
     if (row->dtype == FLETCH_FLOAT32) {
+        fl_buf_puts(out, output->half ? " as float16" : "");
         double sum = 0;
         for (size_t i = 0; i < row->cols; i++) {
             double x = ((const float *)row->vector)[i];
@@ -204,7 +272,7 @@ static void put_text(fl_output *output, const fl_row *row) {
     fl_buf_printf(out, ", %u token%s%s\n   ", row->tokens, row->tokens == 1 ? "" : "s",
                   row->truncated ? " (cut)" : "");
     for (size_t i = 0; i < count && i < FIRST_VALUES; i++) {
-        put_value(out, row, i);
+        put_value(out, row, i, output->half);
         fl_buf_putc(out, ' ');
     }
     fl_buf_puts(out, count > FIRST_VALUES ? "...\n" : "\n");
@@ -221,14 +289,27 @@ void fl_output_vector(fl_output *output, const fl_row *row) {
     case FL_OUTPUT_JSONL: put_object(output, row); return;
     case FL_OUTPUT_FVECS: fl_buf_append(out, &cols, sizeof cols); break;
     case FL_OUTPUT_NPY:
+    case FL_OUTPUT_NPZ:
     case FL_OUTPUT_RAW: break;
     }
-    fl_buf_append(out, row->vector, bytes);
+    size_t start = out->size;
+    if (output->half) {
+        for (size_t i = 0; i < row->cols; i++) {
+            uint16_t half = to_half(((const float *)row->vector)[i]);
+            fl_buf_append(out, &half, sizeof half);
+        }
+    } else {
+        fl_buf_append(out, row->vector, bytes);
+    }
+    if (output->format == FL_OUTPUT_NPZ && !out->failed) {
+        output->crc = fl_zip_crc(output->crc, out->data + start, out->size - start);
+    }
     output->rows++;
 }
 
 /* Magic, version 1.0, length of the rest, a Python dictionary padded with spaces to 128 bytes. */
-static void npy_header(char out[NPY_HEADER], uint64_t rows, size_t cols, fletch_dtype dtype) {
+static void npy_header(char out[NPY_HEADER], uint64_t rows, size_t cols, fletch_dtype dtype,
+                       bool half) {
     static const char magic[10] = {'\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, NPY_HEADER - 10, 0};
     bool              is_signed = dtype == FLETCH_INT8 || dtype == FLETCH_BINARY;
     memset(out, ' ', NPY_HEADER);
@@ -236,24 +317,35 @@ static void npy_header(char out[NPY_HEADER], uint64_t rows, size_t cols, fletch_
     char text[NPY_HEADER];
     int  size = snprintf(text, sizeof text,
                          "{'descr': '%s', 'fortran_order': False, 'shape': (%" PRIu64 ", %zu), }",
-                        dtype == FLETCH_FLOAT32 ? "<f4"
-                         : is_signed             ? "|i1"
-                                                 : "|u1",
+                        half                      ? "<f2"
+                         : dtype == FLETCH_FLOAT32 ? "<f4"
+                         : is_signed               ? "|i1"
+                                                   : "|u1",
                          rows, values_of(cols, dtype));
     memcpy(out + sizeof magic, text, (size_t)size);
     out[NPY_HEADER - 1] = '\n';
 }
 
 int fl_output_finish(fl_output *output, size_t cols, fletch_dtype dtype, fletch_error *error) {
-    char header[NPY_HEADER];
+    char header[FL_ZIP_HEAD + NPY_HEADER];
     if (output->format == FL_OUTPUT_JSON) {
         fl_buf_puts(&output->sink.buf, output->rows == 0 ? "[]\n" : "\n]\n");
     }
-    if (output->format != FL_OUTPUT_NPY) {
+    char    *npy  = header + head_of(output->format) - NPY_HEADER;
+    uint64_t rows = output->rows * values_of(cols, dtype) *
+                    (output->half              ? sizeof(uint16_t)
+                     : dtype == FLETCH_FLOAT32 ? sizeof(float)
+                                               : 1);
+    if (head_of(output->format) == 0) {
         return fl_sink_finish(&output->sink, NULL, 0, error);
     }
-    npy_header(header, output->rows, cols, dtype);
-    return fl_sink_finish(&output->sink, header, sizeof header, error);
+    npy_header(npy, output->rows, cols, dtype, output->half);
+    if (output->format == FL_OUTPUT_NPZ) {
+        uint32_t crc = fl_zip_crc_join(fl_zip_crc(0, npy, NPY_HEADER), output->crc, rows);
+        fl_zip_head(header, crc, NPY_HEADER + rows);
+        fl_zip_end(&output->sink.buf, crc, NPY_HEADER + rows);
+    }
+    return fl_sink_finish(&output->sink, header, head_of(output->format), error);
 }
 
 void fl_output_close(fl_output *output) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* output.h - result formats: text, json, jsonl, npy, raw, fvecs. */
+/* output.h - result formats: text, json, jsonl, npy, npz, raw, fvecs. */
 #ifndef FL_CLI_OUTPUT_H
 #define FL_CLI_OUTPUT_H
 
@@ -15,6 +15,7 @@ typedef enum fl_output_format {
     FL_OUTPUT_JSON,
     FL_OUTPUT_JSONL,
     FL_OUTPUT_NPY,
+    FL_OUTPUT_NPZ,
     FL_OUTPUT_RAW,
     FL_OUTPUT_FVECS
 } fl_output_format;
@@ -22,7 +23,9 @@ typedef enum fl_output_format {
 typedef struct fl_output {
     fl_sink          sink;
     fl_output_format format;
-    uint64_t         rows; /* written so far */
+    uint64_t         rows;            /* written so far */
+    uint32_t         crc;             /* of the rows, for npz */
+    bool             keep_text, half; /* half: float32 rows are written as float16 */
 } fl_output;
 
 /* One vector and what belongs to it; all borrowed. */

@@ -43,7 +43,8 @@ static const verdict verdicts[] = {
      "a gated or private model needs a token in HF_TOKEN"},
     {FLETCH_ECHECKSUM, FL_EXIT_MODEL, FL_EXIT_MODEL, NULL},
     {FLETCH_EPROVIDER, FL_EXIT_USAGE, FL_EXIT_USAGE,
-     "`fletch doctor` says which providers can be used and why not"},
+     "`fletch doctor` says which providers can be used and why not; "
+     "--provider-order NAME,cpu falls back"},
     {FLETCH_ECANCELLED, FL_EXIT_FAILED, FL_EXIT_FAILED, NULL},
     {FLETCH_EDEADLINE, FL_EXIT_FAILED, FL_EXIT_FAILED, NULL},
     {FLETCH_EBUSY, FL_EXIT_FAILED, FL_EXIT_FAILED, NULL},

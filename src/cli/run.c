@@ -26,6 +26,21 @@ static double seconds_since(uint64_t start) {
     return (double)(fl_clock_ns() - start) * 1e-9;
 }
 
+/* A file that is read and would be replaced: `-i x -o x`, a link to it, another spelling. */
+static fl_exit check_outputs(const fl_run *run) {
+    static const fl_flag_id written[] = {FL_FLAG_OUTPUT, FL_FLAG_STATS_JSON};
+    for (size_t i = 0; i < sizeof written / sizeof written[0]; i++) {
+        const char *path = run->cli->args.value[written[i]];
+        if (path != NULL && fl_input_reads(&run->input, path)) {
+            return fl_cli_usage(run->cli,
+                                "%s is read by this run and would be replaced by it; write "
+                                "to another file",
+                                path);
+        }
+    }
+    return FL_EXIT_DONE;
+}
+
 fl_exit fl_run_open(fl_run *run, fl_cli *cli, const char *own_names, fl_output_format on_terminal,
                     fl_output_format in_pipe) {
     memset(run, 0, sizeof *run);
@@ -33,6 +48,7 @@ fl_exit fl_run_open(fl_run *run, fl_cli *cli, const char *own_names, fl_output_f
     run->window_texts   = WINDOW_FIRST;
     run->output.sink.fd = run->output.sink.spooled = -1;
     fl_exit code                                   = fl_input_open(&run->input, cli, own_names);
+    code = code == FL_EXIT_DONE ? check_outputs(run) : code;
     return code == FL_EXIT_DONE ? fl_output_open(&run->output, cli, on_terminal, in_pipe) : code;
 }
 
@@ -60,12 +76,12 @@ static fl_exit flush(fl_run *run) {
 }
 
 static void show(fl_run *run, bool last) {
-    const fl_source *source = &run->input.source;
-    uint64_t         done   = fl_source_done(source);
+    const fl_input *input = &run->input;
+    uint64_t        done  = input->done + fl_source_done(&input->source);
     if (last) {
-        fl_progress_close(&run->progress, NULL, run->texts, done, source->total);
+        fl_progress_close(&run->progress, NULL, run->texts, done, input->total);
     } else {
-        fl_progress_update(&run->progress, NULL, run->texts, done, source->total);
+        fl_progress_update(&run->progress, NULL, run->texts, done, input->total);
     }
 }
 
@@ -74,14 +90,20 @@ fl_exit fl_run_windows(fl_run *run, fl_run_fn work, void *user) {
     bool     on_terminal = run->output.sink.spooled < 0 && fl_sink_is_terminal(&run->output.sink);
     fl_progress_open(&run->progress, run->cli->args.value[FL_FLAG_PROGRESS], run->cli->quiet,
                      on_terminal, "texts");
+    if (run->cli->args.value[FL_FLAG_PARTIAL] != NULL) {
+        fl_signals_ask();
+    }
     fl_exit code = FL_EXIT_DONE;
-    int     more;
-    while (code == FL_EXIT_DONE && (more = fl_input_next(&run->input, &run->window,
-                                                         run->window_texts, WINDOW_BYTES)) != 0) {
+    int     more = 1;
+    while (code == FL_EXIT_DONE && fl_signals_asked() == 0 &&
+           (more = fl_input_next(&run->input, &run->window, run->window_texts, WINDOW_BYTES)) !=
+               0) {
         if (more < 0) {
             (void)flush(run);
             fl_progress_clear();
-            fl_cli_message("%s", run->input.error.message);
+            if (fl_signals_asked() == 0) {
+                fl_cli_message("%s", run->input.error.message);
+            }
             code = run->input.exit;
             break;
         }
@@ -94,6 +116,33 @@ fl_exit fl_run_windows(fl_run *run, fl_run_fn work, void *user) {
     }
     show(run, true);
     run->work_seconds = seconds_since(start);
+    if (fl_signals_asked() != 0 && more != 0) { /* not when the input had just ended by itself */
+        fl_cli_message("interrupted");
+        code = (fl_exit)(128 + fl_signals_asked());
+    }
+    return code;
+}
+
+fl_exit fl_run_stop(fl_run *run, fl_exit code, size_t cols, fletch_dtype dtype) {
+    const fl_sink *sink    = &run->output.sink;
+    bool           partial = run->cli->args.value[FL_FLAG_PARTIAL] != NULL;
+    bool           kept    = !sink->atomic && sink->spooled < 0; /* it is out already */
+    char           place[300];
+    fletch_error   error = {0};
+    if (run->texts == 0 || sink->failed) {
+        return code; /* a failed write has been told, and what it left is not whole rows */
+    }
+    if (partial) {
+        if (fl_output_finish(&run->output, cols, dtype, &error) < 0) {
+            return fl_output_fail(&run->output, &error);
+        }
+        kept = true;
+    }
+    fl_input_tell_place(&run->input, run->last, place, sizeof place);
+    fl_cli_message("stopped after %" PRIu64 " text%s, up to %s; %s%s", run->texts,
+                   run->texts == 1 ? "" : "s", place,
+                   kept ? "their results are in " : "nothing is kept, --partial keeps what is done",
+                   kept ? sink->name : "");
     return code;
 }
 

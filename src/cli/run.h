@@ -15,6 +15,7 @@ typedef struct fl_run {
     fl_progress progress;
     size_t      window_texts; /* size of the next window */
     uint64_t    texts, tokens, truncated;
+    fl_place    last; /* of the last text that was done */
     double      open_seconds, work_seconds;
 } fl_run;
 
@@ -31,6 +32,10 @@ fl_exit fl_run_open_model(fl_run *run, bool tokenizer_only);
 /* All windows through `work`. FL_EXIT_DONE, or the code the run ends with; what was done before a
  * refused input is written then. */
 fl_exit fl_run_windows(fl_run *run, fl_run_fn work, void *user);
+
+/* The run ended with `code` before its input did: with --partial what was written is made whole (`cols`
+ * and `dtype` as for fl_output_finish), and either way it is said how far the run came. Gives `code`. */
+fl_exit fl_run_stop(fl_run *run, fl_exit code, size_t cols, fletch_dtype dtype);
 
 /* After the output is complete: notes, --stats, and the exit code (FL_EXIT_PARTLY after refusals). */
 fl_exit fl_run_report(const fl_run *run);

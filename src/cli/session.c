@@ -195,8 +195,7 @@ static int on_property(void *user, const char *name, const char *value, const ch
     return 1;
 }
 
-bool fl_cli_model_property(const fletch_model *model, const char *name, char *out,
-                           size_t capacity) {
+bool fl_cli_model_property(fletch_model *model, const char *name, char *out, size_t capacity) {
     wanted_property wanted = {name, out, capacity, false};
     (void)fletch_model_describe(model, on_property, &wanted);
     return wanted.found;

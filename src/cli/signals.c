@@ -9,13 +9,18 @@
  *         SIGPIPE and SIGXFSZ are ignored: writing then fails with an errno that gets a message.
  *         A signal that was ignored when the program started (nohup, a shell's background job) stays
  *         ignored.
+ *         With --partial the first signal is a wish: it is remembered, wakes a read that waits, and
+ *         the run ends after the texts it is at. The second ends it at once.
  * Memory  The only globals of the program: a fixed copy of the guarded name. Threads: the handler may
  *         run on any thread; the name is published through an atomic flag.
  * Proof   tests/cli/test_cli_interrupt.py. */
+#include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -25,6 +30,10 @@ enum { GUARD_MAX = 4096 + 64 };
 
 static char        guarded_path[GUARD_MAX];
 static atomic_bool guarded;
+
+static atomic_bool asking;    /* the first signal is a wish */
+static atomic_int  asked;     /* the signal that came */
+static int         wake = -1; /* written by the handler: a read that waits hears it on any thread */
 
 static const int fatal_signals[] = {SIGINT, SIGTERM, SIGHUP};
 
@@ -36,6 +45,13 @@ static void say(const char *text) {
 }
 
 static void on_signal(int number) {
+    int none = 0;
+    if (atomic_load(&asking) && atomic_compare_exchange_strong(&asked, &none, number)) {
+        uint64_t one     = 1;
+        ssize_t  written = write(wake, &one, sizeof one);
+        (void)written;
+        return;
+    }
     if (atomic_load(&guarded)) {
         (void)unlink(guarded_path);
     }
@@ -58,6 +74,32 @@ void fl_signals_install(void) {
     action.sa_handler = SIG_IGN;
     (void)sigaction(SIGPIPE, &action, NULL);
     (void)sigaction(SIGXFSZ, &action, NULL);
+}
+
+void fl_signals_ask(void) {
+    wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    atomic_store(&asking, wake >= 0);
+}
+
+int fl_signals_asked(void) {
+    return atomic_load(&asked);
+}
+
+ssize_t fl_signals_read(int fd, void *out, size_t size) {
+    ssize_t count = -1;
+    errno         = EINTR;
+    while (count < 0 && errno == EINTR) {
+        struct pollfd both[2] = {{fd, POLLIN, 0}, {wake, POLLIN, 0}};
+        if (wake >= 0) {
+            (void)poll(both, 2, -1);
+        }
+        if (fl_signals_asked() != 0) {
+            errno = ECANCELED;
+            return -1;
+        }
+        count = read(fd, out, size);
+    }
+    return count;
 }
 
 static void mask(int how) {

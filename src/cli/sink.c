@@ -27,6 +27,7 @@
 enum { FLUSH_AT = 256 * 1024 };
 
 static int fail_write(fl_sink *sink, int reason, fletch_error *error) {
+    sink->failed = true;
     if (reason == EPIPE) {
         sink->closed_pipe = true;
     }

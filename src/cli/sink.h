@@ -17,6 +17,7 @@ typedef struct fl_sink {
     int            spooled; /* >= 0: fd is a temporary file that ends up here */
     bool           atomic, owned;
     bool           closed_pipe; /* the reader went away: end without a message */
+    bool           failed;      /* a write failed: what is there is not all that was written */
     fl_atomic_file file;
     char          *path; /* owned; final name with links resolved */
 } fl_sink;

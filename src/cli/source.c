@@ -12,12 +12,8 @@
  *         kept. Threads: none. Proof tests/cli/test_cli_input.py. */
 #include "cli/source.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/mem.h"
@@ -28,28 +24,12 @@ enum { FIRST_CAPACITY = 1 << 20, READ_MIN = 64 * 1024, WAIT_MS = 5 };
 int fl_source_open(fl_source *source, const char *path, fl_source_kind kind, size_t record_max,
                    fletch_error *error) {
     memset(source, 0, sizeof *source);
-    source->fd         = STDIN_FILENO;
-    source->name       = "standard input";
     source->kind       = kind;
     source->record_max = record_max;
     source->line       = 1;
-    if (path != NULL && strcmp(path, "-") != 0) {
-        source->name = path;
-        source->fd   = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-        if (source->fd < 0) {
-            return fl_fail_errno(error, errno, "cannot open", path);
-        }
-        source->owned = true;
-    }
-    struct stat status;
-    if (fstat(source->fd, &status) == 0 && S_ISREG(status.st_mode)) {
-        source->total = (uint64_t)status.st_size;
-        off_t at      = lseek(source->fd, 0, SEEK_CUR); /* a shell may have read a part of stdin */
-        source->total -= at > 0 && (uint64_t)at < source->total ? (uint64_t)at : 0;
-    } else if (S_ISDIR(status.st_mode)) {
-        fl_source_close(source);
-        return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "%s is a folder; give the name of a file",
-                       source->name);
+    const int status   = fl_stream_open(&source->stream, path, error);
+    if (status < 0) {
+        return status;
     }
     source->data = fl_alloc(FIRST_CAPACITY);
     if (source->data == NULL) {
@@ -61,12 +41,9 @@ int fl_source_open(fl_source *source, const char *path, fl_source_kind kind, siz
 }
 
 void fl_source_close(fl_source *source) {
-    if (source->owned) {
-        (void)close(source->fd);
-    }
+    fl_stream_close(&source->stream);
     fl_free(source->data);
-    source->data  = NULL;
-    source->owned = false;
+    source->data = NULL;
 }
 
 void fl_source_compact(fl_source *source) {
@@ -74,7 +51,6 @@ void fl_source_compact(fl_source *source) {
     if (source->begin > 0) {
         memmove(source->data, source->data + source->begin, left);
     }
-    source->dropped += source->begin;
     source->scan -= source->begin;
     source->end   = left;
     source->begin = 0;
@@ -89,13 +65,14 @@ void fl_source_compact(fl_source *source) {
 }
 
 uint64_t fl_source_done(const fl_source *source) {
-    return source->dropped + source->begin;
+    const uint64_t taken = fl_stream_taken(&source->stream), held = source->end - source->begin;
+    return taken > held ? taken - held : 0;
 }
 
 /* Read more behind `end`. 1 more came or the end was reached, 0 would wait, negative on failure. */
 static int fill(fl_source *source, bool wait, fletch_error *error) {
-    if (!wait) {
-        struct pollfd ready = {source->fd, POLLIN, 0};
+    if (!wait && !fl_stream_holds_more(&source->stream)) {
+        struct pollfd ready = {source->stream.fd, POLLIN, 0};
         if (poll(&ready, 1, WAIT_MS) == 0) {
             return 0;
         }
@@ -108,12 +85,10 @@ static int fill(fl_source *source, bool wait, fletch_error *error) {
         source->data = larger;
         source->capacity *= 2;
     }
-    ssize_t count;
-    do {
-        count = read(source->fd, source->data + source->end, source->capacity - source->end);
-    } while (count < 0 && errno == EINTR);
+    const int64_t count = fl_stream_read(&source->stream, source->data + source->end,
+                                         source->capacity - source->end, error);
     if (count < 0) {
-        return fl_fail_errno(error, errno, "cannot read", source->name);
+        return (int)count;
     }
     source->end += (size_t)count;
     source->eof = count == 0;
@@ -262,37 +237,27 @@ static int finish(fl_source *source, fl_raw *raw, fletch_error *error) {
     switch (source->phase) {
     case FL_JSON_START:
         return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                       "%s holds no JSON; expected an array of strings or objects", source->name);
+                       "%s holds no JSON; expected an array of strings or objects",
+                       source->stream.name);
     case FL_JSON_ITEMS:
         return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                       "%s ends inside item %llu of its array; is the file cut off?", source->name,
-                       (unsigned long long)source->line);
+                       "%s ends inside item %llu of its array; is the file cut off?",
+                       source->stream.name, (unsigned long long)source->line);
     case FL_JSON_WHOLE:
         return left > 0 ? give(source, source->end, source->end, raw) : FL_SOURCE_END;
     case FL_JSON_AFTER: break;
     }
     if (!all_space(source, source->begin, source->end)) {
         return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "%s goes on behind its array",
-                       source->name);
+                       source->stream.name);
     }
     return FL_SOURCE_END;
-}
-
-/* A byte order mark at the very start is no part of the first text. */
-static void skip_bom(fl_source *source) {
-    if (!source->checked_bom && (source->end >= 3 || source->eof)) {
-        source->checked_bom = true;
-        if (source->end >= 3 && memcmp(source->data, "\xEF\xBB\xBF", 3) == 0) {
-            source->begin = source->scan = 3;
-        }
-    }
 }
 
 int fl_source_next(fl_source *source, bool wait, fl_raw *raw, fletch_error *error) {
     for (;;) {
         size_t end = 0, next = 0;
-        skip_bom(source);
-        if (source->checked_bom && scan(source, &end, &next)) {
+        if (scan(source, &end, &next)) {
             int result = give(source, end, next, raw);
             if (result == FL_SOURCE_LATER) {
                 continue;

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cli/stream.h"
 #include "fletch.h"
 
 typedef enum fl_source_kind { FL_SOURCE_LINES, FL_SOURCE_CSV, FL_SOURCE_JSON } fl_source_kind;
@@ -23,21 +24,17 @@ typedef enum fl_source_phase {
 } fl_source_phase;
 
 typedef struct fl_source {
-    int            fd;
-    bool           owned; /* close fd */
-    const char    *name;  /* for messages: the path, or "standard input" */
+    fl_stream      stream;
     fl_source_kind kind;
     size_t         record_max;
 
-    char    *data; /* owned; [begin, end) is not given out yet, [0, begin) is this window's */
-    size_t   capacity, begin, end;
-    size_t   scan; /* first byte the scanner has not seen */
-    bool     eof;
-    uint64_t dropped; /* bytes that were moved out: offset of data[0] in the stream */
-    uint64_t total;   /* size of a regular file, 0 when unknown */
+    char  *data; /* owned; [begin, end) is not given out yet, [0, begin) is this window's */
+    size_t capacity, begin, end;
+    size_t scan; /* first byte the scanner has not seen */
+    bool   eof;
 
     /* scanner */
-    bool            quoted, escaped, discarding, checked_bom;
+    bool            quoted, escaped, discarding;
     unsigned        depth;
     fl_source_phase phase;
     uint64_t        records;
@@ -67,7 +64,7 @@ int fl_source_next(fl_source *source, bool wait, fl_raw *raw, fletch_error *erro
 /* Forget the records given out so far. */
 void fl_source_compact(fl_source *source);
 
-/* Bytes of the stream that were given out. */
+/* Bytes of the file that were given out, or read where it is compressed or decoded. */
 uint64_t fl_source_done(const fl_source *source);
 
 #endif

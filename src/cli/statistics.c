@@ -42,30 +42,36 @@ static void put_if(fl_buf *out, const char *name, uint64_t count) {
 }
 
 static void put_engine(fl_buf *out, const fletch_stats *s) {
-    const double batches = s->batches > 0 ? (double)s->batches : 1;
-    const double slots   = (double)(s->slots > 0 ? s->slots : 1);
+    const double batches =
+        s->counter[FLETCH_COUNT_BATCHES] > 0 ? (double)s->counter[FLETCH_COUNT_BATCHES] : 1;
+    const double slots = (double)(s->slots > 0 ? s->slots : 1);
     fl_buf_printf(out, "%-12s %s %s, %s\n", "engine", s->provider, s->precision, s->device);
     fl_buf_printf(out, "%-12s %" PRIu64 " of %" PRIu64 " ready, %" PRIu64 " slot%s\n", "replicas",
                   s->replicas_ready, s->replicas, s->slots, s->slots == 1 ? "" : "s");
-    fl_buf_printf(out, "%-12s %" PRIu64 " of %.1f texts, %.0f tokens\n", "batches", s->batches,
-                  (double)s->texts / batches, (double)s->tokens / batches);
+    fl_buf_printf(out, "%-12s %" PRIu64 " of %.1f texts, %.0f tokens\n", "batches",
+                  s->counter[FLETCH_COUNT_BATCHES],
+                  (double)s->counter[FLETCH_COUNT_TEXTS] / batches,
+                  (double)s->counter[FLETCH_COUNT_TOKENS] / batches);
     fl_buf_printf(out, "%-12s", "in use");
-    put_share(out, "", (double)s->busy_ns, (double)s->uptime_ns * slots);
+    put_share(out, "", (double)s->counter[FLETCH_COUNT_BUSY_NS], (double)s->uptime_ns * slots);
     fl_buf_puts(out, " of the time since the model was opened\n");
 }
 
 static void put_buffers(fl_buf *out, const fletch_stats *s) {
-    const double takes = (double)s->pool_takes, fresh = (double)s->pool_allocations;
+    const double takes = (double)s->counter[FLETCH_COUNT_POOL_TAKES],
+                 fresh = (double)s->counter[FLETCH_COUNT_POOL_ALLOCATIONS];
     fl_buf_printf(out, "%-12s", "zero copy");
-    put_share(out, " in", (double)s->zero_copy_inputs,
-              (double)s->zero_copy_inputs + (double)s->copied_inputs);
-    put_share(out, ", out", (double)s->zero_copy_outputs,
-              (double)s->zero_copy_outputs + (double)s->staged_outputs);
+    put_share(out, " in", (double)s->counter[FLETCH_COUNT_ZERO_COPY_INPUTS],
+              (double)s->counter[FLETCH_COUNT_ZERO_COPY_INPUTS] +
+                  (double)s->counter[FLETCH_COUNT_COPIED_INPUTS]);
+    put_share(out, ", out", (double)s->counter[FLETCH_COUNT_ZERO_COPY_OUTPUTS],
+              (double)s->counter[FLETCH_COUNT_ZERO_COPY_OUTPUTS] +
+                  (double)s->counter[FLETCH_COUNT_STAGED_OUTPUTS]);
     fl_buf_printf(out, "\n%-12s", "buffers");
-    put_share(out, " hit", (double)s->pool_hits, takes);
+    put_share(out, " hit", (double)s->counter[FLETCH_COUNT_POOL_HITS], takes);
     put_share(out, ", reused", takes > fresh ? takes - fresh : 0, takes);
-    fl_buf_printf(out, ", %" PRIu64 " allocated, %.1f MB kept\n", s->pool_allocations,
-                  (double)s->pool_bytes / 1e6);
+    fl_buf_printf(out, ", %" PRIu64 " allocated, %.1f MB kept\n",
+                  s->counter[FLETCH_COUNT_POOL_ALLOCATIONS], (double)s->pool_bytes / 1e6);
 }
 
 void fl_statistics_put(fl_buf *out, const fletch_stats *s) {
@@ -75,18 +81,18 @@ void fl_statistics_put(fl_buf *out, const fletch_stats *s) {
     put_durations(out, "forward", &s->forward);
     put_durations(out, "request", &s->total);
     put_buffers(out, s);
-    put_if(out, "failed", s->failed_texts);
-    put_if(out, "splits", s->batch_splits);
-    put_if(out, "retries", s->batch_retries);
-    put_if(out, "fp32 again", s->fp32_retries);
-    put_if(out, "fallbacks", s->provider_fallbacks);
-    put_if(out, "broken", s->replica_failures);
-    put_if(out, "reopened", s->replica_reopens);
-    put_if(out, "evictions", s->pool_evictions);
-    put_if(out, "pressure", s->pressure_cleanups);
+    put_if(out, "failed", s->counter[FLETCH_COUNT_FAILED_TEXTS]);
+    put_if(out, "splits", s->counter[FLETCH_COUNT_BATCH_SPLITS]);
+    put_if(out, "retries", s->counter[FLETCH_COUNT_BATCH_RETRIES]);
+    put_if(out, "fp32 again", s->counter[FLETCH_COUNT_FP32_RETRIES]);
+    put_if(out, "fallbacks", s->counter[FLETCH_COUNT_PROVIDER_FALLBACKS]);
+    put_if(out, "broken", s->counter[FLETCH_COUNT_REPLICA_FAILURES]);
+    put_if(out, "reopened", s->counter[FLETCH_COUNT_REPLICA_REOPENS]);
+    put_if(out, "evictions", s->counter[FLETCH_COUNT_POOL_EVICTIONS]);
+    put_if(out, "pressure", s->counter[FLETCH_COUNT_PRESSURE_CLEANUPS]);
 }
 
-void fl_statistics_put_devices(fl_buf *out, const fletch_model *model) {
+void fl_statistics_put_devices(fl_buf *out, fletch_model *model) {
     fletch_device_stats d = {.size = sizeof d};
     for (size_t i = 0; fletch_device_stats_get(model, i, &d, NULL) == FLETCH_OK; i++) {
         if (!d.ready)
@@ -104,7 +110,7 @@ void fl_statistics_put_devices(fl_buf *out, const fletch_model *model) {
     }
 }
 
-int fl_statistics_write(const fletch_model *model, const char *path, fletch_error *error) {
+int fl_statistics_write(fletch_model *model, const char *path, fletch_error *error) {
     enum { FIRST = 16384 };
     size_t  capacity = FIRST;
     char   *text     = fl_alloc(capacity);

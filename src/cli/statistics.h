@@ -9,9 +9,9 @@
 /* Append the statistics as lines of a name and its values; what never happened is left out. */
 void fl_statistics_put(fl_buf *out, const fletch_stats *stats);
 /* A line for each replica whose device has a driver that counts. */
-void fl_statistics_put_devices(fl_buf *out, const fletch_model *model);
+void fl_statistics_put_devices(fl_buf *out, fletch_model *model);
 
 /* Write fletch_stats_json of `model` to a file, whole or not at all. */
-int fl_statistics_write(const fletch_model *model, const char *path, fletch_error *error);
+int fl_statistics_write(fletch_model *model, const char *path, fletch_error *error);
 
 #endif

@@ -5,10 +5,14 @@
  *         shorter names and those of the OP_DBUS_ family are aliases.
  * Method  All names have one rank and are applied weakest first, so that where two names of one key
  *         are set the fuller wins: OP_DBUS_ aliases, FLETCH_ aliases, full names. An empty variable
- *         counts as not set. Every other FLETCH_ variable is an error, because a misspelt one would
- *         otherwise do nothing in silence; names that other parts of fletch use are passed over.
+ *         counts as not set. A FLETCH_ variable that means nothing is a warning with the nearest name,
+ *         since a misspelt one would otherwise do nothing in silence, and no error, since others put
+ *         such variables into every process: Kubernetes and Docker links make FLETCH_SERVICE_HOST,
+ *         FLETCH_PORT_9900_TCP and their like of a service called fletch. Those are passed over, also
+ *         where one has the name of a key (a service fletch-server makes FLETCH_SERVER_PORT).
  * Memory  None kept. Threads: reads the environment, which the program must not change meanwhile.
  * Proof   tests/unit/test_config_sources.c. */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -35,10 +39,12 @@ const fl_alias *fl_environment_alias_at(size_t index) {
     return index < ALIAS_COUNT ? &aliases[index] : NULL;
 }
 
-/* Read by the command line (the path of a file) or by the tests; they configure nothing here. */
-static const char *const others[] = {"FLETCH_CONFIG", "FLETCH_TEST_DATA",  "FLETCH_BIN",
-                                     "FLETCH_BUILD",  "FLETCH_MODEL_HIGH", "FLETCH_BENCH_PYTHON",
-                                     "FLETCH_CLIENTS"};
+/* Read by the command line (the path of a file) or by the tests and tools, as FLETCH_TEST_… is; they
+ * configure nothing here. */
+static const char *const others[] = {"FLETCH_CONFIG",       "FLETCH_BIN",       "FLETCH_BUILD",
+                                     "FLETCH_MODEL_HIGH",   "FLETCH_CLIENTS",   "FLETCH_SCREENSHOT",
+                                     "FLETCH_E5",           "FLETCH_NVCC",      "FLETCH_CUDA_ARCHS",
+                                     "FLETCH_BENCH_PYTHON", "FLETCH_SOAK_MODEL"};
 
 /* The value of `name` in "NAME=value", or NULL. */
 static const char *value_of(const char *variable, const char *name) {
@@ -46,18 +52,56 @@ static const char *value_of(const char *variable, const char *name) {
     return strncmp(variable, name, size) == 0 && variable[size] == '=' ? variable + size + 1 : NULL;
 }
 
+/* "tcp://10.0.0.1:9900": what a container platform says of a service, never the value of an option. */
+static bool is_service_address(const char *value) {
+    return strncmp(value, "tcp://", 6) == 0 || strncmp(value, "udp://", 6) == 0 ||
+           strncmp(value, "sctp://", 7) == 0;
+}
+
 static int assign(fl_config *config, char *const *variables, const char *name, fl_key key,
                   fletch_error *error) {
     for (; *variables != NULL; variables++) {
         const char *value = value_of(*variables, name);
-        if (value != NULL && value[0] != '\0')
+        if (value != NULL && value[0] != '\0' &&
+            !(key == FL_KEY_SERVER_PORT && is_service_address(value)))
             return fl_config_assign(config, key, value, FLETCH_ORIGIN_ENV, name, name, error);
     }
     return 0;
 }
 
+/* Past a "_PORT_9900_TCP" that begins here: its end, or "_ADDR" and its like. NULL: none begins here. */
+static const char *past_port(const char *at) {
+    static const char *const protocols[] = {"_TCP", "_UDP", "_SCTP"};
+    if (strncmp(at, "_PORT_", 6) != 0 || !isdigit((unsigned char)at[6]))
+        return NULL;
+    for (at += 6; isdigit((unsigned char)*at);)
+        at++;
+    for (size_t i = 0; i < sizeof protocols / sizeof protocols[0]; i++)
+        if (strncmp(at, protocols[i], strlen(protocols[i])) == 0)
+            return at + strlen(protocols[i]);
+    return NULL;
+}
+
+/* What Kubernetes and Docker links say of a service whose name begins with fletch: …_SERVICE_HOST,
+ * …_SERVICE_PORT[_NAME], …_PORT=tcp://…, …_PORT_9900_TCP[_ADDR|_PORT|_PROTO], …_NAME=/…, …_ENV_…. */
+static bool is_injected(const char *name, const char *value) {
+    const char *last = strrchr(name, '_');
+    for (const char *at = strchr(name, '_'); at != NULL; at = strchr(at + 1, '_')) {
+        const char *rest = past_port(at);
+        if (rest != NULL && (*rest == '\0' || strcmp(rest, "_ADDR") == 0 ||
+                             strcmp(rest, "_PORT") == 0 || strcmp(rest, "_PROTO") == 0))
+            return true;
+        if (strcmp(at, "_SERVICE_HOST") == 0 || strcmp(at, "_SERVICE_PORT") == 0 ||
+            strncmp(at, "_SERVICE_PORT_", 14) == 0 || strncmp(at, "_ENV_", 5) == 0)
+            return true;
+    }
+    return (strcmp(last, "_PORT") == 0 && is_service_address(value)) ||
+           (strcmp(last, "_NAME") == 0 && value[0] == '/');
+}
+
 static bool is_known(const char *name) {
-    if (strncmp(name, "FLETCH_DATA_", strlen("FLETCH_DATA_")) == 0)
+    if (strncmp(name, "FLETCH_DATA_", strlen("FLETCH_DATA_")) == 0 ||
+        strncmp(name, "FLETCH_TEST_", strlen("FLETCH_TEST_")) == 0)
         return true;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (strcmp(name, others[i]) == 0)
@@ -71,25 +115,25 @@ static bool is_known(const char *name) {
     return false;
 }
 
-static int refuse_unknown(const char *name, fletch_error *error) {
-    fl_nearest nearest = fl_nearest_start(name + strlen(PREFIX));
-    for (unsigned key = 0; key < FL_KEY_COUNT; key++) {
-        const char *known = fl_option((fl_key)key)->environment;
-        fl_nearest_see_as(&nearest, known + strlen(PREFIX), known);
-    }
+static void warn_unknown(const fl_config *config, const char *name) {
+    const char *word    = name + strlen(PREFIX);
+    fl_nearest  nearest = fl_nearest_start(word);
     for (size_t i = 0; i < ALIAS_COUNT; i++)
         if (strncmp(aliases[i].name, PREFIX, strlen(PREFIX)) == 0)
             fl_nearest_see_as(&nearest, aliases[i].name + strlen(PREFIX), aliases[i].name);
-    if (nearest.name == NULL)
-        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "unknown environment variable %.64s; unset it, or see `fletch config` for "
-                       "the keys there are",
-                       name);
-    return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                   "unknown environment variable %.64s; did you mean %s?", name, nearest.name);
+    for (unsigned key = 0; key < FL_KEY_COUNT; key++) {
+        const fletch_option *option = fl_option((fl_key)key);
+        fl_nearest_see_key(&nearest, option->key, option->environment);
+    }
+    fl_log_write(fl_config_log(config), FL_LOG_WARNING,
+                 "the environment variable %.64s means nothing here%s%s%s", name,
+                 nearest.name != NULL ? "; did you mean " : "",
+                 nearest.name != NULL ? nearest.name
+                                      : "; `fletch help options` lists those that do",
+                 nearest.name != NULL ? "?" : "");
 }
 
-static int check_names(char *const *variables, fletch_error *error) {
+static void check_names(const fl_config *config, char *const *variables) {
     for (; *variables != NULL; variables++) {
         if (strncmp(*variables, PREFIX, strlen(PREFIX)) != 0)
             continue;
@@ -97,14 +141,15 @@ static int check_names(char *const *variables, fletch_error *error) {
         const size_t size = strcspn(*variables, "=");
         (void)snprintf(name, sizeof name, "%.*s",
                        (int)(size < sizeof name ? size : sizeof name - 1), *variables);
-        if (!is_known(name))
-            return refuse_unknown(name, error);
+        const char *value = (*variables)[size] == '=' ? *variables + size + 1 : "";
+        if (!is_known(name) && !is_injected(name, value))
+            warn_unknown(config, name);
     }
-    return 0;
 }
 
 int fl_config_load_variables(fl_config *config, char *const *variables, fletch_error *error) {
-    int status = check_names(variables, error);
+    int status = 0;
+    check_names(config, variables);
     for (size_t i = 0; i < ALIAS_COUNT && status == 0; i++)
         status = assign(config, variables, aliases[i].name, aliases[i].key, error);
     for (unsigned key = 0; key < FL_KEY_COUNT && status == 0; key++)

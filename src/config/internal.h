@@ -2,11 +2,12 @@
 /* internal.h - what the files of this room share: the rows of the table, the one way to set a key.
  *
  * table.c holds the rows and finds keys; value.c turns text into values within bounds; config.c
- * stores them by rank; file.c, environment.c and presets.c are the sources; suggest.c finds the
- * nearest name. Other rooms include config.h. */
+ * stores them by rank; file.c, environment.c and presets.c are the sources. Other rooms include
+ * config.h. */
 #ifndef FL_CONFIG_INTERNAL_H
 #define FL_CONFIG_INTERNAL_H
 
+#include "base/suggest.h"
 #include "config/config.h"
 
 typedef enum fl_option_type {
@@ -63,19 +64,5 @@ typedef struct fl_alias {
 } fl_alias;
 const fl_alias *fl_environment_alias_at(size_t index);
 const fl_alias *fl_file_alias_at(size_t index);
-
-/* suggest.c: edits (insert, delete, replace, swap neighbours; ASCII case ignored) from a to b;
- * strings of more than 63 bytes are infinitely far. */
-unsigned fl_edit_distance(const char *a, const char *b);
-/* Remember the nearest of many: call fl_nearest_see for each, then read `name` (NULL: none is
- * near). */
-typedef struct fl_nearest {
-    const char *wanted;
-    const char *name;
-    unsigned    distance;
-} fl_nearest;
-fl_nearest fl_nearest_start(const char *wanted);
-void       fl_nearest_see(fl_nearest *nearest, const char *candidate);
-void       fl_nearest_see_as(fl_nearest *nearest, const char *candidate, const char *name);
 
 #endif

@@ -66,7 +66,8 @@
     X(PROVIDER_HARDWARE_DETECTION, "provider.hardware_detection", "--provider-hardware-detection", \
       BOOL, "true", FL_ANY, "Ask the machine for its devices before choosing.")                    \
     X(PROVIDER_FALLBACK, "provider.fallback", "--provider-fallback", BOOL, "true", FL_ANY,         \
-      "Go on to the next provider of provider.order when one is refused.")                         \
+      "Go on to the next provider of provider.order when one is refused, at last to the cpu; one " \
+      "named alone must do unless this is set.")                                                   \
     X(PROVIDER_ENGINE, "provider.engine", "--provider-engine", ENUM, "auto",                       \
       FL_ONE_OF("auto|native|onnxruntime"), "Engine that runs the cpu and cuda providers.")        \
     X(PROVIDER_DEVICES, "provider.devices", "--provider-devices", LIST, "all", FL_ONE_OF("all|N"), \
@@ -172,7 +173,7 @@
     X(SERVER_MODELS, "server.models", "--server-models", STRING, "", FL_ANY,                       \
       "Models to serve, NAME=ID or ID with commas between; none: model.id.")                       \
     X(SERVER_STORE, "server.store", "--server-store", STRING, "", FL_ANY,                          \
-      "SQLite file that keeps what /add takes; none: no /add, /search and /items.")                \
+      "SQLite file that keeps what /add takes; empty: bounded memory, none: no /add, no /search.") \
     X(SERVER_HOST, "server.host", "--server-host", STRING, "127.0.0.1", FL_ANY,                    \
       "Address the server listens on; none: no TCP.")                                              \
     X(SERVER_PORT, "server.port", "--server-port", INT, "9900", FL_RANGE(0, 65535),                \
@@ -185,11 +186,16 @@
       "Listen on addresses that other machines reach without asking for a key.")                   \
     X(SERVER_CORS_ORIGIN, "server.cors_origin", "--server-cors-origin", STRING, "", FL_ANY,        \
       "Origins whose web pages may call the server, with commas between, or *; none: no page.")    \
+    X(SERVER_ALLOWED_HOSTS, "server.allowed_hosts", "--server-allowed-hosts", STRING, "", FL_ANY,  \
+      "Names that Host may have when no key is asked for, with commas between, or *.")             \
     X(SERVER_MAX_BODY, "server.max_body", "--server-max-body", SIZE, "32MiB",                      \
       FL_SIZES("none", "16 GiB", 0x1p34), "Largest request body.")                                 \
     X(SERVER_MAX_BODY_MEMORY, "server.max_body_memory", "--server-max-body-memory", SIZE, "1GiB",  \
       FL_SIZES("none", "16 TiB", 0x1p44),                                                          \
       "Memory for all request bodies and what is read out of them; more get 503.")                 \
+    X(SERVER_MAX_REPLY_MEMORY, "server.max_reply_memory", "--server-max-reply-memory", SIZE,       \
+      "1GiB", FL_SIZES("none", "16 TiB", 0x1p44),                                                  \
+      "Memory for all replies that are made or wait for their readers; more get 503.")             \
     X(SERVER_MAX_CONNECTIONS, "server.max_connections", "--server-max-connections", INT, "16384",  \
       FL_RANGE(1, 1000000), "Connections that may be open; more wait to be accepted.")             \
     X(SERVER_IO_THREADS, "server.io_threads", "--server-io-threads", INT, "0",                     \
@@ -203,6 +209,8 @@
       FL_RANGE(1, 3600), "Seconds for the headers of a request, from their first byte on.")        \
     X(SERVER_BODY_SECONDS, "server.body_seconds", "--server-body-seconds", INT, "60",              \
       FL_RANGE(1, 3600), "Seconds for a body to come, and one more for each 64 KiB of it.")        \
+    X(SERVER_WRITE_SECONDS, "server.write_seconds", "--server-write-seconds", INT, "30",           \
+      FL_RANGE(1, 3600), "Seconds in which a reader has to take the next 64 KiB of a reply.") \
     X(SERVER_IDLE_SECONDS, "server.idle_seconds", "--server-idle-seconds", INT, "120",             \
       FL_RANGE(1, 86400), "Seconds a connection may be without a request.")                        \
     X(SERVER_DRAIN_SECONDS, "server.drain_seconds", "--server-drain-seconds", INT, "30",           \

@@ -6,7 +6,6 @@
  *         config.h) the enum that indexes both. Keys are found by a linear look: there are some
  *         sixty, and configuration is read once.
  * Memory  Constants only. Threads: none shared. Proof: tests/unit/test_config.c. */
-#include <limits.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -52,20 +51,9 @@ bool fl_key_find(const char *name, fl_key *out) {
 }
 
 int fl_key_unknown(const char *place, const char *name, fletch_error *error) {
-    fl_nearest  nearest = fl_nearest_start(name);
-    fl_nearest  moved   = {name, NULL, UINT_MAX}; /* the right word in the wrong room */
-    const char *word    = strchr(name, '.');
-    for (unsigned i = 0; i < FL_KEY_COUNT; i++) {
-        fl_nearest_see(&nearest, options[i].key);
-        /* "threads" or "order" without the room: compare with the last part alone */
-        const char *tail = strchr(options[i].key, '.');
-        if (tail != NULL && word == NULL)
-            fl_nearest_see_as(&nearest, tail + 1, options[i].key);
-        if (tail != NULL && word != NULL && strcmp(tail, word) == 0)
-            fl_nearest_see(&moved, options[i].key);
-    }
-    if (moved.name != NULL)
-        nearest = moved;
+    fl_nearest nearest = fl_nearest_start(name);
+    for (unsigned i = 0; i < FL_KEY_COUNT; i++)
+        fl_nearest_see_key(&nearest, options[i].key, options[i].key);
     const char *colon = place[0] != '\0' ? ": " : "";
     if (nearest.name == NULL)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,

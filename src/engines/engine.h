@@ -58,7 +58,8 @@ typedef struct fl_engine_options {
     uint32_t         batch_texts;  /* largest fl_batch.texts */
     uint32_t         max_length;   /* longest text in tokens */
     const char      *isa;          /* cpu: "auto", "ref", "avx2" … */
-    const char      *precision;    /* "auto", "fp32" …; the engine says in info what it took */
+    uint32_t         l2_bytes;  /* cpu: cache of a core that blocks are sized for; 0: this one's */
+    const char      *precision; /* "auto", "fp32" …; the engine says in info what it took */
     bool             deterministic;
     uint64_t         memory_limit;      /* bytes it may take on its device; 0: no limit */
     const fl_config *config;            /* keys of its own: onnxruntime.*, cuda.* */

@@ -34,7 +34,7 @@ static fl_dense_activation read_activation(fl_json_reader *reader) {
         for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
             if (strcmp(last + 1, activations[i].name) == 0)
                 return activations[i].activation;
-    fl_arch_refuse(reader, "activation_function", path);
+    fl_family_refuse(reader, "activation_function", path);
     return FL_DENSE_IDENTITY;
 }
 
@@ -43,7 +43,7 @@ void fl_refuse_other_features(fl_json_reader *reader) {
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const char *name = fl_json_string(reader, keys[i], "sentence_embedding");
         if (strcmp(name, "sentence_embedding") != 0)
-            fl_arch_refuse(reader, keys[i], name);
+            fl_family_refuse(reader, keys[i], name);
     }
 }
 
@@ -120,7 +120,8 @@ int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, fletch_er
     stage->kind           = FL_STAGE_DENSE;
     stage->activation     = read_activation(&reader);
     fl_refuse_other_features(&reader);
-    fl_arch_refuse_if_true(&reader, "use_residual");
+    if (fl_json_bool(&reader, "use_residual", false))
+        fl_family_refuse(&reader, "use_residual", "true");
     status = reader.status;
     if (status == 0 && out == 0)
         status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s has no out_features.", path);

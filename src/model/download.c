@@ -13,7 +13,6 @@
  * Proof   tests/golden/test_hub.py against a stand-in that redirects, stalls, cuts and lies. */
 #include "model/download.h"
 
-#include <curl/curl.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,12 +26,15 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/number.h"
+#include "model/libcurl.h"
 
 enum {
     TRIES_MAX     = 5,
     HOPS_MAX      = 10,
-    PAUSE_MAX_S   = 60,        /* however long Retry-After asks */
-    RECEIVE_BYTES = 256 * 1024 /* curl's buffer: few calls, few writes */
+    PAUSE_MAX_S   = 60,         /* however long Retry-After asks */
+    GAIN_MIN      = 256 * 1024, /* a try that brought less is counted as one that brought nothing */
+    UNSAID_MAX    = 1024 * 1024 * 1024, /* of a file whose size nobody has said */
+    RECEIVE_BYTES = 256 * 1024          /* curl's buffer: few calls, few writes */
 };
 
 typedef enum target_kind { TARGET_NONE, TARGET_TEXT, TARGET_FILE } target_kind;
@@ -85,20 +87,20 @@ void fl_url_escape(fl_buf *out, const char *text, bool keep_slash) {
 
 /* "https://host:443" in lower case; false when the text is no http(s) URL. */
 static bool origin_of(const char *url, char out[512]) {
-    CURLU *parsed = curl_url();
+    CURLU *parsed = fl_curl.url();
     char  *scheme = NULL;
     char  *host   = NULL;
     char  *port   = NULL;
-    bool   good   = parsed != NULL && curl_url_set(parsed, CURLUPART_URL, url, 0) == CURLUE_OK &&
-                curl_url_get(parsed, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
-                curl_url_get(parsed, CURLUPART_HOST, &host, 0) == CURLUE_OK &&
-                curl_url_get(parsed, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) == CURLUE_OK &&
+    bool   good   = parsed != NULL && fl_curl.url_set(parsed, CURLUPART_URL, url, 0) == CURLUE_OK &&
+                fl_curl.url_get(parsed, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
+                fl_curl.url_get(parsed, CURLUPART_HOST, &host, 0) == CURLUE_OK &&
+                fl_curl.url_get(parsed, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) == CURLUE_OK &&
                 (strcmp(scheme, "https") == 0 || strcmp(scheme, "http") == 0) &&
                 snprintf(out, 512, "%s://%s:%s", scheme, host, port) < 512;
-    curl_free(scheme);
-    curl_free(host);
-    curl_free(port);
-    curl_url_cleanup(parsed);
+    fl_curl.free(scheme);
+    fl_curl.free(host);
+    fl_curl.free(port);
+    fl_curl.url_cleanup(parsed);
     return good;
 }
 
@@ -110,17 +112,17 @@ bool fl_url_same_origin(const char *a, const char *b) {
 
 /* Where a Location header leads from `url`; NULL when nowhere a hub may send us. curl_free it. */
 static char *resolve(const char *url, const char *location) {
-    CURLU *parsed = curl_url();
+    CURLU *parsed = fl_curl.url();
     char  *full   = NULL;
     char   origin[512];
-    if (parsed != NULL && curl_url_set(parsed, CURLUPART_URL, url, 0) == CURLUE_OK &&
-        curl_url_set(parsed, CURLUPART_URL, location, 0) == CURLUE_OK) {
-        curl_url_get(parsed, CURLUPART_URL, &full, 0);
+    if (parsed != NULL && fl_curl.url_set(parsed, CURLUPART_URL, url, 0) == CURLUE_OK &&
+        fl_curl.url_set(parsed, CURLUPART_URL, location, 0) == CURLUE_OK) {
+        fl_curl.url_get(parsed, CURLUPART_URL, &full, 0);
     }
-    curl_url_cleanup(parsed);
+    fl_curl.url_cleanup(parsed);
     if (full != NULL && (!origin_of(full, origin) ||
                          (strncmp(url, "https:", 6) == 0 && strncmp(full, "https:", 6) != 0))) {
-        curl_free(full);
+        fl_curl.free(full);
         full = NULL;
     }
     return full;
@@ -133,6 +135,8 @@ static void copy_value(char *out, size_t capacity, const char *value, size_t siz
     memcpy(out, value, size);
     out[size] = '\0';
 }
+
+#define HEX "0123456789abcdefABCDEF"
 
 /* ETag: W/"abc" -> abc */
 static void copy_etag(fl_reply *reply, const char *value, size_t size) {
@@ -148,6 +152,11 @@ static void copy_etag(fl_reply *reply, const char *value, size_t size) {
         size--;
     }
     copy_value(reply->etag, sizeof reply->etag, value, size);
+    /* Hashes are compared, and name files, in small letters. */
+    bool hash = (size == 40 || size == 64) && strspn(reply->etag, HEX) == size;
+    for (char *at = reply->etag; hash && *at != '\0'; at++) {
+        *at = (char)(*at >= 'A' && *at <= 'F' ? *at - 'A' + 'a' : *at);
+    }
 }
 
 static bool copy_number(uint64_t *out, const char *value, size_t size) {
@@ -168,7 +177,7 @@ static int pause_asked(const char *value, size_t size) {
     if (copy_number(&number, value, size)) {
         return number < PAUSE_MAX_S ? (int)number : PAUSE_MAX_S;
     }
-    time_t then = curl_getdate(text, NULL);
+    time_t then = fl_curl.getdate(text, NULL);
     time_t now  = time(NULL);
     if (then == (time_t)-1 || then <= now) {
         return 0;
@@ -267,7 +276,7 @@ static size_t on_body(char *data, size_t one, size_t size, void *user) {
     target      *to      = &session->target;
     long         status  = 0;
     size_t       bytes   = one * size;
-    curl_easy_getinfo(session->curl, CURLINFO_RESPONSE_CODE, &status);
+    fl_curl.easy_getinfo(session->curl, CURLINFO_RESPONSE_CODE, &status);
     if (status / 100 != 2 || to->kind == TARGET_NONE) {
         return bytes; /* the page of a redirect or an error; its headers say enough */
     }
@@ -281,7 +290,8 @@ static size_t on_body(char *data, size_t one, size_t size, void *user) {
     if (!to->begun && !begin_file(session, to, status)) {
         return 0;
     }
-    if (to->have + bytes > to->expected) {
+    uint64_t bound = to->expected != UINT64_MAX ? to->expected : UNSAID_MAX;
+    if (to->have + bytes > bound) {
         to->too_long = true;
         return 0;
     }
@@ -320,41 +330,45 @@ static void set_certificates(CURL *curl) {
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *path = getenv(names[i]);
         if (path != NULL && path[0] != '\0') {
-            curl_easy_setopt(curl, CURLOPT_CAINFO, path);
+            fl_curl.easy_setopt(curl, CURLOPT_CAINFO, path);
             return;
         }
     }
 }
 
 int fl_download_open(fl_download **out, const fl_download_options *options, fletch_error *error) {
-    *out = NULL;
+    *out       = NULL;
+    int opened = fl_curl_open(error);
+    if (opened != FLETCH_OK) {
+        return opened;
+    }
     /* Counted and thread-safe since libcurl 7.84; fl_download_close gives it back. */
-    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
+    if (fl_curl.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
         return fl_fail(error, FLETCH_ENETWORK, FLETCH_NOWHERE, "libcurl cannot start");
     }
     fl_download *session = fl_alloc_zero(1, sizeof *session);
-    CURL        *curl    = session != NULL ? curl_easy_init() : NULL;
+    CURL        *curl    = session != NULL ? fl_curl.easy_init() : NULL;
     if (curl == NULL) {
         fl_free(session);
-        curl_global_cleanup();
+        fl_curl.global_cleanup();
         return fl_fail_nomem(error, sizeof *session, "a download");
     }
     session->curl    = curl;
     session->options = *options;
     session->label   = "";
-    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
-    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(curl, CURLOPT_USERAGENT, "fletch/" FLETCH_VERSION);
-    curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, (long)RECEIVE_BYTES);
-    curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
-    curl_easy_setopt(curl, CURLOPT_HEADERDATA, session);
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
-    curl_easy_setopt(curl, CURLOPT_WRITEDATA, session);
-    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
-    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, session);
-    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
-    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, session->detail);
+    fl_curl.easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    fl_curl.easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
+    fl_curl.easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    fl_curl.easy_setopt(curl, CURLOPT_USERAGENT, "fletch/" FLETCH_VERSION);
+    fl_curl.easy_setopt(curl, CURLOPT_BUFFERSIZE, (long)RECEIVE_BYTES);
+    fl_curl.easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
+    fl_curl.easy_setopt(curl, CURLOPT_HEADERDATA, session);
+    fl_curl.easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
+    fl_curl.easy_setopt(curl, CURLOPT_WRITEDATA, session);
+    fl_curl.easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    fl_curl.easy_setopt(curl, CURLOPT_XFERINFODATA, session);
+    fl_curl.easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    fl_curl.easy_setopt(curl, CURLOPT_ERRORBUFFER, session->detail);
     set_certificates(curl);
     *out = session;
     return 0;
@@ -362,9 +376,9 @@ int fl_download_open(fl_download **out, const fl_download_options *options, flet
 
 void fl_download_close(fl_download *session) {
     if (session != NULL) {
-        curl_easy_cleanup(session->curl);
+        fl_curl.easy_cleanup(session->curl);
         fl_free(session);
-        curl_global_cleanup();
+        fl_curl.global_cleanup();
     }
 }
 
@@ -378,13 +392,13 @@ void fl_download_label(fl_download *session, const char *label) {
 
 static CURLcode once(fl_download *session, const char *url, bool head) {
     CURL              *curl    = session->curl;
-    struct curl_slist *headers = curl_slist_append(NULL, "Accept-Encoding: identity");
+    struct curl_slist *headers = fl_curl.slist_append(NULL, "Accept-Encoding: identity");
     char               line[600];
     char               range[32];
     bool               ours = fl_url_same_origin(url, session->options.endpoint);
     if (headers != NULL && ours && session->options.token[0] != '\0') {
         snprintf(line, sizeof line, "Authorization: Bearer %s", session->options.token);
-        struct curl_slist *longer = curl_slist_append(headers, line);
+        struct curl_slist *longer = fl_curl.slist_append(headers, line);
         headers                   = longer != NULL ? longer : headers;
     }
     if (headers == NULL) {
@@ -404,20 +418,20 @@ static CURLcode once(fl_download *session, const char *url, bool head) {
     }
     forget_headers(session);
     session->detail[0] = '\0';
-    curl_easy_setopt(curl, CURLOPT_URL, url);
-    curl_easy_setopt(curl, CURLOPT_NOBODY, head ? 1L : 0L);
+    fl_curl.easy_setopt(curl, CURLOPT_URL, url);
+    fl_curl.easy_setopt(curl, CURLOPT_NOBODY, head ? 1L : 0L);
     if (!head) {
-        curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);
+        fl_curl.easy_setopt(curl, CURLOPT_HTTPGET, 1L);
     }
-    curl_easy_setopt(curl, CURLOPT_RANGE, tail ? range : NULL);
-    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
-    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, (long)session->options.head_seconds);
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, quiet);
-    CURLcode result = curl_easy_perform(curl);
-    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &session->reply.status);
-    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, NULL);
-    curl_slist_free_all(headers);
+    fl_curl.easy_setopt(curl, CURLOPT_RANGE, tail ? range : NULL);
+    fl_curl.easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    fl_curl.easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, (long)session->options.head_seconds);
+    fl_curl.easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    fl_curl.easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, quiet);
+    CURLcode result = fl_curl.easy_perform(curl);
+    fl_curl.easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &session->reply.status);
+    fl_curl.easy_setopt(curl, CURLOPT_HTTPHEADER, NULL);
+    fl_curl.slist_free_all(headers);
     session->reached = session->reached || session->reply.status > 0;
     return result;
 }
@@ -439,16 +453,16 @@ static CURLcode follow(fl_download *session, const char *url, bool head) {
         }
         if (head && session->reply.etag[0] != '\0' && session->reply.commit[0] != '\0' &&
             !fl_url_same_origin(next, here != NULL ? here : url)) {
-            curl_free(next);
+            fl_curl.free(next);
             session->reply.size_known =
                 session->linked_size; /* the redirect's own length is no size */
             break;
         }
-        curl_free(here);
+        fl_curl.free(here);
         here   = next;
         result = once(session, here, head);
     }
-    curl_free(here);
+    fl_curl.free(here);
     return result;
 }
 
@@ -456,7 +470,7 @@ static CURLcode follow(fl_download *session, const char *url, bool head) {
  * once. */
 static bool is_cut_off(const fl_download *session, CURLcode result) {
     curl_off_t connected = 0;
-    curl_easy_getinfo(session->curl, CURLINFO_CONNECT_TIME_T, &connected);
+    fl_curl.easy_getinfo(session->curl, CURLINFO_CONNECT_TIME_T, &connected);
     return !session->reached &&
            (result == CURLE_COULDNT_RESOLVE_HOST || result == CURLE_COULDNT_RESOLVE_PROXY ||
             result == CURLE_COULDNT_CONNECT ||
@@ -507,8 +521,8 @@ static int pause_for(fl_download *session, int seconds, fletch_error *error) {
 static int refuse(fl_download *session, CURLcode result, const char *url, fletch_error *error) {
     const target *to = &session->target;
     char          origin[512];
-    const char   *who  = origin_of(url, origin) ? origin : url;
-    const char   *what = session->detail[0] != '\0' ? session->detail : curl_easy_strerror(result);
+    const char   *who = origin_of(url, origin) ? origin : url;
+    const char *what = session->detail[0] != '\0' ? session->detail : fl_curl.easy_strerror(result);
     if (session->cancelled) {
         return fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE,
                        "download of %.200s cancelled; what came so far is kept", session->label);
@@ -558,17 +572,17 @@ static int persist(fl_download *session, const char *url, bool head, fletch_erro
             }
             to->have = 0;
         }
-        lost = to->have > before ? 1 : lost + 1;
+        bool gained = to->have > before;
+        lost        = gained && to->have - before >= GAIN_MIN ? 1 : lost + 1;
         if (!retry || lost >= TRIES_MAX) {
             return result == CURLE_OK && !cut ? 0 : refuse(session, result, url, error);
         }
-        bool gained  = to->have > before;
-        int  seconds = session->retry_after >= 0 ? session->retry_after
-                       : gained                  ? 0
-                                                 : 1 << (lost - 1);
+        int seconds = session->retry_after >= 0 ? session->retry_after
+                      : gained                  ? 0
+                                                : 1 << (lost - 1);
         fl_log_write(session->options.log, FL_LOG_WARNING, "%s: %s; trying again in %d s",
                      session->label,
-                     result != CURLE_OK ? curl_easy_strerror(result)
+                     result != CURLE_OK ? fl_curl.easy_strerror(result)
                      : status == 429    ? "the hub asks to slow down (429)"
                      : cut              ? "the connection ended early"
                                         : "the server failed",

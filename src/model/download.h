@@ -69,7 +69,8 @@ int fl_download_file(fl_download *session, const char *url, int fd, uint64_t exp
 /* Append text %-escaped, with '/' kept when `keep_slash`. */
 void fl_url_escape(fl_buf *out, const char *text, bool keep_slash);
 
-/* Whether two URLs have the same scheme, host and port. */
+/* Whether two URLs have the same scheme, host and port. After a session was opened (libcurl
+ * reads them). */
 bool fl_url_same_origin(const char *a, const char *b);
 
 #endif

@@ -1,31 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* encoder.h - what an encoder is, as data: the descriptor and its weights in named slots.
+/* encoder.h - what an encoder is, as data: sizes and switches, the layers, and the weights by name.
  *
- * An architecture file (arch_bert.c, arch_mpnet.c …) translates config.json into a
- * fl_encoder_desc and says which tensor fills which slot; engines have one forward loop that
- * reads only this. A switch in config.json that changes the maths and is not expressed here is
- * refused by name, never approximated.
+ *     x = word[id] * embed_scale (+ position) (+ type[0]);  embed_norm: x = norm(x)
+ *     embedding != hidden: x = x P + b
+ *     post:  x = norm(x + attention(x));  x = norm(x + mlp(x))
+ *     pre:   x = x + attention(norm(x));  x = x + mlp(norm(x));  final_norm, at the end: x =
+ *     norm(x) mlp:   plain down(act(up(x)));  GLU down(act(gate(x)) * up(x))
  *
- * Weights are [out, in] row-major as in the files: y = x Wᵀ + b. Views point into the mapped
- * files (owned by fl_model); an engine packs or converts them once when it opens. */
+ * A family (model/families) translates config.json into a fl_encoder_desc and says which tensor has
+ * which name; engines have one forward loop that reads only this. A switch of config.json that
+ * changes the maths and is not expressed here is refused by name, never approximated. What no
+ * family varies from layer to layer stands once in the descriptor; what varies is in fl_layer_desc.
+ * A descriptor of zeros, sizes apart, is BERT.
+ *
+ * Weights are [out, in] row-major as in the files: y = x Wᵀ + b. Views point into the mapped files
+ * (owned by fl_model); an engine packs or converts them once when it opens. */
 #ifndef FL_MODEL_ENCODER_H
 #define FL_MODEL_ENCODER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "fletch.h"
 #include "model/tensor.h"
 
 typedef enum fl_position { FL_POSITION_NONE, FL_POSITION_LEARNED } fl_position;
-typedef enum fl_norm { FL_NORM_LAYER, FL_NORM_RMS } fl_norm;
+
+/* Layer norm: (x - mean) / √(var + eps) w + b. RMS: x / √(mean(x²) + eps) w, or (1 + w), without
+ * bias. */
+typedef enum fl_norm { FL_NORM_LAYER, FL_NORM_RMS, FL_NORM_RMS_PLUS_ONE } fl_norm;
 typedef enum fl_norm_place { FL_NORM_POST, FL_NORM_PRE } fl_norm_place;
-typedef enum fl_attention_bias {
-    FL_BIAS_NONE,
-    FL_BIAS_T5_BUCKETS,
-    FL_BIAS_ALIBI
-} fl_attention_bias;
-typedef enum fl_attention_mask { FL_MASK_FULL, FL_MASK_CAUSAL } fl_attention_mask;
+
+/* Norms besides the two that each layer has.
+ * BRANCH    pre-norm: x = x + extra(branch(norm(x))), attention and MLP alike (Gemma)
+ * RESIDUAL  post-norm: x = extra(x + norm(x + attention(x))); the MLP has none (JinaBERT with q/k
+ *           norm) */
+typedef enum fl_extra_norm {
+    FL_EXTRA_NORM_NONE,
+    FL_EXTRA_NORM_BRANCH,
+    FL_EXTRA_NORM_RESIDUAL
+} fl_extra_norm;
+
+/* What happens to q and k before RoPE, with norm_eps. */
+typedef enum fl_qk_norm {
+    FL_QK_NORM_NONE,
+    FL_QK_NORM_HEAD, /* each head by itself, of the kind of `norm`: weights [head_dim] */
+    FL_QK_NORM_WIDE /* a layer norm over all heads together: weights and biases [heads * head_dim] */
+} fl_qk_norm;
+
 typedef enum fl_mlp { FL_MLP_PLAIN, FL_MLP_GLU } fl_mlp;
 typedef enum fl_activation {
     FL_ACT_GELU_ERF,  /* 0.5 x (1 + erf(x / √2)): "gelu" */
@@ -34,13 +57,55 @@ typedef enum fl_activation {
     FL_ACT_RELU
 } fl_activation;
 
+/* Rotary positions, halves (NeoX): of each head the first `dims` dimensions turn, x[i] with
+ * x[i + dims / 2]. */
+typedef enum fl_rope_scaling { FL_ROPE_DEFAULT, FL_ROPE_LINEAR, FL_ROPE_LLAMA3 } fl_rope_scaling;
+typedef struct fl_rope {
+    double          theta; /* as the reference holds it, in double */
+    uint32_t        dims;  /* even, <= head_dim */
+    fl_rope_scaling scaling;
+    double          factor;                  /* linear and llama3 */
+    double          low_factor, high_factor; /* llama3 */
+    uint32_t        trained;                 /* llama3: positions before scaling */
+} fl_rope;
+
+/* Which keys a query sees and what is added to their scores, by key - query alone. */
+typedef enum fl_attention_bias {
+    FL_BIAS_NONE,
+    FL_BIAS_T5_BUCKETS, /* a learnt table: FL_SLOT_ATTENTION_BIAS */
+    FL_BIAS_ALIBI       /* -slope(head) * |key - query| */
+} fl_attention_bias;
+typedef struct fl_distance {
+    bool              causal; /* no key after the query */
+    uint32_t          window; /* keys with |key - query| <= window; 0: all */
+    fl_attention_bias bias;
+    uint32_t          buckets, max_distance; /* T5: rows of the table (32), 128 */
+} fl_distance;
+
+enum { FL_RULES_MAX = 4 }; /* different RoPEs, and different rules of distance, in one encoder */
+
+/* With experts each MLP is plain, and a token goes to the experts_used most probable of them:
+ *     y = Σ softmax(router x)[e] * down_e(act(up_e(x))) + DOWN_B, probabilities as they are. */
+typedef struct fl_layer_desc {
+    uint8_t  rope;                  /* 0: none; else desc.rope[rope - 1] */
+    uint8_t  distance;              /* desc.distance[distance] */
+    bool     skips_attention_norm;  /* pre-norm: attention reads x as it is (ModernBERT, layer 0) */
+    uint32_t experts, experts_used; /* 0: one MLP */
+} fl_layer_desc;
+
 typedef struct fl_encoder_desc {
-    const char *architecture; /* model_type, static: "bert" */
-    uint32_t    layers, hidden, heads, kv_heads, head_dim, intermediate;
-    uint32_t    vocab;     /* rows of the word table */
-    uint32_t    positions; /* usable: the longest text in tokens with specials */
-    float       norm_eps;
+    const char    *architecture; /* the family's name, static: "bert" */
+    uint32_t       layers;       /* 0: the pooled embeddings are the result (static models) */
+    fl_layer_desc *layer;        /* [layers], owned by whoever made the descriptor */
+    uint32_t       hidden, heads, kv_heads, head_dim, intermediate;
+    uint32_t embedding; /* width of the word table; PROJECT_W makes hidden of it if they differ */
+    uint32_t vocab;     /* ids that a text may have */
+    uint32_t word_rows; /* rows of the word table: vocab, unless word_map */
+    uint32_t positions; /* usable: the longest text in tokens with specials */
+    float    norm_eps;
     /* embeddings */
+    bool        word_map, word_scale; /* static models: row = WORD[WORD_MAP[id]] * WORD_SCALE[id] */
+    float       embed_scale;          /* of the word's row; 0 and 1: none */
     fl_position position;
     uint32_t    position_offset;    /* row of the first token: 0 BERT, pad + 1 RoBERTa and MPNet */
     bool        position_skips_pad; /* a literal pad token in a text takes row pad_token and
@@ -48,56 +113,49 @@ typedef struct fl_encoder_desc {
     uint32_t    pad_token;
     bool        token_type; /* add row 0 of the type table */
     uint32_t    types;      /* rows of the type table */
+    bool        embed_norm; /* always a layer norm */
     /* norms */
     fl_norm       norm;
     fl_norm_place norm_place;
+    fl_extra_norm extra_norm;
     bool          final_norm;
     /* attention */
-    float             attention_scale; /* 1/√head_dim */
-    fl_attention_bias attention_bias;
-    uint32_t          bias_buckets;      /* T5: rows of the table (32) */
-    uint32_t          bias_max_distance; /* T5: 128 */
-    fl_attention_mask attention_mask;
+    fl_qk_norm  qk_norm;
+    float       attention_scale;        /* 1/√head_dim */
+    fl_rope     rope[FL_RULES_MAX];     /* those in use come first; dims 0: none */
+    fl_distance distance[FL_RULES_MAX]; /* likewise; zero: every key, nothing added */
     /* mlp */
     fl_mlp        mlp;
     fl_activation activation;
+    /* which biases there are */
+    bool qkv_bias, out_bias, up_bias, down_bias, norm_bias;
 } fl_encoder_desc;
 
-/* Tensors that exist once. Shapes in [] use the descriptor's names. */
-typedef enum fl_slot {
-    FL_SLOT_WORD,           /* [vocab, hidden] */
-    FL_SLOT_POSITION,       /* [positions + position_offset, hidden] */
-    FL_SLOT_TYPE,           /* [types, hidden] */
-    FL_SLOT_EMBED_NORM_W,   /* [hidden] */
-    FL_SLOT_EMBED_NORM_B,   /* [hidden] */
-    FL_SLOT_ATTENTION_BIAS, /* T5: [bias_buckets, heads] */
-    FL_SLOT_FINAL_NORM_W,
-    FL_SLOT_FINAL_NORM_B,
-    FL_SLOT_COUNT
-} fl_slot;
+/* Sizes that tensors.def speaks of. */
+static inline uint64_t fl_q_width(const fl_encoder_desc *d) {
+    return (uint64_t)d->heads * d->head_dim;
+}
+static inline uint64_t fl_kv_width(const fl_encoder_desc *d) {
+    return (uint64_t)d->kv_heads * d->head_dim;
+}
+static inline uint64_t fl_qk_norm_width(const fl_encoder_desc *d, uint32_t heads) {
+    return d->qk_norm == FL_QK_NORM_WIDE ? (uint64_t)heads * d->head_dim : d->head_dim;
+}
+/* Rows of the T5 table; 0 without one. It is always rule 0. */
+static inline uint32_t fl_t5_rows(const fl_encoder_desc *d) {
+    return d->distance[0].bias == FL_BIAS_T5_BUCKETS ? d->distance[0].buckets : 0;
+}
 
-/* Tensors of one layer. */
+#include "model/tensors.def"
+
+#define FL_NAME(name, words, rows, columns, when) FL_SLOT_##name,
+typedef enum fl_slot { FL_GLOBAL_TENSORS(FL_NAME) FL_SLOT_COUNT } fl_slot; /* exist once */
+#undef FL_NAME
+#define FL_NAME(name, words, rows, columns, when) FL_LAYER_##name,
 typedef enum fl_layer_slot {
-    FL_LAYER_Q_W,
-    FL_LAYER_Q_B, /* [heads * head_dim, hidden], [heads * head_dim] */
-    FL_LAYER_K_W,
-    FL_LAYER_K_B, /* [kv_heads * head_dim, hidden] */
-    FL_LAYER_V_W,
-    FL_LAYER_V_B,
-    FL_LAYER_O_W,
-    FL_LAYER_O_B, /* [hidden, heads * head_dim], [hidden] */
-    FL_LAYER_ATTENTION_NORM_W,
-    FL_LAYER_ATTENTION_NORM_B, /* [hidden] */
-    FL_LAYER_UP_W,
-    FL_LAYER_UP_B, /* [intermediate, hidden], [intermediate] */
-    FL_LAYER_GATE_W,
-    FL_LAYER_GATE_B, /* GLU only */
-    FL_LAYER_DOWN_W,
-    FL_LAYER_DOWN_B, /* [hidden, intermediate], [hidden] */
-    FL_LAYER_MLP_NORM_W,
-    FL_LAYER_MLP_NORM_B,
-    FL_LAYER_SLOT_COUNT
-} fl_layer_slot;
+    FL_LAYER_TENSORS(FL_NAME) FL_LAYER_SLOT_COUNT
+} fl_layer_slot; /* in each layer */
+#undef FL_NAME
 
 typedef enum fl_pooling {
     FL_POOL_CLS,
@@ -118,12 +176,94 @@ typedef struct fl_encoder {
     uint32_t   pooling_count;                /* >= 1 */
 } fl_encoder;
 
-/* slots.c: EMODEL when a size is zero, or the buckets of relative attention make none. */
+/* What slot `slot` of a layer (NULL: of the whole) should hold; false when the descriptor calls
+ * for none. */
+typedef struct fl_shape {
+    uint64_t    rows, columns; /* columns 0: a vector */
+    const char *words;         /* for messages, static */
+} fl_shape;
+bool fl_encoder_shape(const fl_encoder_desc *desc, const fl_layer_desc *layer, int slot,
+                      fl_shape *out);
+
+/* slots.c: EMODEL when a size is zero or odd where it may not be, or a layer speaks of a rule
+ * that is not there. */
 int fl_encoder_check_sizes(const fl_encoder_desc *desc, fletch_error *error);
 
 /* EMODEL with the layer in error->where when a tensor that the descriptor calls for is missing, of
- * a type other than F32, F16 and BF16, or smaller than it says. `encoder->layer` is not NULL. */
+ * a type other than F32, F16 and BF16, or smaller than it says; so is one that is there without
+ * being called for. `encoder->layer` is not NULL unless there are no layers. */
 int fl_encoder_check_slots(const fl_encoder *encoder, fletch_error *error);
+
+/* support.c: what an engine can run. A switch that is not BERT's plain form is a feature; each has
+ * a name in messages.
+ *     X(NAME, "words", condition over the descriptor d and any layer l) */
+#define FL_FEATURES(X)                                                                             \
+    X(NO_LAYERS, "models without layers (static embeddings)", d->layers == 0)                      \
+    X(WORD_MAP, "word tables with a map or weights", d->word_map || d->word_scale)                 \
+    X(PROJECTION, "embeddings narrower than the model", d->embedding != d->hidden)                 \
+    X(EMBED_SCALE, "scaled embeddings", d->embed_scale != 0 && d->embed_scale != 1)                \
+    X(NO_EMBED_NORM, "embeddings without a norm", !d->embed_norm)                                  \
+    X(RMS_NORM, "RMS norms", d->norm != FL_NORM_LAYER)                                             \
+    X(PRE_NORM, "norms before the blocks (pre-norm)", d->norm_place == FL_NORM_PRE)                \
+    X(EXTRA_NORM, "further norms in a layer", d->extra_norm != FL_EXTRA_NORM_NONE)                 \
+    X(FINAL_NORM, "a final norm", d->final_norm)                                                   \
+    X(QK_NORM, "norms of queries and keys", d->qk_norm == FL_QK_NORM_HEAD)                         \
+    X(QK_NORM_WIDE, "norms of queries and keys over all heads", d->qk_norm == FL_QK_NORM_WIDE)     \
+    X(GROUPED, "fewer key than query heads (grouped-query attention)", d->kv_heads != d->heads)    \
+    X(WIDE_HEADS, "heads that together are not as wide as the model", fl_q_width(d) != d->hidden)  \
+    X(GLU, "gated MLPs", d->mlp == FL_MLP_GLU)                                                     \
+    X(ROPE, "rotary positions", l->rope > 0)                                                       \
+    X(CAUSAL, "causal attention", d->distance[l->distance].causal)                                 \
+    X(WINDOW, "attention in a window", d->distance[l->distance].window > 0)                        \
+    X(T5, "relative attention", d->distance[l->distance].bias == FL_BIAS_T5_BUCKETS)               \
+    X(ALIBI, "ALiBi", d->distance[l->distance].bias == FL_BIAS_ALIBI)                              \
+    X(MIXED_RULES, "layers that see different keys", l->distance != d->layer[0].distance)          \
+    X(EXPERTS, "mixtures of experts", l->experts > 0)
+enum {
+#define FL_NAME(name, words, condition) FL_FEATURE_INDEX_##name,
+    FL_FEATURES(FL_NAME)
+#undef FL_NAME
+#define FL_NAME(name, words, condition) FL_CAN_##name = 1 << FL_FEATURE_INDEX_##name,
+        FL_FEATURES(FL_NAME)
+#undef FL_NAME
+};
+
+typedef struct fl_encoder_caps {
+    const char *engine;        /* "the cuda engine" */
+    const char *instead;       /* "use provider.order cpu" */
+    uint32_t    features;      /* FL_CAN_… */
+    uint32_t    head_dims[4];  /* the only ones; {0}: any */
+    uint32_t    size_multiple; /* of hidden and intermediate; 0: any */
+    uint32_t    hidden_max, intermediate_max, t5_distance_max; /* 0: any */
+} fl_encoder_caps;
+
+/* Sizes are checked as fl_encoder_check_sizes does (EMODEL). Then EPROVIDER, so that the next
+ * provider may run the model, names what the engine cannot do. */
+int fl_encoder_supported(const fl_encoder_desc *desc, const fl_encoder_caps *caps,
+                         fletch_error *error);
+
+/* The features a descriptor uses, in words: "gated MLPs, rotary positions"; "" for BERT's plain
+ * form. */
+void fl_encoder_switches(const fl_encoder_desc *desc, char *out, size_t room);
+
+/* distance.c: the score that key - query = `distance` gets on top of q·k: -INFINITY when the
+ * query does not see the key. */
+float fl_distance_value(const fl_encoder *encoder, const fl_distance *rule, uint32_t head,
+                        ptrdiff_t distance);
+/* The keys that are seen: first <= key - query <= last. Without bound: ∓PTRDIFF_MAX. */
+ptrdiff_t fl_distance_first(const fl_distance *rule);
+ptrdiff_t fl_distance_last(const fl_distance *rule);
+
+/* rope.c: cosines and sines of positions [first, first + count) as torch computes them in float32:
+ * [count][dims / 2] each. y[i] = x[i] cos - x[i + dims/2] sin;  y[i + dims/2] = x[i + dims/2]
+ * cos + x[i] sin. */
+void fl_rope_table(const fl_rope *rope, uint32_t first, uint32_t count, float *cosines,
+                   float *sines);
+
+/* pool_rows.c: x[n, stride] -> out[hidden * count], the modes side by side; the first `skip` rows are left out
+ * as sentence-transformers masks them. False: a value is not finite. */
+bool fl_pool_rows(const fl_pooling *modes, uint32_t count, const float *x, size_t stride,
+                  size_t hidden, uint32_t n, uint32_t skip, float *out);
 
 /* Width of the pooled row: hidden * pooling_count. */
 static inline uint32_t fl_encoder_width(const fl_encoder *encoder) {

@@ -162,10 +162,8 @@ static bool tree_lacks(const fl_hub_repo *repo, const char *commit, const char *
         return false;
     }
     fl_json *files = NULL;
-    bool     lacks = json_object_is_type(tree, json_type_object) &&
-                 json_object_object_get_ex(tree, "files", &files) &&
-                 json_object_is_type(files, json_type_object) &&
-                 !json_object_object_get_ex(files, relative, NULL);
+    bool     lacks = fl_json_is(tree, FL_JSON_OBJECT) && fl_json_find(tree, "files", &files) &&
+                 fl_json_is(files, FL_JSON_OBJECT) && !fl_json_find(files, relative, NULL);
     fl_json_free(tree);
     return lacks;
 }

@@ -43,8 +43,8 @@ bool fl_hub_name_is_plain(const char *name);         /* no '/' in it: a level or
 bool fl_hub_commit_is_valid(const char *commit);     /* 40 lower-case hex digits */
 bool fl_hub_revision_is_valid(const char *revision); /* usable as refs/<revision> and in a URL */
 bool fl_hub_etag_is_valid(const char *etag);         /* usable as a file name */
-/* "sha256" for the etag of a large file, "git sha1" for that of a small one, NULL for what is no hash
- * (other servers). */
+/* "sha256" for the etag of a large file, "git sha1" for that of a small one, NULL for what is no
+ * hash (other servers). */
 const char *fl_hub_etag_kind(const char *etag);
 
 /* ---- Environment (hub_env.c) ---- */

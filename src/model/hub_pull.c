@@ -104,11 +104,11 @@ static int explain_network(const pull_work *pull, int status, fletch_error *erro
     }
     char why[sizeof error->message];
     snprintf(why, sizeof why, "%s", error->message);
-    return fl_fail(
-        error, FLETCH_ENETWORK, FLETCH_NOWHERE,
-        "%.220s. Without this hub: give a local model folder, set HF_ENDPOINT to a mirror, or "
-        "copy models--* from another machine into %.120s",
-        why, pull->env->cache);
+    return fl_fail(error, FLETCH_ENETWORK, FLETCH_NOWHERE,
+                   "the model %.100s cannot be fetched: %.220s. Without this hub: give a local "
+                   "model folder, set "
+                   "HF_ENDPOINT to a mirror, or copy models--* from another machine into %.120s",
+                   pull->repo->id, why, pull->env->cache);
 }
 
 static void make_url(fl_buf *url, const pull_work *pull, const char *before, const char *between,
@@ -135,14 +135,12 @@ static int read_listing(pull_work *pull, const fl_buf *text, fletch_error *error
         return status;
     }
     const char *commit = "";
-    if (json_object_is_type(listing, json_type_object) &&
-        json_object_object_get_ex(listing, "sha", &value) &&
-        json_object_is_type(value, json_type_string)) {
-        commit = json_object_get_string(value);
+    if (fl_json_is(listing, FL_JSON_OBJECT) && fl_json_find(listing, "sha", &value) &&
+        fl_json_is(value, FL_JSON_STRING)) {
+        commit = fl_json_text(value);
     }
-    if (!fl_hub_commit_is_valid(commit) ||
-        !json_object_object_get_ex(listing, "siblings", &value) ||
-        !json_object_is_type(value, json_type_array)) {
+    if (!fl_hub_commit_is_valid(commit) || !fl_json_find(listing, "siblings", &value) ||
+        !fl_json_is(value, FL_JSON_ARRAY)) {
         fl_json_free(listing);
         return fl_fail(
             error, FLETCH_ENETWORK, FLETCH_NOWHERE,
@@ -151,14 +149,14 @@ static int read_listing(pull_work *pull, const fl_buf *text, fletch_error *error
             pull->env->endpoint, pull->repo->id);
     }
     memcpy(pull->commit, commit, FL_HUB_COMMIT_MAX);
-    size_t count = json_object_array_length(value);
+    size_t count = fl_json_count(value);
     for (size_t i = 0; status == 0 && i < count; i++) {
         fl_json    *name = NULL;
-        fl_json    *item = json_object_array_get_idx(value, i);
+        fl_json    *item = fl_json_item(value, i);
         const char *path = "";
-        if (json_object_is_type(item, json_type_object) &&
-            json_object_object_get_ex(item, "rfilename", &name) && name != NULL) {
-            path = json_object_get_string(name);
+        if (fl_json_is(item, FL_JSON_OBJECT) && fl_json_find(item, "rfilename", &name) &&
+            fl_json_is(name, FL_JSON_STRING)) {
+            path = fl_json_text(name);
         }
         if (fl_path_is_safe(path)) { /* a name that leaves the folder is never taken */
             status = fl_hub_names_add(&pull->listed, path, error);
@@ -428,7 +426,8 @@ static int fetch_file(pull_work *pull, const char *name, const char *url, fletch
     }
     if (status == 0) {
         bool fresh =
-            stat(blob, &info) != 0 || (head.size_known && (uint64_t)info.st_size != head.size);
+            stat(blob, &info) != 0 || (head.size_known && (uint64_t)info.st_size != head.size) ||
+            check_hash(blob, head.etag, name, NULL) == FLETCH_ECHECKSUM; /* another program's */
         if (fresh &&
             stat(pointer, &info) == 0) { /* another process, without links, moved it there */
             fresh = false;
@@ -443,6 +442,10 @@ static int fetch_file(pull_work *pull, const char *name, const char *url, fletch
     fl_hub_unlock(lock);
     if (status == 0 && stat(pointer, &info) != 0) {
         return fl_fail_errno(error, errno, "cannot read", pointer);
+    }
+    if (status == 0 && !S_ISREG(info.st_mode)) {
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%.500s is not a file; remove it and pull again", pointer);
     }
     return status != 0 ? status : say_done(pull, name, (uint64_t)info.st_size, error);
 }

@@ -28,9 +28,12 @@ static bool ends_with(const char *text, const char *end) {
     return size >= tail && strcmp(text + size - tail, end) == 0;
 }
 
+enum { SHARDS_MAX = 1024 }; /* as safetensors.c takes */
+
 bool fl_hub_file_is_needed(const char *relative) {
     static const char *const root[] = {
         "config.json",
+        "adapter_config.json", /* refused, never unseen */
         "tokenizer.json",
         "tokenizer_config.json",
         "special_tokens_map.json",
@@ -68,21 +71,24 @@ int fl_hub_shards_read(const char *index_path, fl_hub_names *shards, fletch_erro
     if (status != 0) {
         return status;
     }
-    if (!json_object_is_type(index, json_type_object) ||
-        !json_object_object_get_ex(index, "weight_map", &weights) ||
-        !json_object_is_type(weights, json_type_object)) {
+    if (!fl_json_is(index, FL_JSON_OBJECT) || !fl_json_find(index, "weight_map", &weights) ||
+        !fl_json_is(weights, FL_JSON_OBJECT)) {
         fl_json_free(index);
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s has no weight_map", index_path);
     }
-    json_object_object_foreach(weights, tensor, file) {
-        const char *name =
-            json_object_is_type(file, json_type_string) ? json_object_get_string(file) : "";
+    FL_JSON_EACH(weights, tensor, file) {
+        const char *name = fl_json_is(file, FL_JSON_STRING) ? fl_json_text(file) : "";
         if (!fl_path_is_safe(name) || !ends_with(name, ".safetensors")) {
             status =
                 fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                         "%s: weight_map of \"%.80s\" names \"%.80s\", which is not a safetensors "
                         "file of this folder",
                         index_path, tensor, name);
+        } else if (shards->count > 0 && strcmp(shards->name[shards->count - 1], name) == 0) {
+            continue; /* tensors of a file mostly follow each other */
+        } else if (shards->count == SHARDS_MAX) {
+            status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s names more than %d files",
+                             index_path, SHARDS_MAX);
         } else if (!fl_hub_names_has(shards, name)) {
             status = fl_hub_names_add(shards, name, error);
         }
@@ -150,12 +156,12 @@ static bool has_module(const folder_look *look, size_t index, fl_json *module) {
     const char *path  = "";
     const char *type  = "";
     char        prefix[FL_HUB_ID_MAX];
-    if (json_object_is_type(module, json_type_object)) {
-        if (json_object_object_get_ex(module, "path", &value) && value != NULL) {
-            path = json_object_get_string(value);
+    if (fl_json_is(module, FL_JSON_OBJECT)) {
+        if (fl_json_find(module, "path", &value) && fl_json_is(value, FL_JSON_STRING)) {
+            path = fl_json_text(value);
         }
-        if (json_object_object_get_ex(module, "type", &value) && value != NULL) {
-            type = json_object_get_string(value);
+        if (fl_json_find(module, "type", &value) && fl_json_is(value, FL_JSON_STRING)) {
+            type = fl_json_text(value);
         }
     }
     if (strlen(path) + 2 > sizeof prefix || (path[0] != '\0' && !fl_path_is_safe(path))) {
@@ -180,14 +186,14 @@ static fl_hub_state state_by_modules(const folder_look *look) {
     fl_json *modules = NULL;
     if (fl_hub_repo_path(look->repo, "snapshots", look->commit, "modules.json", path, NULL) != 0 ||
         fl_json_read(&modules, path, FL_HUB_JSON_MAX, NULL) != 0 ||
-        !json_object_is_type(modules, json_type_array)) {
+        !fl_json_is(modules, FL_JSON_ARRAY)) {
         fl_json_free(modules);
         return FL_HUB_COMPLETE; /* damaged: the loader says so */
     }
-    size_t count    = json_object_array_length(modules);
+    size_t count    = fl_json_count(modules);
     bool   complete = true;
     for (size_t i = 0; complete && i < count; i++) {
-        complete = has_module(look, i, json_object_array_get_idx(modules, i));
+        complete = has_module(look, i, fl_json_item(modules, i));
     }
     fl_json_free(modules);
     return complete ? FL_HUB_COMPLETE : FL_HUB_PARTIAL;

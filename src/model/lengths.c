@@ -9,7 +9,7 @@
  * Method  max_seq_length if it is set, else the smaller of the tokenizer's model_max_length and
  *         the usable positions; never more than the usable positions (where sentence-transformers
  *         would fail on a long text). Settings of that file that would change the network are
- *         refused.
+ *         refused. A static model has tokenizer.json alone, whose block "truncation" counts.
  * Memory  strings, owned by the model. Threads: during opening only.
  * Proof   tests/unit/test_model.c; tests/golden/test_folders.py. */
 #include <string.h>
@@ -40,13 +40,13 @@ static void refuse_other_keys(fl_json_reader *reader, const char *key, const cha
     fl_json *object = fl_json_has(reader, key) ? fl_json_object(reader, key) : NULL;
     if (object == NULL)
         return;
-    json_object_object_foreach(object, name, value) {
+    FL_JSON_EACH(object, name, value) {
         (void)value;
         size_t i = 0;
         while (i < count && strcmp(harmless[i], name) != 0)
             i++;
         if (i == count) {
-            fl_arch_refuse(reader, key, name);
+            fl_family_refuse(reader, key, name);
             return;
         }
     }
@@ -57,13 +57,14 @@ static void refuse_settings(fl_json_reader *reader) {
     static const char *const model_keys[] = {
         "torch_dtype",       "dtype",           "attn_implementation", "device_map",
         "low_cpu_mem_usage", "use_safetensors", "add_pooling_layer"};
-    static const char *const tokenizer_keys[] = {"model_max_length", "use_fast", "padding_side"};
+    static const char *const tokenizer_keys[] = {"model_max_length", "use_fast", "padding_side",
+                                                 "truncation_side"};
     const char *task   = fl_json_string(reader, "transformer_task", "feature-extraction");
     const char *output = fl_json_string(reader, "module_output_name", "token_embeddings");
     if (strcmp(task, "feature-extraction") != 0)
-        fl_arch_refuse(reader, "transformer_task", task);
+        fl_family_refuse(reader, "transformer_task", task);
     if (strcmp(output, "token_embeddings") != 0)
-        fl_arch_refuse(reader, "module_output_name", output);
+        fl_family_refuse(reader, "module_output_name", output);
     refuse_other_keys(reader, "config_args", NULL, 0);
     refuse_other_keys(reader, "config_kwargs", NULL, 0);
     refuse_other_keys(reader, "model_args", model_keys, sizeof model_keys / sizeof *model_keys);
@@ -83,23 +84,52 @@ static fl_json_reader descend(fl_json_reader *reader, const char *key) {
                             .status = reader->status};
 }
 
+/* What newer files hand to the tokenizer at every call: only what changes no token may stand there. */
+static void refuse_processing(fl_json_reader *reader) {
+    fl_json_reader all = descend(reader, "processing_kwargs");
+    FL_JSON_EACH(all.object, part, arguments) {
+        if (strcmp(part, "text") != 0 && strcmp(part, "common") != 0) {
+            if (fl_json_count(arguments) > 0)
+                fl_family_refuse(reader, "processing_kwargs", part);
+            continue;
+        }
+        FL_JSON_EACH(arguments, name, value) {
+            const char *word = fl_json_text(value);
+            bool        pads = strcmp(name, "padding") == 0 || strcmp(name, "padding_side") == 0 ||
+                        strcmp(name, "return_tensors") == 0;
+            bool cuts =
+                strcmp(name, "truncation") == 0 &&
+                (fl_json_true(value) || (word != NULL && (strcmp(word, "longest_first") == 0 ||
+                                                          strcmp(word, "only_first") == 0)));
+            bool specials = strcmp(name, "add_special_tokens") == 0 && fl_json_true(value);
+            if (!pads && !cuts && !specials)
+                fl_family_refuse(reader, "processing_kwargs", name);
+        }
+    }
+    if (reader->status == 0)
+        reader->status = all.status;
+}
+
 /* Newer files say which output of the network is the tokens' rows: the last layer's, nothing else. */
 static void refuse_outputs(fl_json_reader *reader) {
     fl_json_reader modality = descend(reader, "modality_config");
     fl_json_reader text     = descend(&modality, "text");
     const char    *output   = fl_json_string(&text, "method_output_name", "last_hidden_state");
     if (strcmp(output, "last_hidden_state") != 0)
-        fl_arch_refuse(&text, "method_output_name", output);
+        fl_family_refuse(&text, "method_output_name", output);
     if (reader->status == 0)
         reader->status = text.status;
 }
 
-/* model_max_length inside tokenizer_args wins over max_seq_length. */
-static int64_t read_tokenizer_args(fl_json_reader *reader, int64_t fallback) {
+/* model_max_length inside tokenizer_args wins over max_seq_length, truncation_side over tokenizer_config's. */
+static int64_t read_tokenizer_args(fl_json_reader *reader, fl_model *model, int64_t fallback) {
     static const char *const keys[] = {"tokenizer_args", "processor_kwargs"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         fl_json_reader args = descend(reader, keys[i]);
         fallback            = fl_json_int(&args, "model_max_length", fallback, 1, INT64_MAX);
+        const char *side    = fl_json_string(&args, "truncation_side", NULL);
+        if (side != NULL)
+            model->cut_side = strcmp(side, "left") == 0 ? "left" : "right";
         if (reader->status == 0)
             reader->status = args.status;
     }
@@ -115,7 +145,7 @@ static int read_sentence_config(fl_model *model, wishes *out, fletch_error *erro
         if (status != 0)
             return status;
         out->sentence_origin = sentence_configs[i];
-        if (root != NULL && json_object_object_length(root) > 0)
+        if (root != NULL && fl_json_count(root) > 0)
             break;
         fl_json_free(root);
         root = NULL;
@@ -124,10 +154,11 @@ static int read_sentence_config(fl_model *model, wishes *out, fletch_error *erro
         return 0;
     fl_json_reader reader = {.object = root, .source = path, .error = error};
     out->sentence         = fl_json_int(&reader, "max_seq_length", 0, 1, INT64_MAX);
-    out->sentence         = read_tokenizer_args(&reader, out->sentence);
+    out->sentence         = read_tokenizer_args(&reader, model, out->sentence);
     model->lowercase      = fl_json_bool(&reader, "do_lower_case", false);
     refuse_settings(&reader);
     refuse_outputs(&reader);
+    refuse_processing(&reader);
     fl_json_free(root);
     return reader.status;
 }
@@ -150,19 +181,40 @@ static int read_tokenizer_config(fl_model *model, wishes *out, fletch_error *err
         const char *class_name = fl_json_string(&reader, "tokenizer_class", "BertTokenizer");
         if (strcmp(class_name, "BertTokenizer") != 0 &&
             strcmp(class_name, "BertTokenizerFast") != 0)
-            fl_arch_refuse(&reader, "tokenizer_class without tokenizer.json", class_name);
+            fl_family_refuse(&reader, "tokenizer_class without tokenizer.json", class_name);
         if (!fl_json_bool(&reader, "do_basic_tokenize", true))
-            fl_arch_refuse(&reader, "do_basic_tokenize", "false");
+            fl_family_refuse(&reader, "do_basic_tokenize", "false");
     }
     fl_json_free(root);
     return reader.status;
 }
 
-int fl_tokenizer_files_read(fl_model *model, const char *model_type, fletch_error *error) {
+/* No file that can be read: SentencePiece's own is told by its name. */
+static int no_tokenizer(const char *folder, fletch_error *error) {
+    static const char *const pieces[] = {"sentencepiece.bpe.model", "spiece.model",
+                                         "tokenizer.model"};
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        char path[FL_MODEL_PATH_MAX];
+        if (fl_path_join(path, sizeof path, folder, pieces[i], error) == 0 &&
+            fl_file_find(path, error) > 0)
+            return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                           "%s has %s and no tokenizer.json. Write it once, in that folder: "
+                           "python -c \"from transformers import AutoTokenizer as T; "
+                           "T.from_pretrained('.').backend_tokenizer.save('tokenizer.json')\"",
+                           folder, pieces[i]);
+    }
+    return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                   "%s has neither tokenizer.json nor vocab.txt. If it has another kind of "
+                   "vocabulary, save the tokenizer once with transformers >= 4 to get "
+                   "tokenizer.json.",
+                   folder);
+}
+
+int fl_tokenizer_files_read(fl_model *model, const fl_family *family, fletch_error *error) {
     char path[FL_MODEL_PATH_MAX];
     int  status = fl_path_join(path, sizeof path, model->own->transformer, "tokenizer.json", error);
     int  there  = status != 0 ? status : fl_file_find(path, error);
-    if (there == 0) {
+    if (there == 0 && !model->is_static) {
         status = fl_path_join(path, sizeof path, model->own->transformer, "vocab.txt", error);
         there  = status != 0 ? status : fl_file_find(path, error);
         model->tokenizer_is_vocab = true;
@@ -170,24 +222,50 @@ int fl_tokenizer_files_read(fl_model *model, const char *model_type, fletch_erro
     if (there < 0)
         return there;
     if (there == 0)
-        return fl_fail(
-            error, FLETCH_EMODEL, FLETCH_NOWHERE,
-            "%s has neither tokenizer.json nor vocab.txt. If it has another kind of "
-            "vocabulary, save the tokenizer once with transformers >= 4 to get tokenizer.json.",
-            model->own->transformer);
-    if (model->tokenizer_is_vocab && model_type != NULL && strcmp(model_type, "bert") != 0)
+        return no_tokenizer(model->own->transformer, error);
+    if (model->tokenizer_is_vocab && family != NULL && !family->vocab_is_enough)
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
             "%s has no tokenizer.json, and a vocab.txt is enough only for bert, not for %s.",
-            model->own->transformer, model_type);
+            model->own->transformer, family->name);
     model->tokenizer_path = fl_strdup(path);
     return model->tokenizer_path != NULL ? 0 : fl_fail_nomem(error, strlen(path), "a path");
 }
 
+/* StaticEmbedding reads tokenizer.json alone, and leaves its block "truncation" in force. */
+static int read_static(fl_model *model, uint32_t limit, fletch_error *error) {
+    fl_json *root                   = NULL;
+    model->max_length               = limit;
+    model->max_length_source.origin = "the table's width";
+    int status = fl_json_read(&root, model->tokenizer_path, FL_TOKENIZER_BYTES_MAX, error);
+    if (status != 0)
+        return status;
+    fl_json_reader reader   = {.object = root, .source = model->tokenizer_path, .error = error};
+    fl_json_reader cut      = descend(&reader, "truncation");
+    int64_t        wanted   = fl_json_int(&cut, "max_length", limit, 1, INT64_MAX);
+    int64_t        stride   = fl_json_int(&cut, "stride", 0, 0, INT64_MAX);
+    const char    *side     = fl_json_string(&cut, "direction", "Right");
+    const char    *strategy = fl_json_string(&cut, "strategy", "LongestFirst");
+    if (stride != 0)
+        fl_family_refuse(&cut, "truncation stride", "not 0");
+    if (strcmp(strategy, "LongestFirst") != 0 && strcmp(strategy, "OnlyFirst") != 0)
+        fl_family_refuse(&cut, "truncation strategy", strategy);
+    if (strcmp(side, "Left") == 0)
+        model->cut_side = "left";
+    if (wanted < limit) {
+        model->max_length               = (uint32_t)wanted;
+        model->max_length_source.origin = "tokenizer.json: truncation";
+    }
+    fl_json_free(root);
+    return reader.status != 0 ? reader.status : cut.status;
+}
+
 int fl_lengths_read(fl_model *model, uint32_t positions, fletch_error *error) {
-    wishes  wish   = {0};
-    int64_t limit  = positions == 0 ? UINT32_MAX : positions;
-    int     status = read_tokenizer_config(model, &wish, error);
+    wishes  wish  = {0};
+    int64_t limit = positions == 0 ? UINT32_MAX : positions;
+    if (model->is_static)
+        return read_static(model, (uint32_t)limit, error);
+    int status = read_tokenizer_config(model, &wish, error);
     if (status == 0 && model->own->has_modules)
         status = read_sentence_config(model, &wish, error);
     if (status != 0)

@@ -55,7 +55,7 @@ int fl_model_read_json(fl_json **out, char *path, const char *folder, const char
     if (there <= 0)
         return there;
     status = fl_json_read(out, path, FL_CONFIG_BYTES_MAX, error);
-    if (status == 0 && !json_object_is_type(*out, json_type_object)) {
+    if (status == 0 && !fl_json_is(*out, FL_JSON_OBJECT)) {
         fl_json_free(*out);
         *out   = NULL;
         status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is no JSON object.", path);
@@ -64,8 +64,8 @@ int fl_model_read_json(fl_json **out, char *path, const char *folder, const char
 }
 
 /* config.json -> descriptor. Without weights it may be missing or of an architecture that is not
- * known: a tokenizer needs neither, so `arch` stays NULL then. */
-static int read_config(fl_model *model, const fl_arch **arch, const fl_model_options *options,
+ * known: a tokenizer needs neither, so `family` stays NULL then. */
+static int read_config(fl_model *model, const fl_family **family, const fl_model_options *options,
                        fletch_error *error) {
     char     path[FL_MODEL_PATH_MAX];
     fl_json *root = NULL;
@@ -78,14 +78,17 @@ static int read_config(fl_model *model, const fl_arch **arch, const fl_model_opt
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%s is missing: is this a Hugging Face model folder?", path);
     fl_json_reader reader = {.object = root, .source = path, .error = error};
-    status                = fl_arch_describe(arch, &model->encoder.desc, &reader);
+    const char    *type   = fl_json_text(fl_json_get(root, "model_type"));
+    model->model_type     = type != NULL ? fl_model_keep(model, "%s", type) : NULL;
+    status = fl_family_describe(family, &model->encoder.desc, &reader, model->own->weights);
     if (status == FLETCH_EUNSUPPORTED && options->without_weights) {
-        *arch  = NULL;
-        status = 0;
+        *family = NULL;
+        status  = 0;
+        fl_free(model->encoder.desc.layer);
         memset(&model->encoder.desc, 0, sizeof model->encoder.desc);
         fl_error_clear(error);
     } else if (status == FLETCH_EUNSUPPORTED && fl_onnx_only(model)) {
-        *arch = NULL; /* the file is the network, whatever its kind */
+        *family = NULL; /* the file is the network, whatever its kind */
         fl_error_clear(error);
         reader.status = 0;
         status        = fl_onnx_sizes_read(&model->encoder.desc, &reader);
@@ -94,14 +97,36 @@ static int read_config(fl_model *model, const fl_arch **arch, const fl_model_opt
     return status;
 }
 
+/* transformers would add peft's adapter to the weights beside it. */
+static int refuse_adapter(const fl_model *model, fletch_error *error) {
+    char path[FL_MODEL_PATH_MAX];
+    int  status =
+        fl_path_join(path, sizeof path, model->own->transformer, "adapter_config.json", error);
+    int there = status != 0 ? status : fl_file_find(path, error);
+    return there <= 0 ? there
+                      : fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                                "%s: an adapter beside the weights is not supported; it changes "
+                                "the vectors, so the model is refused rather than approximated.",
+                                path);
+}
+
 static int read_folder(fl_model *model, const fl_model_options *options, fl_modules *modules,
                        fletch_error *error) {
-    const fl_arch *arch   = NULL;
-    int            status = fl_modules_open(modules, model, error);
+    const fl_family *family = NULL;
+    int              status = fl_modules_open(modules, model, error);
+    fletch_error     damage = {0};
+    int              opened = 0;
+    if (status == 0 && !options->without_weights) /* what config.json lacks is told first */
+        opened = fl_safetensors_open_folder(&model->own->weights, model->own->transformer, &damage);
+    if (status == 0 && model->is_static && opened == 0 && !options->without_weights)
+        status = fl_static_read(model, error);
+    else if (status == 0 && !model->is_static)
+        status = read_config(model, &family, options, error);
+    if (status == 0 && !model->is_static && !options->without_weights)
+        status = refuse_adapter(model, error);
     if (status == 0)
-        status = read_config(model, &arch, options, error);
-    if (status == 0)
-        status = fl_tokenizer_files_read(model, arch == NULL ? NULL : arch->model_type, error);
+        status = fl_tokenizer_files_read(model, family, error);
+    model->tokenizer_as_saved = family != NULL && family->tokenizer_as_saved;
     if (status == 0)
         status = fl_lengths_read(model, model->encoder.desc.positions, error);
     if (status == 0)
@@ -109,12 +134,20 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
     if (status != 0 || options->without_weights)
         return status;
     status = fl_modules_read(modules, model, options, error);
+    if (status == 0 && opened != 0 && !fl_onnx_only(model)) {
+        if (error != NULL)
+            *error = damage;
+        return opened;
+    }
     if (status == 0 && fl_onnx_only(model)) {
         model->weights_dtype = "in the .onnx file"; /* encoder.layer stays NULL */
+        fl_weight_files_read(model);
         return 0;
     }
+    if (status == 0 && !model->is_static)
+        status = fl_weights_read(model, family, options->log, error);
     if (status == 0)
-        status = fl_weights_read(model, arch, options->log, error);
+        fl_weight_files_read(model);
     return status;
 }
 
@@ -168,6 +201,7 @@ void fl_model_close(fl_model *model) {
     fl_free(model->stages);
     fl_free(model->prompts);
     fl_free(model->encoder.layer);
+    fl_free(model->encoder.desc.layer);
     fl_free(model->tokenizer_path);
     fl_free(model->folder);
     if (model->own != NULL) {

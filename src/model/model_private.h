@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "model/arch.h"
+#include "model/family.h"
 #include "model/model.h"
 #include "model/safetensors.h"
 
@@ -54,16 +54,24 @@ void fl_refuse_other_features(fl_json_reader *reader);
 /* lengths.c: how long a text may be; `positions` 0 when the architecture is not known. */
 int fl_lengths_read(fl_model *model, uint32_t positions, fletch_error *error);
 /* The tokenizer's files. */
-int fl_tokenizer_files_read(fl_model *model, const char *model_type, fletch_error *error);
+int fl_tokenizer_files_read(fl_model *model, const fl_family *family, fletch_error *error);
 
-/* onnx_only.c: the folder's model is an .onnx file and nothing else, and what config.json says of it. */
+/* onnx_only.c: the folder's model is an .onnx file and nothing else, and what config.json says
+ * of it. */
 bool fl_onnx_only(const fl_model *model);
 int  fl_onnx_sizes_read(fl_encoder_desc *desc, fl_json_reader *config);
 
 /* prompts.c: config_sentence_transformers.json. */
 int fl_prompts_read(fl_model *model, fletch_error *error);
 
+/* weight_files.c: what the weights are as files, for people; what cannot be read is told as 0. */
+void fl_weight_files_read(fl_model *model);
+
+/* static.c: a model whose first module is a StaticEmbedding; its weights are open. */
+int fl_static_read(fl_model *model, fletch_error *error);
+
 /* weights.c: every slot of the encoder, its shape checked. */
-int fl_weights_read(fl_model *model, const fl_arch *arch, const fl_log *log, fletch_error *error);
+int fl_weights_read(fl_model *model, const fl_family *family, const fl_log *log,
+                    fletch_error *error);
 
 #endif

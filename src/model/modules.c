@@ -29,11 +29,10 @@ typedef struct entry {
 } entry;
 
 static int read_entry(entry *out, const fl_modules *modules, size_t index, fletch_error *error) {
-    fl_json_reader reader = {.object = json_object_array_get_idx(modules->root, index),
-                             .source = modules->path,
-                             .error  = error};
-    out->type             = fl_json_string(&reader, "type", NULL);
-    out->path             = fl_json_string(&reader, "path", "");
+    fl_json_reader reader = {
+        .object = fl_json_item(modules->root, index), .source = modules->path, .error = error};
+    out->type = fl_json_string(&reader, "type", NULL);
+    out->path = fl_json_string(&reader, "path", "");
     if (reader.status != 0)
         return reader.status;
     if (reader.object == NULL || out->type == NULL)
@@ -90,13 +89,13 @@ int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error) {
     if (status != 0)
         return status;
     model->own->has_modules = true;
-    if (!json_object_is_type(modules->root, json_type_array) ||
-        json_object_array_length(modules->root) == 0 ||
-        json_object_array_length(modules->root) > MODULES_MAX)
+    if (!fl_json_is(modules->root, FL_JSON_ARRAY) || fl_json_count(modules->root) == 0 ||
+        fl_json_count(modules->root) > MODULES_MAX)
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is no list of 1 to %d modules.",
                        modules->path, MODULES_MAX);
-    status = read_entry(&first, modules, 0, error);
-    if (status == 0 && strcmp(first.kind, "Transformer") != 0)
+    status           = read_entry(&first, modules, 0, error);
+    model->is_static = status == 0 && strcmp(first.kind, "StaticEmbedding") == 0;
+    if (status == 0 && !model->is_static && strcmp(first.kind, "Transformer") != 0)
         status = refuse(modules, &first, error);
     return status != 0 ? status : set_transformer(model, first.path, error);
 }
@@ -119,7 +118,6 @@ static int read_normalize(fl_model *model, fl_stage *stage, const char *folder, 
     fl_json_free(root);
     stage->kind = FL_STAGE_NORMALIZE;
     stage->in = stage->out         = width;
-    model->normalize               = true;
     model->normalize_source.origin = fl_model_keep(model, "modules.json (%s)", module);
     if (status == 0 && model->normalize_source.origin == NULL)
         status = fl_fail_nomem(error, strlen(module), "a name");
@@ -144,8 +142,13 @@ static int read_stage(const fl_modules *modules, const entry *module, fl_model *
         status = read_normalize(model, stage, folder, module->path, width, error);
     else
         status = refuse(modules, module, error);
-    if (status == 0)
+    if (status == 0) {
         model->dimensions = stage->out;
+        model->normalize =
+            stage->kind == FL_STAGE_NORMALIZE; /* only the last one makes the result */
+        if (!model->normalize)
+            model->normalize_source.origin = "modules.json";
+    }
     return status;
 }
 
@@ -154,7 +157,7 @@ static int read_pooling(const fl_modules *modules, fl_model *model, const fl_mod
     entry module;
     char  folder[FL_MODEL_PATH_MAX];
     int   status =
-        json_object_array_length(modules->root) < 2
+        fl_json_count(modules->root) < 2
               ? fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                         "%s names no Pooling module; only sentence embeddings are supported.",
                         modules->path)
@@ -169,6 +172,16 @@ static int read_pooling(const fl_modules *modules, fl_model *model, const fl_mod
     if (status == 0 && options->pooling != NULL && options->pooling[0] != '\0')
         status = fl_pooling_override(model, options->pooling, error);
     return status;
+}
+
+/* The rows of a static model are averaged by the module itself. */
+static int refuse_pooling(const fl_model_options *options, fletch_error *error) {
+    if (options->pooling == NULL || options->pooling[0] == '\0' ||
+        strcmp(options->pooling, "mean") == 0)
+        return 0;
+    return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                   "model.pooling %.60s: a static model averages its rows and knows mean alone.",
+                   options->pooling);
 }
 
 /* What sentence-transformers makes of a plain transformer. */
@@ -190,18 +203,19 @@ static int use_defaults(fl_model *model, const fl_model_options *options, fletch
 int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_options *options,
                     fletch_error *error) {
     int status = modules->root == NULL ? use_defaults(model, options, error)
+                 : model->is_static    ? refuse_pooling(options, error)
                                        : read_pooling(modules, model, options, error);
     if (status != 0)
         return status;
     model->dimensions = fl_encoder_width(&model->encoder);
     if (modules->root == NULL)
         return 0;
-    size_t count  = json_object_array_length(modules->root);
+    size_t count  = fl_json_count(modules->root);
     model->stages = fl_alloc_zero(count, sizeof *model->stages);
     if (model->stages == NULL)
         return fl_fail_nomem(error, count * sizeof *model->stages, "stages");
     model->normalize_source.origin = "modules.json";
-    for (size_t i = 2; i < count; i++) {
+    for (size_t i = model->is_static ? 1 : 2; i < count; i++) {
         entry module;
         status = read_entry(&module, modules, i, error);
         if (status == 0)

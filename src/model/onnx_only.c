@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_only.c - a folder whose model is an .onnx file: no weights for us to read, but sizes.
  *
- * Role    model.c opens such a folder without weights; an engine that reads .onnx files runs it, and
- *         every other one refuses it by name.
+ * Role    model.c opens such a folder without weights; an engine that reads .onnx files runs it,
+ *         and every other one refuses it by name.
  * Method  The folder holds no safetensors, and an .onnx file in itself or in onnx/. Since the file
  *         is the network, an architecture that is not known does not matter either: config.json
  *         then only tells the width, the vocabulary and the longest text.
@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/mem.h"
 #include "model/model_private.h"
 
 enum { SIZE_MAX_READ = 1 << 24, POSITIONS_DEFAULT = 512 };
@@ -48,6 +49,7 @@ bool fl_onnx_only(const fl_model *model) {
 
 int fl_onnx_sizes_read(fl_encoder_desc *desc, fl_json_reader *config) {
     static const char *const widths[] = {"hidden_size", "d_model", "dim", "n_embd"};
+    fl_free(desc->layer);
     memset(desc, 0, sizeof *desc);
     desc->architecture = "onnx";
     for (size_t i = 0; i < sizeof widths / sizeof widths[0] && desc->hidden == 0; i++)

@@ -69,15 +69,15 @@ static int add_mode(fl_encoder *encoder, const char *mode, const char *source,
 
 /* "pooling_mode": a name or a list of names. */
 static int read_new(fl_encoder *encoder, fl_json_reader *reader, fl_json *value) {
-    if (json_object_is_type(value, json_type_string))
-        return add_mode(encoder, json_object_get_string(value), reader->source, reader->error);
+    if (fl_json_is(value, FL_JSON_STRING))
+        return add_mode(encoder, fl_json_text(value), reader->source, reader->error);
     fl_json *list = fl_json_array(reader, "pooling_mode");
-    for (size_t i = 0; list != NULL && i < json_object_array_length(list); i++) {
-        fl_json *item = json_object_array_get_idx(list, i);
-        if (!json_object_is_type(item, json_type_string))
+    for (size_t i = 0; list != NULL && i < fl_json_count(list); i++) {
+        fl_json *item = fl_json_item(list, i);
+        if (!fl_json_is(item, FL_JSON_STRING))
             return fl_fail(reader->error, FLETCH_EMODEL, FLETCH_NOWHERE,
                            "%s: pooling_mode holds something that is no string.", reader->source);
-        int status = add_mode(encoder, json_object_get_string(item), reader->source, reader->error);
+        int status = add_mode(encoder, fl_json_text(item), reader->source, reader->error);
         if (status != 0)
             return status;
     }
@@ -88,9 +88,10 @@ static int read_new(fl_encoder *encoder, fl_json_reader *reader, fl_json *value)
  * over. */
 static int read_old(fl_encoder *encoder, fl_json_reader *reader) {
     fl_pooling known;
-    json_object_object_foreach(reader->object, key, value) {
+    FL_JSON_EACH(reader->object, key, value) {
         if (strncmp(key, "pooling_mode_", strlen("pooling_mode_")) == 0 &&
-            !parse_name(key, &known) && json_object_get_boolean(value))
+            !parse_name(key, &known) && value != NULL &&
+            (fl_json_true(value) || !fl_json_is(value, FL_JSON_BOOL)))
             return refuse(reader->source, key, reader->error);
     }
     for (size_t i = 0; i < FL_POOL_COUNT; i++)
@@ -111,7 +112,7 @@ int fl_pooling_read(fl_model *model, const char *folder, const char *module, fle
                        "%s is missing, but modules.json names it.", path);
     fl_json_reader reader  = {.object = root, .source = path, .error = error};
     encoder->pooling_count = 0;
-    fl_json *mode          = json_object_object_get(root, "pooling_mode");
+    fl_json *mode          = fl_json_get(root, "pooling_mode");
     status = mode != NULL ? read_new(encoder, &reader, mode) : read_old(encoder, &reader);
     if (encoder->pooling_count == 0)
         encoder->pooling[encoder->pooling_count++] = FL_POOL_MEAN;

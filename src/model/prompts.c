@@ -19,24 +19,24 @@ enum { PROMPTS_MAX = 4096 };
 
 static int read_prompts(fl_model *model, fl_json_reader *reader) {
     fl_json *map   = fl_json_object(reader, "prompts");
-    int      count = map == NULL ? 0 : json_object_object_length(map);
+    size_t   count = fl_json_count(map);
     if (reader->status != 0 || count == 0)
         return reader->status;
     if (count > PROMPTS_MAX)
         return fl_fail(reader->error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: more than %d prompts.",
                        reader->source, PROMPTS_MAX);
-    model->prompts = fl_alloc_zero((size_t)count, sizeof *model->prompts);
+    model->prompts = fl_alloc_zero(count, sizeof *model->prompts);
     if (model->prompts == NULL)
-        return fl_fail_nomem(reader->error, (size_t)count * sizeof *model->prompts, "prompts");
+        return fl_fail_nomem(reader->error, count * sizeof *model->prompts, "prompts");
     fl_json_reader prompts = {.object = map, .source = reader->source, .error = reader->error};
-    json_object_object_foreach(map, key, value) {
+    FL_JSON_EACH(map, key, value) {
         (void)value;
         const char *text = fl_json_string(&prompts, key, "");
         if (prompts.status != 0)
             return prompts.status;
-        fl_prompt *prompt = &model->prompts[model->prompt_count];
-        prompt->name      = fl_model_keep(model, "%s", key);
-        prompt->text      = fl_model_keep(model, "%s", text);
+        fletch_prompt *prompt = &model->prompts[model->prompt_count];
+        prompt->name          = fl_model_keep(model, "%s", key);
+        prompt->text          = fl_model_keep(model, "%s", text);
         if (prompt->name == NULL || prompt->text == NULL)
             return fl_fail_nomem(reader->error, strlen(key) + strlen(text), "a prompt");
         model->prompt_count++;
@@ -65,7 +65,7 @@ static int read_rest(fl_model *model, fl_json_reader *reader) {
     const char *similarity = fl_json_string(reader, "similarity_fn_name", NULL);
     model->truncate_dim    = (uint32_t)fl_json_int(reader, "truncate_dim", 0, 1, UINT32_MAX);
     if (strcmp(type, "SentenceTransformer") != 0)
-        fl_arch_refuse(reader, "model_type", type);
+        fl_family_refuse(reader, "model_type", type);
     if (reader->status != 0)
         return reader->status;
     if (similarity != NULL)

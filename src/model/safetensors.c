@@ -130,12 +130,12 @@ static int shard_of(fl_safetensors *file, const char *folder, const char *name, 
 static int gather(fl_safetensors *file, const char *folder, fl_json *weight_map,
                   fletch_error *error) {
     size_t at = 0;
-    json_object_object_foreach(weight_map, key, value) {
-        if (!json_object_is_type(value, json_type_string))
+    FL_JSON_EACH(weight_map, key, value) {
+        if (!fl_json_is(value, FL_JSON_STRING))
             return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                            "%s/model.safetensors.index.json: weight_map of %.80s is no string.",
                            folder, key);
-        const char *name   = json_object_get_string(value);
+        const char *name   = fl_json_text(value);
         int         status = shard_of(file, folder, name, &at, error);
         if (status != 0)
             return status;
@@ -164,7 +164,7 @@ static int open_sharded(fl_safetensors **out, const char *folder, const char *in
         status = fl_fail_nomem(error, sizeof *file, "safetensors");
     } else if (reader.status != 0) {
         status = reader.status;
-    } else if (map == NULL || json_object_object_length(map) == 0) {
+    } else if (map == NULL || fl_json_count(map) == 0) {
         status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s has no weight_map.", index_path);
     } else {
         file->sharded = true;

@@ -6,8 +6,8 @@
  * In/Out  A whole file: [u64 little-endian N][N bytes of JSON][the byte buffer]. The JSON is
  *         {"name": {"dtype", "shape": [...], "data_offsets": [begin, end]}, …, "__metadata__":
  *         {string: string}}; offsets count from the start of the buffer.
- * Method  One pass of a small strict JSON reader that knows this one shape: 100 MB of it cost 100
- *         MB, where a generic tree would cost fifteen times that. Then the ranges are sorted;
+ * Method  One pass of the pull reader over a copy of the header, in which the names stay. Then the
+ *         ranges are sorted;
  *         they must tile the buffer exactly, without hole or overlap, so that two tensors can
  *         never share bytes and no byte is hidden. Every check of the format's reference reader
  *         is made. Stricter than it in two points: a name may not hold NUL, a tensor has at most
@@ -22,229 +22,35 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/json_in.h"
 #include "base/mem.h"
-#include "base/number.h"
-#include "base/utf8.h"
 
-enum { VALUE_DEPTH_MAX = 64 }; /* of a field this reader does not know and skips */
+typedef struct reading {
+    fl_json_in    in;     /* over the table's text, where names stay */
+    uint64_t      buffer; /* bytes after the header */
+    const char   *source;
+    fletch_error *error;
+    int           status;
+} reading;
 
-typedef struct cursor {
-    const unsigned char *start; /* of the file, for offsets in messages */
-    const unsigned char *at, *end;
-    uint64_t             buffer; /* bytes behind the header */
-    char                *text;   /* where the next decoded string goes */
-    const char          *source;
-    fletch_error        *error;
-    int                  status;
-} cursor;
-
-/* Fail at the current byte; only the first failure is kept. Returns false so that callers can
- * pass it on. */
-static bool fail_at(cursor *c, const char *what) {
-    if (c->status == 0)
-        c->status =
-            fl_fail(c->error, FLETCH_EMODEL, (size_t)(c->at - c->start),
-                    "%s: header: %s at byte %zu.", c->source, what, (size_t)(c->at - c->start));
-    return false;
+/* Only the first failure is kept. False, so that callers can pass it on. */
+static bool fail(reading *r, const char *what) {
+    return fl_json_in_fail(&r->in, false, "%s", what);
 }
 
-static void skip_space(cursor *c) {
-    while (c->at < c->end && (*c->at == ' ' || *c->at == '\n' || *c->at == '\r' || *c->at == '\t'))
-        c->at++;
-}
-
-/* Take one punctuation byte, spaces in front of it skipped. */
-static bool take(cursor *c, unsigned char byte) {
-    skip_space(c);
-    if (c->at >= c->end || *c->at != byte)
-        return false;
-    c->at++;
-    return true;
-}
-
-static bool expect(cursor *c, unsigned char byte, const char *what) {
-    return take(c, byte) || fail_at(c, what);
-}
-
-static bool read_hex4(cursor *c, uint32_t *out) {
+static bool read_u64(reading *r, uint64_t *out) {
+    fl_span number;
     *out = 0;
-    for (int i = 0; i < 4; i++, c->at++) {
-        int digit = c->at < c->end ? fl_hex_digit((char)*c->at) : -1;
-        if (digit < 0)
-            return fail_at(c, "bad \\u escape");
-        *out = *out << 4 | (uint32_t)digit;
-    }
-    return true;
-}
-
-/* The part of an escape after \u, surrogate pairs joined; appended to c->text. */
-static bool read_unicode_escape(cursor *c) {
-    uint32_t code, low;
-    if (!read_hex4(c, &code))
+    if (!fl_json_in_number(&r->in, &number))
         return false;
-    if (code == 0)
-        return fail_at(c, "NUL in a string");
-    if (code >= 0xDC00 && code <= 0xDFFF)
-        return fail_at(c, "lone surrogate");
-    if (code >= 0xD800 && code <= 0xDBFF) {
-        if (c->end - c->at < 2 || c->at[0] != '\\' || c->at[1] != 'u')
-            return fail_at(c, "lone surrogate");
-        c->at += 2;
-        if (!read_hex4(c, &low))
-            return false;
-        if (low < 0xDC00 || low > 0xDFFF)
-            return fail_at(c, "lone surrogate");
-        code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
-    }
-    c->text += fl_utf8_encode(code, c->text);
-    return true;
-}
-
-static bool read_escape(cursor *c) {
-    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-    unsigned char     byte  = c->at < c->end ? *c->at : 0;
-    const char       *found = byte == 0 ? NULL : strchr(from, byte);
-    if (byte == 'u') {
-        c->at++;
-        return read_unicode_escape(c);
-    }
-    if (found == NULL)
-        return fail_at(c, "bad escape");
-    c->at++;
-    *c->text++ = to[found - from];
-    return true;
-}
-
-/* A string, decoded and NUL-terminated at c->text, which moves behind it. Decoding never makes a
- * string longer than its quoted form, so a text buffer of the header's size is enough for all of
- * them. */
-static char *read_string(cursor *c) {
-    char *string = c->text;
-    if (!expect(c, '"', "a string was expected"))
-        return NULL;
-    for (;;) {
-        if (c->at >= c->end) {
-            fail_at(c, "a string has no end");
-            return NULL;
-        }
-        unsigned char byte = *c->at;
-        if (byte < 0x20) {
-            fail_at(c, "control character in a string");
-            return NULL;
-        }
-        c->at++;
-        if (byte == '"')
-            break;
-        if (byte != '\\')
-            *c->text++ = (char)byte;
-        else if (!read_escape(c))
-            return NULL;
-    }
-    *c->text++ = '\0';
-    return string;
-}
-
-/* A string that is compared and forgotten: its room in the text buffer is given back. */
-static const char *read_passing_string(cursor *c) {
-    char *string = read_string(c);
-    if (string != NULL)
-        c->text = string;
-    return string;
-}
-
-static bool read_u64(cursor *c, uint64_t *out) {
-    skip_space(c);
-    const unsigned char *first = c->at;
-    *out                       = 0;
-    for (; c->at < c->end && *c->at >= '0' && *c->at <= '9'; c->at++)
+    for (size_t i = 0; i < number.size; i++) {
+        if (number.data[i] < '0' || number.data[i] > '9')
+            return fail(r, "a whole number was expected");
         if (__builtin_mul_overflow(*out, 10U, out) ||
-            __builtin_add_overflow(*out, (uint64_t)(*c->at - '0'), out))
-            return fail_at(c, "number too large");
-    if (c->at == first || (*first == '0' && c->at - first > 1))
-        return fail_at(c, "a whole number was expected");
-    if (c->at < c->end && (*c->at == '.' || *c->at == 'e' || *c->at == 'E'))
-        return fail_at(c, "a whole number was expected");
-    return true;
-}
-
-/* Digits of a number that is skipped; at least one. */
-static bool skip_digits(cursor *c) {
-    const unsigned char *first = c->at;
-    while (c->at < c->end && *c->at >= '0' && *c->at <= '9')
-        c->at++;
-    return c->at > first || fail_at(c, "bad number");
-}
-
-static bool skip_number(cursor *c) {
-    if (*c->at == '-')
-        c->at++;
-    bool zero = c->at < c->end && *c->at == '0';
-    if (zero)
-        c->at++;
-    else if (!skip_digits(c))
-        return false;
-    if (c->at < c->end && *c->at == '.') {
-        c->at++;
-        if (!skip_digits(c))
-            return false;
-    }
-    if (c->at < c->end && (*c->at == 'e' || *c->at == 'E')) {
-        c->at++;
-        if (c->at < c->end && (*c->at == '+' || *c->at == '-'))
-            c->at++;
-        return skip_digits(c);
+            __builtin_add_overflow(*out, (uint64_t)(number.data[i] - '0'), out))
+            return fail(r, "number too large");
     }
     return true;
-}
-
-static bool skip_scalar(cursor *c) {
-    static const char *const words[] = {"true", "false", "null"};
-    if (c->at < c->end && *c->at == '"')
-        return read_passing_string(c) != NULL;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        size_t size = strlen(words[i]);
-        if ((size_t)(c->end - c->at) >= size && memcmp(c->at, words[i], size) == 0) {
-            c->at += size;
-            return true;
-        }
-    }
-    if (c->at < c->end && (*c->at == '-' || (*c->at >= '0' && *c->at <= '9')))
-        return skip_number(c);
-    return fail_at(c, "a value was expected");
-}
-
-/* Skip the value of a field that later versions of the format may add. Without recursion:
- * `closer` is the stack of brackets that are open. */
-static bool skip_value(cursor *c) {
-    char   closer[VALUE_DEPTH_MAX];
-    size_t depth = 0;
-    for (;;) {
-        skip_space(c);
-        unsigned char open  = c->at < c->end ? *c->at : 0;
-        bool          empty = false;
-        if (open == '{' || open == '[') {
-            if (depth == VALUE_DEPTH_MAX)
-                return fail_at(c, "nested too deeply");
-            closer[depth++] = open == '{' ? '}' : ']';
-            c->at++;
-            empty = take(c, (unsigned char)closer[depth - 1]);
-            if (empty)
-                depth--;
-        } else if (!skip_scalar(c)) {
-            return false;
-        }
-        bool opened = (open == '{' || open == '[') && !empty;
-        while (!opened && depth > 0 && !take(c, ',')) {
-            if (!expect(c, (unsigned char)closer[depth - 1], "a comma or bracket was expected"))
-                return false;
-            depth--;
-        }
-        if (depth == 0)
-            return true;
-        if (closer[depth - 1] == '}' &&
-            (read_passing_string(c) == NULL || !expect(c, ':', "a colon was expected")))
-            return false;
-    }
 }
 
 static const struct {
@@ -284,102 +90,99 @@ typedef struct entry {
     bool      has_dtype, has_shape, has_offsets;
 } entry;
 
-static bool read_dtype(cursor *c, entry *out) {
-    const char *name = read_passing_string(c);
-    if (name == NULL)
+static bool read_dtype(reading *r, entry *out) {
+    fl_span name;
+    if (!fl_json_in_string(&r->in, &name))
         return false;
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        if (strcmp(dtypes[i].name, name) == 0) {
+        if (fl_span_is(name, dtypes[i].name)) {
             out->tensor.dtype = dtypes[i].dtype;
             out->bits         = dtypes[i].bits;
             return true;
         }
-    return fail_at(c, "unknown dtype");
+    return fail(r, "unknown dtype");
 }
 
-static bool read_shape(cursor *c, entry *out) {
-    if (!expect(c, '[', "shape is no array"))
+static bool read_shape(reading *r, entry *out) {
+    if (!fl_json_in_enter(&r->in, FL_JSON_ARRAY))
         return false;
-    if (take(c, ']'))
-        return true;
-    do {
+    while (fl_json_in_item(&r->in)) {
         if (out->tensor.rank == FL_RANK_MAX)
-            return fail_at(c, "more than 8 dimensions");
-        if (!read_u64(c, &out->tensor.shape[out->tensor.rank++]))
-            return false;
-    } while (take(c, ','));
-    return expect(c, ']', "shape has no end");
-}
-
-static bool read_offsets(cursor *c, entry *out) {
-    return expect(c, '[', "data_offsets is no array") && read_u64(c, &out->begin) &&
-           expect(c, ',', "data_offsets needs two numbers") && read_u64(c, &out->end) &&
-           expect(c, ']', "data_offsets needs two numbers");
-}
-
-static bool read_field(cursor *c, entry *out) {
-    const char *key = read_passing_string(c);
-    if (key == NULL)
-        return false;
-    bool  is_dtype = strcmp(key, "dtype") == 0, is_shape = strcmp(key, "shape") == 0;
-    bool  is_offsets = strcmp(key, "data_offsets") == 0;
-    bool *seen       = is_dtype     ? &out->has_dtype
-                       : is_shape   ? &out->has_shape
-                       : is_offsets ? &out->has_offsets
-                                    : NULL;
-    if (!expect(c, ':', "a colon was expected"))
-        return false;
-    if (seen == NULL)
-        return skip_value(c);
-    if (*seen)
-        return fail_at(c, "a field is there twice");
-    *seen = true;
-    return is_dtype ? read_dtype(c, out) : is_shape ? read_shape(c, out) : read_offsets(c, out);
-}
-
-/* {"dtype": …, "shape": …, "data_offsets": …}, and the sizes must agree. */
-static bool read_entry(cursor *c, entry *out) {
-    memset(out, 0, sizeof *out);
-    if (!expect(c, '{', "an object was expected"))
-        return false;
-    if (!take(c, '}')) {
-        do {
-            if (!read_field(c, out))
-                return false;
-        } while (take(c, ','));
-        if (!expect(c, '}', "a comma or bracket was expected"))
+            return fail(r, "more than 8 dimensions");
+        if (!read_u64(r, &out->tensor.shape[out->tensor.rank++]))
             return false;
     }
+    return !r->in.failed;
+}
+
+static bool read_offsets(reading *r, entry *out) {
+    if (!fl_json_in_enter(&r->in, FL_JSON_ARRAY))
+        return false;
+    if (!fl_json_in_item(&r->in) || !read_u64(r, &out->begin) || !fl_json_in_item(&r->in) ||
+        !read_u64(r, &out->end) || fl_json_in_item(&r->in))
+        return fail(r, "data_offsets needs two numbers");
+    return !r->in.failed;
+}
+
+/* {"dtype": …, "shape": …, "data_offsets": …}; later versions of the format may add fields. */
+static bool read_fields(reading *r, entry *out) {
+    const struct {
+        const char *name;
+        bool       *seen;
+        bool (*read)(reading *r, entry *out);
+    } fields[] = {{"dtype", &out->has_dtype, read_dtype},
+                  {"shape", &out->has_shape, read_shape},
+                  {"data_offsets", &out->has_offsets, read_offsets}};
+    enum { FIELDS = sizeof fields / sizeof *fields };
+    fl_span key;
+    if (!fl_json_in_enter(&r->in, FL_JSON_OBJECT))
+        return false;
+    while (fl_json_in_key(&r->in, &key)) {
+        size_t i = 0;
+        while (i < FIELDS && !fl_span_is(key, fields[i].name))
+            i++;
+        if (i < FIELDS && *fields[i].seen)
+            return fail(r, "a field is there twice");
+        if (i < FIELDS)
+            *fields[i].seen = true;
+        if (i < FIELDS ? !fields[i].read(r, out) : !fl_json_in_skip(&r->in, NULL))
+            return false;
+    }
+    return !r->in.failed;
+}
+
+/* One tensor's object, and the sizes must agree. */
+static bool read_entry(reading *r, entry *out) {
+    memset(out, 0, sizeof *out);
+    if (!read_fields(r, out))
+        return false;
     if (!out->has_dtype || !out->has_shape || !out->has_offsets)
-        return fail_at(c, "dtype, shape or data_offsets is missing before");
+        return fail(r, "dtype, shape or data_offsets is missing before");
     uint64_t bits = out->bits;
     for (uint32_t i = 0; i < out->tensor.rank; i++)
         if (__builtin_mul_overflow(bits, out->tensor.shape[i], &bits))
-            return fail_at(c, "shape too large");
+            return fail(r, "shape too large");
     if (out->begin > out->end)
-        return fail_at(c, "data_offsets run backwards");
-    if (out->end > c->buffer)
-        return fail_at(c, "data_offsets reach past the end of the file");
+        return fail(r, "data_offsets run backwards");
+    if (out->end > r->buffer)
+        return fail(r, "data_offsets reach past the end of the file");
     if (bits % 8 != 0 || bits / 8 != out->end - out->begin)
-        return fail_at(c, "shape and data_offsets disagree");
+        return fail(r, "shape and data_offsets disagree");
     out->tensor.bytes = out->end - out->begin;
     return true;
 }
 
-static bool read_metadata(cursor *c) {
-    skip_space(c);
-    if (c->at < c->end && *c->at == 'n')
-        return skip_scalar(c); /* null */
-    if (!expect(c, '{', "__metadata__ is no object"))
+/* null or an object of strings. */
+static bool read_metadata(reading *r) {
+    fl_span text;
+    if (fl_json_in_peek(&r->in) == FL_JSON_NULL)
+        return fl_json_in_null(&r->in);
+    if (!fl_json_in_enter(&r->in, FL_JSON_OBJECT))
         return false;
-    if (take(c, '}'))
-        return true;
-    do {
-        if (read_passing_string(c) == NULL || !expect(c, ':', "a colon was expected") ||
-            read_passing_string(c) == NULL)
+    while (fl_json_in_key(&r->in, &text))
+        if (!fl_json_in_string(&r->in, &text))
             return false;
-    } while (take(c, ','));
-    return expect(c, '}', "__metadata__ has no end");
+    return !r->in.failed;
 }
 
 /* Begin of each tensor, beside its index, for sorting. */
@@ -387,15 +190,15 @@ typedef struct range {
     uint64_t begin, end;
 } range;
 
-static bool add_entry(cursor *c, fl_tensor_table *table, range **ranges, size_t *room, char *name,
+static bool add_entry(reading *r, fl_tensor_table *table, range **ranges, size_t *room, char *name,
                       const entry *found) {
     if (table->count == FL_TENSOR_COUNT_MAX)
-        return fail_at(c, "more than 1000000 tensors");
+        return fail(r, "more than 1000000 tensors");
     if (table->count == *room) {
         size_t more  = *room == 0 ? 256 : *room * 2;
         range *grown = fl_realloc_array(*ranges, more, sizeof *grown);
         if (grown == NULL) {
-            c->status = fl_fail_nomem(c->error, more * sizeof *grown, "a safetensors header");
+            r->status = fl_fail_nomem(r->error, more * sizeof *grown, "a safetensors header");
             return false;
         }
         *ranges = grown;
@@ -404,33 +207,33 @@ static bool add_entry(cursor *c, fl_tensor_table *table, range **ranges, size_t 
     (*ranges)[table->count] = (range){found->begin, found->end};
     int added               = fl_table_add(table, name, &found->tensor);
     if (added < 0)
-        c->status = fl_fail_nomem(c->error, sizeof *found, "a safetensors header");
-    return added == 0 || (added > 0 && fail_at(c, "a name is there twice"));
+        r->status = fl_fail_nomem(r->error, sizeof *found, "a safetensors header");
+    return added == 0 || (added > 0 && fail(r, "a name is there twice"));
 }
 
-static bool read_entries(cursor *c, fl_tensor_table *table, range **ranges, size_t *room) {
-    bool metadata = false;
-    if (!expect(c, '{', "an object was expected"))
+static bool read_entries(reading *r, fl_tensor_table *table, range **ranges, size_t *room) {
+    bool    metadata = false;
+    fl_span key;
+    if (!fl_json_in_enter(&r->in, FL_JSON_OBJECT))
         return false;
-    if (take(c, '}'))
-        return true;
-    do {
-        char *name = read_string(c);
-        if (name == NULL || !expect(c, ':', "a colon was expected"))
-            return false;
+    while (fl_json_in_key(&r->in, &key)) {
+        char *name     = table->text + (key.data - table->text);
+        name[key.size] = '\0'; /* over the closing quote, or before it */
+        if (memchr(name, '\0', key.size) != NULL)
+            return fail(r, "NUL in a name");
         if (strcmp(name, "__metadata__") == 0) {
             if (metadata)
-                return fail_at(c, "__metadata__ is there twice");
+                return fail(r, "__metadata__ is there twice");
             metadata = true;
-            if (!read_metadata(c))
+            if (!read_metadata(r))
                 return false;
             continue;
         }
         entry found;
-        if (!read_entry(c, &found) || !add_entry(c, table, ranges, room, name, &found))
+        if (!read_entry(r, &found) || !add_entry(r, table, ranges, room, name, &found))
             return false;
-    } while (take(c, ','));
-    return expect(c, '}', "a comma or bracket was expected");
+    }
+    return fl_json_in_end(&r->in);
 }
 
 static int compare_ranges(const void *a, const void *b) {
@@ -478,10 +281,6 @@ static int header_size(const unsigned char *data, size_t size, const char *sourc
         return fl_fail(error, FLETCH_EMODEL, 0,
                        "%s: header length %llu reaches past the end of the file (%zu bytes).",
                        source, (unsigned long long)length, size);
-    size_t valid = fl_utf8_valid_prefix((const char *)data + 8, (size_t)length);
-    if (valid != length)
-        return fl_fail(error, FLETCH_EMODEL, 8 + valid, "%s: header is not UTF-8 at byte %zu.",
-                       source, 8 + valid);
     *out = length;
     return 0;
 }
@@ -503,23 +302,18 @@ int fl_header_read(fl_tensor_table *out, const unsigned char *data, size_t size,
     if (out->text == NULL)
         return fl_fail_nomem(error, (size_t)length + 1, "a safetensors header");
 
-    range *ranges = NULL;
-    size_t room   = 0;
-    cursor c      = {.start  = data,
-                     .at     = data + 8,
-                     .end    = data + 8 + length,
-                     .buffer = size - 8 - length,
-                     .text   = out->text,
-                     .source = source,
-                     .error  = error};
-    if (read_entries(&c, out, &ranges, &room)) {
-        skip_space(&c);
-        if (c.at != c.end)
-            fail_at(&c, "text after the end");
-    }
-    status = c.status;
+    memcpy(out->text, data + 8, (size_t)length);
+
+    range  *ranges = NULL;
+    size_t  room   = 0;
+    reading r      = {.buffer = size - 8 - length, .source = source, .error = error};
+    fl_json_in_begin(&r.in, out->text, (size_t)length);
+    if (!read_entries(&r, out, &ranges, &room) && r.status == 0)
+        r.status = fl_fail(error, FLETCH_EMODEL, 8 + r.in.at, "%s: header: %s at byte %zu.", source,
+                           r.in.message, 8 + r.in.at);
+    status = r.status;
     if (status == 0) {
-        place(out, ranges, c.end);
+        place(out, ranges, data + 8 + length);
         status = check_tiling(ranges, out->count, size - 8 - length, source, error);
     }
     fl_free(ranges);

@@ -1,94 +1,110 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slots.c - whether every weight that a descriptor calls for is there, of a type and size to convert.
+/* slots.c - the shapes of tensors.def, and whether every weight that a descriptor calls for is
+ * there.
  *
- * Role    The engines that read slots (cpu, cuda) ask when they open, before anything is allocated: a
- *         config.json that promises more than the checkpoint holds must not be read past its end.
- * Method  A table of what each slot holds; sizes are multiplied with checks.
- * Memory  None. Threads: any.
+ * Role    weights.c asks for the shape of each slot. The engines that read slots (cpu, cuda) ask
+ *         for the check when they open, before anything is allocated: a config.json that promises
+ *         more than the checkpoint holds must not be read past its end.
  * Proof   tests/unit/test_engine.c, tests/cuda/test_cuda_engine.c. */
 #include "base/error.h"
 #include "model/encoder.h"
 
-/* The bytes that [rows, cols] needs are there, in a type that can be converted. */
-static bool holds(const fl_tensor *t, uint64_t rows, uint64_t cols) {
-    uint64_t size = t->dtype == FL_DTYPE_F32                                ? 4
-                    : t->dtype == FL_DTYPE_F16 || t->dtype == FL_DTYPE_BF16 ? 2
-                                                                            : 0;
-    uint64_t need;
-    return size > 0 && !__builtin_mul_overflow(rows, cols, &need) &&
+bool fl_encoder_shape(const fl_encoder_desc *d, const fl_layer_desc *l, int slot, fl_shape *out) {
+#define FL_GLOBAL_CASE(name, words, rows, columns, when)                                           \
+    case FL_SLOT_##name:                                                                           \
+        *out = (fl_shape){(rows), (columns), words};                                               \
+        return (when);
+#define FL_LAYER_CASE(name, words, rows, columns, when)                                            \
+    case FL_LAYER_##name: *out = (fl_shape){(rows), (columns), words}; return (when);
+    if (l == NULL) {
+        switch ((fl_slot)slot) {
+            FL_GLOBAL_TENSORS(FL_GLOBAL_CASE)
+        case FL_SLOT_COUNT: break;
+        }
+        return false;
+    }
+    switch ((fl_layer_slot)slot) {
+        FL_LAYER_TENSORS(FL_LAYER_CASE)
+    case FL_LAYER_SLOT_COUNT: break;
+    }
+    return false;
+}
+
+/* The bytes that the shape needs are there, in a type that can be converted. */
+static bool holds(const fl_tensor *t, const fl_shape *shape, bool ids) {
+    uint64_t size    = t->dtype == FL_DTYPE_F32                                ? 4
+                       : t->dtype == FL_DTYPE_F16 || t->dtype == FL_DTYPE_BF16 ? 2
+                       : t->dtype == FL_DTYPE_I8                               ? 1
+                                                                               : 0;
+    uint64_t columns = shape->columns == 0 ? 1 : shape->columns, need;
+    if (ids)
+        size = t->dtype == FL_DTYPE_I64 ? 8 : t->dtype == FL_DTYPE_I32 ? 4 : 0;
+    return size > 0 && !__builtin_mul_overflow(shape->rows, columns, &need) &&
            !__builtin_mul_overflow(need, size, &need) && t->bytes >= need;
 }
 
-typedef struct expected {
-    int         slot;
-    uint64_t    rows, cols;
-    bool        optional;
-    const char *name;
-} expected;
-
-static int check_slots(const fl_tensor *slots, const expected *want, size_t count, uint32_t layer,
+static int check_slots(const fl_encoder *encoder, const fl_layer_desc *layer, uint32_t number,
                        fletch_error *error) {
-    for (size_t i = 0; i < count; i++) {
-        const fl_tensor *t = &slots[want[i].slot];
-        if (t->data == NULL && want[i].optional) {
+    const fl_tensor *slots = layer == NULL ? encoder->global : encoder->layer[number];
+    int              count = layer == NULL ? (int)FL_SLOT_COUNT : (int)FL_LAYER_SLOT_COUNT;
+    for (int i = 0; i < count; i++) {
+        fl_shape shape;
+        bool     needed = fl_encoder_shape(&encoder->desc, layer, i, &shape);
+        if (slots[i].data == NULL && !needed)
             continue;
-        }
-        if (t->data == NULL || !holds(t, want[i].rows, want[i].cols)) {
-            return fl_fail(
-                error, FLETCH_EMODEL, layer,
-                "layer %u: the %s weights are missing, of a type other than F32, F16 and "
-                "BF16, or smaller than config.json says",
-                layer, want[i].name);
-        }
+        if (slots[i].data == NULL ||
+            !holds(&slots[i], &shape, layer == NULL && i == FL_SLOT_WORD_MAP))
+            return fl_fail(error, FLETCH_EMODEL, number,
+                           "layer %u: the %s weights are missing, of a type other than F32, F16 "
+                           "and BF16, or smaller than config.json says",
+                           number, shape.words);
     }
     return FLETCH_OK;
 }
 
 int fl_encoder_check_sizes(const fl_encoder_desc *d, fletch_error *error) {
-    if (d->layers == 0 || d->hidden == 0 || d->heads == 0 || d->head_dim == 0 ||
-        d->intermediate == 0 || d->vocab == 0 || d->positions == 0)
+    if (d->hidden == 0 || d->embedding == 0 || d->vocab == 0 || d->word_rows == 0 ||
+        d->positions == 0 ||
+        (d->layers > 0 && (d->heads == 0 || d->kv_heads == 0 || d->head_dim == 0 ||
+                           d->intermediate == 0 || d->layer == NULL)))
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "a size in the model's config is zero");
-    if (d->attention_bias == FL_BIAS_T5_BUCKETS &&
-        (d->bias_buckets < 4 || d->bias_max_distance <= d->bias_buckets / 4))
+    if (d->layers > 0 && d->heads % d->kv_heads != 0)
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "relative attention needs at least 4 buckets and a larger max_distance");
+                       "%u heads cannot share %u key and value heads evenly", d->heads,
+                       d->kv_heads);
+    if (!d->word_map && d->vocab > d->word_rows)
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "a text may have %u different ids but the word table only has %u rows",
+                       d->vocab, d->word_rows);
+    for (unsigned i = 0; i < FL_RULES_MAX; i++) {
+        const fl_distance *rule = &d->distance[i];
+        if (rule->bias == FL_BIAS_T5_BUCKETS &&
+            (i > 0 || rule->buckets < 4 || rule->max_distance <= rule->buckets / 4))
+            return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                           "relative attention needs at least 4 buckets and a larger max_distance");
+        if (d->rope[i].dims % 2 != 0 || d->rope[i].dims > d->head_dim ||
+            (d->rope[i].dims > 0 && !(d->rope[i].theta > 0)))
+            return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                           "rotary positions turn %u of %u dimensions with theta %g; the number "
+                           "must be even and the base positive",
+                           d->rope[i].dims, d->head_dim, d->rope[i].theta);
+    }
+    for (uint32_t i = 0; i < d->layers; i++) {
+        const fl_layer_desc *l = &d->layer[i];
+        if (l->rope > FL_RULES_MAX || (l->rope > 0 && d->rope[l->rope - 1].dims == 0) ||
+            l->distance >= FL_RULES_MAX ||
+            (l->experts > 0 && (l->experts_used == 0 || l->experts_used > l->experts)))
+            return fl_fail(error, FLETCH_EMODEL, i,
+                           "layer %u is described by rules that do not exist", i);
+    }
     return FLETCH_OK;
 }
 
 int fl_encoder_check_slots(const fl_encoder *encoder, fletch_error *error) {
-    const fl_encoder_desc *d = &encoder->desc;
-    uint64_t hidden = d->hidden, inner = (uint64_t)d->heads * d->head_dim, mlp = d->intermediate;
-    bool     positions      = d->position == FL_POSITION_LEARNED;
-    const expected global[] = {{FL_SLOT_WORD, d->vocab, hidden, false, "word"},
-                               {FL_SLOT_POSITION, (uint64_t)d->positions + d->position_offset,
-                                hidden, !positions, "position"},
-                               {FL_SLOT_TYPE, 1, hidden, !d->token_type, "token type"},
-                               {FL_SLOT_EMBED_NORM_W, 1, hidden, true, "embedding norm"},
-                               {FL_SLOT_EMBED_NORM_B, 1, hidden, true, "embedding norm"},
-                               {FL_SLOT_ATTENTION_BIAS, d->bias_buckets, d->heads,
-                                d->attention_bias == FL_BIAS_NONE, "relative attention bias"},
-                               {FL_SLOT_FINAL_NORM_W, 1, hidden, !d->final_norm, "final norm"},
-                               {FL_SLOT_FINAL_NORM_B, 1, hidden, true, "final norm"}};
-    const expected layer[]  = {{FL_LAYER_Q_W, inner, hidden, false, "query"},
-                               {FL_LAYER_Q_B, 1, inner, true, "query bias"},
-                               {FL_LAYER_K_W, inner, hidden, false, "key"},
-                               {FL_LAYER_K_B, 1, inner, true, "key bias"},
-                               {FL_LAYER_V_W, inner, hidden, false, "value"},
-                               {FL_LAYER_V_B, 1, inner, true, "value bias"},
-                               {FL_LAYER_O_W, hidden, inner, false, "attention output"},
-                               {FL_LAYER_O_B, 1, hidden, true, "attention output bias"},
-                               {FL_LAYER_ATTENTION_NORM_W, 1, hidden, false, "attention norm"},
-                               {FL_LAYER_ATTENTION_NORM_B, 1, hidden, true, "attention norm bias"},
-                               {FL_LAYER_UP_W, mlp, hidden, false, "intermediate"},
-                               {FL_LAYER_UP_B, 1, mlp, true, "intermediate bias"},
-                               {FL_LAYER_DOWN_W, hidden, mlp, false, "output"},
-                               {FL_LAYER_DOWN_B, 1, hidden, true, "output bias"},
-                               {FL_LAYER_MLP_NORM_W, 1, hidden, false, "output norm"},
-                               {FL_LAYER_MLP_NORM_B, 1, hidden, true, "output norm bias"}};
-    int status = check_slots(encoder->global, global, sizeof global / sizeof *global, 0, error);
-    for (uint32_t i = 0; status == FLETCH_OK && i < d->layers; i++) {
-        status = check_slots(encoder->layer[i], layer, sizeof layer / sizeof *layer, i, error);
-    }
+    const fl_encoder_desc *d      = &encoder->desc;
+    int                    status = check_slots(encoder, NULL, 0, error);
+    for (uint32_t i = 0; status == FLETCH_OK && i < d->layers; i++)
+        status = check_slots(encoder, &d->layer[i], i, error);
     return status;
 }

@@ -2,7 +2,7 @@
 /* tensor.c - turn the elements of a mapped array into float32.
  *
  * Role    Engines call this when they pack weights, modules.c when it loads dense layers.
- * In/Out  Little-endian F32, F16 or BF16 at any alignment (the format promises none) -> float32.
+ * In/Out  I8, or little-endian F32, F16 or BF16 at any alignment (the format promises none) -> float32.
  * Method  Integer arithmetic on the bits, without branches, so that the compiler vectorises it
  *         and the result does not depend on the rounding or flush-to-zero mode of the calling
  *         thread. All three conversions are exact: every half and every bfloat16 is a float32.
@@ -63,6 +63,11 @@ void fl_tensor_to_f32(const fl_tensor *tensor, uint64_t first, uint64_t count, f
     const unsigned char *data = tensor->data;
     if (tensor->dtype == FL_DTYPE_F32) {
         memcpy(out, data + first * sizeof(float), count * sizeof(float));
+        return;
+    }
+    if (tensor->dtype == FL_DTYPE_I8) {
+        for (uint64_t i = 0; i < count; i++)
+            out[i] = (float)(signed char)data[first + i];
         return;
     }
     data += first * sizeof(uint16_t);

@@ -34,7 +34,7 @@ typedef struct fl_tensor {
 
 const char *fl_dtype_name(fl_dtype dtype); /* "F32" */
 
-/* Convert elements [first, first + count) of an F32, F16 or BF16 tensor to float32
+/* Convert elements [first, first + count) of an F32, F16, BF16 or I8 tensor to float32
  * (unaligned-safe). */
 void fl_tensor_to_f32(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out);
 

@@ -3,50 +3,27 @@
  *
  * Role    One table per safetensors file (filled by safetensors_header.c) and one merged table
  *         per sharded model (safetensors.c).
- * Method  Open addressing with linear probing, at most half full. The hash folds 8 bytes at a
- *         time by a 64 x 64 -> 128 bit product with a random seed: a file cannot be made of names
- *         that collide, so that reading a hostile header stays linear.
+ * Method  Open addressing with linear probing, at most half full, with the seeded hash of
+ *         base/hash.h: reading a hostile header stays linear.
  * Memory  owned arrays that double; the strings belong to whoever filled the table.
  * Threads a table is written by one thread, then read by any.
  * Proof   tests/unit/test_safetensors.c. */
 #include <string.h>
-#include <sys/random.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "model/safetensors_header.h"
 
 enum { TABLE_FIRST = 256 }; /* a six-layer BERT has 103 tensors: one allocation */
 
-static uint64_t fold(uint64_t a, uint64_t b) {
-    __extension__ typedef unsigned __int128 wide;
-    wide                                    product = (wide)a * b;
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
-
-static uint64_t hash_name(const char *name, uint64_t seed) {
-    const uint64_t odd  = 0x9E3779B97F4A7C15U; /* 2^64 / golden ratio: bits spread evenly */
-    size_t         size = strlen(name);
-    uint64_t       hash = seed ^ size;
-    for (; size >= 8; size -= 8, name += 8) {
-        uint64_t word;
-        memcpy(&word, name, sizeof word);
-        hash = fold(hash ^ word, odd ^ seed);
-    }
-    uint64_t tail = 0;
-    memcpy(&tail, name, size);
-    return fold(hash ^ tail, odd ^ (seed << 1 | 1));
-}
-
 void fl_table_init(fl_tensor_table *table) {
     memset(table, 0, sizeof *table);
-    /* Without entropy (early boot) the address of the table still differs from run to run. */
-    if (getrandom(&table->seed, sizeof table->seed, GRND_NONBLOCK) != sizeof table->seed)
-        table->seed = (uint64_t)(uintptr_t)table * 0x9E3779B97F4A7C15U;
+    table->seed = fl_hash_seed(table);
 }
 
 /* The bucket that holds `name`, or the empty one where it belongs. */
 static uint32_t *bucket_of(const fl_tensor_table *table, const char *name) {
-    size_t at = hash_name(name, table->seed) & table->mask;
+    size_t at = fl_hash(name, strlen(name), table->seed) & table->mask;
     while (table->buckets[at] != 0 && strcmp(table->names[table->buckets[at] - 1], name) != 0)
         at = (at + 1) & table->mask;
     return &table->buckets[at];

@@ -3,14 +3,16 @@
  * shape fits.
  *
  * Role    model.c calls it with the descriptor made from config.json.
- * In/Out  Names of an fl_arch -> fl_encoder.global and .layer, views of the mapped files.
- * Method  A name is tried bare and with the architecture's prefix ("bert."), and a LayerNorm also
- *         as gamma / beta, as very old files have it. All names that are missing are gathered and
+ * In/Out  Names of an fl_family -> fl_encoder.global and .layer, views of the mapped files.
+ * Method  The prefix ("bert.") is that with which the word table is there. Each slot that the
+ *         descriptor calls for takes the first of its names that exists; where slots share a tensor
+ *         (Wqkv) each is a range of its rows, nothing is copied. A LayerNorm may also be spelt
+ *         gamma and beta, as very old files have it. All names that are missing are gathered and
  *         reported in one message: a person then sees at once whether one tensor or the whole
- *         layer naming is amiss. A shape that does not follow from config.json means that one of
- *         the two lies.
+ *         naming is amiss. A shape that does not follow from config.json means that one of the two
+ *         lies.
  * Memory  the layer table, owned by the model. Threads: during opening only.
- * Proof   tests/unit/test_model.c. */
+ * Proof   tests/unit/test_model.c; tests/golden/test_families.py. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,83 +24,33 @@ enum { NAME_MAX_BYTES = 256, MISSING_SHOWN = 4, UNUSED_SHOWN = 16 };
 
 /* The state of one resolution. */
 typedef struct resolver {
-    fl_model      *model;
-    const fl_arch *arch;
-    fletch_error  *error;
-    uint32_t       found, missing;
-    char           missing_names[360];
+    fl_model        *model;
+    const fl_family *family;
+    const char      *prefix;
+    fletch_error    *error;
+    uint32_t         missing;
+    char             missing_names[360];
 } resolver;
 
-typedef struct shape {
-    uint64_t dims[2];
-    uint32_t rank;
-} shape;
-
-static shape vector(uint64_t n) {
-    return (shape){{n, 0}, 1};
+static bool is_module(const fl_name *row) {
+    return row->name[strlen(row->name) - 1] == '.';
 }
 
-static shape matrix(uint64_t rows, uint64_t columns) {
-    return (shape){{rows, columns}, 2};
-}
-
-static shape global_shape(const fl_encoder_desc *d, int slot) {
-    switch ((fl_slot)slot) {
-    case FL_SLOT_WORD: return matrix(d->vocab, d->hidden);
-    case FL_SLOT_POSITION: return matrix((uint64_t)d->positions + d->position_offset, d->hidden);
-    case FL_SLOT_TYPE: return matrix(d->types, d->hidden);
-    case FL_SLOT_ATTENTION_BIAS: return matrix(d->bias_buckets, d->heads);
-    case FL_SLOT_EMBED_NORM_W:
-    case FL_SLOT_EMBED_NORM_B:
-    case FL_SLOT_FINAL_NORM_W:
-    case FL_SLOT_FINAL_NORM_B:
-    case FL_SLOT_COUNT: break;
-    }
-    return vector(d->hidden);
-}
-
-static shape layer_shape(const fl_encoder_desc *d, int slot) {
-    uint64_t q = (uint64_t)d->heads * d->head_dim, kv = (uint64_t)d->kv_heads * d->head_dim;
-    switch ((fl_layer_slot)slot) {
-    case FL_LAYER_Q_W: return matrix(q, d->hidden);
-    case FL_LAYER_Q_B: return vector(q);
-    case FL_LAYER_K_W:
-    case FL_LAYER_V_W: return matrix(kv, d->hidden);
-    case FL_LAYER_K_B:
-    case FL_LAYER_V_B: return vector(kv);
-    case FL_LAYER_O_W: return matrix(d->hidden, q);
-    case FL_LAYER_UP_W:
-    case FL_LAYER_GATE_W: return matrix(d->intermediate, d->hidden);
-    case FL_LAYER_UP_B:
-    case FL_LAYER_GATE_B: return vector(d->intermediate);
-    case FL_LAYER_DOWN_W: return matrix(d->hidden, d->intermediate);
-    case FL_LAYER_O_B:
-    case FL_LAYER_ATTENTION_NORM_W:
-    case FL_LAYER_ATTENTION_NORM_B:
-    case FL_LAYER_DOWN_B:
-    case FL_LAYER_MLP_NORM_W:
-    case FL_LAYER_MLP_NORM_B:
-    case FL_LAYER_SLOT_COUNT: break;
-    }
-    return vector(d->hidden);
-}
-
-/* "encoder.layer.*.output" -> "encoder.layer.7.output". */
-static void expand(char out[NAME_MAX_BYTES], const char *pattern, uint32_t layer) {
-    const char *star = strchr(pattern, '*');
+/* "encoder.layer.*.output." -> "encoder.layer.7.output.bias". */
+static void spell(char out[NAME_MAX_BYTES], const fl_name *row, bool bias, uint32_t layer) {
+    const char *star = strchr(row->name, '*'), *last = is_module(row) ? "weight" : "";
+    if (bias)
+        last = "bias";
     if (star == NULL)
-        snprintf(out, NAME_MAX_BYTES, "%s", pattern);
+        snprintf(out, NAME_MAX_BYTES, "%s%s", row->name, last);
     else
-        snprintf(out, NAME_MAX_BYTES, "%.*s%u%s", (int)(star - pattern), pattern, layer, star + 1);
+        snprintf(out, NAME_MAX_BYTES, "%.*s%u%s%s", (int)(star - row->name), row->name, layer,
+                 star + 1, last);
 }
 
-/* The name as it is, then with the prefix. */
 static const fl_tensor *find_spelled(const resolver *r, const char *name) {
-    const fl_tensor *tensor = fl_safetensors_find(r->model->own->weights, name);
-    char             prefixed[NAME_MAX_BYTES];
-    if (tensor != NULL)
-        return tensor;
-    snprintf(prefixed, sizeof prefixed, "%s%s", r->arch->prefix, name);
+    char prefixed[NAME_MAX_BYTES];
+    snprintf(prefixed, sizeof prefixed, "%s%s", r->prefix, name);
     return fl_safetensors_find(r->model->own->weights, prefixed);
 }
 
@@ -129,12 +81,15 @@ static void shape_text(char out[FL_RANK_MAX * 24], const uint64_t *dims, uint32_
                                  i == 0 ? "" : ", ", (unsigned long long)dims[i]);
 }
 
-static int check(const resolver *r, const char *name, const fl_tensor *tensor, shape expected) {
-    char has[FL_RANK_MAX * 24], wants[FL_RANK_MAX * 24];
-    if (tensor->rank != expected.rank ||
-        memcmp(tensor->shape, expected.dims, expected.rank * sizeof *expected.dims) != 0) {
+/* `rows` of the whole tensor, of which `shape` may be a part. */
+static int check(const resolver *r, const char *name, const fl_tensor *tensor, uint64_t rows,
+                 const fl_shape *shape) {
+    const uint64_t dims[] = {rows, shape->columns};
+    const uint32_t rank   = shape->columns == 0 ? 1 : 2;
+    char           has[FL_RANK_MAX * 24], wants[FL_RANK_MAX * 24];
+    if (tensor->rank != rank || memcmp(tensor->shape, dims, rank * sizeof *dims) != 0) {
         shape_text(has, tensor->shape, tensor->rank);
-        shape_text(wants, expected.dims, expected.rank);
+        shape_text(wants, dims, rank);
         return fl_fail(
             r->error, FLETCH_EMODEL, FLETCH_NOWHERE,
             "%s: tensor %s has shape [%s] but config.json asks for [%s]: the files do not "
@@ -149,57 +104,117 @@ static int check(const resolver *r, const char *name, const fl_tensor *tensor, s
     return 0;
 }
 
-/* Fill one slot; a missing tensor is noted and passes, so that all of them are told at once. */
-static int resolve(resolver *r, const char *name, shape expected, fl_tensor *slot) {
+/* One slot from one name. 1: that tensor is there; `out` is the slot's part of its rows. */
+static int take(const resolver *r, const fl_name *row, unsigned part, bool bias, uint32_t number,
+                const fl_layer_desc *layer, fl_tensor *out) {
+    char     name[NAME_MAX_BYTES];
+    fl_shape shape, mine = {0};
+    uint64_t rows = 0, first = 0;
+    spell(name, row, bias, number);
     const fl_tensor *tensor = find(r, name);
-    if (tensor == NULL) {
-        note_missing(r, name);
+    if (tensor == NULL)
         return 0;
+    for (unsigned i = 0; i < row->count; i++) {
+        fl_encoder_shape(&r->model->encoder.desc, layer, row->slot[i] + bias, &shape);
+        if (i == part) {
+            first = rows;
+            mine  = shape;
+        }
+        rows += shape.rows;
     }
-    int status = check(r, name, tensor, expected);
+    int status = check(r, name, tensor, rows, &mine);
     if (status != 0)
         return status;
-    *slot = *tensor;
-    r->found++;
-    r->model->weights_bytes += tensor->bytes;
+    *out            = *tensor;
+    uint64_t stride = tensor->bytes / rows;
+    out->data       = (const char *)tensor->data + first * stride;
+    out->bytes      = mine.rows * stride;
+    out->shape[0]   = mine.rows;
+    return 1;
+}
+
+/* Fill one slot; a missing tensor is noted and passes, so that all of them are told at once. */
+static int resolve(resolver *r, int slot, uint32_t number, const fl_layer_desc *layer,
+                   fl_tensor *out) {
+    const char *first = NULL;
+    char        name[NAME_MAX_BYTES];
+    for (size_t i = 0; i < FL_NAMES_MAX && r->family->tensors[i].name != NULL; i++) {
+        const fl_name *row = &r->family->tensors[i];
+        if ((strchr(row->name, '*') != NULL) != (layer != NULL))
+            continue;
+        for (unsigned part = 0; part < row->count; part++) {
+            bool bias = is_module(row) && row->slot[part] + 1 == slot;
+            if (row->slot[part] != slot && !bias)
+                continue;
+            int status = take(r, row, part, bias, number, layer, out);
+            if (status != 0)
+                return status < 0 ? status : 0;
+            if (first == NULL)
+                spell(name, row, bias, number);
+            first = name;
+        }
+    }
+    note_missing(r, first != NULL ? first : "a tensor without a name in this family");
     return 0;
+}
+
+/* The prefix with which the word table is there; none when it is not. */
+static const char *find_prefix(const resolver *r) {
+    resolver probe = *r;
+    for (size_t i = 0; i < FL_WORDS_MAX && r->family->prefixes[i] != NULL; i++)
+        for (size_t k = 0; k < FL_NAMES_MAX && r->family->tensors[k].name != NULL; k++) {
+            const fl_name *row = &r->family->tensors[k];
+            probe.prefix       = r->family->prefixes[i];
+            if (strchr(row->name, '*') == NULL && row->slot[0] == FL_SLOT_WORD &&
+                find(&probe, row->name) != NULL)
+                return probe.prefix;
+        }
+    return "";
 }
 
 static int resolve_all(resolver *r) {
     fl_encoder            *encoder = &r->model->encoder;
     const fl_encoder_desc *desc    = &encoder->desc;
-    char                   name[NAME_MAX_BYTES];
-    for (size_t i = 0; i < r->arch->global_count; i++) {
-        const fl_slot_name *slot = &r->arch->globals[i];
-        int                 status =
-            resolve(r, slot->name, global_shape(desc, slot->slot), &encoder->global[slot->slot]);
-        if (status != 0)
-            return status;
-    }
-    for (uint32_t layer = 0; layer < desc->layers; layer++)
-        for (size_t i = 0; i < r->arch->layer_count; i++) {
-            const fl_slot_name *slot = &r->arch->layers[i];
-            expand(name, slot->name, layer);
-            int status =
-                resolve(r, name, layer_shape(desc, slot->slot), &encoder->layer[layer][slot->slot]);
-            if (status != 0)
-                return status;
-        }
-    if (r->missing == 0)
-        return 0;
+    fl_shape               shape;
+    int                    status = 0;
+    for (int slot = 0; status == 0 && slot < FL_SLOT_COUNT; slot++)
+        if (fl_encoder_shape(desc, NULL, slot, &shape))
+            status = resolve(r, slot, 0, NULL, &encoder->global[slot]);
+    for (uint32_t i = 0; status == 0 && i < desc->layers; i++)
+        for (int slot = 0; status == 0 && slot < FL_LAYER_SLOT_COUNT; slot++)
+            if (fl_encoder_shape(desc, &desc->layer[i], slot, &shape))
+                status = resolve(r, slot, i, &desc->layer[i], &encoder->layer[i][slot]);
+    if (status != 0 || r->missing == 0)
+        return status;
     return fl_fail(r->error, FLETCH_EMODEL, FLETCH_NOWHERE,
                    "%s: %u tensors of the %s architecture are missing: %s%s.",
                    r->model->own->transformer, r->missing, desc->architecture, r->missing_names,
                    r->missing > MISSING_SHOWN ? " …" : "");
 }
 
-static bool is_used(const fl_encoder *encoder, const void *data) {
+/* The bytes of all slots; poolers and heads do not count. */
+static uint64_t bytes_used(const fl_encoder *encoder) {
+    uint64_t bytes = 0;
     for (int i = 0; i < FL_SLOT_COUNT; i++)
-        if (encoder->global[i].data == data)
+        bytes += encoder->global[i].bytes;
+    for (uint32_t layer = 0; layer < encoder->desc.layers; layer++)
+        for (int i = 0; i < FL_LAYER_SLOT_COUNT; i++)
+            bytes += encoder->layer[layer][i].bytes;
+    return bytes;
+}
+
+static bool holds(const fl_tensor *slot, const fl_tensor *tensor) {
+    const char *at = slot->data, *first = tensor->data;
+    return at != NULL && at >= first && at < first + tensor->bytes;
+}
+
+static bool is_used(const fl_encoder *encoder, const fl_tensor *tensor) {
+    for (int i = 0; i < FL_SLOT_COUNT; i++)
+        if (holds(&encoder->global[i], tensor))
             return true;
     for (uint32_t layer = 0; layer < encoder->desc.layers; layer++)
         for (int i = 0; i < FL_LAYER_SLOT_COUNT; i++)
-            if (encoder->layer[layer][i].data == data)
+            if (holds(&encoder->layer[layer][i], tensor))
                 return true;
     return false;
 }
@@ -208,33 +223,32 @@ static bool is_used(const fl_encoder *encoder, const void *data) {
  * surprise. */
 static void log_unused(const resolver *r, const fl_log *log) {
     const fl_safetensors *file  = r->model->own->weights;
-    size_t                count = fl_safetensors_count(file), shown = 0;
-    if (log == NULL || log->fn == NULL || count == r->found)
+    size_t                count = fl_safetensors_count(file), unused = 0;
+    if (log == NULL || log->fn == NULL)
         return;
-    for (size_t i = 0; i < count && shown < UNUSED_SHOWN; i++) {
+    for (size_t i = 0; i < count; i++) {
         const char *name = fl_safetensors_name(file, i);
-        if (is_used(&r->model->encoder, fl_safetensors_find(file, name)->data))
-            continue;
-        fl_log_write(log, FL_LOG_DEBUG, "tensor %s is not used", name);
-        shown++;
+        if (!is_used(&r->model->encoder, fl_safetensors_find(file, name)) &&
+            unused++ < UNUSED_SHOWN)
+            fl_log_write(log, FL_LOG_DEBUG, "tensor %s is not used", name);
     }
-    fl_log_write(log, FL_LOG_DEBUG, "%zu of %zu tensors used", (size_t)r->found, count);
+    fl_log_write(log, FL_LOG_DEBUG, "%zu of %zu tensors used", count - unused, count);
 }
 
-int fl_weights_read(fl_model *model, const fl_arch *arch, const fl_log *log, fletch_error *error) {
+int fl_weights_read(fl_model *model, const fl_family *family, const fl_log *log,
+                    fletch_error *error) {
     fl_encoder *encoder = &model->encoder;
-    resolver    r       = {.model = model, .arch = arch, .error = error};
-    int status = fl_safetensors_open_folder(&model->own->weights, model->own->transformer, error);
-    if (status != 0)
-        return status;
-    encoder->layer = fl_alloc_zero(encoder->desc.layers, sizeof *encoder->layer);
+    resolver    r       = {.model = model, .family = family, .error = error};
+    encoder->layer      = fl_alloc_zero(encoder->desc.layers, sizeof *encoder->layer);
     if (encoder->layer == NULL)
         return fl_fail_nomem(error, encoder->desc.layers * sizeof *encoder->layer,
                              "the layer table");
-    status = resolve_all(&r);
+    r.prefix   = find_prefix(&r);
+    int status = resolve_all(&r);
     if (status != 0)
         return status;
     model->weights_dtype = fl_dtype_name(encoder->global[FL_SLOT_WORD].dtype);
+    model->weights_bytes = bytes_used(encoder);
     log_unused(&r, log);
     return 0;
 }

@@ -142,8 +142,8 @@ static void *allocate(const fl_bufpool *pool, size_t capacity) {
                       : capacity >= BIG   ? fl_big_alloc(capacity)
                                           : fl_alloc_aligned(capacity, ALIGNMENT);
     if (buffer) {
-        fl_count(pool->options.stats, FL_COUNT_pool_allocations, 1);
-        fl_count(pool->options.stats, FL_COUNT_pool_allocation_ns, fl_clock_ns() - begin);
+        fl_count(pool->options.stats, FLETCH_COUNT_POOL_ALLOCATIONS, 1);
+        fl_count(pool->options.stats, FLETCH_COUNT_POOL_ALLOCATION_NS, fl_clock_ns() - begin);
     }
     return buffer;
 }
@@ -210,10 +210,10 @@ void *fl_bufpool_take(fl_bufpool *pool, size_t bytes, size_t *capacity) {
     if (class == CLASSES) {
         return NULL;
     }
-    fl_count(pool->options.stats, FL_COUNT_pool_takes, 1);
+    fl_count(pool->options.stats, FLETCH_COUNT_POOL_TAKES, 1);
     void *buffer = take_kept(pool, class, capacity);
     if (buffer) {
-        fl_count(pool->options.stats, FL_COUNT_pool_hits, 1);
+        fl_count(pool->options.stats, FLETCH_COUNT_POOL_HITS, 1);
         return buffer;
     }
     *capacity = class_size(class);
@@ -260,7 +260,7 @@ void fl_bufpool_give(fl_bufpool *pool, void *buffer, size_t capacity) {
         release(pool, buffer, capacity);
     }
     if (evicted) {
-        fl_count(pool->options.stats, FL_COUNT_pool_evictions, evicted);
+        fl_count(pool->options.stats, FLETCH_COUNT_POOL_EVICTIONS, evicted);
     }
     release_all(pool, gone);
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* describe.c - what an open model, and this machine, say of themselves: name,
- * value, origin.
+/* describe.c - what an open model, and this machine, say of themselves.
  *
- * Role    fletch_model_describe and fletch_system_describe; `fletch doctor`
- * prints them. Method  One small function per group; a callback that returns
- * non-zero stops the telling. Memory  values are formatted on the stack; quoted
- * prompts in one buffer. Threads: reads only. Proof   tests/unit/test_fletch.c,
- * tests/cli. */
+ * Role    fletch_model_describe and fletch_system_describe: name, value and origin, as `fletch doctor` prints
+ *         them. fletch_model_info_get: the same as typed fields, for programs.
+ * Method  One small function per group; a callback that returns non-zero stops the telling.
+ * Threads reads only.
+ * Proof   tests/unit/test_fletch.c, tests/cli. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -80,17 +79,8 @@ static void tell_prompts(teller *t, const fletch_model *m) {
 }
 
 static void tell_pooling(teller *t, const fletch_model *m) {
-    const fl_encoder *encoder = &m->model->encoder;
-    char              names[128];
-    size_t            used = 0;
-    names[0]               = '\0';
-    for (uint32_t i = 0; i < encoder->pooling_count && used < sizeof names; i++) {
-        int n = snprintf(names + used, sizeof names - used, "%s%s", i ? "," : "",
-                         fl_pooling_name(encoder->pooling[i]));
-        used += n > 0 ? (size_t)n : 0;
-    }
     tell(t, "pooling", origin_of(m, FL_KEY_MODEL_POOLING, m->model->pooling_source.origin), "%s",
-         names);
+         m->pooling);
     tell(t, "normalize", origin_of(m, FL_KEY_MODEL_NORMALIZE, m->model->normalize_source.origin),
          "%s", m->normalize ? "true" : "false");
 }
@@ -100,6 +90,10 @@ static void tell_encoder(teller *t, const fletch_model *m) {
     tell(t, "architecture", "config.json",
          "%s: %" PRIu32 " layers, hidden %" PRIu32 ", %" PRIu32 " heads, intermediate %" PRIu32,
          desc->architecture, desc->layers, desc->hidden, desc->heads, desc->intermediate);
+    char switches[400];
+    fl_encoder_switches(desc, switches, sizeof switches);
+    if (switches[0] != '\0' && desc->word_rows > 0) /* an .onnx file alone tells none */
+        tell(t, "switches", "config.json", "%s", switches);
     tell(t, "dimensions", origin_of(m, FL_KEY_MODEL_DIMENSIONS, "folder"), "%" PRIu32,
          m->dimensions);
     tell(t, "max_length", origin_of(m, FL_KEY_MODEL_MAX_LENGTH, m->model->max_length_source.origin),
@@ -111,8 +105,7 @@ static void tell_encoder(teller *t, const fletch_model *m) {
 }
 
 /* The first replica that is open speaks for all. */
-static void tell_engine(teller *t, const fletch_model *model) {
-    fletch_model *m = fl_mutable(model);
+static void tell_engine(teller *t, fletch_model *m) {
     pthread_mutex_lock(&m->lock);
     fl_replica *first = fl_replicas_first(m->replicas);
     if (first != NULL) {
@@ -130,8 +123,7 @@ static void tell_engine(teller *t, const fletch_model *model) {
     pthread_mutex_unlock(&m->lock);
 }
 
-static void tell_replicas(teller *t, const fletch_model *model) {
-    fletch_model *m = fl_mutable(model);
+static void tell_replicas(teller *t, fletch_model *m) {
     pthread_mutex_lock(&m->lock);
     uint32_t       count = m->replicas->count, slots = m->replicas->slots;
     fl_queue_rules rules = m->queue.rules;
@@ -139,7 +131,7 @@ static void tell_replicas(teller *t, const fletch_model *model) {
     tell(t, "replicas", "", "%u, %u batches at once", count, slots);
     tell(t, "batch", "", "%u tokens, %u texts at most", rules.max_tokens, rules.max_texts);
     fletch_device_stats device;
-    for (size_t i = 0; fl_runtime_device(model, i, &device); i++) {
+    for (size_t i = 0; fl_runtime_device(m, i, &device); i++) {
         char name[32];
         snprintf(name, sizeof name, "replica.%zu", i);
         if (!device.ready)
@@ -148,7 +140,7 @@ static void tell_replicas(teller *t, const fletch_model *model) {
     }
 }
 
-int fl_runtime_describe(const fletch_model *model, fletch_property_fn fn, void *user) {
+int fl_runtime_describe(fletch_model *model, fletch_property_fn fn, void *user) {
     teller t = {.fn = fn, .user = user};
     tell_folder(&t, model);
     if (!model->has_engine)
@@ -161,6 +153,48 @@ int fl_runtime_describe(const fletch_model *model, fletch_property_fn fn, void *
     tell_engine(&t, model);
     tell_replicas(&t, model);
     return t.stop;
+}
+
+/* The same for a program: typed, and without origins. */
+void fl_runtime_info(fletch_model *m, fletch_model_info *out) {
+    const fl_model        *model = m->model;
+    const fl_encoder_desc *desc  = &model->encoder.desc;
+
+    *out = (fletch_model_info){
+        .id             = m->id[0] ? m->id : model->folder,
+        .path           = model->folder,
+        .revision       = m->revision,
+        .tokenizer      = fl_tokenizer_kind(m->tokenizer),
+        .vocabulary     = fl_tokenizer_vocab_size(m->tokenizer),
+        .family         = "",
+        .pooling        = m->pooling,
+        .similarity     = "",
+        .prompt         = m->has_engine ? m->prompt : "",
+        .weights_format = "",
+        .weights_dtype  = "",
+    };
+    if (!m->has_engine)
+        return;
+    out->family         = desc->architecture;
+    out->similarity     = model->similarity ? model->similarity : "cosine";
+    out->weights_format = model->files.format;
+    out->weights_dtype  = model->weights_dtype;
+    out->weights_bytes  = model->files.bytes;
+    out->parameters     = model->files.parameters;
+    out->modified       = model->files.modified;
+    out->layers         = desc->layers;
+    out->hidden         = desc->hidden;
+    out->dimensions     = m->dimensions;
+    out->max_length     = m->max_length;
+    out->normalize      = m->normalize;
+    out->prompt_count   = model->prompt_count;
+    pthread_mutex_lock(&m->lock);
+    const fl_replica *first = fl_replicas_first(m->replicas);
+    if (first != NULL) {
+        snprintf(out->provider, sizeof out->provider, "%s", first->provider);
+        snprintf(out->precision, sizeof out->precision, "%s", first->info.precision);
+    }
+    pthread_mutex_unlock(&m->lock);
 }
 
 /* ---- Statistics ------------------------------------------------------------------------------ */
@@ -189,15 +223,14 @@ static void read_gauges(const fletch_model *m, fletch_stats *out) {
     snprintf(out->device, sizeof out->device, "%s", first->info.device);
 }
 
-void fl_runtime_stats(const fletch_model *model, fletch_stats *out) {
-    fletch_model    *m = fl_mutable(model);
+void fl_runtime_stats(fletch_model *model, fletch_stats *out) {
     fl_bufpool_state inputs, outputs;
     fl_stats_read(&model->stats, out);
     if (!model->has_engine)
         return;
-    pthread_mutex_lock(&m->lock);
+    pthread_mutex_lock(&model->lock);
     read_gauges(model, out);
-    pthread_mutex_unlock(&m->lock);
+    pthread_mutex_unlock(&model->lock);
     fl_bufpool_read(model->inputs, &inputs);
     fl_bufpool_read(model->outputs, &outputs);
     out->pool_buffers    = inputs.buffers + outputs.buffers;

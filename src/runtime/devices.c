@@ -36,12 +36,11 @@ static void ask_engine(fletch_model *m, fl_replica *replica, fletch_device_stats
     copy_load(&load, out);
 }
 
-bool fl_runtime_device(const fletch_model *model, size_t index, fletch_device_stats *out) {
-    fletch_model *m = fl_mutable(model);
+bool fl_runtime_device(fletch_model *m, size_t index, fletch_device_stats *out) {
     memset(out, 0, sizeof *out);
     out->size        = sizeof *out;
     out->utilisation = -1;
-    if (!model->has_engine)
+    if (!m->has_engine)
         return false;
     pthread_mutex_lock(&m->lock);
     fl_replica *replica = index < m->replicas->count ? &m->replicas->replica[index] : NULL;
@@ -64,19 +63,18 @@ bool fl_runtime_device(const fletch_model *model, size_t index, fletch_device_st
     return replica != NULL;
 }
 
-int fl_runtime_devices(const fletch_model *model, fletch_device_stats **out, size_t *count,
+int fl_runtime_devices(fletch_model *m, fletch_device_stats **out, size_t *count,
                        fletch_error *error) {
-    fletch_model *m    = fl_mutable(model);
-    size_t        most = 0;
+    size_t most = 0;
     pthread_mutex_lock(&m->lock);
-    if (model->has_engine)
+    if (m->has_engine)
         most = m->replicas->count;
     pthread_mutex_unlock(&m->lock);
     *count = 0;
     *out   = fl_alloc_array(most, sizeof **out);
     if (*out == NULL)
         return fl_fail_nomem(error, most * sizeof **out, "the statistics of the devices");
-    while (*count < most && fl_runtime_device(model, *count, &(*out)[*count]))
+    while (*count < most && fl_runtime_device(m, *count, &(*out)[*count]))
         ++*count;
     return FLETCH_OK;
 }

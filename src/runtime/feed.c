@@ -296,24 +296,29 @@ static int add_text(filling *f, size_t index) {
                        "shorten it, or allow "
                        "truncation (truncate=right)",
                        index, r->encode.max_length);
+    bool nothing = tokens == 0 && !r->token_ids && r->model->model->is_static && room > 0;
+    if (nothing) { /* one token that pooling leaves out: the mean of none is zero */
+        f->ids[at] = 0;
+        tokens     = 1;
+    }
     if (tokens == 0) /* no special tokens in this model: there is nothing to pool */
         return fl_fail(f->error, FLETCH_EINVAL, index,
                        "text %zu has no tokens, and %s; leave such texts out", index,
                        r->token_ids ? "an empty list of ids has no vector"
                                     : "this model's tokenizer adds none");
     f->cu[k + 1] = at + (uint32_t)tokens;
-    f->skip[k]   = r->prompt_skip < tokens ? r->prompt_skip : (uint32_t)tokens;
+    f->skip[k]   = nothing || r->prompt_skip > tokens ? (uint32_t)tokens : r->prompt_skip;
     if (f->chunk->index)
         f->index[k] = (uint32_t)(index - f->chunk->first);
     f->chunk->texts++;
     if (r->options.tokens)
-        r->options.tokens[index] = (uint32_t)tokens;
+        r->options.tokens[index] = nothing ? 0 : (uint32_t)tokens;
     if (r->options.truncated)
         r->options.truncated[index] = cut;
     if (r->options.status)
         r->options.status[index] = FLETCH_OK;
     if (cut)
-        fl_count(&r->model->stats, FL_COUNT_truncated_texts, 1);
+        fl_count(&r->model->stats, FLETCH_COUNT_TRUNCATED_TEXTS, 1);
     return FLETCH_OK;
 }
 
@@ -375,7 +380,8 @@ static bool close_chunk(filling *f) {
     fl_trace_end(model->trace, "tokenise", f->begin_ns, "tokens", tokens);
     if (chunk->texts > 0) {
         fl_histogram_add(&model->stats.tokenize, (now - f->begin_ns) / chunk->texts, chunk->texts);
-        fl_count(&model->stats, r->prompt_size ? FL_COUNT_copied_inputs : FL_COUNT_zero_copy_inputs,
+        fl_count(&model->stats,
+                 r->prompt_size ? FLETCH_COUNT_COPIED_INPUTS : FLETCH_COUNT_ZERO_COPY_INPUTS,
                  chunk->texts);
     }
     pthread_mutex_lock(&model->lock);

@@ -21,23 +21,37 @@
 #include "model/hub.h"
 #include "runtime/runtime.h"
 
-/* Larger than any tokenizer in use (a 256k-piece vocabulary is 33 MB of JSON).
- */
-static const size_t tokenizer_bytes_max = (size_t)256 << 20;
+enum { FL_FOLDER_MAX = 4096 };
 
 static int open_tokenizer(fletch_model *m, fletch_error *error) {
-    const fl_model *model  = m->model;
-    fl_buf          file   = {0};
-    int             status = fl_file_read(model->tokenizer_path, tokenizer_bytes_max, &file, error);
+    const fl_model *model = m->model;
+    fl_buf          file  = {0};
+    int status = fl_file_read(model->tokenizer_path, FL_TOKENIZER_BYTES_MAX, &file, error);
     if (status == FLETCH_EINVAL) { /* not a file, or too large for one: damage,
                                     not a wrong call */
         status = FLETCH_EMODEL;
         if (error)
             error->code = status;
     }
-    if (status < 0)
+    if (status < 0) {
+        fl_buf_free(&file);
         return fl_model_add_hint(status, error);
+    }
+    char  folder[FL_FOLDER_MAX];
+    char *slash = strrchr(model->tokenizer_path, '/');
+    int   size =
+        snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - model->tokenizer_path) : 1,
+                 slash ? model->tokenizer_path : ".");
+    if (size < 0 || (size_t)size >= sizeof folder) {
+        fl_buf_free(&file);
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "%s: the path is too long",
+                       model->tokenizer_path);
+    }
+    /* A static model's is tokenizer.json alone. */
     fl_tokenizer_options options = {.source    = model->tokenizer_path,
+                                    .folder    = model->is_static ? NULL : folder,
+                                    .family    = model->is_static ? NULL : model->model_type,
+                                    .as_saved  = model->tokenizer_as_saved,
                                     .lowercase = model->lowercase,
                                     .log       = fl_config_log(m->config)};
     if (model->tokenizer_is_vocab)
@@ -104,6 +118,20 @@ static int resolve_prompt(fletch_model *m, fletch_error *error) {
     return FLETCH_OK;
 }
 
+/* What a text loses that is too long. */
+static void resolve_truncation(fletch_model *m) {
+    /* What the user says counts; else what the folder says, which is "right" nearly always. */
+    const char *side = m->model->cut_side ? m->model->cut_side
+                       : fl_tokenizer_truncation(m->tokenizer) == FL_TRUNCATE_LEFT ? "left"
+                                                                                   : "right";
+    const char *how  = fl_config_is_set(m->config, FL_KEY_MODEL_TRUNCATE)
+                           ? fl_config_text(m->config, FL_KEY_MODEL_TRUNCATE)
+                           : side;
+    m->truncate      = strcmp(how, "left") == 0    ? FLETCH_TRUNCATE_LEFT
+                       : strcmp(how, "error") == 0 ? FLETCH_TRUNCATE_ERROR
+                                                   : FLETCH_TRUNCATE_RIGHT;
+}
+
 static int resolve_lengths(fletch_model *m, fletch_error *error) {
     m->length_limit = m->model->encoder.desc.positions;
     m->max_length   = m->model->max_length;
@@ -117,10 +145,6 @@ static int resolve_lengths(fletch_model *m, fletch_error *error) {
                        m->length_limit);
     if (asked > 0)
         m->max_length = (uint32_t)asked;
-    const char *how = fl_config_text(m->config, FL_KEY_MODEL_TRUNCATE);
-    m->truncate     = strcmp(how, "left") == 0    ? FLETCH_TRUNCATE_LEFT
-                      : strcmp(how, "error") == 0 ? FLETCH_TRUNCATE_ERROR
-                                                  : FLETCH_TRUNCATE_RIGHT;
     return FLETCH_OK;
 }
 
@@ -142,6 +166,10 @@ static int resolve_output(fletch_model *m, fletch_error *error) {
     m->normalize          = strcmp(normalize, "auto") == 0 ? model->normalize : wanted;
     m->renormalize        = asked > 0 || wanted;
     m->row_width          = fl_encoder_width(&model->encoder);
+    for (uint32_t i = 0, used = 0; i < model->encoder.pooling_count && used < sizeof m->pooling;
+         i++)
+        used += (uint32_t)snprintf(m->pooling + used, sizeof m->pooling - used, "%s%s",
+                                   i ? "," : "", fl_pooling_name(model->encoder.pooling[i]));
     for (uint32_t i = 0; i < model->stage_count; i++)
         if (model->stages[i].out > m->row_width)
             m->row_width = model->stages[i].out;
@@ -335,6 +363,8 @@ static int open_parts(fletch_model *m, const char *name, bool tokenizer_only, fl
     int status = open_folder(m, name, tokenizer_only, error);
     if (status == FLETCH_OK)
         status = open_tokenizer(m, error);
+    if (status == FLETCH_OK)
+        resolve_truncation(m);
     if (status < 0 || tokenizer_only)
         return status;
     status = check_vocabulary(m, error);

@@ -6,7 +6,9 @@
  * Method  The folder's stages run in modules.json's order. What the caller asks for comes last: cut
  *         to `columns`, then unit length. A cut by the folder's own truncate_dim is left as it is,
  *         as in sentence-transformers; a cut that the user asked for is brought back to unit
- *         length. Sums run in a fixed order, so a row's bytes depend on the row alone.
+ *         length. A Normalize in front of another stage is part of the network: it always runs, and only
+ *         those at the end are left out for a raw row. Sums run in a fixed order, so a row's bytes
+ *         depend on the row alone.
  * Memory  none; two scratch rows come from the staging. Threads: no state.
  * Proof   tests/unit/test_output.c; tests/golden/test_folders.py (dense, layer norm, cut). */
 #include <math.h>
@@ -95,27 +97,27 @@ static int8_t to_int8(float x) {
 }
 
 /* One bit per dimension, the first in the highest bit; `flip` makes ubinary into binary. */
-static void pack_bits(const float *row, uint32_t columns, uint8_t flip, uint8_t *out) {
-    for (uint32_t i = 0; i < columns; i += 8) {
+static void pack_bits(const float *row, size_t columns, uint8_t flip, uint8_t *out) {
+    for (size_t i = 0; i < columns; i += 8) {
         unsigned byte = 0;
-        for (uint32_t j = 0; j < 8; j++)
+        for (size_t j = 0; j < 8; j++)
             byte = byte << 1 | (i + j < columns && row[i + j] > 0.0f);
         out[i / 8] = (uint8_t)(byte ^ flip);
     }
 }
 
-static void store(const float *row, uint32_t columns, fletch_dtype dtype, void *out) {
+void fl_output_store(const float *row, size_t columns, fletch_dtype dtype, void *out) {
     switch (dtype) {
     case FLETCH_FLOAT32:
         if (out != row)
             memcpy(out, row, columns * sizeof *row);
         return;
     case FLETCH_INT8:
-        for (uint32_t i = 0; i < columns; i++)
+        for (size_t i = 0; i < columns; i++)
             ((int8_t *)out)[i] = to_int8(row[i]);
         return;
     case FLETCH_UINT8:
-        for (uint32_t i = 0; i < columns; i++)
+        for (size_t i = 0; i < columns; i++)
             ((uint8_t *)out)[i] = (uint8_t)(to_int8(row[i]) + 128);
         return;
     case FLETCH_BINARY: pack_bits(row, columns, 0x80, out); return;
@@ -142,17 +144,25 @@ static float *next_line(const float *now, float *const line[2], void *in_place) 
     return now == line[0] ? line[1] : line[0];
 }
 
+/* The stages up to the last that is not a Normalize. */
+static uint32_t inner_stages(const fl_model *model) {
+    uint32_t count = model->stage_count;
+    while (count > 0 && model->stages[count - 1].kind == FL_STAGE_NORMALIZE)
+        count--;
+    return count;
+}
+
 bool fl_output_row(const fl_output *output, const float *pooled, float *const line[2], void *row) {
-    uint32_t     width = fl_encoder_width(&output->model->encoder);
-    const float *now   = pooled;
-    bool         unit  = false; /* the last stage left a row of unit length */
+    const fl_model *model = output->model;
+    uint32_t        width = fl_encoder_width(&model->encoder);
+    uint32_t        count = output->raw ? inner_stages(model) : model->stage_count;
+    const float    *now   = pooled;
+    bool            unit  = false; /* the last stage left a row of unit length */
     if (!fl_all_finite(pooled, width))
         return false;
-    for (uint32_t i = 0; i < output->model->stage_count; i++) {
-        const fl_stage *stage = &output->model->stages[i];
-        if (stage->kind == FL_STAGE_NORMALIZE && output->raw)
-            continue;
-        float *next = next_line(now, line, stage->kind == FL_STAGE_NORMALIZE ? row : NULL);
+    for (uint32_t i = 0; i < count; i++) {
+        const fl_stage *stage = &model->stages[i];
+        float          *next = next_line(now, line, stage->kind == FL_STAGE_NORMALIZE ? row : NULL);
         if (stage->kind == FL_STAGE_DENSE)
             dense(stage, now, next);
         else if (stage->kind == FL_STAGE_LAYER_NORM)
@@ -171,6 +181,6 @@ bool fl_output_row(const fl_output *output, const float *pooled, float *const li
         normalize_row(now, output->columns, next);
         now = next;
     }
-    store(now, output->columns, output->dtype, row);
+    fl_output_store(now, output->columns, output->dtype, row);
     return true;
 }

@@ -7,8 +7,9 @@
  *         best first). A provider is a device kind plus an engine that runs it: fletch's own where
  *         there is one, else ONNX Runtime; provider.engine chooses. A model that is only an .onnx file
  *         leaves the second. Each refusal is logged with its reason and how to mend it; when
- *         provider.fallback is true the walk goes on and the cpu stands at the end of every chain,
- *         otherwise the first entry of the list must do.
+ *         provider.fallback is true the walk goes on and the cpu stands at the end of every chain of
+ *         several, otherwise the first entry of the list must do. One provider named alone is what was
+ *         asked for and no wish: the cpu follows it only where provider.fallback was set to true.
  * Errors  EPROVIDER with the last reason when none opens; a damaged model or lack of memory ends the
  *         walk at once, since another provider cannot mend it.
  * Memory  none. Threads: reads the model and the configuration only.
@@ -63,7 +64,7 @@ static const provider *find_provider(const char *name) {
     return NULL;
 }
 
-static void engine_options(const fletch_model *m, const fl_config *config, const char *kind,
+static void engine_options(fletch_model *m, const fl_config *config, const char *kind,
                            fl_engine_options *out) {
     int64_t threads = fl_config_int(config, FL_KEY_CPU_INTRA_OP_THREADS);
     memset(out, 0, sizeof *out);
@@ -82,7 +83,7 @@ static void engine_options(const fletch_model *m, const fl_config *config, const
     out->batch_texts  = FL_BATCH_TEXTS_MAX;
     out->max_length   = m->length_limit;
     out->trace        = m->trace;
-    out->fp32_retries = &fl_mutable(m)->stats.counter[FL_COUNT_fp32_retries];
+    out->fp32_retries = &m->stats.counter[FLETCH_COUNT_FP32_RETRIES];
 }
 
 static bool is(const char *a, const char *b) {
@@ -147,12 +148,12 @@ static const fl_engine_ops *provider_engine(const provider *p, const fl_config *
 
 /* A walk along the chain. */
 typedef struct walk {
-    const fletch_model *model;
-    const fl_config    *config;
-    fl_provider_fn      open;
-    void               *arg;
-    fletch_error       *error;   /* not NULL: refusals are logged from it */
-    unsigned            refused; /* providers that could not be opened */
+    fletch_model    *model;
+    const fl_config *config;
+    fl_provider_fn   open;
+    void            *arg;
+    fletch_error    *error;   /* not NULL: refusals are logged from it */
+    unsigned         refused; /* providers that could not be opened */
 } walk;
 
 /* EPROVIDER means: not this one, the next may do. Every other failure would
@@ -193,14 +194,23 @@ static int try_auto(walk *w) {
     return status;
 }
 
-int fl_provider_walk(const fletch_model *model, const fl_config *config, const char *only,
+/* Whether refusals are passed over: not where one provider alone was named and nobody asked for more. */
+static bool goes_on(const fl_config *config) {
+    char name[32];
+    bool alone = !fl_config_list_item(config, FL_KEY_PROVIDER_ORDER, 1, name, sizeof name) &&
+                 strcmp(fl_config_text(config, FL_KEY_PROVIDER_ORDER), "auto") != 0;
+    return fl_config_bool(config, FL_KEY_PROVIDER_FALLBACK) &&
+           (!alone || fl_config_is_set(config, FL_KEY_PROVIDER_FALLBACK));
+}
+
+int fl_provider_walk(fletch_model *model, const fl_config *config, const char *only,
                      fl_provider_fn open, void *arg, fletch_error *error) {
     fletch_error own;
     walk         w = {model, config, open, arg, error ? error : &own, 0};
     char         name[32];
     int          status   = FLETCH_EPROVIDER;
     bool         saw_cpu  = false;
-    bool         fallback = fl_config_bool(config, FL_KEY_PROVIDER_FALLBACK);
+    bool         fallback = goes_on(config);
     if (only != NULL)
         return open_one(&w, find_provider(only));
     for (unsigned i = 0; status == FLETCH_EPROVIDER && (i == 0 || fallback) &&
@@ -215,6 +225,8 @@ int fl_provider_walk(const fletch_model *model, const fl_config *config, const c
         if (!p)
             return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                            "provider.order: \"%s\" is no provider", name);
+        if (w.refused > 0)
+            fl_log_write(fl_config_log(config), FL_LOG_WARNING, "falling back to %s", p->name);
         saw_cpu = saw_cpu || strcmp(p->name, "cpu") == 0;
         status  = try_next(&w, p, fallback); /* else it is the error itself */
     }
@@ -224,7 +236,7 @@ int fl_provider_walk(const fletch_model *model, const fl_config *config, const c
         status = try_next(&w, find_provider("cpu"), true);
     }
     if (status == FLETCH_OK && w.refused > 0)
-        fl_count(&fl_mutable(model)->stats, FL_COUNT_provider_fallbacks, 1);
+        fl_count(&model->stats, FLETCH_COUNT_PROVIDER_FALLBACKS, 1);
     return status;
 }
 

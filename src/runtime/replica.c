@@ -48,7 +48,7 @@ static int open_engine(fl_replica *replica, const fl_engine_options *options, fl
         return status;
     }
     replica->ops->info(replica->engine, &replica->info);
-    fl_count(&model->stats, FL_COUNT_provider_selections, 1);
+    fl_count(&model->stats, FLETCH_COUNT_PROVIDER_SELECTIONS, 1);
     fl_log_write(own.log, FL_LOG_DEBUG, "provider %s, device %u: %s, %s", replica->provider,
                  replica->device, replica->info.device, replica->info.precision);
     return FLETCH_OK;
@@ -450,7 +450,7 @@ static void reopen(fl_replica *replica, fl_request **over) {
             replica->slots[i].touched = 0;
         if (replica->set == model->replicas)
             keep_to(model, replica->info.most_tokens);
-        fl_count(&model->stats, FL_COUNT_replica_reopens, 1);
+        fl_count(&model->stats, FLETCH_COUNT_REPLICA_REOPENS, 1);
         fl_log_write(fl_config_log(model->config), FL_LOG_INFO, "provider %s, device %u is open",
                      replica->provider, replica->device);
         return;

@@ -62,7 +62,7 @@ void fl_requests_free(fletch_model *model) {
 /* ---- What is asked --------------------------------------------------------------------------- */
 
 /* The number of tokens a prompt takes at the head of every text: its ids with
- * specials, less the closing special, as sentence-transformers counts them for
+ * specials, less the last one if that is special, as sentence-transformers counts them for
  * include_prompt=false. */
 static int count_prompt(fl_request *r, fletch_error *error) {
     const fl_tokenizer *tokenizer = r->model->tokenizer;
@@ -81,10 +81,11 @@ static int count_prompt(fl_request *r, fletch_error *error) {
         status =
             fl_tokenizer_encode(tokenizer, fl_feeder_scratch(feeder), r->prompt, r->prompt_size,
                                 &r->encode, ids, capacity, &tokens, &cut, error);
-    fl_free(ids);
     fl_feeder_give(r->model, feeder);
     if (status == FLETCH_OK)
-        r->prompt_skip = (uint32_t)tokens - (special > 1 && tokens > 0);
+        r->prompt_skip =
+            (uint32_t)tokens - (tokens > 0 && fl_tokenizer_is_special(tokenizer, ids[tokens - 1]));
+    fl_free(ids);
     return status;
 }
 
@@ -115,7 +116,8 @@ static int resolve_lengths(fl_request *r, fletch_error *error) {
     uint32_t            asked   = r->options.max_length;
     uint32_t            max     = asked ? asked : model->max_length;
     uint32_t            special = fl_tokenizer_special_count(model->tokenizer);
-    if (max <= special)
+    r->encode.no_special        = model->model->is_static;
+    if (max <= special && !r->encode.no_special)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "max_length %u leaves no room for text: the model adds %u special tokens; "
                        "set at least %u",
@@ -171,7 +173,7 @@ void fl_request_begin(fl_request *request) {
         model->live->before = request;
     model->live = request;
     model->live_count++;
-    fl_count(&model->stats, FL_COUNT_requests, 1);
+    fl_count(&model->stats, FLETCH_COUNT_REQUESTS, 1);
 }
 
 static void leave_live(fl_request *request) {
@@ -191,9 +193,9 @@ static void count_end(const fl_request *request, uint64_t now) {
     fl_histogram_add(&model->stats.total, now - request->begin_ns, 1);
     switch (request->error.code) {
     case FLETCH_OK: break;
-    case FLETCH_ECANCELLED: fl_count(&model->stats, FL_COUNT_cancelled_requests, 1); break;
-    case FLETCH_EDEADLINE: fl_count(&model->stats, FL_COUNT_expired_requests, 1); break;
-    default: fl_count(&model->stats, FL_COUNT_failed_requests, 1);
+    case FLETCH_ECANCELLED: fl_count(&model->stats, FLETCH_COUNT_CANCELLED_REQUESTS, 1); break;
+    case FLETCH_EDEADLINE: fl_count(&model->stats, FLETCH_COUNT_EXPIRED_REQUESTS, 1); break;
+    default: fl_count(&model->stats, FLETCH_COUNT_FAILED_REQUESTS, 1);
     }
 }
 
@@ -261,7 +263,7 @@ void fl_request_fail_text(fl_request *request, size_t index, const fletch_error 
                           fl_request **over) {
     fletch_error named = *error;
     named.where        = index;
-    fl_count(&request->model->stats, FL_COUNT_failed_texts, 1);
+    fl_count(&request->model->stats, FLETCH_COUNT_FAILED_TEXTS, 1);
     if (request->options.status)
         request->options.status[index] = error->code;
     else

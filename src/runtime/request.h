@@ -49,7 +49,7 @@ typedef struct fl_output {
     const fl_model *model;       /* its stages */
     uint32_t        columns;     /* dimensions kept */
     bool            normalize;   /* unit length at the end */
-    bool            raw;         /* leave out the folder's own Normalize stages */
+    bool            raw;         /* leave out the folder's Normalize stages at the end */
     bool            renormalize; /* after a cut */
     fletch_dtype    dtype;
 } fl_output;

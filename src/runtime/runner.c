@@ -9,7 +9,7 @@
  *         Before a part of the batch runs, the memory it is predicted to take is reserved.
  *         What may go wrong, and what becomes of it:
  *           no room or ENOMEM      the part is halved and tried again; a lone text fails with ENOMEM
- *           EMODEL at text i       i fails; the others run again (from FUSSY on, one by one)
+ *           EMODEL at text i       i fails; the others run again (retry.h)
  *           anything else          the replica is broken; the rest of the batch is an orphan that
  *                                  another slot adopts once; the second time its texts fail
  * Memory  Everything is the slot's or the pool's; nothing is allocated here.
@@ -20,9 +20,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "runtime/retry.h"
 #include "runtime/runtime.h"
-
-enum { FUSSY = 4 /* bad texts in a batch before the rest goes one by one */ };
 
 /* ---- Memory of a slot ------------------------------------------------------------------------ */
 
@@ -78,7 +77,7 @@ static bool adopt(fl_runner *slot) {
         orphan->count  = 0;
         pthread_cond_signal(&orphan->wake); /* it may be waiting to be closed */
     }
-    fl_count(&model->stats, FL_COUNT_batch_retries, 1);
+    fl_count(&model->stats, FLETCH_COUNT_BATCH_RETRIES, 1);
     return true;
 }
 
@@ -212,8 +211,8 @@ static int stage_rows(fl_runner *slot, uint32_t lo, uint32_t hi, float **buffer,
             next += width;
         }
     }
-    fl_count(&model->stats, FL_COUNT_staged_outputs, inner);
-    fl_count(&model->stats, FL_COUNT_zero_copy_outputs, hi - lo - inner);
+    fl_count(&model->stats, FLETCH_COUNT_STAGED_OUTPUTS, inner);
+    fl_count(&model->stats, FLETCH_COUNT_ZERO_COPY_OUTPUTS, hi - lo - inner);
     tell_path(model, inner ? FL_PATH_ROWS_STAGED : FL_PATH_ROWS_IN_PLACE);
     return FLETCH_OK;
 }
@@ -300,10 +299,10 @@ static int forward(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **over)
     if (status == FLETCH_OK) {
         fl_trace_end(model->trace, "forward", start, "tokens", batch.tokens);
         fl_histogram_add(&model->stats.forward, took, 1);
-        fl_count(&model->stats, FL_COUNT_busy_ns, took);
-        fl_count(&model->stats, FL_COUNT_batches, 1);
-        fl_count(&model->stats, FL_COUNT_texts, batch.texts);
-        fl_count(&model->stats, FL_COUNT_tokens, batch.tokens);
+        fl_count(&model->stats, FLETCH_COUNT_BUSY_NS, took);
+        fl_count(&model->stats, FLETCH_COUNT_BATCHES, 1);
+        fl_count(&model->stats, FLETCH_COUNT_TEXTS, batch.texts);
+        fl_count(&model->stats, FLETCH_COUNT_TOKENS, batch.tokens);
         atomic_fetch_add_explicit(&replica->tokens, batch.tokens, memory_order_relaxed);
         atomic_fetch_add_explicit(&replica->batches, 1, memory_order_release); /* with its tokens */
         begin = fl_trace_begin(model->trace);
@@ -348,36 +347,33 @@ static bool ended(fl_runner *slot, uint32_t i) {
     return yes;
 }
 
-/* Carry the batch: parts of it, from the front, each answered before the next
- * begins. Not OK: the replica is broken, and items from slot->finished on are
- * not answered. */
+/* Carry the batch: parts of it, from the front, each answered before the next begins. Not OK: the replica is
+ * broken, and items from slot->finished on are not answered. */
 static int carry(fl_runner *slot, uint64_t begin, fl_request **over) {
     fletch_model *model = slot->replica->set->model;
-    uint32_t      part = slot->count, bad = 0;
+    fl_retry      retry = {.part = slot->count};
     while (slot->finished < slot->count) {
         uint32_t lo = slot->finished;
-        uint32_t hi = slot->count - lo < part ? slot->count : lo + part;
-        if (part < slot->count && ended(slot, lo)) { /* after a failure: nobody waits for it */
+        uint32_t hi = slot->count - lo < retry.part ? slot->count : lo + retry.part;
+        if (retry.part < slot->count &&
+            ended(slot, lo)) { /* after a failure: nobody waits for it */
             answer(slot, lo + 1, begin, over);
             continue;
         }
-        int    status = forward(slot, lo, hi, over);
-        size_t where  = slot->error.where;
+        int status = forward(slot, lo, hi, over);
         if (status == FLETCH_OK) {
             answer(slot, hi, begin, over);
-        } else if (hi - lo > 1 && (status == FLETCH_ENOMEM || status == FLETCH_EMODEL)) {
-            /* Smaller: the texts in front of a bad one, or half of what was too much.
-       */
-            bool named = status == FLETCH_EMODEL && where > 0 && where < hi - lo && bad < FUSSY;
-            part       = named ? (uint32_t)where : status == FLETCH_EMODEL ? 1 : (hi - lo + 1) / 2;
-            bad += status == FLETCH_EMODEL;
-            fl_count(&model->stats, FL_COUNT_batch_splits, status == FLETCH_ENOMEM);
-        } else if (status == FLETCH_ENOMEM || status == FLETCH_EMODEL) {
+            continue;
+        }
+        switch (fl_retry_next(&retry, status, slot->error.where, hi - lo, slot->count)) {
+        case FL_RETRY_SMALLER:
+            fl_count(&model->stats, FLETCH_COUNT_BATCH_SPLITS, status == FLETCH_ENOMEM);
+            break;
+        case FL_RETRY_FAIL_TEXT:
             fail_item(slot, lo, &slot->error, over);
             answer(slot, hi, begin, over);
-            part = status == FLETCH_EMODEL && bad <= FUSSY ? slot->count : part;
-        } else {
-            return status;
+            break;
+        case FL_RETRY_BREAK: return status;
         }
     }
     return FLETCH_OK;
@@ -398,7 +394,7 @@ void fl_runner_fail(fl_runner *slot, fl_request **over) {
 static void break_replica(fl_runner *slot, fl_request **over) {
     fl_replica   *replica = slot->replica;
     fletch_model *model   = replica->set->model;
-    fl_count(&model->stats, FL_COUNT_replica_failures, 1);
+    fl_count(&model->stats, FLETCH_COUNT_REPLICA_FAILURES, 1);
     fl_log_write(fl_config_log(model->config), FL_LOG_ERROR,
                  "provider %s, device %u: the engine failed (%s); it is opened again",
                  replica->provider, replica->device, slot->error.message);

@@ -76,6 +76,7 @@ struct fletch_model {
                        it */
     uint32_t        row_width;    /* widest row between pooling and output */
     bool            normalize;    /* default of a call */
+    char            pooling[64];  /* "mean,max" */
     const char     *prompt;       /* default prompt text, "" for none; borrowed from config
                          or model */
     fletch_truncate truncate;
@@ -136,7 +137,7 @@ void fl_model_left(fletch_model *model);
  * the next one may do. */
 typedef int (*fl_provider_fn)(void *arg, const fl_engine_ops *ops, const char *provider,
                               const fl_engine_options *options, fletch_error *error);
-int fl_provider_walk(const fletch_model *model, const fl_config *config, const char *only,
+int fl_provider_walk(fletch_model *model, const fl_config *config, const char *only,
                      fl_provider_fn open, void *arg, fletch_error *error);
 /* Tell of every provider: usable, or why not. Returns what `fn` stopped with.
  */
@@ -163,37 +164,30 @@ void fl_keeper_wake(fletch_model *model, uint64_t due_ns); /* (locked) look no l
 void fl_runtime_trim(fletch_model *model, const char *why);
 
 /* tokens.c */
-int     fl_runtime_tokenize(const fletch_model *model, const char *text, size_t size,
+int     fl_runtime_tokenize(fletch_model *model, const char *text, size_t size,
                             const fletch_tokenize_options *options, fletch_tokens **tokens,
                             fletch_error *error);
 int64_t fl_runtime_decode(const fletch_model *model, const int32_t *ids, size_t count,
                           bool skip_special, char *text, size_t capacity, fletch_error *error);
 
 /* describe.c */
-int  fl_runtime_describe(const fletch_model *model, fletch_property_fn fn, void *user);
+int  fl_runtime_describe(fletch_model *model, fletch_property_fn fn, void *user);
 int  fl_system_describe(const fl_config *config, fletch_property_fn fn, void *user);
-void fl_runtime_stats(const fletch_model *model, fletch_stats *out);
+void fl_runtime_info(fletch_model *model, fletch_model_info *out);
+void fl_runtime_stats(fletch_model *model, fletch_stats *out);
 
 /* devices.c: replica `index` and its device; false past the last. All of them: *out is freed with
  * fl_free. */
-bool fl_runtime_device(const fletch_model *model, size_t index, fletch_device_stats *out);
-int  fl_runtime_devices(const fletch_model *model, fletch_device_stats **out, size_t *count,
+bool fl_runtime_device(fletch_model *model, size_t index, fletch_device_stats *out);
+int  fl_runtime_devices(fletch_model *model, fletch_device_stats **out, size_t *count,
                         fletch_error *error);
-
-/* A const model of the public interface whose locks and lists must change all
- * the same. */
-static inline fletch_model *fl_mutable(const fletch_model *model) {
-    union {
-        const fletch_model *in;
-        fletch_model       *out;
-    } cast = {.in = model};
-    return cast.out;
-}
 
 /* output.c: pooled[width] -> row of the caller; line[0], line[1] are scratch rows. `row` may be
  * `pooled` itself when dtype is float32. False, and `row` untouched, when `pooled` holds or a stage
  * made a value that is not finite: no engine's word is taken for it. */
 bool fl_output_row(const fl_output *output, const float *pooled, float *const line[2], void *row);
+/* A finished row as its dtype; may be `row` itself when that is float32. */
+void fl_output_store(const float *row, size_t columns, fletch_dtype dtype, void *out);
 /* Whether the engine may write pooled rows straight into the caller's rows. */
 bool fl_output_in_place(const fl_output *output, const fletch_matrix *out);
 

@@ -20,7 +20,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "base/json.h"
+#include "base/json_w.h"
 
 enum { LAST_BUCKET = FLETCH_HISTOGRAM_BUCKETS - 1, QUARTERS = 4 };
 
@@ -94,6 +94,24 @@ void fl_histogram_read(const fl_histogram *histogram, fletch_histogram *out) {
     out->p99_ns = fl_histogram_quantile(out->bucket, out->max_ns, 0.99);
 }
 
+/* ---- Names ----------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name, *text;
+} counters[FL_COUNTERS] = {
+#define FL_COUNTER_ROW(NAME, name, text) {#name, text},
+    FLETCH_COUNTER_MAP(FL_COUNTER_ROW)
+#undef FL_COUNTER_ROW
+};
+
+const char *fletch_counter_name(size_t counter) {
+    return counter < FL_COUNTERS ? counters[counter].name : NULL;
+}
+
+const char *fletch_counter_text(size_t counter) {
+    return counter < FL_COUNTERS ? counters[counter].text : NULL;
+}
+
 /* ---- Snapshots ------------------------------------------------------------------------------- */
 
 static void histogram_init(fl_histogram *histogram) {
@@ -114,10 +132,9 @@ void fl_stats_init(fl_stats *stats) {
 }
 
 void fl_stats_read(const fl_stats *stats, fletch_stats *out) {
-#define FL_COUNTER_READ(name, text)                                                                \
-    out->name = atomic_load_explicit(&stats->counter[FL_COUNT_##name], memory_order_relaxed);
-    FLETCH_COUNTER_MAP(FL_COUNTER_READ)
-#undef FL_COUNTER_READ
+    out->counter_count = FL_COUNTERS;
+    for (size_t i = 0; i < FL_COUNTERS; i++)
+        out->counter[i] = atomic_load_explicit(&stats->counter[i], memory_order_relaxed);
     fl_histogram_read(&stats->tokenize, &out->tokenize);
     fl_histogram_read(&stats->queue, &out->queue);
     fl_histogram_read(&stats->forward, &out->forward);
@@ -127,152 +144,149 @@ void fl_stats_read(const fl_stats *stats, fletch_stats *out) {
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static void put_number(fl_buf *out, const char *name, uint64_t value) {
-    fl_buf_printf(out, ",\"%s\":%" PRIu64, name, value);
-}
-
-static void put_string(fl_buf *out, const char *name, const char *value, size_t capacity) {
-    fl_buf_printf(out, ",\"%s\":", name);
-    fl_json_quote(out, value, strnlen(value, capacity));
+/* Of an array that may be full, without a NUL. */
+static void put_string(fl_json_w *w, const char *name, const char *value, size_t capacity) {
+    fl_json_w_bytes(w, name, value, strnlen(value, capacity));
 }
 
 /* part / whole with four decimals, or null. */
-static void put_ratio(fl_buf *out, const char *name, double part, double whole) {
+static void put_ratio(fl_json_w *w, const char *name, double part, double whole) {
     if (whole <= 0) {
-        fl_buf_printf(out, "\"%s\":null", name);
+        fl_json_w_null(w, name);
         return;
     }
     const double   ratio = part > 0 ? part / whole : 0;
     const uint64_t fixed = (uint64_t)(ratio * 1e4 + 0.5);
-    fl_buf_printf(out, "\"%s\":%" PRIu64 ".%04" PRIu64, name, fixed / 10000, fixed % 10000);
+    fl_json_w_raw(w, name);
+    fl_buf_printf(w->out, "%" PRIu64 ".%04" PRIu64, fixed / 10000, fixed % 10000);
 }
 
-static void put_ratios(fl_buf *out, const fletch_stats *s) {
-    const double takes = (double)s->pool_takes;
+static void put_ratios(fl_json_w *w, const fletch_stats *s) {
+    const double takes = (double)s->counter[FLETCH_COUNT_POOL_TAKES];
     /* An allocation that serves no take (io.preallocated) can make this negative: then it is 0. */
-    const double reused  = takes - (double)s->pool_allocations;
-    const double inputs  = (double)s->zero_copy_inputs + (double)s->copied_inputs;
-    const double outputs = (double)s->zero_copy_outputs + (double)s->staged_outputs;
-    const double slots   = (double)(s->slots != 0 ? s->slots : s->replicas);
-    fl_buf_puts(out, ",\"ratios\":{");
-    put_ratio(out, "pool_hit", (double)s->pool_hits, takes);
-    fl_buf_putc(out, ',');
-    put_ratio(out, "buffer_reuse", reused, takes);
-    fl_buf_putc(out, ',');
-    put_ratio(out, "zero_copy_input", (double)s->zero_copy_inputs, inputs);
-    fl_buf_putc(out, ',');
-    put_ratio(out, "zero_copy_output", (double)s->zero_copy_outputs, outputs);
-    fl_buf_putc(out, ',');
-    put_ratio(out, "mean_batch_texts", (double)s->texts, (double)s->batches);
-    fl_buf_putc(out, ',');
-    put_ratio(out, "mean_batch_tokens", (double)s->tokens, (double)s->batches);
-    fl_buf_putc(out, ',');
-    put_ratio(out, "utilisation", (double)s->busy_ns, (double)s->uptime_ns * slots);
-    fl_buf_putc(out, ',');
-    put_ratio(out, "mean_allocation_ns", (double)s->pool_allocation_ns,
-              (double)s->pool_allocations);
-    fl_buf_putc(out, '}');
+    const double reused = takes - (double)s->counter[FLETCH_COUNT_POOL_ALLOCATIONS];
+    const double inputs = (double)s->counter[FLETCH_COUNT_ZERO_COPY_INPUTS] +
+                          (double)s->counter[FLETCH_COUNT_COPIED_INPUTS];
+    const double outputs = (double)s->counter[FLETCH_COUNT_ZERO_COPY_OUTPUTS] +
+                           (double)s->counter[FLETCH_COUNT_STAGED_OUTPUTS];
+    const double slots = (double)(s->slots != 0 ? s->slots : s->replicas);
+    fl_json_w_object(w, "ratios");
+    put_ratio(w, "pool_hit", (double)s->counter[FLETCH_COUNT_POOL_HITS], takes);
+    put_ratio(w, "buffer_reuse", reused, takes);
+    put_ratio(w, "zero_copy_input", (double)s->counter[FLETCH_COUNT_ZERO_COPY_INPUTS], inputs);
+    put_ratio(w, "zero_copy_output", (double)s->counter[FLETCH_COUNT_ZERO_COPY_OUTPUTS], outputs);
+    put_ratio(w, "mean_batch_texts", (double)s->counter[FLETCH_COUNT_TEXTS],
+              (double)s->counter[FLETCH_COUNT_BATCHES]);
+    put_ratio(w, "mean_batch_tokens", (double)s->counter[FLETCH_COUNT_TOKENS],
+              (double)s->counter[FLETCH_COUNT_BATCHES]);
+    put_ratio(w, "utilisation", (double)s->counter[FLETCH_COUNT_BUSY_NS],
+              (double)s->uptime_ns * slots);
+    put_ratio(w, "mean_allocation_ns", (double)s->counter[FLETCH_COUNT_POOL_ALLOCATION_NS],
+              (double)s->counter[FLETCH_COUNT_POOL_ALLOCATIONS]);
+    fl_json_w_end(w);
 }
 
 /* Buckets as [bound, count], the empty ones left out; the last one's bound is null. */
-static void put_histogram(fl_buf *out, const char *name, const fletch_histogram *h) {
-    fl_buf_printf(out, ",\"%s\":{\"count\":%" PRIu64 ",\"sum_ns\":%" PRIu64, name, h->count,
-                  h->sum_ns);
-    put_number(out, "max_ns", h->max_ns);
-    put_number(out, "p50_ns", h->p50_ns);
-    put_number(out, "p90_ns", h->p90_ns);
-    put_number(out, "p95_ns", h->p95_ns);
-    put_number(out, "p99_ns", h->p99_ns);
-    fl_buf_puts(out, ",\"buckets\":[");
-    const char *comma = "";
+static void put_histogram(fl_json_w *w, const char *name, const fletch_histogram *h) {
+    fl_json_w_object(w, name);
+    fl_json_w_u64(w, "count", h->count);
+    fl_json_w_u64(w, "sum_ns", h->sum_ns);
+    fl_json_w_u64(w, "max_ns", h->max_ns);
+    fl_json_w_u64(w, "p50_ns", h->p50_ns);
+    fl_json_w_u64(w, "p90_ns", h->p90_ns);
+    fl_json_w_u64(w, "p95_ns", h->p95_ns);
+    fl_json_w_u64(w, "p99_ns", h->p99_ns);
+    fl_json_w_array(w, "buckets");
     for (size_t i = 0; i < FLETCH_HISTOGRAM_BUCKETS; i++) {
         if (h->bucket[i] == 0)
             continue;
+        fl_json_w_array(w, NULL);
         if (i < LAST_BUCKET)
-            fl_buf_printf(out, "%s[%" PRIu64 ",%" PRIu64 "]", comma, bucket_bound(i), h->bucket[i]);
+            fl_json_w_u64(w, NULL, bucket_bound(i));
         else
-            fl_buf_printf(out, "%s[null,%" PRIu64 "]", comma, h->bucket[i]);
-        comma = ",";
+            fl_json_w_null(w, NULL);
+        fl_json_w_u64(w, NULL, h->bucket[i]);
+        fl_json_w_end(w);
     }
-    fl_buf_puts(out, "]}");
+    fl_json_w_end(w);
+    fl_json_w_end(w);
 }
 
-static void put_gauges(fl_buf *out, const fletch_stats *s) {
-    put_number(out, "queued_requests", s->queued_requests);
-    put_number(out, "queued_texts", s->queued_texts);
-    put_number(out, "queued_tokens", s->queued_tokens);
-    put_number(out, "running_texts", s->running_texts);
-    put_number(out, "batch_tokens", s->batch_tokens);
-    put_number(out, "pool_buffers", s->pool_buffers);
-    put_number(out, "pool_bytes", s->pool_bytes);
-    put_number(out, "replicas", s->replicas);
-    put_number(out, "replicas_ready", s->replicas_ready);
-    put_number(out, "slots", s->slots);
-    put_number(out, "slots_busy", s->slots_busy);
-    put_number(out, "memory_bytes", s->memory_bytes);
-    put_number(out, "memory_limit", s->memory_limit);
-    put_number(out, "memory_reserved", s->memory_reserved);
-    put_number(out, "uptime_ns", s->uptime_ns);
-    put_string(out, "provider", s->provider, sizeof s->provider);
-    put_string(out, "precision", s->precision, sizeof s->precision);
-    put_string(out, "device", s->device, sizeof s->device);
+static void put_gauges(fl_json_w *w, const fletch_stats *s) {
+    fl_json_w_u64(w, "queued_requests", s->queued_requests);
+    fl_json_w_u64(w, "queued_texts", s->queued_texts);
+    fl_json_w_u64(w, "queued_tokens", s->queued_tokens);
+    fl_json_w_u64(w, "running_texts", s->running_texts);
+    fl_json_w_u64(w, "batch_tokens", s->batch_tokens);
+    fl_json_w_u64(w, "pool_buffers", s->pool_buffers);
+    fl_json_w_u64(w, "pool_bytes", s->pool_bytes);
+    fl_json_w_u64(w, "replicas", s->replicas);
+    fl_json_w_u64(w, "replicas_ready", s->replicas_ready);
+    fl_json_w_u64(w, "slots", s->slots);
+    fl_json_w_u64(w, "slots_busy", s->slots_busy);
+    fl_json_w_u64(w, "memory_bytes", s->memory_bytes);
+    fl_json_w_u64(w, "memory_limit", s->memory_limit);
+    fl_json_w_u64(w, "memory_reserved", s->memory_reserved);
+    fl_json_w_u64(w, "uptime_ns", s->uptime_ns);
+    put_string(w, "provider", s->provider, sizeof s->provider);
+    put_string(w, "precision", s->precision, sizeof s->precision);
+    put_string(w, "device", s->device, sizeof s->device);
 }
 
 /* A device's figure that only a driver could tell: null without one. */
-static void put_told(fl_buf *out, const char *name, bool told, uint64_t value) {
+static void put_told(fl_json_w *w, const char *name, bool told, uint64_t value) {
     if (told)
-        put_number(out, name, value);
+        fl_json_w_u64(w, name, value);
     else
-        fl_buf_printf(out, ",\"%s\":null", name);
+        fl_json_w_null(w, name);
 }
 
-static void put_device(fl_buf *out, const fletch_device_stats *d) {
+static void put_device(fl_json_w *w, const fletch_device_stats *d) {
     const bool seen = d->memory_total > 0, pool = d->pool_takes > 0;
-    fl_buf_printf(out, "{\"device\":%" PRIu32 ",\"ready\":%s", d->device,
-                  d->ready ? "true" : "false");
-    put_string(out, "provider", d->provider, sizeof d->provider);
-    put_string(out, "name", d->name, sizeof d->name);
-    put_number(out, "slots_busy", d->slots_busy);
-    put_number(out, "outstanding_tokens", d->outstanding_tokens);
-    put_number(out, "batches", d->batches);
-    put_number(out, "tokens", d->tokens);
-    put_told(out, "utilisation", d->utilisation >= 0, (uint64_t)d->utilisation);
-    put_told(out, "memory_used", seen, d->memory_used);
-    put_told(out, "memory_total", seen, d->memory_total);
-    put_told(out, "pool_used", pool, d->pool_used);
-    put_told(out, "pool_peak", pool, d->pool_peak);
-    put_told(out, "pool_held", pool, d->pool_held);
-    put_told(out, "pool_takes", pool, d->pool_takes);
-    put_told(out, "pool_hits", pool, d->pool_hits);
-    put_string(out, "failure", d->failure, sizeof d->failure);
-    fl_buf_putc(out, '}');
+    fl_json_w_object(w, NULL);
+    fl_json_w_u64(w, "device", d->device);
+    fl_json_w_bool(w, "ready", d->ready);
+    put_string(w, "provider", d->provider, sizeof d->provider);
+    put_string(w, "name", d->name, sizeof d->name);
+    fl_json_w_u64(w, "slots_busy", d->slots_busy);
+    fl_json_w_u64(w, "outstanding_tokens", d->outstanding_tokens);
+    fl_json_w_u64(w, "batches", d->batches);
+    fl_json_w_u64(w, "tokens", d->tokens);
+    put_told(w, "utilisation", d->utilisation >= 0, (uint64_t)d->utilisation);
+    put_told(w, "memory_used", seen, d->memory_used);
+    put_told(w, "memory_total", seen, d->memory_total);
+    put_told(w, "pool_used", pool, d->pool_used);
+    put_told(w, "pool_peak", pool, d->pool_peak);
+    put_told(w, "pool_held", pool, d->pool_held);
+    put_told(w, "pool_takes", pool, d->pool_takes);
+    put_told(w, "pool_hits", pool, d->pool_hits);
+    put_string(w, "failure", d->failure, sizeof d->failure);
+    fl_json_w_end(w);
 }
 
-static void put_devices(fl_buf *out, const fletch_device_stats *devices, size_t count) {
-    fl_buf_puts(out, ",\"devices\":[");
-    for (size_t i = 0; i < count; i++) {
-        if (i > 0)
-            fl_buf_putc(out, ',');
-        put_device(out, &devices[i]);
-    }
-    fl_buf_putc(out, ']');
+static void put_devices(fl_json_w *w, const fletch_device_stats *devices, size_t count) {
+    fl_json_w_array(w, "devices");
+    for (size_t i = 0; i < count; i++)
+        put_device(w, &devices[i]);
+    fl_json_w_end(w);
 }
 
 int64_t fl_stats_write_json(const fletch_stats *stats, const fletch_device_stats *devices,
                             size_t count, char *text, size_t capacity) {
-    fl_buf out = {0};
-    fl_buf_puts(&out, "{\"version\":\"" FLETCH_VERSION "\"");
-#define FL_COUNTER_PUT(name, words) put_number(&out, #name, stats->name);
-    FLETCH_COUNTER_MAP(FL_COUNTER_PUT)
-#undef FL_COUNTER_PUT
-    put_gauges(&out, stats);
-    put_ratios(&out, stats);
-    put_devices(&out, devices, count);
-    put_histogram(&out, "tokenize", &stats->tokenize);
-    put_histogram(&out, "queue", &stats->queue);
-    put_histogram(&out, "forward", &stats->forward);
-    put_histogram(&out, "total", &stats->total);
-    fl_buf_putc(&out, '}');
+    fl_buf    out = {0};
+    fl_json_w w   = {.out = &out};
+    fl_json_w_object(&w, NULL);
+    fl_json_w_text(&w, "version", FLETCH_VERSION);
+    for (size_t i = 0; i < FL_COUNTERS; i++)
+        fl_json_w_u64(&w, counters[i].name, stats->counter[i]);
+    put_gauges(&w, stats);
+    put_ratios(&w, stats);
+    put_devices(&w, devices, count);
+    put_histogram(&w, "tokenize", &stats->tokenize);
+    put_histogram(&w, "queue", &stats->queue);
+    put_histogram(&w, "forward", &stats->forward);
+    put_histogram(&w, "total", &stats->total);
+    fl_json_w_end(&w);
     if (out.failed) {
         fl_buf_free(&out);
         return FLETCH_ENOMEM;

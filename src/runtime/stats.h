@@ -15,12 +15,10 @@
 
 #include "fletch.h"
 
-typedef enum fl_counter {
-#define FL_COUNTER_ENUM(name, text) FL_COUNT_##name,
-    FLETCH_COUNTER_MAP(FL_COUNTER_ENUM)
-#undef FL_COUNTER_ENUM
-        FL_COUNTERS
-} fl_counter;
+#define FL_COUNTER_ONE(NAME, name, text) +1
+enum { FL_COUNTERS = 0 FLETCH_COUNTER_MAP(FL_COUNTER_ONE) };
+#undef FL_COUNTER_ONE
+_Static_assert(FL_COUNTERS <= FLETCH_COUNTER_MAX, "a new counter needs room");
 
 typedef struct fl_histogram {
     atomic_uint_fast64_t sum_ns, max_ns;
@@ -35,7 +33,7 @@ typedef struct fl_stats {
 
 void fl_stats_init(fl_stats *stats);
 
-static inline void fl_count(fl_stats *stats, fl_counter counter, uint64_t n) {
+static inline void fl_count(fl_stats *stats, fletch_counter counter, uint64_t n) {
     atomic_fetch_add_explicit(&stats->counter[counter], n, memory_order_relaxed);
 }
 

@@ -88,7 +88,7 @@ static int begin(fl_request *request, fletch_error *error) {
     if (status < 0)
         return status;
     if (waiting_tokens(model) > model->queue_limit) {
-        fl_count(&model->stats, FL_COUNT_rejected_requests, 1);
+        fl_count(&model->stats, FLETCH_COUNT_REJECTED_REQUESTS, 1);
         return fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE,
                        "%llu tokens are waiting, more than server.max_queue_tokens "
                        "(%llu); try "
@@ -109,7 +109,7 @@ static void fill(fl_request *request, const fletch_request *asked, fletch_done_f
                  void *user) {
     request->texts       = asked->texts;
     request->token_ids   = asked->ids;
-    request->options     = asked->options;
+    request->options     = *asked->options;
     request->out         = asked->out;
     request->lane        = asked->lane;
     request->begin_ns    = fl_clock_ns();

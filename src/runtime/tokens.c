@@ -35,14 +35,19 @@ static fletch_tokens *tokens_new(size_t capacity, int32_t **ids, uint32_t **offs
     return tokens;
 }
 
+/* DEFAULT is the side on which the model cuts; an open `error` refuses only where it is asked for. */
+static fl_truncation side_of(const fletch_model *model, fletch_truncate asked) {
+    fletch_truncate how = asked != FLETCH_TRUNCATE_DEFAULT ? asked : model->truncate;
+    return how == FLETCH_TRUNCATE_LEFT ? FL_TRUNCATE_LEFT : FL_TRUNCATE_RIGHT;
+}
+
 static int encode(const fletch_model *model, fl_feeder *feeder, const char *text, size_t size,
                   const fletch_tokenize_options *options, fletch_tokens **out,
                   fletch_error *error) {
     uint32_t          special_count = fl_tokenizer_special_count(model->tokenizer);
     fl_encode_options encode        = {
                .max_length = options->max_length,
-               .truncation =
-            options->truncate == FLETCH_TRUNCATE_LEFT ? FL_TRUNCATE_LEFT : FL_TRUNCATE_RIGHT,
+               .truncation = side_of(model, options->truncate),
                .no_special = options->no_special_tokens != 0,
     };
     size_t limit    = encode.max_length > special_count ? encode.max_length : special_count;
@@ -68,13 +73,76 @@ static int encode(const fletch_model *model, fl_feeder *feeder, const char *text
         return status;
     }
     tokens->truncated = truncated;
-    *out              = tokens;
+    tokens->second = tokens->segment = tokens->count;
+    *out                             = tokens;
     return FLETCH_OK;
 }
 
-int fl_runtime_tokenize(const fletch_model *model, const char *text, size_t size,
-                        const fletch_tokenize_options *options, fletch_tokens **tokens,
-                        fletch_error *error) {
+/* The tokens of one side, without what a template adds; cut to `limit` unless that is 0. */
+static int encode_side(const fletch_model *model, fl_feeder *feeder, const char *text, size_t size,
+                       const fl_encode_options *options, size_t limit, fletch_tokens **out,
+                       fletch_error *error) {
+    fletch_tokenize_options side = FLETCH_TOKENIZE_OPTIONS_INIT;
+    side.no_special_tokens       = 1;
+    side.max_length              = limit > UINT32_MAX ? 0 : (uint32_t)limit;
+    side.truncate =
+        options->truncation == FL_TRUNCATE_LEFT ? FLETCH_TRUNCATE_LEFT : FLETCH_TRUNCATE_RIGHT;
+    return encode(model, feeder, text, size, &side, out, error);
+}
+
+static int encode_pair(const fletch_model *model, fl_feeder *feeder, const char *text, size_t size,
+                       const fletch_tokenize_options *options, fletch_tokens **out,
+                       fletch_error *error) {
+    fl_encode_options encode = {
+        .max_length = options->max_length,
+        .truncation = side_of(model, options->truncate),
+        .no_special = options->no_special_tokens != 0,
+    };
+    fletch_tokens *a = NULL, *b = NULL, *tokens = NULL;
+    fl_pair        pair    = {0};
+    int32_t       *ids     = NULL;
+    uint32_t      *offsets = NULL;
+    uint8_t       *special = NULL;
+    int            status  = encode_side(model, feeder, text, size, &encode, 0, &a, error);
+    if (status ==
+        FLETCH_OK) { /* the second text need not be longer than both max_length and the first */
+        size_t enough = a->count > options->max_length ? a->count : options->max_length;
+        bool   cut = options->max_length > 0 && options->pair_truncate == FLETCH_PAIR_LONGEST_FIRST;
+        status     = encode_side(model, feeder, options->pair, options->pair_size, &encode,
+                             cut ? enough : 0, &b, error);
+    }
+    if (status == FLETCH_OK) {
+        size_t room = a->count + b->count + fl_tokenizer_pair_special_count(model->tokenizer);
+        tokens      = tokens_new(room, &ids, &offsets, &special);
+        status =
+            tokens == NULL
+                ? fl_fail_nomem(error, room, "the tokens of a pair")
+                : fl_tokenizer_pair(model->tokenizer, &(fl_pair_side){a->ids, a->offsets, a->count},
+                                    &(fl_pair_side){b->ids, b->offsets, b->count}, &encode,
+                                    (fl_pair_truncation)options->pair_truncate, ids, offsets,
+                                    special, room, &pair, error);
+        pair.truncated = pair.truncated || b->truncated;
+    }
+    fl_free(a);
+    fl_free(b);
+    if (status == FLETCH_OK && pair.truncated && options->truncate == FLETCH_TRUNCATE_ERROR)
+        status =
+            fl_fail(error, FLETCH_ETOOLONG, FLETCH_NOWHERE,
+                    "the pair has more than %u tokens and truncation is off", options->max_length);
+    if (status < 0) {
+        fl_free(tokens);
+        return status;
+    }
+    tokens->count        = pair.count;
+    tokens->truncated    = pair.truncated;
+    tokens->second       = pair.begin[1];
+    tokens->second_count = pair.end[1] - pair.begin[1];
+    tokens->segment      = pair.segment;
+    *out                 = tokens;
+    return FLETCH_OK;
+}
+
+static int check_text(const char *text, size_t size, fletch_error *error) {
     size_t valid = fl_utf8_valid_prefix(text, size);
     if (valid != size)
         return fl_fail(error, FLETCH_EUTF8, valid, "the text is not valid UTF-8 at offset %zu",
@@ -82,12 +150,23 @@ int fl_runtime_tokenize(const fletch_model *model, const char *text, size_t size
     if (size > UINT32_MAX)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "the text has %zu bytes; offsets hold at most %u", size, UINT32_MAX);
-    fletch_model *m      = fl_mutable(model); /* its list of feeders has its own lock */
-    fl_feeder    *feeder = fl_feeder_take(m, error);
+    return FLETCH_OK;
+}
+
+int fl_runtime_tokenize(fletch_model *model, const char *text, size_t size,
+                        const fletch_tokenize_options *options, fletch_tokens **tokens,
+                        fletch_error *error) {
+    int status = check_text(text, size, error);
+    if (status == FLETCH_OK && options->pair)
+        status = check_text(options->pair, options->pair_size, error);
+    if (status < 0)
+        return status;
+    fl_feeder    *feeder = fl_feeder_take(model, error);
     if (!feeder)
         return FLETCH_ENOMEM;
-    int status = encode(model, feeder, text, size, options, tokens, error);
-    fl_feeder_give(m, feeder);
+    status = options->pair ? encode_pair(model, feeder, text, size, options, tokens, error)
+                           : encode(model, feeder, text, size, options, tokens, error);
+    fl_feeder_give(model, feeder);
     return status;
 }
 

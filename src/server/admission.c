@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* admission.c - is this request let in, by its headers alone?
  *
- * Role    transport.c calls fl_admit once per request before the first byte of its body is read.
- * Method  In the order in which a mistake makes the rest meaningless: framing (guard.c), target, route and
+ * Role    connection.c calls fl_admit once per request before the first byte of its body is read.
+ * Method  In the order in which a mistake makes the rest meaningless: framing (http1.c), route and
  *         method, readiness, key, size, the key's share. Every refusal is written by the dialect
  *         of the path, so that each client can read it.
  * Memory  The request's. Threads: I/O.
  * Proof   tests/server/test_transport_*.py. */
 #include "server/admission.h"
 
+#include <errno.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/number.h"
@@ -20,30 +22,87 @@ static bool judge(fl_request_full *full) {
     return true;
 }
 
-/* ---- Framing -------------------------------------------------------------------------------------- */
+/* ---- Who asks, and is it a request ----------------------------------------------------------------- */
 
-static bool check_framing(fl_request_full *full, const char *version) {
-    fl_request *request = &full->shared;
-    fl_verdict  verdict;
-    request->path = request->query = request->tail = "";
-    fl_guard_identity(request, fl_request_header(request, "x-request-id"),
-                      fl_request_header(request, "traceparent"));
-    bool long_one = full->uri.size > FL_LIMIT_URI; /* the path first: it says in which dialect */
-    bool good     = !full->uri.failed && full->uri.size > 0 &&
-                fl_guard_target(&full->uri, &request->path, &request->query);
-    fl_guard_headers(full->mc, version, &verdict);
-    full->declared = verdict.length;
-    full->expects  = verdict.expects;
-    if (verdict.status == 0 && long_one) {
-        verdict = (fl_verdict){414, "uri_too_long", "the target is longer than 4096 bytes", 0, 0};
-    }
-    if (verdict.status == 0 && !good) {
-        verdict = (fl_verdict){400, "bad_request", "the target is no path", 0, 0};
-    }
-    if (verdict.status != 0) {
-        fl_metrics_rejected(request->server->metrics, FL_REJECTED_HEADERS);
-        fl_reply_error(request, verdict.status, verdict.code, "%s", verdict.message);
+static bool good_id(const char *id) {
+    size_t size = strlen(id);
+    if (size == 0 || size > FL_LIMIT_REQUEST_ID) {
         return false;
+    }
+    return strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == size;
+}
+
+static bool is_hex(const char *text, size_t size) {
+    return strspn(text, "0123456789abcdef") >= size;
+}
+
+/* 00-<32 hex>-<16 hex>-<2 hex>; a later version may be longer, its first four fields are the same. */
+static bool good_parent(const char *text) {
+    size_t size = strlen(text);
+    if (size < 55 || text[2] != '-' || text[35] != '-' || text[52] != '-' || !is_hex(text, 2) ||
+        !is_hex(text + 3, 32) || !is_hex(text + 36, 16) || !is_hex(text + 53, 2)) {
+        return false;
+    }
+    if (strncmp(text, "ff", 2) == 0 || (strncmp(text, "00", 2) == 0 && size != 55) ||
+        (size > 55 && text[55] != '-')) {
+        return false;
+    }
+    return strspn(text + 3, "0") < 32 && strspn(text + 36, "0") < 16;
+}
+
+static void random_hex(char *out, size_t digits) {
+    unsigned char bytes[16] = {0};
+    if (getrandom(bytes, sizeof bytes, GRND_NONBLOCK) != (ssize_t)sizeof bytes) {
+        uint64_t salt = (uint64_t)(uintptr_t)out ^ (uint64_t)errno;
+        memcpy(bytes, &salt, sizeof salt); /* ids need to differ, not to be secret */
+    }
+    for (size_t i = 0; i < digits; i++) {
+        out[i] = "0123456789abcdef"[(bytes[i / 2] >> (i % 2 * 4)) & 15];
+    }
+    out[digits] = '\0';
+}
+
+/* x-request-id and traceparent into the request; an id is made where there is none. */
+static void take_identity(fl_request *request) {
+    const char *id          = fl_request_header(request, "x-request-id");
+    const char *traceparent = fl_request_header(request, "traceparent");
+    if (id != NULL && good_id(id)) {
+        memcpy(request->id, id, strlen(id) + 1);
+    } else {
+        random_hex(request->id, 32);
+    }
+    request->trace_id[0] = request->span_id[0] = '\0';
+    if (traceparent != NULL && good_parent(traceparent)) {
+        memcpy(request->trace_id, traceparent + 3, 32);
+        request->trace_id[32] = '\0';
+        random_hex(request->span_id, 16);
+    }
+}
+
+const char *fl_admission_word(int status) {
+    return status == 408   ? "request_timeout"
+           : status == 413 ? "payload_too_large"
+           : status == 414 ? "uri_too_long"
+           : status == 431 ? "headers_too_large"
+                           : "bad_request";
+}
+
+/* What the head says of itself; false: it is refused with -found. */
+static bool check_head(fl_request_full *full, int found) {
+    fl_request         *request = &full->shared;
+    const fl_http_head *head    = &full->head;
+    const char         *data    = full->conn->in.data;
+    request->method             = head->target != 0 ? data + head->method : "";
+    request->path               = head->path != 0 ? data + head->path : "/";
+    request->query              = head->path != 0 ? data + head->query : "";
+    request->tail               = "";
+    take_identity(request);
+    if (found < 0) {
+        if (found != -408) {
+            fl_metrics_rejected(request->server->metrics, FL_REJECTED_HEADERS);
+        }
+        fl_reply_error(request, -found, fl_admission_word(-found), "%s", head->fault);
+        return !judge(full);
     }
     return true;
 }
@@ -138,8 +197,8 @@ static bool check_share(fl_request_full *full, fl_api_key *key) {
     if (key == NULL) {
         return true;
     }
-    full->keyed = fl_api_key_enter(key, fl_clock_ns(), &wait);
-    if (full->keyed) {
+    if (fl_api_key_enter(key, fl_clock_ns(), &wait)) {
+        full->entered = key;
         return true;
     }
     fl_metrics_rejected(request->server->metrics, FL_REJECTED_KEY_LIMIT);
@@ -148,6 +207,33 @@ static bool check_share(fl_request_full *full, fl_api_key *key) {
                    "this API key's limit is reached; try again in %u second%s", wait,
                    wait == 1 ? "" : "s");
     return !judge(full);
+}
+
+/* ---- Web pages ----------------------------------------------------------------------------------------- */
+
+/* See cors.c. A request that has shown a key was not sent by a stranger's page. */
+static bool check_page(fl_request_full *full) {
+    fl_request      *request = &full->shared;
+    const fl_server *server  = request->server;
+    const char      *host    = fl_request_header(request, "host");
+    const char      *origin  = fl_request_header(request, "origin");
+    bool reads = strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
+    if (full->keys != NULL || (request->route->flags & FL_ROUTE_OPEN) != 0) {
+        return true;
+    }
+    if (server->confined && !fl_cors_is_ours(server->hosts, host)) {
+        fl_reply_error(request, 403, "permission_denied",
+                       "this server does not answer to the name in Host; name it in "
+                       "server.allowed_hosts if it is its own");
+        return !judge(full);
+    }
+    if (!reads && !fl_cors_may_write(server->cors, origin, host)) {
+        fl_reply_error(request, 403, "permission_denied",
+                       "pages of this Origin may not call the server; name it in "
+                       "server.cors_origin if they may");
+        return !judge(full);
+    }
+    return true;
 }
 
 /* ---- Size, priority, deadline -------------------------------------------------------------------------- */
@@ -160,22 +246,24 @@ void fl_refuse_size(fl_request *request) {
                    (unsigned long long)request->server->max_body);
 }
 
-void fl_refuse_memory(fl_request *request) {
-    fl_full(request)->crowded = 503; /* fl_reply_error has the words */
-    fl_reply_error(request, 503, "unavailable", "%s", "");
+void fl_refuse_memory(fl_request *request, uint64_t wanted) {
+    int code = wanted > request->server->max_bodies ? 413 : 503; /* never, or not now */
+    fl_full(request)->crowded    = code;                         /* fl_reply_error has the words */
+    fl_full(request)->crowded_by = "server.max_body_memory";
+    fl_reply_error(request, code, "unavailable", "%s", "");
 }
 
 static bool check_size(fl_request_full *full) {
     fl_request *request  = &full->shared;
     const char *encoding = fl_request_header(request, "content-encoding");
-    if (full->declared != UINT64_MAX && full->declared > request->server->max_body) {
+    if (full->head.length != UINT64_MAX && full->head.length > request->server->max_body) {
         fl_metrics_rejected(request->server->metrics, FL_REJECTED_BODY);
         fl_refuse_size(request);
         return !judge(full);
     }
-    if (full->declared != UINT64_MAX &&
-        atomic_load(&request->server->bodies) + full->declared > request->server->max_bodies) {
-        fl_refuse_memory(request);
+    if (full->head.length != UINT64_MAX &&
+        atomic_load(&request->server->bodies) + full->head.length > request->server->max_bodies) {
+        fl_refuse_memory(request, full->head.length);
         return !judge(full);
     }
     if (encoding != NULL && strcasecmp(encoding, "identity") != 0) {
@@ -211,13 +299,9 @@ static bool read_wishes(fl_request_full *full, const fl_api_key *key) {
     return true;
 }
 
-bool fl_admit(fl_request_full *full, const char *version) {
+void fl_admit(fl_request_full *full, int found) {
     fl_api_key *key = NULL;
-    if (!check_framing(full, version)) {
-        (void)judge(full);
-        return false;
-    }
-    (void)(find_route(full) && check_ready(full) && check_key(full, &key) && check_size(full) &&
+    (void)(check_head(full, found) && find_route(full) && check_ready(full) &&
+           check_key(full, &key) && check_page(full) && check_size(full) &&
            read_wishes(full, key) && check_share(full, key));
-    return true;
 }

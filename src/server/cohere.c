@@ -51,14 +51,14 @@ static void refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
         return;
     case FL_REFUSE_DIMENSIONS:
         fl_reply_error(request, 400, "bad_request",
-                       "invalid request: output_dimension must be from 1 to %zu",
-                       job->served->dimensions);
+                       "invalid request: output_dimension must be from 1 to %u",
+                       job->served->info.dimensions);
         return;
     case FL_REFUSE_TOO_LONG:
         fl_reply_error(request, 400, "too_long",
-                       "invalid request: too many tokens: text %zu has %zu, the model takes %zu; "
+                       "invalid request: too many tokens: text %zu has %zu, the model takes %u; "
                        "set truncate to START or END",
-                       where, fl_job_length(job, where), job->served->max_length);
+                       where, fl_job_length(job, where), job->served->info.max_length);
         return;
     case FL_REFUSE_TOO_MUCH:
         fl_reply_error(request, 413, "payload_too_large", "%s", message);
@@ -184,7 +184,7 @@ static void choose_prompt(fl_job *job) {
     }
     for (int i = 0; i < 4 && names[type][i] != NULL; i++) {
         fl_span name = {names[type][i], strlen(names[type][i])};
-        if (fl_job_has_prompt(job, name)) {
+        if (fl_served_prompt(job->served, name) != NULL) {
             job->ask.prompt_name = name;
             return;
         }

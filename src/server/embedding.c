@@ -111,13 +111,15 @@ static bool take_truncate(fl_job *job) {
     return true;
 }
 
+static const char *const dtype_name[] = {"float32", "int8", "uint8", "binary", "ubinary"};
+
 static bool take_dtype(fl_job *job) {
     const char *value = fl_request_header(job->request, "x-fletch-dtype");
     if (value == NULL) {
         return true;
     }
     for (int i = 0; i <= FLETCH_UBINARY; i++) {
-        if (strcmp(value, fl_convert_name((fletch_dtype)i)) == 0) {
+        if (strcmp(value, dtype_name[i]) == 0) {
             job->ask.dtype = job->ask.dtype != 0 ? job->ask.dtype : i + 1;
             return true;
         }
@@ -148,48 +150,20 @@ static bool take_headers(fl_job *job) {
 
 /* ---- Prompts --------------------------------------------------------------------------------- */
 
-/* The text of a prompt as it is told; NULL when the model has no such prompt. */
-static const char *told_prompt(const fl_job *job, fl_span name) {
-    const char *known, *told;
-    for (size_t i = 0; (known = fl_served_prompt_at(job->served, i, &told)) != NULL; i++) {
-        if (fl_span_is(name, known)) {
-            return told;
+const char *fl_served_prompt(const fl_served *served, fl_span name) {
+    const fletch_prompt *prompt;
+    for (size_t i = 0; (prompt = fletch_prompt_at(served->model, i)) != NULL; i++) {
+        if (fl_span_is(name, prompt->name)) {
+            return prompt->text;
         }
     }
     return NULL;
 }
 
-bool fl_job_has_prompt(const fl_job *job, fl_span name) {
-    return told_prompt(job, name) != NULL;
-}
-
-/* A property that is told quoted as JSON, without the quotes; NULL: there is none, or no memory. */
-static const char *unquoted(fl_request *request, const char *told) {
-    size_t     size = told != NULL ? strlen(told) : 0;
-    char      *copy = fl_request_alloc(request, size + 1);
-    fl_json_in in;
-    fl_span    text;
-    if (size == 0 || copy == NULL) {
-        return NULL;
-    }
-    memcpy(copy, told, size);
-    fl_json_in_begin(&in, copy, size);
-    if (!fl_json_in_string(&in, &text)) {
-        return NULL;
-    }
-    memmove(copy, text.data, text.size); /* it begins behind the quote */
-    copy[text.size] = '\0';
-    return copy;
-}
-
-const char *fl_job_prompt(fl_job *job, fl_span name) {
-    return unquoted(job->request, told_prompt(job, name));
-}
-
 void fl_served_prompts(const fl_served *served, fl_buf *out) {
-    const char *name;
-    for (size_t i = 0; (name = fl_served_prompt_at(served, i, NULL)) != NULL; i++) {
-        fl_buf_printf(out, "%s`%s`", out->size > 0 ? ", " : "", name);
+    const fletch_prompt *prompt;
+    for (size_t i = 0; (prompt = fletch_prompt_at(served->model, i)) != NULL; i++) {
+        fl_buf_printf(out, "%s`%s`", out->size > 0 ? ", " : "", prompt->name);
     }
 }
 
@@ -217,36 +191,30 @@ static fletch_truncate truncate_of(const fl_job *job) {
 }
 
 static bool choose_options(fl_job *job) {
-    fletch_embed_options *options = &job->work.options;
+    fletch_embed_options *options = &job->options;
+    job->work.options             = options;
     options->size                 = sizeof *options;
     options->normalize            = job->ask.normalize == -1 ? -1 : 1;
     options->truncate             = truncate_of(job);
     options->tokens               = job->tokens;
     options->truncated            = job->truncated;
-    options->dimensions = job->columns < job->served->dimensions ? (uint32_t)job->columns : 0;
+    options->dimensions = job->columns < job->served->info.dimensions ? (uint32_t)job->columns : 0;
     fl_span name        = job->ask.prompt_name;
     if (name.data == NULL) {
         return true;
     }
-    if (!fl_job_has_prompt(job, name)) {
+    options->prompt = fl_served_prompt(job->served, name);
+    if (options->prompt == NULL) {
         job->style->refuse(job, FL_REFUSE_PROMPT, FLETCH_NOWHERE,
                            "the model has no prompt of this name");
         return false;
     }
-    char *copy =
-        fl_request_alloc(job->request, name.size + 1); /* terminated: the memory is zeroed */
-    if (copy == NULL) {
-        fl_reply_error(job->request, 500, "internal", "out of memory");
-        return false;
-    }
-    memcpy(copy, name.data, name.size);
-    options->prompt_name = copy;
     return true;
 }
 
 static bool choose_columns(fl_job *job) {
     int64_t wanted = job->ask.dimensions;
-    job->columns   = job->served->dimensions;
+    job->columns   = job->served->info.dimensions;
     if (wanted == FL_ASK_NONE) {
         return true;
     }
@@ -261,7 +229,7 @@ static bool choose_columns(fl_job *job) {
 }
 
 size_t fl_job_texts_max(const fl_served *served) {
-    return FL_ANSWER_MAX / FLOAT_TEXT_BYTES / served->dimensions;
+    return FL_ANSWER_MAX / FLOAT_TEXT_BYTES / served->info.dimensions;
 }
 
 /* Memory for the rows, within what an answer may take. */
@@ -270,6 +238,7 @@ static bool take_memory(fl_job *job) {
     bool   too_much = fl_mul_overflow(job->count, job->columns, &cells) != 0 ||
                     fl_mul_overflow(cells, FLOAT_TEXT_BYTES, &bytes) != 0 || bytes > FL_ANSWER_MAX;
     if (too_much) {
+        fl_reply_header(job->request, "x-fletch-limit", "answer=%d", FL_ANSWER_MAX);
         job->style->refuse(job, FL_REFUSE_TOO_MUCH, FLETCH_NOWHERE,
                            "the answer would be larger than 512 MiB; send fewer texts at once");
         return false;
@@ -322,11 +291,9 @@ static bool make_ids(fl_job *job) {
     fl_input   *input   = &job->ask.input;
     fl_buf      ids     = {0};
     int64_t    *offsets = fl_request_alloc(job->request, (input->count + 1) * sizeof *offsets);
-    const char *named   = job->ask.prompt_name.data;
-    const char *prompt  = named != NULL
-                              ? fl_job_prompt(job, job->ask.prompt_name)
-                              : unquoted(job->request, fl_served_property(job->served, "prompt"));
-    bool        good    = offsets != NULL && prompt != NULL;
+    const char *prompt =
+        job->options.prompt != NULL ? job->options.prompt : job->served->info.prompt;
+    bool good = offsets != NULL;
     for (size_t i = 0; good && i < input->count; i++) {
         size_t  list   = input->lengths[i];
         int64_t begin  = input->texts[i] == NULL ? input->offsets[list] : 0;
@@ -338,10 +305,9 @@ static bool make_ids(fl_job *job) {
     int32_t *copy = good ? fl_request_alloc(job->request, ids.size) : NULL;
     if (copy != NULL) {
         memcpy(copy, ids.data, ids.size);
-        job->work.ids                 = copy;
-        job->work.texts.offsets64     = offsets;
-        job->work.options.prompt_name = NULL;
-    } else if (good || offsets == NULL || prompt == NULL) {
+        job->work.ids             = copy;
+        job->work.texts.offsets64 = offsets;
+    } else if (good || offsets == NULL) {
         fl_reply_error(job->request, 500, "internal", "out of memory");
     }
     fl_buf_free(&ids);
@@ -351,7 +317,11 @@ static bool make_ids(fl_job *job) {
 static void fill_work(fl_job *job) {
     const fl_input *input = &job->ask.input;
     job->work.size        = sizeof job->work;
-    job->work.out         = fletch_matrix_f32(job->rows, job->count, job->columns);
+    job->work.out         = (fletch_matrix){.data   = job->rows,
+                                            .rows   = job->count,
+                                            .cols   = job->columns,
+                                            .stride = fletch_row_bytes(job->columns, job->dtype),
+                                            .dtype  = job->dtype};
     job->work.texts.count = job->count;
     if (input->form == FL_INPUT_MIXED) {
         return; /* make_ids has filled it */
@@ -378,6 +348,9 @@ bool fl_job_prepare(fl_job *job) {
     job->encode  = fl_base64_best();
     job->dtype =
         ask->dtype == 0 || ask->dtype == 6 ? FLETCH_FLOAT32 : (fletch_dtype)(ask->dtype - 1);
+    if (ask->types != 0 && !job->octets) { /* an answer of several types is made of float32 */
+        job->dtype = FLETCH_FLOAT32;
+    }
     fill_work(job);
     return ask->input.form != FL_INPUT_MIXED || make_ids(job);
 }
@@ -399,9 +372,9 @@ static void compute_headers(fl_job *job, const fletch_outcome *outcome) {
     fl_request    *request  = job->request;
     uint64_t       total    = fl_clock_ns() - request->start_ns;
     const uint64_t ms       = 1000000;
-    const char    *provider = fl_served_property(job->served, "provider");
+    const char    *provider = job->served->info.provider;
     fl_reply_header(request, "x-compute-type", "%s+optimized",
-                    provider != NULL && provider[0] != '\0' ? provider : "cpu");
+                    provider[0] != '\0' ? provider : "cpu");
     fl_reply_header(request, "x-compute-time", "%" PRIu64, total / ms);
     fl_reply_header(request, "x-compute-characters", "%" PRIu64, count_characters(&job->ask.input));
     fl_reply_header(request, "x-compute-tokens", "%" PRIu64, outcome->tokens);
@@ -431,16 +404,10 @@ static bool write_octets(fl_job *job, const fletch_outcome *outcome) {
     if (!fl_buf_reserve(body, each * job->count)) {
         return false;
     }
-    for (size_t i = 0; i < job->count; i++) {
-        const float *row = job->rows + i * job->columns;
-        if (!fl_convert(body->data + body->size, row, job->columns, job->dtype)) {
-            return false;
-        }
-        body->size += each;
-    }
+    fl_buf_append(body, job->rows, each * job->count);
     fl_reply_header(job->request, "x-fletch-rows", "%zu", job->count);
     fl_reply_header(job->request, "x-fletch-columns", "%zu", job->columns);
-    fl_reply_header(job->request, "x-fletch-dtype", "%s", fl_convert_name(job->dtype));
+    fl_reply_header(job->request, "x-fletch-dtype", "%s", dtype_name[job->dtype]);
     fl_reply_header(job->request, "x-fletch-tokens", "%" PRIu64, outcome->tokens);
     return true;
 }
@@ -462,6 +429,10 @@ static void embedded(fl_request *request, const fletch_outcome *outcome) {
         return;
     }
     bool good = job->octets ? write_octets(job, outcome) : job->style->write(job, outcome);
+    if (!good && request->reply.body.failed) {
+        fl_reply_error(request, 500, "internal", "out of memory while the answer was written");
+        return;
+    }
     if (!good) {
         fl_reply_error(request, 500, "internal",
                        "the model gave a vector that is not finite for one of the texts");
@@ -486,21 +457,24 @@ void fl_job_submit(fl_job *job) {
 }
 
 bool fl_job_put_typed(fl_job *job, size_t index, fletch_dtype dtype, bool base64) {
-    fl_buf      *body = &job->request->reply.body;
-    const float *row  = job->rows + index * job->columns;
+    fl_buf     *body = &job->request->reply.body;
+    const void *row  = (const char *)job->rows + index * job->work.out.stride;
     if (dtype == FLETCH_FLOAT32 && !base64) {
         return fl_json_out_floats(body, row, job->columns);
     }
-    if (!fl_convert(job->packed, row, job->columns, dtype)) {
-        return false;
+    if (dtype != job->dtype) { /* the rows are float32, for answers of several types */
+        if (fletch_row_convert(job->packed, row, job->columns, dtype) < 0) {
+            return false;
+        }
+        row = job->packed;
     }
     size_t bytes = fletch_row_bytes(job->columns, dtype);
     if (base64) {
-        fl_json_out_base64(body, job->encode, job->packed, bytes);
+        fl_json_out_base64(body, job->encode, row, bytes);
     } else if (dtype == FLETCH_INT8 || dtype == FLETCH_BINARY) {
-        fl_json_out_int8(body, job->packed, bytes);
+        fl_json_out_int8(body, row, bytes);
     } else {
-        fl_json_out_uint8(body, job->packed, bytes);
+        fl_json_out_uint8(body, row, bytes);
     }
     return true;
 }

@@ -17,7 +17,6 @@
 #ifndef FL_SERVER_EMBEDDING_H
 #define FL_SERVER_EMBEDDING_H
 
-#include "server/convert.h"
 #include "server/fields.h"
 #include "server/json_out.h"
 #include "server/server.h"
@@ -70,20 +69,21 @@ typedef struct fl_style {
 } fl_style;
 
 struct fl_job {
-    fl_request     *request;
-    const fl_style *style;
-    fl_ask          ask;
-    fl_served      *served;
-    fletch_dtype    dtype;
-    bool            base64, octets, details;
-    fl_base64_fn    encode; /* base64 */
-    fletch_request  work;
-    size_t          count, columns;
-    float          *rows;      /* [count][columns] */
-    uint32_t       *tokens;    /* [count] */
-    uint8_t        *truncated; /* [count] */
-    void           *packed;    /* one row of another type */
-    void           *extra;     /* the dialect's own */
+    fl_request          *request;
+    const fl_style      *style;
+    fl_ask               ask;
+    fl_served           *served;
+    fletch_dtype         dtype;
+    bool                 base64, octets, details;
+    fl_base64_fn         encode; /* base64 */
+    fletch_request       work;
+    fletch_embed_options options; /* of `work` */
+    size_t               count, columns;
+    float               *rows;      /* [count][columns] of `dtype` */
+    uint32_t            *tokens;    /* [count] */
+    uint8_t             *truncated; /* [count] */
+    void                *packed;    /* one row of another type than `dtype` */
+    void                *extra;     /* the dialect's own */
 };
 
 /* A job with the body read into job->ask; NULL after it was answered with a fault. */
@@ -103,11 +103,8 @@ void fl_job_put_details(fl_job *job);
 /* A header of the request that is "application/json" (or …+json), or absent. */
 bool fl_request_is_json(const fl_request *request, bool when_absent);
 
-/* Whether the model has a prompt of this name. */
-bool fl_job_has_prompt(const fl_job *job, fl_span name);
-
-/* Its text in request memory; NULL when there is none. */
-const char *fl_job_prompt(fl_job *job, fl_span name);
+/* The text of the model's prompt of this name; NULL when there is none. */
+const char *fl_served_prompt(const fl_served *served, fl_span name);
 
 /* The names of the model's prompts: "`query`, `passage`" appended to *out. */
 void fl_served_prompts(const fl_served *served, fl_buf *out);

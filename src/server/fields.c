@@ -15,7 +15,7 @@
 
 #include "base/mem.h"
 
-enum { FIELDS_MAX = 64 };
+enum { FIELDS_MAX = 64, NAME_SHOWN = 64 };
 
 typedef struct reading {
     fl_request *request;
@@ -323,6 +323,11 @@ static bool read_object(reading *r, const fl_field *fields, char *out) {
             i++;
         }
         if (fields[i].name == NULL) {
+            if ((fields[i].flags & FL_FIELD_CLOSED) != 0) {
+                return fl_json_in_fail(r->in, true, "unknown field `%.*s`",
+                                       (int)(key.size < NAME_SHOWN ? key.size : NAME_SHOWN),
+                                       key.data);
+            }
             if (!fl_json_in_skip(r->in, NULL)) {
                 return false;
             }
@@ -347,6 +352,7 @@ static bool read_object(reading *r, const fl_field *fields, char *out) {
 bool fl_fields_read(fl_request *request, fl_json_in *in, const fl_field *fields, void *out) {
     reading r = {request, in, ""};
     fl_json_in_begin(in, request->body, request->body_size);
+    in->depth_max = FL_LIMIT_JSON_DEPTH;
     if (read_object(&r, fields, out) && fl_json_in_end(in)) {
         return true;
     }

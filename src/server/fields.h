@@ -4,14 +4,15 @@
  * Role    every dialect has a table of what its bodies may hold. fl_fields_read fills a struct from a
  *         body by the table, openapi.c writes the schema from the same table, so the two cannot disagree.
  * Rules   A field of the table may come once: a second one is a fault ("duplicate field"). Fields that the
- *         table does not know are checked as JSON and ignored, as clients of all dialects expect. null
+ *         table does not know are checked as JSON and ignored, as clients of all dialects expect, or refused
+ *         by name where the table's last row is FL_FIELD_CLOSED. null
  *         means absent where FL_FIELD_NULL says so, else it is a wrong type.
  * Memory  Strings stay in the body; lists come from fl_request_alloc.
  * Proof   tests/server/test_openapi.py and the tests of each dialect. */
 #ifndef FL_SERVER_FIELDS_H
 #define FL_SERVER_FIELDS_H
 
-#include "server/json_in.h"
+#include "base/json_in.h"
 #include "server/server.h"
 
 typedef enum fl_field_type {
@@ -28,7 +29,8 @@ typedef enum fl_field_type {
 
 enum {
     FL_FIELD_REQUIRED = 1,
-    FL_FIELD_NULL     = 2 /* null is the same as absent */
+    FL_FIELD_NULL     = 2, /* null is the same as absent */
+    FL_FIELD_CLOSED   = 4  /* of the row that ends a table: there are no other fields */
 };
 
 /* Forms of an input; several may be allowed. */
@@ -67,7 +69,7 @@ typedef struct fl_field {
     const char            *words; /* "float|base64" */
     const struct fl_field *inner;
     const char            *text; /* one sentence for the schema; may be NULL */
-} fl_field;                      /* a row of zeros ends a table */
+} fl_field;                      /* a row without a name ends a table */
 
 /* Read the whole body. False: in->message says why, with the place (line, column) and the path of the
  * field; in->mistyped tells a wrong meaning from a text that is no JSON. */

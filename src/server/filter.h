@@ -11,7 +11,7 @@
 #ifndef FL_SERVER_FILTER_H
 #define FL_SERVER_FILTER_H
 
-#include "server/json_in.h"
+#include "base/json_in.h"
 
 enum { FL_FILTER_MAX = 64 }; /* keys: a bit each */
 

@@ -117,8 +117,8 @@ static int parse_line(fl_keys *keys, char *line, const char *path, size_t number
     } else if (size > FL_LIMIT_API_KEY) {
         return fl_fail(error, FLETCH_ECONFIG, number, "%s:%zu: a key has at most %d bytes", path,
                        number, FL_LIMIT_API_KEY);
-    } else if (fl_sha256(word, size, key->digest) < 0) {
-        return fl_fail(error, FLETCH_EINTERNAL, number, "%s:%zu: SHA-256 failed", path, number);
+    } else {
+        fl_sha256(word, size, key->digest);
     }
     memset(word, 0, size);
     snprintf(key->name, sizeof key->name, "key-%zu", keys->count + 1);
@@ -181,7 +181,15 @@ int fl_keys_load(fl_keys **out, const char *path, fletch_error *error) {
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for the API keys");
     }
     atomic_store(&keys->holders, 1);
-    int status = fl_file_read(path, FILE_MAX, &text, error);
+    struct stat info;
+    int         status = FLETCH_OK;
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
+        status =
+            fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                    "%s is a pipe or a device, which may keep a reload waiting; name a file", path);
+    } else {
+        status = fl_file_read(path, FILE_MAX, &text, error);
+    }
     if (status < 0) {
         fl_error_prefix(error, "server.api_key_file");
     } else {
@@ -226,9 +234,10 @@ size_t fl_keys_count(const fl_keys *keys) {
 
 fl_api_key *fl_keys_find(fl_keys *keys, const char *text, size_t size) {
     unsigned char digest[DIGEST];
-    if (size == 0 || size > FL_LIMIT_API_KEY || fl_sha256(text, size, digest) < 0) {
+    if (size == 0 || size > FL_LIMIT_API_KEY) {
         return NULL;
     }
+    fl_sha256(text, size, digest);
     size_t found = SIZE_MAX;
     for (size_t i = 0; i < keys->count; i++) {
         unsigned difference = 0;

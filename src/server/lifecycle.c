@@ -29,6 +29,8 @@
 #include "server/internal.h"
 #include "server/serve.h"
 
+enum { LEAVE_MS = 2000, SHARE_MIN = 8 * 1024 * 1024 };
+
 /* ---- Options ----------------------------------------------------------------------------------------- */
 
 const char *fl_server_option(const fl_server *server, const char *key) {
@@ -94,9 +96,10 @@ void fl_server_reload(fl_server *server) {
 
 /* ---- Start ---------------------------------------------------------------------------------------------- */
 
-static int check_exposure(const fl_server *server, fletch_error *error) {
+static int check_exposure(fl_server *server, fletch_error *error) {
     bool        insecure = strcmp(fl_server_option(server, "server.insecure"), "true") == 0;
     const char *where    = fl_sockets_exposed(server);
+    server->confined     = where == NULL;
     if (server->keys != NULL || insecure || where == NULL) {
         return FLETCH_OK;
     }
@@ -119,9 +122,14 @@ static void init(fl_server *server, const fl_serve *serve) {
     server->watchdog_ns = fl_server_number(server, "server.watchdog_seconds", 0) * 1000000000u;
     server->header_ns   = fl_server_number(server, "server.header_seconds", 10) * 1000000000u;
     server->body_ns     = fl_server_number(server, "server.body_seconds", 60) * 1000000000u;
-    server->idle_ns     = fl_server_number(server, "server.idle_seconds", 120) * 1000000000u;
-    server->cors        = fl_server_option(server, "server.cors_origin");
-    pthread_mutex_init(&server->conns.lock, NULL);
+    server->write_ns    = fl_server_number(server, "server.write_seconds", 30) * 1000000000u;
+    atomic_store(&server->max_replies,
+                 fl_server_number(server, "server.max_reply_memory", SIZE_MAX / 4));
+    server->hosts           = fl_server_option(server, "server.allowed_hosts");
+    server->idle_ns         = fl_server_number(server, "server.idle_seconds", 120) * 1000000000u;
+    server->cors            = fl_server_option(server, "server.cors_origin");
+    server->max_connections = fl_server_number(server, "server.max_connections", 16384);
+    pthread_mutex_init(&server->watch_lock, NULL);
     pthread_mutex_init(&server->keys_lock, NULL);
     pthread_mutex_init(&server->pool_lock, NULL);
 }
@@ -148,14 +156,14 @@ static int check(fl_server *server, const fl_serve *serve, bool *opening, fletch
         status = error->code = FLETCH_ECONFIG;
     }
     if (status == FLETCH_OK) {
-        status   = fl_models_check(serve->models, serve->model_count, error);
+        status   = fl_models_check(serve->config, serve->models, serve->model_count, error);
         *opening = status < 0;
     }
     return status;
 }
 
 static int start(fl_server *server, fletch_error *error) {
-    fl_raise_file_limit(server, fl_server_number(server, "server.max_connections", 1024));
+    fl_raise_file_limit(server, server->max_connections);
     int status = fl_sockets_open(server, error);
     if (status == FLETCH_OK) {
         status = check_exposure(server, error);
@@ -173,6 +181,20 @@ static int start(fl_server *server, fletch_error *error) {
     return status;
 }
 
+/* Of what memory.limit leaves when the models are there, bodies and replies may have a quarter each; the rest is for
+ * the work on them. */
+static void share_memory(fl_server *server) {
+    uint64_t limit = fl_server_number(server, "memory.limit", 0), used = fl_metrics_resident();
+    uint64_t share = limit > used ? (limit - used) / 4 : 0;
+    share          = share > SHARE_MIN ? share : SHARE_MIN;
+    if (limit > 0 && share < atomic_load(&server->max_bodies)) {
+        atomic_store(&server->max_bodies, share);
+    }
+    if (limit > 0 && share < atomic_load(&server->max_replies)) {
+        atomic_store(&server->max_replies, share);
+    }
+}
+
 static void announce(const fl_server *server) {
     for (size_t i = 0; i < server->listener_count; i++) {
         printf("listening on %s\n", server->listeners[i].where);
@@ -182,8 +204,8 @@ static void announce(const fl_server *server) {
 
 static void announce_ready(const fl_server *server) {
     const fl_served *first = server->models[0];
-    printf("ready: %s, %zu dimensions, %zu tokens, %s%s, process %d\n", first->name,
-           first->dimensions, first->max_length,
+    printf("ready: %s, %u dimensions, %u tokens, %s%s, process %d\n", first->name,
+           first->info.dimensions, first->info.max_length,
            server->model_count > 1 ? "and more models" : "one model",
            server->guarded ? ", API key needed" : "", (int)getpid());
     (void)fflush(stdout);
@@ -213,12 +235,24 @@ static bool wait_idle(const fl_server *server, uint64_t limit_ns) {
     return atomic_load(&server->inflight) == 0;
 }
 
+/* Connections that are idle, or sending a head, may have a request on its way: it is answered yet. */
+static void let_leave(fl_server *server) {
+    uint64_t end = fl_clock_ns() + LEAVE_MS * 1000000u;
+    atomic_store(&server->closing_ns, fl_clock_ns());
+    atomic_store(&server->state, FL_CLOSING);
+    fl_transport_wake(server);
+    while (atomic_load(&server->open) > 0 && fl_clock_ns() < end) {
+        sleep_ms(5);
+    }
+}
+
 /* True when every reply has left. */
 static bool drain(fl_server *server) {
     static const uint64_t second  = 1000000000u;
     uint64_t              lame    = fl_server_number(server, "server.lame_duck_ms", 0);
     uint64_t              seconds = fl_server_number(server, "server.drain_seconds", 0);
     atomic_store(&server->state, FL_LAME_DUCK);
+    fl_transport_wake(server);
     fl_notify("STOPPING=1");
     fl_server_log_line(server->log, FL_LEVEL_INFO, "%s: draining, %d requests under way",
                        strsignal(atomic_load(&server->first_signal)),
@@ -229,16 +263,18 @@ static bool drain(fl_server *server) {
     atomic_store(&server->state, FL_DRAINING);
     fl_transport_quiesce(server);
     if (wait_idle(server, seconds * second)) {
+        let_leave(server);
         return true;
     }
     fl_server_log_line(server->log, FL_LEVEL_WARNING,
                        "%d requests were not done within server.drain_seconds: given up",
                        atomic_load(&server->inflight));
-    fl_cancel_all(server);
+    fl_transport_cancel(server);
     if (wait_idle(server, 2 * second)) {
         return false;
     }
-    fl_abandon_all(server); /* an engine that does not come back: its memory cannot be freed */
+    fl_transport_abandon(
+        server); /* an engine that does not come back: its memory cannot be freed */
     (void)wait_idle(server, second);
     fl_server_log_close(server->log);
     fl_sockets_close(server);
@@ -246,19 +282,18 @@ static bool drain(fl_server *server) {
 }
 
 static void stop(fl_server *server) {
-    atomic_store(&server->state, FL_STOPPED);
+    fl_watch_leave(server);
     fl_transport_stop(server);
     fl_workers_close(server->workers);
     fl_seed_close(server);
-    fl_watch_stop(server);
     fl_models_close(server);
     fl_sockets_close(server);
-    fl_conns_free(server);
     fl_request_pool_free(server);
     fl_keys_drop(server->keys);
     fl_metrics_close(server->metrics);
     fl_server_log_close(server->log);
-    pthread_mutex_destroy(&server->conns.lock);
+    fl_watch_stop(server); /* last: a second signal ends whatever stands still above */
+    pthread_mutex_destroy(&server->watch_lock);
     pthread_mutex_destroy(&server->keys_lock);
     pthread_mutex_destroy(&server->pool_lock);
 }
@@ -271,6 +306,7 @@ int fl_server_run(const fl_serve *serve, bool *opening, int *code, fletch_error 
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for the server");
     }
     init(server, serve);
+    fl_files_guard();
     int status = check(server, serve, opening, error);
     if (status == FLETCH_OK) {
         status = start(server, error);
@@ -284,7 +320,9 @@ int fl_server_run(const fl_serve *serve, bool *opening, int *code, fletch_error 
         status = fl_seed_load(server, error);
     }
     if (status == FLETCH_OK) {
+        share_memory(server);
         atomic_store(&server->state, FL_READY);
+        fl_transport_wake(server);
         announce_ready(server);
         wait_for_stop(server);
         *code = drain(server) ? 0 : 1;

@@ -17,17 +17,15 @@ enum {
     FL_LIMIT_API_KEY      = 512,       /* longer keys are wrong keys: 401 */
     FL_ANSWER_MAX         = 512 << 20, /* bytes of one answer, vectors counted as JSON: 413 */
 
-    FL_WRITE_SECONDS  = 60, /* a reply that is not taken, plus 1 s per 64 KiB of it: closed */
-    FL_LINGER_SECONDS = 2,  /* a refused sender may finish reading the refusal */
+    FL_LINGER_SECONDS = 2, /* a refused sender may finish reading the refusal */
 
     FL_LONE_TURNS = 8,    /* requests in a row that make a connection the only one that speaks */
     FL_SPARE_US   = 5000, /* how long its work may then keep its I/O thread */
 
-    FL_CONNECTION_MEMORY = 32 * 1024,  /* of the HTTP library per connection */
-    FL_POOLED_REQUESTS   = 256,        /* finished request objects that are kept */
-    FL_POOLED_BYTES      = 256 * 1024, /* larger buffers of a kept request are given back */
-    FL_WORKERS_MAX       = 4,          /* threads for what blocks or takes long */
-    FL_WORK_QUEUE        = 4096        /* jobs that may wait for them: 503 */
+    FL_POOLED_REQUESTS = 256,        /* finished request objects that are kept */
+    FL_POOLED_BYTES    = 256 * 1024, /* larger buffers of a kept request are given back */
+    FL_WORKERS_MAX     = 4,          /* threads for what blocks or takes long */
+    FL_WORK_QUEUE      = 4096        /* jobs that may wait for them: 503 */
 };
 
 #endif

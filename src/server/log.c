@@ -6,9 +6,13 @@
  *         control characters are escaped, so that no client can write a line of its own.
  * Method  Lines are gathered in one buffer under a lock and written by a thread of their own: a terminal
  *         or a log collector that stands still must not hold up an I/O thread. When half a megabyte
- *         waits, further lines are counted and dropped, and the count is logged.
+ *         waits, further lines are counted and dropped, and the count is logged. At the end the writer has
+ *         a second; a reader that stands still then costs lines, never the end of the process.
  * Memory  Two buffers that swap places. Threads: any.
  * Proof   tests/server/test_transport_operations.py. */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,19 +21,19 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "server/internal.h"
 
-enum { WAITING_MAX = 512 * 1024 };
+enum { WAITING_MAX = 512 * 1024, END_MS = 1000, POLL_MS = 100 };
 
 struct fl_server_log {
     pthread_mutex_t  lock;
     pthread_cond_t   more;
     fl_buf           waiting, writing;
-    bool             json, ending;
+    bool             json;
+    _Atomic uint64_t end_ns; /* ending: when the writer gives up; 0: not ending */
     _Atomic int      level;
     _Atomic uint64_t dropped;
     uint64_t         told; /* of `dropped`, those that were logged; writer */
@@ -47,10 +51,30 @@ int fl_server_log_level_of(const char *name) {
     return FL_LEVEL_INFO;
 }
 
+/* In pieces that a pipe takes whole once it takes anything, so that no write blocks. */
+static void write_some(fl_server_log *log, const char *data, size_t size) {
+    struct pollfd fd = {STDERR_FILENO, POLLOUT, 0};
+    while (size > 0) {
+        uint64_t end = atomic_load(&log->end_ns);
+        if (end != 0 && fl_clock_ns() > end) {
+            return;
+        }
+        if (poll(&fd, 1, POLL_MS) <= 0) {
+            continue;
+        }
+        ssize_t written = write(STDERR_FILENO, data, size < PIPE_BUF ? size : PIPE_BUF);
+        if (written < 0 && errno != EINTR && errno != EAGAIN) {
+            return;
+        }
+        data += written > 0 ? written : 0;
+        size -= written > 0 ? (size_t)written : 0;
+    }
+}
+
 static void *write_lines(void *arg) {
     fl_server_log *log = arg;
     pthread_mutex_lock(&log->lock);
-    while (!log->ending || log->waiting.size > 0) {
+    while (atomic_load(&log->end_ns) == 0 || log->waiting.size > 0) {
         if (log->waiting.size == 0) {
             pthread_cond_wait(&log->more, &log->lock);
             continue;
@@ -59,7 +83,7 @@ static void *write_lines(void *arg) {
         log->waiting = log->writing;
         log->writing = full;
         pthread_mutex_unlock(&log->lock);
-        (void)fl_write_all(STDERR_FILENO, log->writing.data, log->writing.size);
+        write_some(log, log->writing.data, log->writing.size);
         fl_buf_clear(&log->writing);
         uint64_t dropped = atomic_load(&log->dropped);
         if (dropped > log->told) {
@@ -98,7 +122,7 @@ void fl_server_log_close(fl_server_log *log) {
         return;
     }
     pthread_mutex_lock(&log->lock);
-    log->ending = true;
+    atomic_store(&log->end_ns, fl_clock_ns() + END_MS * 1000000ull);
     pthread_cond_signal(&log->more);
     pthread_mutex_unlock(&log->lock);
     pthread_join(log->writer, NULL);
@@ -189,7 +213,8 @@ static double milliseconds(uint64_t ns) {
     return (double)ns / 1e6;
 }
 
-/* Fields that clients choose (request id, trace id) were checked to be plain when they were read. */
+/* What clients choose (method, request id, trace id) was checked when it was read: a token of at most 32 bytes,
+ * letters and digits. */
 void fl_server_log_request(fl_server_log *log, const fl_request *request, int status) {
     const fl_route *route = request->route;
     bool            quiet = route != NULL && (route->flags & FL_ROUTE_QUIET) != 0 && status < 500;

@@ -243,7 +243,7 @@ static void write_server(const writer *w) {
     simple(w, "inflight_requests", "gauge", "Requests between headers and the end of the reply.",
            atomic_load(&server->inflight));
     simple(w, "open_connections", "gauge", "Connections that are open.",
-           atomic_load(&server->conns.open));
+           atomic_load(&server->open));
     const char *why;
     bool        ready = atomic_load(&server->state) == FL_READY && fl_models_healthy(server, &why);
     simple(w, "ready", "gauge", "1 when /ready says so.", ready);
@@ -277,31 +277,33 @@ typedef struct gauge {
     double      scale;
 } gauge;
 
-#define OF(field) offsetof(fletch_stats, field)
+#define OF(field)   offsetof(fletch_stats, field)
+#define COUNT(NAME) offsetof(fletch_stats, counter[FLETCH_COUNT_##NAME])
 static const gauge gauges[] = {
-    {"texts_total", "counter", "Texts embedded.", OF(texts), 1},
-    {"tokens_total", "counter", "Tokens embedded, special tokens counted.", OF(tokens), 1},
-    {"truncated_texts_total", "counter", "Texts cut to the model's length.", OF(truncated_texts),
+    {"texts_total", "counter", "Texts embedded.", COUNT(TEXTS), 1},
+    {"tokens_total", "counter", "Tokens embedded, special tokens counted.", COUNT(TOKENS), 1},
+    {"truncated_texts_total", "counter", "Texts cut to the model's length.", COUNT(TRUNCATED_TEXTS),
      1},
     {"failed_texts_total", "counter", "Texts that got an error instead of a vector.",
-     OF(failed_texts), 1},
-    {"cancelled_total", "counter", "Requests given up by their callers.", OF(cancelled_requests),
+     COUNT(FAILED_TEXTS), 1},
+    {"cancelled_total", "counter", "Requests given up by their callers.", COUNT(CANCELLED_REQUESTS),
      1},
-    {"expired_total", "counter", "Requests whose deadline passed.", OF(expired_requests), 1},
+    {"expired_total", "counter", "Requests whose deadline passed.", COUNT(EXPIRED_REQUESTS), 1},
     {"queue_refused_total", "counter", "Requests refused because too much was waiting.",
-     OF(rejected_requests), 1},
-    {"batches_total", "counter", "Batches that went through an engine.", OF(batches), 1},
-    {"oom_splits_total", "counter", "Batches split to fit into memory.", OF(batch_splits), 1},
-    {"batch_retries_total", "counter", "Batches run again after a failure.", OF(batch_retries), 1},
-    {"fp32_retries_total", "counter",
-     "Texts run again in fp32 because they overflowed a narrower format.", OF(fp32_retries), 1},
-    {"replica_failures_total", "counter", "Times an engine failed.", OF(replica_failures), 1},
-    {"replica_reopens_total", "counter", "Times a replica was opened again.", OF(replica_reopens),
+     COUNT(REJECTED_REQUESTS), 1},
+    {"batches_total", "counter", "Batches that went through an engine.", COUNT(BATCHES), 1},
+    {"oom_splits_total", "counter", "Batches split to fit into memory.", COUNT(BATCH_SPLITS), 1},
+    {"batch_retries_total", "counter", "Batches run again after a failure.", COUNT(BATCH_RETRIES),
      1},
+    {"fp32_retries_total", "counter",
+     "Texts run again in fp32 because they overflowed a narrower format.", COUNT(FP32_RETRIES), 1},
+    {"replica_failures_total", "counter", "Times an engine failed.", COUNT(REPLICA_FAILURES), 1},
+    {"replica_reopens_total", "counter", "Times a replica was opened again.",
+     COUNT(REPLICA_REOPENS), 1},
     {"provider_fallbacks_total", "counter", "Times the next provider of the chain was taken.",
-     OF(provider_fallbacks), 1},
+     COUNT(PROVIDER_FALLBACKS), 1},
     {"engine_busy_seconds_total", "counter", "Time engines spent computing, replicas together.",
-     OF(busy_ns), 1e-9},
+     COUNT(BUSY_NS), 1e-9},
     {"queue_requests", "gauge", "Requests that wait.", OF(queued_requests), 1},
     {"queue_texts", "gauge", "Texts that wait.", OF(queued_texts), 1},
     {"queue_tokens", "gauge", "Tokens that wait.", OF(queued_tokens), 1},
@@ -312,6 +314,7 @@ static const gauge gauges[] = {
     {"replicas_ready", "gauge", "Replicas that take work.", OF(replicas_ready), 1},
 };
 #undef OF
+#undef COUNT
 
 enum { GAUGE_COUNT = sizeof gauges / sizeof gauges[0], EVERY = 4 };
 
@@ -499,6 +502,10 @@ static unsigned long long read_number(const char *path, const char *word) {
     return value;
 }
 
+uint64_t fl_metrics_resident(void) {
+    return read_number("/proc/self/status", "VmRSS:") * 1024;
+}
+
 static void plain(fl_buf *out, const char *name, const char *type, const char *help, double value) {
     fl_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n%s %.15g\n", name, help, name, type, name,
                   value);
@@ -524,7 +531,7 @@ static void write_process(const writer *w) {
                          (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
         plain(w->out, "process_cpu_seconds_total", "counter", "Processor time used.", seconds);
     }
-    double resident = (double)read_number("/proc/self/status", "VmRSS:") * 1024;
+    double resident = (double)fl_metrics_resident();
     plain(w->out, "process_resident_memory_bytes", "gauge", "Resident memory.", resident);
     plain(w->out, "process_open_fds", "gauge", "Open file descriptors.", count_files());
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* models.c - the models a server holds: opening, names, fingerprints, and how they are.
+/* models.c - the models a server holds: opening, names, and how they are.
  *
  * Role    lifecycle.c opens them before the server is ready; routes find them by name; watch.c looks after
  *         them once a second.
  * In/Out  "NAME=ID" or "ID" in; fl_served records out. NAME is what clients say and hear.
  * Method  A name is compared with alias, id and the last part of the id; with one model any name is its.
- *         The fingerprint is the SHA-256 of the list "name sha256" of the model's files, sorted.
  *         Health: the last batch came back (an engine fault makes a model sick, and a sick one is sent
  *         a one-word probe each second until a vector comes back), and work that waits moves on.
  * Memory  Records and strings are freed at the end; none goes before. Threads: opened and closed by main;
@@ -15,27 +14,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
-#include "base/sha256.h"
 #include "server/internal.h"
 
-enum { PROBE_CELLS = 8192, FILES_MAX = 256 };
-
-typedef struct property {
-    char *name, *value;
-} property;
+enum { PROBE_CELLS = 8192 };
 
 /* What the server keeps beside the public half of a model's record. */
 typedef struct served_full {
-    fl_served        shared; /* first */
-    property        *properties;
-    size_t           property_count, property_room;
+    fl_served        shared;                /* first */
     uint64_t         last_tokens, last_ns;  /* watch: the measured rate */
     uint64_t         progress, progress_ns; /* watch: batches seen, and when they last moved */
     _Atomic uint64_t stuck_since_ns;        /* work waits and nothing moves; 0: all well */
@@ -44,107 +36,6 @@ typedef struct served_full {
     float            row[PROBE_CELLS];
 } served_full;
 
-static int on_property(void *user, const char *name, const char *value, const char *origin) {
-    served_full *full = user;
-    (void)origin;
-    if (full->property_count == full->property_room) {
-        size_t    room  = full->property_room == 0 ? 64 : full->property_room * 2;
-        property *grown = fl_realloc_array(full->properties, room, sizeof *grown);
-        if (grown == NULL) {
-            return FLETCH_ENOMEM;
-        }
-        full->properties    = grown;
-        full->property_room = room;
-    }
-    property *item = &full->properties[full->property_count];
-    item->name     = fl_strdup(name);
-    item->value    = fl_strdup(value);
-    full->property_count++;
-    return item->name == NULL || item->value == NULL ? FLETCH_ENOMEM : 0;
-}
-
-const char *fl_served_property(const fl_served *served, const char *name) {
-    const served_full *full = (const served_full *)(const void *)served;
-    for (size_t i = 0; i < full->property_count; i++) {
-        if (strcmp(full->properties[i].name, name) == 0) {
-            return full->properties[i].value;
-        }
-    }
-    return NULL;
-}
-
-const char *fl_served_prompt_at(const fl_served *served, size_t index, const char **told) {
-    static const char  prompt[] = "prompt.";
-    const served_full *full     = (const served_full *)(const void *)served;
-    for (size_t i = 0, ahead = sizeof prompt - 1; i < full->property_count; i++) {
-        const property *item = &full->properties[i];
-        if (strncmp(item->name, prompt, ahead) != 0 || index-- > 0) {
-            continue;
-        }
-        if (told != NULL) {
-            *told = item->value;
-        }
-        return item->name + ahead;
-    }
-    return NULL;
-}
-
-/* ---- Fingerprint -------------------------------------------------------------------------------- */
-
-static bool is_model_file(const char *name) {
-    static const char *const endings[] = {".json", ".txt", ".safetensors", ".onnx", ".model"};
-    size_t                   size      = strlen(name);
-    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
-        size_t ending = strlen(endings[i]);
-        if (size > ending && strcmp(name + size - ending, endings[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static int compare_names(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-static void add_file(fl_buf *list, const char *folder, const char *name) {
-    char path[4096], hex[65];
-    if (fl_path_join(path, sizeof path, folder, name, NULL) == FLETCH_OK &&
-        fl_file_sha256(path, hex, NULL) == FLETCH_OK) {
-        fl_buf_printf(list, "%s %s\n", name, hex);
-    }
-}
-
-static void fingerprint(const char *folder, char out[65]) {
-    char          *names[FILES_MAX];
-    size_t         count  = 0;
-    fl_buf         list   = {0};
-    DIR           *opened = opendir(folder);
-    struct dirent *entry;
-    out[0] = '\0';
-    while (opened != NULL && count < FILES_MAX && (entry = readdir(opened)) != NULL) {
-        if (is_model_file(entry->d_name) && (names[count] = fl_strdup(entry->d_name)) != NULL) {
-            count++;
-        }
-    }
-    if (opened != NULL) {
-        (void)closedir(opened);
-    }
-    qsort(names, count, sizeof names[0], compare_names);
-    for (size_t i = 0; i < count; i++) {
-        add_file(&list, folder, names[i]);
-        fl_free(names[i]);
-    }
-    add_file(&list, folder, "1_Pooling/config.json");
-    unsigned char digest[32];
-    if (list.size > 0 && !list.failed && fl_sha256(list.data, list.size, digest) == FLETCH_OK) {
-        for (size_t i = 0; i < sizeof digest; i++) {
-            snprintf(out + 2 * i, 3, "%02x", digest[i]);
-        }
-    }
-    fl_buf_free(&list);
-}
-
 /* ---- Opening --------------------------------------------------------------------------------------- */
 
 static void close_one(served_full *full) {
@@ -152,11 +43,6 @@ static void close_one(served_full *full) {
         return;
     }
     fletch_close(full->shared.model);
-    for (size_t i = 0; i < full->property_count; i++) {
-        fl_free(full->properties[i].name);
-        fl_free(full->properties[i].value);
-    }
-    fl_free(full->properties);
     char *texts[2];
     memcpy(&texts[0], &full->shared.name, sizeof texts[0]); /* ours, const for everybody else */
     memcpy(&texts[1], &full->shared.id, sizeof texts[1]);
@@ -196,19 +82,71 @@ static int read_spec(const char *spec, char **name, const char **id, fletch_erro
                          : fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory");
 }
 
-/* A folder that is not there is told by who opens models, in its words. */
-static int check_folder(const char *id, fletch_error *error) {
-    struct stat about;
-    if ((id[0] != '/' && id[0] != '.') || stat(id, &about) == 0) {
+/* Whether a model is still to be downloaded, which is done after the sockets listen: it can take long. */
+static bool is_to_come(const fletch_config *config, const char *id) {
+    char         path[4096];
+    fletch_error error;
+    const char  *offline = fletch_config_get(config, "model.offline", NULL);
+    const char  *fetch   = fletch_config_get(config, "model.auto_download", NULL);
+    return strcmp(offline, "false") == 0 && strcmp(fetch, "true") == 0 && id[0] != '/' &&
+           id[0] != '.' &&
+           fletch_hub_path(config, id, path, sizeof path, &error) == FLETCH_ENOTFOUND;
+}
+
+enum { CONFIG_MAX = 16 << 20 };
+
+/* A first module with a folder of its own ("0_Transformer") keeps its configuration there, and static embeddings
+ * have none: what they have is judged when they are opened. */
+static bool has_other_layout(const char *folder) {
+    char   path[4096];
+    fl_buf modules = {0};
+    DIR   *dir     = opendir(folder);
+    bool   found   = false;
+    for (struct dirent *entry; !found && dir != NULL && (entry = readdir(dir)) != NULL;) {
+        found = strncmp(entry->d_name, "0_", 2) == 0;
+    }
+    if (dir != NULL) {
+        (void)closedir(dir);
+    }
+    if (!found && fl_path_join(path, sizeof path, folder, "modules.json", NULL) == FLETCH_OK &&
+        fl_file_read(path, CONFIG_MAX, &modules, NULL) == FLETCH_OK && modules.data != NULL) {
+        found = strstr(modules.data, "StaticEmbedding") != NULL;
+    }
+    fl_buf_free(&modules);
+    return found;
+}
+
+/* What of a model can be judged without its weights, by who opens models and in its words. */
+static int check_model(const fletch_config *config, const char *id, fletch_error *error) {
+    if (is_to_come(config, id)) {
         return FLETCH_OK;
     }
-    fletch_model *model  = NULL;
-    int           status = fletch_open_tokenizer(&model, id, NULL, error);
+    fletch_model *model = NULL;
+    fl_json      *json  = NULL;
+    char          folder[4096], path[4096];
+    int           status = fletch_open_tokenizer(&model, id, config, error);
     fletch_close(model);
+    bool here = status == FLETCH_OK && !fl_folder_exists(id) &&
+                fletch_hub_path(config, id, folder, sizeof folder, error) == FLETCH_OK;
+    if (status == FLETCH_OK && has_other_layout(here ? folder : id)) {
+        return FLETCH_OK;
+    }
+    if (status == FLETCH_OK) {
+        status = fl_path_join(path, sizeof path, here ? folder : id, "config.json", error);
+    }
+    if (status == FLETCH_OK && !fl_file_exists(path)) {
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s is missing: is this a Hugging Face model folder?", path);
+    }
+    if (status == FLETCH_OK) {
+        status = fl_json_read(&json, path, CONFIG_MAX, error);
+        fl_json_free(json);
+    }
     return status;
 }
 
-int fl_models_check(const char *const *specs, size_t count, fletch_error *error) {
+int fl_models_check(const fletch_config *config, const char *const *specs, size_t count,
+                    fletch_error *error) {
     char *names[FL_MODELS_MAX];
     if (count > FL_MODELS_MAX) {
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE, "a server holds at most %d models",
@@ -226,7 +164,7 @@ int fl_models_check(const char *const *specs, size_t count, fletch_error *error)
                                  "two models are called '%s'; name one: --model NAME=ID", names[i]);
             }
         }
-        status = status == FLETCH_OK ? check_folder(id, error) : status;
+        status = status == FLETCH_OK ? check_model(config, id, error) : status;
     }
     for (size_t i = 0; i < known; i++) {
         fl_free(names[i]);
@@ -258,27 +196,17 @@ static int open_one(fl_server *server, const char *spec, served_full **out, flet
     if (status == FLETCH_OK) {
         status = fletch_warm(served->model, error);
     }
-    if (status == FLETCH_OK && fletch_model_describe(served->model, on_property, full) < 0) {
-        status =
-            fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for a model's record");
+    served->info.size = sizeof served->info;
+    if (status == FLETCH_OK) {
+        status = fletch_model_info_get(served->model, &served->info, error);
     }
     if (status < 0) {
         close_one(full);
         return status;
     }
-    served->dimensions = fletch_dimensions(served->model);
-    const char *length = fl_served_property(served, "max_length");
-    served->max_length = length != NULL ? (size_t)strtoull(length, NULL, 10) : 0;
-    const char *path   = fl_served_property(served, "path");
-    if (path != NULL) {
-        fingerprint(path, served->fingerprint);
-        fl_facts_read(path, &served->facts);
-    }
-    const char *family = fl_served_property(served, "architecture"); /* "bert: 6 layers, …" */
-    if (family != NULL) {
-        (void)snprintf(served->family, sizeof served->family, "%.*s", (int)strcspn(family, ":"),
-                       family);
-    }
+    fl_files_note(served, served->info.path);
+    /* "" where it cannot be had */
+    (void)fletch_model_fingerprint(served->model, served->fingerprint, NULL);
     *out = full;
     return FLETCH_OK;
 }
@@ -294,9 +222,9 @@ int fl_models_open(fl_server *server, const char *const *specs, size_t count, fl
         server->models[i]   = &full->shared;
         server->model_count = i + 1;
         fl_server_log_line(server->log, FL_LEVEL_INFO,
-                           "model %s: %zu dimensions, %zu tokens, loaded and warm in %.2f s",
-                           full->shared.name, full->shared.dimensions, full->shared.max_length,
-                           (double)(fl_clock_ns() - begin) / 1e9);
+                           "model %s: %u dimensions, %u tokens, loaded and warm in %.2f s",
+                           full->shared.name, full->shared.info.dimensions,
+                           full->shared.info.max_length, (double)(fl_clock_ns() - begin) / 1e9);
     }
     return FLETCH_OK;
 }
@@ -307,6 +235,7 @@ void fl_models_close(fl_server *server) {
         server->models[i] = NULL;
     }
     server->model_count = 0;
+    fl_files_forget();
 }
 
 /* ---- Finding --------------------------------------------------------------------------------------- */
@@ -345,20 +274,23 @@ fl_served *fl_server_model_at(const fl_server *server, size_t index) {
 
 static void on_probe(void *user, const fletch_outcome *outcome) {
     served_full *full = user;
-    if (outcome->error.code == FLETCH_OK) {
-        atomic_store(&full->shared.sick, false);
+    int          code = outcome->error.code;
+    if (code == FLETCH_OK ||
+        code == FLETCH_EMODEL) { /* EMODEL: it gives NaN for a plain word too */
+        atomic_store(&full->shared.sick, code != FLETCH_OK);
+        atomic_store(&full->shared.doubtful, false);
     }
     atomic_store(&full->probing, false);
 }
 
 static void probe(served_full *full) {
     static const char *const word[] = {"probe"};
-    if (full->shared.dimensions > PROBE_CELLS || atomic_exchange(&full->probing, true)) {
+    if (full->shared.info.dimensions > PROBE_CELLS || atomic_exchange(&full->probing, true)) {
         return;
     }
     fletch_request request = FLETCH_REQUEST_INIT;
     request.texts          = fletch_texts_from_strings(word, 1);
-    request.out            = fletch_matrix_f32(full->row, 1, full->shared.dimensions);
+    request.out            = fletch_matrix_f32(full->row, 1, full->shared.info.dimensions);
     request.deadline_ms    = 10000;
     if (fletch_submit(full->shared.model, &request, on_probe, full, NULL, NULL) < 0) {
         atomic_store(&full->probing, false);
@@ -367,7 +299,7 @@ static void probe(served_full *full) {
 
 /* Tokens per second while there is work: what a retry should wait for. */
 static void measure(served_full *full, const fletch_stats *stats, uint64_t now_ns) {
-    uint64_t done    = stats->tokens - full->last_tokens;
+    uint64_t done    = stats->counter[FLETCH_COUNT_TOKENS] - full->last_tokens;
     double   seconds = (double)(now_ns - full->last_ns) / 1e9;
     if (full->last_ns != 0 && done > 0 && seconds > 0) {
         double rate   = (double)done / seconds;
@@ -375,13 +307,15 @@ static void measure(served_full *full, const fletch_stats *stats, uint64_t now_n
         atomic_store(&full->shared.tokens_per_second,
                      before > 0 ? 0.7 * before + 0.3 * rate : rate);
     }
-    full->last_tokens = stats->tokens;
+    full->last_tokens = stats->counter[FLETCH_COUNT_TOKENS];
     full->last_ns     = now_ns;
 }
 
 static void watch_progress(served_full *full, const fletch_stats *stats, uint64_t now_ns) {
-    uint64_t moved =
-        stats->batches + stats->failed_texts + stats->expired_requests + stats->cancelled_requests;
+    uint64_t moved = stats->counter[FLETCH_COUNT_BATCHES] +
+                     stats->counter[FLETCH_COUNT_FAILED_TEXTS] +
+                     stats->counter[FLETCH_COUNT_EXPIRED_REQUESTS] +
+                     stats->counter[FLETCH_COUNT_CANCELLED_REQUESTS];
     bool works = stats->running_texts > 0 || stats->queued_texts > 0;
     if (!works || moved != full->progress || full->progress_ns == 0) {
         full->progress    = moved;
@@ -403,7 +337,7 @@ void fl_models_tick(fl_server *server, uint64_t now_ns) {
         measure(full, &stats, now_ns);
         watch_progress(full, &stats, now_ns);
         atomic_store(&full->dead, stats.replicas > 0 && stats.replicas_ready == 0);
-        if (atomic_load(&full->shared.sick)) {
+        if (atomic_load(&full->shared.sick) || atomic_load(&full->shared.doubtful)) {
             probe(full);
         }
     }
@@ -426,6 +360,10 @@ bool fl_models_healthy(const fl_server *server, const char **why) {
         const served_full *full = (const served_full *)(const void *)server->models[i];
         if (atomic_load(&full->shared.sick)) {
             *why = "the last batch of a model failed";
+            return false;
+        }
+        if (atomic_load(&full->shared.spoiled)) {
+            *why = "the files of a model were written while it was served";
             return false;
         }
         if (atomic_load(&full->dead)) {

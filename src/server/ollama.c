@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ollama.c - the Ollama dialect: /api/embed, /api/embeddings, /api/tags, /api/version.
+/* ollama.c - the Ollama dialect: /api/embed, /api/embeddings, /api/tags, /api/ps, /api/show,
+ * /api/pull, /api/version.
  *
  * Role    what ollama-python and the many programs with an "Ollama URL" setting speak.
  * In/Out  {"model", "input": "…" | […], "truncate", "dimensions"} to {"model", "embeddings",
  *         "total_duration", "load_duration", "prompt_eval_count"}; errors are {"error": "…"}.
  * Rules   Any Content-Type passes (curl -d sends a form's). No input is an answer without vectors, not an
  *         error. dimensions beyond the model's are ignored. /api/embeddings gives the raw pooled vector.
- *         A name may end in ":latest".
+ *         A name may end in ":latest". A pull of what is loaded has succeeded; nothing else is ever pulled.
  * Memory  request memory. Threads: see server.h.
  * Proof   tests/server/test_ollama.py. */
 #include <inttypes.h>
@@ -149,6 +150,16 @@ const fl_field fl_fields_ollama_embeddings[] = {
     {.name = "options", .type = FL_FIELD_ANY, .text = "Ignored."},
     {0}};
 
+/* Of /api/show and /api/pull. */
+const fl_field fl_fields_ollama_named[] = {
+    {.name   = "model",
+     .type   = FL_FIELD_STRING,
+     .flags  = FL_FIELD_REQUIRED,
+     .offset = AT(model),
+     .min    = 1},
+    {.name = "stream", .type = FL_FIELD_BOOL, .flags = FL_FIELD_NULL, .offset = AT(details)},
+    {0}};
+
 /* Read, choose the model; NULL: answered. */
 static fl_job *begin(fl_request *request, const fl_style *style, const fl_field *fields) {
     static const char latest[] = ":latest";
@@ -165,7 +176,7 @@ static fl_job *begin(fl_request *request, const fl_style *style, const fl_field 
         return NULL;
     }
     int64_t wanted = job->ask.dimensions;
-    if (wanted < 1 || (uint64_t)wanted > job->served->dimensions) {
+    if (wanted < 1 || (uint64_t)wanted > job->served->info.dimensions) {
         job->ask.dimensions = FL_ASK_NONE;
     }
     return job;
@@ -222,26 +233,38 @@ static void parameter_size(char *out, size_t capacity, uint64_t count) {
     }
 }
 
-static void put_tag(fl_request *request, const fl_served *served) {
-    const fl_facts *facts = &served->facts;
-    fl_buf         *body  = &request->reply.body;
-    time_t          made  = (time_t)facts->modified;
-    struct tm       utc;
-    char            when[32], size[32];
-    const char     *name = served->name;
-    parameter_size(size, sizeof size, facts->parameters);
+static void put_time(fl_buf *body, int64_t seconds) {
+    time_t    made = (time_t)seconds;
+    struct tm utc;
+    char      when[32];
     gmtime_r(&made, &utc);
     (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    fl_buf_puts(body, "{\"name\":");
+    fl_buf_printf(body, "\"modified_at\":\"%s\"", when);
+}
+
+static void put_model_details(fl_buf *body, const fletch_model_info *info) {
+    char size[32];
+    parameter_size(size, sizeof size, info->parameters);
+    fl_buf_printf(body,
+                  "\"details\":{\"parent_model\":\"\",\"format\":\"%s\",\"family\":\"%s\","
+                  "\"families\":[\"%s\"],\"parameter_size\":\"%s\",\"quantization_level\":\"%s\"}",
+                  info->weights_format, info->family, info->family, size, info->weights_dtype);
+}
+
+/* What /api/tags and /api/ps say of a model, without the braces. */
+static void put_tag(fl_request *request, const fl_served *served) {
+    const fletch_model_info *info = &served->info;
+    fl_buf                  *body = &request->reply.body;
+    const char              *name = served->name;
+    fl_buf_puts(body, "\"name\":");
     fl_json_quote(body, name, strlen(name));
     fl_buf_puts(body, ",\"model\":");
     fl_json_quote(body, name, strlen(name));
-    fl_buf_printf(body,
-                  ",\"modified_at\":\"%s\",\"size\":%" PRIu64 ",\"digest\":\"%s\",\"details\":{"
-                  "\"parent_model\":\"\",\"format\":\"%s\",\"family\":\"%s\",\"families\":"
-                  "[\"%s\"],\"parameter_size\":\"%s\",\"quantization_level\":\"%s\"}}",
-                  when, facts->bytes, served->fingerprint, facts->format, served->family,
-                  served->family, size, facts->dtype);
+    fl_buf_puts(body, ",");
+    put_time(body, info->modified);
+    fl_buf_printf(body, ",\"size\":%" PRIu64 ",\"digest\":\"%s\",", info->weights_bytes,
+                  served->fingerprint);
+    put_model_details(body, info);
 }
 
 static void tags(fl_request *request) {
@@ -249,11 +272,75 @@ static void tags(fl_request *request) {
     fl_buf_puts(body, "{\"models\":[");
     const fl_served *served;
     for (size_t i = 0; (served = fl_server_model_at(request->server, i)) != NULL; i++) {
-        fl_buf_puts(body, i > 0 ? "," : "");
+        fl_buf_puts(body, i > 0 ? ",{" : "{");
         put_tag(request, served);
+        fl_buf_puts(body, "}");
     }
     fl_buf_puts(body, "]}");
     fl_reply_json(request, 200);
+}
+
+/* Models stay loaded: they expire when the calendar of most clients ends. */
+static void loaded(fl_request *request) {
+    fl_buf          *body = &request->reply.body;
+    const fl_served *served;
+    fl_buf_puts(body, "{\"models\":[");
+    for (size_t i = 0; (served = fl_server_model_at(request->server, i)) != NULL; i++) {
+        bool device = strncmp(served->info.provider, "cuda", 4) == 0;
+        fl_buf_puts(body, i > 0 ? ",{" : "{");
+        put_tag(request, served);
+        fl_buf_printf(body,
+                      ",\"expires_at\":\"9999-12-31T00:00:00Z\",\"size_vram\":%" PRIu64
+                      ",\"context_length\":%" PRIu32 "}",
+                      device ? served->info.weights_bytes : 0, served->info.max_length);
+    }
+    fl_buf_puts(body, "]}");
+    fl_reply_json(request, 200);
+}
+
+/* The model that the body names; NULL: answered. */
+static fl_job *named(fl_request *request) {
+    fl_job *job = begin(request, &embed_style, fl_fields_ollama_named);
+    if (job != NULL && job->ask.model.size == 0) {
+        fl_reply_error(request, 400, "bad_request", "model is required");
+        return NULL;
+    }
+    return job;
+}
+
+static void show(fl_request *request) {
+    fl_job *job  = named(request);
+    fl_buf *body = &request->reply.body;
+    if (job == NULL) {
+        return;
+    }
+    const fletch_model_info *info = &job->served->info;
+    fl_buf_puts(body, "{\"modelfile\":\"\",\"parameters\":\"\",\"template\":\"\",");
+    put_model_details(body, info);
+    fl_buf_printf(body,
+                  ",\"model_info\":{\"general.architecture\":\"%s\",\"general.parameter_count\":"
+                  "%" PRIu64 ",\"%s.context_length\":%" PRIu32 ",\"%s.embedding_length\":%" PRIu32
+                  "},\"capabilities\":[\"embedding\"],",
+                  info->family, info->parameters, info->family, info->max_length, info->family,
+                  info->dimensions);
+    put_time(body, info->modified);
+    fl_buf_puts(body, "}");
+    fl_reply_json(request, 200);
+}
+
+static void pull(fl_request *request) {
+    fl_job *job = named(request);
+    if (job == NULL) {
+        return;
+    }
+    if (job->ask.details == -1) { /* "stream": false */
+        fl_buf_puts(&request->reply.body, "{\"status\":\"success\"}");
+        fl_reply_json(request, 200);
+    } else {
+        fl_buf_puts(&request->reply.body,
+                    "{\"status\":\"pulling manifest\"}\n{\"status\":\"success\"}\n");
+        fl_reply_bytes(request, 200, "application/x-ndjson");
+    }
 }
 
 static void version(fl_request *request) {
@@ -264,5 +351,8 @@ static void version(fl_request *request) {
 const fl_route fl_routes_ollama[] = {{"POST", "/api/embed", &fl_dialect_ollama, embed, 0},
                                      {"POST", "/api/embeddings", &fl_dialect_ollama, embeddings, 0},
                                      {"GET", "/api/tags", &fl_dialect_ollama, tags, 0},
+                                     {"GET", "/api/ps", &fl_dialect_ollama, loaded, 0},
+                                     {"POST", "/api/show", &fl_dialect_ollama, show, 0},
+                                     {"POST", "/api/pull", &fl_dialect_ollama, pull, 0},
                                      {"GET", "/api/version", &fl_dialect_ollama, version, 0},
                                      {0}};

@@ -6,15 +6,21 @@
  *         (prompt_name, normalize, truncate, truncation_direction, output_dtype, details); errors are
  *         {"error": {"message", "type", "param", "code"}}.
  * Rules   "" and [] are 400 as at OpenAI; a list of any length passes; token ids are used as they are and
- *         refused outside of the vocabulary (ids of another tokenizer would give vectors of nonsense); one
- *         model loaded: any name is served, and the answer says which model it was.
+ *         refused outside of the vocabulary (ids of another tokenizer would give vectors of nonsense); lists
+ *         without this model's special tokens, as LangChain sends them unless told not to, are served with
+ *         x-fletch-warning, and the log says it once a client; one model loaded: any name is served, and the
+ *         answer says which model it was.
  * Memory  request memory. Threads: see server.h.
  * Proof   tests/server/test_openai.py. */
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 
+#include "base/hash.h"
+#include "base/json_w.h"
 #include "server/embedding.h"
+#include "server/internal.h"
 #include "server/routes.h"
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
@@ -66,6 +72,11 @@ static void fault(fl_request *request, const fl_json_in *in) {
                    in->message, in->line, in->column);
 }
 
+#define FOREIGN                                                                                    \
+    "ids of another tokenizer give vectors of nonsense: send texts (LangChain's "                  \
+    "OpenAIEmbeddings: "                                                                           \
+    "check_embedding_ctx_length=False)"
+
 static const char bad_input[] = "'$.input' is invalid. Please check the API reference: "
                                 "https://platform.openai.com/docs/api-reference.";
 
@@ -80,8 +91,8 @@ static void refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
     case FL_REFUSE_EMPTY: fl_reply_error(request, 400, "bad_request", "%s", bad_input); return;
     case FL_REFUSE_DIMENSIONS:
         fl_reply_error(request, 400, "param/dimensions",
-                       "'$.dimensions' is invalid: this model takes 1 to %zu.",
-                       job->served->dimensions);
+                       "'$.dimensions' is invalid: this model takes 1 to %u.",
+                       job->served->info.dimensions);
         return;
     case FL_REFUSE_PROMPT:
         fl_reply_error(request, 400, "param/prompt_name", "prompt_name: %s", message);
@@ -89,12 +100,15 @@ static void refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
     case FL_REFUSE_TOO_LONG:
         fl_reply_error(
             request, 400, "too_long",
-            "This model's maximum context length is %zu tokens, however you requested %zu "
+            "This model's maximum context length is %u tokens, however you requested %zu "
             "tokens (%zu in your prompt; 0 for the completion). Please reduce your prompt; "
             "or completion length.",
-            job->served->max_length, fl_job_length(job, where), fl_job_length(job, where));
+            job->served->info.max_length, fl_job_length(job, where), fl_job_length(job, where));
         return;
-    case FL_REFUSE_INPUT: fl_reply_error(request, 400, "param/input", "%s", message); return;
+    case FL_REFUSE_INPUT:
+        fl_reply_error(request, 400, "param/input", job->work.ids != NULL ? "%s; " FOREIGN : "%s",
+                       message);
+        return;
     case FL_REFUSE_TOO_MUCH:
         fl_reply_error(request, 413, "payload_too_large", "%s", message);
         return;
@@ -185,6 +199,68 @@ const fl_field fl_fields_openai[] = {
      .text   = "Tell tokens and truncation of each text."},
     {0}};
 
+/* ---- Ids of another tokenizer -------------------------------------------------------------------- */
+
+/* Whether `ids` are in the vocabulary and have all special tokens that an empty text has. */
+static bool is_own(const fl_job *job, const fletch_tokens *frame, const int32_t *ids,
+                   size_t count) {
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (ids[i] < 0 || (uint32_t)ids[i] >= job->served->info.vocabulary) {
+            return false;
+        }
+    }
+    for (size_t i = 0; i < count && found < frame->count; i++) {
+        found += ids[i] == frame->ids[found];
+    }
+    return found == frame->count;
+}
+
+/* Whether this client has not been warned before; once FL_FOREIGN_MAX have been, nobody is. A client is its key and
+ * its User-Agent: the log is to name what must be mended, not every connection. */
+static bool is_new(fl_request *request, const char *agent) {
+    uint64_t mark = fl_hash(agent, strlen(agent), (uint64_t)(uintptr_t)request->key) | 1;
+    for (size_t i = 0; i < FL_FOREIGN_MAX; i++) {
+        _Atomic uint64_t *slot = &request->server->foreign[i];
+        uint64_t          was  = 0;
+        if (atomic_compare_exchange_strong(slot, &was, mark)) {
+            return true;
+        }
+        if (was == mark) {
+            return false;
+        }
+    }
+    return false;
+}
+
+static void warn_of_ids(fl_job *job) {
+    const fl_input *input = &job->ask.input;
+    const char     *agent = fl_request_header(job->request, "user-agent");
+    fletch_tokens  *frame = NULL;
+    bool            own   = true;
+    if (input->ids == NULL || fletch_tokenize(job->served->model, "", 0, NULL, &frame, NULL) < 0) {
+        return;
+    }
+    for (size_t i = 0; own && i < input->count; i++) {
+        own = is_own(job, frame, input->ids + input->offsets[i],
+                     (size_t)(input->offsets[i + 1] - input->offsets[i]));
+    }
+    fletch_tokens_free(frame);
+    if (own) {
+        return;
+    }
+    fl_reply_header(job->request, "x-fletch-warning",
+                    "input: token ids without this model's special tokens, or not of its "
+                    "vocabulary; " FOREIGN);
+    agent = agent != NULL ? agent : "";
+    if (is_new(job->request, agent)) {
+        fl_server_log_line(job->request->server->log, FL_LEVEL_WARNING,
+                           "%s: token ids without the special tokens of %s, or not of its "
+                           "vocabulary, from client '%.80s' (request %s); " FOREIGN,
+                           job->request->path, job->served->name, agent, job->request->id);
+    }
+}
+
 static void embeddings(fl_request *request) {
     if (!fl_request_is_json(request, true)) {
         fl_reply_error(request, 415, "bad_request",
@@ -198,35 +274,41 @@ static void embeddings(fl_request *request) {
     if (job->ask.input.empty) {
         refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, bad_input);
     } else if (fl_job_prepare(job)) {
+        warn_of_ids(job);
         fl_job_submit(job);
     }
 }
 
 /* ---- /v1/models -------------------------------------------------------------------------------- */
 
-static void put_model(fl_request *request, const fl_served *served) {
-    fl_buf *body = &request->reply.body;
-    fl_buf_puts(body, "{\"id\":");
-    fl_json_quote(body, served->name, strlen(served->name));
-    fl_buf_printf(body,
-                  ",\"object\":\"model\",\"created\":%" PRId64
-                  ",\"owned_by\":\"fletch\",\"dimensions\":%zu,\"max_length\":%zu,"
-                  "\"architecture\":\"%s\",\"parameters\":%" PRIu64 ",\"size\":%" PRIu64
-                  ",\"dtype\":\"%s\",\"fingerprint\":\"%s\"}",
-                  served->facts.modified, served->dimensions, served->max_length, served->family,
-                  served->facts.parameters, served->facts.bytes, served->facts.dtype,
-                  served->fingerprint);
+static void put_model(fl_json_w *w, const fl_served *served) {
+    const fletch_model_info *info = &served->info;
+    fl_json_w_object(w, NULL);
+    fl_json_w_text(w, "id", served->name);
+    fl_json_w_text(w, "object", "model");
+    fl_json_w_i64(w, "created", info->modified);
+    fl_json_w_text(w, "owned_by", "fletch");
+    fl_json_w_u64(w, "dimensions", info->dimensions);
+    fl_json_w_u64(w, "max_length", info->max_length);
+    fl_json_w_text(w, "architecture", info->family);
+    fl_json_w_u64(w, "parameters", info->parameters);
+    fl_json_w_u64(w, "size", info->weights_bytes);
+    fl_json_w_text(w, "dtype", info->weights_dtype);
+    fl_json_w_text(w, "fingerprint", served->fingerprint);
+    fl_json_w_end(w);
 }
 
 static void models(fl_request *request) {
-    fl_buf *body = &request->reply.body;
-    fl_buf_puts(body, "{\"object\":\"list\",\"data\":[");
+    fl_json_w        w = {.out = &request->reply.body};
     const fl_served *served;
+    fl_json_w_object(&w, NULL);
+    fl_json_w_text(&w, "object", "list");
+    fl_json_w_array(&w, "data");
     for (size_t i = 0; (served = fl_server_model_at(request->server, i)) != NULL; i++) {
-        fl_buf_puts(body, i > 0 ? "," : "");
-        put_model(request, served);
+        put_model(&w, served);
     }
-    fl_buf_puts(body, "]}");
+    fl_json_w_end(&w);
+    fl_json_w_end(&w);
     fl_reply_json(request, 200);
 }
 
@@ -244,7 +326,7 @@ static void one_model(fl_request *request) {
     for (size_t i = 0; (served = fl_server_model_at(request->server, i)) != NULL; i++) {
         fl_span span = {name, size};
         if (size != SIZE_MAX && (fl_span_is(span, served->name) || fl_span_is(span, served->id))) {
-            put_model(request, served);
+            put_model(&(fl_json_w){.out = &request->reply.body}, served);
             fl_reply_json(request, 200);
             return;
         }

@@ -30,18 +30,16 @@ typedef struct facts {
 /* ---- Facts of the loaded models ---------------------------------------------------------------- */
 
 static void gather_prompts(facts *f, const fl_served *served) {
-    const char *name;
-    for (size_t i = 0; (name = fl_served_prompt_at(served, i, NULL)) != NULL; i++) {
+    const fletch_prompt *prompt;
+    for (size_t i = 0; (prompt = fletch_prompt_at(served->model, i)) != NULL; i++) {
         fl_buf_puts(&f->prompts, f->prompts.size > 0 ? "," : "");
-        fl_json_quote(&f->prompts, name, strlen(name));
+        fl_json_quote(&f->prompts, prompt->name, strlen(prompt->name));
     }
 }
 
 static void gather_ids(facts *f, const fl_served *served) {
-    const char *told  = fl_served_property(served, "tokenizer"); /* "WordPiece, 30522 ids" */
-    const char *comma = told != NULL ? strrchr(told, ',') : NULL;
-    size_t      ids   = comma != NULL ? (size_t)strtoul(comma + 1, NULL, 10) : 0;
-    f->vocabulary     = ids > f->vocabulary ? ids : f->vocabulary;
+    size_t ids    = served->info.vocabulary;
+    f->vocabulary = ids > f->vocabulary ? ids : f->vocabulary;
 }
 
 static void gather(facts *f) {
@@ -49,7 +47,8 @@ static void gather(facts *f) {
     for (; (served = fl_server_model_at(f->server, f->models)) != NULL; f->models++) {
         fl_buf_puts(&f->names, f->models > 0 ? "," : "");
         fl_json_quote(&f->names, served->name, strlen(served->name));
-        f->dimensions = served->dimensions > f->dimensions ? served->dimensions : f->dimensions;
+        f->dimensions =
+            served->info.dimensions > f->dimensions ? served->info.dimensions : f->dimensions;
         gather_prompts(f, served);
         gather_ids(f, served);
     }
@@ -169,7 +168,7 @@ static void put_field(facts *f, const fl_field *field) {
         fl_buf_puts(f->out, field->words);
         if (strcmp(field->name, "vector") == 0) {
             const fl_served *first = fl_server_model_at(f->server, 0);
-            size_t           size  = first != NULL ? first->dimensions : 0;
+            size_t           size  = first != NULL ? first->info.dimensions : 0;
             fl_buf_printf(f->out, ",\"minItems\":%zu,\"maxItems\":%zu", size, size);
         }
         break;
@@ -331,6 +330,9 @@ static void put_responses(facts *f, const fl_route *route, const fl_operation *o
     }
     for (size_t i = 0; op->fields != NULL && i < sizeof body / sizeof body[0]; i++) {
         put_error(f, route, body[i]);
+    }
+    if (strcmp(op->path != NULL ? op->path : "", "/add") == 0) {
+        put_error(f, route, 507);
     }
     fl_buf_puts(f->out, "}");
 }

@@ -8,6 +8,7 @@
 #include "server/openapi.h"
 
 #define REF(name) "{\"$ref\":\"#/components/schemas/" name "\"}"
+#define STORE     "\"store\":{\"enum\":[\"file\",\"memory\"]}"
 #define ARRAY(of) "{\"type\":\"array\",\"items\":" of "}"
 #define STRING    "{\"type\":\"string\"}"
 #define INTEGER   "{\"type\":\"integer\"}"
@@ -82,18 +83,24 @@ const fl_schema fl_schemas[] = {
                 REF("row")) "},\"texts\":" ARRAY(STRING) ",\"response_type\":{\"const\":"
                                                          "\"embeddings_by_type\"},\"meta\":{"
                                                          "\"type\":\"object\"}")},
-    {"added", OBJECT("\"ids\",\"count\",\"model\",\"tokens\",\"truncated\"",
-                     "\"id\":" STRING ",\"ids\":" ARRAY(
+    {"added", OBJECT("\"store\",\"ids\",\"count\",\"model\",\"tokens\",\"truncated\"",
+                     STORE ",\"id\":" STRING ",\"ids\":" ARRAY(
                          STRING) ",\"count\":" INTEGER ",\"model\":" STRING
                                  ",\"tokens\":" ARRAY(INTEGER) ",\"truncated\":" ARRAY(BOOLEAN))},
-    {"found", OBJECT("\"results\",\"count\",\"searched\",\"model\"",
-                     "\"results\":" ARRAY(OBJECT(
+    {"found", OBJECT("\"store\",\"results\",\"count\",\"searched\",\"model\"",
+                     STORE ",\"results\":" ARRAY(OBJECT(
                          "\"id\",\"score\",\"text\",\"metadata\"",
                          "\"id\":" STRING ",\"score\":" NUMBER ",\"text\":" STRING
                          ",\"metadata\":{\"type\":[\"object\",\"null\"]}")) ","
                                                                             "\"count\":" INTEGER
                                                                             ",\"searched\":" INTEGER
                                                                             ",\"model\":" STRING)},
+    {"items",
+     OBJECT("\"store\",\"count\",\"offset\",\"limit\",\"items\"", STORE
+            ",\"count\":" INTEGER ",\"offset\":" INTEGER ",\"limit\":" INTEGER
+            ",\"items\":" ARRAY(OBJECT("\"id\",\"created\",\"text\",\"metadata\"",
+                                       "\"id\":" STRING ",\"created\":" INTEGER ",\"text\":" STRING
+                                       ",\"metadata\":{\"type\":[\"object\",\"null\"]}")))},
     {"item", OBJECT("\"id\",\"text\",\"metadata\",\"created\",\"embedding\"",
                     "\"id\":" STRING ",\"text\":" STRING
                     ",\"metadata\":{\"type\":[\"object\",\"null\"]},\"created\":" INTEGER
@@ -144,6 +151,13 @@ const fl_operation fl_operations[] = {
      OBJECT("\"embedding\"", "\"embedding\":" REF("row")), NULL, NULL, true, false, NULL},
     {"GET", "/api/tags", "The loaded models", NULL, REF("ollama_tags"), NULL, NULL, false, false,
      NULL},
+    {"GET", "/api/ps", "The loaded models, as running", NULL, REF("ollama_tags"), NULL, NULL, false,
+     false, NULL},
+    {"POST", "/api/show", "What a loaded model is", fl_fields_ollama_named, "{\"type\":\"object\"}",
+     NULL, NULL, false, false, NULL},
+    {"POST", "/api/pull", "Whether a model is loaded; nothing is downloaded",
+     fl_fields_ollama_named, "{\"type\":\"object\"}", "application/json, application/x-ndjson",
+     NULL, false, false, NULL},
     {"GET", "/api/version", "The version", NULL, OBJECT("\"version\"", "\"version\":" STRING), NULL,
      NULL, false, false, NULL},
     {"POST", "/v2/embed", "Embed texts in several element types at once" BINARY_NOTE,
@@ -160,6 +174,13 @@ const fl_operation fl_operations[] = {
     {"POST", "/search", "The kept texts that are most like a text or vector", fl_fields_seed_search,
      REF("found"), NULL, NULL, false, false,
      "\"oneOf\":[{\"required\":[\"text\"]},{\"required\":[\"vector\"]}]"},
+    {"GET", "/items", "The kept texts in the order in which they came", NULL, REF("items"), NULL,
+     "{\"name\":\"offset\",\"in\":\"query\",\"schema\":{\"type\":\"integer\",\"minimum\":0,"
+     "\"maximum\":2147483647}},{\"name\":\"limit\",\"in\":\"query\",\"schema\":{\"type\":"
+     "\"integer\",\"minimum\":1,\"maximum\":1000}}",
+     false, false, NULL},
+    {"DELETE", "/items", "Drop all kept texts", NULL, OBJECT("\"deleted\"", "\"deleted\":" INTEGER),
+     NULL, NULL, false, false, NULL},
     {"GET", "/items/", "One kept text", NULL, REF("item"), NULL, ITEM_ID, false, false, NULL},
     {"DELETE", "/items/", "Drop a kept text", NULL,
      OBJECT("\"id\",\"deleted\"", "\"id\":" STRING ",\"deleted\":{\"const\":true}"), NULL, ITEM_ID,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* request.c - request objects: their memory, the work they start, and the reply they wait for.
  *
- * Role    transport.c makes and ends them; routes allocate from them, submit work and reply.
+ * Role    connection.c makes and ends them; routes allocate from them, submit work and reply.
  * Method  A request waits for two things: that its handler has returned and that a reply was given
  *         (`pending` counts them). Whoever brings the count to zero wakes the connection; when that is
  *         the handler's own thread before it was put to sleep, nothing needs waking. So a reply may
@@ -22,7 +22,14 @@
 #include "base/utf8.h"
 #include "server/internal.h"
 
-enum { BLOCK_BYTES = 16 * 1024, LINE = 64, LARGE_RESULT = 64 * 1024 };
+enum {
+    BLOCK_BYTES  = 16 * 1024,
+    LINE         = 64,
+    LARGE_RESULT = 64 * 1024,
+    REPLY_STEP   = 1024 * 1024,
+    CELL_TEXT    = 13,
+    CELL_NS      = 60
+};
 
 /* ---- The pool ---------------------------------------------------------------------------------- */
 
@@ -62,8 +69,8 @@ static void free_blocks(fl_block *block) {
 }
 
 static void free_full(fl_request_full *full) {
-    fl_buf_free(&full->uri);
     fl_buf_free(&full->gather);
+    fl_buf_free(&full->out);
     fl_buf_free(&full->shared.reply.body);
     free_blocks(full->blocks);
     fl_free(full);
@@ -76,8 +83,8 @@ void fl_request_retire(fl_request_full *full) {
         full->shared.cleanup(&full->shared);
     }
     fl_keys_drop(full->keys);
-    trim(&full->uri);
     trim(&full->gather);
+    trim(&full->out);
     trim(&full->shared.reply.body);
     fl_block *kept = NULL;
     while (full->blocks != NULL) {
@@ -93,8 +100,8 @@ void fl_request_retire(fl_request_full *full) {
     }
     fl_request_full clean;
     memset(&clean, 0, sizeof clean);
-    clean.uri               = full->uri;
     clean.gather            = full->gather;
+    clean.out               = full->out;
     clean.shared.reply.body = full->shared.reply.body;
     clean.blocks            = kept;
     memcpy(full, &clean, sizeof clean);
@@ -129,8 +136,45 @@ static bool hold(fl_request_full *full, size_t bytes) {
         return true;
     }
     (void)atomic_fetch_sub(&server->bodies, bytes);
-    full->crowded = full->held + bytes > server->max_bodies ? 413 : 503;
+    full->crowded    = full->held + bytes > server->max_bodies ? 413 : 503;
+    full->crowded_by = "server.max_body_memory";
     return false;
+}
+
+bool fl_request_hold(fl_request *request, size_t bytes) {
+    return hold(fl_full(request), bytes);
+}
+
+/* The same for the bytes of the reply: `bytes` of it in all. What it had beyond that is given back. */
+static bool hold_reply(fl_request_full *full, uint64_t bytes) {
+    fl_server *server = full->shared.server;
+    if (bytes <= full->replied) {
+        (void)atomic_fetch_sub(&server->replies, full->replied - bytes);
+        full->replied = bytes;
+        return true;
+    }
+    uint64_t more = bytes - full->replied;
+    if (atomic_fetch_add(&server->replies, more) + more <= server->max_replies) {
+        full->replied = bytes;
+        return true;
+    }
+    (void)atomic_fetch_sub(&server->replies, more);
+    full->crowded    = bytes > server->max_replies ? 413 : 503;
+    full->crowded_by = "server.max_reply_memory";
+    return false;
+}
+
+int fl_reply_go_on(fl_request *request, fletch_error *error) {
+    fl_request_full *full = fl_full(request);
+    uint64_t         size = request->reply.body.size;
+    if (size > FL_ANSWER_MAX) {
+        return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE,
+                       "the answer would be larger than 512 MiB; ask for less at once");
+    }
+    if (size > full->replied && !hold_reply(full, size + REPLY_STEP)) {
+        return fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE, "no memory is left for the reply");
+    }
+    return fl_request_over(request, error);
 }
 
 void *fl_request_alloc(fl_request *request, size_t size) {
@@ -166,7 +210,8 @@ void *fl_request_alloc(fl_request *request, size_t size) {
 /* ---- What came in ------------------------------------------------------------------------------- */
 
 const char *fl_request_header(const fl_request *request, const char *name) {
-    return MHD_lookup_connection_value(fl_full_const(request)->mc, MHD_HEADER_KIND, name);
+    const fl_request_full *full = fl_full_const(request);
+    return fl_http_header(&full->head, full->conn->in.data, name);
 }
 
 size_t fl_percent_decode(char *text, size_t size) {
@@ -217,15 +262,9 @@ const char *fl_request_query(fl_request *request, const char *name) {
 
 /* ---- Waking the connection ------------------------------------------------------------------------ */
 
-void fl_request_resume(fl_request_full *full) {
-    if (!atomic_exchange(&full->resumed, true)) {
-        MHD_resume_connection(full->mc);
-    }
-}
-
 void fl_request_step(fl_request_full *full) {
-    if (atomic_fetch_sub(&full->pending, 1) == 1) {
-        fl_request_resume(full);
+    if (atomic_fetch_sub(&full->pending, 1) == 1 && !atomic_exchange(&full->resumed, true)) {
+        fl_transport_answer(full);
     }
 }
 
@@ -237,10 +276,39 @@ static void send_reply(fl_request *request, int status) {
         return;
     }
     request->reply.status = status;
+    full->crowded         = 0; /* what is there has been made: it is counted, whatever it is */
+    if (!hold_reply(full, request->reply.body.size)) {
+        (void)atomic_fetch_add(&request->server->replies, request->reply.body.size - full->replied);
+        full->replied = request->reply.body.size;
+    }
     fl_request_step(full);
 }
 
 /* ---- Work ------------------------------------------------------------------------------------------ */
+
+static void run_later(void *arg) {
+    fl_request_full *full  = arg;
+    fletch_error     error = {0};
+    if (fl_request_over(&full->shared, &error) < 0) {
+        fl_reply_fail(&full->shared, &error);
+    } else {
+        full->later(&full->shared);
+    }
+    fl_request_step(full);
+}
+
+bool fl_request_run_later(fl_request *request, fl_route_fn fn, uint64_t cost_ns) {
+    fl_request_full *full = fl_full(request);
+    full->later           = fn;
+    atomic_fetch_add(&full->pending, 1); /* held until fn has returned */
+    if (fl_workers_add(request->server->workers, run_later, full, cost_ns, request)) {
+        return true;
+    }
+    (void)atomic_fetch_sub(&full->pending, 1);
+    fl_reply_header(request, "retry-after", "1");
+    fl_reply_error(request, 503, "unavailable", "too many requests wait for a thread");
+    return false;
+}
 
 static void run_done(void *arg) {
     fl_request_full *full = arg;
@@ -252,9 +320,20 @@ static bool is_engine_fault(int code) {
            code == FLETCH_ENOMEM;
 }
 
+static int refuse_spoiled(const fl_served *served, fletch_error *error) {
+    return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
+                   "the files of model %s were written while it was served; start the server again",
+                   served->name);
+}
+
 static void on_done(void *user, const fletch_outcome *outcome) {
     fl_request_full *full    = user;
     fl_request      *request = &full->shared;
+    fletch_outcome   spoiled = *outcome;
+    if (atomic_load(&full->served->spoiled) && outcome->error.code == FLETCH_OK) {
+        (void)refuse_spoiled(full->served, &spoiled.error);
+        outcome = &spoiled;
+    }
     atomic_store(&full->ticket, 0);
     request->tokens += outcome->tokens;
     request->tokenize_ns += outcome->tokenize_ns;
@@ -266,11 +345,18 @@ static void on_done(void *user, const fletch_outcome *outcome) {
         atomic_store_explicit(&full->served->sick, false, memory_order_relaxed);
     } else if (is_engine_fault(outcome->error.code)) {
         atomic_store(&full->served->sick, true);
+    } else if (outcome->error.code == FLETCH_EMODEL) {
+        atomic_store(&full->served->doubtful, true);
     }
     /* Writing many numbers as text takes longer than the engine should wait for. */
     if (full->work_cells >= LARGE_RESULT) {
         full->outcome = *outcome;
-        if (fl_workers_add(request->server->workers, run_done, full)) {
+        if (outcome->error.code == FLETCH_OK && !hold_reply(full, full->work_cells * CELL_TEXT)) {
+            fl_reply_error(request, 503, "unavailable", "%s", "");
+            return;
+        }
+        if (fl_workers_add(request->server->workers, run_done, full, full->work_cells * CELL_NS,
+                           NULL)) {
             return;
         }
     }
@@ -289,19 +375,21 @@ static uint32_t time_left(const fl_request *request) {
  * threads fewer to wake. Not on a device: if that hung, the I/O thread would hang with it and nobody be told. */
 static uint32_t time_to_spare(const fl_request_full *full) {
     const fl_conn *conn = full->conn;
-    bool           lone = pthread_equal(conn->io, pthread_self()) && conn->turns >= FL_LONE_TURNS;
-    const char    *on   = lone ? fl_served_property(full->served, "provider") : NULL;
-    return on != NULL && strcmp(on, "cpu") == 0 ? FL_SPARE_US : 0;
+    bool lone = pthread_equal(conn->io->thread, pthread_self()) && conn->turns >= FL_LONE_TURNS;
+    return lone && strcmp(full->served->info.provider, "cpu") == 0 ? FL_SPARE_US : 0;
 }
 
 int fl_request_submit(fl_request *request, fl_served *served, fletch_request *work, fl_done_fn done,
                       fletch_error *error) {
     fl_request_full *full   = fl_full(request);
     fletch_ticket    ticket = 0;
-    full->done              = done;
-    full->served            = served;
-    full->work_texts        = work->texts.count;
-    full->work_cells        = work->texts.count * work->out.cols;
+    if (atomic_load(&served->spoiled)) {
+        return refuse_spoiled(served, error);
+    }
+    full->done       = done;
+    full->served     = served;
+    full->work_texts = work->texts.count;
+    full->work_cells = work->texts.count * work->out.cols;
     if (work->lane == FLETCH_LANE_INTERACTIVE) {
         work->lane = request->lane;
     }
@@ -389,11 +477,13 @@ void fl_reply_static(fl_request *request, int status, const char *type, const vo
 /* The request's memory is at its bound: the word and the sentence for it. */
 static const char *tell_crowded(fl_request *request, char *message, size_t size) {
     fl_metrics_rejected(request->server->metrics, FL_REJECTED_BODY);
-    fl_reply_header(request, "x-fletch-limit", "server.max_body_memory");
+    const char *option = fl_full(request)->crowded_by;
+    fl_reply_header(request, "x-fletch-limit", "%s", option);
     if (fl_full(request)->crowded == 413) {
         (void)snprintf(message, size,
-                       "the request takes more memory than all may have "
-                       "(server.max_body_memory); send fewer texts at once");
+                       "the request takes more memory than all may have (%s); send fewer texts at "
+                       "once",
+                       option);
         return "payload_too_large";
     }
     fl_reply_header(request, "retry-after", "1");
@@ -413,10 +503,10 @@ void fl_reply_error(fl_request *request, int status, const char *code, const cha
         code   = tell_crowded(request, message, sizeof message);
     }
     fl_utf8_make_printable(message); /* what the client sent may have been cut inside a character */
+    trim(&reply->body);
     if (reply->body.failed) {
         fl_buf_free(&reply->body);
     }
-    fl_buf_clear(&reply->body);
     reply->type               = NULL;
     reply->status             = status;
     const fl_dialect *dialect = request->route != NULL
@@ -472,6 +562,10 @@ static failure failure_of(int code) {
 void fl_reply_fail(fl_request *request, const fletch_error *error) {
     fl_server *server = request->server;
     failure    found  = failure_of(error->code);
+    if (fl_full(request)->crowded != 0) {
+        fl_reply_error(request, 503, "unavailable", "%s", ""); /* which has the words */
+        return;
+    }
     if (error->code == FLETCH_ECANCELLED) {
         if (atomic_load(&request->cancelled)) {
             fl_reply_error(request, 499, "client_closed_request",

@@ -6,7 +6,8 @@
  *         items with their cosine out. Errors are {"error", "code"}.
  * Method  Texts are embedded by the first model, as any request is; then store.c makes them last, and only
  *         then the answer is sent. A search embeds its text and then runs on a worker thread.
- *         Without server.store the routes answer 404 and say how to get them.
+ *         Without server.store the store is in memory, bounded, and answers say so ("store": "memory");
+ *         with server.store = none the routes answer 404 and say how to get them.
  * Memory  request memory; ids that nobody gave are made of 128 random bits.
  * Threads see server.h; /add and DELETE are answered from the store's thread.
  * Proof   tests/server/test_store.py. */
@@ -25,36 +26,45 @@
 #include "server/openapi.h"
 #include "server/store.h"
 
-enum { ID_BYTES_MAX = 512, ID_RANDOM = 16, K_DEFAULT = 10, K_MAX = 1000, NUMBER_MAX = 64 };
+enum {
+    ID_BYTES_MAX = 512,
+    ID_RANDOM    = 16,
+    K_DEFAULT    = 10,
+    K_MAX        = 1000,
+    COUNTS       = 3,
+    PAGE_DEFAULT = 100,
+    NUMBER_MAX   = 64
+};
 
 typedef struct seed_ask {
     fl_input texts, ids;
     fl_span  text, id, metadata, prompt_name, vector, filter;
-    int64_t  k;
+    int64_t  k[COUNTS];
 } seed_ask;
 
 typedef struct seed_job {
-    fl_request    *request;
-    seed_ask       ask;
-    fl_store      *store;
-    fl_served     *served;
-    fletch_request work;
-    size_t         count;
-    const char    *texts_one[1];
-    size_t         lengths_one[1];
-    float         *rows;
-    uint32_t      *tokens;
-    uint8_t       *truncated;
-    fl_item       *items;
-    fl_filter     *filter; /* NULL: none */
-    fl_write       write;
+    fl_request          *request;
+    seed_ask             ask;
+    fl_store            *store;
+    fl_served           *served;
+    fletch_request       work;
+    fletch_embed_options options; /* of `work` */
+    size_t               count;
+    const char          *texts_one[1];
+    size_t               lengths_one[1];
+    float               *rows;
+    uint32_t            *tokens;
+    uint8_t             *truncated;
+    fl_item             *items;
+    fl_filter           *filter; /* NULL: none */
+    fl_write             write;
 } seed_job;
 
 /* ---- The store of the server ----------------------------------------------------------------------- */
 
 int fl_seed_open(fl_server *server, fletch_error *error) {
     const char *path = fl_server_option(server, "server.store");
-    return path[0] != '\0' ? fl_store_open(&server->store, path, error) : FLETCH_OK;
+    return strcmp(path, "none") != 0 ? fl_store_open(&server->store, path, error) : FLETCH_OK;
 }
 
 int fl_seed_load(fl_server *server, fletch_error *error) {
@@ -63,14 +73,18 @@ int fl_seed_load(fl_server *server, fletch_error *error) {
     if (server->store == NULL) {
         return FLETCH_OK;
     }
-    const char *pooling = fl_served_property(served, "pooling");
     (void)snprintf(mark, sizeof mark, "%s %s",
                    served->fingerprint[0] != '\0' ? served->fingerprint : served->id,
-                   pooling != NULL ? pooling : "");
-    int status = fl_store_load(server->store, served->name, mark, served->dimensions, error);
-    if (status == FLETCH_OK) {
+                   served->info.pooling);
+    int status = fl_store_load(server->store, served->name, mark, served->info.dimensions, error);
+    if (status == FLETCH_OK && fl_store_lasts(server->store)) {
         fl_server_log_line(server->log, FL_LEVEL_INFO, "store %s: %zu items",
                            fl_server_option(server, "server.store"), fl_store_count(server->store));
+    } else if (status == FLETCH_OK) {
+        fl_server_log_line(server->log, FL_LEVEL_INFO,
+                           "store: in memory, at most %d MiB, what /add takes is gone when the "
+                           "server ends; --server-store FILE keeps it",
+                           (int)(FL_STORE_MEMORY >> 20));
     }
     return status;
 }
@@ -83,7 +97,8 @@ void fl_seed_close(fl_server *server) {
 static bool has_store(fl_request *request) {
     if (request->server->store == NULL) {
         fl_reply_error(request, 404, "not_found",
-                       "this server keeps nothing: start it with --server-store FILE");
+                       "this server keeps nothing (server.store is none): start it with "
+                       "--server-store FILE");
     }
     return request->server->store != NULL;
 }
@@ -122,6 +137,12 @@ const fl_field fl_fields_seed_add[] = {
     PROMPT,
     {0}};
 
+#define COUNT(called, index, means)                                                                \
+    {                                                                                              \
+        .name = (called), .type = FL_FIELD_INT, .offset = AT(k[index]), .min = 1, .max = K_MAX,    \
+        .text = (means)                                                                            \
+    }
+/* Closed: a min_score or an offset that nobody reads would give other items than were asked for. */
 const fl_field fl_fields_seed_search[] = {
     {.name   = "text",
      .type   = FL_FIELD_STRING,
@@ -133,19 +154,16 @@ const fl_field fl_fields_seed_search[] = {
      .offset = AT(vector),
      .words  = "\"type\":\"array\",\"items\":{\"type\":\"number\"}",
      .text   = "Or a vector of the model's size."},
-    {.name   = "k",
-     .type   = FL_FIELD_INT,
-     .offset = AT(k),
-     .min    = 1,
-     .max    = K_MAX,
-     .text   = "How many items, 10 unless told."},
+    COUNT("k", 0, "How many items, 10 unless told."),
+    COUNT("top_k", 1, "Another name of k."),
+    COUNT("limit", 2, "Another name of k."),
     {.name   = "filter",
      .type   = FL_FIELD_RAW,
      .offset = AT(filter),
      .words  = "\"type\":[\"object\",\"null\"]",
      .text   = "Only items whose metadata has all of this."},
     PROMPT,
-    {0}};
+    {.flags = FL_FIELD_CLOSED}};
 
 static bool refuse(fl_request *request, const char *message) {
     fl_reply_error(request, 400, "bad_request", "%s", message);
@@ -161,7 +179,8 @@ static seed_job *read_job(fl_request *request, const fl_field *fields) {
     if (!has_store(request)) {
         return NULL;
     }
-    if (!fl_request_is_json(request, true)) {
+    /* What is kept must say what it is: a page's form cannot (see cors.c). */
+    if (!fl_request_is_json(request, fields != fl_fields_seed_add)) {
         fl_reply_error(request, 415, "bad_request", "expected content-type: application/json");
         return NULL;
     }
@@ -174,7 +193,6 @@ static seed_job *read_job(fl_request *request, const fl_field *fields) {
     job->request  = request;
     job->store    = request->server->store;
     job->served   = fl_server_model_at(request->server, 0);
-    job->ask.k    = K_DEFAULT;
     fl_json_in in;
     if (!fl_fields_read(request, &in, fields, &job->ask)) {
         fl_reply_error(request, 400, "bad_request", "%s at line %zu column %zu", in.message,
@@ -192,8 +210,9 @@ static fl_json_type begin_raw(const seed_job *job, fl_json_in *in, fl_span raw) 
 
 /* What the library is to do with job->count texts; false: answered. */
 static bool prepare(seed_job *job, const char *const *texts, const size_t *lengths, size_t count) {
-    size_t columns = job->served->dimensions;
+    size_t columns = job->served->info.dimensions;
     if (count > fl_job_texts_max(job->served)) {
+        fl_reply_header(job->request, "x-fletch-limit", "answer=%d", FL_ANSWER_MAX);
         fl_reply_error(job->request, 413, "payload_too_large", "at most %zu texts at once",
                        fl_job_texts_max(job->served));
         return false;
@@ -205,19 +224,19 @@ static bool prepare(seed_job *job, const char *const *texts, const size_t *lengt
     if (job->rows == NULL || job->tokens == NULL || job->truncated == NULL) {
         return no_memory(job->request);
     }
-    job->work.size              = sizeof job->work;
-    job->work.texts.count       = count;
-    job->work.texts.pointers    = texts;
-    job->work.texts.lengths     = lengths;
-    job->work.out               = fletch_matrix_f32(job->rows, count, columns);
-    job->work.options.size      = sizeof job->work.options;
-    job->work.options.normalize = 1;
-    job->work.options.tokens    = job->tokens;
-    job->work.options.truncated = job->truncated;
+    job->work.size           = sizeof job->work;
+    job->work.texts.count    = count;
+    job->work.texts.pointers = texts;
+    job->work.texts.lengths  = lengths;
+    job->work.out            = fletch_matrix_f32(job->rows, count, columns);
+    job->work.options        = &job->options;
+    job->options.size        = sizeof job->options;
+    job->options.normalize   = 1;
+    job->options.tokens      = job->tokens;
+    job->options.truncated   = job->truncated;
     if (job->ask.prompt_name.data != NULL) {
-        fl_job whose             = {.request = job->request, .served = job->served};
-        job->work.options.prompt = fl_job_prompt(&whose, job->ask.prompt_name);
-        if (job->work.options.prompt == NULL) {
+        job->options.prompt = fl_served_prompt(job->served, job->ask.prompt_name);
+        if (job->options.prompt == NULL) {
             return refuse(job->request, "prompt_name: the model has no prompt of this name");
         }
     }
@@ -317,6 +336,23 @@ static bool take_metadata(seed_job *job) {
     return i == job->count || refuse(job->request, wrong);
 }
 
+/* One object that is kept with each of many texts would be written as often. */
+static bool is_bounded(const seed_job *job) {
+    uint64_t bytes = 0, limit = job->request->server->max_body;
+    for (size_t i = 0; i < job->count; i++) {
+        bytes += job->items[i].text_size + job->items[i].metadata_size;
+    }
+    if (bytes > limit) {
+        fl_reply_header(job->request, "x-fletch-limit", "server.max_body=%llu",
+                        (unsigned long long)limit);
+        fl_reply_error(job->request, 413, "payload_too_large",
+                       "texts and metadata, which is kept with each text, would take %llu bytes of "
+                       "the store at once, more than server.max_body; send fewer texts at once",
+                       (unsigned long long)bytes);
+    }
+    return bytes <= limit;
+}
+
 static int compare_keys(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return x < y ? -1 : x > y;
@@ -339,15 +375,28 @@ static size_t count_kept(const seed_job *job) {
     return kept;
 }
 
+/* "store":"memory": what is kept is gone when the server ends. */
+static void put_store(fl_request *request) {
+    fl_buf_puts(&request->reply.body, fl_store_lasts(request->server->store)
+                                          ? "\"store\":\"file\""
+                                          : "\"store\":\"memory\"");
+}
+
 static void kept(fl_write *write, const fletch_error *error) {
     seed_job   *job     = write->user;
     fl_request *request = job->request;
     fl_buf     *body    = &request->reply.body;
+    if (error->code == FLETCH_ENOSPC && !fl_store_lasts(job->store)) {
+        fl_reply_error(request, 507, "store_full", "%s", error->message);
+        return;
+    }
     if (error->code < 0) {
         fl_reply_fail(request, error);
         return;
     }
     fl_buf_puts(body, "{");
+    put_store(request);
+    fl_buf_puts(body, ",");
     if (job->ask.text.data != NULL) {
         fl_buf_puts(body, "\"id\":");
         fl_json_quote(body, job->items[0].id, job->items[0].id_size);
@@ -373,8 +422,8 @@ static void kept(fl_write *write, const fletch_error *error) {
 /* False: answered. */
 static bool normalize(seed_job *job) {
     for (size_t i = 0; i < job->count; i++) {
-        float *row = job->rows + i * job->served->dimensions;
-        if (!fl_vectors_normalize(row, job->served->dimensions)) {
+        float *row = job->rows + i * job->served->info.dimensions;
+        if (!fl_vectors_normalize(row, job->served->info.dimensions)) {
             fl_reply_error(job->request, 500, "internal",
                            "the model gave a vector without a direction for one of the texts");
             return false;
@@ -393,10 +442,13 @@ static void embedded(fl_request *request, const fletch_outcome *outcome) {
         return;
     }
     for (size_t i = 0; i < job->count; i++) {
-        job->items[i].row = job->rows + i * job->served->dimensions;
+        job->items[i].row = job->rows + i * job->served->info.dimensions;
     }
-    job->write =
-        (fl_write){.items = job->items, .item_count = job->count, .done = kept, .user = job};
+    job->write = (fl_write){.request    = request,
+                            .items      = job->items,
+                            .item_count = job->count,
+                            .done       = kept,
+                            .user       = job};
     fl_store_write(job->store, &job->write);
 }
 
@@ -432,7 +484,7 @@ static void add(fl_request *request) {
         job->items[i].text      = texts[i];
         job->items[i].text_size = lengths[i];
     }
-    if (take_ids(job) && take_metadata(job)) {
+    if (take_ids(job) && take_metadata(job) && is_bounded(job)) {
         submit(job, embedded);
     }
 }
@@ -442,7 +494,7 @@ static void add(fl_request *request) {
 typedef struct found_item {
     fl_buf *body;
     float   score;
-    bool    comma;
+    bool    scored, comma;
 } found_item;
 
 static void put_metadata(fl_buf *body, const fl_item *item) {
@@ -460,19 +512,47 @@ static void put_found(void *user, const fl_item *item) {
     fl_buf_puts(found->body, found->comma ? ",{\"id\":" : "{\"id\":");
     found->comma = true;
     fl_json_quote(found->body, item->id, item->id_size);
-    fl_buf_puts(found->body, ",\"score\":");
-    fl_buf_append(found->body, score, fl_f32_text(score, found->score));
+    if (found->scored) {
+        fl_buf_puts(found->body, ",\"score\":");
+        fl_buf_append(found->body, score, fl_f32_text(score, found->score));
+    } else {
+        fl_buf_printf(found->body, ",\"created\":%" PRId64, item->created);
+    }
     fl_buf_puts(found->body, ",\"text\":");
     fl_json_quote(found->body, item->text, item->text_size);
     put_metadata(found->body, item);
     fl_buf_puts(found->body, "}");
 }
 
-static void run_search(void *arg) {
-    seed_job    *job     = arg;
-    fl_request  *request = job->request;
-    fl_buf      *body    = &request->reply.body;
-    size_t       k = (size_t)job->ask.k, count, told = 0;
+/* The items of `hits`, with commas; *told of them, since one may be dropped just now. False: answered. */
+static bool put_hits(fl_request *request, const fl_hit *hits, size_t count, bool scored,
+                     size_t *told) {
+    fletch_error error  = {0};
+    found_item   found  = {.body = &request->reply.body, .scored = scored};
+    int          status = FLETCH_OK;
+    *told               = 0;
+    for (size_t i = 0; status == FLETCH_OK && i < count; i++) {
+        found.score = hits[i].score;
+        status =
+            fl_store_read(request->server->store, NULL, 0, hits[i].key, put_found, &found, &error);
+        *told += status == FLETCH_OK;
+        status = status == FLETCH_ENOTFOUND ? FLETCH_OK : status;
+        if (status == FLETCH_OK && (status = fl_reply_go_on(request, &error)) == FLETCH_ENOSPC) {
+            fl_reply_header(request, "x-fletch-limit", "answer=%d", FL_ANSWER_MAX);
+            fl_reply_error(request, 413, "payload_too_large", "%s", error.message);
+            return false;
+        }
+    }
+    if (status < 0) {
+        fl_reply_fail(request, &error);
+    }
+    return status == FLETCH_OK;
+}
+
+static void run_search(fl_request *request) {
+    seed_job    *job   = request->work;
+    fl_buf      *body  = &request->reply.body;
+    size_t       k     = (size_t)job->ask.k[0], count, told;
     fletch_error error = {0};
     fl_hit      *hits  = fl_request_alloc(request, k * sizeof *hits);
     if (hits == NULL) {
@@ -482,21 +562,14 @@ static void run_search(void *arg) {
     size_t searched = fl_store_count(job->store);
     int    status =
         fl_store_search(job->store, job->rows, job->filter, request, k, hits, &count, &error);
-    fl_buf_puts(body, "{\"results\":[");
-    found_item found = {.body = body};
-    for (size_t i = 0; status == FLETCH_OK && i < count; i++) {
-        found.score = hits[i].score;
-        status      = fl_store_read(job->store, NULL, 0, hits[i].key, put_found, &found, &error);
-        told += status == FLETCH_OK;
-        status = status == FLETCH_ENOTFOUND ? FLETCH_OK : status; /* dropped just now */
-        if (body->size > FL_ANSWER_MAX) {
-            fl_reply_error(request, 413, "payload_too_large",
-                           "the answer would be larger than 512 MiB; ask for fewer items (k)");
-            return;
-        }
-    }
     if (status < 0) {
         fl_reply_fail(request, &error);
+        return;
+    }
+    fl_buf_puts(body, "{");
+    put_store(request);
+    fl_buf_puts(body, ",\"results\":[");
+    if (!put_hits(request, hits, count, true, &told)) {
         return;
     }
     fl_buf_printf(body, "],\"count\":%zu,\"searched\":%zu,\"model\":", told, searched);
@@ -505,19 +578,12 @@ static void run_search(void *arg) {
     fl_reply_json(request, 200);
 }
 
-static void start_search(seed_job *job) {
-    if (!fl_workers_add(job->request->server->workers, run_search, job)) {
-        fl_reply_header(job->request, "retry-after", "1");
-        fl_reply_error(job->request, 503, "unavailable", "too many requests wait for a thread");
-    }
-}
-
 static void asked(fl_request *request, const fletch_outcome *outcome) {
     seed_job *job = request->work;
     if (outcome->error.code < 0) {
         fl_reply_fail(request, &outcome->error);
     } else if (normalize(job)) {
-        start_search(job);
+        (void)fl_request_run_later(request, run_search, 0);
     }
 }
 
@@ -540,7 +606,7 @@ static bool read_number(seed_job *job, fl_json_in *in, float *out) {
 
 static bool take_vector(seed_job *job) {
     fl_json_in in;
-    size_t     count = 0, columns = job->served->dimensions;
+    size_t     count = 0, columns = job->served->info.dimensions;
     job->rows = fl_request_alloc(job->request, columns * sizeof *job->rows);
     if (job->rows == NULL) {
         return no_memory(job->request);
@@ -584,6 +650,19 @@ static bool take_filter(seed_job *job) {
     return wrong == NULL;
 }
 
+/* k by any of its names, into the first; false: answered. */
+static bool take_count(seed_job *job) {
+    int64_t *k = job->ask.k, found = 0;
+    for (size_t i = 0; i < COUNTS; i++) {
+        if (found != 0 && k[i] != 0) {
+            return refuse(job->request, "k, top_k and limit mean the same: give one of them");
+        }
+        found = k[i] != 0 ? k[i] : found;
+    }
+    k[0] = found != 0 ? found : K_DEFAULT;
+    return true;
+}
+
 static void search(fl_request *request) {
     seed_job *job = read_job(request, fl_fields_seed_search);
     if (job == NULL) {
@@ -598,14 +677,14 @@ static void search(fl_request *request) {
         (void)refuse(request, "the text is empty");
         return;
     }
-    if (!take_filter(job)) {
+    if (!take_count(job) || !take_filter(job)) {
         return;
     }
     job->texts_one[0]   = ask->text.data;
     job->lengths_one[0] = ask->text.size;
     if (ask->vector.data != NULL) {
         if (take_vector(job)) {
-            start_search(job);
+            (void)fl_request_run_later(request, run_search, 0);
         }
     } else if (prepare(job, job->texts_one, job->lengths_one, 1)) {
         submit(job, asked);
@@ -668,7 +747,12 @@ static void dropped(fl_write *write, const fletch_error *error) {
         fl_reply_fail(request, error);
         return;
     }
-    if (!write->dropped) {
+    if (write->drop == NULL) {
+        fl_buf_printf(&request->reply.body, "{\"deleted\":%zu}", write->dropped);
+        fl_reply_json(request, 200);
+        return;
+    }
+    if (write->dropped == 0) {
         fl_reply_error(request, 404, "not_found", "no item of this id is stored");
         return;
     }
@@ -678,27 +762,83 @@ static void dropped(fl_write *write, const fletch_error *error) {
     fl_reply_json(request, 200);
 }
 
-static void drop_item(fl_request *request) {
-    if (!has_store(request)) {
-        return;
-    }
-    fl_span   id  = path_id(request);
+/* id.data NULL: all. */
+static void drop(fl_request *request, fl_span id) {
     seed_job *job = fl_request_alloc(request, sizeof *job);
-    if (id.data == NULL) {
-        return;
-    }
     if (job == NULL) {
         (void)no_memory(request);
         return;
     }
     job->request = request;
-    job->write   = (fl_write){.drop = id.data, .drop_size = id.size, .done = dropped, .user = job};
+    job->write   = (fl_write){
+          .request = request, .drop = id.data, .drop_size = id.size, .done = dropped, .user = job};
     fl_store_write(request->server->store, &job->write);
+}
+
+static void drop_item(fl_request *request) {
+    if (!has_store(request)) {
+        return;
+    }
+    fl_span id = path_id(request);
+    if (id.data != NULL) {
+        drop(request, id);
+    }
+}
+
+/* ---- /items ---------------------------------------------------------------------------------------- */
+
+static void drop_all(fl_request *request) {
+    if (has_store(request)) {
+        drop(request, (fl_span){0});
+    }
+}
+
+/* A number of the query between `min` and `max`; false: answered. */
+static bool take_number(fl_request *request, const char *name, int64_t min, int64_t max,
+                        int64_t *out) {
+    const char *text = fl_request_query(request, name);
+    if (text != NULL && (!fl_parse_i64(text, out) || *out < min || *out > max)) {
+        fl_reply_error(request, 400, "bad_request",
+                       "%s: expected a number from %" PRId64 " to %" PRId64, name, min, max);
+        return false;
+    }
+    return true;
+}
+
+static void list_items(fl_request *request) {
+    fl_buf      *body   = &request->reply.body;
+    int64_t      offset = 0, limit = PAGE_DEFAULT;
+    size_t       found, told;
+    fletch_error error = {0};
+    if (!has_store(request) || !take_number(request, "offset", 0, INT32_MAX, &offset) ||
+        !take_number(request, "limit", 1, K_MAX, &limit)) {
+        return;
+    }
+    fl_hit *hits = fl_request_alloc(request, (size_t)limit * sizeof *hits);
+    if (hits == NULL) {
+        (void)no_memory(request);
+        return;
+    }
+    if (fl_store_list(request->server->store, (size_t)offset, (size_t)limit, hits, &found, &error) <
+        0) {
+        fl_reply_fail(request, &error);
+        return;
+    }
+    fl_buf_puts(body, "{");
+    put_store(request);
+    fl_buf_printf(body, ",\"count\":%zu,\"offset\":%" PRId64 ",\"limit\":%" PRId64 ",\"items\":[",
+                  fl_store_count(request->server->store), offset, limit);
+    if (put_hits(request, hits, found, false, &told)) {
+        fl_buf_puts(body, "]}");
+        fl_reply_json(request, 200);
+    }
 }
 
 const fl_route fl_routes_seed[] = {
     {"POST", "/add", &fl_dialect_plain, add, 0},
     {"POST", "/search", &fl_dialect_plain, search, 0},
+    {"GET", "/items", &fl_dialect_plain, list_items, FL_ROUTE_BLOCKING},
+    {"DELETE", "/items", &fl_dialect_plain, drop_all, 0},
     {"GET", "/items/", &fl_dialect_plain, get_item, FL_ROUTE_PREFIX | FL_ROUTE_BLOCKING},
     {"DELETE", "/items/", &fl_dialect_plain, drop_item, FL_ROUTE_PREFIX},
     {0}};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* server.h - what transport, dialects and operations of the server share: one request and its way.
  *
- * Role    The transport (transport.c, guard.c) turns bytes on sockets into fl_request objects and sends
+ * Role    The transport (connection.c, http1.c) turns bytes on sockets into fl_request objects and sends
  *         what the routes put into request->reply. A route is a row in a table: method, path, dialect,
  *         handler. Everything that depends on HTTP's grammar is on the transport's side; everything that
  *         depends on what a client's JSON means is on the routes' side.
@@ -111,37 +111,24 @@ const fl_dialect *fl_dialect_of(const char *path);
 
 /* ---- Models ----------------------------------------------------------------------------------- */
 
-/* What the weights on the disk are; 0 and "" where that cannot be told. */
-typedef struct fl_facts {
-    uint64_t    bytes, parameters;
-    int64_t     modified;  /* Unix seconds */
-    char        dtype[16]; /* of the first tensor: "F32" */
-    const char *format;    /* "safetensors", "onnx"; static */
-} fl_facts;
-
 /* One loaded model. Strings are owned by the server and live as long as it. */
 typedef struct fl_served {
-    const char    *name; /* what answers call it: the alias, else the id as it was given */
-    const char    *id;   /* as it was given: hub id, folder or level */
-    fletch_model  *model;
-    size_t         dimensions;
-    size_t         max_length;      /* tokens, specials counted */
-    char           fingerprint[65]; /* SHA-256 over its files, hex; "" while unknown */
-    char           family[32];      /* "bert" */
-    fl_facts       facts;
-    _Atomic double tokens_per_second; /* measured, for Retry-After; 0: not known yet */
-    atomic_bool    sick;              /* the last batch failed for no fault of its texts */
+    const char       *name; /* what answers call it: the alias, else the id as it was given */
+    const char       *id;   /* as it was given: hub id, folder or level */
+    fletch_model     *model;
+    fletch_model_info info;              /* as it was opened */
+    char              fingerprint[65];   /* SHA-256 over its files, hex; "" while unknown */
+    _Atomic double    tokens_per_second; /* measured, for Retry-After; 0: not known yet */
+    atomic_bool       sick;              /* the last batch failed for no fault of its texts */
+    atomic_bool doubtful; /* it gave no vector for a text; a probe will tell whose fault that is */
+    atomic_bool spoiled;  /* its files were written in place: what it gives is not its own */
+    bool        spoiled_told;
 } fl_served;
 
 /* The model for a name of `size` bytes. name NULL or size 0: the first. One model loaded: always that one.
  * Several: by alias, id or the last part of the id; NULL when there is none of that name. */
 fl_served *fl_server_model(const fl_server *server, const char *name, size_t size);
 fl_served *fl_server_model_at(const fl_server *server, size_t index); /* NULL past the end */
-
-/* A property of fletch_model_describe ("pooling", "architecture", …), or NULL. */
-const char *fl_served_property(const fl_served *served, const char *name);
-/* The name of its prompt `index`; NULL: past the last. *told, unless NULL, gets the text, quoted as JSON. */
-const char *fl_served_prompt_at(const fl_served *served, size_t index, const char **told);
 
 /* An option as text ("server.max_body"); never NULL. Read when the server started. */
 const char *fl_server_option(const fl_server *server, const char *key);
@@ -209,6 +196,9 @@ size_t fl_percent_decode(char *text, size_t size);
  * together have what server.max_body_memory allows: reply with any error, and the right one is told. */
 void *fl_request_alloc(fl_request *request, size_t size);
 
+/* Count `bytes` that work on the request takes elsewhere as its memory, to its end; false as above. */
+bool fl_request_hold(fl_request *request, size_t bytes);
+
 /* fletch_submit with the request's lane and deadline (where work->lane and work->deadline_ms are 0), tied
  * to the client: when it leaves, the work is cancelled. On success `done` is called exactly once, maybe
  * before this returns; inside the handler the request stays valid all the same. On failure (negative
@@ -219,6 +209,10 @@ int fl_request_submit(fl_request *request, fl_served *served, fletch_request *wo
 /* For work that is not submitted but done here, now and then on the way: FLETCH_OK to go on,
  * FLETCH_ECANCELLED when the client has left, FLETCH_EDEADLINE when it is too late; then fl_reply_fail. */
 int fl_request_over(const fl_request *request, fletch_error *error);
+
+/* The same while a large reply is written, which may not grow without end: FLETCH_ENOSPC when it is larger than
+ * an answer may be, FLETCH_EBUSY when all replies together have what server.max_reply_memory allows. */
+int fl_reply_go_on(fl_request *request, fletch_error *error);
 
 /* ---- Replies: each of the send calls ends the request's life for the caller ---------------------- */
 

@@ -64,6 +64,10 @@ static fl_listener *add_listener(fl_server *server, int fd) {
     (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
     describe(listener);
+    int one = 1; /* connections have it from their listener */
+    if (listener->tcp) {
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    }
     return listener;
 }
 
@@ -150,6 +154,14 @@ static bool is_stale(const struct sockaddr_un *address) {
     return stale;
 }
 
+/* Who may connect is what umask says, but without a key never everybody. */
+static bool keep_others_out(const fl_server *server, const char *path) {
+    struct stat info;
+    bool        open = strcmp(fl_server_option(server, "server.insecure"), "true") == 0;
+    return open || server->keys != NULL ||
+           (stat(path, &info) == 0 && chmod(path, info.st_mode & 0770) == 0);
+}
+
 static int open_unix(fl_server *server, const char *path, fletch_error *error) {
     struct sockaddr_un address;
     memset(&address, 0, sizeof address);
@@ -165,7 +177,7 @@ static int open_unix(fl_server *server, const char *path, fletch_error *error) {
     }
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
-        listen(fd, BACKLOG) != 0) {
+        !keep_others_out(server, path) || listen(fd, BACKLOG) != 0) {
         int reason = errno;
         if (fd >= 0) {
             (void)close(fd);

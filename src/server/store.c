@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store.c - texts with their vectors that last: one SQLite file, searched in memory.
+/* store.c - texts with their vectors that last: one SQLite file, or bounded memory, searched in memory.
  *
  * Role    and Method: store.h.
  * In/Out  Two connections: one belongs to the writing thread, the other, under a lock, reads texts for
- *         answers. In WAL mode they do not wait for each other.
+ *         answers. In WAL mode they do not wait for each other. In memory (":memory:") there is one for both,
+ *         and the writing thread takes the readers' lock; a bound of pages is the bound of bytes.
  * Format  items(seq, id, text, metadata, vector, created), vectors as little-endian float32 of length 1;
  *         about(name, value) says which model made them. application_id and user_version tell a file of
  *         fletch from others. `sqlite3 FILE` may read it at any time.
@@ -14,10 +15,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sqlite3.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -25,10 +29,10 @@
 #include "base/mem.h"
 #include "base/thread.h"
 
-enum { APPLICATION = 0x666c7463, FORMAT = 1, BUSY_MS = 5000 }; /* "fltc" */
+enum { APPLICATION = 0x666c7463, FORMAT = 1, BUSY_MS = 5000, PAGE = 4096 }; /* "fltc" */
 
-enum { BEGIN, COMMIT, ROLLBACK, PUT, DROP, WRITER_COUNT };
-enum { BY_ID, BY_KEY, METADATA, READER_COUNT };
+enum { BEGIN, COMMIT, ROLLBACK, PUT, DROP, CLEAR, WRITER_COUNT };
+enum { BY_ID, BY_KEY, METADATA, LIST, READER_COUNT };
 
 static const char *const writer_sql[WRITER_COUNT] = {
     [BEGIN]    = "BEGIN IMMEDIATE",
@@ -39,6 +43,7 @@ static const char *const writer_sql[WRITER_COUNT] = {
                  "excluded.metadata, vector = excluded.vector, created = excluded.created "
                  "RETURNING seq",
     [DROP]     = "DELETE FROM items WHERE id = ?1 RETURNING seq",
+    [CLEAR]    = "DELETE FROM items",
 };
 
 #define COLUMNS "SELECT id, text, metadata, vector, created, seq FROM items WHERE "
@@ -47,11 +52,13 @@ static const char *const reader_sql[READER_COUNT] = {
     [BY_ID]    = COLUMNS "id = ?1",
     [BY_KEY]   = COLUMNS "seq = ?1",
     [METADATA] = "SELECT seq, metadata FROM items WHERE metadata IS NOT NULL ORDER BY seq",
+    [LIST]     = "SELECT seq FROM items ORDER BY seq LIMIT ?1 OFFSET ?2",
 };
 
 struct fl_store {
     char           *path;
     size_t          columns;
+    bool            lasts; /* in a file; else reader is writer */
     fl_vectors     *vectors;
     int             lock_fd;
     sqlite3        *writer, *reader;
@@ -72,6 +79,12 @@ static int fail_sql(const fl_store *store, sqlite3 *db, fletch_error *error) {
     const char *text = sqlite3_errmsg(db);
     switch (code) {
     case SQLITE_FULL:
+        if (!store->lasts) {
+            return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE,
+                           "the store in memory is full, it takes at most %d MiB: delete items, or "
+                           "start the server with --server-store FILE",
+                           (int)(FL_STORE_MEMORY >> 20));
+        }
         return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE, "%s: %s", store->path, text);
     case SQLITE_NOMEM:
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "%s: %s", store->path, text);
@@ -90,6 +103,38 @@ static int run_sql(const fl_store *store, sqlite3 *db, const char *sql, fletch_e
 }
 
 /* ---- Opening ------------------------------------------------------------------------------------- */
+
+/* Make the file if it is not there, and call it by the one name that it has whatever links lead to it: the lock
+ * is beside it. */
+static int find_file(fl_store *store, fletch_error *error) {
+    char        real[PATH_MAX];
+    struct stat info;
+    int         fd = open(store->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
+    if (fd < 0 || fstat(fd, &info) != 0 || realpath(store->path, real) == NULL) {
+        int reason = errno;
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
+                       "cannot open %s: %s; server.store names a file in a folder that exists and "
+                       "that this user may write",
+                       store->path, strerror(reason));
+    }
+    (void)close(fd);
+    if (!S_ISREG(info.st_mode) || info.st_nlink > 1) {
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE, "cannot open %s: it %s", store->path,
+                       S_ISREG(info.st_mode) ? "has more than one name (hard links), so that "
+                                               "another process could have it open unseen"
+                                             : "is not a file");
+    }
+    char *path = fl_strdup(real);
+    if (path == NULL) {
+        return fl_fail_nomem(error, strlen(real), "the store's path");
+    }
+    fl_free(store->path);
+    store->path = path;
+    return FLETCH_OK;
+}
 
 /* Two processes on one file would each search only what they added themselves. */
 static int take_lock(fl_store *store, fletch_error *error) {
@@ -125,6 +170,18 @@ static int connect(fl_store *store, sqlite3 **db, fletch_error *error) {
     }
     sqlite3_busy_timeout(*db, BUSY_MS);
     return run_sql(store, *db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;", error);
+}
+
+static int connect_memory(fl_store *store, fletch_error *error) {
+    char sql[96];
+    if (sqlite3_open_v2(":memory:", &store->writer,
+                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY | SQLITE_OPEN_NOMUTEX,
+                        NULL) != SQLITE_OK) {
+        return fl_fail_nomem(error, PAGE, "the store in memory");
+    }
+    (void)snprintf(sql, sizeof sql, "PRAGMA page_size=%d; PRAGMA max_page_count=%d;", PAGE,
+                   (int)(FL_STORE_MEMORY / 2 / PAGE));
+    return run_sql(store, store->writer, sql, error);
 }
 
 static int64_t ask_number(sqlite3 *db, const char *sql) {
@@ -243,8 +300,10 @@ int fl_store_load(fl_store *store, const char *model, const char *fingerprint, s
                   fletch_error *error) {
     store->columns = columns;
     int status     = check_model(store, model, fingerprint, error);
-    if (status == FLETCH_OK) {
+    if (status == FLETCH_OK && store->lasts) {
         status = connect(store, &store->reader, error);
+    } else {
+        store->reader = store->writer;
     }
     if (status == FLETCH_OK) {
         status = fl_vectors_open(&store->vectors, store->columns, error);
@@ -268,17 +327,22 @@ int fl_store_load(fl_store *store, const char *model, const char *fingerprint, s
 int fl_store_open(fl_store **out, const char *path, fletch_error *error) {
     fl_store *store = fl_alloc_zero(1, sizeof *store);
     *out            = NULL;
-    if (store == NULL || (store->path = fl_strdup(path)) == NULL) {
+    bool lasts      = path[0] != '\0';
+    if (store == NULL || (store->path = fl_strdup(lasts ? path : "the store in memory")) == NULL) {
         fl_free(store);
         return fl_fail_nomem(error, sizeof *store, "the store");
     }
+    store->lasts   = lasts;
     store->lock_fd = -1;
     store->last    = &store->first;
     pthread_mutex_init(&store->lock, NULL);
     pthread_mutex_init(&store->read_lock, NULL);
     pthread_cond_init(&store->more, NULL);
-    int status = take_lock(store, error);
-    if (status == FLETCH_OK) {
+    int status = lasts ? find_file(store, error) : connect_memory(store, error);
+    if (status == FLETCH_OK && lasts) {
+        status = take_lock(store, error);
+    }
+    if (status == FLETCH_OK && lasts) {
         status = connect(store, &store->writer, error);
     }
     if (status == FLETCH_OK) {
@@ -309,7 +373,9 @@ void fl_store_close(fl_store *store) {
     for (size_t i = 0; i < READER_COUNT; i++) {
         sqlite3_finalize(store->read[i]);
     }
-    (void)sqlite3_close(store->reader);
+    if (store->reader != store->writer) {
+        (void)sqlite3_close(store->reader);
+    }
     (void)sqlite3_close(store->writer);
     fl_vectors_close(store->vectors);
     if (store->lock_fd >= 0) {
@@ -364,6 +430,12 @@ static bool carry_out(const fl_store *store, fl_write *write) {
     if (write->item_count > 0) {
         return true;
     }
+    if (write->drop == NULL) {
+        int64_t none;
+        bool    cleared = step(store->write[CLEAR], &none);
+        write->dropped  = cleared ? (size_t)sqlite3_changes64(store->writer) : 0;
+        return cleared;
+    }
     sqlite3_stmt *s = store->write[DROP];
     write->drop_key = -1;
     bool good =
@@ -398,14 +470,40 @@ static void apply(const fl_store *store, const fl_write *write) {
     for (size_t i = 0; i < write->item_count; i++) {
         fl_vectors_put(store->vectors, write->items[i].key, write->items[i].row);
     }
-    if (write->item_count == 0 && write->dropped) {
+    if (write->item_count == 0 && write->drop == NULL) {
+        fl_vectors_clear(store->vectors);
+    } else if (write->item_count == 0 && write->dropped > 0) {
         fl_vectors_drop(store->vectors, write->drop_key);
     }
 }
 
-static void serve(const fl_store *store, fl_write *group) {
-    fletch_error error  = {0};
-    int          status = commit(store, group, &error);
+/* Tell those whose request is over, and give back the others. */
+static fl_write *drop_late(fl_write *group) {
+    fl_write *kept = NULL, **last = &kept;
+    while (group != NULL) {
+        fl_write    *next  = group->next;
+        fletch_error error = {0};
+        group->next        = NULL;
+        if (fl_request_over(group->request, &error) < 0) {
+            group->done(group, &error);
+        } else {
+            *last = group;
+            last  = &group->next;
+        }
+        group = next;
+    }
+    return kept;
+}
+
+static void serve(fl_store *store, fl_write *group) {
+    fletch_error error = {0};
+    if (!store->lasts) { /* one connection: nobody may read in the middle of a transaction */
+        pthread_mutex_lock(&store->read_lock);
+    }
+    int status = commit(store, group, &error);
+    if (!store->lasts) {
+        pthread_mutex_unlock(&store->read_lock);
+    }
     for (fl_write *write = group; status == FLETCH_OK && write != NULL; write = write->next) {
         apply(store, write);
     }
@@ -428,7 +526,10 @@ static void *run(void *arg) {
         store->first = NULL;
         store->last  = &store->first;
         pthread_mutex_unlock(&store->lock);
-        serve(store, group);
+        group = drop_late(group);
+        if (group != NULL) {
+            serve(store, group);
+        }
         pthread_mutex_lock(&store->lock);
     }
     pthread_mutex_unlock(&store->lock);
@@ -445,7 +546,12 @@ size_t fl_store_columns(const fl_store *store) {
     return store->columns;
 }
 
-static void tell(sqlite3_stmt *s, fl_found_fn found, void *user) {
+bool fl_store_lasts(const fl_store *store) {
+    return store->lasts;
+}
+
+/* False: the row was written by somebody else, and not well. */
+static bool tell(const fl_store *store, sqlite3_stmt *s, fl_found_fn found, void *user) {
     fl_item item       = {.id       = (const char *)sqlite3_column_text(s, 0),
                           .text     = (const char *)sqlite3_column_text(s, 1),
                           .metadata = (const char *)sqlite3_column_text(s, 2),
@@ -455,7 +561,12 @@ static void tell(sqlite3_stmt *s, fl_found_fn found, void *user) {
     item.id_size       = (size_t)sqlite3_column_bytes(s, 0);
     item.text_size     = (size_t)sqlite3_column_bytes(s, 1);
     item.metadata_size = (size_t)sqlite3_column_bytes(s, 2);
+    if (item.id == NULL || item.text == NULL || item.row == NULL ||
+        (size_t)sqlite3_column_bytes(s, 3) != store->columns * sizeof(float)) {
+        return false;
+    }
     found(user, &item);
+    return true;
 }
 
 int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t key, fl_found_fn found,
@@ -467,12 +578,32 @@ int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t key, 
     int code   = sqlite3_step(s);
     int status = FLETCH_OK;
     if (code == SQLITE_ROW) {
-        tell(s, found, user);
+        if (!tell(store, s, found, user)) {
+            status = fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "%s is damaged: item %lld",
+                             store->path, (long long)sqlite3_column_int64(s, 5));
+        }
     } else if (code == SQLITE_DONE) {
         status = fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE, "no item of this id is stored");
     } else {
         status = fail_sql(store, store->reader, error);
     }
+    (void)sqlite3_reset(s);
+    pthread_mutex_unlock(&store->read_lock);
+    return status;
+}
+
+int fl_store_list(fl_store *store, size_t offset, size_t count, fl_hit *hits, size_t *found,
+                  fletch_error *error) {
+    sqlite3_stmt *s = store->read[LIST];
+    int           code;
+    *found = 0;
+    pthread_mutex_lock(&store->read_lock);
+    (void)sqlite3_bind_int64(s, 1, (int64_t)count);
+    (void)sqlite3_bind_int64(s, 2, (int64_t)offset);
+    while ((code = sqlite3_step(s)) == SQLITE_ROW && *found < count) {
+        hits[(*found)++].key = sqlite3_column_int64(s, 0);
+    }
+    int status = code == SQLITE_DONE ? FLETCH_OK : fail_sql(store, store->reader, error);
     (void)sqlite3_reset(s);
     pthread_mutex_unlock(&store->read_lock);
     return status;

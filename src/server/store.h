@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store.h - texts with their vectors that last: one SQLite file, searched in memory.
+/* store.h - texts with their vectors that last: one SQLite file, or bounded memory, searched in memory.
  *
  * Role    seed.c's /add, /search and /items stand on it.
  * In/Out  Items (id, text, metadata, vector of length 1) in; items by id, ids by likeness out.
  * Method  Writes queue up for one thread, which puts all that wait into one transaction: many small requests
  *         share one fsync. `done` is called when the transaction is on the disk (WAL, synchronous=FULL) and
  *         the vectors are searchable, never before: what was acknowledged survives kill -9.
+ *         In memory nothing outlives the process, and FL_STORE_MEMORY is the most it takes: a write
+ *         beyond it fails with FLETCH_ENOSPC and leaves all as it was.
  *         The file knows which model made its vectors; opening it with another one is an error.
- * Memory  vectors.h. Threads: all calls from any thread. One process at a time has the file (PATH.lock).
+ * Memory  vectors.h. Threads: all calls from any thread. One process at a time has the file
+ *         (PATH.lock, PATH without links).
  * Proof   tests/server/test_store.py. */
 #ifndef FL_SERVER_STORE_H
 #define FL_SERVER_STORE_H
@@ -15,6 +18,9 @@
 #include "server/filter.h"
 #include "server/server.h"
 #include "server/vectors.h"
+
+/* Half of it for the texts, in SQLite's pages; vectors take at most as much again, since the pages hold them too. */
+#define FL_STORE_MEMORY (UINT64_C(256) << 20)
 
 typedef struct fl_store fl_store;
 
@@ -26,21 +32,22 @@ typedef struct fl_item {
     int64_t      created; /* out, of a read item: Unix seconds */
 } fl_item;
 
-/* Items to put (an id that is there is replaced) or, with item_count 0, one id to drop. The caller's memory until
- * done, which is called exactly once, on the store's thread. */
+/* Items to put (an id that is there is replaced) or, with item_count 0, what to drop: an id, or all (drop NULL).
+ * The caller's memory until done, which is called exactly once, on the store's thread. */
 typedef struct fl_write {
-    fl_item    *items;
-    size_t      item_count;
-    const char *drop;
-    size_t      drop_size;
-    bool        dropped;                                             /* out */
+    const fl_request *request; /* for which it is done: once that is over, nothing is written */
+    fl_item          *items;
+    size_t            item_count;
+    const char       *drop;
+    size_t            drop_size;
+    size_t            dropped;                                       /* out: how many */
     void (*done)(struct fl_write *write, const fletch_error *error); /* code FLETCH_OK: it lasts */
     void            *user;
     struct fl_write *next;
     int64_t          drop_key;
 } fl_write;
 
-/* Lock the file, make it if it is not there, and see that it is a store. */
+/* Lock the file, make it if it is not there, and see that it is a store. "" is memory. */
 int fl_store_open(fl_store **out, const char *path, fletch_error *error);
 /* Its vectors into memory; before this nothing but fl_store_close may be called. `model` names the model for
  * people, `fingerprint` tells it from others. */
@@ -51,11 +58,16 @@ void fl_store_close(fl_store *store); /* writes what waits; NULL is a no-op */
 void   fl_store_write(fl_store *store, fl_write *write);
 size_t fl_store_count(const fl_store *store);
 size_t fl_store_columns(const fl_store *store);
+bool   fl_store_lasts(const fl_store *store); /* in a file */
 
 /* One item by id, or by key when id is NULL. Borrowed for the call of `found`; FLETCH_ENOTFOUND. */
 typedef void (*fl_found_fn)(void *user, const fl_item *item);
 int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t key, fl_found_fn found,
                   void *user, fletch_error *error);
+
+/* Up to `count` items from the one at `offset`, in the order in which they came, into hits[].key; *found of them. */
+int fl_store_list(fl_store *store, size_t offset, size_t count, fl_hit *hits, size_t *found,
+                  fletch_error *error);
 
 /* The best k of all items, or of those that `filter`, unless NULL, lets pass. *count hits, best first. Fails
  * with FLETCH_ECANCELLED or FLETCH_EDEADLINE once `request`, for which this is done, need not be answered. */

@@ -110,10 +110,9 @@ void fl_tei_refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
     case FL_REFUSE_DIMENSIONS: refuse_dimensions(job); return;
     case FL_REFUSE_PROMPT: refuse_prompt(job); return;
     case FL_REFUSE_TOO_LONG:
-        fl_reply_error(
-            request, 422, "validation",
-            "Input validation error: `inputs` must have less than %zu tokens. Given: %zu",
-            job->served->max_length, fl_job_length(job, where));
+        fl_reply_error(request, 422, "validation",
+                       "Input validation error: `inputs` must have less than %u tokens. Given: %zu",
+                       job->served->info.max_length, fl_job_length(job, where));
         return;
     case FL_REFUSE_TOO_MUCH: fl_reply_error(request, 413, "validation", "%s", message); return;
     case FL_REFUSE_INPUT:
@@ -297,11 +296,16 @@ static void similarity(fl_request *request) {
     }
     if (job->ask.input.count == 0) {
         fl_reply_error(request, 400, "empty", "`inputs.sentences` cannot be empty");
-    } else if (job->ask.input.empty || job->ask.source.size == 0) {
+        return;
+    }
+    if (job->ask.input.empty || job->ask.source.size == 0) {
         fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
-    } else if (append_source(job) && fl_job_prepare(job)) {
-        job->octets                 = false;
-        job->work.options.normalize = 1; /* whatever a header says: else it is no cosine */
+        return;
+    }
+    job->ask.dtype = 1 + FLETCH_FLOAT32; /* whatever a header says: it is calculated with */
+    if (append_source(job) && fl_job_prepare(job)) {
+        job->octets            = false;
+        job->options.normalize = 1; /* whatever a header says: else it is no cosine */
         fl_job_submit(job);
     }
 }
@@ -357,7 +361,7 @@ static void embed_sparse(fl_request *request) {
 }
 
 static void predict(fl_request *request) {
-    wrong_task(request, fl_fields_tei_predict, "model is not a classifier model");
+    wrong_task(request, fl_fields_tei_predict, "Model is not a classifier model");
 }
 
 static void rerank(fl_request *request) {

@@ -6,58 +6,47 @@
  *         dimensions and model_fingerprint, by which a vector store can notice another model.
  * Memory  request memory. Threads: any.
  * Proof   tests/server/test_tei.py. */
-#include <inttypes.h>
 #include <string.h>
 
+#include "base/json_w.h"
 #include "server/tei.h"
 
-static void put_text(fl_buf *body, const char *name, const char *value) {
-    fl_buf_printf(body, "\"%s\":", name);
-    if (value == NULL || value[0] == '\0') {
-        fl_buf_puts(body, "null,");
-        return;
-    }
-    fl_json_quote(body, value, strlen(value));
-    fl_buf_puts(body, ",");
-}
-
-static void put_number(fl_buf *body, const char *name, uint64_t value) {
-    fl_buf_printf(body, "\"%s\":%" PRIu64 ",", name, value);
+/* As the original has it, "" is null. */
+static void put_text(fl_json_w *w, const char *name, const char *value) {
+    fl_json_w_text(w, name, value != NULL && value[0] != '\0' ? value : NULL);
 }
 
 static void put_info(fl_request *request, const fl_served *served) {
-    const fl_server *server    = request->server;
-    fl_buf          *body      = &request->reply.body;
-    const char      *id        = fl_served_property(served, "id");
-    const char      *pooling   = fl_served_property(served, "pooling");
-    const char      *precision = fl_served_property(served, "precision");
-    bool             refuses   = strcmp(fl_server_option(server, "model.truncate"), "error") == 0;
-    fl_buf_puts(body, "{");
-    bool hub = id != NULL && strcmp(id, served->id) == 0;
-    put_text(body, "model_id", hub && id[0] != '/' && id[0] != '.' ? id : served->name);
-    put_text(body, "model_sha", fl_served_property(served, "revision"));
-    put_text(body, "model_dtype",
-             precision == NULL || strcmp(precision, "fp32") == 0 ? "float32" : precision);
-    put_text(body, "served_model_name", served->name);
-    fl_buf_puts(body, "\"model_type\":{\"embedding\":{\"pooling\":");
-    fl_json_quote(body, pooling != NULL ? pooling : "mean",
-                  strlen(pooling != NULL ? pooling : "mean"));
-    fl_buf_puts(body, "}},");
-    put_number(body, "max_concurrent_requests",
-               fl_server_number(server, "server.max_queue_tokens", 0));
-    put_number(body, "max_input_length", served->max_length);
-    put_number(body, "max_batch_tokens", fl_server_number(server, "batch.max_tokens", 0));
-    put_number(body, "max_batch_requests", fl_server_number(server, "batch.max_texts", 0));
-    put_number(body, "max_client_batch_size", fl_job_texts_max(served));
-    fl_buf_printf(body, "\"auto_truncate\":%s,", refuses ? "false" : "true");
-    put_number(body, "tokenization_workers", 1);
-    put_text(body, "version", fletch_version());
-    put_text(body, "sha", NULL);
-    put_text(body, "docker_label", NULL);
-    put_number(body, "dimensions", served->dimensions);
-    put_text(body, "model_fingerprint", served->fingerprint);
-    body->size--; /* the last comma */
-    fl_buf_puts(body, "}");
+    const fl_server         *server = request->server;
+    const fletch_model_info *info   = &served->info;
+    bool      refuses = strcmp(fl_server_option(server, "model.truncate"), "error") == 0;
+    bool      hub     = strcmp(info->id, served->id) == 0;
+    fl_json_w w       = {.out = &request->reply.body};
+    fl_json_w_object(&w, NULL);
+    put_text(&w, "model_id",
+             hub && info->id[0] != '/' && info->id[0] != '.' ? info->id : served->name);
+    put_text(&w, "model_sha", info->revision);
+    put_text(&w, "model_dtype", strcmp(info->precision, "fp32") == 0 ? "float32" : info->precision);
+    put_text(&w, "served_model_name", served->name);
+    fl_json_w_object(&w, "model_type");
+    fl_json_w_object(&w, "embedding");
+    fl_json_w_text(&w, "pooling", info->pooling);
+    fl_json_w_end(&w);
+    fl_json_w_end(&w);
+    fl_json_w_u64(&w, "max_concurrent_requests",
+                  fl_server_number(server, "server.max_queue_tokens", 0));
+    fl_json_w_u64(&w, "max_input_length", info->max_length);
+    fl_json_w_u64(&w, "max_batch_tokens", fl_server_number(server, "batch.max_tokens", 0));
+    fl_json_w_u64(&w, "max_batch_requests", fl_server_number(server, "batch.max_texts", 0));
+    fl_json_w_u64(&w, "max_client_batch_size", fl_job_texts_max(served));
+    fl_json_w_bool(&w, "auto_truncate", !refuses);
+    fl_json_w_u64(&w, "tokenization_workers", 1);
+    put_text(&w, "version", fletch_version());
+    put_text(&w, "sha", NULL);
+    put_text(&w, "docker_label", NULL);
+    fl_json_w_u64(&w, "dimensions", info->dimensions);
+    put_text(&w, "model_fingerprint", served->fingerprint);
+    fl_json_w_end(&w);
 }
 
 void fl_tei_info(fl_request *request) {

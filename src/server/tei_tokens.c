@@ -10,7 +10,6 @@
  *         of vectors is, and the work ends when its client leaves or its time is over.
  * Memory  request memory; tokens are freed at once. Threads: one worker per request.
  * Proof   tests/server/test_tei.py against the tokenizers library. */
-#include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -18,13 +17,18 @@
 #include "base/utf8.h"
 #include "server/tei.h"
 
+enum {
+    CHECK_TOKENS = 4096, /* between looks at the client, the clock and the memory */
+    TOKEN_BYTES  = 13    /* of a fletch_tokens: id, two offsets, a flag */
+};
+
 #define AT(member) offsetof(fl_ask, member)
 const fl_field fl_fields_tei_tokenize[] = {
     {.name   = "inputs",
      .type   = FL_FIELD_INPUT,
      .flags  = FL_FIELD_REQUIRED,
      .offset = AT(input),
-     .forms  = FL_INPUT_TEXT | FL_INPUT_TEXTS | FL_INPUT_NOTHING},
+     .forms  = FL_INPUT_TEXT | FL_INPUT_TEXTS},
     {.name = "add_special_tokens", .type = FL_FIELD_BOOL, .offset = AT(add_special)},
     {.name   = "prompt_name",
      .type   = FL_FIELD_STRING,
@@ -53,6 +57,7 @@ static const fl_style style = {fl_tei_fault, fl_tei_refuse, never_written, false
 
 static void fail(fl_request *request, const fletch_error *error) {
     if (error->code == FLETCH_ENOSPC) {
+        fl_reply_header(request, "x-fletch-limit", "answer=%d", FL_ANSWER_MAX);
         fl_reply_error(request, 413, "too_much", "%s", error->message);
     } else if (error->code == FLETCH_EINVAL) {
         fl_reply_error(request, 422, "tokenizer", "Tokenizer error: %s", error->message);
@@ -61,22 +66,26 @@ static void fail(fl_request *request, const fletch_error *error) {
     }
 }
 
-/* Whether the answer may go on growing. */
-static int check(const fl_request *request, fletch_error *error) {
-    if (request->reply.body.size > FL_ANSWER_MAX) {
-        return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE,
-                       "the answer would be larger than 512 MiB; send fewer texts at once");
-    }
-    return fl_request_over(request, error);
-}
-
 /* ---- /tokenize --------------------------------------------------------------------------------- */
+
+/* printf would take most of the time of millions of tokens. */
+static void put_number(fl_buf *body, uint32_t number) {
+    char  text[10];
+    char *at = text + sizeof text;
+    do {
+        *--at = (char)('0' + number % 10);
+        number /= 10;
+    } while (number > 0);
+    fl_buf_append(body, at, (size_t)(text + sizeof text - at));
+}
 
 static void put_token(fl_job *job, const fletch_tokens *tokens, size_t i, const char *text) {
     fl_buf     *body  = &job->request->reply.body;
     uint32_t    start = tokens->offsets[2 * i], stop = tokens->offsets[2 * i + 1];
     const char *name = fletch_token_text(job->served->model, tokens->ids[i]);
-    fl_buf_printf(body, "{\"id\":%" PRId32 ",\"text\":", tokens->ids[i]);
+    fl_buf_append(body, "{\"id\":", 6);
+    put_number(body, (uint32_t)tokens->ids[i]);
+    fl_buf_append(body, ",\"text\":", 8);
     if (tokens->special[i] || fl_utf8_valid_prefix(text + start, stop - start) < stop - start) {
         fl_json_quote(body, name != NULL ? name : "", name != NULL ? strlen(name) : 0);
     } else {
@@ -85,8 +94,11 @@ static void put_token(fl_job *job, const fletch_tokens *tokens, size_t i, const 
     if (tokens->special[i]) {
         fl_buf_puts(body, ",\"special\":true,\"start\":null,\"stop\":null}");
     } else {
-        fl_buf_printf(body, ",\"special\":false,\"start\":%" PRIu32 ",\"stop\":%" PRIu32 "}", start,
-                      stop);
+        fl_buf_puts(body, ",\"special\":false,\"start\":");
+        put_number(body, start);
+        fl_buf_append(body, ",\"stop\":", 8);
+        put_number(body, stop);
+        fl_buf_putc(body, '}');
     }
 }
 
@@ -122,13 +134,14 @@ static int tokenize_one(fl_job *job, const char *prompt, size_t index, fletch_er
     }
     fl_buf *body = &job->request->reply.body;
     fl_buf_puts(body, index > 0 ? ",[" : "[");
-    for (size_t i = 0; i < tokens->count && body->size <= FL_ANSWER_MAX; i++) {
+    for (size_t i = 0; i < tokens->count && status == FLETCH_OK; i++) {
         fl_buf_puts(body, i > 0 ? "," : "");
         put_token(job, tokens, i, text);
+        status = i % CHECK_TOKENS == 0 ? fl_reply_go_on(job->request, error) : FLETCH_OK;
     }
     fl_buf_puts(body, "]");
     fletch_tokens_free(tokens);
-    return check(job->request, error);
+    return status < 0 ? status : fl_reply_go_on(job->request, error);
 }
 
 void fl_tei_tokenize(fl_request *request) {
@@ -140,16 +153,28 @@ void fl_tei_tokenize(fl_request *request) {
         fl_reply_error(request, 400, "empty", "`inputs` cannot be empty");
         return;
     }
+    if (job->ask.input.empty) {
+        fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
+        return;
+    }
     if (!fl_job_model(job)) {
         return;
     }
     const char *prompt = NULL;
     if (job->ask.prompt_name.data != NULL) {
-        prompt = fl_job_prompt(job, job->ask.prompt_name);
+        prompt = fl_served_prompt(job->served, job->ask.prompt_name);
         if (prompt == NULL) {
             fl_tei_refuse(job, FL_REFUSE_PROMPT, FLETCH_NOWHERE, "");
             return;
         }
+    }
+    size_t longest = 0;
+    for (size_t i = 0; i < job->ask.input.count; i++) {
+        longest = job->ask.input.lengths[i] > longest ? job->ask.input.lengths[i] : longest;
+    }
+    if (!fl_request_hold(request, longest * TOKEN_BYTES)) { /* a token for each byte */
+        fl_reply_error(request, 503, "unavailable", "%s", "");
+        return;
     }
     fl_buf_puts(&request->reply.body, "[");
     for (size_t i = 0; i < job->ask.input.count; i++) {
@@ -180,9 +205,12 @@ static int decode_one(fl_job *job, size_t index, fletch_error *error) {
         return FLETCH_ENOMEM;
     }
     length = fletch_decode(job->served->model, ids, count, skip, text, (size_t)length + 1, error);
+    if (length < 0) {
+        return (int)length;
+    }
     fl_buf_puts(&job->request->reply.body, index > 0 ? "," : "");
     fl_json_quote(&job->request->reply.body, text, (size_t)length);
-    return check(job->request, error);
+    return fl_reply_go_on(job->request, error);
 }
 
 void fl_tei_decode(fl_request *request) {
@@ -191,7 +219,8 @@ void fl_tei_decode(fl_request *request) {
         return;
     }
     if (job->ask.input.empty) {
-        fl_reply_error(request, 400, "empty", "`input_ids` cannot be empty");
+        fl_reply_error(request, 400, "empty",
+                       "Input validation error: `input_ids` cannot be empty");
         return;
     }
     if (!fl_job_model(job)) {

@@ -1,434 +1,366 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport.c - libmicrohttpd's callbacks: from header lines to a route, from a reply to the socket.
+/* transport.c - the I/O threads: who is let in, whose turn it is, and how other threads reach them.
  *
- * Role    The only file that knows in which order libmicrohttpd calls back; admission.c judges the headers,
- *         request.c wakes connections, watch.c ends slow ones.
- * Method  Per request: on_target (request line) makes the request object; the first on_request has the
- *         headers and judges them; further calls bring the body; the last one runs the handler.
- *         A reply that is there when the handler returns is queued at once; otherwise the connection is
- *         suspended and costs nothing until a reply wakes it, and on_request is called once more.
- *         libmicrohttpd takes no reply in the middle of a body. A refusal is therefore given before the
- *         body (then the connection is closed after it), after a short body has been skipped (then the
- *         connection lives on), or, for a chunked body that grows too large, written by hand.
- * Memory  Requests are pooled (request.c); replies are sent from the request's own buffer, uncopied.
- * Threads One I/O thread per daemon of the pool; a connection stays with its thread.
+ * Method  Each thread has an epoll of its own with the listening sockets (EPOLLEXCLUSIVE: one thread wakes per
+ *         connection) and the connections that it accepted; they stay with it, so nothing of them needs a lock.
+ *         Other threads hand an answered request back through a list without locks and an eventfd, written
+ *         only when the list was empty.
+ *         Idle connections lie in a ring in the order of their clocks: ten thousand of them cost a look at
+ *         the first. Those that are under way are few and are all looked at, four times a second.
+ *         At server.max_connections, and without file descriptors, a thread stops listening until somebody
+ *         leaves; who waits is accepted then.
+ *         Sockets that systemd passed are listened to from the moment the models are ready to the first
+ *         signal: who connects before or after waits in them, for this process or the next.
+ * Threads One per fl_io; start, quiesce and stop: main; wake, cancel, abandon and answer: any.
  * Proof   tests/server/test_transport*.py. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
-#include "server/admission.h"
+#include "base/thread.h"
 #include "server/internal.h"
 
 enum {
-    SKIP_BYTES   = 64 * 1024,   /* a refused body up to this size is skipped, not cut off */
-    WORKER_BYTES = 256 * 1024,  /* larger bodies are parsed by a worker */
-    FIRST_BYTES  = 1024 * 1024, /* believed of a Content-Length before bytes come */
+    EVENTS       = 128,
+    ACCEPTS      = 64,  /* in a row */
+    TICK_MS      = 250, /* between looks at the clocks */
+    END_MS       = 20,  /* the same while the server ends */
     IO_PER_CORES = 8,
-    IO_MAX       = 4 /* one I/O thread for so many cores */
+    IO_DEFAULT   = 4, /* one I/O thread for so many cores */
+    QUIESCE_MS   = 5000
 };
 
-static bool move(fl_conn *conn, int from, int to) {
-    if (!atomic_compare_exchange_strong(&conn->phase, &from, to)) {
-        return false;
-    }
-    atomic_store(&conn->since_ns, fl_clock_ns());
-    return true;
+enum { ORDER_CANCEL = 1, ORDER_ABANDON = 2 };
+
+/* ---- From other threads ---------------------------------------------------------------------------- */
+
+static void wake(const fl_io *io) {
+    uint64_t one     = 1;
+    ssize_t  written = write(io->wake, &one, sizeof one);
+    (void)written; /* an eventfd takes it */
 }
 
-static fl_conn *conn_of(struct MHD_Connection *mc) {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(mc, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    return info != NULL ? info->socket_context : NULL;
-}
-
-/* ---- Sending --------------------------------------------------------------------------------------- */
-
-static const char gave_up[] = "{\"error\":\"the engine does not answer\",\"code\":\"unavailable\"}";
-
-static void add_header(struct MHD_Response *response, const char *name, const char *value) {
-    if (value != NULL && value[0] != '\0') {
-        (void)MHD_add_response_header(response, name, value);
+void fl_transport_answer(fl_request_full *full) {
+    fl_io           *io    = full->conn->io;
+    fl_request_full *first = atomic_load(&io->answered);
+    do {
+        full->next = first;
+    } while (!atomic_compare_exchange_weak(&io->answered, &first, full));
+    if (first == NULL) {
+        wake(io);
     }
 }
 
-static void add_headers(fl_request_full *full, struct MHD_Response *response) {
-    const fl_request *request = &full->shared;
-    fl_server        *server  = request->server;
-    add_header(response, "content-type", request->reply.type);
-    add_header(response, "x-request-id", request->id);
-    if (request->trace_id[0] != '\0') {
-        char trace[64];
-        snprintf(trace, sizeof trace, "00-%s-%s-00", request->trace_id, request->span_id);
-        add_header(response, "traceresponse", trace);
-    }
-    for (size_t i = 0; i < request->reply.header_count; i++) {
-        add_header(response, request->reply.headers[i].name, request->reply.headers[i].value);
-    }
-    if (server->cors[0] != '\0') {
-        const char *origin = MHD_lookup_connection_value(full->mc, MHD_HEADER_KIND, "origin");
-        const char *allow  = fl_cors_allowed(server->cors, origin);
-        add_header(response, "access-control-allow-origin", allow);
-        add_header(response, "access-control-expose-headers", allow != NULL ? "*" : NULL);
-        add_header(response, "vary", "Origin");
-    }
-    if (full->close || atomic_load(&server->state) >= FL_LAME_DUCK) {
-        add_header(response, "connection", "close");
+void fl_transport_wake(fl_server *server) {
+    for (size_t i = 0; i < server->io_count; i++) {
+        wake(server->io[i]);
     }
 }
 
-static enum MHD_Result queue_reply(fl_request_full *full) {
-    fl_reply   *reply = &full->shared.reply;
-    const void *data  = full->static_data != NULL ? full->static_data : reply->body.data;
-    size_t      size  = full->static_data != NULL ? full->static_size : reply->body.size;
-    bool        lost  = atomic_load(&full->abandoned);
-    if (lost) {
-        data        = gave_up;
-        size        = sizeof gave_up - 1;
-        full->close = true;
+static void order(fl_server *server, int what) {
+    for (size_t i = 0; i < server->io_count; i++) {
+        (void)atomic_fetch_or(&server->io[i]->orders, what);
     }
-    int status = lost ? 503 : reply->status;
-    if (!move(full->conn, FL_PHASE_RUN, FL_PHASE_WRITE) &&
-        !move(full->conn, FL_PHASE_BODY, FL_PHASE_WRITE)) {
-        return MHD_NO;
-    }
-    atomic_store(&full->conn->bytes, size);
-    static char nothing[1];
-    void       *bytes = nothing;
-    if (size > 0) { /* const is given up for the signature: libmicrohttpd only reads */
-        memcpy(&bytes, &data, sizeof bytes);
-    }
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(size, bytes, MHD_RESPMEM_PERSISTENT);
-    if (response == NULL) {
-        return MHD_NO;
-    }
-    if (!lost) {
-        add_headers(full, response);
-    } else { /* the request's own headers may still be written by somebody */
-        add_header(response, "content-type", "application/json");
-        add_header(response, "connection", "close");
-    }
-    enum MHD_Result result = MHD_queue_response(full->mc, (unsigned)status, response);
-    MHD_destroy_response(response);
-    full->queued = result == MHD_YES;
-    full->status = status;
-    return result;
+    fl_transport_wake(server);
 }
 
-/* A refusal in the middle of a body, written by hand; the connection ends here. */
-static enum MHD_Result refuse_by_hand(fl_request_full *full) {
-    if (move(full->conn, FL_PHASE_BODY, FL_PHASE_WRITE)) {
-        fl_hand_send(full);
-    }
-    return MHD_NO;
+void fl_transport_cancel(fl_server *server) {
+    order(server, ORDER_CANCEL);
 }
 
-/* ---- Running ------------------------------------------------------------------------------------------ */
-
-static void run_on_worker(void *arg) {
-    fl_request_full *full = arg;
-    full->shared.route->handler(&full->shared);
-    fl_request_step(full);
+void fl_transport_abandon(fl_server *server) {
+    order(server, ORDER_ABANDON);
 }
 
-static void count_turn(fl_conns *conns, fl_conn *conn) {
-    conn->turns = atomic_exchange(&conns->spoke, conn) == conn ? conn->turns + 1 : 0;
+/* ---- Connections ------------------------------------------------------------------------------------ */
+
+void fl_transport_move(fl_conn *conn, fl_conn *list) {
+    if (conn->next != NULL) {
+        conn->prev->next = conn->next;
+        conn->next->prev = conn->prev;
+        conn->next = conn->prev = NULL;
+    }
+    if (list != NULL) {
+        conn->prev       = list->prev;
+        conn->next       = list;
+        list->prev->next = conn;
+        list->prev       = conn;
+    }
 }
 
-static enum MHD_Result run(fl_request_full *full) {
-    fl_request *request = &full->shared;
-    (void)fl_buf_reserve(&full->gather, 1);
-    request->body      = full->gather.data;
-    request->body_size = full->gather.size;
-    if (!move(full->conn, FL_PHASE_BODY, FL_PHASE_RUN)) {
-        return MHD_NO;
+const char *fl_transport_date(fl_io *io) {
+    time_t    now = time(NULL);
+    struct tm parts;
+    if (now != io->date_second) {
+        static const char days[]   = "SunMonTueWedThuFriSat";
+        static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+        gmtime_r(&now, &parts); /* strftime would follow the locale */
+        snprintf(io->date, sizeof io->date, "%.3s, %02d %.3s %04d %02d:%02d:%02d GMT",
+                 days + 3 * parts.tm_wday, parts.tm_mday, months + 3 * parts.tm_mon,
+                 parts.tm_year + 1900, parts.tm_hour, parts.tm_min, parts.tm_sec);
+        io->date_second = now;
     }
-    fl_conn_attach(request->server, full->conn, request);
-    count_turn(&request->server->conns, full->conn);
-    if (atomic_load(&full->conn->gone)) {
-        atomic_store(&request->cancelled, true);
+    return io->date;
+}
+
+/* Take back what other threads have done, in the order in which they did it. */
+static void take_answers(fl_io *io) {
+    fl_request_full *newest = atomic_exchange(&io->answered, NULL), *oldest = NULL;
+    while (newest != NULL) {
+        fl_request_full *next = newest->next;
+        newest->next          = oldest;
+        oldest                = newest;
+        newest                = next;
     }
-    if (full->gather.failed) {
-        fl_reply_error(request, 500, "internal", "out of memory for the request's body");
-        return queue_reply(full);
+    while (oldest != NULL) {
+        fl_request_full *next = oldest->next;
+        oldest->next          = NULL;
+        fl_conn_answered(oldest);
+        oldest = next;
     }
-    if ((request->route->flags & FL_ROUTE_BLOCKING) != 0 || request->body_size > WORKER_BYTES) {
-        MHD_suspend_connection(full->mc);
-        if (!fl_workers_add(request->server->workers, run_on_worker, full)) {
-            fl_reply_header(request, "retry-after", "1");
-            fl_reply_error(request, 503, "unavailable", "too many requests wait for a thread");
-            fl_request_step(full);
+}
+
+static void obey(fl_io *io) {
+    int orders = atomic_exchange(&io->orders, 0);
+    for (fl_conn *conn = io->busy.next, *next; orders != 0 && conn != &io->busy; conn = next) {
+        next = conn->next;
+        if ((orders & ORDER_CANCEL) != 0) {
+            fl_conn_cancel(conn);
         }
-        return MHD_YES;
+        if ((orders & ORDER_ABANDON) != 0) {
+            fl_conn_abandon(conn);
+        }
     }
-    request->route->handler(request);
-    if (atomic_load(&full->pending) == 1) {
-        return queue_reply(full);
-    }
-    MHD_suspend_connection(full->mc);
-    fl_request_step(full);
-    return MHD_YES;
 }
 
-static enum MHD_Result take_body(fl_request_full *full, const char *data, size_t *size) {
-    fl_request *request = &full->shared;
-    size_t      count   = *size;
-    *size               = 0;
-    atomic_store(&full->conn->bytes, full->gather.size + count);
-    if (full->judged) {
-        return MHD_YES;
+/* The last connection stays the last however the list changes: who is looked at goes to the end of no list. */
+static void look(fl_io *io, uint64_t now) {
+    bool ending = atomic_load(&io->server->state) >= FL_CLOSING;
+    for (fl_conn *conn = io->busy.next, *next; conn != &io->busy; conn = next) {
+        next = conn->next;
+        fl_conn_look(conn, now);
     }
-    bool pieces = ++full->pieces > FL_LIMIT_PIECES && full->declared == UINT64_MAX;
-    if (pieces || count > request->server->max_body - full->gather.size) {
-        fl_metrics_rejected(request->server->metrics, FL_REJECTED_BODY);
-        if (pieces) {
-            fl_reply_header(request, "x-fletch-limit", "chunks=%d", FL_LIMIT_PIECES);
-            fl_reply_error(request, 413, "payload_too_large", "the body has more than %d chunks",
-                           FL_LIMIT_PIECES);
+    for (fl_conn *conn = io->idle.next, *next; conn != &io->idle; conn = next) {
+        next = conn->next;
+        fl_conn_look(conn, now);
+        if (!ending && conn->phase == FL_PHASE_IDLE) {
+            break; /* those that follow have waited for less long */
+        }
+    }
+}
+
+static void go_on(fl_io *io) {
+    fl_conn *conn = io->again;
+    io->again     = NULL;
+    while (conn != NULL) {
+        fl_conn *next = conn->next_again;
+        conn->again   = false;
+        fl_conn_advance(conn);
+        conn = next;
+    }
+}
+
+static void bury(fl_io *io) {
+    fl_conn *kept = NULL;
+    while (io->dead != NULL) {
+        fl_conn *conn = io->dead;
+        io->dead      = conn->next;
+        if (conn->again) { /* still in that list: next time */
+            conn->next = kept;
+            kept       = conn;
         } else {
-            fl_refuse_size(request);
-        }
-        return refuse_by_hand(full);
-    }
-    if (atomic_fetch_add(&request->server->bodies, count) + count > request->server->max_bodies) {
-        (void)atomic_fetch_sub(&request->server->bodies, count);
-        fl_refuse_memory(request);
-        return refuse_by_hand(full);
-    }
-    full->held += count;
-    fl_buf_append(&full->gather, data, count);
-    return MHD_YES; /* a failed buffer is told when the body is whole */
-}
-
-static enum MHD_Result begin(fl_request_full *full, struct MHD_Connection *mc, const char *method,
-                             const char *version) {
-    full->mc    = mc;
-    full->begun = true;
-    if (!move(full->conn, FL_PHASE_HEADERS, FL_PHASE_BODY)) {
-        return MHD_NO;
-    }
-    atomic_store(&full->conn->bytes, 0);
-    atomic_store(&full->pending, 2);
-    full->shared.start_ns = fl_clock_ns();
-    full->shared.method   = method;
-    (void)atomic_fetch_add(&full->shared.server->inflight, 1);
-    full->counted = true;
-    bool hopeless = !fl_admit(full, version);
-    if (!full->judged) {
-        uint64_t first = full->declared == UINT64_MAX ? 0 : full->declared;
-        (void)fl_buf_reserve(&full->gather, first < FIRST_BYTES ? (size_t)first : FIRST_BYTES);
-        return MHD_YES;
-    }
-    bool has_body = full->declared > 0;
-    if (hopeless || (has_body && (full->expects || full->declared > SKIP_BYTES))) {
-        full->close         = true;
-        full->conn->refused = true;
-        return queue_reply(full);
-    }
-    return MHD_YES; /* the rest is skipped, then the refusal goes out on a connection that lives */
-}
-
-static enum MHD_Result on_request(void *user, struct MHD_Connection *mc, const char *url,
-                                  const char *method, const char *version, const char *data,
-                                  size_t *size, void **context) {
-    fl_request_full *full = *context;
-    (void)user;
-    (void)url;
-    if (full == NULL) {
-        return MHD_NO; /* out of memory, or ended by the watcher */
-    }
-    if (!full->begun) {
-        return begin(full, mc, method, version);
-    }
-    if (*size > 0) {
-        return take_body(full, data, size);
-    }
-    if (full->judged || atomic_load(&full->conn->phase) == FL_PHASE_RUN) {
-        return queue_reply(full);
-    }
-    return run(full);
-}
-
-/* ---- Beginnings and ends --------------------------------------------------------------------------------- */
-
-static void *on_target(void *user, const char *target, struct MHD_Connection *mc) {
-    fl_server *server = user;
-    fl_conn   *conn   = conn_of(mc);
-    if (conn == NULL || atomic_load(&conn->phase) != FL_PHASE_IDLE) {
-        return NULL;
-    }
-    fl_hand_note_target(conn, target); /* before the watcher may read it */
-    if (!move(conn, FL_PHASE_IDLE, FL_PHASE_HEADERS)) {
-        return NULL;
-    }
-    fl_request_full *full = fl_request_make(server);
-    if (full == NULL) {
-        return NULL;
-    }
-    full->conn     = conn;
-    full->mc       = mc;
-    conn->incoming = full;
-    fl_buf_append(&full->uri, target, strlen(target));
-    return full;
-}
-
-static void settle(fl_request_full *full) {
-    fl_request *request = &full->shared;
-    fl_server  *server  = request->server;
-    if (full->keyed) {
-        /* const for the routes; the count below is guarded by the key's own lock */
-        fl_api_key *key;
-        memcpy(&key, &request->key, sizeof key);
-        fl_api_key_leave(key);
-    }
-    if (full->begun) {
-        int status = full->queued ? full->status : 499;
-        fl_metrics_request(server->metrics, request->route, status,
-                           fl_clock_ns() - request->start_ns);
-        fl_server_log_request(server->log, request, status);
-        if (status == 499 && atomic_load(&full->conn->phase) != FL_PHASE_DEAD) {
-            fl_metrics_cancelled(server->metrics);
+            fl_free(conn);
         }
     }
-    (void)atomic_fetch_sub(&server->bodies, full->held);
-    if (full->counted) {
-        (void)atomic_fetch_sub(&server->inflight, 1);
+    io->dead = kept;
+}
+
+/* ---- Listening ---------------------------------------------------------------------------------------- */
+
+static bool may_listen(const fl_io *io, const fl_listener *listener) {
+    int state = atomic_load(&io->server->state);
+    return listener->inherited ? state == FL_READY : state < FL_DRAINING;
+}
+
+/* Listen where that is right now, and nowhere else. */
+static void listen_where_due(fl_io *io) {
+    fl_server *server = io->server;
+    io->full          = io->full && atomic_load(&server->open) >= (int)server->max_connections;
+    for (size_t i = 0; i < server->listener_count; i++) {
+        bool due = may_listen(io, &server->listeners[i]) && !io->full && !io->starved;
+        bool is  = (io->listens >> i & 1) != 0;
+        if (due != is) {
+            struct epoll_event event = {.events = EPOLLIN | EPOLLEXCLUSIVE, .data.u64 = i};
+            if (epoll_ctl(io->epoll, due ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, server->listeners[i].fd,
+                          &event) == 0) {
+                io->listens ^= 1u << i;
+            } else {
+                io->starved =
+                    io->starved || due; /* looked at again soon, as for want of descriptors */
+            }
+        }
     }
 }
 
-static void on_completed(void *user, struct MHD_Connection *mc, void **context,
-                         enum MHD_RequestTerminationCode code) {
-    fl_request_full *full = *context;
-    (void)user;
-    (void)mc;
-    (void)code;
-    *context = NULL;
-    if (full == NULL) {
+/* False: nobody waits, or nobody can be taken now. */
+static bool accept_one(fl_io *io, int listening) {
+    int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+        fl_conn_open(io, fd);
+        return true;
+    }
+    io->starved |= errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
+    return errno == EINTR || errno == ECONNABORTED;
+}
+
+static void on_listener(fl_io *io, const fl_listener *listener) {
+    const fl_server *server = io->server;
+    for (int i = 0; i < ACCEPTS; i++) {
+        if (atomic_load(&server->open) >= (int)server->max_connections) {
+            io->full = true;
+            break;
+        }
+        if (!accept_one(io, listener->fd)) {
+            break;
+        }
+    }
+    if (io->full || io->starved) {
+        listen_where_due(io);
+    }
+}
+
+/* Who was connected before the socket closes would be reset: take them all, they are told. */
+static void accept_the_last(fl_io *io) {
+    fl_server *server = io->server;
+    if (io->quiet || atomic_load(&server->state) < FL_DRAINING) {
         return;
     }
-    fl_conn *conn  = full->conn;
-    conn->incoming = NULL;
-    fl_conn_attach(full->shared.server, conn, NULL);
-    settle(full);
-    if (!atomic_load(&full->abandoned)) { /* else an engine may still write into it */
-        fl_request_retire(full);
+    for (size_t i = 0; i < server->listener_count; i++) {
+        while (!server->listeners[i].inherited && accept_one(io, server->listeners[i].fd)) {
+        }
     }
-    int phase = atomic_load(&conn->phase);
-    if (phase != FL_PHASE_DEAD) {
-        (void)move(conn, phase, FL_PHASE_IDLE);
+    io->quiet = true;
+    (void)atomic_fetch_add(&server->quiet, 1);
+}
+
+/* ---- The thread --------------------------------------------------------------------------------------- */
+
+static int patience(const fl_io *io, uint64_t now, uint64_t next_look) {
+    if (io->again != NULL || atomic_load(&io->orders) != 0) {
+        return 0;
+    }
+    bool empty = io->idle.next == &io->idle && io->busy.next == &io->busy;
+    if (empty && !io->full && !io->starved) {
+        return -1;
+    }
+    return now >= next_look ? 0 : (int)((next_look - now) / 1000000) + 1;
+}
+
+static bool is_over(const fl_io *io) {
+    return atomic_load(&io->server->state) == FL_STOPPED && io->busy.next == &io->busy &&
+           io->idle.next == &io->idle;
+}
+
+static void on_events(fl_io *io, const struct epoll_event *events, int count) {
+    const fl_server *server = io->server;
+    uint64_t         seen;
+    for (int i = 0; i < count; i++) {
+        uint64_t tag = events[i].data.u64;
+        if (tag < FL_LISTENERS) {
+            on_listener(io, &server->listeners[tag]);
+        } else if (tag == FL_LISTENERS) {
+            ssize_t got = read(io->wake, &seen, sizeof seen);
+            (void)got; /* empty or not: the list says what there is */
+            listen_where_due(io);
+            accept_the_last(io);
+        } else {
+            fl_conn *conn = events[i].data.ptr;
+            if (conn->phase != FL_PHASE_DEAD) {
+                fl_conn_event(conn, events[i].events);
+            }
+        }
     }
 }
 
-static void on_connection(void *user, struct MHD_Connection *mc, void **context,
-                          enum MHD_ConnectionNotificationCode code) {
-    fl_server *server = user;
-    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        const union MHD_ConnectionInfo *info =
-            MHD_get_connection_info(mc, MHD_CONNECTION_INFO_CONNECTION_FD);
-        *context = info != NULL ? fl_conn_open(server, info->connect_fd) : NULL;
-    } else if (*context != NULL) {
-        fl_conn_close(server, *context);
-        *context = NULL;
+static void *serve(void *arg) {
+    fl_io             *io     = arg;
+    const fl_server   *server = io->server;
+    struct epoll_event events[EVENTS];
+    uint64_t           next_look = 0;
+    listen_where_due(io);
+    while (!is_over(io)) {
+        int got = epoll_wait(io->epoll, events, EVENTS, patience(io, fl_clock_ns(), next_look));
+        on_events(io, events, got);
+        take_answers(io);
+        obey(io);
+        go_on(io);
+        uint64_t now    = fl_clock_ns();
+        bool     ending = atomic_load(&server->state) >= FL_CLOSING;
+        if (now >= next_look || ending) {
+            look(io, now);
+            io->starved = false;
+            listen_where_due(io);
+            next_look = now + (uint64_t)(ending ? END_MS : TICK_MS) * 1000000u;
+        }
+        bury(io);
     }
+    bury(io);
+    return NULL;
 }
-
-static size_t keep_escapes(void *user, struct MHD_Connection *mc, char *text) {
-    (void)user;
-    (void)mc;
-    return strlen(text); /* targets are taken as they are: see guard.c */
-}
-
-static void on_log(void *user, const char *format, va_list list) {
-    fl_server *server = user;
-    char       message[512];
-    va_list    copy;
-    va_copy(copy, list);
-    fl_hand_instead(server, format, copy);
-    va_end(copy);
-    if (fl_server_log_wants(server->log, FL_LEVEL_DEBUG)) {
-        (void)vsnprintf(message, sizeof message, format, list);
-        fl_server_log_line(server->log, FL_LEVEL_DEBUG, "http: %s", message);
-    }
-}
-
-/* ---- Daemons ------------------------------------------------------------------------------------------------ */
 
 static unsigned io_threads(const fl_server *server) {
     uint64_t asked = fl_server_number(server, "server.io_threads", 0);
     long     cores = sysconf(_SC_NPROCESSORS_ONLN);
     unsigned best  = cores > 0 ? 1 + (unsigned)cores / IO_PER_CORES : 1;
-    return asked > 0 ? (unsigned)asked : best < IO_MAX ? best : IO_MAX;
+    best           = best < IO_DEFAULT ? best : IO_DEFAULT;
+    return asked == 0 ? best : asked < FL_IO_MAX ? (unsigned)asked : FL_IO_MAX;
 }
 
-static struct MHD_Daemon *start_daemon(fl_server *server, const fl_listener *listener) {
-    unsigned flags =
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC | MHD_USE_ERROR_LOG;
-    unsigned threads     = listener->tcp ? io_threads(server) : 1;
-    intptr_t connections = (intptr_t)fl_server_number(server, "server.max_connections", 0);
-
-    struct MHD_OptionItem options[] = {
-        {MHD_OPTION_LISTEN_SOCKET, listener->fd, NULL},
-        {MHD_OPTION_CONNECTION_LIMIT, connections, NULL},
-        {MHD_OPTION_CONNECTION_MEMORY_LIMIT, FL_CONNECTION_MEMORY, NULL},
-        {MHD_OPTION_CONNECTION_TIMEOUT, 0, NULL}, /* watch.c has the clocks */
-        {MHD_OPTION_STRICT_FOR_CLIENT, 0, NULL},  /* guard.c is stricter, and says why */
-        {MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, NULL},
-        {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)on_target, server},
-        {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)keep_escapes, NULL},
-        {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, server},
-        {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, server},
-        {threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, (intptr_t)threads, NULL},
-        {MHD_OPTION_END, 0, NULL},
-    };
-    /* The logger comes first: it hears what is wrong with the others. */
-    return MHD_start_daemon(flags, 0, NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER,
-                            on_log, server, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+static int start_one(fl_server *server, fletch_error *error) {
+    fl_io *io = fl_alloc_zero(1, sizeof *io);
+    if (io == NULL) {
+        return fl_fail_nomem(error, sizeof *io, "an I/O thread");
+    }
+    server->io[server->io_count++] = io;
+    io->server                     = server;
+    io->idle.next = io->idle.prev = &io->idle;
+    io->busy.next = io->busy.prev = &io->busy;
+    io->epoll                     = epoll_create1(EPOLL_CLOEXEC);
+    io->wake                      = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct epoll_event event      = {.events = EPOLLIN, .data.u64 = FL_LISTENERS};
+    if (io->epoll < 0 || io->wake < 0 ||
+        epoll_ctl(io->epoll, EPOLL_CTL_ADD, io->wake, &event) != 0) {
+        return fl_fail_errno(error, errno, "cannot watch", "the sockets");
+    }
+    int status  = fl_thread_start(&io->thread, "io", serve, io, error);
+    io->running = status == FLETCH_OK;
+    return status;
 }
 
 int fl_transport_start(fl_server *server, fletch_error *error) {
-    for (size_t i = 0; i < server->listener_count; i++) {
-        fl_listener *listener = &server->listeners[i];
-        listener->daemon      = start_daemon(server, listener);
-        if (listener->daemon == NULL) {
-            return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "cannot serve on %s: %s",
-                           listener->where, strerror(errno));
-        }
+    int status = FLETCH_OK;
+    for (unsigned i = io_threads(server); i > 0 && status == FLETCH_OK; i--) {
+        status = start_one(server, error);
     }
-    return FLETCH_OK;
-}
-
-static const char closing[] =
-    "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n"
-    "content-length: 0\r\n\r\n";
-
-/* Connections that were made and never accepted would be reset when the socket closes. */
-static void refuse_backlog(int listening) {
-    for (;;) {
-        int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0) {
-            return;
-        }
-        char    sink[4096];
-        ssize_t got = recv(fd, sink, sizeof sink, MSG_DONTWAIT); /* unread bytes would reset it */
-        (void)got;
-        (void)send(fd, closing, sizeof closing - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-        (void)shutdown(fd, SHUT_WR);
-        (void)close(fd);
-    }
+    return status;
 }
 
 void fl_transport_quiesce(fl_server *server) {
+    static const struct timespec moment = {0, 1000000};
+    fl_transport_wake(server);
+    for (int i = 0; i < QUIESCE_MS && atomic_load(&server->quiet) < (int)server->io_count; i++) {
+        (void)nanosleep(&moment, NULL);
+    }
     for (size_t i = 0; i < server->listener_count; i++) {
         fl_listener *listener = &server->listeners[i];
-        if (listener->daemon != NULL && MHD_quiesce_daemon(listener->daemon) >= 0) {
-            refuse_backlog(listener->fd);
-        }
         if (listener->path[0] != '\0') {
             (void)unlink(listener->path);
             listener->path[0] = '\0';
@@ -441,14 +373,22 @@ void fl_transport_quiesce(fl_server *server) {
 }
 
 void fl_transport_stop(fl_server *server) {
-    for (size_t i = 0; i < server->listener_count; i++) {
-        fl_listener *listener = &server->listeners[i];
-        if (listener->daemon != NULL) {
-            /* A listening socket that was not quiesced is closed with its daemon. */
-            bool ours = listener->fd >= 0 && MHD_quiesce_daemon(listener->daemon) >= 0;
-            MHD_stop_daemon(listener->daemon);
-            listener->daemon = NULL;
-            listener->fd     = ours || listener->inherited ? listener->fd : -1;
+    fl_transport_wake(server);
+    for (size_t i = 0; i < server->io_count; i++) {
+        fl_io *io = server->io[i];
+        if (io->running) {
+            pthread_join(io->thread, NULL);
         }
+        if (io->epoll >= 0) {
+            (void)close(io->epoll);
+        }
+        if (io->wake >= 0) {
+            (void)close(io->wake);
+        }
+        while (io->spare_count > 0) {
+            fl_buf_free(&io->spare[--io->spare_count]);
+        }
+        fl_free(io);
     }
+    server->io_count = 0;
 }

@@ -166,6 +166,14 @@ void fl_vectors_drop(fl_vectors *vectors, int64_t key) {
     pthread_rwlock_unlock(&vectors->lock);
 }
 
+void fl_vectors_clear(fl_vectors *vectors) {
+    pthread_rwlock_wrlock(&vectors->lock);
+    atomic_store(&vectors->count, 0);
+    atomic_store(&vectors->live, 0);
+    vectors->dead = 0;
+    pthread_rwlock_unlock(&vectors->lock);
+}
+
 size_t fl_vectors_count(const fl_vectors *vectors) {
     return atomic_load(&vectors->live);
 }

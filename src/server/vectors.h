@@ -35,6 +35,7 @@ int fl_vectors_reserve(fl_vectors *vectors, size_t count, fletch_error *error);
 /* row[columns] under `key`: one that is there, whose row is replaced, or one above all that ever were. */
 void   fl_vectors_put(fl_vectors *vectors, int64_t key, const float *row);
 void   fl_vectors_drop(fl_vectors *vectors, int64_t key);
+void   fl_vectors_clear(fl_vectors *vectors); /* drop all */
 size_t fl_vectors_count(const fl_vectors *vectors);
 
 /* The best `k` into hits[k], best first, equal scores by key; returns how many. `allowed` (sorted), unless

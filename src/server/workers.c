@@ -1,47 +1,79 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* workers.c - a few threads for what would hold up an I/O thread or an engine.
  *
- * Role    Handlers marked FL_ROUTE_BLOCKING, large bodies to parse, large results to write as text.
- * In/Out  A function and its argument, run once, on one of the threads, in the order given.
- * Method  A ring under one lock: these jobs take tens of microseconds at least, so the lock is nothing.
- *         The ring is bounded: when it is full the caller refuses instead of queueing without end.
+ * Role    Handlers marked FL_ROUTE_BLOCKING, large bodies to parse, searches, large results to write as text.
+ * In/Out  A function and its argument, run once, on one of the threads.
+ * Method  A job waits for its turn with a number: when it came plus what it is likely to take, plus what waits
+ *         already for the same API key. The lowest number is next. So short jobs pass long ones, one key's
+ *         many jobs do not hold up another's, and nothing waits for ever. One thread takes short jobs
+ *         only: however many long ones there are, a short one waits for short ones at most.
+ *         A job whose client has left or whose deadline has passed is told so at once.
+ *         What waits is bounded: beyond FL_WORK_QUEUE the caller refuses instead of queueing without end.
  * Memory  One block, made at the start. Threads: any may add.
- * Proof   tests/server/test_transport_*.py under ThreadSanitizer. */
+ * Proof   tests/server/test_budgets.py, test_transport_*.py under ThreadSanitizer. */
 #include <pthread.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "server/internal.h"
 
+enum { LOOK_NS = 50000000 }; /* between looks for jobs whose time is over */
+
+static const uint64_t short_ns = 500000000;
+
 typedef struct job {
-    fl_work_fn fn;
-    void      *arg;
+    fl_work_fn        fn;
+    void             *arg;
+    const fl_request *request; /* for which it is; NULL: none in particular */
+    uint64_t          cost_ns, turn;
 } job;
 
 struct fl_workers {
     pthread_mutex_t lock;
     pthread_cond_t  more;
-    job             ring[FL_WORK_QUEUE];
-    size_t          first, count;
+    job             jobs[FL_WORK_QUEUE];
+    size_t          count;
     bool            ending;
     unsigned        threads;
     pthread_t       thread[FL_WORKERS_MAX];
 };
 
+/* The job whose turn it is, or workers->count: none that this thread may take. A look at all of them costs
+ * microseconds where a job takes tens at least. */
+static size_t choose(const fl_workers *workers, bool short_only) {
+    size_t best = workers->count;
+    for (size_t i = 0; i < workers->count; i++) {
+        const job *one = &workers->jobs[i];
+        if (one->request != NULL && fl_request_over(one->request, NULL) < 0) {
+            return i; /* nobody waits for it any more: it is only told */
+        }
+        if ((!short_only || one->cost_ns < short_ns) &&
+            (best == workers->count || one->turn < workers->jobs[best].turn)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
 static void *work(void *arg) {
     fl_workers *workers = arg;
     pthread_mutex_lock(&workers->lock);
+    bool short_only = pthread_equal(workers->thread[0], pthread_self()) && workers->threads > 1;
     for (;;) {
-        while (workers->count == 0 && !workers->ending) {
-            pthread_cond_wait(&workers->more, &workers->lock);
+        /* At the end every thread takes everything. */
+        size_t i = choose(workers, short_only && !workers->ending);
+        if (i == workers->count) {
+            if (workers->ending) {
+                break;
+            }
+            uint64_t look = workers->count > 0 ? fl_clock_ns() + LOOK_NS : UINT64_MAX;
+            fl_cond_wait_until(&workers->more, &workers->lock, look);
+            continue;
         }
-        if (workers->count == 0) {
-            break;
-        }
-        job next       = workers->ring[workers->first];
-        workers->first = (workers->first + 1) % FL_WORK_QUEUE;
-        workers->count--;
+        job next         = workers->jobs[i];
+        workers->jobs[i] = workers->jobs[--workers->count];
         pthread_mutex_unlock(&workers->lock);
         next.fn(next.arg);
         pthread_mutex_lock(&workers->lock);
@@ -58,15 +90,19 @@ int fl_workers_open(fl_workers **out, unsigned threads, fletch_error *error) {
                        "out of memory for the worker threads");
     }
     pthread_mutex_init(&workers->lock, NULL);
-    pthread_cond_init(&workers->more, NULL);
-    threads = threads < 1 ? 1 : threads > FL_WORKERS_MAX ? FL_WORKERS_MAX : threads;
-    for (; workers->threads < threads; workers->threads++) {
-        pthread_t *thread = &workers->thread[workers->threads];
-        int        status = fl_thread_start(thread, "worker", work, workers, error);
-        if (status < 0) {
-            fl_workers_close(workers);
-            return status;
-        }
+    fl_cond_init(&workers->more);
+    threads    = threads < 1 ? 1 : threads > FL_WORKERS_MAX ? FL_WORKERS_MAX : threads;
+    int status = FLETCH_OK;
+    pthread_mutex_lock(&workers->lock); /* they look at `thread` and `threads` */
+    while (status == FLETCH_OK && workers->threads < threads) {
+        status =
+            fl_thread_start(&workers->thread[workers->threads], "worker", work, workers, error);
+        workers->threads += status == FLETCH_OK;
+    }
+    pthread_mutex_unlock(&workers->lock);
+    if (status < 0) {
+        fl_workers_close(workers);
+        return status;
     }
     *out = workers;
     return FLETCH_OK;
@@ -88,13 +124,20 @@ void fl_workers_close(fl_workers *workers) {
     fl_free(workers);
 }
 
-bool fl_workers_add(fl_workers *workers, fl_work_fn fn, void *arg) {
+bool fl_workers_add(fl_workers *workers, fl_work_fn fn, void *arg, uint64_t cost_ns,
+                    const fl_request *request) {
+    const fl_api_key *key   = request != NULL ? request->key : NULL;
+    job               fresh = {fn, arg, request, cost_ns, fl_clock_ns() + cost_ns};
     pthread_mutex_lock(&workers->lock);
     bool room = workers->count < FL_WORK_QUEUE;
     if (room) {
-        workers->ring[(workers->first + workers->count) % FL_WORK_QUEUE] = (job){fn, arg};
-        workers->count++;
-        pthread_cond_signal(&workers->more);
+        for (size_t i = 0; key != NULL && i < workers->count; i++) {
+            const job *other = &workers->jobs[i];
+            bool       same  = other->request != NULL && other->request->key == key;
+            fresh.turn += same ? other->cost_ns : 0;
+        }
+        workers->jobs[workers->count++] = fresh;
+        pthread_cond_broadcast(&workers->more); /* not every thread may take it */
     }
     pthread_mutex_unlock(&workers->lock);
     return room;

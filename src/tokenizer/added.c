@@ -23,6 +23,10 @@ static const char *pattern_of(const fl_added_token *token, size_t *length) {
 static fl_added_result insert(fl_added_set *set, const char *text, size_t length, int32_t token) {
     uint32_t at = 0;
     fl_byte_set_add(&set->first, (uint8_t)text[0]);
+    set->lone = set->lone || length == 1;
+    if (length > 1) {
+        fl_byte_set_add(&set->second, (uint8_t)text[1]);
+    }
     for (size_t i = 0; i < length; i++) {
         uint8_t  label = (uint8_t)text[i];
         uint32_t child = set->nodes[at].child;
@@ -43,13 +47,19 @@ static fl_added_result insert(fl_added_set *set, const char *text, size_t length
     return FL_ADDED_OK;
 }
 
+/* Whether the token is looked for in this set. */
+static bool belongs(const fl_added *added, size_t i, bool normalized) {
+    const fl_added_token *token = &added->tokens[i];
+    return token->normalized == normalized && !(added->split_special && token->special);
+}
+
 static fl_added_result compile_set(const fl_added *added, fl_added_set *set, bool normalized,
                                    size_t *culprit) {
     size_t bytes = 0;
     for (size_t i = 0; i < added->count; i++) {
         size_t length;
         pattern_of(&added->tokens[i], &length);
-        bytes += added->tokens[i].normalized == normalized ? length : 0;
+        bytes += belongs(added, i, normalized) ? length : 0;
     }
     if (bytes >= UINT32_MAX - 1) {
         return FL_ADDED_NOMEM;
@@ -61,7 +71,7 @@ static fl_added_result compile_set(const fl_added *added, fl_added_set *set, boo
     set->nodes[0] = (fl_added_node){0, 0, -1, 0};
     set->count    = 1;
     for (size_t i = 0; i < added->count; i++) {
-        if (added->tokens[i].normalized != normalized) {
+        if (!belongs(added, i, normalized)) {
             continue;
         }
         size_t      length;
@@ -177,8 +187,11 @@ bool fl_added_next(const fl_added *added, const fl_added_set *set, const fl_scan
                    const char *text, size_t size, size_t limit, fl_added_walk *walk,
                    fl_added_match *match) {
     while (set->count > 0 && walk->search < limit) {
-        size_t begin =
-            walk->search + scan->find(&set->first, text + walk->search, limit - walk->search);
+        const char *from = text + walk->search;
+        size_t      left = limit - walk->search;
+        size_t      begin =
+            walk->search + (set->lone ? scan->find(&set->first, from, left)
+                                      : scan->find_pair(&set->first, &set->second, from, left));
         size_t length = 0;
         if (begin == limit) {
             break;

@@ -33,16 +33,18 @@ typedef struct fl_added_node {
 } fl_added_node;
 
 typedef struct fl_added_set {
-    fl_added_node *nodes; /* owned; [0] is the root */
-    uint32_t       count; /* of nodes; 0: the set is empty */
-    fl_byte_set    first; /* bytes that a token begins with */
+    fl_added_node *nodes;         /* owned; [0] is the root */
+    uint32_t       count;         /* of nodes; 0: the set is empty */
+    fl_byte_set    first, second; /* bytes that a token begins with */
+    bool           lone;          /* a token is one byte alone */
 } fl_added_set;
 
 typedef struct fl_added {
     fl_added_token *tokens; /* owned, [count], in the order of ids once opened */
     size_t          count;
-    fl_added_set    raw;        /* tokens with normalized:false */
-    fl_added_set    normalized; /* the others */
+    fl_added_set    raw;           /* tokens with normalized:false */
+    fl_added_set    normalized;    /* the others */
+    bool            split_special; /* special tokens are not looked for */
 } fl_added;
 
 typedef enum fl_added_result {

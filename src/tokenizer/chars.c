@@ -20,7 +20,7 @@ enum {
 };
 
 static inline void keep_char(fl_stream *j, uint32_t cp) {
-    if (j->word_chars < j->tokenizer->wordpiece.max_chars) {
+    if (j->word_chars < j->tokenizer->wordpiece->max_chars) {
         j->word_size += fl_utf8_encode(cp, j->scratch->word + j->word_size);
     }
     j->word_chars++;
@@ -38,7 +38,7 @@ static void settle_marks(fl_stream *j) {
 static void wait_mark(fl_stream *j, uint32_t cp, unsigned class) {
     uint32_t *pending = j->scratch->pending;
     size_t    at      = j->waiting;
-    if (j->word_chars + j->waiting > j->tokenizer->wordpiece.max_chars) {
+    if (j->word_chars + j->waiting > j->tokenizer->wordpiece->max_chars) {
         j->word_chars++; /* the word is unknown already: only its length counts */
         return;
     }
@@ -52,7 +52,7 @@ static void wait_mark(fl_stream *j, uint32_t cp, unsigned class) {
 }
 
 static void end_word(fl_stream *j) {
-    const fl_wordpiece *wordpiece = &j->tokenizer->wordpiece;
+    const fl_wordpiece *wordpiece = j->tokenizer->wordpiece;
     settle_marks(j);
     if (j->word_chars > 0) {
         int32_t *ids   = j->scratch->word_ids;

@@ -4,7 +4,7 @@
  * Role     `tokenize` (offsets), and all tokenizers that are not BERT's plain pipeline.
  * In/Out   Valid UTF-8 -> scratch->pieces: ids with the bytes of the text they stand for.
  * Method   Added tokens cut the raw text into pieces; each piece is normalised on its own, cut by the
- *          normalised added tokens, pre-tokenised, and each word goes to WordPiece. Offsets follow from
+ *          normalised added tokens, pre-tokenised, and each word goes to the model. Offsets follow from
  *          the runes: a token reaches from its first character's start to its last character's end.
  *          When all steps only look at neighbours within a word (`local`), a long piece is worked off in
  *          chunks that end before white space, so memory does not grow with the text.
@@ -21,6 +21,7 @@
 
 enum {
     CHUNK      = 64 * 1024,
+    WORD_SLACK = 32,   /* readable bytes after a word, as fl_token_model wants them */
     G_WITH_DOT = 0x120 /* the letter that byte-level tokens use for a space */
 };
 
@@ -115,74 +116,72 @@ static void push_token(job *j, int32_t id, uint32_t start, uint32_t end) {
     push(j, piece);
 }
 
+/* Room for what the model makes of a word of `size` bytes, and for the word. */
+static bool reserve_word(job *j, size_t size) {
+    fl_token_scratch *scratch = j->scratch;
+    size_t            tokens, work;
+    j->tokenizer->model->measure(j->tokenizer->model_state, size, &tokens, &work);
+    if (tokens > scratch->token_capacity) {
+        fl_free(scratch->tokens);
+        scratch->token_capacity = 0;
+        scratch->tokens         = fl_alloc_array(tokens + tokens / 2, sizeof *scratch->tokens);
+        if (scratch->tokens == NULL) {
+            return false;
+        }
+        scratch->token_capacity = tokens + tokens / 2;
+    }
+    if (work > scratch->work_capacity) {
+        fl_free(scratch->work);
+        scratch->work_capacity = 0;
+        scratch->work          = fl_alloc_aligned(work + work / 2, 64);
+        if (scratch->work == NULL) {
+            return false;
+        }
+        scratch->work_capacity = work + work / 2;
+    }
+    fl_buf_clear(&scratch->text);
+    return fl_buf_reserve(&scratch->text, size + WORD_SLACK);
+}
+
 /* The runes [begin, end) are one word. */
 static void take_word(job *j, size_t begin, size_t end) {
+    const fl_tokenizer *tokenizer = j->tokenizer;
     fl_token_scratch   *scratch   = j->scratch;
-    const fl_wordpiece *wordpiece = &j->tokenizer->wordpiece;
     const fl_rune      *rune      = scratch->runes.at;
-    size_t              count     = 0;
-    if (begin == end) {
+    if (!reserve_word(j, 4 * (end - begin))) {
+        j->failed = true;
         return;
     }
+    char  *word = scratch->text.data;
     size_t size = 0;
-    if (end - begin <= wordpiece->max_chars) {
-        for (size_t i = begin; i < end; i++) {
-            unsigned length = fl_utf8_encode(rune[i].cp, scratch->word + size);
-            for (unsigned k = 0; k < length; k++) {
-                scratch->word_rune[size + k] = (uint32_t)i;
-            }
-            size += length;
-        }
-        count = fl_wordpiece_encode(wordpiece, scratch->word, size, scratch->word_ids);
+    for (size_t i = begin; i < end; i++) {
+        size += fl_utf8_encode(rune[i].cp, word + size);
     }
-    if (count == 0) {
-        push_token(j, wordpiece->unk, rune[begin].start, rune[end - 1].end);
+    memset(word + size, 0, WORD_SLACK);
+    size_t count = tokenizer->model->encode_word(tokenizer->model_state, scratch->work, word, size,
+                                                 scratch->tokens);
+    if (count == SIZE_MAX) {
+        j->failed = true;
         return;
     }
-    size_t at = 0;
-    for (size_t i = 0; i < count; i++) {
-        size_t length;
-        fl_vocab_text(&j->tokenizer->vocab, scratch->word_ids[i], &length);
-        length -= i > 0 ? wordpiece->prefix_length : 0;
-        const fl_rune *first = &rune[scratch->word_rune[at]];
-        const fl_rune *last  = &rune[scratch->word_rune[at + length - 1]];
-        push_token(j, scratch->word_ids[i], first->start, last->end);
-        at += length;
-    }
-}
-
-/* Where the piece of a pre-tokeniser that begins at rune `at` ends, and whether it vanishes. */
-static size_t split_end(const job *j, fl_split_kind kind, size_t at, size_t end, bool *vanishes) {
-    const fl_rune *rune  = j->scratch->runes.at;
-    unsigned       flags = fl_unicode_flags(rune[at].cp);
-    *vanishes            = (flags & FL_UC_SPACE) != 0;
-    if (*vanishes || (kind == FL_SPLIT_BERT && (flags & FL_UC_PUNCT) != 0)) {
-        return at + 1;
-    }
-    unsigned stop = FL_UC_SPACE | (kind == FL_SPLIT_BERT ? (unsigned)FL_UC_PUNCT : 0);
-    unsigned same = flags & FL_UC_WORD;
-    for (at++; at < end; at++) {
-        unsigned next = fl_unicode_flags(rune[at].cp);
-        if ((next & stop) != 0 || (kind == FL_SPLIT_WHITESPACE && (next & FL_UC_WORD) != same)) {
-            break;
+    size_t at = begin, byte = 0; /* the rune in which the token begins, and its first byte */
+    size_t last = begin, last_byte = 0;
+    for (size_t i = 0; i < count && !j->full && !j->failed; i++) {
+        const fl_word_token *token = &scratch->tokens[i];
+        unsigned             length;
+        while (byte + (length = fl_utf8_size(rune[at].cp)) <= token->begin && at + 1 < end) {
+            byte += length;
+            at++;
         }
-    }
-    return at;
-}
-
-/* Run pre-tokeniser `step` and the following ones over the runes [begin, end). */
-static void pre_tokenize(job *j, unsigned step, size_t begin, size_t end) {
-    if (step == j->tokenizer->split_count) {
-        take_word(j, begin, end);
-        return;
-    }
-    while (begin < end && !j->full && !j->failed) {
-        bool   vanishes;
-        size_t stop = split_end(j, j->tokenizer->split[step], begin, end, &vanishes);
-        if (!vanishes) {
-            pre_tokenize(j, step + 1, begin, stop);
+        if (last < at) {
+            last      = at;
+            last_byte = byte;
         }
-        begin = stop;
+        while (last_byte + (length = fl_utf8_size(rune[last].cp)) < token->end && last + 1 < end) {
+            last_byte += length;
+            last++;
+        }
+        push_token(j, token->id, rune[at].start, rune[last].end);
     }
 }
 
@@ -192,15 +191,22 @@ static size_t rune_at(const fl_runes *runes, size_t byte, size_t *rune, size_t *
         *rune = *at = 0;
     }
     while (*at < byte) {
-        char bytes[4];
-        *at += fl_utf8_encode(runes->at[*rune].cp, bytes);
+        *at += fl_utf8_size(runes->at[*rune].cp);
         (*rune)++;
     }
     return *rune;
 }
 
+static void cut(job *j, size_t begin, size_t end, int32_t token) {
+    fl_runes *runes = &j->scratch->runes;
+    if (begin < end &&
+        !fl_cuts_push(&runes->cuts, (fl_cut){begin, end, runes->at[begin].start, token})) {
+        j->failed = true;
+    }
+}
+
 /* Cut the normalised piece by the normalised added tokens. */
-static void split_normalized(job *j) {
+static void cut_normalized(job *j) {
     fl_token_scratch *scratch = j->scratch;
     const fl_added   *added   = &j->tokenizer->added;
     fl_runes         *runes   = &scratch->runes;
@@ -217,24 +223,53 @@ static void split_normalized(job *j) {
     fl_added_walk  walk = {0, 0};
     fl_added_match match;
     size_t         done = 0, rune = 0, at = 0;
-    while (!j->full && fl_added_next(added, &added->normalized, j->tokenizer->scan, text->data,
-                                     text->size, text->size, &walk, &match)) {
+    while (!j->failed && fl_added_next(added, &added->normalized, j->tokenizer->scan, text->data,
+                                       text->size, text->size, &walk, &match)) {
         if (done < match.begin) {
             size_t begin = rune_at(runes, done, &rune, &at);
-            pre_tokenize(j, 0, begin, rune_at(runes, match.begin, &rune, &at));
+            cut(j, begin, rune_at(runes, match.begin, &rune, &at), -1);
         }
-        size_t   first = rune_at(runes, match.begin, &rune, &at);
-        size_t   last  = rune_at(runes, match.end, &rune, &at) - 1;
-        fl_piece piece = {match.token->id, runes->at[first].start, runes->at[last].end, 0, 0};
-        if (j->tokenizer->trim_offsets) {
-            measure(&piece, text->data + match.begin, match.end - match.begin);
-        }
-        push(j, piece);
+        size_t first = rune_at(runes, match.begin, &rune, &at);
+        cut(j, first, rune_at(runes, match.end, &rune, &at), match.token->id);
         done = match.end;
     }
     if (done < text->size) {
-        pre_tokenize(j, 0, rune_at(runes, done, &rune, &at), runes->count);
+        size_t begin = rune_at(runes, done, &rune, &at);
+        cut(j, begin, runes->count, -1);
     }
+}
+
+/* An added token found in the normalised text. */
+static void push_added(job *j, const fl_cut *at) {
+    const fl_rune *rune  = j->scratch->runes.at;
+    fl_piece       piece = {at->token, rune[at->begin].start, rune[at->end - 1].end, 0, 0};
+    if (j->tokenizer->trim_offsets) {
+        fl_buf *text = &j->scratch->text;
+        fl_buf_clear(text);
+        for (size_t i = at->begin; i < at->end; i++) {
+            char bytes[4];
+            fl_buf_append(text, bytes, fl_utf8_encode(rune[i].cp, bytes));
+        }
+        j->failed = j->failed || text->failed;
+        if (!text->failed) {
+            measure(&piece, text->data, text->size);
+        }
+    }
+    push(j, piece);
+}
+
+/* Whether white space begins at text[at], at > 0, which no character before draws into its cluster. */
+static bool may_cut(const char *text, size_t at) {
+    unsigned length;
+    size_t   before = at - 1;
+    if (memchr(" \t\n\r", text[at], 4) == NULL) {
+        return false;
+    }
+    while (before > 0 && ((unsigned char)text[before] & 0xC0) == 0x80) {
+        before--;
+    }
+    return text[before] != '\r' &&
+           (fl_unicode_more(fl_utf8_decode(text + before, &length)) & FL_UC_PREPEND) == 0;
 }
 
 /* A piece of raw text without raw added tokens. */
@@ -245,7 +280,7 @@ static void take_piece(job *j, size_t begin, size_t end) {
         size_t stop = end;
         if (tokenizer->local && end - begin > CHUNK) {
             stop = begin + CHUNK;
-            while (stop < end && memchr(" \t\n\r", j->text[stop], 4) == NULL) {
+            while (stop < end && !may_cut(j->text, stop)) {
                 stop++;
             }
         }
@@ -255,9 +290,20 @@ static void take_piece(job *j, size_t begin, size_t end) {
             return;
         }
         if (tokenizer->added.normalized.count > 0) {
-            split_normalized(j);
+            cut_normalized(j);
         } else {
-            pre_tokenize(j, 0, 0, runes->count);
+            cut(j, 0, runes->count, -1);
+        }
+        for (unsigned i = 0; i < tokenizer->split_count && !j->failed; i++) {
+            j->failed = !tokenizer->split[i].ops->run(&tokenizer->split[i], runes);
+        }
+        for (size_t i = 0; i < runes->cuts.count && !j->full && !j->failed; i++) {
+            const fl_cut *piece = &runes->cuts.at[i];
+            if (piece->token >= 0) {
+                push_added(j, piece);
+            } else {
+                take_word(j, piece->begin, piece->end);
+            }
         }
         begin = stop;
     }
@@ -294,6 +340,61 @@ static void trim_offsets(const job *j, fl_piece *piece, bool first) {
     }
 }
 
+/* Characters that no normaliser touches: the word is ▁ and the text itself. */
+static bool take_inert(job *j, size_t size) {
+    const fl_tokenizer *tokenizer = j->tokenizer;
+    const fl_step      *metaspace = &tokenizer->split[tokenizer->split_count - 1];
+    char                mark[4];
+    unsigned            length = fl_utf8_encode(metaspace->content[0], mark), step;
+    for (size_t i = 0; i < size; i += step) {
+        uint32_t cp = fl_utf8_decode(j->text + i, &step);
+        if (cp >= FL_INERT_COUNT || (tokenizer->inert[cp / 64] >> cp % 64 & 1) == 0) {
+            return false;
+        }
+    }
+    if (!reserve_word(j, length + size)) {
+        j->failed = true;
+        return true;
+    }
+    char *word = j->scratch->text.data;
+    memcpy(word, mark, sizeof mark);
+    memcpy(word + length, j->text, size);
+    memset(word + length + size, 0, WORD_SLACK);
+    size_t count = tokenizer->model->encode_word(tokenizer->model_state, j->scratch->work, word,
+                                                 length + size, j->scratch->tokens);
+    if (count == SIZE_MAX || !reserve_pieces(j->scratch, count)) {
+        j->failed = true;
+        return true;
+    }
+    for (size_t i = 0; i < count; i++) {
+        j->scratch->pieces[i].id = j->scratch->tokens[i].id;
+    }
+    j->scratch->piece_count = count;
+    return true;
+}
+
+bool fl_exact_piece(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, const char *text,
+                    size_t size) {
+    job j = {tokenizer, scratch, text, SIZE_MAX, FL_TRUNCATE_RIGHT, false, false, false};
+    scratch->piece_count = 0;
+    if (!take_inert(&j, size)) {
+        take_piece(&j, 0, size);
+    }
+    return !j.failed;
+}
+
+int fl_exact_failed(fl_token_scratch *scratch, size_t size, fletch_error *error) {
+    if (scratch->runes.too_long) {
+        scratch->runes.too_long = false;
+        return fl_fail(
+            error, FLETCH_EINVAL, FLETCH_NOWHERE,
+            "a regular expression of tokenizer.json takes too long on this text of %zu bytes",
+            size);
+    }
+    return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
+                   "out of memory while tokenising a text of %zu bytes", size);
+}
+
 int fl_exact_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, const char *text,
                     size_t size, size_t limit, fl_truncation truncation, bool *truncated,
                     fletch_error *error) {
@@ -319,8 +420,7 @@ int fl_exact_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, co
         take_piece(&j, done, size);
     }
     if (j.failed) {
-        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
-                       "out of memory while tokenising a text of %zu bytes", size);
+        return fl_exact_failed(scratch, size, error);
     }
     if (truncation == FL_TRUNCATE_LEFT) {
         keep_tail(&j);

@@ -16,12 +16,13 @@
  * Proof    tests/golden/test_tokens.py (ids and offsets, random marks among them). */
 #include <string.h>
 
+#include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "tokenizer/pipeline.h"
+#include "tokenizer/parse.h"
 #include "tokenizer/unicode.h"
 
-enum { SHORT_RUN = 24, CLASSES = 256 };
+enum { SHORT_RUN = 24, CLASSES = 256, PATTERN_MAX = 256 };
 
 static bool reserve(fl_rune **array, size_t *capacity, size_t count) {
     if (count <= *capacity) {
@@ -41,11 +42,17 @@ void fl_runes_free(fl_runes *runes) {
     fl_free(runes->at);
     fl_free(runes->spare);
     fl_free(runes->sorted);
+    fl_free(runes->cuts.at);
+    fl_free(runes->next.at);
+    fl_buf_free(&runes->text);
+    fl_regex_work_free(&runes->regex);
     memset(runes, 0, sizeof *runes);
 }
 
 bool fl_runes_load(fl_runes *runes, const char *text, size_t begin, size_t end) {
-    runes->count = 0;
+    runes->count      = 0;
+    runes->cuts.count = 0;
+    runes->begin      = (uint32_t)begin;
     if (!reserve(&runes->at, &runes->capacity, end - begin)) {
         return false;
     }
@@ -58,8 +65,11 @@ bool fl_runes_load(fl_runes *runes, const char *text, size_t begin, size_t end) 
     return true;
 }
 
-/* What was written to `spare` becomes the text. */
-static void swap(fl_runes *runes, size_t count) {
+bool fl_runes_reserve_spare(fl_runes *runes, size_t count) {
+    return reserve(&runes->spare, &runes->spare_capacity, count);
+}
+
+void fl_runes_swap(fl_runes *runes, size_t count) {
     fl_rune *at           = runes->at;
     size_t   capacity     = runes->capacity;
     runes->at             = runes->spare;
@@ -97,7 +107,7 @@ static bool space_chinese(fl_runes *runes) {
     if (extra == 0) {
         return true;
     }
-    if (!reserve(&runes->spare, &runes->spare_capacity, runes->count + extra)) {
+    if (!fl_runes_reserve_spare(runes, runes->count + extra)) {
         return false;
     }
     size_t out = 0;
@@ -113,7 +123,7 @@ static bool space_chinese(fl_runes *runes) {
             runes->spare[out++] = space;
         }
     }
-    swap(runes, out);
+    fl_runes_swap(runes, out);
     return true;
 }
 
@@ -147,18 +157,23 @@ static bool sort_marks(fl_runes *runes, fl_rune *run, size_t count) {
     return true;
 }
 
-/* NFD into spare, with .start = 1 for inserted characters and .end = combining class; *out = count. */
-static bool decompose_all(fl_runes *runes, size_t *out) {
+/* What unicode normalisation does beyond putting marks in order. */
+enum { COMPATIBLE = 1, COMPOSE = 2 };
+
+/* NFD or NFKD into spare, with .start = 1 for inserted characters and .end = combining class; *out = count. */
+static bool decompose_all(fl_runes *runes, bool wide, size_t *out) {
     size_t n = 0, run = 0; /* spare[run .. n) are marks in waiting */
     for (size_t i = 0; i < runes->count; i++) {
-        uint32_t parts[FL_UC_DECOMPOSITION_MAX];
+        uint32_t parts[FL_UC_WIDE_MAX];
         uint32_t cp    = runes->at[i].cp;
         unsigned count = 1;
         parts[0]       = cp;
-        if ((fl_unicode_flags(cp) & FL_UC_DECOMPOSES) != 0) {
+        if (wide) {
+            count = fl_unicode_decompose_wide(cp, parts);
+        } else if ((fl_unicode_flags(cp) & FL_UC_DECOMPOSES) != 0) {
             count = fl_unicode_decompose(cp, parts);
         }
-        if (!reserve(&runes->spare, &runes->spare_capacity, n + count)) {
+        if (!fl_runes_reserve_spare(runes, n + count)) {
             return false;
         }
         for (unsigned k = 0; k < count; k++) {
@@ -176,30 +191,77 @@ static bool decompose_all(fl_runes *runes, size_t *out) {
     return n <= run + 1 || sort_marks(runes, runes->spare + run, n - run);
 }
 
-static bool decompose(fl_runes *runes) {
-    bool needed = false;
+/* Join what composes; the changes add up as the reference's do. */
+static size_t compose_all(fl_rune *rune, size_t count) {
+    size_t   out = 0, starter = SIZE_MAX;
+    unsigned last =
+        0; /* class of the last mark that stayed between the starter and here, 0: none */
+    for (size_t i = 0; i < count; i++) {
+        fl_rune one    = rune[i];
+        unsigned class = one.end;
+        if (starter != SIZE_MAX && (last == 0 || last < class)) {
+            uint32_t joined = fl_unicode_compose(rune[starter].cp, one.cp);
+            if (joined != 0) {
+                rune[starter].cp = joined;
+                rune[starter].start += one.start - 1;
+                continue;
+            }
+        }
+        if (class == 0) {
+            starter = out;
+            last    = 0;
+        } else if (starter != SIZE_MAX) {
+            last = class;
+        }
+        rune[out++] = one;
+    }
+    return out;
+}
+
+void fl_runes_deal(fl_runes *runes, size_t count) {
+    size_t next = 0; /* the next character of the text that has not been replaced */
+    for (size_t i = 0; i < count; i++) {
+        int32_t change = (int32_t)runes->spare[i].start;
+        size_t  place  = change > 0 ? next - 1 : next;
+        if (change <= 0) {
+            next += 1 + (size_t) - (int64_t)change;
+        }
+        /* Beyond the end only a map that deletes at the beginning gets. */
+        place                 = place < runes->count ? place : runes->count - 1;
+        bool before           = change > 0 && next == 0;
+        runes->spare[i].start = before ? runes->begin : runes->at[place].start;
+        runes->spare[i].end   = before ? runes->begin : runes->at[place].end;
+    }
+    fl_runes_swap(runes, count);
+}
+
+static bool normal_form(fl_runes *runes, unsigned form) {
+    const unsigned own    = FL_UC_DECOMPOSES | FL_UC_CCC;
+    bool           needed = false;
     for (size_t i = 0; i < runes->count && !needed; i++) {
-        needed = (fl_unicode_flags(runes->at[i].cp) & (FL_UC_DECOMPOSES | FL_UC_CCC)) != 0;
+        uint32_t cp = runes->at[i].cp;
+        needed      = (fl_unicode_flags(cp) & own) != 0 ||
+                 ((form & COMPOSE) != 0 && (fl_unicode_more(cp) & FL_UC_COMPOSES) != 0) ||
+                 ((form & COMPATIBLE) != 0 && cp >= 0x80);
     }
     size_t count = runes->count;
     if (!needed || count == 0) {
         return true;
     }
-    if (!reserve(&runes->spare, &runes->spare_capacity, count) || !decompose_all(runes, &count)) {
+    if (!fl_runes_reserve_spare(runes, count) ||
+        !decompose_all(runes, (form & COMPATIBLE) != 0, &count)) {
         return false;
     }
-    size_t next = 0; /* the next character of the text that has not been replaced */
-    for (size_t i = 0; i < count; i++) {
-        next += runes->spare[i].start == 0;
-        const fl_rune *place  = &runes->at[next > 0 ? next - 1 : 0];
-        runes->spare[i].start = place->start;
-        runes->spare[i].end   = place->end;
-    }
-    swap(runes, count);
+    fl_runes_deal(runes, (form & COMPOSE) != 0 ? compose_all(runes->spare, count) : count);
     return true;
 }
 
-static bool lowercase(fl_runes *runes) {
+static bool decompose(const fl_step *step, fl_runes *runes) {
+    return normal_form(runes, step->option);
+}
+
+static bool lowercase(const fl_step *step, fl_runes *runes) {
+    (void)step;
     size_t dotted = 0;
     for (size_t i = 0; i < runes->count; i++) {
         uint32_t low[2];
@@ -215,7 +277,7 @@ static bool lowercase(fl_runes *runes) {
     if (dotted == 0) {
         return true;
     }
-    if (!reserve(&runes->spare, &runes->spare_capacity, runes->count + dotted)) {
+    if (!fl_runes_reserve_spare(runes, runes->count + dotted)) {
         return false;
     }
     size_t out = 0;
@@ -227,11 +289,11 @@ static bool lowercase(fl_runes *runes) {
             runes->spare[out++] = (fl_rune){FL_UC_DOT_ABOVE, rune.start, rune.end};
         }
     }
-    swap(runes, out);
+    fl_runes_swap(runes, out);
     return true;
 }
 
-static bool bert(const fl_normal_step *step, fl_runes *runes) {
+static bool bert(const fl_step *step, fl_runes *runes) {
     if (step->clean_text) {
         clean_text(runes);
     }
@@ -239,15 +301,15 @@ static bool bert(const fl_normal_step *step, fl_runes *runes) {
         return false;
     }
     if (step->strip_accents) {
-        if (!decompose(runes)) {
+        if (!normal_form(runes, 0)) {
             return false;
         }
         drop_flag(runes, FL_UC_MARK_BERT);
     }
-    return !step->lowercase || lowercase(runes);
+    return !step->lowercase || lowercase(step, runes);
 }
 
-static void strip(const fl_normal_step *step, fl_runes *runes) {
+static bool strip(const fl_step *step, fl_runes *runes) {
     size_t begin = 0, end = runes->count;
     while (step->strip_left && begin < end && fl_unicode_is_space(runes->at[begin].cp)) {
         begin++;
@@ -257,9 +319,10 @@ static void strip(const fl_normal_step *step, fl_runes *runes) {
     }
     memmove(runes->at, runes->at + begin, (end - begin) * sizeof *runes->at);
     runes->count = end - begin;
+    return true;
 }
 
-static bool matches(const fl_normal_step *step, const fl_runes *runes, size_t at) {
+static bool matches(const fl_step *step, const fl_runes *runes, size_t at) {
     if (runes->count - at < step->pattern_count) {
         return false;
     }
@@ -271,13 +334,80 @@ static bool matches(const fl_normal_step *step, const fl_runes *runes, size_t at
     return true;
 }
 
+/* The content, placed on the character before rune `end`. */
+static bool put_content(const fl_step *step, fl_runes *runes, size_t end, size_t *out) {
+    if (!fl_runes_reserve_spare(runes, *out + step->content_count)) {
+        return false;
+    }
+    fl_rune last = runes->at[end > 0 ? end - 1 : 0];
+    for (size_t k = 0; k < step->content_count; k++) {
+        runes->spare[(*out)++] = (fl_rune){step->content[k], last.start, last.end};
+    }
+    return true;
+}
+
+/* Copy the runes of bytes [*byte, end) of the text; *rune is the first of them. */
+static bool copy_until(fl_runes *runes, size_t *rune, size_t *byte, size_t end, bool keep,
+                       size_t *out) {
+    if (!fl_runes_reserve_spare(runes, *out + (end - *byte))) {
+        return false;
+    }
+    while (*byte < end) {
+        *byte += fl_utf8_size(runes->at[*rune].cp);
+        if (keep) {
+            runes->spare[(*out)++] = runes->at[*rune];
+        }
+        (*rune)++;
+    }
+    return true;
+}
+
+static bool replace_regex(const fl_step *step, fl_runes *runes) {
+    fl_buf       *text = &runes->text;
+    fl_regex_walk walk = {0};
+    size_t        out = 0, rune = 0, byte = 0, begin, end;
+    bool          any = false;
+    fl_buf_clear(text);
+    for (size_t i = 0; i < runes->count; i++) {
+        char bytes[4];
+        fl_buf_append(text, bytes, fl_utf8_encode(runes->at[i].cp, bytes));
+    }
+    if (text->failed) {
+        return false;
+    }
+    for (;;) {
+        fl_regex_result found =
+            fl_regex_next(step->state, &runes->regex, text->data, text->size, &walk, &begin, &end);
+        if (found == FL_REGEX_NONE) {
+            break;
+        }
+        runes->too_long = found == FL_REGEX_LIMIT;
+        if (found != FL_REGEX_MATCH || !copy_until(runes, &rune, &byte, begin, true, &out) ||
+            !copy_until(runes, &rune, &byte, end, false, &out) ||
+            !put_content(step, runes, rune, &out)) {
+            return false;
+        }
+        any = true;
+    }
+    if (any) {
+        if (!copy_until(runes, &rune, &byte, text->size, true, &out)) {
+            return false;
+        }
+        fl_runes_swap(runes, out);
+    }
+    return true;
+}
+
 /* Every match of the pattern, left to right, becomes the content, placed on the match's last character. */
-static bool replace(const fl_normal_step *step, fl_runes *runes) {
+static bool replace(const fl_step *step, fl_runes *runes) {
     size_t out = 0;
+    if (step->state != NULL) {
+        return runes->count == 0 || replace_regex(step, runes);
+    }
     for (size_t i = 0; i < runes->count;) {
         bool   hit   = matches(step, runes, i);
         size_t count = hit ? step->content_count : 1;
-        if (!reserve(&runes->spare, &runes->spare_capacity, out + count)) {
+        if (!fl_runes_reserve_spare(runes, out + count)) {
             return false;
         }
         if (!hit) {
@@ -291,40 +421,259 @@ static bool replace(const fl_normal_step *step, fl_runes *runes) {
         }
     }
     if (runes->count > 0) {
-        swap(runes, out);
+        fl_runes_swap(runes, out);
     }
     return true;
 }
 
-static bool prepend(const fl_normal_step *step, fl_runes *runes) {
+static bool prepend(const fl_step *step, fl_runes *runes) {
     if (runes->count == 0) {
         return true;
     }
     size_t count = runes->count + step->content_count;
-    if (!reserve(&runes->spare, &runes->spare_capacity, count)) {
+    if (!fl_runes_reserve_spare(runes, count)) {
         return false;
     }
     for (size_t k = 0; k < step->content_count; k++) {
         runes->spare[k] = (fl_rune){step->content[k], runes->at[0].start, runes->at[0].end};
     }
     memcpy(runes->spare + step->content_count, runes->at, runes->count * sizeof *runes->at);
-    swap(runes, count);
+    fl_runes_swap(runes, count);
     return true;
 }
 
-bool fl_normalize(const fl_normal_step *steps, unsigned count, fl_runes *runes) {
+/* Some controls vanish, white space of many kinds becomes one. */
+static bool nmt(const fl_step *step, fl_runes *runes) {
+    size_t kept = 0;
+    (void)step;
+    for (size_t i = 0; i < runes->count; i++) {
+        fl_rune  rune = runes->at[i];
+        uint32_t cp   = rune.cp;
+        if ((cp >= 1 && cp <= 8) || cp == 0xB || (cp >= 0xE && cp <= 0x1F) || cp == 0x7F ||
+            cp == 0x8F || cp == 0x9F) {
+            continue;
+        }
+        if (cp == '\t' || cp == '\n' || cp == '\f' || cp == '\r' || cp == 0x1680 ||
+            (cp >= 0x200B && cp <= 0x200F) || cp == 0x2028 || cp == 0x2029 || cp == 0x2581 ||
+            cp == 0xFEFF || cp == 0xFFFD) {
+            rune.cp = ' ';
+        }
+        runes->at[kept++] = rune;
+    }
+    runes->count = kept;
+    return true;
+}
+
+static bool strip_accents(const fl_step *step, fl_runes *runes) {
+    (void)step;
+    drop_flag(runes, FL_UC_MARK);
+    return true;
+}
+
+bool fl_normalize(const fl_step *steps, unsigned count, fl_runes *runes) {
     bool ok = true;
     for (unsigned i = 0; i < count && ok; i++) {
-        const fl_normal_step *step = &steps[i];
-        switch (step->kind) {
-        case FL_NORMAL_BERT: ok = bert(step, runes); break;
-        case FL_NORMAL_LOWERCASE: ok = lowercase(runes); break;
-        case FL_NORMAL_NFD: ok = decompose(runes); break;
-        case FL_NORMAL_STRIP_ACCENTS: drop_flag(runes, FL_UC_MARK); break;
-        case FL_NORMAL_STRIP: strip(step, runes); break;
-        case FL_NORMAL_REPLACE: ok = replace(step, runes); break;
-        case FL_NORMAL_PREPEND: ok = prepend(step, runes); break;
-        }
+        ok = steps[i].ops->run(&steps[i], runes);
     }
     return ok;
 }
+
+/* ---- From tokenizer.json ---------------------------------------------------------------------- */
+
+int fl_copy_runes(fl_json_reader *reader, const char *text, uint32_t **out, size_t *count) {
+    size_t size = strlen(text);
+    *count      = 0;
+    *out        = fl_alloc_array(size + 1, sizeof **out);
+    if (*out == NULL) {
+        reader->status = fl_fail_nomem(reader->error, size * sizeof **out, "a normalizer");
+        return reader->status;
+    }
+    for (size_t i = 0; i < size;) {
+        unsigned length;
+        (*out)[(*count)++] = fl_utf8_decode(text + i, &length);
+        i += length;
+    }
+    return 0;
+}
+
+static void close_replace(void *state) {
+    fl_regex_close(state);
+}
+
+static int parse_replace_regex(fl_step *step, fl_json_reader *reader, fl_json_reader *pattern) {
+    const char *text    = fl_need_string(pattern, "Regex");
+    const char *content = pattern->status == 0 ? fl_need_string(reader, "content") : "";
+    fl_regex   *regex   = NULL;
+    reader->status      = pattern->status < 0 ? pattern->status : reader->status;
+    if (reader->status == 0) {
+        reader->status = fl_regex_open(&regex, text, reader->source, reader->error);
+        step->state    = regex;
+    }
+    step->growth     = (uint32_t)strlen(content) + 1; /* for every byte, and once at the end */
+    step->growth_add = (uint32_t)strlen(content);
+    return reader->status < 0
+               ? reader->status
+               : fl_copy_runes(reader, content, &step->content, &step->content_count);
+}
+
+static int parse_replace(fl_step *step, fl_json_reader *reader) {
+    fl_json_reader pattern = fl_json_inside(reader, fl_json_object(reader, "pattern"));
+    if (reader->status == 0 && pattern.object == NULL) {
+        return fl_missing(reader, "pattern");
+    }
+    if (fl_json_has(&pattern, "Regex")) {
+        return parse_replace_regex(step, reader, &pattern);
+    }
+    const char *text    = fl_need_string(&pattern, "String");
+    const char *content = pattern.status == 0 ? fl_need_string(reader, "content") : "";
+    reader->status      = pattern.status < 0 ? pattern.status : reader->status;
+    if (reader->status < 0) {
+        return reader->status;
+    }
+    size_t size = strlen(text);
+    if (size == 0 || size > PATTERN_MAX) {
+        reader->status = fl_fail(
+            reader->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "%s: normalizer \"Replace\" with a pattern of %zu bytes is not supported (1 to %d)",
+            reader->source, size, PATTERN_MAX);
+        return reader->status;
+    }
+    step->growth = (uint32_t)(strlen(content) / size + 1);
+    return fl_copy_runes(reader, text, &step->pattern, &step->pattern_count) < 0 ||
+                   fl_copy_runes(reader, content, &step->content, &step->content_count) < 0
+               ? reader->status
+               : 0;
+}
+
+static int parse_bert(fl_step *step, fl_json_reader *reader) {
+    step->clean_text    = fl_need_bool(reader, "clean_text");
+    step->chinese_chars = fl_need_bool(reader, "handle_chinese_chars");
+    step->lowercase     = fl_need_bool(reader, "lowercase");
+    step->strip_accents = fl_json_bool(reader, "strip_accents", step->lowercase);
+    step->growth        = 3;
+    return reader->status;
+}
+
+static int parse_lowercase(fl_step *step, fl_json_reader *reader) {
+    step->growth = 2;
+    return reader->status;
+}
+
+static int parse_nfd(fl_step *step, fl_json_reader *reader) {
+    step->growth = 3; /* U+0390: two bytes become six */
+    return reader->status;
+}
+
+static int parse_nfc(fl_step *step, fl_json_reader *reader) {
+    step->option = COMPOSE;
+    step->growth = 3; /* U+1D160: composition is excluded */
+    return reader->status;
+}
+
+static int parse_nfkd(fl_step *step, fl_json_reader *reader) {
+    step->option = COMPATIBLE;
+    step->growth = 11; /* U+FDFA: three bytes become 33 */
+    return reader->status;
+}
+
+static int parse_nfkc(fl_step *step, fl_json_reader *reader) {
+    step->option = COMPATIBLE | COMPOSE;
+    step->growth = 11;
+    return reader->status;
+}
+
+static int parse_strip(fl_step *step, fl_json_reader *reader) {
+    step->strip_left  = fl_need_bool(reader, "strip_left");
+    step->strip_right = fl_need_bool(reader, "strip_right");
+    return reader->status;
+}
+
+static int parse_prepend(fl_step *step, fl_json_reader *reader) {
+    const char *text = fl_need_string(reader, "prepend");
+    step->growth_add = (uint32_t)strlen(text);
+    return reader->status < 0 ? reader->status
+                              : fl_copy_runes(reader, text, &step->content, &step->content_count);
+}
+
+/* ---- Characters that a step leaves alone whatever surrounds them -------------------------------- */
+
+static bool inert_form(const fl_step *step, uint32_t cp) {
+    uint32_t parts[FL_UC_WIDE_MAX];
+    bool     same = (step->option & COMPATIBLE) == 0 ||
+                (fl_unicode_decompose_wide(cp, parts) == 1 && parts[0] == cp);
+    return same && (fl_unicode_flags(cp) & (FL_UC_DECOMPOSES | FL_UC_CCC)) == 0 &&
+           (fl_unicode_more(cp) & FL_UC_COMPOSES) == 0;
+}
+
+static bool inert_lower(const fl_step *step, uint32_t cp) {
+    (void)step;
+    return (fl_unicode_flags(cp) & FL_UC_LOWER) == 0;
+}
+
+static bool inert_accents(const fl_step *step, uint32_t cp) {
+    (void)step;
+    return (fl_unicode_flags(cp) & FL_UC_MARK) == 0;
+}
+
+static bool inert_strip(const fl_step *step, uint32_t cp) {
+    (void)step;
+    return !fl_unicode_is_space(cp);
+}
+
+static bool inert_nmt(const fl_step *step, uint32_t cp) {
+    (void)step;
+    return cp > 0x20 && (fl_unicode_flags(cp) & (FL_UC_DROP | FL_UC_SPACE)) == 0 && cp != 0x2581;
+}
+
+/* A pattern of more than one character cannot begin with a character that is not in it. */
+static bool inert_replace(const fl_step *step, uint32_t cp) {
+    if (step->state != NULL) { /* a pattern may match anything */
+        return false;
+    }
+    for (size_t i = 0; i < step->pattern_count; i++) {
+        if (step->pattern[i] == cp) {
+            return false;
+        }
+    }
+    return true;
+}
+
+const fl_step_ops fl_normal_bert = {
+    .type = "BertNormalizer", .parse = parse_bert, .run = bert, .local = true};
+const fl_step_ops fl_normal_lowercase = {.type  = "Lowercase",
+                                         .parse = parse_lowercase,
+                                         .run   = lowercase,
+                                         .local = true,
+                                         .inert = inert_lower};
+
+const fl_step_ops fl_normal_nfc = {
+    .type = "NFC", .parse = parse_nfc, .run = decompose, .local = true, .inert = inert_form};
+
+static const fl_step_ops others[] = {
+    {.type = "NFD", .parse = parse_nfd, .run = decompose, .local = true, .inert = inert_form},
+    {.type = "NFKC", .parse = parse_nfkc, .run = decompose, .local = true, .inert = inert_form},
+    {.type = "NFKD", .parse = parse_nfkd, .run = decompose, .local = true, .inert = inert_form},
+    {.type = "Nmt", .run = nmt, .local = true, .inert = inert_nmt},
+    {.type = "StripAccents", .run = strip_accents, .local = true, .inert = inert_accents},
+    {.type = "Strip", .parse = parse_strip, .run = strip, .inert = inert_strip},
+    {.type  = "Replace",
+     .parse = parse_replace,
+     .run   = replace,
+     .close = close_replace,
+     .inert = inert_replace},
+    {.type = "Prepend", .parse = parse_prepend, .run = prepend},
+};
+
+const fl_step_ops *const fl_normalizers[] = {&fl_normal_bert,
+                                             &fl_normal_lowercase,
+                                             &fl_normal_precompiled,
+                                             &fl_normal_nfc,
+                                             &others[0],
+                                             &others[1],
+                                             &others[2],
+                                             &others[3],
+                                             &others[4],
+                                             &others[5],
+                                             &others[6],
+                                             &others[7],
+                                             NULL};

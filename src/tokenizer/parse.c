@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "tokenizer/settings.h"
 #include "tokenizer/unicode.h"
 
 enum { ID_MAX = INT32_MAX - 1, HOLES_FREE = 65536 };
@@ -30,13 +31,13 @@ static int measure_vocab(fl_json *vocab, uint32_t *size, uint32_t *count, size_t
     int64_t highest = -1;
     *bytes          = 0;
     *count          = 0;
-    json_object_object_foreach(vocab, token, value) {
-        if (!json_object_is_type(value, json_type_int)) {
+    FL_JSON_EACH(vocab, token, value) {
+        if (!fl_json_is_int(value)) {
             return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                            "%s: model.vocab \"%.40s\" has an id that is not an integer", source,
                            token);
         }
-        int64_t id = json_object_get_int64(value);
+        int64_t id = fl_json_int64(value);
         if (id < 0 || id > ID_MAX) {
             return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                            "%s: model.vocab \"%.40s\" has id %lld; ids are 0 to %d", source, token,
@@ -59,19 +60,26 @@ static int measure_vocab(fl_json *vocab, uint32_t *size, uint32_t *count, size_t
     return 0;
 }
 
-static int parse_vocab(fl_tokenizer *tokenizer, fl_json *vocab, const fl_log *log,
-                       const char *source, fletch_error *error) {
-    uint32_t size = 0, count = 0;
-    size_t   bytes  = 0;
-    int      status = measure_vocab(vocab, &size, &count, &bytes, source, error);
+int fl_parse_vocab(fl_tokenizer *tokenizer, fl_json_reader *model, const fl_log *log) {
+    const char   *source = model->source;
+    fletch_error *error  = model->error;
+    fl_json      *vocab  = fl_json_object(model, "vocab");
+    uint32_t      size = 0, count = 0;
+    size_t        bytes = 0;
+    if (vocab == NULL) {
+        return model->status < 0 ? model->status
+                                 : fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                                           "%s: \"model.vocab\" is missing", source);
+    }
+    int status = measure_vocab(vocab, &size, &count, &bytes, source, error);
     if (status < 0) {
         return status;
     }
     if (!fl_vocab_open(&tokenizer->vocab, size, count, bytes)) {
         return fl_fail_nomem(error, bytes, "the vocabulary");
     }
-    json_object_object_foreach(vocab, token, value) {
-        uint32_t id = (uint32_t)json_object_get_int64(value);
+    FL_JSON_EACH(vocab, token, value) {
+        uint32_t id = (uint32_t)fl_json_int64(value);
         if (fl_vocab_add(&tokenizer->vocab, token, strlen(token), id) != FL_VOCAB_ADDED) {
             return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                            "%s: model.vocab gives id %u to \"%.40s\" and to \"%.40s\"", source, id,
@@ -86,62 +94,16 @@ static int parse_vocab(fl_tokenizer *tokenizer, fl_json *vocab, const fl_log *lo
     return 0;
 }
 
-/* The kind of a model; files of before 2021 do not name it, so its keys tell. */
-static const char *model_kind(fl_json_reader *model) {
-    const char *kind = fl_json_string(model, "type", NULL);
-    if (kind != NULL || model->status < 0) {
-        return kind;
-    }
-    fl_json *vocab = NULL;
-    json_object_object_get_ex(model->object, "vocab", &vocab);
-    if (fl_json_has(model, "merges")) {
-        return "BPE";
-    }
-    if (json_object_is_type(vocab, json_type_array)) {
-        return "Unigram";
-    }
-    return fl_json_has(model, "max_input_chars_per_word") ? "WordPiece" : "WordLevel";
-}
-
 static int parse_model(fl_tokenizer *tokenizer, fl_json_reader *root, const fl_log *log) {
-    fl_json_reader model = {fl_json_object(root, "model"), root->source, root->error, root->status};
+    fl_json_reader model = fl_json_inside(root, fl_json_object(root, "model"));
     if (model.object == NULL && root->status == 0) {
         return fl_fail(root->error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%s: \"model\" is missing; this is not a tokenizer.json", root->source);
     }
-    const char *kind = model_kind(&model);
-    if (model.status == 0 && strcmp(kind, "WordPiece") != 0) {
-        return fl_fail(root->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "%s: model \"%s\" is not supported; supported: WordPiece", root->source,
-                       kind);
-    }
-    fl_json    *vocab  = fl_json_object(&model, "vocab");
-    const char *unk    = fl_need_string(&model, "unk_token");
-    const char *prefix = fl_need_string(&model, "continuing_subword_prefix");
-    int64_t     chars  = fl_need_int(&model, "max_input_chars_per_word", INT64_MAX);
-    if (model.status == 0 && vocab == NULL) {
-        model.status = fl_fail(root->error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                               "%s: \"model.vocab\" is missing", root->source);
-    }
-    if (model.status == 0 && chars > FL_WORD_CHARS_MAX) {
-        model.status = fl_fail(root->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                               "%s: max_input_chars_per_word %lld is not supported; at most %d",
-                               root->source, (long long)chars, FL_WORD_CHARS_MAX);
-    }
-    if (model.status < 0) {
-        return model.status;
-    }
-    int status = parse_vocab(tokenizer, vocab, log, root->source, root->error);
-    if (status < 0) {
-        return status;
-    }
-    int32_t unk_id = fl_vocab_find(&tokenizer->vocab, unk, strlen(unk));
-    if (unk_id < 0) {
-        return fl_fail(root->error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s: unk_token \"%s\" is not in model.vocab", root->source, unk);
-    }
-    return fl_wordpiece_open(&tokenizer->wordpiece, &tokenizer->vocab, prefix, (uint32_t)chars,
-                             unk_id, root->source, root->error);
+    tokenizer->model = fl_token_model_of(&model);
+    return tokenizer->model == NULL
+               ? model.status
+               : tokenizer->model->open(tokenizer, &tokenizer->model_state, &model, log);
 }
 
 /* ---- Added tokens ----------------------------------------------------------------------------- */
@@ -329,28 +291,46 @@ static int parse_added_token(fl_added_builder *builder, fl_json *item, const cha
     return status;
 }
 
-static int parse_added(fl_tokenizer *tokenizer, fl_json_reader *root) {
+/* A token that the files beside tokenizer.json add: known to the model, or with the next free id. */
+static int put_extra(fl_added_builder *builder, fl_added_token token, const char *source,
+                     fletch_error *error) {
+    int32_t index = fl_vocab_find(&builder->names, token.content, token.length);
+    int32_t id    = fl_vocab_find(&builder->tokenizer->vocab, token.content, token.length);
+    token.id      = index >= 0 ? builder->tokenizer->added.tokens[index].id
+                    : id >= 0  ? id
+                               : (int32_t)builder->next_id;
+    return fl_added_put(builder, &token, source, error);
+}
+
+static int parse_added(fl_tokenizer *tokenizer, const fl_token_settings *settings,
+                       fl_json_reader *root) {
     fl_json *list  = fl_json_array(root, "added_tokens");
-    size_t   count = list != NULL ? json_object_array_length(list) : 0;
+    size_t   count = list != NULL ? fl_json_count(list) : 0;
     size_t   bytes = 0;
     if (root->status < 0) {
         return root->status;
     }
     for (size_t i = 0; i < count; i++) {
         fl_json *content = NULL;
-        fl_json *item    = json_object_array_get_idx(list, i);
-        if (json_object_is_type(item, json_type_object) &&
-            json_object_object_get_ex(item, "content", &content) &&
-            json_object_is_type(content, json_type_string)) {
-            bytes += (size_t)json_object_get_string_len(content);
+        fl_json *item    = fl_json_item(list, i);
+        if (fl_json_is(item, FL_JSON_OBJECT) && fl_json_find(item, "content", &content) &&
+            fl_json_is(content, FL_JSON_STRING)) {
+            bytes += fl_json_text_size(content);
         }
     }
-    fl_added_builder builder;
-    int status = fl_added_begin(&builder, tokenizer, count, bytes, root->source, root->error);
-    for (size_t i = 0; i < count && status == 0; i++) {
-        status = parse_added_token(&builder, json_object_array_get_idx(list, i), root->source,
-                                   root->error);
+    for (size_t i = 0; i < settings->extra_count; i++) {
+        bytes += settings->extra[i].length;
     }
+    fl_added_builder builder;
+    int status = fl_added_begin(&builder, tokenizer, count + settings->extra_count, bytes,
+                                root->source, root->error);
+    for (size_t i = 0; i < count && status == 0; i++) {
+        status = parse_added_token(&builder, fl_json_item(list, i), root->source, root->error);
+    }
+    for (size_t i = 0; i < settings->extra_count && status == 0; i++) {
+        status = put_extra(&builder, settings->extra[i], root->source, root->error);
+    }
+    tokenizer->added.split_special = settings->split_special;
     if (status == 0) {
         status = fl_added_finish(&builder, root->source, root->error);
     }
@@ -360,8 +340,11 @@ static int parse_added(fl_tokenizer *tokenizer, fl_json_reader *root) {
 
 /* ---- Root ------------------------------------------------------------------------------------- */
 
-int fl_parse_root(fl_tokenizer *tokenizer, fl_json *root, const fl_log *log, const char *source,
-                  fletch_error *error) {
+int fl_parse_root(fl_tokenizer *tokenizer, fl_json *root, const fl_tokenizer_options *options,
+                  const char *source, fletch_error *error) {
+    const fl_log  *log     = options != NULL ? options->log : NULL;
+    const char    *folder  = options != NULL ? options->folder : NULL;
+    const char    *family  = options != NULL ? options->family : NULL;
     fl_json_reader reader  = {root, source, error, 0};
     const char    *version = fl_json_string(&reader, "version", "1.0");
     if (reader.status == 0 && strcmp(version, "1.0") != 0) {
@@ -373,17 +356,29 @@ int fl_parse_root(fl_tokenizer *tokenizer, fl_json *root, const fl_log *log, con
     if (status == 0) {
         status = parse_model(tokenizer, &reader, log);
     }
+    fl_token_settings settings = {0};
     if (status == 0) {
-        status = fl_parse_normalizer(tokenizer, &reader);
+        status = fl_token_settings_read(&settings, folder, family, &reader);
+    }
+    if (status == 0 && options != NULL && options->as_saved) {
+        settings.class = NULL;
     }
     if (status == 0) {
-        status = fl_parse_pre_tokenizer(tokenizer, &reader);
+        status = fl_parse_steps(tokenizer, &reader);
     }
     if (status == 0) {
-        status = parse_added(tokenizer, &reader);
+        status = fl_token_settings_steps(&settings, tokenizer, &reader);
+    }
+    if (status == 0) {
+        status = parse_added(tokenizer, &settings, &reader);
     }
     if (status == 0) {
         status = fl_parse_post_processor(tokenizer, &reader);
     }
-    return status == 0 ? fl_parse_decoder(tokenizer, &reader) : status;
+    if (status == 0) {
+        status = fl_token_settings_template(&settings, tokenizer, &reader);
+    }
+    tokenizer->truncation = settings.left ? FL_TRUNCATE_LEFT : FL_TRUNCATE_RIGHT;
+    fl_token_settings_free(&settings);
+    return status == 0 ? fl_decoder_open(&tokenizer->decoder, &reader) : status;
 }

@@ -11,8 +11,8 @@
 #include "tokenizer/pipeline.h"
 
 /* All of it, except the finishing that tokenizer.c does. */
-int fl_parse_root(fl_tokenizer *tokenizer, fl_json *root, const fl_log *log, const char *source,
-                  fletch_error *error);
+int fl_parse_root(fl_tokenizer *tokenizer, fl_json *root, const fl_tokenizer_options *options,
+                  const char *source, fletch_error *error);
 
 /* One added token in the order of the file; `id` must be the one that the reference would give. */
 typedef struct fl_added_builder {
@@ -30,10 +30,19 @@ int  fl_added_finish(fl_added_builder *builder, const char *source, fletch_error
 void fl_added_end(fl_added_builder *builder); /* idempotent */
 
 /* parse_steps.c: each may be absent or null in the file. */
-int fl_parse_normalizer(fl_tokenizer *tokenizer, fl_json_reader *root);
-int fl_parse_pre_tokenizer(fl_tokenizer *tokenizer, fl_json_reader *root);
-int fl_parse_post_processor(fl_tokenizer *tokenizer, fl_json_reader *root);
-int fl_parse_decoder(fl_tokenizer *tokenizer, fl_json_reader *root);
+int fl_parse_steps(fl_tokenizer *tokenizer, fl_json_reader *root); /* normalizer, pre_tokenizer */
+/* template.c */
+int  fl_parse_post_processor(fl_tokenizer *tokenizer, fl_json_reader *root);
+void fl_template_bert(fl_tokenizer *tokenizer, int32_t cls, int32_t sep);
+
+/* The model's object {token: id} into tokenizer->vocab. */
+int fl_parse_vocab(fl_tokenizer *tokenizer, fl_json_reader *model, const fl_log *log);
+
+/* A reader of `object`, which lies in what `reader` reads. */
+fl_json_reader fl_json_inside(const fl_json_reader *reader, fl_json *object);
+/* "PART "KIND" is not supported; supported: KNOWN" and "KEY is missing" as the reader's status. */
+int fl_refuse(fl_json_reader *reader, const char *part, const char *kind, const char *known);
+int fl_missing(fl_json_reader *reader, const char *key);
 
 /* Readers for keys that must be there. */
 bool        fl_need_bool(fl_json_reader *reader, const char *key);

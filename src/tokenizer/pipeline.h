@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline.h - what a tokenizer is inside: the steps of tokenizer.json, and one thread's working memory.
  *
- *     text ─ added (raw) ─ normalise ─ added (normalised) ─ pre-tokenise ─ WordPiece ─ truncate ─ template
+ *     text ─ added (raw) ─ normalise ─ added (normalised) ─ pre-tokenise ─ model ─ truncate ─ template
  *
  * Role     parse.c fills struct fl_tokenizer; two engines read it: stream.c (ids only, BERT's pipeline, as
  *          fast as possible) and exact.c (every supported pipeline, with offsets). Both give the same
@@ -12,76 +12,65 @@
 
 #include "base/buf.h"
 #include "tokenizer/added.h"
+#include "tokenizer/bpe.h"
+#include "tokenizer/decode.h"
+#include "tokenizer/pieces.h"
 #include "tokenizer/scan.h"
+#include "tokenizer/steps.h"
+#include "tokenizer/token_model.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/vocab.h"
 #include "tokenizer/wordpiece.h"
 
-/* One character on its way through the normalisers, and the bytes of the text it stands for. */
-typedef struct fl_rune {
-    uint32_t cp;
-    uint32_t start, end;
-} fl_rune;
+enum { FL_STEPS_MAX = 16, FL_SPECIALS_MAX = 64 };
+enum { FL_ALONE_COUNT = 0x10000, FL_ALONE_SPACE = 1, FL_INERT_COUNT = 0x10000 };
 
-/* The text of one piece as runes; normalisers rewrite it. */
-typedef struct fl_runes {
-    fl_rune *at; /* owned, [count] */
-    size_t   count, capacity;
-    fl_rune *spare; /* owned: the normalisers' second buffer, as large as was needed */
-    size_t   spare_capacity;
-    fl_rune *sorted; /* owned: for long runs of combining marks only */
-    size_t   sorted_capacity;
-} fl_runes;
+/* Special tokens around one text or two; place[n] of them come before text n. Types are 0, 1 or OTHER. */
+enum { FL_TYPE_OTHER = 2 };
+typedef struct fl_template {
+    int32_t  ids[FL_SPECIALS_MAX];
+    uint8_t  types[FL_SPECIALS_MAX];
+    uint32_t count;
+    uint32_t place[2];
+    uint8_t  text_type[2];
+    unsigned texts;
+} fl_template;
 
-typedef enum fl_normal_kind {
-    FL_NORMAL_BERT,
-    FL_NORMAL_LOWERCASE,
-    FL_NORMAL_NFD,
-    FL_NORMAL_STRIP_ACCENTS,
-    FL_NORMAL_STRIP,
-    FL_NORMAL_REPLACE,
-    FL_NORMAL_PREPEND
-} fl_normal_kind;
-
-typedef struct fl_normal_step {
-    fl_normal_kind kind;
-    bool           clean_text, chinese_chars, strip_accents, lowercase; /* BERT */
-    bool           strip_left, strip_right;                             /* STRIP */
-    uint32_t      *pattern;                                             /* owned: REPLACE */
-    size_t         pattern_count;
-    uint32_t      *content; /* owned: REPLACE and PREPEND */
-    size_t         content_count;
-} fl_normal_step;
-
-typedef enum fl_split_kind {
-    FL_SPLIT_BERT,             /* at white space, punctuation isolated */
-    FL_SPLIT_WHITESPACE,       /* \w+|[^\w\s]+ */
-    FL_SPLIT_WHITESPACE_SPLIT, /* at white space */
-} fl_split_kind;
-
-enum { FL_STEPS_MAX = 16, FL_SPECIALS_MAX = 64, FL_WORD_CHARS_MAX = 1000 };
-enum { FL_ALONE_COUNT = 0x10000, FL_ALONE_SPACE = 1 };
+/* Byte pair encoding of SentencePiece's kind, on the fast path: does a space come before a piece of text? */
+typedef enum fl_spaces {
+    FL_SPACES_NONE, /* another kind */
+    FL_SPACES_NEVER,
+    FL_SPACES_ALWAYS,
+    FL_SPACES_UNLESS, /* unless one is there */
+    FL_SPACES_FIRST   /* likewise, at the beginning of the text */
+} fl_spaces;
 
 struct fl_tokenizer {
-    fl_vocab       vocab; /* the model's, without added tokens that it lacks */
-    fl_wordpiece   wordpiece;
-    fl_added       added;
-    uint32_t       id_limit;  /* highest id + 1 of all tokens */
-    bool           small_ids; /* every id fits 16 bits */
-    fl_normal_step normal[FL_STEPS_MAX];
-    unsigned       normal_count;
-    fl_split_kind  split[FL_STEPS_MAX];
-    unsigned       split_count;
-    int32_t        before[FL_SPECIALS_MAX], after[FL_SPECIALS_MAX]; /* the template */
-    uint32_t       before_count, after_count;
-    bool           trim_offsets, add_prefix_space; /* RobertaProcessing */
-    bool           decode_wordpiece;               /* else tokens are joined with a space */
-    bool           decode_cleanup;
-    char          *decode_prefix; /* owned, when decode_wordpiece */
-    bool           stream;        /* stream.c can do it */
-    bool           local;         /* exact.c may cut the text before any ASCII white space */
-    uint32_t       expansion;     /* at most this many tokens per byte of text */
-    unsigned       cache_bits;    /* log2 of the number of lines of the word cache, at least 1 */
+    fl_vocab              vocab; /* the model's, without added tokens that it lacks */
+    const fl_token_model *model;
+    void                 *model_state; /* owned, the model's */
+    const fl_wordpiece   *wordpiece;   /* model_state, where stream.c works; else NULL */
+    fl_added              added;
+    uint32_t              id_limit;  /* highest id + 1 of all tokens */
+    bool                  small_ids; /* every id fits 16 bits */
+    fl_step               normal[FL_STEPS_MAX];
+    unsigned              normal_count;
+    fl_step               split[FL_STEPS_MAX];
+    unsigned              split_count;
+    fl_template           single, pair;
+    fl_truncation         truncation;                     /* the side that the folder's files say */
+    bool                  trim_offsets, add_prefix_space; /* RobertaProcessing */
+    fl_decoder            decoder;
+    const fl_bpe         *bpe;    /* model_state, where stream.c works with it; else NULL */
+    fl_pieces            *pieces; /* what cuts its text */
+    fl_spaces             spaces; /* SentencePiece's: how a space comes before a text */
+    uint64_t *changes;            /* owned: a bit for each character that NFC may change; or NULL */
+    bool      stream;             /* stream.c can do it */
+    bool      local;              /* exact.c may cut the text before any ASCII white space */
+    uint32_t  expansion;          /* at most this many tokens per byte of text */
+    unsigned  cache_bits;         /* log2 of the number of lines of the word cache, at least 1 */
+    bool      words; /* stream.c with words.c: WhitespaceSplit, Metaspace and any model */
+    uint64_t  inert[FL_INERT_COUNT / 64]; /* characters that no normaliser touches in any company */
     fl_scan_table  scan_table;
     const fl_scan *scan;
     /* Characters beyond ASCII that are words of their own whatever surrounds them (Chinese ones and
@@ -132,7 +121,9 @@ enum { FL_QUEUE_WORDS = 16 };
 typedef enum fl_waiting_kind {
     FL_WAITING_PLAIN,   /* one word, as it stands in the lowered text */
     FL_WAITING_FOREIGN, /* to be normalised first; any number of words */
-    FL_WAITING_ALONE    /* ids, of characters that fl_tokenizer.alone knows */
+    FL_WAITING_BYTES,   /* a piece for byte pair encoding */
+    FL_WAITING_ALONE,   /* ids, of characters that fl_tokenizer.alone knows */
+    FL_WAITING_APART    /* not for the cache: what stands before it matters */
 } fl_waiting_kind;
 
 /* A piece of text between its hash and its look-up. */
@@ -166,30 +157,36 @@ struct fl_token_scratch {
     char             lower[FL_SCAN_WINDOW + FL_SCAN_SLACK];
     fl_scan_masks    masks;
     fl_waiting_piece queue[FL_QUEUE_WORDS];
-    int32_t         *ring; /* owned: the tail while truncating left */
+    bool             failed; /* no memory for a word */
+    int32_t         *ring;   /* owned: the tail while truncating left */
     size_t           ring_capacity;
-    /* both */
-    char     *word;      /* owned, [4 * max_chars + 32]: one normalised word as UTF-8 */
-    uint32_t *word_rune; /* owned, [4 * max_chars]: rune of each byte of word */
-    int32_t  *word_ids;  /* owned, [4 * max_chars + 4] */
-    uint32_t *pending;   /* owned, [2 * (max_chars + 1)]: marks that wait for their order */
+    char            *word;     /* owned, [4 * max_chars + 32]: one normalised word as UTF-8 */
+    int32_t         *word_ids; /* owned, [4 * max_chars + 4] */
+    uint32_t        *pending;  /* owned, [2 * (max_chars + 1)]: marks that wait for their order */
     /* exact.c */
-    fl_runes  runes;
-    fl_buf    text;   /* a normalised piece as UTF-8, for normalised added tokens */
-    fl_piece *pieces; /* owned */
-    size_t    piece_count, piece_capacity;
+    fl_runes       runes;
+    fl_buf         text;   /* a normalised piece, or one word of it, as UTF-8 */
+    fl_word_token *tokens; /* owned: those of one word */
+    size_t         token_capacity;
+    void          *work; /* owned: the model's working memory */
+    size_t         work_capacity;
+    fl_piece      *pieces; /* owned */
+    size_t         piece_count, piece_capacity;
 };
-
-/* normalize.c */
-bool fl_runes_load(fl_runes *runes, const char *text, size_t begin,
-                   size_t end); /* false: no memory */
-bool fl_normalize(const fl_normal_step *steps, unsigned count, fl_runes *runes); /* likewise */
-void fl_runes_free(fl_runes *runes);
 
 /* exact.c: fills scratch->pieces. `limit` is the most tokens to keep (SIZE_MAX: all). */
 int fl_exact_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, const char *text,
                     size_t size, size_t limit, fl_truncation truncation, bool *truncated,
                     fletch_error *error);
+
+/* The same for a piece that stands between white space, for stream.c: ids are what counts in the pieces.
+ * false: fl_exact_failed says why. */
+bool fl_exact_piece(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, const char *text,
+                    size_t size);
+int  fl_exact_failed(fl_token_scratch *scratch, size_t size, fletch_error *error);
+
+/* words.c: fill what stream.c needs; false: not such a pipeline. */
+bool fl_words_prepare(fl_tokenizer *tokenizer);
 
 /* stream.c: ids[capacity] gets the tokens, at most `limit` of them. */
 int fl_stream_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, const char *text,

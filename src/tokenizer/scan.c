@@ -63,4 +63,14 @@ static size_t find(const fl_byte_set *set, const char *text, size_t size) {
     return at;
 }
 
-const fl_scan fl_scan_ref = {window, find};
+size_t fl_find_pair(const fl_byte_set *first, const fl_byte_set *second, const char *text,
+                    size_t size) {
+    size_t at = 0;
+    while (at < size && !(fl_byte_set_has(first, (uint8_t)text[at]) &&
+                          (at + 1 == size || fl_byte_set_has(second, (uint8_t)text[at + 1])))) {
+        at++;
+    }
+    return at;
+}
+
+const fl_scan fl_scan_ref = {window, find, fl_find_pair};

@@ -53,10 +53,17 @@ typedef struct fl_scan {
                    fl_scan_masks *masks);
     /* Position of the first byte of text[size] that is in the set, or size. */
     size_t (*find)(const fl_byte_set *set, const char *text, size_t size);
+    /* The same for two bytes in a row, of which the second may lie beyond the end. */
+    size_t (*find_pair)(const fl_byte_set *first, const fl_byte_set *second, const char *text,
+                        size_t size);
 } fl_scan;
 
 void fl_byte_set_add(fl_byte_set *set, uint8_t byte);
 bool fl_byte_set_has(const fl_byte_set *set, uint8_t byte);
+
+/* fl_scan.find_pair, a byte at a time. */
+size_t fl_find_pair(const fl_byte_set *first, const fl_byte_set *second, const char *text,
+                    size_t size);
 
 /* Fill the three sets from kind[]. */
 void fl_scan_table_finish(fl_scan_table *table);

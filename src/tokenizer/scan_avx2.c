@@ -135,4 +135,18 @@ static size_t find(const fl_byte_set *set, const char *text, size_t size) {
     return size;
 }
 
-const fl_scan fl_scan_avx2 = {window, find};
+static size_t find_pair(const fl_byte_set *first, const fl_byte_set *second, const char *text,
+                        size_t size) {
+    __m256i  one = load_plane(first), two = load_plane(second);
+    uint32_t one_high = first->high ? ~0u : 0, two_high = second->high ? ~0u : 0;
+    size_t   at = 0;
+    for (; at + 33 <= size; at += 32) {
+        uint32_t hit = find32(one, one_high, text + at) & find32(two, two_high, text + at + 1);
+        if (hit != 0) {
+            return at + (size_t)__builtin_ctz(hit);
+        }
+    }
+    return at + fl_find_pair(first, second, text + at, size - at);
+}
+
+const fl_scan fl_scan_avx2 = {window, find, find_pair};

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stream.c - BERT's pipeline as fast as possible: text to ids, nothing else.
+/* stream.c - the usual pipelines as fast as possible: text to ids, nothing else.
  *
  * Role     tokenizer.c takes this path when no offsets are wanted and the pipeline is BertNormalizer (any
- *          flags, or none) with BertPreTokenizer or WhitespaceSplit and no normalised added tokens.
+ *          flags, or none) with BertPreTokenizer or WhitespaceSplit and no normalised added tokens; or
+ *          SentencePiece's (words.c); or one of byte pair encoding (below).
  * In/Out   Valid UTF-8 -> int32 ids in the caller's buffer, at most `limit`.
  * Method   1. The scan turns a window of text into a lower-cased copy and bit masks of ASCII spaces and
  *             punctuation, and of bytes that are not plain ASCII.
@@ -20,6 +21,8 @@
  *
  *          5. A piece that the cache lacks walks the trie if it is ASCII, else chars.c normalises it.
  *          White space that lstrip or rstrip swallow needs no care here: it gives no ids anyway.
+ *          Byte pair encoding shares cache and queue: pieces.h cuts its text, bpe.h works out what the cache
+ *          lacks. What NFC may change goes through exact.c, a few words at a time.
  * Memory   Fixed buffers of the scratch.
  * Threads  One scratch per thread; caches are private, so threads never meet.
  * Proof    tests/golden/test_tokens.py; tests/fuzz/fuzz_tokenizer_text.c holds it against exact.c. */
@@ -30,6 +33,8 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "tokenizer/bpe_tables.h"
+#include "tokenizer/unicode.h"
 
 enum {
     SEGMENT     = 32 * 1024,
@@ -37,6 +42,7 @@ enum {
     WIDE_IDS    = 4,
     LINES       = 4,
     AT_ONCE     = 32,
+    PIECES      = 256,
     COUNT_SHIFT = 60
 };
 
@@ -216,8 +222,79 @@ static void remember_long(fl_stream *j, fl_cache_line *own, const uint64_t key[4
 
 /* ---- From a piece to ids ------------------------------------------------------------------------ */
 
+/* Whether a mark begins the text, which belongs to the cluster of a space before it. */
+static inline bool begins_inside(const char *text) {
+    unsigned length;
+    return (uint8_t)text[0] >= 0xCC &&
+           (fl_unicode_more(fl_utf8_decode(text, &length)) & FL_UC_EXTEND) != 0;
+}
+
+/* A word of SentencePiece's, by way of the steps and the model. */
+static void work_out_exactly(fl_stream *j, const char *text, size_t size) {
+    if (text > j->begin && text[-1] == ' ' && begins_inside(text)) {
+        text--;
+        size++;
+    }
+    if (!fl_exact_piece(j->tokenizer, j->scratch, text, size)) {
+        j->full = j->scratch->failed = true;
+        return;
+    }
+    for (size_t i = 0; i < j->scratch->piece_count && !j->full; i++) {
+        fl_stream_push(j, &j->scratch->pieces[i].id, 1);
+    }
+}
+
+/* Spaces as SentencePiece writes them. Room for three bytes each. */
+static size_t write_spaces(char *to, const char *text, size_t size) {
+    size_t used = 0;
+    for (size_t i = 0; i < size; i++) {
+        if (text[i] == ' ') {
+            memcpy(to + used, "\xE2\x96\x81", 3);
+            used += 3;
+        } else {
+            to[used++] = text[i];
+        }
+    }
+    return used;
+}
+
+/* A word for byte pair encoding, of any length, after a space if so wanted. */
+static void work_out_bytes(fl_stream *j, const char *text, size_t size, bool space) {
+    fl_token_scratch *scratch = j->scratch;
+    bool              spaces  = j->tokenizer->spaces != FL_SPACES_NONE;
+    int32_t          *own = NULL, *ids = scratch->word_ids;
+    char             *own_word = NULL, *word = scratch->word;
+    if (size > FL_SCAN_WINDOW) {
+        ids = own = fl_alloc_array(size + 8, 3 * sizeof *own);
+        word = own_word = spaces ? fl_alloc_array(size + 16, 3) : NULL;
+    }
+    size_t count = SIZE_MAX;
+    if (ids != NULL && spaces && word != NULL) {
+        size_t used = space ? write_spaces(word, " ", 1) : 0;
+        used += write_spaces(word + used, text, size);
+        count = fl_bpe_encode(j->tokenizer->bpe, word, used, ids);
+    } else if (ids != NULL && !spaces) {
+        count = fl_bpe_encode(j->tokenizer->bpe, text, size, ids);
+    }
+    if (count == SIZE_MAX) {
+        j->full = scratch->failed = true;
+    } else {
+        fl_stream_push(j, ids, count);
+    }
+    fl_free(own);
+    fl_free(own_word);
+}
+
 static void work_out(fl_stream *j, const fl_waiting_piece *w) {
-    const fl_wordpiece *wordpiece = &j->tokenizer->wordpiece;
+    if (j->tokenizer->words) {
+        work_out_exactly(j, j->window + (w->text - j->scratch->lower), w->size);
+        return;
+    }
+    if (w->kind == FL_WAITING_BYTES) {
+        work_out_bytes(j, w->text, w->size, false);
+        return;
+    }
+    const fl_wordpiece *wordpiece = j->tokenizer->wordpiece;
     if (w->kind == FL_WAITING_FOREIGN) {
         fl_stream_chars(j, j->window + (w->text - j->scratch->lower), w->size);
         return;
@@ -322,7 +399,7 @@ static __attribute__((noinline)) void look_further_short(fl_stream *j, const fl_
 static void drain(fl_stream *j) {
     for (size_t i = 0; i < j->queued && !j->full; i++) {
         const fl_waiting_piece *w = &j->scratch->queue[i];
-        if (w->size > FL_SHORT_BYTES || w->kind == FL_WAITING_ALONE) {
+        if (w->size > FL_SHORT_BYTES || w->kind >= FL_WAITING_ALONE) {
             take_other(j, w);
         } else if (is_short(&w->line->two[0], w)) {
             push_short(j, &w->line->two[0]);
@@ -362,6 +439,10 @@ static void send_long(fl_stream *j, fl_waiting_piece *w) {
 static inline void send_piece(fl_stream *j, size_t start, size_t size, fl_waiting_kind kind) {
     fl_waiting_piece *w = next_waiting(j, size, kind);
     w->text             = j->scratch->lower + start;
+    if (kind == FL_WAITING_APART) {
+        w->line = NULL;
+        return;
+    }
     if (size > FL_SHORT_BYTES) {
         send_long(j, w);
         return;
@@ -372,6 +453,11 @@ static inline void send_piece(fl_stream *j, size_t start, size_t size, fl_waitin
     w->high = key[1] | (uint64_t)size << 56;
     w->line = &j->scratch->cache[mix(w->low, w->high) >> j->scratch->cache_shift];
     __builtin_prefetch(w->line);
+}
+
+/* Bytes of the character that begins with `lead`. */
+static inline unsigned size_of(uint8_t lead) {
+    return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
 }
 
 /* Some characters of the lowered text, and which of them are words of their own. */
@@ -389,7 +475,7 @@ static inline void look_at(const fl_stream *j, size_t at, size_t end, characters
     for (; n < AT_ONCE && at < end; n++) {
         const char *text  = j->scratch->lower + at;
         uint8_t     lead  = (uint8_t)text[0];
-        unsigned    size  = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+        unsigned    size  = size_of(lead);
         uint16_t    found = 0;
         if ((size == 2 || size == 3) && size <= end - at) {
             found = j->tokenizer->alone[fl_utf8_decode(text, &size)];
@@ -464,6 +550,9 @@ static void send_foreign(fl_stream *j, size_t start, size_t end) {
 static inline void send_text(fl_stream *j, size_t start, size_t end, bool foreign) {
     if (!foreign) {
         send_piece(j, start, end - start, FL_WAITING_PLAIN);
+    } else if (j->tokenizer->words) {
+        bool apart = begins_inside(j->scratch->lower + start);
+        send_piece(j, start, end - start, apart ? FL_WAITING_APART : FL_WAITING_FOREIGN);
     } else if (end - start <= FL_SHORT_BYTES) {
         send_piece(j, start, end - start, FL_WAITING_FOREIGN);
     } else {
@@ -507,7 +596,11 @@ static size_t take_endless(fl_stream *j, const char *text, size_t at, size_t siz
            table->kind[(uint8_t)text[end]] != FL_BYTE_PUNCT) {
         end++;
     }
-    fl_stream_chars(j, text + at, end - at);
+    if (j->tokenizer->words) {
+        work_out_exactly(j, text + at, end - at);
+    } else {
+        fl_stream_chars(j, text + at, end - at);
+    }
     return end;
 }
 
@@ -520,7 +613,7 @@ static size_t take_window(fl_stream *j, const char *text, size_t begin, size_t w
     if (start < window && last) {
         send_text(j, start, window, foreign);
         start = window;
-    } else if (start < window && foreign) {
+    } else if (start < window && foreign && !j->tokenizer->words) {
         start = send_split(j, start, window);
     }
     drain(j); /* the next scan writes over the pieces */
@@ -530,6 +623,7 @@ static size_t take_window(fl_stream *j, const char *text, size_t begin, size_t w
 /* A piece of text without added tokens. */
 static void take_piece(fl_stream *j, const char *text, size_t size) {
     size_t at = 0;
+    j->begin  = text;
     while (at < size && !j->full) {
         size_t window = size - at < FL_SCAN_WINDOW ? size - at : FL_SCAN_WINDOW;
         j->tokenizer->scan->window(&j->tokenizer->scan_table, text + at, window, j->scratch->lower,
@@ -538,29 +632,191 @@ static void take_piece(fl_stream *j, const char *text, size_t size) {
     }
 }
 
-static void take_text(fl_stream *j, const char *text, size_t size) {
-    const fl_added *added   = &j->tokenizer->added;
-    fl_added_walk   walk    = {0, 0};
-    size_t          done    = 0;
-    size_t          horizon = 0; /* added tokens are looked for up to here; a safe place to cut */
-    while (done < size && !j->full) {
-        if (done >= horizon) {
-            horizon = size - done < SEGMENT ? size : done + SEGMENT;
-            while (horizon < size && memchr(" \t\n\r", text[horizon], 4) == NULL) {
-                horizon++;
+/* ---- Byte pair encoding -------------------------------------------------------------------------- */
+
+/* May the text be cut before text[at]? No pattern of pieces.h has a space after a printable character of ASCII. */
+static inline bool is_cut(const char *text, size_t at) {
+    return text[at] == ' ' && text[at - 1] > ' ';
+}
+
+/* Queue lower[start .. end). A long one is cut where no token reaches across. */
+static inline void send_bytes(fl_stream *j, size_t start, size_t end) {
+    const fl_bpe *bpe = j->tokenizer->bpe;
+    const char   *at = j->scratch->lower + start, *stop = j->scratch->lower + end;
+    if (end - start > FL_SHORT_BYTES && bpe->joints != NULL) {
+        for (const char *next = at; next < stop; next += size_of((uint8_t)*next)) {
+            if (next > at && (uint8_t)next[0] >= 0xC0 && (uint8_t)next[-1] >= 0x80 &&
+                !fl_bpe_may_join(bpe, next)) {
+                send_piece(j, start, (size_t)(next - at), FL_WAITING_BYTES);
+                start += (size_t)(next - at);
+                at = next;
             }
         }
+    }
+    send_piece(j, start, end - start, FL_WAITING_BYTES);
+}
+
+/* A piece of text without added tokens, after a space if so wanted. */
+static void take_bytes(fl_stream *j, const char *text, size_t size, bool space) {
+    uint32_t ends[PIECES];
+    char    *copy = j->scratch->lower; /* where bytes after a piece can be read */
+    for (size_t at = 0; at < size && !j->full;) {
+        size_t count = j->tokenizer->pieces(text, size, at, ends, PIECES);
+        for (size_t i = 0; i < count && !j->full;) {
+            size_t begin = at, last = i, before = space;
+            while (last < count && ends[last] - begin <= FL_SCAN_WINDOW - 1) {
+                last++;
+            }
+            space = false;
+            if (last == i) {
+                work_out_bytes(j, text + at, ends[i] - at, before > 0);
+                at = ends[i++];
+                continue;
+            }
+            copy[0] = ' ';
+            memcpy(copy + before, text + begin, ends[last - 1] - begin);
+            for (size_t from = 0; i < last; i++) {
+                at = ends[i];
+                send_bytes(j, from, at - begin + before);
+                from = at - begin + before;
+            }
+            drain(j); /* before the copy is written over */
+        }
+    }
+}
+
+/* A piece of text that no normaliser changes. */
+static void take_quiet(fl_stream *j, const char *text, size_t size, bool find_added, bool space) {
+    const fl_added *added = &j->tokenizer->added;
+    fl_added_walk   walk  = {0, 0};
+    fl_added_match  match;
+    size_t          done = 0;
+    while (find_added && !j->full &&
+           fl_added_next(added, &added->normalized, j->tokenizer->scan, text, size, size, &walk,
+                         &match)) {
+        take_bytes(j, text + done, match.begin - done, false);
+        if (!j->full) {
+            fl_stream_push(j, &match.token->id, 1);
+        }
+        done = match.end;
+    }
+    take_bytes(j, text + done, size - done, space);
+}
+
+/* A piece of text that needs the normaliser. */
+static void take_exact(fl_stream *j, const char *text, size_t size) {
+    fl_token_scratch *scratch = j->scratch;
+    bool              cut;
+    if (fl_exact_encode(j->tokenizer, scratch, text, size, SIZE_MAX, FL_TRUNCATE_RIGHT, &cut,
+                        NULL) < 0) {
+        j->full = scratch->failed = true;
+        return;
+    }
+    for (size_t i = 0; i < scratch->piece_count && !j->full; i++) {
+        fl_stream_push(j, &scratch->pieces[i].id, 1);
+    }
+}
+
+/* The first character of text[at .. size) that NFC may change, or size. None begins with a byte below CC. */
+static size_t find_change(const uint64_t *changes, const char *text, size_t at, size_t size) {
+    while (at < size) {
+        uint64_t x = 0;
+        if (size - at >= sizeof x) {
+            memcpy(&x, text + at, sizeof x);
+            uint64_t low = (x & 0x7F7F7F7F7F7F7F7Fu) + 0x3434343434343434u; /* bit 7: from 4C up */
+            if ((x & low & 0x8080808080808080u) == 0) {
+                at += sizeof x;
+                continue;
+            }
+        }
+        if ((uint8_t)text[at] < 0xCC) {
+            at++;
+            continue;
+        }
+        unsigned length;
+        uint32_t cp = fl_utf8_decode(text + at, &length);
+        if ((changes[cp / 64] >> (cp % 64) & 1) != 0) {
+            return at;
+        }
+        at += length;
+    }
+    return size;
+}
+
+/* A piece of text without raw added tokens: what NFC may change goes the exact way, between two safe cuts. */
+static void take_segment(fl_stream *j, const char *text, size_t size, bool find_added, bool space) {
+    const uint64_t *changes = j->tokenizer->changes;
+    for (size_t at = 0; at < size && !j->full;) {
+        size_t change = changes != NULL ? find_change(changes, text, at, size) : size;
+        size_t begin = change, end = change;
+        while (change < size && begin > at && !is_cut(text, begin)) {
+            begin--;
+        }
+        while (end < size && (end == change || !is_cut(text, end))) {
+            end++;
+        }
+        if (begin > at) {
+            take_quiet(j, text + at, begin - at, find_added, space);
+        }
+        if (begin < end && !j->full) {
+            take_exact(j, text + begin, end - begin);
+        }
+        at = end;
+    }
+}
+
+/* ---- A text ------------------------------------------------------------------------------------- */
+
+/* Does a space come before this piece of the text? `fresh`: what was before it is an added token, or nothing. */
+static bool needs_space(const fl_stream *j, const char *text, size_t size, size_t done,
+                        bool fresh) {
+    fl_spaces spaces = fresh ? j->tokenizer->spaces : FL_SPACES_NONE;
+    bool      there =
+        text[done] == ' ' || (size - done >= 3 && memcmp(text + done, "\xE2\x96\x81", 3) == 0);
+    return spaces == FL_SPACES_ALWAYS ||
+           ((spaces == FL_SPACES_UNLESS || (spaces == FL_SPACES_FIRST && done == 0)) && !there);
+}
+
+static size_t next_horizon(const fl_stream *j, const char *text, size_t size, size_t from) {
+    bool bytes = j->tokenizer->bpe != NULL;
+    if (size - from < SEGMENT) {
+        return size;
+    }
+    for (from += SEGMENT; from < size; from++) {
+        if (bytes ? is_cut(text, from) : memchr(" \t\n\r", text[from], 4) != NULL) {
+            break;
+        }
+    }
+    return from;
+}
+
+static void take_text(fl_stream *j, const char *text, size_t size) {
+    const fl_added     *added = &j->tokenizer->added;
+    bool                inner = added->raw.count > 0 || j->tokenizer->changes != NULL;
+    const fl_added_set *set   = inner ? &added->raw : &added->normalized;
+    fl_added_walk       walk  = {0, 0};
+    size_t              done  = 0;
+    size_t horizon            = 0; /* added tokens are looked for up to here; a safe place to cut */
+    bool   fresh              = true; /* an added token is before `done`, or nothing */
+    while (done < size && !j->full) {
+        if (done >= horizon) {
+            horizon = next_horizon(j, text, size, done);
+        }
         fl_added_match match;
-        bool   found = fl_added_next(added, &added->raw, j->tokenizer->scan, text, size, horizon,
-                                     &walk, &match);
-        size_t stop  = found ? match.begin : horizon;
-        if (done < stop) {
+        bool           found =
+            fl_added_next(added, set, j->tokenizer->scan, text, size, horizon, &walk, &match);
+        size_t stop = found ? match.begin : horizon;
+        if (done < stop && j->tokenizer->bpe != NULL) {
+            take_segment(j, text + done, stop - done, inner && added->normalized.count > 0,
+                         needs_space(j, text, size, done, fresh));
+        } else if (done < stop) {
             take_piece(j, text + done, stop - done);
         }
         if (found && !j->full) {
             fl_stream_push(j, &match.token->id, 1);
         }
-        done = found ? match.end : horizon;
+        done  = found ? match.end : horizon;
+        fresh = found;
     }
 }
 
@@ -582,14 +838,14 @@ int fl_stream_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, c
                      size_t capacity, size_t *count, bool *truncated, fletch_error *error) {
     bool      left = truncation == FL_TRUNCATE_LEFT && limit <= size;
     fl_stream j    = {.tokenizer = tokenizer, .scratch = scratch, .keep = SIZE_MAX};
-    if (tokenizer->normal_count > 0) {
-        const fl_normal_step *step = &tokenizer->normal[0];
-        j.clean                    = step->clean_text;
-        j.chinese                  = step->chinese_chars;
-        j.strip                    = step->strip_accents;
-        j.lower                    = step->lowercase;
+    if (tokenizer->wordpiece != NULL && tokenizer->normal_count > 0) {
+        const fl_step *step = &tokenizer->normal[0];
+        j.clean             = step->clean_text;
+        j.chinese           = step->chinese_chars;
+        j.strip             = step->strip_accents;
+        j.lower             = step->lowercase;
     }
-    j.isolate = tokenizer->split[0] == FL_SPLIT_BERT;
+    j.isolate = tokenizer->split[0].ops == &fl_split_bert;
     j.ids     = ids;
     j.limit   = limit < capacity ? limit : capacity;
     if (left) {
@@ -602,6 +858,10 @@ int fl_stream_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, c
         j.keep  = limit;
     }
     take_text(&j, text, size);
+    if (scratch->failed) {
+        scratch->failed = false;
+        return fl_exact_failed(scratch, size, error);
+    }
     if (left) {
         size_t skip = j.count > limit ? j.count - limit : 0;
         j.truncated = j.truncated || skip > 0;

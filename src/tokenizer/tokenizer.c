@@ -31,9 +31,9 @@ static int32_t id_alone(const fl_tokenizer *tokenizer, uint32_t cp) {
     char     text[4];
     int32_t  ids[4];
     unsigned size  = fl_utf8_encode(cp, text);
-    bool     known = tokenizer->wordpiece.max_chars > 0 &&
-                 fl_wordpiece_encode(&tokenizer->wordpiece, text, size, ids) > 0;
-    return known ? ids[0] : tokenizer->wordpiece.unk;
+    bool     known = tokenizer->wordpiece->max_chars > 0 &&
+                 fl_wordpiece_encode(tokenizer->wordpiece, text, size, ids) > 0;
+    return known ? ids[0] : tokenizer->wordpiece->unk;
 }
 
 /* Which characters are words whatever surrounds them, and their ids. One that is decomposed, lowered,
@@ -42,18 +42,18 @@ static void fill_alone(fl_tokenizer *tokenizer) {
     const unsigned touched =
         FL_UC_DROP | FL_UC_MARK_BERT | FL_UC_LOWER | FL_UC_DECOMPOSES | FL_UC_CCC;
     const bool     chinese = tokenizer->normal_count > 0 && tokenizer->normal[0].chinese_chars;
-    const bool     isolate = tokenizer->split[0] == FL_SPLIT_BERT;
+    const bool     isolate = tokenizer->split[0].ops == &fl_split_bert;
     const unsigned words =
         (chinese ? (unsigned)FL_UC_CJK : 0) | (isolate ? (unsigned)FL_UC_PUNCT : 0);
     uint16_t used              = FL_ALONE_SPACE + 1; /* all that are unknown share the first id */
-    tokenizer->alone_ids[used] = tokenizer->wordpiece.unk;
+    tokenizer->alone_ids[used] = tokenizer->wordpiece->unk;
     for (uint32_t cp = 0x80; cp < FL_ALONE_COUNT; cp++) {
         unsigned flags = fl_unicode_flags(cp);
         if ((flags & touched) == 0 && (flags & FL_UC_SPACE) != 0) {
             tokenizer->alone[cp] = FL_ALONE_SPACE;
         } else if ((flags & touched) == 0 && (flags & words) != 0) {
             int32_t id = id_alone(tokenizer, cp);
-            if (id == tokenizer->wordpiece.unk) {
+            if (id == tokenizer->wordpiece->unk) {
                 tokenizer->alone[cp] = FL_ALONE_SPACE + 1;
             } else {
                 tokenizer->alone[cp]       = ++used;
@@ -65,17 +65,17 @@ static void fill_alone(fl_tokenizer *tokenizer) {
 
 /* What each byte is for the fast path; only ASCII can be decided without looking further. */
 static void fill_scan_table(fl_tokenizer *tokenizer) {
-    const fl_normal_step *bert  = tokenizer->normal_count > 0 ? &tokenizer->normal[0] : NULL;
-    bool                  clean = bert != NULL && bert->clean_text;
-    fl_scan_table        *table = &tokenizer->scan_table;
-    table->lowercase            = bert != NULL && bert->lowercase;
+    const fl_step *bert  = tokenizer->normal_count > 0 ? &tokenizer->normal[0] : NULL;
+    bool           clean = bert != NULL && bert->clean_text;
+    fl_scan_table *table = &tokenizer->scan_table;
+    table->lowercase     = bert != NULL && bert->lowercase;
     for (unsigned byte = 0; byte < 256; byte++) {
         unsigned flags = byte < 0x80 ? fl_unicode_flags(byte) : 0;
         if (byte >= 0x80 || (clean && (flags & FL_UC_DROP) != 0)) {
             table->kind[byte] = FL_BYTE_EXACT;
         } else if ((flags & FL_UC_SPACE) != 0) {
             table->kind[byte] = FL_BYTE_SPACE;
-        } else if ((flags & FL_UC_PUNCT) != 0 && tokenizer->split[0] == FL_SPLIT_BERT) {
+        } else if ((flags & FL_UC_PUNCT) != 0 && tokenizer->split[0].ops == &fl_split_bert) {
             table->kind[byte] = FL_BYTE_PUNCT;
         } else {
             table->kind[byte] = FL_BYTE_WORD;
@@ -87,23 +87,130 @@ static void fill_scan_table(fl_tokenizer *tokenizer) {
 
 static bool can_stream(const fl_tokenizer *tokenizer) {
     bool normal = tokenizer->normal_count == 0 ||
-                  (tokenizer->normal_count == 1 && tokenizer->normal[0].kind == FL_NORMAL_BERT);
-    return normal && tokenizer->split_count == 1 && tokenizer->split[0] != FL_SPLIT_WHITESPACE &&
+                  (tokenizer->normal_count == 1 && tokenizer->normal[0].ops == &fl_normal_bert);
+    bool split =
+        tokenizer->split_count == 1 && (tokenizer->split[0].ops == &fl_split_bert ||
+                                        tokenizer->split[0].ops == &fl_split_whitespace_split);
+    return tokenizer->model == &fl_wordpiece_model && normal && split &&
            tokenizer->added.normalized.count == 0;
 }
 
-/* Whether every step looks no further than the white space around a word. */
-static bool is_local(const fl_tokenizer *tokenizer) {
-    for (unsigned i = 0; i < tokenizer->normal_count; i++) {
-        fl_normal_kind kind = tokenizer->normal[i].kind;
-        if (kind == FL_NORMAL_STRIP || kind == FL_NORMAL_REPLACE || kind == FL_NORMAL_PREPEND) {
+/* May added tokens of the normalised text be looked for in parts of it? Then none swallows white space or minds its
+ * neighbours, and none has a place in it where stream.c cuts. */
+static bool added_is_local(const fl_added *added) {
+    for (size_t i = 0; i < added->count; i++) {
+        const fl_added_token *token = &added->tokens[i];
+        bool                  plain = !token->lstrip && !token->rstrip && !token->single_word;
+        for (size_t at = 1; at < token->length; at++) {
+            plain = plain && !(token->content[at] == ' ' && token->content[at - 1] > ' ');
+        }
+        if (token->normalized && !plain) {
             return false;
         }
     }
-    return tokenizer->split_count > 0 && tokenizer->added.normalized.count == 0;
+    return true;
 }
 
-static void finish(fl_tokenizer *tokenizer, const fl_tokenizer_options *options) {
+/* What cuts the text of a byte-level BPE on the fast path, or NULL: it needs a pattern that is scanned by hand, and
+ * no normaliser but NFC. */
+static fl_pieces *byte_pieces(const fl_tokenizer *tokenizer) {
+    const fl_bpe   *bpe   = tokenizer->model_state;
+    const fl_added *added = &tokenizer->added;
+    bool nfc  = tokenizer->normal_count == 1 && tokenizer->normal[0].ops == &fl_normal_nfc;
+    bool both = added->raw.count > 0 && added->normalized.count > 0;
+    if (tokenizer->model != &fl_bpe_model || !bpe->has_bytes || tokenizer->split_count == 0 ||
+        (tokenizer->normal_count > 0 && !nfc) || ((nfc || both) && !added_is_local(added))) {
+        return NULL;
+    }
+    const fl_step *last = &tokenizer->split[tokenizer->split_count - 1];
+    if (last->ops != &fl_split_byte_level || last->flag) {
+        return NULL;
+    }
+    if (tokenizer->split_count == 1) {
+        return last->option != 0 ? fl_pieces_of(fl_pieces_gpt2) : NULL;
+    }
+    return tokenizer->split_count == 2 && last->option == 0 ? fl_split_pieces(&tokenizer->split[0])
+                                                            : NULL;
+}
+
+static bool is_kind(const fl_step *step, const char *type, const uint32_t *pattern,
+                    uint32_t content) {
+    return strcmp(step->ops->type, type) == 0 && step->content_count == 1 &&
+           step->content[0] == content &&
+           (pattern == NULL || (step->pattern_count == 1 && step->pattern[0] == *pattern));
+}
+
+/* Whether a space comes before a text in SentencePiece's BPE, or NONE: it is another pipeline, or one whose words
+ * cannot be told apart. */
+static fl_spaces find_spaces(const fl_tokenizer *tokenizer) {
+    static const uint32_t space = ' ';
+    enum { MARK = 0x2581 };
+    const fl_bpe  *bpe    = tokenizer->model_state;
+    const fl_step *normal = tokenizer->normal, *split = tokenizer->split;
+    if (tokenizer->model != &fl_bpe_model || !bpe->cuts_before_space ||
+        tokenizer->split_count > 1 || tokenizer->added.normalized.count > 0) {
+        return FL_SPACES_NONE;
+    }
+    bool one = tokenizer->split_count == 1;
+    if (tokenizer->normal_count == 0) {
+        bool metaspace =
+            one && split->ops == &fl_split_metaspace && !split->flag && split->content[0] == MARK;
+        return !metaspace           ? FL_SPACES_NONE
+               : split->option == 0 ? FL_SPACES_UNLESS
+               : split->option == 1 ? FL_SPACES_FIRST
+                                    : FL_SPACES_NEVER;
+    }
+    const fl_step *last  = &normal[tokenizer->normal_count - 1];
+    bool           never = one && split->ops == &fl_split_pattern && split->pattern_count == 1 &&
+                 split->pattern[0] == ' '; /* there are none left to split at */
+    if (!is_kind(last, "Replace", &space, MARK) || (one && !never)) {
+        return FL_SPACES_NONE;
+    }
+    if (tokenizer->normal_count == 1) {
+        return FL_SPACES_NEVER;
+    }
+    return tokenizer->normal_count == 2 && is_kind(normal, "Prepend", NULL, MARK) ? FL_SPACES_ALWAYS
+                                                                                  : FL_SPACES_NONE;
+}
+
+/* The characters that NFC changes, or that it may join to the one before. False: no memory. */
+static bool fill_changes(fl_tokenizer *tokenizer) {
+    fl_runes runes     = {0};
+    bool     good      = true;
+    tokenizer->changes = fl_alloc_zero(0x110000 / 64, sizeof *tokenizer->changes);
+    for (uint32_t cp = 0; cp < 0x110000 && good && tokenizer->changes != NULL; cp++) {
+        unsigned flags = fl_unicode_flags(cp);
+        bool     other = (flags & FL_UC_CCC) != 0 || (fl_unicode_more(cp) & FL_UC_COMPOSES) != 0;
+        if (!other && (flags & FL_UC_DECOMPOSES) != 0) {
+            char   text[4];
+            size_t size = fl_utf8_encode(cp, text);
+            good        = fl_runes_load(&runes, text, 0, size) &&
+                   fl_normalize(tokenizer->normal, tokenizer->normal_count, &runes);
+            other = good && (runes.count != 1 || runes.at[0].cp != cp);
+        }
+        if (other) {
+            tokenizer->changes[cp / 64] |= 1ull << (cp % 64);
+        }
+    }
+    fl_runes_free(&runes);
+    return good && tokenizer->changes != NULL;
+}
+
+/* Whether white space parts the text into words that know nothing of each other. */
+static bool is_local(const fl_tokenizer *tokenizer) {
+    bool local = tokenizer->split_count > 0 && tokenizer->split[0].ops->local &&
+                 tokenizer->added.normalized.count == 0;
+    for (unsigned i = 0; i < tokenizer->normal_count; i++) {
+        const fl_step *step = &tokenizer->normal[i];
+        local               = local && step->ops->local &&
+                (step->ops->inert == NULL || step->ops != &fl_normal_precompiled ||
+                 step->ops->inert(step, ' '));
+    }
+    return local;
+}
+
+/* False: no memory. */
+static bool finish(fl_tokenizer *tokenizer, const fl_tokenizer_options *options) {
     size_t bytes =
         options != NULL && options->cache_bytes > 0 ? options->cache_bytes : (size_t)CACHE_DEFAULT;
     tokenizer->cache_bits = 1;
@@ -122,16 +229,32 @@ static void finish(fl_tokenizer *tokenizer, const fl_tokenizer_options *options)
     tokenizer->small_ids = tokenizer->id_limit <= UINT16_MAX + 1;
     tokenizer->local     = is_local(tokenizer);
     tokenizer->stream    = can_stream(tokenizer);
-    if (tokenizer->stream) {
-        fill_scan_table(tokenizer);
+    tokenizer->pieces    = byte_pieces(tokenizer);
+    tokenizer->spaces    = find_spaces(tokenizer);
+    if (tokenizer->spaces != FL_SPACES_NONE) {
+        tokenizer->pieces = fl_pieces_spaces;
     }
+    if (tokenizer->stream) {
+        tokenizer->wordpiece = tokenizer->model_state;
+        fill_scan_table(tokenizer);
+    } else {
+        tokenizer->stream = tokenizer->words = fl_words_prepare(tokenizer);
+    }
+    if (tokenizer->pieces != NULL) {
+        tokenizer->bpe    = tokenizer->model_state;
+        tokenizer->stream = true;
+        bool raw = tokenizer->spaces == FL_SPACES_NONE;
+        return fl_bpe_prepare(tokenizer->model_state, raw) &&
+               (!raw || tokenizer->normal_count == 0 || fill_changes(tokenizer));
+    }
+    return true;
 }
 
 /* sentence-transformers puts a Lowercase normalizer in front of the file's own for do_lower_case, so that
  * added tokens of the raw text keep their case. */
 static void begin(fl_tokenizer *tokenizer, const fl_tokenizer_options *options) {
     if (options != NULL && options->lowercase) {
-        tokenizer->normal[tokenizer->normal_count++].kind = FL_NORMAL_LOWERCASE;
+        tokenizer->normal[tokenizer->normal_count++].ops = &fl_normal_lowercase;
     }
 }
 
@@ -151,15 +274,16 @@ int fl_tokenizer_open(fl_tokenizer **out, const char *json, size_t size,
     begin(tokenizer, options);
     int status = fl_json_parse(&root, json, size, JSON_MAX, FL_JSON_UNIQUE_KEYS, source, error);
     if (status == 0) {
-        status =
-            fl_parse_root(tokenizer, root, options != NULL ? options->log : NULL, source, error);
+        status = fl_parse_root(tokenizer, root, options, source, error);
     }
     fl_json_free(root);
+    if (status == 0 && !finish(tokenizer, options)) {
+        status = fl_fail_nomem(error, tokenizer->vocab.text_size, source);
+    }
     if (status < 0) {
         fl_tokenizer_close(tokenizer);
         return status;
     }
-    finish(tokenizer, options);
     *out = tokenizer;
     return 0;
 }
@@ -226,8 +350,8 @@ static int add_bert_specials(fl_tokenizer *tokenizer, const char *source, fletch
     return status;
 }
 
-static int build_bert(fl_tokenizer *tokenizer, const char *vocab, size_t size,
-                      const fl_normal_step *step, const char *source, fletch_error *error) {
+static int build_bert(fl_tokenizer *tokenizer, const char *vocab, size_t size, const fl_step *step,
+                      const char *source, fletch_error *error) {
     int status = read_lines(tokenizer, vocab, size, source, error);
     if (status == 0) {
         status = add_bert_specials(tokenizer, source, error);
@@ -236,31 +360,33 @@ static int build_bert(fl_tokenizer *tokenizer, const char *vocab, size_t size,
         return status;
     }
     tokenizer->normal[tokenizer->normal_count++] = *step;
-    tokenizer->split[0]                          = FL_SPLIT_BERT;
+    tokenizer->split[0].ops                      = &fl_split_bert;
     tokenizer->split_count                       = 1;
     tokenizer->expansion                         = tokenizer->normal_count;
-    tokenizer->before[0]                         = fl_vocab_find(&tokenizer->vocab, "[CLS]", 5);
-    tokenizer->after[0]                          = fl_vocab_find(&tokenizer->vocab, "[SEP]", 5);
-    tokenizer->before_count = tokenizer->after_count = 1;
-    tokenizer->decode_wordpiece = tokenizer->decode_cleanup = true;
-    tokenizer->decode_prefix                                = fl_strdup("##");
-    if (tokenizer->decode_prefix == NULL) {
-        return fl_fail_nomem(error, 3, "the decoder");
+    fl_template_bert(tokenizer, fl_vocab_find(&tokenizer->vocab, "[CLS]", 5),
+                     fl_vocab_find(&tokenizer->vocab, "[SEP]", 5));
+    if (fl_decoder_wordpiece(&tokenizer->decoder, error) < 0) {
+        return FLETCH_ENOMEM;
     }
-    int32_t unk = fl_vocab_find(&tokenizer->vocab, "[UNK]", 5);
-    return fl_wordpiece_open(&tokenizer->wordpiece, &tokenizer->vocab, "##", 100, unk, source,
+    int32_t unk            = fl_vocab_find(&tokenizer->vocab, "[UNK]", 5);
+    tokenizer->model       = &fl_wordpiece_model;
+    tokenizer->model_state = fl_alloc_zero(1, sizeof(fl_wordpiece));
+    if (tokenizer->model_state == NULL) {
+        return fl_fail_nomem(error, sizeof(fl_wordpiece), source);
+    }
+    return fl_wordpiece_open(tokenizer->model_state, &tokenizer->vocab, "##", 100, unk, source,
                              error);
 }
 
 int fl_tokenizer_open_vocab(fl_tokenizer **out, const char *vocab, size_t size, bool lowercase,
                             bool strip_accents, bool chinese_chars,
                             const fl_tokenizer_options *options, fletch_error *error) {
-    fl_normal_step step     = {.kind          = FL_NORMAL_BERT,
+    fl_step     step        = {.ops           = &fl_normal_bert,
                                .clean_text    = true,
                                .chinese_chars = chinese_chars,
                                .strip_accents = strip_accents,
                                .lowercase     = lowercase};
-    const char    *source   = source_of(options, "vocab.txt");
+    const char *source      = source_of(options, "vocab.txt");
     *out                    = NULL;
     fl_tokenizer *tokenizer = fl_alloc_zero(1, sizeof *tokenizer);
     if (tokenizer == NULL) {
@@ -268,11 +394,13 @@ int fl_tokenizer_open_vocab(fl_tokenizer **out, const char *vocab, size_t size, 
     }
     begin(tokenizer, options);
     int status = build_bert(tokenizer, vocab, size, &step, source, error);
+    if (status == 0 && !finish(tokenizer, options)) {
+        status = fl_fail_nomem(error, tokenizer->vocab.text_size, source);
+    }
     if (status < 0) {
         fl_tokenizer_close(tokenizer);
         return status;
     }
-    finish(tokenizer, options);
     *out = tokenizer;
     return 0;
 }
@@ -282,12 +410,17 @@ void fl_tokenizer_close(fl_tokenizer *tokenizer) {
         return;
     }
     for (unsigned i = 0; i < tokenizer->normal_count; i++) {
-        fl_free(tokenizer->normal[i].pattern);
-        fl_free(tokenizer->normal[i].content);
+        fl_step_close(&tokenizer->normal[i]);
     }
-    fl_free(tokenizer->decode_prefix);
+    for (unsigned i = 0; i < tokenizer->split_count; i++) {
+        fl_step_close(&tokenizer->split[i]);
+    }
+    fl_decoder_close(&tokenizer->decoder);
     fl_added_close(&tokenizer->added);
-    fl_wordpiece_close(&tokenizer->wordpiece);
+    fl_free(tokenizer->changes);
+    if (tokenizer->model != NULL) {
+        tokenizer->model->close(tokenizer->model_state);
+    }
     fl_vocab_close(&tokenizer->vocab);
     fl_free(tokenizer);
 }
@@ -296,19 +429,21 @@ void fl_tokenizer_close(fl_tokenizer *tokenizer) {
 
 fl_token_scratch *fl_token_scratch_new(const fl_tokenizer *tokenizer) {
     fl_token_scratch *scratch = fl_alloc_zero(1, sizeof *scratch);
-    size_t            bytes   = 4 * (size_t)tokenizer->wordpiece.max_chars;
-    if (scratch == NULL) {
-        return NULL;
+    if (scratch == NULL || !tokenizer->stream) {
+        return scratch;
     }
+    bool   bpe           = tokenizer->bpe != NULL;
+    size_t bytes         = bpe                ? 3 * FL_SCAN_WINDOW + 8
+                           : tokenizer->words ? 0
+                                              : 4 * (size_t)tokenizer->wordpiece->max_chars;
     scratch->cache_shift = 64 - tokenizer->cache_bits;
     scratch->cache_bytes = sizeof(fl_cache_line) << tokenizer->cache_bits;
     scratch->cache       = fl_big_alloc(scratch->cache_bytes);
     scratch->word        = fl_alloc_zero(1, bytes + 32);
-    scratch->word_rune   = fl_alloc_array(bytes + 1, sizeof *scratch->word_rune);
     scratch->word_ids    = fl_alloc_array(bytes + 4, sizeof *scratch->word_ids);
     scratch->pending     = fl_alloc_array(bytes / 2 + 2, sizeof *scratch->pending);
-    if (scratch->cache == NULL || scratch->word == NULL || scratch->word_rune == NULL ||
-        scratch->word_ids == NULL || scratch->pending == NULL) {
+    if (scratch->cache == NULL || scratch->word == NULL || scratch->word_ids == NULL ||
+        scratch->pending == NULL) {
         fl_token_scratch_free(scratch);
         return NULL;
     }
@@ -322,11 +457,12 @@ void fl_token_scratch_free(fl_token_scratch *scratch) {
     fl_big_free(scratch->cache, scratch->cache_bytes);
     fl_free(scratch->ring);
     fl_free(scratch->word);
-    fl_free(scratch->word_rune);
     fl_free(scratch->word_ids);
     fl_free(scratch->pending);
     fl_runes_free(&scratch->runes);
     fl_buf_free(&scratch->text);
+    fl_free(scratch->tokens);
+    fl_free(scratch->work);
     fl_free(scratch->pieces);
     fl_free(scratch);
 }
@@ -345,11 +481,12 @@ typedef struct plan {
 static int make_plan(plan *p, const fl_tokenizer *tokenizer, const char *text, size_t size,
                      const fl_encode_options *options, bool tracked, size_t capacity,
                      fletch_error *error) {
-    bool special    = !options->no_special;
-    p->before       = tokenizer->before;
-    p->after        = tokenizer->after;
-    p->before_count = special ? tokenizer->before_count : 0;
-    p->after_count  = special ? tokenizer->after_count : 0;
+    bool     special = !options->no_special;
+    uint32_t before, after;
+    p->before       = fl_tokenizer_before(tokenizer, &before);
+    p->after        = fl_tokenizer_after(tokenizer, &after);
+    p->before_count = special ? before : 0;
+    p->after_count  = special ? after : 0;
     size_t specials = p->before_count + p->after_count;
     p->limit        = SIZE_MAX;
     if (options->max_length > 0) {
@@ -362,7 +499,7 @@ static int make_plan(plan *p, const fl_tokenizer *tokenizer, const char *text, s
                        "the buffer for token ids holds %zu; the special tokens alone are %zu",
                        capacity, specials);
     }
-    if (size >= UINT32_MAX / 2 && (tracked || !tokenizer->stream)) {
+    if (size >= UINT32_MAX / 2 && (tracked || !tokenizer->stream || tokenizer->bpe != NULL)) {
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "a text of %zu bytes is too long; at most 2 GiB", size);
     }
@@ -454,18 +591,27 @@ int fl_tokenizer_encode_offsets(const fl_tokenizer *tokenizer, fl_token_scratch 
 
 /* ---- Look-ups --------------------------------------------------------------------------------- */
 
+fl_truncation fl_tokenizer_truncation(const fl_tokenizer *tokenizer) {
+    return tokenizer->truncation;
+}
+
+bool fl_tokenizer_is_special(const fl_tokenizer *tokenizer, int32_t id) {
+    const fl_added_token *token = fl_added_find(&tokenizer->added, id);
+    return token != NULL && token->special;
+}
+
 uint32_t fl_tokenizer_special_count(const fl_tokenizer *tokenizer) {
-    return tokenizer->before_count + tokenizer->after_count;
+    return tokenizer->single.count;
 }
 
 const int32_t *fl_tokenizer_before(const fl_tokenizer *tokenizer, uint32_t *count) {
-    *count = tokenizer->before_count;
-    return tokenizer->before;
+    *count = tokenizer->single.place[0];
+    return tokenizer->single.ids;
 }
 
 const int32_t *fl_tokenizer_after(const fl_tokenizer *tokenizer, uint32_t *count) {
-    *count = tokenizer->after_count;
-    return tokenizer->after;
+    *count = tokenizer->single.count - tokenizer->single.place[0];
+    return tokenizer->single.ids + tokenizer->single.place[0];
 }
 
 size_t fl_tokenizer_ids_max(const fl_tokenizer *tokenizer, size_t size) {
@@ -504,6 +650,5 @@ int32_t fl_tokenizer_id(const fl_tokenizer *tokenizer, const char *token) {
 }
 
 const char *fl_tokenizer_kind(const fl_tokenizer *tokenizer) {
-    (void)tokenizer;
-    return "WordPiece";
+    return tokenizer->model->type;
 }

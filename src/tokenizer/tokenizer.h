@@ -2,7 +2,7 @@
 /* tokenizer.h - tokenizer.json becomes a pipeline: text in, token ids out, exactly as Hugging Face's.
  *
  * Role     The runtime opens one per model and calls it per text; nothing above sees the parts
- *          (normalise, pre-tokenise, WordPiece, post-process, decode).
+ *          (normalise, pre-tokenise, model, post-process, decode).
  * In/Out   Valid UTF-8 (the caller has checked) -> int32 ids straight into the caller's buffer.
  * Memory   fl_tokenizer is immutable after opening and shared by threads; everything mutable (word
  *          cache, slow-path buffers) lives in a fl_token_scratch, one per thread. Once a scratch has seen
@@ -11,7 +11,7 @@
  *          (FLETCH_EUNSUPPORTED); damaged files are FLETCH_EMODEL.
  *          Supported are WordPiece with BertNormalizer, Lowercase, NFD, StripAccents, Strip, Replace of a
  *          string, Prepend; BertPreTokenizer, Whitespace, WhitespaceSplit; Sequences of them;
- *          TemplateProcessing (one text), BertProcessing, RobertaProcessing; the WordPiece decoder; added
+ *          TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel; the WordPiece decoder; added
  *          tokens with all their flags. The blocks "truncation" and "padding" are not read.
  * Proof    tests/golden (ids, offsets and decode against HF tokenizers), tests/unit/test_tokenizer*.c. */
 #ifndef FL_TOKENIZER_TOKENIZER_H
@@ -32,6 +32,9 @@ typedef struct fl_tokenizer_options {
     bool   lowercase;   /* sentence-transformers' do_lower_case: a Lowercase normalizer in front */
     size_t cache_bytes; /* per-thread cache of words; 0 = 2 MiB */
     const fl_log *log;  /* may be NULL */
+    const char *folder; /* where the files lie that may say otherwise (settings.h); NULL: none do */
+    const char *family; /* config.json's model_type, or NULL */
+    bool        as_saved; /* whatever class the files name, tokenizer.json holds */
 } fl_tokenizer_options;
 
 /* Parse and compile tokenizer.json text json[size]. */
@@ -48,6 +51,9 @@ fl_token_scratch *fl_token_scratch_new(const fl_tokenizer *tokenizer); /* NULL: 
 void              fl_token_scratch_free(fl_token_scratch *scratch);    /* NULL is a no-op */
 
 typedef enum fl_truncation { FL_TRUNCATE_RIGHT, FL_TRUNCATE_LEFT } fl_truncation;
+/* The side that the folder's files name; right where they name none. */
+fl_truncation fl_tokenizer_truncation(const fl_tokenizer *tokenizer);
+bool          fl_tokenizer_is_special(const fl_tokenizer *tokenizer, int32_t id);
 
 typedef struct fl_encode_options {
     uint32_t max_length; /* tokens with specials; 0 = no limit. At least the specials remain. */
@@ -71,6 +77,38 @@ int fl_tokenizer_encode_offsets(const fl_tokenizer *tokenizer, fl_token_scratch 
                                 const char *text, size_t size, const fl_encode_options *options,
                                 int32_t *ids, uint32_t *offsets, uint8_t *special, size_t capacity,
                                 size_t *count, bool *truncated, fletch_error *error);
+
+/* Two texts as one sequence, as a cross-encoder reads them. Each text is encoded once (no_special, with
+ * offsets or not) and may be put together with many others; fl_tokenizer_pair applies the pair template and
+ * truncation. To be cut as the reference cuts, a side that is cut before must have kept as many tokens as
+ * the longer of max_length and the other side; options->truncation must be that of the sides. */
+typedef enum fl_pair_truncation {
+    FL_PAIR_LONGEST_FIRST,
+    FL_PAIR_ONLY_FIRST,
+    FL_PAIR_ONLY_SECOND
+} fl_pair_truncation;
+
+typedef struct fl_pair_side {
+    const int32_t  *ids;
+    const uint32_t *offsets; /* [count][2], or NULL */
+    size_t          count;
+} fl_pair_side;
+
+typedef struct fl_pair {
+    size_t count;
+    size_t segment;          /* the first token of type 1; count: there is none */
+    size_t begin[2], end[2]; /* where the tokens of each text lie */
+    bool   truncated;
+} fl_pair;
+
+/* ids[capacity]; offsets [capacity][2] and special [capacity] may be NULL. The sides' counts and
+ * fl_tokenizer_pair_special_count() together always suffice. FLETCH_ETOOLONG: only_first or only_second
+ * cannot make the pair short enough. */
+int fl_tokenizer_pair(const fl_tokenizer *tokenizer, const fl_pair_side *a, const fl_pair_side *b,
+                      const fl_encode_options *options, fl_pair_truncation how, int32_t *ids,
+                      uint32_t *offsets, uint8_t *special, size_t capacity, fl_pair *pair,
+                      fletch_error *error);
+uint32_t fl_tokenizer_pair_special_count(const fl_tokenizer *tokenizer);
 
 /* No text of `size` bytes has more ids than this, specials counted. */
 size_t   fl_tokenizer_ids_max(const fl_tokenizer *tokenizer, size_t size);

@@ -73,17 +73,19 @@ static uint32_t slot_of(const fl_vocab *vocab, const char *text, size_t length) 
 }
 
 fl_vocab_added fl_vocab_add(fl_vocab *vocab, const char *text, size_t length, uint32_t id) {
+    bool there = id < vocab->size && vocab->start[id] == FL_VOCAB_HOLE &&
+                 fl_vocab_find(vocab, text, length) >= 0;
+    return there ? FL_VOCAB_TEXT_TAKEN : fl_vocab_add_later(vocab, text, length, id);
+}
+
+fl_vocab_added fl_vocab_add_later(fl_vocab *vocab, const char *text, size_t length, uint32_t id) {
     if (id >= vocab->size || vocab->start[id] != FL_VOCAB_HOLE ||
         length + 1 > vocab->text_limit - vocab->text_size) {
         return FL_VOCAB_ID_TAKEN;
     }
-    uint32_t at = slot_of(vocab, text, length);
-    if (vocab->slot[at] != 0) {
-        return FL_VOCAB_TEXT_TAKEN;
-    }
-    vocab->slot[at]   = id + 1;
-    vocab->start[id]  = (uint32_t)vocab->text_size;
-    vocab->length[id] = (uint32_t)length;
+    vocab->slot[slot_of(vocab, text, length)] = id + 1;
+    vocab->start[id]                          = (uint32_t)vocab->text_size;
+    vocab->length[id]                         = (uint32_t)length;
     memcpy(vocab->text + vocab->text_size, text, length);
     vocab->text[vocab->text_size + length] = '\0';
     vocab->text_size += length + 1;

@@ -38,6 +38,9 @@ bool           fl_vocab_open(fl_vocab *vocab, uint32_t size, uint32_t count, siz
 void           fl_vocab_close(fl_vocab *vocab); /* idempotent */
 fl_vocab_added fl_vocab_add(fl_vocab *vocab, const char *text, size_t length, uint32_t id);
 
+/* The same, but a token that is there already moves to the later id; the earlier one keeps its text. */
+fl_vocab_added fl_vocab_add_later(fl_vocab *vocab, const char *text, size_t length, uint32_t id);
+
 int32_t     fl_vocab_find(const fl_vocab *vocab, const char *text, size_t length); /* or -1 */
 const char *fl_vocab_text(const fl_vocab *vocab, int32_t id, size_t *length);      /* or NULL */
 

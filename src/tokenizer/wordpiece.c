@@ -15,7 +15,6 @@
  *          Two roots: words begin at ROOT with whole tokens (also "##x" taken literally, as the reference
  *          does); rests begin at SUFFIX with the tokens that carry the prefix, without it.
  *          Bytes, not code points: tokens are valid UTF-8, so matches end on character borders anyway.
- *          The trie is a double array (child = base ^ byte): one load and one compare per byte.
  * Memory   While building, a child/sibling trie; afterwards nodes and pops. Both are bounded by the
  *          vocabulary's text, and the pops besides by POPS_MAX, because a malicious vocabulary can make
  *          them quadratic.
@@ -27,152 +26,20 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "tokenizer/parse.h"
+#include "tokenizer/trie.h"
 
 enum {
-    ROOT   = 1, /* slots below 256 hold only the roots: base 0 then means "no children" */
-    SUFFIX = 2,
-    BLOCK  = 256,
-    SEARCH_MAX =
-        64, /* free slots tried before a new block is opened; 24 costs 4 MB more for BERT */
-    POPS_MAX  = 1 << 26, /* 256 MiB */
-    NODES_MAX = 1 << 28
+    ROOT     = 1,
+    SUFFIX   = 2,
+    POPS_MAX = 1 << 26 /* 256 MiB */
 };
 
-/* The trie while it grows. Index 0 is "none". */
-typedef struct grow_node {
-    uint32_t child;   /* first */
-    uint32_t sibling; /* next */
-    uint32_t slot;    /* its place in the double array */
-    int32_t  token;   /* or -1 */
-    uint8_t  label;
-} grow_node;
-
 typedef struct builder {
-    grow_node    *grow; /* [grow_count] */
-    uint32_t      grow_count, grow_limit;
-    fl_trie_node *nodes;
-    uint32_t     *next_free; /* [limit]: ring of free slots; 0 when the slot is taken */
-    uint32_t     *prev_free;
-    uint32_t      used, limit, free_head;
-    uint32_t     *pops;
-    size_t        pops_used, pops_limit;
+    fl_trie_builder trie;
+    uint32_t       *pops;
+    size_t          pops_used, pops_limit;
 } builder;
-
-static bool grow_reserve(builder *b, size_t extra) {
-    size_t need = b->grow_count + extra;
-    if (need <= b->grow_limit) {
-        return true;
-    }
-    if (need > NODES_MAX) {
-        return false;
-    }
-    size_t     limit = need < 4096 ? 4096 : need + need / 2;
-    grow_node *grown = fl_realloc_array(b->grow, limit, sizeof *grown);
-    if (grown == NULL) {
-        return false;
-    }
-    b->grow       = grown;
-    b->grow_limit = (uint32_t)limit;
-    return true;
-}
-
-static bool insert(builder *b, uint32_t root, const char *text, size_t length, int32_t token) {
-    if (!grow_reserve(b, length)) {
-        return false;
-    }
-    uint32_t at = root;
-    for (size_t i = 0; i < length; i++) {
-        uint8_t  label = (uint8_t)text[i];
-        uint32_t child = b->grow[at].child, before = 0;
-        while (child != 0 && b->grow[child].label != label) {
-            before = child;
-            child  = b->grow[child].sibling;
-        }
-        if (child != 0 && before != 0) { /* to the front: the next token probably goes there too */
-            b->grow[before].sibling = b->grow[child].sibling;
-            b->grow[child].sibling  = b->grow[at].child;
-            b->grow[at].child       = child;
-        }
-        if (child == 0) {
-            child             = b->grow_count++;
-            b->grow[child]    = (grow_node){0, b->grow[at].child, 0, -1, label};
-            b->grow[at].child = child;
-        }
-        at = child;
-    }
-    b->grow[at].token = token;
-    return true;
-}
-
-/* One more block of 256 free slots at the end of the array. */
-static bool add_block(builder *b) {
-    if (b->used == b->limit) {
-        size_t limit = b->limit == 0 ? 64 * BLOCK : (size_t)b->limit * 2;
-        if (limit > NODES_MAX) {
-            return false;
-        }
-        fl_trie_node *nodes = fl_realloc_array(b->nodes, limit, sizeof *nodes);
-        b->nodes            = nodes != NULL ? nodes : b->nodes;
-        uint32_t *next      = fl_realloc_array(b->next_free, limit, sizeof *next);
-        b->next_free        = next != NULL ? next : b->next_free;
-        uint32_t *prev      = fl_realloc_array(b->prev_free, limit, sizeof *prev);
-        b->prev_free        = prev != NULL ? prev : b->prev_free;
-        if (nodes == NULL || next == NULL || prev == NULL) {
-            return false;
-        }
-        b->limit = (uint32_t)limit;
-    }
-    uint32_t first = b->used, last = b->used + BLOCK - 1;
-    memset(b->nodes + first, 0, BLOCK * sizeof *b->nodes);
-    if (first == 0) { /* the block of the roots stays out of the ring */
-        memset(b->next_free, 0, BLOCK * sizeof *b->next_free);
-        b->used = BLOCK;
-        return true;
-    }
-    for (uint32_t s = first; s <= last; s++) {
-        b->next_free[s] = s + 1;
-        b->prev_free[s] = s - 1;
-    }
-    uint32_t head       = b->free_head != 0 ? b->free_head : first;
-    uint32_t tail       = b->free_head != 0 ? b->prev_free[head] : last;
-    b->next_free[last]  = head;
-    b->prev_free[first] = tail;
-    b->next_free[tail]  = b->free_head != 0 ? first : head;
-    b->prev_free[head]  = last;
-    b->free_head        = head;
-    b->used += BLOCK;
-    return true;
-}
-
-static void take_slot(builder *b, uint32_t slot, uint32_t parent) {
-    uint32_t next = b->next_free[slot], prev = b->prev_free[slot];
-    b->next_free[prev] = next;
-    b->prev_free[next] = prev;
-    b->next_free[slot] = 0;
-    if (b->free_head == slot) {
-        b->free_head = next == slot ? 0 : next;
-    }
-    b->nodes[slot].check = parent;
-}
-
-/* A base at which all children of `at` find free slots; 0: no memory. */
-static uint32_t find_base(builder *b, uint32_t at) {
-    uint32_t first = b->grow[at].child;
-    uint32_t slot  = b->free_head;
-    for (unsigned tries = 0; slot != 0 && tries < SEARCH_MAX; tries++) {
-        uint32_t base = slot ^ b->grow[first].label;
-        uint32_t c    = b->grow[first].sibling;
-        while (c != 0 && b->next_free[base ^ b->grow[c].label] != 0) {
-            c = b->grow[c].sibling;
-        }
-        if (c == 0) {
-            return base;
-        }
-        slot = b->next_free[slot] == b->free_head ? 0 : b->next_free[slot];
-    }
-    uint32_t fresh = b->used;
-    return add_block(b) ? fresh : 0;
-}
 
 static bool push_pop(builder *b, uint32_t value) {
     if (b->pops_used == b->pops_limit) {
@@ -202,30 +69,27 @@ static bool append_pops(builder *b, size_t entry, uint32_t from) {
     return true;
 }
 
-static uint32_t child_of(const fl_trie_node *nodes, uint32_t at, uint8_t byte) {
-    uint32_t slot = nodes[at].base ^ byte;
-    return nodes[slot].check == at ? slot : 0;
-}
-
 /* Fill fail and pop of the node in `slot`, a child of `parent` (both placed). */
-static bool link_node(builder *b, uint32_t slot, uint32_t parent, uint8_t byte, int32_t token) {
-    size_t entry = b->pops_used;
+static bool link_node(void *user, fl_trie_node *nodes, uint32_t slot, uint32_t parent, uint8_t byte,
+                      int32_t token) {
+    builder *b     = user;
+    size_t   entry = b->pops_used;
     if (!push_pop(b, 0)) {
         return false;
     }
     if (token >= 0) {
-        b->nodes[slot].fail = SUFFIX;
-        b->nodes[slot].pop  = (uint32_t)entry;
-        b->pops[entry]      = 1;
+        nodes[slot].fail = SUFFIX;
+        nodes[slot].pop  = (uint32_t)entry;
+        b->pops[entry]   = 1;
         return push_pop(b, (uint32_t)token);
     }
-    uint32_t z = b->nodes[parent].fail;
-    if (z != 0 && !append_pops(b, entry, b->nodes[parent].pop)) {
+    uint32_t z = nodes[parent].fail;
+    if (z != 0 && !append_pops(b, entry, nodes[parent].pop)) {
         return false;
     }
-    while (z != 0 && child_of(b->nodes, z, byte) == 0) {
-        uint32_t next = b->nodes[z].fail;
-        if (next != 0 && !append_pops(b, entry, b->nodes[z].pop)) {
+    while (z != 0 && fl_trie_child(nodes, z, byte) == 0) {
+        uint32_t next = nodes[z].fail;
+        if (next != 0 && !append_pops(b, entry, nodes[z].pop)) {
             return false;
         }
         z = next;
@@ -234,46 +98,9 @@ static bool link_node(builder *b, uint32_t slot, uint32_t parent, uint8_t byte, 
         b->pops_used = entry;
         return true;
     }
-    b->nodes[slot].fail = child_of(b->nodes, z, byte);
-    b->nodes[slot].pop  = (uint32_t)entry;
+    nodes[slot].fail = fl_trie_child(nodes, z, byte);
+    nodes[slot].pop  = (uint32_t)entry;
     return true;
-}
-
-/* Place all nodes breadth first: a node's fail is always shallower, so it stands already. */
-static bool place_all(builder *b) {
-    uint32_t *queue = fl_alloc_array(b->grow_count, sizeof *queue);
-    if (queue == NULL) {
-        return false;
-    }
-    uint32_t head = 0, tail = 0;
-    bool     ok          = add_block(b) && push_pop(b, 0);
-    b->grow[ROOT].slot   = ROOT;
-    b->grow[SUFFIX].slot = SUFFIX;
-    queue[tail++]        = ROOT;
-    queue[tail++]        = SUFFIX;
-    while (ok && head < tail) {
-        uint32_t at     = queue[head++];
-        uint32_t parent = b->grow[at].slot;
-        if (b->grow[at].child == 0) {
-            continue;
-        }
-        uint32_t base = find_base(b, at);
-        if (base == 0) {
-            ok = false;
-            break;
-        }
-        b->nodes[parent].base = base;
-        for (uint32_t c = b->grow[at].child; c != 0; c = b->grow[c].sibling) {
-            b->grow[c].slot = base ^ b->grow[c].label;
-            take_slot(b, b->grow[c].slot, parent);
-            queue[tail++] = c;
-        }
-        for (uint32_t c = b->grow[at].child; ok && c != 0; c = b->grow[c].sibling) {
-            ok = link_node(b, b->grow[c].slot, parent, b->grow[c].label, b->grow[c].token);
-        }
-    }
-    fl_free(queue);
-    return ok;
 }
 
 static size_t code_points(const char *text, size_t length) {
@@ -286,24 +113,23 @@ static size_t code_points(const char *text, size_t length) {
 
 static bool insert_all(builder *b, const fl_vocab *vocab, const char *prefix, size_t prefix_length,
                        uint32_t max_chars) {
-    if (!grow_reserve(b, 3)) {
+    if (!fl_trie_begin(&b->trie, SUFFIX)) {
         return false;
     }
-    memset(b->grow, 0, 3 * sizeof *b->grow);
-    b->grow[ROOT].token = b->grow[SUFFIX].token = -1;
-    b->grow_count                               = 3;
     for (uint32_t id = 0; id < vocab->size; id++) {
         size_t      length;
         const char *text = fl_vocab_text(vocab, (int32_t)id, &length);
         if (text == NULL || length == 0) {
             continue;
         }
-        if (code_points(text, length) <= max_chars && !insert(b, ROOT, text, length, (int32_t)id)) {
+        if (code_points(text, length) <= max_chars &&
+            !fl_trie_insert(&b->trie, ROOT, text, length, (int32_t)id)) {
             return false;
         }
         if (length > prefix_length && memcmp(text, prefix, prefix_length) == 0 &&
             code_points(text + prefix_length, length - prefix_length) <= max_chars &&
-            !insert(b, SUFFIX, text + prefix_length, length - prefix_length, (int32_t)id)) {
+            !fl_trie_insert(&b->trie, SUFFIX, text + prefix_length, length - prefix_length,
+                            (int32_t)id)) {
             return false;
         }
     }
@@ -314,24 +140,22 @@ int fl_wordpiece_open(fl_wordpiece *wordpiece, const fl_vocab *vocab, const char
                       uint32_t max_chars, int32_t unk, const char *source, fletch_error *error) {
     memset(wordpiece, 0, sizeof *wordpiece);
     builder b  = {0};
-    bool    ok = insert_all(&b, vocab, prefix, strlen(prefix), max_chars) && place_all(&b);
-    fl_free(b.grow);
-    fl_free(b.next_free);
-    fl_free(b.prev_free);
+    bool    ok = insert_all(&b, vocab, prefix, strlen(prefix), max_chars) && push_pop(&b, 0) &&
+              fl_trie_place(&b.trie, link_node, &b);
     if (!ok) {
-        fl_free(b.nodes);
+        fl_trie_end(&b.trie);
         fl_free(b.pops);
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
                        "%s: no memory for the trie of %u tokens", source, vocab->count);
     }
-    fl_trie_node *nodes = fl_realloc_array(b.nodes, b.used, sizeof *nodes); /* give back the rest */
-    uint32_t     *pops  = fl_realloc_array(b.pops, b.pops_used, sizeof *pops);
-    wordpiece->nodes    = nodes != NULL ? nodes : b.nodes;
-    wordpiece->pops     = pops != NULL ? pops : b.pops;
-    wordpiece->node_count    = b.used;
+    wordpiece->nodes = fl_trie_finish(&b.trie, &wordpiece->node_count);
+    fl_trie_end(&b.trie);
+    uint32_t *pops           = fl_realloc_array(b.pops, b.pops_used, sizeof *pops);
+    wordpiece->pops          = pops != NULL ? pops : b.pops;
     wordpiece->max_chars     = max_chars;
     wordpiece->prefix_length = (uint32_t)strlen(prefix);
     wordpiece->unk           = unk;
+    wordpiece->vocab         = vocab;
     return 0;
 }
 
@@ -361,7 +185,7 @@ size_t fl_wordpiece_encode(const fl_wordpiece *wordpiece, const char *word, size
     uint32_t at    = ROOT;
     for (size_t i = 0; i < size; i++) {
         uint32_t next;
-        while ((next = child_of(wordpiece->nodes, at, (uint8_t)word[i])) == 0) {
+        while ((next = fl_trie_child(wordpiece->nodes, at, (uint8_t)word[i])) == 0) {
             at = fall(wordpiece, at, ids, &count);
             if (at == 0) {
                 return 0;
@@ -377,3 +201,76 @@ size_t fl_wordpiece_encode(const fl_wordpiece *wordpiece, const char *word, size
     }
     return count;
 }
+
+/* ---- The model -------------------------------------------------------------------------------- */
+
+static int open_model(fl_tokenizer *tokenizer, void **state, fl_json_reader *model,
+                      const fl_log *log) {
+    const char *unk    = fl_need_string(model, "unk_token");
+    const char *prefix = fl_need_string(model, "continuing_subword_prefix");
+    int64_t     chars  = fl_need_int(model, "max_input_chars_per_word", INT64_MAX);
+    if (model->status == 0 && chars > FL_WORD_CHARS_MAX) {
+        model->status = fl_fail(model->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                                "%s: max_input_chars_per_word %lld is not supported; at most %d",
+                                model->source, (long long)chars, FL_WORD_CHARS_MAX);
+    }
+    int status = model->status < 0 ? model->status : fl_parse_vocab(tokenizer, model, log);
+    if (status < 0) {
+        return status;
+    }
+    int32_t unk_id = fl_vocab_find(&tokenizer->vocab, unk, strlen(unk));
+    if (unk_id < 0) {
+        return fl_fail(model->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s: unk_token \"%s\" is not in model.vocab", model->source, unk);
+    }
+    *state = fl_alloc_zero(1, sizeof(fl_wordpiece));
+    if (*state == NULL) {
+        return fl_fail_nomem(model->error, sizeof(fl_wordpiece), model->source);
+    }
+    return fl_wordpiece_open(*state, &tokenizer->vocab, prefix, (uint32_t)chars, unk_id,
+                             model->source, model->error);
+}
+
+static void close_model(void *state) {
+    if (state != NULL) {
+        fl_wordpiece_close(state);
+    }
+    fl_free(state);
+}
+
+/* Longer words are unknown. */
+static size_t bytes_max(const fl_wordpiece *wordpiece) {
+    return 4 * (size_t)wordpiece->max_chars;
+}
+
+static void measure(const void *state, size_t size, size_t *tokens, size_t *work) {
+    const fl_wordpiece *wordpiece = state;
+    *tokens                       = size <= bytes_max(wordpiece) ? size + 1 : 1;
+    *work                         = *tokens * sizeof(int32_t);
+}
+
+static size_t encode_model(const void *state, void *work, const char *word, size_t size,
+                           fl_word_token *tokens) {
+    const fl_wordpiece *wordpiece = state;
+    int32_t            *ids       = work;
+    size_t              count     = 0;
+    if (size <= bytes_max(wordpiece) && code_points(word, size) <= wordpiece->max_chars) {
+        count = fl_wordpiece_encode(wordpiece, word, size, ids);
+    }
+    if (count == 0) {
+        tokens[0] = (fl_word_token){wordpiece->unk, 0, (uint32_t)size};
+        return 1;
+    }
+    uint32_t at = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t length;
+        fl_vocab_text(wordpiece->vocab, ids[i], &length);
+        length -= i > 0 ? wordpiece->prefix_length : 0;
+        tokens[i] = (fl_word_token){ids[i], at, at + (uint32_t)length};
+        at += (uint32_t)length;
+    }
+    return count;
+}
+
+const fl_token_model fl_wordpiece_model = {"WordPiece", open_model, close_model, measure,
+                                           encode_model};

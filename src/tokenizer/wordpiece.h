@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wordpiece.h - one normalised word becomes WordPiece ids, in time linear in the word.
  *
- * Role     parse.c opens it; stream.c and exact.c call it for every word that no cache knows.
+ * Role     The model "WordPiece" (token_model.h); stream.c calls it without that table, for speed.
  * In/Out   UTF-8 of one word -> ids. A word that has a dead end gives 0 ids: the caller emits unk.
  * Memory   A double array of 16-byte nodes and a pool of ids, immutable.
  * Threads  Any. */
@@ -13,23 +13,20 @@
 #include <stdint.h>
 
 #include "fletch.h"
+#include "tokenizer/trie.h"
 #include "tokenizer/vocab.h"
 
-typedef struct fl_trie_node {
-    uint32_t base;  /* child of byte c is base ^ c, if that node's `check` is this node */
-    uint32_t check; /* parent, 0 for a free slot */
-    uint32_t fail;  /* where matching goes on when no child fits; 0: nowhere, the word is unknown */
-    uint32_t pop; /* position in pops: count, then the ids that are certain when `fail` is taken */
-} fl_trie_node;
-
 typedef struct fl_wordpiece {
-    fl_trie_node *nodes; /* owned, [node_count] */
-    uint32_t      node_count;
-    uint32_t     *pops; /* owned */
-    uint32_t      max_chars;
-    uint32_t      prefix_length; /* bytes of "##" */
-    int32_t       unk;
+    fl_trie_node   *nodes; /* owned, [node_count] */
+    uint32_t        node_count;
+    uint32_t       *pops; /* owned */
+    uint32_t        max_chars;
+    uint32_t        prefix_length; /* bytes of "##" */
+    int32_t         unk;
+    const fl_vocab *vocab; /* borrowed: the lengths of tokens */
 } fl_wordpiece;
+
+enum { FL_WORD_CHARS_MAX = 1000 };
 
 /* Build from a vocabulary. Tokens of more than max_chars code points can match no word and are left
  * out. `source` is for messages. */

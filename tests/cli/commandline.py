@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -11,6 +12,11 @@ BIN = os.path.abspath(os.environ.get("FLETCH_BIN", ROOT / "build" / "fletch"))
 MODEL = os.path.abspath(os.environ["FLETCH_MODEL"]) if os.environ.get("FLETCH_MODEL") else ""
 DIMENSIONS = 384
 WAIT = 300  # seconds; no test measures it: it ends what hangs
+
+# A run in the background may start with these ignored, and children would inherit that.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 
 def environment(tmp_path, **more):

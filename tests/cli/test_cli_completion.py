@@ -29,7 +29,7 @@ def test_bash_completes(fletch, tmp_path):
     assert complete(fletch, tmp_path, "fletch", "em") == ["embed"]
     assert "--similarity" in complete(fletch, tmp_path, "fletch", "embed", "--s")
     assert complete(fletch, tmp_path, "fletch", "embed", "--provider-ord") == ["--provider-order"]
-    assert complete(fletch, tmp_path, "fletch", "embed", "--format", "np") == ["npy"]
+    assert complete(fletch, tmp_path, "fletch", "embed", "--format", "np") == ["npy", "npz"]
     assert complete(fletch, tmp_path, "fletch", "tokenize", "--format", "np") == []
     assert complete(fletch, tmp_path, "fletch", "embed", "--cpu-isa", "av") == ["avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16"]
     assert complete(fletch, tmp_path, "fletch", "model", "pu") == ["pull"]

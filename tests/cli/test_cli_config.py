@@ -94,7 +94,26 @@ def test_a_wrong_file_is_2_and_names_the_place(fletch, tmp_path, text, says):
     assert "bad.toml:" in result.stderr.decode() and says in result.stderr.decode()
 
 
-def test_a_missing_file_and_a_wrong_variable_are_2(fletch):
+def test_a_missing_file_and_a_wrong_value_are_2(fletch):
     assert fletch("config", "--config", "nowhere.toml").returncode == 2
-    result = fletch("config", env={"FLETCH_CPU_ISSA": "ref"})
+    result = fletch("config", env={"FLETCH_CPU_ISA": "rff"})
     assert result.returncode == 2 and "FLETCH_CPU_ISA" in result.stderr.decode()
+
+
+def test_an_unknown_variable_is_a_warning_with_the_nearest_name(fletch):
+    result = fletch("config", env={"FLETCH_CPU_ISSA": "ref"})
+    assert result.returncode == 0
+    assert result.stderr.decode() == ("fletch: warning: the environment variable FLETCH_CPU_ISSA means nothing here; "
+                                      "did you mean FLETCH_CPU_ISA?\n")
+    assert fletch("config", "-q", env={"FLETCH_CPU_ISSA": "ref"}).stderr == b""
+
+
+def test_variables_that_a_container_platform_makes_of_a_service_are_nothing(fletch):
+    """A service called fletch, with Kubernetes' enableServiceLinks; and one called fletch-server, one of whose
+    variables has the name of a key."""
+    address = "tcp://10.43.0.7:9900"
+    result = fletch("config", "get", "server.port", env={
+        "FLETCH_SERVICE_HOST": "10.43.0.7", "FLETCH_SERVICE_PORT": "9900", "FLETCH_PORT": address,
+        "FLETCH_PORT_9900_TCP": address, "FLETCH_PORT_9900_TCP_PROTO": "tcp", "FLETCH_PORT_9900_TCP_PORT": "9900",
+        "FLETCH_PORT_9900_TCP_ADDR": "10.43.0.7", "FLETCH_SERVER_PORT": address, "FLETCH_SERVER_SERVICE_HOST": "10.43.0.8"})
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"9900\n", b"")

@@ -81,12 +81,14 @@ def test_a_module_of_other_sources(fletch, compile):
 
 
 def test_a_refused_module_leaves_the_work_to_the_processor(embed, compile):
-    environment = {"FLETCH_PROVIDER_ORDER": "cuda", "FLETCH_CUDA_MODULE": str(compile(door(ABI + 1, "9.9.9")))}
+    environment = {"FLETCH_PROVIDER_ORDER": "cuda,cpu", "FLETCH_CUDA_MODULE": str(compile(door(ABI + 1, "9.9.9")))}
     result = embed("embed", "a text", env=environment | NATIVE)
     assert result.returncode == 0
     assert b"engine ABI" in result.stderr and b"falling back to cpu" in result.stderr
     alone = embed("embed", "a text", env=environment | NATIVE | {"FLETCH_PROVIDER_FALLBACK": "false"})
     assert alone.returncode != 0 and b"engine ABI" in alone.stderr and alone.stdout == b""
+    named = embed("embed", "a text", env=environment | NATIVE | {"FLETCH_PROVIDER_ORDER": "cuda"})
+    assert named.returncode == 2 and b"engine ABI" in named.stderr and named.stdout == b""
 
 
 def test_none_at_all_and_one_that_is_installed(fletch, tmp_path, monkeypatch, compile):

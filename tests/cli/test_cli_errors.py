@@ -61,6 +61,7 @@ def test_query_and_document_are_prompts_of_every_model(embed):
     (["--prompt-name", "passage"], 2, "passage"),
     (["--max-length", "100000"], 2, "512"),
     (["--provider-order", "cuda", "--provider-fallback", "false"], 2, "CUDA"),
+    (["--provider-order", "cuda"], 2, "--provider-order NAME,cpu falls back"),
 ])
 def test_exit_codes_of_opening(embed, arguments, code, says):
     result = embed("embed", *arguments, "text")

@@ -106,7 +106,6 @@ BAD = [
     ("jsonl", b'"good"\n{"text": 3}\n"good"\n', 'standard input:2: the field "text" is a number'),
     ("jsonl", b'"good"\n{"txt": "a"}\n"good"\n', 'standard input:2: has no field "text"'),
     ("jsonl", b'"good"\n{"text": "a"\n"good"\n', "standard input:2: not valid JSON"),
-    ("jsonl", b'"good"\n\n"good"\n', "standard input:2: is empty"),
     ("jsonl", b'"good"\n["a"]\n"good"\n', "standard input:2: is an array"),
     ("jsonl", b'"good"\n"b\xffd"\n"good"\n', "standard input:2: not valid UTF-8"),
     ("json", b'["good", 7, "good"]', "standard input: item 2: is a number"),
@@ -230,3 +229,15 @@ def test_a_slow_producer_is_not_waited_for(fletch):
     process.stdin.close()
     assert process.wait(timeout=WAIT) == 0
     process.stdout.close()
+
+
+def test_every_code_point_may_be_an_escape(fletch):
+    """JSON lines in ASCII give the tokens and the offsets of the same lines in UTF-8."""
+    every = "".join(chr(c) for c in range(1, 0x110000) if not 0xD800 <= c < 0xE000)
+    lines = [every[i:i + 800] for i in range(0, len(every), 800)]
+    asked = ["tokenize", "--input-format", "jsonl", "--format", "jsonl"]
+    results = [fletch(*asked, input="".join(json.dumps({"text": line}, ensure_ascii=ascii) + "\n" for line in lines).encode())
+               for ascii in (True, False)]
+    assert [r.returncode for r in results] == [0, 0], results[0].stderr
+    assert results[0].stdout == results[1].stdout
+    assert results[0].stdout.count(b"\n") == len(lines)

@@ -8,11 +8,6 @@ import time
 import pytest
 from commandline import WAIT
 
-# A run in the background may start with these ignored, and children would inherit that.
-for _number in (signal.SIGINT, signal.SIGHUP):
-    if signal.getsignal(_number) == signal.SIG_IGN:
-        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
-
 pytestmark = pytest.mark.usefixtures("embed")  # the model is needed, if only its tokenizer
 
 

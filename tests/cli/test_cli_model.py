@@ -63,7 +63,8 @@ def test_the_life_of_a_model(embed, hub):
 
 def test_a_plain_folder_cannot_be_verified_and_is_not_called_damaged(embed):
     checked = embed("model", "verify", commandline.MODEL)
-    assert checked.returncode == 0 and "DAMAGED" not in checked.stdout.decode()
+    assert checked.returncode == 1 and "DAMAGED" not in checked.stdout.decode()
+    assert "nothing of" in checked.stderr.decode() and "was verified" in checked.stderr.decode()
     assert "unknown  model.safetensors" in checked.stdout.decode()
     assert "could not be checked" in checked.stderr.decode()
 
@@ -75,6 +76,11 @@ def test_a_bare_word_that_is_here_but_no_model_is_named(fletch):
         for command in (["embed", "-m", word, "x"], ["model", "pull", word]):
             result = fletch(*command, model=False)
             assert result.returncode == 3 and says in result.stderr.decode()
+
+
+def test_a_model_that_cannot_be_fetched_is_named_first(fletch):
+    text = fletch("embed", "-m", "some/model", "text", model=False).stderr.decode()
+    assert text.startswith("fletch: the model some/model cannot be fetched: no network")
 
 
 def test_embed_fetches_the_default_model_with_a_bar(embed, hub):

@@ -10,6 +10,8 @@ import struct
 import subprocess
 
 import commandline
+import zipfile
+
 import numpy as np
 import pytest
 from commandline import DIMENSIONS, WAIT
@@ -212,3 +214,36 @@ def test_stats(embed):
     assert values["texts"] == "2" and values["cut"] == "1" and values["tokens"] == str(3 + 8)
     assert float(values["texts/s"]) > 0 and values["peak memory"].endswith(" MB")
     assert result.stdout.count(b"\n") == 2
+
+
+def test_float16_is_numpys(embed, tmp_path):
+    """By the nearest value, ties to even, the smallest too: raw pooled rows have all sizes."""
+    texts = [f"text number {i}" for i in range(64)]
+    full = np.array([row["embedding"] for row in embed.rows("embed", *texts)], np.float32)
+    half = full.astype(np.float16)
+    assert embed("embed", "--dtype", "float16", "-o", "h.npy", *texts).returncode == 0
+    assert np.load(tmp_path / "h.npy").dtype == np.float16 and np.array_equal(np.load(tmp_path / "h.npy"), half)
+    raw = embed("embed", "--dtype", "float16", "--format", "raw", *texts).stdout
+    assert raw == half.tobytes()
+    rows = [row["embedding"] for row in embed.rows("embed", "--dtype", "float16", *texts)]
+    assert np.array_equal(np.array(rows, np.float32), half.astype(np.float32))
+    assert embed("embed", "--dtype", "float16", "--format", "fvecs", "x").returncode == 2
+    assert embed("embed", "--dtype", "float16", "--similarity", "x", "y").returncode == 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "ubinary"])
+def test_npz_is_the_npy_in_an_archive(embed, tmp_path, dtype):
+    texts = ["one", "two", "three"]
+    for name in ("a.npy", "a.npz"):
+        assert embed("embed", "--dtype", dtype, "-o", name, *texts).returncode == 0
+    with np.load(tmp_path / "a.npz") as archive:
+        assert archive.files == ["embeddings"]
+        assert np.array_equal(archive["embeddings"], np.load(tmp_path / "a.npy"))
+    with zipfile.ZipFile(tmp_path / "a.npz") as archive:
+        assert archive.testzip() is None and archive.read("embeddings.npy") == (tmp_path / "a.npy").read_bytes()
+    assert embed("embed", "--dtype", dtype, "--format", "npz", *texts).stdout == (tmp_path / "a.npz").read_bytes()
+
+
+def test_npz_of_nothing(embed, tmp_path):
+    assert embed("embed", "-o", "a.npz", input="").returncode == 0
+    assert np.load(tmp_path / "a.npz")["embeddings"].shape == (0, 384)

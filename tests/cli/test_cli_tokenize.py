@@ -40,6 +40,16 @@ def test_without_special_tokens(fletch):
     assert row["ids"] == [7592, 2088] and row["special"] == [0, 0]
 
 
+def test_a_pair_is_one_sequence(fletch):
+    (row,) = fletch.rows("tokenize", "--pair", "a cat", "Hello world")
+    assert row["tokens"] == ["[CLS]", "hello", "world", "[SEP]", "a", "cat", "[SEP]"]
+    assert row["offsets"][4:6] == [[0, 1], [2, 5]] and row["second"] == [4, 6] and row["segment"] == 4
+    (row,) = fletch.rows("tokenize", "--pair", "a cat", "--max-length", "7", "one two three four")
+    assert row["truncated"] and row["tokens"] == ["[CLS]", "one", "two", "[SEP]", "a", "cat", "[SEP]"]
+    text = fletch("tokenize", "--format", "text", "--pair", "a cat", "Hello").stdout.decode()
+    assert "Hello  +  a cat" in text and "cat" in text.splitlines()[-2]
+
+
 def test_text_is_a_table(fletch):
     text = fletch("tokenize", "--format", "text", "Hello\x1b world").stdout.decode()
     assert "7592" in text and "[CLS]" in text and "\x1b" not in text

@@ -384,7 +384,7 @@ Test(cuda, refuses_with_a_reason) {
     toy_free(&t);
     odd.head_dim = 16;
     toy_make(&t, &odd, 3);
-    refuse(&t, &usual, FLETCH_EPROVIDER, "heads of a size");
+    refuse(&t, &usual, FLETCH_EPROVIDER, "heads of size");
     t.encoder.desc.head_dim = 32; /* more than the tensors hold */
     t.encoder.layer[1][FL_LAYER_Q_W].bytes -= 4;
     refuse(&t, &usual, FLETCH_EMODEL, "query");

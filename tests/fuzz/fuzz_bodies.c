@@ -33,12 +33,12 @@ static struct {
 static char      never_read; /* a store for the routes that ask whether there is one */
 static fl_server server;
 
-static fl_served served = {.name        = "m\xC3\xB6"
-                                          "del",
-                           .id          = "model",
-                           .dimensions  = DIMENSIONS,
-                           .max_length  = MAX_LENGTH,
-                           .fingerprint = "00"};
+static fl_served served = {.name            = "m\xC3\xB6"
+                                              "del",
+                           .id              = "model",
+                           .info.dimensions = DIMENSIONS,
+                           .info.max_length = MAX_LENGTH,
+                           .fingerprint     = "00"};
 
 static void must(bool condition) {
     if (!condition) {
@@ -57,7 +57,7 @@ const char *fletch_version(void) {
 }
 
 /* One token for every byte, within [CLS] and [SEP]. */
-int fletch_tokenize(const fletch_model *model, const char *text, size_t size,
+int fletch_tokenize(fletch_model *model, const char *text, size_t size,
                     const fletch_tokenize_options *options, fletch_tokens **tokens,
                     fletch_error *error) {
     (void)model, (void)options, (void)error;
@@ -71,7 +71,10 @@ int fletch_tokenize(const fletch_model *model, const char *text, size_t size,
         offsets[2 * i + 1] = (uint32_t)i + 1;
     }
     special[size] = 1;
-    *out          = (fletch_tokens){count, calloc(count, sizeof *out->ids), offsets, special, 0};
+    *out          = (fletch_tokens){.count   = count,
+                                    .ids     = calloc(count, sizeof *out->ids),
+                                    .offsets = offsets,
+                                    .special = special};
     *tokens       = out;
     return 0;
 }
@@ -126,7 +129,7 @@ static bool is_object(const char *text, size_t size) {
     fl_json     *json = NULL;
     fletch_error error;
     bool         good = fl_json_parse(&json, text, size, size + 1, 0, "", &error) == 0 &&
-                json_object_is_type(json, json_type_object);
+                fl_json_is(json, FL_JSON_OBJECT);
     fl_json_free(json);
     return good;
 }
@@ -202,15 +205,41 @@ size_t fl_store_count(const fl_store *store) {
     return 3;
 }
 
+bool fl_store_lasts(const fl_store *store) {
+    (void)store;
+    return true;
+}
+
+int fl_store_list(fl_store *store, size_t offset, size_t count, fl_hit *hits, size_t *found,
+                  fletch_error *error) {
+    (void)store, (void)error;
+    *found = 0;
+    while (*found < count && offset + *found < 3) {
+        hits[*found] = (fl_hit){.key = (int64_t)(offset + *found)};
+        ++*found;
+    }
+    return FLETCH_OK;
+}
+
 size_t fl_store_columns(const fl_store *store) {
     (void)store;
     return DIMENSIONS;
 }
 
-bool fl_workers_add(fl_workers *workers, fl_work_fn fn, void *arg) {
-    (void)workers;
-    fn(arg);
+bool fl_request_run_later(fl_request *request, fl_route_fn fn, uint64_t cost_ns) {
+    (void)cost_ns;
+    fn(request);
     return true;
+}
+
+bool fl_request_hold(fl_request *request, size_t bytes) {
+    (void)request;
+    return bytes < ((size_t)1 << 30);
+}
+
+int fl_reply_go_on(fl_request *request, fletch_error *error) {
+    (void)request, (void)error;
+    return FLETCH_OK;
 }
 
 void fl_server_log_line(fl_server_log *log, int level, const char *format, ...) {
@@ -267,29 +296,16 @@ fl_served *fl_server_model_at(const fl_server *of, size_t index) {
     return index == 0 ? &served : NULL;
 }
 
-static const char *const properties[][2] = {
-    {"tokenizer", "toy, 1000 ids"}, {"prompt", "\"\""}, {"prompt.query", "\"query: \\n\\u00e9\""}};
-enum { PROPERTIES = sizeof properties / sizeof properties[0] };
-
-const char *fl_served_property(const fl_served *model, const char *name) {
-    (void)model;
-    for (size_t i = 0; i < PROPERTIES; i++) {
-        if (strcmp(properties[i][0], name) == 0) {
-            return properties[i][1];
-        }
-    }
-    return NULL;
+int fletch_row_convert(void *out, const float *row, size_t cols, fletch_dtype dtype) {
+    (void)row;
+    memset(out, 1, fletch_row_bytes(cols, dtype));
+    return FLETCH_OK;
 }
 
-const char *fl_served_prompt_at(const fl_served *model, size_t index, const char **told) {
+const fletch_prompt *fletch_prompt_at(const fletch_model *model, size_t index) {
+    static const fletch_prompt query = {"query", "query: \n\xC3\xA9"};
     (void)model;
-    if (index > 0) {
-        return NULL;
-    }
-    if (told != NULL) {
-        *told = properties[PROPERTIES - 1][1];
-    }
-    return "query";
+    return index == 0 ? &query : NULL;
 }
 
 const char *fl_server_option(const fl_server *of, const char *key) {
@@ -377,13 +393,13 @@ static int take_text(fletch_request *work, size_t i, fletch_outcome *outcome) {
     if (work->ids == NULL) {
         must(fl_utf8_valid_prefix(work->texts.pointers[i], count) == count);
     }
-    work->options.tokens[i]    = (uint32_t)(count < MAX_LENGTH ? count : MAX_LENGTH);
-    work->options.truncated[i] = count > MAX_LENGTH;
-    if (count > MAX_LENGTH && work->options.truncate == FLETCH_TRUNCATE_ERROR) {
+    work->options->tokens[i]    = (uint32_t)(count < MAX_LENGTH ? count : MAX_LENGTH);
+    work->options->truncated[i] = count > MAX_LENGTH;
+    if (count > MAX_LENGTH && work->options->truncate == FLETCH_TRUNCATE_ERROR) {
         outcome->error = (fletch_error){FLETCH_ETOOLONG, i, "too long"};
         return -1;
     }
-    outcome->tokens += work->options.tokens[i];
+    outcome->tokens += work->options->tokens[i];
     return 0;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_tokenizer_text.c - any text through BERT's pipeline.
+/* fuzz_tokenizer_text.c - any text through BERT's pipeline, and through Unigram in SentencePiece's.
  *
  * The first byte picks the flags, the second the length; the rest, repaired to UTF-8, is the text. The
  * fast path must give what the exact path gives, offsets must lie in the text in order, and no buffer
@@ -14,7 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { KINDS = 32 };
+enum { BERT_KINDS = 32, KINDS = 64 };
 
 #define ADDED(id, text, flags)                                                                     \
     "{\"id\":" #id ",\"content\":\"" text "\"," flags ",\"normalized\":false}"
@@ -141,6 +141,22 @@ static const char format[] =
                                                                                           "\"##c\":"
                                                                                           "21}}}";
 
+/* Letters, marks and bytes as pieces, so that ties, unknown runs and byte_fallback come often. */
+static const char unigram[] = "{\"added_tokens\":[" ADDED(
+    1, "ab",
+    "\"single_word\":true,\"lstrip\":false,\"rstrip\":true,"
+    "\"special\":false") "],\"normalizer\":{\"type\":\"Sequence\","
+                         "\"normalizers\":[%s]},\"pre_tokenizer\":"
+                         "{\"type\":\"Sequence\",\"pretokenizers\":[%s"
+                         "{\"type\":\"Metaspace\",\"replacement\":"
+                         "\"\\u2581\",\"prepend_scheme\":\"%s\"}]},"
+                         "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,"
+                         "\"byte_fallback\":%s,\"vocab\":[[\"<unk>\",0],"
+                         "[\"ab\",-2],[\"a\",-1],[\"b\",-1],[\"\\u2581\",-3],"
+                         "[\"\\u2581a\",-4],[\"\\u00e9\",-2.5],[\"e\",-2],"
+                         "[\"\\u0301\",-0.5],[\"\\u65e5\",-5],[\".\",-1],"
+                         "[\"<0xC3>\",-9],[\"<0xA9>\",-9],[\"ba\",-2]]}}";
+
 static const char *yes(unsigned bit) {
     return bit ? "true" : "false";
 }
@@ -152,8 +168,18 @@ static const fl_tokenizer *tokenizer_of(unsigned kind) {
         fl_tokenizer_options options = {.cache_bytes = 1024};
         fl_buf               json    = {0};
         fletch_error         error;
-        fl_buf_printf(&json, format, yes(kind & 1), yes(kind & 2), yes(kind & 4), yes(kind & 8),
-                      kind & 16 ? "WhitespaceSplit" : "BertPreTokenizer");
+        if (kind < BERT_KINDS)
+            fl_buf_printf(&json, format, yes(kind & 1), yes(kind & 2), yes(kind & 4), yes(kind & 8),
+                          kind & 16 ? "WhitespaceSplit" : "BertPreTokenizer");
+        else
+            fl_buf_printf(&json, unigram,
+                          kind & 1 ? "{\"type\":\"Nmt\"},{\"type\":\"NFKC\"}"
+                                   : "{\"type\":\"NFC\"}",
+                          kind & 2 ? "{\"type\":\"WhitespaceSplit\"}," : "",
+                          kind & 4   ? "first"
+                          : kind & 8 ? "never"
+                                     : "always",
+                          yes(kind & 16));
         if (fl_tokenizer_open(&opened[kind], json.data, json.size, &options, &error) < 0)
             abort();
         fl_buf_free(&json);

@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 
 import numpy
+import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -26,6 +27,19 @@ def embed(folder, texts, *flags, work: pathlib.Path) -> numpy.ndarray:
     result.unlink()
     assert rows.dtype == numpy.float32 and len(rows) == len(texts)
     return rows
+
+
+PENDING = ("family-nomic-moe", "family-jina-qk")  # features that the CPU engine lacks
+
+
+def embed_or_skip(folder, texts, *flags, work: pathlib.Path) -> numpy.ndarray:
+    """embed, skipping a family of PENDING that the CPU engine says it cannot run."""
+    try:
+        return embed(folder, texts, *flags, work=work)
+    except AssertionError as refusal:
+        if folder.name.startswith(PENDING) and "the cpu engine does not handle" in str(refusal):
+            pytest.skip(str(refusal).split("\n")[0][:200])
+        raise
 
 
 def difference(rows: numpy.ndarray, expected: numpy.ndarray) -> float:

@@ -58,7 +58,7 @@ static void dump_encoder(fl_buf *out, const fl_encoder *encoder) {
                   "\"activation\": %d, \"bias\": %d, ",
                   d->layers, d->hidden, d->heads, d->intermediate, d->vocab, d->positions,
                   d->position_offset, (double)d->norm_eps, (int)d->activation,
-                  (int)d->attention_bias);
+                  (int)d->distance[0].bias);
     fl_buf_puts(out, "\"global\": [");
     for (int i = 0; i < FL_SLOT_COUNT; i++) {
         fl_buf_puts(out, i == 0 ? "" : ", ");

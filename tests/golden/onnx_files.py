@@ -48,8 +48,9 @@ def save(path: pathlib.Path, nodes, inputs, outputs, weights, **how):
 # ---- A whole BERT --------------------------------------------------------------------------------
 
 class Writer:
-    def __init__(self, tensors):
+    def __init__(self, tensors, quantised=False):
         self.tensors, self.nodes, self.weights, self.count = tensors, [], {}, 0
+        self.quantised = quantised
 
     def op(self, kind, *inputs, **attributes):
         self.count += 1
@@ -68,6 +69,16 @@ class Writer:
         return self.const(array.T.copy() if transposed else array)
 
     def linear(self, x, name):
+        """`quantised`: 8-bit integers as dynamic quantisation writes them, the range of x found over all of x."""
+        if self.quantised:
+            weight = self.tensors[name + ".weight"].astype(numpy.float32).T
+            scale = numpy.abs(weight).max() / 127
+            self.count += 1
+            parts = [f"{part}.{self.count}" for part in ("q", "scale", "zero")]
+            self.nodes.append(helper.make_node("DynamicQuantizeLinear", [x], parts))
+            product = self.op("MatMulInteger", parts[0], self.const(numpy.round(weight / scale).astype(numpy.int8)), parts[2])
+            factor = self.op("Mul", parts[1], self.const(numpy.float32(scale)))
+            return self.op("Add", self.op("Mul", self.op("Cast", product, to=F32), factor), self.tensor(name + ".bias"))
         return self.op("Add", self.op("MatMul", x, self.tensor(name + ".weight", True)), self.tensor(name + ".bias"))
 
     def norm(self, x, name, eps):
@@ -95,10 +106,10 @@ def attention(w, x, layer, heads, mask):
     return w.linear(context, name + "output.dense")
 
 
-def bert(folder: pathlib.Path, path: pathlib.Path):
+def bert(folder: pathlib.Path, path: pathlib.Path, quantised=False):
     """`path` gets the encoder of a BERT folder: input_ids, attention_mask, token_type_ids -> last_hidden_state."""
     config = json.loads((folder / "config.json").read_text())
-    w, eps = Writer(load_file(folder / "model.safetensors")), config["layer_norm_eps"]
+    w, eps = Writer(load_file(folder / "model.safetensors"), quantised), config["layer_norm_eps"]
     positions = w.op("Range", w.const(numpy.int64(0)),
                      w.op("Gather", w.op("Shape", "input_ids"), w.const(numpy.int64(1))), w.const(numpy.int64(1)))
     x = w.op("Add", w.op("Gather", w.tensor("embeddings.word_embeddings.weight"), "input_ids"),

@@ -367,6 +367,53 @@ def test_more_bytes_than_promised_are_refused(bench):
     assert not (bench.repo / "refs/main").exists()
 
 
+def test_a_server_that_gives_a_little_each_time_is_given_up(bench):
+    bench.hub.add(ID, model())
+    bench.hub.fail("cdn", WEIGHTS, Fault("cut", 10, times=99))
+    bench.fletch("pull", ID).expect("ENETWORK", "bytes remaining")
+    assert len(bench.hub.seen("cdn", "GET")) == 5
+
+
+def test_a_hash_in_capitals_is_a_hash(bench):
+    files = model()
+    bench.hub.add(ID, files)
+    bench.hub.fail("hub", WEIGHTS, Fault("etag", etag_of(WEIGHTS, files[WEIGHTS]).upper(), times=99), "")
+    bench.hub.fail("cdn", WEIGHTS, Fault("flip", times=99))
+    bench.fletch("pull", ID).expect("ECHECKSUM", WEIGHTS)
+    bench.hub.forget()
+    bench.fletch("pull", ID).fine()
+    python_reads(bench, files)
+
+
+def test_a_blob_of_others_is_checked_before_it_is_taken(bench):
+    files = model()
+    bench.hub.add(ID, files)
+    bench.fletch("pull", ID).fine()
+    blob = bench.repo / "blobs" / etag_of(WEIGHTS, files[WEIGHTS])
+    (bench.repo / "snapshots" / bench.hub.repos[ID].refs["main"] / WEIGHTS).unlink()
+    blob.write_bytes(b"y" + files[WEIGHTS][1:])
+    bench.fletch("pull", ID).fine()
+    python_reads(bench, files)
+
+
+def test_what_is_no_file_in_a_snapshot_is_told(bench):
+    files = model()
+    bench.hub.add(ID, files)
+    bench.fletch("pull", ID).fine()
+    pointer = bench.repo / "snapshots" / bench.hub.repos[ID].refs["main"] / "tokenizer.json"
+    pointer.unlink()
+    pointer.mkdir()
+    assert bench.fletch("pull", ID).code != 0
+
+
+def test_an_index_of_very_many_files_is_refused_at_once(bench):
+    files = model()
+    del files[WEIGHTS]
+    index = {"weight_map": {f"t{i}": f"{i}.safetensors" for i in range(50_000)}}
+    bench.hub.add(ID, files | {"model.safetensors.index.json": json.dumps(index).encode()})
+    bench.fletch("pull", ID).expect("EMODEL", "more than 1024 files")
+
+
 def test_a_size_that_nobody_said_is_no_obstacle(bench):
     files = model()
     bench.hub.add(ID, files)
@@ -532,6 +579,22 @@ def test_no_network_names_the_ways_without(bench):
     path = bench.fletch("pull", ID).fine()
     result = bench.fletch("pull", ID, HF_ENDPOINT="http://127.0.0.1:1")
     assert result.fine() == path and "kept" in result.log[-1], "a whole copy serves without a network"
+
+
+def test_without_libcurl_and_libcrypto(bench):
+    """Neither is linked: what needs no download works without them, a download says what to install."""
+    files = model(3_000_000)
+    bench.hub.add(ID, files)
+    path = bench.fletch("pull", ID).fine()
+    none = bench.folder / "none"
+    none.mkdir()
+    for name in ("libcurl.so.4", "libcurl-gnutls.so.4", "libcurl.so", "libcrypto.so.3", "libcrypto.so.1.1", "libcrypto.so"):
+        (none / name).write_bytes(b"no library")  # the loader finds it first, refuses it and looks no further
+    bare = {"LD_LIBRARY_PATH": str(none)}
+    assert path in bench.fletch("--offline", "1", "resolve", ID, **bare).fine()
+    assert "\tok" in bench.fletch("verify", ID, **bare).out, "hashed without libcrypto"
+    bench.fletch("verify", ID, **bare).fine()
+    bench.fletch("pull", "org/other", **bare).expect("EUNSUPPORTED", "libcurl", "apt-get install libcurl4", "hf download")
 
 
 def test_a_renamed_model_is_followed(bench):

@@ -3,7 +3,9 @@
  *
  * Role     tests/golden/test_tokens.py compares what this prints with the reference.
  * Usage    token_dump (--json FILE | --vocab FILE [--cased] [--keep-accents] [--no-chinese])
- *              [--lower] [--max-length N] [--left] [--no-special] [--decode [--skip-special]] [--time]
+ *              [--lower] [--max-length N] [--left] [--no-special] [--pair [--only-first | --only-second]]
+ *              [--decode [--skip-special]] [--time]
+ *          With --pair two texts come at a time, and u32 segment goes before the ids.
  * In/Out   In: u32 size, bytes; again and again. Out, per text: u32 count, u32 truncated, i32 ids[count],
  *          u32 offsets[count][2], u8 special[count]. With --decode, in: u32 count, i32 ids; out: u32 size,
  *          bytes. With --time: reads all texts, encodes them again and again for two
@@ -21,8 +23,9 @@
 #include "tokenizer/tokenizer.h"
 
 typedef struct options {
-    const char       *json, *vocab;
-    bool              cased, keep_accents, no_chinese, lower, decode, skip_special, time;
+    const char *json, *vocab;
+    bool cased, keep_accents, no_chinese, lower, decode, skip_special, time, pair, only_first,
+        only_second;
     fl_encode_options encode;
 } options;
 
@@ -39,6 +42,9 @@ static void parse(options *o, int argc, char **argv) {
         o->decode |= strcmp(a, "--decode") == 0;
         o->skip_special |= strcmp(a, "--skip-special") == 0;
         o->time |= strcmp(a, "--time") == 0;
+        o->pair |= strcmp(a, "--pair") == 0;
+        o->only_first |= strcmp(a, "--only-first") == 0;
+        o->only_second |= strcmp(a, "--only-second") == 0;
         o->encode.no_special |= strcmp(a, "--no-special") == 0;
         if (strcmp(a, "--max-length") == 0) {
             o->encode.max_length = (uint32_t)strtoul(next, NULL, 10);
@@ -133,6 +139,63 @@ static void run_encode(const fl_tokenizer *t, const options *o) {
     fl_token_scratch_free(scratch);
 }
 
+/* One side of a pair, without the template and uncut. */
+static fl_pair_side encode_side(const fl_tokenizer *t, fl_token_scratch *scratch,
+                                const fl_buf *text, size_t index) {
+    size_t            room    = fl_tokenizer_ids_max(t, text->size);
+    int32_t          *ids     = malloc(room * sizeof *ids + 1);
+    uint32_t         *offsets = malloc(room * 2 * sizeof *offsets + 1);
+    uint8_t          *special = malloc(room + 1);
+    fl_encode_options o       = {.no_special = true};
+    fl_pair_side      side    = {ids, offsets, 0};
+    bool              cut;
+    fletch_error      error = {0};
+    if (fl_tokenizer_encode_offsets(t, scratch, text->data, text->size, &o, ids, offsets, special,
+                                    room, &side.count, &cut, &error) < 0) {
+        die("refused", &error, index);
+    }
+    free(special);
+    return side;
+}
+
+static void run_pairs(const fl_tokenizer *t, const options *o) {
+    fl_token_scratch  *scratch = fl_token_scratch_new(t);
+    fl_buf             first = {0}, second = {0};
+    fletch_error       error = {0};
+    fl_pair_truncation how   = o->only_first    ? FL_PAIR_ONLY_FIRST
+                               : o->only_second ? FL_PAIR_ONLY_SECOND
+                                                : FL_PAIR_LONGEST_FIRST;
+    for (size_t index = 0; read_frame(&first, 1) && read_frame(&second, 1); index++) {
+        fl_pair_side a       = encode_side(t, scratch, &first, index);
+        fl_pair_side b       = encode_side(t, scratch, &second, index);
+        size_t       room    = a.count + b.count + fl_tokenizer_pair_special_count(t);
+        int32_t     *ids     = malloc(room * sizeof *ids + 1);
+        uint32_t    *offsets = malloc(room * 2 * sizeof *offsets + 1);
+        uint8_t     *special = malloc(room + 1);
+        fl_pair      pair;
+        if (fl_tokenizer_pair(t, &a, &b, &o->encode, how, ids, offsets, special, room, &pair,
+                              &error) < 0) {
+            die("refused", &error, index);
+        }
+        write_u32(pair.count);
+        write_u32(pair.truncated);
+        write_u32(pair.segment);
+        fwrite(ids, sizeof *ids, pair.count, stdout);
+        fwrite(offsets, 2 * sizeof *offsets, pair.count, stdout);
+        fwrite(special, 1, pair.count, stdout);
+        free((void *)(uintptr_t)a.ids);
+        free((void *)(uintptr_t)a.offsets);
+        free((void *)(uintptr_t)b.ids);
+        free((void *)(uintptr_t)b.offsets);
+        free(ids);
+        free(offsets);
+        free(special);
+    }
+    fl_buf_free(&first);
+    fl_buf_free(&second);
+    fl_token_scratch_free(scratch);
+}
+
 static void run_decode(const fl_tokenizer *t, const options *o) {
     fl_buf       frame = {0}, text = {0};
     fletch_error error = {0};
@@ -202,6 +265,8 @@ int main(int argc, char **argv) {
     fl_tokenizer *t = open_tokenizer(&o);
     if (o.decode) {
         run_decode(t, &o);
+    } else if (o.pair) {
+        run_pairs(t, &o);
     } else if (o.time) {
         run_time(t, &o);
     } else {

@@ -2,8 +2,8 @@
 /* fl_kernels.c - every kernel of every instruction set of this machine against the reference, or
  * timed.
  *
- *     fl-kernels test [-o gemm|attention|layer_norm|activation|quantize_q8|gemm_q8|quantize_q16|
- *                      gemm_q16|round_bf16|gemm_bf16] [-i avx2]
+ *     fl-kernels test [-o gemm|attention|layer_norm|rms_norm|rotate|activation|gating|quantize_q8|
+ *                      gemm_q8|quantize_q16|gemm_q16|round_bf16|gemm_bf16] [-i avx2]
  *     fl-kernels perf [-o …] [-i …]
  *
  * test  odd sizes and all tails; values within the tolerances below, padding untouched or zero as
@@ -182,47 +182,104 @@ static void test_gemm(void) {
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* Rows are averages of values in [-1, 1]; a score of size up to 6 is off by some 1e-6, and so then
- * is its weight; sums of n weights add 6e-8 each. */
+/* Rows are averages of values in [-1, 1]; a score of size up to 6 is off by some 1e-6, of 256 dimensions
+ * by twice that, and so then is its weight; sums of n weights add 6e-8 each. */
 static const double attention_tolerance = 5e-6;
+
+/* All of one head over one text. */
+static fl_attention attention_of(float *qkv, size_t stride, size_t n, size_t d, float *out,
+                                 size_t out_stride) {
+    return (fl_attention){.q          = qkv,
+                          .q_stride   = stride,
+                          .k          = qkv + n * stride,
+                          .v          = qkv + 2 * n * stride,
+                          .kv_stride  = stride,
+                          .out        = out,
+                          .out_stride = out_stride,
+                          .scratch    = fresh(fl_cpu_attention_scratch(1, n, n, d)),
+                          .heads      = 1,
+                          .n          = n,
+                          .d          = d,
+                          .rows       = n,
+                          .before     = FL_CPU_ALL,
+                          .after      = FL_CPU_ALL};
+}
 
 static void attention_case(size_t n, size_t d, int with_bias) {
     size_t       stride = d + 16, out_stride = d + 32;
     float       *qkv = random_floats(3 * n * stride), *bias = random_floats(2 * n + 16);
     float       *ours = random_floats(n * out_stride), *want = copy_of(ours, n * out_stride);
-    float       *scratch = fresh(fl_cpu_attention_scratch(n, d));
-    fl_attention at      = {.q          = qkv,
-                            .k          = qkv + n * stride,
-                            .v          = qkv + 2 * n * stride,
-                            .stride     = stride,
-                            .out        = ours,
-                            .out_stride = out_stride,
-                            .bias       = with_bias ? bias + n - 1 : NULL,
-                            .scratch    = scratch,
-                            .n          = n,
-                            .d          = d};
+    fl_attention at = attention_of(qkv, stride, n, d, ours, out_stride);
+    at.bias         = with_bias ? bias + n - 1 : NULL;
     kernels->attention(&at);
     at.out = want;
     fl_cpu_kernels_ref.attention(&at);
-    check(distance(ours, want, n * out_stride + GUARD) <= attention_tolerance, "attention",
+    double most = attention_tolerance * (d > 128 ? 2.0 : 1.0);
+    check(distance(ours, want, n * out_stride + GUARD) <= most, "attention",
           with_bias ? "value with bias" : "value", n, d, 0);
-    free(qkv), free(bias), free(ours), free(want), free(scratch);
+    free(qkv), free(bias), free(ours), free(want), free(at.scratch);
+}
+
+/* Several heads over the same keys, of which a token sees `before` and `after` itself: values; a part
+ * of the queries has the bits of all of them; and what a token does not see may be anything. */
+static void attention_sight(size_t heads, size_t n, size_t d, size_t before, size_t after) {
+    size_t       stride = heads * d, count = n * stride;
+    float       *q = random_floats(count), *kv = random_floats(2 * n * d);
+    float       *bias = random_floats(heads * (2 * n + 16));
+    float       *ours = random_floats(count), *want = copy_of(ours, count);
+    float       *part = copy_of(ours, count);
+    fl_attention at   = {.q          = q,
+                         .q_stride   = stride,
+                         .q_head     = d,
+                         .k          = kv,
+                         .v          = kv + n * d,
+                         .kv_stride  = d,
+                         .out        = ours,
+                         .out_stride = stride,
+                         .out_head   = d,
+                         .bias       = n % 2 ? bias + n - 1 : NULL,
+                         .bias_head  = 2 * n + 16,
+                         .scratch    = fresh(fl_cpu_attention_scratch(heads, n, n, d)),
+                         .heads      = heads,
+                         .n          = n,
+                         .d          = d,
+                         .rows       = n,
+                         .before     = before,
+                         .after      = after};
+    kernels->attention(&at);
+    at.out = want;
+    fl_cpu_kernels_ref.attention(&at);
+    check(distance(ours, want, count + GUARD) <= attention_tolerance, "attention",
+          "value of what is seen", n, before, after);
+    at.out = part;
+    for (size_t row = 0, rows = 1; row < n; row += rows, rows = 1 + rows * 7 % 31) {
+        rows     = rows < n - row ? rows : n - row;
+        at.q     = q + row * stride;
+        at.out   = part + row * stride;
+        at.first = row;
+        at.rows  = rows;
+        kernels->attention(&at);
+    }
+    check(same(ours, part, count), "attention", "bits of a part of the queries", n, before, after);
+    /* the keys that no token after the middle sees, made large */
+    size_t middle = n / 2, blind = middle > before ? middle - before : 0;
+    for (size_t i = 0; i < blind * d; i++) {
+        kv[i] = kv[n * d + i] = 1e8f;
+    }
+    at.q = q, at.out = part, at.first = 0, at.rows = n;
+    kernels->attention(&at);
+    check(same(ours + middle * stride, part + middle * stride, count - middle * stride),
+          "attention", "weights of keys that are not seen", n, before, after);
+    free(q), free(kv), free(bias), free(ours), free(want), free(part), free(at.scratch);
 }
 
 /* Scores so far apart that all weight falls on one key, and equal ones. */
 static void attention_extremes(size_t n, size_t d) {
     size_t count = n * d;
     float *q = fresh(count), *k = fresh(count), *v = random_floats(count), *out = fresh(count);
-    float *want = fresh(count), *scratch = fresh(fl_cpu_attention_scratch(n, d));
-    fl_attention at = {.q          = q,
-                       .k          = k,
-                       .v          = v,
-                       .stride     = d,
-                       .out        = out,
-                       .out_stride = d,
-                       .scratch    = scratch,
-                       .n          = n,
-                       .d          = d};
+    float *want     = fresh(count);
+    fl_attention at = attention_of(v, d, n, d, out, d);
+    at.q = q, at.k = k, at.v = v;
     for (float size = 0.0f; size <= 40.0f; size += 20.0f) {
         for (size_t i = 0; i < count; i++) {
             q[i] = size * draw();
@@ -236,7 +293,7 @@ static void attention_extremes(size_t n, size_t d) {
         check(distance(out, want, count) <= attention_tolerance + (double)size * 1e-3, "attention",
               "extreme scores", n, d, (size_t)size);
     }
-    free(q), free(k), free(v), free(out), free(want), free(scratch);
+    free(q), free(k), free(v), free(out), free(want), free(at.scratch);
 }
 
 /* Damage shows: a query that is NaN makes its row NaN, a key every row, a value its column; what they
@@ -244,16 +301,7 @@ static void attention_extremes(size_t n, size_t d) {
 static void attention_damage(size_t n, size_t d) {
     size_t       count = n * d;
     float       *qkv = random_floats(3 * count), *whole = fresh(count), *out = fresh(count);
-    float       *scratch = fresh(fl_cpu_attention_scratch(n, d));
-    fl_attention at      = {.q          = qkv,
-                            .k          = qkv + count,
-                            .v          = qkv + 2 * count,
-                            .stride     = d,
-                            .out        = whole,
-                            .out_stride = d,
-                            .scratch    = scratch,
-                            .n          = n,
-                            .d          = d};
+    fl_attention at = attention_of(qkv, d, n, d, whole, d);
     kernels->attention(&at);
     at.out = out;
     for (size_t part = 0; part < 3; part++) {
@@ -269,11 +317,11 @@ static void attention_damage(size_t n, size_t d) {
         }
         check(shows, "attention", "NaN in a query, key or value", n, d, part);
     }
-    free(qkv), free(whole), free(out), free(scratch);
+    free(qkv), free(whole), free(out), free(at.scratch);
 }
 
 static void test_attention(void) {
-    static const size_t dims[] = {16, 32, 48, 64, 80};
+    static const size_t dims[] = {16, 32, 48, 64, 80, 96, 128, 256};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
         for (size_t n = 1; n <= 37; n++) {
             attention_case(n, dims[i], n % 2 == 0);
@@ -284,6 +332,15 @@ static void test_attention(void) {
         attention_damage(19, dims[i]);
         attention_damage(200, dims[i]);
     }
+    static const size_t sight[][2] = {
+        {FL_CPU_ALL, 0}, {4, 4}, {8, 0}, {0, 0}, {64, 64}, {100, 3}, {FL_CPU_ALL, FL_CPU_ALL}};
+    for (size_t i = 0; i < sizeof sight / sizeof *sight; i++) {
+        for (size_t n = 1; n <= 70; n += 1 + n / 5) {
+            attention_sight(1 + n % 3, n, 32, sight[i][0], sight[i][1]);
+        }
+        attention_sight(2, 511, 64, sight[i][0], sight[i][1]);
+        attention_sight(2, 1300, 64, sight[i][0], sight[i][1]); /* several blocks of keys */
+    }
 }
 
 /* ---- layer_norm ------------------------------------------------------------------------------ */
@@ -292,7 +349,10 @@ static void test_attention(void) {
  * 16. */
 static const double norm_tolerance = 5e-6;
 
-static void norm_case(size_t rows, size_t n, float shift) {
+typedef void (*norm_fn)(const fl_row_norm *);
+
+static void norm_case(norm_fn ours_fn, norm_fn want_fn, const char *op, size_t rows, size_t n,
+                      float shift) {
     size_t stride = fl_cpu_pad(n) + 16, count = rows * stride;
     float *x = random_floats(count), *w = fresh(stride), *b = fresh(stride);
     for (size_t i = 0; i < count; i++) {
@@ -302,37 +362,85 @@ static void norm_case(size_t rows, size_t n, float shift) {
         w[i] = i < n ? draw() : 0.0f;
         b[i] = i < n ? draw() : 0.0f;
     }
-    float        *ours = copy_of(x, count), *want = copy_of(x, count), *alone = copy_of(x, count);
-    fl_layer_norm norm = {.x        = ours,
-                          .x_stride = stride,
-                          .y        = ours,
-                          .y_stride = stride,
-                          .weight   = w,
-                          .bias     = b,
-                          .rows     = rows,
-                          .n        = n,
-                          .eps      = 1e-12f};
-    kernels->layer_norm(&norm);
+    float      *ours = copy_of(x, count), *want = copy_of(x, count), *alone = copy_of(x, count);
+    fl_row_norm norm = {.x        = ours,
+                        .x_stride = stride,
+                        .y        = ours,
+                        .y_stride = stride,
+                        .weight   = w,
+                        .bias     = b,
+                        .rows     = rows,
+                        .n        = n,
+                        .eps      = 1e-12f};
+    ours_fn(&norm);
     norm.x = x, norm.y = want;
-    fl_cpu_kernels_ref.layer_norm(&norm);
+    want_fn(&norm);
     norm.rows = 1;
     for (size_t r = 0; r < rows; r++) {
         norm.x = x + r * stride, norm.y = alone + r * stride;
-        kernels->layer_norm(&norm);
+        ours_fn(&norm);
     }
     double spread = n == 1 ? 0.0 : norm_tolerance * (1.0 + fabs((double)shift));
-    check(distance(ours, want, count + GUARD) <= spread || n == 1, "layer_norm", "value or guard",
-          rows, n, (size_t)shift);
-    check(same(ours, alone, count), "layer_norm", "bits in place and alone", rows, n,
+    check(distance(ours, want, count + GUARD) <= spread || n == 1, op, "value or guard", rows, n,
           (size_t)shift);
+    check(same(ours, alone, count), op, "bits in place and alone", rows, n, (size_t)shift);
     free(x), free(w), free(b), free(ours), free(want), free(alone);
 }
 
-static void test_layer_norm(void) {
-    static const size_t widths[] = {1, 2, 7, 8, 9, 15, 16, 17, 24, 31, 384, 401, 768};
+static void test_norm(norm_fn ours, norm_fn want, const char *op) {
+    static const size_t widths[] = {1, 2, 7, 8, 9, 15, 16, 17, 24, 31, 64, 128, 384, 401, 768};
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
-        norm_case(1, widths[i], 0.0f);
-        norm_case(5, widths[i], 10.0f); /* a mean far from 0 must not cost digits */
+        norm_case(ours, want, op, 1, widths[i], 0.0f);
+        norm_case(ours, want, op, 5, widths[i], 10.0f); /* a mean far from 0 must not cost digits */
+    }
+}
+
+static void test_layer_norm(void) {
+    test_norm(kernels->layer_norm, fl_cpu_kernels_ref.layer_norm, "layer_norm");
+}
+static void test_rms_norm(void) {
+    test_norm(kernels->rms_norm, fl_cpu_kernels_ref.rms_norm, "rms_norm");
+}
+
+/* ---- rotate ---------------------------------------------------------------------------------- */
+
+/* Two products of values in [-1, 1], rounded. */
+static void rotate_case(size_t rows, size_t dims, size_t stride) {
+    size_t      count = rows * stride;
+    float      *x = random_floats(count), *table = random_floats(rows * dims);
+    float      *ours = copy_of(x, count), *want = copy_of(x, count), *alone = copy_of(x, count);
+    size_t      half = dims / 2;
+    fl_rotation at   = {.x      = ours,
+                        .stride = stride,
+                        .cosine = table,
+                        .sine   = table + rows * half,
+                        .rows   = rows,
+                        .dims   = dims};
+    kernels->rotate(&at);
+    at.x = want;
+    fl_cpu_kernels_ref.rotate(&at);
+    at.rows = 1;
+    for (size_t r = 0; r < rows; r++) {
+        at.x      = alone + r * stride;
+        at.cosine = table + r * half;
+        at.sine   = table + (rows + r) * half;
+        kernels->rotate(&at);
+    }
+    bool rest = true; /* what is not rotated stays */
+    for (size_t i = 0; i < count; i++) {
+        rest = rest && (i % stride < dims || same(ours + i, x + i, 1));
+    }
+    check(distance(ours, want, count + GUARD) <= 3e-7, "rotate", "value or guard", rows, dims, 0);
+    check(same(ours, alone, count), "rotate", "bits of rows alone", rows, dims, 0);
+    check(rest, "rotate", "what lies past the rotated dimensions", rows, dims, stride);
+    free(x), free(table), free(ours), free(want), free(alone);
+}
+
+static void test_rotate(void) {
+    static const size_t dims[] = {2, 4, 8, 14, 16, 24, 32, 40, 64, 80, 96, 128, 256};
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+        rotate_case(1, dims[i], fl_cpu_pad(dims[i]));
+        rotate_case(7, dims[i], fl_cpu_pad(dims[i]) + 32);
     }
 }
 
@@ -387,6 +495,46 @@ static void activation_extremes(int act) {
           0);
 }
 
+/* Gates are the activation times the other column, in place of either or apart. */
+static void gating_case(int act, size_t rows, size_t cols) {
+    size_t stride = 2 * cols, count = rows * stride;
+    float *x = random_floats(count);
+    for (size_t i = 0; i < count; i++) {
+        x[i] *= 12.0f;
+    }
+    float    *ours = copy_of(x, count), *want = fresh(rows * cols), *alone = fresh(rows * cols);
+    fl_gating at = {ours, ours + cols, stride, ours, stride, rows, cols};
+    kernels->gating[act](&at);
+    fl_gating ref = {x, x + cols, stride, want, cols, rows, cols};
+    fl_cpu_kernels_ref.gating[act](&ref);
+    bool near = true, bits = true;
+    for (size_t r = 0; r < rows; r++) {
+        fl_gating row = {
+            x + r * stride, x + r * stride + cols, stride, alone + r * cols, cols, 1, cols};
+        kernels->gating[act](&row);
+        for (size_t c = 0; c < cols; c++) {
+            double gate = (double)x[r * stride + c], up = (double)x[r * stride + cols + c];
+            double most  = act_tolerance(gate) * (1.0 + fabs(up)),
+                   value = (double)want[r * cols + c];
+            near         = near && fabs((double)ours[r * stride + c] - value) <= most;
+        }
+        bits = bits && same(ours + r * stride, alone + r * cols, cols) &&
+               same(ours + r * stride + cols, x + r * stride + cols, cols);
+    }
+    check(near, "gating", act_name[act], rows, cols, 0);
+    check(bits, "gating", "bits in place and alone", rows, cols, (size_t)act);
+    free(x), free(ours), free(want), free(alone);
+}
+
+static void test_gating(void) {
+    for (int act = 0; act <= FL_ACT_RELU; act++) {
+        for (size_t rows = 1; rows <= 9; rows++) {
+            gating_case(act, rows, 16);
+            gating_case(act, rows, 48);
+        }
+    }
+}
+
 static void test_activation(void) {
     for (int act = 0; act <= FL_ACT_RELU; act++) {
         for (size_t rows = 1; rows <= 9; rows++) {
@@ -430,6 +578,12 @@ static void call_attention(void *arg) {
 }
 static void call_norm(void *arg) {
     kernels->layer_norm(arg);
+}
+static void call_rms(void *arg) {
+    kernels->rms_norm(arg);
+}
+static void call_rotate(void *arg) {
+    kernels->rotate(arg);
 }
 
 static void say_flops(const char *what, double flops, double seconds) {
@@ -477,45 +631,67 @@ static void perf_gemm(void) {
     }
 }
 
+/* `pairs` of a query and a key that it sees. */
+static void perf_sight(const char *what, size_t n, size_t d, size_t before, size_t after) {
+    char         text[64];
+    float       *qkv = random_floats(3 * n * d), *out = fresh(n * d);
+    fl_attention at    = attention_of(qkv, d, n, d, out, d);
+    double       pairs = 0.0;
+    at.before = before, at.after = after;
+    for (size_t i = 0; i < n; i++) {
+        pairs += (double)((n - i > after ? i + after + 1 : n) - (i > before ? i - before : 0));
+    }
+    snprintf(text, sizeof text, "attention%s %zu tokens, head of %zu", what, n, d);
+    say_flops(text, 4.0 * pairs * (double)d, best_time(call_attention, &at));
+    free(qkv), free(out), free(at.scratch);
+}
+
 static void perf_attention(void) {
-    static const size_t lengths[] = {4, 8, 12, 16, 24, 48, 128, 256, 512};
-    for (size_t d = 32; d <= 64; d += 32) {
+    static const size_t lengths[] = {4, 8, 12, 16, 24, 48, 128, 256, 512, 2048};
+    for (size_t d = 32; d <= 128; d *= 2) {
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-            char         text[64];
-            size_t       n   = lengths[i];
-            float       *qkv = random_floats(3 * n * d), *out = fresh(n * d);
-            float       *scratch = fresh(fl_cpu_attention_scratch(n, d));
-            fl_attention at      = {.q          = qkv,
-                                    .k          = qkv + n * d,
-                                    .v          = qkv + 2 * n * d,
-                                    .stride     = d,
-                                    .out        = out,
-                                    .out_stride = d,
-                                    .scratch    = scratch,
-                                    .n          = n,
-                                    .d          = d};
-            snprintf(text, sizeof text, "attention %zu tokens, head of %zu", n, d);
-            say_flops(text, 4.0 * (double)(n * n * d), best_time(call_attention, &at));
-            free(qkv), free(out), free(scratch);
+            perf_sight("", lengths[i], d, FL_CPU_ALL, FL_CPU_ALL);
         }
+        perf_sight(", causal,", 2048, d, FL_CPU_ALL, 0);
+        perf_sight(", window 64,", 2048, d, 64, 64);
     }
 }
 
-static void perf_layer_norm(void) {
-    size_t        rows = 96, n = 384;
-    float        *x = random_floats(rows * n), *w = random_floats(n);
-    fl_layer_norm norm = {.x        = x,
-                          .x_stride = n,
-                          .y        = x,
-                          .y_stride = n,
-                          .weight   = w,
-                          .bias     = w,
-                          .rows     = rows,
-                          .n        = n,
-                          .eps      = 1e-12f};
-    printf("%-6s layer_norm of 384: %.1f ns a row\n", kernels->isa,
-           best_time(call_norm, &norm) * 1e9 / (double)rows);
+static void perf_norm(const char *what, void (*call)(void *)) {
+    size_t      rows = 96, n = 384;
+    float      *x = random_floats(rows * n), *w = random_floats(n);
+    fl_row_norm norm = {.x        = x,
+                        .x_stride = n,
+                        .y        = x,
+                        .y_stride = n,
+                        .weight   = w,
+                        .bias     = w,
+                        .rows     = rows,
+                        .n        = n,
+                        .eps      = 1e-12f};
+    printf("%-6s %s of 384: %.1f ns a row\n", kernels->isa, what,
+           best_time(call, &norm) * 1e9 / (double)rows);
     free(x), free(w);
+}
+static void perf_layer_norm(void) {
+    perf_norm("layer_norm", call_norm);
+}
+static void perf_rms_norm(void) {
+    perf_norm("rms_norm", call_rms);
+}
+
+static void perf_rotate(void) {
+    size_t      rows = 96, d = 64;
+    float      *x = random_floats(rows * d), *table = random_floats(rows * d);
+    fl_rotation at = {.x      = x,
+                      .stride = d,
+                      .cosine = table,
+                      .sine   = table + rows * d / 2,
+                      .rows   = rows,
+                      .dims   = d};
+    printf("%-6s rotate a head of 64: %.1f ns a row\n", kernels->isa,
+           best_time(call_rotate, &at) * 1e9 / (double)rows);
+    free(x), free(table);
 }
 
 typedef struct act_arg {
@@ -532,6 +708,21 @@ static void perf_activation(void) {
         act_arg a = {random_floats(96 * 16), act};
         printf("%-6s %s: %.3f ns an element\n", kernels->isa, act_name[act],
                best_time(call_act, &a) * 1e9 / (96 * 16));
+        free(a.x);
+    }
+}
+
+static void call_gating(void *arg) {
+    act_arg  *a  = arg;
+    fl_gating at = {a->x, a->x + 16, 32, a->x, 32, 96, 16};
+    kernels->gating[a->act](&at);
+}
+
+static void perf_gating(void) {
+    for (int act = 0; act <= FL_ACT_RELU; act++) {
+        act_arg a = {random_floats(96 * 32), act};
+        printf("%-6s gate of %s: %.3f ns an element\n", kernels->isa, act_name[act],
+               best_time(call_gating, &a) * 1e9 / (96 * 16));
         free(a.x);
     }
 }
@@ -565,7 +756,10 @@ static const struct {
 } ops[] = {{"gemm", FL_CPU_FP32, test_gemm, perf_gemm},
            {"attention", FL_CPU_FP32, test_attention, perf_attention},
            {"layer_norm", FL_CPU_FP32, test_layer_norm, perf_layer_norm},
+           {"rms_norm", FL_CPU_FP32, test_rms_norm, perf_rms_norm},
+           {"rotate", FL_CPU_FP32, test_rotate, perf_rotate},
            {"activation", FL_CPU_FP32, test_activation, perf_activation},
+           {"gating", FL_CPU_FP32, test_gating, perf_gating},
            {"quantize_q8", FL_CPU_INT8, test_quantize_q8, perf_quantize_q8},
            {"gemm_q8", FL_CPU_INT8, test_gemm_q8, perf_gemm_q8},
            {"quantize_q16", FL_CPU_INT16, test_quantize_q16, perf_quantize_q16},
@@ -608,7 +802,8 @@ int main(int argc, char **argv) {
     fl_cpu      cpu;
     if (argc < 2 || argc % 2 != 0 || (!perf && strcmp(argv[1], "test") != 0)) {
         fputs("usage: fl-kernels test|perf [-o "
-              "gemm|attention|layer_norm|activation|quantize_q8|gemm_q8|quantize_q16|gemm_q16|"
+              "gemm|attention|layer_norm|rms_norm|rotate|activation|gating|quantize_q8|gemm_q8|"
+              "quantize_q16|gemm_q16|"
               "round_bf16|gemm_bf16] "
               "[-i ISA]\n",
               stderr);

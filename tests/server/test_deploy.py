@@ -2,68 +2,18 @@
 """What deploy/ holds works: the real nginx over two processes, systemd's own checks, promtool, and a board whose
 every metric is in a live scrape. A tool that is not installed skips its test by name."""
 import concurrent.futures
-import http.client
 import json
+import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 
 import pytest
 import serving
+from proxy import DEPLOY, Nginx, run, tool
 
-DEPLOY = serving.ROOT / "deploy"
 REQUESTS = 300
-
-
-def tool(name, *places):
-    found = shutil.which(name, path=":".join(("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")))
-    return found or pytest.skip(f"{name} is not installed")
-
-
-def run(*command):
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=serving.WAIT, check=False)
-
-
-class Nginx:
-    """deploy/nginx.conf with its addresses and paths moved into a folder."""
-
-    def __init__(self, folder, ports):
-        self.port = serving.free_port()
-        text = (DEPLOY / "nginx.conf").read_text()
-        for old, new in zip((9901, 9902, 9900), (*ports, self.port)):
-            assert f"127.0.0.1:{old}" in text
-            text = text.replace(f"127.0.0.1:{old}", f"127.0.0.1:{new}")
-        paths = "".join(f"    {kind}_temp_path {folder}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-        text = f"pid {folder}/pid;\ndaemon off;\nerror_log {folder}/error.log;\n" + text.replace("http {\n", "http {\n" + paths)
-        (folder / "nginx.conf").write_text(text)
-        program = tool("nginx")
-        checked = run(program, "-t", "-p", folder, "-c", folder / "nginx.conf")
-        assert checked.returncode == 0, checked.stderr
-        self.process = subprocess.Popen([program, "-p", folder, "-c", folder / "nginx.conf"],
-                                        stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        serving.until(self.listens, (folder / "error.log").read_text)
-
-    def listens(self):
-        try:
-            socket.create_connection(("127.0.0.1", self.port), serving.WAIT).close()
-        except OSError:
-            return False
-        return True
-
-    def embed(self, text):
-        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=serving.WAIT)
-        try:
-            client.request("POST", "/embed", json.dumps({"inputs": text}).encode(), {"content-type": "application/json"})
-            reply = client.getresponse()
-            return reply.status, reply.read()
-        finally:
-            client.close()
-
-    def close(self):
-        self.process.terminate()
-        self.process.wait(serving.WAIT)
 
 
 def test_nginx_loses_no_request_when_a_process_is_killed(start, tmp_path):
@@ -111,6 +61,8 @@ def test_the_unit_is_valid_and_hardened(tmp_path):
     for name in ("fletch.service", "fletch.socket"):
         text = (DEPLOY / "systemd" / name).read_text().replace("/usr/bin/fletch", serving.BIN)
         (tmp_path / name).write_text(text)
+    (tmp_path / "fletch.service.d").mkdir()
+    shutil.copy(DEPLOY / "systemd" / "fletch.service.d" / "keys.conf", tmp_path / "fletch.service.d")
     checked = run(program, "verify", tmp_path / "fletch.service", tmp_path / "fletch.socket")
     said = [line for line in (checked.stdout + checked.stderr).splitlines() if "fletch." in line]
     assert checked.returncode == 0 and not said, said
@@ -121,6 +73,78 @@ def test_the_unit_is_valid_and_hardened(tmp_path):
 def test_the_scrape_example_is_valid():
     checked = run(tool("promtool"), "check", "config", DEPLOY / "prometheus.yml")
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_alert_rules_are_valid_and_ask_for_what_there_is(server):
+    checked = run(tool("promtool"), "check", "rules", DEPLOY / "alerts.yml")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert server.embed().status == 200
+    scrape = server.ask("GET", "/metrics").body.decode()
+    there = {re.sub(r"\{.*| .*", "", line) for line in scrape.splitlines() if not line.startswith("#")}
+    declared = set(re.findall(r"# TYPE (\S+)", scrape))
+    asked = set(re.findall(r"\b(?:fletch|process)_\w+", (DEPLOY / "alerts.yml").read_text())) - {"fletch_toml"}
+    assert len(asked) > 5 and asked <= there | declared, asked - there - declared
+
+
+def test_an_alert_fires(tmp_path):
+    """Half of the requests fail for ten minutes, and a server that is gone."""
+    promtool = tool("promtool")
+    (tmp_path / "alerts.yml").write_text((DEPLOY / "alerts.yml").read_text())
+    (tmp_path / "test.yml").write_text("""
+rule_files: [alerts.yml]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - {series: 'fletch_requests_total{job="fletch",instance="a",code="200"}', values: '0+60x20'}
+      - {series: 'fletch_requests_total{job="fletch",instance="a",code="500"}', values: '0+60x20'}
+      - {series: 'up{job="fletch",instance="a"}', values: '1x20'}
+      - {series: 'up{job="fletch",instance="b"}', values: '0x20'}
+    alert_rule_test:
+      - eval_time: 15m
+        alertname: FletchErrors
+        exp_alerts:
+          - exp_labels: {severity: warning, instance: a}
+            exp_annotations: {summary: "more than 1 % of the requests to fletch at a fail"}
+      - eval_time: 15m
+        alertname: FletchDown
+        exp_alerts:
+          - exp_labels: {severity: critical, job: fletch, instance: b}
+            exp_annotations: {summary: "fletch at b does not answer its scrape"}
+""")
+    checked = run(promtool, "test", "rules", tmp_path / "test.yml")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_compose_file_is_valid(tmp_path):
+    docker = shutil.which("docker-compose") or pytest.skip("docker-compose is not installed")
+    (tmp_path / "keys").write_text("x")
+    shutil.copy(DEPLOY / "compose.yaml", tmp_path)
+    checked = run(docker, "-f", tmp_path / "compose.yaml", "config")
+    assert checked.returncode == 0, checked.stderr
+    assert "/usr/bin/fletch" in checked.stdout and "/keys/keys" in checked.stdout
+
+
+def test_the_manifest_is_valid():
+    checker = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    yaml = pytest.importorskip("yaml")
+    documents = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+    assert [document["kind"] for document in documents] == ["Deployment", "Service", "PodDisruptionBudget"]
+    for document in documents:
+        checker.validate(document, checker.latest_version(), strict=True)
+
+
+def test_the_installed_unit_names_the_installed_program(tmp_path):
+    done = run("cmake", "--install", os.environ.get("FLETCH_BUILD", serving.ROOT / "build"), "--prefix", tmp_path / "usr")
+    assert done.returncode == 0, done.stderr
+    unit = (tmp_path / "usr/lib/systemd/system/fletch.service").read_text()
+    program = re.search(r"^ExecStart=(\S+)", unit, re.M)[1]
+    assert pathlib.Path(program) == tmp_path / "usr/bin/fletch" and os.access(program, os.X_OK)
+    assert (tmp_path / "usr/lib/systemd/system/fletch.socket").exists()
+    readme = (serving.ROOT / "docs" / "deploy.md").read_text()
+    for path in ("/etc/fletch/fletch.toml", "/var/cache/fletch", "/etc/fletch/keys"):
+        assert path in readme
+    assert "/etc/fletch/fletch.toml" in unit and "/var/cache/fletch" in unit
 
 
 def test_the_board_shows_only_what_there_is(server):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Ollama dialect: shapes, what it forgives, and its errors."""
 import datetime
+import json
 import pathlib
 
 import pytest
@@ -85,3 +86,20 @@ def test_errors_of_the_transport(server):
     assert reply.status == 404 and set(reply.json()) == {"error"}
     reply = server.ask("GET", "/api/embed")
     assert reply.status == 405 and set(reply.json()) == {"error"}
+
+
+def test_show_ps_and_pull_are_of_the_loaded_model(server):
+    tag = good(server.ask("GET", "/api/tags"))["models"][0]
+    running = good(server.ask("GET", "/api/ps"))["models"][0]
+    assert {key: running[key] for key in tag} == tag
+    assert running["size_vram"] == 0 and running["context_length"] == 256
+    for body in ({"model": "all-minilm"}, {"model": "all-minilm:latest"}, {"model": tag["name"], "verbose": True}):
+        shown = good(post(server, "/api/show", body))
+        assert shown["details"] == tag["details"] and shown["capabilities"] == ["embedding"]
+        assert shown["model_info"]["bert.embedding_length"] == 384 and shown["model_info"]["bert.context_length"] == 256
+    assert good(post(server, "/api/pull", {"model": "all-minilm", "stream": False})) == {"status": "success"}
+    lines = post(server, "/api/pull", {"model": "all-minilm"}).body.splitlines()
+    assert json.loads(lines[-1]) == {"status": "success"}
+    for path in ("/api/show", "/api/pull"):
+        assert post(server, path, {"model": ""}).json() == {"error": "model is required"}
+        assert "missing field `model`" in post(server, path, {}).json()["error"]

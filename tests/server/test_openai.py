@@ -52,6 +52,30 @@ def test_ids_of_another_tokenizer_are_refused(server):
     error(post(server, PATH, {"input": [30522], "model": "m"}), 400)
     error(post(server, PATH, {"input": [-1], "model": "m"}), 400)
     error(post(server, PATH, {"input": [2**40], "model": "m"}), 400)
+    assert "check_embedding_ctx_length=False" in found["message"]
+
+
+def test_ids_without_special_tokens_are_warned_of_once_a_client(start):
+    """As LangChain sends them: of cl100k_base, which are in BERT's vocabulary by chance."""
+    running = start()
+
+    def ask(ids, agent):
+        return running.ask("POST", PATH, json.dumps({"input": ids, "model": "m"}).encode(), {"user-agent": agent})
+
+    def said():
+        return [event for event in running.events() if "check_embedding_ctx_length=False" in event["msg"]]
+
+    for ids in ([64, 8415], [[101, 64, 102], [101, 64]], [102, 64, 101]):
+        for agent in ("langchain/1", "other/2"):
+            reply = ask(ids, agent)
+            assert reply.status == 200 and "check_embedding_ctx_length=False" in reply.headers["x-fletch-warning"]
+    refused = ask([100257], "langchain/1")
+    assert refused.status == 400 and "x-fletch-warning" in refused.headers
+    for fine in ([101, 64, 102], [[101, 102]], "a text", ["a", "b"]):
+        assert "x-fletch-warning" not in ask(fine, "langchain/1").headers
+    serving.until(lambda: len(said()) >= 2)
+    assert running.end() == 0
+    assert [("langchain/1" in event["msg"], "other/2" in event["msg"]) for event in said()] == [(True, False), (False, True)]
 
 
 def test_dimensions(server):

@@ -279,6 +279,51 @@ def test_13_damaged_model_files_are_told(tmp_path):
         assert result.returncode == 3 and b"model.safetensors" in result.stderr, (name, size, result)
 
 
+@pytest.fixture
+def copied(tmp_path):
+    """A model whose weights are this test's own."""
+    if not serving.MODEL:
+        pytest.skip("FLETCH_MODEL names no model folder (make model)")
+    folder = tmp_path / "model"
+    shutil.copytree(serving.MODEL, folder, ignore=shutil.ignore_patterns("*.onnx", "*.bin"))
+    (folder / "model.safetensors").chmod(0o644)
+    return folder
+
+
+@pytest.mark.parametrize("how", ["cut", "other", "rewritten"])
+def test_13_weights_written_under_the_server(start, copied, how):
+    """Neither a crash nor another model's vectors under this one's name: it answers nothing any more and is not ready."""
+    running = start("--model", copied, model=False)
+    first = running.embed("hello").body
+    weights = copied / "model.safetensors"
+    if how == "cut":
+        os.truncate(weights, 1 << 20)
+        assert running.embed("hello words that were not read before").status == 500
+    elif how == "other":
+        text = weights.read_bytes()
+        weights.write_bytes(text[:-1000])
+    else:
+        with open(weights, "r+b") as file:
+            file.seek(-1000, os.SEEK_END)
+            file.write(bytes(1000))
+    serving.until(lambda: running.ask("GET", "/ready").status == 503)
+    refused = running.embed("hello")
+    assert refused.status == 500 and first != refused.body
+    assert running.ask("GET", "/live").status == 200
+    running.wait_event(lambda event: "was written while it was served" in event["msg"])
+    assert running.end() == 0
+
+
+def test_13_weights_replaced_under_the_server(start, copied):
+    running = start("--model", copied, model=False)
+    first = running.embed("hello").body
+    (copied / "new").write_bytes((copied / "model.safetensors").read_bytes()[:-1000])
+    os.replace(copied / "new", copied / "model.safetensors")
+    running.wait_event(lambda event: "was replaced" in event["msg"])
+    assert running.embed("hello").body == first and running.ask("GET", "/ready").status == 200
+    assert running.end() == 0
+
+
 def test_14_noise_on_the_socket(start):
     """Whole and broken requests, bytes changed at random by a fixed seed: the server lives and answers the next."""
     server = start("-m", SMALL, model=False)

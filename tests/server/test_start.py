@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can be judged before a socket listens is judged before: one message, an exit code, and nobody was let in."""
+import pathlib
 import subprocess
 
 import pytest
@@ -44,6 +45,46 @@ def test_refused_before_it_listens(tmp_path, flags, code, says):
     env = {} if "--model" in flags else {"FLETCH_MODEL_ID": serving.MODEL}
     assert refused(tmp_path, *flags, **env)[0] == code
     assert says in refused(tmp_path, *flags, **env)[1]
+
+
+def broken(folder, name, content):
+    """The model of the tests with one file changed, or gone."""
+    folder.mkdir()
+    for path in pathlib.Path(serving.MODEL).iterdir():
+        if path.is_file():
+            (folder / path.name).symlink_to(path)
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_text(content)
+    return folder
+
+
+@pytest.mark.parametrize("name, content, says", [
+    ("config.json", None, "config.json"), ("config.json", "{", "config.json"),
+    ("tokenizer.json", "[]", "tokenizer.json"),
+])
+def test_a_folder_is_judged_before_it_listens(tmp_path, name, content, says):
+    code, text = refused(tmp_path, "--model", broken(tmp_path / "model", name, content))
+    assert code == 3 and says in text
+
+
+@pytest.mark.parametrize("name", ["subfolder", "family-static"])
+def test_a_first_module_in_a_folder_of_its_own_is_served(name, start):
+    folder = pathlib.Path(__file__).resolve().parents[1] / "golden/folders" / name
+    assert start("--model", str(folder)).embed("a cat").status == 200
+
+
+def test_a_model_that_may_not_be_fetched_is_told_before_it_listens(tmp_path):
+    code, text = refused(tmp_path, "--model", "somebody/something")
+    assert code == 3 and "somebody/something" in text
+
+
+def test_a_provider_named_alone_must_do(tmp_path, start):
+    none = {"FLETCH_CUDA_MODULE": "/nowhere.so", "FLETCH_ONNXRUNTIME_LIBRARY": "/nowhere.so"}
+    server = start("--provider-order", "cuda,cpu", env=none)
+    assert server.embed().status == 200
+    with pytest.raises(AssertionError):
+        start("--provider-order", "cuda", env=none)
 
 
 def test_the_store_of_another_process(start, tmp_path):

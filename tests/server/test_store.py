@@ -126,6 +126,21 @@ def test_what_makes_no_sense_is_refused(shared, path, body, says):
     assert reply.status == 400 and says in reply.json()["error"] and reply.json()["code"] == "bad_request", reply
 
 
+@pytest.mark.parametrize("name", ["k", "top_k", "limit"])
+def test_k_has_the_names_that_others_give_it(shared, name):
+    assert ask(shared, "/add", texts=["one", "two", "three"], metadata={"test": name}).status == 200
+    assert ask(shared, "/search", text="one", filter={"test": name}, **{name: 2}).json()["count"] == 2
+    for both in {"k", "top_k", "limit"} - {name}:
+        reply = ask(shared, "/search", text="one", **{name: 2, both: 2})
+        assert reply.status == 400 and "mean the same" in reply.json()["error"]
+
+
+@pytest.mark.parametrize("name", ["min_score", "offset", "threshold", "x" * 1000])
+def test_a_search_refuses_by_name_what_it_would_not_obey(shared, name):
+    reply = ask(shared, "/search", text="one", **{name: 1})
+    assert reply.status == 400 and f"unknown field `{name[:64]}`" in reply.json()["error"]
+
+
 def test_an_id_that_comes_twice_is_one_item(kept):
     """The last text stays, in one request and across several; count and metric are those of the items."""
     reply = ask(kept, "/add", texts=["first", "other", "second"], ids=["x", "y", "x"]).json()
@@ -139,11 +154,81 @@ def test_an_id_that_comes_twice_is_one_item(kept):
     assert kept.metrics()["fletch_store_items"] == 1
 
 
-def test_without_a_store_the_routes_say_how_to_get_one(server):
-    for method, path in (("POST", "/add"), ("POST", "/search"), ("GET", "/items/a"), ("DELETE", "/items/a")):
-        reply = server.ask(method, path, b"{}")
+def test_with_the_store_none_the_routes_say_how_to_get_one(start):
+    running = start("--server-store", "none")
+    for method, path in (("POST", "/add"), ("POST", "/search"), ("GET", "/items/a"), ("DELETE", "/items/a"),
+                         ("GET", "/items"), ("DELETE", "/items")):
+        reply = running.ask(method, path, b"{}")
         assert reply.status == 404 and "--server-store" in reply.json()["error"]
-    assert "fletch_store_items" not in server.metrics()
+    assert "fletch_store_items" not in running.metrics()
+
+
+def test_without_server_store_what_is_added_is_in_memory_and_says_so(start, tmp_path):
+    running = start()
+    assert "in memory" in running.wait_event(lambda event: event["msg"].startswith("store:"))["msg"]
+    added = ask(running, "/add", texts=["a cat", "a tax return"], ids=["cat", "tax"], metadata={"n": 1}).json()
+    assert added["store"] == "memory" and added["ids"] == ["cat", "tax"]
+    found = ask(running, "/search", text="a feline", k=1, filter={"n": 1}).json()
+    assert found["store"] == "memory" and [hit["id"] for hit in found["results"]] == ["cat"]
+    listed = running.ask("GET", "/items").json()
+    assert listed["store"] == "memory" and listed["count"] == 2
+    assert running.ask("DELETE", "/items/cat").status == 200 and running.metrics()["fletch_store_items"] == 1
+    assert running.end() == 0
+    assert start().ask("GET", "/items").json()["count"] == 0
+    assert not [path for path in tmp_path.rglob("*") if "memory" in path.name or path.suffix == ".db"]
+
+
+def test_memory_has_a_bound_that_deleting_gives_back(start):
+    running = start("--server-max-body", "64MiB")
+    large, kept_items = {"x": "y" * (30 << 20)}, 0
+    while (reply := ask(running, "/add", text="a", metadata=large)).status == 200:
+        kept_items += 1
+        assert kept_items < 8
+    assert reply.status == 507 and "--server-store" in reply.json()["error"] and reply.json()["code"] == "store_full"
+    assert kept_items == 4 and running.ask("GET", "/items?limit=1&offset=9").json()["count"] == kept_items
+    assert running.ask("DELETE", "/items").json() == {"deleted": kept_items}
+    assert ask(running, "/add", text="a", metadata=large).status == 200
+
+
+def test_memory_serves_readers_and_writers_at_once(start):
+    """One connection has both; what was acknowledged is found."""
+    running, wrong = start(), []
+
+    def work(number):
+        for i in range(20):
+            name = f"{number}-{i}"
+            good = (ask(running, "/add", text=f"text {name}", id=name, metadata={"n": number}).status == 200
+                    and running.ask("GET", "/items/" + name).json()["text"] == f"text {name}"
+                    and ask(running, "/search", text="text", k=100, filter={"n": number}).json()["count"] == i + 1)
+            if not good:
+                wrong.append(name)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and running.ask("GET", "/items").json()["count"] == 120
+
+
+def test_items_are_listed_by_pages_and_all_are_dropped(kept):
+    names = [f"i{i}" for i in range(25)]
+    assert ask(kept, "/add", texts=["t"] * 25, ids=names, metadata={"a": 1}).json()["store"] == "file"
+    got = []
+    for offset in (0, 10, 20, 30):
+        page = kept.ask("GET", f"/items?offset={offset}&limit=10").json()
+        assert (page["count"], page["offset"], page["limit"]) == (25, offset, 10)
+        got += [item["id"] for item in page["items"]]
+    assert got == names
+    one = kept.ask("GET", "/items?limit=1").json()["items"][0]
+    assert one == {"id": "i0", "created": one["created"], "text": "t", "metadata": {"a": 1}} and one["created"] > 10**9
+    for query in ("limit=0", "limit=1001", "offset=-1", "limit=x", "offset="):
+        assert kept.ask("GET", "/items?" + query).status == 400, query
+    assert kept.ask("DELETE", "/items").json() == {"deleted": 25}
+    assert kept.ask("DELETE", "/items").json() == {"deleted": 0}
+    assert ask(kept, "/search", text="t").json()["count"] == 0 and kept.metrics()["fletch_store_items"] == 0
+    assert ask(kept, "/add", text="again", id="i3").status == 200
+    assert [hit["id"] for hit in ask(kept, "/search", text="again").json()["results"]] == ["i3"]
 
 
 def test_all_of_a_request_or_nothing(kept):
@@ -271,3 +356,34 @@ def test_the_file_can_be_read_by_others_while_it_is_served(kept, tmp_path):
     text, vector = sqlite3.connect(tmp_path / "store.db").execute("SELECT text, vector FROM items").fetchone()
     row = struct.unpack("<384f", vector)
     assert text == "seen from outside" and math.isclose(sum(x * x for x in row), 1, abs_tol=1e-5)
+
+
+def test_rows_that_others_have_damaged_are_errors(start, tmp_path):
+    path = tmp_path / "s.db"
+    running = start("--server-store", path)
+    for name in ("a", "b", "c"):
+        assert running.ask(path="/add", body=json.dumps({"text": name, "id": name}).encode()).status == 200
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE items SET vector = x'' WHERE id = 'a'")
+        db.execute("UPDATE items SET vector = x'0000803f' WHERE id = 'b'")
+    db.close()
+    for name, status in (("a", 500), ("b", 500), ("c", 200)):
+        assert running.ask("GET", f"/items/{name}").status == status
+    assert running.ask(path="/search", body=b'{"text":"a"}').status == 500
+    assert running.end() == 0
+
+
+@pytest.mark.parametrize("link", ["soft", "hard"])
+def test_another_name_is_the_same_file(start, tmp_path, link):
+    first = start("--server-store", tmp_path / "s.db")
+    other = tmp_path / "folder"
+    other.mkdir()
+    if link == "soft":
+        (other / "t.db").symlink_to(tmp_path / "s.db")
+    else:
+        os.link(tmp_path / "s.db", other / "t.db")
+    second = start("--server-store", other / "t.db", ready=False)
+    assert second.process.wait(serving.WAIT) == 2
+    assert ("in use by another process" if link == "soft" else "hard links") in second.log()
+    assert first.ask(path="/add", body=b'{"text":"hello"}').status == 200
+    assert first.end() == 0

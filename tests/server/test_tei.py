@@ -158,7 +158,7 @@ def test_tokenize_and_decode(server):
     reference = tokenizers.Tokenizer.from_file(f"{serving.MODEL}/tokenizer.json")
     reference.no_truncation()
     reference.no_padding()
-    texts = [*TEXTS, "", "[MASK] x\u0000y"]
+    texts = [*TEXTS, "[MASK] x\u0000y"]
     for special in (True, False):
         got = good(post(server, "/tokenize", {"inputs": texts, "add_special_tokens": special}))
         for text, row in zip(texts, got, strict=True):
@@ -179,7 +179,11 @@ def test_tokenize_and_decode(server):
         "id": 7592, "text": "hello", "special": False, "start": 0, "stop": 5}
     assert good(post(server, "/decode", {"ids": [101, 7592, 102], "skip_special_tokens": False})) == ["[CLS] hello [SEP]"]
     assert error(post(server, "/tokenize", {"inputs": []}), 400, "Empty") == "`inputs` cannot be empty"
-    assert error(post(server, "/decode", {"ids": []}), 400, "Empty") == "`input_ids` cannot be empty"
+    assert error(post(server, "/decode", {"ids": []}), 400, "Empty") == \
+        "Input validation error: `input_ids` cannot be empty"
+    for empty in ("", ["a", ""]):
+        assert error(post(server, "/tokenize", {"inputs": empty}), 400, "Empty") == \
+            "Input validation error: `inputs` cannot be empty"
     error(post(server, "/decode", {"ids": [99999]}), 422, "Tokenizer")
 
 
@@ -191,7 +195,7 @@ def test_token_work_has_a_deadline(server, path, body):
 @pytest.mark.parametrize("path,body,message", [
     ("/embed_all", {"inputs": "a"}, "Model does not give the vectors of single tokens"),
     ("/embed_sparse", {"inputs": "a"}, "Model is not an embedding model with SPLADE pooling"),
-    ("/predict", {"inputs": "a"}, "model is not a classifier model"),
+    ("/predict", {"inputs": "a"}, "Model is not a classifier model"),
     ("/rerank", {"query": "a", "texts": ["b"]}, "model is not a re-ranker model"),
 ])
 def test_other_heads(server, path, body, message):

@@ -108,6 +108,24 @@ def test_no_reply_is_torn_under_load(start):
     assert set(done) <= {200, 503}
 
 
+def test_who_has_just_connected_is_answered(start):
+    """A request on a connection that nobody has read yet when the server ends is told, not dropped."""
+    for _ in range(5):
+        running = start()
+        raws = [running.raw() for _ in range(50)]
+        running.send_signal(signal.SIGTERM)
+        answers = []
+        for raw in raws:
+            try:
+                raw.send(request("GET", "/ready", None))
+                answers.append(raw.reply())
+            except (BrokenPipeError, ConnectionResetError):
+                answers.append(None)
+            raw.socket.close()
+        assert running.process.wait(WAIT) == 0
+        assert all(reply is not None and reply.status in (200, 503) for reply in answers), answers
+
+
 def test_what_takes_too_long_is_given_up(start):
     running = start("--server-drain-seconds", "0")
     with running.raw() as raw:

@@ -155,11 +155,71 @@ def test_a_log_that_nobody_reads_blocks_nobody(start, tmp_path):
         for _ in range(600):  # far more than a pipe holds
             with serving.Raw(("127.0.0.1", port)) as raw:
                 assert raw.send(request("GET", "/live", None) * 8).reply().status == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(serving.WAIT) == 0, "nor the end of the process"
     finally:
         process.kill()
         process.wait()
         os.close(read)
         os.close(write)
+
+
+def test_no_method_writes_a_line_of_its_own(start):
+    running = start()
+    for method in ('X","status":200,"key":"admin","x":"', "\x1b[2J", "\x07", "\xff", "A" * 30_000, "A" * 33):
+        with running.raw() as raw:
+            reply = raw.send(f"{method} /live HTTP/1.1\r\nHost: x\r\n\r\n").reply()
+            assert reply.status in (400, 501)
+    with running.raw() as raw:
+        assert raw.send("A" * 32 + " /live HTTP/1.1\r\nHost: x\r\n\r\n").reply().status == 405
+    assert running.end() == 0
+    for line in running.log().splitlines():
+        event = json.loads(line)
+        assert "key" not in event and len(line) < 1000 and (event["msg"] != "request" or event["status"] != 200), line
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_closed_standard_streams_stay_empty(tmp_path, closed):
+    """Their numbers are not given to a socket or a lock, into which the log would then be written."""
+    port = serving.free_port()
+    env = {"HOME": str(tmp_path), "FLETCH_MODEL_ID": serving.MODEL, "FLETCH_SERVER_LAME_DUCK_MS": "0"}
+
+    def close():
+        for fd in closed:
+            os.close(fd)
+
+    process = subprocess.Popen([serving.BIN, "serve", "--port", str(port), "--server-log-level", "debug"], env=env,
+                               preexec_fn=close)
+    try:
+        def ready():
+            try:
+                with serving.Raw(("127.0.0.1", port)) as raw:
+                    return raw.send(request("GET", "/ready", None)).reply().status == 200
+            except ConnectionError:
+                return False
+        serving.until(ready)
+        for fd in closed:
+            assert os.readlink(f"/proc/{process.pid}/fd/{fd}") == "/dev/null"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(serving.WAIT) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_reload_that_blocks_blocks_nothing(start, tmp_path):
+    """A key file that became a pipe is refused; signals and clocks go on."""
+    keys = tmp_path / "keys"
+    keys.write_text("sk-a\n")
+    running = start("--api-key-file", keys, "--server-header-seconds", "1")
+    keys.unlink()
+    os.mkfifo(keys)
+    running.send_signal(signal.SIGHUP)
+    running.wait_event(lambda event: "API keys stay as they were" in event["msg"])
+    with running.raw() as raw:
+        assert raw.send("GET /").reply().status == 408
+    assert running.embed("a", authorization="Bearer sk-a").status == 200
+    assert running.end() == 0
 
 
 # ---- Addresses ------------------------------------------------------------------------------------------------------
@@ -186,6 +246,16 @@ def test_unix_sockets_left_behind(start, short):
     path.write_text("a file of somebody")
     fourth = start("--host", "none", "--unix-socket", path, ready=False)
     assert fourth.process.wait(serving.WAIT) != 0 and path.read_text() == "a file of somebody"
+
+
+def test_a_unix_socket_is_not_everybodys(start, short, tmp_path):
+    running = start("--unix-socket", short / "s", preexec_fn=lambda: os.umask(0))
+    assert (short / "s").stat().st_mode & 0o777 == 0o770
+    assert running.end() == 0
+    (tmp_path / "k").write_text("sk-a\n")
+    running = start("--unix-socket", short / "s", "--api-key-file", tmp_path / "k", preexec_fn=lambda: os.umask(0))
+    assert (short / "s").stat().st_mode & 0o777 == 0o777, "a key is asked for"
+    assert running.end() == 0
 
 
 def test_systemd(tmp_path, short):
@@ -217,6 +287,49 @@ def test_systemd(tmp_path, short):
     finally:
         process.kill()
         process.wait()
+
+
+def test_no_connection_is_lost_between_two_processes(tmp_path, short):
+    """With a socket of systemd: who connects while a process loads or ends waits for the next, and never hears 503."""
+    listening = socket.create_server(("127.0.0.1", 0), backlog=1000)
+    code = ("import os,sys; fd=int(sys.argv[1]); os.dup2(fd, 3); os.set_inheritable(3, True);"
+            "os.environ['LISTEN_PID']=str(os.getpid()); os.environ['LISTEN_FDS']='1';"
+            "os.execv(sys.argv[2], [sys.argv[2], 'serve'])")
+    env = {"HOME": str(tmp_path), "FLETCH_MODEL_ID": serving.MODEL, "FLETCH_SERVER_LAME_DUCK_MS": "0",
+           "PATH": os.environ["PATH"]}
+    seen, ending = [], threading.Event()
+
+    def work():
+        while not ending.is_set():
+            with serving.Raw(listening.getsockname()) as raw:
+                reply = raw.send(request()).reply()
+                seen.append(reply and reply.status)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(3):
+            process = subprocess.Popen([sys.executable, "-c", code, str(listening.fileno()), serving.BIN], env=env,
+                                       pass_fds=[listening.fileno()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            before = len(seen)
+            serving.until(lambda: len(seen) > before + 50)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(serving.WAIT) == 0
+            process.stdout.close()
+        ending.set()
+        process = subprocess.Popen([sys.executable, "-c", code, str(listening.fileno()), serving.BIN], env=env,
+                                   pass_fds=[listening.fileno()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        for thread in threads:
+            thread.join()
+        process.send_signal(signal.SIGTERM)
+        process.wait(serving.WAIT)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        listening.close()
+    assert set(seen) == {200}, {status: seen.count(status) for status in set(seen)}
 
 
 # ---- CORS -----------------------------------------------------------------------------------------------------------
@@ -257,6 +370,53 @@ def test_cors(start, tmp_path, setting, origin, answer):
     assert refused.status == 401 and refused.headers.get("access-control-allow-origin") == answer, \
         "a page can read why it was refused"
     assert running.end() == 0
+
+
+EVIL = "https://evil.example"
+
+
+def test_pages_of_strangers_change_nothing(start, tmp_path):
+    running = start("--server-store", tmp_path / "s.db")
+    own = f"http://127.0.0.1:{running.port}"
+    body = b'{"text":"hello","id":"a"}'
+
+    def add(**headers):
+        with running.raw() as raw:
+            return raw.send(request(path="/add", body=body, host=f"127.0.0.1:{running.port}", **headers)).reply().status
+
+    assert add(origin=EVIL) == 403 and add(origin=EVIL, content_type=None) == 403 and add(origin="null") == 403
+    assert add(content_type=None) == 415 and add(content_type="text/plain") == 415, "what a form sends"
+    assert add(origin="http://127.0.0.1:1") == 403, "another port is another origin"
+    assert add() == 200 and add(origin=own) == 200
+    for path in ("/v1/embeddings", "/api/embed", "/v2/embed", "/search", "/embed"):
+        assert running.ask(path=path, headers={"origin": EVIL}).status == 403
+    assert running.ask("DELETE", "/items/a", b"", {"origin": EVIL}).status == 403
+    assert running.ask("GET", "/items/a", headers={"origin": EVIL}).status == 200  # which the page cannot read
+    assert running.end() == 0
+    allowed = start("--server-cors-origin", EVIL)
+    assert allowed.embed("a", origin=EVIL).status == 200
+    assert allowed.end() == 0
+
+
+def test_names_of_strangers_are_not_ours(start):
+    """DNS rebinding: a page's own name that points to this machine."""
+    hosts = {"rebind.evil.example": 403, "rebind.evil.example:9900": 403, "evil.example.": 403, "localhost": 200,
+             "LOCALHOST:9900": 200, "a.localhost": 200, "127.0.0.1": 200, "192.168.1.2:9900": 200, "[::1]:9900": 200, "fletch": 200,
+             "127.0.0.1.evil.example": 403, "notlocalhost.com": 403, "my.name.example": 403}
+
+    def ask(running, host):
+        with running.raw() as raw:
+            return raw.send(request(host=host)).reply().status
+
+    running = start()
+    for host, status in hosts.items():
+        assert ask(running, host) == status, host
+    with running.raw() as raw:
+        assert raw.send(request("GET", "/ready", None, host="probe.example")).reply().status == 200
+    assert running.end() == 0
+    named = start("--server-allowed-hosts", "other.example, My.Name.example")
+    assert ask(named, "my.name.example:80") == 200 and ask(named, "evil.example") == 403
+    assert named.end() == 0
 
 
 # ---- Models ---------------------------------------------------------------------------------------------------------

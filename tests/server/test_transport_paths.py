@@ -42,3 +42,12 @@ def test_lines_that_are_no_request(start):
             reply = raw.send(line).reply()
             assert reply is None or reply.status in (400, 404, 405, 408, 501, 505), (line, reply)
     assert server.embed("hello").status == 200
+
+
+def test_a_target_outlives_the_arrival_of_a_chunked_body(server):
+    """The body comes after the head was judged: what the route reads of the target must not have moved meanwhile."""
+    with server.raw() as raw:
+        raw.send("GET /v1/models/no-such-model HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n")
+        assert raw.reply().status == 100
+        reply = raw.send("1\r\na\r\n0\r\n\r\n").reply()
+        assert reply.status == 404 and b"no-such-model" in reply.body, reply

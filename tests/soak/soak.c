@@ -222,13 +222,14 @@ static request_slot *slot_wait(client *c) {
 }
 
 static void client_submit(client *c, size_t count) {
-    soak          *s    = c->soak;
-    request_slot  *slot = slot_wait(c);
-    fletch_request r    = FLETCH_REQUEST_INIT;
-    fletch_error   error;
+    soak                *s       = c->soak;
+    request_slot        *slot    = slot_wait(c);
+    fletch_request       r       = FLETCH_REQUEST_INIT;
+    fletch_embed_options options = unit_length();
+    fletch_error         error;
     batch_fill(s, &slot->batch, count, &c->seed);
     r.texts       = batch_texts(&slot->batch);
-    r.options     = unit_length();
+    r.options     = &options;
     r.out         = fletch_matrix_f32(slot->batch.rows, count, s->dimensions);
     r.lane        = draw(&c->seed) % 2 ? FLETCH_LANE_BULK : FLETCH_LANE_INTERACTIVE;
     slot->busy    = true;
@@ -425,12 +426,16 @@ static void tell_statistics(const soak *s) {
         return;
     }
     printf("%llu batches of %llu texts; split %llu, retried %llu, clean-ups under pressure %llu\n",
-           (unsigned long long)stats.batches, (unsigned long long)stats.texts,
-           (unsigned long long)stats.batch_splits, (unsigned long long)stats.batch_retries,
-           (unsigned long long)stats.pressure_cleanups);
+           (unsigned long long)stats.counter[FLETCH_COUNT_BATCHES],
+           (unsigned long long)stats.counter[FLETCH_COUNT_TEXTS],
+           (unsigned long long)stats.counter[FLETCH_COUNT_BATCH_SPLITS],
+           (unsigned long long)stats.counter[FLETCH_COUNT_BATCH_RETRIES],
+           (unsigned long long)stats.counter[FLETCH_COUNT_PRESSURE_CLEANUPS]);
     printf("pool: %llu of %llu takes served by kept buffers, %llu evicted, %.1f MiB kept\n",
-           (unsigned long long)stats.pool_hits, (unsigned long long)stats.pool_takes,
-           (unsigned long long)stats.pool_evictions, (double)stats.pool_bytes / 1048576.0);
+           (unsigned long long)stats.counter[FLETCH_COUNT_POOL_HITS],
+           (unsigned long long)stats.counter[FLETCH_COUNT_POOL_TAKES],
+           (unsigned long long)stats.counter[FLETCH_COUNT_POOL_EVICTIONS],
+           (double)stats.pool_bytes / 1048576.0);
 }
 
 /* What may come late without being a leak: the word caches (2 MiB each) of all threads that tokenise but

@@ -87,14 +87,15 @@ static inline void done(void *user, const fletch_outcome *outcome) {
 }
 
 static inline int submit(call *c, size_t count, bool with_status, uint32_t deadline_ms) {
-    fletch_request request = FLETCH_REQUEST_INIT;
-    fletch_error   error   = {0};
-    request.texts          = fletch_texts_from_strings(strings, count);
-    request.out            = fletch_matrix_f32(c->rows, count, dim);
-    request.deadline_ms    = deadline_ms;
-    request.spare_us       = c->spare_us;
-    request.options        = (fletch_embed_options)FLETCH_EMBED_OPTIONS_INIT;
-    request.options.status = with_status ? c->status : NULL;
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    fletch_request       request = FLETCH_REQUEST_INIT;
+    fletch_error         error   = {0};
+    request.texts                = fletch_texts_from_strings(strings, count);
+    request.out                  = fletch_matrix_f32(c->rows, count, dim);
+    request.deadline_ms          = deadline_ms;
+    request.spare_us             = c->spare_us;
+    request.options              = &options;
+    options.status               = with_status ? c->status : NULL;
     return fletch_submit(c->model, &request, done, c, &c->ticket, &error);
 }
 

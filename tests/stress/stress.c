@@ -120,10 +120,11 @@ static void submit(fletch_model *model, flight *f, uint64_t *state) {
     if (!atomic_load(&f->idle))
         return;
     choose(f, state, draw(state) % 4 ? 4 : BATCH_MAX);
-    fletch_request request = FLETCH_REQUEST_INIT;
-    fletch_error   error;
+    fletch_request       request = FLETCH_REQUEST_INIT;
+    fletch_embed_options options = options_of(f);
+    fletch_error         error;
     request.texts   = fletch_texts_from_strings(f->text, f->count);
-    request.options = options_of(f);
+    request.options = &options;
     request.out     = fletch_matrix_f32(f->rows, f->count, dim);
     request.lane    = draw(state) % 2 ? FLETCH_LANE_BULK : FLETCH_LANE_INTERACTIVE;
     f->may_end      = true; /* closing ends it too */

@@ -130,15 +130,15 @@ Test(schedule, replicas_tell_what_each_carried) {
         batches += device.batches;
         tokens += device.tokens;
     }
-    cr_assert_eq(batches, stats_of(model).batches);
-    cr_assert_eq(tokens, stats_of(model).tokens);
+    cr_assert_eq(batches, stats_of(model).counter[FLETCH_COUNT_BATCHES]);
+    cr_assert_eq(tokens, stats_of(model).counter[FLETCH_COUNT_TOKENS]);
     cr_assert_eq(fletch_device_stats_get(model, 3, &device, &error), FLETCH_ENOTFOUND);
     device.size = 0;
     cr_assert_eq(fletch_device_stats_get(model, 0, &device, &error), FLETCH_EINVAL);
     fletch_close(model);
 }
 
-static fletch_device_stats device_of(const fletch_model *model, size_t replica) {
+static fletch_device_stats device_of(fletch_model *model, size_t replica) {
     fletch_device_stats device = {.size = sizeof device};
     cr_assert_eq(fletch_device_stats_get(model, replica, &device, NULL), 0);
     return device;
@@ -168,7 +168,7 @@ Test(schedule, each_device_takes_as_many_batches_as_it_is_quick) {
         cr_assert_eq(device_of(model, d).batches, d + 1);
         carried += device_of(model, d).tokens;
     }
-    cr_assert_eq(carried, stats_of(model).tokens);
+    cr_assert_eq(carried, stats_of(model).counter[FLETCH_COUNT_TOKENS]);
     fl_fault_set(&open);
     cr_assert_eq(wait_for(&c), FLETCH_OK);
     check_many();
@@ -191,7 +191,7 @@ Test(schedule, slots_that_break_together_lose_nothing) {
         for (size_t i = 0; i < TEXTS; i++)
             cr_assert_eq(c.status[i], FLETCH_OK, "text %zu", i);
         check_rows(&c, TEXTS);
-        cr_assert_eq(stats_of(model).batch_retries, 2);
+        cr_assert_eq(stats_of(model).counter[FLETCH_COUNT_BATCH_RETRIES], 2);
         fletch_close(model);
         cr_assert_eq(c.answers, 1);
     }
@@ -235,14 +235,14 @@ Test(schedule, an_engine_that_is_gone_is_replaced_by_the_next_provider_and_that_
     check_rows(&c, 10);
     fletch_stats stats = stats_of(model);
     cr_assert_str_eq(stats.provider, "cpu");
-    cr_assert_eq(stats.provider_fallbacks, 1);
-    cr_assert_eq(stats.replica_reopens, 1);
+    cr_assert_eq(stats.counter[FLETCH_COUNT_PROVIDER_FALLBACKS], 1);
+    cr_assert_eq(stats.counter[FLETCH_COUNT_REPLICA_REOPENS], 1);
     fletch_close(model);
 }
 
 /* ---- Devices that do not open ------------------------------------------------------------------ */
 
-static bool is_ready(const fletch_model *model, size_t replica) {
+static bool is_ready(fletch_model *model, size_t replica) {
     return device_of(model, replica).ready != 0;
 }
 
@@ -318,7 +318,7 @@ Test(schedule, when_no_device_opens_the_next_provider_does) {
     fl_fault_plan     plan         = {.slots = 1, .devices = 3, .opens_fail = 3};
     fletch_model     *model        = open_with(&plan, options);
     cr_assert_str_eq(stats_of(model).provider, "cpu");
-    cr_assert_eq(stats_of(model).provider_fallbacks, 1);
+    cr_assert_eq(stats_of(model).counter[FLETCH_COUNT_PROVIDER_FALLBACKS], 1);
     cr_assert_eq(stats_of(model).replicas_ready, 3);
     fletch_close(model);
     fletch_config *config = fletch_config_new();
@@ -337,7 +337,8 @@ Test(schedule, a_broken_device_keeps_to_its_provider_while_others_work) {
     const char *const options[][2] = {{"provider.order", "cuda,cpu"}, {NULL, NULL}};
     fl_fault_plan     plan         = {.slots = 1, .devices = 2, .bad_devices = 2};
     fletch_model     *model        = open_with(&plan, options);
-    uint64_t          first = stats_of(model).provider_selections, tried = fl_fault_opens();
+    uint64_t          first        = stats_of(model).counter[FLETCH_COUNT_PROVIDER_SELECTIONS],
+             tried                 = fl_fault_opens();
     embed_all(model);
     while (fl_fault_opens() < tried + 2)
         a_moment();
@@ -347,8 +348,8 @@ Test(schedule, a_broken_device_keeps_to_its_provider_while_others_work) {
         a_moment();
     cr_assert_str_eq(device_of(model, 1).provider, "cuda");
     cr_assert_eq(device_of(model, 1).device, 1);
-    cr_assert_eq(stats_of(model).provider_fallbacks, 0);
-    cr_assert_eq(stats_of(model).provider_selections, first + 1);
+    cr_assert_eq(stats_of(model).counter[FLETCH_COUNT_PROVIDER_FALLBACKS], 0);
+    cr_assert_eq(stats_of(model).counter[FLETCH_COUNT_PROVIDER_SELECTIONS], first + 1);
     fletch_close(model);
 }
 
@@ -477,14 +478,15 @@ Test(schedule, a_bulk_request_takes_no_more_buffers_than_its_window) {
     fletch_request request = FLETCH_REQUEST_INIT;
     static call    c;
     call_init(&c, model);
-    request.texts   = many_texts();
-    request.out     = fletch_matrix_f32(many_rows, MANY, dim);
-    request.lane    = FLETCH_LANE_BULK;
-    uint64_t before = stats_of(model).pool_allocations; /* some were made ahead */
+    request.texts = many_texts();
+    request.out   = fletch_matrix_f32(many_rows, MANY, dim);
+    request.lane  = FLETCH_LANE_BULK;
+    uint64_t before =
+        stats_of(model).counter[FLETCH_COUNT_POOL_ALLOCATIONS]; /* some were made ahead */
     cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, NULL), 0);
     cr_assert_eq(wait_for(&c), FLETCH_OK);
     check_many();
-    uint64_t made = stats_of(model).pool_allocations - before;
+    uint64_t made = stats_of(model).counter[FLETCH_COUNT_POOL_ALLOCATIONS] - before;
     cr_assert_leq(made, 6, "%d buffers for 20 chunks, 2 or 3 at a time", (int)made);
     fletch_close(model);
 }
@@ -539,8 +541,8 @@ Test(schedule, a_batch_that_does_not_fit_under_the_limit_is_split_and_lost_nowhe
         cr_assert_eq(c.status[i], FLETCH_OK, "text %zu", i);
     check_rows(&c, TEXTS);
     fletch_stats stats = stats_of(model);
-    cr_assert_gt(stats.batch_splits, 0);
-    cr_assert_eq(stats.failed_texts, 0);
+    cr_assert_gt(stats.counter[FLETCH_COUNT_BATCH_SPLITS], 0);
+    cr_assert_eq(stats.counter[FLETCH_COUNT_FAILED_TEXTS], 0);
     cr_assert_eq(stats.memory_reserved, 0);
     fletch_close(model);
 }
@@ -584,18 +586,19 @@ Test(schedule, a_text_of_ten_megabytes_is_cut_or_refused_like_any_other) {
     static call   c;
     for (size_t i = 0; i < BYTES; i++)
         text[i] = i % 4 == 3 ? ' ' : "cat"[i % 4];
-    const char    *both[2]    = {strings[0], text};
-    size_t         sizes[]    = {strlen(strings[0]), BYTES};
-    uint8_t        cut[2]     = {9, 9};
-    fletch_request request    = FLETCH_REQUEST_INIT;
-    request.texts             = fletch_texts_from_strings(both, 2);
-    request.texts.lengths     = sizes;
-    request.out               = fletch_matrix_f32(c.rows, 2, dim);
-    request.options           = (fletch_embed_options)FLETCH_EMBED_OPTIONS_INIT;
-    request.options.truncated = cut;
+    const char    *both[2]       = {strings[0], text};
+    size_t         sizes[]       = {strlen(strings[0]), BYTES};
+    uint8_t        cut[2]        = {9, 9};
+    fletch_request request       = FLETCH_REQUEST_INIT;
+    request.texts                = fletch_texts_from_strings(both, 2);
+    request.texts.lengths        = sizes;
+    request.out                  = fletch_matrix_f32(c.rows, 2, dim);
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    request.options              = &options;
+    options.truncated            = cut;
     for (int round = 0; round < 2; round++) {
         call_init(&c, model);
-        request.options.truncate = round ? FLETCH_TRUNCATE_ERROR : FLETCH_TRUNCATE_RIGHT;
+        options.truncate = round ? FLETCH_TRUNCATE_ERROR : FLETCH_TRUNCATE_RIGHT;
         cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, NULL), 0);
         cr_assert_eq(wait_for(&c), round ? FLETCH_ETOOLONG : FLETCH_OK);
         cr_assert_eq(cut[0], 0);
@@ -614,10 +617,11 @@ Test(schedule, offsets_that_run_backwards_fail_their_texts_alone) {
     fletch_request request   = FLETCH_REQUEST_INIT;
     static call    c;
     call_init(&c, model);
-    request.texts          = (fletch_texts){.count = 4, .bytes = bytes, .offsets32 = offsets};
-    request.out            = fletch_matrix_f32(c.rows, 4, dim);
-    request.options        = (fletch_embed_options)FLETCH_EMBED_OPTIONS_INIT;
-    request.options.status = c.status;
+    request.texts                = (fletch_texts){.count = 4, .bytes = bytes, .offsets32 = offsets};
+    request.out                  = fletch_matrix_f32(c.rows, 4, dim);
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    request.options              = &options;
+    options.status               = c.status;
     cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, NULL), 0);
     cr_assert_eq(wait_for(&c), FLETCH_OK);
     for (size_t i = 0; i < 4; i++)
@@ -664,13 +668,14 @@ Test(schedule, token_ids_are_cut_at_the_end_that_was_asked_for) {
         fletch_request request   = FLETCH_REQUEST_INIT;
         for (int whole = 0; whole < 2; whole++) {
             call_init(&c, model);
-            request.ids                = ids;
-            request.texts              = (fletch_texts){.count = 1};
-            request.texts.offsets64    = whole ? offsets : offsets + 2;
-            request.out                = fletch_matrix_f32(c.rows + (whole ? dim : 0), 1, dim);
-            request.options            = (fletch_embed_options)FLETCH_EMBED_OPTIONS_INIT;
-            request.options.truncate   = ways[i].how;
-            request.options.max_length = 4;
+            request.ids                  = ids;
+            request.texts                = (fletch_texts){.count = 1};
+            request.texts.offsets64      = whole ? offsets : offsets + 2;
+            request.out                  = fletch_matrix_f32(c.rows + (whole ? dim : 0), 1, dim);
+            fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+            request.options              = &options;
+            options.truncate             = ways[i].how;
+            options.max_length           = 4;
             static float kept[DIM_MAX];
             cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, NULL), 0);
             cr_assert_eq(wait_for(&c), whole && refuses ? FLETCH_ETOOLONG : FLETCH_OK);

@@ -83,11 +83,12 @@ Test(spare, what_another_thread_tokenises_is_not_waited_for_in_vain) {
     static call        c;
     for (size_t i = 0; i < LONG; i++)
         many[i] = i + 1 < LONG ? "\xff" : strings[0];
-    request.texts          = fletch_texts_from_strings(many, LONG);
-    request.out            = fletch_matrix_f32(rows, LONG, dim);
-    request.options        = (fletch_embed_options)FLETCH_EMBED_OPTIONS_INIT;
-    request.options.status = status;
-    request.spare_us       = UINT32_MAX;
+    request.texts                = fletch_texts_from_strings(many, LONG);
+    request.out                  = fletch_matrix_f32(rows, LONG, dim);
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    request.options              = &options;
+    options.status               = status;
+    request.spare_us             = UINT32_MAX;
     for (int i = 0; i < 20; i++) {
         call_init(&c, model);
         cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, NULL), 0);

@@ -107,7 +107,7 @@ Test(submit, an_engine_that_stays_broken_fails_what_waits_and_comes_back) {
     cr_assert_eq(wait_for(&queued), FLETCH_EPROVIDER);
     cr_assert_eq(queued.outcome.error.where, FLETCH_NOWHERE, "none of its texts is to blame");
     cr_assert_eq(fletch_stats_get(model, &stats, NULL), 0);
-    cr_assert_eq(stats.replica_failures, 1);
+    cr_assert_eq(stats.counter[FLETCH_COUNT_REPLICA_FAILURES], 1);
     cr_assert_eq(stats.replicas_ready, 0);
     fl_fault_set(&quiet);
     int status;
@@ -148,7 +148,7 @@ Test(submit, a_cancelled_request_is_answered_once_and_its_ticket_dies) {
     cr_assert_eq(fletch_cancel(model, first.ticket), FLETCH_ENOTFOUND);
     fletch_stats stats = {.size = sizeof stats};
     fletch_stats_get(model, &stats, NULL);
-    cr_assert_eq(stats.cancelled_requests, 1);
+    cr_assert_eq(stats.counter[FLETCH_COUNT_CANCELLED_REQUESTS], 1);
     cr_assert_eq(stats.queued_texts, 0);
     fletch_close(model);
     cr_assert_eq(first.answers, 1);
@@ -165,7 +165,7 @@ Test(submit, a_late_request_leaves_the_queue) {
     cr_assert_lt(c.outcome.total_ns, 60 * 1000000000ull);
     fletch_stats stats = {.size = sizeof stats};
     fletch_stats_get(model, &stats, NULL);
-    cr_assert_eq(stats.expired_requests, 1);
+    cr_assert_eq(stats.counter[FLETCH_COUNT_EXPIRED_REQUESTS], 1);
     cr_assert_eq(stats.queued_texts, 0);
     fletch_close(model);
     cr_assert_eq(c.answers, 1);
@@ -375,13 +375,14 @@ Test(submit, token_ids_are_cut_as_texts_are) {
             int64_t        offsets[] = {0, (int64_t)tokens[i]->count};
             fletch_request request   = FLETCH_REQUEST_INIT;
             call_init(&calls[i], model);
-            request.texts.count        = 1;
-            request.texts.offsets64    = offsets;
-            request.ids                = tokens[i]->ids;
-            request.out                = fletch_matrix_f32(calls[i].rows, 1, dim);
-            request.options.size       = sizeof request.options;
-            request.options.max_length = 6;
-            request.options.truncate   = ways[way];
+            request.texts.count      = 1;
+            request.texts.offsets64  = offsets;
+            request.ids              = tokens[i]->ids;
+            request.out              = fletch_matrix_f32(calls[i].rows, 1, dim);
+            fletch_embed_options cut = FLETCH_EMBED_OPTIONS_INIT;
+            cut.max_length           = 6;
+            cut.truncate             = ways[way];
+            request.options          = &cut;
             cr_assert_eq(fletch_submit(model, &request, done, &calls[i], NULL, &error), 0);
             cr_assert_eq(wait_for(&calls[i]), FLETCH_OK);
             fletch_tokens_free(tokens[i]);
@@ -431,8 +432,10 @@ Test(submit, steady_state_allocates_nothing) {
     cr_assert_eq(fl_alloc_count(), before);
     fletch_stats stats = {.size = sizeof stats};
     fletch_stats_get(model, &stats, NULL);
-    cr_assert_geq((double)stats.pool_hits, 0.99 * (double)stats.pool_takes);
-    cr_assert_eq(stats.staged_outputs, 0, "every row went into the caller's memory");
+    cr_assert_geq((double)stats.counter[FLETCH_COUNT_POOL_HITS],
+                  0.99 * (double)stats.counter[FLETCH_COUNT_POOL_TAKES]);
+    cr_assert_eq(stats.counter[FLETCH_COUNT_STAGED_OUTPUTS], 0,
+                 "every row went into the caller's memory");
     fletch_close(model);
 }
 

@@ -145,9 +145,26 @@ def test_lines_keep_to_the_width():
     assert not wrong, "\n" + "\n".join(wrong)
 
 
-# A library that may crash while it loads is loaded in a child first; telemetry is switched off before it.
-PROCESS_CALLS = {"src/engines/onnxruntime/child.c": {"signal", "_exit"},
-                 "src/engines/onnxruntime/library.c": {"setenv"}}
+def test_a_family_is_a_table():
+    """At most 60 lines each, and no model_type stands elsewhere in the program."""
+    types, wrong = set(), []
+    for path in sorted((house.ROOT / "src/model/families").glob("*.c")):
+        text = house.text(path)
+        for words in re.findall(r"\.model_types\s*= \{([^}]*)\}", text):
+            types |= set(re.findall(r'"([^"]+)"', words))
+        if len(text.split("\n")) > 61:
+            wrong.append(f"{house.name(path)}: more than 60 lines")
+        if re.search(r"\b(if|for|while|switch|return)\b", house.code(path)):
+            wrong.append(f"{house.name(path)}: has logic")
+    assert {"bert", "mpnet", "modernbert"} <= types
+    for path in house.c_files("src"):
+        if path.parent.name != "families":
+            wrong += [f"{house.name(path)}: \"{word}\"" for word in types if f'"{word}"' in house.bare(path)]
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+# Telemetry is switched off before the library is loaded.
+PROCESS_CALLS = {"src/engines/onnxruntime/library.c": {"setenv"}}
 
 
 def test_no_forbidden_function_is_called():

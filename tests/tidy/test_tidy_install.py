@@ -46,6 +46,16 @@ def library_folder(prefix):
     return next(prefix.glob("lib*/**/libfletch.so")).parent
 
 
+def test_a_build_tree_in_path_is_no_package(tmp_path):
+    """find_package looks beside what PATH names; what it found there pointed to files that are not there."""
+    (tmp_path / "CMakeLists.txt").write_text(CMAKE.split("add_executable")[0].replace("REQUIRED", "QUIET")
+                                             + 'message("found: ${fletch_FOUND}")\n')
+    path = f"{house.BUILD}:{house.BUILD}/bin:{os.environ['PATH']}"
+    result = house.run("cmake", "-S", tmp_path, "-B", tmp_path / "build", "-DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF",
+                       env={**os.environ, "PATH": path})
+    assert result.returncode == 0 and "found: 0" in result.stderr, result.stderr
+
+
 def test_everything_is_laid_down(installed):
     there = {str(path.relative_to(installed)) for path in installed.rglob("*") if not path.is_dir()}
     for wanted in ("bin/fletch", "include/fletch.h", "libfletch.so", "libfletch.so.0", "libfletch.a",

@@ -11,8 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engines/cpu/kernels.h"
 #include "engines/engine.h"
 
+/* Zeros, sizes apart, are BERT without token types. */
 typedef struct toy_spec {
     uint32_t      layers, hidden, heads, head_dim, mlp, vocab, positions, offset;
     bool          type, t5;
@@ -20,6 +22,18 @@ typedef struct toy_spec {
     fl_dtype      dtype;
     fl_pooling    pooling[FL_POOL_COUNT];
     uint32_t      pooling_count;
+    uint32_t      kv_heads, embedding; /* 0: as heads, as hidden */
+    fl_norm       norm;
+    fl_norm_place place;
+    fl_extra_norm extra;
+    fl_mlp        glu;
+    bool          qk_norm, final_norm, bare_embeddings, skips_first, no_bias, no_positions;
+    float         embed_scale;
+    uint32_t      rope_dims; /* 0: none */
+    double        theta;
+    bool          causal, alibi, map;
+    uint32_t      window;
+    bool          alternate; /* every other layer sees all keys, and turns by another angle */
 } toy_spec;
 
 typedef struct toy {
@@ -62,65 +76,108 @@ static inline fl_tensor toy_tensor(toy *t, fl_dtype dtype, uint64_t rows, uint64
         .data = data, .bytes = count * size, .dtype = dtype, .rank = 2, .shape = {rows, cols}};
 }
 
-static inline void toy_layer(toy *t, const toy_spec *s, fl_tensor *slot) {
-    uint32_t inner = s->heads * s->head_dim;
-    float    w     = 1.7f / sqrtf((float)s->hidden);
-    for (int at = FL_LAYER_Q_W; at <= FL_LAYER_V_W; at += 2) {
-        slot[at]     = toy_tensor(t, s->dtype, inner, s->hidden, -w, w);
-        slot[at + 1] = toy_tensor(t, s->dtype, 1, inner, -0.2f, 0.2f);
+/* Every tensor that the descriptor calls for: matrices, norms and what is added, each of a size that
+ * leaves rows of size 1. */
+static inline void toy_fill(toy *t, fl_dtype dtype, const fl_layer_desc *layer, fl_tensor *slots) {
+    const fl_encoder_desc *d     = &t->encoder.desc;
+    int                    count = layer ? (int)FL_LAYER_SLOT_COUNT : (int)FL_SLOT_COUNT;
+    for (int i = 0; i < count; i++) {
+        fl_shape shape;
+        if (!fl_encoder_shape(d, layer, i, &shape)) {
+            continue;
+        }
+        bool  norm = strstr(shape.words, "norm") && !strstr(shape.words, "bias");
+        bool  t5   = layer == NULL && i == FL_SLOT_ATTENTION_BIAS;
+        float w    = shape.columns > 0 ? 1.7f / sqrtf((float)d->hidden) : 0.2f;
+        w          = layer == NULL && shape.columns > 0 ? (i == FL_SLOT_WORD ? 1.0f : 0.5f) : w;
+        w          = t5 ? 2.0f : w;
+        float from = norm ? (d->norm == FL_NORM_RMS_PLUS_ONE ? -0.3f : 0.7f) : -w;
+        float to   = norm ? (d->norm == FL_NORM_RMS_PLUS_ONE ? 0.3f : 1.3f) : w;
+        bool  all  = norm && layer == NULL && i == FL_SLOT_EMBED_NORM_W; /* always a layer norm */
+        slots[i]   = toy_tensor(t, dtype, shape.columns ? shape.rows : 1,
+                              shape.columns ? shape.columns : shape.rows, all ? 0.7f : from,
+                              all ? 1.3f : to);
     }
-    slot[FL_LAYER_O_W]              = toy_tensor(t, s->dtype, s->hidden, inner, -w, w);
-    slot[FL_LAYER_O_B]              = toy_tensor(t, s->dtype, 1, s->hidden, -0.2f, 0.2f);
-    slot[FL_LAYER_ATTENTION_NORM_W] = toy_tensor(t, s->dtype, 1, s->hidden, 0.7f, 1.3f);
-    slot[FL_LAYER_ATTENTION_NORM_B] = toy_tensor(t, s->dtype, 1, s->hidden, -0.2f, 0.2f);
-    slot[FL_LAYER_UP_W]             = toy_tensor(t, s->dtype, s->mlp, s->hidden, -w, w);
-    slot[FL_LAYER_UP_B]             = toy_tensor(t, s->dtype, 1, s->mlp, -0.2f, 0.2f);
-    slot[FL_LAYER_DOWN_W]           = toy_tensor(t, s->dtype, s->hidden, s->mlp, -w, w);
-    slot[FL_LAYER_DOWN_B]           = toy_tensor(t, s->dtype, 1, s->hidden, -0.2f, 0.2f);
-    slot[FL_LAYER_MLP_NORM_W]       = toy_tensor(t, s->dtype, 1, s->hidden, 0.7f, 1.3f);
-    slot[FL_LAYER_MLP_NORM_B]       = toy_tensor(t, s->dtype, 1, s->hidden, -0.2f, 0.2f);
+}
+
+/* Ids of a mapped word table fall on any of its rows. */
+static inline void toy_map(toy *t) {
+    fl_tensor *map = &t->encoder.global[FL_SLOT_WORD_MAP];
+    free((unsigned char *)(uintptr_t)map->data - 1);
+    unsigned char *block = malloc(t->encoder.desc.vocab * 8 + 1);
+    for (uint32_t i = 0; i < t->encoder.desc.vocab; i++) {
+        int64_t row = toy_draw(&t->state, t->encoder.desc.word_rows);
+        memcpy(block + 1 + 8 * i, &row, 8);
+    }
+    *map =
+        (fl_tensor){.data = block + 1, .bytes = t->encoder.desc.vocab * 8, .dtype = FL_DTYPE_I64};
 }
 
 static inline void toy_make(toy *t, const toy_spec *s, uint64_t seed) {
     memset(t, 0, sizeof *t);
-    t->state                = seed * 0x9E3779B97F4A7C15U + 1;
-    fl_encoder       *e     = &t->encoder;
-    fl_attention_bias bias  = s->t5 ? FL_BIAS_T5_BUCKETS : FL_BIAS_NONE;
-    float             scale = 1.0f / sqrtf((float)s->head_dim);
-    e->desc                 = (fl_encoder_desc){.architecture      = "toy",
-                                                .layers            = s->layers,
-                                                .hidden            = s->hidden,
-                                                .heads             = s->heads,
-                                                .kv_heads          = s->heads,
-                                                .head_dim          = s->head_dim,
-                                                .intermediate      = s->mlp,
-                                                .vocab             = s->vocab,
-                                                .positions         = s->positions,
-                                                .norm_eps          = 1e-5f,
-                                                .position          = FL_POSITION_LEARNED,
-                                                .position_offset   = s->offset,
-                                                .token_type        = s->type,
-                                                .attention_scale   = scale,
-                                                .attention_bias    = bias,
-                                                .bias_buckets      = 32,
-                                                .bias_max_distance = 128,
-                                                .activation        = s->activation};
-    memcpy(e->pooling, s->pooling, sizeof e->pooling);
-    e->pooling_count        = s->pooling_count;
-    e->global[FL_SLOT_WORD] = toy_tensor(t, s->dtype, s->vocab, s->hidden, -1.0f, 1.0f);
-    e->global[FL_SLOT_POSITION] =
-        toy_tensor(t, s->dtype, s->positions + s->offset, s->hidden, -0.5f, 0.5f);
-    if (s->type) {
-        e->global[FL_SLOT_TYPE] = toy_tensor(t, s->dtype, 2, s->hidden, -0.5f, 0.5f);
+    t->state      = seed * 0x9E3779B97F4A7C15U + 1;
+    fl_encoder *e = &t->encoder;
+    e->desc =
+        (fl_encoder_desc){.architecture = "toy",
+                          .layers       = s->layers,
+                          .hidden       = s->hidden,
+                          .heads        = s->heads,
+                          .kv_heads     = s->kv_heads ? s->kv_heads : s->heads,
+                          .head_dim     = s->head_dim,
+                          .intermediate = s->mlp,
+                          .vocab        = s->vocab,
+                          .positions    = s->positions,
+                          .norm_eps     = 1e-5f,
+                          .position     = s->no_positions ? FL_POSITION_NONE : FL_POSITION_LEARNED,
+                          .position_offset = s->offset,
+                          .token_type      = s->type,
+                          .types           = 2,
+                          .attention_scale = 1.0f / sqrtf((float)s->head_dim),
+                          .embedding       = s->embedding ? s->embedding : s->hidden,
+                          .word_rows       = s->map ? s->vocab / 2 : s->vocab,
+                          .word_map        = s->map,
+                          .word_scale      = s->map,
+                          .embed_norm      = !s->bare_embeddings,
+                          .embed_scale     = s->embed_scale,
+                          .norm            = s->norm,
+                          .norm_place      = s->place,
+                          .extra_norm      = s->extra,
+                          .final_norm      = s->final_norm,
+                          .qk_norm         = s->qk_norm ? FL_QK_NORM_HEAD : FL_QK_NORM_NONE,
+                          .mlp             = s->glu,
+                          .activation      = s->activation,
+                          .qkv_bias        = !s->no_bias,
+                          .out_bias        = !s->no_bias,
+                          .up_bias         = !s->no_bias,
+                          .down_bias       = !s->no_bias,
+                          .norm_bias       = !s->no_bias && s->norm == FL_NORM_LAYER};
+    e->desc.layer       = calloc(s->layers + 1, sizeof *e->desc.layer);
+    e->desc.distance[0] = (fl_distance){.causal       = s->causal,
+                                        .window       = s->window,
+                                        .bias         = s->t5      ? FL_BIAS_T5_BUCKETS
+                                                        : s->alibi ? FL_BIAS_ALIBI
+                                                                   : FL_BIAS_NONE,
+                                        .buckets      = s->t5 ? 32 : 0,
+                                        .max_distance = s->t5 ? 128 : 0};
+    if (s->rope_dims > 0) {
+        e->desc.rope[0] = (fl_rope){.theta = s->theta, .dims = s->rope_dims};
+        e->desc.rope[1] = (fl_rope){.theta = s->theta * 16.0, .dims = s->rope_dims};
     }
-    e->global[FL_SLOT_EMBED_NORM_W] = toy_tensor(t, s->dtype, 1, s->hidden, 0.7f, 1.3f);
-    e->global[FL_SLOT_EMBED_NORM_B] = toy_tensor(t, s->dtype, 1, s->hidden, -0.2f, 0.2f);
-    if (s->t5) {
-        e->global[FL_SLOT_ATTENTION_BIAS] = toy_tensor(t, s->dtype, 32, s->heads, -2.0f, 2.0f);
-    }
-    e->layer = calloc(s->layers, sizeof *e->layer);
     for (uint32_t i = 0; i < s->layers; i++) {
-        toy_layer(t, s, e->layer[i]);
+        bool other                            = s->alternate && i % 2 == 1;
+        e->desc.layer[i].distance             = other;
+        e->desc.layer[i].rope                 = s->rope_dims > 0 ? 1 + other : 0;
+        e->desc.layer[i].skips_attention_norm = s->skips_first && i == 0;
+    }
+    memcpy(e->pooling, s->pooling, sizeof e->pooling);
+    e->pooling_count = s->pooling_count;
+    e->layer         = calloc(s->layers + 1, sizeof *e->layer);
+    toy_fill(t, s->dtype, NULL, e->global);
+    if (s->map) {
+        toy_map(t);
+    }
+    for (uint32_t i = 0; i < s->layers; i++) {
+        toy_fill(t, s->dtype, &e->desc.layer[i], e->layer[i]);
     }
 }
 
@@ -140,6 +197,7 @@ static inline void toy_free(toy *t) {
         }
     }
     free(t->encoder.layer);
+    free(t->encoder.desc.layer);
 }
 
 /* ---- The forward pass in double -------------------------------------------------------------- */
@@ -159,7 +217,7 @@ static inline void toy_linear(const double *x, size_t n, size_t in, size_t out, 
             row[i] = toy_at(w, o * in + i);
         }
         for (size_t r = 0; r < n; r++) {
-            double sum = b->data ? toy_at(b, o) : 0.0;
+            double sum = b && b->data ? toy_at(b, o) : 0.0;
             for (size_t i = 0; i < in; i++) {
                 sum += x[r * in + i] * row[i];
             }
@@ -169,18 +227,21 @@ static inline void toy_linear(const double *x, size_t n, size_t in, size_t out, 
     free(row);
 }
 
-static inline void toy_norm(double *x, size_t n, size_t hidden, double eps, const fl_tensor *w,
-                            const fl_tensor *b) {
-    for (size_t r = 0; r < n; r++, x += hidden) {
+/* Rows of `hidden`, `stride` apart, by one of the kinds of norm. */
+static inline void toy_norm(fl_norm kind, double *x, size_t n, size_t stride, size_t hidden,
+                            double eps, const fl_tensor *w, const fl_tensor *b) {
+    for (size_t r = 0; r < n; r++, x += stride) {
         double mean = 0.0, square = 0.0;
-        for (size_t i = 0; i < hidden; i++) {
+        for (size_t i = 0; kind == FL_NORM_LAYER && i < hidden; i++) {
             mean += x[i] / (double)hidden;
         }
         for (size_t i = 0; i < hidden; i++) {
             square += (x[i] - mean) * (x[i] - mean) / (double)hidden;
         }
         for (size_t i = 0; i < hidden; i++) {
-            x[i] = (x[i] - mean) / sqrt(square + eps) * toy_at(w, i) + toy_at(b, i);
+            double weight = toy_at(w, i) + (kind == FL_NORM_RMS_PLUS_ONE ? 1.0 : 0.0);
+            x[i]          = (x[i] - mean) / sqrt(square + eps) * weight;
+            x[i] += b->data ? toy_at(b, i) : 0.0;
         }
     }
 }
@@ -196,23 +257,70 @@ static inline size_t toy_bucket(ptrdiff_t distance) {
     return bucket;
 }
 
-static inline void toy_attention(const fl_encoder *e, const double *q, const double *k,
-                                 const double *v, size_t n, double *out) {
-    size_t  d = e->desc.head_dim, inner = d * e->desc.heads;
+/* What is added to the score of a key at this distance; -inf: it is not seen. Slopes of ALiBi are those
+ * of transformers' BLOOM (5.23.0): 2^(-8 i / n) for a power of two, else those of the power below and
+ * every other one of twice that. */
+static inline double toy_distance(const fl_encoder *e, const fl_distance *rule, size_t head,
+                                  ptrdiff_t distance) {
+    double far   = fabs((double)distance);
+    size_t heads = e->desc.heads, power = 1;
+    while (power * 2 <= heads) {
+        power *= 2;
+    }
+    if ((rule->causal && distance > 0) || (rule->window > 0 && far > (double)rule->window)) {
+        return -INFINITY;
+    }
+    if (rule->bias == FL_BIAS_T5_BUCKETS) {
+        return toy_at(&e->global[FL_SLOT_ATTENTION_BIAS], toy_bucket(distance) * heads + head);
+    }
+    double turn = head < power ? (double)(head + 1) / (double)power
+                               : (double)(2 * (head - power) + 1) / (double)(2 * power);
+    return rule->bias == FL_BIAS_ALIBI ? -pow(2.0, -8.0 * turn) * far : 0.0;
+}
+
+/* The angle is a float32 product, as the reference has it. */
+static inline void toy_rotate(const fl_rope *rope, double *x, size_t position) {
+    size_t half = rope->dims / 2;
+    for (size_t i = 0; i < half; i++) {
+        float  turn = 1.0f / (float)pow(rope->theta, (double)(2.0f * (float)i / (float)rope->dims));
+        double angle = (double)((float)position * turn), a = x[i], b = x[i + half];
+        x[i]        = a * cos(angle) - b * sin(angle);
+        x[i + half] = b * cos(angle) + a * sin(angle);
+    }
+}
+
+/* Norms and angles of the heads of q or k. */
+static inline void toy_heads(const fl_encoder *e, const fl_layer_desc *l, double *x, size_t n,
+                             size_t heads, const fl_tensor *norm) {
+    size_t d = e->desc.head_dim;
+    for (size_t i = 0; i < n * heads; i++, x += d) {
+        if (e->desc.qk_norm != FL_QK_NORM_NONE) {
+            fl_tensor none = {0};
+            toy_norm(e->desc.norm, x, 1, d, d, e->desc.norm_eps, norm, &none);
+        }
+        if (l->rope > 0) {
+            toy_rotate(&e->desc.rope[l->rope - 1], x, i / heads);
+        }
+    }
+}
+
+static inline void toy_attention(const fl_encoder *e, const fl_layer_desc *l, const double *q,
+                                 const double *k, const double *v, size_t n, double *out) {
+    size_t  d = e->desc.head_dim, heads = e->desc.heads, kv_heads = e->desc.kv_heads;
+    size_t  inner = d * heads, kv_inner = d * kv_heads;
     double *s = malloc(n * sizeof *s);
-    for (size_t h = 0; h < e->desc.heads; h++) {
+    for (size_t h = 0; h < heads; h++) {
+        size_t kv = h / (heads / kv_heads);
         for (size_t i = 0; i < n; i++) {
             double top = -INFINITY, sum = 0.0;
             for (size_t j = 0; j < n; j++) {
                 s[j] = 0.0;
                 for (size_t c = 0; c < d; c++) {
-                    s[j] += q[i * inner + h * d + c] * k[j * inner + h * d + c];
+                    s[j] += q[i * inner + h * d + c] * k[j * kv_inner + kv * d + c];
                 }
-                s[j] /= sqrt((double)d);
-                if (e->desc.attention_bias == FL_BIAS_T5_BUCKETS) {
-                    s[j] += toy_at(&e->global[FL_SLOT_ATTENTION_BIAS],
-                                   toy_bucket((ptrdiff_t)j - (ptrdiff_t)i) * e->desc.heads + h);
-                }
+                s[j] =
+                    s[j] * (double)e->desc.attention_scale +
+                    toy_distance(e, &e->desc.distance[l->distance], h, (ptrdiff_t)j - (ptrdiff_t)i);
                 top = fmax(top, s[j]);
             }
             for (size_t j = 0; j < n; j++) {
@@ -222,7 +330,7 @@ static inline void toy_attention(const fl_encoder *e, const double *q, const dou
             for (size_t c = 0; c < d; c++) {
                 double value = 0.0;
                 for (size_t j = 0; j < n; j++) {
-                    value += s[j] / sum * v[j * inner + h * d + c];
+                    value += s[j] / sum * v[j * kv_inner + kv * d + c];
                 }
                 out[i * inner + h * d + c] = value;
             }
@@ -241,31 +349,75 @@ static inline double toy_activate(fl_activation a, double x) {
     }
 }
 
-static inline void toy_run_layer(const fl_encoder *e, const fl_tensor *w, size_t n, double *x) {
+/* out = attention(z) or out = mlp(z) */
+static inline void toy_attend(const fl_encoder *e, const fl_layer_desc *l, const fl_tensor *w,
+                              const double *z, size_t n, double *out) {
     size_t  hidden = e->desc.hidden, inner = (size_t)e->desc.heads * e->desc.head_dim;
-    size_t  mlp = e->desc.intermediate;
-    double *q = malloc(n * inner * 8), *k = malloc(n * inner * 8), *v = malloc(n * inner * 8);
-    double *a = malloc(n * inner * 8), *y = malloc(n * hidden * 8), *m = malloc(n * mlp * 8);
-    toy_linear(x, n, hidden, inner, &w[FL_LAYER_Q_W], &w[FL_LAYER_Q_B], q);
-    toy_linear(x, n, hidden, inner, &w[FL_LAYER_K_W], &w[FL_LAYER_K_B], k);
-    toy_linear(x, n, hidden, inner, &w[FL_LAYER_V_W], &w[FL_LAYER_V_B], v);
-    toy_attention(e, q, k, v, n, a);
-    toy_linear(a, n, inner, hidden, &w[FL_LAYER_O_W], &w[FL_LAYER_O_B], y);
-    for (size_t i = 0; i < n * hidden; i++) {
-        x[i] += y[i];
+    size_t  kv_inner = (size_t)e->desc.kv_heads * e->desc.head_dim;
+    double *q = malloc(n * inner * 8), *k = malloc(n * kv_inner * 8), *v = malloc(n * kv_inner * 8);
+    double *a = malloc(n * inner * 8);
+    toy_linear(z, n, hidden, inner, &w[FL_LAYER_Q_W], &w[FL_LAYER_Q_B], q);
+    toy_linear(z, n, hidden, kv_inner, &w[FL_LAYER_K_W], &w[FL_LAYER_K_B], k);
+    toy_linear(z, n, hidden, kv_inner, &w[FL_LAYER_V_W], &w[FL_LAYER_V_B], v);
+    toy_heads(e, l, q, n, e->desc.heads, &w[FL_LAYER_Q_NORM_W]);
+    toy_heads(e, l, k, n, e->desc.kv_heads, &w[FL_LAYER_K_NORM_W]);
+    toy_attention(e, l, q, k, v, n, a);
+    toy_linear(a, n, inner, hidden, &w[FL_LAYER_O_W], &w[FL_LAYER_O_B], out);
+    free(q), free(k), free(v), free(a);
+}
+
+static inline void toy_mlp(const fl_encoder *e, const fl_tensor *w, const double *z, size_t n,
+                           double *out) {
+    size_t  hidden = e->desc.hidden, mlp = e->desc.intermediate;
+    bool    glu = e->desc.mlp == FL_MLP_GLU;
+    double *m = malloc(n * mlp * 8), *gate = malloc(n * mlp * 8);
+    toy_linear(z, n, hidden, mlp, &w[FL_LAYER_UP_W], &w[FL_LAYER_UP_B], m);
+    if (glu) {
+        toy_linear(z, n, hidden, mlp, &w[FL_LAYER_GATE_W], &w[FL_LAYER_GATE_B], gate);
     }
-    toy_norm(x, n, hidden, e->desc.norm_eps, &w[FL_LAYER_ATTENTION_NORM_W],
-             &w[FL_LAYER_ATTENTION_NORM_B]);
-    toy_linear(x, n, hidden, mlp, &w[FL_LAYER_UP_W], &w[FL_LAYER_UP_B], m);
     for (size_t i = 0; i < n * mlp; i++) {
-        m[i] = toy_activate(e->desc.activation, m[i]);
+        m[i] = glu ? m[i] * toy_activate(e->desc.activation, gate[i])
+                   : toy_activate(e->desc.activation, m[i]);
     }
-    toy_linear(m, n, mlp, hidden, &w[FL_LAYER_DOWN_W], &w[FL_LAYER_DOWN_B], y);
-    for (size_t i = 0; i < n * hidden; i++) {
-        x[i] += y[i];
+    toy_linear(m, n, mlp, hidden, &w[FL_LAYER_DOWN_W], &w[FL_LAYER_DOWN_B], out);
+    free(m), free(gate);
+}
+
+/* One block, attention or MLP, with the norms that belong to it; see the head of encoder.h. */
+static inline void toy_block(const fl_encoder *e, const fl_layer_desc *l, const fl_tensor *w,
+                             bool attention, size_t n, double *x) {
+    const fl_encoder_desc *d     = &e->desc;
+    size_t                 count = n * d->hidden;
+    double                *z = malloc(count * 8), *y = malloc(count * 8);
+    int                    own   = attention ? FL_LAYER_ATTENTION_NORM_W : FL_LAYER_MLP_NORM_W;
+    int                    extra = attention ? FL_LAYER_ATTENTION_EXTRA_W : FL_LAYER_MLP_EXTRA_W;
+    bool pre = d->norm_place == FL_NORM_PRE, skip = attention && l->skips_attention_norm;
+    memcpy(z, x, count * 8);
+    if (pre && !skip) {
+        toy_norm(d->norm, z, n, d->hidden, d->hidden, d->norm_eps, &w[own], &w[own + 1]);
     }
-    toy_norm(x, n, hidden, e->desc.norm_eps, &w[FL_LAYER_MLP_NORM_W], &w[FL_LAYER_MLP_NORM_B]);
-    free(q), free(k), free(v), free(a), free(y), free(m);
+    if (attention) {
+        toy_attend(e, l, w, z, n, y);
+    } else {
+        toy_mlp(e, w, z, n, y);
+    }
+    if (d->extra_norm == FL_EXTRA_NORM_BRANCH) {
+        toy_norm(d->norm, y, n, d->hidden, d->hidden, d->norm_eps, &w[extra], &w[extra + 1]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        y[i] += x[i];
+    }
+    if (!pre) {
+        toy_norm(d->norm, y, n, d->hidden, d->hidden, d->norm_eps, &w[own], &w[own + 1]);
+    }
+    if (attention && d->extra_norm == FL_EXTRA_NORM_RESIDUAL) {
+        for (size_t i = 0; i < count; i++) {
+            y[i] += x[i];
+        }
+        toy_norm(d->norm, y, n, d->hidden, d->hidden, d->norm_eps, &w[extra], &w[extra + 1]);
+    }
+    memcpy(x, y, count * 8);
+    free(z), free(y);
 }
 
 /* sentence-transformers' Pooling over tokens [skip, n), weights by place in the text. */
@@ -287,24 +439,52 @@ static inline double toy_pool(fl_pooling mode, const double *x, size_t hidden, s
     }
 }
 
+/* x[hidden] of one token in front of the layers. */
+static inline void toy_embed(const fl_encoder *e, int32_t id, size_t position, double *x) {
+    const fl_encoder_desc *d     = &e->desc;
+    const fl_tensor       *g     = e->global;
+    size_t                 width = d->embedding, row = (size_t)id;
+    double                 scale = d->embed_scale != 0.0f ? (double)d->embed_scale : 1.0;
+    double                *w     = malloc(width * sizeof *w);
+    if (d->word_map) {
+        int64_t mapped;
+        memcpy(&mapped, (const char *)g[FL_SLOT_WORD_MAP].data + 8 * (size_t)id, 8);
+        row   = (size_t)mapped;
+        scale = toy_at(&g[FL_SLOT_WORD_SCALE], (size_t)id);
+    }
+    for (size_t c = 0; c < width; c++) {
+        w[c] = toy_at(&g[FL_SLOT_WORD], row * width + c) * scale;
+        if (d->position == FL_POSITION_LEARNED) {
+            w[c] += toy_at(&g[FL_SLOT_POSITION], (position + d->position_offset) * width + c);
+        }
+        w[c] += d->token_type ? toy_at(&g[FL_SLOT_TYPE], c) : 0.0;
+    }
+    if (d->embed_norm) {
+        toy_norm(FL_NORM_LAYER, w, 1, width, width, d->norm_eps, &g[FL_SLOT_EMBED_NORM_W],
+                 &g[FL_SLOT_EMBED_NORM_B]);
+    }
+    if (d->embedding != d->hidden) {
+        toy_linear(w, 1, width, d->hidden, &g[FL_SLOT_PROJECT_W], &g[FL_SLOT_PROJECT_B], x);
+    } else {
+        memcpy(x, w, width * sizeof *w);
+    }
+    free(w);
+}
+
 static inline void toy_forward(const fl_encoder *e, const int32_t *ids, size_t n, size_t skip,
                                double *out) {
     size_t  hidden = e->desc.hidden;
     double *x      = malloc(n * hidden * sizeof *x);
     for (size_t i = 0; i < n; i++) {
-        for (size_t c = 0; c < hidden; c++) {
-            x[i * hidden + c] =
-                toy_at(&e->global[FL_SLOT_WORD], (size_t)ids[i] * hidden + c) +
-                toy_at(&e->global[FL_SLOT_POSITION], (i + e->desc.position_offset) * hidden + c);
-            if (e->desc.token_type) {
-                x[i * hidden + c] += toy_at(&e->global[FL_SLOT_TYPE], c);
-            }
-        }
+        toy_embed(e, ids[i], i, x + i * hidden);
     }
-    toy_norm(x, n, hidden, e->desc.norm_eps, &e->global[FL_SLOT_EMBED_NORM_W],
-             &e->global[FL_SLOT_EMBED_NORM_B]);
     for (uint32_t l = 0; l < e->desc.layers; l++) {
-        toy_run_layer(e, e->layer[l], n, x);
+        toy_block(e, &e->desc.layer[l], e->layer[l], true, n, x);
+        toy_block(e, &e->desc.layer[l], e->layer[l], false, n, x);
+    }
+    if (e->desc.final_norm) {
+        toy_norm(e->desc.norm, x, n, hidden, hidden, e->desc.norm_eps,
+                 &e->global[FL_SLOT_FINAL_NORM_W], &e->global[FL_SLOT_FINAL_NORM_B]);
     }
     for (uint32_t p = 0; p < e->pooling_count; p++) {
         for (size_t c = 0; c < hidden; c++) {
@@ -314,18 +494,37 @@ static inline void toy_forward(const fl_encoder *e, const int32_t *ids, size_t n
     free(x);
 }
 
-static inline fl_engine *toy_open_as(const toy *t, const char *precision, unsigned threads,
-                                     const char *isa, uint32_t texts, uint32_t max_length,
-                                     fletch_error *error) {
+/* Kernels that this machine has; true while there are more. */
+static inline bool toy_each_isa(size_t *at, const char **name) {
+    fl_cpu cpu;
+    fl_cpu_detect(&cpu);
+    const fl_cpu_isa *isa = fl_cpu_isa_at((*at)++);
+    while (isa && (isa->kernels == NULL || !isa->usable(&cpu))) {
+        isa = fl_cpu_isa_at((*at)++);
+    }
+    *name = isa ? isa->name : NULL;
+    return isa != NULL;
+}
+
+static inline fl_engine *toy_open_sized(const toy *t, const char *precision, unsigned threads,
+                                        const char *isa, uint32_t texts, uint32_t max_length,
+                                        uint32_t l2_bytes, fletch_error *error) {
     fl_engine        *engine  = NULL;
     fl_engine_options options = {.threads      = threads,
                                  .batch_tokens = 16384,
                                  .batch_texts  = texts,
                                  .max_length   = max_length,
                                  .isa          = isa,
+                                 .l2_bytes     = l2_bytes,
                                  .precision    = precision};
     fl_engine_find("cpu")->open(&engine, &t->encoder, &options, error);
     return engine;
+}
+
+static inline fl_engine *toy_open_as(const toy *t, const char *precision, unsigned threads,
+                                     const char *isa, uint32_t texts, uint32_t max_length,
+                                     fletch_error *error) {
+    return toy_open_sized(t, precision, threads, isa, texts, max_length, 0, error);
 }
 
 static inline fl_engine *toy_open(const toy *t, unsigned threads, const char *isa, uint32_t texts,

@@ -100,6 +100,8 @@ Test(file, read_appends_up_to_the_limit) {
     cr_assert_gt(buf.size, 100);
     cr_assert_eq(fl_file_read("/dev/zero", 1 << 20, &buf, &error), FLETCH_EINVAL, "endless");
     fl_buf_free(&buf);
+    cr_assert_lt(fl_file_read("/proc/self/mem", 1 << 20, &buf, &error), 0, "EIO in the middle");
+    cr_assert_null(buf.data, "a failed read into an empty buffer leaves nothing to free");
 }
 
 Test(file, a_name_that_leads_to_no_file_is_not_taken_for_absent) {
@@ -314,6 +316,15 @@ Test(file, checksums_are_the_published_ones) {
     fclose(file);
     cr_assert_eq(fl_file_sha256(in("million"), hex, &error), 0, "more than one chunk");
     cr_assert_str_eq(hex, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+    FILE *large = fopen(in("large"), "w"); /* above the size from which libcrypto is asked */
+    for (int i = 0; i < 2 << 20; i++) {
+        fputc('a', large);
+    }
+    fclose(large);
+    cr_assert_eq(fl_file_sha256(in("large"), hex, &error), 0);
+    cr_assert_str_eq(hex, "5256ec18f11624025905d057d6befb03d77b243511ac5f77ed5e0221ce6d84b5");
+    cr_assert_eq(fl_file_git_sha1(in("large"), hex, &error), 0);
+    cr_assert_str_eq(hex, "64a7c1a36a6972183ec97e15c75a788d4079e24e");
     cr_assert_eq(fl_file_sha256(in("absent"), hex, &error), FLETCH_ENOTFOUND);
     cr_assert_eq(fl_file_sha256(folder, hex, &error), FLETCH_EIO);
     fl_alloc_fail_after(1);

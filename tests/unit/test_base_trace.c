@@ -45,25 +45,25 @@ static fl_json *finish(fl_json **events) {
     fl_json     *json;
     cr_assert_eq(fl_trace_close(trace, &error), 0, "%s", error.message);
     cr_assert_eq(fl_json_read(&json, path, FILE_MAX, &error), 0, "%s", error.message);
-    cr_assert(json_object_object_get_ex(json, "traceEvents", events));
+    cr_assert(fl_json_find(json, "traceEvents", events));
     drop_folder();
     return json;
 }
 
 static const char *text_of(fl_json *event, const char *key) {
     fl_json *value = NULL;
-    return json_object_object_get_ex(event, key, &value) ? json_object_get_string(value) : "";
+    return fl_json_find(event, key, &value) ? fl_json_text(value) : "";
 }
 
 static double number_of(fl_json *event, const char *key) {
     fl_json *value = NULL;
-    cr_assert(json_object_object_get_ex(event, key, &value), "%s", key);
-    return json_object_get_double(value);
+    cr_assert(fl_json_find(event, key, &value), "%s", key);
+    return fl_json_f64(value);
 }
 
 static int64_t other_data(fl_json *json, const char *key) {
     fl_json *other;
-    cr_assert(json_object_object_get_ex(json, "otherData", &other));
+    cr_assert(fl_json_find(json, "otherData", &other));
     return atoll(text_of(other, key));
 }
 
@@ -74,8 +74,8 @@ static int64_t dropped(fl_json *json) {
 /* Number of complete events of that name; *first gets the first. */
 static size_t count_spans(fl_json *events, const char *name, fl_json **first) {
     size_t count = 0;
-    for (size_t i = 0; i < json_object_array_length(events); i++) {
-        fl_json *event = json_object_array_get_idx(events, i);
+    for (size_t i = 0; i < fl_json_count(events); i++) {
+        fl_json *event = fl_json_item(events, i);
         if (strcmp(text_of(event, "ph"), "X") == 0 && strcmp(text_of(event, "name"), name) == 0) {
             if (count == 0 && first != NULL)
                 *first = event;
@@ -87,11 +87,10 @@ static size_t count_spans(fl_json *events, const char *name, fl_json **first) {
 
 /* The metadata event `what` whose args.name is `name`, or NULL. */
 static fl_json *find_name(fl_json *events, const char *what, const char *name) {
-    for (size_t i = 0; i < json_object_array_length(events); i++) {
-        fl_json *event = json_object_array_get_idx(events, i), *args;
+    for (size_t i = 0; i < fl_json_count(events); i++) {
+        fl_json *event = fl_json_item(events, i), *args;
         if (strcmp(text_of(event, "ph"), "M") == 0 && strcmp(text_of(event, "name"), what) == 0 &&
-            json_object_object_get_ex(event, "args", &args) &&
-            strcmp(text_of(args, "name"), name) == 0)
+            fl_json_find(event, "args", &args) && strcmp(text_of(args, "name"), name) == 0)
             return event;
     }
     return NULL;
@@ -153,14 +152,14 @@ Test(trace, a_span_says_when_how_long_and_how_many) {
 
     cr_assert_eq(count_spans(events, "wait", &event), 1);
     cr_assert_float_eq(number_of(event, "dur"), 1234.567, 1e-6);
-    cr_assert(json_object_object_get_ex(event, "args", &args));
+    cr_assert(fl_json_find(event, "args", &args));
     cr_assert_eq(number_of(args, "texts"), -42);
     cr_assert_eq(number_of(event, "tid"),
                  number_of(find_name(events, "thread_name", "queue"), "tid"));
     const double wait_ts = number_of(event, "ts");
 
     cr_assert_eq(count_spans(events, "tokenise", &event), 1);
-    cr_assert_not(json_object_object_get_ex(event, "args", &args));
+    cr_assert_not(fl_json_find(event, "args", &args));
     cr_assert_float_eq(number_of(event, "ts") - wait_ts, (double)(begin - now) / 1000, 1e-3);
     cr_assert(number_of(event, "dur") >= 0 &&
               number_of(event, "dur") <= (double)(end - begin) / 1000);
@@ -217,7 +216,7 @@ Test(trace, a_full_ring_drops_the_oldest_and_says_how_many, .timeout = 600) {
     const size_t kept = count_spans(events, "step", &event);
     cr_assert(kept > 0 && kept < SPANS);
     cr_assert_eq(dropped(json), SPANS - (int64_t)kept);
-    cr_assert(json_object_object_get_ex(event, "args", &args));
+    cr_assert(fl_json_find(event, "args", &args));
     cr_assert_eq(number_of(args, "number"), (double)(SPANS - kept));
     fl_json_free(json);
 }
@@ -234,8 +233,8 @@ Test(trace, overlapping_spans_get_lines_of_their_own) {
         fl_trace_track(trace, i % 2 ? "queue" : "card 0", "wait", now + i * 500000,
                        now + i * 500000 + 4500000, NULL, 0);
     fl_json *json = finish(&events);
-    for (size_t i = 0; i < json_object_array_length(events); i++) {
-        fl_json *event = json_object_array_get_idx(events, i);
+    for (size_t i = 0; i < fl_json_count(events); i++) {
+        fl_json *event = fl_json_item(events, i);
         if (strcmp(text_of(event, "ph"), "X") != 0)
             continue;
         const size_t tid = (size_t)number_of(event, "tid");

@@ -42,7 +42,7 @@ static void *failing_alloc(size_t bytes) {
 
 static fl_stats stats;
 
-static uint64_t count(fl_counter counter) {
+static uint64_t count(fletch_counter counter) {
     return atomic_load(&stats.counter[counter]);
 }
 
@@ -118,10 +118,10 @@ Test(bufpool, a_kept_buffer_is_taken_again) {
         cr_assert_eq(again, first);
         fl_bufpool_give(pool, again, capacity);
     }
-    cr_assert_eq(count(FL_COUNT_pool_takes), 100);
-    cr_assert_eq(count(FL_COUNT_pool_hits), 99);
-    cr_assert_eq(count(FL_COUNT_pool_allocations), 1);
-    cr_assert_eq(count(FL_COUNT_pool_evictions), 0);
+    cr_assert_eq(count(FLETCH_COUNT_POOL_TAKES), 100);
+    cr_assert_eq(count(FLETCH_COUNT_POOL_HITS), 99);
+    cr_assert_eq(count(FLETCH_COUNT_POOL_ALLOCATIONS), 1);
+    cr_assert_eq(count(FLETCH_COUNT_POOL_EVICTIONS), 0);
     close_whole(pool);
 }
 
@@ -138,7 +138,7 @@ Test(bufpool, a_larger_buffer_serves_up_to_twice_its_need) {
     buffer = fl_bufpool_take(pool, 7 * KIB, &capacity);
     cr_assert_eq(capacity, 7 * KIB, "the smallest that holds it comes first");
     fl_bufpool_give(pool, buffer, capacity);
-    cr_assert_eq(count(FL_COUNT_pool_hits), 2);
+    cr_assert_eq(count(FLETCH_COUNT_POOL_HITS), 2);
     close_whole(pool);
 }
 
@@ -163,13 +163,13 @@ Test(bufpool, the_least_recently_used_goes_first) {
     }
     pass(pool, size[0]); /* now 16 KiB is the oldest */
     pass(pool, 256 * KIB);
-    cr_assert_eq(count(FL_COUNT_pool_evictions), 1);
+    cr_assert_eq(count(FLETCH_COUNT_POOL_EVICTIONS), 1);
     cr_assert_eq(atomic_load(&released_last), 16 * KIB);
     pass(pool, 1024 * KIB);
     cr_assert_eq(atomic_load(&released_last), 64 * KIB);
     pass(pool, 4096 * KIB);
     cr_assert_eq(atomic_load(&released_last), 4 * KIB);
-    cr_assert_eq(count(FL_COUNT_pool_evictions), 3);
+    cr_assert_eq(count(FLETCH_COUNT_POOL_EVICTIONS), 3);
     close_whole(pool);
 }
 
@@ -227,7 +227,7 @@ Test(bufpool, trim_frees_the_oldest_down_to_what_is_to_be_kept) {
     cr_assert_eq(state.bytes, 128 * KIB);
     cr_assert_eq(fl_bufpool_trim(pool, 0), 128 * KIB);
     cr_assert_eq(atomic_load(&blocks_out), 0);
-    cr_assert_eq(count(FL_COUNT_pool_evictions), 0, "trimming is not eviction");
+    cr_assert_eq(count(FLETCH_COUNT_POOL_EVICTIONS), 0, "trimming is not eviction");
     pass(pool, 8 * KIB); /* and it still works */
     close_whole(pool);
 }
@@ -241,15 +241,15 @@ Test(bufpool, reserve_makes_buffers_ahead_and_stops_where_the_pool_is_full) {
     fl_bufpool_read(pool, &state);
     cr_assert_eq(state.buffers, 3);
     cr_assert_eq(state.bytes, 30 * KIB);
-    cr_assert_eq(count(FL_COUNT_pool_takes), 0);
-    cr_assert_eq(count(FL_COUNT_pool_allocations), 3);
+    cr_assert_eq(count(FLETCH_COUNT_POOL_TAKES), 0);
+    cr_assert_eq(count(FLETCH_COUNT_POOL_ALLOCATIONS), 3);
     void *buffer = fl_bufpool_take(pool, 9 * KIB, &capacity);
-    cr_assert_eq(count(FL_COUNT_pool_hits), 1);
+    cr_assert_eq(count(FLETCH_COUNT_POOL_HITS), 1);
     fl_bufpool_give(pool, buffer, capacity);
     cr_assert_eq(fl_bufpool_reserve(pool, 60 * KIB, 100, &error), FLETCH_OK);
     fl_bufpool_read(pool, &state);
     cr_assert_eq(state.buffers, 4);
-    cr_assert_eq(count(FL_COUNT_pool_evictions), 0);
+    cr_assert_eq(count(FLETCH_COUNT_POOL_EVICTIONS), 0);
     close_whole(pool);
 }
 
@@ -261,8 +261,8 @@ Test(bufpool, disabled_it_allocates_and_frees) {
         pass(pool, 5000);
         cr_assert_eq(atomic_load(&blocks_out), 0);
     }
-    cr_assert_eq(count(FL_COUNT_pool_hits), 0);
-    cr_assert_eq(count(FL_COUNT_pool_allocations), 10);
+    cr_assert_eq(count(FLETCH_COUNT_POOL_HITS), 0);
+    cr_assert_eq(count(FLETCH_COUNT_POOL_ALLOCATIONS), 10);
     close_whole(pool);
 }
 
@@ -287,7 +287,7 @@ Test(bufpool, out_of_memory_is_told_and_nothing_is_lost) {
     cr_assert_eq(fl_bufpool_reserve(pool, 4096, 1, &error), FLETCH_ENOMEM);
     fl_bufpool_read(pool, &state);
     cr_assert_eq(state.used_buffers, 0);
-    cr_assert_eq(count(FL_COUNT_pool_allocations), 0);
+    cr_assert_eq(count(FLETCH_COUNT_POOL_ALLOCATIONS), 0);
     fl_bufpool_close(pool);
 }
 

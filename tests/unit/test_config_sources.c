@@ -2,7 +2,8 @@
 /* test_config_sources.c - what must never break in files, environment and suggestions.
  *
  * A file's values land with FILE:LINE:COLUMN as their origin; what is wrong in it is named by place
- * and nearest name. Every variable of the environment is either understood or refused. */
+ * and nearest name. A variable of the environment that means nothing is a warning with the nearest name,
+ * unless a container platform made it. */
 #include <criterion/criterion.h>
 #include <limits.h>
 #include <stdio.h>
@@ -173,14 +174,52 @@ Test(config_environment, the_fuller_name_wins) {
     fletch_config_free(config);
 }
 
-Test(config_environment, others_are_passed_over_and_unknown_ones_refused) {
-    fletch_config_free(load_variables((const char *const[]){
+static void keep_warning(void *user, int level, const char *message) {
+    char *last = user;
+    cr_expect_eq(level, FL_LOG_WARNING);
+    cr_expect_str_eq(last, "", "a second warning: %s", message);
+    (void)snprintf(last, 256, "%s", message);
+}
+
+/* The one warning that a variable makes; "" for none. Nothing is set by it. */
+static void expect_warning(const char *variable, const char *words) {
+    char           said[256] = "";
+    fletch_config *config    = fletch_config_new();
+    char          *copy[2]   = {fl_strdup(variable), NULL};
+    fletch_error   error;
+    fletch_config_set_log(config, keep_warning, said);
+    cr_expect_eq(fl_config_load_variables(config, copy, &error), 0, "%s: %s", variable,
+                 error.message);
+    cr_expect(words[0] == '\0' ? said[0] == '\0' : strstr(said, words) != NULL, "%s: got \"%s\"",
+              variable, said);
+    cr_expect_str_eq(fletch_config_get(config, "server.port", NULL), "9900");
+    fl_free(copy[0]);
+    fletch_config_free(config);
+}
+
+Test(config_environment, others_are_passed_over_and_unknown_ones_told) {
+    static const char *const silent[] = {
         "FLETCH_CONFIG=/etc/fletch.toml", "FLETCH_TEST_DATA=x", "FLETCH_BIN=x", "FLETCH_DATA_DIR=x",
         "FLETCH_BENCH_PYTHON=x", "FLETCH_BUILD=x", "FLETCH_MODEL_HIGH=x", "FLETCHER=x",
-        "OP_DBUS_OTHER=x", NULL}));
-    refuse_variable("FLETCH_PROVIDER_ODER=cpu", "did you mean FLETCH_PROVIDER_ORDER?");
-    refuse_variable("FLETCH_MODLE=cpu", "did you mean FLETCH_MODEL?");
-    refuse_variable("FLETCH_QQQQQQQQQ=cpu", "unknown environment variable FLETCH_QQQQQQQQQ");
+        "OP_DBUS_OTHER=x",
+        /* Kubernetes with enableServiceLinks, for services fletch, fletch-server and fletch-a-b */
+        "FLETCH_SERVICE_HOST=10.0.0.1", "FLETCH_SERVICE_PORT=9900", "FLETCH_SERVICE_PORT_HTTP=9900",
+        "FLETCH_PORT=tcp://10.0.0.1:9900", "FLETCH_PORT_9900_TCP=tcp://10.0.0.1:9900",
+        "FLETCH_PORT_9900_TCP_ADDR=10.0.0.1", "FLETCH_PORT_9900_TCP_PORT=9900",
+        "FLETCH_PORT_9900_TCP_PROTO=tcp", "FLETCH_SERVER_PORT=tcp://10.0.0.1:9900",
+        "FLETCH_SERVER_SERVICE_HOST=10.0.0.1", "FLETCH_A_B_PORT=udp://10.0.0.1:53",
+        "FLETCH_A_B_PORT_53_UDP_PROTO=udp", "FLETCH_A_B_SERVICE_PORT_DNS=53",
+        /* Docker's links */
+        "FLETCH_NAME=/web/fletch", "FLETCH_ENV_PATH=/bin"};
+    for (size_t i = 0; i < sizeof silent / sizeof silent[0]; i++)
+        expect_warning(silent[i], "");
+    expect_warning("FLETCH_PROVIDER_ODER=cpu", "did you mean FLETCH_PROVIDER_ORDER?");
+    expect_warning("FLETCH_MODLE=cpu", "did you mean FLETCH_MODEL?");
+    expect_warning("FLETCH_THREADS=4", "did you mean FLETCH_CPU_INTRA_OP_THREADS?");
+    expect_warning("FLETCH_PRECISION=bf16", "did you mean FLETCH_PROVIDER_PRECISION?");
+    expect_warning("FLETCH_PORT=9901", "did you mean FLETCH_SERVER_PORT?");
+    expect_warning("FLETCH_DIMENSIONS=128", "did you mean FLETCH_MODEL_DIMENSIONS?");
+    expect_warning("FLETCH_QQQQQQQQQ=cpu", "FLETCH_QQQQQQQQQ means nothing here; `fletch help");
     refuse_variable("FLETCH_SERVER_PORT=x", "FLETCH_SERVER_PORT: 'x' is not a whole number");
 }
 
@@ -207,4 +246,21 @@ Test(config_suggest, edit_distance) {
     cr_expect_eq(fl_edit_distance(longest, "a"), UINT_MAX);
     longest[63] = '\0';
     cr_expect_eq(fl_edit_distance(longest, "a"), 62);
+}
+
+static const char *nearest_key(const char *wanted) {
+    fl_nearest nearest = fl_nearest_start(wanted);
+    for (size_t i = 0; fletch_option_at(i) != NULL; i++)
+        fl_nearest_see_key(&nearest, fletch_option_at(i)->key, fletch_option_at(i)->key);
+    return nearest.name;
+}
+
+Test(config_suggest, keys_by_any_of_their_parts) {
+    cr_expect_str_eq(nearest_key("threads"), "cpu.intra_op_threads");
+    cr_expect_str_eq(nearest_key("revison"), "model.revision");
+    cr_expect_str_eq(nearest_key("cpu.precision"), "provider.precision");
+    cr_expect_str_eq(nearest_key("PROVIDER_ORDR"), "provider.order");
+    cr_expect_str_eq(nearest_key("max-length"), "model.max_length");
+    cr_expect_null(nearest_key("zzzzzzzz"));
+    cr_expect_null(nearest_key(""));
 }

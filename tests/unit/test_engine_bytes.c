@@ -32,6 +32,31 @@ static const toy_spec spec = {.layers        = 2,
                               .pooling       = {FL_POOL_MEAN, FL_POOL_MAX},
                               .pooling_count = 2};
 
+/* Pre-norm, grouped, gated, windows and angles; the last layer works on one row of each text alone. */
+static const toy_spec other = {.layers          = 2,
+                               .hidden          = 72,
+                               .heads           = 6,
+                               .kv_heads        = 2,
+                               .head_dim        = 24,
+                               .mlp             = 800,
+                               .vocab           = 90,
+                               .positions       = 512,
+                               .norm            = FL_NORM_RMS,
+                               .place           = FL_NORM_PRE,
+                               .final_norm      = true,
+                               .qk_norm         = true,
+                               .glu             = FL_MLP_GLU,
+                               .activation      = FL_ACT_SILU,
+                               .rope_dims       = 24,
+                               .theta           = 10000.0,
+                               .causal          = true,
+                               .window          = 50,
+                               .alternate       = true,
+                               .no_positions    = true,
+                               .bare_embeddings = true,
+                               .pooling         = {FL_POOL_LAST_TOKEN},
+                               .pooling_count   = 1};
+
 typedef struct corpus {
     uint32_t length[TEXTS];
     int32_t  ids[TEXTS][LONGEST];
@@ -44,7 +69,7 @@ static void make_corpus(toy *t) {
     for (uint32_t i = 0; i < TEXTS; i++) {
         texts.length[i] = i < 20 ? i + 1 : i % 7 == 0 ? LONGEST - i : 3 + toy_draw(&t->state, 40);
         for (uint32_t k = 0; k < texts.length[i]; k++) {
-            texts.ids[i][k] = (int32_t)toy_draw(&t->state, spec.vocab);
+            texts.ids[i][k] = (int32_t)toy_draw(&t->state, t->encoder.desc.vocab);
         }
     }
 }
@@ -92,10 +117,11 @@ static void check_threads(toy *t, const char *precision, unsigned threads, const
     free(out);
 }
 
-static void check_isa(const char *precision, const char *isa, unsigned most, uint32_t rounds) {
+static void check_isa(const toy_spec *s, const char *precision, const char *isa, unsigned most,
+                      uint32_t rounds) {
     toy          t;
     fletch_error error = {0};
-    toy_make(&t, &spec, 11);
+    toy_make(&t, s, 11);
     make_corpus(&t);
     uint32_t   width = fl_encoder_width(&t.encoder);
     fl_engine *alone = toy_open_as(&t, precision, 1, isa, 1, LONGEST, &error);
@@ -113,26 +139,77 @@ static void check_isa(const char *precision, const char *isa, unsigned most, uin
 }
 
 Test(engine_bytes, same_text_same_bytes_on_1_to_8_threads) {
-    check_isa("fp32", "auto", 8, ROUNDS);
+    check_isa(&spec, "fp32", "auto", 8, ROUNDS);
 }
 
 Test(engine_bytes, same_text_same_bytes_in_int8) {
-    check_isa("int8", "auto", 8, FEW);
+    check_isa(&spec, "int8", "auto", 8, FEW);
 }
 
 Test(engine_bytes, same_text_same_bytes_in_int16) {
-    check_isa("int16", "auto", 8, FEW);
+    check_isa(&spec, "int16", "auto", 8, FEW);
 }
 
 Test(engine_bytes, same_text_same_bytes_in_bf16) {
-    check_isa("bf16", "auto", 8, FEW);
+    check_isa(&spec, "bf16", "auto", 8, FEW);
 }
 
 Test(engine_bytes, same_text_same_bytes_for_the_reference_kernels) {
-    check_isa("fp32", "ref", 2, FEW);
-    check_isa("int8", "ref", 2, FEW);
-    check_isa("int16", "ref", 2, FEW);
-    check_isa("bf16", "ref", 2, FEW);
+    check_isa(&spec, "fp32", "ref", 2, FEW);
+    check_isa(&spec, "int8", "ref", 2, FEW);
+    check_isa(&spec, "int16", "ref", 2, FEW);
+    check_isa(&spec, "bf16", "ref", 2, FEW);
+}
+
+Test(engine_bytes, same_text_same_bytes_whatever_the_kind_of_layer) {
+    const char *isa;
+    check_isa(&other, "fp32", "auto", 5, ROUNDS);
+    check_isa(&other, "bf16", "auto", 4, FEW);
+    for (size_t at = 0; toy_each_isa(&at, &isa);) {
+        check_isa(&other, "fp32", isa, 2, FEW);
+    }
+}
+
+/* Where pooling takes one row of a text, the last layer computes no more: the row has the bits that it has
+ * among all, here because the same row is asked for twice. */
+static void check_few(const toy_spec *s, const char *precision, fl_pooling mode) {
+    toy_spec     few = *s, all = *s;
+    toy          a, b;
+    fletch_error error = {0};
+    uint32_t     pick[TEXTS], width = s->hidden;
+    few.pooling[0] = all.pooling[0] = all.pooling[1] = mode;
+    few.pooling_count = 1, all.pooling_count = 2;
+    toy_make(&a, &few, 11);
+    toy_make(&b, &all, 11);
+    make_corpus(&a);
+    fl_engine *one = toy_open_as(&a, precision, 3, "auto", TEXTS, LONGEST, &error);
+    fl_engine *two = toy_open_as(&b, precision, 3, "auto", TEXTS, LONGEST, &error);
+    cr_assert(one && two, "%s", error.message);
+    float *out = malloc(TEXTS * width * 4), *want = malloc(TEXTS * width * 8);
+    for (uint32_t count = 1; count <= TEXTS; count += 1 + count / 2) {
+        for (uint32_t i = 0; i < count; i++) {
+            pick[i] = toy_draw(&a.state, TEXTS);
+        }
+        forward(one, pick, count, out, width);
+        forward(two, pick, count, want, 2 * width);
+        for (uint32_t i = 0; i < count; i++) {
+            cr_assert_eq(memcmp(out + i * width, want + (size_t)2 * i * width, width * 4), 0,
+                         "%s: text %u of %u", precision, i, count);
+        }
+    }
+    fl_engine_find("cpu")->close(one);
+    fl_engine_find("cpu")->close(two);
+    free(out), free(want);
+    toy_free(&a), toy_free(&b);
+}
+
+Test(engine_bytes, a_pooled_row_alone_has_the_bytes_it_has_among_all) {
+    check_few(&spec, "fp32", FL_POOL_CLS);
+    check_few(&spec, "int8", FL_POOL_CLS);
+    check_few(&spec, "int16", FL_POOL_LAST_TOKEN);
+    check_few(&spec, "bf16", FL_POOL_CLS);
+    check_few(&other, "fp32", FL_POOL_LAST_TOKEN);
+    check_few(&other, "bf16", FL_POOL_CLS);
 }
 
 /* A lone text is split over the threads: every length around the tiles' edges. */

@@ -4,6 +4,7 @@
  * threads get the bytes they would get alone.
  * Right vectors are the business of tests/golden; here a row is compared with the same text's row. */
 #include <criterion/criterion.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -86,6 +87,37 @@ Test(fletch, every_allocation_may_fail_once) {
         cr_assert(status == 0 || status == FLETCH_ENOMEM);
     }
     cr_assert_eq(whole_life(), 0);
+}
+
+/* A later header's structs are longer: what this library does not know is zero. tests/abi is the other way. */
+Test(fletch, longer_structs_of_later_programs_are_filled_as_far_as_known) {
+    fletch_model *model = open_model(PLAIN, NULL);
+    struct {
+        fletch_stats known;
+        uint64_t     later[4];
+    } stats;
+    struct {
+        fletch_model_info known;
+        uint64_t          later[4];
+    } info;
+    memset(&stats, 0xA5, sizeof stats);
+    memset(&info, 0xA5, sizeof info);
+    stats.known.size = sizeof stats;
+    info.known.size  = sizeof info;
+    cr_assert_eq(fletch_stats_get(model, &stats.known, NULL), 0);
+    cr_assert_eq(fletch_model_info_get(model, &info.known, NULL), 0);
+    cr_assert_eq(stats.known.size, sizeof stats.known);
+    cr_assert_eq(info.known.size, sizeof info.known);
+    cr_assert_eq(stats.known.counter[FLETCH_COUNT_BATCHES], 0);
+    cr_assert_str_eq(info.known.pooling, "cls");
+    cr_assert_str_eq(info.known.provider, "cpu");
+    for (int i = 0; i < 4; i++)
+        cr_assert(stats.later[i] == 0 && info.later[i] == 0);
+    stats.known.size = 1 << 20; /* memory that nobody initialised */
+    cr_assert_eq(fletch_stats_get(model, &stats.known, NULL), FLETCH_EINVAL);
+    cr_assert_eq(fletch_model_info_get(NULL, &info.known, NULL), FLETCH_EINVAL);
+    cr_assert_null(fletch_prompt_at(model, 1000));
+    fletch_close(model);
 }
 
 Test(fletch, arguments_are_checked) {
@@ -423,4 +455,26 @@ Test(fletch, callers_on_several_threads_get_the_bytes_they_get_alone) {
         cr_assert_eq(callers[i].wrong, 0);
     }
     fletch_close(model);
+}
+
+Test(fletch, element_types_are_as_the_contract_says) {
+    const float  row[10] = {0.0f, 1.0f, -1.0f, 2.0f, -2.0f, 0.004f, -0.5f, 0.5f, -1e-30f, 1e-30f};
+    int8_t       i8[10];
+    uint8_t      u8[10], bits[2];
+    const int8_t want[10] = {0, 127, -127, 127, -127, 1, -64, 64, 0, 0}; /* ±63.5: to even */
+    cr_assert(fletch_row_convert(i8, row, 10, FLETCH_INT8) == 0 &&
+              fletch_row_convert(u8, row, 10, FLETCH_UINT8) == 0);
+    for (int i = 0; i < 10; i++) {
+        cr_assert_eq(i8[i], want[i], "%d: %d", i, i8[i]);
+        cr_assert_eq(u8[i], want[i] + 128, "%d: %d", i, u8[i]);
+    }
+    cr_assert(fletch_row_convert(bits, row, 10, FLETCH_UBINARY) == 0);
+    cr_assert(bits[0] == 0x55 && bits[1] == 0x40, "%02x %02x", bits[0], bits[1]);
+    cr_assert(fletch_row_convert(bits, row, 10, FLETCH_BINARY) == 0);
+    cr_assert((int8_t)bits[0] == 0x55 - 128 && (int8_t)bits[1] == 0x40 - 128);
+    for (int type = FLETCH_FLOAT32; type <= FLETCH_UBINARY; type++) {
+        float bad[9] = {0};
+        bad[8]       = type % 2 ? NAN : INFINITY;
+        cr_assert_eq(fletch_row_convert(u8, bad, 9, (fletch_dtype)type), FLETCH_EINVAL);
+    }
 }

@@ -294,8 +294,8 @@ Test(model, mpnet_positions_start_behind_the_padding_row) {
     cr_expect_eq(d->positions, POSITIONS - 2);
     cr_expect_eq(d->position_offset, 2);
     cr_expect(d->position_skips_pad && d->pad_token == 1);
-    cr_expect_eq(d->attention_bias, FL_BIAS_T5_BUCKETS);
-    cr_expect(d->bias_buckets == 32 && d->bias_max_distance == 128);
+    cr_expect_eq(d->distance[0].bias, FL_BIAS_T5_BUCKETS);
+    cr_expect(d->distance[0].buckets == 32 && d->distance[0].max_distance == 128);
     cr_expect_not(d->token_type);
     cr_expect_eq(model->max_length, POSITIONS - 2);
     fl_model_close(model);
@@ -555,6 +555,8 @@ Test(model, a_file_of_absurd_size_is_damage) {
 Test(model, a_vocabulary_alone_is_enough_for_bert) {
     cr_assert_eq(remove(folder_path("tokenizer.json")), 0);
     fails(FLETCH_EMODEL, "neither tokenizer.json nor vocab.txt");
+    folder_write("sentencepiece.bpe.model", "x");
+    fails(FLETCH_EUNSUPPORTED, "has sentencepiece.bpe.model and no tokenizer.json. Write it once");
     folder_write("vocab.txt", "[PAD]\n");
     folder_write("tokenizer_config.json", "{\"do_lower_case\":false,\"strip_accents\":null}");
     fl_model *model = open_with(NULL);

@@ -167,6 +167,28 @@ Test(onnx_graph, activations) {
     }
 }
 
+Test(onnx_graph, switches_of_every_family) {
+    toy_spec nomic = plain, modern = plain, qwen = plain, gemma = plain, jina = plain,
+             electra = plain;
+    nomic.glu = FL_MLP_GLU, nomic.activation = FL_ACT_SILU, nomic.no_bias = true;
+    nomic.head_dim = 6, nomic.rope_dims = 4, nomic.theta = 1000.0, nomic.no_positions = true;
+    modern       = nomic;
+    modern.place = FL_NORM_PRE, modern.final_norm = modern.skips_first = true;
+    modern.window = 5, modern.alternate = true, modern.rope_dims = 6;
+    qwen = modern, qwen.norm = FL_NORM_RMS, qwen.skips_first = qwen.alternate = false;
+    qwen.heads = 4, qwen.kv_heads = 2, qwen.qk_norm = qwen.causal = qwen.bare_embeddings = true;
+    qwen.window = 0;
+    gemma = qwen, gemma.norm = FL_NORM_RMS_PLUS_ONE, gemma.extra = FL_EXTRA_NORM_BRANCH;
+    gemma.kv_heads = 1, gemma.causal = false, gemma.window = 4, gemma.alternate = true;
+    gemma.embed_scale = 4.0f, gemma.activation = FL_ACT_GELU_TANH;
+    jina.alibi = jina.no_positions = true, jina.glu = FL_MLP_GLU;
+    jina.extra                  = FL_EXTRA_NORM_RESIDUAL;
+    electra.embedding           = 8;
+    const toy_spec *const all[] = {&nomic, &modern, &qwen, &gemma, &jina, &electra};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        compare_all(all[i]);
+}
+
 /* ---- Refusals: before anything is asked of the library ------------------------------------------ */
 
 static void refused(const toy *t, const fl_encoder_desc *desc, int status, const char *words) {
@@ -189,13 +211,12 @@ Test(onnx_graph, what_is_not_expressed_is_refused_by_name) {
     d        = good_one;                                                                           \
     d.member = value;                                                                              \
     refused(&t, &d, status, words)
-    REFUSED(norm, FL_NORM_RMS, FLETCH_EUNSUPPORTED, "RMS norms");
-    REFUSED(norm_place, FL_NORM_PRE, FLETCH_EUNSUPPORTED, "pre-norm");
-    REFUSED(kv_heads, 1, FLETCH_EUNSUPPORTED, "grouped-query");
-    REFUSED(attention_mask, FL_MASK_CAUSAL, FLETCH_EUNSUPPORTED, "causal");
-    REFUSED(attention_bias, FL_BIAS_ALIBI, FLETCH_EUNSUPPORTED, "ALiBi");
-    REFUSED(mlp, FL_MLP_GLU, FLETCH_EUNSUPPORTED, "gated");
-    REFUSED(layers, 0, FLETCH_EMODEL, "zero");
+    fl_layer_desc experts[2] = {{.experts = 4, .experts_used = 2}, {.experts = 0}};
+    REFUSED(layer, experts, FLETCH_EPROVIDER, "mixtures of experts");
+    REFUSED(qk_norm, FL_QK_NORM_WIDE, FLETCH_EPROVIDER, "over all heads");
+    REFUSED(layers, 0, FLETCH_EPROVIDER, "without layers");
+    REFUSED(word_map, true, FLETCH_EPROVIDER, "map");
+    REFUSED(hidden, 0, FLETCH_EMODEL, "zero");
 #undef REFUSED
     toy_free(&t);
 }

@@ -295,23 +295,24 @@ Test(onnxruntime, poolings_are_those_of_sentence_transformers) {
     double   wide[LENGTH * HIDDEN];
     for (size_t i = 0; i < LENGTH * HIDDEN; i++)
         wide[i] = x[i] = toy_uniform(&seed, -2, 2);
-    fl_encoder encoder = {.desc = {.hidden = HIDDEN}, .pooling_count = FL_POOL_COUNT};
+    fl_pooling modes[FL_POOL_COUNT];
     for (int p = 0; p < FL_POOL_COUNT; p++)
-        encoder.pooling[p] = (fl_pooling)p;
+        modes[p] = (fl_pooling)p;
     for (uint32_t skip = 0; skip < LENGTH; skip++) {
-        cr_assert(fl_ort_pool(&encoder, x, LENGTH, skip, out));
+        cr_assert(fl_pool_rows(modes, FL_POOL_COUNT, x, HIDDEN, HIDDEN, LENGTH, skip, out));
         for (size_t p = 0; p < FL_POOL_COUNT; p++)
             for (size_t c = 0; c < HIDDEN; c++)
                 cr_assert(fabs(out[p * HIDDEN + c] -
                                toy_pool((fl_pooling)p, wide, HIDDEN, LENGTH, skip, c)) <= 1e-5,
                           "pooling %zu, skip %u", p, skip);
     }
-    fl_ort_pool(&encoder, x, LENGTH, LENGTH, out); /* all of it a prompt */
+    fl_pool_rows(modes, FL_POOL_COUNT, x, HIDDEN, HIDDEN, LENGTH, LENGTH,
+                 out); /* all of it a prompt */
     cr_assert_eq(out[FL_POOL_MEAN * HIDDEN], 0.0f);
     cr_assert_eq(out[FL_POOL_LAST_TOKEN * HIDDEN], 0.0f);
     cr_assert_eq(out[FL_POOL_MAX * HIDDEN], -1e9f);
     x[3] = NAN;
-    cr_assert_not(fl_ort_pool(&encoder, x, LENGTH, 0, out));
+    cr_assert_not(fl_pool_rows(modes, FL_POOL_COUNT, x, HIDDEN, HIDDEN, LENGTH, 0, out));
 }
 
 /* ---- The engine ------------------------------------------------------------------------------- */

@@ -56,6 +56,22 @@ Test(output, raw_leaves_out_the_folders_normalize) {
     cr_assert_eq(row[1], 4.0f);
 }
 
+Test(output, a_normalize_in_front_of_another_stage_is_part_of_the_network) {
+    float     weight[2] = {10.0f, 0.0f};
+    fl_stage  stages[3] = {{.kind = FL_STAGE_NORMALIZE, .in = 2, .out = 2},
+                           {.kind = FL_STAGE_DENSE, .in = 2, .out = 1, .weight = weight},
+                           {.kind = FL_STAGE_NORMALIZE, .in = 1, .out = 1}};
+    fl_model  model     = model_of(2, stages, 2);
+    float     row[2]    = {3.0f, 4.0f}, out[1];
+    fl_output output    = {.model = &model, .columns = 1};
+    fl_output_row(&output, row, line, out);
+    cr_assert_float_eq(out[0], 6.0f, 1e-6);
+    model      = model_of(2, stages, 3);
+    output.raw = true; /* only the last one is left out */
+    fl_output_row(&output, row, line, out);
+    cr_assert_float_eq(out[0], 6.0f, 1e-6);
+}
+
 Test(output, a_stage_that_makes_nan_or_infinity_is_told) {
     static const float bad[]  = {NAN, INFINITY, -INFINITY, 3e38f}; /* 3e38 + 3e38 overflows */
     float              row[2] = {1.0f, 1.0f}, out[2];

@@ -33,6 +33,7 @@ typedef struct job {
     unsigned    threads;
     bool        huge;
     const char *precision;
+    uint32_t    l2_bytes;
 } job;
 
 static bool agree(int64_t told, int64_t real, int64_t nobodys) {
@@ -62,7 +63,8 @@ static void measure(const void *one, void *out) {
     prctl(PR_SET_THP_DISABLE, !j->huge, 0, 0, 0);
     (void)anonymous_bytes(); /* stdio's buffer is there now */
     int64_t    begin  = anonymous_bytes();
-    fl_engine *engine = toy_open_as(j->toy, j->precision, j->threads, "auto", 256, 512, &error);
+    fl_engine *engine = toy_open_sized(j->toy, j->precision, j->threads, "auto", 256,
+                                       j->toy->encoder.desc.positions, j->l2_bytes, &error);
     int64_t    opened = anonymous_bytes();
     if (engine == NULL || begin < 0) {
         _exit(1);
@@ -83,15 +85,15 @@ static void measure(const void *one, void *out) {
     }
 }
 
-static void check_all(const toy_spec *spec, const char *precision, const shape *shapes,
-                      size_t count) {
+static void check_all(const toy_spec *spec, const char *precision, uint32_t l2_bytes,
+                      const shape *shapes, size_t count) {
     toy t;
     toy_make(&t, spec, 5);
     int wrong = 0;
     for (int huge = 0; huge < 2; huge++) {
         for (unsigned threads = 1; threads <= 2; threads++) {
             for (size_t i = 0; i < count; i++) {
-                job    j = {&t, shapes[i], threads, huge != 0, precision};
+                job    j = {&t, shapes[i], threads, huge != 0, precision, l2_bytes};
                 result r;
                 int    status;
                 cr_assert(run_apart(measure, &j, &r, sizeof r, &status),
@@ -131,7 +133,36 @@ Test(prediction, toy_encoder) {
                              {2, 100, EQUAL},  {3, 33, MIXED},  {8, 16, EQUAL},  {8, 512, MIXED},
                              {17, 200, MIXED}, {64, 1, EQUAL},  {64, 32, EQUAL}, {64, 128, MIXED},
                              {256, 1, EQUAL},  {256, 8, EQUAL}, {256, 64, MIXED}};
-    check_all(&spec, "fp32", toys, sizeof toys / sizeof *toys);
+    check_all(&spec, "fp32", 0, toys, sizeof toys / sizeof *toys);
+}
+
+/* Pre-norm, gated, grouped; texts of several blocks of keys, and rows that pooling reads alone. */
+Test(prediction, long_texts_of_other_layers) {
+    toy_spec    spec     = {.layers          = 2,
+                            .hidden          = 96,
+                            .heads           = 6,
+                            .kv_heads        = 2,
+                            .head_dim        = 32,
+                            .mlp             = 400,
+                            .vocab           = 50,
+                            .positions       = 4096,
+                            .norm            = FL_NORM_RMS,
+                            .place           = FL_NORM_PRE,
+                            .final_norm      = true,
+                            .glu             = FL_MLP_GLU,
+                            .rope_dims       = 32,
+                            .theta           = 10000.0,
+                            .window          = 200,
+                            .alternate       = true,
+                            .embedding       = 40,
+                            .no_positions    = true,
+                            .bare_embeddings = true,
+                            .pooling         = {FL_POOL_CLS},
+                            .pooling_count   = 1};
+    const shape shapes[] = {{1, 4096, EQUAL}, {1, 700, EQUAL}, {2, 3000, EQUAL},
+                            {8, 64, EQUAL},   {64, 12, EQUAL}, {16, 1200, MIXED}};
+    check_all(&spec, "fp32", 0, shapes, sizeof shapes / sizeof *shapes);
+    check_all(&spec, "bf16", 0, shapes, sizeof shapes / sizeof *shapes);
 }
 
 /* One layer of MiniLM-L6: scratch does not depend on how many there are. */
@@ -153,14 +184,23 @@ static const shape shapes[] = {
     {4, 64, EQUAL},   {4, 512, EQUAL}, {7, 77, MIXED},   {16, 16, EQUAL}, {16, 512, MIXED},
     {32, 100, EQUAL}, {64, 24, MIXED}, {64, 100, MIXED}, {256, 1, EQUAL}, {256, 16, MIXED}};
 
-Test(prediction, minilm_shape, .timeout = 1800) {
-    check_all(&minilm, "fp32", shapes, sizeof shapes / sizeof *shapes);
+/* Blocks grow with the cache: 512 KiB, 1 MiB and 2 MiB a core are what processors have. */
+Test(prediction, minilm_shape_512_kib, .timeout = 1800) {
+    check_all(&minilm, "fp32", 512 << 10, shapes, sizeof shapes / sizeof *shapes);
+}
+
+Test(prediction, minilm_shape_1_mib, .timeout = 1800) {
+    check_all(&minilm, "fp32", 1 << 20, shapes, sizeof shapes / sizeof *shapes);
+}
+
+Test(prediction, minilm_shape_2_mib, .timeout = 1800) {
+    check_all(&minilm, "fp32", 2 << 20, shapes, sizeof shapes / sizeof *shapes);
 }
 
 /* Narrow rows and their scales are arrays of their own. */
 Test(prediction, narrow_formats, .timeout = 1800) {
     static const shape few[] = {{1, 24, EQUAL}, {1, 512, EQUAL}, {16, 16, EQUAL}, {64, 100, MIXED}};
-    check_all(&minilm, "int8", few, sizeof few / sizeof *few);
-    check_all(&minilm, "int16", few, sizeof few / sizeof *few);
-    check_all(&minilm, "bf16", few, sizeof few / sizeof *few);
+    check_all(&minilm, "int8", 0, few, sizeof few / sizeof *few);
+    check_all(&minilm, "int16", 0, few, sizeof few / sizeof *few);
+    check_all(&minilm, "bf16", 0, few, sizeof few / sizeof *few);
 }

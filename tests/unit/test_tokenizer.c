@@ -289,14 +289,10 @@ Test(tokenizer, do_lower_case_spares_special_tokens) {
 }
 
 Test(tokenizer, what_is_not_supported_is_refused_by_name) {
-    static const char *const normalizers[] = {"NFC",         "NFKC",      "NFKD",   "Nmt",
-                                              "Precompiled", "ByteLevel", "Unheard"};
-    static const char *const pre[]         = {"ByteLevel",     "Metaspace",   "Split",
-                                              "Digits",        "Punctuation", "CharDelimiterSplit",
-                                              "UnicodeScripts"};
-    static const char *const models[]      = {"BPE", "Unigram", "WordLevel", "Unheard"};
-    static const char *const rest[]        = {"ByteLevel",  "Sequence", "Metaspace",
-                                              "BPEDecoder", "CTC",      "Fuse"};
+    static const char *const normalizers[] = {"ByteLevel", "Unheard"};
+    static const char *const pre[]         = {"UnicodeScripts", "FixedLength", "Unheard"};
+    static const char *const models[]      = {"Unheard"};
+    static const char *const processors[]  = {"Metaspace", "BPEDecoder", "Fuse"};
     char                     text[128];
     for (size_t i = 0; i < sizeof normalizers / sizeof *normalizers; i++) {
         snprintf(text, sizeof text, "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"%s\"}]}",
@@ -311,18 +307,116 @@ Test(tokenizer, what_is_not_supported_is_refused_by_name) {
         snprintf(text, sizeof text, "{\"type\":\"%s\",\"vocab\":{},\"merges\":[]}", models[i]);
         expect_refused(&(parts){.model = text}, FLETCH_EUNSUPPORTED, models[i]);
     }
-    for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) {
-        snprintf(text, sizeof text, "{\"type\":\"%s\"}", rest[i]);
-        expect_refused(&(parts){.post_processor = text}, FLETCH_EUNSUPPORTED, rest[i]);
-        expect_refused(&(parts){.decoder = text}, FLETCH_EUNSUPPORTED, rest[i]);
+    for (size_t i = 0; i < sizeof processors / sizeof *processors; i++) {
+        snprintf(text, sizeof text, "{\"type\":\"%s\"}", processors[i]);
+        expect_refused(&(parts){.post_processor = text}, FLETCH_EUNSUPPORTED, processors[i]);
     }
+    expect_refused(&(parts){.decoder = "{\"type\":\"CTC\"}"}, FLETCH_EUNSUPPORTED, "CTC");
     expect_refused(
-        &(parts){.normalizer =
-                     "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a\"},\"content\":\"b\"}"},
-        FLETCH_EUNSUPPORTED, "Regex");
-    expect_refused(&(parts){.model = "{\"vocab\":[[\"a\",0]],\"unk_id\":0}"}, FLETCH_EUNSUPPORTED,
-                   "Unigram");
-    expect_refused(&(parts){.model = "{\"vocab\":{},\"merges\":[]}"}, FLETCH_EUNSUPPORTED, "BPE");
+        &(parts){
+            .normalizer =
+                "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(a)\\\\1\"},\"content\":\"\"}"},
+        FLETCH_EUNSUPPORTED, "1");
+    expect_refused(&(parts){.model = "{\"vocab\":[[\"a\",0]]}", .added = ""}, FLETCH_EUNSUPPORTED,
+                   "Unigram without unk_id");
+    expect_refused(
+        &(parts){.pre_tokenizer = "{\"type\":\"Metaspace\",\"prepend_scheme\":\"sometimes\"}"},
+        FLETCH_EUNSUPPORTED, "sometimes");
+    expect_refused(&(parts){.pre_tokenizer = "{\"type\":\"Metaspace\",\"replacement\":\"__\"}"},
+                   FLETCH_EUNSUPPORTED, "one character");
+    expect_refused(&(parts){.pre_tokenizer = "{\"type\":\"Punctuation\",\"behavior\":\"Removes\"}"},
+                   FLETCH_EUNSUPPORTED, "Removes");
+}
+
+static void expect_bad_unigram(const char *vocab, const char *unk, const char *says) {
+    char text[512];
+    snprintf(text, sizeof text, "{\"type\":\"Unigram\",\"unk_id\":%s,\"vocab\":%s}", unk, vocab);
+    expect_refused(&(parts){.model = text, .added = ""}, FLETCH_EMODEL, says);
+}
+
+Test(tokenizer, damaged_unigram_models_are_refused) {
+    expect_bad_unigram("[]", "0", "0 pieces");
+    expect_bad_unigram("{\"a\":0}", "0", "vocab");
+    expect_bad_unigram("[[\"a\",0]]", "1", "unk_id is 1; model.vocab has 1 pieces");
+    expect_bad_unigram("[[\"a\",0]]", "-1", "unk_id is -1");
+    expect_bad_unigram("[[\"a\",0]]", "\"a\"", "unk_id");
+    expect_bad_unigram("[[\"a\",0],[\"b\"]]", "0", "model.vocab[1] is not a [piece, score]");
+    expect_bad_unigram("[[\"a\",0],[1,0]]", "0", "model.vocab[1]");
+    expect_bad_unigram("[[\"a\",\"0\"]]", "0", "model.vocab[0]");
+    expect_bad_unigram("[[\"a\",1e999]]", "0", "not a finite number");
+    expect_bad_unigram("[[\"a\",NaN]]", "0", "expected value"); /* JSON has no such number */
+    expect_bad_unigram("[[\"a\\u0000b\",0]]", "0", "NUL");
+}
+
+Test(tokenizer, damaged_charsmaps_are_refused) {
+    static const struct {
+        const char *map, *says;
+    } cases[] = {
+        {"A", "is not base64"},
+        {"A*==", "is not base64"},
+        {"AAA=", "is cut short"},              /* two bytes */
+        {"AAAAAA==", "size of its trie"},      /* a trie of 0 bytes */
+        {"BgAAAAAAAAA=", "size of its trie"},  /* of 6, with 4 there */
+        {"BAAAAAAAAAD/AA==", "are not UTF-8"}, /* one unit, the strings FF 00 */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[256];
+        snprintf(text, sizeof text, "{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"%s\"}",
+                 cases[i].map);
+        expect_refused(&(parts){.normalizer = text}, FLETCH_EMODEL, cases[i].says);
+    }
+}
+
+/* Of equal sums the longer first piece stays; runs of unknown ones are one token, and bytes all or nothing. */
+Test(tokenizer, unigram_breaks_ties_as_the_reference) {
+    static const char format[] =
+        "{\"type\":\"Unigram\",\"unk_id\":0,\"byte_fallback\":%s,\"vocab\":[[\"<unk>\",0],[\"a\",-"
+        "1],"
+        "[\"b\",-1],[\"ab\",-2],[\"ba\",-2],[\"<0xC3>\",-9],[\"<0xA9>\",-9],[\"abab\",-4]]}";
+    char text[512];
+    for (unsigned bytes = 0; bytes < 2; bytes++) {
+        snprintf(text, sizeof text, format, bytes ? "true" : "false");
+        fl_tokenizer *t = open_parts(
+            &(parts){.model = text, .added = "", .normalizer = "null", .pre_tokenizer = "null"});
+        expect(t, "ab", "ab");
+        expect(t, "aba", "a|ba");
+        expect(t, "abab", "abab");
+        expect(t, "xyabxx", "<unk>|ab|<unk>");
+        expect(t, "x<unk>y", "<unk>"); /* the piece is unknown like its neighbours */
+        expect(t, "a\xC3\xA9", bytes ? "a|<0xC3>|<0xA9>" : "a|<unk>");
+        expect(t, "\xC3\xA9?", "<unk>");
+        expect(t, "", "");
+        fl_tokenizer_close(t);
+    }
+}
+
+/* `rest` follows the vocabulary {"<unk>", "a", "b", "ab"}. */
+static void expect_bad_bpe(const char *rest, int code, const char *says) {
+    char text[512];
+    snprintf(text, sizeof text,
+             "{\"type\":\"BPE\",\"vocab\":{\"<unk>\":0,\"a\":1,\"b\":2,\"ab\":3},%s}", rest);
+    expect_refused(&(parts){.model = text, .added = ""}, code, says);
+}
+
+Test(tokenizer, damaged_bpe_models_are_refused) {
+    expect_bad_bpe("\"merges\":[\"a c\"]", FLETCH_EMODEL,
+                   "merges[0] names what is not in model.vocab: \"c\"");
+    expect_bad_bpe("\"merges\":[\"a b\",\"b a\"]", FLETCH_EMODEL,
+                   "merges[1] makes what is not in model.vocab: \"ba\"");
+    expect_bad_bpe("\"merges\":[\"ab\"]", FLETCH_EMODEL, "merges[0]");
+    expect_bad_bpe("\"merges\":[\"a b c\"]", FLETCH_EMODEL, "merges[0]");
+    expect_bad_bpe("\"merges\":[[\"a\"]]", FLETCH_EMODEL, "merges[0]");
+    expect_bad_bpe("\"merges\":[[\"a\",1]]", FLETCH_EMODEL, "merges[0]");
+    expect_bad_bpe("\"merges\":[7]", FLETCH_EMODEL, "merges[0]");
+    expect_bad_bpe("\"merges\":{}", FLETCH_EMODEL, "merges");
+    expect_bad_bpe("\"dropout\":null", FLETCH_EMODEL, "merges");
+    expect_bad_bpe("\"merges\":[],\"dropout\":0.1", FLETCH_EUNSUPPORTED, "dropout 0.1");
+    expect_bad_bpe("\"merges\":[],\"unk_token\":\"x\"", FLETCH_EMODEL, "unk_token \"x\"");
+    expect_bad_bpe("\"merges\":[],\"byte_fallback\":3", FLETCH_EMODEL, "byte_fallback");
+    expect_bad_bpe("\"merges\":[\"a b\"],\"continuing_subword_prefix\":\"##\"", FLETCH_EMODEL,
+                   "merges[0]");
+    expect_bad_bpe("\"merges\":[],\"end_of_word_suffix\":\"12345678901234567\"",
+                   FLETCH_EUNSUPPORTED, "end_of_word_suffix");
 }
 
 static void expect_bad_vocab(const char *vocab, const char *says) {

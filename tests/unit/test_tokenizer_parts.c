@@ -70,7 +70,11 @@ Test(tokenizer_parts, scans_agree_on_any_bytes) {
         fl_byte_set set = {0};
         fl_byte_set_add(&set, (uint8_t)next_random(&state));
         fl_byte_set_add(&set, (uint8_t)next_random(&state));
+        fl_byte_set other = {.high = round % 3 == 0};
+        fl_byte_set_add(&other, (uint8_t)next_random(&state));
         cr_assert_eq(fl_scan_ref.find(&set, text, size), fl_scan_avx2.find(&set, text, size));
+        cr_assert_eq(fl_scan_ref.find_pair(&set, &other, text, size),
+                     fl_scan_avx2.find_pair(&set, &other, text, size));
     }
 }
 #endif

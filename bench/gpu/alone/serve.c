@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve.c - no server, for a build with FLETCH_MINIMAL=ON on a machine without libmicrohttpd and SQLite
+/* serve.c - no server, for a build with FLETCH_MINIMAL=ON on a machine without SQLite
  * (see bench/gpu/README.md). */
 #include "cli/cli.h"
 

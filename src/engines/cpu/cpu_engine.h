@@ -8,8 +8,8 @@
  *   plan.c      a batch -> blocks of whole texts, and who runs them
  *   forward.c   one block of texts, by one thread or by a crew: embedding, layers, pooling; layers.c
  *               what stands between
+ *   tables.c    what open computes once: positions, angles, biases by distance
  *   memory.c    what a batch takes, before it runs
- *   pooling.c   the rows of a text -> its pooled row
  *   dispatch.c  the kernels for this machine
  *
  * Widths with a 16 at the end (hidden16 …) are padded to FL_CPU_LANES; see kernels.h. */
@@ -27,21 +27,42 @@
  * between the two products. Part of the weight layout. */
 enum { FL_CPU_CHUNK = 384 };
 
+/* What a rule of distance (fl_distance) means here. */
+typedef struct fl_cpu_sight {
+    size_t       before, after; /* keys that a token sees: fl_attention */
+    const float *bias; /* [heads][bias_stride], distance 0 at max_length - 1; NULL for none */
+} fl_cpu_sight;
+
+/* Angles of one RoPE for every position. */
+typedef struct fl_cpu_rope {
+    const float *cosine, *sine; /* [max_length, dims / 2] */
+    size_t       dims;
+} fl_cpu_rope;
+
+/* Weight and bias of a norm; no weight: no norm. */
+typedef struct fl_cpu_norm {
+    const float *weight, *bias; /* of the width of its rows, padded */
+} fl_cpu_norm;
+
 /* Packed weights of one layer; all pointers into one arena, matrices in the order of use. A panel is
  * 16 columns of a matrix: fl_cpu_panel(k) bytes. */
 typedef struct fl_cpu_layer {
-    const uint8_t *qkv;      /* [heads] x { q, k, v panels: 3 head16 / 16 with k = hidden16 } */
-    const float   *qkv_bias; /* [heads][3][head16] */
-    const uint8_t *out;      /* [hidden16 / 16] panels with k = inner */
-    const float   *out_bias; /* [hidden16] */
-    const float   *norm1_w, *norm1_b;
+    const uint8_t *qkv; /* [kv_heads] x { q of every head of the group, k, v: head16 / 16 panels
+                                each with k = hidden16 } */
+    const float   *qkv_bias;       /* [kv_heads][group + 2][head16] */
+    fl_cpu_norm    q_norm, k_norm; /* of a head */
+    const uint8_t *out;            /* [hidden16 / 16] panels with k = inner */
+    const float   *out_bias;       /* [hidden16] */
+    fl_cpu_norm    attention_norm, attention_extra, mlp_norm, mlp_extra;
     const uint8_t
-                *mlp; /* per chunk: up panels with k = hidden16, then down panels with k = chunk */
-    const float *up_bias;   /* [mlp16] */
-    const float *down_bias; /* [hidden16] */
-    const float *norm2_w, *norm2_b;
+                *mlp; /* per chunk: up panels with k = hidden16 (gated: one of the gate in front of
+                           each), then down panels with k = chunk */
+    const float *up_bias;            /* [mlp16], gated: [mlp16 / 16][2][16] */
+    const float *down_bias;          /* [hidden16] */
     const float *qkv_gain, *up_gain; /* int8: [hidden16] what x is multiplied by, channel by
                                           channel; the weights hold the inverse */
+    const fl_cpu_sight *sight;
+    const fl_cpu_rope  *rope; /* NULL: none */
 } fl_cpu_layer;
 
 /* Rows of narrow numbers (fl_quantize). */
@@ -54,14 +75,16 @@ typedef struct fl_cpu_rows {
 /* What one thread writes while it runs a block. */
 typedef struct fl_cpu_scratch {
     float *x;         /* [block_max, hidden16] the residual stream */
+    float *z;         /* [block_max, hidden16] pre-norm: what products read, x behind its norm */
     float *context;   /* [block_max, inner] attention's output */
-    float *head;      /* [3][block_max, head16] q, k, v of one head */
-    float *y;         /* [rows_max, hidden16] sums before a LayerNorm */
+    float *head;      /* [2 + q_run][block_max, head16] k, v, and q of some heads of a group */
+    float *y;         /* [rows_max, wide16] sums before a norm */
+    float *pair;      /* gated MLPs: [rows_max, 32] a panel of the gate and one of up */
     float *middle;    /* [rows_max, FL_CPU_CHUNK] */
     float *attention; /* fl_cpu_attention_scratch */
     /* narrow formats */
     fl_cpu_rows x_narrow;       /* [block_max, hidden16] */
-    fl_cpu_rows context_narrow; /* [rows_max, inner] */
+    fl_cpu_rows context_narrow; /* [rows_max, inner or hidden16, the wider one] */
     fl_cpu_rows middle_narrow;  /* [rows_max, FL_CPU_CHUNK] */
 } fl_cpu_scratch;
 
@@ -88,8 +111,12 @@ struct fl_engine {
     char                  why[160]; /* why these kernels */
     fl_cpu_format         format;   /* of products */
     /* shapes */
-    size_t hidden16, head16, mlp16;
+    size_t hidden16, embed16, head16, mlp16;
+    size_t wide16;     /* the wider one of hidden16 and embed16 */
+    size_t group;      /* query heads that share a key and value head */
+    size_t q_run;      /* of which so many are computed at a time */
     size_t inner;      /* heads * head16 */
+    bool   gated, pre; /* the MLP; norms in front of the blocks */
     size_t max_length; /* longest text */
     size_t rows_max;   /* rows that go through a product at a time: what L2 holds */
     size_t block_size; /* tokens of a usual block */
@@ -97,11 +124,14 @@ struct fl_engine {
     size_t chunks;     /* pieces of FL_CPU_CHUNK of the MLP's middle */
     size_t batch_texts;
     /* weights */
-    fl_tensor     word;              /* read in place */
-    const float  *positions;         /* [max_length + 1, hidden16], type row added; NULL for none */
-    const float  *embed_w, *embed_b; /* norm; NULL for none */
-    const float  *final_w, *final_b; /* norm; NULL for none */
-    const float  *bias; /* [heads][bias_stride], distance 0 at max_length - 1; or NULL */
+    fl_tensor     word;                 /* read in place */
+    fl_tensor     word_map, word_scale; /* static models: likewise */
+    const float  *positions;            /* [max_length + 1, embed16], type row added; NULL: none */
+    fl_cpu_norm   embed_norm, final_norm;
+    const float  *project, *project_bias; /* embed16 to hidden16, float32 panels; NULL for none */
+    const float  *zeros;                  /* [head16]: the bias of norms of a head */
+    fl_cpu_rope   rope[FL_RULES_MAX];     /* as the descriptor has them */
+    fl_cpu_sight  sight[FL_RULES_MAX];
     size_t        bias_stride;
     fl_cpu_layer *layers;  /* owned [layers] */
     void         *weights; /* owned: fl_big_alloc */
@@ -129,6 +159,12 @@ struct fl_engine {
 /* pack.c */
 int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);
 
+/* tables.c; where an id's row is in the word table, and EMODEL when the file's map leaves the table */
+uint64_t fl_cpu_word_row(const fl_tensor *map, int32_t id);
+int      fl_cpu_check_word_map(const fl_encoder *encoder, fletch_error *error);
+size_t   fl_cpu_lay_out_tables(fl_engine *engine, const fl_encoder *encoder, float *base);
+void     fl_cpu_fill_tables(const fl_engine *engine, const fl_encoder *encoder);
+
 /* Bytes of a panel of k steps; a whole number of cache lines. */
 static inline size_t fl_cpu_panel(const fl_engine *e, size_t k) {
     return e->format == FL_CPU_FP32 ? FL_CPU_LANES * k * sizeof(float)
@@ -137,7 +173,7 @@ static inline size_t fl_cpu_panel(const fl_engine *e, size_t k) {
 
 /* Bytes of `width` columns of the MLP's middle, up panels and then down panels. */
 static inline size_t fl_cpu_chunk(const fl_engine *e, size_t width) {
-    return width / FL_CPU_LANES * fl_cpu_panel(e, e->hidden16) +
+    return (e->gated ? 2 : 1) * (width / FL_CPU_LANES) * fl_cpu_panel(e, e->hidden16) +
            e->hidden16 / FL_CPU_LANES * fl_cpu_panel(e, width);
 }
 
@@ -164,7 +200,9 @@ int fl_cpu_calibrate(fl_engine *engine, const fl_encoder *encoder, fletch_error 
 /* plan.c */
 void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch);
 
-/* What the plan of such a batch would be, did its lengths fall evenly from the longest. */
+/* What the plan of such a batch would be if its lengths fell evenly from the longest: the plan that is
+ * chosen then and, where lengths differ and another would take about as long, that one too. */
+enum { FL_CPU_GUESSES = 2 };
 typedef struct fl_cpu_guess {
     uint32_t tokens;  /* of the largest block */
     uint32_t longest; /* text */
@@ -172,8 +210,8 @@ typedef struct fl_cpu_guess {
     unsigned threads; /* that work */
     bool     split;
 } fl_cpu_guess;
-void fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tokens, uint32_t longest,
-                       fl_cpu_guess *out);
+unsigned fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tokens,
+                           uint32_t longest, fl_cpu_guess out[FL_CPU_GUESSES]);
 
 /* memory.c: the bytes of scratch that a batch writes; see engine.h. */
 uint64_t fl_cpu_memory(const fl_engine *engine, uint32_t texts, uint32_t tokens, uint32_t longest);
@@ -192,9 +230,9 @@ size_t fl_cpu_rows_step(const fl_engine *engine, size_t tokens);
  * two threads 1.05 to 1.1 times as fast in fp32, from 12 tokens 1.1 to 1.3 times in int8 (AVX2). */
 bool fl_cpu_by_rows(const fl_engine *engine, size_t tokens, unsigned members);
 
-/* pooling.c: rows x[n, hidden16] of one text, the first `skip` left out, -> out[width]; false when
- * a value is not finite. */
-bool fl_cpu_pool(const fl_engine *engine, const float *x, uint32_t n, uint32_t skip, float *out);
+/* Rows of x whose value depends on nothing but one row of the last layer: a text is pooled to it alone.
+ * SIZE_MAX: pooling reads more. */
+size_t fl_cpu_pooled_row(const fl_engine *engine, size_t n, size_t skip);
 
 /* The vtable, for registry.c. */
 extern const fl_engine_ops fl_cpu_engine_ops;

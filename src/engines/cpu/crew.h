@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* crew.h - what forward.c and layers.c share: one member's view of the block under way, and the
- * steps that are float32 in every precision. */
+/* crew.h - what forward.c and layers.c share: one member's view of the block under way. */
 #ifndef FL_ENGINES_CPU_CREW_H
 #define FL_ENGINES_CPU_CREW_H
 
 #include "engines/cpu/cpu_engine.h"
 
-/* x, context, y and their bytes are the crew's, the rest is the member's own. */
+/* x, z, context, y and their bytes are the crew's, the rest is the member's own. */
 typedef struct fl_cpu_crew {
     fl_engine          *engine;
     const fl_cpu_block *block;
     fl_cpu_scratch      at;
     unsigned            member, members;
+    bool                few; /* the last layer takes the pooled rows alone, one a text */
 } fl_cpu_crew;
 
 static inline void fl_cpu_wait(const fl_cpu_crew *c) {
@@ -29,14 +29,32 @@ static inline size_t fl_cpu_least(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
-/* forward.c: attention of one head over the block's texts, from at.head to context. */
-void fl_cpu_attend(const fl_cpu_crew *c, size_t head, size_t tokens);
+/* Tokens of text `t` of the plan, and how many of them pooling leaves out. */
+static inline uint32_t fl_cpu_length(const fl_engine *e, uint32_t t) {
+    uint32_t text = e->plan.order[t];
+    return e->batch->cu[text + 1] - e->batch->cu[text];
+}
+static inline uint32_t fl_cpu_skip(const fl_engine *e, uint32_t t) {
+    return e->batch->pool_skip ? e->batch->pool_skip[e->plan.order[t]] : 0;
+}
 
-/* forward.c: x[row …] = norm(y) for this member's share of the rows. */
-void fl_cpu_norm_rows(const fl_cpu_crew *c, size_t row, size_t rows, const float *weight,
-                      const float *bias);
+/* y = norm(x) of rows of hidden16, a norm of the layers' kind; x and y may be the same. */
+static inline void fl_cpu_norm_rows(const fl_engine *e, const fl_cpu_norm *norm, const float *x,
+                                    float *y, size_t rows) {
+    fl_row_norm n = {.x        = x,
+                     .x_stride = e->hidden16,
+                     .y        = y,
+                     .y_stride = e->hidden16,
+                     .weight   = norm->weight,
+                     .bias     = norm->bias,
+                     .rows     = rows,
+                     .n        = e->desc.hidden,
+                     .eps      = e->desc.norm_eps};
+    (e->desc.norm == FL_NORM_LAYER ? e->kernels->layer_norm : e->kernels->rms_norm)(&n);
+}
 
-/* layers.c: the block through all layers; x holds the embedded tokens, this member's share of them. */
+/* layers.c: the block through all layers; x holds the embedded tokens. When the last one took few rows,
+ * the first rows of x are the texts' pooled rows. */
 void fl_cpu_layers(const fl_cpu_crew *c);
 
 #endif

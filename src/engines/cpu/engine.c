@@ -21,7 +21,8 @@ enum {
     L2_FALLBACK    = 512 * 1024, /* when the machine does not say */
     ROWS_LEAST     = 24,
     ROWS_MOST      = 192,
-    BATCH_BLOCKS   = 12,   /* a thread: a batch of 8 loses 1 to 2 % where threads wait at its end */
+    Q_RUN_MAX      = 4,  /* query heads of a group at a time: they read the keys' panels in turn */
+    BATCH_BLOCKS   = 12, /* a thread: a batch of 8 loses 1 to 2 % where threads wait at its end */
     NARROW_LONGEST = 65536 /* 255 * 127 * 65536 < 2^31 (fl_gemm_narrow) */
 };
 
@@ -41,32 +42,14 @@ static void probe(const fl_engine_options *options, fl_probe *out) {
 
 /* ---- Checks ---------------------------------------------------------------------------------- */
 
-static int refuse(fletch_error *error, const char *what) {
-    return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                   "the cpu engine does not handle %s yet", what);
-}
-
-static int check_desc(const fl_encoder_desc *d, fletch_error *error) {
-    if (d->norm != FL_NORM_LAYER) {
-        return refuse(error, "RMS norms");
-    }
-    if (d->norm_place != FL_NORM_POST) {
-        return refuse(error, "norms in front of the blocks (pre-norm)");
-    }
-    if (d->kv_heads != d->heads) {
-        return refuse(error, "fewer key than query heads (grouped-query attention)");
-    }
-    if (d->attention_mask != FL_MASK_FULL) {
-        return refuse(error, "causal attention");
-    }
-    if (d->attention_bias == FL_BIAS_ALIBI) {
-        return refuse(error, "ALiBi");
-    }
-    if (d->mlp != FL_MLP_PLAIN) {
-        return refuse(error, "gated MLPs");
-    }
-    return fl_encoder_check_sizes(d, error);
-}
+static const fl_encoder_caps caps = {
+    .engine   = "the cpu engine",
+    .instead  = "use an engine or a folder with an .onnx file that can",
+    .features = FL_CAN_NO_LAYERS | FL_CAN_WORD_MAP | FL_CAN_PROJECTION | FL_CAN_EMBED_SCALE |
+                FL_CAN_NO_EMBED_NORM | FL_CAN_RMS_NORM | FL_CAN_PRE_NORM | FL_CAN_EXTRA_NORM |
+                FL_CAN_FINAL_NORM | FL_CAN_QK_NORM | FL_CAN_GROUPED | FL_CAN_WIDE_HEADS |
+                FL_CAN_GLU | FL_CAN_ROPE | FL_CAN_CAUSAL | FL_CAN_WINDOW | FL_CAN_T5 |
+                FL_CAN_ALIBI | FL_CAN_MIXED_RULES};
 
 /* ---- Sizes and scratch ----------------------------------------------------------------------- */
 
@@ -74,7 +57,7 @@ static int check_desc(const fl_encoder_desc *d, fletch_error *error) {
  * panels that pass through it. */
 static size_t rows_for(const fl_engine *e, uint32_t l2_bytes) {
     size_t l2   = l2_bytes ? l2_bytes : L2_FALLBACK;
-    size_t rows = l2 / 5 * 4 / (sizeof(float) * (2 * e->hidden16 + FL_CPU_CHUNK));
+    size_t rows = l2 / 5 * 4 / (sizeof(float) * ((e->pre ? 3 : 2) * e->hidden16 + FL_CPU_CHUNK));
     rows        = rows < ROWS_LEAST ? ROWS_LEAST : rows > ROWS_MOST ? ROWS_MOST : rows;
     return rows / FL_CPU_TILE * FL_CPU_TILE;
 }
@@ -87,10 +70,18 @@ static void size_up(fl_engine *e, const fl_encoder *encoder, const fl_engine_opt
     e->pooling_count               = encoder->pooling_count;
     memcpy(e->pooling, encoder->pooling, sizeof e->pooling);
     e->word        = encoder->global[FL_SLOT_WORD];
+    e->word_map    = encoder->global[FL_SLOT_WORD_MAP];
+    e->word_scale  = encoder->global[FL_SLOT_WORD_SCALE];
+    e->gated       = d->mlp == FL_MLP_GLU;
+    e->pre         = d->norm_place == FL_NORM_PRE;
     e->threads     = options->threads ? options->threads : 1;
     e->max_length  = longest < d->positions ? longest : d->positions;
     e->batch_texts = options->batch_texts ? options->batch_texts : 1;
     e->hidden16    = fl_cpu_pad(d->hidden);
+    e->embed16     = fl_cpu_pad(d->embedding);
+    e->wide16      = e->embed16 > e->hidden16 ? e->embed16 : e->hidden16;
+    e->group       = d->layers > 0 ? d->heads / d->kv_heads : 1;
+    e->q_run       = e->group < Q_RUN_MAX ? e->group : Q_RUN_MAX;
     e->head16      = fl_cpu_pad(d->head_dim);
     e->mlp16       = fl_cpu_pad(d->intermediate);
     e->inner       = d->heads * e->head16;
@@ -123,9 +114,10 @@ static fl_cpu_rows reserve_rows(const fl_engine *e, char *base, size_t *used, si
 }
 
 static void lay_out_narrow(const fl_engine *e, fl_cpu_scratch *s, char *base, size_t *used) {
-    s->x_narrow       = reserve_rows(e, base, used, e->block_max, e->hidden16);
-    s->context_narrow = reserve_rows(e, base, used, e->rows_max, e->inner);
-    s->middle_narrow  = reserve_rows(e, base, used, e->rows_max, FL_CPU_CHUNK);
+    s->x_narrow = reserve_rows(e, base, used, e->block_max, e->hidden16);
+    s->context_narrow =
+        reserve_rows(e, base, used, e->rows_max, e->inner > e->hidden16 ? e->inner : e->hidden16);
+    s->middle_narrow = reserve_rows(e, base, used, e->rows_max, FL_CPU_CHUNK);
 }
 
 static size_t lay_out_scratch(fl_engine *e, char *base) {
@@ -133,12 +125,15 @@ static size_t lay_out_scratch(fl_engine *e, char *base) {
     for (unsigned i = 0; i < e->threads; i++) {
         fl_cpu_scratch *s = &e->scratch[i];
         s->x              = reserve(base, &used, e->block_max * e->hidden16, real);
+        s->z              = reserve(base, &used, e->pre ? e->block_max * e->hidden16 : 0, real);
         s->context        = reserve(base, &used, e->block_max * e->inner, real);
-        s->head           = reserve(base, &used, 3 * e->block_max * e->head16, real);
-        s->y              = reserve(base, &used, e->rows_max * e->hidden16, real);
-        s->middle         = reserve(base, &used, e->rows_max * FL_CPU_CHUNK, real);
-        s->attention =
-            reserve(base, &used, fl_cpu_attention_scratch(e->max_length, e->head16), real);
+        s->head           = reserve(base, &used, (2 + e->q_run) * e->block_max * e->head16, real);
+        s->y              = reserve(base, &used, e->rows_max * e->wide16, real);
+        s->pair      = reserve(base, &used, e->gated ? e->rows_max * 2 * FL_CPU_LANES : 0, real);
+        s->middle    = reserve(base, &used, e->rows_max * FL_CPU_CHUNK, real);
+        s->attention = reserve(
+            base, &used,
+            fl_cpu_attention_scratch(e->q_run, e->max_length, e->max_length, e->head16), real);
         if (e->format != FL_CPU_FP32) {
             lay_out_narrow(e, s, base, &used);
         }
@@ -151,7 +146,7 @@ static size_t lay_out_scratch(fl_engine *e, char *base) {
 }
 
 static int reserve_all(fl_engine *e, fletch_error *error) {
-    e->layers  = fl_alloc_zero(e->desc.layers, sizeof *e->layers);
+    e->layers  = fl_alloc_zero(e->desc.layers + 1, sizeof *e->layers);
     e->scratch = fl_alloc_zero(e->threads, sizeof *e->scratch);
     if (e->layers == NULL || e->scratch == NULL) {
         return fl_fail_nomem(error, e->desc.layers * sizeof *e->layers, "the cpu engine");
@@ -185,6 +180,13 @@ static const char *const format_name[] = {[FL_CPU_FP32]  = "fp32",
                                           [FL_CPU_INT16] = "int16",
                                           [FL_CPU_BF16]  = "bf16"};
 
+/* Integers are offered where docs/precision.md has measured what they cost. */
+static bool beyond_bert(const fl_encoder_desc *d) {
+    return d->layers == 0 || d->norm != FL_NORM_LAYER || d->norm_place != FL_NORM_POST ||
+           d->mlp != FL_MLP_PLAIN || d->qk_norm != FL_QK_NORM_NONE ||
+           d->extra_norm != FL_EXTRA_NORM_NONE;
+}
+
 /* "auto" is fp32: what a machine is asked without more words is exact. */
 static int choose_precision(fl_engine *e, const char *precision, fletch_error *error) {
     if (precision == NULL || strcmp(precision, "auto") == 0) {
@@ -212,6 +214,13 @@ static int choose_precision(fl_engine *e, const char *precision, fletch_error *e
                        "use fp32",
                        precision, NARROW_LONGEST);
     }
+    if ((format == FL_CPU_INT8 || format == FL_CPU_INT16) && beyond_bert(&e->desc)) {
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "provider.precision %s: how near its vectors come is only known of BERT's "
+                       "kind of layer (plain MLP, norms behind the blocks), and %s is of another; "
+                       "use fp32 or bf16",
+                       precision, e->desc.architecture);
+    }
     e->format = (fl_cpu_format)format;
     return FLETCH_OK;
 }
@@ -225,7 +234,7 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     if (status < 0) {
         return status;
     }
-    size_up(e, encoder, options, cpu.l2_bytes);
+    size_up(e, encoder, options, options->l2_bytes ? options->l2_bytes : cpu.l2_bytes);
     status = choose_precision(e, options->precision, error);
     if (status < 0) {
         return status;
@@ -250,9 +259,12 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
 static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
                        fletch_error *error) {
     *out       = NULL;
-    int status = check_desc(&encoder->desc, error);
+    int status = fl_encoder_supported(&encoder->desc, &caps, error);
     if (status == FLETCH_OK) {
         status = fl_encoder_check_slots(encoder, error);
+    }
+    if (status == FLETCH_OK) {
+        status = fl_cpu_check_word_map(encoder, error);
     }
     if (status < 0) {
         return status;

@@ -7,8 +7,8 @@
  *          them.
  * Shapes   Every width that a kernel sees is padded to FL_CPU_LANES (16) floats and the padding is
  *          zero: pack.c lays weights out so, and the kernels keep it so. A head of 24 dimensions is
- *          a head of 32 whose last 8 are zero; no kernel has a tail in its inner direction. Rows
- *          may be any number.
+ *          a head of 32 whose last 8 are zero; no kernel but the rotation has a tail in its inner
+ *          direction. Rows may be any number.
  * Memory   Pointers to packed panels and scratch are 64-byte aligned, row strides are multiples of
  *          16 floats. No kernel allocates or keeps state.
  * Bytes    A row of a result is computed by the same sequence of operations whatever the number of
@@ -25,9 +25,10 @@
 #include "model/encoder.h"
 
 enum {
-    FL_CPU_LANES = 16,     /* columns of a weight panel: two AVX2 registers, one AVX-512 register */
-    FL_CPU_TILE  = 6,      /* rows of a register tile: 12 accumulators leave 4 registers free */
-    FL_CPU_SCORE_ROWS = 24 /* rows of attention scores that exist at a time, at most */
+    FL_CPU_LANES = 16, /* columns of a weight panel: two AVX2 registers, one AVX-512 register */
+    FL_CPU_TILE  = 6,  /* rows of a register tile: 12 accumulators leave 4 registers free */
+    FL_CPU_SCORE_ROWS = 24, /* rows of attention scores that exist at a time, at most */
+    FL_CPU_KEYS       = 512 /* keys of a block of attention: 24 KiB of scores for 12 rows */
 };
 
 /* Smallest multiple of FL_CPU_LANES that holds n. */
@@ -60,31 +61,45 @@ typedef struct fl_gemm {
     int          accumulate; /* begin at C's value */
 } fl_gemm;
 
-/* Attention of one head over one text.
+/* Attention over one text of the query heads that share a key and value head.
  *
  *   s[i][j] = q[i] · k[j] + (bias ? bias[j - i] : 0)      the 1/√d is already in the query weights
- *   out[i]  = Σ_j softmax(s[i])[j] v[j]
+ *   out[i]  = Σ_j softmax(s[i])[j] v[j]                   over the keys j that token i sees
  *
- *   At most FL_CPU_SCORE_ROWS rows of scores exist at a time. */
+ *   Token i sees the keys from i - before to i + after that exist: before = after = FL_CPU_ALL is the
+ *   whole text, after = 0 is causal. A key that it does not see has the weight 0 exactly, and costs
+ *   nothing unless it lies in a panel or a group of rows with one that is seen.
+ *   Queries may be a part of the text, tokens first … first + rows - 1: a row's bits stay the same.
+ *   Keys are taken FL_CPU_KEYS at a time, and at most FL_CPU_SCORE_ROWS rows of scores exist. */
 typedef struct fl_attention {
-    const float *q, *k, *v; /* [n, d], d a multiple of 16 */
-    size_t       stride;    /* floats from row to row of q, k and v */
-    float       *out;       /* [n, d] */
-    size_t       out_stride;
-    const float *bias;    /* distance 0; readable for -(n - 1) … n + 15; or NULL */
-    float       *scratch; /* fl_cpu_attention_scratch(n, d) floats */
-    size_t       n, d;
+    const float *q;         /* [heads][rows, d], d a multiple of 16 */
+    size_t       q_stride;  /* floats from row to row … */
+    size_t       q_head;    /* … and from head to head */
+    const float *k, *v;     /* [n, d] */
+    size_t       kv_stride; /* floats from row to row of k and v */
+    float       *out;       /* [heads][rows, d] */
+    size_t       out_stride, out_head;
+    const float *bias; /* distance 0; readable for -(n - 1) … n + 15; or NULL */
+    size_t       bias_head;
+    float       *scratch; /* fl_cpu_attention_scratch(heads, rows, n, d) floats */
+    size_t       heads, n, d, first, rows, before, after;
 } fl_attention;
 
-/* Keys transposed into panels [pad(n)/16][d][16], then rows of scores. */
-static inline size_t fl_cpu_attention_scratch(size_t n, size_t d) {
-    return fl_cpu_pad(n) * (d + FL_CPU_SCORE_ROWS);
+#define FL_CPU_ALL SIZE_MAX
+
+/* Keys of a block transposed into panels [16][d], rows of scores over them; where there are several
+ * blocks, also the largest score and the sum of weights that every query has so far. */
+static inline size_t fl_cpu_attention_scratch(size_t heads, size_t rows, size_t n, size_t d) {
+    size_t keys = n < FL_CPU_KEYS ? fl_cpu_pad(n) : FL_CPU_KEYS;
+    return keys * (d + FL_CPU_SCORE_ROWS) + (n > FL_CPU_KEYS ? fl_cpu_pad(2 * heads * rows) : 0);
 }
 
-/* y[rows, n] = (x - mean) / √(variance + eps) * w + b, variance biased; x and y are [rows, pad(n)]
- * and may be the same. w and b are [pad(n)] with zero padding, which makes the padding of y
- * zero. */
-typedef struct fl_layer_norm {
+/* Rows of a norm; x and y are [rows, pad(n)] and may be the same, the padding of x is zero. weight and
+ * bias are [pad(n)] with zero padding, which makes the padding of y zero.
+ *
+ *   layer_norm  y[rows, n] = (x - mean) / √(variance + eps) * weight + bias, variance biased
+ *   rms_norm    y[rows, n] = x / √(mean of x² + eps) * weight; bias is not read */
+typedef struct fl_row_norm {
     const float *x;
     size_t       x_stride;
     float       *y;
@@ -92,7 +107,28 @@ typedef struct fl_layer_norm {
     const float *weight, *bias;
     size_t       rows, n;
     float        eps;
-} fl_layer_norm;
+} fl_row_norm;
+
+/* Rotary positions in place: of every row the first `dims`, in two halves whose elements i are a pair.
+ *
+ *   x[i], x[i + dims/2] = x[i] cos[i] - x[i + dims/2] sin[i], x[i + dims/2] cos[i] + x[i] sin[i]
+ *
+ *   Row r of the angles belongs to row r of x. dims is even. */
+typedef struct fl_rotation {
+    float       *x;
+    size_t       stride;
+    const float *cosine, *sine; /* [rows, dims / 2] */
+    size_t       rows, dims;
+} fl_rotation;
+
+/* y[rows, cols] = f(gate) * up, an activation that gates; cols a multiple of 16. y may be either. */
+typedef struct fl_gating {
+    const float *gate, *up;
+    size_t       stride; /* floats from row to row of both */
+    float       *y;
+    size_t       y_stride;
+    size_t       rows, cols;
+} fl_gating;
 
 /* ---- Narrow numbers: int8, int16 and bf16 products, all else stays float32 -------------------------
  *
@@ -206,9 +242,12 @@ typedef struct fl_cpu_kernels {
     const char *name; /* "6x16 tiles, AVX2 + FMA" for describe */
     void (*gemm)(const fl_gemm *);
     void (*attention)(const fl_attention *);
-    void (*layer_norm)(const fl_layer_norm *);
+    void (*layer_norm)(const fl_row_norm *);
+    void (*rms_norm)(const fl_row_norm *);
+    void (*rotate)(const fl_rotation *);
     fl_cpu_activation_fn activation[FL_ACT_RELU + 1]; /* by fl_activation */
-    fl_cpu_narrow        narrow[FL_CPU_BF16 + 1];     /* by fl_cpu_format; [FL_CPU_FP32] is empty */
+    void (*gating[FL_ACT_RELU + 1])(const fl_gating *);
+    fl_cpu_narrow narrow[FL_CPU_BF16 + 1]; /* by fl_cpu_format; [FL_CPU_FP32] is empty */
 } fl_cpu_kernels;
 
 /* One row of dispatch.c's ordered list, best first. `kernels` is NULL where the compiler's target

@@ -2,19 +2,23 @@
 /* layers.c - a block of texts through all layers, in every precision.
  *
  * Role     forward.c calls it between the embedding and the pooling of a block.
- * Method   Per layer, for `tokens` rows x:
+ * Method   Per layer, for `tokens` rows; z is x itself, or in pre-norm models norm(x):
  *
- *            per head           q, k, v = x W + b, [tokens, head16] each; attention -> context
- *            per rows_max rows  y = context Wo + b + x;  x = norm(y)
- *                               per chunks of the middle  m = act(x Wup + b);  y (+)= m Wdown
- *                               y += b + x;  x = norm(y)
+ *            per group of heads  k, v, and q of some heads = z W + b, [tokens, head16] each; normed,
+ *                                rotated; attention -> context
+ *            per rows_max rows   y = context Wo + b + x;  x = norm(y)       pre-norm: x = y, z = norm(y)
+ *                                per chunks of the middle  m = act(z Wup + b);  y (+)= m Wdown
+ *                                gated: m = act(z Wgate + b) (z Wup + b)
+ *                                y += b + x;  x = norm(y)                   pre-norm likewise
  *
- *          q, k, v of one head and some chunks of the middle are all that exists of the wide
+ *          k, v, q of some heads and some chunks of the middle are all that exists of the wide
  *          activations: one chunk for a thread alone, for a crew as many as its members have room for,
  *          since a barrier stands between the two products.
  *          A crew splits heads; then rows, each member as if it were alone, when there are enough of
  *          them to be worth all weights (fl_cpu_by_rows). Fewer rows are split by columns (weights are
  *          read once, by whom they belong to), and by rows for the norms, with a barrier after each.
+ * Few      Where pooling reads one row of a text, the last layer computes keys and values of all tokens,
+ *          and everything else of that row alone.
  * Narrow   In front of every product its rows become narrow, each with a scale (int8: and a zero) of
  *          its own: x once after every norm, the attention's output, and each chunk of the middle by
  *          itself, so that one large value spoils 384 neighbours and not thousands. int8 only:
@@ -27,6 +31,8 @@
  *          crews and blocks of any size agree bit by bit.
  * Memory   Only what engine.c reserved. Threads: a crew of more than one shares the first one's scratch.
  * Proof    tests/unit/test_engine*.c, tests/golden/test_precision.py. */
+#include <string.h>
+
 #include "engines/cpu/crew.h"
 
 /* Rows that a product reads: narrow ones, or where it takes float32, those they would be made of. */
@@ -129,12 +135,13 @@ static void narrow_rows(const fl_cpu_crew *c, const operand *at, size_t rows, si
     format_of(c->engine)->quantize(&z);
 }
 
-static operand rows_of_x(const fl_cpu_crew *c, size_t row) {
-    operand x = {c->at.x_narrow, c->at.x, c->engine->hidden16};
-    return below(c->engine, &x, row);
+/* What products of a layer read: z, which is x where norms follow the blocks. */
+static operand rows_of_z(const fl_cpu_crew *c, size_t row) {
+    operand z = {c->at.x_narrow, c->engine->pre ? c->at.z : c->at.x, c->engine->hidden16};
+    return below(c->engine, &z, row);
 }
 
-/* Squares of x for calibrate.c; place 0 is in front of a layer's attention, 1 of its MLP. */
+/* Squares of z for calibrate.c; place 0 is in front of a layer's attention, 1 of its MLP. */
 static void watch(const fl_engine *e, const float *x, size_t rows, size_t layer, size_t place) {
     double *sums = e->watch + (layer * 2 + place) * e->hidden16;
     for (size_t r = 0; r < rows; r++) {
@@ -145,41 +152,208 @@ static void watch(const fl_engine *e, const float *x, size_t rows, size_t layer,
     }
 }
 
-/* Rows [row, row + rows) of x for the product that reads them next. */
-static void narrow_x(const fl_cpu_crew *c, size_t row, size_t rows, size_t layer, size_t place) {
+/* Rows [row, row + rows) of z for the product that reads them next. */
+static void narrow_z(const fl_cpu_crew *c, size_t row, size_t rows, size_t layer, size_t place) {
     const fl_engine    *e  = c->engine;
     const fl_cpu_layer *at = &e->layers[layer];
-    operand             x  = rows_of_x(c, row);
+    operand             z  = rows_of_z(c, row);
     if (e->watch) {
-        watch(e, x.floats, rows, layer, place);
+        watch(e, z.floats, rows, layer, place);
     }
-    narrow_rows(c, &x, rows, e->hidden16, place == 0 ? at->qkv_gain : at->up_gain);
+    narrow_rows(c, &z, rows, e->hidden16, place == 0 ? at->qkv_gain : at->up_gain);
 }
 
 /* ---- The layer ------------------------------------------------------------------------------- */
 
-static void head_qkv(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t head, size_t tokens) {
-    const fl_engine *e      = c->engine;
-    size_t           panels = e->head16 / FL_CPU_LANES, panel = fl_cpu_panel(e, e->hidden16);
-    size_t           step = fl_cpu_rows_step(e, tokens);
-    for (size_t row = 0; row < tokens; row += step) {
-        for (size_t part = 0; part < 3; part++) {
-            product p = {.a        = rows_of_x(c, row),
-                         .b        = layer->qkv + (head * 3 + part) * panels * panel,
-                         .c        = c->at.head + (part * tokens + row) * e->head16,
-                         .c_stride = e->head16,
-                         .bias     = layer->qkv_bias + (head * 3 + part) * e->head16,
-                         .rows     = fl_cpu_least(step, tokens - row),
-                         .panels   = panels,
-                         .k        = e->hidden16};
-            multiply(e, &p);
+/* Some query heads of one group, with the group's keys and values. */
+typedef struct heads {
+    size_t kv, first, count; /* query heads first … first + count - 1 */
+    size_t tokens, q_rows;   /* rows of k and v, of q */
+} heads;
+
+static float *k_of(const fl_cpu_crew *c) {
+    return c->at.head;
+}
+static float *v_of(const fl_cpu_crew *c, const heads *h) {
+    return c->at.head + h->tokens * c->engine->head16;
+}
+static float *q_of(const fl_cpu_crew *c, const heads *h, size_t head) {
+    return c->at.head + (2 * h->tokens + head * h->q_rows) * c->engine->head16;
+}
+
+/* out = norm(z W + b) of part `part` of the group: its query heads, then k, then v. */
+static void part_of_head(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t kv, size_t part,
+                         const operand *z, size_t rows, float *out) {
+    const fl_engine   *e  = c->engine;
+    size_t             at = kv * (e->group + 2) + part, panels = e->head16 / FL_CPU_LANES;
+    const fl_cpu_norm *norm = part < e->group    ? &layer->q_norm
+                              : part == e->group ? &layer->k_norm
+                                                 : NULL;
+    product            p    = {.a        = *z,
+                               .b        = layer->qkv + at * panels * fl_cpu_panel(e, e->hidden16),
+                               .c        = out,
+                               .c_stride = e->head16,
+                               .bias     = layer->qkv_bias + at * e->head16,
+                               .rows     = rows,
+                               .panels   = panels,
+                               .k        = e->hidden16};
+    multiply(e, &p);
+    if (norm && norm->weight) {
+        fl_row_norm n = {.x        = out,
+                         .x_stride = e->head16,
+                         .y        = out,
+                         .y_stride = e->head16,
+                         .weight   = norm->weight,
+                         .bias     = e->zeros,
+                         .rows     = rows,
+                         .n        = e->desc.head_dim,
+                         .eps      = e->desc.norm_eps};
+        (e->desc.norm == FL_NORM_LAYER ? e->kernels->layer_norm : e->kernels->rms_norm)(&n);
+    }
+}
+
+/* q of these heads from rows `z`, and k and v with it for the first heads of a group. */
+static void project_heads(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads *h,
+                          bool with_q, bool with_kv) {
+    const fl_engine *e    = c->engine;
+    size_t           step = fl_cpu_rows_step(e, h->tokens), offset = h->first - h->kv * e->group;
+    for (size_t row = 0; row < h->tokens; row += step) {
+        operand z    = rows_of_z(c, row);
+        size_t  rows = fl_cpu_least(step, h->tokens - row), at = row * e->head16;
+        for (size_t i = 0; with_q && i < h->count; i++) {
+            part_of_head(c, layer, h->kv, offset + i, &z, rows, q_of(c, h, i) + at);
+        }
+        if (with_kv) {
+            part_of_head(c, layer, h->kv, e->group, &z, rows, k_of(c) + at);
+            part_of_head(c, layer, h->kv, e->group + 1, &z, rows, v_of(c, h) + at);
         }
     }
+}
+
+static void rotate(const fl_engine *e, const fl_cpu_rope *rope, float *x, size_t first,
+                   size_t rows) {
+    size_t      half = rope->dims / 2;
+    fl_rotation at   = {.x      = x,
+                        .stride = e->head16,
+                        .cosine = rope->cosine + first * half,
+                        .sine   = rope->sine + first * half,
+                        .rows   = rows,
+                        .dims   = rope->dims};
+    e->kernels->rotate(&at);
+}
+
+/* Attention of these heads over every text of the block, to context. */
+static void attend(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads *h, bool fresh_k) {
+    const fl_engine    *e     = c->engine;
+    const fl_cpu_sight *sight = layer->sight;
+    const float        *bias  = sight->bias ? sight->bias + h->first * e->bias_stride : NULL;
+    bool                few   = h->q_rows < h->tokens;
+    size_t              row = 0, q_row = 0;
+    for (uint32_t t = c->block->first; t < c->block->last; t++) {
+        size_t n = fl_cpu_length(e, t), rows = few ? 1 : n;
+        size_t first = few ? fl_cpu_pooled_row(e, n, fl_cpu_skip(e, t)) : 0;
+        float *q = q_of(c, h, 0) + q_row * e->head16, *k = k_of(c) + row * e->head16;
+        for (size_t i = 0; layer->rope && i < h->count; i++) {
+            rotate(e, layer->rope, q + i * h->q_rows * e->head16, first, rows);
+        }
+        if (layer->rope && fresh_k) {
+            rotate(e, layer->rope, k, 0, n);
+        }
+        fl_attention at = {.q          = q,
+                           .q_stride   = e->head16,
+                           .q_head     = h->q_rows * e->head16,
+                           .k          = k,
+                           .v          = v_of(c, h) + row * e->head16,
+                           .kv_stride  = e->head16,
+                           .out        = c->at.context + q_row * e->inner + h->first * e->head16,
+                           .out_stride = e->inner,
+                           .out_head   = e->head16,
+                           .bias       = bias ? bias + e->max_length - 1 : NULL,
+                           .bias_head  = e->bias_stride,
+                           .scratch    = c->at.attention,
+                           .heads      = h->count,
+                           .n          = n,
+                           .d          = e->head16,
+                           .first      = first,
+                           .rows       = rows,
+                           .before     = sight->before,
+                           .after      = sight->after};
+        e->kernels->attention(&at);
+        row += n;
+        q_row += rows;
+    }
+}
+
+/* z of the pooled rows, side by side and as products take it; y and context's narrow rows are free. */
+static operand gather_pooled(const fl_cpu_crew *c, size_t texts, size_t index) {
+    const fl_engine *e   = c->engine;
+    operand          all = {c->at.context_narrow, c->at.y, e->hidden16};
+    const float     *z   = rows_of_z(c, 0).floats;
+    for (size_t i = 0, row = 0; i < texts; i++) {
+        uint32_t t = c->block->first + (uint32_t)i;
+        size_t   n = fl_cpu_length(e, t), at = row + fl_cpu_pooled_row(e, n, fl_cpu_skip(e, t));
+        if (c->member == 0) {
+            memcpy(c->at.y + i * e->hidden16, z + at * e->hidden16, e->hidden16 * sizeof *z);
+        }
+        row += n;
+    }
+    fl_cpu_wait(c);
+    narrow_rows(c, &all, texts, e->hidden16, e->layers[index].qkv_gain);
+    fl_cpu_wait(c);
+    return all;
+}
+
+/* This member's heads: a run of them at a time, the group's keys and values once. */
+static void attention(const fl_cpu_crew *c, size_t index, size_t q_rows) {
+    const fl_engine    *e     = c->engine;
+    const fl_cpu_layer *layer = &e->layers[index];
+    size_t  tokens = c->block->tokens, last = fl_cpu_share(c, e->desc.heads, c->member + 1);
+    bool    few    = q_rows < tokens;
+    operand pooled = {0};
+    if (few) {
+        pooled = gather_pooled(c, q_rows, index);
+    }
+    for (size_t head = fl_cpu_share(c, e->desc.heads, c->member), kv = SIZE_MAX; head < last;) {
+        size_t end   = fl_cpu_least(last, (head / e->group + 1) * e->group);
+        heads  h     = {head / e->group, head, fl_cpu_least(end - head, e->q_run), tokens, q_rows};
+        bool   fresh = h.kv != kv;
+        project_heads(c, layer, &h, !few, fresh);
+        for (size_t i = 0; few && i < h.count; i++) {
+            part_of_head(c, layer, h.kv, head - h.kv * e->group + i, &pooled, q_rows,
+                         q_of(c, &h, i));
+        }
+        attend(c, layer, &h, fresh);
+        kv = h.kv;
+        head += h.count;
+    }
+    fl_cpu_wait(c);
+}
+
+/* The last layer: x of the pooled rows goes to the front. */
+static void keep_pooled(const fl_cpu_crew *c) {
+    const fl_engine *e   = c->engine;
+    float           *to  = c->at.x;
+    size_t           row = 0;
+    for (uint32_t t = c->block->first; c->member == 0 && t < c->block->last; t++) {
+        size_t n  = fl_cpu_length(e, t);
+        size_t at = row + fl_cpu_pooled_row(e, n, fl_cpu_skip(e, t));
+        memmove(to, c->at.x + at * e->hidden16, e->hidden16 * sizeof *to);
+        to += e->hidden16;
+        row += n;
+    }
+    fl_cpu_wait(c);
+}
+
+/* What is added to a block's output: a norm of that output alone comes in between (Gemma). */
+static const float *residual_of(const fl_cpu_crew *c, size_t row) {
+    bool apart = c->engine->desc.extra_norm == FL_EXTRA_NORM_BRANCH;
+    return apart ? NULL : c->at.x + row * c->engine->hidden16;
 }
 
 /* y = context Wo + b + x, this member's columns. */
 static void project(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, size_t rows) {
     const fl_engine *e      = c->engine;
+    const float     *x      = residual_of(c, row);
     size_t           panels = e->hidden16 / FL_CPU_LANES;
     size_t           first = fl_cpu_share(c, panels, c->member), col = first * FL_CPU_LANES;
     operand          context = {c->at.context_narrow, c->at.context + row * e->inner, e->inner};
@@ -192,7 +366,7 @@ static void project(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row,
                  .c               = c->at.y + col,
                  .c_stride        = e->hidden16,
                  .bias            = layer->out_bias + col,
-                 .residual        = c->at.x + row * e->hidden16 + col,
+                 .residual        = x ? x + col : NULL,
                  .residual_stride = e->hidden16,
                  .rows            = rows,
                  .panels          = fl_cpu_share(c, panels, c->member + 1) - first,
@@ -231,26 +405,38 @@ static operand rows_of_chunk(const fl_cpu_crew *c, const middle *m, size_t chunk
     return below(c->engine, &all, row);
 }
 
-/* m = act(x Wup + b), this member's panels; the strip of a panel is activated while it is in L1. */
+/* m = act(z Wup + b), this member's panels; the strip of a panel is activated while it is in L1. A gated
+ * strip is two panels, one of the gate and one of up. */
 static void up(const fl_cpu_crew *c, const middle *m) {
     const fl_engine *e   = c->engine;
     size_t           per = FL_CPU_CHUNK / FL_CPU_LANES, last = m->first + m->count - 1;
     size_t           panels = (m->count - 1) * per + width_of(e, last) / FL_CPU_LANES;
-    size_t           end    = fl_cpu_share(c, panels, c->member + 1);
+    size_t           end = fl_cpu_share(c, panels, c->member + 1), wide = e->gated ? 2 : 1;
     for (size_t i = fl_cpu_share(c, panels, c->member); i < end; i++) {
         size_t  chunk = m->first + i / per, panel = i % per, col = panel * FL_CPU_LANES, at;
-        size_t  before = panel * fl_cpu_panel(e, e->hidden16);
+        size_t  before = wide * panel * fl_cpu_panel(e, e->hidden16);
         float  *strip  = holder(c, m, chunk, &at)->middle + at * FL_CPU_CHUNK + col;
-        product p      = {.a        = rows_of_x(c, m->row),
+        product p      = {.a        = rows_of_z(c, m->row),
                           .b        = chunk_panels(e, m->layer, chunk) + before,
-                          .c        = strip,
-                          .c_stride = FL_CPU_CHUNK,
-                          .bias     = m->layer->up_bias + chunk * FL_CPU_CHUNK + col,
+                          .c        = e->gated ? c->at.pair : strip,
+                          .c_stride = e->gated ? 2 * FL_CPU_LANES : FL_CPU_CHUNK,
+                          .bias     = m->layer->up_bias + wide * (chunk * FL_CPU_CHUNK + col),
                           .rows     = m->rows,
-                          .panels   = 1,
+                          .panels   = wide,
                           .k        = e->hidden16};
         multiply(e, &p);
-        e->kernels->activation[e->desc.activation](strip, FL_CPU_CHUNK, m->rows, FL_CPU_LANES);
+        if (e->gated) {
+            fl_gating gate = {.gate     = c->at.pair,
+                              .up       = c->at.pair + FL_CPU_LANES,
+                              .stride   = 2 * FL_CPU_LANES,
+                              .y        = strip,
+                              .y_stride = FL_CPU_CHUNK,
+                              .rows     = m->rows,
+                              .cols     = FL_CPU_LANES};
+            e->kernels->gating[e->desc.activation](&gate);
+        } else {
+            e->kernels->activation[e->desc.activation](strip, FL_CPU_CHUNK, m->rows, FL_CPU_LANES);
+        }
     }
 }
 
@@ -260,14 +446,15 @@ static void down(const fl_cpu_crew *c, const middle *m, size_t chunk) {
     size_t           panels = e->hidden16 / FL_CPU_LANES, width = width_of(e, chunk);
     size_t           first = fl_cpu_share(c, panels, c->member), col = first * FL_CPU_LANES;
     bool             end = chunk + 1 == e->chunks;
-    const uint8_t   *b =
-        chunk_panels(e, m->layer, chunk) + width / FL_CPU_LANES * fl_cpu_panel(e, e->hidden16);
+    const float     *x   = end ? residual_of(c, m->row) : NULL;
+    const uint8_t   *b   = chunk_panels(e, m->layer, chunk) +
+                       (e->gated ? 2 : 1) * (width / FL_CPU_LANES) * fl_cpu_panel(e, e->hidden16);
     product p = {.a               = rows_of_chunk(c, m, chunk),
                  .b               = b + first * fl_cpu_panel(e, width),
                  .c               = c->at.y + col,
                  .c_stride        = e->hidden16,
                  .bias            = end ? m->layer->down_bias + col : NULL,
-                 .residual        = end ? c->at.x + m->row * e->hidden16 + col : NULL,
+                 .residual        = x ? x + col : NULL,
                  .residual_stride = e->hidden16,
                  .rows            = m->rows,
                  .panels          = fl_cpu_share(c, panels, c->member + 1) - first,
@@ -276,7 +463,7 @@ static void down(const fl_cpu_crew *c, const middle *m, size_t chunk) {
     multiply(e, &p);
 }
 
-/* y = act(x Wup + b) Wdown + b + x */
+/* y = act(z Wup + b) Wdown + b + x */
 static void mlp(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, size_t rows) {
     const fl_engine *e   = c->engine;
     size_t           fit = c->members == 1 ? 1 : c->members * (e->rows_max / rows);
@@ -299,22 +486,59 @@ static void mlp(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, siz
     }
 }
 
+static void add_rows(const float *from, float *to, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        to[i] += from[i];
+    }
+}
+
+/* What a block left in y becomes x, this member's share of the rows; pre-norm: and z, by the norm in
+ * front of the next block. */
+static void settle(const fl_cpu_crew *c, size_t row, size_t rows, const fl_cpu_norm *own,
+                   const fl_cpu_norm *extra, const fl_cpu_norm *next) {
+    const fl_engine *e     = c->engine;
+    size_t           first = fl_cpu_share(c, rows, c->member);
+    size_t           count = fl_cpu_share(c, rows, c->member + 1) - first;
+    size_t           at = (row + first) * e->hidden16, values = count * e->hidden16;
+    float           *y = c->at.y + first * e->hidden16, *x = c->at.x + at;
+    if (!e->pre) {
+        fl_cpu_norm_rows(e, own, y, extra->weight ? y : x, count);
+        if (extra->weight) { /* x = extra(x + norm(…)) */
+            add_rows(x, y, values);
+            fl_cpu_norm_rows(e, extra, y, x, count);
+        }
+        return;
+    }
+    if (extra->weight) { /* x = x + extra(…) */
+        fl_cpu_norm_rows(e, extra, y, y, count);
+        add_rows(y, x, values);
+    } else {
+        memcpy(x, y, values * sizeof *x);
+    }
+    if (next && next->weight) {
+        fl_cpu_norm_rows(e, next, x, c->at.z + at, count);
+    } else if (next) {
+        memcpy(c->at.z + at, x, values * sizeof *x);
+    }
+}
+
 /* Attention's output, the MLP and the norms of rows [first, last). */
 static void rest_of_layer(const fl_cpu_crew *c, size_t index, size_t first, size_t last) {
     const fl_engine    *e     = c->engine;
     const fl_cpu_layer *layer = &e->layers[index];
+    const fl_cpu_norm  *next  = index + 1 < e->desc.layers ? &layer[1].attention_norm : NULL;
     size_t              step  = fl_cpu_rows_step(e, last - first);
     for (size_t row = first; row < last; row += step) {
         size_t rows = fl_cpu_least(step, last - row);
         project(c, layer, row, rows);
         fl_cpu_wait(c);
-        fl_cpu_norm_rows(c, row, rows, layer->norm1_w, layer->norm1_b);
-        narrow_x(c, row, rows, index, 1);
+        settle(c, row, rows, &layer->attention_norm, &layer->attention_extra, &layer->mlp_norm);
+        narrow_z(c, row, rows, index, 1);
         fl_cpu_wait(c);
         mlp(c, layer, row, rows);
-        fl_cpu_norm_rows(c, row, rows, layer->norm2_w, layer->norm2_b);
-        if (index + 1 < e->desc.layers) {
-            narrow_x(c, row, rows, index + 1, 0);
+        settle(c, row, rows, &layer->mlp_norm, &layer->mlp_extra, next);
+        if (next) {
+            narrow_z(c, row, rows, index + 1, 0);
         }
         fl_cpu_wait(c);
     }
@@ -337,30 +561,47 @@ static fl_cpu_crew apart(const fl_cpu_crew *c) {
 }
 
 static void run_layer(const fl_cpu_crew *c, size_t index) {
-    const fl_engine *e      = c->engine;
-    size_t           tokens = c->block->tokens;
-    size_t           last   = fl_cpu_share(c, e->desc.heads, c->member + 1);
-    for (size_t head = fl_cpu_share(c, e->desc.heads, c->member); head < last; head++) {
-        head_qkv(c, &e->layers[index], head, tokens);
-        fl_cpu_attend(c, head, tokens);
+    const fl_engine *e    = c->engine;
+    bool             few  = c->few && index + 1 == e->desc.layers;
+    size_t           rows = few ? c->block->last - c->block->first : c->block->tokens;
+    attention(c, index, rows);
+    if (few) {
+        keep_pooled(c);
     }
-    fl_cpu_wait(c);
-    if (!fl_cpu_by_rows(e, tokens, c->members)) {
-        rest_of_layer(c, index, 0, tokens);
+    if (!fl_cpu_by_rows(e, rows, c->members)) {
+        rest_of_layer(c, index, 0, rows);
         return;
     }
     fl_cpu_crew own = apart(c);
-    rest_of_layer(&own, index, fl_cpu_share(c, tokens, c->member),
-                  fl_cpu_share(c, tokens, c->member + 1));
+    rest_of_layer(&own, index, fl_cpu_share(c, rows, c->member),
+                  fl_cpu_share(c, rows, c->member + 1));
+    fl_cpu_wait(c);
+}
+
+/* What the first layer reads, this member's share. */
+static void begin(const fl_cpu_crew *c) {
+    const fl_engine   *e     = c->engine;
+    const fl_cpu_norm *norm  = &e->layers[0].attention_norm;
+    size_t             first = fl_cpu_share(c, c->block->tokens, c->member);
+    size_t             rows  = fl_cpu_share(c, c->block->tokens, c->member + 1) - first;
+    size_t             at    = first * e->hidden16;
+    if (e->pre && norm->weight) {
+        fl_cpu_norm_rows(e, norm, c->at.x + at, c->at.z + at, rows);
+    } else if (e->pre) {
+        memcpy(c->at.z + at, c->at.x + at, rows * e->hidden16 * sizeof(float));
+    }
+    narrow_z(c, 0, c->block->tokens, 0, 0);
     fl_cpu_wait(c);
 }
 
 void fl_cpu_layers(const fl_cpu_crew *c) {
-    narrow_x(c, 0, c->block->tokens, 0, 0);
-    fl_cpu_wait(c);
-    for (uint32_t i = 0; i < c->engine->desc.layers; i++) {
-        const uint64_t begin = fl_trace_begin(c->engine->trace);
+    const uint32_t layers = c->engine->desc.layers;
+    if (layers > 0) {
+        begin(c);
+    }
+    for (uint32_t i = 0; i < layers; i++) {
+        const uint64_t start = fl_trace_begin(c->engine->trace);
         run_layer(c, i);
-        fl_trace_end(c->engine->trace, "layer", begin, "number", i);
+        fl_trace_end(c->engine->trace, "layer", start, "number", i);
     }
 }

@@ -9,6 +9,8 @@
  *         how far every array of every busy thread is written. Pages are counted once, in the unit in
  *         which the kernel hands them out: 4 KiB, or 2 MiB where it backs big blocks with huge pages.
  *         Any thread may meet the largest block, so each is counted with it.
+ *         Where the lengths alone decide between two plans, and only their sum is known, the dearer one
+ *         is promised.
  * Bounds  Pages stay with the process once written, so a second batch of the shape takes nothing: the
  *         prediction is exact for a fresh engine and on the safe side ever after. Word vectors are
  *         read in place from the mapped file and count in info.resident_bytes, all of them.
@@ -73,44 +75,57 @@ static size_t middle_rows(const fl_engine *e, bool shared, unsigned i, size_t ro
     return (left < fit ? left : fit) * rows;
 }
 
-uint64_t fl_cpu_memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint32_t longest) {
-    fl_cpu_guess guess;
-    tally        t = {.engine = e};
-    if (texts == 0 || tokens == 0) {
-        return 0;
-    }
-    texts = texts < e->batch_texts ? texts : (uint32_t)e->batch_texts;
-    fl_cpu_plan_guess(e, texts, tokens, longest, &guess);
-    bool   by_rows = guess.split && fl_cpu_by_rows(e, guess.tokens, e->threads);
-    size_t n = guess.tokens, most = by_rows ? (n + e->threads - 1) / e->threads : n;
+static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t texts) {
+    tally  t       = {.engine = e};
+    bool   by_rows = guess->split && fl_cpu_by_rows(e, guess->tokens, e->threads);
+    size_t n = guess->tokens, most = by_rows ? (n + e->threads - 1) / e->threads : n;
     size_t rows = fl_cpu_rows_step(e, most);
     rows        = rows < most ? rows : most;
-    for (unsigned i = 0; i < guess.threads; i++) { /* in the order of lay_out_scratch */
+    for (unsigned i = 0; i < guess->threads; i++) { /* in the order of lay_out_scratch */
         const fl_cpu_scratch *s = &e->scratch[i];
-        bool   own    = i == 0 || !guess.split; /* the others of a crew use the first one's */
+        bool   own    = i == 0 || !guess->split; /* the others of a crew use the first one's */
         bool   apart  = own || by_rows;
-        size_t middle = middle_rows(e, guess.split && !by_rows, i, rows);
+        size_t middle = middle_rows(e, guess->split && !by_rows, i, rows);
         if (own) {
             count_floats(&t, s->x, n * e->hidden16);
+            count_floats(&t, s->z, e->pre ? n * e->hidden16 : 0);
             count_floats(&t, s->context, n * e->inner);
         }
-        count_floats(&t, s->head, 3 * n * e->head16);
-        if (apart) {
-            count_floats(&t, s->y, rows * e->hidden16);
+        count_floats(&t, s->head, (2 + e->q_run) * n * e->head16);
+        if (apart || e->project) {
+            count_floats(&t, s->y, rows * e->wide16);
         }
+        count_floats(&t, s->pair, e->gated ? rows * 2 * FL_CPU_LANES : 0);
         count_floats(&t, s->middle, middle * FL_CPU_CHUNK);
-        count_floats(&t, s->attention, fl_cpu_attention_scratch(guess.longest, e->head16));
+        count_floats(&t, s->attention,
+                     fl_cpu_attention_scratch(e->q_run, guess->longest, guess->longest, e->head16));
         if (own) {
             count_rows(&t, &s->x_narrow, n, e->hidden16);
         }
         if (apart) {
-            count_rows(&t, &s->context_narrow, rows, e->inner);
+            count_rows(&t, &s->context_narrow, rows,
+                       e->inner > e->hidden16 ? e->inner : e->hidden16);
         }
         count_rows(&t, &s->middle_narrow, middle, FL_CPU_CHUNK);
     }
     count_ints(&t, e->plan.order, texts * sizeof *e->plan.order);
-    count_ints(&t, e->plan.blocks, guess.blocks * sizeof *e->plan.blocks);
+    count_ints(&t, e->plan.blocks, guess->blocks * sizeof *e->plan.blocks);
     count_ints(&t, e->plan.count, (e->max_length + 2) * sizeof *e->plan.count);
     count_ints(&t, e->plan.load, e->threads * sizeof *e->plan.load);
     return t.bytes;
+}
+
+uint64_t fl_cpu_memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint32_t longest) {
+    fl_cpu_guess guess[FL_CPU_GUESSES];
+    uint64_t     most = 0;
+    if (texts == 0 || tokens == 0) {
+        return 0;
+    }
+    texts          = texts < e->batch_texts ? texts : (uint32_t)e->batch_texts;
+    unsigned count = fl_cpu_plan_guess(e, texts, tokens, longest, guess);
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t bytes = bytes_of(e, &guess[i], texts);
+        most           = bytes > most ? bytes : most;
+    }
+    return most;
 }

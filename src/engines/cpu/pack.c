@@ -6,8 +6,9 @@
  *          panel [in][16]; 16 x 128 pieces are converted to float32 and transposed through L1. Odd
  *          sizes are padded with zeros: head_dim to a multiple of 16 inside every head (q, k, v
  *          rows and the input columns of Wo), the MLP's middle and the hidden width likewise. 1/√d
- *          is folded into the query's weights and bias. Position and type rows are added into one
- *          table, the T5 bucket table is spread out per head and distance.
+ *          is folded into the query's weights and bias, or where queries are normed, into the weights of
+ *          that norm. Norms of 1 + w get the sum. A gate's panels stand in front of those of up, one
+ *          by one, so that a product of two panels makes what is multiplied.
  *          Narrow formats: the same panels column by column through quant.c or quant16.c.
  * Memory   One fl_big_alloc arena (huge pages). The source pages of a matrix are given back as soon
  *          as it is packed, so that the peak is one copy of the weights and not two.
@@ -19,7 +20,6 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "engines/cpu/cpu_engine.h"
-#include "model/buckets.h"
 
 enum {
     PIECE       = 128,             /* steps of k transposed at a time: 16 x 128 floats are 8 KiB */
@@ -43,44 +43,62 @@ static const uint8_t *take_bytes(cursor *at, size_t bytes) {
     return (const uint8_t *)take(at, bytes / sizeof(float));
 }
 
-static void lay_out_layer(const fl_engine *e, fl_cpu_layer *layer, cursor *at) {
-    size_t heads = e->desc.heads, chunk = fl_cpu_chunk(e, FL_CPU_CHUNK);
-    size_t rest = fl_cpu_chunk(e, e->mlp16 % FL_CPU_CHUNK);
+static fl_cpu_norm take_norm(cursor *at, size_t width) {
+    fl_cpu_norm norm;
+    norm.weight = take(at, width);
+    norm.bias   = take(at, width);
+    return norm;
+}
+
+static void lay_out_layer(const fl_engine *e, uint32_t index, fl_cpu_layer *layer, cursor *at) {
+    const fl_encoder_desc *d     = &e->desc;
+    const fl_layer_desc   *rules = &d->layer[index];
+    size_t parts = d->kv_heads * (e->group + 2), chunk = fl_cpu_chunk(e, FL_CPU_CHUNK);
+    size_t rest  = fl_cpu_chunk(e, e->mlp16 % FL_CPU_CHUNK);
+    layer->sight = &e->sight[rules->distance];
+    layer->rope  = rules->rope > 0 ? &e->rope[rules->rope - 1] : NULL;
     if (e->format == FL_CPU_INT8) {
         layer->qkv_gain = take(at, e->hidden16);
         layer->up_gain  = take(at, e->hidden16);
     }
-    layer->qkv =
-        take_bytes(at, heads * 3 * e->head16 / FL_CPU_LANES * fl_cpu_panel(e, e->hidden16));
-    layer->out       = take_bytes(at, e->hidden16 / FL_CPU_LANES * fl_cpu_panel(e, e->inner));
-    layer->mlp       = take_bytes(at, e->mlp16 / FL_CPU_CHUNK * chunk + rest);
-    layer->qkv_bias  = take(at, heads * 3 * e->head16);
-    layer->out_bias  = take(at, e->hidden16);
-    layer->norm1_w   = take(at, e->hidden16);
-    layer->norm1_b   = take(at, e->hidden16);
-    layer->up_bias   = take(at, e->mlp16);
+    layer->qkv = take_bytes(at, parts * e->head16 / FL_CPU_LANES * fl_cpu_panel(e, e->hidden16));
+    layer->out = take_bytes(at, e->hidden16 / FL_CPU_LANES * fl_cpu_panel(e, e->inner));
+    layer->mlp = take_bytes(at, e->mlp16 / FL_CPU_CHUNK * chunk + rest);
+    layer->qkv_bias = take(at, parts * e->head16);
+    layer->out_bias = take(at, e->hidden16);
+    if (d->qk_norm != FL_QK_NORM_NONE) {
+        layer->q_norm = take_norm(at, e->head16);
+        layer->k_norm = take_norm(at, e->head16);
+    }
+    if (!rules->skips_attention_norm) {
+        layer->attention_norm = take_norm(at, e->hidden16);
+    }
+    layer->up_bias   = take(at, (e->gated ? 2 : 1) * e->mlp16);
     layer->down_bias = take(at, e->hidden16);
-    layer->norm2_w   = take(at, e->hidden16);
-    layer->norm2_b   = take(at, e->hidden16);
+    layer->mlp_norm  = take_norm(at, e->hidden16);
+    if (d->extra_norm != FL_EXTRA_NORM_NONE) {
+        layer->attention_extra = take_norm(at, e->hidden16);
+    }
+    if (d->extra_norm == FL_EXTRA_NORM_BRANCH) {
+        layer->mlp_extra = take_norm(at, e->hidden16);
+    }
 }
 
 static size_t lay_out(fl_engine *e, const fl_encoder *encoder, float *base) {
-    cursor at        = {.base = base};
-    bool   positions = encoder->global[FL_SLOT_POSITION].data || encoder->global[FL_SLOT_TYPE].data;
-    bool   embed_norm = encoder->global[FL_SLOT_EMBED_NORM_W].data != NULL;
-    e->positions      = positions ? take(&at, (e->max_length + 1) * e->hidden16) : NULL;
-    e->embed_w        = embed_norm ? take(&at, e->hidden16) : NULL;
-    e->embed_b        = embed_norm ? take(&at, e->hidden16) : NULL;
-    e->final_w        = e->desc.final_norm ? take(&at, e->hidden16) : NULL;
-    e->final_b        = e->desc.final_norm ? take(&at, e->hidden16) : NULL;
-    if (e->desc.attention_bias == FL_BIAS_T5_BUCKETS) {
-        /* distances -(max_length - 1) … max_length - 1, and 16 that kernels may read past the
-         * end */
-        e->bias_stride = fl_cpu_pad(2 * e->max_length - 1 + FL_CPU_LANES);
-        e->bias        = take(&at, e->desc.heads * e->bias_stride);
+    cursor at = {.base = base, .used = fl_cpu_lay_out_tables(e, encoder, base)};
+    if (encoder->global[FL_SLOT_EMBED_NORM_W].data) {
+        e->embed_norm = take_norm(&at, e->embed16);
     }
+    if (e->desc.final_norm) {
+        e->final_norm = take_norm(&at, e->hidden16);
+    }
+    if (e->desc.embedding != e->desc.hidden) {
+        e->project      = take(&at, e->hidden16 * e->embed16);
+        e->project_bias = take(&at, e->hidden16);
+    }
+    e->zeros = take(&at, e->head16);
     for (uint32_t i = 0; i < e->desc.layers; i++) {
-        lay_out_layer(e, &e->layers[i], &at);
+        lay_out_layer(e, i, &e->layers[i], &at);
     }
     return at.used;
 }
@@ -190,27 +208,36 @@ static float *mutable(const float *place) {
     return (float *)(uintptr_t)place;
 }
 
+/* One head of q, k or v: `row` is its first row of the matrix, `at` its place among the packed ones. */
+static void pack_head(const fl_engine *e, const fl_tensor *w, const fl_tensor *bias, size_t row,
+                      float scale, const fl_cpu_layer *layer, size_t at, float *columns) {
+    size_t panels = e->head16 / FL_CPU_LANES, d = e->desc.head_dim;
+    source s = {.w     = w,
+                .in    = e->desc.hidden,
+                .row   = row,
+                .rows  = d,
+                .cols  = e->desc.hidden,
+                .scale = scale,
+                .gain  = layer->qkv_gain};
+    pack_panels(e, &s, panels, e->hidden16, columns,
+                layer->qkv + at * panels * fl_cpu_panel(e, e->hidden16));
+    pack_vector(bias, row, d, scale, mutable(layer->qkv_bias) + at * e->head16);
+}
+
 static void pack_attention(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer,
                            float *columns) {
-    static const fl_layer_slot weights[] = {FL_LAYER_Q_W, FL_LAYER_K_W, FL_LAYER_V_W};
-    static const fl_layer_slot biases[]  = {FL_LAYER_Q_B, FL_LAYER_K_B, FL_LAYER_V_B};
-    size_t hidden = e->desc.hidden, d = e->desc.head_dim, panels = e->head16 / FL_CPU_LANES;
-    for (size_t head = 0; head < e->desc.heads; head++) {
-        for (size_t part = 0; part < 3; part++) {
-            size_t at    = head * 3 + part;
-            float  scale = part == 0 ? e->desc.attention_scale : 1.0f;
-            source s     = {.w     = &slot[weights[part]],
-                            .in    = hidden,
-                            .row   = head * d,
-                            .rows  = d,
-                            .cols  = hidden,
-                            .scale = scale,
-                            .gain  = layer->qkv_gain};
-            pack_panels(e, &s, panels, e->hidden16, columns,
-                        layer->qkv + at * panels * fl_cpu_panel(e, e->hidden16));
-            pack_vector(&slot[biases[part]], head * d, d, scale,
-                        mutable(layer->qkv_bias) + at * e->head16);
+    size_t d = e->desc.head_dim, group = e->group;
+    float  scale = e->desc.qk_norm == FL_QK_NORM_NONE ? e->desc.attention_scale : 1.0f;
+    for (size_t kv = 0; kv < e->desc.kv_heads; kv++) {
+        size_t at = kv * (group + 2);
+        for (size_t i = 0; i < group; i++) {
+            pack_head(e, &slot[FL_LAYER_Q_W], &slot[FL_LAYER_Q_B], (kv * group + i) * d, scale,
+                      layer, at + i, columns);
         }
+        pack_head(e, &slot[FL_LAYER_K_W], &slot[FL_LAYER_K_B], kv * d, 1.0f, layer, at + group,
+                  columns);
+        pack_head(e, &slot[FL_LAYER_V_W], &slot[FL_LAYER_V_B], kv * d, 1.0f, layer, at + group + 1,
+                  columns);
     }
 }
 
@@ -218,7 +245,6 @@ static void pack_attention(const fl_engine *e, const fl_tensor *slot, const fl_c
 static void pack_out(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer,
                      float *columns) {
     size_t d = e->desc.head_dim, panels = e->hidden16 / FL_CPU_LANES;
-    pack_vector(&slot[FL_LAYER_O_B], 0, e->desc.hidden, 1.0f, mutable(layer->out_bias));
     if (e->format != FL_CPU_FP32) {
         source s = {.w     = &slot[FL_LAYER_O_W],
                     .in    = e->desc.heads * d,
@@ -246,93 +272,102 @@ static void pack_out(const fl_engine *e, const fl_tensor *slot, const fl_cpu_lay
     }
 }
 
+/* Panels of up from `first` on; gated: a panel of the gate and one of up by turns. */
+static void pack_up(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer,
+                    size_t first, size_t panels, float *columns, const uint8_t *out) {
+    static const fl_layer_slot weights[] = {FL_LAYER_GATE_W, FL_LAYER_UP_W};
+    static const fl_layer_slot biases[]  = {FL_LAYER_GATE_B, FL_LAYER_UP_B};
+    size_t                     mlp       = e->desc.intermediate;
+    for (size_t p = 0; p < panels; p++) {
+        size_t row  = first + p * FL_CPU_LANES;
+        size_t rows = mlp - row < FL_CPU_LANES ? mlp - row : FL_CPU_LANES;
+        for (size_t part = e->gated ? 0 : 1; part < 2; part++) {
+            size_t at   = e->gated ? 2 * p + part : p;
+            source s    = {.w     = &slot[weights[part]],
+                           .in    = e->desc.hidden,
+                           .row   = row,
+                           .rows  = rows,
+                           .cols  = e->desc.hidden,
+                           .scale = 1.0f,
+                           .gain  = layer->up_gain};
+            float *bias = mutable(layer->up_bias) + (e->gated ? 2 : 1) * first + at * FL_CPU_LANES;
+            pack_panels(e, &s, 1, e->hidden16, columns, out + at * fl_cpu_panel(e, e->hidden16));
+            pack_vector(&slot[biases[part]], row, rows, 1.0f, bias);
+        }
+    }
+}
+
 static void pack_chunk(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer,
                        size_t chunk, float *columns, bool again) {
-    size_t hidden = e->desc.hidden, mlp = e->desc.intermediate;
-    size_t width = e->mlp16 - chunk < FL_CPU_CHUNK ? e->mlp16 - chunk : FL_CPU_CHUNK;
-    size_t real  = mlp - chunk < width ? mlp - chunk : width;
-    source up    = {.w     = &slot[FL_LAYER_UP_W],
-                    .in    = hidden,
-                    .row   = chunk,
-                    .rows  = real,
-                    .cols  = hidden,
-                    .scale = 1.0f,
-                    .gain  = layer->up_gain};
-    source down  = {.w     = &slot[FL_LAYER_DOWN_W],
-                    .in    = mlp,
-                    .rows  = hidden,
-                    .col   = chunk,
-                    .cols  = real,
-                    .scale = 1.0f};
-    pack_vector(&slot[FL_LAYER_UP_B], chunk, real, 1.0f, mutable(layer->up_bias) + chunk);
-    const uint8_t *at     = layer->mlp + chunk / FL_CPU_CHUNK * fl_cpu_chunk(e, FL_CPU_CHUNK);
+    size_t         hidden = e->desc.hidden, mlp = e->desc.intermediate;
+    size_t         width  = e->mlp16 - chunk < FL_CPU_CHUNK ? e->mlp16 - chunk : FL_CPU_CHUNK;
     size_t         panels = width / FL_CPU_LANES;
-    pack_panels(e, &up, panels, e->hidden16, columns, at);
+    const uint8_t *at     = layer->mlp + chunk / FL_CPU_CHUNK * fl_cpu_chunk(e, FL_CPU_CHUNK);
+    source         down   = {.w     = &slot[FL_LAYER_DOWN_W],
+                             .in    = mlp,
+                             .rows  = hidden,
+                             .col   = chunk,
+                             .cols  = mlp - chunk < width ? mlp - chunk : width,
+                             .scale = 1.0f};
+    pack_up(e, slot, layer, chunk, panels, columns, at);
     if (!again) {
         pack_panels(e, &down, e->hidden16 / FL_CPU_LANES, width, columns,
-                    at + panels * fl_cpu_panel(e, e->hidden16));
+                    at + (e->gated ? 2 : 1) * panels * fl_cpu_panel(e, e->hidden16));
     }
+}
+
+/* A norm that is not there has no place either. */
+static void pack_norm(const fl_tensor *weight, const fl_tensor *bias, bool plus_one, size_t width,
+                      float scale, const fl_cpu_norm *out) {
+    if (out->weight == NULL) {
+        return;
+    }
+    fl_tensor_to_f32(weight, 0, width, mutable(out->weight));
+    for (size_t i = 0; i < width; i++) {
+        mutable(out->weight)[i] = (out->weight[i] + (plus_one ? 1.0f : 0.0f)) * scale;
+    }
+    pack_vector(bias, 0, width, scale, mutable(out->bias));
 }
 
 static void pack_norms(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer) {
-    size_t hidden = e->desc.hidden;
-    pack_vector(&slot[FL_LAYER_ATTENTION_NORM_W], 0, hidden, 1.0f, mutable(layer->norm1_w));
-    pack_vector(&slot[FL_LAYER_ATTENTION_NORM_B], 0, hidden, 1.0f, mutable(layer->norm1_b));
-    pack_vector(&slot[FL_LAYER_MLP_NORM_W], 0, hidden, 1.0f, mutable(layer->norm2_w));
-    pack_vector(&slot[FL_LAYER_MLP_NORM_B], 0, hidden, 1.0f, mutable(layer->norm2_b));
-    pack_vector(&slot[FL_LAYER_DOWN_B], 0, hidden, 1.0f, mutable(layer->down_bias));
+    const struct {
+        fl_layer_slot      weight, bias;
+        size_t             width;
+        float              scale;
+        const fl_cpu_norm *out;
+    } norms[] = {
+        {FL_LAYER_Q_NORM_W, FL_LAYER_Q_NORM_B, e->desc.head_dim, e->desc.attention_scale,
+         &layer->q_norm},
+        {FL_LAYER_K_NORM_W, FL_LAYER_K_NORM_B, e->desc.head_dim, 1.0f, &layer->k_norm},
+        {FL_LAYER_ATTENTION_NORM_W, FL_LAYER_ATTENTION_NORM_B, e->desc.hidden, 1.0f,
+         &layer->attention_norm},
+        {FL_LAYER_ATTENTION_EXTRA_W, FL_LAYER_ATTENTION_EXTRA_B, e->desc.hidden, 1.0f,
+         &layer->attention_extra},
+        {FL_LAYER_MLP_NORM_W, FL_LAYER_MLP_NORM_B, e->desc.hidden, 1.0f, &layer->mlp_norm},
+        {FL_LAYER_MLP_EXTRA_W, FL_LAYER_MLP_EXTRA_B, e->desc.hidden, 1.0f, &layer->mlp_extra}};
+    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) {
+        pack_norm(&slot[norms[i].weight], &slot[norms[i].bias],
+                  e->desc.norm == FL_NORM_RMS_PLUS_ONE, norms[i].width, norms[i].scale,
+                  norms[i].out);
+    }
+    pack_vector(&slot[FL_LAYER_O_B], 0, e->desc.hidden, 1.0f, mutable(layer->out_bias));
+    pack_vector(&slot[FL_LAYER_DOWN_B], 0, e->desc.hidden, 1.0f, mutable(layer->down_bias));
 }
 
-/* ---- Tables ---------------------------------------------------------------------------------- */
-
-static void spread_bias(const fl_engine *e, const fl_tensor *table) {
-    ptrdiff_t reach = (ptrdiff_t)e->max_length - 1;
-    for (ptrdiff_t distance = -reach; distance <= reach; distance++) {
-        uint32_t bucket = fl_t5_bucket(distance, e->desc.bias_buckets, e->desc.bias_max_distance);
-        for (size_t head = 0; head < e->desc.heads; head++) {
-            fl_tensor_to_f32(table, (uint64_t)bucket * e->desc.heads + head, 1,
-                             mutable(e->bias) + head * e->bias_stride + (size_t)(reach + distance));
-        }
-    }
-}
-
-/* positions[i] = position row i + offset, plus row 0 of the type table; behind the last one stands
- * the row of a pad token, for architectures that do not count it. */
-static void add_positions(const fl_engine *e, const fl_encoder *encoder) {
-    const fl_tensor *position = &encoder->global[FL_SLOT_POSITION];
-    const fl_tensor *type     = &encoder->global[FL_SLOT_TYPE];
-    size_t           hidden   = e->desc.hidden;
-    size_t           rows     = e->max_length + (e->desc.position_skips_pad ? 1 : 0);
-    for (size_t i = 0; i < rows; i++) {
-        float *row  = mutable(e->positions) + i * e->hidden16;
-        size_t from = i < e->max_length ? i + e->desc.position_offset : e->desc.pad_token;
-        if (position->data) {
-            fl_tensor_to_f32(position, from * hidden, hidden, row);
-        }
-        for (size_t k = 0; type->data && k < hidden; k++) {
-            float value;
-            fl_tensor_to_f32(type, k, 1, &value);
-            row[k] += value;
-        }
-    }
-}
-
-static void pack_tables(const fl_engine *e, const fl_encoder *encoder) {
-    const fl_tensor *global = encoder->global;
-    size_t           hidden = e->desc.hidden;
-    if (e->positions) {
-        add_positions(e, encoder);
-    }
-    if (e->embed_w) {
-        pack_vector(&global[FL_SLOT_EMBED_NORM_W], 0, hidden, 1.0f, mutable(e->embed_w));
-        pack_vector(&global[FL_SLOT_EMBED_NORM_B], 0, hidden, 1.0f, mutable(e->embed_b));
-    }
-    if (e->final_w) {
-        pack_vector(&global[FL_SLOT_FINAL_NORM_W], 0, hidden, 1.0f, mutable(e->final_w));
-        pack_vector(&global[FL_SLOT_FINAL_NORM_B], 0, hidden, 1.0f, mutable(e->final_b));
-    }
-    if (e->bias) {
-        spread_bias(e, &global[FL_SLOT_ATTENTION_BIAS]);
+/* What exists once, beside the tables. */
+static void pack_global(const fl_engine *e, const fl_tensor *global) {
+    pack_norm(&global[FL_SLOT_EMBED_NORM_W], &global[FL_SLOT_EMBED_NORM_B], false,
+              e->desc.embedding, 1.0f, &e->embed_norm);
+    pack_norm(&global[FL_SLOT_FINAL_NORM_W], &global[FL_SLOT_FINAL_NORM_B],
+              e->desc.norm == FL_NORM_RMS_PLUS_ONE, e->desc.hidden, 1.0f, &e->final_norm);
+    if (e->project) {
+        source s = {.w     = &global[FL_SLOT_PROJECT_W],
+                    .in    = e->desc.embedding,
+                    .rows  = e->desc.hidden,
+                    .cols  = e->desc.embedding,
+                    .scale = 1.0f};
+        pack_floats(&s, e->hidden16 / FL_CPU_LANES, e->embed16, mutable(e->project));
+        pack_vector(&global[FL_SLOT_PROJECT_B], 0, e->desc.hidden, 1.0f, mutable(e->project_bias));
     }
 }
 
@@ -378,7 +413,8 @@ static void pack_some(void *arg, unsigned member, unsigned size) {
     float     *columns = work->columns ? work->columns + member * COLUMN_ROWS * work->most : NULL;
     (void)size;
     if (member == 0 && !work->again) {
-        pack_tables(e, work->encoder);
+        fl_cpu_fill_tables(e, work->encoder);
+        pack_global(e, work->encoder->global);
     }
     for (size_t i = atomic_fetch_add(&work->next, 1); i < pieces;
          i        = atomic_fetch_add(&work->next, 1)) {
@@ -391,6 +427,7 @@ static void pack_some(void *arg, unsigned member, unsigned size) {
         }
         pack_chunk(e, slot, layer, (i % per - 1) * FL_CPU_CHUNK, columns, work->again);
         if (atomic_fetch_sub(&work->left[l], 1) == 1) {
+            release(slot, FL_LAYER_GATE_W);
             release(slot, FL_LAYER_UP_W);
             release(slot, FL_LAYER_DOWN_W);
         }
@@ -400,7 +437,7 @@ static void pack_some(void *arg, unsigned member, unsigned size) {
 /* All pieces, by the whole team. */
 static int pack_all(fl_engine *engine, const fl_encoder *encoder, bool again, fletch_error *error) {
     packing work = {.engine = engine, .encoder = encoder, .chunks = engine->chunks, .again = again};
-    work.left    = fl_alloc_array(engine->desc.layers, sizeof *work.left);
+    work.left    = fl_alloc_array(engine->desc.layers + 1, sizeof *work.left);
     if (engine->format != FL_CPU_FP32) {
         work.most    = engine->inner > engine->hidden16 ? engine->inner : engine->hidden16;
         work.most    = work.most > FL_CPU_CHUNK ? work.most : FL_CPU_CHUNK;

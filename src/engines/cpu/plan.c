@@ -26,6 +26,9 @@ static const double crew_cost = 1.08;
 /* A run is only shared where it ends so much sooner: these times are estimates. */
 static const double worth = 0.98;
 
+/* Lengths that are only guessed leave open which of two plans is made, when their times differ less. */
+static const double like = 1.5;
+
 /* What a text of n tokens takes of attention, in multiply-adds of the products that take as long: 4 n
  * inner flops a token at two thirds of the speed of float32's products; narrow ones are faster. */
 static const double attention_cost[] = {
@@ -74,12 +77,30 @@ static size_t goal_for(const fl_engine *engine, size_t left, unsigned crews, siz
     return (left + count - 1) / count;
 }
 
+/* Keys that a token of a text of n sees, over all layers. */
+static double seen_keys(const fl_engine *engine, double n) {
+    const fl_encoder_desc *d   = &engine->desc;
+    double                 sum = 0.0;
+    for (uint32_t i = 0; i < d->layers; i++) {
+        const fl_cpu_sight *sight  = engine->layers[i].sight;
+        double              before = (double)sight->before, after = (double)sight->after;
+        double              reach = n / 2.0; /* at most so many to one side, on average */
+        sum += (before < reach ? before : reach) + (after < reach ? after : reach);
+    }
+    return sum / d->layers;
+}
+
 /* Time of a text of n tokens in tokens' worth of the linear layers; attention grows with the length. */
 static double cost_of_text(const fl_engine *engine, double n) {
-    double hidden = engine->desc.hidden, inner = (double)engine->inner,
-           mlp    = engine->desc.intermediate;
-    double linear = 8.0 * hidden * inner + 4.0 * hidden * mlp;
-    return n + n * n * attention_cost[engine->format] * inner / linear;
+    const fl_encoder_desc *d      = &engine->desc;
+    double                 hidden = d->hidden, inner = (double)engine->inner;
+    double                 kv_inner = (double)(d->kv_heads * engine->head16);
+    double                 linear =
+        4.0 * hidden * (inner + kv_inner) + (engine->gated ? 6.0 : 4.0) * hidden * d->intermediate;
+    if (d->layers == 0) {
+        return n;
+    }
+    return n + n * seen_keys(engine, n) * attention_cost[engine->format] * inner / linear;
 }
 
 /* Cut plan->order into blocks; `crews` is how many work at a time. */
@@ -260,17 +281,25 @@ static guess guess_blocks(const fl_engine *engine, uint32_t texts, uint32_t toke
     }
     out.lag = total > 0.0 ? most * crews / total : 1.0;
     if (lengths.step > 0.0 && crews == 1) { /* a gap that few texts leave goes to a later block */
-        uint32_t gap         = longest * out.blocks / (2 * texts),
-                 most_tokens = (uint32_t)engine->block_size;
-        most_tokens          = most_tokens > out.largest ? most_tokens : out.largest;
-        most_tokens          = most_tokens < tokens ? most_tokens : tokens;
-        out.largest          = out.largest + gap < most_tokens ? out.largest + gap : most_tokens;
+        uint32_t gap = longest * out.blocks / texts, most_tokens = (uint32_t)engine->block_size;
+        most_tokens = most_tokens > out.largest ? most_tokens : out.largest;
+        most_tokens = most_tokens < tokens ? most_tokens : tokens;
+        out.largest = out.largest + gap < most_tokens ? out.largest + gap : most_tokens;
     }
     return out;
 }
 
-void fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tokens, uint32_t longest,
-                       fl_cpu_guess *out) {
+/* The plan that deals `found` out, with a run of `shared` blocks in front of it. */
+static fl_cpu_guess dealt(const fl_engine *engine, guess found, uint32_t shared, uint32_t longest) {
+    bool all = shared > 0 || found.blocks > engine->threads;
+    return (fl_cpu_guess){.tokens  = found.largest,
+                          .longest = longest,
+                          .blocks  = found.blocks,
+                          .threads = all ? engine->threads : found.blocks};
+}
+
+unsigned fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tokens,
+                           uint32_t longest, fl_cpu_guess out[FL_CPU_GUESSES]) {
     unsigned crews     = engine->threads < GUESS_THREADS ? engine->threads : GUESS_THREADS;
     uint32_t most      = engine->max_length < tokens ? (uint32_t)engine->max_length : tokens;
     longest            = longest < most ? longest : most;
@@ -282,16 +311,33 @@ void fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tokens,
     if (share > 0 && found.lag > crew_cost) {
         found = guess_blocks(engine, texts, tokens, longest, crews, 0, blocks);
     }
-    together run = {0, found.lag * worth > crew_cost ? found.blocks : 0};
+    together run   = {0, found.lag * worth > crew_cost ? found.blocks : 0};
+    bool     close = false;
     if (found.blocks < EVEN) {
-        run = choose_run(blocks, found.blocks, load, crews);
+        run   = choose_run(blocks, found.blocks, load, crews);
+        close = crews > 1 && texts > 1 && longest * texts > tokens &&
+                end_of(blocks, found.blocks, (together){0, 0}, load, crews) <
+                    end_of(blocks, found.blocks, (together){0, found.blocks}, load, crews) * like;
     }
-    *out = (fl_cpu_guess){.longest = longest, .split = run.count == found.blocks};
-    if (out->split) {
-        found = guess_blocks(engine, texts, tokens, longest, 1, 0, blocks);
+    if (close && share > found.largest) { /* blocks of a fair share each may come out even */
+        found.largest = (uint32_t)share;
     }
-    uint32_t largest = (uint32_t)engine->block_max;
-    out->tokens      = found.largest < largest ? found.largest : largest;
-    out->blocks      = found.blocks;
-    out->threads = run.count > 0 || found.blocks > engine->threads ? engine->threads : found.blocks;
+    bool     split = run.count == found.blocks;
+    unsigned count = 0;
+    if (!split || close) {
+        out[count++] = dealt(engine, found, split ? 0 : run.count, longest);
+    }
+    if (split || close) {
+        found        = guess_blocks(engine, texts, tokens, longest, 1, 0, blocks);
+        out[count++] = (fl_cpu_guess){.tokens  = found.largest,
+                                      .longest = longest,
+                                      .blocks  = found.blocks,
+                                      .threads = engine->threads,
+                                      .split   = true};
+    }
+    for (unsigned i = 0; i < count; i++) {
+        uint32_t largest = (uint32_t)engine->block_max;
+        out[i].tokens    = out[i].tokens < largest ? out[i].tokens : largest;
+    }
+    return count;
 }

@@ -93,17 +93,17 @@ static int attend(const pass *p, bool is_long) {
     const fl_engine  *e     = p->e;
     uint32_t          count = is_long ? fl_cuda_long_capacity(p->sizes->tokens)
                                       : fl_cuda_short_capacity(p->sizes->tokens);
-    fl_cuda_attention param = {.meta  = on_device(p->at.meta),
-                               .cu    = on_device(p->at.cu),
-                               .qkv   = on_device(p->at.qkv),
-                               .out   = on_device(p->at.context),
-                               .bias  = on_device(e->attention_bias),
-                               .tiles = on_device(is_long ? p->at.long_tiles : p->at.short_tiles),
-                               .tile_count =
-                                   on_device(p->at.counts + (is_long ? sizeof(uint32_t) : 0)),
-                               .heads        = e->desc.heads,
-                               .max_distance = e->attention_bias ? e->desc.bias_max_distance : 0,
-                               .scale        = e->desc.attention_scale};
+    fl_cuda_attention param = {
+        .meta         = on_device(p->at.meta),
+        .cu           = on_device(p->at.cu),
+        .qkv          = on_device(p->at.qkv),
+        .out          = on_device(p->at.context),
+        .bias         = on_device(e->attention_bias),
+        .tiles        = on_device(is_long ? p->at.long_tiles : p->at.short_tiles),
+        .tile_count   = on_device(p->at.counts + (is_long ? sizeof(uint32_t) : 0)),
+        .heads        = e->desc.heads,
+        .max_distance = e->attention_bias ? e->desc.distance[0].max_distance : 0,
+        .scale        = e->desc.attention_scale};
     return launch(p, is_long ? FL_CUDA_ATTENTION_LONG : FL_CUDA_ATTENTION_SHORT, count,
                   e->desc.heads, FL_CUDA_ATTENTION_THREADS, &param);
 }

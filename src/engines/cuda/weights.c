@@ -24,7 +24,6 @@
 #include "base/pool.h"
 #include "engines/cuda/convert.h"
 #include "engines/cuda/cuda_engine.h"
-#include "model/buckets.h"
 
 enum {
     ALIGN       = 256,
@@ -174,8 +173,8 @@ static void walk_all(walk *w, fl_engine *to) {
         place(w, d->position == FL_POSITION_LEARNED, FL_SLOT_POSITION, rows, d->hidden, AS_ELEMENT);
     to->token_type = place(w, d->token_type, FL_SLOT_TYPE, 1, d->hidden, AS_ELEMENT);
     walk_norm(w, globals, FL_SLOT_EMBED_NORM_W, FL_SLOT_EMBED_NORM_B, &to->embed_norm);
-    to->attention_bias = place(w, d->attention_bias == FL_BIAS_T5_BUCKETS, FL_SLOT_ATTENTION_BIAS,
-                               2ULL * d->bias_max_distance + 1, d->heads, AS_F32);
+    to->attention_bias = place(w, fl_t5_rows(d) > 0, FL_SLOT_ATTENTION_BIAS,
+                               2ULL * d->distance[0].max_distance + 1, d->heads, AS_F32);
     for (uint32_t i = 0; i < d->layers; i++) {
         const fl_tensor *slots = w->encoder ? w->encoder->layer[i] : NULL;
         fl_cuda_layer   *layer = &to->layers[i];
@@ -341,13 +340,13 @@ static int move_piece(mover *m, const piece *p, fletch_error *error) {
 /* A T5 table by distance instead of bucket: no logarithm on the device. */
 static float *unfold_bias(const fl_encoder *encoder) {
     const fl_encoder_desc *d     = &encoder->desc;
-    size_t                 count = 2 * (size_t)d->bias_max_distance + 1;
+    size_t                 count = 2 * (size_t)d->distance[0].max_distance + 1;
     float                 *table = fl_alloc_array(count * d->heads, sizeof *table);
     for (size_t i = 0; table != NULL && i < count; i++) {
-        ptrdiff_t distance = (ptrdiff_t)i - (ptrdiff_t)d->bias_max_distance;
-        uint32_t  bucket   = fl_t5_bucket(distance, d->bias_buckets, d->bias_max_distance);
-        fl_tensor_to_f32(&encoder->global[FL_SLOT_ATTENTION_BIAS], (uint64_t)bucket * d->heads,
-                         d->heads, table + i * d->heads);
+        ptrdiff_t distance = (ptrdiff_t)i - (ptrdiff_t)d->distance[0].max_distance;
+        for (uint32_t head = 0; head < d->heads; head++)
+            table[i * d->heads + head] =
+                fl_distance_value(encoder, &d->distance[0], head, distance);
     }
     return table;
 }

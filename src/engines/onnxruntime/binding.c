@@ -236,8 +236,13 @@ static const float *as_floats(const fl_ort_lane *lane, const fl_ort_group *g) {
         s->pooled ? (size_t)lane->rows_max * lane->width : (size_t)lane->tokens_max * lane->hidden;
     if (s->output_type == ONNX_F32)
         return lane->output;
-    float *wide = (float *)((char *)lane->output + rounded(room * 2));
-    fl_ort_half_to_float(lane->output, count, wide);
+    float          *wide = (float *)((char *)lane->output + rounded(room * 2));
+    const fl_tensor half = {.data  = lane->output,
+                            .bytes = count * sizeof(uint16_t),
+                            .dtype = FL_DTYPE_F16,
+                            .rank  = 1,
+                            .shape = {count}};
+    fl_tensor_to_f32(&half, 0, count, wide);
     return wide;
 }
 
@@ -249,8 +254,9 @@ static int hand_out(fl_ort_lane *lane, const fl_batch *batch, const uint32_t *or
         float   *row = batch->rows[text];
         bool     finite;
         if (!lane->session->pooled) {
-            finite = fl_ort_pool(lane->encoder, values + (size_t)i * g->length * lane->hidden,
-                                 batch->cu[text + 1] - batch->cu[text], skip, row);
+            finite = fl_pool_rows(lane->encoder->pooling, lane->encoder->pooling_count,
+                                  values + (size_t)i * g->length * lane->hidden, lane->hidden,
+                                  lane->hidden, batch->cu[text + 1] - batch->cu[text], skip, row);
         } else {
             if (!direct)
                 memcpy(row, values + (size_t)i * lane->width, lane->width * sizeof *row);

@@ -110,10 +110,11 @@ static void set_policy(fl_engine *e, const fl_engine_options *options) {
     plan->tokens_max    = options->batch_tokens < budget ? options->batch_tokens : budget;
     plan->fixed         = fl_ort_fixed_shapes(options->provider);
     plan->rows_limit    = plan->fixed ? FL_ORT_FIXED_ROWS : 0;
-    plan->single        = cpu && options->deterministic; /* rows depend on their number else */
-    plan->slack         = cpu ? 0 : 1;
-    e->single           = plan->single;
-    e->lane_count       = cpu && options->threads > 0 ? options->threads : 1;
+    /* Rows depend on their number else, or on each other. */
+    plan->single  = cpu && (options->deterministic || e->session.dynamic);
+    plan->slack   = cpu ? 0 : 1;
+    e->single     = plan->single;
+    e->lane_count = cpu && options->threads > 0 ? options->threads : 1;
 }
 
 static int open_lanes(fl_engine *e, const fl_engine_options *options, fletch_error *error) {
@@ -328,7 +329,7 @@ static uint64_t memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint
     uint64_t               lanes  = texts < e->lane_count ? texts : e->lane_count;
     uint64_t               hidden = d->hidden, mlp = d->intermediate;
     uint64_t               floats = run * (4 * hidden + 2 * mlp + (e->plans ? hidden + mlp : 0));
-    if (d->attention_bias != FL_BIAS_NONE) /* the bias itself, and the scores that it is added to */
+    if (fl_t5_rows(d) > 0) /* the bias itself, and the scores that it is added to */
         floats += (rows + 1) * d->heads * longest * longest;
     floats += floats / 20;
     if (e->plans && (uint64_t)texts * longest != tokens) /* plans of several shapes lie about */

@@ -112,9 +112,9 @@ bool fl_ort_folder_has_layers(const char *folder) {
     if (fl_path_join(path, sizeof path, folder, "modules.json", NULL) != 0 ||
         !fl_file_exists(path) || fl_json_read(&root, path, JSON_BYTES_MAX, NULL) != 0)
         return false;
-    if (json_object_is_type(root, json_type_array))
-        for (size_t i = 0; i < json_object_array_length(root); i++)
-            found = found || changes_rows(json_object_array_get_idx(root, i));
+    if (fl_json_is(root, FL_JSON_ARRAY))
+        for (size_t i = 0; i < fl_json_count(root); i++)
+            found = found || changes_rows(fl_json_item(root, i));
     fl_json_free(root);
     return found;
 }

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* graph.c - an ONNX graph of the encoder, built in memory from its descriptor.
  *
- *     x = LN(word[id] + position[i] (+ type[0]))
- *     layers times:  x = LN(x + Wo attention(x));  x = LN(x + W2 act(W1 x))
- *     pooled rows
+ *     the formula at the head of model/encoder.h, then pooled rows
  *
  * Role    Any folder that fletch reads runs on any provider of ONNX Runtime, with no exported file
  *         and no Python. session.c makes a session of the model.
@@ -32,29 +30,13 @@ static const char output_name[] = "sentence_embedding";
 
 /* ---- Checks ------------------------------------------------------------------------------------- */
 
-static void check(fl_graph *g) {
-    const fl_encoder_desc *d = g->desc;
-    const struct {
-        bool        is;
-        const char *what;
-    } refused[] = {
-        {d->norm != FL_NORM_LAYER, "RMS norms"},
-        {d->norm_place != FL_NORM_POST, "norms in front of the blocks (pre-norm)"},
-        {d->kv_heads != d->heads, "fewer key than query heads (grouped-query attention)"},
-        {d->attention_mask != FL_MASK_FULL, "causal attention"},
-        {d->attention_bias == FL_BIAS_ALIBI, "ALiBi"},
-        {d->mlp != FL_MLP_PLAIN, "gated MLPs"},
-    };
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        if (refused[i].is)
-            fl_graph_fail(g, FLETCH_EUNSUPPORTED,
-                          "the graph for onnxruntime does not handle %s yet (architecture %s); use "
-                          "provider.engine native, or a folder with an .onnx file",
-                          refused[i].what, d->architecture ? d->architecture : "unknown");
-    }
-    if (g->status == FLETCH_OK)
-        g->status = fl_encoder_check_sizes(d, g->error);
-}
+static const fl_encoder_caps caps = {
+    .engine   = "the graph for onnxruntime",
+    .instead  = "use provider.engine native, or a folder with an .onnx file",
+    .features = FL_CAN_PROJECTION | FL_CAN_EMBED_SCALE | FL_CAN_NO_EMBED_NORM | FL_CAN_RMS_NORM |
+                FL_CAN_PRE_NORM | FL_CAN_EXTRA_NORM | FL_CAN_FINAL_NORM | FL_CAN_QK_NORM |
+                FL_CAN_GROUPED | FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_ROPE | FL_CAN_CAUSAL |
+                FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_ALIBI | FL_CAN_MIXED_RULES};
 
 /* ---- Inputs and outputs ------------------------------------------------------------------------- */
 
@@ -151,17 +133,33 @@ static void prepare(fl_graph *g, uint32_t max_length) {
 
 /* ---- The encoder -------------------------------------------------------------------------------- */
 
-static fl_value norm(fl_graph *g, fl_value x, const fl_tensor *w, const fl_tensor *b,
-                     const char *what) {
-    uint64_t    hidden = g->desc->hidden;
-    fl_weight   scale  = {.tensor = w, .columns = hidden, .what = what};
-    fl_weight   shift  = {.tensor = b, .columns = hidden, .optional = true, .what = what};
-    fl_operator op     = {.kind      = "LayerNormalization",
-                          .attribute = {FL_INT("axis", -1), FL_REAL("epsilon", g->desc->norm_eps)}};
-    op.in[0]           = x;
-    op.in[1]           = fl_graph_weight_real(g, &scale);
-    op.in[2]           = fl_graph_weight_real(g, &shift);
+/* x / √(mean of x² + eps), in float32: squares go beyond half precision. */
+static fl_value by_root_mean_square(fl_graph *g, fl_value x) {
+    x                = g->real == ONNX_F32 ? x : fl_graph_cast(g, x, ONNX_F32);
+    fl_operator mean = {.kind = "ReduceMean",
+                        .in = {fl_graph_op2(g, "Mul", x, x), fl_graph_ints(g, (int64_t[]){-1}, 1)}};
+    fl_value    sum =
+        fl_graph_op2(g, "Add", fl_graph_op(g, &mean), fl_graph_real(g, g->desc->norm_eps));
+    return fl_graph_narrow(g, fl_graph_op2(g, "Div", x, fl_graph_op1(g, "Sqrt", sum)));
+}
+
+fl_value fl_graph_norm(fl_graph *g, fl_norm kind, fl_value x, const fl_tensor *w, uint64_t width,
+                       const char *what) {
+    fl_weight scale  = {.tensor = w, .columns = width, .what = what};
+    fl_weight shift  = {.tensor = w + 1, .columns = width, .optional = true, .what = what};
+    fl_value  weight = fl_graph_weight_real(g, &scale);
+    if (kind == FL_NORM_RMS_PLUS_ONE)
+        weight = fl_graph_op2(g, "Add", weight, fl_graph_narrow(g, fl_graph_real(g, 1.0f)));
+    if (kind != FL_NORM_LAYER)
+        return fl_graph_op2(g, "Mul", by_root_mean_square(g, x), weight);
+    fl_operator op = {.kind      = "LayerNormalization",
+                      .in        = {x, weight, fl_graph_weight_real(g, &shift)},
+                      .attribute = {FL_INT("axis", -1), FL_REAL("epsilon", g->desc->norm_eps)}};
     return fl_graph_op(g, &op);
+}
+
+static fl_value norm(fl_graph *g, fl_value x, const fl_tensor *w, const char *what) {
+    return fl_graph_norm(g, g->desc->norm, x, w, g->desc->hidden, what);
 }
 
 /* In the graph's type; what the files have in another is converted row by row, after it is looked
@@ -192,7 +190,7 @@ static fl_value positions(fl_graph *g) {
     const fl_encoder_desc *d     = g->desc;
     fl_weight              table = {.tensor  = &g->encoder->global[FL_SLOT_POSITION],
                                     .first   = d->position_skips_pad ? 0 : d->position_offset,
-                                    .columns = d->hidden,
+                                    .columns = d->embedding,
                                     .what    = "position"};
     table.rows                   = (uint64_t)d->positions + d->position_offset - table.first;
     if (!g->masked && !d->position_skips_pad)
@@ -202,16 +200,32 @@ static fl_value positions(fl_graph *g) {
                    fl_graph_op2(g, "Min", row, fl_graph_int(g, (int64_t)table.rows - 1)));
 }
 
+/* x Wᵀ + b; the bias's slot follows the weight's */
+static fl_value linear(fl_graph *g, const fl_tensor *slots, int w, fl_value x, uint64_t out,
+                       uint64_t in, const char *what) {
+    fl_weight   weight = {.tensor = &slots[w], .rows = out, .columns = in, .what = what};
+    fl_weight   bias   = {.tensor = &slots[w + 1], .columns = out, .optional = true, .what = what};
+    fl_operator op     = {.kind = "Gemm", .attribute = {FL_INT("transB", 1)}};
+    op.in[0]           = x;
+    op.in[1]           = fl_graph_weight_real(g, &weight);
+    op.in[2]           = fl_graph_weight_real(g, &bias);
+    return fl_graph_op(g, &op);
+}
+
 /* [batch * sequence, hidden] */
 static fl_value embed(fl_graph *g) {
     const fl_encoder_desc *d      = g->desc;
     const fl_tensor       *global = g->encoder->global;
-    const fl_tensor       *words  = &global[FL_SLOT_WORD];
-    fl_weight word = {.tensor = words, .rows = d->vocab, .columns = d->hidden, .what = "word"};
-    fl_weight type = {.tensor  = &global[FL_SLOT_TYPE], /* row 0 for every token */
-                      .columns = d->hidden,
-                      .what    = "token type"};
-    fl_value  x = look_up(g, &word, g->ids), place = {""}, kind = {""};
+    fl_weight              word   = {.tensor  = &global[FL_SLOT_WORD],
+                                     .rows    = d->word_rows,
+                                     .columns = d->embedding,
+                                     .what    = "word"};
+    fl_weight              type   = {.tensor  = &global[FL_SLOT_TYPE], /* row 0 for every token */
+                                     .columns = d->embedding,
+                                     .what    = "token type"};
+    fl_value               x = look_up(g, &word, g->ids), place = {""}, kind = {""};
+    if (d->embed_scale != 0.0f && d->embed_scale != 1.0f)
+        x = fl_graph_op2(g, "Mul", x, fl_graph_narrow(g, fl_graph_real(g, d->embed_scale)));
     if (d->position == FL_POSITION_LEARNED)
         place = positions(g);
     if (d->token_type)
@@ -224,21 +238,12 @@ static fl_value embed(fl_graph *g) {
     if (place.name[0] != '\0')
         x = fl_graph_op2(g, "Add", x, place);
     if (global[FL_SLOT_EMBED_NORM_W].data != NULL)
-        x = norm(g, x, &global[FL_SLOT_EMBED_NORM_W], &global[FL_SLOT_EMBED_NORM_B],
-                 "embedding norm");
-    return fl_graph_op2(g, "Reshape", x, g->hidden2);
-}
-
-/* x Wᵀ + b; the bias's slot follows the weight's */
-static fl_value linear(fl_graph *g, const fl_tensor *slots, fl_layer_slot w, fl_value x,
-                       uint64_t out, uint64_t in, const char *what) {
-    fl_weight   weight = {.tensor = &slots[w], .rows = out, .columns = in, .what = what};
-    fl_weight   bias   = {.tensor = &slots[w + 1], .columns = out, .optional = true, .what = what};
-    fl_operator op     = {.kind = "Gemm", .attribute = {FL_INT("transB", 1)}};
-    op.in[0]           = x;
-    op.in[1]           = fl_graph_weight_real(g, &weight);
-    op.in[2]           = fl_graph_weight_real(g, &bias);
-    return fl_graph_op(g, &op);
+        x = fl_graph_norm(g, FL_NORM_LAYER, x, &global[FL_SLOT_EMBED_NORM_W], d->embedding,
+                          "embedding norm");
+    if (d->embedding == d->hidden)
+        return fl_graph_op2(g, "Reshape", x, g->hidden2);
+    x = fl_graph_op2(g, "Reshape", x, fl_graph_ints(g, (int64_t[]){-1, d->embedding}, 2));
+    return linear(g, global, FL_SLOT_PROJECT_W, x, d->hidden, d->embedding, "embedding projection");
 }
 
 static fl_value activation(fl_graph *g, fl_value x) {
@@ -255,21 +260,54 @@ static fl_value activation(fl_graph *g, fl_value x) {
     return fl_graph_op(g, &gelu);
 }
 
-static fl_value layer(fl_graph *g, const fl_tensor *slots, fl_value x) {
-    const fl_encoder_desc *d = g->desc;
-    uint64_t hidden = d->hidden, inner = (uint64_t)d->heads * d->head_dim, mlp = d->intermediate;
-    fl_value q    = linear(g, slots, FL_LAYER_Q_W, x, inner, hidden, "query");
-    fl_value k    = linear(g, slots, FL_LAYER_K_W, x, inner, hidden, "key");
-    fl_value v    = linear(g, slots, FL_LAYER_V_W, x, inner, hidden, "value");
-    fl_value seen = fl_graph_attention(g, q, k, v);
-    fl_value out  = linear(g, slots, FL_LAYER_O_W, seen, hidden, inner, "attention output");
-    x             = norm(g, fl_graph_op2(g, "Add", x, out), &slots[FL_LAYER_ATTENTION_NORM_W],
-                         &slots[FL_LAYER_ATTENTION_NORM_B], "attention norm");
-    fl_value up   = linear(g, slots, FL_LAYER_UP_W, x, mlp, hidden, "MLP's first");
-    fl_value down =
-        linear(g, slots, FL_LAYER_DOWN_W, activation(g, up), hidden, mlp, "MLP's second");
-    return norm(g, fl_graph_op2(g, "Add", x, down), &slots[FL_LAYER_MLP_NORM_W],
-                &slots[FL_LAYER_MLP_NORM_B], "MLP norm");
+static fl_value attention(fl_graph *g, uint32_t index, fl_value x) {
+    const fl_encoder_desc *d       = g->desc;
+    const fl_tensor       *slots   = g->encoder->layer[index];
+    uint64_t               q_width = fl_q_width(d), kv_width = fl_kv_width(d);
+    fl_value               q    = linear(g, slots, FL_LAYER_Q_W, x, q_width, d->hidden, "query");
+    fl_value               k    = linear(g, slots, FL_LAYER_K_W, x, kv_width, d->hidden, "key");
+    fl_value               v    = linear(g, slots, FL_LAYER_V_W, x, kv_width, d->hidden, "value");
+    fl_value               seen = fl_graph_attention(g, index, q, k, v);
+    return linear(g, slots, FL_LAYER_O_W, seen, d->hidden, q_width, "attention output");
+}
+
+static fl_value mlp(fl_graph *g, uint32_t index, fl_value x) {
+    const fl_tensor *slots  = g->encoder->layer[index];
+    uint64_t         hidden = g->desc->hidden, width = g->desc->intermediate;
+    fl_value         up = linear(g, slots, FL_LAYER_UP_W, x, width, hidden, "MLP's first");
+    if (g->desc->mlp == FL_MLP_GLU) {
+        fl_value gate = linear(g, slots, FL_LAYER_GATE_W, x, width, hidden, "MLP's gate");
+        up            = fl_graph_op2(g, "Mul", activation(g, gate), up);
+    } else {
+        up = activation(g, up);
+    }
+    return linear(g, slots, FL_LAYER_DOWN_W, up, hidden, width, "MLP's second");
+}
+
+typedef fl_value (*block_fn)(fl_graph *g, uint32_t index, fl_value x);
+
+/* Attention or the MLP with the norms around it. */
+static fl_value block(fl_graph *g, block_fn inside, uint32_t index, fl_value x,
+                      fl_layer_slot own_slot, fl_layer_slot extra_slot, const char *what) {
+    const fl_encoder_desc *d     = g->desc;
+    const fl_tensor       *own   = &g->encoder->layer[index][own_slot];
+    const fl_tensor       *extra = &g->encoder->layer[index][extra_slot];
+    bool                   pre   = d->norm_place == FL_NORM_PRE;
+    fl_value y = inside(g, index, pre && own->data != NULL ? norm(g, x, own, what) : x);
+    if (d->extra_norm == FL_EXTRA_NORM_BRANCH)
+        y = norm(g, y, extra, what);
+    y = fl_graph_op2(g, "Add", x, y);
+    if (!pre)
+        y = norm(g, y, own, what);
+    if (d->extra_norm == FL_EXTRA_NORM_RESIDUAL && extra->data != NULL)
+        y = norm(g, fl_graph_op2(g, "Add", x, y), extra, what);
+    return y;
+}
+
+static fl_value layer(fl_graph *g, uint32_t index, fl_value x) {
+    x = block(g, attention, index, x, FL_LAYER_ATTENTION_NORM_W, FL_LAYER_ATTENTION_EXTRA_W,
+              "attention norm");
+    return block(g, mlp, index, x, FL_LAYER_MLP_NORM_W, FL_LAYER_MLP_EXTRA_W, "MLP norm");
 }
 
 static void build(fl_graph *g, const fl_engine_options *options) {
@@ -278,13 +316,12 @@ static void build(fl_graph *g, const fl_engine_options *options) {
     fl_graph_attention_prepare(g);
     fl_value x = embed(g);
     for (uint32_t i = 0; i < g->desc->layers && g->status == FLETCH_OK; i++) {
-        x = layer(g, g->encoder->layer[i], x);
+        x = layer(g, i, x);
         if (g->status < 0)
             fl_error_prefix(g->error, "layer %u", i);
     }
     if (g->desc->final_norm)
-        x = norm(g, x, &g->encoder->global[FL_SLOT_FINAL_NORM_W],
-                 &g->encoder->global[FL_SLOT_FINAL_NORM_B], "final norm");
+        x = norm(g, x, &g->encoder->global[FL_SLOT_FINAL_NORM_W], "final norm");
     if (g->real != ONNX_F32)
         x = fl_graph_cast(g, x, ONNX_F32); /* sums over a text go beyond half precision */
     fl_graph_pool(g, x, output_name);
@@ -303,7 +340,7 @@ int fl_ort_graph_build(const fl_ort *ort, const fl_encoder *encoder,
     g.masked   = !cpu;
     g.real =
         options->precision != NULL && strcmp(options->precision, "fp16") == 0 ? ONNX_F16 : ONNX_F32;
-    check(&g);
+    g.status = fl_encoder_supported(&encoder->desc, &caps, error);
     if (g.status < 0 || !good(&g, ort->editor.CreateGraph(&g.graph), "onnxruntime, a new graph"))
         return g.status;
     build(&g, options);
@@ -329,8 +366,9 @@ void fl_ort_graph_free(const fl_ort *ort, fl_ort_graph *graph) {
 }
 
 void fl_ort_graph_settle(const fl_encoder *encoder) {
-    static const fl_layer_slot matrices[] = {FL_LAYER_Q_W, FL_LAYER_K_W,  FL_LAYER_V_W,
-                                             FL_LAYER_O_W, FL_LAYER_UP_W, FL_LAYER_DOWN_W};
+    static const fl_layer_slot matrices[] = {FL_LAYER_Q_W,   FL_LAYER_K_W,  FL_LAYER_V_W,
+                                             FL_LAYER_O_W,   FL_LAYER_UP_W, FL_LAYER_GATE_W,
+                                             FL_LAYER_DOWN_W};
     for (uint32_t i = 0; i < encoder->desc.layers; i++) {
         for (size_t m = 0; m < sizeof matrices / sizeof *matrices; m++) {
             const fl_tensor *w = &encoder->layer[i][matrices[m]];

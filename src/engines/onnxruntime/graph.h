@@ -38,8 +38,11 @@ typedef struct fl_graph {
     fl_value mask_real;       /* [batch, sequence] float32 */
     fl_value hidden3, inner3; /* shapes: batch, sequence, hidden or heads * head_dim */
     fl_value hidden2, inner2; /* shapes: -1, hidden or heads * head_dim */
-    fl_value heads4;          /* shape: batch, sequence, heads, head_dim */
-    fl_value bias;    /* added to the scores: [1 or batch, heads or 1, 1 or sequence, sequence] */
+    fl_value heads4, kv4;     /* shapes: batch, sequence, heads or kv_heads, head_dim */
+    fl_value kv_of;           /* [heads] the key and value head of each query head */
+    /* by rule of distance, what is added to the scores: [1 or batch, heads or 1, 1 or sequence,
+       sequence]; by RoPE its numbers, [sequence, 1, dims / 2] in the graph's type */
+    fl_value bias[FL_RULES_MAX], cosine[FL_RULES_MAX], sine[FL_RULES_MAX];
     fl_value lengths; /* fused and masked: [batch] int32, tokens of a text */
     fl_value scale;   /* unfused: [] float32 */
     uint32_t longest; /* tokens: a power of two that no text, padded or not, goes beyond */
@@ -115,10 +118,14 @@ fl_value fl_graph_narrow(fl_graph *g, fl_value value);
 
 /* ---- The parts ---------------------------------------------------------------------------------- */
 
-/* graph_attention.c: what all layers share, and one layer's softmax(q kᵀ scale + bias) v. q, k, v
- * and the result are [batch * sequence, heads * head_dim]. */
+/* graph.c: a norm over the last axis; its bias's slot follows the weight's. */
+fl_value fl_graph_norm(fl_graph *g, fl_norm kind, fl_value x, const fl_tensor *weight,
+                       uint64_t width, const char *what);
+
+/* graph_attention.c: what all layers share, and one layer's softmax(q kᵀ scale + bias) v, q and k normed
+ * and turned. q and the result are [batch * sequence, heads * head_dim], k and v likewise of kv_heads. */
 void     fl_graph_attention_prepare(fl_graph *g);
-fl_value fl_graph_attention(fl_graph *g, fl_value q, fl_value k, fl_value v);
+fl_value fl_graph_attention(fl_graph *g, uint32_t layer, fl_value q, fl_value k, fl_value v);
 
 /* graph_pool.c: x [batch * sequence, hidden] -> the output value [batch, width]. */
 void fl_graph_pool(fl_graph *g, fl_value x, const char *output);

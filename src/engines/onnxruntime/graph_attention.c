@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* graph_attention.c - attention as nodes: one fused operator where there is one, else the formula.
  *
- * In/Out  q, k, v [batch * sequence, heads * head_dim] -> the context, the same shape.
+ * In/Out  q [batch * sequence, heads * head_dim], k and v of kv_heads -> the context, shaped like q.
  * Method  cpu and cuda have com.microsoft.MultiHeadAttention: three times fewer nodes, no score
  *         matrix written out where nothing is added to the scores. Other providers get the standard
  *         operators, which every one of them compiles:
  *             softmax(scale q kᵀ + bias) v
- *         What is added to the scores is the same for all layers and computed once: the relative
- *         position bias (MPNet) and the mask of padding.
+ *         What is added to the scores is the same for all layers of a rule and computed once: what
+ *         distance does to them and the mask of padding. Angles likewise. Heads that share keys get
+ *         copies of them.
  * Mask    On the cpu provider texts of a run are equally long (graph->masked is false): without a
  *         mask the operator takes its tiled path, 4 to 8 % faster on long texts. cuda is given
  *         each text's length. Elsewhere the mask is added as -65504, the most that still fits a
- *         half-precision number.
- * Bias    The bucket of a distance is one table, spread out here by distance:
- *         wide[h, j - i + reach]; the graph gathers [heads, sequence, sequence] from it.
- * Memory  The wide table: heads * (2 longest - 1) floats, copied into the graph.
+ *         half-precision number; keys that a window hides get the same.
+ * Bias    A rule is one table by distance: wide[h, j - i + reach], of one head where all are alike; the
+ *         graph gathers [heads or 1, sequence, sequence] from it.
+ * Memory  The wide tables: heads * (2 longest - 1) floats each, and longest * dims of angles, copied
+ *         into the graph.
  * Threads A graph belongs to one caller. Proof: tests/golden/test_onnx_graph.py. */
 #include "base/error.h"
 #include "base/mem.h"
 #include "engines/onnxruntime/graph.h"
-#include "model/buckets.h"
 
 static const float masked_out = -65504.0f;
 
@@ -27,41 +28,61 @@ static fl_value unsqueeze(fl_graph *g, fl_value a, int64_t axis) {
     return fl_graph_op2(g, "Unsqueeze", a, fl_graph_ints(g, &axis, 1));
 }
 
-/* The bias by distance: [heads, 2 longest - 1] float32. */
-static fl_value wide_table(fl_graph *g) {
-    const fl_encoder_desc *d     = g->desc;
-    const fl_tensor       *table = &g->encoder->global[FL_SLOT_ATTENTION_BIAS];
-    size_t                 width = 2 * (size_t)g->longest - 1;
-    const fl_weight        read  = {.tensor  = table,
-                                    .rows    = d->bias_buckets,
-                                    .columns = d->heads,
-                                    .what    = "relative attention bias"};
-    if (!fl_graph_weight_check(g, &read))
-        return (fl_value){""};
-    float *wide = fl_alloc_array(width * d->heads, sizeof *wide);
+/* What a rule does to scores, by distance: [heads or 1, 2 longest - 1] float32. */
+static fl_value wide_table(fl_graph *g, const fl_distance *rule) {
+    size_t         width = 2 * (size_t)g->longest - 1;
+    const uint32_t heads = rule->bias == FL_BIAS_NONE ? 1 : g->desc->heads;
+    float         *wide  = fl_alloc_array(width * heads, sizeof *wide);
     if (wide == NULL) {
-        g->status = fl_fail_nomem(g->error, width * d->heads * sizeof *wide, "the attention bias");
+        g->status = fl_fail_nomem(g->error, width * heads * sizeof *wide, "the attention bias");
         return (fl_value){""};
     }
     for (size_t i = 0; i < width; i++) {
         ptrdiff_t distance = (ptrdiff_t)i - ((ptrdiff_t)g->longest - 1);
-        uint64_t  row      = fl_t5_bucket(distance, d->bias_buckets, d->bias_max_distance);
-        for (size_t head = 0; head < d->heads; head++) {
-            fl_tensor_to_f32(table, row * d->heads + head, 1, &wide[head * width + i]);
+        for (uint32_t head = 0; head < heads; head++) {
+            float value            = fl_distance_value(g->encoder, rule, head, distance);
+            wide[head * width + i] = value < masked_out ? masked_out : value;
         }
     }
-    fl_value value = fl_graph_reals(g, wide, (int64_t[]){d->heads, (int64_t)width}, 2);
+    fl_value value = fl_graph_reals(g, wide, (int64_t[]){heads, (int64_t)width}, 2);
     fl_free(wide);
     return value;
 }
 
-/* [1, heads, sequence, sequence] */
-static fl_value relative_bias(fl_graph *g) {
+/* [1, heads or 1, sequence, sequence] */
+static fl_value relative_bias(fl_graph *g, const fl_distance *rule) {
     fl_value key      = unsqueeze(g, g->places, 0); /* [1, sequence] */
     fl_value query    = unsqueeze(g, g->places, 1); /* [sequence, 1] */
     fl_value distance = fl_graph_op2(g, "Sub", key, query);
     fl_value column   = fl_graph_op2(g, "Add", distance, fl_graph_int(g, (int64_t)g->longest - 1));
-    return unsqueeze(g, fl_graph_gather(g, fl_graph_narrow(g, wide_table(g)), column, 1), 0);
+    fl_value table    = fl_graph_narrow(g, wide_table(g, rule));
+    return unsqueeze(g, fl_graph_gather(g, table, column, 1), 0);
+}
+
+/* Every token sees every key, and nothing is added. */
+static bool is_plain(const fl_distance *rule) {
+    return rule->bias == FL_BIAS_NONE && !rule->causal && rule->window == 0;
+}
+
+/* Cosines and sines of one RoPE. */
+static void prepare_rope(fl_graph *g, size_t rule) {
+    const fl_rope *rope     = &g->desc->rope[rule];
+    int64_t        shape[2] = {g->longest, rope->dims / 2};
+    float         *angles   = fl_alloc_array((size_t)g->longest * rope->dims, sizeof *angles);
+    if (angles == NULL) {
+        g->status = fl_fail_nomem(g->error, (size_t)g->longest * rope->dims * sizeof *angles,
+                                  "the angles of rotary positions");
+        return;
+    }
+    float *sines = angles + (size_t)g->longest * (rope->dims / 2);
+    fl_rope_table(rope, 0, g->longest, angles, sines);
+    fl_value *const to[]   = {&g->cosine[rule], &g->sine[rule]};
+    const float    *from[] = {angles, sines};
+    for (size_t i = 0; i < 2; i++) {
+        fl_value rows = fl_graph_head(g, fl_graph_reals(g, from[i], shape, 2), g->length);
+        *to[i]        = fl_graph_narrow(g, unsqueeze(g, rows, 1));
+    }
+    fl_free(angles);
 }
 
 /* [batch, 1, 1, sequence]: 0, or masked_out where there is padding */
@@ -72,53 +93,129 @@ static fl_value mask_bias(fl_graph *g) {
         g, fl_graph_op2(g, "Unsqueeze", added, fl_graph_ints(g, (int64_t[]){1, 2}, 2)));
 }
 
+/* The key and value head of each query head. */
+static fl_value kv_of(fl_graph *g) {
+    const fl_encoder_desc *d   = g->desc;
+    int64_t               *all = fl_alloc_array(d->heads, sizeof *all);
+    if (all == NULL) {
+        g->status = fl_fail_nomem(g->error, d->heads * sizeof *all, "heads that share keys");
+        return (fl_value){""};
+    }
+    for (uint32_t i = 0; i < d->heads; i++) {
+        all[i] = i / (d->heads / d->kv_heads);
+    }
+    fl_value value = fl_graph_ints(g, all, d->heads);
+    fl_free(all);
+    return value;
+}
+
+static void prepare_rules(fl_graph *g) {
+    fl_value mask = {""};
+    if (g->masked && !g->fused)
+        mask = mask_bias(g);
+    for (size_t i = 0; i < FL_RULES_MAX && g->status == FLETCH_OK; i++) {
+        const fl_distance *rule = &g->desc->distance[i];
+        if (is_plain(rule)) {
+            g->bias[i] = mask;
+        } else {
+            fl_value bias = relative_bias(g, rule);
+            g->bias[i]    = mask.name[0] == '\0' ? bias : fl_graph_op2(g, "Add", bias, mask);
+        }
+        if (g->desc->rope[i].dims > 0)
+            prepare_rope(g, i);
+    }
+}
+
 void fl_graph_attention_prepare(fl_graph *g) {
     const fl_encoder_desc *d = g->desc;
-    if (d->attention_bias == FL_BIAS_T5_BUCKETS && g->status == FLETCH_OK) {
-        g->bias = relative_bias(g);
-    }
+    if (g->status < 0)
+        return;
+    prepare_rules(g);
     if (g->fused && g->masked) {
         fl_value lengths =
             fl_graph_op2(g, "ReduceSum", g->mask, fl_graph_ints(g, (int64_t[]){1}, 1));
         lengths    = fl_graph_op2(g, "Reshape", lengths, fl_graph_ints(g, (int64_t[]){-1}, 1));
         g->lengths = fl_graph_cast(g, lengths, ONNX_I32);
     }
-    if (g->fused)
-        return;
-    if (g->masked) {
-        fl_value mask = mask_bias(g);
-        g->bias       = g->bias.name[0] == '\0' ? mask : fl_graph_op2(g, "Add", g->bias, mask);
-    }
-    g->scale = fl_graph_narrow(g, fl_graph_real(g, d->attention_scale));
+    if (!g->fused)
+        g->scale = fl_graph_narrow(g, fl_graph_real(g, d->attention_scale));
     g->heads4 =
         fl_graph_concat(g, g->shape, fl_graph_ints(g, (int64_t[]){d->heads, d->head_dim}, 2));
+    g->kv4 = g->heads4;
+    if (d->kv_heads != d->heads) {
+        g->kv4   = fl_graph_concat(g, g->shape,
+                                   fl_graph_ints(g, (int64_t[]){d->kv_heads, d->head_dim}, 2));
+        g->kv_of = kv_of(g);
+    }
 }
 
-static fl_value fused(fl_graph *g, fl_value q, fl_value k, fl_value v) {
+/* Dimensions [from, to) of heads [batch, sequence, heads, head_dim]. */
+static fl_value dims_of(fl_graph *g, fl_value x, int64_t from, int64_t to) {
+    fl_operator slice = {.kind = "Slice",
+                         .in   = {x, fl_graph_ints(g, &from, 1), fl_graph_ints(g, &to, 1),
+                                  fl_graph_ints(g, (int64_t[]){3}, 1)}};
+    return fl_graph_op(g, &slice);
+}
+
+static fl_value turn(fl_graph *g, fl_value x, size_t rule) {
+    int64_t     dims = g->desc->rope[rule].dims, all = g->desc->head_dim;
+    fl_value    c = g->cosine[rule], s = g->sine[rule];
+    fl_value    a = dims_of(g, x, 0, dims / 2), b = dims_of(g, x, dims / 2, dims);
+    fl_operator join = {.kind = "Concat", .attribute = {FL_INT("axis", 3)}};
+    join.in[0] = fl_graph_op2(g, "Sub", fl_graph_op2(g, "Mul", a, c), fl_graph_op2(g, "Mul", b, s));
+    join.in[1] = fl_graph_op2(g, "Add", fl_graph_op2(g, "Mul", b, c), fl_graph_op2(g, "Mul", a, s));
+    if (dims < all)
+        join.in[2] = dims_of(g, x, dims, all);
+    return fl_graph_op(g, &join);
+}
+
+/* q or k: normed and turned head by head; k and v: a copy for every query head. The result has four axes
+ * where one of these was to be done. */
+static fl_value heads_of(fl_graph *g, uint32_t layer, fl_value x, fl_layer_slot norm, bool query) {
+    const fl_encoder_desc *d       = g->desc;
+    const fl_layer_desc   *l       = &d->layer[layer];
+    bool                   grouped = !query && d->kv_heads != d->heads;
+    bool                   value = norm == FL_LAYER_V_W, normed = !value && d->qk_norm != 0;
+    if (!grouped && !normed && (value || l->rope == 0))
+        return x;
+    x = fl_graph_op2(g, "Reshape", x, query ? g->heads4 : g->kv4);
+    if (normed)
+        x = fl_graph_norm(g, d->norm, x, &g->encoder->layer[layer][norm], d->head_dim,
+                          "query or key norm");
+    if (!value && l->rope > 0)
+        x = turn(g, x, l->rope - 1U);
+    return grouped ? fl_graph_gather(g, x, g->kv_of, 2) : x;
+}
+
+static fl_value fused(fl_graph *g, fl_value bias, fl_value q, fl_value k, fl_value v) {
     fl_operator op  = {.kind = "MultiHeadAttention", .contrib = true};
     op.in[0]        = fl_graph_op2(g, "Reshape", q, g->inner3);
     op.in[1]        = fl_graph_op2(g, "Reshape", k, g->inner3);
     op.in[2]        = fl_graph_op2(g, "Reshape", v, g->inner3);
     op.in[4]        = g->lengths; /* in[3], a bias of q, k, v, was added by their products */
-    op.in[5]        = g->bias;
+    op.in[5]        = bias;
     op.attribute[0] = (fl_attribute)FL_INT("num_heads", g->desc->heads);
     op.attribute[1] = (fl_attribute)FL_REAL("scale", g->desc->attention_scale);
     return fl_graph_op(g, &op);
 }
 
-static fl_value plain(fl_graph *g, fl_value q, fl_value k, fl_value v) {
+static fl_value plain(fl_graph *g, fl_value bias, fl_value q, fl_value k, fl_value v) {
     q              = fl_graph_transpose(g, fl_graph_op2(g, "Reshape", q, g->heads4), 0, 2, 1, 3);
     k              = fl_graph_transpose(g, fl_graph_op2(g, "Reshape", k, g->heads4), 0, 2, 3, 1);
     v              = fl_graph_transpose(g, fl_graph_op2(g, "Reshape", v, g->heads4), 0, 2, 1, 3);
     fl_value score = fl_graph_op2(g, "Mul", fl_graph_op2(g, "MatMul", q, k), g->scale);
-    if (g->bias.name[0] != '\0')
-        score = fl_graph_op2(g, "Add", score, g->bias);
+    if (bias.name[0] != '\0')
+        score = fl_graph_op2(g, "Add", score, bias);
     fl_operator softmax = {.kind = "Softmax", .in = {score}, .attribute = {FL_INT("axis", -1)}};
     fl_value    context = fl_graph_op2(g, "MatMul", fl_graph_op(g, &softmax), v);
     return fl_graph_transpose(g, context, 0, 2, 1, 3);
 }
 
-fl_value fl_graph_attention(fl_graph *g, fl_value q, fl_value k, fl_value v) {
-    fl_value context = g->fused ? fused(g, q, k, v) : plain(g, q, k, v);
+fl_value fl_graph_attention(fl_graph *g, uint32_t layer, fl_value q, fl_value k, fl_value v) {
+    fl_value bias    = g->bias[g->desc->layer[layer].distance];
+    q                = heads_of(g, layer, q, FL_LAYER_Q_NORM_W, true);
+    k                = heads_of(g, layer, k, FL_LAYER_K_NORM_W, false);
+    v                = heads_of(g, layer, v, FL_LAYER_V_W, false);
+    fl_value context = g->fused ? fused(g, bias, q, k, v) : plain(g, bias, q, k, v);
     return fl_graph_op2(g, "Reshape", context, g->inner2);
 }

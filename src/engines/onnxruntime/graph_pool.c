@@ -3,7 +3,7 @@
  *
  * In/Out  x [batch * sequence, hidden] -> [batch, hidden * modes], the modes side by side in the
  *         folder's order.
- * Method  The six ways of sentence-transformers, as cpu/pooling.c has them: `keep` is 1 for a token
+ * Method  The six ways of sentence-transformers, as model/pool_rows.c has them: `keep` is 1 for a token
  *         that counts, 0 for padding and for the first `skip` tokens of a text. Sums are products
  *         keep · x; single rows are gathered from the flat x. A text that is all masked gives 0
  *         (max: -1e9).

@@ -2,10 +2,10 @@
 /* library.c - open ONNX Runtime: probe it, check its version, copy our slots, make its environment.
  *
  * Role    fl_ort_acquire gives engine.c the one library of the process; provider probes use it too.
- * Method  Each place of locate.c is first opened in a child process, so that a library that crashes
- *         while it loads takes the child and not its caller. Then it is opened here. The version
- *         text is read before anything is asked for, since a library too old for our table prints a
- *         complaint of its own.
+ * Method  Loading a library runs its code, so that a file is looked at first: an ELF library for this
+ *         machine that exports our door; a stranger is not loaded to see what it is. The version text is
+ *         read before anything is asked for, since a library too old for our table prints a complaint of
+ *         its own.
  * Privacy Official builds since 1.29 send telemetry unless ORT_DISABLE_TELEMETRY is set before the
  *         library is loaded, so that it is set here, always.
  * Memory  The one exception to "no mutable global state": ONNX Runtime's environment is one object
@@ -17,14 +17,15 @@
  *         the environment start (or set the variable outside).
  * Proof   tests/unit/test_onnxruntime.c, tests/golden/test_onnxruntime.py. */
 #include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/mem.h"
-#include "engines/onnxruntime/child.h"
 #include "engines/onnxruntime/locate.h"
 #include "engines/onnxruntime/ort.h"
 
@@ -64,9 +65,29 @@ static const OrtApiBase *load(const char *path, char *why, size_t capacity) {
     return symbol == NULL ? NULL : base();
 }
 
-static int load_in_child(const char *path) {
-    char why[200];
-    return load(path, why, sizeof why) == NULL;
+extern const ElfW(Ehdr) __ehdr_start
+    __attribute__((visibility("hidden"))); /* ours, from the linker */
+
+/* NULL, or what keeps dlopen from touching the file. What cannot be read is the loader's to tell. */
+static const char *refusal(const char *path) {
+    static const char door[] = "OrtGetApiBase";
+    const char       *why    = NULL;
+    ElfW(Ehdr) head;
+    fl_map map;
+    if (strchr(path, '/') == NULL || fl_map_open(&map, path, NULL) < 0)
+        return NULL; /* the loader finds a bare name */
+    if (map.size < sizeof head || memcmp(map.data, ELFMAG, SELFMAG) != 0)
+        why = "it is no ELF file";
+    else if (memcpy(&head, map.data, sizeof head), head.e_type != ET_DYN)
+        why = "it is no shared library";
+    else if (head.e_machine != __ehdr_start.e_machine ||
+             head.e_ident[EI_CLASS] != __ehdr_start.e_ident[EI_CLASS] ||
+             head.e_ident[EI_DATA] != __ehdr_start.e_ident[EI_DATA])
+        why = "it is built for another kind of processor";
+    else if (memmem(map.data, map.size, door, sizeof door) == NULL)
+        why = "it has no symbol OrtGetApiBase";
+    fl_map_close(&map);
+    return why;
 }
 
 /* "1.31.1" -> 31; EPROVIDER for what is no 1.x or too old. */
@@ -155,19 +176,18 @@ static void resolve_path(fl_ort *ort, const OrtApiBase *base, const char *path) 
 
 static int open_library(fl_ort **out, const char *path, const fl_log *log, fletch_error *error) {
     setenv("ORT_DISABLE_TELEMETRY", "1", 1);
-    int status = fl_ort_child_probe(load_in_child, path, error);
-    if (status < 0)
-        return status;
-    char              why[200];
-    const OrtApiBase *base = load(path, why, sizeof why);
+    char              words[200];
+    const char       *why  = refusal(path);
+    const OrtApiBase *base = why == NULL ? load(path, words, sizeof words) : NULL;
     if (base == NULL)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                       "%.220s is no usable ONNX Runtime library: %.199s", path, why);
+                       "%.220s is no usable ONNX Runtime library: %.199s", path,
+                       why != NULL ? why : words);
     fl_ort *ort = fl_alloc_zero(1, sizeof *ort);
     if (ort == NULL)
         return fl_fail_nomem(error, sizeof *ort, "ONNX Runtime");
     resolve_path(ort, base, path);
-    status = open_tables(ort, base, log, error);
+    int status = open_tables(ort, base, log, error);
     if (status < 0) {
         close_library(ort);
         return status;

@@ -35,6 +35,7 @@ typedef struct walk {
     fletch_error        *error;
     int                  status;
     bool                 has_graph;
+    bool                 dynamic; /* quantises by the range of what is in the run */
 } walk;
 
 typedef struct field {
@@ -238,11 +239,17 @@ static void walk_attribute(walk *w, span s, unsigned depth) {
 }
 
 /* NodeProto: 5 attribute. */
+/* NodeProto: 4 op_type, 5 attribute. DynamicQuantizeLinear, DynamicQuantizeMatMul, … */
 static void walk_node(walk *w, span s, unsigned depth) {
-    field f;
-    while (next(w, &s, &f))
+    static const char dynamic[] = "DynamicQuantize";
+    field             f;
+    while (next(w, &s, &f)) {
         if (f.number == 5 && f.wire == 2)
             walk_attribute(w, f.body, depth);
+        if (f.number == 4 && f.wire == 2 && (size_t)(f.body.end - f.body.at) > strlen(dynamic) &&
+            memcmp(f.body.at, dynamic, strlen(dynamic)) == 0)
+            w->dynamic = true;
+    }
 }
 
 /* SparseTensorProto: 1 values, 2 indices. */
@@ -285,7 +292,7 @@ static void walk_function(walk *w, span s) {
 }
 
 /* ModelProto: 7 graph, 25 functions. */
-int fl_ort_file_check(const char *path, fl_ort_names *inputs, fletch_error *error) {
+int fl_ort_file_check(const char *path, fl_ort_names *inputs, bool *dynamic, fletch_error *error) {
     fl_map map    = {0};
     int    status = fl_map_open(&map, path, error);
     if (status < 0)
@@ -305,6 +312,7 @@ int fl_ort_file_check(const char *path, fl_ort_names *inputs, fletch_error *erro
     if (w.status == FLETCH_OK && !w.has_graph)
         w.status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                            "%.350s holds no ONNX graph; pull or export it again", path);
+    *dynamic = w.dynamic;
     fl_map_close(&map);
     return w.status;
 }

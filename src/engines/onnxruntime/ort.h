@@ -82,8 +82,9 @@ typedef struct fl_ort_names {
 } fl_ort_names;
 
 /* onnx_file.c: walk the protobuf: damage is EMODEL with the byte offset; external data must lie
- * inside the file's folder, exist and be long enough. */
-int fl_ort_file_check(const char *path, fl_ort_names *inputs, fletch_error *error);
+ * inside the file's folder, exist and be long enough. *dynamic: it quantises by ranges that it finds over a
+ * whole run, so that a text's row would depend on its companions. */
+int fl_ort_file_check(const char *path, fl_ort_names *inputs, bool *dynamic, fletch_error *error);
 
 /* ---- options.c -------------------------------------------------------------------------------- */
 
@@ -150,6 +151,7 @@ typedef struct fl_ort_session {
     bool                      pooled;      /* [texts, width]; else [texts, length, hidden] */
     bool                      skips;       /* has an input for pool_skip, or leaves pooling to us */
     bool                      processor;   /* the provider is cpu */
+    bool                      dynamic;     /* see fl_ort_file_check */
     const char               *precision;   /* static */
     uint64_t                  bytes;       /* of the weights, about */
     char source[FL_ORT_PATH_MAX];          /* the file, or "built from the descriptor" */
@@ -220,13 +222,6 @@ size_t fl_ort_lane_bytes(const fl_ort_session *session, const fl_encoder *encode
 /* Run one group and write its rows. */
 int fl_ort_lane_run(fl_ort_lane *lane, const fl_batch *batch, const uint32_t *order,
                     const fl_ort_group *group);
-
-/* ---- pooling.c -------------------------------------------------------------------------------- */
-
-/* x[n, hidden] -> out[hidden * pooling_count]; false when a value is not finite. */
-bool fl_ort_pool(const fl_encoder *encoder, const float *x, uint32_t n, uint32_t skip, float *out);
-/* Half precision to float, in place of a wider buffer's end or not; `in` and `out` may not overlap. */
-void fl_ort_half_to_float(const uint16_t *in, size_t count, float *out);
 
 /* ---- profile.c -------------------------------------------------------------------------------- */
 

@@ -105,9 +105,9 @@ static void merge_file(fl_trace *trace, const char *path, int64_t origin_ns, con
                      error.message);
         return;
     }
-    if (json_object_is_type(root, json_type_array))
-        for (size_t i = 0; i < json_object_array_length(root); i++)
-            record(trace, json_object_array_get_idx(root, i), origin_ns);
+    if (fl_json_is(root, FL_JSON_ARRAY))
+        for (size_t i = 0; i < fl_json_count(root); i++)
+            record(trace, fl_json_item(root, i), origin_ns);
     fl_json_free(root);
     remove(path);
 }

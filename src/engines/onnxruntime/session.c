@@ -243,7 +243,7 @@ static int open_file(fl_ort_session *s, const char *path, const fl_engine_option
     fl_ort_names       inputs;
     struct stat        what;
     snprintf(s->source, sizeof s->source, "%s", path);
-    int status = fl_ort_file_check(path, &inputs, error);
+    int status = fl_ort_file_check(path, &inputs, &s->dynamic, error);
     if (status == FLETCH_OK)
         status = fl_ort_options_make(s->ort, o, &inputs, inside, &made, error);
     if (status < 0)
@@ -264,12 +264,15 @@ static uint64_t weight_bytes(const fl_encoder *encoder) {
     return bytes;
 }
 
+/* The precision as a static name; NULL: one that ONNX Runtime does not compute in. */
 static const char *wanted_of(const fl_engine_options *o) {
     static const char *const known[] = {"auto", "fp32", "fp16", "bf16", "int8"};
-    for (size_t i = 0; i < sizeof known / sizeof known[0] && o->precision != NULL; i++)
+    if (o->precision == NULL)
+        return known[0];
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strcmp(o->precision, known[i]) == 0)
             return known[i];
-    return known[0];
+    return NULL;
 }
 
 static bool is_plain(const char *precision) {
@@ -313,9 +316,15 @@ static int open_source(fl_ort_session *s, const fl_encoder *encoder, const fl_en
     const char *wanted  = wanted_of(o);
     bool        asked   = strcmp(source, "graph") == 0;
     bool        weights = encoder->layer != NULL;
-    bool        builds  = weights && strcmp(source, "file") != 0 && expresses(o, wanted);
+    bool        builds  = wanted && weights && strcmp(source, "file") != 0 && expresses(o, wanted);
     bool        device  = strcmp(o->provider, "cpu") != 0;
     char        path[FL_ORT_PATH_MAX];
+    if (wanted == NULL)
+        return fl_fail(
+            error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+            "provider.precision %s is not one that ONNX Runtime computes in: it has fp32, "
+            "fp16, bf16 and int8",
+            o->precision);
     if (builds && (asked || is_plain(wanted) || (device && strcmp(wanted, "fp16") == 0))) {
         int status = open_graph(s, encoder, o, inside, error);
         if (status != FLETCH_EUNSUPPORTED || asked)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx2.h - what the AVX2 kernels share: the chain of FMAs over k, the cut into row tiles, exp.
+/* avx2.h - what the AVX2 kernels share: the chain of FMAs over k, the cut into row tiles.
  *
  * Only files of this folder include it; they are compiled with -mavx2 -mfma. */
 #ifndef FL_ENGINES_CPU_KERNELS_AVX2_H
@@ -78,29 +78,6 @@ FL_INLINE void fl_avx2_zero(int rows, __m256 acc[FL_CPU_TILE][2]) {
     }
 }
 
-/* e^x, x clamped to [-87, 88] (so -inf gives 1.6e-38); relative error 1.2e-7.
- * x = n ln 2 + f ln 2 with |f| <= 1/2; 2^f by a polynomial (lab/cpu/fit.py), 2^n by the exponent
- * bits. */
-FL_INLINE __m256 fl_avx2_exp(__m256 x) {
-    const __m256 log2e_high = _mm256_set1_ps(1.44269502e+00f);
-    const __m256 log2e_low  = _mm256_set1_ps(1.92596303e-08f);
-    x = _mm256_max_ps(_mm256_set1_ps(-87.0f), x); /* the order of the operands lets NaN through */
-    x = _mm256_min_ps(_mm256_set1_ps(88.0f), x);
-    __m256 n      = _mm256_round_ps(_mm256_mul_ps(x, log2e_high),
-                                    _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m256 f      = _mm256_fmsub_ps(x, log2e_high, n);
-    f             = _mm256_fmadd_ps(x, log2e_low, f);
-    __m256 p      = _mm256_set1_ps(1.534581097e-04f);
-    p             = _mm256_fmadd_ps(p, f, _mm256_set1_ps(1.339993090e-03f));
-    p             = _mm256_fmadd_ps(p, f, _mm256_set1_ps(9.618489072e-03f));
-    p             = _mm256_fmadd_ps(p, f, _mm256_set1_ps(5.550328642e-02f));
-    p             = _mm256_fmadd_ps(p, f, _mm256_set1_ps(2.402264625e-01f));
-    p             = _mm256_fmadd_ps(p, f, _mm256_set1_ps(6.931471825e-01f));
-    p             = _mm256_fmadd_ps(p, f, _mm256_set1_ps(1.0f));
-    __m256i power = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), power));
-}
-
 FL_INLINE float fl_avx2_sum(__m256 v) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     s        = _mm_add_ps(s, _mm_movehl_ps(s, s));
@@ -123,11 +100,17 @@ FL_INLINE __m256 fl_avx2_mask(ptrdiff_t count) {
 /* The entries of this folder's table (avx2.c). */
 void fl_f32_gemm_6x16_avx2(const fl_gemm *g);
 void fl_f32_attention_6x16_avx2(const fl_attention *at);
-void fl_f32_layer_norm_avx2(const fl_layer_norm *norm);
+void fl_f32_layer_norm_avx2(const fl_row_norm *norm);
+void fl_f32_rms_norm_avx2(const fl_row_norm *norm);
+void fl_f32_rotate_avx2(const fl_rotation *at);
 void fl_f32_gelu_erf_avx2(float *x, size_t stride, size_t rows, size_t cols);
 void fl_f32_gelu_tanh_avx2(float *x, size_t stride, size_t rows, size_t cols);
 void fl_f32_silu_avx2(float *x, size_t stride, size_t rows, size_t cols);
 void fl_f32_relu_avx2(float *x, size_t stride, size_t rows, size_t cols);
+void fl_f32_gate_gelu_erf_avx2(const fl_gating *at);
+void fl_f32_gate_gelu_tanh_avx2(const fl_gating *at);
+void fl_f32_gate_silu_avx2(const fl_gating *at);
+void fl_f32_gate_relu_avx2(const fl_gating *at);
 void fl_q8_quantize_avx2(const fl_quantize *z);
 void fl_q8_gemm_4x16_avx2(const fl_gemm_narrow *g);
 void fl_q8_gemm_6x16_avxvnni(const fl_gemm_narrow *g); /* AVX-VNNI */

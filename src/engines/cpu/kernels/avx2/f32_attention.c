@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx2/f32_attention.c - softmax(Q Kᵀ + bias) V of one head over one text.
+/* avx2/f32_attention.c - softmax(Q Kᵀ + bias) V of a group of queries; attention_run.h says which
+ * groups there are.
  *
- * Method   Keys are transposed once into panels [d][16], the layout of GEMM weights, so that Q Kᵀ
- *          runs on the 6 x 16 tiles of GEMM. A group of up to 24 rows of scores stays in L1 through
- *          softmax and the product with V, whose rows are B as they lie (16 columns of V at a
- *          time). The phases run over the whole group, so that the long chains of one row's softmax
- *          overlap those of the next; maxima and sums of eight rows are finished together.
+ * Method   Q Kᵀ runs on the 6 x 16 tiles of GEMM with the packed keys as B; so does the product with V,
+ *          whose rows are B as they lie (16 columns of V at a time). The phases run over the whole
+ *          group, so that the long chains of one row's softmax overlap those of the next; maxima and
+ *          sums of eight rows are finished together.
  * Softmax  e^(s - top) is 2^t with t = s log2 e - top log2 e in one FMA. The rounding of t costs
  *          t 2^-24 of a weight of 2^t: nothing where t is near 0, nothing where the weight is.
- * Tails    Keys past n are zero in the last panel; their scores become -inf, their weights 0.
+ * Tails    Keys past the last one are zero in the last panel; their scores become -inf, and their weights
+ *          are not read.
  *          Groups and tiles do not change the operations of a row. */
 #include <math.h>
 #include <stdbool.h>
 
 #include "engines/cpu/kernels/avx2/avx2.h"
+#include "engines/cpu/kernels/wide/attention_run.h"
 
 enum {
     WIDE       = 4, /* vectors that go through softmax side by side */
@@ -58,17 +60,6 @@ static void pack_keys(const float *k, size_t stride, size_t n, size_t d, float *
     }
 }
 
-/* The group of rows under way. */
-typedef struct group {
-    const fl_attention *at;
-    const float        *panels;                     /* packed keys */
-    float              *scores;                     /* [rows, n16] */
-    float               part[FL_CPU_SCORE_ROWS][8]; /* maxima or sums of a row, by lane */
-    float               top[FL_CPU_SCORE_ROWS];     /* largest score of a row */
-    float               sum[FL_CPU_SCORE_ROWS];     /* of its weights */
-    size_t              first, rows, n16;
-} group;
-
 FL_INLINE void add_bias(int rows, const float *bias, __m256 acc[FL_CPU_TILE][2]) {
     FL_UNROLL for (int r = 0; r < rows; r++) { /* the next row is one further from every key */
         acc[r][0] = _mm256_add_ps(acc[r][0], _mm256_loadu_ps(bias - r));
@@ -95,13 +86,13 @@ FL_INLINE void score_tile(int rows, const group *g, size_t row, size_t j) {
     const fl_attention *at = g->at;
     __m256              acc[FL_CPU_TILE][2];
     fl_avx2_zero(rows, acc);
-    fl_avx2_chain(rows, at->q + (g->first + row) * at->stride, at->stride, g->panels + j * at->d,
+    fl_avx2_chain(rows, g->q + row * at->q_stride, at->q_stride, g->panels + j * at->d,
                   FL_CPU_LANES, at->d, acc, 0, NULL, 0);
-    if (at->bias) {
-        add_bias(rows, at->bias + (ptrdiff_t)j - (ptrdiff_t)(g->first + row), acc);
+    if (g->bias) {
+        add_bias(rows, g->bias + (ptrdiff_t)j - (ptrdiff_t)row, acc);
     }
-    if (j + FL_CPU_LANES > at->n) {
-        mask_tail(rows, at->n - j, acc);
+    if (j + FL_CPU_LANES > g->keys) {
+        mask_tail(rows, g->keys - j, acc);
     }
     float *s = g->scores + row * g->n16 + j;
     FL_UNROLL for (int r = 0; r < rows; r++, s += g->n16) {
@@ -110,16 +101,25 @@ FL_INLINE void score_tile(int rows, const group *g, size_t row, size_t j) {
     }
 }
 
-/* out[row … row + rows][c … c + 15] = weights V, scaled by 1 / Σ weights */
+/* out[row … row + rows][c … c + 15] = weights V: scaled by 1 / Σ weights, or where blocks follow each
+ * other, beginning at what is there, scaled. */
 FL_INLINE void value_tile(int rows, const group *g, size_t row, size_t c) {
     const fl_attention *at  = g->at;
-    float              *out = at->out + (g->first + row) * at->out_stride + c;
+    float              *out = g->out + row * at->out_stride + c;
     __m256              acc[FL_CPU_TILE][2];
     fl_avx2_zero(rows, acc);
-    fl_avx2_chain(rows, g->scores + row * g->n16, g->n16, at->v + c, at->stride, at->n, acc, 0,
+    if (g->seen) {
+        FL_UNROLL for (int r = 0; r < rows; r++) {
+            const float *before = out + (size_t)r * at->out_stride;
+            __m256       scale  = _mm256_set1_ps(g->scale[row + (size_t)r]);
+            acc[r][0]           = _mm256_mul_ps(_mm256_loadu_ps(before), scale);
+            acc[r][1]           = _mm256_mul_ps(_mm256_loadu_ps(before + 8), scale);
+        }
+    }
+    fl_avx2_chain(rows, g->scores + row * g->n16, g->n16, g->v + c, at->kv_stride, g->keys, acc, 0,
                   NULL, 0);
     FL_UNROLL for (int r = 0; r < rows; r++, out += at->out_stride) {
-        __m256 scale = _mm256_set1_ps(1.0f / g->sum[row + (size_t)r]);
+        __m256 scale = _mm256_set1_ps(g->seen ? 1.0f : g->scale[row + (size_t)r]);
         _mm256_storeu_ps(out, _mm256_mul_ps(acc[r][0], scale));
         _mm256_storeu_ps(out + 8, _mm256_mul_ps(acc[r][1], scale));
     }
@@ -181,7 +181,7 @@ FL_INLINE __m256 row_top(const float *s, size_t n16) {
 
 /* e^(s - top) in place over rows r and `other` of pad(n) scores, and the sums of each lane. An odd
  * last row goes through beside itself. */
-FL_INLINE void rows_weights(group *g, size_t r, size_t other) {
+FL_INLINE void rows_weights(const group *g, float (*part)[8], size_t r, size_t other) {
     const __m256 log2e  = _mm256_set1_ps(1.44269502e+00f);
     const __m256 minus  = _mm256_mul_ps(_mm256_set1_ps(-g->top[r]), log2e);
     const __m256 minus2 = _mm256_mul_ps(_mm256_set1_ps(-g->top[other]), log2e);
@@ -204,27 +204,30 @@ FL_INLINE void rows_weights(group *g, size_t r, size_t other) {
             sum[i] = _mm256_add_ps(sum[i], e[i]);
         }
     }
-    _mm256_storeu_ps(g->part[r], _mm256_add_ps(sum[0], sum[1]));
-    _mm256_storeu_ps(g->part[other], _mm256_add_ps(sum[2], sum[3]));
+    _mm256_storeu_ps(part[r], _mm256_add_ps(sum[0], sum[1]));
+    _mm256_storeu_ps(part[other], _mm256_add_ps(sum[2], sum[3]));
 }
 
 /* Scores of the group -> weights and their sums. */
 static void softmax(group *g) {
+    float part[FL_CPU_SCORE_ROWS][8]; /* maxima or sums of a row, by lane */
     for (size_t r = 0; r < g->rows; r++) {
-        _mm256_storeu_ps(g->part[r], row_top(g->scores + r * g->n16, g->n16));
+        _mm256_storeu_ps(part[r], row_top(g->scores + r * g->n16, g->n16));
     }
     for (size_t r = g->rows; r % 8 != 0; r++) { /* rows of an eight that are not there */
-        _mm256_storeu_ps(g->part[r], _mm256_setzero_ps());
+        _mm256_storeu_ps(part[r], _mm256_setzero_ps());
     }
     for (size_t r = 0; r < g->rows; r += 8) {
-        join_lanes(false, g->part + r, g->top + r);
+        join_lanes(false, part + r, g->top + r);
     }
+    attention_join_tops(g);
     for (size_t r = 0; r < g->rows; r += 2) {
-        rows_weights(g, r, r + 1 < g->rows ? r + 1 : r);
+        rows_weights(g, part, r, r + 1 < g->rows ? r + 1 : r);
     }
     for (size_t r = 0; r < g->rows; r += 8) {
-        join_lanes(true, g->part + r, g->sum + r);
+        join_lanes(true, part + r, g->sum + r);
     }
+    attention_join_sums(g);
 }
 
 #define TILES(rows)                                                                                \
@@ -266,29 +269,18 @@ FL_INLINE void tiles(const tile_fn *tile, const group *g, size_t columns, size_t
 static void run_group(group *g) {
     static const tile_fn score[] = {NULL, score_1, score_2, score_3, score_4, score_5, score_6};
     static const tile_fn value[] = {NULL, value_1, value_2, value_3, value_4, value_5, value_6};
+    bool                 open    = attention_open(g);
     tiles(score, g, g->n16, SCORE_STEP);
+    if (!open) {
+        attention_hide(g, -INFINITY);
+    }
     softmax(g);
+    if (!open) {
+        attention_hide(g, 0.0f);
+    }
     tiles(value, g, g->at->d, FL_CPU_LANES);
 }
 
-/* Rows of a group: 24, less when the scores of so many keys would not leave L1 room for the
- * operands, and so that the last group is no thin rest. */
-static size_t group_rows(size_t n) {
-    size_t most   = fl_cpu_pad(n) <= 256 ? FL_CPU_SCORE_ROWS : FL_CPU_SCORE_ROWS / 2;
-    size_t groups = (n + most - 1) / most, rows = (n + groups - 1) / groups;
-    return (rows + FL_CPU_TILE - 1) / FL_CPU_TILE * FL_CPU_TILE;
-}
-
 void fl_f32_attention_6x16_avx2(const fl_attention *at) {
-    group g; /* part, top and sum: written before they are read */
-    g.at     = at;
-    g.panels = at->scratch;
-    g.n16    = fl_cpu_pad(at->n);
-    g.scores = at->scratch + g.n16 * at->d;
-    pack_keys(at->k, at->stride, at->n, at->d, at->scratch);
-    size_t step = group_rows(at->n);
-    for (g.first = 0; g.first < at->n; g.first += step) {
-        g.rows = at->n - g.first < step ? at->n - g.first : step;
-        run_group(&g);
-    }
+    attention_run(at, FL_CPU_TILE, pack_keys, run_group);
 }

@@ -49,7 +49,7 @@ static float variance_of(const float *x, size_t n, float mean, float inverse_n) 
     return total(sum) * inverse_n;
 }
 
-void fl_f32_layer_norm_avx2(const fl_layer_norm *norm) {
+void fl_f32_layer_norm_avx2(const fl_row_norm *norm) {
     size_t n16       = fl_cpu_pad(norm->n);
     float  inverse_n = 1.0f / (float)norm->n;
     for (size_t r = 0; r < norm->rows; r++) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx2/vec.h - AVX2 for the kernels of wide/: vectors of 8, tiles of 6 rows x 1 panel. The float32
- * kernels of AVX2 are its own; what is narrow comes from wide/. */
+/* avx2/vec.h - AVX2 for the kernels of wide/: vectors of 8, tiles of 6 rows x 1 panel. AVX2 has its own
+ * float32 products, attention and LayerNorm; the rest comes from wide/.
+ *
+ * NaN      max and min return their second operand when one is NaN. */
 #ifndef FL_ENGINES_CPU_KERNELS_AVX2_VEC_H
 #define FL_ENGINES_CPU_KERNELS_AVX2_VEC_H
 
@@ -26,6 +28,35 @@ FL_INLINE void vec_store(float *x, vec v) {
 }
 FL_INLINE vec vec_add(vec a, vec b) {
     return _mm256_add_ps(a, b);
+}
+FL_INLINE vec vec_sub(vec a, vec b) {
+    return _mm256_sub_ps(a, b);
+}
+FL_INLINE vec vec_div(vec a, vec b) {
+    return _mm256_div_ps(a, b);
+}
+FL_INLINE vec vec_max(vec bound, vec x) {
+    return _mm256_max_ps(bound, x);
+}
+FL_INLINE vec vec_min(vec bound, vec x) {
+    return _mm256_min_ps(bound, x);
+}
+FL_INLINE vec vec_neg(vec a) {
+    return _mm256_xor_ps(a, _mm256_set1_ps(-0.0f));
+}
+FL_INLINE vec vec_abs(vec a) {
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+}
+FL_INLINE vec vec_round(vec a) {
+    return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+/* p 2^n, n a whole number. */
+FL_INLINE vec vec_scale_exponent(vec p, vec n) {
+    __m256i power = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), power));
+}
+FL_INLINE float vec_sum(vec v) {
+    return fl_avx2_sum(v);
 }
 FL_INLINE vec vec_mul(vec a, vec b) {
     return _mm256_mul_ps(a, b);

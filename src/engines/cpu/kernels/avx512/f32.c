@@ -9,14 +9,12 @@
 #include "engines/cpu/kernels/wide/f32_attention.h"
 #include "engines/cpu/kernels/wide/f32_gemm.h"
 #include "engines/cpu/kernels/wide/f32_norm.h"
+#include "engines/cpu/kernels/wide/f32_rows.h"
 
 /* What the tables have in common. */
 #define FL_TABLE_F32                                                                               \
     .gemm = wide_gemm, .attention = wide_attention, .layer_norm = wide_layer_norm,                 \
-    .activation = {[FL_ACT_GELU_ERF]  = wide_gelu_erf,                                             \
-                   [FL_ACT_GELU_TANH] = wide_gelu_tanh,                                            \
-                   [FL_ACT_SILU]      = wide_silu,                                                 \
-                   [FL_ACT_RELU]      = wide_relu}
+    .rms_norm = wide_rms_norm, .rotate = wide_rotate, FL_WIDE_ACTIVATIONS, FL_WIDE_GATES
 
 const fl_cpu_kernels fl_cpu_kernels_avx512 = {
     .isa  = "avx512",

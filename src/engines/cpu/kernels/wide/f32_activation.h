@@ -91,17 +91,52 @@ FL_INLINE void strip(strip_fn f, float *x, size_t stride, size_t rows, size_t co
     }
 }
 
-static void wide_gelu_erf(float *x, size_t stride, size_t rows, size_t cols) {
-    strip(strip_gelu_erf, x, stride, rows, cols);
+/* The same with the activation as a gate; y may be the place of gate or up. */
+FL_INLINE void gate_strip(strip_fn f, const fl_gating *at) {
+    for (size_t r = 0; r < at->rows; r += STRIP_ROWS) {
+        for (size_t c = 0; c < at->cols; c += FL_CPU_LANES) {
+            size_t row[STRIP_VECS], col[STRIP_VECS];
+            vec    v[STRIP_VECS];
+            FL_UNROLL for (int i = 0; i < STRIP_VECS; i++) {
+                size_t next = r + (size_t)i / FL_PANEL_VECS;
+                row[i]      = next < at->rows ? next : at->rows - 1;
+                col[i]      = c + (size_t)i % FL_PANEL_VECS * FL_VEC_LANES;
+                v[i]        = vec_load(at->gate + row[i] * at->stride + col[i]);
+            }
+            f(v);
+            FL_UNROLL for (int i = 0; i < STRIP_VECS; i++) {
+                v[i] = vec_mul(v[i], vec_load(at->up + row[i] * at->stride + col[i]));
+            }
+            FL_UNROLL for (int i = 0; i < STRIP_VECS; i++) {
+                vec_store(at->y + row[i] * at->y_stride + col[i], v[i]);
+            }
+        }
+    }
 }
-static void wide_gelu_tanh(float *x, size_t stride, size_t rows, size_t cols) {
-    strip(strip_gelu_tanh, x, stride, rows, cols);
-}
-static void wide_silu(float *x, size_t stride, size_t rows, size_t cols) {
-    strip(strip_silu, x, stride, rows, cols);
-}
-static void wide_relu(float *x, size_t stride, size_t rows, size_t cols) {
-    strip(strip_relu, x, stride, rows, cols);
-}
+
+#define BOTH(name)                                                                                 \
+    static void wide_##name(float *x, size_t stride, size_t rows, size_t cols) {                   \
+        strip(strip_##name, x, stride, rows, cols);                                                \
+    }                                                                                              \
+    static void wide_gate_##name(const fl_gating *at) {                                            \
+        gate_strip(strip_##name, at);                                                              \
+    }
+BOTH(gelu_erf)
+BOTH(gelu_tanh)
+BOTH(silu)
+BOTH(relu)
+#undef BOTH
+
+/* The rows of a table. */
+#define FL_WIDE_ACTIVATIONS                                                                        \
+    .activation = {[FL_ACT_GELU_ERF]  = wide_gelu_erf,                                             \
+                   [FL_ACT_GELU_TANH] = wide_gelu_tanh,                                            \
+                   [FL_ACT_SILU]      = wide_silu,                                                 \
+                   [FL_ACT_RELU]      = wide_relu}
+#define FL_WIDE_GATES                                                                              \
+    .gating = {[FL_ACT_GELU_ERF]  = wide_gate_gelu_erf,                                            \
+               [FL_ACT_GELU_TANH] = wide_gate_gelu_tanh,                                           \
+               [FL_ACT_SILU]      = wide_gate_silu,                                                \
+               [FL_ACT_RELU]      = wide_gate_relu}
 
 #endif

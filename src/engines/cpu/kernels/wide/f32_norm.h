@@ -49,7 +49,7 @@ static float norm_variance(const float *x, size_t n, float mean, float inverse_n
     return vec_sum(sum[0]) * inverse_n;
 }
 
-static void wide_layer_norm(const fl_layer_norm *norm) {
+static void wide_layer_norm(const fl_row_norm *norm) {
     size_t n16       = fl_cpu_pad(norm->n);
     float  inverse_n = 1.0f / (float)norm->n;
     for (size_t r = 0; r < norm->rows; r++) {

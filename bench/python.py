@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the Python package costs above the library: hand-over, CPU seconds beside `fletch embed`, asyncio, start, memory.
+
+    PYTHONPATH=build/python FLETCH_MODEL=… FLETCH_BIN=build/fletch FLETCH_TEST_DATA=… python bench/python.py
+
+CPU seconds (user and system of the process and its threads), rounds interleaved, the least of each: clocks of a shared
+machine say little. Prints a table in Markdown."""
+import asyncio
+import json
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+MODEL, PROGRAM = os.environ["FLETCH_MODEL"], os.environ["FLETCH_BIN"]
+DATA = pathlib.Path(os.environ["FLETCH_TEST_DATA"])
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
+
+
+def least(work, count):
+    best = 1e9
+    for _ in range(count):
+        begin = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - begin)
+    return best
+
+
+def child_cpu(command, **more):
+    """CPU seconds and peak MB of a program."""
+    pid = subprocess.Popen(command, stdout=subprocess.DEVNULL, **more)
+    _, status, used = os.wait4(pid.pid, 0)
+    assert status == 0, command
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+
+
+def hand_over():
+    import fletch
+    from fletch import _inputs
+    model = fletch.Model(MODEL)
+    rows = [("all of embed() but the text, µs", 1e6 * least(lambda: [model.embed([]) for _ in range(100)], 200) / 100)]
+    texts = [f"text number {i} of a hundred thousand, of eighty-five bytes or so: {'x' * 20}" for i in range(100_000)]
+    rows.append(("100k ASCII str, ms", 1e3 * least(lambda: _inputs.make_texts(texts), 20)))
+
+    def other(i):
+        return f"téxt nümber {i} of a hundred thousand, öf eighty-five bytes or so: {'ü' * 10}"
+    fresh = [[other(i) for i in range(100_000)] for _ in range(5)]
+    rows.append(("100k other str, first use, ms", 1e3 * min(least(lambda: _inputs.make_texts(one), 1) for one in fresh)))
+    try:
+        import pyarrow as pa
+        column = pa.array(texts, pa.large_string())
+        rows.append(("100k Arrow large_string, ms", 1e3 * least(lambda: _inputs.make_texts(column), 50)))
+    except ImportError:
+        pass
+    return rows
+
+
+EMBED = """
+import sys, json, fletch
+texts = [json.loads(line) for line in open(sys.argv[2])]
+if sys.argv[3] == "arrow":
+    import pyarrow
+    texts = pyarrow.array(texts)
+model = fletch.Model(sys.argv[1])
+if sys.argv[3] != "open":
+    model.embed(texts, truncate="right")
+"""
+
+
+def beside_the_program(name, texts):
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "texts.jsonl"
+        path.write_text("".join(json.dumps(text) + "\n" for text in texts))
+        command = [PROGRAM, "embed", "--model", MODEL, "--input", str(path), "--format", "raw", "--output", "/dev/null", "--quiet"]
+        runs = {"fletch embed": command} | {how: [sys.executable, "-c", EMBED, MODEL, str(path), how] for how in ("list", "arrow", "open")}
+        best = {}
+        for _ in range(ROUNDS):
+            for how, words in runs.items():
+                cpu, peak = child_cpu(words)
+                best[how] = min(best.get(how, (1e9, 0)), (cpu, peak))
+        base = best["fletch embed"][0]
+        return [(f"{name}: fletch embed, CPU s", base)] + [
+            (f"{name}: {how} / fletch embed, CPU", best[how][0] / base) for how in ("list", "arrow")] + [
+            (f"{name}: list less its own start / fletch embed", (best["list"][0] - best["open"][0]) / base),
+            (f"{name}: memory above the program, MB", best["list"][1] - best["fletch embed"][1])]
+
+
+def awaits(count=2000):
+    import fletch
+    model = fletch.Model(MODEL)
+    texts = [f"a short text of number {i}" for i in range(count)]
+
+    def cpu(work):
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        work()
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    async def all_of_them():
+        return await asyncio.gather(*(model.aembed(text) for text in texts))
+    ratios = []
+    for _ in range(ROUNDS):
+        ratios.append((cpu(lambda: model.embed(texts)), cpu(lambda: asyncio.run(all_of_them()))))
+    return [(f"{count} awaits / one call, CPU", min(one[1] for one in ratios) / min(one[0] for one in ratios))]
+
+
+def starts():
+    rows = []
+    best = {name: min(child_cpu([sys.executable, "-c", code])[0] for _ in range(5)) for name, code in {
+        "numpy": "import numpy", "fletch": "import fletch",
+        "first": f"import fletch; fletch.Model({MODEL!r}).embed('x')"}.items()}
+    rows.append(("import fletch above numpy, CPU ms", 1e3 * (best["fletch"] - best["numpy"])))
+    rows.append(("start to first vector, CPU s", best["first"]))
+    return rows
+
+
+def texts_of_each_length():
+    short = [json.loads(line)["a"] for line in (DATA / "stsb-en-dev.jsonl").read_text().splitlines()]
+    long = [json.loads(line)["text"] for line in (DATA / "cranfield-docs.jsonl").read_text().splitlines()][:200]
+    yield from beside_the_program("short", short)
+    yield from beside_the_program("long", long)
+    yield from beside_the_program("mixed", short + long[:100])
+
+
+if __name__ == "__main__":
+    print("| what | |\n|---|---|")
+    for part in (hand_over, awaits, starts, texts_of_each_length):
+        for name, value in part():
+            print(f"| {name} | {value:.3g} |", flush=True)

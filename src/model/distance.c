@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* distance.c - attention's rules of distance as numbers: masks, T5's buckets and ALiBi's slopes.
+ *
+ * Role    Every engine makes its table by distance from fl_distance_value, once when it opens.
+ * Method  float32 throughout: a bucket's edge and a slope must fall where the reference has them.
+ *         Of T5's buckets half are for keys to the right of the query; of each half the first half
+ *         counts single steps, the rest grows with the logarithm up to max_distance (checked by
+ *         fl_encoder_check_sizes). ALiBi's slopes are powers of 2^(-8/n); for heads that are not a
+ *         power of two, those of the power below, then every other of the one above.
+ * Proof   tests/unit/test_model_rules.c; tests/golden/test_folders.py. */
+#include <math.h>
+
+#include "model/encoder.h"
+
+static uint32_t t5_bucket(ptrdiff_t distance, uint32_t buckets, uint32_t max_distance) {
+    uint32_t half = buckets / 2, exact = half / 2, base = distance > 0 ? half : 0;
+    uint32_t n = (uint32_t)(distance < 0 ? -distance : distance);
+    if (n < exact)
+        return base + n;
+    float ratio = logf((float)n / (float)exact) / (float)log((double)max_distance / (double)exact);
+    uint32_t steps = (uint32_t)(ratio * (float)(half - exact));
+    return base + (exact + steps < half - 1 ? exact + steps : half - 1);
+}
+
+static double slope_of_power(uint32_t heads, uint32_t head) {
+    double start = pow(2.0, -pow(2.0, -(log2((double)heads) - 3.0)));
+    return start * pow(start, (double)head);
+}
+
+static float alibi_slope(uint32_t heads, uint32_t head) {
+    uint32_t power = 1;
+    while (power * 2 <= heads)
+        power *= 2;
+    return (float)(head < power ? slope_of_power(power, head)
+                                : slope_of_power(2 * power, 2 * (head - power)));
+}
+
+ptrdiff_t fl_distance_first(const fl_distance *rule) {
+    return rule->window > 0 ? -(ptrdiff_t)rule->window : -PTRDIFF_MAX;
+}
+
+ptrdiff_t fl_distance_last(const fl_distance *rule) {
+    return rule->causal ? 0 : rule->window > 0 ? (ptrdiff_t)rule->window : PTRDIFF_MAX;
+}
+
+float fl_distance_value(const fl_encoder *encoder, const fl_distance *rule, uint32_t head,
+                        ptrdiff_t distance) {
+    uint32_t heads = encoder->desc.heads;
+    float    value = 0.0f;
+    if (distance < fl_distance_first(rule) || distance > fl_distance_last(rule))
+        return -INFINITY;
+    if (rule->bias == FL_BIAS_T5_BUCKETS)
+        fl_tensor_to_f32(&encoder->global[FL_SLOT_ATTENTION_BIAS],
+                         (uint64_t)t5_bucket(distance, rule->buckets, rule->max_distance) * heads +
+                             head,
+                         1, &value);
+    else if (rule->bias == FL_BIAS_ALIBI)
+        value = -alibi_slope(heads, head) * (float)(distance < 0 ? -distance : distance);
+    return value;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bert.c - BERT: MiniLM, bge, e5, gte, mxbai, arctic-embed and the others of that shape.
+ *
+ *     x = LN(word[id] + position[0 .. n-1] + type[0])
+ *     per layer: x = LN(x + attention(x)); x = LN(x + down(act(up(x))))
+ *
+ * The pooler is not used for embeddings. */
+#include "model/families/shared_names.h"
+
+const fl_family fl_family_bert = {
+    .name            = "bert",
+    .model_types     = {"bert"},
+    .prefixes        = {"bert."},
+    .vocab_is_enough = true,
+
+    .fixed = {.position   = FL_POSITION_LEARNED,
+              .embed_norm = true,
+              .qkv_bias   = true,
+              .out_bias   = true,
+              .up_bias    = true,
+              .down_bias  = true,
+              .norm_bias  = true},
+
+    .fields = {FL_HIDDEN("hidden_size", 768), FL_LAYERS("num_hidden_layers", 12),
+               FL_HEADS("num_attention_heads", 12), FL_MLP("intermediate_size", 3072),
+               FL_VOCAB("vocab_size", 30522), FL_POSITIONS("max_position_embeddings", 512),
+               FL_TYPES("type_vocab_size", 2, 1), FL_EPS("layer_norm_eps", 1e-12),
+               FL_ACTIVATION("hidden_act", "gelu")},
+
+    .tensors = {FL_BERT_EMBEDDINGS, FL_BERT_POSITIONS, FL_BERT_ATTENTION, FL_BERT_MLP},
+};

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* eurobert.c - EuroBERT: Llama that looks both ways. */
+#include "model/families/shared_names.h"
+
+const fl_family fl_family_eurobert = {
+    .name        = "eurobert",
+    .model_types = {"eurobert"},
+    .prefixes    = {"model."},
+
+    .fixed = {.norm       = FL_NORM_RMS,
+              .norm_place = FL_NORM_PRE,
+              .final_norm = true,
+              .mlp        = FL_MLP_GLU},
+
+    .fields = {FL_HIDDEN("hidden_size", 768), FL_LAYERS("num_hidden_layers", 12),
+               FL_HEADS("num_attention_heads", 12), FL_KV_HEADS("num_key_value_heads", 0),
+               FL_HEAD_DIM("head_dim", 0), FL_MLP("intermediate_size", 3072),
+               FL_VOCAB("vocab_size", 128256), FL_POSITIONS("max_position_embeddings", 8192),
+               FL_EPS("rms_norm_eps", 1e-5), FL_ACTIVATION("hidden_act", "silu"),
+               FL_ATTENTION_BIASES("attention_bias"), FL_MLP_BIASES("mlp_bias")},
+    .rope   = {.theta = "rope_theta", .fallback = 10000},
+
+    .tensors = {FL_LLAMA_ATTENTION, FL_LLAMA_NORM, FL_LLAMA_MLP},
+};

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* qwen3.c - Qwen3: Qwen3-Embedding 0.6B to 8B and models trained from it.
+ *
+ * Pre-norm RMS, fewer key than query heads, heads of a width of their own, RMS norms of each q and
+ * k head before the rotary positions, causal unless is_causal is false. */
+#include "model/families/shared_names.h"
+
+const fl_family fl_family_qwen3 = {
+    .name        = "qwen3",
+    .model_types = {"qwen3"},
+    .prefixes    = {"model."},
+
+    .fixed      = {.norm       = FL_NORM_RMS,
+                   .norm_place = FL_NORM_PRE,
+                   .final_norm = true,
+                   .mlp        = FL_MLP_GLU,
+                   .qk_norm    = FL_QK_NORM_HEAD,
+                   .distance   = {{.causal = true}}},
+    .causal_key = "is_causal",
+
+    .fields = {FL_HIDDEN("hidden_size", 4096), FL_LAYERS("num_hidden_layers", 32),
+               FL_HEADS("num_attention_heads", 32), FL_KV_HEADS("num_key_value_heads", 32),
+               FL_HEAD_DIM("head_dim", 128), FL_MLP("intermediate_size", 22016),
+               FL_VOCAB("vocab_size", 151936), FL_POSITIONS("max_position_embeddings", 32768),
+               FL_EPS("rms_norm_eps", 1e-6), FL_ACTIVATION("hidden_act", "silu"),
+               FL_ATTENTION_BIASES("attention_bias")},
+    .rope   = {.theta = "rope_theta", .fallback = 10000},
+
+    .tensors = {FL_LLAMA_ATTENTION, FL_LLAMA_QK_NORM, FL_LLAMA_NORM, FL_LLAMA_MLP},
+};

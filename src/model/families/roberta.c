@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* roberta.c - RoBERTa, XLM-RoBERTa and CamemBERT: multilingual-e5, bge-m3, all-distilroberta.
+ *
+ * BERT whose positions begin after the padding's row: pad_token_id + 1. A literal pad token in a
+ * text takes the padding's row and does not count. */
+#include "model/families/shared_names.h"
+
+const fl_family fl_family_roberta = {
+    .name        = "roberta",
+    .model_types = {"roberta", "xlm-roberta", "camembert"},
+    .prefixes    = {"roberta.", "xlm-roberta.", "camembert."},
+    .padding_key = "pad_token_id",
+    .padding     = 1,
+
+    .fixed = {.position   = FL_POSITION_LEARNED,
+              .embed_norm = true,
+              .qkv_bias   = true,
+              .out_bias   = true,
+              .up_bias    = true,
+              .down_bias  = true,
+              .norm_bias  = true},
+
+    .fields = {FL_HIDDEN("hidden_size", 768), FL_LAYERS("num_hidden_layers", 12),
+               FL_HEADS("num_attention_heads", 12), FL_MLP("intermediate_size", 3072),
+               FL_VOCAB("vocab_size", 50265), FL_POSITIONS("max_position_embeddings", 512),
+               FL_TYPES("type_vocab_size", 2, 1), FL_EPS("layer_norm_eps", 1e-12),
+               FL_ACTIVATION("hidden_act", "gelu")},
+
+    .tensors = {FL_BERT_EMBEDDINGS, FL_BERT_POSITIONS, FL_BERT_ATTENTION, FL_BERT_MLP},
+};

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shared_names.h - tensor names that several families share. */
+#ifndef FL_MODEL_FAMILIES_SHARED_NAMES_H
+#define FL_MODEL_FAMILIES_SHARED_NAMES_H
+
+#include "model/family.h"
+
+#define FL_BERT_EMBEDDINGS                                                                         \
+    FL_AT("embeddings.word_embeddings.weight", FL_SLOT_WORD),                                      \
+        FL_AT("embeddings.token_type_embeddings.weight", FL_SLOT_TYPE),                            \
+        FL_AT("embeddings.LayerNorm.", FL_SLOT_EMBED_NORM_W)
+#define FL_BERT_POSITIONS FL_AT("embeddings.position_embeddings.weight", FL_SLOT_POSITION)
+#define FL_BERT_ATTENTION                                                                          \
+    FL_AT("encoder.layer.*.attention.self.query.", FL_LAYER_Q_W),                                  \
+        FL_AT("encoder.layer.*.attention.self.key.", FL_LAYER_K_W),                                \
+        FL_AT("encoder.layer.*.attention.self.value.", FL_LAYER_V_W),                              \
+        FL_AT("encoder.layer.*.attention.output.dense.", FL_LAYER_O_W),                            \
+        FL_AT("encoder.layer.*.attention.output.LayerNorm.", FL_LAYER_ATTENTION_NORM_W)
+#define FL_BERT_MLP                                                                                \
+    FL_AT("encoder.layer.*.intermediate.dense.", FL_LAYER_UP_W),                                   \
+        FL_AT("encoder.layer.*.output.dense.", FL_LAYER_DOWN_W),                                   \
+        FL_AT("encoder.layer.*.output.LayerNorm.", FL_LAYER_MLP_NORM_W)
+
+#define FL_LLAMA_ATTENTION                                                                         \
+    FL_AT("embed_tokens.weight", FL_SLOT_WORD), FL_AT("norm.", FL_SLOT_FINAL_NORM_W),              \
+        FL_AT("layers.*.input_layernorm.", FL_LAYER_ATTENTION_NORM_W),                             \
+        FL_AT("layers.*.self_attn.q_proj.", FL_LAYER_Q_W),                                         \
+        FL_AT("layers.*.self_attn.k_proj.", FL_LAYER_K_W),                                         \
+        FL_AT("layers.*.self_attn.v_proj.", FL_LAYER_V_W),                                         \
+        FL_AT("layers.*.self_attn.o_proj.", FL_LAYER_O_W)
+#define FL_LLAMA_QK_NORM                                                                           \
+    FL_AT("layers.*.self_attn.q_norm.", FL_LAYER_Q_NORM_W),                                        \
+        FL_AT("layers.*.self_attn.k_norm.", FL_LAYER_K_NORM_W)
+#define FL_LLAMA_MLP                                                                               \
+    FL_AT("layers.*.mlp.gate_proj.", FL_LAYER_GATE_W),                                             \
+        FL_AT("layers.*.mlp.up_proj.", FL_LAYER_UP_W),                                             \
+        FL_AT("layers.*.mlp.down_proj.", FL_LAYER_DOWN_W)
+#define FL_LLAMA_NORM FL_AT("layers.*.post_attention_layernorm.", FL_LAYER_MLP_NORM_W)
+
+/* NomicBERT with and without experts: GPT-2's words on the Hub, transformers 5's own. */
+#define FL_NOMIC_FIELDS                                                                            \
+    FL_HIDDEN("hidden_size n_embd", 768), FL_LAYERS("num_hidden_layers n_layer", 12),              \
+        FL_HEADS("num_attention_heads n_head", 12), FL_HEAD_DIM("head_dim", 0),                    \
+        FL_MLP("intermediate_size n_inner", 3072),                                                 \
+        FL_POSITIONS("n_positions max_position_embeddings", 2048), FL_VOCAB("vocab_size", 30528),  \
+        FL_TYPES("type_vocab_size", 2, 0), FL_EPS("layer_norm_eps layer_norm_epsilon", 1e-12),     \
+        FL_ATTENTION_BIASES("qkv_proj_bias"), FL_BOOL(up_bias, "mlp_fc1_bias", false),             \
+        FL_BOOL(down_bias, "mlp_fc2_bias", false)
+#define FL_NOMIC_ONLY                                                                              \
+    {"prenorm", "false"}, {"use_rms_norm", "false"}, {"rotary_emb_interleaved", "false"},          \
+        {"rotary_emb_scale_base", "absent"}, {"parallel_block", "false"}, {                        \
+        "position_embedding_type", "absolute|rope|rotary"                                          \
+    }
+#define FL_NOMIC_TENSORS                                                                           \
+    FL_AT("embeddings.word_embeddings.weight", FL_SLOT_WORD),                                      \
+        FL_AT("embeddings.token_type_embeddings.weight", FL_SLOT_TYPE),                            \
+        FL_AT("emb_ln.", FL_SLOT_EMBED_NORM_W),                                                    \
+        FL_FUSED3("encoder.layers.*.attn.Wqkv.", FL_LAYER_Q_W, FL_LAYER_K_W, FL_LAYER_V_W),        \
+        FL_AT("encoder.layers.*.attn.out_proj.", FL_LAYER_O_W),                                    \
+        FL_AT("encoder.layers.*.norm1.", FL_LAYER_ATTENTION_NORM_W),                               \
+        FL_AT("encoder.layers.*.norm2.", FL_LAYER_MLP_NORM_W),                                     \
+        FL_AT("encoder.layers.*.mlp.fc2.", FL_LAYER_DOWN_W)
+
+#endif

@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* family.c - config.json becomes a descriptor, by the table of the family it names.
+ *
+ * Role    model.c hands over config.json; weights.c later finds the tensors by the same table.
+ * Method  Which family: model_type, then the marks that tell variants of one model_type apart. Then
+ *         fields, layers, rotary positions, windows and experts, each from the keys that the table
+ *         names, absent ones with transformers' defaults. Sizes are bounded before anything is
+ *         computed from them. A switch that changes the maths and that the tables do not express is
+ *         refused by name: a vector that is nearly right is worse than none.
+ * Memory  desc->layer, owned by whoever has the descriptor.
+ * Proof   tests/unit/test_model.c; tests/golden/test_folders.py, test_families.py. */
+#include "model/family.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+
+enum { KEY_MAX = 64, EXPERTS_MAX = 1024 };
+
+#define FL_NAME(name) &fl_family_##name,
+static const fl_family *const families[] = {FL_FAMILIES(FL_NAME)};
+#undef FL_NAME
+
+/* Of PretrainedConfig, and of others by name: each would make another network of the same tensors.
+ * A family that knows more values has a line of its own. */
+static const fl_only common[] = {
+    {"is_decoder", "false"},
+    {"add_cross_attention", "false"},
+    {"position_embedding_type", "absolute"},
+    {"quantization_config", "absent"},
+    {"attn_logit_softcapping", "absent"},
+    {"final_logit_softcapping", "absent"},
+    {"logn_attention_scale", "false"},
+    {"use_sliding_window", "false"},
+    {"use_bidirectional_attention", "false"},
+    {"partial_rotary_factor", "1"},
+};
+
+static const struct {
+    const char   *name;
+    fl_activation activation;
+    bool          gated;
+} activations[] = {
+    {"gelu", FL_ACT_GELU_ERF, false},
+    {"gelu_python", FL_ACT_GELU_ERF, false},
+    {"gelu_new", FL_ACT_GELU_TANH, false},
+    {"gelu_pytorch_tanh", FL_ACT_GELU_TANH, false},
+    {"gelu_fast", FL_ACT_GELU_TANH, false},
+    {"gelu_python_tanh", FL_ACT_GELU_TANH, false},
+    {"gelu_accurate", FL_ACT_GELU_TANH, false},
+    {"silu", FL_ACT_SILU, false},
+    {"swish", FL_ACT_SILU, false},
+    {"relu", FL_ACT_RELU, false},
+    {"swiglu", FL_ACT_SILU, true},
+    {"geglu", FL_ACT_GELU_ERF, true},
+    {"reglu", FL_ACT_RELU, true},
+};
+
+void fl_family_refuse(fl_json_reader *config, const char *key, const char *value) {
+    if (config->status == 0)
+        config->status =
+            fl_fail(config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                    "%s: %s \"%.60s\" is not supported; it changes the vectors, so the model "
+                    "is refused rather than approximated.",
+                    config->source, key, value);
+}
+
+static void damage(fl_json_reader *config, const char *key, double value, const char *why) {
+    if (config->status == 0)
+        config->status = fl_fail(config->error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: %s %g %s.",
+                                 config->source, key, value, why);
+}
+
+/* ---- Keys ------------------------------------------------------------------------------------ */
+
+/* The first spelling that is there; the first of all when none is. */
+static const char *spelling(const fl_json_reader *r, const char *keys, char key[KEY_MAX]) {
+    for (const char *at = keys; *at != '\0'; at += strspn(at, " ")) {
+        size_t size = strcspn(at, " ");
+        snprintf(key, KEY_MAX, "%.*s", (int)size, at);
+        if (fl_json_has(r, key))
+            return key;
+        at += size;
+    }
+    snprintf(key, KEY_MAX, "%.*s", (int)strcspn(keys, " "), keys);
+    return key;
+}
+
+/* A key's object as a reader of its own, which passes its failure on by `settle`. */
+static fl_json_reader descend(fl_json_reader *r, const char *key) {
+    return (fl_json_reader){.object = fl_json_has(r, key) ? fl_json_object(r, key) : NULL,
+                            .source = r->source,
+                            .error  = r->error,
+                            .status = r->status};
+}
+
+static void settle(fl_json_reader *r, const fl_json_reader *below) {
+    if (r->status == 0)
+        r->status = below->status;
+}
+
+/* auto_map points to Python code in some repository: the network is what that code says. */
+static const char *remote_code(fl_json_reader *config) {
+    fl_json_reader map  = descend(config, "auto_map");
+    const char    *code = fl_json_string(&map, "AutoModel", NULL);
+    if (code == NULL)
+        code = fl_json_string(&map, "AutoConfig", NULL);
+    settle(config, &map);
+    return code;
+}
+
+/* "repository--module.Class"; a local copy leaves the repository out. */
+static bool knows_code(const fl_family *family, const char *code) {
+    for (size_t i = 0; i < FL_WORDS_MAX && family->remote_code[i] != NULL; i++) {
+        const char *known = family->remote_code[i], *bare = strstr(known, "--");
+        if (strcmp(known, code) == 0 || (bare != NULL && strcmp(bare + 2, code) == 0))
+            return true;
+    }
+    return false;
+}
+
+/* Whether the network is the Hub's code, not a class of transformers. */
+static bool is_hub_code(const fl_family *family, fl_json_reader *config) {
+    const char *code = remote_code(config);
+    return code != NULL && knows_code(family, code);
+}
+
+/* Whether a value is one of "true|12|word". */
+static bool is_one_of(fl_json_reader *r, const char *key, const char *values, char *text,
+                      size_t room) {
+    if (strcmp(values, "absent") == 0) {
+        snprintf(text, room, "present");
+        return !fl_json_has(r, key);
+    }
+    if (strncmp(values, "true", 4) == 0 || strncmp(values, "false", 5) == 0)
+        snprintf(text, room, "%s", fl_json_bool(r, key, false) ? "true" : "false");
+    else if (strchr("0123456789", values[0]) != NULL)
+        snprintf(text, room, "%.9g", fl_json_double(r, key, 0));
+    else
+        snprintf(text, room, "%s", fl_json_string(r, key, ""));
+    for (const char *at = values; r->status == 0 && *at != '\0'; at += strspn(at, "|")) {
+        size_t size = strcspn(at, "|");
+        if (strlen(text) == size && strncmp(at, text, size) == 0)
+            return true;
+        at += size;
+    }
+    return false;
+}
+
+static void check_only(fl_json_reader *config, const fl_only *only) {
+    char text[100];
+    if (config->status != 0 || !fl_json_has(config, only->key))
+        return;
+    if (!is_one_of(config, only->key, only->values, text, sizeof text))
+        fl_family_refuse(config, only->key, text);
+}
+
+static bool has_own(const fl_family *family, const char *key) {
+    for (size_t i = 0; i < FL_ONLY_MAX && family->only[i].key != NULL; i++)
+        if (strcmp(family->only[i].key, key) == 0)
+            return true;
+    return false;
+}
+
+static void refuse_switches(const fl_family *family, fl_json_reader *config) {
+    for (size_t i = 0; i < FL_ONLY_MAX && family->only[i].key != NULL; i++)
+        check_only(config, &family->only[i]);
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
+        if (!has_own(family, common[i].key))
+            check_only(config, &common[i]);
+    /* only the Hub's code reads these */
+    const char *hub[] = {family->rope.fraction, family->rope.stretch};
+    for (size_t i = 0; i < sizeof hub / sizeof *hub; i++)
+        if (hub[i] != NULL && !is_hub_code(family, config))
+            check_only(config, &(fl_only){hub[i], "1"});
+    fl_json *pruned =
+        fl_json_has(config, "pruned_heads") ? fl_json_object(config, "pruned_heads") : NULL;
+    if (fl_json_count(pruned) > 0)
+        fl_family_refuse(config, "pruned_heads", "not empty");
+}
+
+/* ---- Fields ---------------------------------------------------------------------------------- */
+
+static void read_activation(fl_encoder_desc *desc, fl_json_reader *config, const char *key,
+                            const char *fallback) {
+    const char *name = fl_json_string(config, key, fallback);
+    for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
+        if (strcmp(activations[i].name, name) == 0 &&
+            (!activations[i].gated || desc->mlp == FL_MLP_GLU)) {
+            desc->activation = activations[i].activation;
+            return;
+        }
+    fl_family_refuse(config, key, name);
+}
+
+/* JinaBERT: every word that a family lets pass is gated, and the absent one is "original". */
+static void read_feed_forward(fl_encoder_desc *desc, fl_json_reader *config, const char *key) {
+    if (!fl_json_has(config, key))
+        fl_family_refuse(config, key, "absent");
+    else
+        read_activation(desc, config, key, "");
+}
+
+static void read_field(fl_encoder_desc *desc, fl_json_reader *config, const fl_field *field) {
+    char        spelt[KEY_MAX];
+    const char *key   = spelling(config, field->keys, spelt);
+    char       *at    = (char *)desc + field->at;
+    double      value = field->fallback;
+    switch (field->kind) {
+    case FL_FIELD_SIZE: {
+        uint32_t size = (uint32_t)fl_json_int(config, key, (int64_t)field->fallback,
+                                              (int64_t)field->min, (int64_t)field->max);
+        memcpy(at, &size, sizeof size);
+        return;
+    }
+    case FL_FIELD_BOOL: *(bool *)at = fl_json_bool(config, key, field->fallback != 0); return;
+    case FL_FIELD_ACTIVATION: read_activation(desc, config, key, field->word); return;
+    case FL_FIELD_FEED_FORWARD: read_feed_forward(desc, config, key); return;
+    case FL_FIELD_REAL:
+    case FL_FIELD_INVERSE_ROOT: break;
+    }
+    value = fl_json_double(config, key, field->fallback);
+    if (!(value >= field->min && value < field->max))
+        damage(config, key, value, "is out of bounds");
+    float real = (float)(field->kind == FL_FIELD_REAL ? value : pow(value, -0.5));
+    memcpy(at, &real, sizeof real);
+}
+
+/* What follows from the sizes alone. */
+static void complete(const fl_family *family, fl_encoder_desc *desc, fl_json_reader *config) {
+    desc->architecture = family->name;
+    desc->kv_heads     = desc->kv_heads == 0 ? desc->heads : desc->kv_heads;
+    desc->embedding    = desc->embedding == 0 ? desc->hidden : desc->embedding;
+    desc->word_rows    = desc->vocab;
+    if (desc->head_dim == 0 && desc->hidden % desc->heads != 0)
+        config->status = fl_fail(config->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                                 "%s: hidden_size %u is not a multiple of num_attention_heads %u.",
+                                 config->source, desc->hidden, desc->heads);
+    if (desc->heads % desc->kv_heads != 0)
+        damage(config, "num_key_value_heads", desc->kv_heads,
+               "does not divide the number of attention heads");
+    if (desc->head_dim == 0)
+        desc->head_dim = desc->hidden / desc->heads;
+    if (desc->attention_scale == 0)
+        desc->attention_scale = 1.0f / sqrtf((float)desc->head_dim);
+    if (family->scale_embedding)
+        desc->embed_scale = (float)sqrt((double)desc->hidden);
+    for (size_t i = 0; i < FL_FIELDS_MAX && family->fields[i].keys != NULL; i++)
+        if (family->fields[i].at == offsetof(fl_encoder_desc, types))
+            desc->token_type = desc->types > 0;
+}
+
+/* Tables with a row for padding: the first token has the row after it. */
+static void read_padding(const fl_family *family, fl_encoder_desc *desc, fl_json_reader *config) {
+    enum { PAD_MAX = 1 << 20 };
+    if (family->padding_key == NULL)
+        return;
+    desc->pad_token = family->padding;
+    if (family->padding_key[0] != '\0')
+        desc->pad_token =
+            (uint32_t)fl_json_int(config, family->padding_key, family->padding, 0, PAD_MAX);
+    desc->position_offset    = desc->pad_token + 1;
+    desc->position_skips_pad = true;
+    if (desc->positions <= desc->position_offset)
+        damage(config, "max_position_embeddings", desc->positions, "leaves no usable position");
+    else
+        desc->positions -= desc->position_offset;
+}
+
+/* ---- Rotary positions ------------------------------------------------------------------------ */
+
+static void read_scaling(const fl_family *family, const fl_encoder_desc *desc, fl_rope *rope,
+                         fl_json_reader *scaling) {
+    const char *type = fl_json_string(scaling, "type", "default");
+    type             = fl_json_string(scaling, "rope_type", type);
+    rope->factor     = fl_json_double(scaling, "factor", 1.0);
+    if (!(rope->factor >= 1))
+        damage(scaling, "rope factor", rope->factor, "is less than 1");
+    if (strcmp(type, "default") == 0 || strcmp(type, "dynamic") == 0)
+        return; /* dynamic: no position that fletch allows is beyond the trained ones */
+    if (strcmp(type, "linear") == 0) {
+        rope->scaling = FL_ROPE_LINEAR;
+    } else if (strcmp(type, "ntk") == 0 && family->rope.ntk && !fl_json_has(scaling, "mixed_b")) {
+        rope->scaling = FL_ROPE_LINEAR;
+        rope->theta *= rope->factor;
+        rope->factor = pow(rope->factor, 2.0 / rope->dims);
+    } else if (strcmp(type, "llama3") == 0) {
+        rope->scaling     = FL_ROPE_LLAMA3;
+        rope->low_factor  = fl_json_double(scaling, "low_freq_factor", 0);
+        rope->high_factor = fl_json_double(scaling, "high_freq_factor", 0);
+        rope->trained     = (uint32_t)fl_json_int(scaling, "original_max_position_embeddings",
+                                                  desc->positions, 1, 1 << 24);
+        if (!(rope->low_factor > 0 && rope->high_factor > rope->low_factor))
+            damage(scaling, "high_freq_factor", rope->high_factor, "is not above low_freq_factor");
+    } else {
+        fl_family_refuse(scaling, "rope type", type);
+    }
+}
+
+/* One rope: of rope_parameters[kind], else of rope_parameters, else of the older keys. */
+static fl_rope read_rope(const fl_family *family, const fl_encoder_desc *desc,
+                         fl_json_reader *config, const char *kind, const char *theta,
+                         double fallback) {
+    char           key[KEY_MAX];
+    fl_json_reader all = descend(config, "rope_parameters");
+    bool nested = fl_json_has(&all, "full_attention") || fl_json_has(&all, "sliding_attention");
+    fl_json_reader one = nested                                   ? descend(&all, kind)
+                         : fl_json_has(config, "rope_parameters") ? all
+                                                                  : descend(config, "rope_scaling");
+    if (family->rope.local_theta != NULL && !nested && one.object != NULL)
+        fl_family_refuse(config, "rope_parameters", "for all layers alike");
+    double fraction = 1.0;
+    if (family->rope.fraction != NULL)
+        fraction = fl_json_double(config, spelling(config, family->rope.fraction, key), 1.0);
+    check_only(&one, &(fl_only){"partial_rotary_factor", "1"});
+    fl_rope rope = {.theta = fl_json_double(config, spelling(config, theta, key), fallback)};
+    rope.theta   = fl_json_double(&one, "rope_theta", rope.theta);
+    if (!(fraction > 0 && fraction <= 1))
+        damage(config, family->rope.fraction, fraction, "is not within 0..1");
+    else
+        rope.dims = (uint32_t)(desc->head_dim * fraction);
+    if (!(rope.theta > 0 && rope.theta < 1e18))
+        damage(config, key, rope.theta, "is no base of rotary positions");
+    if (rope.dims == 0 || rope.dims % 2 != 0)
+        damage(config, "head_dim", rope.dims, "cannot be turned in pairs by rotary positions");
+    if (config->status == 0 && one.status == 0)
+        read_scaling(family, desc, &rope, &one);
+    settle(&all, &one);
+    settle(config, &all);
+    return rope;
+}
+
+static void read_ropes(const fl_family *family, fl_encoder_desc *desc, fl_json_reader *config) {
+    const char *local = family->rope.local_theta;
+    if (family->rope.theta == NULL || config->status != 0)
+        return;
+    if (family->rope.stretch != NULL && is_hub_code(family, config) &&
+        fl_json_double(config, family->rope.stretch, 0) > 0) {
+        uint32_t trained =
+            (uint32_t)fl_json_int(config, family->rope.trained, desc->positions, 1, 1 << 24);
+        desc->positions = trained < desc->positions ? trained : desc->positions;
+    }
+    desc->rope[0] = read_rope(family, desc, config, "full_attention", family->rope.theta,
+                              family->rope.fallback);
+    if (local != NULL)
+        desc->rope[1] = read_rope(family, desc, config, "sliding_attention", local,
+                                  family->rope.local_fallback);
+    for (uint32_t i = 0; i < desc->layers; i++)
+        desc->layer[i].rope = local != NULL && desc->layer[i].distance > 0 ? 2 : 1;
+}
+
+/* ---- Layers ---------------------------------------------------------------------------------- */
+
+static void read_causal(const fl_family *family, fl_encoder_desc *desc, fl_json_reader *config) {
+    bool *causal = &desc->distance[0].causal;
+    bool  null =
+        fl_json_find(config->object, "is_causal", NULL) && !fl_json_has(config, "is_causal");
+    if (family->causal_inverted && null)
+        fl_family_refuse(config, "is_causal", "null"); /* as false */
+    else if (family->causal_key != NULL && null && strcmp(family->causal_key, "is_causal") == 0)
+        *causal = false; /* as transformers: nothing is no yes */
+    else if (family->causal_key != NULL)
+        *causal = fl_json_bool(config, family->causal_key, *causal != family->causal_inverted) !=
+                  family->causal_inverted;
+}
+
+/* The window as |key - query| <= reach; 0 when the config says that there is none. */
+static uint32_t read_window(const fl_family *family, const fl_encoder_desc *desc,
+                            fl_json_reader *config) {
+    bool        causal = desc->distance[0].causal;
+    const char *key    = family->window.window;
+    if (fl_json_find(config->object, key, NULL) && !fl_json_has(config, key))
+        return 0; /* null says that there is none */
+    uint32_t window = (uint32_t)fl_json_int(config, key, family->window.fallback, 1, 1 << 30);
+    uint32_t reach  = causal ? window - 1 : family->window.halved ? window / 2 : window;
+    if (reach == 0)
+        damage(config, key, window, "is a window that holds no other token");
+    return reach;
+}
+
+/* layer_types, else every n-th; `out` [layers] is true where a layer has the window. */
+static void read_layer_types(const fl_family *family, fl_encoder_desc *desc,
+                             fl_json_reader *config) {
+    fl_json *types =
+        fl_json_has(config, "layer_types") ? fl_json_array(config, "layer_types") : NULL;
+    uint32_t every = 0;
+    if (family->window.every != NULL)
+        every = (uint32_t)fl_json_int(config, family->window.every, family->window.every_fallback,
+                                      1, 1024);
+    if (types != NULL && fl_json_count(types) != desc->layers)
+        damage(config, "layer_types: its length", (double)fl_json_count(types),
+               "is not that of the layers");
+    for (uint32_t i = 0; config->status == 0 && i < desc->layers; i++) {
+        const char *type = every > 0 && (i + family->window.shift) % every != 0
+                               ? "sliding_attention"
+                               : "full_attention";
+        if (family->window.always)
+            type = "sliding_attention";
+        if (types != NULL) {
+            type = fl_json_text(fl_json_item(types, i));
+            type = type == NULL ? "no string" : type;
+        }
+        bool sliding = strcmp(type, "sliding_attention") == 0;
+        if ((!sliding && strcmp(type, "full_attention") != 0) ||
+            (sliding && family->window.window == NULL))
+            fl_family_refuse(config, "layer_types", type);
+        desc->layer[i].distance = sliding;
+    }
+}
+
+static void read_layers(const fl_family *family, fl_encoder_desc *desc, fl_json_reader *config) {
+    if (config->status != 0)
+        return;
+    desc->layer = fl_alloc_zero(desc->layers, sizeof *desc->layer);
+    if (desc->layer == NULL) {
+        config->status =
+            fl_fail_nomem(config->error, desc->layers * sizeof *desc->layer, "the layers");
+        return;
+    }
+    desc->layer[0].skips_attention_norm = family->first_layer_unnormed;
+    read_layer_types(family, desc, config);
+    if (family->window.window == NULL || config->status != 0)
+        return;
+    uint32_t window          = read_window(family, desc, config);
+    desc->distance[1]        = desc->distance[0];
+    desc->distance[1].window = window;
+    for (uint32_t i = 0; window == 0 && i < desc->layers; i++)
+        desc->layer[i].distance = 0;
+}
+
+static void read_experts(const fl_family *family, fl_encoder_desc *desc, fl_json_reader *config) {
+    if (family->experts.count == NULL || config->status != 0)
+        return;
+    uint32_t count = (uint32_t)fl_json_int(config, family->experts.count, 0, 2, EXPERTS_MAX);
+    uint32_t used  = (uint32_t)fl_json_int(config, family->experts.used, 2, 1, EXPERTS_MAX);
+    uint32_t every = (uint32_t)fl_json_int(config, family->experts.every, 2, 1, EXPERTS_MAX);
+    if (used > count)
+        damage(config, family->experts.used, used, "is more than there are experts");
+    for (uint32_t i = 0; i < desc->layers; i++)
+        if (i % every == every - 1) {
+            desc->layer[i].experts      = count;
+            desc->layer[i].experts_used = used;
+        }
+}
+
+/* ---- Which family ---------------------------------------------------------------------------- */
+
+static bool is_of(const fl_family *family, const char *model_type) {
+    for (size_t i = 0; i < FL_WORDS_MAX && family->model_types[i] != NULL; i++)
+        if (strcmp(family->model_types[i], model_type) == 0)
+            return true;
+    return false;
+}
+
+/* Without weights the code's repository alone tells variants with a mark_tensor apart. */
+static bool has_marks(const fl_family *family, fl_json_reader *config, const char *code,
+                      const fl_safetensors *weights) {
+    char name[128], text[100];
+    if (family->mark_key != NULL &&
+        (!fl_json_has(config, family->mark_key) ||
+         (strcmp(family->mark_value, "*") != 0 &&
+          !is_one_of(config, family->mark_key, family->mark_value, text, sizeof text))))
+        return false;
+    if (family->only_remote && (code == NULL || !knows_code(family, code)))
+        return false;
+    if (family->mark_tensor == NULL)
+        return true;
+    if (weights == NULL)
+        return code != NULL && strstr(code, "--") != NULL && knows_code(family, code);
+    bool found = fl_safetensors_find(weights, family->mark_tensor) != NULL;
+    for (size_t i = 0; !found && i < FL_WORDS_MAX && family->prefixes[i] != NULL; i++) {
+        snprintf(name, sizeof name, "%s%s", family->prefixes[i], family->mark_tensor);
+        found = fl_safetensors_find(weights, name) != NULL;
+    }
+    return found;
+}
+
+static int choose(const fl_family **out, fl_json_reader *config, const fl_safetensors *weights) {
+    char        known[400] = "";
+    const char *model_type = fl_json_string(config, "model_type", NULL);
+    const char *code       = remote_code(config);
+    if (config->status != 0)
+        return config->status;
+    if (model_type == NULL)
+        return fl_fail(config->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s has no model_type: is this a Hugging Face model folder?",
+                       config->source);
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", families[i]->name);
+        if (!is_of(families[i], model_type) || !has_marks(families[i], config, code, weights))
+            continue;
+        *out = families[i];
+        if (code != NULL && !knows_code(*out, code))
+            fl_family_refuse(config, "auto_map (remote code)", code);
+        return config->status;
+    }
+    return config->status != 0
+               ? config->status
+               : fl_fail(config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                         "%s: model_type \"%.60s\" is not supported; fletch knows %s.",
+                         config->source, model_type, known);
+}
+
+int fl_family_describe(const fl_family **out, fl_encoder_desc *desc, fl_json_reader *config,
+                       const fl_safetensors *weights) {
+    const fl_family *family;
+    memset(desc, 0, sizeof *desc);
+    int status = choose(&family, config, weights);
+    if (status != 0)
+        return status;
+    *out  = family;
+    *desc = family->fixed;
+    for (size_t i = 0; i < FL_FIELDS_MAX && family->fields[i].keys != NULL; i++)
+        read_field(desc, config, &family->fields[i]);
+    refuse_switches(family, config);
+    if (config->status != 0)
+        return config->status;
+    complete(family, desc, config);
+    read_padding(family, desc, config);
+    read_causal(family, desc, config);
+    read_layers(family, desc, config);
+    read_experts(family, desc, config);
+    read_ropes(family, desc, config);
+    return config->status;
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* family.h - one family of encoders as data: how its config.json becomes a descriptor and what its
+ * tensors are called.
+ *
+ * A family is one table in src/model/families/NAME.c, without logic, and a line in FL_FAMILIES.
+ * family.c reads config.json by it, weights.c finds the tensors. No model_type stands elsewhere. */
+#ifndef FL_MODEL_FAMILY_H
+#define FL_MODEL_FAMILY_H
+
+#include "base/json.h"
+#include "model/encoder.h"
+#include "model/safetensors.h"
+
+enum {
+    FL_FIELDS_MAX = 20,
+    FL_ONLY_MAX   = 10,
+    FL_NAMES_MAX  = 34,
+    FL_WORDS_MAX  = 6,
+    FL_FUSED_MAX  = 3
+};
+
+/* A key of config.json and the member of fl_encoder_desc that it fills. `keys` are spellings,
+ * separated by spaces: the first that is there counts. Sizes of 0 are filled in by family.c:
+ * kv_heads with heads, head_dim with hidden / heads, embedding with hidden. */
+typedef enum fl_field_kind {
+    FL_FIELD_SIZE,
+    FL_FIELD_REAL,
+    FL_FIELD_BOOL,
+    FL_FIELD_ACTIVATION,   /* also "swiglu", "geglu": only where mlp is FL_MLP_GLU */
+    FL_FIELD_FEED_FORWARD, /* JinaBERT's word for activation and GLU: must be there */
+    FL_FIELD_INVERSE_ROOT  /* 1 / √value */
+} fl_field_kind;
+typedef struct fl_field {
+    const char   *keys;
+    size_t        at;
+    fl_field_kind kind;
+    double        fallback, min, max;
+    const char   *word; /* fallback of an activation */
+} fl_field;
+
+/* Bounds far above any model in use; products of two stay below 2^48. */
+#define FL_SIZE(member, keys, fallback, least, most)                                               \
+    { keys, offsetof(fl_encoder_desc, member), FL_FIELD_SIZE, fallback, least, most, NULL }
+#define FL_HIDDEN(keys, fallback)       FL_SIZE(hidden, keys, fallback, 1, 65536)
+#define FL_EMBEDDING(keys, fallback)    FL_SIZE(embedding, keys, fallback, 1, 65536)
+#define FL_LAYERS(keys, fallback)       FL_SIZE(layers, keys, fallback, 1, 1024)
+#define FL_HEADS(keys, fallback)        FL_SIZE(heads, keys, fallback, 1, 1024)
+#define FL_KV_HEADS(keys, fallback)     FL_SIZE(kv_heads, keys, fallback, 1, 1024)
+#define FL_HEAD_DIM(keys, fallback)     FL_SIZE(head_dim, keys, fallback, 1, 8192)
+#define FL_MLP(keys, fallback)          FL_SIZE(intermediate, keys, fallback, 1, 1 << 20)
+#define FL_VOCAB(keys, fallback)        FL_SIZE(vocab, keys, fallback, 1, 1 << 24)
+#define FL_POSITIONS(keys, fallback)    FL_SIZE(positions, keys, fallback, 1, 1 << 24)
+#define FL_TYPES(keys, fallback, least) FL_SIZE(types, keys, fallback, least, 65536)
+#define FL_EPS(keys, fallback)                                                                     \
+    { keys, offsetof(fl_encoder_desc, norm_eps), FL_FIELD_REAL, fallback, 0, 1, NULL }
+#define FL_BOOL(member, keys, fallback)                                                            \
+    { keys, offsetof(fl_encoder_desc, member), FL_FIELD_BOOL, fallback, 0, 1, NULL }
+#define FL_ATTENTION_BIASES(key) FL_BOOL(qkv_bias, key, false), FL_BOOL(out_bias, key, false)
+#define FL_MLP_BIASES(key)       FL_BOOL(up_bias, key, false), FL_BOOL(down_bias, key, false)
+#define FL_ACTIVATION(keys, word)                                                                  \
+    { keys, offsetof(fl_encoder_desc, activation), FL_FIELD_ACTIVATION, 0, 0, 0, word }
+
+#define FL_FEED_FORWARD(keys)                                                                      \
+    { keys, offsetof(fl_encoder_desc, activation), FL_FIELD_FEED_FORWARD, 0, 0, 0, NULL }
+#define FL_INVERSE_ROOT(member, keys, fallback)                                                    \
+    { keys, offsetof(fl_encoder_desc, member), FL_FIELD_INVERSE_ROOT, fallback, 1e-9, 1e9, NULL }
+
+/* A key with the values that this family's tables express, separated by '|'; null and absent keys
+ * pass. Anything else is refused by name. "absent": the key may not be there. */
+typedef struct fl_only {
+    const char *key, *values;
+} fl_only;
+
+/* The tensors: '*' stands for the layer's number. A name that ends in '.' is a module, whose
+ * "weight" goes to the slots and whose "bias" to those that follow them. Several slots share the
+ * rows, in order; several names of a slot are dialects: the first that is there counts. */
+typedef struct fl_name {
+    const char *name;
+    uint8_t     count;
+    uint8_t     slot[FL_FUSED_MAX];
+} fl_name;
+#define FL_AT(name, slot)                                                                          \
+    {                                                                                              \
+        name, 1, {                                                                                 \
+            slot                                                                                   \
+        }                                                                                          \
+    }
+#define FL_FUSED2(name, a, b)                                                                      \
+    {                                                                                              \
+        name, 2, {                                                                                 \
+            a, b                                                                                   \
+        }                                                                                          \
+    }
+#define FL_FUSED3(name, a, b, c)                                                                   \
+    {                                                                                              \
+        name, 3, {                                                                                 \
+            a, b, c                                                                                \
+        }                                                                                          \
+    }
+
+typedef struct fl_family {
+    const char *name;                      /* of messages and /info: the first model_type */
+    const char *model_types[FL_WORDS_MAX]; /* of config.json */
+    /* Of several families of one model_type the first whose marks are there is taken. */
+    const char *mark_key, *mark_value;     /* config.json has this value ("*": any) */
+    const char *mark_tensor;               /* the checkpoint has this tensor */
+    const char *remote_code[FL_WORDS_MAX]; /* auto_map's AutoModel whose mathematics this is */
+    bool        only_remote;               /* taken only with such an auto_map */
+    const char *prefixes[FL_WORDS_MAX];    /* that names may carry: "bert." */
+    bool        vocab_is_enough;           /* BERT: a vocab.txt makes the tokenizer */
+    bool        tokenizer_as_saved; /* transformers takes tokenizer.json, whatever the class */
+
+    fl_encoder_desc fixed; /* switches that config.json does not tell */
+    fl_field        fields[FL_FIELDS_MAX];
+    fl_only         only[FL_ONLY_MAX];
+    const char     *padding_key; /* positions begin after the padding's row: its key, or "" for */
+    uint32_t        padding;     /* this row always */
+    bool            scale_embedding; /* by √hidden */
+    const char     *causal_key;      /* fixed.distance[0].causal unless this key says otherwise: */
+    bool            causal_inverted; /* true means not causal */
+
+    struct { /* rotary positions; theta NULL: none */
+        const char *theta;
+        double      fallback;
+        const char *local_theta; /* of the layers with a window; NULL: the same */
+        double      local_fallback;
+        const char *fraction; /* of head_dim that turns */
+        bool        ntk;      /* "ntk" of rope_scaling is GTE's fixed one */
+        const char *trained;  /* longest position; the key of the next says that more is scaled */
+        const char *stretch;
+    } rope;
+    struct { /* layers that see a window; window NULL: none */
+        const char *window;
+        uint32_t    fallback;
+        bool        always; /* every layer, unless the key is null */
+        bool        halved; /* the key counts both sides, where attention is not causal */
+        const char *every;  /* a layer sees all when (number + shift) % value == 0 */
+        uint32_t    every_fallback, shift;
+    } window;
+    struct { /* mixtures of experts; count NULL: none */
+        const char *count, *used, *every;
+    } experts;
+    bool    first_layer_unnormed; /* ModernBERT */
+    fl_name tensors[FL_NAMES_MAX];
+} fl_family;
+
+/* Every family, in the order in which they are asked. */
+#define FL_FAMILIES(X)                                                                             \
+    X(jina_qk)                                                                                     \
+    X(jina)                                                                                        \
+    X(bert)                                                                                        \
+    X(mpnet)                                                                                       \
+    X(roberta)                                                                                     \
+    X(distilbert)                                                                                  \
+    X(electra)                                                                                     \
+    X(nomic_moe)                                                                                   \
+    X(nomic)                                                                                       \
+    X(gte)                                                                                         \
+    X(jina3)                                                                                       \
+    X(modernbert)                                                                                  \
+    X(qwen3)                                                                                       \
+    X(qwen2)                                                                                       \
+    X(llama)                                                                                       \
+    X(eurobert)                                                                                    \
+    X(mistral)                                                                                     \
+    X(gemma3)
+#define FL_NAME(name) extern const fl_family fl_family_##name;
+FL_FAMILIES(FL_NAME)
+#undef FL_NAME
+
+/* Fill *desc, which is zero or a former one whose layers are freed. `weights` tells variants apart
+ * by their tensors; NULL: by config.json alone. EUNSUPPORTED names what is not known. */
+int fl_family_describe(const fl_family **family, fl_encoder_desc *desc, fl_json_reader *config,
+                       const fl_safetensors *weights);
+
+/* "key "value" is not supported": EUNSUPPORTED in config->status. */
+void fl_family_refuse(fl_json_reader *config, const char *key, const char *value);
+
+#endif

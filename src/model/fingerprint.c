@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fingerprint.c - one text that tells a model's files from any others.
+ *
+ * Method  The SHA-256 of the list "name sha256\n" of the folder's model files, sorted by name, its
+ *         pooling after them. What the hub adds for people (README, images) does not count, so that
+ *         a copy that has only what fletch reads has the same fingerprint.
+ * Memory  names and one list, freed. Threads: any.
+ * Proof   tests/unit/test_model.c; tests/server/test_start.py. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/sha256.h"
+#include "model/model.h"
+
+enum { FILES_MAX = 256 };
+
+static bool is_model_file(const char *name) {
+    static const char *const endings[] = {".json", ".txt", ".safetensors", ".onnx", ".model"};
+    size_t                   size      = strlen(name);
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        size_t ending = strlen(endings[i]);
+        if (size > ending && strcmp(name + size - ending, endings[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* What cannot be read is left out: a folder may hold a link to nowhere. */
+static void add_file(fl_buf *list, const char *folder, const char *name) {
+    char path[4096], hex[65];
+    if (fl_path_join(path, sizeof path, folder, name, NULL) == FLETCH_OK &&
+        fl_file_sha256(path, hex, NULL) == FLETCH_OK) {
+        fl_buf_printf(list, "%s %s\n", name, hex);
+    }
+}
+
+int fl_model_fingerprint(const char *folder, char out[65], fletch_error *error) {
+    char          *names[FILES_MAX];
+    size_t         count  = 0;
+    fl_buf         list   = {0};
+    DIR           *opened = opendir(folder);
+    struct dirent *entry;
+    out[0] = '\0';
+    if (opened == NULL) {
+        return fl_fail_errno(error, errno, "cannot read the folder", folder);
+    }
+    while (count < FILES_MAX && (entry = readdir(opened)) != NULL) {
+        if (is_model_file(entry->d_name) && (names[count] = fl_strdup(entry->d_name)) != NULL) {
+            count++;
+        }
+    }
+    (void)closedir(opened);
+    qsort(names, count, sizeof names[0], compare_names);
+    for (size_t i = 0; i < count; i++) {
+        add_file(&list, folder, names[i]);
+        fl_free(names[i]);
+    }
+    add_file(&list, folder, "1_Pooling/config.json");
+    int status = list.failed      ? fl_fail_nomem(error, list.size, "a fingerprint")
+                 : list.size == 0 ? fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
+                                            "%.400s holds no model file", folder)
+                                  : FLETCH_OK;
+    if (status == FLETCH_OK) {
+        unsigned char digest[32];
+        fl_sha256(list.data, list.size, digest);
+        fl_hex(digest, sizeof digest, out);
+    }
+    fl_buf_free(&list);
+    return status;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* libcurl.c - open libcurl at run time.
+ *
+ * Role    download.c calls it first. A program that downloads nothing never loads libcurl, nor the
+ *         two dozen libraries that come with it, and runs where none of them is installed.
+ * Method  Debian's libcurl.so.4 (OpenSSL), its twin on GnuTLS, and what other systems call it: all
+ *         have the same functions. Older than 7.85 cannot be told which protocols to keep to, so
+ *         that it is refused.
+ * Memory  One table per process, filled once; the library stays mapped. Threads: any.
+ * Proof   tests/golden/test_hub.py. */
+#include "model/libcurl.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+
+enum { OLDEST = 0x075500 }; /* 7.85.0: CURLOPT_PROTOCOLS_STR, and a thread-safe curl_global_init */
+
+fl_curl_functions fl_curl;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static char           missing[160]; /* why there is none; "" when there is */
+
+static void *find(void *handle, const char *name) {
+    void *symbol = dlsym(handle, name);
+    if (symbol == NULL && missing[0] == '\0') {
+        snprintf(missing, sizeof missing, "it has no %s", name);
+    }
+    return symbol;
+}
+
+static void open_library(void) {
+    static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4", "libcurl.so"};
+    void                    *handle  = NULL;
+    for (size_t i = 0; handle == NULL && i < sizeof names / sizeof names[0]; i++) {
+        handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    }
+    if (handle == NULL) {
+        snprintf(missing, sizeof missing, "libcurl.so.4 cannot be opened");
+        return;
+    }
+    void *symbol;
+#define FIND(name)                                                                                 \
+    symbol = find(handle, "curl_" #name);                                                          \
+    memcpy(&fl_curl.name, &symbol, sizeof symbol); /* ISO C has no cast to a function pointer */
+    FL_CURL_FUNCTIONS(FIND)
+#undef FIND
+    (void)dlclose(handle); /* stays mapped: RTLD_NODELETE */
+    const curl_version_info_data *about =
+        missing[0] == '\0' ? fl_curl.version_info(CURLVERSION_NOW) : NULL;
+    if (about != NULL && about->version_num < OLDEST) {
+        snprintf(missing, sizeof missing, "it is version %s, and 7.85 is the oldest that will do",
+                 about->version);
+    }
+}
+
+int fl_curl_open(fletch_error *error) {
+    (void)pthread_once(&once, open_library);
+    if (missing[0] == '\0') {
+        return FLETCH_OK;
+    }
+    return fl_fail(
+        error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+        "downloads need libcurl, and %s. Install it (Debian and Ubuntu: apt-get install libcurl4), "
+        "or bring the model with `hf download ID` and name its folder, or its id",
+        missing);
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* static.c - static embeddings: a table whose rows are averaged, with nothing after it.
+ *
+ * Role    model.c calls it when the first module is a StaticEmbedding of sentence-transformers.
+ * In/Out  tokenizer.json and model.safetensors -> an encoder of no layers: "embedding.weight", or
+ *         model2vec's "embeddings", with "mapping" (row of each id) and "weights" (of each id).
+ * Method  There is no config.json: the tensors say how wide and long the table is. Texts get no
+ *         special tokens, and one without any token has a vector of zeros.
+ * Length  sentence-transformers cuts only as tokenizer.json's block "truncation" says (lengths.c);
+ *         here a text may also have only as many tokens as make 64 MiB of rows, and a longer one is
+ *         cut and said to be.
+ * Memory  fl_encoder.layer, so that the weights count as read. Threads: during opening only.
+ * Proof   tests/golden/test_folders.py. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "model/model_private.h"
+
+enum { WIDTH_MAX = 65536, ROWS_VALUES_MAX = 1 << 24 };
+
+static const fl_tensor *find(const fl_model *model, const char *name) {
+    return fl_safetensors_find(model->own->weights, name);
+}
+
+static int refuse(const fl_model *model, const char *name, const fl_tensor *tensor,
+                  fletch_error *error) {
+    return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                   "%s: tensor %s of %u dimensions and dtype %s is no part of a static model.",
+                   model->own->transformer, name, tensor->rank, fl_dtype_name(tensor->dtype));
+}
+
+static bool is_real(const fl_tensor *t) {
+    return t->dtype == FL_DTYPE_F32 || t->dtype == FL_DTYPE_F16 || t->dtype == FL_DTYPE_BF16;
+}
+
+/* A tensor with one entry an id. */
+static int read_per_id(fl_model *model, const char *name, bool ids, bool *there, fl_tensor *slot,
+                       fletch_error *error) {
+    const fl_tensor *tensor = find(model, name);
+    fl_encoder_desc *desc   = &model->encoder.desc;
+    if (tensor == NULL)
+        return 0;
+    bool integer = tensor->dtype == FL_DTYPE_I64 || tensor->dtype == FL_DTYPE_I32;
+    if (tensor->rank != 1 || tensor->shape[0] == 0 || tensor->shape[0] > UINT32_MAX ||
+        (ids ? !integer : !is_real(tensor)))
+        return refuse(model, name, tensor, error);
+    if (ids)
+        desc->vocab = (uint32_t)tensor->shape[0];
+    else if (tensor->shape[0] != desc->vocab)
+        return fl_fail(
+            error, FLETCH_EMODEL, FLETCH_NOWHERE,
+            "%s: tensor %s has %llu values for %u ids: the files do not belong together.",
+            model->own->transformer, name, (unsigned long long)tensor->shape[0], desc->vocab);
+    *there = true;
+    *slot  = *tensor;
+    model->weights_bytes += tensor->bytes;
+    return 0;
+}
+
+static int read_table(fl_model *model, fletch_error *error) {
+    fl_encoder_desc *desc  = &model->encoder.desc;
+    const char      *name  = "embedding.weight";
+    const fl_tensor *table = find(model, name);
+    if (table == NULL)
+        table = find(model, name = "embeddings");
+    if (table == NULL)
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s: neither tensor embedding.weight nor embeddings is there.",
+                       model->own->transformer);
+    if (table->rank != 2 || table->shape[0] == 0 || table->shape[1] == 0 ||
+        table->shape[0] > UINT32_MAX || table->shape[1] > WIDTH_MAX ||
+        (!is_real(table) && table->dtype != FL_DTYPE_I8))
+        return refuse(model, name, table, error);
+    desc->architecture = "static";
+    desc->hidden = desc->embedding = (uint32_t)table->shape[1];
+    desc->vocab = desc->word_rows       = (uint32_t)table->shape[0];
+    desc->positions                     = ROWS_VALUES_MAX / desc->hidden;
+    model->encoder.global[FL_SLOT_WORD] = *table;
+    model->weights_dtype                = fl_dtype_name(table->dtype);
+    model->weights_bytes                = table->bytes;
+    return 0;
+}
+
+int fl_static_read(fl_model *model, fletch_error *error) {
+    fl_encoder *encoder = &model->encoder;
+    int         status  = read_table(model, error);
+    if (status == 0)
+        status = read_per_id(model, "mapping", true, &encoder->desc.word_map,
+                             &encoder->global[FL_SLOT_WORD_MAP], error);
+    if (status == 0)
+        status = read_per_id(model, "weights", false, &encoder->desc.word_scale,
+                             &encoder->global[FL_SLOT_WORD_SCALE], error);
+    if (status != 0)
+        return status;
+    encoder->layer = fl_alloc_zero(1, sizeof *encoder->layer);
+    if (encoder->layer == NULL)
+        return fl_fail_nomem(error, sizeof *encoder->layer, "the layer table");
+    encoder->pooling[0]          = FL_POOL_MEAN;
+    encoder->pooling_count       = 1;
+    model->pooling_source.origin = "modules.json (StaticEmbedding)";
+    return 0;
+}

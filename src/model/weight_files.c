@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* weight_files.c - what a model's weights are as files: bytes, parameters, age.
+ *
+ * Role    fletch_model_info_get, and through it the lists of models that servers and tools show.
+ * Method  The sizes of all weight files of the folder, links followed; parameters are the elements of the
+ *         tensors of floating point (position ids are none).
+ * Proof   tests/server/test_openai.py, test_ollama.py. */
+#include <dirent.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "model/model_private.h"
+
+static bool ends_with(const char *name, const char *ending) {
+    size_t size = strlen(name), tail = strlen(ending);
+    return size > tail && strcmp(name + size - tail, ending) == 0;
+}
+
+static uint64_t count_parameters(const fl_safetensors *file) {
+    uint64_t total = 0;
+    for (size_t i = 0; i < fl_safetensors_count(file); i++) {
+        const fl_tensor *tensor = fl_safetensors_find(file, fl_safetensors_name(file, i));
+        uint64_t         count  = 1;
+        for (uint32_t k = 0; k < tensor->rank; k++)
+            count *= tensor->shape[k]; /* the header's reader has seen that it fits */
+        switch (tensor->dtype) {
+        case FL_DTYPE_F64:
+        case FL_DTYPE_F32:
+        case FL_DTYPE_F16:
+        case FL_DTYPE_BF16: total += count; break;
+        default: break;
+        }
+    }
+    return total;
+}
+
+void fl_weight_files_read(fl_model *model) {
+    fl_weight_files *files  = &model->files;
+    const char      *folder = model->own->transformer;
+    DIR             *opened = opendir(folder);
+    struct dirent   *entry;
+    files->format = model->own->weights != NULL ? "safetensors" : "onnx";
+    while (opened != NULL && (entry = readdir(opened)) != NULL) {
+        char        path[FL_MODEL_PATH_MAX];
+        struct stat about;
+        if ((!ends_with(entry->d_name, ".safetensors") && !ends_with(entry->d_name, ".onnx")) ||
+            fl_path_join(path, sizeof path, folder, entry->d_name, NULL) < 0 ||
+            stat(path, &about) != 0)
+            continue;
+        files->bytes += (uint64_t)about.st_size;
+        files->modified = about.st_mtime > files->modified ? about.st_mtime : files->modified;
+    }
+    if (opened != NULL)
+        closedir(opened);
+    if (model->own->weights != NULL)
+        files->parameters = count_parameters(model->own->weights);
+}

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bpe_open.c - the tables of a BPE model from tokenizer.json.
+ *
+ * Role     fl_bpe_model.open; fl_bpe_prepare for the fast path (stream.c).
+ * Method   A merge "a b" (or ["a", "b"], as files since 2024 have it) must name two tokens whose joined text
+ *          is a token. A pair that is listed twice has the later rank, as in the reference. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "tokenizer/bpe_tables.h"
+#include "tokenizer/parse.h"
+
+enum { MERGES_MAX = 1 << 26, SPACE = 0x2581, JOINED_MAX = 4096 };
+
+/* ---- The byte-level alphabet --------------------------------------------------------------------- */
+
+/* Bytes that are printable in Latin-1 stand for themselves; the other 68 are U+100 and on, in order. */
+static bool is_itself(unsigned byte) {
+    return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD);
+}
+
+uint32_t fl_bpe_char_of_byte(uint8_t byte) {
+    unsigned before = byte < '!' ? byte : byte <= 0xA0 ? 33 + byte - 127u : 33 + 34;
+    return is_itself(byte) ? byte : 0x100 + before;
+}
+
+int fl_bpe_byte_of_char(uint32_t cp) {
+    if (cp < 0x100) {
+        return is_itself(cp) ? (int)cp : -1;
+    }
+    unsigned n = cp - 0x100;
+    return n < 33 ? (int)n : n < 67 ? (int)(n - 33 + 127) : n == 67 ? 0xAD : -1;
+}
+
+/* ---- Merges ------------------------------------------------------------------------------------- */
+
+typedef struct loading {
+    fl_bpe         *bpe;
+    fl_json_reader *model;
+    size_t          prefix; /* bytes that the right one of two loses */
+} loading;
+
+static int bad_merge(const loading *l, size_t rank, const char *why, const char *token) {
+    l->model->status =
+        fl_fail(l->model->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                "%s: model.merges[%zu] %s \"%.60s\"", l->model->source, rank, why, token);
+    return l->model->status;
+}
+
+static int take_merge(const loading *l, size_t rank, const char *left, size_t left_size,
+                      const char *right, size_t right_size) {
+    fl_bpe         *b = l->bpe;
+    const fl_vocab *v = b->vocab;
+    char            joined[JOINED_MAX];
+    int32_t         a = fl_vocab_find(v, left, left_size), c = fl_vocab_find(v, right, right_size);
+    if (a < 0 || c < 0) {
+        return bad_merge(l, rank, "names what is not in model.vocab:", a < 0 ? left : right);
+    }
+    if (right_size < l->prefix || left_size + right_size - l->prefix > sizeof joined) {
+        return bad_merge(l, rank, "has a length that cannot be:", right);
+    }
+    size_t size = left_size + right_size - l->prefix;
+    memcpy(joined, left, left_size);
+    memcpy(joined + left_size, right + l->prefix, right_size - l->prefix);
+    int32_t made = fl_vocab_find(v, joined, size);
+    if (made < 0) {
+        joined[size < 60 ? size : 60] = '\0';
+        return bad_merge(l, rank, "makes what is not in model.vocab:", joined);
+    }
+    uint64_t      pair = (uint64_t)(uint32_t)a << 32 | (uint32_t)c;
+    fl_bpe_merge *slot = fl_bpe_bucket(b, pair);
+    while (slot->pair != pair && slot->pair != FL_BPE_NONE) {
+        slot = slot + 1 == b->merges + b->merge_mask + FL_BPE_BUCKET ? b->merges : slot + 1;
+    }
+    *slot = (fl_bpe_merge){pair, (uint64_t)rank << 32 | (uint32_t)made};
+    return 0;
+}
+
+/* "a b", or ["a", "b"]. */
+static int parse_merge(const loading *l, size_t rank, fl_json *item) {
+    const char *text = fl_json_text(item);
+    if (fl_json_is(item, FL_JSON_ARRAY) && fl_json_count(item) == 2) {
+        fl_json *left = fl_json_item(item, 0), *right = fl_json_item(item, 1);
+        if (fl_json_text(left) != NULL && fl_json_text(right) != NULL) {
+            return take_merge(l, rank, fl_json_text(left), fl_json_text_size(left),
+                              fl_json_text(right), fl_json_text_size(right));
+        }
+    }
+    if (text != NULL && strncmp(text, "#version", 8) == 0) {
+        return 0; /* the head of an old merges.txt; its rank stays free */
+    }
+    const char *blank = text != NULL ? strchr(text, ' ') : NULL;
+    if (blank != NULL && strchr(blank + 1, ' ') == NULL) {
+        return take_merge(l, rank, text, (size_t)(blank - text), blank + 1, strlen(blank + 1));
+    }
+    return bad_merge(l, rank, "must be \"a b\" or [\"a\", \"b\"];", "it is neither");
+}
+
+static uint32_t slots_for(size_t count) {
+    uint32_t slots = 16;
+    while (slots < count + count / 2) {
+        slots *= 2;
+    }
+    return slots;
+}
+
+static int parse_merges(loading *l) {
+    fl_json *list  = fl_json_array(l->model, "merges");
+    size_t   count = fl_json_count(list);
+    if (list == NULL) {
+        return fl_missing(l->model, "model.merges");
+    }
+    if (count > MERGES_MAX) {
+        return fl_fail(l->model->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "%s: %zu merges are not supported; at most %d", l->model->source, count,
+                       MERGES_MAX);
+    }
+    uint32_t slots     = slots_for(count);
+    l->bpe->merges     = fl_alloc_aligned(slots * sizeof *l->bpe->merges, 64);
+    l->bpe->merge_mask = slots - FL_BPE_BUCKET;
+    if (l->bpe->merges == NULL) {
+        return fl_fail_nomem(l->model->error, slots * sizeof *l->bpe->merges, "the merges");
+    }
+    memset(l->bpe->merges, 0xFF, slots * sizeof *l->bpe->merges);
+    for (size_t i = 0; i < count; i++) {
+        int status = parse_merge(l, i, fl_json_item(list, i));
+        if (status < 0) {
+            return status;
+        }
+    }
+    return 0;
+}
+
+/* ---- Options ------------------------------------------------------------------------------------ */
+
+static int parse_affix(fl_json_reader *model, const char *key, char *to) {
+    const char *text = fl_json_string(model, key, "");
+    if (model->status == 0 && strlen(text) > FL_BPE_AFFIX_MAX) {
+        model->status = fl_fail(model->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                                "%s: %s \"%.40s\" is not supported; at most %d bytes",
+                                model->source, key, text, FL_BPE_AFFIX_MAX);
+    }
+    if (model->status == 0) {
+        memcpy(to, text, strlen(text) + 1);
+    }
+    return model->status;
+}
+
+/* The ids of single characters, and of "<0x00>" to "<0xFF>". */
+static void find_symbols(fl_bpe *b) {
+    char text[8];
+    for (uint32_t cp = 0; cp < FL_BPE_DIRECT; cp++) {
+        b->direct[cp] = fl_vocab_find(b->vocab, text, fl_utf8_encode(cp, text));
+    }
+    b->has_bytes = true;
+    for (unsigned byte = 0; byte < 256; byte++) {
+        static const char digits[] = "0123456789ABCDEF";
+        const char        name[]   = {'<', '0', 'x', digits[byte / 16], digits[byte % 16], '>'};
+        b->fallback[byte]          = fl_vocab_find(b->vocab, name, sizeof name);
+        b->of_byte[byte]           = b->direct[fl_bpe_char_of_byte((uint8_t)byte)];
+        bool possible              = byte < 0xC0 || (byte > 0xC1 && byte < 0xF5); /* in UTF-8 */
+        b->has_bytes               = b->has_bytes && (b->of_byte[byte] >= 0 || !possible);
+    }
+}
+
+static int parse_options(fl_bpe *b, fl_json_reader *model) {
+    const char *unk     = fl_json_string(model, "unk_token", NULL);
+    double      dropout = fl_json_double(model, "dropout", 0.0);
+    b->byte_fallback    = fl_json_bool(model, "byte_fallback", false);
+    b->fuse_unk         = fl_json_bool(model, "fuse_unk", false);
+    b->ignore_merges    = fl_json_bool(model, "ignore_merges", false);
+    if (parse_affix(model, "continuing_subword_prefix", b->prefix) < 0 ||
+        parse_affix(model, "end_of_word_suffix", b->suffix) < 0) {
+        return model->status;
+    }
+    if (!(dropout == 0.0)) {
+        return fl_fail(
+            model->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "%s: model.dropout %g is not supported: the same text would get other tokens each "
+            "time; set it to null",
+            model->source, dropout);
+    }
+    find_symbols(b);
+    b->unk = unk != NULL ? fl_vocab_find(b->vocab, unk, strlen(unk)) : -1;
+    if (unk != NULL && b->unk < 0) {
+        return fl_fail(model->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s: unk_token \"%.40s\" is not in model.vocab", model->source, unk);
+    }
+    return 0;
+}
+
+/* No token has U+2581 after another character, and it is a token itself: then nothing ever joins across the
+ * place before it, and a text may be cut there. */
+static bool cuts_before_space(const fl_bpe *b) {
+    static const char space[] = "\xE2\x96\x81";
+    bool              known   = fl_vocab_find(b->vocab, space, 3) >= 0 && b->prefix[0] == '\0' &&
+                 b->suffix[0] == '\0' && !b->ignore_merges;
+    for (uint32_t id = 0; id < b->vocab->size && known; id++) {
+        size_t      size  = 0;
+        const char *text  = fl_vocab_text(b->vocab, (int32_t)id, &size);
+        bool        other = false; /* another character was before */
+        for (size_t at = 0; at < size && known;) {
+            if (size - at >= 3 && memcmp(text + at, space, 3) == 0) {
+                known = !other;
+                at += 3;
+            } else {
+                other = true;
+                at++;
+            }
+        }
+    }
+    return known;
+}
+
+int fl_bpe_open(fl_tokenizer *tokenizer, void **state, fl_json_reader *model, const fl_log *log) {
+    int     status = fl_parse_vocab(tokenizer, model, log);
+    fl_bpe *b      = fl_alloc_zero(1, sizeof *b);
+    *state         = b;
+    if (status == 0 && b == NULL) {
+        status = fl_fail_nomem(model->error, sizeof *b, "the model");
+    }
+    if (status < 0) {
+        return status;
+    }
+    b->vocab     = &tokenizer->vocab;
+    status       = parse_options(b, model);
+    loading load = {b, model, strlen(b->prefix)};
+    if (status == 0) {
+        status = parse_merges(&load);
+    }
+    if (status == 0 && model->status < 0) {
+        status = model->status;
+    }
+    if (status == 0) {
+        b->cuts_before_space = cuts_before_space(b);
+    }
+    return status;
+}
+
+void fl_bpe_close(void *state) {
+    fl_bpe *b = state;
+    if (b != NULL) {
+        fl_free(b->merges);
+        fl_free(b->whole);
+        fl_free(b->raw);
+        fl_free(b->joints);
+        fl_free(b->raw_start);
+        fl_free(b);
+    }
+}
+
+/* ---- For the fast path --------------------------------------------------------------------------- */
+
+/* Tokens as bytes of text; one with a character outside the alphabet (an added token) has none. */
+static bool make_raw(fl_bpe *b) {
+    const fl_vocab *v = b->vocab;
+    b->raw            = fl_alloc(v->text_size + 16);
+    b->raw_start      = fl_alloc_array((size_t)v->size + 1, sizeof *b->raw_start);
+    if (b->raw == NULL || b->raw_start == NULL) {
+        return false;
+    }
+    uint32_t used = 0;
+    for (uint32_t id = 0; id < v->size; id++) {
+        size_t      size = 0;
+        const char *text = fl_vocab_text(v, (int32_t)id, &size);
+        b->raw_start[id] = used;
+        for (size_t at = 0; at < size;) {
+            unsigned length;
+            int      byte = fl_bpe_byte_of_char(fl_utf8_decode(text + at, &length));
+            if (byte < 0) {
+                used = b->raw_start[id];
+                break;
+            }
+            b->raw[used++] = (char)byte;
+            at += length;
+        }
+    }
+    b->raw_start[v->size] = used;
+    memset(b->raw + used, 0, 16);
+    return true;
+}
+
+/* A token has a place between characters after `at` of its bytes. At its own ends it may have anything. */
+static void put_joint(fl_bpe *b, const uint8_t *bytes, size_t size, size_t at) {
+    unsigned before = at >= 2 ? bytes[at - 2] : 0x80, before_last = at >= 2 ? before : 0xDF;
+    unsigned after      = at + 1 < size ? bytes[at + 1] : 0x80,
+             after_last = at + 1 < size ? after : 0xBF;
+    for (unsigned x = before; x <= before_last; x++) {
+        for (unsigned y = after; y <= after_last; y++) {
+            uint32_t bit = fl_bpe_joint((uint8_t)x, bytes[at - 1], bytes[at], (uint8_t)y);
+            b->joints[bit / 64] |= 1ull << (bit % 64);
+        }
+    }
+}
+
+/* Does each character become a token, or bytes that no merge takes up? Then an unknown one cannot join others. */
+static bool falls_back(const fl_bpe *b) {
+    bool all = b->byte_fallback;
+    for (unsigned byte = 0; byte < 256; byte++) {
+        all = all && b->fallback[byte] >= 0;
+    }
+    for (uint64_t i = 0; i < b->merge_mask + FL_BPE_BUCKET && all; i++) {
+        for (unsigned byte = 0; byte < 256 && b->merges[i].pair != FL_BPE_NONE; byte++) {
+            uint32_t id = (uint32_t)b->fallback[byte];
+            all         = all && b->merges[i].pair >> 32 != id && (uint32_t)b->merges[i].pair != id;
+        }
+    }
+    return all;
+}
+
+/* Not for a model that takes a whole piece as it is: a part of one would be taken too. */
+static bool make_joints(fl_bpe *b, bool byte_level) {
+    if (b->ignore_merges || (!byte_level && !falls_back(b))) {
+        return true;
+    }
+    b->joints = fl_alloc_zero((1u << FL_BPE_JOINT_BITS) / 64, sizeof *b->joints);
+    for (uint32_t id = 0; id < b->vocab->size && b->joints != NULL; id++) {
+        size_t         size  = 0;
+        const uint8_t *bytes = (const uint8_t *)fl_bpe_bytes(b, id, &size);
+        for (size_t at = 1; at < size; at++) {
+            if (bytes[at] >= 0xC0 && bytes[at - 1] >= 0x80) {
+                put_joint(b, bytes, size, at);
+            }
+        }
+    }
+    return b->joints != NULL;
+}
+
+/* Is the token what its own text becomes? */
+static bool gives_itself(const fl_bpe *b, uint32_t id, const char *text, size_t size,
+                         int32_t *ids) {
+    return b->ignore_merges || (fl_bpe_encode(b, text, size, ids) == 1 && ids[0] == (int32_t)id);
+}
+
+bool fl_bpe_prepare(fl_bpe *b, bool byte_level) {
+    const fl_vocab *v = b->vocab;
+    b->byte_level     = byte_level;
+    if (b->prefix[0] != '\0' || b->suffix[0] != '\0') {
+        return true; /* a token's text is not the text that it stands for */
+    }
+    uint32_t      slots = slots_for(v->count);
+    int32_t      *ids   = fl_alloc_array(JOINED_MAX + FL_BPE_CHARACTER_MAX, sizeof *ids);
+    char          text[JOINED_MAX + 32];
+    fl_bpe_whole *whole = fl_alloc_array(slots, sizeof *whole);
+    bool          ready =
+        ids != NULL && whole != NULL && (!byte_level || make_raw(b)) && make_joints(b, byte_level);
+    if (!ready) {
+        fl_free(whole);
+        fl_free(ids);
+        return false;
+    }
+    memset(whole, 0xFF, slots * sizeof *whole);
+    fl_bpe table     = *b; /* so that fl_bpe_encode does not yet find what is entered */
+    table.whole      = whole;
+    table.whole_mask = slots - 1;
+    for (uint32_t id = 0; id < v->size; id++) {
+        size_t      size  = 0;
+        const char *token = fl_bpe_bytes(b, id, &size);
+        if (token == NULL || size == 0 || size > JOINED_MAX) {
+            continue;
+        }
+        memcpy(text, token, size); /* where bytes after it can be read */
+        if (gives_itself(b, id, text, size, ids)) {
+            fl_bpe_whole  key  = fl_bpe_whole_key(text, size);
+            fl_bpe_whole *slot = fl_bpe_whole_slot(&table, &key, text, size);
+            *slot              = (fl_bpe_whole){key.low, key.high, id};
+        }
+    }
+    fl_free(ids);
+    b->whole      = whole;
+    b->whole_mask = slots - 1;
+    return true;
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bpe_tables.h - the two hash tables of bpe.h: merges by pair, tokens by their bytes. */
+#ifndef FL_TOKENIZER_BPE_TABLES_H
+#define FL_TOKENIZER_BPE_TABLES_H
+
+#include <string.h>
+
+#include "base/json.h"
+#include "tokenizer/bpe.h"
+
+enum {
+    FL_BPE_CHARACTER_MAX = 5 + 2 * FL_BPE_AFFIX_MAX, /* symbols that one character gives at most */
+    FL_BPE_HERE_MAX      = 11                        /* bytes of a token in fl_bpe_whole itself */
+};
+
+int  fl_bpe_open(struct fl_tokenizer *tokenizer, void **state, fl_json_reader *model,
+                 const fl_log *log);
+void fl_bpe_close(void *state);
+
+/* The high bits of a product depend on all bits of its factors. */
+static inline uint64_t fl_bpe_mix(uint64_t x) {
+    x *= 0x9E3779B97F4A7C15u;
+    return x ^ x >> 32;
+}
+
+/* Where the merges of a bucket's pairs begin. */
+static inline fl_bpe_merge *fl_bpe_bucket(const fl_bpe *b, uint64_t pair) {
+    return b->merges + (fl_bpe_mix(pair) & b->merge_mask);
+}
+
+/* What two tokens make: rank << 32 | id, or FL_BPE_NONE. A bucket is one cache line and looked through without a
+ * branch, because nobody can predict where a pair lies; a full one goes on in the next. */
+static inline uint64_t fl_bpe_merge_of(const fl_bpe *b, uint32_t left, uint32_t right) {
+    uint64_t            pair   = (uint64_t)left << 32 | right;
+    const fl_bpe_merge *bucket = fl_bpe_bucket(b, pair);
+    for (;;) {
+        uint64_t made = FL_BPE_NONE;
+        for (unsigned i = 0; i < FL_BPE_BUCKET; i++) {
+            made = bucket[i].pair == pair ? bucket[i].made : made;
+        }
+        if (made != FL_BPE_NONE || bucket[FL_BPE_BUCKET - 1].pair == FL_BPE_NONE) {
+            return made;
+        }
+        size_t next = (size_t)(bucket - b->merges) + FL_BPE_BUCKET;
+        bucket      = b->merges + (next & b->merge_mask);
+    }
+}
+
+/* The key of piece[size]; 16 bytes can be read from `piece` on. */
+static inline fl_bpe_whole fl_bpe_whole_key(const char *piece, size_t size) {
+    fl_bpe_whole key = {0, 0, UINT32_MAX};
+    if (size <= FL_BPE_HERE_MAX) {
+        uint64_t low, high;
+        memcpy(&low, piece, 8);
+        memcpy(&high, piece + 8, 8);
+        unsigned drop = size < 8 ? 64 - 8 * (unsigned)size : 0;
+        key.low       = drop == 64 ? 0 : low << drop >> drop;
+        key.high      = size > 8 ? (uint32_t)(high & ((1u << (8 * (size - 8))) - 1)) : 0;
+        key.high |= (uint32_t)size << 24;
+        return key;
+    }
+    for (size_t i = 0; i < size; i += 8) {
+        uint64_t part = 0;
+        memcpy(&part, piece + i, size - i < 8 ? size - i : 8);
+        key.low = fl_bpe_mix(key.low ^ part) + size;
+    }
+    key.high = 0xFF000000u | (uint32_t)size;
+    return key;
+}
+
+/* The bit of a place between two characters beyond ASCII: two bytes before it and two after it. */
+static inline uint32_t fl_bpe_joint(uint8_t a, uint8_t b, uint8_t c, uint8_t d) {
+    uint32_t bytes = (uint32_t)a << 24 | (uint32_t)b << 16 | (uint32_t)c << 8 | d;
+    return bytes * 0x9E3779B1u >> (32 - FL_BPE_JOINT_BITS);
+}
+
+/* May a token reach across the place before text[0]? Both characters are beyond ASCII. Where none does, no merge
+ * ever crosses, and each side can be worked out alone. */
+static inline bool fl_bpe_may_join(const fl_bpe *b, const char *text) {
+    const uint8_t *at  = (const uint8_t *)text;
+    uint32_t       bit = fl_bpe_joint(at[-2], at[-1], at[0], at[1]);
+    return (b->joints[bit / 64] >> (bit % 64) & 1) != 0;
+}
+
+static inline const char *fl_bpe_bytes(const fl_bpe *b, uint32_t id, size_t *size) {
+    if (b->raw == NULL) {
+        return fl_vocab_text(b->vocab, (int32_t)id, size);
+    }
+    *size = b->raw_start[id + 1] - b->raw_start[id];
+    return b->raw + b->raw_start[id];
+}
+
+/* The slot of a key, or the free one where it belongs. */
+static inline fl_bpe_whole *fl_bpe_whole_slot(const fl_bpe *b, const fl_bpe_whole *key,
+                                              const char *piece, size_t size) {
+    uint32_t at = (uint32_t)fl_bpe_mix(key->low ^ key->high) & b->whole_mask;
+    for (;; at = (at + 1) & b->whole_mask) {
+        fl_bpe_whole *slot = &b->whole[at];
+        if (slot->id == UINT32_MAX) {
+            return slot;
+        }
+        if (slot->low == key->low && slot->high == key->high) {
+            size_t      other_size;
+            const char *other = NULL;
+            if (size > FL_BPE_HERE_MAX) {
+                other = fl_bpe_bytes(b, slot->id, &other_size);
+            }
+            if (other == NULL || (other_size == size && memcmp(other, piece, size) == 0)) {
+                return slot;
+            }
+        }
+    }
+}
+
+/* The token that is this piece and gives itself back, or -1. */
+static inline int32_t fl_bpe_whole_find(const fl_bpe *b, const char *piece, size_t size) {
+    if (b->whole == NULL || size > 0xFFFFFF) {
+        return -1;
+    }
+    fl_bpe_whole key = fl_bpe_whole_key(piece, size);
+    return (int32_t)fl_bpe_whole_slot(b, &key, piece, size)->id;
+}
+
+#endif

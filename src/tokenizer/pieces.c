@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pieces.c - see pieces.h. Each scanner is its pattern read as a table of "what does it begin with". */
+#include "tokenizer/pieces.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "tokenizer/unicode_categories.h"
+
+enum { LONG_S_1 = 0xC5, LONG_S_2 = 0xBF /* U+017F, which (?i:s) matches */ };
+
+/* U and W of o200k's pattern: what begins a word, and what goes on. */
+enum {
+    MASK_UPPER = 1 << FL_CATEGORY_LU | 1 << FL_CATEGORY_LT | 1 << FL_CATEGORY_LM |
+                 1 << FL_CATEGORY_LO | FL_MASK_M,
+    MASK_LOWER = 1 << FL_CATEGORY_LL | 1 << FL_CATEGORY_LM | 1 << FL_CATEGORY_LO | FL_MASK_M,
+    MASK_LNS   = FL_MASK_L | FL_MASK_N | FL_MASK_SPACE
+};
+
+typedef struct text {
+    const unsigned char *at;
+    size_t               size;
+} text;
+
+/* The category's bit of the character at `at`, and its length. */
+static inline uint32_t look(const text *t, size_t at, unsigned *length) {
+    return fl_unicode_mask(fl_utf8_decode((const char *)t->at + at, length));
+}
+
+/* Where the run of characters with these categories that begins at `at` ends. */
+static size_t run(const text *t, size_t at, uint32_t mask) {
+    unsigned length;
+    while (at < t->size && (look(t, at, &length) & mask) != 0) {
+        at += length;
+    }
+    return at;
+}
+
+static size_t run_without(const text *t, size_t at, uint32_t mask) {
+    return run(t, at, ~mask);
+}
+
+/* The same for letters. */
+static inline size_t letters(const text *t, size_t at) {
+    const uint64_t ones = 0x0101010101010101u, high = ones * 0x80;
+    while (t->size - at >= 8) {
+        uint64_t x;
+        memcpy(&x, t->at + at, 8);
+        uint64_t y      = (x | ones * 0x20) & ~high;
+        uint64_t letter = (y + ones * (0x80 - 'a')) & ~(y + ones * (0x7F - 'z')) & ~x & high;
+        if (letter != high) {
+            at += (unsigned)__builtin_ctzll(letter ^ high) / 8;
+            return t->at[at] < 0x80 ? at : run(t, at, FL_MASK_L);
+        }
+        at += 8;
+    }
+    return run(t, at, FL_MASK_L);
+}
+
+/* White space that begins at `at`: all of it but its last character when something follows, so that a space
+ * may go with the next word; a lone one stays whole. */
+static size_t blanks(const text *t, size_t at) {
+    size_t   last = at, end = at;
+    unsigned length;
+    while (end < t->size && (look(t, end, &length) & FL_MASK_SPACE) != 0) {
+        last = end;
+        end += length;
+    }
+    return end < t->size && last > at ? last : end;
+}
+
+/* The same, but a run with line ends reaches to the last of them. */
+static size_t blanks_or_lines(const text *t, size_t at) {
+    size_t end = run(t, at, FL_MASK_SPACE);
+    for (size_t i = end; i > at; i--) {
+        if (t->at[i - 1] == '\n' || t->at[i - 1] == '\r') {
+            return i;
+        }
+    }
+    return blanks(t, at);
+}
+
+/* Length of 's 't 're 've 'm 'll 'd at `at`, where an apostrophe stands; 0: none. `fold`: in any case. */
+static size_t contraction(const text *t, size_t at, bool fold) {
+    size_t        left     = t->size - at;
+    unsigned char case_bit = fold ? 0x20 : 0;
+    if (left < 2) {
+        return 0;
+    }
+    unsigned char a = t->at[at + 1] | case_bit, b = left > 2 ? t->at[at + 2] | case_bit : 0;
+    if (a == 's' || a == 't' || a == 'm' || a == 'd') {
+        return 2;
+    }
+    if ((b == 'e' && (a == 'r' || a == 'v')) || (b == 'l' && a == 'l')) {
+        return 3;
+    }
+    return fold && left > 2 && t->at[at + 1] == LONG_S_1 && t->at[at + 2] == LONG_S_2 ? 3 : 0;
+}
+
+static inline bool is_letter(unsigned char c) {
+    return (unsigned char)((c | 0x20) - 'a') < 26;
+}
+
+static size_t gpt2_piece(const text *t, size_t at) {
+    unsigned      length;
+    unsigned char c    = t->at[at];
+    bool          more = at + 1 < t->size;
+    if (c == ' ' && more && is_letter(t->at[at + 1])) {
+        return letters(t, at + 1);
+    }
+    if (is_letter(c)) {
+        return letters(t, at);
+    }
+    if (c == '\'') {
+        size_t size = contraction(t, at, false);
+        if (size > 0) {
+            return at + size;
+        }
+    }
+    size_t   from = c == ' ' && more ? at + 1 : at;
+    uint32_t mask = look(t, from, &length);
+    if ((mask & FL_MASK_SPACE) != 0) {
+        return blanks(t, at);
+    }
+    return (mask & FL_MASK_L) != 0   ? letters(t, from)
+           : (mask & FL_MASK_N) != 0 ? run(t, from, FL_MASK_N)
+                                     : run_without(t, from, MASK_LNS);
+}
+
+/* At most `most` of \p{N}. */
+static size_t digits(const text *t, size_t at, unsigned most) {
+    unsigned length;
+    for (; most > 0 && at < t->size && (look(t, at, &length) & FL_MASK_N) != 0; most--) {
+        at += length;
+    }
+    return at;
+}
+
+/* " ?[^\s\p{L}\p{N}]+" and line ends (and slashes) after it; `at` when there is none. */
+static size_t signs(const text *t, size_t at, bool slashes) {
+    size_t from = at + (t->at[at] == ' ');
+    size_t end  = run_without(t, from, MASK_LNS);
+    if (end == from) {
+        return at;
+    }
+    while (end < t->size &&
+           (t->at[end] == '\n' || t->at[end] == '\r' || (slashes && t->at[end] == '/'))) {
+        end++;
+    }
+    return end;
+}
+
+static inline size_t cl100k_piece(const text *t, size_t at, unsigned most) {
+    unsigned      length, next_length;
+    unsigned char c = t->at[at];
+    if (c == ' ' && at + 1 < t->size && is_letter(t->at[at + 1])) {
+        return letters(t, at + 1);
+    }
+    if (is_letter(c)) {
+        return letters(t, at);
+    }
+    if (c == '\'') {
+        size_t size = contraction(t, at, true);
+        if (size > 0) {
+            return at + size;
+        }
+    }
+    uint32_t mask = look(t, at, &length);
+    if ((mask & FL_MASK_L) != 0) {
+        return letters(t, at);
+    }
+    if ((mask & FL_MASK_N) != 0) {
+        return digits(t, at, most);
+    }
+    if (c != '\n' && c != '\r' && at + length < t->size &&
+        (look(t, at + length, &next_length) & FL_MASK_L) != 0) {
+        return letters(t, at + length);
+    }
+    size_t end = signs(t, at, false);
+    return end > at ? end : blanks_or_lines(t, at);
+}
+
+/* "U*W+" at `at`: U as far as it goes, then W; when none follows, back to the last W among the U. 0: none. */
+static size_t lower_word(const text *t, size_t at) {
+    size_t   last_lower = 0;
+    unsigned length;
+    while (at < t->size) {
+        uint32_t mask = look(t, at, &length);
+        if ((mask & MASK_UPPER) == 0) {
+            break;
+        }
+        at += length;
+        last_lower = (mask & MASK_LOWER) != 0 ? at : last_lower;
+    }
+    size_t end = run(t, at, MASK_LOWER);
+    return end > at ? end : last_lower;
+}
+
+/* "U+W*" at `at`, where lower_word found nothing. 0: none. */
+static size_t upper_word(const text *t, size_t at) {
+    size_t end = run(t, at, MASK_UPPER);
+    return end > at ? end : 0;
+}
+
+static inline size_t o200k_piece(const text *t, size_t at, unsigned most, bool contractions) {
+    unsigned      length;
+    unsigned char c    = t->at[at];
+    uint32_t      mask = look(t, at, &length);
+    bool          head = (mask & (FL_MASK_L | FL_MASK_N)) == 0 && c != '\n' && c != '\r';
+    bool   word = (mask & (FL_MASK_L | FL_MASK_M)) != 0; /* it may be part of the word itself */
+    size_t end  = head ? lower_word(t, at + length) : 0;
+    if (end == 0 && word) {
+        end = lower_word(t, at);
+    }
+    if (end == 0 && head) {
+        end = upper_word(t, at + length);
+    }
+    if (end == 0 && word) {
+        end = upper_word(t, at);
+    }
+    if (end > 0) {
+        bool quote = contractions && end < t->size && t->at[end] == '\'';
+        return end + (quote ? contraction(t, end, true) : 0);
+    }
+    if ((mask & FL_MASK_N) != 0) {
+        return digits(t, at, most);
+    }
+    end = signs(t, at, true);
+    return end > at ? end : blanks_or_lines(t, at);
+}
+
+/* A scanner is a loop around its piece. */
+#define SCANNER(name, piece)                                                                       \
+    size_t name(const char *data, size_t size, size_t at, uint32_t *ends, size_t capacity) {       \
+        const text t     = {(const unsigned char *)data, size};                                    \
+        size_t     count = 0;                                                                      \
+        while (at < size && count < capacity) {                                                    \
+            at            = piece;                                                                 \
+            ends[count++] = (uint32_t)at;                                                          \
+        }                                                                                          \
+        return count;                                                                              \
+    }
+
+static inline bool is_space(const text *t, size_t at) {
+    return t->at[at] == ' ' || (t->at[at] == 0xE2 && t->size - at >= 3 && t->at[at + 1] == 0x96 &&
+                                t->at[at + 2] == 0x81);
+}
+
+/* The next ' ' or E2 from `at` on, or the end. */
+static size_t next_space(const text *t, size_t at) {
+    const uint64_t ones = 0x0101010101010101u, high = ones * 0x80;
+    for (; t->size - at >= 8; at += 8) {
+        uint64_t x;
+        memcpy(&x, t->at + at, 8);
+        uint64_t a = x ^ ones * ' ', b = x ^ ones * 0xE2;
+        uint64_t zero = ((a - ones) & ~a) | ((b - ones) & ~b); /* the lowest one is right */
+        if ((zero & high) != 0) {
+            return at + (unsigned)__builtin_ctzll(zero & high) / 8;
+        }
+    }
+    while (at < t->size && t->at[at] != ' ' && t->at[at] != 0xE2) {
+        at++;
+    }
+    return at;
+}
+
+static size_t spaced_word(const text *t, size_t at) {
+    while (at < t->size && is_space(t, at)) {
+        at += t->at[at] == ' ' ? 1 : 3;
+    }
+    for (at = next_space(t, at); at < t->size && !is_space(t, at);) {
+        at = next_space(t, at + 1);
+    }
+    return at;
+}
+
+static SCANNER(gpt2, gpt2_piece(&t, at)) static SCANNER(
+    cl100k,
+    cl100k_piece(&t, at,
+                 3)) static SCANNER(qwen,
+                                    cl100k_piece(
+                                        &t, at,
+                                        1)) static SCANNER(o200k,
+                                                           o200k_piece(
+                                                               &t, at, 3,
+                                                               true)) static SCANNER(tekken,
+                                                                                     o200k_piece(
+                                                                                         &t, at, 1,
+                                                                                         false))
+    SCANNER(fl_pieces_spaces, spaced_word(&t, at))
+
+#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define UPPER        "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER        "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define HEAD         "[^\\r\\n\\p{L}\\p{N}]?"
+#define SIGNS        "| ?[^\\s\\p{L}\\p{N}]+"
+#define BLANKS       "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
+        const char fl_pieces_gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+" SIGNS
+                                      "|\\s+(?!\\S)|\\s+";
+
+static const struct {
+    const char *pattern;
+    fl_pieces  *scan;
+} scanners[] = {
+    {fl_pieces_gpt2, gpt2},
+    {CONTRACTIONS "|" HEAD "\\p{L}+|\\p{N}{1,3}" SIGNS "[\\r\\n]*" BLANKS, cl100k},
+    {CONTRACTIONS "|" HEAD "\\p{L}+|\\p{N}" SIGNS "[\\r\\n]*" BLANKS, qwen},
+    {HEAD UPPER "*" LOWER "+" CONTRACTIONS "?|" HEAD UPPER "+" LOWER "*" CONTRACTIONS
+                "?|\\p{N}{1,3}" SIGNS "[\\r\\n/]*" BLANKS,
+     o200k},
+    {HEAD UPPER "*" LOWER "+|" HEAD UPPER "+" LOWER "*|\\p{N}" SIGNS "[\\r\\n/]*" BLANKS, tekken},
+};
+
+fl_pieces *fl_pieces_of(const char *pattern) {
+    for (size_t i = 0; i < sizeof scanners / sizeof *scanners; i++) {
+        if (strcmp(scanners[i].pattern, pattern) == 0) {
+            return scanners[i].scan;
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* settings.h - what the files beside tokenizer.json change: tokenizer_config.json, special_tokens_map.json,
+ * added_tokens.json, and the class that they name.
+ *
+ * Why      transformers 4 opens tokenizer.json and patches it by the class's arguments; transformers 5 makes
+ *          the tokenizers of some classes anew from the vocabulary and drops what else tokenizer.json says.
+ *          fletch follows what both compute and refuses by name where they differ, so that no folder gives
+ *          other ids than sentence-transformers in silence. docs/folders.md has the table.
+ * Order    read (before the pipeline is built), then the pipeline with the added tokens that `extra` lists,
+ *          then apply_class (which patches the normaliser and compares the rest).
+ * Proof    tests/golden/test_odd_folders.py: some 900 folders, each key alone and in pairs. */
+#ifndef FL_TOKENIZER_SETTINGS_H
+#define FL_TOKENIZER_SETTINGS_H
+
+#include "tokenizer/parse.h"
+
+/* What a class builds by itself; NULL members: not compared. */
+typedef struct fl_token_class fl_token_class;
+
+typedef struct fl_token_settings {
+    const fl_token_class *class;  /* NULL: tokenizer.json as it is */
+    fl_json *config, *map, *more; /* owned: the three files; NULL where one is missing */
+    fl_added_token
+          *extra; /* owned: tokens to add after the file's; content is borrowed from the files */
+    size_t extra_count;
+    bool   split_special; /* special tokens in a text are ordinary text */
+    bool   left;          /* truncation_side */
+    char   path[3][1024]; /* of the files, for messages */
+} fl_token_settings;
+
+/* Read the files of `folder` (NULL: none are looked for) beside the parsed tokenizer.json `root`. `family` is
+ * config.json's model_type, which names the class where tokenizer_config.json does not; may be NULL. */
+int  fl_token_settings_read(fl_token_settings *settings, const char *folder, const char *family,
+                            fl_json_reader *root);
+void fl_token_settings_free(fl_token_settings *settings); /* idempotent */
+
+/* The normaliser by the class's arguments; EUNSUPPORTED where another part of tokenizer.json is not what the
+ * class builds. Before added tokens are normalised. */
+int fl_token_settings_steps(const fl_token_settings *settings, fl_tokenizer *tokenizer,
+                            fl_json_reader *root);
+/* The same for the template, once it is there. */
+int fl_token_settings_template(const fl_token_settings *settings, const fl_tokenizer *tokenizer,
+                               fl_json_reader *root);
+
+#endif

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""With one allocation failing, whichever it is, a run ends with the right result or an error that says so."""
+import shutil
+import sys
+
+import commandline
+import faults
+import pytest
+
+sys.path.insert(0, str(commandline.ROOT / "tests" / "golden"))
+from hub_stand_in import StandIn  # noqa: E402
+
+FOLDER = commandline.ROOT / "tests" / "golden" / "folders" / "pooling-cls"
+
+
+@pytest.mark.parametrize("arguments", [
+    ("embed", "-m", FOLDER, "hello there"),
+    ("embed", "-m", FOLDER, "-i", "in.csv", "--keep-fields", "--stats", "--format", "json"),
+    ("tokenize", "-m", FOLDER, "-i", "in.jsonl", "--keep-fields"),
+], ids=["embed", "csv", "tokenize"])
+def test_every_allocation(fletch, tmp_path, arguments):
+    (tmp_path / "in.csv").write_text('id,text\n1,hello\n2,"a ""b"""\n')
+    (tmp_path / "in.jsonl").write_text('{"id": [1, "\\u00e9"], "text": "hello"}\n"more"\n')
+    faults.Faults(tmp_path, lambda env: fletch(*arguments, env=env, model=False)).loop()
+
+
+def test_every_allocation_of_a_file_that_is_written(fletch, tmp_path):
+    def run(env):
+        (tmp_path / "out.npy").unlink(missing_ok=True)
+        result = fletch("embed", "-m", FOLDER, "-o", "out.npy", "one", "two", env=env, model=False)
+        assert (result.returncode == 0) == (tmp_path / "out.npy").exists()
+        assert not list(tmp_path.glob(".*tmp")), result.stderr
+        return result
+    faults.Faults(tmp_path, run).loop()
+
+
+def test_allocations_of_a_download(fletch, tmp_path):
+    files = {str(path.relative_to(FOLDER)): path.read_bytes() for path in FOLDER.rglob("*") if path.is_file()}
+    with StandIn() as hub:
+        hub.add("some/model", files)
+
+        def run(env):
+            shutil.rmtree(tmp_path / "hf", ignore_errors=True)
+            result = fletch("model", "pull", "-q", "some/model", env=env | {"HF_ENDPOINT": hub.url}, model=False)
+            if result.returncode == 0:
+                done = fletch("model", "path", "--offline", "some/model", env={"HF_ENDPOINT": hub.url}, model=False)
+                assert done.returncode == 0, done.stderr
+            return result
+        faults.Faults(tmp_path, run).loop(at_most=40)

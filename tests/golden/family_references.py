@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""family_references.py - JinaBERT v2 and NomicBERT with experts in plain torch, for make_families.py.
+
+transformers has neither (their classes are remote code), so they are written here from the published
+formulas: a dict of random tensors by their published names, and the rows of one text.
+"""
+import math
+
+import torch
+from torch.nn.functional import gelu, layer_norm, linear, softmax
+
+
+def draw(shapes: dict, seed: int) -> dict:
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for name, shape in shapes.items():
+        noise = torch.randn(shape, generator=generator)
+        if len(shape) > 1:
+            tensors[name] = noise / shape[-1] ** 0.5 * 1.5
+        else:
+            tensors[name] = 1 + 0.2 * noise if name.endswith("weight") else 0.1 * noise
+    return tensors
+
+
+def module(name: str, rows: int, columns: int = 0, bias: bool = True) -> dict:
+    weight = {f"{name}.weight": (rows, columns) if columns else (rows,)}
+    return weight | ({f"{name}.bias": (rows,)} if bias else {})
+
+
+def norm(x, t, name, eps):
+    return layer_norm(x, x.shape[-1:], t[name + ".weight"], t[name + ".bias"], eps)
+
+
+def apply(x, t, name):
+    return linear(x, t[name + ".weight"], t.get(name + ".bias"))
+
+
+def split(x, heads):
+    return x.view(len(x), heads, -1).transpose(0, 1)
+
+
+def join(x):
+    return x.transpose(0, 1).reshape(x.shape[1], -1)
+
+
+# ---- JinaBERT v2 -------------------------------------------------------------------------------------
+
+def jina_shapes(c: dict, qk: bool) -> dict:
+    h, mlp = c["hidden_size"], c["intermediate_size"]
+    shapes = {"embeddings.word_embeddings.weight": (c["vocab_size"], h),
+              "embeddings.token_type_embeddings.weight": (2, h)} | module("embeddings.LayerNorm", h)
+    for i in range(c["num_hidden_layers"]):
+        at = f"encoder.layer.{i}."
+        for part in ("self.query", "self.key", "self.value", "output.dense"):
+            shapes |= module(f"{at}attention.{part}", h, h)
+        shapes |= module(at + "attention.output.LayerNorm", h)
+        if qk:
+            for part in ("attention.self.layer_norm_q", "attention.self.layer_norm_k", "layer_norm_1", "layer_norm_2"):
+                shapes |= module(at + part, h)
+            shapes |= module(at + "mlp.up_gated_layer", 2 * mlp, h, False) | module(at + "mlp.down_layer", h, mlp)
+        else:
+            shapes |= module(at + "mlp.gated_layers", 2 * mlp, h, False) | module(at + "mlp.wo", h, mlp)
+            shapes |= module(at + "mlp.layernorm", h)
+    return shapes
+
+
+def slopes(heads: int) -> list[float]:
+    """From the paper of ALiBi, as all implementations spell it."""
+    def powers(n):
+        start = 2 ** (-(2 ** -(math.log2(n) - 3)))
+        return [start * start ** i for i in range(n)]
+    if math.log2(heads).is_integer():
+        return powers(heads)
+    closest = 2 ** math.floor(math.log2(heads))
+    return powers(closest) + slopes(2 * closest)[0::2][:heads - closest]
+
+
+def jina_rows(c: dict, t: dict, ids: list[int], qk: bool):
+    heads, eps = c["num_attention_heads"], c["layer_norm_eps"]
+    x = t["embeddings.word_embeddings.weight"][ids] + t["embeddings.token_type_embeddings.weight"][0]
+    x = norm(x, t, "embeddings.LayerNorm", eps)
+    places = torch.arange(len(ids))
+    bias = -torch.tensor(slopes(heads))[:, None, None] * (places[:, None] - places).abs()
+    for i in range(c["num_hidden_layers"]):
+        at = f"encoder.layer.{i}."
+        q, k, v = (apply(x, t, f"{at}attention.self.{part}") for part in ("query", "key", "value"))
+        if qk:
+            q = norm(q, t, at + "attention.self.layer_norm_q", eps)
+            k = norm(k, t, at + "attention.self.layer_norm_k", eps)
+        q, k, v = split(q, heads), split(k, heads), split(v, heads)
+        seen = join(softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5 + bias, -1) @ v)
+        y = norm(apply(seen, t, at + "attention.output.dense") + x, t, at + "attention.output.LayerNorm", eps)
+        if qk:
+            x = norm(y + x, t, at + "layer_norm_1", eps)
+            up, gate = apply(x, t, at + "mlp.up_gated_layer").chunk(2, -1)
+            x = norm(apply(up * gelu(gate), t, at + "mlp.down_layer") + x, t, at + "layer_norm_2", eps)
+        else:
+            gate, up = apply(y, t, at + "mlp.gated_layers").chunk(2, -1)
+            x = norm(apply(gelu(gate) * up, t, at + "mlp.wo") + y, t, at + "mlp.layernorm", eps)
+    return x
+
+
+# ---- NomicBERT with experts --------------------------------------------------------------------------
+
+def has_experts(c: dict, layer: int) -> bool:
+    return layer % c["moe_every_n_layers"] == c["moe_every_n_layers"] - 1
+
+
+def moe_shapes(c: dict) -> dict:
+    h, mlp, experts = c["n_embd"], c["n_inner"], c["num_experts"]
+    shapes = {"embeddings.word_embeddings.weight": (c["vocab_size"], h),
+              "embeddings.token_type_embeddings.weight": (c["type_vocab_size"], h)} | module("emb_ln", h)
+    for i in range(c["n_layer"]):
+        at = f"encoder.layers.{i}."
+        shapes |= module(at + "attn.Wqkv", 3 * h, h) | module(at + "attn.out_proj", h, h)
+        shapes |= module(at + "norm1", h) | module(at + "norm2", h)
+        if has_experts(c, i):
+            shapes |= {at + "mlp.router.layer.weight": (experts, h), at + "mlp.experts.bias": (h,),
+                       at + "mlp.experts.mlp.w1": (experts * mlp, h), at + "mlp.experts.mlp.w2": (experts * mlp, h)}
+        else:
+            shapes |= module(at + "mlp.fc1", mlp, h) | module(at + "mlp.fc2", h, mlp)
+    return shapes
+
+
+def turn(x, base: float):
+    """Rotary positions of [heads, n, d], float32 throughout."""
+    d = x.shape[-1]
+    angles = torch.outer(torch.arange(x.shape[1]).float(), 1.0 / base ** (torch.arange(0, d, 2).float() / d))
+    cos, sin = angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)
+    return x * cos + torch.cat((-x[..., d // 2:], x[..., :d // 2]), -1) * sin
+
+
+def moe_rows(c: dict, t: dict, ids: list[int]):
+    heads, eps, mlp = c["n_head"], c["layer_norm_epsilon"], c["n_inner"]
+    x = t["embeddings.word_embeddings.weight"][ids] + t["embeddings.token_type_embeddings.weight"][0]
+    x = norm(x, t, "emb_ln", eps)
+    for i in range(c["n_layer"]):
+        at = f"encoder.layers.{i}."
+        q, k, v = (split(part, heads) for part in apply(x, t, at + "attn.Wqkv").chunk(3, -1))
+        q, k = turn(q, c["rotary_emb_base"]), turn(k, c["rotary_emb_base"])
+        seen = join(softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, -1) @ v)
+        x = norm(apply(seen, t, at + "attn.out_proj") + x, t, at + "norm1", eps)
+        if has_experts(c, i):
+            chances = softmax(apply(x, t, at + "mlp.router.layer"), -1)
+            best, which = chances.topk(c["moe_top_k"], -1)
+            y = torch.zeros_like(x) + t[at + "mlp.experts.bias"]
+            for row in range(len(ids)):
+                for chance, expert in zip(best[row], which[row].tolist()):
+                    part = slice(expert * mlp, (expert + 1) * mlp)
+                    up = gelu(linear(x[row], t[at + "mlp.experts.mlp.w1"][part]))
+                    y[row] += chance * (up @ t[at + "mlp.experts.mlp.w2"][part])
+        else:
+            y = apply(gelu(apply(x, t, at + "mlp.fc1")), t, at + "mlp.fc2")
+        x = norm(x + y, t, at + "norm2", eps)
+    return x

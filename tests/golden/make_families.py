@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""make_families.py - small folders of every family of encoders, for make_folders.py.
+
+Odd shapes throughout: heads that are not hidden / heads wide, three query heads a key head, windows
+shorter than the texts, irregular layer types, bases that no model has, biases on and off. A folder
+that ends in "-hub" is its namesake with config.json in the words of the Hub (remote code or older
+transformers) instead of those that transformers 5 writes, or "-names" with transformers' own tensor
+names: the same bytes must come out.
+"""
+import json
+import pathlib
+import shutil
+
+import numpy
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import family_references as reference
+import make_folders as base
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40,
+         "max_position_embeddings": 256}
+GROUPED = SMALL | {"hidden_size": 36, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 12}
+LAST, CLS, MEAN = "lasttoken", "cls", "mean"
+
+
+def save(name: str, config: transformers.PretrainedConfig, pooling: str, model=None, after=(base.NORMALIZE,),
+         roberta: bool = False, head: str | None = None, original: bool = True) -> pathlib.Path:
+    """A folder of random weights, its tokenizer and modules; no vectors yet."""
+    path = base.new_folder(name)
+    tokenizer = base.mpnet_tokenizer(path) if roberta else base.bert_tokenizer(path)
+    config.vocab_size = len(tokenizer)
+    config.pad_token_id = tokenizer.pad_token_id
+    for key in ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"):
+        if getattr(config, key, None) is not None:
+            setattr(config, key, 2)
+    kind = getattr(transformers, head) if head else None
+    model = model or (kind(config) if kind else transformers.AutoModel.from_config(config))
+    base.randomise(model, sum(name.encode()))
+    model.save_pretrained(path, save_original_format=original)
+    tokenizer.save_pretrained(path)
+    if config.model_type == "qwen2":  # whose class would make another tokenizer of it
+        settings = json.loads((path / "tokenizer_config.json").read_text())
+        base.write_json(path / "tokenizer_config.json", settings | {"tokenizer_class": "PreTrainedTokenizerFast"})
+    width = getattr(config, "dim", None) or config.hidden_size
+    base.save_modules(path, {"embedding_dimension": width, "pooling_mode": pooling, "include_prompt": True},
+                      list(after), old=False, sentence={"max_seq_length": 200})
+    return path
+
+
+def again(name: str, original: pathlib.Path, change) -> None:
+    """The same folder with config.json rewritten by `change`, and the same vectors expected."""
+    path = base.HERE / name
+    shutil.copytree(original, path)
+    config = json.loads((path / "config.json").read_text())
+    change(config)
+    base.write_json(path / "config.json", config)
+
+
+def names(name: str, original: pathlib.Path, rename) -> None:
+    """The same folder with tensors renamed or cut by `rename`: dict -> dict."""
+    path = base.HERE / name
+    shutil.copytree(original, path)
+    save_file(rename(load_file(path / "model.safetensors")), path / "model.safetensors",
+              metadata={"format": "pt"})
+
+
+def move(config: dict, **pairs: str) -> None:
+    for new, old in pairs.items():
+        config[new] = config.pop(old)
+
+
+def make_absolute() -> None:
+    path = save("family-roberta", transformers.RobertaConfig(**SMALL | {"type_vocab_size": 1}), MEAN, roberta=True)
+    base.finish(path)
+    path = save("family-xlm-roberta", transformers.XLMRobertaConfig(
+        **SMALL | {"type_vocab_size": 1, "layer_norm_eps": 1e-5, "max_position_embeddings": 202}), CLS,
+        roberta=True, head="XLMRobertaForMaskedLM")
+    base.finish(path)
+    path = save("family-camembert", transformers.CamembertConfig(**SMALL | {"type_vocab_size": 2}), MEAN, roberta=True)
+    base.finish(path)
+    path = save("family-distilbert", transformers.DistilBertConfig(
+        dim=32, n_layers=3, n_heads=4, hidden_dim=40, max_position_embeddings=256, activation="relu"), MEAN)
+    base.finish(path)
+    path = save("family-electra", transformers.ElectraConfig(**SMALL | {"embedding_size": 20}), CLS)
+    base.finish(path)
+
+
+def make_rotary() -> None:
+    rope = {"rope_type": "default", "rope_theta": 777.0}
+    path = save("family-nomic", transformers.NomicBertConfig(**SMALL, rope_parameters=rope), MEAN)
+    base.finish(path)
+
+    def hub(config: dict) -> None:
+        move(config, n_embd="hidden_size", n_layer="num_hidden_layers", n_head="num_attention_heads",
+             n_inner="intermediate_size", n_positions="max_position_embeddings", layer_norm_epsilon="layer_norm_eps")
+        config.pop("rope_parameters")
+        config.pop("hidden_act")
+        config.pop("head_dim", None)
+        config.update(rotary_emb_base=777, activation_function="swiglu", prenorm=False, qkv_proj_bias=False,
+                      rotary_emb_fraction=1.0, rotary_scaling_factor=None, max_trained_positions=100,
+                      rotary_emb_interleaved=False, mlp_fc1_bias=False, mlp_fc2_bias=False,
+                      architectures=["NomicBertModel"],
+                      auto_map={"AutoModel": "nomic-ai/nomic-bert-2048--modeling_hf_nomic_bert.NomicBertModel"})
+    again("family-nomic-hub", path, hub)
+
+    factor = 3.0
+    rope = {"rope_type": "linear", "rope_theta": 500.0 * factor, "factor": factor ** (2 / 8)}
+    path = save("family-gte", transformers.GteConfig(**SMALL | {"type_vocab_size": 0}, rope_parameters=rope), CLS)
+    base.finish(path)
+
+    def ntk(config: dict) -> None:
+        config.pop("rope_parameters")
+        config.update(model_type="new", rope_theta=500.0, rope_scaling={"type": "ntk", "factor": factor},
+                      position_embedding_type="rope", pack_qkv=True, layer_norm_type="layer_norm",
+                      logn_attention_scale=False, logn_attention_clip1=False, architectures=["NewModel"],
+                      auto_map={"AutoConfig": "configuration.NewConfig", "AutoModel": "modeling.NewModel"})
+    again("family-gte-hub", path, ntk)
+    path = save("family-gte-types", transformers.GteConfig(
+        **SMALL | {"type_vocab_size": 2, "hidden_act": "relu"}), MEAN, original=False)
+    base.finish(path)
+
+    types = ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"]
+    path = save("family-modernbert", transformers.ModernBertConfig(
+        **SMALL | {"num_hidden_layers": 4, "layer_types": types, "local_attention": 15},
+        rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 900.0},
+                         "sliding_attention": {"rope_type": "default", "rope_theta": 55.0}}), MEAN)
+    base.finish(path)
+    path = save("family-modernbert-bias", transformers.ModernBertConfig(
+        **SMALL | {"num_hidden_layers": 4, "local_attention": 8, "norm_bias": True, "attention_bias": True,
+                   "mlp_bias": True, "hidden_activation": "silu"}), CLS)
+    base.finish(path)
+
+    def older(config: dict) -> None:
+        config.pop("rope_parameters")
+        config.pop("layer_types")
+        config.update(global_attn_every_n_layers=3, global_rope_theta=160000.0, local_rope_theta=10000.0,
+                      position_embedding_type="absolute")
+    again("family-modernbert-bias-hub", path, older)
+
+
+def theta(value: float):
+    """rope_parameters as older transformers wrote them."""
+    def change(config: dict) -> None:
+        config.pop("rope_parameters")
+        config.pop("layer_types", None)
+        config.update(rope_theta=value, rope_scaling=None, sliding_window=None, use_sliding_window=False)
+    return change
+
+
+def make_decoders() -> None:
+    rope = {"rope_type": "default", "rope_theta": 3000.0}
+    path = save("family-qwen3", transformers.Qwen3Config(**GROUPED, rope_parameters=rope), LAST)
+    base.finish(path)
+    again("family-qwen3-hub", path, theta(3000.0))
+    path = save("family-qwen3-both-ways", transformers.Qwen3Config(
+        **GROUPED | {"num_key_value_heads": 1, "attention_bias": True, "is_causal": False}), MEAN,
+        head="Qwen3ForCausalLM")
+    base.finish(path)
+    path = save("family-qwen2", transformers.Qwen2Config(
+        **SMALL | {"num_key_value_heads": 2}, rope_parameters=rope), LAST)
+    base.finish(path)
+    again("family-qwen2-hub", path, theta(3000.0))
+    path = save("family-llama", transformers.LlamaConfig(
+        **GROUPED | {"attention_bias": True, "mlp_bias": True},
+        rope_parameters={"rope_type": "llama3", "rope_theta": 5000.0, "factor": 4.0, "low_freq_factor": 1.0,
+                         "high_freq_factor": 4.0, "original_max_position_embeddings": 64}), LAST)
+    base.finish(path)
+    path = save("family-eurobert", transformers.EuroBertConfig(
+        **GROUPED | {"head_dim": 8, "num_attention_heads": 4}, rope_parameters=rope), MEAN)
+    base.finish(path)
+    path = save("family-mistral", transformers.MistralConfig(
+        **GROUPED | {"sliding_window": 9}, rope_parameters=rope), LAST)
+    base.finish(path)
+    path = save("family-mistral-unbound", transformers.MistralConfig(
+        **GROUPED | {"sliding_window": None, "head_dim": 8, "num_attention_heads": 4}, rope_parameters=rope), MEAN)
+    base.finish(path)
+
+    types = ["full_attention", "sliding_attention", "sliding_attention"]
+    path = save("family-gemma3", transformers.Gemma3TextConfig(
+        **SMALL | {"num_key_value_heads": 1, "num_attention_heads": 3, "head_dim": 10, "sliding_window": 14,
+                   "layer_types": types, "query_pre_attn_scalar": 7, "use_bidirectional_attention": True,
+                   "hidden_size": 33},
+        rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 8000.0},
+                         "sliding_attention": {"rope_type": "default", "rope_theta": 77.0}}),
+        MEAN, after=[base.dense(33, 48, "linear.Identity", bias=False),
+                     base.dense(48, 24, "linear.Identity", bias=False), base.NORMALIZE])
+    base.finish(path)
+    path = save("family-gemma3-causal", transformers.Gemma3TextConfig(
+        **GROUPED | {"sliding_window": 7, "num_hidden_layers": 3, "use_bidirectional_attention": False}), LAST)
+    base.finish(path)
+
+
+def by_hand(name: str, config: dict, shapes, rows, prefix: str = "") -> pathlib.Path:
+    """A folder of a family that transformers lacks; its vectors are mean and unit length of `rows`."""
+    path = base.new_folder(name)
+    tokenizer = base.bert_tokenizer(path)
+    tokenizer.save_pretrained(path)
+    config["vocab_size"] = len(tokenizer)
+    tensors = reference.draw(shapes(config), sum(name.encode()))
+    base.write_json(path / "config.json", config)
+    save_file({prefix + key: value for key, value in tensors.items()}, path / "model.safetensors")
+    base.save_modules(path, {"embedding_dimension": config.get("hidden_size", 32), "pooling_mode": "mean",
+                             "include_prompt": True}, [base.NORMALIZE], old=False, sentence={"max_seq_length": 200})
+    vectors = [rows(config, tensors, tokenizer(text, truncation=True, max_length=200).input_ids).mean(0)
+               for text in base.TEXTS]
+    numpy.save(path / "expected-0.npy", torch.nn.functional.normalize(torch.stack(vectors)).numpy())
+    base.write_json(path / "expected.json", [{"flags": [], "vectors": "expected-0.npy", "max_length": 200}])
+    return path
+
+
+def make_by_hand() -> None:
+    code = "jinaai/jina-bert-{}--modeling_bert.JinaBertModel"
+    for name, qk, repository in (("jina", False, "implementation"), ("jina-qk", True, "v2-qk-post-norm")):
+        config = SMALL | {
+            "model_type": "bert", "position_embedding_type": "alibi", "feed_forward_type": "geglu", "hidden_act": "gelu",
+            "layer_norm_eps": 1e-5, "type_vocab_size": 2, "num_attention_heads": 4 + 2 * qk,
+            "hidden_size": 32 + 4 * qk, "auto_map": {"AutoModel": code.format(repository)}}
+        path = by_hand("family-" + name, config, lambda c, qk=qk: reference.jina_shapes(c, qk),
+                       lambda c, t, ids, qk=qk: reference.jina_rows(c, t, ids, qk), prefix="bert." if qk else "")
+        again(f"family-{name}-hub", path, lambda config: config.update(auto_map={"AutoModel": "modeling_bert.JinaBertModel"}))
+    config = {"model_type": "nomic_bert", "n_embd": 32, "n_layer": 4, "n_head": 4, "n_inner": 24, "n_positions": 256,
+              "layer_norm_epsilon": 1e-5, "rotary_emb_base": 333.0, "activation_function": "gelu", "type_vocab_size": 1,
+              "num_experts": 5, "moe_top_k": 2, "moe_every_n_layers": 2, "qkv_proj_bias": True, "mlp_fc1_bias": True,
+              "mlp_fc2_bias": True, "prenorm": False, "rotary_emb_fraction": 1.0,
+              "auto_map": {"AutoModel": "nomic-ai/nomic-bert-2048--modeling_hf_nomic_bert.NomicBertModel"}}
+    by_hand("family-nomic-moe", config, reference.moe_shapes, reference.moe_rows)
+
+
+def static(name: str, tensors: dict, after: list) -> None:
+    """A folder of StaticEmbedding: no config.json, a table, and what model2vec adds to it."""
+    path = base.new_folder(name)
+    base.bert_tokenizer(path).backend_tokenizer.save(str(path / "tokenizer.json"))
+    (path / "vocab.txt").unlink()
+    save_file(tensors, path / "model.safetensors")
+    kinds = ["StaticEmbedding", *after]
+    base.write_json(path / "modules.json", [
+        {"idx": i, "name": str(i), "path": "" if i == 0 else f"{i}_{kind}", "type": base.OLD + kind}
+        for i, kind in enumerate(kinds)])
+    base.finish(path)
+
+
+def make_static() -> None:
+    generator = torch.Generator().manual_seed(8)
+    table = torch.randn(140, 20, generator=generator)
+    static("family-static", {"embedding.weight": table}, [])
+    rows = {"mapping": torch.randint(0, 60, (140,), generator=generator),
+            "weights": 0.2 + torch.rand(140, generator=generator)}
+    static("family-static-mapped", {"embeddings": table[:60].contiguous()} | rows, ["Normalize"])
+    static("family-static-int8", {"embeddings": (table[:60] * 40).round().clamp(-127, 127).to(torch.int8)} | rows,
+           ["Normalize"])
+
+
+def make_native_names() -> None:
+    """Tensor names of transformers' own classes, which it only writes when asked to."""
+    rope = {"rope_type": "default", "rope_theta": 777.0}
+    path = save("family-jina3", transformers.JinaEmbeddingsV3Config(
+        **SMALL, rope_parameters=rope), MEAN, roberta=True)
+    base.finish(path)
+    for name in ("nomic", "gte", "jina3"):
+        path = base.HERE / f"family-{name}"
+        model = transformers.AutoModel.from_pretrained(path)
+        shutil.copytree(path, base.HERE / f"family-{name}-names")
+        model.save_pretrained(base.HERE / f"family-{name}-names", save_original_format=False)
+
+
+def make_all() -> None:
+    make_absolute()
+    make_rotary()
+    make_decoders()
+    make_by_hand()
+    make_native_names()
+    make_static()

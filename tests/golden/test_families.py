@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every family of encoders: dialects of config.json and of tensor names give the same bytes, values that
+the tables do not express are refused by name, and a config that lies is told, never believed.
+
+The folders are made by make_families.py; that their vectors are right is test_folders.py's business.
+"""
+import json
+import random
+import shutil
+import subprocess
+
+import numpy
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import golden
+
+DUMP = golden.BUILD / "tests/model_dump"
+FOLDERS = golden.HERE / "folders"
+TEXTS = json.loads((FOLDERS / "texts.json").read_text(encoding="utf-8"))
+DIALECTS = sorted(path.name for path in FOLDERS.glob("family-*") if path.name.endswith(("-hub", "-names")))
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_dialects_give_the_same_bytes(name, tmp_path):
+    plain = golden.embed_or_skip(FOLDERS / name.rsplit("-", 1)[0], TEXTS, work=tmp_path)
+    assert numpy.array_equal(golden.embed(FOLDERS / name, TEXTS, work=tmp_path), plain)
+
+
+def changed(name: str, work, **values):
+    """A copy of a folder whose config.json has other values; None takes a key away."""
+    path = work / "model"
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(FOLDERS / name, path)
+    config = json.loads((path / "config.json").read_text()) | values
+    config = {key: value for key, value in config.items() if value is not None}
+    (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+def refusal(path) -> str:
+    done = subprocess.run([DUMP, path], capture_output=True, text=True)
+    assert done.returncode == 3, done.stderr[-500:]
+    return done.stderr
+
+
+ROPE = {"rope_theta": 10.0, "factor": 2.0}
+UNSUPPORTED, DAMAGED = "-6:", "-5:"
+# folder, key, value, what the message says besides the key
+ONLY = [
+    ("plain-bert", "is_decoder", True, "true"),
+    ("plain-bert", "add_cross_attention", True, "true"),
+    ("plain-bert", "position_embedding_type", "relative_key", "relative_key"),
+    ("plain-bert", "quantization_config", {}, "present"),
+    ("plain-bert", "pruned_heads", {"0": [1]}, "not empty"),
+    ("plain-bert", "auto_map", {"AutoModel": "a/b--c.D"}, "a/b--c.D"),
+    ("family-roberta", "position_embedding_type", "relative_key", "relative_key"),
+    ("family-roberta", "auto_map", {"AutoModel": "a/b--c.D"}, "a/b--c.D"),
+    ("mpnet", "relative_attention_num_buckets", 16, "16"),
+    ("family-nomic-hub", "prenorm", True, "true"),
+    ("family-nomic-hub", "use_rms_norm", True, "true"),
+    ("family-nomic-hub", "parallel_block", True, "true"),
+    ("family-nomic-hub", "rotary_emb_interleaved", True, "true"),
+    ("family-nomic-hub", "rotary_emb_scale_base", 512, "present"),
+    ("family-nomic-hub", "activation_function", "gelu", "gelu"),
+    ("family-nomic-hub", "auto_map", {"AutoModel": "x/y--modeling_hf_nomic_bert.NomicBertModel"}, "x/y"),
+    ("family-nomic", "rope_parameters", ROPE | {"rope_type": "yarn"}, "yarn"),
+    ("family-gte", "logn_attention_scale", True, "true"),
+    ("family-gte", "layer_norm_type", "rms_norm", "rms_norm"),
+    ("family-gte-hub", "logn_attention_clip1", True, "true"),
+    ("family-gte-hub", "rope_scaling", {"type": "ntk", "factor": 2.0, "mixed_b": 0.6}, "ntk"),
+    ("family-gte", "rope_parameters", ROPE | {"rope_type": "longrope"}, "longrope"),
+    ("family-jina", "feed_forward_type", "original", "original"),
+    ("family-jina", "feed_forward_type", "swish", "swish"),
+    ("family-jina", "auto_map", {"AutoModel": "a/jina-bert--modeling_bert.JinaBertModel"}, "a/jina-bert"),
+    ("family-jina-qk", "feed_forward_type", "original", "original"),
+    ("family-jina3", "lora_adaptations", ["text-matching"], "present"),
+    ("family-jina3", "position_embedding_type", "relative_key", "relative_key"),
+    ("family-nomic-moe", "num_shared_experts", 1, "1"),
+    ("family-nomic-moe", "moe_normalize_expert_weights", True, "true"),
+    ("family-modernbert", "position_embedding_type", "relative_key", "relative_key"),
+    ("family-modernbert-bias-hub", "rope_scaling", ROPE, "present"),
+    ("family-modernbert", "layer_types", ["chunked_attention"] * 4, "chunked_attention"),
+    ("family-modernbert", "rope_parameters", ROPE, "for all layers alike"),
+    ("family-qwen3", "use_sliding_window", True, "true"),
+    ("family-qwen3", "use_bidirectional_attention", True, "true"),
+    ("family-qwen3", "layer_types", ["sliding_attention"] * 3, "sliding_attention"),
+    ("family-qwen3", "auto_map", {"AutoModel": "a/b--c.D"}, "a/b--c.D"),
+    ("family-qwen2", "use_sliding_window", True, "true"),
+    ("family-llama", "rope_parameters", ROPE | {"rope_type": "yarn"}, "yarn"),
+    ("family-llama", "hidden_act", "xielu", "xielu"),
+    ("family-gemma3", "attn_logit_softcapping", 50.0, "present"),
+    ("family-gemma3", "final_logit_softcapping", 30.0, "present"),
+    ("family-gemma3", "rope_scaling", ROPE | {"rope_type": "linear"}, "present"),
+    ("family-gemma3", "is_causal", False, "false"),
+    ("family-nomic", "rotary_emb_fraction", 0.5, "0.5"),
+    ("family-nomic", "rotary_scaling_factor", 2, "2"),
+    ("family-llama", "partial_rotary_factor", 0.5, "0.5"),
+    ("family-jina", "feed_forward_type", None, "absent"),
+    ("family-jina-qk", "feed_forward_type", None, "absent"),
+]
+
+
+@pytest.mark.parametrize("name, key, value, says", ONLY, ids=lambda value: str(value)[:30])
+def test_other_values_are_refused_by_name(name, key, value, says, tmp_path):
+    message = refusal(changed(name, tmp_path, **{key: value}))
+    assert message.startswith(UNSUPPORTED), message
+    word = "rope type" if says in ("yarn", "longrope", "ntk") else key
+    assert word in message and says in message, message
+
+
+def test_a_part_of_the_head_that_turns_is_refused(tmp_path):
+    """Also inside rope_parameters: only NomicBERT of the Hub has a key for it."""
+    for name in ("family-llama", "family-nomic"):
+        message = refusal(changed(name, tmp_path, rope_parameters=ROPE | {"partial_rotary_factor": 0.5}))
+        assert message.startswith(UNSUPPORTED) and 'partial_rotary_factor "0.5"' in message, message
+    harmless = changed("family-nomic", tmp_path, rotary_emb_fraction=1.0, rotary_scaling_factor=1, max_trained_positions=2)
+    assert numpy.array_equal(golden.embed(harmless, TEXTS, work=tmp_path),
+                             golden.embed(FOLDERS / "family-nomic", TEXTS, work=tmp_path))
+
+
+def test_is_causal_null_looks_both_ways(tmp_path):
+    """As transformers' getattr(config, "is_causal", True) does; where another key decides it is refused."""
+    path = changed("family-qwen3-both-ways", tmp_path)
+    plain = golden.embed(path, TEXTS, work=tmp_path)
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"is_causal": None}))
+    assert numpy.array_equal(golden.embed(path, TEXTS, work=tmp_path), plain)
+    path = changed("family-gemma3", tmp_path)
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"is_causal": None}))
+    message = refusal(path)
+    assert message.startswith(UNSUPPORTED) and 'is_causal "null"' in message, message
+
+
+def test_an_adapter_is_refused(tmp_path):
+    path = changed("family-qwen3", tmp_path)
+    (path / "adapter_config.json").write_text("{}")
+    message = refusal(path)
+    assert message.startswith(UNSUPPORTED) and "adapter_config.json" in message, message
+
+
+def static(work, **truncation):
+    """A copy of family-static with this block "truncation", and a tokenizer_config.json that may not count."""
+    path = work / "static"
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(FOLDERS / "family-static", path)
+    tokenizer = json.loads((path / "tokenizer.json").read_text())
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer | {"truncation": truncation or None}))
+    (path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 2, "truncation_side": "left",
+                                                            "tokenizer_class": "BertTokenizer", "do_lower_case": False}))
+    return path
+
+
+def test_a_static_model_reads_tokenizer_json_alone(tmp_path):
+    plain = FOLDERS / "family-static"
+    rows = golden.embed(static(tmp_path), TEXTS, work=tmp_path)
+    assert numpy.array_equal(rows, golden.embed(plain, TEXTS, work=tmp_path))
+    for side in ("Left", "Right"):
+        block = {"direction": side, "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+        rows = golden.embed(static(tmp_path, **block), TEXTS, work=tmp_path)
+        flags = ("--max-length", "3", "--truncate", side.lower())
+        assert numpy.array_equal(rows, golden.embed(plain, TEXTS, *flags, work=tmp_path))
+    message = refusal(static(tmp_path, max_length=3, stride=1))
+    assert message.startswith(UNSUPPORTED) and "stride" in message, message
+
+
+# what contradicts itself or the tensors: folder, changes, what the message names
+LIES = [
+    ("family-roberta", {"pad_token_id": 255}, "max_position_embeddings"),
+    ("family-roberta", {"type_vocab_size": 2}, "token_type_embeddings.weight has shape [1, 32]"),
+    ("family-electra", {"embedding_size": 24}, "word_embeddings.weight has shape"),
+    ("family-electra", {"embedding_size": 32}, "word_embeddings.weight has shape"),
+    ("family-nomic-hub", {"n_head": 3}, "num_attention_heads 3"),
+    ("family-nomic-hub", {"rotary_emb_fraction": 0.4}, "pairs by rotary positions"),
+    ("family-nomic-hub", {"rotary_emb_fraction": 1.5}, "rotary_emb_fraction 1.5"),
+    ("family-nomic-hub", {"qkv_proj_bias": True}, "attn.Wqkv.bias"),
+    ("family-jina", {"feed_forward_type": 1}, "feed_forward_type"),
+    ("family-gte", {"type_vocab_size": 1}, "token_type_embeddings.weight"),
+    ("family-gte-hub", {"rope_scaling": {"type": "ntk", "factor": 0.5}}, "rope factor 0.5"),
+    ("family-nomic-moe", {"moe_top_k": 6}, "moe_top_k 6"),
+    ("family-nomic-moe", {"num_experts": 4}, "router.layer.weight has shape [5, 32]"),
+    ("family-modernbert", {"local_attention": 0}, "local_attention"),
+    ("family-modernbert", {"local_attention": 1}, "local_attention 1 is a window that holds no other token"),
+    ("family-modernbert", {"layer_types": ["full_attention"]}, "layer_types: its length 1"),
+    ("family-modernbert", {"norm_bias": True}, "norm.bias"),
+    ("family-modernbert-bias-hub", {"global_attn_every_n_layers": 0}, "global_attn_every_n_layers"),
+    ("family-modernbert-bias-hub", {"global_rope_theta": -1}, "global_rope_theta -1"),
+    ("family-qwen3", {"num_key_value_heads": 4}, "num_key_value_heads 4"),
+    ("family-qwen3", {"num_key_value_heads": 3}, "k_proj.weight has shape"),
+    ("family-qwen3", {"head_dim": 11}, "head_dim 11"),
+    ("family-qwen3", {"rms_norm_eps": 2}, "rms_norm_eps 2"),
+    ("family-llama", {"rope_parameters": ROPE | {"rope_type": "llama3", "low_freq_factor": 4.0,
+                                                 "high_freq_factor": 1.0}}, "high_freq_factor 1"),
+    ("family-mistral", {"sliding_window": 1}, "sliding_window 1"),
+    ("family-gemma3", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar 0"),
+    ("family-gemma3", {"num_hidden_layers": 4, "layer_types": None}, "layers.3."),
+]
+
+
+@pytest.mark.parametrize("name, change, says", LIES, ids=lambda value: str(value)[:40])
+def test_a_config_that_lies_is_told(name, change, says, tmp_path):
+    message = refusal(changed(name, tmp_path, **change))
+    assert message.startswith(DAMAGED) and says in message, message
+
+
+def test_any_small_change_is_refused_or_described(tmp_path):
+    """Random values for random keys: model_dump ends with 0 or with a message, whatever comes."""
+    draw = random.Random(15)
+    values = [0, 1, -1, 3, 2 ** 31, 1e300, 0.5, True, False, None, "", "gelu", [], [1], {}, {"rope_type": 7}, "1"]
+    for name in sorted(path.parent.name for path in FOLDERS.glob("family-*/config.json")):
+        keys = sorted(json.loads((FOLDERS / name / "config.json").read_text()))
+        for _ in range(6):
+            path = changed(name, tmp_path, **{draw.choice(keys): draw.choice(values) for _ in range(2)})
+            done = subprocess.run([DUMP, path], capture_output=True, text=True)
+            assert done.returncode in (0, 3), (name, (path / "config.json").read_text(), done.stderr[-300:])
+
+
+def stored(name: str, path, kind: str):
+    """A copy of a folder with its weights rounded to half precision, stored as `kind`."""
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(FOLDERS / name, path)
+    half = {key: value.astype(numpy.float16) for key, value in load_file(path / "model.safetensors").items()}
+    (path / "model.safetensors").unlink()
+    if kind == "shards":
+        files = {key: f"model-0000{index % 3 + 1}-of-00003.safetensors" for index, key in enumerate(sorted(half))}
+        for file in set(files.values()):
+            save_file({key: half[key] for key in half if files[key] == file}, path / file)
+        (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+    else:
+        save_file({key: value.astype(kind) for key, value in half.items()}, path / "model.safetensors")
+    return path
+
+
+@pytest.mark.parametrize("name", ["family-modernbert-bias", "family-gte", "family-qwen3", "family-gemma3", "family-static"])
+def test_half_precision_and_shards_give_the_same_bytes(name, tmp_path):
+    """Also of fused tensors, whose parts are ranges of rows."""
+    rows = [golden.embed_or_skip(stored(name, tmp_path / name, kind), TEXTS, work=tmp_path)
+            for kind in ("float32", "float16", "shards")]
+    assert numpy.array_equal(rows[0], rows[1]) and numpy.array_equal(rows[0], rows[2])

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A folder whose files disagree gives sentence-transformers' token ids or is refused by name: never others.
+
+odd_folders.json holds some 900 folders and what transformers 4.57 and 5.23 make of them (make_odd_folders.py).
+"""
+import collections
+import json
+import subprocess
+
+import pytest
+
+import golden
+import make_odd_folders as odd
+
+TABLE = json.loads((golden.HERE / "odd_folders.json").read_text(encoding="utf-8"))
+GROUPS = collections.defaultdict(list)
+for _case in TABLE["cases"]:
+    GROUPS[_case["base"], "pairs" if len(_case["edits"]) > 1 else "alone"].append(_case)
+
+
+def run(command, folder, texts, *flags):
+    done = subprocess.run([str(golden.BIN), command, "-m", str(folder), "--input", "-", "--input-format", "jsonl",
+                           "--format", "jsonl", *flags],
+                          input="".join(json.dumps(text) + "\n" for text in texts), capture_output=True, text=True)
+    assert done.returncode in (0, 2, 3), done.stderr  # refused, not broken
+    return ([json.loads(line) for line in done.stdout.splitlines()] if done.returncode == 0 else None), done.stderr
+
+
+def tokens(folder, texts):
+    """The ids that `embed` sees: their number is its own, which tells the length and so the side; or the reason why not."""
+    rows, reason = run("embed", folder, texts)
+    if rows is None:
+        return None, reason
+    counts = [row["tokens"] for row in rows]
+    lists, reason = run("tokenize", folder, texts, "--max-length", str(max(counts)))
+    assert lists is not None, reason
+    ids = [row["ids"] for row in lists]
+    assert [len(row) for row in ids] == counts
+    return ids, ""
+
+
+@pytest.mark.parametrize("base, kind", GROUPS)
+def test_no_silent_difference(base, kind, tmp_path):
+    silent, refused, exact = [], [], 0
+    for number, case in enumerate(GROUPS[base, kind]):
+        folder = tmp_path / str(number)
+        odd.lay_out(base, case["edits"], folder)
+        ids, reason = tokens(folder, TABLE["texts"])
+        expected = None if case["ids"] is None else TABLE["ids"][case["ids"]]
+        if ids is None:
+            assert reason.strip(), case
+            if expected is not None:
+                refused.append(case["edits"])
+        elif ids != expected:
+            silent.append((case["edits"], [(text, got, want) for text, got, want in
+                                           zip(TABLE["texts"], ids, expected or ids) if got != want][:1]))
+        else:
+            exact += 1
+    assert not silent, f"{len(silent)} of {len(GROUPS[base, kind])}: {silent[:5]}"
+    assert exact >= 3 * len(refused), f"{exact} exact, refused although both references agree: {refused[:20]}"

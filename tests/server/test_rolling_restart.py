@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An ordinary rolling restart loses no request: the real nginx of deploy/nginx.conf, two servers that are ended and
+started again in turn, and eight clients that never pause. FLETCH_TEST_RESTART_SECONDS says for how long (10).
+
+"Ordinary" is SIGTERM, a drain (announced for 100 ms, so that more restarts fit) and a start on the same port; while
+it lasts, connections to that port are refused, and those that nginx kept open are closed under it."""
+import collections
+import os
+import threading
+import time
+
+import serving
+from conftest import need_model
+from proxy import Nginx, tool
+
+SECONDS = float(os.environ.get("FLETCH_TEST_RESTART_SECONDS", "10"))
+CLIENTS, RESTARTS = 8, 2
+
+
+class Clients:
+    """CLIENTS threads that ask one thing after another until they are told to end."""
+
+    def __init__(self, nginx):
+        self.nginx, self.over, self.lock = nginx, threading.Event(), threading.Lock()
+        self.seen = collections.Counter()  # status, or what the client died of
+        self.threads = [threading.Thread(target=self.ask, args=(i,)) for i in range(CLIENTS)]
+        for thread in self.threads:
+            thread.start()
+
+    def ask(self, number):
+        done = 0
+        while not self.over.is_set():
+            try:
+                status, body = self.nginx.embed(f"client {number} request {done % 10}")
+                seen = status if status != 200 or body.startswith(b"[[") else "a torn body"
+            except OSError as error:
+                seen = repr(error)
+            with self.lock:
+                self.seen[seen] += 1
+            done += 1
+
+    def end(self):
+        self.over.set()
+        for thread in self.threads:
+            thread.join()
+        return self.seen
+
+
+def test_a_rolling_restart_loses_no_request(tmp_path):
+    tool("nginx")
+    need_model()
+    ports = [serving.free_port(), serving.free_port()]
+    environment = {"FLETCH_SERVER_LAME_DUCK_MS": "100"}
+
+    def begin(port):
+        return serving.Server(tmp_path, "--server-port", port, env=environment)
+
+    servers, restarts = [], 0
+    try:
+        for port in ports:
+            servers.append(begin(port))
+        nginx = Nginx(tmp_path, ports)
+        try:
+            clients = Clients(nginx)
+            end = time.monotonic() + SECONDS
+            while restarts < RESTARTS or time.monotonic() < end:
+                which = restarts % 2
+                assert servers[which].end() == 0, servers[which].log()
+                servers[which] = begin(ports[which])  # returns when it is ready
+                restarts += 1
+            seen = clients.end()
+        finally:
+            clients.end()
+            nginx.close()
+    finally:
+        for server in servers:
+            server.kill()
+    print(f"{sum(seen.values())} requests, {restarts} restarts: {dict(seen)}")
+    assert set(seen) == {200}, (seen, restarts)

