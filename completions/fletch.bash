@@ -1,13 +1,13 @@
 # bash completion for fletch; printed by: fletch completion bash
 _fletch() {
   local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}
-  local command= flags= words= i options="--model-id --model-revision --model-level --model-auto-download --model-offline --model-cache-dir --model-pooling --model-normalize --model-prompt-name --model-prompt --model-dimensions --model-max-length --model-truncate --provider-order --provider-auto-selection --provider-hardware-detection --provider-fallback --provider-engine --provider-devices --provider-precision --provider-warm-up --provider-deterministic --cpu-intra-op-threads --cpu-replicas --cpu-inter-op-threads --cpu-parallel-execution --cpu-isa --onnxruntime-library --onnxruntime-graph-optimization-level --onnxruntime-memory-pattern --onnxruntime-cpu-arena --onnxruntime-arena-strategy --onnxruntime-model --tensorrt-cache-dir --coreml-compute-units --cuda-module --cuda-cublaslt --cuda-memory-limit --cuda-streams --cuda-transfer-stream --cuda-graphs --cuda-memory-pool --io-binding --io-preallocated --io-input-buffers --io-output-buffers --io-zero-copy --io-batch-optimization --pool-enable --pool-max-buffers --pool-max-bytes --pool-pressure-detection --pool-pressure-threshold --batch-dynamic --batch-min-texts --batch-max-texts --batch-max-tokens --batch-max-wait-ms --batch-target-latency-ms --batch-throughput --batch-memory-prediction --memory-limit --profile-file --server-models --server-store --server-host --server-port --server-unix-socket --server-api-key-file --server-insecure --server-cors-origin --server-max-body --server-max-body-memory --server-max-connections --server-io-threads --server-max-queue-tokens --server-deadline-ms --server-header-seconds --server-body-seconds --server-idle-seconds --server-drain-seconds --server-lame-duck-ms --server-watchdog-seconds --server-log-format --server-log-level --server-metrics-prefix"
+  local command= flags= words= i options="--model-id --model-revision --model-level --model-auto-download --model-offline --model-cache-dir --model-pooling --model-normalize --model-prompt-name --model-prompt --model-dimensions --model-max-length --model-truncate --provider-order --provider-auto-selection --provider-hardware-detection --provider-fallback --provider-engine --provider-devices --provider-precision --provider-warm-up --provider-deterministic --cpu-intra-op-threads --cpu-replicas --cpu-inter-op-threads --cpu-parallel-execution --cpu-isa --onnxruntime-library --onnxruntime-graph-optimization-level --onnxruntime-memory-pattern --onnxruntime-cpu-arena --onnxruntime-arena-strategy --onnxruntime-model --tensorrt-cache-dir --coreml-compute-units --cuda-module --cuda-cublaslt --cuda-memory-limit --cuda-streams --cuda-transfer-stream --cuda-graphs --cuda-memory-pool --io-binding --io-preallocated --io-input-buffers --io-output-buffers --io-zero-copy --io-batch-optimization --pool-enable --pool-max-buffers --pool-max-bytes --pool-pressure-detection --pool-pressure-threshold --batch-dynamic --batch-min-texts --batch-max-texts --batch-max-tokens --batch-max-wait-ms --batch-target-latency-ms --batch-throughput --batch-memory-prediction --memory-limit --profile-file --server-models --server-store --server-host --server-port --server-unix-socket --server-api-key-file --server-insecure --server-cors-origin --server-allowed-hosts --server-max-body --server-max-body-memory --server-max-reply-memory --server-max-connections --server-io-threads --server-max-queue-tokens --server-deadline-ms --server-header-seconds --server-body-seconds --server-write-seconds --server-idle-seconds --server-drain-seconds --server-lame-duck-ms --server-watchdog-seconds --server-log-format --server-log-level --server-metrics-prefix"
   COMPREPLY=()
   for ((i = 1; i < COMP_CWORD; i++)); do
     case ${COMP_WORDS[i]} in -*) ;; *) command=${COMP_WORDS[i]}; break ;; esac
   done
   if [[ -z $command ]]; then
-    COMPREPLY=($(compgen -W "embed serve tokenize decode model config doctor version completion help --help --version" -- "$word"))
+    COMPREPLY=($(compgen -W "embed serve health tokenize decode model config doctor version completion help --help --version" -- "$word"))
     return
   fi
   case $command:$before in
@@ -18,15 +18,17 @@ _fletch() {
     embed:-i) compopt -o default 2>/dev/null; return ;;
     embed:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv" -- "$word")); return ;;
     embed:--field) return ;;
+    embed:--join) return ;;
+    embed:--delimiter) return ;;
     embed:--output) compopt -o default 2>/dev/null; return ;;
     embed:-o) compopt -o default 2>/dev/null; return ;;
-    embed:--format) COMPREPLY=($(compgen -W "text json jsonl npy raw fvecs" -- "$word")); return ;;
+    embed:--format) COMPREPLY=($(compgen -W "text json jsonl npy npz raw fvecs" -- "$word")); return ;;
     embed:--prompt-name) return ;;
     embed:--prompt) return ;;
     embed:--dimensions) return ;;
     embed:--normalize) COMPREPLY=($(compgen -W "true false auto" -- "$word")); return ;;
     embed:--pooling) return ;;
-    embed:--dtype) COMPREPLY=($(compgen -W "float32 int8 uint8 binary ubinary" -- "$word")); return ;;
+    embed:--dtype) COMPREPLY=($(compgen -W "float32 float16 int8 uint8 binary ubinary" -- "$word")); return ;;
     embed:--max-length) return ;;
     embed:--truncate) COMPREPLY=($(compgen -W "right left error" -- "$word")); return ;;
     embed:--precision) return ;;
@@ -57,6 +59,11 @@ _fletch() {
     serve:--threads) return ;;
     serve:--config) compopt -o default 2>/dev/null; return ;;
     serve:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
+    health:--host) return ;;
+    health:--port) return ;;
+    health:-p) return ;;
+    health:--unix-socket) return ;;
+    health:--config) compopt -o default 2>/dev/null; return ;;
     tokenize:--model) compopt -o default 2>/dev/null; return ;;
     tokenize:-m) compopt -o default 2>/dev/null; return ;;
     tokenize:--revision) return ;;
@@ -64,11 +71,14 @@ _fletch() {
     tokenize:-i) compopt -o default 2>/dev/null; return ;;
     tokenize:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv" -- "$word")); return ;;
     tokenize:--field) return ;;
+    tokenize:--join) return ;;
+    tokenize:--delimiter) return ;;
     tokenize:--output) compopt -o default 2>/dev/null; return ;;
     tokenize:-o) compopt -o default 2>/dev/null; return ;;
     tokenize:--format) COMPREPLY=($(compgen -W "text json jsonl" -- "$word")); return ;;
     tokenize:--max-length) return ;;
     tokenize:--truncate) COMPREPLY=($(compgen -W "right left error" -- "$word")); return ;;
+    tokenize:--pair) return ;;
     tokenize:--on-error) COMPREPLY=($(compgen -W "stop skip" -- "$word")); return ;;
     tokenize:--invalid-utf8) COMPREPLY=($(compgen -W "error replace" -- "$word")); return ;;
     tokenize:--max-line) return ;;
@@ -196,14 +206,17 @@ _fletch() {
     *:--server-api-key-file) compopt -o default 2>/dev/null; return ;;
     *:--server-insecure) COMPREPLY=($(compgen -W "true false" -- "$word")); return ;;
     *:--server-cors-origin) return ;;
+    *:--server-allowed-hosts) return ;;
     *:--server-max-body) return ;;
     *:--server-max-body-memory) return ;;
+    *:--server-max-reply-memory) return ;;
     *:--server-max-connections) return ;;
     *:--server-io-threads) return ;;
     *:--server-max-queue-tokens) return ;;
     *:--server-deadline-ms) return ;;
     *:--server-header-seconds) return ;;
     *:--server-body-seconds) return ;;
+    *:--server-write-seconds) return ;;
     *:--server-idle-seconds) return ;;
     *:--server-drain-seconds) return ;;
     *:--server-lame-duck-ms) return ;;
@@ -213,16 +226,17 @@ _fletch() {
     *:--server-metrics-prefix) return ;;
   esac
   case $command in
-    embed) flags="--model --revision --offline --input --input-format --field --output --format --prompt-name --prompt --dimensions --normalize --pooling --dtype --max-length --truncate --precision --threads --similarity --keep-fields --on-error --invalid-utf8 --max-line --stats --stats-json --progress --config --preset --quiet --verbose --help $options" words="" ;;
+    embed) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --dimensions --normalize --pooling --dtype --max-length --truncate --precision --threads --similarity --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --stats-json --progress --config --preset --quiet --verbose --help $options" words="" ;;
     serve) flags="--model --revision --offline --host --port --unix-socket --api-key-file --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --preset --quiet --verbose --help $options" words="" ;;
-    tokenize) flags="--model --revision --offline --input --input-format --field --output --format --max-length --truncate --no-special-tokens --keep-fields --on-error --invalid-utf8 --max-line --stats --progress --config --preset --quiet --verbose --help $options" words="" ;;
+    health) flags="--host --port --unix-socket --config --quiet --verbose --help $options" words="" ;;
+    tokenize) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --max-length --truncate --no-special-tokens --pair --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --preset --quiet --verbose --help $options" words="" ;;
     decode) flags="--model --revision --offline --input --output --format --skip-special-tokens --on-error --max-line --config --preset --quiet --verbose --help $options" words="" ;;
     model) flags="--model --revision --offline --format --progress --config --preset --quiet --verbose --help $options" words="pull ls path verify rm" ;;
     config) flags="--model --revision --offline --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --show-origin --config --preset --quiet --verbose --help $options" words="get" ;;
     doctor) flags="--model --revision --offline --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --preset --quiet --verbose --help $options" words="" ;;
     version) flags="--format --help " words="" ;;
     completion) flags="--help " words="bash zsh fish" ;;
-    help) flags="--help " words="embed serve tokenize decode model config doctor version completion help options model.id model.revision model.level model.auto_download model.offline model.cache_dir model.pooling model.normalize model.prompt_name model.prompt model.dimensions model.max_length model.truncate provider.order provider.auto_selection provider.hardware_detection provider.fallback provider.engine provider.devices provider.precision provider.warm_up provider.deterministic cpu.intra_op_threads cpu.replicas cpu.inter_op_threads cpu.parallel_execution cpu.isa onnxruntime.library onnxruntime.graph_optimization_level onnxruntime.memory_pattern onnxruntime.cpu_arena onnxruntime.arena_strategy onnxruntime.model tensorrt.cache_dir coreml.compute_units cuda.module cuda.cublaslt cuda.memory_limit cuda.streams cuda.transfer_stream cuda.graphs cuda.memory_pool io.binding io.preallocated io.input_buffers io.output_buffers io.zero_copy io.batch_optimization pool.enable pool.max_buffers pool.max_bytes pool.pressure_detection pool.pressure_threshold batch.dynamic batch.min_texts batch.max_texts batch.max_tokens batch.max_wait_ms batch.target_latency_ms batch.throughput batch.memory_prediction memory.limit profile.file server.models server.store server.host server.port server.unix_socket server.api_key_file server.insecure server.cors_origin server.max_body server.max_body_memory server.max_connections server.io_threads server.max_queue_tokens server.deadline_ms server.header_seconds server.body_seconds server.idle_seconds server.drain_seconds server.lame_duck_ms server.watchdog_seconds server.log_format server.log_level server.metrics_prefix" ;;
+    help) flags="--help " words="embed serve health tokenize decode model config doctor version completion help options model.id model.revision model.level model.auto_download model.offline model.cache_dir model.pooling model.normalize model.prompt_name model.prompt model.dimensions model.max_length model.truncate provider.order provider.auto_selection provider.hardware_detection provider.fallback provider.engine provider.devices provider.precision provider.warm_up provider.deterministic cpu.intra_op_threads cpu.replicas cpu.inter_op_threads cpu.parallel_execution cpu.isa onnxruntime.library onnxruntime.graph_optimization_level onnxruntime.memory_pattern onnxruntime.cpu_arena onnxruntime.arena_strategy onnxruntime.model tensorrt.cache_dir coreml.compute_units cuda.module cuda.cublaslt cuda.memory_limit cuda.streams cuda.transfer_stream cuda.graphs cuda.memory_pool io.binding io.preallocated io.input_buffers io.output_buffers io.zero_copy io.batch_optimization pool.enable pool.max_buffers pool.max_bytes pool.pressure_detection pool.pressure_threshold batch.dynamic batch.min_texts batch.max_texts batch.max_tokens batch.max_wait_ms batch.target_latency_ms batch.throughput batch.memory_prediction memory.limit profile.file server.models server.store server.host server.port server.unix_socket server.api_key_file server.insecure server.cors_origin server.allowed_hosts server.max_body server.max_body_memory server.max_reply_memory server.max_connections server.io_threads server.max_queue_tokens server.deadline_ms server.header_seconds server.body_seconds server.write_seconds server.idle_seconds server.drain_seconds server.lame_duck_ms server.watchdog_seconds server.log_format server.log_level server.metrics_prefix" ;;
   esac
   if [[ $word == -* ]]; then
     COMPREPLY=($(compgen -W "$flags" -- "$word"))

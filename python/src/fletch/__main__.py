@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python -m fletch: the program `fletch`, which the wheel lays beside the interpreter."""
+import os
+import shutil
+import sys
+import sysconfig
+
+
+def main() -> None:
+    beside = os.path.join(sysconfig.get_path("scripts"), "fletch")
+    program = beside if os.access(beside, os.X_OK) else shutil.which("fletch")
+    if program is None:
+        sys.exit("fletch: the program is not installed beside this package; pip install --force-reinstall fletch")
+    os.execv(program, ["fletch", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()

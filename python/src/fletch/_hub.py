@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model's name becomes a folder: a folder as it is, then the Hugging Face cache, then a download.
+
+Where huggingface_hub is installed it downloads (logins, mirrors and progress bars as Python users have them);
+else the library does, if libcurl is there. Both write the same cache."""
+from __future__ import annotations
+
+import os
+
+from . import _fletch
+from .errors import ConfigError, NotFound, Unsupported
+
+_FILES = ["*.json", "vocab.txt", "*.model", "model*.safetensors", "[0-9]*_*/*.json", "[0-9]*_*/model.safetensors"]
+_LEVELS = ("low", "medium", "high")
+
+Options = tuple[tuple[str, str], ...]
+
+
+def _is_offline(options: Options) -> bool:
+    return ("model.offline", "true") in options or \
+        os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
+
+
+def resolve(name: str, options: Options, token: str | bool | None = None) -> str:
+    """The folder of a model; downloads it where that is allowed and needed."""
+    if os.path.isdir(name):
+        return name
+    try:
+        return _fletch.hub_path(name, options, False, None)
+    except NotFound:
+        if _is_offline(options) or name.startswith((".", "/", "~")):
+            raise
+    chosen = dict(options)
+    if name not in _LEVELS and _download(name, chosen, token):
+        return _fletch.hub_path(name, options, False, None)
+    if isinstance(token, str):
+        raise ConfigError("token= needs huggingface_hub (pip install fletch[hub]); or set the variable HF_TOKEN")
+    try:
+        return _fletch.hub_path(name, options, True, None)
+    except Unsupported as error:  # no libcurl
+        raise NotFound(f"{name} is not in the cache, and there is nothing to download it with: "
+                       f"pip install huggingface_hub, or install libcurl ({error})") from None
+
+
+def _download(name: str, chosen: dict[str, str], token: str | bool | None) -> bool:
+    try:
+        import huggingface_hub
+    except ImportError:
+        return False
+    repository, _, revision = name.partition("@")
+    if "/" not in repository:
+        repository = "sentence-transformers/" + repository
+    try:
+        huggingface_hub.snapshot_download(
+            repository, revision=revision or chosen.get("model.revision"), allow_patterns=_FILES, token=token,
+            cache_dir=chosen.get("model.cache_dir"))
+    except huggingface_hub.errors.RepositoryNotFoundError as error:
+        raise NotFound(f"{repository} is not on the hub, or not for this token: {error}") from error
+    return True

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What fletch raises. Every class is also the built-in one that Python programs catch for the same thing."""
+from __future__ import annotations
+
+from . import _fletch
+
+
+class Error(Exception):
+    """Something fletch could not do. The message says what, why, and how to mend it."""
+
+    code: str = "EINTERNAL"  #: the library's name of it, "ENOTFOUND"
+    where: int | None = None  #: the index of the text to blame, or None
+
+
+class InvalidArgument(Error, ValueError):
+    """An argument is out of its range."""
+
+
+class ConfigError(Error, ValueError):
+    """An option is unknown, or its value is."""
+
+
+class OutOfMemory(Error, MemoryError):
+    """Memory, or memory.limit, does not hold it."""
+
+
+class NotFound(Error, FileNotFoundError):
+    """No such model, file or prompt."""
+
+
+class InputOutputError(Error, OSError):
+    """Reading or writing a file failed."""
+
+
+class ModelError(Error, ValueError):
+    """The model's files are damaged or do not fit together."""
+
+
+class Unsupported(Error, NotImplementedError):
+    """A model or a call that fletch does not do."""
+
+
+class TextError(Error, UnicodeError):
+    """A text is not valid Unicode; `where` is its index."""
+
+
+class TooLong(Error, ValueError):
+    """A text is longer than the model takes, and truncate is "error"; `where` is its index."""
+
+
+class NetworkError(Error, ConnectionError):
+    """The hub did not answer."""
+
+
+class Denied(Error, PermissionError):
+    """The hub or the system refused access."""
+
+
+class ChecksumError(Error, OSError):
+    """A downloaded file is not what the hub promised."""
+
+
+class ProviderError(Error, RuntimeError):
+    """No execution provider that was asked for works here."""
+
+
+class Cancelled(Error, RuntimeError):
+    """The model was closed, or the call given up."""
+
+
+class DeadlineExceeded(Error, TimeoutError):
+    """The deadline passed first."""
+
+
+class Busy(Error, RuntimeError):
+    """Too much waits already (server.max_queue_tokens): try later."""
+
+
+class ForkError(Error, RuntimeError):
+    """A model on a device cannot follow into a forked process: use the start method "spawn"."""
+
+
+class TruncationWarning(UserWarning):
+    """Texts were cut to the model's length: what lies beyond does not count in their vectors."""
+
+
+_fletch.set_errors({_fletch.codes[name]: kind for name, kind in {
+    "EINVAL": InvalidArgument, "ENOMEM": OutOfMemory, "EIO": InputOutputError, "ENOTFOUND": NotFound,
+    "EMODEL": ModelError, "EUNSUPPORTED": Unsupported, "ECONFIG": ConfigError, "EUTF8": TextError,
+    "ETOOLONG": TooLong, "ENETWORK": NetworkError, "EDENIED": Denied, "ECHECKSUM": ChecksumError,
+    "EPROVIDER": ProviderError, "ECANCELLED": Cancelled, "EDEADLINE": DeadlineExceeded, "EBUSY": Busy,
+    "ENOSPC": InputOutputError, "EINTERNAL": Error}.items()})

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Model: rows, options, facts and refusals.
+
+Must never break: the bytes are those of the program `fletch embed`; a str gives a row and a sequence a matrix; what is
+wrong is told with the index of the text and the class that Python programs catch; `out` is written where it lies."""
+import hashlib
+import io
+import json
+import pathlib
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+from conftest import MODEL, PROGRAM, TEXTS
+
+import fletch
+
+
+def program(texts, *flags):
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    done = subprocess.run([PROGRAM, "embed", "--model", MODEL, "--input-format", "jsonl", "--format", "npy", "--quiet",
+                           "--output", "-", *flags], input=lines.encode(), capture_output=True, check=True)
+    return np.load(io.BytesIO(done.stdout))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "uint8", "binary", "ubinary"])
+@pytest.mark.parametrize("dimensions", [None, 128, 129])
+def test_bytes_are_those_of_the_program(model, dtype, dimensions):
+    flags = ["--dtype", dtype] + (["--dimensions", str(dimensions)] if dimensions else [])
+    rows, expected = model.embed(TEXTS, dtype=dtype, dimensions=dimensions), program(TEXTS, *flags)
+    assert rows.dtype == expected.dtype and rows.shape == expected.shape and (rows == expected).all()
+
+
+def test_many_texts_pass_windows_and_keep_their_bytes(model, vectors):
+    rows = model.embed(["x", "spaces"] * 4200)  # three windows
+    assert (rows[0::2] == vectors[5]).all() and (rows[1::2] == vectors[7]).all()
+    rows = model.embed(TEXTS * 7)  # more than goes without a window
+    assert (rows.reshape(7, len(TEXTS), -1) == vectors).all()
+
+
+def test_shapes(model, vectors):
+    assert model.embed("x").shape == (384,) and (model.embed("x") == vectors[5]).all()
+    assert model.embed(["x"]).shape == (1, 384)
+    assert model.embed([]).shape == (0, 384) and model.embed([]).dtype == np.float32
+    assert model.embed([], dtype="binary").shape == (0, 48)
+    assert model.embed("x", dtype="ubinary").shape == (48,)
+
+
+def test_options_reach_the_library(model):
+    raw = model.embed("a cat", normalize=False)
+    assert abs(np.linalg.norm(raw) - 1) > 0.1
+    assert np.allclose(raw / np.linalg.norm(raw), model.embed("a cat"), atol=1e-6)
+    cut = model.embed("a cat", dimensions=100)
+    assert cut.shape == (100,) and abs(np.linalg.norm(cut) - 1) < 1e-6
+    assert (model.embed("cat", prompt="a ") == model.embed("a cat")).all()
+    assert (model.embed("a b c", max_length=3, truncate="right") == model.embed("a")).all()
+    assert (model.embed("a b c", max_length=3, truncate="left") == model.embed("c")).all()
+
+
+@pytest.mark.parametrize("wrong, kind, words", [
+    (dict(dimensions=385), ValueError, "385"), (dict(dimensions=0), ValueError, "positive"),
+    (dict(dimensions=-1), ValueError, "positive"), (dict(dimensions=1.5), TypeError, "int"),
+    (dict(dimensions=True), TypeError, "int"), (dict(max_length=0), ValueError, "positive"),
+    (dict(dtype="float16"), ValueError, "float32, int8"), (dict(dtype=object()), ValueError, "dtype"),
+    (dict(truncate="middle"), ValueError, "warn, right"), (dict(truncate=[]), ValueError, "truncate"),
+    (dict(prompt=3), TypeError, "prompt"), (dict(prompt="a\0b"), ValueError, "NUL"),
+    (dict(prompt_name="nobody"), Exception, "nobody"), (dict(prompt="\ud800"), UnicodeError, "surrogate"),
+    (dict(on_error="ignore"), ValueError, "null"), (dict(nonsense=1), TypeError, "nonsense")])
+def test_wrong_arguments(model, wrong, kind, words):
+    with pytest.raises(kind, match=words):
+        model.embed("a", **wrong)
+    assert model.embed("a").shape == (384,), "and nothing else is the worse for it"
+
+
+@pytest.mark.parametrize("texts, kind, where, words", [
+    (None, TypeError, None, "NoneType"), (3, TypeError, None, "int"), (b"x", TypeError, None, "bytes"),
+    (bytearray(b"x"), TypeError, None, "bytearray"), ({"a": 1}, TypeError, None, "dict"), ({"a"}, TypeError, None, "set"),
+    ((text for text in "ab"), TypeError, None, "embed_iter"), (["a", None], TypeError, None, "text 1 is NoneType"),
+    (["a", "b", 3], TypeError, None, "text 2 is int"), ([["a"]], TypeError, None, "text 0 is list"),
+    (["a", b"b"], TypeError, None, "text 1 is bytes"), ("\ud800", fletch.TextError, 0, "surrogate"),
+    (["a", "b\udfff"], UnicodeError, 1, "text 1"), (np.array([1.0]), TypeError, None, "float64"),
+    (np.array([["a"]]), ValueError, None, "shape"), (np.array([b"a"]), TypeError, None, "S1")])
+def test_wrong_texts(model, texts, kind, where, words):
+    with pytest.raises(kind, match=words) as caught:
+        model.embed(texts)
+    assert getattr(caught.value, "where", None) == where
+
+
+def test_too_long_is_told_refused_or_silent(model):
+    long = ["short", "word " * 600, "word " * 600]
+    with pytest.warns(fletch.TruncationWarning, match="2 of 3 texts .* index 1"):
+        told = model.embed(long)
+    import warnings
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert (model.embed(long, truncate="right") == told).all()
+        model.embed(["short"])
+    with pytest.raises(ValueError) as caught:
+        model.embed(long, truncate="error")
+    assert isinstance(caught.value, fletch.TooLong) and caught.value.where == 1 and caught.value.code == "ETOOLONG"
+    many = ["x"] * 4200 + long
+    with pytest.raises(fletch.TooLong) as caught:
+        model.embed(many, truncate="error")
+    assert caught.value.where == 4201, "an index of the call, not of a window"
+
+
+def test_info_and_null_rows(model, vectors):
+    found = model.embed(["x", "word " * 600, None, "x"], info=True, on_error="null", truncate="error")
+    assert list(found.status) == [0, -9, -1, 0] and list(found.truncated[[0, 3]]) == [False, False]
+    assert (found.vectors[[0, 3]] == vectors[5]).all() and np.isnan(found.vectors[[1, 2]]).all()
+    assert found.tokens[0] == 3 and found.tokens.dtype == np.uint32
+    whole = model.embed(["x", None], dtype="int8", on_error="null")
+    assert (whole[1] == 0).all() and (whole[0] != 0).any()
+    one = model.embed("x", info=True)
+    assert one.vectors.shape == (384,) and list(one.tokens) == [3]
+
+
+def test_out_is_written_where_it_lies(model, vectors, tmp_path):
+    mapped = np.memmap(tmp_path / "rows", np.float32, "w+", shape=(len(TEXTS), 384))
+    assert model.embed(TEXTS, out=mapped) is mapped and (np.asarray(mapped) == vectors).all()
+    wide = np.zeros((len(TEXTS), 500), np.float32)
+    model.embed(TEXTS, out=wide[:, :384])
+    assert (wide[:, :384] == vectors).all() and (wide[:, 384:] == 0).all()
+    line = np.zeros(384, np.float32)
+    model.embed("x", out=line)
+    assert (line == vectors[5]).all()
+    packed = memoryview(bytearray(48))
+    model.embed("x", dtype="ubinary", out=packed)
+    assert bytes(packed) == model.embed("x", dtype="ubinary").tobytes()
+
+
+@pytest.mark.parametrize("out, words", [
+    (np.zeros((2, 384), np.float32), "shape"), (np.zeros((1, 383), np.float32), "shape"),
+    (np.zeros((1, 385), np.float32), "shape"), (np.zeros((1, 384), np.float64), "format"),
+    (np.zeros((1, 384), np.int32), "format"), (np.zeros((1, 768), np.float32)[:, ::2], "side by side"),
+    (np.zeros((1, 384), np.float32)[:, ::-1], "side by side"), (np.zeros((384, 1), np.float32).T, None),
+    (np.zeros((1, 1, 384), np.float32), "shape"), (np.float32(1), "read-only|shape")])
+def test_out_that_does_not_fit(model, out, words):
+    if words is None:
+        model.embed(["x"], out=out)
+        return
+    with pytest.raises(ValueError, match=words):
+        model.embed(["x"], out=out)
+
+
+def test_out_that_cannot_be_written(model):
+    frozen = np.zeros((1, 384), np.float32)
+    frozen.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        model.embed(["x"], out=frozen)
+    with pytest.raises((ValueError, TypeError)):
+        model.embed(["x"], out=bytes(384 * 4))
+    with pytest.raises(TypeError):
+        model.embed(["x"], out=[0.0] * 384)
+    down = np.zeros((4, 384), np.float32)[::-1]
+    with pytest.raises(ValueError, match="row after row"):
+        model.embed(["a", "b", "c", "d"], out=down)
+
+
+def test_progress_hears_every_row(model):
+    heard = []
+    model.embed(["x"] * 4200, progress=heard.append)
+    assert sum(heard) == 4200 and len(heard) >= 2
+
+    def angry(rows):
+        raise RuntimeError("enough")
+    with pytest.raises(RuntimeError, match="enough"):
+        model.embed(["x"] * 4200, progress=angry)
+    assert model.embed("x").shape == (384,)
+
+
+def test_iter_is_embed_in_flat_memory(model, vectors):
+    rows = list(model.embed_iter((text for text in TEXTS * 20), window=33))
+    assert (np.stack(rows).reshape(20, len(TEXTS), -1) == vectors).all()
+    assert list(model.embed_iter([])) == []
+    for wrong in ("a text", b"x"):
+        with pytest.raises(TypeError, match="iterable"):
+            model.embed_iter(wrong)
+    with pytest.raises(TypeError, match="no argument 'out'"):
+        list(model.embed_iter(["a"], out=None))
+    source = iter(["a"] * 10 + ["\ud800"])
+    with pytest.raises(UnicodeError) as caught:
+        list(model.embed_iter(source, window=4))
+    assert caught.value.where == 10
+    left = model.embed_iter(iter(["a"] * 1000), window=10)
+    next(left)
+    left.close()
+
+
+def test_tokens_and_decode(model):
+    found = model.tokenize("Hello wörld")
+    assert found.tokens == ["[CLS]", "hello", "world", "[SEP]"] and not found.truncated
+    text = "Hello wörld".encode()
+    assert [text[a:b].decode() for a, b in found.offsets] == ["", "Hello", "wörld", ""]
+    assert model.decode(found.ids) == "hello world"
+    assert model.decode(found.ids, skip_special_tokens=False).startswith("[CLS]") and model.decode([]) == ""
+    assert model.tokenize("a b c", max_length=3).truncated
+    assert model.tokenize("a", special_tokens=False).tokens == ["a"]
+    for wrong in ([10**6], [-1], [2**31], [0.5], ["a"]):
+        with pytest.raises((ValueError, TypeError)):
+            model.decode(wrong)
+    with pytest.raises(TypeError):
+        model.tokenize(None)
+
+
+def test_what_a_model_says_of_itself(model):
+    assert model.dimensions == 384 and model.max_length == 256 and model.similarity_fn_name == "cosine"
+    assert model.properties["pooling"] == "mean" and model.origins["pooling"] == "1_Pooling/config.json"
+    before = model.stats()
+    model.embed(["a", "b"])
+    after = model.stats()
+    assert json.dumps(before) and after != before
+    assert "384 dimensions" in repr(model)
+    listed = ""
+    folder = pathlib.Path(MODEL)
+    endings = (".json", ".txt", ".safetensors", ".onnx", ".model")
+    for name in sorted(path.name for path in folder.iterdir() if path.name.endswith(endings)):
+        listed += f"{name} {hashlib.sha256((folder / name).read_bytes()).hexdigest()}\n"
+    listed += f"1_Pooling/config.json {hashlib.sha256((folder / '1_Pooling/config.json').read_bytes()).hexdigest()}\n"
+    assert model.fingerprint == hashlib.sha256(listed.encode()).hexdigest()
+
+
+def test_similarity(model):
+    a, b = np.random.default_rng(1).normal(size=(2, 5, 8)).astype(np.float32)
+    cosine = (a @ b.T) / np.outer(np.linalg.norm(a, axis=1), np.linalg.norm(b, axis=1))
+    assert np.allclose(model.similarity(a, b), cosine, atol=1e-6)
+    assert np.allclose(model.similarity_pairwise(a, b), np.diag(cosine), atol=1e-6)
+    assert model.similarity(a[0], b).shape == (1, 5)
+
+
+@pytest.mark.parametrize("arguments, kind, words", [
+    (dict(model="/no/such/folder"), FileNotFoundError, "folder"), (dict(model=MODEL, preset="fast"), ValueError, "fast"),
+    (dict(model=MODEL, config={"batch.max_token": 1}), ValueError, "batch.max_tokens"),
+    (dict(model=MODEL, threads=-1), ValueError, "threads"), (dict(model=MODEL, precision="fp7"), ValueError, "fp7"),
+    (dict(model=MODEL, config={3: 4}), TypeError, "int"), (dict(model=b"x"), TypeError, "bytes"),
+    (dict(model=3), TypeError, "int"),
+    (dict(model="nobody/nothing-here", local_files_only=True), FileNotFoundError, "nobody/nothing-here")])
+def test_models_that_do_not_open(arguments, kind, words):
+    with pytest.raises(kind, match=words):
+        fletch.Model(**arguments)
+
+
+def test_a_damaged_model_is_named(tmp_path):
+    for path in pathlib.Path(MODEL).iterdir():
+        if path.name != "model.safetensors":
+            (tmp_path / path.name).symlink_to(path.resolve())
+    (tmp_path / "model.safetensors").write_bytes((pathlib.Path(MODEL) / "model.safetensors").read_bytes()[:1000])
+    with pytest.raises(fletch.ModelError, match="model.safetensors"):
+        fletch.Model(tmp_path)
+
+
+def test_errors_carry_their_code_and_pickle(model):
+    import pickle
+    with pytest.raises(fletch.InvalidArgument) as caught:
+        model.embed("a", dimensions=500)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert again.code == "EINVAL" and str(again) == str(caught.value) and isinstance(again, ValueError)
+
+
+def test_options_of_every_type():
+    with fletch.Model(MODEL, threads=1, config={"batch.memory_prediction": False, "provider.order": ["cpu"]}) as one:
+        assert one.properties["cpu.threads"] == "1"
+        assert fletch.shared(MODEL, threads=1) is fletch.shared(MODEL, threads=1)
+        assert fletch.shared(MODEL, threads=1) is not fletch.shared(MODEL)
+
+
+def test_threads_agree(model, vectors):
+    wrong = []
+
+    def work(seed):
+        order = np.random.default_rng(seed).permutation(len(TEXTS))
+        for _ in range(5):
+            rows = model.embed([TEXTS[i] for i in order])
+            if not (rows == vectors[order]).all():
+                wrong.append(seed)
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_list_changed_meanwhile_is_the_list_that_was_given(model):
+    texts = [f"text {i}" for i in range(200)]
+    expected = model.embed(list(texts))
+    stop = threading.Event()
+
+    def shuffle():
+        while not stop.is_set():
+            texts.reverse()
+            texts.append("more")
+            texts.pop()
+    thread = threading.Thread(target=shuffle)
+    rows = []
+    thread.start()
+    for _ in range(5):
+        rows.append(model.embed(tuple(sorted(set(texts) - {"more"}, key=lambda text: int(text[5:])))))
+        model.embed(texts)  # whatever it holds at that moment: no crash
+    stop.set()
+    thread.join()
+    assert all((found == expected).all() for found in rows)
