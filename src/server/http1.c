@@ -60,7 +60,7 @@ static bool split_target(fl_http_head *head, char *data, size_t size) {
     if (at[0] != '/' && strcmp(at, "*") != 0) {
         return false;
     }
-    for (const char *c = at; *c != '\0'; c++) {
+    for (const char *c = data + head->target; *c != '\0'; c++) { /* the host of HTTP/1.0 too */
         if ((unsigned char)*c <= 0x20 || (unsigned char)*c >= 0x7F || *c == '#') {
             return false;
         }

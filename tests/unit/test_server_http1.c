@@ -63,6 +63,8 @@ Test(http1, what_two_parsers_could_cut_differently_is_refused) {
         {400, 0, "GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n"},
         {400, 0, "GET http://x@a/ HTTP/1.1\r\nHost: a\r\n\r\n"},
         {400, 0, "GET http://a HTTP/1.1\r\nHost: a\r\n\r\n"},
+        {400, 0, "GET http://a\3/ HTTP/1.0\r\n\r\n"},
+        {400, 0, "GET http://a:\rb/ HTTP/1.0\r\n\r\n"},
         {400, 0, "GET //a#b HTTP/1.1\r\nHost: a\r\n\r\n"},
         {400, 0, "GET /a b HTTP/1.1\r\nHost: a\r\n\r\n"},
         {400, 0, "GET  / HTTP/1.1\r\nHost: a\r\n\r\n"},
