@@ -62,7 +62,6 @@ typedef struct call {
     float           rows[TEXTS * DIM_MAX];
     fletch_ticket   ticket;
     uint32_t        spare_us;      /* of the submitting thread */
-    pthread_t       by;            /* who called back */
     void (*inside)(struct call *); /* run in the callback */
     void *other;
 } call;
@@ -79,7 +78,6 @@ static inline void done(void *user, const fletch_outcome *outcome) {
     if (c->inside)
         c->inside(c);
     pthread_mutex_lock(&c->lock);
-    c->by = pthread_self();
     c->answers++;
     c->outcome = *outcome;
     pthread_cond_signal(&c->changed);

@@ -22,16 +22,17 @@ struct fl_engine {
     atomic_bool inside[SLOTS_MAX];
 };
 
-static pthread_mutex_t plan_lock    = PTHREAD_MUTEX_INITIALIZER;
-static fl_fault_plan   plan         = {.slots = 1, .devices = 1};
-static pthread_cond_t  plan_changed = PTHREAD_COND_INITIALIZER;
-static uint64_t        forwards, state;
-static uint64_t        plans, reached, most_texts, most_tokens;
-static uint64_t        opens, opening;
-static uint32_t        scripted, met, allowed[FL_FAULT_DEVICES];
-static bool            lonely;
-static atomic_uint     engines_open;
-static atomic_bool     overlapped;
+static pthread_mutex_t        plan_lock    = PTHREAD_MUTEX_INITIALIZER;
+static fl_fault_plan          plan         = {.slots = 1, .devices = 1};
+static pthread_cond_t         plan_changed = PTHREAD_COND_INITIALIZER;
+static uint64_t               forwards, state;
+static _Thread_local uint64_t here; /* forwards that this thread ran */
+static uint64_t               plans, reached, most_texts, most_tokens;
+static uint64_t               opens, opening;
+static uint32_t               scripted, met, allowed[FL_FAULT_DEVICES];
+static bool                   lonely;
+static atomic_uint            engines_open;
+static atomic_bool            overlapped;
 
 void fl_fault_set(const fl_fault_plan *to) {
     pthread_mutex_lock(&plan_lock);
@@ -90,6 +91,10 @@ uint64_t fl_fault_forwards(void) {
     return read_locked(&forwards);
 }
 
+uint64_t fl_fault_here(void) {
+    return here;
+}
+
 uint64_t fl_fault_open(void) {
     return atomic_load(&engines_open);
 }
@@ -111,6 +116,7 @@ static fl_fault next_fault(uint64_t *which) {
     fl_fault fault = FL_FAULT_NONE;
     pthread_mutex_lock(&plan_lock);
     forwards++;
+    here++;
     *which = draw();
     if (plan.scripted && scripted < 8 && plan.script[scripted] != FL_FAULTS) {
         fault = plan.script[scripted++];

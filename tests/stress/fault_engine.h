@@ -55,6 +55,7 @@ void fl_fault_allow(uint32_t device, uint32_t forwards);
 uint64_t fl_fault_opens(void);      /* tried so far */
 uint64_t fl_fault_opening(void);    /* of these, waiting */
 uint64_t fl_fault_forwards(void);   /* forwards so far */
+uint64_t fl_fault_here(void);       /* of these, on the calling thread */
 uint64_t fl_fault_open(void);       /* engines that are open now */
 bool     fl_fault_overlapped(void); /* a slot was entered twice at once: never */
 bool     fl_fault_lonely(void);     /* a forward that was to meet others waited in vain */
