@@ -29,7 +29,7 @@
 #include "fletch.h"
 #include "model/encoder.h"
 
-enum { FL_ENGINE_ABI = 4 };
+enum { FL_ENGINE_ABI = 5 };
 
 typedef struct fl_engine fl_engine; /* an engine's own open state */
 
@@ -40,7 +40,9 @@ typedef struct fl_batch {
     uint32_t        texts;
     uint32_t        tokens; /* = cu[texts] */
     const uint32_t
-                 *pool_skip; /* [texts] tokens at the head left out of pooling, or NULL for none */
+        *pool_skip;          /* [texts] tokens at the head left out of pooling, or NULL for none */
+    const uint32_t *segment; /* [texts] the first token of type 1, the length for none; or NULL: no
+                              text has any. Only where the descriptor has `segments` */
     float *const *rows; /* [texts] where each row goes: fl_encoder_width values. Rows of one matrix
                            mostly, but texts of several callers share a batch */
 } fl_batch;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* encoder.h - what an encoder is, as data: sizes and switches, the layers, and the weights by name.
  *
- *     x = word[id] * embed_scale (+ position) (+ type[0]);  embed_norm: x = norm(x)
+ *     x = word[id] * embed_scale (+ position) (+ type[0 or 1]);  embed_norm: x = norm(x)
  *     embedding != hidden: x = x P + b
  *     post:  x = norm(x + attention(x));  x = norm(x + mlp(x))
  *     pre:   x = x + attention(norm(x));  x = x + mlp(norm(x));  final_norm, at the end: x =
@@ -113,6 +113,7 @@ typedef struct fl_encoder_desc {
     uint32_t    pad_token;
     bool        token_type; /* add row 0 of the type table */
     uint32_t    types;      /* rows of the type table */
+    bool        segments;   /* pairs of texts come too, the second with row 1 of that table */
     bool        embed_norm; /* always a layer norm */
     /* norms */
     fl_norm       norm;
@@ -218,7 +219,8 @@ int fl_encoder_check_slots(const fl_encoder *encoder, fletch_error *error);
     X(T5, "relative attention", d->distance[l->distance].bias == FL_BIAS_T5_BUCKETS)               \
     X(ALIBI, "ALiBi", d->distance[l->distance].bias == FL_BIAS_ALIBI)                              \
     X(MIXED_RULES, "layers that see different keys", l->distance != d->layer[0].distance)          \
-    X(EXPERTS, "mixtures of experts", l->experts > 0)
+    X(EXPERTS, "mixtures of experts", l->experts > 0)                                              \
+    X(SEGMENTS, "pairs of texts with token types", d->segments)
 enum {
 #define FL_NAME(name, words, condition) FL_FEATURE_INDEX_##name,
     FL_FEATURES(FL_NAME)

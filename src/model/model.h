@@ -60,6 +60,14 @@ typedef struct fl_source {
 /* Larger than any tokenizer in use (a 256k-piece vocabulary is 33 MB of JSON). */
 enum { FL_TOKENIZER_BYTES_MAX = 256 << 20 };
 
+/* What a row of the model is. */
+typedef enum fl_head {
+    FL_HEAD_EMBEDDING, /* one vector a text */
+    FL_HEAD_SCORES,    /* a number for each label, of a text or a pair: rerankers, classifiers */
+    FL_HEAD_TOKENS,    /* a vector for each token: late interaction */
+    FL_HEAD_SPARSE     /* weights of vocabulary entries */
+} fl_head;
+
 typedef struct fl_model fl_model;
 struct fl_model {
     char      *folder;  /* owned */
@@ -76,6 +84,7 @@ struct fl_model {
     /* lengths, in tokens with specials */
     uint32_t  max_length; /* effective: the folder's, clamped to the usable positions */
     fl_source max_length_source;
+    fl_head   head;
     /* output stages after pooling */
     fl_stage *stages; /* owned [stage_count] */
     uint32_t  stage_count;

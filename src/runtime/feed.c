@@ -13,7 +13,7 @@
  *         For an engine that pads, the texts of a chunk are sorted by length before it is queued.
  * Errors  A text that is not UTF-8, too long where that is refused, or without tokens fails alone
  *         (options.status) or ends the request.
- * Memory  chunk buffer: fl_chunk, cu, skip, index, ids. A feeder has tokenizer scratch and, where
+ * Memory  chunk buffer: fl_chunk, cu, skip, segment, index, ids. A feeder has tokenizer scratch and, where
  *         there is a prompt, a buffer for prompt + text; feeders are kept in a free list.
  * Threads see request.h.
  * Proof   tests/unit/test_fletch.c, test_submit.c, tests/golden. */
@@ -124,7 +124,7 @@ typedef struct filling {
     fl_request   *request;
     fl_feeder    *feeder;
     fl_chunk     *chunk; /* NULL: none begun */
-    uint32_t     *cu, *skip, *index;
+    uint32_t     *cu, *skip, *segment, *index;
     int32_t      *ids;
     uint32_t      texts_max, ids_max;
     bool          sorted; /* the engine pads */
@@ -176,7 +176,7 @@ static int begin_chunk(filling *f, size_t index, size_t last) {
         texts++;
     }
     bool   sorted = f->sorted;
-    size_t words  = texts + 1 + texts + (sorted ? texts : 0) + ids;
+    size_t words  = texts + 1 + texts + texts + (sorted ? texts : 0) + ids;
     size_t need   = sizeof(fl_chunk) + words * sizeof(uint32_t);
     size_t capacity;
     f->chunk = fl_bufpool_take(f->request->model->inputs, fl_chunk_bytes(need), &capacity);
@@ -187,13 +187,15 @@ static int begin_chunk(filling *f, size_t index, size_t last) {
     f->ids_max         = (uint32_t)ids;
     f->cu              = (uint32_t *)(void *)(f->chunk + 1);
     f->skip            = f->cu + texts + 1;
-    f->index           = f->skip + texts;
+    f->segment         = f->skip + texts;
+    f->index           = f->segment + texts;
     f->ids             = (int32_t *)(void *)(f->index + (sorted ? texts : 0));
     f->chunk->capacity = capacity;
     f->chunk->request  = f->request;
     f->chunk->first    = index;
     f->chunk->cu       = f->cu;
     f->chunk->skip     = f->skip;
+    f->chunk->segment  = f->segment;
     f->chunk->index    = sorted ? f->index : NULL;
     f->chunk->ids      = f->ids;
     f->cu[0]           = 0;
@@ -306,8 +308,9 @@ static int add_text(filling *f, size_t index) {
                        "text %zu has no tokens, and %s; leave such texts out", index,
                        r->token_ids ? "an empty list of ids has no vector"
                                     : "this model's tokenizer adds none");
-    f->cu[k + 1] = at + (uint32_t)tokens;
-    f->skip[k]   = nothing || r->prompt_skip > tokens ? (uint32_t)tokens : r->prompt_skip;
+    f->cu[k + 1]  = at + (uint32_t)tokens;
+    f->skip[k]    = nothing || r->prompt_skip > tokens ? (uint32_t)tokens : r->prompt_skip;
+    f->segment[k] = (uint32_t)tokens;
     if (f->chunk->index)
         f->index[k] = (uint32_t)(index - f->chunk->first);
     f->chunk->texts++;
@@ -343,20 +346,23 @@ static void sort_chunk(filling *f) {
     f->chunk->capacity = capacity;
     f->cu              = (uint32_t *)(void *)(to + sizeof *from);
     f->skip            = f->cu + f->texts_max + 1;
-    f->index           = f->skip + f->texts_max;
+    f->segment         = f->skip + f->texts_max;
+    f->index           = f->segment + f->texts_max;
     f->ids             = (int32_t *)(void *)(f->index + f->texts_max);
     f->cu[0]           = 0;
     for (uint32_t k = 0; k < from->texts; k++) {
         uint32_t length = fl_chunk_length(from, order[k]);
         memcpy(f->ids + f->cu[k], from->ids + from->cu[order[k]], length * sizeof *f->ids);
-        f->cu[k + 1] = f->cu[k] + length;
-        f->skip[k]   = from->skip[order[k]];
-        f->index[k]  = from->index[order[k]];
+        f->cu[k + 1]  = f->cu[k] + length;
+        f->skip[k]    = from->skip[order[k]];
+        f->segment[k] = from->segment[order[k]];
+        f->index[k]   = from->index[order[k]];
     }
-    f->chunk->cu    = f->cu;
-    f->chunk->skip  = f->skip;
-    f->chunk->index = f->index;
-    f->chunk->ids   = f->ids;
+    f->chunk->cu      = f->cu;
+    f->chunk->skip    = f->skip;
+    f->chunk->segment = f->segment;
+    f->chunk->index   = f->index;
+    f->chunk->ids     = f->ids;
     fl_bufpool_give(pool, from, from->capacity);
 }
 

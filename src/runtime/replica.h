@@ -59,6 +59,7 @@ typedef struct fl_runner {
     uint32_t          ids_capacity;
     uint32_t         *cu;      /* owned [FL_BATCH_TEXTS_MAX + 1] */
     uint32_t         *skip;    /* owned [FL_BATCH_TEXTS_MAX] */
+    uint32_t         *segment; /* owned [FL_BATCH_TEXTS_MAX] */
     float           **rows;    /* owned [FL_BATCH_TEXTS_MAX] */
     float            *line[2]; /* owned [row_width] each: a row between two output stages */
     fletch_error      error;

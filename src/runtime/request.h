@@ -38,10 +38,11 @@ typedef struct fl_chunk {
     uint32_t         unfinished; /* not answered yet */
     bool             queued;
     uint64_t         queued_ns;
-    const uint32_t  *cu;    /* [texts + 1] */
-    const uint32_t  *skip;  /* [texts] tokens left out of pooling */
-    const uint32_t  *index; /* [texts] text k is text first + index[k]; NULL: first + k */
-    const int32_t   *ids;   /* [cu[texts]] */
+    const uint32_t  *cu;     /* [texts + 1] */
+    const uint32_t  *skip;   /* [texts] tokens left out of pooling */
+    const uint32_t *segment; /* [texts] the first token of type 1; the length where there is none */
+    const uint32_t *index;   /* [texts] text k is text first + index[k]; NULL: first + k */
+    const int32_t  *ids;     /* [cu[texts]] */
 } fl_chunk;
 
 /* What becomes of one pooled row (output.c). */

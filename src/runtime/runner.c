@@ -34,11 +34,12 @@ int fl_runner_open(fl_runner *slot, const fletch_model *model, uint32_t batch_to
     slot->ids          = fl_alloc_array(slot->ids_capacity, sizeof *slot->ids);
     slot->cu           = fl_alloc_array(FL_BATCH_TEXTS_MAX + 1, sizeof *slot->cu);
     slot->skip         = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->skip);
+    slot->segment      = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->segment);
     slot->rows         = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->rows);
     slot->line[0]      = fl_alloc_array(model->row_width, sizeof(float));
     slot->line[1]      = fl_alloc_array(model->row_width, sizeof(float));
-    if (slot->items && slot->ids && slot->cu && slot->skip && slot->rows && slot->line[0] &&
-        slot->line[1])
+    if (slot->items && slot->ids && slot->cu && slot->skip && slot->segment && slot->rows &&
+        slot->line[0] && slot->line[1])
         return FLETCH_OK;
     return fl_fail_nomem(error, slot->ids_capacity * sizeof *slot->ids, "the staging of a batch");
 }
@@ -49,6 +50,7 @@ void fl_runner_free_memory(fl_runner *slot) {
     fl_free(slot->ids);
     fl_free(slot->cu);
     fl_free(slot->skip);
+    fl_free(slot->segment);
     fl_free(slot->rows);
     fl_free(slot->line[0]);
     fl_free(slot->line[1]);
@@ -161,12 +163,12 @@ static void tell_path(fletch_model *model, fl_path path) {
         fl_log_write(fl_config_log(model->config), FL_LOG_DEBUG, "%s", texts[path]);
 }
 
-/* The ids, cu and skip of items [lo, hi). */
+/* The ids, cu, skip and segment of items [lo, hi). */
 static void stage_inputs(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *batch) {
     fletch_model *model = slot->replica->set->model;
     bool          whole = model->zero_copy && consecutive(slot, lo, hi);
-    bool          skips = false;
-    slot->cu[0]         = 0;
+    bool          skips = false, pairs = false;
+    slot->cu[0] = 0;
     for (uint32_t i = lo; i < hi; i++) {
         const fl_item *item   = &slot->items[i];
         uint32_t       n      = i - lo;
@@ -174,9 +176,11 @@ static void stage_inputs(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *ba
         if (!whole)
             memcpy(slot->ids + slot->cu[n], item->chunk->ids + item->chunk->cu[item->k],
                    length * sizeof *slot->ids);
-        slot->cu[n + 1] = slot->cu[n] + length;
-        slot->skip[n]   = item->chunk->skip[item->k];
-        skips           = skips || slot->skip[n] > 0;
+        slot->cu[n + 1]  = slot->cu[n] + length;
+        slot->skip[n]    = item->chunk->skip[item->k];
+        skips            = skips || slot->skip[n] > 0;
+        slot->segment[n] = item->chunk->segment[item->k];
+        pairs            = pairs || slot->segment[n] < length;
     }
     const fl_item *first = &slot->items[lo];
     batch->ids           = whole ? first->chunk->ids + first->chunk->cu[first->k] : slot->ids;
@@ -184,6 +188,7 @@ static void stage_inputs(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *ba
     batch->texts         = hi - lo;
     batch->tokens        = slot->cu[hi - lo];
     batch->pool_skip     = skips ? slot->skip : NULL;
+    batch->segment       = pairs && model->model->encoder.desc.segments ? slot->segment : NULL;
     batch->rows          = slot->rows;
     tell_path(model, whole ? FL_PATH_IDS_IN_PLACE : FL_PATH_IDS_GATHERED);
 }

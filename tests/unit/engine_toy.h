@@ -17,7 +17,7 @@
 /* Zeros, sizes apart, are BERT without token types. */
 typedef struct toy_spec {
     uint32_t      layers, hidden, heads, head_dim, mlp, vocab, positions, offset;
-    bool          type, t5;
+    bool          type, segments, t5;
     fl_activation activation;
     fl_dtype      dtype;
     fl_pooling    pooling[FL_POOL_COUNT];
@@ -132,6 +132,7 @@ static inline void toy_make(toy *t, const toy_spec *s, uint64_t seed) {
                           .position_offset = s->offset,
                           .token_type      = s->type,
                           .types           = 2,
+                          .segments        = s->segments,
                           .attention_scale = 1.0f / sqrtf((float)s->head_dim),
                           .embedding       = s->embedding ? s->embedding : s->hidden,
                           .word_rows       = s->map ? s->vocab / 2 : s->vocab,
@@ -440,7 +441,8 @@ static inline double toy_pool(fl_pooling mode, const double *x, size_t hidden, s
 }
 
 /* x[hidden] of one token in front of the layers. */
-static inline void toy_embed(const fl_encoder *e, int32_t id, size_t position, double *x) {
+static inline void toy_embed(const fl_encoder *e, int32_t id, size_t position, size_t type,
+                             double *x) {
     const fl_encoder_desc *d     = &e->desc;
     const fl_tensor       *g     = e->global;
     size_t                 width = d->embedding, row = (size_t)id;
@@ -457,7 +459,7 @@ static inline void toy_embed(const fl_encoder *e, int32_t id, size_t position, d
         if (d->position == FL_POSITION_LEARNED) {
             w[c] += toy_at(&g[FL_SLOT_POSITION], (position + d->position_offset) * width + c);
         }
-        w[c] += d->token_type ? toy_at(&g[FL_SLOT_TYPE], c) : 0.0;
+        w[c] += d->token_type ? toy_at(&g[FL_SLOT_TYPE], type * width + c) : 0.0;
     }
     if (d->embed_norm) {
         toy_norm(FL_NORM_LAYER, w, 1, width, width, d->norm_eps, &g[FL_SLOT_EMBED_NORM_W],
@@ -471,12 +473,13 @@ static inline void toy_embed(const fl_encoder *e, int32_t id, size_t position, d
     free(w);
 }
 
-static inline void toy_forward(const fl_encoder *e, const int32_t *ids, size_t n, size_t skip,
-                               double *out) {
+/* Tokens from `segment` on have type 1. */
+static inline void toy_forward_pair(const fl_encoder *e, const int32_t *ids, size_t n,
+                                    size_t segment, size_t skip, double *out) {
     size_t  hidden = e->desc.hidden;
     double *x      = malloc(n * hidden * sizeof *x);
     for (size_t i = 0; i < n; i++) {
-        toy_embed(e, ids[i], i, x + i * hidden);
+        toy_embed(e, ids[i], i, i >= segment, x + i * hidden);
     }
     for (uint32_t l = 0; l < e->desc.layers; l++) {
         toy_block(e, &e->desc.layer[l], e->layer[l], true, n, x);
@@ -492,6 +495,11 @@ static inline void toy_forward(const fl_encoder *e, const int32_t *ids, size_t n
         }
     }
     free(x);
+}
+
+static inline void toy_forward(const fl_encoder *e, const int32_t *ids, size_t n, size_t skip,
+                               double *out) {
+    toy_forward_pair(e, ids, n, n, skip, out);
 }
 
 /* Kernels that this machine has; true while there are more. */

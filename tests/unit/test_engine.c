@@ -26,12 +26,13 @@ static void compare(const toy_spec *spec, const char *isa, const uint32_t *lengt
                     uint32_t skip) {
     toy           t;
     fletch_error  error  = {0};
-    uint32_t      cu[64] = {0}, skips[64];
+    uint32_t      cu[64] = {0}, skips[64], segment[64];
     fl_engine_ops ops    = *fl_engine_find("cpu");
     toy_make(&t, spec, 7);
     for (uint32_t i = 0; i < texts; i++) {
-        cu[i + 1] = cu[i] + lengths[i];
-        skips[i]  = skip;
+        cu[i + 1]  = cu[i] + lengths[i];
+        skips[i]   = skip;
+        segment[i] = spec->segments ? (i * 3) % (lengths[i] + 1) : lengths[i];
     }
     int32_t *ids = calloc(cu[texts], sizeof *ids);
     for (uint32_t i = 0; i < cu[texts]; i++) {
@@ -54,10 +55,11 @@ static void compare(const toy_spec *spec, const char *isa, const uint32_t *lengt
                       .texts     = texts,
                       .tokens    = cu[texts],
                       .pool_skip = skip ? skips : NULL,
+                      .segment   = spec->segments ? segment : NULL,
                       .rows      = rows};
     cr_assert_eq(ops.forward(engine, 0, &batch, &error), 0, "%s", error.message);
     for (uint32_t i = 0; i < texts; i++) {
-        toy_forward(&t.encoder, ids + cu[i], lengths[i], skip, want);
+        toy_forward_pair(&t.encoder, ids + cu[i], lengths[i], segment[i], skip, want);
         for (uint32_t c = 0; c < width; c++) {
             cr_assert(fabs((double)out[i * stride + c] - want[c]) <= tolerance,
                       "%s: text %u of %u tokens, column %u: %.8g, expected %.8g", isa, i,
@@ -211,6 +213,17 @@ Test(engine, bert_of_even_sizes) {
 Test(engine, token_type_row_is_added) {
     toy_spec spec = plain;
     spec.type     = true;
+    compare_some(&spec);
+}
+
+Test(engine, tokens_of_a_second_text_have_the_second_type_row) {
+    toy_spec spec = plain;
+    spec.type = spec.segments = true;
+    compare_some(&spec);
+    spec.offset = 2;
+    compare_some(&spec);
+    spec.no_positions = true; /* types alone, as NomicBERT has them */
+    spec.rope_dims = 8, spec.theta = 1000.0;
     compare_some(&spec);
 }
 

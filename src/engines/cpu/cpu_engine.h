@@ -126,7 +126,8 @@ struct fl_engine {
     /* weights */
     fl_tensor     word;                 /* read in place */
     fl_tensor     word_map, word_scale; /* static models: likewise */
-    const float  *positions;            /* [max_length + 1, embed16], type row added; NULL: none */
+    const float  *positions; /* [max_length + 1, embed16], type row 0 added; NULL: none. With
+                                segments the same follows with type row 1 */
     fl_cpu_norm   embed_norm, final_norm;
     const float  *project, *project_bias; /* embed16 to hidden16, float32 panels; NULL for none */
     const float  *zeros;                  /* [head16]: the bias of norms of a head */
@@ -164,6 +165,10 @@ uint64_t fl_cpu_word_row(const fl_tensor *map, int32_t id);
 int      fl_cpu_check_word_map(const fl_encoder *encoder, fletch_error *error);
 size_t   fl_cpu_lay_out_tables(fl_engine *engine, const fl_encoder *encoder, float *base);
 void     fl_cpu_fill_tables(const fl_engine *engine, const fl_encoder *encoder);
+/* The row of `positions` at which those of type 1 begin. */
+static inline size_t fl_cpu_segment_row(const fl_engine *e) {
+    return e->max_length + 1;
+}
 
 /* Bytes of a panel of k steps; a whole number of cache lines. */
 static inline size_t fl_cpu_panel(const fl_engine *e, size_t k) {

@@ -38,6 +38,11 @@ static inline uint32_t fl_cpu_skip(const fl_engine *e, uint32_t t) {
     return e->batch->pool_skip ? e->batch->pool_skip[e->plan.order[t]] : 0;
 }
 
+/* The first token of text `t` that has type 1. */
+static inline size_t fl_cpu_second(const fl_engine *e, uint32_t t) {
+    return e->batch->segment ? e->batch->segment[e->plan.order[t]] : SIZE_MAX;
+}
+
 /* y = norm(x) of rows of hidden16, a norm of the layers' kind; x and y may be the same. */
 static inline void fl_cpu_norm_rows(const fl_engine *e, const fl_cpu_norm *norm, const float *x,
                                     float *y, size_t rows) {

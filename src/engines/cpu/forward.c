@@ -82,10 +82,11 @@ static void embed(const fl_cpu_crew *c, float *y) {
     float           *own  = e->project ? y : x;
     for (uint32_t t = c->block->first; t < c->block->last; t++) {
         const int32_t *ids = batch->ids + batch->cu[e->plan.order[t]];
-        size_t         n = fl_cpu_length(e, t), counted = 0;
+        size_t         n = fl_cpu_length(e, t), counted = 0, second = fl_cpu_second(e, t);
         for (size_t i = 0; i < n; i++, row++) {
             bool   is_pad   = e->desc.position_skips_pad && (uint32_t)ids[i] == e->desc.pad_token;
             size_t position = is_pad ? e->max_length : counted++;
+            position += i < second ? 0 : fl_cpu_segment_row(e);
             if (row < first || row >= last) {
                 continue;
             }

@@ -48,7 +48,8 @@ static float *take(float *base, size_t *used, size_t floats) {
 size_t fl_cpu_lay_out_tables(fl_engine *e, const fl_encoder *encoder, float *base) {
     size_t used      = 0;
     bool   positions = encoder->global[FL_SLOT_POSITION].data || encoder->global[FL_SLOT_TYPE].data;
-    e->positions     = positions ? take(base, &used, (e->max_length + 1) * e->embed16) : NULL;
+    size_t rows      = (e->max_length + 1) * (e->desc.segments ? 2 : 1);
+    e->positions     = positions ? take(base, &used, rows * e->embed16) : NULL;
     /* distances -(max_length - 1) … max_length - 1, and 16 that kernels may read past the end */
     e->bias_stride = fl_cpu_pad(2 * e->max_length - 1 + FL_CPU_LANES);
     for (size_t i = 0; i < FL_RULES_MAX; i++) {
@@ -85,22 +86,23 @@ static void spread_bias(const fl_engine *e, const fl_encoder *encoder, size_t ru
     }
 }
 
-/* positions[i] = position row i + offset, plus row 0 of the type table; behind the last one stands
+/* positions[i] = position row i + offset, plus a row of the type table; behind the last one stands
  * the row of a pad token, for architectures that do not count it. */
-static void add_positions(const fl_engine *e, const fl_encoder *encoder) {
+static void add_positions(const fl_engine *e, const fl_encoder *encoder, float *positions,
+                          size_t type_row) {
     const fl_tensor *position = &encoder->global[FL_SLOT_POSITION];
     const fl_tensor *type     = &encoder->global[FL_SLOT_TYPE];
     size_t           width    = e->desc.embedding;
     size_t           rows     = e->max_length + (e->desc.position_skips_pad ? 1 : 0);
     for (size_t i = 0; i < rows; i++) {
-        float *row  = mutable(e->positions) + i * e->embed16;
+        float *row  = positions + i * e->embed16;
         size_t from = i < e->max_length ? i + e->desc.position_offset : e->desc.pad_token;
         if (position->data) {
             fl_tensor_to_f32(position, from * width, width, row);
         }
         for (size_t k = 0; type->data && k < width; k++) {
             float value;
-            fl_tensor_to_f32(type, k, 1, &value);
+            fl_tensor_to_f32(type, type_row * width + k, 1, &value);
             row[k] += value;
         }
     }
@@ -108,7 +110,10 @@ static void add_positions(const fl_engine *e, const fl_encoder *encoder) {
 
 void fl_cpu_fill_tables(const fl_engine *e, const fl_encoder *encoder) {
     if (e->positions) {
-        add_positions(e, encoder);
+        add_positions(e, encoder, mutable(e->positions), 0);
+    }
+    if (e->positions && e->desc.segments) {
+        add_positions(e, encoder, mutable(e->positions) + fl_cpu_segment_row(e) * e->embed16, 1);
     }
     for (size_t i = 0; i < FL_RULES_MAX; i++) {
         if (e->sight[i].bias) {

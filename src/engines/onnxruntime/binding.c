@@ -75,16 +75,17 @@ void fl_ort_lane_close(fl_ort_lane *lane) {
 
 /* ---- Inputs ----------------------------------------------------------------------------------- */
 
-/* The value of one input at token `i` of a text of `length` tokens (0: a row of padding). */
+/* The value of one input at token `i` of a text of `length` tokens (0: a row of padding), of which
+ * `second` is the first of type 1. */
 static int64_t value_of(const fl_ort_lane *lane, fl_ort_role role, const int32_t *ids,
-                        uint32_t length, uint32_t i) {
+                        uint32_t length, uint32_t second, uint32_t i) {
     const fl_encoder_desc *d = &lane->encoder->desc;
     switch (role) {
     case FL_ORT_IDS: return i < length ? ids[i] : (int64_t)d->pad_token;
     case FL_ORT_MASK:
         return i < length || (length == 0 && i == 0); /* a row that is all masked: NaN */
     case FL_ORT_POSITIONS: return (int64_t)d->position_offset + (i < length ? i : 0);
-    case FL_ORT_TYPES:
+    case FL_ORT_TYPES: return i >= second && i < length;
     case FL_ORT_SKIP:
     case FL_ORT_ROLES: break;
     }
@@ -106,6 +107,7 @@ static void fill(fl_ort_lane *lane, size_t input, const fl_batch *batch, const u
         uint32_t       text   = row < g->count ? order[g->first + row] : 0;
         uint32_t       length = row < g->count ? batch->cu[text + 1] - batch->cu[text] : 0;
         const int32_t *ids    = batch->ids + batch->cu[text];
+        uint32_t       second = batch->segment != NULL ? batch->segment[text] : length;
         if (in->role == FL_ORT_SKIP) {
             bool given = batch->pool_skip != NULL && row < g->count;
             store(data, in->type, row, given ? batch->pool_skip[text] : 0);
@@ -113,7 +115,7 @@ static void fill(fl_ort_lane *lane, size_t input, const fl_batch *batch, const u
         }
         for (uint32_t i = 0; i < g->length; i++)
             store(data, in->type, (size_t)row * g->length + i,
-                  value_of(lane, in->role, ids, length, i));
+                  value_of(lane, in->role, ids, length, second, i));
     }
 }
 

@@ -36,7 +36,7 @@ static const fl_encoder_caps caps = {
     .features = FL_CAN_PROJECTION | FL_CAN_EMBED_SCALE | FL_CAN_NO_EMBED_NORM | FL_CAN_RMS_NORM |
                 FL_CAN_PRE_NORM | FL_CAN_EXTRA_NORM | FL_CAN_FINAL_NORM | FL_CAN_QK_NORM |
                 FL_CAN_GROUPED | FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_ROPE | FL_CAN_CAUSAL |
-                FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_ALIBI | FL_CAN_MIXED_RULES};
+                FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_ALIBI | FL_CAN_MIXED_RULES | FL_CAN_SEGMENTS};
 
 /* ---- Inputs and outputs ------------------------------------------------------------------------- */
 
@@ -70,16 +70,19 @@ static OrtValueInfo *edge(fl_graph *g, const char *name, ONNXTensorElementDataTy
 }
 
 static void set_edges(fl_graph *g) {
-    OrtValueInfo *inputs[]  = {edge(g, "input_ids", ONNX_I64, "sequence", 0),
+    OrtValueInfo *inputs[4] = {edge(g, "input_ids", ONNX_I64, "sequence", 0),
                                edge(g, "attention_mask", ONNX_I64, "sequence", 0),
                                edge(g, "pool_skip", ONNX_I64, NULL, 0)};
+    size_t        count     = g->desc->segments ? 4 : 3;
     OrtValueInfo *outputs[] = {
         edge(g, output_name, ONNX_F32, NULL, (int64_t)fl_encoder_width(g->encoder))};
+    if (g->desc->segments)
+        inputs[3] = edge(g, "token_type_ids", ONNX_I64, "sequence", 0);
     if (g->status == FLETCH_OK)
-        good(g, g->ort->editor.SetGraphInputs(g->graph, inputs, 3), "inputs of the graph");
+        good(g, g->ort->editor.SetGraphInputs(g->graph, inputs, count), "inputs of the graph");
     if (g->status == FLETCH_OK)
         good(g, g->ort->editor.SetGraphOutputs(g->graph, outputs, 1), "outputs of the graph");
-    for (size_t i = 0; i < 3; i++) { /* what the graph took is NULL by now */
+    for (size_t i = 0; i < count; i++) { /* what the graph took is NULL by now */
         if (inputs[i] != NULL)
             g->ort->api.ReleaseValueInfo(inputs[i]);
     }
@@ -117,6 +120,7 @@ static void prepare(fl_graph *g, uint32_t max_length) {
     g->ids             = fl_graph_input("input_ids");
     g->mask            = fl_graph_input("attention_mask");
     g->skip            = fl_graph_input("pool_skip");
+    g->types           = fl_graph_input("token_type_ids");
     g->mask_real       = fl_graph_cast(g, g->mask, ONNX_F32);
     g->shape           = fl_graph_op1(g, "Shape", g->ids);
     g->length          = fl_graph_op(g, &length);
@@ -220,7 +224,8 @@ static fl_value embed(fl_graph *g) {
                                      .rows    = d->word_rows,
                                      .columns = d->embedding,
                                      .what    = "word"};
-    fl_weight              type   = {.tensor  = &global[FL_SLOT_TYPE], /* row 0 for every token */
+    fl_weight              type   = {.tensor  = &global[FL_SLOT_TYPE],
+                                     .rows    = d->segments ? 2 : 0, /* 0: row 0 for every token */
                                      .columns = d->embedding,
                                      .what    = "token type"};
     fl_value               x = look_up(g, &word, g->ids), place = {""}, kind = {""};
@@ -229,7 +234,7 @@ static fl_value embed(fl_graph *g) {
     if (d->position == FL_POSITION_LEARNED)
         place = positions(g);
     if (d->token_type)
-        kind = fl_graph_weight_real(g, &type);
+        kind = d->segments ? look_up(g, &type, g->types) : fl_graph_weight_real(g, &type);
     if (place.name[0] != '\0' && kind.name[0] != '\0') { /* the smaller sum first */
         place = fl_graph_op2(g, "Add", place, kind);
     } else if (kind.name[0] != '\0') {

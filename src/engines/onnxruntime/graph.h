@@ -32,6 +32,7 @@ typedef struct fl_graph {
                                        or ONNX_F16 (provider.precision fp16) */
     /* values that several parts use; all int64 where nothing is said */
     fl_value ids, mask, skip; /* [batch, sequence] twice, [batch] */
+    fl_value types;           /* with segments: [batch, sequence] */
     fl_value shape;           /* [2] batch, sequence */
     fl_value length;          /* [1] sequence */
     fl_value places;          /* [sequence] 0, 1, 2 … */

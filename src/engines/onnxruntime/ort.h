@@ -48,7 +48,7 @@ typedef struct fl_ort_graph {
 } fl_ort_graph;
 
 /* Inputs  input_ids, attention_mask [batch, sequence] int64; pool_skip [batch] int64 (tokens at the
- *         head left out of pooling).
+ *         head left out of pooling); with segments token_type_ids [batch, sequence] int64.
  * Output  sentence_embedding [batch, width] float32, pooled as encoder->pooling says.
  * EUNSUPPORTED names a switch of the descriptor that the graph does not express. The encoder's
  * weights are read in place and must outlive the session. */
@@ -128,7 +128,7 @@ enum { FL_ORT_FIXED_ROWS = 64 }; /* texts of such a run: memory is taken for the
 typedef enum fl_ort_role {
     FL_ORT_IDS,
     FL_ORT_MASK,
-    FL_ORT_TYPES,     /* zeros */
+    FL_ORT_TYPES,     /* 0, and 1 from the batch's segment on */
     FL_ORT_POSITIONS, /* position_offset + 0, 1, 2 … */
     FL_ORT_SKIP,      /* tokens at the head left out of pooling; of a built graph */
     FL_ORT_ROLES

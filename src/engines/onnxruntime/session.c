@@ -289,8 +289,9 @@ static bool expresses(const fl_engine_options *o, const char *precision) {
 static int open_graph(fl_ort_session *s, const fl_encoder *encoder, const fl_engine_options *o,
                       unsigned inside, fletch_error *error) {
     OrtSessionOptions *made;
-    const fl_ort_names inputs = {.names = {"input_ids", "attention_mask", FL_ORT_SKIP_NAME},
-                                 .count = 3};
+    const fl_ort_names inputs = {
+        .names = {"input_ids", "attention_mask", FL_ORT_SKIP_NAME, "token_type_ids"},
+        .count = encoder->desc.segments ? 4 : 3};
     snprintf(s->source, sizeof s->source, "the graph built from the model's weights");
     s->precision = wanted_of(o);
     s->precision = is_plain(s->precision) ? "fp32" : s->precision;
@@ -352,6 +353,18 @@ static int open_source(fl_ort_session *s, const fl_encoder *encoder, const fl_en
     return open_file(s, path, o, inside, error);
 }
 
+/* A file without this input would take every text for a single one. */
+static int check_segments(const fl_ort_session *s, const fl_encoder *encoder, fletch_error *error) {
+    bool types = !encoder->desc.segments;
+    for (size_t i = 0; i < s->input_count; i++)
+        types = types || s->inputs[i].role == FL_ORT_TYPES;
+    return types ? FLETCH_OK
+                 : fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                           "%.200s has no input token_type_ids, by which this model tells the "
+                           "second text of a pair from the first; export it again",
+                           s->source);
+}
+
 int fl_ort_session_open(fl_ort_session *out, const fl_ort *ort, const fl_encoder *encoder,
                         const fl_engine_options *options, unsigned inside, fletch_error *error) {
     memset(out, 0, sizeof *out);
@@ -360,6 +373,8 @@ int fl_ort_session_open(fl_ort_session *out, const fl_ort *ort, const fl_encoder
     int status     = open_source(out, encoder, options, inside, error);
     if (status == FLETCH_OK)
         status = match_inputs(out, error);
+    if (status == FLETCH_OK)
+        status = check_segments(out, encoder, error);
     if (status == FLETCH_OK)
         status = match_outputs(out, encoder, options, error);
     if (status < 0)
