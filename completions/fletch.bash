@@ -7,7 +7,7 @@ _fletch() {
     case ${COMP_WORDS[i]} in -*) ;; *) command=${COMP_WORDS[i]}; break ;; esac
   done
   if [[ -z $command ]]; then
-    COMPREPLY=($(compgen -W "embed serve health tokenize decode model config doctor version completion help --help --version" -- "$word"))
+    COMPREPLY=($(compgen -W "embed serve health add search tokenize decode model config doctor version completion help --help --version" -- "$word"))
     return
   fi
   case $command:$before in
@@ -64,6 +64,36 @@ _fletch() {
     health:-p) return ;;
     health:--unix-socket) return ;;
     health:--config) compopt -o default 2>/dev/null; return ;;
+    add:--host) return ;;
+    add:--port) return ;;
+    add:-p) return ;;
+    add:--unix-socket) return ;;
+    add:--api-key-file) compopt -o default 2>/dev/null; return ;;
+    add:--input) compopt -o default 2>/dev/null; return ;;
+    add:-i) compopt -o default 2>/dev/null; return ;;
+    add:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv" -- "$word")); return ;;
+    add:--field) return ;;
+    add:--join) return ;;
+    add:--delimiter) return ;;
+    add:--format) COMPREPLY=($(compgen -W "text jsonl" -- "$word")); return ;;
+    add:--prompt-name) return ;;
+    add:--id-field) return ;;
+    add:--on-error) COMPREPLY=($(compgen -W "stop skip" -- "$word")); return ;;
+    add:--invalid-utf8) COMPREPLY=($(compgen -W "error replace" -- "$word")); return ;;
+    add:--max-line) return ;;
+    add:--progress) COMPREPLY=($(compgen -W "auto always never" -- "$word")); return ;;
+    add:--config) compopt -o default 2>/dev/null; return ;;
+    search:--host) return ;;
+    search:--port) return ;;
+    search:-p) return ;;
+    search:--unix-socket) return ;;
+    search:--api-key-file) compopt -o default 2>/dev/null; return ;;
+    search:--format) COMPREPLY=($(compgen -W "text json jsonl" -- "$word")); return ;;
+    search:--prompt-name) return ;;
+    search:--top-k) return ;;
+    search:-k) return ;;
+    search:--filter) return ;;
+    search:--config) compopt -o default 2>/dev/null; return ;;
     tokenize:--model) compopt -o default 2>/dev/null; return ;;
     tokenize:-m) compopt -o default 2>/dev/null; return ;;
     tokenize:--revision) return ;;
@@ -229,6 +259,8 @@ _fletch() {
     embed) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --dimensions --normalize --pooling --dtype --max-length --truncate --precision --threads --similarity --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --stats-json --progress --config --preset --quiet --verbose --help $options" words="" ;;
     serve) flags="--model --revision --offline --host --port --unix-socket --api-key-file --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --preset --quiet --verbose --help $options" words="" ;;
     health) flags="--host --port --unix-socket --config --quiet --verbose --help $options" words="" ;;
+    add) flags="--host --port --unix-socket --api-key-file --input --input-format --field --join --delimiter --no-header --format --prompt-name --keep-fields --id-field --on-error --invalid-utf8 --max-line --progress --config --quiet --verbose --help $options" words="" ;;
+    search) flags="--host --port --unix-socket --api-key-file --format --prompt-name --top-k --filter --config --quiet --verbose --help $options" words="" ;;
     tokenize) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --max-length --truncate --no-special-tokens --pair --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --preset --quiet --verbose --help $options" words="" ;;
     decode) flags="--model --revision --offline --input --output --format --skip-special-tokens --on-error --max-line --config --preset --quiet --verbose --help $options" words="" ;;
     model) flags="--model --revision --offline --format --progress --config --preset --quiet --verbose --help $options" words="pull ls path verify rm" ;;
@@ -236,7 +268,7 @@ _fletch() {
     doctor) flags="--model --revision --offline --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --preset --quiet --verbose --help $options" words="" ;;
     version) flags="--format --help " words="" ;;
     completion) flags="--help " words="bash zsh fish" ;;
-    help) flags="--help " words="embed serve health tokenize decode model config doctor version completion help options model.id model.revision model.level model.auto_download model.offline model.cache_dir model.pooling model.normalize model.prompt_name model.prompt model.dimensions model.max_length model.truncate provider.order provider.auto_selection provider.hardware_detection provider.fallback provider.engine provider.devices provider.precision provider.warm_up provider.deterministic cpu.intra_op_threads cpu.replicas cpu.inter_op_threads cpu.parallel_execution cpu.isa onnxruntime.library onnxruntime.graph_optimization_level onnxruntime.memory_pattern onnxruntime.cpu_arena onnxruntime.arena_strategy onnxruntime.model tensorrt.cache_dir coreml.compute_units cuda.module cuda.cublaslt cuda.memory_limit cuda.streams cuda.transfer_stream cuda.graphs cuda.memory_pool io.binding io.preallocated io.input_buffers io.output_buffers io.zero_copy io.batch_optimization pool.enable pool.max_buffers pool.max_bytes pool.pressure_detection pool.pressure_threshold batch.dynamic batch.min_texts batch.max_texts batch.max_tokens batch.max_wait_ms batch.target_latency_ms batch.throughput batch.memory_prediction memory.limit profile.file server.models server.store server.host server.port server.unix_socket server.api_key_file server.insecure server.cors_origin server.allowed_hosts server.max_body server.max_body_memory server.max_reply_memory server.max_connections server.io_threads server.max_queue_tokens server.deadline_ms server.header_seconds server.body_seconds server.write_seconds server.idle_seconds server.drain_seconds server.lame_duck_ms server.watchdog_seconds server.log_format server.log_level server.metrics_prefix" ;;
+    help) flags="--help " words="embed serve health add search tokenize decode model config doctor version completion help options model.id model.revision model.level model.auto_download model.offline model.cache_dir model.pooling model.normalize model.prompt_name model.prompt model.dimensions model.max_length model.truncate provider.order provider.auto_selection provider.hardware_detection provider.fallback provider.engine provider.devices provider.precision provider.warm_up provider.deterministic cpu.intra_op_threads cpu.replicas cpu.inter_op_threads cpu.parallel_execution cpu.isa onnxruntime.library onnxruntime.graph_optimization_level onnxruntime.memory_pattern onnxruntime.cpu_arena onnxruntime.arena_strategy onnxruntime.model tensorrt.cache_dir coreml.compute_units cuda.module cuda.cublaslt cuda.memory_limit cuda.streams cuda.transfer_stream cuda.graphs cuda.memory_pool io.binding io.preallocated io.input_buffers io.output_buffers io.zero_copy io.batch_optimization pool.enable pool.max_buffers pool.max_bytes pool.pressure_detection pool.pressure_threshold batch.dynamic batch.min_texts batch.max_texts batch.max_tokens batch.max_wait_ms batch.target_latency_ms batch.throughput batch.memory_prediction memory.limit profile.file server.models server.store server.host server.port server.unix_socket server.api_key_file server.insecure server.cors_origin server.allowed_hosts server.max_body server.max_body_memory server.max_reply_memory server.max_connections server.io_threads server.max_queue_tokens server.deadline_ms server.header_seconds server.body_seconds server.write_seconds server.idle_seconds server.drain_seconds server.lame_duck_ms server.watchdog_seconds server.log_format server.log_level server.metrics_prefix" ;;
   esac
   if [[ $word == -* ]]; then
     COMPREPLY=($(compgen -W "$flags" -- "$word"))

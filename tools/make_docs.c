@@ -23,6 +23,8 @@
 NOT_RUN(fl_cmd_embed)
 NOT_RUN(fl_cmd_serve)
 NOT_RUN(fl_cmd_health)
+NOT_RUN(fl_cmd_add)
+NOT_RUN(fl_cmd_search)
 NOT_RUN(fl_cmd_tokenize)
 NOT_RUN(fl_cmd_decode)
 NOT_RUN(fl_cmd_model)

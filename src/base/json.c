@@ -645,3 +645,18 @@ void fl_json_quote(fl_buf *out, const char *text, size_t size) {
     fl_buf_append(out, text + start, size - start);
     fl_buf_putc(out, '"');
 }
+
+void fl_json_compact(fl_buf *out, const char *raw, size_t size) {
+    size_t from   = 0;
+    bool   quoted = false;
+    for (size_t at = 0; at < size; at++) {
+        char c = raw[at];
+        if (!quoted && (c == ' ' || c == '\t' || c == '\n' || c == '\r')) {
+            fl_buf_append(out, raw + from, at - from);
+            from = at + 1;
+        }
+        quoted ^= c == '"';
+        at += quoted && c == '\\';
+    }
+    fl_buf_append(out, raw + from, size - from);
+}

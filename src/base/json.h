@@ -86,4 +86,7 @@ bool    fl_json_bool(fl_json_reader *reader, const char *key, bool fallback);
 /* Append `text` as a JSON string with quotes; control characters escaped, UTF-8 kept as it is. */
 void fl_json_quote(fl_buf *out, const char *text, size_t size);
 
+/* Append valid JSON as it is, but for the white space outside strings: one line. */
+void fl_json_compact(fl_buf *out, const char *raw, size_t size);
+
 #endif

@@ -85,6 +85,8 @@ ssize_t fl_signals_read(int fd, void *out, size_t size);
 fl_exit fl_cmd_embed(fl_cli *cli);
 fl_exit fl_cmd_serve(fl_cli *cli);
 fl_exit fl_cmd_health(fl_cli *cli);
+fl_exit fl_cmd_add(fl_cli *cli);
+fl_exit fl_cmd_search(fl_cli *cli);
 fl_exit fl_cmd_tokenize(fl_cli *cli);
 fl_exit fl_cmd_decode(fl_cli *cli);
 fl_exit fl_cmd_model(fl_cli *cli);

@@ -13,13 +13,17 @@
 
 #define ON(command) (1u << FL_CMD_##command)
 
-/* Commands that read texts; that open or look up a model; that read the option table. */
-#define READS         (ON(EMBED) | ON(TOKENIZE) | ON(DECODE))
+/* Commands that make results of input; that talk to a server; that open or look up a model; that read the
+ * option table. */
+#define MAKES         (ON(EMBED) | ON(TOKENIZE) | ON(DECODE))
+#define ASKS          (ON(HEALTH) | ON(ADD) | ON(SEARCH))
+#define READS         (MAKES | ON(ADD))
 #define TEXTS         (ON(EMBED) | ON(TOKENIZE))
-#define OPENS         (READS | ON(SERVE) | ON(MODEL) | ON(CONFIG) | ON(DOCTOR))
-#define READS_OPTIONS (OPENS | ON(HEALTH))
+#define FIELDS        (TEXTS | ON(ADD))
+#define OPENS         (MAKES | ON(SERVE) | ON(MODEL) | ON(CONFIG) | ON(DOCTOR))
+#define READS_OPTIONS (OPENS | ASKS)
 #define SHAPES        (ON(EMBED) | ON(SERVE) | ON(CONFIG) | ON(DOCTOR))
-#define LISTENS       (ON(SERVE) | ON(HEALTH))
+#define LISTENS       (ON(SERVE) | ASKS)
 #define ALL           ((1u << FL_CMD_COUNT) - 1)
 
 static const fl_flag flags[] = {
@@ -34,25 +38,26 @@ static const fl_flag flags[] = {
      "Port of the server (default: 9900); serve takes 0 for any free one."},
     {FL_FLAG_KEY, 0, "--unix-socket", "PATH", "server.unix_socket", LISTENS,
      "Unix socket of the server as well; with --host none only that."},
-    {FL_FLAG_KEY, 0, "--api-key-file", "FILE", "server.api_key_file", ON(SERVE),
-     "Ask for one of the keys in FILE."},
+    {FL_FLAG_KEY, 0, "--api-key-file", "FILE", "server.api_key_file",
+     ON(SERVE) | ON(ADD) | ON(SEARCH),
+     "serve asks for one of the keys in FILE; add and search send the first of them."},
     {FL_FLAG_INPUT, 'i', "--input", "FILE", NULL, READS,
      "Read from FILE, a pattern ('*.txt'), or - for standard input; may be repeated. gzip and zstd "
      "are "
      "expanded."},
-    {FL_FLAG_INPUT_FORMAT, 0, "--input-format", "lines|jsonl|json|csv|tsv", NULL, TEXTS,
+    {FL_FLAG_INPUT_FORMAT, 0, "--input-format", "lines|jsonl|json|csv|tsv", NULL, FIELDS,
      "Format of the input (default: by the file's extension; standard input: lines)."},
-    {FL_FLAG_FIELD, 0, "--field", "NAME[,NAME]", NULL, TEXTS,
+    {FL_FLAG_FIELD, 0, "--field", "NAME[,NAME]", NULL, FIELDS,
      "Field of a JSON object (meta.title goes down), or column of a CSV file by name or number, "
      "that holds "
      "the text; several are joined (default: text)."},
-    {FL_FLAG_JOIN, 0, "--join", "TEXT", NULL, TEXTS,
+    {FL_FLAG_JOIN, 0, "--join", "TEXT", NULL, FIELDS,
      "What stands between joined fields (default: a space)."},
-    {FL_FLAG_DELIMITER, 0, "--delimiter", "C", NULL, TEXTS,
+    {FL_FLAG_DELIMITER, 0, "--delimiter", "C", NULL, FIELDS,
      "Character between the columns of CSV (default: a comma, in TSV a tab)."},
-    {FL_FLAG_NO_HEADER, 0, "--no-header", NULL, NULL, TEXTS,
+    {FL_FLAG_NO_HEADER, 0, "--no-header", NULL, NULL, FIELDS,
      "The first line of CSV is a record; --field is a column's number (default: 1)."},
-    {FL_FLAG_OUTPUT, 'o', "--output", "FILE", NULL, READS,
+    {FL_FLAG_OUTPUT, 'o', "--output", "FILE", NULL, MAKES,
      "Write to FILE, which appears only when it is whole; - is standard output."},
     {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl|npy|npz|raw|fvecs", NULL, ON(EMBED),
      "Format of the output (default: by the file's extension; terminal: text; pipe: jsonl)."},
@@ -60,9 +65,14 @@ static const fl_flag flags[] = {
      "Format of the output (default: by the file's extension; terminal: text; pipe: jsonl)."},
     {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl", NULL, ON(DECODE),
      "Format of the output (default: text, one line per list)."},
+    {FL_FLAG_FORMAT, 0, "--format", "text|jsonl", NULL, ON(ADD),
+     "text: how many there were; jsonl: the id of each (default: terminal: text; pipe: jsonl)."},
+    {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl", NULL, ON(SEARCH),
+     "For a person, the server's answer, or a result a line (default: terminal: text; pipe: "
+     "jsonl)."},
     {FL_FLAG_FORMAT, 0, "--format", "text|json", NULL,
      ON(MODEL) | ON(CONFIG) | ON(DOCTOR) | ON(VERSION), "For a person, or for a program."},
-    {FL_FLAG_KEY, 0, "--prompt-name", "N", "model.prompt_name", SHAPES,
+    {FL_FLAG_KEY, 0, "--prompt-name", "N", "model.prompt_name", SHAPES | ON(ADD) | ON(SEARCH),
      "Put the folder's prompt of this name in front of every text."},
     {FL_FLAG_KEY, 0, "--prompt", "P", "model.prompt", SHAPES,
      "Put this text in front of every text."},
@@ -96,11 +106,21 @@ static const fl_flag flags[] = {
      "Leave out special tokens such as [CLS]."},
     {FL_FLAG_KEEP_FIELDS, 0, "--keep-fields", NULL, NULL, TEXTS,
      "Pass the other fields of each input object on into json and jsonl results."},
+    {FL_FLAG_KEEP_FIELDS, 0, "--keep-fields", NULL, NULL, ON(ADD),
+     "Keep the other fields of each input object, or columns, as metadata of the text."},
+    {FL_FLAG_ID_FIELD, 0, "--id-field", "NAME", NULL, ON(ADD),
+     "Field or column that holds the id; a stored text that has it is replaced (default: the "
+     "server "
+     "makes ids)."},
+    {FL_FLAG_TOP_K, 'k', "--top-k", "N", NULL, ON(SEARCH),
+     "How many texts, the most alike first (default: 10)."},
+    {FL_FLAG_FILTER, 0, "--filter", "JSON", NULL, ON(SEARCH),
+     "Only texts whose metadata has all of this: '{\"lang\": \"en\"}'."},
     {FL_FLAG_KEEP_TEXT, 0, "--keep-text", NULL, NULL, TEXTS,
      "Put the text into json and jsonl results."},
     {FL_FLAG_ON_ERROR, 0, "--on-error", "stop|skip", NULL, READS,
      "A refused input stops the run (default), or is reported and left out (exit code 4)."},
-    {FL_FLAG_INVALID_UTF8, 0, "--invalid-utf8", "error|replace", NULL, TEXTS,
+    {FL_FLAG_INVALID_UTF8, 0, "--invalid-utf8", "error|replace", NULL, FIELDS,
      "Text that is not UTF-8 is refused (default), or repaired with U+FFFD."},
     {FL_FLAG_MAX_LINE, 0, "--max-line", "SIZE", NULL, READS,
      "Longest input line, item or record in bytes (default: 256MiB)."},
@@ -110,7 +130,7 @@ static const fl_flag flags[] = {
      "Print counts, rates, times, memory and what the engine did to standard error at the end."},
     {FL_FLAG_STATS_JSON, 0, "--stats-json", "FILE", NULL, ON(EMBED),
      "Write all statistics of the run to FILE as one JSON object."},
-    {FL_FLAG_PROGRESS, 0, "--progress", "auto|always|never", NULL, TEXTS | ON(MODEL),
+    {FL_FLAG_PROGRESS, 0, "--progress", "auto|always|never", NULL, FIELDS | ON(MODEL),
      "Progress on standard error (default: auto, only on a terminal)."},
     {FL_FLAG_SHOW_ORIGIN, 0, "--show-origin", NULL, NULL, ON(CONFIG),
      "Print where each value came from."},
@@ -159,6 +179,24 @@ static const fl_command commands[] = {
      "  fletch health --port 9901\n"
      "  fletch health --host none --unix-socket /run/fletch.sock\n",
      fl_cmd_health},
+    {FL_CMD_ADD, true, "add", "[FILE ... | TEXT ...]", NULL,
+     "Add texts to a running server's store.",
+     "The server of `fletch serve` embeds the texts and keeps them, in memory or, with\n"
+     "--server-store FILE, in a file. Arguments that are names of files are read, as with "
+     "--input;\n"
+     "after -- every argument is a text. Input is that of embed.\n",
+     "  fletch add \"A cat sits on the mat.\" \"Stocks fell on Monday.\"\n"
+     "  fletch add notes.txt\n"
+     "  fletch add docs.jsonl --field body --id-field id --keep-fields\n"
+     "  fletch add --host 10.0.0.7 --api-key-file ~/.fletch-key notes.txt\n",
+     fl_cmd_add},
+    {FL_CMD_SEARCH, true, "search", "TEXT", NULL, "Find stored texts by their meaning.",
+     "Asks the store of a running server, which `fletch add` and POST /add fill. Scores are "
+     "cosines.\n",
+     "  fletch search \"feline\"\n"
+     "  fletch search -k 3 --filter '{\"lang\": \"en\"}' \"how do I get my money back\"\n"
+     "  fletch search --format jsonl \"feline\" | jq -r .text\n",
+     fl_cmd_search},
     {FL_CMD_TOKENIZE, true, "tokenize", "[TEXT ...]", NULL, "Turn texts into token ids.",
      "Input as for embed. A result holds the ids, the tokens, their byte offsets in the text, "
      "which\n"
@@ -256,6 +294,11 @@ static const struct {
     {"infer", "embed"},
     {"similarity", "embed --similarity"},
     {"compare", "embed --similarity"},
+    {"index", "add"},
+    {"insert", "add"},
+    {"upsert", "add"},
+    {"query", "search"},
+    {"find", "search"},
     {"tokens", "tokenize"},
     {"tokenise", "tokenize"},
     {"detokenize", "decode"},

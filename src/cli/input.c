@@ -134,16 +134,23 @@ static fl_exit add_files(fl_input *input, const fl_cli *cli, const char *path) {
     return code;
 }
 
-/* Names of files given as texts are a slip more often than a wish. */
-static void note_file_names(const fl_cli *cli) {
-    size_t      count = 0;
-    const char *first = NULL;
+/* How many arguments, not after --, are names of files; *first is the first. */
+static size_t count_file_names(const fl_cli *cli, const char **first) {
+    size_t count = 0;
+    *first       = NULL;
     for (size_t i = 0; i < cli->args.literal; i++) {
         if (fl_file_exists(cli->args.rest[i])) {
-            first = first != NULL ? first : cli->args.rest[i];
+            *first = *first != NULL ? *first : cli->args.rest[i];
             count++;
         }
     }
+    return count;
+}
+
+/* Names of files given as texts are a slip more often than a wish. */
+static void note_file_names(const fl_cli *cli) {
+    const char *first;
+    size_t      count = count_file_names(cli, &first);
     if (count == 1 && !cli->quiet) {
         fl_cli_message("note: %s is the name of a file here and is taken as a text; --input %s "
                        "reads the file",
@@ -180,19 +187,62 @@ static int open_file(fl_input *input, fletch_error *error) {
     return fl_source_open(&input->source, file->path, kind, input->line_max, error);
 }
 
-/* "title,body" are two fields. False: too many. */
-static bool split_fields(fl_input *input) {
+/* "title,body" are two fields. */
+static fl_exit split_fields(fl_input *input, const fl_cli *cli) {
     for (const char *at = input->field;; at++) {
         size_t size = strcspn(at, ",");
         if (input->field_count == FL_FIELDS_MAX) {
-            return false;
+            return fl_cli_usage(cli, "--field names at most %d fields", FL_FIELDS_MAX);
+        }
+        for (size_t i = 0; i < input->field_count; i++) {
+            if (input->fields[i].size == size && memcmp(input->fields[i].name, at, size) == 0) {
+                return fl_cli_usage(cli, "--field names %.*s twice", (int)size, at);
+            }
         }
         input->fields[input->field_count++] = (fl_field){at, size};
         at += size;
         if (*at == '\0') {
-            return true;
+            return FL_EXIT_DONE;
         }
     }
+}
+
+/* The arguments are the texts. */
+static fl_exit take_arguments(fl_input *input, const fl_cli *cli) {
+    const fl_args *args = &cli->args;
+    for (size_t i = 0; i < args->literal; i++) {
+        if (strcmp(args->rest[i], "-") == 0) {
+            return fl_cli_usage(cli, "- reads standard input and stands alone; a text that is a "
+                                     "dash goes after --");
+        }
+    }
+    note_file_names(cli);
+    input->format         = FL_INPUT_ARGUMENTS;
+    input->arguments      = args->rest;
+    input->argument_count = args->rest_count;
+    return FL_EXIT_DONE;
+}
+
+/* The files of these names; standard input when there are none. */
+static fl_exit open_files(fl_input *input, const fl_cli *cli, const char *const *names,
+                          size_t count) {
+    fl_exit      code  = count == 0 ? add_file(input, cli, "-") : FL_EXIT_DONE;
+    fletch_error error = {0};
+    for (size_t i = 0; code == FL_EXIT_DONE && i < count; i++) {
+        code = add_files(input, cli, names[i]);
+    }
+    if (code == FL_EXIT_DONE && open_file(input, &error) < 0) {
+        return fl_cli_fail(&error, false);
+    }
+    for (size_t i = 0; i < input->file_count; i++) {
+        if (input->files[i].inode == 0) {
+            input->total = 0; /* a pipe among them: nobody knows */
+        }
+    }
+    if (code == FL_EXIT_DONE && isatty(input->source.stream.fd) != 0 && !cli->quiet) {
+        fl_cli_message("reading from the terminal, one text a line; Ctrl-D ends");
+    }
+    return code;
 }
 
 fl_exit fl_input_open(fl_input *input, const fl_cli *cli, const char *own_names) {
@@ -220,48 +270,32 @@ fl_exit fl_input_open(fl_input *input, const fl_cli *cli, const char *own_names)
         return fl_cli_usage(cli, "--delimiter is one character, such as ';' or '\\t'");
     }
     input->delimiter = delimiter != NULL ? delimiter[0] : '\0';
-    if (!split_fields(input)) {
-        return fl_cli_usage(cli, "--field names at most %d fields", FL_FIELDS_MAX);
+    fl_exit code     = split_fields(input, cli);
+    if (code != FL_EXIT_DONE) {
+        return code;
     }
     input->keep_fields = args->value[FL_FLAG_KEEP_FIELDS] != NULL;
     input->skip_errors = has(cli, FL_FLAG_ON_ERROR, "skip");
     input->repair_utf8 = has(cli, FL_FLAG_INVALID_UTF8, "replace");
-    bool dash = args->rest_count == 1 && args->literal == 1 && strcmp(args->rest[0], "-") == 0;
     if (args->rest_count > 0 && args->input_count > 0) {
         return refuse_texts(cli);
     }
-    if (args->rest_count > 0 && !dash) {
-        for (size_t i = 0; i < args->literal; i++) {
-            if (strcmp(args->rest[i], "-") == 0) {
-                return fl_cli_usage(cli,
-                                    "- reads standard input and stands alone; a text that is a "
-                                    "dash goes after --");
-            }
-        }
-        note_file_names(cli);
-        input->format         = FL_INPUT_ARGUMENTS;
-        input->arguments      = args->rest;
-        input->argument_count = args->rest_count;
-        return FL_EXIT_DONE;
+    bool dash = args->rest_count == 1 && args->literal == 1 && strcmp(args->rest[0], "-") == 0;
+    if (args->rest_count == 0 || dash) {
+        return open_files(input, cli, args->inputs, args->input_count);
     }
-    fl_exit code = args->input_count == 0 ? add_file(input, cli, "-") : FL_EXIT_DONE;
-    for (size_t i = 0; code == FL_EXIT_DONE && i < args->input_count; i++) {
-        code = add_files(input, cli, args->inputs[i]);
+    const char *first;
+    size_t      files = cli->args.command->id == FL_CMD_ADD ? count_file_names(cli, &first) : 0;
+    if (files == args->rest_count) {
+        return open_files(input, cli, args->rest, args->rest_count);
     }
-    fletch_error error;
-    memset(&error, 0, sizeof error);
-    if (code == FL_EXIT_DONE && open_file(input, &error) < 0) {
-        return fl_cli_fail(&error, false);
+    if (files > 0) {
+        return fl_cli_usage(cli,
+                            "%s is the name of a file here, and not every argument is; add files "
+                            "or texts, and texts of such names after --",
+                            first);
     }
-    for (size_t i = 0; i < input->file_count; i++) {
-        if (input->files[i].inode == 0) {
-            input->total = 0; /* a pipe among them: nobody knows */
-        }
-    }
-    if (code == FL_EXIT_DONE && isatty(input->source.stream.fd) != 0 && !cli->quiet) {
-        fl_cli_message("reading from the terminal, one text a line; Ctrl-D ends");
-    }
-    return code;
+    return take_arguments(input, cli);
 }
 
 bool fl_input_reads(const fl_input *input, const char *path) {

@@ -122,6 +122,16 @@ static bool find_columns(fl_input *input, fletch_error *error) {
            find_column(input, input->fields[i], &input->text_columns[i])) {
         i++;
     }
+    for (size_t k = 1; i == input->field_count && k < i; k++) {
+        for (size_t j = 0; j < k; j++) {
+            if (input->text_columns[j] == input->text_columns[k]) {
+                (void)fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                              "--field names the column \"%s\" twice",
+                              input->columns[input->text_columns[k]]);
+                return false;
+            }
+        }
+    }
     if (i == input->field_count) {
         return true;
     }

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/json_in.h"
+#include "base/json.h"
 #include "cli/input.h"
 
 bool fl_input_name_taken(const fl_input *input, const char *name, size_t size) {
@@ -58,22 +58,6 @@ static size_t skip_value(const char *raw, size_t size, size_t at) {
     return at;
 }
 
-/* Copy without the white space outside strings. */
-static void append_compact(fl_buf *out, const char *raw, size_t size) {
-    size_t at = 0;
-    while (at < size) {
-        size_t from = at;
-        if (raw[at] == '"') {
-            at = skip_string(raw, size, at);
-            fl_buf_append(out, raw + from, at - from);
-        } else if (is_space(raw[at])) {
-            at++;
-        } else {
-            fl_buf_putc(out, raw[at++]);
-        }
-    }
-}
-
 static bool is_field(const fl_input *input, const char *name, size_t size) {
     for (size_t i = 0; i < input->field_count; i++) {
         if (input->fields[i].size == size && memcmp(input->fields[i].name, name, size) == 0) {
@@ -111,7 +95,7 @@ static void keep_members(const fl_input *input, const char *raw, size_t size, fl
             fl_buf_putc(out, ',');
             fl_buf_append(out, raw + key, key_end - key);
             fl_buf_putc(out, ':');
-            append_compact(out, raw + value, at - value);
+            fl_json_compact(out, raw + value, at - value);
         }
     }
 }

@@ -85,3 +85,11 @@ def test_json_paths_and_joined_fields(fletch):
 def test_what_a_path_does_not_find_is_named(fletch, value, field, says):
     result = fletch("tokenize", "--input-format", "jsonl", "--field", field, input=json.dumps(value) + "\n")
     assert result.returncode == 1 and says in result.stderr.decode()
+
+
+@pytest.mark.parametrize("form, data, field, says", [
+    ("jsonl", '{"a": "x"}\n', "a,a", "--field names a twice"), ("csv", "a,b\n1,2\n", "b,a,b", "--field names b twice"),
+    ("csv", "a,b\n1,2\n", "a,1", 'the column "a" twice'), ("csv", "a,b\n1,2\n", "2,02", 'the column "b" twice')])
+def test_one_field_named_twice(fletch, form, data, field, says):
+    result = fletch("tokenize", "--input-format", form, "--field", field, input=data)
+    assert result.returncode == 2 and says in result.stderr.decode() and result.stdout == b""

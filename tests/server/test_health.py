@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`fletch health` says whether a server is ready, and a server ends with the terminal it was started on."""
+import contextlib
 import os
 import pty
 import signal
 import socket
 import subprocess
 import threading
+import time
 
 import serving
 
@@ -51,6 +53,22 @@ def test_something_else_that_listens(tmp_path):
         thread = threading.Thread(target=answer)
         thread.start()
         assert health(tmp_path, "--port", listener.getsockname()[1]).returncode == 1
+        thread.join()
+
+
+def test_one_that_drips(tmp_path):
+    """The limit is one for all of it: a byte now and then does not prolong it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        def drip():
+            peer, _ = listener.accept()
+            with peer, contextlib.suppress(OSError):
+                while True:
+                    peer.sendall(b"H")
+                    time.sleep(0.2)
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        done = health(tmp_path, "--port", listener.getsockname()[1])
+        assert done.returncode == 1 and "nothing came in 5 seconds" in done.stderr
         thread.join()
 
 
