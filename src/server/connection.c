@@ -62,15 +62,16 @@ static void give_buffer(fl_conn *conn) {
     }
 }
 
-void fl_conn_open(fl_io *io, int fd) {
+void fl_conn_open(fl_io *io, int fd, bool promised) {
     struct epoll_event event = {0};
     fl_conn           *conn  = fl_alloc_zero(1, sizeof *conn);
     if (conn == NULL) {
         (void)close(fd);
         return;
     }
-    conn->io = io;
-    conn->fd = fd;
+    conn->io       = io;
+    conn->fd       = fd;
+    conn->promised = promised;
     set_phase(conn, FL_PHASE_IDLE);
     event.events   = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
     event.data.ptr = conn;
@@ -226,6 +227,7 @@ static bool has_body(const fl_request_full *full) {
 
 static void end_reply(fl_conn *conn) {
     settle(conn, conn->request->status);
+    conn->promised = false;
     if (conn->closing) {
         linger(conn);
         return;

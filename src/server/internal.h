@@ -99,6 +99,7 @@ struct fl_conn {
     bool             readable;          /* the kernel may have more */
     bool             gone;              /* the peer has shut its side */
     bool             closing;           /* end after this reply */
+    bool             promised;          /* its first request is answered, even by a process that ends */
     bool             again;             /* waits in its thread's list for another turn */
     uint32_t         turns;             /* its requests since another connection had one */
     uint64_t         since_ns;          /* when the phase began */
@@ -109,7 +110,7 @@ struct fl_conn {
 };
 
 /* ---- connection.c: all on the connection's own thread ---- */
-void fl_conn_open(fl_io *io, int fd);
+void fl_conn_open(fl_io *io, int fd, bool promised);
 void fl_conn_event(fl_conn *conn, uint32_t events);
 void fl_conn_advance(fl_conn *conn);            /* as far as bytes and the kernel allow */
 void fl_conn_answered(fl_request_full *full);   /* its reply stands */

@@ -210,11 +210,12 @@ static void listen_where_due(fl_io *io) {
     }
 }
 
-/* False: nobody waits, or nobody can be taken now. */
-static bool accept_one(fl_io *io, int listening) {
-    int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+/* False: nobody waits, or nobody can be taken now. Who waits in an inherited socket would be answered by
+ * the next process; whom we take from there, we answer. */
+static bool accept_one(fl_io *io, const fl_listener *listener) {
+    int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
-        fl_conn_open(io, fd);
+        fl_conn_open(io, fd, listener->inherited);
         return true;
     }
     io->starved |= errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
@@ -228,7 +229,7 @@ static void on_listener(fl_io *io, const fl_listener *listener) {
             io->full = true;
             break;
         }
-        if (!accept_one(io, listener->fd)) {
+        if ((listener->inherited && !may_listen(io, listener)) || !accept_one(io, listener)) {
             break;
         }
     }
@@ -244,7 +245,7 @@ static void accept_the_last(fl_io *io) {
         return;
     }
     for (size_t i = 0; i < server->listener_count; i++) {
-        while (!server->listeners[i].inherited && accept_one(io, server->listeners[i].fd)) {
+        while (!server->listeners[i].inherited && accept_one(io, &server->listeners[i])) {
         }
     }
     io->quiet = true;

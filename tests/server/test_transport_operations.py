@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What operators see: probes, metrics, logs, addresses, systemd, CORS, models, ten thousand idle connections."""
+import contextlib
 import json
 import os
 import re
@@ -289,14 +290,19 @@ def test_systemd(tmp_path, short):
         process.wait()
 
 
-def test_no_connection_is_lost_between_two_processes(tmp_path, short):
-    """With a socket of systemd: who connects while a process loads or ends waits for the next, and never hears 503."""
-    listening = socket.create_server(("127.0.0.1", 0), backlog=1000)
+def inherit(listening, home):
+    """The program on a socket of systemd."""
     code = ("import os,sys; fd=int(sys.argv[1]); os.dup2(fd, 3); os.set_inheritable(3, True);"
             "os.environ['LISTEN_PID']=str(os.getpid()); os.environ['LISTEN_FDS']='1';"
             "os.execv(sys.argv[2], [sys.argv[2], 'serve'])")
-    env = {"HOME": str(tmp_path), "FLETCH_MODEL_ID": serving.MODEL, "FLETCH_SERVER_LAME_DUCK_MS": "0",
-           "PATH": os.environ["PATH"]}
+    env = {"HOME": str(home), "FLETCH_MODEL_ID": serving.MODEL, "FLETCH_SERVER_LAME_DUCK_MS": "0", "PATH": os.environ["PATH"]}
+    return subprocess.Popen([sys.executable, "-c", code, str(listening.fileno()), serving.BIN], env=env,
+                            pass_fds=[listening.fileno()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def test_no_connection_is_lost_between_two_processes(tmp_path):
+    """Who connects while a process loads or ends waits for the next, and never hears 503."""
+    listening = socket.create_server(("127.0.0.1", 0), backlog=1000)
     seen, ending = [], threading.Event()
 
     def work():
@@ -310,16 +316,13 @@ def test_no_connection_is_lost_between_two_processes(tmp_path, short):
         thread.start()
     try:
         for _ in range(3):
-            process = subprocess.Popen([sys.executable, "-c", code, str(listening.fileno()), serving.BIN], env=env,
-                                       pass_fds=[listening.fileno()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            process = inherit(listening, tmp_path)
             before = len(seen)
             serving.until(lambda: len(seen) > before + 50)
             process.send_signal(signal.SIGTERM)
             assert process.wait(serving.WAIT) == 0
-            process.stdout.close()
         ending.set()
-        process = subprocess.Popen([sys.executable, "-c", code, str(listening.fileno()), serving.BIN], env=env,
-                                   pass_fds=[listening.fileno()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        process = inherit(listening, tmp_path)
         for thread in threads:
             thread.join()
         process.send_signal(signal.SIGTERM)
@@ -327,9 +330,36 @@ def test_no_connection_is_lost_between_two_processes(tmp_path, short):
     finally:
         process.kill()
         process.wait()
-        process.stdout.close()
         listening.close()
     assert set(seen) == {200}, {status: seen.count(status) for status in set(seen)}
+
+
+def test_who_was_taken_from_an_inherited_socket_is_answered(tmp_path):
+    """The next process cannot have a connection that this one has accepted: a request that comes on it while this one
+    drains is served. What comes on a connection that had its answer hears 503."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    process = inherit(listening, tmp_path)
+    try:
+        with contextlib.ExitStack() as stack:
+            holds, probe, fresh, *kept = (stack.enter_context(serving.Raw(listening.getsockname())) for _ in range(23))
+
+            def gauge(name):
+                text = probe.send(request("GET", "/metrics", None)).reply().body.decode()
+                return int(re.search(rf"^fletch_{name} (\d+)", text, re.M).group(1))
+
+            for one in kept:
+                assert one.send(request("GET", "/live", None)).reply().status == 200
+            holds.send(request()[:-1])  # under way, so that the process cannot end
+            serving.until(lambda: gauge("open_connections") == 23 and gauge("inflight_requests") == 2)
+            process.send_signal(signal.SIGTERM)
+            serving.until(lambda: kept.pop().send(request()).reply().status == 503)
+            assert fresh.send(request()).reply().status == 200
+            assert holds.send(request()[-1:]).reply().status == 200
+        assert process.wait(serving.WAIT) == 0
+    finally:
+        process.kill()
+        process.wait()
+        listening.close()
 
 
 # ---- CORS -----------------------------------------------------------------------------------------------------------
