@@ -282,6 +282,7 @@ complete -c fletch -n '__fish_seen_subcommand_from embed serve health add search
 complete -c fletch -n '__fish_seen_subcommand_from embed serve health add search tokenize decode model config doctor' -l server-max-body -x -d 'Largest request body.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve health add search tokenize decode model config doctor' -l server-max-body-memory -x -d 'Memory for all request bodies and what is read out of them; more get 503.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve health add search tokenize decode model config doctor' -l server-max-reply-memory -x -d 'Memory for all replies that are made or wait for their readers; more get 503.'
+complete -c fletch -n '__fish_seen_subcommand_from embed serve health add search tokenize decode model config doctor' -l server-compress -x -d 'Replies from this size on are compressed for clients that accept gzip; none: never.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve health add search tokenize decode model config doctor' -l server-max-connections -x -d 'Connections that may be open; more wait to be accepted.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve health add search tokenize decode model config doctor' -l server-io-threads -x -d 'Threads that read and write sockets; 0: one, and one for each eight cores, up to four.'
 complete -c fletch -n '__fish_seen_subcommand_from embed serve health add search tokenize decode model config doctor' -l server-max-queue-tokens -x -d 'Tokens that may wait; more are turned away.'

@@ -276,6 +276,7 @@ static bool check_size(fl_request_full *full) {
 
 static bool read_wishes(fl_request_full *full, const fl_api_key *key) {
     fl_request *request  = &full->shared;
+    full->gzips          = fl_gzip_accepted(fl_request_header(request, "accept-encoding"));
     const char *priority = fl_request_header(request, "x-fletch-priority");
     const char *deadline = fl_request_header(request, "x-fletch-deadline-ms");
     int64_t     wanted   = 0;

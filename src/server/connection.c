@@ -158,6 +158,10 @@ static void put_headers(fl_request_full *full) {
     const fl_server  *server  = request->server;
     fl_buf           *out     = &full->out;
     put_header(out, "content-type", request->reply.type);
+    if (full->packed) {
+        put_header(out, "content-encoding", "gzip");
+        put_header(out, "vary", "accept-encoding");
+    }
     put_header(out, "x-request-id", request->id);
     if (request->trace_id[0] != '\0') {
         fl_buf_printf(out, "traceresponse: 00-%s-%s-00\r\n", request->trace_id, request->span_id);

@@ -147,6 +147,8 @@ struct fl_request_full {
     atomic_bool      abandoned;  /* 503 was said; nobody knows who writes into this any more */
     bool             begun;      /* io: the head was judged */
     bool             judged;     /* io: a reply stands already: the body is only skipped */
+    bool             gzips;      /* the client takes a large reply packed */
+    bool             packed;     /* the reply is */
     fl_api_key      *entered;    /* io: whose share it has taken */
     int              crowded;    /* 503, or 413 when alone it is too much: see fl_request_alloc */
     int              status;     /* io: what was sent */
@@ -174,6 +176,13 @@ void             fl_request_pool_free(fl_server *server);
  * many wait: then false. */
 bool fl_request_run_later(fl_request *request, fl_route_fn fn, uint64_t cost_ns);
 void fl_request_step(fl_request_full *full); /* handler returned, or the reply stands */
+
+/* ---- gzip.c ---- */
+
+/* What Accept-Encoding (NULL: absent) says of gzip. */
+bool fl_gzip_accepted(const char *accept);
+/* data[size] packed onto *out, which is empty; false: it is better sent as it is. */
+bool fl_gzip_pack(const fl_request *request, const void *data, size_t size, fl_buf *out);
 
 /* ---- workers.c ---------------------------------------------------------------------------------------- */
 
@@ -325,7 +334,8 @@ struct fl_server {
     uint64_t           max_connections;
     uint64_t start_time, max_body, deadline_ms, watchdog_ns, header_ns, body_ns, idle_ns, write_ns;
     _Atomic uint64_t max_bodies, max_replies;
-    const char      *hosts; /* server.allowed_hosts */
+    uint64_t         compress; /* replies of so many bytes are packed for who takes them so */
+    const char      *hosts;    /* server.allowed_hosts */
     const char      *cors;
     _Atomic uint64_t foreign[FL_FOREIGN_MAX]; /* clients that were warned of ids; openai.c */
     struct fl_store *store;                   /* set before FL_READY; NULL: server.store is none */

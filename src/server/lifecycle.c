@@ -125,6 +125,7 @@ static void init(fl_server *server, const fl_serve *serve) {
     server->write_ns    = fl_server_number(server, "server.write_seconds", 30) * 1000000000u;
     atomic_store(&server->max_replies,
                  fl_server_number(server, "server.max_reply_memory", SIZE_MAX / 4));
+    server->compress        = fl_server_number(server, "server.compress", UINT64_MAX);
     server->hosts           = fl_server_option(server, "server.allowed_hosts");
     server->idle_ns         = fl_server_number(server, "server.idle_seconds", 120) * 1000000000u;
     server->cors            = fl_server_option(server, "server.cors_origin");

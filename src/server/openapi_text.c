@@ -187,6 +187,8 @@ const fl_operation fl_operations[] = {
      false, false, NULL},
     {"GET", "/", "The playground, a page for browsers", NULL, STRING, "text/html, text/plain", NULL,
      false, false, NULL},
+    {"GET", "/docs", "These routes as a page for browsers", NULL, STRING, "text/html, text/plain",
+     NULL, false, false, NULL},
     {"GET", "/live", "200 while the process answers", NULL, "{\"type\":\"object\"}", NULL, NULL,
      false, false, NULL},
     {"GET", "/ready", "200 when ready to serve, else 503", NULL, "{\"type\":\"object\"}", NULL,

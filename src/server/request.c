@@ -28,7 +28,8 @@ enum {
     LARGE_RESULT = 64 * 1024,
     REPLY_STEP   = 1024 * 1024,
     CELL_TEXT    = 13,
-    CELL_NS      = 60
+    CELL_NS      = 60,
+    PACK_BYTE_NS = 15 /* of a reply that is packed */
 };
 
 /* ---- The pool ---------------------------------------------------------------------------------- */
@@ -268,8 +269,30 @@ void fl_request_step(fl_request_full *full) {
     }
 }
 
+/* Send the reply that stands packed, if that makes it smaller. */
+static void pack_reply(void *arg) {
+    fl_request_full *full  = arg;
+    fl_reply        *reply = &full->shared.reply;
+    bool             fixed = full->static_data != NULL;
+    fl_buf           out   = {0};
+    size_t           size  = fixed ? full->static_size : reply->body.size;
+    if (hold_reply(full, 2 * (uint64_t)size) &&
+        fl_gzip_pack(&full->shared, fixed ? full->static_data : reply->body.data, size, &out)) {
+        fl_buf_free(&reply->body);
+        reply->body       = out;
+        out               = (fl_buf){0};
+        full->static_data = NULL;
+        full->packed      = true;
+    }
+    fl_buf_free(&out);
+    full->crowded = 0;
+    (void)hold_reply(full, reply->body.size);
+    fl_request_step(full);
+}
+
 static void send_reply(fl_request *request, int status) {
     fl_request_full *full = fl_full(request);
+    size_t size = full->static_data != NULL ? full->static_size : request->reply.body.size;
     if (atomic_exchange(&full->sent, true)) {
         fl_server_log_line(request->server->log, FL_LEVEL_ERROR, "%s replied twice",
                            request->route != NULL ? request->route->path : "the transport");
@@ -280,6 +303,14 @@ static void send_reply(fl_request *request, int status) {
     if (!hold_reply(full, request->reply.body.size)) {
         (void)atomic_fetch_add(&request->server->replies, request->reply.body.size - full->replied);
         full->replied = request->reply.body.size;
+    }
+    full->crowded = 0;
+    /* Rows of bytes lose next to nothing. */
+    bool text =
+        request->reply.type != NULL && strcmp(request->reply.type, "application/octet-stream") != 0;
+    if (full->gzips && size >= request->server->compress && text &&
+        fl_workers_add(request->server->workers, pack_reply, full, size * PACK_BYTE_NS, request)) {
+        return;
     }
     fl_request_step(full);
 }

@@ -5,7 +5,9 @@
  * In/Out  Method and raw path in; the row, or the methods that the path has, out.
  * Method  Linear: some forty rows, and a comparison ends at the first character that differs. Paths are
  *         compared as they came over the wire. An escaped path never equals a route, so there is no
- *         second reading of a path that a proxy in front has judged already.
+ *         second reading of a path that a proxy in front has judged already. One exception is made: a slash
+ *         at the end is taken for a slip, but not where it could be a slip of another kind (DELETE /items/
+ *         with the id forgotten) and not for the operations, which proxies like to close by their exact names.
  * Memory  Static tables only. Threads: any.
  * Proof   tests/server/test_transport_paths.py. */
 #include <string.h>
@@ -14,19 +16,19 @@
 
 static const fl_route *const tables[] = {
     fl_routes_operations, fl_routes_openai,  fl_routes_tei,  fl_routes_ollama,
-    fl_routes_cohere,     fl_routes_openapi, fl_routes_seed, fl_routes_playground,
+    fl_routes_cohere,     fl_routes_openapi, fl_routes_seed, fl_routes_pages,
 };
 
-enum { TABLE_COUNT = sizeof tables / sizeof tables[0] };
+enum { OPERATIONS = 0, TABLE_COUNT = sizeof tables / sizeof tables[0] };
 
-static bool path_matches(const fl_route *route, const char *path, const char **tail) {
-    size_t size = strlen(route->path);
+static bool path_matches(const fl_route *route, const char *path, size_t size, const char **tail) {
+    size_t own = strlen(route->path);
     if ((route->flags & FL_ROUTE_PREFIX) != 0) {
-        *tail = path + size;
-        return strncmp(route->path, path, size) == 0 && path[size] != '\0';
+        *tail = path + own;
+        return own < size && memcmp(route->path, path, own) == 0;
     }
     *tail = "";
-    return strcmp(route->path, path) == 0;
+    return own == size && memcmp(route->path, path, own) == 0;
 }
 
 static void allow_method(fl_buf *allow, const char *method) {
@@ -39,13 +41,14 @@ static void allow_method(fl_buf *allow, const char *method) {
     }
 }
 
-const fl_route *fl_route_find(const char *method, const char *path, fl_buf *allow,
-                              const char **tail) {
+/* In the tables from `first` on; the path has `size` bytes. */
+static const fl_route *find(size_t first, const char *method, const char *path, size_t size,
+                            fl_buf *allow, const char **tail) {
     const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
-    for (size_t t = 0; t < TABLE_COUNT; t++) {
+    for (size_t t = first; t < TABLE_COUNT; t++) {
         for (const fl_route *route = tables[t]; route->method != NULL; route++) {
             const char *rest;
-            if (!path_matches(route, path, &rest)) {
+            if (!path_matches(route, path, size, &rest)) {
                 continue;
             }
             if (strcmp(route->method, wanted) == 0) {
@@ -56,6 +59,17 @@ const fl_route *fl_route_find(const char *method, const char *path, fl_buf *allo
         }
     }
     return NULL;
+}
+
+const fl_route *fl_route_find(const char *method, const char *path, fl_buf *allow,
+                              const char **tail) {
+    size_t          size  = strlen(path);
+    const fl_route *found = find(0, method, path, size, allow, tail);
+    bool            slash = size > 2 && path[size - 1] == '/' && path[size - 2] != '/';
+    if (found == NULL && allow->size == 0 && slash && strcmp(method, "DELETE") != 0) {
+        found = find(OPERATIONS + 1, method, path, size - 1, allow, tail);
+    }
+    return found;
 }
 
 const fl_route *fl_route_at(size_t index) {
@@ -84,7 +98,7 @@ const fl_dialect *fl_dialect_of(const char *path) {
          t++) { /* a known path has its dialect, whatever the method */
         for (const fl_route *route = tables[t]; route->method != NULL; route++) {
             const char *rest;
-            if (path_matches(route, path, &rest)) {
+            if (path_matches(route, path, strlen(path), &rest)) {
                 return route->dialect;
             }
         }

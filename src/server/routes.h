@@ -19,6 +19,6 @@ extern const fl_route fl_routes_ollama[];     /* ollama.c: /api/… */
 extern const fl_route fl_routes_cohere[];     /* cohere.c: /v2/embed and the rerank routes */
 extern const fl_route fl_routes_openapi[];    /* openapi.c: /openapi.json */
 extern const fl_route fl_routes_seed[];       /* seed.c: /add /search /items/ */
-extern const fl_route fl_routes_playground[]; /* playground.c: / for a browser */
+extern const fl_route fl_routes_pages[];      /* pages.c: / and /docs for a browser */
 
 #endif

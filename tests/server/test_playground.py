@@ -40,8 +40,9 @@ def cells(page):
     return page.run("[...document.querySelectorAll('#map tbody tr')].map(r => [...r.cells].slice(1).map(c => c.title))")
 
 
-def test_policy_allows_this_page_and_nothing_else(server):
-    reply = server.ask("GET", "/", headers=HTML)
+@pytest.mark.parametrize("path, source", [("/", "playground.html"), ("/docs", "docs.html")])
+def test_policy_allows_this_page_and_nothing_else(server, path, source):
+    reply = server.ask("GET", path, headers=HTML)
     page, policy = reply.body.decode(), reply.headers["content-security-policy"]
     assert reply.status == 200 and reply.headers["content-type"].startswith("text/html")
     assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
@@ -50,7 +51,7 @@ def test_policy_allows_this_page_and_nothing_else(server):
         digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
         assert f"{kind}-src 'sha256-{digest}'" in policy
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", page) and "innerHTML" not in page
-    assert page == pathlib.Path(serving.ROOT, "src/server/playground.html").read_text()
+    assert page == pathlib.Path(serving.ROOT, "src/server", source).read_text()
     assert len(page) < 50000
 
 
@@ -76,6 +77,23 @@ def test_the_map_shows_the_cosines_of_the_server(server, chromium):
     assert re.search(r"in the server\s+\d+ ms", times) and re.search(r"numbers a vector\s+384", times)
     assert chromium.complaints() == []
     assert all(url.startswith((home, "data:")) for url in chromium.requested())
+
+
+def test_docs_lists_every_route(server, chromium):
+    home = f"http://{server.where[0]}:{server.port}"
+    chromium.open(home + "/docs")
+    chromium.wait("document.querySelectorAll('details').length > 0")
+    document = server.ask("GET", "/openapi.json").json()
+    listed = chromium.run("[...document.querySelectorAll('summary')].map(s => s.innerText.split(/\\s+/).slice(0, 2).join(' '))")
+    assert sorted(listed) == sorted(f"{m.upper()} {path}" for path, methods in document["paths"].items() for m in methods)
+    chromium.run("document.getElementById('post_add').open = true")
+    shown = chromium.run("document.getElementById('post_add').innerText")
+    fields = document["paths"]["/add"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    for name, field in fields.items():
+        assert name in shown and field["description"] in shown
+    assert f"curl {home}/add" in shown and "undefined" not in chromium.run("document.body.innerText")
+    assert chromium.run("document.documentElement.scrollWidth <= innerWidth")
+    assert chromium.complaints() == [] and all(url.startswith((home, "data:")) for url in chromium.requested())
 
 
 def test_a_text_is_never_markup(server, chromium):

@@ -15,6 +15,18 @@ def test_other_spellings_are_other_paths(server, target):
         assert b"passwd" not in reply.body or reply.status == 404
 
 
+@pytest.mark.parametrize("method, target, status", [
+    ("POST", "/embed/", 200), ("POST", "/v1/embeddings/", 200), ("GET", "/v1/models/", 200), ("GET", "/docs/", 200),
+    ("GET", "/items/", 200), ("HEAD", "/items/", 200), ("GET", "/embed/", 405), ("POST", "/embed//", 404), ("GET", "//", 404),
+    ("DELETE", "/items/", 404), ("GET", "/live/", 404), ("GET", "/metrics/", 404), ("POST", "/embed/.", 404)])
+def test_a_slash_at_the_end(server, method, target, status):
+    """DELETE /items/ with an id that was forgotten is no order to delete all."""
+    body = b'{"inputs":"hello","input":"hello"}' if method == "POST" else b""
+    reply = server.ask(method, target, body)
+    assert reply.status == status, reply
+    assert (b"embedding" in reply.body) == (target == "/v1/embeddings/")
+
+
 @pytest.mark.parametrize("target, status", [
     ("/live?", 200), ("/live?a=b&c", 200), ("/live?/../x", 200), ("http://x/live", 200), ("HTTP://x/live?a", 200),
     ("http://x", 400), ("ftp://x/live", 400), ("live", 400), ("*", 404), ("x:80", 400),

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* playground.c - `/` for a browser: texts in, similarities and times out.
+/* pages.c - what a browser sees: `/`, where texts can be tried, and `/docs`, where the routes are listed.
  *
  * Role    the first thing that a person sees who opens the server's address.
- * Method  One page without a single outside resource. Its style and script stand in it, so the policy
+ * Method  Pages without a single outside resource. Style and script stand in the page, so its policy
  *         allows exactly these two by their hash, and no other script even if a text could smuggle one in;
- *         the page may talk to its own server and to nobody else. Who does not ask for HTML gets one line.
- * Memory  the page is part of the program; the policy is the reply's. Threads: any.
+ *         a page may talk to its own server and to nobody else. /docs draws /openapi.json and knows no route
+ *         itself. Who does not ask for HTML gets one line.
+ * Memory  the pages are part of the program; the policy is the reply's. Threads: any.
  * Proof   tests/server/test_playground.py, in headless Chromium. */
-#include "server/playground.h"
+#include "server/pages.h"
 
 #include <string.h>
 
@@ -18,16 +19,15 @@
 enum { DIGEST = 32, DIGEST_TEXT = 45 };
 
 /* The base64 SHA-256 of what stands between the first `open` and `close` of the page. */
-static bool hash_of(const char *open, const char *close, char out[DIGEST_TEXT]) {
-    const char   *page  = (const char *)fl_playground_page;
-    const char   *begin = memmem(page, fl_playground_page_size, open, strlen(open));
+static bool hash_of(const char *page, size_t size, const char *open, const char *close,
+                    char out[DIGEST_TEXT]) {
+    const char   *begin = memmem(page, size, open, strlen(open));
     unsigned char digest[DIGEST];
     if (begin == NULL) {
         return false;
     }
     begin += strlen(open);
-    size_t      left = fl_playground_page_size - (size_t)(begin - page);
-    const char *end  = memmem(begin, left, close, strlen(close));
+    const char *end = memmem(begin, size - (size_t)(begin - page), close, strlen(close));
     if (end == NULL) {
         return false;
     }
@@ -37,7 +37,8 @@ static bool hash_of(const char *open, const char *close, char out[DIGEST_TEXT]) 
     return true;
 }
 
-static void page(fl_request *request) {
+static void send_page(fl_request *request, const unsigned char *page, size_t size) {
+    const char *text   = (const char *)page;
     const char *accept = fl_request_header(request, "accept");
     char        style[DIGEST_TEXT], script[DIGEST_TEXT];
     fl_reply_header(request, "vary", "accept");
@@ -47,7 +48,8 @@ static void page(fl_request *request) {
         fl_reply_bytes(request, 200, "text/plain; charset=utf-8");
         return;
     }
-    if (!hash_of("<style>", "</style>", style) || !hash_of("<script>", "</script>", script)) {
+    if (!hash_of(text, size, "<style>", "</style>", style) ||
+        !hash_of(text, size, "<script>", "</script>", script)) {
         fl_reply_error(request, 500, "internal", "the page of this build has no style or script");
         return;
     }
@@ -59,9 +61,18 @@ static void page(fl_request *request) {
     fl_reply_header(request, "x-content-type-options", "nosniff");
     fl_reply_header(request, "referrer-policy", "no-referrer");
     fl_reply_header(request, "cache-control", "no-cache");
-    fl_reply_static(request, 200, "text/html; charset=utf-8", fl_playground_page,
-                    fl_playground_page_size);
+    fl_reply_static(request, 200, "text/html; charset=utf-8", page, size);
 }
 
-const fl_route fl_routes_playground[] = {
-    {"GET", "/", &fl_dialect_plain, page, FL_ROUTE_OPEN | FL_ROUTE_QUIET | FL_ROUTE_ALWAYS}, {0}};
+static void playground(fl_request *request) {
+    send_page(request, fl_page_playground, fl_page_playground_size);
+}
+
+static void docs(fl_request *request) {
+    send_page(request, fl_page_docs, fl_page_docs_size);
+}
+
+const fl_route fl_routes_pages[] = {
+    {"GET", "/", &fl_dialect_plain, playground, FL_ROUTE_OPEN | FL_ROUTE_QUIET | FL_ROUTE_ALWAYS},
+    {"GET", "/docs", &fl_dialect_plain, docs, FL_ROUTE_OPEN | FL_ROUTE_QUIET | FL_ROUTE_ALWAYS},
+    {0}};
