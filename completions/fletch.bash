@@ -28,6 +28,7 @@ _fletch() {
     embed:--dimensions) return ;;
     embed:--normalize) COMPREPLY=($(compgen -W "true false auto" -- "$word")); return ;;
     embed:--pooling) return ;;
+    embed:--output-kind) COMPREPLY=($(compgen -W "dense tokens" -- "$word")); return ;;
     embed:--dtype) COMPREPLY=($(compgen -W "float32 float16 int8 uint8 binary ubinary" -- "$word")); return ;;
     embed:--max-length) return ;;
     embed:--truncate) COMPREPLY=($(compgen -W "right left error" -- "$word")); return ;;
@@ -257,7 +258,7 @@ _fletch() {
     *:--server-metrics-prefix) return ;;
   esac
   case $command in
-    embed) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --dimensions --normalize --pooling --dtype --max-length --truncate --precision --threads --similarity --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --stats-json --progress --config --preset --quiet --verbose --help $options" words="" ;;
+    embed) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --dimensions --normalize --pooling --output-kind --dtype --max-length --truncate --precision --threads --similarity --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --stats-json --progress --config --preset --quiet --verbose --help $options" words="" ;;
     serve) flags="--model --revision --offline --host --port --unix-socket --api-key-file --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --preset --quiet --verbose --help $options" words="" ;;
     health) flags="--host --port --unix-socket --config --quiet --verbose --help $options" words="" ;;
     add) flags="--host --port --unix-socket --api-key-file --input --input-format --field --join --delimiter --no-header --format --prompt-name --keep-fields --id-field --on-error --invalid-utf8 --max-line --progress --config --quiet --verbose --help $options" words="" ;;

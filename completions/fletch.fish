@@ -17,6 +17,7 @@ complete -c fletch -n '__fish_seen_subcommand_from embed' -l prompt -x -d 'Put t
 complete -c fletch -n '__fish_seen_subcommand_from embed' -l dimensions -x -d 'Cut vectors to D dimensions, then normalise again.'
 complete -c fletch -n '__fish_seen_subcommand_from embed' -l normalize -x -a 'true false auto' -d 'Scale vectors to unit length (default: as the folder says).'
 complete -c fletch -n '__fish_seen_subcommand_from embed' -l pooling -x -d 'cls, mean, max, ... (default: as the folder says).'
+complete -c fletch -n '__fish_seen_subcommand_from embed' -l output-kind -x -a 'dense tokens' -d 'One vector a text (default), or one for every token.'
 complete -c fletch -n '__fish_seen_subcommand_from embed' -l dtype -x -a 'float32 float16 int8 uint8 binary ubinary' -d 'Element type of the vectors.'
 complete -c fletch -n '__fish_seen_subcommand_from embed' -l max-length -x -d 'Tokens of a text that are used, special tokens counted.'
 complete -c fletch -n '__fish_seen_subcommand_from embed' -l truncate -x -a 'right left error' -d 'What a longer text loses, or that it is refused.'

@@ -311,10 +311,12 @@ typedef struct fletch_embed_options {
     uint32_t        max_length; /* tokens with specials; 0 = the model's; larger is clamped */
     int             normalize;  /* 0 = the model's, 1 = to unit length, -1 = raw pooled vectors */
     fletch_truncate truncate;
-    uint32_t       *tokens;    /* out [count]: tokens used per text, specials counted; or NULL */
-    uint8_t        *truncated; /* out [count]: 1 where a text was cut; or NULL */
-    int32_t        *status;    /* out [count]: FLETCH_OK or why this text has no row; the others go
+    uint32_t       *tokens;     /* out [count]: tokens used per text, specials counted; or NULL */
+    uint8_t        *truncated;  /* out [count]: 1 where a text was cut; or NULL */
+    int32_t        *status;     /* out [count]: FLETCH_OK or why this text has no row; the others go
                                   on and the call succeeds. NULL: the first bad text fails the call */
+    uint64_t        list_bytes; /* most that the lists of a call may take (fletch_embed_tokens and
+                             fletch_embed_sparse); beyond: FLETCH_ENOSPC. 0 = no limit */
 } fletch_embed_options;
 
 #define FLETCH_EMBED_OPTIONS_INIT                                                                  \
@@ -328,6 +330,40 @@ typedef struct fletch_embed_options {
 FLETCH_API int fletch_embed(fletch_model *model, const fletch_texts *texts,
                             const fletch_embed_options *options, fletch_matrix *out,
                             fletch_error *error);
+
+/* ---- Lists: texts whose results differ in length ----------------------------------------------- */
+
+/** What texts become. */
+typedef enum fletch_kind {
+    FLETCH_KIND_DENSE  = 0, /* a row of a matrix: fletch_embed */
+    FLETCH_KIND_TOKENS = 1  /* a vector for every token: fletch_embed_tokens */
+} fletch_kind;
+
+/** The entries of one text. */
+typedef struct fletch_list {
+    size_t         count;
+    const int32_t *ids;    /* [count] token ids */
+    const float   *values; /* [count][columns] */
+} fletch_list;
+
+/** The entries of every text of a call. Owned by the object; freed by fletch_lists_free. */
+typedef struct fletch_lists {
+    size_t             count;   /* texts */
+    size_t             columns; /* values of an entry */
+    const fletch_list *list; /* [count]; a text that got an error (options.status) has no entry */
+} fletch_lists;
+
+/** A vector for every token of each text, as the last layer leaves it (what late interaction and token
+ *  classification work with): entry k of a text is its token k, special tokens and prompt included, and
+ *  columns are the model's hidden size. They are not scaled unless options.normalize is 1 or
+ *  model.normalize is true; options.dimensions must be 0. *lists is the caller's to free, NULL on
+ *  failure. A text's vectors depend on no other text. FLETCH_EUNSUPPORTED: the model or its provider
+ *  has none. Threads: any. Since 0.1. */
+FLETCH_API int fletch_embed_tokens(fletch_model *model, const fletch_texts *texts,
+                                   const fletch_embed_options *options, fletch_lists **lists,
+                                   fletch_error *error);
+
+FLETCH_API void fletch_lists_free(fletch_lists *lists); /* NULL is a no-op */
 
 /* ---- Requests: embedding without waiting ------------------------------------------------------ */
 
@@ -346,9 +382,10 @@ typedef struct fletch_request {
     fletch_matrix               out;
     fletch_lane                 lane;
     uint32_t                    deadline_ms; /* from now; 0 = none. Late: FLETCH_EDEADLINE */
-    uint32_t spare_us; /* how long this thread may be kept, 0 = not at all: alone and
+    uint32_t    spare_us; /* how long this thread may be kept, 0 = not at all: alone and
                                    likely to be over by then, the work is done on it, `done` is
                                    called before fletch_submit returns, and nobody is woken */
+    fletch_kind kind; /* other than DENSE: `out` is not looked at, outcome.lists has the result */
 } fletch_request;
 
 #define FLETCH_REQUEST_INIT                                                                        \
@@ -356,12 +393,14 @@ typedef struct fletch_request {
 
 /** How a request ended. Borrowed for the call of `done`. */
 typedef struct fletch_outcome {
-    fletch_error error;       /* code FLETCH_OK: every row is written */
-    uint64_t     tokens;      /* of all its texts */
-    uint64_t     tokenize_ns; /* tokenising its texts */
-    uint64_t     queue_ns;    /* the longest wait of a text for a batch */
-    uint64_t     forward_ns;  /* the longest time of a text in the engine and the output stage */
-    uint64_t     total_ns;    /* from fletch_submit to now */
+    fletch_error  error;       /* code FLETCH_OK: every row is written */
+    uint64_t      tokens;      /* of all its texts */
+    uint64_t      tokenize_ns; /* tokenising its texts */
+    uint64_t      queue_ns;    /* the longest wait of a text for a batch */
+    uint64_t      forward_ns;  /* the longest time of a text in the engine and the output stage */
+    uint64_t      total_ns;    /* from fletch_submit to now */
+    fletch_lists *lists; /* of a kind other than DENSE, error.code FLETCH_OK: from now on yours,
+                             to be freed with fletch_lists_free. Else NULL */
 } fletch_outcome;
 
 /** Called exactly once for every request that fletch_submit took, when fletch no longer touches its

@@ -169,8 +169,10 @@ static int check_matrix(const fletch_matrix *out, size_t rows, fletch_error *err
     return FLETCH_OK;
 }
 
-int fletch_embed(fletch_model *model, const fletch_texts *texts,
-                 const fletch_embed_options *options, fletch_matrix *out, fletch_error *error) {
+/* What all calls that embed and wait have in common. */
+static int embed(fletch_model *model, fletch_kind kind, const fletch_texts *texts,
+                 const fletch_embed_options *options, fletch_matrix *out, fletch_lists **lists,
+                 fletch_error *error) {
     if (!model)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_embed: model is NULL");
     if (!model->has_engine)
@@ -183,11 +185,35 @@ int fletch_embed(fletch_model *model, const fletch_texts *texts,
         status = check_truncate(own.truncate, error);
     if (status == FLETCH_OK)
         status = check_texts(texts, error);
-    if (status == FLETCH_OK)
+    if (status == FLETCH_OK && kind == FLETCH_KIND_DENSE)
         status = check_matrix(out, texts->count, error);
     if (status < 0)
         return status;
-    return fl_runtime_embed(model, texts, &own, out, error);
+    return fl_runtime_embed(model, kind, texts, &own, out, lists, error);
+}
+
+int fletch_embed(fletch_model *model, const fletch_texts *texts,
+                 const fletch_embed_options *options, fletch_matrix *out, fletch_error *error) {
+    return embed(model, FLETCH_KIND_DENSE, texts, options, out, NULL, error);
+}
+
+static int embed_lists(fletch_model *model, fletch_kind kind, const fletch_texts *texts,
+                       const fletch_embed_options *options, fletch_lists **lists,
+                       fletch_error *error) {
+    if (!lists)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "the place for the lists is NULL");
+    *lists = NULL;
+    return embed(model, kind, texts, options, NULL, lists, error);
+}
+
+int fletch_embed_tokens(fletch_model *model, const fletch_texts *texts,
+                        const fletch_embed_options *options, fletch_lists **lists,
+                        fletch_error *error) {
+    return embed_lists(model, FLETCH_KIND_TOKENS, texts, options, lists, error);
+}
+
+void fletch_lists_free(fletch_lists *lists) {
+    fl_lists_free((fl_lists *)(void *)lists);
 }
 
 /* The request's own copy of what fletch_embed takes as arguments; `options` are the defaults. */
@@ -208,7 +234,12 @@ static int check_request(const fletch_model *model, fletch_request *request,
     if (status == FLETCH_OK && (unsigned)request->lane > FLETCH_LANE_BULK)
         status = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_submit: lane is %d",
                          (int)request->lane);
-    return status == FLETCH_OK ? check_matrix(&request->out, request->texts.count, error) : status;
+    if (status == FLETCH_OK && (unsigned)request->kind > FLETCH_KIND_TOKENS)
+        status = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_submit: kind is %d",
+                         (int)request->kind);
+    if (status < 0 || request->kind != FLETCH_KIND_DENSE)
+        return status;
+    return check_matrix(&request->out, request->texts.count, error);
 }
 
 int fletch_submit(fletch_model *model, const fletch_request *request, fletch_done_fn done,

@@ -6,6 +6,8 @@
  *         writers of output.c. When a text is to blame for a failure (too long with --truncate error),
  *         the texts before it are done first, then it is refused, then the rest goes on: a few calls
  *         per refused text, whatever the size of the window.
+ *         With --output-kind the results are lists (fletch_lists) and go to list_output.c; a call then
+ *         takes as many texts as LIST_BYTES hold, since each of their tokens may become a vector.
  * Memory  Rows, token counts and marks of one window.
  * Proof   tests/cli/test_cli_output.py, test_cli_errors.py. */
 #include <inttypes.h>
@@ -15,15 +17,20 @@
 #include "cli/run.h"
 #include "cli/similarity.h"
 
+enum { LIST_BYTES = 128 * 1024 };
+
 typedef struct embed_run {
-    size_t        dimensions;
-    fletch_dtype  dtype;
-    void         *vectors;   /* owned [capacity, dimensions] of dtype */
-    uint32_t     *tokens;    /* owned [capacity] */
-    uint8_t      *truncated; /* owned [capacity] */
-    size_t        capacity;
-    bool          compare; /* --similarity */
-    fl_similarity table;
+    fletch_kind    kind;
+    fl_list_output list_output; /* other kinds than dense */
+    fletch_lists  *lists;       /* owned: of the span under way */
+    size_t         dimensions;
+    fletch_dtype   dtype;
+    void          *vectors;   /* owned [capacity, dimensions] of dtype */
+    uint32_t      *tokens;    /* owned [capacity] */
+    uint8_t       *truncated; /* owned [capacity] */
+    size_t         capacity;
+    bool           compare; /* --similarity */
+    fl_similarity  table;
 } embed_run;
 
 static fletch_dtype parse_dtype(const char *name) {
@@ -35,9 +42,20 @@ static fletch_dtype parse_dtype(const char *name) {
     return FLETCH_FLOAT32;
 }
 
+static fletch_kind parse_kind(const char *name) {
+    return name != NULL && strcmp(name, "tokens") == 0 ? FLETCH_KIND_TOKENS : FLETCH_KIND_DENSE;
+}
+
 /* Flags that contradict each other. */
 static fl_exit check_flags(const fl_cli *cli, const embed_run *embed) {
     const char *dtype = cli->args.value[FL_FLAG_DTYPE];
+    if (embed->kind != FLETCH_KIND_DENSE && embed->compare) {
+        return fl_cli_usage(cli, "--similarity compares dense vectors; leave --output-kind out");
+    }
+    if (embed->kind != FLETCH_KIND_DENSE && dtype != NULL && strcmp(dtype, "float32") != 0) {
+        return fl_cli_usage(cli, "--output-kind %s gives float32; leave --dtype out",
+                            cli->args.value[FL_FLAG_OUTPUT_KIND]);
+    }
     if (embed->compare && dtype != NULL && strcmp(dtype, "float32") != 0) {
         return fl_cli_usage(cli, "--similarity compares float32 vectors; leave --dtype out");
     }
@@ -49,6 +67,10 @@ static fl_exit check_format(const fl_cli *cli, const fl_output *output, const em
     fl_output_format format = output->format;
     if (embed->compare && format != FL_OUTPUT_TEXT && format != FL_OUTPUT_JSON) {
         return fl_cli_usage(cli, "--similarity writes a table as text or json, no other format");
+    }
+    if (embed->kind != FLETCH_KIND_DENSE && !fl_list_output_takes(format)) {
+        return fl_cli_usage(cli, "--output-kind %s needs --format text, json, jsonl or npz",
+                            cli->args.value[FL_FLAG_OUTPUT_KIND]);
     }
     if (format == FL_OUTPUT_FVECS && (embed->dtype != FLETCH_FLOAT32 || output->half)) {
         return fl_cli_usage(cli, "fvecs holds float32; use npy or raw for other types");
@@ -72,7 +94,7 @@ static bool reserve(embed_run *embed, size_t count) {
     fl_free(embed->vectors);
     fl_free(embed->tokens);
     fl_free(embed->truncated);
-    embed->vectors   = fl_alloc_array(count, bytes);
+    embed->vectors   = fl_alloc_array(count, embed->kind == FLETCH_KIND_DENSE ? bytes : 0);
     embed->tokens    = fl_alloc_array(count, sizeof *embed->tokens);
     embed->truncated = fl_alloc_array(count, sizeof *embed->truncated);
     embed->capacity  = count;
@@ -89,7 +111,23 @@ static int embed_span(fl_run *run, embed_run *embed, size_t first, size_t count,
     size_t        stride         = fletch_row_bytes(embed->dimensions, embed->dtype);
     fletch_matrix matrix         = {embed->vectors, count, embed->dimensions, stride, embed->dtype};
     texts.lengths                = run->window.sizes + first;
+    fletch_lists_free(embed->lists);
+    embed->lists = NULL;
+    if (embed->kind == FLETCH_KIND_TOKENS) {
+        return fletch_embed_tokens(run->cli->model, &texts, &options, &embed->lists, error);
+    }
     return fletch_embed(run->cli->model, &texts, &options, &matrix, error);
+}
+
+/* Result `i` of the span to the output. */
+static int put_row(fl_run *run, embed_run *embed, size_t i, const fl_row *row,
+                   fletch_error *error) {
+    if (run->lists != NULL) {
+        fl_list_output_put(run->lists, row, &embed->lists->list[i]);
+        return fl_list_output_flush(run->lists, error);
+    }
+    fl_output_vector(&run->output, row);
+    return fl_sink_flush(&run->output.sink, false, error);
 }
 
 static fl_exit write_span(fl_run *run, embed_run *embed, size_t first, size_t count) {
@@ -113,8 +151,7 @@ static fl_exit write_span(fl_run *run, embed_run *embed, size_t first, size_t co
         if (!embed->compare) {
             fletch_error error;
             memset(&error, 0, sizeof error);
-            fl_output_vector(&run->output, &row);
-            if (fl_sink_flush(&run->output.sink, false, &error) < 0) {
+            if (put_row(run, embed, i, &row, &error) < 0) {
                 return fl_output_fail(&run->output, &error);
             }
         } else if (embed->table.count == FL_SIMILARITY_MAX) {
@@ -154,6 +191,18 @@ static bool can_refuse(const fl_run *run, int status) {
            (run->input.skip_errors && (status == FLETCH_EMODEL || status == FLETCH_ENOMEM));
 }
 
+/* How many texts from `first` on one call takes of at most `span`. */
+static size_t span_of(const fl_run *run, const embed_run *embed, size_t first, size_t span) {
+    size_t bytes = 0, texts = 0;
+    if (embed->kind == FLETCH_KIND_DENSE) {
+        return span;
+    }
+    while (texts < span && (texts == 0 || bytes + run->window.sizes[first + texts] <= LIST_BYTES)) {
+        bytes += run->window.sizes[first + texts++];
+    }
+    return texts;
+}
+
 static fl_exit embed_window(fl_run *run, void *user) {
     embed_run *embed = user;
     size_t     first = 0, total = run->window.count, span = total;
@@ -164,7 +213,7 @@ static fl_exit embed_window(fl_run *run, void *user) {
     while (first < total) {
         fletch_error error;
         memset(&error, 0, sizeof error);
-        span       = span < total - first ? span : total - first;
+        span       = span_of(run, embed, first, span < total - first ? span : total - first);
         int status = embed_span(run, embed, first, span, &error);
         if (status >= 0) {
             fl_exit code = write_span(run, embed, first, span);
@@ -206,22 +255,46 @@ static fl_exit finish(fl_run *run, embed_run *embed) {
                            run->texts > 0 ? ms / (double)run->texts : 0.0, run->open_seconds * 1e3);
         }
     } else {
-        status = fl_output_finish(&run->output, embed->dimensions, embed->dtype, &error);
+        status = fl_run_finish(run, embed->dimensions, embed->dtype, &error);
     }
     return status < 0 ? fl_output_fail(&run->output, &error) : fl_run_report(run);
+}
+
+/* Members of a result in JSON. */
+static const char *own_names(fletch_kind kind) {
+    return kind == FLETCH_KIND_TOKENS ? "index|tokens|ids|embeddings|truncated"
+                                      : "index|embedding|tokens|truncated";
+}
+
+/* The model is open: how wide results are, and who writes them. */
+static fl_exit prepare(fl_run *run, embed_run *embed) {
+    fletch_model_info info  = {.size = sizeof info};
+    fletch_error      error = {0};
+    embed->dimensions       = fletch_dimensions(run->cli->model);
+    if (embed->kind == FLETCH_KIND_DENSE) {
+        return FL_EXIT_DONE;
+    }
+    int status = fletch_model_info_get(run->cli->model, &info, &error);
+    if (status == FLETCH_OK) {
+        status = fl_list_output_open(&embed->list_output, &run->output, run->cli->model,
+                                     embed->kind, info.hidden, &error);
+    }
+    run->lists = &embed->list_output;
+    return status < 0 ? fl_cli_fail(&error, false) : FL_EXIT_DONE;
 }
 
 fl_exit fl_cmd_embed(fl_cli *cli) {
     fl_run    run;
     embed_run embed;
     memset(&embed, 0, sizeof embed);
+    embed.kind    = parse_kind(cli->args.value[FL_FLAG_OUTPUT_KIND]);
     embed.dtype   = parse_dtype(cli->args.value[FL_FLAG_DTYPE]);
     embed.compare = cli->args.value[FL_FLAG_SIMILARITY] != NULL;
     fl_exit code  = check_flags(cli, &embed);
     if (code != FL_EXIT_DONE) {
         return code;
     }
-    code = fl_run_open(&run, cli, "index|embedding|tokens|truncated", FL_OUTPUT_TEXT,
+    code = fl_run_open(&run, cli, own_names(embed.kind), FL_OUTPUT_TEXT,
                        embed.compare ? FL_OUTPUT_TEXT : FL_OUTPUT_JSONL);
     if (code == FL_EXIT_DONE) {
         code = check_format(cli, &run.output, &embed);
@@ -230,13 +303,17 @@ fl_exit fl_cmd_embed(fl_cli *cli) {
         code = fl_run_open_model(&run, false);
     }
     if (code == FL_EXIT_DONE) {
-        embed.dimensions = fletch_dimensions(cli->model);
-        code             = fl_run_windows(&run, embed_window, &embed);
-        code             = code == FL_EXIT_DONE ? finish(&run, &embed)
-                           : embed.compare      ? code
-                                           : fl_run_stop(&run, code, embed.dimensions, embed.dtype);
+        code = prepare(&run, &embed);
     }
+    if (code == FL_EXIT_DONE) {
+        code = fl_run_windows(&run, embed_window, &embed);
+        code = code == FL_EXIT_DONE ? finish(&run, &embed)
+               : embed.compare      ? code
+                                    : fl_run_stop(&run, code, embed.dimensions, embed.dtype);
+    }
+    fl_list_output_close(&embed.list_output);
     fl_run_close(&run);
+    fletch_lists_free(embed.lists);
     fl_similarity_free(&embed.table);
     fl_free(embed.vectors);
     fl_free(embed.tokens);

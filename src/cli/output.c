@@ -29,7 +29,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "binary formats are little-endian");
 
-enum { NPY_HEADER = 128, FIRST_VALUES = 6, PREVIEW = 64 };
+enum { FIRST_VALUES = 6, PREVIEW = 64 };
 
 static const struct {
     const char      *name;
@@ -90,14 +90,15 @@ static fl_exit choose_by_name(const fl_cli *cli, const char *path, fl_output_for
 }
 
 /* Bytes at the beginning that are known only at the end. */
-static size_t head_of(fl_output_format format) {
-    return format == FL_OUTPUT_NPY   ? NPY_HEADER
-           : format == FL_OUTPUT_NPZ ? FL_ZIP_HEAD + NPY_HEADER
-                                     : 0;
+static size_t head_of(const fl_output *output) {
+    return output->format == FL_OUTPUT_NPY   ? FL_NPY_HEADER
+           : output->format == FL_OUTPUT_NPZ ? fl_zip_head_size(output->entry) + FL_NPY_HEADER
+                                             : 0;
 }
 
-static bool holds_bytes(fl_output_format format) {
-    return head_of(format) > 0 || format == FL_OUTPUT_RAW || format == FL_OUTPUT_FVECS;
+static bool holds_bytes(const fl_output *output) {
+    return head_of(output) > 0 || output->format == FL_OUTPUT_RAW ||
+           output->format == FL_OUTPUT_FVECS;
 }
 
 fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on_terminal,
@@ -109,6 +110,8 @@ fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on
     bool         stream                    = path == NULL || strcmp(path, "-") == 0;
     fletch_error error;
     memset(&error, 0, sizeof error);
+    const char *kind  = cli->args.value[FL_FLAG_OUTPUT_KIND];
+    output->entry     = kind != NULL && strcmp(kind, "sparse") == 0 ? "data.npy" : "embeddings.npy";
     output->format    = in_pipe;
     output->keep_text = cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
     output->half      = cli->args.value[FL_FLAG_DTYPE] != NULL &&
@@ -121,7 +124,7 @@ fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on
             return code;
         }
     }
-    if (fl_sink_open(&output->sink, path, head_of(output->format) > 0, &error) < 0) {
+    if (fl_sink_open(&output->sink, path, head_of(output) > 0, &error) < 0) {
         fl_exit code = fl_cli_fail(&error, false);
         fl_sink_close(&output->sink);
         return code;
@@ -137,14 +140,14 @@ fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on
     if (name == NULL && terminal) {
         output->format = on_terminal;
     }
-    if (terminal && holds_bytes(output->format)) {
+    if (terminal && holds_bytes(output)) {
         return fl_cli_usage(cli,
                             "--format %s is no text for a terminal; send it to a file with "
                             "--output, or into a pipe",
                             name);
     }
-    static const char blank[FL_ZIP_HEAD + NPY_HEADER];
-    fl_buf_append(&output->sink.buf, blank, head_of(output->format));
+    static const char blank[FL_ZIP_HEAD_MAX + FL_NPY_HEADER];
+    fl_buf_append(&output->sink.buf, blank, head_of(output));
     return FL_EXIT_DONE;
 }
 
@@ -165,12 +168,12 @@ void fl_output_end_row(fl_output *output) {
     output->rows++;
 }
 
-static void put_u64(fl_buf *out, uint64_t value) {
+void fl_output_put_u64(fl_buf *out, uint64_t value) {
     char text[20];
     fl_buf_append(out, text, fl_u64_text(text, value));
 }
 
-static void put_f32(fl_buf *out, float value) {
+void fl_output_put_f32(fl_buf *out, float value) {
     char text[FL_F32_TEXT_MAX];
     if (!isfinite(value)) {
         fl_buf_puts(out, "null"); /* JSON has no other word for it */
@@ -209,12 +212,12 @@ static void put_value(fl_buf *out, const fl_row *row, size_t i, bool half) {
     bool is_signed = row->dtype == FLETCH_INT8 || row->dtype == FLETCH_BINARY;
     if (row->dtype == FLETCH_FLOAT32) {
         float value = ((const float *)row->vector)[i];
-        put_f32(out, half ? of_half(to_half(value)) : value);
+        fl_output_put_f32(out, half ? of_half(to_half(value)) : value);
         return;
     }
     int value = is_signed ? ((const int8_t *)row->vector)[i] : ((const uint8_t *)row->vector)[i];
     fl_buf_puts(out, value < 0 ? "-" : "");
-    put_u64(out, (uint64_t)(value < 0 ? -value : value));
+    fl_output_put_u64(out, (uint64_t)(value < 0 ? -value : value));
 }
 
 static size_t values_of(size_t cols, fletch_dtype dtype) {
@@ -227,7 +230,7 @@ static void put_object(fl_output *output, const fl_row *row) {
     size_t  count = values_of(row->cols, row->dtype);
     fl_output_next(output);
     fl_buf_puts(out, "{\"index\":");
-    put_u64(out, row->index);
+    fl_output_put_u64(out, row->index);
     fl_buf_puts(out, ",\"embedding\":[");
     for (size_t i = 0; i < count; i++) {
         if (i > 0) {
@@ -236,7 +239,7 @@ static void put_object(fl_output *output, const fl_row *row) {
         put_value(out, row, i, output->half);
     }
     fl_buf_puts(out, "],\"tokens\":");
-    put_u64(out, row->tokens);
+    fl_output_put_u64(out, row->tokens);
     fl_buf_puts(out, row->truncated ? ",\"truncated\":true" : ",\"truncated\":false");
     if (output->keep_text) {
         fl_buf_puts(out, ",\"text\":");
@@ -252,11 +255,15 @@ const char *fl_output_dtype_name(fletch_dtype dtype) {
     return names[dtype];
 }
 
+void fl_output_put_preview(fl_output *output, const fl_row *row) {
+    fl_buf_printf(&output->sink.buf, "%" PRIu64 "  ", row->index + 1);
+    fl_cli_preview(&output->sink.buf, row->text, row->text_size, PREVIEW);
+}
+
 static void put_text(fl_output *output, const fl_row *row) {
     fl_buf *out   = &output->sink.buf;
     size_t  count = values_of(row->cols, row->dtype);
-    fl_buf_printf(out, "%" PRIu64 "  ", row->index + 1);
-    fl_cli_preview(out, row->text, row->text_size, PREVIEW);
+    fl_output_put_preview(output, row);
     fl_buf_printf(out, "\n   %zu dimensions", row->cols);
     if (row->dtype == FLETCH_FLOAT32) {
         fl_buf_puts(out, output->half ? " as float16" : "");
@@ -308,44 +315,45 @@ void fl_output_vector(fl_output *output, const fl_row *row) {
 }
 
 /* Magic, version 1.0, length of the rest, a Python dictionary padded with spaces to 128 bytes. */
-static void npy_header(char out[NPY_HEADER], uint64_t rows, size_t cols, fletch_dtype dtype,
-                       bool half) {
-    static const char magic[10] = {'\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, NPY_HEADER - 10, 0};
-    bool              is_signed = dtype == FLETCH_INT8 || dtype == FLETCH_BINARY;
-    memset(out, ' ', NPY_HEADER);
+void fl_output_npy_header(char out[FL_NPY_HEADER], const char *type, const char *shape) {
+    static const char magic[10] = {'\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, FL_NPY_HEADER - 10, 0};
+    char              text[FL_NPY_HEADER - sizeof magic];
+    memset(out, ' ', FL_NPY_HEADER);
     memcpy(out, magic, sizeof magic);
-    char text[NPY_HEADER];
-    int  size = snprintf(text, sizeof text,
-                         "{'descr': '%s', 'fortran_order': False, 'shape': (%" PRIu64 ", %zu), }",
-                        half                      ? "<f2"
-                         : dtype == FLETCH_FLOAT32 ? "<f4"
-                         : is_signed               ? "|i1"
-                                                   : "|u1",
-                         rows, values_of(cols, dtype));
+    int size = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
+                        type, shape);
     memcpy(out + sizeof magic, text, (size_t)size);
-    out[NPY_HEADER - 1] = '\n';
+    out[FL_NPY_HEADER - 1] = '\n';
 }
 
 int fl_output_finish(fl_output *output, size_t cols, fletch_dtype dtype, fletch_error *error) {
-    char header[FL_ZIP_HEAD + NPY_HEADER];
+    char header[FL_ZIP_HEAD_MAX + FL_NPY_HEADER], shape[64];
+    bool is_signed = dtype == FLETCH_INT8 || dtype == FLETCH_BINARY;
     if (output->format == FL_OUTPUT_JSON) {
         fl_buf_puts(&output->sink.buf, output->rows == 0 ? "[]\n" : "\n]\n");
     }
-    char    *npy  = header + head_of(output->format) - NPY_HEADER;
+    char    *npy  = header + head_of(output) - FL_NPY_HEADER;
     uint64_t rows = output->rows * values_of(cols, dtype) *
                     (output->half              ? sizeof(uint16_t)
                      : dtype == FLETCH_FLOAT32 ? sizeof(float)
                                                : 1);
-    if (head_of(output->format) == 0) {
+    if (head_of(output) == 0) {
         return fl_sink_finish(&output->sink, NULL, 0, error);
     }
-    npy_header(npy, output->rows, cols, dtype, output->half);
+    (void)snprintf(shape, sizeof shape, "(%" PRIu64 ", %zu)", output->rows, values_of(cols, dtype));
+    fl_output_npy_header(npy,
+                         output->half              ? "<f2"
+                         : dtype == FLETCH_FLOAT32 ? "<f4"
+                         : is_signed               ? "|i1"
+                                                   : "|u1",
+                         shape);
     if (output->format == FL_OUTPUT_NPZ) {
-        uint32_t crc = fl_zip_crc_join(fl_zip_crc(0, npy, NPY_HEADER), output->crc, rows);
-        fl_zip_head(header, crc, NPY_HEADER + rows);
-        fl_zip_end(&output->sink.buf, crc, NPY_HEADER + rows);
+        uint32_t     crc   = fl_zip_crc_join(fl_zip_crc(0, npy, FL_NPY_HEADER), output->crc, rows);
+        fl_zip_entry entry = {output->entry, crc, FL_NPY_HEADER + rows, 0};
+        fl_zip_head(header, &entry);
+        fl_zip_end(&output->sink.buf, &entry, 1);
     }
-    return fl_sink_finish(&output->sink, header, head_of(output->format), error);
+    return fl_sink_finish(&output->sink, header, head_of(output), error);
 }
 
 void fl_output_close(fl_output *output) {

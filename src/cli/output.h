@@ -25,6 +25,7 @@ typedef struct fl_output {
     fl_output_format format;
     uint64_t         rows;            /* written so far */
     uint32_t         crc;             /* of the rows, for npz */
+    const char      *entry;           /* npz: the file that the rows are in */
     bool             keep_text, half; /* half: float32 rows are written as float16 */
 } fl_output;
 
@@ -60,6 +61,15 @@ const char *fl_output_dtype_name(fletch_dtype dtype);
 
 /* Append one embedding. */
 void fl_output_vector(fl_output *output, const fl_row *row);
+
+/* What stands before the values of an npy file: a type ("<f4") and a shape ("(3, 384)"). */
+enum { FL_NPY_HEADER = 128 };
+void fl_output_npy_header(char out[FL_NPY_HEADER], const char *type, const char *shape);
+
+/* For list_output.c: numbers and a person's first line of a result. */
+void fl_output_put_u64(fl_buf *out, uint64_t value);
+void fl_output_put_f32(fl_buf *out, float value);
+void fl_output_put_preview(fl_output *output, const fl_row *row);
 
 /* Complete the output; `cols` and `dtype` as of the rows (also when there were none). */
 int fl_output_finish(fl_output *output, size_t cols, fletch_dtype dtype, fletch_error *error);

@@ -123,6 +123,11 @@ fl_exit fl_run_windows(fl_run *run, fl_run_fn work, void *user) {
     return code;
 }
 
+int fl_run_finish(fl_run *run, size_t cols, fletch_dtype dtype, fletch_error *error) {
+    return run->lists != NULL ? fl_list_output_finish(run->lists, error)
+                              : fl_output_finish(&run->output, cols, dtype, error);
+}
+
 fl_exit fl_run_stop(fl_run *run, fl_exit code, size_t cols, fletch_dtype dtype) {
     const fl_sink *sink    = &run->output.sink;
     bool           partial = run->cli->args.value[FL_FLAG_PARTIAL] != NULL;
@@ -133,7 +138,7 @@ fl_exit fl_run_stop(fl_run *run, fl_exit code, size_t cols, fletch_dtype dtype) 
         return code; /* a failed write has been told, and what it left is not whole rows */
     }
     if (partial) {
-        if (fl_output_finish(&run->output, cols, dtype, &error) < 0) {
+        if (fl_run_finish(run, cols, dtype, &error) < 0) {
             return fl_output_fail(&run->output, &error);
         }
         kept = true;

@@ -4,19 +4,21 @@
 #define FL_CLI_RUN_H
 
 #include "cli/input.h"
+#include "cli/list_output.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 
 typedef struct fl_run {
-    fl_cli     *cli;
-    fl_input    input;
-    fl_output   output;
-    fl_window   window;
-    fl_progress progress;
-    size_t      window_texts; /* size of the next window */
-    uint64_t    texts, tokens, truncated;
-    fl_place    last; /* of the last text that was done */
-    double      open_seconds, work_seconds;
+    fl_cli         *cli;
+    fl_input        input;
+    fl_output       output;
+    fl_list_output *lists; /* borrowed; NULL: results are rows */
+    fl_window       window;
+    fl_progress     progress;
+    size_t          window_texts; /* size of the next window */
+    uint64_t        texts, tokens, truncated;
+    fl_place        last; /* of the last text that was done */
+    double          open_seconds, work_seconds;
 } fl_run;
 
 /* Do the texts of run->window: append results to run->output, count in texts, tokens, truncated. */
@@ -32,6 +34,9 @@ fl_exit fl_run_open_model(fl_run *run, bool tokenizer_only);
 /* All windows through `work`. FL_EXIT_DONE, or the code the run ends with; what was done before a
  * refused input is written then. */
 fl_exit fl_run_windows(fl_run *run, fl_run_fn work, void *user);
+
+/* Complete the output, whatever its results are; `cols` and `dtype` as for fl_output_finish. */
+int fl_run_finish(fl_run *run, size_t cols, fletch_dtype dtype, fletch_error *error);
 
 /* The run ended with `code` before its input did: with --partial what was written is made whole (`cols`
  * and `dtype` as for fl_output_finish), and either way it is said how far the run came. Gives `code`. */

@@ -117,6 +117,19 @@ int fl_sink_open(fl_sink *sink, const char *path, bool patched, fletch_error *er
     return result;
 }
 
+int fl_sink_spool(fl_sink *sink, fletch_error *error) {
+    memset(sink, 0, sizeof *sink);
+    sink->fd = sink->spooled = sink->file.fd = -1;
+    sink->name                               = "a temporary file";
+    int fd                                   = open_spool(error);
+    if (fd < 0) {
+        return fd;
+    }
+    sink->fd    = fd;
+    sink->owned = true;
+    return 0;
+}
+
 bool fl_sink_is_terminal(const fl_sink *sink) {
     return isatty(sink->spooled >= 0 ? sink->spooled : sink->fd) != 0;
 }
@@ -133,9 +146,8 @@ int fl_sink_flush(fl_sink *sink, bool now, fletch_error *error) {
     return reason == 0 ? 0 : fail_write(sink, reason, error);
 }
 
-/* The spool's bytes to where they belong. */
-static int copy_spool(fl_sink *sink, fletch_error *error) {
-    int stream = sink->spooled;
+/* The bytes of sink->fd, a spool, to `stream` of the sink `to`. */
+static int copy_spool(fl_sink *sink, fl_sink *to, int stream, fletch_error *error) {
     if (lseek(sink->fd, 0, SEEK_SET) < 0 || !fl_buf_reserve(&sink->buf, FLUSH_AT)) {
         return fl_fail_errno(error, errno, "cannot read back the temporary file for", sink->name);
     }
@@ -149,9 +161,17 @@ static int copy_spool(fl_sink *sink, fletch_error *error) {
             return 0;
         }
         if (count > 0 && fl_write_all(stream, sink->buf.data, (size_t)count) != 0) {
-            return fail_write(sink, errno, error);
+            return fail_write(to, errno, error);
         }
     }
+}
+
+int fl_sink_pour(fl_sink *spool, fl_sink *to, fletch_error *error) {
+    int status = fl_sink_flush(to, true, error);
+    if (status == 0) {
+        status = fl_sink_flush(spool, true, error);
+    }
+    return status == 0 ? copy_spool(spool, to, to->fd, error) : status;
 }
 
 int fl_sink_finish(fl_sink *sink, const void *head, size_t size, fletch_error *error) {
@@ -163,7 +183,7 @@ int fl_sink_finish(fl_sink *sink, const void *head, size_t size, fletch_error *e
         }
     }
     if (status == 0 && sink->spooled >= 0) {
-        status = copy_spool(sink, error);
+        status = copy_spool(sink, sink, sink->spooled, error);
     }
     if (status == 0 && sink->atomic) {
         status       = fl_atomic_commit(&sink->file, error);

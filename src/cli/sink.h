@@ -26,6 +26,12 @@ typedef struct fl_sink {
  * stream is spooled in a temporary file first. */
 int fl_sink_open(fl_sink *sink, const char *path, bool patched, fletch_error *error);
 
+/* A sink into an unnamed temporary file: what is to follow something that is not complete yet. */
+int fl_sink_spool(fl_sink *sink, fletch_error *error);
+
+/* All that is in a spool, behind what is in `to`. */
+int fl_sink_pour(fl_sink *spool, fl_sink *to, fletch_error *error);
+
 /* Write out what is buffered (when it is much, or `now`). */
 int fl_sink_flush(fl_sink *sink, bool now, fletch_error *error);
 

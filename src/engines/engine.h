@@ -2,8 +2,9 @@
 /* engine.h - the contract between the runtime and whatever computes: cpu, cuda, onnxruntime.
  *
  * The unit of work is "forward this packed batch": ids and cumulative lengths go in, one pooled
- * float32 row per text comes out. An engine never sees text, a queue, or another engine. A table of
- * these functions is static const; only registry.c knows the concrete ones.
+ * float32 row per text, or one per token where that is asked for, comes out. An engine never sees
+ * text, a queue, or another engine. A table of these functions is static const; only registry.c
+ * knows the concrete ones.
  *
  * Contract of forward
  *   - a row depends on its own tokens alone: same text, same bytes, whatever the batch, the order
@@ -43,8 +44,10 @@ typedef struct fl_batch {
         *pool_skip;          /* [texts] tokens at the head left out of pooling, or NULL for none */
     const uint32_t *segment; /* [texts] the first token of type 1, the length for none; or NULL: no
                               text has any. Only where the descriptor has `segments` */
-    float *const *rows; /* [texts] where each row goes: fl_encoder_width values. Rows of one matrix
+    float *const  *rows; /* [texts] where each row goes: fl_encoder_width values. Rows of one matrix
                            mostly, but texts of several callers share a batch */
+    const uint8_t *each; /* [texts] 1: nothing is pooled, every token's row of `hidden` values goes
+                            to rows[text], one after the other; NULL: every text is pooled */
 } fl_batch;
 
 /* What one replica is opened with. Pointers are borrowed: `config`, `log`, `trace` and
@@ -80,6 +83,7 @@ typedef struct fl_engine_info {
     bool        pads;          /* pads to the longest text: feed it equal lengths */
     bool        any_thread;    /* forward may run on the caller's thread (no pinning, no context) */
     bool        deterministic; /* same text, same bytes, whatever the batch */
+    bool        token_rows;    /* fl_batch.each is obeyed; else it is always NULL */
     uint64_t resident_bytes;   /* packed weights and what else open took for good, host or device */
 } fl_engine_info;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* embed.c - the call that waits: feed, carry a batch if that is quicker, else sleep until over.
  *
- * Role    fletch_embed, after its arguments were checked.
+ * Role    fletch_embed and its like, after its arguments were checked.
  * Method  The caller's thread tokenises its own texts a window ahead of the engine. A call whose
  *         texts are all queued carries the next batch itself when a slot is free and a batch may
  *         leave: for a lone short text that is the whole way, without waking anyone. A call of more
@@ -58,14 +58,17 @@ static void wait_for(fl_request *request) {
     }
 }
 
-int fl_runtime_embed(fletch_model *model, const fletch_texts *texts,
-                     const fletch_embed_options *options, fletch_matrix *out, fletch_error *error) {
+int fl_runtime_embed(fletch_model *model, fletch_kind kind, const fletch_texts *texts,
+                     const fletch_embed_options *options, fletch_matrix *out, fletch_lists **lists,
+                     fletch_error *error) {
     fl_request *request = fl_request_new(model, error);
     if (!request)
         return FLETCH_ENOMEM;
-    request->texts       = *texts;
-    request->options     = *options;
-    request->out         = *out;
+    request->kind    = kind;
+    request->texts   = *texts;
+    request->options = *options;
+    if (out)
+        request->out = *out;
     request->begin_ns    = fl_clock_ns();
     request->deadline_ns = UINT64_MAX;
     request->carries     = true;
@@ -83,6 +86,10 @@ int fl_runtime_embed(fletch_model *model, const fletch_texts *texts,
         if (status < 0 && error)
             *error = request->error;
         fl_model_left(model);
+    }
+    if (status == FLETCH_OK && lists) {
+        *lists         = &request->lists->shown;
+        request->lists = NULL;
     }
     fl_request_recycle(request);
     pthread_mutex_unlock(&model->lock);

@@ -571,7 +571,7 @@ int fl_runtime_warm(fletch_model *m, fletch_error *error) {
     uint32_t slots = m->replicas->slots;
     pthread_mutex_unlock(&m->lock);
     for (uint32_t s = 0; s < slots && status == FLETCH_OK; s++)
-        status = fl_runtime_embed(m, &texts, &options, &out, error);
+        status = fl_runtime_embed(m, FLETCH_KIND_DENSE, &texts, &options, &out, NULL, error);
     fl_free(row);
     return status;
 }

@@ -152,6 +152,15 @@ static uint32_t inner_stages(const fl_model *model) {
     return count;
 }
 
+bool fl_output_tokens(const fl_output *output, float *rows, size_t count) {
+    size_t width = output->columns;
+    if (!fl_all_finite(rows, count * width))
+        return false;
+    for (size_t i = 0; output->normalize && i < count; i++)
+        normalize_row(rows + i * width, output->columns, rows + i * width);
+    return true;
+}
+
 bool fl_output_row(const fl_output *output, const float *pooled, float *const line[2], void *row) {
     const fl_model *model = output->model;
     uint32_t        width = fl_encoder_width(&model->encoder);

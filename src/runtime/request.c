@@ -43,6 +43,7 @@ fl_request *fl_request_new(fletch_model *model, fletch_error *error) {
 void fl_request_recycle(fl_request *request) {
     fletch_model  *model   = request->model;
     pthread_cond_t changed = request->changed;
+    fl_lists_free(request->lists);
     memset(request, 0, sizeof *request);
     request->model       = model;
     request->changed     = changed;
@@ -106,8 +107,8 @@ static int resolve_prompt(fl_request *r, fletch_error *error) {
     if (valid != r->prompt_size)
         return fl_fail(error, FLETCH_EUTF8, FLETCH_NOWHERE,
                        "the prompt is not valid UTF-8 at offset %zu", valid);
-    if (r->prompt_size == 0 || r->model->model->include_prompt)
-        return FLETCH_OK;
+    if (r->prompt_size == 0 || r->model->model->include_prompt || r->kind != FLETCH_KIND_DENSE)
+        return FLETCH_OK; /* what is not pooled leaves nothing out */
     return count_prompt(r, error);
 }
 
@@ -154,8 +155,27 @@ static int resolve_output(fl_request *r, fletch_error *error) {
     return FLETCH_OK;
 }
 
+/* Vectors of tokens leave the engine as they are wanted, but for their length. */
+static int resolve_tokens(fl_request *r, fletch_error *error) {
+    const fletch_model *model = r->model;
+    bool always = strcmp(fl_config_text(model->config, FL_KEY_MODEL_NORMALIZE), "true") == 0;
+    if (model->model->encoder.desc.layers == 0)
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "this model is static: its tokens have no vectors of their own in a text");
+    if (r->options.dimensions != 0)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "vectors of tokens are not cut: dimensions is %u, leave it 0",
+                       r->options.dimensions);
+    r->output.model     = model->model;
+    r->output.columns   = model->model->encoder.desc.hidden;
+    r->output.normalize = r->options.normalize > 0 || (r->options.normalize == 0 && always);
+    r->lists = fl_lists_new(r->texts.count, r->output.columns, r->options.list_bytes, error);
+    return r->lists ? FLETCH_OK : FLETCH_ENOMEM;
+}
+
 int fl_request_resolve(fl_request *request, fletch_error *error) {
-    int status = resolve_output(request, error);
+    int status = request->kind == FLETCH_KIND_TOKENS ? resolve_tokens(request, error)
+                                                     : resolve_output(request, error);
     if (status == FLETCH_OK)
         status = resolve_lengths(request, error);
     if (status < 0 || request->texts.count == 0)
@@ -300,6 +320,10 @@ static void deliver(fletch_model *model, fl_request *request) {
                               .queue_ns    = request->queue_ns,
                               .forward_ns  = request->forward_ns,
                               .total_ns    = fl_clock_ns() - request->begin_ns};
+    if (request->lists && outcome.error.code == FLETCH_OK) {
+        outcome.lists  = &request->lists->shown;
+        request->lists = NULL;
+    }
     pthread_mutex_lock(&model->lock);
     self.next         = model->deliveries;
     model->deliveries = &self;

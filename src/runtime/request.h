@@ -21,6 +21,7 @@
 
 #include "fletch.h"
 #include "model/model.h"
+#include "runtime/lists.h"
 #include "tokenizer/tokenizer.h"
 
 typedef struct fl_request fl_request;
@@ -61,7 +62,9 @@ struct fl_request {
     fletch_texts         texts;
     const int32_t       *token_ids; /* instead of texts, or NULL */
     fletch_embed_options options;
-    fletch_matrix        out;
+    fletch_kind          kind;
+    fletch_matrix        out;   /* dense */
+    fl_lists            *lists; /* other kinds: owned until they are the caller's */
     fletch_lane          lane;
     uint64_t             begin_ns;
     uint64_t             deadline_ns; /* UINT64_MAX: none */

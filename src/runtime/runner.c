@@ -5,14 +5,16 @@
  * Method  The batch is a list of items (chunk, text). Items that follow each other in one chunk give
  *         the engine the chunk's own ids (zero copy); others are gathered. The engine writes rows
  *         into the caller's matrix where nothing but normalising follows, else into a buffer of the
- *         pool; the output stage finishes them.
+ *         pool; the output stage finishes them. Vectors of tokens go where the caller will have them,
+ *         into blocks of the request's lists.
  *         Before a part of the batch runs, the memory it is predicted to take is reserved.
  *         What may go wrong, and what becomes of it:
  *           no room or ENOMEM      the part is halved and tried again; a lone text fails with ENOMEM
  *           EMODEL at text i       i fails; the others run again (retry.h)
  *           anything else          the replica is broken; the rest of the batch is an orphan that
  *                                  another slot adopts once; the second time its texts fail
- * Memory  Everything is the slot's or the pool's; nothing is allocated here.
+ * Memory  Everything is the slot's or the pool's; nothing is allocated here but what becomes the
+ *         caller's (lists.h).
  * Threads see replica.h.
  * Proof   tests/unit/test_fletch.c, tests/stress. */
 #include <string.h>
@@ -36,10 +38,11 @@ int fl_runner_open(fl_runner *slot, const fletch_model *model, uint32_t batch_to
     slot->skip         = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->skip);
     slot->segment      = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->segment);
     slot->rows         = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->rows);
+    slot->each         = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->each);
     slot->line[0]      = fl_alloc_array(model->row_width, sizeof(float));
     slot->line[1]      = fl_alloc_array(model->row_width, sizeof(float));
     if (slot->items && slot->ids && slot->cu && slot->skip && slot->segment && slot->rows &&
-        slot->line[0] && slot->line[1])
+        slot->each && slot->line[0] && slot->line[1])
         return FLETCH_OK;
     return fl_fail_nomem(error, slot->ids_capacity * sizeof *slot->ids, "the staging of a batch");
 }
@@ -52,6 +55,7 @@ void fl_runner_free_memory(fl_runner *slot) {
     fl_free(slot->skip);
     fl_free(slot->segment);
     fl_free(slot->rows);
+    fl_free(slot->each);
     fl_free(slot->line[0]);
     fl_free(slot->line[1]);
 }
@@ -190,17 +194,43 @@ static void stage_inputs(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *ba
     batch->pool_skip     = skips ? slot->skip : NULL;
     batch->segment       = pairs && model->model->encoder.desc.segments ? slot->segment : NULL;
     batch->rows          = slot->rows;
+    batch->each          = NULL;
     tell_path(model, whole ? FL_PATH_IDS_IN_PLACE : FL_PATH_IDS_GATHERED);
+}
+
+/* Room for the vectors of an item's tokens; not OK: it has none, and why. */
+static int take_list(const fl_runner *slot, const fl_item *item, float **rows) {
+    const fl_chunk *chunk = item->chunk;
+    if (!slot->replica->info.token_rows)
+        return FLETCH_EUNSUPPORTED;
+    return fl_lists_take(chunk->request->lists, fl_chunk_text(chunk, item->k),
+                         chunk->ids + chunk->cu[item->k], fl_chunk_length(chunk, item->k), rows);
+}
+
+/* Items whose tokens have vectors: each[n] is 1 and rows[n] is where they go. One that can have none is
+ * pooled with the others, and its pooled row thrown away: see finish_rows. */
+static bool stage_lists(fl_runner *slot, uint32_t lo, uint32_t hi) {
+    bool any = false;
+    for (uint32_t i = lo; i < hi; i++) {
+        const fl_item *item = &slot->items[i];
+        bool           each = item->chunk->request->kind == FLETCH_KIND_TOKENS &&
+                    take_list(slot, item, &slot->rows[i - lo]) == FLETCH_OK;
+        slot->each[i - lo] = each;
+        any                = any || each;
+    }
+    return any;
 }
 
 /* Where the engine writes: the callers' rows, or `*buffer` of the pool where
  * more than normalising follows. */
-static int stage_rows(fl_runner *slot, uint32_t lo, uint32_t hi, float **buffer, size_t *capacity) {
+static int stage_rows(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *batch, float **buffer,
+                      size_t *capacity) {
     fletch_model *model = slot->replica->set->model;
     size_t        width = fl_encoder_width(&model->model->encoder);
     uint32_t      inner = 0;
+    batch->each         = stage_lists(slot, lo, hi) ? slot->each : NULL;
     for (uint32_t i = lo; i < hi; i++)
-        inner += !slot->items[i].chunk->request->in_place;
+        inner += !slot->items[i].chunk->request->in_place && !slot->each[i - lo];
     *buffer = NULL;
     if (inner > 0) {
         *buffer = fl_bufpool_take(model->outputs, inner * width * sizeof(float), capacity);
@@ -209,6 +239,8 @@ static int stage_rows(fl_runner *slot, uint32_t lo, uint32_t hi, float **buffer,
     }
     float *next = *buffer;
     for (uint32_t i = lo; i < hi; i++) {
+        if (slot->each[i - lo])
+            continue;
         if (slot->items[i].chunk->request->in_place) {
             slot->rows[i - lo] = (float *)(void *)row_of(&slot->items[i]);
         } else {
@@ -265,15 +297,48 @@ static void fail_item(fl_runner *slot, uint32_t i, const fletch_error *error, fl
     pthread_mutex_unlock(&model->lock);
 }
 
+/* Why the tokens of an item have no vectors: what take_list said, in words. */
+static int tell_no_list(const fl_runner *slot, const fl_item *item, fletch_error *error) {
+    float *rows;
+    int    status = take_list(slot, item, &rows);
+    if (status == FLETCH_EUNSUPPORTED)
+        return fl_fail(error, status, FLETCH_NOWHERE,
+                       "provider %s does not give the vectors of single tokens; use provider.order "
+                       "cpu",
+                       slot->replica->provider);
+    if (status == FLETCH_ENOSPC)
+        return fl_fail(error, status, FLETCH_NOWHERE,
+                       "the vectors of all tokens take more than list_bytes; embed fewer texts at "
+                       "once");
+    return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
+                   "no memory for the vectors of a text's tokens; embed fewer texts at once");
+}
+
+/* The finished result of an item; false: a value is not finite. */
+static bool finish_row(fl_runner *slot, const fl_item *item, float *rows) {
+    const fl_chunk  *chunk  = item->chunk;
+    const fl_output *output = &chunk->request->output;
+    if (chunk->request->kind == FLETCH_KIND_TOKENS)
+        return fl_output_tokens(output, rows, fl_chunk_length(chunk, item->k));
+    return fl_output_row(output, rows, slot->line, row_of(item));
+}
+
 /* Items [lo, hi) have their pooled rows: dense layers, cut, unit length,
  * element type. */
 static void finish_rows(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **over) {
     fletch_error bad;
     for (uint32_t i = lo; i < hi; i++) {
-        fl_item *item = &slot->items[i];
-        if (fl_output_row(&item->chunk->request->output, slot->rows[i - lo], slot->line,
-                          row_of(item)))
+        fl_item    *item    = &slot->items[i];
+        fl_request *request = item->chunk->request;
+        if (request->kind == FLETCH_KIND_TOKENS && !slot->each[i - lo]) {
+            tell_no_list(slot, item, &bad);
+            fail_item(slot, i, &bad, over);
             continue;
+        }
+        if (finish_row(slot, item, slot->rows[i - lo]))
+            continue;
+        if (request->kind == FLETCH_KIND_TOKENS)
+            fl_lists_drop(request->lists, fl_chunk_text(item->chunk, item->k));
         fl_fail(
             &bad, FLETCH_EMODEL, FLETCH_NOWHERE,
             "the vector of a text is not finite: the weights or a Dense or LayerNorm module hold "
@@ -295,7 +360,7 @@ static int forward(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **over)
     fl_trace_end(model->trace, "stage", begin, "texts", batch.texts);
     int status = reserve(slot, &batch, &reserved);
     if (status == FLETCH_OK)
-        status = stage_rows(slot, lo, hi, &buffer, &capacity);
+        status = stage_rows(slot, lo, hi, &batch, &buffer, &capacity);
     uint64_t start = fl_clock_ns();
     if (status == FLETCH_OK)
         status = replica->ops->forward(replica->engine, slot->number, &batch, &slot->error);

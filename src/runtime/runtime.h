@@ -143,9 +143,10 @@ int fl_provider_walk(fletch_model *model, const fl_config *config, const char *o
  */
 int fl_provider_describe(const fl_config *config, fletch_property_fn fn, void *user);
 
-/* embed.c: `options` has the library's own size. */
-int fl_runtime_embed(fletch_model *model, const fletch_texts *texts,
-                     const fletch_embed_options *options, fletch_matrix *out, fletch_error *error);
+/* embed.c: `options` has the library's own size. A dense result goes to *out, another to *lists. */
+int fl_runtime_embed(fletch_model *model, fletch_kind kind, const fletch_texts *texts,
+                     const fletch_embed_options *options, fletch_matrix *out, fletch_lists **lists,
+                     fletch_error *error);
 
 /* submit.c: `request` was checked. */
 int  fl_runtime_submit(fletch_model *model, const fletch_request *asked, fletch_done_fn done,
@@ -186,6 +187,9 @@ int  fl_runtime_devices(fletch_model *model, fletch_device_stats **out, size_t *
  * `pooled` itself when dtype is float32. False, and `row` untouched, when `pooled` holds or a stage
  * made a value that is not finite: no engine's word is taken for it. */
 bool fl_output_row(const fl_output *output, const float *pooled, float *const line[2], void *row);
+/* rows[count][columns], the vectors of a text's tokens, brought to unit length where that was asked for.
+ * False: as above. */
+bool fl_output_tokens(const fl_output *output, float *rows, size_t count);
 /* A finished row as its dtype; may be `row` itself when that is float32. */
 void fl_output_store(const float *row, size_t columns, fletch_dtype dtype, void *out);
 /* Whether the engine may write pooled rows straight into the caller's rows. */

@@ -110,6 +110,7 @@ static void fill(fl_request *request, const fletch_request *asked, fletch_done_f
     request->texts       = asked->texts;
     request->token_ids   = asked->ids;
     request->options     = *asked->options;
+    request->kind        = asked->kind;
     request->out         = asked->out;
     request->lane        = asked->lane;
     request->begin_ns    = fl_clock_ns();

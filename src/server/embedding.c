@@ -232,16 +232,20 @@ size_t fl_job_texts_max(const fl_served *served) {
     return FL_ANSWER_MAX / FLOAT_TEXT_BYTES / served->info.dimensions;
 }
 
+static bool refuse_answer(fl_job *job) {
+    fl_reply_header(job->request, "x-fletch-limit", "answer=%d", FL_ANSWER_MAX);
+    job->style->refuse(job, FL_REFUSE_TOO_MUCH, FLETCH_NOWHERE,
+                       "the answer would be larger than 512 MiB; send fewer texts at once");
+    return false;
+}
+
 /* Memory for the rows, within what an answer may take. */
 static bool take_memory(fl_job *job) {
     size_t cells, bytes;
     bool   too_much = fl_mul_overflow(job->count, job->columns, &cells) != 0 ||
                     fl_mul_overflow(cells, FLOAT_TEXT_BYTES, &bytes) != 0 || bytes > FL_ANSWER_MAX;
     if (too_much) {
-        fl_reply_header(job->request, "x-fletch-limit", "answer=%d", FL_ANSWER_MAX);
-        job->style->refuse(job, FL_REFUSE_TOO_MUCH, FLETCH_NOWHERE,
-                           "the answer would be larger than 512 MiB; send fewer texts at once");
-        return false;
+        return refuse_answer(job);
     }
     job->rows      = fl_request_alloc(job->request, cells * sizeof *job->rows);
     job->tokens    = fl_request_alloc(job->request, job->count * sizeof *job->tokens);
@@ -307,6 +311,8 @@ static bool make_ids(fl_job *job) {
         memcpy(copy, ids.data, ids.size);
         job->work.ids             = copy;
         job->work.texts.offsets64 = offsets;
+        job->work.texts.pointers  = NULL;
+        job->work.texts.lengths   = NULL;
     } else if (good || offsets == NULL) {
         fl_reply_error(job->request, 500, "internal", "out of memory");
     }
@@ -317,12 +323,12 @@ static bool make_ids(fl_job *job) {
 static void fill_work(fl_job *job) {
     const fl_input *input = &job->ask.input;
     job->work.size        = sizeof job->work;
+    job->work.texts.count = job->count;
     job->work.out         = (fletch_matrix){.data   = job->rows,
                                             .rows   = job->count,
                                             .cols   = job->columns,
                                             .stride = fletch_row_bytes(job->columns, job->dtype),
                                             .dtype  = job->dtype};
-    job->work.texts.count = job->count;
     if (input->form == FL_INPUT_MIXED) {
         return; /* make_ids has filled it */
     }
@@ -353,6 +359,53 @@ bool fl_job_prepare(fl_job *job) {
     }
     fill_work(job);
     return ask->input.form != FL_INPUT_MIXED || make_ids(job);
+}
+
+/* ---- A vector for every token ------------------------------------------------------------------- */
+
+/* The vectors lie in memory of the library, which counts as the request's; how much it is follows from the
+ * ids, cut as the library cuts them. */
+static bool hold_lists(fl_job *job) {
+    const int64_t *offsets = job->work.texts.offsets64;
+    uint64_t       tokens = 0, longest = job->served->info.max_length;
+    for (size_t i = 0; i < job->count; i++) {
+        uint64_t length = (uint64_t)(offsets[i + 1] - offsets[i]);
+        tokens += length < longest ? length : longest;
+    }
+    if (tokens > FL_ANSWER_MAX / FLOAT_TEXT_BYTES / job->served->info.hidden) {
+        return refuse_answer(job);
+    }
+    job->options.list_bytes = tokens * (job->served->info.hidden + 1) * sizeof(float);
+    if (!fl_request_hold(job->request, job->options.list_bytes)) {
+        fl_reply_error(job->request, 503, "unavailable", "%s", "");
+        return false;
+    }
+    return true;
+}
+
+bool fl_job_prepare_tokens(fl_job *job) {
+    fl_input *input = &job->ask.input;
+    job->count      = input->count;
+    if (!fl_job_model(job) || !take_headers(job)) {
+        return false;
+    }
+    job->tokens    = fl_request_alloc(job->request, job->count * sizeof *job->tokens);
+    job->truncated = fl_request_alloc(job->request, job->count);
+    if (job->tokens == NULL || job->truncated == NULL) {
+        fl_reply_error(job->request, 500, "internal", "out of memory");
+        return false;
+    }
+    job->columns = job->served->info.dimensions; /* none are cut */
+    if (!choose_options(job)) {
+        return false;
+    }
+    job->options.normalize = -1;
+    job->work.kind         = FLETCH_KIND_TOKENS;
+    fill_work(job);
+    if (input->texts != NULL && !make_ids(job)) {
+        return false;
+    }
+    return hold_lists(job);
 }
 
 /* ---- The answer -------------------------------------------------------------------------------- */

@@ -91,7 +91,9 @@ fl_job *fl_job_read(fl_request *request, const fl_style *style, const fl_field *
 
 bool fl_job_model(fl_job *job);   /* job->served; false: answered */
 bool fl_job_prepare(fl_job *job); /* model, headers, bounds; false: answered */
-void fl_job_submit(fl_job *job);  /* last: the job is done later */
+/* The same for a vector of every token: style->write finds them in outcome->lists. Tokenises. */
+bool fl_job_prepare_tokens(fl_job *job);
+void fl_job_submit(fl_job *job); /* last: the job is done later */
 
 /* Row `index` as the job's type says: a list of numbers or a base64 string. False: not finite. */
 bool fl_job_put_row(fl_job *job, size_t index);

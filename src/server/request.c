@@ -341,9 +341,17 @@ bool fl_request_run_later(fl_request *request, fl_route_fn fn, uint64_t cost_ns)
     return false;
 }
 
+/* The lists of an outcome are ours; the request may be gone when `done` has returned. */
+static void call_done(fl_request_full *full, const fletch_outcome *outcome) {
+    fletch_lists *lists = outcome->lists;
+    full->done(&full->shared, outcome);
+    fletch_lists_free(lists);
+}
+
 static void run_done(void *arg) {
-    fl_request_full *full = arg;
-    full->done(&full->shared, &full->outcome);
+    fl_request_full *full    = arg;
+    fletch_outcome   outcome = full->outcome;
+    call_done(full, &outcome);
 }
 
 static bool is_engine_fault(int code) {
@@ -384,6 +392,7 @@ static void on_done(void *user, const fletch_outcome *outcome) {
         full->outcome = *outcome;
         if (outcome->error.code == FLETCH_OK && !hold_reply(full, full->work_cells * CELL_TEXT)) {
             fl_reply_error(request, 503, "unavailable", "%s", "");
+            fletch_lists_free(outcome->lists);
             return;
         }
         if (fl_workers_add(request->server->workers, run_done, full, full->work_cells * CELL_NS,
@@ -391,7 +400,7 @@ static void on_done(void *user, const fletch_outcome *outcome) {
             return;
         }
     }
-    full->done(request, outcome);
+    call_done(full, outcome);
 }
 
 static uint32_t time_left(const fl_request *request) {
@@ -420,7 +429,8 @@ int fl_request_submit(fl_request *request, fl_served *served, fletch_request *wo
     full->done       = done;
     full->served     = served;
     full->work_texts = work->texts.count;
-    full->work_cells = work->texts.count * work->out.cols;
+    full->work_cells = work->kind == FLETCH_KIND_DENSE ? work->texts.count * work->out.cols
+                                                       : work->options->list_bytes / sizeof(float);
     if (work->lane == FLETCH_LANE_INTERACTIVE) {
         work->lane = request->lane;
     }

@@ -201,8 +201,9 @@ bool fl_request_hold(fl_request *request, size_t bytes);
 
 /* fletch_submit with the request's lane and deadline (where work->lane and work->deadline_ms are 0), tied
  * to the client: when it leaves, the work is cancelled. On success `done` is called exactly once, maybe
- * before this returns; inside the handler the request stays valid all the same. On failure (negative
- * status, *error filled) it is not called: reply with fl_reply_fail. A request may submit again in done. */
+ * before this returns, and borrows the outcome's lists; inside the handler the request stays valid all
+ * the same. On failure (negative status, *error filled) it is not called: reply with fl_reply_fail. A
+ * request may submit again in done. */
 int fl_request_submit(fl_request *request, fl_served *served, fletch_request *work, fl_done_fn done,
                       fletch_error *error);
 

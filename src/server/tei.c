@@ -222,6 +222,44 @@ static void embed(fl_request *request) {
     }
 }
 
+/* ---- /embed_all -------------------------------------------------------------------------------- */
+
+/* A list of vectors for each text. */
+static bool write_tokens(fl_job *job, const fletch_outcome *outcome) {
+    fl_buf             *body  = &job->request->reply.body;
+    const fletch_lists *lists = outcome->lists;
+    fl_buf_puts(body, "[");
+    for (size_t i = 0; i < lists->count; i++) {
+        const fletch_list *list = &lists->list[i];
+        fl_buf_puts(body, i > 0 ? ",[" : "[");
+        for (size_t k = 0; k < list->count; k++) {
+            fl_buf_puts(body, k > 0 ? "," : "");
+            if (!fl_json_out_floats(body, list->values + k * lists->columns, lists->columns)) {
+                return false;
+            }
+        }
+        fl_buf_puts(body, "]");
+    }
+    fl_buf_puts(body, "]");
+    return !body->failed;
+}
+
+static const fl_style tokens_style = {fl_tei_fault, fl_tei_refuse, write_tokens, true};
+
+const fl_field fl_fields_tei_tokens[] = {INPUTS, TRUNCATE, DIRECTION, PROMPT_NAME, MODEL, {0}};
+
+static void embed_all(fl_request *request) {
+    fl_job *job = fl_tei_read(request, &tokens_style, fl_fields_tei_tokens);
+    if (job == NULL) {
+        return;
+    }
+    if (job->ask.input.empty) {
+        fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
+    } else if (fl_job_prepare_tokens(job)) {
+        fl_job_submit(job);
+    }
+}
+
 /* ---- /similarity --------------------------------------------------------------------------------- */
 
 /* Rows are of unit length; the source is the last one. */
@@ -312,7 +350,6 @@ static void similarity(fl_request *request) {
 
 /* ---- Heads that this release has not -------------------------------------------------------------- */
 
-const fl_field fl_fields_tei_tokens[]  = {INPUTS, TRUNCATE, DIRECTION, PROMPT_NAME, MODEL, {0}};
 const fl_field fl_fields_tei_predict[] = {
     {.name  = "inputs",
      .type  = FL_FIELD_ANY,
@@ -351,10 +388,6 @@ static void wrong_task(fl_request *request, const fl_field *fields, const char *
     }
 }
 
-static void embed_all(fl_request *request) {
-    wrong_task(request, fl_fields_tei_tokens, "Model does not give the vectors of single tokens");
-}
-
 static void embed_sparse(fl_request *request) {
     wrong_task(request, fl_fields_tei_tokens,
                "Model is not an embedding model with SPLADE pooling");
@@ -376,7 +409,7 @@ const fl_route fl_routes_tei[] = {
     {"POST", "/similarity", &fl_dialect_tei, similarity, 0},
     {"POST", "/tokenize", &fl_dialect_tei, fl_tei_tokenize, FL_ROUTE_BLOCKING},
     {"POST", "/decode", &fl_dialect_tei, fl_tei_decode, FL_ROUTE_BLOCKING},
-    {"POST", "/embed_all", &fl_dialect_tei, embed_all, 0},
+    {"POST", "/embed_all", &fl_dialect_tei, embed_all, FL_ROUTE_BLOCKING},
     {"POST", "/embed_sparse", &fl_dialect_tei, embed_sparse, 0},
     {"POST", "/predict", &fl_dialect_tei, predict, 0},
     {"POST", "/rerank", &fl_dialect_tei, rerank, 0},

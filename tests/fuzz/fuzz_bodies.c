@@ -37,6 +37,7 @@ static fl_served served = {.name            = "m\xC3\xB6"
                                               "del",
                            .id              = "model",
                            .info.dimensions = DIMENSIONS,
+                           .info.hidden     = DIMENSIONS,
                            .info.max_length = MAX_LENGTH,
                            .fingerprint     = "00"};
 
@@ -378,7 +379,7 @@ void fl_reply_fail(fl_request *request, const fletch_error *error) {
 /* What the real library checks of a text, and a row of numbers for it. */
 static int take_text(fletch_request *work, size_t i, fletch_outcome *outcome) {
     float *row = (float *)work->out.data + i * work->out.cols;
-    for (size_t k = 0; k < work->out.cols; k++) {
+    for (size_t k = 0; k < work->out.cols && work->kind == FLETCH_KIND_DENSE; k++) {
         row[k] = (float)(i + k) / 7.0f - 1.0f;
     }
     size_t count = work->ids != NULL
@@ -403,6 +404,21 @@ static int take_text(fletch_request *work, size_t i, fletch_outcome *outcome) {
     return 0;
 }
 
+/* As many vectors a text as it has tokens, all of them the same; what they take was foreseen. */
+static fletch_lists *make_lists(const fletch_request *work, size_t texts) {
+    static const float values[MAX_LENGTH * DIMENSIONS];
+    fletch_list       *list  = calloc(texts + 1, sizeof *list);
+    fletch_lists      *lists = calloc(1, sizeof *lists);
+    uint64_t           bytes = 0;
+    for (size_t i = 0; i < texts; i++) {
+        list[i] = (fletch_list){.count = work->options->tokens[i], .values = values};
+        bytes += list[i].count * (DIMENSIONS + 1) * sizeof(float);
+    }
+    must(work->ids != NULL && bytes <= work->options->list_bytes);
+    *lists = (fletch_lists){.count = texts, .columns = DIMENSIONS, .list = list};
+    return lists;
+}
+
 int fl_request_submit(fl_request *request, fl_served *model, fletch_request *work, fl_done_fn done,
                       fletch_error *error) {
     (void)error;
@@ -411,7 +427,14 @@ int fl_request_submit(fl_request *request, fl_served *model, fletch_request *wor
     fletch_outcome outcome = {0};
     for (size_t i = 0; i < work->texts.count && take_text(work, i, &outcome) == 0; i++) {
     }
+    if (work->kind == FLETCH_KIND_TOKENS && outcome.error.code == FLETCH_OK) {
+        outcome.lists = make_lists(work, work->texts.count);
+    }
     done(request, &outcome);
+    if (outcome.lists != NULL) {
+        free((void *)(uintptr_t)outcome.lists->list);
+        free(outcome.lists);
+    }
     return 0;
 }
 

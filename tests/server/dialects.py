@@ -18,7 +18,7 @@ LONG = "word " * 400
 
 
 @functools.cache
-def _embed(texts, flags):
+def embedded(texts, flags):
     clean = {k: v for k, v in os.environ.items() if not k.startswith("FLETCH_")}
     lines = "".join(json.dumps(text) + "\n" for text in texts)
     done = subprocess.run([serving.BIN, "embed", "--model", serving.MODEL, "--offline", "--input", "-", "--input-format",
@@ -29,11 +29,11 @@ def _embed(texts, flags):
 
 def vectors(texts, *flags):
     """What `fletch embed` gives, as lists of numbers that are float32."""
-    return [f32(line["embedding"]) for line in _embed(tuple(texts), flags)]
+    return [f32(line["embedding"]) for line in embedded(tuple(texts), flags)]
 
 
 def tokens(texts):
-    return [line["tokens"] for line in _embed(tuple(texts), ())]
+    return [line["tokens"] for line in embedded(tuple(texts), ())]
 
 
 def f32(row):

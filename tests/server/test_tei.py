@@ -4,7 +4,12 @@ import math
 
 import pytest
 import serving
-from dialects import LONG, TEXTS, f32, good, post, tokens, unbase64, vectors
+from dialects import LONG, TEXTS, embedded, f32, good, post, tokens, unbase64, vectors
+
+
+@pytest.fixture
+def embed_tokens():
+    return lambda texts: [line["embeddings"] for line in embedded(tuple(texts), ("--output-kind", "tokens"))]
 
 
 def error(reply, status, kind):
@@ -193,13 +198,28 @@ def test_token_work_has_a_deadline(server, path, body):
 
 
 @pytest.mark.parametrize("path,body,message", [
-    ("/embed_all", {"inputs": "a"}, "Model does not give the vectors of single tokens"),
     ("/embed_sparse", {"inputs": "a"}, "Model is not an embedding model with SPLADE pooling"),
     ("/predict", {"inputs": "a"}, "Model is not a classifier model"),
     ("/rerank", {"query": "a", "texts": ["b"]}, "model is not a re-ranker model"),
 ])
 def test_other_heads(server, path, body, message):
     assert error(post(server, path, body), 424, "Backend") == "Backend error: " + message
+
+
+def test_vectors_of_tokens(server, embed_tokens):
+    got = good(post(server, "/embed_all", {"inputs": TEXTS}))
+    want = embed_tokens(TEXTS)
+    assert [[f32(row) for row in rows] for rows in got] == [[f32(row) for row in rows] for rows in want]
+    assert [f32(row) for row in good(post(server, "/embed_all", {"inputs": TEXTS[0]}))[0]] == [f32(row) for row in want[0]]
+    ids = [101, 1037, 4937, 7719, 2006, 1996, 13523, 1012, 102]
+    assert [len(rows) for rows in good(post(server, "/embed_all", {"inputs": [ids, "a cat"]}))] == [9, 4]
+    reply = post(server, "/embed_all", {"inputs": LONG})
+    assert len(good(reply)[0]) == 256 and reply.headers["x-fletch-truncated"] == "1"
+    error(post(server, "/embed_all", {"inputs": LONG, "truncate": False}), 422, "Validation")
+    error(post(server, "/embed_all", {"inputs": [30522]}), 422, "Validation")
+    error(post(server, "/embed_all", {"inputs": ["a", ""]}), 400, "Empty")
+    reply = post(server, "/embed_all", {"inputs": ["word " * 300] * 600})
+    assert reply.status == 413 and "x-fletch-limit" in reply.headers
 
 
 def test_rerank_without_texts(server):

@@ -69,6 +69,10 @@ static int whole_life(void) {
     fletch_tokens *tokens = NULL;
     if (status == 0)
         status = fletch_tokenize(model, "the cat", 7, NULL, &tokens, &error);
+    fletch_lists *lists = NULL;
+    if (status == 0)
+        status = fletch_embed_tokens(model, &texts, NULL, &lists, &error);
+    fletch_lists_free(lists);
     fletch_tokens_free(tokens);
     fletch_close(model);
     return status;
@@ -87,6 +91,128 @@ Test(fletch, every_allocation_may_fail_once) {
         cr_assert(status == 0 || status == FLETCH_ENOMEM);
     }
     cr_assert_eq(whole_life(), 0);
+}
+
+/* ---- Lists ----------------------------------------------------------------------------------- */
+
+Test(fletch, tokens_have_the_same_vectors_alone_and_in_company) {
+    fletch_model *model = open_model(PLAIN, NULL);
+    const char   *strings[TEXTS];
+    fletch_lists *many = NULL, *one = NULL;
+    uint32_t      tokens[TEXTS];
+    fletch_error  error;
+    fill(strings);
+    fletch_texts         texts   = fletch_texts_from_strings(strings, TEXTS);
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    options.tokens               = tokens;
+    cr_assert_eq(fletch_embed_tokens(model, &texts, &options, &many, &error), 0);
+    cr_assert(many->count == TEXTS && many->columns == 32);
+    for (size_t i = 0; i < TEXTS; i++) {
+        const fletch_list *list  = &many->list[i], *alone;
+        size_t             bytes = list->count * many->columns * sizeof(float);
+        texts                    = fletch_texts_from_strings(strings + i, 1);
+        cr_assert_eq(fletch_embed_tokens(model, &texts, NULL, &one, &error), 0);
+        alone = &one->list[0];
+        cr_assert(list->count == tokens[i] && alone->count == list->count);
+        cr_assert_eq(memcmp(alone->ids, list->ids, list->count * sizeof *list->ids), 0);
+        cr_assert_eq(memcmp(alone->values, list->values, bytes), 0);
+        fletch_lists_free(one);
+    }
+    fletch_lists_free(many);
+    fletch_close(model);
+}
+
+/* The folder pools the first token: its dense vector is the first of the tokens' vectors. */
+Test(fletch, dense_and_token_requests_share_batches) {
+    fletch_model *model = open_model(PLAIN, NULL);
+    const char   *strings[TEXTS];
+    static float  rows[TEXTS * DIM_MAX];
+    fletch_lists *lists = NULL;
+    fletch_error  error;
+    fill(strings);
+    fletch_texts         texts   = fletch_texts_from_strings(strings, TEXTS);
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    fletch_matrix        out     = fletch_matrix_f32(rows, TEXTS, fletch_dimensions(model));
+    options.normalize            = -1;
+    cr_assert_eq(fletch_embed(model, &texts, &options, &out, &error), 0);
+    cr_assert_eq(fletch_embed_tokens(model, &texts, NULL, &lists, &error), 0);
+    for (size_t i = 0; i < TEXTS; i++)
+        cr_assert_eq(memcmp(rows + i * out.cols, lists->list[i].values, out.stride), 0);
+    fletch_lists_free(lists);
+    options.normalize = 1;
+    cr_assert_eq(fletch_embed_tokens(model, &texts, &options, &lists, &error), 0);
+    for (size_t i = 0; i < TEXTS; i++) {
+        double sum = 0;
+        for (size_t k = 0; k < lists->columns; k++)
+            sum += (double)lists->list[i].values[k] * (double)lists->list[i].values[k];
+        cr_assert(fabs(sum - 1) < 1e-6);
+    }
+    fletch_lists_free(lists);
+    fletch_close(model);
+}
+
+Test(fletch, lists_have_a_bound_and_say_what_they_refuse) {
+    fletch_model        *model  = open_model(PLAIN, NULL);
+    const char          *good[] = {"the cat", "rain at sea"}, *bad[] = {"the cat", "\xff", "a"};
+    fletch_lists        *lists = (fletch_lists *)(void *)good;
+    int32_t              status[3];
+    fletch_error         error;
+    fletch_texts         texts   = fletch_texts_from_strings(good, 2);
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    options.list_bytes           = 64;
+    cr_assert_eq(fletch_embed_tokens(model, &texts, &options, &lists, &error), FLETCH_ENOSPC);
+    cr_assert_null(lists);
+    cr_assert_not_null(strstr(error.message, "list_bytes"));
+    options.list_bytes = 1 << 20;
+    options.dimensions = 16;
+    cr_assert_eq(fletch_embed_tokens(model, &texts, &options, &lists, &error), FLETCH_EINVAL);
+    options.dimensions = 0;
+    options.status     = status;
+    texts              = fletch_texts_from_strings(bad, 3);
+    cr_assert_eq(fletch_embed_tokens(model, &texts, &options, &lists, &error), 0);
+    cr_assert(status[0] == 0 && status[1] == FLETCH_EUTF8 && status[2] == 0);
+    cr_assert(lists->list[0].count > 0 && lists->list[1].count == 0 && lists->list[2].count > 0);
+    fletch_lists_free(lists);
+    texts = fletch_texts_from_strings(bad, 0);
+    cr_assert_eq(fletch_embed_tokens(model, &texts, NULL, &lists, &error), 0);
+    cr_assert_eq(lists->count, 0);
+    fletch_lists_free(lists);
+    cr_assert_eq(fletch_embed_tokens(model, &texts, NULL, NULL, &error), FLETCH_EINVAL);
+    cr_assert_eq(fletch_embed_tokens(NULL, &texts, NULL, &lists, &error), FLETCH_EINVAL);
+    fletch_lists_free(NULL);
+    fletch_close(model);
+}
+
+/* A done function keeps the lists; a request that fails has none. */
+static void keep_lists(void *user, const fletch_outcome *outcome) {
+    *(fletch_outcome *)user = *outcome;
+}
+
+Test(fletch, submitted_lists_are_the_callers) {
+    fletch_model  *model   = open_model(PLAIN, NULL);
+    const char    *one[]   = {"the cat sat on the mat"};
+    fletch_request request = FLETCH_REQUEST_INIT;
+    fletch_lists  *direct  = NULL;
+    fletch_outcome outcome = {0};
+    fletch_error   error;
+    request.texts    = fletch_texts_from_strings(one, 1);
+    request.kind     = FLETCH_KIND_TOKENS;
+    request.spare_us = 60000000; /* nothing else is about: done is called here */
+    cr_assert_eq(fletch_submit(model, &request, keep_lists, &outcome, NULL, &error), 0);
+    cr_assert_not_null(outcome.lists);
+    cr_assert_eq(fletch_embed_tokens(model, &request.texts, NULL, &direct, &error), 0);
+    cr_assert_eq(outcome.lists->list[0].count, direct->list[0].count);
+    cr_assert_eq(memcmp(outcome.lists->list[0].values, direct->list[0].values,
+                        direct->list[0].count * direct->columns * sizeof(float)),
+                 0);
+    fletch_lists_free(outcome.lists);
+    fletch_lists_free(direct);
+    one[0] = "\xff";
+    cr_assert_eq(fletch_submit(model, &request, keep_lists, &outcome, NULL, &error), 0);
+    cr_assert(outcome.error.code == FLETCH_EUTF8 && outcome.lists == NULL);
+    request.kind = (fletch_kind)9;
+    cr_assert_eq(fletch_submit(model, &request, keep_lists, &outcome, NULL, &error), FLETCH_EINVAL);
+    fletch_close(model);
 }
 
 /* A later header's structs are longer: what this library does not know is zero. tests/abi is the other way. */

@@ -16,14 +16,16 @@ uint32_t fl_zip_crc_join(uint32_t first, uint32_t second, uint64_t size) {
     return first;
 }
 
-void fl_zip_head(char out[FL_ZIP_HEAD], uint32_t crc, uint64_t size) {
-    (void)crc;
-    (void)size;
-    memset(out, 0, FL_ZIP_HEAD);
+size_t fl_zip_head_size(const char *name) {
+    return strlen(name);
 }
 
-void fl_zip_end(fl_buf *out, uint32_t crc, uint64_t size) {
+void fl_zip_head(char out[FL_ZIP_HEAD_MAX], const fl_zip_entry *entry) {
+    memcpy(out, entry->name, strlen(entry->name));
+}
+
+void fl_zip_end(fl_buf *out, const fl_zip_entry *entries, size_t count) {
     (void)out;
-    (void)crc;
-    (void)size;
+    (void)entries;
+    (void)count;
 }

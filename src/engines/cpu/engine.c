@@ -344,6 +344,7 @@ static void info(const fl_engine *e, fl_engine_info *out) {
                          .pads           = false,
                          .any_thread     = !e->pinned,
                          .deterministic  = true,
+                         .token_rows     = e->desc.layers > 0,
                          .resident_bytes = e->weights_bytes + (e->word.mapped ? e->word.bytes : 0)};
 }
 

@@ -6,7 +6,7 @@
  *          together (latency: one small request; and what would leave threads idle at the end of a
  *          batch).
  * Method   Tokens become rows of x, layers.c takes them through the layers, the rows of every text are
- *          pooled into its result. All of this is float32 in every precision.
+ *          pooled into its result, or copied there one by one. All of this is float32 in every precision.
  * Memory   Only what engine.c reserved. Threads: a crew of more than one shares the first one's
  *          scratch.
  * Proof    tests/unit/test_engine*.c: against double precision, and bytes over batches and
@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "engines/cpu/crew.h"
 
 /* What an id's row is multiplied by. */
@@ -121,6 +122,30 @@ size_t fl_cpu_pooled_row(const fl_engine *engine, size_t n, size_t skip) {
     return mode == FL_POOL_LAST_TOKEN ? n - 1 : skip < n ? skip : 0;
 }
 
+/* Whether a text of the batch is not pooled. */
+static bool wants_each(const fl_engine *e, uint32_t text) {
+    return e->batch->each && e->batch->each[text];
+}
+
+/* The rows of all n tokens, as they are; false: a value is not finite. */
+static bool copy_rows(const fl_engine *e, const float *x, size_t n, float *out) {
+    size_t width = e->desc.hidden;
+    for (size_t i = 0; i < n; i++) {
+        memcpy(out + i * width, x + i * e->hidden16, width * sizeof *out);
+    }
+    return fl_all_finite(out, n * width);
+}
+
+/* The text's result from its rows x[n]. */
+static bool hand_over(const fl_engine *e, uint32_t text, const float *x, size_t n, uint32_t skip) {
+    float *out = e->batch->rows[text];
+    if (wants_each(e, text)) {
+        return copy_rows(e, x, n, out);
+    }
+    return fl_pool_rows(e->pooling, e->pooling_count, x, e->hidden16, e->desc.hidden, (uint32_t)n,
+                        skip, out);
+}
+
 /* Where the last layer took few rows, a text's pooled row is all there is of it. */
 static void pool_texts(const fl_cpu_crew *c) {
     fl_engine *e   = c->engine;
@@ -139,8 +164,7 @@ static void pool_texts(const fl_cpu_crew *c) {
         if (e->final_norm.weight) {
             fl_cpu_norm_rows(e, &e->final_norm, x, x, n);
         }
-        if (!fl_pool_rows(e->pooling, e->pooling_count, x, e->hidden16, e->desc.hidden, n, skip,
-                          e->batch->rows[text])) {
+        if (!hand_over(e, text, x, n, skip)) {
             report_bad(e, text);
         }
     }
@@ -150,6 +174,11 @@ static void pool_texts(const fl_cpu_crew *c) {
  * are chosen from all rows. */
 static bool few_rows(const fl_engine *e, const fl_cpu_block *block) {
     size_t texts = block->last - block->first;
+    for (uint32_t t = block->first; t < block->last; t++) {
+        if (wants_each(e, e->plan.order[t])) {
+            return false;
+        }
+    }
     return e->desc.layers > 0 && e->watch == NULL && fl_cpu_pooled_row(e, 1, 0) != SIZE_MAX &&
            texts <= e->rows_max && 2 * texts <= block->tokens;
 }

@@ -255,7 +255,11 @@ static int hand_out(fl_ort_lane *lane, const fl_batch *batch, const uint32_t *or
         uint32_t text = order[g->first + i], skip = batch->pool_skip ? batch->pool_skip[text] : 0;
         float   *row = batch->rows[text];
         bool     finite;
-        if (!lane->session->pooled) {
+        if (batch->each != NULL && batch->each[text]) { /* never of a session that pools */
+            size_t count = (size_t)(batch->cu[text + 1] - batch->cu[text]) * lane->hidden;
+            memcpy(row, values + (size_t)i * g->length * lane->hidden, count * sizeof *row);
+            finite = fl_all_finite(row, count);
+        } else if (!lane->session->pooled) {
             finite = fl_pool_rows(lane->encoder->pooling, lane->encoder->pooling_count,
                                   values + (size_t)i * g->length * lane->hidden, lane->hidden,
                                   lane->hidden, batch->cu[text + 1] - batch->cu[text], skip, row);

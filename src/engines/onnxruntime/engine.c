@@ -302,6 +302,7 @@ static void info(const fl_engine *e, fl_engine_info *out) {
                             .pads           = true,
                             .any_thread     = !e->pinned,
                             .deterministic  = e->single,
+                            .token_rows     = !e->session.pooled,
                             .resident_bytes = e->session.bytes};
 }
 

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* list_output.h - results that are lists, entry by entry: a vector for every token. */
+#ifndef FL_CLI_LIST_OUTPUT_H
+#define FL_CLI_LIST_OUTPUT_H
+
+#include "cli/output.h"
+
+/* The writer of a run; its values go to `output`, what belongs to them to spools. */
+typedef struct fl_list_output {
+    fl_output    *output; /* borrowed */
+    fletch_model *model;  /* borrowed: the texts of tokens */
+    fletch_kind   kind;
+    size_t        columns; /* values of an entry */
+    uint64_t      entries;
+    fl_sink       ids, offsets; /* npz */
+    uint32_t      ids_crc, offsets_crc;
+} fl_list_output;
+
+/* Whether `format` can hold lists. */
+bool fl_list_output_takes(fl_output_format format);
+
+int  fl_list_output_open(fl_list_output *lists, fl_output *output, fletch_model *model,
+                         fletch_kind kind, size_t columns, fletch_error *error);
+void fl_list_output_close(fl_list_output *lists);
+
+/* Append one text's entries; of `row` the text and what is told of it. */
+void fl_list_output_put(fl_list_output *lists, const fl_row *row, const fletch_list *list);
+
+/* Write out what is buffered when it is much. */
+int fl_list_output_flush(fl_list_output *lists, fletch_error *error);
+
+/* Complete the output. */
+int fl_list_output_finish(fl_list_output *lists, fletch_error *error);
+
+#endif

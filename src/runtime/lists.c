@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lists.c - blocks of entries, one a text; lists.h says who has them when. */
+#include "runtime/lists.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+
+fl_lists *fl_lists_new(size_t count, size_t columns, uint64_t bytes_max, fletch_error *error) {
+    fl_lists *lists = fl_alloc_zero(1, sizeof *lists);
+    if (lists)
+        lists->list = fl_alloc_zero(count, sizeof *lists->list);
+    if (!lists || !lists->list) {
+        fl_free(lists);
+        fl_fail_nomem(error, count * sizeof *lists->list, "the lists of a call");
+        return NULL;
+    }
+    lists->bytes_max     = bytes_max;
+    lists->shown.count   = count;
+    lists->shown.columns = columns;
+    lists->shown.list    = lists->list;
+    return lists;
+}
+
+static uint64_t bytes_of(const fl_lists *lists, size_t count) {
+    return (uint64_t)count * (lists->shown.columns * sizeof(float) + sizeof(int32_t));
+}
+
+void fl_lists_drop(fl_lists *lists, size_t index) {
+    fletch_list *list = &lists->list[index];
+    atomic_fetch_sub(&lists->bytes, bytes_of(lists, list->count));
+    fl_free((void *)(uintptr_t)list->values);
+    *list = (fletch_list){0};
+}
+
+int fl_lists_take(fl_lists *lists, size_t index, const int32_t *ids, size_t count, float **values) {
+    uint64_t bytes = bytes_of(lists, count);
+    fl_lists_drop(lists, index);
+    *values = NULL;
+    if (count == 0)
+        return FLETCH_OK;
+    if (atomic_fetch_add(&lists->bytes, bytes) + bytes > lists->bytes_max && lists->bytes_max > 0) {
+        atomic_fetch_sub(&lists->bytes, bytes);
+        return FLETCH_ENOSPC;
+    }
+    char *block = fl_alloc(bytes);
+    if (!block) {
+        atomic_fetch_sub(&lists->bytes, bytes);
+        return FLETCH_ENOMEM;
+    }
+    int32_t *own = (int32_t *)(void *)(block + count * lists->shown.columns * sizeof(float));
+    memcpy(own, ids, count * sizeof *own);
+    *values            = (float *)(void *)block;
+    lists->list[index] = (fletch_list){.count = count, .ids = own, .values = *values};
+    return FLETCH_OK;
+}
+
+void fl_lists_free(fl_lists *lists) {
+    for (size_t i = 0; lists && i < lists->shown.count; i++)
+        fl_free((void *)(uintptr_t)lists->list[i].values);
+    if (lists)
+        fl_free(lists->list);
+    fl_free(lists);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lists.h - results whose length differs from text to text, in the making: the inside of fletch_lists.
+ *
+ * Role    A request of a kind that is not dense has one; the runner fills it text by text, and at the end
+ *         it is the caller's.
+ * Memory  One block a text, of the heap: what a text will have is known when its batch runs, and rows
+ *         that an engine writes need never move.
+ * Threads A text's list belongs to who carries that text. What all take together is counted atomically.
+ * Proof   tests/unit/test_fletch.c, tests/golden/test_lists.py. */
+#ifndef FL_RUNTIME_LISTS_H
+#define FL_RUNTIME_LISTS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "fletch.h"
+
+typedef struct fl_lists {
+    fletch_lists         shown; /* first: what the caller sees */
+    fletch_list         *list;  /* owned [count], shown.list */
+    atomic_uint_fast64_t bytes;
+    uint64_t             bytes_max; /* 0: no limit */
+} fl_lists;
+
+/* Lists of `count` texts without an entry; NULL: out of memory. */
+fl_lists *fl_lists_new(size_t count, size_t columns, uint64_t bytes_max, fletch_error *error);
+
+/* Room for `count` entries of text `index`, whose ids are copied: *values [count][columns] is to be
+ * filled. What the text had before (its batch ran already) goes. ENOSPC beyond bytes_max, ENOMEM. */
+int fl_lists_take(fl_lists *lists, size_t index, const int32_t *ids, size_t count, float **values);
+
+/* The text has no entry after all. */
+void fl_lists_drop(fl_lists *lists, size_t index);
+
+void fl_lists_free(fl_lists *lists); /* NULL is a no-op */
+
+#endif
