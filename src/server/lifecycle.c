@@ -4,7 +4,8 @@
  * Role    fl_server_run is the whole life of `fletch serve`.
  * Method  First what can be judged at once: options, keys, names of models, the store. Then the sockets (a
  *         port that is taken is told before anything is loaded), then the threads, so that /live answers
- *         and /ready says "loading"; then the models are opened and warmed; then ready.
+ *         and /ready says "loading"; then the models are opened and warmed, and the store is compared with
+ *         them; then ready. Only then is said where: what stands on standard output can be used.
  *         SIGTERM: /ready turns 503 and replies ask clients to close (server.lame_duck_ms, so that load
  *         balancers notice while everything is still answered); then no connection is accepted and new
  *         requests are refused; what runs may finish for server.drain_seconds; then it is given
@@ -197,14 +198,10 @@ static void share_memory(fl_server *server) {
 }
 
 static void announce(const fl_server *server) {
+    const fl_served *first = server->models[0];
     for (size_t i = 0; i < server->listener_count; i++) {
         printf("listening on %s\n", server->listeners[i].where);
     }
-    (void)fflush(stdout);
-}
-
-static void announce_ready(const fl_server *server) {
-    const fl_served *first = server->models[0];
     printf("ready: %s, %u dimensions, %u tokens, %s%s, process %d\n", first->name,
            first->info.dimensions, first->info.max_length,
            server->model_count > 1 ? "and more models" : "one model",
@@ -313,7 +310,6 @@ int fl_server_run(const fl_serve *serve, bool *opening, int *code, fletch_error 
         status = start(server, error);
     }
     if (status == FLETCH_OK) {
-        announce(server);
         status   = fl_models_open(server, serve->models, serve->model_count, error);
         *opening = status < 0;
     }
@@ -324,7 +320,7 @@ int fl_server_run(const fl_serve *serve, bool *opening, int *code, fletch_error 
         share_memory(server);
         atomic_store(&server->state, FL_READY);
         fl_transport_wake(server);
-        announce_ready(server);
+        announce(server);
         wait_for_stop(server);
         *code = drain(server) ? 0 : 1;
     }

@@ -10,16 +10,13 @@
  * Memory  Records and strings are freed at the end; none goes before. Threads: opened and closed by main;
  *         ticks by watch; the rest any.
  * Proof   tests/server/test_start.py, test_promises.py. */
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/mem.h"
 #include "server/internal.h"
 
@@ -93,55 +90,12 @@ static bool is_to_come(const fletch_config *config, const char *id) {
            fletch_hub_path(config, id, path, sizeof path, &error) == FLETCH_ENOTFOUND;
 }
 
-enum { CONFIG_MAX = 16 << 20 };
-
-/* A first module with a folder of its own ("0_Transformer") keeps its configuration there, and static embeddings
- * have none: what they have is judged when they are opened. */
-static bool has_other_layout(const char *folder) {
-    char   path[4096];
-    fl_buf modules = {0};
-    DIR   *dir     = opendir(folder);
-    bool   found   = false;
-    for (struct dirent *entry; !found && dir != NULL && (entry = readdir(dir)) != NULL;) {
-        found = strncmp(entry->d_name, "0_", 2) == 0;
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
-    }
-    if (!found && fl_path_join(path, sizeof path, folder, "modules.json", NULL) == FLETCH_OK &&
-        fl_file_read(path, CONFIG_MAX, &modules, NULL) == FLETCH_OK && modules.data != NULL) {
-        found = strstr(modules.data, "StaticEmbedding") != NULL;
-    }
-    fl_buf_free(&modules);
-    return found;
-}
-
 /* What of a model can be judged without its weights, by who opens models and in its words. */
 static int check_model(const fletch_config *config, const char *id, fletch_error *error) {
-    if (is_to_come(config, id)) {
-        return FLETCH_OK;
-    }
     fletch_model *model = NULL;
-    fl_json      *json  = NULL;
-    char          folder[4096], path[4096];
-    int           status = fletch_open_tokenizer(&model, id, config, error);
+    int           status =
+        is_to_come(config, id) ? FLETCH_OK : fletch_open_tokenizer(&model, id, config, error);
     fletch_close(model);
-    bool here = status == FLETCH_OK && !fl_folder_exists(id) &&
-                fletch_hub_path(config, id, folder, sizeof folder, error) == FLETCH_OK;
-    if (status == FLETCH_OK && has_other_layout(here ? folder : id)) {
-        return FLETCH_OK;
-    }
-    if (status == FLETCH_OK) {
-        status = fl_path_join(path, sizeof path, here ? folder : id, "config.json", error);
-    }
-    if (status == FLETCH_OK && !fl_file_exists(path)) {
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s is missing: is this a Hugging Face model folder?", path);
-    }
-    if (status == FLETCH_OK) {
-        status = fl_json_read(&json, path, CONFIG_MAX, error);
-        fl_json_free(json);
-    }
     return status;
 }
 
@@ -191,6 +145,10 @@ static int open_one(fl_server *server, const char *spec, served_full **out, flet
     if (served->id == NULL) {
         close_one(full);
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for a model's record");
+    }
+    if (is_to_come(server->config, id)) {
+        fl_server_log_line(server->log, FL_LEVEL_INFO, "model %s is not here yet: downloading it",
+                           served->name);
     }
     status = fletch_open(&served->model, id, server->config, error);
     if (status == FLETCH_OK) {

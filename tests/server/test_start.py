@@ -51,8 +51,7 @@ def broken(folder, name, content):
     """The model of the tests with one file changed, or gone."""
     folder.mkdir()
     for path in pathlib.Path(serving.MODEL).iterdir():
-        if path.is_file():
-            (folder / path.name).symlink_to(path)
+        (folder / path.name).symlink_to(path)
     (folder / name).unlink()
     if content is not None:
         (folder / name).write_text(content)
@@ -68,10 +67,30 @@ def test_a_folder_is_judged_before_it_listens(tmp_path, name, content, says):
     assert code == 3 and says in text
 
 
+FOLDERS = pathlib.Path(__file__).resolve().parents[1] / "golden/folders"
+
+
+@pytest.mark.parametrize("name, content, says", [
+    ("model.safetensors", None, "neither model.safetensors nor"), ("model.safetensors", "not weights at all", "model.safetensors"),
+    ("config.json", '{"model_type": "nonsense"}', "nonsense"),
+    ("modules.json", '[{"idx": 0, "name": "0", "path": "", "type": "somebody.Else"}]', "somebody.Else"),
+])
+def test_weights_and_kind_are_judged_before_it_says_listening(tmp_path, name, content, says):
+    code, text = refused(tmp_path, "--model", broken(tmp_path / "model", name, content))
+    assert code == 3 and says in text
+
+
+def test_a_store_of_another_model_is_told_before_it_says_listening(start, tmp_path):
+    server = start("--server-store", tmp_path / "s.db", "--model", FOLDERS / "family-static", model=False)
+    assert server.ask("POST", "/add", b'{"text": "one"}').status == 200 and server.end() == 0
+    other = start("--server-store", tmp_path / "s.db", ready=False)
+    assert other.process.wait(serving.WAIT) == 2
+    assert "holds vectors of another model: 'family-static'" in other.log() and other.lines in ([], [None])
+
+
 @pytest.mark.parametrize("name", ["subfolder", "family-static"])
 def test_a_first_module_in_a_folder_of_its_own_is_served(name, start):
-    folder = pathlib.Path(__file__).resolve().parents[1] / "golden/folders" / name
-    assert start("--model", str(folder)).embed("a cat").status == 200
+    assert start("--model", FOLDERS / name).embed("a cat").status == 200
 
 
 def test_a_model_that_may_not_be_fetched_is_told_before_it_listens(tmp_path):

@@ -20,11 +20,16 @@ from serving import request
 # ---- Probes -------------------------------------------------------------------------------------------------------
 
 def test_ready_after_warm_up_only(start):
-    running = start(ready=False)
-    running.wait_line("listening on")
+    port = serving.free_port()
+    running = start("--port", port, ready=False)
+    running.where = ("127.0.0.1", port)
     seen = []
     while not seen or seen[-1] != 200:
-        assert running.ask("GET", "/live").status == 200
+        try:
+            assert running.ask("GET", "/live").status == 200
+        except ConnectionRefusedError:  # the socket is not open yet
+            assert not seen and running.process.poll() is None, running.log()
+            continue
         reply = running.ask("GET", "/ready")
         seen.append(reply.status)
         if reply.status == 503:
