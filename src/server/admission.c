@@ -150,7 +150,7 @@ static bool find_route(fl_request_full *full) {
 static bool check_ready(fl_request_full *full) {
     fl_request *request = &full->shared;
     int         state   = atomic_load(&request->server->state);
-    bool        loading = state == FL_LOADING, leaving = state >= FL_DRAINING && !full->conn->promised;
+    bool loading = state == FL_LOADING, leaving = state >= FL_DRAINING && !full->conn->promised;
     if ((!loading && !leaving) || (request->route->flags & FL_ROUTE_ALWAYS) != 0) {
         return true;
     }
