@@ -27,6 +27,15 @@ def chromium(tmp_path_factory):
     running.close()
 
 
+@pytest.fixture
+def page(server, chromium):
+    """The playground, as wide as it was before once the test is through."""
+    chromium.open(f"http://{server.where[0]}:{server.port}/")
+    yield chromium
+    chromium.call("Emulation.clearDeviceMetricsOverride")
+    chromium.call("Emulation.setEmulatedMedia", features=[])
+
+
 def write(page, texts):
     page.run(f"document.getElementById('texts').value = {json.dumps(chr(10).join(texts))}")
 
@@ -94,6 +103,116 @@ def test_docs_lists_every_route(server, chromium):
     assert f"curl {home}/add" in shown and "undefined" not in chromium.run("document.body.innerText")
     assert chromium.run("document.documentElement.scrollWidth <= innerWidth")
     assert chromium.complaints() == [] and all(url.startswith((home, "data:")) for url in chromium.requested())
+
+
+def press(page, button):
+    """Press it and wait until it can be pressed again; what is said then."""
+    page.run(f"document.getElementById('{button}').click()")
+    page.wait(f"!document.getElementById('{button}').disabled")
+    return page.run("document.getElementById('status').innerText")
+
+
+def test_add_and_search(server, page):
+    server.ask("DELETE", "/items")
+    page.open(f"http://{server.where[0]}:{server.port}/")
+    page.wait("document.getElementById('store').innerText.startsWith('0 texts in the store, which is gone')")
+    assert press(page, "seek") == "Nothing is stored yet: add texts first."
+    write(page, TEXTS + ["<b>bold</b>"])
+    assert press(page, "add") == "Added 4 texts."
+    page.run("document.getElementById('query').value = 'a kitten has a nap'")
+    assert press(page, "seek") == ""
+    truth = server.ask("POST", "/search", b'{"text": "a kitten has a nap"}').json()["results"]
+    assert len(truth) == 4 and truth[0]["text"] == TEXTS[1]
+    shown = page.run("[...document.querySelectorAll('#found li')].map(li => [...li.children].map(c => c.innerText))")
+    assert shown == [[f"{hit['score']:.3f}", hit["text"]] for hit in truth]
+    assert "/search" in page.run("document.getElementById('curl').innerText")
+    assert page.run("document.getElementById('store').innerText").startswith("4 texts")
+    assert page.complaints() == []
+
+
+def test_a_server_that_keeps_nothing(start, chromium):
+    server = start("--server-store", "none")
+    chromium.open(f"http://{server.where[0]}:{server.port}/")
+    chromium.wait("document.getElementById('search').hidden && document.getElementById('add').hidden")
+    compare(chromium)
+    assert len(cells(chromium)) == 7
+
+
+def test_copy(page):
+    page.call("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    page.call("Emulation.setFocusEmulationEnabled", enabled=True)
+    compare(page)
+    page.run("document.getElementById('copy').click()")
+    page.wait("document.getElementById('copy').innerText === 'Copied'")
+    text = page.run("document.getElementById('curl').textContent")
+    assert page.run("navigator.clipboard.readText()") == text and text.startswith("curl http://")
+    compare(page)
+    assert page.run("document.getElementById('copy').innerText") == "Copy", "another command is not copied yet"
+
+
+# The least contrast of all texts that can be seen, and its text.
+CONTRAST = """(() => {
+  const parts = c => (c.match(/[0-9.]+/g) ?? []).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
+  const behind = e => { for (; e; e = e.parentElement) { const c = parts(getComputedStyle(e).backgroundColor);
+    if (c.length === 3 || c[3] === 1) { return c; } } return [255, 255, 255]; };
+  let least = [99, ""], seen = 0;
+  for (const e of document.querySelectorAll("body *")) {
+    const text = [...e.childNodes].filter(n => n.nodeType === 3).map(n => n.data).join("").trim() || e.value;
+    if (!text || !e.offsetParent || ["SCRIPT", "STYLE", "OPTION"].includes(e.tagName)) { continue; }
+    const [a, b] = [light(parts(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x);
+    const ratio = (a + .05) / (b + .05);
+    seen++;
+    if (ratio < least[0]) { least = [ratio, text]; }
+  }
+  return [...least, seen];
+})()"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast(server, page, scheme):
+    """Every text stands out from what is behind it at 4.5 to 1, whatever the colour of its cell."""
+    page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    write(page, TEXTS)
+    press(page, "add")
+    press(page, "seek")
+    compare(page)
+    least, text, seen = page.run(CONTRAST)
+    assert seen > 20 and least >= 4.5, (least, text)
+    for value in range(0, 101, 2):  # every colour that a cell can have
+        page.run(f"colour(document.querySelector('#map td'), {value / 100})")
+        assert page.run(CONTRAST)[0] >= 4.5, value
+    page.open(f"http://{server.where[0]}:{server.port}/docs")
+    page.wait("document.querySelectorAll('details').length > 20")
+    page.run("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    least, text, seen = page.run(CONTRAST)
+    assert seen > 100 and least >= 4.5, (least, text)
+
+
+@pytest.mark.parametrize("texts", [7, 12, 45])
+def test_a_phone_shows_every_column(page, texts):
+    page.call("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=2, mobile=True)
+    write(page, [f"line {i}" for i in range(texts)])
+    compare(page)
+    assert page.run("document.querySelectorAll('#map tbody tr').length") == texts
+    assert page.run("[...document.querySelectorAll('#map tr:last-child td')].every(c => c.getBoundingClientRect().right <= 360)")
+    assert page.run("document.documentElement.scrollWidth") == 360
+    if texts <= 12:
+        assert page.run("[...document.querySelectorAll('#map td')].every(c => c.scrollWidth <= c.clientWidth + 1 && c.innerText)")
+    assert page.run("document.getElementById('legend').innerText").splitlines()[-1] == f"line {texts - 1}"
+    page.run("document.querySelector('#map tr:last-child td').click()")
+    assert page.run("document.getElementById('pair').innerText").startswith(f"{texts} and 1: ")
+
+
+def test_no_line_is_dropped_in_silence(page):
+    write(page, [f"line {i}" for i in range(101)])
+    compare(page)
+    assert page.run("document.getElementById('status').innerText") == "The first 100 of 101 lines are compared."
+    assert page.run("document.querySelectorAll('#map tbody tr').length") == 100
+    write(page, ["one"] * 100)
+    compare(page)
+    assert page.run("document.getElementById('status').innerText") == ""
 
 
 def test_a_text_is_never_markup(server, chromium):
