@@ -33,8 +33,8 @@
  *              (fletch_config_set). So a program that was compiled with an older header goes on.
  *   Exactness  The same text gives the same bytes, whatever its batch, order or thread count.
  *
- * The header is a ladder: errors, texts and matrices, configuration, the model (open, embed),
- * requests, statistics, tokens, what a model says of itself, the hub cache, and the machine.
+ * The header is a ladder: errors, texts and matrices, configuration, the model (open, embed, rerank,
+ * classify), requests, statistics, tokens, what a model says of itself, the hub cache, and the machine.
  */
 #ifndef FLETCH_H
 #define FLETCH_H
@@ -302,10 +302,20 @@ typedef enum fletch_truncate {
     FLETCH_TRUNCATE_ERROR   = 3  /* refuse with FLETCH_ETOOLONG; `where` is the text's index */
 } fletch_truncate;
 
-/** Options of one embed call. All zero (with size) means: as the model and configuration say. */
+/** What is done with the numbers that a reranker or classifier ends in. */
+typedef enum fletch_activation {
+    FLETCH_ACTIVATION_DEFAULT = 0, /* as the folder says, as CrossEncoder.predict does */
+    FLETCH_ACTIVATION_NONE    = 1, /* nothing: logits */
+    FLETCH_ACTIVATION_SIGMOID = 2, /* each to 0 … 1 */
+    FLETCH_ACTIVATION_SOFTMAX = 3  /* of all labels: probabilities that add up to 1 */
+} fletch_activation;
+
+/** Options of one embed, rerank or classify call. All zero (with size) means: as the model and
+ *  configuration say. Scores have no dimensions and normalize: leave these 0. */
 typedef struct fletch_embed_options {
     size_t          size;        /* set by FLETCH_EMBED_OPTIONS_INIT */
-    const char     *prompt;      /* put in front of every text; wins over prompt_name */
+    const char     *prompt;      /* put in front of every text (of a pair: the first one); wins over
+                                    prompt_name */
     const char     *prompt_name; /* one of the folder's prompts */
     uint32_t        dimensions; /* cut to this many, then normalise again if normalising; 0 = all */
     uint32_t        max_length; /* tokens with specials; 0 = the model's; larger is clamped */
@@ -317,6 +327,7 @@ typedef struct fletch_embed_options {
                                   on and the call succeeds. NULL: the first bad text fails the call */
     uint64_t        list_bytes; /* most that the lists of a call may take (fletch_embed_tokens and
                              fletch_embed_sparse); beyond: FLETCH_ENOSPC. 0 = no limit */
+    fletch_activation activation; /* of scores */
 } fletch_embed_options;
 
 #define FLETCH_EMBED_OPTIONS_INIT                                                                  \
@@ -336,7 +347,8 @@ FLETCH_API int fletch_embed(fletch_model *model, const fletch_texts *texts,
 /** What texts become. */
 typedef enum fletch_kind {
     FLETCH_KIND_DENSE  = 0, /* a row of a matrix: fletch_embed */
-    FLETCH_KIND_TOKENS = 1  /* a vector for every token: fletch_embed_tokens */
+    FLETCH_KIND_TOKENS = 1, /* a vector for every token: fletch_embed_tokens */
+    FLETCH_KIND_SCORES = 2  /* a score for each label: fletch_rerank, fletch_classify */
 } fletch_kind;
 
 /** The entries of one text. */
@@ -365,6 +377,28 @@ FLETCH_API int fletch_embed_tokens(fletch_model *model, const fletch_texts *text
 
 FLETCH_API void fletch_lists_free(fletch_lists *lists); /* NULL is a no-op */
 
+/** Score `documents` against a query with a reranker, a cross-encoder with one label: scores[i], the
+ *  higher the better, is of document i; scores [documents->count], caller-owned. Query and document are
+ *  read as one sequence; what is too long is shortened, the longer of the two first. The query is
+ *  tokenised once. A score does not depend on the other documents, and is never NaN: that is
+ *  FLETCH_EMODEL. FLETCH_EUNSUPPORTED: the model is no reranker. For the rest as fletch_embed; of
+ *  options' arrays each entry is of a document. Since 0.2. */
+FLETCH_API int fletch_rerank(fletch_model *model, const char *query, size_t query_size,
+                             const fletch_texts *documents, const fletch_embed_options *options,
+                             float *scores, fletch_error *error);
+
+/** Scores of every label (fletch_label_at) for each text, or for each pair of texts[i] and second[i]
+ *  where `second` is not NULL (as many as texts): rows of *out, float32, out->cols the number of
+ *  labels, which fletch_dimensions gives. FLETCH_EUNSUPPORTED: the model is no classifier. For the rest
+ *  as fletch_rerank. Since 0.2. */
+FLETCH_API int fletch_classify(fletch_model *model, const fletch_texts *texts,
+                               const fletch_texts *second, const fletch_embed_options *options,
+                               fletch_matrix *out, fletch_error *error);
+
+/** The name of label `index` of a reranker or classifier ("LABEL_0", "entailment"), borrowed until the
+ *  model is closed; NULL past the last, and of any other model. Since 0.2. */
+FLETCH_API const char *fletch_label_at(const fletch_model *model, size_t index);
+
 /* ---- Requests: embedding without waiting ------------------------------------------------------ */
 
 /** Who waits for the result. Interactive texts leave first; bulk texts always get a share. */
@@ -385,7 +419,10 @@ typedef struct fletch_request {
     uint32_t    spare_us; /* how long this thread may be kept, 0 = not at all: alone and
                                    likely to be over by then, the work is done on it, `done` is
                                    called before fletch_submit returns, and nobody is woken */
-    fletch_kind kind; /* other than DENSE: `out` is not looked at, outcome.lists has the result */
+    fletch_kind kind;     /* TOKENS: `out` is not looked at, outcome.lists has the result */
+    const char *query;    /* of kind SCORES: the texts are documents to rerank; NULL: to classify */
+    size_t      query_size;
+    const fletch_texts *second; /* to classify pairs: the second text of each; borrowed, it too */
 } fletch_request;
 
 #define FLETCH_REQUEST_INIT                                                                        \
@@ -631,6 +668,8 @@ typedef struct fletch_model_info {
     uint32_t    prompt_count;
     char        provider[32]; /* of the first replica, now */
     char        precision[16];
+    uint32_t    labels; /* of a reranker (1) or classifier: a row is their scores; 0: any other */
+    const char *activation; /* of the scores by default: "sigmoid", "identity"; "" without labels */
 } fletch_model_info;
 
 /** Fill *info (with its size set). Since 0.1. */

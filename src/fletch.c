@@ -133,13 +133,18 @@ size_t fletch_dimensions(const fletch_model *model) {
     return model ? model->dimensions : 0;
 }
 
+static int check_activation(fletch_activation how, fletch_error *error) {
+    if ((int)how >= FLETCH_ACTIVATION_DEFAULT && (int)how <= FLETCH_ACTIVATION_SOFTMAX)
+        return FLETCH_OK;
+    return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                   "activation is %d; use FLETCH_ACTIVATION_…", (int)how);
+}
+
 static int check_texts(const fletch_texts *texts, fletch_error *error) {
-    if (!texts)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_embed: texts is NULL");
     int forms = (texts->pointers != NULL) + (texts->offsets32 != NULL) + (texts->offsets64 != NULL);
     if (texts->count > 0 && forms != 1)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_embed: exactly one of texts->pointers, offsets32, "
+                       "exactly one of texts->pointers, offsets32, "
                        "offsets64 must be "
                        "set, not %d",
                        forms);
@@ -147,63 +152,109 @@ static int check_texts(const fletch_texts *texts, fletch_error *error) {
 }
 
 static int check_matrix(const fletch_matrix *out, size_t rows, fletch_error *error) {
-    if (!out || (rows > 0 && !out->data))
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_embed: the matrix is NULL");
+    if (rows > 0 && !out->data)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "the matrix is NULL");
     if (out->rows < rows)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_embed: the matrix has %zu rows for %zu texts", out->rows, rows);
+                       "the matrix has %zu rows for %zu texts", out->rows, rows);
     size_t row_bytes = fletch_row_bytes(out->cols, out->dtype);
     if (row_bytes == 0)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_embed: the matrix has no columns or an unknown dtype %d",
-                       (int)out->dtype);
+                       "the matrix has no columns or an unknown dtype %d", (int)out->dtype);
     if (out->stride < row_bytes)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_embed: the stride of %zu bytes is less than a row of %zu bytes",
-                       out->stride, row_bytes);
+                       "the stride of %zu bytes is less than a row of %zu bytes", out->stride,
+                       row_bytes);
     if (rows > 0 && rows - 1 > (PTRDIFF_MAX - row_bytes) / out->stride)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_embed: %zu rows at a stride of %zu bytes are larger "
+                       "%zu rows at a stride of %zu bytes are larger "
                        "than memory",
                        rows, out->stride);
     return FLETCH_OK;
 }
 
-/* What all calls that embed and wait have in common. */
-static int embed(fletch_model *model, fletch_kind kind, const fletch_texts *texts,
-                 const fletch_embed_options *options, fletch_matrix *out, fletch_lists **lists,
-                 fletch_error *error) {
-    if (!model)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_embed: model is NULL");
+/* The kind, and what it needs besides texts. */
+static int check_kind(const fletch_request *request, fletch_error *error) {
+    bool pairs = request->query || request->second;
+    if ((unsigned)request->kind > FLETCH_KIND_SCORES)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "the kind is %d; use FLETCH_KIND_…",
+                       (int)request->kind);
+    if (pairs && (request->kind != FLETCH_KIND_SCORES || request->ids))
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "a query or second texts are for scores of texts");
+    if (request->query && request->second)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "second texts are without a query");
+    if (request->second && request->second->count != request->texts.count)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "%zu texts, but %zu second texts: a pair has one of each",
+                       request->texts.count, request->second->count);
+    return request->second ? check_texts(request->second, error) : FLETCH_OK;
+}
+
+/* The request's own copy; `options` are the defaults. */
+static int check_request(const fletch_model *model, fletch_request *request,
+                         fletch_embed_options *options, fletch_error *error) {
     if (!model->has_engine)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_embed: only the tokenizer was opened; use fletch_open");
-    fl_error_clear(error);
-    fletch_embed_options own    = FLETCH_EMBED_OPTIONS_INIT;
-    int                  status = copy_options(&own, sizeof own, options, error);
+                       "only the tokenizer of this model was opened; use fletch_open");
+    int status       = copy_options(options, sizeof *options, request->options, error);
+    request->options = options;
     if (status == FLETCH_OK)
-        status = check_truncate(own.truncate, error);
+        status = check_truncate(options->truncate, error);
     if (status == FLETCH_OK)
-        status = check_texts(texts, error);
-    if (status == FLETCH_OK && kind == FLETCH_KIND_DENSE)
-        status = check_matrix(out, texts->count, error);
-    if (status < 0)
+        status = check_activation(options->activation, error);
+    if (status == FLETCH_OK)
+        status = check_texts(&request->texts, error);
+    if (status == FLETCH_OK)
+        status = check_kind(request, error);
+    if (status == FLETCH_OK && request->ids && request->texts.pointers)
+        status = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                         "fletch_submit: ids need offsets64 or offsets32, not pointers");
+    if (status == FLETCH_OK && (unsigned)request->lane > FLETCH_LANE_BULK)
+        status = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_submit: lane is %d",
+                         (int)request->lane);
+    if (status < 0 || request->kind == FLETCH_KIND_TOKENS)
         return status;
-    return fl_runtime_embed(model, kind, texts, &own, out, lists, error);
+    return check_matrix(&request->out, request->texts.count, error);
+}
+
+/* A request of one of the calls that wait. */
+static int wait_for(fletch_model *model, const fletch_request *request, fletch_lists **lists,
+                    fletch_error *error) {
+    fletch_request       own     = *request;
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    fl_error_clear(error);
+    int status = check_request(model, &own, &options, error);
+    return status == FLETCH_OK ? fl_runtime_wait(model, &own, lists, error) : status;
 }
 
 int fletch_embed(fletch_model *model, const fletch_texts *texts,
                  const fletch_embed_options *options, fletch_matrix *out, fletch_error *error) {
-    return embed(model, FLETCH_KIND_DENSE, texts, options, out, NULL, error);
+    fletch_request request = FLETCH_REQUEST_INIT;
+    if (!model || !texts || !out)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_embed: %s is NULL",
+                       !model   ? "model"
+                       : !texts ? "texts"
+                                : "the matrix");
+    request.texts   = *texts;
+    request.options = options;
+    request.out     = *out;
+    return wait_for(model, &request, NULL, error);
 }
 
 static int embed_lists(fletch_model *model, fletch_kind kind, const fletch_texts *texts,
                        const fletch_embed_options *options, fletch_lists **lists,
                        fletch_error *error) {
+    fletch_request request = FLETCH_REQUEST_INIT;
     if (!lists)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "the place for the lists is NULL");
     *lists = NULL;
-    return embed(model, kind, texts, options, NULL, lists, error);
+    if (!model || !texts)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "the model or texts are NULL");
+    request.kind    = kind;
+    request.texts   = *texts;
+    request.options = options;
+    return wait_for(model, &request, lists, error);
 }
 
 int fletch_embed_tokens(fletch_model *model, const fletch_texts *texts,
@@ -216,30 +267,40 @@ void fletch_lists_free(fletch_lists *lists) {
     fl_lists_free((fl_lists *)(void *)lists);
 }
 
-/* The request's own copy of what fletch_embed takes as arguments; `options` are the defaults. */
-static int check_request(const fletch_model *model, fletch_request *request,
-                         fletch_embed_options *options, fletch_error *error) {
-    if (!model->has_engine)
+int fletch_rerank(fletch_model *model, const char *query, size_t query_size,
+                  const fletch_texts *documents, const fletch_embed_options *options, float *scores,
+                  fletch_error *error) {
+    fletch_request request = FLETCH_REQUEST_INIT;
+    if (!model || !documents)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_submit: only the tokenizer was opened; use fletch_open");
-    int status       = copy_options(options, sizeof *options, request->options, error);
-    request->options = options;
-    if (status == FLETCH_OK)
-        status = check_truncate(options->truncate, error);
-    if (status == FLETCH_OK)
-        status = check_texts(&request->texts, error);
-    if (status == FLETCH_OK && request->ids && request->texts.pointers)
-        status = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                         "fletch_submit: ids need offsets64 or offsets32, not pointers");
-    if (status == FLETCH_OK && (unsigned)request->lane > FLETCH_LANE_BULK)
-        status = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_submit: lane is %d",
-                         (int)request->lane);
-    if (status == FLETCH_OK && (unsigned)request->kind > FLETCH_KIND_TOKENS)
-        status = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_submit: kind is %d",
-                         (int)request->kind);
-    if (status < 0 || request->kind != FLETCH_KIND_DENSE)
-        return status;
-    return check_matrix(&request->out, request->texts.count, error);
+                       "fletch_rerank: model or documents is NULL");
+    if (!query)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_rerank: the query is NULL");
+    request.kind       = FLETCH_KIND_SCORES;
+    request.query      = query;
+    request.query_size = query_size;
+    request.texts      = *documents;
+    request.options    = options;
+    request.out        = fletch_matrix_f32(scores, documents->count, 1);
+    return wait_for(model, &request, NULL, error);
+}
+
+int fletch_classify(fletch_model *model, const fletch_texts *texts, const fletch_texts *second,
+                    const fletch_embed_options *options, fletch_matrix *out, fletch_error *error) {
+    fletch_request request = FLETCH_REQUEST_INIT;
+    if (!model || !texts || !out)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_classify: model, texts or the matrix is NULL");
+    request.kind    = FLETCH_KIND_SCORES;
+    request.texts   = *texts;
+    request.second  = second;
+    request.options = options;
+    request.out     = *out;
+    return wait_for(model, &request, NULL, error);
+}
+
+const char *fletch_label_at(const fletch_model *model, size_t index) {
+    return model && index < model->model->label_count ? model->model->labels[index] : NULL;
 }
 
 int fletch_submit(fletch_model *model, const fletch_request *request, fletch_done_fn done,

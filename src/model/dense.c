@@ -19,37 +19,62 @@ enum { DENSE_WIDTH_MAX = 65536 };
 
 /* The last component of a path below torch.nn, where both spellings of each class live. */
 static const struct {
-    const char         *name;
+    const char         *name, *word; /* of torch; ours */
     fl_dense_activation activation;
 } activations[] = {
-    {"Identity", FL_DENSE_IDENTITY}, {"Tanh", FL_DENSE_TANH},       {"GELU", FL_DENSE_GELU},
-    {"ReLU", FL_DENSE_RELU},         {"Sigmoid", FL_DENSE_SIGMOID},
+    {"Identity", "identity", FL_DENSE_IDENTITY},
+    {"Tanh", "tanh", FL_DENSE_TANH},
+    {"GELU", "gelu", FL_DENSE_GELU},
+    {"ReLU", "relu", FL_DENSE_RELU},
+    {"Sigmoid", "sigmoid", FL_DENSE_SIGMOID},
 };
 
-static fl_dense_activation read_activation(fl_json_reader *reader) {
-    const char *path =
-        fl_json_string(reader, "activation_function", "torch.nn.modules.activation.Tanh");
+const char *fl_dense_activation_name(fl_dense_activation activation) {
+    for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
+        if (activations[i].activation == activation)
+            return activations[i].word;
+    return "";
+}
+
+bool fl_dense_activation_of(const char *path, fl_dense_activation *out) {
     const char *last = strrchr(path, '.');
     if (strncmp(path, "torch.nn.", strlen("torch.nn.")) == 0)
         for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
-            if (strcmp(last + 1, activations[i].name) == 0)
-                return activations[i].activation;
-    fl_family_refuse(reader, "activation_function", path);
-    return FL_DENSE_IDENTITY;
+            if (strcmp(last + 1, activations[i].name) == 0) {
+                *out = activations[i].activation;
+                return true;
+            }
+    return false;
+}
+
+static fl_dense_activation read_activation(fl_json_reader *reader) {
+    fl_dense_activation activation = FL_DENSE_IDENTITY;
+    const char         *path =
+        fl_json_string(reader, "activation_function", "torch.nn.modules.activation.Tanh");
+    if (!fl_dense_activation_of(path, &activation))
+        fl_family_refuse(reader, "activation_function", path);
+    return activation;
+}
+
+/* Whether the module writes `output` instead of the sentence's vector. */
+static bool check_features(fl_json_reader *reader, const char *output) {
+    static const char own[] = "sentence_embedding";
+    const char       *from  = fl_json_string(reader, "module_input_name", own);
+    const char       *to    = fl_json_string(reader, "module_output_name", from);
+    bool              other = output != NULL && strcmp(to, output) == 0;
+    if (strcmp(from, own) != 0)
+        fl_family_refuse(reader, "module_input_name", from);
+    if (!other && strcmp(to, own) != 0)
+        fl_family_refuse(reader, "module_output_name", to);
+    return other;
 }
 
 void fl_refuse_other_features(fl_json_reader *reader) {
-    static const char *const keys[] = {"module_input_name", "module_output_name"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const char *name = fl_json_string(reader, keys[i], "sentence_embedding");
-        if (strcmp(name, "sentence_embedding") != 0)
-            fl_family_refuse(reader, keys[i], name);
-    }
+    check_features(reader, NULL);
 }
 
-/* A tensor of exactly rows x columns (columns 0: a vector of rows) as new float32 memory. */
-static int load(float **out, const fl_safetensors *file, const char *folder, const char *name,
-                uint64_t rows, uint64_t columns, fletch_error *error) {
+int fl_dense_load(float **out, const fl_safetensors *file, const char *folder, const char *name,
+                  uint64_t rows, uint64_t columns, fletch_error *error) {
     const fl_tensor *tensor = fl_safetensors_find(file, name);
     if (tensor == NULL)
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: tensor %s is missing.", folder,
@@ -82,10 +107,10 @@ static int load_stage(fl_stage *stage, const char *folder, const char *layer, bo
     if (status != 0)
         return status;
     snprintf(name, sizeof name, "%s.weight", layer);
-    status = load(&stage->weight, file, folder, name, stage->out, columns, error);
+    status = fl_dense_load(&stage->weight, file, folder, name, stage->out, columns, error);
     snprintf(name, sizeof name, "%s.bias", layer);
     if (status == 0 && bias)
-        status = load(&stage->bias, file, folder, name, stage->out, 0, error);
+        status = fl_dense_load(&stage->bias, file, folder, name, stage->out, 0, error);
     fl_safetensors_close(file);
     return status;
 }
@@ -107,7 +132,8 @@ static int check_width(const char *path, int64_t has, uint32_t width, fletch_err
                    (long long)has, width);
 }
 
-int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, fletch_error *error) {
+int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, const char *output,
+                  bool *writes_it, fletch_error *error) {
     char     path[FL_MODEL_PATH_MAX];
     fl_json *root   = NULL;
     int      status = read_config(&root, path, folder, error);
@@ -119,7 +145,7 @@ int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, fletch_er
     bool           bias   = fl_json_bool(&reader, "bias", true);
     stage->kind           = FL_STAGE_DENSE;
     stage->activation     = read_activation(&reader);
-    fl_refuse_other_features(&reader);
+    *writes_it            = check_features(&reader, output);
     if (fl_json_bool(&reader, "use_residual", false))
         fl_family_refuse(&reader, "use_residual", "true");
     status = reader.status;
@@ -146,6 +172,7 @@ int fl_layer_norm_read(fl_stage *stage, const char *folder, uint32_t width, flet
     if (status == 0)
         status = check_width(path, dimension, width, error);
     stage->kind = FL_STAGE_LAYER_NORM;
+    stage->eps  = 1e-5f; /* torch's default: the config does not carry one */
     stage->in = stage->out = (uint32_t)dimension;
     return status != 0 ? status : load_stage(stage, folder, "norm", true, error);
 }

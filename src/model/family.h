@@ -8,15 +8,16 @@
 #define FL_MODEL_FAMILY_H
 
 #include "base/json.h"
-#include "model/encoder.h"
+#include "model/model.h"
 #include "model/safetensors.h"
 
 enum {
-    FL_FIELDS_MAX = 20,
-    FL_ONLY_MAX   = 10,
-    FL_NAMES_MAX  = 34,
-    FL_WORDS_MAX  = 6,
-    FL_FUSED_MAX  = 3
+    FL_FIELDS_MAX      = 20,
+    FL_ONLY_MAX        = 10,
+    FL_NAMES_MAX       = 34,
+    FL_WORDS_MAX       = 6,
+    FL_FUSED_MAX       = 3,
+    FL_HEAD_LAYERS_MAX = 4
 };
 
 /* A key of config.json and the member of fl_encoder_desc that it fills. `keys` are spellings,
@@ -98,6 +99,15 @@ typedef struct fl_name {
         }                                                                                          \
     }
 
+/* A layer of the family's ...ForSequenceClassification, after pooling. */
+typedef struct fl_head_layer {
+    const char         *name; /* a module, "classifier.", with the family's prefix or without */
+    fl_stage_kind       kind; /* dense or layer norm, with the encoder's eps */
+    fl_dense_activation activation;
+    const char         *activation_key; /* config.json may name another; NULL: it may not */
+    const char         *bias_key;       /* config.json says whether there is one; NULL: always */
+} fl_head_layer;
+
 typedef struct fl_family {
     const char *name;                      /* of messages and /info: the first model_type */
     const char *model_types[FL_WORDS_MAX]; /* of config.json */
@@ -109,6 +119,7 @@ typedef struct fl_family {
     const char *prefixes[FL_WORDS_MAX];    /* that names may carry: "bert." */
     bool        vocab_is_enough;           /* BERT: a vocab.txt makes the tokenizer */
     bool        tokenizer_as_saved; /* transformers takes tokenizer.json, whatever the class */
+    bool        untyped_pairs;      /* the tokenizer of its class makes no token types */
 
     fl_encoder_desc fixed; /* switches that config.json does not tell */
     fl_field        fields[FL_FIELDS_MAX];
@@ -142,6 +153,10 @@ typedef struct fl_family {
     } experts;
     bool    first_layer_unnormed; /* ModernBERT */
     fl_name tensors[FL_NAMES_MAX];
+    struct { /* of rerankers and classifiers; without layers there are none of this family */
+        const char   *pooling_key;                /* "cls", when absent, or "mean"; NULL: cls */
+        fl_head_layer layers[FL_HEAD_LAYERS_MAX]; /* the last gives a score for each label */
+    } head;
 } fl_family;
 
 /* Every family, in the order in which they are asked. */

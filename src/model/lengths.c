@@ -53,17 +53,18 @@ static void refuse_other_keys(fl_json_reader *reader, const char *key, const cha
 }
 
 /* Settings that reach into transformers' classes, under their older and newer names. */
-static void refuse_settings(fl_json_reader *reader) {
+static void refuse_settings(fl_json_reader *reader, bool classifier) {
     static const char *const model_keys[] = {
         "torch_dtype",       "dtype",           "attn_implementation", "device_map",
         "low_cpu_mem_usage", "use_safetensors", "add_pooling_layer"};
     static const char *const tokenizer_keys[] = {"model_max_length", "use_fast", "padding_side",
                                                  "truncation_side"};
     const char *task   = fl_json_string(reader, "transformer_task", "feature-extraction");
-    const char *output = fl_json_string(reader, "module_output_name", "token_embeddings");
-    if (strcmp(task, "feature-extraction") != 0)
+    const char *rows   = classifier ? "scores" : "token_embeddings";
+    const char *output = fl_json_string(reader, "module_output_name", rows);
+    if (strcmp(task, classifier ? "sequence-classification" : "feature-extraction") != 0)
         fl_family_refuse(reader, "transformer_task", task);
-    if (strcmp(output, "token_embeddings") != 0)
+    if (strcmp(output, rows) != 0)
         fl_family_refuse(reader, "module_output_name", output);
     refuse_other_keys(reader, "config_args", NULL, 0);
     refuse_other_keys(reader, "config_kwargs", NULL, 0);
@@ -85,7 +86,7 @@ static fl_json_reader descend(fl_json_reader *reader, const char *key) {
 }
 
 /* What newer files hand to the tokenizer at every call: only what changes no token may stand there. */
-static void refuse_processing(fl_json_reader *reader) {
+static void refuse_processing(fl_json_reader *reader, bool pairs) {
     fl_json_reader all = descend(reader, "processing_kwargs");
     FL_JSON_EACH(all.object, part, arguments) {
         if (strcmp(part, "text") != 0 && strcmp(part, "common") != 0) {
@@ -97,10 +98,10 @@ static void refuse_processing(fl_json_reader *reader) {
             const char *word = fl_json_text(value);
             bool        pads = strcmp(name, "padding") == 0 || strcmp(name, "padding_side") == 0 ||
                         strcmp(name, "return_tensors") == 0;
-            bool cuts =
-                strcmp(name, "truncation") == 0 &&
-                (fl_json_true(value) || (word != NULL && (strcmp(word, "longest_first") == 0 ||
-                                                          strcmp(word, "only_first") == 0)));
+            bool cuts = strcmp(name, "truncation") == 0 &&
+                        (fl_json_true(value) ||
+                         (word != NULL && (strcmp(word, "longest_first") == 0 ||
+                                           (!pairs && strcmp(word, "only_first") == 0))));
             bool specials = strcmp(name, "add_special_tokens") == 0 && fl_json_true(value);
             if (!pads && !cuts && !specials)
                 fl_family_refuse(reader, "processing_kwargs", name);
@@ -110,12 +111,13 @@ static void refuse_processing(fl_json_reader *reader) {
         reader->status = all.status;
 }
 
-/* Newer files say which output of the network is the tokens' rows: the last layer's, nothing else. */
-static void refuse_outputs(fl_json_reader *reader) {
+/* Newer files say which output of the network is the tokens' rows, the last layer's, or the scores. */
+static void refuse_outputs(fl_json_reader *reader, bool classifier) {
     fl_json_reader modality = descend(reader, "modality_config");
     fl_json_reader text     = descend(&modality, "text");
-    const char    *output   = fl_json_string(&text, "method_output_name", "last_hidden_state");
-    if (strcmp(output, "last_hidden_state") != 0)
+    const char    *wanted   = classifier ? "logits" : "last_hidden_state";
+    const char    *output   = fl_json_string(&text, "method_output_name", wanted);
+    if (strcmp(output, wanted) != 0)
         fl_family_refuse(&text, "method_output_name", output);
     if (reader->status == 0)
         reader->status = text.status;
@@ -156,9 +158,9 @@ static int read_sentence_config(fl_model *model, wishes *out, fletch_error *erro
     out->sentence         = fl_json_int(&reader, "max_seq_length", 0, 1, INT64_MAX);
     out->sentence         = read_tokenizer_args(&reader, model, out->sentence);
     model->lowercase      = fl_json_bool(&reader, "do_lower_case", false);
-    refuse_settings(&reader);
-    refuse_outputs(&reader);
-    refuse_processing(&reader);
+    refuse_settings(&reader, model->own->classifier);
+    refuse_outputs(&reader, model->own->classifier);
+    refuse_processing(&reader, model->head == FL_HEAD_SCORES);
     fl_json_free(root);
     return reader.status;
 }

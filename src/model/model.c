@@ -116,6 +116,8 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
     int              status = fl_modules_open(modules, model, error);
     fletch_error     damage = {0};
     int              opened = 0;
+    if (status == 0)
+        status = fl_scores_find(model, modules, error);
     if (status == 0 && !options->without_weights) /* what config.json lacks is told first */
         opened = fl_safetensors_open_folder(&model->own->weights, model->own->transformer, &damage);
     if (status == 0 && model->is_static && opened == 0 && !options->without_weights)
@@ -139,6 +141,11 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
             *error = damage;
         return opened;
     }
+    if (status == 0 && fl_onnx_only(model) && model->head == FL_HEAD_SCORES)
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "%s: a reranker or classifier that is an .onnx file alone is not supported; "
+                       "its safetensors weights are needed.",
+                       model->folder);
     if (status == 0 && fl_onnx_only(model)) {
         model->weights_dtype = "in the .onnx file"; /* encoder.layer stays NULL */
         fl_weight_files_read(model);
@@ -146,6 +153,8 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
     }
     if (status == 0 && !model->is_static)
         status = fl_weights_read(model, family, options->log, error);
+    if (status == 0 && model->head == FL_HEAD_SCORES)
+        status = fl_scores_read(model, family, error);
     if (status == 0)
         fl_weight_files_read(model);
     return status;
@@ -200,6 +209,7 @@ void fl_model_close(fl_model *model) {
     }
     fl_free(model->stages);
     fl_free(model->prompts);
+    fl_free(model->labels);
     fl_free(model->encoder.layer);
     fl_free(model->encoder.desc.layer);
     fl_free(model->tokenizer_path);

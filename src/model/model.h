@@ -28,8 +28,7 @@ typedef enum fl_dense_activation {
     FL_DENSE_SIGMOID
 } fl_dense_activation;
 
-/* What happens to a pooled row, in modules.json's order. Layer norm has eps 1e-5 (torch's
- * default). */
+/* What happens to a pooled row, in modules.json's order. */
 typedef enum fl_stage_kind {
     FL_STAGE_DENSE,
     FL_STAGE_NORMALIZE,
@@ -41,6 +40,7 @@ typedef struct fl_stage {
     float              *weight;  /* dense: [out, in]; layer norm: [in]; owned */
     float              *bias;    /* [out] or NULL; owned */
     fl_dense_activation activation;
+    float               eps; /* layer norm */
 } fl_stage;
 
 /* The weights as files. */
@@ -85,6 +85,11 @@ struct fl_model {
     uint32_t  max_length; /* effective: the folder's, clamped to the usable positions */
     fl_source max_length_source;
     fl_head   head;
+    /* of scores */
+    const char        **labels; /* owned [label_count]; dimensions = label_count */
+    uint32_t            label_count;
+    fl_dense_activation activation; /* of the scores, unless a caller asks for another */
+    fl_source           activation_source;
     /* output stages after pooling */
     fl_stage *stages; /* owned [stage_count] */
     uint32_t  stage_count;
@@ -122,6 +127,7 @@ int fl_model_add_hint(int status, fletch_error *error);
 /* SHA-256 over a folder's model files as hex; "" on failure. Reads them all: 50 ms for 90 MB. */
 int fl_model_fingerprint(const char *folder, char out[65], fletch_error *error);
 
-const char *fl_pooling_name(fl_pooling pooling); /* "mean" */
+const char *fl_pooling_name(fl_pooling pooling);                      /* "mean" */
+const char *fl_dense_activation_name(fl_dense_activation activation); /* "sigmoid" */
 
 #endif

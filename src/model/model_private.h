@@ -19,6 +19,8 @@ struct fl_model_private {
     size_t          kept_count, kept_room;
     char           *transformer; /* owned: folder of config.json, tokenizer and weights */
     bool            has_modules; /* modules.json is there */
+    bool            scored;      /* a module has written the scores */
+    bool            classifier;  /* scores come from the network's own head, not from modules */
 };
 
 /* Keep a formatted string as long as the model; NULL when out of memory. */
@@ -45,11 +47,24 @@ void fl_modules_close(fl_modules *modules);
 int fl_pooling_read(fl_model *model, const char *folder, const char *module, fletch_error *error);
 int fl_pooling_override(fl_model *model, const char *text, fletch_error *error);
 
-/* dense.c: one stage from a module's folder; `width` is what comes in. */
-int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, fletch_error *error);
+/* dense.c: one stage from a module's folder; `width` is what comes in. `output` is the feature that a
+ * Dense may write besides "sentence_embedding"; *writes_it says whether it does. */
+int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, const char *output,
+                  bool *writes_it, fletch_error *error);
 int fl_layer_norm_read(fl_stage *stage, const char *folder, uint32_t width, fletch_error *error);
 /* A module that reads or writes another feature than the sentence's vector is another network. */
 void fl_refuse_other_features(fl_json_reader *reader);
+
+/* "torch.nn.modules.activation.Tanh"; false: not known. */
+bool fl_dense_activation_of(const char *path, fl_dense_activation *out);
+/* A tensor of exactly rows x columns (columns 0: a vector of rows) as new float32 memory. */
+int fl_dense_load(float **out, const fl_safetensors *file, const char *folder, const char *name,
+                  uint64_t rows, uint64_t columns, fletch_error *error);
+
+/* scores.c: head and own->classifier, once modules.json is open; then, when the weights are there,
+ * what becomes of a row: stages, labels, activation. */
+int fl_scores_find(fl_model *model, const fl_modules *modules, fletch_error *error);
+int fl_scores_read(fl_model *model, const fl_family *family, fletch_error *error);
 
 /* lengths.c: how long a text may be; `positions` 0 when the architecture is not known. */
 int fl_lengths_read(fl_model *model, uint32_t positions, fletch_error *error);
@@ -73,5 +88,7 @@ int fl_static_read(fl_model *model, fletch_error *error);
 /* weights.c: every slot of the encoder, its shape checked. */
 int fl_weights_read(fl_model *model, const fl_family *family, const fl_log *log,
                     fletch_error *error);
+/* The prefix of the folder's names: one of the family's, or "". */
+const char *fl_weights_prefix(fl_model *model, const fl_family *family);
 
 #endif

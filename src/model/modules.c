@@ -133,9 +133,13 @@ static int read_stage(const fl_modules *modules, const entry *module, fl_model *
     int       status = fl_path_join(folder, sizeof folder, model->folder, module->path, error);
     if (status != 0 || strcmp(module->kind, "Dropout") == 0)
         return status;
+    if (model->own->scored) /* it would change a vector that nobody reads any more */
+        return refuse(modules, module, error);
     model->stage_count++; /* now: a failure frees what the stage holds already */
     if (strcmp(module->kind, "Dense") == 0)
-        status = fl_dense_read(stage, folder, width, error);
+        status =
+            fl_dense_read(stage, folder, width, model->head == FL_HEAD_SCORES ? "scores" : NULL,
+                          &model->own->scored, error);
     else if (strcmp(module->kind, "LayerNorm") == 0)
         status = fl_layer_norm_read(stage, folder, width, error);
     else if (strcmp(module->kind, "Normalize") == 0)
@@ -184,6 +188,15 @@ static int refuse_pooling(const fl_model_options *options, fletch_error *error) 
                    options->pooling);
 }
 
+/* A classifier reads the rows that it was trained on. */
+static int refuse_other_pooling(const fl_model_options *options, fletch_error *error) {
+    if (options->pooling == NULL || options->pooling[0] == '\0')
+        return 0;
+    return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                   "model.pooling %.60s: the pooling of a classifier is part of it.",
+                   options->pooling);
+}
+
 /* What sentence-transformers makes of a plain transformer. */
 static int use_defaults(fl_model *model, const fl_model_options *options, fletch_error *error) {
     model->encoder.pooling[0]      = FL_POOL_MEAN;
@@ -202,6 +215,8 @@ static int use_defaults(fl_model *model, const fl_model_options *options, fletch
 
 int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_options *options,
                     fletch_error *error) {
+    if (model->own->classifier)
+        return refuse_other_pooling(options, error);
     int status = modules->root == NULL ? use_defaults(model, options, error)
                  : model->is_static    ? refuse_pooling(options, error)
                                        : read_pooling(modules, model, options, error);
@@ -223,5 +238,9 @@ int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_o
         if (status != 0)
             return status;
     }
+    if (model->head == FL_HEAD_SCORES && !model->own->scored)
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "%s: a CrossEncoder without a Dense whose module_output_name is \"scores\".",
+                       modules->path);
     return 0;
 }

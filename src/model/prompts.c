@@ -64,7 +64,7 @@ static int read_rest(fl_model *model, fl_json_reader *reader) {
     const char *type       = fl_json_string(reader, "model_type", "SentenceTransformer");
     const char *similarity = fl_json_string(reader, "similarity_fn_name", NULL);
     model->truncate_dim    = (uint32_t)fl_json_int(reader, "truncate_dim", 0, 1, UINT32_MAX);
-    if (strcmp(type, "SentenceTransformer") != 0)
+    if (strcmp(type, model->head == FL_HEAD_SCORES ? "CrossEncoder" : "SentenceTransformer") != 0)
         fl_family_refuse(reader, "model_type", type);
     if (reader->status != 0)
         return reader->status;

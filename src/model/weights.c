@@ -235,6 +235,10 @@ static void log_unused(const resolver *r, const fl_log *log) {
     fl_log_write(log, FL_LOG_DEBUG, "%zu of %zu tensors used", count - unused, count);
 }
 
+const char *fl_weights_prefix(fl_model *model, const fl_family *family) {
+    return find_prefix(&(resolver){.model = model, .family = family});
+}
+
 int fl_weights_read(fl_model *model, const fl_family *family, const fl_log *log,
                     fletch_error *error) {
     fl_encoder *encoder = &model->encoder;

@@ -94,6 +94,12 @@ static void tell_encoder(teller *t, const fletch_model *m) {
     fl_encoder_switches(desc, switches, sizeof switches);
     if (switches[0] != '\0' && desc->word_rows > 0) /* an .onnx file alone tells none */
         tell(t, "switches", "config.json", "%s", switches);
+    if (m->model->label_count > 0) {
+        tell(t, "labels", "folder", "%" PRIu32 ": %s%s", m->model->label_count, m->model->labels[0],
+             m->model->label_count > 1 ? " …" : "");
+        tell(t, "activation", m->model->activation_source.origin, "%s",
+             fl_dense_activation_name(m->model->activation));
+    }
     tell(t, "dimensions", origin_of(m, FL_KEY_MODEL_DIMENSIONS, "folder"), "%" PRIu32,
          m->dimensions);
     tell(t, "max_length", origin_of(m, FL_KEY_MODEL_MAX_LENGTH, m->model->max_length_source.origin),
@@ -172,6 +178,7 @@ void fl_runtime_info(fletch_model *m, fletch_model_info *out) {
         .prompt         = m->has_engine ? m->prompt : "",
         .weights_format = "",
         .weights_dtype  = "",
+        .activation     = "",
     };
     if (!m->has_engine)
         return;
@@ -188,6 +195,9 @@ void fl_runtime_info(fletch_model *m, fletch_model_info *out) {
     out->max_length     = m->max_length;
     out->normalize      = m->normalize;
     out->prompt_count   = model->prompt_count;
+    out->labels         = model->label_count;
+    if (model->label_count > 0)
+        out->activation = fl_dense_activation_name(model->activation);
     pthread_mutex_lock(&m->lock);
     const fl_replica *first = fl_replicas_first(m->replicas);
     if (first != NULL) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* embed.c - the call that waits: feed, carry a batch if that is quicker, else sleep until over.
  *
- * Role    fletch_embed and its like, after its arguments were checked.
+ * Role    fletch_embed and its like, after their arguments were checked.
  * Method  The caller's thread tokenises its own texts a window ahead of the engine. A call whose
  *         texts are all queued carries the next batch itself when a slot is free and a batch may
  *         leave: for a lone short text that is the whole way, without waking anyone. A call of more
@@ -58,28 +58,21 @@ static void wait_for(fl_request *request) {
     }
 }
 
-int fl_runtime_embed(fletch_model *model, fletch_kind kind, const fletch_texts *texts,
-                     const fletch_embed_options *options, fletch_matrix *out, fletch_lists **lists,
-                     fletch_error *error) {
+int fl_runtime_wait(fletch_model *model, const fletch_request *asked, fletch_lists **lists,
+                    fletch_error *error) {
     fl_request *request = fl_request_new(model, error);
     if (!request)
         return FLETCH_ENOMEM;
-    request->kind    = kind;
-    request->texts   = *texts;
-    request->options = *options;
-    if (out)
-        request->out = *out;
-    request->begin_ns    = fl_clock_ns();
-    request->deadline_ns = UINT64_MAX;
-    request->carries     = true;
-    int  status          = fl_request_resolve(request, error);
-    bool begins          = status == FLETCH_OK && texts->count > 0;
+    fl_request_fill(request, asked);
+    request->carries = true;
+    int  status      = fl_request_resolve(request, error);
+    bool begins      = status == FLETCH_OK && asked->texts.count > 0;
     pthread_mutex_lock(&model->lock);
     if (begins)
         status = fl_runtime_admit(model, error);
     if (begins && status == FLETCH_OK) {
         request->lane =
-            texts->count > model->short_call ? FLETCH_LANE_BULK : FLETCH_LANE_INTERACTIVE;
+            asked->texts.count > model->short_call ? FLETCH_LANE_BULK : FLETCH_LANE_INTERACTIVE;
         fl_request_begin(request);
         wait_for(request);
         status = request->error.code;

@@ -30,14 +30,30 @@ enum {
                                of the housekeeper and of slots' threads, whom others wait for */
     FEED_TEXTS = 256,   /* of the other steps */
     CHUNK_IDS  = 16384, /* ids a chunk has room for, unless its first text needs more */
-    TEXT_KEPT  = 256 * 1024 /* bytes of prompt + text that an idle feeder keeps */
+    TEXT_KEPT  = 256 * 1024 /* bytes of prompt + text, and of ids, that an idle feeder keeps */
 };
+
+/* Ids of one text of a pair, without what a template adds. */
+typedef struct side {
+    int32_t *ids; /* owned [capacity] */
+    size_t   count, capacity;
+    bool     cut;
+} side;
 
 struct fl_feeder {
     fl_feeder        *next;
     fl_token_scratch *scratch; /* owned */
     fl_buf            text;    /* prompt + text */
+    side              side[2]; /* the texts of a pair */
 };
+
+static void free_sides(fl_feeder *feeder, size_t kept) {
+    for (size_t i = 0; i < 2; i++)
+        if (feeder->side[i].capacity * sizeof(int32_t) > kept) {
+            fl_free(feeder->side[i].ids);
+            feeder->side[i] = (side){0};
+        }
+}
 
 /* ---- Feeders --------------------------------------------------------------------------------- */
 
@@ -64,6 +80,7 @@ fl_feeder *fl_feeder_take(fletch_model *model, fletch_error *error) {
 void fl_feeder_give(fletch_model *model, fl_feeder *feeder) {
     if (feeder->text.capacity > TEXT_KEPT)
         fl_buf_free(&feeder->text);
+    free_sides(feeder, TEXT_KEPT);
     pthread_mutex_lock(&model->lock);
     feeder->next        = model->idle_feeders;
     model->idle_feeders = feeder;
@@ -76,6 +93,7 @@ void fl_feeders_free(fletch_model *model) {
         model->idle_feeders = feeder->next;
         fl_token_scratch_free(feeder->scratch);
         fl_buf_free(&feeder->text);
+        free_sides(feeder, 0);
         fl_free(feeder);
     }
 }
@@ -133,9 +151,34 @@ typedef struct filling {
     fletch_error *error;
 } filling;
 
+/* Likewise for a pair: one text is the query, or there are two. */
+static size_t pair_bound(const fl_request *r, size_t index) {
+    const fl_tokenizer *tokenizer = r->model->tokenizer;
+    const char         *text      = NULL;
+    size_t              size = 0, limit = r->encode.max_length, rest = r->query_count;
+    if (fl_texts_at(&r->texts, index, &text, &size, NULL) < 0)
+        return 1;
+    if (size >= limit)
+        return limit;
+    size_t most = fl_tokenizer_ids_max(tokenizer, size + r->prompt_size);
+    if (r->second.count > 0) {
+        if (fl_texts_at(&r->second, index, &text, &size, NULL) < 0)
+            return 1;
+        if (size >= limit)
+            return limit;
+        rest = fl_tokenizer_ids_max(tokenizer, size);
+    }
+    if (rest >= limit)
+        return limit;
+    most += rest + fl_tokenizer_pair_special_count(tokenizer);
+    return most < limit ? most : limit;
+}
+
 /* Ids that text `index` can have at most; its length is not known to be right
  * yet. */
 static size_t ids_bound(const fl_request *r, size_t index) {
+    if (r->pairs)
+        return pair_bound(r, index);
     const char *text  = NULL;
     size_t      size  = 0;
     size_t      limit = r->encode.max_length;
@@ -211,30 +254,117 @@ static int fail_utf8(fletch_error *error, size_t index, const char *text, size_t
                    index, (unsigned)(unsigned char)text[valid], valid);
 }
 
+/* Text `index`, which is valid UTF-8. */
+static int take_text(filling *f, const fletch_texts *texts, size_t index, const char **text,
+                     size_t *size) {
+    int status = fl_texts_at(texts, index, text, size, f->error);
+    if (status < 0)
+        return status;
+    size_t valid = fl_utf8_valid_prefix(*text, *size);
+    return valid == *size ? FLETCH_OK : fail_utf8(f->error, index, *text, valid);
+}
+
+/* *text behind the request's prompt, if there is one. */
+static int add_prompt(const fl_request *r, fl_feeder *feeder, const char **text, size_t *size,
+                      fletch_error *error) {
+    fl_buf *both = &feeder->text;
+    if (r->prompt_size == 0)
+        return FLETCH_OK;
+    fl_buf_clear(both);
+    fl_buf_append(both, r->prompt, r->prompt_size);
+    fl_buf_append(both, *text, *size);
+    if (both->failed)
+        return fl_fail_nomem(error, r->prompt_size + *size, "a text with its prompt");
+    *text = both->data;
+    *size = both->size;
+    return FLETCH_OK;
+}
+
 /* Tokenise text `index` to ids[capacity]. */
 static int encode_text(filling *f, size_t index, int32_t *ids, size_t capacity, size_t *tokens,
                        bool *cut) {
     fl_request *r      = f->request;
     const char *text   = NULL;
     size_t      size   = 0;
-    int         status = fl_texts_at(&r->texts, index, &text, &size, f->error);
+    int         status = take_text(f, &r->texts, index, &text, &size);
+    if (status == FLETCH_OK)
+        status = add_prompt(r, f->feeder, &text, &size, f->error);
     if (status < 0)
         return status;
-    size_t valid = fl_utf8_valid_prefix(text, size);
-    if (valid != size)
-        return fail_utf8(f->error, index, text, valid);
-    if (r->prompt_size) {
-        fl_buf *both = &f->feeder->text;
-        fl_buf_clear(both);
-        fl_buf_append(both, r->prompt, r->prompt_size);
-        fl_buf_append(both, text, size);
-        if (both->failed)
-            return fl_fail_nomem(f->error, r->prompt_size + size, "a text with its prompt");
-        text = both->data;
-        size = both->size;
-    }
     return fl_tokenizer_encode(r->model->tokenizer, f->feeder->scratch, text, size, &r->encode, ids,
                                capacity, tokens, cut, f->error);
+}
+
+/* One text of a pair; more than `limit` (0: none) ids of it are never needed. */
+static int encode_side(const fl_request *r, fl_feeder *feeder, const char *text, size_t size,
+                       size_t limit, side *out, fletch_error *error) {
+    const fl_tokenizer *tokenizer = r->model->tokenizer;
+    fl_encode_options   encode    = {.max_length = limit < UINT32_MAX ? (uint32_t)limit : 0,
+                                     .truncation = r->encode.truncation,
+                                     .no_special = true};
+    size_t              need      = fl_tokenizer_ids_max(tokenizer, size);
+    size_t              special   = fl_tokenizer_special_count(tokenizer);
+    if (encode.max_length > 0 && limit < need)
+        need = limit > special ? limit : special;
+    if (need > out->capacity) {
+        int32_t *grown = fl_realloc_array(out->ids, need, sizeof *grown);
+        if (!grown)
+            return fl_fail_nomem(error, need * sizeof *grown, "the tokens of a text");
+        out->ids      = grown;
+        out->capacity = need;
+    }
+    return fl_tokenizer_encode(tokenizer, feeder->scratch, text, size, &encode, out->ids,
+                               out->capacity, &out->count, &out->cut, error);
+}
+
+int fl_feed_query(fl_request *r, fl_feeder *feeder, fletch_error *error) {
+    const char *text  = r->query;
+    size_t      size  = r->query_size;
+    side       *own   = &feeder->side[0];
+    size_t      valid = fl_utf8_valid_prefix(text, size);
+    if (valid != size)
+        return fl_fail(error, FLETCH_EUTF8, FLETCH_NOWHERE,
+                       "the query is not valid UTF-8 at offset %zu", valid);
+    int status = add_prompt(r, feeder, &text, &size, error);
+    if (status == FLETCH_OK)
+        status = encode_side(r, feeder, text, size, 0, own, error);
+    if (status < 0)
+        return status;
+    size_t bytes = own->count * sizeof *own->ids;
+    r->query_ids = fl_bufpool_take(r->model->inputs, fl_chunk_bytes(bytes), &r->query_capacity);
+    if (!r->query_ids)
+        return fl_fail_nomem(error, bytes, "the tokens of a query");
+    r->query_count = own->count;
+    if (bytes > 0)
+        memcpy(r->query_ids, own->ids, bytes);
+    return FLETCH_OK;
+}
+
+/* Pair `index` to ids[capacity]: the query and text `index`, or that and its second. */
+static int encode_pair(filling *f, size_t index, int32_t *ids, size_t capacity, fl_pair *pair) {
+    fl_request  *r     = f->request;
+    side        *first = &f->feeder->side[0], *second = &f->feeder->side[1];
+    fl_pair_side a      = {.ids = r->query_ids, .count = r->query_count};
+    const char  *text   = NULL;
+    size_t       size   = 0;
+    int          status = take_text(f, &r->texts, index, &text, &size);
+    if (status == FLETCH_OK && !r->query_ids) {
+        status = add_prompt(r, f->feeder, &text, &size, f->error);
+        if (status == FLETCH_OK)
+            status = encode_side(r, f->feeder, text, size, 0, first, f->error);
+        if (status == FLETCH_OK)
+            status = take_text(f, &r->second, index, &text, &size);
+        a = (fl_pair_side){.ids = first->ids, .count = first->count};
+    }
+    size_t limit = a.count > r->encode.max_length ? a.count : r->encode.max_length;
+    if (status == FLETCH_OK)
+        status = encode_side(r, f->feeder, text, size, limit, second, f->error);
+    if (status == FLETCH_OK)
+        status = fl_tokenizer_pair(
+            r->model->tokenizer, &a, &(fl_pair_side){.ids = second->ids, .count = second->count},
+            &r->encode, FL_PAIR_LONGEST_FIRST, ids, NULL, NULL, capacity, pair, f->error);
+    pair->truncated = pair->truncated || (status == FLETCH_OK && second->cut);
+    return status;
 }
 
 /* The ids that truncation leaves of from[count], as a text is cut: special tokens of the template stay at
@@ -285,13 +415,20 @@ static int add_text(filling *f, size_t index) {
     size_t      tokens = 0;
     bool        cut    = false;
     size_t      room   = f->ids_max - at;
+    fl_pair     pair   = {0};
     int         status = FLETCH_OK;
     if (r->token_ids)
         status = copy_ids(f, index, f->ids + at, &tokens, &cut);
+    else if (r->pairs)
+        status = encode_pair(f, index, f->ids + at, room, &pair);
     else
         status = encode_text(f, index, f->ids + at, room, &tokens, &cut);
     if (status < 0)
         return status;
+    if (r->pairs) {
+        tokens = pair.count;
+        cut    = pair.truncated;
+    }
     if (cut && r->refuse_long)
         return fl_fail(f->error, FLETCH_ETOOLONG, index,
                        "text %zu has more than %u tokens and truncation is off; "
@@ -310,7 +447,7 @@ static int add_text(filling *f, size_t index) {
                                     : "this model's tokenizer adds none");
     f->cu[k + 1]  = at + (uint32_t)tokens;
     f->skip[k]    = nothing || r->prompt_skip > tokens ? (uint32_t)tokens : r->prompt_skip;
-    f->segment[k] = (uint32_t)tokens;
+    f->segment[k] = (uint32_t)(r->pairs ? pair.segment : tokens);
     if (f->chunk->index)
         f->index[k] = (uint32_t)(index - f->chunk->first);
     f->chunk->texts++;

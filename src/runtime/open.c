@@ -149,8 +149,14 @@ static int resolve_lengths(fletch_model *m, fletch_error *error) {
 }
 
 static int resolve_output(fletch_model *m, fletch_error *error) {
-    const fl_model *model = m->model;
-    int64_t         asked = fl_config_int(m->config, FL_KEY_MODEL_DIMENSIONS);
+    const fl_model *model  = m->model;
+    int64_t         asked  = fl_config_int(m->config, FL_KEY_MODEL_DIMENSIONS);
+    bool            scores = model->head == FL_HEAD_SCORES;
+    if (asked > 0 && scores)
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                       "model.dimensions is %lld (%s), but the model gives scores, one for each of "
+                       "its labels; leave it out",
+                       (long long)asked, fl_config_origin(m->config, FL_KEY_MODEL_DIMENSIONS));
     if (asked > model->dimensions)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "model.dimensions is %lld (%s), but the model has %u; set at most that",
@@ -159,7 +165,7 @@ static int resolve_output(fletch_model *m, fletch_error *error) {
     m->dimensions = model->dimensions;
     if (asked > 0)
         m->dimensions = (uint32_t)asked;
-    else if (model->truncate_dim > 0 && model->truncate_dim < model->dimensions)
+    else if (!scores && model->truncate_dim > 0 && model->truncate_dim < model->dimensions)
         m->dimensions = model->truncate_dim;
     const char *normalize = fl_config_text(m->config, FL_KEY_MODEL_NORMALIZE);
     bool        wanted    = strcmp(normalize, "true") == 0;
@@ -560,18 +566,21 @@ int fl_runtime_reopen(fletch_model *m, const fl_config *from, fletch_error *erro
 
 int fl_runtime_warm(fletch_model *m, fletch_error *error) {
     const char          *text    = "The quick brown fox jumps over the lazy dog.";
-    fletch_texts         texts   = fletch_texts_from_strings(&text, 1);
     fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    fletch_request       request = FLETCH_REQUEST_INIT;
     float               *row     = fl_alloc_array(m->dimensions, sizeof *row);
     int                  status  = FLETCH_OK;
     if (!row)
         return fl_fail_nomem(error, m->dimensions * sizeof *row, "a row");
-    fletch_matrix out = fletch_matrix_f32(row, 1, m->dimensions);
+    request.texts   = fletch_texts_from_strings(&text, 1);
+    request.options = &options;
+    request.out     = fletch_matrix_f32(row, 1, m->dimensions);
+    request.kind    = m->model->head == FL_HEAD_SCORES ? FLETCH_KIND_SCORES : FLETCH_KIND_DENSE;
     pthread_mutex_lock(&m->lock);
     uint32_t slots = m->replicas->slots;
     pthread_mutex_unlock(&m->lock);
     for (uint32_t s = 0; s < slots && status == FLETCH_OK; s++)
-        status = fl_runtime_embed(m, FLETCH_KIND_DENSE, &texts, &options, &out, NULL, error);
+        status = fl_runtime_wait(m, &request, NULL, error);
     fl_free(row);
     return status;
 }

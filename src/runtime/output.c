@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* output.c - the last steps of a row: dense layers, layer norm, unit length, cut, element type.
+/* output.c - the last steps of a row: dense layers, layer norm, activation of scores, unit length, cut,
+ * element type.
  *
  * Role    runner.c calls it once per text, after the engine has pooled.
  * In/Out  pooled float32 row [hidden * pooling modes] -> a row of the caller's matrix.
@@ -53,6 +54,17 @@ static float activate(float x, fl_dense_activation activation) {
     return x;
 }
 
+/* Scores of all labels as probabilities; finite for any finite row. */
+static void softmax(const float *from, uint32_t columns, float *to) {
+    double top = (double)from[0], sum = 0.0;
+    for (uint32_t i = 1; i < columns; i++)
+        top = (double)from[i] > top ? (double)from[i] : top;
+    for (uint32_t i = 0; i < columns; i++)
+        sum += exp((double)from[i] - top);
+    for (uint32_t i = 0; i < columns; i++)
+        to[i] = (float)(exp((double)from[i] - top) / sum);
+}
+
 /* Eight partial sums let the compiler vectorise without changing the order from run to run. */
 static float dot(const float *a, const float *b, uint32_t n) {
     float    part[8] = {0};
@@ -74,9 +86,6 @@ static void dense(const fl_stage *stage, const float *in, float *out) {
     }
 }
 
-/* torch.nn.LayerNorm's default eps: the module's config does not carry one. */
-static const double layer_norm_eps = 1e-5;
-
 static void layer_norm(const fl_stage *stage, const float *in, float *out) {
     double mean = 0.0, variance = 0.0;
     for (uint32_t i = 0; i < stage->in; i++)
@@ -84,7 +93,7 @@ static void layer_norm(const fl_stage *stage, const float *in, float *out) {
     mean /= stage->in;
     for (uint32_t i = 0; i < stage->in; i++)
         variance += ((double)in[i] - mean) * ((double)in[i] - mean);
-    double scale = 1.0 / sqrt(variance / stage->in + layer_norm_eps);
+    double scale = 1.0 / sqrt(variance / stage->in + (double)stage->eps);
     for (uint32_t i = 0; i < stage->in; i++) {
         double y = ((double)in[i] - mean) * scale * (double)stage->weight[i];
         out[i]   = (float)(stage->bias ? y + (double)stage->bias[i] : y);
@@ -183,6 +192,14 @@ bool fl_output_row(const fl_output *output, const float *pooled, float *const li
         now   = next;
         if (stage->kind != FL_STAGE_NORMALIZE && !fl_all_finite(now, width))
             return false;
+    }
+    if (output->softmax || output->activation != FL_DENSE_IDENTITY) {
+        float *next = next_line(now, line, row);
+        for (uint32_t i = 0; i < width && !output->softmax; i++)
+            next[i] = activate(now[i], output->activation);
+        if (output->softmax)
+            softmax(now, width, next);
+        now = next;
     }
     bool cut = output->columns < width;
     if (output->normalize && (cut ? output->renormalize : !unit)) {

@@ -44,6 +44,8 @@ void fl_request_recycle(fl_request *request) {
     fletch_model  *model   = request->model;
     pthread_cond_t changed = request->changed;
     fl_lists_free(request->lists);
+    if (request->query_ids)
+        fl_bufpool_give(model->inputs, request->query_ids, request->query_capacity);
     memset(request, 0, sizeof *request);
     request->model       = model;
     request->changed     = changed;
@@ -61,6 +63,73 @@ void fl_requests_free(fletch_model *model) {
 }
 
 /* ---- What is asked --------------------------------------------------------------------------- */
+
+void fl_request_fill(fl_request *request, const fletch_request *asked) {
+    request->texts       = asked->texts;
+    request->token_ids   = asked->ids;
+    request->options     = *asked->options;
+    request->out         = asked->out;
+    request->lane        = asked->lane;
+    request->kind        = asked->kind;
+    request->query       = asked->query;
+    request->query_size  = asked->query_size;
+    request->begin_ns    = fl_clock_ns();
+    request->deadline_ns = asked->deadline_ms
+                               ? request->begin_ns + (uint64_t)asked->deadline_ms * 1000000U
+                               : UINT64_MAX;
+    if (asked->second)
+        request->second = *asked->second;
+    request->pairs = asked->query || asked->second;
+}
+
+/* Whether the model's rows are what is asked for. */
+static int resolve_kind(const fl_request *r, fletch_error *error) {
+    const fl_model *model  = r->model->model;
+    bool            scores = model->head == FL_HEAD_SCORES;
+    if (r->kind != FLETCH_KIND_SCORES && scores)
+        return fl_fail(
+            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "this model is a %s: it gives scores, not vectors. Use fletch_%s (fletch %s), "
+            "or an embedding model",
+            model->label_count == 1 ? "reranker" : "classifier",
+            model->label_count == 1 ? "rerank" : "classify",
+            model->label_count == 1 ? "rerank" : "classify");
+    if (r->kind == FLETCH_KIND_SCORES && !scores)
+        return fl_fail(
+            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "this model is an embedding model, not a %s: use fletch_embed (fletch embed), "
+            "or a model such as %s",
+            r->query ? "reranker" : "classifier",
+            r->query ? "cross-encoder/ms-marco-MiniLM-L6-v2" : "SamLowe/roberta-base-go_emotions");
+    if (r->query && model->label_count != 1)
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "this model is a classifier with %u labels, and a reranker has one: use "
+                       "fletch_classify (fletch classify)",
+                       model->label_count);
+    return FLETCH_OK;
+}
+
+static int resolve_scores(fl_request *r, fletch_error *error) {
+    const fl_model   *model = r->model->model;
+    fletch_activation how   = r->options.activation;
+    if (r->options.dimensions != 0 || r->options.normalize != 0)
+        return fl_fail(
+            error, FLETCH_EINVAL, FLETCH_NOWHERE,
+            "scores are not cut and not normalised: leave dimensions and normalize at 0");
+    if (r->out.dtype != FLETCH_FLOAT32 || r->out.cols != model->label_count)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "scores are float32, one a label: the matrix needs %u columns of that type",
+                       model->label_count);
+    r->output = (fl_output){.model   = model,
+                            .columns = model->label_count,
+                            .dtype   = FLETCH_FLOAT32,
+                            .softmax = how == FLETCH_ACTIVATION_SOFTMAX};
+    if (how == FLETCH_ACTIVATION_DEFAULT)
+        r->output.activation = model->activation;
+    else if (how == FLETCH_ACTIVATION_SIGMOID)
+        r->output.activation = FL_DENSE_SIGMOID;
+    return FLETCH_OK;
+}
 
 /* The number of tokens a prompt takes at the head of every text: its ids with
  * specials, less the last one if that is special, as sentence-transformers counts them for
@@ -116,7 +185,8 @@ static int resolve_lengths(fl_request *r, fletch_error *error) {
     const fletch_model *model   = r->model;
     uint32_t            asked   = r->options.max_length;
     uint32_t            max     = asked ? asked : model->max_length;
-    uint32_t            special = fl_tokenizer_special_count(model->tokenizer);
+    uint32_t            special = r->pairs ? fl_tokenizer_pair_special_count(model->tokenizer)
+                                           : fl_tokenizer_special_count(model->tokenizer);
     r->encode.no_special        = model->model->is_static;
     if (max <= special && !r->encode.no_special)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
@@ -173,14 +243,31 @@ static int resolve_tokens(fl_request *r, fletch_error *error) {
     return r->lists ? FLETCH_OK : FLETCH_ENOMEM;
 }
 
+/* The query's ids, once for all documents; the prompt went into them. */
+static int resolve_query(fl_request *r, fletch_error *error) {
+    fl_feeder *feeder = fl_feeder_take(r->model, error);
+    if (!feeder)
+        return FLETCH_ENOMEM;
+    int status = fl_feed_query(r, feeder, error);
+    fl_feeder_give(r->model, feeder);
+    r->prompt_size = 0;
+    return status;
+}
+
 int fl_request_resolve(fl_request *request, fletch_error *error) {
-    int status = request->kind == FLETCH_KIND_TOKENS ? resolve_tokens(request, error)
-                                                     : resolve_output(request, error);
+    int status = resolve_kind(request, error);
+    if (status == FLETCH_OK)
+        status = request->kind == FLETCH_KIND_SCORES   ? resolve_scores(request, error)
+                 : request->kind == FLETCH_KIND_TOKENS ? resolve_tokens(request, error)
+                                                       : resolve_output(request, error);
     if (status == FLETCH_OK)
         status = resolve_lengths(request, error);
     if (status < 0 || request->texts.count == 0)
         return status;
-    return resolve_prompt(request, error);
+    status = resolve_prompt(request, error);
+    if (status == FLETCH_OK && request->query)
+        status = resolve_query(request, error);
+    return status;
 }
 
 /* ---- Progress -------------------------------------------------------------------------------- */

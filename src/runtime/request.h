@@ -54,6 +54,9 @@ typedef struct fl_output {
     bool            raw;         /* leave out the folder's Normalize stages at the end */
     bool            renormalize; /* after a cut */
     fletch_dtype    dtype;
+    /* of scores, at the end */
+    bool                softmax;
+    fl_dense_activation activation;
 } fl_output;
 
 struct fl_request {
@@ -66,6 +69,9 @@ struct fl_request {
     fletch_matrix        out;   /* dense */
     fl_lists            *lists; /* other kinds: owned until they are the caller's */
     fletch_lane          lane;
+    const char          *query;
+    size_t               query_size;
+    fletch_texts         second; /* pairs: count is that of texts; 0: none */
     uint64_t             begin_ns;
     uint64_t             deadline_ns; /* UINT64_MAX: none */
     fletch_done_fn       done;        /* NULL: a caller waits in fletch_embed */
@@ -76,6 +82,9 @@ struct fl_request {
     const char       *prompt; /* "" for none */
     size_t            prompt_size;
     uint32_t          prompt_skip; /* its tokens, when they stay out of pooling */
+    int32_t          *query_ids; /* of the query, prompt included; a buffer of the pool, or NULL */
+    size_t            query_count, query_capacity; /* ids; bytes of the buffer */
+    bool              pairs;                       /* each sequence is of two texts */
     bool              refuse_long;
     bool              in_place; /* the engine may write into the caller's rows */
     bool carries; /* who feeds it may carry it too: no slot is woken for its last chunk */
@@ -113,8 +122,10 @@ fl_request *fl_request_new(fletch_model *model, fletch_error *error);
 void        fl_request_recycle(fl_request *request); /* (locked) */
 void        fl_requests_free(fletch_model *model);
 
-/* What model, configuration and options say together; the arguments are in
- * their fields. */
+/* The arguments into their fields; `asked->options` is not NULL. */
+void fl_request_fill(fl_request *request, const fletch_request *asked);
+
+/* What model, configuration and options say together. */
 int fl_request_resolve(fl_request *request, fletch_error *error);
 
 void fl_request_begin(fl_request *request); /* (locked) joins model->live */
@@ -157,6 +168,9 @@ fl_feeder               *fl_feeder_take(fletch_model *model, fletch_error *error
 void                     fl_feeder_give(fletch_model *model, fl_feeder *feeder);
 void                     fl_feeders_free(fletch_model *model);
 fl_token_scratch        *fl_feeder_scratch(fl_feeder *feeder);
+/* The ids of `text` behind the request's prompt, without what a template adds, in a buffer of the
+ * model's input pool. */
+int fl_feed_query(fl_request *request, fl_feeder *feeder, fletch_error *error);
 /* Text `index` of any of the three forms. EINVAL when its offsets run
  * backwards. */
 int fl_texts_at(const fletch_texts *texts, size_t index, const char **text, size_t *size,

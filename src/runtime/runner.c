@@ -341,7 +341,7 @@ static void finish_rows(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **
             fl_lists_drop(request->lists, fl_chunk_text(item->chunk, item->k));
         fl_fail(
             &bad, FLETCH_EMODEL, FLETCH_NOWHERE,
-            "the vector of a text is not finite: the weights or a Dense or LayerNorm module hold "
+            "the result of a text is not finite: the weights or a Dense or LayerNorm module hold "
             "NaN or infinite values, or overflow float32. Run `fletch model verify` or pull the "
             "model again");
         fail_item(slot, i, &bad, over);

@@ -143,10 +143,10 @@ int fl_provider_walk(fletch_model *model, const fl_config *config, const char *o
  */
 int fl_provider_describe(const fl_config *config, fletch_property_fn fn, void *user);
 
-/* embed.c: `options` has the library's own size. A dense result goes to *out, another to *lists. */
-int fl_runtime_embed(fletch_model *model, fletch_kind kind, const fletch_texts *texts,
-                     const fletch_embed_options *options, fletch_matrix *out, fletch_lists **lists,
-                     fletch_error *error);
+/* embed.c: a request, which was checked, until it is over; lane and deadline are not looked at. Lists
+ * go to *lists. */
+int fl_runtime_wait(fletch_model *model, const fletch_request *asked, fletch_lists **lists,
+                    fletch_error *error);
 
 /* submit.c: `request` was checked. */
 int  fl_runtime_submit(fletch_model *model, const fletch_request *asked, fletch_done_fn done,

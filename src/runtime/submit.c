@@ -105,23 +105,6 @@ static int begin(fl_request *request, fletch_error *error) {
     return FLETCH_OK;
 }
 
-static void fill(fl_request *request, const fletch_request *asked, fletch_done_fn done,
-                 void *user) {
-    request->texts       = asked->texts;
-    request->token_ids   = asked->ids;
-    request->options     = *asked->options;
-    request->kind        = asked->kind;
-    request->out         = asked->out;
-    request->lane        = asked->lane;
-    request->begin_ns    = fl_clock_ns();
-    request->deadline_ns = asked->deadline_ms
-                               ? request->begin_ns + (uint64_t)asked->deadline_ms * 1000000U
-                               : UINT64_MAX;
-    request->done        = done;
-    request->user        = user;
-    request->carries     = asked->spare_us > 0;
-}
-
 /* Whether this thread is to carry what it has fed: the whole of the only request there is, if it can
  * spare the time, as the engine went lately. With others about, a slot carries: texts that this
  * thread has yet to bring would share no batch with what it carries. (locked) */
@@ -152,8 +135,11 @@ int fl_runtime_submit(fletch_model *model, const fletch_request *asked, fletch_d
     fl_request *over    = NULL;
     if (!request)
         return FLETCH_ENOMEM;
-    fill(request, asked, done, user);
-    int status = fl_request_resolve(request, error);
+    fl_request_fill(request, asked);
+    request->done    = done;
+    request->user    = user;
+    request->carries = asked->spare_us > 0;
+    int status       = fl_request_resolve(request, error);
     pthread_mutex_lock(&model->lock);
     if (status == FLETCH_OK)
         status = begin(request, error);

@@ -161,7 +161,7 @@ int fl_runtime_tokenize(fletch_model *model, const char *text, size_t size,
         status = check_text(options->pair, options->pair_size, error);
     if (status < 0)
         return status;
-    fl_feeder    *feeder = fl_feeder_take(model, error);
+    fl_feeder *feeder = fl_feeder_take(model, error);
     if (!feeder)
         return FLETCH_ENOMEM;
     status = options->pair ? encode_pair(model, feeder, text, size, options, tokens, error)

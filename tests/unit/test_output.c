@@ -88,17 +88,18 @@ Test(output, a_stage_that_makes_nan_or_infinity_is_told) {
 }
 
 Test(output, dense_tanh_then_layer_norm) {
-    float     weight[6] = {1, 0, 0, 1, 1, 1}, bias[3] = {0, 0, -1}, gain[3] = {1, 2, 1};
-    fl_stage  stages[2] = {{.kind       = FL_STAGE_DENSE,
-                            .in         = 2,
-                            .out        = 3,
-                            .weight     = weight,
-                            .bias       = bias,
-                            .activation = FL_DENSE_TANH},
-                           {.kind = FL_STAGE_LAYER_NORM, .in = 3, .out = 3, .weight = gain}};
-    fl_model  model     = model_of(2, stages, 2);
-    fl_output output    = {.model = &model, .columns = 3};
-    float     row[2]    = {0.5f, 1.0f}, out[3];
+    float    weight[6] = {1, 0, 0, 1, 1, 1}, bias[3] = {0, 0, -1}, gain[3] = {1, 2, 1};
+    fl_stage stages[2] = {
+        {.kind       = FL_STAGE_DENSE,
+         .in         = 2,
+         .out        = 3,
+         .weight     = weight,
+         .bias       = bias,
+         .activation = FL_DENSE_TANH},
+        {.kind = FL_STAGE_LAYER_NORM, .in = 3, .out = 3, .weight = gain, .eps = 1e-5f}};
+    fl_model  model  = model_of(2, stages, 2);
+    fl_output output = {.model = &model, .columns = 3};
+    float     row[2] = {0.5f, 1.0f}, out[3];
     fl_output_row(&output, row, line, out);
     /* numpy: t = tanh([.5, 1, .5]); (t - t.mean()) / sqrt(t.var() + 1e-5) * [1, 2, 1] */
     cr_assert_float_eq(out[0], -0.70692945f, 2e-6);

@@ -28,4 +28,5 @@ const fl_family fl_family_bert = {
                FL_ACTIVATION("hidden_act", "gelu")},
 
     .tensors = {FL_BERT_EMBEDDINGS, FL_BERT_POSITIONS, FL_BERT_ATTENTION, FL_BERT_MLP},
+    .head    = FL_POOLER_HEAD,
 };

@@ -33,4 +33,6 @@ const fl_family fl_family_distilbert = {
                 FL_AT("transformer.layer.*.ffn.lin1.", FL_LAYER_UP_W),
                 FL_AT("transformer.layer.*.ffn.lin2.", FL_LAYER_DOWN_W),
                 FL_AT("transformer.layer.*.output_layer_norm.", FL_LAYER_MLP_NORM_W)},
+    .head    = {.layers = {{.name = "pre_classifier.", .activation = FL_DENSE_RELU},
+                           {.name = "classifier."}}},
 };

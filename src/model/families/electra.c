@@ -24,4 +24,5 @@ const fl_family fl_family_electra = {
 
     .tensors = {FL_BERT_EMBEDDINGS, FL_BERT_POSITIONS, FL_BERT_ATTENTION, FL_BERT_MLP,
                 FL_AT("embeddings_project.", FL_SLOT_PROJECT_W)},
+    .head    = FL_CLASSIFIER_HEAD(FL_DENSE_GELU),
 };

@@ -39,4 +39,11 @@ const fl_family fl_family_modernbert = {
                 FL_AT("layers.*.mlp_norm.", FL_LAYER_MLP_NORM_W),
                 FL_FUSED2("layers.*.mlp.Wi.", FL_LAYER_GATE_W, FL_LAYER_UP_W),
                 FL_AT("layers.*.mlp.Wo.", FL_LAYER_DOWN_W)},
+    .head    = {.pooling_key = "classifier_pooling",
+                .layers      = {{.name           = "head.dense.",
+                                 .activation     = FL_DENSE_GELU,
+                                 .activation_key = "classifier_activation",
+                                 .bias_key       = "classifier_bias"},
+                                {"head.norm.", FL_STAGE_LAYER_NORM, .bias_key = "norm_bias"},
+                                {.name = "classifier."}}},
 };

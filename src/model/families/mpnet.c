@@ -40,4 +40,5 @@ const fl_family fl_family_mpnet = {
                 FL_AT("encoder.layer.*.attention.attn.o.", FL_LAYER_O_W),
                 FL_AT("encoder.layer.*.attention.LayerNorm.", FL_LAYER_ATTENTION_NORM_W),
                 FL_BERT_MLP},
+    .head    = FL_CLASSIFIER_HEAD(FL_DENSE_TANH),
 };

@@ -32,4 +32,5 @@ const fl_family fl_family_nomic = {
                 FL_AT("layers.*.self_attn.o_proj.", FL_LAYER_O_W),
                 FL_AT("layers.*.post_attention_layernorm.", FL_LAYER_ATTENTION_NORM_W),
                 FL_AT("layers.*.post_mlp_layernorm.", FL_LAYER_MLP_NORM_W), FL_LLAMA_MLP},
+    .head    = FL_POOLER_HEAD,
 };

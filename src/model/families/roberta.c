@@ -12,6 +12,8 @@ const fl_family fl_family_roberta = {
     .padding_key = "pad_token_id",
     .padding     = 1,
 
+    .untyped_pairs = true,
+
     .fixed = {.position   = FL_POSITION_LEARNED,
               .embed_norm = true,
               .qkv_bias   = true,
@@ -27,4 +29,5 @@ const fl_family fl_family_roberta = {
                FL_ACTIVATION("hidden_act", "gelu")},
 
     .tensors = {FL_BERT_EMBEDDINGS, FL_BERT_POSITIONS, FL_BERT_ATTENTION, FL_BERT_MLP},
+    .head    = FL_CLASSIFIER_HEAD(FL_DENSE_TANH),
 };

@@ -61,4 +61,20 @@
         FL_AT("encoder.layers.*.norm2.", FL_LAYER_MLP_NORM_W),                                     \
         FL_AT("encoder.layers.*.mlp.fc2.", FL_LAYER_DOWN_W)
 
+/* Heads of classifiers: BERT's pooler and a linear layer; RoBERTa's module of two. */
+#define FL_POOLER_HEAD                                                                             \
+    {                                                                                              \
+        .layers = {                                                                                \
+            {.name = "pooler.dense.", .activation = FL_DENSE_TANH},                                \
+            {.name = "classifier."}                                                                \
+        }                                                                                          \
+    }
+#define FL_CLASSIFIER_HEAD(of_dense)                                                               \
+    {                                                                                              \
+        .layers = {                                                                                \
+            {.name = "classifier.dense.", .activation = (of_dense)},                               \
+            {.name = "classifier.out_proj."}                                                       \
+        }                                                                                          \
+    }
+
 #endif

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scores.c - models whose rows are scores, one a label: rerankers (cross-encoders) and classifiers.
+ *
+ * Role    model.c asks early whether a folder is one, and reads its head when the weights are there.
+ * In/Out  Either the network's own head: config.json names a class ...ForSequenceClassification and
+ *         there is no modules.json, or one of a CrossEncoder with the Transformer alone. Its layers
+ *         are the family's. Or modules: a CrossEncoder's Transformer, Pooling, ..., and a Dense that
+ *         writes "scores". Either way -> head, stages, labels, activation.
+ * Method  The activation is what CrossEncoder takes: activation_fn of
+ *         config_sentence_transformers.json (read only beside a modules.json), then config.json's
+ *         sentence_transformers.activation_fn, then its sbert_ce_default_activation_function, then
+ *         sigmoid for one label and none for several. Names outside torch are passed over, as
+ *         sentence-transformers does unless told to trust them. Labels are id2label's; num_labels
+ *         may not contradict it. In a pair the second text has token type 1 where there are types.
+ * Memory  labels and stages, owned by the model. Threads: during opening only.
+ * Proof   tests/golden/test_scores.py. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "model/model_private.h"
+
+enum { LABELS_MAX = 65536, NAME_MAX_BYTES = 128 };
+
+/* Only classes of torch count; one that is not known here is refused by name. */
+static void take_activation(fl_model *model, fl_json_reader *reader, const char *key,
+                            const char *origin) {
+    const char *path = fl_json_string(reader, key, NULL);
+    if (path == NULL || strncmp(path, "torch.", strlen("torch.")) != 0)
+        return;
+    if (fl_dense_activation_of(path, &model->activation))
+        model->activation_source.origin = origin;
+    else
+        fl_family_refuse(reader, key, path);
+}
+
+/* ---- Whether it is one ----------------------------------------------------------------------- */
+
+static bool is_classifier(fl_json *config) {
+    static const char suffix[] = "ForSequenceClassification";
+    const char       *name = fl_json_text(fl_json_item(fl_json_get(config, "architectures"), 0));
+    size_t            size = name != NULL ? strlen(name) : 0;
+    return size >= strlen(suffix) && strcmp(name + size - strlen(suffix), suffix) == 0;
+}
+
+int fl_scores_find(fl_model *model, const fl_modules *modules, fletch_error *error) {
+    static const char settings[] = "config_sentence_transformers.json";
+    char              path[FL_MODEL_PATH_MAX];
+    fl_json          *root   = NULL;
+    bool              plain  = modules->root == NULL;
+    const char       *folder = plain ? model->own->transformer : model->folder;
+    int status = fl_model_read_json(&root, path, folder, plain ? "config.json" : settings, error);
+    if (status != 0)
+        return status;
+    fl_json_reader reader = {.object = root, .source = path, .error = error};
+    const char    *type   = fl_json_text(fl_json_get(root, "model_type"));
+    if (plain && is_classifier(root)) {
+        model->head = FL_HEAD_SCORES;
+    } else if (!plain && type != NULL && strcmp(type, "CrossEncoder") == 0) {
+        model->head = FL_HEAD_SCORES;
+        take_activation(model, &reader, "activation_fn", settings);
+    }
+    model->own->classifier =
+        model->head == FL_HEAD_SCORES && (plain || fl_json_count(modules->root) == 1);
+    fl_json_free(root);
+    return reader.status;
+}
+
+/* ---- Labels and activation ------------------------------------------------------------------- */
+
+/* `map` may be NULL: LABEL_0, LABEL_1 … */
+static int set_labels(fl_model *model, uint32_t count, fl_json *map, fl_json_reader *config) {
+    char key[16];
+    model->labels = fl_alloc_zero(count, sizeof *model->labels);
+    if (model->labels == NULL)
+        return fl_fail_nomem(config->error, count * sizeof *model->labels, "labels");
+    for (uint32_t i = 0; i < count; i++) {
+        snprintf(key, sizeof key, "%u", i);
+        const char *name = fl_json_text(fl_json_get(map, key));
+        if (map != NULL && name == NULL)
+            return fl_fail(config->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                           "%s: id2label has %u labels, but none with the number %u.",
+                           config->source, count, i);
+        model->labels[i] =
+            name != NULL ? fl_model_keep(model, "%s", name) : fl_model_keep(model, "LABEL_%u", i);
+        if (model->labels[i] == NULL)
+            return fl_fail_nomem(config->error, sizeof key, "a label");
+    }
+    model->label_count = count;
+    return 0;
+}
+
+/* `made` scores come out of modules (0: the network's own head makes as many as config.json says). */
+static int read_labels(fl_model *model, fl_json_reader *config, uint32_t made) {
+    fl_json *map   = fl_json_has(config, "id2label") ? fl_json_object(config, "id2label") : NULL;
+    int64_t  named = map != NULL ? (int64_t)fl_json_count(map) : 2;
+    int64_t  asked = fl_json_int(config, "num_labels", named, 1, LABELS_MAX);
+    if (config->status != 0)
+        return config->status;
+    if (made > 0) /* config.json is the transformer's and need not speak of them */
+        return set_labels(model, made, (uint64_t)named == made ? map : NULL, config);
+    if (asked != named && map != NULL)
+        return fl_fail(config->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s: num_labels is %lld, but id2label names %lld.", config->source,
+                       (long long)asked, (long long)named);
+    if (asked < 1 || asked > LABELS_MAX)
+        return fl_fail(config->error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s: id2label has %lld labels; 1 to %d are possible.", config->source,
+                       (long long)asked, LABELS_MAX);
+    return set_labels(model, (uint32_t)asked, map, config);
+}
+
+static int read_activation(fl_model *model, fl_json_reader *config) {
+    fl_json_reader own = {.object = fl_json_has(config, "sentence_transformers")
+                                        ? fl_json_object(config, "sentence_transformers")
+                                        : NULL,
+                          .source = config->source,
+                          .error  = config->error};
+    if (model->activation_source.origin == NULL) {
+        if (fl_json_find(own.object, "activation_fn", NULL))
+            take_activation(model, &own, "activation_fn", "config.json: sentence_transformers");
+        else
+            take_activation(model, config, "sbert_ce_default_activation_function", "config.json");
+    }
+    if (model->activation_source.origin == NULL) {
+        model->activation = model->label_count == 1 ? FL_DENSE_SIGMOID : FL_DENSE_IDENTITY;
+        model->activation_source.origin =
+            model->label_count == 1 ? "default: one label" : "default: several labels";
+    }
+    return config->status != 0 ? config->status : own.status;
+}
+
+/* ---- The network's own head ------------------------------------------------------------------ */
+
+static int read_pooling(fl_model *model, const fl_family *family, fl_json_reader *config) {
+    const char *key  = family->head.pooling_key;
+    const char *mode = key != NULL ? fl_json_string(config, key, "cls") : "cls";
+    bool        mean = strcmp(mode, "mean") == 0;
+    if (!mean && strcmp(mode, "cls") != 0)
+        fl_family_refuse(config, key, mode);
+    model->encoder.pooling[0]    = mean ? FL_POOL_MEAN : FL_POOL_CLS;
+    model->encoder.pooling_count = 1;
+    model->pooling_source.origin = key != NULL ? "config.json" : "the classifier";
+    return config->status;
+}
+
+static fl_dense_activation activation_of(const fl_head_layer *layer, fl_json_reader *config) {
+    static const struct {
+        const char         *name;
+        fl_dense_activation activation;
+    } words[] = {{"gelu", FL_DENSE_GELU},
+                 {"relu", FL_DENSE_RELU},
+                 {"tanh", FL_DENSE_TANH},
+                 {"sigmoid", FL_DENSE_SIGMOID}};
+    if (layer->activation_key == NULL || !fl_json_has(config, layer->activation_key))
+        return layer->activation;
+    const char *word = fl_json_string(config, layer->activation_key, "");
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(words[i].name, word) == 0)
+            return words[i].activation;
+    fl_family_refuse(config, layer->activation_key, word);
+    return FL_DENSE_IDENTITY;
+}
+
+/* One tensor of a layer; the family's prefix stands before some names. */
+static int load(fl_model *model, const fl_family *family, const char *module, const char *part,
+                const fl_stage *stage, float **out, fletch_error *error) {
+    const fl_safetensors *file = model->own->weights;
+    char                  name[NAME_MAX_BYTES];
+    uint64_t columns = stage->kind == FL_STAGE_DENSE && strcmp(part, "weight") == 0 ? stage->in : 0;
+    snprintf(name, sizeof name, "%s%s%s", fl_weights_prefix(model, family), module, part);
+    if (fl_safetensors_find(file, name) == NULL)
+        snprintf(name, sizeof name, "%s%s", module, part);
+    return fl_dense_load(out, file, model->own->transformer, name, stage->out, columns, error);
+}
+
+static int read_layer(fl_model *model, const fl_family *family, const fl_head_layer *layer,
+                      bool last, fl_json_reader *config) {
+    const fl_encoder_desc *desc  = &model->encoder.desc;
+    fl_stage              *stage = &model->stages[model->stage_count++];
+    bool bias         = layer->bias_key == NULL || fl_json_bool(config, layer->bias_key, false);
+    stage->kind       = layer->kind;
+    stage->activation = activation_of(layer, config);
+    stage->in         = desc->hidden;
+    stage->out        = last ? model->label_count : desc->hidden;
+    stage->eps        = desc->norm_eps;
+    int status        = config->status;
+    if (status == 0)
+        status = load(model, family, layer->name, "weight", stage, &stage->weight, config->error);
+    if (status == 0 && bias)
+        status = load(model, family, layer->name, "bias", stage, &stage->bias, config->error);
+    return status;
+}
+
+static int read_classifier(fl_model *model, const fl_family *family, fl_json_reader *config) {
+    const fl_head_layer *layers = family->head.layers;
+    uint32_t             count  = 0;
+    while (count < FL_HEAD_LAYERS_MAX && layers[count].name != NULL)
+        count++;
+    if (count == 0)
+        return fl_fail(config->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "%s: rerankers and classifiers of the family %s are not supported.",
+                       config->source, family->name);
+    int status    = read_labels(model, config, 0);
+    model->stages = fl_alloc_zero(count, sizeof *model->stages);
+    if (status == 0 && model->stages == NULL)
+        status = fl_fail_nomem(config->error, count * sizeof *model->stages, "stages");
+    if (status == 0)
+        status = read_pooling(model, family, config);
+    for (uint32_t i = 0; i < count && status == 0; i++)
+        status = read_layer(model, family, &layers[i], i + 1 == count, config);
+    model->dimensions = model->label_count;
+    return status;
+}
+
+/* ---- Token types ----------------------------------------------------------------------------- */
+
+static bool is_listed(const char *name, const char *const *words) {
+    while (*words != NULL && strncmp(*words, name, strlen(*words)) != 0)
+        words++;
+    return *words != NULL;
+}
+
+/* Whether transformers hands the tokenizer's types to the network: model_input_names says it, else the
+ * class. Of PreTrainedTokenizerFast version 4 said yes and version 5 says no. */
+static bool hands_types(fl_json_reader *settings, const char *class_of_model_type) {
+    static const char *const with[]    = {"Bert", "Electra", NULL};
+    static const char *const without[] = {"Roberta",    "XLMRoberta",        "Camembert", "MPNet",
+                                          "DistilBert", "TokenizersBackend", NULL};
+    fl_json                 *inputs    = fl_json_has(settings, "model_input_names")
+                                             ? fl_json_array(settings, "model_input_names")
+                                             : NULL;
+    for (size_t i = 0; i < fl_json_count(inputs); i++) {
+        const char *name = fl_json_text(fl_json_item(inputs, i));
+        if (name != NULL && strcmp(name, "token_type_ids") == 0)
+            return true;
+    }
+    const char *kind = fl_json_string(settings, "tokenizer_class", class_of_model_type);
+    if (inputs == NULL && !is_listed(kind, with) && !is_listed(kind, without))
+        fl_family_refuse(settings, "tokenizer_class without model_input_names", kind);
+    return inputs == NULL && is_listed(kind, with);
+}
+
+static int read_segments(fl_model *model, const fl_family *family, fletch_error *error) {
+    fl_encoder_desc *desc = &model->encoder.desc;
+    char             path[FL_MODEL_PATH_MAX];
+    fl_json         *root = NULL;
+    if (!desc->token_type || desc->types < 2)
+        return 0;
+    int status =
+        fl_model_read_json(&root, path, model->own->transformer, "tokenizer_config.json", error);
+    if (status != 0)
+        return status;
+    fl_json_reader settings = {.object = root, .source = path, .error = error};
+    desc->segments =
+        hands_types(&settings, family->untyped_pairs ? "RobertaTokenizer" : "BertTokenizer");
+    fl_json_free(root);
+    return settings.status;
+}
+
+int fl_scores_read(fl_model *model, const fl_family *family, fletch_error *error) {
+    char     path[FL_MODEL_PATH_MAX];
+    fl_json *root = NULL;
+    int status    = fl_model_read_json(&root, path, model->own->transformer, "config.json", error);
+    if (status != 0)
+        return status;
+    fl_json_reader config = {.object = root, .source = path, .error = error};
+    status                = model->own->classifier ? read_classifier(model, family, &config)
+                                                   : read_labels(model, &config, model->dimensions);
+    if (status == 0)
+        status = read_activation(model, &config);
+    fl_json_free(root);
+    return status != 0 ? status : read_segments(model, family, error);
+}

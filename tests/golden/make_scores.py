@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""make_scores.py - small rerankers and classifiers, and the scores that CrossEncoder.predict gives.
+
+    make_scores.py             writes tests/golden/scores/ anew
+
+A folder for the head of every family, each way to name an activation, both forms in which they are
+saved (config.json alone, modules.json), and a head made of modules. expected.json holds the scores of
+PAIRS and of their first texts alone, as logits and as predict gives them, with the labels. Files that
+are the same in several folders are links. Needs torch and sentence-transformers; the tests need neither.
+"""
+import json
+import pathlib
+import shutil
+
+import numpy
+import torch
+import transformers
+from sentence_transformers import CrossEncoder
+from sentence_transformers.cross_encoder import modules as ce
+from sentence_transformers.sentence_transformer import modules as st
+
+import make_folders as base
+
+base.HERE = HERE = pathlib.Path(__file__).resolve().parent / "scores"
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
+         "max_position_embeddings": 72}
+IDENTITY, SIGMOID = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Sigmoid"
+LONG = "the sea and the road and the ship " * 12
+PAIRS = [
+    ("the cat", "sat on the mat"), ("the cat", "the dog ran at sea"), ("", "the dog"), ("the dog", ""), ("", ""),
+    ("Rain at sea?", "café and Ñandú: it is you; unseen ☃ snow"), ("a cat", LONG), (LONG, "a cat"), (LONG, LONG),
+    ("the road " * 9, LONG), ("[SEP] <s> in a text", "</s> and [SEP] he was re-running 3 ships"), ("x" * 90, "y" * 90),
+]
+
+
+def save(name: str, config: transformers.PretrainedConfig, labels: int = 1, roberta: bool = False, original: bool = True,
+         **settings) -> pathlib.Path:
+    """A folder as transformers writes it: config.json, weights, tokenizer."""
+    path = base.new_folder(name)
+    tokenizer = base.mpnet_tokenizer(path) if roberta else base.bert_tokenizer(path)
+    config.vocab_size = len(tokenizer)
+    config.pad_token_id = tokenizer.pad_token_id
+    config.num_labels = labels
+    for key, value in settings.items():
+        setattr(config, key, value)
+    for key in ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"):
+        if getattr(config, key, None) is not None:
+            setattr(config, key, 2)
+    model = transformers.AutoModelForSequenceClassification.from_config(config)
+    base.randomise(model, sum(name.encode()))
+    model.save_pretrained(path, save_original_format=original)
+    tokenizer.model_max_length = 64
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def scores(model: CrossEncoder, inputs, **options) -> list:
+    """One at a time, so that padding plays no part; float32 as they are."""
+    return [numpy.atleast_1d(model.predict(one, show_progress_bar=False, **options)).astype(float).tolist()
+            for one in inputs]
+
+
+def finish(path: pathlib.Path, **options) -> None:
+    for unused in ("special_tokens_map.json", "generation_config.json", "README.md"):
+        (path / unused).unlink(missing_ok=True)
+    model = CrossEncoder(str(path), device="cpu", model_kwargs={"dtype": torch.float32})
+    identity, first = torch.nn.Identity(), [pair[0] for pair in PAIRS]
+    expected = {"labels": [model.config.id2label.get(i, f"LABEL_{i}") for i in range(model.num_labels)],
+                "activation": type(model.activation_fn).__name__.lower(), "max_length": model.max_seq_length,
+                "options": options,
+                "pairs": scores(model, PAIRS, **options), "logits": scores(model, PAIRS, activation_fn=identity, **options),
+                "texts": scores(model, first, activation_fn=identity, **options)}
+    base.write_json(path / "expected.json", expected)
+
+
+def make_families() -> None:
+    bert = transformers.BertConfig
+    finish(save("bert", bert(**SMALL)))
+    names = {0: "contradiction", 1: "entailment", 2: "neutral"}
+    finish(save("bert-three", bert(**SMALL), labels=3, id2label=names))
+    finish(save("bert-relu", bert(**SMALL | {"hidden_act": "relu"}),
+                sbert_ce_default_activation_function=IDENTITY))
+    finish(save("bert-untrusted", bert(**SMALL), sentence_transformers={"activation_fn": "mine.Act"},
+                sbert_ce_default_activation_function=IDENTITY))
+    finish(save("roberta", transformers.RobertaConfig(**SMALL | {"type_vocab_size": 1}), roberta=True,
+                sentence_transformers={"activation_fn": IDENTITY}))
+    finish(save("xlm-roberta", transformers.XLMRobertaConfig(**SMALL | {"type_vocab_size": 1}), labels=2, roberta=True))
+    finish(save("camembert", transformers.CamembertConfig(**SMALL | {"type_vocab_size": 1}), roberta=True))
+    finish(save("mpnet", transformers.MPNetConfig(**SMALL), roberta=True))
+    finish(save("distilbert", transformers.DistilBertConfig(
+        dim=16, n_layers=2, n_heads=2, hidden_dim=24, max_position_embeddings=72), labels=4))
+    finish(save("electra", transformers.ElectraConfig(**SMALL | {"embedding_size": 12})))
+    rope = {kind: {"rope_type": "default", "rope_theta": 900.0} for kind in ("full_attention", "sliding_attention")}
+    modern = {"num_hidden_layers": 3, "local_attention": 16}
+    finish(save("modernbert", transformers.ModernBertConfig(**SMALL | modern, rope_parameters=rope)))
+    finish(save("modernbert-mean", transformers.ModernBertConfig(
+        **SMALL | modern, rope_parameters=rope, classifier_pooling="mean", classifier_bias=True, norm_bias=True,
+        classifier_activation="relu"), labels=2))
+    finish(save("gte", transformers.GteConfig(**SMALL | {"type_vocab_size": 0})))
+    finish(save("gte-types", transformers.GteConfig(**SMALL | {"type_vocab_size": 2}), original=False))
+    finish(save("nomic", transformers.NomicBertConfig(**SMALL)))
+    finish(save("nomic-names", transformers.NomicBertConfig(**SMALL), labels=2, original=False))
+
+
+def make_modular() -> None:
+    """As CrossEncoder saves them: the network's own head, and one of modules with a prompt."""
+    path = save("saved", transformers.BertConfig(**SMALL), sentence_transformers={"activation_fn": SIGMOID})
+    CrossEncoder(str(path), device="cpu", activation_fn=torch.nn.Identity(),
+                 prompts={"query": "sea: "}, default_prompt_name="query").save_pretrained(str(path))
+    finish(path)
+    path = save("modules", transformers.BertConfig(**SMALL))
+    network = ce.Transformer(str(path))
+    generator = torch.Generator().manual_seed(4)
+    inner = ce.Dense(16, 10, activation_function=torch.nn.Tanh(), init_weight=torch.randn(10, 16, generator=generator),
+                     init_bias=torch.randn(10, generator=generator))
+    outer = ce.Dense(10, 1, activation_function=torch.nn.Identity(), module_output_name="scores",
+                     init_weight=torch.randn(1, 10, generator=generator), init_bias=torch.zeros(1))
+    model = CrossEncoder(modules=[network, st.Pooling(16, "mean"), inner, outer], device="cpu",
+                         prompts={"query": "the road: "})
+    for file in path.iterdir():
+        file.unlink()
+    model.save_pretrained(str(path))
+    finish(path, prompt_name="query")
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    shutil.rmtree(HERE, ignore_errors=True)
+    HERE.mkdir()
+    make_families()
+    make_modular()
+    base.write_json(HERE / "pairs.json", PAIRS)
+    base.link_duplicates()
+
+
+if __name__ == "__main__":
+    main()
