@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
@@ -26,10 +27,12 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/mem.h"
 
 /* ---- Reading --------------------------------------------------------------------------------- */
@@ -258,12 +261,21 @@ int fl_write_all(int fd, const void *data, size_t size) {
 }
 
 /* A name nobody can guess, so that nobody can put a link there first. */
-static uint64_t random_name(void) {
-    uint64_t value;
+static uint32_t random_name(void) {
+    uint32_t value;
     if (getrandom(&value, sizeof value, 0) != (ssize_t)sizeof value) {
-        value = fl_clock_ns() ^ (uint64_t)getpid() << 48; /* O_EXCL still protects */
+        value = (uint32_t)fl_clock_ns() ^ (uint32_t)getpid() << 16; /* O_EXCL still protects */
     }
     return value;
+}
+
+/* Which host a temporary was made on: locks are not seen from every other one. */
+static uint32_t host_name(void) {
+    struct utsname self;
+    if (uname(&self) != 0) {
+        return 0;
+    }
+    return (uint32_t)fl_hash(self.nodename, strlen(self.nodename), 0);
 }
 
 /* The folder part of a path with its slash, "" for a bare name. */
@@ -272,15 +284,24 @@ static size_t folder_length(const char *path) {
     return slash == NULL ? 0 : (size_t)(slash - path) + 1;
 }
 
-/* ".NAME.fletch-0123456789abcdef.tmp": hidden, told apart from other files, and shorter than the 255 bytes
- * that a name may have. */
-enum { TEMPORARY_NAME = 220, TEMPORARY_MORE = 32 };
+/* ".NAME.fletch-HHHHHHHHRRRRRRRR.tmp", of the host and at random: hidden, told apart from other files, and
+ * shorter than the 255 bytes that a name may have. */
+enum { TEMPORARY_NAME = 220, TEMPORARY_MORE = 32, TEMPORARY_END = 20 };
+
+/* Say that someone writes this temporary; some disks have no locks. False: somebody who sweeps was faster. */
+static bool hold(int fd) {
+    struct stat status;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        return false;
+    }
+    return fstat(fd, &status) != 0 || status.st_nlink > 0;
+}
 
 int fl_atomic_open(fl_atomic_file *file, const char *path, fletch_error *error) {
     enum { TRIES = 16 };
     size_t folder   = folder_length(path);
     size_t capacity = strlen(path) + TEMPORARY_MORE;
-    *file           = (fl_atomic_file){.fd = -1, .path = NULL, .temporary = NULL};
+    *file           = (fl_atomic_file){.fd = -1};
     if (path[folder] == '\0') {
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "\"%s\" names no file to write; give a file name", path);
@@ -292,11 +313,18 @@ int fl_atomic_open(fl_atomic_file *file, const char *path, fletch_error *error) 
         return fl_fail_nomem(error, capacity, "a file name");
     }
     for (int i = 0; i < TRIES && file->fd < 0; i++) {
-        (void)snprintf(file->temporary, capacity, "%.*s.%.*s.fletch-%016llx.tmp", (int)folder, path,
-                       TEMPORARY_NAME, path + folder, (unsigned long long)random_name());
+        (void)snprintf(file->temporary, capacity, "%.*s.%.*s.fletch-%08" PRIx32 "%08" PRIx32 ".tmp",
+                       (int)folder, path, TEMPORARY_NAME, path + folder, host_name(),
+                       random_name());
         file->fd = open_restarting(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOCTTY, 0666);
         if (file->fd < 0 && errno != EEXIST) {
             break;
+        }
+        if (file->fd >= 0 && !hold(file->fd)) {
+            (void)unlink(file->temporary);
+            close(file->fd);
+            file->fd = -1;
+            errno    = EEXIST;
         }
     }
     if (file->fd < 0) {
@@ -306,8 +334,6 @@ int fl_atomic_open(fl_atomic_file *file, const char *path, fletch_error *error) 
         fl_atomic_abort(file);
         return fl_fail_errno(error, reason, "cannot write beside", path);
     }
-    (void)flock(file->fd,
-                LOCK_EX | LOCK_NB); /* says that someone writes it; some disks have no locks */
     return 0;
 }
 
@@ -320,7 +346,8 @@ bool fl_atomic_leftover(const char *path, char *out, size_t capacity) {
     bool found   = false;
     for (struct dirent *entry; entries != NULL && !found && (entry = readdir(entries)) != NULL;) {
         const size_t whole = strlen(entry->d_name);
-        if (whole != (size_t)size + 20 || strncmp(entry->d_name, name, (size_t)size) != 0)
+        if (whole != (size_t)size + TEMPORARY_END ||
+            strncmp(entry->d_name, name, (size_t)size) != 0)
             continue;
         const int fd = openat(dirfd(entries), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
         found        = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0;
@@ -332,6 +359,38 @@ bool fl_atomic_leftover(const char *path, char *out, size_t capacity) {
     if (entries != NULL)
         closedir(entries);
     return found;
+}
+
+/* Whether a file's name is that of a temporary, of any host or of `host` alone. */
+static bool is_temporary(const char *name, bool any_host, uint32_t host) {
+    const size_t size = strlen(name);
+    char         digits[9];
+    if (name[0] != '.' || size < TEMPORARY_END + 8 || strcmp(name + size - 4, ".tmp") != 0 ||
+        strncmp(name + size - TEMPORARY_END - 8, ".fletch-", 8) != 0) {
+        return false;
+    }
+    (void)snprintf(digits, sizeof digits, "%08" PRIx32, host);
+    return any_host || strncmp(name + size - TEMPORARY_END, digits, 8) == 0;
+}
+
+size_t fl_atomic_sweep(const char *folder, bool everywhere) {
+    DIR           *entries = opendir(folder);
+    const uint32_t host    = host_name();
+    size_t         swept   = 0;
+    for (struct dirent *entry; entries != NULL && (entry = readdir(entries)) != NULL;) {
+        if (!is_temporary(entry->d_name, everywhere, host))
+            continue;
+        const int fd = openat(dirfd(entries), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0)
+            continue;
+        /* the lock is held until the name is gone, so that a writer who comes now sees it */
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+            swept += unlinkat(dirfd(entries), entry->d_name, 0) == 0;
+        close(fd);
+    }
+    if (entries != NULL)
+        closedir(entries);
+    return swept;
 }
 
 int fl_atomic_write(fl_atomic_file *file, const void *data, size_t size, fletch_error *error) {
@@ -362,7 +421,10 @@ int fl_atomic_commit(fl_atomic_file *file, fletch_error *error) {
     if (file->fd < 0) {
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "no file is open to be finished");
     }
-    int reason = fsync(file->fd) == 0 || errno == EINVAL ? 0 : errno; /* EINVAL: cannot be synced */
+    int reason = 0;
+    if (file->care != FL_ATOMIC_CHECKED && fsync(file->fd) != 0 && errno != EINVAL) {
+        reason = errno; /* EINVAL: cannot be synced */
+    }
     if (close(file->fd) != 0 && reason == 0 && errno != EINTR) {
         reason = errno; /* network disks report a full disk here */
     }
@@ -377,7 +439,9 @@ int fl_atomic_commit(fl_atomic_file *file, fletch_error *error) {
     }
     fl_free(file->temporary); /* renamed away: abort must not unlink it */
     file->temporary = NULL;
-    fl_parent_sync(file->path);
+    if (file->care == FL_ATOMIC_DURABLE) {
+        fl_parent_sync(file->path);
+    }
     fl_atomic_abort(file);
     return 0;
 }
@@ -391,7 +455,7 @@ void fl_atomic_abort(fl_atomic_file *file) {
     }
     fl_free(file->temporary);
     fl_free(file->path);
-    *file = (fl_atomic_file){.fd = -1, .path = NULL, .temporary = NULL};
+    *file = (fl_atomic_file){.fd = -1};
 }
 
 /* ---- Paths ----------------------------------------------------------------------------------- */

@@ -43,10 +43,17 @@ int fl_path_remove(const char *path, fletch_error *error);
 
 /* Write a file so that its final name never shows a half: temporary name beside it, fsync, rename. A link
  * at the final name is replaced, not followed. Permissions: 0666 less the umask. */
+typedef enum fl_atomic_care {
+    FL_ATOMIC_DURABLE, /* content and name are on the disk when the commit returns */
+    FL_ATOMIC_CONTENT, /* the content is; the name follows with the next fl_parent_sync */
+    FL_ATOMIC_CHECKED  /* neither: a reader that finds it torn after a power cut knows what to do */
+} fl_atomic_care;
+
 typedef struct fl_atomic_file {
-    int   fd;        /* -1 when not open */
-    char *path;      /* owned: final name */
-    char *temporary; /* owned */
+    int            fd;        /* -1 when not open */
+    char          *path;      /* owned: final name */
+    char          *temporary; /* owned */
+    fl_atomic_care care;      /* durable unless the caller says otherwise after the opening */
 } fl_atomic_file;
 int  fl_atomic_open(fl_atomic_file *file, const char *path, fletch_error *error);
 int  fl_atomic_write(fl_atomic_file *file, const void *data, size_t size, fletch_error *error);
@@ -56,6 +63,10 @@ void fl_atomic_abort(fl_atomic_file *file); /* idempotent; removes the temporary
 /* A temporary of `path` that nobody writes any more, left by a process that was killed: its name into
  * out[capacity]; false when there is none. */
 bool fl_atomic_leftover(const char *path, char *out, size_t capacity);
+
+/* Remove what killed writers left in `folder`: temporaries of this host that nobody holds, and, where
+ * `everywhere`, those of all hosts (nobody writes there any more). Gives their number. */
+size_t fl_atomic_sweep(const char *folder, bool everywhere);
 
 /* After a rename: make the new name durable by syncing its folder. Some file systems cannot; the data
  * itself is safe then, so there is nothing to report. */

@@ -204,16 +204,17 @@ static size_t finish(hash *h, unsigned char digest[DIGEST_MAX]) {
 
 /* ---- Files ------------------------------------------------------------------------------------------- */
 
-/* Add what is left of an open file; *total gets the bytes that were read. */
-static int add_file(hash *h, int fd, const char *path, uint64_t *total, fletch_error *error) {
+/* Add what is left of an open file, at most `most` bytes; *total gets the bytes that were read. */
+static int add_file(hash *h, int fd, const char *path, uint64_t most, uint64_t *total,
+                    fletch_error *error) {
     char *chunk = fl_alloc(CHUNK);
     if (chunk == NULL) {
         return fl_fail_nomem(error, CHUNK, path);
     }
     int result = 0;
     *total     = 0;
-    for (;;) {
-        ssize_t count = read(fd, chunk, CHUNK);
+    while (*total < most) {
+        ssize_t count = read(fd, chunk, most - *total < CHUNK ? (size_t)(most - *total) : CHUNK);
         if (count < 0 && errno == EINTR) {
             continue;
         }
@@ -230,14 +231,15 @@ static int add_file(hash *h, int fd, const char *path, uint64_t *total, fletch_e
     return result;
 }
 
-static int hash_file(const char *path, bool git_blob, char hex[65], fletch_error *error) {
+static int hash_file(const char *path, bool git_blob, uint64_t begin_at, uint64_t end_at,
+                     char hex[65], fletch_error *error) {
     hex[0] = '\0';
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0) {
         return fl_fail_errno(error, errno, "cannot open", path);
     }
     struct stat status;
-    if (fstat(fd, &status) != 0) {
+    if (fstat(fd, &status) != 0 || (begin_at > 0 && lseek(fd, (off_t)begin_at, SEEK_SET) < 0)) {
         int result = fl_fail_errno(error, errno, "cannot read", path);
         close(fd);
         return result;
@@ -249,8 +251,10 @@ static int hash_file(const char *path, bool git_blob, char hex[65], fletch_error
         int  length = snprintf(header, sizeof header, "blob %lld", (long long)status.st_size);
         add(&h, header, (size_t)length + 1); /* with its NUL */
     }
-    int result = add_file(&h, fd, path, &total, error);
-    if (result == 0 && git_blob && total != (uint64_t)status.st_size) {
+    int  result = add_file(&h, fd, path, end_at - begin_at, &total, error);
+    bool known  = git_blob || end_at != UINT64_MAX;
+    if (result == 0 && known &&
+        total != (git_blob ? (uint64_t)status.st_size : end_at - begin_at)) {
         result = fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "%s changed while it was read", path);
     }
     unsigned char digest[DIGEST_MAX];
@@ -263,11 +267,16 @@ static int hash_file(const char *path, bool git_blob, char hex[65], fletch_error
 }
 
 int fl_file_sha256(const char *path, char hex[65], fletch_error *error) {
-    return hash_file(path, false, hex, error);
+    return hash_file(path, false, 0, UINT64_MAX, hex, error);
+}
+
+int fl_file_sha256_range(const char *path, uint64_t begin_at, uint64_t end_at, char hex[65],
+                         fletch_error *error) {
+    return hash_file(path, false, begin_at, end_at, hex, error);
 }
 
 int fl_file_git_sha1(const char *path, char hex[65], fletch_error *error) {
-    return hash_file(path, true, hex, error);
+    return hash_file(path, true, 0, UINT64_MAX, hex, error);
 }
 
 void fl_sha256(const void *data, size_t size, unsigned char digest[32]) {

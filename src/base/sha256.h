@@ -4,6 +4,7 @@
 #define FL_BASE_SHA256_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "fletch.h"
 
@@ -12,6 +13,9 @@ void fl_sha256(const void *data, size_t size, unsigned char digest[32]);
 
 /* 64 digits and a NUL. */
 int fl_file_sha256(const char *path, char hex[65], fletch_error *error);
+/* Of bytes [begin, end) alone; FLETCH_EIO when the file ends before. */
+int fl_file_sha256_range(const char *path, uint64_t begin, uint64_t end, char hex[65],
+                         fletch_error *error);
 /* 40 digits and a NUL: sha1 of "blob <size>\0" and the content, the id git, and so the hub, gives a small
  * file. */
 int fl_file_git_sha1(const char *path, char hex[65], fletch_error *error);

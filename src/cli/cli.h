@@ -71,7 +71,8 @@ bool fl_cli_model_property(fletch_model *model, const char *name, char *out, siz
 void fl_signals_install(void);
 void fl_signals_hold(void); /* block while a temporary file is being made */
 void fl_signals_release(void);
-void fl_signals_guard(const char *path); /* removed by the handler; NULL for none */
+int  fl_signals_guard(const char *path); /* removed by the handler; a number to let it go with */
+void fl_signals_let_go(int guard);       /* negative: none */
 
 /* From now on the first signal asks the run to stop where it can, and only the second ends it at once. */
 void fl_signals_ask(void);
@@ -83,6 +84,7 @@ ssize_t fl_signals_read(int fd, void *out, size_t size);
 /* ---- the commands, one file each ---- */
 
 fl_exit fl_cmd_embed(fl_cli *cli);
+fl_exit fl_cmd_run(fl_cli *cli);
 fl_exit fl_cmd_serve(fl_cli *cli);
 fl_exit fl_cmd_health(fl_cli *cli);
 fl_exit fl_cmd_add(fl_cli *cli);

@@ -19,10 +19,10 @@
 #define ASKS          (ON(HEALTH) | ON(ADD) | ON(SEARCH))
 #define READS         (MAKES | ON(ADD))
 #define TEXTS         (ON(EMBED) | ON(TOKENIZE))
-#define FIELDS        (TEXTS | ON(ADD))
-#define OPENS         (MAKES | ON(SERVE) | ON(MODEL) | ON(CONFIG) | ON(DOCTOR))
+#define FIELDS        (TEXTS | ON(RUN) | ON(ADD))
+#define OPENS         (MAKES | ON(RUN) | ON(SERVE) | ON(MODEL) | ON(CONFIG) | ON(DOCTOR))
 #define READS_OPTIONS (OPENS | ASKS)
-#define SHAPES        (ON(EMBED) | ON(SERVE) | ON(CONFIG) | ON(DOCTOR))
+#define SHAPES        (ON(EMBED) | ON(RUN) | ON(SERVE) | ON(CONFIG) | ON(DOCTOR))
 #define LISTENS       (ON(SERVE) | ASKS)
 #define ALL           ((1u << FL_CMD_COUNT) - 1)
 
@@ -45,6 +45,10 @@ static const fl_flag flags[] = {
      "Read from FILE, a pattern ('*.txt'), or - for standard input; may be repeated. gzip and zstd "
      "are "
      "expanded."},
+    {FL_FLAG_INPUT, 'i', "--input", "FILE|DIR|PATTERN", NULL, ON(RUN),
+     "Read FILE, the files below DIR, or those of a pattern ('in/*.txt'); may be repeated. gzip "
+     "and "
+     "zstd are expanded."},
     {FL_FLAG_INPUT_FORMAT, 0, "--input-format", "lines|jsonl|json|csv|tsv", NULL, FIELDS,
      "Format of the input (default: by the file's extension; standard input: lines)."},
     {FL_FLAG_FIELD, 0, "--field", "NAME[,NAME]", NULL, FIELDS,
@@ -59,6 +63,24 @@ static const fl_flag flags[] = {
      "The first line of CSV is a record; --field is a column's number (default: 1)."},
     {FL_FLAG_OUTPUT, 'o', "--output", "FILE", NULL, MAKES,
      "Write to FILE, which appears only when it is whole; - is standard output."},
+    {FL_FLAG_OUTPUT, 'o', "--output", "DIR", NULL, ON(RUN),
+     "Folder of the job: its parts, their manifests and job.json."},
+    {FL_FLAG_SHARD, 0, "--shard", "I/N", NULL, ON(RUN),
+     "Do every N-th part, beginning with part I, from 0 (default: 0/1, all of them)."},
+    {FL_FLAG_SPLIT_BYTES, 0, "--split-bytes", "SIZE", NULL, ON(RUN),
+     "Bytes of a file of lines that make a part (default: 32MiB)."},
+    {FL_FLAG_CHECK, 0, "--check", NULL, NULL, ON(RUN),
+     "Look whether every part is there, whole and as it was written; write nothing."},
+    {FL_FLAG_QUICK, 0, "--quick", NULL, NULL, ON(RUN),
+     "With --check: compare sizes, read no part."},
+    {FL_FLAG_FINISH, 0, "--finish", NULL, NULL, ON(RUN),
+     "Check, remove what killed runs left, and write _SUCCESS."},
+    {FL_FLAG_MERGE, 0, "--merge", "FILE", NULL, ON(RUN),
+     "Join the parts of a finished job to one FILE, in the order of the input."},
+    {FL_FLAG_MIXED_ISA, 0, "--mixed-isa", NULL, NULL, ON(RUN),
+     "Go on with a job that was begun with another instruction set; the last bits differ then."},
+    {FL_FLAG_FORMAT, 0, "--format", "npy|raw|fvecs|jsonl", NULL, ON(RUN),
+     "Format of the parts (default: npy)."},
     {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl|npy|npz|raw|fvecs", NULL, ON(EMBED),
      "Format of the output (default: by the file's extension; terminal: text; pipe: jsonl)."},
     {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl", NULL, ON(TOKENIZE),
@@ -84,8 +106,8 @@ static const fl_flag flags[] = {
      "cls, mean, max, ... (default: as the folder says)."},
     {FL_FLAG_OUTPUT_KIND, 0, "--output-kind", "dense|tokens", NULL, ON(EMBED),
      "One vector a text (default), or one for every token."},
-    {FL_FLAG_DTYPE, 0, "--dtype", "float32|float16|int8|uint8|binary|ubinary", NULL, ON(EMBED),
-     "Element type of the vectors."},
+    {FL_FLAG_DTYPE, 0, "--dtype", "float32|float16|int8|uint8|binary|ubinary", NULL,
+     ON(EMBED) | ON(RUN), "Element type of the vectors."},
     {FL_FLAG_KEY, 0, "--max-length", "N", "model.max_length", SHAPES,
      "Tokens of a text that are used, special tokens counted."},
     {FL_FLAG_KEY, 0, "--truncate", "right|left|error", "model.truncate", SHAPES,
@@ -120,11 +142,19 @@ static const fl_flag flags[] = {
      "Only texts whose metadata has all of this: '{\"lang\": \"en\"}'."},
     {FL_FLAG_KEEP_TEXT, 0, "--keep-text", NULL, NULL, TEXTS,
      "Put the text into json and jsonl results."},
+    {FL_FLAG_ID_FIELD, 0, "--id-field", "NAME", NULL, ON(RUN),
+     "Field of a JSON object, or column of a CSV file, that names the text in the results."},
+    {FL_FLAG_KEEP_FIELDS, 0, "--keep-fields", NULL, NULL, ON(RUN),
+     "Pass the other fields of each input object on to the rows of the parts."},
+    {FL_FLAG_KEEP_TEXT, 0, "--keep-text", NULL, NULL, ON(RUN),
+     "Put the text into the rows of the parts."},
+    {FL_FLAG_ON_ERROR, 0, "--on-error", "skip|stop", NULL, ON(RUN),
+     "A refused input is reported and left out (default, exit code 4), or stops the run."},
     {FL_FLAG_ON_ERROR, 0, "--on-error", "stop|skip", NULL, READS,
      "A refused input stops the run (default), or is reported and left out (exit code 4)."},
     {FL_FLAG_INVALID_UTF8, 0, "--invalid-utf8", "error|replace", NULL, FIELDS,
      "Text that is not UTF-8 is refused (default), or repaired with U+FFFD."},
-    {FL_FLAG_MAX_LINE, 0, "--max-line", "SIZE", NULL, READS,
+    {FL_FLAG_MAX_LINE, 0, "--max-line", "SIZE", NULL, READS | ON(RUN),
      "Longest input line, item or record in bytes (default: 256MiB)."},
     {FL_FLAG_PARTIAL, 0, "--partial", NULL, NULL, TEXTS,
      "Keep the results of a run that fails or is interrupted, up to there."},
@@ -160,6 +190,20 @@ static const fl_command commands[] = {
      "  fletch embed --output-kind tokens -i texts.txt -o tokens.npz\n"
      "  fletch embed -i 'parts/*.txt.gz' --format raw -o big.f32 --on-error skip --partial\n",
      fl_cmd_embed},
+    {FL_CMD_RUN, true, "run", "", NULL, "Embed files as a job that may be killed and run again.",
+     "The input is cut into parts. Each part appears under its name when it is whole, with a "
+     "manifest;\n"
+     "the same command again does what is missing and nothing twice. Shards let several processes\n"
+     "or machines share a job without talking to each other. docs/job.md is the contract.\n"
+     "Exit code 0: all parts of the shard are done; 1: try again; 2, 3: trying again does not "
+     "help;\n"
+     "4: done, but for refused inputs.\n",
+     "  fletch run -i texts/ -o vectors/\n"
+     "  fletch run -i 'docs/*.jsonl.gz' --field body --id-field id -o vectors/ --dtype int8\n"
+     "  fletch run -i texts/ -o vectors/ --shard 3/16\n"
+     "  fletch run -o vectors/ --check --finish\n"
+     "  fletch run -o vectors/ --merge vectors.npy\n",
+     fl_cmd_run},
     {FL_CMD_SERVE, true, "serve", "", NULL, "Answer embedding requests over HTTP.",
      "One process that speaks the routes of OpenAI, text-embeddings-inference, Ollama and Cohere.\n"
      "--model may be given more than once, also as NAME=ID: clients then choose by name.\n"
@@ -306,7 +350,8 @@ static const struct {
     {"tokenise", "tokenize"},
     {"detokenize", "decode"},
     {"start", "serve"},
-    {"run", "serve"},
+    {"job", "run"},
+    {"batch", "run"},
     {"daemon", "serve"},
     {"pull", "model pull"},
     {"download", "model pull"},

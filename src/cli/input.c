@@ -60,6 +60,10 @@ static fl_input_format choose_format(const char *name, const char *path) {
     return FL_INPUT_LINES;
 }
 
+fl_input_format fl_input_format_of(const fl_cli *cli, const char *path) {
+    return choose_format(cli->args.value[FL_FLAG_INPUT_FORMAT], path);
+}
+
 static bool has(const fl_cli *cli, fl_flag_id flag, const char *word) {
     const char *value = cli->args.value[flag];
     return value != NULL && strcmp(value, word) == 0;
@@ -69,7 +73,6 @@ static bool has(const fl_cli *cli, fl_flag_id flag, const char *word) {
 static fl_exit add_file(fl_input *input, const fl_cli *cli, const char *path) {
     fl_input_file file = {.path = NULL};
     struct stat   status;
-    const char   *format = cli->args.value[FL_FLAG_INPUT_FORMAT];
     bool          stream = strcmp(path, "-") == 0;
     memset(&status, 0, sizeof status);
     if (stream ? fstat(STDIN_FILENO, &status) != 0
@@ -103,7 +106,7 @@ static fl_exit add_file(fl_input *input, const fl_cli *cli, const char *path) {
         return FL_EXIT_FAILED;
     }
     bool lines  = cli->args.command->id == FL_CMD_DECODE; /* it parses its lists itself */
-    file.format = lines ? FL_INPUT_LINES : choose_format(format, file.path);
+    file.format = lines ? FL_INPUT_LINES : fl_input_format_of(cli, file.path);
     input->total += file.size;
     input->files[input->file_count++] = file;
     return FL_EXIT_DONE;
@@ -245,9 +248,11 @@ static fl_exit open_files(fl_input *input, const fl_cli *cli, const char *const 
     return code;
 }
 
-fl_exit fl_input_open(fl_input *input, const fl_cli *cli, const char *own_names) {
+/* What the flags say about records, files apart. */
+static fl_exit read_flags(fl_input *input, const fl_cli *cli, const char *own_names) {
     memset(input, 0, sizeof *input);
     input->own_names        = own_names;
+    input->id_column        = SIZE_MAX;
     input->keep_text        = cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
     input->source.stream.fd = -1;
     const fl_args *args     = &cli->args;
@@ -277,6 +282,47 @@ fl_exit fl_input_open(fl_input *input, const fl_cli *cli, const char *own_names)
     input->keep_fields = args->value[FL_FLAG_KEEP_FIELDS] != NULL;
     input->skip_errors = has(cli, FL_FLAG_ON_ERROR, "skip");
     input->repair_utf8 = has(cli, FL_FLAG_INVALID_UTF8, "replace");
+    return FL_EXIT_DONE;
+}
+
+fl_exit fl_input_check_flags(const fl_cli *cli) {
+    fl_input scratch;
+    return read_flags(&scratch, cli, "");
+}
+
+fl_exit fl_input_open_piece(fl_input *input, const fl_cli *cli, const char *own_names,
+                            const fl_input_piece *piece) {
+    fl_exit code = read_flags(input, cli, own_names);
+    if (code != FL_EXIT_DONE) {
+        return code;
+    }
+    fletch_error error;
+    memset(&error, 0, sizeof error);
+    input->skip_errors = !has(cli, FL_FLAG_ON_ERROR, "stop");
+    input->files       = fl_alloc_zero(1, sizeof *input->files);
+    char *path         = fl_strdup(piece->path);
+    if (input->files == NULL || path == NULL) {
+        fl_free(path);
+        fl_cli_message("out of memory");
+        return FL_EXIT_FAILED;
+    }
+    input->file_count = 1;
+    input->files[0]   = (fl_input_file){.path = path, .format = piece->format};
+    input->origin     = piece->begin;
+    input->id_field   = cli->args.value[FL_FLAG_ID_FIELD];
+    int status        = open_file(input, &error);
+    if (status == 0 && piece->limit != 0) {
+        status = fl_source_between(&input->source, piece->begin, piece->limit, &error);
+    }
+    return status < 0 ? fl_cli_fail(&error, false) : FL_EXIT_DONE;
+}
+
+fl_exit fl_input_open(fl_input *input, const fl_cli *cli, const char *own_names) {
+    const fl_args *args  = &cli->args;
+    fl_exit        flags = read_flags(input, cli, own_names);
+    if (flags != FL_EXIT_DONE) {
+        return flags;
+    }
     if (args->rest_count > 0 && args->input_count > 0) {
         return refuse_texts(cli);
     }
@@ -339,6 +385,11 @@ void fl_input_tell_place(const fl_input *input, fl_place place, char *out, size_
         return;
     }
     const fl_input_file *file = &input->files[place.file];
+    if (input->origin > 0) {
+        snprintf(out, capacity, "%s: line %llu from byte %llu on", file->path, number,
+                 (unsigned long long)input->origin);
+        return;
+    }
     snprintf(out, capacity, file->format == FL_INPUT_JSON ? "%s: item %llu" : "%s:%llu",
              file->path != NULL ? file->path : "standard input", number);
 }
@@ -352,6 +403,9 @@ bool fl_input_refuse(fl_input *input, fl_place at, const char *format, ...) {
     fl_input_tell_place(input, at, place, sizeof place);
     if (input->skip_errors) {
         input->refused++;
+        if (input->on_refused != NULL) {
+            input->on_refused(input->refused_user, at, reason);
+        }
         fl_cli_message("%s: %s; left out", place, reason);
         return true;
     }
@@ -604,9 +658,11 @@ int fl_input_next(fl_input *input, fl_window *window, size_t count, size_t bytes
     if (input->format != FL_INPUT_ARGUMENTS) {
         fl_source_compact(&input->source);
     }
-    size_t taken = 0;
-    int    more  = 1;
-    while (more > 0 && window->count < count && taken < bytes) {
+    size_t         taken = 0;
+    int            more  = 1;
+    const uint64_t refused =
+        input->refused; /* they end a window too: their reasons may wait for it */
+    while (more > 0 && window->count < count && taken < bytes && input->refused - refused < count) {
         more = step(input, window, &taken);
     }
     seal(input, window);

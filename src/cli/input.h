@@ -36,6 +36,16 @@ typedef struct fl_place {
     uint64_t line; /* line, item or argument, from 1 */
 } fl_place;
 
+/* A piece of one file: the records that begin in bytes [begin, limit); limit 0: the whole file. */
+typedef struct fl_input_piece {
+    const char     *path;
+    fl_input_format format;
+    uint64_t        begin, limit;
+} fl_input_piece;
+
+/* Hears of each input that is left out, before its reason is forgotten. */
+typedef void (*fl_refused_fn)(void *user, fl_place place, const char *reason);
+
 typedef struct fl_record {
     size_t   offset, size; /* of the text */
     bool     decoded;      /* in window->decoded; else in the stream's buffer */
@@ -76,14 +86,20 @@ typedef struct fl_input {
     const char     *own_names; /* "index|embedding": members of the result, never passed on */
     bool            keep_fields, skip_errors, repair_utf8;
     bool            keep_text; /* "text" is a member of the result */
+    const char     *id_field;  /* the field or column that is passed on as "id"; NULL: none */
+
+    fl_refused_fn on_refused; /* NULL: nobody listens */
+    void         *refused_user;
 
     const char *const *arguments; /* FL_INPUT_ARGUMENTS: the texts */
     size_t             argument_count;
 
     char **columns; /* owned; names of the CSV header, NULL until it is read */
     size_t column_count, text_columns[FL_FIELDS_MAX];
+    size_t id_column; /* SIZE_MAX: none */
 
     uint64_t     next_index;
+    uint64_t     origin;  /* of a piece: the byte from which its lines are counted */
     uint64_t     refused; /* inputs left out so far */
     bool         failed;  /* `error` ends the run once the window before it is done */
     fl_exit      exit;    /* its exit code */
@@ -94,6 +110,17 @@ typedef struct fl_input {
  * and gives its exit code. */
 fl_exit fl_input_open(fl_input *input, const fl_cli *cli, const char *own_names);
 void    fl_input_close(fl_input *input);
+
+/* The same for a piece of a file: arguments and --input are passed over, and refused inputs are left out unless
+ * --on-error says stop. */
+fl_exit fl_input_open_piece(fl_input *input, const fl_cli *cli, const char *own_names,
+                            const fl_input_piece *piece);
+
+/* Whether the flags about records make sense; said when not. */
+fl_exit fl_input_check_flags(const fl_cli *cli);
+
+/* How a file is read: by --input-format, else by the extension. */
+fl_input_format fl_input_format_of(const fl_cli *cli, const char *path);
 
 /* The next at most `count` texts and about `bytes` bytes: 1, 0 at the end, -1 when the run must end with
  * input->error and input->exit. Refused inputs are reported and counted here. */

@@ -148,6 +148,26 @@ static bool find_columns(fl_input *input, fletch_error *error) {
     return false;
 }
 
+static bool find_id(fl_input *input, fletch_error *error) {
+    if (input->id_field == NULL) {
+        return true;
+    }
+    const fl_field field = {input->id_field, strlen(input->id_field)};
+    if (!find_column(input, field, &input->id_column)) {
+        (void)fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                      "there is no column \"%s\", which --id-field names", input->id_field);
+        return false;
+    }
+    for (size_t i = 0; i < input->field_count; i++) {
+        if (input->text_columns[i] == input->id_column) {
+            (void)fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                          "--id-field and --field name the same column, \"%s\"", input->id_field);
+            return false;
+        }
+    }
+    return true;
+}
+
 bool fl_input_csv_header(fl_input *input, const char *raw, size_t size, fletch_error *error) {
     size_t valid = fl_utf8_valid_prefix(raw, size);
     if (valid < size) {
@@ -164,13 +184,15 @@ bool fl_input_csv_header(fl_input *input, const char *raw, size_t size, fletch_e
                add_column(input, &name, error);
     }
     fl_buf_free(&name);
-    return good && find_columns(input, error);
+    return good && find_columns(input, error) && find_id(input, error);
 }
 
 static void keep_column(const fl_input *input, size_t column, const char *value, size_t size,
                         fl_buf *out) {
     const char *name = input->columns[column];
-    if (fl_input_name_taken(input, name, strlen(name))) {
+    if (column == input->id_column) {
+        name = "id";
+    } else if (fl_input_name_taken(input, name, strlen(name))) {
         return;
     }
     fl_buf_putc(out, ',');
@@ -207,7 +229,8 @@ bool fl_input_csv(const fl_input *input, const char *raw, size_t size, fl_window
             part[field].size   = parts.size - from;
             kept               = parts.size;
         } else {
-            if (good && !parts.failed && input->keep_fields && count < input->column_count) {
+            bool keep = input->keep_fields || count == input->id_column;
+            if (good && !parts.failed && keep && count < input->column_count) {
                 keep_column(input, count, parts.data + from, parts.size - from, &window->fields);
             }
             parts.size = kept;

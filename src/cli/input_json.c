@@ -67,9 +67,11 @@ static bool is_field(const fl_input *input, const char *name, size_t size) {
     return false;
 }
 
-/* Append `,"key":value` for each member but the text and names the result uses itself. */
-static void keep_members(const fl_input *input, const char *raw, size_t size, fl_buf *out) {
-    size_t at = 0;
+/* Append `,"key":value` for each member that is passed on: all but the text and names the result uses itself
+ * with --keep-fields, and the one of --id-field as "id". Whether that one was there. */
+static bool keep_members(const fl_input *input, const char *raw, size_t size, fl_buf *out) {
+    size_t at = 0, id_size = input->id_field != NULL ? strlen(input->id_field) : 0;
+    bool   found = false;
     while (at < size && raw[at] != '{') {
         at++;
     }
@@ -79,7 +81,7 @@ static void keep_members(const fl_input *input, const char *raw, size_t size, fl
             at++;
         }
         if (at >= size || raw[at] != '"') {
-            return;
+            return found;
         }
         size_t key = at, key_end = skip_string(raw, size, at);
         at = key_end;
@@ -91,7 +93,13 @@ static void keep_members(const fl_input *input, const char *raw, size_t size, fl
         size_t      named = key_end - key - 2;
         at                = skip_value(raw, size, at);
         bool text         = is_field(input, name, named);
-        if (!text && !fl_input_name_taken(input, name, named)) {
+        bool id =
+            id_size == named && named > 0 && !found && memcmp(name, input->id_field, named) == 0;
+        found = found || id;
+        if (id) {
+            fl_buf_puts(out, ",\"id\":");
+            fl_json_compact(out, raw + value, at - value);
+        } else if (input->keep_fields && !text && !fl_input_name_taken(input, name, named)) {
             fl_buf_putc(out, ',');
             fl_buf_append(out, raw + key, key_end - key);
             fl_buf_putc(out, ':');
@@ -119,9 +127,9 @@ static void walk(const fl_input *input, fl_json_in *in, found_field *fields) {
         return;
     }
     while (fl_json_in_key(in, &key)) {
-        const char  *before[FL_FIELDS_MAX];
-        found_field *here  = NULL;
-        bool         below = false;
+        const char  *before[FL_FIELDS_MAX] = {NULL};
+        found_field *here                  = NULL;
+        bool         below                 = false;
         for (size_t i = 0; i < input->field_count; i++) {
             const char *rest = fields[i].rest, *end = input->fields[i].name + input->fields[i].size;
             before[i]      = rest;
@@ -224,10 +232,16 @@ bool fl_input_json(const fl_input *input, const char *raw, size_t size, fl_windo
         record->offset  = offset;
         record->size    = text.size;
         record->fields  = window->fields.size;
-        if (input->keep_fields && raw[at] == '{') {
-            keep_members(input, raw, size, &window->fields);
+        bool found      = input->id_field == NULL;
+        if ((input->keep_fields || !found) && raw[at] == '{') {
+            found = keep_members(input, raw, size, &window->fields) || found;
         }
         record->fields_size = window->fields.size - record->fields;
+        if (!found) {
+            (void)fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
+                          "has no field \"%s\", which --id-field names", input->id_field);
+            good = false;
+        }
     }
     bool failed = text.failed || window->decoded.failed || window->fields.failed;
     fl_buf_free(&text);

@@ -151,6 +151,18 @@ fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on
     return FL_EXIT_DONE;
 }
 
+int fl_output_open_file(fl_output *output, const char *path, fl_output_format format,
+                        fletch_error *error) {
+    static const char blank[FL_NPY_HEADER];
+    memset(output, 0, sizeof *output);
+    output->format = format;
+    int status     = fl_sink_open(&output->sink, path, head_of(output) > 0, error);
+    if (status == 0) {
+        fl_buf_append(&output->sink.buf, blank, head_of(output));
+    }
+    return status;
+}
+
 fl_exit fl_output_fail(const fl_output *output, const fletch_error *error) {
     return output->sink.closed_pipe ? FL_EXIT_FAILED : fl_cli_fail(error, false);
 }
@@ -229,9 +241,13 @@ static void put_object(fl_output *output, const fl_row *row) {
     fl_buf *out   = &output->sink.buf;
     size_t  count = values_of(row->cols, row->dtype);
     fl_output_next(output);
-    fl_buf_puts(out, "{\"index\":");
-    fl_output_put_u64(out, row->index);
-    fl_buf_puts(out, ",\"embedding\":[");
+    fl_buf_putc(out, '{');
+    if (!output->no_index) {
+        fl_buf_puts(out, "\"index\":");
+        fl_output_put_u64(out, row->index);
+        fl_buf_putc(out, ',');
+    }
+    fl_buf_puts(out, "\"embedding\":[");
     for (size_t i = 0; i < count; i++) {
         if (i > 0) {
             fl_buf_putc(out, ',');
@@ -326,9 +342,21 @@ void fl_output_npy_header(char out[FL_NPY_HEADER], const char *type, const char 
     out[FL_NPY_HEADER - 1] = '\n';
 }
 
-int fl_output_finish(fl_output *output, size_t cols, fletch_dtype dtype, fletch_error *error) {
-    char header[FL_ZIP_HEAD_MAX + FL_NPY_HEADER], shape[64];
+void fl_output_rows_header(char out[FL_NPY_HEADER], uint64_t rows, size_t cols, fletch_dtype dtype,
+                           bool half) {
     bool is_signed = dtype == FLETCH_INT8 || dtype == FLETCH_BINARY;
+    char shape[64];
+    (void)snprintf(shape, sizeof shape, "(%" PRIu64 ", %zu)", rows, values_of(cols, dtype));
+    fl_output_npy_header(out,
+                         half                      ? "<f2"
+                         : dtype == FLETCH_FLOAT32 ? "<f4"
+                         : is_signed               ? "|i1"
+                                                   : "|u1",
+                         shape);
+}
+
+int fl_output_finish(fl_output *output, size_t cols, fletch_dtype dtype, fletch_error *error) {
+    char header[FL_ZIP_HEAD_MAX + FL_NPY_HEADER];
     if (output->format == FL_OUTPUT_JSON) {
         fl_buf_puts(&output->sink.buf, output->rows == 0 ? "[]\n" : "\n]\n");
     }
@@ -340,13 +368,7 @@ int fl_output_finish(fl_output *output, size_t cols, fletch_dtype dtype, fletch_
     if (head_of(output) == 0) {
         return fl_sink_finish(&output->sink, NULL, 0, error);
     }
-    (void)snprintf(shape, sizeof shape, "(%" PRIu64 ", %zu)", output->rows, values_of(cols, dtype));
-    fl_output_npy_header(npy,
-                         output->half              ? "<f2"
-                         : dtype == FLETCH_FLOAT32 ? "<f4"
-                         : is_signed               ? "|i1"
-                                                   : "|u1",
-                         shape);
+    fl_output_rows_header(npy, output->rows, cols, dtype, output->half);
     if (output->format == FL_OUTPUT_NPZ) {
         uint32_t     crc   = fl_zip_crc_join(fl_zip_crc(0, npy, FL_NPY_HEADER), output->crc, rows);
         fl_zip_entry entry = {output->entry, crc, FL_NPY_HEADER + rows, 0};

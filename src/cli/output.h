@@ -27,6 +27,7 @@ typedef struct fl_output {
     uint32_t         crc;             /* of the rows, for npz */
     const char      *entry;           /* npz: the file that the rows are in */
     bool             keep_text, half; /* half: float32 rows are written as float16 */
+    bool             no_index;        /* jsonl without the member */
 } fl_output;
 
 /* One vector and what belongs to it; all borrowed. */
@@ -48,6 +49,10 @@ typedef struct fl_row {
 fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on_terminal,
                        fl_output_format in_pipe);
 
+/* A file at `path` in a known format: npy, raw, fvecs or jsonl. */
+int fl_output_open_file(fl_output *output, const char *path, fl_output_format format,
+                        fletch_error *error);
+
 /* Report a failed write and give the exit code; a closed pipe is silent. */
 fl_exit fl_output_fail(const fl_output *output, const fletch_error *error);
 
@@ -65,6 +70,9 @@ void fl_output_vector(fl_output *output, const fl_row *row);
 /* What stands before the values of an npy file: a type ("<f4") and a shape ("(3, 384)"). */
 enum { FL_NPY_HEADER = 128 };
 void fl_output_npy_header(char out[FL_NPY_HEADER], const char *type, const char *shape);
+/* The same of `rows` rows of vectors. */
+void fl_output_rows_header(char out[FL_NPY_HEADER], uint64_t rows, size_t cols, fletch_dtype dtype,
+                           bool half);
 
 /* For list_output.c: numbers and a person's first line of a result. */
 void fl_output_put_u64(fl_buf *out, uint64_t value);

@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "cli/statistics.h"
 
-enum { WINDOW_FIRST = 256, WINDOW_MIN = 64, WINDOW_TEXTS = 4096, WINDOW_BYTES = 4 << 20 };
+enum { WINDOW_MIN = 64, WINDOW_TEXTS = 4096, WINDOW_BYTES = 4 << 20 };
 
 static double seconds_since(uint64_t start) {
     return (double)(fl_clock_ns() - start) * 1e-9;
@@ -45,7 +45,7 @@ fl_exit fl_run_open(fl_run *run, fl_cli *cli, const char *own_names, fl_output_f
                     fl_output_format in_pipe) {
     memset(run, 0, sizeof *run);
     run->cli            = cli;
-    run->window_texts   = WINDOW_FIRST;
+    run->window_texts   = FL_WINDOW_FIRST;
     run->output.sink.fd = run->output.sink.spooled = -1;
     fl_exit code                                   = fl_input_open(&run->input, cli, own_names);
     code = code == FL_EXIT_DONE ? check_outputs(run) : code;
@@ -85,6 +85,26 @@ static void show(fl_run *run, bool last) {
     }
 }
 
+fl_exit fl_run_window(fl_run *run, fl_run_fn work, void *user, int *more) {
+    *more = fl_input_next(&run->input, &run->window, run->window_texts, WINDOW_BYTES);
+    if (*more == 0) {
+        return FL_EXIT_DONE;
+    }
+    if (*more < 0) {
+        (void)flush(run);
+        fl_progress_clear();
+        if (fl_signals_asked() == 0) {
+            fl_cli_message("%s", run->input.error.message);
+        }
+        return run->input.exit;
+    }
+    uint64_t start = fl_clock_ns();
+    fl_exit  code  = work(run, user);
+    adapt(run, seconds_since(start));
+    fl_exit written = flush(run);
+    return code == FL_EXIT_DONE ? written : code;
+}
+
 fl_exit fl_run_windows(fl_run *run, fl_run_fn work, void *user) {
     uint64_t start       = fl_clock_ns();
     bool     on_terminal = run->output.sink.spooled < 0 && fl_sink_is_terminal(&run->output.sink);
@@ -95,24 +115,11 @@ fl_exit fl_run_windows(fl_run *run, fl_run_fn work, void *user) {
     }
     fl_exit code = FL_EXIT_DONE;
     int     more = 1;
-    while (code == FL_EXIT_DONE && fl_signals_asked() == 0 &&
-           (more = fl_input_next(&run->input, &run->window, run->window_texts, WINDOW_BYTES)) !=
-               0) {
-        if (more < 0) {
-            (void)flush(run);
-            fl_progress_clear();
-            if (fl_signals_asked() == 0) {
-                fl_cli_message("%s", run->input.error.message);
-            }
-            code = run->input.exit;
-            break;
+    while (code == FL_EXIT_DONE && more > 0 && fl_signals_asked() == 0) {
+        code = fl_run_window(run, work, user, &more);
+        if (more > 0) {
+            show(run, false);
         }
-        uint64_t window_start = fl_clock_ns();
-        code                  = work(run, user);
-        adapt(run, seconds_since(window_start));
-        fl_exit written = flush(run);
-        code            = code == FL_EXIT_DONE ? written : code;
-        show(run, false);
     }
     show(run, true);
     run->work_seconds = seconds_since(start);

@@ -8,6 +8,10 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 
+enum {
+    FL_WINDOW_FIRST = 256
+}; /* texts of the first window, whose speed says how many the next has */
+
 typedef struct fl_run {
     fl_cli         *cli;
     fl_input        input;
@@ -30,6 +34,10 @@ fl_exit fl_run_open(fl_run *run, fl_cli *cli, const char *own_names, fl_output_f
 
 /* Open the model, timed. */
 fl_exit fl_run_open_model(fl_run *run, bool tokenizer_only);
+
+/* The next window through `work`, and what is written of it flushed; *more as fl_input_next gives it. What the
+ * run must end with is said here. */
+fl_exit fl_run_window(fl_run *run, fl_run_fn work, void *user, int *more);
 
 /* All windows through `work`. FL_EXIT_DONE, or the code the run ends with; what was done before a
  * refused input is written then. */

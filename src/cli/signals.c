@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* signals.c - an interrupted run ends at once and leaves no half-written output.
  *
- * Role    main.c installs the handlers; output.c names the temporary file it is writing.
- * Method  The handler itself removes the temporary file and ends the process with 128 + signal number:
+ * Role    main.c installs the handlers; sink.c names the temporary files that are written.
+ * Method  The handler itself removes the temporary files and ends the process with 128 + signal number:
  *         unlink, write and _exit are safe there, and the program answers Ctrl-C at once, even in the
  *         middle of a long batch. While the temporary is being made the signals are held back, so
  *         there is no moment at which a file exists that the handler does not know.
@@ -11,8 +11,8 @@
  *         ignored.
  *         With --partial the first signal is a wish: it is remembered, wakes a read that waits, and
  *         the run ends after the texts it is at. The second ends it at once.
- * Memory  The only globals of the program: a fixed copy of the guarded name. Threads: the handler may
- *         run on any thread; the name is published through an atomic flag.
+ * Memory  The only globals of the program: fixed copies of the guarded names. Threads: the handler may
+ *         run on any thread; each is published through an atomic flag.
  * Proof   tests/cli/test_cli_interrupt.py. */
 #include <errno.h>
 #include <poll.h>
@@ -28,8 +28,10 @@
 
 enum { GUARD_MAX = 4096 + 64 };
 
-static char        guarded_path[GUARD_MAX];
-static atomic_bool guarded;
+/* A run has at most two files under way. */
+enum { GUARDS = 4 };
+static char        guarded_path[GUARDS][GUARD_MAX];
+static atomic_bool guarded[GUARDS];
 
 static atomic_bool asking;    /* the first signal is a wish */
 static atomic_int  asked;     /* the signal that came */
@@ -52,8 +54,10 @@ static void on_signal(int number) {
         (void)written;
         return;
     }
-    if (atomic_load(&guarded)) {
-        (void)unlink(guarded_path);
+    for (size_t i = 0; i < GUARDS; i++) {
+        if (atomic_load(&guarded[i])) {
+            (void)unlink(guarded_path[i]);
+        }
     }
     say(fl_progress_on_screen() ? "\nfletch: interrupted\n" : "fletch: interrupted\n");
     _exit(128 + number);
@@ -119,10 +123,19 @@ void fl_signals_release(void) {
     mask(SIG_UNBLOCK);
 }
 
-void fl_signals_guard(const char *path) {
-    atomic_store(&guarded, false);
-    if (path != NULL && strlen(path) < GUARD_MAX) {
-        memcpy(guarded_path, path, strlen(path) + 1);
-        atomic_store(&guarded, true);
+int fl_signals_guard(const char *path) {
+    for (int i = 0; i < GUARDS && strlen(path) < GUARD_MAX; i++) {
+        if (!atomic_load(&guarded[i])) {
+            memcpy(guarded_path[i], path, strlen(path) + 1);
+            atomic_store(&guarded[i], true);
+            return i;
+        }
+    }
+    return -1;
+}
+
+void fl_signals_let_go(int guard) {
+    if (guard >= 0) {
+        atomic_store(&guarded[guard], false);
     }
 }

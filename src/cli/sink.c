@@ -106,7 +106,7 @@ int fl_sink_open(fl_sink *sink, const char *path, bool patched, fletch_error *er
     fl_signals_hold(); /* no moment at which a temporary exists that the handler does not know */
     int result = fl_atomic_open(&sink->file, sink->path, error);
     if (result == 0) {
-        fl_signals_guard(sink->file.temporary);
+        sink->guard  = fl_signals_guard(sink->file.temporary);
         sink->atomic = true;
         sink->fd     = sink->file.fd;
         if (there) { /* the file keeps its permissions, as if it had been written in place */
@@ -189,7 +189,7 @@ int fl_sink_finish(fl_sink *sink, const void *head, size_t size, fletch_error *e
         status       = fl_atomic_commit(&sink->file, error);
         sink->fd     = -1;
         sink->atomic = false;
-        fl_signals_guard(NULL);
+        fl_signals_let_go(sink->guard);
     }
     return status;
 }
@@ -197,7 +197,7 @@ int fl_sink_finish(fl_sink *sink, const void *head, size_t size, fletch_error *e
 void fl_sink_close(fl_sink *sink) {
     if (sink->atomic) {
         fl_atomic_abort(&sink->file);
-        fl_signals_guard(NULL);
+        fl_signals_let_go(sink->guard);
         sink->atomic = false;
         sink->fd     = -1;
     }

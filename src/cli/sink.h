@@ -19,7 +19,8 @@ typedef struct fl_sink {
     bool           closed_pipe; /* the reader went away: end without a message */
     bool           failed;      /* a write failed: what is there is not all that was written */
     fl_atomic_file file;
-    char          *path; /* owned; final name with links resolved */
+    int            guard; /* of the temporary file, by signals.c */
+    char          *path;  /* owned; final name with links resolved */
 } fl_sink;
 
 /* `path` NULL or "-": standard output. `patched`: the beginning will be rewritten at the end, so a

@@ -40,6 +40,11 @@ int fl_source_open(fl_source *source, const char *path, fl_source_kind kind, siz
     return 0;
 }
 
+int fl_source_between(fl_source *source, uint64_t begin, uint64_t limit, fletch_error *error) {
+    source->limit = limit;
+    return begin == 0 ? 0 : fl_stream_skip(&source->stream, begin, error);
+}
+
 void fl_source_close(fl_source *source) {
     fl_stream_close(&source->stream);
     fl_free(source->data);
@@ -257,6 +262,9 @@ static int finish(fl_source *source, fl_raw *raw, fletch_error *error) {
 int fl_source_next(fl_source *source, bool wait, fl_raw *raw, fletch_error *error) {
     for (;;) {
         size_t end = 0, next = 0;
+        if (source->limit != 0 && !source->discarding && fl_source_done(source) >= source->limit) {
+            return FL_SOURCE_END;
+        }
         if (scan(source, &end, &next)) {
             int result = give(source, end, next, raw);
             if (result == FL_SOURCE_LATER) {

@@ -32,6 +32,8 @@ typedef struct fl_source {
     size_t capacity, begin, end;
     size_t scan; /* first byte the scanner has not seen */
     bool   eof;
+    /* lines of a plain file, between two of its bytes: */
+    uint64_t limit; /* records that begin here or later are another's; 0: to the end */
 
     /* scanner */
     bool            quoted, escaped, discarding;
@@ -58,13 +60,18 @@ int  fl_source_open(fl_source *source, const char *path, fl_source_kind kind, si
                     fletch_error *error);
 void fl_source_close(fl_source *source);
 
+/* Before the first record of a plain file of lines: begin at byte `begin`, where a line begins, and give the
+ * records that begin before byte `limit`. */
+int fl_source_between(fl_source *source, uint64_t begin, uint64_t limit, fletch_error *error);
+
 /* The next record: an fl_source_result, or a negative status. */
 int fl_source_next(fl_source *source, bool wait, fl_raw *raw, fletch_error *error);
 
 /* Forget the records given out so far. */
 void fl_source_compact(fl_source *source);
 
-/* Bytes of the file that were given out, or read where it is compressed or decoded. */
+/* Bytes of the file that were given out, or read where it is compressed or decoded. Of a plain file that is
+ * read from the middle: where in it the next record begins. */
 uint64_t fl_source_done(const fl_source *source);
 
 #endif

@@ -158,6 +158,22 @@ int fl_stream_open(fl_stream *stream, const char *path, fletch_error *error) {
     return 0;
 }
 
+int fl_stream_skip(fl_stream *stream, uint64_t offset, fletch_error *error) {
+    if (lseek(stream->fd, (off_t)offset, SEEK_SET) < 0)
+        return fl_fail_errno(error, errno, "cannot read", stream->name);
+    stream->packed.taken = offset;
+    stream->judged       = true;
+    return 0;
+}
+
+bool fl_stream_is_plain(const char *head, size_t size) {
+    bool           open;
+    const fl_sign *sign = find_sign(head, size, &open);
+    if (sign != NULL)
+        return sign->kind == SIGN_CHARSET && sign->charset == FL_CHARSET_UTF8;
+    return unmarked_wide(head, size) == NULL;
+}
+
 void fl_stream_close(fl_stream *stream) {
     if (stream->owned)
         (void)close(stream->fd);
@@ -174,7 +190,9 @@ bool fl_stream_holds_more(const fl_stream *stream) {
 }
 
 uint64_t fl_stream_taken(const fl_stream *stream) {
-    return stream->packed.taken;
+    const bool plain =
+        stream->expand.packing == FL_PACKING_NONE && stream->charset == FL_CHARSET_UTF8;
+    return stream->packed.taken - (plain ? stream->plain_end - stream->plain_begin : 0);
 }
 
 /* Bytes as they are in the file once expanded: what is held, else straight into `out`. */

@@ -38,13 +38,20 @@ typedef struct fl_stream {
 int  fl_stream_open(fl_stream *stream, const char *path, fletch_error *error);
 void fl_stream_close(fl_stream *stream); /* idempotent */
 
+/* Before the first read of a file of plain UTF-8: begin at byte `offset` of it. */
+int fl_stream_skip(fl_stream *stream, uint64_t offset, fletch_error *error);
+
+/* Whether a file that begins with head[size] is text as it lies there, so that it can be read from the
+ * middle; what is packed, decoded or refused is not. */
+bool fl_stream_is_plain(const char *head, size_t size);
+
 /* At most `room` (at least 16) bytes of text into out: their number, 0 at the end, negative on failure. */
 int64_t fl_stream_read(fl_stream *stream, char *out, size_t room, fletch_error *error);
 
 /* Whether the next read needs nothing from the file. */
 bool fl_stream_holds_more(const fl_stream *stream);
 
-/* Bytes of the file that were read so far. */
+/* Bytes of the file that were given out, or read where it is packed or decoded. */
 uint64_t fl_stream_taken(const fl_stream *stream);
 
 #endif

@@ -161,6 +161,26 @@ Test(file, abort_leaves_the_old_file_and_no_temporary) {
     fl_buf_free(&buf);
 }
 
+Test(file, a_file_under_way_is_not_swept_and_what_a_writer_left_is) {
+    fl_atomic_file file, left;
+    fletch_error   error;
+    cr_assert_eq(fl_atomic_open(&file, in("mine"), &error), 0);
+    cr_assert_eq(fl_atomic_open(&left, in("theirs"), &error), 0);
+    close(left.fd); /* its writer is gone, and with it the lock */
+    cr_assert(fl_file_exists(left.temporary));
+    put(in(".x.fletch-0123456789abcdef.tmp"), "of another host");
+    put(in(".fletch-short.tmp"), "no temporary");
+    cr_assert_eq(fl_atomic_sweep(in(""), false), 1);
+    cr_assert(!fl_file_exists(left.temporary));
+    cr_assert(fl_file_exists(in(".x.fletch-0123456789abcdef.tmp")));
+    cr_assert_eq(fl_atomic_sweep(in(""), true), 1);
+    cr_assert(fl_file_exists(in(".fletch-short.tmp")));
+    cr_assert_eq(fl_atomic_commit(&file, &error), 0, "%s", error.message);
+    left.fd = -1;
+    fl_atomic_abort(&left);
+    cr_assert_eq(fl_atomic_sweep(in("no such folder"), true), 0);
+}
+
 Test(file, atomic_failures_are_reported_and_leave_nothing) {
     fl_atomic_file file;
     fletch_error   error;
@@ -308,6 +328,14 @@ Test(file, checksums_are_the_published_ones) {
     cr_assert_eq(fl_file_git_sha1(in("hello"), hex, &error), 0);
     cr_assert_str_eq(hex, "ce013625030ba8dba906f756967f9e9ca394464a");
     cr_assert_eq(fl_file_sha256(in("hello"), hex, &error), 0);
+    put(in("around"), "xxabcxx");
+    char range[65], abc[65];
+    cr_assert_eq(fl_file_sha256(in("abc"), abc, &error), 0);
+    cr_assert_eq(fl_file_sha256_range(in("around"), 2, 5, range, &error), 0);
+    cr_assert_str_eq(range, abc);
+    cr_assert_eq(fl_file_sha256_range(in("around"), 2, 9, range, &error), FLETCH_EIO,
+                 "it ends before");
+    cr_assert_str_eq(range, "");
     cr_assert_str_eq(hex, "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03");
     FILE *file = fopen(in("million"), "w");
     for (int i = 0; i < 1000000; i++) {

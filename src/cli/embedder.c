@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* embedder.c - a window of texts to rows.
+ *
+ * Role    cmd_embed.c and part.c, each with its own way to write a row.
+ * Method  One fletch_embed call turns a window into rows. When a text is to blame for a failure (too long with
+ *         --truncate error), the texts before it are done first, then it is refused, then the rest goes on:
+ *         a few calls per refused text, whatever the size of the window. Of kinds whose results are lists
+ *         (fletch_lists) a call takes as many texts as LIST_BYTES hold, since each of their tokens may become
+ *         a vector.
+ * Memory  Rows, token counts and marks of one window.
+ * Proof   tests/cli/test_cli_output.py, test_cli_errors.py, test_cli_run.py. */
+#include "cli/embedder.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { LIST_BYTES = 128 * 1024 };
+
+fletch_dtype fl_embedder_dtype(const char *name) {
+    for (int i = 0; name != NULL && i <= FLETCH_UBINARY; i++) {
+        if (strcmp(name, fl_output_dtype_name((fletch_dtype)i)) == 0) {
+            return (fletch_dtype)i;
+        }
+    }
+    return FLETCH_FLOAT32;
+}
+
+static bool reserve(fl_embedder *embedder, size_t count) {
+    if (count <= embedder->capacity) {
+        return true;
+    }
+    size_t bytes = fletch_row_bytes(embedder->dimensions, embedder->dtype);
+    fl_free(embedder->vectors);
+    fl_free(embedder->tokens);
+    fl_free(embedder->truncated);
+    embedder->vectors   = fl_alloc_array(count, embedder->kind == FLETCH_KIND_DENSE ? bytes : 0);
+    embedder->tokens    = fl_alloc_array(count, sizeof *embedder->tokens);
+    embedder->truncated = fl_alloc_array(count, sizeof *embedder->truncated);
+    embedder->capacity  = count;
+    return embedder->vectors != NULL && embedder->tokens != NULL && embedder->truncated != NULL;
+}
+
+/* Texts [first, first + count) of the window to the first rows of embedder->vectors. */
+static int embed_span(fl_run *run, fl_embedder *embedder, size_t first, size_t count,
+                      fletch_error *error) {
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    options.tokens               = embedder->tokens;
+    options.truncated            = embedder->truncated;
+    fletch_texts  texts          = fletch_texts_from_strings(run->window.texts + first, count);
+    size_t        stride         = fletch_row_bytes(embedder->dimensions, embedder->dtype);
+    fletch_matrix matrix         = {embedder->vectors, count, embedder->dimensions, stride,
+                                    embedder->dtype};
+    texts.lengths                = run->window.sizes + first;
+    fletch_lists_free(embedder->lists);
+    embedder->lists = NULL;
+    if (embedder->kind == FLETCH_KIND_TOKENS) {
+        return fletch_embed_tokens(run->cli->model, &texts, &options, &embedder->lists, error);
+    }
+    return fletch_embed(run->cli->model, &texts, &options, &matrix, error);
+}
+
+static fl_exit put_span(fl_run *run, fl_embedder *embedder, size_t first, size_t count) {
+    size_t bytes = fletch_row_bytes(embedder->dimensions, embedder->dtype);
+    for (size_t i = 0; i < count; i++) {
+        const fl_record *record = &run->window.records[first + i];
+        const char      *fields = run->window.fields.data;
+        fl_row           row    = {.index = record->index, .cols = embedder->dimensions};
+        row.text                = run->window.texts[first + i];
+        row.text_size           = run->window.sizes[first + i];
+        row.vector              = (const char *)embedder->vectors + i * bytes;
+        row.dtype               = embedder->dtype;
+        row.tokens              = embedder->tokens[i];
+        row.truncated           = embedder->truncated[i] != 0;
+        row.fields              = record->fields_size > 0 ? fields + record->fields : "";
+        row.fields_size         = record->fields_size;
+        run->texts++;
+        run->last = record->place;
+        run->tokens += row.tokens;
+        run->truncated += row.truncated;
+        embedder->list = embedder->lists != NULL ? &embedder->lists->list[i] : NULL;
+        fl_exit code   = embedder->put(run, record, &row, embedder->user);
+        if (code != FL_EXIT_DONE) {
+            return code;
+        }
+    }
+    return FL_EXIT_DONE;
+}
+
+/* Text `first` of the window is to blame: count it as refused (true), or end the run. The library
+ * names the text by its place in the call, which says nothing here. */
+static bool refuse(fl_run *run, size_t first, const fletch_error *error) {
+    fl_place place     = run->window.records[first].place;
+    char     limit[32] = "the limit";
+    bool     on;
+    if (error->code == FLETCH_ETOOLONG) {
+        (void)fl_cli_model_property(run->cli->model, "max_length", limit, sizeof limit);
+        on = fl_input_refuse(&run->input, place,
+                             "longer than %s tokens; --truncate right or left cuts it", limit);
+    } else {
+        on = fl_input_refuse(&run->input, place, "%s", error->message);
+    }
+    if (!on) {
+        fl_cli_message("%s", run->input.error.message);
+    }
+    return on;
+}
+
+/* Whether a text may be left out for this: for what is wrong with it, and, where refused inputs do not
+ * end the run, for what the model or the memory makes of it alone. */
+static bool can_refuse(const fl_run *run, const fl_embedder *embedder, int status) {
+    bool alone = status == FLETCH_EMODEL || (status == FLETCH_ENOMEM && !embedder->strict);
+    return status == FLETCH_ETOOLONG || status == FLETCH_EUTF8 || (run->input.skip_errors && alone);
+}
+
+/* How many texts from `first` on one call takes of at most `span`. */
+static size_t span_of(const fl_run *run, const fl_embedder *embedder, size_t first, size_t span) {
+    size_t bytes = 0, texts = 0;
+    if (embedder->kind == FLETCH_KIND_DENSE) {
+        return span;
+    }
+    while (texts < span && (texts == 0 || bytes + run->window.sizes[first + texts] <= LIST_BYTES)) {
+        bytes += run->window.sizes[first + texts++];
+    }
+    return texts;
+}
+
+fl_exit fl_embedder_window(fl_run *run, void *user) {
+    fl_embedder *embedder = user;
+    size_t       first = 0, total = run->window.count, span = total;
+    if (!reserve(embedder, total)) {
+        fl_cli_message("out of memory for the vectors of %zu texts", total);
+        return FL_EXIT_FAILED;
+    }
+    while (first < total) {
+        fletch_error error;
+        memset(&error, 0, sizeof error);
+        span       = span_of(run, embedder, first, span < total - first ? span : total - first);
+        int status = embed_span(run, embedder, first, span, &error);
+        if (status >= 0) {
+            fl_exit code = put_span(run, embedder, first, span);
+            if (code != FL_EXIT_DONE) {
+                return code;
+            }
+            first += span;
+            span *= 2;
+            continue;
+        }
+        if (error.where >= span || !can_refuse(run, embedder, status)) {
+            return fl_cli_fail(&error, false);
+        }
+        if (error.where > 0) {
+            span = error.where; /* those before it are good: do them first */
+            continue;
+        }
+        if (!refuse(run, first, &error)) {
+            return run->input.exit;
+        }
+        first++;
+        span = span > 1 ? span : 2;
+    }
+    return FL_EXIT_DONE;
+}
+
+void fl_embedder_free(fl_embedder *embedder) {
+    fletch_lists_free(embedder->lists);
+    fl_free(embedder->vectors);
+    fl_free(embedder->tokens);
+    fl_free(embedder->truncated);
+    embedder->lists     = NULL;
+    embedder->vectors   = NULL;
+    embedder->tokens    = NULL;
+    embedder->truncated = NULL;
+    embedder->capacity  = 0;
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* job.c - job.json: what a job is, so that every worker does the same one.
+ *
+ * Role    cmd_run.c begins or joins a job here, and reads one again to check it.
+ * Method  A worker writes down what its results depend on: version, model, options, instruction set, inputs. The first
+ *         one gives this text its name by link(2), which fails where the name is taken; every other compares, member
+ *         by member, and refuses to mix by naming the first that differs. Nothing in it depends on the
+ *         worker, so equal jobs have equal bytes.
+ * Memory  the text, about 200 bytes an input. Threads: none. Proof tests/cli/test_cli_run.py. */
+#include "cli/job.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/json_w.h"
+#include "base/mem.h"
+#include "base/number.h"
+#include "base/sha256.h"
+#include "base/utf8.h"
+
+enum { FORMAT = 1, JOB_MAX = 1 << 30, VALUE_MAX = 1024 };
+
+const fl_filejob_input *fl_filejob_part(const fl_filejob *job, uint64_t number,
+                                        char name[FL_PART_NAME]) {
+    size_t low = 0, high = job->input_count;
+    while (high - low > 1) { /* the last input whose first part is not beyond it */
+        size_t middle = low + (high - low) / 2;
+        if (job->inputs[middle].first <= number) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    (void)snprintf(name, FL_PART_NAME, "part-%05zu-%05llu", low,
+                   (unsigned long long)(number - job->inputs[low].first));
+    return &job->inputs[low];
+}
+
+void fl_filejob_path(const fl_filejob *job, const char *name, const char *suffix,
+                     char out[PATH_MAX]) {
+    const char *dot = suffix[0] != '\0' ? "." : "";
+    (void)snprintf(out, PATH_MAX, "%s/%s%s%s", job->folder, name, dot, suffix);
+}
+
+void fl_filejob_free(fl_filejob *job) {
+    for (size_t i = 0; i < job->input_count; i++) {
+        fl_free(job->inputs[i].path);
+    }
+    fl_free(job->inputs);
+    *job = (fl_filejob){0};
+}
+
+/* ---- The text -------------------------------------------------------------------------------- */
+
+/* Flags that say which texts there are and what becomes of them; their values as they were given. */
+static const struct {
+    fl_flag_id  flag;
+    const char *name, *otherwise;
+} choices[] = {
+    {FL_FLAG_DTYPE, "dtype", "float32"},
+    {FL_FLAG_FORMAT, "format", "npy"},
+    {FL_FLAG_INPUT_FORMAT, "input_format", ""},
+    {FL_FLAG_FIELD, "field", "text"},
+    {FL_FLAG_JOIN, "join", " "},
+    {FL_FLAG_DELIMITER, "delimiter", ""},
+    {FL_FLAG_NO_HEADER, "no_header", "false"},
+    {FL_FLAG_ID_FIELD, "id_field", ""},
+    {FL_FLAG_KEEP_FIELDS, "keep_fields", "false"},
+    {FL_FLAG_KEEP_TEXT, "keep_text", "false"},
+    {FL_FLAG_INVALID_UTF8, "invalid_utf8", "error"},
+    {FL_FLAG_MAX_LINE, "max_line", "256MiB"},
+};
+
+/* Properties of the open model on which a vector depends; absent ones are left out. */
+static const char *const properties[] = {
+    "dimensions", "pooling",  "normalize", "prompt",        "max_length",
+    "truncate",   "provider", "precision", "cpu.precision", "cpu.isa",
+};
+
+static void put_path(fl_json_w *w, const char *path) {
+    const size_t size = strlen(path);
+    if (fl_utf8_valid_prefix(path, size) == size) {
+        fl_json_w_bytes(w, "path", path, size);
+        return;
+    }
+    fl_json_w_raw(w, "path_hex"); /* a name that is not UTF-8 has no JSON form */
+    fl_buf_putc(w->out, '"');
+    for (size_t i = 0; i < size; i++) {
+        fl_buf_printf(w->out, "%02x", (unsigned char)path[i]);
+    }
+    fl_buf_putc(w->out, '"');
+}
+
+static int put_text(const fl_filejob *job, const fl_cli *cli, fl_buf *out, fletch_error *error) {
+    fl_json_w w = {.out = out};
+    char      value[VALUE_MAX], fingerprint[65];
+    int       status = fletch_model_fingerprint(cli->model, fingerprint, error);
+    if (status < 0) {
+        return status;
+    }
+    fl_json_w_object(&w, NULL);
+    fl_json_w_i64(&w, "job", FORMAT);
+    fl_json_w_text(&w, "fletch", fletch_version());
+    fl_json_w_text(&w, "model", fingerprint);
+    fl_json_w_object(&w, "options");
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        const char *given = cli->args.value[choices[i].flag];
+        fl_json_w_text(&w, choices[i].name, given != NULL ? given : choices[i].otherwise);
+    }
+    for (size_t i = 0; i < sizeof properties / sizeof properties[0]; i++) {
+        if (fl_cli_model_property(cli->model, properties[i], value, sizeof value)) {
+            fl_json_w_text(&w, properties[i], value);
+        }
+    }
+    fl_json_w_end(&w);
+    fl_json_w_u64(&w, "split_bytes", job->split_bytes);
+    fl_json_w_u64(&w, "parts", job->parts);
+    fl_json_w_array(&w, "inputs");
+    for (size_t i = 0; i < job->input_count; i++) {
+        const fl_filejob_input *input = &job->inputs[i];
+        fl_buf_putc(out, '\n');
+        fl_json_w_object(&w, NULL);
+        put_path(&w, input->path);
+        fl_json_w_u64(&w, "size", input->size);
+        fl_json_w_u64(&w, "extent", input->extent);
+        fl_json_w_text(&w, "sample", input->sample);
+        fl_json_w_u64(&w, "parts", input->parts);
+        fl_json_w_end(&w);
+    }
+    fl_json_w_end(&w);
+    fl_json_w_end(&w);
+    fl_buf_putc(out, '\n');
+    return out->failed ? fl_fail_nomem(error, out->size, "job.json") : 0;
+}
+
+/* ---- Comparing ------------------------------------------------------------------------------- */
+
+static void tell_value(fl_json *value, char *out, size_t capacity) {
+    switch (fl_json_type_of(value)) {
+    case FL_JSON_STRING: (void)snprintf(out, capacity, "\"%s\"", fl_json_text(value)); break;
+    case FL_JSON_NUMBER:
+        (void)snprintf(out, capacity, "%lld", (long long)fl_json_int64(value));
+        break;
+    case FL_JSON_NONE:
+    case FL_JSON_NULL: (void)snprintf(out, capacity, "nothing"); break;
+    default: (void)snprintf(out, capacity, "%s", fl_json_kind(value)); break;
+    }
+}
+
+static fl_exit refuse(const fl_filejob *job, const char *what, const char *key, fl_json *theirs,
+                      fl_json *ours) {
+    char a[160], b[160];
+    tell_value(theirs, a, sizeof a);
+    tell_value(ours, b, sizeof b);
+    fl_cli_message("%s/job.json is of another job: %s%s is %s there and %s here", job->folder, what,
+                   key, a, b);
+    fl_cli_hint("go on with the options and inputs it was begun with, or write to another folder");
+    return FL_EXIT_USAGE;
+}
+
+static bool same(fl_json *a, fl_json *b) {
+    char left[4096], right[4096];
+    if (fl_json_type_of(a) != fl_json_type_of(b)) {
+        return false;
+    }
+    if (fl_json_is(a, FL_JSON_STRING)) {
+        return strcmp(fl_json_text(a), fl_json_text(b)) == 0;
+    }
+    tell_value(a, left, sizeof left);
+    tell_value(b, right, sizeof right);
+    return strcmp(left, right) == 0;
+}
+
+/* Every member of `ours` against `theirs`; a member of one alone differs from nothing. */
+static fl_exit compare(const fl_filejob *job, const char *what, fl_json *theirs, fl_json *ours,
+                       bool mixed_isa) {
+    FL_JSON_EACH(ours, key, value) {
+        fl_json *other = fl_json_get(theirs, key);
+        bool     free  = mixed_isa && strcmp(key, "cpu.isa") == 0;
+        if (!free && !fl_json_is(value, FL_JSON_OBJECT) && !fl_json_is(value, FL_JSON_ARRAY) &&
+            !same(other, value)) {
+            return refuse(job, what, key, other, value);
+        }
+    }
+    FL_JSON_EACH(theirs, name, given) {
+        if (!fl_json_find(ours, name, NULL)) {
+            return refuse(job, what, name, given, NULL);
+        }
+    }
+    return FL_EXIT_DONE;
+}
+
+static fl_exit compare_inputs(const fl_filejob *job, fl_json *theirs, fl_json *ours) {
+    const size_t count = fl_json_count(ours);
+    for (size_t i = 0; i < count && i < fl_json_count(theirs); i++) {
+        char what[PATH_MAX + 32];
+        (void)snprintf(what, sizeof what, "of input %zu, %s, ", i + 1, job->inputs[i].path);
+        fl_exit code = compare(job, what, fl_json_item(theirs, i), fl_json_item(ours, i), false);
+        if (code != FL_EXIT_DONE) {
+            return code;
+        }
+    }
+    if (fl_json_count(theirs) != count) {
+        fl_cli_message("%s/job.json is of another job: it has %zu input files, and there are %zu "
+                       "here",
+                       job->folder, fl_json_count(theirs), count);
+        return FL_EXIT_USAGE;
+    }
+    return FL_EXIT_DONE;
+}
+
+/* The first member that differs, from the general to the special. */
+static fl_exit compare_texts(const fl_filejob *job, fl_buf *theirs, fl_buf *ours, bool mixed_isa) {
+    fletch_error error;
+    fl_json     *a = NULL, *b = NULL;
+    fl_exit      code = FL_EXIT_DONE;
+    if (fl_json_parse(&a, theirs->data, theirs->size, JOB_MAX, 0, "job.json", &error) < 0 ||
+        fl_json_parse(&b, ours->data, ours->size, JOB_MAX, 0, "job.json", &error) < 0) {
+        fl_cli_message("%s/job.json is damaged: %s", job->folder, error.message);
+        code = FL_EXIT_USAGE;
+    }
+    for (int i = 0; code == FL_EXIT_DONE && i < 3; i++) {
+        static const char *const first[] = {"job", "fletch", "split_bytes"};
+        fl_json                 *is = fl_json_get(a, first[i]), *want = fl_json_get(b, first[i]);
+        code = same(is, want) ? code : refuse(job, "", first[i], is, want);
+    }
+    if (code == FL_EXIT_DONE) {
+        code = compare(job, "option ", fl_json_get(a, "options"), fl_json_get(b, "options"),
+                       mixed_isa);
+    }
+    if (code == FL_EXIT_DONE && !same(fl_json_get(a, "model"), fl_json_get(b, "model"))) {
+        code = refuse(job, "", "model", fl_json_get(a, "model"), fl_json_get(b, "model"));
+    }
+    if (code == FL_EXIT_DONE) {
+        code = compare_inputs(job, fl_json_get(a, "inputs"), fl_json_get(b, "inputs"));
+    }
+    if (code == FL_EXIT_DONE) {
+        code = compare(job, "", a, b, false);
+    }
+    fl_json_free(a);
+    fl_json_free(b);
+    return code;
+}
+
+/* ---- In the folder --------------------------------------------------------------------------- */
+
+static void digest_text(fl_filejob *job, const fl_buf *text) {
+    unsigned char digest[32];
+    fl_sha256(text->data, text->size, digest);
+    fl_hex(digest, sizeof digest, job->digest);
+}
+
+/* `text` under `path` unless that name is taken. A file system without links gets a rename: the text is then
+ * read back and compared like any other. */
+static int put_first(const char *path, const fl_buf *text, fletch_error *error) {
+    fl_atomic_file file;
+    fl_signals_hold();
+    int status = fl_atomic_open(&file, path, error);
+    if (status == 0) {
+        status = fl_atomic_write(&file, text->data, text->size, error);
+    }
+    if (status == 0) {
+        int reason = fsync(file.fd) == 0 || errno == EINVAL ? 0 : errno;
+        if (reason == 0 && link(file.temporary, path) != 0) {
+            reason = errno;
+        }
+        if (reason != 0 && reason != EEXIST && reason != ENOSPC && !fl_file_exists(path)) {
+            status = fl_atomic_commit(&file, error);
+        } else if (reason != 0 && reason != EEXIST) {
+            status = fl_fail_errno(error, reason, "cannot write", path);
+        }
+    }
+    fl_atomic_abort(&file);
+    fl_signals_release();
+    if (status == 0) {
+        fl_parent_sync(path);
+    }
+    return status;
+}
+
+fl_exit fl_filejob_join(fl_filejob *job, fl_cli *cli) {
+    fletch_error error;
+    char         path[PATH_MAX];
+    fl_buf       ours = {0}, theirs = {0};
+    memset(&error, 0, sizeof error);
+    fl_filejob_path(job, "job.json", "", path);
+    int     status = put_text(job, cli, &ours, &error);
+    fl_exit code   = FL_EXIT_DONE;
+    if (status == 0) {
+        status = fl_folder_make(job->folder, &error);
+    }
+    if (status == 0 && !fl_file_exists(path)) {
+        status = put_first(path, &ours, &error);
+    }
+    if (status == 0) {
+        status = fl_file_read(path, JOB_MAX, &theirs, &error);
+    }
+    if (status < 0) {
+        code = fl_cli_fail(&error, false);
+    } else if (theirs.size != ours.size || memcmp(theirs.data, ours.data, ours.size) != 0) {
+        digest_text(job, &theirs); /* before reading it changes it */
+        code = compare_texts(job, &theirs, &ours, cli->args.value[FL_FLAG_MIXED_ISA] != NULL);
+    } else {
+        digest_text(job, &theirs);
+    }
+    fl_buf_free(&ours);
+    fl_buf_free(&theirs);
+    return code;
+}
+
+static char *take_path(fl_json_reader *in) {
+    const char *path = fl_json_string(in, "path", NULL);
+    if (path != NULL) {
+        return fl_strdup(path);
+    }
+    const char *hex  = fl_json_string(in, "path_hex", "");
+    size_t      size = strlen(hex) / 2;
+    char       *out  = fl_alloc(size + 1);
+    for (size_t i = 0; out != NULL && i < size; i++) {
+        out[i] = (char)(fl_hex_digit(hex[2 * i]) << 4 | fl_hex_digit(hex[2 * i + 1]));
+    }
+    if (out != NULL) {
+        out[size] = '\0';
+    }
+    return out;
+}
+
+static int read_inputs(fl_filejob *job, fl_json *inputs, const char *path, fletch_error *error) {
+    const size_t count = fl_json_count(inputs);
+    job->inputs        = fl_alloc_zero(count > 0 ? count : 1, sizeof *job->inputs);
+    if (job->inputs == NULL) {
+        return fl_fail_nomem(error, count * sizeof *job->inputs, "the inputs of a job");
+    }
+    for (size_t i = 0; i < count; i++) {
+        fl_json_reader    in = {.object = fl_json_item(inputs, i), .source = path, .error = error};
+        fl_filejob_input *input = &job->inputs[i];
+        input->path             = take_path(&in);
+        job->input_count++;
+        input->size   = (uint64_t)fl_json_int(&in, "size", 0, 0, INT64_MAX);
+        input->extent = (uint64_t)fl_json_int(&in, "extent", 0, 0, INT64_MAX);
+        input->parts  = (uint64_t)fl_json_int(&in, "parts", 1, 1, INT32_MAX);
+        input->first  = job->parts;
+        (void)snprintf(input->sample, sizeof input->sample, "%s",
+                       fl_json_string(&in, "sample", ""));
+        if (input->path == NULL) {
+            return fl_fail_nomem(error, 1, "a path");
+        }
+        if (in.status < 0) {
+            return in.status;
+        }
+        job->parts += input->parts;
+    }
+    return 0;
+}
+
+fl_exit fl_filejob_read(fl_filejob *job, const char *folder) {
+    fletch_error error;
+    char         path[PATH_MAX];
+    fl_buf       text = {0};
+    fl_json     *root = NULL;
+    *job              = (fl_filejob){.folder = folder};
+    memset(&error, 0, sizeof error);
+    fl_filejob_path(job, "job.json", "", path);
+    int status = fl_file_read(path, JOB_MAX, &text, &error);
+    if (status == FLETCH_ENOTFOUND) {
+        fl_cli_message("%s holds no job: there is no job.json", folder);
+        return FL_EXIT_USAGE;
+    }
+    if (status < 0) {
+        return fl_cli_fail(&error, false);
+    }
+    digest_text(job, &text);
+    status = fl_json_parse(&root, text.data, text.size, JOB_MAX, 0, path, &error);
+    if (status == 0) {
+        fl_json_reader in      = {.object = root, .source = path, .error = &error};
+        int64_t        version = fl_json_int(&in, "job", 0, 0, INT32_MAX);
+        fl_json_reader options = {
+            .object = fl_json_object(&in, "options"), .source = path, .error = &error};
+        (void)snprintf(job->suffix, sizeof job->suffix, "%s",
+                       fl_json_string(&options, "format", "npy"));
+        (void)snprintf(job->dtype, sizeof job->dtype, "%s",
+                       fl_json_string(&options, "dtype", "float32"));
+        job->dimensions = strtoull(fl_json_string(&options, "dimensions", "0"), NULL, 10);
+        status          = in.status < 0 ? in.status : options.status;
+        if (status == 0 && version != FORMAT) {
+            status = fl_fail(&error, FLETCH_EIO, FLETCH_NOWHERE,
+                             "%s is of another version of fletch: format %lld, this one reads %d",
+                             path, (long long)version, FORMAT);
+        }
+        status =
+            status == 0 ? read_inputs(job, fl_json_array(&in, "inputs"), path, &error) : status;
+    }
+    if (status == 0 && job->parts == 0) {
+        status = fl_fail(&error, FLETCH_EIO, FLETCH_NOWHERE, "%s lists no input", path);
+    }
+    fl_json_free(root);
+    fl_buf_free(&text);
+    if (status < 0) {
+        fl_cli_message("%s", error.message);
+        fl_filejob_free(job);
+        return FL_EXIT_USAGE;
+    }
+    return FL_EXIT_DONE;
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* job_merge.c - the parts of a job as one file, in the order of the input.
+ *
+ * Role    `fletch run --merge FILE`.
+ * Method  Rows are copied as they are; of npy the header is written anew with their sum. The rows file of a format
+ *         of numbers goes beside FILE, under its name with the extension .jsonl. Both appear when they are whole.
+ * Memory  one block. Threads: none. Proof tests/cli/test_cli_run.py. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "cli/embedder.h"
+#include "cli/manifest.h"
+
+enum { BLOCK = 256 * 1024 };
+
+/* The bytes of a part's file from `skip` on. */
+static int copy_file(const char *path, uint64_t skip, fl_sink *sink, char *block,
+                     fletch_error *error) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || lseek(fd, (off_t)skip, SEEK_SET) < 0) {
+        int reason = errno;
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        return fl_fail_errno(error, reason, "cannot open", path);
+    }
+    int status = 0;
+    while (status == 0) {
+        ssize_t count = read(fd, block, BLOCK);
+        if (count < 0 && errno == EINTR) {
+            continue;
+        }
+        if (count < 0) {
+            status = fl_fail_errno(error, errno, "cannot read", path);
+        }
+        if (count <= 0) {
+            break;
+        }
+        fl_buf_append(&sink->buf, block, (size_t)count);
+        status = fl_sink_flush(sink, false, error);
+    }
+    (void)close(fd);
+    return status;
+}
+
+static int copy_parts(const fl_filejob *job, size_t which, uint64_t skip, fl_sink *sink,
+                      fletch_error *error) {
+    char *block  = fl_alloc(BLOCK);
+    int   status = block != NULL ? 0 : fl_fail_nomem(error, BLOCK, "a block");
+    for (uint64_t number = 0; status == 0 && number < job->parts; number++) {
+        char        name[FL_PART_NAME], path[PATH_MAX];
+        fl_manifest manifest;
+        (void)fl_filejob_part(job, number, name);
+        if (fl_manifest_read(&manifest, job, name, error) != FL_MANIFEST_DONE) {
+            status = fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "%s is not done", name);
+            break;
+        }
+        fl_filejob_path(job, name, manifest.file[which].name + strlen(name) + 1, path);
+        status = copy_file(path, skip, sink, block, error);
+    }
+    fl_free(block);
+    return status;
+}
+
+/* `path` with the extension .jsonl into out[PATH_MAX]. */
+static bool rows_path(const char *path, char out[PATH_MAX]) {
+    const char  *slash = strrchr(path, '/');
+    const char  *dot   = strrchr(slash != NULL ? slash : path, '.');
+    const size_t size  = dot != NULL ? (size_t)(dot - path) : strlen(path);
+    const int    whole = snprintf(out, PATH_MAX, "%.*s.jsonl", (int)size, path);
+    return whole > 0 && whole < PATH_MAX;
+}
+
+/* Whether the name of the file says the format of the parts. */
+static bool fits(const fl_filejob *job, const char *path) {
+    const char *slash = strrchr(path, '/');
+    const char *dot   = strrchr(slash != NULL ? slash : path, '.');
+    return dot != NULL && strcmp(dot + 1, job->suffix) == 0;
+}
+
+static int merge(const fl_filejob *job, const fl_filejob_totals *totals, fl_sink *vectors,
+                 fl_sink *rows, fletch_error *error) {
+    char           header[FL_NPY_HEADER];
+    const bool     npy   = strcmp(job->suffix, "npy") == 0;
+    const bool     half  = strcmp(job->dtype, "float16") == 0;
+    const uint64_t head  = npy ? FL_NPY_HEADER : 0;
+    fletch_dtype   dtype = fl_embedder_dtype(job->dtype);
+    if (npy) {
+        fl_output_rows_header(header, totals->rows, job->dimensions, dtype, half);
+        fl_buf_append(&vectors->buf, header, sizeof header);
+    }
+    int status = copy_parts(job, 0, head, vectors, error);
+    if (status == 0 && rows != NULL) {
+        status = copy_parts(job, 1, 0, rows, error);
+    }
+    if (status == 0) {
+        status = fl_sink_finish(vectors, NULL, 0, error);
+    }
+    return status == 0 && rows != NULL ? fl_sink_finish(rows, NULL, 0, error) : status;
+}
+
+fl_exit fl_filejob_merge(const fl_filejob *job, fl_cli *cli, const char *path) {
+    fl_filejob_totals totals;
+    fletch_error      error;
+    char              beside[PATH_MAX];
+    fl_sink           vectors, rows;
+    const bool        jsonl = strcmp(job->suffix, "jsonl") == 0;
+    memset(&vectors, 0, sizeof vectors);
+    memset(&rows, 0, sizeof rows);
+    vectors.fd = vectors.spooled = rows.fd = rows.spooled = -1;
+    if (strcmp(job->suffix, "parquet") == 0) {
+        return fl_cli_usage(cli, "parts of Parquet are read as one data set, there is no need to "
+                                 "merge them: pyarrow.dataset.dataset(FOLDER)");
+    }
+    if (!fits(job, path) || !rows_path(path, beside)) {
+        return fl_cli_usage(cli, "the parts are %s; --merge names a file that ends with .%s",
+                            job->suffix, job->suffix);
+    }
+    fl_exit code = fl_filejob_check(job, true, &totals);
+    if (code != FL_EXIT_DONE && code != FL_EXIT_PARTLY) {
+        fl_cli_message("the job is not done, so there is nothing to merge yet");
+        return code;
+    }
+    int status = fl_sink_open(&vectors, path, false, &error);
+    if (status == 0 && !jsonl) {
+        status = fl_sink_open(&rows, beside, false, &error);
+    }
+    if (status == 0) {
+        status = merge(job, &totals, &vectors, jsonl ? NULL : &rows, &error);
+    }
+    code = status < 0 ? fl_cli_fail(&error, false) : code;
+    fl_sink_close(&vectors);
+    fl_sink_close(&rows);
+    return code;
+}

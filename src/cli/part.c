@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* part.c - one part of a job, from its range of the input to its manifest.
+ *
+ * Role    cmd_run.c calls it for every part of the shard that is not done.
+ * Method  Vectors and rows are written under temporary names while the range is read, then each is synced and
+ *         renamed, and the manifest comes last: what has no manifest is not done. Two workers that make the same
+ *         part write the same bytes, whoever renames last. Of the rows file each line is an input, in order:
+ *         what came of it, or why it was refused. Refused inputs are heard of before the rows that stand before
+ *         them are there, so their reasons wait in a list.
+ *         The input's digest is taken in a second reading, from the page cache: 32 MiB are minutes of
+ *         embedding and a fraction of a second of hashing.
+ * Memory  a window of texts and rows, and the reasons of its refused inputs.
+ * Proof   tests/cli/test_cli_run.py. */
+#include "cli/part.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/sha256.h"
+
+/* A refused input whose line of the rows is not written yet. */
+typedef struct reason {
+    uint64_t line;
+    size_t   offset; /* in part->reasons */
+} reason;
+
+typedef struct part {
+    fl_parts               *parts;
+    const fl_filejob_input *input;
+    uint64_t                begin, limit; /* of the input; 0, 0: nothing begins here */
+    char                    name[FL_PART_NAME];
+    fl_run                  run;      /* its output: the vectors, or the rows of jsonl */
+    fl_sink                 own_rows; /* of a format of numbers */
+    fl_sink                *rows;
+    reason                 *waiting; /* owned [capacity] */
+    size_t                  waiting_count, told, capacity;
+    fl_buf                  reasons;
+    bool                    lost; /* no memory for a reason */
+} part;
+
+/* ---- Rows ------------------------------------------------------------------------------------ */
+
+static void on_refused(void *user, fl_place place, const char *text) {
+    part *p = user;
+    if (p->waiting_count == p->capacity) {
+        size_t  capacity = p->capacity == 0 ? 64 : p->capacity * 2;
+        reason *waiting  = fl_realloc_array(p->waiting, capacity, sizeof *waiting);
+        if (waiting == NULL) {
+            p->lost = true;
+            return;
+        }
+        p->waiting  = waiting;
+        p->capacity = capacity;
+    }
+    p->waiting[p->waiting_count++] = (reason){place.line, p->reasons.size};
+    fl_buf_append(&p->reasons, text, strlen(text) + 1);
+    p->lost = p->lost || p->reasons.failed;
+}
+
+/* The refused inputs before `line` to the rows. */
+static void tell_refused(part *p, uint64_t line) {
+    fl_buf *out = &p->rows->buf;
+    while (p->told < p->waiting_count && p->waiting[p->told].line < line && !p->lost) {
+        const reason *why  = &p->waiting[p->told++];
+        const char   *text = p->reasons.data + why->offset;
+        fl_buf_puts(out, "{\"refused\":");
+        fl_json_quote(out, text, strlen(text));
+        fl_buf_printf(out, ",\"line\":%" PRIu64 "}\n", why->line);
+    }
+    if (p->told == p->waiting_count) {
+        p->told = p->waiting_count = 0;
+        fl_buf_clear(&p->reasons);
+    }
+}
+
+static void put_row(part *p, const fl_row *row) {
+    fl_buf *out = &p->rows->buf;
+    fl_buf_printf(out, "{\"tokens\":%u,\"truncated\":%s", row->tokens,
+                  row->truncated ? "true" : "false");
+    if (p->run.output.keep_text) {
+        fl_buf_puts(out, ",\"text\":");
+        fl_json_quote(out, row->text, row->text_size);
+    }
+    fl_buf_append(out, row->fields, row->fields_size);
+    fl_buf_puts(out, "}\n");
+}
+
+static fl_exit put(fl_run *run, const fl_record *record, const fl_row *row, void *user) {
+    part        *p = user;
+    fletch_error error;
+    tell_refused(p, record->place.line);
+    fl_output_vector(&run->output, row);
+    if (run->output.format != FL_OUTPUT_JSONL) {
+        put_row(p, row);
+    }
+    if (fl_sink_flush(&run->output.sink, false, &error) < 0 ||
+        fl_sink_flush(p->rows, false, &error) < 0) {
+        return fl_cli_fail(&error, false);
+    }
+    return FL_EXIT_DONE;
+}
+
+/* ---- The range ------------------------------------------------------------------------------- */
+
+/* The first byte in [from, to) at which a line begins; `to` when there is none, and on failure *status. */
+static uint64_t find_line(const char *path, uint64_t from, uint64_t to, int *status,
+                          fletch_error *error) {
+    enum { BLOCK = 64 * 1024 };
+    char    *block = fl_alloc(BLOCK);
+    int      fd    = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    uint64_t at = from - 1, found = to;
+    if (block == NULL) {
+        *status = fl_fail_nomem(error, BLOCK, path);
+    } else if (fd < 0) {
+        *status = fl_fail_errno(error, errno, "cannot open", path);
+    }
+    while (*status == 0 && found == to && at + 1 < to) {
+        uint64_t      left  = to - 1 - at;
+        const ssize_t count = pread(fd, block, left < BLOCK ? (size_t)left : BLOCK, (off_t)at);
+        if (count <= 0) {
+            *status = fl_fail_errno(error, count < 0 ? errno : EIO, "cannot read", path);
+            break;
+        }
+        const char *end = memchr(block, '\n', (size_t)count);
+        found           = end != NULL ? at + (uint64_t)(end - block) + 1 : to;
+        at += (uint64_t)count;
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    fl_free(block);
+    return found;
+}
+
+static uint64_t range_begin(const fl_filejob *job, const fl_filejob_input *input, uint64_t number) {
+    return input->whole ? 0 : (number - input->first) * job->split_bytes;
+}
+
+static uint64_t range_end(const fl_filejob *job, const fl_filejob_input *input, uint64_t number) {
+    const uint64_t begin = range_begin(job, input, number);
+    return input->whole || input->size - begin < job->split_bytes ? input->size
+                                                                  : begin + job->split_bytes;
+}
+
+uint64_t fl_part_bytes(const fl_filejob *job, uint64_t number) {
+    char                    name[FL_PART_NAME];
+    const fl_filejob_input *input = fl_filejob_part(job, number, name);
+    return range_end(job, input, number) - range_begin(job, input, number);
+}
+
+static int find_range(part *p, const fl_filejob *job, uint64_t number, fletch_error *error) {
+    int status = 0;
+    p->begin   = range_begin(job, p->input, number);
+    p->limit   = range_end(job, p->input, number);
+    if (p->begin > 0) {
+        const uint64_t begin = find_line(p->input->path, p->begin, p->limit, &status, error);
+        p->begin             = begin < p->limit ? begin : 0;
+        p->limit             = begin < p->limit ? p->limit : 0;
+    }
+    return status;
+}
+
+/* ---- The part -------------------------------------------------------------------------------- */
+
+static fl_exit open_output(part *p) {
+    const fl_parts *parts = p->parts;
+    bool            jsonl = parts->format == FL_OUTPUT_JSONL;
+    char            path[PATH_MAX], rows[PATH_MAX];
+    fletch_error    error;
+    fl_filejob_path(parts->job, p->name, parts->job->suffix, path);
+    fl_filejob_path(parts->job, p->name, "jsonl", rows);
+    p->rows    = jsonl ? &p->run.output.sink : &p->own_rows;
+    int status = fl_output_open_file(&p->run.output, path, parts->format, &error);
+    if (status == 0 && !jsonl) {
+        status = fl_sink_open(&p->own_rows, rows, false, &error);
+    }
+    if (status < 0) {
+        return fl_cli_fail(&error, false);
+    }
+    p->run.output.half           = parts->half;
+    p->run.output.no_index       = true;
+    p->run.output.keep_text      = parts->cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
+    p->run.output.sink.file.care = FL_ATOMIC_CONTENT;
+    p->own_rows.file.care        = FL_ATOMIC_CONTENT;
+    return FL_EXIT_DONE;
+}
+
+/* All records of the range; *end is where the next part's records begin. */
+static fl_exit read_range(part *p, uint64_t *end) {
+    fl_parts            *parts = p->parts;
+    fl_run              *run   = &p->run;
+    const fl_input_piece piece = {p->input->path, p->input->format, p->begin,
+                                  p->input->whole ? 0 : p->limit};
+    const char          *names = parts->cli->args.value[FL_FLAG_ID_FIELD] != NULL
+                                     ? "id|tokens|truncated|embedding|refused|line"
+                                     : "tokens|truncated|embedding|refused|line";
+    fl_exit              code  = fl_input_open_piece(&run->input, parts->cli, names, &piece);
+    int                  more  = 1;
+    if (code != FL_EXIT_DONE) {
+        run->input.failed = true;
+        return code;
+    }
+    run->input.on_refused   = on_refused;
+    run->input.refused_user = p;
+    while (code == FL_EXIT_DONE && more > 0) {
+        code = fl_run_window(run, fl_embedder_window, &parts->embedder, &more);
+        fl_progress_update(&parts->progress, NULL, parts->texts + run->texts,
+                           parts->bytes + fl_source_done(&run->input.source) - p->begin,
+                           parts->bytes_total);
+    }
+    *end = p->input->whole ? p->input->size : fl_source_done(&run->input.source);
+    return code;
+}
+
+/* What a file has become, for the manifest. */
+static int describe(const part *p, const char *suffix, fl_part_file *file, fletch_error *error) {
+    char        path[PATH_MAX];
+    struct stat status;
+    fl_filejob_path(p->parts->job, p->name, suffix, path);
+    (void)snprintf(file->name, sizeof file->name, "%s.%s", p->name, suffix);
+    if (stat(path, &status) != 0) {
+        return fl_fail_errno(error, errno, "cannot read", path);
+    }
+    file->bytes = (uint64_t)status.st_size;
+    return fl_file_sha256(path, file->sha256, error);
+}
+
+/* Everything was read: files to their names, then the manifest. */
+static int finish(part *p, fl_manifest *manifest, fletch_error *error) {
+    const fl_parts *parts = p->parts;
+    const fl_run   *run   = &p->run;
+    fl_manifest     theirs;
+    bool            jsonl  = parts->format == FL_OUTPUT_JSONL;
+    int             status = fl_filejob_verify_input(p->input, error);
+    tell_refused(p, UINT64_MAX);
+    if (status == 0 && p->lost) {
+        status = fl_fail_nomem(error, p->reasons.size, "the reasons of refused inputs");
+    }
+    if (status == 0) {
+        status = fl_file_sha256_range(p->input->path, manifest->begin, manifest->end,
+                                      manifest->input_sha256, error);
+    }
+    if (status < 0) {
+        return status;
+    }
+    manifest->rows      = run->texts;
+    manifest->tokens    = run->tokens;
+    manifest->truncated = run->truncated;
+    manifest->refused   = run->input.refused;
+    if (fl_manifest_read(&theirs, parts->job, p->name, error) == FL_MANIFEST_DONE) {
+        *manifest = theirs; /* another worker was faster: its bytes are these */
+        return 0;
+    }
+    status =
+        fl_output_finish(&p->run.output, parts->embedder.dimensions, parts->embedder.dtype, error);
+    if (status == 0 && !jsonl) {
+        status = fl_sink_finish(&p->own_rows, NULL, 0, error);
+    }
+    if (status == 0) {
+        status = describe(p, parts->job->suffix, &manifest->file[0], error);
+    }
+    if (status == 0 && !jsonl) {
+        status = describe(p, "jsonl", &manifest->file[1], error);
+    }
+    return status == 0 ? fl_manifest_write(manifest, parts->job, p->name, error) : status;
+}
+
+fl_exit fl_part_make(fl_parts *parts, uint64_t number, fl_manifest *manifest, bool *unreadable) {
+    const uint64_t start = fl_clock_ns();
+    part           p;
+    fletch_error   error;
+    fl_exit        code = FL_EXIT_DONE;
+    memset(&p, 0, sizeof p);
+    memset(manifest, 0, sizeof *manifest);
+    p.parts            = parts;
+    p.input            = fl_filejob_part(parts->job, number, p.name);
+    p.run.cli          = parts->cli;
+    p.run.window_texts = parts->window_texts;
+    p.own_rows.fd = p.own_rows.spooled = -1;
+    p.run.output.sink.fd = p.run.output.sink.spooled = -1;
+    p.run.input.source.stream.fd                     = -1;
+    parts->embedder.put                              = put;
+    parts->embedder.user                             = &p;
+    *unreadable                                      = false;
+    if (find_range(&p, parts->job, number, &error) < 0) {
+        code        = fl_cli_fail(&error, false);
+        *unreadable = true;
+    }
+    code = code == FL_EXIT_DONE ? open_output(&p) : code;
+    if (code == FL_EXIT_DONE && (p.input->whole || p.limit > 0)) {
+        manifest->begin = p.begin;
+        code            = read_range(&p, &manifest->end);
+        *unreadable     = p.run.input.failed;
+    }
+    manifest->seconds = (double)(fl_clock_ns() - start) * 1e-9;
+    if (code == FL_EXIT_DONE && finish(&p, manifest, &error) < 0) {
+        code = fl_cli_fail(&error, false);
+    }
+    parts->window_texts = p.run.window_texts;
+    parts->texts += p.run.texts;
+    fl_sink_close(&p.own_rows);
+    fl_run_close(&p.run);
+    fl_free(p.waiting);
+    fl_buf_free(&p.reasons);
+    return code;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* part.h - make one part of a job: read its range, embed it, write its files, then its manifest. */
+#ifndef FL_CLI_PART_H
+#define FL_CLI_PART_H
+
+#include "cli/embedder.h"
+#include "cli/manifest.h"
+
+/* What all parts of a run share. */
+typedef struct fl_parts {
+    fl_cli           *cli;
+    const fl_filejob *job;
+    fl_output_format  format;
+    bool              half;
+    fl_embedder       embedder;
+    fl_progress       progress;
+    size_t            window_texts; /* of the next window, from part to part */
+    uint64_t          texts;        /* of the parts before, for the progress */
+    uint64_t          bytes, bytes_total;
+} fl_parts;
+
+/* Bytes of the input that the part covers. */
+uint64_t fl_part_bytes(const fl_filejob *job, uint64_t number);
+
+/* Part `number` into its place; *manifest is what was written. Says what goes wrong; *unreadable when its input
+ * is to blame, so that the other parts may go on. */
+fl_exit fl_part_make(fl_parts *parts, uint64_t number, fl_manifest *manifest, bool *unreadable);
+
+#endif

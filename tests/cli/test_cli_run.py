@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fletch run: whatever kills a job, running it again ends in the same bytes; what is not that job is refused."""
+import gzip
+import json
+import os
+import random
+import shutil
+import signal
+
+import commandline
+import jobs
+import numpy
+import pytest
+from jobs import Job
+
+
+@pytest.fixture
+def source(tmp_path):
+    return jobs.make_input(tmp_path / "in")
+
+
+@pytest.fixture
+def job(tmp_path, source):
+    return Job(tmp_path, source)
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory):
+    """The job of make_input, run once without a disturbance."""
+    place = tmp_path_factory.mktemp("calm")
+    job = Job(place, jobs.make_input(place / "in"))
+    job.summary = job.run(code=4)
+    return job
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def embed(job, *inputs):
+    """What `fletch embed` makes of the files, as an array."""
+    target = job.place / "embed.npy"
+    flags = [word for path in inputs for word in ("-i", path)]
+    commandline.Fletch(job.place)("embed", "-q", "-m", jobs.TOY, *flags, "-o", target, "--on-error", "skip", check=False)
+    return numpy.load(target)
+
+
+# ---- The job as a whole ----------------------------------------------------------------------------
+
+
+def test_parts_are_what_embed_makes_in_one_go(calm):
+    vectors, rows = calm.merged()
+    want = embed(calm, calm.place / "in/a.txt", calm.place / "in/b.jsonl", calm.place / "in/sub/a.txt")
+    assert vectors[128:] == want.tobytes() and len(want) == calm.summary["rows"] == 2999
+    told = [json.loads(line) for line in rows.splitlines()]
+    refused = [row for row in told if "refused" in row]
+    assert len(told) == 3000 and len(refused) == 1 and refused[0]["line"] == 8
+    assert sum(row.get("tokens", 0) for row in told) == calm.summary["tokens"]
+    assert len(calm.done()) == calm.summary["parts"] > 40
+    assert calm.is_clean()
+
+
+def test_run_again_does_nothing(calm):
+    before = calm.done()
+    again = calm.run(code=4)
+    assert again["made"] == 0 and again["done_before"] == again["parts"] and again["refused"] == 1
+    assert calm.done() == before
+
+
+def test_killed_again_and_again(job, calm):
+    killed = jobs.storm(job, 15, signal.SIGKILL, 1)
+    assert killed > 5
+    job.run()
+    assert job.content() == calm.content() and job.is_clean()
+    assert job.ask("--check")["sha256"] == calm.ask("--check")["sha256"]
+
+
+def test_sigterm_ends_at_once_and_leaves_no_temporary(job, calm):
+    draw = random.Random(2)
+    codes = [job.interrupt(signal.SIGTERM, draw) for _ in range(4)]
+    assert 143 in codes and set(codes) <= {143, 0, 4}
+    assert job.is_clean()
+    job.run()
+    assert job.merged() == calm.merged()
+
+
+def test_shards_in_any_order_make_the_same_job(job, calm):
+    counts = [job.run("--shard", f"{i}/3")["parts"] for i in (2, 0, 1)]
+    assert sum(counts) == calm.summary["parts"] and max(counts) - min(counts) <= 1
+    assert job.content() == calm.content()
+
+
+def test_two_workers_on_the_same_parts(job, calm):
+    first, second = job.start(), job.start()
+    for worker in (first, second):
+        _, err = worker.communicate(timeout=commandline.WAIT)
+        assert worker.returncode == 4, err.decode()
+    assert job.content() == calm.content() and job.is_clean()
+
+
+def test_full_disk(job, calm):
+    told = job.run(code=1, preexec_fn=jobs.limit_files(2000))
+    assert told.get("made", 0) == 0 and job.is_clean()
+    job.run()
+    assert job.merged() == calm.merged()
+
+
+def test_check_finish(job):
+    assert "no job" in job.ask("--check", code=2)["stderr"]
+    job.run("--shard", "1/2")
+    totals = job.ask("--check", code=1)
+    assert totals["missing"] > 0 and totals["sha256"] is None and "is not done" in totals["stderr"]
+    job.ask("--finish", code=1)
+    assert "_SUCCESS" not in job.names()
+    job.run("--shard", "0/2")
+    write(job.out / ".part-00000-00001.npy.fletch-0123456789abcdef.tmp", "left by another host")
+    job.ask("--check", "--quick", "--finish")
+    assert "_SUCCESS" in job.names() and job.is_clean()
+    assert json.loads((job.out / "_SUCCESS").read_text())["rows"] == 2999
+    assert job.run()["made"] == 0, "a finished job stays finished"
+
+
+def test_a_live_temporary_is_left_alone(job):
+    """Names of another host, and those that a process of this one holds, are not swept."""
+    other = write(job.out / ".part-00000-00001.npy.fletch-0123456789abcdef.tmp", "of another host")
+    job.run()
+    assert other.exists()
+
+
+# ---- Formats, fields ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flags", [("--format", "raw"), ("--format", "fvecs"), ("--format", "jsonl"),
+                                   ("--dtype", "int8"), ("--dtype", "float16"), ("--dtype", "ubinary")])
+def test_formats(tmp_path, flags):
+    source = write(tmp_path / "in.txt", "\n".join(jobs.lines(300, 5)))
+    job = Job(tmp_path, source)
+    job.run(*flags)
+    suffix = flags[1] if flags[0] == "--format" else "npy"
+    merged, want = tmp_path / f"all.{suffix}", tmp_path / f"want.{suffix}"
+    job.ask("--merge", merged)
+    commandline.Fletch(tmp_path)("embed", "-q", "-m", jobs.TOY, "-i", source, "-o", want, *flags, check=True)
+    if suffix != "jsonl":
+        assert merged.read_bytes() == want.read_bytes()
+        return
+    got = [json.loads(line) for line in merged.read_text().splitlines()]
+    assert got == [{k: v for k, v in json.loads(line).items() if k != "index"}
+                   for line in want.read_text().splitlines()]
+
+
+def test_ids_and_fields(tmp_path):
+    write(tmp_path / "in/a.csv", 'key,text,extra\nk1,"a cat",x\nk2,"two\nlines",y\n')
+    write(tmp_path / "in/b.jsonl", '{"key":"k3","text":"a dog","extra":1.50}\n{"text":"no key"}\n')
+    job = Job(tmp_path, tmp_path / "in")
+    job.run("--id-field", "key", code=4)
+    rows = [json.loads(line) for line in job.merged()[1].splitlines()]
+    assert [row.get("id") for row in rows] == ["k1", "k2", "k3", None]
+    assert "extra" not in rows[0] and "--id-field" in rows[3]["refused"]
+    more = Job(tmp_path, tmp_path / "in", "more")
+    more.run("--id-field", "key", "--keep-fields", "--keep-text", code=4)
+    text = more.merged()[1].decode()
+    assert '"extra":1.50' in text and '"text":"two\\nlines"' in text and '"key"' not in text
+    assert more.content()["part-00000-00000.npy"] == job.content()["part-00000-00000.npy"]
+    other = Job(tmp_path, write(tmp_path / "lines.txt", "a\n"), "other")
+    assert "--id-field" in other.run("--id-field", "key", code=2)["stderr"]
+
+
+@pytest.mark.parametrize("content", ["", "\n", "one", "one\n", "one\r\ntwo\r\n", "\ufeffone\ntwo", "\n\n\nx\n\n",
+                                     "x" * 9000 + "\nshort\n" + "y" * 3000, "short\n" * 900])
+def test_odd_files_have_the_rows_of_embed(tmp_path, content):
+    job = Job(tmp_path, write(tmp_path / "in.txt", content), split="1KiB")
+    summary = job.run()
+    assert summary["rows"] == len(embed(job, tmp_path / "in.txt"))
+    assert job.merged()[0][128:] == embed(job, tmp_path / "in.txt").tobytes()
+    job.ask("--check", "--finish", code=0)
+
+
+def test_a_mark_at_the_head_of_each_file(tmp_path):
+    write(tmp_path / "in/a.txt", "\ufeffone\ntwo\n")
+    write(tmp_path / "in/b.txt", "\ufeffone\ntwo\n".encode("utf-16"))
+    job = Job(tmp_path, tmp_path / "in")
+    job.run(code=0)
+    vectors = numpy.frombuffer(job.merged()[0][128:], "<f4").reshape(4, -1)
+    assert (vectors[:2] == vectors[2:]).all()
+
+
+@pytest.mark.parametrize("packer", [gzip.compress, pytest.param(None, id="zstd")])
+def test_packed_files_are_one_part(tmp_path, packer):
+    text = "\n".join(jobs.lines(400, 6))
+    if packer is None:
+        zstd = shutil.which("zstd")
+        if zstd is None:
+            pytest.skip("no zstd program")
+        write(tmp_path / "in/plain.txt", text)
+        os.system(f"{zstd} -q {tmp_path}/in/plain.txt -o {tmp_path}/in/a.txt.zst && rm {tmp_path}/in/plain.txt")
+    else:
+        write(tmp_path / "in/a.txt.gz", packer(text.encode()))
+    job = Job(tmp_path, tmp_path / "in")
+    assert job.run(code=0)["parts"] == 1
+    plain = Job(tmp_path, write(tmp_path / "plain.txt", text), "plain")
+    assert plain.run()["parts"] > 1 and plain.merged() == job.merged()
+    job.ask("--check", code=0)
+
+
+def test_a_file_that_is_cut_short_costs_its_part(tmp_path):
+    write(tmp_path / "in/a.txt.gz", gzip.compress("\n".join(jobs.lines(400, 6)).encode())[:-20])
+    write(tmp_path / "in/b.txt", "good\n")
+    write(tmp_path / "in/c.csv", "")
+    job = Job(tmp_path, tmp_path / "in")
+    process = job.start()
+    out, err = process.communicate(timeout=commandline.WAIT)
+    assert process.returncode == 1 and b"cut off" in err and b"c.csv is empty" in err
+    assert json.loads(out)["made"] == 1 and json.loads(out)["failed"] == 2
+    assert job.is_clean() and list(job.done()) == ["part-00001-00000.json"]
+
+
+def test_a_poison_text_costs_its_row(tmp_path):
+    source = write(tmp_path / "in.txt", b"one\n\xff\xfe\xfd bad\ntwo\n" + b"\xff\n" * 9000 + b"three")
+    job = Job(tmp_path, source, split="64KiB")
+    assert job.run(code=4)["refused"] == 9001
+    rows = [json.loads(line) for line in job.merged()[1].splitlines()]
+    assert ["refused" in row for row in rows] == [False, True, False] + [True] * 9000 + [False]
+    assert [row["line"] for row in rows if "refused" in row][:2] == [2, 4]
+    job.ask("--check", code=4)
+    stopped = Job(tmp_path, source, "stopped")
+    assert stopped.run("--on-error", "stop", code=1).get("made", 0) == 0
+    mended = Job(tmp_path, source, "mended")
+    assert mended.run("--invalid-utf8", "replace", code=0)["rows"] == 9004
+
+
+def test_names_of_every_kind(tmp_path):
+    write(tmp_path / "in/line\nend.txt", "a")
+    write(tmp_path / "in/percent%20 space.txt", "b")
+    (tmp_path / "in/b").mkdir()
+    os.close(os.open(bytes(tmp_path / "in") + b"/b/\xff\xfe.txt", os.O_CREAT | os.O_WRONLY))
+    write(tmp_path / "in/.hidden", "no")
+    write(tmp_path / "in/_SUCCESS", "no")
+    (tmp_path / "in/again.txt").symlink_to("percent%20 space.txt")
+    job = Job(tmp_path, tmp_path / "in")
+    assert job.run(code=0)["rows"] == 3
+    assert job.run(code=0)["made"] == 0
+    job.ask("--check", code=0)
+    listed = json.loads((job.out / "job.json").read_text())["inputs"]
+    assert [("path_hex" in one) for one in listed] == [False, True, False, False]
+    assert bytes.fromhex(listed[1]["path_hex"]).endswith(b"/b/\xff\xfe.txt")
+
+
+# ---- What is refused -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shard", ["0/0", "7/7", "8/7", "-1/3", "1", "a/b", "1/2/3", "", "0/", "/1", "0x1/2",
+                                   "99999999999999999999/3"])
+def test_a_shard_that_is_none(job, shard):
+    assert "--shard" in job.run("--shard", shard, code=2)["stderr"]
+    assert not job.out.exists()
+
+
+def test_wrong_usage(job, tmp_path, source):
+    run = commandline.Fletch(tmp_path)
+    for flags, words in [((), "--output"), (("-o", "x"), "--input"), (("-o", "x", "-i", "-"), "standard input"),
+                         (("-o", "x", "-i", source, "--split-bytes", "10"), "--split-bytes"),
+                         (("-o", "x", "-i", source, "--quick"), "--check"),
+                         (("-o", "x", "-i", source, "--check"), "leave --input out"),
+                         (("-o", "x", "-i", source, "word"), "stands alone"),
+                         (("-o", "x", "-i", source, "--delimiter", "ab"), "--delimiter"),
+                         (("-o", "x", "-i", source, "--max-line", "0"), "--max-line"),
+                         (("-o", "x", "-i", source, "--format", "fvecs", "--dtype", "int8"), "float32"),
+                         (("-o", "x", "-i", "/dev/null"), "regular file"),
+                         (("-o", source / "out", "-i", source), "inside"),
+                         (("-o", source, "-i", source), "inside"),
+                         (("-o", source / "sub", "-i", source / "sub/a.txt"), "inside the output")]:
+        result = run("run", "-m", jobs.TOY, *flags)
+        assert result.returncode == 2 and words in result.stderr.decode(), (flags, result.stderr)
+    assert not (tmp_path / "x").exists()
+
+
+def test_input_that_is_not_there(tmp_path):
+    (tmp_path / "empty").mkdir()
+    run = commandline.Fletch(tmp_path)
+    for source, words in [("empty", "no file in"), ("absent", "cannot open"), ("*.nothing", "no file matches")]:
+        result = run("run", "-m", jobs.TOY, "-i", source, "-o", "out")
+        assert result.returncode == 1 and words in result.stderr.decode()
+
+
+@pytest.mark.parametrize("change, words", [
+    (lambda s: (s / "a.txt").open("a").write("more\n"), "a.txt, size is"),
+    (lambda s: os.truncate(s / "a.txt", 100), "a.txt, size is"),
+    (lambda s: (s / "b.jsonl").unlink(), "b.jsonl"),
+    (lambda s: (s / "zzz.txt").write_text("x"), "input files"),
+    (lambda s: (s / "a.txt").write_bytes((s / "a.txt").read_bytes()[::-1]), "a.txt, sample is"),
+])
+def test_input_that_changes_between_runs(job, source, change, words):
+    job.run("--shard", "0/2")
+    before = job.content()
+    change(source)
+    told = job.run("--shard", "1/2", code=2)["stderr"]
+    assert "job.json is of another job" in told and words in told
+    assert job.content() == before
+
+
+def test_input_that_changes_after_the_job(job, source):
+    job.run()
+    text = bytearray((source / "a.txt").read_bytes())
+    text[len(text) // 2] ^= 1  # where no sample is taken
+    (source / "a.txt").write_bytes(text)
+    job.ask("--check", "--quick")
+    assert "has changed since part-00000" in job.ask("--check", code=1)["stderr"]
+    shutil.rmtree(source)
+    job.ask("--check", code=4)
+
+
+@pytest.mark.parametrize("flags, words", [
+    (("--dtype", "int8"), 'option dtype is "float32" there and "int8" here'),
+    (("--format", "raw"), "option format"),
+    (("--max-length", "8"), "option max_length"),
+    (("--prompt", "q: "), "option prompt"),
+    (("--normalize", "true"), "option normalize"),
+    (("--split-bytes", "8KiB"), "split_bytes"),
+    (("-m", str(commandline.ROOT / "tests/golden/folders/dense-tanh")), "is of another job"),
+])
+def test_a_job_with_other_options(calm, flags, words):
+    before = calm.content()
+    run = commandline.Fletch(calm.place)
+    base = ["run", "-m", jobs.TOY, "-i", calm.place / "in", "-o", calm.out, "--split-bytes", "4KiB"]
+    result = run(*base, *flags)
+    told = result.stderr.decode()
+    assert result.returncode == 2 and words in told and "hint:" in told
+    assert calm.content() == before
+
+
+def test_another_version_and_instruction_set(job):
+    job.run("--shard", "0/2")
+    text = (job.out / "job.json").read_text()
+    job.environment["FLETCH_CPU_ISA"] = "ref"
+    assert "cpu.isa" in job.run("--shard", "1/2", code=2)["stderr"]
+    job.run("--shard", "1/2", "--mixed-isa")
+    job.ask("--check")
+    del job.environment["FLETCH_CPU_ISA"]
+    for damage, words in [(text.replace('"fletch":"', '"fletch":"9.'), "fletch is"), (text[:50], "damaged"),
+                          (text.replace('"job":1', '"job":2'), "job is 2"), ("", "damaged"), ("[]", "another job")]:
+        (job.out / "job.json").write_text(damage)
+        told = job.run(code=2)["stderr"]
+        assert words in told, (words, told)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "edit", "empty", "garbage", "other"])
+def test_a_manifest_that_is_damaged(tmp_path, calm, damage):
+    job = Job(calm.place, calm.place / "in", tmp_path.name + damage)
+    shutil.copytree(calm.out, job.out)
+    path = job.out / "part-00000-00001.json"
+    text = path.read_bytes()
+    path.write_bytes({"truncate": text[:-40], "edit": text.replace(b'"rows":', b'"rows":1'), "empty": b"",
+                      "garbage": os.urandom(300), "other": (job.out / "part-00000-00002.json").read_bytes()}[damage])
+    before = job.done()
+    assert job.ask("--check", "--quick", code=1)["damaged"] == 1
+    assert job.run()["made"] == 1
+    assert job.content() == calm.content()
+    assert {name for name, inode in job.done().items() if before[name] != inode} <= {path.name}
+    job.ask("--check")
+
+
+@pytest.mark.parametrize("name", ["part-00000-00001.npy", "part-00000-00001.jsonl", "part-00000-00001.json"])
+def test_a_part_without_manifest_and_the_reverse(tmp_path, calm, name):
+    job = Job(calm.place, calm.place / "in", tmp_path.name)
+    shutil.copytree(calm.out, job.out, dirs_exist_ok=True)
+    (job.out / name).unlink()
+    job.ask("--check", code=1)
+    assert job.run()["made"] == 1
+    assert job.content() == calm.content()
+    content = bytearray((job.out / "part-00001-00000.npy").read_bytes())
+    content[-1] ^= 1
+    (job.out / "part-00001-00000.npy").write_bytes(content)
+    job.ask("--check", "--quick")
+    assert "SHA-256 differs" in job.ask("--check", code=1)["stderr"]
+
+
+def test_strangers_among_the_parts(tmp_path, calm):
+    job = Job(calm.place, calm.place / "in", tmp_path.name)
+    shutil.copytree(calm.out, job.out)
+    write(job.out / "part-00009-00000.npy", "?")
+    assert "no part of this job" in job.ask("--check", "--quick", code=1)["stderr"]
+
+
+def test_merge_refuses(job, tmp_path):
+    job.run("--shard", "0/2")
+    assert "is not done" in job.ask("--merge", tmp_path / "x.npy", code=1)["stderr"]
+    job.run()
+    assert ".npy" in job.ask("--merge", tmp_path / "x.raw", code=2)["stderr"]
+    assert not (tmp_path / "x.raw").exists() and not (tmp_path / "x.jsonl").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes where it likes")
+def test_an_output_that_cannot_be_written(job):
+    job.out.mkdir()
+    job.out.chmod(0o555)
+    assert "cannot write" in job.run(code=1)["stderr"]
+
+
+def test_an_output_that_is_a_file(job):
+    write(job.out, "in the way")
+    job.run(code=1)
+    assert job.out.read_text() == "in the way"
