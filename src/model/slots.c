@@ -94,7 +94,8 @@ int fl_encoder_check_sizes(const fl_encoder_desc *d, fletch_error *error) {
         const fl_layer_desc *l = &d->layer[i];
         if (l->rope > FL_RULES_MAX || (l->rope > 0 && d->rope[l->rope - 1].dims == 0) ||
             l->distance >= FL_RULES_MAX ||
-            (l->experts > 0 && (l->experts_used == 0 || l->experts_used > l->experts)))
+            (l->experts > 0 &&
+             (l->experts_used == 0 || l->experts_used > l->experts || d->mlp != FL_MLP_PLAIN)))
             return fl_fail(error, FLETCH_EMODEL, i,
                            "layer %u is described by rules that do not exist", i);
     }

@@ -29,19 +29,6 @@ def embed(folder, texts, *flags, work: pathlib.Path) -> numpy.ndarray:
     return rows
 
 
-PENDING = ("family-nomic-moe", "family-jina-qk")  # features that the CPU engine lacks
-
-
-def embed_or_skip(folder, texts, *flags, work: pathlib.Path) -> numpy.ndarray:
-    """embed, skipping a family of PENDING that the CPU engine says it cannot run."""
-    try:
-        return embed(folder, texts, *flags, work=work)
-    except AssertionError as refusal:
-        if folder.name.startswith(PENDING) and "the cpu engine does not handle" in str(refusal):
-            pytest.skip(str(refusal).split("\n")[0][:200])
-        raise
-
-
 def difference(rows: numpy.ndarray, expected: numpy.ndarray) -> float:
     """max |Δ| of rows as parts of a unit vector: a row of length 5 may be off five times as far."""
     assert rows.shape == expected.shape

@@ -27,7 +27,9 @@ typedef struct toy_spec {
     fl_norm_place place;
     fl_extra_norm extra;
     fl_mlp        glu;
-    bool          qk_norm, final_norm, bare_embeddings, skips_first, no_bias, no_positions;
+    fl_qk_norm    qk_norm;
+    uint32_t      experts, experts_used; /* of every other layer, from the first on */
+    bool          final_norm, bare_embeddings, skips_first, no_bias, no_positions;
     float         embed_scale;
     uint32_t      rope_dims; /* 0: none */
     double        theta;
@@ -144,7 +146,7 @@ static inline void toy_make(toy *t, const toy_spec *s, uint64_t seed) {
                           .norm_place      = s->place,
                           .extra_norm      = s->extra,
                           .final_norm      = s->final_norm,
-                          .qk_norm         = s->qk_norm ? FL_QK_NORM_HEAD : FL_QK_NORM_NONE,
+                          .qk_norm         = s->qk_norm,
                           .mlp             = s->glu,
                           .activation      = s->activation,
                           .qkv_bias        = !s->no_bias,
@@ -168,6 +170,8 @@ static inline void toy_make(toy *t, const toy_spec *s, uint64_t seed) {
         bool other                            = s->alternate && i % 2 == 1;
         e->desc.layer[i].distance             = other;
         e->desc.layer[i].rope                 = s->rope_dims > 0 ? 1 + other : 0;
+        e->desc.layer[i].experts              = i % 2 == 0 ? s->experts : 0;
+        e->desc.layer[i].experts_used         = i % 2 == 0 ? s->experts_used : 0;
         e->desc.layer[i].skips_attention_norm = s->skips_first && i == 0;
     }
     memcpy(e->pooling, s->pooling, sizeof e->pooling);
@@ -294,8 +298,12 @@ static inline void toy_rotate(const fl_rope *rope, double *x, size_t position) {
 static inline void toy_heads(const fl_encoder *e, const fl_layer_desc *l, double *x, size_t n,
                              size_t heads, const fl_tensor *norm) {
     size_t d = e->desc.head_dim;
+    if (e->desc.qk_norm == FL_QK_NORM_WIDE) {
+        toy_norm(FL_NORM_LAYER, x, n, heads * d, heads * d, (double)e->desc.norm_eps, norm,
+                 norm + 1);
+    }
     for (size_t i = 0; i < n * heads; i++, x += d) {
-        if (e->desc.qk_norm != FL_QK_NORM_NONE) {
+        if (e->desc.qk_norm == FL_QK_NORM_HEAD) {
             fl_tensor none = {0};
             toy_norm(e->desc.norm, x, 1, d, d, e->desc.norm_eps, norm, &none);
         }
@@ -384,6 +392,46 @@ static inline void toy_mlp(const fl_encoder *e, const fl_tensor *w, const double
     free(m), free(gate);
 }
 
+/* Each row to the most probable of the experts, whose second matrix is [intermediate, hidden]. */
+static inline void toy_experts(const fl_encoder *e, const fl_layer_desc *l, const fl_tensor *w,
+                               const double *z, size_t n, double *out) {
+    size_t  hidden = e->desc.hidden, mlp = e->desc.intermediate, count = l->experts;
+    double *p = malloc(count * 8), *m = malloc(mlp * 8);
+    for (size_t r = 0; r < n; r++, z += hidden, out += hidden) {
+        double top = -INFINITY, sum = 0.0;
+        toy_linear(z, 1, hidden, count, &w[FL_LAYER_ROUTER_W], NULL, p);
+        for (size_t i = 0; i < count; i++) {
+            top = fmax(top, p[i]);
+        }
+        for (size_t i = 0; i < count; i++) {
+            sum += exp(p[i] - top);
+        }
+        for (size_t i = 0; i < hidden; i++) {
+            out[i] = toy_at(&w[FL_LAYER_DOWN_B], i);
+        }
+        for (size_t k = 0; k < l->experts_used; k++) {
+            size_t best = 0;
+            for (size_t i = 1; i < count; i++) {
+                best = p[i] > p[best] ? i : best;
+            }
+            double chance = exp(p[best] - top) / sum;
+            p[best]       = -INFINITY;
+            for (size_t j = 0; j < mlp; j++) {
+                size_t row = best * mlp + j;
+                m[j]       = 0.0;
+                for (size_t i = 0; i < hidden; i++) {
+                    m[j] += z[i] * toy_at(&w[FL_LAYER_EXPERTS_UP], row * hidden + i);
+                }
+                m[j] = toy_activate(e->desc.activation, m[j]);
+                for (size_t i = 0; i < hidden; i++) {
+                    out[i] += chance * m[j] * toy_at(&w[FL_LAYER_EXPERTS_DOWN], row * hidden + i);
+                }
+            }
+        }
+    }
+    free(p), free(m);
+}
+
 /* One block, attention or MLP, with the norms that belong to it; see the head of encoder.h. */
 static inline void toy_block(const fl_encoder *e, const fl_layer_desc *l, const fl_tensor *w,
                              bool attention, size_t n, double *x) {
@@ -399,6 +447,8 @@ static inline void toy_block(const fl_encoder *e, const fl_layer_desc *l, const 
     }
     if (attention) {
         toy_attend(e, l, w, z, n, y);
+    } else if (l->experts > 0) {
+        toy_experts(e, l, w, z, n, y);
     } else {
         toy_mlp(e, w, z, n, y);
     }

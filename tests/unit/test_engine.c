@@ -90,15 +90,19 @@ static const toy_spec families[] = {
      .glu = FL_MLP_GLU, .rope_dims = 16, .theta = 10000.0, .no_positions = true, .window = 9,
      .alternate = true}, /* ModernBERT */
     {SIZES, .norm = FL_NORM_RMS, .place = FL_NORM_PRE, .final_norm = true, .kv_heads = 2,
-     .qk_norm = true, .causal = true, .no_bias = true, .glu = FL_MLP_GLU, .bare_embeddings = true,
-     .activation = FL_ACT_SILU, .rope_dims = 16, .theta = 1e6, .no_positions = true}, /* Qwen3 */
+     .qk_norm = FL_QK_NORM_HEAD, .causal = true, .no_bias = true, .glu = FL_MLP_GLU,
+     .bare_embeddings = true, .activation = FL_ACT_SILU, .rope_dims = 16, .theta = 1e6,
+     .no_positions = true}, /* Qwen3 */
     {SIZES, .norm = FL_NORM_RMS_PLUS_ONE, .place = FL_NORM_PRE, .extra = FL_EXTRA_NORM_BRANCH,
-     .final_norm = true, .kv_heads = 1, .qk_norm = true, .no_bias = true, .glu = FL_MLP_GLU,
-     .bare_embeddings = true, .activation = FL_ACT_GELU_TANH, .rope_dims = 16, .theta = 10000.0,
-     .no_positions = true, .embed_scale = 8.0f, .window = 5, .alternate = true},   /* Gemma3 */
+     .final_norm = true, .kv_heads = 1, .qk_norm = FL_QK_NORM_HEAD, .no_bias = true,
+     .glu = FL_MLP_GLU, .bare_embeddings = true, .activation = FL_ACT_GELU_TANH, .rope_dims = 16,
+     .theta = 10000.0, .no_positions = true, .embed_scale = 8.0f, .window = 5,
+     .alternate = true},                                                           /* Gemma3 */
     {SIZES, .alibi = true, .glu = FL_MLP_GLU, .no_positions = true, .type = true}, /* JinaBERT */
-    {SIZES, .extra = FL_EXTRA_NORM_RESIDUAL, .alibi = true, .glu = FL_MLP_GLU,
-     .no_positions = true},                 /* JinaBERT with its double residual */
+    {SIZES, .extra = FL_EXTRA_NORM_RESIDUAL, .alibi = true, .glu = FL_MLP_GLU, .no_positions = true,
+     .qk_norm = FL_QK_NORM_WIDE}, /* JinaBERT with its double residual */
+    {SIZES, .experts = 8, .experts_used = 2, .rope_dims = 16, .theta = 10000.0,
+     .no_positions = true},                 /* NomicBERT with experts */
     {SIZES, .embedding = 24, .type = true}, /* ELECTRA */
     {SIZES, .norm = FL_NORM_RMS, .place = FL_NORM_PRE, .final_norm = true, .kv_heads = 1,
      .causal = true, .window = 100, .glu = FL_MLP_GLU, .bare_embeddings = true,
@@ -174,19 +178,21 @@ static toy_spec random_spec(uint64_t *state) {
                                    : s.place == FL_NORM_PRE ? FL_EXTRA_NORM_BRANCH
                                                             : FL_EXTRA_NORM_RESIDUAL;
     s.glu                        = (fl_mlp)toy_draw(state, 2);
-    s.qk_norm                    = toy_draw(state, 2);
-    s.final_norm                 = s.place == FL_NORM_PRE;
-    s.bare_embeddings            = toy_draw(state, 2);
-    s.skips_first                = s.place == FL_NORM_PRE && toy_draw(state, 2);
-    s.no_bias                    = toy_draw(state, 2);
-    s.no_positions               = toy_draw(state, 2);
-    s.embed_scale                = toy_draw(state, 3) == 0 ? 3.0f : 0.0f;
-    s.rope_dims = toy_draw(state, 3) ? s.head_dim / (1 + toy_draw(state, 2)) / 2 * 2 : 0;
-    s.theta     = toy_draw(state, 2) ? 10000.0 : 160000.0;
-    s.causal    = toy_draw(state, 3) == 0;
-    s.map       = toy_draw(state, 4) == 0;
-    s.window    = toy_draw(state, 2) ? 1 + toy_draw(state, 40) : 0;
-    s.alternate = !s.t5 && toy_draw(state, 2);
+    s.qk_norm                    = (fl_qk_norm)toy_draw(state, FL_QK_NORM_WIDE + 1);
+    s.experts         = s.glu == FL_MLP_PLAIN && toy_draw(state, 2) ? 1 + toy_draw(state, 20) : 0;
+    s.experts_used    = s.experts ? 1 + toy_draw(state, s.experts < 3 ? s.experts : 3) : 0;
+    s.final_norm      = s.place == FL_NORM_PRE;
+    s.bare_embeddings = toy_draw(state, 2);
+    s.skips_first     = s.place == FL_NORM_PRE && toy_draw(state, 2);
+    s.no_bias         = toy_draw(state, 2);
+    s.no_positions    = toy_draw(state, 2);
+    s.embed_scale     = toy_draw(state, 3) == 0 ? 3.0f : 0.0f;
+    s.rope_dims       = toy_draw(state, 3) ? s.head_dim / (1 + toy_draw(state, 2)) / 2 * 2 : 0;
+    s.theta           = toy_draw(state, 2) ? 10000.0 : 160000.0;
+    s.causal          = toy_draw(state, 3) == 0;
+    s.map             = toy_draw(state, 4) == 0;
+    s.window          = toy_draw(state, 2) ? 1 + toy_draw(state, 40) : 0;
+    s.alternate       = !s.t5 && toy_draw(state, 2);
     return s;
 }
 
@@ -325,25 +331,6 @@ static int open_changed(void (*change)(fl_encoder_desc *), const char *isa, cons
     return status;
 }
 
-static void wide_norms(fl_encoder_desc *d) {
-    d->qk_norm = FL_QK_NORM_WIDE;
-}
-static void experts(fl_encoder_desc *d) {
-    d->layer[0].experts = 4, d->layer[0].experts_used = 2;
-}
-
-Test(engine, switches_that_are_not_handled_are_refused_by_name) {
-    static const struct {
-        void (*change)(fl_encoder_desc *);
-        const char *word;
-    } cases[] = {{wide_norms, "all heads"}, {experts, "experts"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        fletch_error error = {0};
-        cr_assert_eq(open_changed(cases[i].change, "auto", "fp32", &error), FLETCH_EPROVIDER);
-        cr_assert(strstr(error.message, cases[i].word), "%s", error.message);
-    }
-}
-
 static void more_vocab(fl_encoder_desc *d) {
     d->vocab += 1;
 }
@@ -375,6 +362,21 @@ Test(engine, precision_and_isa_are_taken_at_their_word) {
     cr_assert_eq(open_changed(NULL, "sse9", "fp32", &error), FLETCH_EINVAL);
     cr_assert(strstr(error.message, "sse9"));
     cr_assert_eq(open_changed(NULL, "ref", "fp32", &error), 0);
+}
+
+Test(engine, experts_are_chosen_in_fp32_alone) {
+    static const char *const rounded[] = {"bf16", "int16", "int8"};
+    toy                      t;
+    toy_spec                 spec = plain;
+    spec.experts = 4, spec.experts_used = 2;
+    toy_make(&t, &spec, 1);
+    for (size_t i = 0; i < sizeof rounded / sizeof *rounded; i++) {
+        fletch_error error = {0};
+        cr_assert_null(toy_open_as(&t, rounded[i], 1, "auto", 4, 64, &error));
+        cr_assert_eq(error.code, FLETCH_EUNSUPPORTED);
+        cr_assert(strstr(error.message, "other experts"), "%s", error.message);
+    }
+    toy_free(&t);
 }
 
 Test(engine, a_weight_that_is_not_a_number_names_the_text_and_never_passes) {

@@ -44,7 +44,7 @@ static const toy_spec other = {.layers          = 2,
                                .norm            = FL_NORM_RMS,
                                .place           = FL_NORM_PRE,
                                .final_norm      = true,
-                               .qk_norm         = true,
+                               .qk_norm         = FL_QK_NORM_HEAD,
                                .glu             = FL_MLP_GLU,
                                .activation      = FL_ACT_SILU,
                                .rope_dims       = 24,
@@ -56,6 +56,23 @@ static const toy_spec other = {.layers          = 2,
                                .bare_embeddings = true,
                                .pooling         = {FL_POOL_LAST_TOKEN},
                                .pooling_count   = 1};
+
+/* Heads that are normed together, and experts of whom a batch sends each a few rows or more than they take
+ * at a time. */
+static const toy_spec third = {.layers        = 3,
+                               .hidden        = 72,
+                               .heads         = 6,
+                               .head_dim      = 12,
+                               .mlp           = 400,
+                               .vocab         = 90,
+                               .positions     = 512,
+                               .qk_norm       = FL_QK_NORM_WIDE,
+                               .experts       = 5,
+                               .experts_used  = 2,
+                               .alibi         = true,
+                               .no_positions  = true,
+                               .pooling       = {FL_POOL_CLS},
+                               .pooling_count = 1};
 
 typedef struct corpus {
     uint32_t length[TEXTS];
@@ -162,11 +179,16 @@ Test(engine_bytes, same_text_same_bytes_for_the_reference_kernels) {
 }
 
 Test(engine_bytes, same_text_same_bytes_whatever_the_kind_of_layer) {
+    toy_spec    rounded = third;
     const char *isa;
+    rounded.experts = 0;
     check_isa(&other, "fp32", "auto", 5, ROUNDS);
     check_isa(&other, "bf16", "auto", 4, FEW);
+    check_isa(&third, "fp32", "auto", 5, ROUNDS);
+    check_isa(&rounded, "bf16", "auto", 4, FEW);
     for (size_t at = 0; toy_each_isa(&at, &isa);) {
         check_isa(&other, "fp32", isa, 2, FEW);
+        check_isa(&third, "fp32", isa, 2, FEW);
     }
 }
 
@@ -204,12 +226,16 @@ static void check_few(const toy_spec *s, const char *precision, fl_pooling mode)
 }
 
 Test(engine_bytes, a_pooled_row_alone_has_the_bytes_it_has_among_all) {
+    toy_spec rounded = third;
+    rounded.experts  = 0;
     check_few(&spec, "fp32", FL_POOL_CLS);
     check_few(&spec, "int8", FL_POOL_CLS);
     check_few(&spec, "int16", FL_POOL_LAST_TOKEN);
     check_few(&spec, "bf16", FL_POOL_CLS);
     check_few(&other, "fp32", FL_POOL_LAST_TOKEN);
     check_few(&other, "bf16", FL_POOL_CLS);
+    check_few(&third, "fp32", FL_POOL_CLS);
+    check_few(&rounded, "bf16", FL_POOL_LAST_TOKEN);
 }
 
 /* A lone text is split over the threads: every length around the tiles' edges. */

@@ -213,4 +213,6 @@ Test(model_rules, a_descriptor_that_contradicts_itself_is_damage) {
     d              = bert();
     two[0].experts = 2, two[0].experts_used = 3;
     check(&d, &all, FLETCH_EMODEL, "layer 0");
+    two[0].experts_used = 2, d.mlp = FL_MLP_GLU; /* experts have no gate */
+    check(&d, &all, FLETCH_EMODEL, "layer 0");
 }

@@ -165,6 +165,27 @@ Test(prediction, long_texts_of_other_layers) {
     check_all(&spec, "bf16", 0, shapes, sizeof shapes / sizeof *shapes);
 }
 
+/* Rows on their way through experts, and heads that are normed side by side. */
+Test(prediction, experts_and_norms_over_all_heads) {
+    const toy_spec spec     = {.layers        = 2,
+                               .hidden        = 96,
+                               .heads         = 6,
+                               .head_dim      = 20,
+                               .mlp           = 400,
+                               .vocab         = 50,
+                               .positions     = 1024,
+                               .qk_norm       = FL_QK_NORM_WIDE,
+                               .experts       = 4,
+                               .experts_used  = 2,
+                               .alibi         = true,
+                               .no_positions  = true,
+                               .pooling       = {FL_POOL_MEAN},
+                               .pooling_count = 1};
+    const shape    shapes[] = {
+           {1, 1024, EQUAL}, {1, 20, EQUAL}, {2, 700, EQUAL}, {64, 12, EQUAL}, {64, 100, MIXED}};
+    check_all(&spec, "fp32", 0, shapes, sizeof shapes / sizeof *shapes);
+}
+
 /* One layer of MiniLM-L6: scratch does not depend on how many there are. */
 static const toy_spec minilm = {.layers        = 1,
                                 .hidden        = 384,

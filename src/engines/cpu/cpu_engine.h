@@ -50,15 +50,17 @@ typedef struct fl_cpu_layer {
     const uint8_t *qkv; /* [kv_heads] x { q of every head of the group, k, v: head16 / 16 panels
                                 each with k = hidden16 } */
     const float   *qkv_bias;       /* [kv_heads][group + 2][head16] */
-    fl_cpu_norm    q_norm, k_norm; /* of a head */
+    fl_cpu_norm    q_norm, k_norm; /* of a head, or of all heads side by side */
     const uint8_t *out;            /* [hidden16 / 16] panels with k = inner */
     const float   *out_bias;       /* [hidden16] */
     fl_cpu_norm    attention_norm, attention_extra, mlp_norm, mlp_extra;
     const uint8_t
                 *mlp; /* per chunk: up panels with k = hidden16 (gated: one of the gate in front of
-                           each), then down panels with k = chunk */
-    const float *up_bias;            /* [mlp16], gated: [mlp16 / 16][2][16] */
-    const float *down_bias;          /* [hidden16] */
+                           each), then down panels with k = chunk; expert after expert */
+    const float *up_bias;   /* [mlp16], gated: [mlp16 / 16][2][16] */
+    const float *down_bias; /* [hidden16]; of all experts together */
+    const float *router;    /* [experts16 / 16] float32 panels with k = hidden16; NULL: one MLP */
+    size_t       experts, experts_used;
     const float *qkv_gain, *up_gain; /* int8: [hidden16] what x is multiplied by, channel by
                                           channel; the weights hold the inverse */
     const fl_cpu_sight *sight;
@@ -72,16 +74,24 @@ typedef struct fl_cpu_rows {
     int32_t *zero;  /* int8 */
 } fl_cpu_rows;
 
+/* Rows on their way through the experts, some of those that chose one at a time. */
+typedef struct fl_cpu_expert_rows {
+    float *chance;   /* [rows_max, experts16] what an expert's result counts */
+    float *in, *out; /* [expert_rows, hidden16] */
+} fl_cpu_expert_rows;
+
 /* What one thread writes while it runs a block. */
 typedef struct fl_cpu_scratch {
     float *x;         /* [block_max, hidden16] the residual stream */
     float *z;         /* [block_max, hidden16] pre-norm: what products read, x behind its norm */
     float *context;   /* [block_max, inner] attention's output */
+    float *wide;      /* norms over all heads: q [·, q_wide] and k [·, k_wide] of all tokens */
     float *head;      /* [2 + q_run][block_max, head16] k, v, and q of some heads of a group */
     float *y;         /* [rows_max, wide16] sums before a norm */
     float *pair;      /* gated MLPs: [rows_max, 32] a panel of the gate and one of up */
     float *middle;    /* [rows_max, FL_CPU_CHUNK] */
     float *attention; /* fl_cpu_attention_scratch */
+    fl_cpu_expert_rows expert; /* where some layer has experts */
     /* narrow formats */
     fl_cpu_rows x_narrow;       /* [block_max, hidden16] */
     fl_cpu_rows context_narrow; /* [rows_max, inner or hidden16, the wider one] */
@@ -112,16 +122,19 @@ struct fl_engine {
     fl_cpu_format         format;   /* of products */
     /* shapes */
     size_t hidden16, embed16, head16, mlp16;
-    size_t wide16;     /* the wider one of hidden16 and embed16 */
-    size_t group;      /* query heads that share a key and value head */
-    size_t q_run;      /* of which so many are computed at a time */
-    size_t inner;      /* heads * head16 */
-    bool   gated, pre; /* the MLP; norms in front of the blocks */
-    size_t max_length; /* longest text */
-    size_t rows_max;   /* rows that go through a product at a time: what L2 holds */
-    size_t block_size; /* tokens of a usual block */
-    size_t block_max;  /* tokens of the largest block: block_size or one long text */
-    size_t chunks;     /* pieces of FL_CPU_CHUNK of the MLP's middle */
+    size_t wide16;         /* the wider one of hidden16 and embed16 */
+    size_t group;          /* query heads that share a key and value head */
+    size_t q_run;          /* of which so many are computed at a time */
+    size_t inner;          /* heads * head16 */
+    size_t q_wide, k_wide; /* norms over all heads: heads * head_dim, padded; else 0 */
+    size_t experts16;      /* of the layer with most experts; 0: none has any */
+    size_t expert_rows;    /* rows that an expert takes at a time */
+    bool   gated, pre;     /* the MLP; norms in front of the blocks */
+    size_t max_length;     /* longest text */
+    size_t rows_max;       /* rows that go through a product at a time: what L2 holds */
+    size_t block_size;     /* tokens of a usual block */
+    size_t block_max;      /* tokens of the largest block: block_size or one long text */
+    size_t chunks;         /* pieces of FL_CPU_CHUNK of the MLP's middle */
     size_t batch_texts;
     /* weights */
     fl_tensor     word;                 /* read in place */
@@ -180,6 +193,12 @@ static inline size_t fl_cpu_panel(const fl_engine *e, size_t k) {
 static inline size_t fl_cpu_chunk(const fl_engine *e, size_t width) {
     return (e->gated ? 2 : 1) * (width / FL_CPU_LANES) * fl_cpu_panel(e, e->hidden16) +
            e->hidden16 / FL_CPU_LANES * fl_cpu_panel(e, width);
+}
+
+/* Bytes of a whole MLP, or of one expert. */
+static inline size_t fl_cpu_mlp(const fl_engine *e) {
+    return e->mlp16 / FL_CPU_CHUNK * fl_cpu_chunk(e, FL_CPU_CHUNK) +
+           fl_cpu_chunk(e, e->mlp16 % FL_CPU_CHUNK);
 }
 
 /* pack.c, int8: once more the matrices that x goes into, after their gains changed. */

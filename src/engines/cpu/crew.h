@@ -5,7 +5,7 @@
 
 #include "engines/cpu/cpu_engine.h"
 
-/* x, z, context, y and their bytes are the crew's, the rest is the member's own. */
+/* x, z, context, wide, y and their bytes are the crew's, the rest is the member's own. */
 typedef struct fl_cpu_crew {
     fl_engine          *engine;
     const fl_cpu_block *block;

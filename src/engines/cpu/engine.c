@@ -22,6 +22,7 @@ enum {
     ROWS_LEAST     = 24,
     ROWS_MOST      = 192,
     Q_RUN_MAX      = 4,  /* query heads of a group at a time: they read the keys' panels in turn */
+    EXPERT_ROWS    = 48, /* 192 rows are 48 for each of 8 experts of which 2 are used */
     BATCH_BLOCKS   = 12, /* a thread: a batch of 8 loses 1 to 2 % where threads wait at its end */
     NARROW_LONGEST = 65536 /* 255 * 127 * 65536 < 2^31 (fl_gemm_narrow) */
 };
@@ -47,9 +48,9 @@ static const fl_encoder_caps caps = {
     .instead  = "use an engine or a folder with an .onnx file that can",
     .features = FL_CAN_NO_LAYERS | FL_CAN_WORD_MAP | FL_CAN_PROJECTION | FL_CAN_EMBED_SCALE |
                 FL_CAN_NO_EMBED_NORM | FL_CAN_RMS_NORM | FL_CAN_PRE_NORM | FL_CAN_EXTRA_NORM |
-                FL_CAN_FINAL_NORM | FL_CAN_QK_NORM | FL_CAN_GROUPED | FL_CAN_WIDE_HEADS |
-                FL_CAN_GLU | FL_CAN_ROPE | FL_CAN_CAUSAL | FL_CAN_WINDOW | FL_CAN_T5 |
-                FL_CAN_ALIBI | FL_CAN_MIXED_RULES | FL_CAN_SEGMENTS};
+                FL_CAN_FINAL_NORM | FL_CAN_QK_NORM | FL_CAN_QK_NORM_WIDE | FL_CAN_GROUPED |
+                FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_ROPE | FL_CAN_CAUSAL | FL_CAN_WINDOW |
+                FL_CAN_T5 | FL_CAN_ALIBI | FL_CAN_MIXED_RULES | FL_CAN_EXPERTS | FL_CAN_SEGMENTS};
 
 /* ---- Sizes and scratch ----------------------------------------------------------------------- */
 
@@ -60,6 +61,14 @@ static size_t rows_for(const fl_engine *e, uint32_t l2_bytes) {
     size_t rows = l2 / 5 * 4 / (sizeof(float) * ((e->pre ? 3 : 2) * e->hidden16 + FL_CPU_CHUNK));
     rows        = rows < ROWS_LEAST ? ROWS_LEAST : rows > ROWS_MOST ? ROWS_MOST : rows;
     return rows / FL_CPU_TILE * FL_CPU_TILE;
+}
+
+static size_t most_experts(const fl_encoder_desc *d) {
+    size_t most = 0;
+    for (uint32_t i = 0; i < d->layers; i++) {
+        most = d->layer[i].experts > most ? d->layer[i].experts : most;
+    }
+    return most;
 }
 
 static void size_up(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,
@@ -85,8 +94,12 @@ static void size_up(fl_engine *e, const fl_encoder *encoder, const fl_engine_opt
     e->head16      = fl_cpu_pad(d->head_dim);
     e->mlp16       = fl_cpu_pad(d->intermediate);
     e->inner       = d->heads * e->head16;
+    e->q_wide      = d->qk_norm == FL_QK_NORM_WIDE ? fl_cpu_pad(fl_q_width(d)) : 0;
+    e->k_wide      = d->qk_norm == FL_QK_NORM_WIDE ? fl_cpu_pad(fl_kv_width(d)) : 0;
+    e->experts16   = fl_cpu_pad(most_experts(d));
     e->chunks      = (e->mlp16 + FL_CPU_CHUNK - 1) / FL_CPU_CHUNK;
     e->rows_max    = rows_for(e, l2_bytes);
+    e->expert_rows = e->experts16 > 0 ? EXPERT_ROWS < e->rows_max ? EXPERT_ROWS : e->rows_max : 0;
     e->block_size  = 2 * e->rows_max;
     e->block_max   = e->block_size > e->max_length ? e->block_size : e->max_length;
 }
@@ -127,6 +140,7 @@ static size_t lay_out_scratch(fl_engine *e, char *base) {
         s->x              = reserve(base, &used, e->block_max * e->hidden16, real);
         s->z              = reserve(base, &used, e->pre ? e->block_max * e->hidden16 : 0, real);
         s->context        = reserve(base, &used, e->block_max * e->inner, real);
+        s->wide           = reserve(base, &used, e->block_max * (e->q_wide + e->k_wide), real);
         s->head           = reserve(base, &used, (2 + e->q_run) * e->block_max * e->head16, real);
         s->y              = reserve(base, &used, e->rows_max * e->wide16, real);
         s->pair      = reserve(base, &used, e->gated ? e->rows_max * 2 * FL_CPU_LANES : 0, real);
@@ -134,6 +148,10 @@ static size_t lay_out_scratch(fl_engine *e, char *base) {
         s->attention = reserve(
             base, &used,
             fl_cpu_attention_scratch(e->q_run, e->max_length, e->max_length, e->head16), real);
+        s->expert.chance =
+            reserve(base, &used, e->experts16 > 0 ? e->rows_max * e->experts16 : 0, real);
+        s->expert.in  = reserve(base, &used, e->expert_rows * e->hidden16, real);
+        s->expert.out = reserve(base, &used, e->expert_rows * e->hidden16, real);
         if (e->format != FL_CPU_FP32) {
             lay_out_narrow(e, s, base, &used);
         }
@@ -220,6 +238,13 @@ static int choose_precision(fl_engine *e, const char *precision, fletch_error *e
                        "kind of layer (plain MLP, norms behind the blocks), and %s is of another; "
                        "use fp32 or bf16",
                        precision, e->desc.architecture);
+    }
+    if (format != FL_CPU_FP32 && e->experts16 > 0) {
+        return fl_fail(
+            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "provider.precision %s: where numbers are rounded, tokens go to other experts "
+            "and some vectors of %s are far off; use fp32",
+            precision, e->desc.architecture);
     }
     e->format = (fl_cpu_format)format;
     return FLETCH_OK;

@@ -205,6 +205,7 @@ void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thr
         c.at.x                       = shared->x;
         c.at.z                       = shared->z;
         c.at.context                 = shared->context;
+        c.at.wide                    = shared->wide;
         c.at.y                       = shared->y;
         c.at.x_narrow                = shared->x_narrow;
         c.at.context_narrow          = shared->context_narrow;

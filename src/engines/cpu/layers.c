@@ -6,17 +6,21 @@
  *
  *            per group of heads  k, v, and q of some heads = z W + b, [tokens, head16] each; normed,
  *                                rotated; attention -> context
+ *            norms over all heads: q and k of all of them first, side by side, and normed as one row
  *            per rows_max rows   y = context Wo + b + x;  x = norm(y)       pre-norm: x = y, z = norm(y)
  *                                per chunks of the middle  m = act(z Wup + b);  y (+)= m Wdown
  *                                gated: m = act(z Wgate + b) (z Wup + b)
  *                                y += b + x;  x = norm(y)                   pre-norm likewise
+ *                                experts: y = b + x; for one after the other, y += chance * MLP of
+ *                                the rows that chose it
  *
  *          k, v, q of some heads and some chunks of the middle are all that exists of the wide
  *          activations: one chunk for a thread alone, for a crew as many as its members have room for,
  *          since a barrier stands between the two products.
  *          A crew splits heads; then rows, each member as if it were alone, when there are enough of
  *          them to be worth all weights (fl_cpu_by_rows). Fewer rows are split by columns (weights are
- *          read once, by whom they belong to), and by rows for the norms, with a barrier after each.
+ *          read once, by whom they belong to), and by rows for the norms, with a barrier after each;
+ *          experts are always split by rows, since each reads but a few of their weights.
  * Few      Where pooling reads one row of a text, the last layer computes keys and values of all tokens,
  *          and everything else of that row alone.
  * Narrow   In front of every product its rows become narrow, each with a scale (int8: and a zero) of
@@ -26,11 +30,14 @@
  *          multiplied by a gain per channel, the weights hold the inverse. Sums, norms, attention and
  *          what is added to x stay float32. Where products take float32 rows (fp32, and bf16 on most
  *          machines), nothing is made narrow on the way.
+ * Experts  float32 alone: where numbers are rounded, a token may go to other experts, and its vector is
+ *          another one. A row adds up its experts by their number, whichever rows go with it.
  * Bytes    Cutting rows, heads or columns never changes the operations on an element, a row's scale
  *          depends on that row alone, and chunks of the middle continue one chain of FMAs (kernels.h):
  *          crews and blocks of any size agree bit by bit.
  * Memory   Only what engine.c reserved. Threads: a crew of more than one shares the first one's scratch.
  * Proof    tests/unit/test_engine*.c, tests/golden/test_precision.py. */
+#include <math.h>
 #include <string.h>
 
 #include "engines/cpu/crew.h"
@@ -181,12 +188,14 @@ static float *q_of(const fl_cpu_crew *c, const heads *h, size_t head) {
     return c->at.head + (2 * h->tokens + head * h->q_rows) * c->engine->head16;
 }
 
-/* out = norm(z W + b) of part `part` of the group: its query heads, then k, then v. */
+/* out = z W + b of part `part` of the group: its query heads, then k, then v; normed, where every head
+ * is for itself. */
 static void part_of_head(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t kv, size_t part,
                          const operand *z, size_t rows, float *out) {
     const fl_engine   *e  = c->engine;
     size_t             at = kv * (e->group + 2) + part, panels = e->head16 / FL_CPU_LANES;
-    const fl_cpu_norm *norm = part < e->group    ? &layer->q_norm
+    const fl_cpu_norm *norm = e->q_wide > 0      ? NULL
+                              : part < e->group  ? &layer->q_norm
                               : part == e->group ? &layer->k_norm
                                                  : NULL;
     product            p    = {.a        = *z,
@@ -223,8 +232,10 @@ static void project_heads(const fl_cpu_crew *c, const fl_cpu_layer *layer, const
         for (size_t i = 0; with_q && i < h->count; i++) {
             part_of_head(c, layer, h->kv, offset + i, &z, rows, q_of(c, h, i) + at);
         }
-        if (with_kv) {
+        if (with_kv && e->k_wide == 0) {
             part_of_head(c, layer, h->kv, e->group, &z, rows, k_of(c) + at);
+        }
+        if (with_kv) {
             part_of_head(c, layer, h->kv, e->group + 1, &z, rows, v_of(c, h) + at);
         }
     }
@@ -303,22 +314,122 @@ static operand gather_pooled(const fl_cpu_crew *c, size_t texts, size_t index) {
     return all;
 }
 
+/* ---- Norms over all heads -------------------------------------------------------------------- */
+
+/* The queries or the keys of all heads side by side. */
+typedef struct side {
+    float             *rows; /* [count, width] */
+    size_t             count, width, heads, group;
+    const operand     *z; /* their operands; NULL: those of the block's tokens */
+    const fl_cpu_norm *norm;
+} side;
+
+static side queries(const fl_cpu_crew *c, const fl_cpu_layer *layer, const operand *z,
+                    size_t rows) {
+    const fl_engine *e = c->engine;
+    return (side){c->at.wide, rows, e->q_wide, e->desc.heads, e->group, z, &layer->q_norm};
+}
+
+static side keys(const fl_cpu_crew *c, const fl_cpu_layer *layer) {
+    const fl_engine *e      = c->engine;
+    size_t           tokens = c->block->tokens;
+    float           *place  = c->at.wide + tokens * e->q_wide;
+    return (side){place, tokens, e->k_wide, e->desc.kv_heads, 1, NULL, &layer->k_norm};
+}
+
+/* This member's heads of one side, through its own room for heads. */
+static void project_side(const fl_cpu_crew *c, const fl_cpu_layer *layer, const side *s) {
+    const fl_engine *e = c->engine;
+    size_t           d = e->desc.head_dim, last = fl_cpu_share(c, s->heads, c->member + 1);
+    size_t           step = fl_cpu_rows_step(e, s->count);
+    for (size_t head = fl_cpu_share(c, s->heads, c->member); head < last; head++) {
+        size_t part = s->norm == &layer->k_norm ? e->group : head % e->group;
+        float *own = c->at.head, *out = s->rows + head * d;
+        for (size_t row = 0; row < s->count; row += step) {
+            operand z = s->z ? below(e, s->z, row) : rows_of_z(c, row);
+            part_of_head(c, layer, head / s->group, part, &z, fl_cpu_least(step, s->count - row),
+                         own + row * e->head16);
+        }
+        size_t behind = head + 1 == s->heads ? s->width - s->heads * d : 0;
+        for (size_t row = 0; row < s->count; row++, own += e->head16, out += s->width) {
+            memcpy(out, own, d * sizeof *out);
+            memset(out + d, 0, behind * sizeof *out);
+        }
+    }
+}
+
+static void norm_side(const fl_cpu_crew *c, const side *s) {
+    const fl_engine *e     = c->engine;
+    size_t           first = fl_cpu_share(c, s->count, c->member);
+    float           *rows  = s->rows + first * s->width;
+    fl_row_norm      n     = {.x        = rows,
+                              .x_stride = s->width,
+                              .y        = rows,
+                              .y_stride = s->width,
+                              .weight   = s->norm->weight,
+                              .bias     = s->norm->bias,
+                              .rows     = fl_cpu_share(c, s->count, c->member + 1) - first,
+                              .n        = s->heads * e->desc.head_dim,
+                              .eps      = e->desc.norm_eps};
+    e->kernels->layer_norm(&n);
+}
+
+static void take_head(const fl_engine *e, const side *s, size_t head, float *out) {
+    size_t d = e->desc.head_dim;
+    for (size_t row = 0; row < s->count; row++, out += e->head16) {
+        memcpy(out, s->rows + row * s->width + head * d, d * sizeof *out);
+        memset(out + d, 0, (e->head16 - d) * sizeof *out);
+    }
+}
+
+/* q and k of these heads from those that were normed together. */
+static void take_heads(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads *h,
+                       bool fresh_k) {
+    side q = queries(c, layer, NULL, h->q_rows), k = keys(c, layer);
+    for (size_t i = 0; i < h->count; i++) {
+        take_head(c->engine, &q, h->first + i, q_of(c, h, i));
+    }
+    if (fresh_k) {
+        take_head(c->engine, &k, h->kv, k_of(c));
+    }
+}
+
+/* `pooled`: the operands of q, NULL for all tokens. */
+static void norm_over_heads(const fl_cpu_crew *c, const fl_cpu_layer *layer, const operand *pooled,
+                            size_t q_rows) {
+    side q = queries(c, layer, pooled, q_rows), k = keys(c, layer);
+    project_side(c, layer, &q);
+    project_side(c, layer, &k);
+    fl_cpu_wait(c);
+    norm_side(c, &q);
+    norm_side(c, &k);
+    fl_cpu_wait(c);
+}
+
+/* ---- Attention ------------------------------------------------------------------------------- */
+
 /* This member's heads: a run of them at a time, the group's keys and values once. */
 static void attention(const fl_cpu_crew *c, size_t index, size_t q_rows) {
     const fl_engine    *e     = c->engine;
     const fl_cpu_layer *layer = &e->layers[index];
     size_t  tokens = c->block->tokens, last = fl_cpu_share(c, e->desc.heads, c->member + 1);
-    bool    few    = q_rows < tokens;
+    bool    few    = q_rows<tokens, wide = e->q_wide> 0;
     operand pooled = {0};
     if (few) {
         pooled = gather_pooled(c, q_rows, index);
+    }
+    if (wide) {
+        norm_over_heads(c, layer, few ? &pooled : NULL, q_rows);
     }
     for (size_t head = fl_cpu_share(c, e->desc.heads, c->member), kv = SIZE_MAX; head < last;) {
         size_t end   = fl_cpu_least(last, (head / e->group + 1) * e->group);
         heads  h     = {head / e->group, head, fl_cpu_least(end - head, e->q_run), tokens, q_rows};
         bool   fresh = h.kv != kv;
-        project_heads(c, layer, &h, !few, fresh);
-        for (size_t i = 0; few && i < h.count; i++) {
+        project_heads(c, layer, &h, !few && !wide, fresh);
+        if (wide) {
+            take_heads(c, layer, &h, fresh);
+        }
+        for (size_t i = 0; few && !wide && i < h.count; i++) {
             part_of_head(c, layer, h.kv, head - h.kv * e->group + i, &pooled, q_rows,
                          q_of(c, &h, i));
         }
@@ -374,11 +485,19 @@ static void project(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row,
     multiply(e, &p);
 }
 
-/* Some chunks of the MLP's middle, for `rows` rows of x from `row` on. */
+/* One MLP and its rows. */
+typedef struct mlp_work {
+    const uint8_t *panels; /* as in fl_cpu_layer */
+    const float   *up_bias, *down_bias;
+    operand        z;
+    const float   *residual; /* [rows, hidden16] or NULL */
+    size_t         rows;
+} mlp_work;
+
+/* Some chunks of its middle. */
 typedef struct middle {
-    const fl_cpu_layer *layer;
-    size_t              row, rows;
-    size_t              first, count; /* chunks */
+    const mlp_work *work;
+    size_t          first, count;
 } middle;
 
 static size_t width_of(const fl_engine *e, size_t chunk) {
@@ -386,15 +505,15 @@ static size_t width_of(const fl_engine *e, size_t chunk) {
 }
 
 /* Where a chunk's panels begin: only the last chunk may be short. */
-static const uint8_t *chunk_panels(const fl_engine *e, const fl_cpu_layer *layer, size_t chunk) {
-    return layer->mlp + chunk * fl_cpu_chunk(e, FL_CPU_CHUNK);
+static const uint8_t *chunk_panels(const fl_engine *e, const mlp_work *work, size_t chunk) {
+    return work->panels + chunk * fl_cpu_chunk(e, FL_CPU_CHUNK);
 }
 
 /* Who keeps a chunk's rows, and from which row on: a member has room for rows_max rows. */
 static const fl_cpu_scratch *holder(const fl_cpu_crew *c, const middle *m, size_t chunk,
                                     size_t *row) {
-    size_t fit = c->engine->rows_max / m->rows, place = chunk - m->first;
-    *row = place % fit * m->rows;
+    size_t fit = c->engine->rows_max / m->work->rows, place = chunk - m->first;
+    *row = place % fit * m->work->rows;
     return c->members == 1 ? &c->at : &c->engine->scratch[place / fit];
 }
 
@@ -416,12 +535,12 @@ static void up(const fl_cpu_crew *c, const middle *m) {
         size_t  chunk = m->first + i / per, panel = i % per, col = panel * FL_CPU_LANES, at;
         size_t  before = wide * panel * fl_cpu_panel(e, e->hidden16);
         float  *strip  = holder(c, m, chunk, &at)->middle + at * FL_CPU_CHUNK + col;
-        product p      = {.a        = rows_of_z(c, m->row),
-                          .b        = chunk_panels(e, m->layer, chunk) + before,
+        product p      = {.a        = m->work->z,
+                          .b        = chunk_panels(e, m->work, chunk) + before,
                           .c        = e->gated ? c->at.pair : strip,
                           .c_stride = e->gated ? 2 * FL_CPU_LANES : FL_CPU_CHUNK,
-                          .bias     = m->layer->up_bias + wide * (chunk * FL_CPU_CHUNK + col),
-                          .rows     = m->rows,
+                          .bias     = m->work->up_bias + wide * (chunk * FL_CPU_CHUNK + col),
+                          .rows     = m->work->rows,
                           .panels   = wide,
                           .k        = e->hidden16};
         multiply(e, &p);
@@ -431,11 +550,12 @@ static void up(const fl_cpu_crew *c, const middle *m) {
                               .stride   = 2 * FL_CPU_LANES,
                               .y        = strip,
                               .y_stride = FL_CPU_CHUNK,
-                              .rows     = m->rows,
+                              .rows     = m->work->rows,
                               .cols     = FL_CPU_LANES};
             e->kernels->gating[e->desc.activation](&gate);
         } else {
-            e->kernels->activation[e->desc.activation](strip, FL_CPU_CHUNK, m->rows, FL_CPU_LANES);
+            e->kernels->activation[e->desc.activation](strip, FL_CPU_CHUNK, m->work->rows,
+                                                       FL_CPU_LANES);
         }
     }
 }
@@ -446,17 +566,17 @@ static void down(const fl_cpu_crew *c, const middle *m, size_t chunk) {
     size_t           panels = e->hidden16 / FL_CPU_LANES, width = width_of(e, chunk);
     size_t           first = fl_cpu_share(c, panels, c->member), col = first * FL_CPU_LANES;
     bool             end = chunk + 1 == e->chunks;
-    const float     *x   = end ? residual_of(c, m->row) : NULL;
-    const uint8_t   *b   = chunk_panels(e, m->layer, chunk) +
+    const float     *x = end ? m->work->residual : NULL, *bias = end ? m->work->down_bias : NULL;
+    const uint8_t   *b = chunk_panels(e, m->work, chunk) +
                        (e->gated ? 2 : 1) * (width / FL_CPU_LANES) * fl_cpu_panel(e, e->hidden16);
     product p = {.a               = rows_of_chunk(c, m, chunk),
                  .b               = b + first * fl_cpu_panel(e, width),
                  .c               = c->at.y + col,
                  .c_stride        = e->hidden16,
-                 .bias            = end ? m->layer->down_bias + col : NULL,
+                 .bias            = bias ? bias + col : NULL,
                  .residual        = x ? x + col : NULL,
                  .residual_stride = e->hidden16,
-                 .rows            = m->rows,
+                 .rows            = m->work->rows,
                  .panels          = fl_cpu_share(c, panels, c->member + 1) - first,
                  .k               = width,
                  .accumulate      = chunk > 0};
@@ -464,17 +584,17 @@ static void down(const fl_cpu_crew *c, const middle *m, size_t chunk) {
 }
 
 /* y = act(z Wup + b) Wdown + b + x */
-static void mlp(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, size_t rows) {
+static void run_mlp(const fl_cpu_crew *c, const mlp_work *work) {
     const fl_engine *e   = c->engine;
-    size_t           fit = c->members == 1 ? 1 : c->members * (e->rows_max / rows);
+    size_t           fit = c->members == 1 ? 1 : c->members * (e->rows_max / work->rows);
     for (size_t first = 0; first < e->chunks; first += fit) {
-        middle m   = {layer, row, rows, first, fl_cpu_least(fit, e->chunks - first)};
+        middle m   = {work, first, fl_cpu_least(fit, e->chunks - first)};
         size_t end = first + m.count;
         up(c, &m);
         fl_cpu_wait(c);
         for (size_t chunk = first; c->at.middle_narrow.q && chunk < end; chunk++) {
             operand at = rows_of_chunk(c, &m, chunk);
-            narrow_rows(c, &at, rows, width_of(e, chunk), NULL);
+            narrow_rows(c, &at, work->rows, width_of(e, chunk), NULL);
         }
         if (c->at.middle_narrow.q) {
             fl_cpu_wait(c);
@@ -485,6 +605,114 @@ static void mlp(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, siz
         fl_cpu_wait(c); /* the next chunks take the room of these */
     }
 }
+
+/* ---- Experts --------------------------------------------------------------------------------- */
+
+/* chance[rows, experts16] of z's rows: softmax over the experts, the sign set of those that a row goes to.
+ * Of equal ones the first counts; what is not a number is chosen like a number. */
+static void choose_experts(const fl_engine *e, const fl_cpu_layer *layer, const float *z,
+                           size_t rows, float *chance) {
+    fl_gemm g = {.a        = z,
+                 .a_stride = e->hidden16,
+                 .b        = layer->router,
+                 .b_stride = e->hidden16 * FL_CPU_LANES,
+                 .c        = chance,
+                 .c_stride = e->experts16,
+                 .rows     = rows,
+                 .panels   = fl_cpu_pad(layer->experts) / FL_CPU_LANES,
+                 .k        = e->hidden16};
+    e->kernels->gemm(&g);
+    for (size_t row = 0; row < rows; row++, chance += e->experts16) {
+        float most = chance[0], sum = 0.0f;
+        for (size_t i = 1; i < layer->experts; i++) {
+            most = chance[i] > most ? chance[i] : most;
+        }
+        for (size_t i = 0; i < layer->experts; i++) {
+            chance[i] = expf(chance[i] - most);
+            sum += chance[i];
+        }
+        for (size_t i = 0; i < layer->experts; i++) {
+            chance[i] = fabsf(chance[i] / sum);
+        }
+        for (size_t k = 0; k < layer->experts_used; k++) {
+            size_t best = SIZE_MAX;
+            for (size_t i = 0; i < layer->experts; i++) {
+                if (!signbit(chance[i]) && (best == SIZE_MAX || chance[i] > chance[best])) {
+                    best = i;
+                }
+            }
+            chance[best] = -chance[best];
+        }
+    }
+}
+
+/* y += chance * mlp(z) of the rows that chose an expert, some at a time. */
+static void run_expert(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t number,
+                       const float *z, size_t rows, float *y) {
+    const fl_engine          *e    = c->engine;
+    const fl_cpu_expert_rows *at   = &c->at.expert;
+    const float              *mine = at->chance + number;
+    mlp_work                  work = {.panels  = layer->mlp + number * fl_cpu_mlp(e),
+                                      .up_bias = layer->up_bias,
+                                      .z       = {.floats = at->in, .width = e->hidden16}};
+    for (size_t row = 0, first = 0; row < rows; first = row) {
+        for (work.rows = 0; row < rows && work.rows < e->expert_rows; row++) {
+            if (signbit(mine[row * e->experts16])) {
+                memcpy(at->in + work.rows++ * e->hidden16, z + row * e->hidden16,
+                       e->hidden16 * sizeof *z);
+            }
+        }
+        if (work.rows == 0) {
+            return;
+        }
+        run_mlp(c, &work);
+        const float *out = at->out;
+        for (size_t to = first; to < row; to++) {
+            float chance = fabsf(mine[to * e->experts16]);
+            for (size_t k = 0; signbit(mine[to * e->experts16]) && k < e->hidden16; k++) {
+                y[to * e->hidden16 + k] += chance * out[k];
+            }
+            out += signbit(mine[to * e->experts16]) ? e->hidden16 : 0;
+        }
+    }
+}
+
+/* y = b + x + what its experts make of a row, this member's share of the rows. */
+static void run_experts(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, size_t rows) {
+    const fl_engine *e     = c->engine;
+    size_t           first = fl_cpu_share(c, rows, c->member);
+    size_t           count = fl_cpu_share(c, rows, c->member + 1) - first;
+    const float     *z = rows_of_z(c, row + first).floats, *x = residual_of(c, row + first);
+    float           *y   = c->at.y + first * e->hidden16;
+    fl_cpu_crew      own = *c;
+    own.at.y             = c->at.expert.out;
+    own.member           = 0;
+    own.members          = 1;
+    if (count == 0) { /* more members than rows */
+        return;
+    }
+    for (size_t i = 0; i < count * e->hidden16; i++) {
+        y[i] = layer->down_bias[i % e->hidden16] + (x ? x[i] : 0.0f);
+    }
+    choose_experts(e, layer, z, count, c->at.expert.chance);
+    for (size_t i = 0; i < layer->experts; i++) {
+        run_expert(&own, layer, i, z, count, y);
+    }
+}
+
+/* y = mlp(z) + x of rows of x from `row` on. */
+static void mlp(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row, size_t rows) {
+    if (layer->experts > 0) {
+        run_experts(c, layer, row, rows);
+        fl_cpu_wait(c);
+        return;
+    }
+    mlp_work work = {layer->mlp,        layer->up_bias,      layer->down_bias,
+                     rows_of_z(c, row), residual_of(c, row), rows};
+    run_mlp(c, &work);
+}
+
+/* ---- The layer as a whole -------------------------------------------------------------------- */
 
 static void add_rows(const float *from, float *to, size_t count) {
     for (size_t i = 0; i < count; i++) {

@@ -86,10 +86,13 @@ static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t
         bool   own    = i == 0 || !guess->split; /* the others of a crew use the first one's */
         bool   apart  = own || by_rows;
         size_t middle = middle_rows(e, guess->split && !by_rows, i, rows);
+        size_t expert = guess->split && !by_rows ? (rows + e->threads - 1) / e->threads : rows;
+        middle        = e->experts16 > 0 && middle < expert ? expert : middle;
         if (own) {
             count_floats(&t, s->x, n * e->hidden16);
             count_floats(&t, s->z, e->pre ? n * e->hidden16 : 0);
             count_floats(&t, s->context, n * e->inner);
+            count_floats(&t, s->wide, n * (e->q_wide + e->k_wide));
         }
         count_floats(&t, s->head, (2 + e->q_run) * n * e->head16);
         if (apart || e->project) {
@@ -99,6 +102,10 @@ static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t
         count_floats(&t, s->middle, middle * FL_CPU_CHUNK);
         count_floats(&t, s->attention,
                      fl_cpu_attention_scratch(e->q_run, guess->longest, guess->longest, e->head16));
+        count_floats(&t, s->expert.chance, expert * e->experts16);
+        expert = expert < e->expert_rows ? expert : e->expert_rows;
+        count_floats(&t, s->expert.in, expert * e->hidden16);
+        count_floats(&t, s->expert.out, expert * e->hidden16);
         if (own) {
             count_rows(&t, &s->x_narrow, n, e->hidden16);
         }

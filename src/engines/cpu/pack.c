@@ -53,8 +53,7 @@ static fl_cpu_norm take_norm(cursor *at, size_t width) {
 static void lay_out_layer(const fl_engine *e, uint32_t index, fl_cpu_layer *layer, cursor *at) {
     const fl_encoder_desc *d     = &e->desc;
     const fl_layer_desc   *rules = &d->layer[index];
-    size_t parts = d->kv_heads * (e->group + 2), chunk = fl_cpu_chunk(e, FL_CPU_CHUNK);
-    size_t rest  = fl_cpu_chunk(e, e->mlp16 % FL_CPU_CHUNK);
+    size_t                 parts = d->kv_heads * (e->group + 2), experts = rules->experts;
     layer->sight = &e->sight[rules->distance];
     layer->rope  = rules->rope > 0 ? &e->rope[rules->rope - 1] : NULL;
     if (e->format == FL_CPU_INT8) {
@@ -63,12 +62,17 @@ static void lay_out_layer(const fl_engine *e, uint32_t index, fl_cpu_layer *laye
     }
     layer->qkv = take_bytes(at, parts * e->head16 / FL_CPU_LANES * fl_cpu_panel(e, e->hidden16));
     layer->out = take_bytes(at, e->hidden16 / FL_CPU_LANES * fl_cpu_panel(e, e->inner));
-    layer->mlp = take_bytes(at, e->mlp16 / FL_CPU_CHUNK * chunk + rest);
+    layer->mlp = take_bytes(at, (experts > 0 ? experts : 1) * fl_cpu_mlp(e));
     layer->qkv_bias = take(at, parts * e->head16);
     layer->out_bias = take(at, e->hidden16);
     if (d->qk_norm != FL_QK_NORM_NONE) {
-        layer->q_norm = take_norm(at, e->head16);
-        layer->k_norm = take_norm(at, e->head16);
+        layer->q_norm = take_norm(at, e->q_wide > 0 ? e->q_wide : e->head16);
+        layer->k_norm = take_norm(at, e->k_wide > 0 ? e->k_wide : e->head16);
+    }
+    if (experts > 0) {
+        layer->experts      = experts;
+        layer->experts_used = rules->experts_used;
+        layer->router       = take(at, fl_cpu_pad(experts) * e->hidden16);
     }
     if (!rules->skips_attention_norm) {
         layer->attention_norm = take_norm(at, e->hidden16);
@@ -114,6 +118,7 @@ typedef struct source {
     size_t           col;  /* first column */
     size_t           cols; /* columns there are; steps of k past them are zero */
     float            scale;
+    bool turned; /* w is [in, ·]: panels are cut from its columns, steps of k are rows */
     /* narrow formats */
     size_t       runs; /* of k/runs steps each, with `cols` columns; 0 is 1 */
     const float *gain; /* [k] or NULL: what the activations are multiplied by */
@@ -131,12 +136,27 @@ static void read_piece(const source *s, size_t row, size_t col, float piece[FL_C
     }
 }
 
+/* Steps [first, first + steps) of one panel of a turned matrix, which has them side by side. */
+static void read_turned(const source *s, size_t row, size_t first, size_t steps, float *out) {
+    size_t rows = s->rows > row ? s->rows - row : 0;
+    memset(out, 0, steps * FL_CPU_LANES * sizeof *out);
+    for (size_t i = first; i < first + steps && i < s->cols; i++, out += FL_CPU_LANES) {
+        fl_tensor_to_f32(s->w, (uint64_t)(s->col + i) * s->in + s->row + row,
+                         rows < FL_CPU_LANES ? rows : FL_CPU_LANES, out);
+    }
+}
+
 /* Panels [panels][k][16] of float32 from s. */
 static void pack_floats(const source *s, size_t panels, size_t k, float *out) {
     float piece[FL_CPU_LANES][PIECE];
     for (size_t p = 0; p < panels; p++) {
         for (size_t first = 0; first < k; first += PIECE) {
             size_t steps = k - first < PIECE ? k - first : PIECE;
+            if (s->turned) {
+                read_turned(s, p * FL_CPU_LANES, first, steps, out);
+                out += steps * FL_CPU_LANES;
+                continue;
+            }
             read_piece(s, p * FL_CPU_LANES, first, piece);
             for (size_t i = 0; i < steps; i++, out += FL_CPU_LANES) {
                 for (size_t lane = 0; lane < FL_CPU_LANES; lane++) {
@@ -316,6 +336,43 @@ static void pack_chunk(const fl_engine *e, const fl_tensor *slot, const fl_cpu_l
     }
 }
 
+/* The same of an expert, which has no gate; always in float32. */
+static void pack_expert_chunk(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer,
+                              size_t expert, size_t chunk) {
+    size_t hidden = e->desc.hidden, mlp = e->desc.intermediate;
+    size_t width = e->mlp16 - chunk < FL_CPU_CHUNK ? e->mlp16 - chunk : FL_CPU_CHUNK;
+    size_t real = mlp - chunk < width ? mlp - chunk : width, panels = width / FL_CPU_LANES;
+    float *at = (float *)(uintptr_t)layer->mlp +
+                (expert * fl_cpu_mlp(e) + chunk / FL_CPU_CHUNK * fl_cpu_chunk(e, FL_CPU_CHUNK)) /
+                    sizeof(float);
+    source up   = {.w     = &slot[FL_LAYER_EXPERTS_UP],
+                   .in    = hidden,
+                   .row   = expert * mlp + chunk,
+                   .rows  = real,
+                   .cols  = hidden,
+                   .scale = 1.0f};
+    source down = {.w      = &slot[FL_LAYER_EXPERTS_DOWN],
+                   .in     = hidden,
+                   .rows   = hidden,
+                   .col    = expert * mlp + chunk,
+                   .cols   = real,
+                   .turned = true};
+    pack_floats(&up, panels, e->hidden16, at);
+    pack_floats(&down, e->hidden16 / FL_CPU_LANES, width, at + width * e->hidden16);
+}
+
+static void pack_router(const fl_engine *e, const fl_tensor *slot, const fl_cpu_layer *layer) {
+    source s = {.w     = &slot[FL_LAYER_ROUTER_W],
+                .in    = e->desc.hidden,
+                .rows  = layer->experts,
+                .cols  = e->desc.hidden,
+                .scale = 1.0f};
+    if (layer->router) {
+        pack_floats(&s, fl_cpu_pad(layer->experts) / FL_CPU_LANES, e->hidden16,
+                    mutable(layer->router));
+    }
+}
+
 /* A norm that is not there has no place either. */
 static void pack_norm(const fl_tensor *weight, const fl_tensor *bias, bool plus_one, size_t width,
                       float scale, const fl_cpu_norm *out) {
@@ -336,9 +393,10 @@ static void pack_norms(const fl_engine *e, const fl_tensor *slot, const fl_cpu_l
         float              scale;
         const fl_cpu_norm *out;
     } norms[] = {
-        {FL_LAYER_Q_NORM_W, FL_LAYER_Q_NORM_B, e->desc.head_dim, e->desc.attention_scale,
-         &layer->q_norm},
-        {FL_LAYER_K_NORM_W, FL_LAYER_K_NORM_B, e->desc.head_dim, 1.0f, &layer->k_norm},
+        {FL_LAYER_Q_NORM_W, FL_LAYER_Q_NORM_B, fl_qk_norm_width(&e->desc, e->desc.heads),
+         e->desc.attention_scale, &layer->q_norm},
+        {FL_LAYER_K_NORM_W, FL_LAYER_K_NORM_B, fl_qk_norm_width(&e->desc, e->desc.kv_heads), 1.0f,
+         &layer->k_norm},
         {FL_LAYER_ATTENTION_NORM_W, FL_LAYER_ATTENTION_NORM_B, e->desc.hidden, 1.0f,
          &layer->attention_norm},
         {FL_LAYER_ATTENTION_EXTRA_W, FL_LAYER_ATTENTION_EXTRA_B, e->desc.hidden, 1.0f,
@@ -346,8 +404,9 @@ static void pack_norms(const fl_engine *e, const fl_tensor *slot, const fl_cpu_l
         {FL_LAYER_MLP_NORM_W, FL_LAYER_MLP_NORM_B, e->desc.hidden, 1.0f, &layer->mlp_norm},
         {FL_LAYER_MLP_EXTRA_W, FL_LAYER_MLP_EXTRA_B, e->desc.hidden, 1.0f, &layer->mlp_extra}};
     for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) {
+        bool wide = i < 2 && e->q_wide > 0; /* a layer norm whatever the others are */
         pack_norm(&slot[norms[i].weight], &slot[norms[i].bias],
-                  e->desc.norm == FL_NORM_RMS_PLUS_ONE, norms[i].width, norms[i].scale,
+                  e->desc.norm == FL_NORM_RMS_PLUS_ONE && !wide, norms[i].width, norms[i].scale,
                   norms[i].out);
     }
     pack_vector(&slot[FL_LAYER_O_B], 0, e->desc.hidden, 1.0f, mutable(layer->out_bias));
@@ -373,8 +432,8 @@ static void pack_global(const fl_engine *e, const fl_tensor *global) {
 
 /* ---- The work -------------------------------------------------------------------------------- */
 
-/* Piece 0 of a layer is its attention and norms, piece 1 + c chunk c of its MLP. Whoever finishes a
- * layer's last chunk gives the pages of the MLP's matrices back. */
+/* Piece 0 of a layer is its attention and norms, piece 1 + c chunk c of its MLP, expert after expert.
+ * Whoever finishes a layer's last chunk gives the pages of the MLP's matrices back. */
 typedef struct packing {
     fl_engine        *engine;
     const fl_encoder *encoder;
@@ -404,12 +463,36 @@ static void pack_attention_piece(const fl_engine *e, const fl_tensor *slot,
     pack_out(e, slot, layer, columns);
     release(slot, FL_LAYER_O_W);
     pack_norms(e, slot, layer);
+    pack_router(e, slot, layer);
+}
+
+static void pack_mlp_piece(const packing *work, const fl_tensor *slot, size_t index, size_t piece,
+                           float *columns) {
+    const fl_engine    *e     = work->engine;
+    const fl_cpu_layer *layer = &e->layers[index];
+    size_t              chunk = piece % work->chunks * FL_CPU_CHUNK;
+    if (piece / work->chunks >= (layer->experts > 0 ? layer->experts : 1)) {
+        return; /* others have more experts */
+    }
+    if (layer->experts > 0) {
+        pack_expert_chunk(e, slot, layer, piece / work->chunks, chunk);
+    } else {
+        pack_chunk(e, slot, layer, chunk, columns, work->again);
+    }
+    if (atomic_fetch_sub(&work->left[index], 1) == 1) {
+        release(slot, FL_LAYER_GATE_W);
+        release(slot, FL_LAYER_UP_W);
+        release(slot, FL_LAYER_DOWN_W);
+        release(slot, FL_LAYER_EXPERTS_UP);
+        release(slot, FL_LAYER_EXPERTS_DOWN);
+    }
 }
 
 static void pack_some(void *arg, unsigned member, unsigned size) {
-    packing   *work = arg;
-    fl_engine *e    = work->engine;
-    size_t     per = work->chunks + 1, pieces = per * e->desc.layers;
+    packing   *work    = arg;
+    fl_engine *e       = work->engine;
+    size_t     experts = e->experts16 > 0 ? e->experts16 : 1;
+    size_t     per = work->chunks * experts + 1, pieces = per * e->desc.layers;
     float     *columns = work->columns ? work->columns + member * COLUMN_ROWS * work->most : NULL;
     (void)size;
     if (member == 0 && !work->again) {
@@ -418,18 +501,12 @@ static void pack_some(void *arg, unsigned member, unsigned size) {
     }
     for (size_t i = atomic_fetch_add(&work->next, 1); i < pieces;
          i        = atomic_fetch_add(&work->next, 1)) {
-        size_t           l     = i / per;
-        const fl_tensor *slot  = work->encoder->layer[l];
-        fl_cpu_layer    *layer = &e->layers[l];
+        size_t           l    = i / per;
+        const fl_tensor *slot = work->encoder->layer[l];
         if (i % per == 0) {
-            pack_attention_piece(e, slot, layer, columns, work->again);
-            continue;
-        }
-        pack_chunk(e, slot, layer, (i % per - 1) * FL_CPU_CHUNK, columns, work->again);
-        if (atomic_fetch_sub(&work->left[l], 1) == 1) {
-            release(slot, FL_LAYER_GATE_W);
-            release(slot, FL_LAYER_UP_W);
-            release(slot, FL_LAYER_DOWN_W);
+            pack_attention_piece(e, slot, &e->layers[l], columns, work->again);
+        } else {
+            pack_mlp_piece(work, slot, l, i % per - 1, columns);
         }
     }
 }
@@ -450,7 +527,8 @@ static int pack_all(fl_engine *engine, const fl_encoder *encoder, bool again, fl
                              "packing weights");
     }
     for (uint32_t i = 0; i < engine->desc.layers; i++) {
-        atomic_init(&work.left[i], (unsigned)work.chunks);
+        size_t experts = engine->layers[i].experts;
+        atomic_init(&work.left[i], (unsigned)(work.chunks * (experts > 0 ? experts : 1)));
     }
     fl_team_run(engine->team, pack_some, &work);
     fl_free(work.left);

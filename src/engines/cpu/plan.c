@@ -90,16 +90,25 @@ static double seen_keys(const fl_engine *engine, double n) {
     return sum / d->layers;
 }
 
+/* MLPs that a token goes through, over all layers. */
+static double mlps(const fl_encoder_desc *d) {
+    double sum = 0.0;
+    for (uint32_t i = 0; i < d->layers; i++) {
+        sum += d->layer[i].experts > 0 ? d->layer[i].experts_used : 1;
+    }
+    return sum / d->layers;
+}
+
 /* Time of a text of n tokens in tokens' worth of the linear layers; attention grows with the length. */
 static double cost_of_text(const fl_engine *engine, double n) {
     const fl_encoder_desc *d      = &engine->desc;
     double                 hidden = d->hidden, inner = (double)engine->inner;
     double                 kv_inner = (double)(d->kv_heads * engine->head16);
-    double                 linear =
-        4.0 * hidden * (inner + kv_inner) + (engine->gated ? 6.0 : 4.0) * hidden * d->intermediate;
     if (d->layers == 0) {
         return n;
     }
+    double linear = 4.0 * hidden * (inner + kv_inner) +
+                    (engine->gated ? 6.0 : 4.0) * hidden * d->intermediate * mlps(d);
     return n + n * seen_keys(engine, n) * attention_cost[engine->format] * inner / linear;
 }
 
