@@ -7,7 +7,7 @@ _fletch() {
     case ${COMP_WORDS[i]} in -*) ;; *) command=${COMP_WORDS[i]}; break ;; esac
   done
   if [[ -z $command ]]; then
-    COMPREPLY=($(compgen -W "embed run serve health add search tokenize decode model config doctor version completion help --help --version" -- "$word"))
+    COMPREPLY=($(compgen -W "embed rerank classify run serve health add search tokenize decode model config doctor version completion help --help --version" -- "$word"))
     return
   fi
   case $command:$before in
@@ -41,6 +41,61 @@ _fletch() {
     embed:--progress) COMPREPLY=($(compgen -W "auto always never" -- "$word")); return ;;
     embed:--config) compopt -o default 2>/dev/null; return ;;
     embed:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
+    rerank:--model) compopt -o default 2>/dev/null; return ;;
+    rerank:-m) compopt -o default 2>/dev/null; return ;;
+    rerank:--revision) return ;;
+    rerank:--input) compopt -o default 2>/dev/null; return ;;
+    rerank:-i) compopt -o default 2>/dev/null; return ;;
+    rerank:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv" -- "$word")); return ;;
+    rerank:--field) return ;;
+    rerank:--join) return ;;
+    rerank:--delimiter) return ;;
+    rerank:--output) compopt -o default 2>/dev/null; return ;;
+    rerank:-o) compopt -o default 2>/dev/null; return ;;
+    rerank:--format) COMPREPLY=($(compgen -W "text json jsonl" -- "$word")); return ;;
+    rerank:--prompt-name) return ;;
+    rerank:--prompt) return ;;
+    rerank:--max-length) return ;;
+    rerank:--truncate) COMPREPLY=($(compgen -W "right left error" -- "$word")); return ;;
+    rerank:--precision) return ;;
+    rerank:--threads) return ;;
+    rerank:--query) return ;;
+    rerank:--top) return ;;
+    rerank:-k) return ;;
+    rerank:--activation) COMPREPLY=($(compgen -W "auto none sigmoid softmax" -- "$word")); return ;;
+    rerank:--on-error) COMPREPLY=($(compgen -W "stop skip" -- "$word")); return ;;
+    rerank:--invalid-utf8) COMPREPLY=($(compgen -W "error replace" -- "$word")); return ;;
+    rerank:--max-line) return ;;
+    rerank:--progress) COMPREPLY=($(compgen -W "auto always never" -- "$word")); return ;;
+    rerank:--config) compopt -o default 2>/dev/null; return ;;
+    rerank:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
+    classify:--model) compopt -o default 2>/dev/null; return ;;
+    classify:-m) compopt -o default 2>/dev/null; return ;;
+    classify:--revision) return ;;
+    classify:--input) compopt -o default 2>/dev/null; return ;;
+    classify:-i) compopt -o default 2>/dev/null; return ;;
+    classify:--input-format) COMPREPLY=($(compgen -W "lines jsonl json csv tsv" -- "$word")); return ;;
+    classify:--field) return ;;
+    classify:--join) return ;;
+    classify:--delimiter) return ;;
+    classify:--output) compopt -o default 2>/dev/null; return ;;
+    classify:-o) compopt -o default 2>/dev/null; return ;;
+    classify:--format) COMPREPLY=($(compgen -W "text json jsonl npy raw" -- "$word")); return ;;
+    classify:--prompt-name) return ;;
+    classify:--prompt) return ;;
+    classify:--max-length) return ;;
+    classify:--truncate) COMPREPLY=($(compgen -W "right left error" -- "$word")); return ;;
+    classify:--precision) return ;;
+    classify:--threads) return ;;
+    classify:--pair) return ;;
+    classify:--pair-field) return ;;
+    classify:--activation) COMPREPLY=($(compgen -W "auto none sigmoid softmax" -- "$word")); return ;;
+    classify:--on-error) COMPREPLY=($(compgen -W "stop skip" -- "$word")); return ;;
+    classify:--invalid-utf8) COMPREPLY=($(compgen -W "error replace" -- "$word")); return ;;
+    classify:--max-line) return ;;
+    classify:--progress) COMPREPLY=($(compgen -W "auto always never" -- "$word")); return ;;
+    classify:--config) compopt -o default 2>/dev/null; return ;;
+    classify:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
     run:--model) compopt -o default 2>/dev/null; return ;;
     run:-m) compopt -o default 2>/dev/null; return ;;
     run:--revision) return ;;
@@ -291,6 +346,8 @@ _fletch() {
   esac
   case $command in
     embed) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --dimensions --normalize --pooling --output-kind --dtype --max-length --truncate --precision --threads --similarity --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --stats-json --progress --config --preset --quiet --verbose --help $options" words="" ;;
+    rerank) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --query --top --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --stats --progress --config --preset --quiet --verbose --help $options" words="" ;;
+    classify) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --pair --pair-field --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --preset --quiet --verbose --help $options" words="" ;;
     run) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --shard --split-bytes --check --quick --finish --merge --mixed-isa --format --prompt-name --prompt --dimensions --normalize --pooling --dtype --max-length --truncate --precision --threads --id-field --keep-fields --keep-text --on-error --invalid-utf8 --max-line --progress --config --preset --quiet --verbose --help $options" words="" ;;
     serve) flags="--model --revision --offline --host --port --unix-socket --api-key-file --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --preset --quiet --verbose --help $options" words="" ;;
     health) flags="--host --port --unix-socket --config --quiet --verbose --help $options" words="" ;;
@@ -303,7 +360,7 @@ _fletch() {
     doctor) flags="--model --revision --offline --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --preset --quiet --verbose --help $options" words="" ;;
     version) flags="--format --help " words="" ;;
     completion) flags="--help " words="bash zsh fish" ;;
-    help) flags="--help " words="embed run serve health add search tokenize decode model config doctor version completion help options model.id model.revision model.level model.auto_download model.offline model.cache_dir model.pooling model.normalize model.prompt_name model.prompt model.dimensions model.max_length model.truncate provider.order provider.auto_selection provider.hardware_detection provider.fallback provider.engine provider.devices provider.precision provider.warm_up provider.deterministic cpu.intra_op_threads cpu.replicas cpu.inter_op_threads cpu.parallel_execution cpu.isa onnxruntime.library onnxruntime.graph_optimization_level onnxruntime.memory_pattern onnxruntime.cpu_arena onnxruntime.arena_strategy onnxruntime.model tensorrt.cache_dir coreml.compute_units cuda.module cuda.cublaslt cuda.memory_limit cuda.streams cuda.transfer_stream cuda.graphs cuda.memory_pool io.binding io.preallocated io.input_buffers io.output_buffers io.zero_copy io.batch_optimization pool.enable pool.max_buffers pool.max_bytes pool.pressure_detection pool.pressure_threshold batch.dynamic batch.min_texts batch.max_texts batch.max_tokens batch.max_wait_ms batch.target_latency_ms batch.throughput batch.memory_prediction memory.limit profile.file server.models server.store server.host server.port server.unix_socket server.api_key_file server.insecure server.cors_origin server.allowed_hosts server.max_body server.max_body_memory server.max_reply_memory server.compress server.max_connections server.io_threads server.max_queue_tokens server.deadline_ms server.header_seconds server.body_seconds server.write_seconds server.idle_seconds server.drain_seconds server.lame_duck_ms server.watchdog_seconds server.log_format server.log_level server.metrics_prefix" ;;
+    help) flags="--help " words="embed rerank classify run serve health add search tokenize decode model config doctor version completion help options model.id model.revision model.level model.auto_download model.offline model.cache_dir model.pooling model.normalize model.prompt_name model.prompt model.dimensions model.max_length model.truncate provider.order provider.auto_selection provider.hardware_detection provider.fallback provider.engine provider.devices provider.precision provider.warm_up provider.deterministic cpu.intra_op_threads cpu.replicas cpu.inter_op_threads cpu.parallel_execution cpu.isa onnxruntime.library onnxruntime.graph_optimization_level onnxruntime.memory_pattern onnxruntime.cpu_arena onnxruntime.arena_strategy onnxruntime.model tensorrt.cache_dir coreml.compute_units cuda.module cuda.cublaslt cuda.memory_limit cuda.streams cuda.transfer_stream cuda.graphs cuda.memory_pool io.binding io.preallocated io.input_buffers io.output_buffers io.zero_copy io.batch_optimization pool.enable pool.max_buffers pool.max_bytes pool.pressure_detection pool.pressure_threshold batch.dynamic batch.min_texts batch.max_texts batch.max_tokens batch.max_wait_ms batch.target_latency_ms batch.throughput batch.memory_prediction memory.limit profile.file server.models server.store server.host server.port server.unix_socket server.api_key_file server.insecure server.cors_origin server.allowed_hosts server.max_body server.max_body_memory server.max_reply_memory server.compress server.max_connections server.io_threads server.max_queue_tokens server.deadline_ms server.header_seconds server.body_seconds server.write_seconds server.idle_seconds server.drain_seconds server.lame_duck_ms server.watchdog_seconds server.log_format server.log_level server.metrics_prefix" ;;
   esac
   if [[ $word == -* ]]; then
     COMPREPLY=($(compgen -W "$flags" -- "$word"))

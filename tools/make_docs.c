@@ -21,6 +21,7 @@
         return FL_EXIT_FAILED;                                                                     \
     }
 NOT_RUN(fl_cmd_embed)
+NOT_RUN(fl_cmd_scores)
 NOT_RUN(fl_cmd_run)
 NOT_RUN(fl_cmd_serve)
 NOT_RUN(fl_cmd_health)

@@ -27,6 +27,8 @@ typedef enum fl_exit {
 
 typedef enum fl_command_id {
     FL_CMD_EMBED,
+    FL_CMD_RERANK,
+    FL_CMD_CLASSIFY,
     FL_CMD_RUN,
     FL_CMD_SERVE,
     FL_CMD_HEALTH,
@@ -91,6 +93,10 @@ typedef enum fl_flag_id {
     FL_FLAG_TRUNCATE,
     FL_FLAG_NO_SPECIAL_TOKENS,
     FL_FLAG_PAIR,
+    FL_FLAG_PAIR_FIELD,
+    FL_FLAG_QUERY,
+    FL_FLAG_TOP,
+    FL_FLAG_ACTIVATION,
     FL_FLAG_SKIP_SPECIAL_TOKENS,
     FL_FLAG_PARTIAL,
     FL_FLAG_TOP_K,

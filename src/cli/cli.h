@@ -89,6 +89,7 @@ fl_exit fl_cmd_serve(fl_cli *cli);
 fl_exit fl_cmd_health(fl_cli *cli);
 fl_exit fl_cmd_add(fl_cli *cli);
 fl_exit fl_cmd_search(fl_cli *cli);
+fl_exit fl_cmd_scores(fl_cli *cli); /* rerank, classify */
 fl_exit fl_cmd_tokenize(fl_cli *cli);
 fl_exit fl_cmd_decode(fl_cli *cli);
 fl_exit fl_cmd_model(fl_cli *cli);

@@ -87,30 +87,9 @@ static fl_exit put_span(fl_run *run, fl_embedder *embedder, size_t first, size_t
     return FL_EXIT_DONE;
 }
 
-/* Text `first` of the window is to blame: count it as refused (true), or end the run. The library
- * names the text by its place in the call, which says nothing here. */
-static bool refuse(fl_run *run, size_t first, const fletch_error *error) {
-    fl_place place     = run->window.records[first].place;
-    char     limit[32] = "the limit";
-    bool     on;
-    if (error->code == FLETCH_ETOOLONG) {
-        (void)fl_cli_model_property(run->cli->model, "max_length", limit, sizeof limit);
-        on = fl_input_refuse(&run->input, place,
-                             "longer than %s tokens; --truncate right or left cuts it", limit);
-    } else {
-        on = fl_input_refuse(&run->input, place, "%s", error->message);
-    }
-    if (!on) {
-        fl_cli_message("%s", run->input.error.message);
-    }
-    return on;
-}
-
-/* Whether a text may be left out for this: for what is wrong with it, and, where refused inputs do not
- * end the run, for what the model or the memory makes of it alone. */
+/* As fl_run_can_refuse says, but for want of memory where that is never a text's fault. */
 static bool can_refuse(const fl_run *run, const fl_embedder *embedder, int status) {
-    bool alone = status == FLETCH_EMODEL || (status == FLETCH_ENOMEM && !embedder->strict);
-    return status == FLETCH_ETOOLONG || status == FLETCH_EUTF8 || (run->input.skip_errors && alone);
+    return !(status == FLETCH_ENOMEM && embedder->strict) && fl_run_can_refuse(run, status);
 }
 
 /* How many texts from `first` on one call takes of at most `span`. */
@@ -153,7 +132,7 @@ fl_exit fl_embedder_window(fl_run *run, void *user) {
             span = error.where; /* those before it are good: do them first */
             continue;
         }
-        if (!refuse(run, first, &error)) {
+        if (!fl_run_refuse(run, first, &error)) {
             return run->input.exit;
         }
         first++;

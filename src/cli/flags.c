@@ -15,10 +15,11 @@
 
 /* Commands that make results of input; that talk to a server; that open or look up a model; that read the
  * option table. */
-#define MAKES         (ON(EMBED) | ON(TOKENIZE) | ON(DECODE))
+#define SCORES        (ON(RERANK) | ON(CLASSIFY))
+#define MAKES         (ON(EMBED) | SCORES | ON(TOKENIZE) | ON(DECODE))
 #define ASKS          (ON(HEALTH) | ON(ADD) | ON(SEARCH))
 #define READS         (MAKES | ON(ADD))
-#define TEXTS         (ON(EMBED) | ON(TOKENIZE))
+#define TEXTS         (ON(EMBED) | SCORES | ON(TOKENIZE))
 #define FIELDS        (TEXTS | ON(RUN) | ON(ADD))
 #define OPENS         (MAKES | ON(RUN) | ON(SERVE) | ON(MODEL) | ON(CONFIG) | ON(DOCTOR))
 #define READS_OPTIONS (OPENS | ASKS)
@@ -83,7 +84,9 @@ static const fl_flag flags[] = {
      "Format of the parts (default: npy)."},
     {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl|npy|npz|raw|fvecs", NULL, ON(EMBED),
      "Format of the output (default: by the file's extension; terminal: text; pipe: jsonl)."},
-    {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl", NULL, ON(TOKENIZE),
+    {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl", NULL, ON(RERANK) | ON(TOKENIZE),
+     "Format of the output (default: by the file's extension; terminal: text; pipe: jsonl)."},
+    {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl|npy|raw", NULL, ON(CLASSIFY),
      "Format of the output (default: by the file's extension; terminal: text; pipe: jsonl)."},
     {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl", NULL, ON(DECODE),
      "Format of the output (default: text, one line per list)."},
@@ -94,9 +97,10 @@ static const fl_flag flags[] = {
      "jsonl)."},
     {FL_FLAG_FORMAT, 0, "--format", "text|json", NULL,
      ON(MODEL) | ON(CONFIG) | ON(DOCTOR) | ON(VERSION), "For a person, or for a program."},
-    {FL_FLAG_KEY, 0, "--prompt-name", "N", "model.prompt_name", SHAPES | ON(ADD) | ON(SEARCH),
+    {FL_FLAG_KEY, 0, "--prompt-name", "N", "model.prompt_name",
+     SHAPES | SCORES | ON(ADD) | ON(SEARCH),
      "Put the folder's prompt of this name in front of every text."},
-    {FL_FLAG_KEY, 0, "--prompt", "P", "model.prompt", SHAPES,
+    {FL_FLAG_KEY, 0, "--prompt", "P", "model.prompt", SHAPES | SCORES,
      "Put this text in front of every text."},
     {FL_FLAG_KEY, 0, "--dimensions", "D", "model.dimensions", SHAPES,
      "Cut vectors to D dimensions, then normalise again."},
@@ -108,24 +112,31 @@ static const fl_flag flags[] = {
      "One vector a text (default), or one for every token."},
     {FL_FLAG_DTYPE, 0, "--dtype", "float32|float16|int8|uint8|binary|ubinary", NULL,
      ON(EMBED) | ON(RUN), "Element type of the vectors."},
-    {FL_FLAG_KEY, 0, "--max-length", "N", "model.max_length", SHAPES,
+    {FL_FLAG_KEY, 0, "--max-length", "N", "model.max_length", SHAPES | SCORES,
      "Tokens of a text that are used, special tokens counted."},
-    {FL_FLAG_KEY, 0, "--truncate", "right|left|error", "model.truncate", SHAPES,
+    {FL_FLAG_KEY, 0, "--truncate", "right|left|error", "model.truncate", SHAPES | SCORES,
      "What a longer text loses, or that it is refused."},
     {FL_FLAG_MAX_LENGTH, 0, "--max-length", "N", NULL, ON(TOKENIZE),
      "Cut to N tokens, special tokens counted (default: not cut)."},
     {FL_FLAG_TRUNCATE, 0, "--truncate", "right|left|error", NULL, ON(TOKENIZE),
      "What a text longer than --max-length loses, or that it is refused."},
-    {FL_FLAG_KEY, 0, "--precision", "P", "provider.precision", SHAPES,
+    {FL_FLAG_KEY, 0, "--precision", "P", "provider.precision", SHAPES | SCORES,
      "fp32, fp16, bf16, int16, int8 or fp8 arithmetic."},
-    {FL_FLAG_KEY, 0, "--threads", "N", "cpu.intra_op_threads", SHAPES,
+    {FL_FLAG_KEY, 0, "--threads", "N", "cpu.intra_op_threads", SHAPES | SCORES,
      "Threads (default: the cores this process may use)."},
     {FL_FLAG_SIMILARITY, 0, "--similarity", NULL, NULL, ON(EMBED),
      "Print the cosine similarity of all pairs of at most 64 texts instead of the vectors."},
     {FL_FLAG_NO_SPECIAL_TOKENS, 0, "--no-special-tokens", NULL, NULL, ON(TOKENIZE),
      "Leave out the tokens that the model's template adds."},
-    {FL_FLAG_PAIR, 0, "--pair", "TEXT", NULL, ON(TOKENIZE),
+    {FL_FLAG_PAIR, 0, "--pair", "TEXT", NULL, ON(TOKENIZE) | ON(CLASSIFY),
      "A second text after each text, as one sequence (what a reranker reads)."},
+    {FL_FLAG_PAIR_FIELD, 0, "--pair-field", "NAME", NULL, ON(CLASSIFY),
+     "Field of a JSON object, or column of a CSV file, that holds the second text of a pair."},
+    {FL_FLAG_QUERY, 0, "--query", "TEXT", NULL, ON(RERANK),
+     "What the documents are scored against."},
+    {FL_FLAG_TOP, 'k', "--top", "K", NULL, ON(RERANK), "Only the K best (default: all)."},
+    {FL_FLAG_ACTIVATION, 0, "--activation", "auto|none|sigmoid|softmax", NULL, SCORES,
+     "What is done with the scores (default: as the folder says; none: logits)."},
     {FL_FLAG_SKIP_SPECIAL_TOKENS, 0, "--skip-special-tokens", NULL, NULL, ON(DECODE),
      "Leave out special tokens such as [CLS]."},
     {FL_FLAG_KEEP_FIELDS, 0, "--keep-fields", NULL, NULL, TEXTS,
@@ -156,7 +167,7 @@ static const fl_flag flags[] = {
      "Text that is not UTF-8 is refused (default), or repaired with U+FFFD."},
     {FL_FLAG_MAX_LINE, 0, "--max-line", "SIZE", NULL, READS | ON(RUN),
      "Longest input line, item or record in bytes (default: 256MiB)."},
-    {FL_FLAG_PARTIAL, 0, "--partial", NULL, NULL, TEXTS,
+    {FL_FLAG_PARTIAL, 0, "--partial", NULL, NULL, ON(EMBED) | ON(CLASSIFY) | ON(TOKENIZE),
      "Keep the results of a run that fails or is interrupted, up to there."},
     {FL_FLAG_STATS, 0, "--stats", NULL, NULL, TEXTS,
      "Print counts, rates, times, memory and what the engine did to standard error at the end."},
@@ -190,6 +201,28 @@ static const fl_command commands[] = {
      "  fletch embed --output-kind tokens -i texts.txt -o tokens.npz\n"
      "  fletch embed -i 'parts/*.txt.gz' --format raw -o big.f32 --on-error skip --partial\n",
      fl_cmd_embed},
+    {FL_CMD_RERANK, true, "rerank", "--query TEXT [FILE ... | TEXT ...]", NULL,
+     "Order documents by how well they answer a query.",
+     "Needs a reranker: a cross-encoder, which reads query and document together, with one label. "
+     "The\n"
+     "best comes first. Arguments that are names of files are read, as with --input; after -- "
+     "every\n"
+     "argument is a document. Input is that of embed.\n",
+     "  fletch rerank -m cross-encoder/ms-marco-MiniLM-L6-v2 --query \"who sat?\" \"A cat sat.\" "
+     "\"It rains.\"\n"
+     "  fletch rerank --query \"refunds\" --top 5 docs.txt\n"
+     "  fletch rerank --query \"refunds\" -k 5 --keep-fields docs.jsonl --format jsonl\n",
+     fl_cmd_scores},
+    {FL_CMD_CLASSIFY, true, "classify", "[TEXT ...]", NULL,
+     "Score texts, or pairs of texts, by the labels of a classifier.",
+     "Needs a model with a classification head. There is one result per input, in input order: the "
+     "best\n"
+     "label and the scores of all. Input is that of embed; --pair or --pair-field makes pairs.\n",
+     "  fletch classify -m SamLowe/roberta-base-go_emotions \"What a day!\"\n"
+     "  fletch classify -i reviews.jsonl --field body --activation softmax -o labels.jsonl\n"
+     "  fletch classify -i pairs.csv --field premise --pair-field hypothesis --format npy -o "
+     "s.npy\n",
+     fl_cmd_scores},
     {FL_CMD_RUN, true, "run", "", NULL, "Embed files as a job that may be killed and run again.",
      "The input is cut into parts. Each part appears under its name when it is whole, with a "
      "manifest;\n"
@@ -341,6 +374,9 @@ static const struct {
     {"infer", "embed"},
     {"similarity", "embed --similarity"},
     {"compare", "embed --similarity"},
+    {"rank", "rerank"},
+    {"score", "rerank"},
+    {"predict", "classify"},
     {"index", "add"},
     {"insert", "add"},
     {"upsert", "add"},

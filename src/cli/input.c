@@ -331,13 +331,14 @@ fl_exit fl_input_open(fl_input *input, const fl_cli *cli, const char *own_names)
         return open_files(input, cli, args->inputs, args->input_count);
     }
     const char *first;
-    size_t      files = cli->args.command->id == FL_CMD_ADD ? count_file_names(cli, &first) : 0;
+    bool   reads = cli->args.command->id == FL_CMD_ADD || cli->args.command->id == FL_CMD_RERANK;
+    size_t files = reads ? count_file_names(cli, &first) : 0;
     if (files == args->rest_count) {
         return open_files(input, cli, args->rest, args->rest_count);
     }
     if (files > 0) {
         return fl_cli_usage(cli,
-                            "%s is the name of a file here, and not every argument is; add files "
+                            "%s is the name of a file here, and not every argument is; give files "
                             "or texts, and texts of such names after --",
                             first);
     }

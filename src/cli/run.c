@@ -130,6 +130,28 @@ fl_exit fl_run_windows(fl_run *run, fl_run_fn work, void *user) {
     return code;
 }
 
+bool fl_run_can_refuse(const fl_run *run, int status) {
+    return status == FLETCH_ETOOLONG || status == FLETCH_EUTF8 ||
+           (run->input.skip_errors && (status == FLETCH_EMODEL || status == FLETCH_ENOMEM));
+}
+
+bool fl_run_refuse(fl_run *run, size_t i, const fletch_error *error) {
+    fl_place place     = run->window.records[i].place;
+    char     limit[32] = "the limit";
+    bool     on;
+    if (error->code == FLETCH_ETOOLONG) {
+        (void)fl_cli_model_property(run->cli->model, "max_length", limit, sizeof limit);
+        on = fl_input_refuse(&run->input, place,
+                             "longer than %s tokens; --truncate right or left cuts it", limit);
+    } else {
+        on = fl_input_refuse(&run->input, place, "%s", error->message);
+    }
+    if (!on) {
+        fl_cli_message("%s", run->input.error.message);
+    }
+    return on;
+}
+
 int fl_run_finish(fl_run *run, size_t cols, fletch_dtype dtype, fletch_error *error) {
     return run->lists != NULL ? fl_list_output_finish(run->lists, error)
                               : fl_output_finish(&run->output, cols, dtype, error);

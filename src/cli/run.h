@@ -43,6 +43,13 @@ fl_exit fl_run_window(fl_run *run, fl_run_fn work, void *user, int *more);
  * refused input is written then. */
 fl_exit fl_run_windows(fl_run *run, fl_run_fn work, void *user);
 
+/* Whether a text may be left out for this: for what is wrong with it, and, where refused inputs do not
+ * end the run, for what the model or the memory makes of it alone. */
+bool fl_run_can_refuse(const fl_run *run, int status);
+/* Text `i` of the window is to blame: count it as refused (true), or end the run with run->input.exit.
+ * The library names the text by its place in the call, which says nothing here. */
+bool fl_run_refuse(fl_run *run, size_t i, const fletch_error *error);
+
 /* Complete the output, whatever its results are; `cols` and `dtype` as for fl_output_finish. */
 int fl_run_finish(fl_run *run, size_t cols, fletch_dtype dtype, fletch_error *error);
 
