@@ -695,6 +695,10 @@ typedef int (*fletch_property_fn)(void *user, const char *name, const char *valu
  *  0. Since 0.1. */
 FLETCH_API int fletch_model_describe(fletch_model *model, fletch_property_fn fn, void *user);
 
+/** Path of weight file `index` that the model reads where it is mapped, so that nobody may write into it while
+ *  the model is open; borrowed until it is closed, NULL past the last. Since 0.1. */
+FLETCH_API const char *fletch_model_file_at(const fletch_model *model, size_t index);
+
 /** 64 hexadecimal digits and a NUL that tell the model's files from any others: SHA-256 over their hashes,
  *  the same wherever the folder lies. Reads every file, so ask once. "" on failure. Since 0.1. */
 FLETCH_API int fletch_model_fingerprint(const fletch_model *model, char out[65],

@@ -430,6 +430,10 @@ const fletch_prompt *fletch_prompt_at(const fletch_model *model, size_t index) {
     return model && index < model->model->prompt_count ? &model->model->prompts[index] : NULL;
 }
 
+const char *fletch_model_file_at(const fletch_model *model, size_t index) {
+    return model ? fl_model_file_at(model->model, index) : NULL;
+}
+
 int fletch_model_describe(fletch_model *model, fletch_property_fn fn, void *user) {
     return model && fn ? fl_runtime_describe(model, fn, user) : 0;
 }

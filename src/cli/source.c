@@ -71,7 +71,11 @@ void fl_source_compact(fl_source *source) {
 
 uint64_t fl_source_done(const fl_source *source) {
     const uint64_t taken = fl_stream_taken(&source->stream), held = source->end - source->begin;
-    return taken > held ? taken - held : 0;
+    if (fl_stream_is_verbatim(&source->stream)) {
+        return taken > held ? taken - held : 0;
+    }
+    const double given = (double)source->given;
+    return given > 0 ? (uint64_t)((double)taken * ((given - (double)held) / given)) : 0;
 }
 
 /* Read more behind `end`. 1 more came or the end was reached, 0 would wait, negative on failure. */
@@ -96,6 +100,7 @@ static int fill(fl_source *source, bool wait, fletch_error *error) {
         return (int)count;
     }
     source->end += (size_t)count;
+    source->given += (uint64_t)count;
     source->eof = count == 0;
     return 1;
 }

@@ -28,10 +28,11 @@ typedef struct fl_source {
     fl_source_kind kind;
     size_t         record_max;
 
-    char  *data; /* owned; [begin, end) is not given out yet, [0, begin) is this window's */
-    size_t capacity, begin, end;
-    size_t scan; /* first byte the scanner has not seen */
-    bool   eof;
+    char    *data; /* owned; [begin, end) is not given out yet, [0, begin) is this window's */
+    size_t   capacity, begin, end;
+    size_t   scan; /* first byte the scanner has not seen */
+    bool     eof;
+    uint64_t given; /* bytes that the stream gave */
     /* lines of a plain file, between two of its bytes: */
     uint64_t limit; /* records that begin here or later are another's; 0: to the end */
 
@@ -70,8 +71,8 @@ int fl_source_next(fl_source *source, bool wait, fl_raw *raw, fletch_error *erro
 /* Forget the records given out so far. */
 void fl_source_compact(fl_source *source);
 
-/* Bytes of the file that were given out, or read where it is compressed or decoded. Of a plain file that is
- * read from the middle: where in it the next record begins. */
+/* Bytes of the file that were given out, or about their share where it is compressed or decoded. Of a plain file
+ * that is read from the middle: where in it the next record begins. */
 uint64_t fl_source_done(const fl_source *source);
 
 #endif

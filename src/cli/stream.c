@@ -190,9 +190,9 @@ bool fl_stream_holds_more(const fl_stream *stream) {
 }
 
 uint64_t fl_stream_taken(const fl_stream *stream) {
-    const bool plain =
-        stream->expand.packing == FL_PACKING_NONE && stream->charset == FL_CHARSET_UTF8;
-    return stream->packed.taken - (plain ? stream->plain_end - stream->plain_begin : 0);
+    const size_t plain =
+        fl_stream_is_verbatim(stream) ? stream->plain_end - stream->plain_begin : 0;
+    return stream->packed.taken - plain - (stream->packed.end - stream->packed.begin);
 }
 
 /* Bytes as they are in the file once expanded: what is held, else straight into `out`. */

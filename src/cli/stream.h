@@ -51,7 +51,12 @@ int64_t fl_stream_read(fl_stream *stream, char *out, size_t room, fletch_error *
 /* Whether the next read needs nothing from the file. */
 bool fl_stream_holds_more(const fl_stream *stream);
 
-/* Bytes of the file that were given out, or read where it is packed or decoded. */
+/* Whether a byte that is given out is a byte of the file. */
+static inline bool fl_stream_is_verbatim(const fl_stream *stream) {
+    return stream->expand.packing == FL_PACKING_NONE && stream->charset == FL_CHARSET_UTF8;
+}
+
+/* Bytes of the file that were given out, or expanded or decoded where it is packed. */
 uint64_t fl_stream_taken(const fl_stream *stream);
 
 #endif

@@ -27,7 +27,8 @@ enum {
 };
 
 typedef struct shard {
-    char           *name; /* owned: file name inside the folder, or the path of a single file */
+    char           *path; /* owned */
+    const char     *name; /* its end: inside the folder, or the path of a single file */
     fl_map          map;
     fl_tensor_table table;
 } shard;
@@ -60,8 +61,8 @@ static int add_shard(fl_safetensors *file, const char *name, const char *path,
     if (status != 0)
         return status;
     status = fl_header_read(&added->table, added->map.data, added->map.size, path, error);
-    if (status == 0 && (added->name = fl_strdup(name)) == NULL)
-        status = fl_fail_nomem(error, strlen(name), "a file name");
+    if (status == 0 && (added->path = fl_strdup(path)) == NULL)
+        status = fl_fail_nomem(error, strlen(path), "a file name");
     if (status != 0) {
         fl_table_free(&added->table);
         fl_map_close(&added->map);
@@ -69,6 +70,7 @@ static int add_shard(fl_safetensors *file, const char *name, const char *path,
     }
     for (size_t i = 0; i < added->table.count; i++)
         added->table.tensors[i].mapped = true;
+    added->name = added->path + strlen(path) - strlen(name);
     file->count++;
     return 0;
 }
@@ -79,7 +81,7 @@ void fl_safetensors_close(fl_safetensors *file) {
     for (size_t i = 0; i < file->count; i++) {
         fl_table_free(&file->shards[i].table);
         fl_map_close(&file->shards[i].map);
-        fl_free(file->shards[i].name);
+        fl_free(file->shards[i].path);
     }
     fl_free(file->shards);
     fl_table_free(&file->merged);
@@ -227,4 +229,8 @@ size_t fl_safetensors_count(const fl_safetensors *file) {
 
 const char *fl_safetensors_name(const fl_safetensors *file, size_t index) {
     return table_of(file)->names[index];
+}
+
+const char *fl_safetensors_path(const fl_safetensors *file, size_t index) {
+    return index < file->count ? file->shards[index].path : NULL;
 }

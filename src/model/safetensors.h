@@ -25,5 +25,7 @@ void fl_safetensors_close(fl_safetensors *file); /* NULL is a no-op */
 const fl_tensor *fl_safetensors_find(const fl_safetensors *file, const char *name);
 size_t           fl_safetensors_count(const fl_safetensors *file);
 const char      *fl_safetensors_name(const fl_safetensors *file, size_t index);
+/* Path of mapped file `index`; NULL past the last. Borrowed until close. */
+const char *fl_safetensors_path(const fl_safetensors *file, size_t index);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weight_files.c - what a model's weights are as files: bytes, parameters, age.
  *
- * Role    fletch_model_info_get, and through it the lists of models that servers and tools show.
+ * Role    fletch_model_info_get, and through it the lists of models that servers and tools show;
+ *         fletch_model_file_at.
  * Method  The sizes of all weight files of the folder, links followed; parameters are the elements of the
  *         tensors of floating point (position ids are none).
  * Proof   tests/server/test_openai.py, test_ollama.py. */
@@ -55,4 +56,9 @@ void fl_weight_files_read(fl_model *model) {
         closedir(opened);
     if (model->own->weights != NULL)
         files->parameters = count_parameters(model->own->weights);
+}
+
+const char *fl_model_file_at(const fl_model *model, size_t index) {
+    const fl_safetensors *weights = model->own->weights;
+    return weights != NULL ? fl_safetensors_path(weights, index) : NULL;
 }

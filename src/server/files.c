@@ -4,15 +4,14 @@
  * Role    An engine reads its largest tables where the file is mapped. A file that is replaced (written beside and
  *         renamed, as every download does) leaves the mapping as it was. One that is written in place gives other
  *         vectors under the same fingerprint; one that is cut short kills who reads beyond its end.
- * Method  When a model is loaded its files are noted: which inode, how large, when written. A worker looks at them
- *         once a second; the same inode with another size or time spoils the model: everything it is asked is
- *         refused, /ready says so, and the log tells to start again.
+ * Method  When a model is loaded the files that it has mapped are noted: which inode, how large, when written. A
+ *         worker looks at them once a second; the same inode with another size or time spoils the model: everything
+ *         it is asked is refused, /ready says so, and the log tells to start again.
  *         A read beyond the end of a noted file is SIGBUS. The handler puts a page of zeros there and spoils the
  *         model; what was computed from it is refused, since that is asked after the work is done.
  * Memory  A fixed table of the process: a signal handler has no other. Threads: fl_files_note main, while nothing is
  *         served; fl_files_look a worker; the handler any.
  * Proof   tests/server/test_promises.py. */
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -68,27 +67,25 @@ void fl_files_guard(void) {
 /* The part of the process's memory that is this file. */
 static void find_mapping(struct noted *file, const char *maps) {
     for (const char *line = maps; *line != '\0';) {
-        size_t        size = strcspn(line, "\n");
-        const char   *path = memchr(line, '/', size);
-        unsigned long begin, end;
+        size_t      size  = strcspn(line, "\n");
+        const char *path  = memchr(line, '/', size);
+        char       *dash  = NULL;
+        uintptr_t   begin = strtoul(line, &dash, 16);
         if (path != NULL && (size_t)(line + size - path) == strlen(file->path) &&
-            memcmp(path, file->path, strlen(file->path)) == 0 &&
-            sscanf(line, "%lx-%lx", &begin, &end) == 2) {
+            memcmp(path, file->path, strlen(file->path)) == 0 && *dash == '-') {
             atomic_store(&file->begin, begin);
-            atomic_store(&file->end, end);
+            atomic_store(&file->end, strtoul(dash + 1, NULL, 16));
             return;
         }
         line += size + (line[size] == '\n');
     }
 }
 
-static void note(fl_served *served, const char *folder, const char *name, const char *maps) {
+static void note(fl_served *served, const char *path, const char *maps) {
     size_t        count = atomic_load(&noted_count);
     struct noted *file  = &noted[count];
-    char          path[PATH_MAX], real[PATH_MAX];
-    int           size = snprintf(path, sizeof path, "%s/%s", folder, name);
-    if (count == FILES_MAX || size < 0 || size >= (int)sizeof path ||
-        realpath(path, real) == NULL || strlen(real) >= sizeof file->path ||
+    char          real[PATH_MAX];
+    if (count == FILES_MAX || realpath(path, real) == NULL || strlen(real) >= sizeof file->path ||
         stat(real, &file->then) != 0) {
         return; /* it is served all the same, unguarded */
     }
@@ -99,28 +96,13 @@ static void note(fl_served *served, const char *folder, const char *name, const 
     atomic_store(&noted_count, count + 1);
 }
 
-/* The weights of a folder and, `deeper`, of the modules' folders in it ("0_Transformer"). */
-static void note_folder(fl_served *served, const char *folder, const char *maps, bool deeper) {
-    DIR *dir = opendir(folder);
-    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
-        size_t size = strlen(entry->d_name);
-        char   inner[PATH_MAX];
-        if (size > 12 && strcmp(entry->d_name + size - 12, ".safetensors") == 0) {
-            note(served, folder, entry->d_name, maps);
-        } else if (deeper && entry->d_name[0] >= '0' && entry->d_name[0] <= '9' &&
-                   snprintf(inner, sizeof inner, "%s/%s", folder, entry->d_name) < PATH_MAX) {
-            note_folder(served, inner, maps, false);
-        }
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
-    }
-}
-
-void fl_files_note(fl_served *served, const char *folder) {
-    fl_buf maps = {0};
+void fl_files_note(fl_served *served) {
+    fl_buf      maps = {0};
+    const char *path;
     (void)fl_file_read("/proc/self/maps", MAPS_MAX, &maps, NULL);
-    note_folder(served, folder, maps.data != NULL ? maps.data : "", true);
+    for (size_t i = 0; (path = fletch_model_file_at(served->model, i)) != NULL; i++) {
+        note(served, path, maps.data != NULL ? maps.data : "");
+    }
     fl_buf_free(&maps);
 }
 

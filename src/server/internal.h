@@ -96,14 +96,14 @@ struct fl_conn {
     fl_request_full *request; /* from its first byte to the end of its reply */
     int              fd;
     fl_phase         phase;
-    bool             readable;          /* the kernel may have more */
-    bool             gone;              /* the peer has shut its side */
-    bool             closing;           /* end after this reply */
-    bool             promised;          /* its first request is answered, even by a process that ends */
-    bool             again;             /* waits in its thread's list for another turn */
-    uint32_t         turns;             /* its requests since another connection had one */
-    uint64_t         since_ns;          /* when the phase began */
-    uint64_t         sent;              /* of the reply */
+    bool             readable; /* the kernel may have more */
+    bool             gone;     /* the peer has shut its side */
+    bool             closing;  /* end after this reply */
+    bool             promised; /* its first request is answered, even by a process that ends */
+    bool             again;    /* waits in its thread's list for another turn */
+    uint32_t         turns;    /* its requests since another connection had one */
+    uint64_t         since_ns; /* when the phase began */
+    uint64_t         sent;     /* of the reply */
     uint64_t         marked, marked_ns; /* so much of it had been taken then */
     fl_buf           in;   /* bytes that came; the head of the request under way is at the front */
     size_t           used; /* of `in`: they belong to that request */
@@ -244,8 +244,8 @@ bool fl_models_stuck(const fl_server *server, uint64_t now_ns, uint64_t limit_ns
 bool fl_models_healthy(const fl_server *server, const char **why);
 
 /* files.c: weights that are changed while they are served */
-void fl_files_guard(void);                                 /* once: SIGBUS */
-void fl_files_note(fl_served *served, const char *folder); /* when it is loaded */
+void fl_files_guard(void);             /* once: SIGBUS */
+void fl_files_note(fl_served *served); /* when it is loaded */
 void fl_files_look(fl_server *server);
 void fl_files_forget(void);
 

@@ -162,7 +162,7 @@ static int open_one(fl_server *server, const char *spec, served_full **out, flet
         close_one(full);
         return status;
     }
-    fl_files_note(served, served->info.path);
+    fl_files_note(served);
     /* "" where it cannot be had */
     (void)fletch_model_fingerprint(served->model, served->fingerprint, NULL);
     *out = full;

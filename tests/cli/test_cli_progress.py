@@ -3,6 +3,7 @@
 import os
 import pty
 import re
+import shutil
 import subprocess
 
 import commandline
@@ -39,6 +40,18 @@ def test_bar_with_share_rate_and_time_left(embed, tmp_path):
     assert shown.endswith("\r\x1b[K"), "the bar is wiped at the end"
     assert "\n" not in shown
     assert all(len(line) < 80 for line in re.split(r"\r\x1b\[K", shown)), "it must not wrap"
+
+
+@pytest.mark.parametrize("pack", [None, "gzip", "zstd"])
+def test_the_share_of_a_packed_file(embed, tmp_path, pack):
+    """Of 1024 like lines the first window of 256 is a quarter, whatever the file is packed in."""
+    (tmp_path / "in.txt").write_text("a text of some words that takes its time\n" * 1024)
+    name = {None: "in.txt", "gzip": "in.txt.gz", "zstd": "in.txt.zst"}[pack]
+    if pack:
+        program = shutil.which(pack) or pytest.skip(f"{pack} is not installed")
+        subprocess.run([program, "-k", "-q", "in.txt"], cwd=tmp_path, check=True)
+    code, shown = on_terminal(embed, "embed", "-i", name, "-o", "out.npy", "--progress", "always")
+    assert code == 0 and re.search(r"\r\x1b\[K *(\d+)% ", shown)[1] in ("24", "25"), shown
 
 
 def test_no_bar_when_quiet_never_short_or_results_are_on_the_terminal(embed, tmp_path):

@@ -314,6 +314,24 @@ def test_13_weights_written_under_the_server(start, copied, how):
     assert running.end() == 0
 
 
+def test_13_weights_of_a_folder_of_any_name(start, copied):
+    """The model says which files it has mapped, wherever modules.json put them."""
+    inner = copied / "encoder"
+    inner.mkdir()
+    for path in copied.iterdir():
+        if path.is_file() and path.name not in ("modules.json", "config_sentence_transformers.json"):
+            path.rename(inner / path.name)
+    modules = json.loads((copied / "modules.json").read_text())
+    modules[0]["path"] = "encoder"
+    (copied / "modules.json").write_text(json.dumps(modules))
+    running = start("--model", copied, model=False)
+    assert running.embed("hello").status == 200
+    os.truncate(inner / "model.safetensors", 1 << 20)
+    assert running.embed("hello words that were not read before").status == 500
+    serving.until(lambda: running.ask("GET", "/ready").status == 503)
+    assert running.end() == 0
+
+
 def test_13_weights_replaced_under_the_server(start, copied):
     running = start("--model", copied, model=False)
     first = running.embed("hello").body

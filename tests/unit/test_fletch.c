@@ -243,6 +243,9 @@ Test(fletch, longer_structs_of_later_programs_are_filled_as_far_as_known) {
     cr_assert_eq(fletch_stats_get(model, &stats.known, NULL), FLETCH_EINVAL);
     cr_assert_eq(fletch_model_info_get(NULL, &info.known, NULL), FLETCH_EINVAL);
     cr_assert_null(fletch_prompt_at(model, 1000));
+    cr_assert(strstr(fletch_model_file_at(model, 0), "/model.safetensors") != NULL);
+    cr_assert_null(fletch_model_file_at(model, 1));
+    cr_assert_null(fletch_model_file_at(NULL, 0));
     fletch_close(model);
 }
 
