@@ -147,11 +147,14 @@ static bool self_test(fl_cli *cli, report *r) {
         (void)add(r, "vectors", "FAILED", error.message);
         return false;
     }
-    const char *precision = fletch_config_get(cli->config, "provider.precision", NULL);
-    bool        fp32      = precision == NULL || fl_choice_has("auto|fp32", precision);
-    double      worst     = compare((const float(*)[DIMENSIONS])vectors);
-    double      limit     = fp32 ? tolerance_fp32 : tolerance_reduced;
-    bool        good      = worst <= limit;
+    fletch_model_info info = {.size = sizeof info}; /* auto takes what suits the device */
+    if (fletch_model_info_get(cli->model, &info, &error) < 0) {
+        (void)add(r, "vectors", "FAILED", error.message);
+        return false;
+    }
+    double worst = compare((const float(*)[DIMENSIONS])vectors);
+    double limit = strcmp(info.precision, "fp32") == 0 ? tolerance_fp32 : tolerance_reduced;
+    bool   good  = worst <= limit;
     for (size_t s = 0; s < SENTENCES; s++) {
         good = good && fabs(dot(vectors[s], vectors[s]) - 1) <= limit;
     }

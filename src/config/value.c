@@ -65,9 +65,38 @@ static bool parse_bool(const char *text, bool *out) {
     return false;
 }
 
+/* Short names of providers, so that "gpu" and "cuda" are one thing above this room. */
+static const char *full_name(fl_key key, const char *word) {
+    static const char *const names[][2] = {
+        {"gpu", "cuda"}, {"trt", "tensorrt"}, {"dml", "directml"}};
+    if (key == FL_KEY_PROVIDER_ORDER)
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+            if (strcmp(word, names[i][0]) == 0)
+                return names[i][1];
+    return word;
+}
+
+static bool choose(const char *choices, const char *word, char *out, size_t capacity);
+
+/* "gpu:1" -> "cuda:1" */
+static bool choose_of_provider(const char *word, char *out, size_t capacity) {
+    const char *colon = strchr(word, ':');
+    char        said[WORD_BYTES_MAX], name[WORD_BYTES_MAX], number[WORD_BYTES_MAX];
+    if (colon == NULL)
+        return false;
+    (void)snprintf(said, sizeof said, "%.*s", (int)(colon - word), word);
+    if (!choose(FL_PROVIDERS, said, name, sizeof name) ||
+        !choose("all|N", colon + 1, number, sizeof number))
+        return false;
+    (void)snprintf(out, capacity, "%s:%s", full_name(FL_KEY_PROVIDER_ORDER, name), number);
+    return true;
+}
+
 /* One word against "a|b|N"; the table's spelling into out. */
 static bool choose(const char *choices, const char *word, char *out, size_t capacity) {
     for (unsigned i = 0; piece(choices, '|', i, out, capacity); i++) {
+        if (strcmp(out, "PROVIDER:N") == 0)
+            return choose_of_provider(word, out, capacity);
         if (strcmp(out, "N") != 0) {
             if (strcasecmp(out, word) == 0)
                 return true;
@@ -87,7 +116,7 @@ static int refuse_choice(const char *place, const char *choices, const char *wor
     fl_nearest nearest = fl_nearest_start(word);
     char       name[WORD_BYTES_MAX], best[WORD_BYTES_MAX] = "";
     for (unsigned i = 0; piece(choices, '|', i, name, sizeof name); i++) {
-        if (strcmp(name, "N") != 0) /* it stands for any number */
+        if (strpbrk(name, "N") == NULL) /* it stands for any number */
             fl_nearest_see(&nearest, name);
         if (nearest.name == name) {
             (void)snprintf(best, sizeof best, "%s", name);
@@ -99,17 +128,6 @@ static int refuse_choice(const char *place, const char *choices, const char *wor
                        word, choices);
     return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                    "%s: '%.64s' is not one of %s; did you mean '%s'?", place, word, choices, best);
-}
-
-/* Short names of providers, so that "gpu" and "cuda" are one thing above this room. */
-static const char *full_name(fl_key key, const char *word) {
-    static const char *const names[][2] = {
-        {"gpu", "cuda"}, {"trt", "tensorrt"}, {"dml", "directml"}};
-    if (key == FL_KEY_PROVIDER_ORDER)
-        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-            if (strcmp(word, names[i][0]) == 0)
-                return names[i][1];
-    return word;
 }
 
 static int parse_words(fl_key key, const char *text, const char *place, fl_buf *out,

@@ -10,8 +10,8 @@
  *         provider.fallback is true the walk goes on and the cpu stands at the end of every chain of
  *         several, otherwise the first entry of the list must do. One provider named alone is what was
  *         asked for and no wish: the cpu follows it only where provider.fallback was set to true.
- * Errors  EPROVIDER with the last reason when none opens; a damaged model or lack of memory ends the
- *         walk at once, since another provider cannot mend it.
+ * Errors  EPROVIDER with the last reason when none opens; a damaged model ends the walk at once, since
+ *         another provider cannot mend it. Lack of memory does so on the cpu: a device's memory is its own.
  * Memory  none. Threads: reads the model and the configuration only.
  * Proof   tests/unit/test_fletch.c, tests/stress/test_schedule.c, tests/golden/test_onnxruntime.py. */
 #include <stdio.h>
@@ -154,6 +154,7 @@ typedef struct walk {
     void            *arg;
     fletch_error    *error;   /* not NULL: refusals are logged from it */
     unsigned         refused; /* providers that could not be opened */
+    bool             goes_on; /* after one that was refused */
 } walk;
 
 /* EPROVIDER means: not this one, the next may do. Every other failure would
@@ -170,14 +171,26 @@ static int open_one(const walk *w, const provider *p) {
     fl_engine_options options;
     engine_options(w->model, w->config, p->name, &options);
     fl_log_write(options.log, FL_LOG_DEBUG, "provider %s: %s", p->name, probe.reason);
+    int status = w->open(w->arg, ops, p->name, &options, w->error);
+    /* A card that our own engine does not serve, or not for this model, may do for ONNX Runtime. */
+    if (status != FLETCH_EPROVIDER || !is(ops->name, p->native) || is(p->name, "cpu") ||
+        !is(fl_config_text(w->config, FL_KEY_PROVIDER_ENGINE), "auto"))
+        return status;
+    ops = usable_engine(p, onnxruntime, w->config, &probe);
+    if (!ops)
+        return status;
+    fl_log_write(options.log, FL_LOG_INFO, "%s; trying ONNX Runtime", w->error->message);
     return w->open(w->arg, ops, p->name, &options, w->error);
 }
 
 static int try_next(walk *w, const provider *p, bool wanted) {
-    int status = open_one(w, p);
+    int  status = open_one(w, p);
+    bool full   = status == FLETCH_ENOMEM && w->goes_on && !is(p->name, "cpu");
+    if (full)
+        status = w->error->code = FLETCH_EPROVIDER;
     w->refused += status == FLETCH_EPROVIDER;
     if (status == FLETCH_EPROVIDER)
-        fl_log_write(fl_config_log(w->config), wanted ? FL_LOG_WARNING : FL_LOG_DEBUG, "%s",
+        fl_log_write(fl_config_log(w->config), wanted || full ? FL_LOG_WARNING : FL_LOG_DEBUG, "%s",
                      w->error->message);
     return status;
 }
@@ -206,11 +219,11 @@ static bool goes_on(const fl_config *config) {
 int fl_provider_walk(fletch_model *model, const fl_config *config, const char *only,
                      fl_provider_fn open, void *arg, fletch_error *error) {
     fletch_error own;
-    walk         w = {model, config, open, arg, error ? error : &own, 0};
-    char         name[32];
-    int          status   = FLETCH_EPROVIDER;
-    bool         saw_cpu  = false;
     bool         fallback = goes_on(config);
+    walk         w        = {model, config, open, arg, error ? error : &own, 0, fallback};
+    char         name[32];
+    int          status  = FLETCH_EPROVIDER;
+    bool         saw_cpu = false;
     if (only != NULL)
         return open_one(&w, find_provider(only));
     for (unsigned i = 0; status == FLETCH_EPROVIDER && (i == 0 || fallback) &&
@@ -238,6 +251,12 @@ int fl_provider_walk(fletch_model *model, const fl_config *config, const char *o
     if (status == FLETCH_OK && w.refused > 0)
         fl_count(&model->stats, FLETCH_COUNT_PROVIDER_FALLBACKS, 1);
     return status;
+}
+
+bool fl_provider_is_usable(const fletch_model *model, const fl_config *config, const char *name) {
+    fl_probe probe;
+    return provider_engine(find_provider(name), config, model->model->encoder.layer != NULL,
+                           &probe) != NULL;
 }
 
 /* Usable, or why not: a device that is not there explains more than a library

@@ -26,6 +26,7 @@
 
 static const uint64_t retry_first_ns = 100000000U;   /* 100 ms, doubled after each failure */
 static const uint64_t retry_most_ns  = 30000000000U; /* 30 s */
+static const uint64_t look_first_ns = 1000000000U, look_most_ns = 600000000000U; /* 1 s to 10 min */
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
@@ -86,23 +87,49 @@ static int choose_cores(fl_replica *replica, uint32_t count, fletch_error *error
     return FLETCH_OK;
 }
 
-/* Whether provider.devices names `device`. */
-static bool device_chosen(const fl_config *config, uint32_t device) {
-    char item[16], text[16];
+/* Item `i` of provider.devices as it stands for `provider`: a number or "all", "" where it is another's.
+ * "cuda:0,1" speaks of one provider up to the next name, a number alone of all. False: past the last. */
+static bool device_item(const fl_config *config, const char *provider, unsigned i, bool *ours,
+                        char number[32]) {
+    if (!fl_config_list_item(config, FL_KEY_PROVIDER_DEVICES, i, number, 32))
+        return false;
+    char *colon = strchr(number, ':');
+    if (i == 0)
+        *ours = true;
+    if (colon) {
+        *ours = strncmp(number, provider, (size_t)(colon - number)) == 0 &&
+                provider[colon - number] == '\0';
+        memmove(number, colon + 1, strlen(colon));
+    }
+    if (!*ours)
+        number[0] = '\0';
+    return true;
+}
+
+/* Whether provider.devices names `device` of `provider`; the first where it says nothing of that. The
+ * cpu's are not chosen: it is the end of every chain, whatever the numbers of the cards before it. */
+static bool device_chosen(const fl_config *config, const char *provider, uint32_t device) {
+    char item[32], text[16];
+    bool ours, spoken = false;
+    if (strcmp(provider, "cpu") == 0)
+        return true;
     snprintf(text, sizeof text, "%u", device);
-    for (unsigned i = 0; fl_config_list_item(config, FL_KEY_PROVIDER_DEVICES, i, item, sizeof item);
-         i++)
+    for (unsigned i = 0; device_item(config, provider, i, &ours, item); i++) {
         if (strcmp(item, "all") == 0 || strcmp(item, text) == 0)
             return true;
-    return false;
+        spoken = spoken || ours;
+    }
+    return !spoken && device == 0;
 }
 
 /* A device that is listed and not there: it may have fallen off its bus. */
 static void tell_missing(const fl_config *config, const char *provider, uint32_t devices) {
-    char item[16];
-    for (unsigned i = 0; fl_config_list_item(config, FL_KEY_PROVIDER_DEVICES, i, item, sizeof item);
-         i++)
-        if (strcmp(item, "all") != 0 && strtoul(item, NULL, 10) >= devices)
+    char item[32];
+    bool ours;
+    if (strcmp(provider, "cpu") == 0)
+        return;
+    for (unsigned i = 0; device_item(config, provider, i, &ours, item); i++)
+        if (item[0] && strcmp(item, "all") != 0 && strtoul(item, NULL, 10) >= devices)
             fl_log_write(fl_config_log(config), FL_LOG_WARNING,
                          "provider.devices names device %s, but provider %s has %u", item, provider,
                          devices);
@@ -124,9 +151,10 @@ static int add_replica(fl_replicas *set, const fl_engine_ops *ops, const char *p
     replica->set      = set;
     replica->number   = set->count++;
     replica->ops      = ops;
-    replica->provider = provider;
-    replica->device   = device;
-    replica->cold     = true;
+    replica->provider = replica->home = provider;
+    replica->look_ns                  = UINT64_MAX;
+    replica->device = replica->home_device = device;
+    replica->cold                          = true;
     return groups > 1 ? choose_cores(replica, groups, error) : FLETCH_OK;
 }
 
@@ -229,7 +257,7 @@ static int open_all(void *arg, const fl_engine_ops *ops, const char *provider,
         return fl_fail_nomem(error, most * sizeof *set->replica, "the replicas");
     for (uint32_t d = 0; d < most && status == FLETCH_OK; d++) {
         uint32_t device = groups > 1 ? 0 : d;
-        if (groups > 1 || device_chosen(set->config, device))
+        if (groups > 1 || device_chosen(set->config, provider, device))
             status = add_replica(set, ops, provider, device, groups, error);
     }
     if (status == FLETCH_OK && set->count == 0)
@@ -277,7 +305,7 @@ int fl_replicas_open(fl_replicas **out, fletch_model *model, fl_config *config, 
 /* A slot that `by_caller` may use: one that a caller's thread may run, its own thread inside a callback
  * included, or one whose own thread sleeps and can be woken. */
 static bool may_use(const fl_runner *slot, bool by_caller) {
-    if (slot->busy || slot->orphan)
+    if (slot->busy || slot->orphan || fl_runner_spare(slot))
         return false;
     if (!by_caller)
         return slot->sleeping;
@@ -378,19 +406,12 @@ static int open_again(void *arg, const fl_engine_ops *ops, const char *provider,
     elsewhere         = strcmp(replica->provider, provider) != 0;
     replica->ops      = ops;
     replica->provider = provider;
-    replica->device   = elsewhere ? 0 : replica->device;
+    replica->device   = strcmp(provider, replica->home) == 0 ? replica->home_device : 0;
     pthread_mutex_unlock(&model->lock);
     if (elsewhere)
         fl_log_write(options->log, FL_LOG_WARNING, "replica %u goes on with provider %s",
                      replica->number, provider);
-    int status = open_engine(replica, options, error);
-    if (status < 0 || replica->info.slots >= replica->slot_count)
-        return status;
-    replica->ops->close(replica->engine); /* its slots were made for the other engine */
-    replica->engine = NULL;
-    return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                   "provider %s runs %u batches at once, %u are needed", provider,
-                   replica->info.slots, replica->slot_count);
+    return open_engine(replica, options, error);
 }
 
 /* Nothing runs any more: what waits has no engine to wait for. (locked) */
@@ -426,6 +447,33 @@ static void keep_to(fletch_model *model, uint32_t most) {
     model->queue.rules.max_tokens = adapt->budget;
 }
 
+/* Away from home: when to look next. (locked) */
+static void plan_look(fl_replica *replica) {
+    bool     away = strcmp(replica->provider, replica->home) != 0;
+    uint32_t bits = replica->looks < 20 ? replica->looks : 20;
+    uint64_t wait = look_first_ns << bits;
+    replica->looks += away;
+    replica->looks = away ? replica->looks : 0;
+    replica->look_ns =
+        away ? fl_clock_ns() + (wait < look_most_ns ? wait : look_most_ns) : UINT64_MAX;
+}
+
+/* A replica that works, but elsewhere: where its own provider can be had again it counts as broken, which
+ * opens it from the head of the chain. (locked; unlocks meanwhile) */
+static void look_home(fl_replica *replica) {
+    fletch_model *model = replica->set->model;
+    pthread_mutex_unlock(&model->lock);
+    bool back = fl_provider_is_usable(model, replica->set->config, replica->home);
+    pthread_mutex_lock(&model->lock);
+    plan_look(replica);
+    if (!back || replica->broken)
+        return;
+    char why[64];
+    snprintf(why, sizeof why, "provider %s may be back", replica->home);
+    fl_replica_broke(replica, why);
+    replica->retry_ns = 0;
+}
+
 /* Close and open the engine of a broken replica; its slots are idle. (locked;
  * unlocks meanwhile) */
 static void reopen(fl_replica *replica, fl_request **over) {
@@ -446,6 +494,7 @@ static void reopen(fl_replica *replica, fl_request **over) {
         replica->broken     = false;
         replica->failure[0] = '\0';
         replica->cold       = true;
+        plan_look(replica);
         for (uint32_t i = 0; i < replica->slot_count; i++)
             replica->slots[i].touched = 0;
         if (replica->set == model->replicas)
@@ -512,14 +561,18 @@ static void *drive(void *arg) {
     while (!set->stop || slot->orphan || slot->busy) {
         uint64_t now = fl_clock_ns(), due = UINT64_MAX;
         bool     idle  = replica->busy == 0 && replica->held == 0;
-        bool     mends = replica->broken && slot->number == 0 && idle && !set->stop;
+        bool     first = slot->number == 0 && !set->stop;
+        bool     mends = replica->broken && first && idle;
         if (mends && now >= replica->retry_ns) {
             reopen(replica, &over);
             fl_dispatch(model);
+        } else if (first && !replica->broken && now >= replica->look_ns) {
+            look_home(replica);
         } else if (fl_runner_take(slot, now, &due)) {
             fl_runner_run(slot, &over);
         } else if (set->slots == 1 || replica->broken || !fl_feed_next(model, true, &over)) {
-            sleep_until(slot, mends ? replica->retry_ns : due);
+            uint64_t look = first && !replica->broken ? replica->look_ns : UINT64_MAX;
+            sleep_until(slot, mends ? replica->retry_ns : look < due ? look : due);
         }
         deliver(slot, &over);
     }

@@ -10,6 +10,8 @@
  * closed and opened again by its first slot's thread, with a back-off that doubles from 100 ms to
  * 30 s; the first try is at once. One that does not open with its set begins as broken. While another
  * replica is ready, a broken one keeps to its provider; the last one may go elsewhere along the chain.
+ * There it asks now and then (after 1 s, 2 s … 10 min) whether its own provider can be had again, and if
+ * so is opened once more from the head of the chain.
  * The batch of a broken replica is adopted by the next slot that is free, once. When no replica can be
  * opened, what is queued fails with EPROVIDER, and so does what comes, until one opens.
  *
@@ -74,18 +76,22 @@ struct fl_replica {
     const fl_engine_ops *ops;
     fl_engine           *engine;   /* NULL while closed */
     const char          *provider; /* "cpu"; static */
-    uint32_t             device;
-    char                 failure[256]; /* why it is broken; "" when it is not */
-    uint16_t            *cores;        /* owned [threads], or NULL */
-    uint32_t             threads;
-    fl_engine_info       info;
-    bool                 cold; /* no batch went through since it opened */
-    bool                 broken;
-    bool                 mending;         /* being opened again: engine and info are in flux */
-    uint32_t             failures;        /* in a row */
-    uint32_t             breaks;          /* forwards that broke it since its last good batch */
-    uint64_t             retry_ns;        /* when to open it again */
-    uint64_t             outstanding;     /* tokens in its slots */
+    const char          *home;     /* the provider it was made for; static */
+    uint32_t             home_device;
+    uint64_t       look_ns; /* when to look whether that is back; UINT64_MAX while it is there */
+    uint32_t       looks;
+    uint32_t       device;
+    char           failure[256]; /* why it is broken; "" when it is not */
+    uint16_t      *cores;        /* owned [threads], or NULL */
+    uint32_t       threads;
+    fl_engine_info info;
+    bool           cold; /* no batch went through since it opened */
+    bool           broken;
+    bool           mending;               /* being opened again: engine and info are in flux */
+    uint32_t       failures;              /* in a row */
+    uint32_t       breaks;                /* forwards that broke it since its last good batch */
+    uint64_t       retry_ns;              /* when to open it again */
+    uint64_t       outstanding;           /* tokens in its slots */
     atomic_uint_fast64_t batches, tokens; /* that it carried; without the lock */
     uint32_t             busy;            /* slots */
     uint32_t             held;            /* by who asks the engine something: it is not closed */
@@ -146,6 +152,11 @@ int  fl_runner_open(fl_runner *slot, const fletch_model *model, uint32_t batch_t
 void fl_runner_free_memory(fl_runner *slot);
 /* Take the next batch if one may leave; else *due. (locked) */
 bool fl_runner_take(fl_runner *slot, uint64_t now, uint64_t *due);
+/* Whether the open engine runs fewer batches at once than the replica has slots, and this is one too many: it
+ * went on with another provider. (locked) */
+static inline bool fl_runner_spare(const fl_runner *slot) {
+    return slot->number > 0 && slot->number >= slot->replica->info.slots;
+}
 /* Carry the batch that was taken. (locked; unlocks while it works) */
 void fl_runner_run(fl_runner *slot, fl_request **over);
 /* Every text of the slot's batch fails with slot->error. (locked) */

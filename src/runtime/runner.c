@@ -122,7 +122,8 @@ bool fl_runner_take(fl_runner *slot, uint64_t now, uint64_t *due) {
     fl_replica   *replica = slot->replica;
     fletch_model *model   = replica->set->model;
     *due                  = UINT64_MAX;
-    if (slot->busy || replica->broken || !replica->engine || replica->set != model->replicas)
+    if (slot->busy || replica->broken || !replica->engine || replica->set != model->replicas ||
+        fl_runner_spare(slot))
         return false;
     if (!adopt(slot)) {
         if (!fl_queue_ready(&model->queue, now, due))

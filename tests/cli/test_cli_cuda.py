@@ -120,7 +120,7 @@ def toy(tmp_path_factory):
 def embed_on(fletch, toy, environment, *flags, devices=8):
     """One text on the simulated devices; the result, and the statistics of the run."""
     gpu = {"FLETCH_PROVIDER_ORDER": "cuda", "FLETCH_PROVIDER_FALLBACK": "false", "FLETCH_CUDA_STREAMS": "1",
-           "SIM_CUDA_DEVICES": str(devices)}
+           "FLETCH_PROVIDER_DEVICES": "all", "SIM_CUDA_DEVICES": str(devices)}
     result = fletch("embed", "-m", toy, "--stats", "--stats-json", "run.json", *flags, "a text", env=environment | gpu)
     path = fletch.tmp_path / "run.json"
     return result, json.loads(path.read_text()) if path.exists() else None

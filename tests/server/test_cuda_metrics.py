@@ -40,7 +40,7 @@ def serve(toy, tmp_path):
                "FLETCH_PROVIDER_ORDER": "cuda", "FLETCH_PROVIDER_FALLBACK": "false",
                "FLETCH_PROVIDER_HARDWARE_DETECTION": "false", "FLETCH_PROVIDER_ENGINE": "native",
                "FLETCH_PROVIDER_PRECISION": "fp32", "FLETCH_PROVIDER_DETERMINISTIC": "true",
-               "FLETCH_CUDA_STREAMS": "1"}
+               "FLETCH_CUDA_STREAMS": "1", "FLETCH_PROVIDER_DEVICES": "all"}
         started.append(serving.Server(tmp_path, model=False, env=gpu | environment))
         return started[-1]
 
@@ -198,3 +198,14 @@ def test_a_device_whose_context_broke_is_taken_back(serve):
     serving.until(lambda: of_replica(server, "up", 0) == 1)
     assert server.metrics()['fletch_replica_reopens_total{model="toy"}'] == 1
     assert of_replica(server, "pool_held_bytes", 0) == held
+
+
+@pytest.mark.parametrize("fault", ["launch:1:719", "launch:1:214", "alloc:1:2", "object:1:214", "copy:1:214"])
+def test_a_card_that_is_lost_for_good_leaves_the_work_to_the_processor(serve, fault):
+    """While it opens, or with the first request; two streams, and the second card of two."""
+    server = serve(SIM_CUDA_DEVICES="2", SIM_CUDA_FAULT=fault, SIM_CUDA_FAULT_STAYS="1", FLETCH_PROVIDER_DEVICES="cuda:1",
+                   FLETCH_PROVIDER_ORDER="cuda,cpu", FLETCH_PROVIDER_FALLBACK="true", FLETCH_CUDA_STREAMS="2")
+    for _ in range(3):
+        assert server.embed().status == 200, server.log()
+    assert server.metrics()['fletch_provider_fallbacks_total{model="toy"}'] >= 1
+    serving.until(lambda: server.ask("GET", "/ready").status == 200)

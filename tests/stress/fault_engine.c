@@ -187,15 +187,17 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
     fails             = fails || (plan.bad_devices >> options->device & 1) != 0;
     uint32_t    small = options->device == 1 ? plan.small : 0;
     const char *why   = plan.why;
+    int         code  = plan.opens_code ? plan.opens_code : FLETCH_EPROVIDER;
+    bool        cpu   = strcmp(options->provider, "cpu") == 0;
+    uint32_t    slots = cpu && plan.cpu_slots ? plan.cpu_slots : plan.slots;
     pthread_mutex_unlock(&plan_lock);
     if (fails)
-        return fl_fail(error, FLETCH_EPROVIDER, 3 /* a layer, say */, "%s",
-                       why ? why : "the device is gone");
+        return fl_fail(error, code, 3 /* a layer, say */, "%s", why ? why : "the device is gone");
     fl_engine *engine = fl_alloc_zero(1, sizeof *engine);
     if (!engine)
         return fl_fail_nomem(error, sizeof *engine, "a test engine");
     engine->width        = fl_encoder_width(encoder);
-    engine->slots        = plan.slots ? plan.slots : 1;
+    engine->slots        = slots ? slots : 1;
     engine->pads         = plan.pads;
     engine->device       = options->device;
     engine->batch_tokens = small > 0 ? small : options->batch_tokens;

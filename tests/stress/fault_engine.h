@@ -33,9 +33,11 @@ typedef struct fl_fault_plan {
     uint32_t    rarity;
     fl_fault    planned; /* the `at`-th forward from now (0: the next), `times` times */
     int64_t     at, times;
-    int64_t     opens_fail; /* so many opens fail with EPROVIDER */
-    uint64_t    late_ms;    /* how late FL_FAULT_LATE is; 0: a few; FL_FAULT_HELD: until told */
-    fl_fault    script[8];  /* the next forwards one by one, up to the first FL_FAULTS */
+    int64_t     opens_fail; /* so many opens fail with EPROVIDER, or with `opens_code` */
+    int         opens_code;
+    uint32_t    cpu_slots; /* of a replica on the provider cpu; 0: slots */
+    uint64_t    late_ms;   /* how late FL_FAULT_LATE is; 0: a few; FL_FAULT_HELD: until told */
+    fl_fault    script[8]; /* the next forwards one by one, up to the first FL_FAULTS */
     bool        scripted;
     uint32_t    bad_devices; /* bits: their opens fail with EPROVIDER */
     const char *why;         /* opens fail; NULL: the device is gone */

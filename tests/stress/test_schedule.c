@@ -221,13 +221,25 @@ Test(schedule, a_batch_that_breaks_half_done_goes_on_from_there) {
         cr_assert_eq(calls[i].answers, 1);
 }
 
+static void embed_all(fletch_model *model) {
+    static call c;
+    call_init(&c, model);
+    cr_assert_eq(submit(&c, TEXTS, false, 0), 0);
+    cr_assert_eq(wait_for(&c), FLETCH_OK, "%s", c.outcome.error.message);
+    check_rows(&c, TEXTS);
+}
+
+/* Whatever the other engine's slots: a card runs two batches at once, the processor one. */
 Test(schedule, an_engine_that_is_gone_is_replaced_by_the_next_provider_and_that_is_counted) {
-    static pairs  options = {{"provider.order", "cuda,cpu"}, {NULL, NULL}};
-    fl_fault_plan plan    = {.slots = 1};
-    fletch_model *model   = open_with(&plan, options);
+    static pairs options = {
+        {"provider.order", "cuda,cpu"}, {"provider.devices", "1"}, {NULL, NULL}};
+    fl_fault_plan plan  = {.slots = 3, .cpu_slots = 1, .devices = 2};
+    fletch_model *model = open_with(&plan, options);
     static call   c;
     cr_assert_str_eq(stats_of(model).provider, "cuda");
-    plan = (fl_fault_plan){.slots = 1, .planned = FL_FAULT_BROKEN, .times = 1, .opens_fail = 1};
+    plan.planned     = FL_FAULT_BROKEN;
+    plan.times       = 1;
+    plan.bad_devices = 2; /* at once, and after a second */
     fl_fault_set(&plan);
     call_init(&c, model);
     cr_assert_eq(submit(&c, 10, false, 0), 0);
@@ -237,21 +249,47 @@ Test(schedule, an_engine_that_is_gone_is_replaced_by_the_next_provider_and_that_
     cr_assert_str_eq(stats.provider, "cpu");
     cr_assert_eq(stats.counter[FLETCH_COUNT_PROVIDER_FALLBACKS], 1);
     cr_assert_eq(stats.counter[FLETCH_COUNT_REPLICA_REOPENS], 1);
+    embed_all(model);
+    uint64_t tried = fl_fault_opens();
+    while (fl_fault_opens() == tried)
+        a_moment();
+    embed_all(model);
+    cr_assert_str_eq(stats_of(model).provider, "cpu");
+    plan.bad_devices = 0;
+    fl_fault_set(&plan);
+    while (strcmp(stats_of(model).provider, "cuda") != 0) { /* it comes back, and nothing is lost */
+        embed_all(model);
+        a_moment();
+    }
+    for (int i = 0; i < 3; i++)
+        embed_all(model);
+    cr_assert_eq(device_of(model, 0).device, 1);
+    cr_assert_not(fl_fault_overlapped());
     fletch_close(model);
+    cr_assert_eq(fl_fault_open(), 0);
+}
+
+/* The memory of a card is not the processor's. */
+Test(schedule, a_device_without_memory_leaves_the_model_to_the_next_provider) {
+    static pairs  both  = {{"provider.order", "cuda,cpu"}, {NULL, NULL}};
+    static pairs  one   = {{"provider.order", "cuda"}, {NULL, NULL}};
+    fl_fault_plan plan  = {.slots = 1, .opens_fail = 1, .opens_code = FLETCH_ENOMEM};
+    fletch_model *model = open_with(&plan, both);
+    cr_assert_str_eq(stats_of(model).provider, "cpu");
+    embed_all(model);
+    fletch_close(model);
+    fletch_config *config = fletch_config_new();
+    fletch_error   error;
+    fl_fault_set(&plan);
+    cr_assert_eq(fletch_config_set(config, one[0][0], one[0][1], NULL), 0);
+    cr_assert_eq(fletch_open(&model, FOLDER, config, &error), FLETCH_ENOMEM);
+    fletch_config_free(config);
 }
 
 /* ---- Devices that do not open ------------------------------------------------------------------ */
 
 static bool is_ready(fletch_model *model, size_t replica) {
     return device_of(model, replica).ready != 0;
-}
-
-static void embed_all(fletch_model *model) {
-    static call c;
-    call_init(&c, model);
-    cr_assert_eq(submit(&c, TEXTS, false, 0), 0);
-    cr_assert_eq(wait_for(&c), FLETCH_OK, "%s", c.outcome.error.message);
-    check_rows(&c, TEXTS);
 }
 
 static int gather(void *user, const char *name, const char *value, const char *comment) {
@@ -263,11 +301,12 @@ static int gather(void *user, const char *name, const char *value, const char *c
 
 /* Two of four are gone: the others work, it is told which are missing and why, and they come back. */
 static void open_without(const char *devices) {
-    const char *const options[][2] = {{"provider.devices", devices}, {NULL, NULL}};
-    fl_fault_plan     plan = {.slots = 2, .devices = 4, .bad_devices = 5}, well = plan;
-    char              text[4096] = "";
-    fletch_model     *model      = open_with(&plan, options);
-    fletch_stats      stats      = stats_of(model);
+    const char *const options[][2] = {
+        {"provider.order", "cuda"}, {"provider.devices", devices}, {NULL, NULL}};
+    fl_fault_plan plan = {.slots = 2, .devices = 4, .bad_devices = 5}, well = plan;
+    char          text[4096] = "";
+    fletch_model *model      = open_with(&plan, options);
+    fletch_stats  stats      = stats_of(model);
     cr_assert_eq(stats.replicas, 4);
     cr_assert_eq(stats.replicas_ready, 2);
     cr_assert_eq(stats.slots, 8);
@@ -278,10 +317,10 @@ static void open_without(const char *devices) {
         cr_assert_eq(device.ready, d == 1 || d == 3);
         cr_assert_str_eq(device.failure, device.ready ? "" : "the device is gone");
         cr_assert_str_eq(device.name, device.ready ? "test" : "");
-        cr_assert_str_eq(device.provider, "cpu");
+        cr_assert_str_eq(device.provider, "cuda");
     }
     cr_assert_eq(fletch_model_describe(model, gather, text), 0);
-    cr_assert_not_null(strstr(text, "replica.2=cpu device 2 failed: the device is gone"), "%s",
+    cr_assert_not_null(strstr(text, "replica.2=cuda device 2 failed: the device is gone"), "%s",
                        text);
     for (int i = 0; i < 3; i++)
         embed_all(model);
@@ -314,9 +353,10 @@ Test(schedule, a_long_failure_is_cut_at_a_whole_character) {
 }
 
 Test(schedule, when_no_device_opens_the_next_provider_does) {
-    const char *const options[][2] = {{"provider.order", "cuda,cpu"}, {NULL, NULL}};
-    fl_fault_plan     plan         = {.slots = 1, .devices = 3, .opens_fail = 3};
-    fletch_model     *model        = open_with(&plan, options);
+    const char *const options[][2] = {
+        {"provider.order", "cuda,cpu"}, {"provider.devices", "all"}, {NULL, NULL}};
+    fl_fault_plan plan  = {.slots = 1, .devices = 3, .opens_fail = 3};
+    fletch_model *model = open_with(&plan, options);
     cr_assert_str_eq(stats_of(model).provider, "cpu");
     cr_assert_eq(stats_of(model).counter[FLETCH_COUNT_PROVIDER_FALLBACKS], 1);
     cr_assert_eq(stats_of(model).replicas_ready, 3);
@@ -334,11 +374,12 @@ Test(schedule, when_no_device_opens_the_next_provider_does) {
 
 /* One of several that breaks waits for its own device: its work is not worth a slower provider. */
 Test(schedule, a_broken_device_keeps_to_its_provider_while_others_work) {
-    const char *const options[][2] = {{"provider.order", "cuda,cpu"}, {NULL, NULL}};
-    fl_fault_plan     plan         = {.slots = 1, .devices = 2, .bad_devices = 2};
-    fletch_model     *model        = open_with(&plan, options);
-    uint64_t          first        = stats_of(model).counter[FLETCH_COUNT_PROVIDER_SELECTIONS],
-             tried                 = fl_fault_opens();
+    const char *const options[][2] = {
+        {"provider.order", "cuda,cpu"}, {"provider.devices", "all"}, {NULL, NULL}};
+    fl_fault_plan plan  = {.slots = 1, .devices = 2, .bad_devices = 2};
+    fletch_model *model = open_with(&plan, options);
+    uint64_t      first = stats_of(model).counter[FLETCH_COUNT_PROVIDER_SELECTIONS],
+             tried      = fl_fault_opens();
     embed_all(model);
     while (fl_fault_opens() < tried + 2)
         a_moment();

@@ -98,6 +98,7 @@ Test(config, spellings_of_values) {
     expect_taken(FL_KEY_PROVIDER_ORDER, "GPU, Cpu", "cuda,cpu");
     expect_taken(FL_KEY_PROVIDER_ORDER, "trt,dml,coreml", "tensorrt,directml,coreml");
     expect_taken(FL_KEY_PROVIDER_DEVICES, "0,1", "0,1");
+    expect_taken(FL_KEY_PROVIDER_DEVICES, "gpu:00,1,Tensorrt:ALL", "cuda:0,1,tensorrt:all");
     expect_taken(FL_KEY_CPU_INTRA_OP_THREADS, "auto", "auto");
     expect_taken(FL_KEY_MODEL_PROMPT, "query: \xC3\xA9\n", "query: \xC3\xA9\n");
     expect_taken(FL_KEY_MODEL_PROMPT, "", "");
@@ -145,6 +146,8 @@ Test(config, bad_values_say_what_is_right) {
     expect_refused("provider.order", "cpu,vulkan", "'vulkan' is not one of auto|cpu|");
     expect_refused("provider.devices", "-1", "'-1' is not one of all|N");
     expect_refused("provider.devices", "n", "'n' is not one of all|N");
+    expect_refused("provider.devices", "vulkan:1", "'vulkan:1' is not one of all|N");
+    expect_refused("provider.devices", "cuda:-1", "'cuda:-1' is not one of all|N");
     expect_refused("model.prompt", "\xFF", "byte 0 of the value is not UTF-8");
     fletch_config *config = fletch_config_new();
     fletch_error   error;
