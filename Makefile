@@ -8,7 +8,7 @@ export PREFIX DESTDIR T
 
 .DEFAULT_GOAL := build
 .NOTPARALLEL:
-.PHONY: python build demo setup model onnxruntime cuda check check-full test soak bench tidy format asan tsan fuzz install clean help
+.PHONY: python build demo setup model onnxruntime cuda check check-san check-full test soak bench tidy format asan tsan fuzz coverage install clean help
 
 build: ## build/fletch, build/libfletch.so and .a (Release)
 	@tools/build.sh release fletch fletch_shared fletch_static
@@ -31,10 +31,13 @@ cuda: ## build/libfletch_cuda.so, the engine for NVIDIA GPUs (needs nvcc)
 python: ## the Python package: wheel, every test, those against sentence-transformers too (3 GB)
 	@tools/python.sh
 
-check: ## every test: unit, kernels, golden, command line, tidy, sanitizers, fuzz
+check: ## every test of the release build: unit, kernels, golden, command line, server, Python
 	@tools/check.sh
 
-check-full: ## check, and again with the large model (400 MB) and the capped instruction sets
+check-san: ## unit tests under sanitizers, fuzz targets (10 s each)
+	@tools/check.sh san
+
+check-full: ## check and check-san, and again with the large model (400 MB) and the capped instruction sets
 	@tools/check.sh full
 
 test: ## the tests whose name holds T: make test T=wordpiece
@@ -52,8 +55,14 @@ tidy: ## include law, limits, clang-format, clang-tidy, cppcheck
 format: ## let clang-format lay out every C file
 	@tools/format.sh
 
-asan tsan fuzz: ## build that preset and run its tests (fuzz: 15 s a target)
+asan tsan: ## the unit tests under that sanitizer
 	@tools/sanitize.sh $@
+
+fuzz: ## each fuzz target for 60 s, another way each time
+	@tools/sanitize.sh fuzz 60
+
+coverage: ## which lines the tests reach: build-coverage/index.html
+	@tools/coverage.sh
 
 install: build ## install into $(DESTDIR)$(PREFIX)
 	@tools/install.sh

@@ -1,20 +1,22 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# check.sh [full] - all set-up, then every test; the last line sums them up and the exit status is 0 only
-# when all passed. A stage that breaks before it could count its tests counts as one failure.
-# full adds the large model, a second run with the instruction set capped to the plain reference, and the
-# kernels of other processors under emulators.
+# check.sh [san|full] - all set-up, then every test of the release build; the last line sums them up and the
+# exit status is 0 only when all passed. A stage that breaks before it could count its tests counts as one failure.
+# san: the sanitizers and the fuzz targets instead.
+# full: both, the large model, a second run with the instruction set capped to the plain reference, and the kernels
+# of other processors under emulators.
 . "$(dirname "$0")/say.sh"
 
 mode=${1:-}
 tools/setup.sh "$([ "$mode" = full ] && echo full || echo check)"
 tools/venv.sh
-tools/build.sh release
-tools/python.sh build
+[ "$mode" = san ] || tools/build.sh release
+[ "$mode" = san ] || tools/python.sh build
 tools/get_model.sh medium >/dev/null
 tools/onnxruntime.sh || note "no ONNX Runtime library: its tests are skipped and say so"
 test_environment
 [ "$mode" != full ] || FLETCH_MODEL_HIGH=$(tools/get_model.sh high)
+[ "$mode" != full ] || export FLETCH_TEST_FULL=1
 export FLETCH_MODEL_HIGH=${FLETCH_MODEL_HIGH:-}
 [ -n "$FLETCH_MODEL_HIGH" ] || unset FLETCH_MODEL_HIGH
 [ -d "$FLETCH_TEST_DATA" ] ||
@@ -43,32 +45,25 @@ run_pytest() { # STAGE FOLDERS [ARGUMENTS]: Python tests against the real progra
     python3 tools/tally.py build/"$stage".xml >build/tally/"$stage"
 }
 
-build_ahead() { # what the sanitizers test, with the time that the server's tests leave over
-    local preset
-    for preset in asan tsan fuzz; do
-        nice -n 19 tools/sanitize.sh $preset build >build/ahead-$preset.log 2>&1 || true # told in its stage
-    done
-}
-
-run_python() { # SUFFIX: files side by side, one to a core; the server's tests one after another
+run_python() { # SUFFIX: tests side by side, one to a core; of the server, whose tests share one, files
     run_pytest pytest"$1" "tests/golden tests/cli tests/tidy" -n "$(nproc)" --dist loadgroup
-    run_pytest server"$1" tests/server
+    run_pytest server"$1" tests/server -n "$(nproc)" --dist loadfile
     run_pytest python"$1" python/tests -n "$(nproc)"
 }
 
-run_ctest ctest
-set -m # a group of its own, which ends with this script
-build_ahead &
-ahead=$!
-set +m
-trap 'kill -- -$ahead 2>/dev/null || true' EXIT
-run_python ''
-wait $ahead
-trap - EXIT
-for preset in asan tsan fuzz; do
-    stages+=("$preset")
-    tools/sanitize.sh $preset || true
-done
+run_sanitizers() {
+    local preset
+    for preset in asan tsan fuzz; do
+        stages+=("$preset")
+        tools/sanitize.sh $preset || true
+    done
+}
+
+if [ "$mode" != san ]; then
+    run_ctest ctest
+    run_python ''
+fi
+[ -z "$mode" ] || run_sanitizers
 if [ "$mode" = full ]; then
     export FLETCH_CPU_ISA=ref
     run_ctest ctest-ref

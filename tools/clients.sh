@@ -8,13 +8,15 @@
 folder=build/clients
 want=$(sha256sum tests/server/clients.txt | cut -d' ' -f1)
 stamp=$folder/.requirements
+mkdir -p build
+exec 9>build/clients.lock # two test processes ask at once
+flock 9
 if [ -x "$folder/bin/python" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$want" ]; then
     exit 0
 fi
 say "python: making build/clients with tests/server/clients.txt"
 python=$(find_python)
 rm -rf "$folder"
-mkdir -p build
 "$python" -m venv "$folder" >build/clients.log 2>&1 ||
     stop "python -m venv (output: build/clients.log)" "run: make setup, then try again"
 if ! "$folder/bin/python" -m pip install --disable-pip-version-check --only-binary :all: \

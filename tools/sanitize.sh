@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# sanitize.sh asan|tsan|fuzz [SECONDS|build] - build one sanitizer preset and run what it is for.
-# asan: every unit test. tsan: the tests that start threads. fuzz: each libFuzzer target for SECONDS (15),
-# from the seeds in tests/fuzz/corpus/TARGET. An input that breaks a target is kept in build-fuzz/found/.
-# build: no more than that.
+# sanitize.sh asan|tsan|fuzz [SECONDS] - build with a sanitizer and run what it is for.
+# asan: every unit test. tsan: the tests that start threads. fuzz: each libFuzzer target, from the
+# seeds in tests/fuzz/corpus/TARGET: for SECONDS, from a place that chance chooses, or without SECONDS for
+# 10 s from the same place each time. An input that breaks a target is kept in build-fuzz/found/.
 # Writes "passed failed skipped" to build/tally/PRESET for check.sh.
 . "$(dirname "$0")/say.sh"
 
 preset=${1:?asan, tsan or fuzz}
-seconds=${2:-15}
+seconds=${2:-10}
+chance=$([ -n "${2:-}" ] && echo 0 || echo 1) # 0: libFuzzer draws a seed
 folder=build-$preset
 mkdir -p build/tally
 echo 0 1 0 >build/tally/"$preset" # until proven otherwise
@@ -20,7 +21,6 @@ fuzz) targets=(fuzzers) ;;
 *) stop "unknown preset '$preset'" "tools/sanitize.sh asan, tsan or fuzz" ;;
 esac
 tools/build.sh "$preset" "${targets[@]}"
-[ "$seconds" != build ] || exit 0
 
 if [ "$preset" != fuzz ]; then
     export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1
@@ -43,7 +43,7 @@ fuzz_one() { # PROGRAM
     local program=$1 name=${1##*/} work=$folder/corpus/${1##*/} seeds=tests/fuzz/corpus/${1##*/}
     mkdir -p "$work"
     [ -d "$seeds" ] || seeds=
-    if "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+    if "$program" -max_total_time="$seconds" -seed=$chance -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
         -artifact_prefix="$folder/found/$name-" "$work" $seeds >"$folder/$name.log" 2>&1; then
         note "$name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$folder/$name.log") inputs tried"
         echo passed >"$folder/$name.result"
