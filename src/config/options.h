@@ -72,7 +72,7 @@
       FL_ONE_OF("auto|native|onnxruntime"), "Engine that runs the cpu and cuda providers.")        \
     X(PROVIDER_DEVICES, "provider.devices", "--provider-devices", LIST, "0",                       \
       FL_ONE_OF("all|N|PROVIDER:N"),                                                               \
-      "Devices to use, one replica on each; cuda:0,1 speaks of one provider. The cpu has none.")                                                      \
+      "Devices to use, one replica on each; cuda:0,1 speaks of one provider, the cpu has none.")   \
     X(PROVIDER_PRECISION, "provider.precision", "--provider-precision", ENUM, "auto",              \
       FL_ONE_OF("auto|fp32|fp16|bf16|int16|int8|fp8"),                                             \
       "Number format of the arithmetic; auto: the best the device has that keeps quality.")        \
