@@ -1,17 +1,29 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# soak.sh [short] [ARGUMENTS of fletch-soak] - a mixed load under a memory limit: nobody is killed, no text is
-# lost, nothing grows. 200,000 texts of 1 to 512 tokens through the default model under 256 MiB (20 minutes
-# on two cores). short: 40,000 texts of 1 to 48 tokens through a toy folder, seconds; `make check` runs that.
+# soak.sh [short] [ARGUMENTS of fletch-soak]
+# soak.sh job [KILLS [SIGTERMS [FULL DISKS]]]
+# A mixed load under a memory limit: nobody is killed, no text is lost, nothing grows. 200,000 texts of 1 to 512
+# tokens through the default model under 256 MiB (20 minutes on two cores). short: 40,000 texts of 1 to 48
+# tokens through a toy folder, seconds; `make check` runs that.
 # Sentences come from FLETCH_TEST_DATA where it is, else from the program itself. It runs in a control group
 # where one can be made, else with a bounded address space; its first line says which.
 # FLETCH_SOAK_MODEL names another model.
+# job: `fletch run` over 20,000 texts in 40 parts, killed again and again (200 SIGKILL, 50 SIGTERM, 20 full
+# disks): each time the same bytes as a run that nobody disturbs.
 . "$(dirname "$0")/say.sh"
 
 form=full
 if [ "${1:-}" = short ]; then
     form=short
     shift
+fi
+if [ "${1:-}" = job ]; then
+    shift
+    tools/build.sh release
+    test_environment
+    say "soak: a job that is killed again and again"
+    [ $# -gt 0 ] || set -- 200 50 20
+    exec build/venv/bin/python tests/cli/jobs.py "${FLETCH_SOAK_MODEL:-tests/golden/folders/plain-bert}" "$@"
 fi
 tools/build.sh release fletch-soak
 test_environment

@@ -323,7 +323,8 @@ static char *take_path(fl_json_reader *in) {
     size_t      size = strlen(hex) / 2;
     char       *out  = fl_alloc(size + 1);
     for (size_t i = 0; out != NULL && i < size; i++) {
-        out[i] = (char)(fl_hex_digit(hex[2 * i]) << 4 | fl_hex_digit(hex[2 * i + 1]));
+        out[i] = (char)((unsigned)fl_hex_digit(hex[2 * i]) << 4 |
+                        (unsigned)fl_hex_digit(hex[2 * i + 1]));
     }
     if (out != NULL) {
         out[size] = '\0';

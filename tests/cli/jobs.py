@@ -116,7 +116,7 @@ def limit_files(size: int):
 def main(model: str, kills: int, terms: int = 0, full: int = 0) -> None:
     place = pathlib.Path(tempfile.mkdtemp(prefix="fletch-job-"))
     draw = random.Random(0)
-    source = make_input(place / "in", 20_000)
+    source, model = make_input(place / "in", 20_000), os.path.abspath(model)
     calm = Job(place, source, "calm", model, "32KiB")
     calm.run()
     want, total, round_number = calm.merged(), 0, 0

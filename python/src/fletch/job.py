@@ -1,0 +1,550 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A resumable job over Parquet, the contract of `fletch run` (docs/job.md) for tables and object stores.
+
+    python -m fletch.job texts/ vectors/ --column text --id id --shard 3/16
+    fletch.job.run("s3://bucket/texts", "s3://bucket/vectors", column="text", id="id", dtype="int8")
+
+Parts are ranges of row groups. Each appears when it is whole, with a manifest; the same call again does what is
+missing. `fletch run --check` reads a local folder of this too, fletch.job.check any."""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import glob
+import hashlib
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.fs as pafs  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from . import _fletch, errors
+from ._folder import Folder, open_folder
+from ._model import Model
+
+__all__ = ["JobError", "check", "run"]
+
+_SAMPLE = 4096
+_BATCH = 8192  # rows that are embedded, and make a row group of the result
+_PROPERTIES = ("dimensions", "pooling", "normalize", "prompt", "max_length", "truncate", "provider", "precision",
+               "cpu.precision", "cpu.isa")
+_REFUSABLE = {_fletch.codes[name]: text for name, text in {
+    "EINVAL": "there is no text", "EUTF8": "text is not valid UTF-8", "ETOOLONG": "text longer than the model takes",
+    "EMODEL": "its vector is not finite"}.items()}
+_NUMPY = {"float32": "<f4", "int8": "|i1", "uint8": "|u1", "binary": "|i1", "ubinary": "|u1"}
+
+
+class JobError(ValueError):
+    """The arguments make no job, or the folder holds another one."""
+
+
+@dataclass
+class _Input:
+    """One Parquet file, and the row groups that each of its parts has."""
+
+    path: str
+    size: int
+    rows: int
+    sample: str
+    parts: list[tuple[int, int, list[int]]]  # first row, end, row groups
+
+
+# ---- The list of parts ---------------------------------------------------------------------------------------------
+
+
+def _files(place: str, filesystem: Any) -> tuple[Any, list[str]]:
+    """The file system, None for the local one, and the files of one input."""
+    if filesystem is None and "://" in place:
+        filesystem, place = pafs.FileSystem.from_uri(place)
+    if filesystem is not None and not isinstance(filesystem, pafs.LocalFileSystem):
+        info = filesystem.get_file_info(place.rstrip("/"))
+        if info.type == pafs.FileType.File:
+            return filesystem, [info.path]
+        found = filesystem.get_file_info(pafs.FileSelector(place, recursive=True, allow_not_found=True))
+        skip = re.compile(r"/[._]")
+        return filesystem, [one.path for one in found if one.type == pafs.FileType.File and
+                            not skip.search(one.path[len(place.rstrip("/")):])]
+    if os.path.isdir(place):
+        below = [os.path.join(folder, name) for folder, _, names in os.walk(place, followlinks=True) for name in names]
+        return None, [path for path in below if not re.search(r"(^|/)[._]", os.path.relpath(path, place))]
+    return None, [place] if os.path.exists(place) else glob.glob(place)
+
+
+def _open(filesystem: Any, path: str) -> Any:
+    return open(path, "rb") if filesystem is None else filesystem.open_input_file(path)
+
+
+def _look(filesystem: Any, path: str, split_rows: int) -> _Input:
+    with _open(filesystem, path) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        head = file.read(_SAMPLE)
+        file.seek(max(0, size - _SAMPLE))
+        sample = hashlib.sha256(head + file.read(_SAMPLE)).hexdigest()
+        file.seek(0)
+        try:
+            footer = pq.ParquetFile(file).metadata
+        except pa.ArrowInvalid as error:
+            raise errors.InputOutputError(f"{path} is no whole Parquet file: {error}") from None
+    parts: list[tuple[int, int, list[int]]] = []
+    begin = end = 0
+    groups: list[int] = []
+    for group in range(footer.num_row_groups):
+        groups.append(group)
+        end += footer.row_group(group).num_rows
+        if end - begin >= split_rows:
+            parts.append((begin, end, groups))
+            begin, groups = end, []
+    if groups or not parts:
+        parts.append((begin, end, groups))
+    return _Input(path, size, footer.num_rows, sample, parts)
+
+
+def _list(inputs: Sequence[str], filesystem: Any, split_rows: int) -> tuple[Any, list[_Input]]:
+    kinds: list[Any] = []
+    paths: set[str] = set()
+    for place in inputs:
+        kind, found = _files(place, filesystem)
+        kinds.append(kind)
+        paths.update(os.path.normpath(path) if kind is None else path for path in found)
+        if not found:
+            raise errors.NotFound(f"there is no file at {place}; names that begin with '.' or '_' are passed over")
+    if any((kind is None) != (kinds[0] is None) for kind in kinds):
+        raise JobError("inputs of a job lie on one file system")
+    return kinds[0], [_look(kinds[0], path, split_rows) for path in sorted(paths, key=os.fsencode)]
+
+
+# ---- What the job is -----------------------------------------------------------------------------------------------
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _describe(inputs: list[_Input], model: Model, options: dict[str, str], split_rows: int) -> bytes:
+    facts = model.properties
+    members = {"job": 1, "fletch": _fletch.version, "model": model.fingerprint,
+               "options": {name: facts[name] for name in _PROPERTIES if name in facts} | options,
+               "split_rows": split_rows, "parts": sum(len(one.parts) for one in inputs), "inputs": []}
+    lines = []
+    for one in inputs:
+        try:
+            path = {"path": os.fsencode(one.path).decode()}
+        except UnicodeDecodeError:
+            path = {"path_hex": os.fsencode(one.path).hex()}
+        lines.append("\n" + _dumps(path | {"size": one.size, "extent": one.rows, "sample": one.sample,
+                                            "parts": len(one.parts)}))
+    return (_dumps(members)[:-2] + ",".join(lines) + "]}\n").encode()
+
+
+def _flat(job: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every member by a name that says where it is, from the general to the special."""
+    yield from ((key, job.get(key)) for key in ("job", "fletch", "split_rows", "split_bytes"))
+    yield from (("option " + key, value) for key, value in job.get("options", {}).items())
+    yield "model", job.get("model")
+    for one in job.get("inputs", []):
+        path = one.get("path", one.get("path_hex"))
+        yield from ((f"{key} of {path}", value) for key, value in one.items() if key != "path")
+
+
+def _join(folder: Folder, ours: bytes, mixed_isa: bool) -> str:
+    """Begin the job, or find that it is the one that is there. Its digest."""
+    if folder.read("job.json") is None:
+        folder.put("job.json", ours, first=True)
+    theirs = folder.read("job.json") or b""
+    if theirs != ours:
+        try:
+            there, here = dict(_flat(json.loads(theirs))), dict(_flat(json.loads(ours)))
+        except (ValueError, AttributeError, TypeError) as error:
+            raise JobError(f"job.json is damaged: {error}") from None
+        for key in here | there:
+            free = mixed_isa and key == "option cpu.isa"
+            if not free and here.get(key) != there.get(key):
+                raise JobError(f"job.json is of another job: {key} is {_dumps(there.get(key))} there and "
+                               f"{_dumps(here.get(key))} here; go on with the options and inputs it was begun with, or "
+                               f"write to another folder")
+    return hashlib.sha256(theirs).hexdigest()
+
+
+# ---- Manifests -----------------------------------------------------------------------------------------------------
+
+
+def _seal(members: dict[str, Any]) -> bytes:
+    text = _dumps(members)[:-1]
+    return f'{text},"manifest":"{hashlib.sha256(text.encode()).hexdigest()}"}}\n'.encode()
+
+
+def _manifest(folder: Folder, name: str, job: str) -> dict[str, Any] | str | None:
+    """The manifest of a part that is done; None where there is none; else what is wrong with it."""
+    content = folder.read(f"{name}.json")
+    if content is None:
+        return None
+    text, _, rest = content.rpartition(b',"manifest":"')
+    if rest != f'{hashlib.sha256(text).hexdigest()}"}}\n'.encode():
+        return f"{name}.json is cut short, or was changed"
+    found: dict[str, Any] = json.loads(content)
+    if found["job"] != job or found["part"] != name:
+        return f"{name}.json is of another job or part"
+    for file in found["files"]:
+        if folder.size(file["name"]) != file["bytes"]:
+            return f"{file['name']} has not the {file['bytes']} bytes that its manifest says"
+    return found
+
+
+# ---- One part ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Work:
+    """What all parts of a run share."""
+
+    folder: Folder
+    filesystem: Any
+    model: Model
+    job: str
+    column: str
+    id: str | None
+    keep: list[str]
+    dtype: str
+    format: str
+    on_error: str
+    arguments: dict[str, Any]
+
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys([self.column, *([self.id] if self.id else []), *self.keep]))
+
+
+def _batches(work: _Work, one: _Input, groups: list[int]) -> Iterator[tuple[Any, Any, Any, list[str | None]]]:
+    """Each batch of the part: the table, its embeddings, which rows have none, and why."""
+    with _open(work.filesystem, one.path) as file:
+        for batch in pq.ParquetFile(file).iter_batches(_BATCH, row_groups=groups, columns=work.columns()):
+            found = work.model.embed(batch.column(work.column), info=True, on_error="null", dtype=work.dtype,
+                                     **work.arguments)
+            why: list[str | None] = [None] * len(found.status)
+            for i in np.flatnonzero(found.status):
+                status = int(found.status[i])
+                if status not in _REFUSABLE or work.on_error == "stop":
+                    raise errors.Error(f"{one.path}: a text could not be embedded: {_REFUSABLE.get(status, status)}")
+                why[i] = _REFUSABLE[status]
+            yield batch, found, found.status != 0, why
+
+
+def _schema(work: _Work, one: _Input) -> tuple[Any, Any]:
+    """The columns that are passed on, and the schema of the result."""
+    with _open(work.filesystem, one.path) as file:
+        schema = pq.ParquetFile(file).schema_arrow
+    for name in work.columns():
+        if name not in schema.names:
+            raise JobError(f'{one.path} has no column "{name}"; it has {", ".join(schema.names)}')
+    kind = schema.field(work.column).type
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value)):
+        raise JobError(f'the column "{work.column}" of {one.path} is {kind}, not text')
+    number = pa.from_numpy_dtype(np.dtype(_NUMPY[work.dtype]))
+    passed = [pa.field(name, schema.field(name).type) for name in work.columns()
+              if name != work.column or name in work.keep]
+    made = [pa.field("embedding", pa.list_(pa.field("element", number), _width(work))), pa.field("tokens", pa.uint32()),
+            pa.field("truncated", pa.bool_()), pa.field("refused", pa.string())]
+    for field in made:
+        if field.name in (one.name for one in passed):
+            raise JobError(f'the column "{field.name}" would stand beside one of the result under the same name')
+    facts = {"fletch.version": _fletch.version, "fletch.model": work.model.fingerprint, "fletch.job": work.job}
+    return passed, pa.schema(passed + made, facts)
+
+
+def _width(work: _Work) -> int:
+    columns: int = work.arguments.get("dimensions") or work.model.dimensions
+    return -(-columns // 8) if work.dtype in ("binary", "ubinary") else columns
+
+
+def _write_parquet(work: _Work, name: str, one: _Input, groups: list[int], tally: dict[str, Any]) -> None:
+    passed, schema = _schema(work, one)
+    floats = {"use_byte_stream_split": ["embedding.list.element"]} if work.dtype == "float32" else {}
+    plain = [field.name for field in passed]
+    with work.folder.create(f"{name}.parquet") as out:
+        file = pa.PythonFile(out, "w")
+        with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=plain, **floats) as writer:
+            for batch, found, bad, why in _batches(work, one, groups):
+                found.vectors[bad] = 0
+                rows = pa.FixedSizeListArray.from_arrays(
+                    pa.array(found.vectors.reshape(-1)), type=schema.field("embedding").type, mask=pa.array(bad))
+                columns = [batch.column(field.name) for field in passed]
+                writer.write_table(pa.Table.from_arrays(
+                    [*columns, rows, pa.array(found.tokens, mask=bad), pa.array(found.truncated, mask=bad),
+                     pa.array(why, pa.string())], schema=schema))
+                _count(tally, found, bad)
+        _note(tally, f"{name}.parquet", out)
+
+
+def _write_numpy(work: _Work, name: str, one: _Input, groups: list[int], tally: dict[str, Any]) -> None:
+    passed, _ = _schema(work, one)
+    blocks = []
+    with work.folder.create(f"{name}.npy") as out, work.folder.create(f"{name}.jsonl") as told:
+        line = 0
+        for batch, found, bad, why in _batches(work, one, groups):
+            blocks.append(np.ascontiguousarray(found.vectors[~bad]))
+            for i, fields in enumerate(batch.select([field.name for field in passed]).to_pylist()):
+                line += 1
+                if work.id:
+                    fields = {"id": fields.pop(work.id)} | fields
+                row = {"refused": why[i], "line": line} if why[i] else {
+                    "tokens": int(found.tokens[i]), "truncated": bool(found.truncated[i]), **fields}
+                told.write((_dumps(row) + "\n").encode())
+            _count(tally, found, bad)
+        shape = (f"{{'descr': '{_NUMPY[work.dtype]}', 'fortran_order': False, "
+                 f"'shape': ({tally['rows']}, {_width(work)}), }}")
+        out.write(b"\x93NUMPY\1\0v\0" + shape.ljust(117).encode() + b"\n")
+        for block in blocks:
+            out.write(block.reshape(-1).view(np.uint8))
+        _note(tally, f"{name}.npy", out)
+        _note(tally, f"{name}.jsonl", told)
+
+
+def _count(tally: dict[str, Any], found: Any, bad: Any) -> None:
+    tally["rows"] += int((~bad).sum())
+    tally["refused"] += int(bad.sum())
+    tally["tokens"] += int(found.tokens[~bad].sum())
+    tally["truncated"] += int(found.truncated[~bad].sum())
+
+
+def _note(tally: dict[str, Any], name: str, out: Any) -> None:
+    tally["files"].append({"name": name, "bytes": out.bytes, "sha256": out.sha256})
+
+
+def _make(work: _Work, name: str, one: _Input, part: tuple[int, int, list[int]]) -> dict[str, Any]:
+    begin, end, groups = part
+    start = time.monotonic()
+    tally: dict[str, Any] = {"part": name, "job": work.job, "begin": begin, "end": end, "input_sha256": "", "rows": 0,
+                             "refused": 0, "tokens": 0, "truncated": 0, "seconds": 0.0, "files": []}
+    (_write_parquet if work.format == "parquet" else _write_numpy)(work, name, one, groups, tally)
+    tally["seconds"] = round(time.monotonic() - start, 3)
+    work.folder.put(f"{name}.json", _seal(tally))
+    return tally
+
+
+# ---- The job -------------------------------------------------------------------------------------------------------
+
+
+def _shard(shard: tuple[int, int] | str) -> tuple[int, int]:
+    if isinstance(shard, str):
+        found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", shard, re.ASCII)
+        shard = (int(found[1]), int(found[2])) if found else (0, 0)
+    index, count = shard
+    if not 0 <= index < count:
+        raise JobError(f"shard is I/N, the part of N equal ones that this process does, from 0/N to (N-1)/N, not "
+                       f"{shard}")
+    return index, count
+
+
+def _refuse_inside(inputs: Sequence[str], output: str) -> None:
+    """A job that read its own parts would never end."""
+    there = os.path.realpath(output)
+    for place in inputs:
+        here = os.path.realpath(place)
+        common = os.path.commonpath([here, there])
+        if "://" not in place and (common == there or (common == here and os.path.isdir(here))):
+            raise JobError(f"the output folder is inside of {place}, which the job reads, or the reverse; write "
+                           "elsewhere")
+
+
+def run(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], output: str | os.PathLike[str], *,
+        column: str = "text", id: str | None = None, keep: Sequence[str] = (), shard: tuple[int, int] | str = (0, 1),
+        model: Model | str | os.PathLike[str] | None = None, dtype: str = "float32", format: str = "parquet",
+        split_rows: int = 100_000, on_error: str = "skip", mixed_isa: bool = False, filesystem: Any = None,
+        output_filesystem: Any = None, progress: Callable[[int, int], object] | None = None,
+        **arguments: Any) -> dict[str, Any]:
+    """Embed a column of Parquet files into `output`, part by part; what is done already is not done again.
+
+    inputs: files, folders or patterns, or URIs that pyarrow.fs knows; filesystem: another pyarrow file system.
+    column, id, keep: the texts, what names them, and columns that are passed on. format: "parquet" or "npy".
+    shard: (i, n), every n-th part from i on. split_rows: row groups are put together to parts of at least as many rows.
+    on_error: "skip" leaves a text that cannot be embedded without a vector and says why, "stop" raises.
+    progress: hears of parts done and of all. Other arguments are those of Model.embed: prompt, dimensions, max_length …
+    Gives the summary that `fletch run` prints; "failed" counts parts whose input could not be read.
+    """
+    names = [os.fspath(one) for one in ([inputs] if isinstance(inputs, (str, os.PathLike)) else inputs)]
+    index, count = _shard(shard)
+    place = os.fspath(output)
+    if dtype not in _NUMPY or format not in ("parquet", "npy") or on_error not in ("skip", "stop") or split_rows < 1:
+        raise JobError(f"dtype is one of {', '.join(_NUMPY)}; format parquet or npy; on_error skip or stop; "
+                       "split_rows a number from 1")
+    if filesystem is None and output_filesystem is None and "://" not in place:
+        _refuse_inside(names, place)
+    start = time.monotonic()
+    source, files = _list(names, filesystem, split_rows)
+    arguments = {"truncate": "right"} | {key: value for key, value in arguments.items() if value is not None}
+    with contextlib.ExitStack() as stack:
+        opened = model if isinstance(model, Model) else stack.enter_context(Model(model))
+        options = {"dtype": dtype, "format": format, "column": column, "id": id or "", "keep": ",".join(keep),
+                   "pyarrow": pa.__version__ if format == "parquet" else ""}
+        options |= {f"embed.{key}": str(value) for key, value in sorted(arguments.items())}
+        work = _Work(open_folder(place, output_filesystem), source, opened, "", column, id, list(keep), dtype, format,
+                     on_error, arguments)
+        text = _describe(files, opened, options | {"dimensions": str(arguments.get("dimensions") or opened.dimensions)},
+                         split_rows)
+        for one in files:
+            _schema(work, one)
+        work.job = _join(work.folder, text, mixed_isa)
+        work.folder.sweep(False)
+        return _do(work, files, index, count, start, progress)
+
+
+def _do(work: _Work, files: list[_Input], index: int, count: int, start: float,
+        progress: Callable[[int, int], object] | None) -> dict[str, Any]:
+    parts = [(f"part-{i:05}-{k:05}", one, part) for i, one in enumerate(files) for k, part in enumerate(one.parts)]
+    mine = parts[index::count]
+    summary = {"shard": index, "shards": count, "parts": len(mine), "done_before": 0, "made": 0, "failed": 0, "rows": 0,
+               "refused": 0, "tokens": 0, "truncated": 0, "seconds": 0.0}
+    for number, (name, one, part) in enumerate(mine):
+        found = _manifest(work.folder, name, work.job)
+        if isinstance(found, dict):
+            summary["done_before"] += 1
+        else:
+            if isinstance(found, str):
+                print(f"fletch: note: {name} is done again: {found}", file=sys.stderr)
+            try:
+                found = _make(work, name, one, part)
+                summary["made"] += 1
+            except pa.ArrowInvalid as error:  # pages that cannot be read: the other parts are done
+                print(f"fletch: {one.path}: {error}", file=sys.stderr)
+                summary["failed"] += 1
+                continue
+        for key in ("rows", "refused", "tokens", "truncated"):
+            summary[key] += found[key]
+        if progress:
+            progress(number + 1, len(mine))
+    summary["seconds"] = round(time.monotonic() - start, 3)
+    return summary
+
+
+def check(output: str | os.PathLike[str], *, quick: bool = False, finish: bool = False,
+          filesystem: Any = None) -> dict[str, Any]:
+    """What `fletch run --check` says of a folder, and the faults as "wrong"; with `finish` _SUCCESS is written."""
+    folder = open_folder(os.fspath(output), filesystem)
+    text = folder.read("job.json")
+    if text is None:
+        raise JobError(f"{os.fspath(output)} holds no job: there is no job.json")
+    job, totals = hashlib.sha256(text).hexdigest(), {"parts": 0, "done": 0, "missing": 0, "damaged": 0, "rows": 0,
+                                                     "refused": 0, "tokens": 0, "truncated": 0, "bytes": 0}
+    wrong, digests, expected = [], [], {"job.json", "_SUCCESS"}
+    for i, one in enumerate(json.loads(text)["inputs"]):
+        covered: int | None = 0
+        for name in (f"part-{i:05}-{k:05}" for k in range(one["parts"])):
+            found = _manifest(folder, name, job)
+            totals["parts"] += 1
+            if isinstance(found, dict) and not quick:
+                found = next((f"{file['name']} is not what was written: its SHA-256 differs" for file in found["files"]
+                              if hashlib.sha256(folder.read(file["name"]) or b"").hexdigest() != file["sha256"]), found)
+            if not isinstance(found, dict):
+                totals["missing" if found is None else "damaged"] += 1
+                wrong.append(found or f"{name} is not done")
+                covered = None
+                continue
+            if covered is not None and (found["begin"], found["end"]) != (0, 0):
+                covered = found["end"] if found["begin"] == covered else None
+            expected |= {f"{name}.json", *(file["name"] for file in found["files"])}
+            digests += [file["sha256"] for file in found["files"]]
+            totals["done"] += 1
+            totals["bytes"] += sum(file["bytes"] for file in found["files"])
+            for key in ("rows", "refused", "tokens", "truncated"):
+                totals[key] += found[key]
+        if covered is not None and covered != one["extent"]:
+            totals["damaged"] += 1
+            wrong.append(f"the parts of {one.get('path')} end at {covered} of {one['extent']}")
+    parts = [] if wrong else [name for name in folder.names() if name.startswith("part-")]
+    strangers = sorted(set(parts) - expected)
+    totals["damaged"] += len(strangers)
+    wrong += [f"{name} is no part of this job" for name in strangers]
+    result = totals | {"sha256": None if wrong else hashlib.sha256("".join(digests).encode()).hexdigest()}
+    if finish and not wrong:
+        folder.sweep(True)
+        folder.put("_SUCCESS", (_dumps(result) + "\n").encode())
+    return result | {"wrong": wrong}
+
+
+# ---- python -m fletch.job ------------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m fletch.job", allow_abbrev=False,
+        description="Embed a column of Parquet files, part by part; run again, it does what is missing.",
+        epilog="Exit codes: 0 done; 1 try again; 2 wrong usage or another job; 3 no model; 4 done, but for refused "
+               "texts.")
+    parser.add_argument("places", nargs="+", metavar="INPUT ... OUTPUT", help="files, folders or URIs; the last is written")
+    parser.add_argument("--column", default="text", help="the texts (default: text)")
+    parser.add_argument("--id", help="the column that names them")
+    parser.add_argument("--keep", default="", help="columns to pass on, with commas between them")
+    parser.add_argument("--shard", default="0/1", help="I/N: every N-th part, beginning with part I")
+    parser.add_argument("--split-rows", type=int, default=100_000, help="rows of a part, at least (default: 100000)")
+    parser.add_argument("-m", "--model")
+    parser.add_argument("--dtype", default="float32", choices=list(_NUMPY))
+    parser.add_argument("--format", default="parquet", choices=["parquet", "npy"])
+    parser.add_argument("--prompt")
+    parser.add_argument("--prompt-name")
+    parser.add_argument("--dimensions", type=int)
+    parser.add_argument("--max-length", type=int)
+    parser.add_argument("--truncate", choices=["right", "left", "error"])
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--on-error", default="skip", choices=["skip", "stop"])
+    parser.add_argument("--mixed-isa", action="store_true")
+    parser.add_argument("--check", action="store_true", help="look whether OUTPUT is whole")
+    parser.add_argument("--quick", action="store_true", help="with --check: sizes only")
+    parser.add_argument("--finish", action="store_true", help="check, then write _SUCCESS")
+    return parser
+
+
+def _look_at(given: argparse.Namespace) -> int:
+    totals = check(given.places[-1], quick=given.quick, finish=given.finish)
+    wrong = totals.pop("wrong")
+    for text in wrong[:20]:
+        print(f"fletch: {text}", file=sys.stderr)
+    print(_dumps(totals))
+    return 1 if wrong else 4 if totals["refused"] else 0
+
+
+def _work(given: argparse.Namespace) -> int:
+    if len(given.places) < 2:
+        raise JobError("INPUT and OUTPUT are needed")
+    try:
+        model = Model(given.model, threads=given.threads, env=True)
+    except (errors.ConfigError, errors.InvalidArgument):
+        raise
+    except errors.Error as error:
+        print(f"fletch: {error}", file=sys.stderr)
+        return 3
+    with model:
+        summary = run(given.places[:-1], given.places[-1], column=given.column, id=given.id,
+                      keep=[name for name in given.keep.split(",") if name], shard=given.shard, model=model,
+                      dtype=given.dtype, format=given.format, split_rows=given.split_rows, on_error=given.on_error,
+                      mixed_isa=given.mixed_isa, prompt=given.prompt, prompt_name=given.prompt_name,
+                      dimensions=given.dimensions, max_length=given.max_length, truncate=given.truncate)
+    print(_dumps(summary))
+    return 1 if summary["failed"] else 4 if summary["refused"] else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    given = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        return _look_at(given) if given.check or given.finish else _work(given)
+    except (JobError, errors.ConfigError, errors.InvalidArgument) as error:
+        print(f"fletch: {error}", file=sys.stderr)
+        return 2
+    except (errors.Error, OSError, MemoryError) as error:
+        print(f"fletch: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

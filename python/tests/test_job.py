@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fletch.job: the job of `fletch run` over Parquet.
+
+Must never break: killed and run again it ends in the same bytes; shards agree; vectors are those of `fletch run`;
+`fletch run --check` reads the folder; nothing of another job is mixed in."""
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from conftest import PROGRAM, ROOT
+
+import fletch
+
+pa = pytest.importorskip("pyarrow")
+import pyarrow.dataset as dataset  # noqa: E402
+import pyarrow.fs as pafs  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
+
+from fletch import job  # noqa: E402
+
+TOY = str(ROOT / "tests/golden/folders/plain-bert")
+WORDS = "the cat sat on a mat while dogs ran over green hills and some people wrote long notes".split()
+
+
+def texts(count, seed=0):
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(1, 20))) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def toy():
+    with fletch.Model(TOY) as model:
+        yield model
+
+
+@pytest.fixture
+def source(tmp_path):
+    folder = tmp_path / "in"
+    (folder / "sub").mkdir(parents=True)
+    for name, count, seed in (("a", 900, 1), ("sub/a", 300, 2)):
+        rows = texts(count, seed)
+        rows[5] = None
+        table = pa.table({"id": range(count), "text": rows, "more": [1.5] * count})
+        pq.write_table(table, folder / f"{name}.parquet", row_group_size=50)
+    return folder
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".json"}
+
+
+def done(folder):
+    return {path.name: path.stat().st_ino for path in folder.glob("part-*.json")}
+
+
+def program(*arguments, code=0):
+    ran = subprocess.run([PROGRAM, "run", *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    assert ran.returncode == code, ran.stderr
+    return json.loads(ran.stdout) if ran.stdout else {}
+
+
+def start(source, out, *flags):
+    return subprocess.Popen([sys.executable, "-X", "dev", "-m", "fletch.job", source, out, "-m", TOY, "--id", "id",
+                             "--split-rows", "100", *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_rows_are_those_of_the_model_and_of_the_program(toy, source, tmp_path):
+    summary = job.run(source, tmp_path / "out", id="id", keep=["more"], model=toy, split_rows=100)
+    assert summary["parts"] == summary["made"] == 12 and summary["rows"] == 1198 and summary["refused"] == 2
+    parts = sorted((tmp_path / "out").glob("*.parquet"))
+    table = pa.concat_tables([pq.read_table(path) for path in parts])
+    assert table.column_names == ["id", "more", "embedding", "tokens", "truncated", "refused"]
+    assert table["id"].to_pylist() == [*range(900), *range(300)]
+    assert table["embedding"].null_count == 2 and table["refused"][5].as_py() == "there is no text"
+    assert dataset.dataset([str(path) for path in parts]).to_table().equals(table)
+    wrote = [text for name in ("a", "sub/a") for text in pq.read_table(source / f"{name}.parquet")["text"].to_pylist()
+             if text is not None]
+    want = toy.embed(wrote)
+    got = table["embedding"].combine_chunks().flatten().to_numpy().reshape(want.shape)
+    assert got.tobytes() == want.tobytes()
+    assert pq.read_schema(parts[0]).metadata[b"fletch.model"].decode() == toy.fingerprint
+    # the same through lines and `fletch run`, and both folders through its --check
+    lines = tmp_path / "lines.txt"
+    lines.write_text("\n".join(wrote))
+    program("-q", "-m", TOY, "-i", lines, "-o", tmp_path / "run", "--split-bytes", "4KiB")
+    program("-o", tmp_path / "run", "--merge", tmp_path / "run.npy")
+    job.run(source, tmp_path / "npy", id="id", model=toy, split_rows=100, format="npy")
+    program("-o", tmp_path / "npy", "--merge", tmp_path / "npy.npy", code=4)
+    assert (tmp_path / "npy.npy").read_bytes() == (tmp_path / "run.npy").read_bytes()
+    assert np.load(tmp_path / "npy.npy").tobytes() == want.tobytes()
+    rows = [json.loads(line) for line in (tmp_path / "npy.jsonl").read_text().splitlines()]
+    assert rows[5] == {"refused": "there is no text", "line": 6} and rows[6]["id"] == 6
+    for folder in ("out", "npy"):
+        ours, theirs = job.check(tmp_path / folder), program("-o", tmp_path / folder, "--check", code=4)
+        assert ours.pop("wrong") == [] and ours == theirs
+    assert job.check(tmp_path / "run")["sha256"] == program("-o", tmp_path / "run", "--check")["sha256"]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "npy"])
+def test_shards_killed_and_again(toy, source, tmp_path, kind):
+    calm = tmp_path / "calm"
+    job.run(source, calm, id="id", model=toy, split_rows=100, format=kind)
+    again = job.run(source, calm, id="id", model=toy, split_rows=100, format=kind)
+    assert again["made"] == 0 and again["done_before"] == 12 and again["rows"] == 1198
+    shards = tmp_path / "shards"
+    for i in (2, 0, 1):
+        job.run(source, shards, id="id", model=toy, split_rows=100, format=kind, shard=f"{i}/3")
+    assert content(shards) == content(calm)
+    stormy, draw, before = tmp_path / "stormy", random.Random(3), {}
+    for number in [signal.SIGKILL] * 3 + [signal.SIGTERM]:
+        worker = start(source, stormy, "--format", kind)
+        goal = min(len(before) + draw.randint(1, 2), 12)
+        while worker.poll() is None and len(done(stormy) if stormy.exists() else {}) < goal:
+            time.sleep(0.002)
+        worker.send_signal(number)
+        _, err = worker.communicate(timeout=300)
+        assert worker.returncode in (-number, 128 + number, 4), err
+        assert before.items() <= done(stormy).items()
+        before = done(stormy)
+    out, err = start(source, stormy, "--format", kind).communicate(timeout=300)
+    assert json.loads(out)["rows"] == 1198, err
+    assert content(stormy) == content(calm)
+    assert all(name.startswith(("part-", "job.json")) for name in os.listdir(stormy))
+    assert program("-o", stormy, "--finish", code=4)["sha256"] == job.check(calm)["sha256"]
+
+
+def test_an_object_store(toy, source, tmp_path):
+    """A file system that only opens and closes streams."""
+    store = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
+    remote = job.run("in", "out", id="id", model=toy, split_rows=100, filesystem=store, output_filesystem=store)
+    assert remote["made"] == 12
+    assert job.run("in", "out", id="id", model=toy, split_rows=100, filesystem=store, output_filesystem=store)["made"] == 0
+    assert job.check("out", filesystem=store, finish=True)["wrong"] == []
+    os.unlink(tmp_path / "out/part-00000-00001.parquet")
+    assert job.run("in", "out", id="id", model=toy, split_rows=100, filesystem=store, output_filesystem=store)["made"] == 1
+
+
+def test_columns_of_every_kind(toy, tmp_path):
+    rows = texts(60)
+    want = toy.embed(rows, dtype="int8")
+    for name, column in [("u", pa.array(rows)), ("large", pa.array(rows, pa.large_string())),
+                         ("view", pa.array(rows, pa.string_view())), ("dictionary", pa.array(rows).dictionary_encode())]:
+        pq.write_table(pa.table({"body": column}), tmp_path / f"{name}.parquet")
+        job.run(tmp_path / f"{name}.parquet", tmp_path / name, column="body", model=toy, dtype="int8")
+        got = pq.read_table(tmp_path / name / "part-00000-00000.parquet")["embedding"].combine_chunks()
+        assert got.flatten().to_numpy().tobytes() == want.tobytes(), name
+    pq.write_table(pa.table({"body": pa.array([], pa.string())}), tmp_path / "none.parquet")
+    assert job.run(tmp_path / "none.parquet", tmp_path / "none", column="body", model=toy)["rows"] == 0
+    assert job.check(tmp_path / "none")["wrong"] == [] and program("-o", tmp_path / "none", "--check")["done"] == 1
+    twice = pa.table({"id": ["a", "a"], "body": rows[:2]})
+    pq.write_table(twice, tmp_path / "twice.parquet")
+    job.run(tmp_path / "twice.parquet", tmp_path / "twice", column="body", id="id", model=toy)
+    assert pq.read_table(tmp_path / "twice/part-00000-00000.parquet")["id"].to_pylist() == ["a", "a"]
+
+
+def test_what_is_refused(toy, source, tmp_path):
+    def refuse(words, kind=job.JobError, place=source, out=tmp_path / "out", **arguments):
+        with pytest.raises(kind, match=words):
+            job.run(place, out, **{"model": toy, "split_rows": 100} | arguments)
+
+    refuse("has no column \"body\"; it has id, text, more", column="body")
+    refuse("not text", column="more")
+    for shard in ("0/0", "7/7", "-1/3", "1", "a/b", "٣/٤", (3, 3)):
+        refuse("I/N", shard=shard)
+    refuse("inside", out=source / "out")
+    refuse("inside", out=source)
+    refuse("no file at", FileNotFoundError, place=tmp_path / "absent")
+    (tmp_path / "torn.parquet").write_bytes((source / "a.parquet").read_bytes()[:-9])
+    refuse("no whole Parquet file", OSError, place=tmp_path / "torn.parquet")
+    assert not (tmp_path / "out" / "job.json").exists()
+    job.run(source, tmp_path / "out", model=toy, split_rows=100, shard=(0, 2))
+    before = content(tmp_path / "out")
+    for arguments, words in [({"dtype": "int8"}, "option dtype is \"float32\" there"), ({"format": "npy"}, "option format"),
+                             ({"id": "id"}, "option id"), ({"max_length": 8}, "embed.max_length"),
+                             ({"split_rows": 200}, "split_rows is 100 there")]:
+        refuse(words, **arguments)
+    pq.write_table(pa.table({"id": [1], "text": ["x"]}), source / "new.parquet")
+    refuse("another job")
+    os.unlink(source / "new.parquet")
+    rows = pq.read_table(source / "a.parquet")
+    pq.write_table(rows.slice(1), source / "a.parquet", row_group_size=50)
+    refuse("a.parquet")
+    assert content(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("damage", ["truncate", "edit", "no part", "no manifest"])
+def test_damage(toy, source, tmp_path, damage):
+    out = tmp_path / "out"
+    job.run(source, out, model=toy, split_rows=100)
+    want, path = content(out), out / "part-00000-00003.json"
+    text = path.read_bytes()
+    if damage == "truncate":
+        path.write_bytes(text[:-30])
+    elif damage == "edit":
+        path.write_bytes(text.replace(b'"rows":', b'"rows":1'))
+    else:
+        os.unlink(path if damage == "no manifest" else out / "part-00000-00003.parquet")
+    assert len(job.check(out)["wrong"]) == 1
+    program("-o", out, "--check", "--quick", code=1)
+    assert job.run(source, out, model=toy, split_rows=100)["made"] == 1
+    assert content(out) == want and job.check(out)["wrong"] == []
+    shutil.copy(out / "part-00000-00003.parquet", out / "part-00007-00000.parquet")
+    assert job.check(out)["wrong"] == ["part-00007-00000.parquet is no part of this job"]
+
+
+def test_command_line(source, tmp_path, capsys):
+    base = [str(source), str(tmp_path / "out"), "-m", TOY]
+    assert job.main([*base, "--dtype", "ubinary"]) == 4
+    assert json.loads(capsys.readouterr().out)["rows"] == 1198
+    assert job.main([*base]) == 2
+    assert "another job" in capsys.readouterr().err
+    assert job.main([str(tmp_path / "out"), "--check", "--finish"]) == 4
+    assert (tmp_path / "out/_SUCCESS").exists()
+    assert job.main([str(source), str(tmp_path / "x"), "-m", str(tmp_path)]) == 3
+    assert job.main([str(tmp_path / "absent"), str(tmp_path / "x"), "-m", TOY]) == 1
+    assert job.main([str(tmp_path / "out")]) == 2
