@@ -50,7 +50,7 @@ def test_the_share_of_a_packed_file(embed, tmp_path, pack):
     if pack:
         program = shutil.which(pack) or pytest.skip(f"{pack} is not installed")
         subprocess.run([program, "-k", "-q", "in.txt"], cwd=tmp_path, check=True)
-    code, shown = on_terminal(embed, "embed", "-i", name, "-o", "out.npy", "--progress", "always")
+    code, shown = on_terminal(embed, "tokenize", "-i", name, "-o", "out.jsonl", "--progress", "always")
     assert code == 0 and re.search(r"\r\x1b\[K *(\d+)% ", shown)[1] in ("24", "25"), shown
 
 

@@ -447,6 +447,23 @@ Test(json, quoting_round_trips_every_byte) {
     fl_buf_free(&out);
 }
 
+Test(json, compact_drops_space_outside_of_strings_only) {
+    static const char *const pairs[][2] = {
+        {"{ \"a b\" :\t[ 1 ,\r\n 2 ] }", "{\"a b\":[1,2]}"},
+        {"\" \\\" \" ", "\" \\\" \""}, /* an escaped quote does not end a string */
+        {"[\"\\\\\" , \" \\\\ \" ]", "[\"\\\\\",\" \\\\ \"]"},
+        {" null ", "null"},
+        {"", ""},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        fl_buf out = {0};
+        fl_json_compact(&out, pairs[i][0], strlen(pairs[i][0]));
+        fl_buf_putc(&out, '\0');
+        cr_assert_str_eq(out.data, pairs[i][1]);
+        fl_buf_free(&out);
+    }
+}
+
 Test(json, read_names_the_file_and_survives_failed_allocations) {
     char path[] = "/tmp/fl-test-json-XXXXXX";
     int  fd     = mkstemp(path);
