@@ -502,7 +502,7 @@ FLETCH_API uint64_t fletch_histogram_bound(size_t bucket);
       "texts whose row passed a buffer (dense layers, cut, another type)")                         \
     X(POOL_TAKES, pool_takes, "buffers asked from the pool")                                       \
     X(POOL_HITS, pool_hits, "of these, served by a buffer that was kept")                          \
-    X(POOL_ALLOCATIONS, pool_allocations, "buffers allocated")                                     \
+    X(POOL_ALLOCATIONS, pool_allocations, "buffers allocated when they were asked for")            \
     X(POOL_ALLOCATION_NS, pool_allocation_ns, "time spent allocating them")                        \
     X(POOL_EVICTIONS, pool_evictions, "buffers let go because the pool was full")                  \
     X(PRESSURE_CLEANUPS, pressure_cleanups,                                                        \

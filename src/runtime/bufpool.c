@@ -137,10 +137,16 @@ static void release_all(const fl_bufpool *pool, leaving *gone) {
 }
 
 static void *allocate(const fl_bufpool *pool, size_t capacity) {
+    return pool->options.alloc ? pool->options.alloc(capacity)
+           : capacity >= BIG   ? fl_big_alloc(capacity)
+                               : fl_alloc_aligned(capacity, ALIGNMENT);
+}
+
+/* For somebody who waits. What is made ahead (fl_bufpool_reserve) is not counted: the figures say how
+ * often a batch had to ask the system. */
+static void *allocate_now(const fl_bufpool *pool, size_t capacity) {
     uint64_t begin  = fl_clock_ns();
-    void    *buffer = pool->options.alloc ? pool->options.alloc(capacity)
-                      : capacity >= BIG   ? fl_big_alloc(capacity)
-                                          : fl_alloc_aligned(capacity, ALIGNMENT);
+    void    *buffer = allocate(pool, capacity);
     if (buffer) {
         fl_count(pool->options.stats, FLETCH_COUNT_POOL_ALLOCATIONS, 1);
         fl_count(pool->options.stats, FLETCH_COUNT_POOL_ALLOCATION_NS, fl_clock_ns() - begin);
@@ -217,9 +223,9 @@ void *fl_bufpool_take(fl_bufpool *pool, size_t bytes, size_t *capacity) {
         return buffer;
     }
     *capacity = class_size(class);
-    buffer    = allocate(pool, *capacity);
+    buffer    = allocate_now(pool, *capacity);
     if (buffer == NULL && fl_bufpool_trim(pool, 0) > 0) {
-        buffer = allocate(pool, *capacity); /* what was kept stood in the way */
+        buffer = allocate_now(pool, *capacity); /* what was kept stood in the way */
     }
     if (buffer) {
         pthread_mutex_lock(&pool->lock);

@@ -14,6 +14,7 @@
  *         metrics. */
 #include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -302,6 +303,24 @@ static const gauge gauges[] = {
      COUNT(REPLICA_REOPENS), 1},
     {"provider_fallbacks_total", "counter", "Times the next provider of the chain was taken.",
      COUNT(PROVIDER_FALLBACKS), 1},
+    {"provider_selections_total", "counter", "Engines opened.", COUNT(PROVIDER_SELECTIONS), 1},
+    {"zero_copy_inputs_total", "counter", "Texts tokenised where the caller has them.",
+     COUNT(ZERO_COPY_INPUTS), 1},
+    {"copied_inputs_total", "counter", "Texts copied to be tokenised.", COUNT(COPIED_INPUTS), 1},
+    {"zero_copy_outputs_total", "counter", "Rows that the engine wrote into the caller's memory.",
+     COUNT(ZERO_COPY_OUTPUTS), 1},
+    {"staged_outputs_total", "counter", "Rows that passed a buffer.", COUNT(STAGED_OUTPUTS), 1},
+    {"pool_takes_total", "counter", "Buffers asked from the pool.", COUNT(POOL_TAKES), 1},
+    {"pool_hits_total", "counter", "Of these, served by a buffer that was kept.", COUNT(POOL_HITS),
+     1},
+    {"pool_allocations_total", "counter", "Buffers allocated when they were asked for.",
+     COUNT(POOL_ALLOCATIONS), 1},
+    {"pool_allocation_seconds_total", "counter", "Time spent allocating them.",
+     COUNT(POOL_ALLOCATION_NS), 1e-9},
+    {"pool_evictions_total", "counter", "Buffers let go because the pool was full.",
+     COUNT(POOL_EVICTIONS), 1},
+    {"pressure_cleanups_total", "counter", "Times buffers were given back for want of memory.",
+     COUNT(PRESSURE_CLEANUPS), 1},
     {"engine_busy_seconds_total", "counter", "Time engines spent computing, replicas together.",
      COUNT(BUSY_NS), 1e-9},
     {"queue_requests", "gauge", "Requests that wait.", OF(queued_requests), 1},
@@ -495,7 +514,8 @@ static unsigned long long read_number(const char *path, const char *word) {
     if (fl_file_read(path, 64 * 1024, &text, NULL) == FLETCH_OK && text.data != NULL) {
         const char *found = strstr(text.data, word);
         if (found != NULL) {
-            (void)sscanf(found + strlen(word), " %llu", &value);
+            value =
+                strtoull(found + strlen(word), NULL, 10); /* skips the spaces, 0 for no number */
         }
     }
     fl_buf_free(&text);

@@ -92,7 +92,12 @@ def test_metrics_count_what_clients_count(start):
     assert metrics["fletch_embeddings_total"] == metrics["fletch_embedding_total"] == texts
     assert metrics["fletch_embedding_seconds_count"] == clients * each
     model = re.search(r'model="([^"]*)"', scrape(running).decode())[1]
-    assert metrics[f'fletch_tokens_total{{model="{model}"}}'] >= texts * 4
+    of_model = {name.split("{")[0].removeprefix("fletch_"): value for name, value in metrics.items() if f'model="{model}"' in name}
+    assert of_model["tokens_total"] >= texts * 4
+    texts = of_model["texts_total"]  # one more: that which warms
+    for way in ("zero_copy_inputs_total", "copied_inputs_total"), ("zero_copy_outputs_total", "staged_outputs_total"):
+        assert of_model[way[0]] + of_model[way[1]] == texts
+    assert of_model["pool_takes_total"] == of_model["pool_hits_total"] + of_model["pool_allocations_total"] > 0
     assert running.end() == 0
 
 
