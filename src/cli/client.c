@@ -291,8 +291,9 @@ fl_exit fl_client_post(const fl_client *client, const char *path, const fl_buf *
         tell_refusal(client, status, reply);
         return FL_EXIT_FAILED;
     }
-    fl_cli_message("no server answers at %s: %s", client->where, strerror(errno));
-    if (errno == ECONNREFUSED || errno == ENOENT || errno == EHOSTUNREACH) {
+    int reason = errno;
+    fl_cli_message("no server answers at %s: %s", client->where, strerror(reason));
+    if (reason == ECONNREFUSED || reason == ENOENT || reason == EHOSTUNREACH) {
         fl_cli_hint("start one with `fletch serve`, or say with --host and --port where it is");
     }
     return FL_EXIT_FAILED;

@@ -17,7 +17,7 @@
 #include "cli/client.h"
 #include "cli/run.h"
 
-enum { ID_MAX = 600, TREE_MAX = 512 << 20 };
+enum { ID_MAX = 513, TREE_MAX = 512 << 20 }; /* an id has at most 512 bytes */
 
 typedef struct add_run {
     fl_client   client;
@@ -46,14 +46,14 @@ static const char *take_id(const fl_run *run, const add_run *add, const fl_recor
     fl_buf       text  = {0};
     fl_json     *json  = NULL;
     fletch_error error = {0};
-    const char  *wrong = "has no such field, or it is no string and no whole number";
+    const char  *wrong = "is not there, or is neither a string nor a whole number";
     put_fields(run, record, &text);
     if (text.failed || fl_json_parse(&json, text.data, text.size, TREE_MAX, 0, "", &error) < 0) {
         wrong = text.failed ? "does not fit into memory" : "cannot be read";
     } else {
         fl_json *id   = fl_json_get(json, add->id_field);
         int      size = -1;
-        if (fl_json_is(id, FL_JSON_STRING)) {
+        if (fl_json_is(id, FL_JSON_STRING) && strlen(fl_json_text(id)) == fl_json_text_size(id)) {
             size = snprintf(out, ID_MAX, "%s", fl_json_text(id));
         } else if (fl_json_is_int(id)) {
             size = snprintf(out, ID_MAX, "%" PRId64, fl_json_int64(id));

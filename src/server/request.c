@@ -305,10 +305,10 @@ static void send_reply(fl_request *request, int status) {
         full->replied = request->reply.body.size;
     }
     full->crowded = 0;
-    /* Rows of bytes lose next to nothing. */
+    /* Rows of bytes lose next to nothing; a refusal may have to stand when this returns. */
     bool text =
         request->reply.type != NULL && strcmp(request->reply.type, "application/octet-stream") != 0;
-    if (full->gzips && size >= request->server->compress && text &&
+    if (full->gzips && status == 200 && size >= request->server->compress && text &&
         fl_workers_add(request->server->workers, pack_reply, full, size * PACK_BYTE_NS, request)) {
         return;
     }

@@ -58,8 +58,9 @@ def test_whatever_its_size(start):
     packed, page = server.ask("GET", "/", headers=html), server.ask("GET", "/", headers={"accept": "text/html"})
     assert packed.headers["content-encoding"] == "gzip" and gzip.decompress(packed.body) == page.body
     assert server.ask("GET", "/health", headers=GZIP).status == 200
-    lost = server.ask("GET", "/nowhere", headers=GZIP)
-    assert lost.status == 404 and (gzip.decompress(lost.body) if "content-encoding" in lost.headers else lost.body)[:1] == b"{"
+    for path, body, more, status in (("/nowhere", BODY, {}, 404), ("/embed", b"{", {}, 400), ("/embed", BODY, {"x-fletch-priority": "no"}, 400)):
+        refused = server.ask("POST", path, body, headers={**GZIP, **more})
+        assert refused.status == status and "content-encoding" not in refused.headers and len(refused.body) > 20
     with server.raw() as raw:
         raw.send(request("HEAD", "/", None, accept="text/html", accept_encoding="gzip"))
         reply = raw.reply(head=True)
