@@ -250,6 +250,7 @@ static void probe(served_full *full) {
     request.texts          = fletch_texts_from_strings(word, 1);
     request.out            = fletch_matrix_f32(full->row, 1, full->shared.info.dimensions);
     request.deadline_ms    = 10000;
+    request.kind           = full->shared.info.labels > 0 ? FLETCH_KIND_SCORES : FLETCH_KIND_DENSE;
     if (fletch_submit(full->shared.model, &request, on_probe, full, NULL, NULL) < 0) {
         atomic_store(&full->probing, false);
     }

@@ -429,8 +429,8 @@ int fl_request_submit(fl_request *request, fl_served *served, fletch_request *wo
     full->done       = done;
     full->served     = served;
     full->work_texts = work->texts.count;
-    full->work_cells = work->kind == FLETCH_KIND_DENSE ? work->texts.count * work->out.cols
-                                                       : work->options->list_bytes / sizeof(float);
+    full->work_cells = work->kind != FLETCH_KIND_TOKENS ? work->texts.count * work->out.cols
+                                                        : work->options->list_bytes / sizeof(float);
     if (work->lane == FLETCH_LANE_INTERACTIVE) {
         work->lane = request->lane;
     }

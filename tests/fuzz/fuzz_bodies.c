@@ -90,6 +90,11 @@ void fletch_tokens_free(fletch_tokens *tokens) {
     }
 }
 
+const char *fletch_label_at(const fletch_model *model, size_t index) {
+    (void)model;
+    return index < served.info.labels ? "la\"bel" : NULL;
+}
+
 const char *fletch_token_text(const fletch_model *model, int32_t id) {
     (void)model;
     return id < VOCABULARY ? "\"##\\" : NULL;
@@ -379,9 +384,9 @@ void fl_reply_fail(fl_request *request, const fletch_error *error) {
 
 /* What the real library checks of a text, and a row of numbers for it. */
 static int take_text(fletch_request *work, size_t i, fletch_outcome *outcome) {
-    float *row = (float *)work->out.data + i * work->out.cols;
-    for (size_t k = 0; k < work->out.cols && work->kind == FLETCH_KIND_DENSE; k++) {
-        row[k] = (float)(i + k) / 7.0f - 1.0f;
+    float *rows = work->out.data; /* NULL: of kind TOKENS */
+    for (size_t k = 0; k < work->out.cols && rows != NULL; k++) {
+        rows[i * work->out.cols + k] = (float)(i + k) / 7.0f - 1.0f;
     }
     size_t count = work->ids != NULL
                        ? (size_t)(work->texts.offsets64[i + 1] - work->texts.offsets64[i])
@@ -394,6 +399,11 @@ static int take_text(fletch_request *work, size_t i, fletch_outcome *outcome) {
     }
     if (work->ids == NULL) {
         must(fl_utf8_valid_prefix(work->texts.pointers[i], count) == count);
+    }
+    if (work->second != NULL) {
+        must(work->second->count == work->texts.count && work->query == NULL);
+        must(fl_utf8_valid_prefix(work->second->pointers[i], work->second->lengths[i]) ==
+             work->second->lengths[i]);
     }
     work->options->tokens[i]    = (uint32_t)(count < MAX_LENGTH ? count : MAX_LENGTH);
     work->options->truncated[i] = count > MAX_LENGTH;
@@ -441,10 +451,13 @@ int fl_request_submit(fl_request *request, fl_served *model, fletch_request *wor
 
 /* ---- The run ------------------------------------------------------------------------------------ */
 
-/* From 240 on the routes of the store, so that the corpus of the others stays what it is. */
+/* From 238 on /score and the routes of the store, so that the corpus of the others stays what it is. */
 static const fl_route *choose(unsigned index) {
     if (index >= 240) {
         return &fl_routes_seed[index & 1]; /* /add, /search */
+    }
+    if (index >= 238) {
+        return &fl_routes_score[0];
     }
     static const fl_route *const tables[] = {fl_routes_openai, fl_routes_tei, fl_routes_ollama,
                                              fl_routes_cohere};
@@ -467,6 +480,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memset(&run, 0, sizeof run);
     run.headers           = data[1] ^ 1u; /* most inputs are JSON */
     run.request.route     = choose(data[0]);
+    const char *path      = run.request.route->path; /* each route has a model that it can use */
+    bool        ranks     = strstr(path, "rerank") != NULL || strstr(path, "score") != NULL;
+    served.info.labels    = ranks ? 1 : strcmp(path, "/predict") == 0 ? 3 : 0;
     run.request.body_size = size - 2;
     run.request.body      = malloc(size - 1);
     memcpy(run.request.body, data + 2, size - 2);
