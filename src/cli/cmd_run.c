@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_w.h"
+#include "base/mem.h"
 #include "base/number.h"
 #include "cli/args.h"
 #include "cli/part.h"
@@ -29,10 +30,11 @@ static const char split_default[] = "32MiB";
 
 typedef struct tally {
     uint64_t shard, shards;
-    uint64_t parts, before, made, failed; /* of the shard; before: done when this run began */
+    uint64_t parts, before, made, failed; /* of the shard; before: done by others, or earlier */
     uint64_t rows, refused, tokens, truncated;
     double   seconds;
-    fl_exit  worst; /* of the parts that failed */
+    fl_exit  worst;   /* of the parts that failed */
+    bool    *counted; /* owned [parts]: done when this run began */
 } tally;
 
 /* ---- Flags ----------------------------------------------------------------------------------- */
@@ -108,17 +110,22 @@ static void add(tally *run, const fl_manifest *manifest) {
     run->truncated += manifest->truncated;
 }
 
-/* What of the shard is there already. */
-static void look(fl_parts *parts, tally *run) {
+/* What of the shard is there already. False: out of memory. */
+static bool look(fl_parts *parts, tally *run) {
     const fl_filejob *job = parts->job;
     for (uint64_t number = run->shard; number < job->parts; number += run->shards) {
-        char         name[FL_PART_NAME];
-        fl_manifest  manifest;
-        fletch_error error;
+        run->parts++;
+    }
+    run->counted = fl_alloc_zero(run->parts > 0 ? run->parts : 1, sizeof *run->counted);
+    for (uint64_t i = 0; run->counted != NULL && i < run->parts; i++) {
+        const uint64_t number = run->shard + i * run->shards;
+        char           name[FL_PART_NAME];
+        fl_manifest    manifest;
+        fletch_error   error;
         (void)fl_filejob_part(job, number, name);
         fl_manifest_state state = fl_manifest_read(&manifest, job, name, &error);
-        run->parts++;
         if (state == FL_MANIFEST_DONE) {
+            run->counted[i] = true;
             run->before++;
             add(run, &manifest);
             continue;
@@ -128,6 +135,7 @@ static void look(fl_parts *parts, tally *run) {
             fl_cli_message("note: %s is done again: %s", name, error.message);
         }
     }
+    return run->counted != NULL;
 }
 
 static fl_exit make_parts(fl_parts *parts, tally *run) {
@@ -135,16 +143,21 @@ static fl_exit make_parts(fl_parts *parts, tally *run) {
     const char       *stop = parts->cli->args.value[FL_FLAG_ON_ERROR];
     const bool        on   = stop == NULL || strcmp(stop, "stop") != 0;
     fl_exit           code = FL_EXIT_DONE;
-    for (uint64_t number = run->shard; code == FL_EXIT_DONE && number < job->parts;
-         number += run->shards) {
-        char         name[FL_PART_NAME];
-        fl_manifest  manifest;
-        fletch_error error;
-        bool         unreadable = false;
+    for (uint64_t i = 0; code == FL_EXIT_DONE && i < run->parts; i++) {
+        const uint64_t number = run->shard + i * run->shards;
+        char           name[FL_PART_NAME];
+        fl_manifest    manifest;
+        fletch_error   error;
+        bool           unreadable = false;
         (void)fl_filejob_part(job, number, name);
-        if (run->before == run->parts ||
-            fl_manifest_read(&manifest, job, name, &error) == FL_MANIFEST_DONE) {
-            continue; /* also where another worker has done it meanwhile */
+        if (run->counted[i]) {
+            continue;
+        }
+        if (fl_manifest_read(&manifest, job, name, &error) == FL_MANIFEST_DONE) {
+            run->before++; /* another worker has done it meanwhile */
+            parts->bytes += fl_part_bytes(job, number);
+            add(run, &manifest);
+            continue;
         }
         code = fl_part_make(parts, number, &manifest, &unreadable);
         parts->bytes += fl_part_bytes(job, number);
@@ -194,7 +207,10 @@ static fl_exit work(fl_parts *parts, fl_filejob *job, tally *run) {
     }
     parts->embedder.dimensions = fletch_dimensions(cli->model);
     (void)fl_atomic_sweep(job->folder, false);
-    look(parts, run);
+    if (!look(parts, run)) {
+        fl_cli_message("out of memory");
+        return FL_EXIT_FAILED;
+    }
     fl_progress_open(&parts->progress, cli->args.value[FL_FLAG_PROGRESS], cli->quiet,
                      isatty(STDOUT_FILENO) != 0 && isatty(STDERR_FILENO) == 0, "texts");
     code = make_parts(parts, run);
@@ -297,6 +313,7 @@ fl_exit fl_cmd_run(fl_cli *cli) {
     parts.window_texts = FL_WINDOW_FIRST;
     fl_exit code       = check_flags(cli, &parts, &job, &run);
     code               = code == FL_EXIT_DONE ? work(&parts, &job, &run) : code;
+    fl_free(run.counted);
     fl_embedder_free(&parts.embedder);
     fl_filejob_free(&job);
     return code;

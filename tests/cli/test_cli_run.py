@@ -69,21 +69,22 @@ def test_run_again_does_nothing(calm):
     assert calm.done() == before
 
 
-def test_killed_again_and_again(job, calm):
-    killed = jobs.storm(job, 15, signal.SIGKILL, 1)
-    assert killed > 5
+def test_killed_again_and_again(tmp_path):
+    source = jobs.make_input(tmp_path / "in", 8000)  # enough that no run is over before its kill
+    calm, job = Job(tmp_path, source, "calm"), Job(tmp_path, source)
+    calm.run()
+    assert jobs.storm(job, 15, signal.SIGKILL, 1) > 0
     job.run()
     assert job.content() == calm.content() and job.is_clean()
     assert job.ask("--check")["sha256"] == calm.ask("--check")["sha256"]
 
 
-def test_sigterm_ends_at_once_and_leaves_no_temporary(job, calm):
+def test_sigterm_ends_at_once_and_leaves_no_temporary(tmp_path):
+    job = Job(tmp_path, write(tmp_path / "in.txt", "a cat sat\n" * 400_000), split="64KiB")  # never comes to its end
     draw = random.Random(2)
     codes = [job.interrupt(signal.SIGTERM, draw) for _ in range(4)]
-    assert 143 in codes and set(codes) <= {143, 0, 4}
-    assert job.is_clean()
-    job.run()
-    assert job.merged() == calm.merged()
+    assert 143 in codes and set(codes) <= {143, -signal.SIGTERM}, codes  # the latter: before it could hear
+    assert job.is_clean() and job.done()
 
 
 def test_shards_in_any_order_make_the_same_job(job, calm):
@@ -96,13 +97,13 @@ def test_two_workers_on_the_same_parts(job, calm):
     first, second = job.start(), job.start()
     for worker in (first, second):
         _, err = worker.communicate(timeout=commandline.WAIT)
-        assert worker.returncode == 4, err.decode()
+        assert worker.returncode == 4, err.decode()  # each tells what was refused, whoever made the part
     assert job.content() == calm.content() and job.is_clean()
 
 
 def test_full_disk(job, calm):
-    told = job.run(code=1, preexec_fn=jobs.limit_files(2000))
-    assert told.get("made", 0) == 0 and job.is_clean()
+    told = job.run(code=1, preexec_fn=jobs.limit_files(5000))  # room for job.json, none for a part
+    assert told["made"] == 0 and job.names() == ["job.json"]
     job.run()
     assert job.merged() == calm.merged()
 
@@ -330,7 +331,8 @@ def test_a_job_with_other_options(calm, flags, words):
     assert calm.content() == before
 
 
-def test_another_version_and_instruction_set(job):
+def test_another_version_and_instruction_set(tmp_path):
+    job = Job(tmp_path, write(tmp_path / "in.txt", "a cat\n" * 400), split="1KiB")  # few: "ref" is slow
     job.run("--shard", "0/2")
     text = (job.out / "job.json").read_text()
     job.environment["FLETCH_CPU_ISA"] = "ref"
