@@ -14,8 +14,24 @@
 #include "cli/cli.h"
 #include "server/serve.h"
 
+/* --verbose is the log's debug level where nothing says which. */
+static int be_verbose(const fl_cli *cli, fletch_config *config, fletch_error *error) {
+    static const char key[]  = "server.log_level";
+    const char       *origin = "";
+    (void)fletch_config_get(config, key, &origin);
+    return cli->verbose && strcmp(origin, "default") == 0
+               ? fletch_config_set(config, key, "debug", error)
+               : FLETCH_OK;
+}
+
 static fletch_config *reload(void *user, fletch_error *error) {
-    return fl_cli_reread_config(user, error);
+    fl_cli        *cli    = user;
+    fletch_config *config = fl_cli_reread_config(cli, error);
+    if (config != NULL && be_verbose(cli, config, error) < 0) {
+        fletch_config_free(config);
+        return NULL;
+    }
+    return config;
 }
 
 /* Cut "a=low, b=high" at its commas, in place; the number of names in out[capacity]. */
@@ -52,7 +68,8 @@ static fl_exit serve(fl_cli *cli, const char *const *models, size_t count) {
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
     (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
-    if (fl_server_run(&serve, &opening, &code, &error) < 0) {
+    if (be_verbose(cli, cli->config, &error) < 0 ||
+        fl_server_run(&serve, &opening, &code, &error) < 0) {
         return fl_cli_fail(&error, opening);
     }
     return (fl_exit)code;

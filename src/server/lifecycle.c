@@ -136,12 +136,18 @@ static void init(fl_server *server, const fl_serve *serve) {
     pthread_mutex_init(&server->pool_lock, NULL);
 }
 
+/* What the library says, by the same words for the same levels. */
+static void on_library(void *user, int level, const char *message) {
+    fl_server_log_line(user, level < FL_LEVEL_DEBUG ? level : FL_LEVEL_DEBUG, "%s", message);
+}
+
 /* Everything that can be wrong before a socket listens. */
 static int check(fl_server *server, const fl_serve *serve, bool *opening, fletch_error *error) {
     int level  = fl_server_log_level_of(fl_server_option(server, "server.log_level"));
     int status = fl_server_log_open(&server->log, fl_server_option(server, "server.log_format"),
                                     level, error);
     if (status == FLETCH_OK) {
+        fletch_config_set_log(serve->config, on_library, server->log);
         status = fl_metrics_open(&server->metrics,
                                  fl_server_option(server, "server.metrics_prefix"), error);
     }
@@ -289,6 +295,7 @@ static void stop(fl_server *server) {
     fl_request_pool_free(server);
     fl_keys_drop(server->keys);
     fl_metrics_close(server->metrics);
+    fletch_config_set_log(server->config, NULL, NULL);
     fl_server_log_close(server->log);
     fl_watch_stop(server); /* last: a second signal ends whatever stands still above */
     pthread_mutex_destroy(&server->watch_lock);

@@ -9,7 +9,7 @@
 #include "fletch.h"
 
 typedef struct fl_serve {
-    fletch_config     *config; /* borrowed, read-only while the server runs */
+    fletch_config *config; /* borrowed; the library's lines go to the server's log from now on */
     const char *const *models; /* [model_count] "NAME=ID" or "ID" */
     size_t             model_count;
     /* Read the configuration again for SIGHUP: a new one, freed by the server, or NULL with *error. */

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 
 import numpy
 import pytest
@@ -141,13 +142,17 @@ def test_a_refused_provider_names_library_and_symbol(name):
     """The CPU library holds none of these: its refusal is what can be tested here."""
     spoken, symbol = PROVIDERS[name]
     flags = (*ENGINE, "--provider-order", name)
+    if spoken in ("CoreML", "DirectML") and sys.platform == "linux":
+        done = run("embed", "-m", model("FLETCH_MODEL"), *flags, "hello")
+        assert done.returncode == 2 and "this is another system" in done.stderr and "Install" not in done.stderr
+        flags = (*flags, "--provider-hardware-detection", "false")
     done = run("embed", "-m", model("FLETCH_MODEL"), *flags, "--provider-fallback", "false", "hello")
     assert done.returncode == 2
     assert f"{spoken} execution provider requested but not available" in done.stderr
     assert symbol in done.stderr and "libonnxruntime" in done.stderr and "Install" in done.stderr
     done = run("embed", "-m", model("FLETCH_MODEL"), *flags, "hello")
     assert done.returncode == 2 and symbol in done.stderr  # alone it is a demand; a chain falls back
-    done = run("embed", "-m", model("FLETCH_MODEL"), *ENGINE, "--provider-order", f"{name},cpu", "hello")
+    done = run("embed", "-m", model("FLETCH_MODEL"), *ENGINE, *flags[len(ENGINE):], "--provider-order", f"{name},cpu", "hello")
     assert done.returncode == 0 and "falling back to cpu" in done.stderr
 
 
