@@ -28,7 +28,9 @@ _fletch() {
     embed:--dimensions) return ;;
     embed:--normalize) COMPREPLY=($(compgen -W "true false auto" -- "$word")); return ;;
     embed:--pooling) return ;;
-    embed:--output-kind) COMPREPLY=($(compgen -W "dense tokens" -- "$word")); return ;;
+    embed:--output-kind) COMPREPLY=($(compgen -W "dense tokens sparse" -- "$word")); return ;;
+    embed:--top-k) return ;;
+    embed:--threshold) return ;;
     embed:--dtype) COMPREPLY=($(compgen -W "float32 float16 int8 uint8 binary ubinary" -- "$word")); return ;;
     embed:--max-length) return ;;
     embed:--truncate) COMPREPLY=($(compgen -W "right left error" -- "$word")); return ;;
@@ -259,7 +261,7 @@ _fletch() {
     *:--model-auto-download) COMPREPLY=($(compgen -W "true false" -- "$word")); return ;;
     *:--model-offline) COMPREPLY=($(compgen -W "true false" -- "$word")); return ;;
     *:--model-cache-dir) compopt -o default 2>/dev/null; return ;;
-    *:--model-pooling) COMPREPLY=($(compgen -W "auto cls mean max mean_sqrt_len mean_sqrt_len_tokens weightedmean lasttoken" -- "$word")); return ;;
+    *:--model-pooling) COMPREPLY=($(compgen -W "auto cls mean max mean_sqrt_len mean_sqrt_len_tokens weightedmean lasttoken splade" -- "$word")); return ;;
     *:--model-normalize) COMPREPLY=($(compgen -W "auto true false" -- "$word")); return ;;
     *:--model-prompt-name) return ;;
     *:--model-prompt) return ;;
@@ -271,7 +273,7 @@ _fletch() {
     *:--provider-hardware-detection) COMPREPLY=($(compgen -W "true false" -- "$word")); return ;;
     *:--provider-fallback) COMPREPLY=($(compgen -W "true false" -- "$word")); return ;;
     *:--provider-engine) COMPREPLY=($(compgen -W "auto native onnxruntime" -- "$word")); return ;;
-    *:--provider-devices) COMPREPLY=($(compgen -W "all N" -- "$word")); return ;;
+    *:--provider-devices) COMPREPLY=($(compgen -W "all N PROVIDER:N" -- "$word")); return ;;
     *:--provider-precision) COMPREPLY=($(compgen -W "auto fp32 fp16 bf16 int16 int8 fp8" -- "$word")); return ;;
     *:--provider-warm-up) COMPREPLY=($(compgen -W "true false" -- "$word")); return ;;
     *:--provider-deterministic) COMPREPLY=($(compgen -W "true false" -- "$word")); return ;;
@@ -345,7 +347,7 @@ _fletch() {
     *:--server-metrics-prefix) return ;;
   esac
   case $command in
-    embed) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --dimensions --normalize --pooling --output-kind --dtype --max-length --truncate --precision --threads --similarity --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --stats-json --progress --config --preset --quiet --verbose --help $options" words="" ;;
+    embed) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --dimensions --normalize --pooling --output-kind --top-k --threshold --dtype --max-length --truncate --precision --threads --similarity --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --stats-json --progress --config --preset --quiet --verbose --help $options" words="" ;;
     rerank) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --query --top --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --stats --progress --config --preset --quiet --verbose --help $options" words="" ;;
     classify) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --pair --pair-field --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --preset --quiet --verbose --help $options" words="" ;;
     run) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --shard --split-bytes --check --quick --finish --merge --mixed-isa --format --prompt-name --prompt --dimensions --normalize --pooling --dtype --max-length --truncate --precision --threads --id-field --keep-fields --keep-text --on-error --invalid-utf8 --max-line --progress --config --preset --quiet --verbose --help $options" words="" ;;

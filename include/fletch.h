@@ -321,11 +321,13 @@ typedef struct fletch_embed_options {
     uint32_t        max_length; /* tokens with specials; 0 = the model's; larger is clamped */
     int             normalize;  /* 0 = the model's, 1 = to unit length, -1 = raw pooled vectors */
     fletch_truncate truncate;
-    uint32_t       *tokens;     /* out [count]: tokens used per text, specials counted; or NULL */
-    uint8_t        *truncated;  /* out [count]: 1 where a text was cut; or NULL */
-    int32_t        *status;     /* out [count]: FLETCH_OK or why this text has no row; the others go
+    uint32_t       *tokens;    /* out [count]: tokens used per text, specials counted; or NULL */
+    uint8_t        *truncated; /* out [count]: 1 where a text was cut; or NULL */
+    int32_t        *status;    /* out [count]: FLETCH_OK or why this text has no row; the others go
                                   on and the call succeeds. NULL: the first bad text fails the call */
-    uint64_t        list_bytes; /* most that the lists of a call may take (fletch_embed_tokens and
+    uint32_t        top_k; /* fletch_embed_sparse: only so many of the heaviest weights; 0 = all */
+    float           threshold;    /* and only those of at least this */
+    uint64_t        list_bytes;   /* most that the lists of a call may take (fletch_embed_tokens and
                              fletch_embed_sparse); beyond: FLETCH_ENOSPC. 0 = no limit */
     fletch_activation activation; /* of scores */
 } fletch_embed_options;
@@ -348,13 +350,14 @@ FLETCH_API int fletch_embed(fletch_model *model, const fletch_texts *texts,
 typedef enum fletch_kind {
     FLETCH_KIND_DENSE  = 0, /* a row of a matrix: fletch_embed */
     FLETCH_KIND_TOKENS = 1, /* a vector for every token: fletch_embed_tokens */
-    FLETCH_KIND_SCORES = 2  /* a score for each label: fletch_rerank, fletch_classify */
+    FLETCH_KIND_SCORES = 2, /* a score for each label: fletch_rerank, fletch_classify */
+    FLETCH_KIND_SPARSE = 3  /* weights of vocabulary entries: fletch_embed_sparse */
 } fletch_kind;
 
 /** The entries of one text. */
 typedef struct fletch_list {
     size_t         count;
-    const int32_t *ids;    /* [count] token ids */
+    const int32_t *ids;    /* [count] of tokens, or of vocabulary entries */
     const float   *values; /* [count][columns] */
 } fletch_list;
 
@@ -372,6 +375,14 @@ typedef struct fletch_lists {
  *  failure. A text's vectors depend on no other text. FLETCH_EUNSUPPORTED: the model or its provider
  *  has none. Threads: any. Since 0.1. */
 FLETCH_API int fletch_embed_tokens(fletch_model *model, const fletch_texts *texts,
+                                   const fletch_embed_options *options, fletch_lists **lists,
+                                   fletch_error *error);
+
+/** Weights of vocabulary entries for each text, by a model whose head makes them (SPLADE): columns are 1, ids
+ *  rise, weights are above 0; options.top_k and options.threshold leave light ones out, of equal ones
+ *  the later. Otherwise as fletch_embed_tokens. FLETCH_EUNSUPPORTED: the model has no such head. Since
+ *  0.1. */
+FLETCH_API int fletch_embed_sparse(fletch_model *model, const fletch_texts *texts,
                                    const fletch_embed_options *options, fletch_lists **lists,
                                    fletch_error *error);
 

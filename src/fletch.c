@@ -176,7 +176,7 @@ static int check_matrix(const fletch_matrix *out, size_t rows, fletch_error *err
 /* The kind, and what it needs besides texts. */
 static int check_kind(const fletch_request *request, fletch_error *error) {
     bool pairs = request->query || request->second;
-    if ((unsigned)request->kind > FLETCH_KIND_SCORES)
+    if ((unsigned)request->kind > FLETCH_KIND_SPARSE)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "the kind is %d; use FLETCH_KIND_…",
                        (int)request->kind);
     if (pairs && (request->kind != FLETCH_KIND_SCORES || request->ids))
@@ -213,7 +213,7 @@ static int check_request(const fletch_model *model, fletch_request *request,
     if (status == FLETCH_OK && (unsigned)request->lane > FLETCH_LANE_BULK)
         status = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_submit: lane is %d",
                          (int)request->lane);
-    if (status < 0 || request->kind == FLETCH_KIND_TOKENS)
+    if (status < 0 || request->kind == FLETCH_KIND_TOKENS || request->kind == FLETCH_KIND_SPARSE)
         return status;
     return check_matrix(&request->out, request->texts.count, error);
 }
@@ -261,6 +261,12 @@ int fletch_embed_tokens(fletch_model *model, const fletch_texts *texts,
                         const fletch_embed_options *options, fletch_lists **lists,
                         fletch_error *error) {
     return embed_lists(model, FLETCH_KIND_TOKENS, texts, options, lists, error);
+}
+
+int fletch_embed_sparse(fletch_model *model, const fletch_texts *texts,
+                        const fletch_embed_options *options, fletch_lists **lists,
+                        fletch_error *error) {
+    return embed_lists(model, FLETCH_KIND_SPARSE, texts, options, lists, error);
 }
 
 void fletch_lists_free(fletch_lists *lists) {

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "cli/embedder.h"
 #include "cli/similarity.h"
 
@@ -20,7 +21,29 @@ typedef struct embed_run {
 } embed_run;
 
 static fletch_kind parse_kind(const char *name) {
+    if (name != NULL && strcmp(name, "sparse") == 0) {
+        return FLETCH_KIND_SPARSE;
+    }
     return name != NULL && strcmp(name, "tokens") == 0 ? FLETCH_KIND_TOKENS : FLETCH_KIND_DENSE;
+}
+
+/* --top-k and --threshold. */
+static fl_exit read_weights(const fl_cli *cli, fl_embedder *embedder) {
+    const char *top = cli->args.value[FL_FLAG_TOP_K], *least = cli->args.value[FL_FLAG_THRESHOLD];
+    double      number = 0;
+    int64_t     count  = 0;
+    if ((top != NULL || least != NULL) && embedder->kind != FLETCH_KIND_SPARSE) {
+        return fl_cli_usage(cli, "--top-k and --threshold go with --output-kind sparse");
+    }
+    if (top != NULL && (!fl_parse_i64(top, &count) || count < 1 || count > UINT32_MAX)) {
+        return fl_cli_usage(cli, "--top-k %s is not a number from 1 on", top);
+    }
+    if (least != NULL && (!fl_parse_f64(least, &number) || !(number >= 0) || number > 1e30)) {
+        return fl_cli_usage(cli, "--threshold %s is not a number from 0 on", least);
+    }
+    embedder->top_k     = (uint32_t)count;
+    embedder->threshold = (float)number;
+    return FL_EXIT_DONE;
 }
 
 /* Flags that contradict each other. */
@@ -113,8 +136,9 @@ static fl_exit finish(fl_run *run, embed_run *embed) {
 
 /* Members of a result in JSON. */
 static const char *own_names(fletch_kind kind) {
-    return kind == FLETCH_KIND_TOKENS ? "index|tokens|ids|embeddings|truncated"
-                                      : "index|embedding|tokens|truncated";
+    return kind == FLETCH_KIND_TOKENS   ? "index|tokens|ids|embeddings|truncated"
+           : kind == FLETCH_KIND_SPARSE ? "index|indices|values|tokens|truncated"
+                                        : "index|embedding|tokens|truncated";
 }
 
 /* The model is open: how wide results are, and who writes them. */
@@ -128,7 +152,7 @@ static fl_exit prepare(fl_run *run, embed_run *embed) {
     int status = fletch_model_info_get(run->cli->model, &info, &error);
     if (status == FLETCH_OK) {
         status = fl_list_output_open(&embed->list_output, &run->output, run->cli->model,
-                                     embed->embedder.kind, info.hidden, &error);
+                                     embed->embedder.kind, &info, &error);
     }
     run->lists = &embed->list_output;
     return status < 0 ? fl_cli_fail(&error, false) : FL_EXIT_DONE;
@@ -145,6 +169,7 @@ fl_exit fl_cmd_embed(fl_cli *cli) {
     embedder->user        = &embed;
     embed.compare         = cli->args.value[FL_FLAG_SIMILARITY] != NULL;
     fl_exit code          = check_flags(cli, &embed);
+    code                  = code == FL_EXIT_DONE ? read_weights(cli, embedder) : code;
     if (code != FL_EXIT_DONE) {
         return code;
     }

@@ -57,6 +57,11 @@ static int embed_span(fl_run *run, fl_embedder *embedder, size_t first, size_t c
     if (embedder->kind == FLETCH_KIND_TOKENS) {
         return fletch_embed_tokens(run->cli->model, &texts, &options, &embedder->lists, error);
     }
+    if (embedder->kind == FLETCH_KIND_SPARSE) {
+        options.top_k     = embedder->top_k;
+        options.threshold = embedder->threshold;
+        return fletch_embed_sparse(run->cli->model, &texts, &options, &embedder->lists, error);
+    }
     return fletch_embed(run->cli->model, &texts, &options, &matrix, error);
 }
 

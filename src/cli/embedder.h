@@ -12,6 +12,8 @@ typedef struct fl_embedder {
     fletch_kind  kind;
     size_t       dimensions;
     fletch_dtype dtype;
+    uint32_t     top_k; /* sparse: as fletch_embed_options has them */
+    float        threshold;
     bool strict; /* want of memory is never a text's fault: the run fails and may be tried again */
     fl_row_fn put;
     void     *user;

@@ -108,8 +108,13 @@ static const fl_flag flags[] = {
      "Scale vectors to unit length (default: as the folder says)."},
     {FL_FLAG_KEY, 0, "--pooling", "P", "model.pooling", SHAPES,
      "cls, mean, max, ... (default: as the folder says)."},
-    {FL_FLAG_OUTPUT_KIND, 0, "--output-kind", "dense|tokens", NULL, ON(EMBED),
-     "One vector a text (default), or one for every token."},
+    {FL_FLAG_OUTPUT_KIND, 0, "--output-kind", "dense|tokens|sparse", NULL, ON(EMBED),
+     "One vector a text (default), one for every token, or weights of vocabulary entries "
+     "(SPLADE)."},
+    {FL_FLAG_TOP_K, 0, "--top-k", "N", NULL, ON(EMBED),
+     "Of sparse vectors the N heaviest weights."},
+    {FL_FLAG_THRESHOLD, 0, "--threshold", "W", NULL, ON(EMBED),
+     "Of sparse vectors the weights of at least W."},
     {FL_FLAG_DTYPE, 0, "--dtype", "float32|float16|int8|uint8|binary|ubinary", NULL,
      ON(EMBED) | ON(RUN), "Element type of the vectors."},
     {FL_FLAG_KEY, 0, "--max-length", "N", "model.max_length", SHAPES | SCORES,
@@ -199,6 +204,7 @@ static const fl_command commands[] = {
      "  fletch embed -i texts.txt -o vectors.npy --stats\n"
      "  fletch embed -i docs.jsonl --field body --keep-fields -o docs.vectors.jsonl\n"
      "  fletch embed --output-kind tokens -i texts.txt -o tokens.npz\n"
+     "  fletch embed --output-kind sparse -m naver/splade-v3 -i texts.txt -o weights.npz\n"
      "  fletch embed -i 'parts/*.txt.gz' --format raw -o big.f32 --on-error skip --partial\n",
      fl_cmd_embed},
     {FL_CMD_RERANK, true, "rerank", "--query TEXT [FILE ... | TEXT ...]", NULL,

@@ -4,9 +4,11 @@
  * Role    cmd_embed.c hands over text by text, as it hands rows to output.c.
  * Formats jsonl, json  {"index":0,"tokens":["[CLS]",...],"ids":[...],"embeddings":[[...],...],
  *                      "truncated":false}
+ *                      {"index":0,"indices":[...],"values":[...],"tokens":9,"truncated":false}
  *         npz          embeddings.npy [entries, columns], ids.npy [entries], offsets.npy [texts + 1]:
- *                      text i has entries offsets[i] to offsets[i + 1]
- *         text         for a person: the tokens and the first values of each
+ *                      text i has entries offsets[i] to offsets[i + 1];
+ *                      sparse: a CSR matrix as scipy.sparse.load_npz reads it
+ *         text         for a person: the tokens and the first values of each; the heaviest terms
  * Memory  The sinks' buffers. Ids and offsets stand behind the values in the archive and are as many as
  *         the input has, so they wait in temporary files.
  * Proof   tests/cli/test_cli_lists.py reads each back with numpy and json. */
@@ -19,7 +21,7 @@
 #include "base/json.h"
 #include "cli/zip.h"
 
-enum { FIRST_VALUES = 4, ENTRIES = 3 };
+enum { FIRST_VALUES = 4, HEAVIEST = 10, ENTRIES_MAX = 5 };
 
 bool fl_list_output_takes(fl_output_format format) {
     return format == FL_OUTPUT_TEXT || format == FL_OUTPUT_JSON || format == FL_OUTPUT_JSONL ||
@@ -33,12 +35,13 @@ static void spool(fl_sink *sink, uint32_t *crc, const void *data, size_t size) {
 }
 
 int fl_list_output_open(fl_list_output *lists, fl_output *output, fletch_model *model,
-                        fletch_kind kind, size_t columns, fletch_error *error) {
+                        fletch_kind kind, const fletch_model_info *info, fletch_error *error) {
     const uint64_t first = 0;
     lists->output        = output;
     lists->model         = model;
     lists->kind          = kind;
-    lists->columns       = columns;
+    lists->columns       = kind == FLETCH_KIND_SPARSE ? 1 : info->hidden;
+    lists->width         = info->dimensions;
     if (output->format != FL_OUTPUT_NPZ) {
         return 0;
     }
@@ -97,13 +100,27 @@ static void put_tokens(fl_list_output *lists, const fletch_list *list) {
     fl_buf_putc(out, ']');
 }
 
+static void put_weights(fl_list_output *lists, const fl_row *row, const fletch_list *list) {
+    fl_buf *out = &lists->output->sink.buf;
+    fl_buf_puts(out, ",\"indices\":[");
+    put_ids(out, list);
+    fl_buf_puts(out, "],\"values\":[");
+    put_values(out, list->values, list->count);
+    fl_buf_puts(out, "],\"tokens\":");
+    fl_output_put_u64(out, row->tokens);
+}
+
 static void put_object(fl_list_output *lists, const fl_row *row, const fletch_list *list) {
     fl_output *output = lists->output;
     fl_buf    *out    = &output->sink.buf;
     fl_output_next(output);
     fl_buf_puts(out, "{\"index\":");
     fl_output_put_u64(out, row->index);
-    put_tokens(lists, list);
+    if (lists->kind == FLETCH_KIND_SPARSE) {
+        put_weights(lists, row, list);
+    } else {
+        put_tokens(lists, list);
+    }
     fl_buf_puts(out, row->truncated ? ",\"truncated\":true" : ",\"truncated\":false");
     if (output->keep_text) {
         fl_buf_puts(out, ",\"text\":");
@@ -116,16 +133,51 @@ static void put_object(fl_list_output *lists, const fl_row *row, const fletch_li
 
 /* ---- For a person ------------------------------------------------------------------------------ */
 
+/* The text of an id, for a terminal. */
+static void preview_token(fl_list_output *lists, int32_t id) {
+    const char *text = fletch_token_text(lists->model, id);
+    fl_cli_preview(&lists->output->sink.buf, text != NULL ? text : "",
+                   text != NULL ? strlen(text) : 0, 20);
+}
+
+/* The heaviest entry that is lighter than entry `before`, or equal and behind it; list->count: none. */
+static size_t next_heaviest(const fletch_list *list, size_t before) {
+    size_t found = list->count;
+    for (size_t i = 0; i < list->count; i++) {
+        float weight = list->values[i];
+        bool  later  = before == list->count || weight < list->values[before] ||
+                     (i > before && !(weight > list->values[before]));
+        if (later && (found == list->count || weight > list->values[found])) {
+            found = i;
+        }
+    }
+    return found;
+}
+
+static void put_heaviest(fl_list_output *lists, const fl_row *row, const fletch_list *list) {
+    fl_buf *out = &lists->output->sink.buf;
+    size_t  at  = list->count;
+    fl_output_put_preview(lists->output, row);
+    fl_buf_printf(out, "\n   %zu of %zu dimensions, %u token%s%s\n  ", list->count, lists->width,
+                  row->tokens, row->tokens == 1 ? "" : "s", row->truncated ? " (cut)" : "");
+    for (size_t i = 0; i < HEAVIEST && (at = next_heaviest(list, at)) < list->count; i++) {
+        fl_buf_putc(out, ' ');
+        preview_token(lists, list->ids[at]);
+        fl_buf_printf(out, " %.3f", (double)list->values[at]);
+    }
+    fl_buf_puts(out, list->count > HEAVIEST ? " ...\n" : "\n");
+    lists->output->rows++;
+}
+
 static void put_text(fl_list_output *lists, const fl_row *row, const fletch_list *list) {
     fl_buf *out = &lists->output->sink.buf;
     fl_output_put_preview(lists->output, row);
     fl_buf_printf(out, "\n   %zu token%s%s, %zu dimensions each\n", list->count,
                   list->count == 1 ? "" : "s", row->truncated ? " (cut)" : "", lists->columns);
     for (size_t i = 0; i < list->count; i++) {
-        const char *text  = fletch_token_text(lists->model, list->ids[i]);
-        size_t      first = lists->columns < FIRST_VALUES ? lists->columns : FIRST_VALUES;
+        size_t first = lists->columns < FIRST_VALUES ? lists->columns : FIRST_VALUES;
         fl_buf_puts(out, "   ");
-        fl_cli_preview(out, text != NULL ? text : "", text != NULL ? strlen(text) : 0, 20);
+        preview_token(lists, list->ids[i]);
         fl_buf_puts(out, "  ");
         for (size_t k = 0; k < first; k++) {
             fl_output_put_f32(out, list->values[i * lists->columns + k]);
@@ -150,7 +202,9 @@ static void put_arrays(fl_list_output *lists, const fletch_list *list) {
 }
 
 void fl_list_output_put(fl_list_output *lists, const fl_row *row, const fletch_list *list) {
-    if (lists->output->format == FL_OUTPUT_TEXT) {
+    if (lists->output->format == FL_OUTPUT_TEXT && lists->kind == FLETCH_KIND_SPARSE) {
+        put_heaviest(lists, row, list);
+    } else if (lists->output->format == FL_OUTPUT_TEXT) {
         put_text(lists, row, list);
     } else if (lists->output->format == FL_OUTPUT_NPZ) {
         put_arrays(lists, list);
@@ -179,40 +233,68 @@ static void seal(fl_zip_entry *entry, char npy[FL_NPY_HEADER], const char *type,
     entry->size = FL_NPY_HEADER + bytes;
 }
 
-/* One more file behind `before`, its values from a spool. */
-static int put_file(fl_list_output *lists, fl_zip_entry *entry, const char *type, uint64_t count,
-                    size_t width, fl_sink *from, uint32_t crc, fletch_error *error) {
+/* What stands before one more file, behind the one before it. */
+static void put_head(fl_list_output *lists, fl_zip_entry *entry, const char *name, const char *type,
+                     const char *shape, uint32_t crc, uint64_t bytes) {
     const fl_zip_entry *before = entry - 1;
-    char                head[FL_ZIP_HEAD_MAX], npy[FL_NPY_HEADER], shape[32];
-    (void)snprintf(shape, sizeof shape, "(%" PRIu64 ",)", count);
-    seal(entry, npy, type, shape, crc, count * width);
-    entry->at = before->at + fl_zip_head_size(before->name) + before->size;
+    char                head[FL_ZIP_HEAD_MAX], npy[FL_NPY_HEADER];
+    entry->name = name;
+    entry->at   = before->at + fl_zip_head_size(before->name) + before->size;
+    seal(entry, npy, type, shape, crc, bytes);
     fl_zip_head(head, entry);
-    fl_buf_append(&lists->output->sink.buf, head, fl_zip_head_size(entry->name));
+    fl_buf_append(&lists->output->sink.buf, head, fl_zip_head_size(name));
     fl_buf_append(&lists->output->sink.buf, npy, sizeof npy);
-    return fl_sink_pour(from, &lists->output->sink, error);
+}
+
+/* The arrays of ids and offsets, from their spools. */
+static int put_spools(fl_list_output *lists, fl_zip_entry entries[2], fletch_error *error) {
+    bool     sparse = lists->kind == FLETCH_KIND_SPARSE;
+    uint64_t texts  = lists->output->rows + 1;
+    char     shape[32];
+    (void)snprintf(shape, sizeof shape, "(%" PRIu64 ",)", lists->entries);
+    put_head(lists, &entries[0], sparse ? "indices.npy" : "ids.npy", "<i4", shape, lists->ids_crc,
+             lists->entries * sizeof(int32_t));
+    int status = fl_sink_pour(&lists->ids, &lists->output->sink, error);
+    (void)snprintf(shape, sizeof shape, "(%" PRIu64 ",)", texts);
+    put_head(lists, &entries[1], sparse ? "indptr.npy" : "offsets.npy", "<i8", shape,
+             lists->offsets_crc, texts * sizeof(int64_t));
+    return status < 0 ? status : fl_sink_pour(&lists->offsets, &lists->output->sink, error);
+}
+
+/* What a CSR matrix says of itself. */
+static void put_facts(fl_list_output *lists, fl_zip_entry entries[2]) {
+    static const char format[3] = "csr";
+    const uint64_t    shape[2]  = {lists->output->rows, lists->width};
+    put_head(lists, &entries[0], "shape.npy", "<i8", "(2,)", fl_zip_crc(0, shape, sizeof shape),
+             sizeof shape);
+    fl_buf_append(&lists->output->sink.buf, shape, sizeof shape);
+    put_head(lists, &entries[1], "format.npy", "|S3", "()", fl_zip_crc(0, format, sizeof format),
+             sizeof format);
+    fl_buf_append(&lists->output->sink.buf, format, sizeof format);
 }
 
 static int finish_arrays(fl_list_output *lists, fletch_error *error) {
-    fl_output   *output           = lists->output;
-    fl_zip_entry entries[ENTRIES] = {
-        {output->entry, 0, 0, 0}, {"ids.npy", 0, 0, 0}, {"offsets.npy", 0, 0, 0}};
-    char   head[FL_ZIP_HEAD_MAX + FL_NPY_HEADER], shape[64];
-    size_t zip = fl_zip_head_size(output->entry);
-    (void)snprintf(shape, sizeof shape, "(%" PRIu64 ", %zu)", lists->entries, lists->columns);
+    fl_output   *output               = lists->output;
+    fl_zip_entry entries[ENTRIES_MAX] = {{.name = output->entry}};
+    char         head[FL_ZIP_HEAD_MAX + FL_NPY_HEADER], shape[64];
+    bool         sparse = lists->kind == FLETCH_KIND_SPARSE;
+    size_t       zip    = fl_zip_head_size(output->entry);
+    if (sparse) {
+        (void)snprintf(shape, sizeof shape, "(%" PRIu64 ",)", lists->entries);
+    } else {
+        (void)snprintf(shape, sizeof shape, "(%" PRIu64 ", %zu)", lists->entries, lists->columns);
+    }
     seal(&entries[0], head + zip, "<f4", shape, output->crc,
          lists->entries * lists->columns * sizeof(float));
     fl_zip_head(head, &entries[0]);
-    int status = put_file(lists, &entries[1], "<i4", lists->entries, sizeof(int32_t), &lists->ids,
-                          lists->ids_crc, error);
-    if (status == 0) {
-        status = put_file(lists, &entries[2], "<i8", output->rows + 1, sizeof(int64_t),
-                          &lists->offsets, lists->offsets_crc, error);
-    }
+    int status = put_spools(lists, entries + 1, error);
     if (status < 0) {
         return status;
     }
-    fl_zip_end(&output->sink.buf, entries, ENTRIES);
+    if (sparse) {
+        put_facts(lists, entries + 3);
+    }
+    fl_zip_end(&output->sink.buf, entries, sparse ? 5 : 3);
     return fl_sink_finish(&output->sink, head, zip + FL_NPY_HEADER, error);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list_output.h - results that are lists, entry by entry: a vector for every token. */
+/* list_output.h - results that are lists, entry by entry: vectors of tokens, weights of vocabulary entries. */
 #ifndef FL_CLI_LIST_OUTPUT_H
 #define FL_CLI_LIST_OUTPUT_H
 
@@ -11,6 +11,7 @@ typedef struct fl_list_output {
     fletch_model *model;  /* borrowed: the texts of tokens */
     fletch_kind   kind;
     size_t        columns; /* values of an entry */
+    size_t        width;   /* sparse: of a whole vector */
     uint64_t      entries;
     fl_sink       ids, offsets; /* npz */
     uint32_t      ids_crc, offsets_crc;
@@ -20,7 +21,7 @@ typedef struct fl_list_output {
 bool fl_list_output_takes(fl_output_format format);
 
 int  fl_list_output_open(fl_list_output *lists, fl_output *output, fletch_model *model,
-                         fletch_kind kind, size_t columns, fletch_error *error);
+                         fletch_kind kind, const fletch_model_info *info, fletch_error *error);
 void fl_list_output_close(fl_list_output *lists);
 
 /* Append one text's entries; of `row` the text and what is told of it. */

@@ -24,7 +24,8 @@
 #define FL_ONE_OF(choices)          choices, 0, 0, choices, NULL
 
 #define FL_PROVIDERS "auto|cpu|cuda|gpu|tensorrt|trt|directml|dml|coreml"
-#define FL_POOLINGS  "auto|cls|mean|max|mean_sqrt_len|mean_sqrt_len_tokens|weightedmean|lasttoken"
+#define FL_POOLINGS                                                                                \
+    "auto|cls|mean|max|mean_sqrt_len|mean_sqrt_len_tokens|weightedmean|lasttoken|splade"
 
 /* clang-format off */
 #define FL_OPTION_MAP(X)                                                                           \

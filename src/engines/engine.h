@@ -9,7 +9,7 @@
  * Contract of forward
  *   - a row depends on its own tokens alone: same text, same bytes, whatever the batch, the order
  *     and the number of threads (an engine that cannot promise it says so in info.deterministic);
- *   - nothing is allocated; what it needs was sized in open from batch_tokens and batch_texts;
+ *   - nothing is allocated but what `terms` grow by; what it needs was sized in open from batch_tokens and batch_texts;
  *   - `info.slots` forwards may be in flight at once, each with a slot index of its own and from a
  *     thread of its own (a CUDA stream, an ONNX Runtime run); the runtime serialises each slot. The
  *     next batch is copied to the device while the last computes because two slots overlap;
@@ -44,8 +44,10 @@ typedef struct fl_batch {
         *pool_skip;          /* [texts] tokens at the head left out of pooling, or NULL for none */
     const uint32_t *segment; /* [texts] the first token of type 1, the length for none; or NULL: no
                               text has any. Only where the descriptor has `segments` */
-    float *const  *rows; /* [texts] where each row goes: fl_encoder_width values. Rows of one matrix
+    float *const *rows; /* [texts] where each row goes: fl_encoder_width values. Rows of one matrix
                            mostly, but texts of several callers share a batch */
+    fl_terms *terms;    /* [texts] of a descriptor with `mlm`, else NULL: nothing is pooled; to each
+                        text's list go the ids whose largest logit over its tokens is positive */
     const uint8_t *each; /* [texts] 1: nothing is pooled, every token's row of `hidden` values goes
                             to rows[text], one after the other; NULL: every text is pooled */
 } fl_batch;

@@ -128,6 +128,10 @@ typedef struct fl_encoder_desc {
     /* mlp */
     fl_mlp        mlp;
     fl_activation activation;
+    /* vocabulary head: z = LN(act(x W + b)), with a weight for each id: z · decoder[id] + bias[id] */
+    bool mlm;
+    bool mlm_tied; /* the decoder is the word table */
+    bool mlm_gelu; /* its activation is "gelu", whatever the layers' is */
     /* which biases there are */
     bool qkv_bias, out_bias, up_bias, down_bias, norm_bias;
 } fl_encoder_desc;
@@ -220,6 +224,7 @@ int fl_encoder_check_slots(const fl_encoder *encoder, fletch_error *error);
     X(ALIBI, "ALiBi", d->distance[l->distance].bias == FL_BIAS_ALIBI)                              \
     X(MIXED_RULES, "layers that see different keys", l->distance != d->layer[0].distance)          \
     X(EXPERTS, "mixtures of experts", l->experts > 0)                                              \
+    X(VOCABULARY, "weights of the vocabulary (SPLADE)", d->mlm)                                    \
     X(SEGMENTS, "pairs of texts with token types", d->segments)
 enum {
 #define FL_NAME(name, words, condition) FL_FEATURE_INDEX_##name,
@@ -266,6 +271,16 @@ void fl_rope_table(const fl_rope *rope, uint32_t first, uint32_t count, float *c
  * as sentence-transformers masks them. False: a value is not finite. */
 bool fl_pool_rows(const fl_pooling *modes, uint32_t count, const float *x, size_t stride,
                   size_t hidden, uint32_t n, uint32_t skip, float *out);
+
+/* terms.c: entries of a text that are found one after the other, ids rising. Zero is empty; kept and
+ * filled again. False: out of memory. */
+typedef struct fl_terms {
+    int32_t *ids;    /* owned [capacity] */
+    float   *values; /* owned [capacity] */
+    uint32_t count, capacity;
+} fl_terms;
+bool fl_terms_add(fl_terms *terms, int32_t id, float value);
+void fl_terms_free(fl_terms *terms); /* empty again, without memory */
 
 /* Width of the pooled row: hidden * pooling_count. */
 static inline uint32_t fl_encoder_width(const fl_encoder *encoder) {

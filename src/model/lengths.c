@@ -53,7 +53,8 @@ static void refuse_other_keys(fl_json_reader *reader, const char *key, const cha
 }
 
 /* Settings that reach into transformers' classes, under their older and newer names. */
-static void refuse_settings(fl_json_reader *reader, bool classifier) {
+static void refuse_settings(fl_json_reader *reader, fl_model *model) {
+    const bool               classifier   = model->own->classifier;
     static const char *const model_keys[] = {
         "torch_dtype",       "dtype",           "attn_implementation", "device_map",
         "low_cpu_mem_usage", "use_safetensors", "add_pooling_layer"};
@@ -62,7 +63,9 @@ static void refuse_settings(fl_json_reader *reader, bool classifier) {
     const char *task   = fl_json_string(reader, "transformer_task", "feature-extraction");
     const char *rows   = classifier ? "scores" : "token_embeddings";
     const char *output = fl_json_string(reader, "module_output_name", rows);
-    if (strcmp(task, classifier ? "sequence-classification" : "feature-extraction") != 0)
+    if (strcmp(task, "fill-mask") == 0 && model->head == FL_HEAD_SPARSE)
+        model->own->fill_mask = true;
+    else if (strcmp(task, classifier ? "sequence-classification" : "feature-extraction") != 0)
         fl_family_refuse(reader, "transformer_task", task);
     if (strcmp(output, rows) != 0)
         fl_family_refuse(reader, "module_output_name", output);
@@ -111,11 +114,12 @@ static void refuse_processing(fl_json_reader *reader, bool pairs) {
         reader->status = all.status;
 }
 
-/* Newer files say which output of the network is the tokens' rows, the last layer's, or the scores. */
-static void refuse_outputs(fl_json_reader *reader, bool classifier) {
+/* Newer files say which output of the network is the tokens' rows: the last layer's, or logits. */
+static void refuse_outputs(fl_json_reader *reader, const fl_model *model) {
     fl_json_reader modality = descend(reader, "modality_config");
     fl_json_reader text     = descend(&modality, "text");
-    const char    *wanted   = classifier ? "logits" : "last_hidden_state";
+    bool           logits   = model->own->classifier || model->head == FL_HEAD_SPARSE;
+    const char    *wanted   = logits ? "logits" : "last_hidden_state";
     const char    *output   = fl_json_string(&text, "method_output_name", wanted);
     if (strcmp(output, wanted) != 0)
         fl_family_refuse(&text, "method_output_name", output);
@@ -158,8 +162,8 @@ static int read_sentence_config(fl_model *model, wishes *out, fletch_error *erro
     out->sentence         = fl_json_int(&reader, "max_seq_length", 0, 1, INT64_MAX);
     out->sentence         = read_tokenizer_args(&reader, model, out->sentence);
     model->lowercase      = fl_json_bool(&reader, "do_lower_case", false);
-    refuse_settings(&reader, model->own->classifier);
-    refuse_outputs(&reader, model->own->classifier);
+    refuse_settings(&reader, model);
+    refuse_outputs(&reader, model);
     refuse_processing(&reader, model->head == FL_HEAD_SCORES);
     fl_json_free(root);
     return reader.status;

@@ -85,6 +85,7 @@ struct fl_model {
     uint32_t  max_length; /* effective: the folder's, clamped to the usable positions */
     fl_source max_length_source;
     fl_head   head;
+    bool      log_twice; /* sparse: a weight is log(1 + log(1 + x)), not log(1 + x) */
     /* of scores */
     const char        **labels; /* owned [label_count]; dimensions = label_count */
     uint32_t            label_count;

@@ -21,6 +21,7 @@ struct fl_model_private {
     bool            has_modules; /* modules.json is there */
     bool            scored;      /* a module has written the scores */
     bool            classifier;  /* scores come from the network's own head, not from modules */
+    bool            fill_mask;   /* the transformer has its vocabulary head */
 };
 
 /* Keep a formatted string as long as the model; NULL when out of memory. */

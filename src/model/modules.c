@@ -76,7 +76,7 @@ static int set_transformer(fl_model *model, const char *path, fletch_error *erro
 }
 
 int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error) {
-    entry first   = {.path = ""};
+    entry first = {.path = ""}, second = {0};
     modules->root = NULL;
     int status =
         fl_path_join(modules->path, sizeof modules->path, model->folder, "modules.json", error);
@@ -93,10 +93,16 @@ int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error) {
         fl_json_count(modules->root) > MODULES_MAX)
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is no list of 1 to %d modules.",
                        modules->path, MODULES_MAX);
-    status           = read_entry(&first, modules, 0, error);
-    model->is_static = status == 0 && strcmp(first.kind, "StaticEmbedding") == 0;
-    if (status == 0 && !model->is_static && strcmp(first.kind, "Transformer") != 0)
+    status                = read_entry(&first, modules, 0, error);
+    model->is_static      = status == 0 && strcmp(first.kind, "StaticEmbedding") == 0;
+    model->own->fill_mask = status == 0 && strcmp(first.kind, "MLMTransformer") == 0;
+    if (status == 0 && !model->is_static && !model->own->fill_mask &&
+        strcmp(first.kind, "Transformer") != 0)
         status = refuse(modules, &first, error);
+    if (status == 0 && fl_json_count(modules->root) > 1)
+        status = read_entry(&second, modules, 1, error);
+    if (status == 0 && second.kind != NULL && strcmp(second.kind, "SpladePooling") == 0)
+        model->head = FL_HEAD_SPARSE;
     return status != 0 ? status : set_transformer(model, first.path, error);
 }
 
@@ -156,6 +162,59 @@ static int read_stage(const fl_modules *modules, const entry *module, fl_model *
     return status;
 }
 
+/* Weights of the vocabulary instead of a pooled row. */
+static int set_sparse(fl_model *model, const char *origin, fletch_error *error) {
+    fl_encoder_desc *desc          = &model->encoder.desc;
+    model->head                    = FL_HEAD_SPARSE;
+    desc->mlm                      = true;
+    model->encoder.pooling[0]      = FL_POOL_MAX;
+    model->encoder.pooling_count   = 1;
+    model->dimensions              = desc->vocab;
+    model->pooling_source.origin   = origin;
+    model->normalize_source.origin = origin;
+    model->similarity              = model->similarity != NULL ? model->similarity : "dot";
+    if (fl_onnx_only(model))
+        return fl_fail(
+            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "%s: a sparse model needs its weights in safetensors, not an .onnx file alone.",
+            model->folder);
+    return 0;
+}
+
+/* {"pooling_strategy": "max", "activation_function": "relu" | "log1p_relu"} */
+static int read_splade(const fl_modules *modules, fl_model *model, const entry *module,
+                       const fl_model_options *options, fletch_error *error) {
+    char     folder[FL_MODEL_PATH_MAX], path[FL_MODEL_PATH_MAX];
+    fl_json *root   = NULL;
+    int      status = fl_path_join(folder, sizeof folder, model->folder, module->path, error);
+    if (status == 0)
+        status = fl_model_read_json(&root, path, folder, "config.json", error);
+    if (status != 0)
+        return status;
+    fl_json_reader reader     = {.object = root, .source = path, .error = error};
+    const char    *strategy   = fl_json_string(&reader, "pooling_strategy", "max");
+    const char    *activation = fl_json_string(&reader, "activation_function", "relu");
+    model->log_twice          = strcmp(activation, "log1p_relu") == 0;
+    if (strcmp(strategy, "max") != 0)
+        fl_family_refuse(&reader, "pooling_strategy", strategy);
+    if (!model->log_twice && strcmp(activation, "relu") != 0)
+        fl_family_refuse(&reader, "activation_function", activation);
+    status = reader.status;
+    fl_json_free(root);
+    if (status == 0 && (fl_json_count(modules->root) > 2 || !model->own->fill_mask))
+        status = fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                         "%s: SpladePooling is supported as the last of two modules, after a "
+                         "Transformer of the task fill-mask.",
+                         modules->path);
+    if (status == 0 && options->pooling != NULL && options->pooling[0] != '\0' &&
+        strcmp(options->pooling, "splade") != 0)
+        status =
+            fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                    "model.pooling %.60s: the folder's model is sparse and knows splade alone.",
+                    options->pooling);
+    return status == 0 ? set_sparse(model, "modules.json (SpladePooling)", error) : status;
+}
+
 static int read_pooling(const fl_modules *modules, fl_model *model, const fl_model_options *options,
                         fletch_error *error) {
     entry module;
@@ -168,7 +227,9 @@ static int read_pooling(const fl_modules *modules, fl_model *model, const fl_mod
               : read_entry(&module, modules, 1, error);
     if (status != 0)
         return status;
-    if (strcmp(module.kind, "Pooling") != 0)
+    if (model->head == FL_HEAD_SPARSE)
+        return read_splade(modules, model, &module, options, error);
+    if (strcmp(module.kind, "Pooling") != 0 || model->own->fill_mask)
         return refuse(modules, &module, error);
     status = fl_path_join(folder, sizeof folder, model->folder, module.path, error);
     if (status == 0)
@@ -204,6 +265,8 @@ static int use_defaults(fl_model *model, const fl_model_options *options, fletch
     model->include_prompt          = true;
     model->pooling_source.origin   = "default: no modules.json";
     model->normalize_source.origin = "default: no modules.json";
+    if (options->pooling != NULL && strcmp(options->pooling, "splade") == 0)
+        return set_sparse(model, "model.pooling", error);
     if (options->pooling != NULL && options->pooling[0] != '\0')
         return fl_pooling_override(model, options->pooling, error);
     fl_log_write(options->log, FL_LOG_WARNING,
@@ -222,6 +285,8 @@ int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_o
                                        : read_pooling(modules, model, options, error);
     if (status != 0)
         return status;
+    if (model->head == FL_HEAD_SPARSE)
+        return 0;
     model->dimensions = fl_encoder_width(&model->encoder);
     if (modules->root == NULL)
         return 0;

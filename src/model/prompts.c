@@ -61,10 +61,13 @@ static int read_default_prompt(fl_model *model, fl_json_reader *reader) {
 }
 
 static int read_rest(fl_model *model, fl_json_reader *reader) {
-    const char *type       = fl_json_string(reader, "model_type", "SentenceTransformer");
+    const char *wanted     = model->head == FL_HEAD_SPARSE   ? "SparseEncoder"
+                             : model->head == FL_HEAD_SCORES ? "CrossEncoder"
+                                                             : "SentenceTransformer";
+    const char *type       = fl_json_string(reader, "model_type", wanted);
     const char *similarity = fl_json_string(reader, "similarity_fn_name", NULL);
     model->truncate_dim    = (uint32_t)fl_json_int(reader, "truncate_dim", 0, 1, UINT32_MAX);
-    if (strcmp(type, model->head == FL_HEAD_SCORES ? "CrossEncoder" : "SentenceTransformer") != 0)
+    if (strcmp(type, wanted) != 0)
         fl_family_refuse(reader, "model_type", type);
     if (reader->status != 0)
         return reader->status;

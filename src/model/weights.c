@@ -48,14 +48,14 @@ static void spell(char out[NAME_MAX_BYTES], const fl_name *row, bool bias, uint3
                  star + 1, last);
 }
 
-static const fl_tensor *find_spelled(const resolver *r, const char *name) {
+static const fl_tensor *find_spelled(const resolver *r, const char *prefix, const char *name) {
     char prefixed[NAME_MAX_BYTES];
-    snprintf(prefixed, sizeof prefixed, "%s%s", r->prefix, name);
+    snprintf(prefixed, sizeof prefixed, "%s%s", prefix, name);
     return fl_safetensors_find(r->model->own->weights, prefixed);
 }
 
-static const fl_tensor *find(const resolver *r, const char *name) {
-    const fl_tensor *tensor = find_spelled(r, name);
+static const fl_tensor *find_under(const resolver *r, const char *prefix, const char *name) {
+    const fl_tensor *tensor = find_spelled(r, prefix, name);
     const char      *norm   = strstr(name, "LayerNorm.");
     char             old[NAME_MAX_BYTES];
     if (tensor != NULL || norm == NULL)
@@ -63,7 +63,13 @@ static const fl_tensor *find(const resolver *r, const char *name) {
     const char *last = norm + strlen("LayerNorm.");
     snprintf(old, sizeof old, "%.*s%s", (int)(last - name), name,
              strcmp(last, "weight") == 0 ? "gamma" : "beta");
-    return find_spelled(r, old);
+    return find_spelled(r, prefix, old);
+}
+
+/* Heads stand beside the encoder that carries the prefix. */
+static const fl_tensor *find(const resolver *r, const char *name) {
+    const fl_tensor *tensor = find_under(r, r->prefix, name);
+    return tensor != NULL || r->prefix[0] == '\0' ? tensor : find_under(r, "", name);
 }
 
 static void note_missing(resolver *r, const char *name) {
@@ -160,14 +166,13 @@ static int resolve(resolver *r, int slot, uint32_t number, const fl_layer_desc *
 
 /* The prefix with which the word table is there; none when it is not. */
 static const char *find_prefix(const resolver *r) {
-    resolver probe = *r;
     for (size_t i = 0; i < FL_WORDS_MAX && r->family->prefixes[i] != NULL; i++)
         for (size_t k = 0; k < FL_NAMES_MAX && r->family->tensors[k].name != NULL; k++) {
-            const fl_name *row = &r->family->tensors[k];
-            probe.prefix       = r->family->prefixes[i];
+            const fl_name *row    = &r->family->tensors[k];
+            const char    *prefix = r->family->prefixes[i];
             if (strchr(row->name, '*') == NULL && row->slot[0] == FL_SLOT_WORD &&
-                find(&probe, row->name) != NULL)
-                return probe.prefix;
+                find_under(r, prefix, row->name) != NULL)
+                return prefix;
         }
     return "";
 }
@@ -239,6 +244,21 @@ const char *fl_weights_prefix(fl_model *model, const fl_family *family) {
     return find_prefix(&(resolver){.model = model, .family = family});
 }
 
+/* A family without names for the head has none that is known here. */
+static int check_mlm(const resolver *r) {
+    const fl_encoder_desc *d = &r->model->encoder.desc;
+    bool has = false, whole = d->embedding == d->hidden && d->word_rows == d->vocab;
+    for (size_t i = 0; i < FL_NAMES_MAX && r->family->tensors[i].name != NULL; i++)
+        has = has || (r->family->tensors[i].slot[0] == FL_SLOT_MLM_BIAS &&
+                      strchr(r->family->tensors[i].name, '*') == NULL);
+    if (!d->mlm || (has && whole))
+        return 0;
+    return fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                   "%s: the vocabulary head of the %s architecture is not supported; SPLADE is of "
+                   "bert, distilbert, roberta and mpnet.",
+                   r->model->own->transformer, d->architecture);
+}
+
 int fl_weights_read(fl_model *model, const fl_family *family, const fl_log *log,
                     fletch_error *error) {
     fl_encoder *encoder = &model->encoder;
@@ -248,7 +268,9 @@ int fl_weights_read(fl_model *model, const fl_family *family, const fl_log *log,
         return fl_fail_nomem(error, encoder->desc.layers * sizeof *encoder->layer,
                              "the layer table");
     r.prefix   = find_prefix(&r);
-    int status = resolve_all(&r);
+    int status = check_mlm(&r);
+    if (status == 0)
+        status = resolve_all(&r);
     if (status != 0)
         return status;
     model->weights_dtype = fl_dtype_name(encoder->global[FL_SLOT_WORD].dtype);

@@ -174,8 +174,9 @@ static int resolve_output(fletch_model *m, fletch_error *error) {
     m->row_width          = fl_encoder_width(&model->encoder);
     for (uint32_t i = 0, used = 0; i < model->encoder.pooling_count && used < sizeof m->pooling;
          i++)
-        used += (uint32_t)snprintf(m->pooling + used, sizeof m->pooling - used, "%s%s",
-                                   i ? "," : "", fl_pooling_name(model->encoder.pooling[i]));
+        used += (uint32_t)snprintf(
+            m->pooling + used, sizeof m->pooling - used, "%s%s", i ? "," : "",
+            model->head == FL_HEAD_SPARSE ? "splade" : fl_pooling_name(model->encoder.pooling[i]));
     for (uint32_t i = 0; i < model->stage_count; i++)
         if (model->stages[i].out > m->row_width)
             m->row_width = model->stages[i].out;
@@ -568,6 +569,7 @@ int fl_runtime_warm(fletch_model *m, fletch_error *error) {
     const char          *text    = "The quick brown fox jumps over the lazy dog.";
     fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
     fletch_request       request = FLETCH_REQUEST_INIT;
+    fletch_lists        *lists   = NULL;
     float               *row     = fl_alloc_array(m->dimensions, sizeof *row);
     int                  status  = FLETCH_OK;
     if (!row)
@@ -575,12 +577,18 @@ int fl_runtime_warm(fletch_model *m, fletch_error *error) {
     request.texts   = fletch_texts_from_strings(&text, 1);
     request.options = &options;
     request.out     = fletch_matrix_f32(row, 1, m->dimensions);
-    request.kind    = m->model->head == FL_HEAD_SCORES ? FLETCH_KIND_SCORES : FLETCH_KIND_DENSE;
+    request.kind    = m->model->head == FL_HEAD_SCORES   ? FLETCH_KIND_SCORES
+                      : m->model->head == FL_HEAD_SPARSE ? FLETCH_KIND_SPARSE
+                                                         : FLETCH_KIND_DENSE;
     pthread_mutex_lock(&m->lock);
     uint32_t slots = m->replicas->slots;
     pthread_mutex_unlock(&m->lock);
-    for (uint32_t s = 0; s < slots && status == FLETCH_OK; s++)
-        status = fl_runtime_wait(m, &request, NULL, error);
+    for (uint32_t s = 0; s < slots && status == FLETCH_OK; s++) {
+        status =
+            fl_runtime_wait(m, &request, m->model->head == FL_HEAD_SPARSE ? &lists : NULL, error);
+        fl_lists_free((fl_lists *)(void *)lists);
+        lists = NULL;
+    }
     fl_free(row);
     return status;
 }

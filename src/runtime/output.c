@@ -10,13 +10,19 @@
  *         length. A Normalize in front of another stage is part of the network: it always runs, and only
  *         those at the end are left out for a raw row. Sums run in a fixed order, so a row's bytes
  *         depend on the row alone.
- * Memory  none; two scratch rows come from the staging. Threads: no state.
+ *         Terms of a sparse model become weights, log(1 + x), and the light ones go.
+ * Memory  two scratch rows come from the staging; sorting terms takes some for the moment. Threads: no state.
  * Proof   tests/unit/test_output.c; tests/golden/test_folders.py (dense, layer norm, cut). */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/number.h"
 #include "runtime/runtime.h"
+
+/* Room for terms that stays with a slot: texts of real models have some hundred. */
+enum { TERMS_KEPT = 2048 };
 
 /* sentence-transformers' floor under a norm: a zero row stays zero instead of becoming NaN. */
 static const double norm_floor = 1e-12;
@@ -168,6 +174,68 @@ bool fl_output_tokens(const fl_output *output, float *rows, size_t count) {
     for (size_t i = 0; output->normalize && i < count; i++)
         normalize_row(rows + i * width, output->columns, rows + i * width);
     return true;
+}
+
+/* ---- Sparse vectors -------------------------------------------------------------------------- */
+
+/* A term and its weight; of equal weights the lower id is before. */
+typedef struct weighed {
+    float   weight;
+    int32_t id;
+} weighed;
+
+static int by_weight(const void *a, const void *b) {
+    const weighed *x = a, *y = b;
+    if (x->weight > y->weight || y->weight > x->weight)
+        return x->weight > y->weight ? -1 : 1;
+    return x->id < y->id ? -1 : 1;
+}
+
+static int by_id(const void *a, const void *b) {
+    return ((const weighed *)a)->id < ((const weighed *)b)->id ? -1 : 1;
+}
+
+/* The k heaviest of the terms, ids rising again. */
+static int keep_heaviest(fl_terms *terms, uint32_t k) {
+    weighed *all = fl_alloc_array(terms->count, sizeof *all);
+    if (!all)
+        return FLETCH_ENOMEM;
+    for (uint32_t i = 0; i < terms->count; i++)
+        all[i] = (weighed){terms->values[i], terms->ids[i]};
+    qsort(all, terms->count, sizeof *all, by_weight);
+    qsort(all, k, sizeof *all, by_id);
+    for (uint32_t i = 0; i < k; i++) {
+        terms->values[i] = all[i].weight;
+        terms->ids[i]    = all[i].id;
+    }
+    terms->count = k;
+    fl_free(all);
+    return FLETCH_OK;
+}
+
+int fl_output_terms(fl_request *request, size_t text, fl_terms *terms) {
+    const fletch_embed_options *options = &request->options;
+    float                      *values  = NULL;
+    uint32_t                    kept    = 0;
+    int                         status  = FLETCH_OK;
+    for (uint32_t i = 0; i < terms->count; i++) {
+        float weight = log1pf(terms->values[i]);
+        weight       = request->output.model->log_twice ? log1pf(weight) : weight;
+        if (weight > 0.0f && weight >= options->threshold) {
+            terms->values[kept] = weight;
+            terms->ids[kept++]  = terms->ids[i];
+        }
+    }
+    terms->count = kept;
+    if (options->top_k > 0 && options->top_k < kept)
+        status = keep_heaviest(terms, options->top_k);
+    if (status == FLETCH_OK)
+        status = fl_lists_take(request->lists, text, terms->ids, terms->count, &values);
+    if (status == FLETCH_OK && terms->count > 0)
+        memcpy(values, terms->values, terms->count * sizeof *values);
+    if (terms->capacity > TERMS_KEPT)
+        fl_terms_free(terms);
+    return status;
 }
 
 bool fl_output_row(const fl_output *output, const float *pooled, float *const line[2], void *row) {

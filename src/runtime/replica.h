@@ -64,6 +64,7 @@ typedef struct fl_runner {
     uint32_t         *segment; /* owned [FL_BATCH_TEXTS_MAX] */
     float           **rows;    /* owned [FL_BATCH_TEXTS_MAX] */
     uint8_t          *each;    /* owned [FL_BATCH_TEXTS_MAX]: fl_batch.each */
+    fl_terms         *terms;   /* owned [FL_BATCH_TEXTS_MAX]: fl_batch.terms of a sparse model */
     float            *line[2]; /* owned [row_width] each: a row between two output stages */
     fletch_error      error;
 } fl_runner;

@@ -85,7 +85,7 @@ void fl_request_fill(fl_request *request, const fletch_request *asked) {
 /* Whether the model's rows are what is asked for. */
 static int resolve_kind(const fl_request *r, fletch_error *error) {
     const fl_model *model  = r->model->model;
-    bool            scores = model->head == FL_HEAD_SCORES;
+    bool            scores = model->head == FL_HEAD_SCORES, sparse = model->head == FL_HEAD_SPARSE;
     if (r->kind != FLETCH_KIND_SCORES && scores)
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
@@ -101,6 +101,13 @@ static int resolve_kind(const fl_request *r, fletch_error *error) {
             "or a model such as %s",
             r->query ? "reranker" : "classifier",
             r->query ? "cross-encoder/ms-marco-MiniLM-L6-v2" : "SamLowe/roberta-base-go_emotions");
+    if (!scores && sparse != (r->kind == FLETCH_KIND_SPARSE))
+        return fl_fail(
+            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE, "%s",
+            sparse ? "this model gives sparse vectors (SPLADE) and no others: use "
+                     "fletch_embed_sparse (fletch embed --output-kind sparse, /embed_sparse)"
+                   : "this model gives no sparse vectors: it has no SpladePooling (a plain "
+                     "masked language model becomes sparse by model.pooling = splade)");
     if (r->query && model->label_count != 1)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "this model is a classifier with %u labels, and a reranker has one: use "
@@ -243,6 +250,17 @@ static int resolve_tokens(fl_request *r, fletch_error *error) {
     return r->lists ? FLETCH_OK : FLETCH_ENOMEM;
 }
 
+static int resolve_sparse(fl_request *r, fletch_error *error) {
+    if (r->options.dimensions != 0 || !(r->options.threshold >= 0))
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "sparse vectors are not cut: dimensions is %u, leave it 0; threshold is %g, "
+                       "set it to 0 or above",
+                       r->options.dimensions, (double)r->options.threshold);
+    r->output.model = r->model->model;
+    r->lists        = fl_lists_new(r->texts.count, 1, r->options.list_bytes, error);
+    return r->lists ? FLETCH_OK : FLETCH_ENOMEM;
+}
+
 /* The query's ids, once for all documents; the prompt went into them. */
 static int resolve_query(fl_request *r, fletch_error *error) {
     fl_feeder *feeder = fl_feeder_take(r->model, error);
@@ -259,6 +277,7 @@ int fl_request_resolve(fl_request *request, fletch_error *error) {
     if (status == FLETCH_OK)
         status = request->kind == FLETCH_KIND_SCORES   ? resolve_scores(request, error)
                  : request->kind == FLETCH_KIND_TOKENS ? resolve_tokens(request, error)
+                 : request->kind == FLETCH_KIND_SPARSE ? resolve_sparse(request, error)
                                                        : resolve_output(request, error);
     if (status == FLETCH_OK)
         status = resolve_lengths(request, error);

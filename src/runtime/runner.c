@@ -39,10 +39,11 @@ int fl_runner_open(fl_runner *slot, const fletch_model *model, uint32_t batch_to
     slot->segment      = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->segment);
     slot->rows         = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->rows);
     slot->each         = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->each);
+    slot->terms        = fl_alloc_zero(FL_BATCH_TEXTS_MAX, sizeof *slot->terms);
     slot->line[0]      = fl_alloc_array(model->row_width, sizeof(float));
     slot->line[1]      = fl_alloc_array(model->row_width, sizeof(float));
     if (slot->items && slot->ids && slot->cu && slot->skip && slot->segment && slot->rows &&
-        slot->each && slot->line[0] && slot->line[1])
+        slot->each && slot->terms && slot->line[0] && slot->line[1])
         return FLETCH_OK;
     return fl_fail_nomem(error, slot->ids_capacity * sizeof *slot->ids, "the staging of a batch");
 }
@@ -56,6 +57,9 @@ void fl_runner_free_memory(fl_runner *slot) {
     fl_free(slot->segment);
     fl_free(slot->rows);
     fl_free(slot->each);
+    for (size_t i = 0; slot->terms && i < FL_BATCH_TEXTS_MAX; i++)
+        fl_terms_free(&slot->terms[i]);
+    fl_free(slot->terms);
     fl_free(slot->line[0]);
     fl_free(slot->line[1]);
 }
@@ -196,6 +200,7 @@ static void stage_inputs(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *ba
     batch->segment       = pairs && model->model->encoder.desc.segments ? slot->segment : NULL;
     batch->rows          = slot->rows;
     batch->each          = NULL;
+    batch->terms         = model->model->head == FL_HEAD_SPARSE ? slot->terms : NULL;
     tell_path(model, whole ? FL_PATH_IDS_IN_PLACE : FL_PATH_IDS_GATHERED);
 }
 
@@ -229,10 +234,14 @@ static int stage_rows(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *batch
     fletch_model *model = slot->replica->set->model;
     size_t        width = fl_encoder_width(&model->model->encoder);
     uint32_t      inner = 0;
-    batch->each         = stage_lists(slot, lo, hi) ? slot->each : NULL;
+    *buffer             = NULL;
+    for (uint32_t n = 0; batch->terms && n < hi - lo; n++)
+        batch->terms[n].count = 0;
+    if (batch->terms)
+        return FLETCH_OK;
+    batch->each = stage_lists(slot, lo, hi) ? slot->each : NULL;
     for (uint32_t i = lo; i < hi; i++)
         inner += !slot->items[i].chunk->request->in_place && !slot->each[i - lo];
-    *buffer = NULL;
     if (inner > 0) {
         *buffer = fl_bufpool_take(model->outputs, inner * width * sizeof(float), capacity);
         if (!*buffer)
@@ -298,55 +307,56 @@ static void fail_item(fl_runner *slot, uint32_t i, const fletch_error *error, fl
     pthread_mutex_unlock(&model->lock);
 }
 
-/* Why the tokens of an item have no vectors: what take_list said, in words. */
-static int tell_no_list(const fl_runner *slot, const fl_item *item, fletch_error *error) {
-    float *rows;
-    int    status = take_list(slot, item, &rows);
+/* Why an item has no list: what taking it said, in words. */
+static int tell_no_list(const fl_runner *slot, int status, fletch_error *error) {
     if (status == FLETCH_EUNSUPPORTED)
         return fl_fail(error, status, FLETCH_NOWHERE,
                        "provider %s does not give the vectors of single tokens; use provider.order "
                        "cpu",
                        slot->replica->provider);
     if (status == FLETCH_ENOSPC)
-        return fl_fail(error, status, FLETCH_NOWHERE,
-                       "the vectors of all tokens take more than list_bytes; embed fewer texts at "
-                       "once");
+        return fl_fail(
+            error, status, FLETCH_NOWHERE,
+            "the lists of all texts take more than list_bytes; embed fewer texts at once");
     return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
-                   "no memory for the vectors of a text's tokens; embed fewer texts at once");
+                   "no memory for the list of a text; embed fewer texts at once");
 }
 
-/* The finished result of an item; false: a value is not finite. */
-static bool finish_row(fl_runner *slot, const fl_item *item, float *rows) {
-    const fl_chunk  *chunk  = item->chunk;
-    const fl_output *output = &chunk->request->output;
-    if (chunk->request->kind == FLETCH_KIND_TOKENS)
-        return fl_output_tokens(output, rows, fl_chunk_length(chunk, item->k));
-    return fl_output_row(output, rows, slot->line, row_of(item));
+/* A text's row or list, finished; not OK: it has none, and *error says why. */
+static int finish_row(fl_runner *slot, const fl_item *item, uint32_t n, fletch_error *error) {
+    const fl_chunk *chunk   = item->chunk;
+    fl_request     *request = chunk->request;
+    size_t          text    = fl_chunk_text(chunk, item->k);
+    float          *rows    = slot->rows[n];
+    bool            finite  = false;
+    if (request->kind == FLETCH_KIND_SPARSE) {
+        int status = fl_output_terms(request, text, &slot->terms[n]);
+        return status == FLETCH_OK ? status : tell_no_list(slot, status, error);
+    }
+    if (request->kind == FLETCH_KIND_TOKENS && !slot->each[n])
+        return tell_no_list(slot, take_list(slot, item, &rows), error);
+    if (request->kind == FLETCH_KIND_TOKENS)
+        finite = fl_output_tokens(&request->output, rows, fl_chunk_length(chunk, item->k));
+    else
+        finite = fl_output_row(&request->output, rows, slot->line, row_of(item));
+    if (finite)
+        return FLETCH_OK;
+    if (request->lists)
+        fl_lists_drop(request->lists, text);
+    return fl_fail(
+        error, FLETCH_EMODEL, FLETCH_NOWHERE,
+        "the result of a text is not finite: the weights or a Dense or LayerNorm module hold "
+        "NaN or infinite values, or overflow float32. Run `fletch model verify` or pull the "
+        "model again");
 }
 
-/* Items [lo, hi) have their pooled rows: dense layers, cut, unit length,
- * element type. */
+/* Items [lo, hi) have what the engine makes of them: dense layers, cut, unit length, element type;
+ * weights. */
 static void finish_rows(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **over) {
     fletch_error bad;
-    for (uint32_t i = lo; i < hi; i++) {
-        fl_item    *item    = &slot->items[i];
-        fl_request *request = item->chunk->request;
-        if (request->kind == FLETCH_KIND_TOKENS && !slot->each[i - lo]) {
-            tell_no_list(slot, item, &bad);
+    for (uint32_t i = lo; i < hi; i++)
+        if (finish_row(slot, &slot->items[i], i - lo, &bad) < 0)
             fail_item(slot, i, &bad, over);
-            continue;
-        }
-        if (finish_row(slot, item, slot->rows[i - lo]))
-            continue;
-        if (request->kind == FLETCH_KIND_TOKENS)
-            fl_lists_drop(request->lists, fl_chunk_text(item->chunk, item->k));
-        fl_fail(
-            &bad, FLETCH_EMODEL, FLETCH_NOWHERE,
-            "the result of a text is not finite: the weights or a Dense or LayerNorm module hold "
-            "NaN or infinite values, or overflow float32. Run `fletch model verify` or pull the "
-            "model again");
-        fail_item(slot, i, &bad, over);
-    }
 }
 
 /* Items [lo, hi) through the engine once. */

@@ -192,6 +192,8 @@ bool fl_output_row(const fl_output *output, const float *pooled, float *const li
 /* rows[count][columns], the vectors of a text's tokens, brought to unit length where that was asked for.
  * False: as above. */
 bool fl_output_tokens(const fl_output *output, float *rows, size_t count);
+/* The terms of a text become its list: weights, the light ones left out. Changes *terms. ENOMEM, ENOSPC. */
+int fl_output_terms(fl_request *request, size_t text, fl_terms *terms);
 /* A finished row as its dtype; may be `row` itself when that is float32. */
 void fl_output_store(const float *row, size_t columns, fletch_dtype dtype, void *out);
 /* Whether the engine may write pooled rows straight into the caller's rows. */

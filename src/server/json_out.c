@@ -52,6 +52,15 @@ bool fl_json_out_floats(fl_buf *out, const float *row, size_t count) {
     return true;
 }
 
+bool fl_json_out_float(fl_buf *out, float value) {
+    char text[FL_F32_TEXT_MAX];
+    if (!isfinite(value)) {
+        return false;
+    }
+    fl_buf_append(out, text, fl_f32_text(text, value));
+    return true;
+}
+
 /* -128..255 in at most four characters. */
 static char *put_small(char *p, int value) {
     if (value < 0) {

@@ -20,6 +20,9 @@
 /* "[0.1,-2]"; false, and nothing useful written, when a value is not finite: JSON has no word for it. */
 bool fl_json_out_floats(fl_buf *out, const float *row, size_t count);
 
+/* "0.1"; as above. */
+bool fl_json_out_float(fl_buf *out, float value);
+
 void fl_json_out_int8(fl_buf *out, const int8_t *row, size_t count);
 void fl_json_out_uint8(fl_buf *out, const uint8_t *row, size_t count);
 

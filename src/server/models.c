@@ -224,6 +224,10 @@ fl_served *fl_server_model(const fl_server *server, const char *name, size_t siz
     return NULL;
 }
 
+bool fl_served_is_sparse(const fl_served *served) {
+    return strcmp(served->info.pooling, "splade") == 0;
+}
+
 fl_served *fl_server_model_at(const fl_server *server, size_t index) {
     return index < server->model_count ? server->models[index] : NULL;
 }
@@ -238,19 +242,22 @@ static void on_probe(void *user, const fletch_outcome *outcome) {
         atomic_store(&full->shared.sick, code != FLETCH_OK);
         atomic_store(&full->shared.doubtful, false);
     }
+    fletch_lists_free(outcome->lists);
     atomic_store(&full->probing, false);
 }
 
 static void probe(served_full *full) {
     static const char *const word[] = {"probe"};
-    if (full->shared.info.dimensions > PROBE_CELLS || atomic_exchange(&full->probing, true)) {
+    bool                     sparse = fl_served_is_sparse(&full->shared);
+    if ((full->shared.info.dimensions > PROBE_CELLS && !sparse) ||
+        atomic_exchange(&full->probing, true)) {
         return;
     }
     fletch_request request = FLETCH_REQUEST_INIT;
+    request.kind           = sparse ? FLETCH_KIND_SPARSE : FLETCH_KIND_DENSE;
     request.texts          = fletch_texts_from_strings(word, 1);
     request.out            = fletch_matrix_f32(full->row, 1, full->shared.info.dimensions);
     request.deadline_ms    = 10000;
-    request.kind           = full->shared.info.labels > 0 ? FLETCH_KIND_SCORES : FLETCH_KIND_DENSE;
     if (fletch_submit(full->shared.model, &request, on_probe, full, NULL, NULL) < 0) {
         atomic_store(&full->probing, false);
     }

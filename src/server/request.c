@@ -354,6 +354,16 @@ static void run_done(void *arg) {
     call_done(full, &outcome);
 }
 
+/* Numbers of an answer that is made of lists; the id of a weight is one too, and their names are as long. */
+static uint64_t cells_of(const fletch_lists *lists) {
+    enum { NAMED = 3 };
+    uint64_t cells = 0;
+    for (size_t i = 0; lists != NULL && i < lists->count; i++) {
+        cells += lists->list[i].count * (lists->columns == 1 ? NAMED : lists->columns);
+    }
+    return cells;
+}
+
 static bool is_engine_fault(int code) {
     return code == FLETCH_EINTERNAL || code == FLETCH_EPROVIDER || code == FLETCH_EIO ||
            code == FLETCH_ENOMEM;
@@ -387,6 +397,7 @@ static void on_done(void *user, const fletch_outcome *outcome) {
     } else if (outcome->error.code == FLETCH_EMODEL) {
         atomic_store(&full->served->doubtful, true);
     }
+    full->work_cells += cells_of(outcome->lists);
     /* Writing many numbers as text takes longer than the engine should wait for. */
     if (full->work_cells >= LARGE_RESULT) {
         full->outcome = *outcome;
@@ -429,8 +440,7 @@ int fl_request_submit(fl_request *request, fl_served *served, fletch_request *wo
     full->done       = done;
     full->served     = served;
     full->work_texts = work->texts.count;
-    full->work_cells = work->kind != FLETCH_KIND_TOKENS ? work->texts.count * work->out.cols
-                                                        : work->options->list_bytes / sizeof(float);
+    full->work_cells = work->kind == FLETCH_KIND_DENSE ? work->texts.count * work->out.cols : 0;
     if (work->lane == FLETCH_LANE_INTERACTIVE) {
         work->lane = request->lane;
     }

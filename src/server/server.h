@@ -130,6 +130,9 @@ typedef struct fl_served {
 fl_served *fl_server_model(const fl_server *server, const char *name, size_t size);
 fl_served *fl_server_model_at(const fl_server *server, size_t index); /* NULL past the end */
 
+/* It gives weights of vocabulary entries, and no dense vectors. */
+bool fl_served_is_sparse(const fl_served *served);
+
 /* An option as text ("server.max_body"); never NULL. Read when the server started. */
 const char *fl_server_option(const fl_server *server, const char *key);
 /* An int or size option; `none` for "none", "off" and the like. */

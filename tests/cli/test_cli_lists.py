@@ -4,8 +4,10 @@ import io
 import json
 import zipfile
 
+import commandline
 import numpy as np
 
+SPARSE = commandline.ROOT / "tests/golden/folders/sparse-bert"
 TEXTS = ["A cat sits on the mat.", "", "Stocks fell sharply."]
 
 
@@ -51,6 +53,25 @@ def test_a_refused_text_and_an_interrupted_run_leave_whole_arrays(embed):
     result = embed("embed", "--output-kind", "tokens", "--format", "npz", "--partial", "-i", "-", input=b"a\n\xff\nb\n")
     assert result.returncode == 1 or result.returncode == 2
     assert np.load(io.BytesIO(result.stdout))["offsets"].tolist() == [0, 3]
+
+
+def test_sparse_in_json_and_in_arrays_are_the_same(fletch, tmp_path):
+    flags = ("embed", "-m", SPARSE, "--output-kind", "sparse", *TEXTS)
+    rows = fletch.rows(*flags, model=False)
+    assert [list(row) for row in rows] == [["index", "indices", "values", "tokens", "truncated"]] * 3
+    assert fletch(*flags, "-o", "out.npz", model=False).returncode == 0
+    with np.load(tmp_path / "out.npz") as found:
+        assert set(found) == {"data", "indices", "indptr", "shape", "format"}
+        assert found["shape"].tolist() == [3, 122] and found["format"].item() == b"csr"
+        assert found["indptr"].tolist() == np.cumsum([0] + [len(row["indices"]) for row in rows]).tolist()
+        assert found["indices"].tolist() == sum((row["indices"] for row in rows), [])
+        assert found["data"].tobytes() == np.array(sum((row["values"] for row in rows), []), dtype=np.float32).tobytes()
+    assert zipfile.ZipFile(tmp_path / "out.npz").testzip() is None
+    text = fletch(*flags[:-2], "--format", "text", "--top-k", "2", model=False).stdout.decode()
+    assert "2 of 122 dimensions" in text
+    for wrong in (("--top-k", "0"), ("--top-k", "x"), ("--threshold", "-1"), ("--threshold", "nan")):
+        assert fletch(*flags, *wrong, model=False).returncode == 2
+    assert fletch("embed", "-m", SPARSE, "--top-k", "2", "a", model=False).returncode == 2
 
 
 def test_what_cannot_be_together_is_said(embed):

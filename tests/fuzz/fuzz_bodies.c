@@ -90,11 +90,6 @@ void fletch_tokens_free(fletch_tokens *tokens) {
     }
 }
 
-const char *fletch_label_at(const fletch_model *model, size_t index) {
-    (void)model;
-    return index < served.info.labels ? "la\"bel" : NULL;
-}
-
 const char *fletch_token_text(const fletch_model *model, int32_t id) {
     (void)model;
     return id < VOCABULARY ? "\"##\\" : NULL;
@@ -384,9 +379,9 @@ void fl_reply_fail(fl_request *request, const fletch_error *error) {
 
 /* What the real library checks of a text, and a row of numbers for it. */
 static int take_text(fletch_request *work, size_t i, fletch_outcome *outcome) {
-    float *rows = work->out.data; /* NULL: of kind TOKENS */
-    for (size_t k = 0; k < work->out.cols && rows != NULL; k++) {
-        rows[i * work->out.cols + k] = (float)(i + k) / 7.0f - 1.0f;
+    float *row = work->out.data; /* NULL: of a kind that has none */
+    for (size_t k = 0; row != NULL && k < work->out.cols; k++) {
+        row[i * work->out.cols + k] = (float)(i + k) / 7.0f - 1.0f;
     }
     size_t count = work->ids != NULL
                        ? (size_t)(work->texts.offsets64[i + 1] - work->texts.offsets64[i])
@@ -400,11 +395,6 @@ static int take_text(fletch_request *work, size_t i, fletch_outcome *outcome) {
     if (work->ids == NULL) {
         must(fl_utf8_valid_prefix(work->texts.pointers[i], count) == count);
     }
-    if (work->second != NULL) {
-        must(work->second->count == work->texts.count && work->query == NULL);
-        must(fl_utf8_valid_prefix(work->second->pointers[i], work->second->lengths[i]) ==
-             work->second->lengths[i]);
-    }
     work->options->tokens[i]    = (uint32_t)(count < MAX_LENGTH ? count : MAX_LENGTH);
     work->options->truncated[i] = count > MAX_LENGTH;
     if (count > MAX_LENGTH && work->options->truncate == FLETCH_TRUNCATE_ERROR) {
@@ -415,19 +405,30 @@ static int take_text(fletch_request *work, size_t i, fletch_outcome *outcome) {
     return 0;
 }
 
-/* As many vectors a text as it has tokens, all of them the same; what they take was foreseen. */
+/* As many vectors a text as it has tokens, all of them the same, or a weight of every dimension; what they
+ * take was foreseen. */
 static fletch_lists *make_lists(const fletch_request *work, size_t texts) {
-    static const float values[MAX_LENGTH * DIMENSIONS];
-    fletch_list       *list  = calloc(texts + 1, sizeof *list);
-    fletch_lists      *lists = calloc(1, sizeof *lists);
-    uint64_t           bytes = 0;
+    static const float   values[MAX_LENGTH * DIMENSIONS];
+    static const int32_t ids[DIMENSIONS];
+    bool                 sparse  = work->kind == FLETCH_KIND_SPARSE;
+    size_t               columns = sparse ? 1 : DIMENSIONS;
+    fletch_list         *list    = calloc(texts + 1, sizeof *list);
+    fletch_lists        *lists   = calloc(1, sizeof *lists);
+    uint64_t             bytes   = 0;
     for (size_t i = 0; i < texts; i++) {
-        list[i] = (fletch_list){.count = work->options->tokens[i], .values = values};
-        bytes += list[i].count * (DIMENSIONS + 1) * sizeof(float);
+        size_t count = sparse ? DIMENSIONS : work->options->tokens[i];
+        list[i]      = (fletch_list){.count = count, .ids = ids, .values = values};
+        bytes += count * (columns + 1) * sizeof(float);
     }
-    must(work->ids != NULL && bytes <= work->options->list_bytes);
-    *lists = (fletch_lists){.count = texts, .columns = DIMENSIONS, .list = list};
+    must((sparse || work->ids != NULL) && bytes <= work->options->list_bytes);
+    *lists = (fletch_lists){.count = texts, .columns = columns, .list = list};
     return lists;
+}
+
+/* Half of the bodies find a sparse model. */
+bool fl_served_is_sparse(const fl_served *model) {
+    must(model == &served);
+    return run.request.body_size % 2 == 1;
 }
 
 int fl_request_submit(fl_request *request, fl_served *model, fletch_request *work, fl_done_fn done,
@@ -438,7 +439,8 @@ int fl_request_submit(fl_request *request, fl_served *model, fletch_request *wor
     fletch_outcome outcome = {0};
     for (size_t i = 0; i < work->texts.count && take_text(work, i, &outcome) == 0; i++) {
     }
-    if (work->kind == FLETCH_KIND_TOKENS && outcome.error.code == FLETCH_OK) {
+    if ((work->kind == FLETCH_KIND_TOKENS || work->kind == FLETCH_KIND_SPARSE) &&
+        outcome.error.code == FLETCH_OK) {
         outcome.lists = make_lists(work, work->texts.count);
     }
     done(request, &outcome);
@@ -451,13 +453,10 @@ int fl_request_submit(fl_request *request, fl_served *model, fletch_request *wor
 
 /* ---- The run ------------------------------------------------------------------------------------ */
 
-/* From 238 on /score and the routes of the store, so that the corpus of the others stays what it is. */
+/* From 240 on the routes of the store, so that the corpus of the others stays what it is. */
 static const fl_route *choose(unsigned index) {
     if (index >= 240) {
         return &fl_routes_seed[index & 1]; /* /add, /search */
-    }
-    if (index >= 238) {
-        return &fl_routes_score[0];
     }
     static const fl_route *const tables[] = {fl_routes_openai, fl_routes_tei, fl_routes_ollama,
                                              fl_routes_cohere};
@@ -480,9 +479,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memset(&run, 0, sizeof run);
     run.headers           = data[1] ^ 1u; /* most inputs are JSON */
     run.request.route     = choose(data[0]);
-    const char *path      = run.request.route->path; /* each route has a model that it can use */
-    bool        ranks     = strstr(path, "rerank") != NULL || strstr(path, "score") != NULL;
-    served.info.labels    = ranks ? 1 : strcmp(path, "/predict") == 0 ? 3 : 0;
     run.request.body_size = size - 2;
     run.request.body      = malloc(size - 1);
     memcpy(run.request.body, data + 2, size - 2);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results that are lists are sentence-transformers': vectors of tokens (make_lists.py)."""
+"""Results that are lists are sentence-transformers': vectors of tokens, sparse vectors (make_lists.py)."""
 import json
+import shutil
 import subprocess
 
 import numpy
@@ -11,6 +12,7 @@ import golden
 FOLDERS = golden.HERE / "folders"
 TEXTS = json.loads((FOLDERS / "texts.json").read_text(encoding="utf-8"))[:12]
 TOKENS = sorted(path.parent.name for path in FOLDERS.glob("*/tokens.npz"))
+SPARSE = sorted(path.parent.name for path in FOLDERS.glob("*/sparse.npz"))
 
 
 def run(folder, texts, kind, work, *flags):
@@ -42,3 +44,77 @@ def test_a_static_model_has_no_vectors_of_tokens(tmp_path):
     done = subprocess.run([golden.BIN, "embed", "-m", FOLDERS / "family-static", "--output-kind", "tokens", "a"],
                           capture_output=True, text=True, check=False)
     assert done.returncode != 0 and "static" in done.stderr
+
+
+def sparse(name, texts, work, *flags):
+    """The dense rows of a CSR matrix, its facts checked."""
+    plain = ("--pooling", "splade") if name == "sparse-plain" else ()
+    found = run(FOLDERS / name, texts, "sparse", work, *plain, *flags)
+    rows = numpy.zeros(found["shape"], dtype=numpy.float32)
+    assert found["format"].item() == b"csr" and len(rows) == len(texts)
+    for i, (first, last) in enumerate(zip(found["indptr"], found["indptr"][1:])):
+        ids = found["indices"][first:last]
+        assert (numpy.diff(ids) > 0).all()
+        rows[i, ids] = found["data"][first:last]
+    assert (found["data"] > 0).all()
+    return rows
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_sparse(name, tmp_path):
+    want = numpy.load(FOLDERS / name / "sparse.npz")["rows"]
+    rows = sparse(name, TEXTS, tmp_path)
+    assert rows.shape == want.shape and numpy.abs(rows - want).max() <= 1e-5
+    few = sparse(name, TEXTS, tmp_path, "--threads", "3")  # texts shared by all threads
+    assert few.tobytes() == rows.tobytes()
+    for i in (2, 6, 11):
+        assert sparse(name, TEXTS[i:i + 1], tmp_path).tobytes() == rows[i:i + 1].tobytes()
+
+
+def test_sparse_of_one_long_text_is_that_of_the_reference_kernels(tmp_path, monkeypatch):
+    text = [" ".join(TEXTS)]
+    rows = sparse("sparse-bert", text, tmp_path, "--threads", "4")
+    monkeypatch.setenv("FLETCH_CPU_ISA", "ref")
+    assert numpy.abs(sparse("sparse-bert", text, tmp_path) - rows).max() <= 1e-5
+
+
+def test_light_weights_are_left_out(tmp_path):
+    whole = sparse("sparse-bert", TEXTS, tmp_path)
+    heavy = sparse("sparse-bert", TEXTS, tmp_path, "--threshold", "0.5")
+    assert (heavy == numpy.where(whole >= 0.5, whole, 0)).all() and (heavy > 0).any()
+    top = sparse("sparse-bert", TEXTS, tmp_path, "--top-k", "3")
+    assert ((top > 0).sum(axis=1) == 3).all() and ((top == whole) | (top == 0)).all()
+    assert (top.max(axis=1) == whole.max(axis=1)).all()
+    assert (numpy.sort(whole, axis=1)[:, -3] == numpy.where(top > 0, top, numpy.inf).min(axis=1)).all()
+
+
+@pytest.mark.parametrize("name, flags, words", [
+    ("sparse-bert", ("--output-kind", "dense"), "--output-kind sparse"),
+    ("sparse-bert", ("--output-kind", "tokens"), "--output-kind sparse"),
+    ("sparse-bert", ("--output-kind", "sparse", "--pooling", "mean"), "splade alone"),
+    ("sparse-bert", ("--output-kind", "sparse", "--precision", "int8"), "fp32"),
+    ("plain-bert", ("--output-kind", "sparse"), "SpladePooling"),
+    ("plain-bert", ("--output-kind", "sparse", "--pooling", "splade"), "cls.predictions"),
+    ("family-qwen3", ("--output-kind", "sparse", "--pooling", "splade"), "splade"),
+])
+def test_a_kind_that_the_folder_has_not_is_refused(name, flags, words):
+    done = subprocess.run([golden.BIN, "embed", "-m", FOLDERS / name, *flags, "a"], capture_output=True, text=True,
+                          check=False)
+    assert done.returncode != 0 and words in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("file, old, new", [
+    ("1_SpladePooling/config.json", '"max"', '"sum"'),
+    ("1_SpladePooling/config.json", '"relu"', '"gelu"'),
+    ("sentence_bert_config.json", "fill-mask", "feature-extraction"),
+    ("modules.json", "splade_pooling.SpladePooling", "splade_pooling.OtherPooling"),
+])
+def test_other_sparse_models_are_refused(file, old, new, tmp_path):
+    copy = tmp_path / "model"
+    shutil.copytree(FOLDERS / "sparse-bert", copy)
+    text = (copy / file).read_text()
+    assert old in text
+    (copy / file).write_text(text.replace(old, new))
+    done = subprocess.run([golden.BIN, "embed", "-m", copy, "--output-kind", "sparse", "a"], capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 3 and "support" in done.stderr, done.stderr

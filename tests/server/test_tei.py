@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The text-embeddings-inference dialect: shapes, statuses and errors of TEI 1.9, word for word."""
+import json
 import math
+import pathlib
 
+import numpy
 import pytest
 import serving
 from dialects import LONG, TEXTS, embedded, f32, good, post, tokens, unbase64, vectors
@@ -220,6 +223,24 @@ def test_vectors_of_tokens(server, embed_tokens):
     error(post(server, "/embed_all", {"inputs": ["a", ""]}), 400, "Empty")
     reply = post(server, "/embed_all", {"inputs": ["word " * 300] * 600})
     assert reply.status == 413 and "x-fletch-limit" in reply.headers
+
+
+def test_sparse_vectors(start):
+    folder = pathlib.Path(__file__).parents[1] / "golden/folders/sparse-bert"
+    texts, want = json.loads((folder.parent / "texts.json").read_text())[4:8], numpy.load(folder / "sparse.npz")["rows"][4:8]
+    server = start("--model", folder, model=False)
+    for inputs in (texts, [[2, 40, 41, 3], *texts]):  # texts and ids in one list, too
+        rows = good(post(server, "/embed_sparse", {"inputs": inputs}))[-4:]
+        for row, expected in zip(rows, want, strict=True):
+            assert [list(entry) for entry in row] == [["index", "value"]] * len(row)
+            ids = [entry["index"] for entry in row]
+            assert ids == sorted(set(ids)) and ids == numpy.flatnonzero(expected).tolist()
+            assert numpy.abs([entry["value"] for entry in row] - expected[ids]).max() <= 1e-5
+    error(post(server, "/embed_sparse", {"inputs": "x " * 100, "truncate": False}), 422, "Validation")
+    error(post(server, "/embed_sparse", {"inputs": ["a", ""]}), 400, "Empty")
+    for path in ("/embed", "/embed_all"):
+        assert "sparse" in error(post(server, path, {"inputs": "a"}), 424, "Backend")
+    assert good(server.ask("GET", "/info"))["model_type"] == {"embedding": {"pooling": "splade"}}
 
 
 def test_rerank_without_texts(server):

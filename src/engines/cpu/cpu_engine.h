@@ -8,6 +8,7 @@
  *   plan.c      a batch -> blocks of whole texts, and who runs them
  *   forward.c   one block of texts, by one thread or by a crew: embedding, layers, pooling; layers.c
  *               what stands between
+ *   vocabulary.c  the vocabulary head of a block
  *   tables.c    what open computes once: positions, angles, biases by distance
  *   memory.c    what a batch takes, before it runs
  *   dispatch.c  the kernels for this machine
@@ -92,6 +93,7 @@ typedef struct fl_cpu_scratch {
     float *middle;    /* [rows_max, FL_CPU_CHUNK] */
     float *attention; /* fl_cpu_attention_scratch */
     fl_cpu_expert_rows expert; /* where some layer has experts */
+    float *most; /* vocabulary head: [rows_max, wide16] the largest logits of so many texts */
     /* narrow formats */
     fl_cpu_rows x_narrow;       /* [block_max, hidden16] */
     fl_cpu_rows context_narrow; /* [rows_max, inner or hidden16, the wider one] */
@@ -137,12 +139,16 @@ struct fl_engine {
     size_t chunks;         /* pieces of FL_CPU_CHUNK of the MLP's middle */
     size_t batch_texts;
     /* weights */
-    fl_tensor     word;                 /* read in place */
-    fl_tensor     word_map, word_scale; /* static models: likewise */
-    const float  *positions; /* [max_length + 1, embed16], type row 0 added; NULL: none. With
+    fl_tensor    word;                 /* read in place */
+    fl_tensor    word_map, word_scale; /* static models: likewise */
+    const float *positions; /* [max_length + 1, embed16], type row 0 added; NULL: none. With
                                 segments the same follows with type row 1 */
-    fl_cpu_norm   embed_norm, final_norm;
-    const float  *project, *project_bias; /* embed16 to hidden16, float32 panels; NULL for none */
+    fl_cpu_norm  embed_norm, final_norm;
+    const float *project, *project_bias; /* embed16 to hidden16, float32 panels; NULL for none */
+    const float *mlm,
+        *mlm_bias; /* vocabulary head: hidden16 to hidden16, float32 panels; NULL: none */
+    fl_cpu_norm   mlm_norm;
+    const float  *decoder, *decoder_bias; /* hidden16 to the vocabulary, likewise */
     const float  *zeros;                  /* [head16]: the bias of norms of a head */
     fl_cpu_rope   rope[FL_RULES_MAX];     /* as the descriptor has them */
     fl_cpu_sight  sight[FL_RULES_MAX];
@@ -166,8 +172,9 @@ struct fl_engine {
     /* the forward under way */
     const fl_batch *batch;
     atomic_uint     next_block;
-    double         *watch;    /* while calibrating: [layers][2][hidden16] sums of squares */
-    atomic_uint     bad_text; /* lowest index whose pooled row is not finite; UINT32_MAX: none */
+    double         *watch;     /* while calibrating: [layers][2][hidden16] sums of squares */
+    atomic_uint     bad_text;  /* lowest index whose pooled row is not finite; UINT32_MAX: none */
+    atomic_bool     no_memory; /* for a text's terms */
 };
 
 /* pack.c */

@@ -50,7 +50,8 @@ static const fl_encoder_caps caps = {
                 FL_CAN_NO_EMBED_NORM | FL_CAN_RMS_NORM | FL_CAN_PRE_NORM | FL_CAN_EXTRA_NORM |
                 FL_CAN_FINAL_NORM | FL_CAN_QK_NORM | FL_CAN_QK_NORM_WIDE | FL_CAN_GROUPED |
                 FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_ROPE | FL_CAN_CAUSAL | FL_CAN_WINDOW |
-                FL_CAN_T5 | FL_CAN_ALIBI | FL_CAN_MIXED_RULES | FL_CAN_EXPERTS | FL_CAN_SEGMENTS};
+                FL_CAN_T5 | FL_CAN_ALIBI | FL_CAN_MIXED_RULES | FL_CAN_EXPERTS | FL_CAN_SEGMENTS |
+                FL_CAN_VOCABULARY};
 
 /* ---- Sizes and scratch ----------------------------------------------------------------------- */
 
@@ -152,6 +153,7 @@ static size_t lay_out_scratch(fl_engine *e, char *base) {
             reserve(base, &used, e->experts16 > 0 ? e->rows_max * e->experts16 : 0, real);
         s->expert.in  = reserve(base, &used, e->expert_rows * e->hidden16, real);
         s->expert.out = reserve(base, &used, e->expert_rows * e->hidden16, real);
+        s->most       = reserve(base, &used, e->desc.mlm ? e->rows_max * e->wide16 : 0, real);
         if (e->format != FL_CPU_FP32) {
             lay_out_narrow(e, s, base, &used);
         }
@@ -200,7 +202,7 @@ static const char *const format_name[] = {[FL_CPU_FP32]  = "fp32",
 
 /* Integers are offered where docs/precision.md has measured what they cost. */
 static bool beyond_bert(const fl_encoder_desc *d) {
-    return d->layers == 0 || d->norm != FL_NORM_LAYER || d->norm_place != FL_NORM_POST ||
+    return d->layers == 0 || d->mlm || d->norm != FL_NORM_LAYER || d->norm_place != FL_NORM_POST ||
            d->mlp != FL_MLP_PLAIN || d->qk_norm != FL_QK_NORM_NONE ||
            d->extra_norm != FL_EXTRA_NORM_NONE;
 }
@@ -340,6 +342,7 @@ static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_er
     fl_cpu_plan_make(e, batch);
     atomic_store(&e->next_block, e->plan.shared);
     atomic_store(&e->bad_text, UINT32_MAX);
+    atomic_store(&e->no_memory, false);
     if (e->plan.block_count == 1 && e->plan.shared == 0) {
         run(e, 0, 1);
     } else {
@@ -352,7 +355,9 @@ static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_er
             "the vector of a text is not finite: the weights hold NaN or infinite values, or "
             "overflow float32. Run `fletch model verify` or pull the model again");
     }
-    return FLETCH_OK;
+    return atomic_load(&e->no_memory)
+               ? fl_fail_nomem(error, e->desc.vocab * sizeof(float), "the weights of a text")
+               : FLETCH_OK;
 }
 
 static uint32_t devices(const fl_engine_options *options) {
@@ -369,7 +374,7 @@ static void info(const fl_engine *e, fl_engine_info *out) {
                          .pads           = false,
                          .any_thread     = !e->pinned,
                          .deterministic  = true,
-                         .token_rows     = e->desc.layers > 0,
+                         .token_rows     = e->desc.layers > 0 && !e->desc.mlm,
                          .resident_bytes = e->weights_bytes + (e->word.mapped ? e->word.bytes : 0)};
 }
 

@@ -108,7 +108,7 @@ size_t fl_cpu_rows_step(const fl_engine *e, size_t tokens) {
 }
 
 /* Remember the lowest text whose row is not finite. */
-static void report_bad(fl_engine *e, uint32_t text) {
+void fl_cpu_report_bad(fl_engine *e, uint32_t text) {
     unsigned seen = atomic_load(&e->bad_text);
     while (text < seen && !atomic_compare_exchange_weak(&e->bad_text, &seen, text)) {
     }
@@ -165,7 +165,7 @@ static void pool_texts(const fl_cpu_crew *c) {
             fl_cpu_norm_rows(e, &e->final_norm, x, x, n);
         }
         if (!hand_over(e, text, x, n, skip)) {
-            report_bad(e, text);
+            fl_cpu_report_bad(e, text);
         }
     }
 }
@@ -174,6 +174,9 @@ static void pool_texts(const fl_cpu_crew *c) {
  * are chosen from all rows. */
 static bool few_rows(const fl_engine *e, const fl_cpu_block *block) {
     size_t texts = block->last - block->first;
+    if (e->mlm) {
+        return false;
+    }
     for (uint32_t t = block->first; t < block->last; t++) {
         if (wants_each(e, e->plan.order[t])) {
             return false;
@@ -215,7 +218,12 @@ void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thr
     embed(&c, engine->scratch[thread].y);
     fl_cpu_wait(&c);
     fl_cpu_layers(&c);
-    pool_texts(&c);
+    if (engine->mlm) {
+        c.at.y = engine->scratch[thread].y; /* no member reads another's sums here */
+        fl_cpu_vocabulary(&c);
+    } else {
+        pool_texts(&c);
+    }
     fl_trace_end(engine->trace, "block", begin, "tokens", block->tokens);
     fl_cpu_wait(&c); /* the next block overwrites x */
 }

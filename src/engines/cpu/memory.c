@@ -75,7 +75,15 @@ static size_t middle_rows(const fl_engine *e, bool shared, unsigned i, size_t ro
     return (left < fit ? left : fit) * rows;
 }
 
-static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t texts) {
+/* Texts of the largest block whose largest logits are kept at a time. */
+static size_t most_rows(const fl_engine *e, const fl_cpu_guess *guess, uint32_t texts,
+                        uint32_t tokens) {
+    size_t rows = ((size_t)texts * guess->tokens + tokens - 1) / tokens;
+    return rows < e->rows_max ? rows : e->rows_max;
+}
+
+static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t texts,
+                         uint32_t tokens) {
     tally  t       = {.engine = e};
     bool   by_rows = guess->split && fl_cpu_by_rows(e, guess->tokens, e->threads);
     size_t n = guess->tokens, most = by_rows ? (n + e->threads - 1) / e->threads : n;
@@ -95,7 +103,7 @@ static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t
             count_floats(&t, s->wide, n * (e->q_wide + e->k_wide));
         }
         count_floats(&t, s->head, (2 + e->q_run) * n * e->head16);
-        if (apart || e->project) {
+        if (apart || e->project || e->mlm) {
             count_floats(&t, s->y, rows * e->wide16);
         }
         count_floats(&t, s->pair, e->gated ? rows * 2 * FL_CPU_LANES : 0);
@@ -106,6 +114,7 @@ static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t
         expert = expert < e->expert_rows ? expert : e->expert_rows;
         count_floats(&t, s->expert.in, expert * e->hidden16);
         count_floats(&t, s->expert.out, expert * e->hidden16);
+        count_floats(&t, s->most, e->mlm ? most_rows(e, guess, texts, tokens) * e->wide16 : 0);
         if (own) {
             count_rows(&t, &s->x_narrow, n, e->hidden16);
         }
@@ -131,7 +140,7 @@ uint64_t fl_cpu_memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint
     texts          = texts < e->batch_texts ? texts : (uint32_t)e->batch_texts;
     unsigned count = fl_cpu_plan_guess(e, texts, tokens, longest, guess);
     for (unsigned i = 0; i < count; i++) {
-        uint64_t bytes = bytes_of(e, &guess[i], texts);
+        uint64_t bytes = bytes_of(e, &guess[i], texts, tokens);
         most           = bytes > most ? bytes : most;
     }
     return most;

@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "engines/cpu/cpu_engine.h"
 
 enum {
@@ -99,6 +100,13 @@ static size_t lay_out(fl_engine *e, const fl_encoder *encoder, float *base) {
     if (e->desc.embedding != e->desc.hidden) {
         e->project      = take(&at, e->hidden16 * e->embed16);
         e->project_bias = take(&at, e->hidden16);
+    }
+    if (e->desc.mlm) {
+        e->mlm          = take(&at, e->hidden16 * e->hidden16);
+        e->mlm_bias     = take(&at, e->hidden16);
+        e->mlm_norm     = take_norm(&at, e->hidden16);
+        e->decoder      = take(&at, fl_cpu_pad(e->desc.vocab) * e->hidden16);
+        e->decoder_bias = take(&at, fl_cpu_pad(e->desc.vocab));
     }
     e->zeros = take(&at, e->head16);
     for (uint32_t i = 0; i < e->desc.layers; i++) {
@@ -413,12 +421,37 @@ static void pack_norms(const fl_engine *e, const fl_tensor *slot, const fl_cpu_l
     pack_vector(&slot[FL_LAYER_DOWN_B], 0, e->desc.hidden, 1.0f, mutable(layer->down_bias));
 }
 
+/* The vocabulary head, all of it float32 in every precision. */
+static void pack_vocabulary(const fl_engine *e, const fl_tensor *global) {
+    const fl_tensor *decoder = &global[e->desc.mlm_tied ? FL_SLOT_WORD : FL_SLOT_MLM_DECODER];
+    source           head    = {.w     = &global[FL_SLOT_MLM_W],
+                                .in    = e->desc.hidden,
+                                .rows  = e->desc.hidden,
+                                .cols  = e->desc.hidden,
+                                .scale = 1.0f};
+    source           words   = {.w     = decoder,
+                                .in    = e->desc.hidden,
+                                .rows  = e->desc.vocab,
+                                .cols  = e->desc.hidden,
+                                .scale = 1.0f};
+    pack_floats(&head, e->hidden16 / FL_CPU_LANES, e->hidden16, mutable(e->mlm));
+    pack_vector(&global[FL_SLOT_MLM_B], 0, e->desc.hidden, 1.0f, mutable(e->mlm_bias));
+    pack_norm(&global[FL_SLOT_MLM_NORM_W], &global[FL_SLOT_MLM_NORM_B], false, e->desc.hidden, 1.0f,
+              &e->mlm_norm);
+    pack_floats(&words, fl_cpu_pad(e->desc.vocab) / FL_CPU_LANES, e->hidden16, mutable(e->decoder));
+    pack_vector(&global[e->desc.mlm_tied ? FL_SLOT_MLM_BIAS : FL_SLOT_MLM_DECODER_B], 0,
+                e->desc.vocab, 1.0f, mutable(e->decoder_bias));
+}
+
 /* What exists once, beside the tables. */
 static void pack_global(const fl_engine *e, const fl_tensor *global) {
     pack_norm(&global[FL_SLOT_EMBED_NORM_W], &global[FL_SLOT_EMBED_NORM_B], false,
               e->desc.embedding, 1.0f, &e->embed_norm);
     pack_norm(&global[FL_SLOT_FINAL_NORM_W], &global[FL_SLOT_FINAL_NORM_B],
               e->desc.norm == FL_NORM_RMS_PLUS_ONE, e->desc.hidden, 1.0f, &e->final_norm);
+    if (e->mlm) {
+        pack_vocabulary(e, global);
+    }
     if (e->project) {
         source s = {.w     = &global[FL_SLOT_PROJECT_W],
                     .in    = e->desc.embedding,
@@ -536,6 +569,17 @@ static int pack_all(fl_engine *engine, const fl_encoder *encoder, bool again, fl
     return FLETCH_OK;
 }
 
+/* A logit that is not a number is no largest one: it would go unseen later. */
+static int check_decoder(const fl_engine *e, fletch_error *error) {
+    size_t ids = fl_cpu_pad(e->desc.vocab);
+    if (fl_all_finite(e->decoder, ids * e->hidden16) && fl_all_finite(e->decoder_bias, ids)) {
+        return FLETCH_OK;
+    }
+    return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                   "the decoder of the vocabulary head holds values that are not finite. Run "
+                   "`fletch model verify` or pull the model again");
+}
+
 int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *error) {
     engine->weights_bytes = lay_out(engine, encoder, NULL) * sizeof(float);
     engine->weights       = fl_big_alloc(engine->weights_bytes);
@@ -549,7 +593,8 @@ int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *erro
             mutable(engine->layers[i].up_gain)[k]  = 1.0f;
         }
     }
-    return pack_all(engine, encoder, false, error);
+    int status = pack_all(engine, encoder, false, error);
+    return status == FLETCH_OK && engine->mlm ? check_decoder(engine, error) : status;
 }
 
 int fl_cpu_pack_again(fl_engine *engine, const fl_encoder *encoder, fletch_error *error) {

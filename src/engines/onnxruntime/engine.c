@@ -204,7 +204,11 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
 
 static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
                        fletch_error *error) {
-    *out         = NULL;
+    *out = NULL;
+    if (encoder->desc.mlm) /* also where the network is a file */
+        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                       "the onnxruntime engine does not handle weights of the vocabulary (SPLADE); "
+                       "use provider.order cpu and provider.engine native");
     fl_engine *e = fl_alloc_zero(1, sizeof *e);
     if (e == NULL)
         return fl_fail_nomem(error, sizeof *e, "the onnxruntime engine");

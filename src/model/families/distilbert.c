@@ -20,7 +20,7 @@ const fl_family fl_family_distilbert = {
     .fields = {FL_HIDDEN("dim hidden_size", 768), FL_LAYERS("n_layers num_hidden_layers", 6),
                FL_HEADS("n_heads num_attention_heads", 12), FL_MLP("hidden_dim", 3072),
                FL_VOCAB("vocab_size", 30522), FL_POSITIONS("max_position_embeddings", 512),
-               FL_ACTIVATION("activation", "gelu")},
+               FL_ACTIVATION("activation", "gelu"), FL_MLM_TIED},
 
     .tensors = {FL_AT("embeddings.word_embeddings.weight", FL_SLOT_WORD),
                 FL_AT("embeddings.position_embeddings.weight", FL_SLOT_POSITION),
@@ -32,7 +32,11 @@ const fl_family fl_family_distilbert = {
                 FL_AT("transformer.layer.*.sa_layer_norm.", FL_LAYER_ATTENTION_NORM_W),
                 FL_AT("transformer.layer.*.ffn.lin1.", FL_LAYER_UP_W),
                 FL_AT("transformer.layer.*.ffn.lin2.", FL_LAYER_DOWN_W),
-                FL_AT("transformer.layer.*.output_layer_norm.", FL_LAYER_MLP_NORM_W)},
+                FL_AT("transformer.layer.*.output_layer_norm.", FL_LAYER_MLP_NORM_W),
+                FL_AT("vocab_transform.", FL_SLOT_MLM_W),
+                FL_AT("vocab_layer_norm.", FL_SLOT_MLM_NORM_W),
+                FL_AT("vocab_projector.", FL_SLOT_MLM_DECODER),
+                FL_AT("vocab_projector.bias", FL_SLOT_MLM_BIAS)},
     .head    = {.layers = {{.name = "pre_classifier.", .activation = FL_DENSE_RELU},
                            {.name = "classifier."}}},
 };

@@ -22,12 +22,13 @@ const fl_family fl_family_mpnet = {
               .up_bias    = true,
               .down_bias  = true,
               .norm_bias  = true,
+              .mlm_gelu   = true,
               .distance   = {{.bias = FL_BIAS_T5_BUCKETS, .buckets = 32, .max_distance = 128}}},
 
     .fields = {FL_HIDDEN("hidden_size", 768), FL_LAYERS("num_hidden_layers", 12),
                FL_HEADS("num_attention_heads", 12), FL_MLP("intermediate_size", 3072),
                FL_POSITIONS("max_position_embeddings", 512), FL_VOCAB("vocab_size", 30527),
-               FL_EPS("layer_norm_eps", 1e-12), FL_ACTIVATION("hidden_act", "gelu")},
+               FL_EPS("layer_norm_eps", 1e-12), FL_ACTIVATION("hidden_act", "gelu"), FL_MLM_TIED},
     .only   = {{"relative_attention_num_buckets", "32"}},
 
     .tensors = {FL_AT("embeddings.word_embeddings.weight", FL_SLOT_WORD),
@@ -39,6 +40,6 @@ const fl_family fl_family_mpnet = {
                 FL_AT("encoder.layer.*.attention.attn.v.", FL_LAYER_V_W),
                 FL_AT("encoder.layer.*.attention.attn.o.", FL_LAYER_O_W),
                 FL_AT("encoder.layer.*.attention.LayerNorm.", FL_LAYER_ATTENTION_NORM_W),
-                FL_BERT_MLP},
+                FL_BERT_MLP, FL_ROBERTA_MLM},
     .head    = FL_CLASSIFIER_HEAD(FL_DENSE_TANH),
 };

@@ -20,14 +20,16 @@ const fl_family fl_family_roberta = {
               .out_bias   = true,
               .up_bias    = true,
               .down_bias  = true,
-              .norm_bias  = true},
+              .norm_bias  = true,
+              .mlm_gelu   = true},
 
     .fields = {FL_HIDDEN("hidden_size", 768), FL_LAYERS("num_hidden_layers", 12),
                FL_HEADS("num_attention_heads", 12), FL_MLP("intermediate_size", 3072),
                FL_VOCAB("vocab_size", 50265), FL_POSITIONS("max_position_embeddings", 512),
                FL_TYPES("type_vocab_size", 2, 1), FL_EPS("layer_norm_eps", 1e-12),
-               FL_ACTIVATION("hidden_act", "gelu")},
+               FL_ACTIVATION("hidden_act", "gelu"), FL_MLM_TIED},
 
-    .tensors = {FL_BERT_EMBEDDINGS, FL_BERT_POSITIONS, FL_BERT_ATTENTION, FL_BERT_MLP},
+    .tensors = {FL_BERT_EMBEDDINGS, FL_BERT_POSITIONS, FL_BERT_ATTENTION, FL_BERT_MLP,
+                FL_ROBERTA_MLM},
     .head    = FL_CLASSIFIER_HEAD(FL_DENSE_TANH),
 };

@@ -77,4 +77,14 @@
         }                                                                                          \
     }
 
+/* The vocabulary head of masked language models. Untied, the decoder has a bias of its own. */
+#define FL_BERT_MLM                                                                                \
+    FL_AT("cls.predictions.transform.dense.", FL_SLOT_MLM_W),                                      \
+        FL_AT("cls.predictions.transform.LayerNorm.", FL_SLOT_MLM_NORM_W),                         \
+        FL_AT("cls.predictions.decoder.", FL_SLOT_MLM_DECODER),                                    \
+        FL_AT("cls.predictions.bias", FL_SLOT_MLM_BIAS)
+#define FL_ROBERTA_MLM                                                                             \
+    FL_AT("lm_head.dense.", FL_SLOT_MLM_W), FL_AT("lm_head.layer_norm.", FL_SLOT_MLM_NORM_W),      \
+        FL_AT("lm_head.decoder.", FL_SLOT_MLM_DECODER), FL_AT("lm_head.bias", FL_SLOT_MLM_BIAS)
+
 #endif
