@@ -124,7 +124,7 @@ _fletch() {
     run:--precision) return ;;
     run:--threads) return ;;
     run:--id-field) return ;;
-    run:--on-error) COMPREPLY=($(compgen -W "skip stop" -- "$word")); return ;;
+    run:--on-error) COMPREPLY=($(compgen -W "skip accept stop" -- "$word")); return ;;
     run:--invalid-utf8) COMPREPLY=($(compgen -W "error replace" -- "$word")); return ;;
     run:--max-line) return ;;
     run:--progress) COMPREPLY=($(compgen -W "auto always never" -- "$word")); return ;;

@@ -139,7 +139,7 @@ complete -c fletch -n '__fish_seen_subcommand_from run' -l threads -x -d 'Thread
 complete -c fletch -n '__fish_seen_subcommand_from run' -l id-field -x -d 'Field of a JSON object, or column of a CSV file, that names the text in the results.'
 complete -c fletch -n '__fish_seen_subcommand_from run' -l keep-fields -d 'Pass the other fields of each input object on to the rows of the parts.'
 complete -c fletch -n '__fish_seen_subcommand_from run' -l keep-text -d 'Put the text into the rows of the parts.'
-complete -c fletch -n '__fish_seen_subcommand_from run' -l on-error -x -a 'skip stop' -d 'A refused input is reported and left out (default, exit code 4), or stops the run.'
+complete -c fletch -n '__fish_seen_subcommand_from run' -l on-error -x -a 'skip accept stop' -d 'A refused input is reported and left out (default, exit code 4; accept: 0), or stops the run.'
 complete -c fletch -n '__fish_seen_subcommand_from run' -l invalid-utf8 -x -a 'error replace' -d 'Text that is not UTF-8 is refused (default), or repaired with U+FFFD.'
 complete -c fletch -n '__fish_seen_subcommand_from run' -l max-line -x -d 'Longest input line, item or record in bytes (default: 256MiB).'
 complete -c fletch -n '__fish_seen_subcommand_from run' -l progress -x -a 'auto always never' -d 'Progress on standard error (default: auto, only on a terminal).'

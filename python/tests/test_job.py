@@ -217,6 +217,7 @@ def test_command_line(source, tmp_path, capsys):
     assert job.main([*base]) == 2
     assert "another job" in capsys.readouterr().err
     assert job.main([str(tmp_path / "out"), "--check", "--finish"]) == 4
+    assert job.main([*base, "--dtype", "ubinary", "--on-error", "accept"]) == 0
     assert (tmp_path / "out/_SUCCESS").exists()
     assert job.main([str(source), str(tmp_path / "x"), "-m", str(tmp_path)]) == 3
     assert job.main([str(tmp_path / "absent"), str(tmp_path / "x"), "-m", TOY]) == 1

@@ -286,7 +286,7 @@ static fl_exit look_at_job(fl_cli *cli, const char *folder) {
     return code;
 }
 
-fl_exit fl_cmd_run(fl_cli *cli) {
+static fl_exit begin(fl_cli *cli) {
     const fl_args *args   = &cli->args;
     const char    *folder = args->value[FL_FLAG_OUTPUT];
     tally          run;
@@ -317,4 +317,11 @@ fl_exit fl_cmd_run(fl_cli *cli) {
     fl_embedder_free(&parts.embedder);
     fl_filejob_free(&job);
     return code;
+}
+
+fl_exit fl_cmd_run(fl_cli *cli) {
+    const char *on_error = cli->args.value[FL_FLAG_ON_ERROR];
+    fl_exit     code     = begin(cli);
+    bool        accept   = on_error != NULL && strcmp(on_error, "accept") == 0;
+    return accept && code == FL_EXIT_PARTLY ? FL_EXIT_DONE : code;
 }

@@ -164,8 +164,9 @@ static const fl_flag flags[] = {
      "Pass the other fields of each input object on to the rows of the parts."},
     {FL_FLAG_KEEP_TEXT, 0, "--keep-text", NULL, NULL, ON(RUN),
      "Put the text into the rows of the parts."},
-    {FL_FLAG_ON_ERROR, 0, "--on-error", "skip|stop", NULL, ON(RUN),
-     "A refused input is reported and left out (default, exit code 4), or stops the run."},
+    {FL_FLAG_ON_ERROR, 0, "--on-error", "skip|accept|stop", NULL, ON(RUN),
+     "A refused input is reported and left out (default, exit code 4; accept: 0), or stops the "
+     "run."},
     {FL_FLAG_ON_ERROR, 0, "--on-error", "stop|skip", NULL, READS,
      "A refused input stops the run (default), or is reported and left out (exit code 4)."},
     {FL_FLAG_INVALID_UTF8, 0, "--invalid-utf8", "error|replace", NULL, FIELDS,

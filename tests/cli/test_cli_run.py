@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 
 import commandline
 import jobs
@@ -225,6 +226,8 @@ def test_a_poison_text_costs_its_row(tmp_path):
     assert ["refused" in row for row in rows] == [False, True, False] + [True] * 9000 + [False]
     assert [row["line"] for row in rows if "refused" in row][:2] == [2, 4]
     job.ask("--check", code=4)
+    job.ask("--check", "--on-error", "accept", code=0)
+    assert job.run("--on-error", "accept", code=0)["refused"] == 9001
     stopped = Job(tmp_path, source, "stopped")
     assert stopped.run("--on-error", "stop", code=1).get("made", 0) == 0
     mended = Job(tmp_path, source, "mended")
@@ -404,3 +407,30 @@ def test_an_output_that_is_a_file(job):
     write(job.out, "in the way")
     job.run(code=1)
     assert job.out.read_text() == "in the way"
+
+
+# ---- deploy/slurm ----------------------------------------------------------------------------------------
+
+
+def test_the_slurm_script(tmp_path, source):
+    """One task of an array: what it runs, and which ends put it back into the queue."""
+    stand_in = write(tmp_path / "bin/scontrol", f'#!/bin/sh\necho "$*" >>{tmp_path}/calls\n')
+    stand_in.chmod(0o755)
+    (tmp_path / "bin/fletch").symlink_to(commandline.BIN)
+
+    def task(index, **more):
+        environment = commandline.environment(
+            tmp_path, PATH=f"{tmp_path}/bin:{os.environ['PATH']}", IN=str(source), OUT=str(tmp_path / "out"),
+            FLAGS=f"-q -m {jobs.TOY}", SLURM_ARRAY_TASK_ID=str(index), SLURM_ARRAY_TASK_COUNT="2",
+            SLURM_ARRAY_JOB_ID="7", SLURM_CPUS_PER_TASK="1")
+        done = subprocess.run(["bash", commandline.ROOT / "deploy/slurm/fletch-run.sbatch"], env=environment | more,
+                              cwd=tmp_path, capture_output=True, timeout=commandline.WAIT)
+        return done.returncode
+
+    assert task(0) == 0 and task(1) == 0, "refused texts are no failure of a task"
+    assert Job(tmp_path, source).ask("--check")["rows"] == 2999
+    assert task(1, FLAGS=f"-q -m {jobs.TOY} --dtype int8") == 2
+    assert not (tmp_path / "calls").exists()
+    assert task(1, IN=str(tmp_path / "absent")) == 1
+    assert (tmp_path / "calls").read_text() == "requeue 7_1\n"
+    assert task(5, SHARDS="9", OUT=str(tmp_path / "more")) == 0

@@ -125,11 +125,13 @@ def test_the_compose_file_is_valid(tmp_path):
     assert "/usr/bin/fletch" in checked.stdout and "/keys/keys" in checked.stdout
 
 
-def test_the_manifest_is_valid():
+@pytest.mark.parametrize("name, kinds", [("kubernetes.yaml", ["Deployment", "Service", "PodDisruptionBudget"]),
+                                         ("kubernetes-job.yaml", ["Job"])])
+def test_the_manifest_is_valid(name, kinds):
     checker = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
     yaml = pytest.importorskip("yaml")
-    documents = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
-    assert [document["kind"] for document in documents] == ["Deployment", "Service", "PodDisruptionBudget"]
+    documents = list(yaml.safe_load_all((DEPLOY / name).read_text()))
+    assert [document["kind"] for document in documents] == kinds
     for document in documents:
         checker.validate(document, checker.latest_version(), strict=True)
 

@@ -117,3 +117,11 @@ def test_the_tally_counts_a_missing_program_as_failed(tmp_path):
                       '<skipped message="Unable to find executable"/></testcase></testsuite>')
     assert house.run(sys.executable, house.ROOT / "tools/tally.py", report).stdout == "1 2 1\n"
     assert house.run(sys.executable, house.ROOT / "tools/tally.py", tmp_path / "none.xml").stdout == "0 1 0\n"
+
+
+def test_costs_are_computed_from_the_arguments():
+    cost = house.ROOT / "tools/cost.py"
+    table = house.run(sys.executable, cost, "--texts", "1e6", "--tokens", "72", "--core-tokens", "1000", "--cores", "4",
+                      "--core-hour", "0.5").stdout
+    assert "20 core hours, $10; 5.0 h on 4 cores" in table and "float32   1.3 GB" in table
+    assert house.run(sys.executable, cost, "--tokens", "0").returncode == 2

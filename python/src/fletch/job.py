@@ -495,7 +495,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-length", type=int)
     parser.add_argument("--truncate", choices=["right", "left", "error"])
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--on-error", default="skip", choices=["skip", "stop"])
+    parser.add_argument("--on-error", default="skip", choices=["skip", "accept", "stop"],
+                        help="leave a text that cannot be embedded out (exit code 4; accept: 0), or stop")
     parser.add_argument("--mixed-isa", action="store_true")
     parser.add_argument("--check", action="store_true", help="look whether OUTPUT is whole")
     parser.add_argument("--quick", action="store_true", help="with --check: sizes only")
@@ -509,7 +510,7 @@ def _look_at(given: argparse.Namespace) -> int:
     for text in wrong[:20]:
         print(f"fletch: {text}", file=sys.stderr)
     print(_dumps(totals))
-    return 1 if wrong else 4 if totals["refused"] else 0
+    return 1 if wrong else 4 if totals["refused"] and given.on_error != "accept" else 0
 
 
 def _work(given: argparse.Namespace) -> int:
@@ -525,11 +526,12 @@ def _work(given: argparse.Namespace) -> int:
     with model:
         summary = run(given.places[:-1], given.places[-1], column=given.column, id=given.id,
                       keep=[name for name in given.keep.split(",") if name], shard=given.shard, model=model,
-                      dtype=given.dtype, format=given.format, split_rows=given.split_rows, on_error=given.on_error,
-                      mixed_isa=given.mixed_isa, prompt=given.prompt, prompt_name=given.prompt_name,
-                      dimensions=given.dimensions, max_length=given.max_length, truncate=given.truncate)
+                      dtype=given.dtype, format=given.format, split_rows=given.split_rows,
+                      on_error="stop" if given.on_error == "stop" else "skip", mixed_isa=given.mixed_isa,
+                      prompt=given.prompt, prompt_name=given.prompt_name, dimensions=given.dimensions,
+                      max_length=given.max_length, truncate=given.truncate)
     print(_dumps(summary))
-    return 1 if summary["failed"] else 4 if summary["refused"] else 0
+    return 1 if summary["failed"] else 4 if summary["refused"] and given.on_error != "accept" else 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
