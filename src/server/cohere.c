@@ -45,6 +45,10 @@ static void refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
         fl_reply_error(request, 404, "model_not_found", "model '%.*s' not found",
                        (int)job->ask.model.size, job->ask.model.data);
         return;
+    case FL_REFUSE_HEAD:
+        fl_reply_error(request, 400, "wrong_task", "invalid request: model '%s': %s",
+                       job->served->name, message);
+        return;
     case FL_REFUSE_EMPTY:
         fl_reply_error(request, 400, "bad_request",
                        "invalid request: texts must hold at least one text, and no empty one");
@@ -219,19 +223,85 @@ static void embed(fl_request *request) {
 /* ---- Rerank ------------------------------------------------------------------------------------ */
 
 const fl_field fl_fields_rerank_cohere[] = {
-    {.name = "query", .type = FL_FIELD_STRING, .flags = FL_FIELD_REQUIRED, .offset = AT(source)},
-    {.name = "documents", .type = FL_FIELD_ANY, .flags = FL_FIELD_REQUIRED},
+    {.name   = "query",
+     .type   = FL_FIELD_STRING,
+     .flags  = FL_FIELD_REQUIRED,
+     .offset = AT(source),
+     .min    = 1},
+    {.name   = "documents",
+     .type   = FL_FIELD_INPUT,
+     .flags  = FL_FIELD_REQUIRED,
+     .offset = AT(input),
+     .forms  = FL_INPUT_TEXTS | FL_INPUT_OBJECTS | FL_INPUT_NOTHING,
+     .text   = "Texts, or objects with a field text."},
     {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
+    {.name   = "top_n",
+     .type   = FL_FIELD_INT,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(top),
+     .min    = 1,
+     .max    = INT32_MAX,
+     .text   = "Only so many, the best."},
+    {.name   = "return_documents",
+     .type   = FL_FIELD_BOOL,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(return_text)},
+    {.name   = "raw_scores",
+     .type   = FL_FIELD_BOOL,
+     .flags  = FL_FIELD_NULL,
+     .offset = AT(raw_scores),
+     .text   = "true: logits, not 0 to 1."},
     {0}};
+
+/* What Cohere's clients and Jina's read, in one object. */
+static bool write_ranked(fl_job *job, const fletch_outcome *outcome) {
+    fl_buf    *body   = &job->request->reply.body;
+    fl_ranked *ranked = fl_job_rank(job);
+    size_t     count  = job->count;
+    count = job->ask.top > 0 && (uint64_t)job->ask.top < count ? (size_t)job->ask.top : count;
+    fl_buf_puts(body, "{\"id\":");
+    fl_json_quote(body, job->request->id, strlen(job->request->id));
+    fl_buf_puts(body, ",\"model\":");
+    fl_json_quote(body, job->served->name, strlen(job->served->name));
+    fl_buf_puts(body, ",\"results\":[");
+    for (size_t i = 0; ranked != NULL && i < count; i++) {
+        fl_buf_printf(body, "%s{\"index\":%zu,\"relevance_score\":", i > 0 ? "," : "",
+                      ranked[i].index);
+        fl_put_score(body, ranked[i].score);
+        if (job->ask.return_text == 1) {
+            fl_buf_puts(body, ",\"document\":{\"text\":");
+            fl_json_quote(body, job->ask.input.texts[ranked[i].index],
+                          job->ask.input.lengths[ranked[i].index]);
+            fl_buf_puts(body, "}");
+        }
+        fl_buf_puts(body, "}");
+    }
+    fl_buf_printf(body,
+                  "],\"usage\":{\"total_tokens\":%" PRIu64 ",\"prompt_tokens\":%" PRIu64
+                  "},\"meta\":{\"api_version\":{\"version\":\"%c\"},\"billed_units\":{"
+                  "\"search_units\":%zu}}}",
+                  outcome->tokens, outcome->tokens, job->request->route->path[2],
+                  (job->count + 99) / 100);
+    return ranked != NULL && !body->failed;
+}
+
+static const fl_style rerank_style = {fault, refuse, write_ranked, false};
 
 static void rerank(fl_request *request) {
     if (refuse_content_type(request)) {
         return;
     }
-    fl_job *job = fl_job_read(request, &style, fl_fields_rerank_cohere);
-    if (job != NULL && fl_job_model(job)) {
-        fl_reply_error(request, 400, "wrong_task",
-                       "invalid request: model '%s' is not a re-ranker model", job->served->name);
+    fl_job *job = fl_job_read(request, &rerank_style, fl_fields_rerank_cohere);
+    if (job == NULL) {
+        return;
+    }
+    if (job->ask.input.count == 0 || job->ask.source.size == 0) {
+        fl_reply_error(request, 400, "bad_request", "invalid request: %s",
+                       job->ask.input.count == 0 ? "documents must hold at least one document"
+                                                 : "query must not be empty");
+    } else if (fl_job_prepare_scores(job, job->ask.raw_scores == 1 ? FLETCH_ACTIVATION_NONE
+                                                                   : FLETCH_ACTIVATION_SIGMOID)) {
+        fl_job_submit(job);
     }
 }
 

@@ -14,6 +14,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -341,11 +342,20 @@ static void fill_work(fl_job *job) {
     }
 }
 
+static bool refuse_scores(fl_job *job) {
+    if (job->served->info.labels > 0) {
+        job->style->refuse(
+            job, FL_REFUSE_HEAD, FLETCH_NOWHERE,
+            "the model gives scores, not vectors: it is for reranking or classifying");
+    }
+    return job->served->info.labels > 0;
+}
+
 bool fl_job_prepare(fl_job *job) {
     fl_ask *ask = &job->ask;
     job->count  = ask->input.count;
-    if (!fl_job_model(job) || !take_headers(job) || !choose_columns(job) || !take_memory(job) ||
-        !choose_options(job)) {
+    if (!fl_job_model(job) || refuse_scores(job) || !take_headers(job) || !choose_columns(job) ||
+        !take_memory(job) || !choose_options(job)) {
         return false;
     }
     job->octets  = has_word(fl_request_header(job->request, "accept"), "application/octet-stream");
@@ -386,7 +396,7 @@ static bool hold_lists(fl_job *job) {
 /* What all kinds of lists have in common; `kind` of them. */
 static bool prepare_lists(fl_job *job, fletch_kind kind) {
     job->count = job->ask.input.count;
-    if (!fl_job_model(job) || !take_headers(job)) {
+    if (!fl_job_model(job) || refuse_scores(job) || !take_headers(job)) {
         return false;
     }
     job->tokens    = fl_request_alloc(job->request, job->count * sizeof *job->tokens);
@@ -425,6 +435,80 @@ bool fl_job_prepare_sparse(fl_job *job) {
         return false;
     }
     return job->ask.input.form != FL_INPUT_MIXED || make_ids(job);
+}
+
+/* ---- Scores --------------------------------------------------------------------------------------- */
+
+bool fl_job_prepare_scores(fl_job *job, fletch_activation activation) {
+    fl_ask *ask   = &job->ask;
+    bool    ranks = ask->source.data != NULL;
+    job->count    = ask->input.count;
+    if (!fl_job_model(job)) {
+        return false;
+    }
+    job->columns = job->served->info.labels;
+    if (job->columns == 0 || (ranks && job->columns != 1)) {
+        job->style->refuse(job, FL_REFUSE_HEAD, FLETCH_NOWHERE,
+                           ranks ? "model is not a re-ranker model"
+                                 : "Model is not a classifier model");
+        return false;
+    }
+    if (!take_headers(job) || !take_memory(job) || !choose_options(job)) {
+        return false;
+    }
+    job->dtype              = FLETCH_FLOAT32;
+    job->options.normalize  = 0;
+    job->options.dimensions = 0;
+    job->options.activation = activation;
+    job->work.kind          = FLETCH_KIND_SCORES;
+    fill_work(job);
+    if (ranks) {
+        job->work.query      = ask->source.data;
+        job->work.query_size = ask->source.size;
+    } else if (ask->second.count > 0) {
+        job->second.count    = ask->second.count;
+        job->second.pointers = ask->second.texts;
+        job->second.lengths  = ask->second.lengths;
+        job->work.second     = &job->second;
+    }
+    return true;
+}
+
+static int by_score(const void *left, const void *right) {
+    const fl_ranked *a = left, *b = right;
+    if (a->score != b->score) {
+        return a->score > b->score ? -1 : 1;
+    }
+    return a->index < b->index ? -1 : a->index > b->index;
+}
+
+void fl_rank(const float *values, size_t count, fl_ranked *ranked) {
+    for (size_t i = 0; i < count; i++) {
+        ranked[i] = (fl_ranked){values[i], i};
+    }
+    if (count > 0) {
+        qsort(ranked, count, sizeof *ranked, by_score);
+    }
+}
+
+fl_ranked *fl_job_rank(fl_job *job) {
+    fl_ranked *ranked = fl_request_alloc(job->request, job->count * sizeof *ranked);
+    if (ranked != NULL) {
+        fl_rank(job->rows, job->count, ranked);
+    }
+    return ranked;
+}
+
+void fl_put_score(fl_buf *out, float score) {
+    char text[FL_F32_TEXT_MAX];
+    fl_buf_append(out, text, fl_f32_text(text, score));
+}
+
+void fl_ask_take_pairs(fl_ask *ask) {
+    ask->input       = ask->pairs.first;
+    ask->input.form  = FL_INPUT_TEXTS;
+    ask->second      = ask->pairs.second;
+    ask->second.form = FL_INPUT_TEXTS;
 }
 
 /* ---- The answer -------------------------------------------------------------------------------- */
@@ -580,9 +664,20 @@ size_t fl_job_length(fl_job *job, size_t index) {
     if (job->work.ids != NULL) {
         return (size_t)(job->work.texts.offsets64[index + 1] - job->work.texts.offsets64[index]);
     }
-    fletch_tokens *tokens = NULL;
-    if (fletch_tokenize(job->served->model, input->texts[index], input->lengths[index], NULL,
-                        &tokens, NULL) < 0) {
+    fletch_tokens          *tokens  = NULL;
+    fletch_tokenize_options options = FLETCH_TOKENIZE_OPTIONS_INIT;
+    const char             *text = input->texts[index], *query = job->work.query;
+    size_t                  size = input->lengths[index];
+    if (query != NULL) {
+        options.pair      = text;
+        options.pair_size = size;
+        text              = query;
+        size              = job->work.query_size;
+    } else if (job->work.second != NULL) {
+        options.pair      = job->second.pointers[index];
+        options.pair_size = job->second.lengths[index];
+    }
+    if (fletch_tokenize(job->served->model, text, size, &options, &tokens, NULL) < 0) {
         return 0;
     }
     size_t count = tokens->count;

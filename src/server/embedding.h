@@ -25,17 +25,20 @@ typedef struct fl_job fl_job;
 
 /* What a body of any dialect may say; a dialect's table names the fields that its clients know. */
 typedef struct fl_ask {
-    fl_input input;
+    fl_input input, second; /* second: of pairs, as many as in `input`, or none */
+    fl_pairs pairs;         /* to classify; fl_ask_take_pairs puts them into the two */
     fl_span  model, prompt_name, source;
-    int64_t  dimensions;                   /* FL_ASK_NONE: absent */
-    int      truncate, normalize, details; /* FL_FIELD_BOOL */
-    int      add_special, skip_special;    /* FL_FIELD_BOOL */
-    int      direction;                    /* word of FL_WORDS_DIRECTION */
-    int      encoding;                     /* word of FL_WORDS_ENCODING */
-    int      dtype;                        /* word of FL_WORDS_DTYPE */
-    int      cut;                          /* word of FL_WORDS_CUT */
-    int      input_type;                   /* word of FL_WORDS_INPUT_TYPE */
-    unsigned types;                        /* FL_FIELD_WORDS of FL_WORDS_TYPES */
+    int64_t  dimensions;                              /* FL_ASK_NONE: absent */
+    int64_t  top;                                     /* of the best documents; 0: absent */
+    int      raw_scores, return_text, use_activation; /* FL_FIELD_BOOL */
+    int      truncate, normalize, details;            /* FL_FIELD_BOOL */
+    int      add_special, skip_special;               /* FL_FIELD_BOOL */
+    int      direction;                               /* word of FL_WORDS_DIRECTION */
+    int      encoding;                                /* word of FL_WORDS_ENCODING */
+    int      dtype;                                   /* word of FL_WORDS_DTYPE */
+    int      cut;                                     /* word of FL_WORDS_CUT */
+    int      input_type;                              /* word of FL_WORDS_INPUT_TYPE */
+    unsigned types;                                   /* FL_FIELD_WORDS of FL_WORDS_TYPES */
 } fl_ask;
 
 #define FL_ASK_NONE         INT64_MIN
@@ -49,6 +52,7 @@ typedef struct fl_ask {
 /* Why a job is refused; `message` of fl_style.refuse says it in plain words. */
 typedef enum fl_refusal {
     FL_REFUSE_MODEL,      /* several are loaded and none has this name */
+    FL_REFUSE_HEAD,       /* the model gives something else */
     FL_REFUSE_EMPTY,      /* "", [], ["a", ""], [[]] */
     FL_REFUSE_DIMENSIONS, /* below 1 or more than the model has */
     FL_REFUSE_PROMPT,     /* the model has no prompt of this name */
@@ -78,6 +82,7 @@ struct fl_job {
     fl_base64_fn         encode; /* base64 */
     fletch_request       work;
     fletch_embed_options options; /* of `work` */
+    fletch_texts         second;  /* likewise */
     size_t               count, columns;
     float               *rows;      /* [count][columns] of `dtype` */
     uint32_t            *tokens;    /* [count] */
@@ -95,7 +100,23 @@ bool fl_job_prepare(fl_job *job); /* model, headers, bounds; false: answered */
  * outcome->lists. The first one tokenises. */
 bool fl_job_prepare_tokens(fl_job *job);
 bool fl_job_prepare_sparse(fl_job *job);
+/* The same for scores: of each text against ask.source where that is there, which takes a reranker, else of
+ * texts or pairs. A row has a score for each label. */
+bool fl_job_prepare_scores(fl_job *job, fletch_activation activation);
 void fl_job_submit(fl_job *job); /* last: the job is done later */
+
+/* A text and its score. */
+typedef struct fl_ranked {
+    float  score;
+    size_t index;
+} fl_ranked;
+/* values[count], the highest first, of equal ones the first, into ranked[count]. */
+void fl_rank(const float *values, size_t count, fl_ranked *ranked);
+/* The job's documents so, [count] in request memory; NULL: out of memory. */
+fl_ranked *fl_job_rank(fl_job *job);
+void       fl_put_score(fl_buf *out, float score);
+/* ask.pairs to ask.input and ask.second. */
+void fl_ask_take_pairs(fl_ask *ask);
 
 /* Row `index` as the job's type says: a list of numbers or a base64 string. False: not finite. */
 bool fl_job_put_row(fl_job *job, size_t index);

@@ -135,8 +135,9 @@ static const char *forms_text(unsigned forms) {
 }
 
 /* The form that a list has by its first item. */
-static unsigned form_of(fl_json_type first) {
+static unsigned form_of(fl_json_type first, unsigned forms) {
     switch (first) {
+    case FL_JSON_OBJECT: return (forms & FL_INPUT_OBJECTS) != 0 ? FL_INPUT_TEXTS : 0;
     case FL_JSON_STRING: return FL_INPUT_TEXTS;
     case FL_JSON_NUMBER: return FL_INPUT_IDS;
     case FL_JSON_ARRAY: return FL_INPUT_ID_LISTS;
@@ -164,18 +165,40 @@ static bool become_mixed(reading *r, fl_input *input) {
 }
 
 static bool read_mixed(reading *r, fl_input *input, fl_json_type type) {
-    fl_span text;
+    fl_span text = {0};
     if (type == FL_JSON_STRING) {
         return fl_json_in_string(r->in, &text) && add_text(r, input, text);
     }
     return read_ids(r, input) && add_list(r, input, input->lists - 1);
 }
 
-static bool read_item(reading *r, fl_input *input) {
-    fl_span text;
+/* A string, or the "text" of an object where those are allowed. */
+static bool read_text(reading *r, unsigned forms, fl_span *text) {
+    fl_span key;
+    if ((forms & FL_INPUT_OBJECTS) == 0 || fl_json_in_peek(r->in) != FL_JSON_OBJECT) {
+        return fl_json_in_string(r->in, text);
+    }
+    text->data = NULL;
+    if (!fl_json_in_enter(r->in, FL_JSON_OBJECT)) {
+        return false;
+    }
+    while (fl_json_in_key(r->in, &key)) {
+        bool own = fl_span_is(key, "text");
+        if (own ? !fl_json_in_string(r->in, text) : !fl_json_in_skip(r->in, NULL)) {
+            return false;
+        }
+    }
+    if (!r->in->failed && text->data == NULL) {
+        return fl_json_in_fail(r->in, true, "missing field `text`");
+    }
+    return !r->in->failed;
+}
+
+static bool read_item(reading *r, fl_input *input, unsigned forms) {
+    fl_span text = {0};
     switch (input->form) {
     case FL_INPUT_MIXED: return read_mixed(r, input, fl_json_in_peek(r->in));
-    case FL_INPUT_TEXTS: return fl_json_in_string(r->in, &text) && add_text(r, input, text);
+    case FL_INPUT_TEXTS: return read_text(r, forms, &text) && add_text(r, input, text);
     case FL_INPUT_IDS: return add_id(r, input);
     default: return read_ids(r, input);
     }
@@ -189,7 +212,7 @@ static bool read_list(reading *r, fl_input *input, const fl_field *field) {
     for (; fl_json_in_item(r->in); index++) {
         fl_json_type type = fl_json_in_peek(r->in);
         if (index == 0) {
-            input->form = form_of(type) & field->forms;
+            input->form = form_of(type, field->forms) & field->forms;
         }
         if (input->form == 0 && !r->in->failed) {
             (void)fl_json_in_fail(r->in, true, "invalid type: %s, expected %s",
@@ -199,7 +222,7 @@ static bool read_list(reading *r, fl_input *input, const fl_field *field) {
                      (input->form == FL_INPUT_ID_LISTS && type == FL_JSON_STRING);
         if (r->in->failed ||
             (other && (field->forms & FL_INPUT_MIXED) != 0 && !become_mixed(r, input)) ||
-            !read_item(r, input)) {
+            !read_item(r, input, field->forms)) {
             return fail_in(r, "", index);
         }
     }
@@ -231,6 +254,57 @@ static bool read_input(reading *r, fl_input *input, const fl_field *field) {
     }
     return fl_json_in_fail(r->in, true, "invalid type: %s, expected %s", fl_json_type_text(type),
                            forms_text(field->forms));
+}
+
+/* ---- Pairs ------------------------------------------------------------------------------------ */
+
+/* ["a"] or ["a", "b"]; `begun`: the bracket is read, and the first text is next. */
+static bool read_pair(reading *r, fl_pairs *pairs, bool begun) {
+    fl_span text  = {0};
+    size_t  count = 0;
+    if (!begun && (!fl_json_in_enter(r->in, FL_JSON_ARRAY) || !fl_json_in_item(r->in))) {
+        return !r->in->failed &&
+               fl_json_in_fail(r->in, true, "invalid length 0, expected a text or two");
+    }
+    do {
+        if (count == 2) {
+            return fl_json_in_fail(r->in, true, "invalid length 3, expected a text or two");
+        }
+        if (!fl_json_in_string(r->in, &text) ||
+            !add_text(r, count == 0 ? &pairs->first : &pairs->second, text)) {
+            return false;
+        }
+        count++;
+    } while (fl_json_in_item(r->in));
+    if (!r->in->failed && pairs->second.count != 0 && pairs->second.count != pairs->first.count) {
+        return fl_json_in_fail(r->in, true,
+                               "single texts and pairs in one request, expected one of the two");
+    }
+    return !r->in->failed;
+}
+
+static bool read_pairs(reading *r, fl_pairs *pairs) {
+    fl_span text = {0};
+    if (fl_json_in_peek(r->in) == FL_JSON_STRING) {
+        return fl_json_in_string(r->in, &text) && add_text(r, &pairs->first, text);
+    }
+    if (!fl_json_in_enter(r->in, FL_JSON_ARRAY)) {
+        return false;
+    }
+    for (size_t i = 0; fl_json_in_item(r->in); i++) {
+        pairs->list = pairs->list || fl_json_in_peek(r->in) == FL_JSON_ARRAY;
+        if (!pairs->list) { /* the whole list is one pair */
+            return read_pair(r, pairs, true);
+        }
+        if (!read_pair(r, pairs, false)) {
+            return fail_in(r, "", i);
+        }
+        if (pairs->second.count != 0 && pairs->second.count != pairs->first.count) {
+            return fl_json_in_fail(
+                r->in, true, "single texts and pairs in one request, expected one of the two");
+        }
+    }
+    return !r->in->failed;
 }
 
 /* ---- The other types ------------------------------------------------------------------------- */
@@ -299,6 +373,7 @@ static bool read_value(reading *r, const fl_field *field, char *out) {
     case FL_FIELD_WORDS: return read_words(r, field, to);
     case FL_FIELD_INPUT: return read_input(r, to, field);
     case FL_FIELD_INNER: return read_object(r, field->inner, out);
+    case FL_FIELD_PAIRS: return read_pairs(r, to);
     case FL_FIELD_ANY: return fl_json_in_skip(r->in, NULL);
     case FL_FIELD_RAW: return fl_json_in_skip(r->in, to);
     case FL_FIELD_BOOL: break;

@@ -23,6 +23,7 @@ typedef enum fl_field_type {
     FL_FIELD_WORDS,  /* unsigned: bit i for words[i] in the list; 0 when absent or empty */
     FL_FIELD_INPUT,  /* fl_input, in the forms that `forms` allows */
     FL_FIELD_INNER,  /* an object with a table of its own, into the same struct */
+    FL_FIELD_PAIRS,  /* fl_pairs: "a", ["a"], ["a", "b"] (one pair), or a list of the last two */
     FL_FIELD_ANY,    /* checked, ignored: known to the dialect, without a meaning here */
     FL_FIELD_RAW     /* fl_span: the value's text as it was sent; `words` is its schema */
 } fl_field_type;
@@ -35,13 +36,14 @@ enum {
 
 /* Forms of an input; several may be allowed. */
 enum {
-    FL_INPUT_TEXT     = 1,  /* "a" */
-    FL_INPUT_TEXTS    = 2,  /* ["a", "b"] */
-    FL_INPUT_IDS      = 4,  /* [101, 7592, 102]: one text */
-    FL_INPUT_ID_LISTS = 8,  /* [[101, 102], [101, 7592, 102]] */
-    FL_INPUT_MIXED    = 64, /* ["a", [101, 102]]; with FL_INPUT_ALL */
-    FL_INPUT_NOTHING  = 16, /* "" and "" in a list are served; else the dialect refuses them */
-    FL_INPUT_NO_ITEMS = 32, /* [] is served */
+    FL_INPUT_TEXT     = 1,   /* "a" */
+    FL_INPUT_TEXTS    = 2,   /* ["a", "b"] */
+    FL_INPUT_IDS      = 4,   /* [101, 7592, 102]: one text */
+    FL_INPUT_ID_LISTS = 8,   /* [[101, 102], [101, 7592, 102]] */
+    FL_INPUT_MIXED    = 64,  /* ["a", [101, 102]]; with FL_INPUT_ALL */
+    FL_INPUT_NOTHING  = 16,  /* "" and "" in a list are served; else the dialect refuses them */
+    FL_INPUT_NO_ITEMS = 32,  /* [] is served */
+    FL_INPUT_OBJECTS  = 128, /* {"text": "a"} stands for "a" in a list of texts */
     FL_INPUT_ALL      = 15
 };
 
@@ -58,6 +60,12 @@ typedef struct fl_input {
     int32_t *ids;
     int64_t *offsets;
 } fl_input;
+
+/* Texts to classify. All are pairs (second.count = first.count), or none (0). */
+typedef struct fl_pairs {
+    fl_input first, second;
+    bool     list; /* of several, each in a list of its own */
+} fl_pairs;
 
 typedef struct fl_field {
     const char            *name;

@@ -254,7 +254,9 @@ static void probe(served_full *full) {
         return;
     }
     fletch_request request = FLETCH_REQUEST_INIT;
-    request.kind           = sparse ? FLETCH_KIND_SPARSE : FLETCH_KIND_DENSE;
+    request.kind           = sparse                         ? FLETCH_KIND_SPARSE
+                             : full->shared.info.labels > 0 ? FLETCH_KIND_SCORES
+                                                            : FLETCH_KIND_DENSE;
     request.texts          = fletch_texts_from_strings(word, 1);
     request.out            = fletch_matrix_f32(full->row, 1, full->shared.info.dimensions);
     request.deadline_ms    = 10000;

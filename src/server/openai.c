@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/hash.h"
 #include "base/json_w.h"
@@ -88,6 +89,7 @@ static void refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
                        "The model `%.*s` does not exist or you do not have access to it.",
                        (int)job->ask.model.size, job->ask.model.data);
         return;
+    case FL_REFUSE_HEAD: fl_reply_error(request, 400, "wrong_task", "%s", message); return;
     case FL_REFUSE_EMPTY: fl_reply_error(request, 400, "bad_request", "%s", bad_input); return;
     case FL_REFUSE_DIMENSIONS:
         fl_reply_error(request, 400, "param/dimensions",
@@ -261,10 +263,17 @@ static void warn_of_ids(fl_job *job) {
     }
 }
 
+static bool refuse_content_type(fl_request *request) {
+    if (fl_request_is_json(request, true)) {
+        return false;
+    }
+    fl_reply_error(request, 415, "bad_request",
+                   "Expected request with `Content-Type: application/json`");
+    return true;
+}
+
 static void embeddings(fl_request *request) {
-    if (!fl_request_is_json(request, true)) {
-        fl_reply_error(request, 415, "bad_request",
-                       "Expected request with `Content-Type: application/json`");
+    if (refuse_content_type(request)) {
         return;
     }
     fl_job *job = fl_job_read(request, &style, fl_fields_openai);
@@ -278,6 +287,90 @@ static void embeddings(fl_request *request) {
         fl_job_submit(job);
     }
 }
+
+/* ---- /score, as vLLM has it ---------------------------------------------------------------------- */
+
+const fl_field fl_fields_score[] = {{.name   = "text_1",
+                                     .type   = FL_FIELD_INPUT,
+                                     .flags  = FL_FIELD_REQUIRED,
+                                     .offset = offsetof(fl_ask, input),
+                                     .forms  = FL_INPUT_TEXT | FL_INPUT_TEXTS | FL_INPUT_NOTHING,
+                                     .text   = "A text for all of text_2, or as many as there."},
+                                    {.name   = "text_2",
+                                     .type   = FL_FIELD_INPUT,
+                                     .flags  = FL_FIELD_REQUIRED,
+                                     .offset = offsetof(fl_ask, second),
+                                     .forms  = FL_INPUT_TEXT | FL_INPUT_TEXTS | FL_INPUT_NOTHING},
+                                    {.name   = "model",
+                                     .type   = FL_FIELD_STRING,
+                                     .flags  = FL_FIELD_NULL,
+                                     .offset = offsetof(fl_ask, model)},
+                                    {.name   = "use_activation",
+                                     .type   = FL_FIELD_BOOL,
+                                     .flags  = FL_FIELD_NULL,
+                                     .offset = offsetof(fl_ask, use_activation),
+                                     .text   = "false: logits; else as the model's folder says."},
+                                    {0}};
+
+static bool write_scores(fl_job *job, const fletch_outcome *outcome) {
+    fl_buf *body = &job->request->reply.body;
+    fl_buf_puts(body, "{\"id\":");
+    fl_json_quote(body, job->request->id, strlen(job->request->id));
+    fl_buf_printf(body, ",\"object\":\"list\",\"created\":%lld,\"model\":", (long long)time(NULL));
+    fl_json_quote(body, job->served->name, strlen(job->served->name));
+    fl_buf_puts(body, ",\"data\":[");
+    for (size_t i = 0; i < job->count; i++) {
+        fl_buf_printf(body, "%s{\"index\":%zu,\"object\":\"score\",\"score\":", i > 0 ? "," : "",
+                      i);
+        fl_put_score(body, job->rows[i]);
+        fl_buf_puts(body, "}");
+    }
+    fl_buf_printf(body,
+                  "],\"usage\":{\"prompt_tokens\":%" PRIu64 ",\"total_tokens\":%" PRIu64
+                  ",\"completion_tokens\":0}}",
+                  outcome->tokens, outcome->tokens);
+    return !body->failed;
+}
+
+static const fl_style score_style = {fault, refuse, write_scores, false};
+
+static void score(fl_request *request) {
+    if (refuse_content_type(request)) {
+        return;
+    }
+    fl_job *job = fl_job_read(request, &score_style, fl_fields_score);
+    if (job == NULL) {
+        return;
+    }
+    fl_ask *ask = &job->ask;
+    size_t  one = ask->input.count, many = ask->second.count;
+    if (many == 0 || one == 0 || (one != 1 && one != many)) {
+        fl_reply_error(request, 400, "bad_request",
+                       "text_1 has %zu texts and text_2 %zu: there must be one for all, or as many",
+                       one, many);
+        return;
+    }
+    if (!fl_job_model(job)) {
+        return;
+    }
+    if (job->served->info.labels != 1) {
+        refuse(job, FL_REFUSE_HEAD, FLETCH_NOWHERE,
+               "the model is not a reranker: it gives no one score");
+        return;
+    }
+    if (one == 1) {
+        ask->source = (fl_span){ask->input.texts[0], ask->input.lengths[0]};
+        ask->input  = ask->second;
+    }
+    if (fl_job_prepare_scores(job, ask->use_activation == -1 ? FLETCH_ACTIVATION_NONE
+                                                             : FLETCH_ACTIVATION_DEFAULT)) {
+        fl_job_submit(job);
+    }
+}
+
+const fl_route fl_routes_score[] = {{"POST", "/score", &fl_dialect_openai, score, 0},
+                                    {"POST", "/v1/score", &fl_dialect_openai, score, 0},
+                                    {0}};
 
 /* ---- /v1/models -------------------------------------------------------------------------------- */
 

@@ -82,7 +82,13 @@ static void put_input(facts *f, unsigned forms) {
         fl_buf_puts(f->out, text);
         comma = ",";
     }
-    if ((forms & FL_INPUT_TEXTS) != 0) {
+    if ((forms & FL_INPUT_OBJECTS) != 0) {
+        fl_buf_printf(f->out,
+                      "{\"type\":\"array\",\"items\":{\"anyOf\":[%s,{\"type\":\"object\","
+                      "\"required\":[\"text\"],\"properties\":{\"text\":%s}}]},\"minItems\":%d}",
+                      text, text, least);
+        comma = ",";
+    } else if ((forms & FL_INPUT_TEXTS) != 0) {
         fl_buf_printf(f->out, "%s{\"type\":\"array\",\"items\":%s,\"minItems\":%d}", comma, text,
                       least);
         comma = ",";
@@ -163,6 +169,13 @@ static void put_field(facts *f, const fl_field *field) {
         }
         break;
     case FL_FIELD_INNER: put_object(f, field->inner, null); break;
+    case FL_FIELD_PAIRS:
+        fl_buf_puts(f->out, "\"anyOf\":[{\"type\":\"string\",\"minLength\":1},{\"type\":\"array\","
+                            "\"minItems\":1,\"maxItems\":2,\"items\":{\"type\":\"string\","
+                            "\"minLength\":1}},{\"type\":\"array\",\"minItems\":1,\"items\":{"
+                            "\"type\":\"array\",\"minItems\":1,\"maxItems\":2,\"items\":{"
+                            "\"type\":\"string\",\"minLength\":1}}}]");
+        break;
     case FL_FIELD_ANY: break;
     case FL_FIELD_RAW:
         fl_buf_puts(f->out, field->words);

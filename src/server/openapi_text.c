@@ -101,6 +101,26 @@ const fl_schema fl_schemas[] = {
             ",\"items\":" ARRAY(OBJECT("\"id\",\"created\",\"text\",\"metadata\"",
                                        "\"id\":" STRING ",\"created\":" INTEGER ",\"text\":" STRING
                                        ",\"metadata\":{\"type\":[\"object\",\"null\"]}")))},
+    {"tei_class", OBJECT("\"score\",\"label\"", "\"score\":" NUMBER ",\"label\":" STRING)},
+    {"tei_classes", "{\"anyOf\":[" ARRAY(REF("tei_class")) "," ARRAY(ARRAY(REF("tei_class"))) "]}"},
+    {"tei_ranked", ARRAY(OBJECT("\"index\",\"score\"",
+                                "\"index\":" INTEGER ",\"score\":" NUMBER ",\"text\":" STRING))},
+    {"ranked",
+     OBJECT("\"id\",\"model\",\"results\",\"usage\",\"meta\"",
+            "\"id\":" STRING ",\"model\":" STRING ",\"results\":" ARRAY(OBJECT(
+                "\"index\",\"relevance_score\"",
+                "\"index\":" INTEGER ",\"relevance_score\":" NUMBER
+                ",\"document\":" OBJECT("\"text\"", "\"text\":" STRING))) ",\"usage\":{\"type\":"
+                                                                          "\"object\"},"
+                                                                          "\"meta\":{\"type\":"
+                                                                          "\"object\"}")},
+    {"scores",
+     OBJECT("\"id\",\"object\",\"created\",\"model\",\"data\",\"usage\"",
+            "\"id\":" STRING ",\"object\":" STRING ",\"created\":" INTEGER ",\"model\":" STRING
+            ",\"data\":" ARRAY(OBJECT("\"index\",\"object\",\"score\"",
+                                      "\"index\":" INTEGER ",\"object\":" STRING
+                                      ",\"score\":" NUMBER)) ",\"usage\":{\"type\":"
+                                                             "\"object\"}")},
     {"item", OBJECT("\"id\",\"text\",\"metadata\",\"created\",\"embedding\"",
                     "\"id\":" STRING ",\"text\":" STRING
                     ",\"metadata\":{\"type\":[\"object\",\"null\"]},\"created\":" INTEGER
@@ -139,10 +159,14 @@ const fl_operation fl_operations[] = {
      fl_fields_tei_tokens,
      ARRAY(ARRAY(OBJECT("\"index\",\"value\"", "\"index\":" INTEGER ",\"value\":" NUMBER))), NULL,
      NULL, false, false, NULL},
-    {"POST", "/predict", "Classes of texts", fl_fields_tei_predict, NULL, NULL, NULL, false, true,
-     NULL},
-    {"POST", "/rerank", "Order texts by a query", fl_fields_tei_rerank, NULL, NULL, NULL, false,
-     true, NULL},
+    {"POST", "/predict", "Labels of texts or pairs, with a classifier", fl_fields_tei_predict,
+     REF("tei_classes"), NULL, NULL, false, false, NULL},
+    {"POST", "/rerank", "Order texts by a query, with a reranker", fl_fields_tei_rerank,
+     REF("tei_ranked"), NULL, NULL, false, false, NULL},
+    {"POST", "/score", "Scores of pairs, with a reranker", fl_fields_score, REF("scores"), NULL,
+     NULL, false, false, NULL},
+    {"POST", "/v1/score", "The same as /score", fl_fields_score, REF("scores"), NULL, NULL, false,
+     false, NULL},
     {"GET", "/info", "What is served and its limits", NULL, REF("tei_info"), NULL,
      "{\"name\":\"model\",\"in\":\"query\",\"schema\":{\"type\":\"string\"}}", false, false, NULL},
     {"GET", "/health", "200 when ready to serve", NULL, NULL, NULL, NULL, false, false, NULL},
@@ -164,10 +188,10 @@ const fl_operation fl_operations[] = {
      NULL, false, false, NULL},
     {"POST", "/v2/embed", "Embed texts in several element types at once" BINARY_NOTE,
      fl_fields_cohere, REF("cohere_embed"), NULL, NULL, true, false, NULL},
-    {"POST", "/v1/rerank", "Order documents by a query", fl_fields_rerank_cohere, NULL, NULL, NULL,
-     false, true, NULL},
-    {"POST", "/v2/rerank", "Order documents by a query", fl_fields_rerank_cohere, NULL, NULL, NULL,
-     false, true, NULL},
+    {"POST", "/v1/rerank", "Order documents by a query, with a reranker", fl_fields_rerank_cohere,
+     REF("ranked"), NULL, NULL, false, false, NULL},
+    {"POST", "/v2/rerank", "Order documents by a query, with a reranker", fl_fields_rerank_cohere,
+     REF("ranked"), NULL, NULL, false, false, NULL},
     {"POST", "/add", "Embed texts and keep them", fl_fields_seed_add, REF("added"), NULL, NULL,
      false, false,
      "\"oneOf\":[{\"required\":[\"text\"],\"not\":{\"required\":[\"ids\"]}},{\"required\":["

@@ -440,7 +440,8 @@ int fl_request_submit(fl_request *request, fl_served *served, fletch_request *wo
     full->done       = done;
     full->served     = served;
     full->work_texts = work->texts.count;
-    full->work_cells = work->kind == FLETCH_KIND_DENSE ? work->texts.count * work->out.cols : 0;
+    bool rows        = work->kind == FLETCH_KIND_DENSE || work->kind == FLETCH_KIND_SCORES;
+    full->work_cells = rows ? work->texts.count * work->out.cols : 0;
     if (work->lane == FLETCH_LANE_INTERACTIVE) {
         work->lane = request->lane;
     }

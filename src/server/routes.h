@@ -17,6 +17,7 @@ extern const fl_route fl_routes_openai[];     /* openai.c: /v1/embeddings /v1/mo
 extern const fl_route fl_routes_tei[];        /* tei.c: /embed /similarity /tokenize /info … */
 extern const fl_route fl_routes_ollama[];     /* ollama.c: /api/… */
 extern const fl_route fl_routes_cohere[];     /* cohere.c: /v2/embed and the rerank routes */
+extern const fl_route fl_routes_score[];      /* openai.c: /score */
 extern const fl_route fl_routes_openapi[];    /* openapi.c: /openapi.json */
 extern const fl_route fl_routes_seed[];       /* seed.c: /add /search /items/ */
 extern const fl_route fl_routes_pages[];      /* pages.c: / and /docs for a browser */

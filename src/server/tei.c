@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tei.c - the text-embeddings-inference dialect: errors, /embed, /similarity, and what needs other heads.
+/* tei.c - the text-embeddings-inference dialect: errors, /embed, /similarity, /rerank, /predict.
  *
  * Role    what huggingface_hub, LlamaIndex, Haystack and every deployment of TEI 1.9 speak.
  * In/Out  {"inputs": "…" | […] | ids, "normalize", "truncate", "truncation_direction", "prompt_name",
@@ -104,6 +104,9 @@ void fl_tei_refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
                        (int)(job->ask.model.size < 200 ? job->ask.model.size : 200),
                        job->ask.model.data);
         return;
+    case FL_REFUSE_HEAD:
+        fl_reply_error(request, 424, "wrong_task", "Backend error: %s", message);
+        return;
     case FL_REFUSE_EMPTY:
         fl_reply_error(request, 400, "empty", "Input validation error: `inputs` cannot be empty");
         return;
@@ -175,6 +178,11 @@ static const fl_style embed_style = {fl_tei_fault, fl_tei_refuse, write_rows, tr
         .name = "prompt_name", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL,                    \
         .offset = AT(prompt_name),                                                                 \
         .text   = "One of the model's prompts, put in front of every text."                        \
+    }
+#define RAW_SCORES                                                                                 \
+    {                                                                                              \
+        .name = "raw_scores", .type = FL_FIELD_BOOL, .offset = AT(raw_scores),                     \
+        .text = "true: logits."                                                                    \
     }
 #define MODEL                                                                                      \
     {                                                                                              \
@@ -389,52 +397,121 @@ static void similarity(fl_request *request) {
     }
 }
 
-/* ---- Heads that this release has not -------------------------------------------------------------- */
+/* ---- Scores --------------------------------------------------------------------------------------- */
 
 const fl_field fl_fields_tei_predict[] = {
-    {.name  = "inputs",
-     .type  = FL_FIELD_ANY,
-     .flags = FL_FIELD_REQUIRED,
-     .text  = "A text, a pair of texts, or a list of [text] and [text, text]."},
+    {.name   = "inputs",
+     .type   = FL_FIELD_PAIRS,
+     .flags  = FL_FIELD_REQUIRED,
+     .offset = AT(pairs),
+     .text   = "A text, a pair of texts, or a list of [text] or of [text, text]."},
     TRUNCATE,
     DIRECTION,
-    {.name = "raw_scores", .type = FL_FIELD_BOOL, .offset = AT(normalize)},
+    RAW_SCORES,
     MODEL,
     {0}};
 const fl_field fl_fields_tei_rerank[] = {
-    {.name = "query", .type = FL_FIELD_STRING, .flags = FL_FIELD_REQUIRED, .offset = AT(source)},
+    {.name   = "query",
+     .type   = FL_FIELD_STRING,
+     .flags  = FL_FIELD_REQUIRED,
+     .offset = AT(source),
+     .min    = 1},
     {.name   = "texts",
      .type   = FL_FIELD_INPUT,
      .flags  = FL_FIELD_REQUIRED,
      .offset = AT(input),
-     .forms  = FL_INPUT_TEXTS},
+     .forms  = FL_INPUT_TEXTS | FL_INPUT_NOTHING},
     TRUNCATE,
     DIRECTION,
-    {.name = "raw_scores", .type = FL_FIELD_BOOL, .offset = AT(normalize)},
-    {.name = "return_text", .type = FL_FIELD_BOOL, .offset = AT(details)},
+    RAW_SCORES,
+    {.name = "return_text", .type = FL_FIELD_BOOL, .offset = AT(return_text)},
     MODEL,
     {0}};
 
-static void wrong_task(fl_request *request, const fl_field *fields, const char *problem) {
-    fl_job *job = fl_tei_read(request, &embed_style, fields);
+static bool write_ranked(fl_job *job, const fletch_outcome *outcome) {
+    fl_buf    *body   = &job->request->reply.body;
+    fl_ranked *ranked = fl_job_rank(job);
+    (void)outcome;
+    fl_buf_puts(body, "[");
+    for (size_t i = 0; ranked != NULL && i < job->count; i++) {
+        fl_buf_printf(body, "%s{\"index\":%zu", i > 0 ? "," : "", ranked[i].index);
+        if (job->ask.return_text == 1) {
+            fl_buf_puts(body, ",\"text\":");
+            fl_json_quote(body, job->ask.input.texts[ranked[i].index],
+                          job->ask.input.lengths[ranked[i].index]);
+        }
+        fl_buf_puts(body, ",\"score\":");
+        fl_put_score(body, ranked[i].score);
+        fl_buf_puts(body, "}");
+    }
+    fl_buf_puts(body, "]");
+    return ranked != NULL && !body->failed;
+}
+
+/* The labels of one text, best first. */
+static bool put_classes(fl_job *job, size_t index, fl_ranked *ranked) {
+    fl_buf *body = &job->request->reply.body;
+    fl_rank(job->rows + index * job->columns, job->columns, ranked);
+    fl_buf_puts(body, "[");
+    for (size_t i = 0; i < job->columns; i++) {
+        const char *label = fletch_label_at(job->served->model, ranked[i].index);
+        fl_buf_puts(body, i > 0 ? ",{\"score\":" : "{\"score\":");
+        fl_put_score(body, ranked[i].score);
+        fl_buf_puts(body, ",\"label\":");
+        fl_json_quote(body, label, strlen(label));
+        fl_buf_puts(body, "}");
+    }
+    fl_buf_puts(body, "]");
+    return !body->failed;
+}
+
+static bool write_classes(fl_job *job, const fletch_outcome *outcome) {
+    fl_buf    *body   = &job->request->reply.body;
+    fl_ranked *ranked = fl_request_alloc(job->request, job->columns * sizeof *ranked);
+    bool       good   = ranked != NULL;
+    (void)outcome;
+    fl_buf_puts(body, job->ask.pairs.list ? "[" : "");
+    for (size_t i = 0; good && i < job->count; i++) {
+        fl_buf_puts(body, i > 0 ? "," : "");
+        good = put_classes(job, i, ranked);
+    }
+    fl_buf_puts(body, job->ask.pairs.list ? "]" : "");
+    return good && !body->failed;
+}
+
+static const fl_style rerank_style  = {fl_tei_fault, fl_tei_refuse, write_ranked, true};
+static const fl_style predict_style = {fl_tei_fault, fl_tei_refuse, write_classes, true};
+
+static void rerank(fl_request *request) {
+    fl_job *job = fl_tei_read(request, &rerank_style, fl_fields_tei_rerank);
     if (job == NULL) {
         return;
     }
-    if (fields == fl_fields_tei_rerank && job->ask.input.count == 0) {
+    if (job->ask.input.count == 0) {
         fl_reply_error(request, 400, "empty", "`texts` cannot be empty");
-    } else if (fields == fl_fields_tei_tokens && job->ask.input.empty) {
-        fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
-    } else if (fl_job_model(job)) {
-        fl_reply_error(request, 424, "wrong_task", "Backend error: %s", problem);
+    } else if (job->ask.source.size == 0) {
+        fl_reply_error(request, 400, "empty", "`query` cannot be empty");
+    } else if (fl_job_prepare_scores(job, job->ask.raw_scores == 1 ? FLETCH_ACTIVATION_NONE
+                                                                   : FLETCH_ACTIVATION_SIGMOID)) {
+        fl_job_submit(job);
     }
 }
 
 static void predict(fl_request *request) {
-    wrong_task(request, fl_fields_tei_predict, "Model is not a classifier model");
-}
-
-static void rerank(fl_request *request) {
-    wrong_task(request, fl_fields_tei_rerank, "model is not a re-ranker model");
+    fl_job *job = fl_tei_read(request, &predict_style, fl_fields_tei_predict);
+    if (job == NULL) {
+        return;
+    }
+    fl_ask_take_pairs(&job->ask);
+    if (job->ask.input.count == 0 || (job->ask.input.empty && job->ask.second.count == 0)) {
+        fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
+    } else if (fl_job_prepare_scores(job, FLETCH_ACTIVATION_NONE)) {
+        if (job->ask.raw_scores != 1) {
+            job->options.activation =
+                job->columns > 1 ? FLETCH_ACTIVATION_SOFTMAX : FLETCH_ACTIVATION_SIGMOID;
+        }
+        fl_job_submit(job);
+    }
 }
 
 enum { PROBE = FL_ROUTE_OPEN | FL_ROUTE_QUIET | FL_ROUTE_ALWAYS };

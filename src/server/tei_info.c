@@ -6,6 +6,7 @@
  *         dimensions and model_fingerprint, by which a vector store can notice another model.
  * Memory  request memory. Threads: any.
  * Proof   tests/server/test_tei.py. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json_w.h"
@@ -14,6 +15,24 @@
 /* As the original has it, "" is null. */
 static void put_text(fl_json_w *w, const char *name, const char *value) {
     fl_json_w_text(w, name, value != NULL && value[0] != '\0' ? value : NULL);
+}
+
+/* As the original: a model with one label is a reranker. */
+static void put_labels(fl_json_w *w, const fl_served *served) {
+    char number[16];
+    fl_json_w_object(w, served->info.labels == 1 ? "reranker" : "classifier");
+    fl_json_w_object(w, "id2label");
+    for (uint32_t i = 0; i < served->info.labels; i++) {
+        (void)snprintf(number, sizeof number, "%u", i);
+        fl_json_w_text(w, number, fletch_label_at(served->model, i));
+    }
+    fl_json_w_end(w);
+    fl_json_w_object(w, "label2id");
+    for (uint32_t i = 0; i < served->info.labels; i++) {
+        fl_json_w_u64(w, fletch_label_at(served->model, i), i);
+    }
+    fl_json_w_end(w);
+    fl_json_w_end(w);
 }
 
 static void put_info(fl_request *request, const fl_served *served) {
@@ -29,9 +48,13 @@ static void put_info(fl_request *request, const fl_served *served) {
     put_text(&w, "model_dtype", strcmp(info->precision, "fp32") == 0 ? "float32" : info->precision);
     put_text(&w, "served_model_name", served->name);
     fl_json_w_object(&w, "model_type");
-    fl_json_w_object(&w, "embedding");
-    fl_json_w_text(&w, "pooling", info->pooling);
-    fl_json_w_end(&w);
+    if (info->labels > 0) {
+        put_labels(&w, served);
+    } else {
+        fl_json_w_object(&w, "embedding");
+        fl_json_w_text(&w, "pooling", info->pooling);
+        fl_json_w_end(&w);
+    }
     fl_json_w_end(&w);
     fl_json_w_u64(&w, "max_concurrent_requests",
                   fl_server_number(server, "server.max_queue_tokens", 0));

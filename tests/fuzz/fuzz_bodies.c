@@ -90,6 +90,11 @@ void fletch_tokens_free(fletch_tokens *tokens) {
     }
 }
 
+const char *fletch_label_at(const fletch_model *model, size_t index) {
+    (void)model;
+    return index < served.info.labels ? "la\"bel" : NULL;
+}
+
 const char *fletch_token_text(const fletch_model *model, int32_t id) {
     (void)model;
     return id < VOCABULARY ? "\"##\\" : NULL;
@@ -395,6 +400,11 @@ static int take_text(fletch_request *work, size_t i, fletch_outcome *outcome) {
     if (work->ids == NULL) {
         must(fl_utf8_valid_prefix(work->texts.pointers[i], count) == count);
     }
+    if (work->second != NULL) {
+        must(work->second->count == work->texts.count && work->query == NULL);
+        must(fl_utf8_valid_prefix(work->second->pointers[i], work->second->lengths[i]) ==
+             work->second->lengths[i]);
+    }
     work->options->tokens[i]    = (uint32_t)(count < MAX_LENGTH ? count : MAX_LENGTH);
     work->options->truncated[i] = count > MAX_LENGTH;
     if (count > MAX_LENGTH && work->options->truncate == FLETCH_TRUNCATE_ERROR) {
@@ -453,10 +463,13 @@ int fl_request_submit(fl_request *request, fl_served *model, fletch_request *wor
 
 /* ---- The run ------------------------------------------------------------------------------------ */
 
-/* From 240 on the routes of the store, so that the corpus of the others stays what it is. */
+/* From 238 on /score and the routes of the store, so that the corpus of the others stays what it is. */
 static const fl_route *choose(unsigned index) {
     if (index >= 240) {
         return &fl_routes_seed[index & 1]; /* /add, /search */
+    }
+    if (index >= 238) {
+        return &fl_routes_score[0];
     }
     static const fl_route *const tables[] = {fl_routes_openai, fl_routes_tei, fl_routes_ollama,
                                              fl_routes_cohere};
@@ -479,6 +492,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memset(&run, 0, sizeof run);
     run.headers           = data[1] ^ 1u; /* most inputs are JSON */
     run.request.route     = choose(data[0]);
+    const char *path      = run.request.route->path; /* each route has a model that it can use */
+    bool        ranks     = strstr(path, "rerank") != NULL || strstr(path, "score") != NULL;
+    served.info.labels    = ranks ? 1 : strcmp(path, "/predict") == 0 ? 3 : 0;
     run.request.body_size = size - 2;
     run.request.body      = malloc(size - 1);
     memcpy(run.request.body, data + 2, size - 2);

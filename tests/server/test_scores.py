@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rerankers and classifiers over HTTP: TEI's /rerank and /predict, Cohere's and Jina's /rerank, vLLM's /score.
+
+The models are the small ones of tests/golden/scores, all three in one server: a reranker, a classifier with three labels
+and an embedding model. That scores are right is tests/golden/test_scores.py's business; here they are those of
+expected.json, whatever the route, and each dialect refuses in its own words."""
+import json
+import math
+import shutil
+
+import numpy
+import pytest
+import serving
+from dialects import good, post
+from safetensors.numpy import load_file, save_file
+
+FOLDERS = serving.ROOT / "tests/golden/scores"
+PAIRS = json.loads((FOLDERS / "pairs.json").read_text(encoding="utf-8"))
+CAT = [second for first, second in PAIRS if first == "the cat"]  # documents 0 and 1 of "the cat"
+LABELS = ["contradiction", "entailment", "neutral"]
+
+
+def expected(name, key):
+    return json.loads((FOLDERS / name / "expected.json").read_text(encoding="utf-8"))[key]
+
+
+LOGITS = [score for score, in expected("bert", "logits")]
+SCORES = [score for score, in expected("bert", "pairs")]  # sigmoid: one label
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    models = [f"rank={FOLDERS}/bert", f"three={FOLDERS}/bert-three", f"plain={serving.ROOT}/tests/golden/folders/plain-bert"]
+    running = serving.Server(tmp_path_factory.mktemp("scores"), *[word for name in models for word in ("--model", name)],
+                             model=False)
+    yield running
+    assert running.process.poll() is None, running.log()
+    assert running.ask("GET", "/ready").status == 200
+    assert running.end() == 0, running.log()
+
+
+def close(found, wanted):
+    return len(found) == len(wanted) and all(abs(a - b) <= 1e-5 * max(1, abs(b)) for a, b in zip(found, wanted))
+
+
+def sigmoid(values):
+    return [1 / (1 + math.exp(-value)) for value in values]
+
+
+def test_tei_rerank(server):
+    body = {"model": "rank", "query": "the cat", "texts": CAT}
+    rows = good(post(server, "/rerank", body))
+    assert [sorted(row) for row in rows] == [["index", "score"]] * 2
+    assert [row["score"] for row in rows] == sorted((row["score"] for row in rows), reverse=True)
+    assert close([row["score"] for row in sorted(rows, key=lambda row: row["index"])], SCORES[:2])
+    raw = good(post(server, "/rerank", body | {"raw_scores": True, "return_text": True}))
+    assert close([row["score"] for row in sorted(raw, key=lambda row: row["index"])], LOGITS[:2])
+    assert all(row["text"] == CAT[row["index"]] for row in raw)
+    reply = post(server, "/rerank", {"model": "rank", "query": PAIRS[9][0], "texts": [PAIRS[9][1]]})
+    assert close([good(reply)[0]["score"]], [SCORES[9]]) and reply.headers["x-fletch-truncated"] == "1"
+    assert reply.headers["x-compute-tokens"] == "64"
+
+
+@pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank"])
+def test_cohere_and_jina_rerank(server, path):
+    body = {"model": "rank", "query": "the cat", "documents": [CAT[0], {"text": CAT[1], "title": "x"}, "it rained"]}
+    reply = good(post(server, path, body))
+    assert list(reply) == ["id", "model", "results", "usage", "meta"] and reply["model"] == "rank"
+    scores = {row["index"]: row["relevance_score"] for row in reply["results"]}
+    assert [row["relevance_score"] for row in reply["results"]] == sorted(scores.values(), reverse=True)
+    assert close([scores[0], scores[1]], SCORES[:2])
+    assert reply["usage"]["total_tokens"] > 0 and reply["meta"]["api_version"] == {"version": path[2]}
+    assert good(post(server, path, body | {"top_n": 1}))["results"] == reply["results"][:1]
+    assert good(post(server, path, body | {"top_n": 500}))["results"] == reply["results"]
+    best = good(post(server, path, body | {"top_n": 1, "return_documents": True, "raw_scores": True}))["results"][0]
+    texts = [CAT[0], CAT[1], "it rained"]
+    assert best["document"] == {"text": texts[best["index"]]}
+    assert close(sigmoid([best["relevance_score"]]), [reply["results"][0]["relevance_score"]])
+
+
+def test_many_documents(server):
+    documents = [f"the cat and {i} ships" for i in range(10000)]
+    results = good(post(server, "/v2/rerank", {"model": "rank", "query": "the cat", "documents": documents}))["results"]
+    assert sorted(row["index"] for row in results) == list(range(10000))
+
+
+@pytest.mark.parametrize("path", ["/score", "/v1/score"])
+def test_vllm_score(server, path):
+    reply = good(post(server, path, {"model": "rank", "text_1": "the cat", "text_2": CAT}))
+    assert reply["object"] == "list" and [row["index"] for row in reply["data"]] == [0, 1]
+    assert close([row["score"] for row in reply["data"]], SCORES[:2])
+    body = {"model": "rank", "text_1": [a for a, _ in PAIRS], "text_2": [b for _, b in PAIRS]}
+    assert close([row["score"] for row in good(post(server, path, body))["data"]], SCORES)
+    assert close([row["score"] for row in good(post(server, path, body | {"use_activation": False}))["data"]], LOGITS)
+    assert close([good(post(server, path, {"model": "rank", "text_1": PAIRS[1][0], "text_2": PAIRS[1][1]}))["data"][0]["score"]],
+                 [SCORES[1]])
+
+
+def by_label(row):
+    assert [entry["score"] for entry in row] == sorted((entry["score"] for entry in row), reverse=True)
+    return [{entry["label"]: entry["score"] for entry in row}[label] for label in LABELS]
+
+
+def test_tei_predict(server):
+    single, pairs = expected("bert-three", "texts"), expected("bert-three", "logits")
+    raw = {"model": "three", "raw_scores": True}
+    assert close(by_label(good(post(server, "/predict", raw | {"inputs": PAIRS[0][0]}))), single[0])
+    assert close(by_label(good(post(server, "/predict", raw | {"inputs": PAIRS[0]}))), pairs[0])
+    rows = good(post(server, "/predict", raw | {"inputs": [[PAIRS[0][0]], [PAIRS[3][0]]]}))
+    assert close(by_label(rows[0]), single[0]) and close(by_label(rows[1]), single[3])
+    rows = good(post(server, "/predict", raw | {"inputs": PAIRS}))
+    assert all(close(by_label(row), pair) for row, pair in zip(rows, pairs)) and len(rows) == len(pairs)
+    soft = by_label(good(post(server, "/predict", {"model": "three", "inputs": PAIRS[0]})))
+    total = sum(math.exp(value) for value in pairs[0])
+    assert close(soft, [math.exp(value) / total for value in pairs[0]])
+    (row,) = good(post(server, "/predict", {"model": "rank", "inputs": PAIRS[0]}))
+    assert row["label"] == "LABEL_0" and close([row["score"]], SCORES[:1])
+
+
+def test_info(server):
+    three = good(server.ask("GET", "/info?model=three"))["model_type"]
+    assert three == {"classifier": {"id2label": dict(zip("012", LABELS)), "label2id": dict(zip(LABELS, range(3)))}}
+    assert list(good(server.ask("GET", "/info?model=rank"))["model_type"]) == ["reranker"]
+
+
+QUERY = {"query": "q", "texts": ["a"], "documents": ["a"], "text_1": "a", "text_2": "b"}
+
+
+@pytest.mark.parametrize("path, body, status, words", [
+    ("/rerank", QUERY | {"model": "plain"}, 424, "model is not a re-ranker model"),
+    ("/rerank", QUERY | {"model": "three"}, 424, "model is not a re-ranker model"),
+    ("/predict", {"inputs": "a", "model": "plain"}, 424, "Model is not a classifier model"),
+    ("/v2/rerank", QUERY | {"model": "plain"}, 400, "model 'plain': model is not a re-ranker model"),
+    ("/v1/rerank", QUERY | {"model": "three"}, 400, "model 'three': model is not a re-ranker model"),
+    ("/score", QUERY | {"model": "plain"}, 400, "not a reranker"),
+    ("/embed", {"inputs": "a", "model": "rank"}, 424, "scores, not vectors"),
+    ("/embed_all", {"inputs": "a", "model": "rank"}, 424, "scores, not vectors"),
+    ("/v1/embeddings", {"input": "a", "model": "three"}, 400, "scores, not vectors"),
+    ("/v2/embed", {"texts": ["a"], "model": "rank"}, 400, "scores, not vectors"),
+    ("/api/embed", {"input": "a", "model": "rank"}, 400, "scores, not vectors"),
+    ("/rerank", {"query": "q", "texts": [], "model": "rank"}, 400, "`texts` cannot be empty"),
+    ("/rerank", {"query": "", "texts": ["a"], "model": "rank"}, 400, "`query` cannot be empty"),
+    ("/rerank", {"query": "q", "model": "rank"}, 422, "missing field `texts`"),
+    ("/rerank", {"query": "q", "texts": ["a", "the sea " * 90], "truncate": False, "model": "rank"}, 422, "less than 64 tokens"),
+    ("/predict", {"inputs": [], "model": "three"}, 400, "`inputs` cannot be empty"),
+    ("/predict", {"inputs": "", "model": "three"}, 400, "`inputs` cannot be empty"),
+    ("/predict", {"inputs": [[]], "model": "three"}, 422, "invalid length 0"),
+    ("/predict", {"inputs": ["a", "b", "c"], "model": "three"}, 422, "invalid length 3"),
+    ("/predict", {"inputs": [["a"], ["a", "b"]], "model": "three"}, 422, "single texts and pairs"),
+    ("/predict", {"inputs": [["a", "b"], ["a"]], "model": "three"}, 422, "single texts and pairs"),
+    ("/predict", {"inputs": ["a", 7], "model": "three"}, 422, "inputs"),
+    ("/predict", {"inputs": {"a": 1}, "model": "three"}, 422, "inputs"),
+    ("/v2/rerank", {"query": "q", "documents": [], "model": "rank"}, 400, "at least one document"),
+    ("/v2/rerank", {"query": "", "documents": ["a"], "model": "rank"}, 400, "query must not be empty"),
+    ("/v2/rerank", {"query": "q", "documents": ["a"], "top_n": 0, "model": "rank"}, 400, "top_n"),
+    ("/v2/rerank", {"query": "q", "documents": [{"title": "a"}], "model": "rank"}, 400, "missing field `text`"),
+    ("/v2/rerank", {"query": "q", "documents": [7], "model": "rank"}, 400, "documents[0]"),
+    ("/v2/rerank", {"query": "q", "documents": ["a"], "model": "nobody"}, 404, "nobody"),
+    ("/score", {"text_1": ["a", "b"], "text_2": ["a"], "model": "rank"}, 400, "as many"),
+    ("/score", {"text_1": "a", "text_2": [], "model": "rank"}, 400, "as many"),
+])
+def test_refused_in_the_words_of_the_dialect(server, path, body, status, words):
+    reply = post(server, path, body)
+    assert reply.status == status and words in reply.body.decode(), reply
+
+
+def test_scores_that_are_not_finite_are_never_sent(tmp_path):
+    path = tmp_path / "nan"
+    shutil.copytree(FOLDERS / "bert", path)
+    tensors = load_file(path / "model.safetensors")
+    word = (path / "vocab.txt").read_text(encoding="utf-8").split("\n").index("ship")
+    tensors["bert.embeddings.word_embeddings.weight"][word] = numpy.nan
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    server = serving.Server(tmp_path, "--model", f"nan={path}", model=False)
+    try:
+        for route, body in (("/rerank", {"query": "q", "texts": ["a", "ship"]}), ("/score", {"text_1": "ship", "text_2": "b"}),
+                            ("/v2/rerank", {"query": "ship", "documents": ["a"]}), ("/predict", {"inputs": "a ship"})):
+            reply = post(server, route, body)
+            assert reply.status == 500 and b"damaged" in reply.body, reply
+    finally:
+        server.kill()
