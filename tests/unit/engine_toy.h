@@ -35,6 +35,7 @@ typedef struct toy_spec {
     double        theta;
     bool          causal, alibi, map;
     uint32_t      window;
+    bool          sparse, untied, head_gelu; /* a vocabulary head */
     bool          alternate; /* every other layer sees all keys, and turns by another angle */
 } toy_spec;
 
@@ -149,6 +150,9 @@ static inline void toy_make(toy *t, const toy_spec *s, uint64_t seed) {
                           .qk_norm         = s->qk_norm,
                           .mlp             = s->glu,
                           .activation      = s->activation,
+                          .mlm             = s->sparse,
+                          .mlm_tied        = !s->untied,
+                          .mlm_gelu        = s->head_gelu,
                           .qkv_bias        = !s->no_bias,
                           .out_bias        = !s->no_bias,
                           .up_bias         = !s->no_bias,
@@ -523,9 +527,8 @@ static inline void toy_embed(const fl_encoder *e, int32_t id, size_t position, s
     free(w);
 }
 
-/* Tokens from `segment` on have type 1. */
-static inline void toy_forward_pair(const fl_encoder *e, const int32_t *ids, size_t n,
-                                    size_t segment, size_t skip, double *out) {
+/* The rows [n, hidden] of all tokens, to be freed; those from `segment` on have type 1. */
+static inline double *toy_rows(const fl_encoder *e, const int32_t *ids, size_t n, size_t segment) {
     size_t  hidden = e->desc.hidden;
     double *x      = malloc(n * hidden * sizeof *x);
     for (size_t i = 0; i < n; i++) {
@@ -539,6 +542,39 @@ static inline void toy_forward_pair(const fl_encoder *e, const int32_t *ids, siz
         toy_norm(e->desc.norm, x, n, hidden, hidden, e->desc.norm_eps,
                  &e->global[FL_SLOT_FINAL_NORM_W], &e->global[FL_SLOT_FINAL_NORM_B]);
     }
+    return x;
+}
+
+/* most[vocab]: the largest logit of each id over the tokens. */
+static inline void toy_vocabulary(const fl_encoder *e, const int32_t *ids, size_t n, double *most) {
+    const fl_tensor       *g       = e->global;
+    const fl_encoder_desc *d       = &e->desc;
+    const fl_tensor       *decoder = &g[d->mlm_tied ? FL_SLOT_WORD : FL_SLOT_MLM_DECODER];
+    const fl_tensor       *bias    = &g[d->mlm_tied ? FL_SLOT_MLM_BIAS : FL_SLOT_MLM_DECODER_B];
+    double                *x = toy_rows(e, ids, n, n), *z = malloc(n * d->hidden * sizeof *z);
+    toy_linear(x, n, d->hidden, d->hidden, &g[FL_SLOT_MLM_W], &g[FL_SLOT_MLM_B], z);
+    for (size_t i = 0; i < n * d->hidden; i++) {
+        z[i] = toy_activate(d->mlm_gelu ? FL_ACT_GELU_ERF : d->activation, z[i]);
+    }
+    toy_norm(FL_NORM_LAYER, z, n, d->hidden, d->hidden, d->norm_eps, &g[FL_SLOT_MLM_NORM_W],
+             &g[FL_SLOT_MLM_NORM_B]);
+    for (size_t v = 0; v < d->vocab; v++) {
+        most[v] = -INFINITY;
+        for (size_t i = 0; i < n; i++) {
+            double logit = toy_at(bias, v);
+            for (size_t c = 0; c < d->hidden; c++) {
+                logit += z[i * d->hidden + c] * toy_at(decoder, v * d->hidden + c);
+            }
+            most[v] = fmax(most[v], logit);
+        }
+    }
+    free(x), free(z);
+}
+
+static inline void toy_forward_pair(const fl_encoder *e, const int32_t *ids, size_t n,
+                                    size_t segment, size_t skip, double *out) {
+    size_t  hidden = e->desc.hidden;
+    double *x      = toy_rows(e, ids, n, segment);
     for (uint32_t p = 0; p < e->pooling_count; p++) {
         for (size_t c = 0; c < hidden; c++) {
             out[p * hidden + c] = toy_pool(e->pooling[p], x, hidden, n, skip, c);

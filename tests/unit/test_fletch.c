@@ -215,6 +215,35 @@ Test(fletch, submitted_lists_are_the_callers) {
     fletch_close(model);
 }
 
+/* Whatever fails of a sparse call is "out of memory", and nothing stays behind. */
+Test(fletch, sparse_calls_survive_every_failed_allocation) {
+    fletch_model        *model    = open_model("tests/golden/folders/sparse-bert", NULL);
+    const char          *some[]   = {"the cat sat on the mat", "rain at sea"};
+    fletch_embed_options options  = FLETCH_EMBED_OPTIONS_INIT;
+    fletch_texts         texts    = fletch_texts_from_strings(some, 2);
+    fletch_lists        *expected = NULL, *lists = NULL;
+    fletch_error         error;
+    options.top_k = 5;
+    cr_assert_eq(fletch_embed_sparse(model, &texts, &options, &expected, &error), 0);
+    cr_assert(expected->columns == 1 && expected->list[1].count == 5);
+    for (uint64_t n = 1; n < 12; n++) {
+        fl_alloc_fail_after(n);
+        int status = fletch_embed_sparse(model, &texts, &options, &lists, &error);
+        fl_alloc_fail_after(0);
+        cr_assert(status == FLETCH_ENOMEM || status == 0);
+        cr_assert_eq(status == 0, lists != NULL);
+        if (lists)
+            cr_assert_eq(memcmp(lists->list[1].values, expected->list[1].values, 5 * sizeof(float)),
+                         0);
+        fletch_lists_free(lists);
+    }
+    options.threshold = -1;
+    cr_assert_eq(fletch_embed_sparse(model, &texts, &options, &lists, &error), FLETCH_EINVAL);
+    cr_assert_eq(fletch_embed_tokens(model, &texts, NULL, &lists, &error), FLETCH_EUNSUPPORTED);
+    fletch_lists_free(expected);
+    fletch_close(model);
+}
+
 /* A later header's structs are longer: what this library does not know is zero. tests/abi is the other way. */
 Test(fletch, longer_structs_of_later_programs_are_filled_as_far_as_known) {
     fletch_model *model = open_model(PLAIN, NULL);

@@ -10,7 +10,7 @@
  *          terms, strip after strip.
  * Bytes    A logit is one row's product alone, and a largest value does not depend on an order.
  * Memory   Rows of logits in y, the largest in scratch.most: as many texts at a time as there is room.
- * Threads  see forward.c. Proof tests/golden/test_lists.py. */
+ * Threads  see forward.c. Proof tests/unit/test_engine_vocabulary.c, tests/golden. */
 #include <math.h>
 #include <string.h>
 
