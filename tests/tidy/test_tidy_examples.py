@@ -36,6 +36,18 @@ def test_similarity_puts_the_answer_first():
     assert scores == sorted(scores, reverse=True)
 
 
+def test_rerank_puts_the_best_first():
+    texts = ["sat on the mat", "the dog ran at sea", "it rained"]
+    result = example("rerank", house.ROOT / "tests/golden/scores/bert", "the cat", *texts)
+    assert result.returncode == 0, result.stderr
+    rows = [line.split("  ", 1) for line in result.stdout.splitlines()]
+    assert sorted(text for _, text in rows) == sorted(texts)
+    scores = [float(score) for score, _ in rows]
+    assert scores == sorted(scores, reverse=True) and 0 < scores[2] and scores[0] < 1
+    result = example("rerank", MODEL, "the cat", *texts)
+    assert result.returncode == 1 and "not a reranker" in result.stderr and not result.stdout
+
+
 @pytest.mark.parametrize("count", [1, 4])
 def test_threads_agree_to_the_byte(count):
     result = example("threads", MODEL, count)

@@ -14,6 +14,8 @@
 
 #define PLAIN   "tests/golden/folders/pooling-cls"
 #define PROMPTS "tests/golden/folders/prompts"
+#define RANKS   "tests/golden/scores/bert"
+#define THREE   "tests/golden/scores/bert-three"
 
 enum { TEXTS = 40, DIM_MAX = 64 };
 
@@ -91,6 +93,93 @@ Test(fletch, every_allocation_may_fail_once) {
         cr_assert(status == 0 || status == FLETCH_ENOMEM);
     }
     cr_assert_eq(whole_life(), 0);
+}
+
+/* ---- Scores ---------------------------------------------------------------------------------- */
+
+Test(fletch, a_second_reranking_allocates_nothing) {
+    fletch_model *model = open_model(RANKS, NULL);
+    const char   *strings[TEXTS];
+    float         scores[TEXTS], again[TEXTS];
+    fletch_error  error;
+    fill(strings);
+    fletch_texts texts = fletch_texts_from_strings(strings, TEXTS);
+    cr_assert_eq(fletch_rerank(model, "the cat", 7, &texts, NULL, scores, &error), 0);
+    uint64_t before = fl_alloc_count();
+    cr_assert_eq(fletch_rerank(model, "the cat", 7, &texts, NULL, again, &error), 0);
+    cr_assert_eq(fl_alloc_count(), before);
+    cr_assert_eq(memcmp(scores, again, sizeof scores), 0);
+    fletch_close(model);
+}
+
+static int life_of_a_reranker(void) {
+    fletch_model *model = NULL;
+    const char   *strings[TEXTS];
+    float         scores[TEXTS];
+    fletch_error  error;
+    int           status = fletch_open(&model, RANKS, NULL, &error);
+    fill(strings);
+    fletch_texts  texts = fletch_texts_from_strings(strings, TEXTS);
+    fletch_matrix out   = fletch_matrix_f32(scores, TEXTS, 1);
+    if (status == 0)
+        status = fletch_rerank(model, "the cat", 7, &texts, NULL, scores, &error);
+    if (status == 0)
+        status = fletch_classify(model, &texts, &texts, NULL, &out, &error);
+    fletch_close(model);
+    return status;
+}
+
+Test(fletch, every_allocation_of_a_reranker_may_fail_once) {
+    uint64_t before = fl_alloc_count();
+    cr_assert_eq(life_of_a_reranker(), 0);
+    uint64_t total = fl_alloc_count() - before;
+    for (uint64_t n = 1; n <= total; n++) {
+        fl_alloc_fail_after(n);
+        int status = life_of_a_reranker();
+        fl_alloc_fail_after(0);
+        cr_assert(status == 0 || status == FLETCH_ENOMEM);
+    }
+    cr_assert_eq(life_of_a_reranker(), 0);
+}
+
+Test(fletch, what_scores_need_is_checked) {
+    fletch_model        *ranks = open_model(RANKS, NULL), *three = open_model(THREE, NULL);
+    const char          *pair[] = {"a cat", "a dog"}, *bad[] = {"a cat", "\xff"};
+    float                row[6];
+    fletch_error         error;
+    fletch_texts         two     = fletch_texts_from_strings(pair, 2), wrong;
+    fletch_texts         one     = fletch_texts_from_strings(pair, 1);
+    fletch_matrix        out     = fletch_matrix_f32(row, 2, 3);
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    cr_assert_eq(fletch_rerank(NULL, "q", 1, &two, NULL, row, &error), FLETCH_EINVAL);
+    cr_assert_eq(fletch_rerank(ranks, NULL, 0, &two, NULL, row, &error), FLETCH_EINVAL);
+    cr_assert_eq(fletch_rerank(ranks, "q", 1, NULL, NULL, row, &error), FLETCH_EINVAL);
+    cr_assert_eq(fletch_rerank(ranks, "q", 1, &two, NULL, NULL, &error), FLETCH_EINVAL);
+    cr_assert_eq(fletch_rerank(ranks, "\xff", 1, &two, NULL, row, &error), FLETCH_EUTF8);
+    cr_assert_eq(fletch_rerank(three, "q", 1, &two, NULL, row, &error), FLETCH_EUNSUPPORTED);
+    cr_assert_eq(fletch_classify(three, &two, &one, NULL, &out, &error), FLETCH_EINVAL);
+    cr_assert_eq(fletch_classify(three, &two, &two, NULL, &out, &error), 0);
+    wrong = fletch_texts_from_strings(bad, 2);
+    cr_assert_eq(fletch_classify(three, &two, &wrong, NULL, &out, &error), FLETCH_EUTF8);
+    cr_assert_eq(error.where, 1);
+    out = fletch_matrix_f32(row, 2, 2);
+    cr_assert_eq(fletch_classify(three, &two, NULL, NULL, &out, &error), FLETCH_EINVAL);
+    out       = fletch_matrix_f32(row, 2, 3);
+    out.dtype = FLETCH_INT8;
+    cr_assert_eq(fletch_classify(three, &two, NULL, NULL, &out, &error), FLETCH_EINVAL);
+    options.dimensions = 1;
+    cr_assert_eq(fletch_rerank(ranks, "q", 1, &two, &options, row, &error), FLETCH_EINVAL);
+    options.dimensions = 0, options.max_length = 3; /* [CLS], [SEP] and [SEP] */
+    cr_assert_eq(fletch_rerank(ranks, "q", 1, &two, &options, row, &error), FLETCH_EINVAL);
+    options.max_length = 4;
+    cr_assert_eq(fletch_rerank(ranks, "q", 1, &two, &options, row, &error), 0);
+    two.count = 0;
+    cr_assert_eq(fletch_rerank(ranks, "q", 1, &two, NULL, NULL, &error), 0);
+    cr_assert_str_eq(fletch_label_at(three, 1), "entailment");
+    cr_assert_null(fletch_label_at(three, 3));
+    cr_assert_null(fletch_label_at(NULL, 0));
+    fletch_close(ranks);
+    fletch_close(three);
 }
 
 /* ---- Lists ----------------------------------------------------------------------------------- */
