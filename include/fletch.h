@@ -393,7 +393,7 @@ FLETCH_API void fletch_lists_free(fletch_lists *lists); /* NULL is a no-op */
  *  read as one sequence; what is too long is shortened, the longer of the two first. The query is
  *  tokenised once. A score does not depend on the other documents, and is never NaN: that is
  *  FLETCH_EMODEL. FLETCH_EUNSUPPORTED: the model is no reranker. For the rest as fletch_embed; of
- *  options' arrays each entry is of a document. Since 0.2. */
+ *  options' arrays each entry is of a document. Since 0.1. */
 FLETCH_API int fletch_rerank(fletch_model *model, const char *query, size_t query_size,
                              const fletch_texts *documents, const fletch_embed_options *options,
                              float *scores, fletch_error *error);
@@ -401,13 +401,13 @@ FLETCH_API int fletch_rerank(fletch_model *model, const char *query, size_t quer
 /** Scores of every label (fletch_label_at) for each text, or for each pair of texts[i] and second[i]
  *  where `second` is not NULL (as many as texts): rows of *out, float32, out->cols the number of
  *  labels, which fletch_dimensions gives. FLETCH_EUNSUPPORTED: the model is no classifier. For the rest
- *  as fletch_rerank. Since 0.2. */
+ *  as fletch_rerank. Since 0.1. */
 FLETCH_API int fletch_classify(fletch_model *model, const fletch_texts *texts,
                                const fletch_texts *second, const fletch_embed_options *options,
                                fletch_matrix *out, fletch_error *error);
 
 /** The name of label `index` of a reranker or classifier ("LABEL_0", "entailment"), borrowed until the
- *  model is closed; NULL past the last, and of any other model. Since 0.2. */
+ *  model is closed; NULL past the last, and of any other model. Since 0.1. */
 FLETCH_API const char *fletch_label_at(const fletch_model *model, size_t index);
 
 /* ---- Requests: embedding without waiting ------------------------------------------------------ */

@@ -198,7 +198,7 @@
     X(SERVER_MAX_REPLY_MEMORY, "server.max_reply_memory", "--server-max-reply-memory", SIZE,       \
       "1GiB", FL_SIZES("none", "16 TiB", 0x1p44),                                                  \
       "Memory for all replies that are made or wait for their readers; more get 503.")             \
-    X(SERVER_COMPRESS, "server.compress", "--server-compress", SIZE, "64KiB",                      \
+    X(SERVER_COMPRESS, "server.compress", "--server-compress", SIZE, "none",                       \
       FL_SIZES("none", "16 TiB", 0x1p44),                                                          \
       "Replies from this size on are compressed for clients that accept gzip; none: never.")       \
     X(SERVER_MAX_CONNECTIONS, "server.max_connections", "--server-max-connections", INT, "16384",  \

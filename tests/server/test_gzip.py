@@ -14,6 +14,13 @@ GZIP = {"accept-encoding": "gzip"}
 
 
 @pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    running = serving.Server(tmp_path_factory.mktemp("server"), "--server-compress", "64KiB")
+    yield running
+    assert running.end() == 0, running.log()
+
+
+@pytest.fixture(scope="module")
 def plain(server):
     reply = server.ask(body=BODY)
     assert reply.status == 200 and len(reply.body) > 64 << 10 and "content-encoding" not in reply.headers
@@ -47,7 +54,7 @@ def test_one_byte_less_than_the_option(start, plain):
     exact, above = start("--server-compress", len(plain)), start("--server-compress", len(plain) + 1)
     assert "content-encoding" in exact.ask(body=BODY, headers=GZIP).headers
     assert "content-encoding" not in above.ask(body=BODY, headers=GZIP).headers
-    never = start("--server-compress", "none", "--server-store", "none")
+    never = start("--server-store", "none")  # nobody told it to
     assert "content-encoding" not in never.ask(body=BODY, headers=GZIP).headers
 
 
