@@ -7,7 +7,8 @@
 # tokens through a toy folder, seconds; `make check` runs that.
 # Sentences come from FLETCH_TEST_DATA where it is, else from the program itself. It runs in a control group
 # where one can be made, else with a bounded address space; its first line says which.
-# FLETCH_SOAK_MODEL names another model.
+# FLETCH_SOAK_MODEL names another model. With FLETCH_ORACLE, a python that has torch and transformers, 200 random
+# models of every family go first (tests/golden/fuzz_families.py, an hour).
 # job: `fletch run` over 20,000 texts in 40 parts, killed again and again (200 SIGKILL, 50 SIGTERM, 20 full
 # disks): each time the same bytes as a run that nobody disturbs.
 . "$(dirname "$0")/say.sh"
@@ -31,6 +32,10 @@ corpus=()
 if [ $form = full ]; then
     model=${FLETCH_SOAK_MODEL:-$(tools/get_model.sh medium)}
     size=(--texts 200000 --longest 512 --limit 256)
+    if [ -n "${FLETCH_ORACLE:-}" ]; then
+        tools/build.sh release fletch
+        "$FLETCH_ORACLE" tests/golden/fuzz_families.py
+    fi
     for file in stsb-en-train stsb-en-dev cranfield-docs; do
         [ ! -f "$FLETCH_TEST_DATA/$file.jsonl" ] || corpus+=(--corpus "$FLETCH_TEST_DATA/$file.jsonl")
     done

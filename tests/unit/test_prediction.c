@@ -141,7 +141,7 @@ Test(prediction, long_texts_of_other_layers) {
     toy_spec    spec     = {.layers          = 2,
                             .hidden          = 96,
                             .heads           = 6,
-                            .kv_heads        = 2,
+                            .kv_heads        = 1,
                             .head_dim        = 32,
                             .mlp             = 400,
                             .vocab           = 50,

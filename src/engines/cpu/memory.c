@@ -94,6 +94,7 @@ static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t
         bool   own    = i == 0 || !guess->split; /* the others of a crew use the first one's */
         bool   apart  = own || by_rows;
         size_t middle = middle_rows(e, guess->split && !by_rows, i, rows);
+        size_t heads  = guess->split ? (e->desc.heads + e->threads - 1) / e->threads : e->q_run;
         size_t expert = guess->split && !by_rows ? (rows + e->threads - 1) / e->threads : rows;
         middle        = e->experts16 > 0 && middle < expert ? expert : middle;
         if (own) {
@@ -102,14 +103,15 @@ static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t
             count_floats(&t, s->context, n * e->inner);
             count_floats(&t, s->wide, n * (e->q_wide + e->k_wide));
         }
-        count_floats(&t, s->head, (2 + e->q_run) * n * e->head16);
+        heads = heads < e->q_run ? heads : e->q_run;
+        count_floats(&t, s->head, (2 + heads) * n * e->head16);
         if (apart || e->project || e->mlm) {
             count_floats(&t, s->y, rows * e->wide16);
         }
         count_floats(&t, s->pair, e->gated ? rows * 2 * FL_CPU_LANES : 0);
         count_floats(&t, s->middle, middle * FL_CPU_CHUNK);
         count_floats(&t, s->attention,
-                     fl_cpu_attention_scratch(e->q_run, guess->longest, guess->longest, e->head16));
+                     fl_cpu_attention_scratch(heads, guess->longest, guess->longest, e->head16));
         count_floats(&t, s->expert.chance, expert * e->experts16);
         expert = expert < e->expert_rows ? expert : e->expert_rows;
         count_floats(&t, s->expert.in, expert * e->hidden16);

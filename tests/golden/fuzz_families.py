@@ -1,0 +1,369 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""fuzz_families.py - random small models of every family against transformers' own classes.
+
+    fuzz_families.py [--count 200] [--seed 1] [--keep DIR] [FAMILY ...]
+
+Each model has sizes, switches, biases, activations, windows and rotary settings drawn at random and
+weights spread wide; seven texts of 2 to some 300 tokens go through the class in torch (JinaBERT v2 and
+experts: family_references.py) and through `fletch embed` in fp32, with the kernels of this machine and
+with the reference kernels. Rows of unit length may differ by 1e-5. A model that differs, is refused or
+crashes fletch is told with its config and, with --keep, kept; then the end is 1. Where torch in
+float32 is itself farther than that from torch in float64 (a norm of an MLP's output that is nearly
+nothing), fletch may be as far from float64. Needs torch, transformers and numpy; FLETCH_BIN names
+another fletch than build/fletch.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import numpy
+import torch
+import transformers
+from safetensors.torch import save_file
+
+import family_references as reference
+import make_folders as base
+
+FLETCH = os.environ.get("FLETCH_BIN", str(base.HERE.parents[2] / "build/fletch"))
+ISAS = ("auto", "ref")
+TOLERANCE = 1e-5
+LONGEST = 320
+POOLINGS = {"mean": lambda x: x.mean(0), "cls": lambda x: x[0], "lasttoken": lambda x: x[-1],
+            "max": lambda x: x.amax(0),
+            "weightedmean": lambda x: (x * torch.arange(1, len(x) + 1)[:, None]).sum(0) / (len(x) * (len(x) + 1) / 2)}
+
+
+# ---- What is drawn -----------------------------------------------------------------------------------
+
+class Draw(random.Random):
+    def flag(self) -> bool:
+        return self.random() < 0.5
+
+    def theta(self) -> float:
+        return self.choice([50.0, 777.0, 10000.0, 160000.0, 1e6])
+
+    def head(self, even: bool = False) -> int:
+        return self.choice([4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 64]) if even else self.choice([1, 5, 7, 8, 12, 16, 17, 32, 33])
+
+    def activation(self) -> str:
+        return self.choice(["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"])
+
+    def eps(self) -> float:
+        return self.choice([1e-12, 1e-6, 1e-5, 1e-3])
+
+    def sizes(self, even: bool = False) -> dict:
+        """Heads that make up the hidden size."""
+        heads, head = self.randint(1, 8), self.head(even)
+        while heads * head < 8:
+            heads += 1
+        return {"hidden_size": heads * head, "num_attention_heads": heads, "num_hidden_layers": self.randint(1, 4),
+                "intermediate_size": self.choice([3, 16, 30, 48, 100, 383, 384, 400, 800])}
+
+    def grouped(self, even: bool = False) -> dict:
+        """Key heads that several query heads share, and heads of a width of their own; even: hidden / heads is whole."""
+        kv, group = self.randint(1, 3), self.choice([1, 1, 2, 3, 4, 5, 7])
+        hidden = self.randint(2, 9) * kv * group if even else self.randint(8, 120)
+        return {"hidden_size": hidden, "num_attention_heads": kv * group, "num_key_value_heads": kv,
+                "head_dim": self.head(even=True), "num_hidden_layers": self.randint(1, 4),
+                "intermediate_size": self.choice([3, 16, 30, 48, 100, 383, 384, 400, 800])}
+
+    def positions(self) -> int:
+        return self.choice([20, 64, 100, 257, LONGEST, 400])
+
+    def rope(self, kinds=("default", "linear", "llama3", "dynamic")) -> dict:
+        kind = self.choice(["default", *kinds])
+        rope = {"rope_type": kind, "rope_theta": self.theta()}
+        if kind != "default":
+            rope["factor"] = self.choice([1.0, 1.7, 4.0, 8.0])
+        if kind == "llama3":
+            rope |= {"low_freq_factor": 1.0, "high_freq_factor": self.choice([2.0, 4.0]),
+                     "original_max_position_embeddings": self.choice([16, 64, 8192])}
+        return rope
+
+
+def bert(d: Draw):
+    return transformers.BertConfig(**d.sizes(), max_position_embeddings=d.positions(), hidden_act=d.activation(),
+                                   type_vocab_size=d.randint(1, 3), layer_norm_eps=d.eps())
+
+
+def roberta(d: Draw):
+    kind = d.choice([transformers.RobertaConfig, transformers.XLMRobertaConfig, transformers.CamembertConfig])
+    return kind(**d.sizes(), max_position_embeddings=d.positions(), hidden_act=d.activation(),
+                type_vocab_size=d.randint(1, 2), layer_norm_eps=d.eps())
+
+
+def mpnet(d: Draw):
+    return transformers.MPNetConfig(**d.sizes(), max_position_embeddings=d.positions(), hidden_act=d.activation(),
+                                    layer_norm_eps=d.eps())
+
+
+def distilbert(d: Draw):
+    s = d.sizes()
+    return transformers.DistilBertConfig(
+        dim=s["hidden_size"], n_layers=s["num_hidden_layers"], n_heads=s["num_attention_heads"],
+        hidden_dim=s["intermediate_size"], max_position_embeddings=d.positions(), activation=d.choice(["gelu", "relu"]),
+        sinusoidal_pos_embds=d.flag() and s["hidden_size"] % 2 == 0)
+
+
+def electra(d: Draw):
+    s = d.sizes()
+    return transformers.ElectraConfig(**s, embedding_size=d.choice([s["hidden_size"], 5, 20, 47, 130]),
+                                      max_position_embeddings=d.positions(), hidden_act=d.activation(),
+                                      type_vocab_size=d.randint(1, 3), layer_norm_eps=d.eps())
+
+
+def nomic(d: Draw):
+    return transformers.NomicBertConfig(**d.sizes(even=True), max_position_embeddings=d.positions(),
+                                        hidden_act=d.choice(["silu", "gelu", "relu"]), layer_norm_eps=d.eps(),
+                                        rope_parameters=d.rope(("linear",)), type_vocab_size=d.randint(1, 2))
+
+
+def gte(d: Draw):
+    return transformers.GteConfig(**d.sizes(even=True), max_position_embeddings=d.positions(), hidden_act=d.activation(),
+                                  layer_norm_eps=d.eps(), rope_parameters=d.rope(("linear",)), type_vocab_size=d.randint(0, 3))
+
+
+def jina3(d: Draw):
+    return transformers.JinaEmbeddingsV3Config(**d.sizes(even=True), max_position_embeddings=d.positions(),
+                                               hidden_act=d.activation(), layer_norm_eps=d.eps(),
+                                               rope_parameters=d.rope(("linear",)), type_vocab_size=d.randint(1, 2))
+
+
+def kinds_of_layers(d: Draw, layers: int) -> list[str]:
+    return [d.choice(["full_attention", "sliding_attention"]) for _ in range(layers)]
+
+
+def modernbert(d: Draw):
+    s = d.sizes(even=True)
+    return transformers.ModernBertConfig(
+        **s, max_position_embeddings=d.positions(), hidden_activation=d.activation(), norm_eps=d.eps(),
+        local_attention=d.choice([2, 3, 8, 15, 64, 128, 1000]), layer_types=kinds_of_layers(d, s["num_hidden_layers"]),
+        norm_bias=d.flag(), attention_bias=d.flag(), mlp_bias=d.flag(),
+        rope_parameters={kind: {"rope_type": "default", "rope_theta": d.theta()}
+                         for kind in ("full_attention", "sliding_attention")})
+
+
+def qwen3(d: Draw):
+    more = {} if d.flag() else {"is_causal": d.flag()}
+    return transformers.Qwen3Config(**d.grouped(), max_position_embeddings=d.positions(), hidden_act=d.activation(),
+                                    rms_norm_eps=d.eps(), attention_bias=d.flag(), rope_parameters=d.rope(), **more)
+
+
+def qwen2(d: Draw):
+    s = d.grouped()
+    s["hidden_size"] = s.pop("head_dim") * s["num_attention_heads"]
+    return transformers.Qwen2Config(**s, max_position_embeddings=d.positions(), hidden_act=d.activation(),
+                                    rms_norm_eps=d.eps(), rope_parameters=d.rope())
+
+
+def llama(d: Draw):
+    return transformers.LlamaConfig(**d.grouped(even=True), max_position_embeddings=d.positions(), hidden_act=d.activation(),
+                                    rms_norm_eps=d.eps(), attention_bias=d.flag(), mlp_bias=d.flag(),
+                                    rope_parameters=d.rope())
+
+
+def eurobert(d: Draw):
+    return transformers.EuroBertConfig(**d.grouped(even=True), max_position_embeddings=d.positions(), hidden_act=d.activation(),
+                                       rms_norm_eps=d.eps(), attention_bias=d.flag(), mlp_bias=d.flag(),
+                                       rope_parameters=d.rope())
+
+
+def mistral(d: Draw):
+    return transformers.MistralConfig(**d.grouped(), max_position_embeddings=d.positions(), hidden_act=d.activation(),
+                                      rms_norm_eps=d.eps(), rope_parameters=d.rope(),
+                                      sliding_window=d.choice([None, 2, 9, 50, 200, 4096]))
+
+
+def gemma3(d: Draw):
+    s = d.grouped(even=True)
+    return transformers.Gemma3TextConfig(
+        **s, max_position_embeddings=d.positions(), hidden_activation=d.activation(), rms_norm_eps=d.eps(),
+        attention_bias=d.flag(), use_bidirectional_attention=d.flag(), query_pre_attn_scalar=d.choice([7, 64, s["head_dim"]]),
+        sliding_window=d.choice([2, 3, 14, 50, 200, 512]), layer_types=kinds_of_layers(d, s["num_hidden_layers"]),
+        rope_parameters={kind: {"rope_type": "default", "rope_theta": d.theta()}
+                         for kind in ("full_attention", "sliding_attention")})
+
+
+# What transformers lacks: config, shapes and rows of family_references.py, the prefix of names.
+
+def jina(d: Draw, qk: bool = False):
+    code = "jinaai/jina-bert-" + ("v2-qk-post-norm" if qk else "implementation") + "--modeling_bert.JinaBertModel"
+    config = d.sizes() | {
+        "model_type": "bert", "position_embedding_type": "alibi", "feed_forward_type": "geglu", "hidden_act": "gelu",
+        "layer_norm_eps": d.eps(), "type_vocab_size": 2, "max_position_embeddings": d.positions(),
+        "auto_map": {"AutoModel": code}}
+    return config, lambda c: reference.jina_shapes(c, qk), lambda c, t, ids: reference.jina_rows(c, t, ids, qk)
+
+
+def jina_qk(d: Draw):
+    return jina(d, True)
+
+
+def nomic_moe(d: Draw):
+    s = d.sizes(even=True)
+    experts = d.randint(2, 12)
+    config = {"model_type": "nomic_bert", "n_embd": s["hidden_size"], "n_layer": d.randint(1, 4),
+              "n_head": s["num_attention_heads"], "n_inner": s["intermediate_size"], "n_positions": d.positions(),
+              "layer_norm_epsilon": d.eps(), "rotary_emb_base": d.theta(), "activation_function": "gelu",
+              "type_vocab_size": 1, "num_experts": experts, "moe_top_k": d.randint(1, min(experts, 4)),
+              "moe_every_n_layers": d.randint(1, 3), "qkv_proj_bias": True, "mlp_fc1_bias": True, "mlp_fc2_bias": True,
+              "auto_map": {"AutoModel": "nomic-ai/nomic-bert-2048--modeling_hf_nomic_bert.NomicBertModel"}}
+    return config, reference.moe_shapes, reference.moe_rows
+
+
+FAMILIES = {f.__name__: f for f in (bert, roberta, mpnet, distilbert, electra, nomic, nomic_moe, gte, jina, jina_qk, jina3,
+                                    modernbert, qwen3, qwen2, llama, eurobert, mistral, gemma3)}
+
+
+# ---- One model ---------------------------------------------------------------------------------------
+
+def texts(d: Draw) -> list[str]:
+    lengths = [0, 1, d.randint(2, 9), d.randint(10, 40), d.randint(41, 120), d.randint(120, LONGEST), LONGEST]
+    return [" ".join(d.choices(base.WORDS + list(base.LETTERS), k=n)) for n in lengths]
+
+
+def make_tokenizers(work: pathlib.Path) -> dict:
+    """The two tokenizers and the folders of their files."""
+    out = {}
+    for kind, make in (("bert", base.bert_tokenizer), ("roberta", base.mpnet_tokenizer)):
+        path = work / f"tokenizer-{kind}"
+        path.mkdir()
+        tokenizer = make(path)
+        tokenizer.model_max_length = 1 << 20
+        tokenizer.save_pretrained(path)
+        settings = json.loads((path / "tokenizer_config.json").read_text())
+        base.write_json(path / "tokenizer_config.json", settings | {"tokenizer_class": "PreTrainedTokenizerFast"}
+                        if kind == "bert" else settings)
+        out[kind] = tokenizer, path
+    return out
+
+
+def save_native(path: pathlib.Path, config, tokenizer, seed: int, d: Draw):
+    """A folder of a class of transformers; `ids -> rows` of it."""
+    config.vocab_size, config.pad_token_id = len(tokenizer), tokenizer.pad_token_id
+    for key in ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"):
+        if getattr(config, key, None) is not None:
+            setattr(config, key, 2)
+    model = transformers.AutoModel.from_config(config).eval()
+    base.randomise(model, seed)
+    model.save_pretrained(path, save_original_format=d.flag())
+
+    def rows(ids: list[int], dtype) -> torch.Tensor:
+        return model.to(dtype)(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long)
+                               ).last_hidden_state[0]
+    skipped = config.pad_token_id + 1 if config.model_type in ROBERTA else 0
+    return rows, config.max_position_embeddings - skipped, getattr(config, "dim", None) or config.hidden_size
+
+
+ROBERTA = ("roberta", "xlm-roberta", "camembert", "mpnet")
+
+
+def save_by_hand(path: pathlib.Path, config: dict, shapes, formula, tokenizer, seed: int):
+    config["vocab_size"] = len(tokenizer)
+    tensors = reference.draw(shapes(config), seed)
+    base.write_json(path / "config.json", config)
+    save_file(tensors, path / "model.safetensors")
+
+    def rows(ids: list[int], dtype) -> torch.Tensor:
+        return formula(config, {name: tensor.to(dtype) for name, tensor in tensors.items()}, ids)
+    return (rows, config.get("n_positions", config.get("max_position_embeddings")),
+            config.get("n_embd", config.get("hidden_size")))
+
+
+def unit(rows: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.normalize(rows, dim=-1)
+
+
+def embed(path: pathlib.Path, isa: str) -> numpy.ndarray:
+    out = path / f"{isa}.npy"
+    command = [FLETCH, "embed", "-m", path, "-i", path / "texts.jsonl", "--format", "npy", "-o", out, "--cpu-isa", isa,
+               "--precision", "fp32", "--threads", "1", "--quiet"]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"fletch ended with {done.returncode}: {done.stderr.strip()[-400:]}")
+    return numpy.load(out)
+
+
+def farthest(one: numpy.ndarray, other: numpy.ndarray) -> float:
+    return float(numpy.abs(one - other).max())
+
+
+def run(family: str, number: int, seed: int, path: pathlib.Path, tokenizers: dict) -> float:
+    """The largest difference of one model."""
+    d = Draw(f"{family} {number} {seed}")
+    made = FAMILIES[family](d)
+    tokenizer, files = tokenizers["roberta" if getattr(made, "model_type", "") in ROBERTA else "bert"]
+    for file in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        (path / file).symlink_to(files / file)
+    if isinstance(made, tuple):
+        rows, limit, width = save_by_hand(path, *made, tokenizer, d.getrandbits(30))
+    else:
+        rows, limit, width = save_native(path, made, tokenizer, d.getrandbits(30), d)
+    pooling = d.choice(list(POOLINGS))
+    base.save_modules(path, {"embedding_dimension": width, "pooling_mode": pooling, "include_prompt": True},
+                      [base.NORMALIZE], old=False, sentence={"max_seq_length": limit})
+    lines = texts(d)
+    (path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in lines))
+    ids = [tokenizer(text, truncation=True, max_length=limit).input_ids for text in lines]
+    def expect(dtype) -> list[numpy.ndarray]:
+        with torch.no_grad():
+            return [unit(POOLINGS[pooling](rows(one, dtype))).double().numpy() for one in ids]
+    single, worst = expect(torch.float32), 0.0
+    for isa in ISAS:
+        got, bound = embed(path, isa), TOLERANCE
+        off = [farthest(*pair) for pair in zip(got, single)]
+        if not max(off) <= TOLERANCE:
+            double = expect(torch.float64)
+            bound = max(TOLERANCE, *(farthest(*pair) for pair in zip(single, double)))
+            off = [min(near, farthest(*pair)) for near, *pair in zip(off, got, double)]
+        if not max(off) <= bound:
+            index = numpy.argmax(off)
+            raise RuntimeError(f"{isa}: text {index} of {len(ids[index])} tokens, pooling {pooling}: off by {off[index]:.3g}")
+        worst = max(worst, *off)
+    return worst
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help="of " + ", ".join(FAMILIES))
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=pathlib.Path, help="a folder for models that differ")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    wrong = 0
+    with tempfile.TemporaryDirectory() as work:
+        tokenizers = make_tokenizers(pathlib.Path(work))
+        for family in options.families or FAMILIES:
+            worst, failed, loose = 0.0, 0, 0
+            for number in range(options.first, options.first + options.count):
+                path = pathlib.Path(work) / f"{family}-{number}"
+                path.mkdir()
+                try:
+                    off = run(family, number, options.seed, path, tokenizers)
+                    worst, loose = max(worst, off), loose + (off > TOLERANCE)
+                except RuntimeError as failure:
+                    failed += 1
+                    config = (path / "config.json").read_text() if (path / "config.json").exists() else ""
+                    print(f"{family} {number}: {failure}\n{' '.join(config.split())}", file=sys.stderr)
+                    if options.keep:
+                        shutil.copytree(path, options.keep / path.name, dirs_exist_ok=True)
+                shutil.rmtree(path)
+            wrong += failed
+            print(f"{family}: {options.count} models, {failed} wrong, the others at most {worst:.2g} off"
+                  + (f", {loose} of them where torch is too" if loose else ""), flush=True)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
