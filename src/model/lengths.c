@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_in.h"
 #include "base/mem.h"
 #include "model/model_private.h"
 
@@ -238,16 +239,50 @@ int fl_tokenizer_files_read(fl_model *model, const fl_family *family, fletch_err
     return model->tokenizer_path != NULL ? 0 : fl_fail_nomem(error, strlen(path), "a path");
 }
 
+/* The block "truncation" of tokenizer.json, NULL where there is none. No tree is made of the rest: the
+ * tokenizer makes it, and tells what is damaged. */
+static int read_truncation(const char *path, fl_json **out, fletch_error *error) {
+    fl_buf     file = {0};
+    fl_json_in in;
+    fl_span    key, raw = {0};
+    bool       found  = false;
+    int        status = fl_file_read(path, FL_TOKENIZER_BYTES_MAX, &file, error);
+    if (status < 0) {
+        fl_buf_free(&file);
+        if (status == FLETCH_EINVAL &&
+            error != NULL) /* too large, or a folder: the file is at fault */
+            error->code = FLETCH_EMODEL;
+        return status == FLETCH_EINVAL ? FLETCH_EMODEL : status;
+    }
+    fl_json_in_begin(&in, file.data, file.size);
+    if (fl_json_in_enter(&in, FL_JSON_OBJECT))
+        while (!found && fl_json_in_key(&in, &key)) {
+            found = fl_span_is(key, "truncation");
+            fl_json_in_skip(&in, &raw);
+        }
+    if (in.failed)
+        status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: %s (line %zu)", path,
+                         in.message, in.line);
+    else if (found)
+        status = fl_json_parse(out, raw.data, raw.size, raw.size, 0, path, error);
+    fl_buf_free(&file);
+    if (status == 0 && *out != NULL && !fl_json_is(*out, FL_JSON_OBJECT))
+        status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                         "%s: \"truncation\" is neither an object nor null", path);
+    return status;
+}
+
 /* StaticEmbedding reads tokenizer.json alone, and leaves its block "truncation" in force. */
 static int read_static(fl_model *model, uint32_t limit, fletch_error *error) {
-    fl_json *root                   = NULL;
+    fl_json *block                  = NULL;
     model->max_length               = limit;
     model->max_length_source.origin = "the table's width";
-    int status = fl_json_read(&root, model->tokenizer_path, FL_TOKENIZER_BYTES_MAX, error);
-    if (status != 0)
+    int status                      = read_truncation(model->tokenizer_path, &block, error);
+    if (status != 0) {
+        fl_json_free(block);
         return status;
-    fl_json_reader reader   = {.object = root, .source = model->tokenizer_path, .error = error};
-    fl_json_reader cut      = descend(&reader, "truncation");
+    }
+    fl_json_reader cut      = {.object = block, .source = model->tokenizer_path, .error = error};
     int64_t        wanted   = fl_json_int(&cut, "max_length", limit, 1, INT64_MAX);
     int64_t        stride   = fl_json_int(&cut, "stride", 0, 0, INT64_MAX);
     const char    *side     = fl_json_string(&cut, "direction", "Right");
@@ -262,8 +297,8 @@ static int read_static(fl_model *model, uint32_t limit, fletch_error *error) {
         model->max_length               = (uint32_t)wanted;
         model->max_length_source.origin = "tokenizer.json: truncation";
     }
-    fl_json_free(root);
-    return reader.status != 0 ? reader.status : cut.status;
+    fl_json_free(block);
+    return cut.status;
 }
 
 int fl_lengths_read(fl_model *model, uint32_t positions, fletch_error *error) {

@@ -12,8 +12,9 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "tokenizer/vocab.h"
 
-enum { CONFIG_MAX = 64 << 20, NAMED = 7, CHARS_PER_WORD = 100, ADDED_MAX = 32768 };
+enum { CONFIG_MAX = 64 << 20, NAMED = 7, CHARS_PER_WORD = 100 };
 
 /* In the order in which both references add them. */
 static const char *const named[NAMED] = {"bos_token", "eos_token", "unk_token", "sep_token",
@@ -148,14 +149,55 @@ static const char *named_token(const fl_token_settings *settings, unsigned which
 
 /* ---- Added tokens ----------------------------------------------------------------------------- */
 
-static fl_json *in_file(fl_json *added, const char *content) {
-    for (size_t i = 0; i < fl_json_count(added); i++) {
-        const char *text = fl_json_text(fl_json_get(fl_json_item(added, i), "content"));
-        if (text != NULL && strcmp(text, content) == 0) {
-            return fl_json_item(added, i);
-        }
+/* Texts found by hash. Borrowed until the index is made, in the order of coming. */
+typedef struct texts {
+    const char **at;
+    size_t       count;
+} texts;
+
+static void put(texts *list, const char *text) {
+    if (text != NULL) {
+        list->at[list->count++] = text;
     }
-    return NULL;
+}
+
+/* What each item of a list, or value of an object, holds. */
+static void put_all(texts *list, fl_json *values) {
+    for (size_t i = 0; i < fl_json_count(values); i++) {
+        fl_json *value = NULL;
+        if (fl_json_is(values, FL_JSON_ARRAY)) {
+            value = fl_json_item(values, i);
+        } else {
+            (void)fl_json_member(values, i, &value);
+        }
+        put(list, content_of(value));
+    }
+}
+
+/* Place in the list by text, the first where one comes again; the list is let go. With room for `more`
+ * texts of `more_bytes`. */
+static int index_texts(texts *list, size_t more, size_t more_bytes, fl_vocab *out,
+                       fletch_error *error) {
+    size_t bytes = more_bytes, room = list->count + more + 1;
+    for (size_t i = 0; i < list->count; i++) {
+        bytes += strlen(list->at[i]);
+    }
+    bool made = room <= INT32_MAX && fl_vocab_open(out, (uint32_t)room, (uint32_t)room, bytes);
+    for (size_t i = 0; made && i < list->count; i++) {
+        (void)fl_vocab_add(out, list->at[i], strlen(list->at[i]), (uint32_t)i);
+    }
+    fl_free(list->at);
+    list->at = NULL;
+    return made ? 0 : fl_fail_nomem(error, bytes, "added tokens");
+}
+
+static int texts_open(texts *list, size_t room, fletch_error *error) {
+    *list = (texts){.at = fl_alloc_array(room + 1, sizeof *list->at)};
+    return list->at != NULL ? 0 : fl_fail_nomem(error, room * sizeof *list->at, "added tokens");
+}
+
+static bool has(const fl_vocab *index, const char *text) {
+    return fl_vocab_find(index, text, strlen(text)) >= 0;
 }
 
 static bool flag(fl_json *object, const char *key, bool fallback) {
@@ -173,19 +215,32 @@ static fl_added_token token_of(const char *content, fl_json *flags, bool special
     return token;
 }
 
-/* After the file's tokens; room was made for all that the files list. A token that is there with the same
- * flags stays as it is. */
-static void add(fl_token_settings *settings, fl_json *added, fl_added_token token, bool again) {
-    fl_json *old   = in_file(added, token.content);
-    bool     known = old != NULL && (!again || (flag(old, "special", false) == token.special &&
-                                            flag(old, "single_word", false) == token.single_word &&
-                                            flag(old, "lstrip", false) == token.lstrip &&
-                                            flag(old, "rstrip", false) == token.rstrip &&
-                                            flag(old, "normalized", false) == token.normalized));
-    for (size_t i = 0; i < settings->extra_count; i++) {
-        known = known || strcmp(settings->extra[i].content, token.content) == 0;
-    }
-    if (!known && token.length > 0) {
+/* What is added: to the file's `added` tokens, found by text in `known`, then to those of settings->extra. */
+typedef struct additions {
+    fl_token_settings *settings;
+    fl_json           *added;
+    fl_vocab           known; /* places among the file's tokens, then those of extra */
+} additions;
+
+static bool is_same(fl_json *old, const fl_added_token *token) {
+    return flag(old, "special", false) == token->special &&
+           flag(old, "single_word", false) == token->single_word &&
+           flag(old, "lstrip", false) == token->lstrip &&
+           flag(old, "rstrip", false) == token->rstrip &&
+           flag(old, "normalized", false) == token->normalized;
+}
+
+/* After the file's tokens; room was made for all that the files list. A token that is there stays as it is;
+ * with `again` only if it has the same flags. */
+static void add(additions *to, fl_added_token token, bool again) {
+    fl_token_settings *settings = to->settings;
+    size_t             files    = fl_json_count(to->added);
+    int32_t            place    = fl_vocab_find(&to->known, token.content, token.length);
+    bool               changed  = again && place >= 0 && (size_t)place < files &&
+                   !is_same(fl_json_item(to->added, (size_t)place), &token);
+    if (token.length > 0 && (place < 0 || changed)) {
+        (void)fl_vocab_add_later(&to->known, token.content, token.length,
+                                 (uint32_t)(files + settings->extra_count));
         settings->extra[settings->extra_count++] = token;
     }
 }
@@ -195,16 +250,21 @@ static int by_id(const void *a, const void *b) {
     return (x->id > y->id) - (x->id < y->id);
 }
 
-static void add_special(fl_token_settings *settings, fl_json *added, fl_json *value) {
-    const char *content = content_of(value);
+/* Tokens that may have to be added, in order. */
+typedef struct candidates {
+    fl_added_token *at;
+    size_t          count;
+} candidates;
+
+static void add_special(candidates *all, const char *content, fl_json *value) {
+    fl_json *flags = fl_json_is(value, FL_JSON_OBJECT) ? value : NULL;
     if (content != NULL) {
-        add(settings, added,
-            token_of(content, fl_json_is(value, FL_JSON_OBJECT) ? value : NULL, true), false);
+        all->at[all->count++] = token_of(content, flags, true);
     }
 }
 
 /* A list of special tokens, or an object whose values are. */
-static void add_specials(fl_token_settings *settings, fl_json *added, fl_json *list) {
+static void add_specials(candidates *all, fl_json *list) {
     for (size_t i = 0; i < fl_json_count(list); i++) {
         fl_json *value = NULL;
         if (fl_json_is(list, FL_JSON_ARRAY)) {
@@ -212,108 +272,155 @@ static void add_specials(fl_token_settings *settings, fl_json *added, fl_json *l
         } else {
             (void)fl_json_member(list, i, &value);
         }
-        add_special(settings, added, value);
+        add_special(all, content_of(value), value);
     }
 }
 
 static const char *const lists[] = {"additional_special_tokens", "extra_special_tokens"};
 
-static bool holds(fl_json *list, const char *text) {
-    for (size_t i = 0; fl_json_is(list, FL_JSON_ARRAY) && i < fl_json_count(list); i++) {
-        const char *content = content_of(fl_json_item(list, i));
-        if (content != NULL && strcmp(content, text) == 0) {
-            return true;
-        }
+/* Every text that a key or a list names as special. */
+static int index_listed(const fl_token_settings *settings, fl_vocab *out, fletch_error *error) {
+    texts    list;
+    fl_json *both[] = {settings->config, settings->map};
+    size_t   room   = NAMED;
+    for (size_t i = 0; i < 4; i++) {
+        room += fl_json_count(fl_json_get(both[i / 2], lists[i % 2]));
     }
-    return false;
-}
-
-/* Whether a key or a list names the token as special. */
-static bool is_listed(const fl_token_settings *settings, const char *text) {
+    int status = texts_open(&list, room, error);
+    if (status != 0) {
+        return status;
+    }
     for (unsigned i = 0; i < NAMED; i++) {
-        const char *name = named_token(settings, i);
-        if (name != NULL && strcmp(name, text) == 0) {
-            return true;
+        put(&list, named_token(settings, i));
+    }
+    for (size_t i = 0; i < 4; i++) {
+        fl_json *specials = fl_json_get(both[i / 2], lists[i % 2]);
+        if (fl_json_is(specials, FL_JSON_ARRAY)) {
+            put_all(&list, specials);
         }
     }
-    return holds(fl_json_get(settings->config, lists[0]), text) ||
-           holds(fl_json_get(settings->config, lists[1]), text) ||
-           holds(fl_json_get(settings->map, lists[0]), text) ||
-           holds(fl_json_get(settings->map, lists[1]), text);
+    return index_texts(&list, 0, 0, out, error);
 }
 
-/* added_tokens_decoder, or added_tokens.json where there is none, lowest id first; then what the named keys
- * and lists hold. */
-static int list_extra(fl_token_settings *settings, fl_json *added, fl_json_reader *root) {
+/* The file's tokens by text, with room for `more`, which are not longer than the files that name them. */
+static int index_file(additions *to, size_t more, size_t more_bytes, fletch_error *error) {
+    texts list;
+    int   status = texts_open(&list, fl_json_count(to->added), error);
+    for (size_t i = 0; status == 0 && i < fl_json_count(to->added); i++) {
+        const char *text      = fl_json_text(fl_json_get(fl_json_item(to->added, i), "content"));
+        list.at[list.count++] = text != NULL ? text : "";
+    }
+    return status != 0 ? status : index_texts(&list, more, more_bytes, &to->known, error);
+}
+
+/* added_tokens_decoder, or added_tokens.json where there is none, lowest id first. */
+static int add_by_id(const fl_token_settings *settings, candidates *all, fletch_error *error) {
+    fl_json *decoder = fl_json_get(settings->config, "added_tokens_decoder");
+    fl_json *more    = decoder == NULL ? settings->more : NULL;
+    FL_JSON_EACH(decoder, key, token) {
+        if (content_of(token) != NULL) {
+            all->at[all->count]      = token_of(content_of(token), token, false);
+            all->at[all->count++].id = (int32_t)strtol(key, NULL, 10);
+        }
+    }
+    if (more != NULL) {
+        fl_vocab listed;
+        int      status = index_listed(settings, &listed, error);
+        if (status != 0) {
+            return status;
+        }
+        FL_JSON_EACH(more, text, id) {
+            all->at[all->count]      = token_of(text, NULL, has(&listed, text));
+            all->at[all->count++].id = (int32_t)fl_json_int64(id);
+        }
+        fl_vocab_close(&listed);
+    }
+    qsort(all->at, all->count, sizeof *all->at, by_id);
+    return 0;
+}
+
+/* What the named keys and the lists hold. */
+static void add_named(const fl_token_settings *settings, candidates *all) {
+    for (unsigned i = 0; i < NAMED; i++) {
+        add_special(all, named_token(settings, i), value_of(settings, named[i]));
+    }
+    for (size_t i = 0; i < 2; i++) {
+        add_specials(all, fl_json_get(settings->config, lists[i]));
+        if (fl_json_get(settings->config, "added_tokens_decoder") == NULL) {
+            add_specials(all, fl_json_get(settings->map, lists[i]));
+        }
+    }
+}
+
+/* Those of `all` that the file lacks, to settings->extra; the first `again` with their flags. */
+static int add_missing(fl_token_settings *settings, fl_json *added, const candidates *all,
+                       size_t again, fletch_error *error) {
+    additions to    = {.settings = settings, .added = added};
+    size_t    bytes = 0;
+    for (size_t i = 0; i < all->count; i++) {
+        bytes += all->at[i].length;
+    }
+    settings->extra = fl_alloc_zero(all->count + 1, sizeof *settings->extra);
+    if (settings->extra == NULL) {
+        return fl_fail_nomem(error, all->count * sizeof *settings->extra, "added tokens");
+    }
+    int status = index_file(&to, all->count, bytes, error);
+    for (size_t i = 0; status == 0 && i < all->count; i++) {
+        add(&to, all->at[i], i < again);
+    }
+    fl_vocab_close(&to.known);
+    return status;
+}
+
+static int list_extra(fl_token_settings *settings, fl_json *added, fletch_error *error) {
     fl_json *decoder = fl_json_get(settings->config, "added_tokens_decoder");
     size_t   room    = fl_json_count(decoder) + fl_json_count(settings->more) + NAMED;
     for (size_t i = 0; i < 2; i++) {
         room += fl_json_count(fl_json_get(settings->config, lists[i])) +
                 fl_json_count(fl_json_get(settings->map, lists[i]));
     }
-    if (room > ADDED_MAX || fl_json_count(added) > ADDED_MAX) { /* they are compared pairwise */
-        return fl_fail(root->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "%s: more than %d added tokens, in it and in the files beside it",
-                       root->source, ADDED_MAX);
+    candidates all = {.at = fl_alloc_zero(room, sizeof *all.at)};
+    if (all.at == NULL) {
+        return fl_fail_nomem(error, room * sizeof *all.at, "added tokens");
     }
-    fl_added_token *sorted = fl_alloc_zero(room, sizeof *sorted);
-    settings->extra        = fl_alloc_zero(room, sizeof *settings->extra);
-    if (sorted == NULL || settings->extra == NULL) {
-        fl_free(sorted);
-        return fl_fail_nomem(root->error, room * sizeof *sorted, "added tokens");
+    int    status = add_by_id(settings, &all, error);
+    size_t again  = decoder != NULL ? all.count : 0;
+    if (status == 0) {
+        add_named(settings, &all);
+        status = add_missing(settings, added, &all, again, error);
     }
-    size_t count = 0;
-    FL_JSON_EACH(decoder, key, token) {
-        if (content_of(token) != NULL) {
-            sorted[count]      = token_of(content_of(token), token, false);
-            sorted[count++].id = (int32_t)strtol(key, NULL, 10);
-        }
-    }
-    fl_json *more = decoder == NULL ? settings->more : NULL;
-    FL_JSON_EACH(more, text, id) {
-        sorted[count]      = token_of(text, NULL, is_listed(settings, text));
-        sorted[count++].id = (int32_t)fl_json_int64(id);
-    }
-    qsort(sorted, count, sizeof *sorted, by_id);
-    for (size_t i = 0; i < count; i++) {
-        add(settings, added, sorted[i], decoder != NULL);
-    }
-    fl_free(sorted);
-    for (unsigned i = 0; i < NAMED; i++) {
-        const char *content = named_token(settings, i);
-        fl_json    *value   = value_of(settings, named[i]);
-        if (content != NULL) {
-            add(settings, added,
-                token_of(content, fl_json_is(value, FL_JSON_OBJECT) ? value : NULL, true), false);
-        }
-    }
-    for (size_t i = 0; i < 2; i++) {
-        add_specials(settings, added, fl_json_get(settings->config, lists[i]));
-        if (decoder == NULL) {
-            add_specials(settings, added, fl_json_get(settings->map, lists[i]));
-        }
-    }
-    return 0;
+    fl_free(all.at);
+    return status;
 }
 
 /* transformers 5 rebuilds these classes with the tokens of added_tokens_decoder alone. */
 static int check_lost(const fl_token_settings *settings, fl_json *added, fl_json_reader *root) {
     fl_json *decoder = fl_json_get(settings->config, "added_tokens_decoder");
-    for (size_t i = 0; decoder != NULL && i < fl_json_count(added); i++) {
+    fl_vocab kept;
+    texts    list;
+    if (decoder == NULL) {
+        return 0;
+    }
+    int status = texts_open(&list, fl_json_count(decoder) + NAMED, root->error);
+    if (status == 0) {
+        put_all(&list, decoder);
+        for (unsigned i = 0; i < NAMED; i++) {
+            put(&list, named_token(settings, i));
+        }
+        status = index_texts(&list, 0, 0, &kept, root->error);
+    }
+    if (status != 0) {
+        return status;
+    }
+    for (size_t i = 0; i < fl_json_count(added) && status == 0; i++) {
         const char *content = fl_json_text(fl_json_get(fl_json_item(added, i), "content"));
-        bool        kept    = content == NULL;
-        FL_JSON_EACH(decoder, key, token) {
-            kept = kept || (content_of(token) != NULL && strcmp(content_of(token), content) == 0);
-        }
-        for (unsigned n = 0; n < NAMED && !kept; n++) {
-            const char *name = named_token(settings, n);
-            kept             = name != NULL && strcmp(name, content) == 0;
-        }
-        if (!kept) {
-            return differ(root, settings->class, "an added token that added_tokens_decoder lacks");
+        if (content != NULL && !has(&kept, content)) {
+            status =
+                differ(root, settings->class, "an added token that added_tokens_decoder lacks");
         }
     }
-    return 0;
+    fl_vocab_close(&kept);
+    return status;
 }
 
 /* ---- The class -------------------------------------------------------------------------------- */
@@ -342,7 +449,7 @@ int fl_token_settings_read(fl_token_settings *settings, const char *folder, cons
     root->status    = config.status != 0 ? config.status : cut.status;
     fl_json *added  = root->status == 0 ? fl_json_array(root, "added_tokens") : NULL;
     if (root->status == 0) {
-        root->status = list_extra(settings, added, root);
+        root->status = list_extra(settings, added, root->error);
     }
     if (root->status == 0 && settings->class != NULL && settings->class->pipeline == BERT) {
         root->status = check_lost(settings, added, root);

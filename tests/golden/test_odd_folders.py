@@ -5,6 +5,7 @@ odd_folders.json holds some 900 folders and what transformers 4.57 and 5.23 make
 """
 import collections
 import json
+import shutil
 import subprocess
 
 import pytest
@@ -58,3 +59,23 @@ def test_no_silent_difference(base, kind, tmp_path):
             exact += 1
     assert not silent, f"{len(silent)} of {len(GROUPS[base, kind])}: {silent[:5]}"
     assert exact >= 3 * len(refused), f"{exact} exact, refused although both references agree: {refused[:20]}"
+
+
+def test_a_hundred_thousand_added_tokens(tmp_path):
+    """Each is compared with all others, in both files: by hash, and however many there are."""
+    for name in ("tokenizer.json", "tokenizer_config.json", "config.json", "vocab.txt"):
+        shutil.copy(golden.HERE / "folders/plain-bert" / name, tmp_path / name)
+    tokenizer = json.loads((tmp_path / "tokenizer.json").read_text())
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
+    first = 1 + max(tokenizer["model"]["vocab"].values())
+    more = [{"id": first + i, "content": f"<{i}>"} | flags for i in range(50000)]
+    tokenizer["added_tokens"] += more
+    config["added_tokens_decoder"] = {str(token["id"]): token for token in tokenizer["added_tokens"]}
+    config["added_tokens_decoder"] |= {str(first + i): {"content": f"<{i}>"} | flags for i in range(50000, 100000)}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    done = subprocess.run([golden.BIN, "tokenize", "-m", tmp_path, "--format", "jsonl", "<7> <49999> <50000> <99999>"],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["ids"][1:-1] == [first + i for i in (7, 49999, 50000, 99999)]
