@@ -384,7 +384,8 @@ size_t fl_atomic_sweep(const char *folder, bool everywhere) {
         if (fd < 0)
             continue;
         /* the lock is held until the name is gone, so that a writer who comes now sees it */
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        const bool mine = flock(fd, LOCK_EX | LOCK_NB) == 0;
+        if (mine || (everywhere && errno != EWOULDBLOCK)) /* some disks have no locks */
             swept += unlinkat(dirfd(entries), entry->d_name, 0) == 0;
         close(fd);
     }

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -211,8 +210,8 @@ static fl_exit work(fl_parts *parts, fl_filejob *job, tally *run) {
         fl_cli_message("out of memory");
         return FL_EXIT_FAILED;
     }
-    fl_progress_open(&parts->progress, cli->args.value[FL_FLAG_PROGRESS], cli->quiet,
-                     isatty(STDOUT_FILENO) != 0 && isatty(STDERR_FILENO) == 0, "texts");
+    fl_progress_open(&parts->progress, cli->args.value[FL_FLAG_PROGRESS], cli->quiet, false,
+                     "texts");
     code = make_parts(parts, run);
     fl_progress_close(&parts->progress, NULL, parts->texts, parts->bytes, parts->bytes_total);
     if (run->made > 0) {

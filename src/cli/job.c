@@ -24,7 +24,7 @@
 #include "base/sha256.h"
 #include "base/utf8.h"
 
-enum { FORMAT = 1, JOB_MAX = 1 << 30, VALUE_MAX = 1024 };
+enum { FORMAT = 1, JOB_MAX = 1 << 30, VALUE_MAX = 16 * 1024 };
 
 const fl_filejob_input *fl_filejob_part(const fl_filejob *job, uint64_t number,
                                         char name[FL_PART_NAME]) {
@@ -136,7 +136,13 @@ static int put_text(const fl_filejob *job, const fl_cli *cli, fl_buf *out, fletc
     fl_json_w_end(&w);
     fl_json_w_end(&w);
     fl_buf_putc(out, '\n');
-    return out->failed ? fl_fail_nomem(error, out->size, "job.json") : 0;
+    if (out->failed) {
+        return fl_fail_nomem(error, out->size, "job.json");
+    }
+    return fl_utf8_valid_prefix(out->data, out->size) == out->size
+               ? 0
+               : fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                         "a flag holds bytes that are not UTF-8, which job.json cannot keep");
 }
 
 /* ---- Comparing ------------------------------------------------------------------------------- */

@@ -34,6 +34,25 @@ def test_every_allocation_of_a_file_that_is_written(fletch, tmp_path):
     faults.Faults(tmp_path, run).loop()
 
 
+def test_allocations_of_a_job(fletch, tmp_path):
+    """A part is whole or not there, and nothing but parts is left."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.jsonl").write_text('{"id": 1, "text": "hello"}\n{"id": 2}\n{"id": 3, "text": "more"}\n')
+    (tmp_path / "in/b.txt").write_text("one\ntwo\n")
+
+    def run(env):
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        result = fletch("run", "-m", FOLDER, "-i", "in", "-o", "out", "--on-error", "accept", "--keep-fields", env=env,
+                        model=False)
+        names = sorted(path.name for path in (tmp_path / "out").iterdir()) if (tmp_path / "out").exists() else []
+        assert not [name for name in names if name.startswith(".")], result.stderr
+        if result.returncode == 0:
+            result.stdout = b"".join((tmp_path / "out" / name).read_bytes() for name in names if not name.endswith(".json"))
+            assert len(names) == 7, names
+        return result
+    faults.Faults(tmp_path, run).loop(at_most=60)
+
+
 def test_allocations_of_a_download(fletch, tmp_path):
     files = {str(path.relative_to(FOLDER)): path.read_bytes() for path in FOLDER.rglob("*") if path.is_file()}
     with StandIn() as hub:

@@ -280,6 +280,11 @@ def test_wrong_usage(job, tmp_path, source):
     assert not (tmp_path / "x").exists()
 
 
+def test_a_flag_that_is_not_utf8(job):
+    assert "not UTF-8" in job.run("--join", os.fsdecode(b"\xff"), code=2)["stderr"]
+    assert "job.json" not in job.names()
+
+
 def test_input_that_is_not_there(tmp_path):
     (tmp_path / "empty").mkdir()
     run = commandline.Fletch(tmp_path)

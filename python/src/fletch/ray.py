@@ -55,7 +55,7 @@ def embed(ds: Dataset, *, column: str = "text", output: str = "embedding", model
         raise ValueError(f"concurrency and cpus are numbers from 1, not {concurrency} and {cpus}")
     if not ray.is_initialized():
         ray.init()
-    total = int(ray.cluster_resources().get("CPU", 0))
+    total = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
     if concurrency * cpus > total - 1:
         raise ValueError(f"concurrency={concurrency} actors with cpus={cpus} take {concurrency * cpus} of the cluster's "
                          f"{total} CPUs; leave one to the tasks that read, or the job waits for ever")
