@@ -132,6 +132,20 @@ static void put_int(facts *f, const fl_field *field, const char *type) {
                   max);
 }
 
+/* A text, a list of it, a pair, and lists of the last two. A text of a pair may be empty. */
+static void put_pairs(facts *f) {
+    fl_buf_puts(f->out, "\"anyOf\":[{\"type\":\"string\",\"minLength\":1}");
+    for (int i = 0; i < 4; i++) {
+        int count = 1 + i % 2;
+        fl_buf_puts(f->out, i < 2 ? "," : ",{\"type\":\"array\",\"minItems\":1,\"items\":");
+        fl_buf_printf(f->out,
+                      "{\"type\":\"array\",\"minItems\":%d,\"maxItems\":%d,\"items\":{\"type\":"
+                      "\"string\",\"minLength\":%d}}%s",
+                      count, count, 2 - count, i < 2 ? "" : "}");
+    }
+    fl_buf_puts(f->out, "]");
+}
+
 static void put_object(facts *f, const fl_field *fields, bool null);
 
 static void put_field(facts *f, const fl_field *field) {
@@ -169,13 +183,7 @@ static void put_field(facts *f, const fl_field *field) {
         }
         break;
     case FL_FIELD_INNER: put_object(f, field->inner, null); break;
-    case FL_FIELD_PAIRS:
-        fl_buf_puts(f->out, "\"anyOf\":[{\"type\":\"string\",\"minLength\":1},{\"type\":\"array\","
-                            "\"minItems\":1,\"maxItems\":2,\"items\":{\"type\":\"string\","
-                            "\"minLength\":1}},{\"type\":\"array\",\"minItems\":1,\"items\":{"
-                            "\"type\":\"array\",\"minItems\":1,\"maxItems\":2,\"items\":{"
-                            "\"type\":\"string\",\"minLength\":1}}}]");
-        break;
+    case FL_FIELD_PAIRS: put_pairs(f); break;
     case FL_FIELD_ANY: break;
     case FL_FIELD_RAW:
         fl_buf_puts(f->out, field->words);
