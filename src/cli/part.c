@@ -38,6 +38,7 @@ typedef struct part {
     const fl_filejob_input *input;
     uint64_t                begin, limit; /* of the input; 0, 0: nothing begins here */
     char                    name[FL_PART_NAME];
+    char                    path[PATH_MAX], rows_path[PATH_MAX]; /* the sinks' names are borrowed */
     fl_run                  run;      /* its output: the vectors, or the rows of jsonl */
     fl_sink                 own_rows; /* of a format of numbers */
     fl_sink                *rows;
@@ -174,14 +175,13 @@ static int find_range(part *p, const fl_filejob *job, uint64_t number, fletch_er
 static fl_exit open_output(part *p) {
     const fl_parts *parts = p->parts;
     bool            jsonl = parts->format == FL_OUTPUT_JSONL;
-    char            path[PATH_MAX], rows[PATH_MAX];
     fletch_error    error;
-    fl_filejob_path(parts->job, p->name, parts->job->suffix, path);
-    fl_filejob_path(parts->job, p->name, "jsonl", rows);
+    fl_filejob_path(parts->job, p->name, parts->job->suffix, p->path);
+    fl_filejob_path(parts->job, p->name, "jsonl", p->rows_path);
     p->rows    = jsonl ? &p->run.output.sink : &p->own_rows;
-    int status = fl_output_open_file(&p->run.output, path, parts->format, &error);
+    int status = fl_output_open_file(&p->run.output, p->path, parts->format, &error);
     if (status == 0 && !jsonl) {
-        status = fl_sink_open(&p->own_rows, rows, false, &error);
+        status = fl_sink_open(&p->own_rows, p->rows_path, false, &error);
     }
     if (status < 0) {
         return fl_cli_fail(&error, false);

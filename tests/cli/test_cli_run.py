@@ -103,8 +103,10 @@ def test_two_workers_on_the_same_parts(job, calm):
 
 
 def test_full_disk(job, calm):
-    told = job.run(code=1, preexec_fn=jobs.limit_files(5000))  # room for job.json, none for a part
-    assert told["made"] == 0 and job.names() == ["job.json"]
+    worker = job.start(preexec_fn=jobs.limit_files(5000))  # room for job.json, none for a part
+    out, err = worker.communicate(timeout=commandline.WAIT)
+    assert worker.returncode == 1 and b"out/part-00000-00000.npy: larger than" in err
+    assert json.loads(out)["made"] == 0 and job.names() == ["job.json"]
     job.run()
     assert job.merged() == calm.merged()
 
