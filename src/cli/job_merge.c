@@ -8,7 +8,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -83,6 +85,45 @@ static bool fits(const fl_filejob *job, const char *path) {
     return dot != NULL && strcmp(dot + 1, job->suffix) == 0;
 }
 
+static bool same_file(const char *path, const struct stat *other) {
+    struct stat status;
+    return stat(path, &status) == 0 && status.st_dev == other->st_dev &&
+           status.st_ino == other->st_ino;
+}
+
+/* Whether `path` is in the folder of the job, links followed as the writing follows them. */
+static bool is_in_folder(const fl_filejob *job, const char *path) {
+    char        real[PATH_MAX];
+    struct stat folder;
+    if (realpath(path, real) == NULL) {
+        (void)snprintf(real, sizeof real, "%s", path);
+    }
+    char *slash = strrchr(real, '/');
+    (void)snprintf(slash != NULL ? slash + 1 : real, 2, "%s", slash != NULL ? "" : ".");
+    return stat(job->folder, &folder) == 0 && same_file(real, &folder);
+}
+
+/* A file of the job that would be replaced: an input, a part. */
+static fl_exit check_target(const fl_filejob *job, fl_cli *cli, const char *path) {
+    struct stat status;
+    const bool  there = stat(path, &status) == 0;
+    for (size_t i = 0; there && i < job->input_count; i++) {
+        if (same_file(job->inputs[i].path, &status)) {
+            return fl_cli_usage(cli,
+                                "%s is an input of this job and would be replaced by --merge; "
+                                "merge into a file of another name",
+                                path);
+        }
+    }
+    if (is_in_folder(job, path)) {
+        return fl_cli_usage(cli,
+                            "%s is in the folder of the job, where --merge could replace a part; "
+                            "merge into a file of another folder",
+                            path);
+    }
+    return FL_EXIT_DONE;
+}
+
 static int merge(const fl_filejob *job, const fl_filejob_totals *totals, fl_sink *vectors,
                  fl_sink *rows, fletch_error *error) {
     char           header[FL_NPY_HEADER];
@@ -121,7 +162,12 @@ fl_exit fl_filejob_merge(const fl_filejob *job, fl_cli *cli, const char *path) {
         return fl_cli_usage(cli, "the parts are %s; --merge names a file that ends with .%s",
                             job->suffix, job->suffix);
     }
-    fl_exit code = fl_filejob_check(job, true, &totals);
+    fl_exit code = check_target(job, cli, path);
+    code         = code == FL_EXIT_DONE && !jsonl ? check_target(job, cli, beside) : code;
+    if (code != FL_EXIT_DONE) {
+        return code;
+    }
+    code = fl_filejob_check(job, true, &totals);
     if (code != FL_EXIT_DONE && code != FL_EXIT_PARTLY) {
         fl_cli_message("the job is not done, so there is nothing to merge yet");
         return code;

@@ -403,6 +403,23 @@ def test_merge_refuses(job, tmp_path):
     assert not (tmp_path / "x.raw").exists() and not (tmp_path / "x.jsonl").exists()
 
 
+def test_merge_replaces_no_file_of_the_job(tmp_path):
+    source = write(tmp_path / "reviews.jsonl", '{"text":"a cat"}\n{"text":"a dog"}\n')
+    job = Job(tmp_path, source)
+    job.run()
+    (tmp_path / "link.npy").symlink_to(job.out / "part-00000-00000.npy")
+    (tmp_path / "twin.jsonl").symlink_to(source)
+    before = job.content()
+    for target, words in [("reviews.npy", "reviews.jsonl is an input"), ("twin.npy", "twin.jsonl is an input"),
+                          (job.out / "all.npy", "folder of the job"), ("link.npy", "folder of the job"),
+                          (job.out / "part-00000-00000.npy", "folder of the job")]:
+        told = job.ask("--merge", tmp_path / target, code=2)["stderr"]
+        assert words in told and "merge into a file of another" in told, told
+    assert job.content() == before and source.read_text().count("\n") == 2
+    assert not (tmp_path / "reviews.npy").exists()
+    job.ask("--merge", tmp_path / "vectors.npy")
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes where it likes")
 def test_an_output_that_cannot_be_written(job):
     job.out.mkdir()
