@@ -36,22 +36,28 @@ static const struct {
     {"json", FL_INPUT_JSON},   {"csv", FL_INPUT_CSV},     {"tsv", FL_INPUT_TSV},
 };
 
-/* By --input-format, else by the file's extension (that of a.csv.gz is csv), else lines. */
-static fl_input_format choose_format(const char *name, const char *path) {
+enum { BARE_MAX = 256 };
+
+/* The extension of a path (that of a.csv.gz is csv), in bare[BARE_MAX]; NULL: it has none. */
+static const char *extension_of(const char *path, char *bare) {
     static const char *const packed[] = {".gz", ".gzip", ".zst", ".zstd"};
-    char                     bare[256];
-    if (name == NULL) {
-        const char *slash = path != NULL ? strrchr(path, '/') : NULL;
-        snprintf(bare, sizeof bare, "%s", path == NULL ? "" : slash != NULL ? slash + 1 : path);
-        char *dot = strrchr(bare, '.');
-        for (size_t i = 0; dot != NULL && i < sizeof packed / sizeof packed[0]; i++) {
-            if (strcasecmp(dot, packed[i]) == 0) {
-                *dot = '\0';
-                dot  = strrchr(bare, '.');
-            }
+    const char              *slash    = path != NULL ? strrchr(path, '/') : NULL;
+    snprintf(bare, BARE_MAX, "%s", path == NULL ? "" : slash != NULL ? slash + 1 : path);
+    char *dot = strrchr(bare, '.');
+    for (size_t i = 0; dot != NULL && i < sizeof packed / sizeof packed[0]; i++) {
+        if (strcasecmp(dot, packed[i]) == 0) {
+            *dot = '\0';
+            dot  = strrchr(bare, '.');
         }
-        name = dot != NULL ? dot + 1 : "lines";
     }
+    return dot != NULL ? dot + 1 : NULL;
+}
+
+/* By --input-format, else by the file's extension, else lines. */
+static fl_input_format choose_format(const char *name, const char *path) {
+    char bare[BARE_MAX];
+    name = name != NULL ? name : extension_of(path, bare);
+    name = name != NULL ? name : "lines";
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
         if (strcasecmp(formats[i].name, name) == 0) {
             return formats[i].format;
@@ -163,6 +169,29 @@ static void note_file_names(const fl_cli *cli) {
             "note: %zu of the texts, beginning with %s, are names of files here; --input "
             "reads files",
             count, first);
+    }
+}
+
+/* Like the name of a file that texts are read from: "a.txt", "in/a.jsonl.gz". */
+static bool is_like_file_name(const char *text) {
+    static const char *const known[] = {"txt", "jsonl", "ndjson", "json", "csv", "tsv"};
+    char                     bare[BARE_MAX];
+    const char *name = strpbrk(text, " \t\r\n\v\f") == NULL ? extension_of(text, bare) : NULL;
+    for (size_t i = 0; name != NULL && i < sizeof known / sizeof known[0]; i++) {
+        if (strcasecmp(name, known[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Where names of files are read, one of a file that is not there is a slip too. */
+static void note_absent_files(const fl_cli *cli) {
+    for (size_t i = 0; i < cli->args.literal && !cli->quiet; i++) {
+        const char *name = cli->args.rest[i];
+        if (is_like_file_name(name) && !fl_file_exists(name)) {
+            fl_cli_message("note: there is no file %s: it is taken as a text", name);
+        }
     }
 }
 
@@ -342,7 +371,11 @@ fl_exit fl_input_open(fl_input *input, const fl_cli *cli, const char *own_names)
                             "or texts, and texts of such names after --",
                             first);
     }
-    return take_arguments(input, cli);
+    fl_exit code = take_arguments(input, cli);
+    if (code == FL_EXIT_DONE && reads) {
+        note_absent_files(cli);
+    }
+    return code;
 }
 
 bool fl_input_reads(const fl_input *input, const char *path) {

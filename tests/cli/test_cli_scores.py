@@ -130,3 +130,14 @@ def test_refused_inputs_may_be_left_out(fletch, tmp_path):
     result = fletch("rerank", "-m", RERANKER, "--query", "q", "--truncate", "error", "--on-error", "skip", "a", "the sea " * 90,
                     "b", model=False)
     assert result.returncode == 4 and {json.loads(line)["index"] for line in result.stdout.splitlines()} == {0, 2}
+
+
+def test_a_name_of_no_file_is_told(fletch):
+    def told(*words):
+        done = fletch("rerank", "-m", RERANKER, "--query", "the cat", *words, model=False)
+        assert done.returncode == 0
+        return [line for line in done.stderr.decode().splitlines() if "there is no file" in line]
+    (line,) = told("no.txt", "a cat in no.txt", "it rained", "Dr.Who")
+    assert "note: there is no file no.txt: it is taken as a text" in line
+    assert len(told("in/no.jsonl.gz", "NO.CSV")) == 2
+    assert told("-q", "no.txt") == told("--", "no.txt") == []
