@@ -646,6 +646,16 @@ void fl_json_quote(fl_buf *out, const char *text, size_t size) {
     fl_buf_putc(out, '"');
 }
 
+size_t fl_json_quoted_size(const char *text, size_t size) {
+    size_t quoted = size + 2;
+    for (size_t i = 0; i < size; i++) {
+        unsigned char c    = (unsigned char)text[i];
+        bool          pair = c == '"' || c == '\\' || c == '\n' || c == '\r' || c == '\t';
+        quoted += pair ? 1 : c < 0x20 ? 5 : 0;
+    }
+    return quoted;
+}
+
 void fl_json_compact(fl_buf *out, const char *raw, size_t size) {
     size_t from   = 0;
     bool   quoted = false;

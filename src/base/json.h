@@ -84,7 +84,8 @@ double  fl_json_double(fl_json_reader *reader, const char *key, double fallback)
 bool    fl_json_bool(fl_json_reader *reader, const char *key, bool fallback);
 
 /* Append `text` as a JSON string with quotes; control characters escaped, UTF-8 kept as it is. */
-void fl_json_quote(fl_buf *out, const char *text, size_t size);
+void   fl_json_quote(fl_buf *out, const char *text, size_t size);
+size_t fl_json_quoted_size(const char *text, size_t size); /* how many bytes that appends */
 
 /* Append valid JSON as it is, but for the white space outside strings: one line. */
 void fl_json_compact(fl_buf *out, const char *raw, size_t size);

@@ -439,6 +439,43 @@ bool fl_job_prepare_sparse(fl_job *job) {
 
 /* ---- Scores --------------------------------------------------------------------------------------- */
 
+/* Bytes of a text's labels and their scores. */
+static size_t classes_size(const fl_job *job) {
+    enum { CLASS_TEXT = 40 };
+    size_t size = 0;
+    for (size_t i = 0; i < job->columns; i++) {
+        const char *label = fletch_label_at(job->served->model, i);
+        size += CLASS_TEXT + fl_json_quoted_size(label, strlen(label));
+    }
+    return size;
+}
+
+/* Bytes of the texts that go back, of which the `count` that are best are not known yet. */
+static size_t texts_size(const fl_job *job, size_t count) {
+    const fl_input *input = &job->ask.input;
+    size_t          size = 0, longest = 0, best;
+    for (size_t i = 0; i < input->count; i++) {
+        size_t quoted = fl_json_quoted_size(input->texts[i], input->lengths[i]);
+        longest       = quoted > longest ? quoted : longest;
+        size += quoted;
+    }
+    return !fl_mul_overflow(count, longest, &best) && best < size ? best : size;
+}
+
+/* Labels, and texts that go back, take more room than the numbers beside them. */
+static bool bound_scores(fl_job *job) {
+    enum { RANKED_TEXT = 80 };
+    const fl_ask *ask      = &job->ask;
+    bool          some     = ask->top > 0 && (uint64_t)ask->top < job->count;
+    size_t        rows     = some ? (size_t)ask->top : job->count;
+    size_t        each     = ask->pairs.first.count > 0 ? classes_size(job) : RANKED_TEXT;
+    size_t        texts    = ask->return_text == 1 ? texts_size(job, rows) : 0, bytes;
+    bool          too_much = fl_mul_overflow(rows, each, &bytes) != 0 ||
+                    fl_add_overflow(bytes, texts, &bytes) != 0 || bytes > FL_ANSWER_MAX;
+    job->request->reply_most = bytes;
+    return !too_much || refuse_answer(job);
+}
+
 bool fl_job_prepare_scores(fl_job *job, fletch_activation activation) {
     fl_ask *ask   = &job->ask;
     bool    ranks = ask->source.data != NULL;
@@ -453,7 +490,7 @@ bool fl_job_prepare_scores(fl_job *job, fletch_activation activation) {
                                  : "Model is not a classifier model");
         return false;
     }
-    if (!take_headers(job) || !take_memory(job) || !choose_options(job)) {
+    if (!take_headers(job) || !bound_scores(job) || !take_memory(job) || !choose_options(job)) {
         return false;
     }
     job->dtype              = FLETCH_FLOAT32;

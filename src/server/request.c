@@ -442,6 +442,9 @@ int fl_request_submit(fl_request *request, fl_served *served, fletch_request *wo
     full->work_texts = work->texts.count;
     bool rows        = work->kind == FLETCH_KIND_DENSE || work->kind == FLETCH_KIND_SCORES;
     full->work_cells = rows ? work->texts.count * work->out.cols : 0;
+    if (request->reply_most / CELL_TEXT > full->work_cells) {
+        full->work_cells = request->reply_most / CELL_TEXT;
+    }
     if (work->lane == FLETCH_LANE_INTERACTIVE) {
         work->lane = request->lane;
     }

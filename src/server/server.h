@@ -180,6 +180,7 @@ struct fl_request {
     void (*cleanup)(fl_request *request); /* called once before the request is recycled; or NULL */
 
     fl_reply reply;
+    uint64_t reply_most; /* its bytes at most, where a route tells; 0: by its numbers alone */
 
     /* for log, metrics and headers; fl_request_submit fills them, a route may add */
     uint64_t texts, tokens, tokenize_ns, queue_ns, forward_ns;

@@ -164,6 +164,31 @@ def test_refused_in_the_words_of_the_dialect(server, path, body, status, words):
     assert reply.status == status and words in reply.body.decode(), reply
 
 
+def test_labels_and_texts_that_go_back_count(tmp_path):
+    path = tmp_path / "wordy"
+    shutil.copytree(FOLDERS / "bert-three", path)
+    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    labels = [name + "\x01" * 40_000 for name in LABELS]  # six bytes each in JSON
+    config |= {"id2label": dict(zip("012", labels)), "label2id": dict(zip(labels, range(3)))}
+    (path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    server = serving.Server(tmp_path, "--model", f"wordy={path}", "--model", f"rank={FOLDERS}/bert",
+                            "--server-max-reply-memory", "4MiB", model=False)
+    try:
+        refused = post(server, "/predict", {"model": "wordy", "inputs": [["a"]] * 800})  # 576 MB
+        assert refused.status == 413 and refused.headers["x-fletch-limit"].startswith("answer="), refused
+        refused = post(server, "/predict", {"model": "wordy", "inputs": [["a"]] * 6})
+        assert refused.status == 413 and refused.headers["x-fletch-limit"] == "server.max_reply_memory", refused
+        assert len(good(post(server, "/predict", {"model": "wordy", "inputs": [["a"]] * 2}))) == 2
+        texts = {"model": "rank", "query": "a", "return_text": True, "texts": ["sea" + "\x01" * 300_000] * 4}
+        refused = post(server, "/rerank", texts)
+        assert refused.status == 413 and refused.headers["x-fletch-limit"] == "server.max_reply_memory", refused
+        assert len(good(post(server, "/rerank", texts | {"return_text": False}))) == 4
+        best = {"model": "rank", "query": "a", "return_documents": True, "top_n": 1, "documents": texts["texts"]}
+        assert len(good(post(server, "/v2/rerank", best))["results"]) == 1
+    finally:
+        server.kill()
+
+
 def test_scores_that_are_not_finite_are_never_sent(tmp_path):
     path = tmp_path / "nan"
     shutil.copytree(FOLDERS / "bert", path)
