@@ -23,7 +23,7 @@ import pyarrow.dataset as dataset  # noqa: E402
 import pyarrow.fs as pafs  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
-from fletch import job  # noqa: E402
+from fletch import _folder, job  # noqa: E402
 
 TOY = str(ROOT / "tests/golden/folders/plain-bert")
 WORDS = "the cat sat on a mat while dogs ran over green hills and some people wrote long notes".split()
@@ -204,10 +204,59 @@ def test_damage(toy, source, tmp_path, damage):
         os.unlink(path if damage == "no manifest" else out / "part-00000-00003.parquet")
     assert len(job.check(out)["wrong"]) == 1
     program("-o", out, "--check", "--quick", code=1)
+    (out / "_SUCCESS").touch()
     assert job.run(source, out, model=toy, split_rows=100)["made"] == 1
     assert content(out) == want and job.check(out)["wrong"] == []
     shutil.copy(out / "part-00000-00003.parquet", out / "part-00007-00000.parquet")
     assert job.check(out)["wrong"] == ["part-00007-00000.parquet is no part of this job"]
+
+
+def test_a_gap_between_parts(toy, source, tmp_path):
+    out = tmp_path / "out"
+    job.run(source, out, model=toy, split_rows=100)
+    job.check(out, finish=True)
+    path = out / "part-00000-00003.json"
+    facts = json.loads(path.read_text()) | {"begin": 301}
+    facts.pop("check", None)
+    path.write_bytes(job._seal(facts))
+    assert job.main([str(out), "--check", "--finish"]) == 1
+    assert job.check(out, finish=True)["wrong"] == ["part-00000-00003 begins at 301 of its input, where 300 follows"]
+    assert not (out / "_SUCCESS").exists(), "of the check before"
+
+
+@pytest.mark.parametrize("codec", ["snappy", "zstd"])
+def test_a_damaged_page_costs_its_part(toy, tmp_path, codec):
+    path, out = tmp_path / "in.parquet", tmp_path / "out"
+    pq.write_table(pa.table({"text": texts(900)}), path, row_group_size=300, compression=codec, use_dictionary=False)
+    found = pq.ParquetFile(path).metadata.row_group(1).column(0)
+    data = bytearray(path.read_bytes())
+    begin = found.data_page_offset + found.total_compressed_size // 4
+    data[begin:begin + found.total_compressed_size // 2] = b"\xff" * (found.total_compressed_size // 2)
+    path.write_bytes(data)
+    summary = job.run(path, out, model=toy, split_rows=300)
+    assert (summary["made"], summary["failed"]) == (2, 1)
+    (tmp_path / "full").mkdir()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(_folder.Writer, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+        job.run(path, tmp_path / "full", model=toy, split_rows=300)
+
+
+def test_a_temporary_that_a_sweep_took(tmp_path, monkeypatch):
+    folder, hold, taken = _folder.LocalFolder(str(tmp_path)), _folder._hold, []
+
+    def late(file):
+        if len(taken) < 3:
+            taken.append(file.name)
+            folder.sweep(False)
+        return hold(file)
+
+    monkeypatch.setattr(_folder, "_hold", late)
+    folder.put("part", b"content")
+    assert len(set(taken)) == 3 and os.listdir(tmp_path) == ["part"]
+    monkeypatch.setattr(_folder, "_hold", lambda file: False)
+    with pytest.raises(FileExistsError):
+        folder.put("more", b"content")
+    assert os.listdir(tmp_path) == ["part"]
 
 
 def test_command_line(source, tmp_path, capsys):

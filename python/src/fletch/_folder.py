@@ -6,6 +6,7 @@ names of temporaries are those of the C program, which sweeps them too (docs/job
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -20,6 +21,7 @@ import pyarrow.fs as pafs  # type: ignore[import-untyped]
 
 _HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 _TEMPORARY = re.compile(r"\..*\.fletch-([0-9a-f]{8})[0-9a-f]{8}\.tmp")
+_TRIES = 16
 
 
 class Writer:
@@ -66,7 +68,19 @@ class Folder(Protocol):
     def names(self) -> list[str]: ...
     def put(self, name: str, content: bytes, first: bool = False) -> None: ...
     def create(self, name: str) -> contextlib.AbstractContextManager[Writer]: ...
+    def remove(self, name: str) -> None: ...
     def sweep(self, everywhere: bool) -> None: ...
+
+
+def _hold(file: Any) -> bool:
+    """Say that someone writes this temporary; some disks have no locks. False: somebody who sweeps was faster."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return os.fstat(file.fileno()).st_nlink > 0
 
 
 class LocalFolder:
@@ -95,11 +109,17 @@ class LocalFolder:
 
     @contextlib.contextmanager
     def _temporary(self, name: str) -> Iterator[tuple[Any, str]]:
-        path = self._at(f".{name}.fletch-{_HOST}{secrets.token_hex(4)}.tmp")
-        file = open(path, "xb")
+        for _ in range(_TRIES):
+            path = self._at(f".{name}.fletch-{_HOST}{secrets.token_hex(4)}.tmp")
+            file = open(path, "xb")
+            if _hold(file):
+                break
+            file.close()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        else:
+            raise OSError(errno.EEXIST, "cannot write beside", self._at(name))
         try:
-            with contextlib.suppress(OSError):  # says that someone writes it; some disks have no locks
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield file, path
         finally:
             file.close()
@@ -130,6 +150,10 @@ class LocalFolder:
             file.flush()
             os.fsync(file.fileno())
             os.replace(path, self._at(name))
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._at(name))
 
     def sweep(self, everywhere: bool) -> None:
         for name in self.names():
@@ -179,6 +203,10 @@ class StoreFolder:
         yield writer
         with self.filesystem.open_output_stream(self._at(name)) as file:
             file.write(buffer.getvalue())
+
+    def remove(self, name: str) -> None:
+        if self.size(name) is not None:
+            self.filesystem.delete_file(self._at(name))
 
     def sweep(self, everywhere: bool) -> None:
         """No temporaries there."""

@@ -223,19 +223,28 @@ class _Work:
         return list(dict.fromkeys([self.column, *([self.id] if self.id else []), *self.keep]))
 
 
+def _read(work: _Work, one: _Input, groups: list[int]) -> Iterator[Any]:
+    """The batches of the part. A page that is damaged is an OSError under some codecs; what the caller does with a
+    batch is not in here, so a disk that is full stays one."""
+    with _open(work.filesystem, one.path) as file:
+        try:
+            yield from pq.ParquetFile(file).iter_batches(_BATCH, row_groups=groups, columns=work.columns())
+        except OSError as error:
+            raise pa.ArrowInvalid(str(error)) from error
+
+
 def _batches(work: _Work, one: _Input, groups: list[int]) -> Iterator[tuple[Any, Any, Any, list[str | None]]]:
     """Each batch of the part: the table, its embeddings, which rows have none, and why."""
-    with _open(work.filesystem, one.path) as file:
-        for batch in pq.ParquetFile(file).iter_batches(_BATCH, row_groups=groups, columns=work.columns()):
-            found = work.model.embed(batch.column(work.column), info=True, on_error="null", dtype=work.dtype,
-                                     **work.arguments)
-            why: list[str | None] = [None] * len(found.status)
-            for i in np.flatnonzero(found.status):
-                status = int(found.status[i])
-                if status not in _REFUSABLE or work.on_error == "stop":
-                    raise errors.Error(f"{one.path}: a text could not be embedded: {_REFUSABLE.get(status, status)}")
-                why[i] = _REFUSABLE[status]
-            yield batch, found, found.status != 0, why
+    for batch in _read(work, one, groups):
+        found = work.model.embed(batch.column(work.column), info=True, on_error="null", dtype=work.dtype,
+                                 **work.arguments)
+        why: list[str | None] = [None] * len(found.status)
+        for i in np.flatnonzero(found.status):
+            status = int(found.status[i])
+            if status not in _REFUSABLE or work.on_error == "stop":
+                raise errors.Error(f"{one.path}: a text could not be embedded: {_REFUSABLE.get(status, status)}")
+            why[i] = _REFUSABLE[status]
+        yield batch, found, found.status != 0, why
 
 
 def _schema(work: _Work, one: _Input) -> tuple[Any, Any]:
@@ -411,6 +420,7 @@ def _do(work: _Work, files: list[_Input], index: int, count: int, start: float,
         else:
             if isinstance(found, str):
                 print(f"fletch: note: {name} is done again: {found}", file=sys.stderr)
+            work.folder.remove("_SUCCESS")
             try:
                 found = _make(work, name, one, part)
                 summary["made"] += 1
@@ -444,13 +454,16 @@ def check(output: str | os.PathLike[str], *, quick: bool = False, finish: bool =
             if isinstance(found, dict) and not quick:
                 found = next((f"{file['name']} is not what was written: its SHA-256 differs" for file in found["files"]
                               if hashlib.sha256(folder.read(file["name"]) or b"").hexdigest() != file["sha256"]), found)
+            if isinstance(found, dict) and covered is not None and (found["begin"], found["end"]) != (0, 0):
+                if found["begin"] == covered:
+                    covered = found["end"]
+                else:
+                    found = f"{name} begins at {found['begin']} of its input, where {covered} follows"
             if not isinstance(found, dict):
                 totals["missing" if found is None else "damaged"] += 1
                 wrong.append(found or f"{name} is not done")
                 covered = None
                 continue
-            if covered is not None and (found["begin"], found["end"]) != (0, 0):
-                covered = found["end"] if found["begin"] == covered else None
             expected |= {f"{name}.json", *(file["name"] for file in found["files"])}
             digests += [file["sha256"] for file in found["files"]]
             totals["done"] += 1
@@ -465,7 +478,10 @@ def check(output: str | os.PathLike[str], *, quick: bool = False, finish: bool =
     totals["damaged"] += len(strangers)
     wrong += [f"{name} is no part of this job" for name in strangers]
     result = totals | {"sha256": None if wrong else hashlib.sha256("".join(digests).encode()).hexdigest()}
-    if finish and not wrong:
+    if wrong:
+        with contextlib.suppress(OSError):  # of an earlier check; a folder may be read-only
+            folder.remove("_SUCCESS")
+    elif finish:
         folder.sweep(True)
         folder.put("_SUCCESS", (_dumps(result) + "\n").encode())
     return result | {"wrong": wrong}
@@ -509,6 +525,9 @@ def _look_at(given: argparse.Namespace) -> int:
     wrong = totals.pop("wrong")
     for text in wrong[:20]:
         print(f"fletch: {text}", file=sys.stderr)
+    if totals["damaged"]:
+        print("hint: remove NAME.parquet or NAME.npy, and NAME.json, of each part that is damaged, and what is no part of "
+              "this job; then run again", file=sys.stderr)
     print(_dumps(totals))
     return 1 if wrong else 4 if totals["refused"] and given.on_error != "accept" else 0
 
