@@ -158,6 +158,7 @@ static fl_exit make_parts(fl_parts *parts, tally *run) {
             add(run, &manifest);
             continue;
         }
+        fl_filejob_unfinish(job);
         code = fl_part_make(parts, number, &manifest, &unreadable);
         parts->bytes += fl_part_bytes(job, number);
         if (code == FL_EXIT_DONE) {

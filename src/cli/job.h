@@ -74,6 +74,9 @@ typedef struct fl_filejob_totals {
 /* Every part of the job: `quick` by sizes, else by content. What is wrong is said, the first of it. */
 fl_exit fl_filejob_check(const fl_filejob *job, bool quick, fl_filejob_totals *totals);
 
+/* Remove _SUCCESS, which an earlier check wrote: the job is not whole. */
+void fl_filejob_unfinish(const fl_filejob *job);
+
 /* The totals as one line of JSON, a line end after it. */
 void fl_filejob_totals_text(const fl_filejob_totals *totals, uint64_t parts, fl_buf *out);
 

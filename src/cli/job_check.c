@@ -159,6 +159,12 @@ static void check_strangers(const fl_filejob *job, fl_filejob_totals *totals) {
     }
 }
 
+void fl_filejob_unfinish(const fl_filejob *job) {
+    char path[PATH_MAX];
+    fl_filejob_path(job, "_SUCCESS", "", path);
+    (void)unlink(path);
+}
+
 fl_exit fl_filejob_check(const fl_filejob *job, bool quick, fl_filejob_totals *totals) {
     unsigned char digest[32];
     fl_buf        digests = {0};
@@ -167,6 +173,11 @@ fl_exit fl_filejob_check(const fl_filejob *job, bool quick, fl_filejob_totals *t
         check_input(job, &job->inputs[i], quick, totals, &digests);
     }
     check_strangers(job, totals);
+    if (totals->damaged > 0) {
+        fl_cli_hint("remove NAME.%s and NAME.json of each part that is damaged, and what "
+                    "is no part of this job; then run again",
+                    job->suffix);
+    }
     fl_exit code = digests.failed ? FL_EXIT_FAILED : FL_EXIT_DONE;
     if (digests.failed) {
         fl_cli_message("out of memory");
@@ -177,6 +188,7 @@ fl_exit fl_filejob_check(const fl_filejob *job, bool quick, fl_filejob_totals *t
     fl_buf_free(&digests);
     if (totals->missing + totals->damaged > 0) {
         code = FL_EXIT_FAILED;
+        fl_filejob_unfinish(job);
     }
     return code == FL_EXIT_DONE && totals->refused > 0 ? FL_EXIT_PARTLY : code;
 }

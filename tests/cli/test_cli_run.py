@@ -81,7 +81,7 @@ def test_killed_again_and_again(tmp_path):
 
 
 def test_sigterm_ends_at_once_and_leaves_no_temporary(tmp_path):
-    job = Job(tmp_path, write(tmp_path / "in.txt", "a cat sat\n" * 400_000), split="64KiB")  # never comes to its end
+    job = Job(tmp_path, write(tmp_path / "in.txt", "a cat sat\n" * 4_000_000), split="64KiB")  # never comes to its end
     draw = random.Random(2)
     codes = [job.interrupt(signal.SIGTERM, draw) for _ in range(4)]
     assert 143 in codes and set(codes) <= {143, -signal.SIGTERM}, codes  # the latter: before it could hear
@@ -385,7 +385,15 @@ def test_a_part_without_manifest_and_the_reverse(tmp_path, calm, name):
     content[-1] ^= 1
     (job.out / "part-00001-00000.npy").write_bytes(content)
     job.ask("--check", "--quick")
-    assert "SHA-256 differs" in job.ask("--check", code=1)["stderr"]
+    write(job.out / "_SUCCESS", "of an earlier check")
+    told = job.ask("--check", code=1)["stderr"]
+    assert "SHA-256 differs" in told and "remove NAME.npy and NAME.json" in told
+    assert "_SUCCESS" not in job.names()
+    (job.out / "part-00001-00000.npy").unlink()
+    (job.out / "part-00001-00000.json").unlink()
+    write(job.out / "_SUCCESS", "of an earlier check")
+    assert job.run()["made"] == 1 and "_SUCCESS" not in job.names()
+    job.ask("--check")
 
 
 def test_strangers_among_the_parts(tmp_path, calm):
