@@ -161,7 +161,7 @@ def test_out_that_cannot_be_written(model):
 def test_progress_hears_every_row(model):
     heard = []
     model.embed(["x"] * 4200, progress=heard.append)
-    assert sum(heard) == 4200 and len(heard) >= 2
+    assert sum(heard) == 4200 and min(heard) > 0  # in how many steps is a matter of time
 
     def angry(rows):
         raise RuntimeError("enough")
