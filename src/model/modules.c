@@ -101,8 +101,10 @@ int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error) {
         status = refuse(modules, &first, error);
     if (status == 0 && fl_json_count(modules->root) > 1)
         status = read_entry(&second, modules, 1, error);
-    if (status == 0 && second.kind != NULL && strcmp(second.kind, "SpladePooling") == 0)
+    if (status == 0 && second.kind != NULL && strcmp(second.kind, "SpladePooling") == 0) {
         model->head = FL_HEAD_SPARSE;
+        status      = model->is_static ? refuse(modules, &second, error) : 0;
+    }
     return status != 0 ? status : set_transformer(model, first.path, error);
 }
 
@@ -215,6 +217,15 @@ static int read_splade(const fl_modules *modules, fl_model *model, const entry *
     return status == 0 ? set_sparse(model, "modules.json (SpladePooling)", error) : status;
 }
 
+/* A classifier reads the rows that it was trained on. */
+static int refuse_other_pooling(const fl_model_options *options, fletch_error *error) {
+    if (options->pooling == NULL || options->pooling[0] == '\0')
+        return 0;
+    return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                   "model.pooling %.60s: the pooling of a classifier is part of it.",
+                   options->pooling);
+}
+
 static int read_pooling(const fl_modules *modules, fl_model *model, const fl_model_options *options,
                         fletch_error *error) {
     entry module;
@@ -234,6 +245,8 @@ static int read_pooling(const fl_modules *modules, fl_model *model, const fl_mod
     status = fl_path_join(folder, sizeof folder, model->folder, module.path, error);
     if (status == 0)
         status = fl_pooling_read(model, folder, module.path, error);
+    if (status == 0 && model->head == FL_HEAD_SCORES)
+        return refuse_other_pooling(options, error);
     if (status == 0 && options->pooling != NULL && options->pooling[0] != '\0')
         status = fl_pooling_override(model, options->pooling, error);
     return status;
@@ -246,15 +259,6 @@ static int refuse_pooling(const fl_model_options *options, fletch_error *error) 
         return 0;
     return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                    "model.pooling %.60s: a static model averages its rows and knows mean alone.",
-                   options->pooling);
-}
-
-/* A classifier reads the rows that it was trained on. */
-static int refuse_other_pooling(const fl_model_options *options, fletch_error *error) {
-    if (options->pooling == NULL || options->pooling[0] == '\0')
-        return 0;
-    return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                   "model.pooling %.60s: the pooling of a classifier is part of it.",
                    options->pooling);
 }
 

@@ -64,6 +64,9 @@ int fl_scores_find(fl_model *model, const fl_modules *modules, fletch_error *err
     model->own->classifier =
         model->head == FL_HEAD_SCORES && (plain || fl_json_count(modules->root) == 1);
     fl_json_free(root);
+    if (reader.status == 0 && model->head == FL_HEAD_SCORES && model->is_static)
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "%s: a cross-encoder of a static table is not supported.", model->folder);
     return reader.status;
 }
 

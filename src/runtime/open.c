@@ -149,14 +149,15 @@ static int resolve_lengths(fletch_model *m, fletch_error *error) {
 }
 
 static int resolve_output(fletch_model *m, fletch_error *error) {
-    const fl_model *model  = m->model;
-    int64_t         asked  = fl_config_int(m->config, FL_KEY_MODEL_DIMENSIONS);
-    bool            scores = model->head == FL_HEAD_SCORES;
-    if (asked > 0 && scores)
+    const fl_model *model = m->model;
+    int64_t         asked = fl_config_int(m->config, FL_KEY_MODEL_DIMENSIONS);
+    bool            whole = model->head == FL_HEAD_SCORES || model->head == FL_HEAD_SPARSE;
+    if (asked > 0 && whole)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "model.dimensions is %lld (%s), but the model gives scores, one for each of "
-                       "its labels; leave it out",
-                       (long long)asked, fl_config_origin(m->config, FL_KEY_MODEL_DIMENSIONS));
+                       "model.dimensions is %lld (%s), but the model gives %s; leave it out",
+                       (long long)asked, fl_config_origin(m->config, FL_KEY_MODEL_DIMENSIONS),
+                       model->head == FL_HEAD_SCORES ? "scores, one for each of its labels"
+                                                     : "sparse vectors over its vocabulary");
     if (asked > model->dimensions)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "model.dimensions is %lld (%s), but the model has %u; set at most that",
@@ -165,7 +166,7 @@ static int resolve_output(fletch_model *m, fletch_error *error) {
     m->dimensions = model->dimensions;
     if (asked > 0)
         m->dimensions = (uint32_t)asked;
-    else if (!scores && model->truncate_dim > 0 && model->truncate_dim < model->dimensions)
+    else if (!whole && model->truncate_dim > 0 && model->truncate_dim < model->dimensions)
         m->dimensions = model->truncate_dim;
     const char *normalize = fl_config_text(m->config, FL_KEY_MODEL_NORMALIZE);
     bool        wanted    = strcmp(normalize, "true") == 0;

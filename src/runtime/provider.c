@@ -273,10 +273,18 @@ int fl_provider_walk(fletch_model *model, const fl_config *config, const char *o
     return status;
 }
 
-bool fl_provider_is_usable(const fletch_model *model, const fl_config *config, const char *name) {
-    fl_probe probe;
-    return provider_engine(find_provider(name), config, model->model->encoder.layer != NULL,
-                           &probe) != NULL;
+bool fl_provider_is_usable(const fletch_model *model, const fl_config *config, const char *name,
+                           uint32_t device) {
+    fl_probe             probe;
+    fl_engine_options    options;
+    const fl_engine_ops *ops =
+        provider_engine(find_provider(name), config, model->model->encoder.layer != NULL, &probe);
+    if (ops && device > 0) { /* the probe above was of the first */
+        engine_options(NULL, config, name, &options);
+        options.device = device;
+        ops->probe(&options, &probe);
+    }
+    return ops && probe.usable;
 }
 
 /* Usable, or why not: a device that is not there explains more than a library

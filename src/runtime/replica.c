@@ -463,7 +463,8 @@ static void plan_look(fl_replica *replica) {
 static void look_home(fl_replica *replica) {
     fletch_model *model = replica->set->model;
     pthread_mutex_unlock(&model->lock);
-    bool back = fl_provider_is_usable(model, replica->set->config, replica->home);
+    bool back =
+        fl_provider_is_usable(model, replica->set->config, replica->home, replica->home_device);
     pthread_mutex_lock(&model->lock);
     plan_look(replica);
     if (!back || replica->broken)
@@ -471,6 +472,7 @@ static void look_home(fl_replica *replica) {
     char why[64];
     snprintf(why, sizeof why, "provider %s may be back", replica->home);
     fl_replica_broke(replica, why);
+    replica->failures = 0; /* who comes meanwhile waits */
     replica->retry_ns = 0;
 }
 
@@ -482,7 +484,7 @@ static void reopen(fl_replica *replica, fl_request **over) {
     fletch_error  error  = {0};
     replica->engine      = NULL;
     replica->mending     = true;
-    const char *provider = others_work(replica) ? replica->provider : NULL;
+    const char *provider = others_work(replica) ? replica->home : NULL;
     pthread_mutex_unlock(&model->lock);
     if (engine)
         replica->ops->close(engine);

@@ -236,7 +236,7 @@ static int resolve_output(fl_request *r, fletch_error *error) {
 static int resolve_tokens(fl_request *r, fletch_error *error) {
     const fletch_model *model = r->model;
     bool always = strcmp(fl_config_text(model->config, FL_KEY_MODEL_NORMALIZE), "true") == 0;
-    if (model->model->encoder.desc.layers == 0)
+    if (model->model->is_static)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "this model is static: its tokens have no vectors of their own in a text");
     if (r->options.dimensions != 0)
@@ -389,6 +389,8 @@ void fl_request_fail_text(fl_request *request, size_t index, const fletch_error 
                           fl_request **over) {
     fletch_error named = *error;
     named.where        = index;
+    if (request->lists) /* what the engine left there is nothing to look at */
+        fl_lists_drop(request->lists, index);
     fl_count(&request->model->stats, FLETCH_COUNT_FAILED_TEXTS, 1);
     if (request->options.status)
         request->options.status[index] = error->code;

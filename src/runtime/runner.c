@@ -341,8 +341,6 @@ static int finish_row(fl_runner *slot, const fl_item *item, uint32_t n, fletch_e
         finite = fl_output_row(&request->output, rows, slot->line, row_of(item));
     if (finite)
         return FLETCH_OK;
-    if (request->lists)
-        fl_lists_drop(request->lists, text);
     return fl_fail(
         error, FLETCH_EMODEL, FLETCH_NOWHERE,
         "the result of a text is not finite: the weights or a Dense or LayerNorm module hold "

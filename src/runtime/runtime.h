@@ -139,8 +139,9 @@ typedef int (*fl_provider_fn)(void *arg, const fl_engine_ops *ops, const char *p
                               const fl_engine_options *options, fletch_error *error);
 int fl_provider_walk(fletch_model *model, const fl_config *config, const char *only,
                      fl_provider_fn open, void *arg, fletch_error *error);
-/* Whether provider `name` may be had now, by what its engine's probe says. */
-bool fl_provider_is_usable(const fletch_model *model, const fl_config *config, const char *name);
+/* Whether `device` of provider `name` may be had now, by what its engine's probe says. */
+bool fl_provider_is_usable(const fletch_model *model, const fl_config *config, const char *name,
+                           uint32_t device);
 /* Tell of every provider: usable, or why not. Returns what `fn` stopped with.
  */
 int fl_provider_describe(const fl_config *config, fletch_property_fn fn, void *user);

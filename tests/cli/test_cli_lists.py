@@ -72,6 +72,8 @@ def test_sparse_in_json_and_in_arrays_are_the_same(fletch, tmp_path):
     for wrong in (("--top-k", "0"), ("--top-k", "x"), ("--threshold", "-1"), ("--threshold", "nan")):
         assert fletch(*flags, *wrong, model=False).returncode == 2
     assert fletch("embed", "-m", SPARSE, "--top-k", "2", "a", model=False).returncode == 2
+    cut = fletch(*flags, "--model-dimensions", "8", model=False)
+    assert cut.returncode == 2 and b"sparse vectors over its vocabulary" in cut.stderr
 
 
 def test_what_cannot_be_together_is_said(embed):

@@ -117,7 +117,8 @@ def test_long_pairs_are_refused_where_asked_for():
 
 def test_options_that_scores_do_not_have(tmp_path):
     assert "model.dimensions" in dump(FOLDERS / "bert", ["a"], "--set", "model.dimensions", "1")
-    assert "model.pooling" in dump(FOLDERS / "bert", ["a"], "--set", "model.pooling", "mean")
+    for folder in "bert", "modules":
+        assert "model.pooling" in dump(FOLDERS / folder, ["a"], "--set", "model.pooling", "max")
     assert dump(FOLDERS / "bert", ["a"], "--activation", "9").startswith(INVALID)
 
 
@@ -183,6 +184,21 @@ def test_a_head_without_its_tensors_is_refused(tmp_path):
     del tensors["classifier.out_proj.weight"]
     save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
     assert "tensor classifier.out_proj.weight is missing" in dump(path, ["a"])
+
+
+@pytest.mark.parametrize("file, content, words", [
+    ("config_sentence_transformers.json", {"model_type": "CrossEncoder"}, "cross-encoder of a static table"),
+    ("modules.json", [{"idx": 0, "path": "", "type": "sentence_transformers.models.StaticEmbedding"},
+                      {"idx": 1, "path": "1", "type": "sentence_transformers.sparse_encoder.models.SpladePooling"}], "SpladePooling"),
+])
+def test_a_static_table_has_no_other_head(file, content, words, tmp_path):
+    """Such a folder made the program read through pointers that nobody had set."""
+    shutil.copytree(golden.HERE / "folders" / "family-static", tmp_path / "model")
+    (tmp_path / "model" / file).unlink(missing_ok=True)
+    (tmp_path / "model" / file).write_text(json.dumps(content))
+    for command in ("embed",), ("embed", "--output-kind", "sparse"), ("rerank", "--query", "q"):
+        done = subprocess.run([golden.BIN, *command, "-m", tmp_path / "model", "a text"], capture_output=True, text=True)
+        assert done.returncode == 3 and words in done.stderr, (command, done)
 
 
 def test_other_families_are_refused(tmp_path):

@@ -189,7 +189,8 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
     const char *why   = plan.why;
     int         code  = plan.opens_code ? plan.opens_code : FLETCH_EPROVIDER;
     bool        cpu   = strcmp(options->provider, "cpu") == 0;
-    uint32_t    slots = cpu && plan.cpu_slots ? plan.cpu_slots : plan.slots;
+    fails             = fails || (plan.cuda_gone && !cpu);
+    uint32_t slots    = cpu && plan.cpu_slots ? plan.cpu_slots : plan.slots;
     pthread_mutex_unlock(&plan_lock);
     if (fails)
         return fl_fail(error, code, 3 /* a layer, say */, "%s", why ? why : "the device is gone");

@@ -35,6 +35,7 @@ typedef struct fl_fault_plan {
     int64_t     at, times;
     int64_t     opens_fail; /* so many opens fail with EPROVIDER, or with `opens_code` */
     int         opens_code;
+    bool        cuda_gone; /* opens on the provider cuda fail with EPROVIDER */
     uint32_t    cpu_slots; /* of a replica on the provider cpu; 0: slots */
     uint64_t    late_ms;   /* how late FL_FAULT_LATE is; 0: a few; FL_FAULT_HELD: until told */
     fl_fault    script[8]; /* the next forwards one by one, up to the first FL_FAULTS */

@@ -269,6 +269,39 @@ Test(schedule, an_engine_that_is_gone_is_replaced_by_the_next_provider_and_that_
     cr_assert_eq(fl_fault_open(), 0);
 }
 
+static bool is_ready(fletch_model *model, size_t replica) {
+    return device_of(model, replica).ready != 0;
+}
+
+/* One that went elsewhere comes home although another, which is home again, could do the work. */
+Test(schedule, every_device_comes_home) {
+    static pairs  options = {{"provider.order", "cuda,cpu"},
+                             {"provider.devices", "all"},
+                             {"batch.max_texts", "4"},
+                             {NULL, NULL}};
+    fl_fault_plan plan    = {.slots = 1, .devices = 2};
+    fletch_model *model   = open_with(&plan, options);
+    plan.cuda_gone        = true;
+    plan.planned          = FL_FAULT_BROKEN;
+    for (int broken = 0; broken < 2; broken++) { /* the last one goes elsewhere */
+        plan.times = 1;
+        fl_fault_set(&plan);
+        embed_all(model);
+    }
+    while (strcmp(device_of(model, 0).provider, "cpu") != 0 &&
+           strcmp(device_of(model, 1).provider, "cpu") != 0)
+        embed_all(model);
+    fl_fault_set(&(fl_fault_plan){.slots = 1, .devices = 2});
+    for (uint32_t d = 0; d < 2; d++)
+        while (strcmp(device_of(model, d).provider, "cuda") != 0 || !is_ready(model, d)) {
+            embed_all(model);
+            a_moment();
+        }
+    cr_assert_eq(device_of(model, 1).device, 1);
+    fletch_close(model);
+    cr_assert_eq(fl_fault_open(), 0);
+}
+
 /* The memory of a card is not the processor's. */
 Test(schedule, a_device_without_memory_leaves_the_model_to_the_next_provider) {
     static pairs  both  = {{"provider.order", "cuda,cpu"}, {NULL, NULL}};
@@ -287,10 +320,6 @@ Test(schedule, a_device_without_memory_leaves_the_model_to_the_next_provider) {
 }
 
 /* ---- Devices that do not open ------------------------------------------------------------------ */
-
-static bool is_ready(fletch_model *model, size_t replica) {
-    return device_of(model, replica).ready != 0;
-}
 
 static int gather(void *user, const char *name, const char *value, const char *comment) {
     char *text = user;
