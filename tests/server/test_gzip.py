@@ -15,6 +15,8 @@ GZIP = {"accept-encoding": "gzip"}
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
+    if not serving.MODEL:
+        pytest.skip("FLETCH_MODEL names no model folder (make model)")
     running = serving.Server(tmp_path_factory.mktemp("server"), "--server-compress", "64KiB")
     yield running
     assert running.end() == 0, running.log()

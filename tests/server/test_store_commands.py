@@ -136,9 +136,13 @@ def test_something_else_that_listens(fletch, answer, says):
             with peer:
                 got = b""
                 while not got.endswith(b"}"):
-                    got += peer.recv(65536)
+                    more = peer.recv(65536)
+                    if not more:
+                        return
+                    got += more
                 peer.sendall(answer)
-        thread = threading.Thread(target=talk)
+        listener.settimeout(serving.WAIT)
+        thread = threading.Thread(target=talk, daemon=True)
         thread.start()
         done = fletch("add", "--port", listener.getsockname()[1], "a text")
         assert done.returncode != 0 and says in done.stderr, done.stderr

@@ -362,7 +362,7 @@ def test_who_was_taken_from_an_inherited_socket_is_answered(tmp_path):
     process = inherit(listening, tmp_path)
     try:
         with contextlib.ExitStack() as stack:
-            holds, probe, fresh, *kept = (stack.enter_context(serving.Raw(listening.getsockname())) for _ in range(23))
+            holds, probe, fresh, *kept = (stack.enter_context(serving.Raw(listening.getsockname())) for _ in range(203))
 
             def gauge(name):
                 text = probe.send(request("GET", "/metrics", None)).reply().body.decode()
@@ -371,9 +371,9 @@ def test_who_was_taken_from_an_inherited_socket_is_answered(tmp_path):
             for one in kept:
                 assert one.send(request("GET", "/live", None)).reply().status == 200
             holds.send(request()[:-1])  # under way, so that the process cannot end
-            serving.until(lambda: gauge("open_connections") == 23 and gauge("inflight_requests") == 2)
+            serving.until(lambda: gauge("open_connections") == 203 and gauge("inflight_requests") == 2)
             process.send_signal(signal.SIGTERM)
-            serving.until(lambda: kept.pop().send(request()).reply().status == 503)
+            serving.until(lambda: (reply := kept.pop().send(request()).reply()) is not None and reply.status == 503)
             assert fresh.send(request()).reply().status == 200
             assert holds.send(request()[-1:]).reply().status == 200
         assert process.wait(serving.WAIT) == 0
