@@ -252,6 +252,29 @@ static fl_exit finish(const fl_filejob *job, const fl_buf *totals) {
     return status < 0 ? fl_cli_fail(&error, false) : FL_EXIT_DONE;
 }
 
+/* Flags that say how parts are made, where none is: who gave one thought that it narrows the check. */
+static fl_exit refuse_making(const fl_cli *cli) {
+    static const struct {
+        fl_flag_id  id;
+        const char *name;
+    } making[]          = {{FL_FLAG_SHARD, "--shard"},
+                           {FL_FLAG_SPLIT_BYTES, "--split-bytes"},
+                           {FL_FLAG_DTYPE, "--dtype"}};
+    const fl_args *args = &cli->args;
+    const char    *name = NULL;
+    for (size_t i = 0; name == NULL && i < sizeof making / sizeof making[0]; i++) {
+        name = args->value[making[i].id] != NULL ? making[i].name : NULL;
+    }
+    for (size_t i = 0; name == NULL && i < args->key_count; i++) {
+        name = strcmp(args->keys[i].key, "model.id") == 0 ? "--model" : NULL;
+    }
+    return name == NULL ? FL_EXIT_DONE
+                        : fl_cli_usage(cli,
+                                       "%s is for making parts; --check, --finish and --merge "
+                                       "take the whole job as job.json has it; leave it out",
+                                       name);
+}
+
 /* --check, --finish, --merge: what is there, without a model. */
 static fl_exit look_at_job(fl_cli *cli, const char *folder) {
     const fl_args    *args = &cli->args;
@@ -262,7 +285,8 @@ static fl_exit look_at_job(fl_cli *cli, const char *folder) {
         return fl_cli_usage(cli, "--check, --finish and --merge read the job that --output names; "
                                  "leave --input out");
     }
-    fl_exit code = fl_filejob_read(&job, folder);
+    fl_exit code = refuse_making(cli);
+    code         = code == FL_EXIT_DONE ? fl_filejob_read(&job, folder) : code;
     if (code != FL_EXIT_DONE) {
         return code;
     }

@@ -282,6 +282,13 @@ def test_wrong_usage(job, tmp_path, source):
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.parametrize("flags", [("--shard", "0/2"), ("--split-bytes", "4KiB"), ("--dtype", "int8"),
+                                   ("-m", "low")])
+def test_a_check_takes_no_flag_that_makes_parts(calm, flags):
+    name = {"-m": "--model"}.get(flags[0], flags[0])
+    assert f"{name} is for making parts" in calm.ask("--check", *flags, code=2)["stderr"]
+
+
 def test_a_flag_that_is_not_utf8(job):
     assert "not UTF-8" in job.run("--join", os.fsdecode(b"\xff"), code=2)["stderr"]
     assert "job.json" not in job.names()
