@@ -24,8 +24,10 @@ import ray.data  # noqa: E402
 
 import fletch.ray  # noqa: E402
 
+pytestmark = pytest.mark.xdist_group("ray")
+
 TOY = str(ROOT / "tests/golden/folders/plain-bert")
-ROWS = 3000
+ROWS = 30_000
 MARK = f"ours-{os.getpid()}"
 
 
@@ -71,7 +73,7 @@ def test_every_id_once_while_actors_are_killed(source, tmp_path):
                     os.kill(pid, signal.SIGKILL)
                     killed.append(pid)
                     break
-            time.sleep(0.5)
+            time.sleep(0.01)
 
     killer = threading.Thread(target=kill)
     killer.start()
