@@ -218,16 +218,22 @@ const fl_field fl_fields_tei_embed[] = {INPUTS,
                                          .text   = "Tell tokens and truncation of each text."},
                                         {0}};
 
-static void embed(fl_request *request) {
-    fl_job *job = fl_tei_read(request, &embed_style, fl_fields_tei_embed);
+/* Read the texts, and hand them over once `prepare` has not answered. */
+static void run(fl_request *request, const fl_style *style, const fl_field *fields,
+                bool (*prepare)(fl_job *job)) {
+    fl_job *job = fl_tei_read(request, style, fields);
     if (job == NULL) {
         return;
     }
     if (job->ask.input.empty) {
         fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
-    } else if (fl_job_prepare(job)) {
+    } else if (prepare(job)) {
         fl_job_submit(job);
     }
+}
+
+static void embed(fl_request *request) {
+    run(request, &embed_style, fl_fields_tei_embed, fl_job_prepare);
 }
 
 /* ---- /embed_all -------------------------------------------------------------------------------- */
@@ -257,15 +263,7 @@ static const fl_style tokens_style = {fl_tei_fault, fl_tei_refuse, write_tokens,
 const fl_field fl_fields_tei_tokens[] = {INPUTS, TRUNCATE, DIRECTION, PROMPT_NAME, MODEL, {0}};
 
 static void embed_all(fl_request *request) {
-    fl_job *job = fl_tei_read(request, &tokens_style, fl_fields_tei_tokens);
-    if (job == NULL) {
-        return;
-    }
-    if (job->ask.input.empty) {
-        fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
-    } else if (fl_job_prepare_tokens(job)) {
-        fl_job_submit(job);
-    }
+    run(request, &tokens_style, fl_fields_tei_tokens, fl_job_prepare_tokens);
 }
 
 /* ---- /embed_sparse ------------------------------------------------------------------------------ */
@@ -294,19 +292,17 @@ static bool write_sparse(fl_job *job, const fletch_outcome *outcome) {
 
 static const fl_style sparse_style = {fl_tei_fault, fl_tei_refuse, write_sparse, true};
 
-static void embed_sparse(fl_request *request) {
-    fl_job *job = fl_tei_read(request, &sparse_style, fl_fields_tei_tokens);
-    if (job == NULL) {
-        return;
-    }
-    if (job->ask.input.empty) {
-        fl_tei_refuse(job, FL_REFUSE_EMPTY, FLETCH_NOWHERE, "");
-    } else if (fl_job_model(job) && !fl_served_is_sparse(job->served)) {
-        fl_reply_error(request, 424, "wrong_task",
+static bool prepare_sparse(fl_job *job) {
+    if (fl_job_model(job) && !fl_served_is_sparse(job->served)) {
+        fl_reply_error(job->request, 424, "wrong_task",
                        "Backend error: Model is not an embedding model with SPLADE pooling");
-    } else if (job->served != NULL && fl_job_prepare_sparse(job)) {
-        fl_job_submit(job);
+        return false;
     }
+    return job->served != NULL && fl_job_prepare_sparse(job);
+}
+
+static void embed_sparse(fl_request *request) {
+    run(request, &sparse_style, fl_fields_tei_tokens, prepare_sparse);
 }
 
 /* ---- /similarity --------------------------------------------------------------------------------- */
