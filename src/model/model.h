@@ -64,7 +64,6 @@ enum { FL_TOKENIZER_BYTES_MAX = 256 << 20 };
 typedef enum fl_head {
     FL_HEAD_EMBEDDING, /* one vector a text */
     FL_HEAD_SCORES,    /* a number for each label, of a text or a pair: rerankers, classifiers */
-    FL_HEAD_TOKENS,    /* a vector for each token: late interaction */
     FL_HEAD_SPARSE     /* weights of vocabulary entries */
 } fl_head;
 

@@ -341,11 +341,7 @@ static void put_responses(facts *f, const fl_route *route, const fl_operation *o
     static const int always[] = {400, 401, 403, 404, 405, 408, 414, 429, 431, 500, 503};
     static const int body[]   = {411, 413, 415, 417, 422, 424, 499, 504};
     fl_buf_puts(f->out, ",\"responses\":{");
-    if (!op->never) {
-        put_good(f, op);
-    } else { /* so that the list begins without a comma */
-        fl_buf_puts(f->out, "\"default\":{\"description\":\"this release has no such head\"}");
-    }
+    put_good(f, op);
     for (size_t i = 0; i < sizeof always / sizeof always[0]; i++) {
         put_error(f, route, always[i]);
     }

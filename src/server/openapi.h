@@ -14,7 +14,6 @@ typedef struct fl_operation {
     const char     *type;       /* of the answer, or several: "a/b, c/d"; NULL: application/json */
     const char     *parameters; /* JSON, comma-separated; NULL: none */
     bool            embeds; /* takes x-fletch-… headers, can answer application/octet-stream */
-    bool            never;  /* no model of this release can serve it */
     const char     *rule;   /* more of the body's schema, as `"oneOf":[...]`; NULL: none */
 } fl_operation;
 
