@@ -8,7 +8,7 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("FLETCH_BUILD", ROOT / "build"))
-FOLDERS = ("include", "src", "tests", "examples", "bench")
+FOLDERS = ("include", "src", "python", "tests", "examples", "bench")
 
 
 def c_files(*folders: str) -> list[pathlib.Path]:

@@ -90,7 +90,7 @@ def test_files_that_a_first_comment_names_are_there():
 
 def test_scripts_and_build_files_carry_the_licence():
     wrong = []
-    for pattern in ("tools/*.sh", "tools/*.py", "tests/**/*.py", "bench/*.py", "**/CMakeLists.txt", "cmake/*.cmake",
+    for pattern in ("tools/*.sh", "tools/*.py", "tests/**/*.py", "python/**/*.py", "python/**/*.pyi", "bench/*.py", "**/CMakeLists.txt", "cmake/*.cmake",
                     "Makefile"):
         for path in house.ROOT.glob(pattern):
             if path.parts[len(house.ROOT.parts)].startswith(("build", ".")):
@@ -115,7 +115,7 @@ def test_files_keep_to_the_length():
 
 def test_functions_keep_to_the_length():
     known, wrong, seen = house.exceptions("function"), [], set()
-    for path in house.c_files("src", "examples"):
+    for path in house.c_files("src", "python", "examples"):
         for function, line, count in functions(path):
             key = f"{house.name(path)}:{function}"
             if count > FUNCTION_MAX:
@@ -206,6 +206,8 @@ def test_every_source_file_is_in_the_build():
     import platform
     wrong = [house.name(path) for path in house.c_files("src") if path.suffix == ".c"
              and str(path) not in built and platform.machine() in machines.get(path.parent.name, (platform.machine(),))]
+    listed = set(re.findall(r"\w+\.c\b", (house.ROOT / "python/CMakeLists.txt").read_text()))
+    wrong += [house.name(path) for path in house.c_files("python") if path.suffix == ".c" and path.name not in listed]
     assert not wrong, f"in no CMakeLists.txt: {wrong}"
 
 

@@ -82,6 +82,16 @@ def test_the_public_header_and_the_examples_stand_alone():
     assert not wrong, "\n" + "\n".join(wrong)
 
 
+def test_the_python_package_stands_on_the_public_header():
+    """Its own headers, fletch.h and Python.h: what lies in src/ is not its business."""
+    wrong = []
+    for path in house.c_files("python"):
+        for target in INCLUDE.findall(house.text(path)):
+            if target != "fletch.h" and not (path.parent / target).exists():
+                wrong.append(f"{house.name(path)}: includes {target}")
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
 def test_foreign_libraries_stay_behind_their_room():
     wrong = []
     for path in house.c_files("src"):

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* about.c - tokens, and what a model says of itself. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "failure.h"
+#include "handle.h"
+#include "texts.h"
+
+/* tokenize(text, max_length, truncate, special) -> (ids, offsets, special, truncated), the first three bytes */
+PyObject *Handle_tokenize(PyObject *self, PyObject *args) {
+    PyObject               *text;
+    unsigned                max_length;
+    int                     truncate, special, status;
+    fletch_tokenize_options options = FLETCH_TOKENIZE_OPTIONS_INIT;
+    fletch_tokens          *tokens  = NULL;
+    fletch_error            error   = {0};
+    size_t                  size;
+    if (!PyArg_ParseTuple(args, "UIip", &text, &max_length, &truncate, &special)) {
+        return NULL;
+    }
+    const char *bytes = fp_utf8_of(text, 0, &size);
+    if (bytes == NULL || !fp_enter((Handle *)self)) {
+        return NULL;
+    }
+    options.max_length        = max_length;
+    options.truncate          = (fletch_truncate)truncate;
+    options.no_special_tokens = !special;
+    Py_BEGIN_ALLOW_THREADS status =
+        fletch_tokenize(((Handle *)self)->model, bytes, size, &options, &tokens, &error);
+    Py_END_ALLOW_THREADS fp_leave((Handle *)self);
+    if (status < 0) {
+        return fp_raise_fletch(&error);
+    }
+    Py_ssize_t count   = (Py_ssize_t)tokens->count;
+    PyObject  *ids     = PyBytes_FromStringAndSize((const char *)tokens->ids, count * 4);
+    PyObject  *offsets = PyBytes_FromStringAndSize((const char *)tokens->offsets, count * 8);
+    PyObject  *marks   = PyBytes_FromStringAndSize((const char *)tokens->special, count);
+    PyObject  *cut     = tokens->truncated ? Py_True : Py_False;
+    PyObject  *result  = Py_BuildValue("(NNNO)", ids, offsets, marks, cut); /* NULL in it: NULL */
+    fletch_tokens_free(tokens);
+    return result;
+}
+
+/* decode(ids as bytes of int32, skip_special_tokens) -> str */
+PyObject *Handle_decode(PyObject *self, PyObject *args) {
+    const char  *ids;
+    Py_ssize_t   size;
+    int          skip;
+    fletch_error error = {0};
+    if (!PyArg_ParseTuple(args, "y#p", &ids, &size, &skip) || !fp_enter((Handle *)self)) {
+        return NULL;
+    }
+    size_t   capacity = 256, count = (size_t)size / 4;
+    char    *text   = NULL;
+    int64_t  length = (int64_t)capacity;
+    int32_t *own    = malloc((size_t)size + 4); /* bytes need not lie at a multiple of 4 */
+    if (own != NULL) {
+        memcpy(own, ids, (size_t)size);
+    }
+    while (own != NULL && length >= (int64_t)capacity) {
+        capacity = (size_t)length + 1;
+        free(text);
+        text   = malloc(capacity);
+        length = text == NULL ? -1
+                              : fletch_decode(((Handle *)self)->model, own, count, skip, text,
+                                              capacity, &error);
+    }
+    PyObject *result = text == NULL ? PyErr_NoMemory()
+                       : length < 0 ? fp_raise_fletch(&error)
+                                    : PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, "replace");
+    free(text);
+    free(own);
+    fp_leave((Handle *)self);
+    return result;
+}
+
+PyObject *Handle_token_text(PyObject *self, PyObject *id) {
+    long number = PyLong_AsLong(id);
+    if ((number == -1 && PyErr_Occurred()) || !fp_enter((Handle *)self)) {
+        return NULL;
+    }
+    const char *text   = number == (int32_t)number
+                             ? fletch_token_text(((Handle *)self)->model, (int32_t)number)
+                             : NULL;
+    PyObject   *result = text != NULL
+                             ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace")
+                             : Py_NewRef(Py_None);
+    fp_leave((Handle *)self);
+    return result;
+}
+
+static int on_property(void *user, const char *name, const char *value, const char *origin) {
+    PyObject *pair = Py_BuildValue("(ss)", value, origin);
+    int       bad  = pair == NULL || PyDict_SetItemString(user, name, pair) < 0;
+    Py_XDECREF(pair);
+    return bad;
+}
+
+/* {name: (value, origin)} */
+PyObject *Handle_describe(PyObject *self, PyObject *none) {
+    (void)none;
+    if (!fp_enter((Handle *)self)) {
+        return NULL;
+    }
+    PyObject *found = PyDict_New();
+    if (found != NULL && fletch_model_describe(((Handle *)self)->model, on_property, found) != 0) {
+        Py_CLEAR(found);
+    }
+    fp_leave((Handle *)self);
+    return found;
+}
+
+PyObject *Handle_fingerprint(PyObject *self, PyObject *none) {
+    char         hex[65];
+    fletch_error error = {0};
+    int          status;
+    (void)none;
+    if (!fp_enter((Handle *)self)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS status = fletch_model_fingerprint(((Handle *)self)->model, hex, &error);
+    Py_END_ALLOW_THREADS   fp_leave((Handle *)self);
+    return status < 0 ? fp_raise_fletch(&error) : PyUnicode_FromString(hex);
+}
+
+PyObject *Handle_stats(PyObject *self, PyObject *none) {
+    fletch_error error    = {0};
+    size_t       capacity = 32 * 1024;
+    int64_t      length   = (int64_t)capacity;
+    char        *text     = NULL;
+    (void)none;
+    if (!fp_enter((Handle *)self)) {
+        return NULL;
+    }
+    while (length >= (int64_t)capacity) {
+        capacity = (size_t)length + 1024;
+        free(text);
+        text = malloc(capacity);
+        length =
+            text == NULL ? -1 : fletch_stats_json(((Handle *)self)->model, text, capacity, &error);
+    }
+    fp_leave((Handle *)self);
+    PyObject *result = text == NULL ? PyErr_NoMemory()
+                       : length < 0 ? fp_raise_fletch(&error)
+                                    : PyUnicode_FromStringAndSize(text, (Py_ssize_t)length);
+    free(text);
+    return result;
+}
