@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "config/internal.h"
+#include "config/config_internal.h"
 
 #define NOT_RUN(name)                                                                              \
     fl_exit name(fl_cli *cli) {                                                                    \

@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
-#include "config/internal.h"
+#include "config/config_internal.h"
 
 typedef struct config_slot {
     fl_value      value;

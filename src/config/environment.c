@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "config/internal.h"
+#include "config/config_internal.h"
 
 #define PREFIX "FLETCH_"
 

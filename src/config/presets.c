@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "config/internal.h"
+#include "config/config_internal.h"
 
 static const fletch_preset presets[] = {
     {"cpu", "provider.order", "cpu", "Run on the processor alone."},

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "config/internal.h"
+#include "config/config_internal.h"
 
 #define TYPE_NAME_BOOL   "bool"
 #define TYPE_NAME_INT    "int"

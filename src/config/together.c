@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
-#include "config/internal.h"
+#include "config/config_internal.h"
 
 typedef struct pair {
     fl_key      low, high; /* the value of low is at most that of high … */

@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/utf8.h"
-#include "config/internal.h"
+#include "config/config_internal.h"
 
 enum { VALUE_BYTES_MAX = 64 << 10, WORD_BYTES_MAX = 64 };
 

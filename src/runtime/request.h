@@ -46,7 +46,7 @@ typedef struct fl_chunk {
     const int32_t  *ids;     /* [cu[texts]] */
 } fl_chunk;
 
-/* What becomes of one pooled row (output.c). */
+/* What becomes of one pooled row (row_output.c). */
 typedef struct fl_output {
     const fl_model *model;       /* its stages */
     uint32_t        columns;     /* dimensions kept */

@@ -186,7 +186,7 @@ bool fl_runtime_device(fletch_model *model, size_t index, fletch_device_stats *o
 int  fl_runtime_devices(fletch_model *model, fletch_device_stats **out, size_t *count,
                         fletch_error *error);
 
-/* output.c: pooled[width] -> row of the caller; line[0], line[1] are scratch rows. `row` may be
+/* row_output.c: pooled[width] -> row of the caller; line[0], line[1] are scratch rows. `row` may be
  * `pooled` itself when dtype is float32. False, and `row` untouched, when `pooled` holds or a stage
  * made a value that is not finite: no engine's word is taken for it. */
 bool fl_output_row(const fl_output *output, const float *pooled, float *const line[2], void *row);

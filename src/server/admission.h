@@ -3,7 +3,7 @@
 #ifndef FL_SERVER_ADMISSION_H
 #define FL_SERVER_ADMISSION_H
 
-#include "server/internal.h"
+#include "server/server_internal.h"
 
 /* Judge the head that fl_http_head_read found, or refused: find the route, the key, priority and deadline. When the
  * request is refused or answered already, full->judged is set and the reply stands. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* connection.c - what one connection does: bytes to a request, a reply to bytes, and its clocks.
  *
- * Method  A machine of phases (internal.h) that fl_conn_advance turns until the kernel has no bytes, takes
+ * Method  A machine of phases (server_internal.h) that fl_conn_advance turns until the kernel has no bytes, takes
  *         none, or a request runs. Sockets are watched edge-triggered and once, so that a request costs no
  *         call to epoll: what an event said is kept in `readable` and `gone`.
  *         Head and body are http1.c's. A body of known length is received where it will be parsed. A
@@ -27,7 +27,7 @@
 #include "base/mem.h"
 #include "base/number.h"
 #include "server/admission.h"
-#include "server/internal.h"
+#include "server/server_internal.h"
 
 enum {
     TURNS            = 64,          /* steps of one connection before others have theirs */

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "server/internal.h"
+#include "server/server_internal.h"
 
 /* The item of a list with commas that is `text`, "*" for any; NULL: none is. */
 static const char *find(const char *list, const char *text, size_t size, bool fold) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gzip.c - a large reply made smaller for a client that accepts it.
  *
- * Role    request.c hands over a reply that stands, on a worker, before its connection is woken.
+ * Role    http_request.c hands over a reply that stands, on a worker, before its connection is woken.
  * Method  zlib's fastest level: vectors as text lose about half, and more work gains little. Nothing here may
  *         fail a reply: where there is no memory, no gain or nobody waiting any more, it goes out as it is.
  *         Below server.compress, and for who does not ask, none of this runs.
@@ -13,7 +13,7 @@
 #include <zlib.h>
 
 #include "base/mem.h"
-#include "server/internal.h"
+#include "server/server_internal.h"
 
 enum { FASTEST = 1, GZIP = 16 + MAX_WBITS, MEMORY = 8, STEP = 1 << 20 };
 

@@ -25,7 +25,7 @@
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/sha256.h"
-#include "server/internal.h"
+#include "server/server_internal.h"
 
 enum { DIGEST = 32, NAME_MAX_BYTES = 64, FILE_MAX = 4 * 1024 * 1024, KEYS_MAX = 10000 };
 

@@ -27,8 +27,8 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/number.h"
-#include "server/internal.h"
 #include "server/serve.h"
+#include "server/server_internal.h"
 
 enum { LEAVE_MS = 2000, SHARE_MIN = 8 * 1024 * 1024 };
 

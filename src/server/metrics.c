@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* metrics.c - counters of the server and of its models, in Prometheus' text format.
  *
- * Role    transport.c and request.c count; /metrics writes.
+ * Role    transport.c and http_request.c count; /metrics writes.
  * In/Out  The option server.metrics_prefix is the first word of every name. docs/metrics.md lists them.
  * Method  Counters are atomics that are added to without order; a scrape reads them one by one. What the
  *         library counts itself (tokens, queue, batches, durations) is read from fletch_stats_get at
@@ -22,8 +22,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "server/internal.h"
 #include "server/routes.h"
+#include "server/server_internal.h"
 #include "server/store.h"
 
 static const int codes[] = {200, 201, 204, 304, 400, 401, 403, 404, 405, 408, 409, 413,

@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "server/internal.h"
+#include "server/server_internal.h"
 
 enum { PROBE_CELLS = 8192 };
 

@@ -21,8 +21,8 @@
 #include "base/hash.h"
 #include "base/json_w.h"
 #include "server/embedding.h"
-#include "server/internal.h"
 #include "server/routes.h"
+#include "server/server_internal.h"
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
 

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "server/internal.h"
 #include "server/routes.h"
+#include "server/server_internal.h"
 
 static void plain_error(fl_reply *reply, int status, const char *code, const char *message) {
     (void)status;

@@ -22,8 +22,8 @@
 #include "base/number.h"
 #include "base/utf8.h"
 #include "server/embedding.h"
-#include "server/internal.h"
 #include "server/openapi.h"
+#include "server/server_internal.h"
 #include "server/store.h"
 
 enum {

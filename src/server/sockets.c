@@ -25,7 +25,7 @@
 
 #include "base/error.h"
 #include "base/number.h"
-#include "server/internal.h"
+#include "server/server_internal.h"
 
 enum { BACKLOG = 4096, FIRST_PASSED_FD = 3, SPARE_FILES = 128 };
 

@@ -26,7 +26,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "server/internal.h"
+#include "server/server_internal.h"
 
 enum {
     EVENTS       = 128,

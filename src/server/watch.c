@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
-#include "server/internal.h"
+#include "server/server_internal.h"
 
 enum {
     TICK_MS       = 1000,

@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "server/internal.h"
+#include "server/server_internal.h"
 
 enum { LOOK_NS = 50000000 }; /* between looks for jobs whose time is over */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* added.h - added tokens ("[SEP]", "<mask>") are cut out of the text before anything else sees it.
  *
- * Role     parse.c fills it; stream.c and exact.c walk the text with fl_added_next.
+ * Role     parse.c fills it; token_stream.c and exact.c walk the text with fl_added_next.
  * Method   Leftmost match, of those the longest; then the token's flags: single_word rejects a match
  *          with a word character beside it (its text stays ordinary but is used up), lstrip and rstrip
  *          swallow white space. Tokens with normalized:false match the raw text, the others the normalised

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bpe.h - byte pair encoding: one word becomes tokens by merging neighbours, the earliest merge first.
  *
- * Role     fl_bpe_model is what exact.c drives; stream.c gives raw bytes to fl_bpe_encode.
+ * Role     fl_bpe_model is what exact.c drives; token_stream.c gives raw bytes to fl_bpe_encode.
  * Method   A word is a row of symbols (characters, or bytes of the byte-level alphabet). Of all neighbouring
  *          pairs that a merge names, the one of lowest rank is joined, of equal ones the leftmost, until
  *          none is left.

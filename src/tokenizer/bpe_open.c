@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bpe_open.c - the tables of a BPE model from tokenizer.json.
  *
- * Role     fl_bpe_model.open; fl_bpe_prepare for the fast path (stream.c).
+ * Role     fl_bpe_model.open; fl_bpe_prepare for the fast path (token_stream.c).
  * Method   A merge "a b" (or ["a", "b"], as files since 2024 have it) must name two tokens whose joined text
  *          is a token. A pair that is listed twice has the later rank, as in the reference. */
 #include <string.h>

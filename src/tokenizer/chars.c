@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chars.c - text beyond ASCII, one character at a time, in the order the reference's normaliser has.
  *
- * Role     stream.c comes here with pieces of text that its cache does not know.
+ * Role     token_stream.c comes here with pieces of text that its cache does not know.
  * In/Out   A piece between two hard borders -> ids of its words.
  * Method   Vanishing controls join their neighbours; NFD, marks that are dropped and marks that wait for
  *          their order; Chinese characters; lower case. Most letters of most scripts need none of it.
  * Memory   One word in the scratch. A word longer than the model's limit is unknown whatever follows, so
  *          it is counted, not kept: one word of 10 MB needs no memory.
- * Threads  As stream.c.
+ * Threads  As token_stream.c.
  * Proof    tests/golden/test_tokens.py: every code point and pair of marks against the reference. */
 #include "base/utf8.h"
-#include "tokenizer/stream.h"
+#include "tokenizer/token_stream.h"
 #include "tokenizer/unicode.h"
 
 /* Characters without these flags stand for themselves, whatever the pipeline's flags. */

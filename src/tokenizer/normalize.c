@@ -2,7 +2,7 @@
 /* normalize.c - the normalisers of tokenizer.json, one character at a time, with offsets.
  *
  * Role     exact.c normalises each piece of text between added tokens; parse.c the contents of added
- *          tokens. (stream.c has its own form of BERT's normaliser, for speed; the tests compare.)
+ *          tokens. (token_stream.c has its own form of BERT's normaliser, for speed; the tests compare.)
  * In/Out   fl_runes: characters with the bytes of the text they stand for.
  * Method   Each step rewrites the whole piece, in the order of the file, as the reference does. A kept
  *          character keeps its place; an inserted one takes that of the character before it (a space

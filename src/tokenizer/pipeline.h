@@ -3,7 +3,7 @@
  *
  *     text ─ added (raw) ─ normalise ─ added (normalised) ─ pre-tokenise ─ model ─ truncate ─ template
  *
- * Role     parse.c fills struct fl_tokenizer; two engines read it: stream.c (ids only, BERT's pipeline, as
+ * Role     parse.c fills struct fl_tokenizer; two engines read it: token_stream.c (ids only, BERT's pipeline, as
  *          fast as possible) and exact.c (every supported pipeline, with offsets). Both give the same
  *          ids; the tests hold them against each other and against the reference.
  * Threads  fl_tokenizer is immutable; fl_token_scratch belongs to one thread. */
@@ -49,7 +49,7 @@ struct fl_tokenizer {
     fl_vocab              vocab; /* the model's, without added tokens that it lacks */
     const fl_token_model *model;
     void                 *model_state; /* owned, the model's */
-    const fl_wordpiece   *wordpiece;   /* model_state, where stream.c works; else NULL */
+    const fl_wordpiece   *wordpiece;   /* model_state, where token_stream.c works; else NULL */
     fl_added              added;
     uint32_t              id_limit;  /* highest id + 1 of all tokens */
     bool                  small_ids; /* every id fits 16 bits */
@@ -61,15 +61,15 @@ struct fl_tokenizer {
     fl_truncation         truncation;                     /* the side that the folder's files say */
     bool                  trim_offsets, add_prefix_space; /* RobertaProcessing */
     fl_decoder            decoder;
-    const fl_bpe         *bpe;    /* model_state, where stream.c works with it; else NULL */
+    const fl_bpe         *bpe;    /* model_state, where token_stream.c works with it; else NULL */
     fl_pieces            *pieces; /* what cuts its text */
     fl_spaces             spaces; /* SentencePiece's: how a space comes before a text */
     uint64_t *changes;            /* owned: a bit for each character that NFC may change; or NULL */
-    bool      stream;             /* stream.c can do it */
+    bool      stream;             /* token_stream.c can do it */
     bool      local;              /* exact.c may cut the text before any ASCII white space */
     uint32_t  expansion;          /* at most this many tokens per byte of text */
     unsigned  cache_bits;         /* log2 of the number of lines of the word cache, at least 1 */
-    bool      words; /* stream.c with words.c: WhitespaceSplit, Metaspace and any model */
+    bool      words; /* token_stream.c with words.c: WhitespaceSplit, Metaspace and any model */
     uint64_t  inert[FL_INERT_COUNT / 64]; /* characters that no normaliser touches in any company */
     fl_scan_table  scan_table;
     const fl_scan *scan;
@@ -149,7 +149,7 @@ typedef struct fl_piece {
 } fl_piece;
 
 struct fl_token_scratch {
-    /* stream.c */
+    /* token_stream.c */
     fl_cache_line   *cache; /* owned, an even number of lines; a big block */
     size_t           cache_bytes;
     unsigned         cache_shift; /* from a 64-bit hash to the number of a line */
@@ -179,16 +179,16 @@ int fl_exact_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, co
                     size_t size, size_t limit, fl_truncation truncation, bool *truncated,
                     fletch_error *error);
 
-/* The same for a piece that stands between white space, for stream.c: ids are what counts in the pieces.
+/* The same for a piece that stands between white space, for token_stream.c: ids are what counts in the pieces.
  * false: fl_exact_failed says why. */
 bool fl_exact_piece(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, const char *text,
                     size_t size);
 int  fl_exact_failed(fl_token_scratch *scratch, size_t size, fletch_error *error);
 
-/* words.c: fill what stream.c needs; false: not such a pipeline. */
+/* words.c: fill what token_stream.c needs; false: not such a pipeline. */
 bool fl_words_prepare(fl_tokenizer *tokenizer);
 
-/* stream.c: ids[capacity] gets the tokens, at most `limit` of them. */
+/* token_stream.c: ids[capacity] gets the tokens, at most `limit` of them. */
 int fl_stream_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, const char *text,
                      size_t size, size_t limit, fl_truncation truncation, int32_t *ids,
                      size_t capacity, size_t *count, bool *truncated, fletch_error *error);

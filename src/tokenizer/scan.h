@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scan.h - the first look at text: 64 bytes become bit masks of where words end.
  *
- * Role     stream.c lets it classify a window of text at a time and then only visits the set bits;
+ * Role     token_stream.c lets it classify a window of text at a time and then only visits the set bits;
  *          added.c uses `find` to skip to bytes that may begin an added token.
  * In/Out   Raw text -> lower-cased copy and masks, bit i of word w for byte 64 w + i.
  * Method   One implementation per instruction set, chosen when a tokenizer opens; all give the same

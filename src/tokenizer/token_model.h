@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* token_model.h - what a model is to the pipeline: one word in, its tokens out.
  *
- * Role     WordPiece, Unigram and BPE each fill one table; model.c chooses it by model.type. A model
+ * Role     WordPiece, Unigram and BPE each fill one table; model_kind.c chooses it by model.type. A model
  *          sees neither the text around a word nor offsets in it: it says which bytes of the word each token
  *          covers, and exact.c knows which bytes of the text those are.
  * Memory   The state is the model's own, immutable after open and shared by threads. What encode_word

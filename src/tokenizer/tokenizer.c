@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.c - the door of the tokenizer room: open, encode, look up.
  *
- * Role     The functions of tokenizer.h. Parsing is parse*.c's work, encoding that of stream.c (fast, ids)
+ * Role     The functions of tokenizer.h. Parsing is parse*.c's work, encoding that of token_stream.c (fast, ids)
  *          and exact.c (all pipelines, offsets); here the two are chosen and the template is put around.
  * Memory   See tokenizer.h: the tokenizer is one set of read-only tables, the scratch one thread's buffers.
  * Threads  Any number may encode, each with its own scratch.
@@ -96,7 +96,7 @@ static bool can_stream(const fl_tokenizer *tokenizer) {
 }
 
 /* May added tokens of the normalised text be looked for in parts of it? Then none swallows white space or minds its
- * neighbours, and none has a place in it where stream.c cuts. */
+ * neighbours, and none has a place in it where token_stream.c cuts. */
 static bool added_is_local(const fl_added *added) {
     for (size_t i = 0; i < added->count; i++) {
         const fl_added_token *token = &added->tokens[i];
@@ -243,7 +243,7 @@ static bool finish(fl_tokenizer *tokenizer, const fl_tokenizer_options *options)
     if (tokenizer->pieces != NULL) {
         tokenizer->bpe    = tokenizer->model_state;
         tokenizer->stream = true;
-        bool raw = tokenizer->spaces == FL_SPACES_NONE;
+        bool raw          = tokenizer->spaces == FL_SPACES_NONE;
         return fl_bpe_prepare(tokenizer->model_state, raw) &&
                (!raw || tokenizer->normal_count == 0 || fill_changes(tokenizer));
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* unicode.c - decomposition and composition, and where grapheme clusters end.
  *
- * Role     The NFD of normalize.c and stream.c; the order of marks is their business, because it needs
+ * Role     The NFD of normalize.c and token_stream.c; the order of marks is their business, because it needs
  *          the neighbours.
  * Method   Hangul syllables by the arithmetic of the Unicode standard §3.12 (11,172 of them would be
  *          most of the table), all others from the generated pool, already decomposed to the end.

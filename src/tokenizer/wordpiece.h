@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wordpiece.h - one normalised word becomes WordPiece ids, in time linear in the word.
  *
- * Role     The model "WordPiece" (token_model.h); stream.c calls it without that table, for speed.
+ * Role     The model "WordPiece" (token_model.h); token_stream.c calls it without that table, for speed.
  * In/Out   UTF-8 of one word -> ids. A word that has a dead end gives 0 ids: the caller emits unk.
  * Memory   A double array of 16-byte nodes and a pool of ids, immutable.
  * Threads  Any. */

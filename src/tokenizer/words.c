@@ -2,10 +2,10 @@
 /* words.c - whether white space parts a text into words that know nothing of each other.
  *
  * Role     tokenizer.c asks when it opens SentencePiece's pipeline (WhitespaceSplit and Metaspace, any model);
- *          stream.c may then cut the text at white space and remember each word.
+ *          token_stream.c may then cut the text at white space and remember each word.
  * Method   White space must be white space still when it is normalised, and no character may draw it into its
  *          cluster; both are tried out on the normalisers themselves. A mark after a space belongs to
- *          the space's cluster: stream.c looks out for that.
+ *          the space's cluster: token_stream.c looks out for that.
  * Proof    tests/golden/test_unigram.py holds both paths against each other. */
 #include "base/utf8.h"
 #include "tokenizer/pipeline.h"

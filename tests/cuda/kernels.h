@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engines/cuda/kernels/kernels.h"
+#include "engines/cuda/kernels/cuda_kernels.h"
 
 typedef enum type { F32, F16, BF16, TYPES } type;
 

@@ -13,8 +13,8 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "server/embedding.h"
-#include "server/internal.h"
 #include "server/routes.h"
+#include "server/server_internal.h"
 #include "server/store.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

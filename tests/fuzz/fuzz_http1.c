@@ -13,7 +13,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "server/internal.h"
+#include "server/server_internal.h"
 
 static void must(bool truth) {
     if (!truth) {

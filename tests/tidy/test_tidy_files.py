@@ -76,6 +76,14 @@ def test_first_lines_are_licence_and_a_comment_that_names_the_file():
 NAMED_FILE = re.compile(r"(?<![\w*])[a-z0-9_/]*[a-z0-9]\.(?:c|py|cu)\b(?!\w)")
 
 
+def test_names_of_files_are_unique():
+    """One answer from ctags, gdb and grep; CMakeLists.txt is a name that CMake chose."""
+    places = {}
+    for path in house.c_files("src", "include"):
+        places.setdefault(path.name, []).append(house.name(path))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def test_files_that_a_first_comment_names_are_there():
     """A reader who follows "Proof tests/unit/test_x.c" must find it; a name in capitals stands for any."""
     there = ["/" + house.name(path) for folder in (*house.FOLDERS, "tools", "lab")

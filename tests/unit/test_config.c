@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "config/internal.h"
+#include "config/config_internal.h"
 
 static void expect_refused(const char *key, const char *value, const char *words) {
     fletch_config *config = fletch_config_new();

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "config/internal.h"
+#include "config/config_internal.h"
 
 static char path[64];
 

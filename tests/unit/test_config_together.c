@@ -5,7 +5,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "config/internal.h"
+#include "config/config_internal.h"
 
 typedef struct heard {
     int  count[4]; /* by level */

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_engine.h - the CPU engine's own state, shared by its files and by nobody else.
  *
- *   engine.c    the vtable: open, close, describe
- *   pack.c      weights of the model files -> panels in the order in which forward.c reads them
- *   quant.c     columns of weights -> int8 panels, quant16.c -> int16 and bf16; calibrate.c what the
+ *   cpu_engine.c    the vtable: open, close, describe
+ *   pack.c      weights of the model files -> panels in the order in which cpu_forward.c reads them
+ *   quant.c     columns of weights -> int8 panels, quant16.c -> int16 and bf16; cpu_calibrate.c what the
  *               channels are scaled by
- *   plan.c      a batch -> blocks of whole texts, and who runs them
- *   forward.c   one block of texts, by one thread or by a crew: embedding, layers, pooling; layers.c
+ *   cpu_plan.c      a batch -> blocks of whole texts, and who runs them
+ *   cpu_forward.c   one block of texts, by one thread or by a crew: embedding, layers, pooling; cpu_layers.c
  *               what stands between
  *   vocabulary.c  the vocabulary head of a block
  *   tables.c    what open computes once: positions, angles, biases by distance
- *   memory.c    what a batch takes, before it runs
+ *   cpu_memory.c    what a batch takes, before it runs
  *   dispatch.c  the kernels for this machine
  *
  * Widths with a 16 at the end (hidden16 …) are padded to FL_CPU_LANES; see kernels.h. */
@@ -225,10 +225,10 @@ void fl_cpu_quantize_panel(const float *columns, size_t k, int group, uint8_t *p
 void fl_cpu_quantize_panel16(const float *columns, size_t k, uint8_t *panel);
 void fl_cpu_round_panel16(const float *columns, size_t k, uint8_t *panel);
 
-/* calibrate.c: find the gains with a short forward of the packed engine, then pack again. */
+/* cpu_calibrate.c: find the gains with a short forward of the packed engine, then pack again. */
 int fl_cpu_calibrate(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);
 
-/* plan.c */
+/* cpu_plan.c */
 void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch);
 
 /* What the plan of such a batch would be if its lengths fell evenly from the longest: the plan that is
@@ -244,10 +244,10 @@ typedef struct fl_cpu_guess {
 unsigned fl_cpu_plan_guess(const fl_engine *engine, uint32_t texts, uint32_t tokens,
                            uint32_t longest, fl_cpu_guess out[FL_CPU_GUESSES]);
 
-/* memory.c: the bytes of scratch that a batch writes; see engine.h. */
+/* cpu_memory.c: the bytes of scratch that a batch writes; see engine.h. */
 uint64_t fl_cpu_memory(const fl_engine *engine, uint32_t texts, uint32_t tokens, uint32_t longest);
 
-/* forward.c: `thread` runs a block alone (members 1), or its part of it as one of a crew: then all
+/* cpu_forward.c: `thread` runs a block alone (members 1), or its part of it as one of a crew: then all
  * threads of the team call it with the same block. */
 void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thread,
                       unsigned members);
@@ -256,7 +256,7 @@ void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thr
  * whole tiles. */
 size_t fl_cpu_rows_step(const fl_engine *engine, size_t tokens);
 
-/* layers.c: whether a crew splits a block by rows where it can. Members then read all weights each, but
+/* cpu_layers.c: whether a crew splits a block by rows where it can. Members then read all weights each, but
  * wait twice a layer, not a dozen times, and leave what they write in their own L2: from 24 tokens on
  * two threads 1.05 to 1.1 times as fast in fp32, from 12 tokens 1.1 to 1.3 times in int8 (AVX2). */
 bool fl_cpu_by_rows(const fl_engine *engine, size_t tokens, unsigned members);

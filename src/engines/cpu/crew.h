@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* crew.h - what forward.c and layers.c share: one member's view of the block under way. */
+/* crew.h - what cpu_forward.c and cpu_layers.c share: one member's view of the block under way. */
 #ifndef FL_ENGINES_CPU_CREW_H
 #define FL_ENGINES_CPU_CREW_H
 
@@ -58,13 +58,13 @@ static inline void fl_cpu_norm_rows(const fl_engine *e, const fl_cpu_norm *norm,
     (e->desc.norm == FL_NORM_LAYER ? e->kernels->layer_norm : e->kernels->rms_norm)(&n);
 }
 
-/* forward.c: the result of a text is not finite. */
+/* cpu_forward.c: the result of a text is not finite. */
 void fl_cpu_report_bad(fl_engine *e, uint32_t text);
 
 /* vocabulary.c: of the block's rows x, which it overwrites, to its texts' terms. */
 void fl_cpu_vocabulary(const fl_cpu_crew *c);
 
-/* layers.c: the block through all layers; x holds the embedded tokens. When the last one took few rows,
+/* cpu_layers.c: the block through all layers; x holds the embedded tokens. When the last one took few rows,
  * the first rows of x are the texts' pooled rows. */
 void fl_cpu_layers(const fl_cpu_crew *c);
 

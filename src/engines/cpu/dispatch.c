@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dispatch.c - one ordered table of instruction sets; the first that this machine has is chosen.
  *
- * Role     engine.c asks once per open, fl-kernels walks the table. The option (FLETCH_CPU_ISA)
+ * Role     cpu_engine.c asks once per open, fl-kernels walks the table. The option (FLETCH_CPU_ISA)
  *          names one to cap the choice; a name that cannot be had is an error, never silently
  *          another one.
  * Proof    tests/unit/test_engine.c, fl-kernels test. */

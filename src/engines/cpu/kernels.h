@@ -2,7 +2,7 @@
 /* kernels.h - the operations a CPU must offer, as one table of function pointers per instruction
  * set.
  *
- * Role     forward.c calls the table that dispatch.c chose; kernels/ref/ defines what each entry
+ * Role     cpu_forward.c calls the table that dispatch.c chose; kernels/ref/ defines what each entry
  *          means in plain loops, the other folders say the same thing faster, fl-kernels compares
  *          them.
  * Shapes   Every width that a kernel sees is padded to FL_CPU_LANES (16) floats and the padding is

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pack.c - the matrices of the model files become panels in one arena, in the order of their use.
  *
- * Role     engine.c calls it once when it opens.
+ * Role     cpu_engine.c calls it once when it opens.
  * Method   W [out, in] row-major becomes, for every 16 rows of W (columns of the product), one
  *          panel [in][16]; 16 x 128 pieces are converted to float32 and transposed through L1. Odd
  *          sizes are padded with zeros: head_dim to a multiple of 16 inside every head (q, k, v

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* vocabulary.c - a weight for each entry of the vocabulary: the head of SPLADE, never [tokens, vocabulary].
  *
- * Role     forward.c calls it for a block whose layers are done, instead of pooling.
+ * Role     cpu_forward.c calls it for a block whose layers are done, instead of pooling.
  * Method   z = LN(act(x W + b)) takes the place of x. Then the vocabulary comes by in strips of `wide16`
  *          ids: a product gives the logits of some rows, the largest of each text's rows stays, and
  *          positive ones are the text's next terms, so ids rise. log(1 + x) is left to who weighs
@@ -10,7 +10,7 @@
  *          terms, strip after strip.
  * Bytes    A logit is one row's product alone, and a largest value does not depend on an order.
  * Memory   Rows of logits in y, the largest in scratch.most: as many texts at a time as there is room.
- * Threads  see forward.c. Proof tests/unit/test_engine_vocabulary.c, tests/golden. */
+ * Threads  see cpu_forward.c. Proof tests/unit/test_engine_vocabulary.c, tests/golden. */
 #include <math.h>
 #include <string.h>
 

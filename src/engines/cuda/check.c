@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* check.c - whether the kernels can run a model, and whether its weights are what it says.
  *
- * Role    engine.c asks before anything is allocated.
+ * Role    cuda_engine.c asks before anything is allocated.
  * Method  A switch of the descriptor that no kernel handles is EPROVIDER and named
  *         (model/support.c), so that the next provider of the chain may run the model. A tensor
  *         that is missing or too small is EMODEL (model/slots.c): no other provider could mend it.
@@ -9,7 +9,7 @@
  * Proof   tests/cuda/test_cuda_engine.c. */
 #include "engines/cuda/check.h"
 #include "base/error.h"
-#include "engines/cuda/kernels/kernels.h"
+#include "engines/cuda/kernels/cuda_kernels.h"
 
 static const fl_encoder_caps caps = {.engine           = "the cuda engine",
                                      .instead          = "use provider.order cpu",

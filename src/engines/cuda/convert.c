@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* convert.c - round float32 to half, bfloat16, int8 or e4m3, to nearest and ties to even.
  *
- * Role    weights.c calls it on chunks of a tensor, from several threads.
+ * Role    cuda_weights.c calls it on chunks of a tensor, from several threads.
  * Method  Integer arithmetic without branches where possible, so that the compiler vectorises it.
  *           half      rebias the exponent by 112 and round 13 bits away; below 2^-14 let the
  *                     addition of 0.5, whose last bit is 2^-24, do the rounding; 65520 and more

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_engine.h - what the files of the CUDA module share: the open engine and its parts.
  *
- * Role    engine.c opens and closes; weights.c brings the model to the device; tiers.c sizes
- *         everything; product.c speaks to cublasLt; layers.c is the forward pass as launches;
- *         forward.c takes a batch up and its rows down; graph.c keeps captured launches; memory.c
- *         has the device's blocks and their account, pinned.c the host's buffers; calibrate.c makes
+ * Role    cuda_engine.c opens and closes; cuda_weights.c brings the model to the device; tiers.c sizes
+ *         everything; product.c speaks to cublasLt; cuda_layers.c is the forward pass as launches;
+ *         cuda_forward.c takes a batch up and its rows down; cuda_graph.c keeps captured launches; cuda_memory.c
+ *         has the device's blocks and their account, pinned.c the host's buffers; cuda_calibrate.c makes
  *         the gains of int8, rescue.c runs a text again that overflowed.
  * Sizes   A batch is computed at its tier: its tokens rounded up to one of at most FL_CUDA_TIERS
  *         sizes, at most 1/8 more. The tier fixes every grid, product and address; the true counts
@@ -21,7 +21,7 @@
 #include <stdatomic.h>
 
 #include "engines/cuda/driver.h"
-#include "engines/cuda/kernels/kernels.h"
+#include "engines/cuda/kernels/cuda_kernels.h"
 #include "engines/engine.h"
 
 enum {
@@ -99,7 +99,7 @@ typedef struct fl_cuda_tier {
     fl_cuda_plan plan[FL_CUDA_KINDS];
 } fl_cuda_tier;
 
-/* In front of which products of a layer calibrate.c looks at x. */
+/* In front of which products of a layer cuda_calibrate.c looks at x. */
 typedef enum fl_cuda_watched {
     FL_CUDA_BEFORE_QKV,
     FL_CUDA_BEFORE_UP,
@@ -149,7 +149,7 @@ typedef struct fl_cuda_slot {
     bool           no_graph[FL_CUDA_TIERS];            /* capturing failed once */
 } fl_cuda_slot;
 
-/* Where blocks of a device come from, and their account (memory.c). */
+/* Where blocks of a device come from, and their account (cuda_memory.c). */
 typedef struct fl_cuda_blocks {
     CUmemoryPool handle;  /* NULL: blocks are taken one by one */
     unsigned     engines; /* that share it */
@@ -185,12 +185,12 @@ struct fl_engine {
     CUdeviceptr     word, position, token_type, attention_bias;
     fl_cuda_norm    embed_norm;
     fl_cuda_layer  *layers; /* owned */
-    float          *gains;  /* owned; int8: [layers][FL_CUDA_WATCHED][hidden], see calibrate.c */
+    float *gains; /* owned; int8: [layers][FL_CUDA_WATCHED][hidden], see cuda_calibrate.c */
     /* running */
     fl_cuda_blocks        *pool; /* of the device, or `own` */
     fl_cuda_blocks         own;
     fl_engine             *next_open; /* pinned.c */
-    unsigned char         *watch;     /* pinned: x in front of products goes there (calibrate.c) */
+    unsigned char         *watch; /* pinned: x in front of products goes there (cuda_calibrate.c) */
     pthread_mutex_t        rescue_lock;
     fl_engine             *rescue; /* owned; NULL until a text needs it */
     uint32_t               batch_texts, max_length, slot_count, tier_count;
@@ -221,7 +221,7 @@ void     fl_cuda_share_out(fl_engine *e);      /* the block among weights and sl
 /* Tokens of a batch beyond which larger ones gain nothing. */
 uint32_t fl_cuda_best_tokens(const fl_engine *e);
 
-/* memory.c. The context is current but for the account. */
+/* cuda_memory.c. The context is current but for the account. */
 void     fl_cuda_memory_open(fl_engine *e, bool pooled);
 void     fl_cuda_memory_close(fl_engine *e);
 CUresult fl_cuda_take(fl_engine *e, CUdeviceptr *out, size_t bytes);
@@ -239,7 +239,7 @@ void *fl_cuda_host_alloc(size_t bytes);
 void  fl_cuda_host_free(void *block, size_t bytes);
 bool  fl_cuda_is_pinned(const void *at, size_t bytes);
 
-/* weights.c: count the bytes, a multiple of 256, then, with the block there, convert and copy all. */
+/* cuda_weights.c: count the bytes, a multiple of 256, then, with the block there, convert and copy all. */
 uint64_t fl_cuda_weights_bytes(fl_engine *e);
 int fl_cuda_upload(fl_engine *e, const fl_encoder *encoder, uint32_t threads, fletch_error *error);
 
@@ -254,24 +254,24 @@ int fl_cuda_multiply(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier
                      const fl_cuda_layer *layer, fl_cuda_product p, CUdeviceptr in, CUdeviceptr out,
                      fletch_error *error);
 
-/* layers.c: the whole forward pass of a shape into the slot's stream. */
+/* cuda_layers.c: the whole forward pass of a shape into the slot's stream. */
 int fl_cuda_enqueue(const fl_engine *e, const fl_cuda_slot *slot, fl_cuda_shape shape,
                     fletch_error *error);
 
-/* graph.c */
+/* cuda_graph.c */
 int  fl_cuda_run_shape(fl_engine *e, fl_cuda_slot *slot, fl_cuda_shape shape, fletch_error *error);
 void fl_cuda_graphs_close(const fl_engine *e, fl_cuda_slot *slot);
 
-/* forward.c */
+/* cuda_forward.c */
 int fl_cuda_forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_error *error);
 int fl_cuda_warm(fl_engine *e, fletch_error *error);
 
-/* engine.c: a second engine on the same device for the module's own use: one slot, no graphs. */
+/* cuda_engine.c: a second engine on the same device for the module's own use: one slot, no graphs. */
 int fl_cuda_open_aside(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
                        fletch_error *error);
 void fl_cuda_close(fl_engine *e); /* NULL is a no-op */
 
-/* calibrate.c: e->gains. */
+/* cuda_calibrate.c: e->gains. */
 int fl_cuda_calibrate(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,
                       fletch_error *error);
 
@@ -279,7 +279,7 @@ int fl_cuda_calibrate(fl_engine *e, const fl_encoder *encoder, const fl_engine_o
  * i when that is not finite either. The context is current. */
 int fl_cuda_rescue(fl_engine *e, const fl_batch *batch, uint32_t i, fletch_error *error);
 
-/* describe.c */
+/* cuda_describe.c */
 int  fl_cuda_describe(const fl_engine *e, fletch_property_fn fn, void *user);
 void fl_cuda_load(const fl_engine *e, fl_device_load *out);
 

@@ -5,7 +5,7 @@
 
 #include "engines/engine.h"
 
-extern const fl_engine_ops fl_cuda_module_ops; /* engine.c */
+extern const fl_engine_ops fl_cuda_module_ops; /* cuda_engine.c */
 
 /* image.c: the compiled kernels, as the driver wants them. */
 extern const unsigned char fl_cuda_image[];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nvml.c - open NVIDIA's management library and read two figures of it.
  *
- * Role    driver.c opens it with the driver, describe.c reads it.
+ * Role    driver.c opens it with the driver, cuda_describe.c reads it.
  * Method  Everything about it is optional: a container often has the driver and not this library,
  *         and a virtual device may refuse a figure.
  * Memory  none of its own; the library stays mapped. Threads: open and close under the lock of

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pinned.c - the host's side of a copy: the runtime's pooled buffers, made known to the driver.
  *
- * Role    host_alloc and host_free of engine.h, for the runtime's pools of buffers; forward.c asks
+ * Role    host_alloc and host_free of engine.h, for the runtime's pools of buffers; cuda_forward.c asks
  *         whether rows lie in such a buffer and then has the device write them there.
  * Method  A buffer is memory of our own that is registered with the driver, not memory of the
  *         driver: buffers outlive engines, and what a driver allocated dies with its context when a

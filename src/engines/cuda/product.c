@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* product.c - the four matrix products of a layer by cublasLt: descriptors, algorithms, calls.
  *
- * Role    layers.c multiplies through this; graph.c has a tier planned before it is captured.
+ * Role    cuda_layers.c multiplies through this; cuda_graph.c has a tier planned before it is captured.
  * Method  cublasLt counts by columns. y[t][n] = x[t][k] w[n][k]' in rows is, read by columns,
  *         Y[n, t] = W[k, n]' X[k, t]: the weights are its matrix A, transposed, which is the one
  *         form that every type has fast kernels for. The bias is along Y's rows, as its epilogue

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rescue.c - a text that overflowed a narrow format, once more in float32.
  *
- * Role    forward.c calls it for each text whose row came out not finite, before the row is given.
+ * Role    cuda_forward.c calls it for each text whose row came out not finite, before the row is given.
  * Why     fp16 ends at 65504. A model that was trained in float32 or bfloat16 may pass that in one
  *         text of a million, and neither NaN nor a lost text is an answer.
  * Method  A second engine on the same device, in fp32, from the same checkpoint, with one slot for

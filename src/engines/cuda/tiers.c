@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tiers.c - the sizes that batches are rounded up to, and how much of the device each takes.
  *
- * Role    engine.c asks what fits before anything is allocated; layers.c and forward.c ask where
+ * Role    cuda_engine.c asks what fits before anything is allocated; cuda_layers.c and cuda_forward.c ask where
  *         things lie.
  * Method  Tiers: 32, 48 … 128 by 16, then eight to each power of two, so that rounding up adds an
  *         eighth at most and one in sixteen on the average. A place is laid out for its tier, not

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* binding.c - run one group of texts: fill the inputs, bind them, run, hand the rows out.
  *
- * Role    Each worker of engine.c has a lane of its own; a lane runs one group at a time.
+ * Role    Each worker of ort_engine.c has a lane of its own; a lane runs one group at a time.
  * Method  Inputs are tensors over the lane's buffers, made for the group's shape and bound. A pooled
  *         output is bound to the caller's own rows where these follow each other in memory and
  *         nothing is padded; else to the lane's buffer, from which rows are copied or token vectors

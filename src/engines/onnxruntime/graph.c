@@ -4,7 +4,7 @@
  *     the formula at the head of model/encoder.h, then pooled rows
  *
  * Role    Any folder that fletch reads runs on any provider of ONNX Runtime, with no exported file
- *         and no Python. session.c makes a session of the model.
+ *         and no Python. ort_session.c makes a session of the model.
  * Method  Between the blocks x is flat, [batch * sequence, hidden], so that every linear layer is
  *         one Gemm with transB: it takes weights [out, in] as the files have them, carries the bias,
  *         and every provider has it. graph_attention.c chooses between fused and standard operators;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* library.c - open ONNX Runtime: probe it, check its version, copy our slots, make its environment.
  *
- * Role    fl_ort_acquire gives engine.c the one library of the process; provider probes use it too.
+ * Role    fl_ort_acquire gives ort_engine.c the one library of the process; provider probes use it too.
  * Method  Loading a library runs its code, so that a file is looked at first: an ELF library for this
  *         machine that exports our door; a stranger is not loaded to see what it is. The version text is
  *         read before anything is asked for, since a library too old for our table prints a complaint of

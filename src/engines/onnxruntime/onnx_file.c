@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_file.c - walk an .onnx file before the library reads it: is it whole, where does it point?
  *
- * Role    session.c calls it on the chosen file. An .onnx may name files beside it that hold its
+ * Role    ort_session.c calls it on the chosen file. An .onnx may name files beside it that hold its
  *         weights ("external data"); a file from a stranger could name any file of the machine, so
  *         each such name must stay inside the .onnx file's own folder, and the file must be there
  *         and long enough.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* options.c - our configuration becomes ONNX Runtime's session options, provider included.
  *
- * Role    session.c asks for them once per session; a provider's probe asks whether the library
+ * Role    ort_session.c asks for them once per session; a provider's probe asks whether the library
  *         takes the provider at all, which needs no model.
  * Method  Each key is set through the library's own function. A provider is appended with string
  *         pairs; those of CUDA and TensorRT go through an object of their own, which starts from
@@ -59,7 +59,7 @@ static void collect_cuda(fl_ort_pairs *p, const fl_engine_options *o, const fl_o
         add(p, "gpu_mem_limit", "%llu", (unsigned long long)o->memory_limit);
 }
 
-/* One profile for all runs that plan.c may ask for: a shape outside it would rebuild the engine, and
+/* One profile for all runs that ort_plan.c may ask for: a shape outside it would rebuild the engine, and
  * so would an input that is left out. */
 static void add_profile(fl_ort_pairs *p, const fl_engine_options *o, const fl_ort_names *inputs) {
     static const char *const keys[]    = {"trt_profile_min_shapes", "trt_profile_opt_shapes",

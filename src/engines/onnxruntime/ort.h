@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ort.h - the rooms inside the onnxruntime engine and the seams between them.
  *
- * Role    library.c finds and opens the library (fl_ort), files.c chooses the folder's .onnx file,
+ * Role    library.c finds and opens the library (fl_ort), ort_files.c chooses the folder's .onnx file,
  *         graph*.c builds a graph from the descriptor instead, options.c turns our configuration
- *         into session options, session.c makes a session of a file or graph and matches its inputs
+ *         into session options, ort_session.c makes a session of a file or graph and matches its inputs
  *         and outputs, binding.c runs one group of texts, pooling.c pools what a model leaves
- *         unpooled, engine.c is the vtable. docs/providers.md tells it from the user's side.
+ *         unpooled, ort_engine.c is the vtable. docs/providers.md tells it from the user's side.
  * Threads fl_ort is shared by all sessions of the process and read-only once it is there. */
 #ifndef FL_ENGINES_ONNXRUNTIME_ORT_H
 #define FL_ENGINES_ONNXRUNTIME_ORT_H
@@ -59,7 +59,7 @@ void fl_ort_graph_free(const fl_ort *ort, fl_ort_graph *graph); /* after the ses
  * in the mapped files back to the kernel. They come back by themselves if they are read again. */
 void fl_ort_graph_settle(const fl_encoder *encoder);
 
-/* ---- files.c ---------------------------------------------------------------------------------- */
+/* ---- ort_files.c ---------------------------------------------------------------------------------- */
 
 enum { FL_ORT_PATH_MAX = 4096 };
 
@@ -110,7 +110,7 @@ size_t fl_ort_provider_pairs(const fl_engine_options *options, const fl_ort_name
 /* Whether the library holds the provider ("cuda"), and why not. No device is asked for cpu. */
 int fl_ort_provider_check(const fl_ort *ort, const fl_engine_options *options, fletch_error *error);
 
-/* devices.c: devices of a provider that the library takes, at least 1: what the library lists, else
+/* ort_devices.c: devices of a provider that the library takes, at least 1: what the library lists, else
  * what NVIDIA's driver counts. */
 uint32_t fl_ort_devices_count(const fl_ort *ort, const char *provider);
 /* Devices that the driver library `name` ("libcuda.so.1") shows this process; 0 when it is not there
@@ -123,7 +123,7 @@ const char *fl_ort_provider_name(const char *provider);
 bool fl_ort_fixed_shapes(const char *provider);
 enum { FL_ORT_FIXED_ROWS = 64 }; /* texts of such a run: memory is taken for the largest shape */
 
-/* ---- session.c -------------------------------------------------------------------------------- */
+/* ---- ort_session.c -------------------------------------------------------------------------------- */
 
 typedef enum fl_ort_role {
     FL_ORT_IDS,
@@ -161,7 +161,7 @@ int  fl_ort_session_open(fl_ort_session *out, const fl_ort *ort, const fl_encode
                          const fl_engine_options *options, unsigned inside, fletch_error *error);
 void fl_ort_session_close(fl_ort_session *session); /* idempotent */
 
-/* ---- plan.c ----------------------------------------------------------------------------------- */
+/* ---- ort_plan.c ----------------------------------------------------------------------------------- */
 
 enum { FL_ORT_SHAPE_BITS = 32 };
 

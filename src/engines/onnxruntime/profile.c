@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* profile.c - ONNX Runtime's own profile becomes spans of our Chrome trace.
  *
- * Role    engine.c calls it when a traced replica closes; options.c switched profiling on.
+ * Role    ort_engine.c calls it when a traced replica closes; options.c switched profiling on.
  * Method  The library writes its profile as JSON when it is told to end; the events of kernels
  *         ("cat": "Node") are read back, laid on the track "onnxruntime", and the file is removed.
  *         Its clock is the time of day, ours is monotonic: both are read once to find the distance.

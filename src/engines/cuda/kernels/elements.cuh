@@ -12,7 +12,7 @@
 #include <lanes.cuh>
 #include <math.h>
 
-#include "engines/cuda/kernels/kernels.h"
+#include "engines/cuda/kernels/cuda_kernels.h"
 
 enum { FL_PIECE = 8, FL_STEP = FL_PIECE * FL_CUDA_WARP /* values that a warp takes at once */ };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* amx.h - the kernels that need tile registers, for the table in avx512/f32.c and for dispatch.c. */
+/* amx.h - the kernels that need tile registers, for the table in avx512/f32_avx512.c and for dispatch.c. */
 #ifndef FL_ENGINES_CPU_KERNELS_AMX_H
 #define FL_ENGINES_CPU_KERNELS_AMX_H
 

@@ -2,7 +2,7 @@
 /* avx512/bf16_widened.c - bf16 with AVX-512 that multiplies no bfloat16: weights are widened in
  * registers, the arithmetic is that of float32. */
 #include "engines/cpu/kernels/avx512/avx512.h"
-#include "engines/cpu/kernels/avx512/tables.h"
+#include "engines/cpu/kernels/avx512/avx512_tables.h"
 
 FL_INLINE vec vec_even(vec pair) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pair), 16));

@@ -5,7 +5,7 @@
  * Activations are unsigned; with their top bit turned they are signed and 128 less, which the sums
  * of the columns put right (wide/int_gemm.h). */
 #include "engines/cpu/kernels/neon/neon.h"
-#include "engines/cpu/kernels/neon/tables.h"
+#include "engines/cpu/kernels/neon/neon_tables.h"
 
 typedef int32x4_t ivec;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ref/narrow.h - the plain kernels of narrow numbers, for the table in f32.c. */
+/* ref/narrow.h - the plain kernels of narrow numbers, for the table in f32_ref.c. */
 #ifndef FL_ENGINES_CPU_KERNELS_REF_NARROW_H
 #define FL_ENGINES_CPU_KERNELS_REF_NARROW_H
 

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cpu_engine.c - the CPU engine as engine.h wants it: open packs and reserves, forward only computes.
+ *
+ * Role     registry.c lists it; the runtime opens one per replica.
+ * Method   open checks the descriptor (a switch that is not handled is refused by name), chooses
+ *          kernels, sizes blocks from the L2 cache and reserves everything; forward plans the batch
+ *          and lets the team run it (cpu_plan.c, cpu_forward.c).
+ * Memory   Two big blocks: packed weights, and scratch of all threads with the plan; nothing
+ *          afterwards.
+ * Threads  The caller of forward is member 0 of the team; one forward at a time.
+ * Proof    tests/unit/test_engine*.c; bench/engine.c for the speed. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "engines/cpu/cpu_engine.h"
+
+enum {
+    L2_FALLBACK    = 512 * 1024, /* when the machine does not say */
+    ROWS_LEAST     = 24,
+    ROWS_MOST      = 192,
+    Q_RUN_MAX      = 4,  /* query heads of a group at a time: they read the keys' panels in turn */
+    EXPERT_ROWS    = 48, /* 192 rows are 48 for each of 8 experts of which 2 are used */
+    BATCH_BLOCKS   = 12, /* a thread: a batch of 8 loses 1 to 2 % where threads wait at its end */
+    NARROW_LONGEST = 65536 /* 255 * 127 * 65536 < 2^31 (fl_gemm_narrow) */
+};
+
+static void probe(const fl_engine_options *options, fl_probe *out) {
+    const fl_cpu_kernels *kernels;
+    fl_cpu                cpu;
+    fletch_error          error;
+    fl_cpu_detect(&cpu);
+    out->usable = fl_cpu_kernels_choose(options->isa, &cpu, &kernels, NULL, 0, &error) == FLETCH_OK;
+    if (out->usable) {
+        snprintf(out->reason, sizeof out->reason, "%s: %s; %u threads",
+                 cpu.name[0] ? cpu.name : "processor", kernels->name, options->threads);
+    } else {
+        snprintf(out->reason, sizeof out->reason, "%.250s", error.message);
+    }
+}
+
+/* ---- Checks ---------------------------------------------------------------------------------- */
+
+static const fl_encoder_caps caps = {
+    .engine   = "the cpu engine",
+    .instead  = "use an engine or a folder with an .onnx file that can",
+    .features = FL_CAN_NO_LAYERS | FL_CAN_WORD_MAP | FL_CAN_PROJECTION | FL_CAN_EMBED_SCALE |
+                FL_CAN_NO_EMBED_NORM | FL_CAN_RMS_NORM | FL_CAN_PRE_NORM | FL_CAN_EXTRA_NORM |
+                FL_CAN_FINAL_NORM | FL_CAN_QK_NORM | FL_CAN_QK_NORM_WIDE | FL_CAN_GROUPED |
+                FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_ROPE | FL_CAN_CAUSAL | FL_CAN_WINDOW |
+                FL_CAN_T5 | FL_CAN_ALIBI | FL_CAN_MIXED_RULES | FL_CAN_EXPERTS | FL_CAN_SEGMENTS |
+                FL_CAN_VOCABULARY};
+
+/* ---- Sizes and scratch ----------------------------------------------------------------------- */
+
+/* How many rows go through a product at a time: x, y and the chunk of the middle share L2 with the
+ * panels that pass through it. */
+static size_t rows_for(const fl_engine *e, uint32_t l2_bytes) {
+    size_t l2   = l2_bytes ? l2_bytes : L2_FALLBACK;
+    size_t rows = l2 / 5 * 4 / (sizeof(float) * ((e->pre ? 3 : 2) * e->hidden16 + FL_CPU_CHUNK));
+    rows        = rows < ROWS_LEAST ? ROWS_LEAST : rows > ROWS_MOST ? ROWS_MOST : rows;
+    return rows / FL_CPU_TILE * FL_CPU_TILE;
+}
+
+static size_t most_experts(const fl_encoder_desc *d) {
+    size_t most = 0;
+    for (uint32_t i = 0; i < d->layers; i++) {
+        most = d->layer[i].experts > most ? d->layer[i].experts : most;
+    }
+    return most;
+}
+
+static void size_up(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,
+                    uint32_t l2_bytes) {
+    const fl_encoder_desc *d       = &encoder->desc;
+    uint32_t               longest = options->max_length ? options->max_length : d->positions;
+    e->desc                        = *d;
+    e->pooling_count               = encoder->pooling_count;
+    memcpy(e->pooling, encoder->pooling, sizeof e->pooling);
+    e->word        = encoder->global[FL_SLOT_WORD];
+    e->word_map    = encoder->global[FL_SLOT_WORD_MAP];
+    e->word_scale  = encoder->global[FL_SLOT_WORD_SCALE];
+    e->gated       = d->mlp == FL_MLP_GLU;
+    e->pre         = d->norm_place == FL_NORM_PRE;
+    e->threads     = options->threads ? options->threads : 1;
+    e->max_length  = longest < d->positions ? longest : d->positions;
+    e->batch_texts = options->batch_texts ? options->batch_texts : 1;
+    e->hidden16    = fl_cpu_pad(d->hidden);
+    e->embed16     = fl_cpu_pad(d->embedding);
+    e->wide16      = e->embed16 > e->hidden16 ? e->embed16 : e->hidden16;
+    e->group       = d->layers > 0 ? d->heads / d->kv_heads : 1;
+    e->q_run       = e->group < Q_RUN_MAX ? e->group : Q_RUN_MAX;
+    e->head16      = fl_cpu_pad(d->head_dim);
+    e->mlp16       = fl_cpu_pad(d->intermediate);
+    e->inner       = d->heads * e->head16;
+    e->q_wide      = d->qk_norm == FL_QK_NORM_WIDE ? fl_cpu_pad(fl_q_width(d)) : 0;
+    e->k_wide      = d->qk_norm == FL_QK_NORM_WIDE ? fl_cpu_pad(fl_kv_width(d)) : 0;
+    e->experts16   = fl_cpu_pad(most_experts(d));
+    e->chunks      = (e->mlp16 + FL_CPU_CHUNK - 1) / FL_CPU_CHUNK;
+    e->rows_max    = rows_for(e, l2_bytes);
+    e->expert_rows = e->experts16 > 0 ? EXPERT_ROWS < e->rows_max ? EXPERT_ROWS : e->rows_max : 0;
+    e->block_size  = 2 * e->rows_max;
+    e->block_max   = e->block_size > e->max_length ? e->block_size : e->max_length;
+}
+
+/* Room for `count` things of `size` bytes at a multiple of 64; NULL base only counts. */
+static void *reserve(char *base, size_t *used, size_t count, size_t size) {
+    void *place = base ? base + *used : NULL;
+    *used += (count * size + 63) / 64 * 64;
+    return place;
+}
+
+static fl_cpu_rows reserve_rows(const fl_engine *e, char *base, size_t *used, size_t rows,
+                                size_t width) {
+    fl_cpu_rows b = {0};
+    if (e->kernels->narrow[e->format].quantize) {
+        b.q = reserve(base, used, rows * width, fl_cpu_unit(e));
+    }
+    if (e->format == FL_CPU_INT8 || e->format == FL_CPU_INT16) {
+        b.scale = reserve(base, used, rows, sizeof *b.scale);
+    }
+    if (e->format == FL_CPU_INT8) {
+        b.zero = reserve(base, used, rows, sizeof *b.zero);
+    }
+    return b;
+}
+
+static void lay_out_narrow(const fl_engine *e, fl_cpu_scratch *s, char *base, size_t *used) {
+    s->x_narrow = reserve_rows(e, base, used, e->block_max, e->hidden16);
+    s->context_narrow =
+        reserve_rows(e, base, used, e->rows_max, e->inner > e->hidden16 ? e->inner : e->hidden16);
+    s->middle_narrow = reserve_rows(e, base, used, e->rows_max, FL_CPU_CHUNK);
+}
+
+static size_t lay_out_scratch(fl_engine *e, char *base) {
+    size_t used = 0, real = sizeof(float);
+    for (unsigned i = 0; i < e->threads; i++) {
+        fl_cpu_scratch *s = &e->scratch[i];
+        s->x              = reserve(base, &used, e->block_max * e->hidden16, real);
+        s->z              = reserve(base, &used, e->pre ? e->block_max * e->hidden16 : 0, real);
+        s->context        = reserve(base, &used, e->block_max * e->inner, real);
+        s->wide           = reserve(base, &used, e->block_max * (e->q_wide + e->k_wide), real);
+        s->head           = reserve(base, &used, (2 + e->q_run) * e->block_max * e->head16, real);
+        s->y              = reserve(base, &used, e->rows_max * e->wide16, real);
+        s->pair      = reserve(base, &used, e->gated ? e->rows_max * 2 * FL_CPU_LANES : 0, real);
+        s->middle    = reserve(base, &used, e->rows_max * FL_CPU_CHUNK, real);
+        s->attention = reserve(
+            base, &used,
+            fl_cpu_attention_scratch(e->q_run, e->max_length, e->max_length, e->head16), real);
+        s->expert.chance =
+            reserve(base, &used, e->experts16 > 0 ? e->rows_max * e->experts16 : 0, real);
+        s->expert.in  = reserve(base, &used, e->expert_rows * e->hidden16, real);
+        s->expert.out = reserve(base, &used, e->expert_rows * e->hidden16, real);
+        s->most       = reserve(base, &used, e->desc.mlm ? e->rows_max * e->wide16 : 0, real);
+        if (e->format != FL_CPU_FP32) {
+            lay_out_narrow(e, s, base, &used);
+        }
+    }
+    e->plan.order  = reserve(base, &used, e->batch_texts, sizeof *e->plan.order);
+    e->plan.blocks = reserve(base, &used, e->batch_texts, sizeof *e->plan.blocks);
+    e->plan.count  = reserve(base, &used, e->max_length + 2, sizeof *e->plan.count);
+    e->plan.load   = reserve(base, &used, e->threads, sizeof *e->plan.load);
+    return used;
+}
+
+static int reserve_all(fl_engine *e, fletch_error *error) {
+    e->layers  = fl_alloc_zero(e->desc.layers + 1, sizeof *e->layers);
+    e->scratch = fl_alloc_zero(e->threads, sizeof *e->scratch);
+    if (e->layers == NULL || e->scratch == NULL) {
+        return fl_fail_nomem(error, e->desc.layers * sizeof *e->layers, "the cpu engine");
+    }
+    e->arena_bytes = lay_out_scratch(e, NULL);
+    e->arena       = fl_big_alloc(e->arena_bytes);
+    if (e->arena == NULL) {
+        return fl_fail_nomem(error, e->arena_bytes, "the cpu engine's scratch");
+    }
+    lay_out_scratch(e, e->arena);
+    e->huge_pages = fl_big_pages(&e->page_bytes);
+    return FLETCH_OK;
+}
+
+/* ---- The vtable ------------------------------------------------------------------------------ */
+
+static void close_engine(fl_engine *e) {
+    if (e == NULL) {
+        return;
+    }
+    fl_team_close(e->team);
+    fl_big_free(e->weights, e->weights_bytes);
+    fl_big_free(e->arena, e->arena_bytes);
+    fl_free(e->scratch);
+    fl_free(e->layers);
+    fl_free(e);
+}
+
+static const char *const format_name[] = {[FL_CPU_FP32]  = "fp32",
+                                          [FL_CPU_INT8]  = "int8",
+                                          [FL_CPU_INT16] = "int16",
+                                          [FL_CPU_BF16]  = "bf16"};
+
+/* Integers are offered where docs/precision.md has measured what they cost. */
+static bool beyond_bert(const fl_encoder_desc *d) {
+    return d->layers == 0 || d->mlm || d->norm != FL_NORM_LAYER || d->norm_place != FL_NORM_POST ||
+           d->mlp != FL_MLP_PLAIN || d->qk_norm != FL_QK_NORM_NONE ||
+           d->extra_norm != FL_EXTRA_NORM_NONE;
+}
+
+/* "auto" is fp32: what a machine is asked without more words is exact. */
+static int choose_precision(fl_engine *e, const char *precision, fletch_error *error) {
+    if (precision == NULL || strcmp(precision, "auto") == 0) {
+        return FLETCH_OK;
+    }
+    size_t format = 0, formats = sizeof format_name / sizeof *format_name;
+    while (format < formats && strcmp(precision, format_name[format]) != 0) {
+        format++;
+    }
+    if (format == formats) {
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                       "provider.precision %s: the cpu engine computes in fp32, bf16, int16 and "
+                       "int8; use one of them or auto",
+                       precision);
+    }
+    if (format != FL_CPU_FP32 && e->kernels->narrow[format].gemm == NULL) {
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "provider.precision %s: the %s kernels have no %s; use fp32, or another "
+                       "cpu.isa",
+                       precision, e->kernels->isa, precision);
+    }
+    if (format != FL_CPU_FP32 && (e->hidden16 > NARROW_LONGEST || e->inner > NARROW_LONGEST)) {
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "provider.precision %s: products of more than %d steps overflow 32 bits; "
+                       "use fp32",
+                       precision, NARROW_LONGEST);
+    }
+    if ((format == FL_CPU_INT8 || format == FL_CPU_INT16) && beyond_bert(&e->desc)) {
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "provider.precision %s: how near its vectors come is only known of BERT's "
+                       "kind of layer (plain MLP, norms behind the blocks), and %s is of another; "
+                       "use fp32 or bf16",
+                       precision, e->desc.architecture);
+    }
+    if (format != FL_CPU_FP32 && e->experts16 > 0) {
+        return fl_fail(
+            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "provider.precision %s: where numbers are rounded, tokens go to other experts "
+            "and some vectors of %s are far off; use fp32",
+            precision, e->desc.architecture);
+    }
+    e->format = (fl_cpu_format)format;
+    return FLETCH_OK;
+}
+
+static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,
+                   fletch_error *error) {
+    fl_cpu cpu;
+    fl_cpu_detect(&cpu);
+    int status =
+        fl_cpu_kernels_choose(options->isa, &cpu, &e->kernels, e->why, sizeof e->why, error);
+    if (status < 0) {
+        return status;
+    }
+    size_up(e, encoder, options, options->l2_bytes ? options->l2_bytes : cpu.l2_bytes);
+    status = choose_precision(e, options->precision, error);
+    if (status < 0) {
+        return status;
+    }
+    status = reserve_all(e, error);
+    if (status < 0) {
+        return status;
+    }
+    snprintf(e->device, sizeof e->device, "%s", cpu.name[0] ? cpu.name : "processor");
+    e->pinned = options->cores != NULL;
+    e->trace  = options->trace;
+    status    = fl_team_open(&e->team, e->threads, options->cores, error);
+    if (status < 0) {
+        return status;
+    }
+    fl_barrier_init(&e->barrier, e->threads);
+    status = fl_cpu_pack(e, encoder, error);
+    return status == FLETCH_OK && e->format == FL_CPU_INT8 ? fl_cpu_calibrate(e, encoder, error)
+                                                           : status;
+}
+
+static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
+                       fletch_error *error) {
+    *out       = NULL;
+    int status = fl_encoder_supported(&encoder->desc, &caps, error);
+    if (status == FLETCH_OK) {
+        status = fl_encoder_check_slots(encoder, error);
+    }
+    if (status == FLETCH_OK) {
+        status = fl_cpu_check_word_map(encoder, error);
+    }
+    if (status < 0) {
+        return status;
+    }
+    fl_engine *e = fl_alloc_aligned(sizeof *e, _Alignof(fl_engine));
+    if (e == NULL) {
+        return fl_fail_nomem(error, sizeof *e, "the cpu engine");
+    }
+    memset(e, 0, sizeof *e);
+    status = prepare(e, encoder, options, error);
+    if (status < 0) {
+        close_engine(e);
+        return status;
+    }
+    *out = e;
+    return FLETCH_OK;
+}
+
+/* Every member: walk through the shared blocks with the others, then take blocks until none is left. */
+static void run(void *arg, unsigned member, unsigned size) {
+    fl_engine *e = arg;
+    for (uint32_t b = 0; b < e->plan.shared; b++) {
+        fl_cpu_run_block(e, &e->plan.blocks[b], member, size);
+    }
+    for (unsigned b = atomic_fetch_add(&e->next_block, 1); b < e->plan.block_count;
+         b          = atomic_fetch_add(&e->next_block, 1)) {
+        fl_cpu_run_block(e, &e->plan.blocks[b], member, 1);
+    }
+}
+
+static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_error *error) {
+    (void)slot; /* there is one */
+    if (batch->texts == 0) {
+        return FLETCH_OK;
+    }
+    if (batch->texts > e->batch_texts) {
+        return fl_fail(error, FLETCH_EINTERNAL, FLETCH_NOWHERE, "batch of %u texts, opened for %zu",
+                       batch->texts, e->batch_texts);
+    }
+    for (uint32_t t = 0; t < batch->texts; t++) {
+        uint32_t length = batch->cu[t + 1] - batch->cu[t];
+        if (length == 0 || length > e->max_length) {
+            return fl_fail(error, FLETCH_EINTERNAL, t, "text of %u tokens, opened for 1 to %zu",
+                           length, e->max_length);
+        }
+    }
+    e->batch = batch;
+    fl_cpu_plan_make(e, batch);
+    atomic_store(&e->next_block, e->plan.shared);
+    atomic_store(&e->bad_text, UINT32_MAX);
+    atomic_store(&e->no_memory, false);
+    if (e->plan.block_count == 1 && e->plan.shared == 0) {
+        run(e, 0, 1);
+    } else {
+        fl_team_run(e->team, run, e);
+    }
+    unsigned bad = atomic_load(&e->bad_text);
+    if (bad != UINT32_MAX) {
+        return fl_fail(
+            error, FLETCH_EMODEL, bad,
+            "the vector of a text is not finite: the weights hold NaN or infinite values, or "
+            "overflow float32. Run `fletch model verify` or pull the model again");
+    }
+    return atomic_load(&e->no_memory)
+               ? fl_fail_nomem(error, e->desc.vocab * sizeof(float), "the weights of a text")
+               : FLETCH_OK;
+}
+
+static uint32_t devices(const fl_engine_options *options) {
+    (void)options;
+    return 1;
+}
+
+static void info(const fl_engine *e, fl_engine_info *out) {
+    *out =
+        (fl_engine_info){.device         = e->device,
+                         .precision      = format_name[e->format],
+                         .slots          = 1,
+                         .best_tokens    = e->threads * (uint32_t)e->block_size * BATCH_BLOCKS,
+                         .pads           = false,
+                         .any_thread     = !e->pinned,
+                         .deterministic  = true,
+                         .token_rows     = e->desc.layers > 0 && !e->desc.mlm,
+                         .resident_bytes = e->weights_bytes + (e->word.mapped ? e->word.bytes : 0)};
+}
+
+static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
+    char threads[16], weights[32], scratch[32], blocks[64], panels[32];
+    snprintf(threads, sizeof threads, "%u", e->threads);
+    snprintf(weights, sizeof weights, "%zu", e->weights_bytes);
+    snprintf(scratch, sizeof scratch, "%zu", e->arena_bytes);
+    snprintf(blocks, sizeof blocks, "%zu rows at a time, %zu tokens a block", e->rows_max,
+             e->block_size);
+    snprintf(panels, sizeof panels, "packed %s panels", format_name[e->format]);
+    const char *lines[][3] = {{"cpu.isa", e->kernels->isa, e->why},
+                              {"cpu.kernels", e->kernels->name, ""},
+                              {"cpu.threads", threads, ""},
+                              {"cpu.precision", format_name[e->format], ""},
+                              {"cpu.weights_bytes", weights, panels},
+                              {"cpu.scratch_bytes", scratch, "reserved when opening"},
+                              {"cpu.blocking", blocks, "from the L2 cache"}};
+    int         stop       = 0;
+    for (size_t i = 0; i < sizeof lines / sizeof *lines && stop == 0; i++) {
+        stop = fn(user, lines[i][0], lines[i][1], lines[i][2]);
+    }
+    return stop;
+}
+
+const fl_engine_ops fl_cpu_engine_ops = {.abi      = FL_ENGINE_ABI,
+                                         .name     = "cpu",
+                                         .probe    = probe,
+                                         .open     = open_engine,
+                                         .devices  = devices,
+                                         .forward  = forward,
+                                         .close    = close_engine,
+                                         .info     = info,
+                                         .memory   = fl_cpu_memory,
+                                         .warm     = NULL,
+                                         .describe = describe};

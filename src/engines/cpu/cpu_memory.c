@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cpu_memory.c - how many bytes a batch of a given shape takes, before it runs.
+ *
+ * Role    cpu_engine.c's `memory`: the scheduler promises these bytes to a batch (runtime/memory.h), and
+ *         the batch-size optimiser asks for shapes that do not exist yet.
+ * Method  The arena is reserved when opening, but a reserved page costs nothing until it is written.
+ *         So the answer is the pages of the arena that a batch of that shape writes: cpu_plan.c says how
+ *         long the largest block would be and whether a crew shares it, and from the length follows
+ *         how far every array of every busy thread is written. Pages are counted once, in the unit in
+ *         which the kernel hands them out: 4 KiB, or 2 MiB where it backs big blocks with huge pages.
+ *         Any thread may meet the largest block, so each is counted with it.
+ *         Where the lengths alone decide between two plans, and only their sum is known, the dearer one
+ *         is promised.
+ * Bounds  Pages stay with the process once written, so a second batch of the shape takes nothing: the
+ *         prediction is exact for a fresh engine and on the safe side ever after. Word vectors are
+ *         read in place from the mapped file and count in info.resident_bytes, all of them.
+ * Memory  stack only. Threads: any, also while a batch runs; nothing of it is read.
+ * Proof   tests/unit/test_prediction.c measures forked engines over many shapes: at most 10 % off.
+ *         An array that is added to fl_cpu_scratch and not here fails there. */
+#include "base/mem.h"
+#include "engines/cpu/cpu_engine.h"
+
+/* Pages of the arena that were counted, in rising order. */
+typedef struct tally {
+    const fl_engine *engine;
+    uint64_t         bytes;
+    size_t           next; /* offset behind the last page counted */
+} tally;
+
+/* Count the pages of [first, last): huge ones as far as whole huge pages fit into the block. */
+static void count(tally *t, size_t first, size_t last) {
+    const fl_engine *e    = t->engine;
+    size_t           huge = e->arena_bytes / FL_BIG_ALIGNMENT * FL_BIG_ALIGNMENT;
+    while (first < last) {
+        size_t page = e->huge_pages && first < huge ? FL_BIG_ALIGNMENT : e->page_bytes;
+        size_t end  = first / page * page + page;
+        if (end > t->next) {
+            t->bytes += page;
+            t->next = end;
+        }
+        first = end;
+    }
+}
+
+static void count_floats(tally *t, const float *place, size_t floats) {
+    size_t first = (size_t)((const char *)place - (const char *)t->engine->arena);
+    count(t, first, first + floats * sizeof *place);
+}
+
+static void count_ints(tally *t, const void *place, size_t bytes) {
+    size_t first = (size_t)((const char *)place - (const char *)t->engine->arena);
+    count(t, first, first + bytes);
+}
+
+static void count_rows(tally *t, const fl_cpu_rows *b, size_t rows, size_t width) {
+    if (b->q) {
+        count_ints(t, b->q, rows * width * fl_cpu_unit(t->engine));
+    }
+    if (b->scale) {
+        count_ints(t, b->scale, rows * sizeof *b->scale);
+    }
+    if (b->zero) {
+        count_ints(t, b->zero, rows * sizeof *b->zero);
+    }
+}
+
+/* Rows of chunks of the MLP's middle that member i keeps: one chunk with rows of its own; members
+ * that split columns share all of them, as far as each has room (cpu_layers.c). */
+static size_t middle_rows(const fl_engine *e, bool shared, unsigned i, size_t rows) {
+    if (!shared) {
+        return rows;
+    }
+    size_t fit = e->rows_max / rows, before = i * fit;
+    size_t left = e->chunks > before ? e->chunks - before : 0;
+    return (left < fit ? left : fit) * rows;
+}
+
+/* Texts of the largest block whose largest logits are kept at a time. */
+static size_t most_rows(const fl_engine *e, const fl_cpu_guess *guess, uint32_t texts,
+                        uint32_t tokens) {
+    size_t rows = ((size_t)texts * guess->tokens + tokens - 1) / tokens;
+    return rows < e->rows_max ? rows : e->rows_max;
+}
+
+static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t texts,
+                         uint32_t tokens) {
+    tally  t       = {.engine = e};
+    bool   by_rows = guess->split && fl_cpu_by_rows(e, guess->tokens, e->threads);
+    size_t n = guess->tokens, most = by_rows ? (n + e->threads - 1) / e->threads : n;
+    size_t rows = fl_cpu_rows_step(e, most);
+    rows        = rows < most ? rows : most;
+    for (unsigned i = 0; i < guess->threads; i++) { /* in the order of lay_out_scratch */
+        const fl_cpu_scratch *s = &e->scratch[i];
+        bool   own    = i == 0 || !guess->split; /* the others of a crew use the first one's */
+        bool   apart  = own || by_rows;
+        size_t middle = middle_rows(e, guess->split && !by_rows, i, rows);
+        size_t heads  = guess->split ? (e->desc.heads + e->threads - 1) / e->threads : e->q_run;
+        size_t expert = guess->split && !by_rows ? (rows + e->threads - 1) / e->threads : rows;
+        middle        = e->experts16 > 0 && middle < expert ? expert : middle;
+        if (own) {
+            count_floats(&t, s->x, n * e->hidden16);
+            count_floats(&t, s->z, e->pre ? n * e->hidden16 : 0);
+            count_floats(&t, s->context, n * e->inner);
+            count_floats(&t, s->wide, n * (e->q_wide + e->k_wide));
+        }
+        heads = heads < e->q_run ? heads : e->q_run;
+        count_floats(&t, s->head, (2 + heads) * n * e->head16);
+        if (apart || e->project || e->mlm) {
+            count_floats(&t, s->y, rows * e->wide16);
+        }
+        count_floats(&t, s->pair, e->gated ? rows * 2 * FL_CPU_LANES : 0);
+        count_floats(&t, s->middle, middle * FL_CPU_CHUNK);
+        count_floats(&t, s->attention,
+                     fl_cpu_attention_scratch(heads, guess->longest, guess->longest, e->head16));
+        count_floats(&t, s->expert.chance, expert * e->experts16);
+        expert = expert < e->expert_rows ? expert : e->expert_rows;
+        count_floats(&t, s->expert.in, expert * e->hidden16);
+        count_floats(&t, s->expert.out, expert * e->hidden16);
+        count_floats(&t, s->most, e->mlm ? most_rows(e, guess, texts, tokens) * e->wide16 : 0);
+        if (own) {
+            count_rows(&t, &s->x_narrow, n, e->hidden16);
+        }
+        if (apart) {
+            count_rows(&t, &s->context_narrow, rows,
+                       e->inner > e->hidden16 ? e->inner : e->hidden16);
+        }
+        count_rows(&t, &s->middle_narrow, middle, FL_CPU_CHUNK);
+    }
+    count_ints(&t, e->plan.order, texts * sizeof *e->plan.order);
+    count_ints(&t, e->plan.blocks, guess->blocks * sizeof *e->plan.blocks);
+    count_ints(&t, e->plan.count, (e->max_length + 2) * sizeof *e->plan.count);
+    count_ints(&t, e->plan.load, e->threads * sizeof *e->plan.load);
+    return t.bytes;
+}
+
+uint64_t fl_cpu_memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint32_t longest) {
+    fl_cpu_guess guess[FL_CPU_GUESSES];
+    uint64_t     most = 0;
+    if (texts == 0 || tokens == 0) {
+        return 0;
+    }
+    texts          = texts < e->batch_texts ? texts : (uint32_t)e->batch_texts;
+    unsigned count = fl_cpu_plan_guess(e, texts, tokens, longest, guess);
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t bytes = bytes_of(e, &guess[i], texts, tokens);
+        most           = bytes > most ? bytes : most;
+    }
+    return most;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* avx2/byte_dot_avx2.h - the chain of integer products on vectors of 8, whatever FL_DOT(acc, x, y) is: it adds
+ * the products of the four bytes in each lane of x and y to that lane of acc. */
+#ifndef FL_ENGINES_CPU_KERNELS_AVX2_BYTE_DOT_AVX2_H
+#define FL_ENGINES_CPU_KERNELS_AVX2_BYTE_DOT_AVX2_H
+
+#include "engines/cpu/kernels/avx2/vec.h"
+
+typedef __m256i ivec;
+
+enum { FL_DOT_ZERO = 0 };
+
+FL_INLINE ivec ivec_set(int32_t x) {
+    return _mm256_set1_epi32(x);
+}
+FL_INLINE ivec ivec_load(const int32_t *x) {
+    return _mm256_loadu_si256((const __m256i *)(const void *)x);
+}
+FL_INLINE ivec ivec_sub(ivec a, ivec b) {
+    return _mm256_sub_epi32(a, b);
+}
+FL_INLINE ivec ivec_mul(ivec a, ivec b) {
+    return _mm256_mullo_epi32(a, b);
+}
+FL_INLINE vec ivec_to_float(ivec a) {
+    return _mm256_cvtepi32_ps(a);
+}
+
+/* acc[r][·] += Σ_k a[r][k] b[k] over k bytes of a row; `rows` is a constant at every call, `panels` is 1. */
+FL_INLINE void wide_dot(int rows, int panels, const uint8_t *a, size_t a_stride, const uint8_t *b,
+                        size_t panel_stride, size_t k, ivec acc[FL_WIDE_ROWS][2], const char *fetch,
+                        size_t fetch_step) {
+    (void)panels, (void)panel_stride;
+    for (size_t step = 0; step < k; step += 4, b += (size_t)4 * FL_CPU_LANES) {
+        ivec low  = _mm256_loadu_si256((const __m256i *)(const void *)b);
+        ivec high = _mm256_loadu_si256((const __m256i *)(const void *)(b + 32));
+        _mm_prefetch(fetch, _MM_HINT_T0);
+        fetch += fetch_step;
+        FL_UNROLL for (int r = 0; r < rows; r++) {
+            int32_t four;
+            __builtin_memcpy(&four, a + (size_t)r * a_stride + step, sizeof four);
+            ivec x = _mm256_set1_epi32(four);
+            FL_DOT(acc[r][0], x, low);
+            FL_DOT(acc[r][1], x, high);
+        }
+    }
+}
+
+#endif

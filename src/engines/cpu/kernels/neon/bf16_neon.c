@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* neon/bf16_neon.c - bf16 with NEON: weights are widened in registers, the arithmetic is that of float32. */
+#include "engines/cpu/kernels/neon/neon.h"
+#include "engines/cpu/kernels/neon/neon_tables.h"
+
+#define FL_FMA(acc, x, y) (acc) = vfmaq_f32(acc, x, y)
+
+FL_INLINE vec vec_even(vec pair) {
+    return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(pair), 16));
+}
+FL_INLINE vec vec_odd(vec pair) {
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(pair), vdupq_n_u32(0xffff0000u)));
+}
+
+#include "engines/cpu/kernels/wide/bf16_chain.h"
+#include "engines/cpu/kernels/wide/f32_gemm.h"
+
+void fl_bf16_gemm_6x16_neon(const fl_gemm_narrow *g) {
+    fl_gemm wide = bf16_as_floats(g);
+    wide_gemm(&wide);
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ref/f32_ref.c - every kernel in plain loops: the specification that all others are compared with, and
+ * the engine of last resort on a machine for which nothing faster is built.
+ *
+ * gemm is the very chain of fused multiply-adds that kernels.h promises, so a fast gemm can be held
+ * to its bits. The others sum in double: they are closer to the true value than what they judge. */
+#include <math.h>
+
+#include "engines/cpu/kernels.h"
+#include "engines/cpu/kernels/ref/narrow.h"
+
+static void gemm_ref(const fl_gemm *g) {
+    for (size_t row = 0; row < g->rows; row++) {
+        for (size_t col = 0; col < g->panels * FL_CPU_LANES; col++) {
+            const float *a   = g->a + row * g->a_stride;
+            const float *b   = g->b + col / FL_CPU_LANES * g->b_stride + col % FL_CPU_LANES;
+            float       *c   = g->c + row * g->c_stride + col;
+            float        sum = g->accumulate ? *c : 0.0f;
+            for (size_t k = 0; k < g->k; k++) {
+                sum = fmaf(a[k], b[k * FL_CPU_LANES], sum);
+            }
+            sum = g->bias ? sum + g->bias[col] : sum;
+            sum = g->residual ? sum + g->residual[row * g->residual_stride + col] : sum;
+            *c  = sum;
+        }
+    }
+}
+
+/* The score of one query and key as every kernel rounds it. */
+static float score(const fl_attention *at, const float *q, const float *k, const float *bias) {
+    double sum = 0.0;
+    for (size_t c = 0; c < at->d; c++) {
+        sum += (double)q[c] * (double)k[c];
+    }
+    return (float)(sum + (bias ? (double)*bias : 0.0));
+}
+
+/* Scores are computed twice, for the largest and for the weights: the scratch, which holds the sums of
+ * the values in double, need not grow with the text. */
+static void attention_row(const fl_attention *at, size_t head, size_t row) {
+    const float *q     = at->q + head * at->q_head + row * at->q_stride;
+    float       *out   = at->out + head * at->out_head + row * at->out_stride;
+    size_t       i     = at->first + row;
+    size_t       low   = i > at->before ? i - at->before : 0;
+    size_t       high  = at->n - i > at->after ? i + at->after + 1 : at->n;
+    const float *bias  = at->bias ? at->bias + head * at->bias_head - i : NULL; /* of key 0 */
+    double      *value = (double *)(void *)at->scratch, top = -INFINITY, sum = 0.0;
+    for (size_t j = low; j < high; j++) {
+        top = fmax(top, (double)score(at, q, at->k + j * at->kv_stride, bias ? bias + j : NULL));
+    }
+    for (size_t c = 0; c < at->d; c++) {
+        value[c] = 0.0;
+    }
+    for (size_t j = low; j < high; j++) {
+        double s      = (double)score(at, q, at->k + j * at->kv_stride, bias ? bias + j : NULL);
+        double weight = (double)(float)exp(s - top);
+        sum += weight;
+        for (size_t c = 0; c < at->d; c++) {
+            value[c] += weight * (double)at->v[j * at->kv_stride + c];
+        }
+    }
+    for (size_t c = 0; c < at->d; c++) {
+        out[c] = (float)(value[c] / sum);
+    }
+}
+
+static void attention_ref(const fl_attention *at) {
+    for (size_t head = 0; head < at->heads; head++) {
+        for (size_t row = 0; row < at->rows; row++) {
+            attention_row(at, head, row);
+        }
+    }
+}
+
+static void layer_norm_ref(const fl_row_norm *norm) {
+    for (size_t r = 0; r < norm->rows; r++) {
+        const float *x    = norm->x + r * norm->x_stride;
+        float       *y    = norm->y + r * norm->y_stride;
+        double       mean = 0.0, variance = 0.0;
+        for (size_t i = 0; i < norm->n; i++) {
+            mean += (double)x[i];
+        }
+        mean /= (double)norm->n;
+        for (size_t i = 0; i < norm->n; i++) {
+            variance += ((double)x[i] - mean) * ((double)x[i] - mean);
+        }
+        double scale = 1.0 / sqrt(variance / (double)norm->n + (double)norm->eps);
+        for (size_t i = 0; i < norm->n; i++) {
+            y[i] = (float)(((double)x[i] - mean) * scale * (double)norm->weight[i] +
+                           (double)norm->bias[i]);
+        }
+        for (size_t i = norm->n; i < fl_cpu_pad(norm->n); i++) {
+            y[i] = 0.0f;
+        }
+    }
+}
+
+static void rms_norm_ref(const fl_row_norm *norm) {
+    for (size_t r = 0; r < norm->rows; r++) {
+        const float *x      = norm->x + r * norm->x_stride;
+        float       *y      = norm->y + r * norm->y_stride;
+        double       square = 0.0;
+        for (size_t i = 0; i < norm->n; i++) {
+            square += (double)x[i] * (double)x[i];
+        }
+        double scale = 1.0 / sqrt(square / (double)norm->n + (double)norm->eps);
+        for (size_t i = 0; i < norm->n; i++) {
+            y[i] = (float)((double)x[i] * scale * (double)norm->weight[i]);
+        }
+        for (size_t i = norm->n; i < fl_cpu_pad(norm->n); i++) {
+            y[i] = 0.0f;
+        }
+    }
+}
+
+static void rotate_ref(const fl_rotation *at) {
+    size_t half = at->dims / 2;
+    for (size_t r = 0; r < at->rows; r++) {
+        const float *cosine = at->cosine + r * half, *sine = at->sine + r * half;
+        float       *x = at->x + r * at->stride, *y = x + half;
+        for (size_t i = 0; i < half; i++) {
+            double a = (double)x[i], b = (double)y[i];
+            x[i] = (float)(a * (double)cosine[i] - b * (double)sine[i]);
+            y[i] = (float)(b * (double)cosine[i] + a * (double)sine[i]);
+        }
+    }
+}
+
+static double gelu_erf(double x) {
+    return 0.5 * x * erfc(-x * 0.70710678118654752440);
+}
+static double gelu_tanh(double x) {
+    return 0.5 * x * (1.0 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+}
+static double silu(double x) {
+    return x / (1.0 + exp(-x));
+}
+static double relu(double x) {
+    return x < 0.0 ? 0.0 : x;
+} /* NaN stays */
+
+static void each(double (*f)(double), float *x, size_t stride, size_t rows, size_t cols) {
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t c = 0; c < cols; c++) {
+            x[r * stride + c] = (float)f((double)x[r * stride + c]);
+        }
+    }
+}
+
+static void gate_each(double (*f)(double), const fl_gating *at) {
+    for (size_t r = 0; r < at->rows; r++) {
+        for (size_t c = 0; c < at->cols; c++) {
+            double gate                 = f((double)at->gate[r * at->stride + c]);
+            at->y[r * at->y_stride + c] = (float)(gate * (double)at->up[r * at->stride + c]);
+        }
+    }
+}
+
+#define BOTH(name)                                                                                 \
+    static void name##_ref(float *x, size_t stride, size_t rows, size_t cols) {                    \
+        each(name, x, stride, rows, cols);                                                         \
+    }                                                                                              \
+    static void gate_##name##_ref(const fl_gating *at) {                                           \
+        gate_each(name, at);                                                                       \
+    }
+BOTH(gelu_erf)
+BOTH(gelu_tanh)
+BOTH(silu)
+BOTH(relu)
+#undef BOTH
+
+const fl_cpu_kernels fl_cpu_kernels_ref = {
+    .isa        = "ref",
+    .name       = "plain loops",
+    .gemm       = gemm_ref,
+    .attention  = attention_ref,
+    .layer_norm = layer_norm_ref,
+    .rms_norm   = rms_norm_ref,
+    .rotate     = rotate_ref,
+    .activation = {[FL_ACT_GELU_ERF]  = gelu_erf_ref,
+                   [FL_ACT_GELU_TANH] = gelu_tanh_ref,
+                   [FL_ACT_SILU]      = silu_ref,
+                   [FL_ACT_RELU]      = relu_ref},
+    .gating     = {[FL_ACT_GELU_ERF]  = gate_gelu_erf_ref,
+                   [FL_ACT_GELU_TANH] = gate_gelu_tanh_ref,
+                   [FL_ACT_SILU]      = gate_silu_ref,
+                   [FL_ACT_RELU]      = gate_relu_ref},
+    .narrow     = {[FL_CPU_INT8]  = {fl_q8_quantize_ref, fl_q8_gemm_ref, 1},
+                   [FL_CPU_INT16] = {fl_q16_quantize_ref, fl_q16_gemm_ref, 0},
+                   [FL_CPU_BF16]  = {NULL, fl_bf16_gemm_ref, 0}},
+};

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_forward.c - a batch's way: packed into pinned memory, up, through the tier, down, to its rows.
+ *
+ * Role    The engine's forward; a slot is one stream with its own arena and pinned blocks.
+ * Method  Up goes one block: counts, cumulative lengths, skipped tokens, ids. Down comes one block:
+ *         a flag per text and the rows; where the rows of a batch lie one behind the other in a
+ *         buffer that the driver knows (pinned.c), they go there and only the flags come by the
+ *         slot's block. A slot that runs alone copies by its own stream, which is
+ *         quickest; while others compute, the block goes up by the transfer stream and the slot's
+ *         stream waits for its event. Then the thread polls a little, for a small batch is done in
+ *         less time than sleeping takes, and sleeps until the device's event wakes it.
+ * Errors  After any failure the stream is drained before the pinned blocks may be used again. A text
+ *         whose row is not finite is run once more by rescue.c, and fails the batch by its index
+ *         when that does not help.
+ * Memory  none beyond the slot's. Threads: one per slot at a time.
+ * Proof   tests/cuda/test_cuda_engine.c, test_cuda_faults.c. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "engines/cuda/cuda_engine.h"
+
+static const uint64_t poll_ns = 200000; /* before the thread sleeps */
+
+enum { DIRECT_LEAST = 64 << 10 }; /* bytes: below, copying costs less than a second call */
+
+/* ---- Up -------------------------------------------------------------------------------------- */
+
+static size_t pack(unsigned char *input, const fl_cuda_place *at, const fl_batch *batch) {
+    fl_cuda_meta meta = {.texts = batch->texts, .tokens = batch->tokens};
+    memcpy(input, &meta, sizeof meta);
+    memcpy(input + at->cu_at, batch->cu, (batch->texts + 1ULL) * sizeof *batch->cu);
+    if (batch->pool_skip != NULL)
+        memcpy(input + at->skip_at, batch->pool_skip, batch->texts * sizeof *batch->pool_skip);
+    else
+        memset(input + at->skip_at, 0, batch->texts * sizeof(uint32_t));
+    memcpy(input + at->ids_at, batch->ids, batch->tokens * sizeof *batch->ids);
+    return at->ids_at + batch->tokens * sizeof *batch->ids;
+}
+
+static int upload(fl_engine *e, fl_cuda_slot *slot, size_t bytes, bool alone, fletch_error *error) {
+    const fl_cuda_calls *cu     = &e->cuda->cu;
+    CUstream             stream = e->transfer != NULL && !alone ? e->transfer : slot->stream;
+    CUresult             result = cu->copy_up(slot->arena, slot->input, bytes, stream);
+    if (result == CUDA_SUCCESS && stream != slot->stream) {
+        result = cu->event_record(slot->uploaded, stream);
+        if (result == CUDA_SUCCESS)
+            result = cu->stream_after(slot->stream, slot->uploaded, 0);
+    }
+    return fl_cuda_check(e->cuda, result, FLETCH_EINTERNAL, error,
+                         "a batch cannot be copied to the device");
+}
+
+/* ---- Down ------------------------------------------------------------------------------------ */
+
+/* Whether the device can write all rows where they are wanted in one copy that is worth its call. */
+static bool is_direct(const fl_engine *e, const fl_batch *batch) {
+    size_t bytes = (size_t)batch->texts * e->width * sizeof(float);
+    if (bytes < DIRECT_LEAST)
+        return false;
+    for (uint32_t i = 1; i < batch->texts; i++)
+        if (batch->rows[i] != batch->rows[0] + (size_t)i * e->width)
+            return false;
+    return fl_cuda_is_pinned(batch->rows[0], bytes);
+}
+
+static int download(fl_engine *e, fl_cuda_slot *slot, const fl_cuda_place *at,
+                    const fl_batch *batch, bool direct, fletch_error *error) {
+    const fl_cuda_calls *cu    = &e->cuda->cu;
+    size_t               rows  = (size_t)batch->texts * e->width * sizeof(float);
+    size_t               flags = batch->texts * sizeof(uint32_t);
+    CUresult             result =
+        cu->copy_down(slot->output, at->bad, direct ? flags : at->rows_at + rows, slot->stream);
+    if (result == CUDA_SUCCESS && direct)
+        result = cu->copy_down(batch->rows[0], at->rows, rows, slot->stream);
+    if (result == CUDA_SUCCESS)
+        result = cu->event_record(slot->done, slot->stream);
+    return fl_cuda_check(e->cuda, result, FLETCH_EINTERNAL, error,
+                         "the rows cannot be copied from the device");
+}
+
+static int wait_done(fl_engine *e, fl_cuda_slot *slot, fletch_error *error) {
+    const fl_cuda_calls *cu     = &e->cuda->cu;
+    uint64_t             until  = fl_clock_ns() + poll_ns;
+    CUresult             result = cu->event_query(slot->done);
+    while (result == CUDA_ERROR_NOT_READY && fl_clock_ns() < until)
+        result = cu->event_query(slot->done);
+    if (result == CUDA_ERROR_NOT_READY)
+        result = cu->event_wait(slot->done);
+    return fl_cuda_check(e->cuda, result, FLETCH_EINTERNAL, error, "the device failed");
+}
+
+static int deliver(fl_engine *e, const fl_cuda_slot *slot, const fl_cuda_place *at,
+                   const fl_batch *batch, bool direct, fletch_error *error) {
+    const unsigned char *rows   = slot->output + at->rows_at;
+    size_t               bytes  = e->width * sizeof(float);
+    int                  status = FLETCH_OK;
+    for (uint32_t i = 0; i < batch->texts && status == FLETCH_OK; i++) {
+        uint32_t bad;
+        memcpy(&bad, slot->output + i * sizeof bad, sizeof bad);
+        if (bad != 0)
+            status = fl_cuda_rescue(e, batch, i, error);
+        else if (!direct)
+            memcpy(batch->rows[i], rows + i * bytes, bytes);
+    }
+    return status;
+}
+
+/* ---- One batch ------------------------------------------------------------------------------- */
+
+static int check_batch(const fl_engine *e, const fl_batch *batch, fletch_error *error) {
+    const fl_cuda_tier *most = &e->tiers[e->tier_count - 1];
+    if (batch->texts > most->texts || batch->tokens > most->tokens)
+        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
+                       "cuda: a batch of %u texts and %u tokens; the device's memory was sized for "
+                       "%u and %u",
+                       batch->texts, batch->tokens, most->texts, most->tokens);
+    for (uint32_t t = 0; t < batch->texts; t++) {
+        uint32_t length = batch->cu[t + 1] - batch->cu[t];
+        if (length == 0 || length > e->max_length)
+            return fl_fail(error, FLETCH_EINTERNAL, t, "text of %u tokens, opened for 1 to %u",
+                           length, e->max_length);
+    }
+    return FLETCH_OK;
+}
+
+static uint32_t mix_of(const fl_batch *batch) {
+    uint32_t mix = 0;
+    for (uint32_t t = 0; t < batch->texts; t++) {
+        bool is_short = batch->cu[t + 1] - batch->cu[t] <= FL_CUDA_SHORT_TOKENS;
+        mix |= is_short ? FL_CUDA_HAS_SHORT : FL_CUDA_HAS_LONG;
+    }
+    return mix;
+}
+
+/* After a failure: until nothing reads or writes the pinned blocks any more. */
+static void drain(const fl_engine *e, const fl_cuda_slot *slot) {
+    if (e->transfer != NULL)
+        e->cuda->cu.stream_wait(e->transfer);
+    e->cuda->cu.stream_wait(slot->stream);
+}
+
+static int run(fl_engine *e, fl_cuda_slot *slot, const fl_batch *batch, bool alone,
+               fletch_error *error) {
+    fl_cuda_shape shape  = {fl_cuda_tier_of(batch->tokens), mix_of(batch)};
+    bool          direct = is_direct(e, batch);
+    fl_cuda_place at;
+    fl_cuda_lay_out(e, shape.tier, slot->arena, &at);
+    int      status = fl_cuda_plan_tier(e, shape.tier, error);
+    uint64_t begin  = fl_trace_begin(e->trace);
+    if (status == FLETCH_OK)
+        status = upload(e, slot, pack(slot->input, &at, batch), alone, error);
+    fl_trace_end(e->trace, "cuda copy up", begin, "tokens", batch->tokens);
+    begin = fl_trace_begin(e->trace);
+    if (status == FLETCH_OK)
+        status = fl_cuda_run_shape(e, slot, shape, error);
+    fl_trace_end(e->trace, "cuda launch", begin, "tokens", e->tiers[shape.tier].tokens);
+    begin = fl_trace_begin(e->trace);
+    if (status == FLETCH_OK)
+        status = download(e, slot, &at, batch, direct, error);
+    if (status == FLETCH_OK)
+        status = wait_done(e, slot, error);
+    else
+        drain(e, slot);
+    fl_trace_end(e->trace, "cuda wait", begin, "texts", batch->texts);
+    begin = fl_trace_begin(e->trace);
+    if (status == FLETCH_OK)
+        status = deliver(e, slot, &at, batch, direct, error);
+    if (status == FLETCH_OK && direct)
+        atomic_fetch_add_explicit(&e->direct_batches, 1, memory_order_relaxed);
+    fl_trace_end(e->trace, "cuda rows", begin, "texts", batch->texts);
+    return status;
+}
+
+int fl_cuda_forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_error *error) {
+    CUcontext popped;
+    if (batch->texts == 0)
+        return FLETCH_OK;
+    int status = check_batch(e, batch, error);
+    if (status < 0)
+        return status;
+    status = fl_cuda_check(e->cuda, e->cuda->cu.context_push(e->context), FLETCH_EINTERNAL, error,
+                           "the device's context is lost");
+    if (status < 0)
+        return status;
+    bool alone = atomic_fetch_add(&e->running, 1) == 0;
+    status     = run(e, &e->slots[slot], batch, alone, error);
+    atomic_fetch_sub(&e->running, 1);
+    atomic_fetch_add_explicit(&e->batches, 1, memory_order_relaxed);
+    e->cuda->cu.context_pop(&popped);
+    return status;
+}
+
+/* ---- Warming up ------------------------------------------------------------------------------ */
+
+/* A batch of `tokens` tokens in texts of at most 16, run on every slot: twice, so that it is
+ * captured. */
+static int warm_with(fl_engine *e, uint32_t tokens, int32_t *ids, uint32_t *cu, float **rows,
+                     fletch_error *error) {
+    enum { LENGTH = 16 };
+    uint32_t length = e->max_length < LENGTH ? e->max_length : LENGTH, texts = 0;
+    uint32_t most = e->tiers[fl_cuda_tier_of(tokens)].texts;
+    cu[0]         = 0;
+    while (texts < most && cu[texts] + length <= tokens) {
+        cu[texts + 1] = cu[texts] + length;
+        texts++;
+    }
+    fl_batch batch  = {.ids = ids, .cu = cu, .texts = texts, .tokens = cu[texts], .rows = rows};
+    int      status = FLETCH_OK;
+    for (uint32_t i = 0; i < e->slot_count * 2 && status == FLETCH_OK; i++)
+        status = fl_cuda_forward(e, i / 2, &batch, error);
+    return status == FLETCH_EMODEL ? FLETCH_OK : status; /* the first real text will say it */
+}
+
+int fl_cuda_warm(fl_engine *e, fletch_error *error) {
+    static const uint32_t sizes[] = {16, 64, 512, 4096};
+    enum { MOST = 4096 };
+    int32_t  *ids    = fl_alloc_zero(MOST, sizeof *ids);
+    uint32_t *cu     = fl_alloc_zero(MOST + 1, sizeof *cu);
+    float   **rows   = fl_alloc_zero(MOST, sizeof *rows);
+    float    *row    = fl_alloc_zero(e->width, sizeof *row); /* all rows go to one place */
+    int       status = FLETCH_OK;
+    if (ids == NULL || cu == NULL || rows == NULL || row == NULL)
+        status = fl_fail_nomem(error, MOST * sizeof *ids, "a first batch");
+    for (size_t i = 0; status == FLETCH_OK && i < MOST; i++)
+        rows[i] = row;
+    uint32_t most = e->tiers[e->tier_count - 1].tokens;
+    for (size_t i = 0; status == FLETCH_OK && i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i] <= most)
+            status = warm_with(e, sizes[i], ids, cu, rows, error);
+    fl_free(ids);
+    fl_free(cu);
+    fl_free(rows);
+    fl_free(row);
+    return status;
+}

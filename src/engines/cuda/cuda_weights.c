@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_weights.c - the model's tensors on the device: one block, converted on the way.
+ *
+ * Role    cuda_engine.c asks for the bytes, allocates the block and has it filled; afterwards the mapped
+ *         files are not read again.
+ * In/Out  fl_encoder's views (float32, half, bfloat16) -> tables and matrices of the engine's
+ *         element type; or int8 rows with their scales, after the gains of their columns were taken
+ *         out; or e4m3 matrices with one scale; norms and most biases in float32.
+ * Method  A list of pieces: what, how converted, where to. The same walk over the descriptor counts
+ *         the bytes and makes the list. q, k and v are laid behind each other, so that one product
+ *         makes all three. Pieces are cut into runs of rows that fit a pinned stage; a team of
+ *         threads converts a run while the one before is copied from the other stage.
+ *         e4m3 divides a matrix by its largest value / 448, which is looked for first, and the
+ *         norm's output before it by its bound / 448: a normed value is at most sqrt(hidden), so
+ *         that no text can be cut off, whatever it says.
+ * Memory  two stages of 16 MiB while it lasts, and a row's floats per thread.
+ * Threads its own team, gone at the end.
+ * Proof   tests/cuda/test_cuda_engine.c: vectors against the CPU engine in every precision. */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "engines/cuda/convert.h"
+#include "engines/cuda/cuda_engine.h"
+
+enum {
+    ALIGN       = 256,
+    STAGE_BYTES = 16 << 20,
+    STAGES      = 2,
+    RUN_FLOATS  = 4096, /* converted at a time by one thread */
+    TEAM_MOST   = 16,
+    GLOBAL_MOST = 8,
+    PER_LAYER   = 24
+};
+
+/* Of e4m3, also where all values are 0: its inverse is finite. */
+static const float least_scale = 0x1p-100f;
+
+typedef enum form { AS_F32, AS_ELEMENT, AS_Q8, AS_E4M3 } form;
+
+typedef struct piece {
+    fl_tensor    tensor; /* data NULL: zeros */
+    uint64_t     rows, cols;
+    form         as;
+    CUdeviceptr  at;
+    float       *scales; /* AS_Q8: [rows], filled when it was copied; AS_E4M3: the matrix's */
+    const float *gain;   /* AS_Q8: [cols] what the input was multiplied by, or NULL */
+} piece;
+
+/* The walk: `pieces` NULL only counts bytes. */
+typedef struct walk {
+    const fl_engine  *e;
+    const fl_encoder *encoder; /* NULL when counting */
+    uint64_t          used;
+    CUdeviceptr       base;
+    piece            *pieces;
+    size_t            count;
+} walk;
+
+static uint64_t size_of(const fl_engine *e, form as) {
+    return as == AS_F32 ? sizeof(float) : as == AS_ELEMENT ? e->element : 1;
+}
+
+static void read_floats(const fl_tensor *t, uint64_t first, uint64_t count, float *out) {
+    if (t->data == NULL)
+        memset(out, 0, count * sizeof *out);
+    else
+        fl_tensor_to_f32(t, first, count, out);
+}
+
+static CUdeviceptr reserve(walk *w, uint64_t bytes) {
+    uint64_t at = (w->used + ALIGN - 1) / ALIGN * ALIGN;
+    w->used     = at + bytes;
+    return w->base + at;
+}
+
+static void add(walk *w, const fl_tensor *tensor, uint64_t rows, uint64_t cols, form as,
+                CUdeviceptr at) {
+    if (w->pieces == NULL)
+        return;
+    w->pieces[w->count++] = (piece){.tensor = tensor ? *tensor : (fl_tensor){0},
+                                    .rows   = rows,
+                                    .cols   = cols,
+                                    .as     = as,
+                                    .at     = at};
+}
+
+/* A tensor of its own; 0 when `present` is false. */
+static CUdeviceptr place(walk *w, bool present, int slot, uint64_t rows, uint64_t cols, form as) {
+    if (!present)
+        return 0;
+    CUdeviceptr at = reserve(w, rows * cols * size_of(w->e, as));
+    add(w, w->encoder ? &w->encoder->global[slot] : NULL, rows, cols, as, at);
+    return at;
+}
+
+/* ---- The walk over the descriptor ------------------------------------------------------------ */
+
+typedef struct part {
+    fl_layer_slot weight, bias;
+} part;
+
+/* Where the weights of each product come from; qkv has three sources. */
+static const part sources[FL_CUDA_PRODUCTS][3] = {
+    [FL_CUDA_QKV]  = {{FL_LAYER_Q_W, FL_LAYER_Q_B},
+                      {FL_LAYER_K_W, FL_LAYER_K_B},
+                      {FL_LAYER_V_W, FL_LAYER_V_B}},
+    [FL_CUDA_OUT]  = {{FL_LAYER_O_W, FL_LAYER_O_B}},
+    [FL_CUDA_UP]   = {{FL_LAYER_UP_W, FL_LAYER_UP_B}},
+    [FL_CUDA_DOWN] = {{FL_LAYER_DOWN_W, FL_LAYER_DOWN_B}}};
+
+/* What the input of a product of layer i is multiplied by on its way into bytes; NULL: nothing. */
+static const float *gain_of(const fl_engine *e, uint32_t i, fl_cuda_product p) {
+    if (e->gains == NULL || (p != FL_CUDA_QKV && p != FL_CUDA_UP))
+        return NULL;
+    uint32_t place = p == FL_CUDA_QKV ? FL_CUDA_BEFORE_QKV : FL_CUDA_BEFORE_UP;
+    return e->gains + ((size_t)i * FL_CUDA_WATCHED + place) * e->desc.hidden;
+}
+
+static void walk_gain(walk *w, const float *gain, fl_cuda_matrix *m) {
+    fl_tensor tensor = {.data = gain, .dtype = FL_DTYPE_F32};
+    m->gain          = gain ? reserve(w, w->e->desc.hidden * sizeof *gain) : 0;
+    if (gain != NULL)
+        add(w, &tensor, 1, w->e->desc.hidden, AS_F32, m->gain);
+}
+
+static void walk_product(walk *w, uint32_t layer, fl_cuda_product p, const fl_tensor *slots,
+                         fl_cuda_matrix *m) {
+    const fl_engine *e    = w->e;
+    const float     *gain = gain_of(e, layer, p);
+    uint32_t         n, k, parts = p == FL_CUDA_QKV ? 3 : 1;
+    fl_cuda_product_size(e, p, &n, &k);
+    fl_cuda_takes(e, layer, p, m);
+    bool     is_q8   = m->takes == FL_CUDA_Q8;
+    form     as      = is_q8 ? AS_Q8 : m->takes == FL_CUDA_E4M3 ? AS_E4M3 : AS_ELEMENT;
+    form     bias_as = m->fused ? AS_ELEMENT : AS_F32;
+    uint64_t rows    = n / parts;
+    m->alpha         = as == AS_E4M3 ? least_scale : 1.0f; /* e4m3: measure_piece finds it */
+    m->weights       = reserve(w, (uint64_t)n * k * size_of(e, as));
+    m->bias          = reserve(w, n * size_of(e, bias_as));
+    m->scales        = is_q8 ? reserve(w, n * sizeof(float)) : 0;
+    walk_gain(w, gain, m);
+    for (uint32_t i = 0; i < parts; i++) {
+        const part *from = &sources[p][i];
+        add(w, slots ? &slots[from->weight] : NULL, rows, k, as,
+            m->weights + i * rows * k * size_of(e, as));
+        if (w->pieces != NULL) {
+            w->pieces[w->count - 1].gain   = gain;
+            w->pieces[w->count - 1].scales = as == AS_E4M3 ? &m->alpha : NULL;
+        }
+        if (is_q8) /* known once the weights before it were converted: see prepare_pieces */
+            add(w, NULL, 1, rows, AS_F32, m->scales + i * rows * sizeof(float));
+        add(w, slots ? &slots[from->bias] : NULL, 1, rows, bias_as,
+            m->bias + i * rows * size_of(e, bias_as));
+    }
+}
+
+static void walk_norm(walk *w, const fl_tensor *slots, int weight, int bias, fl_cuda_norm *norm) {
+    norm->weight = reserve(w, w->e->desc.hidden * sizeof(float));
+    norm->bias   = reserve(w, w->e->desc.hidden * sizeof(float));
+    add(w, slots ? &slots[weight] : NULL, 1, w->e->desc.hidden, AS_F32, norm->weight);
+    add(w, slots ? &slots[bias] : NULL, 1, w->e->desc.hidden, AS_F32, norm->bias);
+}
+
+static void walk_all(walk *w, fl_engine *to) {
+    const fl_encoder_desc *d       = &w->e->desc;
+    const fl_tensor       *globals = w->encoder ? w->encoder->global : NULL;
+    uint64_t               rows    = (uint64_t)d->positions + d->position_offset;
+    to->word                       = place(w, true, FL_SLOT_WORD, d->vocab, d->hidden, AS_ELEMENT);
+    to->position =
+        place(w, d->position == FL_POSITION_LEARNED, FL_SLOT_POSITION, rows, d->hidden, AS_ELEMENT);
+    to->token_type = place(w, d->token_type, FL_SLOT_TYPE, 1, d->hidden, AS_ELEMENT);
+    walk_norm(w, globals, FL_SLOT_EMBED_NORM_W, FL_SLOT_EMBED_NORM_B, &to->embed_norm);
+    to->attention_bias = place(w, fl_t5_rows(d) > 0, FL_SLOT_ATTENTION_BIAS,
+                               2ULL * d->distance[0].max_distance + 1, d->heads, AS_F32);
+    for (uint32_t i = 0; i < d->layers; i++) {
+        const fl_tensor *slots = w->encoder ? w->encoder->layer[i] : NULL;
+        fl_cuda_layer   *layer = &to->layers[i];
+        for (int p = 0; p < FL_CUDA_PRODUCTS; p++)
+            walk_product(w, i, (fl_cuda_product)p, slots, &layer->product[p]);
+        walk_norm(w, slots, FL_LAYER_ATTENTION_NORM_W, FL_LAYER_ATTENTION_NORM_B,
+                  &layer->attention_norm);
+        walk_norm(w, slots, FL_LAYER_MLP_NORM_W, FL_LAYER_MLP_NORM_B, &layer->mlp_norm);
+    }
+}
+
+uint64_t fl_cuda_weights_bytes(fl_engine *e) {
+    walk w = {.e = e};
+    walk_all(&w, e); /* addresses from 0 on, replaced when the block is there */
+    return (w.used + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* ---- Conversion ------------------------------------------------------------------------------ */
+
+/* One run of rows of one piece into a stage, by all threads of the team. */
+typedef struct job {
+    const fl_engine *e;
+    const piece     *piece;
+    uint64_t         first, rows;
+    unsigned char   *out;
+    float           *floats; /* [team][row_floats] */
+    size_t           row_floats;
+    float            largest[TEAM_MOST]; /* measure only */
+} job;
+
+static void write_elements(const job *j, const float *in, uint64_t count, uint64_t at) {
+    if (j->piece->as == AS_E4M3)
+        fl_cuda_to_e4m3(in, count, *j->piece->scales, j->out + at);
+    else if (j->piece->as == AS_F32 || j->e->type == FL_CUDA_F32)
+        memcpy(j->out + at * sizeof(float), in, count * sizeof(float));
+    else if (j->e->type == FL_CUDA_F16)
+        fl_cuda_to_f16(in, count, (uint16_t *)(void *)j->out + at);
+    else
+        fl_cuda_to_bf16(in, count, (uint16_t *)(void *)j->out + at);
+}
+
+static void convert(void *arg, unsigned member, unsigned size) {
+    const job   *j      = arg;
+    const piece *p      = j->piece;
+    float       *floats = j->floats + member * j->row_floats;
+    if (p->as == AS_Q8) {
+        for (uint64_t r = member; r < j->rows; r += size) {
+            read_floats(&p->tensor, (j->first + r) * p->cols, p->cols, floats);
+            for (uint64_t c = 0; p->gain != NULL && c < p->cols; c++)
+                floats[c] /= p->gain[c];
+            p->scales[j->first + r] =
+                fl_cuda_to_q8(floats, p->cols, (int8_t *)(j->out + r * p->cols));
+        }
+        return;
+    }
+    uint64_t count = j->rows * p->cols, step = j->row_floats;
+    for (uint64_t at = member * step; at < count; at += size * step) {
+        uint64_t run = count - at < step ? count - at : step;
+        read_floats(&p->tensor, j->first * p->cols + at, run, floats);
+        write_elements(j, floats, run, at);
+    }
+}
+
+/* The largest absolute value of each member's share. */
+static void measure(void *arg, unsigned member, unsigned size) {
+    job     *j      = arg;
+    float   *floats = j->floats + member * j->row_floats, most = 0.0f;
+    uint64_t count = j->rows * j->piece->cols, step = j->row_floats;
+    for (uint64_t at = member * step; at < count; at += size * step) {
+        uint64_t run = count - at < step ? count - at : step;
+        read_floats(&j->piece->tensor, at, run, floats);
+        most = fl_cuda_largest(floats, run, most);
+    }
+    j->largest[member] = most;
+}
+
+/* ---- Copying --------------------------------------------------------------------------------- */
+
+typedef struct mover {
+    const fl_engine *e;
+    fl_team         *team;
+    CUstream         stream;
+    unsigned char   *stage[STAGES];
+    CUevent          free[STAGES];
+    unsigned         next;
+    float           *floats;
+    size_t           row_floats;
+} mover;
+
+static void close_mover(mover *m) {
+    const fl_cuda_calls *cu = &m->e->cuda->cu;
+    if (m->stream != NULL)
+        cu->stream_wait(m->stream); /* the stages are its source */
+    for (unsigned i = 0; i < STAGES; i++) {
+        if (m->free[i] != NULL)
+            cu->event_destroy(m->free[i]);
+        if (m->stage[i] != NULL)
+            cu->host_free(m->stage[i]);
+    }
+    if (m->stream != NULL)
+        cu->stream_destroy(m->stream);
+    fl_team_close(m->team);
+    fl_free(m->floats);
+}
+
+static int open_mover(mover *m, uint32_t threads, size_t row_floats, fletch_error *error) {
+    const fl_cuda_calls *cu   = &m->e->cuda->cu;
+    uint32_t             size = threads < 1 ? 1 : threads < TEAM_MOST ? threads : TEAM_MOST;
+    m->row_floats             = row_floats > RUN_FLOATS ? row_floats : RUN_FLOATS;
+    m->floats                 = fl_alloc_array(size * m->row_floats, sizeof *m->floats);
+    if (m->floats == NULL)
+        return fl_fail_nomem(error, size * m->row_floats * sizeof *m->floats, "the cuda engine");
+    int status = fl_team_open(&m->team, size, NULL, error);
+    if (status < 0)
+        return status;
+    CUresult result = cu->stream_create(&m->stream, CU_STREAM_NON_BLOCKING);
+    for (unsigned i = 0; i < STAGES && result == CUDA_SUCCESS; i++) {
+        result = cu->host_alloc((void **)&m->stage[i], STAGE_BYTES, CU_MEMHOSTALLOC_PORTABLE);
+        if (result == CUDA_SUCCESS)
+            result = cu->event_create(&m->free[i], CU_EVENT_DISABLE_TIMING);
+    }
+    return fl_cuda_check(m->e->cuda, result, FLETCH_EPROVIDER, error,
+                         "no pinned memory to load the weights through");
+}
+
+/* The parts of a product share a scale: that of the largest. (NaN stays in the numbers.) */
+static void measure_piece(mover *m, const piece *p) {
+    job j = {
+        .e = m->e, .piece = p, .rows = p->rows, .floats = m->floats, .row_floats = m->row_floats};
+    fl_team_run(m->team, measure, &j);
+    for (unsigned i = 0; i < fl_team_size(m->team); i++)
+        *p->scales = fmaxf(*p->scales, j.largest[i] / FL_CUDA_E4M3_MOST);
+}
+
+static int move_piece(mover *m, const piece *p, fletch_error *error) {
+    const fl_cuda_calls *cu = &m->e->cuda->cu;
+    uint64_t row_bytes = p->cols * size_of(m->e, p->as), per_stage = STAGE_BYTES / row_bytes;
+    for (uint64_t row = 0; row < p->rows; row += per_stage) {
+        uint64_t rows   = p->rows - row < per_stage ? p->rows - row : per_stage;
+        unsigned s      = m->next++ % STAGES;
+        CUresult result = cu->event_wait(m->free[s]); /* what it held is on the device */
+        job      j      = {.e          = m->e,
+                           .piece      = p,
+                           .first      = row,
+                           .rows       = rows,
+                           .out        = m->stage[s],
+                           .floats     = m->floats,
+                           .row_floats = m->row_floats};
+        if (result == CUDA_SUCCESS) {
+            fl_team_run(m->team, convert, &j);
+            result = cu->copy_up(p->at + row * row_bytes, m->stage[s], rows * row_bytes, m->stream);
+        }
+        if (result == CUDA_SUCCESS)
+            result = cu->event_record(m->free[s], m->stream);
+        int status = fl_cuda_check(m->e->cuda, result, FLETCH_EPROVIDER, error,
+                                   "the weights cannot be copied to the device");
+        if (status < 0)
+            return status;
+    }
+    return FLETCH_OK;
+}
+
+/* A T5 table by distance instead of bucket: no logarithm on the device. */
+static float *unfold_bias(const fl_encoder *encoder) {
+    const fl_encoder_desc *d     = &encoder->desc;
+    size_t                 count = 2 * (size_t)d->distance[0].max_distance + 1;
+    float                 *table = fl_alloc_array(count * d->heads, sizeof *table);
+    for (size_t i = 0; table != NULL && i < count; i++) {
+        ptrdiff_t distance = (ptrdiff_t)i - (ptrdiff_t)d->distance[0].max_distance;
+        for (uint32_t head = 0; head < d->heads; head++)
+            table[i * d->heads + head] =
+                fl_distance_value(encoder, &d->distance[0], head, distance);
+    }
+    return table;
+}
+
+/* What the pieces of the list need besides the files: scales of int8 rows, the unfolded table. */
+static float *prepare_pieces(walk *w, const fl_engine *e, float *bias, size_t *widest) {
+    uint64_t scales = 0;
+    *widest         = 0;
+    for (size_t i = 0; i < w->count; i++) {
+        scales += w->pieces[i].as == AS_Q8 ? w->pieces[i].rows : 0;
+        *widest = w->pieces[i].cols > *widest ? w->pieces[i].cols : *widest;
+    }
+    float *block = fl_alloc_array(scales + 1, sizeof *block), *next = block;
+    for (size_t i = 0; block != NULL && i < w->count; i++) {
+        piece *p = &w->pieces[i];
+        if (p->at == e->attention_bias && p->at != 0)
+            p->tensor = (fl_tensor){.data = bias, .dtype = FL_DTYPE_F32};
+        if (p->as != AS_Q8)
+            continue;
+        p->scales                    = next;
+        w->pieces[i + 1].tensor.data = next; /* walk_product put the scales' piece behind it */
+        next += p->rows;
+    }
+    return block;
+}
+
+/* The scale of what a norm gives product m, whose sums get it too: no value of a norm is larger than
+ * sqrt(hidden) w + b. */
+static void scale_norm(const fl_engine *e, const fl_tensor *weight, const fl_tensor *bias,
+                       fl_cuda_norm *norm, fl_cuda_matrix *m) {
+    float most = 0.0f, root = sqrtf((float)e->desc.hidden);
+    if (m->takes != FL_CUDA_E4M3)
+        return;
+    for (uint32_t i = 0; i < e->desc.hidden; i++) {
+        float w, b;
+        read_floats(weight, i, 1, &w);
+        read_floats(bias, i, 1, &b);
+        most = fmaxf(most, fabsf(w) * root + fabsf(b));
+    }
+    norm->e4m3_scale = fmaxf(most / FL_CUDA_E4M3_MOST, least_scale);
+    m->alpha *= norm->e4m3_scale;
+}
+
+static void scale_norms(fl_engine *e, const fl_encoder *encoder) {
+    for (uint32_t i = 0; i < e->desc.layers; i++) {
+        fl_cuda_layer   *layer  = &e->layers[i];
+        const fl_tensor *slots  = encoder->layer[i];
+        const fl_tensor *weight = &encoder->global[FL_SLOT_EMBED_NORM_W];
+        const fl_tensor *bias   = &encoder->global[FL_SLOT_EMBED_NORM_B];
+        if (i > 0) {
+            weight = &encoder->layer[i - 1][FL_LAYER_MLP_NORM_W];
+            bias   = &encoder->layer[i - 1][FL_LAYER_MLP_NORM_B];
+        }
+        scale_norm(e, weight, bias, i > 0 ? &e->layers[i - 1].mlp_norm : &e->embed_norm,
+                   &layer->product[FL_CUDA_QKV]);
+        scale_norm(e, &slots[FL_LAYER_ATTENTION_NORM_W], &slots[FL_LAYER_ATTENTION_NORM_B],
+                   &layer->attention_norm, &layer->product[FL_CUDA_UP]);
+    }
+}
+
+int fl_cuda_upload(fl_engine *e, const fl_encoder *encoder, uint32_t threads, fletch_error *error) {
+    walk   w    = {.e = e, .encoder = encoder, .base = e->weights};
+    mover  m    = {.e = e};
+    float *bias = NULL, *scales = NULL;
+    size_t widest = 0, most = GLOBAL_MOST + (size_t)e->desc.layers * PER_LAYER;
+    int    status = FLETCH_OK;
+    w.pieces      = fl_alloc_zero(most, sizeof *w.pieces);
+    if (w.pieces != NULL) {
+        walk_all(&w, e);
+        bias   = e->attention_bias ? unfold_bias(encoder) : NULL;
+        scales = prepare_pieces(&w, e, bias, &widest);
+    }
+    if (w.pieces == NULL || scales == NULL || (e->attention_bias && bias == NULL))
+        status = fl_fail_nomem(error, most * sizeof *w.pieces, "the cuda engine's weights");
+    if (status == FLETCH_OK)
+        status = open_mover(&m, threads, widest, error);
+    for (size_t i = 0; status == FLETCH_OK && i < w.count; i++)
+        if (w.pieces[i].as == AS_E4M3)
+            measure_piece(&m, &w.pieces[i]);
+    for (size_t i = 0; status == FLETCH_OK && i < w.count; i++)
+        status = move_piece(&m, &w.pieces[i], error);
+    if (status == FLETCH_OK)
+        status = fl_cuda_check(e->cuda, e->cuda->cu.stream_wait(m.stream), FLETCH_EPROVIDER, error,
+                               "the weights did not reach the device");
+    close_mover(&m);
+    if (status == FLETCH_OK)
+        scale_norms(e, encoder);
+    fl_free(scales);
+    fl_free(bias);
+    fl_free(w.pieces);
+    return status;
+}

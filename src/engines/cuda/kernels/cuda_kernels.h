@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_kernels.h - what host code and kernels of the CUDA engine agree on: names, arguments, layouts.
+ *
+ * Role     cuda_forward.c fills one argument structure per launch and starts the kernel by name; the .cu
+ *          files define `extern "C" __global__ void NAME(const STRUCT p)`, one name per element
+ *          type: fl_embed_f32, fl_embed_f16, fl_embed_bf16. C and CUDA C++ read this file alike.
+ * Layouts  T = tokens of the batch, no padding; H = hidden; row-major. Activations have the element
+ *          type of the kernel's name; norms, biases, tables of attention bias and pooled rows are
+ *          float32; sums are made in float32.
+ * Counts   The true number of texts and tokens is on the device (`meta`), since a captured graph is
+ *          launched with a grid for its whole tier: a block whose token or text is beyond returns.
+ *          Rows of activations beyond meta->tokens hold anything; no kernel lets them reach a row
+ *          before it.
+ * Bytes    A row depends on its own text alone: no atomics, the order of every sum is fixed by the
+ *          text's length and not by its place in the batch.
+ * Proof    tests/cuda: every kernel against plain C on the simulated device, odd sizes; on a GPU by
+ *          fl-cuda-kernels. */
+#ifndef FL_ENGINES_CUDA_KERNELS_H
+#define FL_ENGINES_CUDA_KERNELS_H
+
+#include <stdint.h>
+
+enum {
+    FL_CUDA_WARP         = 32,
+    FL_CUDA_ROW_THREADS  = 256, /* block of the row kernels: 8 warps, a row each */
+    FL_CUDA_ROW_ROWS     = 8,
+    FL_CUDA_MAX_HIDDEN   = 4096, /* a row kept in registers: 128 values a lane */
+    FL_CUDA_SHORT_TOKENS = 64,   /* texts up to this are several to a block in fl_attention_short */
+    FL_CUDA_TILE         = 64,   /* query rows of a block in fl_attention_long */
+    FL_CUDA_ATTENTION_THREADS = 128,
+    FL_CUDA_TILES_THREADS     = 256,
+    FL_CUDA_POOL_THREADS      = 256
+};
+
+/* No kernel takes dynamic shared memory: launch with 0 bytes. Every pointer to rows of activations,
+ * to a table and to a norm is aligned to 16 bytes; hidden and width are multiples of 8. */
+
+/* The most tiles that fl_tiles makes of so many tokens. Short: texts that begin in the same window
+ * of 64 tokens share a tile, and a long text between two short ones is longer than a window. Long:
+ * a text of 65 tokens has two tiles, and no other wastes more. */
+static inline uint32_t fl_cuda_short_capacity(uint32_t tokens) {
+    return tokens / FL_CUDA_SHORT_TOKENS + 1;
+}
+static inline uint32_t fl_cuda_long_capacity(uint32_t tokens) {
+    return 2 * (tokens / (FL_CUDA_TILE + 1)) + 2;
+}
+
+/* What the batch is, copied to the device with it. */
+typedef struct fl_cuda_meta {
+    uint32_t texts, tokens;
+} fl_cuda_meta;
+
+/* Rows of 8-bit floats (e4m3) for the product that follows a norm, beside the norm's own. */
+typedef struct fl_cuda_e4m3 {
+    uint8_t *rows;   /* [T, H] out, or NULL: none are wanted */
+    float    factor; /* rows = x * factor, cut off at 448, to nearest and ties to even; NaN stays.
+                        Compute capability 8.9 or newer. */
+} fl_cuda_e4m3;
+
+/* fl_embed_T: x[t] = LayerNorm(word[ids[t]] + position[p(t)] + type[0]); a warp per token.
+ * Grid: ceil(tier tokens / FL_CUDA_ROW_ROWS), block FL_CUDA_ROW_THREADS. The token's text is found
+ * by searching cu. */
+typedef struct fl_cuda_embed {
+    const fl_cuda_meta *meta;
+    const int32_t      *ids;             /* [T] */
+    const uint32_t     *cu;              /* [texts + 1] */
+    const void         *word;            /* [vocab, H] of the kernel's type */
+    const void         *position;        /* [positions + offset, H], or NULL */
+    const void         *type;            /* [H] row 0 of the type table, or NULL */
+    const float        *norm_w, *norm_b; /* [H] */
+    void               *x;               /* [T, H] out */
+    fl_cuda_e4m3        e4m3;            /* x once more */
+    uint32_t            hidden;
+    uint32_t            position_offset;
+    int32_t             pad_token; /* >= 0: RoBERTa's and MPNet's rule, see encoder.h; -1: none */
+    float               eps;
+} fl_cuda_embed;
+
+/* fl_residual_norm_T: out = LayerNorm(x + y + bias); out may be x. A warp per row; grid and block
+ * as fl_embed. */
+typedef struct fl_cuda_residual_norm {
+    const fl_cuda_meta *meta;
+    const void         *x, *y; /* [T, H] */
+    const float        *bias;  /* [H], or NULL: the product had it in its epilogue */
+    const float        *norm_w, *norm_b;
+    void               *out;  /* [T, H] */
+    fl_cuda_e4m3        e4m3; /* out once more */
+    uint32_t            hidden;
+    float               eps;
+} fl_cuda_residual_norm;
+
+/* fl_bias_act_T: x[t][j] = act(x[t][j] + bias[j]) in place, where the product's epilogue cannot.
+ * Grid: (ceil(tier tokens / FL_CUDA_ROW_ROWS), any y >= 1: the columns are dealt over it, 256 at a
+ * time; width / 256 for a small batch, 1 for a large), block FL_CUDA_ROW_THREADS. */
+typedef struct fl_cuda_bias_act {
+    const fl_cuda_meta *meta;
+    void               *x;    /* [T, width] */
+    const float        *bias; /* [width], or NULL */
+    uint32_t            width;
+    int32_t             activation; /* fl_activation of encoder.h, or -1: bias alone */
+} fl_cuda_bias_act;
+
+/* fl_attention_short_T_D and fl_attention_long_T_D, D = 32, 64, 128: softmax(q k' scale + bias) v,
+ * per text and head, all keys of the text, no mask. qkv is one fused product: row t holds q, k and
+ * v of all heads, 3 * heads * D values.
+ * short: for texts of up to FL_CUDA_SHORT_TOKENS tokens, several to a block (list: fl_cuda_tiles).
+ *   long: one tile of FL_CUDA_TILE query rows of one text to a block, keys in a loop with a running
+ *   maximum.
+ * Grid: (fl_cuda_short_capacity or fl_cuda_long_capacity of the tier, heads), block
+ * FL_CUDA_ATTENTION_THREADS. `tiles` lists the work; a block beyond tile_count ends. bf16 needs
+ * compute capability 8.0 or newer: older tensor cores do not know it. */
+typedef struct fl_cuda_tile {
+    uint32_t first; /* short: first text; long: the text */
+    uint32_t count; /* short: texts in the tile; long: first query row / FL_CUDA_TILE */
+} fl_cuda_tile;
+
+typedef struct fl_cuda_attention {
+    const fl_cuda_meta *meta;
+    const uint32_t     *cu;
+    const void         *qkv;   /* [T, 3 * heads * D] */
+    void               *out;   /* [T, heads * D] */
+    const float        *bias;  /* T5: [2 * max_distance + 1, heads], by key - query + max_distance,
+                                       clamped at both ends (unfolded by the host); or NULL */
+    const fl_cuda_tile *tiles; /* made by fl_tiles */
+    const uint32_t     *tile_count; /* one number on the device */
+    uint32_t            heads;
+    uint32_t            max_distance;
+    float               scale;
+} fl_cuda_attention;
+
+/* fl_tiles: fill both lists from cu on the device, so that one graph serves many mixes of lengths.
+ * One block of FL_CUDA_TILES_THREADS; capacities are those of the tier (what would not fit is not
+ * written). */
+typedef struct fl_cuda_tiles {
+    const fl_cuda_meta *meta;
+    const uint32_t     *cu;
+    fl_cuda_tile       *short_tiles, *long_tiles;
+    uint32_t           *short_count, *long_count;
+    uint32_t            short_capacity, long_capacity;
+} fl_cuda_tiles;
+
+/* fl_pool_T: one row per text and kind: rows[text][kind * H ...], float32. Grid: texts of the tier,
+ * block FL_CUDA_POOL_THREADS. */
+typedef struct fl_cuda_pool {
+    const fl_cuda_meta *meta;
+    const uint32_t     *cu;
+    const uint32_t     *skip; /* [texts] tokens left out at the head, or NULL */
+    const void         *x;    /* [T, H] */
+    float              *rows; /* [texts, kinds * H] */
+    uint32_t           *bad;  /* [texts] out: 1 where a value is not finite */
+    uint32_t            hidden;
+    uint32_t            kinds;   /* 1..6 */
+    int32_t             kind[6]; /* fl_pooling of encoder.h, concatenated in this order */
+} fl_cuda_pool;
+
+/* fl_quantize_T: int8 rows and their scales (largest absolute value / 127), after each column was
+ * multiplied by its gain; a row that holds a value that is not finite has the scale NaN, so that
+ * the product shows it. A warp per row; grid and block as fl_embed. */
+typedef struct fl_cuda_quantize {
+    const fl_cuda_meta *meta;
+    const void         *x;      /* [T, width] */
+    const float        *gain;   /* [width], or NULL */
+    int8_t             *q;      /* [T, width] */
+    float              *scales; /* [T] */
+    uint32_t            width;
+} fl_cuda_quantize;
+
+/* fl_dequantize_T: out[t][j] = act(sum[t][j] * row_scale[t] * column_scale[j] + bias[j]); bias may
+ * be NULL. Grid and block as fl_bias_act. */
+typedef struct fl_cuda_dequantize {
+    const fl_cuda_meta *meta;
+    const int32_t      *sums; /* [T, width] */
+    const float        *row_scales, *column_scales, *bias;
+    void               *out; /* [T, width] */
+    uint32_t            width;
+    int32_t             activation; /* fl_activation, or -1 */
+} fl_cuda_dequantize;
+
+#endif

@@ -1,0 +1,651 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* http_request.c - request objects: their memory, the work they start, and the reply they wait for.
+ *
+ * Role    connection.c makes and ends them; routes allocate from them, submit work and reply.
+ * Method  A request waits for two things: that its handler has returned and that a reply was given
+ *         (`pending` counts them). Whoever brings the count to zero wakes the connection; when that is
+ *         the handler's own thread before it was put to sleep, nothing needs waking. So a reply may
+ *         come from any thread, also from inside fletch_submit.
+ *         The ticket of submitted work is kept as a number: a stale one cancels nothing.
+ * Memory  Objects are pooled with their buffers, so that a steady server allocates nothing per request;
+ *         buffers that grew beyond FL_POOLED_BYTES are given back.
+ * Threads See server.h. The pool has a lock of its own.
+ * Proof   tests/server/test_transport.py, test_promises.py. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/number.h"
+#include "base/utf8.h"
+#include "server/server_internal.h"
+
+enum {
+    BLOCK_BYTES  = 16 * 1024,
+    LINE         = 64,
+    LARGE_RESULT = 64 * 1024,
+    REPLY_STEP   = 1024 * 1024,
+    CELL_TEXT    = 13,
+    CELL_NS      = 60,
+    PACK_BYTE_NS = 15 /* of a reply that is packed */
+};
+
+/* ---- The pool ---------------------------------------------------------------------------------- */
+
+fl_request_full *fl_request_make(fl_server *server) {
+    pthread_mutex_lock(&server->pool_lock);
+    fl_request_full *full = server->pool;
+    if (full != NULL) {
+        server->pool = full->next;
+        server->pool_count--;
+    }
+    pthread_mutex_unlock(&server->pool_lock);
+    if (full == NULL) {
+        full = fl_alloc_zero(1, sizeof *full);
+        if (full == NULL) {
+            return NULL;
+        }
+    }
+    full->shared.server = server;
+    full->next          = NULL;
+    return full;
+}
+
+static void trim(fl_buf *buf) {
+    if (buf->capacity > FL_POOLED_BYTES) {
+        fl_buf_free(buf);
+    } else {
+        fl_buf_clear(buf);
+    }
+}
+
+static void free_blocks(fl_block *block) {
+    while (block != NULL) {
+        fl_block *next = block->next;
+        fl_free(block);
+        block = next;
+    }
+}
+
+static void free_full(fl_request_full *full) {
+    fl_buf_free(&full->gather);
+    fl_buf_free(&full->out);
+    fl_buf_free(&full->shared.reply.body);
+    free_blocks(full->blocks);
+    fl_free(full);
+}
+
+/* Keep the buffers, forget everything else. */
+void fl_request_retire(fl_request_full *full) {
+    fl_server *server = full->shared.server;
+    if (full->shared.cleanup != NULL) {
+        full->shared.cleanup(&full->shared);
+    }
+    fl_keys_drop(full->keys);
+    trim(&full->gather);
+    trim(&full->out);
+    trim(&full->shared.reply.body);
+    fl_block *kept = NULL;
+    while (full->blocks != NULL) {
+        fl_block *block = full->blocks;
+        full->blocks    = block->next;
+        if (kept == NULL && block->capacity == BLOCK_BYTES) {
+            kept       = block;
+            kept->next = NULL;
+            kept->used = 0;
+        } else {
+            fl_free(block);
+        }
+    }
+    fl_request_full clean;
+    memset(&clean, 0, sizeof clean);
+    clean.gather            = full->gather;
+    clean.out               = full->out;
+    clean.shared.reply.body = full->shared.reply.body;
+    clean.blocks            = kept;
+    memcpy(full, &clean, sizeof clean);
+    pthread_mutex_lock(&server->pool_lock);
+    bool room = server->pool_count < FL_POOLED_REQUESTS;
+    if (room) {
+        full->next   = server->pool;
+        server->pool = full;
+        server->pool_count++;
+    }
+    pthread_mutex_unlock(&server->pool_lock);
+    if (!room) {
+        free_full(full);
+    }
+}
+
+void fl_request_pool_free(fl_server *server) {
+    while (server->pool != NULL) {
+        fl_request_full *full = server->pool;
+        server->pool          = full->next;
+        free_full(full);
+    }
+    server->pool_count = 0;
+}
+
+/* What a body is read into counts as the body does: a text of one byte takes sixteen to be pointed at. False:
+ * there is no more, for now (503) or for this request at all (413); whatever error is told then says so. */
+static bool hold(fl_request_full *full, size_t bytes) {
+    fl_server *server = full->shared.server;
+    if (atomic_fetch_add(&server->bodies, bytes) + bytes <= server->max_bodies) {
+        full->held += bytes;
+        return true;
+    }
+    (void)atomic_fetch_sub(&server->bodies, bytes);
+    full->crowded    = full->held + bytes > server->max_bodies ? 413 : 503;
+    full->crowded_by = "server.max_body_memory";
+    return false;
+}
+
+bool fl_request_hold(fl_request *request, size_t bytes) {
+    return hold(fl_full(request), bytes);
+}
+
+/* The same for the bytes of the reply: `bytes` of it in all. What it had beyond that is given back. */
+static bool hold_reply(fl_request_full *full, uint64_t bytes) {
+    fl_server *server = full->shared.server;
+    if (bytes <= full->replied) {
+        (void)atomic_fetch_sub(&server->replies, full->replied - bytes);
+        full->replied = bytes;
+        return true;
+    }
+    uint64_t more = bytes - full->replied;
+    if (atomic_fetch_add(&server->replies, more) + more <= server->max_replies) {
+        full->replied = bytes;
+        return true;
+    }
+    (void)atomic_fetch_sub(&server->replies, more);
+    full->crowded    = bytes > server->max_replies ? 413 : 503;
+    full->crowded_by = "server.max_reply_memory";
+    return false;
+}
+
+int fl_reply_go_on(fl_request *request, fletch_error *error) {
+    fl_request_full *full = fl_full(request);
+    uint64_t         size = request->reply.body.size;
+    if (size > FL_ANSWER_MAX) {
+        return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE,
+                       "the answer would be larger than 512 MiB; ask for less at once");
+    }
+    if (size > full->replied && !hold_reply(full, size + REPLY_STEP)) {
+        return fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE, "no memory is left for the reply");
+    }
+    return fl_request_over(request, error);
+}
+
+void *fl_request_alloc(fl_request *request, size_t size) {
+    fl_request_full *full  = fl_full(request);
+    fl_block        *block = full->blocks;
+    size_t           rounded;
+    if (fl_add_overflow(size, LINE - 1, &rounded)) {
+        return NULL;
+    }
+    rounded &= ~(size_t)(LINE - 1);
+    if (block == NULL || block->capacity - block->used < rounded) {
+        size_t capacity = rounded > BLOCK_BYTES ? rounded : BLOCK_BYTES, whole;
+        /* Every request has its first block, and one that is refused a last one for the refusal. */
+        bool free = capacity == BLOCK_BYTES && (block == NULL || full->crowded != 0);
+        if (fl_add_overflow(capacity, LINE, &whole) || (!free && !hold(full, capacity))) {
+            return NULL;
+        }
+        fl_block *fresh = fl_alloc_aligned(whole, LINE);
+        if (fresh == NULL) {
+            return NULL;
+        }
+        fresh->capacity = capacity;
+        fresh->used     = 0;
+        fresh->next     = block;
+        full->blocks = block = fresh;
+    }
+    void *memory = (char *)block + LINE + block->used;
+    block->used += rounded;
+    memset(memory, 0, rounded);
+    return memory;
+}
+
+/* ---- What came in ------------------------------------------------------------------------------- */
+
+const char *fl_request_header(const fl_request *request, const char *name) {
+    const fl_request_full *full = fl_full_const(request);
+    return fl_http_header(&full->head, full->conn->in.data, name);
+}
+
+size_t fl_percent_decode(char *text, size_t size) {
+    size_t out = 0;
+    for (size_t i = 0; i < size; i++) {
+        char c = text[i];
+        if (c == '%') {
+            int high = i + 2 < size ? fl_hex_digit(text[i + 1]) : -1;
+            int low  = high >= 0 ? fl_hex_digit(text[i + 2]) : -1;
+            if (low < 0 || (high == 0 && low == 0)) {
+                return SIZE_MAX;
+            }
+            c = (char)(high << 4 | low);
+            i += 2;
+        }
+        text[out++] = c;
+    }
+    return out;
+}
+
+const char *fl_request_query(fl_request *request, const char *name) {
+    size_t wanted = strlen(name);
+    for (const char *at = request->query; *at != '\0';) {
+        size_t size = strcspn(at, "&");
+        if (size >= wanted && strncmp(at, name, wanted) == 0 &&
+            (size == wanted || at[wanted] == '=')) {
+            size_t length = size > wanted ? size - wanted - 1 : 0;
+            char  *value  = fl_request_alloc(request, length + 1);
+            if (value == NULL) {
+                return NULL;
+            }
+            memcpy(value, at + size - length, length);
+            for (size_t i = 0; i < length; i++) {
+                value[i] = value[i] == '+' ? ' ' : value[i];
+            }
+            size_t decoded = fl_percent_decode(value, length);
+            if (decoded == SIZE_MAX) { /* a bad escape stands for itself, and fits nothing */
+                memcpy(value, at + size - length, length);
+                decoded = length;
+            }
+            value[decoded] = '\0';
+            return value;
+        }
+        at += size + (at[size] == '&');
+    }
+    return NULL;
+}
+
+/* ---- Waking the connection ------------------------------------------------------------------------ */
+
+void fl_request_step(fl_request_full *full) {
+    if (atomic_fetch_sub(&full->pending, 1) == 1 && !atomic_exchange(&full->resumed, true)) {
+        fl_transport_answer(full);
+    }
+}
+
+/* Send the reply that stands packed, if that makes it smaller. */
+static void pack_reply(void *arg) {
+    fl_request_full *full  = arg;
+    fl_reply        *reply = &full->shared.reply;
+    bool             fixed = full->static_data != NULL;
+    fl_buf           out   = {0};
+    size_t           size  = fixed ? full->static_size : reply->body.size;
+    if (hold_reply(full, 2 * (uint64_t)size) &&
+        fl_gzip_pack(&full->shared, fixed ? full->static_data : reply->body.data, size, &out)) {
+        fl_buf_free(&reply->body);
+        reply->body       = out;
+        out               = (fl_buf){0};
+        full->static_data = NULL;
+        full->packed      = true;
+    }
+    fl_buf_free(&out);
+    full->crowded = 0;
+    (void)hold_reply(full, reply->body.size);
+    fl_request_step(full);
+}
+
+static void send_reply(fl_request *request, int status) {
+    fl_request_full *full = fl_full(request);
+    size_t size = full->static_data != NULL ? full->static_size : request->reply.body.size;
+    if (atomic_exchange(&full->sent, true)) {
+        fl_server_log_line(request->server->log, FL_LEVEL_ERROR, "%s replied twice",
+                           request->route != NULL ? request->route->path : "the transport");
+        return;
+    }
+    request->reply.status = status;
+    full->crowded         = 0; /* what is there has been made: it is counted, whatever it is */
+    if (!hold_reply(full, request->reply.body.size)) {
+        (void)atomic_fetch_add(&request->server->replies, request->reply.body.size - full->replied);
+        full->replied = request->reply.body.size;
+    }
+    full->crowded = 0;
+    /* Rows of bytes lose next to nothing; a refusal may have to stand when this returns. */
+    bool text =
+        request->reply.type != NULL && strcmp(request->reply.type, "application/octet-stream") != 0;
+    if (full->gzips && status == 200 && size >= request->server->compress && text &&
+        fl_workers_add(request->server->workers, pack_reply, full, size * PACK_BYTE_NS, request)) {
+        return;
+    }
+    fl_request_step(full);
+}
+
+/* ---- Work ------------------------------------------------------------------------------------------ */
+
+static void run_later(void *arg) {
+    fl_request_full *full  = arg;
+    fletch_error     error = {0};
+    if (fl_request_over(&full->shared, &error) < 0) {
+        fl_reply_fail(&full->shared, &error);
+    } else {
+        full->later(&full->shared);
+    }
+    fl_request_step(full);
+}
+
+bool fl_request_run_later(fl_request *request, fl_route_fn fn, uint64_t cost_ns) {
+    fl_request_full *full = fl_full(request);
+    full->later           = fn;
+    atomic_fetch_add(&full->pending, 1); /* held until fn has returned */
+    if (fl_workers_add(request->server->workers, run_later, full, cost_ns, request)) {
+        return true;
+    }
+    (void)atomic_fetch_sub(&full->pending, 1);
+    fl_reply_header(request, "retry-after", "1");
+    fl_reply_error(request, 503, "unavailable", "too many requests wait for a thread");
+    return false;
+}
+
+/* The lists of an outcome are ours; the request may be gone when `done` has returned. */
+static void call_done(fl_request_full *full, const fletch_outcome *outcome) {
+    fletch_lists *lists = outcome->lists;
+    full->done(&full->shared, outcome);
+    fletch_lists_free(lists);
+}
+
+static void run_done(void *arg) {
+    fl_request_full *full    = arg;
+    fletch_outcome   outcome = full->outcome;
+    call_done(full, &outcome);
+}
+
+/* Numbers of an answer that is made of lists; the id of a weight is one too, and their names are as long. */
+static uint64_t cells_of(const fletch_lists *lists) {
+    enum { NAMED = 3 };
+    uint64_t cells = 0;
+    for (size_t i = 0; lists != NULL && i < lists->count; i++) {
+        cells += lists->list[i].count * (lists->columns == 1 ? NAMED : lists->columns);
+    }
+    return cells;
+}
+
+static bool is_engine_fault(int code) {
+    return code == FLETCH_EINTERNAL || code == FLETCH_EPROVIDER || code == FLETCH_EIO ||
+           code == FLETCH_ENOMEM;
+}
+
+static int refuse_spoiled(const fl_served *served, fletch_error *error) {
+    return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
+                   "the files of model %s were written while it was served; start the server again",
+                   served->name);
+}
+
+static void on_done(void *user, const fletch_outcome *outcome) {
+    fl_request_full *full    = user;
+    fl_request      *request = &full->shared;
+    fletch_outcome   spoiled = *outcome;
+    if (atomic_load(&full->served->spoiled) && outcome->error.code == FLETCH_OK) {
+        (void)refuse_spoiled(full->served, &spoiled.error);
+        outcome = &spoiled;
+    }
+    atomic_store(&full->ticket, 0);
+    request->tokens += outcome->tokens;
+    request->tokenize_ns += outcome->tokenize_ns;
+    request->queue_ns += outcome->queue_ns;
+    request->forward_ns += outcome->forward_ns;
+    if (outcome->error.code == FLETCH_OK) {
+        request->texts += full->work_texts;
+        fl_metrics_embedding(request->server->metrics, full->work_texts, outcome->total_ns);
+        atomic_store_explicit(&full->served->sick, false, memory_order_relaxed);
+    } else if (is_engine_fault(outcome->error.code)) {
+        atomic_store(&full->served->sick, true);
+    } else if (outcome->error.code == FLETCH_EMODEL) {
+        atomic_store(&full->served->doubtful, true);
+    }
+    full->work_cells += cells_of(outcome->lists);
+    /* Writing many numbers as text takes longer than the engine should wait for. */
+    if (full->work_cells >= LARGE_RESULT) {
+        full->outcome = *outcome;
+        if (outcome->error.code == FLETCH_OK && !hold_reply(full, full->work_cells * CELL_TEXT)) {
+            fl_reply_error(request, 503, "unavailable", "%s", "");
+            fletch_lists_free(outcome->lists);
+            return;
+        }
+        if (fl_workers_add(request->server->workers, run_done, full, full->work_cells * CELL_NS,
+                           NULL)) {
+            return;
+        }
+    }
+    call_done(full, outcome);
+}
+
+static uint32_t time_left(const fl_request *request) {
+    if (request->deadline_ms == 0) {
+        return 0;
+    }
+    uint64_t spent = (fl_clock_ns() - request->start_ns) / 1000000;
+    return spent + 1 >= request->deadline_ms ? 1 : request->deadline_ms - (uint32_t)spent;
+}
+
+/* How long this thread may be kept. An I/O thread that hears of one connection alone embeds for it: two
+ * threads fewer to wake. Not on a device: if that hung, the I/O thread would hang with it and nobody be told. */
+static uint32_t time_to_spare(const fl_request_full *full) {
+    const fl_conn *conn = full->conn;
+    bool lone = pthread_equal(conn->io->thread, pthread_self()) && conn->turns >= FL_LONE_TURNS;
+    return lone && strcmp(full->served->info.provider, "cpu") == 0 ? FL_SPARE_US : 0;
+}
+
+int fl_request_submit(fl_request *request, fl_served *served, fletch_request *work, fl_done_fn done,
+                      fletch_error *error) {
+    fl_request_full *full   = fl_full(request);
+    fletch_ticket    ticket = 0;
+    if (atomic_load(&served->spoiled)) {
+        return refuse_spoiled(served, error);
+    }
+    full->done       = done;
+    full->served     = served;
+    full->work_texts = work->texts.count;
+    bool rows        = work->kind == FLETCH_KIND_DENSE || work->kind == FLETCH_KIND_SCORES;
+    full->work_cells = rows ? work->texts.count * work->out.cols : 0;
+    if (request->reply_most / CELL_TEXT > full->work_cells) {
+        full->work_cells = request->reply_most / CELL_TEXT;
+    }
+    if (work->lane == FLETCH_LANE_INTERACTIVE) {
+        work->lane = request->lane;
+    }
+    if (work->deadline_ms == 0) {
+        work->deadline_ms = time_left(request);
+    }
+    work->spare_us = time_to_spare(full);
+    /* Hold the request: the reply may be on its way before the ticket is noted. */
+    atomic_fetch_add(&full->pending, 1);
+    int status = fletch_submit(served->model, work, on_done, full, &ticket, error);
+    if (status < 0) {
+        (void)atomic_fetch_sub(&full->pending,
+                               1); /* the caller replies yet, so it cannot reach 0 */
+        return status;
+    }
+    if (!atomic_load(&full->sent)) {
+        atomic_store(&full->ticket, ticket);
+        if (atomic_load(&request->cancelled)) {
+            (void)fletch_cancel(served->model, ticket);
+        }
+    }
+    fl_request_step(full);
+    return FLETCH_OK;
+}
+
+int fl_request_over(const fl_request *request, fletch_error *error) {
+    if (atomic_load(&request->cancelled)) {
+        return fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE, "the client has left");
+    }
+    uint64_t limit_ns = (uint64_t)request->deadline_ms * 1000000;
+    if (limit_ns != 0 && fl_clock_ns() - request->start_ns > limit_ns) {
+        return fl_fail(error, FLETCH_EDEADLINE, FLETCH_NOWHERE,
+                       "the deadline passed before the answer was whole");
+    }
+    return FLETCH_OK;
+}
+
+/* ---- Replies ---------------------------------------------------------------------------------------- */
+
+void fl_reply_header(fl_request *request, const char *name, const char *format, ...) {
+    fl_reply *reply = &request->reply;
+    char      value[512];
+    va_list   list;
+    va_start(list, format);
+    int size = vsnprintf(value, sizeof value, format, list);
+    va_end(list);
+    if (size < 0 || size >= (int)sizeof value || reply->header_count == FL_REPLY_HEADERS) {
+        return;
+    }
+    for (int i = 0; i < size; i++) {
+        if ((unsigned char)value[i] < 0x20 || (unsigned char)value[i] >= 0x7F) {
+            return;
+        }
+    }
+    char *copy = fl_request_alloc(request, (size_t)size + 1);
+    if (copy == NULL) {
+        return;
+    }
+    memcpy(copy, value, (size_t)size + 1);
+    reply->headers[reply->header_count].name    = name;
+    reply->headers[reply->header_count++].value = copy;
+}
+
+void fl_reply_bytes(fl_request *request, int status, const char *type) {
+    if (request->reply.body.failed) {
+        fl_reply_error(request, 500, "internal", "out of memory while writing the reply");
+        return;
+    }
+    request->reply.type = type;
+    send_reply(request, status);
+}
+
+void fl_reply_json(fl_request *request, int status) {
+    fl_reply_bytes(request, status, "application/json");
+}
+
+void fl_reply_static(fl_request *request, int status, const char *type, const void *data,
+                     size_t size) {
+    fl_full(request)->static_data = data;
+    fl_full(request)->static_size = size;
+    request->reply.type           = type;
+    send_reply(request, status);
+}
+
+/* The request's memory is at its bound: the word and the sentence for it. */
+static const char *tell_crowded(fl_request *request, char *message, size_t size) {
+    fl_metrics_rejected(request->server->metrics, FL_REJECTED_BODY);
+    const char *option = fl_full(request)->crowded_by;
+    fl_reply_header(request, "x-fletch-limit", "%s", option);
+    if (fl_full(request)->crowded == 413) {
+        (void)snprintf(message, size,
+                       "the request takes more memory than all may have (%s); send fewer texts at "
+                       "once",
+                       option);
+        return "payload_too_large";
+    }
+    fl_reply_header(request, "retry-after", "1");
+    (void)snprintf(message, size, "too many large requests at once");
+    return "unavailable";
+}
+
+void fl_reply_error(fl_request *request, int status, const char *code, const char *format, ...) {
+    fl_reply *reply = &request->reply;
+    char      message[640];
+    va_list   list;
+    va_start(list, format);
+    (void)vsnprintf(message, sizeof message, format, list);
+    va_end(list);
+    if (fl_full(request)->crowded != 0) {
+        status = fl_full(request)->crowded;
+        code   = tell_crowded(request, message, sizeof message);
+    }
+    fl_utf8_make_printable(message); /* what the client sent may have been cut inside a character */
+    trim(&reply->body);
+    if (reply->body.failed) {
+        fl_buf_free(&reply->body);
+    }
+    reply->type               = NULL;
+    reply->status             = status;
+    const fl_dialect *dialect = request->route != NULL
+                                    ? request->route->dialect
+                                    : fl_dialect_of(request->path != NULL ? request->path : "/");
+    dialect->error(reply, status, code, message);
+    if (reply->body.failed) { /* a bare status is still an answer */
+        fl_buf_free(&reply->body);
+        reply->type = NULL;
+    }
+    send_reply(request, reply->status);
+}
+
+/* Seconds until what waits now is likely to be done, by what the model did lately. */
+static unsigned retry_after(const fl_served *served) {
+    fletch_stats stats;
+    stats.size  = sizeof stats;
+    double rate = served != NULL ? atomic_load(&served->tokens_per_second) : 0;
+    if (served == NULL || rate <= 0 || fletch_stats_get(served->model, &stats, NULL) < 0) {
+        return 1;
+    }
+    double seconds = (double)stats.queued_tokens / rate;
+    return seconds < 1 ? 1 : seconds > 120 ? 120 : (unsigned)(seconds + 0.999);
+}
+
+typedef struct failure {
+    int         code, status;
+    const char *word;
+    bool        ours; /* not the client's fault: the text stays in the log */
+} failure;
+
+static const failure failures[] = {
+    {FLETCH_EINVAL, 400, "bad_request", false},
+    {FLETCH_EUTF8, 400, "bad_request", false},
+    {FLETCH_ETOOLONG, 422, "too_long", false},
+    {FLETCH_EUNSUPPORTED, 424, "wrong_task", false},
+    {FLETCH_ENOTFOUND, 404, "not_found", false},
+    {FLETCH_EDENIED, 403, "permission_denied", true},
+    {FLETCH_EBUSY, 429, "overloaded", false},
+    {FLETCH_EDEADLINE, 504, "deadline_exceeded", false},
+    {FLETCH_ENOSPC, 500, "internal", true},
+};
+
+static failure failure_of(int code) {
+    for (size_t i = 0; i < sizeof failures / sizeof failures[0]; i++) {
+        if (failures[i].code == code) {
+            return failures[i];
+        }
+    }
+    return (failure){code, 500, "internal", true};
+}
+
+void fl_reply_fail(fl_request *request, const fletch_error *error) {
+    fl_server *server = request->server;
+    failure    found  = failure_of(error->code);
+    if (fl_full(request)->crowded != 0) {
+        fl_reply_error(request, 503, "unavailable", "%s", ""); /* which has the words */
+        return;
+    }
+    if (error->code == FLETCH_ECANCELLED) {
+        if (atomic_load(&request->cancelled)) {
+            fl_reply_error(request, 499, "client_closed_request",
+                           "the connection was closed before the result was ready");
+        } else {
+            fl_reply_header(request, "retry-after", "1");
+            fl_reply_error(request, 503, "unavailable", "the server is shutting down");
+        }
+        return;
+    }
+    if (error->code == FLETCH_EBUSY) {
+        unsigned wait = retry_after(fl_full(request)->served);
+        fl_metrics_rejected(server->metrics, FL_REJECTED_QUEUE);
+        fl_reply_header(request, "retry-after", "%u", wait);
+        fl_reply_error(request, 429, "overloaded",
+                       "the server is overloaded; try again in %u second%s", wait,
+                       wait == 1 ? "" : "s");
+        return;
+    }
+    if (found.ours) {
+        fl_server_log_line(server->log, FL_LEVEL_ERROR, "request %s: %s", request->id,
+                           error->message);
+        fl_reply_error(request, found.status, found.word, "%s; the server's log says more",
+                       fletch_status_text(error->code));
+        return;
+    }
+    fl_reply_error(request, found.status, found.word, "%s", error->message);
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* server_internal.h - what the files of the transport share and the routes do not see.
+ *
+ * Role    The inside of fl_server, a connection's record, and the functions between lifecycle.c (start,
+ *         drain, stop), transport.c (I/O threads), connection.c (what one connection does), http_request.c
+ *         (request objects), watch.c (signals, the models' health) and the operations.
+ * Threads io: transport.c's. watch: one. worker: some. main: loads, waits, drains. Engines' threads enter
+ *         through done functions. A connection belongs to one I/O thread, and so does its request but while
+ *         its handler or its work runs; other threads hand it back through fl_transport_answer. */
+#ifndef FL_SERVER_SERVER_INTERNAL_H
+#define FL_SERVER_SERVER_INTERNAL_H
+
+#include <pthread.h>
+#include <stdarg.h>
+
+#include "server/http1.h"
+#include "server/server.h"
+
+/* ---- event_log.c: one line per event, never a text or a key ------------------------------------------- */
+
+typedef struct fl_server_log fl_server_log;
+
+enum { FL_LEVEL_ERROR, FL_LEVEL_WARNING, FL_LEVEL_INFO, FL_LEVEL_DEBUG };
+
+/* format: "json", "text" or "auto" (json unless standard error is a terminal). */
+int  fl_server_log_open(fl_server_log **out, const char *format, int level, fletch_error *error);
+void fl_server_log_close(fl_server_log *log); /* writes what waits; NULL is a no-op */
+void fl_server_log_level(fl_server_log *log, int level);
+int  fl_server_log_level_of(const char *name); /* "info" -> FL_LEVEL_INFO */
+bool fl_server_log_wants(const fl_server_log *log, int level);
+void fl_server_log_line(fl_server_log *log, int level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void     fl_server_log_request(fl_server_log *log, const fl_request *request, int status);
+uint64_t fl_server_log_dropped(const fl_server_log *log);
+
+/* ---- keys.c --------------------------------------------------------------------------------------- */
+
+typedef struct fl_keys fl_keys;
+
+/* NULL path or "": no keys are asked for, *out is NULL. */
+int         fl_keys_load(fl_keys **out, const char *path, fletch_error *error);
+fl_keys    *fl_keys_hold(fl_keys *keys); /* one more holder; NULL stays NULL */
+void        fl_keys_drop(fl_keys *keys); /* NULL is a no-op */
+size_t      fl_keys_count(const fl_keys *keys);
+fl_api_key *fl_keys_find(fl_keys *keys, const char *text, size_t size); /* in constant time */
+const char *fl_api_key_name(const fl_api_key *key);
+bool        fl_api_key_is_bulk(const fl_api_key *key);
+/* Take one request's share; false with *wait_seconds when the key has had its share for now. */
+bool fl_api_key_enter(fl_api_key *key, uint64_t now_ns, unsigned *wait_seconds);
+void fl_api_key_leave(fl_api_key *key);
+
+/* ---- metrics.c ------------------------------------------------------------------------------------ */
+
+typedef struct fl_metrics fl_metrics;
+
+typedef enum fl_rejection {
+    FL_REJECTED_QUEUE,
+    FL_REJECTED_KEY_LIMIT,
+    FL_REJECTED_KEY,
+    FL_REJECTED_NOT_READY,
+    FL_REJECTED_BODY,
+    FL_REJECTED_HEADERS,
+    FL_REJECTED_SLOW,
+    FL_REJECTION_COUNT
+} fl_rejection;
+
+int      fl_metrics_open(fl_metrics **out, const char *prefix, fletch_error *error);
+void     fl_metrics_close(fl_metrics *metrics);
+void     fl_metrics_request(fl_metrics *metrics, const fl_route *route, int status, uint64_t ns);
+void     fl_metrics_embedding(fl_metrics *metrics, uint64_t texts, uint64_t ns);
+void     fl_metrics_rejected(fl_metrics *metrics, fl_rejection why);
+uint64_t fl_metrics_resident(void); /* bytes of the process */
+void     fl_metrics_cancelled(fl_metrics *metrics);
+void     fl_metrics_write(const fl_server *server, fl_buf *out);
+
+/* ---- A connection ---------------------------------------------------------------------------------- */
+
+typedef enum fl_phase {
+    FL_PHASE_IDLE,   /* between requests */
+    FL_PHASE_HEAD,   /* a byte of a request is there */
+    FL_PHASE_BODY,   /* its head was judged */
+    FL_PHASE_RUN,    /* it is whole; a handler, an engine or a worker has it */
+    FL_PHASE_WRITE,  /* the reply goes out */
+    FL_PHASE_LINGER, /* all is said; what the peer still sends is thrown away until it ends */
+    FL_PHASE_DEAD    /* closed; freed when this round of events is through */
+} fl_phase;
+
+typedef struct fl_request_full fl_request_full;
+typedef struct fl_io           fl_io;
+typedef struct fl_conn         fl_conn;
+
+struct fl_conn {
+    fl_io           *io;          /* the thread that serves it, the only one that touches it */
+    fl_conn         *prev, *next; /* in a list of its thread */
+    fl_conn         *next_again;
+    fl_request_full *request; /* from its first byte to the end of its reply */
+    int              fd;
+    fl_phase         phase;
+    bool             readable; /* the kernel may have more */
+    bool             gone;     /* the peer has shut its side */
+    bool             closing;  /* end after this reply */
+    bool             promised; /* its first request is answered, even by a process that ends */
+    bool             again;    /* waits in its thread's list for another turn */
+    uint32_t         turns;    /* its requests since another connection had one */
+    uint64_t         since_ns; /* when the phase began */
+    uint64_t         sent;     /* of the reply */
+    uint64_t         marked, marked_ns; /* so much of it had been taken then */
+    fl_buf           in;   /* bytes that came; the head of the request under way is at the front */
+    size_t           used; /* of `in`: they belong to that request */
+};
+
+/* ---- connection.c: all on the connection's own thread ---- */
+void fl_conn_open(fl_io *io, int fd, bool promised);
+void fl_conn_event(fl_conn *conn, uint32_t events);
+void fl_conn_advance(fl_conn *conn);            /* as far as bytes and the kernel allow */
+void fl_conn_answered(fl_request_full *full);   /* its reply stands */
+void fl_conn_look(fl_conn *conn, uint64_t now); /* at its clock */
+void fl_conn_cancel(fl_conn *conn);             /* what runs for it */
+void fl_conn_abandon(fl_conn *conn);            /* what runs for it does not come back */
+void fl_conn_end(fl_conn *conn);
+
+/* ---- The private half of a request ------------------------------------------------------------------ */
+
+typedef struct fl_block {
+    struct fl_block *next;
+    size_t           used, capacity;
+} fl_block;
+
+struct fl_request_full {
+    fl_request       shared; /* first: the two pointers convert into each other */
+    fl_conn         *conn;
+    fl_keys         *keys; /* held as long as shared.key is used */
+    fl_http_head     head; /* its text lies in conn->in */
+    fl_http_chunks   chunks;
+    fl_buf           gather; /* the body */
+    fl_buf           out;    /* the reply's status line and headers */
+    fl_block        *blocks; /* fl_request_alloc; the first is kept in the pool */
+    const void      *static_data;
+    size_t           static_size;
+    fl_done_fn       done; /* of the submission under way */
+    fl_served       *served;
+    uint64_t         work_texts, work_cells;
+    _Atomic uint64_t ticket;
+    _Atomic int      pending;    /* 2: handler runs and no reply yet; 0: the connection may go on */
+    atomic_bool      sent;       /* a reply was given; a second one is a fault of the route */
+    atomic_bool      resumed;    /* the connection was woken, by the reply or by abandoning it */
+    atomic_bool      abandoned;  /* 503 was said; nobody knows who writes into this any more */
+    bool             begun;      /* io: the head was judged */
+    bool             judged;     /* io: a reply stands already: the body is only skipped */
+    bool             gzips;      /* the client takes a large reply packed */
+    bool             packed;     /* the reply is */
+    fl_api_key      *entered;    /* io: whose share it has taken */
+    int              crowded;    /* 503, or 413 when alone it is too much: see fl_request_alloc */
+    int              status;     /* io: what was sent */
+    uint64_t         received;   /* io: bytes of the body */
+    uint64_t         held;       /* bytes counted in server->bodies; who has the request */
+    uint64_t         replied;    /* bytes counted in server->replies; who has the request */
+    const char      *crowded_by; /* the option whose bound was met */
+    fl_route_fn      later;
+    fletch_outcome   outcome; /* a copy for done functions that run on a worker */
+    fl_request_full *next;    /* in the pool, or among those that were answered */
+};
+
+static inline fl_request_full *fl_full(fl_request *request) {
+    return (fl_request_full *)(void *)request;
+}
+static inline const fl_request_full *fl_full_const(const fl_request *request) {
+    return (const fl_request_full *)(const void *)request;
+}
+
+/* http_request.c */
+fl_request_full *fl_request_make(fl_server *server); /* NULL when out of memory */
+void             fl_request_retire(fl_request_full *full);
+void             fl_request_pool_free(fl_server *server);
+/* Run fn(request) on a worker; it is answered instead when it is over by then, or at once when too
+ * many wait: then false. */
+bool fl_request_run_later(fl_request *request, fl_route_fn fn, uint64_t cost_ns);
+void fl_request_step(fl_request_full *full); /* handler returned, or the reply stands */
+
+/* ---- gzip.c ---- */
+
+/* What Accept-Encoding (NULL: absent) says of gzip. */
+bool fl_gzip_accepted(const char *accept);
+/* data[size] packed onto *out, which is empty; false: it is better sent as it is. */
+bool fl_gzip_pack(const fl_request *request, const void *data, size_t size, fl_buf *out);
+
+/* ---- workers.c ---------------------------------------------------------------------------------------- */
+
+typedef struct fl_workers fl_workers;
+typedef void (*fl_work_fn)(void *arg);
+int  fl_workers_open(fl_workers **out, unsigned threads, fletch_error *error);
+void fl_workers_close(fl_workers *workers); /* finishes what waits; NULL is a no-op */
+/* `cost_ns`: what it is likely to take; `request`: for which it is done, or NULL; it must end before that does.
+ * False: too many wait. */
+bool fl_workers_add(fl_workers *workers, fl_work_fn fn, void *arg, uint64_t cost_ns,
+                    const fl_request *request);
+
+/* ---- cors.c ---------------------------------------------------------------------------------------------- */
+
+/* The value for Access-Control-Allow-Origin, or NULL when `origin` is not welcome. */
+const char *fl_cors_allowed(const char *setting, const char *origin);
+/* Whether a page of `origin` (NULL: no page) may change something here when no key is asked for. */
+bool fl_cors_may_write(const char *setting, const char *origin, const char *host);
+/* Whether a name in Host is one under which a server that only this machine reaches can be meant. */
+bool fl_cors_is_ours(const char *allowed, const char *host);
+
+/* ---- seed.c ------------------------------------------------------------------------------------------------ */
+
+/* Take server.store, if one is named: its folder, lock and format. */
+int fl_seed_open(fl_server *server, fletch_error *error);
+/* Load what it holds for the first model. */
+int  fl_seed_load(fl_server *server, fletch_error *error);
+void fl_seed_close(fl_server *server);
+
+/* ---- sockets.c -------------------------------------------------------------------------------------------- */
+
+enum { FL_LISTENERS = 16 };
+
+typedef struct fl_listener {
+    int  fd;
+    bool tcp, inherited;
+    char where[160]; /* "http://127.0.0.1:9900" or "unix:/run/fletch.sock" */
+    char path[108];  /* of a Unix socket that we made: removed at the end */
+} fl_listener;
+
+/* Open what the options ask for, or take what systemd passed. */
+int  fl_sockets_open(fl_server *server, fletch_error *error);
+void fl_sockets_close(fl_server *server);
+/* Where other machines can reach this one; NULL: nowhere. */
+const char *fl_sockets_exposed(const fl_server *server);
+void        fl_notify(const char *state); /* sd_notify; nothing without NOTIFY_SOCKET */
+void        fl_raise_file_limit(fl_server *server, uint64_t connections);
+
+/* ---- models.c ---------------------------------------------------------------------------------------------- */
+
+/* Names and folders, as far as they can be judged before anything is loaded. */
+int  fl_models_check(const fletch_config *config, const char *const *specs, size_t count,
+                     fletch_error *error);
+int  fl_models_open(fl_server *server, const char *const *specs, size_t count, fletch_error *error);
+void fl_models_close(fl_server *server);
+void fl_models_tick(fl_server *server,
+                    uint64_t   now_ns); /* watch, once a second: rates and probes */
+bool fl_models_stuck(const fl_server *server, uint64_t now_ns, uint64_t limit_ns);
+bool fl_models_healthy(const fl_server *server, const char **why);
+
+/* changed_files.c: weights that are changed while they are served */
+void fl_files_guard(void);             /* once: SIGBUS */
+void fl_files_note(fl_served *served); /* when it is loaded */
+void fl_files_look(fl_server *server);
+void fl_files_forget(void);
+
+/* ---- transport.c ------------------------------------------------------------------------------------------- */
+
+enum { FL_IO_SINK = 64 * 1024, FL_IO_SPARE = 32, FL_IO_MAX = 64 };
+
+struct fl_io {
+    fl_server  *server;
+    pthread_t   thread;
+    int         epoll, wake;
+    bool        running;
+    bool        full;    /* no more connections: it listens again when somebody has left */
+    bool        starved; /* no more files: it tries again at the next look */
+    bool        quiet;   /* it has accepted the last one */
+    uint32_t    listens; /* to which listeners, a bit each */
+    _Atomic int orders;  /* what other threads ask of it */
+    _Atomic(fl_request_full *) answered;   /* newest first */
+    fl_conn                    idle, busy; /* rings; idle: who waits longest comes first */
+    fl_conn                   *again, *dead;
+    fl_buf                     spare[FL_IO_SPARE]; /* for connections that begin to speak */
+    size_t                     spare_count;
+    int64_t                    date_second;
+    char                       date[40];
+    char                       sink[FL_IO_SINK];
+};
+
+int  fl_transport_start(fl_server *server, fletch_error *error);
+void fl_transport_wake(fl_server *server);    /* the state has changed: let every I/O thread look */
+void fl_transport_quiesce(fl_server *server); /* take who waits to be accepted, and nobody after */
+void fl_transport_stop(fl_server *server);
+void fl_transport_cancel(fl_server *server);     /* give up what runs */
+void fl_transport_abandon(fl_server *server);    /* answer 503 to what does not come back */
+void fl_transport_answer(fl_request_full *full); /* any thread: its reply stands */
+const char *fl_transport_date(fl_io *io);
+void fl_transport_move(fl_conn *conn, fl_conn *list); /* to the end of it; NULL: out of all */
+
+/* ---- watch.c ------------------------------------------------------------------------------------------------ */
+
+int  fl_watch_start(fl_server *server, fletch_error *error);
+void fl_watch_leave(
+    fl_server *server); /* state FL_STOPPED: it hears signals and looks at no model */
+void fl_watch_stop(fl_server *server);
+
+/* ---- The server -------------------------------------------------------------------------------------------------- */
+
+/* States only grow. */
+enum { FL_LOADING, FL_READY, FL_LAME_DUCK, FL_DRAINING, FL_CLOSING, FL_STOPPED };
+
+enum { FL_MODELS_MAX = 32, FL_FOREIGN_MAX = 64 };
+
+struct fl_server {
+    fletch_config     *config; /* read-only while the server runs */
+    fl_server_log     *log;
+    fl_metrics        *metrics;
+    fl_workers        *workers;
+    fl_io             *io[FL_IO_MAX];
+    size_t             io_count;
+    _Atomic int        open;                  /* connections, but for those that linger */
+    _Atomic int        quiet;                 /* I/O threads that have accepted the last one */
+    _Atomic uint64_t   closing_ns;            /* when the state became FL_CLOSING */
+    _Atomic(fl_conn *) spoke;                 /* had the last request; only ever compared */
+    fl_served         *models[FL_MODELS_MAX]; /* published by state FL_READY */
+    size_t             model_count;
+    fl_listener        listeners[FL_LISTENERS];
+    size_t             listener_count;
+    pthread_mutex_t    keys_lock;
+    fl_keys           *keys; /* guarded by keys_lock; the table itself is shared by its holders */
+    pthread_mutex_t    pool_lock;
+    fl_request_full   *pool;
+    size_t             pool_count;
+    _Atomic int        state;
+    _Atomic int        inflight; /* requests between headers and the end of the reply */
+    _Atomic uint64_t   bodies;  /* bytes of bodies that are held, and of what is read out of them */
+    _Atomic int        signals; /* how often we were asked to end */
+    _Atomic uint64_t   replies; /* bytes of replies that are made or wait for their readers */
+    _Atomic int        first_signal;
+    _Atomic int        reloading;                    /* 1: a worker does; 2: and once more */
+    atomic_bool        looking;                      /* a worker is looking at the models' files */
+    int                watch_fd, stop_fd, signal_fd; /* eventfd; eventfd; signalfd */
+    bool               on_terminal;                  /* which ends the server when it closes */
+    pthread_t          watch;
+    pthread_mutex_t    watch_lock; /* held while the watch looks at models */
+    bool               watching, guarded;
+    bool               confined; /* only this machine can reach it */
+    uint64_t           max_connections;
+    uint64_t start_time, max_body, deadline_ms, watchdog_ns, header_ns, body_ns, idle_ns, write_ns;
+    _Atomic uint64_t max_bodies, max_replies;
+    uint64_t         compress; /* replies of so many bytes are packed for who takes them so */
+    const char      *hosts;    /* server.allowed_hosts */
+    const char      *cors;
+    _Atomic uint64_t foreign[FL_FOREIGN_MAX]; /* clients that were warned of ids; openai.c */
+    struct fl_store *store;                   /* set before FL_READY; NULL: server.store is none */
+    fletch_config *(*reload)(void *user, fletch_error *error);
+    void *user;
+};
+
+fl_keys *fl_server_keys(fl_server *server); /* held for the caller */
+void     fl_server_reload(fl_server *server);
+
+#endif
