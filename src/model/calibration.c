@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* calibration.c - texts of arbitrary ids, and gains from what they leave: see calibration.h.
  *
- * Role     The CPU engine's calibrate.c and the CUDA engine's.
+ * Role     cpu_calibrate.c and cuda_calibrate.c.
  * Method   Ids by xorshift from a fixed seed; the median by sorting.
  * Memory   None of its own. Threads: any. Proof: tests/golden/test_precision.py, test_cuda.py. */
 #include "model/calibration.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wide/f32_gemm.h - C (+)= A B over packed panels, written once for every width of vector.
  *
- * Role     An instruction set's f32.c includes its own header (vectors, the chain of FMAs, the size
+ * Role     f32_ISA.c of an instruction set includes its own header (vectors, the chain of FMAs, the size
  *          of a tile) and then these files; what comes out are that set's kernels. Compiled by two
  *          sets, so that what runs under one of them is proof for the other one's control flow.
  * Needs    vec, FL_VEC_LANES, vec_load, vec_store, vec_zero, vec_add …; FL_WIDE_ROWS and
