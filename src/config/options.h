@@ -42,6 +42,8 @@
       "Never use the network, not even to ask whether a revision is new.")                         \
     X(MODEL_CACHE_DIR, "model.cache_dir", "--model-cache-dir", STRING, "", FL_ANY,                 \
       "Folder of the hub cache; none: HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub.")     \
+    X(MODEL_TASK, "model.task", "--model-task", STRING, "", FL_ANY,                                \
+      "Task of a model with an adapter for each of several (Jina v3); its prompt comes with it.")  \
     X(MODEL_POOLING, "model.pooling", "--model-pooling", LIST, "auto", FL_ONE_OF(FL_POOLINGS),     \
       "How token vectors become one; several are concatenated; auto: as the folder says.")         \
     X(MODEL_NORMALIZE, "model.normalize", "--model-normalize", ENUM, "auto",                       \

@@ -152,8 +152,12 @@ typedef struct fl_family {
     struct { /* mixtures of experts; count NULL: none */
         const char *count, *used, *every;
     } experts;
-    bool    first_layer_unnormed; /* ModernBERT */
-    fl_name tensors[FL_NAMES_MAX];
+    struct { /* adapters, one for each task; names NULL: none */
+        const char *names, *rank, *alpha;
+    } tasks;
+    const char *module;               /* a class of its own that modules.json may name first */
+    bool        first_layer_unnormed; /* ModernBERT */
+    fl_name     tensors[FL_NAMES_MAX];
     struct { /* of rerankers and classifiers; without layers there are none of this family */
         const char   *pooling_key;                /* "cls", when absent, or "mean"; NULL: cls */
         fl_head_layer layers[FL_HEAD_LAYERS_MAX]; /* the last gives a score for each label */
@@ -166,6 +170,7 @@ typedef struct fl_family {
     X(jina)                                                                                        \
     X(bert)                                                                                        \
     X(mpnet)                                                                                       \
+    X(jina3_tasks)                                                                                 \
     X(roberta)                                                                                     \
     X(distilbert)                                                                                  \
     X(electra)                                                                                     \

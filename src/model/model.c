@@ -81,6 +81,8 @@ static int read_config(fl_model *model, const fl_family **family, const fl_model
     const char    *type   = fl_json_text(fl_json_get(root, "model_type"));
     model->model_type     = type != NULL ? fl_model_keep(model, "%s", type) : NULL;
     status = fl_family_describe(family, &model->encoder.desc, &reader, model->own->weights);
+    if (status == 0)
+        status = fl_task_read(model, *family, &reader, options);
     if (status == FLETCH_EUNSUPPORTED && options->without_weights) {
         *family = NULL;
         status  = 0;
@@ -126,6 +128,10 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
         status = read_config(model, &family, options, error);
     if (status == 0 && !model->is_static && !options->without_weights)
         status = refuse_adapter(model, error);
+    if (status == 0)
+        status = fl_modules_check(modules, model, family, error);
+    if (status == 0)
+        status = fl_task_check(model, options, error);
     if (status == 0)
         status = fl_tokenizer_files_read(model, family, error);
     model->tokenizer_as_saved = family != NULL && family->tokenizer_as_saved;
@@ -215,6 +221,7 @@ void fl_model_close(fl_model *model) {
     fl_free(model->tokenizer_path);
     fl_free(model->folder);
     if (model->own != NULL) {
+        fl_task_close(model);
         fl_safetensors_close(model->own->weights);
         for (size_t i = 0; i < model->own->kept_count; i++)
             fl_free(model->own->kept[i]);

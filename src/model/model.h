@@ -102,6 +102,8 @@ struct fl_model {
     uint32_t        prompt_count;
     const char     *default_prompt_name; /* NULL when none; an entry of prompts */
     bool            include_prompt;      /* false: the prompt's tokens are left out of pooling */
+    const char     *task;                /* whose adapter is in the weights; NULL: there are none */
+    const char     *tasks;               /* all of them: "a, b"; NULL: none */
     const char     *similarity;          /* "cosine" … owned or static */
     const char     *weights_dtype;       /* "F32": of the word table; static */
     uint64_t        weights_bytes;       /* of all tensors used */
@@ -113,6 +115,7 @@ typedef struct fl_model_options {
     bool          without_weights; /* tokenizer, lengths and prompts only: no encoder, no stages;
                                         an architecture that is not known does not matter */
     const char   *pooling;         /* override: "mean", "cls" … or "" */
+    const char   *task;            /* of a model with adapters; "" or NULL: none */
     const fl_log *log;
 } fl_model_options;
 

@@ -13,9 +13,18 @@
  * megabyte. */
 enum { FL_CONFIG_BYTES_MAX = 32 * 1024 * 1024, FL_MODEL_PATH_MAX = 4096 };
 
+/* Which of the adapters, and how it is added. */
+typedef struct fl_model_task {
+    uint32_t index, count, rank;
+    float    scale;
+} fl_model_task;
+
 struct fl_model_private {
     fl_safetensors *weights; /* owned; NULL without weights */
-    char          **kept;    /* owned strings that the model points to */
+    fl_model_task   task;
+    fl_adapter     *adapters; /* owned list */
+    const char     *module; /* modules.json begins with a class that is the family's own; or NULL */
+    char          **kept;   /* owned strings that the model points to */
     size_t          kept_count, kept_room;
     char           *transformer; /* owned: folder of config.json, tokenizer and weights */
     bool            has_modules; /* modules.json is there */
@@ -39,7 +48,10 @@ typedef struct fl_modules {
     fl_json *root; /* NULL without modules.json */
     char     path[FL_MODEL_PATH_MAX];
 } fl_modules;
-int  fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error);
+int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error);
+/* A class of somebody's own as the first module is only known with its family. */
+int  fl_modules_check(const fl_modules *modules, const fl_model *model, const fl_family *family,
+                      fletch_error *error);
 int  fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_options *options,
                      fletch_error *error);
 void fl_modules_close(fl_modules *modules);
@@ -85,6 +97,17 @@ void fl_weight_files_read(fl_model *model);
 
 /* static.c: a model whose first module is a StaticEmbedding; its weights are open. */
 int fl_static_read(fl_model *model, fletch_error *error);
+
+/* task.c: the task of model.task, where the family has tasks: ECONFIG when it is none of them. Then,
+ * whatever the folder is: ECONFIG when there is a task and nothing to choose by it. */
+int fl_task_read(fl_model *model, const fl_family *family, fl_json_reader *config,
+                 const fl_model_options *options);
+int fl_task_check(const fl_model *model, const fl_model_options *options, fletch_error *error);
+/* The adapter of tensor `prefix``name`, `whole`, for `part`, its rows from `first`; none where there is none.
+ * `table`: the rows are looked up, not multiplied. */
+int  fl_task_adapt(fl_model *model, const char *prefix, const char *name, const fl_tensor *whole,
+                   uint64_t first, bool table, fl_tensor *part, fletch_error *error);
+void fl_task_close(fl_model *model);
 
 /* weights.c: every slot of the encoder, its shape checked. */
 int fl_weights_read(fl_model *model, const fl_family *family, const fl_log *log,

@@ -21,12 +21,19 @@
 
 enum { MODULES_MAX = 32 };
 
-static const char package[] = "sentence_transformers.";
+static const char package[] = "sentence_transformers.", own_code[] = "custom_st.Transformer";
 
 /* One entry of the list, checked; `kind` is the last component of its type. */
 typedef struct entry {
     const char *type, *kind, *path;
 } entry;
+
+static int refuse_code(const fl_modules *modules, const char *type, fletch_error *error) {
+    return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                   "%s: module type \"%.100s\" is code outside sentence-transformers, which fletch "
+                   "does not run.",
+                   modules->path, type);
+}
 
 static int read_entry(entry *out, const fl_modules *modules, size_t index, fletch_error *error) {
     fl_json_reader reader = {
@@ -42,12 +49,9 @@ static int read_entry(entry *out, const fl_modules *modules, size_t index, fletc
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%s: path \"%.80s\" of module %zu leaves the folder.", modules->path,
                        out->path, index);
-    if (strncmp(out->type, package, strlen(package)) != 0)
-        return fl_fail(
-            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-            "%s: module type \"%.100s\" is code outside sentence-transformers, which fletch "
-            "does not run.",
-            modules->path, out->type);
+    if (strncmp(out->type, package, strlen(package)) != 0 &&
+        (index > 0 || strcmp(out->type, own_code) != 0))
+        return refuse_code(modules, out->type, error);
     out->kind = strrchr(out->type, '.') + 1;
     return 0;
 }
@@ -94,6 +98,7 @@ int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error) {
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is no list of 1 to %d modules.",
                        modules->path, MODULES_MAX);
     status                = read_entry(&first, modules, 0, error);
+    model->own->module    = status == 0 && strcmp(first.type, own_code) == 0 ? own_code : NULL;
     model->is_static      = status == 0 && strcmp(first.kind, "StaticEmbedding") == 0;
     model->own->fill_mask = status == 0 && strcmp(first.kind, "MLMTransformer") == 0;
     if (status == 0 && !model->is_static && !model->own->fill_mask &&
@@ -106,6 +111,15 @@ int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error) {
         status      = model->is_static ? refuse(modules, &second, error) : 0;
     }
     return status != 0 ? status : set_transformer(model, first.path, error);
+}
+
+int fl_modules_check(const fl_modules *modules, const fl_model *model, const fl_family *family,
+                     fletch_error *error) {
+    const char *module = model->own->module;
+    if (module == NULL ||
+        (family != NULL && family->module != NULL && strcmp(family->module, module) == 0))
+        return 0;
+    return refuse_code(modules, module, error);
 }
 
 void fl_modules_close(fl_modules *modules) {

@@ -7,6 +7,7 @@
  *         "truncate_dim", "model_type"} -> the fields of fl_model. A prompt of null is "".
  * Method  "query" and "document" exist in every sentence-transformers model, as "" unless the
  *         file says otherwise, so they are valid as default_prompt_name and mean no prompt then.
+ *         A task's prompt is the one of its name, unless the file names a default.
  * Memory  the prompts and their strings, owned by the model. Threads: during opening only.
  * Proof   tests/unit/test_model.c; tests/golden/test_folders.py. */
 #include <string.h>
@@ -46,6 +47,8 @@ static int read_prompts(fl_model *model, fl_json_reader *reader) {
 
 static int read_default_prompt(fl_model *model, fl_json_reader *reader) {
     const char *name = fl_json_string(reader, "default_prompt_name", NULL);
+    if (name == NULL)
+        name = model->task;
     if (reader->status != 0 || name == NULL)
         return reader->status;
     for (uint32_t i = 0; i < model->prompt_count; i++)
@@ -53,7 +56,7 @@ static int read_default_prompt(fl_model *model, fl_json_reader *reader) {
             model->default_prompt_name = model->prompts[i].name;
             return 0;
         }
-    if (strcmp(name, "query") == 0 || strcmp(name, "document") == 0)
+    if (strcmp(name, "query") == 0 || strcmp(name, "document") == 0 || name == model->task)
         return 0;
     return fl_fail(reader->error, FLETCH_EMODEL, FLETCH_NOWHERE,
                    "%s: default_prompt_name \"%.80s\" is not one of its prompts.", reader->source,

@@ -6,6 +6,8 @@
  * Method  Integer arithmetic on the bits, without branches, so that the compiler vectorises it
  *         and the result does not depend on the rounding or flush-to-zero mode of the calling
  *         thread. All three conversions are exact: every half and every bfloat16 is a float32.
+ *         An adapter is added here, in float32 as torch does: whoever packs or reads a row gets the
+ *         weights of the task, and no second copy of them ever exists.
  * Memory  none. Threads: pure functions.
  * Proof   tests/unit/test_model_tensor.c: all 65536 values of both small types. */
 #include "model/tensor.h"
@@ -59,7 +61,7 @@ static float f16_to_f32(uint16_t half) {
     return float_of_bits(sign | (magnitude < F16_EXPONENT_ONE ? subnormal : normal));
 }
 
-void fl_tensor_to_f32(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out) {
+static void convert(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out) {
     const unsigned char *data = tensor->data;
     if (tensor->dtype == FL_DTYPE_F32) {
         memcpy(out, data + first * sizeof(float), count * sizeof(float));
@@ -83,5 +85,28 @@ void fl_tensor_to_f32(const fl_tensor *tensor, uint64_t first, uint64_t count, f
         uint16_t half;
         memcpy(&half, data + i * sizeof half, sizeof half);
         out[i] = float_of_bits((uint32_t)half << 16);
+    }
+}
+
+/* out[n] += scale * left · right[.., column ..] */
+static void add_product(const fl_adapter *a, const float *left, uint64_t column, uint64_t n,
+                        float *out) {
+    for (uint64_t i = 0; i < n; i++) {
+        float sum = 0;
+        for (uint32_t k = 0; k < a->rank; k++)
+            sum += left[k] * a->right[(uint64_t)k * a->columns + column + i];
+        out[i] += sum * a->scale;
+    }
+}
+
+void fl_tensor_to_f32(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out) {
+    const fl_adapter *a = tensor->adapter;
+    float             left[FL_ADAPTER_RANK_MAX];
+    convert(tensor, first, count, out);
+    for (uint64_t done = 0, n; a != NULL && done < count; done += n) {
+        uint64_t row = (first + done) / a->columns, column = (first + done) % a->columns;
+        n = a->columns - column < count - done ? a->columns - column : count - done;
+        convert(&a->left, row * a->rank, a->rank, left);
+        add_product(a, left, column, n, out + done);
     }
 }

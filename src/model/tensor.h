@@ -23,6 +23,8 @@ typedef enum fl_dtype {
 
 enum { FL_RANK_MAX = 8 };
 
+struct fl_adapter;
+
 typedef struct fl_tensor {
     const void *data; /* borrowed from the map; may be unaligned; NULL = absent */
     uint64_t    bytes;
@@ -30,12 +32,23 @@ typedef struct fl_tensor {
     uint32_t    rank;
     uint64_t    shape[FL_RANK_MAX];
     bool mapped; /* of a read-only file mapping: its pages may be given back (fl_pages_release) */
+    const struct fl_adapter *adapter; /* added to the elements when they are read; NULL: none */
 } fl_tensor;
+
+/* A product of low rank that goes on top of a matrix: scale * left[rows, rank] * right[rank, columns]. */
+enum { FL_ADAPTER_RANK_MAX = 256 };
+typedef struct fl_adapter {
+    struct fl_adapter *next; /* of whoever keeps several */
+    fl_tensor          left; /* rows of the matrix, [rank] each */
+    uint32_t           rank, columns;
+    float              scale;
+    float              right[];
+} fl_adapter;
 
 const char *fl_dtype_name(fl_dtype dtype); /* "F32" */
 
 /* Convert elements [first, first + count) of an F32, F16, BF16 or I8 tensor to float32
- * (unaligned-safe). */
+ * (unaligned-safe), its adapter added. */
 void fl_tensor_to_f32(const fl_tensor *tensor, uint64_t first, uint64_t count, float *out);
 
 #endif

@@ -136,7 +136,8 @@ static int take(const resolver *r, const fl_name *row, unsigned part, bool bias,
     out->data       = (const char *)tensor->data + first * stride;
     out->bytes      = mine.rows * stride;
     out->shape[0]   = mine.rows;
-    return 1;
+    status = fl_task_adapt(r->model, r->prefix, name, tensor, first, layer == NULL, out, r->error);
+    return status != 0 ? status : 1;
 }
 
 /* Fill one slot; a missing tensor is noted and passes, so that all of them are told at once. */

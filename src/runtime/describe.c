@@ -94,6 +94,9 @@ static void tell_encoder(teller *t, const fletch_model *m) {
     fl_encoder_switches(desc, switches, sizeof switches);
     if (switches[0] != '\0' && desc->word_rows > 0) /* an .onnx file alone tells none */
         tell(t, "switches", "config.json", "%s", switches);
+    if (m->model->task != NULL)
+        tell(t, "task", fl_config_origin(m->config, FL_KEY_MODEL_TASK), "%s, of %s", m->model->task,
+             m->model->tasks);
     if (m->model->label_count > 0) {
         tell(t, "labels", "folder", "%" PRIu32 ": %s%s", m->model->label_count, m->model->labels[0],
              m->model->label_count > 1 ? " …" : "");

@@ -266,10 +266,66 @@ def make_native_names() -> None:
         model.save_pretrained(base.HERE / f"family-{name}-names", save_original_format=False)
 
 
+def make_tasks() -> None:
+    """Jina v3 as the Hub has it: an adapter for each of three tasks as parametrizations of every matrix.
+
+    The remote code's formula, W + alpha / rank * B[task] A[task], tables the other way round, is put into
+    the weights of transformers' own class, which computes the vectors.
+    """
+    tasks, rank, alpha = ("retrieval.query", "separation", "text-matching"), 2, 3
+    path = save("family-jina3-tasks", transformers.JinaEmbeddingsV3Config(
+        **SMALL, layer_norm_eps=1e-5, rope_parameters={"rope_type": "default", "rope_theta": 222.0}), MEAN, roberta=True)
+    plain = {key.removeprefix("roberta."): value for key, value in load_file(path / "model.safetensors").items()}
+    plain = {key: value for key, value in plain.items() if not key.startswith("pooler.")}
+    generator, hub, folded = torch.Generator().manual_seed(15), {}, [{} for _ in tasks]
+    for key, weight in plain.items():
+        if weight.dim() == 1:
+            hub["roberta." + key] = weight
+            for one in folded:
+                one[key] = weight
+            continue
+        rows, columns = weight.shape
+        table = "embeddings." in key
+        a = torch.randn((len(tasks), rows, rank) if table else (len(tasks), rank, columns), generator=generator) / 2
+        b = torch.randn((len(tasks), rank, columns) if table else (len(tasks), rows, rank), generator=generator) / 2
+        at = "roberta." + key.removesuffix("weight") + "parametrizations.weight."
+        hub |= {at + "original": weight, at + "0.lora_A": a, at + "0.lora_B": b}
+        for one, left, right in zip(folded, *((a, b) if table else (b, a))):
+            one[key] = weight + torch.matmul(left, right) * (alpha / rank)
+    config = json.loads((path / "config.json").read_text())
+    prompts = {"retrieval.query": "the sea is ", "separation": "", "text-matching": "it is "}
+    expected = []
+    for index, (task, weights) in enumerate(zip(tasks, folded)):
+        save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
+        model = base.SentenceTransformer(str(path), device="cpu", model_kwargs={"dtype": torch.float32})
+        rows = numpy.stack([model.encode(text, prompt=prompts[task], show_progress_bar=False) for text in base.TEXTS])
+        numpy.save(path / f"expected-{index}.npy", rows.astype("<f4"))
+        expected.append({"flags": ["--model-task", task], "vectors": f"expected-{index}.npy", "max_length": 200})
+    base.write_json(path / "expected.json", expected)
+    save_file(hub, path / "model.safetensors", metadata={"format": "pt"})
+    code = "jinaai/xlm-roberta-flash-implementation--"
+    base.write_json(path / "config.json", {key: config[key] for key in (
+        "hidden_act", "hidden_size", "intermediate_size", "layer_norm_eps", "max_position_embeddings", "num_attention_heads",
+        "num_hidden_layers", "pad_token_id", "type_vocab_size", "vocab_size")} | {
+        "model_type": "xlm-roberta", "position_embedding_type": "rotary", "rotary_emb_base": 222.0,
+        "lora_adaptations": tasks, "lora_rank": rank, "lora_alpha": alpha, "lora_dropout_p": 0.0,
+        "lora_main_params_trainable": False, "load_trained_adapters": True, "task_instructions": prompts,
+        "auto_map": {"AutoConfig": code + "configuration_xlm_roberta.XLMRobertaFlashConfig",
+                     "AutoModel": code + "modeling_lora.XLMRobertaLoRA"}})
+    base.write_json(path / "config_sentence_transformers.json", {
+        "prompts": prompts, "default_prompt_name": None, "similarity_fn_name": "cosine"})
+    modules = json.loads((path / "modules.json").read_text())
+    modules[0] |= {"type": "custom_st.Transformer", "kwargs": ["task"]}
+    base.write_json(path / "modules.json", modules)
+    for unused in ("special_tokens_map.json", "generation_config.json"):
+        (path / unused).unlink(missing_ok=True)
+
+
 def make_all() -> None:
     make_absolute()
     make_rotary()
     make_decoders()
     make_by_hand()
     make_native_names()
+    make_tasks()
     make_static()

@@ -76,6 +76,8 @@ ONLY = [
     ("family-jina-qk", "feed_forward_type", "original", "original"),
     ("family-jina3", "lora_adaptations", ["text-matching"], "present"),
     ("family-jina3", "position_embedding_type", "relative_key", "relative_key"),
+    ("family-jina3-tasks", "use_reg_tokens", True, "true"),
+    ("family-jina3-tasks", "auto_map", {"AutoModel": "a/b--modeling_lora.XLMRobertaLoRA"}, "a/b--modeling_lora"),
     ("family-nomic-moe", "num_shared_experts", 1, "1"),
     ("family-nomic-moe", "moe_normalize_expert_weights", True, "true"),
     ("family-modernbert", "position_embedding_type", "relative_key", "relative_key"),
@@ -138,6 +140,66 @@ def test_an_adapter_is_refused(tmp_path):
     (path / "adapter_config.json").write_text("{}")
     message = refusal(path)
     assert message.startswith(UNSUPPORTED) and "adapter_config.json" in message, message
+
+
+TASKS = "retrieval.query, separation, text-matching"
+
+
+@pytest.mark.parametrize("name, flags, says", [
+    ("family-jina3-tasks", (), TASKS),
+    ("family-jina3-tasks", ("--model-task", "separatio"), TASKS),
+    ("family-jina3-tasks", ("--model-task", "Separation"), TASKS),
+    ("family-jina3", ("--model-task", "separation"), "has no adapters"),
+    ("family-static", ("--model-task", "separation"), "has no adapters"),
+], ids=str)
+def test_a_task_is_asked_for_where_there_are_tasks_and_nowhere_else(name, flags, says):
+    done = subprocess.run([golden.BIN, "embed", "-m", FOLDERS / name, *flags, "a"], capture_output=True, text=True)
+    assert done.returncode == 2 and "model.task" in done.stderr and says in done.stderr, done.stderr
+
+
+def test_a_task_brings_its_prompt_and_a_caller_may_bring_another(tmp_path):
+    folder, flags = FOLDERS / "family-jina3-tasks", ("--model-task", "retrieval.query")
+    rows = golden.embed(folder, TEXTS, *flags, work=tmp_path)
+    bare = golden.embed(folder, ["the sea is " + text for text in TEXTS], *flags, "--prompt", "", work=tmp_path)
+    assert numpy.array_equal(rows, bare)
+    other = golden.embed(folder, ["it is " + text for text in TEXTS], *flags, "--prompt", "", work=tmp_path)
+    named = golden.embed(folder, TEXTS, *flags, "--prompt-name", "text-matching", work=tmp_path)
+    assert numpy.array_equal(other, named) and not numpy.array_equal(named, rows)
+
+
+ADAPTER = "roberta.encoder.layers.1.mlp.fc1.parametrizations.weight.0.lora_"
+
+
+@pytest.mark.parametrize("change, says", [
+    (lambda t: t.pop(ADAPTER + "A"), "lora_A is missing"),
+    (lambda t: t.update({ADAPTER + "B": t[ADAPTER + "B"][:2]}), "lora_B is not [3, 40, 2]"),
+    (lambda t: t.update({ADAPTER + "A": t[ADAPTER + "A"][:, :1]}), "lora_A is not [3, 2, 32]"),
+    (lambda t: t.update({ADAPTER + "B": t[ADAPTER + "B"].astype("int64")}), "lora_B is not"),
+    (lambda t: t.pop(ADAPTER.replace("0.lora_", "original")), "mlp.fc1.parametrizations.weight.original"),
+])
+def test_adapters_that_do_not_fit_are_told(change, says, tmp_path):
+    path = changed("family-jina3-tasks", tmp_path)
+    tensors = load_file(path / "model.safetensors")
+    change(tensors)
+    save_file(tensors, path / "model.safetensors")
+    done = subprocess.run([golden.BIN, "embed", "-m", path, "--model-task", "separation", "a"], capture_output=True, text=True)
+    assert done.returncode == 3 and says in done.stderr, done.stderr
+
+
+def test_a_list_of_tasks_that_is_none_is_told(tmp_path):
+    for tasks in (None, [], ["a"] * 300, {"a": 1}):
+        path = changed("family-jina3-tasks", tmp_path, lora_adaptations=tasks)
+        done = subprocess.run([golden.BIN, "embed", "-m", path, "--model-task", "a", "a"], capture_output=True, text=True)
+        assert done.returncode == 3 and "lora_adaptations" in done.stderr, done.stderr
+
+
+def test_code_of_somebody_is_only_known_with_its_family(tmp_path):
+    path = changed("family-jina3", tmp_path)
+    modules = json.loads((path / "modules.json").read_text())
+    (path / "modules.json").unlink()
+    (path / "modules.json").write_text(json.dumps([modules[0] | {"type": "custom_st.Transformer"}, *modules[1:]]))
+    message = refusal(path)
+    assert message.startswith(UNSUPPORTED) and "custom_st.Transformer" in message, message
 
 
 def static(work, **truncation):

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.skipif(not LIBRARY, reason="no ONNX Runtime library: m
 FOLDERS = golden.HERE / "folders"
 TEXTS = json.loads((FOLDERS / "texts.json").read_text(encoding="utf-8"))
 LEVELS = "0123"
-UNKNOWN = ("family-nomic-moe", "family-jina-qk", "family-static")  # what the graph has no operators for
+UNKNOWN = ("family-nomic-moe", "family-jina-qk", "family-jina3-tasks", "family-static")  # what the graph has no operators for
 
 
 def known(folder: pathlib.Path) -> bool:

@@ -61,6 +61,23 @@
         FL_AT("encoder.layers.*.norm2.", FL_LAYER_MLP_NORM_W),                                     \
         FL_AT("encoder.layers.*.mlp.fc2.", FL_LAYER_DOWN_W)
 
+/* Jina v3 as transformers has it and as the Hub has it, with adapters. */
+#define FL_JINA3_FIXED                                                                             \
+    {                                                                                              \
+        .embed_norm = true, .qkv_bias = true, .out_bias = true, .up_bias = true,                   \
+        .down_bias = true, .norm_bias = true                                                       \
+    }
+#define FL_JINA3_FIELDS                                                                            \
+    FL_HIDDEN("hidden_size", 1024), FL_LAYERS("num_hidden_layers", 24),                            \
+        FL_HEADS("num_attention_heads", 16), FL_MLP("intermediate_size", 4096),                    \
+        FL_VOCAB("vocab_size", 250002), FL_POSITIONS("max_position_embeddings", 8194),             \
+        FL_TYPES("type_vocab_size", 1, 1), FL_EPS("layer_norm_eps", 1e-5),                         \
+        FL_ACTIVATION("hidden_act", "gelu")
+#define FL_JINA3_NORMS                                                                             \
+    FL_AT("emb_ln.", FL_SLOT_EMBED_NORM_W),                                                        \
+        FL_AT("encoder.layers.*.norm1.", FL_LAYER_ATTENTION_NORM_W),                               \
+        FL_AT("encoder.layers.*.norm2.", FL_LAYER_MLP_NORM_W)
+
 /* Heads of classifiers: BERT's pooler and a linear layer; RoBERTa's module of two. */
 #define FL_POOLER_HEAD                                                                             \
     {                                                                                              \
