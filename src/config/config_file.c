@@ -2,12 +2,12 @@
 /* config_file.c - options from a TOML file.
  *
  * Role    fletch_config_load. Tables are rooms and keys are options: [cpu] isa = "avx2" is cpu.isa.
- * Method  Walks the tree that toml.c read and hands each value on as text, so that a file follows
- *         the same rules as a flag; an array becomes a list. The [ai] section has other names for
- *         four keys. Two lines that mean the same key are refused: one of them would be lost.
+ * Method  toml.c brings each key with its value as text, so that a file follows the same rules as a
+ *         flag; an array becomes a list. The [ai] section has other names for four keys. Two
+ *         lines that mean the same key are refused: one of them would be lost.
  *         Errors begin with FILE:LINE:COLUMN. The lines before an error have been applied by then;
  *         the caller gives up.
- * Memory  The document is freed at the end; one small buffer for lists. Threads: none shared.
+ * Memory  One small buffer for lists. Threads: none shared.
  * Proof   tests/unit/test_config_sources.c. */
 #include <stdio.h>
 #include <string.h>
@@ -50,75 +50,56 @@ static bool find_key(const char *path, fl_key *out) {
     return fl_key_find(path, out);
 }
 
-static bool is_scalar(const fl_toml *node) {
-    return node->type != FL_TOML_TABLE && node->type != FL_TOML_ARRAY;
-}
-
-/* A scalar as the text a flag would have. Numbers go in decimal: 0x10 is 16. */
-static int scalar_text(file_loader *loader, const fl_toml *node, const char *place) {
-    if (node->type == FL_TOML_STRING && memchr(node->text, '\0', node->text_size) != NULL)
+/* The values as the text that a flag would have. */
+static int value_text(file_loader *loader, fl_key key, const fl_toml_item *item,
+                      const char *where) {
+    const bool  takes_list = fl_option_rule_of(key)->type == FL_TYPE_LIST;
+    const char *value      = item->values;
+    if (item->kind == FL_TOML_TABLE || item->kind == FL_TOML_TABLES)
         return fl_fail(loader->error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "%s: the value holds a NUL character", place);
-    if (node->type == FL_TOML_INTEGER)
-        fl_buf_printf(&loader->list, "%lld", (long long)node->integer);
-    else
-        fl_buf_append(&loader->list, node->text, node->text_size);
-    return 0;
-}
-
-static int array_text(file_loader *loader, fl_key key, const fl_toml *array, const char *place) {
-    if (fl_option_rule_of(key)->type != FL_TYPE_LIST)
+                       "%s: takes a value, not a table", where);
+    if (item->kind != FL_TOML_VALUE && !takes_list)
         return fl_fail(loader->error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "%s: takes one value, not an array", place);
-    for (const fl_toml *item = array->first; item != NULL; item = item->next) {
-        if (!is_scalar(item) ||
-            (item->type == FL_TOML_STRING && memchr(item->text, ',', item->text_size) != NULL))
+                       "%s: takes one value, not an array", where);
+    for (size_t i = 0; i < item->count; i++, value += strlen(value) + 1) {
+        if (item->kind == FL_TOML_NESTED ||
+            (item->kind == FL_TOML_LIST && strchr(value, ',') != NULL))
             return fl_fail(loader->error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                           "%s: an element of a list is a single word", place);
-        if (item != array->first)
+                           "%s: an element of a list is a single word", where);
+        if (i > 0)
             fl_buf_putc(&loader->list, ',');
-        const int status = scalar_text(loader, item, place);
-        if (status < 0)
-            return status;
+        fl_buf_puts(&loader->list, value);
     }
+    if (loader->list.failed)
+        return fl_fail_nomem(loader->error, loader->list.size, "a configuration value");
     return 0;
 }
 
-static int apply(file_loader *loader, const char *path, const fl_toml *node, const char *place) {
-    fl_key key;
-    if (!find_key(path, &key))
-        return fl_key_unknown(place, path, loader->error);
+static int apply(file_loader *loader, fl_key key, const fl_toml_item *item, const char *place) {
     char where[PLACE_BYTES + PATH_BYTES + 4];
-    (void)snprintf(where, sizeof where, "%s: %s", place, path);
+    (void)snprintf(where, sizeof where, "%s: %s", place, item->path);
     if (loader->line[key] != 0)
         return fl_fail(loader->error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "%s: line %u already sets this; keep one of the two", where,
                        loader->line[key]);
-    loader->line[key] = node->line;
+    loader->line[key] = item->line;
     fl_buf_clear(&loader->list);
-    int status = 0;
-    if (node->type == FL_TOML_TABLE)
-        return fl_fail(loader->error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "%s: takes a value, not a table", where);
-    if (node->type == FL_TOML_ARRAY)
-        status = array_text(loader, key, node, where);
-    else
-        status = scalar_text(loader, node, where);
+    const int status = value_text(loader, key, item, where);
     if (status < 0)
         return status;
-    if (loader->list.failed)
-        return fl_fail_nomem(loader->error, node->text_size, "a configuration value");
     return fl_config_assign(loader->config, key, loader->list.size > 0 ? loader->list.data : "",
                             FLETCH_ORIGIN_FILE, place, where, loader->error);
 }
 
-/* Whether some key lives in the table `path` ("cpu."). */
-static bool is_room(const char *path, size_t size) {
-    if (strncmp("ai.", path, size) == 0)
+/* Whether some key lies in the section `room`, the `size` bytes in front of a dot. */
+static bool is_room(const char *room, size_t size) {
+    if (size == 2 && memcmp(room, "ai", 2) == 0)
         return true;
-    for (unsigned key = 0; key < FL_KEY_COUNT; key++)
-        if (strncmp(fl_option((fl_key)key)->key, path, size) == 0)
+    for (unsigned key = 0; key < FL_KEY_COUNT; key++) {
+        const char *full = fl_option((fl_key)key)->key;
+        if (strncmp(full, room, size) == 0 && full[size] == '.')
             return true;
+    }
     return false;
 }
 
@@ -142,30 +123,22 @@ static int refuse_room(const char *place, const char *path, fletch_error *error)
                    "%s: unknown section [%.64s]; did you mean [%s]?", place, path, best);
 }
 
-/* Recursion is bounded: a table is entered only where a key of the option table lies below it. */
-static int walk(file_loader *loader, const fl_toml *table, const char *prefix) {
-    for (const fl_toml *node = table->first; node != NULL; node = node->next) {
-        char place[PLACE_BYTES], path[PATH_BYTES];
-        (void)snprintf(place, sizeof place, "%.340s:%u:%u", loader->file, node->line, node->column);
-        const int size = snprintf(path, sizeof path, "%s%s", prefix, node->key);
-        if (size >= (int)sizeof path || strlen(node->key) != node->key_size)
-            return fl_key_unknown(place, path, loader->error);
-        fl_key key;
-        if (node->type != FL_TOML_TABLE || find_key(path, &key)) {
-            const int status = apply(loader, path, node, place);
-            if (status < 0)
-                return status;
-            continue;
-        }
-        char inside[PATH_BYTES + 1];
-        (void)snprintf(inside, sizeof inside, "%s.", path);
-        if (!is_room(inside, (size_t)size + 1))
-            return refuse_room(place, path, loader->error);
-        const int status = walk(loader, node, inside);
-        if (status < 0)
-            return status;
-    }
-    return 0;
+static int visit(void *user, const fl_toml_item *item) {
+    file_loader *loader  = user;
+    const size_t room    = strcspn(item->path, ".");
+    const bool   section = item->kind == FL_TOML_TABLE;
+    char         place[PLACE_BYTES], name[PATH_BYTES];
+    fl_key       key;
+    (void)snprintf(place, sizeof place, "%.340s:%u:%u", loader->file, item->line, item->column);
+    if (find_key(item->path, &key))
+        return apply(loader, key, item, place);
+    if (section && is_room(item->path, strlen(item->path)))
+        return 0;
+    (void)snprintf(name, sizeof name, "%.*s", (int)(room < PATH_BYTES ? room : PATH_BYTES - 1),
+                   item->path);
+    if ((section || item->path[room] == '.') && !is_room(item->path, room))
+        return refuse_room(place, name, loader->error);
+    return fl_key_unknown(place, item->path, loader->error);
 }
 
 int fletch_config_load(fletch_config *config, const char *toml_path, fletch_error *error) {
@@ -173,13 +146,8 @@ int fletch_config_load(fletch_config *config, const char *toml_path, fletch_erro
     if (config == NULL || toml_path == NULL)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "fletch_config_load: configuration and path must not be NULL");
-    fl_toml_document *document;
-    int               status = fl_toml_read(&document, toml_path, error);
-    if (status < 0)
-        return status;
     file_loader loader = {.config = config, .file = toml_path, .error = error};
-    status             = walk(&loader, fl_toml_root(document), "");
+    const int   status = fl_toml_read(toml_path, visit, &loader, error);
     fl_buf_free(&loader.list);
-    fl_toml_free(document);
     return status;
 }

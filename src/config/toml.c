@@ -1,26 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* toml.c - read a TOML document line by line: headers, keys, and who may define which table.
+/* toml.c - a TOML file, key by key.
  *
- * Role    fl_toml_read for configuration files; the values on the right are toml_value.c's work.
- * In/Out  UTF-8 text, checked here once, so that everything after may trust it -> a tree of nodes.
- * Method  One pass, one byte of look-ahead, no backtracking. The hard part of TOML is not its
- *         letters but its law of tables: each may be defined once. A node remembers its birth:
- *           [a.b]    makes a IMPLICIT (a later [a] may define it) and b EXPLICIT (never again);
- *           a.b = 1  makes a DOTTED: closed to headers, and open to other dotted keys only of its
- *                    own section, since from no later one does a dotted key lead there;
- *           {} or [] are FROZEN: complete as written;  [[a]] makes a an array of TABLES.
- * Memory  The document's arena; one scratch buffer for strings with escapes.
- * Threads none shared. Proof: tests/unit/test_toml.c, tests/fuzz/fuzz_toml.c, docs/toml.md. */
+ * Role    config_file.c visits configuration files through here.
+ * In/Out  UTF-8 text, checked once, so that everything after may trust it -> calls of the visitor.
+ * Method  One pass, one byte of look-ahead, no tree. `path` holds the table of the present section and
+ *         grows by the key under way; `values` holds the texts of its value. Arrays and inline tables
+ *         recurse, at most 64 deep. TOML's law of who may define a table is not kept: what matters
+ *         here is that no option is set twice, and that is config_file.c's to see.
+ * Memory  Two buffers. Threads none shared. Proof: tests/unit/test_toml.c, tests/fuzz/fuzz_toml.c. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/utf8.h"
-#include "config/toml_parser.h"
+#include "config/toml.h"
 
-uint32_t fl_toml_column(fl_toml_parser *parser, size_t offset) {
+typedef struct toml_parser {
+    const char    *text;
+    size_t         size, at;
+    uint32_t       line;
+    size_t         line_start;
+    size_t         column_at; /* column is that of this offset in this line */
+    uint32_t       column;
+    const char    *source;
+    fletch_error  *error;
+    fl_toml_visit *visit;
+    void          *user;
+    fl_buf         path, values;
+    size_t         count; /* texts in values */
+    unsigned       depth; /* arrays and inline tables around here */
+    bool           mute;  /* inside an array: nothing is visited */
+} toml_parser;
+
+static int value(toml_parser *parser, fl_toml_item *item);
+static int pair(toml_parser *parser);
+
+/* ---- Places and messages --------------------------------------------------------------------- */
+
+static uint32_t column(toml_parser *parser, size_t offset) {
     if (parser->column_at < parser->line_start || parser->column_at > offset) {
         parser->column_at = parser->line_start;
         parser->column    = 1;
@@ -30,316 +50,463 @@ uint32_t fl_toml_column(fl_toml_parser *parser, size_t offset) {
     return parser->column;
 }
 
-int fl_toml_fail(fl_toml_parser *parser, size_t offset, const char *format, ...) {
+__attribute__((format(printf, 3, 4))) static int fail(toml_parser *parser, size_t offset,
+                                                      const char *format, ...) {
     char    reason[320];
     va_list list;
     va_start(list, format);
     (void)vsnprintf(reason, sizeof reason, format, list);
     va_end(list);
-    const uint32_t column = fl_toml_column(parser, offset);
     return fl_fail(parser->error, FLETCH_ECONFIG, offset, "%s:%u:%u: %s", parser->source,
-                   parser->line, column, reason);
+                   parser->line, column(parser, offset), reason);
 }
 
-const char *fl_toml_seen(const fl_toml_parser *parser, char out[16]) {
-    const unsigned char c = (unsigned char)fl_toml_peek(parser, 0);
+/* The byte `ahead` of here, or 0 past the end (NUL is nowhere allowed in TOML, so 0 is "no"). */
+static char peek(const toml_parser *parser, size_t ahead) {
+    return ahead < parser->size - parser->at ? parser->text[parser->at + ahead] : '\0';
+}
+
+/* The length of the newline here, or 0. */
+static unsigned newline(const toml_parser *parser) {
+    if (peek(parser, 0) == '\n')
+        return 1;
+    return peek(parser, 0) == '\r' && peek(parser, 1) == '\n' ? 2 : 0;
+}
+
+/* `wanted` was expected here, and something else stands here. */
+static int expected(toml_parser *parser, const char *wanted) {
+    const unsigned char c = (unsigned char)peek(parser, 0);
     if (parser->at >= parser->size)
-        return "end of file";
-    if (c == '\n' || (c == '\r' && fl_toml_peek(parser, 1) == '\n'))
-        return "end of line";
-    if (c < 0x20 || c == 0x7F) {
-        (void)snprintf(out, 16, "byte 0x%02x", c);
-        return out;
-    }
+        return fail(parser, parser->at, "expected %s, found end of file", wanted);
+    if (newline(parser) > 0)
+        return fail(parser, parser->at, "expected %s, found end of line", wanted);
+    if (c < 0x20 || c == 0x7F)
+        return fail(parser, parser->at, "expected %s, found byte 0x%02x", wanted, c);
     unsigned length = 1;
     (void)fl_utf8_decode(parser->text + parser->at, &length);
-    (void)snprintf(out, 16, "'%.*s'", (int)length, parser->text + parser->at);
-    return out;
+    return fail(parser, parser->at, "expected %s, found '%.*s'", wanted, (int)length,
+                parser->text + parser->at);
 }
 
-void fl_toml_skip_blank(fl_toml_parser *parser) {
-    while (fl_toml_peek(parser, 0) == ' ' || fl_toml_peek(parser, 0) == '\t')
+/* ---- Blanks ---------------------------------------------------------------------------------- */
+
+static void skip_blank(toml_parser *parser) {
+    while (peek(parser, 0) == ' ' || peek(parser, 0) == '\t')
         parser->at++;
 }
 
-static bool at_newline(const fl_toml_parser *parser) {
-    const char c = fl_toml_peek(parser, 0);
-    return c == '\n' || (c == '\r' && fl_toml_peek(parser, 1) == '\n');
-}
-
-static void take_newline(fl_toml_parser *parser) {
-    parser->at += fl_toml_peek(parser, 0) == '\r' ? 2 : 1;
+static void take_newline(toml_parser *parser) {
+    parser->at += newline(parser);
     parser->line++;
     parser->line_start = parser->at;
 }
 
-static int take_comment(fl_toml_parser *parser) {
-    if (fl_toml_peek(parser, 0) != '#')
+static int take_comment(toml_parser *parser) {
+    if (peek(parser, 0) != '#')
         return 0;
-    for (parser->at++; parser->at < parser->size && !at_newline(parser); parser->at++) {
+    for (parser->at++; parser->at < parser->size && newline(parser) == 0; parser->at++) {
         const unsigned char c = (unsigned char)parser->text[parser->at];
         if ((c < 0x20 && c != '\t') || c == 0x7F)
-            return fl_toml_fail(parser, parser->at, "control character 0x%02x in a comment", c);
+            return fail(parser, parser->at, "control character 0x%02x in a comment", c);
     }
     return 0;
 }
 
-/* A comment if there is one, then a newline or the end. */
-static int end_line(fl_toml_parser *parser) {
-    fl_toml_skip_blank(parser);
-    if (take_comment(parser) < 0)
-        return FLETCH_ECONFIG;
-    if (parser->at >= parser->size)
-        return 0;
-    if (!at_newline(parser)) {
-        char seen[16];
-        return fl_toml_fail(parser, parser->at, "expected the end of the line, found %s",
-                            fl_toml_seen(parser, seen));
-    }
-    take_newline(parser);
-    return 0;
-}
-
-int fl_toml_skip_space(fl_toml_parser *parser) {
+/* Blanks, comments and newlines. */
+static int skip_space(toml_parser *parser) {
     for (;;) {
-        fl_toml_skip_blank(parser);
+        skip_blank(parser);
         if (take_comment(parser) < 0)
             return FLETCH_ECONFIG;
-        if (parser->at >= parser->size || !at_newline(parser))
+        if (newline(parser) == 0)
             return 0;
         take_newline(parser);
     }
 }
 
-/* ---- Keys ------------------------------------------------------------------------------------ */
+/* A comment if there is one, then a newline or the end. */
+static int end_line(toml_parser *parser) {
+    skip_blank(parser);
+    if (take_comment(parser) < 0)
+        return FLETCH_ECONFIG;
+    if (parser->at >= parser->size)
+        return 0;
+    if (newline(parser) == 0)
+        return expected(parser, "the end of the line");
+    take_newline(parser);
+    return 0;
+}
 
-/* One part of a key: bare, "basic" or 'literal'. */
-static int key_part(fl_toml_parser *parser, fl_toml_span *out) {
-    const char c = fl_toml_peek(parser, 0);
-    if (c == '"' || c == '\'')
-        return fl_toml_string(parser, true, out);
+/* ---- Strings --------------------------------------------------------------------------------- */
+
+static int digit(char c) {
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    const char lower = (char)(c | 0x20);
+    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+/* \uXXXX or \UXXXXXXXX; `at` stands on the first digit. */
+static int unicode_escape(toml_parser *parser, fl_buf *out, unsigned digits) {
     const size_t start = parser->at;
-    while (fl_toml_is_bare(fl_toml_peek(parser, 0)))
+    uint32_t     code  = 0;
+    for (unsigned i = 0; i < digits; i++, parser->at++) {
+        const int value = digit(peek(parser, 0));
+        if (value < 0)
+            return fail(parser, start, "an escape \\%c needs %u hexadecimal digits",
+                        digits == 4 ? 'u' : 'U', digits);
+        code = code << 4 | (uint32_t)value;
+    }
+    if (code == 0)
+        return fail(parser, start, "a NUL character has no place in a key or a value");
+    if (code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
+        return fail(parser, start, "U+%04X is not a Unicode character", code);
+    char utf8[4];
+    fl_buf_append(out, utf8, fl_utf8_encode(code, utf8));
+    return 0;
+}
+
+/* `at` stands on the backslash. */
+static int escape(toml_parser *parser, fl_buf *out, bool many_lines) {
+    static const char names[]  = "btnfr\"\\";
+    static const char values[] = "\b\t\n\f\r\"\\";
+    const size_t      start    = parser->at++;
+    const char        c        = peek(parser, 0);
+    const char       *name     = c == '\0' ? NULL : strchr(names, c);
+    if (name != NULL) {
+        fl_buf_putc(out, values[name - names]);
         parser->at++;
-    if (parser->at == start) {
-        char seen[16];
-        return fl_toml_fail(parser, start, "expected a key, found %s", fl_toml_seen(parser, seen));
+        return 0;
     }
-    out->size = parser->at - start;
-    out->data = fl_toml_keep(parser->document, parser->text + start, out->size);
-    if (out->data == NULL)
-        return fl_fail_nomem(parser->error, out->size, "a TOML key");
+    if (c == 'u' || c == 'U') {
+        parser->at++;
+        return unicode_escape(parser, out, c == 'u' ? 4 : 8);
+    }
+    skip_blank(parser);
+    if (!many_lines || newline(parser) == 0) {
+        parser->at = start;
+        return fail(parser, start,
+                    "unknown escape (for a plain backslash write \\\\, or put the text in '…')");
+    }
+    while (newline(parser) > 0) { /* a backslash at the end of a line swallows what is blank */
+        take_newline(parser);
+        skip_blank(parser);
+    }
     return 0;
 }
 
-/* Blanks, a dot, blanks: true when a dot was there. */
-static bool take_dot(fl_toml_parser *parser) {
-    fl_toml_skip_blank(parser);
-    if (fl_toml_peek(parser, 0) != '.')
-        return false;
-    parser->at++;
-    fl_toml_skip_blank(parser);
-    return true;
-}
-
-static int refuse_twice(fl_toml_parser *parser, size_t offset, const fl_toml_node *node) {
-    return fl_toml_fail(parser, offset, "'%s' is already defined in line %u", node->view.key,
-                        node->view.line);
-}
-
-/* Step into the table that a non-final part of a dotted key names, making it when it is new. */
-static int step_dotted(fl_toml_parser *parser, fl_toml_node **table, fl_toml_span key,
-                       size_t offset) {
-    fl_toml_node *child = fl_toml_child(parser->document, *table, key);
-    if (child == NULL) {
-        const int status = fl_toml_add(parser, *table, FL_TOML_TABLE, key, offset, &child);
-        if (status < 0)
-            return status;
-    } else if (child->view.type != FL_TOML_TABLE || child->birth == FL_TOML_EXPLICIT ||
-               child->birth == FL_TOML_FROZEN) {
-        return fl_toml_fail(parser, offset,
-                            "'%s' is already complete in line %u: a dotted key cannot add to it",
-                            child->view.key, child->view.line);
-    }
-    child->birth = FL_TOML_DOTTED; /* an implicit table is defined by this */
-    *table       = child;
-    return 0;
-}
-
-int fl_toml_pair(fl_toml_parser *parser, fl_toml_node *table) {
+/* The body of a string up to its closing quotes, 1 or 3 of them. */
+static int string_body(toml_parser *parser, fl_buf *out, char quote, unsigned quotes, size_t start,
+                       uint32_t start_line) {
     for (;;) {
-        const size_t offset = parser->at;
-        fl_toml_span key;
-        int          status = key_part(parser, &key);
-        if (status < 0)
-            return status;
-        if (take_dot(parser)) {
-            status = step_dotted(parser, &table, key, offset);
+        const char c   = peek(parser, 0);
+        unsigned   run = 0; /* three quotes close, and up to two may stand right before them */
+        while (run < quotes + 2 && peek(parser, run) == quote)
+            run++;
+        if (quotes == 1 && run > 0) {
+            parser->at++;
+            return 0;
+        }
+        if (run >= 3) {
+            fl_buf_append(out, parser->text + parser->at, run - 3);
+            parser->at += run;
+            return 0;
+        }
+        if (parser->at >= parser->size)
+            return fail(parser, parser->at, "the string opened in line %u is not closed",
+                        start_line);
+        const unsigned ends = newline(parser);
+        if (ends > 0 && quotes == 1)
+            return fail(parser, start, "the string is not closed before the end of its line");
+        if (ends > 0) {
+            fl_buf_append(out, parser->text + parser->at, ends);
+            take_newline(parser);
+        } else if (c == '\\' && quote == '"') {
+            const int status = escape(parser, out, quotes == 3);
             if (status < 0)
                 return status;
-            continue;
+        } else if (((unsigned char)c < 0x20 && c != '\t') || c == 0x7F) {
+            return fail(parser, parser->at, "control character 0x%02x in a string",
+                        (unsigned char)c);
+        } else {
+            fl_buf_putc(out, c);
+            parser->at++;
         }
-        if (fl_toml_peek(parser, 0) != '=') {
-            char seen[16];
-            return fl_toml_fail(parser, parser->at, "expected '=' after the key '%s', found %s",
-                                key.data, fl_toml_seen(parser, seen));
-        }
-        const fl_toml_node *twin = fl_toml_child(parser->document, table, key);
-        if (twin != NULL)
-            return refuse_twice(parser, offset, twin);
-        parser->at++;
-        fl_toml_skip_blank(parser);
-        return fl_toml_value(parser, table, key, offset);
     }
 }
 
-/* ---- Headers --------------------------------------------------------------------------------- */
+/* A string of any of the four kinds, its text appended to `out`. */
+static int string(toml_parser *parser, fl_buf *out) {
+    const char     quote  = peek(parser, 0);
+    const size_t   start  = parser->at;
+    const uint32_t line   = parser->line;
+    const unsigned quotes = peek(parser, 1) == quote && peek(parser, 2) == quote ? 3 : 1;
+    parser->at += quotes;
+    if (quotes == 3 && newline(parser) > 0)
+        take_newline(parser); /* the first newline is not text */
+    return string_body(parser, out, quote, quotes, start, line);
+}
 
-/* Step into the table that a non-final part of a header names. */
-static int step_header(fl_toml_parser *parser, fl_toml_node **table, fl_toml_span key,
-                       size_t offset) {
-    fl_toml_node *child = fl_toml_child(parser->document, *table, key);
-    if (child == NULL) {
-        const int status = fl_toml_add(parser, *table, FL_TOML_TABLE, key, offset, &child);
-        if (status < 0)
-            return status;
-        child->birth = FL_TOML_IMPLICIT;
+/* ---- Values ---------------------------------------------------------------------------------- */
+
+static bool is_bare(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+}
+
+/* Past a run of digits with single '_' between digits; NULL when there is none. */
+static const char *digits_end(const char *p) {
+    if (*p < '0' || *p > '9')
+        return NULL;
+    for (;; p++)
+        if (p[1] == '_' && p[2] >= '0' && p[2] <= '9')
+            p++;
+        else if (p[1] < '0' || p[1] > '9')
+            return p + 1;
+}
+
+/* TOML's decimal numbers: no leading zeros, digits on both sides of a point. */
+static bool is_decimal(const char *p) {
+    p += *p == '+' || *p == '-';
+    const char *end = digits_end(p);
+    if (end == NULL || (*p == '0' && end - p > 1))
+        return false;
+    if (*end == '.')
+        end = digits_end(end + 1);
+    if (end != NULL && (*end == 'e' || *end == 'E')) {
+        end += 1;
+        end = digits_end(end + (*end == '+' || *end == '-'));
     }
-    if (child->birth == FL_TOML_TABLES)
-        child = child->last; /* [[a]] … [a.b]: b belongs to the newest element */
-    else if (child->view.type != FL_TOML_TABLE || child->birth == FL_TOML_FROZEN)
-        return refuse_twice(parser, offset, child);
-    *table = child;
+    return end != NULL && *end == '\0';
+}
+
+/* A number, true or false, into values without '_' and '+'. */
+static int word(toml_parser *parser) {
+    char         text[64]; /* longer numbers exist only to hurt */
+    const size_t start = parser->at;
+    size_t       size  = 0;
+    while (is_bare(peek(parser, size)) ||
+           (peek(parser, size) != '\0' && strchr("+.:", peek(parser, size)) != NULL))
+        size++;
+    if (size == 0)
+        return expected(parser, "a value");
+    (void)snprintf(text, sizeof text, "%.*s", (int)(size < sizeof text ? size : sizeof text),
+                   parser->text + start);
+    if (size >= sizeof text ||
+        (strcmp(text, "true") != 0 && strcmp(text, "false") != 0 && !is_decimal(text)))
+        return fail(parser, start,
+                    "'%.40s' is neither a decimal number nor true or false: text needs quotes, "
+                    "dates too",
+                    text);
+    for (const char *p = text + (*text == '+'); *p != '\0'; p++)
+        if (*p != '_')
+            fl_buf_putc(&parser->values, *p);
+    parser->at += size;
     return 0;
 }
 
-/* [a.b.key]: define `key` in `table`. */
-static int open_table(fl_toml_parser *parser, fl_toml_node *table, fl_toml_span key,
-                      size_t offset) {
-    fl_toml_node *node = fl_toml_child(parser->document, table, key);
-    if (node == NULL) {
-        const int status = fl_toml_add(parser, table, FL_TOML_TABLE, key, offset, &node);
-        if (status < 0)
-            return status;
-    } else if (node->view.type != FL_TOML_TABLE || node->birth != FL_TOML_IMPLICIT) {
-        return refuse_twice(parser, offset, node);
-    }
-    node->birth   = FL_TOML_EXPLICIT;
-    parser->table = node;
-    return 0;
-}
-
-/* [[a.b.key]]: one more element of the array `key` in `table`. */
-static int open_element(fl_toml_parser *parser, fl_toml_node *table, fl_toml_span key,
-                        size_t offset) {
-    fl_toml_node *array = fl_toml_child(parser->document, table, key);
-    int           status;
-    if (array == NULL) {
-        status = fl_toml_add(parser, table, FL_TOML_ARRAY, key, offset, &array);
-        if (status < 0)
-            return status;
-        array->birth = FL_TOML_TABLES;
-    } else if (array->birth != FL_TOML_TABLES) {
-        return refuse_twice(parser, offset, array);
-    }
-    fl_toml_node *element;
-    status = fl_toml_add(parser, array, FL_TOML_TABLE, (fl_toml_span){"", 0}, offset, &element);
-    if (status < 0)
-        return status;
-    element->birth = FL_TOML_EXPLICIT;
-    parser->table  = element;
-    return 0;
-}
-
-static int header(fl_toml_parser *parser) {
-    const bool    element = fl_toml_peek(parser, 1) == '[';
-    fl_toml_node *table   = parser->document->root;
-    fl_toml_span  key;
-    size_t        offset;
-    parser->at += element ? 2 : 1;
-    fl_toml_skip_blank(parser);
+/* `at` stands on '['. */
+static int array(toml_parser *parser, fl_toml_item *item) {
+    const bool mute = parser->mute;
+    item->kind      = FL_TOML_LIST;
+    parser->mute    = true;
     for (;;) {
-        offset     = parser->at;
-        int status = key_part(parser, &key);
-        if (status < 0)
-            return status;
-        if (!take_dot(parser))
-            break;
-        status = step_header(parser, &table, key, offset);
-        if (status < 0)
-            return status;
-    }
-    if (fl_toml_peek(parser, 0) != ']' || (element && fl_toml_peek(parser, 1) != ']')) {
-        char seen[16];
-        return fl_toml_fail(parser, parser->at, "expected '%s' after the name of a table, found %s",
-                            element ? "]]" : "]", fl_toml_seen(parser, seen));
-    }
-    parser->at += element ? 2 : 1;
-    return element ? open_element(parser, table, key, offset)
-                   : open_table(parser, table, key, offset);
-}
-
-/* ---- The document ---------------------------------------------------------------------------- */
-
-static int check_text(fl_toml_parser *parser) {
-    const size_t valid = fl_utf8_valid_prefix(parser->text, parser->size);
-    if (valid == parser->size)
-        return 0;
-    for (size_t i = 0; i < valid; i++)
-        if (parser->text[i] == '\n') {
-            parser->line++;
-            parser->line_start = i + 1;
+        parser->at++; /* '[' or ',' */
+        int status = skip_space(parser);
+        if (status == 0 && peek(parser, 0) != ']') {
+            fl_toml_item element = {.kind = FL_TOML_VALUE};
+            status               = value(parser, &element);
+            if (element.kind != FL_TOML_VALUE)
+                item->kind = FL_TOML_NESTED;
+            if (status == 0)
+                status = skip_space(parser);
         }
-    return fl_toml_fail(parser, valid, "byte 0x%02x is not UTF-8: save the file as UTF-8",
-                        (unsigned char)parser->text[valid]);
+        if (status < 0)
+            return status;
+        if (peek(parser, 0) == ']')
+            break;
+        if (peek(parser, 0) != ',')
+            return expected(parser, "',' or ']' in an array");
+    }
+    parser->at++;
+    parser->mute = mute;
+    return 0;
 }
 
-static int document(fl_toml_parser *parser) {
-    int status = check_text(parser);
-    if (status == 0 && parser->size >= 3 && memcmp(parser->text, "\xEF\xBB\xBF", 3) == 0)
-        parser->at = parser->line_start = 3; /* a byte order mark is not text */
-    while (status == 0) {
-        status = fl_toml_skip_space(parser);
-        if (status < 0 || parser->at >= parser->size)
-            break;
-        status =
-            fl_toml_peek(parser, 0) == '[' ? header(parser) : fl_toml_pair(parser, parser->table);
-        if (status == 0)
-            status = end_line(parser);
+/* `at` stands on '{'. TOML 1.0: one line, no comma after the last pair. */
+static int inline_table(toml_parser *parser, fl_toml_item *item) {
+    item->kind = FL_TOML_TABLE;
+    fl_buf_putc(&parser->path, '.');
+    parser->at++;
+    skip_blank(parser);
+    if (peek(parser, 0) != '}') {
+        for (;; parser->at++) {
+            skip_blank(parser);
+            const int status = pair(parser);
+            if (status < 0)
+                return status;
+            skip_blank(parser);
+            if (peek(parser, 0) == '}')
+                break;
+            if (peek(parser, 0) != ',')
+                return expected(parser, "',' or '}' in an inline table");
+        }
     }
+    parser->at++;
+    return 0;
+}
+
+static int value(toml_parser *parser, fl_toml_item *item) {
+    const char c = peek(parser, 0);
+    int        status;
+    if (c == '[' || c == '{') {
+        if (++parser->depth > FL_TOML_DEPTH_MAX)
+            return fail(parser, parser->at, "more than %d levels of arrays and tables",
+                        FL_TOML_DEPTH_MAX);
+        status = c == '[' ? array(parser, item) : inline_table(parser, item);
+        parser->depth--;
+        return status;
+    }
+    status = c == '"' || c == '\'' ? string(parser, &parser->values) : word(parser);
+    fl_buf_putc(&parser->values, '\0');
+    parser->count++;
     return status;
 }
 
-int fl_toml_parse(fl_toml_document **out, const char *text, size_t size, const char *source,
-                  fletch_error *error) {
-    *out = NULL;
+/* ---- Keys and lines -------------------------------------------------------------------------- */
+
+/* A dotted key, appended to the path; the item's place is that of its last part. */
+static int key(toml_parser *parser, fl_toml_item *item) {
+    for (;; parser->at++, fl_buf_putc(&parser->path, '.')) {
+        skip_blank(parser);
+        const size_t start = parser->at;
+        item->line         = parser->line;
+        item->column       = column(parser, start);
+        if (peek(parser, 0) == '"' || peek(parser, 0) == '\'') {
+            const int status = string(parser, &parser->path);
+            if (status < 0)
+                return status;
+            if (parser->line != item->line)
+                return fail(parser, parser->at, "a key of more than one line");
+        } else {
+            while (is_bare(peek(parser, 0)))
+                parser->at++;
+            if (parser->at == start)
+                return expected(parser, "a key");
+            fl_buf_append(&parser->path, parser->text + start, parser->at - start);
+        }
+        skip_blank(parser);
+        if (peek(parser, 0) != '.')
+            return 0;
+    }
+}
+
+static void cut_path(toml_parser *parser, size_t size) {
+    if (size < parser->path.size) {
+        parser->path.size       = size;
+        parser->path.data[size] = '\0';
+    }
+}
+
+static int visit(toml_parser *parser, fl_toml_item *item, size_t path_size) {
+    if (parser->path.failed || parser->values.failed)
+        return fl_fail_nomem(parser->error, parser->values.size, "a configuration value");
+    if (parser->mute)
+        return 0;
+    cut_path(parser, path_size);
+    item->path   = parser->path.data != NULL ? parser->path.data : ""; /* the key "" */
+    item->values = parser->values.data;
+    item->count  = parser->count;
+    return parser->visit(parser->user, item);
+}
+
+/* key = value, below the path as it stands; leaves the path so. */
+static int pair(toml_parser *parser) {
+    const size_t above  = parser->path.size;
+    fl_toml_item item   = {.kind = FL_TOML_VALUE};
+    int          status = key(parser, &item);
+    if (status < 0)
+        return status;
+    const size_t path_size = parser->path.size;
+    if (peek(parser, 0) != '=')
+        return expected(parser, "'=' after the key");
+    parser->at++;
+    skip_blank(parser);
+    if (!parser->mute) {
+        fl_buf_clear(&parser->values);
+        parser->count = 0;
+    }
+    status = value(parser, &item);
+    if (status == 0 && item.kind != FL_TOML_TABLE)
+        status = visit(parser, &item, path_size);
+    cut_path(parser, above);
+    return status;
+}
+
+static int header(toml_parser *parser) {
+    fl_toml_item   item     = {.kind = peek(parser, 1) == '[' ? FL_TOML_TABLES : FL_TOML_TABLE};
+    const unsigned brackets = item.kind == FL_TOML_TABLES ? 2 : 1;
+    fl_buf_clear(&parser->path);
+    parser->at += brackets;
+    int status = key(parser, &item);
+    if (status < 0)
+        return status;
+    if (peek(parser, 0) != ']' || (brackets == 2 && peek(parser, 1) != ']'))
+        return expected(parser, brackets == 2 ? "']]' after the name of a table"
+                                              : "']' after the name of a table");
+    parser->at += brackets;
+    parser->count = 0;
+    status        = visit(parser, &item, parser->path.size);
+    fl_buf_putc(&parser->path, '.');
+    return status;
+}
+
+static int document(toml_parser *parser) {
+    const size_t valid = fl_utf8_valid_prefix(parser->text, parser->size);
+    if (valid < parser->size) {
+        for (size_t i = 0; i < valid; i++)
+            if (parser->text[i] == '\n') {
+                parser->line++;
+                parser->line_start = i + 1;
+            }
+        return fail(parser, valid, "byte 0x%02x is not UTF-8: save the file as UTF-8",
+                    (unsigned char)parser->text[valid]);
+    }
+    if (parser->size >= 3 && memcmp(parser->text, "\xEF\xBB\xBF", 3) == 0)
+        parser->at = parser->line_start = 3; /* a byte order mark is not text */
+    for (;;) {
+        int status = skip_space(parser);
+        if (status < 0 || parser->at >= parser->size)
+            return status;
+        status = peek(parser, 0) == '[' ? header(parser) : pair(parser);
+        if (status == 0)
+            status = end_line(parser);
+        if (status < 0)
+            return status;
+    }
+}
+
+int fl_toml_parse(const char *text, size_t size, const char *source, fl_toml_visit *visit_item,
+                  void *user, fletch_error *error) {
     if (size > FL_TOML_SIZE_MAX)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "%s: a configuration file of %zu bytes; at most %d are read", source, size,
                        FL_TOML_SIZE_MAX);
-    fl_toml_parser parser = {.text = text, .size = size, .line = 1, .column = 1};
-    parser.source         = source;
-    parser.error          = error;
-    parser.document       = fl_toml_document_new();
-    if (parser.document == NULL)
-        return fl_fail_nomem(error, sizeof *parser.document, "a TOML document");
-    parser.table     = parser.document->root;
-    const int status = document(&parser);
-    fl_buf_free(&parser.scratch);
-    if (status < 0) {
-        fl_toml_free(parser.document);
-        return status;
-    }
-    *out = parser.document;
-    return 0;
+    toml_parser parser = {.text = text, .size = size, .line = 1, .column = 1, .source = source};
+    parser.visit       = visit_item;
+    parser.user        = user;
+    parser.error       = error;
+    const int status   = document(&parser);
+    fl_buf_free(&parser.path);
+    fl_buf_free(&parser.values);
+    return status;
 }
 
-int fl_toml_read(fl_toml_document **out, const char *path, fletch_error *error) {
-    fl_buf text = {0};
-    *out        = NULL;
-    int status  = fl_file_read(path, FL_TOML_SIZE_MAX, &text, error);
+int fl_toml_read(const char *path, fl_toml_visit *visit_item, void *user, fletch_error *error) {
+    fl_buf text   = {0};
+    int    status = fl_file_read(path, FL_TOML_SIZE_MAX, &text, error);
     if (status == 0)
-        status = fl_toml_parse(out, text.data, text.size, path, error);
+        status = fl_toml_parse(text.data, text.size, path, visit_item, user, error);
     fl_buf_free(&text);
     return status;
 }

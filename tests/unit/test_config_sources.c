@@ -70,7 +70,7 @@ Test(config_file, sections_and_places) {
     fletch_config *config = load("[provider]\n"
                                  "order = [\"gpu\", \"cpu\"]\n"
                                  "  devices = [0, 1]\n"
-                                 "[server]\nport = 0x1F90\nmax_body = \"1MiB\"\n"
+                                 "[server]\nport = 8_080\nmax_body = \"1MiB\"\n"
                                  "[pool]\nenable = false\npressure_threshold = 0.5\n"
                                  "[model]\nnormalize = true\nprompt = \"\"\"a, b\"\"\"\n");
     expect(config, "provider.order", "cuda,cpu", ":2:1");
@@ -101,7 +101,7 @@ Test(config_file, the_ai_section) {
 Test(config_file, what_is_wrong_is_named) {
     refuse("[server]\nprot = 80\n", ":2:1: ", "'server.prot'; did you mean 'server.port'?");
     refuse("[sever]\nport = 80\n", ":1:2: ", "unknown section [sever]; did you mean [server]?");
-    refuse("[a.b.c]\n", ":1:2: ", "unknown section [a]");
+    refuse("[a.b.c]\n", ":1:6: ", "unknown section [a]");
     refuse("[server.port]\n", ":1:9: ", "takes a value, not a table");
     refuse("[server]\nport = [80]\n", ":2:1: server.port: ", "not an array");
     refuse("[server]\nport = 80.0\n", ":2:1: server.port: ", "not a whole number");
@@ -111,7 +111,10 @@ Test(config_file, what_is_wrong_is_named) {
     refuse("[provider]\norder = [\"cpu,cuda\"]\n", ":2:1: ", "a single word");
     refuse("[provider]\norder = []\n", ":2:1: provider.order: ", "empty");
     refuse("[[server]]\nport = 80\n", ":1:3: ", "unknown key 'server'");
-    refuse("[model]\nid = \"a\\u0000b\"\n", ":2:1: ", "NUL");
+    refuse("[model]\nid = \"a\\u0000b\"\n", ":2:10: ", "NUL");
+    refuse("[server]\nport = {a = 80}\n", ":2:9: ", "unknown key 'server.port.a'");
+    refuse("sever = {port = 80}\n", ":1:10: ", "unknown section [sever]");
+    refuse("server = 80\n", ":1:1: ", "unknown key 'server'");
     refuse("[model\n", ":1:7: ", "expected ']'");
     refuse("port = 80\n", ":1:1: ", "did you mean 'server.port'?");
     fletch_config *config = fletch_config_new();
