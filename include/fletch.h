@@ -207,8 +207,8 @@ typedef struct fletch_option {
     const char *flag;          /* "--cpu-intra-op-threads" */
 } fletch_option;
 
-/** Called for a warning or a note; `level` is 0 error, 1 warning, 2 info, 3 debug. May be called from
- *  any thread of the library; the message is borrowed for the call. */
+/** Called for a warning or a note; `level` is 0 error, 1 warning, 2 info, 3 debug, 4 trace. May be called
+ *  from any thread of the library; the message is borrowed for the call. */
 typedef void (*fletch_log_fn)(void *user, int level, const char *message);
 
 /** A configuration that holds the defaults; NULL when out of memory. Since 0.1. */
@@ -245,6 +245,10 @@ FLETCH_API const char *fletch_config_get(const fletch_config *config, const char
 /** Hear of warnings (a provider that cannot be had, a disagreement between files …). NULL silences. The
  *  pointer must outlive every model opened with this configuration. Since 0.1. */
 FLETCH_API void fletch_config_set_log(fletch_config *config, fletch_log_fn log, void *user);
+
+/** Also hear of every batch, at level 4 (trace): its texts, tokens and times, and the device that ran it. Off
+ *  at first. Set it before a model is opened. Since 0.1. */
+FLETCH_API void fletch_config_set_trace_log(fletch_config *config, int on);
 
 /** Entry `index` of the option table, or NULL past its end. Since 0.1. */
 FLETCH_API const fletch_option *fletch_option_at(size_t index);
@@ -505,12 +509,14 @@ FLETCH_API uint64_t fletch_histogram_bound(size_t bucket);
     X(FP32_RETRIES, fp32_retries,                                                                  \
       "texts run again in fp32 because they overflowed a narrower format")                         \
     X(COMPANY_WAITS, company_waits, "times an idle engine waited for more texts")                  \
-    X(ZERO_COPY_INPUTS, zero_copy_inputs, "texts tokenised where they lie in the caller's memory") \
-    X(COPIED_INPUTS, copied_inputs, "texts copied first, to put a prompt in front")                \
+    X(ZERO_COPY_INPUTS, zero_copy_inputs,                                                          \
+      "texts of which neither bytes nor ids were copied on the way to the engine")                 \
+    X(COPIED_INPUTS, copied_inputs,                                                                \
+      "texts copied for a prompt or a pair, or whose ids were gathered, widened or staged")        \
     X(ZERO_COPY_OUTPUTS, zero_copy_outputs,                                                        \
       "texts whose row the engine wrote into the caller's memory")                                 \
     X(STAGED_OUTPUTS, staged_outputs,                                                              \
-      "texts whose row passed a buffer (dense layers, cut, another type)")                         \
+      "texts whose row passed a buffer (dense layers, cut, another type, a device's block)")       \
     X(POOL_TAKES, pool_takes, "buffers asked from the pool")                                       \
     X(POOL_HITS, pool_hits, "of these, served by a buffer that was kept")                          \
     X(POOL_ALLOCATIONS, pool_allocations, "buffers allocated when they were asked for")            \
@@ -522,7 +528,9 @@ FLETCH_API uint64_t fletch_histogram_bound(size_t bucket);
     X(PROVIDER_FALLBACKS, provider_fallbacks, "times the next provider of the chain was taken")    \
     X(REPLICA_FAILURES, replica_failures, "times an engine failed")                                \
     X(REPLICA_REOPENS, replica_reopens, "times a replica was opened again")                        \
-    X(BUSY_NS, busy_ns, "time engines spent in forward, all replicas together")
+    X(BUSY_NS, busy_ns, "time engines spent in forward, all replicas together")                    \
+    X(BOUND_RUNS, bound_runs, "runs of ONNX Runtime with inputs and outputs bound")                \
+    X(PLAIN_RUNS, plain_runs, "runs of ONNX Runtime without binding")
 
 typedef enum fletch_counter {
 #define FLETCH_COUNTER_ENUM(NAME, name, text) FLETCH_COUNT_##NAME,
@@ -587,7 +595,10 @@ typedef struct fletch_device_stats {
     uint64_t pool_held;  /* and what is kept for them */
     uint64_t pool_takes; /* blocks taken, and how many of them were there already */
     uint64_t pool_hits;
-    char     failure[256]; /* why it is not ready; "" when it is */
+    char     failure[256];                      /* why it is not ready; "" when it is */
+    uint64_t zero_copy_inputs, copied_inputs;   /* as the model's counters of these names, */
+    uint64_t zero_copy_outputs, staged_outputs; /* of this replica alone */
+    uint64_t bound_runs, plain_runs;
 } fletch_device_stats;
 
 /** Fill *stats (with its size set) for replica `index`, from 0; FLETCH_ENOTFOUND past the last. Asks the

@@ -96,13 +96,13 @@ def test_columns_that_are_not_text(model, column, words):
 
 
 def test_text_bytes_are_not_copied(model):
-    """The library counts texts that it tokenised where they lie."""
-    for texts in (["plain ascii"] * 100, pa.array(["plain ascii"] * 100), pa.array(["grüße"] * 100, pa.string_view())):
+    """The library counts texts that it tokenised where they lie, and whose ids it did not gather: those of one chunk."""
+    for texts in (["plain ascii"] * 60, pa.array(["plain ascii"] * 60), pa.array(["grüße"] * 60, pa.string_view())):
         before = model.stats()
         model.embed(texts)
         after = model.stats()
         counts = [{**stats, **stats.get("counters", {})} for stats in (before, after)]
-        assert counts[1]["zero_copy_inputs"] - counts[0]["zero_copy_inputs"] == 100
+        assert counts[1]["zero_copy_inputs"] - counts[0]["zero_copy_inputs"] == 60
         assert counts[1]["copied_inputs"] == counts[0]["copied_inputs"]
 
 

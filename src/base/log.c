@@ -14,7 +14,7 @@
 #include "base/utf8.h"
 
 void fl_log_write(const fl_log *log, int level, const char *format, ...) {
-    if (log == NULL || log->fn == NULL) {
+    if (log == NULL || log->fn == NULL || (level > FL_LOG_DEBUG && !log->trace)) {
         return;
     }
     char    message[1024];

@@ -169,6 +169,9 @@ static bool take_flag(parser *p, const fl_flag *flag, const char *attached) {
         fl_buf_printf(p->problem, "%s is given twice; a run has one", flag->name);
         return false;
     }
+    if (flag->id == FL_FLAG_VERBOSE && p->out->value[flag->id] != NULL) {
+        value = "trace"; /* -v -v, or -vv */
+    }
     p->out->value[flag->id] = value;
     return true;
 }
@@ -251,8 +254,9 @@ static int find_command(int argc, char **argv) {
             return i;
         }
         bool neutral = strcmp(argv[i], "-q") == 0 || strcmp(argv[i], "--quiet") == 0 ||
-                       strcmp(argv[i], "-v") == 0 || strcmp(argv[i], "--verbose") == 0 ||
-                       strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0;
+                       strcmp(argv[i], "-v") == 0 || strcmp(argv[i], "-vv") == 0 ||
+                       strcmp(argv[i], "--verbose") == 0 || strcmp(argv[i], "-h") == 0 ||
+                       strcmp(argv[i], "--help") == 0;
         if (!neutral) {
             return 0;
         }

@@ -23,6 +23,7 @@ typedef struct fl_cli {
     fletch_model  *model;  /* owned; NULL until fl_cli_open_model */
     bool           quiet;
     bool           verbose;
+    bool           trace; /* --verbose twice: a line per batch */
 } fl_cli;
 
 /* ---- report.c: messages and exit codes ---- */

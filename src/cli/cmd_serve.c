@@ -14,13 +14,13 @@
 #include "cli/cli.h"
 #include "server/serve.h"
 
-/* --verbose is the log's debug level where nothing says which. */
+/* --verbose is the log's debug level, and twice its trace level, where nothing says which. */
 static int be_verbose(const fl_cli *cli, fletch_config *config, fletch_error *error) {
     static const char key[]  = "server.log_level";
     const char       *origin = "";
     (void)fletch_config_get(config, key, &origin);
     return cli->verbose && strcmp(origin, "default") == 0
-               ? fletch_config_set(config, key, "debug", error)
+               ? fletch_config_set(config, key, cli->trace ? "trace" : "debug", error)
                : FLETCH_OK;
 }
 

@@ -190,7 +190,7 @@ static const fl_flag flags[] = {
     {FL_FLAG_QUIET, 'q', "--quiet", NULL, NULL, READS_OPTIONS,
      "No notes and no progress; errors only."},
     {FL_FLAG_VERBOSE, 'v', "--verbose", NULL, NULL, READS_OPTIONS,
-     "Also print what the library notes."},
+     "Also print what the library notes; -vv: every batch too."},
     {FL_FLAG_HELP, 'h', "--help", NULL, NULL, ALL, "Print this help."},
 };
 

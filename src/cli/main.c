@@ -40,6 +40,7 @@ static fl_exit run(fl_cli *cli, int argc, char **argv) {
     } else {
         cli->quiet   = cli->args.value[FL_FLAG_QUIET] != NULL;
         cli->verbose = cli->args.value[FL_FLAG_VERBOSE] != NULL;
+        cli->trace   = cli->verbose && strcmp(cli->args.value[FL_FLAG_VERBOSE], "trace") == 0;
         code         = cli->args.command->configured ? fl_cli_load_config(cli) : FL_EXIT_DONE;
         if (code == FL_EXIT_DONE) {
             code = cli->args.command->run(cli);

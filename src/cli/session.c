@@ -18,13 +18,13 @@
 #include "cli/progress.h"
 
 static void on_log(void *user, int level, const char *message) {
-    static const char *const names[] = {"error", "warning", "note", "debug"};
+    static const char *const names[] = {"error", "warning", "note", "debug", "trace"};
     const fl_cli            *cli     = user;
-    int                      shown   = cli->verbose ? 3 : cli->quiet ? 0 : 1;
+    int                      shown   = cli->trace ? 4 : cli->verbose ? 3 : cli->quiet ? 0 : 1;
     if (level < 0 || level > shown) {
         return;
     }
-    fl_cli_message("%s: %s", names[level < 3 ? level : 3], message);
+    fl_cli_message("%s: %s", names[level], message);
 }
 
 /* Whose fault a failure of read_sources was. */
@@ -68,6 +68,7 @@ fl_exit fl_cli_load_config(fl_cli *cli) {
         return FL_EXIT_FAILED;
     }
     fletch_config_set_log(cli->config, on_log, cli);
+    fletch_config_set_trace_log(cli->config, cli->trace);
     if (read_sources(cli, cli->config, &whose, &error) == FLETCH_OK) {
         return FL_EXIT_DONE;
     }

@@ -127,6 +127,11 @@ void fletch_config_set_log(fletch_config *config, fletch_log_fn log, void *user)
     config->log.user = user;
 }
 
+void fletch_config_set_trace_log(fletch_config *config, int on) {
+    if (config != NULL)
+        config->log.trace = on != 0;
+}
+
 /* ---- For the rooms above --------------------------------------------------------------------- */
 
 bool fl_config_bool(const fl_config *config, fl_key key) {

@@ -130,7 +130,7 @@
     X(CUDA_MEMORY_POOL, "cuda.memory_pool", "--cuda-memory-pool", BOOL, "true", FL_ANY,            \
       "Take device memory from the driver's pool, which all models of the process share.")         \
     X(IO_BINDING, "io.binding", "--io-binding", BOOL, "true", FL_ANY,                              \
-      "Bind inputs and outputs to buffers on the device.")                                         \
+      "ONNX Runtime: bind inputs and outputs, on CUDA and TensorRT to pinned memory.")             \
     X(IO_PREALLOCATED, "io.preallocated", "--io-preallocated", BOOL, "true", FL_ANY,               \
       "Allocate input and output buffers when the model is opened.")                               \
     X(IO_INPUT_BUFFERS, "io.input_buffers", "--io-input-buffers", INT, "4", FL_RANGE(1, 1024),     \
@@ -231,7 +231,8 @@
     X(SERVER_LOG_FORMAT, "server.log_format", "--server-log-format", ENUM, "auto",                 \
       FL_ONE_OF("auto|text|json"), "Form of the log; auto: text on a terminal, else json.")        \
     X(SERVER_LOG_LEVEL, "server.log_level", "--server-log-level", ENUM, "info",                    \
-      FL_ONE_OF("error|warning|info|debug"), "What the log holds; info: every request.")           \
+      FL_ONE_OF("error|warning|info|debug|trace"),                                                 \
+      "What the log holds; info: every request, trace: every batch.")           \
     X(SERVER_METRICS_PREFIX, "server.metrics_prefix", "--server-metrics-prefix", STRING, "fletch", \
       FL_ANY, "First word of every metric's name.")
 /* clang-format on */

@@ -30,7 +30,7 @@ static const fletch_preset presets[] = {
     {"gpu", "cuda.graphs", "true", "One launch per batch."},
     {"gpu", "cuda.transfer_stream", "true", "Copy the next batch while this one computes."},
     {"gpu", "cuda.memory_pool", "true", "Device memory is taken once and kept."},
-    {"gpu", "io.binding", "true", "Inputs and outputs stay on the card between runs."},
+    {"gpu", "io.binding", "true", "Pinned buffers, bound once: the card copies by itself."},
     {"gpu", "io.input_buffers", "8", "Enough batches staged to outlast a burst."},
     {"gpu", "io.output_buffers", "8", "And as many results on their way back."},
 

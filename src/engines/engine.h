@@ -30,9 +30,19 @@
 #include "fletch.h"
 #include "model/encoder.h"
 
-enum { FL_ENGINE_ABI = 5 };
+enum { FL_ENGINE_ABI = 6 };
 
 typedef struct fl_engine fl_engine; /* an engine's own open state */
+
+/* What forward says of its own work; zeroed by who asks. */
+typedef enum fl_copied {
+    FL_COPIED_IDS = 1, /* a text's ids passed memory of the engine: staged, or of another type */
+    FL_COPIED_ROW = 2  /* its row did, on the way to rows[text] */
+} fl_copied;
+typedef struct fl_batch_note {
+    uint8_t *copied;                 /* [texts] fl_copied */
+    uint32_t bound_runs, plain_runs; /* of a library whose inputs and outputs can be bound */
+} fl_batch_note;
 
 /* A packed batch: text i is ids[cu[i] .. cu[i+1]). No padding, ever. All borrowed for the call. */
 typedef struct fl_batch {
@@ -50,6 +60,7 @@ typedef struct fl_batch {
                         text's list go the ids whose largest logit over its tokens is positive */
     const uint8_t *each; /* [texts] 1: nothing is pooled, every token's row of `hidden` values goes
                             to rows[text], one after the other; NULL: every text is pooled */
+    fl_batch_note *note; /* or NULL: nobody asks */
 } fl_batch;
 
 /* What one replica is opened with. Pointers are borrowed: `config`, `log`, `trace` and

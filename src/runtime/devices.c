@@ -25,6 +25,14 @@ static void copy_load(const fl_device_load *load, fletch_device_stats *out) {
     out->pool_hits    = load->pool_hits;
 }
 
+static void copy_ways(const fl_replica *replica, fletch_device_stats *out) {
+    uint64_t *const fields[FL_WAYS] = {&out->zero_copy_inputs,  &out->copied_inputs,
+                                       &out->zero_copy_outputs, &out->staged_outputs,
+                                       &out->bound_runs,        &out->plain_runs};
+    for (size_t way = 0; way < FL_WAYS; way++)
+        *fields[way] = atomic_load_explicit(&replica->ways[way], memory_order_relaxed);
+}
+
 /* (locked; unlocks meanwhile) */
 static void ask_engine(fletch_model *m, fl_replica *replica, fletch_device_stats *out) {
     fl_device_load load;
@@ -52,6 +60,7 @@ bool fl_runtime_device(fletch_model *m, size_t index, fletch_device_stats *out) 
         out->tokens             = atomic_load_explicit(&replica->tokens, memory_order_relaxed);
         out->device             = replica->device;
         snprintf(out->provider, sizeof out->provider, "%s", replica->provider);
+        copy_ways(replica, out);
         snprintf(out->failure, sizeof out->failure, "%s", replica->failure);
     }
     if (replica != NULL && fl_replica_is_open(replica)) {

@@ -521,12 +521,8 @@ static bool close_chunk(filling *f) {
     size_t    next   = chunk->first + chunk->texts;
     f->chunk         = NULL;
     fl_trace_end(model->trace, "tokenise", f->begin_ns, "tokens", tokens);
-    if (chunk->texts > 0) {
+    if (chunk->texts > 0)
         fl_histogram_add(&model->stats.tokenize, (now - f->begin_ns) / chunk->texts, chunk->texts);
-        fl_count(&model->stats,
-                 r->prompt_size ? FLETCH_COUNT_COPIED_INPUTS : FLETCH_COUNT_ZERO_COPY_INPUTS,
-                 chunk->texts);
-    }
     pthread_mutex_lock(&model->lock);
     r->tokenize_ns += now - f->begin_ns;
     if (chunk->texts == 0 || r->ended) {

@@ -38,6 +38,17 @@ enum { FL_BATCH_TEXTS_MAX = 4096 };
 
 typedef struct fl_replica fl_replica;
 
+/* The ways of texts, rows and runs, in the order of their fields in fletch_device_stats. */
+typedef enum fl_way {
+    FL_WAY_ZERO_COPY_INPUT,
+    FL_WAY_COPIED_INPUT,
+    FL_WAY_ZERO_COPY_OUTPUT,
+    FL_WAY_STAGED_OUTPUT,
+    FL_WAY_BOUND_RUN,
+    FL_WAY_PLAIN_RUN,
+    FL_WAYS
+} fl_way;
+
 typedef struct fl_runner {
     fl_replica    *replica;
     uint32_t       number;
@@ -64,6 +75,7 @@ typedef struct fl_runner {
     uint32_t         *segment; /* owned [FL_BATCH_TEXTS_MAX] */
     float           **rows;    /* owned [FL_BATCH_TEXTS_MAX] */
     uint8_t          *each;    /* owned [FL_BATCH_TEXTS_MAX]: fl_batch.each */
+    uint8_t          *copied;  /* owned [FL_BATCH_TEXTS_MAX]: fl_batch_note.copied */
     fl_terms         *terms;   /* owned [FL_BATCH_TEXTS_MAX]: fl_batch.terms of a sparse model */
     float            *line[2]; /* owned [row_width] each: a row between two output stages */
     fletch_error      error;
@@ -94,6 +106,7 @@ struct fl_replica {
     uint64_t       retry_ns;              /* when to open it again */
     uint64_t       outstanding;           /* tokens in its slots */
     atomic_uint_fast64_t batches, tokens; /* that it carried; without the lock */
+    atomic_uint_fast64_t ways[FL_WAYS];   /* that their texts and runs took; likewise */
     uint32_t             busy;            /* slots */
     uint32_t             held;            /* by who asks the engine something: it is not closed */
     uint32_t             slot_count;

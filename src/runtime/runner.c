@@ -39,11 +39,12 @@ int fl_runner_open(fl_runner *slot, const fletch_model *model, uint32_t batch_to
     slot->segment      = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->segment);
     slot->rows         = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->rows);
     slot->each         = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->each);
+    slot->copied       = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->copied);
     slot->terms        = fl_alloc_zero(FL_BATCH_TEXTS_MAX, sizeof *slot->terms);
     slot->line[0]      = fl_alloc_array(model->row_width, sizeof(float));
     slot->line[1]      = fl_alloc_array(model->row_width, sizeof(float));
     if (slot->items && slot->ids && slot->cu && slot->skip && slot->segment && slot->rows &&
-        slot->each && slot->terms && slot->line[0] && slot->line[1])
+        slot->each && slot->copied && slot->terms && slot->line[0] && slot->line[1])
         return FLETCH_OK;
     return fl_fail_nomem(error, slot->ids_capacity * sizeof *slot->ids, "the staging of a batch");
 }
@@ -57,6 +58,7 @@ void fl_runner_free_memory(fl_runner *slot) {
     fl_free(slot->segment);
     fl_free(slot->rows);
     fl_free(slot->each);
+    fl_free(slot->copied);
     for (size_t i = 0; slot->terms && i < FL_BATCH_TEXTS_MAX; i++)
         fl_terms_free(&slot->terms[i]);
     fl_free(slot->terms);
@@ -200,6 +202,7 @@ static void stage_inputs(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *ba
     batch->segment       = pairs && model->model->encoder.desc.segments ? slot->segment : NULL;
     batch->rows          = slot->rows;
     batch->each          = NULL;
+    batch->note          = NULL;
     batch->terms         = model->model->head == FL_HEAD_SPARSE ? slot->terms : NULL;
     tell_path(model, whole ? FL_PATH_IDS_IN_PLACE : FL_PATH_IDS_GATHERED);
 }
@@ -258,8 +261,6 @@ static int stage_rows(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *batch
             next += width;
         }
     }
-    fl_count(&model->stats, FLETCH_COUNT_STAGED_OUTPUTS, inner);
-    fl_count(&model->stats, FLETCH_COUNT_ZERO_COPY_OUTPUTS, hi - lo - inner);
     tell_path(model, inner ? FL_PATH_ROWS_STAGED : FL_PATH_ROWS_IN_PLACE);
     return FLETCH_OK;
 }
@@ -357,16 +358,81 @@ static void finish_rows(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **
             fail_item(slot, i, &bad, over);
 }
 
+/* Whether the bytes or the ids of a chunk's texts were copied before the engine was asked. */
+static bool feeding_copied(const fl_chunk *chunk) {
+    const fl_request *r = chunk->request;
+    return r->prompt_size > 0 || r->pairs || r->token_ids != NULL || chunk->index != NULL;
+}
+
+/* Count the ways that the texts and the runs of a part went. */
+static void count_ways(fl_runner *slot, uint32_t lo, const fl_batch *batch) {
+    static const fletch_counter counters[FL_WAYS] = {
+        FLETCH_COUNT_ZERO_COPY_INPUTS, FLETCH_COUNT_COPIED_INPUTS, FLETCH_COUNT_ZERO_COPY_OUTPUTS,
+        FLETCH_COUNT_STAGED_OUTPUTS,   FLETCH_COUNT_BOUND_RUNS,    FLETCH_COUNT_PLAIN_RUNS};
+    bool     gathered      = batch->ids == slot->ids;
+    uint64_t ways[FL_WAYS] = {
+        [FL_WAY_BOUND_RUN] = batch->note->bound_runs, [FL_WAY_PLAIN_RUN] = batch->note->plain_runs};
+    for (uint32_t n = 0; n < batch->texts; n++) {
+        const fl_chunk *chunk = slot->items[lo + n].chunk;
+        bool input    = gathered || (slot->copied[n] & FL_COPIED_IDS) || feeding_copied(chunk);
+        bool in_place = batch->terms == NULL && (slot->each[n] || chunk->request->in_place) &&
+                        !(slot->copied[n] & FL_COPIED_ROW);
+        ways[input ? FL_WAY_COPIED_INPUT : FL_WAY_ZERO_COPY_INPUT]++;
+        ways[in_place ? FL_WAY_ZERO_COPY_OUTPUT : FL_WAY_STAGED_OUTPUT]++;
+    }
+    for (size_t way = 0; way < FL_WAYS; way++) {
+        fl_count(&slot->replica->set->model->stats, counters[way], ways[way]);
+        atomic_fetch_add_explicit(&slot->replica->ways[way], ways[way], memory_order_relaxed);
+    }
+}
+
+/* One line of trace for a part that went through. */
+static void tell_batch(const fl_runner *slot, const fl_batch *batch, uint64_t staged, uint64_t took,
+                       uint64_t output) {
+    const fl_replica *replica = slot->replica;
+    const fl_log     *log     = fl_config_log(replica->set->model->config);
+    if (log == NULL || log->fn == NULL)
+        return;
+    fl_log_write(log, FL_LOG_TRACE,
+                 "inference for %u items: %.3f ms (%u tokens, longest %u; provider %s, device %u, "
+                 "slot %u; staging %.3f ms, output %.3f ms; %u runs bound, %u plain)",
+                 batch->texts, (double)took / 1e6, batch->tokens, longest_of(slot, batch->texts),
+                 replica->provider, replica->device, slot->number, (double)staged / 1e6,
+                 (double)output / 1e6, batch->note->bound_runs, batch->note->plain_runs);
+}
+
+/* A part went through the engine: count it and finish its rows. */
+static void went_through(fl_runner *slot, uint32_t lo, const fl_batch *batch, uint64_t staged,
+                         uint64_t took, fl_request **over) {
+    fl_replica   *replica = slot->replica;
+    fletch_model *model   = replica->set->model;
+    fl_histogram_add(&model->stats.forward, took, 1);
+    fl_count(&model->stats, FLETCH_COUNT_BUSY_NS, took);
+    fl_count(&model->stats, FLETCH_COUNT_BATCHES, 1);
+    fl_count(&model->stats, FLETCH_COUNT_TEXTS, batch->texts);
+    fl_count(&model->stats, FLETCH_COUNT_TOKENS, batch->tokens);
+    count_ways(slot, lo, batch);
+    atomic_fetch_add_explicit(&replica->tokens, batch->tokens, memory_order_relaxed);
+    atomic_fetch_add_explicit(&replica->batches, 1, memory_order_release); /* with its tokens */
+    uint64_t begin = fl_clock_ns();
+    finish_rows(slot, lo, lo + batch->texts, over);
+    fl_trace_end(model->trace, "output", begin, "texts", batch->texts);
+    tell_batch(slot, batch, staged, took, fl_clock_ns() - begin);
+}
+
 /* Items [lo, hi) through the engine once. */
 static int forward(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **over) {
     fl_replica   *replica = slot->replica;
     fletch_model *model   = replica->set->model;
+    fl_batch_note note    = {.copied = slot->copied};
     fl_batch      batch;
     float        *buffer   = NULL;
     size_t        capacity = 0;
-    uint64_t      reserved = 0, begin = fl_trace_begin(model->trace);
+    uint64_t      reserved = 0, begin = fl_clock_ns();
     stage_inputs(slot, lo, hi, &batch);
     fl_trace_end(model->trace, "stage", begin, "texts", batch.texts);
+    memset(slot->copied, 0, batch.texts * sizeof *slot->copied);
+    batch.note = &note;
     int status = reserve(slot, &batch, &reserved);
     if (status == FLETCH_OK)
         status = stage_rows(slot, lo, hi, &batch, &buffer, &capacity);
@@ -377,16 +443,7 @@ static int forward(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **over)
     fl_memory_release(model->memory, reserved);
     if (status == FLETCH_OK) {
         fl_trace_end(model->trace, "forward", start, "tokens", batch.tokens);
-        fl_histogram_add(&model->stats.forward, took, 1);
-        fl_count(&model->stats, FLETCH_COUNT_BUSY_NS, took);
-        fl_count(&model->stats, FLETCH_COUNT_BATCHES, 1);
-        fl_count(&model->stats, FLETCH_COUNT_TEXTS, batch.texts);
-        fl_count(&model->stats, FLETCH_COUNT_TOKENS, batch.tokens);
-        atomic_fetch_add_explicit(&replica->tokens, batch.tokens, memory_order_relaxed);
-        atomic_fetch_add_explicit(&replica->batches, 1, memory_order_release); /* with its tokens */
-        begin = fl_trace_begin(model->trace);
-        finish_rows(slot, lo, hi, over);
-        fl_trace_end(model->trace, "output", begin, "texts", batch.texts);
+        went_through(slot, lo, &batch, start - begin, took, over);
     }
     fl_bufpool_give(model->outputs, buffer, capacity);
     return status;

@@ -252,6 +252,12 @@ static void put_device(fl_json_w *w, const fletch_device_stats *d) {
     fl_json_w_u64(w, "outstanding_tokens", d->outstanding_tokens);
     fl_json_w_u64(w, "batches", d->batches);
     fl_json_w_u64(w, "tokens", d->tokens);
+    fl_json_w_u64(w, "zero_copy_inputs", d->zero_copy_inputs);
+    fl_json_w_u64(w, "copied_inputs", d->copied_inputs);
+    fl_json_w_u64(w, "zero_copy_outputs", d->zero_copy_outputs);
+    fl_json_w_u64(w, "staged_outputs", d->staged_outputs);
+    fl_json_w_u64(w, "bound_runs", d->bound_runs);
+    fl_json_w_u64(w, "plain_runs", d->plain_runs);
     put_told(w, "utilisation", d->utilisation >= 0, (uint64_t)d->utilisation);
     put_told(w, "memory_used", seen, d->memory_used);
     put_told(w, "memory_total", seen, d->memory_total);

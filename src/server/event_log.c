@@ -40,10 +40,10 @@ struct fl_server_log {
     pthread_t        writer;
 };
 
-static const char *const names[] = {"error", "warning", "info", "debug"};
+static const char *const names[] = {"error", "warning", "info", "debug", "trace"};
 
 int fl_server_log_level_of(const char *name) {
-    for (int i = 0; i <= FL_LEVEL_DEBUG; i++) {
+    for (int i = 0; i <= FL_LEVEL_TRACE; i++) {
         if (strcmp(names[i], name) == 0) {
             return i;
         }

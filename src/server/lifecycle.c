@@ -138,7 +138,7 @@ static void init(fl_server *server, const fl_serve *serve) {
 
 /* What the library says, by the same words for the same levels. */
 static void on_library(void *user, int level, const char *message) {
-    fl_server_log_line(user, level < FL_LEVEL_DEBUG ? level : FL_LEVEL_DEBUG, "%s", message);
+    fl_server_log_line(user, level < FL_LEVEL_TRACE ? level : FL_LEVEL_TRACE, "%s", message);
 }
 
 /* Everything that can be wrong before a socket listens. */
@@ -148,6 +148,7 @@ static int check(fl_server *server, const fl_serve *serve, bool *opening, fletch
                                     level, error);
     if (status == FLETCH_OK) {
         fletch_config_set_log(serve->config, on_library, server->log);
+        fletch_config_set_trace_log(serve->config, level == FL_LEVEL_TRACE);
         status = fl_metrics_open(&server->metrics,
                                  fl_server_option(server, "server.metrics_prefix"), error);
     }

@@ -20,7 +20,7 @@
 
 typedef struct fl_server_log fl_server_log;
 
-enum { FL_LEVEL_ERROR, FL_LEVEL_WARNING, FL_LEVEL_INFO, FL_LEVEL_DEBUG };
+enum { FL_LEVEL_ERROR, FL_LEVEL_WARNING, FL_LEVEL_INFO, FL_LEVEL_DEBUG, FL_LEVEL_TRACE };
 
 /* format: "json", "text" or "auto" (json unless standard error is a terminal). */
 int  fl_server_log_open(fl_server_log **out, const char *format, int level, fletch_error *error);

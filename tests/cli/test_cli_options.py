@@ -24,7 +24,7 @@ def statistics(fletch, tmp_path, *flags):
 
 
 EFFECTS = {  # flag: what must hold of the statistics with it, beside those without
-    "--io-zero-copy=false": lambda now, plain: now["staged_outputs"] == plain["zero_copy_outputs"] == 300,
+    "--io-zero-copy=false": lambda now, plain: now["staged_outputs"] == plain["zero_copy_outputs"] == now["copied_inputs"] == 300,
     "--io-preallocated=false": lambda now, plain: now["pool_hits"] < now["pool_takes"],
     "--io-input-buffers=7": lambda now, plain: now["pool_buffers"] > plain["pool_buffers"],
     "--io-output-buffers=9": lambda now, plain: now["pool_buffers"] == plain["pool_buffers"] + 5,
@@ -82,11 +82,45 @@ def test_the_cache_may_lie_anywhere(fletch, tmp_path):
     assert fletch(*flags, "--model-cache-dir", tmp_path / "none").returncode == 3
 
 
-def test_warming_up_is_a_first_run_at_opening(fletch):
-    library = commandline.ROOT / ".cache/onnxruntime"
-    if not list(library.glob("libonnxruntime.*")):
+@pytest.fixture
+def library():
+    folder = commandline.ROOT / ".cache/onnxruntime"
+    if not list(folder.glob("libonnxruntime.*")):
         pytest.skip("no ONNX Runtime library: make onnxruntime")
+    return folder
 
+
+def test_what_is_copied_on_the_way_is_counted_as_copied(fletch, tmp_path):
+    plain, _ = statistics(fletch, tmp_path)
+    assert plain["zero_copy_inputs"] > 0 and plain["zero_copy_inputs"] + plain["copied_inputs"] == 300
+    prompted, _ = statistics(fletch, tmp_path, "--prompt", "query: ")
+    assert prompted["copied_inputs"] == 300 and prompted["zero_copy_outputs"] == 300
+    for stats in plain, prompted:
+        device, = stats["devices"]
+        assert all(device[name] == stats[name] for name in device.keys() & stats.keys() if name.endswith(("puts", "_runs")))
+
+
+def test_binding_is_told_and_counted(fletch, tmp_path, library):
+    """The two lines that tell the paths apart, once each; ids are widened on the way to ONNX Runtime, and said to be."""
+    flags = ("--provider-engine", "onnxruntime", "--onnxruntime-library", library)
+    lines = "Using optimized I/O binding for CPU inference", "Using standard ONNX inference"
+    rows = []
+    for binding in (True, False):
+        result = fletch("embed", "--model", SMALL, "--stats-json", "stats.json", "--output", "rows.npy", "-vv", *flags,
+                        f"--io-binding={str(binding).lower()}", "--batch-max-texts=50", input=TEXTS)
+        assert result.returncode == 0, result.stderr
+        stats = json.loads((tmp_path / "stats.json").read_text())
+        told = result.stderr.decode()
+        assert [told.count(line) for line in lines] == [binding, not binding]
+        assert told.count("fletch: trace: inference for ") == stats["batches"] >= 6
+        assert (stats["bound_runs"] > 0, stats["plain_runs"] > 0) == (binding, not binding)
+        assert stats["copied_inputs"] == 300 and stats["zero_copy_inputs"] == 0
+        assert stats["zero_copy_outputs"] + stats["staged_outputs"] == 300
+        rows.append((tmp_path / "rows.npy").read_bytes())
+    assert rows[0] == rows[1]
+
+
+def test_warming_up_is_a_first_run_at_opening(fletch, library):
     def runs(*flags):
         result = fletch("doctor", "--format", "json", "--model", SMALL, "--onnxruntime-library", library,
                        "--provider-engine", "onnxruntime", *flags)

@@ -88,7 +88,7 @@ static int run(const char *command, const char *name, const fl_hub_options *opti
 }
 
 int main(int argc, char **argv) {
-    fl_log         log     = {say, NULL};
+    fl_log         log     = {.fn = say};
     fl_hub_options options = {.cache_dir = "", .revision = "", .auto_download = true, .log = &log};
     uint64_t       limit   = UINT64_MAX;
     int            at      = 1;

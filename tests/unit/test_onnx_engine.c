@@ -247,6 +247,219 @@ Test(onnx_engine, a_provider_that_refuses_binding_runs_without_it_told_once) {
     close_stubbed(&lane, &plan, &session, &f);
 }
 
+/* ---- Binding on a device -------------------------------------------------------------------------- */
+
+/* A stand-in for the calls that only a device answers: it records them and lets the processor's library
+ * do the work. */
+static struct recorded {
+    char     name[32]; /* that memory was asked for by */
+    int      device;
+    unsigned allocators, blocks, freed, inputs, outputs, own_outputs, ordered;
+    bool     refuses; /* has no such memory */
+} seen;
+
+static OrtStatus *name_memory(const char *name, OrtAllocatorType allocator, int device,
+                              OrtMemType type, OrtMemoryInfo **out) {
+    (void)allocator, (void)type;
+    snprintf(seen.name, sizeof seen.name, "%s", name);
+    seen.device = device;
+    return real->api.CreateCpuMemoryInfo(OrtDeviceAllocator, OrtMemTypeDefault, out);
+}
+
+static OrtStatus *give_allocator(const OrtSession *session, const OrtMemoryInfo *info,
+                                 OrtAllocator **out) {
+    (void)session, (void)info;
+    if (seen.refuses)
+        return real->api.CreateStatus(ORT_INVALID_ARGUMENT, "no requested allocator");
+    seen.allocators++;
+    return real->api.GetAllocatorWithDefaultOptions(out);
+}
+
+static void let_allocator_go(OrtAllocator *allocator) {
+    (void)allocator; /* the default one is not ours */
+    seen.allocators--;
+}
+
+static OrtStatus *give_block(OrtAllocator *allocator, size_t size, void **out) {
+    seen.blocks++;
+    return real->api.AllocatorAlloc(allocator, size, out);
+}
+
+static OrtStatus *bind_input(OrtIoBinding *binding, const char *name, const OrtValue *value) {
+    seen.inputs++;
+    return real->api.BindInput(binding, name, value);
+}
+
+static OrtStatus *bind_output(OrtIoBinding *binding, const char *name, const OrtValue *value) {
+    seen.own_outputs++;
+    return real->api.BindOutput(binding, name, value);
+}
+
+static OrtStatus *bind_to_device(OrtIoBinding *binding, const char *name,
+                                 const OrtMemoryInfo *info) {
+    seen.outputs++;
+    return real->api.BindOutputToDevice(binding, name, info);
+}
+
+static OrtStatus *wait_for_inputs(OrtIoBinding *binding) {
+    seen.ordered +=
+        seen.inputs % 3 == 0; /* all three of this run are bound before it is waited for */
+    return real->api.SynchronizeBoundInputs(binding);
+}
+
+/* A session of the toy on the processor that takes itself for one of CUDA device 3. */
+static void open_device(fixture *f, fl_ort *changed, fl_ort_session *session, fl_ort_plan *plan) {
+    memset(&seen, 0, sizeof seen);
+    *changed                            = *real;
+    changed->api.CreateMemoryInfo       = name_memory;
+    changed->api.CreateAllocator        = give_allocator;
+    changed->api.ReleaseAllocator       = let_allocator_go;
+    changed->api.AllocatorAlloc         = give_block;
+    changed->api.BindInput              = bind_input;
+    changed->api.BindOutput             = bind_output;
+    changed->api.BindOutputToDevice     = bind_to_device;
+    changed->api.SynchronizeBoundInputs = wait_for_inputs;
+    open_toy(f, 1, NULL, NULL);
+    fl_engine_options options = options_of(f, 1);
+    cr_assert_eq(fl_ort_session_open(session, real, &f->t.encoder, &options, 1, &f->error), 0, "%s",
+                 f->error.message);
+    session->ort       = changed;
+    session->processor = false;
+    session->pinned    = fl_ort_provider_pinned("cuda");
+    session->device    = 3;
+    cr_assert_eq(fl_ort_plan_open(plan, TEXTS, LONGEST, NULL), 0);
+}
+
+Test(onnx_engine, a_device_reads_and_writes_pinned_memory_of_the_session) {
+    static fixture f;
+    fl_ort         changed;
+    fl_ort_session session;
+    fl_ort_plan    plan = {.tokens_max = 512};
+    fl_ort_lane    lane = {.session = NULL};
+    real                = acquire();
+    if (real == NULL)
+        return;
+    open_device(&f, &changed, &session, &plan);
+    cr_assert_eq(fl_ort_lane_open(&lane, &session, &f.t.encoder, &plan, true, &f.error), 0);
+    cr_assert_str_eq(seen.name, "CudaPinned");
+    cr_assert_eq(seen.device, 3);
+    fl_batch      batch = batch_of(&f, 3, 40, true);
+    uint8_t       copied[TEXTS];
+    fl_batch_note note = {.copied = copied};
+    batch.note         = &note;
+    fl_ort_plan_make(&plan, &batch, 1);
+    for (int i = 0; i < 4; i++)
+        cr_assert_eq(fl_ort_lane_run(&lane, &batch, plan.order, &plan.groups[0]), 0, "%s",
+                     lane.error.message);
+    cr_assert_eq(seen.blocks, 1, "one block for a lane, not one a run");
+    cr_assert_eq(seen.inputs, 4 * session.input_count);
+    cr_assert_eq(seen.outputs, 4);
+    cr_assert_eq(seen.own_outputs, 0);
+    cr_assert_eq(seen.ordered, 4);
+    cr_assert_eq(lane.bound_runs, 4);
+    cr_assert_eq(lane.copied_rows, 12, "rows come by way of pinned memory, and are counted so");
+    for (int i = 0; i < 3; i++)
+        cr_assert_eq(copied[i], FL_COPIED_IDS | FL_COPIED_ROW);
+    float bound[3 * HIDDEN];
+    memcpy(bound, f.out, sizeof bound);
+    batch.note = NULL;
+    check_rows(&f, &batch); /* the engine on the processor, which is compared with doubles */
+    cr_assert_eq(memcmp(bound, f.out, sizeof bound), 0);
+    close_stubbed(&lane, &plan, &session, &f);
+    cr_assert_eq(seen.allocators, 0, "the allocator is given back");
+}
+
+Test(onnx_engine, a_device_without_pinned_memory_binds_the_hosts) {
+    static fixture f;
+    fl_ort         changed;
+    fl_ort_session session;
+    fl_ort_plan    plan = {.tokens_max = 512};
+    fl_ort_lane    lane = {.session = NULL};
+    real                = acquire();
+    if (real == NULL)
+        return;
+    open_device(&f, &changed, &session, &plan);
+    seen.refuses = true;
+    cr_assert_eq(fl_ort_lane_open(&lane, &session, &f.t.encoder, &plan, true, &f.error), 0);
+    fl_batch batch = batch_of(&f, 3, 40, true);
+    fl_ort_plan_make(&plan, &batch, 1);
+    cr_assert_eq(fl_ort_lane_run(&lane, &batch, plan.order, &plan.groups[0]), 0);
+    cr_assert_eq(seen.outputs, 0);
+    cr_assert_eq(seen.own_outputs, 1);
+    cr_assert_eq(lane.direct_rows, 3);
+    check_rows(&f, &batch);
+    close_stubbed(&lane, &plan, &session, &f);
+}
+
+/* What the library really says to a name that the processor has no memory for. */
+Test(onnx_engine, the_processors_library_refuses_pinned_memory_in_words) {
+    static fixture f;
+    OrtMemoryInfo *info      = NULL;
+    OrtAllocator  *allocator = NULL;
+    fl_ort_session session;
+    real = acquire();
+    if (real == NULL)
+        return;
+    open_toy(&f, 1, NULL, NULL);
+    fl_engine_options options = options_of(&f, 1);
+    cr_assert_eq(fl_ort_session_open(&session, real, &f.t.encoder, &options, 1, &f.error), 0);
+    cr_assert_null(
+        real->api.CreateMemoryInfo("CudaPinned", OrtArenaAllocator, 0, OrtMemTypeCPUOutput, &info));
+    OrtStatus *status = real->api.CreateAllocator(session.session, info, &allocator);
+    cr_assert_not_null(status);
+    cr_assert_not_null(strstr(real->api.GetErrorMessage(status), "llocator"), "%s",
+                       real->api.GetErrorMessage(status));
+    real->api.ReleaseStatus(status);
+    real->api.ReleaseMemoryInfo(info);
+    fl_ort_session_close(&session);
+    close_toy(&f);
+    fl_ort_release(real);
+}
+
+/* ---- What is logged ------------------------------------------------------------------------------- */
+
+typedef struct lines {
+    int optimized, standard;
+} lines;
+
+static void count_ways(void *user, int level, const char *message) {
+    lines *l = user;
+    l->optimized += level == FL_LOG_DEBUG && strstr(message, "Using optimized I/O binding") != NULL;
+    l->standard +=
+        level == FL_LOG_DEBUG && strstr(message, "Using standard ONNX inference") != NULL;
+}
+
+Test(onnx_engine, the_log_names_each_way_once_and_the_runs_are_counted) {
+    static fixture f;
+    if (there_is_none())
+        return;
+    for (int binding = 0; binding < 2; binding++) {
+        lines  l   = {0};
+        fl_log log = {.fn = count_ways, .user = &l};
+        toy_make(&f.t, &spec, 11);
+        f.config = fletch_config_new();
+        fletch_config_set(f.config, "onnxruntime.library", library_file(), NULL);
+        fletch_config_set(f.config, "io.binding", binding ? "true" : "false", NULL);
+        fl_engine_options options = options_of(&f, 2);
+        options.log               = &log;
+        cr_assert_eq(fl_ort_engine_ops.open(&f.engine, &f.t.encoder, &options, &f.error), 0);
+        for (size_t i = 0; i < TEXTS; i++)
+            f.rows[i] = f.out + i * HIDDEN;
+        for (size_t i = 0; i < 5; i++) {
+            fl_batch      batch = batch_of(&f, 6, 30, false);
+            uint8_t       copied[TEXTS];
+            fl_batch_note note = {.copied = copied};
+            batch.note         = &note;
+            cr_assert_eq(fl_ort_engine_ops.forward(f.engine, 0, &batch, &f.error), 0);
+            cr_assert_gt(binding ? note.bound_runs : note.plain_runs, 0);
+            cr_assert_eq(binding ? note.plain_runs : note.bound_runs, 0);
+        }
+        cr_assert_eq(l.optimized, binding);
+        cr_assert_eq(l.standard, !binding);
+        close_toy(&f);
+    }
+}
+
 /* ---- Runs that fail ----------------------------------------------------------------------------- */
 
 static OrtErrorCode refusal;

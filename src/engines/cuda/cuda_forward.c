@@ -141,12 +141,19 @@ static void drain(const fl_engine *e, const fl_cuda_slot *slot) {
     e->cuda->cu.stream_wait(slot->stream);
 }
 
+/* Ids always pass the slot's pinned block, rows where the device cannot reach their place. */
+static void note_copies(const fl_batch *batch, bool direct) {
+    for (uint32_t i = 0; batch->note != NULL && i < batch->texts; i++)
+        batch->note->copied[i] = FL_COPIED_IDS | (direct ? 0 : FL_COPIED_ROW);
+}
+
 static int run(fl_engine *e, fl_cuda_slot *slot, const fl_batch *batch, bool alone,
                fletch_error *error) {
     fl_cuda_shape shape  = {fl_cuda_tier_of(batch->tokens), mix_of(batch)};
     bool          direct = is_direct(e, batch);
     fl_cuda_place at;
     fl_cuda_lay_out(e, shape.tier, slot->arena, &at);
+    note_copies(batch, direct);
     int      status = fl_cuda_plan_tier(e, shape.tier, error);
     uint64_t begin  = fl_trace_begin(e->trace);
     if (status == FLETCH_OK)

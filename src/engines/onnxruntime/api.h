@@ -72,7 +72,7 @@ typedef enum GraphOptimizationLevel {
 } GraphOptimizationLevel;
 typedef enum ExecutionMode { ORT_SEQUENTIAL = 0, ORT_PARALLEL = 1 } ExecutionMode;
 typedef enum OrtAllocatorType { OrtDeviceAllocator = 0, OrtArenaAllocator = 1 } OrtAllocatorType;
-typedef enum OrtMemType { OrtMemTypeDefault = 0 } OrtMemType;
+typedef enum OrtMemType { OrtMemTypeCPUOutput = -1, OrtMemTypeDefault = 0 } OrtMemType;
 typedef enum ONNXType { ONNX_TYPE_UNKNOWN = 0, ONNX_TYPE_TENSOR = 1 } ONNXType;
 typedef enum ONNXTensorElementDataType {
     ONNX_F32  = 1,
@@ -220,6 +220,12 @@ typedef struct OrtApiBase {
     X(65, OrtStatus *, GetTensorTypeAndShape, (const OrtValue *value,                              \
         OrtTensorTypeAndShapeInfo **out))                                                          \
     X(96, void, ReleaseValue, (OrtValue *value))                                                   \
+    X(68, OrtStatus *, CreateMemoryInfo, (const char *name, OrtAllocatorType allocator, int device,\
+        OrtMemType type, OrtMemoryInfo **out))                                                     \
+    X(131, OrtStatus *, CreateAllocator, (const OrtSession *session, const OrtMemoryInfo *info,    \
+        OrtAllocator **out))                                                                       \
+    X(132, void, ReleaseAllocator, (OrtAllocator *allocator))                                      \
+    X(75, OrtStatus *, AllocatorAlloc, (OrtAllocator *allocator, size_t size, void **out))         \
     X(69, OrtStatus *, CreateCpuMemoryInfo, (OrtAllocatorType allocator, OrtMemType type,          \
         OrtMemoryInfo **out))                                                                      \
     X(94, void, ReleaseMemoryInfo, (OrtMemoryInfo *info))                                          \

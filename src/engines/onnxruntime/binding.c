@@ -2,15 +2,20 @@
 /* binding.c - run one group of texts: fill the inputs, bind them, run, hand the rows out.
  *
  * Role    Each worker of ort_engine.c has a lane of its own; a lane runs one group at a time.
- * Method  Inputs are tensors over the lane's buffers, made for the group's shape and bound. A pooled
- *         output is bound to the caller's own rows where these follow each other in memory and
- *         nothing is padded; else to the lane's buffer, from which rows are copied or token vectors
- *         pooled. When binding is refused by a provider the lane runs without it from then on: once
- *         in the log, counted ever after.
+ * Method  Inputs are tensors over the lane's buffers, made for the group's shape and bound. On the
+ *         processor, and where a provider has no pinned memory, a pooled output is bound to the
+ *         caller's own rows where these follow each other and nothing is padded; else to the lane's
+ *         buffer, from which rows are copied or token vectors pooled. On a device with pinned memory
+ *         (CUDA, TensorRT) the lane's buffers are of it, taken of the session's own allocator once:
+ *         binding an input copies it to the device without a stop, and the output is bound to that
+ *         kind of memory (BindOutputToDevice), where the library's arena keeps a block for it and the
+ *         device writes by itself. When binding is refused by a provider the lane runs without it
+ *         from then on: once in the log, counted ever after.
  * Memory  One block per lane, sized in open for the largest group; a run allocates nothing of ours.
  *         ONNX Runtime allocates its own little objects for tensors.
  * Threads A lane belongs to one thread at a time; the session is shared.
- * Proof   tests/unit/test_onnxruntime.c (direct rows, copied rows, plain Run give the same bytes). */
+ * Proof   tests/unit/test_onnxruntime.c (direct rows, copied rows, plain Run give the same bytes),
+ *         test_onnx_engine.c (a stand-in for the calls of a device records what is bound where). */
 #include <stdio.h>
 #include <string.h>
 
@@ -40,6 +45,44 @@ size_t fl_ort_lane_bytes(const fl_ort_session *session, const fl_encoder *encode
            output_bytes(session, encoder, tokens, rows);
 }
 
+static void drop(const fl_ort *ort, OrtStatus *status) {
+    if (status != NULL)
+        ort->api.ReleaseStatus(status);
+}
+
+static void free_block(fl_ort_lane *lane) {
+    const fl_ort *ort = lane->session->ort;
+    if (lane->pinned != NULL && lane->block != NULL)
+        drop(ort, ort->api.AllocatorFree(lane->pinned, lane->block));
+    else
+        fl_big_free(lane->block, lane->block_bytes);
+    if (lane->pinned != NULL)
+        ort->api.ReleaseAllocator(lane->pinned);
+    if (lane->place != NULL)
+        ort->api.ReleaseMemoryInfo(lane->place);
+    lane->block  = NULL;
+    lane->pinned = NULL;
+    lane->place  = NULL;
+}
+
+/* The lane's block in pinned memory; without it, when the session has none after all. */
+static void take_pinned(fl_ort_lane *lane) {
+    const fl_ort_session *s   = lane->session;
+    const fl_ort_api     *api = &s->ort->api;
+    OrtStatus *status         = api->CreateMemoryInfo(s->pinned, OrtArenaAllocator, (int)s->device,
+                                                      OrtMemTypeCPUOutput, &lane->place);
+    if (status == NULL)
+        status = api->CreateAllocator(s->session, lane->place, &lane->pinned);
+    if (status == NULL)
+        status = api->AllocatorAlloc(lane->pinned, lane->block_bytes, &lane->block);
+    if (status == NULL && lane->block != NULL)
+        return;
+    fl_log_write(lane->log, FL_LOG_DEBUG, "no %s memory (%s): buffers lie in plain host memory",
+                 s->pinned, status == NULL ? "none given" : api->GetErrorMessage(status));
+    drop(s->ort, status);
+    free_block(lane);
+}
+
 int fl_ort_lane_open(fl_ort_lane *lane, const fl_ort_session *session, const fl_encoder *encoder,
                      const fl_ort_plan *plan, bool bind, fletch_error *error) {
     lane->session     = session;
@@ -49,7 +92,10 @@ int fl_ort_lane_open(fl_ort_lane *lane, const fl_ort_session *session, const fl_
     lane->tokens_max  = fl_ort_plan_tokens_max(plan);
     lane->rows_max    = fl_ort_plan_rows_max(plan);
     lane->block_bytes = fl_ort_lane_bytes(session, encoder, lane->tokens_max, lane->rows_max);
-    lane->block       = fl_big_alloc(lane->block_bytes);
+    if (bind && session->pinned != NULL)
+        take_pinned(lane);
+    if (lane->block == NULL)
+        lane->block = fl_big_alloc(lane->block_bytes);
     if (lane->block == NULL)
         return fl_fail_nomem(error, lane->block_bytes, "the buffers of ONNX Runtime");
     char *at = lane->block;
@@ -68,9 +114,9 @@ int fl_ort_lane_open(fl_ort_lane *lane, const fl_ort_session *session, const fl_
 void fl_ort_lane_close(fl_ort_lane *lane) {
     if (lane->binding != NULL)
         lane->session->ort->api.ReleaseIoBinding(lane->binding);
-    fl_big_free(lane->block, lane->block_bytes);
     lane->binding = NULL;
-    lane->block   = NULL;
+    if (lane->session != NULL)
+        free_block(lane);
 }
 
 /* ---- Inputs ----------------------------------------------------------------------------------- */
@@ -122,8 +168,10 @@ static void fill(fl_ort_lane *lane, size_t input, const fl_batch *batch, const u
 /* ---- Tensors of one run ----------------------------------------------------------------------- */
 
 typedef struct run_values {
-    OrtValue *inputs[FL_ORT_ROLES];
-    OrtValue *output;
+    OrtValue   *inputs[FL_ORT_ROLES];
+    OrtValue   *output;
+    const void *rows;     /* where the output is */
+    size_t      expected; /* its values */
 } run_values;
 
 static void release(const fl_ort *ort, run_values *v) {
@@ -134,6 +182,11 @@ static void release(const fl_ort *ort, run_values *v) {
         ort->api.ReleaseValue(v->output);
 }
 
+/* What the lane's own buffers lie in. */
+static const OrtMemoryInfo *memory_of(const fl_ort_lane *lane) {
+    return lane->place != NULL ? lane->place : lane->session->ort->cpu;
+}
+
 static OrtStatus *make_inputs(fl_ort_lane *lane, const fl_ort_group *g, run_values *v) {
     const fl_ort_session *s        = lane->session;
     const int64_t         shape[2] = {g->rows, g->length};
@@ -142,28 +195,34 @@ static OrtStatus *make_inputs(fl_ort_lane *lane, const fl_ort_group *g, run_valu
         size_t rank  = s->inputs[i].role == FL_ORT_SKIP ? 1 : 2;
         size_t count = rank == 1 ? g->rows : (size_t)g->rows * g->length;
         size_t size  = s->inputs[i].type == ONNX_I32 ? sizeof(int32_t) : sizeof(int64_t);
-        status       = s->ort->api.CreateTensorWithDataAsOrtValue(s->ort->cpu, lane->inputs[i],
+        status       = s->ort->api.CreateTensorWithDataAsOrtValue(memory_of(lane), lane->inputs[i],
                                                                   count * size, shape, rank,
                                                                   s->inputs[i].type, &v->inputs[i]);
     }
     return status;
 }
 
-static OrtStatus *make_output(fl_ort_lane *lane, const fl_ort_group *g, void *data, run_values *v) {
+/* Over `rows` of the caller, or the lane's buffer where that is NULL. */
+static OrtStatus *make_output(fl_ort_lane *lane, const fl_ort_group *g, float *rows,
+                              run_values *v) {
     const fl_ort_session *s        = lane->session;
     const int64_t         shape[3] = {g->rows, s->pooled ? lane->width : g->length, lane->hidden};
     size_t                rank     = s->pooled ? 2 : 3;
-    size_t count = (size_t)shape[0] * (size_t)shape[1] * (s->pooled ? 1 : (size_t)shape[2]);
-    size_t size  = s->output_type == ONNX_F16 ? 2 : 4;
-    return s->ort->api.CreateTensorWithDataAsOrtValue(s->ort->cpu, data, count * size, shape, rank,
+    size_t                size     = s->output_type == ONNX_F16 ? 2 : 4;
+    void                 *data     = rows != NULL ? rows : lane->output;
+    v->rows                        = data;
+    v->expected = (size_t)shape[0] * (size_t)shape[1] * (s->pooled ? 1 : (size_t)shape[2]);
+    return s->ort->api.CreateTensorWithDataAsOrtValue(rows != NULL ? s->ort->cpu : memory_of(lane),
+                                                      data, v->expected * size, shape, rank,
                                                       s->output_type, &v->output);
 }
 
-/* The caller's first row when the group's rows follow each other there and none is padding. */
+/* The caller's first row when the group's rows follow each other there, none is padding and the device
+ * does not write into pinned memory better. */
 static float *direct_rows(const fl_ort_lane *lane, const fl_batch *batch, const uint32_t *order,
                           const fl_ort_group *g) {
     const fl_ort_session *s = lane->session;
-    if (!s->pooled || s->output_type != ONNX_F32 || g->rows != g->count)
+    if (!s->pooled || s->output_type != ONNX_F32 || g->rows != g->count || lane->place != NULL)
         return NULL;
     float *first = batch->rows[order[g->first]];
     for (uint32_t i = 1; i < g->count; i++)
@@ -174,6 +233,52 @@ static float *direct_rows(const fl_ort_lane *lane, const fl_batch *batch, const 
 
 /* ---- Running ---------------------------------------------------------------------------------- */
 
+/* How many values the output has that the library made. */
+static OrtStatus *count_values(const fl_ort *ort, const OrtValue *value, size_t *count) {
+    enum { RANK_MAX = 8 };
+    OrtTensorTypeAndShapeInfo *info = NULL;
+    int64_t                    shape[RANK_MAX];
+    size_t                     rank   = 0;
+    OrtStatus                 *status = ort->api.GetTensorTypeAndShape(value, &info);
+    *count                            = 0;
+    if (status == NULL)
+        status = ort->api.GetDimensionsCount(info, &rank);
+    if (status == NULL && rank <= RANK_MAX)
+        status = ort->api.GetDimensions(info, shape, rank);
+    if (status == NULL && rank > 0 && rank <= RANK_MAX)
+        for (*count = 1; rank > 0; rank--)
+            *count *= (size_t)shape[rank - 1];
+    if (info != NULL)
+        ort->api.ReleaseTensorTypeAndShapeInfo(info);
+    return status;
+}
+
+/* The output that the library made where it was bound to: it takes the place of ours. */
+static OrtStatus *take_bound(fl_ort_lane *lane, run_values *v) {
+    const fl_ort *ort    = lane->session->ort;
+    OrtValue    **values = NULL;
+    size_t        count = 0, found = 0;
+    void         *data = NULL;
+    OrtStatus    *status =
+        ort->api.GetBoundOutputValues(lane->binding, ort->allocator, &values, &count);
+    if (status == NULL && count == 1)
+        status = count_values(ort, values[0], &found);
+    if (status == NULL && found == v->expected)
+        status = ort->api.GetTensorMutableData(values[0], &data);
+    if (status == NULL && data == NULL)
+        status = ort->api.CreateStatus(ORT_FAIL, "the bound output has another shape");
+    if (status == NULL) {
+        ort->api.ReleaseValue(v->output);
+        v->output = values[0];
+        v->rows   = data;
+    }
+    for (size_t i = status == NULL ? 1 : 0; i < count; i++)
+        ort->api.ReleaseValue(values[i]);
+    if (values != NULL)
+        drop(ort, ort->api.AllocatorFree(ort->allocator, values));
+    return status;
+}
+
 static OrtStatus *run_bound(fl_ort_lane *lane, run_values *v) {
     const fl_ort_session *s      = lane->session;
     const fl_ort_api     *api    = &s->ort->api;
@@ -181,13 +286,17 @@ static OrtStatus *run_bound(fl_ort_lane *lane, run_values *v) {
     for (size_t i = 0; i < s->input_count && status == NULL; i++)
         status = api->BindInput(lane->binding, s->inputs[i].name, v->inputs[i]);
     if (status == NULL)
-        status = api->BindOutput(lane->binding, s->output, v->output);
+        status = lane->place != NULL
+                     ? api->BindOutputToDevice(lane->binding, s->output, lane->place)
+                     : api->BindOutput(lane->binding, s->output, v->output);
     if (status == NULL)
         status = api->SynchronizeBoundInputs(lane->binding);
     if (status == NULL)
         status = api->RunWithBinding(s->session, NULL, lane->binding);
     if (status == NULL)
         status = api->SynchronizeBoundOutputs(lane->binding);
+    if (status == NULL && lane->place != NULL)
+        status = take_bound(lane, v);
     api->ClearBoundInputs(lane->binding);
     api->ClearBoundOutputs(lane->binding);
     return status;
@@ -229,32 +338,32 @@ static OrtStatus *run(fl_ort_lane *lane, run_values *v) {
     return NULL;
 }
 
-/* Widen half precision behind the values themselves. */
-static const float *as_floats(const fl_ort_lane *lane, const fl_ort_group *g) {
+/* The output as floats: half precision is widened behind the lane's own buffer for it. */
+static const float *as_floats(const fl_ort_lane *lane, const run_values *v) {
     const fl_ort_session *s = lane->session;
-    size_t                count =
-        s->pooled ? (size_t)g->rows * lane->width : (size_t)g->rows * g->length * lane->hidden;
-    size_t room =
+    size_t                room =
         s->pooled ? (size_t)lane->rows_max * lane->width : (size_t)lane->tokens_max * lane->hidden;
     if (s->output_type == ONNX_F32)
-        return lane->output;
+        return v->rows;
     float          *wide = (float *)((char *)lane->output + rounded(room * 2));
-    const fl_tensor half = {.data  = lane->output,
-                            .bytes = count * sizeof(uint16_t),
+    const fl_tensor half = {.data  = v->rows,
+                            .bytes = v->expected * sizeof(uint16_t),
                             .dtype = FL_DTYPE_F16,
                             .rank  = 1,
-                            .shape = {count}};
-    fl_tensor_to_f32(&half, 0, count, wide);
+                            .shape = {v->expected}};
+    fl_tensor_to_f32(&half, 0, v->expected, wide);
     return wide;
 }
 
 static int hand_out(fl_ort_lane *lane, const fl_batch *batch, const uint32_t *order,
-                    const fl_ort_group *g, bool direct) {
-    const float *values = direct ? NULL : as_floats(lane, g);
+                    const fl_ort_group *g, const run_values *v, bool direct) {
+    const float *values = direct ? NULL : as_floats(lane, v);
     for (uint32_t i = 0; i < g->count; i++) {
         uint32_t text = order[g->first + i], skip = batch->pool_skip ? batch->pool_skip[text] : 0;
         float   *row = batch->rows[text];
         bool     finite;
+        if (batch->note != NULL)
+            batch->note->copied[text] = FL_COPIED_IDS | (direct ? 0 : FL_COPIED_ROW);
         if (batch->each != NULL && batch->each[text]) { /* never of a session that pools */
             size_t count = (size_t)(batch->cu[text + 1] - batch->cu[text]) * lane->hidden;
             memcpy(row, values + (size_t)i * g->length * lane->hidden, count * sizeof *row);
@@ -274,7 +383,6 @@ static int hand_out(fl_ort_lane *lane, const fl_batch *batch, const uint32_t *or
                            "damaged or overflow",
                            text);
     }
-    lane->texts += g->count;
     if (direct)
         lane->direct_rows += g->count;
     else
@@ -319,10 +427,11 @@ int fl_ort_lane_run(fl_ort_lane *lane, const fl_batch *batch, const uint32_t *or
         fill(lane, i, batch, order, group);
     OrtStatus *status = make_inputs(lane, group, &values);
     if (status == NULL)
-        status = make_output(lane, group, rows == NULL ? lane->output : rows, &values);
+        status = make_output(lane, group, rows, &values);
     if (status == NULL)
         status = run(lane, &values);
+    int code = status == NULL ? hand_out(lane, batch, order, group, &values, rows != NULL)
+                              : failed(lane, status, order, group);
     release(s->ort, &values);
-    return status == NULL ? hand_out(lane, batch, order, group, rows != NULL)
-                          : failed(lane, status, order, group);
+    return code;
 }

@@ -166,19 +166,21 @@ typedef struct provider {
     const char *name;    /* ours */
     const char *theirs;  /* in GetAvailableProviders */
     const char *package; /* that holds it */
+    const char *pinned;  /* host memory that its device copies fast, as CreateMemoryInfo calls it */
     void (*collect)(fl_ort_pairs *pairs, const fl_engine_options *options,
                     const fl_ort_names *inputs);
     OrtStatus *(*append)(const fl_ort *ort, const fl_ort_pairs *pairs, OrtSessionOptions *target);
 } provider;
 
 static const provider providers[] = {
-    {"cpu", "CPUExecutionProvider", "onnxruntime", NULL, NULL},
+    {"cpu", "CPUExecutionProvider", "onnxruntime", NULL, NULL, NULL},
     {"cuda", "CUDAExecutionProvider", "onnxruntime-gpu (with CUDA and cuDNN on the library path)",
-     collect_cuda, append_cuda},
+     "CudaPinned", collect_cuda, append_cuda},
     {"tensorrt", "TensorrtExecutionProvider", "onnxruntime-gpu (with TensorRT on the library path)",
-     collect_tensorrt, append_tensorrt},
-    {"coreml", "CoreMLExecutionProvider", "onnxruntime for macOS", collect_coreml, append_coreml},
-    {"directml", "DmlExecutionProvider", "onnxruntime-directml for Windows", collect_directml,
+     "CudaPinned", collect_tensorrt, append_tensorrt},
+    {"coreml", "CoreMLExecutionProvider", "onnxruntime for macOS", NULL, collect_coreml,
+     append_coreml},
+    {"directml", "DmlExecutionProvider", "onnxruntime-directml for Windows", NULL, collect_directml,
      append_directml},
 };
 
@@ -192,6 +194,11 @@ static const provider *find_provider(const char *name) {
 const char *fl_ort_provider_name(const char *name) {
     const provider *p = find_provider(name);
     return p == NULL ? NULL : p->theirs;
+}
+
+const char *fl_ort_provider_pinned(const char *name) {
+    const provider *p = find_provider(name);
+    return p == NULL ? NULL : p->pinned;
 }
 
 static int refuse(const fl_ort *ort, const provider *p, const char *why, fletch_error *error) {

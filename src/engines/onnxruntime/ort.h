@@ -119,6 +119,9 @@ uint32_t fl_ort_driver_devices(const char *name);
 /* The provider as ONNX Runtime spells it ("CUDAExecutionProvider"), or NULL. */
 const char *fl_ort_provider_name(const char *provider);
 
+/* The library's name for host memory that the provider's device copies fast ("CudaPinned"), or NULL. */
+const char *fl_ort_provider_pinned(const char *provider);
+
 /* Lengths and texts of a run are rounded up to a few shapes: providers that compile per shape. */
 bool fl_ort_fixed_shapes(const char *provider);
 enum { FL_ORT_FIXED_ROWS = 64 }; /* texts of such a run: memory is taken for the largest shape */
@@ -151,10 +154,12 @@ typedef struct fl_ort_session {
     bool                      pooled;      /* [texts, width]; else [texts, length, hidden] */
     bool                      skips;       /* has an input for pool_skip, or leaves pooling to us */
     bool                      processor;   /* the provider is cpu */
-    bool                      dynamic;     /* see fl_ort_file_check */
-    const char               *precision;   /* static */
-    uint64_t                  bytes;       /* of the weights, about */
-    char source[FL_ORT_PATH_MAX];          /* the file, or "built from the descriptor" */
+    const char               *pinned;      /* fl_ort_provider_pinned; static */
+    uint32_t                  device;
+    bool                      dynamic;   /* see fl_ort_file_check */
+    const char               *precision; /* static */
+    uint64_t                  bytes;     /* of the weights, about */
+    char source[FL_ORT_PATH_MAX];        /* the file, or "built from the descriptor" */
 } fl_ort_session;
 
 int  fl_ort_session_open(fl_ort_session *out, const fl_ort *ort, const fl_encoder *encoder,
@@ -203,15 +208,17 @@ typedef struct fl_ort_lane {
     OrtIoBinding         *binding;              /* NULL: plain Run */
     void                 *inputs[FL_ORT_ROLES]; /* owned by `block`: [tokens_max] of int64 */
     void                 *output;               /* owned by `block` */
-    void                 *block;                /* owned, big */
+    void                 *block;                /* owned: of `pinned`, or big */
     size_t                block_bytes;
-    uint32_t              tokens_max, rows_max;
-    uint32_t              hidden, width;
-    const fl_encoder     *encoder; /* its pooling and descriptor; borrowed from the engine */
-    const fl_log         *log;
-    fletch_error          error; /* of this lane's last run */
+    OrtAllocator     *pinned; /* the session's, of memory that its device copies fast; or NULL */
+    OrtMemoryInfo    *place;  /* owned: what that memory is called, where outputs are bound */
+    uint32_t          tokens_max, rows_max;
+    uint32_t          hidden, width;
+    const fl_encoder *encoder; /* its pooling and descriptor; borrowed from the engine */
+    const fl_log     *log;
+    fletch_error      error; /* of this lane's last run */
     /* counters, read by describe */
-    uint64_t runs, bound_runs, direct_rows, copied_rows, texts;
+    uint64_t runs, bound_runs, direct_rows, copied_rows;
 } fl_ort_lane;
 
 int    fl_ort_lane_open(fl_ort_lane *lane, const fl_ort_session *session, const fl_encoder *encoder,

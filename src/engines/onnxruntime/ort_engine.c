@@ -38,6 +38,7 @@ struct fl_engine {
     fl_ort_session  wide;      /* a second session, with lane_count threads inside each run, … */
     fl_ort_lane     wide_lane; /* … and its lane; `session` NULL: there is none */
     uint64_t        wide_runs;
+    bool            told[2]; /* [bound] that it runs so */
     const fl_batch *batch;
     atomic_uint     next_group;
     atomic_bool     failed;
@@ -222,6 +223,62 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
     return FLETCH_OK;
 }
 
+/* ---- Counting --------------------------------------------------------------------------------- */
+
+typedef struct totals {
+    uint64_t runs, bound, direct, copied;
+    bool     binding;
+} totals;
+
+static totals add_up(const fl_engine *e) {
+    totals   t     = {.binding = true};
+    unsigned lanes = e->lane_count + (e->wide_lane.session != NULL);
+    for (unsigned i = 0; i < lanes; i++) {
+        const fl_ort_lane *lane = i < e->lane_count ? &e->lanes[i] : &e->wide_lane;
+        t.runs += lane->runs;
+        t.bound += lane->bound_runs;
+        t.direct += lane->direct_rows;
+        t.copied += lane->copied_rows;
+        t.binding = t.binding && lane->binding != NULL;
+    }
+    return t;
+}
+
+/* The log hears of each way once. */
+static void tell_way(fl_engine *e, bool bound) {
+    const fl_ort_lane *lane = &e->lanes[0];
+    const char        *kind = e->session.processor ? "CPU" : "GPU";
+    if (e->told[bound])
+        return;
+    e->told[bound] = true;
+    if (!bound)
+        fl_log_write(e->log, FL_LOG_DEBUG,
+                     "Using standard ONNX inference: %s runs without input and output binding",
+                     e->device);
+    else
+        fl_log_write(e->log, FL_LOG_DEBUG,
+                     "Using optimized I/O binding for %s inference: %s, inputs in %s memory, "
+                     "outputs bound to %s",
+                     kind, e->device, lane->place != NULL ? e->session.pinned : "host",
+                     lane->place != NULL ? e->session.pinned
+                     : e->session.pooled ? "the caller's rows where they follow each other"
+                                         : "host memory");
+}
+
+/* What the runs since `before` were. */
+static void note_runs(fl_engine *e, const totals *before, const fl_batch *batch) {
+    totals   now   = add_up(e);
+    uint64_t bound = now.bound - before->bound, plain = now.runs - before->runs - bound;
+    if (bound > 0)
+        tell_way(e, true);
+    if (plain > 0)
+        tell_way(e, false);
+    if (batch->note == NULL)
+        return;
+    batch->note->bound_runs = (uint32_t)bound;
+    batch->note->plain_runs = (uint32_t)plain;
+}
+
 /* ---- Forward ---------------------------------------------------------------------------------- */
 
 /* Every member: take groups until none is left. */
@@ -266,6 +323,21 @@ static int first_failure(const fl_engine *e, fletch_error *error) {
                          : fl_fail(error, first->code, first->where, "%s", first->message);
 }
 
+/* The planned groups, on as many lanes as there are. */
+static int run_groups(fl_engine *e, const fl_batch *batch, fletch_error *error) {
+    if (e->wide_lane.session != NULL && batch->tokens >= WIDE_TOKENS &&
+        e->plan.group_count * 2 <= e->lane_count)
+        return run_wide(e, error);
+    if (e->team != NULL && e->plan.group_count > 1) {
+        fl_team_run(e->team, run, e);
+        return first_failure(e, error);
+    }
+    run(e, 0, 1);
+    const fletch_error *own = &e->lanes[0].error;
+    return own->code == FLETCH_OK ? FLETCH_OK
+                                  : fl_fail(error, own->code, own->where, "%s", own->message);
+}
+
 static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_error *error) {
     (void)slot; /* there is one */
     if (batch->texts == 0)
@@ -283,17 +355,10 @@ static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_er
     atomic_store(&e->next_group, 0);
     atomic_store(&e->failed, false);
     fl_ort_plan_make(&e->plan, batch, e->lane_count);
-    if (e->wide_lane.session != NULL && batch->tokens >= WIDE_TOKENS &&
-        e->plan.group_count * 2 <= e->lane_count)
-        return run_wide(e, error);
-    if (e->team != NULL && e->plan.group_count > 1) {
-        fl_team_run(e->team, run, e);
-        return first_failure(e, error);
-    }
-    run(e, 0, 1);
-    const fletch_error *own = &e->lanes[0].error;
-    return own->code == FLETCH_OK ? FLETCH_OK
-                                  : fl_fail(error, own->code, own->where, "%s", own->message);
+    totals before = add_up(e);
+    int    status = run_groups(e, batch, error);
+    note_runs(e, &before, batch);
+    return status;
 }
 
 /* ---- What it says of itself ------------------------------------------------------------------- */
@@ -344,25 +409,6 @@ static uint64_t memory(const fl_engine *e, uint32_t texts, uint32_t tokens, uint
                                                        (uint32_t)(rows < texts ? rows : texts)));
 }
 
-typedef struct totals {
-    uint64_t runs, bound, direct, copied;
-    bool     binding;
-} totals;
-
-static totals add_up(const fl_engine *e) {
-    totals   t     = {.binding = true};
-    unsigned lanes = e->lane_count + (e->wide_lane.session != NULL);
-    for (unsigned i = 0; i < lanes; i++) {
-        const fl_ort_lane *lane = i < e->lane_count ? &e->lanes[i] : &e->wide_lane;
-        t.runs += lane->runs;
-        t.bound += lane->bound_runs;
-        t.direct += lane->direct_rows;
-        t.copied += lane->copied_rows;
-        t.binding = t.binding && lane->binding != NULL;
-    }
-    return t;
-}
-
 static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
     char   threads[16], runs[96], rows[96], shapes[32], wide[32];
     totals t = add_up(e);
@@ -382,7 +428,8 @@ static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
         {"onnxruntime.threads", threads, "runs side by side"},
         {"onnxruntime.runs_by_all_threads", wide,
          e->wide_lane.session != NULL ? "batches of few texts" : "off"},
-        {"onnxruntime.io_binding", t.binding ? "on" : "off", ""},
+        {"onnxruntime.io_binding", t.binding ? "on" : "off",
+         e->lanes[0].place != NULL ? e->session.pinned : ""},
         {"onnxruntime.runs", runs, ""},
         {"onnxruntime.rows", rows, ""},
         {"onnxruntime.compiled_shapes", shapes, e->plan.fixed ? "" : "shapes are free"}};

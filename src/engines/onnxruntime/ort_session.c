@@ -370,6 +370,8 @@ int fl_ort_session_open(fl_ort_session *out, const fl_ort *ort, const fl_encoder
     memset(out, 0, sizeof *out);
     out->ort       = ort;
     out->processor = strcmp(options->provider, "cpu") == 0;
+    out->pinned    = fl_ort_provider_pinned(options->provider);
+    out->device    = options->device;
     int status     = open_source(out, encoder, options, inside, error);
     if (status == FLETCH_OK)
         status = match_inputs(out, error);
