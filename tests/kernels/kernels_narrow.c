@@ -323,7 +323,7 @@ static void gemm_check(const fl_cpu_kernels *kernels, narrow_check_fn check, con
 static void test_gemm_group(const fl_cpu_kernels *kernels, fl_cpu_format format,
                             narrow_check_fn check, int group) {
     static const size_t ks[] = {16, 32, 48, 112, 384};
-    for (size_t rows = 1; rows <= 26; rows++) {
+    for (size_t rows = 0; rows <= 26; rows++) {
         for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) {
             gemm_case g =
                 gemm_new(format, rows, 1 + (rows + i) % 3, ks[i], group, (rows + i) % 4 == 0);
@@ -446,7 +446,7 @@ static void bf16_check(const fl_cpu_narrow *narrow, narrow_check_fn check, const
 
 static void test_gemm_bf16(const fl_cpu_narrow *narrow, narrow_check_fn check) {
     static const size_t ks[] = {16, 32, 48, 112, 384};
-    for (size_t rows = 1; rows <= 26; rows++) {
+    for (size_t rows = 0; rows <= 26; rows++) {
         for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) {
             bf16_case g = bf16_new(rows, 1 + (rows + i) % 3, ks[i]);
             bf16_check(narrow, check, &g);

@@ -16,7 +16,7 @@
  * is. */
 static size_t fetch_step(size_t panel_bytes, size_t rows, size_t k) {
     size_t tiles = (rows + FL_CPU_TILE - 1) / FL_CPU_TILE, steps = tiles * (k / 4 + 1);
-    return panel_bytes / steps + 1;
+    return panel_bytes / (steps + 1) + 1; /* no rows: no steps */
 }
 
 typedef struct place {

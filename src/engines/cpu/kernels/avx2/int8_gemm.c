@@ -151,7 +151,7 @@ static void panel(const fl_gemm_narrow *g, place at) {
 
 void fl_q8_gemm_4x16_avx2(const fl_gemm_narrow *g) {
     size_t tiles_count = (g->rows + ROWS - 1) / ROWS;
-    size_t step        = g->b_stride / (tiles_count * (g->k / 8)) + 1;
+    size_t step        = g->b_stride / (tiles_count * (g->k / 8) + 1) + 1;
     for (size_t p = 0; p < g->panels; p++) {
         const uint8_t *after = g->b + (p + 1) * g->b_stride;
         place          at    = {.a          = g->a,
