@@ -13,7 +13,7 @@
 
 #include "engines/cpu/kernels/wide/macros.h"
 
-enum { FL_VEC_LANES = 16, FL_WIDE_ROWS = 12, FL_WIDE_PANELS = 2 };
+enum { FL_VEC_LANES = 16, FL_WIDE_ROWS = 12, FL_WIDE_PANELS = 2, FL_WIDE_STEPS = 4 };
 #define FL_WIDE_EACH(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
 
 typedef __m512 vec;
@@ -84,26 +84,78 @@ FL_INLINE vec vec_first(ptrdiff_t count, vec a, vec b) {
 #define FL_FMA(acc, x, y) __asm__("vfmadd231ps %2, %1, %0" : "+v"(acc) : "v"(x), "v"(y))
 #endif
 
+/* Rows of A in a tile: 12 pointers are more than there are registers, and fetched from the stack or a
+ * vector they cost a tenth of the speed. Every third row has a pointer, the two after it are a stride
+ * and two further; the compiler is kept from seeing that it could have 12 pointers after all. */
+typedef struct tile_rows {
+    const char *at[FL_WIDE_ROWS / 3];
+    size_t      stride; /* bytes */
+} tile_rows;
+
+#define FL_HIDE(x) __asm__("" : "+r"(x))
+
+FL_INLINE void tile_rows_begin(int rows, tile_rows *a, const void *first, size_t stride) {
+    a->stride = stride;
+    FL_UNROLL for (int i = 0; 3 * i < rows; i++) {
+        a->at[i] = (const char *)first + (size_t)(3 * i) * stride;
+    }
+}
+FL_INLINE void tile_rows_hide(int rows, tile_rows *a) {
+    FL_HIDE(a->stride);
+    FL_UNROLL for (int i = 0; 3 * i < rows; i++) {
+        FL_HIDE(a->at[i]);
+    }
+}
+FL_INLINE void tile_rows_move(int rows, tile_rows *a, size_t bytes) {
+    FL_UNROLL for (int i = 0; 3 * i < rows; i++) {
+        a->at[i] += bytes;
+    }
+}
+/* Four bytes of row r. */
+FL_INLINE int32_t tile_rows_four(const tile_rows *a, int r, size_t bytes) {
+    int32_t four;
+    __builtin_memcpy(&four, a->at[r / 3] + (size_t)(r % 3) * a->stride + bytes, sizeof four);
+    return four;
+}
+
+/* acc += one step of k; `step` from where the rows stand. */
+FL_INLINE void wide_step(int rows, int panels, const tile_rows *a, size_t step, const float *b,
+                         size_t panel_stride, vec acc[FL_WIDE_ROWS][FL_WIDE_PANELS]) {
+    vec first  = _mm512_loadu_ps(b);
+    vec second = panels > 1 ? _mm512_loadu_ps(b + panel_stride) : first;
+    FL_UNROLL for (int r = 0; r < rows; r++) {
+        int32_t four = tile_rows_four(a, r, step * sizeof(float));
+        vec     x    = _mm512_castsi512_ps(_mm512_set1_epi32(four));
+        FL_FMA(acc[r][0], x, first);
+        if (panels > 1) {
+            FL_FMA(acc[r][1], x, second);
+        }
+    }
+}
+
 /* acc[r][p] += Σ_k a[r][k] b[p][k][0..15], k upwards; rows of b are b_stride apart, panels
  * panel_stride. `rows`, `panels` and `fetching` are constants at every call. */
 FL_INLINE void wide_chain(int rows, int panels, const float *a, size_t a_stride, const float *b,
                           size_t b_stride, size_t panel_stride, size_t k,
                           vec acc[FL_WIDE_ROWS][FL_WIDE_PANELS], int fetching, const char *fetch,
                           size_t fetch_step) {
-    for (size_t step = 0; step < k; step++, b += b_stride) {
-        vec first  = _mm512_loadu_ps(b);
-        vec second = panels > 1 ? _mm512_loadu_ps(b + panel_stride) : first;
-        if (fetching) {
-            _mm_prefetch(fetch, _MM_HINT_T0);
-            fetch += fetch_step;
-        }
-        FL_UNROLL for (int r = 0; r < rows; r++) {
-            vec x = _mm512_set1_ps(a[(size_t)r * a_stride + step]);
-            FL_FMA(acc[r][0], x, first);
-            if (panels > 1) {
-                FL_FMA(acc[r][1], x, second);
+    tile_rows at;
+    size_t    left = k;
+    tile_rows_begin(rows, &at, a, a_stride * sizeof *a);
+    for (; left >= FL_WIDE_STEPS; left -= FL_WIDE_STEPS, b += FL_WIDE_STEPS * b_stride) {
+        tile_rows_hide(rows, &at);
+        FL_UNROLL for (size_t u = 0; u < FL_WIDE_STEPS; u++) {
+            if (fetching) {
+                _mm_prefetch(fetch, _MM_HINT_T0);
+                fetch += fetch_step;
             }
+            wide_step(rows, panels, &at, u, b + u * b_stride, panel_stride, acc);
         }
+        tile_rows_move(rows, &at, FL_WIDE_STEPS * sizeof *a);
+    }
+    for (; left > 0; left--, b += b_stride) {
+        wide_step(rows, panels, &at, 0, b, panel_stride, acc);
+        tile_rows_move(rows, &at, sizeof *a);
     }
 }
 
