@@ -524,15 +524,17 @@ static operand rows_of_chunk(const fl_cpu_crew *c, const middle *m, size_t chunk
     return below(c->engine, &all, row);
 }
 
-/* m = act(z Wup + b), this member's panels; the strip of a panel is activated while it is in L1. A gated
- * strip is two panels, one of the gate and one of up. */
+/* m = act(z Wup + b), this member's panels; a strip as wide as a tile is activated while it is in L1. A
+ * gated strip is two panels, one of the gate and one of up. */
 static void up(const fl_cpu_crew *c, const middle *m) {
     const fl_engine *e   = c->engine;
     size_t           per = FL_CPU_CHUNK / FL_CPU_LANES, last = m->first + m->count - 1;
     size_t           panels = (m->count - 1) * per + width_of(e, last) / FL_CPU_LANES;
     size_t           end = fl_cpu_share(c, panels, c->member + 1), wide = e->gated ? 2 : 1;
-    for (size_t i = fl_cpu_share(c, panels, c->member); i < end; i++) {
-        size_t  chunk = m->first + i / per, panel = i % per, col = panel * FL_CPU_LANES, at;
+    for (size_t i = fl_cpu_share(c, panels, c->member); i < end;) {
+        size_t chunk = m->first + i / per, panel = i % per, col = panel * FL_CPU_LANES, at;
+        size_t run =
+            e->gated ? 1 : fl_cpu_least(e->kernels->panels, fl_cpu_least(end - i, per - panel));
         size_t  before = wide * panel * fl_cpu_panel(e, e->hidden16);
         float  *strip  = holder(c, m, chunk, &at)->middle + at * FL_CPU_CHUNK + col;
         product p      = {.a        = m->work->z,
@@ -541,7 +543,7 @@ static void up(const fl_cpu_crew *c, const middle *m) {
                           .c_stride = e->gated ? 2 * FL_CPU_LANES : FL_CPU_CHUNK,
                           .bias     = m->work->up_bias + wide * (chunk * FL_CPU_CHUNK + col),
                           .rows     = m->work->rows,
-                          .panels   = wide,
+                          .panels   = wide * run,
                           .k        = e->hidden16};
         multiply(e, &p);
         if (e->gated) {
@@ -555,8 +557,9 @@ static void up(const fl_cpu_crew *c, const middle *m) {
             e->kernels->gating[e->desc.activation](&gate);
         } else {
             e->kernels->activation[e->desc.activation](strip, FL_CPU_CHUNK, m->work->rows,
-                                                       FL_CPU_LANES);
+                                                       run * FL_CPU_LANES);
         }
+        i += run;
     }
 }
 

@@ -8,7 +8,7 @@
  * Shapes   Every width that a kernel sees is padded to FL_CPU_LANES (16) floats and the padding is
  *          zero: pack.c lays weights out so, and the kernels keep it so. A head of 24 dimensions is
  *          a head of 32 whose last 8 are zero; no kernel but the rotation has a tail in its inner
- *          direction. Rows may be any number.
+ *          direction. Rows may be any number, of attention at least one.
  * Memory   Pointers to packed panels and scratch are 64-byte aligned, row strides are multiples of
  *          16 floats. No kernel allocates or keeps state.
  * Bytes    A row of a result is computed by the same sequence of operations whatever the number of
@@ -240,6 +240,7 @@ typedef void (*fl_cpu_activation_fn)(float *x, size_t stride, size_t rows, size_
 typedef struct fl_cpu_kernels {
     const char *isa;  /* "avx2" */
     const char *name; /* "6x16 tiles, AVX2 + FMA" for describe */
+    size_t panels; /* that a tile of its products is wide: fewer at a time run below their speed */
     void (*gemm)(const fl_gemm *);
     void (*attention)(const fl_attention *);
     void (*layer_norm)(const fl_row_norm *);

@@ -4,7 +4,7 @@
 
 /* What the tables have in common. */
 #define FL_TABLE_F32                                                                               \
-    .gemm = fl_f32_gemm_6x16_avx2, .attention = fl_f32_attention_6x16_avx2,                        \
+    .panels = 1, .gemm = fl_f32_gemm_6x16_avx2, .attention = fl_f32_attention_6x16_avx2,           \
     .layer_norm = fl_f32_layer_norm_avx2, .rms_norm = fl_f32_rms_norm_avx2,                        \
     .rotate     = fl_f32_rotate_avx2,                                                              \
     .activation = {[FL_ACT_GELU_ERF]  = fl_f32_gelu_erf_avx2,                                      \

@@ -13,8 +13,9 @@
 
 /* What the tables have in common. */
 #define FL_TABLE_F32                                                                               \
-    .gemm = wide_gemm, .attention = wide_attention, .layer_norm = wide_layer_norm,                 \
-    .rms_norm = wide_rms_norm, .rotate = wide_rotate, FL_WIDE_ACTIVATIONS, FL_WIDE_GATES
+    .panels = FL_WIDE_PANELS, .gemm = wide_gemm, .attention = wide_attention,                      \
+    .layer_norm = wide_layer_norm, .rms_norm = wide_rms_norm, .rotate = wide_rotate,               \
+    FL_WIDE_ACTIVATIONS, FL_WIDE_GATES
 
 const fl_cpu_kernels fl_cpu_kernels_avx512 = {
     .isa  = "avx512",

@@ -172,6 +172,7 @@ BOTH(relu)
 const fl_cpu_kernels fl_cpu_kernels_ref = {
     .isa        = "ref",
     .name       = "plain loops",
+    .panels     = 1,
     .gemm       = gemm_ref,
     .attention  = attention_ref,
     .layer_norm = layer_norm_ref,
