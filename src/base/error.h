@@ -23,6 +23,15 @@ int fl_fail_errno(fletch_error *error, int errno_value, const char *what, const 
 void fl_error_prefix(fletch_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Pass a failure on: leave the function with what `call` returned when that is negative. For functions that
+ * own nothing yet; where something must be given back, `if (status == 0) status = …` down to the end. */
+#define FL_TRY(call)                                                                               \
+    do {                                                                                           \
+        const int fl_try_status = (call);                                                          \
+        if (fl_try_status < 0)                                                                     \
+            return fl_try_status;                                                                  \
+    } while (0)
+
 /* Clear to FLETCH_OK. */
 void fl_error_clear(fletch_error *error);
 

@@ -27,10 +27,7 @@ int fl_source_open(fl_source *source, const char *path, fl_source_kind kind, siz
     source->kind       = kind;
     source->record_max = record_max;
     source->line       = 1;
-    const int status   = fl_stream_open(&source->stream, path, error);
-    if (status < 0) {
-        return status;
-    }
+    FL_TRY(fl_stream_open(&source->stream, path, error));
     source->data = fl_alloc(FIRST_CAPACITY);
     if (source->data == NULL) {
         fl_source_close(source);

@@ -335,9 +335,7 @@ static size_t decode(fl_stream *stream, char *out, size_t room) {
 
 int64_t fl_stream_read(fl_stream *stream, char *out, size_t room, fletch_error *error) {
     if (!stream->judged) {
-        const int status = judge(stream, error);
-        if (status < 0)
-            return status;
+        FL_TRY(judge(stream, error));
     }
     if (stream->charset == FL_CHARSET_UTF8) {
         const size_t left  = stream->plain_end - stream->plain_begin,

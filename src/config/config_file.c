@@ -84,9 +84,7 @@ static int apply(file_loader *loader, fl_key key, const fl_toml_item *item, cons
                        loader->line[key]);
     loader->line[key] = item->line;
     fl_buf_clear(&loader->list);
-    const int status = value_text(loader, key, item, where);
-    if (status < 0)
-        return status;
+    FL_TRY(value_text(loader, key, item, where));
     return fl_config_assign(loader->config, key, loader->list.size > 0 ? loader->list.data : "",
                             FLETCH_ORIGIN_FILE, place, where, loader->error);
 }

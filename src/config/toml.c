@@ -116,8 +116,7 @@ static int take_comment(toml_parser *parser) {
 static int skip_space(toml_parser *parser) {
     for (;;) {
         skip_blank(parser);
-        if (take_comment(parser) < 0)
-            return FLETCH_ECONFIG;
+        FL_TRY(take_comment(parser));
         if (newline(parser) == 0)
             return 0;
         take_newline(parser);
@@ -127,8 +126,7 @@ static int skip_space(toml_parser *parser) {
 /* A comment if there is one, then a newline or the end. */
 static int end_line(toml_parser *parser) {
     skip_blank(parser);
-    if (take_comment(parser) < 0)
-        return FLETCH_ECONFIG;
+    FL_TRY(take_comment(parser));
     if (parser->at >= parser->size)
         return 0;
     if (newline(parser) == 0)
@@ -222,9 +220,7 @@ static int string_body(toml_parser *parser, fl_buf *out, char quote, unsigned qu
             fl_buf_append(out, parser->text + parser->at, ends);
             take_newline(parser);
         } else if (c == '\\' && quote == '"') {
-            const int status = escape(parser, out, quotes == 3);
-            if (status < 0)
-                return status;
+            FL_TRY(escape(parser, out, quotes == 3));
         } else if (((unsigned char)c < 0x20 && c != '\t') || c == 0x7F) {
             return fail(parser, parser->at, "control character 0x%02x in a string",
                         (unsigned char)c);
@@ -312,17 +308,14 @@ static int array(toml_parser *parser, fl_toml_item *item) {
     parser->mute    = true;
     for (;;) {
         parser->at++; /* '[' or ',' */
-        int status = skip_space(parser);
-        if (status == 0 && peek(parser, 0) != ']') {
+        FL_TRY(skip_space(parser));
+        if (peek(parser, 0) != ']') {
             fl_toml_item element = {.kind = FL_TOML_VALUE};
-            status               = value(parser, &element);
+            FL_TRY(value(parser, &element));
             if (element.kind != FL_TOML_VALUE)
                 item->kind = FL_TOML_NESTED;
-            if (status == 0)
-                status = skip_space(parser);
+            FL_TRY(skip_space(parser));
         }
-        if (status < 0)
-            return status;
         if (peek(parser, 0) == ']')
             break;
         if (peek(parser, 0) != ',')
@@ -342,9 +335,7 @@ static int inline_table(toml_parser *parser, fl_toml_item *item) {
     if (peek(parser, 0) != '}') {
         for (;; parser->at++) {
             skip_blank(parser);
-            const int status = pair(parser);
-            if (status < 0)
-                return status;
+            FL_TRY(pair(parser));
             skip_blank(parser);
             if (peek(parser, 0) == '}')
                 break;
@@ -383,9 +374,7 @@ static int key(toml_parser *parser, fl_toml_item *item) {
         item->line         = parser->line;
         item->column       = column(parser, start);
         if (peek(parser, 0) == '"' || peek(parser, 0) == '\'') {
-            const int status = string(parser, &parser->path);
-            if (status < 0)
-                return status;
+            FL_TRY(string(parser, &parser->path));
             if (parser->line != item->line)
                 return fail(parser, parser->at, "a key of more than one line");
         } else {
@@ -422,11 +411,9 @@ static int visit(toml_parser *parser, fl_toml_item *item, size_t path_size) {
 
 /* key = value, below the path as it stands; leaves the path so. */
 static int pair(toml_parser *parser) {
-    const size_t above  = parser->path.size;
-    fl_toml_item item   = {.kind = FL_TOML_VALUE};
-    int          status = key(parser, &item);
-    if (status < 0)
-        return status;
+    const size_t above = parser->path.size;
+    fl_toml_item item  = {.kind = FL_TOML_VALUE};
+    FL_TRY(key(parser, &item));
     const size_t path_size = parser->path.size;
     if (peek(parser, 0) != '=')
         return expected(parser, "'=' after the key");
@@ -436,7 +423,7 @@ static int pair(toml_parser *parser) {
         fl_buf_clear(&parser->values);
         parser->count = 0;
     }
-    status = value(parser, &item);
+    int status = value(parser, &item);
     if (status == 0 && item.kind != FL_TOML_TABLE)
         status = visit(parser, &item, path_size);
     cut_path(parser, above);
@@ -475,14 +462,11 @@ static int document(toml_parser *parser) {
     if (parser->size >= 3 && memcmp(parser->text, "\xEF\xBB\xBF", 3) == 0)
         parser->at = parser->line_start = 3; /* a byte order mark is not text */
     for (;;) {
-        int status = skip_space(parser);
-        if (status < 0 || parser->at >= parser->size)
-            return status;
-        status = peek(parser, 0) == '[' ? header(parser) : pair(parser);
-        if (status == 0)
-            status = end_line(parser);
-        if (status < 0)
-            return status;
+        FL_TRY(skip_space(parser));
+        if (parser->at >= parser->size)
+            return 0;
+        FL_TRY(peek(parser, 0) == '[' ? header(parser) : pair(parser));
+        FL_TRY(end_line(parser));
     }
 }
 

@@ -60,10 +60,7 @@ static int find(place *out, const char *name, const fl_hub_options *options, fle
         out->folder = true;
         return 0;
     }
-    int status = fl_hub_name_parse(&out->name, name, error);
-    if (status != 0) {
-        return status;
-    }
+    FL_TRY(fl_hub_name_parse(&out->name, name, error));
     if (out->name.folder) {
         return fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
                        fl_file_exists(name)
@@ -81,7 +78,7 @@ static int find(place *out, const char *name, const fl_hub_options *options, fle
             "\"%.200s\" is no revision; give a branch, tag or commit, such as main or refs/pr/3",
             out->revision);
     }
-    status = fl_hub_env_read(&out->env, options, error);
+    int status = fl_hub_env_read(&out->env, options, error);
     if (status == 0) {
         status = fl_hub_repo_at(&out->repo, &out->env, out->name.id, error);
     }

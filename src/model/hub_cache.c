@@ -297,13 +297,10 @@ int fl_hub_lock(const fl_hub_repo *repo, const char *etag, int (*wait)(void *use
                 int *fd, fletch_error *error) {
     char name[FL_HUB_ID_MAX];
     char path[FL_HUB_PATH_MAX];
-    *fd        = -1;
-    int status = fl_folder_make(repo->locks, error);
-    if (status != 0) {
-        return status;
-    }
+    *fd = -1;
+    FL_TRY(fl_folder_make(repo->locks, error));
     snprintf(name, sizeof name, "%s.lock", etag);
-    status = fl_path_join(path, sizeof path, repo->locks, name, error);
+    int status = fl_path_join(path, sizeof path, repo->locks, name, error);
     while (status == 0) {
         int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0664);
         if (lock < 0) {

@@ -218,14 +218,8 @@ static unsigned seconds(const char *name) {
 
 int fl_hub_env_read(fl_hub_env *env, const fl_hub_options *options, fletch_error *error) {
     memset(env, 0, sizeof *env);
-    int status = read_cache(env, options, error);
-    if (status != 0) {
-        return status;
-    }
-    status = read_endpoint(env, error);
-    if (status != 0) {
-        return status;
-    }
+    FL_TRY(read_cache(env, options, error));
+    FL_TRY(read_endpoint(env, error));
     /* As in Python, TRANSFORMERS_OFFLINE is only asked when HF_HUB_OFFLINE says nothing at all. */
     const char *name =
         variable("HF_HUB_OFFLINE") != NULL ? "HF_HUB_OFFLINE" : "TRANSFORMERS_OFFLINE";
@@ -238,11 +232,11 @@ int fl_hub_env_read(fl_hub_env *env, const fl_hub_options *options, fletch_error
     env->head_seconds = seconds("HF_HUB_ETAG_TIMEOUT");
     env->body_seconds = seconds("HF_HUB_DOWNLOAD_TIMEOUT");
     if (env->offline == NULL) {
-        status = read_token(env, error);
-        if (status == 0 && is_yes(variable("HF_HUB_DISABLE_IMPLICIT_TOKEN"))) {
+        FL_TRY(read_token(env, error));
+        if (is_yes(variable("HF_HUB_DISABLE_IMPLICIT_TOKEN"))) {
             env->token_held_back = env->token[0] != '\0';
             env->token[0]        = '\0';
         }
     }
-    return status;
+    return 0;
 }

@@ -270,10 +270,7 @@ static int add_blob(void *user, const char *relative) {
     blob_search *search = user;
     char         path[FL_HUB_PATH_MAX];
     char         etag[FL_HUB_ID_MAX];
-    int          status = fl_path_join(path, sizeof path, search->folder, relative, search->error);
-    if (status != 0) {
-        return status;
-    }
+    FL_TRY(fl_path_join(path, sizeof path, search->folder, relative, search->error));
     blob_of(path, etag);
     if (etag[0] == '\0' || fl_hub_names_has(search->etags, etag)) {
         return 0;
@@ -374,16 +371,13 @@ static int find_repo(fl_hub_repo *repo, fl_hub_name *name, const char *text,
                      const fl_hub_options *options, fletch_error *error) {
     fl_hub_env  env;
     struct stat info;
-    int         status = fl_hub_name_parse(name, text, error);
-    if (status != 0) {
-        return status;
-    }
+    FL_TRY(fl_hub_name_parse(name, text, error));
     if (name->folder) {
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "%.300s is a path; only models of the cache are removed, by their hub id",
                        text);
     }
-    status = fl_hub_env_read(&env, options, error);
+    int status = fl_hub_env_read(&env, options, error);
     if (status == 0) {
         status = fl_hub_repo_at(repo, &env, name->id, error);
     }

@@ -386,68 +386,67 @@ static int fetch_blob(pull_work *pull, const char *url, const char *name, const 
     }
 }
 
-static int fetch_file(pull_work *pull, const char *name, const char *url, fletch_error *error) {
-    char        pointer[FL_HUB_PATH_MAX];
+/* Ask the hub what `name` is. */
+static int ask(pull_work *pull, const char *name, const char *url, fl_reply *head,
+               fletch_error *error) {
+    fl_download_label(pull->session, name);
+    FL_TRY(fl_download_head(pull->session, url, head, error));
+    if (head->status / 100 != 2 && head->status / 100 != 3) {
+        return refuse(pull, head, name, error);
+    }
+    if (fl_hub_etag_is_valid(head->etag) &&
+        (head->commit[0] == '\0' || strcmp(head->commit, pull->commit) == 0)) {
+        return 0;
+    }
+    return fl_fail(
+        error, FLETCH_ENETWORK, FLETCH_NOWHERE,
+        "%.160s does not answer like a hub: %.100s at %s came with ETag \"%.70s\" and commit "
+        "\"%.41s\"; check HF_ENDPOINT and proxy",
+        pull->env->endpoint, name, pull->commit, head->etag, head->commit);
+}
+
+/* The blob behind `pointer`, fetched unless it is there, and the link to it. Its lock is held. */
+static int take_blob(pull_work *pull, const char *name, const char *url, const char *pointer,
+                     fl_reply *head, fletch_error *error) {
     char        blob[FL_HUB_PATH_MAX];
     struct stat info;
+    FL_TRY(fl_hub_repo_path(pull->repo, "blobs", head->etag, "", blob, error));
+    const bool fresh =
+        stat(blob, &info) != 0 || (head->size_known && (uint64_t)info.st_size != head->size) ||
+        check_hash(blob, head->etag, name, NULL) == FLETCH_ECHECKSUM; /* another program's */
+    if (fresh && stat(pointer, &info) == 0) {
+        return 0; /* another process, without links, moved it there */
+    }
+    if (fresh) {
+        FL_TRY(fetch_blob(pull, url, name, blob, head, error));
+    }
+    return fl_hub_link(pull->env, pull->repo, pull->commit, name, head->etag, fresh, error);
+}
+
+static int fetch_file(pull_work *pull, const char *name, const char *url, fletch_error *error) {
+    char        pointer[FL_HUB_PATH_MAX], blobs[FL_HUB_PATH_MAX];
+    struct stat info;
     fl_reply    head = {0};
-    int status = fl_hub_repo_path(pull->repo, "snapshots", pull->commit, name, pointer, error);
-    if (status == 0 && stat(pointer, &info) == 0 && S_ISREG(info.st_mode)) {
+    int         lock = -1;
+    FL_TRY(fl_hub_repo_path(pull->repo, "snapshots", pull->commit, name, pointer, error));
+    if (stat(pointer, &info) == 0 && S_ISREG(info.st_mode)) {
         return say_done(pull, name, (uint64_t)info.st_size, error);
     }
-    fl_download_label(pull->session, name);
-    if (status == 0) {
-        status = fl_download_head(pull->session, url, &head, error);
-    }
-    if (status == 0 && head.status / 100 != 2 && head.status / 100 != 3) {
-        status = refuse(pull, &head, name, error);
-    }
-    if (status != 0) {
-        return status;
-    }
-    if (!fl_hub_etag_is_valid(head.etag) ||
-        (head.commit[0] != '\0' && strcmp(head.commit, pull->commit) != 0)) {
-        return fl_fail(
-            error, FLETCH_ENETWORK, FLETCH_NOWHERE,
-            "%.160s does not answer like a hub: %.100s at %s came with ETag \"%.70s\" and commit "
-            "\"%.41s\"; check HF_ENDPOINT and proxy",
-            pull->env->endpoint, name, pull->commit, head.etag, head.commit);
-    }
-    status = fl_hub_repo_path(pull->repo, "blobs", "", "", blob, error);
-    if (status == 0) {
-        status = fl_folder_make(blob, error);
-    }
-    if (status == 0) {
-        status = fl_hub_repo_path(pull->repo, "blobs", head.etag, "", blob, error);
-    }
-    int lock = -1;
-    if (status == 0) {
-        status = fl_hub_lock(pull->repo, head.etag, wait_for_lock, pull->session, &lock, error);
-    }
-    if (status == 0) {
-        bool fresh =
-            stat(blob, &info) != 0 || (head.size_known && (uint64_t)info.st_size != head.size) ||
-            check_hash(blob, head.etag, name, NULL) == FLETCH_ECHECKSUM; /* another program's */
-        if (fresh &&
-            stat(pointer, &info) == 0) { /* another process, without links, moved it there */
-            fresh = false;
-        } else {
-            status = fresh ? fetch_blob(pull, url, name, blob, &head, error) : 0;
-            if (status == 0) {
-                status =
-                    fl_hub_link(pull->env, pull->repo, pull->commit, name, head.etag, fresh, error);
-            }
-        }
-    }
+    FL_TRY(ask(pull, name, url, &head, error));
+    FL_TRY(fl_hub_repo_path(pull->repo, "blobs", "", "", blobs, error));
+    FL_TRY(fl_folder_make(blobs, error));
+    FL_TRY(fl_hub_lock(pull->repo, head.etag, wait_for_lock, pull->session, &lock, error));
+    const int status = take_blob(pull, name, url, pointer, &head, error);
     fl_hub_unlock(lock);
-    if (status == 0 && stat(pointer, &info) != 0) {
+    FL_TRY(status);
+    if (stat(pointer, &info) != 0) {
         return fl_fail_errno(error, errno, "cannot read", pointer);
     }
-    if (status == 0 && !S_ISREG(info.st_mode)) {
+    if (!S_ISREG(info.st_mode)) {
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%.500s is not a file; remove it and pull again", pointer);
     }
-    return status != 0 ? status : say_done(pull, name, (uint64_t)info.st_size, error);
+    return say_done(pull, name, (uint64_t)info.st_size, error);
 }
 
 static int fetch_named(pull_work *pull, const char *name, fletch_error *error) {

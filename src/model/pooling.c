@@ -104,16 +104,14 @@ int fl_pooling_read(fl_model *model, const char *folder, const char *module, fle
     char        path[FL_MODEL_PATH_MAX];
     fl_json    *root    = NULL;
     fl_encoder *encoder = &model->encoder;
-    int         status  = fl_model_read_json(&root, path, folder, "config.json", error);
-    if (status != 0)
-        return status;
+    FL_TRY(fl_model_read_json(&root, path, folder, "config.json", error));
     if (root == NULL)
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%s is missing, but modules.json names it.", path);
     fl_json_reader reader  = {.object = root, .source = path, .error = error};
     encoder->pooling_count = 0;
     fl_json *mode          = fl_json_get(root, "pooling_mode");
-    status = mode != NULL ? read_new(encoder, &reader, mode) : read_old(encoder, &reader);
+    int      status = mode != NULL ? read_new(encoder, &reader, mode) : read_old(encoder, &reader);
     if (encoder->pooling_count == 0)
         encoder->pooling[encoder->pooling_count++] = FL_POOL_MEAN;
     model->include_prompt = fl_json_bool(&reader, "include_prompt", true);
@@ -144,9 +142,7 @@ int fl_pooling_override(fl_model *model, const char *text, fletch_error *error) 
             return refuse("model.pooling", text, error);
         memcpy(mode, text, size);
         mode[size] = '\0';
-        int status = add_mode(encoder, mode, "model.pooling", error);
-        if (status != 0)
-            return status;
+        FL_TRY(add_mode(encoder, mode, "model.pooling", error));
         text += size + (text[size] != '\0');
     }
     model->pooling_source.origin = "model.pooling";

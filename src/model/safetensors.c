@@ -57,10 +57,8 @@ static int add_shard(fl_safetensors *file, const char *name, const char *path,
     }
     shard *added = &file->shards[file->count];
     memset(added, 0, sizeof *added);
-    int status = fl_map_open(&added->map, path, error);
-    if (status != 0)
-        return status;
-    status = fl_header_read(&added->table, added->map.data, added->map.size, path, error);
+    FL_TRY(fl_map_open(&added->map, path, error));
+    int status = fl_header_read(&added->table, added->map.data, added->map.size, path, error);
     if (status == 0 && (added->path = fl_strdup(path)) == NULL)
         status = fl_fail_nomem(error, strlen(path), "a file name");
     if (status != 0) {
@@ -137,10 +135,8 @@ static int gather(fl_safetensors *file, const char *folder, fl_json *weight_map,
             return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                            "%s/model.safetensors.index.json: weight_map of %.80s is no string.",
                            folder, key);
-        const char *name   = fl_json_text(value);
-        int         status = shard_of(file, folder, name, &at, error);
-        if (status != 0)
-            return status;
+        const char *name = fl_json_text(value);
+        FL_TRY(shard_of(file, folder, name, &at, error));
         const fl_tensor *tensor = fl_table_find(&file->shards[at].table, key);
         if (tensor == NULL)
             return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
@@ -184,22 +180,16 @@ static int open_sharded(fl_safetensors **out, const char *folder, const char *in
 
 int fl_safetensors_open_folder(fl_safetensors **out, const char *folder, fletch_error *error) {
     char path[PATH_MAX];
-    *out       = NULL;
-    int status = fl_path_join(path, sizeof path, folder, "model.safetensors", error);
-    if (status != 0)
-        return status;
+    *out = NULL;
+    FL_TRY(fl_path_join(path, sizeof path, folder, "model.safetensors", error));
     int there = fl_file_find(path, error);
     if (there != 0)
         return there < 0 ? there : fl_safetensors_open(out, path, error);
-    status = fl_path_join(path, sizeof path, folder, "model.safetensors.index.json", error);
-    if (status != 0)
-        return status;
+    FL_TRY(fl_path_join(path, sizeof path, folder, "model.safetensors.index.json", error));
     there = fl_file_find(path, error);
     if (there != 0)
         return there < 0 ? there : open_sharded(out, folder, path, error);
-    status = fl_path_join(path, sizeof path, folder, "pytorch_model.bin", error);
-    if (status != 0)
-        return status;
+    FL_TRY(fl_path_join(path, sizeof path, folder, "pytorch_model.bin", error));
     if (fl_file_exists(path)) /* a pickle is a program; reading it would run it */
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,

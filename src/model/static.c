@@ -84,15 +84,11 @@ static int read_table(fl_model *model, fletch_error *error) {
 
 int fl_static_read(fl_model *model, fletch_error *error) {
     fl_encoder *encoder = &model->encoder;
-    int         status  = read_table(model, error);
-    if (status == 0)
-        status = read_per_id(model, "mapping", true, &encoder->desc.word_map,
-                             &encoder->global[FL_SLOT_WORD_MAP], error);
-    if (status == 0)
-        status = read_per_id(model, "weights", false, &encoder->desc.word_scale,
-                             &encoder->global[FL_SLOT_WORD_SCALE], error);
-    if (status != 0)
-        return status;
+    FL_TRY(read_table(model, error));
+    FL_TRY(read_per_id(model, "mapping", true, &encoder->desc.word_map,
+                       &encoder->global[FL_SLOT_WORD_MAP], error));
+    FL_TRY(read_per_id(model, "weights", false, &encoder->desc.word_scale,
+                       &encoder->global[FL_SLOT_WORD_SCALE], error));
     encoder->layer = fl_alloc_zero(1, sizeof *encoder->layer);
     if (encoder->layer == NULL)
         return fl_fail_nomem(error, sizeof *encoder->layer, "the layer table");

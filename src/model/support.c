@@ -83,9 +83,7 @@ void fl_encoder_switches(const fl_encoder_desc *d, char *out, size_t room) {
 
 int fl_encoder_supported(const fl_encoder_desc *d, const fl_encoder_caps *caps,
                          fletch_error *error) {
-    int status = fl_encoder_check_sizes(d, error);
-    if (status < 0)
-        return status;
+    FL_TRY(fl_encoder_check_sizes(d, error));
     refusal  r       = {0};
     uint32_t missing = features_of(d) & ~caps->features;
     add_features(&r, missing);

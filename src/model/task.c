@@ -125,11 +125,8 @@ int fl_task_adapt(fl_model *model, const char *prefix, const char *name, const f
     uint64_t             columns = whole->shape[1];
     const fl_tensor     *left    = find_half(model, prefix, name, table ? 'A' : 'B', left_name);
     const fl_tensor     *right   = find_half(model, prefix, name, table ? 'B' : 'A', right_name);
-    int status = check_half(model, left, left_name, whole->shape[0], task->rank, error);
-    if (status == 0)
-        status = check_half(model, right, right_name, task->rank, columns, error);
-    if (status != 0)
-        return status;
+    FL_TRY(check_half(model, left, left_name, whole->shape[0], task->rank, error));
+    FL_TRY(check_half(model, right, right_name, task->rank, columns, error));
     uint64_t    values  = task->rank * columns; /* both are checked against the file */
     size_t      bytes   = sizeof(fl_adapter) + (size_t)values * sizeof(float);
     fl_adapter *adapter = fl_alloc(bytes);

@@ -128,15 +128,14 @@ static int take(const resolver *r, const fl_name *row, unsigned part, bool bias,
         }
         rows += shape.rows;
     }
-    int status = check(r, name, tensor, rows, &mine);
-    if (status != 0)
-        return status;
+    FL_TRY(check(r, name, tensor, rows, &mine));
     *out            = *tensor;
     uint64_t stride = tensor->bytes / rows;
     out->data       = (const char *)tensor->data + first * stride;
     out->bytes      = mine.rows * stride;
     out->shape[0]   = mine.rows;
-    status = fl_task_adapt(r->model, r->prefix, name, tensor, first, layer == NULL, out, r->error);
+    int status =
+        fl_task_adapt(r->model, r->prefix, name, tensor, first, layer == NULL, out, r->error);
     return status != 0 ? status : 1;
 }
 
@@ -268,12 +267,9 @@ int fl_weights_read(fl_model *model, const fl_family *family, const fl_log *log,
     if (encoder->layer == NULL)
         return fl_fail_nomem(error, encoder->desc.layers * sizeof *encoder->layer,
                              "the layer table");
-    r.prefix   = find_prefix(&r);
-    int status = check_mlm(&r);
-    if (status == 0)
-        status = resolve_all(&r);
-    if (status != 0)
-        return status;
+    r.prefix = find_prefix(&r);
+    FL_TRY(check_mlm(&r));
+    FL_TRY(resolve_all(&r));
     model->weights_dtype = fl_dtype_name(encoder->global[FL_SLOT_WORD].dtype);
     model->weights_bytes = bytes_used(encoder);
     log_unused(&r, log);

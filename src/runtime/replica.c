@@ -586,10 +586,8 @@ int fl_replicas_start(fl_replicas *set, fletch_error *error) {
     for (uint32_t r = 0; r < set->count; r++) {
         fl_replica *replica = &set->replica[r];
         for (uint32_t s = 0; s < replica->slot_count; s++) {
-            fl_runner *slot   = &replica->slots[s];
-            int        status = fl_thread_start(&slot->thread, "fletch-slot", drive, slot, error);
-            if (status < 0)
-                return status;
+            fl_runner *slot = &replica->slots[s];
+            FL_TRY(fl_thread_start(&slot->thread, "fletch-slot", drive, slot, error));
             slot->started = true;
         }
     }

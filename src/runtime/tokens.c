@@ -156,16 +156,14 @@ static int check_text(const char *text, size_t size, fletch_error *error) {
 int fl_runtime_tokenize(fletch_model *model, const char *text, size_t size,
                         const fletch_tokenize_options *options, fletch_tokens **tokens,
                         fletch_error *error) {
-    int status = check_text(text, size, error);
-    if (status == FLETCH_OK && options->pair)
-        status = check_text(options->pair, options->pair_size, error);
-    if (status < 0)
-        return status;
+    FL_TRY(check_text(text, size, error));
+    if (options->pair)
+        FL_TRY(check_text(options->pair, options->pair_size, error));
     fl_feeder *feeder = fl_feeder_take(model, error);
     if (!feeder)
         return FLETCH_ENOMEM;
-    status = options->pair ? encode_pair(model, feeder, text, size, options, tokens, error)
-                           : encode(model, feeder, text, size, options, tokens, error);
+    int status = options->pair ? encode_pair(model, feeder, text, size, options, tokens, error)
+                               : encode(model, feeder, text, size, options, tokens, error);
     fl_feeder_give(model, feeder);
     return status;
 }

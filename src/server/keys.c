@@ -156,10 +156,7 @@ static int parse_file(fl_keys *keys, fl_buf *text, const char *path, fletch_erro
         if (next != NULL) {
             *next++ = '\0';
         }
-        int status = parse_line(keys, line, path, ++number, error);
-        if (status < 0) {
-            return status;
-        }
+        FL_TRY(parse_line(keys, line, path, ++number, error));
         line = next;
     }
     if (keys->count == 0) {

@@ -125,10 +125,7 @@ static int parse_merges(loading *l) {
     }
     memset(l->bpe->merges, 0xFF, slots * sizeof *l->bpe->merges);
     for (size_t i = 0; i < count; i++) {
-        int status = parse_merge(l, i, fl_json_item(list, i));
-        if (status < 0) {
-            return status;
-        }
+        FL_TRY(parse_merge(l, i, fl_json_item(list, i)));
     }
     return 0;
 }

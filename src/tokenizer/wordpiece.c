@@ -214,10 +214,7 @@ static int open_model(fl_tokenizer *tokenizer, void **state, fl_json_reader *mod
                                 "%s: max_input_chars_per_word %lld is not supported; at most %d",
                                 model->source, (long long)chars, FL_WORD_CHARS_MAX);
     }
-    int status = model->status < 0 ? model->status : fl_parse_vocab(tokenizer, model, log);
-    if (status < 0) {
-        return status;
-    }
+    FL_TRY(model->status < 0 ? model->status : fl_parse_vocab(tokenizer, model, log));
     int32_t unk_id = fl_vocab_find(&tokenizer->vocab, unk, strlen(unk));
     if (unk_id < 0) {
         return fl_fail(model->error, FLETCH_EMODEL, FLETCH_NOWHERE,

@@ -82,10 +82,8 @@ static void *open_library(fletch_error *error) {
 }
 
 static int check_version(fl_cuda *cuda, fletch_error *error) {
-    int status = fl_cuda_check(cuda, cuda->cu.driver_version(&cuda->driver_version),
-                               FLETCH_EPROVIDER, error, "the driver's version cannot be read");
-    if (status < 0)
-        return status;
+    FL_TRY(fl_cuda_check(cuda, cuda->cu.driver_version(&cuda->driver_version), FLETCH_EPROVIDER,
+                         error, "the driver's version cannot be read"));
     if (cuda->driver_version < DRIVER_OLDEST)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
                        "CUDA driver %d.%d is older than %d.%d; update the NVIDIA driver",
@@ -102,9 +100,7 @@ static int open_driver(fl_cuda *cuda, fletch_error *error) {
         fl_cuda_look_up(handle, &cuda->cu, symbols, sizeof symbols / sizeof symbols[0]);
     dlclose(handle); /* stays mapped: RTLD_NODELETE */
     /* The version is asked first where it can be: it explains why a function is missing. */
-    int status = cuda->cu.driver_version ? check_version(cuda, error) : FLETCH_OK;
-    if (status < 0)
-        return status;
+    FL_TRY(cuda->cu.driver_version ? check_version(cuda, error) : FLETCH_OK);
     if (missing != NULL)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
                        "libcuda.so.1 has no function %s; update the NVIDIA driver", missing);

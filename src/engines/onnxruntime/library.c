@@ -139,9 +139,7 @@ static int make_environment(fl_ort *ort, fletch_error *error) {
 
 static int open_tables(fl_ort *ort, const OrtApiBase *base, const fl_log *log,
                        fletch_error *error) {
-    int status = check_version(ort, base->GetVersionString(), log, error);
-    if (status < 0)
-        return status;
+    FL_TRY(check_version(ort, base->GetVersionString(), log, error));
     const void *table = base->GetApi(FL_ORT_API_OLDEST);
     if (table == NULL)
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
