@@ -372,10 +372,12 @@ typedef struct fletch_lists {
     const fletch_list *list; /* [count]; a text that got an error (options.status) has no entry */
 } fletch_lists;
 
-/** A vector for every token of each text, as the last layer leaves it (what late interaction and token
- *  classification work with): entry k of a text is its token k, special tokens and prompt included, and
- *  columns are the model's hidden size. They are not scaled unless options.normalize is 1 or
- *  model.normalize is true; options.dimensions must be 0. *lists is the caller's to free, NULL on
+/** A vector for every token of each text, as the last layer leaves it (what token classification works
+ *  with): entry k of a text is its token k, special tokens and prompt included, and columns are the
+ *  model's hidden size. They are not scaled unless options.normalize is 1 or model.normalize is true;
+ *  options.dimensions must be 0. A model for late interaction (ColBERT) gives what it compares: its own
+ *  columns and scale, without the tokens that it skips; with the prompt name "query" a text is a query
+ *  (and filled up, where the model does that), with "document" a document. *lists is the caller's to free, NULL on
  *  failure. A text's vectors depend on no other text. FLETCH_EUNSUPPORTED: the model or its provider
  *  has none. Threads: any. Since 0.1. */
 FLETCH_API int fletch_embed_tokens(fletch_model *model, const fletch_texts *texts,
@@ -395,7 +397,10 @@ FLETCH_API void fletch_lists_free(fletch_lists *lists); /* NULL is a no-op */
 /** Score `documents` against a query with a reranker, a cross-encoder with one label: scores[i], the
  *  higher the better, is of document i; scores [documents->count], caller-owned. Query and document are
  *  read as one sequence; what is too long is shortened, the longer of the two first. The query is
- *  tokenised once. A score does not depend on the other documents, and is never NaN: that is
+ *  tokenised once. A model for late interaction scores too: the query is embedded once, and a score is
+ *  the sum (or, where the folder says meanmaxsim, the mean) over its vectors of the largest dot product
+ *  with one of the document's; the prompts "query" and "document" stand before the texts, and
+ *  options.prompt in place of the former. A score does not depend on the other documents, and is never NaN: that is
  *  FLETCH_EMODEL. FLETCH_EUNSUPPORTED: the model is no reranker. For the rest as fletch_embed; of
  *  options' arrays each entry is of a document. Since 0.1. */
 FLETCH_API int fletch_rerank(fletch_model *model, const char *query, size_t query_size,
@@ -692,6 +697,9 @@ typedef struct fletch_model_info {
     char        precision[16];
     uint32_t    labels; /* of a reranker (1) or classifier: a row is their scores; 0: any other */
     const char *activation; /* of the scores by default: "sigmoid", "identity"; "" without labels */
+    const char
+        *head; /* what a text becomes: "embedding", "scores" of labels, "sparse" weights, "late":
+                          a vector a token, for scores by late interaction */
 } fletch_model_info;
 
 /** Fill *info (with its size set). Since 0.1. */

@@ -427,14 +427,17 @@ static void free_scores(score_run *s) {
     fl_free(s->sizes);
 }
 
-/* The model must give scores; one, to rerank. */
+/* The model must give scores; one, to rerank. One for late interaction gives that. */
 static fl_exit open_model(fl_run *run, score_run *s) {
     fl_exit code = fl_run_open_model(run, false);
     if (code != FL_EXIT_DONE) {
         return code;
     }
-    s->labels = fletch_dimensions(run->cli->model);
-    if (fletch_label_at(run->cli->model, 0) == NULL) {
+    fletch_model_info info = {.size = sizeof info};
+    (void)fletch_model_info_get(run->cli->model, &info, NULL);
+    bool late = s->query != NULL && strcmp(info.head, "late") == 0;
+    s->labels = late ? 1 : info.labels;
+    if (s->labels == 0) {
         fl_cli_message("this model is an embedding model, not a %s",
                        s->query != NULL ? "reranker" : "classifier");
         fl_cli_hint("fletch embed makes its vectors; --model names a %s, such as %s.",

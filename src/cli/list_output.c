@@ -40,7 +40,9 @@ int fl_list_output_open(fl_list_output *lists, fl_output *output, fletch_model *
     lists->output        = output;
     lists->model         = model;
     lists->kind          = kind;
-    lists->columns       = kind == FLETCH_KIND_SPARSE ? 1 : info->hidden;
+    lists->columns       = kind == FLETCH_KIND_SPARSE        ? 1
+                           : strcmp(info->head, "late") == 0 ? info->dimensions
+                                                             : info->hidden;
     lists->width         = info->dimensions;
     if (output->format != FL_OUTPUT_NPZ) {
         return 0;

@@ -54,6 +54,9 @@ typedef struct fl_batch {
         *pool_skip;          /* [texts] tokens at the head left out of pooling, or NULL for none */
     const uint32_t *segment; /* [texts] the first token of type 1, the length for none; or NULL: no
                               text has any. Only where the descriptor has `segments` */
+    const uint32_t
+        *keys; /* [texts] only so many tokens from the first on are attended to, by all of the
+                              text's; NULL: all. Only where info has `blind_tokens` */
     float *const *rows; /* [texts] where each row goes: fl_encoder_width values. Rows of one matrix
                            mostly, but texts of several callers share a batch */
     fl_terms *terms;    /* [texts] of a descriptor with `mlm`, else NULL: nothing is pooled; to each
@@ -97,6 +100,7 @@ typedef struct fl_engine_info {
     bool        any_thread;    /* forward may run on the caller's thread (no pinning, no context) */
     bool        deterministic; /* same text, same bytes, whatever the batch */
     bool        token_rows;    /* fl_batch.each is obeyed; else it is always NULL */
+    bool        blind_tokens;  /* fl_batch.keys is obeyed; else it is always NULL */
     uint64_t resident_bytes;   /* packed weights and what else open took for good, host or device */
 } fl_engine_info;
 

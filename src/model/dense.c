@@ -56,12 +56,12 @@ static fl_dense_activation read_activation(fl_json_reader *reader) {
     return activation;
 }
 
-/* Whether the module writes `output` instead of the sentence's vector. */
-static bool check_features(fl_json_reader *reader, const char *output) {
-    static const char own[] = "sentence_embedding";
-    const char       *from  = fl_json_string(reader, "module_input_name", own);
-    const char       *to    = fl_json_string(reader, "module_output_name", from);
-    bool              other = output != NULL && strcmp(to, output) == 0;
+/* Whether the module writes `output` instead of what it reads. */
+static bool check_features(fl_json_reader *reader, const char *own, const char *fallback,
+                           const char *output) {
+    const char *from  = fl_json_string(reader, "module_input_name", fallback);
+    const char *to    = fl_json_string(reader, "module_output_name", from);
+    bool        other = output != NULL && strcmp(to, output) == 0;
     if (strcmp(from, own) != 0)
         fl_family_refuse(reader, "module_input_name", from);
     if (!other && strcmp(to, own) != 0)
@@ -69,8 +69,8 @@ static bool check_features(fl_json_reader *reader, const char *output) {
     return other;
 }
 
-void fl_refuse_other_features(fl_json_reader *reader) {
-    check_features(reader, NULL);
+void fl_refuse_other_features(fl_json_reader *reader, const char *own, const char *fallback) {
+    check_features(reader, own, fallback, NULL);
 }
 
 int fl_dense_load(float **out, const fl_safetensors *file, const char *folder, const char *name,
@@ -111,6 +111,9 @@ static int load_stage(fl_stage *stage, const char *folder, const char *layer, bo
     snprintf(name, sizeof name, "%s.bias", layer);
     if (status == 0 && bias)
         status = fl_dense_load(&stage->bias, file, folder, name, stage->out, 0, error);
+    if (status == 0 && stage->adds_row && stage->in != stage->out)
+        status = fl_dense_load(&stage->residual, file, folder, "residual.weight", stage->out,
+                               stage->in, error);
     fl_safetensors_close(file);
     return status;
 }
@@ -132,8 +135,8 @@ static int check_width(const char *path, int64_t has, uint32_t width, fletch_err
                    (long long)has, width);
 }
 
-int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, const char *output,
-                  bool *writes_it, fletch_error *error) {
+int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, const char *own,
+                  const char *output, bool *writes_it, fletch_error *error) {
     char     path[FL_MODEL_PATH_MAX];
     fl_json *root   = NULL;
     int      status = read_config(&root, path, folder, error);
@@ -145,10 +148,9 @@ int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, const cha
     bool           bias   = fl_json_bool(&reader, "bias", true);
     stage->kind           = FL_STAGE_DENSE;
     stage->activation     = read_activation(&reader);
-    *writes_it            = check_features(&reader, output);
-    if (fl_json_bool(&reader, "use_residual", false))
-        fl_family_refuse(&reader, "use_residual", "true");
-    status = reader.status;
+    stage->adds_row       = fl_json_bool(&reader, "use_residual", false);
+    *writes_it            = check_features(&reader, own, own, output);
+    status                = reader.status;
     if (status == 0 && out == 0)
         status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s has no out_features.", path);
     fl_json_free(root);

@@ -163,6 +163,7 @@ static int read_sentence_config(fl_model *model, wishes *out, fletch_error *erro
     out->sentence         = fl_json_int(&reader, "max_seq_length", 0, 1, INT64_MAX);
     out->sentence         = read_tokenizer_args(&reader, model, out->sentence);
     model->lowercase      = fl_json_bool(&reader, "do_lower_case", false);
+    fl_late_lengths(model, &reader);
     refuse_settings(&reader, model);
     refuse_outputs(&reader, model);
     refuse_processing(&reader, model->head == FL_HEAD_SCORES);

@@ -120,6 +120,8 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
     int              opened = 0;
     if (status == 0)
         status = fl_scores_find(model, modules, error);
+    if (status == 0)
+        status = fl_late_find(model, modules, error);
     if (status == 0 && !options->without_weights) /* what config.json lacks is told first */
         opened = fl_safetensors_open_folder(&model->own->weights, model->own->transformer, &damage);
     if (status == 0 && model->is_static && opened == 0 && !options->without_weights)
@@ -161,6 +163,8 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
         status = fl_weights_read(model, family, options->log, error);
     if (status == 0 && model->head == FL_HEAD_SCORES)
         status = fl_scores_read(model, family, error);
+    if (status == 0 && model->head == FL_HEAD_LATE)
+        status = fl_late_finish(model, error);
     if (status == 0)
         fl_weight_files_read(model);
     return status;
@@ -212,7 +216,9 @@ void fl_model_close(fl_model *model) {
     for (uint32_t i = 0; i < model->stage_count; i++) {
         fl_free(model->stages[i].weight);
         fl_free(model->stages[i].bias);
+        fl_free(model->stages[i].residual);
     }
+    fl_free(model->late.skipped);
     fl_free(model->stages);
     fl_free(model->prompts);
     fl_free(model->labels);

@@ -40,7 +40,9 @@ typedef struct fl_stage {
     float              *weight;  /* dense: [out, in]; layer norm: [in]; owned */
     float              *bias;    /* [out] or NULL; owned */
     fl_dense_activation activation;
-    float               eps; /* layer norm */
+    bool                adds_row; /* dense: what came in is added to what it gives … */
+    float              *residual; /* … multiplied by this [out, in]; NULL: as it is; owned */
+    float               eps;      /* layer norm */
 } fl_stage;
 
 /* The weights as files. */
@@ -64,8 +66,26 @@ enum { FL_TOKENIZER_BYTES_MAX = 256 << 20 };
 typedef enum fl_head {
     FL_HEAD_EMBEDDING, /* one vector a text */
     FL_HEAD_SCORES,    /* a number for each label, of a text or a pair: rerankers, classifiers */
-    FL_HEAD_SPARSE     /* weights of vocabulary entries */
+    FL_HEAD_SPARSE,    /* weights of vocabulary entries */
+    FL_HEAD_LATE       /* a vector a token, for scores by late interaction (ColBERT) */
 } fl_head;
+
+/* On which side of a search a text stands; models of FL_HEAD_LATE treat them differently. */
+typedef enum fl_side { FL_SIDE_QUERY, FL_SIDE_DOCUMENT, FL_SIDE_NONE, FL_SIDE_COUNT } fl_side;
+
+/* What a model of FL_HEAD_LATE does with texts: late_interaction.c. */
+typedef struct fl_late {
+    uint32_t     length[FL_SIDE_COUNT]; /* tokens with specials; 0: the model's max_length */
+    uint32_t     expansion; /* queries shorter than this are filled up to it; 0: they are not … */
+    bool         fixed;     /* … and longer ones are cut to it */
+    bool         attends;   /* the network attends to what fills them */
+    const char  *filler;    /* the token that fills them; NULL: the mask, else the end of a text */
+    const char **skipped;   /* owned [skipped_count]: tokens whose vectors are left out … */
+    uint32_t     skipped_count;
+    bool         skips[FL_SIDE_COUNT]; /* … of texts on these sides */
+    const char *marker[2]; /* begin queries and documents: each one token if the tokenizer has it */
+    bool        mean;      /* a score is divided by the number of the query's vectors */
+} fl_late;
 
 typedef struct fl_model fl_model;
 struct fl_model {
@@ -85,6 +105,7 @@ struct fl_model {
     fl_source max_length_source;
     fl_head   head;
     bool      log_twice; /* sparse: a weight is log(1 + log(1 + x)), not log(1 + x) */
+    fl_late   late;
     /* of scores */
     const char        **labels; /* owned [label_count]; dimensions = label_count */
     uint32_t            label_count;

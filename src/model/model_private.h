@@ -31,6 +31,9 @@ struct fl_model_private {
     bool            scored;      /* a module has written the scores */
     bool            classifier;  /* scores come from the network's own head, not from modules */
     bool            fill_mask;   /* the transformer has its vocabulary head */
+    bool            pylate; /* late interaction as PyLate saves it: it does what no module says */
+    bool            masks;  /* a MultiVectorMask is there */
+    const char *prefix[2];  /* of PyLate, before the prompts of queries and documents; NULL: none */
 };
 
 /* Keep a formatted string as long as the model; NULL when out of memory. */
@@ -60,13 +63,17 @@ void fl_modules_close(fl_modules *modules);
 int fl_pooling_read(fl_model *model, const char *folder, const char *module, fletch_error *error);
 int fl_pooling_override(fl_model *model, const char *text, fletch_error *error);
 
-/* dense.c: one stage from a module's folder; `width` is what comes in. `output` is the feature that a
- * Dense may write besides "sentence_embedding"; *writes_it says whether it does. */
-int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, const char *output,
-                  bool *writes_it, fletch_error *error);
+/* dense.c: one stage from a module's folder; `width` is what comes in. What a module reads and writes is
+ * the feature `own`, FL_SENTENCE or FL_TOKENS; a Dense may write `output` instead (NULL: it may not), and
+ * *writes_it says whether it does. */
+#define FL_SENTENCE "sentence_embedding"
+#define FL_TOKENS   "token_embeddings"
+int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, const char *own,
+                  const char *output, bool *writes_it, fletch_error *error);
 int fl_layer_norm_read(fl_stage *stage, const char *folder, uint32_t width, fletch_error *error);
-/* A module that reads or writes another feature than the sentence's vector is another network. */
-void fl_refuse_other_features(fl_json_reader *reader);
+/* A module that reads or writes another feature is another network; `fallback` is what one reads that
+ * does not say. */
+void fl_refuse_other_features(fl_json_reader *reader, const char *own, const char *fallback);
 
 /* "torch.nn.modules.activation.Tanh"; false: not known. */
 bool fl_dense_activation_of(const char *path, fl_dense_activation *out);
@@ -78,6 +85,17 @@ int fl_dense_load(float **out, const fl_safetensors *file, const char *folder, c
  * what becomes of a row: stages, labels, activation. */
 int fl_scores_find(fl_model *model, const fl_modules *modules, fletch_error *error);
 int fl_scores_read(fl_model *model, const fl_family *family, fletch_error *error);
+
+/* late_interaction.c: whether token vectors are for late interaction, and what older files say of them; what
+ * sentence_bert_config.json says; a MultiVectorMask's folder; then, when the weights are there and the
+ * modules read, the rest. fl_late_names says whether a module's type is one of PyLate's. */
+int  fl_late_find(fl_model *model, const fl_modules *modules, fletch_error *error);
+int  fl_late_prompts(fl_model *model, fletch_error *error);
+void fl_late_lengths(fl_model *model, fl_json_reader *sentence);
+int  fl_late_mask(fl_model *model, const char *folder, fletch_error *error);
+int  fl_late_finish(fl_model *model, fletch_error *error);
+bool fl_late_names(const char *type);
+enum { FL_LATE_STAGES = 2 }; /* that fl_late_finish may add */
 
 /* lengths.c: how long a text may be; `positions` 0 when the architecture is not known. */
 int fl_lengths_read(fl_model *model, uint32_t positions, fletch_error *error);

@@ -49,7 +49,7 @@ static int read_entry(entry *out, const fl_modules *modules, size_t index, fletc
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%s: path \"%.80s\" of module %zu leaves the folder.", modules->path,
                        out->path, index);
-    if (strncmp(out->type, package, strlen(package)) != 0 &&
+    if (strncmp(out->type, package, strlen(package)) != 0 && !fl_late_names(out->type) &&
         (index > 0 || strcmp(out->type, own_code) != 0))
         return refuse_code(modules, out->type, error);
     out->kind = strrchr(out->type, '.') + 1;
@@ -127,6 +127,11 @@ void fl_modules_close(fl_modules *modules) {
     modules->root = NULL;
 }
 
+/* The feature that stages work on. */
+static const char *feature_of(const fl_model *model) {
+    return model->head == FL_HEAD_LATE ? FL_TOKENS : FL_SENTENCE;
+}
+
 static int read_normalize(fl_model *model, fl_stage *stage, const char *folder, const char *module,
                           uint32_t width, fletch_error *error) {
     char     path[FL_MODEL_PATH_MAX];
@@ -135,7 +140,7 @@ static int read_normalize(fl_model *model, fl_stage *stage, const char *folder, 
     if (status != 0)
         return status;
     fl_json_reader reader = {.object = root, .source = path, .error = error};
-    fl_refuse_other_features(&reader);
+    fl_refuse_other_features(&reader, feature_of(model), FL_SENTENCE);
     status = reader.status;
     fl_json_free(root);
     stage->kind = FL_STAGE_NORMALIZE;
@@ -157,12 +162,14 @@ static int read_stage(const fl_modules *modules, const entry *module, fl_model *
         return status;
     if (model->own->scored) /* it would change a vector that nobody reads any more */
         return refuse(modules, module, error);
+    if (model->head == FL_HEAD_LATE && strcmp(module->kind, "MultiVectorMask") == 0)
+        return fl_late_mask(model, folder, error);
     model->stage_count++; /* now: a failure frees what the stage holds already */
     if (strcmp(module->kind, "Dense") == 0)
-        status =
-            fl_dense_read(stage, folder, width, model->head == FL_HEAD_SCORES ? "scores" : NULL,
-                          &model->own->scored, error);
-    else if (strcmp(module->kind, "LayerNorm") == 0)
+        status = fl_dense_read(stage, folder, width, feature_of(model),
+                               model->head == FL_HEAD_SCORES ? "scores" : NULL, &model->own->scored,
+                               error);
+    else if (strcmp(module->kind, "LayerNorm") == 0 && model->head != FL_HEAD_LATE)
         status = fl_layer_norm_read(stage, folder, width, error);
     else if (strcmp(module->kind, "Normalize") == 0)
         status = read_normalize(model, stage, folder, module->path, width, error);
@@ -266,6 +273,19 @@ static int read_pooling(const fl_modules *modules, fl_model *model, const fl_mod
     return status;
 }
 
+/* Nothing is pooled: an engine is told one way, and never goes it. */
+static int set_late(fl_model *model, const fl_model_options *options, fletch_error *error) {
+    model->encoder.pooling[0]      = FL_POOL_MEAN;
+    model->encoder.pooling_count   = 1;
+    model->pooling_source.origin   = "late interaction: every token has a vector";
+    model->normalize_source.origin = "modules.json";
+    if (options->pooling == NULL || options->pooling[0] == '\0')
+        return 0;
+    return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                   "model.pooling %.60s: a late-interaction model pools nothing.",
+                   options->pooling);
+}
+
 /* The rows of a static model are averaged by the module itself. */
 static int refuse_pooling(const fl_model_options *options, fletch_error *error) {
     if (options->pooling == NULL || options->pooling[0] == '\0' ||
@@ -296,24 +316,26 @@ static int use_defaults(fl_model *model, const fl_model_options *options, fletch
 
 int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_options *options,
                     fletch_error *error) {
+    bool late = model->head == FL_HEAD_LATE;
     if (model->own->classifier)
         return refuse_other_pooling(options, error);
-    int status = modules->root == NULL ? use_defaults(model, options, error)
-                 : model->is_static    ? refuse_pooling(options, error)
-                                       : read_pooling(modules, model, options, error);
+    int status = late                    ? set_late(model, options, error)
+                 : modules->root == NULL ? use_defaults(model, options, error)
+                 : model->is_static      ? refuse_pooling(options, error)
+                                         : read_pooling(modules, model, options, error);
     if (status != 0)
         return status;
     if (model->head == FL_HEAD_SPARSE)
         return 0;
     model->dimensions = fl_encoder_width(&model->encoder);
-    if (modules->root == NULL)
+    size_t count      = modules->root != NULL ? fl_json_count(modules->root) : 0;
+    if (count == 0 && !late)
         return 0;
-    size_t count  = fl_json_count(modules->root);
-    model->stages = fl_alloc_zero(count, sizeof *model->stages);
+    model->stages = fl_alloc_zero(count + FL_LATE_STAGES, sizeof *model->stages);
     if (model->stages == NULL)
         return fl_fail_nomem(error, count * sizeof *model->stages, "stages");
     model->normalize_source.origin = "modules.json";
-    for (size_t i = model->is_static ? 1 : 2; i < count; i++) {
+    for (size_t i = model->is_static || late ? 1 : 2; i < count; i++) {
         entry module;
         status = read_entry(&module, modules, i, error);
         if (status == 0)

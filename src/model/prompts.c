@@ -64,10 +64,11 @@ static int read_default_prompt(fl_model *model, fl_json_reader *reader) {
 }
 
 static int read_rest(fl_model *model, fl_json_reader *reader) {
-    const char *wanted     = model->head == FL_HEAD_SPARSE   ? "SparseEncoder"
-                             : model->head == FL_HEAD_SCORES ? "CrossEncoder"
-                                                             : "SentenceTransformer";
-    const char *type       = fl_json_string(reader, "model_type", wanted);
+    const char *wanted = model->head == FL_HEAD_SPARSE   ? "SparseEncoder"
+                         : model->head == FL_HEAD_SCORES ? "CrossEncoder"
+                         : model->head == FL_HEAD_LATE   ? "MultiVectorEncoder"
+                                                         : "SentenceTransformer";
+    const char *type   = model->own->pylate ? wanted : fl_json_string(reader, "model_type", wanted);
     const char *similarity = fl_json_string(reader, "similarity_fn_name", NULL);
     model->truncate_dim    = (uint32_t)fl_json_int(reader, "truncate_dim", 0, 1, UINT32_MAX);
     if (strcmp(type, wanted) != 0)
@@ -80,13 +81,10 @@ static int read_rest(fl_model *model, fl_json_reader *reader) {
                                      : fl_fail_nomem(reader->error, strlen(similarity), "a name");
 }
 
-int fl_prompts_read(fl_model *model, fletch_error *error) {
+static int read_file(fl_model *model, fletch_error *error) {
     char     path[FL_MODEL_PATH_MAX];
-    fl_json *root     = NULL;
-    model->similarity = "cosine";
-    if (!model->own->has_modules)
-        return 0;
-    int status =
+    fl_json *root = NULL;
+    int      status =
         fl_model_read_json(&root, path, model->folder, "config_sentence_transformers.json", error);
     if (status != 0 || root == NULL)
         return status;
@@ -97,5 +95,13 @@ int fl_prompts_read(fl_model *model, fletch_error *error) {
     if (status == 0)
         status = read_rest(model, &reader);
     fl_json_free(root);
+    return status;
+}
+
+int fl_prompts_read(fl_model *model, fletch_error *error) {
+    model->similarity = "cosine";
+    int status        = model->own->has_modules ? read_file(model, error) : 0;
+    if (status == 0 && model->head == FL_HEAD_LATE)
+        status = fl_late_prompts(model, error);
     return status;
 }

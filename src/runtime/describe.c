@@ -85,6 +85,11 @@ static void tell_pooling(teller *t, const fletch_model *m) {
          "%s", m->normalize ? "true" : "false");
 }
 
+static const char *const heads[] = {[FL_HEAD_EMBEDDING] = "embedding",
+                                    [FL_HEAD_SCORES]    = "scores",
+                                    [FL_HEAD_SPARSE]    = "sparse",
+                                    [FL_HEAD_LATE]      = "late"};
+
 static void tell_encoder(teller *t, const fletch_model *m) {
     const fl_encoder_desc *desc = &m->model->encoder.desc;
     tell(t, "architecture", "config.json",
@@ -103,6 +108,7 @@ static void tell_encoder(teller *t, const fletch_model *m) {
         tell(t, "activation", m->model->activation_source.origin, "%s",
              fl_dense_activation_name(m->model->activation));
     }
+    tell(t, "head", "folder", "%s", heads[m->model->head]);
     tell(t, "dimensions", origin_of(m, FL_KEY_MODEL_DIMENSIONS, "folder"), "%" PRIu32,
          m->dimensions);
     tell(t, "max_length", origin_of(m, FL_KEY_MODEL_MAX_LENGTH, m->model->max_length_source.origin),
@@ -182,6 +188,7 @@ void fl_runtime_info(fletch_model *m, fletch_model_info *out) {
         .weights_format = "",
         .weights_dtype  = "",
         .activation     = "",
+        .head           = heads[model->head],
     };
     if (!m->has_engine)
         return;

@@ -43,6 +43,8 @@ static bool leaves_it(const fl_request *request) {
 static void wait_for(fl_request *request) {
     fletch_model *model = request->model;
     fl_request   *over  = NULL;
+    if (request->matches)
+        fl_late_ask(request, &over);
     while (!request->over) {
         uint64_t due = UINT64_MAX;
         if (fl_feed_wanted(request)) {
@@ -80,7 +82,7 @@ int fl_runtime_wait(fletch_model *model, const fletch_request *asked, fletch_lis
             *error = request->error;
         fl_model_left(model);
     }
-    if (status == FLETCH_OK && lists) {
+    if (status == FLETCH_OK && lists && !request->matches) {
         *lists         = &request->lists->shown;
         request->lists = NULL;
     }

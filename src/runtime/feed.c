@@ -13,7 +13,8 @@
  *         For an engine that pads, the texts of a chunk are sorted by length before it is queued.
  * Errors  A text that is not UTF-8, too long where that is refused, or without tokens fails alone
  *         (options.status) or ends the request.
- * Memory  chunk buffer: fl_chunk, cu, skip, segment, index, ids. A feeder has tokenizer scratch and, where
+ *         A query of a late-interaction model is filled up here, with tokens that may be attended to or not.
+ * Memory  chunk buffer: fl_chunk, cu, skip, segment, keys, index, ids. A feeder has tokenizer scratch and, where
  *         there is a prompt, a buffer for prompt + text; feeders are kept in a free list.
  * Threads see request.h.
  * Proof   tests/unit/test_fletch.c, test_submit.c, tests/golden. */
@@ -142,7 +143,7 @@ typedef struct filling {
     fl_request   *request;
     fl_feeder    *feeder;
     fl_chunk     *chunk; /* NULL: none begun */
-    uint32_t     *cu, *skip, *segment, *index;
+    uint32_t     *cu, *skip, *segment, *keys, *index;
     int32_t      *ids;
     uint32_t      texts_max, ids_max;
     bool          sorted; /* the engine pads */
@@ -174,9 +175,14 @@ static size_t pair_bound(const fl_request *r, size_t index) {
     return most < limit ? most : limit;
 }
 
+/* Tokens that a text has at least, because it is filled up; 0: it is not. */
+static size_t filled_to(const fl_request *r) {
+    return r->side == FL_SIDE_QUERY && !r->token_ids ? r->model->model->late.expansion : 0;
+}
+
 /* Ids that text `index` can have at most; its length is not known to be right
  * yet. */
-static size_t ids_bound(const fl_request *r, size_t index) {
+static size_t text_bound(const fl_request *r, size_t index) {
     if (r->pairs)
         return pair_bound(r, index);
     const char *text  = NULL;
@@ -196,6 +202,11 @@ static size_t ids_bound(const fl_request *r, size_t index) {
         return limit;
     size_t most = fl_tokenizer_ids_max(r->model->tokenizer, size + r->prompt_size);
     return most < limit ? most : limit;
+}
+
+static size_t ids_bound(const fl_request *r, size_t index) {
+    size_t most = text_bound(r, index), least = filled_to(r);
+    return most > least ? most : least;
 }
 
 size_t fl_chunk_bytes(size_t need) {
@@ -219,7 +230,7 @@ static int begin_chunk(filling *f, size_t index, size_t last) {
         texts++;
     }
     bool   sorted = f->sorted;
-    size_t words  = texts + 1 + texts + texts + (sorted ? texts : 0) + ids;
+    size_t words  = texts + 1 + 3 * (size_t)texts + (sorted ? texts : 0) + ids;
     size_t need   = sizeof(fl_chunk) + words * sizeof(uint32_t);
     size_t capacity;
     f->chunk = fl_bufpool_take(f->request->model->inputs, fl_chunk_bytes(need), &capacity);
@@ -231,7 +242,8 @@ static int begin_chunk(filling *f, size_t index, size_t last) {
     f->cu              = (uint32_t *)(void *)(f->chunk + 1);
     f->skip            = f->cu + texts + 1;
     f->segment         = f->skip + texts;
-    f->index           = f->segment + texts;
+    f->keys            = f->segment + texts;
+    f->index           = f->keys + texts;
     f->ids             = (int32_t *)(void *)(f->index + (sorted ? texts : 0));
     f->chunk->capacity = capacity;
     f->chunk->request  = f->request;
@@ -239,6 +251,7 @@ static int begin_chunk(filling *f, size_t index, size_t last) {
     f->chunk->cu       = f->cu;
     f->chunk->skip     = f->skip;
     f->chunk->segment  = f->segment;
+    f->chunk->keys     = f->keys;
     f->chunk->index    = sorted ? f->index : NULL;
     f->chunk->ids      = f->ids;
     f->cu[0]           = 0;
@@ -445,6 +458,11 @@ static int add_text(filling *f, size_t index) {
                        "text %zu has no tokens, and %s; leave such texts out", index,
                        r->token_ids ? "an empty list of ids has no vector"
                                     : "this model's tokenizer adds none");
+    f->keys[k] = (uint32_t)tokens;
+    while (tokens < filled_to(r))
+        f->ids[at + tokens++] = r->model->filler;
+    if (r->model->model->late.attends)
+        f->keys[k] = (uint32_t)tokens;
     f->cu[k + 1]  = at + (uint32_t)tokens;
     f->skip[k]    = nothing || r->prompt_skip > tokens ? (uint32_t)tokens : r->prompt_skip;
     f->segment[k] = (uint32_t)(r->pairs ? pair.segment : tokens);
@@ -484,7 +502,8 @@ static void sort_chunk(filling *f) {
     f->cu              = (uint32_t *)(void *)(to + sizeof *from);
     f->skip            = f->cu + f->texts_max + 1;
     f->segment         = f->skip + f->texts_max;
-    f->index           = f->segment + f->texts_max;
+    f->keys            = f->segment + f->texts_max;
+    f->index           = f->keys + f->texts_max;
     f->ids             = (int32_t *)(void *)(f->index + f->texts_max);
     f->cu[0]           = 0;
     for (uint32_t k = 0; k < from->texts; k++) {
@@ -493,11 +512,13 @@ static void sort_chunk(filling *f) {
         f->cu[k + 1]  = f->cu[k] + length;
         f->skip[k]    = from->skip[order[k]];
         f->segment[k] = from->segment[order[k]];
+        f->keys[k]    = from->keys[order[k]];
         f->index[k]   = from->index[order[k]];
     }
     f->chunk->cu      = f->cu;
     f->chunk->skip    = f->skip;
     f->chunk->segment = f->segment;
+    f->chunk->keys    = f->keys;
     f->chunk->index   = f->index;
     f->chunk->ids     = f->ids;
     fl_bufpool_give(pool, from, from->capacity);
@@ -583,7 +604,7 @@ static void feed_texts(filling *f, size_t first, size_t last, fl_request **over)
 /* ---- Feeding --------------------------------------------------------------------------------- */
 
 bool fl_feed_wanted(const fl_request *request) {
-    return !request->ended && request->fed < request->texts.count &&
+    return !request->ended && !request->held && request->fed < request->texts.count &&
            request->ahead < request->model->window_tokens;
 }
 

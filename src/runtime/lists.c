@@ -23,21 +23,26 @@ fl_lists *fl_lists_new(size_t count, size_t columns, uint64_t bytes_max, fletch_
     return lists;
 }
 
-static uint64_t bytes_of(const fl_lists *lists, size_t count) {
-    return (uint64_t)count * (lists->shown.columns * sizeof(float) + sizeof(int32_t));
+/* A block is the values, and the ids after them. */
+static uint64_t bytes_of(const fletch_list *list) {
+    return list->count == 0
+               ? 0
+               : (uint64_t)((const char *)(list->ids + list->count) - (const char *)list->values);
 }
 
 void fl_lists_drop(fl_lists *lists, size_t index) {
     fletch_list *list = &lists->list[index];
-    atomic_fetch_sub(&lists->bytes, bytes_of(lists, list->count));
+    atomic_fetch_sub(&lists->bytes, bytes_of(list));
     fl_free((void *)(uintptr_t)list->values);
     *list = (fletch_list){0};
 }
 
-int fl_lists_take(fl_lists *lists, size_t index, const int32_t *ids, size_t count, float **values) {
-    uint64_t bytes = bytes_of(lists, count);
-    fl_lists_drop(lists, index);
-    *values = NULL;
+int fl_lists_make(fl_lists *lists, fletch_list *list, size_t count, size_t columns, int32_t **ids,
+                  float **values) {
+    uint64_t bytes = (uint64_t)count * (columns * sizeof(float) + sizeof(int32_t));
+    *list          = (fletch_list){0};
+    *values        = NULL;
+    *ids           = NULL;
     if (count == 0)
         return FLETCH_OK;
     if (atomic_fetch_add(&lists->bytes, bytes) + bytes > lists->bytes_max && lists->bytes_max > 0) {
@@ -49,11 +54,20 @@ int fl_lists_take(fl_lists *lists, size_t index, const int32_t *ids, size_t coun
         atomic_fetch_sub(&lists->bytes, bytes);
         return FLETCH_ENOMEM;
     }
-    int32_t *own = (int32_t *)(void *)(block + count * lists->shown.columns * sizeof(float));
-    memcpy(own, ids, count * sizeof *own);
-    *values            = (float *)(void *)block;
-    lists->list[index] = (fletch_list){.count = count, .ids = own, .values = *values};
+    *values = (float *)(void *)block;
+    *ids    = (int32_t *)(void *)(*values + count * columns);
+    *list   = (fletch_list){.count = count, .ids = *ids, .values = *values};
     return FLETCH_OK;
+}
+
+int fl_lists_take(fl_lists *lists, size_t index, const int32_t *ids, size_t count, size_t columns,
+                  float **values) {
+    int32_t *own = NULL;
+    fl_lists_drop(lists, index);
+    int status = fl_lists_make(lists, &lists->list[index], count, columns, &own, values);
+    if (status == FLETCH_OK && count > 0)
+        memcpy(own, ids, count * sizeof *own);
+    return status;
 }
 
 void fl_lists_free(fl_lists *lists) {

@@ -25,9 +25,15 @@ typedef struct fl_lists {
 /* Lists of `count` texts without an entry; NULL: out of memory. */
 fl_lists *fl_lists_new(size_t count, size_t columns, uint64_t bytes_max, fletch_error *error);
 
-/* Room for `count` entries of text `index`, whose ids are copied: *values [count][columns] is to be
- * filled. What the text had before (its batch ran already) goes. ENOSPC beyond bytes_max, ENOMEM. */
-int fl_lists_take(fl_lists *lists, size_t index, const int32_t *ids, size_t count, float **values);
+/* A list of `count` entries in a block of its own, counted with the others: ids and values [count]
+ * [columns] are to be filled. ENOSPC beyond bytes_max, ENOMEM. */
+int fl_lists_make(fl_lists *lists, fletch_list *list, size_t count, size_t columns, int32_t **ids,
+                  float **values);
+
+/* The same as the list of text `index`, whose ids are copied. What the text had before (its batch ran
+ * already) goes. `columns` may differ from those that the caller will see while the list is in the making. */
+int fl_lists_take(fl_lists *lists, size_t index, const int32_t *ids, size_t count, size_t columns,
+                  float **values);
 
 /* The text has no entry after all. */
 void fl_lists_drop(fl_lists *lists, size_t index);

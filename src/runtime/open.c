@@ -23,6 +23,47 @@
 
 enum { FL_FOLDER_MAX = 4096 };
 
+/* Whether the tokenizer has a marker, or its first word, as a token and yet takes it apart. */
+static bool takes_apart(const fl_tokenizer *tokenizer, const char *marker) {
+    enum { MARKER_MAX = 64 };
+    fl_encode_options plain = {.no_special = true};
+    char              text[MARKER_MAX];
+    int32_t           ids[MARKER_MAX * 4];
+    size_t            lengths[2] = {strlen(marker), strcspn(marker, " \t\n")}, count = 0;
+    bool              cut = false, apart = false;
+    fl_token_scratch *scratch = fl_token_scratch_new(tokenizer);
+    for (size_t i = 0; scratch && i < 2; i++) {
+        if (lengths[i] == 0 || lengths[i] >= sizeof text)
+            continue;
+        memcpy(text, marker, lengths[i]);
+        text[lengths[i]] = '\0';
+        int32_t id       = fl_tokenizer_id(tokenizer, text);
+        if (id < 0)
+            continue;
+        int status = fl_tokenizer_encode(tokenizer, scratch, text, lengths[i], &plain, ids,
+                                         sizeof ids / sizeof *ids, &count, &cut, NULL);
+        apart      = status < 0 || count != 1 || ids[0] != id;
+        break;
+    }
+    fl_token_scratch_free(scratch);
+    return apart;
+}
+
+/* The markers of a late-interaction model are tokens where the tokenizer has them, as in training. */
+static int mark_tokens(fletch_model *m, const fl_buf *file, fl_tokenizer_options *options,
+                       fletch_error *error) {
+    for (size_t i = 0; i < 2; i++) {
+        const char *marker = m->model->late.marker[i];
+        if (marker != NULL && takes_apart(m->tokenizer, marker))
+            options->marker[i] = marker;
+    }
+    if (options->marker[0] == NULL && options->marker[1] == NULL)
+        return FLETCH_OK;
+    fl_tokenizer_close(m->tokenizer);
+    m->tokenizer = NULL;
+    return fl_tokenizer_open(&m->tokenizer, file->data, file->size, options, error);
+}
+
 static int open_tokenizer(fletch_model *m, fletch_error *error) {
     const fl_model *model = m->model;
     fl_buf          file  = {0};
@@ -60,6 +101,8 @@ static int open_tokenizer(fletch_model *m, fletch_error *error) {
                                          &options, error);
     else
         status = fl_tokenizer_open(&m->tokenizer, file.data, file.size, &options, error);
+    if (status == FLETCH_OK && !model->tokenizer_is_vocab)
+        status = mark_tokens(m, &file, &options, error);
     fl_buf_free(&file);
     return fl_model_add_hint(status, error);
 }
@@ -151,13 +194,14 @@ static int resolve_lengths(fletch_model *m, fletch_error *error) {
 static int resolve_output(fletch_model *m, fletch_error *error) {
     const fl_model *model = m->model;
     int64_t         asked = fl_config_int(m->config, FL_KEY_MODEL_DIMENSIONS);
-    bool            whole = model->head == FL_HEAD_SCORES || model->head == FL_HEAD_SPARSE;
+    bool            whole = model->head != FL_HEAD_EMBEDDING;
     if (asked > 0 && whole)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "model.dimensions is %lld (%s), but the model gives %s; leave it out",
                        (long long)asked, fl_config_origin(m->config, FL_KEY_MODEL_DIMENSIONS),
-                       model->head == FL_HEAD_SCORES ? "scores, one for each of its labels"
-                                                     : "sparse vectors over its vocabulary");
+                       model->head == FL_HEAD_SCORES   ? "scores, one for each of its labels"
+                       : model->head == FL_HEAD_SPARSE ? "sparse vectors over its vocabulary"
+                                                       : "a vector a token");
     if (asked > model->dimensions)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "model.dimensions is %lld (%s), but the model has %u; set at most that",
@@ -177,7 +221,9 @@ static int resolve_output(fletch_model *m, fletch_error *error) {
          i++)
         used += (uint32_t)snprintf(
             m->pooling + used, sizeof m->pooling - used, "%s%s", i ? "," : "",
-            model->head == FL_HEAD_SPARSE ? "splade" : fl_pooling_name(model->encoder.pooling[i]));
+            model->head == FL_HEAD_SPARSE ? "splade"
+            : model->head == FL_HEAD_LATE ? "none"
+                                          : fl_pooling_name(model->encoder.pooling[i]));
     for (uint32_t i = 0; i < model->stage_count; i++)
         if (model->stages[i].out > m->row_width)
             m->row_width = model->stages[i].out;
@@ -383,6 +429,8 @@ static int open_parts(fletch_model *m, const char *name, bool tokenizer_only, fl
         status = resolve_lengths(m, error);
     if (status == FLETCH_OK)
         status = resolve_output(m, error);
+    if (status == FLETCH_OK && m->model->head == FL_HEAD_LATE)
+        status = fl_late_open(m, error);
     if (status < 0)
         return status;
     m->batch_tokens = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);
@@ -481,6 +529,7 @@ void fl_runtime_close(fletch_model *m) {
     fl_bufpool_close(m->inputs);
     fl_bufpool_close(m->outputs);
     fl_memory_close(m->memory);
+    fl_free(m->skipped);
     fl_tokenizer_close(m->tokenizer);
     fl_model_close(m->model);
     fletch_config_free(m->config);
@@ -581,13 +630,14 @@ int fl_runtime_warm(fletch_model *m, fletch_error *error) {
     request.out     = fletch_matrix_f32(row, 1, m->dimensions);
     request.kind    = m->model->head == FL_HEAD_SCORES   ? FLETCH_KIND_SCORES
                       : m->model->head == FL_HEAD_SPARSE ? FLETCH_KIND_SPARSE
+                      : m->model->head == FL_HEAD_LATE   ? FLETCH_KIND_TOKENS
                                                          : FLETCH_KIND_DENSE;
+    bool listed     = request.kind == FLETCH_KIND_SPARSE || request.kind == FLETCH_KIND_TOKENS;
     pthread_mutex_lock(&m->lock);
     uint32_t slots = m->replicas->slots;
     pthread_mutex_unlock(&m->lock);
     for (uint32_t s = 0; s < slots && status == FLETCH_OK; s++) {
-        status =
-            fl_runtime_wait(m, &request, m->model->head == FL_HEAD_SPARSE ? &lists : NULL, error);
+        status = fl_runtime_wait(m, &request, listed ? &lists : NULL, error);
         fl_lists_free((fl_lists *)(void *)lists);
         lists = NULL;
     }

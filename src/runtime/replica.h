@@ -73,6 +73,7 @@ typedef struct fl_runner {
     uint32_t         *cu;      /* owned [FL_BATCH_TEXTS_MAX + 1] */
     uint32_t         *skip;    /* owned [FL_BATCH_TEXTS_MAX] */
     uint32_t         *segment; /* owned [FL_BATCH_TEXTS_MAX] */
+    uint32_t         *keys;    /* owned [FL_BATCH_TEXTS_MAX] */
     float           **rows;    /* owned [FL_BATCH_TEXTS_MAX] */
     uint8_t          *each;    /* owned [FL_BATCH_TEXTS_MAX]: fl_batch.each */
     uint8_t          *copied;  /* owned [FL_BATCH_TEXTS_MAX]: fl_batch_note.copied */

@@ -44,6 +44,7 @@ void fl_request_recycle(fl_request *request) {
     fletch_model  *model   = request->model;
     pthread_cond_t changed = request->changed;
     fl_lists_free(request->lists);
+    fl_lists_free((fl_lists *)(void *)request->query_rows);
     if (request->query_ids)
         fl_bufpool_give(model->inputs, request->query_ids, request->query_capacity);
     memset(request, 0, sizeof *request);
@@ -86,6 +87,14 @@ void fl_request_fill(fl_request *request, const fletch_request *asked) {
 static int resolve_kind(const fl_request *r, fletch_error *error) {
     const fl_model *model  = r->model->model;
     bool            scores = model->head == FL_HEAD_SCORES, sparse = model->head == FL_HEAD_SPARSE;
+    if (model->head == FL_HEAD_LATE)
+        return r->kind == FLETCH_KIND_TOKENS || r->query
+                   ? FLETCH_OK
+                   : fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                             "this model works by late interaction (ColBERT): it gives a vector a "
+                             "token and scores of queries with documents, nothing else; use "
+                             "fletch_embed_tokens (fletch embed --output-kind tokens, /embed_all) "
+                             "or fletch_rerank (fletch rerank, /rerank)");
     if (r->kind != FLETCH_KIND_SCORES && scores)
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
@@ -116,17 +125,37 @@ static int resolve_kind(const fl_request *r, fletch_error *error) {
     return FLETCH_OK;
 }
 
+/* A score by late interaction: the documents' vectors are made and let go. */
+static int resolve_matches(fl_request *r, fletch_error *error) {
+    const fl_model *model = r->model->model;
+    r->matches            = true;
+    r->pairs              = false;
+    r->side               = FL_SIDE_DOCUMENT;
+    r->output.model       = model;
+    r->output.columns     = model->dimensions;
+    r->output.normalize   = model->normalize;
+    if (r->options.activation > FLETCH_ACTIVATION_NONE)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "scores by late interaction are sums of similarities: neither sigmoid nor "
+                       "softmax is defined for them; leave the activation at its default");
+    r->lists = fl_lists_new(r->texts.count, model->encoder.desc.hidden, 0, error);
+    return r->lists ? FLETCH_OK : FLETCH_ENOMEM;
+}
+
 static int resolve_scores(fl_request *r, fletch_error *error) {
-    const fl_model   *model = r->model->model;
-    fletch_activation how   = r->options.activation;
+    const fl_model   *model  = r->model->model;
+    fletch_activation how    = r->options.activation;
+    uint32_t          labels = model->head == FL_HEAD_LATE ? 1 : model->label_count;
     if (r->options.dimensions != 0 || r->options.normalize != 0)
         return fl_fail(
             error, FLETCH_EINVAL, FLETCH_NOWHERE,
             "scores are not cut and not normalised: leave dimensions and normalize at 0");
-    if (r->out.dtype != FLETCH_FLOAT32 || r->out.cols != model->label_count)
+    if (r->out.dtype != FLETCH_FLOAT32 || r->out.cols != labels)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "scores are float32, one a label: the matrix needs %u columns of that type",
-                       model->label_count);
+                       labels);
+    if (model->head == FL_HEAD_LATE)
+        return resolve_matches(r, error);
     r->output = (fl_output){.model   = model,
                             .columns = model->label_count,
                             .dtype   = FLETCH_FLOAT32,
@@ -169,7 +198,9 @@ static int count_prompt(fl_request *r, fletch_error *error) {
 static int resolve_prompt(fl_request *r, fletch_error *error) {
     const fletch_embed_options *options = &r->options;
     r->prompt                           = r->model->prompt;
-    if (options->prompt) {
+    if (r->matches) { /* what the call says is the query's */
+        r->prompt = fl_late_document_prompt(r->model);
+    } else if (options->prompt) {
         r->prompt = options->prompt;
     } else if (options->prompt_name) {
         int status = fl_runtime_prompt(r->model, options->prompt_name, &r->prompt, error);
@@ -189,12 +220,19 @@ static int resolve_prompt(fl_request *r, fletch_error *error) {
 }
 
 static int resolve_lengths(fl_request *r, fletch_error *error) {
-    const fletch_model *model   = r->model;
-    uint32_t            asked   = r->options.max_length;
-    uint32_t            max     = asked ? asked : model->max_length;
-    uint32_t            special = r->pairs ? fl_tokenizer_pair_special_count(model->tokenizer)
-                                           : fl_tokenizer_special_count(model->tokenizer);
-    r->encode.no_special        = model->model->is_static;
+    const fletch_model *model = r->model;
+    const fl_late      *late  = &model->model->late;
+    uint32_t            asked = r->options.max_length;
+    uint32_t            max   = asked ? asked : late->length[r->side];
+    if (r->side == FL_SIDE_QUERY && late->fixed)
+        max = late->expansion;
+    if (max == 0)
+        max = model->max_length;
+    if (r->side == FL_SIDE_QUERY && max < late->expansion)
+        max = late->expansion;
+    uint32_t special     = r->pairs ? fl_tokenizer_pair_special_count(model->tokenizer)
+                                    : fl_tokenizer_special_count(model->tokenizer);
+    r->encode.no_special = model->model->is_static;
     if (max <= special && !r->encode.no_special)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "max_length %u leaves no room for text: the model adds %u special tokens; "
@@ -244,8 +282,15 @@ static int resolve_tokens(fl_request *r, fletch_error *error) {
                        "vectors of tokens are not cut: dimensions is %u, leave it 0",
                        r->options.dimensions);
     r->output.model     = model->model;
-    r->output.columns   = model->model->encoder.desc.hidden;
+    bool late           = model->model->head == FL_HEAD_LATE;
+    r->output.columns   = late ? model->model->dimensions : model->model->encoder.desc.hidden;
     r->output.normalize = r->options.normalize > 0 || (r->options.normalize == 0 && always);
+    if (late) {
+        bool unit           = r->options.normalize == 0 && model->normalize;
+        r->side             = fl_late_side(model, &r->options);
+        r->output.normalize = r->output.normalize || unit;
+        r->output.raw       = !r->output.normalize;
+    }
     r->lists = fl_lists_new(r->texts.count, r->output.columns, r->options.list_bytes, error);
     return r->lists ? FLETCH_OK : FLETCH_ENOMEM;
 }
@@ -273,7 +318,8 @@ static int resolve_query(fl_request *r, fletch_error *error) {
 }
 
 int fl_request_resolve(fl_request *request, fletch_error *error) {
-    int status = resolve_kind(request, error);
+    request->side = FL_SIDE_NONE;
+    int status    = resolve_kind(request, error);
     if (status == FLETCH_OK)
         status = request->kind == FLETCH_KIND_SCORES   ? resolve_scores(request, error)
                  : request->kind == FLETCH_KIND_TOKENS ? resolve_tokens(request, error)
@@ -284,7 +330,7 @@ int fl_request_resolve(fl_request *request, fletch_error *error) {
     if (status < 0 || request->texts.count == 0)
         return status;
     status = resolve_prompt(request, error);
-    if (status == FLETCH_OK && request->query)
+    if (status == FLETCH_OK && request->query && !request->matches)
         status = resolve_query(request, error);
     return status;
 }
@@ -428,7 +474,7 @@ static void deliver(fletch_model *model, fl_request *request) {
                               .queue_ns    = request->queue_ns,
                               .forward_ns  = request->forward_ns,
                               .total_ns    = fl_clock_ns() - request->begin_ns};
-    if (request->lists && outcome.error.code == FLETCH_OK) {
+    if (request->lists && !request->matches && outcome.error.code == FLETCH_OK) {
         outcome.lists  = &request->lists->shown;
         request->lists = NULL;
     }

@@ -42,6 +42,7 @@ typedef struct fl_chunk {
     const uint32_t  *cu;     /* [texts + 1] */
     const uint32_t  *skip;   /* [texts] tokens left out of pooling */
     const uint32_t *segment; /* [texts] the first token of type 1; the length where there is none */
+    const uint32_t *keys;    /* [texts] tokens that are attended to, from the first on */
     const uint32_t *index;   /* [texts] text k is text first + index[k]; NULL: first + k */
     const int32_t  *ids;     /* [cu[texts]] */
 } fl_chunk;
@@ -85,6 +86,8 @@ struct fl_request {
     int32_t          *query_ids; /* of the query, prompt included; a buffer of the pool, or NULL */
     size_t            query_count, query_capacity; /* ids; bytes of the buffer */
     bool              pairs;                       /* each sequence is of two texts */
+    fl_side           side;                        /* of texts of a late-interaction model */
+    bool              matches; /* scores by late interaction: lists hold rows for a while */
     bool              refuse_long;
     bool              in_place; /* the engine may write into the caller's rows */
     bool carries; /* who feeds it may carry it too: no slot is woken for its last chunk */
@@ -92,14 +95,16 @@ struct fl_request {
     fl_request    *before, *after; /* in model->live; `after` also links the free
                                  list and lists of requests that are over */
     fl_chunk      *chunks;
-    size_t         fed;      /* texts handed to a feeder */
-    size_t         finished; /* texts answered */
-    uint64_t       ahead;    /* tokens fed and not finished: the window */
-    uint32_t       feeders;  /* threads that tokenise for it now */
-    uint32_t       running;  /* texts in an engine */
-    bool           ended;    /* failed, cancelled or late: no more of its texts leave */
-    bool           over;     /* nothing of it is under way: may be delivered */
-    fletch_error   error;    /* why it ended */
+    bool           held;       /* its query is being embedded: not fed yet */
+    fletch_lists  *query_rows; /* owned: then these are there */
+    size_t         fed;        /* texts handed to a feeder */
+    size_t         finished;   /* texts answered */
+    uint64_t       ahead;      /* tokens fed and not finished: the window */
+    uint32_t       feeders;    /* threads that tokenise for it now */
+    uint32_t       running;    /* texts in an engine */
+    bool           ended;      /* failed, cancelled or late: no more of its texts leave */
+    bool           over;       /* nothing of it is under way: may be delivered */
+    fletch_error   error;      /* why it ended */
     uint64_t       tokens, tokenize_ns, queue_ns, forward_ns;
     fletch_ticket  ticket;  /* 0: none */
     bool           waiting; /* it sleeps on `changed` and may be woken to carry a batch */
@@ -108,6 +113,11 @@ struct fl_request {
 
 static inline uint32_t fl_chunk_length(const fl_chunk *chunk, uint32_t k) {
     return chunk->cu[k + 1] - chunk->cu[k];
+}
+
+/* Whether every token of its texts is to have a row. */
+static inline bool fl_request_has_lists(const fl_request *request) {
+    return request->kind == FLETCH_KIND_TOKENS || request->matches;
 }
 
 static inline size_t fl_chunk_text(const fl_chunk *chunk, uint32_t k) {

@@ -89,6 +89,9 @@ static void dense(const fl_stage *stage, const float *in, float *out) {
     for (uint32_t o = 0; o < stage->out; o++) {
         float y = dot(stage->weight + (size_t)o * stage->in, in, stage->in);
         out[o]  = activate(stage->bias ? y + stage->bias[o] : y, stage->activation);
+        if (stage->adds_row)
+            out[o] += stage->residual ? dot(stage->residual + (size_t)o * stage->in, in, stage->in)
+                                      : in[o];
     }
 }
 
@@ -230,7 +233,7 @@ int fl_output_terms(fl_request *request, size_t text, fl_terms *terms) {
     if (options->top_k > 0 && options->top_k < kept)
         status = keep_heaviest(terms, options->top_k);
     if (status == FLETCH_OK)
-        status = fl_lists_take(request->lists, text, terms->ids, terms->count, &values);
+        status = fl_lists_take(request->lists, text, terms->ids, terms->count, 1, &values);
     if (status == FLETCH_OK && terms->count > 0)
         memcpy(values, terms->values, terms->count * sizeof *values);
     if (terms->capacity > TERMS_KEPT)
@@ -239,8 +242,12 @@ int fl_output_terms(fl_request *request, size_t text, fl_terms *terms) {
 }
 
 bool fl_output_row(const fl_output *output, const float *pooled, float *const line[2], void *row) {
+    return fl_output_row_of(output, pooled, fl_encoder_width(&output->model->encoder), line, row);
+}
+
+bool fl_output_row_of(const fl_output *output, const float *pooled, uint32_t width,
+                      float *const line[2], void *row) {
     const fl_model *model = output->model;
-    uint32_t        width = fl_encoder_width(&model->encoder);
     uint32_t        count = output->raw ? inner_stages(model) : model->stage_count;
     const float    *now   = pooled;
     bool            unit  = false; /* the last stage left a row of unit length */

@@ -37,14 +37,15 @@ int fl_runner_open(fl_runner *slot, const fletch_model *model, uint32_t batch_to
     slot->cu           = fl_alloc_array(FL_BATCH_TEXTS_MAX + 1, sizeof *slot->cu);
     slot->skip         = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->skip);
     slot->segment      = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->segment);
+    slot->keys         = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->keys);
     slot->rows         = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->rows);
     slot->each         = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->each);
     slot->copied       = fl_alloc_array(FL_BATCH_TEXTS_MAX, sizeof *slot->copied);
     slot->terms        = fl_alloc_zero(FL_BATCH_TEXTS_MAX, sizeof *slot->terms);
     slot->line[0]      = fl_alloc_array(model->row_width, sizeof(float));
     slot->line[1]      = fl_alloc_array(model->row_width, sizeof(float));
-    if (slot->items && slot->ids && slot->cu && slot->skip && slot->segment && slot->rows &&
-        slot->each && slot->copied && slot->terms && slot->line[0] && slot->line[1])
+    if (slot->items && slot->ids && slot->cu && slot->skip && slot->segment && slot->keys &&
+        slot->rows && slot->each && slot->copied && slot->terms && slot->line[0] && slot->line[1])
         return FLETCH_OK;
     return fl_fail_nomem(error, slot->ids_capacity * sizeof *slot->ids, "the staging of a batch");
 }
@@ -56,6 +57,7 @@ void fl_runner_free_memory(fl_runner *slot) {
     fl_free(slot->cu);
     fl_free(slot->skip);
     fl_free(slot->segment);
+    fl_free(slot->keys);
     fl_free(slot->rows);
     fl_free(slot->each);
     fl_free(slot->copied);
@@ -174,11 +176,11 @@ static void tell_path(fletch_model *model, fl_path path) {
         fl_log_write(fl_config_log(model->config), FL_LOG_DEBUG, "%s", texts[path]);
 }
 
-/* The ids, cu, skip and segment of items [lo, hi). */
+/* The ids, cu, skip, segment and keys of items [lo, hi). */
 static void stage_inputs(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *batch) {
     fletch_model *model = slot->replica->set->model;
     bool          whole = model->zero_copy && consecutive(slot, lo, hi);
-    bool          skips = false, pairs = false;
+    bool          skips = false, pairs = false, blind = false;
     slot->cu[0] = 0;
     for (uint32_t i = lo; i < hi; i++) {
         const fl_item *item   = &slot->items[i];
@@ -192,6 +194,8 @@ static void stage_inputs(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *ba
         skips            = skips || slot->skip[n] > 0;
         slot->segment[n] = item->chunk->segment[item->k];
         pairs            = pairs || slot->segment[n] < length;
+        slot->keys[n]    = item->chunk->keys[item->k];
+        blind            = blind || slot->keys[n] < length;
     }
     const fl_item *first = &slot->items[lo];
     batch->ids           = whole ? first->chunk->ids + first->chunk->cu[first->k] : slot->ids;
@@ -200,6 +204,7 @@ static void stage_inputs(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *ba
     batch->tokens        = slot->cu[hi - lo];
     batch->pool_skip     = skips ? slot->skip : NULL;
     batch->segment       = pairs && model->model->encoder.desc.segments ? slot->segment : NULL;
+    batch->keys          = blind ? slot->keys : NULL;
     batch->rows          = slot->rows;
     batch->each          = NULL;
     batch->note          = NULL;
@@ -209,11 +214,14 @@ static void stage_inputs(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *ba
 
 /* Room for the vectors of an item's tokens; not OK: it has none, and why. */
 static int take_list(const fl_runner *slot, const fl_item *item, float **rows) {
-    const fl_chunk *chunk = item->chunk;
-    if (!slot->replica->info.token_rows)
+    const fl_chunk       *chunk  = item->chunk;
+    uint32_t              length = fl_chunk_length(chunk, item->k);
+    const fl_engine_info *info   = &slot->replica->info;
+    if (!info->token_rows || (chunk->keys[item->k] < length && !info->blind_tokens))
         return FLETCH_EUNSUPPORTED;
     return fl_lists_take(chunk->request->lists, fl_chunk_text(chunk, item->k),
-                         chunk->ids + chunk->cu[item->k], fl_chunk_length(chunk, item->k), rows);
+                         chunk->ids + chunk->cu[item->k], length,
+                         slot->replica->set->model->model->encoder.desc.hidden, rows);
 }
 
 /* Items whose tokens have vectors: each[n] is 1 and rows[n] is where they go. One that can have none is
@@ -222,7 +230,7 @@ static bool stage_lists(fl_runner *slot, uint32_t lo, uint32_t hi) {
     bool any = false;
     for (uint32_t i = lo; i < hi; i++) {
         const fl_item *item = &slot->items[i];
-        bool           each = item->chunk->request->kind == FLETCH_KIND_TOKENS &&
+        bool           each = fl_request_has_lists(item->chunk->request) &&
                     take_list(slot, item, &slot->rows[i - lo]) == FLETCH_OK;
         slot->each[i - lo] = each;
         any                = any || each;
@@ -334,9 +342,15 @@ static int finish_row(fl_runner *slot, const fl_item *item, uint32_t n, fletch_e
         int status = fl_output_terms(request, text, &slot->terms[n]);
         return status == FLETCH_OK ? status : tell_no_list(slot, status, error);
     }
-    if (request->kind == FLETCH_KIND_TOKENS && !slot->each[n])
+    if (fl_request_has_lists(request) && !slot->each[n])
         return tell_no_list(slot, take_list(slot, item, &rows), error);
-    if (request->kind == FLETCH_KIND_TOKENS)
+    if (slot->replica->set->model->model->head == FL_HEAD_LATE) {
+        int status = fl_late_rows(request, text, slot->line);
+        if (status == FLETCH_OK && request->matches)
+            return fl_late_score(request, text, (float *)(void *)row_of(item), error);
+        if (status == FLETCH_OK || status != FLETCH_EMODEL)
+            return status == FLETCH_OK ? status : tell_no_list(slot, status, error);
+    } else if (request->kind == FLETCH_KIND_TOKENS)
         finite = fl_output_tokens(&request->output, rows, fl_chunk_length(chunk, item->k));
     else
         finite = fl_output_row(&request->output, rows, slot->line, row_of(item));

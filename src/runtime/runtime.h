@@ -82,9 +82,12 @@ struct fletch_model {
     fletch_truncate truncate;
     uint32_t        batch_tokens; /* the largest batch */
     bool            has_engine;   /* false when only the tokenizer was opened */
-    bool            zero_copy;    /* io.zero_copy */
-    bool            predict;      /* batch.memory_prediction, and there is a ceiling */
-    uint64_t        queue_limit;  /* server.max_queue_tokens */
+    int32_t         filler;       /* late interaction: the id that queries are filled up with */
+    int32_t        *skipped;      /* owned [skipped_count]: ids whose vectors are left out */
+    uint32_t        skipped_count;
+    bool            zero_copy;   /* io.zero_copy */
+    bool            predict;     /* batch.memory_prediction, and there is a ceiling */
+    uint64_t        queue_limit; /* server.max_queue_tokens */
     /* parts with their own locks */
     fl_stats    stats;
     fl_trace   *trace;   /* owned; NULL: off */
@@ -186,10 +189,26 @@ bool fl_runtime_device(fletch_model *model, size_t index, fletch_device_stats *o
 int  fl_runtime_devices(fletch_model *model, fletch_device_stats **out, size_t *count,
                         fletch_error *error);
 
+/* maxsim.c: what the tokenizer has of the model's settings; on which side a call's texts are; the prompt of
+ * documents. */
+int         fl_late_open(fletch_model *model, fletch_error *error);
+fl_side     fl_late_side(const fletch_model *model, const fletch_embed_options *options);
+const char *fl_late_document_prompt(const fletch_model *model);
+/* The hidden rows in a text's list become the vectors of its tokens. EMODEL: one is not finite; ENOMEM,
+ * ENOSPC. */
+int fl_late_rows(fl_request *request, size_t text, float *const line[2]);
+/* Of a request that reranks: those vectors become a score and are let go. */
+int fl_late_score(fl_request *request, size_t text, float *score, fletch_error *error);
+/* Embed the query of a request that reranks, which is held until then. (locked; unlocks) */
+void fl_late_ask(fl_request *parent, fl_request **over);
+
 /* row_output.c: pooled[width] -> row of the caller; line[0], line[1] are scratch rows. `row` may be
  * `pooled` itself when dtype is float32. False, and `row` untouched, when `pooled` holds or a stage
  * made a value that is not finite: no engine's word is taken for it. */
 bool fl_output_row(const fl_output *output, const float *pooled, float *const line[2], void *row);
+/* The same of a row that comes in `width` wide. */
+bool fl_output_row_of(const fl_output *output, const float *pooled, uint32_t width,
+                      float *const line[2], void *row);
 /* rows[count][columns], the vectors of a text's tokens, brought to unit length where that was asked for.
  * False: as above. */
 bool fl_output_tokens(const fl_output *output, float *rows, size_t count);

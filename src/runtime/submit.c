@@ -151,7 +151,15 @@ int fl_runtime_submit(fletch_model *model, const fletch_request *asked, fletch_d
     if (ticket) /* before anyone can answer: done may be called while we feed */
         *ticket = request->ticket;
     fl_request_settle(request, &over); /* zero texts are answered here */
-    if (!request->over) {
+    if (!request->over && request->matches) {
+        request->carries = false;
+        request->feeders++; /* keeps it alive whatever becomes of its query meanwhile */
+        fl_late_ask(request, &over);
+        request->feeders--;
+        fl_request_settle(request, &over);
+        if (!request->over && fl_feed_wanted(request))
+            fl_keeper_wake(model, 0);
+    } else if (!request->over) {
         fl_feed(request, &over); /* while it feeds it is not over: `request` stays ours */
         if (!request->over && fl_feed_wanted(request))
             fl_keeper_wake(model, 0);

@@ -23,7 +23,7 @@
 #include "base/number.h"
 #include "base/utf8.h"
 
-enum { FLOAT_TEXT_BYTES = 12 };
+enum { FLOAT_TEXT_BYTES = 12, WEIGHT_TEXT = 40, RANKED_TEXT = 80 };
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
@@ -161,6 +161,22 @@ const char *fl_served_prompt(const fl_served *served, fl_span name) {
     return NULL;
 }
 
+const char *fl_served_prompt_name(const fl_served *served, fl_span name) {
+    static const char *const always[] = {"query", "document"}; /* also where the folder has none */
+    const fletch_prompt     *prompt;
+    for (size_t i = 0; name.data != NULL && i < 2; i++) {
+        if (fl_span_is(name, always[i])) {
+            return always[i];
+        }
+    }
+    for (size_t i = 0; name.data != NULL && (prompt = fletch_prompt_at(served->model, i)); i++) {
+        if (fl_span_is(name, prompt->name)) {
+            return prompt->name;
+        }
+    }
+    return NULL;
+}
+
 void fl_served_prompts(const fl_served *served, fl_buf *out) {
     const fletch_prompt *prompt;
     for (size_t i = 0; (prompt = fletch_prompt_at(served->model, i)) != NULL; i++) {
@@ -230,6 +246,12 @@ static bool choose_columns(fl_job *job) {
 }
 
 size_t fl_job_texts_max(const fl_served *served) {
+    if (fl_served_is_sparse(served)) {
+        return FL_ANSWER_MAX / WEIGHT_TEXT / served->info.dimensions;
+    }
+    if (fl_served_ranks(served)) {
+        return FL_ANSWER_MAX / RANKED_TEXT;
+    }
     return FL_ANSWER_MAX / FLOAT_TEXT_BYTES / served->info.dimensions;
 }
 
@@ -342,6 +364,11 @@ static void fill_work(fl_job *job) {
     }
 }
 
+/* Scores by late interaction are sums of similarities, whoever asks for another activation. */
+static fletch_activation activation_of(const fl_job *job, fletch_activation asked) {
+    return fl_served_is_late(job->served) ? FLETCH_ACTIVATION_DEFAULT : asked;
+}
+
 static bool refuse_scores(fl_job *job) {
     if (job->served->info.labels > 0) {
         job->style->refuse(
@@ -376,16 +403,22 @@ bool fl_job_prepare(fl_job *job) {
 /* The vectors lie in memory of the library, which counts as the request's; how much it is follows from the
  * ids, cut as the library cuts them. */
 static bool hold_lists(fl_job *job) {
-    const int64_t *offsets = job->work.texts.offsets64;
-    uint64_t       tokens = 0, longest = job->served->info.max_length;
+    enum { ADDED = 256 }; /* to a text's bytes, for its tokens by prompt, template and expansion */
+    const fletch_model_info *info    = &job->served->info;
+    const int64_t           *offsets = job->work.texts.offsets64;
+    bool                     late    = fl_served_is_late(job->served);
+    uint64_t                 tokens = 0, longest = info->max_length, each = info->hidden + 1;
+    uint64_t                 columns = late ? info->dimensions : info->hidden;
     for (size_t i = 0; i < job->count; i++) {
-        uint64_t length = (uint64_t)(offsets[i + 1] - offsets[i]);
+        uint64_t length = offsets != NULL ? (uint64_t)(offsets[i + 1] - offsets[i])
+                                          : job->work.texts.lengths[i] + ADDED;
         tokens += length < longest ? length : longest;
     }
-    if (tokens > FL_ANSWER_MAX / FLOAT_TEXT_BYTES / job->served->info.hidden) {
+    if (tokens > FL_ANSWER_MAX / FLOAT_TEXT_BYTES / columns) {
         return refuse_answer(job);
     }
-    job->options.list_bytes = tokens * (job->served->info.hidden + 1) * sizeof(float);
+    each += late ? columns + 1 : 0; /* what it makes them of lies beside them for a while */
+    job->options.list_bytes = tokens * each * sizeof(float);
     if (!fl_request_hold(job->request, job->options.list_bytes)) {
         fl_reply_error(job->request, 503, "unavailable", "%s", "");
         return false;
@@ -416,14 +449,22 @@ static bool prepare_lists(fl_job *job, fletch_kind kind) {
 }
 
 bool fl_job_prepare_tokens(fl_job *job) {
-    return prepare_lists(job, FLETCH_KIND_TOKENS) &&
-           (job->ask.input.texts == NULL || make_ids(job)) && hold_lists(job);
+    if (!prepare_lists(job, FLETCH_KIND_TOKENS)) {
+        return false;
+    }
+    bool late = fl_served_is_late(job->served);
+    if (late) { /* the library makes ids of queries and documents; it knows them by the prompt's name */
+        job->options.normalize   = 0;
+        job->options.prompt_name = fl_served_prompt_name(job->served, job->ask.prompt_name);
+    }
+    bool whole = late ? job->ask.input.form != FL_INPUT_MIXED : job->ask.input.texts == NULL;
+    return (whole || make_ids(job)) && hold_lists(job);
 }
 
 /* How many weights a text has is known at the end: what all may have is held, up to what an answer of
  * them has room for, and the library keeps to that. */
 bool fl_job_prepare_sparse(fl_job *job) {
-    enum { WEIGHT_TEXT = 40, WEIGHT = sizeof(int32_t) + sizeof(float) };
+    enum { WEIGHT = sizeof(int32_t) + sizeof(float) };
     const uint64_t most = FL_ANSWER_MAX / WEIGHT_TEXT * WEIGHT;
     if (!prepare_lists(job, FLETCH_KIND_SPARSE)) {
         return false;
@@ -464,7 +505,6 @@ static size_t texts_size(const fl_job *job, size_t count) {
 
 /* Labels, and texts that go back, take more room than the numbers beside them. */
 static bool bound_scores(fl_job *job) {
-    enum { RANKED_TEXT = 80 };
     const fl_ask *ask      = &job->ask;
     bool          some     = ask->top > 0 && (uint64_t)ask->top < job->count;
     size_t        rows     = some ? (size_t)ask->top : job->count;
@@ -483,7 +523,7 @@ bool fl_job_prepare_scores(fl_job *job, fletch_activation activation) {
     if (!fl_job_model(job)) {
         return false;
     }
-    job->columns = job->served->info.labels;
+    job->columns = ranks && fl_served_ranks(job->served) ? 1 : job->served->info.labels;
     if (job->columns == 0 || (ranks && job->columns != 1)) {
         job->style->refuse(job, FL_REFUSE_HEAD, FLETCH_NOWHERE,
                            ranks ? "model is not a re-ranker model"
@@ -496,7 +536,7 @@ bool fl_job_prepare_scores(fl_job *job, fletch_activation activation) {
     job->dtype              = FLETCH_FLOAT32;
     job->options.normalize  = 0;
     job->options.dimensions = 0;
-    job->options.activation = activation;
+    job->options.activation = activation_of(job, activation);
     job->work.kind          = FLETCH_KIND_SCORES;
     fill_work(job);
     if (ranks) {

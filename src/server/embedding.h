@@ -130,6 +130,8 @@ bool fl_request_is_json(const fl_request *request, bool when_absent);
 
 /* The text of the model's prompt of this name; NULL when there is none. */
 const char *fl_served_prompt(const fl_served *served, fl_span name);
+/* Its name as a string that stays, or NULL. */
+const char *fl_served_prompt_name(const fl_served *served, fl_span name);
 
 /* The names of the model's prompts: "`query`, `passage`" appended to *out. */
 void fl_served_prompts(const fl_served *served, fl_buf *out);

@@ -225,7 +225,15 @@ fl_served *fl_server_model(const fl_server *server, const char *name, size_t siz
 }
 
 bool fl_served_is_sparse(const fl_served *served) {
-    return strcmp(served->info.pooling, "splade") == 0;
+    return strcmp(served->info.head, "sparse") == 0;
+}
+
+bool fl_served_is_late(const fl_served *served) {
+    return strcmp(served->info.head, "late") == 0;
+}
+
+bool fl_served_ranks(const fl_served *served) {
+    return served->info.labels == 1 || fl_served_is_late(served);
 }
 
 fl_served *fl_server_model_at(const fl_server *server, size_t index) {
@@ -254,9 +262,10 @@ static void probe(served_full *full) {
         return;
     }
     fletch_request request = FLETCH_REQUEST_INIT;
-    request.kind           = sparse                         ? FLETCH_KIND_SPARSE
-                             : full->shared.info.labels > 0 ? FLETCH_KIND_SCORES
-                                                            : FLETCH_KIND_DENSE;
+    request.kind           = sparse                             ? FLETCH_KIND_SPARSE
+                             : full->shared.info.labels > 0     ? FLETCH_KIND_SCORES
+                             : fl_served_is_late(&full->shared) ? FLETCH_KIND_TOKENS
+                                                                : FLETCH_KIND_DENSE;
     request.texts          = fletch_texts_from_strings(word, 1);
     request.out            = fletch_matrix_f32(full->row, 1, full->shared.info.dimensions);
     request.deadline_ms    = 10000;

@@ -353,9 +353,14 @@ static void score(fl_request *request) {
     if (!fl_job_model(job)) {
         return;
     }
-    if (job->served->info.labels != 1) {
+    if (!fl_served_ranks(job->served)) {
         refuse(job, FL_REFUSE_HEAD, FLETCH_NOWHERE,
                "the model is not a reranker: it gives no one score");
+        return;
+    }
+    if (one > 1 && fl_served_is_late(job->served)) {
+        refuse(job, FL_REFUSE_INPUT, FLETCH_NOWHERE,
+               "the model scores one query with many texts: text_1 must be one text");
         return;
     }
     if (one == 1) {

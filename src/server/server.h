@@ -132,6 +132,8 @@ fl_served *fl_server_model_at(const fl_server *server, size_t index); /* NULL pa
 
 /* It gives weights of vocabulary entries, and no dense vectors. */
 bool fl_served_is_sparse(const fl_served *served);
+bool fl_served_is_late(const fl_served *served);
+bool fl_served_ranks(const fl_served *served); /* it gives a query and a document one score */
 
 /* An option as text ("server.max_body"); never NULL. Read when the server started. */
 const char *fl_server_option(const fl_server *server, const char *key);

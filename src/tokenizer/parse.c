@@ -302,8 +302,28 @@ static int put_extra(fl_added_builder *builder, fl_added_token token, const char
     return fl_added_put(builder, &token, source, error);
 }
 
+/* A marker, or its first word, whichever the tokenizer has, becomes a special token of the raw text. */
+static int put_marker(fl_added_builder *builder, const char *text, const char *source,
+                      fletch_error *error) {
+    const size_t lengths[2] = {strlen(text), strcspn(text, " \t\n")};
+    for (size_t i = 0; i < 2; i++) {
+        bool known = fl_vocab_find(&builder->names, text, lengths[i]) >= 0 ||
+                     fl_vocab_find(&builder->tokenizer->vocab, text, lengths[i]) >= 0;
+        if (lengths[i] == 0 || !known) {
+            continue;
+        }
+        fl_added_token token = {.length = lengths[i], .special = true};
+        token.content        = fl_strndup(text, lengths[i]);
+        int status           = token.content == NULL ? fl_fail_nomem(error, lengths[i], source)
+                                                     : put_extra(builder, token, source, error);
+        fl_free(token.content);
+        return status;
+    }
+    return 0;
+}
+
 static int parse_added(fl_tokenizer *tokenizer, const fl_token_settings *settings,
-                       fl_json_reader *root) {
+                       const char *const marker[2], fl_json_reader *root) {
     fl_json *list  = fl_json_array(root, "added_tokens");
     size_t   count = list != NULL ? fl_json_count(list) : 0;
     size_t   bytes = 0;
@@ -321,14 +341,22 @@ static int parse_added(fl_tokenizer *tokenizer, const fl_token_settings *setting
     for (size_t i = 0; i < settings->extra_count; i++) {
         bytes += settings->extra[i].length;
     }
+    for (size_t i = 0; i < 2; i++) {
+        bytes += marker[i] != NULL ? strlen(marker[i]) : 0;
+    }
     fl_added_builder builder;
-    int status = fl_added_begin(&builder, tokenizer, count + settings->extra_count, bytes,
+    int status = fl_added_begin(&builder, tokenizer, count + settings->extra_count + 2, bytes,
                                 root->source, root->error);
     for (size_t i = 0; i < count && status == 0; i++) {
         status = parse_added_token(&builder, fl_json_item(list, i), root->source, root->error);
     }
     for (size_t i = 0; i < settings->extra_count && status == 0; i++) {
         status = put_extra(&builder, settings->extra[i], root->source, root->error);
+    }
+    for (size_t i = 0; i < 2 && status == 0; i++) {
+        if (marker[i] != NULL) {
+            status = put_marker(&builder, marker[i], root->source, root->error);
+        }
     }
     tokenizer->added.split_special = settings->split_special;
     if (status == 0) {
@@ -370,7 +398,13 @@ int fl_parse_root(fl_tokenizer *tokenizer, fl_json *root, const fl_tokenizer_opt
         status = fl_token_settings_steps(&settings, tokenizer, &reader);
     }
     if (status == 0) {
-        status = parse_added(tokenizer, &settings, &reader);
+        static const char *const none[2] = {NULL, NULL};
+        status =
+            parse_added(tokenizer, &settings, options != NULL ? options->marker : none, &reader);
+    }
+    for (int i = 0; i < FL_TOKEN_NAMED && status == 0; i++) {
+        const char *name    = fl_token_settings_named(&settings, (fl_named_token)i);
+        tokenizer->named[i] = name != NULL ? fl_tokenizer_id(tokenizer, name) : -1;
     }
     if (status == 0) {
         status = fl_parse_post_processor(tokenizer, &reader);

@@ -51,8 +51,9 @@ struct fl_tokenizer {
     void                 *model_state; /* owned, the model's */
     const fl_wordpiece   *wordpiece;   /* model_state, where token_stream.c works; else NULL */
     fl_added              added;
-    uint32_t              id_limit;  /* highest id + 1 of all tokens */
-    bool                  small_ids; /* every id fits 16 bits */
+    int32_t               named[FL_TOKEN_NAMED]; /* ids; -1: none */
+    uint32_t              id_limit;              /* highest id + 1 of all tokens */
+    bool                  small_ids;             /* every id fits 16 bits */
     fl_step               normal[FL_STEPS_MAX];
     unsigned              normal_count;
     fl_step               split[FL_STEPS_MAX];

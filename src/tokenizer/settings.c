@@ -19,7 +19,7 @@ enum { CONFIG_MAX = 64 << 20, NAMED = 7, CHARS_PER_WORD = 100 };
 /* In the order in which both references add them. */
 static const char *const named[NAMED] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                          "pad_token", "cls_token", "mask_token"};
-enum { UNK = 2, SEP = 3, CLS = 5 };
+enum { EOS = 1, UNK = 2, SEP = 3, CLS = 5, MASK = 6 };
 
 /* What a class makes of the text before its model sees it, whatever tokenizer.json says. */
 typedef enum pipeline {
@@ -145,6 +145,10 @@ static const char *named_token(const fl_token_settings *settings, unsigned which
         return content_of(value); /* null: none */
     }
     return settings->class != NULL ? settings->class->defaults[which] : NULL;
+}
+
+const char *fl_token_settings_named(const fl_token_settings *settings, fl_named_token which) {
+    return named_token(settings, which == FL_TOKEN_MASK ? MASK : which == FL_TOKEN_EOS ? EOS : UNK);
 }
 
 /* ---- Added tokens ----------------------------------------------------------------------------- */

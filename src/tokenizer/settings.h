@@ -38,6 +38,8 @@ void fl_token_settings_free(fl_token_settings *settings); /* idempotent */
  * class builds. Before added tokens are normalised. */
 int fl_token_settings_steps(const fl_token_settings *settings, fl_tokenizer *tokenizer,
                             fl_json_reader *root);
+/* The token that the files, or the class that they name, have for a role; NULL: none. */
+const char *fl_token_settings_named(const fl_token_settings *settings, fl_named_token which);
 /* The same for the template, once it is there. */
 int fl_token_settings_template(const fl_token_settings *settings, const fl_tokenizer *tokenizer,
                                fl_json_reader *root);

@@ -394,6 +394,11 @@ int fl_tokenizer_open_vocab(fl_tokenizer **out, const char *vocab, size_t size, 
     }
     begin(tokenizer, options);
     int status = build_bert(tokenizer, vocab, size, &step, source, error);
+    if (status == 0) {
+        tokenizer->named[FL_TOKEN_MASK] = fl_tokenizer_id(tokenizer, "[MASK]");
+        tokenizer->named[FL_TOKEN_EOS]  = -1;
+        tokenizer->named[FL_TOKEN_UNK]  = fl_tokenizer_id(tokenizer, "[UNK]");
+    }
     if (status == 0 && !finish(tokenizer, options)) {
         status = fl_fail_nomem(error, tokenizer->vocab.text_size, source);
     }
@@ -636,6 +641,10 @@ const char *fl_tokenizer_token(const fl_tokenizer *tokenizer, int32_t id, size_t
         *length = added->length;
     }
     return added->content;
+}
+
+int32_t fl_tokenizer_named(const fl_tokenizer *tokenizer, fl_named_token which) {
+    return tokenizer->named[which];
 }
 
 int32_t fl_tokenizer_id(const fl_tokenizer *tokenizer, const char *token) {

@@ -35,6 +35,9 @@ typedef struct fl_tokenizer_options {
     const char *folder; /* where the files lie that may say otherwise (settings.h); NULL: none do */
     const char *family; /* config.json's model_type, or NULL */
     bool        as_saved; /* whatever class the files name, tokenizer.json holds */
+    /* Texts, each NULL or one that is, or whose first word is, a token that the tokenizer has: it
+     * becomes special, found in the raw text. */
+    const char *marker[2];
 } fl_tokenizer_options;
 
 /* Parse and compile tokenizer.json text json[size]. */
@@ -119,7 +122,15 @@ uint32_t       fl_tokenizer_vocab_size(const fl_tokenizer *tokenizer); /* highes
 /* NUL-terminated; `length` may be NULL. NULL for an id without a token. */
 const char *fl_tokenizer_token(const fl_tokenizer *tokenizer, int32_t id, size_t *length);
 int32_t     fl_tokenizer_id(const fl_tokenizer *tokenizer, const char *token); /* or -1 */
-const char *fl_tokenizer_kind(const fl_tokenizer *tokenizer);                  /* "WordPiece" */
+/* What the folder's files, or the class that they name, call the mask token …; -1: none. */
+typedef enum fl_named_token {
+    FL_TOKEN_MASK,
+    FL_TOKEN_EOS,
+    FL_TOKEN_UNK,
+    FL_TOKEN_NAMED
+} fl_named_token;
+int32_t     fl_tokenizer_named(const fl_tokenizer *tokenizer, fl_named_token which);
+const char *fl_tokenizer_kind(const fl_tokenizer *tokenizer); /* "WordPiece" */
 
 /* Append the decoded text to *out as HF's decode does. EINVAL for an id outside the vocabulary (HF leaves
  * such ids out); `where` is then its index. */

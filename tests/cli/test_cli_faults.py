@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(commandline.ROOT / "tests" / "golden"))
 from hub_stand_in import StandIn  # noqa: E402
 
+LATE = commandline.ROOT / "tests" / "golden" / "late" / "pylate"
 FOLDER = commandline.ROOT / "tests" / "golden" / "folders" / "pooling-cls"
 
 
@@ -17,7 +18,8 @@ FOLDER = commandline.ROOT / "tests" / "golden" / "folders" / "pooling-cls"
     ("embed", "-m", FOLDER, "hello there"),
     ("embed", "-m", FOLDER, "-i", "in.csv", "--keep-fields", "--stats", "--format", "json"),
     ("tokenize", "-m", FOLDER, "-i", "in.jsonl", "--keep-fields"),
-], ids=["embed", "csv", "tokenize"])
+    ("rerank", "-m", LATE, "--query", "a sea", "-i", "in.jsonl"),
+], ids=["embed", "csv", "tokenize", "late"])
 def test_every_allocation(fletch, tmp_path, arguments):
     (tmp_path / "in.csv").write_text('id,text\n1,hello\n2,"a ""b"""\n')
     (tmp_path / "in.jsonl").write_text('{"id": [1, "\\u00e9"], "text": "hello"}\n"more"\n')

@@ -132,7 +132,7 @@ int main(int argc, char **argv) {
     if (status < 0)
         return fail(&error);
     size_t count = read_texts(&r);
-    r.labels     = fletch_dimensions(r.model);
+    r.labels     = r.query ? 1 : fletch_dimensions(r.model);
     r.scores     = calloc(TEXTS_MAX * r.labels, sizeof *r.scores);
     for (size_t at = 0; status == 0 && at < count; at += alone ? 1 : count)
         status = score(&r, at, alone ? 1 : count, &error);

@@ -276,7 +276,7 @@ def test_index_is_not_believed(tmp_path, damage, named):
 
 @pytest.mark.parametrize("changes, named", [
     ({"activation_function": "torch.nn.modules.activation.Mish"}, "Mish"),
-    ({"activation_function": "somebody.Tanh"}, "somebody"), ({"use_residual": True}, "use_residual"),
+    ({"activation_function": "somebody.Tanh"}, "somebody"), ({"use_residual": True}, "residual.weight"),
     ({"module_input_name": "token_embeddings"}, "token_embeddings"), ({"in_features": 31}, "31"),
     ({"out_features": 17}, "linear.weight"), ({"out_features": 1 << 30}, "out_features"),
 ])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rerankers and classifiers over HTTP: TEI's /rerank and /predict, Cohere's and Jina's /rerank, vLLM's /score.
 
-The models are the small ones of tests/golden/scores, all three in one server: a reranker, a classifier with three labels
-and an embedding model. That scores are right is tests/golden/test_scores.py's business; here they are those of
+The models are small ones of tests/golden, all in one server: a reranker, a classifier with three labels, an embedding
+model and one for late interaction. That scores are right is tests/golden/test_scores.py's business; here they are those of
 expected.json, whatever the route, and each dialect refuses in its own words."""
 import json
 import math
@@ -17,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 FOLDERS = serving.ROOT / "tests/golden/scores"
 PAIRS = json.loads((FOLDERS / "pairs.json").read_text(encoding="utf-8"))
 CAT = [second for first, second in PAIRS if first == "the cat"]  # documents 0 and 1 of "the cat"
+LATE = serving.ROOT / "tests/golden/late/bert"
 LABELS = ["contradiction", "entailment", "neutral"]
 
 
@@ -30,7 +31,8 @@ SCORES = [score for score, in expected("bert", "pairs")]  # sigmoid: one label
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    models = [f"rank={FOLDERS}/bert", f"three={FOLDERS}/bert-three", f"plain={serving.ROOT}/tests/golden/folders/plain-bert"]
+    models = [f"rank={FOLDERS}/bert", f"three={FOLDERS}/bert-three", f"plain={serving.ROOT}/tests/golden/folders/plain-bert",
+              f"late={LATE}"]
     running = serving.Server(tmp_path_factory.mktemp("scores"), *[word for name in models for word in ("--model", name)],
                              model=False)
     yield running
@@ -204,3 +206,33 @@ def test_scores_that_are_not_finite_are_never_sent(tmp_path):
             assert reply.status == 500 and b"damaged" in reply.body, reply
     finally:
         server.kill()
+
+
+def test_late_interaction(server):
+    """Vectors of queries and documents, and scores, by every route that has them: expected.npz of the folder."""
+    want, texts = numpy.load(LATE / "expected.npz"), json.loads((LATE.parent / "texts.json").read_text())
+    for side, prompt in (("query", {"prompt_name": "query"}), ("document", {"prompt_name": "document"}), ("plain", {})):
+        lists = good(post(server, "/embed_all", {"model": "late", "inputs": texts[3:], **prompt}))
+        first = want[side + "_offsets"][3]
+        assert numpy.cumsum([first] + [len(rows) for rows in lists]).tolist() == want[side + "_offsets"][3:].tolist()
+        assert abs(numpy.concatenate(lists) - want[side][first:]).max() <= 1e-5
+    scores = want["scores"][5].tolist()
+    body = {"model": "late", "query": texts[5], "texts": texts}
+    for more in ({}, {"raw_scores": True}):
+        rows = good(post(server, "/rerank", body | more))
+        assert close([row["score"] for row in sorted(rows, key=lambda row: row["index"])], scores)
+    for path in ("/v1/rerank", "/v2/rerank"):
+        rows = good(post(server, path, {"model": "late", "query": texts[5], "documents": texts, "top_n": 3}))["results"]
+        assert close([row["relevance_score"] for row in rows], sorted(scores, reverse=True)[:3])
+    rows = good(post(server, "/score", {"model": "late", "text_1": texts[5], "text_2": texts}))["data"]
+    assert close([row["score"] for row in rows], scores)
+
+
+@pytest.mark.parametrize("path, body, status", [
+    ("/embed", {"inputs": "a"}, 424), ("/embed_sparse", {"inputs": "a"}, 424), ("/predict", {"inputs": "a"}, 424),
+    ("/v1/embeddings", {"input": "a"}, 400), ("/score", {"text_1": ["a", "b"], "text_2": ["c", "d"]}, 400),
+    ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["b"]}}, 424),
+])
+def test_late_interaction_gives_nothing_else(server, path, body, status):
+    reply = post(server, path, {"model": "late"} | body)
+    assert reply.status == status and b"error" in reply.body, reply.body

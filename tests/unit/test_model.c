@@ -413,7 +413,7 @@ Test(model, a_dense_layer_that_does_not_fit_is_refused) {
     write_dense(4, 3, ",\"activation_function\":\"torch.nn.\"");
     fails(FLETCH_EUNSUPPORTED, "torch.nn.");
     write_dense(4, 3, ",\"use_residual\":true");
-    fails(FLETCH_EUNSUPPORTED, "use_residual");
+    fails(FLETCH_EMODEL, "residual.weight");
     write_dense(4, 3, ",\"module_input_name\":\"token_embeddings\"");
     fails(FLETCH_EUNSUPPORTED, "token_embeddings");
     write_dense(4, 3, "");

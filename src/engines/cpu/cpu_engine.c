@@ -375,6 +375,7 @@ static void info(const fl_engine *e, fl_engine_info *out) {
                          .any_thread     = !e->pinned,
                          .deterministic  = true,
                          .token_rows     = e->desc.layers > 0 && !e->desc.mlm,
+                         .blind_tokens   = true,
                          .resident_bytes = e->weights_bytes + (e->word.mapped ? e->word.bytes : 0)};
 }
 

@@ -261,7 +261,7 @@ static void attend(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads 
     bool                few   = h->q_rows < h->tokens;
     size_t              row = 0, q_row = 0;
     for (uint32_t t = c->block->first; t < c->block->last; t++) {
-        size_t n = fl_cpu_length(e, t), rows = few ? 1 : n;
+        size_t n = fl_cpu_length(e, t), rows = few ? 1 : n, keys = fl_cpu_keys(e, t);
         size_t first = few ? fl_cpu_pooled_row(e, n, fl_cpu_skip(e, t)) : 0;
         float *q = q_of(c, h, 0) + q_row * e->head16, *k = k_of(c) + row * e->head16;
         for (size_t i = 0; layer->rope && i < h->count; i++) {
@@ -283,13 +283,21 @@ static void attend(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads 
                            .bias_head  = e->bias_stride,
                            .scratch    = c->at.attention,
                            .heads      = h->count,
-                           .n          = n,
+                           .n          = keys,
                            .d          = e->head16,
                            .first      = first,
-                           .rows       = rows,
+                           .rows       = rows < keys ? rows : keys,
                            .before     = sight->before,
                            .after      = sight->after};
         e->kernels->attention(&at);
+        if (keys < n) { /* tokens that nothing attends to see all that are attended to */
+            at.q += keys * at.q_stride;
+            at.out += keys * at.out_stride;
+            at.first  = keys;
+            at.rows   = n - keys;
+            at.before = at.after = FL_CPU_ALL;
+            e->kernels->attention(&at);
+        }
         row += n;
         q_row += rows;
     }

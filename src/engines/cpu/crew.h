@@ -38,6 +38,11 @@ static inline uint32_t fl_cpu_skip(const fl_engine *e, uint32_t t) {
     return e->batch->pool_skip ? e->batch->pool_skip[e->plan.order[t]] : 0;
 }
 
+/* How many of the tokens of text `t` are attended to. */
+static inline size_t fl_cpu_keys(const fl_engine *e, uint32_t t) {
+    return e->batch->keys ? e->batch->keys[e->plan.order[t]] : fl_cpu_length(e, t);
+}
+
 /* The first token of text `t` that has type 1. */
 static inline size_t fl_cpu_second(const fl_engine *e, uint32_t t) {
     return e->batch->segment ? e->batch->segment[e->plan.order[t]] : SIZE_MAX;
