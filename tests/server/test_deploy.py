@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What deploy/ holds works: the real nginx over two processes, systemd's own checks, promtool, and a board whose
+"""What deploy/ holds works: the real nginx and Envoy over two processes, systemd's own checks, promtool, and a board whose
 every metric is in a live scrape. A tool that is not installed skips its test by name."""
 import concurrent.futures
 import json
@@ -11,49 +11,58 @@ import subprocess
 
 import pytest
 import serving
-from proxy import DEPLOY, Nginx, run, tool
+from proxy import DEPLOY, PROXIES, run, tool
 
 REQUESTS = 300
 
 
-def test_nginx_loses_no_request_when_a_process_is_killed(start, tmp_path):
-    tool("nginx")
+@PROXIES
+def test_no_request_is_lost_when_a_process_is_killed(start, tmp_path, proxy):
+    tool(proxy.PROGRAM)
     servers = [start(), start()]
-    nginx = Nginx(tmp_path, [server.port for server in servers])
+    between = proxy(tmp_path, [server.port for server in servers])
     try:
         truth = json.loads(servers[0].embed("text 3").body)
+
+        def counted():
+            return sum(server.metrics()["fletch_embeddings_total"] for server in servers)
+
+        before = counted()
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            replies = [pool.submit(nginx.embed, f"text {i}") for i in range(REQUESTS)]
+            replies = [pool.submit(between.embed, f"text {i}") for i in range(REQUESTS)]
 
             def shared():
                 """Whether both had their share; more work for them otherwise."""
                 if all(reply.done() for reply in replies):
-                    replies.extend(pool.submit(nginx.embed, f"text {i}") for i in range(REQUESTS))
+                    replies.extend(pool.submit(between.embed, f"text {i}") for i in range(REQUESTS))
                 return min(server.metrics()["fletch_embeddings_total"] for server in servers) > 10
 
             serving.until(shared)
-            replies.extend(pool.submit(nginx.embed, f"text {i}") for i in range(REQUESTS))
+            concurrent.futures.wait(replies)
+            assert counted() - before == len(replies), "what the clients sent is what the servers counted"
+            replies.extend(pool.submit(between.embed, f"text {i}") for i in range(REQUESTS))
             servers[1].kill()
             replies = [reply.result() for reply in replies]
         assert {status for status, _ in replies} == {200}
         assert json.loads(replies[3][1]) == truth
-        assert nginx.embed("after")[0] == 200
+        assert between.embed("after")[0] == 200
     finally:
-        nginx.close()
+        between.close()
 
 
-def test_nginx_moves_on_from_a_process_that_drains(start, tmp_path):
-    tool("nginx")
+@PROXIES
+def test_the_proxy_moves_on_from_a_process_that_drains(start, tmp_path, proxy):
+    tool(proxy.PROGRAM)
     servers = [start("--server-lame-duck-ms", "300"), start("--server-lame-duck-ms", "300")]
-    nginx = Nginx(tmp_path, [server.port for server in servers])
+    between = proxy(tmp_path, [server.port for server in servers])
     try:
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            replies = [pool.submit(nginx.embed, f"text {i}") for i in range(REQUESTS)]
+            replies = [pool.submit(between.embed, f"text {i}") for i in range(REQUESTS)]
             serving.until(lambda: sum(reply.done() for reply in replies) >= REQUESTS // 3)
             assert servers[0].end() == 0
             assert [reply.result()[0] for reply in replies] == [200] * REQUESTS
     finally:
-        nginx.close()
+        between.close()
 
 
 def test_the_unit_is_valid_and_hardened(tmp_path):
@@ -125,15 +134,13 @@ def test_the_compose_file_is_valid(tmp_path):
     assert "/usr/bin/fletch" in checked.stdout and "/keys/keys" in checked.stdout
 
 
-@pytest.mark.parametrize("name, kinds", [("kubernetes.yaml", ["Deployment", "Service", "PodDisruptionBudget"]),
-                                         ("kubernetes-job.yaml", ["Job"])])
-def test_the_manifest_is_valid(name, kinds):
-    checker = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
-    yaml = pytest.importorskip("yaml")
-    documents = list(yaml.safe_load_all((DEPLOY / name).read_text()))
-    assert [document["kind"] for document in documents] == kinds
-    for document in documents:
-        checker.validate(document, checker.latest_version(), strict=True)
+@pytest.mark.parametrize("name, kinds", [("kubernetes.yaml", ["deployment", "service", "poddisruptionbudget"]),
+                                         ("kubernetes-job.yaml", ["job"])])
+@pytest.mark.parametrize("version", ["1.31", "1.34", "1.37"])
+def test_the_manifest_is_valid(name, kinds, version):
+    checked = run(tool("kubernetes-validate"), "--strict", "-k", version, DEPLOY / name)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert re.findall(r"passed for resource (\w+)/", checked.stdout + checked.stderr) == kinds
 
 
 def test_the_installed_unit_names_the_installed_program(tmp_path):

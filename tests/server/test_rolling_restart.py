@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ordinary rolling restart loses no request: the real nginx of deploy/nginx.conf, two servers that are ended and
-started again in turn, and eight clients that never pause. FLETCH_TEST_RESTART_SECONDS says for how long (10).
+"""An ordinary rolling restart loses no request: the real nginx and the real Envoy of deploy/, two servers that are ended
+and started again in turn, and clients that never pause. FLETCH_TEST_RESTART_SECONDS says for how long (4),
+FLETCH_TEST_RESTART_CLIENTS with how many (8).
 
 "Ordinary" is SIGTERM, a drain (announced for 100 ms, so that more restarts fit) and a start on the same port; while
-it lasts, connections to that port are refused, and those that nginx kept open are closed under it."""
+it lasts, connections to that port are refused, and those that the proxy kept open are closed under it."""
 import collections
 import os
 import threading
@@ -11,17 +12,17 @@ import time
 
 import serving
 from conftest import need_model
-from proxy import Nginx, tool
+from proxy import PROXIES, tool
 
-SECONDS = float(os.environ.get("FLETCH_TEST_RESTART_SECONDS", "10"))
-CLIENTS, RESTARTS = 8, 2
+SECONDS = float(os.environ.get("FLETCH_TEST_RESTART_SECONDS", "4"))
+CLIENTS, RESTARTS = int(os.environ.get("FLETCH_TEST_RESTART_CLIENTS", "8")), 2
 
 
 class Clients:
     """CLIENTS threads that ask one thing after another until they are told to end."""
 
-    def __init__(self, nginx):
-        self.nginx, self.over, self.lock = nginx, threading.Event(), threading.Lock()
+    def __init__(self, proxy):
+        self.proxy, self.over, self.lock = proxy, threading.Event(), threading.Lock()
         self.seen = collections.Counter()  # status, or what the client died of
         self.threads = [threading.Thread(target=self.ask, args=(i,)) for i in range(CLIENTS)]
         for thread in self.threads:
@@ -31,7 +32,7 @@ class Clients:
         done = 0
         while not self.over.is_set():
             try:
-                status, body = self.nginx.embed(f"client {number} request {done % 10}")
+                status, body = self.proxy.embed(f"client {number} request {done % 10}")
                 seen = status if status != 200 or body.startswith(b"[[") else "a torn body"
             except OSError as error:
                 seen = repr(error)
@@ -46,8 +47,9 @@ class Clients:
         return self.seen
 
 
-def test_a_rolling_restart_loses_no_request(tmp_path):
-    tool("nginx")
+@PROXIES
+def test_a_rolling_restart_loses_no_request(tmp_path, proxy):
+    tool(proxy.PROGRAM)
     need_model()
     ports = [serving.free_port(), serving.free_port()]
     environment = {"FLETCH_SERVER_LAME_DUCK_MS": "100"}
@@ -59,19 +61,20 @@ def test_a_rolling_restart_loses_no_request(tmp_path):
     try:
         for port in ports:
             servers.append(begin(port))
-        nginx = Nginx(tmp_path, ports)
+        between = proxy(tmp_path, ports)
         try:
-            clients = Clients(nginx)
+            clients = Clients(between)
             end = time.monotonic() + SECONDS
             while restarts < RESTARTS or time.monotonic() < end:
                 which = restarts % 2
                 assert servers[which].end() == 0, servers[which].log()
                 servers[which] = begin(ports[which])  # returns when it is ready
                 restarts += 1
+                time.sleep(proxy.PAUSE)
             seen = clients.end()
         finally:
             clients.end()
-            nginx.close()
+            between.close()
     finally:
         for server in servers:
             server.kill()
