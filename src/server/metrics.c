@@ -328,6 +328,7 @@ static const gauge gauges[] = {
      COUNT(PRESSURE_CLEANUPS), 1},
     {"engine_busy_seconds_total", "counter", "Time engines spent computing, replicas together.",
      COUNT(BUSY_NS), 1e-9},
+    {"engine_slots", "gauge", "Batches that may be in engines at once.", OF(slots), 1},
     {"queue_requests", "gauge", "Requests that wait.", OF(queued_requests), 1},
     {"queue_texts", "gauge", "Texts that wait.", OF(queued_texts), 1},
     {"queue_tokens", "gauge", "Tokens that wait.", OF(queued_tokens), 1},

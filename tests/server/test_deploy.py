@@ -8,6 +8,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 import serving
@@ -134,13 +135,68 @@ def test_the_compose_file_is_valid(tmp_path):
     assert "/usr/bin/fletch" in checked.stdout and "/keys/keys" in checked.stdout
 
 
-@pytest.mark.parametrize("name, kinds", [("kubernetes.yaml", ["deployment", "service", "poddisruptionbudget"]),
-                                         ("kubernetes-job.yaml", ["job"])])
+@pytest.mark.parametrize("name, kinds", [
+    ("server.yaml", ["deployment", "service", "poddisruptionbudget", "networkpolicy"]),
+    ("hpa.yaml", ["horizontalpodautoscaler"]), ("job.yaml", ["job"])])
 @pytest.mark.parametrize("version", ["1.31", "1.34", "1.37"])
 def test_the_manifest_is_valid(name, kinds, version):
-    checked = run(tool("kubernetes-validate"), "--strict", "-k", version, DEPLOY / name)
+    checked = run(tool("kubernetes-validate"), "--strict", "-k", version, DEPLOY / "kubernetes" / name)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert re.findall(r"passed for resource (\w+)/", checked.stdout + checked.stderr) == kinds
+
+
+def test_kustomize_takes_the_folder():
+    built = run(tool("kubectl"), "kustomize", DEPLOY / "kubernetes")
+    assert built.returncode == 0, built.stderr
+    assert sorted(re.findall(r"^kind: (\w+)", built.stdout, re.M)) == [
+        "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy", "PodDisruptionBudget", "Service"]
+
+
+def test_the_autoscalers_say_the_same():
+    """hpa.yaml, keda.yaml and the replay's defaults are one set of numbers, and ask for what the rules record."""
+    hpa, keda = ((DEPLOY / "kubernetes" / name).read_text() for name in ("hpa.yaml", "keda.yaml"))
+    help_text = run(sys.executable, serving.ROOT / "tools/hpa_replay.py", "--help").stdout
+    replay = dict(re.findall(r"^  --([\w-]+) (?:(?!\n  -)[^(])*\(default: ([\d.]+)\)", help_text, re.M))
+    for text in (hpa, keda):
+        up, down = text.split("scaleDown:")
+        assert re.findall(r"type: (\w+), value: (\d+), periodSeconds: (\d+)", up) == [
+            ("Percent", replay["up-percent"], "15"), ("Pods", replay["up-pods"], "15")]
+        assert re.findall(r"value: (\d+), periodSeconds: (\d+)", down) == [(replay["down-percent"], "60")]
+        assert f"stabilizationWindowSeconds: {replay['down-window']}" in down
+        for word, number in (("min", "least"), ("max", "most")):
+            assert re.search(rf"{word}Replica(s|Count): {replay[number]}\b", text), number
+    assert "value: 700m" in hpa and 'threshold: "0.7"' in keda and replay["busy"] == "0.7"
+    assert 'value: "1"}' in hpa and 'threshold: "1"' in keda and replay["backlog"] == "1.0"
+    recorded = set(re.findall(r"record: (\S+)", (DEPLOY / "alerts.yml").read_text()))
+    assert set(re.findall(r"query: (\S+)", keda)) == recorded
+    assert set(re.findall(r"metric: {name: (\w+)}", hpa)) == {name.replace(":", "_") for name in recorded}
+
+
+def test_what_to_scale_by_is_recorded(tmp_path):
+    """Two servers of one slot each, busy for three quarters; 600 tokens wait and 60 a second are embedded."""
+    promtool = tool("promtool")
+    shutil.copy(DEPLOY / "alerts.yml", tmp_path)
+    (tmp_path / "test.yml").write_text("""
+rule_files: [alerts.yml]
+evaluation_interval: 15s
+tests:
+  - interval: 15s
+    input_series:
+      - {series: 'fletch_engine_busy_seconds_total{job="fletch",instance="a"}', values: '0+15x100'}
+      - {series: 'fletch_engine_busy_seconds_total{job="fletch",instance="b"}', values: '0+7.5x100'}
+      - {series: 'fletch_engine_slots{job="fletch",instance="a"}', values: '1x100'}
+      - {series: 'fletch_engine_slots{job="fletch",instance="b"}', values: '1x100'}
+      - {series: 'fletch_queue_tokens{job="fletch",instance="a"}', values: '600x100'}
+      - {series: 'fletch_queue_tokens{job="fletch",instance="b"}', values: '0x100'}
+      - {series: 'fletch_tokens_total{job="fletch",instance="a"}', values: '0+450x40 18000x60'}
+      - {series: 'fletch_tokens_total{job="fletch",instance="b"}', values: '0+450x40 18000x60'}
+    promql_expr_test:
+      - {expr: 'fletch:busy:ratio', eval_time: 8m, exp_samples: [{labels: 'fletch:busy:ratio', value: 0.75}]}
+      - {expr: 'fletch:backlog:seconds', eval_time: 8m, exp_samples: [{labels: 'fletch:backlog:seconds', value: 10}]}
+      - {expr: 'fletch:backlog:seconds', eval_time: 20m, exp_samples: [{labels: 'fletch:backlog:seconds', value: 0}]}
+""")
+    checked = run(promtool, "test", "rules", tmp_path / "test.yml")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_the_installed_unit_names_the_installed_program(tmp_path):

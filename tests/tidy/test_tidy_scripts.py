@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The set-up scripts, in a scratch copy with stand-ins for the tools they call: they install only what is
 missing, say what to do where they cannot, and never keep a model with other weights."""
+import json
 import os
 import pathlib
+import random
 import shutil
 import stat
 import sys
@@ -125,3 +127,25 @@ def test_costs_are_computed_from_the_arguments():
                       "--core-hour", "0.5").stdout
     assert "20 core hours, $10; 5.0 h on 4 cores" in table and "float32   1.3 GB" in table
     assert house.run(sys.executable, cost, "--tokens", "0").returncode == 2
+
+
+def replayed(*arguments):
+    return json.loads(house.run(sys.executable, house.ROOT / "tools/hpa_replay.py", *arguments, check=True).stdout)
+
+
+def test_the_autoscaler_follows_a_load_and_keeps_still():
+    """A step from one server's work to eight's waits less than two seconds after three looks of the HPA; an hour of
+    the same load with noise moves nothing down and up again."""
+    step = replayed("--step", "1", "8")
+    assert step["seconds_above_2"] <= 45 and step["flaps"] == 0 and 8 <= step["most"] <= 20
+    assert replayed("--step", "2", "2")["moves"] <= 1
+    assert replayed("--step", "8", "1")["flaps"] == 0
+
+
+def test_an_hour_of_noise_does_not_flap(tmp_path):
+    draw = random.Random(1)
+    (tmp_path / "load").write_text("".join(f"{max(0.0, draw.gauss(4, 1))}\n" for _ in range(3600)))
+    hour = replayed(tmp_path / "load")
+    assert hour["flaps"] == 0 and hour["moves"] < 10
+    assert hour["server_hours"] < 1.2 * hour["needed_hours"] / 0.7 + 0.5
+    assert house.run(sys.executable, house.ROOT / "tools/hpa_replay.py", "--step", "1").returncode == 2
