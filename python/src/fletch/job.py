@@ -28,6 +28,7 @@ import pyarrow.fs as pafs  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from . import _fletch, errors
+from ._columns import REFUSABLE
 from ._folder import Folder, open_folder
 from ._model import Model
 
@@ -37,9 +38,6 @@ _SAMPLE = 4096
 _BATCH = 8192  # rows that are embedded, and make a row group of the result
 _PROPERTIES = ("dimensions", "pooling", "normalize", "prompt", "max_length", "truncate", "provider", "precision",
                "cpu.precision", "cpu.isa")
-_REFUSABLE = {_fletch.codes[name]: text for name, text in {
-    "EINVAL": "there is no text", "EUTF8": "text is not valid UTF-8", "ETOOLONG": "text longer than the model takes",
-    "EMODEL": "its vector is not finite"}.items()}
 _NUMPY = {"float32": "<f4", "int8": "|i1", "uint8": "|u1", "binary": "|i1", "ubinary": "|u1"}
 
 
@@ -241,9 +239,9 @@ def _batches(work: _Work, one: _Input, groups: list[int]) -> Iterator[tuple[Any,
         why: list[str | None] = [None] * len(found.status)
         for i in np.flatnonzero(found.status):
             status = int(found.status[i])
-            if status not in _REFUSABLE or work.on_error == "stop":
-                raise errors.Error(f"{one.path}: a text could not be embedded: {_REFUSABLE.get(status, status)}")
-            why[i] = _REFUSABLE[status]
+            if status not in REFUSABLE or work.on_error == "stop":
+                raise errors.Error(f"{one.path}: a text could not be embedded: {REFUSABLE.get(status, status)}")
+            why[i] = REFUSABLE[status]
         yield batch, found, found.status != 0, why
 
 

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
 import ray
 from ray.data import ActorPoolStrategy, Dataset
 from ray.data.checkpoint import CheckpointConfig
 
+from ._columns import embed_column, fixed_lists
 from ._model import shared
-from .job import _REFUSABLE
-from .errors import Error
 
 
 class Embedder:
@@ -27,19 +25,12 @@ class Embedder:
     def __init__(self, model: str | None, column: str, output: str, options: dict[str, Any],
                  arguments: dict[str, Any]) -> None:
         self._model, self._column, self._output = shared(model, **options), column, output
-        self._arguments = {"truncate": "right"} | arguments
+        self._arguments = arguments
 
     def __call__(self, table: Any) -> Any:
-        found = self._model.embed(table.column(self._column), info=True, on_error="null", **self._arguments)
-        unknown = sorted({int(status) for status in found.status} - {0, *_REFUSABLE})
-        if unknown:  # want of memory and the like: no text's fault, so Ray may try again
-            raise Error(f"a batch could not be embedded: status {unknown[0]}")
-        bad, width = found.status != 0, found.vectors.shape[1]
-        found.vectors[bad] = 0
-        kind = pa.list_(pa.from_numpy_dtype(found.vectors.dtype), width)
-        rows = pa.FixedSizeListArray.from_arrays(pa.array(found.vectors.reshape(-1)), type=kind, mask=pa.array(bad))
-        why = pa.array([_REFUSABLE[int(status)] if status else None for status in found.status], pa.string())
-        return table.append_column(self._output, rows).append_column(f"{self._output}_refused", why)
+        found, bad, why = embed_column(self._model, table.column(self._column), self._arguments)
+        return table.append_column(self._output, fixed_lists(found.vectors, bad)).append_column(
+            f"{self._output}_refused", why)
 
 
 def embed(ds: Dataset, *, column: str = "text", output: str = "embedding", model: str | None = None,
