@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/python.md: its programs run, each in an interpreter of its own, with the model of the tests for "medium"."""
+"""docs/python.md and docs/scale.md: their programs run, each in an interpreter and a folder of its own, with the model
+of the tests for "medium" and, where one asks for a database, a PostgreSQL of its own."""
 import os
 import re
 import subprocess
@@ -8,17 +9,30 @@ import sys
 import pytest
 from conftest import MODEL, ROOT
 
-PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/python.md").read_text(), re.S)
+PROGRAMS = [program for page in ("python", "scale")
+            for program in re.findall(r"```python\n(.*?)```", (ROOT / f"docs/{page}.md").read_text(), re.S)]
+
+
+@pytest.fixture
+def database(tmp_path):
+    """The address of a PostgreSQL with pgvector that lives as long as the test."""
+    server = pytest.importorskip("pgserver", reason="pgserver is not installed").get_server(tmp_path / "database")
+    yield server.get_uri()
+    server.cleanup()
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda text: text.split("\n")[0][:40])
-def test_a_program_of_the_page_runs(program):
+def test_a_program_of_the_page_runs(program, request, tmp_path):
     for name in re.findall(r"^(?:import|from) (\w+)", program, re.M):
         pytest.importorskip(name, reason=f"{name} is not installed")
+    environment = dict(os.environ)
+    if "DATABASE_URL" in program:
+        environment["DATABASE_URL"] = request.getfixturevalue("database")
     code = "import fletch\n" + program.replace('"medium"', repr(MODEL))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=dict(os.environ))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=environment,
+                          cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
 def test_there_are_programs():
-    assert len(PROGRAMS) >= 7
+    assert len(PROGRAMS) >= 14

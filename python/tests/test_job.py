@@ -190,6 +190,14 @@ def test_what_is_refused(toy, source, tmp_path):
     assert content(tmp_path / "out") == before
 
 
+def test_inputs_are_files_and_not_spellings(toy, source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(source)
+    for number, spelled in enumerate(("in", str(source), "link")):
+        job.run(spelled, tmp_path / "out", id="id", model=toy, split_rows=100, shard=(number, 3))
+    assert job.check(tmp_path / "out")["missing"] == 0
+
+
 @pytest.mark.parametrize("damage", ["truncate", "edit", "no part", "no manifest"])
 def test_damage(toy, source, tmp_path, damage):
     out = tmp_path / "out"

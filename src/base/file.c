@@ -349,7 +349,8 @@ bool fl_atomic_leftover(const char *path, char *out, size_t capacity) {
         if (whole != (size_t)size + TEMPORARY_END ||
             strncmp(entry->d_name, name, (size_t)size) != 0)
             continue;
-        const int fd = openat(dirfd(entries), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        /* for writing: over NFS a file that is open to be read alone cannot be locked as a writer locks it */
+        const int fd = openat(dirfd(entries), entry->d_name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
         found        = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0;
         if (fd >= 0)
             close(fd);
@@ -380,7 +381,8 @@ size_t fl_atomic_sweep(const char *folder, bool everywhere) {
     for (struct dirent *entry; entries != NULL && (entry = readdir(entries)) != NULL;) {
         if (!is_temporary(entry->d_name, everywhere, host))
             continue;
-        const int fd = openat(dirfd(entries), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        /* for writing: over NFS a file that is open to be read alone cannot be locked as a writer locks it */
+        const int fd = openat(dirfd(entries), entry->d_name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
         if (fd < 0)
             continue;
         /* the lock is held until the name is gone, so that a writer who comes now sees it */

@@ -183,12 +183,21 @@ static bool same(fl_json *a, fl_json *b) {
     return strcmp(left, right) == 0;
 }
 
+/* Two spellings of one file: texts/a and /data/texts/a, or a link to it. */
+static bool same_file(fl_json *a, fl_json *b) {
+    char left[PATH_MAX], right[PATH_MAX];
+    return fl_json_is(a, FL_JSON_STRING) && fl_json_is(b, FL_JSON_STRING) &&
+           realpath(fl_json_text(a), left) != NULL && realpath(fl_json_text(b), right) != NULL &&
+           strcmp(left, right) == 0;
+}
+
 /* Every member of `ours` against `theirs`; a member of one alone differs from nothing. */
 static fl_exit compare(const fl_filejob *job, const char *what, fl_json *theirs, fl_json *ours,
                        bool mixed_isa) {
     FL_JSON_EACH(ours, key, value) {
         fl_json *other = fl_json_get(theirs, key);
-        bool     free  = mixed_isa && strcmp(key, "cpu.isa") == 0;
+        bool     free  = (mixed_isa && strcmp(key, "cpu.isa") == 0) ||
+                    (strcmp(key, "path") == 0 && same_file(other, value));
         if (!free && !fl_json_is(value, FL_JSON_OBJECT) && !fl_json_is(value, FL_JSON_ARRAY) &&
             !same(other, value)) {
             return refuse(job, what, key, other, value);

@@ -318,6 +318,17 @@ def test_input_that_changes_between_runs(job, source, change, words):
     assert job.content() == before
 
 
+def test_inputs_are_files_and_not_spellings(tmp_path, source):
+    """Relative, absolute or through a link: the same files are the same job; a copy under another name is another."""
+    (tmp_path / "link").symlink_to(source)
+    shutil.copytree(source, tmp_path / "copy")
+    for number, spelled in enumerate(("in", source, "./in/../in", "link")):
+        Job(tmp_path, spelled).run("--shard", f"{number}/4")
+    assert "copy/a.txt, path is" in Job(tmp_path, "copy").run(code=2)["stderr"]
+    job = Job(tmp_path, source)
+    assert job.ask("--check")["missing"] == 0
+
+
 def test_input_that_changes_after_the_job(job, source):
     job.run()
     text = bytearray((source / "a.txt").read_bytes())

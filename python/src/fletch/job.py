@@ -154,6 +154,14 @@ def _flat(job: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         yield from ((f"{key} of {path}", value) for key, value in one.items() if key != "path")
 
 
+def _spelled_alike(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """`theirs`, with a file that we name in another way (texts/a, /data/texts/a) named in ours."""
+    for one, other in zip(theirs.get("inputs", []), ours["inputs"]):
+        if {"path"} <= one.keys() & other.keys() and os.path.realpath(one["path"]) == os.path.realpath(other["path"]):
+            one["path"] = other["path"]
+    return theirs
+
+
 def _join(folder: Folder, ours: bytes, mixed_isa: bool) -> str:
     """Begin the job, or find that it is the one that is there. Its digest."""
     if folder.read("job.json") is None:
@@ -161,7 +169,8 @@ def _join(folder: Folder, ours: bytes, mixed_isa: bool) -> str:
     theirs = folder.read("job.json") or b""
     if theirs != ours:
         try:
-            there, here = dict(_flat(json.loads(theirs))), dict(_flat(json.loads(ours)))
+            there = dict(_flat(_spelled_alike(json.loads(theirs), json.loads(ours))))
+            here = dict(_flat(json.loads(ours)))
         except (ValueError, AttributeError, TypeError) as error:
             raise JobError(f"job.json is damaged: {error}") from None
         for key in here | there:
