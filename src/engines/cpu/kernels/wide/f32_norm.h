@@ -11,42 +11,55 @@
 
 #include "engines/cpu/kernels/wide/wide.h"
 
+enum {
+    NORM_CHAINS = FL_PANEL_VECS < 4 ? 4 : FL_PANEL_VECS
+}; /* side by side: one waits for itself */
+
+FL_INLINE float norm_total(vec sum[NORM_CHAINS]) {
+    FL_UNROLL for (int half = NORM_CHAINS / 2; half > 0; half /= 2) {
+        FL_UNROLL for (int v = 0; v < half; v++) {
+            sum[v] = vec_add(sum[v], sum[v + half]);
+        }
+    }
+    return vec_sum(sum[0]);
+}
+
 static float norm_mean(const float *x, size_t n16, float inverse_n) {
-    vec sum[FL_PANEL_VECS];
-    FL_UNROLL for (int v = 0; v < FL_PANEL_VECS; v++) {
+    vec    sum[NORM_CHAINS];
+    size_t i = 0;
+    FL_UNROLL for (int v = 0; v < NORM_CHAINS; v++) {
         sum[v] = vec_zero();
     }
-    for (size_t i = 0; i < n16; i += FL_CPU_LANES) { /* padding is zero */
-        FL_UNROLL for (int v = 0; v < FL_PANEL_VECS; v++) {
+    for (; i + NORM_CHAINS * FL_VEC_LANES <= n16; i += NORM_CHAINS * FL_VEC_LANES) {
+        FL_UNROLL for (int v = 0; v < NORM_CHAINS; v++) { /* padding is zero */
             sum[v] = vec_add(sum[v], vec_load(x + i + v * FL_VEC_LANES));
         }
     }
-    FL_UNROLL for (int v = 1; v < FL_PANEL_VECS; v++) {
-        sum[0] = vec_add(sum[0], sum[v]);
+    for (; i < n16; i += FL_VEC_LANES) {
+        sum[0] = vec_add(sum[0], vec_load(x + i));
     }
-    return vec_sum(sum[0]) * inverse_n;
+    return norm_total(sum) * inverse_n;
 }
 
 static float norm_variance(const float *x, size_t n, float mean, float inverse_n) {
     const vec m = vec_set(mean);
-    vec       sum[FL_PANEL_VECS];
-    FL_UNROLL for (int v = 0; v < FL_PANEL_VECS; v++) {
+    vec       sum[NORM_CHAINS];
+    size_t    i = 0;
+    FL_UNROLL for (int v = 0; v < NORM_CHAINS; v++) {
         sum[v] = vec_zero();
     }
-    for (size_t i = 0; i < n; i += FL_CPU_LANES) {
-        FL_UNROLL for (int v = 0; v < FL_PANEL_VECS; v++) {
-            ptrdiff_t left = (ptrdiff_t)(n - i) - v * FL_VEC_LANES;
-            vec       d    = vec_sub(vec_load(x + i + v * FL_VEC_LANES), m);
-            if (left < FL_VEC_LANES) {
-                d = vec_first(left, d, vec_zero());
-            }
+    for (; i + NORM_CHAINS * FL_VEC_LANES <= n; i += NORM_CHAINS * FL_VEC_LANES) {
+        FL_UNROLL for (int v = 0; v < NORM_CHAINS; v++) {
+            vec d  = vec_sub(vec_load(x + i + v * FL_VEC_LANES), m);
             sum[v] = vec_fma(d, d, sum[v]);
         }
     }
-    FL_UNROLL for (int v = 1; v < FL_PANEL_VECS; v++) {
-        sum[0] = vec_add(sum[0], sum[v]);
+    for (; i < n; i += FL_VEC_LANES) {
+        vec d  = vec_sub(vec_load(x + i), m);
+        d      = vec_first((ptrdiff_t)(n - i), d, vec_zero());
+        sum[0] = vec_fma(d, d, sum[0]);
     }
-    return vec_sum(sum[0]) * inverse_n;
+    return norm_total(sum) * inverse_n;
 }
 
 static void wide_layer_norm(const fl_row_norm *norm) {
