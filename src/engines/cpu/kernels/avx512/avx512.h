@@ -63,8 +63,7 @@ FL_INLINE vec vec_round(vec a) {
 }
 /* p 2^n, n a whole number. */
 FL_INLINE vec vec_scale_exponent(vec p, vec n) {
-    __m512i power = _mm512_slli_epi32(_mm512_cvtps_epi32(n), 23);
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), power));
+    return _mm512_scalef_ps(p, n);
 }
 FL_INLINE float vec_sum(vec v) {
     return _mm512_reduce_add_ps(v);

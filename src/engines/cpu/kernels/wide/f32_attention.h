@@ -3,7 +3,8 @@
  * attention_run.h says which groups there are.
  *
  * Method   Q Kᵀ runs on the chains of GEMM with the packed keys as B; so does the product with V, whose
- *          rows are B as they lie, 16 columns of V a panel.
+ *          rows are B as they lie, 16 columns of V a panel. The phases run over the whole group, and
+ *          softmax over some rows side by side.
  * Tails    Keys past the last one are zero in the last panel; their scores become -inf, and their
  *          weights are not read. Groups and tiles do not change the operations of a row.
  * Proof    fl-kernels test. */
@@ -11,7 +12,7 @@
 #define FL_ENGINES_CPU_KERNELS_WIDE_F32_ATTENTION_H
 
 #include "engines/cpu/kernels/wide/attention_run.h"
-#include "engines/cpu/kernels/wide/exp.h"
+#include "engines/cpu/kernels/wide/wide.h"
 
 /* The compiler's own vectors of four: the same shuffles on every machine. */
 typedef float four __attribute__((vector_size(16), aligned(4)));
@@ -95,24 +96,99 @@ FL_INLINE void value_tile(int rows, int panels, const group *g, size_t row, size
     }
 }
 
-FL_INLINE float row_top(const float *s, size_t n16) {
-    vec top = vec_load(s);
-    for (size_t j = FL_VEC_LANES; j < n16; j += FL_VEC_LANES) {
-        top = vec_max(top, vec_load(s + j));
-    }
-    return vec_highest(top);
+/* Rows whose softmax goes side by side: one alone is a chain so long that the scheduler cannot hold
+ * enough of them. */
+enum {
+    SOFT_ROWS = FL_PANEL_VECS < 4 ? 4 / FL_PANEL_VECS : 1,
+    SOFT_VECS = SOFT_ROWS * FL_PANEL_VECS
+};
+
+/* Where the scores of row r begin; past the last row that of the last one, which goes through twice with
+ * the same result: all are read before one is written. */
+FL_INLINE float *soft_row(const group *g, size_t r) {
+    return g->scores + (r < g->rows ? r : g->rows - 1) * g->n16;
 }
 
-/* e^(s - top) in place over one row of scores; their sum. */
-FL_INLINE float row_weights(float *s, size_t n16, float top) {
-    const vec max = vec_set(top);
-    vec       sum = vec_zero();
-    for (size_t j = 0; j < n16; j += FL_VEC_LANES) {
-        vec e = wide_exp(vec_sub(vec_load(s + j), max));
-        vec_store(s + j, e);
-        sum = vec_add(sum, e);
+/* The largest score of rows r and on. */
+FL_INLINE void rows_top(group *g, size_t r) {
+    vec          top[SOFT_VECS];
+    const float *s[SOFT_ROWS];
+    FL_UNROLL for (int i = 0; i < SOFT_VECS; i++) {
+        s[i / FL_PANEL_VECS] = soft_row(g, r + (size_t)(i / FL_PANEL_VECS));
+        top[i]               = vec_load(s[i / FL_PANEL_VECS] + i % FL_PANEL_VECS * FL_VEC_LANES);
     }
-    return vec_sum(sum);
+    for (size_t j = FL_CPU_LANES; j < g->n16; j += FL_CPU_LANES) {
+        FL_UNROLL for (int i = 0; i < SOFT_VECS; i++) {
+            const float *at = s[i / FL_PANEL_VECS] + j + i % FL_PANEL_VECS * FL_VEC_LANES;
+            top[i]          = vec_max(top[i], vec_load(at));
+        }
+    }
+    FL_UNROLL for (int i = 0; i < SOFT_ROWS; i++) {
+        FL_UNROLL for (int v = 1; v < FL_PANEL_VECS; v++) {
+            top[i * FL_PANEL_VECS] = vec_max(top[i * FL_PANEL_VECS], top[i * FL_PANEL_VECS + v]);
+        }
+        if (r + (size_t)i < g->rows) {
+            g->top[r + (size_t)i] = vec_highest(top[i * FL_PANEL_VECS]);
+        }
+    }
+}
+
+/* t[i] = 2^t[i], t clamped to -126; relative error 2.2e-7 (lab/cpu/fit.py). NaN stays. */
+FL_INLINE void powers_of_2(vec t[SOFT_VECS]) {
+    static const float poly[] = {1.000000119e+00f, 6.931469440e-01f, 2.402212024e-01f,
+                                 5.550713092e-02f, 9.675540961e-03f, 1.327647129e-03f};
+    vec                n[SOFT_VECS], p[SOFT_VECS];
+    FL_UNROLL for (int i = 0; i < SOFT_VECS; i++) {
+        t[i] = vec_max(vec_set(-126.0f), t[i]);
+        n[i] = vec_round(t[i]);
+        t[i] = vec_sub(t[i], n[i]);
+        p[i] = vec_set(poly[5]);
+    }
+    FL_UNROLL for (int c = 4; c >= 0; c--) {
+        vec next = vec_set(poly[c]);
+        FL_UNROLL for (int i = 0; i < SOFT_VECS; i++) {
+            p[i] = vec_fma(p[i], t[i], next);
+        }
+    }
+    FL_UNROLL for (int i = 0; i < SOFT_VECS; i++) {
+        t[i] = vec_scale_exponent(p[i], n[i]);
+    }
+}
+
+/* e^(s - top) in place over rows r and on, which is 2^t with t = s log2 e - top log2 e in one FMA: its
+ * rounding costs t 2^-24 of a weight of 2^t. And the sums of the weights. */
+FL_INLINE void rows_weights(group *g, size_t r) {
+    const vec log2e = vec_set(1.44269502e+00f);
+    vec       minus[SOFT_ROWS], sum[SOFT_VECS];
+    float    *s[SOFT_ROWS];
+    FL_UNROLL for (int i = 0; i < SOFT_ROWS; i++) {
+        size_t row = r + (size_t)i < g->rows ? r + (size_t)i : g->rows - 1;
+        s[i]       = soft_row(g, row);
+        minus[i]   = vec_mul(vec_set(-g->top[row]), log2e);
+    }
+    FL_UNROLL for (int i = 0; i < SOFT_VECS; i++) {
+        sum[i] = vec_zero();
+    }
+    for (size_t j = 0; j < g->n16; j += FL_CPU_LANES) {
+        vec e[SOFT_VECS];
+        FL_UNROLL for (int i = 0; i < SOFT_VECS; i++) {
+            const float *at = s[i / FL_PANEL_VECS] + j + i % FL_PANEL_VECS * FL_VEC_LANES;
+            e[i]            = vec_fma(vec_load(at), log2e, minus[i / FL_PANEL_VECS]);
+        }
+        powers_of_2(e);
+        FL_UNROLL for (int i = 0; i < SOFT_VECS; i++) {
+            vec_store(s[i / FL_PANEL_VECS] + j + i % FL_PANEL_VECS * FL_VEC_LANES, e[i]);
+            sum[i] = vec_add(sum[i], e[i]);
+        }
+    }
+    FL_UNROLL for (int i = 0; i < SOFT_ROWS; i++) {
+        FL_UNROLL for (int v = 1; v < FL_PANEL_VECS; v++) {
+            sum[i * FL_PANEL_VECS] = vec_add(sum[i * FL_PANEL_VECS], sum[i * FL_PANEL_VECS + v]);
+        }
+        if (r + (size_t)i < g->rows) {
+            g->sum[r + (size_t)i] = vec_sum(sum[i * FL_PANEL_VECS]);
+        }
+    }
 }
 
 #define TILE(rows)                                                                                 \
@@ -165,12 +241,12 @@ static void run_group(group *g) {
     if (!open) {
         attention_hide(g, -__builtin_inff());
     }
-    for (size_t r = 0; r < g->rows; r++) {
-        g->top[r] = row_top(g->scores + r * g->n16, g->n16);
+    for (size_t r = 0; r < g->rows; r += SOFT_ROWS) {
+        rows_top(g, r);
     }
     attention_join_tops(g);
-    for (size_t r = 0; r < g->rows; r++) {
-        g->sum[r] = row_weights(g->scores + r * g->n16, g->n16, g->top[r]);
+    for (size_t r = 0; r < g->rows; r += SOFT_ROWS) {
+        rows_weights(g, r);
     }
     attention_join_sums(g);
     if (!open) {
