@@ -40,6 +40,26 @@ GATES = {"int8": (0.999, 0.997, 0.1, 0.005), "int16": (0.9999, 0.9999, 0.02, 0.0
          "bf16": (0.9995, 0.9995, 0.05, 0.002)}
 
 
+# What people type in a search box or say to a machine: so short that one word decides, the worst there is for bytes.
+SHORT = (
+    "ok | OK! | ??? | thanks | thank you | yes | no | hello | hi | order status | help | refund | why? | good "
+    "morning | bye | :) | 1 | 2026 | price | contact | login | password reset | cat | the | what is this | how are "
+    "you? | see you | please | Thank you! | thank you very much | thx | Thanks a lot | you're welcome | welcome | "
+    "sorry | I'm sorry | excuse me | good night | good evening | Good day. | Hello! | Hello there | Hi. | hey | How "
+    "do you do? | What? | What's up? | who | who are you | where | when | how | how much | how much is it? | cancel "
+    "| cancel order | return policy | shipping | free shipping | track my order | where is my order | delivery time "
+    "| opening hours | phone number | address | email | my account | sign up | log out | delete account | invoice | "
+    "receipt | payment failed | credit card | discount | coupon code | out of stock | size chart | customer service "
+    "| talk to a human | agent | stop | start | menu | home | search | next | back | cancel subscription | weather "
+    "| weather today | news | sports | music | movies | pizza | coffee | dog | house | car | python | error 404 | "
+    "not found | null | test | testing | asdf | lol | haha | wow | great | nice | good | bad | I love you | I love "
+    "it | I hate it | It works. | It doesn't work. | No problem. | Sure. | Of course. | Maybe. | I don't know. | "
+    "see above | n/a | - | . | ... | ! | ? | a | I | me | you | we | they | one | two | 42 | 3.14 | $5 | 100% | USA "
+    "| London | Monday | January | today | tomorrow | now | later | yesterday"
+).split(" | ")
+SHORT_GATES = {"int8": (0.9975, 0.98), "int16": (0.9999, 0.9999), "bf16": (0.9995, 0.9995)}
+
+
 def in_all(folder, texts, work):
     return {precision: golden.embed(folder, texts, "--precision", precision, work=work)
             for precision in ("fp32", *GATES)}
@@ -59,9 +79,9 @@ def spearman(rows: numpy.ndarray, scores: numpy.ndarray) -> float:
 MISSED = {("FLETCH_MODEL_HIGH", "int8"): [1420]}
 
 
-def check_cosine(fp32: numpy.ndarray, rows: numpy.ndarray, precision: str, kept=slice(None)):
+def check_cosine(fp32: numpy.ndarray, rows: numpy.ndarray, precision: str, kept=slice(None), gates=None):
     cosine = (fp32.astype(numpy.float64) * rows).sum(axis=1)[kept]
-    mean, worst = GATES[precision][:2]
+    mean, worst = (gates or GATES)[precision][:2]
     assert cosine.mean() >= mean, f"{precision}: {cosine.mean()}"
     assert cosine.min() >= worst, f"{precision}, text {cosine.argmin()}: {cosine.min()}"
     assert not numpy.array_equal(fp32, rows), f"{precision}: these are fp32's vectors"
@@ -83,6 +103,13 @@ def test_cosine_and_stsb(variable, tmp_path):
         if len(chosen) == len(texts):
             loss = spearman(rows["fp32"][places], scores) - spearman(rows[precision][places], scores)
             assert loss <= gate[2], precision
+
+
+@pytest.mark.parametrize("variable", MODELS)
+def test_short_queries(variable, tmp_path):
+    rows = in_all(folder_of(variable), SHORT, tmp_path)
+    for precision in GATES:
+        check_cosine(rows["fp32"], rows[precision], precision, gates=SHORT_GATES)
 
 
 def ndcg(documents: numpy.ndarray, queries: numpy.ndarray) -> float:
