@@ -8,6 +8,8 @@
 # as T: make bench T="quick tokenizer". Results: bench/results/DATE-MACHINE-MODEL.{json,md,svg}.
 # bench.sh render - docs/performance.md from the newest results; measures nothing. Every other run does it at its end.
 # bench.sh runtime [ARGUMENTS of bench/runtime.py] - what the scheduler costs and gains; needs no peers.
+# bench.sh compare COMMIT [ARGUMENTS of bench/compare.py] - this tree's engine and kernels against that commit's, in turns;
+# needs no peers and no model.
 # bench.sh host [ARGUMENTS of bench/host.py] - how many texts a second the host can hand to a device; likewise.
 . "$(dirname "$0")/say.sh"
 
@@ -26,6 +28,31 @@ set -- "${arguments[@]}"
 
 if [ "${1:-}" = render ]; then
     exec "$(find_python)" bench/report.py docs/performance.md bench/results
+fi
+
+# bench_engine and fl-kernels of a commit, built apart: its build folder holds no more than these two afterwards.
+build_commit() { # HASH
+    [ ! -x build/compare/"$1"/bench_engine ] || return 0
+    say "compare: building $1"
+    git worktree remove --force build/compare/tree 2>/dev/null || true
+    git worktree prune
+    git worktree add --quiet --detach build/compare/tree "$1"
+    build/compare/tree/tools/build.sh release bench_engine fl-kernels
+    mkdir -p build/compare/"$1"
+    cp build/compare/tree/build/{bench_engine,fl-kernels} build/compare/"$1"/ 2>/dev/null ||
+        stop "no bench_engine and fl-kernels where $1 builds them" "compare with a later commit"
+    git worktree remove --force build/compare/tree
+}
+
+if [ "${1:-}" = compare ]; then
+    before=$(git rev-parse --short "${2:?bench.sh compare: which commit}^{commit}")
+    after=$(git rev-parse --short HEAD)
+    git diff --quiet HEAD || after=$after+
+    shift 2
+    tools/setup.sh build
+    tools/build.sh release bench_engine fl-kernels
+    build_commit "$before"
+    exec "$(find_python)" bench/compare.py build/compare/"$before" build --names "$before" "$after" "$@"
 fi
 
 tools/setup.sh build

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two builds against each other in turns: what a commit gained or lost, kernel by kernel and whole.
+
+    tools/bench.sh compare COMMIT [--rounds 7] [--seconds 0.5] [--part engine] [--part kernels] [--formats fp32,int8]
+
+Clocks drift, neighbours come and go: two runs one after the other differ by more than most changes are worth. So
+every round runs both builds on the same question, every other round in reverse order, and a ratio compares two runs of
+one round; the table has the median ratio with the lowest and the highest. Above 1 the working tree is faster.
+The engine is bench_engine on one thread (processor time counts), the kernels are `fl-kernels perf` with the instruction
+set that the engine chooses here. What both builds know is compared, the rest is left out.
+--keep adds the table to bench/results/history.csv, from which history.md is written.
+"""
+import argparse
+import csv
+import datetime
+import pathlib
+import re
+import statistics
+import subprocess
+
+RESULTS = pathlib.Path(__file__).parent / "results"
+ENGINE = re.compile(r"(?P<what>short|long) .*median (?P<value>[\d.]+) tok/s")
+LATENCY = re.compile(r"(?P<what>latency) .* of (?P<tokens>\d+) tokens: .*p50 (?P<value>[\d.]+) ms")
+KERNEL = re.compile(r"(?P<isa>\S+)\s+(?P<what>\S.*?):?\s+(?P<value>[\d.]+) (?P<unit>GFLOP/s|Gop/s|ns)\b")
+COLUMNS = ["date", "machine", "before", "after", "what", "ratio", "lowest", "highest", "rounds"]
+
+
+def ask(command: list) -> str:
+    return subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True).stdout
+
+
+def engine(build: pathlib.Path, options) -> dict:
+    """Speeds, more is better."""
+    found = {}
+    for precision in options.formats.split(","):
+        for line in ask([build / "bench_engine", "-t", "1", "-s", options.seconds, "-p", precision]).splitlines():
+            if match := ENGINE.match(line):
+                found[f"engine {precision} {match['what']}"] = float(match["value"])
+            elif match := LATENCY.match(line):
+                found[f"engine {precision} one text of {match['tokens']}"] = 1 / float(match["value"])
+    return found
+
+
+def kernels(build: pathlib.Path, options) -> dict:
+    found = {}
+    for line in ask([build / "fl-kernels", "perf", "-i", options.isa]).splitlines():
+        if (match := KERNEL.match(line)) and match["isa"] == options.isa:
+            value = float(match["value"])
+            found[match["what"]] = 1 / value if match["unit"] == "ns" else value
+    return found
+
+
+def race(before: pathlib.Path, after: pathlib.Path, options) -> list:
+    ratios = {}
+    for round_ in range(options.rounds):
+        for part in options.part or ["engine", "kernels"]:
+            measure = {"engine": engine, "kernels": kernels}[part]
+            if round_ % 2 == 0:
+                old, new = measure(before, options), measure(after, options)
+            else:
+                new, old = measure(after, options), measure(before, options)
+            for what in old.keys() & new.keys():
+                ratios.setdefault((part, what), []).append(new[what] / old[what])
+    return [{"what": what, "ratio": f"{statistics.median(all_):.3f}", "lowest": f"{min(all_):.3f}",
+             "highest": f"{max(all_):.3f}", "rounds": len(all_)}
+            for (_, what), all_ in sorted(ratios.items())]
+
+
+def table(rows: list) -> str:
+    lines = ["| what | median ratio | lowest to highest |", "|---|---|---|"]
+    return "\n".join(lines + [f"| {row['what']} | {row['ratio']} | {row['lowest']} to {row['highest']} |"
+                              for row in rows])
+
+
+def keep(rows: list, about: dict) -> None:
+    data = RESULTS / "history.csv"
+    old = list(csv.DictReader(data.open(encoding="utf-8"))) if data.exists() else []
+    everything = old + [about | row for row in rows]
+    with data.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(everything)
+    text = ["# History of speed", "", "Builds against each other in turns, one thread; above 1.000 the later one is "
+            "faster (`tools/bench.sh compare COMMIT --keep`).", ""]
+    for key in dict.fromkeys((row["date"], row["machine"], row["before"], row["after"]) for row in everything):
+        mine = [row for row in everything if (row["date"], row["machine"], row["before"], row["after"]) == key]
+        text += [f"## {key[0]}, {key[1]}: {key[2]} to {key[3]}", "", table(mine), ""]
+    (RESULTS / "history.md").write_text("\n".join(text).rstrip() + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before", type=pathlib.Path, help="folder of the build that is compared with")
+    parser.add_argument("after", type=pathlib.Path, help="folder of the build that is judged")
+    parser.add_argument("--names", nargs=2, default=["before", "after"], help="commits of both")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", default="0.5", help="of each question to the engine")
+    parser.add_argument("--part", action="append", choices=["engine", "kernels"])
+    parser.add_argument("--formats", default="fp32,int8,int16,bf16")
+    parser.add_argument("--keep", action="store_true")
+    options = parser.parse_args()
+    about = ask([options.after / "bench_engine", "-s", "0.01", "-o", "none"])
+    options.isa = re.search(r"^cpu\.isa\s+(\S+)", about, re.M)[1]
+    machine = re.search(r"best that this machine has; (.*?) has ", about)
+    rows = race(options.before, options.after, options)
+    print(table(rows))
+    if options.keep:
+        keep(rows, {"date": datetime.date.today().isoformat(), "before": options.names[0], "after": options.names[1],
+                    "machine": f"{machine[1] if machine else 'processor'} ({options.isa})"})
+
+
+if __name__ == "__main__":
+    main()
