@@ -700,6 +700,11 @@ typedef struct fletch_model_info {
     const char
         *head; /* what a text becomes: "embedding", "scores" of labels, "sparse" weights, "late":
                           a vector a token, for scores by late interaction */
+    const char *
+        switches; /* what the family has besides BERT's plain form: "gated MLPs, rotary positions" */
+    const char *task;      /* whose adapter is in the weights; "" without adapters */
+    uint32_t    positions; /* the longest that max_length may be */
+    uint32_t    heads, key_heads, intermediate;
 } fletch_model_info;
 
 /** Fill *info (with its size set). Since 0.1. */

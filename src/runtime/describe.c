@@ -95,10 +95,8 @@ static void tell_encoder(teller *t, const fletch_model *m) {
     tell(t, "architecture", "config.json",
          "%s: %" PRIu32 " layers, hidden %" PRIu32 ", %" PRIu32 " heads, intermediate %" PRIu32,
          desc->architecture, desc->layers, desc->hidden, desc->heads, desc->intermediate);
-    char switches[400];
-    fl_encoder_switches(desc, switches, sizeof switches);
-    if (switches[0] != '\0' && desc->word_rows > 0) /* an .onnx file alone tells none */
-        tell(t, "switches", "config.json", "%s", switches);
+    if (m->switches[0] != '\0')
+        tell(t, "switches", "config.json", "%s", m->switches);
     if (m->model->task != NULL)
         tell(t, "task", fl_config_origin(m->config, FL_KEY_MODEL_TASK), "%s, of %s", m->model->task,
              m->model->tasks);
@@ -189,6 +187,8 @@ void fl_runtime_info(fletch_model *m, fletch_model_info *out) {
         .weights_dtype  = "",
         .activation     = "",
         .head           = heads[model->head],
+        .switches       = m->switches,
+        .task           = "",
     };
     if (!m->has_engine)
         return;
@@ -200,6 +200,11 @@ void fl_runtime_info(fletch_model *m, fletch_model_info *out) {
     out->parameters     = model->files.parameters;
     out->modified       = model->files.modified;
     out->layers         = desc->layers;
+    out->heads          = desc->heads;
+    out->key_heads      = desc->kv_heads;
+    out->intermediate   = desc->intermediate;
+    out->positions      = m->length_limit;
+    out->task           = model->task ? model->task : "";
     out->hidden         = desc->hidden;
     out->dimensions     = m->dimensions;
     out->max_length     = m->max_length;

@@ -217,6 +217,8 @@ static int resolve_output(fletch_model *m, fletch_error *error) {
     m->normalize          = strcmp(normalize, "auto") == 0 ? model->normalize : wanted;
     m->renormalize        = asked > 0 || wanted;
     m->row_width          = fl_encoder_width(&model->encoder);
+    if (model->encoder.desc.word_rows > 0) /* an .onnx file alone tells none */
+        fl_encoder_switches(&model->encoder.desc, m->switches, sizeof m->switches);
     for (uint32_t i = 0, used = 0; i < model->encoder.pooling_count && used < sizeof m->pooling;
          i++)
         used += (uint32_t)snprintf(

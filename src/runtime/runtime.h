@@ -69,15 +69,16 @@ struct fletch_model {
     char          id[256];      /* hub id, or "" for a plain folder */
     char          revision[64]; /* commit, or "" */
     /* resolved once */
-    uint32_t        max_length;   /* tokens with specials, default of a call */
-    uint32_t        length_limit; /* usable positions: the most a call may ask for */
-    uint32_t        dimensions;   /* columns of the default output */
-    bool            renormalize;  /* the user asked for a cut or for unit length: cut rows get
+    uint32_t        max_length;    /* tokens with specials, default of a call */
+    uint32_t        length_limit;  /* usable positions: the most a call may ask for */
+    uint32_t        dimensions;    /* columns of the default output */
+    bool            renormalize;   /* the user asked for a cut or for unit length: cut rows get
                        it */
-    uint32_t        row_width;    /* widest row between pooling and output */
-    bool            normalize;    /* default of a call */
-    char            pooling[64];  /* "mean,max" */
-    const char     *prompt;       /* default prompt text, "" for none; borrowed from config
+    uint32_t        row_width;     /* widest row between pooling and output */
+    bool            normalize;     /* default of a call */
+    char            pooling[64];   /* "mean,max" */
+    char            switches[400]; /* "gated MLPs, rotary positions" */
+    const char     *prompt;        /* default prompt text, "" for none; borrowed from config
                          or model */
     fletch_truncate truncate;
     uint32_t        batch_tokens; /* the largest batch */

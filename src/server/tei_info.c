@@ -3,7 +3,7 @@
  *
  * Role    clients that size their batches by the server, and probes of existing TEI deployments.
  * In/Out  /info?model=NAME (the first model without it) to TEI's object plus served_model_name,
- *         dimensions and model_fingerprint, by which a vector store can notice another model.
+ *         dimensions, encoder and model_fingerprint, by which a vector store can notice another model.
  * Memory  request memory. Threads: any.
  * Proof   tests/server/test_tei.py. */
 #include <stdio.h>
@@ -32,6 +32,21 @@ static void put_labels(fl_json_w *w, const fl_served *served) {
         fl_json_w_u64(w, fletch_label_at(served->model, i), i);
     }
     fl_json_w_end(w);
+    fl_json_w_end(w);
+}
+
+/* Beyond TEI's own keys: which network it is and how far it goes. */
+static void put_encoder(fl_json_w *w, const fletch_model_info *info) {
+    fl_json_w_object(w, "encoder");
+    fl_json_w_text(w, "family", info->family);
+    fl_json_w_text(w, "switches", info->switches);
+    put_text(w, "task", info->task[0] != '\0' ? info->task : NULL);
+    fl_json_w_u64(w, "max_positions", info->positions);
+    fl_json_w_u64(w, "layers", info->layers);
+    fl_json_w_u64(w, "hidden", info->hidden);
+    fl_json_w_u64(w, "heads", info->heads);
+    fl_json_w_u64(w, "key_heads", info->key_heads);
+    fl_json_w_u64(w, "intermediate", info->intermediate);
     fl_json_w_end(w);
 }
 
@@ -69,6 +84,7 @@ static void put_info(fl_request *request, const fl_served *served) {
     put_text(&w, "docker_label", NULL);
     fl_json_w_u64(&w, "dimensions", info->dimensions);
     put_text(&w, "model_fingerprint", served->fingerprint);
+    put_encoder(&w, info);
     fl_json_w_end(&w);
 }
 

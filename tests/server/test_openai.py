@@ -217,6 +217,8 @@ def test_what_the_answer_says_of_the_model(server):
     assert len(info["model_fingerprint"]) == 64
     assert reply.headers["x-fletch-fingerprint"] == info["model_fingerprint"]
     assert int(reply.headers["x-compute-tokens"]) == 3
+    assert info["encoder"] == {"family": "bert", "switches": "", "task": None, "max_positions": 512, "layers": 6,
+                               "hidden": 384, "heads": 12, "key_heads": 12, "intermediate": 1536}
 
 
 def test_models(server):
