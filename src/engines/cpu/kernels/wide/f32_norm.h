@@ -62,19 +62,28 @@ static float norm_variance(const float *x, size_t n, float mean, float inverse_n
     return norm_total(sum) * inverse_n;
 }
 
+/* Some rows go through each step before the next: what one waits for, another one computes. */
 static void wide_layer_norm(const fl_row_norm *norm) {
+    enum { ROWS = 4 };
     size_t n16       = fl_cpu_pad(norm->n);
-    float  inverse_n = 1.0f / (float)norm->n;
-    for (size_t r = 0; r < norm->rows; r++) {
-        const float *x        = norm->x + r * norm->x_stride;
-        float       *y        = norm->y + r * norm->y_stride;
-        float        mean     = norm_mean(x, n16, inverse_n);
-        float        variance = norm_variance(x, norm->n, mean, inverse_n);
-        const vec    m        = vec_set(mean);
-        const vec    scale    = vec_set(1.0f / sqrtf(variance + norm->eps));
-        for (size_t i = 0; i < n16; i += FL_VEC_LANES) {
-            vec v = vec_mul(vec_sub(vec_load(x + i), m), scale);
-            vec_store(y + i, vec_fma(v, vec_load(norm->weight + i), vec_load(norm->bias + i)));
+    float  inverse_n = 1.0f / (float)norm->n, mean[ROWS], scale[ROWS];
+    for (size_t first = 0; first < norm->rows; first += ROWS) {
+        size_t       count = norm->rows - first < ROWS ? norm->rows - first : ROWS;
+        const float *x     = norm->x + first * norm->x_stride;
+        float       *y     = norm->y + first * norm->y_stride;
+        for (size_t r = 0; r < count; r++) {
+            mean[r] = norm_mean(x + r * norm->x_stride, n16, inverse_n);
+        }
+        for (size_t r = 0; r < count; r++) {
+            float variance = norm_variance(x + r * norm->x_stride, norm->n, mean[r], inverse_n);
+            scale[r]       = 1.0f / sqrtf(variance + norm->eps);
+        }
+        for (size_t r = 0; r < count; r++, x += norm->x_stride, y += norm->y_stride) {
+            const vec m = vec_set(mean[r]), s = vec_set(scale[r]);
+            for (size_t i = 0; i < n16; i += FL_VEC_LANES) {
+                vec v = vec_mul(vec_sub(vec_load(x + i), m), s);
+                vec_store(y + i, vec_fma(v, vec_load(norm->weight + i), vec_load(norm->bias + i)));
+            }
         }
     }
 }
