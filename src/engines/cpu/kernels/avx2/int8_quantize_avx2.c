@@ -60,26 +60,38 @@ FL_INLINE void round_row(const fl_quantize *z, int gains, const float *x, float 
     }
 }
 
-FL_INLINE void quantize_row(const fl_quantize *z, int gains, size_t r) {
-    const float *x       = z->x + r * z->x_stride;
-    range        span    = range_of(z, gains, x);
-    float        width   = span.high - span.low;
-    bool         any     = width >= FL_CPU_Q8_TINY;
-    float        inverse = any ? 255.0f / width : 0.0f;
-    float        zero    = span.finite ? rintf(-span.low * inverse) : 0.0f;
-    z->scale[r]          = !span.finite ? NAN : any ? width * (1.0f / 255.0f) : 1.0f;
-    z->zero[r]           = zero > 255.0f ? 255 : (int32_t)zero;
-    round_row(z, gains, x, inverse, z->zero[r], (uint8_t *)z->q + r * z->q_stride);
+/* What row r is multiplied by; its scale and zero. */
+FL_INLINE float measure_row(const fl_quantize *z, int gains, size_t r) {
+    range span    = range_of(z, gains, z->x + r * z->x_stride);
+    float width   = span.high - span.low;
+    bool  any     = width >= FL_CPU_Q8_TINY;
+    float inverse = any ? 255.0f / width : 0.0f;
+    float zero    = span.finite ? rintf(-span.low * inverse) : 0.0f;
+    z->scale[r]   = !span.finite ? NAN : any ? width * (1.0f / 255.0f) : 1.0f;
+    z->zero[r]    = zero > 255.0f ? 255 : (int32_t)zero;
+    return inverse;
+}
+
+/* Some rows are measured before they are rounded: what one waits for, another one computes. */
+FL_INLINE void quantize_rows(const fl_quantize *z, int gains) {
+    enum { ROWS = 4 };
+    for (size_t first = 0; first < z->rows; first += ROWS) {
+        size_t last = z->rows - first < ROWS ? z->rows : first + ROWS;
+        float  inverse[ROWS];
+        for (size_t r = first; r < last; r++) {
+            inverse[r - first] = measure_row(z, gains, r);
+        }
+        for (size_t r = first; r < last; r++) {
+            round_row(z, gains, z->x + r * z->x_stride, inverse[r - first], z->zero[r],
+                      (uint8_t *)z->q + r * z->q_stride);
+        }
+    }
 }
 
 void fl_q8_quantize_avx2(const fl_quantize *z) {
     if (z->gain) {
-        for (size_t r = 0; r < z->rows; r++) {
-            quantize_row(z, 1, r);
-        }
-        return;
-    }
-    for (size_t r = 0; r < z->rows; r++) {
-        quantize_row(z, 0, r);
+        quantize_rows(z, 1);
+    } else {
+        quantize_rows(z, 0);
     }
 }
