@@ -3,7 +3,7 @@
 """measure.py NAME=FOLDER … --program FL_GPU --out FOLDER - fletch and its peers on one GPU, in turn, as a table.
 
 Every engine has a process of its own that keeps its model; for each set of texts each gets a turn in every round, in
-alternating order, so that both meet the same clocks and temperature. Text sets: 16, 32, 50, 128, 256 and 512 tokens
+alternating order, so that both meet the same clocks and temperature. Text sets: 16, 32, 50, 57, 128, 256 and 512 tokens
 exactly (words of the vocabulary, one token each), and with --data STS-B sentences and Cranfield abstracts. Token ids
 go to fletch's engine alone. The floor is that of reference/limits.py: products at the device's matrix rate or five
 passes over the activations at its memory's, whichever is longer; a share of the floor counts, whatever the device.
@@ -24,7 +24,7 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-LENGTHS = (16, 32, 50, 128, 256, 512)
+LENGTHS = (16, 32, 50, 57, 128, 256, 512)
 GRACE = 20  # seconds that a turn may pass its model's time by
 # dense bf16 FLOP/s and bytes/s that were measured on the part, not its datasheet's
 DEVICES = {"H200": (790e12, 4.3e12), "H100": (798e12, 3.0e12), "A100": (290e12, 1.7e12)}
@@ -192,7 +192,9 @@ class Bench:
         tokens = int(args.tokens * min(1, flops((6, 384, 1536), 0) * 4 / flops(shape, 0)))
         sets = make_sets(folder, args.work, name, tokens, args.lengths, args.data)
         settings = [f"provider.order={args.provider}", "provider.fallback=false", "provider.engine=native",
-                    f"provider.precision={args.precision}", f"batch.max_tokens={args.batch_tokens}", *args.set]
+                    f"provider.precision={args.precision}", *args.set]
+        if args.batch_tokens:
+            settings.append(f"batch.max_tokens={args.batch_tokens}")
         fletch = Worker("fletch", [args.program, folder, *settings])
         out = {"name": name, "shape": shape, "describe": fletch.ask("describe", 60), "texts": {}, "ids": {}, "latency": {}}
         self.engine_alone(name, Worker("engine", [args.program, folder, *settings]), out)
@@ -330,7 +332,7 @@ def main() -> int:
     command.add_argument("--data", type=pathlib.Path, help="folder with stsb-en-dev.jsonl and cranfield-docs.jsonl")
     command.add_argument("--provider", default="cuda")
     command.add_argument("--precision", default="auto")
-    command.add_argument("--batch-tokens", type=int, default=16384)
+    command.add_argument("--batch-tokens", type=int, help="tokens of a batch; without it fletch chooses, as it does for users")
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="more keys for fletch")
     command.add_argument("--peers", nargs="*", default=["plain", "compile"])
     command.add_argument("--peer-device", default="cuda")

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """peer.py FOLDER plain|compile [DEVICE] - sentence-transformers as fletch's peer on a GPU; measure.py starts it.
 
-fp16 weights, SDPA attention, at the best of several batch sizes for each set of texts (it sorts by length itself);
+fp16 weights, SDPA attention (eager where the architecture has no other, and then the name says so), at the best of several batch sizes for each set of texts (it sorts by length itself);
 compile: the encoder through torch.compile with dynamic shapes. Commands and answers are those of fl-gpu (gpu.c):
 text FILE SECONDS, one FILE SECONDS, describe. Only what is on the machine is used: HF_HUB_OFFLINE is set.
 """
@@ -30,11 +30,22 @@ class Peer:
         import torch
         self.torch, self.device = torch, device
         kind = torch.float16 if device.startswith("cuda") else torch.float32
-        self.model = sentence_transformers.SentenceTransformer(
-            folder, device=device, model_kwargs={"torch_dtype": kind, "attn_implementation": "sdpa"})
+        attention = "sdpa"
+
+        def load(attention: str):
+            return sentence_transformers.SentenceTransformer(
+                folder, device=device, model_kwargs={"torch_dtype": kind, "attn_implementation": attention})
+
+        try:
+            self.model = load(attention)
+        except ValueError as error:  # MPNet's: "does not support an attention implementation through … sdpa"
+            if "sdpa" not in str(error) and "scaled_dot_product_attention" not in str(error):
+                raise
+            attention = "eager"
+            self.model = load(attention)
         if how == "compile":
             self.model[0].auto_model.compile(dynamic=True)  # in place: to some versions auto_model is a name to read
-        self.name = f"sentence-transformers {sentence_transformers.__version__}, torch {torch.__version__}"
+        self.name = f"sentence-transformers {sentence_transformers.__version__}, torch {torch.__version__}, {attention} attention"
         self.best: dict[str, int] = {}
         self.files: dict[str, list[str]] = {}
 

@@ -77,7 +77,7 @@ int rounds_open(rounds **out, const char *folder, const fl_config *config, fletc
         return status;
     const fl_encoder_desc *d  = &r->model->encoder.desc;
     r->batch_tokens           = (uint32_t)fl_config_int(config, FL_KEY_BATCH_MAX_TOKENS);
-    r->longest                = d->positions;
+    r->longest                = d->positions < r->batch_tokens ? d->positions : r->batch_tokens;
     r->width                  = fl_encoder_width(&r->model->encoder);
     r->vocab                  = d->vocab;
     r->ids                    = fl_alloc_array(r->batch_tokens, sizeof *r->ids);
@@ -88,7 +88,7 @@ int rounds_open(rounds **out, const char *folder, const fl_config *config, fletc
                                  .threads      = 1,
                                  .batch_tokens = r->batch_tokens,
                                  .batch_texts  = TEXTS_MAX,
-                                 .max_length   = d->positions,
+                                 .max_length   = r->longest,
                                  .isa          = fl_config_text(config, FL_KEY_CPU_ISA),
                                  .precision    = fl_config_text(config, FL_KEY_PROVIDER_PRECISION),
                                  .deterministic =
@@ -100,6 +100,10 @@ int rounds_open(rounds **out, const char *folder, const fl_config *config, fletc
         status = r->ops->warm(r->engine, error);
     if (status == FLETCH_OK)
         r->ops->info(r->engine, &r->info);
+    /* As the runtime does: what the engine gains by, unless a number was asked for. */
+    if (!fl_config_is_set(config, FL_KEY_BATCH_MAX_TOKENS) && r->info.best_tokens > 0 &&
+        r->info.best_tokens < r->batch_tokens)
+        r->batch_tokens = r->info.best_tokens;
     return status;
 }
 

@@ -3,9 +3,12 @@
 """shapes.py TARGET [--like FOLDER] [NAME …] - model folders of well-known shapes with random weights.
 
 Speed does not depend on the values, so that a machine without a network measures shapes instead of downloads. Names:
-minilm-l6 (6x384), mpnet-base (12x768, MPNet), bert-large (24x1024), and toy (2x64) for trying things out. The
-tokenizer is FOLDER's (tokenizer.json), which real texts need; without one it is made of invented words. Weights are
-fp16, written as safetensors by hand: nothing but Python itself is needed.
+minilm-l6 (6x384), bert-base (12x768), mpnet-base (12x768, MPNet), bert-large (24x1024), and toy and toy-mpnet (2x64)
+for trying things out. The tokenizer is FOLDER's (tokenizer.json), which real texts need; without one it is made of
+invented words. Weights are fp16, written as safetensors by hand: nothing but Python itself is needed.
+
+Values do matter to agree.py: at 0.02 throughout, attention is so even that a model without queries, or without its
+relative bias, has nearly the same vectors. FACTORS makes both count: tests/golden/test_gpu_kit.py.
 """
 import argparse
 import array
@@ -13,11 +16,13 @@ import itertools
 import json
 import pathlib
 import random
+import re
 import struct
 
 # architecture, layers, hidden, heads
-SHAPES = {"minilm-l6": ("bert", 6, 384, 12), "mpnet-base": ("mpnet", 12, 768, 12),
-          "bert-large": ("bert", 24, 1024, 16), "toy": ("bert", 2, 64, 2)}
+SHAPES = {"minilm-l6": ("bert", 6, 384, 12), "bert-base": ("bert", 12, 768, 12), "mpnet-base": ("mpnet", 12, 768, 12),
+          "bert-large": ("bert", 24, 1024, 16), "toy": ("bert", 2, 64, 2), "toy-mpnet": ("mpnet", 2, 64, 2)}
+FACTORS = {r"attention\.(self|attn)\.(query|key|q|k)\.weight": 4, "relative_attention_bias": 50}  # of values of 0.02
 SPECIAL = {"[PAD]": 0, "[UNK]": 100, "[CLS]": 101, "[SEP]": 102, "[MASK]": 103}
 VOCAB = 30522
 BLOCK = 1048573  # values of noise; a prime, so that no two rows are alike
@@ -79,10 +84,12 @@ def tensors(kind: str, layers: int, hidden: int, heads: int) -> dict[str, tuple[
     return out
 
 
-def write_weights(path: pathlib.Path, shapes: dict[str, tuple[int, ...]]) -> None:
+def write_weights(path: pathlib.Path, shapes: dict[str, tuple[int, ...]], hidden: int) -> None:
     dice = random.Random(20261121)
-    noise = b"".join(struct.pack("<e", dice.gauss(0, 0.02)) for _ in range(BLOCK))
-    noise += noise
+    usual = 0.02 * max(1, 384 / hidden) ** 0.5  # narrow toys need more for sums of the same size
+    values = [dice.gauss(0, usual) for _ in range(BLOCK)]
+    noise = {factor: 2 * struct.pack(f"<{BLOCK}e", *(value * factor for value in values))
+             for factor in {1, *FACTORS.values()}}
     header, offset = {}, 0
     for name, shape in shapes.items():
         size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
@@ -97,9 +104,10 @@ def write_weights(path: pathlib.Path, shapes: dict[str, tuple[int, ...]]) -> Non
             if name.endswith("LayerNorm.weight"):
                 file.write(array.array("H", [0x3C00]).tobytes() * (size // 2))  # 1.0
                 continue
+            factor = next((factor for pattern, factor in FACTORS.items() if re.search(pattern, name)), 1)
             start = 2 * dice.randrange(BLOCK)
             while size > 0:
-                piece = noise[start:start + min(size, 2 * BLOCK)]
+                piece = noise[factor][start:start + min(size, 2 * BLOCK)]
                 file.write(piece)
                 size -= len(piece)
 
@@ -129,13 +137,13 @@ def make(folder: pathlib.Path, name: str, tokenizer: dict) -> None:
         "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"})
     weights = folder / "model.safetensors"
     if not weights.exists():
-        write_weights(weights, tensors(kind, layers, hidden, heads))
+        write_weights(weights, tensors(kind, layers, hidden, heads), hidden)
 
 
 def main() -> None:
     command = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     command.add_argument("target", type=pathlib.Path)
-    command.add_argument("names", nargs="*", default=["minilm-l6", "mpnet-base", "bert-large"])
+    command.add_argument("names", nargs="*", default=["minilm-l6", "bert-base", "mpnet-base", "bert-large"])
     command.add_argument("--like", type=pathlib.Path, help="a model folder whose BERT tokenizer is taken")
     args = command.parse_args()
     tokenizer = invented_tokenizer()
@@ -147,4 +155,5 @@ def main() -> None:
         print(args.target / name)
 
 
-main()
+if __name__ == "__main__":
+    main()
