@@ -291,16 +291,17 @@ static int reserve_chunks(fletch_model *m, fletch_error *error) {
 static int open_pools(fletch_model *m, fletch_error *error) {
     const fl_config   *c       = m->config;
     fl_bufpool_options options = {
-        .alloc   = m->replicas->replica[0].ops->host_alloc, /* pinned, where a device wants it */
-        .release = m->replicas->replica[0].ops->host_free,
-        .enable  = fl_config_bool(c, FL_KEY_POOL_ENABLE),
+        .enable      = fl_config_bool(c, FL_KEY_POOL_ENABLE),
         .max_buffers = (uint32_t)fl_config_int(c, FL_KEY_POOL_MAX_BUFFERS),
         .max_bytes   = (uint64_t)fl_config_int(c, FL_KEY_POOL_MAX_BYTES),
         .stats       = &m->stats,
         .log         = fl_config_log(c),
     };
-    size_t rows   = ROWS_TEXTS * sizeof(float) * fl_encoder_width(&m->model->encoder);
-    int    status = fl_bufpool_open(&m->inputs, &options, error);
+    size_t rows = ROWS_TEXTS * sizeof(float) * fl_encoder_width(&m->model->encoder);
+    /* Ids are copied once more on their way to a device; rows come down where they are wanted. */
+    int status      = fl_bufpool_open(&m->inputs, &options, error);
+    options.alloc   = m->replicas->replica[0].ops->host_alloc; /* pinned, where a device wants it */
+    options.release = m->replicas->replica[0].ops->host_free;
     if (status == FLETCH_OK)
         status = fl_bufpool_open(&m->outputs, &options, error);
     if (status < 0 || !options.enable || !fl_config_bool(c, FL_KEY_IO_PREALLOCATED))

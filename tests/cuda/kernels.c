@@ -3,7 +3,7 @@
  *
  *   fl-cuda-kernels test [WORD]                on the simulated device; WORD: embed, pool …
  *   fl-cuda-kernels test [WORD] --device IMAGE on the first GPU, kernels from the fatbin IMAGE
- *   fl-cuda-kernels test --brief               no bf16, whose kernels are f16's, and no text of more
+                       .e4m3            = e->bare ? none : wanted_e4m3(t, b, width, 100.0f),
  *                                              than 129 tokens, three blocks of keys: for races
  *   fl-cuda-kernels perf --device IMAGE        how long each takes: kernels_perf.c
  *
@@ -79,12 +79,12 @@ static bool launch_rows(const char *kernel, type t, const batch *b, uint32_t gri
     return launch(name, row_blocks(b), grid_y, FL_CUDA_ROW_THREADS, param, size);
 }
 
-/* LayerNorm of `v` compared with a row of the result. */
+/* LayerNorm or RMS norm of `v` compared with a row of the result. */
 static void expect_norm(const double *v, const tensor *w, const tensor *bias, double eps,
-                        size_t width, const tensor *out, size_t row) {
+                        size_t width, bool rms, const tensor *out, size_t row) {
     double mean = 0.0, variance = 0.0, top = 0.0;
     for (size_t i = 0; i < width; i++) {
-        mean += v[i] / (double)width;
+        mean += rms ? 0.0 : v[i] / (double)width;
         top = fmax(top, fabs(v[i]));
     }
     for (size_t i = 0; i < width; i++) {
@@ -119,32 +119,49 @@ static fl_cuda_e4m3 wanted_e4m3(type t, const batch *b, size_t width, float fact
 /* Embedding. */
 
 typedef struct embedding {
-    tensor   word, position, type_row, w, b;
-    uint32_t vocab, offset;
-    int32_t  pad;
+    tensor          word, position, type_row, w, b;
+    uint32_t        vocab, offset;
+    int32_t         pad;
+    bool            bare;    /* no norm */
+    const uint32_t *segment; /* [texts], or NULL */
 } embedding;
+
+static const uint32_t *upload_segments(const embedding *e, const batch *b) {
+    return e->segment != NULL ? upload(e->segment, b->texts * sizeof *e->segment) : NULL;
+}
 
 static void run_embed(const embedding *e, type t, size_t width, const batch *b, const int32_t *ids,
                       tensor *out) {
-    fl_cuda_embed p = {.meta            = b->meta_device,
-                       .ids             = upload(ids, b->tokens * sizeof *ids),
-                       .cu              = b->cu_device,
-                       .word            = e->word.device,
-                       .position        = e->position.device,
-                       .type            = e->type_row.device,
-                       .norm_w          = floats(&e->w),
-                       .norm_b          = floats(&e->b),
-                       .e4m3            = wanted_e4m3(t, b, width, 100.0f),
-                       .hidden          = (uint32_t)width,
-                       .position_offset = e->offset,
-                       .pad_token       = e->pad,
-                       .eps             = 1e-12f};
-    *out            = poison(t, b->rows * width);
-    p.x             = out->device;
+    uint32_t     *places = scratch(b->rows * sizeof *places);
+    fl_cuda_e4m3  none   = {0};
+    fl_cuda_embed p      = {.meta            = b->meta_device,
+                            .ids             = upload(ids, b->tokens * sizeof *ids),
+                            .cu              = b->cu_device,
+                            .word            = e->word.device,
+                            .position        = e->position.device,
+                            .type            = e->type_row.device,
+                            .segment         = upload_segments(e, b),
+                            .norm_w          = e->bare ? NULL : floats(&e->w),
+                            .norm_b          = e->bare ? NULL : floats(&e->b),
+                            .places          = upload(NULL, b->rows * sizeof *places),
+                            .e4m3            = e->bare ? none : wanted_e4m3(t, b, width, 100.0f),
+                            .hidden          = (uint32_t)width,
+                            .position_offset = e->offset,
+                            .pad_token       = e->pad,
+                            .eps             = 1e-12f};
+    *out                 = poison(t, b->rows * width);
+    p.x                  = out->device;
     launch_rows("fl_embed", t, b, 1, &p, sizeof p);
     fetch(out);
     if (p.e4m3.rows != NULL) {
         expect_e4m3(&p.e4m3, b, width, out);
+    }
+    download(places, p.places, b->rows * sizeof *places);
+    for (uint32_t text = 0; text < b->texts; text++) {
+        for (uint32_t token = b->cu[text]; token < b->cu[text + 1]; token++) {
+            expect(places[token] == token - b->cu[text], "token %u has place %u", token,
+                   places[token]);
+        }
     }
 }
 
@@ -154,14 +171,21 @@ static void expect_embedded(const embedding *e, size_t width, const batch *b, co
     for (uint32_t text = 0; text < b->texts; text++) {
         uint32_t counted = 0;
         for (uint32_t token = b->cu[text]; token < b->cu[text + 1]; token++) {
-            bool     pad = e->pad >= 0 && ids[token] == e->pad;
-            uint32_t row = pad ? (uint32_t)e->pad : e->offset + counted++;
+            bool     pad    = e->pad >= 0 && ids[token] == e->pad;
+            uint32_t row    = pad ? (uint32_t)e->pad : e->offset + counted++;
+            size_t   second = e->segment != NULL && token - b->cu[text] >= e->segment[text];
             for (size_t i = 0; i < width; i++) {
                 v[i] = e->word.v[(size_t)ids[token] * width + i];
                 v[i] += e->position.v ? e->position.v[row * width + i] : 0.0;
-                v[i] += e->type_row.v ? e->type_row.v[i] : 0.0;
+                v[i] += e->type_row.v ? e->type_row.v[second * width + i] : 0.0;
             }
-            expect_norm(v, &e->w, &e->b, 1e-12, width, out, token);
+            if (!e->bare) {
+                expect_norm(v, &e->w, &e->b, 1e-12, width, false, out, token);
+            }
+            for (size_t i = 0; e->bare && i < width; i++) {
+                expect_near(out->v[token * width + i], v[i],
+                            type_unit[out->type] * fabs(v[i]) * 1.01 + 1e-6, "row", token, i);
+            }
         }
     }
     expect_untouched(out, b, width);
@@ -195,6 +219,27 @@ static void embed_case(type t, size_t width, bool rule, bool tables) {
     release_all();
 }
 
+/* Rows as they are, and pairs: the first token of the second text is somewhere, or nowhere. */
+static void bare_case(type t, size_t width) {
+    begin("fl_embed_%s width %zu, pairs, no norm", type_name[t], width);
+    batch     b       = mixed_batch(33);
+    uint32_t *segment = scratch(b.texts * sizeof *segment);
+    embedding e       = {.vocab = 50, .pad = -1, .bare = true, .segment = segment};
+    for (uint32_t i = 0; i < b.texts; i++) {
+        segment[i] = i % 3 == 0 ? UINT32_MAX : below(b.cu[i + 1] - b.cu[i] + 1);
+    }
+    e.word       = numbers(t, e.vocab * width, 1.0);
+    e.type_row   = numbers(t, 2 * width, 0.5);
+    int32_t *ids = scratch(b.tokens * sizeof *ids);
+    for (uint32_t i = 0; i < b.tokens; i++) {
+        ids[i] = (int32_t)below(e.vocab);
+    }
+    tensor out;
+    run_embed(&e, t, width, &b, ids, &out);
+    expect_embedded(&e, width, &b, ids, &out);
+    release_all();
+}
+
 /* The search of cu by 32 probes, with texts by the thousand. */
 static void many_texts_case(uint32_t texts) {
     begin("fl_embed_f32, %u texts", texts);
@@ -222,6 +267,8 @@ static void test_embed(void) {
         }
         embed_case(t, 40, true, false);
         embed_case(t, 64, false, true);
+        bare_case(t, 40);
+        bare_case(t, 1032);
     }
     many_texts_case(1);
     many_texts_case(33);
@@ -231,36 +278,45 @@ static void test_embed(void) {
 
 /* Residual and norm. */
 
-static void residual_case(type t, size_t width, bool with_bias, bool in_place) {
-    begin("fl_residual_norm_%s width %zu%s%s", type_name[t], width, with_bias ? "" : ", no bias",
-          in_place ? ", in place" : "");
+static void residual_case(type t, size_t width, bool adds, bool in_place, bool rms) {
+    begin("fl_residual_norm_%s width %zu%s%s%s", type_name[t], width, adds ? ", adds" : "",
+          in_place ? ", in place" : "", rms ? ", RMS" : "");
     batch  b = mixed_batch(17);
     tensor x = activations(t, &b, width, 3.0), y = activations(t, &b, width, 1.0);
     tensor w = numbers(F32, width, 2.0), norm_b = numbers(F32, width, 1.0);
-    tensor bias             = with_bias ? numbers(F32, width, 1.0) : constants(F32, width, 0.0);
-    tensor out              = in_place ? x : poison(t, b.rows * width);
+    /* In place: over x alone, or over y with the sum over x, as a pre-norm layer has it. */
+    tensor out              = !in_place ? poison(t, b.rows * width) : adds ? y : x;
+    tensor sum              = !in_place ? poison(t, b.rows * width) : x;
+    bool   sums             = adds;
     out.v                   = scratch(out.count * sizeof(double));
+    sum.v                   = scratch(sum.count * sizeof(double));
     fl_cuda_residual_norm p = {.meta   = b.meta_device,
                                .x      = x.device,
-                               .y      = y.device,
-                               .bias   = with_bias ? floats(&bias) : NULL,
+                               .y      = adds ? y.device : NULL,
+                               .sum    = sums ? sum.device : NULL,
                                .norm_w = floats(&w),
                                .norm_b = floats(&norm_b),
                                .out    = out.device,
                                .e4m3   = wanted_e4m3(t, &b, width, 0.03f),
                                .hidden = (uint32_t)width,
+                               .rms    = rms,
                                .eps    = 1e-5f};
     launch_rows("fl_residual_norm", t, &b, 1, &p, sizeof p);
     fetch(&out);
+    fetch(&sum);
     if (p.e4m3.rows != NULL) {
         expect_e4m3(&p.e4m3, &b, width, &out);
     }
     double *v = scratch(width * sizeof *v);
     for (uint32_t row = 0; row < b.tokens; row++) {
         for (size_t i = 0; i < width; i++) {
-            v[i] = x.v[row * width + i] + y.v[row * width + i] + bias.v[i];
+            v[i] = x.v[row * width + i] + (adds ? y.v[row * width + i] : 0.0);
+            if (sums) {
+                expect_near(sum.v[row * width + i], v[i], type_unit[t] * fabs(v[i]) * 1.01 + 1e-30,
+                            "sum", row, i);
+            }
         }
-        expect_norm(v, &w, &norm_b, 1e-5, width, &out, row);
+        expect_norm(v, &w, &norm_b, 1e-5, width, rms, &out, row);
     }
     expect_untouched(&out, &b, width);
     release_all();
@@ -301,7 +357,6 @@ static void e4m3_case(size_t width) {
     send(&bias);
     fl_cuda_residual_norm p = {.meta   = b.meta_device,
                                .x      = x.device,
-                               .y      = x.device,
                                .norm_w = floats(&zero),
                                .norm_b = floats(&bias),
                                .out    = out.device,
@@ -321,7 +376,8 @@ static void test_residual_norm(void) {
     }
     for (type t = 0; t < types_tested; t++) {
         for (int i = 0; i < WIDTHS; i++) {
-            residual_case(t, widths[i], i % 2 == 0, i % 3 == 1);
+            residual_case(t, widths[i], i % 2 == 0, i % 3 == 1, i % 4 >= 2);
+            residual_case(t, widths[i], i % 2 == 1, i % 3 == 2, i % 4 < 2);
         }
     }
 }
@@ -364,6 +420,33 @@ static void bias_act_case(type t, size_t width, int kind, uint32_t grid_y) {
                     i / width, i % width);
     }
     expect_untouched(&out, &b, width);
+    release_all();
+}
+
+static void glu_case(type t, size_t width, int kind, uint32_t grid_y) {
+    begin("fl_glu_%s width %zu, activation %d, grid %u", type_name[t], width, kind, grid_y);
+    batch       b = mixed_batch(17);
+    tensor      x = activations(t, &b, 2 * width, 4.0), out = x;
+    tensor      bias      = numbers(F32, 2 * width, 1.0);
+    bool        with_bias = grid_y != 2;
+    fl_cuda_glu p = {b.meta_device, x.device, with_bias ? floats(&bias) : NULL, (uint32_t)width,
+                     kind};
+    launch_rows("fl_glu", t, &b, grid_y, &p, sizeof p);
+    out.v = scratch(out.count * sizeof(double));
+    fetch(&out);
+    for (uint32_t row = 0; row < b.tokens; row++) {
+        for (size_t i = 0; i < width; i++) {
+            size_t at   = row * 2 * width + i;
+            double gate = x.v[at] + (with_bias ? bias.v[i] : 0.0);
+            double up   = x.v[at + width] + (with_bias ? bias.v[width + i] : 0.0);
+            double want = activated(kind, gate) * up, unit = t == F32 ? 0.0 : type_unit[t];
+            expect_near(out.v[at], want,
+                        unit * fabs(want) * 1.01 + 3e-7 * (1.0 + fabs(gate)) * (1.0 + fabs(up)),
+                        "x", row, i);
+            expect(out.v[at + width] == x.v[at + width], "the other half was written");
+        }
+    }
+    expect_untouched(&out, &b, 2 * width);
     release_all();
 }
 
@@ -417,6 +500,9 @@ static void test_bias_act(void) {
         for (int kind = -1; kind <= FL_ACT_RELU; kind++) {
             bias_act_case(t, widths[kind + 2], kind, 1);
             bias_act_case(t, 1536, kind, (uint32_t)(kind + 2));
+        }
+        for (int kind = 0; kind <= FL_ACT_RELU; kind++) {
+            glu_case(t, widths[kind + 2], kind, (uint32_t)kind + 1);
         }
     }
 }
@@ -619,10 +705,10 @@ int main(int argc, char **argv) {
     static const struct {
         const char *word;
         void (*test)(void);
-    } tests[]        = {{"embed", test_embed},        {"residual_norm", test_residual_norm},
-                        {"bias_act", test_bias_act},  {"int8", test_int8},
-                        {"pool", test_pool},          {"tiles", test_tiles},
-                        {"attention", test_attention}};
+    } tests[]        = {{"embed", test_embed},       {"residual_norm", test_residual_norm},
+                        {"bias_act", test_bias_act}, {"int8", test_int8},
+                        {"pool", test_pool},         {"tiles", test_tiles},
+                        {"rotate", test_rotate},     {"attention", test_attention}};
     const char *word = NULL, *image = NULL;
     bool        times = argc >= 2 && strcmp(argv[1], "perf") == 0, brief = false;
     bool        usage = argc < 2 || (!times && strcmp(argv[1], "test") != 0);

@@ -89,6 +89,7 @@ void expect_near(double got, double want, double allowed, const char *what, size
 
 void test_tiles(void);
 void test_attention(void);
+void test_rotate(void);
 void perf(void);
 
 #endif

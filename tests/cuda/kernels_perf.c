@@ -54,6 +54,28 @@ static double time_rows(const bench *n, const char *kernel, uint32_t grid_y, con
                        REPEATS);
 }
 
+/* What layers that do not see every key cost; bytes and operations as if they did. */
+static void time_rules(const bench *n, fl_cuda_attention *p, const fl_cuda_tile *list,
+                       const uint32_t *count, uint32_t tiles, uint32_t d) {
+    static const struct {
+        const char *name;
+        int32_t     before, after;
+    } rules[] = {{"  causal", FL_CUDA_EVERY, 0}, {"  window of 64", 64, 64}};
+    char   name[64];
+    double bytes  = 4.0 * TOKENS * n->s->hidden * (double)type_size[n->t];
+    p->tiles      = list;
+    p->tile_count = count;
+    snprintf(name, sizeof name, "fl_attention_%s_ruled_%s_%u",
+             n->length > FL_CUDA_SHORT_TOKENS ? "long" : "short", type_name[n->t], d);
+    for (int i = 0; i < 2; i++) {
+        p->before = rules[i].before;
+        p->after  = rules[i].after;
+        report(n, rules[i].name,
+               launch_many(name, tiles, n->s->heads, FL_CUDA_ATTENTION_THREADS, p, REPEATS), bytes,
+               4.0 * TOKENS * n->length * n->s->hidden);
+    }
+}
+
 static void time_attention(const bench *n) {
     uint32_t           d = n->s->hidden / n->s->heads, shorts = fl_cuda_short_capacity(TOKENS);
     uint32_t           longs     = fl_cuda_long_capacity(TOKENS);
@@ -62,12 +84,15 @@ static void time_attention(const bench *n) {
                                     upload(NULL, longs * sizeof(fl_cuda_tile))};
     fl_cuda_tiles      tiles     = {n->b.meta_device, n->b.cu_device, lists[0], lists[1],
                                     counts[0],        counts[1],      shorts,   longs};
-    fl_cuda_attention  p         = {.meta  = n->b.meta_device,
-                                    .cu    = n->b.cu_device,
-                                    .qkv   = n->wide.device,
-                                    .out   = n->y.device,
-                                    .heads = n->s->heads,
-                                    .scale = 0.1f};
+    fl_cuda_attention  p         = {.meta     = n->b.meta_device,
+                                    .cu       = n->b.cu_device,
+                                    .qkv      = n->wide.device,
+                                    .out      = n->y.device,
+                                    .heads    = n->s->heads,
+                                    .kv_heads = n->s->heads,
+                                    .before   = FL_CUDA_EVERY,
+                                    .after    = FL_CUDA_EVERY,
+                                    .scale    = 0.1f};
     double             bytes     = 4.0 * TOKENS * n->s->hidden * (double)type_size[n->t];
     double             flops     = 4.0 * TOKENS * n->length * n->s->hidden, seconds[2];
     static const char *kinds[]   = {"attention_short", "attention_long"};
@@ -84,14 +109,13 @@ static void time_attention(const bench *n) {
     int works = n->length > FL_CUDA_SHORT_TOKENS;
     report(n, kinds[works], seconds[works], bytes, flops);
     report(n, "  other, empty", seconds[!works], 0.0, 0.0);
+    time_rules(n, &p, lists[works], counts[works], works ? longs : shorts, d);
 }
 
 static void time_row_kernels(const bench *n) {
     double                row  = (double)TOKENS * (double)type_size[n->t];
     fl_cuda_residual_norm norm = {.meta   = n->b.meta_device,
                                   .x      = n->x.device,
-                                  .y      = n->y.device,
-                                  .bias   = floats(&n->norm),
                                   .norm_w = floats(&n->norm),
                                   .norm_b = floats(&n->norm),
                                   .out    = n->y.device,
@@ -104,8 +128,28 @@ static void time_row_kernels(const bench *n) {
                                       n->wide.device,
                                       upload(NULL, TOKENS * sizeof(float)),
                                       n->s->hidden};
-    report(n, "residual_norm", time_rows(n, "fl_residual_norm", 1, &norm), 3 * row * n->s->hidden,
+    uint32_t              d        = n->s->hidden / n->s->heads;
+    uint32_t             *places   = scratch(TOKENS * sizeof *places);
+    for (uint32_t i = 0; i < TOKENS; i++) {
+        places[i] = i % n->length;
+    }
+    fl_cuda_rotate rotate = {.meta     = n->b.meta_device,
+                             .places   = upload(places, TOKENS * sizeof *places),
+                             .qkv      = n->wide.device,
+                             .cosines  = upload(NULL, TOKENS * sizeof(float)),
+                             .sines    = upload(NULL, TOKENS * sizeof(float)),
+                             .heads    = n->s->heads,
+                             .kv_heads = n->s->heads,
+                             .dims     = d};
+    fl_cuda_glu    glu    = {n->b.meta_device, n->wide.device, NULL, n->s->mlp / 2, 2};
+    char           name[64];
+    report(n, "residual_norm", time_rows(n, "fl_residual_norm", 1, &norm), 2 * row * n->s->hidden,
            0);
+    snprintf(name, sizeof name, "fl_rotate_%s_%u", type_name[n->t], d);
+    report(n, "rotate",
+           launch_many(name, TOKENS / FL_CUDA_ROW_ROWS, 1, FL_CUDA_ROW_THREADS, &rotate, REPEATS),
+           4 * row * n->s->hidden, 0);
+    report(n, "glu", time_rows(n, "fl_glu", 1, &glu), 1.5 * row * n->s->mlp, 0);
     report(n, "bias_act", time_rows(n, "fl_bias_act", 1, &act), 2 * row * n->s->mlp, 0);
     report(n, "quantize", time_rows(n, "fl_quantize", 1, &quantize), row * n->s->hidden, 0);
     fl_cuda_pool pool = {.meta   = n->b.meta_device,
@@ -116,7 +160,6 @@ static void time_row_kernels(const bench *n) {
                          .hidden = n->s->hidden,
                          .kinds  = 1,
                          .kind   = {2}};
-    char         name[64];
     snprintf(name, sizeof name, "fl_pool_%s", type_name[n->t]);
     report(n, "pool", launch_many(name, n->b.texts, 1, FL_CUDA_POOL_THREADS, &pool, REPEATS),
            row * n->s->hidden, 0);

@@ -68,15 +68,26 @@ static void check_products(fl_cuda *cuda, fl_cuda_type type, fl_cuda_type narrow
     enum { LAYERS = 2 };
     static fl_engine     e;
     static fl_cuda_layer layers[LAYERS];
+    static fl_layer_desc descs[LAYERS];
     fletch_error         error = {0};
     memset(layers, 0, sizeof layers);
     memset(&e, 0, sizeof e);
-    e.cuda   = cuda;
-    e.layers = layers;
-    e.type   = type;
-    e.narrow = narrow;
-    e.desc  = (fl_encoder_desc){.layers = LAYERS, .hidden = 384, .intermediate = 1536, .vocab = 32};
-    e.inner = 384;
+    e.cuda            = cuda;
+    e.layers          = layers;
+    e.type            = type;
+    e.narrow          = narrow;
+    e.desc            = (fl_encoder_desc){.layers       = LAYERS,
+                                          .layer        = descs,
+                                          .hidden       = 384,
+                                          .heads        = 12,
+                                          .kv_heads     = 12,
+                                          .head_dim     = 32,
+                                          .intermediate = 1536,
+                                          .vocab        = 32,
+                                          .embed_norm   = true};
+    e.inner           = 384;
+    e.qkv_width       = 3 * 384;
+    e.up_width        = 1536;
     e.element         = type == FL_CUDA_F32 ? 4 : 2;
     e.deterministic   = steady;
     e.workspace_bytes = 1 << 20;

@@ -113,7 +113,7 @@ enum { TEXTS_MOST = 64 };
 
 typedef struct batch {
     int32_t *ids;
-    uint32_t cu[TEXTS_MOST + 1], skip[TEXTS_MOST];
+    uint32_t cu[TEXTS_MOST + 1], skip[TEXTS_MOST], segment[TEXTS_MOST];
     float   *out, *rows[TEXTS_MOST];
     fl_batch b;
 } batch;
@@ -131,8 +131,9 @@ static inline void make_batch(batch *m, const fl_encoder *encoder, const uint32_
         uint64_t state = seed * 1000003 + lengths[i] * 7919 + 1;
         for (uint32_t t = m->cu[i]; t < m->cu[i + 1]; t++)
             m->ids[t] = (int32_t)toy_draw(&state, encoder->desc.vocab);
-        m->rows[i] = m->out + i * (size_t)(width + 1);
-        m->skip[i] = lengths[i] > 5 ? i % 3 : 0;
+        m->rows[i]    = m->out + i * (size_t)(width + 1);
+        m->skip[i]    = lengths[i] > 5 ? i % 3 : 0;
+        m->segment[i] = lengths[i] - lengths[i] * (i % 3) / 3; /* the length: one text alone */
     }
     m->b = (fl_batch){
         .ids = m->ids, .cu = m->cu, .texts = texts, .tokens = m->cu[texts], .rows = m->rows};
@@ -175,6 +176,7 @@ static inline void run_cpu(const fl_encoder *encoder, const batch *like, batch *
     make_batch(out, encoder, lengths, like->b.texts, 0);
     memcpy(out->ids, like->ids, like->b.tokens * sizeof *like->ids);
     out->b.pool_skip = like->b.pool_skip ? out->skip : NULL;
+    out->b.segment   = like->b.segment ? out->segment : NULL;
     cr_assert_eq(fl_engine_find("cpu")->forward(engine, 0, &out->b, &error), FLETCH_OK, "%s",
                  error.message);
     fl_engine_find("cpu")->close(engine);

@@ -50,6 +50,16 @@ def test_vectors_of_the_cuda_engine(run, precision, cosine):
         assert numpy.abs(rows - expected).max() <= (1e-4 if GPU else 1e-5)
 
 
+@pytest.mark.skipif(not GPU, reason="16,384 tokens take a simulated device minutes; test_cuda_engine has a smaller batch")
+def test_same_bytes_alone_and_in_a_full_batch(run):
+    """A batch of 16,384 tokens takes the library's largest tiles; one text alone its smallest."""
+    flags = ["--provider-deterministic", "true", "--batch-max-tokens", "16384", "--batch-max-texts", "2048"]
+    texts = [TEXTS[i] for i in CHOSEN[:4]] + [f"one of many short texts, the {n}th of them" for n in range(2000)]
+    together = run("fp16", texts, *flags)
+    for i in range(6):
+        assert run("fp16", [texts[i]], *flags).tobytes() == together[i].tobytes()
+
+
 def test_same_text_same_bytes_whatever_the_batch(run):
     """provider.deterministic: alone or in company."""
     texts = [TEXTS[i] for i in CHOSEN[:3]]

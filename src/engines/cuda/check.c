@@ -11,17 +11,42 @@
 #include "base/error.h"
 #include "engines/cuda/kernels/cuda_kernels.h"
 
+enum {
+    FEATURES = FL_CAN_NO_EMBED_NORM | FL_CAN_RMS_NORM | FL_CAN_PRE_NORM | FL_CAN_FINAL_NORM |
+               FL_CAN_QK_NORM | FL_CAN_GROUPED | FL_CAN_WIDE_HEADS | FL_CAN_GLU | FL_CAN_ROPE |
+               FL_CAN_CAUSAL | FL_CAN_WINDOW | FL_CAN_T5 | FL_CAN_ALIBI | FL_CAN_MIXED_RULES |
+               FL_CAN_SEGMENTS,
+    ROPE_STEP = 16 /* fl_rotate has eight values a lane, on either side */
+};
+
 static const fl_encoder_caps caps = {.engine           = "the cuda engine",
                                      .instead          = "use provider.order cpu",
-                                     .features         = FL_CAN_WIDE_HEADS | FL_CAN_T5,
+                                     .features         = FEATURES,
                                      .head_dims        = {32, 64, 128},
                                      .size_multiple    = 8,
                                      .hidden_max       = FL_CUDA_MAX_HIDDEN,
                                      .intermediate_max = 65536,
                                      .t5_distance_max  = 65536};
 
+/* What no line of the table says. */
+static int check_attention(const fl_encoder_desc *d, fletch_error *error) {
+    for (int i = 0; i < FL_RULES_MAX; i++)
+        if (d->rope[i].dims % ROPE_STEP != 0)
+            return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                           "%s does not handle rotary positions of %u values of a head (only "
+                           "multiples of %d); %s",
+                           caps.engine, d->rope[i].dims, ROPE_STEP, caps.instead);
+    if (d->layers > 0 && !(d->attention_scale > 0.0f))
+        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                       "%s does not handle an attention scale of %g; %s", caps.engine,
+                       (double)d->attention_scale, caps.instead);
+    return FLETCH_OK;
+}
+
 int fl_cuda_check_model(const fl_encoder *encoder, fletch_error *error) {
     int status = fl_encoder_supported(&encoder->desc, &caps, error);
+    if (status == FLETCH_OK)
+        status = check_attention(&encoder->desc, error);
     if (status == FLETCH_OK && encoder->layer == NULL)
         status = fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
                          "the model is only an .onnx file, which the cuda engine does not read");

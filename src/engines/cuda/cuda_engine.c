@@ -252,15 +252,19 @@ typedef struct kernel_name {
 } kernel_name;
 
 static const kernel_name kernel_names[FL_CUDA_KERNELS] = {
-    [FL_CUDA_EMBED]           = {"fl_embed_%s", false},
-    [FL_CUDA_TILES]           = {"fl_tiles", false},
-    [FL_CUDA_ATTENTION_SHORT] = {"fl_attention_short_%s_%u", false},
-    [FL_CUDA_ATTENTION_LONG]  = {"fl_attention_long_%s_%u", false},
-    [FL_CUDA_RESIDUAL_NORM]   = {"fl_residual_norm_%s", false},
-    [FL_CUDA_BIAS_ACT]        = {"fl_bias_act_%s", false},
-    [FL_CUDA_POOL]            = {"fl_pool_%s", false},
-    [FL_CUDA_QUANTIZE]        = {"fl_quantize_%s", true},
-    [FL_CUDA_DEQUANTIZE]      = {"fl_dequantize_%s", true},
+    [FL_CUDA_EMBED]                 = {"fl_embed_%s", false},
+    [FL_CUDA_TILES]                 = {"fl_tiles", false},
+    [FL_CUDA_ROTATE]                = {"fl_rotate_%s_%u", false},
+    [FL_CUDA_ATTENTION_SHORT]       = {"fl_attention_short_%s_%u", false},
+    [FL_CUDA_ATTENTION_LONG]        = {"fl_attention_long_%s_%u", false},
+    [FL_CUDA_ATTENTION_SHORT_RULED] = {"fl_attention_short_ruled_%s_%u", false},
+    [FL_CUDA_ATTENTION_LONG_RULED]  = {"fl_attention_long_ruled_%s_%u", false},
+    [FL_CUDA_GLU]                   = {"fl_glu_%s", false},
+    [FL_CUDA_RESIDUAL_NORM]         = {"fl_residual_norm_%s", false},
+    [FL_CUDA_BIAS_ACT]              = {"fl_bias_act_%s", false},
+    [FL_CUDA_POOL]                  = {"fl_pool_%s", false},
+    [FL_CUDA_QUANTIZE]              = {"fl_quantize_%s", true},
+    [FL_CUDA_DEQUANTIZE]            = {"fl_dequantize_%s", true},
 };
 
 /* "fl_attention_short_%s_%u" with the engine's type and head size. */
@@ -304,14 +308,17 @@ static void set_sizes(fl_engine *e, const fl_encoder *encoder, const fl_engine_o
     memcpy(e->pooling, encoder->pooling, sizeof e->pooling);
     e->width         = fl_encoder_width(encoder);
     e->inner         = d->heads * d->head_dim;
+    e->qkv_width     = e->inner + 2 * d->kv_heads * d->head_dim;
+    e->up_width      = (d->mlp == FL_MLP_GLU ? 2 : 1) * d->intermediate;
     e->max_length    = longest < d->positions ? longest : d->positions;
     e->batch_texts   = options->batch_texts ? options->batch_texts : 1;
     streams          = e->aside || streams < 1 ? 1 : streams;
     e->slot_count    = streams > FL_CUDA_SLOTS ? FL_CUDA_SLOTS : (uint32_t)streams;
     e->deterministic = options->deterministic;
     e->use_graphs    = !e->aside && (config == NULL || fl_config_bool(config, FL_KEY_CUDA_GRAPHS));
-    e->trace         = options->trace;
-    e->log           = options->log;
+    e->tunes = !e->deterministic && (config == NULL || fl_config_bool(config, FL_KEY_CUDA_TUNE));
+    e->trace = options->trace;
+    e->log   = options->log;
     e->workspace_bytes = e->major >= 9 ? WORKSPACE_HOPPER : WORKSPACE;
 }
 
@@ -365,7 +372,11 @@ static int open_in_context(fl_engine *e, const fl_encoder *encoder,
         fl_cuda_share_out(e);
     if (status == FLETCH_OK)
         status = fl_cuda_upload(e, encoder, options->threads, error);
-    return status < 0 ? status : fl_cuda_products_open(e, error);
+    if (status == FLETCH_OK)
+        status = fl_cuda_products_open(e, error);
+    if (status == FLETCH_OK && e->tunes)
+        status = fl_cuda_tune(e, error);
+    return status;
 }
 
 static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,

@@ -27,7 +27,8 @@
 enum {
     FL_CUDA_TIERS      = 128, /* more than tiers up to 2^20 tokens */
     FL_CUDA_TIER_LEAST = 32,
-    FL_CUDA_GRAPHS     = 48, /* captured graphs of a slot; the least used one gives way */
+    FL_CUDA_GRAPHS     = 48,   /* captured graphs of a slot; the least used one gives way */
+    FL_CUDA_GRAPH_MOST = 2048, /* tokens: above, launches hide behind what they launch */
     FL_CUDA_SLOTS      = 64
 };
 
@@ -44,10 +45,14 @@ typedef enum fl_cuda_type {
 typedef enum fl_cuda_kernel {
     FL_CUDA_EMBED,
     FL_CUDA_TILES,
+    FL_CUDA_ROTATE,
     FL_CUDA_ATTENTION_SHORT,
     FL_CUDA_ATTENTION_LONG,
+    FL_CUDA_ATTENTION_SHORT_RULED,
+    FL_CUDA_ATTENTION_LONG_RULED,
     FL_CUDA_RESIDUAL_NORM,
     FL_CUDA_BIAS_ACT,
+    FL_CUDA_GLU,
     FL_CUDA_POOL,
     FL_CUDA_QUANTIZE,
     FL_CUDA_DEQUANTIZE,
@@ -74,6 +79,7 @@ typedef struct fl_cuda_matrix {
     fl_cuda_type         takes;           /* the type of weights and input */
     bool                 fused;           /* cublasLt adds the bias (and activates) */
     bool                 act_apart;       /* of up: fused, but fl_bias_act activates */
+    bool                 adds;            /* of out and down: to what stands in the output */
     cublasLtMatmulDesc_t desc;            /* owned; knows epilogue and bias */
 } fl_cuda_matrix;
 
@@ -85,13 +91,30 @@ typedef struct fl_cuda_norm {
 typedef struct fl_cuda_layer {
     fl_cuda_matrix product[FL_CUDA_PRODUCTS];
     fl_cuda_norm   attention_norm, mlp_norm;
+    CUdeviceptr    q_norm, k_norm; /* float32 [head_dim], or 0 */
 } fl_cuda_layer;
+
+/* Tables of the rules that layers share: desc.rope and desc.distance. float32. */
+typedef struct fl_cuda_rope {
+    CUdeviceptr cosines, sines; /* [max_length, dims / 2], or 0 */
+} fl_cuda_rope;
+typedef struct fl_cuda_bias {
+    CUdeviceptr table; /* [2 * most + 1, heads], or 0 */
+    uint32_t    most;  /* the distance it ends at */
+} fl_cuda_bias;
 
 /* How cublasLt runs a product at a tier. */
 typedef struct fl_cuda_plan {
     cublasLtMatrixLayout_t in, out; /* owned: [tokens, k] and [tokens, n] */
     cublasLtMatmulAlgo_t   algo;
 } fl_cuda_plan;
+
+/* The best of several algorithms by time, at one of the tiers that tune.c looks at. */
+typedef struct fl_cuda_tuned {
+    uint32_t             tokens; /* of the tier; 0: nothing was found */
+    cublasLtMatmulAlgo_t algo;
+} fl_cuda_tuned;
+enum { FL_CUDA_TUNED = 8 };
 
 typedef struct fl_cuda_tier {
     atomic_bool  ready;
@@ -109,14 +132,16 @@ typedef enum fl_cuda_watched {
 /* Where everything of a forward at one tier lies in a slot's arena (tiers.c). The parts up to
  * `input_bytes` come up in one copy, those from `bad` on go down in one. */
 typedef struct fl_cuda_place {
-    CUdeviceptr meta, cu, skip, ids;
+    CUdeviceptr meta, cu, skip, segment, ids; /* segment: 0 without desc.segments */
     CUdeviceptr short_tiles, long_tiles, counts;
-    CUdeviceptr x, y, qkv, context, middle; /* middle lies over qkv and context */
+    CUdeviceptr places;                     /* [tokens] uint32, or 0: nothing turns */
+    CUdeviceptr x, y, qkv, context, middle; /* middle lies over qkv and context; y: 0 where every
+                                               product reads x and adds to it */
     CUdeviceptr narrow;                     /* a product's input as int8 or e4m3, or 0 */
     CUdeviceptr row_scales, sums;           /* int8 only */
     CUdeviceptr bad, rows;
-    size_t      cu_at, skip_at, ids_at, input_bytes; /* in the input */
-    size_t      rows_at, output_bytes;               /* from bad */
+    size_t      cu_at, skip_at, segment_at, ids_at, input_bytes; /* in the input */
+    size_t      rows_at, output_bytes;                           /* from bad */
     size_t      bytes;
 } fl_cuda_place;
 
@@ -174,17 +199,21 @@ struct fl_engine {
     /* the model */
     fl_encoder_desc desc;
     fl_pooling      pooling[FL_POOL_COUNT];
-    uint32_t        pooling_count, width, inner; /* inner = heads * head_dim */
-    fl_cuda_type    type, narrow; /* of elements; of products where it can be: fl_cuda_takes */
-    uint32_t        element;      /* bytes of the type */
-    bool            deterministic, use_graphs;
+    uint32_t        pooling_count, width;
+    uint32_t        inner, qkv_width; /* heads * head_dim; with both times kv_heads * head_dim */
+    uint32_t        up_width;         /* intermediate, twice where there is a gate */
+    fl_cuda_type    type, narrow;     /* of elements; of products where it can be: fl_cuda_takes */
+    uint32_t        element;          /* bytes of the type */
+    bool            deterministic, use_graphs, tunes;
     char            precision[8];
     CUdeviceptr     block;   /* owned: all that the engine has of the device */
     CUdeviceptr     weights; /* at its head */
     uint64_t        weights_bytes;
-    CUdeviceptr     word, position, token_type, attention_bias;
-    fl_cuda_norm    embed_norm;
-    fl_cuda_layer  *layers; /* owned */
+    CUdeviceptr     word, position, token_type;
+    fl_cuda_rope    rope[FL_RULES_MAX];
+    fl_cuda_bias    bias[FL_RULES_MAX];
+    fl_cuda_norm    embed_norm, final_norm; /* weight 0: there is none */
+    fl_cuda_layer  *layers;                 /* owned */
     float *gains; /* owned; int8: [layers][FL_CUDA_WATCHED][hidden], see cuda_calibrate.c */
     /* running */
     fl_cuda_blocks        *pool; /* of the device, or `own` */
@@ -199,8 +228,8 @@ struct fl_engine {
     const fl_cuda_matrix  *first[FL_CUDA_KINDS];         /* of each kind; NULL: there is none */
     cublasLtMatrixLayout_t weight_layout[FL_CUDA_KINDS]; /* owned */
     cublasLtMatmulAlgo_t   fixed[FL_CUDA_KINDS];         /* deterministic: one for all tiers */
-    bool                   has_fixed;
-    pthread_mutex_t        lock; /* of making plans */
+    fl_cuda_tuned          tuned[FL_CUDA_KINDS][FL_CUDA_TUNED]; /* otherwise, by tokens */
+    pthread_mutex_t        lock;                                /* of making plans */
     fl_cuda_tier           tiers[FL_CUDA_TIERS];
     CUstream               transfer; /* NULL: copies go by the slot's own stream */
     atomic_uint            running;  /* forwards in flight */
@@ -245,6 +274,8 @@ int fl_cuda_upload(fl_engine *e, const fl_encoder *encoder, uint32_t threads, fl
 
 /* product.c */
 void fl_cuda_product_size(const fl_engine *e, fl_cuda_product p, uint32_t *n, uint32_t *k);
+/* Whether the product reads what a norm gave, and not x as it is. */
+bool fl_cuda_is_normed(const fl_engine *e, uint32_t layer, fl_cuda_product p);
 /* What product p of a layer takes, and whether cublasLt adds its bias: into *m. */
 void fl_cuda_takes(const fl_engine *e, uint32_t layer, fl_cuda_product p, fl_cuda_matrix *m);
 int  fl_cuda_products_open(fl_engine *e, fletch_error *error);
@@ -254,9 +285,31 @@ int fl_cuda_multiply(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier
                      const fl_cuda_layer *layer, fl_cuda_product p, CUdeviceptr in, CUdeviceptr out,
                      fletch_error *error);
 
+/* For tune.c: layouts of a product at so many tokens, cublasLt's proposals (at most
+ * FL_CUDA_PROPOSALS; NOT_SUPPORTED for none), a product by a plan, and up's activation in its
+ * epilogue or apart. `kind` is of FL_CUDA_KINDS. */
+enum { FL_CUDA_PROPOSALS = 16 };
+cublasStatus_t fl_cuda_plan_open(const fl_engine *e, int kind, uint32_t tokens, fl_cuda_plan *plan);
+void           fl_cuda_plan_close(const fl_engine *e, fl_cuda_plan *plan); /* zero is a no-op */
+cublasStatus_t fl_cuda_propose(const fl_engine *e, int kind, const fl_cuda_plan *plan, int most,
+                               cublasLtMatmulAlgo_t *out, int *count);
+cublasStatus_t fl_cuda_run_product(const fl_engine *e, const fl_cuda_slot *slot,
+                                   const fl_cuda_matrix *m, int kind, const fl_cuda_plan *plan,
+                                   CUdeviceptr in, CUdeviceptr out);
+bool           fl_cuda_activates(const fl_engine *e, int kind); /* in its epilogue, if one has it */
+cublasStatus_t fl_cuda_set_apart(fl_engine *e, int kind, bool apart);
+
+/* tune.c: e->tuned. The weights are there, the slots run nothing. What cannot be timed is left to
+ * cublasLt's own guess; EPROVIDER when the device itself failed meanwhile. */
+int fl_cuda_tune(fl_engine *e, fletch_error *error);
+
 /* cuda_layers.c: the whole forward pass of a shape into the slot's stream. */
 int fl_cuda_enqueue(const fl_engine *e, const fl_cuda_slot *slot, fl_cuda_shape shape,
                     fletch_error *error);
+
+/* up's activation alone, over the tier's rows. */
+int fl_cuda_enqueue_activation(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,
+                               const fl_cuda_matrix *up, fletch_error *error);
 
 /* cuda_graph.c */
 int  fl_cuda_run_shape(fl_engine *e, fl_cuda_slot *slot, fl_cuda_shape shape, fletch_error *error);

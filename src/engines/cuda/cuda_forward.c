@@ -21,20 +21,30 @@
 #include "base/mem.h"
 #include "engines/cuda/cuda_engine.h"
 
-static const uint64_t poll_ns = 200000; /* before the thread sleeps */
+/* Before the thread sleeps: a wake-up costs 30 to 80 us on a virtual machine. Alone, nobody else needs
+ * the processor for this model, and one text takes a wide model some hundred microseconds. */
+static const uint64_t poll_alone_ns = 2000000, poll_ns = 200000;
 
 enum { DIRECT_LEAST = 64 << 10 }; /* bytes: below, copying costs less than a second call */
 
 /* ---- Up -------------------------------------------------------------------------------------- */
 
+/* A number for each text; where none are given, the same one. */
+static void pack_numbers(unsigned char *to, const uint32_t *given, uint8_t otherwise,
+                         uint32_t texts) {
+    if (given != NULL)
+        memcpy(to, given, texts * sizeof *given);
+    else
+        memset(to, otherwise, texts * sizeof *given);
+}
+
 static size_t pack(unsigned char *input, const fl_cuda_place *at, const fl_batch *batch) {
     fl_cuda_meta meta = {.texts = batch->texts, .tokens = batch->tokens};
     memcpy(input, &meta, sizeof meta);
     memcpy(input + at->cu_at, batch->cu, (batch->texts + 1ULL) * sizeof *batch->cu);
-    if (batch->pool_skip != NULL)
-        memcpy(input + at->skip_at, batch->pool_skip, batch->texts * sizeof *batch->pool_skip);
-    else
-        memset(input + at->skip_at, 0, batch->texts * sizeof(uint32_t));
+    pack_numbers(input + at->skip_at, batch->pool_skip, 0, batch->texts);
+    if (at->segment != 0) /* UINT32_MAX: no token of type 1 */
+        pack_numbers(input + at->segment_at, batch->segment, UINT8_MAX, batch->texts);
     memcpy(input + at->ids_at, batch->ids, batch->tokens * sizeof *batch->ids);
     return at->ids_at + batch->tokens * sizeof *batch->ids;
 }
@@ -80,9 +90,9 @@ static int download(fl_engine *e, fl_cuda_slot *slot, const fl_cuda_place *at,
                          "the rows cannot be copied from the device");
 }
 
-static int wait_done(fl_engine *e, fl_cuda_slot *slot, fletch_error *error) {
+static int wait_done(fl_engine *e, fl_cuda_slot *slot, bool alone, fletch_error *error) {
     const fl_cuda_calls *cu     = &e->cuda->cu;
-    uint64_t             until  = fl_clock_ns() + poll_ns;
+    uint64_t             until  = fl_clock_ns() + (alone ? poll_alone_ns : poll_ns);
     CUresult             result = cu->event_query(slot->done);
     while (result == CUDA_ERROR_NOT_READY && fl_clock_ns() < until)
         result = cu->event_query(slot->done);
@@ -167,7 +177,7 @@ static int run(fl_engine *e, fl_cuda_slot *slot, const fl_batch *batch, bool alo
     if (status == FLETCH_OK)
         status = download(e, slot, &at, batch, direct, error);
     if (status == FLETCH_OK)
-        status = wait_done(e, slot, error);
+        status = wait_done(e, slot, alone, error);
     else
         drain(e, slot);
     fl_trace_end(e->trace, "cuda wait", begin, "texts", batch->texts);
@@ -201,41 +211,45 @@ int fl_cuda_forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_e
 
 /* ---- Warming up ------------------------------------------------------------------------------ */
 
-/* A batch of `tokens` tokens in texts of at most 16, run on every slot: twice, so that it is
+/* A batch of `tokens` tokens in texts of at most `length`, run on every slot: twice, so that it is
  * captured. */
-static int warm_with(fl_engine *e, uint32_t tokens, int32_t *ids, uint32_t *cu, float **rows,
-                     fletch_error *error) {
-    enum { LENGTH = 16 };
-    uint32_t length = e->max_length < LENGTH ? e->max_length : LENGTH, texts = 0;
-    uint32_t most = e->tiers[fl_cuda_tier_of(tokens)].texts;
-    cu[0]         = 0;
+static int warm_with(fl_engine *e, uint32_t tokens, uint32_t length, int32_t *ids, uint32_t *cu,
+                     float **rows, fletch_error *error) {
+    uint32_t texts = 0, most = e->tiers[fl_cuda_tier_of(tokens)].texts;
+    length = e->max_length < length ? e->max_length : length;
+    length = tokens / most > length ? tokens / most : length; /* as many as it may have: fill it */
+    length = e->max_length < length ? e->max_length : length;
+    cu[0]  = 0;
     while (texts < most && cu[texts] + length <= tokens) {
         cu[texts + 1] = cu[texts] + length;
         texts++;
     }
     fl_batch batch  = {.ids = ids, .cu = cu, .texts = texts, .tokens = cu[texts], .rows = rows};
     int      status = FLETCH_OK;
-    for (uint32_t i = 0; i < e->slot_count * 2 && status == FLETCH_OK; i++)
+    for (uint32_t i = 0; i < e->slot_count * 2 && status == FLETCH_OK && texts > 0; i++)
         status = fl_cuda_forward(e, i / 2, &batch, error);
     return status == FLETCH_EMODEL ? FLETCH_OK : status; /* the first real text will say it */
 }
 
+/* Short texts in several sizes up to the largest, and a long one: each of these loads or makes code
+ * that the first real batch would wait for. */
 int fl_cuda_warm(fl_engine *e, fletch_error *error) {
-    static const uint32_t sizes[] = {16, 64, 512, 4096};
-    enum { MOST = 4096 };
-    int32_t  *ids    = fl_alloc_zero(MOST, sizeof *ids);
-    uint32_t *cu     = fl_alloc_zero(MOST + 1, sizeof *cu);
-    float   **rows   = fl_alloc_zero(MOST, sizeof *rows);
+    enum { SHORT = 16, LONG = 128 };
+    uint32_t       most    = e->tiers[e->tier_count - 1].tokens;
+    const uint32_t sizes[] = {16, 64, 512, 4096, most, LONG};
+    enum { SIZES = sizeof sizes / sizeof *sizes };
+    int32_t  *ids    = fl_alloc_zero(most, sizeof *ids);
+    uint32_t *cu     = fl_alloc_zero(most + 1ULL, sizeof *cu);
+    float   **rows   = fl_alloc_zero(most, sizeof *rows);
     float    *row    = fl_alloc_zero(e->width, sizeof *row); /* all rows go to one place */
     int       status = FLETCH_OK;
     if (ids == NULL || cu == NULL || rows == NULL || row == NULL)
-        status = fl_fail_nomem(error, MOST * sizeof *ids, "a first batch");
-    for (size_t i = 0; status == FLETCH_OK && i < MOST; i++)
+        status = fl_fail_nomem(error, most * sizeof *ids, "a first batch");
+    for (size_t i = 0; status == FLETCH_OK && i < most; i++)
         rows[i] = row;
-    uint32_t most = e->tiers[e->tier_count - 1].tokens;
-    for (size_t i = 0; status == FLETCH_OK && i < sizeof sizes / sizeof *sizes; i++)
+    for (size_t i = 0; status == FLETCH_OK && i < SIZES; i++)
         if (sizes[i] <= most)
-            status = warm_with(e, sizes[i], ids, cu, rows, error);
+            status = warm_with(e, sizes[i], i + 1 == SIZES ? LONG : SHORT, ids, cu, rows, error);
     fl_free(ids);
     fl_free(cu);
     fl_free(rows);

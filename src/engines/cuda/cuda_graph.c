@@ -7,7 +7,9 @@
  *         from then on the graph is launched. Addresses, grids and algorithms are the tier's, and
  *         counts are on the device, so one graph serves every batch of its shape. A slot keeps
  *         FL_CUDA_GRAPHS of them; the one unused for longest gives way. A capture that fails
- *         leaves the tier with single launches: slower, not wrong.
+ *         leaves the tier with single launches: slower, not wrong. Tiers beyond FL_CUDA_GRAPH_MOST
+ *         are always launched singly: their kernels run for longer than launching takes, and
+ *         capturing each of the many sizes of large batches would cost more than it saves.
  * Memory  the driver's, for each graph; counted in describe.
  * Threads one per slot.
  * Proof   tests/cuda/test_cuda_engine.c: the same bytes with and without. */
@@ -76,10 +78,11 @@ static fl_cuda_graph *add(fl_engine *e, fl_cuda_slot *slot, fl_cuda_shape shape,
 
 int fl_cuda_run_shape(fl_engine *e, fl_cuda_slot *slot, fl_cuda_shape shape, fletch_error *error) {
     fletch_error   own;
-    fl_cuda_graph *graph = e->use_graphs ? find(slot, shape) : NULL;
+    bool           small = e->use_graphs && e->tiers[shape.tier].tokens <= FL_CUDA_GRAPH_MOST;
+    fl_cuda_graph *graph = small ? find(slot, shape) : NULL;
     bool          *seen  = &slot->seen[shape.tier][shape.mix];
     fl_error_clear(&own);
-    if (graph == NULL && e->use_graphs && *seen && !slot->no_graph[shape.tier])
+    if (graph == NULL && small && *seen && !slot->no_graph[shape.tier])
         graph = add(e, slot, shape, &own);
     if (graph == NULL) {
         int status = fl_cuda_enqueue(e, slot, shape, error);

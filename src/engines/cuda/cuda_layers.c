@@ -4,13 +4,16 @@
  * Role    cuda_graph.c has it captured, or run directly; it neither copies nor waits.
  * Method  embed and tiles; then for each layer
  *
- *           qkv = x Wqkv' + b        context = attention(qkv), short texts and long ones
- *           y   = context Wo'        x = norm(x + y + b)
- *           m   = act(x Wup' + b)    y = m Wdown'    x = norm(x + y + b)
+ *           post-norm:  qkv = x Wqkv' + b      context = attention(qkv), short texts and long ones
+ *                       x += context Wo' + b   x = norm(x)
+ *                       m = act(x Wup' + b)    x += m Wdown' + b    x = norm(x)
+ *           pre-norm:   y = norm(x), which qkv and up read; x is never normed but at the end
  *
- *         and pool. In int8 each product but the last has its input quantised by rows before and
- *         its sums put back in the element type behind, bias and activation on the way. In fp8 a
- *         norm gives its row in 8 bits as well, which the product behind it takes.
+ *         and pool. q and k are normed and turned in between where the model wants it; of a gated MLP
+ *         m = act(gate) * up. In int8 each product but the last has its input quantised by rows before
+ *         and its sums put back in the element type behind, bias and activation on the way; out's go to
+ *         y, which the next norm adds to x. In fp8 a norm gives its row in 8 bits as well, which the
+ *         product behind it takes.
  * Bytes   Grids and addresses follow from the tier; the true counts are read on the device.
  * Memory  none. Threads: one per slot.
  * Proof   tests/cuda/test_cuda_engine.c. */
@@ -34,8 +37,19 @@ static void *on_device(CUdeviceptr at) {
 static int launch(const pass *p, fl_cuda_kernel kernel, uint32_t blocks, uint32_t heads,
                   uint32_t threads, void *param) {
     static const char *const names[FL_CUDA_KERNELS] = {
-        "embed",      "tiles",   "short attention", "long attention", "norm",
-        "activation", "pooling", "quantize",        "dequantize"};
+        [FL_CUDA_EMBED]                 = "embed",
+        [FL_CUDA_TILES]                 = "tiles",
+        [FL_CUDA_ROTATE]                = "rotary positions",
+        [FL_CUDA_ATTENTION_SHORT]       = "short attention",
+        [FL_CUDA_ATTENTION_LONG]        = "long attention",
+        [FL_CUDA_ATTENTION_SHORT_RULED] = "short attention by rules",
+        [FL_CUDA_ATTENTION_LONG_RULED]  = "long attention by rules",
+        [FL_CUDA_RESIDUAL_NORM]         = "norm",
+        [FL_CUDA_BIAS_ACT]              = "activation",
+        [FL_CUDA_GLU]                   = "gate",
+        [FL_CUDA_POOL]                  = "pooling",
+        [FL_CUDA_QUANTIZE]              = "quantize",
+        [FL_CUDA_DEQUANTIZE]            = "dequantize"};
     const fl_engine *e        = p->e;
     void            *params[] = {param};
     CUresult result = e->cuda->cu.launch(e->kernels[kernel], blocks, heads, 1, threads, 1, 1, 0,
@@ -65,9 +79,11 @@ static int embed(const pass *p) {
                               .word            = on_device(e->word),
                               .position        = on_device(e->position),
                               .type            = on_device(e->token_type),
+                              .segment         = on_device(p->at.segment),
                               .norm_w          = on_device(e->embed_norm.weight),
                               .norm_b          = on_device(e->embed_norm.bias),
                               .x               = on_device(p->at.x),
+                              .places          = on_device(p->at.places),
                               .e4m3            = e4m3_of(p, &e->embed_norm),
                               .hidden          = e->desc.hidden,
                               .position_offset = e->desc.position_offset,
@@ -89,47 +105,95 @@ static int tiles(const pass *p) {
     return launch(p, FL_CUDA_TILES, 1, 1, FL_CUDA_TILES_THREADS, &param);
 }
 
-static int attend(const pass *p, bool is_long) {
-    const fl_engine  *e     = p->e;
-    uint32_t          count = is_long ? fl_cuda_long_capacity(p->sizes->tokens)
-                                      : fl_cuda_short_capacity(p->sizes->tokens);
-    fl_cuda_attention param = {
-        .meta         = on_device(p->at.meta),
-        .cu           = on_device(p->at.cu),
-        .qkv          = on_device(p->at.qkv),
-        .out          = on_device(p->at.context),
-        .bias         = on_device(e->attention_bias),
-        .tiles        = on_device(is_long ? p->at.long_tiles : p->at.short_tiles),
-        .tile_count   = on_device(p->at.counts + (is_long ? sizeof(uint32_t) : 0)),
-        .heads        = e->desc.heads,
-        .max_distance = e->attention_bias ? e->desc.distance[0].max_distance : 0,
-        .scale        = e->desc.attention_scale};
-    return launch(p, is_long ? FL_CUDA_ATTENTION_LONG : FL_CUDA_ATTENTION_SHORT, count,
-                  e->desc.heads, FL_CUDA_ATTENTION_THREADS, &param);
+/* Norms and rotary positions of q and k, where the layer has them. */
+static int rotate(const pass *p, const fl_cuda_layer *layer) {
+    const fl_engine     *e     = p->e;
+    const fl_layer_desc *desc  = &e->desc.layer[layer - e->layers];
+    fl_cuda_rotate       param = {.meta     = on_device(p->at.meta),
+                                  .places   = on_device(p->at.places),
+                                  .qkv      = on_device(p->at.qkv),
+                                  .q_norm   = on_device(layer->q_norm),
+                                  .k_norm   = on_device(layer->k_norm),
+                                  .heads    = e->desc.heads,
+                                  .kv_heads = e->desc.kv_heads,
+                                  .rms      = e->desc.norm != FL_NORM_LAYER,
+                                  .eps      = e->desc.norm_eps};
+    if (desc->rope == 0 && layer->q_norm == 0)
+        return FLETCH_OK;
+    if (desc->rope > 0) {
+        const fl_cuda_rope *rope = &e->rope[desc->rope - 1];
+        param.cosines            = on_device(rope->cosines);
+        param.sines              = on_device(rope->sines);
+        param.dims               = e->desc.rope[desc->rope - 1].dims;
+    }
+    return launch_rows(p, FL_CUDA_ROTATE, &param);
 }
 
-static int residual_norm(const pass *p, const fl_cuda_matrix *before, const fl_cuda_norm *norm) {
-    bool                  has_bias = before->scales != 0 || before->fused;
-    fl_cuda_residual_norm param    = {.meta   = on_device(p->at.meta),
-                                      .x      = on_device(p->at.x),
-                                      .y      = on_device(p->at.y),
-                                      .bias   = has_bias ? NULL : on_device(before->bias),
-                                      .norm_w = on_device(norm->weight),
-                                      .norm_b = on_device(norm->bias),
-                                      .out    = on_device(p->at.x),
-                                      .e4m3   = e4m3_of(p, norm),
-                                      .hidden = p->e->desc.hidden,
-                                      .eps    = p->e->desc.norm_eps};
+/* A distance as the kernels have it. */
+static int32_t bound(ptrdiff_t distance) {
+    return distance < FL_CUDA_EVERY ? (int32_t)distance : FL_CUDA_EVERY;
+}
+
+static int attend(const pass *p, const fl_cuda_layer *layer, bool is_long) {
+    const fl_engine   *e     = p->e;
+    uint8_t            which = e->desc.layer[layer - e->layers].distance;
+    const fl_distance *rule  = &e->desc.distance[which];
+    uint32_t           count = is_long ? fl_cuda_long_capacity(p->sizes->tokens)
+                                       : fl_cuda_short_capacity(p->sizes->tokens);
+    fl_cuda_attention  param = {.meta  = on_device(p->at.meta),
+                                .cu    = on_device(p->at.cu),
+                                .qkv   = on_device(p->at.qkv),
+                                .out   = on_device(p->at.context),
+                                .bias  = on_device(e->bias[which].table),
+                                .tiles = on_device(is_long ? p->at.long_tiles : p->at.short_tiles),
+                                .tile_count =
+                                    on_device(p->at.counts + (is_long ? sizeof(uint32_t) : 0)),
+                                .heads        = e->desc.heads,
+                                .kv_heads     = e->desc.kv_heads,
+                                .max_distance = e->bias[which].most,
+                                .before       = bound(-fl_distance_first(rule)),
+                                .after        = bound(fl_distance_last(rule)),
+                                .scale        = e->desc.attention_scale};
+    /* A window that holds every short text is none to them. */
+    int32_t least = is_long ? FL_CUDA_EVERY : FL_CUDA_SHORT_TOKENS - 1;
+    bool    ruled = param.bias != NULL || param.before < least || param.after < least;
+    return launch(p,
+                  (is_long ? FL_CUDA_ATTENTION_LONG : FL_CUDA_ATTENTION_SHORT) +
+                      (ruled ? FL_CUDA_ATTENTION_SHORT_RULED - FL_CUDA_ATTENTION_SHORT : 0),
+                  count, e->desc.heads, FL_CUDA_ATTENTION_THREADS, &param);
+}
+
+/* out = norm(x + y), and x = x + y where `sums`. `y` 0: x has it already. */
+static int norm(const pass *p, const fl_cuda_norm *norm, CUdeviceptr y, bool sums,
+                CUdeviceptr out) {
+    fl_cuda_residual_norm param = {.meta   = on_device(p->at.meta),
+                                   .x      = on_device(p->at.x),
+                                   .y      = on_device(y),
+                                   .sum    = sums ? on_device(p->at.x) : NULL,
+                                   .norm_w = on_device(norm->weight),
+                                   .norm_b = on_device(norm->bias),
+                                   .out    = on_device(out),
+                                   .e4m3   = e4m3_of(p, norm),
+                                   .hidden = p->e->desc.hidden,
+                                   .rms    = p->e->desc.norm != FL_NORM_LAYER,
+                                   .eps    = p->e->desc.norm_eps};
     return launch_rows(p, FL_CUDA_RESIDUAL_NORM, &param);
 }
 
 static int activate(const pass *p, const fl_cuda_matrix *up) {
+    bool             done  = up->fused || up->scales != 0; /* the bias is added */
     fl_cuda_bias_act param = {.meta       = on_device(p->at.meta),
                               .x          = on_device(p->at.middle),
-                              .bias       = up->fused ? NULL : on_device(up->bias),
+                              .bias       = done ? NULL : on_device(up->bias),
                               .width      = p->e->desc.intermediate,
                               .activation = (int32_t)p->e->desc.activation};
-    return launch_rows(p, FL_CUDA_BIAS_ACT, &param);
+    fl_cuda_glu      gated = {.meta       = param.meta,
+                              .x          = param.x,
+                              .bias       = param.bias,
+                              .width      = param.width,
+                              .activation = param.activation};
+    return p->e->desc.mlp == FL_MLP_GLU ? launch_rows(p, FL_CUDA_GLU, &gated)
+                                        : launch_rows(p, FL_CUDA_BIAS_ACT, &param);
 }
 
 static int pool(const pass *p) {
@@ -151,7 +215,8 @@ static int pool(const pass *p) {
 
 static int multiply_q8(const pass *p, const fl_cuda_layer *layer, fl_cuda_product which,
                        CUdeviceptr in, CUdeviceptr out) {
-    const fl_cuda_matrix *m = &layer->product[which];
+    const fl_cuda_matrix *m     = &layer->product[which];
+    bool                  gated = p->e->desc.mlp == FL_MLP_GLU;
     uint32_t              n, k;
     fl_cuda_product_size(p->e, which, &n, &k);
     fl_cuda_quantize   before = {.meta   = on_device(p->at.meta),
@@ -160,20 +225,22 @@ static int multiply_q8(const pass *p, const fl_cuda_layer *layer, fl_cuda_produc
                                  .q      = on_device(p->at.narrow),
                                  .scales = on_device(p->at.row_scales),
                                  .width  = k};
-    fl_cuda_dequantize behind = {.meta          = on_device(p->at.meta),
-                                 .sums          = on_device(p->at.sums),
-                                 .row_scales    = on_device(p->at.row_scales),
-                                 .column_scales = on_device(m->scales),
-                                 .bias          = on_device(m->bias),
-                                 .out           = on_device(out),
-                                 .width         = n,
-                                 .activation =
-                                     which == FL_CUDA_UP ? (int32_t)p->e->desc.activation : -1};
-    int                status = launch_rows(p, FL_CUDA_QUANTIZE, &before);
+    fl_cuda_dequantize behind = {
+        .meta          = on_device(p->at.meta),
+        .sums          = on_device(p->at.sums),
+        .row_scales    = on_device(p->at.row_scales),
+        .column_scales = on_device(m->scales),
+        .bias          = on_device(m->bias),
+        .out           = on_device(out),
+        .width         = n,
+        .activation    = which == FL_CUDA_UP && !gated ? (int32_t)p->e->desc.activation : -1};
+    int status = launch_rows(p, FL_CUDA_QUANTIZE, &before);
     if (status == FLETCH_OK)
         status = fl_cuda_multiply(p->e, p->slot, p->tier, layer, which, p->at.narrow, p->at.sums,
                                   p->error);
-    return status < 0 ? status : launch_rows(p, FL_CUDA_DEQUANTIZE, &behind);
+    if (status == FLETCH_OK)
+        status = launch_rows(p, FL_CUDA_DEQUANTIZE, &behind);
+    return status < 0 || which != FL_CUDA_UP || !gated ? status : activate(p, m);
 }
 
 static int multiply(const pass *p, const fl_cuda_layer *layer, fl_cuda_product which,
@@ -187,50 +254,71 @@ static int multiply(const pass *p, const fl_cuda_layer *layer, fl_cuda_product w
     return status < 0 || done ? status : activate(p, m);
 }
 
-/* While cuda_calibrate.c looks: x to the host. */
-static int watch(const pass *p, const fl_cuda_layer *layer, fl_cuda_watched place) {
+/* While cuda_calibrate.c looks: what a product reads to the host. */
+static int watch(const pass *p, const fl_cuda_layer *layer, fl_cuda_watched place, CUdeviceptr in) {
     const fl_engine *e     = p->e;
     size_t           bytes = (size_t)p->sizes->tokens * e->desc.hidden * e->element;
     if (e->watch == NULL)
         return FLETCH_OK;
     size_t   at     = (size_t)(layer - e->layers) * FL_CUDA_WATCHED + place;
-    CUresult result = e->cuda->cu.copy_down(e->watch + at * bytes, p->at.x, bytes, p->slot->stream);
+    CUresult result = e->cuda->cu.copy_down(e->watch + at * bytes, in, bytes, p->slot->stream);
     return fl_cuda_check(e->cuda, result, FLETCH_EPROVIDER, p->error, "looking at the channels");
 }
 
 static int attention_block(const pass *p, const fl_cuda_layer *layer) {
-    int status = watch(p, layer, FL_CUDA_BEFORE_QKV);
+    const fl_cuda_matrix *out = &layer->product[FL_CUDA_OUT];
+    bool                  pre = p->e->desc.norm_place == FL_NORM_PRE;
+    CUdeviceptr           in = p->at.x, y = out->adds ? 0 : p->at.y;
+    int                   status = FLETCH_OK;
+    if (pre && layer->attention_norm.weight != 0) {
+        in     = p->at.y;
+        status = norm(p, &layer->attention_norm, 0, false, in);
+    }
     if (status == FLETCH_OK)
-        status = multiply(p, layer, FL_CUDA_QKV, p->at.x, p->at.qkv);
+        status = watch(p, layer, FL_CUDA_BEFORE_QKV, in);
+    if (status == FLETCH_OK)
+        status = multiply(p, layer, FL_CUDA_QKV, in, p->at.qkv);
+    if (status == FLETCH_OK)
+        status = rotate(p, layer);
     if (status == FLETCH_OK && p->mix & FL_CUDA_HAS_SHORT)
-        status = attend(p, false);
+        status = attend(p, layer, false);
     if (status == FLETCH_OK && p->mix & FL_CUDA_HAS_LONG)
-        status = attend(p, true);
+        status = attend(p, layer, true);
     if (status == FLETCH_OK)
-        status = multiply(p, layer, FL_CUDA_OUT, p->at.context, p->at.y);
-    return status < 0 ? status
-                      : residual_norm(p, &layer->product[FL_CUDA_OUT], &layer->attention_norm);
+        status = multiply(p, layer, FL_CUDA_OUT, p->at.context, out->adds ? p->at.x : p->at.y);
+    return status < 0 || pre ? status : norm(p, &layer->attention_norm, y, false, p->at.x);
 }
 
 static int mlp_block(const pass *p, const fl_cuda_layer *layer) {
-    int status = watch(p, layer, FL_CUDA_BEFORE_UP);
+    bool        pre    = p->e->desc.norm_place == FL_NORM_PRE;
+    bool        added  = layer->product[FL_CUDA_OUT].adds; /* else its branch stands in y */
+    CUdeviceptr in     = p->at.x;
+    int         status = FLETCH_OK;
+    if (pre) {
+        in     = p->at.y;
+        status = norm(p, &layer->mlp_norm, added ? 0 : p->at.y, !added, in);
+    }
     if (status == FLETCH_OK)
-        status = multiply(p, layer, FL_CUDA_UP, p->at.x, p->at.middle);
+        status = watch(p, layer, FL_CUDA_BEFORE_UP, in);
     if (status == FLETCH_OK)
-        status = multiply(p, layer, FL_CUDA_DOWN, p->at.middle, p->at.y);
-    return status < 0 ? status : residual_norm(p, &layer->product[FL_CUDA_DOWN], &layer->mlp_norm);
+        status = multiply(p, layer, FL_CUDA_UP, in, p->at.middle);
+    if (status == FLETCH_OK)
+        status = multiply(p, layer, FL_CUDA_DOWN, p->at.middle, p->at.x);
+    return status < 0 || pre ? status : norm(p, &layer->mlp_norm, 0, false, p->at.x);
+}
+
+static pass pass_of(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier, uint32_t mix,
+                    fletch_error *error) {
+    pass p = {
+        .e = e, .slot = slot, .tier = tier, .mix = mix, .sizes = &e->tiers[tier], .error = error};
+    fl_cuda_lay_out(e, tier, slot->arena, &p.at);
+    return p;
 }
 
 int fl_cuda_enqueue(const fl_engine *e, const fl_cuda_slot *slot, fl_cuda_shape shape,
                     fletch_error *error) {
-    pass p = {.e     = e,
-              .slot  = slot,
-              .tier  = shape.tier,
-              .mix   = shape.mix,
-              .sizes = &e->tiers[shape.tier],
-              .error = error};
-    fl_cuda_lay_out(e, shape.tier, slot->arena, &p.at);
-    int status = embed(&p);
+    pass p      = pass_of(e, slot, shape.tier, shape.mix, error);
+    int  status = embed(&p);
     if (status == FLETCH_OK)
         status = tiles(&p);
     for (uint32_t i = 0; i < e->desc.layers && status == FLETCH_OK; i++) {
@@ -238,5 +326,13 @@ int fl_cuda_enqueue(const fl_engine *e, const fl_cuda_slot *slot, fl_cuda_shape 
         if (status == FLETCH_OK)
             status = mlp_block(&p, &e->layers[i]);
     }
+    if (status == FLETCH_OK && e->final_norm.weight != 0)
+        status = norm(&p, &e->final_norm, 0, false, p.at.x);
     return status < 0 ? status : pool(&p);
+}
+
+int fl_cuda_enqueue_activation(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,
+                               const fl_cuda_matrix *up, fletch_error *error) {
+    pass p = pass_of(e, slot, tier, 0, error);
+    return activate(&p, up);
 }

@@ -30,15 +30,13 @@ enum {
     STAGE_BYTES = 16 << 20,
     STAGES      = 2,
     RUN_FLOATS  = 4096, /* converted at a time by one thread */
-    TEAM_MOST   = 16,
-    GLOBAL_MOST = 8,
-    PER_LAYER   = 24
+    TEAM_MOST   = 16
 };
 
 /* Of e4m3, also where all values are 0: its inverse is finite. */
 static const float least_scale = 0x1p-100f;
 
-typedef enum form { AS_F32, AS_ELEMENT, AS_Q8, AS_E4M3 } form;
+typedef enum form { AS_F32, AS_F32_AND_ONE, AS_ELEMENT, AS_Q8, AS_E4M3 } form;
 
 typedef struct piece {
     fl_tensor    tensor; /* data NULL: zeros */
@@ -47,9 +45,10 @@ typedef struct piece {
     CUdeviceptr  at;
     float       *scales; /* AS_Q8: [rows], filled when it was copied; AS_E4M3: the matrix's */
     const float *gain;   /* AS_Q8: [cols] what the input was multiplied by, or NULL */
+    float       *made;   /* owned: what the tensor views, where no file has it */
 } piece;
 
-/* The walk: `pieces` NULL only counts bytes. */
+/* The walk: `pieces` NULL only counts bytes and pieces. */
 typedef struct walk {
     const fl_engine  *e;
     const fl_encoder *encoder; /* NULL when counting */
@@ -57,10 +56,11 @@ typedef struct walk {
     CUdeviceptr       base;
     piece            *pieces;
     size_t            count;
+    bool              failed; /* no memory for a table */
 } walk;
 
 static uint64_t size_of(const fl_engine *e, form as) {
-    return as == AS_F32 ? sizeof(float) : as == AS_ELEMENT ? e->element : 1;
+    return as == AS_F32 || as == AS_F32_AND_ONE ? sizeof(float) : as == AS_ELEMENT ? e->element : 1;
 }
 
 static void read_floats(const fl_tensor *t, uint64_t first, uint64_t count, float *out) {
@@ -78,13 +78,14 @@ static CUdeviceptr reserve(walk *w, uint64_t bytes) {
 
 static void add(walk *w, const fl_tensor *tensor, uint64_t rows, uint64_t cols, form as,
                 CUdeviceptr at) {
+    w->count++;
     if (w->pieces == NULL)
         return;
-    w->pieces[w->count++] = (piece){.tensor = tensor ? *tensor : (fl_tensor){0},
-                                    .rows   = rows,
-                                    .cols   = cols,
-                                    .as     = as,
-                                    .at     = at};
+    w->pieces[w->count - 1] = (piece){.tensor = tensor ? *tensor : (fl_tensor){0},
+                                      .rows   = rows,
+                                      .cols   = cols,
+                                      .as     = as,
+                                      .at     = at};
 }
 
 /* A tensor of its own; 0 when `present` is false. */
@@ -98,18 +99,30 @@ static CUdeviceptr place(walk *w, bool present, int slot, uint64_t rows, uint64_
 
 /* ---- The walk over the descriptor ------------------------------------------------------------ */
 
+/* Where the weights of each product come from; qkv has three sources, up of a gated MLP two. */
 typedef struct part {
     fl_layer_slot weight, bias;
+    uint32_t      rows;
 } part;
 
-/* Where the weights of each product come from; qkv has three sources. */
-static const part sources[FL_CUDA_PRODUCTS][3] = {
-    [FL_CUDA_QKV]  = {{FL_LAYER_Q_W, FL_LAYER_Q_B},
-                      {FL_LAYER_K_W, FL_LAYER_K_B},
-                      {FL_LAYER_V_W, FL_LAYER_V_B}},
-    [FL_CUDA_OUT]  = {{FL_LAYER_O_W, FL_LAYER_O_B}},
-    [FL_CUDA_UP]   = {{FL_LAYER_UP_W, FL_LAYER_UP_B}},
-    [FL_CUDA_DOWN] = {{FL_LAYER_DOWN_W, FL_LAYER_DOWN_B}}};
+static uint32_t parts_of(const fl_engine *e, fl_cuda_product p, part out[3]) {
+    const fl_encoder_desc *d = &e->desc;
+    uint32_t               q = e->inner, kv = d->kv_heads * d->head_dim;
+    bool                   gated = d->mlp == FL_MLP_GLU;
+    switch (p) {
+    case FL_CUDA_QKV:
+        out[0] = (part){FL_LAYER_Q_W, FL_LAYER_Q_B, q};
+        out[1] = (part){FL_LAYER_K_W, FL_LAYER_K_B, kv};
+        out[2] = (part){FL_LAYER_V_W, FL_LAYER_V_B, kv};
+        return 3;
+    case FL_CUDA_OUT: out[0] = (part){FL_LAYER_O_W, FL_LAYER_O_B, d->hidden}; return 1;
+    case FL_CUDA_UP:
+        out[0]     = (part){FL_LAYER_GATE_W, FL_LAYER_GATE_B, d->intermediate};
+        out[gated] = (part){FL_LAYER_UP_W, FL_LAYER_UP_B, d->intermediate};
+        return gated ? 2 : 1;
+    default: out[0] = (part){FL_LAYER_DOWN_W, FL_LAYER_DOWN_B, d->hidden}; return 1;
+    }
+}
 
 /* What the input of a product of layer i is multiplied by on its way into bytes; NULL: nothing. */
 static const float *gain_of(const fl_engine *e, uint32_t i, fl_cuda_product p) {
@@ -130,59 +143,138 @@ static void walk_product(walk *w, uint32_t layer, fl_cuda_product p, const fl_te
                          fl_cuda_matrix *m) {
     const fl_engine *e    = w->e;
     const float     *gain = gain_of(e, layer, p);
-    uint32_t         n, k, parts = p == FL_CUDA_QKV ? 3 : 1;
+    part             from[3];
+    uint32_t         n, k, parts = parts_of(e, p, from);
     fl_cuda_product_size(e, p, &n, &k);
     fl_cuda_takes(e, layer, p, m);
     bool     is_q8   = m->takes == FL_CUDA_Q8;
     form     as      = is_q8 ? AS_Q8 : m->takes == FL_CUDA_E4M3 ? AS_E4M3 : AS_ELEMENT;
     form     bias_as = m->fused ? AS_ELEMENT : AS_F32;
-    uint64_t rows    = n / parts;
+    uint64_t row     = 0;
     m->alpha         = as == AS_E4M3 ? least_scale : 1.0f; /* e4m3: measure_piece finds it */
     m->weights       = reserve(w, (uint64_t)n * k * size_of(e, as));
     m->bias          = reserve(w, n * size_of(e, bias_as));
     m->scales        = is_q8 ? reserve(w, n * sizeof(float)) : 0;
     walk_gain(w, gain, m);
-    for (uint32_t i = 0; i < parts; i++) {
-        const part *from = &sources[p][i];
-        add(w, slots ? &slots[from->weight] : NULL, rows, k, as,
-            m->weights + i * rows * k * size_of(e, as));
+    for (uint32_t i = 0; i < parts; row += from[i++].rows) {
+        uint64_t rows = from[i].rows;
+        add(w, slots ? &slots[from[i].weight] : NULL, rows, k, as,
+            m->weights + row * k * size_of(e, as));
         if (w->pieces != NULL) {
             w->pieces[w->count - 1].gain   = gain;
             w->pieces[w->count - 1].scales = as == AS_E4M3 ? &m->alpha : NULL;
         }
         if (is_q8) /* known once the weights before it were converted: see prepare_pieces */
-            add(w, NULL, 1, rows, AS_F32, m->scales + i * rows * sizeof(float));
-        add(w, slots ? &slots[from->bias] : NULL, 1, rows, bias_as,
-            m->bias + i * rows * size_of(e, bias_as));
+            add(w, NULL, 1, rows, AS_F32, m->scales + row * sizeof(float));
+        add(w, slots ? &slots[from[i].bias] : NULL, 1, rows, bias_as,
+            m->bias + row * size_of(e, bias_as));
     }
 }
 
-static void walk_norm(walk *w, const fl_tensor *slots, int weight, int bias, fl_cuda_norm *norm) {
-    norm->weight = reserve(w, w->e->desc.hidden * sizeof(float));
-    norm->bias   = reserve(w, w->e->desc.hidden * sizeof(float));
-    add(w, slots ? &slots[weight] : NULL, 1, w->e->desc.hidden, AS_F32, norm->weight);
-    add(w, slots ? &slots[bias] : NULL, 1, w->e->desc.hidden, AS_F32, norm->bias);
+/* A vector of a norm: Gemma's rule adds 1 to its weights, but not to those of the embeddings. */
+static form form_of_norm(const fl_engine *e) {
+    return e->desc.norm == FL_NORM_RMS_PLUS_ONE ? AS_F32_AND_ONE : AS_F32;
+}
+
+static void walk_norm(walk *w, const fl_tensor *slots, int weight, int bias, form as,
+                      fl_cuda_norm *norm) {
+    uint32_t hidden = w->e->desc.hidden;
+    norm->weight    = reserve(w, hidden * sizeof(float));
+    norm->bias      = reserve(w, hidden * sizeof(float));
+    add(w, slots ? &slots[weight] : NULL, 1, hidden, as, norm->weight);
+    add(w, slots ? &slots[bias] : NULL, 1, hidden, AS_F32, norm->bias);
+}
+
+static CUdeviceptr walk_head_norm(walk *w, const fl_tensor *slots, int weight) {
+    const fl_encoder_desc *d  = &w->e->desc;
+    CUdeviceptr            at = reserve(w, d->head_dim * sizeof(float));
+    add(w, slots ? &slots[weight] : NULL, 1, d->head_dim, form_of_norm(w->e), at);
+    return at;
+}
+
+/* ---- Tables that are made when the pieces are listed ----------------------------------------- */
+
+/* Floats for the piece that add() listed last; NULL while counting, or when there are none. */
+static float *make_table(walk *w, size_t count) {
+    if (w->pieces == NULL)
+        return NULL;
+    piece *p  = &w->pieces[w->count - 1];
+    p->made   = fl_alloc_array(count, sizeof *p->made);
+    p->tensor = (fl_tensor){.data = p->made, .dtype = FL_DTYPE_F32};
+    w->failed = w->failed || p->made == NULL;
+    return p->made;
+}
+
+static void walk_rope(walk *w, const fl_rope *rope, fl_cuda_rope *to) {
+    uint64_t count = (uint64_t)w->e->max_length * (rope->dims / 2);
+    to->cosines    = reserve(w, count * sizeof(float));
+    to->sines      = reserve(w, count * sizeof(float));
+    add(w, NULL, w->e->max_length, rope->dims / 2, AS_F32, to->cosines);
+    float *cosines = make_table(w, count);
+    add(w, NULL, w->e->max_length, rope->dims / 2, AS_F32, to->sines);
+    float *sines = make_table(w, count);
+    if (cosines != NULL && sines != NULL)
+        fl_rope_table(rope, 0, w->e->max_length, cosines, sines);
+}
+
+/* By distance: no bucket's logarithm and no slope on the device. The kernels clamp beyond `most`: T5's
+ * last bucket has no end, ALiBi's table holds every distance that a text can have. */
+static void walk_bias(walk *w, const fl_distance *rule, fl_cuda_bias *to) {
+    uint32_t heads = w->e->desc.heads;
+    to->most       = rule->bias == FL_BIAS_T5_BUCKETS ? rule->max_distance : w->e->max_length;
+    uint64_t count = 2ULL * to->most + 1;
+    to->table      = reserve(w, count * heads * sizeof(float));
+    add(w, NULL, count, heads, AS_F32, to->table);
+    float      *table = make_table(w, count * heads);
+    fl_distance all   = *rule; /* bounds are the kernel's */
+    all.causal        = false;
+    all.window        = 0;
+    for (uint64_t i = 0; table != NULL && i < count; i++)
+        for (uint32_t head = 0; head < heads; head++)
+            table[i * heads + head] =
+                fl_distance_value(w->encoder, &all, head, (ptrdiff_t)i - (ptrdiff_t)to->most);
+}
+
+/* ---- The walk -------------------------------------------------------------------------------- */
+
+static void walk_globals(walk *w, fl_engine *to, const fl_tensor *globals) {
+    const fl_encoder_desc *d    = &w->e->desc;
+    uint64_t               rows = (uint64_t)d->positions + d->position_offset;
+    to->word                    = place(w, true, FL_SLOT_WORD, d->vocab, d->hidden, AS_ELEMENT);
+    to->position =
+        place(w, d->position == FL_POSITION_LEARNED, FL_SLOT_POSITION, rows, d->hidden, AS_ELEMENT);
+    to->token_type =
+        place(w, d->token_type, FL_SLOT_TYPE, d->segments ? 2 : 1, d->hidden, AS_ELEMENT);
+    if (d->embed_norm)
+        walk_norm(w, globals, FL_SLOT_EMBED_NORM_W, FL_SLOT_EMBED_NORM_B, AS_F32, &to->embed_norm);
+    if (d->final_norm)
+        walk_norm(w, globals, FL_SLOT_FINAL_NORM_W, FL_SLOT_FINAL_NORM_B, form_of_norm(w->e),
+                  &to->final_norm);
+    for (int i = 0; i < FL_RULES_MAX; i++) {
+        if (d->rope[i].dims > 0)
+            walk_rope(w, &d->rope[i], &to->rope[i]);
+        if (d->distance[i].bias != FL_BIAS_NONE)
+            walk_bias(w, &d->distance[i], &to->bias[i]);
+    }
 }
 
 static void walk_all(walk *w, fl_engine *to) {
-    const fl_encoder_desc *d       = &w->e->desc;
-    const fl_tensor       *globals = w->encoder ? w->encoder->global : NULL;
-    uint64_t               rows    = (uint64_t)d->positions + d->position_offset;
-    to->word                       = place(w, true, FL_SLOT_WORD, d->vocab, d->hidden, AS_ELEMENT);
-    to->position =
-        place(w, d->position == FL_POSITION_LEARNED, FL_SLOT_POSITION, rows, d->hidden, AS_ELEMENT);
-    to->token_type = place(w, d->token_type, FL_SLOT_TYPE, 1, d->hidden, AS_ELEMENT);
-    walk_norm(w, globals, FL_SLOT_EMBED_NORM_W, FL_SLOT_EMBED_NORM_B, &to->embed_norm);
-    to->attention_bias = place(w, fl_t5_rows(d) > 0, FL_SLOT_ATTENTION_BIAS,
-                               2ULL * d->distance[0].max_distance + 1, d->heads, AS_F32);
+    const fl_encoder_desc *d = &w->e->desc;
+    walk_globals(w, to, w->encoder ? w->encoder->global : NULL);
     for (uint32_t i = 0; i < d->layers; i++) {
         const fl_tensor *slots = w->encoder ? w->encoder->layer[i] : NULL;
         fl_cuda_layer   *layer = &to->layers[i];
         for (int p = 0; p < FL_CUDA_PRODUCTS; p++)
             walk_product(w, i, (fl_cuda_product)p, slots, &layer->product[p]);
-        walk_norm(w, slots, FL_LAYER_ATTENTION_NORM_W, FL_LAYER_ATTENTION_NORM_B,
-                  &layer->attention_norm);
-        walk_norm(w, slots, FL_LAYER_MLP_NORM_W, FL_LAYER_MLP_NORM_B, &layer->mlp_norm);
+        if (!d->layer[i].skips_attention_norm)
+            walk_norm(w, slots, FL_LAYER_ATTENTION_NORM_W, FL_LAYER_ATTENTION_NORM_B,
+                      form_of_norm(w->e), &layer->attention_norm);
+        walk_norm(w, slots, FL_LAYER_MLP_NORM_W, FL_LAYER_MLP_NORM_B, form_of_norm(w->e),
+                  &layer->mlp_norm);
+        if (d->qk_norm == FL_QK_NORM_HEAD) {
+            layer->q_norm = walk_head_norm(w, slots, FL_LAYER_Q_NORM_W);
+            layer->k_norm = walk_head_norm(w, slots, FL_LAYER_K_NORM_W);
+        }
     }
 }
 
@@ -208,6 +300,9 @@ typedef struct job {
 static void write_elements(const job *j, const float *in, uint64_t count, uint64_t at) {
     if (j->piece->as == AS_E4M3)
         fl_cuda_to_e4m3(in, count, *j->piece->scales, j->out + at);
+    else if (j->piece->as == AS_F32_AND_ONE)
+        for (uint64_t i = 0; i < count; i++)
+            ((float *)(void *)j->out)[at + i] = in[i] + 1.0f;
     else if (j->piece->as == AS_F32 || j->e->type == FL_CUDA_F32)
         memcpy(j->out + at * sizeof(float), in, count * sizeof(float));
     else if (j->e->type == FL_CUDA_F16)
@@ -337,33 +432,18 @@ static int move_piece(mover *m, const piece *p, fletch_error *error) {
     return FLETCH_OK;
 }
 
-/* A T5 table by distance instead of bucket: no logarithm on the device. */
-static float *unfold_bias(const fl_encoder *encoder) {
-    const fl_encoder_desc *d     = &encoder->desc;
-    size_t                 count = 2 * (size_t)d->distance[0].max_distance + 1;
-    float                 *table = fl_alloc_array(count * d->heads, sizeof *table);
-    for (size_t i = 0; table != NULL && i < count; i++) {
-        ptrdiff_t distance = (ptrdiff_t)i - (ptrdiff_t)d->distance[0].max_distance;
-        for (uint32_t head = 0; head < d->heads; head++)
-            table[i * d->heads + head] =
-                fl_distance_value(encoder, &d->distance[0], head, distance);
-    }
-    return table;
-}
-
-/* What the pieces of the list need besides the files: scales of int8 rows, the unfolded table. */
-static float *prepare_pieces(walk *w, const fl_engine *e, float *bias, size_t *widest) {
+/* The scales of int8 rows. */
+static float *prepare_pieces(walk *w, size_t *widest) {
     uint64_t scales = 0;
     *widest         = 0;
     for (size_t i = 0; i < w->count; i++) {
-        scales += w->pieces[i].as == AS_Q8 ? w->pieces[i].rows : 0;
-        *widest = w->pieces[i].cols > *widest ? w->pieces[i].cols : *widest;
+        bool run = w->pieces[i].as == AS_Q8; /* a thread takes a row of it as a whole */
+        scales += run ? w->pieces[i].rows : 0;
+        *widest = run && w->pieces[i].cols > *widest ? w->pieces[i].cols : *widest;
     }
     float *block = fl_alloc_array(scales + 1, sizeof *block), *next = block;
     for (size_t i = 0; block != NULL && i < w->count; i++) {
         piece *p = &w->pieces[i];
-        if (p->at == e->attention_bias && p->at != 0)
-            p->tensor = (fl_tensor){.data = bias, .dtype = FL_DTYPE_F32};
         if (p->as != AS_Q8)
             continue;
         p->scales                    = next;
@@ -374,9 +454,9 @@ static float *prepare_pieces(walk *w, const fl_engine *e, float *bias, size_t *w
 }
 
 /* The scale of what a norm gives product m, whose sums get it too: no value of a norm is larger than
- * sqrt(hidden) w + b. */
+ * sqrt(hidden) w + b. `one` is what is added to the weights. */
 static void scale_norm(const fl_engine *e, const fl_tensor *weight, const fl_tensor *bias,
-                       fl_cuda_norm *norm, fl_cuda_matrix *m) {
+                       float one, fl_cuda_norm *norm, fl_cuda_matrix *m) {
     float most = 0.0f, root = sqrtf((float)e->desc.hidden);
     if (m->takes != FL_CUDA_E4M3)
         return;
@@ -384,58 +464,76 @@ static void scale_norm(const fl_engine *e, const fl_tensor *weight, const fl_ten
         float w, b;
         read_floats(weight, i, 1, &w);
         read_floats(bias, i, 1, &b);
-        most = fmaxf(most, fabsf(w) * root + fabsf(b));
+        most = fmaxf(most, fabsf(w + one) * root + fabsf(b));
     }
     norm->e4m3_scale = fmaxf(most / FL_CUDA_E4M3_MOST, least_scale);
     m->alpha *= norm->e4m3_scale;
 }
 
+/* The norm before qkv is the layer's own (pre-norm), the last layer's, or that of the embeddings. */
 static void scale_norms(fl_engine *e, const fl_encoder *encoder) {
+    bool  pre = e->desc.norm_place == FL_NORM_PRE;
+    float one = e->desc.norm == FL_NORM_RMS_PLUS_ONE ? 1.0f : 0.0f;
     for (uint32_t i = 0; i < e->desc.layers; i++) {
-        fl_cuda_layer   *layer  = &e->layers[i];
-        const fl_tensor *slots  = encoder->layer[i];
-        const fl_tensor *weight = &encoder->global[FL_SLOT_EMBED_NORM_W];
-        const fl_tensor *bias   = &encoder->global[FL_SLOT_EMBED_NORM_B];
-        if (i > 0) {
-            weight = &encoder->layer[i - 1][FL_LAYER_MLP_NORM_W];
-            bias   = &encoder->layer[i - 1][FL_LAYER_MLP_NORM_B];
-        }
-        scale_norm(e, weight, bias, i > 0 ? &e->layers[i - 1].mlp_norm : &e->embed_norm,
-                   &layer->product[FL_CUDA_QKV]);
-        scale_norm(e, &slots[FL_LAYER_ATTENTION_NORM_W], &slots[FL_LAYER_ATTENTION_NORM_B],
-                   &layer->attention_norm, &layer->product[FL_CUDA_UP]);
+        fl_cuda_layer   *layer = &e->layers[i], *last = i > 0 ? layer - 1 : layer;
+        const fl_tensor *own = encoder->layer[i], *lasts = encoder->layer[i > 0 ? i - 1 : 0];
+        fl_cuda_matrix  *qkv = &layer->product[FL_CUDA_QKV], *up = &layer->product[FL_CUDA_UP];
+        const fl_tensor *a   = &own[FL_LAYER_ATTENTION_NORM_W],
+                        *a_b = &own[FL_LAYER_ATTENTION_NORM_B];
+        const fl_tensor *m = &own[FL_LAYER_MLP_NORM_W], *m_b = &own[FL_LAYER_MLP_NORM_B];
+        if (pre && layer->attention_norm.weight != 0)
+            scale_norm(e, a, a_b, one, &layer->attention_norm, qkv);
+        else if (i == 0)
+            scale_norm(e, &encoder->global[FL_SLOT_EMBED_NORM_W],
+                       &encoder->global[FL_SLOT_EMBED_NORM_B], 0.0f, &e->embed_norm, qkv);
+        else
+            scale_norm(e, &lasts[FL_LAYER_MLP_NORM_W], &lasts[FL_LAYER_MLP_NORM_B], one,
+                       &last->mlp_norm, qkv);
+        if (pre)
+            scale_norm(e, m, m_b, one, &layer->mlp_norm, up);
+        else
+            scale_norm(e, a, a_b, one, &layer->attention_norm, up);
     }
 }
 
+static int move_all(walk *w, mover *m, fletch_error *error) {
+    int status = FLETCH_OK;
+    for (size_t i = 0; i < w->count; i++)
+        if (w->pieces[i].as == AS_E4M3)
+            measure_piece(m, &w->pieces[i]);
+    for (size_t i = 0; status == FLETCH_OK && i < w->count; i++)
+        status = move_piece(m, &w->pieces[i], error);
+    return status < 0
+               ? status
+               : fl_cuda_check(w->e->cuda, w->e->cuda->cu.stream_wait(m->stream), FLETCH_EPROVIDER,
+                               error, "the weights did not reach the device");
+}
+
 int fl_cuda_upload(fl_engine *e, const fl_encoder *encoder, uint32_t threads, fletch_error *error) {
-    walk   w    = {.e = e, .encoder = encoder, .base = e->weights};
-    mover  m    = {.e = e};
-    float *bias = NULL, *scales = NULL;
-    size_t widest = 0, most = GLOBAL_MOST + (size_t)e->desc.layers * PER_LAYER;
+    walk   counted = {.e = e}, w = {.e = e, .encoder = encoder, .base = e->weights};
+    mover  m      = {.e = e};
+    float *scales = NULL;
+    size_t widest = 0;
     int    status = FLETCH_OK;
-    w.pieces      = fl_alloc_zero(most, sizeof *w.pieces);
+    walk_all(&counted, e);
+    w.pieces = fl_alloc_zero(counted.count, sizeof *w.pieces);
     if (w.pieces != NULL) {
         walk_all(&w, e);
-        bias   = e->attention_bias ? unfold_bias(encoder) : NULL;
-        scales = prepare_pieces(&w, e, bias, &widest);
+        scales = prepare_pieces(&w, &widest);
     }
-    if (w.pieces == NULL || scales == NULL || (e->attention_bias && bias == NULL))
-        status = fl_fail_nomem(error, most * sizeof *w.pieces, "the cuda engine's weights");
+    if (w.pieces == NULL || scales == NULL || w.failed)
+        status =
+            fl_fail_nomem(error, counted.count * sizeof *w.pieces, "the cuda engine's weights");
     if (status == FLETCH_OK)
         status = open_mover(&m, threads, widest, error);
-    for (size_t i = 0; status == FLETCH_OK && i < w.count; i++)
-        if (w.pieces[i].as == AS_E4M3)
-            measure_piece(&m, &w.pieces[i]);
-    for (size_t i = 0; status == FLETCH_OK && i < w.count; i++)
-        status = move_piece(&m, &w.pieces[i], error);
     if (status == FLETCH_OK)
-        status = fl_cuda_check(e->cuda, e->cuda->cu.stream_wait(m.stream), FLETCH_EPROVIDER, error,
-                               "the weights did not reach the device");
+        status = move_all(&w, &m, error);
     close_mover(&m);
     if (status == FLETCH_OK)
         scale_norms(e, encoder);
     fl_free(scales);
-    fl_free(bias);
+    for (size_t i = 0; i < w.count && w.pieces != NULL; i++)
+        fl_free(w.pieces[i].made);
     fl_free(w.pieces);
     return status;
 }

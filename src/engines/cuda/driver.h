@@ -21,6 +21,9 @@
 #include "base/log.h"
 #include "engines/cuda/nvml.h"
 
+#undef cuEventElapsedTime /* drivers of CUDA 12 lack the name that newer headers put here */
+CUresult CUDAAPI cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end);
+
 /* X(name here, name in libcuda.so.1) */
 #define FL_CUDA_CALLS(X)                                                                           \
     X(init, cuInit)                                                                                \
@@ -65,6 +68,7 @@
     X(event_record, cuEventRecord)                                                                 \
     X(event_query, cuEventQuery)                                                                   \
     X(event_wait, cuEventSynchronize)                                                              \
+    X(event_elapsed, cuEventElapsedTime)                                                           \
     X(graph_instantiate, cuGraphInstantiateWithFlags)                                              \
     X(graph_destroy, cuGraphDestroy)                                                               \
     X(graph_exec_destroy, cuGraphExecDestroy)                                                      \

@@ -6,15 +6,24 @@
  *         Y[n, t] = W[k, n]' X[k, t]: the weights are its matrix A, transposed, which is the one
  *         form that every type has fast kernels for. The bias is along Y's rows, as its epilogue
  *         wants it. Sums are float32 whatever the type (int32 for int8), and never TF32.
- *         e4m3: a matrix and its input have one scale each, which alpha puts back.
+ *         e4m3: a matrix and its input have one scale each, which alpha puts back. out and down add
+ *         to x in place (beta 1), so that no kernel reads a branch again.
  *         A plan is made once per product and tier and kept.
- * Bias    qkv: in the epilogue. up: in the epilogue with the activation where cublasLt has it: its
- *         GELU is the tanh form, which differs from the exact one by less than half of a 16-bit
- *         type's last place near 1, so float32 takes fl_bias_act instead. Where a library has no
- *         algorithm with that epilogue (e4m3 on some devices), the bias stays in it and fl_bias_act
- *         activates. out and down: in fl_residual_norm, in float32. int8: in fl_dequantize.
+ * Choice  cublasLt proposes algorithms, the best by its own guess first. Where tune.c has timed them,
+ *         a tier takes what was best at the tier nearest to it. An algorithm that does not run at a
+ *         tier gives way to the library's first, and that to any other that was timed: a batch never
+ *         fails for want of one algorithm.
+ * Bias    qkv, out and down: in the epilogue. up: in the epilogue with the activation where cublasLt
+ *         has it: its GELU is the tanh form, which differs from the exact one by less than half of a
+ *         16-bit type's last place near 1, so float32 takes fl_bias_act instead. Where a library has
+ *         no algorithm with that epilogue (e4m3 on some devices), or one that is slower than both
+ *         apart, the bias stays in it and fl_bias_act activates. Gated MLPs: in fl_glu. int8: in
+ *         fl_dequantize.
  * Bytes   Deterministic: one algorithm per product for all tiers, none that splits a sum, so that
- *         a row does not depend on the number of rows around it.
+ *         a row does not depend on the number of rows around it. It is looked for among those for
+ *         4096 tokens, then 512, then 64: small tiles run at any size, large ones may not. Nothing is
+ *         timed, so that the next start takes the same. Otherwise sums that are split are added up
+ *         in float32, never in the type of the output.
  * Memory  cublasLt's own host objects. Threads: plans under the engine's lock, read without.
  * Proof   tests/cuda/test_cuda_engine.c. */
 #include <string.h>
@@ -22,15 +31,26 @@
 #include "base/error.h"
 #include "engines/cuda/cuda_engine.h"
 
-/* Which tier's best algorithm stands for all in deterministic mode: products there fill a device,
- * and smaller ones are short anyway. */
-enum { FIXED_TOKENS = 4096, ALIGNMENT = 256 };
+enum { ALIGNMENT = 256 };
+
+/* Which tier's best algorithm stands for all in deterministic mode: products at the first fill a
+ * device, and smaller ones are short anyway. */
+static const uint32_t fixed_tokens[] = {4096, 512, 64};
+enum { FIXED = sizeof fixed_tokens / sizeof *fixed_tokens };
 
 void fl_cuda_product_size(const fl_engine *e, fl_cuda_product p, uint32_t *n, uint32_t *k) {
-    const fl_encoder_desc *d     = &e->desc;
-    uint32_t               inner = e->inner, hidden = d->hidden, mlp = d->intermediate;
-    *n = p == FL_CUDA_QKV ? 3 * inner : p == FL_CUDA_UP ? mlp : hidden;
-    *k = p == FL_CUDA_OUT ? inner : p == FL_CUDA_DOWN ? mlp : hidden;
+    const fl_encoder_desc *d = &e->desc;
+    *n = p == FL_CUDA_QKV ? e->qkv_width : p == FL_CUDA_UP ? e->up_width : d->hidden;
+    *k = p == FL_CUDA_OUT ? e->inner : p == FL_CUDA_DOWN ? d->intermediate : d->hidden;
+}
+
+bool fl_cuda_is_normed(const fl_engine *e, uint32_t layer, fl_cuda_product p) {
+    const fl_encoder_desc *d = &e->desc;
+    if (p == FL_CUDA_UP)
+        return true;
+    bool own = d->norm_place == FL_NORM_PRE && !d->layer[layer].skips_attention_norm;
+    return p == FL_CUDA_QKV &&
+           (own || (layer == 0 ? d->embed_norm : d->norm_place == FL_NORM_POST));
 }
 
 /* int8: down takes the activation's output, whose few large values stand in other columns for every
@@ -41,16 +61,16 @@ static fl_cuda_type type_of(const fl_engine *e, uint32_t layer, fl_cuda_product 
     if (e->narrow == FL_CUDA_Q8)
         return p == FL_CUDA_DOWN ? e->type : FL_CUDA_Q8;
     bool early = layer < (e->desc.layers + 1) / 2;
-    return early && (p == FL_CUDA_QKV || p == FL_CUDA_UP) ? e->narrow : e->type;
+    return early && fl_cuda_is_normed(e, layer, p) ? e->narrow : e->type;
 }
 
 void fl_cuda_takes(const fl_engine *e, uint32_t layer, fl_cuda_product p, fl_cuda_matrix *m) {
-    fl_activation a = e->desc.activation;
-    m->takes        = type_of(e, layer, p);
-    m->fused =
-        p == FL_CUDA_QKV ||
-        (p == FL_CUDA_UP && (a == FL_ACT_RELU || (e->type != FL_CUDA_F32 && a != FL_ACT_SILU)));
-    m->fused = m->fused && m->takes != FL_CUDA_Q8;
+    fl_activation a    = e->desc.activation;
+    bool          acts = a == FL_ACT_RELU || (e->type != FL_CUDA_F32 && a != FL_ACT_SILU);
+    m->takes           = type_of(e, layer, p);
+    m->fused           = p != FL_CUDA_UP || (acts && e->desc.mlp == FL_MLP_PLAIN);
+    m->fused           = m->fused && m->takes != FL_CUDA_Q8;
+    m->adds            = (p == FL_CUDA_OUT || p == FL_CUDA_DOWN) && m->takes != FL_CUDA_Q8;
 }
 
 static int kind_of(fl_cuda_product p, const fl_cuda_matrix *m) {
@@ -80,7 +100,7 @@ static cudaDataType_t out_type(const fl_engine *e, int kind) {
 /* ---- Descriptors ----------------------------------------------------------------------------- */
 
 static cublasLtEpilogue_t epilogue_of(const fl_engine *e, fl_cuda_product p) {
-    if (p == FL_CUDA_QKV)
+    if (p != FL_CUDA_UP)
         return CUBLASLT_EPILOGUE_BIAS;
     return e->desc.activation == FL_ACT_RELU ? CUBLASLT_EPILOGUE_RELU_BIAS
                                              : CUBLASLT_EPILOGUE_GELU_BIAS;
@@ -91,10 +111,14 @@ static cublasStatus_t make_desc(const fl_engine *e, fl_cuda_product p, fl_cuda_m
     cublasOperation_t       transpose = CUBLAS_OP_T;
     cublasLtEpilogue_t      epilogue  = epilogue_of(e, p);
     bool                    is_q8     = m->takes == FL_CUDA_Q8;
+    int8_t                  fast      = 1;
     cublasStatus_t s = lt->desc_create(&m->desc, is_q8 ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
                                        is_q8 ? CUDA_R_32I : CUDA_R_32F);
     if (s == CUBLAS_STATUS_SUCCESS)
         s = lt->desc_set(m->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose);
+    /* Otherwise Hopper moves partial sums of e4m3 to float32 registers all the time. */
+    if (s == CUBLAS_STATUS_SUCCESS && m->takes == FL_CUDA_E4M3)
+        s = lt->desc_set(m->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast);
     if (s == CUBLAS_STATUS_SUCCESS && m->fused) {
         s = lt->desc_set(m->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
         if (s == CUBLAS_STATUS_SUCCESS)
@@ -120,11 +144,11 @@ static cublasStatus_t make_descs(fl_engine *e) {
     return s;
 }
 
-static void free_plan(const fl_cuda_lt_calls *lt, fl_cuda_plan *plan) {
+void fl_cuda_plan_close(const fl_engine *e, fl_cuda_plan *plan) {
     if (plan->in != NULL)
-        lt->layout_destroy(plan->in);
+        e->cuda->lt.layout_destroy(plan->in);
     if (plan->out != NULL)
-        lt->layout_destroy(plan->out);
+        e->cuda->lt.layout_destroy(plan->out);
     *plan = (fl_cuda_plan){0};
 }
 
@@ -136,7 +160,7 @@ void fl_cuda_products_close(fl_engine *e) {
                 lt->desc_destroy(e->layers[i].product[p].desc);
     for (int kind = 0; kind < FL_CUDA_KINDS; kind++) {
         for (uint32_t i = 0; i < FL_CUDA_TIERS; i++)
-            free_plan(lt, &e->tiers[i].plan[kind]);
+            fl_cuda_plan_close(e, &e->tiers[i].plan[kind]);
         if (e->weight_layout[kind] != NULL)
             lt->layout_destroy(e->weight_layout[kind]);
     }
@@ -146,11 +170,13 @@ void fl_cuda_products_close(fl_engine *e) {
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
-static cublasStatus_t make_layouts(const fl_engine *e, int kind, uint32_t tokens,
-                                   fl_cuda_plan *plan) {
+cublasStatus_t fl_cuda_plan_open(const fl_engine *e, int kind, uint32_t tokens,
+                                 fl_cuda_plan *plan) {
     uint32_t n, k;
     fl_cuda_product_size(e, product_of(kind), &n, &k);
-    cublasStatus_t s = e->cuda->lt.layout_create(&plan->in, in_type(e, kind), k, tokens, k);
+    /* The gate's half of a row is down's input. */
+    uint32_t       apart = product_of(kind) == FL_CUDA_DOWN ? e->up_width : k;
+    cublasStatus_t s     = e->cuda->lt.layout_create(&plan->in, in_type(e, kind), k, tokens, apart);
     if (s == CUBLAS_STATUS_SUCCESS)
         s = e->cuda->lt.layout_create(&plan->out, out_type(e, kind), n, tokens, n);
     return s;
@@ -158,8 +184,10 @@ static cublasStatus_t make_layouts(const fl_engine *e, int kind, uint32_t tokens
 
 static cublasStatus_t make_preference(const fl_engine *e, cublasLtMatmulPreference_t *out) {
     const fl_cuda_lt_calls *lt        = &e->cuda->lt;
-    uint32_t                alignment = ALIGNMENT, schemes = CUBLASLT_REDUCTION_SCHEME_NONE;
-    uint64_t                workspace                           = e->workspace_bytes;
+    uint64_t                workspace = e->workspace_bytes;
+    uint32_t                alignment = ALIGNMENT;
+    uint32_t                schemes =
+        e->deterministic ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     static const cublasLtMatmulPreferenceAttributes_t aligned[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
@@ -169,22 +197,26 @@ static cublasStatus_t make_preference(const fl_engine *e, cublasLtMatmulPreferen
                                sizeof workspace);
     for (int i = 0; i < 4 && s == CUBLAS_STATUS_SUCCESS; i++)
         s = lt->preference_set(*out, aligned[i], &alignment, sizeof alignment);
-    if (s == CUBLAS_STATUS_SUCCESS && e->deterministic)
+    if (s == CUBLAS_STATUS_SUCCESS)
         s = lt->preference_set(*out, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
                                sizeof schemes);
     return s;
 }
 
-/* Whether an algorithm runs a product at a tier. */
-static bool runs_at(const fl_engine *e, int kind, uint32_t tier, const cublasLtMatmulAlgo_t *algo) {
+/* Whether an algorithm runs a product by a plan's layouts. */
+static bool runs_by(const fl_engine *e, int kind, const fl_cuda_plan *plan,
+                    const cublasLtMatmulAlgo_t *algo) {
     cublasLtMatmulHeuristicResult_t checked;
-    fl_cuda_plan                    plan = {0};
-    bool                            runs =
-        make_layouts(e, kind, e->tiers[tier].tokens, &plan) == CUBLAS_STATUS_SUCCESS &&
-        e->cuda->lt.algo_check(e->lt, e->first[kind]->desc, e->weight_layout[kind], plan.in,
-                               plan.out, plan.out, algo, &checked) == CUBLAS_STATUS_SUCCESS &&
-        checked.workspaceSize <= e->workspace_bytes;
-    free_plan(&e->cuda->lt, &plan);
+    return e->cuda->lt.algo_check(e->lt, e->first[kind]->desc, e->weight_layout[kind], plan->in,
+                                  plan->out, plan->out, algo, &checked) == CUBLAS_STATUS_SUCCESS &&
+           checked.workspaceSize <= e->workspace_bytes;
+}
+
+static bool runs_at(const fl_engine *e, int kind, uint32_t tier, const cublasLtMatmulAlgo_t *algo) {
+    fl_cuda_plan plan = {0};
+    bool runs = fl_cuda_plan_open(e, kind, e->tiers[tier].tokens, &plan) == CUBLAS_STATUS_SUCCESS &&
+                runs_by(e, kind, &plan, algo);
+    fl_cuda_plan_close(e, &plan);
     return runs;
 }
 
@@ -200,59 +232,91 @@ static bool is_steady(const fl_engine *e, int kind, const cublasLtMatmulAlgo_t *
     return steady;
 }
 
-/* The first proposal of cublasLt; in deterministic mode the first that is steady. */
-static cublasStatus_t choose(const fl_engine *e, int kind, const fl_cuda_plan *plan,
-                             cublasLtMatmulAlgo_t *out) {
-    enum { PROPOSALS = 16 };
+cublasStatus_t fl_cuda_propose(const fl_engine *e, int kind, const fl_cuda_plan *plan, int most,
+                               cublasLtMatmulAlgo_t *out, int *count) {
     const fl_cuda_lt_calls         *lt = &e->cuda->lt;
-    cublasLtMatmulHeuristicResult_t found[PROPOSALS];
+    cublasLtMatmulHeuristicResult_t found[FL_CUDA_PROPOSALS];
     cublasLtMatmulPreference_t      preference = NULL;
-    int                             count      = 0;
+    int                             all        = 0;
     cublasStatus_t                  s          = make_preference(e, &preference);
+    *count                                     = 0;
     if (s == CUBLAS_STATUS_SUCCESS)
         s = lt->heuristic(e->lt, e->first[kind]->desc, e->weight_layout[kind], plan->in, plan->out,
-                          plan->out, preference, e->deterministic ? PROPOSALS : 1, found, &count);
+                          plan->out, preference, most, found, &all);
     if (preference != NULL)
         lt->preference_destroy(preference);
-    if (s != CUBLAS_STATUS_SUCCESS)
-        return s;
-    for (int i = 0; i < count; i++) {
-        if (found[i].state != CUBLAS_STATUS_SUCCESS ||
-            (e->deterministic && !is_steady(e, kind, &found[i].algo)))
-            continue;
-        *out = found[i].algo;
-        return CUBLAS_STATUS_SUCCESS;
-    }
-    return CUBLAS_STATUS_NOT_SUPPORTED;
+    for (int i = 0; s == CUBLAS_STATUS_SUCCESS && i < all; i++)
+        if (found[i].state == CUBLAS_STATUS_SUCCESS)
+            out[(*count)++] = found[i].algo;
+    return s == CUBLAS_STATUS_SUCCESS && *count == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : s;
 }
 
-/* Deterministic: the algorithm that every tier will use. */
-static cublasStatus_t fix_algorithms(fl_engine *e) {
-    cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
-    for (int kind = 0; kind < FL_CUDA_KINDS && s == CUBLAS_STATUS_SUCCESS; kind++) {
-        fl_cuda_plan plan = {0};
-        if (e->first[kind] == NULL)
+/* Deterministic: the algorithm of a product for all tiers, from the proposals at so many tokens. */
+static cublasStatus_t fix_at(fl_engine *e, int kind, uint32_t tokens) {
+    cublasLtMatmulAlgo_t proposals[FL_CUDA_PROPOSALS];
+    fl_cuda_plan         plan  = {0};
+    int                  count = 0;
+    cublasStatus_t       s     = fl_cuda_plan_open(e, kind, tokens, &plan);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = fl_cuda_propose(e, kind, &plan, FL_CUDA_PROPOSALS, proposals, &count);
+    fl_cuda_plan_close(e, &plan);
+    for (int i = 0; s == CUBLAS_STATUS_SUCCESS && i < count; i++) {
+        if (!is_steady(e, kind, &proposals[i]))
             continue;
-        s = make_layouts(e, kind, FIXED_TOKENS, &plan);
-        if (s == CUBLAS_STATUS_SUCCESS)
-            s = choose(e, kind, &plan, &e->fixed[kind]);
-        free_plan(&e->cuda->lt, &plan);
+        e->fixed[kind] = proposals[i];
+        return CUBLAS_STATUS_SUCCESS;
     }
-    e->has_fixed = s == CUBLAS_STATUS_SUCCESS;
+    return s == CUBLAS_STATUS_SUCCESS ? CUBLAS_STATUS_NOT_SUPPORTED : s;
+}
+
+static cublasStatus_t fix_algorithm(fl_engine *e, int kind) {
+    cublasStatus_t s = CUBLAS_STATUS_NOT_SUPPORTED;
+    for (int i = 0; i < FIXED && s == CUBLAS_STATUS_NOT_SUPPORTED; i++)
+        s = fix_at(e, kind, fixed_tokens[i]);
     return s;
+}
+
+/* What tune.c found best at the tier nearest to this one; NULL: nothing that runs there. Of those
+ * that run elsewhere the nearest, when cublasLt itself proposes nothing. */
+static const cublasLtMatmulAlgo_t *tuned_for(const fl_engine *e, int kind, const fl_cuda_plan *plan,
+                                             uint32_t tokens, bool any) {
+    const fl_cuda_tuned *nearest = NULL;
+    for (int i = 0; i < FL_CUDA_TUNED; i++) {
+        const fl_cuda_tuned *t = &e->tuned[kind][i];
+        /* nearer by ratio; each is tried only once it is the nearest so far */
+        bool nearer = t->tokens > 0 && (nearest == NULL || (uint64_t)t->tokens * nearest->tokens <=
+                                                               (uint64_t)tokens * tokens);
+        if (nearer && (!any || runs_by(e, kind, plan, &t->algo)))
+            nearest = t;
+    }
+    return nearest != NULL && runs_by(e, kind, plan, &nearest->algo) ? &nearest->algo : NULL;
+}
+
+static cublasStatus_t choose(const fl_engine *e, int kind, uint32_t tokens, fl_cuda_plan *plan) {
+    const cublasLtMatmulAlgo_t *tuned = tuned_for(e, kind, plan, tokens, false);
+    cublasLtMatmulAlgo_t        first;
+    int                         count = 0;
+    cublasStatus_t              s     = CUBLAS_STATUS_SUCCESS;
+    if (tuned == NULL)
+        s = fl_cuda_propose(e, kind, plan, 1, &first, &count);
+    if (s == CUBLAS_STATUS_NOT_SUPPORTED)
+        tuned = tuned_for(e, kind, plan, tokens, true);
+    if (tuned == NULL && s != CUBLAS_STATUS_SUCCESS)
+        return s;
+    plan->algo = tuned != NULL ? *tuned : first;
+    return CUBLAS_STATUS_SUCCESS;
 }
 
 static cublasStatus_t plan_product(const fl_engine *e, int kind, uint32_t tokens,
                                    fl_cuda_plan *plan) {
-    cublasLtMatmulHeuristicResult_t checked;
-    cublasStatus_t                  s = make_layouts(e, kind, tokens, plan);
+    cublasStatus_t s = fl_cuda_plan_open(e, kind, tokens, plan);
     if (s != CUBLAS_STATUS_SUCCESS)
         return s;
     if (!e->deterministic)
-        return choose(e, kind, plan, &plan->algo);
+        return choose(e, kind, tokens, plan);
     plan->algo = e->fixed[kind];
-    return e->cuda->lt.algo_check(e->lt, e->first[kind]->desc, e->weight_layout[kind], plan->in,
-                                  plan->out, plan->out, &plan->algo, &checked);
+    return runs_by(e, kind, plan, &plan->algo) ? CUBLAS_STATUS_SUCCESS
+                                               : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 int fl_cuda_plan_tier(fl_engine *e, uint32_t tier, fletch_error *error) {
@@ -261,11 +325,9 @@ int fl_cuda_plan_tier(fl_engine *e, uint32_t tier, fletch_error *error) {
     if (atomic_load_explicit(&t->ready, memory_order_acquire))
         return FLETCH_OK;
     pthread_mutex_lock(&e->lock);
-    if (e->deterministic && !e->has_fixed)
-        s = fix_algorithms(e);
     bool made = atomic_load(&t->ready);
     for (int kind = 0; !made && kind < FL_CUDA_KINDS && s == CUBLAS_STATUS_SUCCESS; kind++) {
-        free_plan(&e->cuda->lt, &t->plan[kind]); /* of an attempt that failed */
+        fl_cuda_plan_close(e, &t->plan[kind]); /* of an attempt that failed */
         if (e->first[kind] != NULL)
             s = plan_product(e, kind, t->tokens, &t->plan[kind]);
     }
@@ -276,28 +338,46 @@ int fl_cuda_plan_tier(fl_engine *e, uint32_t tier, fletch_error *error) {
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-/* Where no algorithm has up's activation in its epilogue, the bias alone stays there. Deterministic:
- * asked as fix_algorithms will. */
-static cublasStatus_t settle_activation(fl_engine *e, int kind) {
-    fl_cuda_plan       plan   = {0};
-    cublasLtEpilogue_t bias   = CUBLASLT_EPILOGUE_BIAS;
-    uint32_t           tokens = e->deterministic ? FIXED_TOKENS : e->tiers[0].tokens;
-    if (e->first[kind] == NULL || !e->first[kind]->fused)
-        return CUBLAS_STATUS_SUCCESS;
-    cublasStatus_t s = make_layouts(e, kind, tokens, &plan);
+/* Whether cublasLt proposes anything for a product at so many tokens. */
+static cublasStatus_t ask_at(const fl_engine *e, int kind, uint32_t tokens) {
+    cublasLtMatmulAlgo_t first;
+    fl_cuda_plan         plan  = {0};
+    int                  count = 0;
+    cublasStatus_t       s     = fl_cuda_plan_open(e, kind, tokens, &plan);
     if (s == CUBLAS_STATUS_SUCCESS)
-        s = choose(e, kind, &plan, &plan.algo);
-    free_plan(&e->cuda->lt, &plan);
-    if (s != CUBLAS_STATUS_NOT_SUPPORTED)
-        return s;
-    s = CUBLAS_STATUS_SUCCESS;
+        s = fl_cuda_propose(e, kind, &plan, 1, &first, &count);
+    fl_cuda_plan_close(e, &plan);
+    return s;
+}
+
+cublasStatus_t fl_cuda_set_apart(fl_engine *e, int kind, bool apart) {
+    cublasLtEpilogue_t with = epilogue_of(e, FL_CUDA_UP), bias = CUBLASLT_EPILOGUE_BIAS;
+    cublasStatus_t     s = CUBLAS_STATUS_SUCCESS;
     for (uint32_t i = 0; i < e->desc.layers && s == CUBLAS_STATUS_SUCCESS; i++) {
         fl_cuda_matrix *m = &e->layers[i].product[FL_CUDA_UP];
-        m->act_apart      = m->act_apart || kind_of(FL_CUDA_UP, m) == kind;
-        if (m->act_apart)
-            s = e->cuda->lt.desc_set(m->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &bias, sizeof bias);
+        if (kind_of(FL_CUDA_UP, m) != kind)
+            continue;
+        m->act_apart = apart;
+        s = e->cuda->lt.desc_set(m->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, apart ? &bias : &with,
+                                 sizeof bias);
     }
     return s;
+}
+
+bool fl_cuda_activates(const fl_engine *e, int kind) {
+    return e->first[kind] != NULL && product_of(kind) == FL_CUDA_UP && e->first[kind]->fused;
+}
+
+/* Where there is no algorithm with up's activation in its epilogue, at the smallest size or the
+ * largest, the bias alone stays there. */
+static cublasStatus_t settle_activation(fl_engine *e, int kind) {
+    if (!fl_cuda_activates(e, kind))
+        return CUBLAS_STATUS_SUCCESS;
+    cublasStatus_t s =
+        e->deterministic ? fix_algorithm(e, kind) : ask_at(e, kind, e->tiers[0].tokens);
+    if (s == CUBLAS_STATUS_SUCCESS && !e->deterministic)
+        s = ask_at(e, kind, e->tiers[e->tier_count - 1].tokens);
+    return s == CUBLAS_STATUS_NOT_SUPPORTED ? fl_cuda_set_apart(e, kind, true) : s;
 }
 
 int fl_cuda_products_open(fl_engine *e, fletch_error *error) {
@@ -311,7 +391,13 @@ int fl_cuda_products_open(fl_engine *e, fletch_error *error) {
     if (s == CUBLAS_STATUS_SUCCESS)
         s = settle_activation(e, FL_CUDA_PRODUCTS + FL_CUDA_UP);
     status = fl_cuda_lt_check(e->cuda, s, FLETCH_EPROVIDER, error, "a product cannot be described");
-    return status < 0 || !e->deterministic ? status : fl_cuda_plan_tier(e, 0, error);
+    if (status < 0 || !e->deterministic)
+        return status;
+    for (int kind = 0; kind < FL_CUDA_KINDS && s == CUBLAS_STATUS_SUCCESS; kind++)
+        if (e->first[kind] != NULL)
+            s = fix_algorithm(e, kind);
+    return fl_cuda_lt_check(e->cuda, s, FLETCH_EPROVIDER, error,
+                            "provider.deterministic: no algorithm of a product runs at every size");
 }
 
 /* ---- The call -------------------------------------------------------------------------------- */
@@ -320,21 +406,25 @@ static void *pointer(CUdeviceptr at) {
     return (void *)(uintptr_t)at; /* NOLINT: an address of the device */
 }
 
+cublasStatus_t fl_cuda_run_product(const fl_engine *e, const fl_cuda_slot *slot,
+                                   const fl_cuda_matrix *m, int kind, const fl_cuda_plan *plan,
+                                   CUdeviceptr in, CUdeviceptr out) {
+    static const float   zero = 0.0f, one = 1.0f;
+    static const int32_t one_q8 = 1, zero_q8 = 0;
+    bool                 is_q8 = m->takes == FL_CUDA_Q8;
+    const void          *alpha = is_q8 ? (const void *)&one_q8 : &m->alpha;
+    const void          *beta  = is_q8 ? (const void *)&zero_q8 : m->adds ? &one : &zero;
+    return e->cuda->lt.matmul(e->lt, m->desc, alpha, pointer(m->weights), e->weight_layout[kind],
+                              pointer(in), plan->in, beta, pointer(out), plan->out, pointer(out),
+                              plan->out, &plan->algo, pointer(slot->workspace), e->workspace_bytes,
+                              slot->stream);
+}
+
 int fl_cuda_multiply(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,
                      const fl_cuda_layer *layer, fl_cuda_product p, CUdeviceptr in, CUdeviceptr out,
                      fletch_error *error) {
-    static const float    zero   = 0.0f;
-    static const int32_t  one_q8 = 1, zero_q8 = 0;
-    const fl_cuda_matrix *m     = &layer->product[p];
-    int                   kind  = kind_of(p, m);
-    const fl_cuda_plan   *plan  = &e->tiers[tier].plan[kind];
-    bool                  is_q8 = m->takes == FL_CUDA_Q8;
-    const void           *alpha = is_q8 ? (const void *)&one_q8 : &m->alpha;
-    const void           *beta  = is_q8 ? (const void *)&zero_q8 : &zero;
-    cublasStatus_t        s;
-    s = e->cuda->lt.matmul(e->lt, m->desc, alpha, pointer(m->weights), e->weight_layout[kind],
-                           pointer(in), plan->in, beta, pointer(out), plan->out, pointer(out),
-                           plan->out, &plan->algo, pointer(slot->workspace), e->workspace_bytes,
-                           slot->stream);
+    const fl_cuda_matrix *m    = &layer->product[p];
+    int                   kind = kind_of(p, m);
+    cublasStatus_t s = fl_cuda_run_product(e, slot, m, kind, &e->tiers[tier].plan[kind], in, out);
     return fl_cuda_lt_check(e->cuda, s, FLETCH_EINTERNAL, error, "a product failed");
 }

@@ -56,6 +56,7 @@ static int run_alone(fl_engine *e, const fl_batch *batch, uint32_t i, fletch_err
                        .texts     = 1,
                        .tokens    = cu[1],
                        .pool_skip = batch->pool_skip != NULL ? batch->pool_skip + i : NULL,
+                       .segment   = batch->segment != NULL ? batch->segment + i : NULL,
                        .rows      = batch->rows + i};
     int      status = fl_cuda_forward(e->rescue, 0, &one, error);
     if (status == FLETCH_OK && e->options.fp32_retries != NULL)

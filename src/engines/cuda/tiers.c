@@ -8,8 +8,8 @@
  *         for the largest: a small batch stays dense in memory and in the second-level cache, and
  *         its input goes up in one short copy.
  *
- *           meta cu skip ids | tiles | x y | qkv context (or middle) | bytes | bad rows
- *           `--- one copy up                                           one down --'
+ *           meta cu skip segment ids | tiles places | x y | qkv context (or middle) | bytes | bad rows
+ *           `--- one copy up                                                     one down --'
  *
  *         What one slot takes grows with the tier alone, so the largest tier that fits is found by
  *         walking down, and told where it is less than asked for. A fifth of the device's free
@@ -52,45 +52,52 @@ static size_t take(size_t *at, uint64_t bytes, size_t align) {
     return place;
 }
 
-static void lay_out_input(const fl_cuda_tier *t, CUdeviceptr base, size_t *at, fl_cuda_place *p) {
-    p->meta        = base + take(at, sizeof(fl_cuda_meta), FINE);
-    p->cu_at       = take(at, (t->texts + 1ULL) * sizeof(uint32_t), FINE);
-    p->skip_at     = take(at, t->texts * sizeof(uint32_t), FINE);
-    p->ids_at      = take(at, t->tokens * sizeof(int32_t), FINE);
-    p->cu          = base + p->cu_at;
-    p->skip        = base + p->skip_at;
-    p->ids         = base + p->ids_at;
-    p->input_bytes = *at;
+static void lay_out_input(const fl_engine *e, const fl_cuda_tier *t, CUdeviceptr base, size_t *at,
+                          fl_cuda_place *p) {
+    uint32_t segments = e->desc.segments ? t->texts : 0;
+    p->meta           = base + take(at, sizeof(fl_cuda_meta), FINE);
+    p->cu_at          = take(at, (t->texts + 1ULL) * sizeof(uint32_t), FINE);
+    p->skip_at        = take(at, t->texts * sizeof(uint32_t), FINE);
+    p->segment_at     = take(at, segments * sizeof(uint32_t), FINE);
+    p->ids_at         = take(at, t->tokens * sizeof(int32_t), FINE);
+    p->cu             = base + p->cu_at;
+    p->skip           = base + p->skip_at;
+    p->segment        = segments > 0 ? base + p->segment_at : 0;
+    p->ids            = base + p->ids_at;
+    p->input_bytes    = *at;
 }
 
 static void lay_out_q8(const fl_engine *e, uint64_t tokens, CUdeviceptr base, size_t *at,
                        fl_cuda_place *p) {
-    uint64_t widest =
-        3ULL * e->inner > e->desc.intermediate ? 3ULL * e->inner : e->desc.intermediate;
-    uint64_t out  = widest > e->desc.hidden ? widest : e->desc.hidden;
-    uint64_t in   = e->desc.hidden > e->inner ? e->desc.hidden : e->inner;
-    p->narrow     = base + take(at, tokens * in, ALIGN);
-    p->row_scales = base + take(at, tokens * sizeof(float), ALIGN);
-    p->sums       = base + take(at, tokens * out * sizeof(int32_t), ALIGN);
+    uint64_t widest = e->qkv_width > e->up_width ? e->qkv_width : e->up_width;
+    uint64_t out    = widest > e->desc.hidden ? widest : e->desc.hidden;
+    uint64_t in     = e->desc.hidden > e->inner ? e->desc.hidden : e->inner;
+    p->narrow       = base + take(at, tokens * in, ALIGN);
+    p->row_scales   = base + take(at, tokens * sizeof(float), ALIGN);
+    p->sums         = base + take(at, tokens * out * sizeof(int32_t), ALIGN);
 }
 
 void fl_cuda_lay_out(const fl_engine *e, uint32_t tier, CUdeviceptr base, fl_cuda_place *out) {
     const fl_cuda_tier *t      = &e->tiers[tier];
     uint64_t            tokens = t->tokens, size = e->element;
+    bool                pre = e->desc.norm_place == FL_NORM_PRE, turns = e->desc.rope[0].dims > 0;
     size_t              at = 0;
     *out                   = (fl_cuda_place){0};
-    lay_out_input(t, base, &at, out);
+    lay_out_input(e, t, base, &at, out);
     out->short_tiles =
         base + take(&at, fl_cuda_short_capacity(t->tokens) * sizeof(fl_cuda_tile), ALIGN);
     out->long_tiles =
         base + take(&at, fl_cuda_long_capacity(t->tokens) * sizeof(fl_cuda_tile), ALIGN);
-    out->counts   = base + take(&at, 2 * sizeof(uint32_t), ALIGN);
-    out->x        = base + take(&at, tokens * e->desc.hidden * size, ALIGN);
-    out->y        = base + take(&at, tokens * e->desc.hidden * size, ALIGN);
+    out->counts = base + take(&at, 2 * sizeof(uint32_t), ALIGN);
+    if (turns)
+        out->places = base + take(&at, tokens * sizeof(uint32_t), ALIGN);
+    out->x = base + take(&at, tokens * e->desc.hidden * size, ALIGN);
+    if (pre || e->narrow == FL_CUDA_Q8)
+        out->y = base + take(&at, tokens * e->desc.hidden * size, ALIGN);
     size_t middle = at;
-    out->qkv      = base + take(&at, tokens * 3 * e->inner * size, ALIGN);
+    out->qkv      = base + take(&at, tokens * e->qkv_width * size, ALIGN);
     out->context  = base + take(&at, tokens * e->inner * size, ALIGN);
-    out->middle   = base + take(&middle, tokens * e->desc.intermediate * size, ALIGN);
+    out->middle   = base + take(&middle, tokens * e->up_width * size, ALIGN);
     at            = at > middle ? at : middle;
     if (e->narrow == FL_CUDA_Q8)
         lay_out_q8(e, tokens, base, &at, out);

@@ -8,15 +8,21 @@
  *         D's type, e4m3's devices (8.9 and newer) and multiples of 16. The proposed algorithm
  *         depends on the number of columns, and each sums in pieces of another length, so that rows
  *         differ in their last bits between sizes, as they do on a device: deterministic mode must
- *         not be left to luck. SIM_CUBLASLT_NO_ACTIVATION=1: no algorithm has an activation in its
- *         epilogue.
+ *         not be left to luck.
+ * Environment  SIM_CUBLASLT_NO_ACTIVATION=1: no algorithm has an activation in its epilogue; slow: it
+ *         takes 3 ms more. SIM_CUBLASLT_PROPOSALS=1: how many there are where sums may be
+ *         split (with one the engine times nothing). SIM_CUBLASLT_SLOW=0: bits of algorithms that
+ *         take 3 ms more. SIM_CUBLASLT_FUSSY=1: the algorithm for many columns refuses few.
+ *         SIM_CUBLASLT_NONE_AT=0: a number of columns for which nothing is proposed.
  * Threads any; objects are read-only while products run. */
 #include <cublasLt.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "driver.h"
 
@@ -34,6 +40,7 @@ typedef struct desc {
     cublasOperation_t   transa, transb;
     cublasLtEpilogue_t  epilogue;
     void               *bias;
+    int8_t              fast; /* sums of e4m3 */
 } desc;
 
 typedef struct layout {
@@ -57,6 +64,18 @@ static const struct {
     uint64_t piece;
     int32_t  split;
 } algos[ALGOS] = {{64, 48, 2}, {160, 40, 1}, {UINT64_MAX, 320, 1}};
+enum { FUSSY_LEAST = 1024 };
+
+static atomic_ulong runs[ALGOS];
+
+VISIBLE unsigned long sim_algo_runs(unsigned id) {
+    return atomic_load(&runs[id]);
+}
+
+static long long setting(const char *name, long long otherwise) {
+    const char *text = getenv(name);
+    return text != NULL && text[0] != '\0' ? strtoll(text, NULL, 10) : otherwise;
+}
 
 /* ---- Objects --------------------------------------------------------------------------------- */
 
@@ -117,6 +136,7 @@ VISIBLE cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t      
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return set(&d->bias, sizeof d->bias, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
         return set(&d->bias_type, sizeof d->bias_type, value, bytes);
+    case CUBLASLT_MATMUL_DESC_FAST_ACCUM: return set(&d->fast, sizeof d->fast, value, bytes);
     default: return CUBLAS_STATUS_INVALID_VALUE;
     }
 }
@@ -244,6 +264,11 @@ VISIBLE cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasStatus_t    s   = check((desc *)(void *)d, (layout *)(void *)a, (layout *)(void *)b,
                                   (layout *)(void *)c, (layout *)(void *)y);
     *count                = 0;
+    if (p->schemes != CUBLASLT_REDUCTION_SCHEME_NONE &&
+        asked > (int)setting("SIM_CUBLASLT_PROPOSALS", 1))
+        asked = (int)setting("SIM_CUBLASLT_PROPOSALS", 1);
+    if (s == CUBLAS_STATUS_SUCCESS && (long long)out->cols == setting("SIM_CUBLASLT_NONE_AT", 0))
+        s = CUBLAS_STATUS_NOT_SUPPORTED;
     if (handle == NULL || asked < 1 || s != CUBLAS_STATUS_SUCCESS)
         return s != CUBLAS_STATUS_SUCCESS ? s : CUBLAS_STATUS_INVALID_VALUE;
     for (uint64_t id = 0; id < ALGOS && *count < asked; id++) {
@@ -267,7 +292,10 @@ VISIBLE cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLt
                                                cublasLtMatmulHeuristicResult_t *result) {
     if (handle == NULL || algo->data[0] != MAGIC || algo->data[1] >= ALGOS)
         return CUBLAS_STATUS_INVALID_VALUE;
+    uint64_t cols = ((const layout *)(const void *)y)->cols;
     memset(result, 0, sizeof *result);
+    if (setting("SIM_CUBLASLT_FUSSY", 0) && algo->data[1] == ALGOS - 1 && cols < FUSSY_LEAST)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     result->workspaceSize = workspace_of(algo->data[1]);
     result->algo          = *algo;
     return check((desc *)(void *)d, (layout *)(void *)a, (layout *)(void *)b, (layout *)(void *)c,
@@ -292,8 +320,8 @@ typedef struct product {
     layout      a, b, y;
     const void *weights, *in;
     void       *out;
-    uint64_t    piece;
-    float       alpha;
+    uint64_t    piece, id;
+    float       alpha, beta;
 } product;
 
 static float e4m3_float(uint8_t code) {
@@ -372,9 +400,13 @@ static void run_floats(const product *p) {
     uint64_t k = p->a.rows;
     float   *w = floats_of(p->weights, &p->a), *x = floats_of(p->in, &p->b);
     for (uint64_t n = 0; n < p->y.rows; n++)
-        for (uint64_t t = 0; t < p->y.cols; t++)
-            write_float(p->out, t * (uint64_t)p->y.ld + n, p->y.type,
-                        finish(p, n, p->alpha * dot(x + t * k, w + n * k, k, p->piece)));
+        for (uint64_t t = 0; t < p->y.cols; t++) {
+            uint64_t at    = t * (uint64_t)p->y.ld + n;
+            float    value = p->alpha * dot(x + t * k, w + n * k, k, p->piece);
+            if (p->beta != 0.0f) /* C is not read otherwise: it may be NaN */
+                value += p->beta * read_float(p->out, at, p->y.type);
+            write_float(p->out, at, p->y.type, finish(p, n, value));
+        }
     free(w);
     free(x);
 }
@@ -393,6 +425,13 @@ static void run_bytes(const product *p) {
 
 static int run(void *arg) {
     const product *p = arg;
+    bool           activated =
+        p->d.epilogue != CUBLASLT_EPILOGUE_DEFAULT && p->d.epilogue != CUBLASLT_EPILOGUE_BIAS;
+    const char *lacks = getenv("SIM_CUBLASLT_NO_ACTIVATION");
+    if ((setting("SIM_CUBLASLT_SLOW", 0) >> p->id & 1) ||
+        (activated && lacks != NULL && strcmp(lacks, "slow") == 0))
+        nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
+    atomic_fetch_add(&runs[p->id], 1);
     if (p->a.type == CUDA_R_8I)
         run_bytes(p);
     else
@@ -422,12 +461,15 @@ VISIBLE cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDes
                         .weights = a,
                         .in      = b,
                         .out     = y,
-                        .piece   = algos[algo->data[1]].piece};
+                        .piece   = algos[algo->data[1]].piece,
+                        .id      = algo->data[1]};
     bool    is_bytes = p.a.type == CUDA_R_8I;
     bool    plain    = is_bytes ? *(const int32_t *)alpha == 1 && *(const int32_t *)beta == 0
-                                : *(const float *)beta == 0.0f;
-    if (!is_bytes)
+                                : *(const float *)beta == 0.0f || *(const float *)beta == 1.0f;
+    if (!is_bytes) {
         p.alpha = *(const float *)alpha;
+        p.beta  = *(const float *)beta;
+    }
     bool biased = p.d.epilogue != CUBLASLT_EPILOGUE_DEFAULT;
     if (!plain || checked.workspaceSize > workspace_bytes ||
         (checked.workspaceSize > 0 && !sim_is_device(workspace, checked.workspaceSize)) ||

@@ -8,7 +8,8 @@
  *         SIM_CUDA_DRIVER=13000  SIM_CUDA_FAULT=kind:n:result (alloc, host, launch, copy, graph)
  *         SIM_CUDA_FAULT_DEVICE=-1 (any)  SIM_CUDA_FAULT_STAYS=0 (1: the device is gone for good)
  *         SIM_CUDA_L2=0 bytes of second-level cache  SIM_CUDA_POOL_STEP=33554432 by which pools grow
- *         SIM_CUDA_POOLS=1  SIM_CUDA_MEET=0 (modules that are loaded at the same time) */
+ *         SIM_CUDA_POOLS=1  SIM_CUDA_MEET=0 (modules that are loaded at the same time)
+ *         cublaslt.c has its own. */
 #ifndef FL_TESTS_CUDA_SIM_DRIVER_H
 #define FL_TESTS_CUDA_SIM_DRIVER_H
 
@@ -40,6 +41,8 @@ unsigned long sim_objects(void); /* contexts, modules, streams, events, graphs, 
 
 /* For the simulated cublasLt: run(copy of arg) on the stream in its order; 0 is success. */
 CUresult sim_enqueue(CUstream stream, int (*run)(void *arg), const void *arg, size_t bytes);
+/* How many products an algorithm of the simulated cublasLt has run. */
+unsigned long sim_algo_runs(unsigned id);
 /* Whether [at, at + bytes) lies in one allocation of a device. */
 int sim_is_device(const void *at, size_t bytes);
 

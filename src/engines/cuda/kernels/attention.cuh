@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.cuh - softmax(q k' scale + bias) v on the tensor core, for 16 query rows by one warp.
+/* attention.cuh - softmax(q k' scale + rule) v on the tensor core, for 16 query rows by one warp.
  *
  * In/Out   The q, k and v rows of one text and head; keys come in blocks through a functor of the
  *          form rows.at(row, chunk) -> 16 bytes, from global or from shared memory. A row past the
  *          text's end reads the text's last row: never memory of another text; its score is then
  *          -inf, and query rows past the end are not written.
  * Method   Online softmax: per block the scores' maximum, sums and outputs so far are rescaled, all
- *          in registers; scores are multiplied by log2(e) beforehand, so that exp2 does.
+ *          in registers; scores are multiplied by log2(e) beforehand, so that exp2 does. The sum is
+ *          one more column of v that holds ones, so that the tensor core adds up what it multiplies:
+ *          probabilities as they were rounded. What a plain score costs besides its product is its
+ *          share of a maximum, one multiply-add (scale and maximum) and exp2.
+ * Rules    Models with a bias by distance, and layers that do not see every key, have kernels of
+ *          their own (RULED): a table of the distances that a tile can have lies in shared memory,
+ *          -inf where a key is not seen. A row may meet blocks in which it sees nothing before it
+ *          meets itself: its maximum begins at a number, not at -inf.
  * Layout   No transposition anywhere. A product over k may take k in any order that both factors
  *          share: lane 4g + t takes 16 bytes, columns 8t..8t+7 of row g, and calls them k = 2t,
  *          2t + 1, 2t + 8, 2t + 9 of two products. For v it is the output's columns that are
@@ -26,6 +33,7 @@
 enum { FL_QUERY_ROWS = 16, FL_WINDOW = 128 /* distances a tile of 64 rows and 64 keys can have */ };
 
 #define FL_LOG2E 1.44269504f
+#define FL_LEAST -1e30f /* what a maximum begins with */
 
 /* One text and head. Strides in bytes; a row of q, k or v is D values. */
 struct attention_view {
@@ -37,12 +45,14 @@ struct attention_view {
 
 template <typename T, int D>
 FL_FN attention_view view_of(const fl_cuda_attention &p, uint32_t text, uint32_t head) {
-    size_t      first = p.cu[text];
-    uint32_t    own = head * D * sizeof(T), row = p.heads * D * sizeof(T); /* one head, all heads */
-    const char *qkv    = static_cast<const char *>(p.qkv) + first * 3 * row + own;
-    char       *out    = static_cast<char *>(p.out) + first * row + own;
-    uint32_t    tokens = p.cu[text + 1] - p.cu[text];
-    return {qkv, qkv + row, qkv + 2 * row, out, 3 * row, row, tokens};
+    constexpr uint32_t ONE   = D * sizeof(T); /* head */
+    size_t             first = p.cu[text];
+    uint32_t           row = p.heads * ONE, kv_row = p.kv_heads * ONE, stride = row + 2 * kv_row;
+    const char        *qkv    = static_cast<const char *>(p.qkv) + first * stride;
+    const char        *k      = qkv + row + head / (p.heads / p.kv_heads) * ONE;
+    char              *out    = static_cast<char *>(p.out) + first * row + head * ONE;
+    uint32_t           tokens = p.cu[text + 1] - p.cu[text];
+    return {qkv + head * ONE, k, k + kv_row, out, stride, row, tokens};
 }
 
 /* Work of one warp in a tile of short texts: its turn is every fourth group of 16 rows. */
@@ -63,18 +73,22 @@ FL_FN void groups_of_tile(const fl_cuda_attention &p, const Group &group) {
     }
 }
 
-/* The table's value for key - query = distance, clamped at both ends. */
+/* What is added to a score at key - query = distance: the table's value, clamped at both ends; -inf
+ * where the key is not seen. */
 FL_FN float bias_at(const fl_cuda_attention &p, int32_t distance, uint32_t head) {
     int32_t most = static_cast<int32_t>(p.max_distance);
+    if (distance < -p.before || distance > p.after) {
+        return -INFINITY;
+    }
+    if (p.bias == nullptr) {
+        return 0.0f;
+    }
     int32_t near = distance < -most ? -most : distance > most ? most : distance;
     return p.bias[static_cast<size_t>(near + most) * p.heads + head];
 }
 
-/* Biases of a tile: window[i] for key - query = lowest + i, times log2(e). */
+/* The rule of a tile: window[i] for key - query = lowest + i, times log2(e). */
 FL_FN void fill_window(const fl_cuda_attention &p, float *window, int32_t lowest, uint32_t head) {
-    if (p.bias == nullptr) {
-        return;
-    }
     for (uint32_t i = thread_index(); i < FL_WINDOW; i += FL_CUDA_ATTENTION_THREADS) {
         window[i] = bias_at(p, lowest + static_cast<int32_t>(i), head) * FL_LOG2E;
     }
@@ -108,9 +122,10 @@ template <int D> struct staged_rows {
 
 /* What a warp carries through the keys. Of lane 4g + t: rows g and g + 8. */
 template <int D> struct query_state {
+    enum { SUM = D / 8, TILES = SUM + 1 }; /* the last tile of o: sums, the same in all columns */
     uint32_t q[D / 16][4];
-    float    o[D / 8][4];
-    float    top[2], sum[2]; /* the sum is this lane's share */
+    float    o[TILES][4];
+    float    top[2];
 };
 
 template <int D>
@@ -127,15 +142,12 @@ FL_FN void load_queries(query_state<D> &s, const attention_view &view, uint32_t 
         }
     }
 #pragma unroll
-    for (int tile = 0; tile < D / 8; tile++) {
+    for (int tile = 0; tile < query_state<D>::TILES; tile++) {
         for (int i = 0; i < 4; i++) {
             s.o[tile][i] = 0.0f;
         }
     }
-    for (int r = 0; r < 2; r++) {
-        s.top[r] = -INFINITY;
-        s.sum[r] = 0.0f;
-    }
+    s.top[0] = s.top[1] = FL_LEAST;
 }
 
 /* Products of the queries with the keys of a block, 8 keys to a tile of the tensor core. */
@@ -156,51 +168,54 @@ FL_FN void score_keys(float (&scores)[KEYS / 8][4], const query_state<D> &s, con
     }
 }
 
-/* What a score is besides a product: `window` points at key 0 of the block for query row g. */
+/* What a score is besides a product. `window` points at key 0 of the block for query row g; only
+ * rules have one. */
 struct score_rule {
-    float        scale;
-    bool         biased;
+    float        scale; /* times log2(e) */
     const float *window;
 };
 
-/* Scale, bias and the text's end. */
-template <int KEYS>
+/* The rule, which scales, and the end of the text; of a plain block that is full nothing. */
+template <int KEYS, bool RULED, bool FULL>
 FL_FN void finish_scores(float (&scores)[KEYS / 8][4], const score_rule &rule, uint32_t count) {
     uint32_t t = lane_index() % 4;
 #pragma unroll
     for (uint32_t tile = 0; tile < KEYS / 8; tile++) {
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
-            uint32_t key    = tile * 8 + 2 * t + i % 2;
-            int32_t  away   = static_cast<int32_t>(key) - (i < 2 ? 0 : 8);
-            float    bias   = rule.biased && key < count ? rule.window[away] : 0.0f;
-            scores[tile][i] = key < count ? scores[tile][i] * rule.scale + bias : -INFINITY;
+            uint32_t key = tile * 8 + 2 * t + i % 2;
+            if constexpr (RULED) {
+                int32_t away    = static_cast<int32_t>(key) - (i < 2 ? 0 : 8);
+                scores[tile][i] = scores[tile][i] * rule.scale + rule.window[away];
+            }
+            if constexpr (!FULL) {
+                scores[tile][i] = key < count ? scores[tile][i] : -INFINITY;
+            }
         }
     }
 }
 
-/* Scores become exp2(score - maximum); what was summed under an older maximum is rescaled. */
-template <int D, int KEYS> FL_FN void soften(float (&scores)[KEYS / 8][4], query_state<D> &s) {
+/* Scores become exp2(score * scale - maximum); what was summed under an older maximum is rescaled. */
+template <int D, int KEYS>
+FL_FN void soften(float (&scores)[KEYS / 8][4], query_state<D> &s, float scale) {
     for (int r = 0; r < 2; r++) {
-        float top = s.top[r], sum = 0.0f;
+        float top = -INFINITY;
 #pragma unroll
         for (int tile = 0; tile < KEYS / 8; tile++) {
             top = fmaxf(top, fmaxf(scores[tile][2 * r], scores[tile][2 * r + 1]));
         }
         top          = fmaxf(top, shuffle_xor(top, 1));
-        top          = fmaxf(top, shuffle_xor(top, 2));
+        top          = fmaxf(s.top[r], fmaxf(top, shuffle_xor(top, 2)) * scale);
         float factor = fast_exp2(s.top[r] - top);
 #pragma unroll
         for (int tile = 0; tile < KEYS / 8; tile++) {
             for (int i = 2 * r; i < 2 * r + 2; i++) {
-                scores[tile][i] = fast_exp2(scores[tile][i] - top);
-                sum += scores[tile][i];
+                scores[tile][i] = fast_exp2(scores[tile][i] * scale - top);
             }
         }
-        s.sum[r] = s.sum[r] * factor + sum;
         s.top[r] = top;
 #pragma unroll
-        for (int tile = 0; tile < D / 8; tile++) {
+        for (int tile = 0; tile < query_state<D>::TILES; tile++) {
             s.o[tile][2 * r] *= factor;
             s.o[tile][2 * r + 1] *= factor;
         }
@@ -228,13 +243,14 @@ FL_FN void load_value(uint32_t (&w)[WIDE / 2], const Rows &values, uint32_t key,
 template <typename T, int D, int KEYS, typename Rows>
 FL_FN void add_values(query_state<D> &s, const float (&p)[KEYS / 8][4], const Rows &values) {
     constexpr int WIDE = D == 32 ? 4 : 8, PARTS = D / 8 / WIDE;
-    uint32_t      t = lane_index() % 4;
+    uint32_t      t = lane_index() % 4, ones = pack2(T(), 1.0f, 1.0f);
 #pragma unroll
     for (uint32_t step = 0; step < KEYS / 16; step++) {
         uint32_t a[4], key = step * 16 + 2 * t;
         for (int i = 0; i < 4; i++) {
             a[i] = pack2(T(), p[2 * step + i / 2][i % 2 * 2], p[2 * step + i / 2][i % 2 * 2 + 1]);
         }
+        mma(T(), s.o[query_state<D>::SUM], a, ones, ones);
 #pragma unroll
         for (uint32_t part = 0; part < PARTS; part++) {
             uint32_t v[4][WIDE / 2];
@@ -252,22 +268,40 @@ FL_FN void add_values(query_state<D> &s, const float (&p)[KEYS / 8][4], const Ro
     }
 }
 
-/* One block of `count` keys, with half of the work where half of the block holds them all. Nothing
- * in a block is conditional, so that the compiler has its loads on the way early. */
-template <typename T, int D, int KEYS, typename Rows>
-FL_FN void attend(query_state<D> &s, const Rows &keys, const Rows &values, uint32_t count,
-                  const score_rule &rule) {
+/* One block of keys, of which `count` are the text's. */
+template <typename T, int D, int KEYS, bool RULED, bool FULL, typename Rows>
+FL_FN void attend_block(query_state<D> &s, const Rows &keys, const Rows &values, uint32_t count,
+                        const score_rule &rule) {
+    float scores[KEYS / 8][4];
+    score_keys<T, D, KEYS>(scores, s, keys);
+    finish_scores<KEYS, RULED, FULL>(scores, rule, count);
+    soften<D, KEYS>(scores, s, RULED ? 1.0f : rule.scale);
+    add_values<T, D, KEYS>(s, scores, values);
+}
+
+/* A block that may not be full: half of the work where half of the block holds all of its keys.
+ * Nothing in a block is conditional, so that the compiler has its loads on the way early. */
+template <typename T, int D, int KEYS, bool RULED, typename Rows>
+FL_FN void attend_rest(query_state<D> &s, const Rows &keys, const Rows &values, uint32_t count,
+                       const score_rule &rule) {
     if constexpr (KEYS > 16) {
         if (count <= KEYS / 2) {
-            attend<T, D, KEYS / 2>(s, keys, values, count, rule);
+            attend_rest<T, D, KEYS / 2, RULED>(s, keys, values, count, rule);
             return;
         }
     }
-    float scores[KEYS / 8][4];
-    score_keys<T, D, KEYS>(scores, s, keys);
-    finish_scores<KEYS>(scores, rule, count);
-    soften<D, KEYS>(scores, s);
-    add_values<T, D, KEYS>(s, scores, values);
+    attend_block<T, D, KEYS, RULED, false>(s, keys, values, count, rule);
+}
+
+/* All blocks of a long text but its last are full. */
+template <typename T, int D, int KEYS, bool RULED, typename Rows>
+FL_FN void attend(query_state<D> &s, const Rows &keys, const Rows &values, uint32_t count,
+                  const score_rule &rule) {
+    if (count == KEYS) {
+        attend_block<T, D, KEYS, RULED, true>(s, keys, values, count, rule);
+    } else {
+        attend_rest<T, D, KEYS, RULED>(s, keys, values, count, rule);
+    }
 }
 
 /* Row g (r = 0) or g + 8 (r = 1): the lane's outputs are neighbours, 2 * WIDE of each part. */
@@ -296,11 +330,9 @@ template <typename T, int D>
 FL_FN void write_queries(const query_state<D> &s, const attention_view &view, uint32_t first_row) {
     for (int r = 0; r < 2; r++) {
         uint32_t row = first_row + lane_index() / 4 + 8 * static_cast<uint32_t>(r);
-        float    sum = s.sum[r];
-        sum += shuffle_xor(sum, 1);
-        sum += shuffle_xor(sum, 2);
         if (row < view.tokens) {
-            write_row<T, D>(s, r, 1.0f / sum, view.out + row * view.out_stride);
+            write_row<T, D>(s, r, 1.0f / s.o[query_state<D>::SUM][2 * r],
+                            view.out + row * view.out_stride);
         }
     }
 }

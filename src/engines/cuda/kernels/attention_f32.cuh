@@ -51,8 +51,7 @@ FL_FN void plain_block(plain_state<D> &s, const fl_cuda_attention &p, const atte
 #pragma unroll
     for (int r = 0; r < FL_PLAIN_ROWS; r++) {
         int32_t distance = static_cast<int32_t>(key) - static_cast<int32_t>(row) - r;
-        float   bias     = p.bias != nullptr ? bias_at(p, distance, head) : 0.0f;
-        float   score    = (scores[r] * p.scale + bias) * FL_LOG2E;
+        float   score    = (scores[r] * p.scale + bias_at(p, distance, head)) * FL_LOG2E;
         score            = key < view.tokens ? score : -INFINITY;
         float top = fmaxf(s.top[r], warp_max(score)), factor = exp2f(s.top[r] - top);
         float weight = exp2f(score - top);
@@ -89,13 +88,16 @@ FL_FN void plain_rows(const fl_cuda_attention &p, uint32_t text, uint32_t head,
     for (uint32_t row = first_row; row < end; row += FL_PLAIN_ROWS) {
         plain_state<D> s;
         for (int r = 0; r < FL_PLAIN_ROWS; r++) {
-            s.top[r] = -INFINITY;
+            s.top[r] = FL_LEAST;
             s.sum[r] = 0.0f;
             for (int c = 0; c < D / FL_CUDA_WARP; c++) {
                 s.o[r][c] = 0.0f;
             }
         }
-        for (uint32_t key = 0; key < view.tokens; key += FL_CUDA_WARP) {
+        int32_t  lowest = static_cast<int32_t>(row) - p.before;
+        uint32_t first  = lowest > 0 ? static_cast<uint32_t>(lowest) / FL_CUDA_WARP : 0;
+        uint32_t above = smaller(row + FL_PLAIN_ROWS + static_cast<uint32_t>(p.after), view.tokens);
+        for (uint32_t key = first * FL_CUDA_WARP; key < above; key += FL_CUDA_WARP) {
             plain_block<D>(s, p, view, head, row, key, own);
         }
 #pragma unroll

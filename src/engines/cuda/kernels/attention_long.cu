@@ -4,8 +4,10 @@
  * Method  Four warps of 16 query rows each. Keys and values pass through shared memory in blocks of
  *         64 (32 where D = 128), two deep: while a block is worked on, the next is copied
  *         asynchronously. One barrier a block: behind it the block's copies have arrived and nobody
- *         reads the other buffer any more. The bias of the 127 distances of a tile and a block is
- *         put beside them.
+ *         reads the other buffer any more. The rule of the 127 distances of a tile and a block is
+ *         put beside them. Where it only bounds what is seen, blocks of which no row of the tile sees
+ *         anything are never read, a warp passes over those that its own rows do not see, and one
+ *         that it sees wholly is a plain one.
  * Limit   See attention.cuh; up to 33 KiB of shared memory, so that registers decide how many
  *         blocks fit: on sm_90a 157 for D = 32, 161 for 64 (3 blocks), 187 for 128 (2); nothing
  *         spills.
@@ -25,7 +27,7 @@ template <int D> struct long_stage {
 };
 
 /* Start the copies of block `turn` of the keys. */
-template <int D>
+template <int D, bool RULED>
 FL_FN void stage_block(const fl_cuda_attention &p, const long_stage<D> &stage,
                        const attention_view &view, uint32_t first_row, uint32_t turn) {
     uint32_t    key = turn * stage.KEYS, last = view.tokens - 1 - key;
@@ -38,36 +40,72 @@ FL_FN void stage_block(const fl_cuda_attention &p, const long_stage<D> &stage,
         copy16_async(stage.values(turn) + to, values.at(row, chunk));
     }
     copies_commit();
-    int32_t lowest = static_cast<int32_t>(key) - static_cast<int32_t>(first_row) - FL_CUDA_TILE + 1;
-    fill_window(p, stage.biases(turn), lowest, block_y());
+    if constexpr (RULED) {
+        int32_t first = static_cast<int32_t>(key) - static_cast<int32_t>(first_row);
+        fill_window(p, stage.biases(turn), first - FL_CUDA_TILE + 1, block_y());
+    }
+}
+
+/* Blocks of keys that some row of the tile sees. */
+struct block_range {
+    uint32_t first, end;
+};
+
+template <int KEYS>
+FL_FN block_range blocks_seen(const fl_cuda_attention &p, uint32_t first_row, uint32_t tokens) {
+    int32_t  lowest = static_cast<int32_t>(first_row) - p.before;
+    uint32_t above  = smaller(first_row + FL_CUDA_TILE + static_cast<uint32_t>(p.after), tokens);
+    return {lowest > 0 ? static_cast<uint32_t>(lowest) / KEYS : 0, (above + KEYS - 1) / KEYS};
+}
+
+/* Whether the 16 rows from `row` on see no key, or every key, of a block. */
+enum seen { SEEN_NOTHING, SEEN_PARTLY, SEEN_WHOLLY };
+
+template <int KEYS> FL_FN seen sees_block(const fl_cuda_attention &p, uint32_t row, uint32_t key) {
+    int32_t nearest = static_cast<int32_t>(key) - static_cast<int32_t>(row); /* of the first row */
+    int32_t least = nearest - (FL_QUERY_ROWS - 1), most = nearest + KEYS - 1;
+    if (least > p.after || most < -p.before) {
+        return SEEN_NOTHING;
+    }
+    return p.bias == nullptr && least >= -p.before && most <= p.after ? SEEN_WHOLLY : SEEN_PARTLY;
 }
 
 /* The body for 16-bit types; a warp whose rows are all behind the text's end still copies. */
-template <typename T, int D>
+template <typename T, int D, bool RULED>
 FL_FN void long_rows(const fl_cuda_attention &p, uint32_t text, uint32_t first_row) {
-    using stage_type = long_stage<D>;
+    using stage_type   = long_stage<D>;
+    constexpr int KEYS = stage_type::KEYS;
     FL_SHARED(char, buffer, 4 * stage_type::BYTES);
-    FL_SHARED(float, window, 2 * FL_WINDOW);
+    FL_SHARED(float, window, RULED ? 2 * FL_WINDOW : 1);
     stage_type     stage = {buffer, window};
     attention_view view  = view_of<T, D>(p, text, block_y());
     uint32_t       own   = warp_index() * FL_QUERY_ROWS; /* in the tile */
     bool           works = first_row + own < view.tokens;
     uint32_t       place = FL_CUDA_TILE - 1 - own - lane_index() / 4; /* of distance 0 */
+    block_range    range = {0, (view.tokens + KEYS - 1) / KEYS};
     query_state<D> state;
-    stage_block<D>(p, stage, view, first_row, 0);
+    if constexpr (RULED) {
+        range = blocks_seen<KEYS>(p, first_row, view.tokens);
+    }
+    stage_block<D, RULED>(p, stage, view, first_row, range.first);
     load_queries<D>(state, view, first_row + own);
-    for (uint32_t turn = 0; turn * stage_type::KEYS < view.tokens; turn++) {
-        uint32_t left = view.tokens - turn * stage_type::KEYS;
+    for (uint32_t turn = range.first; turn < range.end; turn++) {
+        uint32_t left = smaller(view.tokens - turn * KEYS, KEYS);
         copies_wait<0>();
         block_sync();
-        if (left > stage_type::KEYS) {
-            stage_block<D>(p, stage, view, first_row, turn + 1);
+        if (turn + 1 < range.end) {
+            stage_block<D, RULED>(p, stage, view, first_row, turn + 1);
         }
-        if (works) {
-            staged_rows<D> keys = {stage.keys(turn)}, values = {stage.values(turn)};
-            score_rule rule = {p.scale * FL_LOG2E, p.bias != nullptr, stage.biases(turn) + place};
-            attend<T, D, stage_type::KEYS>(state, keys, values, smaller(left, stage_type::KEYS),
-                                           rule);
+        if (!works) {
+            continue;
+        }
+        staged_rows<D> keys = {stage.keys(turn)}, values = {stage.values(turn)};
+        score_rule     rule = {p.scale * FL_LOG2E, RULED ? stage.biases(turn) + place : nullptr};
+        seen how = RULED ? sees_block<KEYS>(p, first_row + own, turn * KEYS) : SEEN_WHOLLY;
+        if (how == SEEN_WHOLLY) {
+            attend<T, D, KEYS, false>(state, keys, values, left, rule);
+        } else if (how == SEEN_PARTLY) {
+            attend<T, D, KEYS, true>(state, keys, values, left, rule);
         }
     }
     if (works) {
@@ -75,12 +113,18 @@ FL_FN void long_rows(const fl_cuda_attention &p, uint32_t text, uint32_t first_r
     }
 }
 
-template <typename T, int D> FL_FN void attention_long(const fl_cuda_attention &p) {
+template <typename T, int D, bool RULED> FL_FN void attention_tile(const fl_cuda_attention &p) {
     if (block_x() >= *p.tile_count) {
         return;
     }
     fl_cuda_tile tile = p.tiles[block_x()];
-    long_rows<T, D>(p, tile.first, tile.count * FL_CUDA_TILE);
+    long_rows<T, D, RULED>(p, tile.first, tile.count * FL_CUDA_TILE);
+}
+template <typename T, int D> FL_FN void attention_long(const fl_cuda_attention &p) {
+    attention_tile<T, D, false>(p);
+}
+template <typename T, int D> FL_FN void attention_long_ruled(const fl_cuda_attention &p) {
+    attention_tile<T, D, true>(p);
 }
 
 template <int D> FL_FN void attention_long_f32(const fl_cuda_attention &p) {
@@ -92,13 +136,16 @@ template <int D> FL_FN void attention_long_f32(const fl_cuda_attention &p) {
     plain_rows<D>(p, tile.first, block_y(), row);
 }
 
-#define FL_ATTENTION_LONG(D, blocks)                                                               \
-    FL_KERNEL(fl_attention_long_f32_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, 2,          \
+#define FL_ATTENTION_LONG_RULE(name, body, D, blocks)                                              \
+    FL_KERNEL(name##_f32_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, 2,                     \
               attention_long_f32<D>)                                                               \
-    FL_KERNEL(fl_attention_long_f16_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, blocks,     \
-              attention_long<fl_f16, D>)                                                           \
-    FL_KERNEL(fl_attention_long_bf16_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, blocks,    \
-              attention_long<fl_bf16, D>)
+    FL_KERNEL(name##_f16_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, blocks,                \
+              body<fl_f16, D>)                                                                     \
+    FL_KERNEL(name##_bf16_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, blocks,               \
+              body<fl_bf16, D>)
+#define FL_ATTENTION_LONG(D, blocks)                                                               \
+    FL_ATTENTION_LONG_RULE(fl_attention_long, attention_long, D, blocks)                           \
+    FL_ATTENTION_LONG_RULE(fl_attention_long_ruled, attention_long_ruled, D, blocks)
 
 FL_ATTENTION_LONG(32, 3)
 FL_ATTENTION_LONG(64, 3)

@@ -13,9 +13,9 @@
  *         and fewer (half of the 16 rows empty) are common enough to pair them. */
 #include "attention_f32.cuh"
 
-template <typename T, int D> struct short_group {
+template <typename T, int D, bool RULED> struct short_group {
     const fl_cuda_attention &p;
-    const float             *window;
+    const float             *window; /* RULED */
 
     FL_METHOD void operator()(uint32_t text, uint32_t row) const {
         constexpr int  KEYS = D == 64 ? 16 : 32; /* see Limit */
@@ -29,14 +29,14 @@ template <typename T, int D> struct short_group {
             uint32_t    last   = view.tokens - 1 - key;
             global_rows keys   = {view.k + key * view.stride, view.stride, last};
             global_rows values = {view.v + key * view.stride, view.stride, last};
-            score_rule  rule   = {p.scale * FL_LOG2E, p.bias != nullptr, window + place + key};
-            attend<T, D, KEYS>(state, keys, values, smaller(last + 1, KEYS), rule);
+            score_rule  rule   = {p.scale * FL_LOG2E, RULED ? window + place + key : nullptr};
+            attend_rest<T, D, KEYS, RULED>(state, keys, values, smaller(last + 1, KEYS), rule);
         }
         write_queries<T, D>(state, view, row);
     }
 };
 
-template <int D> struct short_group<float, D> {
+template <int D, bool RULED> struct short_group<float, D, RULED> {
     const fl_cuda_attention &p;
     const float             *window; /* not used: any distance is read from the table */
 
@@ -46,24 +46,30 @@ template <int D> struct short_group<float, D> {
 };
 
 template <typename T, int D> FL_FN void attention_short(const fl_cuda_attention &p) {
+    if (block_x() < *p.tile_count) {
+        groups_of_tile(p, short_group<T, D, false>{p, nullptr});
+    }
+}
+
+template <typename T, int D> FL_FN void attention_short_ruled(const fl_cuda_attention &p) {
     FL_SHARED(float, window, FL_WINDOW);
     if (block_x() >= *p.tile_count) {
         return;
     }
     fill_window(p, window, 1 - FL_CUDA_TILE, block_y());
-    if (p.bias != nullptr) {
-        block_sync();
-    }
-    groups_of_tile(p, short_group<T, D>{p, window});
+    block_sync();
+    groups_of_tile(p, short_group<T, D, true>{p, window});
 }
 
+#define FL_ATTENTION_SHORT_RULE(name, body, D, blocks)                                             \
+    FL_KERNEL(name##_f32_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, 2, body<float, D>)     \
+    FL_KERNEL(name##_f16_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, blocks,                \
+              body<fl_f16, D>)                                                                     \
+    FL_KERNEL(name##_bf16_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, blocks,               \
+              body<fl_bf16, D>)
 #define FL_ATTENTION_SHORT(D, blocks)                                                              \
-    FL_KERNEL(fl_attention_short_f32_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, 2,         \
-              attention_short<float, D>)                                                           \
-    FL_KERNEL(fl_attention_short_f16_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, blocks,    \
-              attention_short<fl_f16, D>)                                                          \
-    FL_KERNEL(fl_attention_short_bf16_##D, fl_cuda_attention, FL_CUDA_ATTENTION_THREADS, blocks,   \
-              attention_short<fl_bf16, D>)
+    FL_ATTENTION_SHORT_RULE(fl_attention_short, attention_short, D, blocks)                        \
+    FL_ATTENTION_SHORT_RULE(fl_attention_short_ruled, attention_short_ruled, D, blocks)
 
 FL_ATTENTION_SHORT(32, 4)
 FL_ATTENTION_SHORT(64, 4)

@@ -29,7 +29,8 @@ enum {
     FL_CUDA_TILE         = 64,   /* query rows of a block in fl_attention_long */
     FL_CUDA_ATTENTION_THREADS = 128,
     FL_CUDA_TILES_THREADS     = 256,
-    FL_CUDA_POOL_THREADS      = 256
+    FL_CUDA_POOL_THREADS      = 256,
+    FL_CUDA_EVERY             = 1 << 30 /* a distance that no text has */
 };
 
 /* No kernel takes dynamic shared memory: launch with 0 bytes. Every pointer to rows of activations,
@@ -57,18 +58,20 @@ typedef struct fl_cuda_e4m3 {
                         Compute capability 8.9 or newer. */
 } fl_cuda_e4m3;
 
-/* fl_embed_T: x[t] = LayerNorm(word[ids[t]] + position[p(t)] + type[0]); a warp per token.
+/* fl_embed_T: x[t] = LayerNorm(word[ids[t]] + position[p(t)] + type[0 or 1]); a warp per token.
  * Grid: ceil(tier tokens / FL_CUDA_ROW_ROWS), block FL_CUDA_ROW_THREADS. The token's text is found
  * by searching cu. */
 typedef struct fl_cuda_embed {
     const fl_cuda_meta *meta;
-    const int32_t      *ids;             /* [T] */
-    const uint32_t     *cu;              /* [texts + 1] */
-    const void         *word;            /* [vocab, H] of the kernel's type */
-    const void         *position;        /* [positions + offset, H], or NULL */
-    const void         *type;            /* [H] row 0 of the type table, or NULL */
-    const float        *norm_w, *norm_b; /* [H] */
+    const int32_t      *ids;      /* [T] */
+    const uint32_t     *cu;       /* [texts + 1] */
+    const void         *word;     /* [vocab, H] of the kernel's type */
+    const void         *position; /* [positions + offset, H], or NULL */
+    const void         *type;     /* [1 or 2, H] of the type table, or NULL */
+    const uint32_t     *segment; /* [texts] the first token of type 1, or NULL: type 0 throughout */
+    const float        *norm_w, *norm_b; /* [H]; NULL: no norm */
     void               *x;               /* [T, H] out */
+    uint32_t           *places;          /* [T] out: a token's place in its text, or NULL */
     fl_cuda_e4m3        e4m3;            /* x once more */
     uint32_t            hidden;
     uint32_t            position_offset;
@@ -76,18 +79,34 @@ typedef struct fl_cuda_embed {
     float               eps;
 } fl_cuda_embed;
 
-/* fl_residual_norm_T: out = LayerNorm(x + y + bias); out may be x. A warp per row; grid and block
- * as fl_embed. */
+/* fl_residual_norm_T: v = x + y, sum = v, out = norm(v): LayerNorm, or RMS where the mean is not
+ * taken off. out and sum may be x or y. A warp per row; grid and block as fl_embed. */
 typedef struct fl_cuda_residual_norm {
     const fl_cuda_meta *meta;
-    const void         *x, *y; /* [T, H] */
-    const float        *bias;  /* [H], or NULL: the product had it in its epilogue */
+    const void         *x, *y; /* [T, H]; y NULL: a product has added it already */
+    void               *sum;   /* [T, H], or NULL: not wanted */
     const float        *norm_w, *norm_b;
     void               *out;  /* [T, H] */
     fl_cuda_e4m3        e4m3; /* out once more */
-    uint32_t            hidden;
+    uint32_t            hidden, rms;
     float               eps;
 } fl_cuda_residual_norm;
+
+/* fl_rotate_T_D, D as for attention: the q and k heads of qkv in place: norm of the head (LayerNorm
+ * without bias, or RMS), then the turn of its first `dims` values by the token's place:
+ *     y[i] = x[i] cos - x[i + dims/2] sin;  y[i + dims/2] = x[i + dims/2] cos + x[i] sin
+ * A warp per token; grid and block as fl_embed. */
+typedef struct fl_cuda_rotate {
+    const fl_cuda_meta *meta;
+    const uint32_t     *places;          /* [T] */
+    void               *qkv;             /* [T, (heads + 2 * kv_heads) * D] */
+    const float        *q_norm, *k_norm; /* [D], or NULL: no norm */
+    const float        *cosines, *sines; /* [positions, dims / 2], or NULL: no turn */
+    uint32_t            heads, kv_heads;
+    uint32_t            dims; /* a multiple of 16, at most D */
+    uint32_t            rms;
+    float               eps;
+} fl_cuda_rotate;
 
 /* fl_bias_act_T: x[t][j] = act(x[t][j] + bias[j]) in place, where the product's epilogue cannot.
  * Grid: (ceil(tier tokens / FL_CUDA_ROW_ROWS), any y >= 1: the columns are dealt over it, 256 at a
@@ -100,9 +119,20 @@ typedef struct fl_cuda_bias_act {
     int32_t             activation; /* fl_activation of encoder.h, or -1: bias alone */
 } fl_cuda_bias_act;
 
-/* fl_attention_short_T_D and fl_attention_long_T_D, D = 32, 64, 128: softmax(q k' scale + bias) v,
- * per text and head, all keys of the text, no mask. qkv is one fused product: row t holds q, k and
- * v of all heads, 3 * heads * D values.
+/* fl_glu_T: x[t][j] = act(x[t][j] + bias[j]) * (x[t][width + j] + bias[width + j]) for j < width, in
+ * place in rows of 2 * width. Grid and block as fl_bias_act. */
+typedef struct fl_cuda_glu {
+    const fl_cuda_meta *meta;
+    void               *x;    /* [T, 2 * width] */
+    const float        *bias; /* [2 * width], or NULL */
+    uint32_t            width;
+    int32_t             activation; /* fl_activation */
+} fl_cuda_glu;
+
+/* fl_attention_short_T_D and fl_attention_long_T_D, D = 32, 64, 128: softmax(q k' scale) v, per text
+ * and head, all keys of the text, no mask. fl_attention_short_ruled_T_D and _long_ruled_: with a bias
+ * by distance or a bound on it (causal, windows). qkv is one fused product: row t holds q of all
+ * heads, then k and v of kv_heads; heads / kv_heads neighbours in q share a key head. Scale > 0.
  * short: for texts of up to FL_CUDA_SHORT_TOKENS tokens, several to a block (list: fl_cuda_tiles).
  *   long: one tile of FL_CUDA_TILE query rows of one text to a block, keys in a loop with a running
  *   maximum.
@@ -117,14 +147,16 @@ typedef struct fl_cuda_tile {
 typedef struct fl_cuda_attention {
     const fl_cuda_meta *meta;
     const uint32_t     *cu;
-    const void         *qkv;   /* [T, 3 * heads * D] */
-    void               *out;   /* [T, heads * D] */
-    const float        *bias;  /* T5: [2 * max_distance + 1, heads], by key - query + max_distance,
+    const void         *qkv;        /* [T, (heads + 2 * kv_heads) * D] */
+    void               *out;        /* [T, heads * D] */
+    const float        *bias;       /* [2 * max_distance + 1, heads], by key - query + max_distance,
                                        clamped at both ends (unfolded by the host); or NULL */
-    const fl_cuda_tile *tiles; /* made by fl_tiles */
+    const fl_cuda_tile *tiles;      /* made by fl_tiles */
     const uint32_t     *tile_count; /* one number on the device */
-    uint32_t            heads;
+    uint32_t            heads, kv_heads;
     uint32_t            max_distance;
+    int32_t             before, after; /* keys with -before <= key - query <= after are seen, the
+                                          query's own always; FL_CUDA_EVERY: no bound */
     float               scale;
 } fl_cuda_attention;
 

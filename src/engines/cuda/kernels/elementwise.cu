@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* elementwise.cu - fl_bias_act and fl_dequantize: what stands between two products.
+/* elementwise.cu - fl_bias_act, fl_glu and fl_dequantize: what stands between two products.
  *
  * Method  A warp per row, 8 values a lane; the grid's y deals the columns, so that a small batch
  *         still fills the device and a large one has long rows per warp.
@@ -22,6 +22,28 @@ template <typename T> FL_FN void bias_act(const fl_cuda_bias_act &p) {
         add_piece(float(), p.bias, column, v);
         activate(T(), p.activation, v);
         store_piece(T(), row, column, v);
+    }
+}
+
+template <typename T> FL_FN void glu(const fl_cuda_glu &p) {
+    uint32_t token = row_of_warp();
+    if (token >= p.meta->tokens) {
+        return;
+    }
+    T       *row  = static_cast<T *>(p.x) + static_cast<size_t>(token) * p.width * 2;
+    uint32_t step = FL_STEP * grid_y();
+    for (uint32_t column = block_y() * FL_STEP + lane_index() * FL_PIECE; column < p.width;
+         column += step) {
+        float gate[FL_PIECE], up[FL_PIECE];
+        load_piece(T(), row, column, gate);
+        load_piece(T(), row, p.width + column, up);
+        add_piece(float(), p.bias, column, gate);
+        add_piece(float(), p.bias, p.width + column, up);
+        activate(T(), p.activation, gate);
+        for (int i = 0; i < FL_PIECE; i++) {
+            gate[i] *= up[i];
+        }
+        store_piece(T(), row, column, gate);
     }
 }
 
@@ -57,4 +79,5 @@ template <typename T> FL_FN void dequantize(const fl_cuda_dequantize &p) {
 }
 
 FL_KERNELS_OF_TYPES(fl_bias_act, fl_cuda_bias_act, FL_CUDA_ROW_THREADS, 4, bias_act)
+FL_KERNELS_OF_TYPES(fl_glu, fl_cuda_glu, FL_CUDA_ROW_THREADS, 4, glu)
 FL_KERNELS_OF_TYPES(fl_dequantize, fl_cuda_dequantize, FL_CUDA_ROW_THREADS, 4, dequantize)

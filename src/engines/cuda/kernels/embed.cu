@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* embed.cu - fl_embed: token ids become normed rows.
+/* embed.cu - fl_embed: token ids become rows, normed where the model has a norm there.
  *
  * Method  A warp per token. The text is found by a search of cu with 32 probes at a time: two or
  *         three reads for any batch. The position is the place in the text; where the architecture
@@ -64,14 +64,22 @@ template <typename T> FL_FN void embed(const fl_cuda_embed &p) {
     size_t   position  = position_row(p, p.cu[text], token);
     const T *positions = static_cast<const T *>(p.position);
     size_t   id        = static_cast<size_t>(p.ids[token]);
+    const T *type      = static_cast<const T *>(p.type);
+    if (p.segment != nullptr && token - p.cu[text] >= p.segment[text]) {
+        type += p.hidden;
+    }
+    if (p.places != nullptr && lane_index() == 0) {
+        p.places[token] = token - p.cu[text];
+    }
 
     embed_source<T> source = {static_cast<const T *>(p.word) + id * p.hidden,
-                              positions ? positions + position * p.hidden : nullptr,
-                              static_cast<const T *>(p.type)};
+                              positions ? positions + position * p.hidden : nullptr, type};
     size_t          at     = static_cast<size_t>(token) * p.hidden;
-    norm_row<T>(
-        norm_of_row(p.norm_w, p.norm_b, static_cast<T *>(p.x) + at, p.e4m3, at, p.hidden, p.eps),
-        source);
+    T              *x      = static_cast<T *>(p.x) + at;
+    norm_row<T>({p.norm_w, p.norm_b, x, p.norm_w == nullptr ? x : nullptr,
+                 p.e4m3.rows == nullptr ? p.e4m3.rows : p.e4m3.rows + at, p.e4m3.factor, p.hidden,
+                 false, p.eps},
+                source);
 }
 
 FL_KERNELS_OF_TYPES(fl_embed, fl_cuda_embed, FL_CUDA_ROW_THREADS, 2, embed)

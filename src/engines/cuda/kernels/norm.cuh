@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* norm.cuh - LayerNorm of a row that a functor brings, one warp to a row.
+/* norm.cuh - LayerNorm or RMS norm of a row that a functor brings, one warp to a row.
  *
  * In/Out  source(column, v[8]) gives the row's values, as sums of what the caller adds up;
  *         out = (v - mean) / sqrt(variance + eps) * w + b, in the kernel's type, and where a
- *         product wants it so in 8 bits as well.
+ *         product wants it so in 8 bits as well; RMS: the mean is 0. sum = v where it is wanted;
+ *         without a norm (w NULL) sum is all.
  * Method  Rows of up to 1024 values stay in registers, 8 values a lane and step, so that the
  *         variance is the mean square of true differences and nothing is read twice. The number of
  *         steps is a template, since an array with a run-time index would leave the registers.
@@ -17,19 +18,15 @@
 #include "elements.cuh"
 
 struct norm_arguments {
-    const float *w, *b;
-    void        *out;  /* the row's first value */
-    uint8_t     *e4m3; /* the same, or NULL */
+    const float *w, *b; /* w NULL: no norm */
+    void        *out;   /* the row's first value */
+    void        *sum;   /* the same, or NULL */
+    uint8_t     *e4m3;  /* the same, or NULL */
     float        e4m3_factor;
     uint32_t     hidden;
+    bool         rms;
     float        eps;
 };
-
-FL_FN norm_arguments norm_of_row(const float *w, const float *b, void *out,
-                                 const fl_cuda_e4m3 &e4m3, size_t at, uint32_t hidden, float eps) {
-    uint8_t *narrow = e4m3.rows == nullptr ? nullptr : e4m3.rows + at;
-    return {w, b, out, narrow, e4m3.factor, hidden, eps};
-}
 
 FL_FN float sum_of(const float (&v)[FL_PIECE]) {
     float sum = 0.0f;
@@ -51,6 +48,9 @@ template <typename T>
 FL_FN void write_normed(const norm_arguments &n, uint32_t column, float mean, float factor,
                         const float (&v)[FL_PIECE]) {
     float w[FL_PIECE], b[FL_PIECE], out[FL_PIECE];
+    if (n.sum != nullptr) {
+        store_piece(T(), n.sum, column, v);
+    }
     load_piece(float(), n.w, column, w);
     load_piece(float(), n.b, column, b);
     for (int i = 0; i < FL_PIECE; i++) {
@@ -77,7 +77,7 @@ FL_FN void norm_in_registers(const norm_arguments &n, const Source &source) {
     for (uint32_t s = 0; s < STEPS; s++) {
         sum += first + s * FL_STEP < n.hidden ? sum_of(v[s]) : 0.0f;
     }
-    float mean = warp_sum(sum) / static_cast<float>(n.hidden);
+    float mean = n.rms ? 0.0f : warp_sum(sum) / static_cast<float>(n.hidden);
 #pragma unroll
     for (uint32_t s = 0; s < STEPS; s++) {
         squares += first + s * FL_STEP < n.hidden ? squares_of(v[s], mean) : 0.0f;
@@ -100,7 +100,7 @@ FL_FN void norm_from_memory(const norm_arguments &n, const Source &source) {
         source(column, v);
         sum += sum_of(v);
     }
-    float mean = warp_sum(sum) / static_cast<float>(n.hidden);
+    float mean = n.rms ? 0.0f : warp_sum(sum) / static_cast<float>(n.hidden);
     for (uint32_t column = first; column < n.hidden; column += FL_STEP) {
         source(column, v);
         squares += squares_of(v, mean);
@@ -113,7 +113,20 @@ FL_FN void norm_from_memory(const norm_arguments &n, const Source &source) {
 }
 
 template <typename T, typename Source>
+FL_FN void sum_row(const norm_arguments &n, const Source &source) {
+    for (uint32_t column = lane_index() * FL_PIECE; column < n.hidden; column += FL_STEP) {
+        float v[FL_PIECE];
+        source(column, v);
+        store_piece(T(), n.sum, column, v);
+    }
+}
+
+template <typename T, typename Source>
 FL_FN void norm_row(const norm_arguments &n, const Source &source) {
+    if (n.w == nullptr) {
+        sum_row<T>(n, source);
+        return;
+    }
     switch ((n.hidden + FL_STEP - 1) / FL_STEP) {
     case 1: norm_in_registers<T, 1>(n, source); break;
     case 2: norm_in_registers<T, 2>(n, source); break;
