@@ -48,6 +48,6 @@ file(GLOB libraries ${FL_CUDA_INCLUDE}/../lib64/libcublasLt.so.1[23] ${FL_CUDA_I
 list(POP_FRONT libraries library)
 fl_test(test_cublaslt ROOMS base config tokenizer model engines SOURCES test_cublaslt.c)
 target_sources(test_cublaslt PRIVATE ${host}/convert.c ${host}/cublaslt.c ${host}/driver.c ${host}/nvml.c
-               ${host}/product.c ${host}/cuda_weights.c)
+               ${host}/cuda_profile.c ${host}/product.c ${host}/cuda_weights.c)
 target_include_directories(test_cublaslt SYSTEM PRIVATE ${FL_CUDA_INCLUDE})
 set_property(TEST test_cublaslt PROPERTY ENVIRONMENT FLETCH_TEST_CUBLASLT=${library})

@@ -6,6 +6,7 @@
  * term; 16-bit, int8 and fp8 are held to the cosines that the project promises. test_cuda_memory.c and
  * test_cuda_faults.c have the rest. */
 #include <pthread.h>
+#include <unistd.h>
 
 #include "toy_cuda.h"
 
@@ -382,6 +383,50 @@ Test(cuda, activates_where_it_is_cheaper) {
     free_batch(&m);
     shut(&o);
     toy_free(&t);
+}
+
+/* ---- Times of kernels ------------------------------------------------------------------------- */
+
+static size_t count_of(const char *text, const char *word) {
+    size_t count = 0;
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at++)
+        count++;
+    return count;
+}
+
+/* With a trace and without graphs every launch of a batch has its span, by name; with graphs none. */
+static void expect_spans(const char *graphs, size_t norms, size_t products) {
+    toy          t;
+    batch        m;
+    fletch_error error;
+    fl_trace    *trace;
+    setup        s      = usual;
+    char         path[] = "/tmp/fletch-trace-XXXXXX", *text = calloc(1, 1 << 20);
+    close(mkstemp(path));
+    cr_assert_eq(fl_trace_open(&trace, path, &error), FLETCH_OK);
+    s.graphs = graphs;
+    s.trace  = trace;
+    toy_make(&t, &bert, 3);
+    opened o = open_well(&t.encoder, &s);
+    make_batch(&m, &t.encoder, some, SOME, 8);
+    for (int i = 0; i < 3; i++)
+        cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_OK, "%s", o.error.message);
+    shut(&o);
+    cr_assert_eq(fl_trace_close(trace, &error), FLETCH_OK);
+    FILE *file = fopen(path, "r");
+    cr_assert_gt(fread(text, 1, (1 << 20) - 1, file), 0U);
+    fclose(file);
+    remove(path);
+    cr_assert_eq(count_of(text, "\"norm\""), norms, "%s", text);
+    cr_assert_eq(count_of(text, "\"product down\""), products);
+    free(text);
+    free_batch(&m);
+    toy_free(&t);
+}
+
+Test(cuda, a_trace_has_every_kernel) {
+    expect_spans("false", 3 * 2 * 2, 3 * 2); /* batches, layers, two of them in a layer */
+    expect_spans("true", 0, 0);
 }
 
 /* ---- Graphs ----------------------------------------------------------------------------------- */

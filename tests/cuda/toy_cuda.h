@@ -45,9 +45,10 @@ typedef struct setup {
     uint32_t    tokens, texts, device;
     uint64_t    limit;
     bool        singly; /* cuda.memory_pool false */
+    fl_trace   *trace;
 } setup;
 
-static const setup usual = {"fp32", "1", "true", "true", false, 2048, 64, 0, 0, false};
+static const setup usual = {"fp32", "1", "true", "true", false, 2048, 64, 0, 0, false, NULL};
 
 typedef struct opened {
     fletch_config       *config;
@@ -88,6 +89,7 @@ static inline opened open_cuda(const fl_encoder *encoder, const setup *s) {
                                  .deterministic = s->deterministic,
                                  .memory_limit  = s->limit,
                                  .config        = o.config,
+                                 .trace         = s->trace,
                                  .fp32_retries  = &fp32_retries,
                                  .log           = fl_config_log(o.config)};
     o.status                  = o.ops->open(&o.engine, encoder, &options, &o.error);

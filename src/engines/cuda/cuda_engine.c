@@ -92,6 +92,7 @@ static void close_slot(const fl_engine *e, fl_cuda_slot *slot) {
     if (slot->stream != NULL)
         cu->stream_wait(slot->stream);
     fl_cuda_graphs_close(e, slot);
+    fl_cuda_marks_close(e, slot);
     if (slot->uploaded != NULL)
         cu->event_destroy(slot->uploaded);
     if (slot->done != NULL)

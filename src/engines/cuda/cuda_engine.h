@@ -29,7 +29,8 @@ enum {
     FL_CUDA_TIER_LEAST = 32,
     FL_CUDA_GRAPHS     = 48,   /* captured graphs of a slot; the least used one gives way */
     FL_CUDA_GRAPH_MOST = 2048, /* tokens: above, launches hide behind what they launch */
-    FL_CUDA_SLOTS      = 64
+    FL_CUDA_SLOTS      = 64,
+    FL_CUDA_MARKS      = 1024 /* launches of a batch that cuda_profile.c tells apart */
 };
 
 /* The element types, and what a product may take instead of them. */
@@ -163,11 +164,14 @@ typedef struct fl_cuda_graph {
     uint64_t      used; /* when last, in launches of the slot */
 } fl_cuda_graph;
 
+typedef struct fl_cuda_marks fl_cuda_marks; /* cuda_profile.c */
+
 typedef struct fl_cuda_slot {
     CUstream       stream;
     CUevent        uploaded, done;
     CUdeviceptr    arena, workspace; /* in the engine's block */
     unsigned char *input, *output;   /* owned, pinned */
+    fl_cuda_marks *marks;            /* owned; NULL: kernels are not timed */
     fl_cuda_graph  graphs[FL_CUDA_GRAPHS];
     uint64_t       launches;
     bool           seen[FL_CUDA_TIERS][FL_CUDA_MIXES]; /* launched singly: may be captured */
@@ -310,6 +314,12 @@ int fl_cuda_enqueue(const fl_engine *e, const fl_cuda_slot *slot, fl_cuda_shape 
 /* up's activation alone, over the tier's rows. */
 int fl_cuda_enqueue_activation(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,
                                const fl_cuda_matrix *up, fletch_error *error);
+
+/* cuda_profile.c: kernels' times into the trace, where there is one and no graphs. `name` is static. */
+void fl_cuda_marks_begin(const fl_engine *e, fl_cuda_slot *slot);
+void fl_cuda_mark(const fl_engine *e, const fl_cuda_slot *slot, const char *name);
+void fl_cuda_marks_tell(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tokens);
+void fl_cuda_marks_close(const fl_engine *e, fl_cuda_slot *slot);
 
 /* cuda_graph.c */
 int  fl_cuda_run_shape(fl_engine *e, fl_cuda_slot *slot, fl_cuda_shape shape, fletch_error *error);

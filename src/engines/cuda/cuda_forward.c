@@ -170,6 +170,7 @@ static int run(fl_engine *e, fl_cuda_slot *slot, const fl_batch *batch, bool alo
         status = upload(e, slot, pack(slot->input, &at, batch), alone, error);
     fl_trace_end(e->trace, "cuda copy up", begin, "tokens", batch->tokens);
     begin = fl_trace_begin(e->trace);
+    fl_cuda_marks_begin(e, slot);
     if (status == FLETCH_OK)
         status = fl_cuda_run_shape(e, slot, shape, error);
     fl_trace_end(e->trace, "cuda launch", begin, "tokens", e->tiers[shape.tier].tokens);
@@ -181,6 +182,8 @@ static int run(fl_engine *e, fl_cuda_slot *slot, const fl_batch *batch, bool alo
     else
         drain(e, slot);
     fl_trace_end(e->trace, "cuda wait", begin, "texts", batch->texts);
+    if (status == FLETCH_OK)
+        fl_cuda_marks_tell(e, slot, batch->tokens);
     begin = fl_trace_begin(e->trace);
     if (status == FLETCH_OK)
         status = deliver(e, slot, &at, batch, direct, error);

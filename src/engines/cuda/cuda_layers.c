@@ -54,6 +54,7 @@ static int launch(const pass *p, fl_cuda_kernel kernel, uint32_t blocks, uint32_
     void            *params[] = {param};
     CUresult result = e->cuda->cu.launch(e->kernels[kernel], blocks, heads, 1, threads, 1, 1, 0,
                                          p->slot->stream, params, NULL);
+    fl_cuda_mark(e, p->slot, names[kernel]);
     return fl_cuda_check(e->cuda, result, FLETCH_EINTERNAL, p->error, names[kernel]);
 }
 

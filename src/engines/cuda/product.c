@@ -423,8 +423,11 @@ cublasStatus_t fl_cuda_run_product(const fl_engine *e, const fl_cuda_slot *slot,
 int fl_cuda_multiply(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,
                      const fl_cuda_layer *layer, fl_cuda_product p, CUdeviceptr in, CUdeviceptr out,
                      fletch_error *error) {
-    const fl_cuda_matrix *m    = &layer->product[p];
-    int                   kind = kind_of(p, m);
-    cublasStatus_t s = fl_cuda_run_product(e, slot, m, kind, &e->tiers[tier].plan[kind], in, out);
+    static const char *const names[] = {"product qkv", "product out", "product up", "product down"};
+    const fl_cuda_matrix    *m       = &layer->product[p];
+    int                      kind    = kind_of(p, m);
+    const fl_cuda_plan      *plan    = &e->tiers[tier].plan[kind];
+    cublasStatus_t           s       = fl_cuda_run_product(e, slot, m, kind, plan, in, out);
+    fl_cuda_mark(e, slot, names[p]);
     return fl_cuda_lt_check(e->cuda, s, FLETCH_EINTERNAL, error, "a product failed");
 }
