@@ -221,9 +221,11 @@ static int command(bench *b, char *line, fletch_error *error) {
     return status;
 }
 
+/* Warnings and what is worse; with BENCH_LOG=debug all. */
 static void on_log(void *user, int level, const char *message) {
+    const char *wanted = getenv("BENCH_LOG");
     (void)user;
-    if (level <= 1)
+    if (level <= 1 || (wanted && strcmp(wanted, "debug") == 0))
         fprintf(stderr, "fl-gpu: %s\n", message);
 }
 

@@ -3,8 +3,8 @@
 """shapes.py TARGET [--like FOLDER] [NAME …] - model folders of well-known shapes with random weights.
 
 Speed does not depend on the values, so that a machine without a network measures shapes instead of downloads. Names:
-minilm-l6 (6x384), bert-base (12x768), mpnet-base (12x768, MPNet), bert-large (24x1024), and toy and toy-mpnet (2x64)
-for trying things out. The tokenizer is FOLDER's (tokenizer.json), which real texts need; without one it is made of
+minilm-l6 (6x384), bert-base (12x768), mpnet-base (12x768, MPNet), bert-large (24x1024), modernbert-base (22x768) and
+qwen3-0.6b (28x1024); toy, toy-mpnet, toy-modernbert and toy-qwen3 (2 or 3 x 64) for trying things out. The tokenizer is FOLDER's (tokenizer.json), which real texts need; without one it is made of
 invented words. Weights are fp16, written as safetensors by hand: nothing but Python itself is needed.
 
 Values do matter to agree.py: at 0.02 throughout, attention is so even that a model without queries, or without its
@@ -21,8 +21,11 @@ import struct
 
 # architecture, layers, hidden, heads
 SHAPES = {"minilm-l6": ("bert", 6, 384, 12), "bert-base": ("bert", 12, 768, 12), "mpnet-base": ("mpnet", 12, 768, 12),
-          "bert-large": ("bert", 24, 1024, 16), "toy": ("bert", 2, 64, 2), "toy-mpnet": ("mpnet", 2, 64, 2)}
-FACTORS = {r"attention\.(self|attn)\.(query|key|q|k)\.weight": 4, "relative_attention_bias": 50}  # of values of 0.02
+          "bert-large": ("bert", 24, 1024, 16), "modernbert-base": ("modernbert", 22, 768, 12),
+          "qwen3-0.6b": ("qwen3", 28, 1024, 16), "toy": ("bert", 2, 64, 2), "toy-mpnet": ("mpnet", 2, 64, 2),
+          "toy-modernbert": ("modernbert", 3, 64, 2), "toy-qwen3": ("qwen3", 2, 64, 4)}
+FACTORS = {r"(attention\.(self|attn)\.(query|key|q|k)|attn\.(Wqkv|[qk]_proj))\.weight": 4,
+           "relative_attention_bias": 50}  # of values of 0.02
 SPECIAL = {"[PAD]": 0, "[UNK]": 100, "[CLS]": 101, "[SEP]": 102, "[MASK]": 103}
 VOCAB = 30522
 BLOCK = 1048573  # values of noise; a prime, so that no two rows are alike
@@ -65,8 +68,36 @@ def invented_tokenizer() -> dict:
                       "max_input_chars_per_word": 100, "vocab": vocab}}
 
 
+def modern_tensors(layers: int, hidden: int) -> dict[str, tuple[int, ...]]:
+    mlp, out = hidden * 3 // 2, {"embeddings.tok_embeddings.weight": (VOCAB, hidden), "embeddings.norm.weight": (hidden,)}
+    for layer in range(layers):
+        at = f"layers.{layer}."
+        out |= {at + "attn_norm.weight": (hidden,)} if layer else {}
+        out |= {at + "attn.Wqkv.weight": (3 * hidden, hidden), at + "attn.Wo.weight": (hidden, hidden),
+                at + "mlp_norm.weight": (hidden,), at + "mlp.Wi.weight": (2 * mlp, hidden), at + "mlp.Wo.weight": (hidden, mlp)}
+    return out | {"final_norm.weight": (hidden,)}
+
+
+def qwen_tensors(layers: int, hidden: int, heads: int) -> dict[str, tuple[int, ...]]:
+    wide, narrow, mlp = heads * 128, heads // 2 * 128, 3 * hidden
+    out = {"embed_tokens.weight": (VOCAB, hidden)}
+    for layer in range(layers):
+        at = f"layers.{layer}."
+        out |= {at + "input_layernorm.weight": (hidden,), at + "self_attn.q_proj.weight": (wide, hidden),
+                at + "self_attn.k_proj.weight": (narrow, hidden), at + "self_attn.v_proj.weight": (narrow, hidden),
+                at + "self_attn.o_proj.weight": (hidden, wide), at + "self_attn.q_norm.weight": (128,),
+                at + "self_attn.k_norm.weight": (128,), at + "post_attention_layernorm.weight": (hidden,),
+                at + "mlp.gate_proj.weight": (mlp, hidden), at + "mlp.up_proj.weight": (mlp, hidden),
+                at + "mlp.down_proj.weight": (hidden, mlp)}
+    return out | {"norm.weight": (hidden,)}
+
+
 def tensors(kind: str, layers: int, hidden: int, heads: int) -> dict[str, tuple[int, ...]]:
     """Names as transformers has them -> shapes."""
+    if kind == "modernbert":
+        return modern_tensors(layers, hidden)
+    if kind == "qwen3":
+        return qwen_tensors(layers, hidden, heads)
     mlp, norm = 4 * hidden, "embeddings.LayerNorm"
     out = {"embeddings.word_embeddings.weight": (VOCAB, hidden), norm + ".weight": (hidden,), norm + ".bias": (hidden,),
            "embeddings.position_embeddings.weight": (514 if kind == "mpnet" else 512, hidden)}
@@ -101,7 +132,7 @@ def write_weights(path: pathlib.Path, shapes: dict[str, tuple[int, ...]], hidden
         file.write(struct.pack("<Q", len(text)) + text)
         for name, entry in header.items():
             size = entry["data_offsets"][1] - entry["data_offsets"][0]
-            if name.endswith("LayerNorm.weight"):
+            if len(entry["shape"]) == 1 and name.endswith("orm.weight"):
                 file.write(array.array("H", [0x3C00]).tobytes() * (size // 2))  # 1.0
                 continue
             factor = next((factor for pattern, factor in FACTORS.items() if re.search(pattern, name)), 1)
@@ -112,26 +143,39 @@ def write_weights(path: pathlib.Path, shapes: dict[str, tuple[int, ...]], hidden
                 size -= len(piece)
 
 
+def config_of(kind: str, layers: int, hidden: int, heads: int) -> dict:
+    config = {"model_type": kind, "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads,
+              "vocab_size": VOCAB, "torch_dtype": "float16", "pad_token_id": 1 if kind == "mpnet" else 0}
+    if kind == "modernbert":
+        return config | {"architectures": ["ModernBertModel"], "intermediate_size": hidden * 3 // 2, "hidden_activation": "gelu",
+                         "max_position_embeddings": 8192, "norm_eps": 1e-5, "global_rope_theta": 160000.0,
+                         "local_rope_theta": 10000.0, "local_attention": 128, "global_attn_every_n_layers": 3,
+                         "norm_bias": False, "attention_bias": False, "mlp_bias": False}
+    if kind == "qwen3":
+        return config | {"architectures": ["Qwen3Model"], "intermediate_size": 3 * hidden, "hidden_act": "silu",
+                         "num_key_value_heads": heads // 2, "head_dim": 128, "max_position_embeddings": 8192,
+                         "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "attention_bias": False}
+    config |= {"architectures": ["MPNetModel" if kind == "mpnet" else "BertModel"], "intermediate_size": 4 * hidden,
+               "hidden_act": "gelu", "layer_norm_eps": 1e-12, "max_position_embeddings": 514 if kind == "mpnet" else 512,
+               "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return config | ({"relative_attention_num_buckets": 32} if kind == "mpnet" else {"type_vocab_size": 2})
+
+
 def make(folder: pathlib.Path, name: str, tokenizer: dict) -> None:
     kind, layers, hidden, heads = SHAPES[name]
     (folder / "1_Pooling").mkdir(parents=True, exist_ok=True)
     vocab = tokenizer["model"]["vocab"]
     assert max(vocab.values()) < VOCAB, "the tokenizer has more ids than the shapes have rows"
-    config = {"architectures": ["MPNetModel" if kind == "mpnet" else "BertModel"], "model_type": kind,
-              "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads,
-              "intermediate_size": 4 * hidden, "hidden_act": "gelu", "vocab_size": VOCAB, "layer_norm_eps": 1e-12,
-              "max_position_embeddings": 514 if kind == "mpnet" else 512, "pad_token_id": 1 if kind == "mpnet" else 0,
-              "torch_dtype": "float16", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    config |= {"relative_attention_num_buckets": 32} if kind == "mpnet" else {"type_vocab_size": 2}
-    write_json(folder / "config.json", config)
+    write_json(folder / "config.json", config_of(kind, layers, hidden, heads))
     write_json(folder / "modules.json", [
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
         {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
         {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}])
-    write_json(folder / "1_Pooling/config.json", {"word_embedding_dimension": hidden, "pooling_mode_mean_tokens": True})
+    write_json(folder / "1_Pooling/config.json", {"word_embedding_dimension": hidden, "pooling_mode_mean_tokens": kind != "qwen3",
+                                                 "pooling_mode_lasttoken": kind == "qwen3"})
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": 512, "do_lower_case": False})
     write_json(folder / "tokenizer.json", tokenizer)
-    inputs = ["input_ids", "attention_mask"] + ([] if kind == "mpnet" else ["token_type_ids"])
+    inputs = ["input_ids", "attention_mask"] + (["token_type_ids"] if kind == "bert" else [])
     write_json(folder / "tokenizer_config.json", {
         "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 512, "model_input_names": inputs,
         "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"})

@@ -37,7 +37,8 @@ def with_zeros(source, target, part: str) -> None:
     weights.write_bytes(data)
 
 
-@pytest.mark.parametrize("shape, part", [("toy", "self.query"), ("toy-mpnet", "attn.q"), ("toy-mpnet", "relative_attention_bias")])
+@pytest.mark.parametrize("shape, part", [("toy", "self.query"), ("toy-mpnet", "attn.q"), ("toy-mpnet", "relative_attention_bias"),
+                                         ("toy-modernbert", "Wqkv"), ("toy-qwen3", "q_proj")])
 def test_a_lost_part_of_attention_is_seen(tmp_path, shape, part):
     shapes.make(tmp_path / shape, shape, shapes.invented_tokenizer())
     with_zeros(tmp_path / shape, tmp_path / "lost", part)
