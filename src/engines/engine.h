@@ -96,7 +96,6 @@ typedef struct fl_engine_info {
     uint32_t    slots;         /* forwards that may be in flight at once, >= 1 */
     uint32_t    best_tokens;   /* tokens of a batch beyond which larger ones gain nothing */
     uint32_t    most_tokens;   /* the largest batch it takes; 0: the one it was opened for */
-    bool        pads;          /* pads to the longest text: feed it equal lengths */
     bool        any_thread;    /* forward may run on the caller's thread (no pinning, no context) */
     bool        deterministic; /* same text, same bytes, whatever the batch */
     bool        token_rows;    /* fl_batch.each is obeyed; else it is always NULL */

@@ -10,11 +10,10 @@
  *         its texts can have at most, and queues each when it is full. A request is fed while less
  *         than model->window_tokens of it are under way, so ten million texts cost a window. Several
  *         threads may feed one request at once.
- *         For an engine that pads, the texts of a chunk are sorted by length before it is queued.
  * Errors  A text that is not UTF-8, too long where that is refused, or without tokens fails alone
  *         (options.status) or ends the request.
  *         A query of a late-interaction model is filled up here, with tokens that may be attended to or not.
- * Memory  chunk buffer: fl_chunk, cu, skip, segment, keys, index, ids. A feeder has tokenizer scratch and, where
+ * Memory  chunk buffer: fl_chunk, cu, skip, segment, keys, ids. A feeder has tokenizer scratch and, where
  *         there is a prompt, a buffer for prompt + text; feeders are kept in a free list.
  * Threads see request.h.
  * Proof   tests/unit/test_fletch.c, test_submit.c, tests/golden. */
@@ -143,11 +142,10 @@ typedef struct filling {
     fl_request   *request;
     fl_feeder    *feeder;
     fl_chunk     *chunk; /* NULL: none begun */
-    uint32_t     *cu, *skip, *segment, *keys, *index;
+    uint32_t     *cu, *skip, *segment, *keys;
     int32_t      *ids;
     uint32_t      texts_max, ids_max;
-    bool          sorted; /* the engine pads */
-    bool          helps;  /* by a slot's thread: not the one that waits for the request */
+    bool          helps; /* by a slot's thread: not the one that waits for the request */
     uint64_t      begin_ns;
     fletch_error *error;
 } filling;
@@ -229,9 +227,8 @@ static int begin_chunk(filling *f, size_t index, size_t last) {
         ids += more;
         texts++;
     }
-    bool   sorted = f->sorted;
-    size_t words  = texts + 1 + 3 * (size_t)texts + (sorted ? texts : 0) + ids;
-    size_t need   = sizeof(fl_chunk) + words * sizeof(uint32_t);
+    size_t words = texts + 1 + 3 * (size_t)texts + ids;
+    size_t need  = sizeof(fl_chunk) + words * sizeof(uint32_t);
     size_t capacity;
     f->chunk = fl_bufpool_take(f->request->model->inputs, fl_chunk_bytes(need), &capacity);
     if (!f->chunk)
@@ -243,8 +240,7 @@ static int begin_chunk(filling *f, size_t index, size_t last) {
     f->skip            = f->cu + texts + 1;
     f->segment         = f->skip + texts;
     f->keys            = f->segment + texts;
-    f->index           = f->keys + texts;
-    f->ids             = (int32_t *)(void *)(f->index + (sorted ? texts : 0));
+    f->ids             = (int32_t *)(void *)(f->keys + texts);
     f->chunk->capacity = capacity;
     f->chunk->request  = f->request;
     f->chunk->first    = index;
@@ -252,7 +248,6 @@ static int begin_chunk(filling *f, size_t index, size_t last) {
     f->chunk->skip     = f->skip;
     f->chunk->segment  = f->segment;
     f->chunk->keys     = f->keys;
-    f->chunk->index    = sorted ? f->index : NULL;
     f->chunk->ids      = f->ids;
     f->cu[0]           = 0;
     f->begin_ns        = fl_clock_ns();
@@ -466,8 +461,6 @@ static int add_text(filling *f, size_t index) {
     f->cu[k + 1]  = at + (uint32_t)tokens;
     f->skip[k]    = nothing || r->prompt_skip > tokens ? (uint32_t)tokens : r->prompt_skip;
     f->segment[k] = (uint32_t)(r->pairs ? pair.segment : tokens);
-    if (f->chunk->index)
-        f->index[k] = (uint32_t)(index - f->chunk->first);
     f->chunk->texts++;
     if (r->options.tokens)
         r->options.tokens[index] = nothing ? 0 : (uint32_t)tokens;
@@ -480,50 +473,6 @@ static int add_text(filling *f, size_t index) {
     return FLETCH_OK;
 }
 
-/* The texts of the chunk, shortest first, in a buffer of their own; when there
- * is none they stay as they are, which costs speed alone. */
-static void sort_chunk(filling *f) {
-    fl_chunk *from = f->chunk;
-    uint32_t  order[FEED_TEXTS];
-    size_t    capacity;
-    for (uint32_t k = 0; k < from->texts; k++) {
-        uint32_t at = k;
-        for (; at > 0 && fl_chunk_length(from, order[at - 1]) > fl_chunk_length(from, k); at--)
-            order[at] = order[at - 1];
-        order[at] = k;
-    }
-    fl_bufpool *pool = f->request->model->inputs;
-    char       *to   = fl_bufpool_take(pool, from->capacity, &capacity);
-    if (!to)
-        return;
-    memcpy(to, from, sizeof *from);
-    f->chunk           = (fl_chunk *)(void *)to;
-    f->chunk->capacity = capacity;
-    f->cu              = (uint32_t *)(void *)(to + sizeof *from);
-    f->skip            = f->cu + f->texts_max + 1;
-    f->segment         = f->skip + f->texts_max;
-    f->keys            = f->segment + f->texts_max;
-    f->index           = f->keys + f->texts_max;
-    f->ids             = (int32_t *)(void *)(f->index + f->texts_max);
-    f->cu[0]           = 0;
-    for (uint32_t k = 0; k < from->texts; k++) {
-        uint32_t length = fl_chunk_length(from, order[k]);
-        memcpy(f->ids + f->cu[k], from->ids + from->cu[order[k]], length * sizeof *f->ids);
-        f->cu[k + 1]  = f->cu[k] + length;
-        f->skip[k]    = from->skip[order[k]];
-        f->segment[k] = from->segment[order[k]];
-        f->keys[k]    = from->keys[order[k]];
-        f->index[k]   = from->index[order[k]];
-    }
-    f->chunk->cu      = f->cu;
-    f->chunk->skip    = f->skip;
-    f->chunk->segment = f->segment;
-    f->chunk->keys    = f->keys;
-    f->chunk->index   = f->index;
-    f->chunk->ids     = f->ids;
-    fl_bufpool_give(pool, from, from->capacity);
-}
-
 /* Whether a feeder goes on with text `next`: also when the request has ended by a later text, for the first
  * bad one is the one to name. (locked) */
 static bool still_wanted(const fl_request *r, size_t next) {
@@ -532,15 +481,13 @@ static bool still_wanted(const fl_request *r, size_t next) {
 
 /* Queue the chunk, or give it back when it is empty; false when no more of its request is wanted. */
 static bool close_chunk(filling *f) {
-    fl_request   *r     = f->request;
-    fletch_model *model = r->model;
-    if (f->chunk->index)
-        sort_chunk(f);
-    fl_chunk *chunk  = f->chunk;
-    uint64_t  now    = fl_clock_ns();
-    uint32_t  tokens = f->cu[chunk->texts];
-    size_t    next   = chunk->first + chunk->texts;
-    f->chunk         = NULL;
+    fl_request   *r      = f->request;
+    fletch_model *model  = r->model;
+    fl_chunk     *chunk  = f->chunk;
+    uint64_t      now    = fl_clock_ns();
+    uint32_t      tokens = f->cu[chunk->texts];
+    size_t        next   = chunk->first + chunk->texts;
+    f->chunk             = NULL;
     fl_trace_end(model->trace, "tokenise", f->begin_ns, "tokens", tokens);
     if (chunk->texts > 0)
         fl_histogram_add(&model->stats.tokenize, (now - f->begin_ns) / chunk->texts, chunk->texts);
@@ -616,7 +563,6 @@ static void feed(fl_request *request, size_t step, bool helps, fl_request **over
     size_t        last  = first + (left < step ? left : step);
     fletch_error  error = {0};
     filling       f     = {.request = request, .helps = helps, .error = &error};
-    f.sorted            = model->queue.rules.pads;
     request->fed        = last;
     request->feeders++;
     pthread_mutex_unlock(&model->lock);

@@ -382,7 +382,6 @@ static void set_rules(fletch_model *m) {
     rules->max_wait_ns = (uint64_t)fl_config_int(c, FL_KEY_BATCH_MAX_WAIT_MS) * 1000000U;
     rules->dynamic     = fl_config_bool(c, FL_KEY_BATCH_DYNAMIC);
     rules->throughput  = fl_config_bool(c, FL_KEY_BATCH_THROUGHPUT);
-    rules->pads        = replica->info.pads;
     fl_adapt_init(&m->adapt, target * 1000000U, budget / LEAST_SHARE, budget);
     m->window_tokens = (uint64_t)budget * (m->replicas->slots + 1);
 }

@@ -3,9 +3,7 @@
  *
  * Role    The heart of queue.h, whose head states the rule.
  * Method  A lane is a doubly linked list in the order of arrival. Taking walks it from the head; a
- *         chunk stays in its place until its last text is taken. For an engine that pads, chunks are
- *         sorted by length (feed.c), and a batch takes texts of the class of its first one, so it may
- *         skip chunks of other classes; the oldest text names the class, so none starves.
+ *         chunk stays in its place until its last text is taken.
  * Memory  none. Threads: the caller holds model->lock.
  * Proof   tests/unit/test_queue.c. */
 #include "runtime/queue.h"
@@ -97,39 +95,24 @@ bool fl_queue_ready(const fl_queue *queue, uint64_t now, uint64_t *due) {
 
 /* ---- Which ----------------------------------------------------------------------------------- */
 
-uint32_t fl_length_class(uint32_t tokens) {
-    uint32_t step = 1;
-    for (uint32_t n = tokens - 1; n >= 64; n /= 2)
-        step *= 2;
-    return (tokens + step - 1) / step * step;
-}
-
 /* A batch in the making. */
 typedef struct taking {
-    fl_queue *queue;
-    fl_item  *items;
-    uint32_t  capacity;
-    uint32_t  count;
-    uint32_t  texts_max;
-    uint64_t  tokens;          /* as the budget counts them */
-    uint32_t class;            /* of lengths, when the engine pads; 0: none yet */
+    fl_queue         *queue;
+    fl_item          *items;
+    uint32_t          capacity;
+    uint32_t          count;
+    uint32_t          texts_max;
+    uint64_t          tokens;  /* as the budget counts them */
     const fl_request *request; /* the only one, when batches are not shared; NULL: any */
 } taking;
-
-static uint64_t cost(const taking *t, uint32_t length) {
-    return t->queue->rules.pads ? fl_length_class(length) : length;
-}
 
 static bool fits(const taking *t, const fl_chunk *chunk, uint64_t limit) {
     uint32_t length = fl_chunk_length(chunk, chunk->taken);
     if (t->request && t->request != chunk->request)
         return false;
-    if (t->class && t->class != fl_length_class(length))
-        return false;
     if (t->count == 0)
         return true; /* a text longer than the budget leaves alone */
-    return t->count < t->texts_max && t->count < t->capacity &&
-           t->tokens + cost(t, length) <= limit;
+    return t->count < t->texts_max && t->count < t->capacity && t->tokens + length <= limit;
 }
 
 /* Texts of `chunk` until the budget, or `limit` tokens in all, is reached. */
@@ -139,10 +122,9 @@ static uint64_t take_chunk(taking *t, fl_lane *lane, fl_chunk *chunk, uint64_t l
     while (chunk->taken < chunk->texts && fits(t, chunk, limit)) {
         uint32_t length    = fl_chunk_length(chunk, chunk->taken);
         t->items[t->count] = (fl_item){.chunk = chunk, .k = chunk->taken++};
-        t->class           = t->queue->rules.pads ? fl_length_class(length) : 0;
         t->request         = t->queue->rules.dynamic ? NULL : chunk->request;
         t->count += 1;
-        t->tokens += cost(t, length);
+        t->tokens += length;
         tokens += length;
         texts += 1;
     }
@@ -162,7 +144,7 @@ static uint64_t take_lane(taking *t, fletch_lane which, uint64_t limit) {
         next         = chunk->after;
         uint64_t now = take_chunk(t, lane, chunk, limit);
         taken += now;
-        if (now == 0 && !t->class && !t->request) /* no text fits any more */
+        if (now == 0 && !t->request) /* no text fits any more */
             break;
     }
     return taken;

@@ -36,8 +36,6 @@ typedef struct fl_queue_rules {
     uint64_t max_wait_ns;
     bool     dynamic;    /* texts of several requests may share a batch */
     bool     throughput; /* an idle engine may wait for company */
-    bool     pads;       /* the engine pads: one length class to a batch, its tokens count
-                padded */
 } fl_queue_rules;
 
 typedef struct fl_lane {
@@ -76,9 +74,5 @@ uint32_t fl_queue_take(fl_queue *queue, uint64_t now, fl_item *items, uint32_t c
 
 /* A batch of `requests` different requests ended; it took `took_ns`. */
 void fl_queue_ended(fl_queue *queue, uint64_t requests, uint64_t took_ns, uint64_t now);
-
-/* Texts of like length for an engine that pads: equal up to 64 tokens, then
- * within a thirty-second. */
-uint32_t fl_length_class(uint32_t tokens);
 
 #endif

@@ -43,7 +43,6 @@ typedef struct fl_chunk {
     const uint32_t  *skip;   /* [texts] tokens left out of pooling */
     const uint32_t *segment; /* [texts] the first token of type 1; the length where there is none */
     const uint32_t *keys;    /* [texts] tokens that are attended to, from the first on */
-    const uint32_t *index;   /* [texts] text k is text first + index[k]; NULL: first + k */
     const int32_t  *ids;     /* [cu[texts]] */
 } fl_chunk;
 
@@ -121,7 +120,7 @@ static inline bool fl_request_has_lists(const fl_request *request) {
 }
 
 static inline size_t fl_chunk_text(const fl_chunk *chunk, uint32_t k) {
-    return chunk->first + (chunk->index ? chunk->index[k] : k);
+    return chunk->first + k;
 }
 
 /* ---- request.c; those marked (locked) want model->lock --------------------------------------- */

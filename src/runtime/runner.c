@@ -375,7 +375,7 @@ static void finish_rows(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **
 /* Whether the bytes or the ids of a chunk's texts were copied before the engine was asked. */
 static bool feeding_copied(const fl_chunk *chunk) {
     const fl_request *r = chunk->request;
-    return r->prompt_size > 0 || r->pairs || r->token_ids != NULL || chunk->index != NULL;
+    return r->prompt_size > 0 || r->pairs || r->token_ids != NULL;
 }
 
 /* Count the ways that the texts and the runs of a part went. */

@@ -17,7 +17,6 @@ enum { SLOTS_MAX = 8, PATIENCE_MS = 300000 /* no test measures it: it ends what 
 struct fl_engine {
     char        name[8]; /* its own: who reads it after closing reads freed memory */
     uint32_t    width, slots, device, batch_tokens, batch_texts;
-    bool        pads;
     uint64_t    reached; /* the plan under which it ran a forward */
     atomic_bool inside[SLOTS_MAX];
 };
@@ -199,7 +198,6 @@ static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engi
         return fl_fail_nomem(error, sizeof *engine, "a test engine");
     engine->width        = fl_encoder_width(encoder);
     engine->slots        = slots ? slots : 1;
-    engine->pads         = plan.pads;
     engine->device       = options->device;
     engine->batch_tokens = small > 0 ? small : options->batch_tokens;
     strcpy(engine->name, "test");
@@ -221,7 +219,6 @@ static void info(const fl_engine *engine, fl_engine_info *out) {
                             .slots         = engine->slots,
                             .best_tokens   = 512,
                             .most_tokens   = engine->batch_tokens,
-                            .pads          = engine->pads,
                             .any_thread    = true,
                             .deterministic = true};
 }

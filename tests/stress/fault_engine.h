@@ -28,7 +28,6 @@ enum { FL_FAULT_DEVICES = 8 };
 typedef struct fl_fault_plan {
     uint32_t    slots; /* of a replica */
     uint32_t    devices;
-    bool        pads;
     uint64_t    seed; /* faults drawn: one in `rarity` forwards; 0: none */
     uint32_t    rarity;
     fl_fault    planned; /* the `at`-th forward from now (0: the next), `times` times */

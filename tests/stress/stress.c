@@ -235,7 +235,6 @@ static void round_of(const char *folder, worker *workers, unsigned threads, doub
                      uint64_t *state) {
     fl_fault_plan plan = {.slots   = 1 + (uint32_t)(draw(state) % 3),
                           .devices = 1 + (uint32_t)(draw(state) % 3),
-                          .pads    = draw(state) % 3 == 0,
                           .seed    = draw(state) % 4 ? draw(state) : 0,
                           .rarity  = 5 + (uint32_t)(draw(state) % 200)};
     fl_fault_set(&plan);

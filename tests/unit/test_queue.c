@@ -189,25 +189,6 @@ Test(queue, without_dynamic_a_batch_holds_one_request, .init = reset) {
     cr_assert_eq(take(2), 2);
 }
 
-Test(queue, an_engine_that_pads_gets_equal_lengths_and_no_text_starves, .init = reset) {
-    queue.rules.pads = true;
-    for (int i = 0; i < 10; i++)
-        push(FLETCH_LANE_INTERACTIVE, 1, i % 2 ? 20 : 30, 0);
-    cr_assert_eq(take(1), 5, "the five of the oldest one's length");
-    for (int i = 0; i < 5; i++)
-        cr_assert_eq(fl_chunk_length(items[i].chunk, items[i].k), 30);
-    cr_assert_eq(take(2), 5);
-}
-
-Test(queue, length_classes_waste_little) {
-    for (uint32_t n = 1; n <= 8192; n++) {
-        uint32_t class = fl_length_class(n);
-        cr_assert_geq(class, n);
-        cr_assert_leq(class, n + n / 31, "%u pads to %u", n, class);
-        cr_assert_eq(fl_length_class(class), class);
-    }
-}
-
 Test(queue, a_chunk_given_up_takes_its_counts_with_it, .init = reset) {
     fl_chunk *chunk = push(FLETCH_LANE_INTERACTIVE, 20, 60, 0);
     push(FLETCH_LANE_INTERACTIVE, 2, 50, 0);

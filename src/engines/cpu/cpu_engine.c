@@ -371,7 +371,6 @@ static void info(const fl_engine *e, fl_engine_info *out) {
                          .precision      = format_name[e->format],
                          .slots          = 1,
                          .best_tokens    = e->threads * (uint32_t)e->block_size * BATCH_BLOCKS,
-                         .pads           = false,
                          .any_thread     = !e->pinned,
                          .deterministic  = true,
                          .token_rows     = e->desc.layers > 0 && !e->desc.mlm,

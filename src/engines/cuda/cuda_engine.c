@@ -457,7 +457,6 @@ static void info(const fl_engine *e, fl_engine_info *out) {
                             .slots          = e->slot_count,
                             .best_tokens    = fl_cuda_best_tokens(e),
                             .most_tokens    = e->tiers[e->tier_count - 1].tokens,
-                            .pads           = false,
                             .any_thread     = true,
                             .deterministic  = e->deterministic,
                             .resident_bytes = fl_cuda_resident(e)};

@@ -185,7 +185,8 @@ typedef struct fl_ort_plan {
     bool     fixed;      /* few shapes: lengths and rows are rounded up to powers of two */
     uint32_t rows_limit; /* texts of a run at most; 0: the budget alone */
     bool     single;     /* every text alone */
-    uint32_t slack;      /* shorter by at most this many eighths: may share a run with a mask */
+    uint32_t slack;      /* eighths of a run that may be padding */
+    uint32_t run_tokens; /* padding that costs no more than another run; 0 and slack 0: no padding */
     /* shapes met so far, each of which such a provider compiles once */
     uint32_t seen[FL_ORT_SHAPE_BITS]; /* [log2 length]: bit log2 rows */
     uint64_t compilations;

@@ -24,7 +24,8 @@
 enum {
     CPU_GROUP_TOKENS    = 512, /* beyond it activations leave the cache and nothing is gained */
     DEVICE_GROUP_TOKENS = 16384,
-    WIDE_TOKENS         = 64 /* of a batch: fewer are done before other threads have woken up */
+    DEVICE_RUN_TOKENS   = 2048, /* a run's launches take about as long as computing so many */
+    WIDE_TOKENS         = 64    /* of a batch: fewer are done before other threads have woken up */
 };
 
 struct fl_engine {
@@ -112,10 +113,11 @@ static void set_policy(fl_engine *e, const fl_engine_options *options) {
     plan->fixed         = fl_ort_fixed_shapes(options->provider);
     plan->rows_limit    = plan->fixed ? FL_ORT_FIXED_ROWS : 0;
     /* Rows depend on their number else, or on each other. */
-    plan->single  = cpu && (options->deterministic || e->session.dynamic);
-    plan->slack   = cpu ? 0 : 1;
-    e->single     = plan->single;
-    e->lane_count = cpu && options->threads > 0 ? options->threads : 1;
+    plan->single     = cpu && (options->deterministic || e->session.dynamic);
+    plan->slack      = cpu ? 0 : 1;
+    plan->run_tokens = cpu ? 0 : DEVICE_RUN_TOKENS;
+    e->single        = plan->single;
+    e->lane_count    = cpu && options->threads > 0 ? options->threads : 1;
 }
 
 static int open_lanes(fl_engine *e, const fl_engine_options *options, fletch_error *error) {
@@ -368,7 +370,6 @@ static void info(const fl_engine *e, fl_engine_info *out) {
                             .precision      = e->session.precision,
                             .slots          = 1,
                             .best_tokens    = e->lane_count * e->plan.tokens_max * 4,
-                            .pads           = true,
                             .any_thread     = !e->pinned,
                             .deterministic  = e->single,
                             .token_rows     = !e->session.pooled,
@@ -378,11 +379,13 @@ static void info(const fl_engine *e, fl_engine_info *out) {
 /* Tokens of a lane's largest run in such a batch. Of mixed lengths little is known: as many as may
  * be. */
 static uint64_t run_tokens(const fl_engine *e, uint32_t texts, uint32_t tokens, uint32_t longest) {
+    bool     equal = (uint64_t)texts * longest == tokens;
     uint32_t share = (tokens + e->lane_count - 1) / e->lane_count;
+    if (!equal) /* with its padding */
+        share += share / 8 * e->plan.slack + e->plan.run_tokens;
     uint32_t limit = share < e->plan.tokens_max ? share : e->plan.tokens_max;
     if (longest == 0 || limit <= longest || e->single)
         return longest;
-    bool equal = (uint64_t)texts * longest == tokens;
     return equal ? limit / longest * longest : limit;
 }
 

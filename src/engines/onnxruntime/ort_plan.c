@@ -5,8 +5,9 @@
  *         runs at half the speed of the same texts in rectangles of their own, so that groups are
  *         formed before anything runs.
  * Method  Texts are sorted by falling length (a counting sort: no comparison, stable). A group takes
- *         texts of one length, or on devices where few large runs pay, of nearly one length with a
- *         mask, up to a budget of tokens that also leaves every lane a group. Providers that compile
+ *         texts of one length. On devices, where a run costs as much as some thousand tokens whatever
+ *         is in it, a group goes on to shorter texts, with a mask, until the padding costs more than
+ *         another run. Its budget of tokens also leaves every lane a group. Providers that compile
  *         a shape anew (fixed) get lengths and rows rounded up to powers of two; so there are some
  *         dozen shapes, each compiled once.
  * Memory  Sized in open for the largest batch. Threads: one plan belongs to one forward.
@@ -93,16 +94,18 @@ static void sort_by_length(fl_ort_plan *plan, const fl_batch *batch) {
         plan->order[plan->counts[length_of(batch, t)]++] = t;
 }
 
-/* Texts from `first` on that may share a run whose longest has `longest` tokens. */
+/* Texts from `first` on that share a run: as long as what is padded costs less than a run of its own
+ * would, or is a small part of the run. */
 static uint32_t company(const fl_ort_plan *plan, const fl_batch *batch, uint32_t first,
                         uint32_t rows_max) {
-    uint32_t longest = length_of(batch, plan->order[first]);
-    uint32_t length = run_length(plan, longest), count = 1;
+    uint32_t length = run_length(plan, length_of(batch, plan->order[first])), count = 1;
+    uint64_t padding = 0;
     while (count < rows_max && first + count < batch->texts) {
-        uint32_t next = length_of(batch, plan->order[first + count]);
-        bool     near = plan->fixed ? run_length(plan, next) == length
-                                    : (longest - next) * EIGHTHS <= longest * plan->slack;
-        if (!near)
+        uint32_t next  = run_length(plan, length_of(batch, plan->order[first + count]));
+        uint64_t part  = (uint64_t)(count + 1) * length / EIGHTHS * plan->slack;
+        uint64_t limit = part > plan->run_tokens ? part : plan->run_tokens;
+        padding += length - next;
+        if (padding > limit)
             break;
         count++;
     }
