@@ -487,6 +487,11 @@ bool fl_path_prefix(const char *program, char *out, size_t capacity) {
     return false;
 }
 
+bool fl_path_ends_with(const char *path, const char *end) {
+    size_t size = strlen(path), tail = strlen(end);
+    return size >= tail && strcmp(path + size - tail, end) == 0;
+}
+
 bool fl_path_is_safe(const char *relative) {
     if (relative[0] == '\0' || relative[0] == '/') {
         return false;

@@ -83,6 +83,9 @@ bool fl_path_prefix(const char *program, char *out, size_t capacity);
  * "..", no backslash, no control character. */
 bool fl_path_is_safe(const char *relative);
 
+/* Whether a name or path ends so. */
+bool fl_path_ends_with(const char *path, const char *end);
+
 /* write(2) all bytes, restarting on EINTR and short writes; 0 or -1 with errno. */
 int fl_write_all(int fd, const void *data, size_t size);
 

@@ -70,21 +70,22 @@ typedef struct fl_batch {
  * `fp32_retries` live as long as the replica, as open's encoder does; the others for the time of the
  * call. */
 typedef struct fl_engine_options {
-    const char      *provider; /* device kind: "cpu", "cuda", "tensorrt", "coreml", "directml" */
-    uint32_t         device;   /* which device of that kind, from 0 */
-    const char      *folder;   /* the model's folder, for an engine that reads its own files */
-    uint32_t         threads;  /* >= 1 */
-    const uint16_t  *cores;    /* [threads] processors to pin the threads to, or NULL */
-    uint32_t         batch_tokens; /* largest fl_batch.tokens */
-    uint32_t         batch_texts;  /* largest fl_batch.texts */
-    uint32_t         max_length;   /* longest text in tokens */
-    const char      *isa;          /* cpu: "auto", "ref", "avx2" … */
-    uint32_t         l2_bytes;  /* cpu: cache of a core that blocks are sized for; 0: this one's */
-    const char      *precision; /* "auto", "fp32" …; the engine says in info what it took */
-    bool             deterministic;
-    uint64_t         memory_limit;      /* bytes it may take on its device; 0: no limit */
-    const fl_config *config;            /* keys of its own: onnxruntime.*, cuda.* */
-    fl_trace        *trace;             /* NULL: off. Spans of layers and copies go here */
+    const char     *provider;  /* device kind: "cpu", "cuda", "tensorrt", "coreml", "directml" */
+    uint32_t        device;    /* which device of that kind, from 0 */
+    const char     *folder;    /* the model's folder, for an engine that reads its own files */
+    const char     *onnx_file; /* the .onnx file that is the model; NULL: whatever the folder has */
+    uint32_t        threads;   /* >= 1 */
+    const uint16_t *cores;     /* [threads] processors to pin the threads to, or NULL */
+    uint32_t        batch_tokens; /* largest fl_batch.tokens */
+    uint32_t        batch_texts;  /* largest fl_batch.texts */
+    uint32_t        max_length;   /* longest text in tokens */
+    const char     *isa;          /* cpu: "auto", "ref", "avx2" … */
+    uint32_t        l2_bytes;  /* cpu: cache of a core that blocks are sized for; 0: this one's */
+    const char     *precision; /* "auto", "fp32" …; the engine says in info what it took */
+    bool            deterministic;
+    uint64_t        memory_limit;       /* bytes it may take on its device; 0: no limit */
+    const fl_config      *config;       /* keys of its own: onnxruntime.*, cuda.* */
+    fl_trace             *trace;        /* NULL: off. Spans of layers and copies go here */
     atomic_uint_fast64_t *fp32_retries; /* NULL, or counts texts that were run again in fp32 */
     const fl_log         *log;
 } fl_engine_options;

@@ -64,7 +64,7 @@ static int find(place *out, const char *name, const fl_hub_options *options, fle
     if (out->name.folder) {
         return fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
                        fl_file_exists(name)
-                           ? "%.300s is a file; give the folder it lies in"
+                           ? "%.300s is no .onnx file; give the folder it lies in"
                            : "there is no folder %.300s; give a folder with config.json, "
                              "a hub id (org/name), or low, medium, high",
                        name);

@@ -22,12 +22,6 @@
 #include "base/json.h"
 #include "model/hub_cache.h"
 
-static bool ends_with(const char *text, const char *end) {
-    size_t size = strlen(text);
-    size_t tail = strlen(end);
-    return size >= tail && strcmp(text + size - tail, end) == 0;
-}
-
 enum { SHARDS_MAX = 1024 }; /* as safetensors.c takes */
 
 bool fl_hub_file_is_needed(const char *relative) {
@@ -78,7 +72,7 @@ int fl_hub_shards_read(const char *index_path, fl_hub_names *shards, fletch_erro
     }
     FL_JSON_EACH(weights, tensor, file) {
         const char *name = fl_json_is(file, FL_JSON_STRING) ? fl_json_text(file) : "";
-        if (!fl_path_is_safe(name) || !ends_with(name, ".safetensors")) {
+        if (!fl_path_is_safe(name) || !fl_path_ends_with(name, ".safetensors")) {
             status =
                 fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                         "%s: weight_map of \"%.80s\" names \"%.80s\", which is not a safetensors "
@@ -168,16 +162,16 @@ static bool has_module(const folder_look *look, size_t index, fl_json *module) {
         return true; /* the loader refuses such a module and says why */
     }
     snprintf(prefix, sizeof prefix, "%s%s", path,
-             path[0] == '\0' || ends_with(path, "/") ? "" : "/");
-    bool table = ends_with(type, "StaticEmbedding"); /* a table has no config.json */
+             path[0] == '\0' || fl_path_ends_with(path, "/") ? "" : "/");
+    bool table = fl_path_ends_with(type, "StaticEmbedding"); /* a table has no config.json */
     if (index == 0) {
         return (table || has_file(look, prefix, "config.json", true)) &&
                has_tokenizer(look, prefix) && has_weights(look, prefix);
     }
-    if (ends_with(type, "Normalize") || path[0] == '\0') {
+    if (fl_path_ends_with(type, "Normalize") || path[0] == '\0') {
         return true;
     }
-    bool weighs = ends_with(type, "Dense") || ends_with(type, "LayerNorm");
+    bool weighs = fl_path_ends_with(type, "Dense") || fl_path_ends_with(type, "LayerNorm");
     return has_file(look, prefix, "config.json", true) && (!weighs || has_weights(look, prefix));
 }
 

@@ -315,7 +315,8 @@ int fl_lengths_read(fl_model *model, uint32_t positions, fletch_error *error) {
     int64_t     wanted = wish.sentence != 0 ? wish.sentence : wish.tokenizer;
     const char *origin = wish.sentence != 0 ? wish.sentence_origin : "tokenizer_config.json";
     if (wanted == 0 || wanted > limit) {
-        origin = "config.json: max_position_embeddings";
+        origin =
+            model->own->bare ? "default: no config.json" : "config.json: max_position_embeddings";
         wanted = limit;
     }
     model->max_length               = (uint32_t)wanted;

@@ -74,6 +74,8 @@ static int read_config(fl_model *model, const fl_family **family, const fl_model
         return status;
     if (root == NULL && options->without_weights)
         return 0;
+    if (root == NULL && fl_onnx_only(model))
+        return fl_onnx_sizes_guess(model, error);
     if (root == NULL)
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%s is missing: is this a Hugging Face model folder?", path);
@@ -199,6 +201,11 @@ int fl_model_open(fl_model **out, const char *folder, const fl_model_options *op
     if (model->own == NULL || model->folder == NULL)
         status = fl_fail_nomem(error, sizeof *model->own, "a model");
     model->include_prompt = true;
+    if (status == 0 && options->onnx_file != NULL) {
+        model->onnx_file = fl_model_keep(model, "%s", options->onnx_file);
+        if (model->onnx_file == NULL)
+            status = fl_fail_nomem(error, strlen(options->onnx_file), "a path");
+    }
     if (status == 0)
         status = read_folder(model, options, &modules, error);
     fl_modules_close(&modules);

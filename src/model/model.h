@@ -89,8 +89,9 @@ typedef struct fl_late {
 
 typedef struct fl_model fl_model;
 struct fl_model {
-    char      *folder;  /* owned */
-    fl_encoder encoder; /* not filled when opened without weights */
+    char       *folder;    /* owned */
+    const char *onnx_file; /* the .onnx file that was named, which is the network then; or NULL */
+    fl_encoder  encoder;   /* not filled when opened without weights */
     /* tokenizer: the bytes, for tokenizer/ (which this room does not know) */
     char       *tokenizer_path; /* owned: tokenizer.json, or vocab.txt when only that exists */
     bool        tokenizer_is_vocab;
@@ -133,12 +134,16 @@ struct fl_model {
 };
 
 typedef struct fl_model_options {
-    bool          without_weights; /* tokenizer, lengths and prompts only: no encoder, no stages;
+    bool        without_weights; /* tokenizer, lengths and prompts only: no encoder, no stages;
                                         an architecture that is not known does not matter */
-    const char   *pooling;         /* override: "mean", "cls" … or "" */
-    const char   *task;            /* of a model with adapters; "" or NULL: none */
+    const char *pooling;         /* override: "mean", "cls" … or "" */
+    const char *task;            /* of a model with adapters; "" or NULL: none */
+    const char *onnx_file; /* an .onnx file of this folder is the network; NULL: as the folder is */
     const fl_log *log;
 } fl_model_options;
+
+/* Whether `name` is an .onnx file that is there, and its folder: the one it lies in, or the one above onnx/. */
+bool fl_onnx_path(const char *name, char *folder, size_t capacity);
 
 int  fl_model_open(fl_model **out, const char *folder, const fl_model_options *options,
                    fletch_error *error);

@@ -28,6 +28,7 @@ struct fl_model_private {
     size_t          kept_count, kept_room;
     char           *transformer; /* owned: folder of config.json, tokenizer and weights */
     bool            has_modules; /* modules.json is there */
+    bool            bare;        /* an .onnx file and no config.json */
     bool            scored;      /* a module has written the scores */
     bool            classifier;  /* scores come from the network's own head, not from modules */
     bool            fill_mask;   /* the transformer has its vocabulary head */
@@ -106,6 +107,15 @@ int fl_tokenizer_files_read(fl_model *model, const fl_family *family, fletch_err
  * of it. */
 bool fl_onnx_only(const fl_model *model);
 int  fl_onnx_sizes_read(fl_encoder_desc *desc, fl_json_reader *config);
+/* The same without config.json, by the file's outputs and the tokenizer's settings. */
+int fl_onnx_sizes_guess(fl_model *model, fletch_error *error);
+/* The output that an engine takes: its width, 0 where none will do or has a fixed one, and whether the
+ * file pools by itself. */
+typedef struct fl_onnx_output {
+    uint32_t width;
+    bool     pooled;
+} fl_onnx_output;
+void fl_onnx_output_read(const fl_model *model, fl_onnx_output *out);
 
 /* prompts.c: config_sentence_transformers.json. */
 int fl_prompts_read(fl_model *model, fletch_error *error);

@@ -307,6 +307,14 @@ static int use_defaults(fl_model *model, const fl_model_options *options, fletch
         return set_sparse(model, "model.pooling", error);
     if (options->pooling != NULL && options->pooling[0] != '\0')
         return fl_pooling_override(model, options->pooling, error);
+    fl_onnx_output out = {.width = 0};
+    if (fl_onnx_only(model))
+        fl_onnx_output_read(model, &out);
+    if (out.pooled) {
+        model->pooling_source.origin   = "the .onnx file pools by itself";
+        model->normalize_source.origin = "the .onnx file's own";
+        return 0;
+    }
     fl_log_write(options->log, FL_LOG_WARNING,
                  "%s has no modules.json: using mean pooling without normalisation, as "
                  "sentence-transformers does. Set model.pooling to choose another.",

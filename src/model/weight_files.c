@@ -13,11 +13,6 @@
 #include "base/file.h"
 #include "model/model_private.h"
 
-static bool ends_with(const char *name, const char *ending) {
-    size_t size = strlen(name), tail = strlen(ending);
-    return size > tail && strcmp(name + size - tail, ending) == 0;
-}
-
 static uint64_t count_parameters(const fl_safetensors *file) {
     uint64_t total = 0;
     for (size_t i = 0; i < fl_safetensors_count(file); i++) {
@@ -45,7 +40,8 @@ void fl_weight_files_read(fl_model *model) {
     while (opened != NULL && (entry = readdir(opened)) != NULL) {
         char        path[FL_MODEL_PATH_MAX];
         struct stat about;
-        if ((!ends_with(entry->d_name, ".safetensors") && !ends_with(entry->d_name, ".onnx")) ||
+        if ((!fl_path_ends_with(entry->d_name, ".safetensors") &&
+             !fl_path_ends_with(entry->d_name, ".onnx")) ||
             fl_path_join(path, sizeof path, folder, entry->d_name, NULL) < 0 ||
             stat(path, &about) != 0)
             continue;

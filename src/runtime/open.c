@@ -235,21 +235,25 @@ static int resolve_output(fletch_model *m, fletch_error *error) {
 static int open_folder(fletch_model *m, const char *name, bool tokenizer_only,
                        fletch_error *error) {
     char           path[4096];
-    fl_hub_options hub = {
-        .cache_dir     = fl_config_text(m->config, FL_KEY_MODEL_CACHE_DIR),
-        .revision      = fl_config_text(m->config, FL_KEY_MODEL_REVISION),
-        .offline       = fl_config_bool(m->config, FL_KEY_MODEL_OFFLINE),
-        .auto_download = fl_config_bool(m->config, FL_KEY_MODEL_AUTO_DOWNLOAD),
-        .log           = fl_config_log(m->config),
+    bool           file   = fl_onnx_path(name, path, sizeof path);
+    int            status = FLETCH_OK;
+    fl_hub_options hub    = {
+           .cache_dir     = fl_config_text(m->config, FL_KEY_MODEL_CACHE_DIR),
+           .revision      = fl_config_text(m->config, FL_KEY_MODEL_REVISION),
+           .offline       = fl_config_bool(m->config, FL_KEY_MODEL_OFFLINE),
+           .auto_download = fl_config_bool(m->config, FL_KEY_MODEL_AUTO_DOWNLOAD),
+           .log           = fl_config_log(m->config),
     };
-    int status =
-        fl_hub_resolve(name, &hub, NULL, NULL, path, sizeof path, m->id, m->revision, error);
+    if (!file)
+        status =
+            fl_hub_resolve(name, &hub, NULL, NULL, path, sizeof path, m->id, m->revision, error);
     if (status < 0)
         return status;
     const char      *pooling = fl_config_text(m->config, FL_KEY_MODEL_POOLING);
     fl_model_options options = {.without_weights = tokenizer_only,
                                 .pooling         = strcmp(pooling, "auto") == 0 ? "" : pooling,
                                 .task            = fl_config_text(m->config, FL_KEY_MODEL_TASK),
+                                .onnx_file       = file ? name : NULL,
                                 .log             = fl_config_log(m->config)};
     return fl_model_open(&m->model, path, &options, error);
 }
@@ -398,6 +402,32 @@ static int open_trace(fletch_model *m, fletch_error *error) {
     return FLETCH_ECONFIG;
 }
 
+/* A key that was set, and that the engine in use does not read: its user should not wait for an effect. */
+static void tell_ignored(const fletch_model *m) {
+    static const struct {
+        fl_key      key;
+        const char *engine;
+    } keys[]           = {{FL_KEY_IO_BINDING, "onnxruntime"},
+                          {FL_KEY_CPU_INTER_OP_THREADS, "onnxruntime"},
+                          {FL_KEY_CPU_PARALLEL_EXECUTION, "onnxruntime"},
+                          {FL_KEY_ONNXRUNTIME_GRAPH_OPTIMIZATION_LEVEL, "onnxruntime"},
+                          {FL_KEY_ONNXRUNTIME_MEMORY_PATTERN, "onnxruntime"},
+                          {FL_KEY_ONNXRUNTIME_CPU_ARENA, "onnxruntime"},
+                          {FL_KEY_ONNXRUNTIME_ARENA_STRATEGY, "onnxruntime"},
+                          {FL_KEY_ONNXRUNTIME_MODEL, "onnxruntime"},
+                          {FL_KEY_CPU_ISA, "cpu"}};
+    const char *engine = fl_replicas_first(m->replicas)->ops->name;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const char *origin = fl_config_origin(m->config, keys[i].key);
+        bool        chosen = fl_config_is_set(m->config, keys[i].key) &&
+                      strncmp(origin, "preset ", strlen("preset ")) != 0;
+        if (chosen && strcmp(engine, keys[i].engine) != 0)
+            fl_log_write(fl_config_log(m->config), FL_LOG_WARNING,
+                         "%s (%s) has no effect: it is for the %s engine, and %s runs the model",
+                         fletch_option_at(keys[i].key)->key, origin, keys[i].engine, engine);
+    }
+}
+
 static int open_engines(fletch_model *m, fletch_error *error) {
     int status = open_memory(m, error);
     if (status == FLETCH_OK)
@@ -410,6 +440,7 @@ static int open_engines(fletch_model *m, fletch_error *error) {
         return status;
     m->has_engine = true;
     set_rules(m);
+    tell_ignored(m);
     status = fl_replicas_start(m->replicas, error);
     if (status == FLETCH_OK)
         status = fl_keeper_start(m, error);

@@ -95,6 +95,7 @@ static void engine_options(fletch_model *m, const fl_config *config, const char 
     if (!m)
         return;
     out->folder       = m->model->folder;
+    out->onnx_file    = m->model->onnx_file;
     out->batch_tokens = m->batch_tokens;
     out->batch_texts  = FL_BATCH_TEXTS_MAX;
     out->max_length   = m->length_limit;

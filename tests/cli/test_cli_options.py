@@ -120,6 +120,17 @@ def test_binding_is_told_and_counted(fletch, tmp_path, library):
     assert rows[0] == rows[1]
 
 
+def test_a_key_that_the_engine_ignores_is_told_once(fletch, library):
+    def told(*flags):
+        done = fletch("embed", "--model", SMALL, *flags, "hello")
+        assert done.returncode == 0, done.stderr
+        return [line for line in done.stderr.decode().splitlines() if "has no effect" in line]
+    line, = told("--io-binding=false")
+    assert "io.binding" in line and "onnxruntime engine" in line
+    assert told("--cpu-isa=ref") == told("--preset", "gpu", "--provider-order", "cpu") == []
+    assert told("--io-binding=false", "--provider-engine", "onnxruntime", "--onnxruntime-library", library) == []
+
+
 def test_warming_up_is_a_first_run_at_opening(fletch, library):
     def runs(*flags):
         result = fletch("doctor", "--format", "json", "--model", SMALL, "--onnxruntime-library", library,

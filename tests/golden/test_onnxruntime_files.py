@@ -179,6 +179,49 @@ def test_an_architecture_that_is_not_known_is_no_matter(folder, tmp_path):
     check(golden.embed(folder, TEXTS, *RAW, work=tmp_path), [x.mean(axis=0) for x in tokens_of(folder, TEXTS)])
 
 
+def two_files(folder, **toy):
+    """tokenizer.json and model.onnx, and nothing else."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "tokenizer.json":
+            path.unlink()
+    onnx_files.toy(folder / "model.onnx", HIDDEN, **toy)
+
+
+def test_a_file_and_its_tokenizer_are_enough(folder, tmp_path):
+    """The width comes from the graph; nothing says how to pool, which is told."""
+    two_files(folder)
+    done = run("embed", "-m", folder, *RAW, "-o", tmp_path / "rows.npy", *TEXTS)
+    assert done.returncode == 0 and "mean pooling" in done.stderr, done.stderr
+    check(numpy.load(tmp_path / "rows.npy"), [x.mean(axis=0) for x in tokens_of(folder, TEXTS)])
+
+
+def test_a_file_that_pools_by_itself_is_not_said_to_be_pooled(folder, tmp_path):
+    two_files(folder, pooled=True, output="sentence_embedding")
+    done = run("embed", "-m", folder, *RAW, "-o", tmp_path / "rows.npy", *TEXTS)
+    assert done.returncode == 0 and "pooling" not in done.stderr, done.stderr
+    check(numpy.load(tmp_path / "rows.npy"), [x.mean(axis=0) for x in tokens_of(folder, TEXTS)])
+
+
+def test_a_file_may_be_named_itself(folder, tmp_path):
+    """Whatever else its folder holds; of a file in onnx/ the folder is the one above."""
+    onnx_files.toy(folder / "model.onnx", HIDDEN)
+    onnx_files.toy(folder / "onnx/other.onnx", HIDDEN, scale=2.0)
+    rows = golden.embed(folder / "onnx/other.onnx", TEXTS, *RAW, work=tmp_path)
+    check(rows, [x.mean(axis=0) for x in tokens_of(folder, TEXTS, scale=2.0)])
+    done = run("embed", "-m", folder / "onnx/none.onnx", *RAW, "hello")
+    assert done.returncode == 3, done.stderr
+
+
+def test_a_file_alone_whose_width_nobody_tells_is_refused_by_name(folder):
+    two_files(folder, output="logits", pooled=True)
+    done = run("embed", "-m", folder, *RAW, "hello")
+    assert done.returncode == 3 and "there is no config.json" in done.stderr and "sentence_embedding" in done.stderr
+    (folder / "model.onnx").write_bytes((folder / "model.onnx").read_bytes()[:200])
+    assert run("embed", "-m", folder, *RAW, "hello").returncode == 3
+
+
 def test_a_text_that_cannot_be_run_fails_alone(folder):
     """A word that the file's table lacks: its text is refused by name, and nobody else suffers."""
     onnx_files.table(folder / "model.onnx", HIDDEN, rows=8000)

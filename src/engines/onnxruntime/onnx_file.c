@@ -19,14 +19,10 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/proto.h"
 #include "engines/onnxruntime/ort.h"
 
 enum { DEPTH_MAX = 24, LOCATION_MAX = 1024 };
-
-/* A message within the file: [at, end). */
-typedef struct span {
-    const unsigned char *at, *end;
-} span;
 
 typedef struct walk {
     const char          *path;
@@ -38,12 +34,6 @@ typedef struct walk {
     bool                 dynamic; /* quantises by the range of what is in the run */
 } walk;
 
-typedef struct field {
-    uint32_t number, wire;
-    uint64_t value; /* wire 0 */
-    span     body;  /* wire 2 */
-} field;
-
 static void damaged(walk *w, const unsigned char *at) {
     if (w->status == FLETCH_OK)
         w->status = fl_fail(w->error, FLETCH_EMODEL, (size_t)(at - w->start),
@@ -52,54 +42,12 @@ static void damaged(walk *w, const unsigned char *at) {
                             w->path, (size_t)(at - w->start));
 }
 
-static bool read_number(span *s, uint64_t *out) {
-    uint64_t value = 0;
-    for (unsigned shift = 0; shift < 64 && s->at < s->end; shift += 7) {
-        unsigned char byte = *s->at++;
-        value |= (uint64_t)(byte & 0x7F) << shift;
-        if (byte < 0x80) {
-            *out = value;
-            return true;
-        }
-    }
-    return false;
-}
-
 /* The next field of a message; false at its end or after damage. */
-static bool next(walk *w, span *s, field *f) {
-    const unsigned char *begin = s->at;
-    uint64_t             key, size = 0;
-    if (w->status != FLETCH_OK || s->at == s->end)
-        return false;
-    bool good = read_number(s, &key);
-    f->number = good ? (uint32_t)(key >> 3) : 0;
-    f->wire   = good ? (uint32_t)(key & 7) : 7;
-    switch (f->wire) {
-    case 0: good = read_number(s, &f->value); break;
-    case 1: size = 8; break;
-    case 2: good = read_number(s, &size); break;
-    case 5: size = 4; break;
-    default: good = false;
-    }
-    if (!good || f->number == 0 || size > (uint64_t)(s->end - s->at)) {
-        damaged(w, begin);
-        return false;
-    }
-    f->body = (span){s->at, s->at + size};
-    s->at += size;
-    return true;
-}
-
-static bool text_is(span s, const char *text) {
-    size_t size = (size_t)(s.end - s.at);
-    return size == strlen(text) && memcmp(s.at, text, size) == 0;
-}
-
-static void copy_text(char *out, size_t capacity, span s) {
-    size_t size = (size_t)(s.end - s.at);
-    size        = size < capacity ? size : capacity - 1;
-    memcpy(out, s.at, size);
-    out[size] = '\0';
+static bool next(walk *w, fl_proto_span *s, fl_proto_field *f) {
+    int found = w->status == FLETCH_OK ? fl_proto_next(s, f) : 0;
+    if (found < 0)
+        damaged(w, s->at);
+    return found > 0;
 }
 
 /* ---- External data ---------------------------------------------------------------------------- */
@@ -109,7 +57,7 @@ typedef struct external {
     uint64_t offset, length;
 } external;
 
-static uint64_t decimal(span s) {
+static uint64_t decimal(fl_proto_span s) {
     uint64_t value = 0;
     for (; s.at < s.end && *s.at >= '0' && *s.at <= '9'; s.at++)
         if (__builtin_mul_overflow(value, 10, &value) ||
@@ -119,9 +67,9 @@ static uint64_t decimal(span s) {
 }
 
 /* StringStringEntryProto: 1 key, 2 value. */
-static void read_entry(walk *w, span s, external *out) {
-    field f;
-    span  key = {0}, value = {0};
+static void read_entry(walk *w, fl_proto_span s, external *out) {
+    fl_proto_field f;
+    fl_proto_span  key = {0}, value = {0};
     while (next(w, &s, &f)) {
         if (f.number == 1 && f.wire == 2)
             key = f.body;
@@ -130,11 +78,11 @@ static void read_entry(walk *w, span s, external *out) {
     }
     if (key.at == NULL || value.at == NULL)
         return;
-    if (text_is(key, "location"))
-        copy_text(out->location, sizeof out->location, value);
-    else if (text_is(key, "offset"))
+    if (fl_proto_is(key, "location"))
+        fl_proto_copy(value, out->location, sizeof out->location);
+    else if (fl_proto_is(key, "offset"))
         out->offset = decimal(value);
-    else if (text_is(key, "length"))
+    else if (fl_proto_is(key, "length"))
         out->length = decimal(value);
 }
 
@@ -200,10 +148,10 @@ static void check_external(walk *w, const external *e) {
 }
 
 /* TensorProto: 13 external_data, 14 data_location (1: external). */
-static void walk_tensor(walk *w, span s) {
-    field    f;
-    external e       = {.location = ""};
-    bool     outside = false;
+static void walk_tensor(walk *w, fl_proto_span s) {
+    fl_proto_field f;
+    external       e       = {.location = ""};
+    bool           outside = false;
     while (next(w, &s, &f)) {
         if (f.number == 13 && f.wire == 2)
             read_entry(w, f.body, &e);
@@ -216,18 +164,18 @@ static void walk_tensor(walk *w, span s) {
 /* ---- The graph -------------------------------------------------------------------------------- */
 
 /* ValueInfoProto: 1 name. */
-static void read_input(walk *w, span s) {
-    field f;
+static void read_input(walk *w, fl_proto_span s) {
+    fl_proto_field f;
     while (next(w, &s, &f))
         if (f.number == 1 && f.wire == 2 && w->inputs->count < FL_ORT_INPUTS_MAX)
-            copy_text(w->inputs->names[w->inputs->count++], FL_ORT_NAME_MAX, f.body);
+            fl_proto_copy(f.body, w->inputs->names[w->inputs->count++], FL_ORT_NAME_MAX);
 }
 
-static void walk_graph(walk *w, span s, unsigned depth);
+static void walk_graph(walk *w, fl_proto_span s, unsigned depth);
 
 /* AttributeProto: 5 t, 6 g, 10 tensors, 11 graphs. */
-static void walk_attribute(walk *w, span s, unsigned depth) {
-    field f;
+static void walk_attribute(walk *w, fl_proto_span s, unsigned depth) {
+    fl_proto_field f;
     while (next(w, &s, &f)) {
         if (f.wire != 2)
             continue;
@@ -240,9 +188,9 @@ static void walk_attribute(walk *w, span s, unsigned depth) {
 
 /* NodeProto: 5 attribute. */
 /* NodeProto: 4 op_type, 5 attribute. DynamicQuantizeLinear, DynamicQuantizeMatMul, … */
-static void walk_node(walk *w, span s, unsigned depth) {
+static void walk_node(walk *w, fl_proto_span s, unsigned depth) {
     static const char dynamic[] = "DynamicQuantize";
-    field             f;
+    fl_proto_field    f;
     while (next(w, &s, &f)) {
         if (f.number == 5 && f.wire == 2)
             walk_attribute(w, f.body, depth);
@@ -253,16 +201,16 @@ static void walk_node(walk *w, span s, unsigned depth) {
 }
 
 /* SparseTensorProto: 1 values, 2 indices. */
-static void walk_sparse(walk *w, span s) {
-    field f;
+static void walk_sparse(walk *w, fl_proto_span s) {
+    fl_proto_field f;
     while (next(w, &s, &f))
         if ((f.number == 1 || f.number == 2) && f.wire == 2)
             walk_tensor(w, f.body);
 }
 
 /* GraphProto: 1 node, 5 initializer, 11 input, 15 sparse_initializer. */
-static void walk_graph(walk *w, span s, unsigned depth) {
-    field f;
+static void walk_graph(walk *w, fl_proto_span s, unsigned depth) {
+    fl_proto_field f;
     if (depth > DEPTH_MAX) {
         damaged(w, s.at);
         return;
@@ -284,8 +232,8 @@ static void walk_graph(walk *w, span s, unsigned depth) {
 }
 
 /* FunctionProto: 7 node. */
-static void walk_function(walk *w, span s) {
-    field f;
+static void walk_function(walk *w, fl_proto_span s) {
+    fl_proto_field f;
     while (next(w, &s, &f))
         if (f.number == 7 && f.wire == 2)
             walk_node(w, f.body, 1);
@@ -297,9 +245,9 @@ int fl_ort_file_check(const char *path, fl_ort_names *inputs, bool *dynamic, fle
     int    status = fl_map_open(&map, path, error);
     if (status < 0)
         return status;
-    walk  w = {.path = path, .start = map.data, .inputs = inputs, .error = error};
-    span  s = {map.data, map.data + map.size};
-    field f;
+    walk           w = {.path = path, .start = map.data, .inputs = inputs, .error = error};
+    fl_proto_span  s = {map.data, map.data + map.size};
+    fl_proto_field f;
     inputs->count = 0;
     while (next(&w, &s, &f)) {
         if (f.number == 7 && f.wire == 2) {

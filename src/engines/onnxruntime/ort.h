@@ -69,6 +69,9 @@ enum { FL_ORT_PATH_MAX = 4096 };
 int fl_ort_file_choose(const char *folder, const char *precision, char path[FL_ORT_PATH_MAX],
                        const char **taken, fletch_error *error);
 
+/* What a file of this name holds by the same names; "fp32" for a name that is none of them. Static. */
+const char *fl_ort_file_precision(const char *path);
+
 /* Whether the folder's modules change a row between pooling and Normalize (Dense, LayerNorm): an
  * exported sentence_embedding has that done already. */
 bool fl_ort_folder_has_layers(const char *folder);
@@ -186,7 +189,8 @@ typedef struct fl_ort_plan {
     uint32_t rows_limit; /* texts of a run at most; 0: the budget alone */
     bool     single;     /* every text alone */
     uint32_t slack;      /* eighths of a run that may be padding */
-    uint32_t run_tokens; /* padding that costs no more than another run; 0 and slack 0: no padding */
+    uint32_t
+        run_tokens; /* padding that costs no more than another run; 0 and slack 0: no padding */
     /* shapes met so far, each of which such a provider compiles once */
     uint32_t seen[FL_ORT_SHAPE_BITS]; /* [log2 length]: bit log2 rows */
     uint64_t compilations;

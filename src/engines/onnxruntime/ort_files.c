@@ -97,6 +97,15 @@ int fl_ort_file_choose(const char *folder, const char *precision, char path[FL_O
                    precision, folder, others);
 }
 
+const char *fl_ort_file_precision(const char *path) {
+    const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+    size_t      stem = strlen(name) - strlen(".onnx");
+    for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++)
+        if (strlen(variants[i].name) == stem && strncmp(variants[i].name, name, stem) == 0)
+            return variants[i].precision;
+    return "fp32";
+}
+
 static bool changes_rows(fl_json *module) {
     fl_json_reader reader = {.object = module, .source = "modules.json"};
     const char    *type   = fl_json_string(&reader, "type", "");

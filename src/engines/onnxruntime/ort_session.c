@@ -342,6 +342,10 @@ static int open_source(fl_ort_session *s, const fl_encoder *encoder, const fl_en
                        "onnxruntime.model graph: %.300s holds no safetensors weights to build a "
                        "graph of; use file or auto",
                        o->folder);
+    if (o->onnx_file != NULL) {
+        s->precision = fl_ort_file_precision(o->onnx_file);
+        return open_file(s, o->onnx_file, o, inside, error);
+    }
     int found = fl_ort_file_choose(o->folder, wanted, path, &s->precision, error);
     if (found < 0)
         return found;
