@@ -89,9 +89,9 @@
     X(CPU_REPLICAS, "cpu.replicas", "--cpu-replicas", INT, "1", FL_RANGE(1, 1024),                 \
       "Replicas on the cpu, each with its own share of the cores, pinned, by NUMA node.")          \
     X(CPU_INTER_OP_THREADS, "cpu.inter_op_threads", "--cpu-inter-op-threads", INT, "1",            \
-      FL_RANGE(1, 1024), "ONNX Runtime: operators that may run side by side.")                                   \
+      FL_RANGE(1, 1024), "ONNX Runtime: operators that may run side by side.")                     \
     X(CPU_PARALLEL_EXECUTION, "cpu.parallel_execution", "--cpu-parallel-execution", BOOL, "false", \
-      FL_ANY, "ONNX Runtime: run independent operators side by side.")                                           \
+      FL_ANY, "ONNX Runtime: run independent operators side by side.")                             \
     X(CPU_ISA, "cpu.isa", "--cpu-isa", ENUM, "auto",                                               \
       FL_ONE_OF("auto|ref|avx2|avxvnni|avx512|avx512vnni|avx512bf16|amx|neon|neondot"),            \
       "Instruction set of the CPU kernels; auto: the best this processor has.")                    \
@@ -156,14 +156,15 @@
     X(BATCH_DYNAMIC, "batch.dynamic", "--batch-dynamic", BOOL, "true", FL_ANY,                     \
       "Join texts of different callers into one batch.")                                           \
     X(BATCH_MIN_TEXTS, "batch.min_texts", "--batch-min-texts", INT, "8", FL_RANGE(1, 65536),       \
-      "Texts with which a batch stops waiting for callers that are coming back.")                                         \
+      "Texts with which a batch stops waiting for callers that are coming back.")                  \
     X(BATCH_MAX_TEXTS, "batch.max_texts", "--batch-max-texts", INT, "64", FL_RANGE(1, 65536),      \
       "Texts a batch may hold; unless set, tokens alone bound bulk and GPU batches.")             \
     X(BATCH_MAX_TOKENS, "batch.max_tokens", "--batch-max-tokens", INT, "16384",                    \
       FL_RANGE(16, 1048576),                                                                       \
       "Tokens a batch may hold; unless set, less where an engine gains nothing by more.")         \
     X(BATCH_MAX_WAIT_MS, "batch.max_wait_ms", "--batch-max-wait-ms", INT, "10",                    \
-      FL_RANGE(0, 60000), "Milliseconds a text waits at most, and only while callers are coming back.")                                \
+      FL_RANGE(0, 60000),                                                                          \
+      "Milliseconds a text waits at most, and only while callers are coming back.")                \
     X(BATCH_TARGET_LATENCY_MS, "batch.target_latency_ms", "--batch-target-latency-ms", INT, "0",   \
       FL_RANGE_OR("off", 0, 60000),                                                                \
       "95th percentile of latency to hold by adapting the batch budget; 0: off.")                  \
