@@ -36,6 +36,8 @@ static fletch_config *configure(const char *trace, fletch_error *error) {
         status = fletch_config_set(config, "batch.max_wait_ms", "5", error);
     if (status == 0)
         status = fletch_config_set(config, "memory.limit", "8GiB", error);
+    if (status == 0) /* of each card; batches are made smaller rather than more taken */
+        status = fletch_config_set(config, "cuda.memory_limit", "4GiB", error);
     if (status == 0 && trace)
         status = fletch_config_set(config, "profile.file", trace, error);
     /* Environment last or first makes no difference: FLETCH_PROVIDER_ORDER=cpu ranks below a set
@@ -126,6 +128,12 @@ static void print_statistics(fletch_model *model) {
            (double)s.forward.p99_ns / 1e6);
     printf("zero copy   %.0f %% of the rows\n", share(s.counter[FLETCH_COUNT_ZERO_COPY_OUTPUTS],
                                                       s.counter[FLETCH_COUNT_STAGED_OUTPUTS]));
+    /* Buffers that were kept: near 100 % once warm, or pool.max_buffers is too small. */
+    printf("pool hits   %.0f %%, reused %.0f %%\n",
+           share(s.counter[FLETCH_COUNT_POOL_HITS],
+                 s.counter[FLETCH_COUNT_POOL_TAKES] - s.counter[FLETCH_COUNT_POOL_HITS]),
+           share(s.counter[FLETCH_COUNT_POOL_TAKES] - s.counter[FLETCH_COUNT_POOL_ALLOCATIONS],
+                 s.counter[FLETCH_COUNT_POOL_ALLOCATIONS]));
     printf("fallbacks   %llu\n", (unsigned long long)s.counter[FLETCH_COUNT_PROVIDER_FALLBACKS]);
 }
 

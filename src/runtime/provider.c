@@ -113,7 +113,8 @@ static bool has_hardware(const provider *p, const fl_config *config) {
 }
 
 static const fl_engine_ops *usable_engine(const provider *p, const char *name,
-                                          const fl_config *config, fl_probe *probe) {
+                                          const fl_config *config, uint32_t device,
+                                          fl_probe *probe) {
     const fl_engine_ops *ops = fl_engine_find(name);
     fl_engine_options    options;
     probe->usable = false;
@@ -123,6 +124,7 @@ static const fl_engine_ops *usable_engine(const provider *p, const char *name,
         return NULL;
     }
     engine_options(NULL, config, p->name, &options);
+    options.device = device;
     ops->probe(&options, probe);
     return probe->usable ? ops : NULL;
 }
@@ -136,7 +138,7 @@ static void also(fl_probe *probe, const char *reason) {
 /* The engine that runs a provider: our own unless the configuration or the
  * model asks for ONNX Runtime. `weights` false: the model is an .onnx file. */
 static const fl_engine_ops *provider_engine(const provider *p, const fl_config *config,
-                                            bool weights, fl_probe *probe) {
+                                            bool weights, uint32_t device, fl_probe *probe) {
     const char          *asked = fl_config_text(config, FL_KEY_PROVIDER_ENGINE);
     const fl_engine_ops *ops   = NULL;
     probe->usable              = false;
@@ -151,10 +153,10 @@ static const fl_engine_ops *provider_engine(const provider *p, const fl_config *
     }
     const bool own = !is(asked, onnxruntime) && p->native[0] && weights;
     if (own)
-        ops = usable_engine(p, p->native, config, probe);
+        ops = usable_engine(p, p->native, config, device, probe);
     if (!ops && !is(asked, "native") && !(is(p->name, "cpu") && weights && is(asked, "auto"))) {
         fl_probe second;
-        ops = usable_engine(p, onnxruntime, config, &second);
+        ops = usable_engine(p, onnxruntime, config, device, &second);
         if (ops || !own)
             *probe = second;
         else
@@ -184,7 +186,7 @@ static int open_one(const walk *w, const provider *p) {
     if (p->hardware[0][0] == '\0' && !has_hardware(p, w->config)) /* no library mends that */
         snprintf(probe.reason, sizeof probe.reason, "%s", p->missing);
     else
-        ops = provider_engine(p, w->config, weights, &probe);
+        ops = provider_engine(p, w->config, weights, 0, &probe);
     if (!ops)
         return fl_fail(w->error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
                        "%s execution provider requested but not available: %s", p->spoken,
@@ -197,7 +199,7 @@ static int open_one(const walk *w, const provider *p) {
     if (status != FLETCH_EPROVIDER || !is(ops->name, p->native) || is(p->name, "cpu") ||
         !is(fl_config_text(w->config, FL_KEY_PROVIDER_ENGINE), "auto"))
         return status;
-    ops = usable_engine(p, onnxruntime, w->config, &probe);
+    ops = usable_engine(p, onnxruntime, w->config, 0, &probe);
     if (!ops)
         return status;
     fl_log_write(options.log, FL_LOG_INFO, "%s; trying ONNX Runtime", w->error->message);
@@ -276,16 +278,9 @@ int fl_provider_walk(fletch_model *model, const fl_config *config, const char *o
 
 bool fl_provider_is_usable(const fletch_model *model, const fl_config *config, const char *name,
                            uint32_t device) {
-    fl_probe             probe;
-    fl_engine_options    options;
-    const fl_engine_ops *ops =
-        provider_engine(find_provider(name), config, model->model->encoder.layer != NULL, &probe);
-    if (ops && device > 0) { /* the probe above was of the first */
-        engine_options(NULL, config, name, &options);
-        options.device = device;
-        ops->probe(&options, &probe);
-    }
-    return ops && probe.usable;
+    fl_probe probe;
+    bool     weights = model->model->encoder.layer != NULL;
+    return provider_engine(find_provider(name), config, weights, device, &probe) != NULL;
 }
 
 /* Usable, or why not: a device that is not there explains more than a library
@@ -296,7 +291,7 @@ static bool describe_one(const provider *p, const fl_config *config, fl_probe *p
         snprintf(probe->reason, sizeof probe->reason, "%s", p->missing);
         return false;
     }
-    return provider_engine(p, config, true, probe) != NULL;
+    return provider_engine(p, config, true, 0, probe) != NULL;
 }
 
 /* What runs the provider cpu besides our own engine, and other providers:
@@ -304,7 +299,7 @@ static bool describe_one(const provider *p, const fl_config *config, fl_probe *p
 static int describe_onnxruntime(const fl_config *config, fletch_property_fn fn, void *user) {
     fl_probe probe;
     char     value[sizeof probe.reason + 16];
-    bool     usable = usable_engine(find_provider("cpu"), onnxruntime, config, &probe) != NULL;
+    bool     usable = usable_engine(find_provider("cpu"), onnxruntime, config, 0, &probe) != NULL;
     snprintf(value, sizeof value, "%s: %s", usable ? "usable" : "no", probe.reason);
     return fn(user, onnxruntime, value, "");
 }
