@@ -6,6 +6,7 @@
 CPU seconds (user and system of the process and its threads), rounds interleaved, the least of each: clocks of a shared
 machine say little. Prints a table in Markdown."""
 import asyncio
+import importlib.util
 import json
 import os
 import pathlib
@@ -61,11 +62,11 @@ def hand_over():
 EMBED = """
 import sys, json, fletch
 texts = [json.loads(line) for line in open(sys.argv[2])]
-if sys.argv[3] == "arrow":
+if "arrow" in sys.argv[3]:
     import pyarrow
     texts = pyarrow.array(texts)
 model = fletch.Model(sys.argv[1])
-if sys.argv[3] != "open":
+if "open" not in sys.argv[3]:
     model.embed(texts, truncate="right")
 """
 
@@ -75,7 +76,7 @@ def beside_the_program(name, texts):
         path = pathlib.Path(folder) / "texts.jsonl"
         path.write_text("".join(json.dumps(text) + "\n" for text in texts))
         command = [PROGRAM, "embed", "--model", MODEL, "--input", str(path), "--format", "raw", "--output", "/dev/null", "--quiet"]
-        runs = {"fletch embed": command} | {how: [sys.executable, "-c", EMBED, MODEL, str(path), how] for how in ("list", "arrow", "open")}
+        runs = {"fletch embed": command} | {how: [sys.executable, "-c", EMBED, MODEL, str(path), how] for how in ("list", "arrow", "open", "open arrow")}
         best = {}
         for _ in range(ROUNDS):
             for how, words in runs.items():
@@ -85,6 +86,8 @@ def beside_the_program(name, texts):
         return [(f"{name}: fletch embed, CPU s", base)] + [
             (f"{name}: {how} / fletch embed, CPU", best[how][0] / base) for how in ("list", "arrow")] + [
             (f"{name}: list less its own start / fletch embed", (best["list"][0] - best["open"][0]) / base),
+            (f"{name}: arrow less its own start / fletch embed", (best["arrow"][0] - best["open arrow"][0]) / base),
+            (f"{name}: pyarrow's start and its array, CPU s", best["open arrow"][0] - best["open"][0]),
             (f"{name}: memory above the program, MB", best["list"][1] - best["fletch embed"][1])]
 
 
@@ -117,12 +120,55 @@ def starts():
     return rows
 
 
+ORIGINAL = """
+import json, resource, sys, time
+begin = time.perf_counter()
+if sys.argv[3] == "fletch":
+    from fletch import SentenceTransformer
+else:
+    from sentence_transformers import SentenceTransformer
+model = SentenceTransformer(sys.argv[1])
+model.encode("first")
+start = time.perf_counter() - begin
+texts = json.load(open(sys.argv[2]))
+best = 1e9
+for _ in range(2):
+    begin = time.perf_counter()
+    model.encode(texts)
+    best = min(best, time.perf_counter() - begin)
+print(start, len(texts) / best, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+def beside_the_original(name, texts):
+    """sentence-transformers on the same texts, in turns: start to the first vector, texts a second, memory."""
+    if importlib.util.find_spec("sentence_transformers") is None:
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "texts.json"
+        path.write_text(json.dumps(texts))
+        found = {"original": [], "fletch": []}
+        for _ in range(ROUNDS):
+            for which, rows in found.items():
+                out = subprocess.run([sys.executable, "-c", ORIGINAL, MODEL, str(path), which], check=True,
+                                     capture_output=True, text=True).stdout
+                rows.append([float(word) for word in out.split()])
+        (start, _, peak), (start_ours, _, peak_ours) = (map(min, zip(*rows)) for rows in found.values())
+        rate, rate_ours = (max(row[1] for row in rows) for rows in found.values())
+        return [(f"{name}: texts/s of sentence-transformers", rate), (f"{name}: texts/s of fletch", rate_ours),
+                (f"{name}: fletch / sentence-transformers, texts/s", rate_ours / rate),
+                (f"{name}: sentence-transformers / fletch, start to first vector", start / start_ours),
+                (f"{name}: sentence-transformers / fletch, memory", peak / peak_ours)]
+
+
 def texts_of_each_length():
     short = [json.loads(line)["a"] for line in (DATA / "stsb-en-dev.jsonl").read_text().splitlines()]
     long = [json.loads(line)["text"] for line in (DATA / "cranfield-docs.jsonl").read_text().splitlines()][:200]
     yield from beside_the_program("short", short)
     yield from beside_the_program("long", long)
     yield from beside_the_program("mixed", short + long[:100])
+    yield from beside_the_original("short", short[:600])
+    yield from beside_the_original("long", long[:60])
 
 
 if __name__ == "__main__":
