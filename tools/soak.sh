@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # soak.sh [short] [ARGUMENTS of fletch-soak]
 # soak.sh job [KILLS [SIGTERMS [FULL DISKS]]]
+# soak.sh python [ROUNDS [SECONDS]]
 # A mixed load under a memory limit: nobody is killed, no text is lost, nothing grows. 200,000 texts of 1 to 512
 # tokens through the default model under 256 MiB (20 minutes on two cores). short: 40,000 texts of 1 to 48
 # tokens through a toy folder, seconds; `make check` runs that.
@@ -11,6 +12,8 @@
 # models of every family go first (tests/golden/fuzz_families.py, an hour).
 # job: `fletch run` over 20,000 texts in 40 parts, killed again and again (200 SIGKILL, 50 SIGTERM, 20 full
 # disks): each time the same bytes as a run that nobody disturbs.
+# python: the package opens and closes models and cancels calls, 100,000 times: nothing grows. Then 64 threads at one model
+# for 60 seconds, by the thread sanitizer: no race, the same bytes.
 . "$(dirname "$0")/say.sh"
 
 form=full
@@ -25,6 +28,18 @@ if [ "${1:-}" = job ]; then
     say "soak: a job that is killed again and again"
     [ $# -gt 0 ] || set -- 200 50 20
     exec build/venv/bin/python tests/cli/jobs.py "${FLETCH_SOAK_MODEL:-tests/golden/folders/plain-bert}" "$@"
+fi
+if [ "${1:-}" = python ]; then
+    model=$ROOT/tests/golden/folders/plain-bert
+    tools/python.sh build
+    say "soak: ${2:-100000} rounds of open, embed, close and cancel"
+    PYTHONPATH=$ROOT/build/python build/venv/bin/python python/tests/soak.py cycles "$model" "${2:-100000}"
+    say "soak: 64 threads of Python under the thread sanitizer"
+    python=$(find_python)
+    { cmake --preset tsan -DFLETCH_PYTHON=ON -DPython_EXECUTABLE="$(command -v "$python")" &&
+        ninja -C build-tsan _fletch; } >build/tsan-python.log 2>&1 || stop "the build" "build/tsan-python.log has it"
+    export TSAN_OPTIONS=halt_on_error=1:suppressions=$ROOT/tools/tsan.supp PYTHONPATH=$ROOT/build-tsan/python
+    LD_PRELOAD=$(cc -print-file-name=libtsan.so) exec build/venv/bin/python python/tests/soak.py threads "$model" 64 "${3:-60}"
 fi
 tools/build.sh release fletch-soak
 test_environment

@@ -86,10 +86,11 @@ def test_rows_are_those_of_the_model_and_of_the_program(toy, source, tmp_path):
     got = table["embedding"].combine_chunks().flatten().to_numpy().reshape(want.shape)
     assert got.tobytes() == want.tobytes()
     assert pq.read_schema(parts[0]).metadata[b"fletch.model"].decode() == toy.fingerprint
-    # the same through lines and `fletch run`, and both folders through its --check
+    # the same through lines and seven of `fletch run`, and both folders through its --check
     lines = tmp_path / "lines.txt"
     lines.write_text("\n".join(wrote))
-    program("-q", "-m", TOY, "-i", lines, "-o", tmp_path / "run", "--split-bytes", "4KiB")
+    for i in range(7):
+        program("-q", "-m", TOY, "-i", lines, "-o", tmp_path / "run", "--split-bytes", "4KiB", "--shard", f"{i}/7")
     program("-o", tmp_path / "run", "--merge", tmp_path / "run.npy")
     job.run(source, tmp_path / "npy", id="id", model=toy, split_rows=100, format="npy")
     program("-o", tmp_path / "npy", "--merge", tmp_path / "npy.npy", code=4)

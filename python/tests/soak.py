@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""soak.py - what only many rounds show; tools/soak.sh python runs it.
+
+    python python/tests/soak.py cycles MODEL 100000    # open, embed, close; submit, cancel: nothing grows
+    python python/tests/soak.py threads MODEL 64 20    # so many threads, so many seconds: the same bytes always
+"""
+import asyncio
+import logging
+import os
+import random
+import sys
+import threading
+import time
+import warnings
+
+import numpy as np
+
+import fletch
+
+TEXTS = ["A cat sits on the mat.", "", "Grüße aus Köln", "x", "the quick brown fox " * 20, "猫は畳の上に座る"]
+
+
+def held() -> tuple[int, int, int]:
+    """KiB of memory that is the process' own, open files, threads."""
+    with open("/proc/self/status") as file:
+        facts = dict(line.split(":", 1) for line in file)
+    return int(facts["RssAnon"].split()[0]), len(os.listdir("/proc/self/fd")), int(facts["Threads"])
+
+
+async def cancel_some(model: fletch.Model, count: int) -> None:
+    tasks = [asyncio.ensure_future(model.aembed(TEXTS)) for _ in range(count)]
+    await asyncio.sleep(0)
+    for task in tasks[::2]:
+        task.cancel()
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(one, (np.ndarray, asyncio.CancelledError)) for one in ended), ended
+
+
+def cycles(path: str, count: int) -> None:
+    """Half of the rounds open and close, half cancel. Memory is compared with that after a tenth of them."""
+    first, kept = None, fletch.Model(path, threads=1)
+    want = kept.embed(TEXTS)
+    for number in range(0, count, 100):
+        for _ in range(50):
+            with fletch.Model(path, threads=1) as model:
+                assert model.embed(TEXTS[0]).tobytes() == want[0].tobytes()
+        asyncio.run(cancel_some(kept, 50))
+        if first is None and number >= count // 10:
+            first = held()
+    last = held()
+    print(f"{count} rounds: memory {first[0]} -> {last[0]} KiB, files {first[1]} -> {last[1]}, threads {first[2]} -> {last[2]}")
+    assert last[0] <= first[0] * 1.05 + 1024 and last[1:] == first[1:], (first, last)
+
+
+def threads(path: str, count: int, seconds: float) -> None:
+    """Every kind of call from every thread at one model, and models of their own that are opened and closed meanwhile."""
+    model, wrong, calls = fletch.Model(path), [], [0] * count
+    want = model.embed(TEXTS)
+    end = time.monotonic() + seconds
+
+    def check(rows, picked) -> None:
+        if rows.tobytes() != want[picked].tobytes():
+            wrong.append(picked)
+
+    def work(number: int) -> None:
+        draw = random.Random(number)
+        kinds = (lambda picked: model.embed([TEXTS[i] for i in picked]),
+                 lambda picked: np.stack(list(model.embed_iter((TEXTS[i] for i in picked), window=2))),
+                 lambda picked: asyncio.run(model.aembed([TEXTS[i] for i in picked])),
+                 lambda picked: fletch.shared(path, threads=1).embed([TEXTS[i] for i in picked]))
+        try:
+            while time.monotonic() < end and not wrong:
+                picked = [draw.randrange(len(TEXTS)) for _ in range(draw.randint(1, 40))]
+                check(draw.choice(kinds)(picked), picked)
+                model.tokenize(draw.choice(TEXTS))
+                if draw.random() < 0.05:
+                    model.stats()
+                    with fletch.Model(path, threads=1) as own:
+                        check(own.embed([TEXTS[0]]), [0])
+                calls[number] += 1
+        except BaseException as error:
+            wrong.append(error)
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(count)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    print(f"{count} threads, {sum(calls)} calls, at least {min(calls)} each; wrong: {wrong}")
+    assert not wrong and min(calls) > 0
+
+
+if __name__ == "__main__":
+    logging.disable()  # a toy folder has no modules.json, and short positions
+    warnings.simplefilter("ignore", fletch.TruncationWarning)
+    what, folder, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    cycles(folder, number) if what == "cycles" else threads(folder, number, float(sys.argv[4]))
