@@ -25,7 +25,7 @@ export PATH=$venv/bin:$PATH
 
 say "wheel: sdist, and the wheel from it"
 run "the build of the wheel" python -m build --no-isolation --outdir "$out/raw" "$ROOT"
-run "auditwheel" auditwheel repair --wheel-dir "$out" "$out"/raw/fletch-*.whl
+run "auditwheel" auditwheel repair -z 9 --wheel-dir "$out" "$out"/raw/fletch-*.whl
 mv "$out"/raw/fletch-*.tar.gz "$out"/
 wheel=$(echo "$out"/fletch-*.whl)
 bytes=$(stat -c %s "$wheel")
