@@ -51,6 +51,7 @@ enum { FL_BPE_DIRECT = 0x180, FL_BPE_AFFIX_MAX = 16, FL_BPE_WINDOW = 64 };
 typedef struct fl_bpe {
     const fl_vocab *vocab;
     fl_bpe_merge   *merges;     /* owned: buckets of four, open addressing */
+    uint64_t        seed;       /* of both tables */
     uint64_t        merge_mask; /* to the first of a bucket */
     fl_bpe_whole   *whole;      /* owned: open addressing, or NULL */
     uint32_t        whole_mask;

@@ -222,6 +222,7 @@ int fl_bpe_open(fl_tokenizer *tokenizer, void **state, fl_json_reader *model, co
         return status;
     }
     b->vocab     = &tokenizer->vocab;
+    b->seed      = fl_hash_seed(b);
     status       = parse_options(b, model);
     loading load = {b, model, strlen(b->prefix)};
     if (status == 0) {
@@ -360,7 +361,7 @@ bool fl_bpe_prepare(fl_bpe *b, bool byte_level) {
         }
         memcpy(text, token, size); /* where bytes after it can be read */
         if (gives_itself(b, id, text, size, ids)) {
-            fl_bpe_whole  key  = fl_bpe_whole_key(text, size);
+            fl_bpe_whole  key  = fl_bpe_whole_key(b, text, size);
             fl_bpe_whole *slot = fl_bpe_whole_slot(&table, &key, text, size);
             *slot              = (fl_bpe_whole){key.low, key.high, id};
         }

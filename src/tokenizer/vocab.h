@@ -24,6 +24,7 @@ typedef struct fl_vocab {
     uint32_t  count;  /* tokens */
     uint32_t *slot;   /* owned, [slot_mask + 1]: id + 1, or 0 */
     uint32_t  slot_mask;
+    uint64_t  seed;
 } fl_vocab;
 
 /* What fl_vocab_add says of a token. */
