@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 import pytest
 from conftest import MODEL, ROOT
@@ -14,11 +15,15 @@ PROGRAMS = [program for page in ("python", "scale")
 
 
 @pytest.fixture
-def database(tmp_path):
-    """The address of a PostgreSQL with pgvector that lives as long as the test."""
-    server = pytest.importorskip("pgserver", reason="pgserver is not installed").get_server(tmp_path / "database")
-    yield server.get_uri()
-    server.cleanup()
+def database():
+    """The address of a PostgreSQL with pgvector that lives as long as the test. Started by root it runs as a user of its
+    own, who must reach the folder."""
+    server = pytest.importorskip("pgserver", reason="pgserver is not installed")
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="fletch-") as folder:
+        os.chmod(folder, 0o755)
+        running = server.get_server(folder + "/database")
+        yield running.get_uri()
+        running.cleanup()
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda text: text.split("\n")[0][:40])

@@ -25,7 +25,7 @@ def in_child(work) -> bytes:
     child = os.fork()
     if child == 0:
         try:
-            signal.alarm(60)
+            signal.alarm(300)
             os.write(writer, work())
         finally:
             os._exit(0)
@@ -69,7 +69,7 @@ def test_fork_before_during_and_after(vectors):
 FORGET = textwrap.dedent("""
     import asyncio, gc, select, signal, warnings
     warnings.simplefilter("ignore")
-    signal.alarm(60)  # a parent that waits for ever ends here
+    signal.alarm(300)  # a parent that waits for ever ends here
     model = fletch.Model(MODEL)
     texts = ["one", "two", "three", "four", "five", "six"]
     def ended():  # something in flight did, and nobody has read of it
@@ -88,7 +88,7 @@ FORGET = textwrap.dedent("""
         pid = os.fork()
         if pid == 0:
             try:
-                signal.alarm(60)  # fork leaves the parent's alarm behind
+                signal.alarm(300)  # fork leaves the parent's alarm behind
                 child()
                 os._exit(0)
             finally:
