@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tokenizers.py - MB/s of tokenizer.json files by language, against the reference wheel, on one thread.
+"""tokenizer_speed.py - MB/s of tokenizer.json files by language, against the reference wheel, on one thread.
 
-    python bench/tokenizers.py --data DIR [--build build] FILE ...      each FILE is a tokenizer.json
+    python bench/tokenizer_speed.py --data DIR [--build build] FILE ...      each FILE is a tokenizer.json
 
 Processor time of one thread, both in the same run on the same texts: ours as `token_dump --time` counts it, theirs as called
 from Python (encode_batch_fast).
@@ -15,7 +15,7 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.append(str(HERE))  # after the package, which has this file's name
+sys.path.append(str(HERE))
 
 import texts  # noqa: E402
 
