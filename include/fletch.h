@@ -442,7 +442,8 @@ typedef struct fletch_request {
     fletch_kind kind;     /* TOKENS: `out` is not looked at, outcome.lists has the result */
     const char *query;    /* of kind SCORES: the texts are documents to rerank; NULL: to classify */
     size_t      query_size;
-    const fletch_texts *second; /* to classify pairs: the second text of each; borrowed, it too */
+    const fletch_texts *second; /* to classify pairs: the second text of each; borrowed, it
+                                   too. A NULL pointer: that text alone */
 } fletch_request;
 
 #define FLETCH_REQUEST_INIT                                                                        \
@@ -535,7 +536,10 @@ FLETCH_API uint64_t fletch_histogram_bound(size_t bucket);
     X(REPLICA_REOPENS, replica_reopens, "times a replica was opened again")                        \
     X(BUSY_NS, busy_ns, "time engines spent in forward, all replicas together")                    \
     X(BOUND_RUNS, bound_runs, "runs of ONNX Runtime with inputs and outputs bound")                \
-    X(PLAIN_RUNS, plain_runs, "runs of ONNX Runtime without binding")
+    X(PLAIN_RUNS, plain_runs, "runs of ONNX Runtime without binding")                              \
+    X(SCORED_TEXTS, scored_texts, "of the texts, those that got scores: reranked, classified")     \
+    X(TOKEN_TEXTS, token_texts, "of the texts, those that got a vector for every token")           \
+    X(SPARSE_TEXTS, sparse_texts, "of the texts, those that got weights of vocabulary entries")
 
 typedef enum fletch_counter {
 #define FLETCH_COUNTER_ENUM(NAME, name, text) FLETCH_COUNT_##NAME,

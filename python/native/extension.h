@@ -12,6 +12,7 @@
  *         work       the arguments of one embedding, and what they borrow
  *         windows    embed(): the call that waits, in windows, that Ctrl-C ends
  *         channel    submit(): what an asyncio loop listens to
+ *         scores_lists  rerank, classify, vectors of tokens, sparse vectors
  *         about      tokens, properties, statistics; hub_door the model cache; arrow_rows rows as an Arrow column
  *         failure    exceptions; log_lines what the library said; extension.c the tables of it all
  * A call  Python's arguments are taken with the GIL, the library is entered without it (fp_enter, then
@@ -59,6 +60,9 @@ PyObject *Handle_describe(PyObject *self, PyObject *none);
 PyObject *Handle_fingerprint(PyObject *self, PyObject *none);
 PyObject *Handle_stats(PyObject *self, PyObject *none);
 PyObject *Handle_close(PyObject *self, PyObject *none);
+PyObject *Handle_scores(PyObject *self, PyObject *args);
+PyObject *Handle_lists(PyObject *self, PyObject *args);
+PyObject *Handle_labels(PyObject *self, PyObject *none);
 PyObject *Handle_dimensions(PyObject *self, void *closure);
 PyObject *Handle_usable(PyObject *self, void *closure);
 

@@ -152,6 +152,9 @@ static PyMethodDef Handle_methods[] = {
     {"fingerprint", Handle_fingerprint, METH_NOARGS, NULL},
     {"stats", Handle_stats, METH_NOARGS, NULL},
     {"close", Handle_close, METH_NOARGS, NULL},
+    {"scores", Handle_scores, METH_VARARGS, NULL},
+    {"lists", Handle_lists, METH_VARARGS, NULL},
+    {"labels", Handle_labels, METH_NOARGS, NULL},
     {NULL}};
 static PyGetSetDef Handle_getset[] = {{"dimensions", Handle_dimensions, NULL, NULL, NULL},
                                       {"usable", Handle_usable, NULL, NULL, NULL},

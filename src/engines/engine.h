@@ -30,7 +30,7 @@
 #include "fletch.h"
 #include "model/encoder.h"
 
-enum { FL_ENGINE_ABI = 6 };
+enum { FL_ENGINE_ABI = 7 };
 
 typedef struct fl_engine fl_engine; /* an engine's own open state */
 

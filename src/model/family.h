@@ -106,7 +106,8 @@ typedef struct fl_head_layer {
     fl_stage_kind       kind; /* dense or layer norm, with the encoder's eps */
     fl_dense_activation activation;
     const char         *activation_key; /* config.json may name another; NULL: it may not */
-    const char         *bias_key;       /* config.json says whether there is one; NULL: always */
+    const char         *bias_key; /* config.json says whether there is one; NULL: always … */
+    bool                unbiased; /* … or never */
 } fl_head_layer;
 
 typedef struct fl_family {
@@ -160,6 +161,7 @@ typedef struct fl_family {
     fl_name     tensors[FL_NAMES_MAX];
     struct { /* of rerankers and classifiers; without layers there are none of this family */
         const char   *pooling_key;                /* "cls", when absent, or "mean"; NULL: cls */
+        bool          last_token;                 /* instead: decoders */
         fl_head_layer layers[FL_HEAD_LAYERS_MAX]; /* the last gives a score for each label */
     } head;
 } fl_family;

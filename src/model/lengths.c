@@ -62,11 +62,16 @@ static void refuse_settings(fl_json_reader *reader, fl_model *model) {
     static const char *const tokenizer_keys[] = {"model_max_length", "use_fast", "padding_side",
                                                  "truncation_side"};
     const char *task   = fl_json_string(reader, "transformer_task", "feature-extraction");
-    const char *rows   = classifier ? "scores" : "token_embeddings";
+    const char *rows   = model->own->logits ? "causal_logits"
+                         : classifier       ? "scores"
+                                            : "token_embeddings";
+    const char *usual  = model->own->logits ? "text-generation"
+                         : classifier       ? "sequence-classification"
+                                            : "feature-extraction";
     const char *output = fl_json_string(reader, "module_output_name", rows);
     if (strcmp(task, "fill-mask") == 0 && model->head == FL_HEAD_SPARSE)
         model->own->fill_mask = true;
-    else if (strcmp(task, classifier ? "sequence-classification" : "feature-extraction") != 0)
+    else if (strcmp(task, usual) != 0)
         fl_family_refuse(reader, "transformer_task", task);
     if (strcmp(output, rows) != 0)
         fl_family_refuse(reader, "module_output_name", output);
@@ -115,17 +120,35 @@ static void refuse_processing(fl_json_reader *reader, bool pairs) {
         reader->status = all.status;
 }
 
+/* Pairs are messages of a chat, and the template is in the folder. */
+static void read_messages(fl_json_reader *modality, fl_model *model, fl_json_reader *reader) {
+    fl_json_reader message = descend(modality, "message");
+    const char    *format  = fl_json_string(&message, "format", "structured");
+    bool           found   = false;
+    if (strcmp(format, "flat") != 0)
+        fl_family_refuse(&message, "format of messages", format);
+    reader->status =
+        message.status != 0 ? message.status : fl_chat_read(model, &found, reader->error);
+    if (reader->status == 0 &&
+        (!fl_chat_has(model, FL_CHAT_QUERY) || !fl_chat_has(model, FL_CHAT_DOCUMENT)))
+        reader->status = fl_fail(
+            reader->error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: the chat template %s.",
+            reader->source, found ? "lacks the message of a query or of a document" : "is missing");
+}
+
 /* Newer files say which output of the network is the tokens' rows: the last layer's, or logits. */
-static void refuse_outputs(fl_json_reader *reader, const fl_model *model) {
+static void refuse_outputs(fl_json_reader *reader, fl_model *model) {
     fl_json_reader modality = descend(reader, "modality_config");
     fl_json_reader text     = descend(&modality, "text");
-    bool           logits   = model->own->classifier || model->head == FL_HEAD_SPARSE;
-    const char    *wanted   = logits ? "logits" : "last_hidden_state";
-    const char    *output   = fl_json_string(&text, "method_output_name", wanted);
+    bool logits = model->own->classifier || model->own->logits || model->head == FL_HEAD_SPARSE;
+    const char *wanted = logits ? "logits" : "last_hidden_state";
+    const char *output = fl_json_string(&text, "method_output_name", wanted);
     if (strcmp(output, wanted) != 0)
         fl_family_refuse(&text, "method_output_name", output);
     if (reader->status == 0)
         reader->status = text.status;
+    if (reader->status == 0 && model->head == FL_HEAD_SCORES && fl_json_has(&modality, "message"))
+        read_messages(&modality, model, reader);
 }
 
 /* model_max_length inside tokenizer_args wins over max_seq_length, truncation_side over tokenizer_config's. */

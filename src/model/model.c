@@ -226,6 +226,7 @@ void fl_model_close(fl_model *model) {
         fl_free(model->stages[i].residual);
     }
     fl_free(model->late.skipped);
+    fl_free(model->chat);
     fl_free(model->stages);
     fl_free(model->prompts);
     fl_free(model->labels);

@@ -70,6 +70,18 @@ typedef enum fl_head {
     FL_HEAD_LATE       /* a vector a token, for scores by late interaction (ColBERT) */
 } fl_head;
 
+/* How a query and a document become a text for a language model: pieces, one after the other. */
+typedef enum fl_chat_kind {
+    FL_CHAT_TEXT,
+    FL_CHAT_QUERY,
+    FL_CHAT_DOCUMENT,
+    FL_CHAT_SYSTEM
+} fl_chat_kind;
+typedef struct fl_chat_piece {
+    fl_chat_kind kind;
+    const char  *text; /* of a text; of the system's, where no prompt says otherwise; else "" */
+} fl_chat_piece;
+
 /* On which side of a search a text stands; models of FL_HEAD_LATE treat them differently. */
 typedef enum fl_side { FL_SIDE_QUERY, FL_SIDE_DOCUMENT, FL_SIDE_NONE, FL_SIDE_COUNT } fl_side;
 
@@ -112,6 +124,8 @@ struct fl_model {
     uint32_t            label_count;
     fl_dense_activation activation; /* of the scores, unless a caller asks for another */
     fl_source           activation_source;
+    fl_chat_piece      *chat; /* owned [chat_count]; 0: the texts of a pair follow each other */
+    uint32_t            chat_count;
     /* output stages after pooling */
     fl_stage *stages; /* owned [stage_count] */
     uint32_t  stage_count;

@@ -34,7 +34,9 @@ struct fl_model_private {
     bool            fill_mask;   /* the transformer has its vocabulary head */
     bool            pylate; /* late interaction as PyLate saves it: it does what no module says */
     bool            masks;  /* a MultiVectorMask is there */
-    const char *prefix[2];  /* of PyLate, before the prompts of queries and documents; NULL: none */
+    bool            logits; /* scores are logits of a language model: */
+    int64_t         true_token, false_token; /* of these tokens; -1: none */
+    const char *prefix[2]; /* of PyLate, before the prompts of queries and documents; NULL: none */
 };
 
 /* Keep a formatted string as long as the model; NULL when out of memory. */
@@ -59,6 +61,8 @@ int  fl_modules_check(const fl_modules *modules, const fl_model *model, const fl
 int  fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_options *options,
                      fletch_error *error);
 void fl_modules_close(fl_modules *modules);
+/* Whether module `index` is there and of that kind: the last component of its type. */
+bool fl_modules_kind(const fl_modules *modules, size_t index, const char *kind);
 
 /* pooling.c: the modes of a pooling configuration, and names. */
 int fl_pooling_read(fl_model *model, const char *folder, const char *module, fletch_error *error);
@@ -86,6 +90,18 @@ int fl_dense_load(float **out, const fl_safetensors *file, const char *folder, c
  * what becomes of a row: stages, labels, activation. */
 int fl_scores_find(fl_model *model, const fl_modules *modules, fletch_error *error);
 int fl_scores_read(fl_model *model, const fl_family *family, fletch_error *error);
+
+/* chat_template.c: the folder's chat template as pieces; *found: there is one. EUNSUPPORTED names what
+ * it has that is not known. */
+int  fl_chat_read(fl_model *model, bool *found, fletch_error *error);
+bool fl_chat_has(const fl_model *model, fl_chat_kind kind);
+
+/* causal_scores.c: whether a plain language model reranks; a LogitScore's folder; its pooling; the score,
+ * when the weights are there (`tied`: the vocabulary's matrix is the word table). */
+int  fl_causal_find(fl_model *model, fletch_error *error);
+int  fl_causal_module(fl_model *model, const char *folder, fletch_error *error);
+void fl_causal_pool(fl_model *model);
+int  fl_causal_read(fl_model *model, bool tied, fletch_error *error);
 
 /* late_interaction.c: whether token vectors are for late interaction, and what older files say of them; what
  * sentence_bert_config.json says; a MultiVectorMask's folder; then, when the weights are there and the

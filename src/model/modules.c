@@ -247,6 +247,26 @@ static int refuse_other_pooling(const fl_model_options *options, fletch_error *e
                    options->pooling);
 }
 
+bool fl_modules_kind(const fl_modules *modules, size_t index, const char *kind) {
+    entry module = {0};
+    return fl_json_count(modules->root) > index && read_entry(&module, modules, index, NULL) == 0 &&
+           strcmp(module.kind, kind) == 0;
+}
+
+/* A LogitScore is the last of two modules. */
+static int read_logits(const fl_modules *modules, fl_model *model, fletch_error *error) {
+    entry module;
+    char  folder[FL_MODEL_PATH_MAX];
+    int   status = read_entry(&module, modules, 1, error);
+    if (status == 0)
+        status = fl_path_join(folder, sizeof folder, model->folder, module.path, error);
+    if (status == 0 && fl_json_count(modules->root) > 2)
+        status = read_entry(&module, modules, 2, error);
+    if (status == 0 && fl_json_count(modules->root) > 2)
+        status = refuse(modules, &module, error);
+    return status == 0 ? fl_causal_module(model, folder, error) : status;
+}
+
 static int read_pooling(const fl_modules *modules, fl_model *model, const fl_model_options *options,
                         fletch_error *error) {
     entry module;
@@ -327,6 +347,14 @@ int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_o
     bool late = model->head == FL_HEAD_LATE;
     if (model->own->classifier)
         return refuse_other_pooling(options, error);
+    if (model->own->logits) {
+        int status = refuse_other_pooling(options, error);
+        if (status == 0 && modules->root != NULL)
+            status = read_logits(modules, model, error);
+        fl_causal_pool(model);
+        model->dimensions = 1;
+        return status;
+    }
     int status = late                    ? set_late(model, options, error)
                  : modules->root == NULL ? use_defaults(model, options, error)
                  : model->is_static      ? refuse_pooling(options, error)

@@ -37,11 +37,22 @@ static void take_activation(fl_model *model, fl_json_reader *reader, const char 
 
 /* ---- Whether it is one ----------------------------------------------------------------------- */
 
-static bool is_classifier(fl_json *config) {
-    static const char suffix[] = "ForSequenceClassification";
-    const char       *name = fl_json_text(fl_json_item(fl_json_get(config, "architectures"), 0));
-    size_t            size = name != NULL ? strlen(name) : 0;
+static bool is_class(fl_json *config, const char *suffix) {
+    const char *name = fl_json_text(fl_json_item(fl_json_get(config, "architectures"), 0));
+    size_t      size = name != NULL ? strlen(name) : 0;
     return size >= strlen(suffix) && strcmp(name + size - strlen(suffix), suffix) == 0;
+}
+
+/* A plain folder's class says what it is. Its pairs are messages of a chat where it has a template. */
+static int find_plain(fl_model *model, fl_json *config, fletch_error *error) {
+    bool found;
+    if (is_class(config, "ForCausalLM"))
+        return fl_causal_find(model, error);
+    if (!is_class(config, "ForSequenceClassification"))
+        return 0;
+    model->head            = FL_HEAD_SCORES;
+    model->own->classifier = true;
+    return fl_chat_read(model, &found, error);
 }
 
 int fl_scores_find(fl_model *model, const fl_modules *modules, fletch_error *error) {
@@ -55,15 +66,19 @@ int fl_scores_find(fl_model *model, const fl_modules *modules, fletch_error *err
         return status;
     fl_json_reader reader = {.object = root, .source = path, .error = error};
     const char    *type   = fl_json_text(fl_json_get(root, "model_type"));
-    if (plain && is_classifier(root)) {
-        model->head = FL_HEAD_SCORES;
+    if (plain) {
+        status = find_plain(model, root, error);
     } else if (!plain && type != NULL && strcmp(type, "CrossEncoder") == 0) {
         model->head = FL_HEAD_SCORES;
         take_activation(model, &reader, "activation_fn", settings);
     }
-    model->own->classifier =
-        model->head == FL_HEAD_SCORES && (plain || fl_json_count(modules->root) == 1);
+    if (!plain && model->head == FL_HEAD_SCORES) {
+        model->own->classifier = fl_json_count(modules->root) == 1;
+        model->own->logits     = fl_modules_kind(modules, 1, "LogitScore");
+    }
     fl_json_free(root);
+    if (status != 0)
+        return status;
     if (reader.status == 0 && model->head == FL_HEAD_SCORES && model->is_static)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "%s: a cross-encoder of a static table is not supported.", model->folder);
@@ -140,6 +155,10 @@ static int read_pooling(fl_model *model, const fl_family *family, fl_json_reader
     const char *key  = family->head.pooling_key;
     const char *mode = key != NULL ? fl_json_string(config, key, "cls") : "cls";
     bool        mean = strcmp(mode, "mean") == 0;
+    if (family->head.last_token) {
+        fl_causal_pool(model);
+        return 0;
+    }
     if (!mean && strcmp(mode, "cls") != 0)
         fl_family_refuse(config, key, mode);
     model->encoder.pooling[0]    = mean ? FL_POOL_MEAN : FL_POOL_CLS;
@@ -182,7 +201,8 @@ static int read_layer(fl_model *model, const fl_family *family, const fl_head_la
                       bool last, fl_json_reader *config) {
     const fl_encoder_desc *desc  = &model->encoder.desc;
     fl_stage              *stage = &model->stages[model->stage_count++];
-    bool bias         = layer->bias_key == NULL || fl_json_bool(config, layer->bias_key, false);
+    bool                   bias  = !layer->unbiased &&
+                (layer->bias_key == NULL || fl_json_bool(config, layer->bias_key, false));
     stage->kind       = layer->kind;
     stage->activation = activation_of(layer, config);
     stage->in         = desc->hidden;
@@ -269,8 +289,12 @@ int fl_scores_read(fl_model *model, const fl_family *family, fletch_error *error
     if (status != 0)
         return status;
     fl_json_reader config = {.object = root, .source = path, .error = error};
-    status                = model->own->classifier ? read_classifier(model, family, &config)
-                                                   : read_labels(model, &config, model->dimensions);
+    bool           tied   = fl_json_bool(&config, "tie_word_embeddings", false);
+    if (model->own->logits && config.status == 0)
+        status = fl_causal_read(model, tied, error);
+    if (status == 0)
+        status = model->own->classifier ? read_classifier(model, family, &config)
+                                        : read_labels(model, &config, model->dimensions);
     if (status == 0)
         status = read_activation(model, &config);
     fl_json_free(root);

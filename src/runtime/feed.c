@@ -102,6 +102,10 @@ fl_token_scratch *fl_feeder_scratch(fl_feeder *feeder) {
     return feeder->scratch;
 }
 
+fl_buf *fl_feeder_text(fl_feeder *feeder) {
+    return &feeder->text;
+}
+
 /* ---- Texts ----------------------------------------------------------------------------------- */
 
 static int text_range(const fletch_texts *texts, size_t index, int64_t *begin, int64_t *end,
@@ -150,6 +154,25 @@ typedef struct filling {
     fletch_error *error;
 } filling;
 
+/* Whether text `index` has another beside it. */
+static bool is_pair(const fl_request *r, size_t index) {
+    return r->query || !r->second.pointers || r->second.pointers[index];
+}
+
+/* Likewise for a pair in a chat, which is one text. */
+static size_t chat_bound(const fl_request *r, size_t index) {
+    const char *text = NULL;
+    size_t      size = 0, second = r->query_size, most;
+    size_t      limit = r->encode.max_length;
+    if (fl_texts_at(&r->texts, index, &text, &size, NULL) < 0 ||
+        (r->second.count > 0 && fl_texts_at(&r->second, index, &text, &second, NULL) < 0))
+        return 1;
+    if (size >= limit || second >= limit)
+        return limit;
+    most = fl_tokenizer_ids_max(r->model->tokenizer, size + second + fl_chat_bytes(r));
+    return most < limit ? most : limit;
+}
+
 /* Likewise for a pair: one text is the query, or there are two. */
 static size_t pair_bound(const fl_request *r, size_t index) {
     const fl_tokenizer *tokenizer = r->model->tokenizer;
@@ -181,8 +204,8 @@ static size_t filled_to(const fl_request *r) {
 /* Ids that text `index` can have at most; its length is not known to be right
  * yet. */
 static size_t text_bound(const fl_request *r, size_t index) {
-    if (r->pairs)
-        return pair_bound(r, index);
+    if (r->pairs && is_pair(r, index))
+        return r->model->model->chat_count > 0 ? chat_bound(r, index) : pair_bound(r, index);
     const char *text  = NULL;
     size_t      size  = 0;
     size_t      limit = r->encode.max_length;
@@ -326,14 +349,10 @@ static int encode_side(const fl_request *r, fl_feeder *feeder, const char *text,
 }
 
 int fl_feed_query(fl_request *r, fl_feeder *feeder, fletch_error *error) {
-    const char *text  = r->query;
-    size_t      size  = r->query_size;
-    side       *own   = &feeder->side[0];
-    size_t      valid = fl_utf8_valid_prefix(text, size);
-    if (valid != size)
-        return fl_fail(error, FLETCH_EUTF8, FLETCH_NOWHERE,
-                       "the query is not valid UTF-8 at offset %zu", valid);
-    int status = add_prompt(r, feeder, &text, &size, error);
+    const char *text   = r->query;
+    size_t      size   = r->query_size;
+    side       *own    = &feeder->side[0];
+    int         status = add_prompt(r, feeder, &text, &size, error);
     if (status == FLETCH_OK)
         status = encode_side(r, feeder, text, size, 0, own, error);
     if (status < 0)
@@ -348,9 +367,25 @@ int fl_feed_query(fl_request *r, fl_feeder *feeder, fletch_error *error) {
     return FLETCH_OK;
 }
 
+/* The same as a chat. */
+static int encode_chat(filling *f, size_t index, int32_t *ids, size_t capacity, fl_pair *pair) {
+    fl_request *r     = f->request;
+    fl_span     query = {r->query, r->query_size}, document = {0};
+    int         status = take_text(f, &r->texts, index, &document.data, &document.size);
+    if (status == FLETCH_OK && !r->query) {
+        query  = document;
+        status = take_text(f, &r->second, index, &document.data, &document.size);
+    }
+    return status < 0
+               ? status
+               : fl_chat_encode(r, f->feeder, &query, &document, ids, capacity, pair, f->error);
+}
+
 /* Pair `index` to ids[capacity]: the query and text `index`, or that and its second. */
 static int encode_pair(filling *f, size_t index, int32_t *ids, size_t capacity, fl_pair *pair) {
-    fl_request  *r     = f->request;
+    fl_request *r = f->request;
+    if (r->model->model->chat_count > 0)
+        return encode_chat(f, index, ids, capacity, pair);
     side        *first = &f->feeder->side[0], *second = &f->feeder->side[1];
     fl_pair_side a      = {.ids = r->query_ids, .count = r->query_count};
     const char  *text   = NULL;
@@ -424,16 +459,20 @@ static int add_text(filling *f, size_t index) {
     bool        cut    = false;
     size_t      room   = f->ids_max - at;
     fl_pair     pair   = {0};
+    bool        paired = r->pairs && is_pair(r, index);
     int         status = FLETCH_OK;
+    if (r->model->model->chat_count > 0 && !paired)
+        return fl_fail(f->error, FLETCH_EINVAL, index,
+                       "text %zu stands alone, and this model scores pairs", index);
     if (r->token_ids)
         status = copy_ids(f, index, f->ids + at, &tokens, &cut);
-    else if (r->pairs)
+    else if (paired)
         status = encode_pair(f, index, f->ids + at, room, &pair);
     else
         status = encode_text(f, index, f->ids + at, room, &tokens, &cut);
     if (status < 0)
         return status;
-    if (r->pairs) {
+    if (paired) {
         tokens = pair.count;
         cut    = pair.truncated;
     }
@@ -460,7 +499,7 @@ static int add_text(filling *f, size_t index) {
         f->keys[k] = (uint32_t)tokens;
     f->cu[k + 1]  = at + (uint32_t)tokens;
     f->skip[k]    = nothing || r->prompt_skip > tokens ? (uint32_t)tokens : r->prompt_skip;
-    f->segment[k] = (uint32_t)(r->pairs ? pair.segment : tokens);
+    f->segment[k] = (uint32_t)(paired ? pair.segment : tokens);
     f->chunk->texts++;
     if (r->options.tokens)
         r->options.tokens[index] = nothing ? 0 : (uint32_t)tokens;

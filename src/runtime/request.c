@@ -103,6 +103,11 @@ static int resolve_kind(const fl_request *r, fletch_error *error) {
             model->label_count == 1 ? "reranker" : "classifier",
             model->label_count == 1 ? "rerank" : "classify",
             model->label_count == 1 ? "rerank" : "classify");
+    if (scores && model->chat_count > 0 && !r->pairs)
+        return fl_fail(
+            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "this model scores a query with a document, as messages of a chat: a text alone "
+            "has no score; use fletch_rerank (fletch rerank), or pairs");
     if (r->kind == FLETCH_KIND_SCORES && !scores)
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
@@ -232,7 +237,7 @@ static int resolve_lengths(fl_request *r, fletch_error *error) {
         max = late->expansion;
     uint32_t special     = r->pairs ? fl_tokenizer_pair_special_count(model->tokenizer)
                                     : fl_tokenizer_special_count(model->tokenizer);
-    r->encode.no_special = model->model->is_static;
+    r->encode.no_special = model->model->is_static || (r->pairs && model->model->chat_count > 0);
     if (max <= special && !r->encode.no_special)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "max_length %u leaves no room for text: the model adds %u special tokens; "
@@ -306,8 +311,14 @@ static int resolve_sparse(fl_request *r, fletch_error *error) {
     return r->lists ? FLETCH_OK : FLETCH_ENOMEM;
 }
 
-/* The query's ids, once for all documents; the prompt went into them. */
+/* The query's ids, once for all documents; the prompt went into them. In a chat it is tokenised with each. */
 static int resolve_query(fl_request *r, fletch_error *error) {
+    size_t valid = fl_utf8_valid_prefix(r->query, r->query_size);
+    if (valid != r->query_size)
+        return fl_fail(error, FLETCH_EUTF8, FLETCH_NOWHERE,
+                       "the query is not valid UTF-8 at offset %zu", valid);
+    if (r->model->model->chat_count > 0)
+        return FLETCH_OK;
     fl_feeder *feeder = fl_feeder_take(r->model, error);
     if (!feeder)
         return FLETCH_ENOMEM;

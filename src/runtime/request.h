@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "fletch.h"
 #include "model/model.h"
 #include "runtime/lists.h"
@@ -177,6 +178,7 @@ fl_feeder               *fl_feeder_take(fletch_model *model, fletch_error *error
 void                     fl_feeder_give(fletch_model *model, fl_feeder *feeder);
 void                     fl_feeders_free(fletch_model *model);
 fl_token_scratch        *fl_feeder_scratch(fl_feeder *feeder);
+fl_buf                  *fl_feeder_text(fl_feeder *feeder); /* for texts in the making */
 /* The ids of `text` behind the request's prompt, without what a template adds, in a buffer of the
  * model's input pool. */
 int fl_feed_query(fl_request *request, fl_feeder *feeder, fletch_error *error);

@@ -363,6 +363,19 @@ static int finish_row(fl_runner *slot, const fl_item *item, uint32_t n, fletch_e
         "model again");
 }
 
+/* Texts by what became of them; dense ones are the rest. */
+static void count_kinds(const fl_runner *slot, uint32_t lo, uint32_t hi) {
+    fl_stats *stats                         = &slot->replica->set->model->stats;
+    uint64_t  count[FLETCH_KIND_SPARSE + 1] = {0};
+    for (uint32_t i = lo; i < hi; i++)
+        count[slot->items[i].chunk->request->kind]++;
+    if (count[FLETCH_KIND_DENSE] == hi - lo)
+        return;
+    fl_count(stats, FLETCH_COUNT_SCORED_TEXTS, count[FLETCH_KIND_SCORES]);
+    fl_count(stats, FLETCH_COUNT_TOKEN_TEXTS, count[FLETCH_KIND_TOKENS]);
+    fl_count(stats, FLETCH_COUNT_SPARSE_TEXTS, count[FLETCH_KIND_SPARSE]);
+}
+
 /* Items [lo, hi) have what the engine makes of them: dense layers, cut, unit length, element type;
  * weights. */
 static void finish_rows(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **over) {
@@ -425,6 +438,7 @@ static void went_through(fl_runner *slot, uint32_t lo, const fl_batch *batch, ui
     fl_count(&model->stats, FLETCH_COUNT_BATCHES, 1);
     fl_count(&model->stats, FLETCH_COUNT_TEXTS, batch->texts);
     fl_count(&model->stats, FLETCH_COUNT_TOKENS, batch->tokens);
+    count_kinds(slot, lo, lo + batch->texts);
     count_ways(slot, lo, batch);
     atomic_fetch_add_explicit(&replica->tokens, batch->tokens, memory_order_relaxed);
     atomic_fetch_add_explicit(&replica->batches, 1, memory_order_release); /* with its tokens */

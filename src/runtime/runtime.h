@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/json_in.h"
 #include "base/thread.h"
 #include "base/trace.h"
 #include "config/config.h"
@@ -189,6 +190,12 @@ void fl_runtime_stats(fletch_model *model, fletch_stats *out);
 bool fl_runtime_device(fletch_model *model, size_t index, fletch_device_stats *out);
 int  fl_runtime_devices(fletch_model *model, fletch_device_stats **out, size_t *count,
                         fletch_error *error);
+
+/* chat_text.c: the ids of a pair as a chat; how many bytes the template adds. */
+int    fl_chat_encode(const fl_request *request, fl_feeder *feeder, const fl_span *query,
+                      const fl_span *document, int32_t *ids, size_t capacity, fl_pair *pair,
+                      fletch_error *error);
+size_t fl_chat_bytes(const fl_request *request);
 
 /* maxsim.c: what the tokenizer has of the model's settings; on which side a call's texts are; the prompt of
  * documents. */

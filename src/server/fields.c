@@ -258,6 +258,26 @@ static bool read_input(reading *r, fl_input *input, const fl_field *field) {
 
 /* ---- Pairs ------------------------------------------------------------------------------------ */
 
+/* Beside pairs a text alone has a second one too, which is NULL. */
+static bool pad_second(reading *r, fl_pairs *pairs, bool pair) {
+    const fl_span nothing = {NULL, 0};
+    fl_input     *second  = &pairs->second;
+    if (second->count == 0 || second->count == pairs->first.count) {
+        return true;
+    }
+    if (!pair) {
+        return add_text(r, second, nothing);
+    }
+    fl_span text  = {second->texts[0], second->lengths[0]}; /* of the first pair */
+    second->count = 0;
+    while (second->count + 1 < pairs->first.count) {
+        if (!add_text(r, second, nothing)) {
+            return false;
+        }
+    }
+    return add_text(r, second, text);
+}
+
 /* ["a"] or ["a", "b"]; `begun`: the bracket is read, and the first text is next. */
 static bool read_pair(reading *r, fl_pairs *pairs, bool begun) {
     fl_span text  = {0};
@@ -276,11 +296,7 @@ static bool read_pair(reading *r, fl_pairs *pairs, bool begun) {
         }
         count++;
     } while (fl_json_in_item(r->in));
-    if (!r->in->failed && pairs->second.count != 0 && pairs->second.count != pairs->first.count) {
-        return fl_json_in_fail(r->in, true,
-                               "single texts and pairs in one request, expected one of the two");
-    }
-    return !r->in->failed;
+    return !r->in->failed && pad_second(r, pairs, count == 2);
 }
 
 static bool read_pairs(reading *r, fl_pairs *pairs) {
@@ -298,10 +314,6 @@ static bool read_pairs(reading *r, fl_pairs *pairs) {
         }
         if (!read_pair(r, pairs, false)) {
             return fail_in(r, "", i);
-        }
-        if (pairs->second.count != 0 && pairs->second.count != pairs->first.count) {
-            return fl_json_in_fail(
-                r->in, true, "single texts and pairs in one request, expected one of the two");
         }
     }
     return !r->in->failed;

@@ -61,7 +61,7 @@ typedef struct fl_input {
     int64_t *offsets;
 } fl_input;
 
-/* Texts to classify. All are pairs (second.count = first.count), or none (0). */
+/* Texts to classify: pairs (second.count = first.count; NULL among them: that text alone), or none (0). */
 typedef struct fl_pairs {
     fl_input first, second;
     bool     list; /* of several, each in a list of its own */

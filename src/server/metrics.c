@@ -282,6 +282,11 @@ typedef struct gauge {
 #define COUNT(NAME) offsetof(fletch_stats, counter[FLETCH_COUNT_##NAME])
 static const gauge gauges[] = {
     {"texts_total", "counter", "Texts embedded.", COUNT(TEXTS), 1},
+    {"scored_texts_total", "counter", "Of these, reranked or classified.", COUNT(SCORED_TEXTS), 1},
+    {"token_texts_total", "counter", "Of these, with a vector for every token.", COUNT(TOKEN_TEXTS),
+     1},
+    {"sparse_texts_total", "counter", "Of these, with weights of vocabulary entries.",
+     COUNT(SPARSE_TEXTS), 1},
     {"tokens_total", "counter", "Tokens embedded, special tokens counted.", COUNT(TOKENS), 1},
     {"truncated_texts_total", "counter", "Texts cut to the model's length.", COUNT(TRUNCATED_TEXTS),
      1},

@@ -202,10 +202,10 @@ def test_a_static_table_has_no_other_head(file, content, words, tmp_path):
 
 
 def test_other_families_are_refused(tmp_path):
-    path = tmp_path / "qwen3"
-    shutil.copytree(golden.HERE / "folders/family-qwen3", path)
+    path = tmp_path / "eurobert"
+    shutil.copytree(golden.HERE / "folders/family-eurobert", path)
     (path / "modules.json").unlink()
-    config = json.loads((path / "config.json").read_text()) | {"architectures": ["Qwen3ForSequenceClassification"]}
+    config = json.loads((path / "config.json").read_text()) | {"architectures": ["EuroBertForSequenceClassification"]}
     (path / "config.json").unlink()
     (path / "config.json").write_text(json.dumps(config))
-    assert "classifiers of the family qwen3 are not supported" in dump(path, ["a"])
+    assert "classifiers of the family eurobert are not supported" in dump(path, ["a"])

@@ -148,8 +148,6 @@ QUERY = {"query": "q", "texts": ["a"], "documents": ["a"], "text_1": "a", "text_
     ("/predict", {"inputs": "", "model": "three"}, 400, "`inputs` cannot be empty"),
     ("/predict", {"inputs": [[]], "model": "three"}, 422, "invalid length 0"),
     ("/predict", {"inputs": ["a", "b", "c"], "model": "three"}, 422, "invalid length 3"),
-    ("/predict", {"inputs": [["a"], ["a", "b"]], "model": "three"}, 422, "single texts and pairs"),
-    ("/predict", {"inputs": [["a", "b"], ["a"]], "model": "three"}, 422, "single texts and pairs"),
     ("/predict", {"inputs": ["a", 7], "model": "three"}, 422, "inputs"),
     ("/predict", {"inputs": {"a": 1}, "model": "three"}, 422, "inputs"),
     ("/v2/rerank", {"query": "q", "documents": [], "model": "rank"}, 400, "at least one document"),
@@ -236,3 +234,23 @@ def test_late_interaction(server):
 def test_late_interaction_gives_nothing_else(server, path, body, status):
     reply = post(server, path, {"model": "late"} | body)
     assert reply.status == status and b"error" in reply.body, reply.body
+
+
+def test_texts_and_pairs_in_one_request(server):
+    single, pairs = expected("bert-three", "texts"), expected("bert-three", "logits")
+    both = {"model": "three", "raw_scores": True}
+    for order in ([0, 1, 5, 3], [1, 0, 3, 5], [6, 3, 9, 1], [9, 1, 0, 3], [3, 0]):  # odd: the pair, even: its first text
+        rows = good(post(server, "/predict", both | {"inputs": [PAIRS[i] if i % 2 else PAIRS[i][:1] for i in order]}))
+        assert len(rows) == len(order)
+        assert all(close(by_label(row), (pairs if i % 2 else single)[i]) for row, i in zip(rows, order))
+
+
+def test_what_texts_become_is_counted(server):
+    def count(name):
+        lines = server.ask("GET", "/metrics").body.decode().splitlines()
+        return sum(int(float(line.split()[-1])) for line in lines if line.startswith(name))
+    before = [count(f"fletch_{name}_texts_total") for name in ("scored", "token")]
+    good(post(server, "/rerank", {"model": "rank", "query": "a", "texts": ["b", "c"]}))
+    good(post(server, "/embed_all", {"model": "plain", "inputs": ["a", "b", "c"]}))
+    good(post(server, "/v1/embeddings", {"model": "plain", "input": ["a"]}))
+    assert [count(f"fletch_{name}_texts_total") for name in ("scored", "token")] == [before[0] + 2, before[1] + 3]

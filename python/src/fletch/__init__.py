@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._arrow import ArrowRows
 from ._fletch import version as __version__
+from ._heads import Sparse
 from ._model import Embeddings, Model, Tokens, shared
 from .errors import (Busy, Cancelled, ChecksumError, ConfigError, DeadlineExceeded, Denied, Error, ForkError,
                      InputOutputError, InvalidArgument, ModelError, NetworkError, NotFound, OutOfMemory, ProviderError,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArrowRows", "Busy", "Cancelled", "ChecksumError", "ConfigError", "DeadlineExceeded", "Denied", "Embeddings",
     "Error", "ForkError", "InputOutputError", "InvalidArgument", "Model", "ModelError", "NetworkError", "NotFound",
-    "OutOfMemory", "ProviderError", "SentenceTransformer", "TextError", "Tokens", "TooLong", "TruncationWarning",
+    "OutOfMemory", "ProviderError", "SentenceTransformer", "Sparse", "TextError", "Tokens", "TooLong", "TruncationWarning",
     "Unsupported", "__version__", "shared"]
 
 

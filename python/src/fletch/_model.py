@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import _fletch, _hub, _similarity
 from ._arrow import ArrowRows
+from ._heads import Heads
 from ._inputs import make_texts
 from .errors import DeadlineExceeded, Error, ForkError, InvalidArgument, TextError, TruncationWarning
 
@@ -179,7 +180,7 @@ def _close_all() -> None:
         model.close()
 
 
-class Model:
+class Model(Heads):
     """A model that turns texts into vectors. Any thread may use it; it may be pickled; a forked child opens its own.
 
     model: a folder, a Hugging Face id, "low", "medium" or "high"; None: the configuration's.

@@ -86,6 +86,10 @@
             {.name = "classifier."}                                                                \
         }                                                                                          \
     }
+#define FL_LAST_TOKEN_HEAD                                                                         \
+    {                                                                                              \
+        .last_token = true, .layers = { {.name = "score.", .unbiased = true} }                     \
+    }
 #define FL_CLASSIFIER_HEAD(of_dense)                                                               \
     {                                                                                              \
         .layers = {                                                                                \

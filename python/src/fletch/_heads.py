@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What models give besides one vector a text: scores, vectors of tokens, weights of the vocabulary."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _fletch
+from ._inputs import make_texts
+
+if TYPE_CHECKING:
+    from ._fletch import Handle, Texts
+
+_ACTIVATIONS = {None: 0, "none": 1, "sigmoid": 2, "softmax": 3}
+_TRUNCATE = {None: 0, "right": 1, "left": 2, "error": 3}
+_TOKENS, _SPARSE = 1, 3
+_STEP = 256  # texts of one call of the library: between two of them an interrupt is heard
+
+
+class Sparse(NamedTuple):
+    """Rows of a sparse matrix; scipy.sparse.csr_matrix((s.data, s.indices, s.indptr), s.shape) takes them as they are."""
+
+    data: NDArray[np.float32]
+    indices: NDArray[np.int32]
+    indptr: NDArray[np.int64]
+    shape: tuple[int, int]
+
+
+def _choice(table: dict[str | None, int], name: str, value: str | None) -> int:
+    if value is not None and not isinstance(value, str) or value not in table:
+        raise ValueError(f"{name} must be one of {', '.join(str(key) for key in table)}, not {value!r}")
+    return table[value]
+
+
+def _c_string(value: str | None, name: str) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, not {type(value).__name__}")
+    if value is not None and "\0" in value:
+        raise ValueError(f"a NUL character cannot be part of {name}")
+    return value
+
+
+class Heads:
+    """The part of Model for models that are no plain embedding models. A model that cannot do what is asked for raises
+    Unsupported and says what it can do."""
+
+    def _usable(self) -> Handle:
+        raise NotImplementedError
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of a reranker or classifier, in the order of its scores; of other models none."""
+        return self._usable().labels()
+
+    def _scores(self, texts: Texts, query: str | None, second: Texts | None, columns: int, prompt: str | None,
+                prompt_name: str | None, max_length: int | None, truncate: str | None,
+                activation: str | None) -> NDArray[np.float32]:
+        rest = (columns, _c_string(prompt, "prompt"), _c_string(prompt_name, "prompt_name"), max_length or 0,
+                _choice(_TRUNCATE, "truncate", truncate), _choice(_ACTIVATIONS, "activation", activation))
+        rows = np.empty((len(texts), columns), np.float32)
+        for first, count in _steps(len(texts)):
+            raw = self._usable().scores(texts, first, count, query, second, *rest)
+            rows[first:first + count] = np.frombuffer(raw, np.float32).reshape(count, columns)
+        return rows
+
+    def rerank(self, query: str, documents: Any, *, prompt: str | None = None, prompt_name: str | None = None,
+               max_length: int | None = None, truncate: str | None = None,
+               activation: str | None = None) -> NDArray[np.float32]:
+        """The score of every document (n,), the higher the better: by a reranker, as CrossEncoder.predict gives them, or by
+        late interaction. activation: None (the model's own), "none", "sigmoid"."""
+        if not isinstance(query, str):
+            raise TypeError(f"a query must be a str, not {type(query).__name__}")
+        texts = make_texts([documents] if isinstance(documents, str) else documents, False)
+        return self._scores(texts, query, None, 1, prompt, prompt_name, max_length, truncate, activation)[:, 0]
+
+    def classify(self, texts: Any, second: Any = None, *, prompt: str | None = None, prompt_name: str | None = None,
+                 max_length: int | None = None, truncate: str | None = None,
+                 activation: str | None = None) -> NDArray[np.float32]:
+        """The scores of every label (n, labels), of texts or of pairs with `second`; (labels,) for a str. activation: None
+        (the model's own), "none", "sigmoid", "softmax"."""
+        single = isinstance(texts, str)
+        if second is not None and isinstance(second, str) != single:
+            raise TypeError("texts and second must be two str, or two sequences")
+        made = make_texts([texts] if single else texts, False)
+        pairs = None if second is None else make_texts([second] if single else second, False)
+        if pairs is not None and len(pairs) != len(made):
+            raise ValueError(f"there are {len(made)} texts, but {len(pairs)} second ones")
+        rows = self._scores(made, None, pairs, max(1, len(self.labels)), prompt, prompt_name, max_length, truncate, activation)
+        return rows[0] if single else rows
+
+    def _lists(self, kind: int, texts: Texts, prompt: str | None, prompt_name: str | None, max_length: int | None,
+               truncate: str | None, normalize: bool | None, top_k: int,
+               threshold: float) -> Iterator[tuple[int, bytes, bytes]]:
+        rest = (_c_string(prompt, "prompt"), _c_string(prompt_name, "prompt_name"), max_length or 0,
+                _choice(_TRUNCATE, "truncate", truncate), 0 if normalize is None else 1 if normalize else -1, top_k, threshold)
+        for first, count in _steps(len(texts)):
+            columns, found = self._usable().lists(kind, texts, first, count, *rest)
+            for ids, values in found:
+                yield columns, ids, values
+
+    def embed_tokens(self, texts: Any, *, prompt: str | None = None, prompt_name: str | None = None,
+                     max_length: int | None = None, truncate: str | None = None, normalize: bool | None = None) -> Any:
+        """A vector for every token: an array (tokens, d) for each text, one array for a str. A late-interaction model
+        (ColBERT) gives those that it compares, with prompt_name "query" or "document" for the side."""
+        single = isinstance(texts, str)
+        made = make_texts([texts] if single else texts, False)
+        rows = [np.frombuffer(values, np.float32).reshape(-1, columns) for columns, _, values in
+                self._lists(_TOKENS, made, prompt, prompt_name, max_length, truncate, normalize, 0, 0.0)]
+        return rows[0] if single else rows
+
+    def embed_sparse(self, texts: Any, *, prompt: str | None = None, prompt_name: str | None = None,
+                     max_length: int | None = None, truncate: str | None = None, top_k: int = 0,
+                     threshold: float = 0.0) -> Sparse:
+        """Weights of vocabulary entries, by a sparse model (SPLADE), as rows of a Sparse. top_k keeps the heaviest of a text,
+        threshold those of at least that weight."""
+        made = make_texts([texts] if isinstance(texts, str) else texts, False)
+        data, indices, ends = [], [], [0]
+        for _, ids, values in self._lists(_SPARSE, made, prompt, prompt_name, max_length, truncate, None, top_k, threshold):
+            indices.append(ids)
+            data.append(values)
+            ends.append(ends[-1] + len(ids) // 4)
+        return Sparse(np.frombuffer(b"".join(data), np.float32), np.frombuffer(b"".join(indices), np.int32),
+                      np.array(ends, np.int64), (len(made), self._usable().dimensions))
+
+
+def _steps(count: int) -> Iterator[tuple[int, int]]:
+    for first in range(0, count, _STEP):
+        yield first, min(_STEP, count - first)

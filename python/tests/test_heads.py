@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Model.rerank, classify, embed_tokens, embed_sparse give what the program gives: the references' values of tests/golden."""
+import json
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+import fletch
+
+GOLDEN = ROOT / "tests/golden"
+PAIRS = json.loads((GOLDEN / "scores/pairs.json").read_text(encoding="utf-8"))
+TEXTS = json.loads((GOLDEN / "folders/texts.json").read_text(encoding="utf-8"))[:12]
+LATE = json.loads((GOLDEN / "late/texts.json").read_text(encoding="utf-8"))
+
+
+def close(rows, wanted):
+    return rows.shape == np.shape(wanted) and bool((abs(rows - wanted) <= 1e-5 * np.maximum(1, np.abs(wanted))).all())
+
+
+def expected(name):
+    return json.loads((GOLDEN / "scores" / name / "expected.json").read_text(encoding="utf-8"))
+
+
+def test_scores():
+    want = expected("bert-three")
+    with fletch.Model(GOLDEN / "scores/bert-three") as model:
+        assert model.labels == want["labels"]
+        first, second = [pair[0] for pair in PAIRS], [pair[1] for pair in PAIRS]
+        rows = model.classify(first, second)
+        assert close(rows, want["pairs"]) and rows.dtype == np.float32
+        assert close(model.classify(first, activation="none"), want["texts"])
+        assert model.classify(first[0], second[0]).tolist() == rows[0].tolist()
+        assert close(model.classify(first, second, activation="softmax").sum(axis=1), [1] * len(PAIRS))
+        many = model.classify(first * 50, second * 50)
+        assert (many.reshape(50, *rows.shape) == rows).all()
+        with pytest.raises(ValueError, match="12 texts, but 1"):
+            model.classify(first, ["a"])
+        with pytest.raises(TypeError):
+            model.classify("a", ["b"])
+        with pytest.raises(ValueError, match="activation"):
+            model.classify("a", activation="tanh")
+        with pytest.raises(fletch.Unsupported, match="3 labels"):
+            model.rerank("a", ["b"])
+        with pytest.raises(fletch.Unsupported, match="classify"):
+            model.embed("a")
+
+
+def test_rerank():
+    with fletch.Model(GOLDEN / "scores/bert") as model:
+        documents = [second for first, second in PAIRS if first == "the cat"]
+        assert close(model.rerank("the cat", documents), [score for score, in expected("bert")["pairs"][:2]])
+        assert model.rerank("the cat", documents[0]).shape == (1,) and model.rerank("the cat", []).shape == (0,)
+        with pytest.raises(fletch.TooLong) as told:
+            model.rerank("the cat", ["a"] * 300 + ["the road " * 90], truncate="error")
+        assert told.value.where == 300
+        with pytest.raises(TypeError):
+            model.rerank(["the cat"], documents)
+
+
+def test_late_interaction():
+    want = np.load(GOLDEN / "late/bert/expected.npz")
+    with fletch.Model(GOLDEN / "late/bert") as model:
+        assert close(model.rerank(LATE[5], LATE), want["scores"][5]) and model.labels == []
+        for side, prompt in (("query", "query"), ("document", "document"), ("plain", None)):
+            rows = model.embed_tokens(LATE, prompt_name=prompt)
+            assert np.cumsum([0] + [len(row) for row in rows]).tolist() == want[side + "_offsets"].tolist()
+            assert close(np.concatenate(rows), want[side])
+        assert model.embed_tokens(LATE[5]).tobytes() == rows[5].tobytes()
+
+
+def test_sparse():
+    want = np.load(GOLDEN / "folders/sparse-bert/sparse.npz")["rows"]
+    with fletch.Model(GOLDEN / "folders/sparse-bert") as model:
+        found = model.embed_sparse(TEXTS)
+        assert found.shape == want.shape
+        rows = np.zeros(found.shape, np.float32)
+        for i, (first, last) in enumerate(zip(found.indptr, found.indptr[1:])):
+            rows[i, found.indices[first:last]] = found.data[first:last]
+        assert close(rows, want)
+        assert np.diff(model.embed_sparse(TEXTS, top_k=3).indptr).tolist() == [3] * len(TEXTS)
+        assert model.embed_sparse([]).shape == (0, want.shape[1])
+
+
+def test_a_model_says_what_it_can_do(model):
+    for call in (model.embed_sparse, model.classify, lambda text: model.rerank("a", text)):
+        with pytest.raises(fletch.Unsupported):
+            call(["a"])
+    assert model.embed_tokens("a cat").shape[1] == model.dimensions
