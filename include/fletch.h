@@ -539,7 +539,9 @@ FLETCH_API uint64_t fletch_histogram_bound(size_t bucket);
     X(PLAIN_RUNS, plain_runs, "runs of ONNX Runtime without binding")                              \
     X(SCORED_TEXTS, scored_texts, "of the texts, those that got scores: reranked, classified")     \
     X(TOKEN_TEXTS, token_texts, "of the texts, those that got a vector for every token")           \
-    X(SPARSE_TEXTS, sparse_texts, "of the texts, those that got weights of vocabulary entries")
+    X(SPARSE_TEXTS, sparse_texts, "of the texts, those that got weights of vocabulary entries")    \
+    X(TOKENIZED_BYTES, tokenized_bytes, "bytes of text that were tokenised, without prompts")      \
+    X(TOKENIZE_NS, tokenize_ns, "time spent tokenising them, threads added up")
 
 typedef enum fletch_counter {
 #define FLETCH_COUNTER_ENUM(NAME, name, text) FLETCH_COUNT_##NAME,

@@ -41,6 +41,14 @@ static void put_if(fl_buf *out, const char *name, uint64_t count) {
         fl_buf_printf(out, "%-12s %" PRIu64 "\n", name, count);
 }
 
+static void put_tokenizer(fl_buf *out, const fletch_stats *s) {
+    double bytes = (double)s->counter[FLETCH_COUNT_TOKENIZED_BYTES],
+           ns    = (double)s->counter[FLETCH_COUNT_TOKENIZE_NS];
+    if (bytes > 0 && ns > 0)
+        fl_buf_printf(out, "%-12s %.3g MB/s a thread, %.3g MB of text\n", "tokenizer",
+                      bytes * 1e3 / ns, bytes / 1e6);
+}
+
 static void put_engine(fl_buf *out, const fletch_stats *s) {
     const double batches =
         s->counter[FLETCH_COUNT_BATCHES] > 0 ? (double)s->counter[FLETCH_COUNT_BATCHES] : 1;
@@ -76,6 +84,7 @@ static void put_buffers(fl_buf *out, const fletch_stats *s) {
 
 void fl_statistics_put(fl_buf *out, const fletch_stats *s) {
     put_engine(out, s);
+    put_tokenizer(out, s);
     put_durations(out, "tokenise", &s->tokenize);
     put_durations(out, "queue", &s->queue);
     put_durations(out, "forward", &s->forward);

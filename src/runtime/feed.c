@@ -149,8 +149,8 @@ typedef struct filling {
     uint32_t     *cu, *skip, *segment, *keys;
     int32_t      *ids;
     uint32_t      texts_max, ids_max;
-    bool          helps; /* by a slot's thread: not the one that waits for the request */
-    uint64_t      begin_ns;
+    bool          helps;           /* by a slot's thread: not the one that waits for the request */
+    uint64_t      begin_ns, bytes; /* of text in the chunk */
     fletch_error *error;
 } filling;
 
@@ -274,6 +274,7 @@ static int begin_chunk(filling *f, size_t index, size_t last) {
     f->chunk->ids      = f->ids;
     f->cu[0]           = 0;
     f->begin_ns        = fl_clock_ns();
+    f->bytes           = 0;
     return FLETCH_OK;
 }
 
@@ -292,6 +293,7 @@ static int take_text(filling *f, const fletch_texts *texts, size_t index, const 
     if (status < 0)
         return status;
     size_t valid = fl_utf8_valid_prefix(*text, *size);
+    f->bytes += *size;
     return valid == *size ? FLETCH_OK : fail_utf8(f->error, index, *text, valid);
 }
 
@@ -530,6 +532,10 @@ static bool close_chunk(filling *f) {
     fl_trace_end(model->trace, "tokenise", f->begin_ns, "tokens", tokens);
     if (chunk->texts > 0)
         fl_histogram_add(&model->stats.tokenize, (now - f->begin_ns) / chunk->texts, chunk->texts);
+    if (f->bytes > 0) {
+        fl_count(&model->stats, FLETCH_COUNT_TOKENIZED_BYTES, f->bytes);
+        fl_count(&model->stats, FLETCH_COUNT_TOKENIZE_NS, now - f->begin_ns);
+    }
     pthread_mutex_lock(&model->lock);
     r->tokenize_ns += now - f->begin_ns;
     if (chunk->texts == 0 || r->ended) {

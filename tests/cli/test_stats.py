@@ -44,6 +44,8 @@ def test_stats_json_counts_the_run(embed, tmp_path):
     assert stats["total"]["count"] == stats["requests"] >= 1
     assert stats["provider"] == "cpu" and stats["replicas"] >= 1 and stats["slots"] >= 1
     assert stats["busy_ns"] <= stats["uptime_ns"] * stats["slots"]
+    assert stats["tokenized_bytes"] == sum(len(line.encode() if isinstance(line, str) else line) for line in TEXTS.splitlines())
+    assert 0 < stats["tokenize_ns"] < stats["uptime_ns"] * 64
     ratios = stats["ratios"]
     assert ratios["mean_batch_texts"] == pytest.approx(300 / stats["batches"], abs=1e-4)
     assert 0 < ratios["utilisation"] <= 1
@@ -57,6 +59,7 @@ def test_stats_are_a_table_for_a_person(embed):
     result = embed("embed", "--stats", input=TEXTS)
     table = {line[:13].strip(): line[13:] for line in result.stderr.decode().splitlines() if line[:7] != "fletch:"}
     assert table["texts"] == "300" and table["engine"].startswith("cpu ")
+    assert " MB/s a thread, " in table["tokenizer"]
     assert table["forward"].startswith("p50 ") and table["forward"].endswith(" ms")
     assert "zero copy" in table and "failed" not in table
     assert result.stdout.count(b"\n") == 300
