@@ -400,9 +400,10 @@ FLETCH_API void fletch_lists_free(fletch_lists *lists); /* NULL is a no-op */
  *  tokenised once. A model for late interaction scores too: the query is embedded once, and a score is
  *  the sum (or, where the folder says meanmaxsim, the mean) over its vectors of the largest dot product
  *  with one of the document's; the prompts "query" and "document" stand before the texts, and
- *  options.prompt in place of the former. A score does not depend on the other documents, and is never NaN: that is
- *  FLETCH_EMODEL. FLETCH_EUNSUPPORTED: the model is no reranker. For the rest as fletch_embed; of
- *  options' arrays each entry is of a document. Since 0.1. */
+ *  options.prompt in place of the former. A score does not depend on the other documents, and is
+ *  never NaN: that is FLETCH_EMODEL. FLETCH_EUNSUPPORTED: the model is no reranker. FLETCH_EBUSY: a
+ *  late-interaction model's query found the queue full. For the rest as fletch_embed; of options'
+ *  arrays each entry is of a document. Since 0.1. */
 FLETCH_API int fletch_rerank(fletch_model *model, const char *query, size_t query_size,
                              const fletch_texts *documents, const fletch_embed_options *options,
                              float *scores, fletch_error *error);

@@ -56,18 +56,18 @@ static int find_words(const fl_model *model, int64_t ids[2], fletch_error *error
 }
 
 int fl_causal_find(fl_model *model, fletch_error *error) {
-    fletch_error ignored = {0};
-    int64_t      ids[2];
-    bool         found = false;
-    if (fl_chat_read(model, &found, &ignored) != 0 || !fl_chat_has(model, FL_CHAT_QUERY) ||
-        !fl_chat_has(model, FL_CHAT_DOCUMENT)) {
-        model->chat_count =
-            0; /* a chat like any other: a language model whose rows are asked for */
+    int64_t   ids[2];
+    bool      found  = false;
+    const int status = fl_chat_read(model, &found, error);
+    if (status < 0 && status != FLETCH_EUNSUPPORTED)
+        return status;
+    if (status < 0 || !fl_chat_has(model, FL_CHAT_QUERY) || !fl_chat_has(model, FL_CHAT_DOCUMENT)) {
+        /* a chat like any other: a language model whose rows are asked for */
+        fl_error_clear(error);
+        model->chat_count = 0;
         return 0;
     }
-    int status = find_words(model, ids, error);
-    if (status != 0)
-        return status;
+    FL_TRY(find_words(model, ids, error));
     if (ids[0] < 0 || ids[1] < 0)
         return fl_fail(
             error, FLETCH_EMODEL, FLETCH_NOWHERE,
@@ -135,13 +135,14 @@ int fl_causal_read(fl_model *model, bool tied, fletch_error *error) {
                        model->folder, hidden);
     model->stages = fl_alloc_zero(1, sizeof *model->stages);
     float *row    = fl_alloc_array(hidden, sizeof *row);
-    if (model->stages != NULL)
+    if (model->stages != NULL) {
+        model->stage_count    = 1; /* whoever frees the model frees the weight */
         model->stages->weight = fl_alloc_zero(hidden, sizeof *row);
+    }
     if (model->stages == NULL || row == NULL || model->stages->weight == NULL) {
         fl_free(row);
         return fl_fail_nomem(error, hidden * sizeof *row, "a score");
     }
-    model->stage_count  = 1;
     model->stages->kind = FL_STAGE_DENSE;
     model->stages->in   = hidden;
     model->stages->out  = 1;

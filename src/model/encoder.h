@@ -132,6 +132,7 @@ typedef struct fl_encoder_desc {
     bool mlm;
     bool mlm_tied; /* the decoder is the word table */
     bool mlm_gelu; /* its activation is "gelu", whatever the layers' is */
+    bool late;     /* what is wanted is a vector a token, some of them no keys */
     bool adapters; /* matrices are those of a task: fl_tensor.adapter */
     /* which biases there are */
     bool qkv_bias, out_bias, up_bias, down_bias, norm_bias;
@@ -227,7 +228,8 @@ int fl_encoder_check_slots(const fl_encoder *encoder, fletch_error *error);
     X(EXPERTS, "mixtures of experts", l->experts > 0)                                              \
     X(VOCABULARY, "weights of the vocabulary (SPLADE)", d->mlm)                                    \
     X(SEGMENTS, "pairs of texts with token types", d->segments)                                    \
-    X(ADAPTERS, "adapters of tasks", d->adapters)
+    X(ADAPTERS, "adapters of tasks", d->adapters)                                                  \
+    X(LATE, "a vector for every token (late interaction)", d->late)
 enum {
 #define FL_NAME(name, words, condition) FL_FEATURE_INDEX_##name,
     FL_FEATURES(FL_NAME)

@@ -35,6 +35,8 @@ bool fl_hub_file_is_needed(const char *relative) {
         "modules.json",
         "sentence_*_config.json",
         "config_sentence_transformers.json",
+        "chat_template.jinja", /* of a language model that reranks */
+        "artifact.metadata",   /* of Stanford's ColBERT: lengths, markers, what is left out */
     };
     const char *slash = strchr(relative, '/');
     const char *name  = relative;

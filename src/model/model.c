@@ -151,10 +151,11 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
             *error = damage;
         return opened;
     }
-    if (status == 0 && fl_onnx_only(model) && model->head == FL_HEAD_SCORES)
+    if (status == 0 && fl_onnx_only(model) &&
+        (model->head == FL_HEAD_SCORES || model->head == FL_HEAD_LATE))
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                       "%s: a reranker or classifier that is an .onnx file alone is not supported; "
-                       "its safetensors weights are needed.",
+                       "%s: a reranker, classifier or late-interaction model that is an .onnx file "
+                       "alone is not supported; its safetensors weights are needed.",
                        model->folder);
     if (status == 0 && fl_onnx_only(model)) {
         model->weights_dtype = "in the .onnx file"; /* encoder.layer stays NULL */

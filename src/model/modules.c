@@ -295,6 +295,7 @@ static int read_pooling(const fl_modules *modules, fl_model *model, const fl_mod
 
 /* Nothing is pooled: an engine is told one way, and never goes it. */
 static int set_late(fl_model *model, const fl_model_options *options, fletch_error *error) {
+    model->encoder.desc.late       = true;
     model->encoder.pooling[0]      = FL_POOL_MEAN;
     model->encoder.pooling_count   = 1;
     model->pooling_source.origin   = "late interaction: every token has a vector";

@@ -52,7 +52,14 @@ static int find_plain(fl_model *model, fl_json *config, fletch_error *error) {
         return 0;
     model->head            = FL_HEAD_SCORES;
     model->own->classifier = true;
-    return fl_chat_read(model, &found, error);
+    FL_TRY(fl_chat_read(model, &found, error));
+    if (found && (!fl_chat_has(model, FL_CHAT_QUERY) || !fl_chat_has(model, FL_CHAT_DOCUMENT)))
+        return fl_fail(
+            error, FLETCH_EMODEL, FLETCH_NOWHERE,
+            "%s: its chat template does not show both query and document: every pair would "
+            "have the same score.",
+            model->folder);
+    return 0;
 }
 
 int fl_scores_find(fl_model *model, const fl_modules *modules, fletch_error *error) {

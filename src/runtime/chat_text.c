@@ -33,12 +33,19 @@ static int render(const fl_request *r, fl_buf *out, const fl_span *query, const 
     return out->failed ? fl_fail_nomem(error, out->size, "a text of a chat") : FLETCH_OK;
 }
 
-size_t fl_chat_bytes(const fl_request *r) {
+size_t fl_chat_bytes(const fl_request *r, size_t query_size, size_t document_size) {
     const fl_model *model = r->model->model;
     size_t          bytes = 0;
-    for (uint32_t i = 0; i < model->chat_count; i++)
-        bytes += strlen(model->chat[i].text) +
-                 (model->chat[i].kind == FL_CHAT_SYSTEM ? r->prompt_size : 0);
+    for (uint32_t i = 0; i < model->chat_count; i++) {
+        const fl_chat_piece *piece = &model->chat[i];
+        bytes += strlen(piece->text);
+        if (piece->kind == FL_CHAT_QUERY)
+            bytes += query_size;
+        else if (piece->kind == FL_CHAT_DOCUMENT)
+            bytes += document_size;
+        else if (piece->kind == FL_CHAT_SYSTEM)
+            bytes += r->prompt_size;
+    }
     return bytes;
 }
 

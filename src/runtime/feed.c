@@ -169,7 +169,9 @@ static size_t chat_bound(const fl_request *r, size_t index) {
         return 1;
     if (size >= limit || second >= limit)
         return limit;
-    most = fl_tokenizer_ids_max(r->model->tokenizer, size + second + fl_chat_bytes(r));
+    const bool pairs = r->second.count > 0; /* the text is the query of its pair */
+    most = fl_tokenizer_ids_max(r->model->tokenizer, pairs ? fl_chat_bytes(r, size, second)
+                                                           : fl_chat_bytes(r, second, size));
     return most < limit ? most : limit;
 }
 

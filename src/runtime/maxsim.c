@@ -181,12 +181,18 @@ void fl_late_ask(fl_request *parent, fl_request **over) {
     options.prompt               = parent->options.prompt;
     options.prompt_name          = "query";
     options.truncate             = parent->options.truncate;
+    options.normalize            = model->model->normalize ? 1 : -1; /* as the documents are */
     query.texts =
         (fletch_texts){.count = 1, .pointers = &parent->query, .lengths = &parent->query_size};
     query.options = &options;
     query.kind    = FLETCH_KIND_TOKENS;
     query.lane    = parent->lane;
-    parent->held  = true;
+    if (parent->deadline_ns != UINT64_MAX) {
+        const uint64_t now  = fl_clock_ns(),
+                       left = parent->deadline_ns > now ? parent->deadline_ns - now : 0;
+        query.deadline_ms   = (uint32_t)(left / 1000000U) + 1;
+    }
+    parent->held = true;
     parent->running++;
     pthread_mutex_unlock(&model->lock);
     int status = fl_runtime_submit(model, &query, query_done, parent, NULL, &error);

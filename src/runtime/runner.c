@@ -204,7 +204,7 @@ static void stage_inputs(fl_runner *slot, uint32_t lo, uint32_t hi, fl_batch *ba
     batch->tokens        = slot->cu[hi - lo];
     batch->pool_skip     = skips ? slot->skip : NULL;
     batch->segment       = pairs && model->model->encoder.desc.segments ? slot->segment : NULL;
-    batch->keys          = blind ? slot->keys : NULL;
+    batch->keys          = blind && slot->replica->info.blind_tokens ? slot->keys : NULL;
     batch->rows          = slot->rows;
     batch->each          = NULL;
     batch->note          = NULL;
@@ -346,8 +346,12 @@ static int finish_row(fl_runner *slot, const fl_item *item, uint32_t n, fletch_e
         return tell_no_list(slot, take_list(slot, item, &rows), error);
     if (slot->replica->set->model->model->head == FL_HEAD_LATE) {
         int status = fl_late_rows(request, text, slot->line);
-        if (status == FLETCH_OK && request->matches)
-            return fl_late_score(request, text, (float *)(void *)row_of(item), error);
+        if (status == FLETCH_OK && request->matches) {
+            float score = 0.0f; /* a row of the caller's may stand anywhere */
+            status      = fl_late_score(request, text, &score, error);
+            memcpy(row_of(item), &score, sizeof score);
+            return status;
+        }
         if (status == FLETCH_OK || status != FLETCH_EMODEL)
             return status == FLETCH_OK ? status : tell_no_list(slot, status, error);
     } else if (request->kind == FLETCH_KIND_TOKENS)

@@ -191,11 +191,11 @@ bool fl_runtime_device(fletch_model *model, size_t index, fletch_device_stats *o
 int  fl_runtime_devices(fletch_model *model, fletch_device_stats **out, size_t *count,
                         fletch_error *error);
 
-/* chat_text.c: the ids of a pair as a chat; how many bytes the template adds. */
+/* chat_text.c: the ids of a pair as a chat; how many bytes it has with texts of these sizes. */
 int    fl_chat_encode(const fl_request *request, fl_feeder *feeder, const fl_span *query,
                       const fl_span *document, int32_t *ids, size_t capacity, fl_pair *pair,
                       fletch_error *error);
-size_t fl_chat_bytes(const fl_request *request);
+size_t fl_chat_bytes(const fl_request *request, size_t query_size, size_t document_size);
 
 /* maxsim.c: what the tokenizer has of the model's settings; on which side a call's texts are; the prompt of
  * documents. */

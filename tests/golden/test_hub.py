@@ -45,6 +45,7 @@ def model(size: int = 300_000, seed: int = 1, **more: bytes) -> dict[str, bytes]
             "tokenizer_config.json": b"{}", "vocab.txt": b"[PAD]\n", "special_tokens_map.json": b"{}",
             "modules.json": json.dumps(modules).encode(), "1_Pooling/config.json": b'{"pooling_mode_mean_tokens": true}',
             "sentence_bert_config.json": b'{"max_seq_length": 256}', "config_sentence_transformers.json": b"{}",
+            "chat_template.jinja": b"{{ messages }}", "artifact.metadata": b"{}",
             WEIGHTS: weights} | more
 
 

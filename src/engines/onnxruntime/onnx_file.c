@@ -186,7 +186,6 @@ static void walk_attribute(walk *w, fl_proto_span s, unsigned depth) {
     }
 }
 
-/* NodeProto: 5 attribute. */
 /* NodeProto: 4 op_type, 5 attribute. DynamicQuantizeLinear, DynamicQuantizeMatMul, … */
 static void walk_node(walk *w, fl_proto_span s, unsigned depth) {
     static const char dynamic[] = "DynamicQuantize";
