@@ -11,8 +11,6 @@
 
 PyTypeObject *fp_texts_type;
 
-PyTypeObject *fp_texts_type;
-
 static void Texts_dealloc(PyObject *self) {
     Texts        *texts = (Texts *)self;
     PyTypeObject *type  = Py_TYPE(self);

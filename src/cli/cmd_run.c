@@ -196,11 +196,28 @@ static fl_exit print_summary(const tally *run) {
     return code;
 }
 
+/* Before job.json stands: a model whose texts become no row each would leave the folder to another job. */
+static fl_exit refuse_other_heads(fl_cli *cli) {
+    fletch_model_info info  = {.size = sizeof info};
+    fletch_error      error = {0};
+    if (fletch_model_info_get(cli->model, &info, &error) < 0) {
+        return fl_cli_fail(&error, false);
+    }
+    if (strcmp(info.head, "embedding") == 0) {
+        return FL_EXIT_DONE;
+    }
+    fl_cli_message("this model gives no vector of a text (what it gives: %s); `fletch run` needs "
+                   "one that does",
+                   info.head);
+    return FL_EXIT_MODEL;
+}
+
 static fl_exit work(fl_parts *parts, fl_filejob *job, tally *run) {
     fl_cli        *cli   = parts->cli;
     const uint64_t start = fl_clock_ns();
     fl_exit        code  = fl_filejob_list(job, cli);
     code                 = code == FL_EXIT_DONE ? fl_cli_open_model(cli, false) : code;
+    code                 = code == FL_EXIT_DONE ? refuse_other_heads(cli) : code;
     code                 = code == FL_EXIT_DONE ? fl_filejob_join(job, cli) : code;
     if (code != FL_EXIT_DONE) {
         return code;

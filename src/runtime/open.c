@@ -665,7 +665,9 @@ int fl_runtime_warm(fletch_model *m, fletch_error *error) {
                       : m->model->head == FL_HEAD_SPARSE ? FLETCH_KIND_SPARSE
                       : m->model->head == FL_HEAD_LATE   ? FLETCH_KIND_TOKENS
                                                          : FLETCH_KIND_DENSE;
-    bool listed     = request.kind == FLETCH_KIND_SPARSE || request.kind == FLETCH_KIND_TOKENS;
+    if (m->model->chat_count > 0) /* it scores pairs alone */
+        request.second = &request.texts;
+    bool listed = request.kind == FLETCH_KIND_SPARSE || request.kind == FLETCH_KIND_TOKENS;
     pthread_mutex_lock(&m->lock);
     uint32_t slots = m->replicas->slots;
     pthread_mutex_unlock(&m->lock);

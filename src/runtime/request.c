@@ -143,6 +143,9 @@ static int resolve_matches(fl_request *r, fletch_error *error) {
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "scores by late interaction are sums of similarities: neither sigmoid nor "
                        "softmax is defined for them; leave the activation at its default");
+    const char *named; /* the sides' own prompts are used; a wrong name is told all the same */
+    if (r->options.prompt_name)
+        FL_TRY(fl_runtime_prompt(r->model, r->options.prompt_name, &named, error));
     r->lists = fl_lists_new(r->texts.count, model->encoder.desc.hidden, 0, error);
     return r->lists ? FLETCH_OK : FLETCH_ENOMEM;
 }

@@ -457,8 +457,12 @@ bool fl_job_prepare_tokens(fl_job *job) {
         job->options.normalize   = 0;
         job->options.prompt_name = fl_served_prompt_name(job->served, job->ask.prompt_name);
     }
-    bool whole = late ? job->ask.input.form != FL_INPUT_MIXED : job->ask.input.texts == NULL;
-    return (whole || make_ids(job)) && hold_lists(job);
+    if (late && job->ask.input.form == FL_INPUT_MIXED) {
+        job->style->refuse(job, FL_REFUSE_INPUT, FLETCH_NOWHERE,
+                           "a late-interaction model takes texts or lists of ids, not both");
+        return false;
+    }
+    return (late || job->ask.input.texts == NULL || make_ids(job)) && hold_lists(job);
 }
 
 /* How many weights a text has is known at the end: what all may have is held, up to what an answer of

@@ -267,8 +267,11 @@ static void probe(served_full *full) {
                              : fl_served_is_late(&full->shared) ? FLETCH_KIND_TOKENS
                                                                 : FLETCH_KIND_DENSE;
     request.texts          = fletch_texts_from_strings(word, 1);
-    request.out            = fletch_matrix_f32(full->row, 1, full->shared.info.dimensions);
-    request.deadline_ms    = 10000;
+    if (full->shared.info.labels == 1) { /* a reranker may score pairs alone */
+        request.second = &request.texts;
+    }
+    request.out         = fletch_matrix_f32(full->row, 1, full->shared.info.dimensions);
+    request.deadline_ms = 10000;
     if (fletch_submit(full->shared.model, &request, on_probe, full, NULL, NULL) < 0) {
         atomic_store(&full->probing, false);
     }

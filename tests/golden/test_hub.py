@@ -45,7 +45,7 @@ def model(size: int = 300_000, seed: int = 1, **more: bytes) -> dict[str, bytes]
             "tokenizer_config.json": b"{}", "vocab.txt": b"[PAD]\n", "special_tokens_map.json": b"{}",
             "modules.json": json.dumps(modules).encode(), "1_Pooling/config.json": b'{"pooling_mode_mean_tokens": true}',
             "sentence_bert_config.json": b'{"max_seq_length": 256}', "config_sentence_transformers.json": b"{}",
-            "chat_template.jinja": b"{{ messages }}", "artifact.metadata": b"{}",
+            "chat_template.jinja": b"{{ messages }}", "artifact.metadata": b'{"doc_maxlen": 180}',
             WEIGHTS: weights} | more
 
 
@@ -230,7 +230,7 @@ def test_revisions_are_refs(bench):
     assert not (bench.repo / "refs" / first).exists()
     listed = [line.split("\t") for line in bench.fletch("ls").fine().splitlines()]
     assert [(row[0], row[1], row[2], row[5]) for row in listed] == sorted(
-        [(ID, first, "v1", "10"), (ID, second, "main, refs/pr/3", "10")])
+        [(ID, first, "v1", "12"), (ID, second, "main, refs/pr/3", "12")])
     bench.fletch("pull", f"{ID}@v9").expect("ENOTFOUND", "v9")
 
 

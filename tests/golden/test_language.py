@@ -114,3 +114,22 @@ def test_a_text_alone_has_no_score():
     done = subprocess.run([golden.BIN, "classify", "-m", FOLDERS / "sequence-three", "a"], capture_output=True, text=True,
                           check=False)
     assert done.returncode == 0, done.stderr
+
+
+def with_template(folder, work, text):
+    copy = work / "model"
+    shutil.copytree(folder, copy)
+    (copy / "chat_template.jinja").write_text(text, encoding="utf-8")
+    return copy
+
+
+def test_a_classifiers_template_shows_both_texts(tmp_path):
+    copy = with_template(FOLDERS / "sequence", tmp_path, "The same prompt.")
+    assert "both query and document" in run(copy, PAIRS[:1], tmp_path, status=3)
+
+
+def test_a_text_may_be_shown_many_times(tmp_path):
+    """As many ids as the template makes of it are reserved, not as one showing would take."""
+    document = "{{ " + QUERY.replace('"query"', '"document"') + " }}"
+    copy = with_template(FOLDERS / "sequence", tmp_path, "{{ " + QUERY + " }} " + document * 12)
+    assert run(copy, [("q", "☃☄☃☄☃☄☃☄")], tmp_path).shape == (1, 1)

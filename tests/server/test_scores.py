@@ -18,6 +18,7 @@ FOLDERS = serving.ROOT / "tests/golden/scores"
 PAIRS = json.loads((FOLDERS / "pairs.json").read_text(encoding="utf-8"))
 CAT = [second for first, second in PAIRS if first == "the cat"]  # documents 0 and 1 of "the cat"
 LATE = serving.ROOT / "tests/golden/late/bert"
+CHAT = serving.ROOT / "tests/golden/language/logits"
 LABELS = ["contradiction", "entailment", "neutral"]
 
 
@@ -32,7 +33,7 @@ SCORES = [score for score, in expected("bert", "pairs")]  # sigmoid: one label
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     models = [f"rank={FOLDERS}/bert", f"three={FOLDERS}/bert-three", f"plain={serving.ROOT}/tests/golden/folders/plain-bert",
-              f"late={LATE}"]
+              f"late={LATE}", f"chat={CHAT}"]
     running = serving.Server(tmp_path_factory.mktemp("scores"), *[word for name in models for word in ("--model", name)],
                              model=False)
     yield running
@@ -254,3 +255,18 @@ def test_what_texts_become_is_counted(server):
     good(post(server, "/embed_all", {"model": "plain", "inputs": ["a", "b", "c"]}))
     good(post(server, "/v1/embeddings", {"model": "plain", "input": ["a"]}))
     assert [count(f"fletch_{name}_texts_total") for name in ("scored", "token")] == [before[0] + 2, before[1] + 3]
+
+
+def test_a_language_model_reranks(server):
+    """It is warmed, probed and asked with pairs alone."""
+    pairs = json.loads((CHAT.parent / "pairs.json").read_text(encoding="utf-8"))
+    wanted = json.loads((CHAT / "expected.json").read_text(encoding="utf-8"))["pairs"]
+    for (query, document), (score,) in zip(pairs, wanted):
+        if query and document:
+            rows = good(post(server, "/rerank", {"model": "chat", "query": query, "texts": [document]}))
+            assert close([rows[0]["score"]], [score])
+
+
+def test_late_interaction_takes_no_texts_and_ids_in_one_list(server):
+    reply = post(server, "/embed_all", {"model": "late", "inputs": ["the cat", [5, 6]]})
+    assert reply.status == 422 and b"not both" in reply.body

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _fletch
-from ._inputs import make_texts
+from ._inputs import make_texts, positive
 
 if TYPE_CHECKING:
     from ._fletch import Handle, Texts
@@ -58,7 +58,8 @@ class Heads:
     def _scores(self, texts: Texts, query: str | None, second: Texts | None, columns: int, prompt: str | None,
                 prompt_name: str | None, max_length: int | None, truncate: str | None,
                 activation: str | None) -> NDArray[np.float32]:
-        rest = (columns, _c_string(prompt, "prompt"), _c_string(prompt_name, "prompt_name"), max_length or 0,
+        rest = (columns, _c_string(prompt, "prompt"), _c_string(prompt_name, "prompt_name"),
+                0 if max_length is None else positive(max_length, "max_length"),
                 _choice(_TRUNCATE, "truncate", truncate), _choice(_ACTIVATIONS, "activation", activation))
         rows = np.empty((len(texts), columns), np.float32)
         for first, count in _steps(len(texts)):
@@ -94,8 +95,10 @@ class Heads:
     def _lists(self, kind: int, texts: Texts, prompt: str | None, prompt_name: str | None, max_length: int | None,
                truncate: str | None, normalize: bool | None, top_k: int,
                threshold: float) -> Iterator[tuple[int, bytes, bytes]]:
-        rest = (_c_string(prompt, "prompt"), _c_string(prompt_name, "prompt_name"), max_length or 0,
-                _choice(_TRUNCATE, "truncate", truncate), 0 if normalize is None else 1 if normalize else -1, top_k, threshold)
+        rest = (_c_string(prompt, "prompt"), _c_string(prompt_name, "prompt_name"),
+                0 if max_length is None else positive(max_length, "max_length"),
+                _choice(_TRUNCATE, "truncate", truncate), 0 if normalize is None else 1 if normalize else -1,
+                positive(top_k, "top_k") if top_k else 0, threshold)
         for first, count in _steps(len(texts)):
             columns, found = self._usable().lists(kind, texts, first, count, *rest)
             for ids, values in found:
@@ -107,7 +110,7 @@ class Heads:
         (ColBERT) gives those that it compares, with prompt_name "query" or "document" for the side."""
         single = isinstance(texts, str)
         made = make_texts([texts] if single else texts, False)
-        rows = [np.frombuffer(values, np.float32).reshape(-1, columns) for columns, _, values in
+        rows = [np.frombuffer(values, np.float32).reshape(-1, columns).copy() for columns, _, values in
                 self._lists(_TOKENS, made, prompt, prompt_name, max_length, truncate, normalize, 0, 0.0)]
         return rows[0] if single else rows
 
@@ -122,7 +125,7 @@ class Heads:
             indices.append(ids)
             data.append(values)
             ends.append(ends[-1] + len(ids) // 4)
-        return Sparse(np.frombuffer(b"".join(data), np.float32), np.frombuffer(b"".join(indices), np.int32),
+        return Sparse(np.frombuffer(bytearray().join(data), np.float32), np.frombuffer(bytearray().join(indices), np.int32),
                       np.array(ends, np.int64), (len(made), self._usable().dimensions))
 
 

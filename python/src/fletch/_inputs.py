@@ -47,3 +47,11 @@ def _from_pandas(column: Any) -> list[Any]:
     if missing.any():  # NaN, NaT and pandas.NA are the same nothing
         values = [None if gone else value for value, gone in zip(values, missing)]
     return values
+
+
+def positive(number: Any, name: str) -> int:
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+        raise TypeError(f"{name} must be an int, not {type(number).__name__}")
+    if not 0 < number < 2**31:
+        raise ValueError(f"{name} must be positive, not {number}")
+    return int(number)

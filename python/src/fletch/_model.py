@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import _fletch, _hub, _similarity
 from ._arrow import ArrowRows
 from ._heads import Heads
-from ._inputs import make_texts
+from ._inputs import make_texts, positive
 from .errors import DeadlineExceeded, Error, ForkError, InvalidArgument, TextError, TruncationWarning
 
 log = logging.getLogger("fletch")
@@ -77,7 +77,7 @@ class _Call:
         self.texts = make_texts(texts, on_error == "null")
         count = len(self.texts)
         number, kind, packed = _F32 if dtype == "float32" else _dtype_of(dtype)
-        columns = model.dimensions if dimensions is None else _positive(dimensions, "dimensions")
+        columns = model.dimensions if dimensions is None else positive(dimensions, "dimensions")
         if out is None:
             self.rows = np.empty((count, -(-columns // packed)), kind)
         else:
@@ -94,7 +94,7 @@ class _Call:
         self.status = np.zeros(count, np.int32) if info or on_error == "null" else None
         self.arguments = (self.texts, self.rows, number, columns, _text(prompt, "prompt"),
                           _text(prompt_name, "prompt_name"), 0 if dimensions is None else columns,
-                          0 if max_length is None else _positive(max_length, "max_length"),
+                          0 if max_length is None else positive(max_length, "max_length"),
                           0 if normalize is None else 1 if normalize else -1, cut, self.tokens, self.truncated,
                           self.status if on_error == "null" else None)
 
@@ -132,14 +132,6 @@ def _dtype_of(dtype: Any) -> tuple[int, Any, int]:
         return _DTYPES[dtype if isinstance(dtype, str) else np.dtype(dtype).name]
     except (KeyError, TypeError):
         raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}, not {dtype!r}") from None
-
-
-def _positive(number: Any, name: str) -> int:
-    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
-        raise TypeError(f"{name} must be an int, not {type(number).__name__}")
-    if not 0 < number < 2**31:
-        raise ValueError(f"{name} must be positive, not {number}")
-    return int(number)
 
 
 def _text(value: Any, name: str) -> str | None:
@@ -341,7 +333,7 @@ class Model(Heads):
     def embed_iter(self, texts: Iterable[str], *, window: int = 4096, **arguments: Any) -> Iterator[Rows]:
         """The vectors of an iterable of any length, one by one, in flat memory: `window` texts are read ahead
         while the window before them is computed."""
-        window = _positive(window, "window")
+        window = positive(window, "window")
         if isinstance(texts, (str, bytes)):
             raise TypeError("embed_iter takes an iterable of str; embed takes one text")
         return self._iterate(iter(texts), window, arguments)
@@ -442,7 +434,7 @@ class Model(Heads):
         if not isinstance(text, str):
             raise TypeError(f"a text must be a str, not {type(text).__name__}")
         handle = self._usable()
-        limit = 0 if max_length is None else _positive(max_length, "max_length")
+        limit = 0 if max_length is None else positive(max_length, "max_length")
         raw, places, special, truncated = handle.tokenize(text, limit, 0, special_tokens)
         ids = np.frombuffer(raw, np.int32)
         return Tokens(ids, [handle.token_text(int(token)) or "" for token in ids],
