@@ -436,6 +436,15 @@ static fletch_lists *make_lists(const fletch_request *work, size_t texts) {
 }
 
 /* Half of the bodies find a sparse model. */
+bool fl_served_is_late(const fl_served *model) {
+    (void)model;
+    return false;
+}
+
+bool fl_served_ranks(const fl_served *model) {
+    return model->info.labels == 1;
+}
+
 bool fl_served_is_sparse(const fl_served *model) {
     must(model == &served);
     return run.request.body_size % 2 == 1;
