@@ -109,20 +109,6 @@ int fl_late_rows(fl_request *r, size_t text, float *const line[2]) {
     return status;
 }
 
-/* Eight partial sums, as everywhere in the output stage. */
-static float dot(const float *a, const float *b, size_t n) {
-    float  part[8] = {0};
-    size_t i       = 0;
-    for (; i + 8 <= n; i += 8)
-        for (size_t j = 0; j < 8; j++)
-            part[j] += a[i + j] * b[i + j];
-    float sum =
-        ((part[0] + part[4]) + (part[2] + part[6])) + ((part[1] + part[5]) + (part[3] + part[7]));
-    for (; i < n; i++)
-        sum += a[i] * b[i];
-    return sum;
-}
-
 int fl_late_score(fl_request *r, size_t text, float *score, fletch_error *error) {
     const fletch_list *query    = &r->query_rows->list[0];
     const fletch_list *document = &r->lists->list[text];
@@ -135,9 +121,9 @@ int fl_late_score(fl_request *r, size_t text, float *score, fletch_error *error)
                        text);
     for (size_t q = 0; q < query->count; q++) {
         const float *row = query->values + q * width;
-        float        top = dot(row, document->values, width);
+        float        top = fl_output_dot(row, document->values, width);
         for (size_t d = 1; d < document->count; d++) {
-            float next = dot(row, document->values + d * width, width);
+            float next = fl_output_dot(row, document->values + d * width, width);
             top        = next > top ? next : top;
         }
         sum += (double)top;

@@ -71,12 +71,11 @@ static void softmax(const float *from, uint32_t columns, float *to) {
         to[i] = (float)(exp((double)from[i] - top) / sum);
 }
 
-/* Eight partial sums let the compiler vectorise without changing the order from run to run. */
-static float dot(const float *a, const float *b, uint32_t n) {
-    float    part[8] = {0};
-    uint32_t i       = 0;
+float fl_output_dot(const float *a, const float *b, size_t n) {
+    float  part[8] = {0};
+    size_t i       = 0;
     for (; i + 8 <= n; i += 8)
-        for (uint32_t j = 0; j < 8; j++)
+        for (size_t j = 0; j < 8; j++)
             part[j] += a[i + j] * b[i + j];
     float sum =
         ((part[0] + part[4]) + (part[2] + part[6])) + ((part[1] + part[5]) + (part[3] + part[7]));
@@ -87,11 +86,12 @@ static float dot(const float *a, const float *b, uint32_t n) {
 
 static void dense(const fl_stage *stage, const float *in, float *out) {
     for (uint32_t o = 0; o < stage->out; o++) {
-        float y = dot(stage->weight + (size_t)o * stage->in, in, stage->in);
+        float y = fl_output_dot(stage->weight + (size_t)o * stage->in, in, stage->in);
         out[o]  = activate(stage->bias ? y + stage->bias[o] : y, stage->activation);
         if (stage->adds_row)
-            out[o] += stage->residual ? dot(stage->residual + (size_t)o * stage->in, in, stage->in)
-                                      : in[o];
+            out[o] += stage->residual
+                          ? fl_output_dot(stage->residual + (size_t)o * stage->in, in, stage->in)
+                          : in[o];
     }
 }
 

@@ -422,7 +422,7 @@ static void tell_batch(const fl_runner *slot, const fl_batch *batch, uint64_t st
                        uint64_t output) {
     const fl_replica *replica = slot->replica;
     const fl_log     *log     = fl_config_log(replica->set->model->config);
-    if (log == NULL || log->fn == NULL)
+    if (log == NULL || log->fn == NULL || !log->trace)
         return;
     fl_log_write(log, FL_LOG_TRACE,
                  "inference for %u items: %.3f ms (%u tokens, longest %u; provider %s, device %u, "
