@@ -42,6 +42,7 @@ _fletch() {
     embed:--stats-json) compopt -o default 2>/dev/null; return ;;
     embed:--progress) COMPREPLY=($(compgen -W "auto always never" -- "$word")); return ;;
     embed:--config) compopt -o default 2>/dev/null; return ;;
+    embed:--app-config) compopt -o default 2>/dev/null; return ;;
     embed:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
     rerank:--model) compopt -o default 2>/dev/null; return ;;
     rerank:-m) compopt -o default 2>/dev/null; return ;;
@@ -70,6 +71,7 @@ _fletch() {
     rerank:--max-line) return ;;
     rerank:--progress) COMPREPLY=($(compgen -W "auto always never" -- "$word")); return ;;
     rerank:--config) compopt -o default 2>/dev/null; return ;;
+    rerank:--app-config) compopt -o default 2>/dev/null; return ;;
     rerank:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
     classify:--model) compopt -o default 2>/dev/null; return ;;
     classify:-m) compopt -o default 2>/dev/null; return ;;
@@ -97,6 +99,7 @@ _fletch() {
     classify:--max-line) return ;;
     classify:--progress) COMPREPLY=($(compgen -W "auto always never" -- "$word")); return ;;
     classify:--config) compopt -o default 2>/dev/null; return ;;
+    classify:--app-config) compopt -o default 2>/dev/null; return ;;
     classify:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
     run:--model) compopt -o default 2>/dev/null; return ;;
     run:-m) compopt -o default 2>/dev/null; return ;;
@@ -129,6 +132,7 @@ _fletch() {
     run:--max-line) return ;;
     run:--progress) COMPREPLY=($(compgen -W "auto always never" -- "$word")); return ;;
     run:--config) compopt -o default 2>/dev/null; return ;;
+    run:--app-config) compopt -o default 2>/dev/null; return ;;
     run:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
     serve:--model) compopt -o default 2>/dev/null; return ;;
     serve:-m) compopt -o default 2>/dev/null; return ;;
@@ -148,12 +152,14 @@ _fletch() {
     serve:--precision) return ;;
     serve:--threads) return ;;
     serve:--config) compopt -o default 2>/dev/null; return ;;
+    serve:--app-config) compopt -o default 2>/dev/null; return ;;
     serve:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
     health:--host) return ;;
     health:--port) return ;;
     health:-p) return ;;
     health:--unix-socket) return ;;
     health:--config) compopt -o default 2>/dev/null; return ;;
+    health:--app-config) compopt -o default 2>/dev/null; return ;;
     add:--host) return ;;
     add:--port) return ;;
     add:-p) return ;;
@@ -173,6 +179,7 @@ _fletch() {
     add:--max-line) return ;;
     add:--progress) COMPREPLY=($(compgen -W "auto always never" -- "$word")); return ;;
     add:--config) compopt -o default 2>/dev/null; return ;;
+    add:--app-config) compopt -o default 2>/dev/null; return ;;
     search:--host) return ;;
     search:--port) return ;;
     search:-p) return ;;
@@ -184,6 +191,7 @@ _fletch() {
     search:-k) return ;;
     search:--filter) return ;;
     search:--config) compopt -o default 2>/dev/null; return ;;
+    search:--app-config) compopt -o default 2>/dev/null; return ;;
     tokenize:--model) compopt -o default 2>/dev/null; return ;;
     tokenize:-m) compopt -o default 2>/dev/null; return ;;
     tokenize:--revision) return ;;
@@ -204,6 +212,7 @@ _fletch() {
     tokenize:--max-line) return ;;
     tokenize:--progress) COMPREPLY=($(compgen -W "auto always never" -- "$word")); return ;;
     tokenize:--config) compopt -o default 2>/dev/null; return ;;
+    tokenize:--app-config) compopt -o default 2>/dev/null; return ;;
     tokenize:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
     decode:--model) compopt -o default 2>/dev/null; return ;;
     decode:-m) compopt -o default 2>/dev/null; return ;;
@@ -216,6 +225,7 @@ _fletch() {
     decode:--on-error) COMPREPLY=($(compgen -W "stop skip" -- "$word")); return ;;
     decode:--max-line) return ;;
     decode:--config) compopt -o default 2>/dev/null; return ;;
+    decode:--app-config) compopt -o default 2>/dev/null; return ;;
     decode:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
     model:--model) compopt -o default 2>/dev/null; return ;;
     model:-m) compopt -o default 2>/dev/null; return ;;
@@ -223,6 +233,7 @@ _fletch() {
     model:--format) COMPREPLY=($(compgen -W "text json" -- "$word")); return ;;
     model:--progress) COMPREPLY=($(compgen -W "auto always never" -- "$word")); return ;;
     model:--config) compopt -o default 2>/dev/null; return ;;
+    model:--app-config) compopt -o default 2>/dev/null; return ;;
     model:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
     config:--model) compopt -o default 2>/dev/null; return ;;
     config:-m) compopt -o default 2>/dev/null; return ;;
@@ -238,6 +249,7 @@ _fletch() {
     config:--precision) return ;;
     config:--threads) return ;;
     config:--config) compopt -o default 2>/dev/null; return ;;
+    config:--app-config) compopt -o default 2>/dev/null; return ;;
     config:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
     doctor:--model) compopt -o default 2>/dev/null; return ;;
     doctor:-m) compopt -o default 2>/dev/null; return ;;
@@ -253,6 +265,7 @@ _fletch() {
     doctor:--precision) return ;;
     doctor:--threads) return ;;
     doctor:--config) compopt -o default 2>/dev/null; return ;;
+    doctor:--app-config) compopt -o default 2>/dev/null; return ;;
     doctor:--preset) COMPREPLY=($(compgen -W "cpu gpu latency throughput memory debug max" -- "$word")); return ;;
     version:--format) COMPREPLY=($(compgen -W "text json" -- "$word")); return ;;
     *:--model-id) return ;;
@@ -349,19 +362,19 @@ _fletch() {
     *:--server-metrics-prefix) return ;;
   esac
   case $command in
-    embed) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --dimensions --normalize --pooling --output-kind --top-k --threshold --dtype --max-length --truncate --precision --threads --similarity --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --stats-json --progress --config --preset --quiet --verbose --help $options" words="" ;;
-    rerank) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --query --top --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --stats --progress --config --preset --quiet --verbose --help $options" words="" ;;
-    classify) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --pair --pair-field --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --preset --quiet --verbose --help $options" words="" ;;
-    run) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --shard --split-bytes --check --quick --finish --merge --mixed-isa --format --prompt-name --prompt --dimensions --normalize --pooling --dtype --max-length --truncate --precision --threads --id-field --keep-fields --keep-text --on-error --invalid-utf8 --max-line --progress --config --preset --quiet --verbose --help $options" words="" ;;
-    serve) flags="--model --revision --offline --host --port --unix-socket --api-key-file --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --preset --quiet --verbose --help $options" words="" ;;
-    health) flags="--host --port --unix-socket --config --quiet --verbose --help $options" words="" ;;
-    add) flags="--host --port --unix-socket --api-key-file --input --input-format --field --join --delimiter --no-header --format --prompt-name --keep-fields --id-field --on-error --invalid-utf8 --max-line --progress --config --quiet --verbose --help $options" words="" ;;
-    search) flags="--host --port --unix-socket --api-key-file --format --prompt-name --top-k --filter --config --quiet --verbose --help $options" words="" ;;
-    tokenize) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --max-length --truncate --no-special-tokens --pair --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --preset --quiet --verbose --help $options" words="" ;;
-    decode) flags="--model --revision --offline --input --output --format --skip-special-tokens --on-error --max-line --config --preset --quiet --verbose --help $options" words="" ;;
-    model) flags="--model --revision --offline --format --progress --config --preset --quiet --verbose --help $options" words="pull ls path verify rm" ;;
-    config) flags="--model --revision --offline --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --show-origin --config --preset --quiet --verbose --help $options" words="get" ;;
-    doctor) flags="--model --revision --offline --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --preset --quiet --verbose --help $options" words="" ;;
+    embed) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --dimensions --normalize --pooling --output-kind --top-k --threshold --dtype --max-length --truncate --precision --threads --similarity --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --stats-json --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
+    rerank) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --query --top --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
+    classify) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --prompt-name --prompt --max-length --truncate --precision --threads --pair --pair-field --activation --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
+    run) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --shard --split-bytes --check --quick --finish --merge --mixed-isa --format --prompt-name --prompt --dimensions --normalize --pooling --dtype --max-length --truncate --precision --threads --id-field --keep-fields --keep-text --on-error --invalid-utf8 --max-line --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
+    serve) flags="--model --revision --offline --host --port --unix-socket --api-key-file --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --app-config --preset --quiet --verbose --help $options" words="" ;;
+    health) flags="--host --port --unix-socket --config --app-config --quiet --verbose --help $options" words="" ;;
+    add) flags="--host --port --unix-socket --api-key-file --input --input-format --field --join --delimiter --no-header --format --prompt-name --keep-fields --id-field --on-error --invalid-utf8 --max-line --progress --config --app-config --quiet --verbose --help $options" words="" ;;
+    search) flags="--host --port --unix-socket --api-key-file --format --prompt-name --top-k --filter --config --app-config --quiet --verbose --help $options" words="" ;;
+    tokenize) flags="--model --revision --offline --input --input-format --field --join --delimiter --no-header --output --format --max-length --truncate --no-special-tokens --pair --keep-fields --keep-text --on-error --invalid-utf8 --max-line --partial --stats --progress --config --app-config --preset --quiet --verbose --help $options" words="" ;;
+    decode) flags="--model --revision --offline --input --output --format --skip-special-tokens --on-error --max-line --config --app-config --preset --quiet --verbose --help $options" words="" ;;
+    model) flags="--model --revision --offline --format --progress --config --app-config --preset --quiet --verbose --help $options" words="pull ls path verify rm" ;;
+    config) flags="--model --revision --offline --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --show-origin --config --app-config --preset --quiet --verbose --help $options" words="get" ;;
+    doctor) flags="--model --revision --offline --format --prompt-name --prompt --dimensions --normalize --pooling --max-length --truncate --precision --threads --config --app-config --preset --quiet --verbose --help $options" words="" ;;
     version) flags="--format --help " words="" ;;
     completion) flags="--help " words="bash zsh fish" ;;
     help) flags="--help " words="embed rerank classify run serve health add search tokenize decode model config doctor version completion help options model.id model.revision model.level model.auto_download model.offline model.cache_dir model.task model.pooling model.normalize model.prompt_name model.prompt model.dimensions model.max_length model.truncate provider.order provider.auto_selection provider.hardware_detection provider.fallback provider.engine provider.devices provider.precision provider.warm_up provider.deterministic cpu.intra_op_threads cpu.replicas cpu.inter_op_threads cpu.parallel_execution cpu.isa onnxruntime.library onnxruntime.graph_optimization_level onnxruntime.memory_pattern onnxruntime.cpu_arena onnxruntime.arena_strategy onnxruntime.model tensorrt.cache_dir coreml.compute_units cuda.module cuda.cublaslt cuda.memory_limit cuda.streams cuda.transfer_stream cuda.graphs cuda.tune cuda.memory_pool io.binding io.preallocated io.input_buffers io.output_buffers io.zero_copy io.batch_optimization pool.enable pool.max_buffers pool.max_bytes pool.pressure_detection pool.pressure_threshold batch.dynamic batch.min_texts batch.max_texts batch.max_tokens batch.max_wait_ms batch.target_latency_ms batch.throughput batch.memory_prediction memory.limit profile.file server.models server.store server.host server.port server.unix_socket server.api_key_file server.insecure server.cors_origin server.allowed_hosts server.max_body server.max_body_memory server.max_reply_memory server.compress server.max_connections server.io_threads server.max_queue_tokens server.deadline_ms server.header_seconds server.body_seconds server.write_seconds server.idle_seconds server.drain_seconds server.lame_duck_ms server.watchdog_seconds server.log_format server.log_level server.metrics_prefix" ;;

@@ -228,6 +228,11 @@ FLETCH_API int fletch_config_preset(fletch_config *config, const char *name, fle
 FLETCH_API int fletch_config_load(fletch_config *config, const char *toml_path,
                                   fletch_error *error);
 
+/** Read the [ai] section of a TOML file that belongs to another program: model_name, embedding_dim,
+ *  auto_download and provider; the rest of the file is passed over. Since 0.1. */
+FLETCH_API int fletch_config_load_app(fletch_config *config, const char *toml_path,
+                                      fletch_error *error);
+
 /** Read the FLETCH_* variables of the environment (FLETCH_PROVIDER_ORDER and so on, and the
  *  documented aliases). Of variables that no key claims a warning goes to the log. Since 0.1. */
 FLETCH_API int fletch_config_load_env(fletch_config *config, fletch_error *error);

@@ -61,6 +61,7 @@ typedef struct fl_command {
 typedef enum fl_flag_id {
     FL_FLAG_KEY, /* sets an option key, nothing else */
     FL_FLAG_CONFIG,
+    FL_FLAG_APP_CONFIG,
     FL_FLAG_PRESET,
     FL_FLAG_INPUT,
     FL_FLAG_INPUT_FORMAT,

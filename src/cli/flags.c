@@ -185,6 +185,8 @@ static const fl_flag flags[] = {
      "Print where each value came from."},
     {FL_FLAG_CONFIG, 0, "--config", "FILE", NULL, READS_OPTIONS,
      "Read options from a TOML file (default: the file FLETCH_CONFIG names)."},
+    {FL_FLAG_APP_CONFIG, 0, "--app-config", "FILE", NULL, READS_OPTIONS,
+     "Read the [ai] section of another program's TOML file; the rest is passed over."},
     {FL_FLAG_PRESET, 0, "--preset", "cpu|gpu|latency|throughput|memory|debug|max", NULL, OPENS,
      "Start from a named set of options."},
     {FL_FLAG_QUIET, 'q', "--quiet", NULL, NULL, READS_OPTIONS,

@@ -33,7 +33,7 @@ typedef struct culprit {
     bool        by_name; /* the file that FLETCH_CONFIG names */
 } culprit;
 
-/* Preset, file, environment and flags into `config`. */
+/* Preset, files, environment and flags into `config`. */
 static int read_sources(const fl_cli *cli, fletch_config *config, culprit *whose,
                         fletch_error *error) {
     const char *preset = cli->args.value[FL_FLAG_PRESET];
@@ -42,6 +42,9 @@ static int read_sources(const fl_cli *cli, fletch_config *config, culprit *whose
     int         status = FLETCH_OK;
     if (preset != NULL) {
         status = fletch_config_preset(config, preset, error);
+    }
+    if (status == FLETCH_OK && cli->args.value[FL_FLAG_APP_CONFIG] != NULL) {
+        status = fletch_config_load_app(config, cli->args.value[FL_FLAG_APP_CONFIG], error);
     }
     if (status == FLETCH_OK && file != NULL && file[0] != '\0') {
         status         = fletch_config_load(config, file, error);

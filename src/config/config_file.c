@@ -5,6 +5,7 @@
  * Method  toml.c brings each key with its value as text, so that a file follows the same rules as a
  *         flag; an array becomes a list. The [ai] section has other names for four keys. Two
  *         lines that mean the same key are refused: one of them would be lost.
+ *         fletch_config_load_app reads that section alone from a file that is another program's.
  *         Errors begin with FILE:LINE:COLUMN. The lines before an error have been applied by then;
  *         the caller gives up.
  * Memory  One small buffer for lists. Threads: none shared.
@@ -139,13 +140,26 @@ static int visit(void *user, const fl_toml_item *item) {
     return fl_key_unknown(place, item->path, loader->error);
 }
 
-int fletch_config_load(fletch_config *config, const char *toml_path, fletch_error *error) {
+/* Of another program's file: keys of its [ai] section, and nothing else of it is looked at. */
+static int visit_app(void *user, const fl_toml_item *item) {
+    return strncmp(item->path, "ai.", 3) == 0 ? visit(user, item) : 0;
+}
+
+static int load(fletch_config *config, const char *path, bool foreign, fletch_error *error) {
     fl_error_clear(error);
-    if (config == NULL || toml_path == NULL)
+    if (config == NULL || path == NULL)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "fletch_config_load: configuration and path must not be NULL");
-    file_loader loader = {.config = config, .file = toml_path, .error = error};
-    const int   status = fl_toml_read(toml_path, visit, &loader, error);
+    file_loader loader = {.config = config, .file = path, .error = error};
+    const int   status = fl_toml_read(path, foreign, foreign ? visit_app : visit, &loader, error);
     fl_buf_free(&loader.list);
     return status;
+}
+
+int fletch_config_load(fletch_config *config, const char *toml_path, fletch_error *error) {
+    return load(config, toml_path, false, error);
+}
+
+int fletch_config_load_app(fletch_config *config, const char *toml_path, fletch_error *error) {
+    return load(config, toml_path, true, error);
 }

@@ -30,9 +30,10 @@ typedef struct toml_parser {
     fl_toml_visit *visit;
     void          *user;
     fl_buf         path, values;
-    size_t         count; /* texts in values */
-    unsigned       depth; /* arrays and inline tables around here */
-    bool           mute;  /* inside an array: nothing is visited */
+    size_t         count;   /* texts in values */
+    unsigned       depth;   /* arrays and inline tables around here */
+    bool           mute;    /* inside an array: nothing is visited */
+    bool           foreign; /* dates and the like pass */
 } toml_parser;
 
 static int value(toml_parser *parser, fl_toml_item *item);
@@ -276,16 +277,29 @@ static bool is_decimal(const char *p) {
     return end != NULL && *end == '\0';
 }
 
+/* The length of a word here, in which a date and its time may have a blank between them. */
+static size_t word_size(const toml_parser *parser) {
+    size_t size = 0;
+    while (is_bare(peek(parser, size)) ||
+           (peek(parser, size) != '\0' && strchr("+.:", peek(parser, size)) != NULL) ||
+           (size == 10 && peek(parser, 7) == '-' && peek(parser, 10) == ' ' &&
+            peek(parser, 13) == ':'))
+        size++;
+    return size;
+}
+
 /* A number, true or false, into values without '_' and '+'. */
 static int word(toml_parser *parser) {
     char         text[64]; /* longer numbers exist only to hurt */
     const size_t start = parser->at;
-    size_t       size  = 0;
-    while (is_bare(peek(parser, size)) ||
-           (peek(parser, size) != '\0' && strchr("+.:", peek(parser, size)) != NULL))
-        size++;
+    const size_t size  = word_size(parser);
     if (size == 0)
         return expected(parser, "a value");
+    if (parser->foreign) {
+        fl_buf_append(&parser->values, parser->text + start, size);
+        parser->at += size;
+        return 0;
+    }
     (void)snprintf(text, sizeof text, "%.*s", (int)(size < sizeof text ? size : sizeof text),
                    parser->text + start);
     if (size >= sizeof text ||
@@ -470,27 +484,39 @@ static int document(toml_parser *parser) {
     }
 }
 
-int fl_toml_parse(const char *text, size_t size, const char *source, fl_toml_visit *visit_item,
-                  void *user, fletch_error *error) {
-    if (size > FL_TOML_SIZE_MAX)
+static int parse(toml_parser *parser, fletch_error *error) {
+    if (parser->size > FL_TOML_SIZE_MAX)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "%s: a configuration file of %zu bytes; at most %d are read", source, size,
-                       FL_TOML_SIZE_MAX);
-    toml_parser parser = {.text = text, .size = size, .line = 1, .column = 1, .source = source};
-    parser.visit       = visit_item;
-    parser.user        = user;
-    parser.error       = error;
-    const int status   = document(&parser);
-    fl_buf_free(&parser.path);
-    fl_buf_free(&parser.values);
+                       "%s: a configuration file of %zu bytes; at most %d are read", parser->source,
+                       parser->size, FL_TOML_SIZE_MAX);
+    parser->line = parser->column = 1;
+    parser->error                 = error;
+    const int status              = document(parser);
+    fl_buf_free(&parser->path);
+    fl_buf_free(&parser->values);
     return status;
 }
 
-int fl_toml_read(const char *path, fl_toml_visit *visit_item, void *user, fletch_error *error) {
+int fl_toml_parse(const char *text, size_t size, const char *source, fl_toml_visit *visit_item,
+                  void *user, fletch_error *error) {
+    toml_parser parser = {
+        .text = text, .size = size, .source = source, .visit = visit_item, .user = user};
+    return parse(&parser, error);
+}
+
+int fl_toml_read(const char *path, bool foreign, fl_toml_visit *visit_item, void *user,
+                 fletch_error *error) {
     fl_buf text   = {0};
     int    status = fl_file_read(path, FL_TOML_SIZE_MAX, &text, error);
-    if (status == 0)
-        status = fl_toml_parse(text.data, text.size, path, visit_item, user, error);
+    if (status == 0) {
+        toml_parser parser = {.text    = text.data,
+                              .size    = text.size,
+                              .source  = path,
+                              .visit   = visit_item,
+                              .user    = user,
+                              .foreign = foreign};
+        status             = parse(&parser, error);
+    }
     fl_buf_free(&text);
     return status;
 }

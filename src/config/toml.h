@@ -41,6 +41,8 @@ typedef int fl_toml_visit(void *user, const fl_toml_item *item);
  * visited by then. */
 int fl_toml_parse(const char *text, size_t size, const char *source, fl_toml_visit *visit,
                   void *user, fletch_error *error);
-int fl_toml_read(const char *path, fl_toml_visit *visit, void *user, fletch_error *error);
+/* `foreign`: the file is another program's, and what no option can use is a value as it stands. */
+int fl_toml_read(const char *path, bool foreign, fl_toml_visit *visit, void *user,
+                 fletch_error *error);
 
 #endif

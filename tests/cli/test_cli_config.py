@@ -32,6 +32,16 @@ def test_the_environment_names_the_file(fletch, tmp_path):
     assert origin_of(fletch, "model.id", "--config", "flag.toml", env={"FLETCH_CONFIG": "env.toml"})[0] == "high"
 
 
+def test_another_programs_file_gives_its_ai_section_and_ranks_below_a_file(fletch, tmp_path):
+    app, own = tmp_path / "app.toml", tmp_path / "own.toml"
+    app.write_text('[jobs]\nsince = 1979-05-27 07:32:00Z\n[ai]\nmodel_name = "low"\nprovider = "cpu"\n')
+    own.write_text('[model]\nid = "high"\n')
+    assert origin_of(fletch, "model.id", "--app-config", app) == ("low", f"{app}:4:1")
+    assert origin_of(fletch, "model.id", "--app-config", app, "--config", own) == ("high", f"{own}:2:1")
+    refused = fletch("config", "--config", app, model=False)
+    assert refused.returncode == 2 and b"unknown section [jobs]" in refused.stderr
+
+
 @pytest.mark.parametrize("flag, value, key", [
     ("-m", "high", "model.id"), ("--model", "a/b", "model.id"), ("--revision", "v1", "model.revision"),
     ("--prompt", "query: ", "model.prompt"), ("--prompt-name", "q", "model.prompt_name"),

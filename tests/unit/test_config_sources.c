@@ -124,6 +124,25 @@ Test(config_file, what_is_wrong_is_named) {
     fletch_config_free(config);
 }
 
+/* Another program's file: its own sections may hold what no option can use. */
+Test(config_file, app_file) {
+    fletch_error   error  = {0};
+    fletch_config *config = fletch_config_new();
+    write_file("title = 'mine'\n[server]\nlisten = ':80'\nsince = 1979-05-27 07:32:00Z\n"
+               "days = [0x10, inf, 1979-05-27]\n[[job]]\nname = 'x'\n"
+               "[ai]\nmodel_name = \"all-mpnet-base-v2\"\nprovider = \"cuda\"\n"
+               "[model]\nid = 'not ours'\n");
+    cr_assert_eq(fletch_config_load_app(config, path, &error), FLETCH_OK, "%s", error.message);
+    expect(config, "model.id", "all-mpnet-base-v2", ":9:1");
+    expect(config, "provider.order", "cuda", ":10:1");
+    (void)unlink(path);
+    write_file("[ai]\nmodel = 'a'\n");
+    cr_expect_eq(fletch_config_load_app(config, path, &error), FLETCH_ECONFIG);
+    cr_expect_not_null(strstr(error.message, ":2:1: unknown key 'ai.model'"), "%s", error.message);
+    (void)unlink(path);
+    fletch_config_free(config);
+}
+
 static fletch_config *load_variables(const char *const *variables) {
     fletch_config *config = fletch_config_new();
     fletch_error   error;
