@@ -628,6 +628,12 @@ FLETCH_API int fletch_device_stats_get(fletch_model *model, size_t index,
 FLETCH_API int64_t fletch_stats_json(fletch_model *model, char *text, size_t capacity,
                                      fletch_error *error);
 
+/** Start the trace that the key profile.file names, empty, and stop it, which writes the file. FLETCH_EINVAL
+ *  where the key is not set, or where nothing is being traced; FLETCH_EBUSY where it is already. A trace
+ *  that is on when the model closes is written then. Threads: any. Since 0.1. */
+FLETCH_API int fletch_profile_start(fletch_model *model, fletch_error *error);
+FLETCH_API int fletch_profile_stop(fletch_model *model, fletch_error *error);
+
 /* ---- Tokens ----------------------------------------------------------------------------------- */
 
 typedef struct fletch_tokenize_options {

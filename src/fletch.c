@@ -346,6 +346,26 @@ int fletch_warm(fletch_model *model, fletch_error *error) {
     return fl_runtime_warm(model, error);
 }
 
+static int profile_of(fletch_model *model, fletch_error *error) {
+    fl_error_clear(error);
+    if (model == NULL || model->trace == NULL)
+        return fl_fail(
+            error, FLETCH_EINVAL, FLETCH_NOWHERE,
+            "there is no trace: set profile.file, and profile.start = false to begin with "
+            "none");
+    return FLETCH_OK;
+}
+
+int fletch_profile_start(fletch_model *model, fletch_error *error) {
+    FL_TRY(profile_of(model, error));
+    return fl_trace_start(model->trace, error);
+}
+
+int fletch_profile_stop(fletch_model *model, fletch_error *error) {
+    FL_TRY(profile_of(model, error));
+    return fl_trace_stop(model->trace, error);
+}
+
 int fletch_stats_get(fletch_model *model, fletch_stats *stats, fletch_error *error) {
     fletch_stats own = {0};
     if (!model || !stats || !has_size(&stats->size))

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace.c - spans of time, kept in a ring per thread and written as a Chrome trace at the end.
+/* trace.c - spans of time, kept in a ring per thread and written as a Chrome trace when it stops.
  *
  * Role    profile.file: the runtime and the engines record; chrome://tracing and Perfetto show.
  * Method  A thread's ring hangs on a pthread key that belongs to the trace, so finding it is one
- *         lookup and there is no global state. Only its thread writes a ring; `written` is
- *         published with release. The lock guards the list of rings: it is taken when a thread
- *         records for the first time and never again. There is no destructor on the key: a thread
- *         may end at the very moment of close, and would touch what is freed. Instead, a program
- *         that starts threads for ever gets no more than RINGS_MAX rings: past that, a new thread
- *         takes over the ring of one that the kernel no longer knows.
+ *         lookup and there is no global state. Only its thread writes a ring, and says so in `busy`
+ *         before it looks whether the trace is on; who stops it turns `on` off and then waits for
+ *         every ring that is busy, so that none is read while it is written. The lock guards the
+ *         list of rings: a thread takes it when it records for the first time and never again.
+ *         There is no destructor on the key: a thread may end at the very moment of close, and
+ *         would touch what is freed. Instead, a program that starts threads for ever gets no more
+ *         than RINGS_MAX rings: past that, a new thread takes over the ring of one that the
+ *         kernel no longer knows.
  *         Spans on a track (time in the queue) may overlap, but Perfetto wants those of one thread
  *         nested; so a track is drawn as as many lanes as overlap: sorted by begin, each span goes
  *         to the first lane that is free; the file says how many found none.
@@ -24,6 +26,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -63,16 +66,19 @@ typedef struct ring {
     struct ring      *next;   /* list of the trace */
     pid_t             thread; /* the kernel's number; changes when the ring is taken over */
     char              name[NAME_SIZE]; /* "" until fl_trace_thread */
+    atomic_bool       busy;            /* its thread is at it */
     _Atomic(uint64_t) written;         /* spans so far; span i is in slot i % RING_SPANS */
     span              spans[RING_SPANS];
 } ring;
 
 struct fl_trace {
     pthread_key_t        key;  /* of each thread's ring */
-    pthread_mutex_t      lock; /* guards rings and their thread numbers */
+    pthread_mutex_t      lock; /* guards rings, their thread numbers and names */
+    pthread_mutex_t      turn; /* one starts or stops at a time */
+    atomic_bool          on;
     ring                *rings;
     unsigned             ring_count;
-    uint64_t             opened_ns; /* 0 of the file */
+    uint64_t             opened_ns; /* 0 of the file; changes while it is off */
     atomic_uint_fast64_t lost;      /* spans of threads for which there was no memory */
     char                *path;      /* owned */
     fl_atomic_file       file;      /* where the file is written … */
@@ -108,6 +114,7 @@ static ring *register_thread(fl_trace *trace) {
     if (r == NULL && (r = fl_alloc(sizeof *r)) != NULL) {
         r->next    = trace->rings;
         r->name[0] = '\0';
+        atomic_init(&r->busy, false);
         atomic_init(&r->written, 0);
         trace->rings = r;
         trace->ring_count++;
@@ -134,14 +141,23 @@ static void put(fl_trace *trace, const span *s) {
         atomic_fetch_add_explicit(&trace->lost, 1, memory_order_relaxed);
         return;
     }
-    const uint64_t at         = atomic_load_explicit(&r->written, memory_order_relaxed);
-    r->spans[at % RING_SPANS] = *s;
-    atomic_store_explicit(&r->written, at + 1, memory_order_release);
+    atomic_store(&r->busy, true);
+    if (atomic_load(&trace->on) &&
+        (s->begin_ns >= trace->opened_ns || s->end_ns >= trace->opened_ns)) {
+        const uint64_t at         = atomic_load_explicit(&r->written, memory_order_relaxed);
+        r->spans[at % RING_SPANS] = *s;
+        atomic_store_explicit(&r->written, at + 1, memory_order_release);
+    }
+    atomic_store_explicit(&r->busy, false, memory_order_release);
+}
+
+bool fl_trace_is_on(const fl_trace *trace) {
+    return atomic_load_explicit(&trace->on, memory_order_relaxed);
 }
 
 void fl_trace_record(fl_trace *trace, const char *name, uint64_t begin_ns, const char *argument,
                      int64_t value) {
-    if (trace == NULL)
+    if (trace == NULL || !fl_trace_is_on(trace))
         return;
     put(trace, &(span){.name     = name,
                        .argument = argument,
@@ -152,7 +168,7 @@ void fl_trace_record(fl_trace *trace, const char *name, uint64_t begin_ns, const
 
 void fl_trace_track(fl_trace *trace, const char *track, const char *name, uint64_t begin_ns,
                     uint64_t end_ns, const char *argument, int64_t value) {
-    if (trace == NULL)
+    if (trace == NULL || !fl_trace_is_on(trace))
         return;
     put(trace, &(span){.name     = name,
                        .argument = argument,
@@ -167,8 +183,10 @@ void fl_trace_thread(fl_trace *trace, const char *name) {
     if (r == NULL)
         return;
     const size_t size = strnlen(name, NAME_SIZE - 1);
+    pthread_mutex_lock(&trace->lock);
     memcpy(r->name, name, size);
     r->name[size] = '\0';
+    pthread_mutex_unlock(&trace->lock);
 }
 
 /* ---- The file -------------------------------------------------------------------------------- */
@@ -363,36 +381,96 @@ static void trace_free(fl_trace *trace) {
         next = r->next;
         fl_free(r);
     }
-    if (trace->device >= 0)
-        close(trace->device);
     fl_free(trace->path);
     fl_free(trace);
 }
 
-int fl_trace_open(fl_trace **out, const char *path, fletch_error *error) {
+/* An empty trace from now on. It is off, and its file is open. */
+static void turn_on(fl_trace *trace) {
+    pthread_mutex_lock(&trace->lock);
+    for (ring *r = trace->rings; r != NULL; r = r->next)
+        atomic_store(&r->written, 0);
+    pthread_mutex_unlock(&trace->lock);
+    atomic_store(&trace->lost, 0);
+    trace->opened_ns = fl_clock_ns();
+    atomic_store(&trace->on, true);
+}
+
+static void drop_target(fl_trace *trace) {
+    if (trace->device >= 0)
+        close(trace->device);
+    else
+        fl_atomic_abort(&trace->file);
+    trace->device = -1;
+}
+
+/* Off, and into the file. The lock keeps the list of rings as it is meanwhile. */
+static int write_file(fl_trace *trace, fletch_error *error) {
+    writer w = {.trace = trace, .error = error, .comma = ""};
+    atomic_store(&trace->on, false);
+    pthread_mutex_lock(&trace->lock);
+    for (ring *r = trace->rings; r != NULL; r = r->next)
+        while (atomic_load(&r->busy))
+            (void)sched_yield();
+    put_all(&w);
+    pthread_mutex_unlock(&trace->lock);
+    fl_buf_free(&w.buf);
+    fl_buf_free(&w.name);
+    if (w.status == 0 && trace->device < 0)
+        return fl_atomic_commit(&trace->file, error);
+    drop_target(trace);
+    return w.status;
+}
+
+int fl_trace_start(fl_trace *trace, fletch_error *error) {
+    pthread_mutex_lock(&trace->turn);
+    const int status = fl_trace_is_on(trace) ? fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE,
+                                                       "%s is being traced already", trace->path)
+                                             : open_target(trace, error);
+    if (status == 0)
+        turn_on(trace);
+    pthread_mutex_unlock(&trace->turn);
+    return status;
+}
+
+int fl_trace_stop(fl_trace *trace, fletch_error *error) {
+    pthread_mutex_lock(&trace->turn);
+    const int status = fl_trace_is_on(trace)
+                           ? write_file(trace, error)
+                           : fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                                     "nothing is being traced to %s", trace->path);
+    pthread_mutex_unlock(&trace->turn);
+    return status;
+}
+
+int fl_trace_open(fl_trace **out, const char *path, bool on, fletch_error *error) {
     *out            = NULL;
     fl_trace *trace = fl_alloc_zero(1, sizeof *trace);
     if (trace == NULL)
         return fl_fail_nomem(error, sizeof *trace, "the trace");
-    trace->device    = -1;
-    trace->file.fd   = -1;
-    trace->path      = fl_strdup(path);
-    trace->opened_ns = fl_clock_ns();
+    trace->device  = -1;
+    trace->file.fd = -1;
+    trace->path    = fl_strdup(path);
     atomic_init(&trace->lost, 0);
+    atomic_init(&trace->on, false);
     int status = trace->path != NULL ? open_target(trace, error)
                                      : fl_fail_nomem(error, strlen(path) + 1, "the trace's name");
+    if (status == 0 && pthread_key_create(&trace->key, NULL) != 0) {
+        drop_target(trace);
+        status = fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE,
+                         "profile.file: this process has no thread-specific key left; close other "
+                         "models that trace");
+    }
     if (status < 0) {
         trace_free(trace);
         return status;
     }
-    if (pthread_key_create(&trace->key, NULL) != 0) {
-        fl_atomic_abort(&trace->file);
-        trace_free(trace);
-        return fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE,
-                       "profile.file: this process has no thread-specific key left; close other "
-                       "models that trace");
-    }
     pthread_mutex_init(&trace->lock, NULL);
+    pthread_mutex_init(&trace->turn, NULL);
+    if (on)
+        turn_on(trace);
+    else
+        drop_target(trace); /* it was to be seen whether it opens */
     *out = trace;
     return 0;
 }
@@ -400,18 +478,10 @@ int fl_trace_open(fl_trace **out, const char *path, fletch_error *error) {
 int fl_trace_close(fl_trace *trace, fletch_error *error) {
     if (trace == NULL)
         return 0;
-    writer w = {.trace = trace, .error = error, .comma = ""};
-    put_all(&w);
-    fl_buf_free(&w.buf);
-    fl_buf_free(&w.name);
-    if (trace->device < 0) {
-        if (w.status == 0)
-            w.status = fl_atomic_commit(&trace->file, error);
-        else
-            fl_atomic_abort(&trace->file);
-    }
+    const int status = fl_trace_is_on(trace) ? write_file(trace, error) : 0;
     pthread_key_delete(trace->key);
     pthread_mutex_destroy(&trace->lock);
+    pthread_mutex_destroy(&trace->turn);
     trace_free(trace);
-    return w.status;
+    return status;
 }

@@ -177,6 +177,8 @@
       "Ceiling for the memory of the whole process: batches are split to stay below it.")          \
     X(PROFILE_FILE, "profile.file", "--profile-file", STRING, "", FL_ANY,                          \
       "File for a Chrome trace of tokenise, queue, copy, each layer and output; none: off.")       \
+    X(PROFILE_START, "profile.start", "--profile-start", BOOL, "true", FL_ANY,                     \
+      "Trace from the start; false: from POST /start_profile or fletch_profile_start.")            \
     X(SERVER_MODELS, "server.models", "--server-models", STRING, "", FL_ANY,                       \
       "Models to serve, NAME=ID or ID with commas between; none: model.id.")                       \
     X(SERVER_STORE, "server.store", "--server-store", STRING, "", FL_ANY,                          \

@@ -394,7 +394,8 @@ static void set_rules(fletch_model *m) {
 
 static int open_trace(fletch_model *m, fletch_error *error) {
     const char *path   = fl_config_text(m->config, FL_KEY_PROFILE_FILE);
-    int         status = path[0] ? fl_trace_open(&m->trace, path, error) : FLETCH_OK;
+    const bool  on     = fl_config_bool(m->config, FL_KEY_PROFILE_START);
+    int         status = path[0] ? fl_trace_open(&m->trace, path, on, error) : FLETCH_OK;
     if (status != FLETCH_ENOTFOUND)
         return status;
     if (error != NULL) /* the folder of profile.file is missing: no model is */

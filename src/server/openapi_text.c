@@ -221,6 +221,10 @@ const fl_operation fl_operations[] = {
     {"GET", "/ready", "200 when ready to serve, else 503", NULL, "{\"type\":\"object\"}", NULL,
      NULL, false, NULL},
     {"GET", "/metrics", "Prometheus metrics", NULL, STRING, "text/plain", NULL, false, NULL},
+    {"POST", "/start_profile", "Begin the trace that profile.file names", NULL,
+     "{\"type\":\"object\"}", NULL, NULL, false, NULL},
+    {"POST", "/stop_profile", "End it and write the file", NULL, "{\"type\":\"object\"}", NULL,
+     NULL, false, NULL},
     {"GET", "/openapi.json", "This document", NULL, "{\"type\":\"object\"}", NULL, NULL, false,
      NULL},
     {0}};

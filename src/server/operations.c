@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* operations.c - what machines ask about the server itself: /live, /ready, /metrics.
+/* operations.c - what is asked about the server itself: /live, /ready, /metrics, and its trace.
  *
  * Role    Probes of systemd, Kubernetes and load balancers, and Prometheus.
  * Method  live: an I/O thread answers, nothing more, so that a slow model never makes anybody restart
  *         the process. ready: the models are loaded and warm, the last batch came back, work moves on
  *         and no shutdown has begun; it turns 503 before the listening socket closes.
- *         All three need no key: they tell nothing about texts, and probes have none.
+ *         These three need no key: they tell nothing about texts, and probes have none.
+ *         /start_profile and /stop_profile turn the trace that profile.file names on and off.
  * Memory  The request's. Threads: I/O; /metrics on a worker.
  * Proof   tests/server/test_transport_operations.py. */
 #include <string.h>
@@ -54,10 +55,40 @@ static void metrics(fl_request *request) {
     fl_reply_bytes(request, 200, "text/plain; version=0.0.4; charset=utf-8");
 }
 
+/* Of every model: {"status": …} once all have done it, the first refusal otherwise. */
+static void profile(fl_request *request, int (*turn)(fletch_model *, fletch_error *),
+                    const char *state) {
+    fletch_error error  = {0};
+    int          status = FLETCH_OK;
+    for (size_t i = 0; i < request->server->model_count && status == FLETCH_OK; i++) {
+        status = turn(request->server->models[i]->model, &error);
+    }
+    if (status == FLETCH_EBUSY) { /* no overload, which fl_reply_fail takes it for */
+        fl_reply_error(request, 409, "conflict", "%s", error.message);
+        return;
+    }
+    if (status < 0) {
+        fl_reply_fail(request, &error);
+        return;
+    }
+    fl_buf_printf(&request->reply.body, "{\"status\":\"%s\"}", state);
+    fl_reply_json(request, 200);
+}
+
+static void start_profile(fl_request *request) {
+    profile(request, fletch_profile_start, "profiling");
+}
+
+static void stop_profile(fl_request *request) {
+    profile(request, fletch_profile_stop, "written");
+}
+
 const fl_route fl_routes_operations[] = {
     {"GET", "/live", &fl_dialect_plain, live, FL_ROUTE_OPEN | FL_ROUTE_ALWAYS | FL_ROUTE_QUIET},
     {"GET", "/ready", &fl_dialect_plain, ready, FL_ROUTE_OPEN | FL_ROUTE_ALWAYS | FL_ROUTE_QUIET},
     {"GET", "/metrics", &fl_dialect_plain, metrics,
      FL_ROUTE_OPEN | FL_ROUTE_ALWAYS | FL_ROUTE_QUIET | FL_ROUTE_BLOCKING},
+    {"POST", "/start_profile", &fl_dialect_plain, start_profile, FL_ROUTE_BLOCKING},
+    {"POST", "/stop_profile", &fl_dialect_plain, stop_profile, FL_ROUTE_BLOCKING},
     {NULL, NULL, NULL, NULL, 0},
 };

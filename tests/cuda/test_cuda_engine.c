@@ -403,7 +403,7 @@ static void expect_spans(const char *graphs, size_t norms, size_t products) {
     setup        s      = usual;
     char         path[] = "/tmp/fletch-trace-XXXXXX", *text = calloc(1, 1 << 20);
     close(mkstemp(path));
-    cr_assert_eq(fl_trace_open(&trace, path, &error), FLETCH_OK);
+    cr_assert_eq(fl_trace_open(&trace, path, true, &error), FLETCH_OK);
     s.graphs = graphs;
     s.trace  = trace;
     toy_make(&t, &bert, 3);

@@ -41,6 +41,32 @@ def test_ready_after_warm_up_only(start):
     assert running.end() == 0
 
 
+# ---- Profile ------------------------------------------------------------------------------------------------------
+
+def test_a_running_server_is_profiled_for_a_while(start, tmp_path):
+    trace = tmp_path / "trace.json"
+    running = start("--profile-file", trace, "--profile-start", "false")
+    post = lambda path: running.ask("POST", path, {})
+    assert running.embed("before").status == 200
+    assert (refused := post("/stop_profile")).status == 400 and "trace.json" in refused.body.decode()
+    assert post("/start_profile").status == 200 and not trace.exists()
+    assert post("/start_profile").status == 409
+    assert running.embed("between").status == 200
+    assert post("/stop_profile").json() == {"status": "written"}
+    assert running.embed("after").status == 200
+    names = [e["name"] for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+    assert names.count("forward") == 1 and "tokenise" in names and "layer" in names
+    written = trace.read_bytes()
+    assert running.end() == 0 and trace.read_bytes() == written
+
+
+def test_without_a_file_there_is_no_profile(start):
+    running = start()
+    refused = running.ask("POST", "/start_profile", {})
+    assert refused.status == 400 and "profile.file" in refused.body.decode()
+    assert running.end() == 0
+
+
 # ---- Metrics ------------------------------------------------------------------------------------------------------
 
 def scrape(running):

@@ -4,6 +4,7 @@
  * not overlap, and threads may come and go for ever. */
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,7 @@ static void drop_folder(void) {
 static void start(void) {
     fletch_error error;
     make_folder();
-    cr_assert_eq(fl_trace_open(&trace, path, &error), 0, "%s", error.message);
+    cr_assert_eq(fl_trace_open(&trace, path, true, &error), 0, "%s", error.message);
 }
 
 /* Close, and the file as JSON; *events gets its list. */
@@ -113,12 +114,12 @@ Test(trace, a_wrong_path_fails_at_open) {
     char         wrong[256];
     make_folder();
     snprintf(wrong, sizeof wrong, "%s/no/such/folder/trace.json", folder);
-    cr_assert_eq(fl_trace_open(&trace, wrong, &error), FLETCH_ENOTFOUND);
+    cr_assert_eq(fl_trace_open(&trace, wrong, true, &error), FLETCH_ENOTFOUND);
     cr_assert_null(trace);
     cr_assert(strstr(error.message, "no/such/folder") != NULL, "%s", error.message);
-    cr_assert_eq(fl_trace_open(&trace, folder, &error), FLETCH_EINVAL);
+    cr_assert_eq(fl_trace_open(&trace, folder, true, &error), FLETCH_EINVAL);
     cr_assert_null(trace);
-    cr_assert_eq(fl_trace_open(&trace, "", &error), FLETCH_EINVAL);
+    cr_assert_eq(fl_trace_open(&trace, "", true, &error), FLETCH_EINVAL);
     cr_assert_null(trace);
     drop_folder();
 }
@@ -129,7 +130,7 @@ Test(trace, the_name_shows_only_a_whole_file) {
     struct stat  status;
     make_folder();
     for (int round = 0; round < 2; round++) { /* the second over the file of the first */
-        cr_assert_eq(fl_trace_open(&trace, path, &error), 0, "%s", error.message);
+        cr_assert_eq(fl_trace_open(&trace, path, true, &error), 0, "%s", error.message);
         fl_trace_end(trace, "forward", fl_trace_begin(trace), "texts", round);
         cr_assert_eq(stat(path, &status) == 0, round > 0);
         cr_assert(round == 0 || status.st_size > 100);
@@ -195,7 +196,7 @@ Test(trace, hostile_names_stay_valid_json) {
     start();
     fl_trace_thread(trace, torn);
     fl_trace_end(trace, "\"},\n{\\\x01\x7f\xff", fl_trace_begin(trace), "a\"b", 1);
-    fl_trace_track(trace, "</script>\t\"", "", 1, 2, "", INT64_MIN);
+    fl_trace_track(trace, "</script>\t\"", "", 1, fl_clock_ns(), "", INT64_MIN);
     fl_json *json = finish(&events);
     cr_assert_eq(count_spans(events, "\"},\n{\\\x01\x7f\xef\xbf\xbd", &event), 1);
     cr_assert_eq(count_spans(events, "", NULL), 1);
@@ -312,13 +313,57 @@ Test(trace, threads_without_end_take_bounded_memory, .timeout = 600) {
     fl_json_free(json);
 }
 
+static atomic_bool enough;
+
+static void *trace_until_enough(void *arg) {
+    (void)arg;
+    while (!atomic_load(&enough))
+        fl_trace_end(trace, "work", fl_trace_begin(trace), NULL, 0);
+    return NULL;
+}
+
+/* Each file holds what came between its start and its stop, while threads trace on. */
+Test(trace, starts_and_stops_while_threads_work, .timeout = 600) {
+    enum { THREADS = 3, ROUNDS = 5 };
+    fletch_error error = {0};
+    pthread_t    thread[THREADS];
+    fl_json     *events, *json, *event;
+    make_folder();
+    cr_assert_eq(fl_trace_open(&trace, path, false, &error), 0, "%s", error.message);
+    cr_assert_not(fl_file_exists(path));
+    cr_assert_eq(fl_trace_stop(trace, &error), FLETCH_EINVAL);
+    for (size_t t = 0; t < THREADS; t++)
+        cr_assert_eq(pthread_create(&thread[t], NULL, trace_until_enough, NULL), 0);
+    for (int round = 0; round < ROUNDS; round++) {
+        const uint64_t begin = fl_trace_begin(trace);
+        cr_assert_eq(begin, 0, "it is off");
+        cr_assert_eq(fl_trace_start(trace, &error), 0, "%s", error.message);
+        cr_assert_eq(fl_trace_start(trace, &error), FLETCH_EBUSY);
+        fl_trace_end(trace, "before", begin, NULL, 0);
+        fl_trace_end(trace, "round", fl_trace_begin(trace), "number", round);
+        cr_assert_eq(fl_trace_stop(trace, &error), 0, "%s", error.message);
+        cr_assert_eq(fl_json_read(&json, path, FILE_MAX, &error), 0, "%s", error.message);
+        cr_assert(fl_json_find(json, "traceEvents", &events));
+        cr_assert_eq(count_spans(events, "before", NULL), 0);
+        cr_assert_eq(count_spans(events, "round", &event), 1);
+        cr_assert(fl_json_find(event, "args", &event));
+        cr_assert_eq(number_of(event, "number"), round);
+        fl_json_free(json);
+    }
+    atomic_store(&enough, true);
+    for (size_t t = 0; t < THREADS; t++)
+        pthread_join(thread[t], NULL);
+    cr_assert_eq(fl_trace_close(trace, &error), 0);
+    drop_folder();
+}
+
 Test(trace, two_traces_do_not_meet) {
     fletch_error error;
     fl_trace    *first;
     fl_json     *events;
     start();
     first = trace;
-    cr_assert_eq(fl_trace_open(&trace, path, &error), 0);
+    cr_assert_eq(fl_trace_open(&trace, path, true, &error), 0);
     fl_trace_end(first, "first", fl_trace_begin(first), NULL, 0);
     fl_trace_end(trace, "second", fl_trace_begin(trace), NULL, 0);
     cr_assert_eq(fl_trace_close(first, &error), 0);
@@ -364,7 +409,7 @@ Test(trace, a_full_disk_is_reported) {
     struct stat  status;
     if (stat("/dev/full", &status) != 0)
         return; /* not on this machine */
-    cr_assert_eq(fl_trace_open(&trace, "/dev/full", &error), 0, "%s", error.message);
+    cr_assert_eq(fl_trace_open(&trace, "/dev/full", true, &error), 0, "%s", error.message);
     fl_trace_end(trace, "a", fl_trace_begin(trace), NULL, 0);
     cr_assert_eq(fl_trace_close(trace, &error), FLETCH_ENOSPC);
     cr_assert_eq(stat("/dev/full", &status), 0);
