@@ -82,6 +82,17 @@ def test_sparse():
         assert model.embed_sparse([]).shape == (0, want.shape[1])
 
 
+def test_sparse_queries_and_documents():
+    want = np.load(GOLDEN / "folders/router-idf/router.npz")
+    with fletch.Model(GOLDEN / "folders/router-idf") as model:
+        for side in ("query", "document"):
+            found = model.embed_sparse(TEXTS, prompt_name=side)
+            rows = np.zeros(found.shape, np.float32)
+            for i, (first, last) in enumerate(zip(found.indptr, found.indptr[1:])):
+                rows[i, found.indices[first:last]] = found.data[first:last]
+            assert close(rows, want[side])
+
+
 def test_a_model_says_what_it_can_do(model):
     for call in (model.embed_sparse, model.classify, lambda text: model.rerank("a", text)):
         with pytest.raises(fletch.Unsupported):

@@ -56,7 +56,7 @@ static void put_name(writer *w, const fl_zip_entry *entry, unsigned extra) {
 }
 
 uint32_t fl_zip_crc(uint32_t crc, const void *data, size_t size) {
-    return (uint32_t)crc32_z(crc, data, size);
+    return size == 0 ? crc : (uint32_t)crc32_z(crc, data, size); /* of NULL it gives a first one */
 }
 
 uint32_t fl_zip_crc_join(uint32_t first, uint32_t second, uint64_t size) {

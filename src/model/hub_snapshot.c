@@ -24,6 +24,19 @@
 
 enum { SHARDS_MAX = 1024 }; /* as safetensors.c takes */
 
+/* A module's folder is a number, '_' and a name: 1_Pooling, 2_Dense, 0_StaticEmbedding; a Router's has the
+ * route in front: query_0_SparseStaticEmbedding. */
+static bool is_module_folder(const char *name) {
+    static const char *const routes[] = {"query_", "document_"};
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+        if (strncmp(name, routes[i], strlen(routes[i])) == 0) {
+            name += strlen(routes[i]);
+        }
+    }
+    size_t digits = strspn(name, "0123456789");
+    return digits > 0 && name[digits] == '_';
+}
+
 bool fl_hub_file_is_needed(const char *relative) {
     static const char *const root[] = {
         "config.json",
@@ -33,6 +46,8 @@ bool fl_hub_file_is_needed(const char *relative) {
         "special_tokens_map.json",
         "vocab.txt",
         "modules.json",
+        "router_config.json",
+        "idf.json", /* of sparse models whose queries are looked up */
         "sentence_*_config.json",
         "config_sentence_transformers.json",
         "chat_template.jinja", /* of a language model that reranks */
@@ -41,9 +56,7 @@ bool fl_hub_file_is_needed(const char *relative) {
     const char *slash = strchr(relative, '/');
     const char *name  = relative;
     if (slash != NULL) {
-        /* A module's folder is a number, '_' and a name: 1_Pooling, 2_Dense, 0_StaticEmbedding. */
-        size_t digits = strspn(relative, "0123456789");
-        if (digits == 0 || relative[digits] != '_' || strchr(slash + 1, '/') != NULL) {
+        if (!is_module_folder(relative) || strchr(slash + 1, '/') != NULL) {
             return false;
         }
         name = slash + 1;
@@ -147,26 +160,19 @@ static bool has_tokenizer(const folder_look *look, const char *prefix) {
            has_file(look, prefix, "tokenizer.json", true);
 }
 
-static bool has_module(const folder_look *look, size_t index, fl_json *module) {
-    fl_json    *value = NULL;
-    const char *path  = "";
-    const char *type  = "";
-    char        prefix[FL_HUB_ID_MAX];
-    if (fl_json_is(module, FL_JSON_OBJECT)) {
-        if (fl_json_find(module, "path", &value) && fl_json_is(value, FL_JSON_STRING)) {
-            path = fl_json_text(value);
-        }
-        if (fl_json_find(module, "type", &value) && fl_json_is(value, FL_JSON_STRING)) {
-            type = fl_json_text(value);
-        }
-    }
+/* `first`: it reads the texts. */
+static bool has_module(const folder_look *look, bool first, const char *path, const char *type) {
+    char prefix[FL_HUB_ID_MAX];
     if (strlen(path) + 2 > sizeof prefix || (path[0] != '\0' && !fl_path_is_safe(path))) {
         return true; /* the loader refuses such a module and says why */
     }
     snprintf(prefix, sizeof prefix, "%s%s", path,
              path[0] == '\0' || fl_path_ends_with(path, "/") ? "" : "/");
-    bool table = fl_path_ends_with(type, "StaticEmbedding"); /* a table has no config.json */
-    if (index == 0) {
+    bool table = fl_path_ends_with(type, ".StaticEmbedding"); /* a table has no config.json */
+    if (fl_path_ends_with(type, "SparseStaticEmbedding")) {   /* its weights may be an idf.json */
+        return has_file(look, prefix, "config.json", true);
+    }
+    if (first) {
         return (table || has_file(look, prefix, "config.json", true)) &&
                has_tokenizer(look, prefix) && has_weights(look, prefix);
     }
@@ -175,6 +181,32 @@ static bool has_module(const folder_look *look, size_t index, fl_json *module) {
     }
     bool weighs = fl_path_ends_with(type, "Dense") || fl_path_ends_with(type, "LayerNorm");
     return has_file(look, prefix, "config.json", true) && (!weighs || has_weights(look, prefix));
+}
+
+static const char *text_of(fl_json *object, const char *key) {
+    const char *text = fl_json_text(fl_json_get(object, key));
+    return text != NULL ? text : "";
+}
+
+/* Every module of a Router's routes, which lie beside its file. */
+static bool has_routes(const folder_look *look) {
+    char     path[FL_HUB_PATH_MAX];
+    fl_json *router = NULL;
+    if (!has_file(look, "", "router_config.json", true) ||
+        fl_hub_repo_path(look->repo, "snapshots", look->commit, "router_config.json", path, NULL) !=
+            0) {
+        return false;
+    }
+    bool all = true;
+    if (fl_json_read(&router, path, FL_HUB_JSON_MAX, NULL) == 0) { /* else the loader says so */
+        FL_JSON_EACH(fl_json_get(router, "types"), name, type) {
+            const char *kind  = fl_json_text(type);
+            bool        first = kind != NULL && fl_path_ends_with(kind, "Transformer");
+            all               = all && has_module(look, first, name, kind != NULL ? kind : "");
+        }
+    }
+    fl_json_free(router);
+    return all;
 }
 
 static fl_hub_state state_by_modules(const folder_look *look) {
@@ -189,7 +221,11 @@ static fl_hub_state state_by_modules(const folder_look *look) {
     size_t count    = fl_json_count(modules);
     bool   complete = true;
     for (size_t i = 0; complete && i < count; i++) {
-        complete = has_module(look, i, fl_json_item(modules, i));
+        fl_json    *module = fl_json_item(modules, i);
+        const char *type   = text_of(module, "type");
+        complete           = i == 0 && fl_path_ends_with(type, ".Router")
+                                 ? has_routes(look)
+                                 : has_module(look, i == 0, text_of(module, "path"), type);
     }
     fl_json_free(modules);
     return complete ? FL_HUB_COMPLETE : FL_HUB_PARTIAL;

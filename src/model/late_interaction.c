@@ -234,11 +234,9 @@ static bool is_stanford(fl_json *config) {
 }
 
 static bool has_pylate_module(const fl_modules *modules) {
-    for (size_t i = 0; i < fl_json_count(modules->root); i++) {
-        const char *type = fl_json_text(fl_json_get(fl_json_item(modules->root, i), "type"));
-        if (type != NULL && fl_late_names(type))
+    for (size_t i = 0; i < modules->count; i++)
+        if (fl_late_names(modules->list[i].type))
             return true;
-    }
     return false;
 }
 
@@ -246,7 +244,7 @@ int fl_late_find(fl_model *model, const fl_modules *modules, fletch_error *error
     static const char settings[] = "config_sentence_transformers.json";
     char              path[FL_MODEL_PATH_MAX];
     fl_json          *root  = NULL;
-    bool              plain = modules->root == NULL;
+    bool              plain = modules->count == 0;
     if (model->head != FL_HEAD_EMBEDDING)
         return 0;
     int status = fl_model_read_json(&root, path, plain ? model->own->transformer : model->folder,

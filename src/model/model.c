@@ -146,6 +146,8 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
     if (status != 0 || options->without_weights)
         return status;
     status = fl_modules_read(modules, model, options, error);
+    if (status == 0)
+        status = fl_router_check(model, error);
     if (status == 0 && opened != 0 && !fl_onnx_only(model)) {
         if (error != NULL)
             *error = damage;
@@ -227,6 +229,7 @@ void fl_model_close(fl_model *model) {
         fl_free(model->stages[i].residual);
     }
     fl_free(model->late.skipped);
+    fl_free(model->lookup.weight);
     fl_free(model->chat);
     fl_free(model->stages);
     fl_free(model->prompts);
@@ -242,6 +245,7 @@ void fl_model_close(fl_model *model) {
             fl_free(model->own->kept[i]);
         fl_free(model->own->kept);
         fl_free(model->own->transformer);
+        fl_free(model->own->queries);
     }
     fl_free(model->own);
     fl_free(model);

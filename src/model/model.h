@@ -82,7 +82,8 @@ typedef struct fl_chat_piece {
     const char  *text; /* of a text; of the system's, where no prompt says otherwise; else "" */
 } fl_chat_piece;
 
-/* On which side of a search a text stands; models of FL_HEAD_LATE treat them differently. */
+/* On which side of a search a text stands; models of FL_HEAD_LATE and those with a fl_lookup treat them
+ * differently. */
 typedef enum fl_side { FL_SIDE_QUERY, FL_SIDE_DOCUMENT, FL_SIDE_NONE, FL_SIDE_COUNT } fl_side;
 
 /* What a model of FL_HEAD_LATE does with texts: late_interaction.c. */
@@ -98,6 +99,16 @@ typedef struct fl_late {
     const char *marker[2]; /* begin queries and documents: each one token if the tokenizer has it */
     bool        mean;      /* a score is divided by the number of the query's vectors */
 } fl_late;
+
+/* What a sparse model knows of queries without its network: a weight for each token that is there. */
+typedef struct fl_lookup {
+    bool        there;      /* otherwise queries are computed like documents */
+    bool        by_default; /* a text whose side nobody says is a query */
+    uint32_t    max_length; /* tokens of a query */
+    uint32_t    count;      /* entries of */
+    float      *weight;     /* owned; NULL: they stand in the file */
+    const char *idf;        /* {token: weight}; read by who knows the tokens */
+} fl_lookup;
 
 typedef struct fl_model fl_model;
 struct fl_model {
@@ -118,6 +129,7 @@ struct fl_model {
     fl_source max_length_source;
     fl_head   head;
     bool      log_twice; /* sparse: a weight is log(1 + log(1 + x)), not log(1 + x) */
+    fl_lookup lookup;
     fl_late   late;
     /* of scores */
     const char        **labels; /* owned [label_count]; dimensions = label_count */

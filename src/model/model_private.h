@@ -32,9 +32,10 @@ struct fl_model_private {
     bool            scored;      /* a module has written the scores */
     bool            classifier;  /* scores come from the network's own head, not from modules */
     bool            fill_mask;   /* the transformer has its vocabulary head */
-    bool            pylate; /* late interaction as PyLate saves it: it does what no module says */
-    bool            masks;  /* a MultiVectorMask is there */
-    bool            logits; /* scores are logits of a language model: */
+    bool            pylate;  /* late interaction as PyLate saves it: it does what no module says */
+    bool            masks;   /* a MultiVectorMask is there */
+    char           *queries; /* owned: folder of the table that queries are looked up in; or NULL */
+    bool            logits;  /* scores are logits of a language model: */
     int64_t         true_token, false_token; /* of these tokens; -1: none */
     const char *prefix[2]; /* of PyLate, before the prompts of queries and documents; NULL: none */
 };
@@ -49,10 +50,17 @@ int fl_model_read_json(fl_json **out, char *path, const char *folder, const char
                        fletch_error *error);
 
 /* modules.c: modules.json, or what stands in for it. First the transformer's folder, then the
- * rest. */
+ * rest. Of a Router's routes the document's are the modules: router.c. */
+enum { FL_MODULES_MAX = 32 };
+typedef struct fl_module {
+    const char *type, *path; /* of a tree below, or the model's */
+} fl_module;
 typedef struct fl_modules {
-    fl_json *root; /* NULL without modules.json */
-    char     path[FL_MODEL_PATH_MAX];
+    fl_json  *root;   /* NULL without modules.json */
+    fl_json  *router; /* router_config.json, or NULL */
+    fl_module list[FL_MODULES_MAX];
+    size_t    count;
+    char      path[FL_MODEL_PATH_MAX]; /* of the file that they stand in */
 } fl_modules;
 int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error);
 /* A class of somebody's own as the first module is only known with its family. */
@@ -63,6 +71,11 @@ int  fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_
 void fl_modules_close(fl_modules *modules);
 /* Whether module `index` is there and of that kind: the last component of its type. */
 bool fl_modules_kind(const fl_modules *modules, size_t index, const char *kind);
+
+/* router.c: the routes of a Router in `path` of the folder: modules->list becomes the document's, model->lookup
+ * says what the query's is. Then, once the document's files are read, whether both know the same tokens. */
+int fl_router_open(fl_modules *modules, fl_model *model, const char *path, fletch_error *error);
+int fl_router_check(fl_model *model, fletch_error *error);
 
 /* pooling.c: the modes of a pooling configuration, and names. */
 int fl_pooling_read(fl_model *model, const char *folder, const char *module, fletch_error *error);

@@ -19,8 +19,6 @@
 #include "base/mem.h"
 #include "model/model_private.h"
 
-enum { MODULES_MAX = 32 };
-
 static const char package[] = "sentence_transformers.", own_code[] = "custom_st.Transformer";
 
 /* One entry of the list, checked; `kind` is the last component of its type. */
@@ -35,16 +33,30 @@ static int refuse_code(const fl_modules *modules, const char *type, fletch_error
                    modules->path, type);
 }
 
+static int read_list(fl_modules *modules, fletch_error *error) {
+    size_t count = fl_json_count(modules->root);
+    if (!fl_json_is(modules->root, FL_JSON_ARRAY) || count == 0 || count > FL_MODULES_MAX)
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is no list of 1 to %d modules.",
+                       modules->path, FL_MODULES_MAX);
+    for (; modules->count < count; modules->count++) {
+        fl_json_reader reader = {.object = fl_json_item(modules->root, modules->count),
+                                 .source = modules->path,
+                                 .error  = error};
+        fl_module     *module = &modules->list[modules->count];
+        module->type          = fl_json_string(&reader, "type", NULL);
+        module->path          = fl_json_string(&reader, "path", "");
+        if (reader.status != 0)
+            return reader.status;
+        if (module->type == NULL)
+            return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: module %zu has no type.",
+                           modules->path, modules->count);
+    }
+    return 0;
+}
+
 static int read_entry(entry *out, const fl_modules *modules, size_t index, fletch_error *error) {
-    fl_json_reader reader = {
-        .object = fl_json_item(modules->root, index), .source = modules->path, .error = error};
-    out->type = fl_json_string(&reader, "type", NULL);
-    out->path = fl_json_string(&reader, "path", "");
-    if (reader.status != 0)
-        return reader.status;
-    if (reader.object == NULL || out->type == NULL)
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: module %zu has no type.",
-                       modules->path, index);
+    out->type = modules->list[index].type;
+    out->path = modules->list[index].path;
     if (out->path[0] != '\0' && !fl_path_is_safe(out->path))
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%s: path \"%.80s\" of module %zu leaves the folder.", modules->path,
@@ -79,9 +91,32 @@ static int set_transformer(fl_model *model, const char *path, fletch_error *erro
     return fl_path_join(text, room, model->folder, path, error);
 }
 
+/* What the first modules say of the model as a whole. */
+static int look(fl_modules *modules, fl_model *model, fletch_error *error) {
+    entry first = {0}, second = {0};
+    FL_TRY(read_entry(&first, modules, 0, error));
+    if (strcmp(first.kind, "Router") == 0) {
+        if (modules->count > 1 || modules->router != NULL)
+            return refuse(modules, &first, error);
+        FL_TRY(fl_router_open(modules, model, first.path, error));
+        FL_TRY(read_entry(&first, modules, 0, error));
+    }
+    model->own->module    = strcmp(first.type, own_code) == 0 ? own_code : NULL;
+    model->is_static      = strcmp(first.kind, "StaticEmbedding") == 0;
+    model->own->fill_mask = strcmp(first.kind, "MLMTransformer") == 0;
+    if (!model->is_static && !model->own->fill_mask && strcmp(first.kind, "Transformer") != 0)
+        return refuse(modules, &first, error);
+    if (modules->count > 1) {
+        FL_TRY(read_entry(&second, modules, 1, error));
+        if (strcmp(second.kind, "SpladePooling") == 0)
+            model->head = FL_HEAD_SPARSE;
+        if (model->head == FL_HEAD_SPARSE && model->is_static)
+            return refuse(modules, &second, error);
+    }
+    return set_transformer(model, first.path, error);
+}
+
 int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error) {
-    entry first = {.path = ""}, second = {0};
-    modules->root = NULL;
     int status =
         fl_path_join(modules->path, sizeof modules->path, model->folder, "modules.json", error);
     if (status != 0)
@@ -93,24 +128,8 @@ int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error) {
     if (status != 0)
         return status;
     model->own->has_modules = true;
-    if (!fl_json_is(modules->root, FL_JSON_ARRAY) || fl_json_count(modules->root) == 0 ||
-        fl_json_count(modules->root) > MODULES_MAX)
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is no list of 1 to %d modules.",
-                       modules->path, MODULES_MAX);
-    status                = read_entry(&first, modules, 0, error);
-    model->own->module    = status == 0 && strcmp(first.type, own_code) == 0 ? own_code : NULL;
-    model->is_static      = status == 0 && strcmp(first.kind, "StaticEmbedding") == 0;
-    model->own->fill_mask = status == 0 && strcmp(first.kind, "MLMTransformer") == 0;
-    if (status == 0 && !model->is_static && !model->own->fill_mask &&
-        strcmp(first.kind, "Transformer") != 0)
-        status = refuse(modules, &first, error);
-    if (status == 0 && fl_json_count(modules->root) > 1)
-        status = read_entry(&second, modules, 1, error);
-    if (status == 0 && second.kind != NULL && strcmp(second.kind, "SpladePooling") == 0) {
-        model->head = FL_HEAD_SPARSE;
-        status      = model->is_static ? refuse(modules, &second, error) : 0;
-    }
-    return status != 0 ? status : set_transformer(model, first.path, error);
+    FL_TRY(read_list(modules, error));
+    return look(modules, model, error);
 }
 
 int fl_modules_check(const fl_modules *modules, const fl_model *model, const fl_family *family,
@@ -124,7 +143,8 @@ int fl_modules_check(const fl_modules *modules, const fl_model *model, const fl_
 
 void fl_modules_close(fl_modules *modules) {
     fl_json_free(modules->root);
-    modules->root = NULL;
+    fl_json_free(modules->router);
+    *modules = (fl_modules){0};
 }
 
 /* The feature that stages work on. */
@@ -224,7 +244,7 @@ static int read_splade(const fl_modules *modules, fl_model *model, const entry *
         fl_family_refuse(&reader, "activation_function", activation);
     status = reader.status;
     fl_json_free(root);
-    if (status == 0 && (fl_json_count(modules->root) > 2 || !model->own->fill_mask))
+    if (status == 0 && (modules->count > 2 || !model->own->fill_mask))
         status = fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                          "%s: SpladePooling is supported as the last of two modules, after a "
                          "Transformer of the task fill-mask.",
@@ -235,7 +255,12 @@ static int read_splade(const fl_modules *modules, fl_model *model, const entry *
             fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                     "model.pooling %.60s: the folder's model is sparse and knows splade alone.",
                     options->pooling);
-    return status == 0 ? set_sparse(model, "modules.json (SpladePooling)", error) : status;
+    return status == 0 ? set_sparse(model,
+                                    modules->router != NULL
+                                        ? "router_config.json (SpladePooling; queries: a table)"
+                                        : "modules.json (SpladePooling)",
+                                    error)
+                       : status;
 }
 
 /* A classifier reads the rows that it was trained on. */
@@ -249,30 +274,30 @@ static int refuse_other_pooling(const fl_model_options *options, fletch_error *e
 
 bool fl_modules_kind(const fl_modules *modules, size_t index, const char *kind) {
     entry module = {0};
-    return fl_json_count(modules->root) > index && read_entry(&module, modules, index, NULL) == 0 &&
+    return modules->count > index && read_entry(&module, modules, index, NULL) == 0 &&
            strcmp(module.kind, kind) == 0;
 }
 
 /* A LogitScore is the last of two modules. */
 static int read_logits(const fl_modules *modules, fl_model *model, fletch_error *error) {
-    entry module;
+    entry module = {0};
     char  folder[FL_MODEL_PATH_MAX];
     int   status = read_entry(&module, modules, 1, error);
     if (status == 0)
         status = fl_path_join(folder, sizeof folder, model->folder, module.path, error);
-    if (status == 0 && fl_json_count(modules->root) > 2)
+    if (status == 0 && modules->count > 2)
         status = read_entry(&module, modules, 2, error);
-    if (status == 0 && fl_json_count(modules->root) > 2)
+    if (status == 0 && modules->count > 2)
         status = refuse(modules, &module, error);
     return status == 0 ? fl_causal_module(model, folder, error) : status;
 }
 
 static int read_pooling(const fl_modules *modules, fl_model *model, const fl_model_options *options,
                         fletch_error *error) {
-    entry module;
+    entry module = {0};
     char  folder[FL_MODEL_PATH_MAX];
     int   status =
-        fl_json_count(modules->root) < 2
+        modules->count < 2
               ? fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                         "%s names no Pooling module; only sentence embeddings are supported.",
                         modules->path)
@@ -350,22 +375,22 @@ int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_o
         return refuse_other_pooling(options, error);
     if (model->own->logits) {
         int status = refuse_other_pooling(options, error);
-        if (status == 0 && modules->root != NULL)
+        if (status == 0 && modules->count > 0)
             status = read_logits(modules, model, error);
         fl_causal_pool(model);
         model->dimensions = 1;
         return status;
     }
-    int status = late                    ? set_late(model, options, error)
-                 : modules->root == NULL ? use_defaults(model, options, error)
-                 : model->is_static      ? refuse_pooling(options, error)
-                                         : read_pooling(modules, model, options, error);
+    int status = late                  ? set_late(model, options, error)
+                 : modules->count == 0 ? use_defaults(model, options, error)
+                 : model->is_static    ? refuse_pooling(options, error)
+                                       : read_pooling(modules, model, options, error);
     if (status != 0)
         return status;
     if (model->head == FL_HEAD_SPARSE)
         return 0;
     model->dimensions = fl_encoder_width(&model->encoder);
-    size_t count      = modules->root != NULL ? fl_json_count(modules->root) : 0;
+    size_t count      = modules->count;
     if (count == 0 && !late)
         return 0;
     model->stages = fl_alloc_zero(count + FL_LATE_STAGES, sizeof *model->stages);
@@ -373,8 +398,8 @@ int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_o
         return fl_fail_nomem(error, count * sizeof *model->stages, "stages");
     model->normalize_source.origin = "modules.json";
     for (size_t i = model->is_static || late ? 1 : 2; i < count; i++) {
-        entry module;
-        status = read_entry(&module, modules, i, error);
+        entry module = {0};
+        status       = read_entry(&module, modules, i, error);
         if (status == 0)
             status = read_stage(modules, &module, model, error);
         if (status != 0)

@@ -66,7 +66,7 @@ int fl_scores_find(fl_model *model, const fl_modules *modules, fletch_error *err
     static const char settings[] = "config_sentence_transformers.json";
     char              path[FL_MODEL_PATH_MAX];
     fl_json          *root   = NULL;
-    bool              plain  = modules->root == NULL;
+    bool              plain  = modules->count == 0;
     const char       *folder = plain ? model->own->transformer : model->folder;
     int status = fl_model_read_json(&root, path, folder, plain ? "config.json" : settings, error);
     if (status != 0)
@@ -80,7 +80,7 @@ int fl_scores_find(fl_model *model, const fl_modules *modules, fletch_error *err
         take_activation(model, &reader, "activation_fn", settings);
     }
     if (!plain && model->head == FL_HEAD_SCORES) {
-        model->own->classifier = fl_json_count(modules->root) == 1;
+        model->own->classifier = modules->count == 1;
         model->own->logits     = fl_modules_kind(modules, 1, "LogitScore");
     }
     fl_json_free(root);

@@ -83,6 +83,10 @@ static void tell_pooling(teller *t, const fletch_model *m) {
          m->pooling);
     tell(t, "normalize", origin_of(m, FL_KEY_MODEL_NORMALIZE, m->model->normalize_source.origin),
          "%s", m->normalize ? "true" : "false");
+    if (m->model->lookup.there)
+        tell(t, "queries", m->model->lookup.idf ? m->model->lookup.idf : "router_config.json",
+             "looked up in a table of %" PRIu32 " weights%s", m->lookup_count,
+             m->model->lookup.by_default ? "; so are texts of no side" : "");
 }
 
 static const char *const heads[] = {[FL_HEAD_EMBEDDING] = "embedding",

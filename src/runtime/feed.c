@@ -486,8 +486,9 @@ static int add_text(filling *f, size_t index) {
                        "shorten it, or allow "
                        "truncation (truncate=right)",
                        index, r->encode.max_length);
-    bool nothing = tokens == 0 && !r->token_ids && r->model->model->is_static && room > 0;
-    if (nothing) { /* one token that pooling leaves out: the mean of none is zero */
+    bool nothing =
+        tokens == 0 && !r->token_ids && room > 0 && (r->model->model->is_static || r->looked_up);
+    if (nothing) { /* one token that is left out: the mean of none is zero */
         f->ids[at] = 0;
         tokens     = 1;
     }
@@ -522,8 +523,41 @@ static bool still_wanted(const fl_request *r, size_t next) {
     return !r->ended || (r->error.where != FLETCH_NOWHERE && next < r->error.where);
 }
 
+/* The caller's own ids may stand between special tokens, which a query has none of. */
+static void leave_out_specials(const fl_request *r, int32_t **ids, size_t *count) {
+    uint32_t       head, tail;
+    const int32_t *before = fl_tokenizer_before(r->model->tokenizer, &head);
+    const int32_t *after  = fl_tokenizer_after(r->model->tokenizer, &tail);
+    if (!r->token_ids || *count < head + tail || memcmp(*ids, before, head * sizeof **ids) != 0 ||
+        memcmp(*ids + *count - tail, after, tail * sizeof **ids) != 0)
+        return;
+    *ids += head;
+    *count -= head + tail;
+}
+
+/* The queries of a chunk get their lists at once: no engine is asked. */
+static void look_up(filling *f, const fl_chunk *chunk, fl_request **over) {
+    fl_stats *stats = &f->request->model->stats;
+    fl_terms  terms = {0};
+    for (uint32_t k = 0; k < chunk->texts; k++) {
+        uint32_t first = f->cu[k] + f->skip[k];
+        size_t   text = fl_chunk_text(chunk, k), count = f->cu[k + 1] - first;
+        int32_t *ids = f->ids + first;
+        leave_out_specials(f->request, &ids, &count);
+        if (fl_lookup_text(f->request, text, ids, count, &terms, f->error) == FLETCH_OK)
+            continue;
+        pthread_mutex_lock(&f->request->model->lock);
+        fl_request_fail_text(f->request, text, f->error, over);
+        pthread_mutex_unlock(&f->request->model->lock);
+    }
+    fl_terms_free(&terms);
+    fl_count(stats, FLETCH_COUNT_TEXTS, chunk->texts);
+    fl_count(stats, FLETCH_COUNT_SPARSE_TEXTS, chunk->texts);
+    fl_count(stats, FLETCH_COUNT_TOKENS, f->cu[chunk->texts]);
+}
+
 /* Queue the chunk, or give it back when it is empty; false when no more of its request is wanted. */
-static bool close_chunk(filling *f) {
+static bool close_chunk(filling *f, fl_request **over) {
     fl_request   *r      = f->request;
     fletch_model *model  = r->model;
     fl_chunk     *chunk  = f->chunk;
@@ -538,9 +572,15 @@ static bool close_chunk(filling *f) {
         fl_count(&model->stats, FLETCH_COUNT_TOKENIZED_BYTES, f->bytes);
         fl_count(&model->stats, FLETCH_COUNT_TOKENIZE_NS, now - f->begin_ns);
     }
+    if (r->looked_up)
+        look_up(f, chunk, over);
     pthread_mutex_lock(&model->lock);
     r->tokenize_ns += now - f->begin_ns;
-    if (chunk->texts == 0 || r->ended) {
+    if (r->looked_up) {
+        r->tokens += tokens;
+        fl_request_finish(r, chunk->texts, over);
+    }
+    if (chunk->texts == 0 || r->ended || r->looked_up) {
         fl_bufpool_give(model->inputs, chunk, chunk->capacity);
     } else {
         r->tokens += tokens;
@@ -579,7 +619,7 @@ static void feed_texts(filling *f, size_t first, size_t last, fl_request **over)
         if (f->chunk &&
             (f->chunk->texts == f->texts_max ||
              f->cu[f->chunk->texts] + ids_bound(f->request, i) > f->ids_max) &&
-            !close_chunk(f))
+            !close_chunk(f, over))
             return;
         int status = f->chunk ? FLETCH_OK : begin_chunk(f, i, last);
         if (status == FLETCH_OK)
@@ -587,12 +627,12 @@ static void feed_texts(filling *f, size_t first, size_t last, fl_request **over)
         if (status == FLETCH_OK)
             continue;
         if (f->chunk) /* the texts of a chunk follow each other */
-            close_chunk(f);
+            close_chunk(f, over);
         if (!fail_text(f, i, over))
             return;
     }
     if (f->chunk)
-        close_chunk(f);
+        close_chunk(f, over);
 }
 
 /* ---- Feeding --------------------------------------------------------------------------------- */

@@ -70,6 +70,12 @@ int fl_lists_take(fl_lists *lists, size_t index, const int32_t *ids, size_t coun
     return status;
 }
 
+int fl_lists_refuse(int status, size_t where, fletch_error *error) {
+    return fl_fail(error, status, where, "%s; embed fewer texts at once",
+                   status == FLETCH_ENOSPC ? "the lists of all texts take more than list_bytes"
+                                           : "no memory for the list of a text");
+}
+
 void fl_lists_free(fl_lists *lists) {
     for (size_t i = 0; lists && i < lists->shown.count; i++)
         fl_free((void *)(uintptr_t)lists->list[i].values);

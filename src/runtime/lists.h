@@ -35,6 +35,9 @@ int fl_lists_make(fl_lists *lists, fletch_list *list, size_t count, size_t colum
 int fl_lists_take(fl_lists *lists, size_t index, const int32_t *ids, size_t count, size_t columns,
                   float **values);
 
+/* ENOSPC and ENOMEM in words; returns `status`. */
+int fl_lists_refuse(int status, size_t where, fletch_error *error);
+
 /* The text has no entry after all. */
 void fl_lists_drop(fl_lists *lists, size_t index);
 

@@ -53,18 +53,6 @@ int fl_late_open(fletch_model *m, fletch_error *error) {
     return find_filler(m, error);
 }
 
-fl_side fl_late_side(const fletch_model *m, const fletch_embed_options *options) {
-    const char *name = options->prompt_name;
-    if (name == NULL && options->prompt == NULL &&
-        !fl_config_is_set(m->config, FL_KEY_MODEL_PROMPT))
-        name = fl_config_text(m->config, FL_KEY_MODEL_PROMPT_NAME);
-    if (name == NULL)
-        return FL_SIDE_NONE;
-    return strcmp(name, "query") == 0      ? FL_SIDE_QUERY
-           : strcmp(name, "document") == 0 ? FL_SIDE_DOCUMENT
-                                           : FL_SIDE_NONE;
-}
-
 const char *fl_late_document_prompt(const fletch_model *m) {
     static const char *const names[] = {"document", "passage", "corpus"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)

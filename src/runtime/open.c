@@ -465,6 +465,8 @@ static int open_parts(fletch_model *m, const char *name, bool tokenizer_only, fl
         status = resolve_output(m, error);
     if (status == FLETCH_OK && m->model->head == FL_HEAD_LATE)
         status = fl_late_open(m, error);
+    if (status == FLETCH_OK && m->model->lookup.there)
+        status = fl_lookup_open(m, error);
     if (status < 0)
         return status;
     m->batch_tokens = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);
@@ -564,6 +566,7 @@ void fl_runtime_close(fletch_model *m) {
     fl_bufpool_close(m->outputs);
     fl_memory_close(m->memory);
     fl_free(m->skipped);
+    fl_free(m->lookup);
     fl_tokenizer_close(m->tokenizer);
     fl_model_close(m->model);
     fletch_config_free(m->config);
@@ -662,10 +665,12 @@ int fl_runtime_warm(fletch_model *m, fletch_error *error) {
     request.texts   = fletch_texts_from_strings(&text, 1);
     request.options = &options;
     request.out     = fletch_matrix_f32(row, 1, m->dimensions);
-    request.kind    = m->model->head == FL_HEAD_SCORES   ? FLETCH_KIND_SCORES
-                      : m->model->head == FL_HEAD_SPARSE ? FLETCH_KIND_SPARSE
-                      : m->model->head == FL_HEAD_LATE   ? FLETCH_KIND_TOKENS
-                                                         : FLETCH_KIND_DENSE;
+    options.prompt_name =
+        m->model->lookup.there ? "document" : NULL; /* the side that is computed */
+    request.kind = m->model->head == FL_HEAD_SCORES   ? FLETCH_KIND_SCORES
+                   : m->model->head == FL_HEAD_SPARSE ? FLETCH_KIND_SPARSE
+                   : m->model->head == FL_HEAD_LATE   ? FLETCH_KIND_TOKENS
+                                                      : FLETCH_KIND_DENSE;
     if (m->model->chat_count > 0) /* it scores pairs alone */
         request.second = &request.texts;
     bool listed = request.kind == FLETCH_KIND_SPARSE || request.kind == FLETCH_KIND_TOKENS;

@@ -234,13 +234,16 @@ static int resolve_lengths(fl_request *r, fletch_error *error) {
     uint32_t            max   = asked ? asked : late->length[r->side];
     if (r->side == FL_SIDE_QUERY && late->fixed)
         max = late->expansion;
+    if (max == 0 && r->looked_up && fl_config_int(model->config, FL_KEY_MODEL_MAX_LENGTH) == 0)
+        max = model->model->lookup.max_length;
     if (max == 0)
         max = model->max_length;
     if (r->side == FL_SIDE_QUERY && max < late->expansion)
         max = late->expansion;
-    uint32_t special     = r->pairs ? fl_tokenizer_pair_special_count(model->tokenizer)
-                                    : fl_tokenizer_special_count(model->tokenizer);
-    r->encode.no_special = model->model->is_static || (r->pairs && model->model->chat_count > 0);
+    uint32_t special = r->pairs ? fl_tokenizer_pair_special_count(model->tokenizer)
+                                : fl_tokenizer_special_count(model->tokenizer);
+    r->encode.no_special =
+        model->model->is_static || r->looked_up || (r->pairs && model->model->chat_count > 0);
     if (max <= special && !r->encode.no_special)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "max_length %u leaves no room for text: the model adds %u special tokens; "
@@ -248,7 +251,7 @@ static int resolve_lengths(fl_request *r, fletch_error *error) {
                        max, special, special + 1);
     fletch_truncate how  = r->options.truncate ? r->options.truncate : model->truncate;
     r->refuse_long       = how == FLETCH_TRUNCATE_ERROR;
-    r->encode.max_length = max < model->length_limit ? max : model->length_limit;
+    r->encode.max_length = max < model->length_limit || r->looked_up ? max : model->length_limit;
     r->encode.truncation = how == FLETCH_TRUNCATE_LEFT ? FL_TRUNCATE_LEFT : FL_TRUNCATE_RIGHT;
     return FLETCH_OK;
 }
@@ -278,6 +281,19 @@ static int resolve_output(fl_request *r, fletch_error *error) {
     return FLETCH_OK;
 }
 
+/* On which side a call's texts are: its prompt's name says. */
+static fl_side side_of(const fletch_model *m, const fletch_embed_options *options) {
+    const char *name = options->prompt_name;
+    if (name == NULL && options->prompt == NULL &&
+        !fl_config_is_set(m->config, FL_KEY_MODEL_PROMPT))
+        name = fl_config_text(m->config, FL_KEY_MODEL_PROMPT_NAME);
+    if (name == NULL)
+        return FL_SIDE_NONE;
+    return strcmp(name, "query") == 0      ? FL_SIDE_QUERY
+           : strcmp(name, "document") == 0 ? FL_SIDE_DOCUMENT
+                                           : FL_SIDE_NONE;
+}
+
 /* Vectors of tokens leave the engine as they are wanted, but for their length. */
 static int resolve_tokens(fl_request *r, fletch_error *error) {
     const fletch_model *model = r->model;
@@ -295,7 +311,7 @@ static int resolve_tokens(fl_request *r, fletch_error *error) {
     r->output.normalize = r->options.normalize > 0 || (r->options.normalize == 0 && always);
     if (late) {
         bool unit           = r->options.normalize == 0 && model->normalize;
-        r->side             = fl_late_side(model, &r->options);
+        r->side             = side_of(model, &r->options);
         r->output.normalize = r->output.normalize || unit;
         r->output.raw       = !r->output.normalize;
     }
@@ -309,6 +325,10 @@ static int resolve_sparse(fl_request *r, fletch_error *error) {
                        "sparse vectors are not cut: dimensions is %u, leave it 0; threshold is %g, "
                        "set it to 0 or above",
                        r->options.dimensions, (double)r->options.threshold);
+    const fl_lookup *lookup = &r->model->model->lookup;
+    fl_side          side   = side_of(r->model, &r->options);
+    r->looked_up =
+        lookup->there && (side == FL_SIDE_QUERY || (side == FL_SIDE_NONE && lookup->by_default));
     r->output.model = r->model->model;
     r->lists        = fl_lists_new(r->texts.count, 1, r->options.list_bytes, error);
     return r->lists ? FLETCH_OK : FLETCH_ENOMEM;

@@ -87,7 +87,8 @@ struct fl_request {
     size_t            query_count, query_capacity; /* ids; bytes of the buffer */
     bool              pairs;                       /* each sequence is of two texts */
     fl_side           side;                        /* of texts of a late-interaction model */
-    bool              matches; /* scores by late interaction: lists hold rows for a while */
+    bool              matches;   /* scores by late interaction: lists hold rows for a while */
+    bool              looked_up; /* sparse: no engine is asked, the weights stand in a table */
     bool              refuse_long;
     bool              in_place; /* the engine may write into the caller's rows */
     bool carries; /* who feeds it may carry it too: no slot is woken for its last chunk */

@@ -189,8 +189,9 @@ typedef struct weighed {
 
 static int by_weight(const void *a, const void *b) {
     const weighed *x = a, *y = b;
-    if (x->weight > y->weight || y->weight > x->weight)
-        return x->weight > y->weight ? -1 : 1;
+    float          v = fabsf(x->weight), w = fabsf(y->weight);
+    if (v > w || w > v)
+        return v > w ? -1 : 1;
     return x->id < y->id ? -1 : 1;
 }
 
@@ -216,16 +217,15 @@ static int keep_heaviest(fl_terms *terms, uint32_t k) {
     return FLETCH_OK;
 }
 
-int fl_output_terms(fl_request *request, size_t text, fl_terms *terms) {
+int fl_output_weights(fl_request *request, size_t text, fl_terms *terms) {
     const fletch_embed_options *options = &request->options;
     float                      *values  = NULL;
     uint32_t                    kept    = 0;
     int                         status  = FLETCH_OK;
     for (uint32_t i = 0; i < terms->count; i++) {
-        float weight = log1pf(terms->values[i]);
-        weight       = request->output.model->log_twice ? log1pf(weight) : weight;
+        float weight = fabsf(terms->values[i]); /* those of a table may be below 0 */
         if (weight > 0.0f && weight >= options->threshold) {
-            terms->values[kept] = weight;
+            terms->values[kept] = terms->values[i];
             terms->ids[kept++]  = terms->ids[i];
         }
     }
@@ -236,6 +236,15 @@ int fl_output_terms(fl_request *request, size_t text, fl_terms *terms) {
         status = fl_lists_take(request->lists, text, terms->ids, terms->count, 1, &values);
     if (status == FLETCH_OK && terms->count > 0)
         memcpy(values, terms->values, terms->count * sizeof *values);
+    return status;
+}
+
+int fl_output_terms(fl_request *request, size_t text, fl_terms *terms) {
+    for (uint32_t i = 0; i < terms->count; i++) {
+        float weight     = log1pf(terms->values[i]);
+        terms->values[i] = request->output.model->log_twice ? log1pf(weight) : weight;
+    }
+    int status = fl_output_weights(request, text, terms);
     if (terms->capacity > TERMS_KEPT)
         fl_terms_free(terms);
     return status;

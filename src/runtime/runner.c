@@ -323,12 +323,7 @@ static int tell_no_list(const fl_runner *slot, int status, fletch_error *error) 
                        "provider %s does not give the vectors of single tokens; use provider.order "
                        "cpu",
                        slot->replica->provider);
-    if (status == FLETCH_ENOSPC)
-        return fl_fail(
-            error, status, FLETCH_NOWHERE,
-            "the lists of all texts take more than list_bytes; embed fewer texts at once");
-    return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
-                   "no memory for the list of a text; embed fewer texts at once");
+    return fl_lists_refuse(status, FLETCH_NOWHERE, error);
 }
 
 /* A text's row or list, finished; not OK: it has none, and *error says why. */

@@ -87,6 +87,8 @@ struct fletch_model {
     int32_t         filler;       /* late interaction: the id that queries are filled up with */
     int32_t        *skipped;      /* owned [skipped_count]: ids whose vectors are left out */
     uint32_t        skipped_count;
+    float          *lookup; /* owned [lookup_count]: a query's weights by id; NULL: none */
+    uint32_t        lookup_count;
     bool            zero_copy;   /* io.zero_copy */
     bool            predict;     /* batch.memory_prediction, and there is a ceiling */
     uint64_t        queue_limit; /* server.max_queue_tokens */
@@ -197,10 +199,8 @@ int    fl_chat_encode(const fl_request *request, fl_feeder *feeder, const fl_spa
                       fletch_error *error);
 size_t fl_chat_bytes(const fl_request *request, size_t query_size, size_t document_size);
 
-/* maxsim.c: what the tokenizer has of the model's settings; on which side a call's texts are; the prompt of
- * documents. */
+/* maxsim.c: what the tokenizer has of the model's settings; the prompt of documents. */
 int         fl_late_open(fletch_model *model, fletch_error *error);
-fl_side     fl_late_side(const fletch_model *model, const fletch_embed_options *options);
 const char *fl_late_document_prompt(const fletch_model *model);
 /* The hidden rows in a text's list become the vectors of its tokens. EMODEL: one is not finite; ENOMEM,
  * ENOSPC. */
@@ -209,6 +209,12 @@ int fl_late_rows(fl_request *request, size_t text, float *const line[2]);
 int fl_late_score(fl_request *request, size_t text, float *score, fletch_error *error);
 /* Embed the query of a request that reranks, which is held until then. (locked; unlocks) */
 void fl_late_ask(fl_request *parent, fl_request **over);
+
+/* lookup.c: the table of a model whose queries are not computed; the list of one, from its ids (which are
+ * sorted; *terms is scratch). ENOMEM, ENOSPC. */
+int fl_lookup_open(fletch_model *model, fletch_error *error);
+int fl_lookup_text(fl_request *request, size_t text, int32_t *ids, size_t count, fl_terms *terms,
+                   fletch_error *error);
 
 /* row_output.c: pooled[width] -> row of the caller; line[0], line[1] are scratch rows. `row` may be
  * `pooled` itself when dtype is float32. False, and `row` untouched, when `pooled` holds or a stage
@@ -223,8 +229,10 @@ float fl_output_dot(const float *a, const float *b, size_t n);
 /* rows[count][columns], the vectors of a text's tokens, brought to unit length where that was asked for.
  * False: as above. */
 bool fl_output_tokens(const fl_output *output, float *rows, size_t count);
-/* The terms of a text become its list: weights, the light ones left out. Changes *terms. ENOMEM, ENOSPC. */
+/* The terms of a text become its list: weights, the light ones left out. Changes *terms. ENOMEM, ENOSPC. The
+ * second takes terms that are weights already. */
 int fl_output_terms(fl_request *request, size_t text, fl_terms *terms);
+int fl_output_weights(fl_request *request, size_t text, fl_terms *terms);
 /* A finished row as its dtype; may be `row` itself when that is float32. */
 void fl_output_store(const float *row, size_t columns, fletch_dtype dtype, void *out);
 /* Whether the engine may write pooled rows straight into the caller's rows. */

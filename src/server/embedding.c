@@ -220,8 +220,13 @@ static bool choose_options(fl_job *job) {
     if (name.data == NULL) {
         return true;
     }
-    options->prompt = fl_served_prompt(job->served, name);
-    if (options->prompt == NULL) {
+    /* where queries and documents differ by more than their prompts, the library wants the name */
+    if (fl_served_is_late(job->served) || fl_served_is_sparse(job->served)) {
+        options->prompt_name = fl_served_prompt_name(job->served, name);
+    } else {
+        options->prompt = fl_served_prompt(job->served, name);
+    }
+    if (options->prompt == NULL && options->prompt_name == NULL) {
         job->style->refuse(job, FL_REFUSE_PROMPT, FLETCH_NOWHERE,
                            "the model has no prompt of this name");
         return false;
@@ -453,9 +458,8 @@ bool fl_job_prepare_tokens(fl_job *job) {
         return false;
     }
     bool late = fl_served_is_late(job->served);
-    if (late) { /* the library makes ids of queries and documents; it knows them by the prompt's name */
-        job->options.normalize   = 0;
-        job->options.prompt_name = fl_served_prompt_name(job->served, job->ask.prompt_name);
+    if (late) { /* the library makes ids of queries and documents */
+        job->options.normalize = 0;
     }
     if (late && job->ask.input.form == FL_INPUT_MIXED) {
         job->style->refuse(job, FL_REFUSE_INPUT, FLETCH_NOWHERE,

@@ -261,7 +261,10 @@ static void probe(served_full *full) {
         atomic_exchange(&full->probing, true)) {
         return;
     }
+    static const fletch_embed_options computed = {
+        .size = sizeof computed, .prompt_name = "document"}; /* a query may need no engine */
     fletch_request request = FLETCH_REQUEST_INIT;
+    request.options        = sparse ? &computed : NULL;
     request.kind           = sparse                             ? FLETCH_KIND_SPARSE
                              : full->shared.info.labels > 0     ? FLETCH_KIND_SCORES
                              : fl_served_is_late(&full->shared) ? FLETCH_KIND_TOKENS

@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """make_lists.py - what sentence-transformers gives that is not one vector a text, for make_folders.py.
 
-    make_lists.py            writes tokens.npz into some of its folders, and makes the folders sparse-*
+    make_lists.py            writes tokens.npz into some of its folders, and makes the folders sparse-* and router-*
 
 tokens.npz holds what encode(output_value="token_embeddings") gives for the first texts of texts.json, text after
 text, and where each begins. sparse-* are SPLADE models as SparseEncoder saves them or once did: tied and
 untied decoders, both activations, the families that have a vocabulary head; sparse.npz holds their dense rows.
+router-* are models whose queries are looked up instead of computed (Router, SparseStaticEmbedding), with the table as a
+tensor and as idf.json; router.npz holds the rows of encode_query, encode_document and encode.
 Needs torch and sentence-transformers; the tests need neither.
 """
 import json
@@ -17,6 +19,8 @@ import numpy
 import torch
 import transformers
 from sentence_transformers import SentenceTransformer, SparseEncoder
+from sentence_transformers.base.modules import Router, Transformer
+from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 
 import make_folders as base
 
@@ -94,9 +98,76 @@ def make_sparse() -> None:
     sparse("sparse-mpnet", transformers.MPNetConfig(**SMALL), roberta=True)
 
 
+def save_router(path: pathlib.Path, router: Router, similarity: str, prompts: dict) -> None:
+    SparseEncoder(modules=[router], similarity_fn_name=similarity, prompts=prompts).save(str(path), create_model_card=False)
+    for unused in ("special_tokens_map.json", "generation_config.json"):
+        for file in path.rglob(unused):
+            file.unlink()
+
+
+def expect_routes(path: pathlib.Path) -> None:
+    encoder = SparseEncoder(str(path), device="cpu", local_files_only=True)
+    every = {"batch_size": len(TEXTS), "convert_to_sparse_tensor": False}
+    numpy.savez_compressed(path / "router.npz", **{name: encode(TEXTS, **every).numpy() for name, encode in (
+        ("query", encoder.encode_query), ("document", encoder.encode_document), ("rows", encoder.encode))})
+
+
+def router(name: str, default: str | None = None, activation: str = "log1p_relu", prompts: dict | None = None) -> Router:
+    """A document encoder of one layer and a table over its vocabulary, in which some weights are 0."""
+    path = base.new_folder(name)
+    (path / "source").mkdir()
+    tokenizer = base.bert_tokenizer(path / "source")
+    network = transformers.AutoModelForMaskedLM.from_config(transformers.BertConfig(**SMALL, vocab_size=len(tokenizer)))
+    base.randomise(network, sum(name.encode()))
+    network.save_pretrained(path / "source")
+    tokenizer.save_pretrained(path / "source")
+    document = Transformer(str(path / "source"), transformer_task="fill-mask", max_seq_length=40)
+    queries = transformers.AutoTokenizer.from_pretrained(path / "source", model_max_length=16)
+    weight = torch.rand(len(tokenizer), generator=torch.Generator().manual_seed(3)) * 6
+    weight[::7] = 0
+    made = Router.for_query_document(
+        query_modules=[SparseStaticEmbedding(queries, weight=weight, frozen=True)],
+        document_modules=[document, SpladePooling(pooling_strategy="max", activation_function=activation)],
+        default_route=default)
+    save_router(path, made, "dot", prompts or {})
+    shutil.rmtree(path / "source")
+    return made
+
+
+def make_routers() -> None:
+    for path in FOLDERS.glob("router-*"):
+        shutil.rmtree(path)
+    router("router-tensor", prompts={"query": "find: ", "document": "the "})
+    expect_routes(FOLDERS / "router-tensor")
+
+    path = FOLDERS / "router-idf"  # as sentence-transformers 5 spelt it, with the table of opensearch's models
+    made = router("router-idf", default="document", activation="relu")
+    table = made.sub_modules["query"][0]
+    words = table.tokenizer.convert_ids_to_tokens(range(table.num_dimensions))
+    base.write_json(path / "query_0_SparseStaticEmbedding/idf.json",
+                    {word: round(float(value), 4) for word, value in zip(words, table.weight) if value > 0}
+                    | {"no token of it": 1.25})
+    (path / "query_0_SparseStaticEmbedding/model.safetensors").unlink()
+    (path / "document_0_Transformer").rename(path / "document_0_MLMTransformer")
+    base.write_json(path / "document_0_MLMTransformer/sentence_bert_config.json",
+                    {"max_seq_length": 40, "do_lower_case": False})
+    base.write_json(path / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": PACKAGE + "models.Router"}])
+    base.write_json(path / "router_config.json", {
+        "types": {"query_0_SparseStaticEmbedding": PACKAGE + "sparse_encoder.models.SparseStaticEmbedding",
+                  "document_0_MLMTransformer": OLD[0], "document_1_SpladePooling": OLD[1]},
+        "structure": {"query": ["query_0_SparseStaticEmbedding"],
+                      "document": ["document_0_MLMTransformer", "document_1_SpladePooling"]},
+        "parameters": {"default_route": "document", "allow_empty_key": True}})
+    settings = path / "query_0_SparseStaticEmbedding/config.json"
+    base.write_json(settings, {"frozen": True, "path": str(settings.with_name("idf.json"))})
+    expect_routes(path)
+    base.write_json(settings, {"frozen": True, "path": "idf.json"})
+
+
 def main() -> None:
     make_tokens()
     make_sparse()
+    make_routers()
     base.link_duplicates()
 
 

@@ -243,6 +243,22 @@ def test_sparse_vectors(start):
     assert good(server.ask("GET", "/info"))["model_type"] == {"embedding": {"pooling": "splade"}}
 
 
+def test_sparse_vectors_of_queries_and_documents(start):
+    folder = pathlib.Path(__file__).parents[1] / "golden/folders/router-tensor"
+    texts, want = json.loads((folder.parent / "texts.json").read_text())[4:8], numpy.load(folder / "router.npz")
+    server = start("--model", folder, model=False)
+    for side, name in (("query", {"prompt_name": "query"}), ("document", {"prompt_name": "document"})):
+        rows = good(post(server, "/embed_sparse", {"inputs": texts} | name))
+        for row, expected in zip(rows, want[side][4:8], strict=True):
+            ids = [entry["index"] for entry in row]
+            assert ids == numpy.flatnonzero(expected).tolist()
+            assert numpy.abs([entry["value"] for entry in row] - expected[ids]).max() <= 1e-5
+    ids = good(post(server, "/tokenize", {"inputs": "cat", "add_special_tokens": True}))[0]
+    mixed = good(post(server, "/embed_sparse", {"inputs": ["cat", [entry["id"] for entry in ids]], "prompt_name": "query"}))
+    assert mixed[1] == [entry for entry in mixed[0] if entry["index"] == ids[1]["id"]]
+    error(post(server, "/embed_sparse", {"inputs": "a", "prompt_name": "passage"}), 422, "Validation")
+
+
 def test_rerank_without_texts(server):
     assert error(post(server, "/rerank", {"query": "a", "texts": []}), 400, "Empty") == "`texts` cannot be empty"
 

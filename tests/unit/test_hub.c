@@ -128,11 +128,19 @@ Test(hub, only_files_that_are_read_are_fetched) {
                                            "2_Dense/model.safetensors",
                                            "sentence_bert_config.json",
                                            "config_sentence_transformers.json",
-                                           "0_StaticEmbedding/tokenizer.json"};
-    static const char *const unwanted[] = {
-        "pytorch_model.bin", "README.md",   "onnx/model.onnx",     "2_Dense/pytorch_model.bin",
-        "train_script.py",   "tf_model.h5", "onnx/config.json",    "1_Pooling/deep/config.json",
-        "rust_model.ot",     "data.json",   "Pooling/config.json", "1_Pooling/custom.py"};
+                                           "0_StaticEmbedding/tokenizer.json",
+                                           "router_config.json",
+                                           "query_0_SparseStaticEmbedding/config.json",
+                                           "query_0_SparseStaticEmbedding/idf.json",
+                                           "document_0_MLMTransformer/model.safetensors",
+                                           "idf.json"};
+    static const char *const unwanted[] = {"pytorch_model.bin",      "README.md",
+                                           "onnx/model.onnx",        "2_Dense/pytorch_model.bin",
+                                           "train_script.py",        "tf_model.h5",
+                                           "onnx/config.json",       "1_Pooling/deep/config.json",
+                                           "rust_model.ot",          "data.json",
+                                           "Pooling/config.json",    "1_Pooling/custom.py",
+                                           "query_Dense/config.json"};
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         cr_assert(fl_hub_file_is_needed(wanted[i]), "%s", wanted[i]);
     }
@@ -324,6 +332,25 @@ Test(hub, refs_are_read_back_and_rubbish_is_not) {
 static fl_hub_state state(void) {
     char missing[FL_HUB_ID_MAX];
     return fl_hub_snapshot_state(&repo, COMMIT_A, missing);
+}
+
+Test(hub, a_router_is_complete_with_the_modules_of_both_routes) {
+    open_repo();
+    put(COMMIT_A, "modules.json", "e1",
+        "[{\"path\":\"\",\"type\":\"sentence_transformers.models.Router\"}]");
+    cr_assert_eq(state(), FL_HUB_PARTIAL);
+    put(COMMIT_A, "router_config.json", "e2",
+        "{\"types\":{\"query_0_T\":\"sentence_transformers.x.SparseStaticEmbedding\","
+        "\"document_0_M\":\"sentence_transformers.x.MLMTransformer\","
+        "\"document_1_S\":\"sentence_transformers.x.SpladePooling\"}}");
+    cr_assert_eq(state(), FL_HUB_PARTIAL);
+    put(COMMIT_A, "query_0_T/config.json", "e3", "{}");
+    put(COMMIT_A, "document_0_M/config.json", "e4", "{}");
+    put(COMMIT_A, "document_0_M/tokenizer.json", "e5", "{}");
+    put(COMMIT_A, "document_0_M/model.safetensors", "e6", "x");
+    cr_assert_eq(state(), FL_HUB_PARTIAL);
+    put(COMMIT_A, "document_1_S/config.json", "e7", "{}");
+    cr_assert_eq(state(), FL_HUB_COMPLETE);
 }
 
 Test(hub, a_snapshot_is_complete_only_with_every_module) {

@@ -118,7 +118,7 @@ class Heads:
                      max_length: int | None = None, truncate: str | None = None, top_k: int = 0,
                      threshold: float = 0.0) -> Sparse:
         """Weights of vocabulary entries, by a sparse model (SPLADE), as rows of a Sparse. top_k keeps the heaviest of a text,
-        threshold those of at least that weight."""
+        threshold those of at least that weight; prompt_name "query" or "document" names the side where a model has two."""
         made = make_texts([texts] if isinstance(texts, str) else texts, False)
         data, indices, ends = [], [], [0]
         for _, ids, values in self._lists(_SPARSE, made, prompt, prompt_name, max_length, truncate, None, top_k, threshold):
