@@ -165,6 +165,31 @@ Test(prediction, long_texts_of_other_layers) {
     check_all(&spec, "bf16", 0, shapes, sizeof shapes / sizeof *shapes);
 }
 
+/* What is kept of prompts is taken when opening. */
+Test(prediction, causal_layers) {
+    const toy_spec spec     = {.layers          = 3,
+                               .hidden          = 96,
+                               .heads           = 6,
+                               .kv_heads        = 2,
+                               .head_dim        = 32,
+                               .mlp             = 400,
+                               .vocab           = 50,
+                               .positions       = 1024,
+                               .norm            = FL_NORM_RMS,
+                               .place           = FL_NORM_PRE,
+                               .final_norm      = true,
+                               .glu             = FL_MLP_GLU,
+                               .rope_dims       = 32,
+                               .theta           = 10000.0,
+                               .causal          = true,
+                               .no_positions    = true,
+                               .bare_embeddings = true,
+                               .pooling         = {FL_POOL_LAST_TOKEN},
+                               .pooling_count   = 1};
+    const shape    shapes[] = {{1, 1024, EQUAL}, {1, 20, EQUAL}, {2, 700, EQUAL}, {64, 100, MIXED}};
+    check_all(&spec, "fp32", 0, shapes, sizeof shapes / sizeof *shapes);
+}
+
 /* Rows on their way through experts, and heads that are normed side by side. */
 Test(prediction, experts_and_norms_over_all_heads) {
     const toy_spec spec     = {.layers        = 2,

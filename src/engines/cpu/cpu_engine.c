@@ -5,8 +5,8 @@
  * Method   open checks the descriptor (a switch that is not handled is refused by name), chooses
  *          kernels, sizes blocks from the L2 cache and reserves everything; forward plans the batch
  *          and lets the team run it (cpu_plan.c, cpu_forward.c).
- * Memory   Two big blocks: packed weights, and scratch of all threads with the plan; nothing
- *          afterwards.
+ * Memory   Two big blocks: packed weights, and scratch of all threads with the plan; a third one for
+ *          prompts of causal models; nothing afterwards.
  * Threads  The caller of forward is member 0 of the team; one forward at a time.
  * Proof    tests/unit/test_engine*.c; bench/engine.c for the speed. */
 #include <stdio.h>
@@ -188,6 +188,7 @@ static void close_engine(fl_engine *e) {
         return;
     }
     fl_team_close(e->team);
+    fl_cpu_prompt_close(e);
     fl_big_free(e->weights, e->weights_bytes);
     fl_big_free(e->arena, e->arena_bytes);
     fl_free(e->scratch);
@@ -273,10 +274,8 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     snprintf(e->device, sizeof e->device, "%s", cpu.name[0] ? cpu.name : "processor");
     e->pinned = options->cores != NULL;
     e->trace  = options->trace;
-    status    = fl_team_open(&e->team, e->threads, options->cores, error);
-    if (status < 0) {
-        return status;
-    }
+    FL_TRY(fl_team_open(&e->team, e->threads, options->cores, error));
+    FL_TRY(fl_cpu_prompt_open(e, error));
     fl_barrier_init(&e->barrier, e->threads);
     status = fl_cpu_pack(e, encoder, error);
     return status == FLETCH_OK && e->format == FL_CPU_INT8 ? fl_cpu_calibrate(e, encoder, error)
@@ -322,6 +321,19 @@ static void run(void *arg, unsigned member, unsigned size) {
     }
 }
 
+void fl_cpu_run_batch(fl_engine *e, const fl_batch *batch) {
+    e->batch = batch;
+    fl_cpu_plan_make(e, batch);
+    atomic_store(&e->next_block, e->plan.shared);
+    atomic_store(&e->bad_text, UINT32_MAX);
+    atomic_store(&e->no_memory, false);
+    if (e->plan.block_count == 1 && e->plan.shared == 0) {
+        run(e, 0, 1);
+    } else {
+        fl_team_run(e->team, run, e);
+    }
+}
+
 static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_error *error) {
     (void)slot; /* there is one */
     if (batch->texts == 0) {
@@ -338,16 +350,8 @@ static int forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_er
                            length, e->max_length);
         }
     }
-    e->batch = batch;
-    fl_cpu_plan_make(e, batch);
-    atomic_store(&e->next_block, e->plan.shared);
-    atomic_store(&e->bad_text, UINT32_MAX);
-    atomic_store(&e->no_memory, false);
-    if (e->plan.block_count == 1 && e->plan.shared == 0) {
-        run(e, 0, 1);
-    } else {
-        fl_team_run(e->team, run, e);
-    }
+    fl_cpu_prompt_prepare(e, batch);
+    fl_cpu_run_batch(e, batch);
     unsigned bad = atomic_load(&e->bad_text);
     if (bad != UINT32_MAX) {
         return fl_fail(
@@ -366,16 +370,16 @@ static uint32_t devices(const fl_engine_options *options) {
 }
 
 static void info(const fl_engine *e, fl_engine_info *out) {
-    *out =
-        (fl_engine_info){.device         = e->device,
-                         .precision      = format_name[e->format],
-                         .slots          = 1,
-                         .best_tokens    = e->threads * (uint32_t)e->block_size * BATCH_BLOCKS,
-                         .any_thread     = !e->pinned,
-                         .deterministic  = true,
-                         .token_rows     = e->desc.layers > 0 && !e->desc.mlm,
-                         .blind_tokens   = true,
-                         .resident_bytes = e->weights_bytes + (e->word.mapped ? e->word.bytes : 0)};
+    *out = (fl_engine_info){.device         = e->device,
+                            .precision      = format_name[e->format],
+                            .slots          = 1,
+                            .best_tokens    = e->threads * (uint32_t)e->block_size * BATCH_BLOCKS,
+                            .any_thread     = !e->pinned,
+                            .deterministic  = true,
+                            .token_rows     = e->desc.layers > 0 && !e->desc.mlm,
+                            .blind_tokens   = true,
+                            .resident_bytes = e->weights_bytes + e->prompt.bytes +
+                                              (e->word.mapped ? e->word.bytes : 0)};
 }
 
 static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {

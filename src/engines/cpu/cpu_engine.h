@@ -8,6 +8,7 @@
  *   cpu_plan.c      a batch -> blocks of whole texts, and who runs them
  *   cpu_forward.c   one block of texts, by one thread or by a crew: embedding, layers, pooling; cpu_layers.c
  *               what stands between
+ *   cpu_prompt.c    what texts of a causal model begin with alike
  *   vocabulary.c  the vocabulary head of a block
  *   tables.c    what open computes once: positions, angles, biases by distance
  *   cpu_memory.c    what a batch takes, before it runs
@@ -81,6 +82,24 @@ typedef struct fl_cpu_expert_rows {
     float *in, *out; /* [expert_rows, hidden16] */
 } fl_cpu_expert_rows;
 
+/* What texts of a causal model begin with alike, and what it gave: cpu_prompt.c. */
+enum {
+    FL_CPU_PROMPT      = 128,        /* tokens that are kept, at most */
+    FL_CPU_PROMPT_TEXT = FL_CPU_KEYS /* a longer text computes all of its tokens */
+};
+typedef struct fl_cpu_prompt {
+    float   *rows; /* [layers][kv_heads][k, v][FL_CPU_PROMPT][head16]; NULL: nothing is ever kept */
+    void    *block; /* owned: rows and what every thread joins them with */
+    size_t   bytes;
+    int32_t  ids[FL_CPU_PROMPT]; /* whose they are */
+    uint32_t length;
+    uint32_t *shared;  /* [batch_texts] of the batch under way: a text's tokens that are kept */
+    uint32_t  saved;   /* the sum of these */
+    bool      keeping; /* the text under way is a prompt */
+    int32_t   before[FL_CPU_PROMPT]; /* how the first text of the forward before began */
+    uint32_t  before_length;
+} fl_cpu_prompt;
+
 /* What one thread writes while it runs a block. */
 typedef struct fl_cpu_scratch {
     float *x;         /* [block_max, hidden16] the residual stream */
@@ -92,6 +111,7 @@ typedef struct fl_cpu_scratch {
     float *pair;      /* gated MLPs: [rows_max, 32] a panel of the gate and one of up */
     float *middle;    /* [rows_max, FL_CPU_CHUNK] */
     float *attention; /* fl_cpu_attention_scratch */
+    float *joined;    /* [k, v][FL_CPU_PROMPT_TEXT, head16] of a text with a prompt that is kept */
     fl_cpu_expert_rows expert; /* where some layer has experts */
     float *most; /* vocabulary head: [rows_max, wide16] the largest logits of so many texts */
     /* narrow formats */
@@ -169,6 +189,7 @@ struct fl_engine {
     size_t          page_bytes; /* of the kernel, the small ones */
     bool            huge_pages; /* big blocks are backed by them */
     fl_cpu_plan     plan;
+    fl_cpu_prompt   prompt;
     /* the forward under way */
     const fl_batch *batch;
     atomic_uint     next_block;
@@ -227,6 +248,15 @@ void fl_cpu_round_panel16(const float *columns, size_t k, uint8_t *panel);
 
 /* cpu_calibrate.c: find the gains with a short forward of the packed engine, then pack again. */
 int fl_cpu_calibrate(fl_engine *engine, const fl_encoder *encoder, fletch_error *error);
+
+/* cpu_prompt.c: open takes memory where the model allows it. prepare says how much of each text of a batch
+ * is known already, after it computed what many begin with and was not. */
+int  fl_cpu_prompt_open(fl_engine *engine, fletch_error *error);
+void fl_cpu_prompt_close(fl_engine *engine);
+void fl_cpu_prompt_prepare(fl_engine *engine, const fl_batch *batch);
+
+/* cpu_engine.c: a batch through plan and team; `bad_text` tells. */
+void fl_cpu_run_batch(fl_engine *engine, const fl_batch *batch);
 
 /* cpu_plan.c */
 void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch);

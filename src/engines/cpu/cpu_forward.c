@@ -82,8 +82,9 @@ static void embed(const fl_cpu_crew *c, float *y) {
     float           *x    = c->at.x + first * e->hidden16;
     float           *own  = e->project ? y : x;
     for (uint32_t t = c->block->first; t < c->block->last; t++) {
-        const int32_t *ids = batch->ids + batch->cu[e->plan.order[t]];
-        size_t         n = fl_cpu_length(e, t), counted = 0, second = fl_cpu_second(e, t);
+        size_t         known = fl_cpu_shared(e, t), counted = known;
+        const int32_t *ids = batch->ids + batch->cu[e->plan.order[t]] + known;
+        size_t         n = fl_cpu_length(e, t), second = fl_cpu_second(e, t);
         for (size_t i = 0; i < n; i++, row++) {
             bool   is_pad   = e->desc.position_skips_pad && (uint32_t)ids[i] == e->desc.pad_token;
             size_t position = is_pad ? e->max_length : counted++;
@@ -221,7 +222,7 @@ void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thr
     if (engine->mlm) {
         c.at.y = engine->scratch[thread].y; /* no member reads another's sums here */
         fl_cpu_vocabulary(&c);
-    } else {
+    } else if (!engine->prompt.keeping) {
         pool_texts(&c);
     }
     fl_trace_end(engine->trace, "block", begin, "tokens", block->tokens);

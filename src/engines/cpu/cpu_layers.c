@@ -253,6 +253,34 @@ static void rotate(const fl_engine *e, const fl_cpu_rope *rope, float *x, size_t
     e->kernels->rotate(&at);
 }
 
+/* Where a layer's keys of a group are kept, and behind them its values. */
+static float *kept(const fl_engine *e, const fl_cpu_layer *layer, size_t kv) {
+    size_t place = (size_t)(layer - e->layers) * e->desc.kv_heads + kv;
+    return e->prompt.rows + place * 2 * FL_CPU_PROMPT * e->head16;
+}
+
+static void keep_prompt(const fl_engine *e, const fl_cpu_layer *layer, size_t kv, const float *k,
+                        const float *v, size_t n) {
+    float *to = kept(e, layer, kv);
+    memcpy(to, k, n * e->head16 * sizeof *k);
+    memcpy(to + FL_CPU_PROMPT * e->head16, v, n * e->head16 * sizeof *v);
+}
+
+/* k and v of a text of which `known` tokens are kept and n were computed, one after the other. */
+static void join_prompt(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t kv, size_t known,
+                        size_t n, float **k, float **v) {
+    const fl_engine *e    = c->engine;
+    size_t           head = known * e->head16, bytes = n * e->head16 * sizeof **k;
+    const float     *from = kept(e, layer, kv);
+    float           *to = c->at.joined, *behind = to + FL_CPU_PROMPT_TEXT * e->head16;
+    memcpy(to, from, head * sizeof *to);
+    memcpy(to + head, *k, bytes);
+    memcpy(behind, from + FL_CPU_PROMPT * e->head16, head * sizeof *to);
+    memcpy(behind + head, *v, bytes);
+    *k = to;
+    *v = behind;
+}
+
 /* Attention of these heads over every text of the block, to context. */
 static void attend(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads *h, bool fresh_k) {
     const fl_engine    *e     = c->engine;
@@ -262,19 +290,26 @@ static void attend(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads 
     size_t              row = 0, q_row = 0;
     for (uint32_t t = c->block->first; t < c->block->last; t++) {
         size_t n = fl_cpu_length(e, t), rows = few ? 1 : n, keys = fl_cpu_keys(e, t);
-        size_t first = few ? fl_cpu_pooled_row(e, n, fl_cpu_skip(e, t)) : 0;
+        size_t known = fl_cpu_shared(e, t);
+        size_t first = known + (few ? fl_cpu_pooled_row(e, n, fl_cpu_skip(e, t)) : 0);
         float *q = q_of(c, h, 0) + q_row * e->head16, *k = k_of(c) + row * e->head16;
+        float *v = v_of(c, h) + row * e->head16;
         for (size_t i = 0; layer->rope && i < h->count; i++) {
             rotate(e, layer->rope, q + i * h->q_rows * e->head16, first, rows);
         }
         if (layer->rope && fresh_k) {
-            rotate(e, layer->rope, k, 0, n);
+            rotate(e, layer->rope, k, known, n);
+        }
+        if (e->prompt.keeping && h->first == h->kv * e->group) {
+            keep_prompt(e, layer, h->kv, k, v, n);
+        } else if (known > 0) {
+            join_prompt(c, layer, h->kv, known, n, &k, &v);
         }
         fl_attention at = {.q          = q,
                            .q_stride   = e->head16,
                            .q_head     = h->q_rows * e->head16,
                            .k          = k,
-                           .v          = v_of(c, h) + row * e->head16,
+                           .v          = v,
                            .kv_stride  = e->head16,
                            .out        = c->at.context + q_row * e->inner + h->first * e->head16,
                            .out_stride = e->inner,

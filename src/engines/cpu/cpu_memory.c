@@ -13,7 +13,8 @@
  *         is promised.
  * Bounds  Pages stay with the process once written, so a second batch of the shape takes nothing: the
  *         prediction is exact for a fresh engine and on the safe side ever after. Word vectors are
- *         read in place from the mapped file and count in info.resident_bytes, all of them.
+ *         read in place from the mapped file and count in info.resident_bytes, all of them; so does what
+ *         cpu_prompt.c keeps. Tokens that it saves are not foreseen.
  * Memory  stack only. Threads: any, also while a batch runs; nothing of it is read.
  * Proof   tests/unit/test_prediction.c measures forked engines over many shapes: at most 10 % off.
  *         An array that is added to fl_cpu_scratch and not here fails there. */

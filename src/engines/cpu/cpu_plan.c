@@ -34,8 +34,10 @@ static const double like = 1.5;
 static const double attention_cost[] = {
     [FL_CPU_FP32] = 6.0, [FL_CPU_INT8] = 13.0, [FL_CPU_INT16] = 9.0, [FL_CPU_BF16] = 6.0};
 
-static uint32_t length_of(const fl_batch *batch, uint32_t text) {
-    return batch->cu[text + 1] - batch->cu[text];
+/* Tokens that are to be computed. */
+static uint32_t length_of(const fl_engine *engine, const fl_batch *batch, uint32_t text) {
+    uint32_t shared = engine->prompt.shared ? engine->prompt.shared[text] : 0;
+    return batch->cu[text + 1] - batch->cu[text] - shared;
 }
 
 static void sort_by_length(const fl_engine *engine, const fl_batch *batch,
@@ -44,13 +46,13 @@ static void sort_by_length(const fl_engine *engine, const fl_batch *batch,
     uint32_t *start   = plan->count; /* start[i]: first place of length longest - i */
     memset(start, 0, (longest + 2) * sizeof *start);
     for (uint32_t t = 0; t < batch->texts; t++) {
-        start[longest - length_of(batch, t) + 1]++;
+        start[longest - length_of(engine, batch, t) + 1]++;
     }
     for (size_t i = 1; i <= longest; i++) {
         start[i] += start[i - 1];
     }
     for (uint32_t t = 0; t < batch->texts; t++) {
-        plan->order[start[longest - length_of(batch, t)]++] = t;
+        plan->order[start[longest - length_of(engine, batch, t)]++] = t;
     }
 }
 
@@ -115,14 +117,14 @@ static double cost_of_text(const fl_engine *engine, double n) {
 /* Cut plan->order into blocks; `crews` is how many work at a time. */
 static void cut_blocks(const fl_engine *engine, const fl_batch *batch, fl_cpu_plan *plan,
                        unsigned crews, size_t share) {
-    size_t left       = batch->tokens;
+    size_t left       = batch->tokens - engine->prompt.saved;
     plan->block_count = 0;
     for (uint32_t first = 0; first < batch->texts;) {
         size_t       goal   = goal_for(engine, left, crews, share);
-        uint32_t     length = length_of(batch, plan->order[first]);
+        uint32_t     length = length_of(engine, batch, plan->order[first]);
         fl_cpu_block block  = {first, first + 1, length, cost_of_text(engine, length)};
         while (block.last < batch->texts) {
-            length = length_of(batch, plan->order[block.last]);
+            length = length_of(engine, batch, plan->order[block.last]);
             if (block.tokens + length > goal) {
                 break;
             }
@@ -212,7 +214,7 @@ static void bring_forward(fl_cpu_plan *plan, together run) {
 void fl_cpu_plan_make(fl_engine *engine, const fl_batch *batch) {
     fl_cpu_plan *plan    = &engine->plan;
     unsigned     threads = engine->threads;
-    size_t       share   = fair_share(engine, batch->tokens);
+    size_t       share   = fair_share(engine, batch->tokens - engine->prompt.saved);
     sort_by_length(engine, batch, plan);
     cut_blocks(engine, batch, plan, threads, share);
     if (share > 0 && lag(plan->blocks, plan->block_count, plan->load, threads) > crew_cost) {

@@ -29,18 +29,26 @@ static inline size_t fl_cpu_least(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
-/* Tokens of text `t` of the plan, and how many of them pooling leaves out. */
-static inline uint32_t fl_cpu_length(const fl_engine *e, uint32_t t) {
-    uint32_t text = e->plan.order[t];
-    return e->batch->cu[text + 1] - e->batch->cu[text];
-}
-static inline uint32_t fl_cpu_skip(const fl_engine *e, uint32_t t) {
-    return e->batch->pool_skip ? e->batch->pool_skip[e->plan.order[t]] : 0;
+/* Tokens at the head of text `t` of the plan that are kept: no rows of the block. */
+static inline uint32_t fl_cpu_shared(const fl_engine *e, uint32_t t) {
+    return e->prompt.shared ? e->prompt.shared[e->plan.order[t]] : 0;
 }
 
-/* How many of the tokens of text `t` are attended to. */
+/* Tokens of text `t` that are rows of the block, and how many of them pooling leaves out. */
+static inline uint32_t fl_cpu_length(const fl_engine *e, uint32_t t) {
+    uint32_t text = e->plan.order[t];
+    return e->batch->cu[text + 1] - e->batch->cu[text] - fl_cpu_shared(e, t);
+}
+static inline uint32_t fl_cpu_skip(const fl_engine *e, uint32_t t) {
+    uint32_t skip   = e->batch->pool_skip ? e->batch->pool_skip[e->plan.order[t]] : 0;
+    uint32_t shared = fl_cpu_shared(e, t);
+    return skip > shared ? skip - shared : 0;
+}
+
+/* How many of all tokens of text `t` are attended to. */
 static inline size_t fl_cpu_keys(const fl_engine *e, uint32_t t) {
-    return e->batch->keys ? e->batch->keys[e->plan.order[t]] : fl_cpu_length(e, t);
+    return e->batch->keys ? e->batch->keys[e->plan.order[t]]
+                          : fl_cpu_length(e, t) + fl_cpu_shared(e, t);
 }
 
 /* The first token of text `t` that has type 1. */
