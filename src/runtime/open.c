@@ -68,8 +68,7 @@ static int open_tokenizer(fletch_model *m, fletch_error *error) {
     const fl_model *model = m->model;
     fl_buf          file  = {0};
     int status = fl_file_read(model->tokenizer_path, FL_TOKENIZER_BYTES_MAX, &file, error);
-    if (status == FLETCH_EINVAL) { /* not a file, or too large for one: damage,
-                                    not a wrong call */
+    if (status == FLETCH_EINVAL) { /* not a file, or too large for one: damage, not a wrong call */
         status = FLETCH_EMODEL;
         if (error)
             error->code = status;
@@ -107,17 +106,15 @@ static int open_tokenizer(fletch_model *m, fletch_error *error) {
     return fl_model_add_hint(status, error);
 }
 
-/* A token id the word table has no row for would be read outside it: refuse the
- * pair of files. */
+/* A token id that the word table has no row for would be read outside it: refuse the pair of files. */
 static int check_vocabulary(const fletch_model *m, fletch_error *error) {
     uint32_t ids  = fl_tokenizer_vocab_size(m->tokenizer);
     uint32_t rows = m->model->encoder.desc.vocab;
     if (ids <= rows)
         return FLETCH_OK;
     return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                   "%s gives token ids up to %u, but the model has only %u rows "
-                   "of word embeddings; "
-                   "the files do not belong together",
+                   "%s gives token ids up to %u, but the model has only %u rows of word "
+                   "embeddings; the files do not belong together",
                    m->model->tokenizer_path, ids - 1, rows);
 }
 
@@ -139,8 +136,7 @@ int fl_runtime_prompt(const fletch_model *model, const char *name, const char **
         }
     }
     if (strcmp(name, "query") == 0 || strcmp(name, "document") == 0) {
-        *text = ""; /* sentence-transformers 5 and later hold both in every model,
-                   empty */
+        *text = ""; /* sentence-transformers 5 and later hold both in every model, empty */
         return FLETCH_OK;
     }
     return fl_fail(
@@ -181,8 +177,7 @@ static int resolve_lengths(fletch_model *m, fletch_error *error) {
     int64_t asked   = fl_config_int(m->config, FL_KEY_MODEL_MAX_LENGTH);
     if (asked > m->length_limit)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "model.max_length is %lld (%s), but the model has %u "
-                       "positions; set at most "
+                       "model.max_length is %lld (%s), but the model has %u positions; set at most "
                        "that",
                        (long long)asked, fl_config_origin(m->config, FL_KEY_MODEL_MAX_LENGTH),
                        m->length_limit);
@@ -235,20 +230,17 @@ static int resolve_output(fletch_model *m, fletch_error *error) {
 static int open_folder(fletch_model *m, const char *name, bool tokenizer_only,
                        fletch_error *error) {
     char           path[4096];
-    bool           file   = fl_onnx_path(name, path, sizeof path);
-    int            status = FLETCH_OK;
-    fl_hub_options hub    = {
-           .cache_dir     = fl_config_text(m->config, FL_KEY_MODEL_CACHE_DIR),
-           .revision      = fl_config_text(m->config, FL_KEY_MODEL_REVISION),
-           .offline       = fl_config_bool(m->config, FL_KEY_MODEL_OFFLINE),
-           .auto_download = fl_config_bool(m->config, FL_KEY_MODEL_AUTO_DOWNLOAD),
-           .log           = fl_config_log(m->config),
+    bool           file = fl_onnx_path(name, path, sizeof path);
+    fl_hub_options hub  = {
+         .cache_dir     = fl_config_text(m->config, FL_KEY_MODEL_CACHE_DIR),
+         .revision      = fl_config_text(m->config, FL_KEY_MODEL_REVISION),
+         .offline       = fl_config_bool(m->config, FL_KEY_MODEL_OFFLINE),
+         .auto_download = fl_config_bool(m->config, FL_KEY_MODEL_AUTO_DOWNLOAD),
+         .log           = fl_config_log(m->config),
     };
     if (!file)
-        status =
-            fl_hub_resolve(name, &hub, NULL, NULL, path, sizeof path, m->id, m->revision, error);
-    if (status < 0)
-        return status;
+        FL_TRY(
+            fl_hub_resolve(name, &hub, NULL, NULL, path, sizeof path, m->id, m->revision, error));
     const char      *pooling = fl_config_text(m->config, FL_KEY_MODEL_POOLING);
     fl_model_options options = {.without_weights = tokenizer_only,
                                 .pooling         = strcmp(pooling, "auto") == 0 ? "" : pooling,
@@ -271,11 +263,10 @@ static int open_memory(fletch_model *m, fletch_error *error) {
     };
     m->zero_copy   = fl_config_bool(c, FL_KEY_IO_ZERO_COPY);
     m->queue_limit = (uint64_t)fl_config_int(c, FL_KEY_SERVER_MAX_QUEUE_TOKENS);
-    int status     = fl_memory_open(&m->memory, &options, error);
-    if (status == FLETCH_OK)
-        m->predict =
-            fl_config_bool(c, FL_KEY_BATCH_MEMORY_PREDICTION) && fl_memory_limit(m->memory) > 0;
-    return status;
+    FL_TRY(fl_memory_open(&m->memory, &options, error));
+    m->predict =
+        fl_config_bool(c, FL_KEY_BATCH_MEMORY_PREDICTION) && fl_memory_limit(m->memory) > 0;
+    return FLETCH_OK;
 }
 
 /* Rows of a batch, as many as there usually are. */
@@ -283,13 +274,12 @@ enum { ROWS_TEXTS = 256 };
 
 /* A few chunks of each size that feed.c asks for. */
 static int reserve_chunks(fletch_model *m, fletch_error *error) {
-    uint32_t count  = (uint32_t)fl_config_int(m->config, FL_KEY_IO_INPUT_BUFFERS);
-    int      status = FLETCH_OK;
-    for (size_t need = 1, size; status == FLETCH_OK && need <= FL_CHUNK_LARGE; need = size + 1) {
-        size   = fl_chunk_bytes(need);
-        status = fl_bufpool_reserve(m->inputs, size, count, error);
+    uint32_t count = (uint32_t)fl_config_int(m->config, FL_KEY_IO_INPUT_BUFFERS);
+    for (size_t need = 1, size; need <= FL_CHUNK_LARGE; need = size + 1) {
+        size = fl_chunk_bytes(need);
+        FL_TRY(fl_bufpool_reserve(m->inputs, size, count, error));
     }
-    return status;
+    return FLETCH_OK;
 }
 
 static int open_pools(fletch_model *m, fletch_error *error) {
@@ -303,18 +293,15 @@ static int open_pools(fletch_model *m, fletch_error *error) {
     };
     size_t rows = ROWS_TEXTS * sizeof(float) * fl_encoder_width(&m->model->encoder);
     /* Ids are copied once more on their way to a device; rows come down where they are wanted. */
-    int status      = fl_bufpool_open(&m->inputs, &options, error);
+    FL_TRY(fl_bufpool_open(&m->inputs, &options, error));
     options.alloc   = m->replicas->replica[0].ops->host_alloc; /* pinned, where a device wants it */
     options.release = m->replicas->replica[0].ops->host_free;
-    if (status == FLETCH_OK)
-        status = fl_bufpool_open(&m->outputs, &options, error);
-    if (status < 0 || !options.enable || !fl_config_bool(c, FL_KEY_IO_PREALLOCATED))
-        return status;
-    status = reserve_chunks(m, error);
-    if (status == FLETCH_OK)
-        status = fl_bufpool_reserve(m->outputs, rows,
-                                    (uint32_t)fl_config_int(c, FL_KEY_IO_OUTPUT_BUFFERS), error);
-    return status;
+    FL_TRY(fl_bufpool_open(&m->outputs, &options, error));
+    if (!options.enable || !fl_config_bool(c, FL_KEY_IO_PREALLOCATED))
+        return FLETCH_OK;
+    FL_TRY(reserve_chunks(m, error));
+    return fl_bufpool_reserve(m->outputs, rows,
+                              (uint32_t)fl_config_int(c, FL_KEY_IO_OUTPUT_BUFFERS), error);
 }
 
 /* Whether a budget of batches is fletch's to choose. */
@@ -430,45 +417,31 @@ static void tell_ignored(const fletch_model *m) {
 }
 
 static int open_engines(fletch_model *m, fletch_error *error) {
-    int status = open_memory(m, error);
-    if (status == FLETCH_OK)
-        status = open_trace(m, error);
-    if (status == FLETCH_OK)
-        status = fl_replicas_open(&m->replicas, m, m->config, false, error);
-    if (status == FLETCH_OK)
-        status = open_pools(m, error);
-    if (status < 0)
-        return status;
+    FL_TRY(open_memory(m, error));
+    FL_TRY(open_trace(m, error));
+    FL_TRY(fl_replicas_open(&m->replicas, m, m->config, false, error));
+    FL_TRY(open_pools(m, error));
     m->has_engine = true;
     set_rules(m);
     tell_ignored(m);
-    status = fl_replicas_start(m->replicas, error);
-    if (status == FLETCH_OK)
-        status = fl_keeper_start(m, error);
-    return status;
+    FL_TRY(fl_replicas_start(m->replicas, error));
+    return fl_keeper_start(m, error);
 }
 
 static int open_parts(fletch_model *m, const char *name, bool tokenizer_only, fletch_error *error) {
-    int status = open_folder(m, name, tokenizer_only, error);
-    if (status == FLETCH_OK)
-        status = open_tokenizer(m, error);
-    if (status == FLETCH_OK)
-        resolve_truncation(m);
-    if (status < 0 || tokenizer_only)
-        return status;
-    status = check_vocabulary(m, error);
-    if (status == FLETCH_OK)
-        status = resolve_prompt(m, error);
-    if (status == FLETCH_OK)
-        status = resolve_lengths(m, error);
-    if (status == FLETCH_OK)
-        status = resolve_output(m, error);
-    if (status == FLETCH_OK && m->model->head == FL_HEAD_LATE)
-        status = fl_late_open(m, error);
-    if (status == FLETCH_OK && m->model->lookup.there)
-        status = fl_lookup_open(m, error);
-    if (status < 0)
-        return status;
+    FL_TRY(open_folder(m, name, tokenizer_only, error));
+    FL_TRY(open_tokenizer(m, error));
+    resolve_truncation(m);
+    if (tokenizer_only)
+        return FLETCH_OK;
+    FL_TRY(check_vocabulary(m, error));
+    FL_TRY(resolve_prompt(m, error));
+    FL_TRY(resolve_lengths(m, error));
+    FL_TRY(resolve_output(m, error));
+    if (m->model->head == FL_HEAD_LATE)
+        FL_TRY(fl_late_open(m, error));
+    if (m->model->lookup.there)
+        FL_TRY(fl_lookup_open(m, error));
     m->batch_tokens = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);
     if (m->batch_tokens < m->length_limit) /* a text longer than the budget goes alone */
         m->batch_tokens = m->length_limit;
@@ -644,11 +617,9 @@ static int replace(fletch_model *m, fl_config *config, fletch_error *error) {
 }
 
 int fl_runtime_reopen(fletch_model *m, const fl_config *from, fletch_error *error) {
-    int status = begin_reopening(m, error);
-    if (status < 0)
-        return status;
+    FL_TRY(begin_reopening(m, error));
     fl_config *config = engine_config(m, from, error);
-    status            = config ? replace(m, config, error) : FLETCH_ECONFIG;
+    const int  status = config ? replace(m, config, error) : FLETCH_ECONFIG;
     end_reopening(m);
     return status;
 }

@@ -141,53 +141,40 @@ static void on_library(void *user, int level, const char *message) {
     fl_server_log_line(user, level < FL_LEVEL_TRACE ? level : FL_LEVEL_TRACE, "%s", message);
 }
 
+static int open_parts(fl_server *server, const fl_serve *serve, fletch_error *error) {
+    int level = fl_server_log_level_of(fl_server_option(server, "server.log_level"));
+    FL_TRY(fl_server_log_open(&server->log, fl_server_option(server, "server.log_format"), level,
+                              error));
+    fletch_config_set_log(serve->config, on_library, server->log);
+    fletch_config_set_trace_log(serve->config, level == FL_LEVEL_TRACE);
+    FL_TRY(fl_metrics_open(&server->metrics, fl_server_option(server, "server.metrics_prefix"),
+                           error));
+    FL_TRY(fl_keys_load(&server->keys, fl_server_option(server, "server.api_key_file"), error));
+    server->guarded = server->keys != NULL; /* stays so: a reload cannot open what was guarded */
+    return fl_seed_open(server, error);
+}
+
 /* Everything that can be wrong before a socket listens. */
 static int check(fl_server *server, const fl_serve *serve, bool *opening, fletch_error *error) {
-    int level  = fl_server_log_level_of(fl_server_option(server, "server.log_level"));
-    int status = fl_server_log_open(&server->log, fl_server_option(server, "server.log_format"),
-                                    level, error);
-    if (status == FLETCH_OK) {
-        fletch_config_set_log(serve->config, on_library, server->log);
-        fletch_config_set_trace_log(serve->config, level == FL_LEVEL_TRACE);
-        status = fl_metrics_open(&server->metrics,
-                                 fl_server_option(server, "server.metrics_prefix"), error);
-    }
-    if (status == FLETCH_OK) {
-        status =
-            fl_keys_load(&server->keys, fl_server_option(server, "server.api_key_file"), error);
-    }
-    server->guarded = server->keys != NULL; /* stays so: a reload cannot open what was guarded */
-    if (status == FLETCH_OK) {
-        status = fl_seed_open(server, error);
-    }
+    int status = open_parts(server, serve, error);
     /* A file that is named and not there is a mistake of the configuration, whatever the system says. */
     if (status == FLETCH_EIO || status == FLETCH_ENOTFOUND || status == FLETCH_EDENIED) {
         status = error->code = FLETCH_ECONFIG;
     }
-    if (status == FLETCH_OK) {
-        status   = fl_models_check(serve->config, serve->models, serve->model_count, error);
-        *opening = status < 0;
-    }
+    FL_TRY(status);
+    status   = fl_models_check(serve->config, serve->models, serve->model_count, error);
+    *opening = status < 0;
     return status;
 }
 
 static int start(fl_server *server, fletch_error *error) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
     fl_raise_file_limit(server, server->max_connections);
-    int status = fl_sockets_open(server, error);
-    if (status == FLETCH_OK) {
-        status = check_exposure(server, error);
-    }
-    if (status == FLETCH_OK) {
-        long cores = sysconf(_SC_NPROCESSORS_ONLN);
-        status     = fl_workers_open(&server->workers, cores > 2 ? (unsigned)cores / 2 : 2, error);
-    }
-    if (status == FLETCH_OK) {
-        status = fl_watch_start(server, error);
-    }
-    if (status == FLETCH_OK) {
-        status = fl_transport_start(server, error);
-    }
-    return status;
+    FL_TRY(fl_sockets_open(server, error));
+    FL_TRY(check_exposure(server, error));
+    FL_TRY(fl_workers_open(&server->workers, cores > 2 ? (unsigned)cores / 2 : 2, error));
+    FL_TRY(fl_watch_start(server, error));
+    return fl_transport_start(server, error);
 }
 
 /* Of what memory.limit leaves when the models are there, bodies and replies may have a quarter each; the rest is for
@@ -304,6 +291,15 @@ static void stop(fl_server *server) {
     pthread_mutex_destroy(&server->pool_lock);
 }
 
+static int load(fl_server *server, const fl_serve *serve, bool *opening, fletch_error *error) {
+    FL_TRY(check(server, serve, opening, error));
+    FL_TRY(start(server, error));
+    int status = fl_models_open(server, serve->models, serve->model_count, error);
+    *opening   = status < 0;
+    FL_TRY(status);
+    return fl_seed_load(server, error);
+}
+
 int fl_server_run(const fl_serve *serve, bool *opening, int *code, fletch_error *error) {
     fl_server *server = fl_alloc_zero(1, sizeof *server);
     *opening          = false;
@@ -313,17 +309,7 @@ int fl_server_run(const fl_serve *serve, bool *opening, int *code, fletch_error 
     }
     init(server, serve);
     fl_files_guard();
-    int status = check(server, serve, opening, error);
-    if (status == FLETCH_OK) {
-        status = start(server, error);
-    }
-    if (status == FLETCH_OK) {
-        status   = fl_models_open(server, serve->models, serve->model_count, error);
-        *opening = status < 0;
-    }
-    if (status == FLETCH_OK) {
-        status = fl_seed_load(server, error);
-    }
+    int status = load(server, serve, opening, error);
     if (status == FLETCH_OK) {
         share_memory(server);
         atomic_store(&server->state, FL_READY);

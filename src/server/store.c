@@ -299,29 +299,30 @@ static void *run(void *arg);
 int fl_store_load(fl_store *store, const char *model, const char *fingerprint, size_t columns,
                   fletch_error *error) {
     store->columns = columns;
-    int status     = check_model(store, model, fingerprint, error);
-    if (status == FLETCH_OK && store->lasts) {
-        status = connect(store, &store->reader, error);
+    FL_TRY(check_model(store, model, fingerprint, error));
+    if (store->lasts) {
+        FL_TRY(connect(store, &store->reader, error));
     } else {
         store->reader = store->writer;
     }
-    if (status == FLETCH_OK) {
-        status = fl_vectors_open(&store->vectors, store->columns, error);
+    FL_TRY(fl_vectors_open(&store->vectors, store->columns, error));
+    FL_TRY(load(store, error));
+    FL_TRY(prepare(store, store->writer, writer_sql, store->write, WRITER_COUNT, error));
+    FL_TRY(prepare(store, store->reader, reader_sql, store->read, READER_COUNT, error));
+    FL_TRY(fl_thread_start(&store->thread, "store", run, store, error));
+    store->running = true;
+    return FLETCH_OK;
+}
+
+static int open_database(fl_store *store, fletch_error *error) {
+    if (!store->lasts) {
+        FL_TRY(connect_memory(store, error));
+    } else {
+        FL_TRY(find_file(store, error));
+        FL_TRY(take_lock(store, error));
+        FL_TRY(connect(store, &store->writer, error));
     }
-    if (status == FLETCH_OK) {
-        status = load(store, error);
-    }
-    if (status == FLETCH_OK) {
-        status = prepare(store, store->writer, writer_sql, store->write, WRITER_COUNT, error);
-    }
-    if (status == FLETCH_OK) {
-        status = prepare(store, store->reader, reader_sql, store->read, READER_COUNT, error);
-    }
-    if (status == FLETCH_OK) {
-        status         = fl_thread_start(&store->thread, "store", run, store, error);
-        store->running = status == FLETCH_OK;
-    }
-    return status;
+    return make_tables(store, error);
 }
 
 int fl_store_open(fl_store **out, const char *path, fletch_error *error) {
@@ -338,16 +339,7 @@ int fl_store_open(fl_store **out, const char *path, fletch_error *error) {
     pthread_mutex_init(&store->lock, NULL);
     pthread_mutex_init(&store->read_lock, NULL);
     pthread_cond_init(&store->more, NULL);
-    int status = lasts ? find_file(store, error) : connect_memory(store, error);
-    if (status == FLETCH_OK && lasts) {
-        status = take_lock(store, error);
-    }
-    if (status == FLETCH_OK && lasts) {
-        status = connect(store, &store->writer, error);
-    }
-    if (status == FLETCH_OK) {
-        status = make_tables(store, error);
-    }
+    int status = open_database(store, error);
     if (status < 0) {
         fl_store_close(store);
         return status;

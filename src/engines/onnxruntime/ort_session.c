@@ -114,34 +114,32 @@ static int check_input(const fl_ort_session *s, const described *d, fl_ort_role 
 static int match_inputs(fl_ort_session *s, fletch_error *error) {
     size_t count             = 0;
     bool   has[FL_ORT_ROLES] = {false};
-    int    status = fl_ort_check(s->ort, s->ort->api.SessionGetInputCount(s->session, &count),
-                                 FLETCH_EMODEL, error, s->source);
-    for (size_t i = 0; i < count && status == FLETCH_OK; i++) {
+    FL_TRY(fl_ort_check(s->ort, s->ort->api.SessionGetInputCount(s->session, &count), FLETCH_EMODEL,
+                        error, s->source));
+    for (size_t i = 0; i < count; i++) {
         described   d;
         fl_ort_role role = FL_ORT_ROLES;
-        status           = describe(s, false, i, &d, error);
-        if (status < 0)
-            break;
+        FL_TRY(describe(s, false, i, &d, error));
         if (!role_of(d.name, &role) || has[role] || strlen(d.name) >= FL_ORT_NAME_MAX)
             return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                            "%.200s: input \"%.80s\" is not known; fletch gives input_ids, "
                            "attention_mask, token_type_ids and position_ids. Export the model for "
                            "feature extraction",
                            s->source, d.name);
-        status              = check_input(s, &d, role, error);
+        FL_TRY(check_input(s, &d, role, error));
         has[role]           = true;
         fl_ort_input *input = &s->inputs[s->input_count++];
         input->role         = role;
         input->type         = d.type;
         snprintf(input->name, sizeof input->name, "%.90s", d.name);
     }
-    if (status == FLETCH_OK && (!has[FL_ORT_IDS] || !has[FL_ORT_MASK]))
+    if (!has[FL_ORT_IDS] || !has[FL_ORT_MASK])
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%.200s has no input %s; export the model for feature extraction, with "
                        "input_ids and attention_mask",
                        s->source, has[FL_ORT_IDS] ? "attention_mask" : "input_ids");
     s->skips = has[FL_ORT_SKIP];
-    return status;
+    return FLETCH_OK;
 }
 
 /* ---- Outputs ---------------------------------------------------------------------------------- */
@@ -243,11 +241,8 @@ static int open_file(fl_ort_session *s, const char *path, const fl_engine_option
     fl_ort_names       inputs;
     struct stat        what;
     snprintf(s->source, sizeof s->source, "%s", path);
-    int status = fl_ort_file_check(path, &inputs, &s->dynamic, error);
-    if (status == FLETCH_OK)
-        status = fl_ort_options_make(s->ort, o, &inputs, inside, &made, error);
-    if (status < 0)
-        return status;
+    FL_TRY(fl_ort_file_check(path, &inputs, &s->dynamic, error));
+    FL_TRY(fl_ort_options_make(s->ort, o, &inputs, inside, &made, error));
     OrtStatus *refused = s->ort->api.CreateSession(s->ort->env, path, made, &s->session);
     s->ort->api.ReleaseSessionOptions(made);
     s->bytes = stat(path, &what) == 0 ? (uint64_t)what.st_size : 0;
@@ -369,6 +364,13 @@ static int check_segments(const fl_ort_session *s, const fl_encoder *encoder, fl
                            s->source);
 }
 
+static int match(fl_ort_session *s, const fl_encoder *encoder, const fl_engine_options *options,
+                 fletch_error *error) {
+    FL_TRY(match_inputs(s, error));
+    FL_TRY(check_segments(s, encoder, error));
+    return match_outputs(s, encoder, options, error);
+}
+
 int fl_ort_session_open(fl_ort_session *out, const fl_ort *ort, const fl_encoder *encoder,
                         const fl_engine_options *options, unsigned inside, fletch_error *error) {
     memset(out, 0, sizeof *out);
@@ -378,11 +380,7 @@ int fl_ort_session_open(fl_ort_session *out, const fl_ort *ort, const fl_encoder
     out->device    = options->device;
     int status     = open_source(out, encoder, options, inside, error);
     if (status == FLETCH_OK)
-        status = match_inputs(out, error);
-    if (status == FLETCH_OK)
-        status = check_segments(out, encoder, error);
-    if (status == FLETCH_OK)
-        status = match_outputs(out, encoder, options, error);
+        status = match(out, encoder, options, error);
     if (status < 0)
         fl_ort_session_close(out);
     return status;
