@@ -26,14 +26,14 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
-enum { SMALL = 16, COUNT_MAX = (1 << 29) - 1 };
+enum { SMALL = 16, COUNT_MAX = (1 << 29) - 1, LATER = 7 /* beside fl_json_type: text */ };
 
 /* The largest tokenizers in use (vocabulary 262144, 580000 merges) take 25 MB. */
 static const size_t NODE_BYTES_MAX = (size_t)1 << 28;
 
 struct fl_json {
     uint32_t back;       /* bytes from the text or the first child to this; unused by others */
-    uint32_t type : 3;   /* fl_json_type; FL_JSON_NONE: a key that a later one replaced */
+    uint32_t type : 3;   /* fl_json_type or LATER; FL_JSON_NONE: a key that a later one replaced */
     uint32_t count : 29; /* bytes of text, items, members; 1 for true */
 };
 
@@ -85,14 +85,13 @@ static bool reserve(builder *b, fl_buf *buf, size_t extra) {
     return true;
 }
 
-static bool push(builder *b, fl_json_type type, size_t offset, size_t count) {
+static bool push(builder *b, unsigned type, size_t offset, size_t count) {
     if (count > COUNT_MAX) {
         b->status = fl_fail(b->error, FLETCH_EMODEL, offset,
                             "%s: byte %zu: a string of more than 512 MiB", b->source, offset);
         return false;
     }
-    fl_json node = {
-        .back = (uint32_t)offset, .type = (unsigned)type & 7, .count = count & COUNT_MAX};
+    fl_json node = {.back = (uint32_t)offset, .type = type & 7, .count = count & COUNT_MAX};
     if (!reserve(b, &b->open, sizeof node)) {
         return false;
     }
@@ -258,11 +257,25 @@ static bool close_level(builder *b, bool object) {
     return push(b, object ? FL_JSON_OBJECT : FL_JSON_ARRAY, at, count);
 }
 
+/* Is the next value the member "vocab" or "merges" of an object inside the root? Its key is the last of the stack. */
+static bool is_table(const builder *b) {
+    if ((b->flags & FL_JSON_TABLES_LATER) == 0 || b->in.depth != 2 || (b->in.objects & 3) != 3) {
+        return false;
+    }
+    const fl_json *key  = open_at(b, open_count(b) - 1);
+    fl_span        name = {b->block.data + key->back, key->count};
+    return fl_span_is(name, "vocab") || fl_span_is(name, "merges");
+}
+
 /* The next value onto the stack; of an array or object the beginning. */
 static bool read_value(builder *b) {
     fl_json_type type = fl_json_in_peek(&b->in);
     fl_span      span;
     bool         flag = false;
+    if ((type == FL_JSON_OBJECT || type == FL_JSON_ARRAY) && is_table(b)) {
+        return fl_json_in_skip(&b->in, &span) &&
+               push(b, LATER, (size_t)(span.data - b->in.text), span.size);
+    }
     switch (type) {
     case FL_JSON_OBJECT:
     case FL_JSON_ARRAY:
@@ -342,21 +355,30 @@ static int build(fl_json **out, fl_buf *block, int flags, const char *source, fl
     return b.status;
 }
 
+int fl_json_take(fl_json **out, fl_buf *text, size_t size_max, int flags, const char *source,
+                 fletch_error *error) {
+    *out = NULL;
+    if (text->size > size_max || text->size > INT_MAX) {
+        int status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                             "%s: %zu bytes of JSON; at most %zu are accepted here", source,
+                             text->size, size_max < INT_MAX ? size_max : (size_t)INT_MAX);
+        fl_buf_free(text);
+        return status;
+    }
+    return build(out, text, flags, source, error);
+}
+
 int fl_json_parse(fl_json **out, const char *text, size_t size, size_t size_max, int flags,
                   const char *source, fletch_error *error) {
-    *out = NULL;
-    if (size > size_max || size > INT_MAX) {
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s: %zu bytes of JSON; at most %zu are accepted here", source, size,
-                       size_max < INT_MAX ? size_max : (size_t)INT_MAX);
+    fl_buf copy = {.size = size};
+    *out        = NULL;
+    if (size <= size_max && size <= INT_MAX) {
+        copy.size = 0;
+        (void)fl_buf_reserve(&copy, size);
+        fl_buf_append(&copy, text, size);
     }
-    fl_buf copy = {0};
-    (void)fl_buf_reserve(&copy, size);
-    fl_buf_append(&copy, text, size);
-    if (copy.failed) {
-        return fl_fail_nomem(error, size, source);
-    }
-    return build(out, &copy, flags, source, error);
+    return copy.failed ? fl_fail_nomem(error, size, source)
+                       : fl_json_take(out, &copy, size_max, flags, source, error);
 }
 
 int fl_json_read(fl_json **out, const char *path, size_t size_max, fletch_error *error) {
@@ -385,7 +407,14 @@ void fl_json_free(fl_json *root) {
 
 /* ---- Values ---------------------------------------------------------------------------------- */
 
+static const char *text_of(const fl_json *json) {
+    return (const char *)json - json->back;
+}
+
 fl_json_type fl_json_type_of(fl_json *json) {
+    if (json != NULL && json->type == LATER) {
+        return *text_of(json) == '{' ? FL_JSON_OBJECT : FL_JSON_ARRAY;
+    }
     return json == NULL ? FL_JSON_NULL : (fl_json_type)json->type;
 }
 
@@ -397,8 +426,22 @@ const char *fl_json_kind(fl_json *json) {
     return fl_json_type_text(fl_json_type_of(json));
 }
 
+/* Is it of this type, with its items or members in the tree? */
+static bool has_children(const fl_json *json, unsigned type) {
+    return json != NULL && json->type == type;
+}
+
 size_t fl_json_count(fl_json *json) {
-    return fl_json_is(json, FL_JSON_ARRAY) || fl_json_is(json, FL_JSON_OBJECT) ? json->count : 0;
+    return has_children(json, FL_JSON_ARRAY) || has_children(json, FL_JSON_OBJECT) ? json->count
+                                                                                   : 0;
+}
+
+bool fl_json_later(fl_json *json, fl_json_in *in) {
+    if (json == NULL || json->type != LATER) {
+        return false;
+    }
+    fl_json_in_again(in, (char *)json - json->back, json->count);
+    return true;
 }
 
 static fl_json *child(fl_json *level, size_t index) {
@@ -406,16 +449,12 @@ static fl_json *child(fl_json *level, size_t index) {
     return first[index].type == FL_JSON_NULL ? NULL : &first[index];
 }
 
-static const char *text_of(const fl_json *json) {
-    return (const char *)json - json->back;
-}
-
 fl_json *fl_json_item(fl_json *array, size_t index) {
-    return fl_json_is(array, FL_JSON_ARRAY) && index < array->count ? child(array, index) : NULL;
+    return has_children(array, FL_JSON_ARRAY) && index < array->count ? child(array, index) : NULL;
 }
 
 const char *fl_json_member(fl_json *object, size_t index, fl_json **value) {
-    if (!fl_json_is(object, FL_JSON_OBJECT) || index >= object->count) {
+    if (!has_children(object, FL_JSON_OBJECT) || index >= object->count) {
         return NULL;
     }
     *value = child(object, 2 * index + 1);
@@ -423,7 +462,7 @@ const char *fl_json_member(fl_json *object, size_t index, fl_json **value) {
 }
 
 bool fl_json_find(fl_json *object, const char *key, fl_json **value) {
-    if (!fl_json_is(object, FL_JSON_OBJECT) || object->count == 0) {
+    if (!has_children(object, FL_JSON_OBJECT) || object->count == 0) {
         return false;
     }
     size_t         count = object->count, size = strlen(key);
@@ -468,43 +507,52 @@ bool fl_json_true(fl_json *json) {
     return fl_json_is(json, FL_JSON_BOOL) && json->count != 0;
 }
 
+static fl_span number_of(fl_json *json) {
+    return fl_json_is(json, FL_JSON_NUMBER) ? (fl_span){text_of(json), json->count}
+                                            : (fl_span){"", 0};
+}
+
 bool fl_json_is_int(fl_json *json) {
-    if (!fl_json_is(json, FL_JSON_NUMBER)) {
-        return false;
-    }
-    const char *text = text_of(json);
-    for (size_t i = 0; i < json->count; i++) {
-        if (text[i] == '.' || (text[i] | 0x20) == 'e') {
-            return false;
-        }
-    }
-    return true;
+    return fl_span_is_int(number_of(json));
 }
 
 int64_t fl_json_int64(fl_json *json) {
-    if (!fl_json_is_int(json)) {
-        return 0;
+    return fl_json_is_int(json) ? fl_span_int64(number_of(json)) : 0;
+}
+
+double fl_json_f64(fl_json *json) {
+    return fl_span_f64(number_of(json));
+}
+
+bool fl_span_is_int(fl_span number) {
+    for (size_t i = 0; i < number.size; i++) {
+        if (number.data[i] == '.' || (number.data[i] | 0x20) == 'e') {
+            return false;
+        }
     }
-    const char *text  = text_of(json);
-    bool        minus = text[0] == '-';
-    int64_t     value = 0; /* below zero, which reaches one further */
-    for (size_t i = minus; i < json->count; i++) {
+    return number.size > 0;
+}
+
+int64_t fl_span_int64(fl_span number) {
+    bool    minus = number.data[0] == '-';
+    int64_t value = 0; /* below zero, which reaches one further */
+    for (size_t i = minus; i < number.size; i++) {
         if (__builtin_mul_overflow(value, 10, &value) ||
-            __builtin_sub_overflow(value, text[i] - '0', &value)) {
+            __builtin_sub_overflow(value, number.data[i] - '0', &value)) {
             return minus ? INT64_MIN : INT64_MAX;
         }
     }
     return minus ? value : value == INT64_MIN ? INT64_MAX : -value;
 }
 
-double fl_json_f64(fl_json *json) {
+double fl_span_f64(fl_span number) {
     /* The host may have set a locale whose point is a comma. "C" is static in libc: neither call does work. */
     locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (!fl_json_is(json, FL_JSON_NUMBER) || plain == (locale_t)0) {
+    if (number.size == 0 || plain == (locale_t)0) {
         return 0.0;
     }
     double value =
-        strtod_l(text_of(json), NULL, plain); /* ends where the number does: at , ] } or space */
+        strtod_l(number.data, NULL, plain); /* ends where the number does: at , ] } or space */
     freelocale(plain);
     return value;
 }

@@ -23,11 +23,18 @@
 
 typedef struct fl_json fl_json; /* a value of a tree; NULL is null, and what is not there */
 
-enum { FL_JSON_UNIQUE_KEYS = 1 };
+enum {
+    FL_JSON_UNIQUE_KEYS = 1,
+    /* The large tables of a tokenizer.json, model.vocab and model.merges, are checked but stay text for
+     * fl_json_later: as values they would take more memory than all else that opening needs. */
+    FL_JSON_TABLES_LATER = 2
+};
 
 /* The document `null` gives status 0 and *out NULL. */
 int  fl_json_parse(fl_json **out, const char *text, size_t size, size_t size_max, int flags,
                    const char *source, fletch_error *error);
+int  fl_json_take(fl_json **out, fl_buf *text, size_t size_max, int flags, const char *source,
+                  fletch_error *error); /* no copy: the text is taken over, and the buffer empty */
 int  fl_json_read(fl_json **out, const char *path, size_t size_max, fletch_error *error);
 void fl_json_free(fl_json *root); /* NULL is a no-op */
 
@@ -43,6 +50,10 @@ fl_json *fl_json_item(fl_json *array, size_t index);
 fl_json *fl_json_get(fl_json *object, const char *key);
 bool     fl_json_find(fl_json *object, const char *key,
                       fl_json **value); /* there, if null; value may be NULL */
+
+/* A reader of an array or object that FL_JSON_TABLES_LATER left as text, which has no items or members above. It works
+ * once, decoding strings in place, and meets no fault of syntax. Keys may be there twice. False: it is not one. */
+bool fl_json_later(fl_json *json, fl_json_in *in);
 
 /* Key and *value of a member in the order of the file; NULL past the last. */
 const char *fl_json_member(fl_json *object, size_t index, fl_json **value);
@@ -61,6 +72,11 @@ bool    fl_json_true(fl_json *json);
 bool    fl_json_is_int(fl_json *json); /* a number without point and exponent */
 int64_t fl_json_int64(fl_json *json);  /* of an integer: saturates; 0 of anything else */
 double  fl_json_f64(fl_json *json);    /* of any number, as strtod reads it: may be infinite */
+
+/* The same of a number's text as a reader gives it. */
+bool    fl_span_is_int(fl_span number);
+int64_t fl_span_int64(fl_span number);
+double  fl_span_f64(fl_span number);
 
 /* ---- Configurations ---- */
 

@@ -49,13 +49,17 @@ bool fl_json_in_fail(fl_json_in *in, bool mistyped, const char *format, ...) {
     return false;
 }
 
-void fl_json_in_begin(fl_json_in *in, char *text, size_t size) {
+void fl_json_in_again(fl_json_in *in, char *text, size_t size) {
     memset(in, 0, sizeof *in);
     in->text      = text;
     in->size      = size;
     in->line      = 1;
     in->depth_max = FL_JSON_DEPTH_MAX;
-    size_t valid  = fl_utf8_valid_prefix(text, size);
+}
+
+void fl_json_in_begin(fl_json_in *in, char *text, size_t size) {
+    fl_json_in_again(in, text, size);
+    size_t valid = fl_utf8_valid_prefix(text, size);
     if (valid < size) {
         for (in->at = 0; in->at < valid; in->at++) {
             if (text[in->at] == '\n') {

@@ -55,6 +55,8 @@ typedef struct fl_json_in {
 } fl_json_in;
 
 void fl_json_in_begin(fl_json_in *in, char *text, size_t size);
+void fl_json_in_again(fl_json_in *in, char *text,
+                      size_t size); /* what fl_json_in_skip has checked */
 
 /* The type of the next value, which is left where it is. */
 fl_json_type fl_json_in_peek(fl_json_in *in);

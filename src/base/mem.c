@@ -131,6 +131,28 @@ void fl_big_free(void *block, size_t size) {
     }
 }
 
+void *fl_big_grow(void *block, size_t old, size_t size) {
+    char *grown = fl_big_alloc(size);
+    if (block == NULL || grown == NULL) {
+        return grown;
+    }
+    /* Small pages that move stay small: a block that becomes large is copied into huge ones. */
+    if (old < FL_BIG_ALIGNMENT || mremap(block, whole_pages(old), whole_pages(old),
+                                         MREMAP_MAYMOVE | MREMAP_FIXED, grown) == MAP_FAILED) {
+        memcpy(grown, block, old);
+        fl_big_free(block, old);
+    }
+    return grown;
+}
+
+size_t fl_big_trim(void *block, size_t old, size_t size) {
+    size_t kept = whole_pages(size), all = whole_pages(old);
+    if (kept < all) {
+        munmap((char *)block + kept, all - kept);
+    }
+    return kept < all ? kept : all;
+}
+
 bool fl_big_pages(size_t *page) {
     char text[128];
     *page         = (size_t)sysconf(_SC_PAGESIZE);

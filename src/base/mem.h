@@ -24,6 +24,11 @@ char *fl_strndup(const char *text, size_t size);
 void *fl_big_alloc(size_t size); /* page-aligned, zeroed; free with the same size */
 void  fl_big_free(void *block, size_t size);
 
+/* The block, or NULL for none, with `size` > old bytes; large ones move without a copy. NULL: it stays as it is. */
+void *fl_big_grow(void *block, size_t old, size_t size);
+/* Give back what lies beyond the pages of `size`; the size to free it with. */
+size_t fl_big_trim(void *block, size_t old, size_t size);
+
 /* Whether the kernel backs the aligned FL_BIG_ALIGNMENT pieces of a big block by one huge page each when
  * they are first written; *page gets the size of its small pages. Reads /sys: ask once. */
 enum { FL_BIG_ALIGNMENT = 2 * 1024 * 1024 };

@@ -50,8 +50,7 @@ static bool takes_apart(const fl_tokenizer *tokenizer, const char *marker) {
 }
 
 /* The markers of a late-interaction model are tokens where the tokenizer has them, as in training. */
-static int mark_tokens(fletch_model *m, const fl_buf *file, fl_tokenizer_options *options,
-                       fletch_error *error) {
+static int mark_tokens(fletch_model *m, fl_tokenizer_options *options, fletch_error *error) {
     for (size_t i = 0; i < 2; i++) {
         const char *marker = m->model->late.marker[i];
         if (marker != NULL && takes_apart(m->tokenizer, marker))
@@ -61,7 +60,9 @@ static int mark_tokens(fletch_model *m, const fl_buf *file, fl_tokenizer_options
         return FLETCH_OK;
     fl_tokenizer_close(m->tokenizer);
     m->tokenizer = NULL;
-    return fl_tokenizer_open(&m->tokenizer, file->data, file->size, options, error);
+    fl_buf again = {0};
+    FL_TRY(fl_file_read(m->model->tokenizer_path, FL_TOKENIZER_BYTES_MAX, &again, error));
+    return fl_tokenizer_open(&m->tokenizer, &again, options, error);
 }
 
 static int open_tokenizer(fletch_model *m, fletch_error *error) {
@@ -99,10 +100,10 @@ static int open_tokenizer(fletch_model *m, fletch_error *error) {
                                          model->bert_strip_accents, model->bert_chinese_chars,
                                          &options, error);
     else
-        status = fl_tokenizer_open(&m->tokenizer, file.data, file.size, &options, error);
-    if (status == FLETCH_OK && !model->tokenizer_is_vocab)
-        status = mark_tokens(m, &file, &options, error);
+        status = fl_tokenizer_open(&m->tokenizer, &file, &options, error);
     fl_buf_free(&file);
+    if (status == FLETCH_OK && !model->tokenizer_is_vocab)
+        status = mark_tokens(m, &options, error);
     return fl_model_add_hint(status, error);
 }
 

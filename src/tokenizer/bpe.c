@@ -430,4 +430,4 @@ static void measure(const void *state, size_t size, size_t *tokens, size_t *work
     *work                 = 0;
 }
 
-const fl_token_model fl_bpe_model = {"BPE", fl_bpe_open, fl_bpe_close, measure, encode_word};
+const fl_token_model fl_bpe_model = {"BPE", fl_bpe_open, NULL, fl_bpe_close, measure, encode_word};

@@ -42,32 +42,31 @@ typedef struct loading {
     size_t          prefix; /* bytes that the right one of two loses */
 } loading;
 
-static int bad_merge(const loading *l, size_t rank, const char *why, const char *token) {
+static int bad_merge(const loading *l, size_t rank, const char *why, fl_span token) {
     l->model->status =
-        fl_fail(l->model->error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                "%s: model.merges[%zu] %s \"%.60s\"", l->model->source, rank, why, token);
+        fl_fail(l->model->error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: model.merges[%zu] %s \"%.*s\"",
+                l->model->source, rank, why, token.size < 60 ? (int)token.size : 60, token.data);
     return l->model->status;
 }
 
-static int take_merge(const loading *l, size_t rank, const char *left, size_t left_size,
-                      const char *right, size_t right_size) {
+static int take_merge(const loading *l, size_t rank, fl_span left, fl_span right) {
     fl_bpe         *b = l->bpe;
     const fl_vocab *v = b->vocab;
     char            joined[JOINED_MAX];
-    int32_t         a = fl_vocab_find(v, left, left_size), c = fl_vocab_find(v, right, right_size);
+    int32_t         a = fl_vocab_find(v, left.data, left.size);
+    int32_t         c = fl_vocab_find(v, right.data, right.size);
     if (a < 0 || c < 0) {
         return bad_merge(l, rank, "names what is not in model.vocab:", a < 0 ? left : right);
     }
-    if (right_size < l->prefix || left_size + right_size - l->prefix > sizeof joined) {
+    if (right.size < l->prefix || left.size + right.size - l->prefix > sizeof joined) {
         return bad_merge(l, rank, "has a length that cannot be:", right);
     }
-    size_t size = left_size + right_size - l->prefix;
-    memcpy(joined, left, left_size);
-    memcpy(joined + left_size, right + l->prefix, right_size - l->prefix);
-    int32_t made = fl_vocab_find(v, joined, size);
+    fl_span both = {joined, left.size + right.size - l->prefix};
+    memcpy(joined, left.data, left.size);
+    memcpy(joined + left.size, right.data + l->prefix, right.size - l->prefix);
+    int32_t made = fl_vocab_find(v, joined, both.size);
     if (made < 0) {
-        joined[size < 60 ? size : 60] = '\0';
-        return bad_merge(l, rank, "makes what is not in model.vocab:", joined);
+        return bad_merge(l, rank, "makes what is not in model.vocab:", both);
     }
     uint64_t      pair = (uint64_t)(uint32_t)a << 32 | (uint32_t)c;
     fl_bpe_merge *slot = fl_bpe_bucket(b, pair);
@@ -78,24 +77,26 @@ static int take_merge(const loading *l, size_t rank, const char *left, size_t le
     return 0;
 }
 
-/* "a b", or ["a", "b"]. */
-static int parse_merge(const loading *l, size_t rank, fl_json *item) {
-    const char *text = fl_json_text(item);
-    if (fl_json_is(item, FL_JSON_ARRAY) && fl_json_count(item) == 2) {
-        fl_json *left = fl_json_item(item, 0), *right = fl_json_item(item, 1);
-        if (fl_json_text(left) != NULL && fl_json_text(right) != NULL) {
-            return take_merge(l, rank, fl_json_text(left), fl_json_text_size(left),
-                              fl_json_text(right), fl_json_text_size(right));
+/* "a b", or ["a", "b"]: what the reader stands before. */
+static int parse_merge(const loading *l, size_t rank, fl_json_in *in) {
+    fl_span      text = {"it is neither", 13}, right;
+    fl_json_type type = fl_json_in_peek(in);
+    if (type == FL_JSON_ARRAY && fl_json_in_enter(in, type) && fl_json_in_item(in) &&
+        fl_json_in_string(in, &text) && fl_json_in_item(in) && fl_json_in_string(in, &right) &&
+        !fl_json_in_item(in) && !in->failed) {
+        return take_merge(l, rank, text, right);
+    }
+    if (type == FL_JSON_STRING && fl_json_in_string(in, &text)) {
+        if (text.size >= 8 && memcmp(text.data, "#version", 8) == 0) {
+            return 0; /* the head of an old merges.txt; its rank stays free */
+        }
+        const char *blank = memchr(text.data, ' ', text.size), *end = text.data + text.size;
+        if (blank != NULL && memchr(blank + 1, ' ', (size_t)(end - blank - 1)) == NULL) {
+            return take_merge(l, rank, (fl_span){text.data, (size_t)(blank - text.data)},
+                              (fl_span){blank + 1, (size_t)(end - blank - 1)});
         }
     }
-    if (text != NULL && strncmp(text, "#version", 8) == 0) {
-        return 0; /* the head of an old merges.txt; its rank stays free */
-    }
-    const char *blank = text != NULL ? strchr(text, ' ') : NULL;
-    if (blank != NULL && strchr(blank + 1, ' ') == NULL) {
-        return take_merge(l, rank, text, (size_t)(blank - text), blank + 1, strlen(blank + 1));
-    }
-    return bad_merge(l, rank, "must be \"a b\" or [\"a\", \"b\"];", "it is neither");
+    return bad_merge(l, rank, "must be \"a b\" or [\"a\", \"b\"]; it is neither:", text);
 }
 
 static uint32_t slots_for(size_t count) {
@@ -107,10 +108,14 @@ static uint32_t slots_for(size_t count) {
 }
 
 static int parse_merges(loading *l) {
-    fl_json *list  = fl_json_array(l->model, "merges");
-    size_t   count = fl_json_count(list);
-    if (list == NULL) {
+    fl_json_in in;
+    if (!fl_json_later(fl_json_array(l->model, "merges"), &in)) {
         return fl_missing(l->model, "model.merges");
+    }
+    (void)fl_json_in_enter(&in, FL_JSON_ARRAY);
+    size_t count = 0;
+    for (fl_json_in ahead = in; fl_json_in_item(&ahead) && fl_json_in_skip(&ahead, NULL);) {
+        count++;
     }
     if (count > MERGES_MAX) {
         return fl_fail(l->model->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
@@ -124,8 +129,8 @@ static int parse_merges(loading *l) {
         return fl_fail_nomem(l->model->error, slots * sizeof *l->bpe->merges, "the merges");
     }
     memset(l->bpe->merges, 0xFF, slots * sizeof *l->bpe->merges);
-    for (size_t i = 0; i < count; i++) {
-        FL_TRY(parse_merge(l, i, fl_json_item(list, i)));
+    for (size_t i = 0; fl_json_in_item(&in); i++) {
+        FL_TRY(parse_merge(l, i, &in));
     }
     return 0;
 }

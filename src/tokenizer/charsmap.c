@@ -284,12 +284,16 @@ static bool run(const fl_step *step, fl_runes *runes) {
     return true;
 }
 
-/* A character that this step leaves alone in any company. */
+/* A character that this step leaves alone in the company of such as it. It may begin entries, as か begins
+ * か + U+3099: their other characters join its cluster, and so are none of its kind. */
 static bool inert(const fl_step *step, uint32_t cp) {
     const charsmap *map = step->state;
+    char            text[4];
+    bool            goes_on;
     return map == NULL ||
-           (is_inert(map, cp) && fl_unicode_cluster_ends('a', cp, true) &&
-            fl_unicode_cluster_ends(cp, 'a', false) && cp != '\r' && !fl_unicode_is_hangul(cp));
+           (find(map, text, fl_utf8_encode(cp, text), &goes_on) == SIZE_MAX &&
+            fl_unicode_cluster_ends('a', cp, true) && fl_unicode_cluster_ends(cp, 'a', false) &&
+            cp != '\r' && !fl_unicode_is_hangul(cp));
 }
 
 const fl_step_ops fl_normal_precompiled = {.type  = "Precompiled",

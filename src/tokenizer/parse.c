@@ -25,72 +25,102 @@ enum { ID_MAX = INT32_MAX - 1, HOLES_FREE = 65536 };
 
 /* ---- Model ------------------------------------------------------------------------------------ */
 
-/* Count tokens and bytes and check every id. */
-static int measure_vocab(fl_json *vocab, uint32_t *size, uint32_t *count, size_t *bytes,
-                         const char *source, fletch_error *error) {
-    int64_t highest = -1;
-    *bytes          = 0;
-    *count          = 0;
-    FL_JSON_EACH(vocab, token, value) {
-        if (!fl_json_is_int(value)) {
-            return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                           "%s: model.vocab \"%.40s\" has an id that is not an integer", source,
-                           token);
+size_t fl_count_byte(const fl_json_in *in, char byte) {
+    size_t count = 0;
+    for (size_t i = 0; i < in->size; i++) {
+        count += in->text[i] == byte;
+    }
+    return count;
+}
+
+/* The id of token, which the reader stands before; -1 after an error. */
+static int64_t read_id(fl_json_in *in, fl_span token, const char *source, fletch_error *error) {
+    fl_span number = {"", 0};
+    bool    good   = fl_json_in_peek(in) == FL_JSON_NUMBER && fl_json_in_number(in, &number);
+    int     shown  = token.size < 40 ? (int)token.size : 40;
+    if (!good || !fl_span_is_int(number)) {
+        fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                "%s: model.vocab \"%.*s\" has an id that is not an integer", source, shown,
+                token.data);
+        return -1;
+    }
+    int64_t id = fl_span_int64(number);
+    if (id < 0 || id > ID_MAX) {
+        fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                "%s: model.vocab \"%.*s\" has id %lld; ids are 0 to %d", source, shown, token.data,
+                (long long)id, ID_MAX);
+        return -1;
+    }
+    return id;
+}
+
+/* Holes are legal, but a lone huge id would size tables. */
+static uint32_t ids_end(size_t tokens) {
+    return tokens > ID_MAX / 8 ? ID_MAX : (uint32_t)(4 * tokens + HOLES_FREE + 1);
+}
+
+/* All members of the object that `in` has entered. *highest is the highest id, also of one out of bounds. */
+static int read_vocab(fl_vocab *vocab, fl_json_in *in, int64_t *highest, size_t *tokens,
+                      const char *source, fletch_error *error) {
+    fl_span token;
+    for (; fl_json_in_key(in, &token); ++*tokens) {
+        int64_t id = read_id(in, token, source, error);
+        if (id < 0) {
+            return FLETCH_EMODEL;
         }
-        int64_t id = fl_json_int64(value);
-        if (id < 0 || id > ID_MAX) {
+        if (memchr(token.data, '\0', token.size) != NULL) {
             return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                           "%s: model.vocab \"%.40s\" has id %lld; ids are 0 to %d", source, token,
-                           (long long)id, ID_MAX);
+                           "%s: the token of model.vocab with id %lld has a NUL", source,
+                           (long long)id);
         }
-        highest = id > highest ? id : highest;
-        *bytes += strlen(token);
-        *count += 1;
+        *highest = id > *highest ? id : *highest;
+        if (id < vocab->size &&
+            fl_vocab_add(vocab, token.data, token.size, (uint32_t)id) != FL_VOCAB_ADDED) {
+            const char *other = fl_vocab_text(vocab, (int32_t)id, NULL);
+            int         shown = token.size < 40 ? (int)token.size : 40;
+            return other == NULL
+                       ? fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                                 "%s: model.vocab has \"%.*s\" twice", source, shown, token.data)
+                       : fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                                 "%s: model.vocab gives id %lld to \"%.40s\" and to \"%.*s\"",
+                                 source, (long long)id, other, shown, token.data);
+        }
     }
-    if (*count == 0) {
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: model.vocab is empty", source);
-    }
-    /* Holes are legal, but a lone huge id would size tables. */
-    if (highest > 4 * (int64_t)*count + HOLES_FREE) {
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s: model.vocab has id %lld but only %u tokens; the file is damaged",
-                       source, (long long)highest, *count);
-    }
-    *size = (uint32_t)highest + 1;
     return 0;
 }
 
 int fl_parse_vocab(fl_tokenizer *tokenizer, fl_json_reader *model, const fl_log *log) {
     const char   *source = model->source;
     fletch_error *error  = model->error;
-    fl_json      *vocab  = fl_json_object(model, "vocab");
-    uint32_t      size = 0, count = 0;
-    size_t        bytes = 0;
-    if (vocab == NULL) {
+    fl_vocab     *vocab  = &tokenizer->vocab;
+    fl_json      *object = fl_json_object(model, "vocab");
+    fl_json_in    in;
+    if (object == NULL || !fl_json_later(object, &in)) {
         return model->status < 0 ? model->status
                                  : fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                                            "%s: \"model.vocab\" is missing", source);
     }
-    int status = measure_vocab(vocab, &size, &count, &bytes, source, error);
-    if (status < 0) {
-        return status;
+    size_t  most = fl_count_byte(&in, ':'), tokens = 0;
+    int64_t highest = -1;
+    if (!fl_vocab_open(vocab, ids_end(most), (uint32_t)most, in.size)) {
+        return fl_fail_nomem(error, in.size, "the vocabulary");
     }
-    if (!fl_vocab_open(&tokenizer->vocab, size, count, bytes)) {
-        return fl_fail_nomem(error, bytes, "the vocabulary");
+    (void)fl_json_in_enter(&in, FL_JSON_OBJECT);
+    FL_TRY(read_vocab(vocab, &in, &highest, &tokens, source, error));
+    if (tokens == 0) {
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: model.vocab is empty", source);
     }
-    FL_JSON_EACH(vocab, token, value) {
-        uint32_t id = (uint32_t)fl_json_int64(value);
-        if (fl_vocab_add(&tokenizer->vocab, token, strlen(token), id) != FL_VOCAB_ADDED) {
-            return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                           "%s: model.vocab gives id %u to \"%.40s\" and to \"%.40s\"", source, id,
-                           fl_vocab_text(&tokenizer->vocab, (int32_t)id, NULL), token);
-        }
+    if (highest >= (int64_t)ids_end(tokens)) {
+        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                       "%s: model.vocab has id %lld but only %zu tokens; the file is damaged",
+                       source, (long long)highest, tokens);
     }
-    if (count < size) {
-        fl_log_write(log, FL_LOG_WARNING, "%s: model.vocab has %u ids without a token", source,
-                     size - count);
+    fl_vocab_fit(vocab, (uint32_t)highest + 1);
+    if (tokens < vocab->size) {
+        fl_log_write(log, FL_LOG_WARNING, "%s: model.vocab has %zu ids without a token", source,
+                     vocab->size - tokens);
     }
-    tokenizer->id_limit = size;
+    tokenizer->id_limit = vocab->size;
     return 0;
 }
 

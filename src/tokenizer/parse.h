@@ -35,6 +35,8 @@ int fl_parse_steps(fl_tokenizer *tokenizer, fl_json_reader *root); /* normalizer
 int  fl_parse_post_processor(fl_tokenizer *tokenizer, fl_json_reader *root);
 void fl_template_bert(fl_tokenizer *tokenizer, int32_t cls, int32_t sep);
 
+/* How often a byte is in a table that is still text: no fewer members or items than their marks. */
+size_t fl_count_byte(const fl_json_in *in, char byte);
 /* The model's object {token: id} into tokenizer->vocab. */
 int fl_parse_vocab(fl_tokenizer *tokenizer, fl_json_reader *model, const fl_log *log);
 

@@ -10,6 +10,7 @@
 #ifndef FL_TOKENIZER_TOKEN_MODEL_H
 #define FL_TOKENIZER_TOKEN_MODEL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,6 +32,9 @@ typedef struct fl_token_model {
      * a failure too. */
     int (*open)(struct fl_tokenizer *tokenizer, void **state, fl_json_reader *model,
                 const fl_log *log);
+    /* What else encode_word needs, when the text of the file is gone, so that both never lie in memory at once;
+     * NULL: nothing. False: no memory. */
+    bool (*prepare)(void *state);
     void (*close)(void *state); /* NULL is a no-op */
     /* What a word of `size` bytes needs at most: tokens, and bytes of working memory (64-byte aligned). */
     void (*measure)(const void *state, size_t size, size_t *tokens, size_t *work);

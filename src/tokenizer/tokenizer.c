@@ -211,6 +211,9 @@ static bool is_local(const fl_tokenizer *tokenizer) {
 
 /* False: no memory. */
 static bool finish(fl_tokenizer *tokenizer, const fl_tokenizer_options *options) {
+    if (tokenizer->model->prepare != NULL && !tokenizer->model->prepare(tokenizer->model_state)) {
+        return false;
+    }
     size_t bytes =
         options != NULL && options->cache_bytes > 0 ? options->cache_bytes : (size_t)CACHE_DEFAULT;
     tokenizer->cache_bits = 1;
@@ -262,17 +265,19 @@ static const char *source_of(const fl_tokenizer_options *options, const char *fa
     return options != NULL && options->source != NULL ? options->source : fallback;
 }
 
-int fl_tokenizer_open(fl_tokenizer **out, const char *json, size_t size,
-                      const fl_tokenizer_options *options, fletch_error *error) {
+int fl_tokenizer_open(fl_tokenizer **out, fl_buf *json, const fl_tokenizer_options *options,
+                      fletch_error *error) {
     const char *source      = source_of(options, "tokenizer.json");
     fl_json    *root        = NULL;
     *out                    = NULL;
     fl_tokenizer *tokenizer = fl_alloc_zero(1, sizeof *tokenizer);
     if (tokenizer == NULL) {
+        fl_buf_free(json);
         return fl_fail_nomem(error, sizeof *tokenizer, source);
     }
     begin(tokenizer, options);
-    int status = fl_json_parse(&root, json, size, JSON_MAX, FL_JSON_UNIQUE_KEYS, source, error);
+    int status = fl_json_take(&root, json, JSON_MAX, FL_JSON_UNIQUE_KEYS | FL_JSON_TABLES_LATER,
+                              source, error);
     if (status == 0) {
         status = fl_parse_root(tokenizer, root, options, source, error);
     }
@@ -371,11 +376,10 @@ static int build_bert(fl_tokenizer *tokenizer, const char *vocab, size_t size, c
     int32_t unk            = fl_vocab_find(&tokenizer->vocab, "[UNK]", 5);
     tokenizer->model       = &fl_wordpiece_model;
     tokenizer->model_state = fl_alloc_zero(1, sizeof(fl_wordpiece));
-    if (tokenizer->model_state == NULL) {
-        return fl_fail_nomem(error, sizeof(fl_wordpiece), source);
-    }
-    return fl_wordpiece_open(tokenizer->model_state, &tokenizer->vocab, "##", 100, unk, source,
-                             error);
+    return tokenizer->model_state != NULL &&
+                   fl_wordpiece_open(tokenizer->model_state, &tokenizer->vocab, "##", 100, unk)
+               ? 0
+               : fl_fail_nomem(error, sizeof(fl_wordpiece), source);
 }
 
 int fl_tokenizer_open_vocab(fl_tokenizer **out, const char *vocab, size_t size, bool lowercase,

@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/log.h"
 #include "fletch.h"
 
@@ -40,9 +41,10 @@ typedef struct fl_tokenizer_options {
     const char *marker[2];
 } fl_tokenizer_options;
 
-/* Parse and compile tokenizer.json text json[size]. */
-int fl_tokenizer_open(fl_tokenizer **out, const char *json, size_t size,
-                      const fl_tokenizer_options *options, fletch_error *error);
+/* Parse and compile the text of a tokenizer.json, which is taken over: it and the tables made of it need not lie in
+ * memory at once. The buffer is empty then, whatever comes of it. */
+int fl_tokenizer_open(fl_tokenizer **out, fl_buf *json, const fl_tokenizer_options *options,
+                      fletch_error *error);
 /* The BERT tokenizer of an old repository that has only vocab.txt; the flags are tokenizer_config's.
  * A token that is listed twice has the later line's id, as in transformers. */
 int  fl_tokenizer_open_vocab(fl_tokenizer **out, const char *vocab, size_t size, bool lowercase,
@@ -134,8 +136,7 @@ const char *fl_tokenizer_kind(const fl_tokenizer *tokenizer); /* "WordPiece" */
 
 /* Append the decoded text to *out as HF's decode does. EINVAL for an id outside the vocabulary (HF leaves
  * such ids out); `where` is then its index. */
-struct fl_buf;
 int fl_tokenizer_decode(const fl_tokenizer *tokenizer, const int32_t *ids, size_t count,
-                        bool skip_special, struct fl_buf *out, fletch_error *error);
+                        bool skip_special, fl_buf *out, fletch_error *error);
 
 #endif

@@ -2,11 +2,14 @@
 /* trie.c - a set of byte strings as a double array.
  *
  * Role     See trie.h.
- * Method   Strings go into a child/sibling trie first; fl_trie_place then gives every node a slot, breadth
- *          first, so that the nodes near the roots, which every walk passes, lie together. A base is looked
- *          for among the next few free slots only: more would save little memory and cost much time.
- * Memory   Bounded by the text of the strings.
- * Proof    tests/unit/test_tokenizer_parts.c, through WordPiece. */
+ * Method   Breadth first, so that the nodes near the roots, which every walk passes, lie together. A node is a range
+ *          of the keys, which agree up to its depth; sorting the range by the next byte gives its children, so
+ *          that no other trie is needed to make this one and each byte of the keys is looked at once.
+ *          Slots come in blocks of 256. A block's free ones are a bit set, and because places are found by XOR, one
+ *          AND per child of that set, permuted, leaves all bases of the block at which the children fit. A few
+ *          blocks are tried, the oldest first: more would save little memory and cost time.
+ * Memory   Beside the nodes: the ranges of two levels. The array doubles; what it does not need is given back.
+ * Proof    tests/unit/test_tokenizer_parts.c, through WordPiece; tests/golden/test_unigram.py. */
 #include "tokenizer/trie.h"
 
 #include <string.h>
@@ -14,192 +17,296 @@
 #include "base/mem.h"
 
 enum {
-    BLOCK = 256,
-    SEARCH_MAX =
-        64, /* free slots tried before a new block is opened; 24 costs 4 MB more for BERT */
-    NODES_MAX = 1 << 28
+    BLOCK      = 256,
+    WORDS      = BLOCK / 64,
+    OPEN_MAX   = 64, /* blocks in which slots are looked for */
+    TRIES_MAX  = 12,
+    BLOCKS_MAX = 1 << 20, /* no base is a tail */
+    FIRST      = 64,
+    FEW        = 24 /* keys that are sorted by insertion */
 };
 
-static bool grow_reserve(fl_trie_builder *b, size_t extra) {
-    size_t need = b->grow_count + extra;
-    if (need <= b->grow_limit) {
-        return true;
-    }
-    if (need > NODES_MAX) {
-        return false;
-    }
-    size_t        limit = need < 4096 ? 4096 : need + need / 2;
-    fl_trie_grow *grown = fl_realloc_array(b->grow, limit, sizeof *grown);
-    if (grown == NULL) {
-        return false;
-    }
-    b->grow       = grown;
-    b->grow_limit = (uint32_t)limit;
-    return true;
-}
+/* A node whose children have no slots yet: its keys are [begin, end). */
+typedef struct range {
+    uint32_t slot, begin, end;
+} range;
 
-bool fl_trie_insert(fl_trie_builder *b, uint32_t root, const char *text, size_t length,
-                    int32_t token) {
-    if (!grow_reserve(b, length)) {
-        return false;
-    }
-    uint32_t at = root;
-    for (size_t i = 0; i < length; i++) {
-        uint8_t  label = (uint8_t)text[i];
-        uint32_t child = b->grow[at].child, before = 0;
-        while (child != 0 && b->grow[child].label != label) {
-            before = child;
-            child  = b->grow[child].sibling;
-        }
-        if (child != 0 && before != 0) { /* to the front: the next token probably goes there too */
-            b->grow[before].sibling = b->grow[child].sibling;
-            b->grow[child].sibling  = b->grow[at].child;
-            b->grow[at].child       = child;
-        }
-        if (child == 0) {
-            child             = b->grow_count++;
-            b->grow[child]    = (fl_trie_grow){0, b->grow[at].child, 0, -1, label};
-            b->grow[at].child = child;
-        }
-        at = child;
-    }
-    b->grow[at].token = token;
-    return true;
-}
+typedef struct level {
+    range *at;
+    size_t count, limit;
+} level;
 
-/* One more block of 256 free slots at the end of the array. */
-static bool add_block(fl_trie_builder *b) {
-    if (b->used == b->limit) {
-        size_t limit = b->limit == 0 ? 64 * BLOCK : (size_t)b->limit * 2;
-        if (limit > NODES_MAX) {
+/* 256 slots that are not all taken. */
+typedef struct block {
+    uint64_t free[WORDS];
+    uint32_t left;  /* free ones */
+    uint32_t first; /* slot */
+} block;
+
+typedef struct builder {
+    fl_trie       *trie; /* count: slots in use */
+    uint32_t       limit;
+    block          open[OPEN_MAX]; /* the oldest first */
+    unsigned       open_count;
+    uint32_t       tails;
+    const uint8_t *text;
+    fl_trie_key   *keys;
+    level          now, next;
+    uint8_t  labels[BLOCK]; /* of the children of a node, ascending, and where their keys end */
+    uint32_t ends[BLOCK];
+} builder;
+
+static bool push(level *l, range r) {
+    if (l->count == l->limit) {
+        size_t limit = l->limit == 0 ? 1024 : l->limit + l->limit / 2;
+        range *at    = fl_realloc_array(l->at, limit, sizeof *at);
+        if (at == NULL) {
             return false;
         }
-        fl_trie_node *nodes = fl_realloc_array(b->nodes, limit, sizeof *nodes);
-        b->nodes            = nodes != NULL ? nodes : b->nodes;
-        uint32_t *next      = fl_realloc_array(b->next_free, limit, sizeof *next);
-        b->next_free        = next != NULL ? next : b->next_free;
-        uint32_t *prev      = fl_realloc_array(b->prev_free, limit, sizeof *prev);
-        b->prev_free        = prev != NULL ? prev : b->prev_free;
-        if (nodes == NULL || next == NULL || prev == NULL) {
+        l->at    = at;
+        l->limit = limit;
+    }
+    l->at[l->count++] = r;
+    return true;
+}
+
+/* ---- Slots ------------------------------------------------------------------------------------ */
+
+static bool grow(builder *b) {
+    uint32_t limit = b->limit == 0 ? FIRST * BLOCK : b->limit * 2;
+    size_t   bytes = (size_t)limit * sizeof *b->trie->nodes;
+    if (limit > BLOCKS_MAX * BLOCK) {
+        return false;
+    }
+    fl_trie_node *nodes = fl_big_grow(b->trie->nodes, b->trie->bytes, bytes);
+    if (nodes == NULL) {
+        return false;
+    }
+    b->trie->nodes = nodes;
+    b->trie->bytes = bytes;
+    b->limit       = limit;
+    return true;
+}
+
+static void close_block(builder *b, unsigned which) {
+    b->open_count--;
+    memmove(b->open + which, b->open + which + 1, (b->open_count - which) * sizeof *b->open);
+}
+
+/* One more block of free slots at the end of the array. */
+static bool add_block(builder *b) {
+    if (b->trie->count == b->limit && !grow(b)) {
+        return false;
+    }
+    if (b->open_count == OPEN_MAX) {
+        close_block(b, 0);
+    }
+    block *fresh = &b->open[b->open_count++];
+    *fresh       = (block){.left = BLOCK, .first = b->trie->count};
+    memset(fresh->free, 0xFF, sizeof fresh->free);
+    b->trie->count += BLOCK;
+    return true;
+}
+
+/* Bit i of the result is bit i ^ by of x. */
+static inline uint64_t permute(uint64_t x, unsigned by) {
+    static const uint64_t low[6] = {0x5555555555555555u, 0x3333333333333333u, 0x0F0F0F0F0F0F0F0Fu,
+                                    0x00FF00FF00FF00FFu, 0x0000FFFF0000FFFFu, 0x00000000FFFFFFFFu};
+    for (unsigned bit = 0; bit < 6; bit++) {
+        uint64_t swapped = (x >> (1u << bit) & low[bit]) | (x & low[bit]) << (1u << bit);
+        x                = (by >> bit & 1) != 0 ? swapped : x;
+    }
+    return x;
+}
+
+/* The lowest base in the block at which all children find free slots, or 0. */
+static uint32_t fit(const builder *b, const block *k, unsigned children) {
+    for (unsigned word = 0; word < WORDS; word++) {
+        uint64_t bases = UINT64_MAX;
+        for (unsigned c = 0; c < children && bases != 0; c++) {
+            unsigned label = b->labels[c];
+            bases &= permute(k->free[word ^ label / 64], label % 64);
+        }
+        if (bases != 0) {
+            return k->first + 64 * word + (unsigned)__builtin_ctzll(bases);
+        }
+    }
+    return 0;
+}
+
+/* Take slots for all children; their base, or 0: no memory. */
+static uint32_t take_slots(builder *b, unsigned children) {
+    uint32_t base  = 0;
+    unsigned which = 0;
+    for (unsigned tries = 0; which < b->open_count && tries < TRIES_MAX; which++) {
+        if (b->open[which].left >= children) {
+            tries++;
+            base = fit(b, &b->open[which], children);
+            if (base != 0) {
+                break;
+            }
+        }
+    }
+    if (base == 0) {
+        if (!add_block(b)) {
+            return 0;
+        }
+        which = b->open_count - 1;
+        base  = b->open[which].first;
+    }
+    block *k = &b->open[which];
+    for (unsigned c = 0; c < children; c++) {
+        uint32_t place = (base ^ b->labels[c]) % BLOCK;
+        k->free[place / 64] &= ~(1ull << place % 64);
+    }
+    k->left -= children;
+    if (k->left == 0) {
+        close_block(b, which);
+    }
+    return base;
+}
+
+/* ---- Keys ------------------------------------------------------------------------------------- */
+
+static inline uint8_t byte_of(const builder *b, uint32_t key, uint32_t depth) {
+    return b->text[b->keys[key].text + depth];
+}
+
+static void sort_few(builder *b, uint32_t begin, uint32_t end, uint32_t depth) {
+    for (uint32_t i = begin + 1; i < end; i++) {
+        fl_trie_key key  = b->keys[i];
+        uint8_t     byte = b->text[key.text + depth];
+        uint32_t    to   = i;
+        for (; to > begin && byte_of(b, to - 1, depth) > byte; to--) {
+            b->keys[to] = b->keys[to - 1];
+        }
+        b->keys[to] = key;
+    }
+}
+
+/* Each key goes to where its byte's share begins, in place of one that goes elsewhere. */
+static void sort_many(builder *b, uint32_t begin, uint32_t end, uint32_t depth) {
+    uint32_t next[BLOCK] = {0}, stop[BLOCK];
+    for (uint32_t i = begin; i < end; i++) {
+        next[byte_of(b, i, depth)]++;
+    }
+    for (uint32_t byte = 0, at = begin; byte < BLOCK; byte++) {
+        at += next[byte];
+        next[byte] = at - next[byte];
+        stop[byte] = at;
+    }
+    for (uint32_t byte = 0; byte < BLOCK; byte++) {
+        while (next[byte] < stop[byte]) {
+            fl_trie_key key = b->keys[next[byte]];
+            uint8_t     own = b->text[key.text + depth];
+            while (own != byte) {
+                fl_trie_key other    = b->keys[next[own]];
+                b->keys[next[own]++] = key;
+                key                  = other;
+                own                  = b->text[key.text + depth];
+            }
+            b->keys[next[byte]++] = key;
+        }
+    }
+}
+
+/* The children of a range: labels and the ends of their keys. Keys that end at the node itself come first;
+ * *token is the highest of them. */
+static unsigned split(builder *b, range *r, uint32_t depth, int32_t *token) {
+    unsigned children = 0;
+    if (r->end - r->begin <= FEW) {
+        sort_few(b, r->begin, r->end, depth);
+    } else {
+        sort_many(b, r->begin, r->end, depth);
+    }
+    *token = -1;
+    while (r->begin < r->end && byte_of(b, r->begin, depth) == 0) {
+        int32_t own = b->keys[r->begin++].token;
+        *token      = own > *token ? own : *token;
+    }
+    for (uint32_t i = r->begin; i < r->end; i++) {
+        uint8_t byte = byte_of(b, i, depth);
+        if (children == 0 || b->labels[children - 1] != byte) {
+            b->labels[children++] = byte;
+        }
+        b->ends[children - 1] = i + 1;
+    }
+    return children;
+}
+
+/* ---- The trie --------------------------------------------------------------------------------- */
+
+static bool place_children(builder *b, range r, unsigned children) {
+    uint32_t base = take_slots(b, children);
+    if (base == 0) {
+        return false;
+    }
+    b->trie->nodes[r.slot].base = base;
+    uint32_t begin              = r.begin;
+    for (unsigned c = 0; c < children; c++) {
+        uint32_t slot              = base ^ b->labels[c];
+        b->trie->nodes[slot].check = r.slot;
+        if (!push(&b->next, (range){slot, begin, b->ends[c]})) {
             return false;
         }
-        b->limit = (uint32_t)limit;
+        begin = b->ends[c];
     }
-    uint32_t first = b->used, last = b->used + BLOCK - 1;
-    memset(b->nodes + first, 0, BLOCK * sizeof *b->nodes);
-    if (first == 0) { /* the block of the roots stays out of the ring */
-        memset(b->next_free, 0, BLOCK * sizeof *b->next_free);
-        b->used = BLOCK;
-        return true;
-    }
-    for (uint32_t s = first; s <= last; s++) {
-        b->next_free[s] = s + 1;
-        b->prev_free[s] = s - 1;
-    }
-    uint32_t head       = b->free_head != 0 ? b->free_head : first;
-    uint32_t tail       = b->free_head != 0 ? b->prev_free[head] : last;
-    b->next_free[last]  = head;
-    b->prev_free[first] = tail;
-    b->next_free[tail]  = b->free_head != 0 ? first : head;
-    b->prev_free[head]  = last;
-    b->free_head        = head;
-    b->used += BLOCK;
     return true;
 }
 
-static void take_slot(fl_trie_builder *b, uint32_t slot, uint32_t parent) {
-    uint32_t next = b->next_free[slot], prev = b->prev_free[slot];
-    b->next_free[prev] = next;
-    b->prev_free[next] = prev;
-    b->next_free[slot] = 0;
-    if (b->free_head == slot) {
-        b->free_head = next == slot ? 0 : next;
-    }
-    b->nodes[slot].check = parent;
-}
-
-/* A base at which all children of `at` find free slots; 0: no memory. */
-static uint32_t find_base(fl_trie_builder *b, uint32_t at) {
-    uint32_t first = b->grow[at].child;
-    uint32_t slot  = b->free_head;
-    for (unsigned tries = 0; slot != 0 && tries < SEARCH_MAX; tries++) {
-        uint32_t base = slot ^ b->grow[first].label;
-        uint32_t c    = b->grow[first].sibling;
-        while (c != 0 && b->next_free[base ^ b->grow[c].label] != 0) {
-            c = b->grow[c].sibling;
-        }
-        if (c == 0) {
-            return base;
-        }
-        slot = b->next_free[slot] == b->free_head ? 0 : b->next_free[slot];
-    }
-    uint32_t fresh = b->used;
-    return add_block(b) ? fresh : 0;
-}
-
-/* Place all nodes breadth first: a node's fail is always shallower, so it stands already. */
-bool fl_trie_place(fl_trie_builder *b, fl_trie_link_fn link, void *user) {
-    uint32_t *queue = fl_alloc_array(b->grow_count, sizeof *queue);
-    if (queue == NULL) {
+/* The node gets what is left of its only key; false: it has several, or there is nothing left. */
+static bool put_tail(const builder *b, range r, uint32_t depth, int32_t *token) {
+    if (b->tails == 0 || depth < b->tails || r.end - r.begin != 1 ||
+        byte_of(b, r.begin, depth) == 0) {
         return false;
     }
-    uint32_t head = 0, tail = 0;
-    bool     ok = add_block(b);
-    for (uint32_t root = 1; root <= b->roots; root++) {
-        b->grow[root].slot = root;
-        queue[tail++]      = root;
-    }
-    while (ok && head < tail) {
-        uint32_t at     = queue[head++];
-        uint32_t parent = b->grow[at].slot;
-        if (b->grow[at].child == 0) {
-            continue;
-        }
-        uint32_t base = find_base(b, at);
-        if (base == 0) {
-            ok = false;
-            break;
-        }
-        b->nodes[parent].base = base;
-        for (uint32_t c = b->grow[at].child; c != 0; c = b->grow[c].sibling) {
-            b->grow[c].slot = base ^ b->grow[c].label;
-            take_slot(b, b->grow[c].slot, parent);
-            queue[tail++] = c;
-        }
-        for (uint32_t c = b->grow[at].child; ok && c != 0; c = b->grow[c].sibling) {
-            ok = link(user, b->nodes, b->grow[c].slot, parent, b->grow[c].label, b->grow[c].token);
-        }
-    }
-    fl_free(queue);
-    return ok;
-}
-
-bool fl_trie_begin(fl_trie_builder *b, uint32_t roots) {
-    memset(b, 0, sizeof *b);
-    b->roots = roots;
-    if (!grow_reserve(b, roots + 1)) {
-        return false;
-    }
-    memset(b->grow, 0, (roots + 1) * sizeof *b->grow);
-    for (uint32_t root = 0; root <= roots; root++) {
-        b->grow[root].token = -1;
-    }
-    b->grow_count = roots + 1;
+    b->trie->nodes[r.slot].base = FL_TRIE_TAIL | (b->keys[r.begin].text + depth);
+    *token                      = b->keys[r.begin].token;
     return true;
 }
 
-fl_trie_node *fl_trie_finish(fl_trie_builder *b, uint32_t *count) {
-    fl_trie_node *nodes = fl_realloc_array(b->nodes, b->used, sizeof *nodes);
-    nodes               = nodes != NULL ? nodes : b->nodes; /* the rest is given back or not */
-    *count              = b->used;
-    b->nodes            = NULL;
-    return nodes;
+static bool place_all(builder *b, fl_trie_link_fn link, void *user) {
+    for (uint32_t depth = 0; b->now.count > 0; depth++) {
+        for (size_t i = 0; i < b->now.count; i++) {
+            range    r        = b->now.at[i];
+            int32_t  token    = -1;
+            unsigned children = put_tail(b, r, depth, &token) ? 0 : split(b, &r, depth, &token);
+            uint32_t parent   = b->trie->nodes[r.slot].check;
+            uint8_t  byte     = (uint8_t)(b->trie->nodes[parent].base ^ r.slot);
+            if ((parent != 0 && !link(user, b->trie->nodes, r.slot, parent, byte, token)) ||
+                (children > 0 && !place_children(b, r, children))) {
+                return false;
+            }
+        }
+        level done    = b->now;
+        b->now        = b->next;
+        b->next       = done;
+        b->next.count = 0;
+    }
+    return true;
 }
 
-void fl_trie_end(fl_trie_builder *b) {
-    fl_free(b->grow);
-    fl_free(b->next_free);
-    fl_free(b->prev_free);
-    fl_free(b->nodes);
-    memset(b, 0, sizeof *b);
+bool fl_trie_build(fl_trie *trie, const char *text, fl_trie_key *keys, const uint32_t *ends,
+                   uint32_t roots, uint32_t tails, fl_trie_link_fn link, void *user) {
+    builder b    = {.trie = trie, .tails = tails, .text = (const uint8_t *)text, .keys = keys};
+    *trie        = (fl_trie){0};
+    bool good    = add_block(&b); /* the roots' own, in which nothing else lies */
+    b.open_count = 0;
+    for (uint32_t root = 1; root <= roots && good; root++) {
+        good = push(&b.now, (range){root, ends[root - 1], ends[root]});
+    }
+    good = good && place_all(&b, link, user);
+    fl_free(b.now.at);
+    fl_free(b.next.at);
+    if (good) {
+        trie->bytes = fl_big_trim(trie->nodes, trie->bytes, trie->count * sizeof *trie->nodes);
+    } else {
+        fl_trie_free(trie);
+    }
+    return good;
+}
+
+void fl_trie_free(fl_trie *trie) {
+    fl_big_free(trie->nodes, trie->bytes);
+    *trie = (fl_trie){0};
 }

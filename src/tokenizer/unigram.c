@@ -20,14 +20,14 @@
 #include "tokenizer/parse.h"
 #include "tokenizer/trie.h"
 
-enum { ROOT = 1, UNKNOWN = 1, PIECES_MAX = 1 << 24, BMP = 0x10000 };
+enum { ROOT = 1, UNKNOWN = 1, PIECES_MAX = 1 << 24, BMP = 0x10000, BMP_BYTES = 3 };
 
 static const double unknown_penalty = 10;
 
 typedef struct unigram {
-    fl_trie_node   *nodes; /* owned, [count] */
-    int32_t        *ids;   /* owned, [count]: of the piece that ends in a node, else -1 */
-    uint32_t        count;
+    fl_trie         trie;
+    int32_t        *ids;     /* owned, [trie.count]: of the piece that ends in a node, else -1 */
+    double         *scores;  /* owned, of each piece; until the nodes have them */
     double          unknown; /* the score of a character that is not in the vocabulary */
     int32_t         unk_id;
     int32_t         bytes[256]; /* ids of "<0x00>" ..., -1; byte_fallback */
@@ -50,101 +50,39 @@ static int fail_piece(fl_json_reader *model, size_t index, const char *what) {
                    model->source, index, what);
 }
 
-/* The scores; text and ids into the vocabulary. */
-static int read_pieces(fl_tokenizer *tokenizer, fl_json_reader *model, fl_json *list,
-                       double *scores) {
-    size_t count = fl_json_count(list), bytes = 0;
-    for (size_t i = 0; i < count; i++) {
-        fl_json *row   = fl_json_item(list, i);
-        fl_json *piece = fl_json_item(row, 0), *score = fl_json_item(row, 1);
-        scores[i] = fl_json_f64(score);
-        if (fl_json_count(row) != 2 || !fl_json_is(piece, FL_JSON_STRING) ||
-            !fl_json_is(score, FL_JSON_NUMBER)) {
-            return fail_piece(model, i, "is not a [piece, score]");
+/* [piece, score], which the reader stands before; false: it is something else. */
+static bool read_piece(fl_json_in *in, fl_span *piece, fl_span *score) {
+    return fl_json_in_peek(in) == FL_JSON_ARRAY && fl_json_in_enter(in, FL_JSON_ARRAY) &&
+           fl_json_in_item(in) && fl_json_in_string(in, piece) && fl_json_in_item(in) &&
+           fl_json_in_number(in, score) && !fl_json_in_item(in) && !in->failed;
+}
+
+/* Text and ids into the vocabulary, the scores, and how many there are. */
+static int read_pieces(unigram *u, fl_vocab *vocab, fl_json_reader *model, fl_json_in *in,
+                       uint32_t *count) {
+    fl_span piece, score;
+    (void)fl_json_in_enter(in, FL_JSON_ARRAY);
+    for (*count = 0; fl_json_in_item(in); ++*count) {
+        if (!read_piece(in, &piece, &score)) {
+            return fail_piece(model, *count, "is not a [piece, score]");
         }
-        if (!isfinite(scores[i])) {
-            return fail_piece(model, i, "has a score that is not a finite number");
+        u->scores[*count] = fl_span_f64(score);
+        if (!isfinite(u->scores[*count])) {
+            return fail_piece(model, *count, "has a score that is not a finite number");
         }
-        if (strlen(fl_json_text(piece)) != fl_json_text_size(piece)) {
-            return fail_piece(model, i, "has a NUL, which is not supported");
+        if (memchr(piece.data, '\0', piece.size) != NULL) {
+            return fail_piece(model, *count, "has a NUL, which is not supported");
         }
-        bytes += fl_json_text_size(piece);
+        fl_vocab_add_later(vocab, piece.data, piece.size, *count);
     }
-    if (!fl_vocab_open(&tokenizer->vocab, (uint32_t)count, (uint32_t)count, bytes)) {
-        return fl_fail_nomem(model->error, bytes, "the vocabulary");
-    }
-    for (size_t i = 0; i < count; i++) {
-        fl_json *piece = fl_json_item(fl_json_item(list, i), 0);
-        fl_vocab_add_later(&tokenizer->vocab, fl_json_text(piece), fl_json_text_size(piece),
-                           (uint32_t)i);
-    }
-    tokenizer->id_limit = (uint32_t)count;
     return 0;
 }
 
-typedef struct linking {
-    const double *scores;
-    int32_t      *ids; /* [limit] */
-    size_t        limit;
-} linking;
-
+/* Ids and scores are put in their places when the trie has its size. */
 static bool link_node(void *user, fl_trie_node *nodes, uint32_t slot, uint32_t parent, uint8_t byte,
                       int32_t token) {
-    linking *l = user;
-    (void)parent;
-    (void)byte;
-    if (slot >= l->limit) {
-        size_t   limit = (size_t)slot + slot / 2 + 65536;
-        int32_t *ids   = fl_realloc_array(l->ids, limit, sizeof *ids);
-        if (ids == NULL) {
-            return false;
-        }
-        memset(ids + l->limit, 0xFF, (limit - l->limit) * sizeof *ids);
-        l->ids   = ids;
-        l->limit = limit;
-    }
-    nodes[slot].score = token >= 0 ? l->scores[token] : (double)NAN;
-    l->ids[slot]      = token;
-    return true;
-}
-
-/* The ids in the order of their pieces' first four bytes, equal ones as they were: pieces that share nodes come
- * one after the other, which makes a large trie in half the time. */
-static bool sort_ids(const fl_vocab *vocab, uint32_t *order) {
-    enum { DIGIT = 1 << 16 };
-    uint32_t *other = fl_alloc_array(vocab->size, sizeof *other);
-    uint32_t *begin = fl_alloc_array(DIGIT + 1, sizeof *begin);
-    if (other == NULL || begin == NULL) {
-        fl_free(other);
-        fl_free(begin);
-        return false;
-    }
-    for (uint32_t id = 0; id < vocab->size; id++) {
-        order[id] = id;
-    }
-    for (int at = 2; at >= 0; at -= 2) { /* the text of the vocabulary ends each token with NUL */
-        memset(begin, 0, (DIGIT + 1) * sizeof *begin);
-        for (int pass = 0; pass < 2; pass++) {
-            for (uint32_t i = 0; i < vocab->size; i++) {
-                size_t         size;
-                const uint8_t *text =
-                    (const uint8_t *)fl_vocab_text(vocab, (int32_t)order[i], &size);
-                uint32_t high  = (size_t)at < size ? text[at] : 0;
-                uint32_t digit = high << 8 | ((size_t)at + 1 < size ? text[at + 1] : 0);
-                if (pass == 0) {
-                    begin[digit + 1]++;
-                } else {
-                    other[begin[digit]++] = order[i];
-                }
-            }
-            for (uint32_t d = 0; d < DIGIT && pass == 0; d++) {
-                begin[d + 1] += begin[d];
-            }
-        }
-        memcpy(order, other, vocab->size * sizeof *order);
-    }
-    fl_free(other);
-    fl_free(begin);
+    (void)user, (void)parent, (void)byte;
+    nodes[slot].token = token;
     return true;
 }
 
@@ -154,33 +92,47 @@ static void find_characters(unigram *u) {
         unsigned size = cp - 0xD800 < 0x800 ? 0 : fl_utf8_encode(cp, text);
         uint32_t at   = size > 0 ? ROOT : 0;
         for (unsigned i = 0; i < size && at != 0; i++) {
-            at = fl_trie_child(u->nodes, at, (uint8_t)text[i]);
+            at = fl_trie_child(u->trie.nodes, at, (uint8_t)text[i]);
         }
         u->character[cp] = at;
     }
 }
 
-static bool build(unigram *u, const fl_vocab *vocab, const double *scores) {
-    fl_trie_builder b;
-    linking         l     = {scores, NULL, 0};
-    uint32_t       *order = fl_alloc_array(vocab->size, sizeof *order);
-    bool            ok    = order != NULL && sort_ids(vocab, order);
-    ok                    = fl_trie_begin(&b, ROOT) && ok;
-    for (uint32_t i = 0; ok && i < vocab->size; i++) {
-        size_t      length;
-        const char *text = fl_vocab_text(vocab, (int32_t)order[i], &length);
-        ok               = length == 0 || fl_trie_insert(&b, ROOT, text, length, (int32_t)order[i]);
+static bool build_trie(unigram *u) {
+    const fl_vocab *vocab          = u->vocab;
+    fl_trie_key    *keys           = fl_alloc_array(vocab->size, sizeof *keys);
+    uint32_t        ends[ROOT + 1] = {0};
+    for (uint32_t id = 0; keys != NULL && id < vocab->size; id++) {
+        if (vocab->length[id] > 0) {
+            keys[ends[ROOT]++] = (fl_trie_key){vocab->start[id], (int32_t)id};
+        }
     }
-    fl_free(order);
-    ok     = ok && fl_trie_place(&b, link_node, &l);
-    u->ids = l.ids;
-    if (ok) {
-        u->nodes             = fl_trie_finish(&b, &u->count);
-        u->nodes[ROOT].score = (double)NAN; /* no piece is empty */
-        find_characters(u);
+    bool built = keys != NULL &&
+                 fl_trie_build(&u->trie, vocab->text, keys, ends, ROOT, BMP_BYTES, link_node, NULL);
+    fl_free(keys);
+    return built;
+}
+
+static bool prepare(void *state) {
+    unigram *u = state;
+    if (!build_trie(u)) {
+        return false;
     }
-    fl_trie_end(&b);
-    return ok;
+    fl_trie_node *nodes = u->trie.nodes;
+    u->ids              = fl_alloc_array(u->trie.count, sizeof *u->ids);
+    if (u->ids == NULL) {
+        return false;
+    }
+    nodes[ROOT].token = -1; /* no piece is empty */
+    for (uint32_t slot = 0; slot < u->trie.count; slot++) {
+        int32_t id        = slot == ROOT || nodes[slot].check != 0 ? nodes[slot].token : -1;
+        u->ids[slot]      = id;
+        nodes[slot].score = id >= 0 ? u->scores[id] : (double)NAN;
+    }
+    fl_free(u->scores);
+    u->scores = NULL;
+    find_characters(u);
+    return true;
 }
 
 static void find_bytes(unigram *u) {
@@ -195,59 +147,59 @@ static void find_bytes(unigram *u) {
 
 static int open_model(fl_tokenizer *tokenizer, void **state, fl_json_reader *model,
                       const fl_log *log) {
-    fl_json *list     = fl_json_array(model, "vocab");
-    size_t   count    = fl_json_count(list);
-    bool     has_unk  = fl_json_has(model, "unk_id");
-    int64_t  unk      = fl_json_int(model, "unk_id", 0, INT64_MIN, INT64_MAX);
-    bool     fallback = fl_json_bool(model, "byte_fallback", false);
+    fl_vocab  *vocab    = &tokenizer->vocab;
+    fl_json   *list     = fl_json_array(model, "vocab");
+    bool       has_unk  = fl_json_has(model, "unk_id");
+    int64_t    unk      = fl_json_int(model, "unk_id", 0, INT64_MIN, INT64_MAX);
+    bool       fallback = fl_json_bool(model, "byte_fallback", false);
+    fl_json_in in       = {0};
     (void)log;
     if (model->status < 0) {
         return model->status;
     }
-    if (count == 0 || count > PIECES_MAX) {
+    size_t most = fl_json_later(list, &in) ? fl_count_byte(&in, '[') - 1 : 0; /* less its own */
+    if (most == 0 || most > PIECES_MAX) {
         return fl_fail(
             model->error, FLETCH_EMODEL, FLETCH_NOWHERE,
             "%s: model.vocab has %zu pieces; expected is a list of 1 to %d [piece, score]",
-            model->source, count, PIECES_MAX);
+            model->source, most, PIECES_MAX);
     }
     if (!has_unk) {
         return fl_refuse(model, "model", "Unigram without unk_id", "Unigram with unk_id");
     }
-    if (unk < 0 || (uint64_t)unk >= count) {
+    unigram *u = fl_alloc_zero(1, sizeof *u);
+    *state     = u;
+    if (u == NULL || (u->scores = fl_alloc_array(most, sizeof *u->scores)) == NULL ||
+        !fl_vocab_open(vocab, (uint32_t)most, (uint32_t)most, in.size)) {
+        return fl_fail_nomem(model->error, in.size, "the vocabulary");
+    }
+    uint32_t count;
+    FL_TRY(read_pieces(u, vocab, model, &in, &count));
+    if (unk < 0 || unk >= count) {
         return fl_fail(model->error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s: model.unk_id is %lld; model.vocab has %zu pieces", model->source,
+                       "%s: model.unk_id is %lld; model.vocab has %u pieces", model->source,
                        (long long)unk, count);
     }
-    unigram *u      = fl_alloc_zero(1, sizeof *u);
-    double  *scores = fl_alloc_array(count, sizeof *scores);
-    *state          = u;
-    int status      = u == NULL || scores == NULL
-                          ? fl_fail_nomem(model->error, count * sizeof *scores, model->source)
-                          : read_pieces(tokenizer, model, list, scores);
-    if (status == 0) {
-        double lowest = scores[0];
-        for (size_t i = 1; i < count; i++) {
-            lowest = scores[i] < lowest ? scores[i] : lowest;
-        }
-        u->vocab         = &tokenizer->vocab;
-        u->unknown       = lowest - unknown_penalty;
-        u->unk_id        = (int32_t)unk;
-        u->byte_fallback = fallback;
-        find_bytes(u);
-        if (!build(u, &tokenizer->vocab, scores)) {
-            status = fl_fail(model->error, FLETCH_ENOMEM, FLETCH_NOWHERE,
-                             "%s: no memory for the trie of %zu pieces", model->source, count);
-        }
+    fl_vocab_fit(vocab, count);
+    tokenizer->id_limit = count;
+    double lowest       = u->scores[0];
+    for (uint32_t i = 1; i < count; i++) {
+        lowest = u->scores[i] < lowest ? u->scores[i] : lowest;
     }
-    fl_free(scores);
-    return status;
+    u->vocab         = vocab;
+    u->unknown       = lowest - unknown_penalty;
+    u->unk_id        = (int32_t)unk;
+    u->byte_fallback = fallback;
+    find_bytes(u);
+    return 0;
 }
 
 static void close_model(void *state) {
     unigram *u = state;
     if (u != NULL) {
-        fl_free(u->nodes);
+        fl_trie_free(&u->trie);
         fl_free(u->ids);
+        fl_free(u->scores);
     }
     fl_free(u);
 }
@@ -267,7 +219,7 @@ static inline void relax(place *to, double score, uint32_t from, uint32_t slot) 
 }
 
 static void viterbi(const unigram *u, place *best, const char *word, size_t size) {
-    const fl_trie_node *nodes = u->nodes;
+    const fl_trie_node *nodes = u->trie.nodes;
     for (size_t i = 0; i <= size; i++) {
         best[i].slot = 0;
     }
@@ -280,11 +232,23 @@ static void viterbi(const unigram *u, place *best, const char *word, size_t size
         size_t   end    = i + (cp < BMP ? width : 0);
         uint32_t at     = cp < BMP ? u->character[cp] : ROOT;
         while (at != 0) {
-            if (nodes[at].score == nodes[at].score) { /* not NaN: a piece ends here */
-                relax(&best[end], score + nodes[at].score, (uint32_t)i, at);
+            const fl_trie_node *node = &nodes[at];
+            bool                tail = (node->base & FL_TRIE_TAIL) != 0;
+            if (tail) {
+                const char *rest = u->vocab->text + (node->base & ~(uint32_t)FL_TRIE_TAIL);
+                while (end < size && *rest != '\0' && *rest == word[end]) {
+                    rest++;
+                    end++;
+                }
+                if (*rest != '\0') {
+                    break;
+                }
+            }
+            if (node->score == node->score) { /* not NaN: a piece ends here */
+                relax(&best[end], score + node->score, (uint32_t)i, at);
                 single = single || end - i == width;
             }
-            at = end < size ? fl_trie_child(nodes, at, (uint8_t)word[end++]) : 0;
+            at = end < size && !tail ? fl_trie_child(nodes, at, (uint8_t)word[end++]) : 0;
         }
         if (!single) {
             relax(&best[i + width], score + u->unknown, (uint32_t)i, UNKNOWN);
@@ -341,4 +305,5 @@ static size_t encode_word(const void *state, void *work, const char *word, size_
     return size - out;
 }
 
-const fl_token_model fl_unigram_model = {"Unigram", open_model, close_model, measure, encode_word};
+const fl_token_model fl_unigram_model = {"Unigram",   open_model, prepare,
+                                         close_model, measure,    encode_word};

@@ -45,6 +45,20 @@ bool fl_vocab_open(fl_vocab *vocab, uint32_t size, uint32_t count, size_t text_b
     return true;
 }
 
+/* The block, smaller if it may be. */
+static void *shrink(void *block, size_t count, size_t size) {
+    void *smaller = fl_realloc_array(block, count, size);
+    return smaller != NULL ? smaller : block;
+}
+
+void fl_vocab_fit(fl_vocab *vocab, uint32_t size) {
+    vocab->text       = shrink(vocab->text, vocab->text_size, 1);
+    vocab->text_limit = vocab->text_size;
+    vocab->start      = shrink(vocab->start, size, sizeof *vocab->start);
+    vocab->length     = shrink(vocab->length, size, sizeof *vocab->length);
+    vocab->size       = size;
+}
+
 void fl_vocab_close(fl_vocab *vocab) {
     fl_free(vocab->text);
     fl_free(vocab->start);

@@ -20,7 +20,7 @@ typedef struct fl_vocab {
     size_t    text_limit; /* bytes reserved */
     uint32_t *start;  /* owned, [size]: position in text, FL_VOCAB_HOLE when no token has the id */
     uint32_t *length; /* owned, [size]: bytes */
-    uint32_t  size;   /* highest id + 1 */
+    uint32_t  size;   /* ids are below */
     uint32_t  count;  /* tokens */
     uint32_t *slot;   /* owned, [slot_mask + 1]: id + 1, or 0 */
     uint32_t  slot_mask;
@@ -37,6 +37,8 @@ typedef enum fl_vocab_added {
 /* Room for `count` tokens with ids below `size` and `text_bytes` bytes of text; false: no memory. */
 bool           fl_vocab_open(fl_vocab *vocab, uint32_t size, uint32_t count, size_t text_bytes);
 void           fl_vocab_close(fl_vocab *vocab); /* idempotent */
+void           fl_vocab_fit(fl_vocab *vocab,
+                            uint32_t  size); /* all ids are below; give back what is not used */
 fl_vocab_added fl_vocab_add(fl_vocab *vocab, const char *text, size_t length, uint32_t id);
 
 /* The same, but a token that is there already moves to the later id; the earlier one keeps its text. */

@@ -45,5 +45,5 @@ static size_t encode_word(const void *state, void *work, const char *word, size_
     return 1;
 }
 
-const fl_token_model fl_wordlevel_model = {"WordLevel", open_wordlevel, fl_free, measure,
-                                           encode_word};
+const fl_token_model fl_wordlevel_model = {"WordLevel", open_wordlevel, NULL,
+                                           fl_free,     measure,        encode_word};

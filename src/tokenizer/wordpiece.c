@@ -15,9 +15,8 @@
  *          Two roots: words begin at ROOT with whole tokens (also "##x" taken literally, as the reference
  *          does); rests begin at SUFFIX with the tokens that carry the prefix, without it.
  *          Bytes, not code points: tokens are valid UTF-8, so matches end on character borders anyway.
- * Memory   While building, a child/sibling trie; afterwards nodes and pops. Both are bounded by the
- *          vocabulary's text, and the pops besides by POPS_MAX, because a malicious vocabulary can make
- *          them quadratic.
+ * Memory   Nodes and pops. Both are bounded by the vocabulary's text, and the pops besides by POPS_MAX, because
+ *          a malicious vocabulary can make them quadratic.
  * Threads  Immutable. Proof: tests/unit/test_tokenizer_parts.c (against the plain algorithm on random
  *          vocabularies), tests/golden/test_tokens.py. */
 #include "tokenizer/wordpiece.h"
@@ -36,9 +35,8 @@ enum {
 };
 
 typedef struct builder {
-    fl_trie_builder trie;
-    uint32_t       *pops;
-    size_t          pops_used, pops_limit;
+    uint32_t *pops;
+    size_t    pops_used, pops_limit;
 } builder;
 
 static bool push_pop(builder *b, uint32_t value) {
@@ -111,64 +109,60 @@ static size_t code_points(const char *text, size_t length) {
     return count;
 }
 
-static bool insert_all(builder *b, const fl_vocab *vocab, const char *prefix, size_t prefix_length,
-                       uint32_t max_chars) {
-    if (!fl_trie_begin(&b->trie, SUFFIX)) {
-        return false;
+/* The keys of both roots; ends[r] is where those of root r end. NULL: no memory. */
+static fl_trie_key *list_keys(const fl_wordpiece *w, uint32_t ends[SUFFIX + 1]) {
+    const fl_vocab *vocab = w->vocab;
+    fl_trie_key    *keys  = fl_alloc_array(2 * (size_t)vocab->count, sizeof *keys);
+    uint32_t        count = 0;
+    ends[0]               = 0;
+    for (uint32_t root = ROOT; keys != NULL && root <= SUFFIX; root++) {
+        for (uint32_t id = 0; id < vocab->size; id++) {
+            size_t      length = 0, skip = root == SUFFIX ? w->prefix_length : 0;
+            const char *text = fl_vocab_text(vocab, (int32_t)id, &length);
+            if (length > skip && memcmp(text, w->prefix, skip) == 0 &&
+                code_points(text + skip, length - skip) <= w->max_chars) {
+                keys[count++] = (fl_trie_key){vocab->start[id] + (uint32_t)skip, (int32_t)id};
+            }
+        }
+        ends[root] = count;
     }
-    for (uint32_t id = 0; id < vocab->size; id++) {
-        size_t      length;
-        const char *text = fl_vocab_text(vocab, (int32_t)id, &length);
-        if (text == NULL || length == 0) {
-            continue;
-        }
-        if (code_points(text, length) <= max_chars &&
-            !fl_trie_insert(&b->trie, ROOT, text, length, (int32_t)id)) {
-            return false;
-        }
-        if (length > prefix_length && memcmp(text, prefix, prefix_length) == 0 &&
-            code_points(text + prefix_length, length - prefix_length) <= max_chars &&
-            !fl_trie_insert(&b->trie, SUFFIX, text + prefix_length, length - prefix_length,
-                            (int32_t)id)) {
-            return false;
-        }
-    }
-    return true;
+    return keys;
 }
 
-int fl_wordpiece_open(fl_wordpiece *wordpiece, const fl_vocab *vocab, const char *prefix,
-                      uint32_t max_chars, int32_t unk, const char *source, fletch_error *error) {
-    memset(wordpiece, 0, sizeof *wordpiece);
-    builder b  = {0};
-    bool    ok = insert_all(&b, vocab, prefix, strlen(prefix), max_chars) && push_pop(&b, 0) &&
-              fl_trie_place(&b.trie, link_node, &b);
-    if (!ok) {
-        fl_trie_end(&b.trie);
-        fl_free(b.pops);
-        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
-                       "%s: no memory for the trie of %u tokens", source, vocab->count);
-    }
-    wordpiece->nodes = fl_trie_finish(&b.trie, &wordpiece->node_count);
-    fl_trie_end(&b.trie);
-    uint32_t *pops           = fl_realloc_array(b.pops, b.pops_used, sizeof *pops);
-    wordpiece->pops          = pops != NULL ? pops : b.pops;
-    wordpiece->max_chars     = max_chars;
-    wordpiece->prefix_length = (uint32_t)strlen(prefix);
-    wordpiece->unk           = unk;
-    wordpiece->vocab         = vocab;
-    return 0;
+bool fl_wordpiece_open(fl_wordpiece *wordpiece, const fl_vocab *vocab, const char *prefix,
+                       uint32_t max_chars, int32_t unk) {
+    *wordpiece = (fl_wordpiece){.prefix        = fl_strdup(prefix),
+                                .prefix_length = (uint32_t)strlen(prefix),
+                                .max_chars     = max_chars,
+                                .unk           = unk,
+                                .vocab         = vocab};
+    return wordpiece->prefix != NULL;
+}
+
+bool fl_wordpiece_prepare(fl_wordpiece *wordpiece) {
+    uint32_t     ends[SUFFIX + 1];
+    builder      b     = {0};
+    fl_trie_key *keys  = list_keys(wordpiece, ends);
+    bool         ready = keys != NULL && push_pop(&b, 0) &&
+                 fl_trie_build(&wordpiece->trie, wordpiece->vocab->text, keys, ends, SUFFIX, 0,
+                               link_node, &b);
+    fl_free(keys);
+    uint32_t *pops  = ready ? fl_realloc_array(b.pops, b.pops_used, sizeof *pops) : NULL;
+    wordpiece->pops = pops != NULL ? pops : b.pops; /* the rest is given back or not */
+    return ready;
 }
 
 void fl_wordpiece_close(fl_wordpiece *wordpiece) {
-    fl_free(wordpiece->nodes);
+    fl_trie_free(&wordpiece->trie);
     fl_free(wordpiece->pops);
+    fl_free(wordpiece->prefix);
     memset(wordpiece, 0, sizeof *wordpiece);
 }
 
 /* Emit what is certain at node `at` and return the node that goes on, 0 for a dead end. */
 static inline uint32_t fall(const fl_wordpiece *wordpiece, uint32_t at, int32_t *ids,
                             size_t *count) {
-    const fl_trie_node *node = &wordpiece->nodes[at];
+    const fl_trie_node *node = &wordpiece->trie.nodes[at];
     if (node->fail == 0) {
         return 0;
     }
@@ -185,7 +179,7 @@ size_t fl_wordpiece_encode(const fl_wordpiece *wordpiece, const char *word, size
     uint32_t at    = ROOT;
     for (size_t i = 0; i < size; i++) {
         uint32_t next;
-        while ((next = fl_trie_child(wordpiece->nodes, at, (uint8_t)word[i])) == 0) {
+        while ((next = fl_trie_child(wordpiece->trie.nodes, at, (uint8_t)word[i])) == 0) {
             at = fall(wordpiece, at, ids, &count);
             if (at == 0) {
                 return 0;
@@ -221,11 +215,14 @@ static int open_model(fl_tokenizer *tokenizer, void **state, fl_json_reader *mod
                        "%s: unk_token \"%s\" is not in model.vocab", model->source, unk);
     }
     *state = fl_alloc_zero(1, sizeof(fl_wordpiece));
-    if (*state == NULL) {
-        return fl_fail_nomem(model->error, sizeof(fl_wordpiece), model->source);
-    }
-    return fl_wordpiece_open(*state, &tokenizer->vocab, prefix, (uint32_t)chars, unk_id,
-                             model->source, model->error);
+    return *state != NULL &&
+                   fl_wordpiece_open(*state, &tokenizer->vocab, prefix, (uint32_t)chars, unk_id)
+               ? 0
+               : fl_fail_nomem(model->error, sizeof(fl_wordpiece), model->source);
+}
+
+static bool prepare_model(void *state) {
+    return fl_wordpiece_prepare(state);
 }
 
 static void close_model(void *state) {
@@ -269,5 +266,5 @@ static size_t encode_model(const void *state, void *work, const char *word, size
     return count;
 }
 
-const fl_token_model fl_wordpiece_model = {"WordPiece", open_model, close_model, measure,
-                                           encode_model};
+const fl_token_model fl_wordpiece_model = {"WordPiece", open_model, prepare_model,
+                                           close_model, measure,    encode_model};

@@ -12,26 +12,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "fletch.h"
 #include "tokenizer/trie.h"
 #include "tokenizer/vocab.h"
 
 typedef struct fl_wordpiece {
-    fl_trie_node   *nodes; /* owned, [node_count] */
-    uint32_t        node_count;
-    uint32_t       *pops; /* owned */
+    fl_trie         trie;
+    uint32_t       *pops;   /* owned */
+    char           *prefix; /* owned: "##" */
+    uint32_t        prefix_length;
     uint32_t        max_chars;
-    uint32_t        prefix_length; /* bytes of "##" */
     int32_t         unk;
     const fl_vocab *vocab; /* borrowed: the lengths of tokens */
 } fl_wordpiece;
 
 enum { FL_WORD_CHARS_MAX = 1000 };
 
-/* Build from a vocabulary. Tokens of more than max_chars code points can match no word and are left
- * out. `source` is for messages. */
-int  fl_wordpiece_open(fl_wordpiece *wordpiece, const fl_vocab *vocab, const char *prefix,
-                       uint32_t max_chars, int32_t unk, const char *source, fletch_error *error);
+/* Tokens of more than max_chars code points can match no word and are left out. `prepare`, once the vocabulary
+ * is whole, builds what encoding needs. False: no memory. */
+bool fl_wordpiece_open(fl_wordpiece *wordpiece, const fl_vocab *vocab, const char *prefix,
+                       uint32_t max_chars, int32_t unk);
+bool fl_wordpiece_prepare(fl_wordpiece *wordpiece);
 void fl_wordpiece_close(fl_wordpiece *wordpiece); /* idempotent */
 
 /* ids[size] of the word, which has 1..max_chars code points; 0 when a piece cannot be found. */

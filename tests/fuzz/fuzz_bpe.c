@@ -73,7 +73,7 @@ static fl_tokenizer *open_kind(int kind) {
     fl_buf_puts(&json, kind == 2 ? "\"a\":262,\"b\":263,\"\u2581\":264," : "");
     fl_buf_printf(&json, "%s}}}", tokens);
     fletch_error error;
-    if (fl_tokenizer_open(&t, json.data, json.size, NULL, &error) < 0) {
+    if (fl_tokenizer_open(&t, &json, NULL, &error) < 0) {
         abort();
     }
     fl_buf_free(&json);

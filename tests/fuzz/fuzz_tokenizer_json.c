@@ -61,8 +61,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size > 0 && data[0] == 'v')
         status = fl_tokenizer_open_vocab(&t, (const char *)data + 1, size - 1, true, true, true,
                                          NULL, &error);
-    else
-        status = fl_tokenizer_open(&t, (const char *)data, size, NULL, &error);
+    else {
+        fl_buf json = {0};
+        fl_buf_append(&json, data, size);
+        status = fl_tokenizer_open(&t, &json, NULL, &error);
+    }
     if (status == 0)
         use(t);
     else if (t != NULL || error.message[0] == '\0')

@@ -180,7 +180,7 @@ static const fl_tokenizer *tokenizer_of(unsigned kind) {
                           : kind & 8 ? "never"
                                      : "always",
                           yes(kind & 16));
-        if (fl_tokenizer_open(&opened[kind], json.data, json.size, &options, &error) < 0)
+        if (fl_tokenizer_open(&opened[kind], &json, &options, &error) < 0)
             abort();
         fl_buf_free(&json);
     }

@@ -13,6 +13,7 @@ import os
 import pathlib
 import random
 import struct
+import sys
 import unicodedata
 
 import pytest
@@ -218,6 +219,35 @@ def test_pairs_of_xlmr():
     for max_length in (9, 16):
         tokenizer.enable_truncation(max_length)
         test_pairs.compare(tokenizer, XLMR, both, "--max-length", str(max_length))
+
+
+def random_vocabulary(seed, count):
+    """Pieces that share beginnings as real ones do, some of them whole words of others, with float32 scores."""
+    chance, pieces = random.Random(seed), {"<unk>": 0.0}
+    parts = ["\u2581", "an", "be", "der", "st", "ing", "о", "ст", "日", "本", "語", "が", "ます", "é", "\U0001F600", "x", "yz"]
+    while len(pieces) < count:
+        text = "".join(chance.choice(parts) for _ in range(chance.randrange(1, 9)))
+        pieces.setdefault(text, struct.unpack("f", struct.pack("f", -chance.uniform(1, 20)))[0])
+    return list(pieces.items()), parts
+
+
+def test_a_large_vocabulary_opens_in_three_times_its_size(folder):
+    """Peak memory of the whole program on a file of 250,000 pieces; and what it then makes of texts."""
+    import subprocess
+    from test_tokens import DUMP
+    pieces, parts = random_vocabulary(5, 250_000)
+    path = per_character(folder / "large.json", None, WORDS)[1]
+    tree = json.loads(path.read_text(encoding="utf-8"))
+    tree["added_tokens"] = []
+    tree["model"] = {"type": "Unigram", "unk_id": 0, "vocab": pieces}
+    path.write_text(json.dumps(tree, ensure_ascii=False), encoding="utf-8")
+    script = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdin=subprocess.DEVNULL, check=True); " \
+             "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    done = subprocess.run([sys.executable, "-c", script, DUMP, "--json", path], capture_output=True, check=True)
+    assert int(done.stdout) * 1024 <= 3 * path.stat().st_size, (int(done.stdout), path.stat().st_size)
+    chance = random.Random(6)
+    texts = ["".join(chance.choice([*parts, " ", "?", "本が"]) for _ in range(chance.randrange(1, 40))) for _ in range(3000)]
+    compare(tokenizers.Tokenizer.from_file(str(path)), path, texts)
 
 
 def test_time_is_linear(folder):

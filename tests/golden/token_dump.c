@@ -64,7 +64,7 @@ static fl_tokenizer *open_tokenizer(const options *o) {
     opening.source               = path;
     int status = path == NULL ? FLETCH_EINVAL : fl_file_read(path, SIZE_MAX / 2, &text, &error);
     if (status == 0 && o->json != NULL) {
-        status = fl_tokenizer_open(&t, text.data, text.size, &opening, &error);
+        status = fl_tokenizer_open(&t, &text, &opening, &error);
     } else if (status == 0) {
         status = fl_tokenizer_open_vocab(&t, text.data, text.size, !o->cased, !o->keep_accents,
                                          !o->no_chinese, &opening, &error);

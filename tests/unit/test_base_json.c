@@ -205,6 +205,40 @@ Test(json, every_code_point_may_be_an_escape) {
     }
 }
 
+/* ---- Tables that stay text ---------------------------------------------------------------------- */
+
+Test(json, tables_stay_text_and_are_checked_all_the_same) {
+    const int  flags = FL_JSON_UNIQUE_KEYS | FL_JSON_TABLES_LATER;
+    const char text[] =
+        "{\"vocab\":[1],\"a\":{\"vocab\":{\"b\\u0041\":7,\"c\":8},\"merges\":[\"x\"],"
+        "\"d\":{\"vocab\":[2]},\"e\":9}}";
+    fl_json     *json;
+    fl_json_in   in;
+    fl_span      key;
+    int64_t      id = 0;
+    fletch_error error;
+    cr_assert_eq(parse(&json, text, flags, &error), 0, "%s", error.message);
+    fl_json *a = fl_json_get(json, "a"), *table = fl_json_get(a, "vocab");
+    cr_assert(fl_json_is(table, FL_JSON_OBJECT));
+    cr_assert(fl_json_is(fl_json_get(a, "merges"), FL_JSON_ARRAY));
+    cr_assert_eq(fl_json_count(table) + fl_json_count(fl_json_get(a, "merges")), 0);
+    cr_assert_null(fl_json_get(table, "c"));
+    cr_assert_eq(fl_json_int64(fl_json_get(a, "e")), 9);
+    cr_assert_eq(fl_json_count(fl_json_get(json, "vocab")), 1, "not inside an object of the root");
+    cr_assert_eq(fl_json_count(fl_json_get(fl_json_get(a, "d"), "vocab")), 1, "too deep");
+    cr_assert(!fl_json_later(a, &in) && !fl_json_later(NULL, &in));
+    cr_assert(fl_json_later(table, &in) && fl_json_in_enter(&in, FL_JSON_OBJECT));
+    cr_assert(fl_json_in_key(&in, &key) && fl_span_is(key, "bA"));
+    cr_assert(fl_json_in_integer(&in, &id) && id == 7);
+    cr_assert(fl_json_in_key(&in, &key) && fl_span_is(key, "c") && fl_json_in_skip(&in, NULL));
+    cr_assert(!fl_json_in_key(&in, &key) && fl_json_in_end(&in));
+    fl_json_free(json);
+    cr_assert_eq(parse(&json, "{\"a\":{\"vocab\":{\"b\":01}}}", flags, &error), FLETCH_EMODEL);
+    cr_assert_eq(parse(&json, "{\"a\":{\"vocab\":[\"\\ud800\"]}}", flags, &error), FLETCH_EMODEL);
+    cr_assert_eq(parse(&json, "{\"a\":{\"merges\":[1,]}}", flags, &error), FLETCH_EMODEL);
+    cr_assert_null(json);
+}
+
 /* ---- Trees ----------------------------------------------------------------------------------- */
 
 Test(json, members_keep_their_order_and_the_last_of_equal_keys_wins) {

@@ -179,3 +179,25 @@ Test(log, note_arrives_cut_and_printable) {
     log.fn = NULL;
     fl_log_write(&log, FL_LOG_INFO, "x");
 }
+
+Test(mem, big_blocks_grow_and_are_trimmed) {
+    const size_t sizes[] = {1000, 700000, 5000000, 40000000, 40000001};
+    uint8_t     *block   = NULL;
+    size_t       size    = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        uint8_t *grown = fl_big_grow(block, size, sizes[i]);
+        cr_assert_not_null(grown);
+        for (size_t at = 0; at < sizes[i]; at += 997) {
+            cr_assert_eq(grown[at], at < size ? (uint8_t)(at % 251) : 0, "%zu of %zu", at,
+                         sizes[i]);
+            grown[at] = (uint8_t)(at % 251);
+        }
+        block = grown;
+        size  = sizes[i];
+    }
+    cr_assert_null(fl_big_grow(block, size, SIZE_MAX));
+    size_t left = fl_big_trim(block, size, 3000);
+    cr_assert(left >= 3000 && left < 100000);
+    cr_assert_eq(block[2991], 2991 % 251);
+    fl_big_free(block, left);
+}

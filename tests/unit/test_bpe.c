@@ -81,7 +81,7 @@ static fl_tokenizer *open_model(const model *m) {
                       m->tokens[m->merges[i].right]);
     }
     fl_buf_puts(&json, "]}}");
-    cr_assert_eq(fl_tokenizer_open(&t, json.data, json.size, NULL, &error), 0, "%s", error.message);
+    cr_assert_eq(fl_tokenizer_open(&t, &json, NULL, &error), 0, "%s", error.message);
     fl_buf_free(&json);
     return t;
 }
