@@ -154,7 +154,7 @@ typedef struct fl_family {
         const char *count, *used, *every;
     } experts;
     struct { /* adapters, one for each task; names NULL: none */
-        const char *names, *rank, *alpha;
+        const char *names, *rank, *alpha, *instructions;
     } tasks;
     const char *module;               /* a class of its own that modules.json may name first */
     bool        first_layer_unnormed; /* ModernBERT */

@@ -15,8 +15,9 @@ enum { FL_CONFIG_BYTES_MAX = 32 * 1024 * 1024, FL_MODEL_PATH_MAX = 4096 };
 
 /* Which of the adapters, and how it is added. */
 typedef struct fl_model_task {
-    uint32_t index, count, rank;
-    float    scale;
+    uint32_t    index, count, rank;
+    float       scale;
+    const char *instruction; /* its prompt where the folder names none so; or NULL */
 } fl_model_task;
 
 struct fl_model_private {

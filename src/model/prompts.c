@@ -7,7 +7,8 @@
  *         "truncate_dim", "model_type"} -> the fields of fl_model. A prompt of null is "".
  * Method  "query" and "document" exist in every sentence-transformers model, as "" unless the
  *         file says otherwise, so they are valid as default_prompt_name and mean no prompt then.
- *         A task's prompt is the one of its name, unless the file names a default.
+ *         A task's prompt is the one of its name, unless the file names a default; where the file has
+ *         none so named, config.json's.
  * Memory  the prompts and their strings, owned by the model. Threads: during opening only.
  * Proof   tests/unit/test_model.c; tests/golden/test_folders.py. */
 #include <string.h>
@@ -63,6 +64,29 @@ static int read_default_prompt(fl_model *model, fl_json_reader *reader) {
                    name);
 }
 
+static bool has_prompt(const fl_model *model, const char *name) {
+    for (uint32_t i = 0; i < model->prompt_count; i++)
+        if (strcmp(model->prompts[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* config.json's prompt of the task joins those of the file. */
+static int add_instruction(fl_model *model, fletch_error *error) {
+    const char *text = model->own->task.instruction;
+    size_t      size = sizeof *model->prompts;
+    if (text == NULL || has_prompt(model, model->task))
+        return 0;
+    fletch_prompt *prompts = fl_realloc_array(model->prompts, model->prompt_count + 1, size);
+    if (prompts == NULL)
+        return fl_fail_nomem(error, size, "a prompt");
+    model->prompts                 = prompts;
+    prompts[model->prompt_count++] = (fletch_prompt){.name = model->task, .text = text};
+    if (model->default_prompt_name == NULL)
+        model->default_prompt_name = model->task;
+    return 0;
+}
+
 static int read_rest(fl_model *model, fl_json_reader *reader) {
     const char *wanted = model->head == FL_HEAD_SPARSE   ? "SparseEncoder"
                          : model->head == FL_HEAD_SCORES ? "CrossEncoder"
@@ -101,6 +125,8 @@ static int read_file(fl_model *model, fletch_error *error) {
 int fl_prompts_read(fl_model *model, fletch_error *error) {
     model->similarity = "cosine";
     int status        = model->own->has_modules ? read_file(model, error) : 0;
+    if (status == 0)
+        status = add_instruction(model, error);
     if (status == 0 && model->head == FL_HEAD_LATE)
         status = fl_late_prompts(model, error);
     return status;

@@ -4,6 +4,7 @@
  * Role    model.c reads the task when config.json has chosen the family; weights.c asks for the
  *         adapter of each matrix that has one.
  * In/Out  model.task, "lora_adaptations", "lora_rank", "lora_alpha" -> an index and a scale;
+ *         "task_instructions" -> the prompt of a folder that has none of the task's name (prompts.c);
  *         M.parametrizations.weight.{original, 0.lora_A, 0.lora_B} -> fl_tensor.adapter.
  * Method  Weights of a task are W + alpha / rank * left * right. Of a linear layer, [out, in], left is
  *         B[task] and right A[task]; of a table of rows the other way round. The product is added
@@ -35,6 +36,19 @@ static void list_names(fl_json *names, char *out, size_t room) {
             return;
         used += (size_t)size;
     }
+}
+
+/* What the Hub's own encode() puts in front of a task's texts. */
+static int read_instruction(fl_model *model, const fl_family *family, fl_json_reader *config) {
+    const char *key = family->tasks.instructions;
+    if (model->task == NULL || !fl_json_has(config, key))
+        return 0;
+    fl_json_reader map = {
+        .object = fl_json_object(config, key), .source = config->source, .error = config->error};
+    const char *text = config->status == 0 ? fl_json_string(&map, model->task, NULL) : NULL;
+    if (text != NULL && (model->own->task.instruction = fl_model_keep(model, "%s", text)) == NULL)
+        return fl_fail_nomem(config->error, strlen(text), "a prompt");
+    return config->status != 0 ? config->status : map.status;
 }
 
 int fl_task_read(fl_model *model, const fl_family *family, fl_json_reader *config,
@@ -72,7 +86,7 @@ int fl_task_read(fl_model *model, const fl_family *family, fl_json_reader *confi
     if (model->tasks == NULL)
         return fl_fail_nomem(config->error, strlen(known), "the names of tasks");
     if (model->task != NULL || (wanted[0] == '\0' && options->without_weights))
-        return 0;
+        return read_instruction(model, family, config);
     return fl_fail(config->error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                    "model.task \"%.60s\": the model has an adapter for each of its tasks and needs "
                    "one of: %s.",

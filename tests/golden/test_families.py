@@ -167,6 +167,23 @@ def test_a_task_brings_its_prompt_and_a_caller_may_bring_another(tmp_path):
     assert numpy.array_equal(other, named) and not numpy.array_equal(named, rows)
 
 
+def test_a_task_without_a_prompt_has_that_of_config_json(tmp_path):
+    """As the Hub's encode(task=…) puts it in front; sentence-transformers' file goes before it."""
+    path, flags = changed("family-jina3-tasks", tmp_path), ("--model-task", "retrieval.query")
+    rows = golden.embed(path, TEXTS, *flags, work=tmp_path)
+    settings = path / "config_sentence_transformers.json"
+    settings.write_text(json.dumps({"prompts": {"other": "it is "}}))
+    assert numpy.array_equal(golden.embed(path, TEXTS, *flags, work=tmp_path), rows)
+    settings.unlink()
+    assert numpy.array_equal(golden.embed(path, TEXTS, *flags, work=tmp_path), rows)
+    settings.write_text(json.dumps({"prompts": {"retrieval.query": "it is "}}))
+    bare = golden.embed(path, ["it is " + text for text in TEXTS], *flags, "--prompt", "", work=tmp_path)
+    assert numpy.array_equal(golden.embed(path, TEXTS, *flags, work=tmp_path), bare)
+    path = changed("family-jina3-tasks", tmp_path, task_instructions={"retrieval.query": 7})
+    done = subprocess.run([golden.BIN, "embed", "-m", path, *flags, "a"], capture_output=True, text=True)
+    assert done.returncode == 3 and "retrieval.query" in done.stderr, done.stderr
+
+
 ADAPTER = "roberta.encoder.layers.1.mlp.fc1.parametrizations.weight.0.lora_"
 
 

@@ -16,7 +16,7 @@ const fl_family fl_family_jina3_tasks = {
     .only_remote = true,
     .prefixes    = {"roberta."},
     .module      = "custom_st.Transformer",
-    .tasks       = {"lora_adaptations", "lora_rank", "lora_alpha"},
+    .tasks       = {"lora_adaptations", "lora_rank", "lora_alpha", "task_instructions"},
 
     .fixed  = FL_JINA3_FIXED,
     .fields = {FL_JINA3_FIELDS},
