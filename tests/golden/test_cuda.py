@@ -5,8 +5,10 @@ On a machine with an NVIDIA GPU that is what runs, on all the texts. Elsewhere i
 tests/cuda/sim, which runs the same kernels on the host, on the shortest texts. Skipped by name where the module, the
 simulated device or the model is not there.
 """
+import json
 import os
 import pathlib
+import subprocess
 
 import numpy
 import pytest
@@ -68,3 +70,17 @@ def test_same_text_same_bytes_whatever_the_batch(run):
     for i, text in enumerate(texts):
         alone = run("fp16", [text], "--provider-deterministic", "true")
         assert alone.tobytes() == together[i].tobytes()
+
+
+@pytest.mark.parametrize("name, says", [("family-nomic-moe", "mixtures of experts"), ("family-jina-qk", "over all heads"),
+                                        ("family-gemma3", "further norms")])
+def test_what_the_engine_lacks_goes_to_the_next_of_the_chain(run, name, says, tmp_path):
+    """`run` gives the device; refused is what its table of capabilities lacks, and the processor takes over."""
+    folder = golden.HERE / "folders" / name
+    expected = json.loads((folder / "expected.json").read_text())[0]
+    texts = json.loads((folder.parent / "texts.json").read_text(encoding="utf-8"))
+    rows = golden.embed(folder, texts, "--provider-order", "cuda,cpu", *expected["flags"], work=tmp_path)
+    assert golden.difference(rows, numpy.load(folder / expected["vectors"])) <= 1e-5
+    done = subprocess.run([golden.BIN, "embed", "-m", folder, "--provider-order", "cuda,cpu", *expected["flags"], "a"],
+                          capture_output=True, text=True)
+    assert done.returncode == 0 and says in done.stderr and "falling back to cpu" in done.stderr, done.stderr
