@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 
+import clients
 import pytest
 import serving
 from proxy import DEPLOY, PROXIES, run, tool
@@ -145,6 +146,44 @@ def test_the_manifest_is_valid(name, kinds, version):
     assert re.findall(r"passed for resource (\w+)/", checked.stdout + checked.stderr) == kinds
 
 
+CHECK_RESOURCE = """
+import sys, jsonschema, yaml
+
+def closed(schema):
+    if isinstance(schema, dict):
+        if "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
+            schema.setdefault("additionalProperties", False)
+        for below in schema.values():
+            closed(below)
+    elif isinstance(schema, list):
+        for below in schema:
+            closed(below)
+    return schema
+
+definition, resource = (yaml.safe_load(open(name)) for name in sys.argv[1:])
+group, _, version = resource["apiVersion"].partition("/")
+assert definition["spec"]["group"] == group and definition["spec"]["names"]["kind"] == resource["kind"]
+served, = [one for one in definition["spec"]["versions"] if one["name"] == version and one["served"]]
+schema = closed(served["schema"]["openAPIV3Schema"])
+schema["properties"]["metadata"] = {"type": "object"}
+jsonschema.validate(resource, schema)
+"""
+
+
+@pytest.mark.parametrize("name, definition", [("keda.yaml", "keda.sh_scaledobjects.yaml"),
+                                              ("monitor.yaml", "monitoring.coreos.com_servicemonitors.yaml")])
+def test_the_custom_resource_is_valid(tmp_path, name, definition):
+    """FLETCH_TEST_CRDS is a folder with the definitions as KEDA (config/crd/bases) and the Prometheus Operator
+    (example/prometheus-operator-crd) publish them. No field that they do not have, none that is missing."""
+    folder = os.environ.get("FLETCH_TEST_CRDS") or pytest.skip("FLETCH_TEST_CRDS names no folder of definitions")
+    check = [clients.python(), "-c", CHECK_RESOURCE, pathlib.Path(folder) / definition]
+    text = (DEPLOY / "kubernetes" / name).read_text()
+    checked = run(*check, DEPLOY / "kubernetes" / name)
+    assert checked.returncode == 0, checked.stderr[-800:]
+    (tmp_path / "wrong.yaml").write_text(text.replace("spec:", "spec:\n  misspelt: 1", 1))
+    assert "misspelt" in run(*check, tmp_path / "wrong.yaml").stderr
+
+
 def test_kustomize_takes_the_folder():
     built = run(tool("kubectl"), "kustomize", DEPLOY / "kubernetes")
     assert built.returncode == 0, built.stderr
@@ -172,15 +211,11 @@ def test_the_autoscalers_say_the_same():
     assert set(re.findall(r"metric: {name: (\w+)}", hpa)) == {name.replace(":", "_") for name in recorded}
 
 
-def test_what_to_scale_by_is_recorded(tmp_path):
-    """Two servers of one slot each, busy for three quarters; 600 tokens wait and 60 a second are embedded."""
-    promtool = tool("promtool")
-    shutil.copy(DEPLOY / "alerts.yml", tmp_path)
-    (tmp_path / "test.yml").write_text("""
+SCALE_BY = """
 rule_files: [alerts.yml]
 evaluation_interval: 15s
 tests:
-  - interval: 15s
+  - interval: 15s # two servers of one slot each, busy for three quarters; 600 tokens wait and 60 a second are embedded
     input_series:
       - {series: 'fletch_engine_busy_seconds_total{job="fletch",instance="a"}', values: '0+15x100'}
       - {series: 'fletch_engine_busy_seconds_total{job="fletch",instance="b"}', values: '0+7.5x100'}
@@ -193,8 +228,37 @@ tests:
     promql_expr_test:
       - {expr: 'fletch:busy:ratio', eval_time: 8m, exp_samples: [{labels: 'fletch:busy:ratio', value: 0.75}]}
       - {expr: 'fletch:backlog:seconds', eval_time: 8m, exp_samples: [{labels: 'fletch:backlog:seconds', value: 10}]}
-      - {expr: 'fletch:backlog:seconds', eval_time: 20m, exp_samples: [{labels: 'fletch:backlog:seconds', value: 0}]}
-""")
+      # the engines stall at the tenth minute, and what waits goes on waiting
+      - {expr: 'fletch:backlog:seconds', eval_time: 20m, exp_samples: [{labels: 'fletch:backlog:seconds', value: 60}]}
+    alert_rule_test:
+      - eval_time: 20m
+        alertname: FletchBacklog
+        exp_alerts:
+          - exp_labels: {severity: warning}
+            exp_annotations:
+              summary: "what waits before fletch takes 60 seconds to embed"
+              description: "More servers, or bulk work by `fletch run`; the autoscaler is at its limit, or there is none."
+  - interval: 15s # nothing was asked for in the last minute; then texts come, and have waited less than one
+    input_series:
+      - {series: 'fletch_queue_tokens{job="fletch",instance="a"}', values: '0x20 600x2 0x20'}
+      - {series: 'fletch_tokens_total{job="fletch",instance="a"}', values: '0x40'}
+    promql_expr_test:
+      - {expr: 'fletch:backlog:seconds', eval_time: 4m, exp_samples: [{labels: 'fletch:backlog:seconds', value: 0}]}
+      - {expr: 'fletch:backlog:seconds', eval_time: 5m30s, exp_samples: [{labels: 'fletch:backlog:seconds', value: 0}]}
+  - interval: 15s # the first sample of a server
+    input_series:
+      - {series: 'fletch_queue_tokens{job="fletch",instance="a"}', values: '600x8'}
+      - {series: 'fletch_tokens_total{job="fletch",instance="a"}', values: '0x8'}
+    promql_expr_test:
+      - {expr: 'fletch:backlog:seconds', eval_time: 0s, exp_samples: [{labels: 'fletch:backlog:seconds', value: 0}]}
+      - {expr: 'fletch:backlog:seconds', eval_time: 2m, exp_samples: [{labels: 'fletch:backlog:seconds', value: 60}]}
+"""
+
+
+def test_what_to_scale_by_is_recorded(tmp_path):
+    promtool = tool("promtool")
+    shutil.copy(DEPLOY / "alerts.yml", tmp_path)
+    (tmp_path / "test.yml").write_text(SCALE_BY)
     checked = run(promtool, "test", "rules", tmp_path / "test.yml")
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
