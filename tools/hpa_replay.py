@@ -8,13 +8,15 @@
 A server's rate: tokens a second that it embeds when it is busy (fletch_tokens_total, or fletch embed --stats); the load
 is rate(tokens asked for) / that. Servers are alike, requests go to all of them, and a new one is ready after --start
 seconds. Prometheus scrapes every --period seconds and its rates are those of a minute; the HPA looks every --period
-seconds, too. Prints one line of JSON: the servers, what waited, and how often it went down and, within
---down-window, up again ("flaps"). --trace writes second, load, servers, backlog."""
+seconds, too. Prints one line of JSON: the servers, what waited, and how often it went down and, within five
+minutes, up again ("flaps"). --trace writes second, load, servers, backlog."""
 import argparse
 import collections
 import json
 import math
 import sys
+
+FLAP = 300  # seconds
 
 
 class Fleet:
@@ -60,7 +62,7 @@ class Scaler:
             wants.append(servers if abs(ratio - 1) <= 0.1 else math.ceil(servers * ratio))
         want = min(max(*wants, given.least), given.most)
         self.asked.append((now, want))
-        while self.asked[0][0] <= now - given.down_window:
+        while self.asked[0][0] < now - given.down_window:
             self.asked.popleft()
         self.counts.append((now, servers))
         while self.counts[0][0] < now - 60:
@@ -91,7 +93,7 @@ def replay(load: list[float], given: argparse.Namespace) -> dict[str, object]:
         most = max(most, fleet.wanted)
         if given.trace:
             print(f"{now} {asked:.3f} {fleet.slots} {waits:.2f}", file=given.trace)
-    flaps = sum(a[1] < 0 < b[1] and b[0] - a[0] < given.down_window for a, b in zip(moves, moves[1:]))
+    flaps = sum(a[1] < 0 < b[1] and b[0] - a[0] < FLAP for a, b in zip(moves, moves[1:]))
     return {"seconds": len(load), "most": most, "moves": len(moves), "flaps": flaps,
             "worst_backlog_seconds": round(worst, 1), "seconds_above_2": late, "server_hours": round(pods / 3600, 2),
             "needed_hours": round(sum(load) / 3600, 2)}
@@ -115,6 +117,10 @@ def main() -> None:
         parser.error("a file of loads, or --step FROM TO")
     if min(given.least, given.period, given.busy, given.backlog) <= 0 or given.most < given.least:
         parser.error("numbers are positive, and --most is not below --least")
+    if min(given.start, given.down_window, given.up_percent, given.up_pods) < 0 or not 0 <= given.down_percent <= 100:
+        parser.error("times and policies are numbers from 0, --down-percent is at most 100")
+    if given.period > 30:
+        parser.error("--period is at most 30: the rate of a minute needs two scrapes")
     if given.step:
         low, high = given.step
         load = [low] * 1200 + [high] * 1200 + [low] * 1200

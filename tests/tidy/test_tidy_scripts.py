@@ -140,6 +140,8 @@ def test_the_autoscaler_follows_a_load_and_keeps_still():
     assert step["seconds_above_2"] <= 45 and step["flaps"] == 0 and 8 <= step["most"] <= 20
     assert replayed("--step", "2", "2")["moves"] <= 1
     assert replayed("--step", "8", "1")["flaps"] == 0
+    at_once = replayed("--step", "1", "8", "--down-window", "0")
+    assert at_once["server_hours"] < step["server_hours"] and at_once["seconds_above_2"] <= 45
 
 
 def test_an_hour_of_noise_does_not_flap(tmp_path):
