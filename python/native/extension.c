@@ -25,6 +25,7 @@ static PyMethodDef functions[] = {
     {"log_waits", log_waits, METH_NOARGS, NULL},
     {"fork_child", fork_child, METH_NOARGS, NULL},
     {"set_errors", set_errors, METH_O, NULL},
+    {"move_message", move_message, METH_VARARGS, NULL},
     {NULL}};
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "fletch._fletch",

@@ -49,6 +49,7 @@ PyObject *export_rows(PyObject *self, PyObject *args);
 PyObject *take_log(PyObject *self, PyObject *none);
 PyObject *log_waits(PyObject *self, PyObject *none);
 PyObject *set_errors(PyObject *self, PyObject *table);
+PyObject *move_message(PyObject *self, PyObject *args);
 
 /* Methods of Handle; Handle's own file has those that open and close. */
 PyObject *Handle_embed(PyObject *self, PyObject *const *args, Py_ssize_t count);

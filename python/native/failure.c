@@ -2,6 +2,10 @@
 /* failure.c - exceptions out of the library's errors. The classes come from errors.py. */
 #include "failure.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 static PyObject *errors; /* {code: class}, given by errors.py */
 
 PyObject *fp_make_error(int code, size_t where, const char *message) {
@@ -32,6 +36,39 @@ void *fp_raise(int code, size_t where, const char *message) {
 
 void *fp_raise_fletch(const fletch_error *error) {
     return fp_raise(error->code, error->where, error->message);
+}
+
+/* "text 4 is ..." becomes "text 4100 is ..."; any other message stays as it is. */
+static void move_text(char *message, size_t capacity, size_t first) {
+    static const char head[] = "text ";
+    const size_t      size   = sizeof head - 1;
+    char              moved[sizeof((fletch_error *)0)->message], *rest;
+    if (strncmp(message, head, size) == 0 && message[size] >= '0' && message[size] <= '9') {
+        const unsigned long long number = strtoull(message + size, &rest, 10);
+        (void)snprintf(moved, sizeof moved, "%s%llu%s", head, number + first, rest);
+        (void)snprintf(message, capacity, "%s", moved);
+    }
+}
+
+void fp_move_error(fletch_error *error, size_t first) {
+    if (error->where != FLETCH_NOWHERE) {
+        error->where += first;
+        move_text(error->message, sizeof error->message, first);
+    }
+}
+
+/* move_message(message, first) -> message */
+PyObject *move_message(PyObject *self, PyObject *args) {
+    const char *message;
+    Py_ssize_t  first;
+    char        text[sizeof((fletch_error *)0)->message];
+    (void)self;
+    if (!PyArg_ParseTuple(args, "sn", &message, &first)) {
+        return NULL;
+    }
+    (void)snprintf(text, sizeof text, "%s", message);
+    move_text(text, sizeof text, (size_t)first);
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "ignore");
 }
 
 PyObject *set_errors(PyObject *self, PyObject *table) {

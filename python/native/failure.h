@@ -11,4 +11,7 @@ PyObject *fp_make_error(int code, size_t where, const char *message);
 void *fp_raise(int code, size_t where, const char *message);
 void *fp_raise_fletch(const fletch_error *error);
 
+/* What the library said of a part of the texts, said of all: the text to blame stands `first` texts further on. */
+void fp_move_error(fletch_error *error, size_t first);
+
 #endif

@@ -28,7 +28,7 @@ static bool take(call *c, PyObject *texts, Py_ssize_t first, Py_ssize_t count, i
 
 static void *raise_at(const fletch_error *error, size_t first) {
     fletch_error own = *error;
-    own.where += own.where != FLETCH_NOWHERE ? first : 0;
+    fp_move_error(&own, first);
     return fp_raise_fletch(&own);
 }
 

@@ -36,7 +36,7 @@ typedef struct flight {
 /* Under the lock: the error of the earliest text is the one to tell, and a real one before "cancelled". */
 static void keep_error(wait_room *room, const fletch_error *error, size_t first) {
     fletch_error own = *error;
-    own.where += own.where != FLETCH_NOWHERE ? first : 0;
+    fp_move_error(&own, first);
     bool better = room->error.code == 0 ||
                   (room->error.code == FLETCH_ECANCELLED && own.code != FLETCH_ECANCELLED) ||
                   (own.code != FLETCH_ECANCELLED && own.where < room->error.where);

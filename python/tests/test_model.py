@@ -102,7 +102,7 @@ def test_too_long_is_told_refused_or_silent(model):
     many = ["x"] * 4200 + long
     with pytest.raises(fletch.TooLong) as caught:
         model.embed(many, truncate="error")
-    assert caught.value.where == 4201, "an index of the call, not of a window"
+    assert caught.value.where == 4201 and str(caught.value).startswith("text 4201 has more than"), "of the call, not of a window"
 
 
 def test_info_and_null_rows(model, vectors):
@@ -182,7 +182,10 @@ def test_iter_is_embed_in_flat_memory(model, vectors):
     source = iter(["a"] * 10 + ["\ud800"])
     with pytest.raises(UnicodeError) as caught:
         list(model.embed_iter(source, window=4))
-    assert caught.value.where == 10
+    assert caught.value.where == 10 and str(caught.value).startswith("text 10 holds a lone surrogate")
+    for bad, kind, words in ((None, TypeError, "text 9 is NoneType"), ("x " * 999, fletch.TooLong, "text 9 has more than")):
+        with pytest.raises(kind, match=words):
+            list(model.embed_iter(["a"] * 9 + [bad], window=4, truncate="error"))
     left = model.embed_iter(iter(["a"] * 1000), window=10)
     next(left)
     left.close()

@@ -26,7 +26,7 @@ from . import _fletch, _hub, _similarity
 from ._arrow import ArrowRows
 from ._heads import Heads
 from ._inputs import make_texts, positive
-from .errors import DeadlineExceeded, Error, ForkError, InvalidArgument, TextError, TruncationWarning
+from .errors import DeadlineExceeded, Error, ForkError, InvalidArgument, TextError, TruncationWarning, move
 
 log = logging.getLogger("fletch")
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
@@ -362,9 +362,7 @@ class Model(Heads):
                     del flying[0]
                     error = done.pop(given)
                     if error is not None:
-                        if isinstance(error, Error) and error.where is not None:
-                            error.where += given
-                        raise error
+                        raise move(error, given)
                     given += len(call.texts)
                     yield from call.finish(False, None, 3)
                 elif not chunk:
@@ -381,10 +379,8 @@ class Model(Heads):
             raise TypeError(f"embed_iter has no argument {sorted(unknown)[0]!r}")
         try:
             return _Call(self, texts, **(given | arguments), out=None, info=False, on_error="raise")
-        except TextError as error:
-            if error.where is not None:
-                error.where += first
-            raise
+        except (TextError, TypeError) as error:
+            raise move(error, first) from None
 
     # ---- asyncio ------------------------------------------------------------------------------------------------
 

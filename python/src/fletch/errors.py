@@ -84,6 +84,14 @@ class TruncationWarning(UserWarning):
     """Texts were cut to the model's length: what lies beyond does not count in their vectors."""
 
 
+def move(error: Exception, first: int) -> Exception:
+    """What was said of a part of the texts, said of all: the one to blame stands `first` texts further on."""
+    if isinstance(error, Error) and error.where is not None:
+        error.where += first
+    error.args = (_fletch.move_message(str(error), first),)
+    return error
+
+
 _fletch.set_errors({_fletch.codes[name]: kind for name, kind in {
     "EINVAL": InvalidArgument, "ENOMEM": OutOfMemory, "EIO": InputOutputError, "ENOTFOUND": NotFound,
     "EMODEL": ModelError, "EUNSUPPORTED": Unsupported, "ECONFIG": ConfigError, "EUTF8": TextError,
