@@ -33,7 +33,7 @@ if [ "${1:-}" = python ]; then
     model=$ROOT/tests/golden/folders/plain-bert
     tools/python.sh build
     say "soak: ${2:-100000} rounds of open, embed, close and cancel"
-    PYTHONPATH=$ROOT/build/python build/venv/bin/python python/tests/soak.py cycles "$model" "${2:-100000}"
+    MALLOC_ARENA_MAX=1 PYTHONPATH=$ROOT/build/python build/venv/bin/python python/tests/soak.py cycles "$model" "${2:-100000}"
     say "soak: 64 threads of Python under the thread sanitizer"
     python=$(find_python)
     { cmake --preset tsan -DFLETCH_PYTHON=ON -DPython_EXECUTABLE="$(command -v "$python")" &&
