@@ -128,12 +128,14 @@ typedef struct fl_encoder_desc {
     /* mlp */
     fl_mlp        mlp;
     fl_activation activation;
-    /* vocabulary head: z = LN(act(x W + b)), with a weight for each id: z · decoder[id] + bias[id] */
-    bool mlm;
-    bool mlm_tied; /* the decoder is the word table */
-    bool mlm_gelu; /* its activation is "gelu", whatever the layers' is */
-    bool late;     /* what is wanted is a vector a token, some of them no keys */
-    bool adapters; /* matrices are those of a task: fl_tensor.adapter */
+    /* vocabulary head: z = LN(act(x W + b)), as wide as the word table, with a weight for each id:
+     * z · decoder[id] + bias[id] */
+    bool          mlm;
+    bool          mlm_tied;                   /* the decoder is the word table */
+    bool          mlm_bias, mlm_decoder_bias; /* which of these there are */
+    fl_activation mlm_activation;
+    bool          late;     /* what is wanted is a vector a token, some of them no keys */
+    bool          adapters; /* matrices are those of a task: fl_tensor.adapter */
     /* which biases there are */
     bool qkv_bias, out_bias, up_bias, down_bias, norm_bias;
 } fl_encoder_desc;

@@ -184,13 +184,13 @@ static void refuse_switches(const fl_family *family, fl_json_reader *config) {
 
 /* ---- Fields ---------------------------------------------------------------------------------- */
 
-static void read_activation(fl_encoder_desc *desc, fl_json_reader *config, const char *key,
-                            const char *fallback) {
+static void read_activation(const fl_encoder_desc *desc, fl_json_reader *config, const char *key,
+                            const char *fallback, fl_activation *out) {
     const char *name = fl_json_string(config, key, fallback);
     for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
         if (strcmp(activations[i].name, name) == 0 &&
             (!activations[i].gated || desc->mlp == FL_MLP_GLU)) {
-            desc->activation = activations[i].activation;
+            *out = activations[i].activation;
             return;
         }
     fl_family_refuse(config, key, name);
@@ -201,7 +201,7 @@ static void read_feed_forward(fl_encoder_desc *desc, fl_json_reader *config, con
     if (!fl_json_has(config, key))
         fl_family_refuse(config, key, "absent");
     else
-        read_activation(desc, config, key, "");
+        read_activation(desc, config, key, "", &desc->activation);
 }
 
 static void read_field(fl_encoder_desc *desc, fl_json_reader *config, const fl_field *field) {
@@ -217,7 +217,9 @@ static void read_field(fl_encoder_desc *desc, fl_json_reader *config, const fl_f
         return;
     }
     case FL_FIELD_BOOL: *(bool *)at = fl_json_bool(config, key, field->fallback != 0); return;
-    case FL_FIELD_ACTIVATION: read_activation(desc, config, key, field->word); return;
+    case FL_FIELD_ACTIVATION:
+        read_activation(desc, config, key, field->word, (fl_activation *)(void *)at);
+        return;
     case FL_FIELD_FEED_FORWARD: read_feed_forward(desc, config, key); return;
     case FL_FIELD_REAL:
     case FL_FIELD_INVERSE_ROOT: break;

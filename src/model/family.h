@@ -57,8 +57,11 @@ typedef struct fl_field {
 #define FL_BOOL(member, keys, fallback)                                                            \
     { keys, offsetof(fl_encoder_desc, member), FL_FIELD_BOOL, fallback, 0, 1, NULL }
 #define FL_ATTENTION_BIASES(key) FL_BOOL(qkv_bias, key, false), FL_BOOL(out_bias, key, false)
-#define FL_MLM_TIED              FL_BOOL(mlm_tied, "tie_word_embeddings", true)
-#define FL_MLP_BIASES(key)       FL_BOOL(up_bias, key, false), FL_BOOL(down_bias, key, false)
+/* A masked language model's head; its activation is "gelu" unless a key names another. */
+#define FL_MLM_TIED FL_BOOL(mlm_tied, "tie_word_embeddings", true)
+#define FL_MLM_ACTIVATION(keys)                                                                    \
+    { keys, offsetof(fl_encoder_desc, mlm_activation), FL_FIELD_ACTIVATION, 0, 0, 0, "gelu" }
+#define FL_MLP_BIASES(key) FL_BOOL(up_bias, key, false), FL_BOOL(down_bias, key, false)
 #define FL_ACTIVATION(keys, word)                                                                  \
     { keys, offsetof(fl_encoder_desc, activation), FL_FIELD_ACTIVATION, 0, 0, 0, word }
 

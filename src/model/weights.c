@@ -247,7 +247,7 @@ const char *fl_weights_prefix(fl_model *model, const fl_family *family) {
 /* A family without names for the head has none that is known here. */
 static int check_mlm(const resolver *r) {
     const fl_encoder_desc *d = &r->model->encoder.desc;
-    bool has = false, whole = d->embedding == d->hidden && d->word_rows == d->vocab;
+    bool has = false, whole = d->embedding <= d->hidden && d->word_rows == d->vocab;
     for (size_t i = 0; i < FL_NAMES_MAX && r->family->tensors[i].name != NULL; i++)
         has = has || (r->family->tensors[i].slot[0] == FL_SLOT_MLM_BIAS &&
                       strchr(r->family->tensors[i].name, '*') == NULL);
@@ -255,7 +255,7 @@ static int check_mlm(const resolver *r) {
         return 0;
     return fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                    "%s: the vocabulary head of the %s architecture is not supported; SPLADE is of "
-                   "bert, distilbert, roberta and mpnet.",
+                   "bert, distilbert, roberta, mpnet, electra, modernbert, gte and nomic_bert.",
                    r->model->own->transformer, d->architecture);
 }
 

@@ -35,7 +35,8 @@ typedef struct toy_spec {
     double        theta;
     bool          causal, alibi, map;
     uint32_t      window;
-    bool          sparse, untied, head_gelu; /* a vocabulary head */
+    bool          sparse, untied, bare_head; /* a vocabulary head, without biases */
+    fl_activation head_activation;
     bool          alternate; /* every other layer sees all keys, and turns by another angle */
 } toy_spec;
 
@@ -132,32 +133,34 @@ static inline void toy_make(toy *t, const toy_spec *s, uint64_t seed) {
                           .positions    = s->positions,
                           .norm_eps     = 1e-5f,
                           .position     = s->no_positions ? FL_POSITION_NONE : FL_POSITION_LEARNED,
-                          .position_offset = s->offset,
-                          .token_type      = s->type,
-                          .types           = 2,
-                          .segments        = s->segments,
-                          .attention_scale = 1.0f / sqrtf((float)s->head_dim),
-                          .embedding       = s->embedding ? s->embedding : s->hidden,
-                          .word_rows       = s->map ? s->vocab / 2 : s->vocab,
-                          .word_map        = s->map,
-                          .word_scale      = s->map,
-                          .embed_norm      = !s->bare_embeddings,
-                          .embed_scale     = s->embed_scale,
-                          .norm            = s->norm,
-                          .norm_place      = s->place,
-                          .extra_norm      = s->extra,
-                          .final_norm      = s->final_norm,
-                          .qk_norm         = s->qk_norm,
-                          .mlp             = s->glu,
-                          .activation      = s->activation,
-                          .mlm             = s->sparse,
-                          .mlm_tied        = !s->untied,
-                          .mlm_gelu        = s->head_gelu,
-                          .qkv_bias        = !s->no_bias,
-                          .out_bias        = !s->no_bias,
-                          .up_bias         = !s->no_bias,
-                          .down_bias       = !s->no_bias,
-                          .norm_bias       = !s->no_bias && s->norm == FL_NORM_LAYER};
+                          .position_offset  = s->offset,
+                          .token_type       = s->type,
+                          .types            = 2,
+                          .segments         = s->segments,
+                          .attention_scale  = 1.0f / sqrtf((float)s->head_dim),
+                          .embedding        = s->embedding ? s->embedding : s->hidden,
+                          .word_rows        = s->map ? s->vocab / 2 : s->vocab,
+                          .word_map         = s->map,
+                          .word_scale       = s->map,
+                          .embed_norm       = !s->bare_embeddings,
+                          .embed_scale      = s->embed_scale,
+                          .norm             = s->norm,
+                          .norm_place       = s->place,
+                          .extra_norm       = s->extra,
+                          .final_norm       = s->final_norm,
+                          .qk_norm          = s->qk_norm,
+                          .mlp              = s->glu,
+                          .activation       = s->activation,
+                          .mlm              = s->sparse,
+                          .mlm_tied         = !s->untied,
+                          .mlm_activation   = s->head_activation,
+                          .mlm_bias         = !s->bare_head,
+                          .mlm_decoder_bias = !s->bare_head,
+                          .qkv_bias         = !s->no_bias,
+                          .out_bias         = !s->no_bias,
+                          .up_bias          = !s->no_bias,
+                          .down_bias        = !s->no_bias,
+                          .norm_bias        = !s->no_bias && s->norm == FL_NORM_LAYER};
     e->desc.layer       = calloc(s->layers + 1, sizeof *e->desc.layer);
     e->desc.distance[0] = (fl_distance){.causal       = s->causal,
                                         .window       = s->window,
@@ -551,19 +554,20 @@ static inline void toy_vocabulary(const fl_encoder *e, const int32_t *ids, size_
     const fl_encoder_desc *d       = &e->desc;
     const fl_tensor       *decoder = &g[d->mlm_tied ? FL_SLOT_WORD : FL_SLOT_MLM_DECODER];
     const fl_tensor       *bias    = &g[d->mlm_tied ? FL_SLOT_MLM_BIAS : FL_SLOT_MLM_DECODER_B];
-    double                *x = toy_rows(e, ids, n, n), *z = malloc(n * d->hidden * sizeof *z);
-    toy_linear(x, n, d->hidden, d->hidden, &g[FL_SLOT_MLM_W], &g[FL_SLOT_MLM_B], z);
-    for (size_t i = 0; i < n * d->hidden; i++) {
-        z[i] = toy_activate(d->mlm_gelu ? FL_ACT_GELU_ERF : d->activation, z[i]);
+    size_t                 width   = d->embedding;
+    double                *x = toy_rows(e, ids, n, n), *z = malloc(n * width * sizeof *z);
+    toy_linear(x, n, d->hidden, width, &g[FL_SLOT_MLM_W], &g[FL_SLOT_MLM_B], z);
+    for (size_t i = 0; i < n * width; i++) {
+        z[i] = toy_activate(d->mlm_activation, z[i]);
     }
-    toy_norm(FL_NORM_LAYER, z, n, d->hidden, d->hidden, d->norm_eps, &g[FL_SLOT_MLM_NORM_W],
+    toy_norm(FL_NORM_LAYER, z, n, width, width, d->norm_eps, &g[FL_SLOT_MLM_NORM_W],
              &g[FL_SLOT_MLM_NORM_B]);
     for (size_t v = 0; v < d->vocab; v++) {
         most[v] = -INFINITY;
         for (size_t i = 0; i < n; i++) {
-            double logit = toy_at(bias, v);
-            for (size_t c = 0; c < d->hidden; c++) {
-                logit += z[i * d->hidden + c] * toy_at(decoder, v * d->hidden + c);
+            double logit = bias->data ? toy_at(bias, v) : 0.0;
+            for (size_t c = 0; c < width; c++) {
+                logit += z[i * width + c] * toy_at(decoder, v * width + c);
             }
             most[v] = fmax(most[v], logit);
         }

@@ -15,8 +15,10 @@ enum { TEXTS = 60, LONGEST = 40 };
     .positions = LONGEST, .pooling = {FL_POOL_MAX}, .pooling_count = 1, .sparse = true
 static const toy_spec specs[] = {
     {SIZES},
-    {SIZES, .untied = true, .activation = FL_ACT_SILU},
-    {SIZES, .head_gelu = true, .activation = FL_ACT_RELU, .type = true, .dtype = FL_DTYPE_F16},
+    {SIZES, .untied = true, .activation = FL_ACT_SILU, .head_activation = FL_ACT_SILU},
+    {SIZES, .activation = FL_ACT_RELU, .type = true, .dtype = FL_DTYPE_F16},
+    {SIZES, .embedding = 20},
+    {SIZES, .place = FL_NORM_PRE, .final_norm = true, .no_bias = true, .bare_head = true},
 };
 
 typedef struct texts {

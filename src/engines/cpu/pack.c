@@ -102,10 +102,10 @@ static size_t lay_out(fl_engine *e, const fl_encoder *encoder, float *base) {
         e->project_bias = take(&at, e->hidden16);
     }
     if (e->desc.mlm) {
-        e->mlm          = take(&at, e->hidden16 * e->hidden16);
-        e->mlm_bias     = take(&at, e->hidden16);
-        e->mlm_norm     = take_norm(&at, e->hidden16);
-        e->decoder      = take(&at, fl_cpu_pad(e->desc.vocab) * e->hidden16);
+        e->mlm          = take(&at, e->embed16 * e->hidden16);
+        e->mlm_bias     = take(&at, e->embed16);
+        e->mlm_norm     = take_norm(&at, e->embed16);
+        e->decoder      = take(&at, fl_cpu_pad(e->desc.vocab) * e->embed16);
         e->decoder_bias = take(&at, fl_cpu_pad(e->desc.vocab));
     }
     e->zeros = take(&at, e->head16);
@@ -426,19 +426,19 @@ static void pack_vocabulary(const fl_engine *e, const fl_tensor *global) {
     const fl_tensor *decoder = &global[e->desc.mlm_tied ? FL_SLOT_WORD : FL_SLOT_MLM_DECODER];
     source           head    = {.w     = &global[FL_SLOT_MLM_W],
                                 .in    = e->desc.hidden,
-                                .rows  = e->desc.hidden,
+                                .rows  = e->desc.embedding,
                                 .cols  = e->desc.hidden,
                                 .scale = 1.0f};
     source           words   = {.w     = decoder,
-                                .in    = e->desc.hidden,
+                                .in    = e->desc.embedding,
                                 .rows  = e->desc.vocab,
-                                .cols  = e->desc.hidden,
+                                .cols  = e->desc.embedding,
                                 .scale = 1.0f};
-    pack_floats(&head, e->hidden16 / FL_CPU_LANES, e->hidden16, mutable(e->mlm));
-    pack_vector(&global[FL_SLOT_MLM_B], 0, e->desc.hidden, 1.0f, mutable(e->mlm_bias));
-    pack_norm(&global[FL_SLOT_MLM_NORM_W], &global[FL_SLOT_MLM_NORM_B], false, e->desc.hidden, 1.0f,
-              &e->mlm_norm);
-    pack_floats(&words, fl_cpu_pad(e->desc.vocab) / FL_CPU_LANES, e->hidden16, mutable(e->decoder));
+    pack_floats(&head, e->embed16 / FL_CPU_LANES, e->hidden16, mutable(e->mlm));
+    pack_vector(&global[FL_SLOT_MLM_B], 0, e->desc.embedding, 1.0f, mutable(e->mlm_bias));
+    pack_norm(&global[FL_SLOT_MLM_NORM_W], &global[FL_SLOT_MLM_NORM_B], false, e->desc.embedding,
+              1.0f, &e->mlm_norm);
+    pack_floats(&words, fl_cpu_pad(e->desc.vocab) / FL_CPU_LANES, e->embed16, mutable(e->decoder));
     pack_vector(&global[e->desc.mlm_tied ? FL_SLOT_MLM_BIAS : FL_SLOT_MLM_DECODER_B], 0,
                 e->desc.vocab, 1.0f, mutable(e->decoder_bias));
 }
@@ -572,7 +572,7 @@ static int pack_all(fl_engine *engine, const fl_encoder *encoder, bool again, fl
 /* A logit that is not a number is no largest one: it would go unseen later. */
 static int check_decoder(const fl_engine *e, fletch_error *error) {
     size_t ids = fl_cpu_pad(e->desc.vocab);
-    if (fl_all_finite(e->decoder, ids * e->hidden16) && fl_all_finite(e->decoder_bias, ids)) {
+    if (fl_all_finite(e->decoder, ids * e->embed16) && fl_all_finite(e->decoder_bias, ids)) {
         return FLETCH_OK;
     }
     return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,

@@ -2,10 +2,10 @@
 /* vocabulary.c - a weight for each entry of the vocabulary: the head of SPLADE, never [tokens, vocabulary].
  *
  * Role     cpu_forward.c calls it for a block whose layers are done, instead of pooling.
- * Method   z = LN(act(x W + b)) takes the place of x. Then the vocabulary comes by in strips of `wide16`
- *          ids: a product gives the logits of some rows, the largest of each text's rows stays, and
- *          positive ones are the text's next terms, so ids rise. log(1 + x) is left to who weighs
- *          them: it is the same of the largest as the largest of it.
+ * Method   z = LN(act(x W + b)), as wide as the word table, takes the place of x. Then the vocabulary comes
+ *          by in strips of `wide16` ids: a product gives the logits of some rows, the largest of each
+ *          text's rows stays, and positive ones are the text's next terms, so ids rise. log(1 + x) is
+ *          left to who weighs them: it is the same of the largest as the largest of it.
  *          A crew takes a strip each at a time; when all have theirs, each member hands over some texts'
  *          terms, strip after strip.
  * Bytes    A logit is one row's product alone, and a largest value does not depend on an order.
@@ -28,7 +28,6 @@ static void transform(const fl_cpu_crew *c) {
     const fl_engine *e    = c->engine;
     size_t           last = fl_cpu_share(c, c->block->tokens, c->member + 1);
     size_t           step = fl_cpu_rows_step(e, c->block->tokens);
-    fl_activation    kind = e->desc.mlm_gelu ? FL_ACT_GELU_ERF : e->desc.activation;
     for (size_t row = fl_cpu_share(c, c->block->tokens, c->member), n; row < last; row += n) {
         n                = fl_cpu_least(step, last - row);
         float      *x    = c->at.x + row * e->hidden16;
@@ -40,7 +39,7 @@ static void transform(const fl_cpu_crew *c) {
                             .c_stride = e->wide16,
                             .bias     = e->mlm_bias,
                             .rows     = n,
-                            .panels   = e->hidden16 / FL_CPU_LANES,
+                            .panels   = e->embed16 / FL_CPU_LANES,
                             .k        = e->hidden16};
         fl_row_norm norm = {.x        = c->at.y,
                             .x_stride = e->wide16,
@@ -49,10 +48,13 @@ static void transform(const fl_cpu_crew *c) {
                             .weight   = e->mlm_norm.weight,
                             .bias     = e->mlm_norm.bias,
                             .rows     = n,
-                            .n        = e->desc.hidden,
+                            .n        = e->desc.embedding,
                             .eps      = e->desc.norm_eps};
+        if (e->final_norm.weight) {
+            fl_cpu_norm_rows(e, &e->final_norm, x, x, n);
+        }
         e->kernels->gemm(&g);
-        e->kernels->activation[kind](c->at.y, e->wide16, n, e->hidden16);
+        e->kernels->activation[e->desc.mlm_activation](c->at.y, e->wide16, n, e->embed16);
         e->kernels->layer_norm(&norm);
     }
 }
@@ -92,14 +94,14 @@ static void largest(const fl_cpu_crew *c, const span *s, size_t panel, size_t pa
         n         = fl_cpu_least(step, rows - row);
         fl_gemm g = {.a        = c->at.x + (s->row + row) * e->hidden16,
                      .a_stride = e->hidden16,
-                     .b        = e->decoder + panel * e->hidden16 * FL_CPU_LANES,
-                     .b_stride = e->hidden16 * FL_CPU_LANES,
+                     .b        = e->decoder + panel * e->embed16 * FL_CPU_LANES,
+                     .b_stride = e->embed16 * FL_CPU_LANES,
                      .c        = c->at.y,
                      .c_stride = e->wide16,
                      .bias     = e->decoder_bias + panel * FL_CPU_LANES,
                      .rows     = n,
                      .panels   = panels,
-                     .k        = e->hidden16};
+                     .k        = e->embed16};
         e->kernels->gemm(&g);
         for (size_t i = 0; i < n; i++) {
             keep_largest(c->at.most + (t - s->first) * e->wide16, c->at.y + i * e->wide16, ids);

@@ -13,9 +13,14 @@ const fl_family fl_family_nomic = {
     .remote_code = {"nomic-ai/nomic-bert-2048--modeling_hf_nomic_bert.NomicBertModel"},
     .prefixes    = {"bert.", "nomic_bert."},
 
-    .fixed = {.embed_norm = true, .norm_bias = true, .mlp = FL_MLP_GLU},
+    .fixed = {.embed_norm       = true,
+              .norm_bias        = true,
+              .mlp              = FL_MLP_GLU,
+              .mlm_bias         = true,
+              .mlm_decoder_bias = true},
 
-    .fields = {FL_NOMIC_FIELDS, FL_ACTIVATION("activation_function hidden_act", "silu")},
+    .fields = {FL_NOMIC_FIELDS, FL_ACTIVATION("activation_function hidden_act", "silu"),
+               FL_MLM_ACTIVATION("activation_function hidden_act"), FL_MLM_TIED},
     .only   = {FL_NOMIC_ONLY, {"activation_function", "swiglu|geglu"}},
     .rope   = {.theta    = "rotary_emb_base rope_theta",
                .fallback = 1000,
@@ -31,6 +36,7 @@ const fl_family fl_family_nomic = {
                 FL_AT("layers.*.self_attn.v_proj.", FL_LAYER_V_W),
                 FL_AT("layers.*.self_attn.o_proj.", FL_LAYER_O_W),
                 FL_AT("layers.*.post_attention_layernorm.", FL_LAYER_ATTENTION_NORM_W),
-                FL_AT("layers.*.post_mlp_layernorm.", FL_LAYER_MLP_NORM_W), FL_LLAMA_MLP},
+                FL_AT("layers.*.post_mlp_layernorm.", FL_LAYER_MLP_NORM_W), FL_LLAMA_MLP,
+                FL_BERT_MLM, FL_AT("cls.predictions.transform.layer_norm.", FL_SLOT_MLM_NORM_W)},
     .head    = FL_POOLER_HEAD,
 };

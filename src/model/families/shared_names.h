@@ -106,6 +106,7 @@
         FL_AT("cls.predictions.bias", FL_SLOT_MLM_BIAS)
 #define FL_ROBERTA_MLM                                                                             \
     FL_AT("lm_head.dense.", FL_SLOT_MLM_W), FL_AT("lm_head.layer_norm.", FL_SLOT_MLM_NORM_W),      \
-        FL_AT("lm_head.decoder.", FL_SLOT_MLM_DECODER), FL_AT("lm_head.bias", FL_SLOT_MLM_BIAS)
+        FL_AT("lm_head.decoder.", FL_SLOT_MLM_DECODER), FL_AT("lm_head.bias", FL_SLOT_MLM_BIAS),   \
+        FL_AT("lm_head.decoder.bias", FL_SLOT_MLM_BIAS)
 
 #endif
