@@ -156,13 +156,25 @@ static uint64_t budget_now(const fl_queue *queue, bool interactive, uint64_t now
     return interactive || !recent ? queue->rules.max_tokens : queue->rules.max_tokens / BULK_PART;
 }
 
-uint32_t fl_queue_take(fl_queue *queue, uint64_t now, fl_item *items, uint32_t capacity) {
+/* The tokens of one of as many batches as there are idle replicas and shares worth a pass. */
+static uint64_t share_of(const fl_queue *queue, uint32_t idle) {
+    uint64_t waiting =
+        queue->lane[FLETCH_LANE_INTERACTIVE].tokens + queue->lane[FLETCH_LANE_BULK].tokens;
+    uint64_t worth = waiting / FL_QUEUE_SHARE;
+    uint64_t parts = worth < idle ? worth : idle;
+    return parts > 1 ? (waiting + parts - 1) / parts : UINT64_MAX;
+}
+
+uint32_t fl_queue_take(fl_queue *queue, uint64_t now, uint32_t idle, fl_item *items,
+                       uint32_t capacity) {
     const fl_queue_rules *rules       = &queue->rules;
     bool                  interactive = queue->lane[FLETCH_LANE_INTERACTIVE].texts > 0;
     bool                  both        = interactive && queue->lane[FLETCH_LANE_BULK].texts > 0;
+    uint64_t              share       = share_of(queue, idle);
     uint64_t              budget      = budget_now(queue, interactive, now);
     uint32_t              texts       = interactive ? rules->max_texts : rules->bulk_texts;
-    taking   t    = {.queue = queue, .items = items, .capacity = capacity, .texts_max = texts};
+    taking t      = {.queue = queue, .items = items, .capacity = capacity, .texts_max = texts};
+    budget        = share < budget ? share : budget;
     uint64_t owed = 0, bulk = 0; /* tokens that bulk texts are owed of this batch, and took */
     if (both)
         owed = queue->bulk_credit < budget ? queue->bulk_credit : budget;

@@ -11,6 +11,8 @@
  *     a lone caller never waits, and eight callers in a loop are batched by eight without a wasted
  *     pass; or
  *   - bulk texts are queued: a bulk request is its own company.
+ * While several replicas are idle a batch takes its share of what is queued, so that one call keeps
+ * them all busy, but no less than FL_QUEUE_SHARE tokens: a pass of fewer costs as much as one of that.
  * Interactive texts leave first. While bulk texts wait, they earn a token for every three that
  * interactive texts take and spend them in the next batches, so they get a quarter at least. For a
  * second after an interactive text, bulk batches hold a quarter of the budget, so that the next one
@@ -26,7 +28,7 @@
 
 #include "runtime/request.h"
 
-enum { FL_LANES = 2 };
+enum { FL_LANES = 2, FL_QUEUE_SHARE = 512 };
 
 typedef struct fl_queue_rules {
     uint32_t min_texts;
@@ -68,9 +70,10 @@ void fl_queue_remove(fl_queue *queue, fl_chunk *chunk);
  * stand, UINT64_MAX: when more arrives. */
 bool fl_queue_ready(const fl_queue *queue, uint64_t now, uint64_t *due);
 
-/* Move the texts of the next batch to items[capacity]; returns how many. A text
- * longer than the budget leaves alone. */
-uint32_t fl_queue_take(fl_queue *queue, uint64_t now, fl_item *items, uint32_t capacity);
+/* Move the texts of the next batch to items[capacity]; returns how many. A text longer than the budget
+ * leaves alone. `idle` replicas, who takes among them, could run a batch now. */
+uint32_t fl_queue_take(fl_queue *queue, uint64_t now, uint32_t idle, fl_item *items,
+                       uint32_t capacity);
 
 /* A batch of `requests` different requests ended; it took `took_ns`. */
 void fl_queue_ended(fl_queue *queue, uint64_t requests, uint64_t took_ns, uint64_t now);

@@ -126,6 +126,14 @@ static void leave_queue(fl_runner *slot, uint64_t now) {
         fl_trace_track(model->trace, "queue", "wait", since, now, "texts", slot->count);
 }
 
+/* Replicas that run nothing and could; at least one, the slot's own may have another slot at work. */
+static uint32_t idle_replicas(const fl_replicas *set) {
+    uint32_t idle = 0;
+    for (uint32_t r = 0; r < set->count; r++)
+        idle += fl_replica_is_open(&set->replica[r]) && set->replica[r].busy == 0;
+    return idle > 0 ? idle : 1;
+}
+
 bool fl_runner_take(fl_runner *slot, uint64_t now, uint64_t *due) {
     fl_replica   *replica = slot->replica;
     fletch_model *model   = replica->set->model;
@@ -136,7 +144,8 @@ bool fl_runner_take(fl_runner *slot, uint64_t now, uint64_t *due) {
     if (!adopt(slot)) {
         if (!fl_queue_ready(&model->queue, now, due))
             return false;
-        slot->count    = fl_queue_take(&model->queue, now, slot->items, FL_BATCH_TEXTS_MAX);
+        slot->count    = fl_queue_take(&model->queue, now, idle_replicas(replica->set), slot->items,
+                                       FL_BATCH_TEXTS_MAX);
         slot->finished = 0;
         slot->attempts = 0;
         leave_queue(slot, now);

@@ -102,6 +102,22 @@ Test(schedule, batches_go_to_the_replica_with_the_fewest_tokens) {
     fletch_close(model);
 }
 
+Test(schedule, one_call_is_spread_over_idle_devices) {
+    fl_fault_plan  plan    = {.slots = 2, .devices = 4, .meet = 4};
+    fletch_model  *model   = open_with(&plan, NULL);
+    fletch_request request = FLETCH_REQUEST_INIT;
+    static call    c;
+    call_init(&c, model);
+    fl_fault_set(&plan);
+    request.texts       = many_texts();
+    request.texts.count = 256;
+    request.out         = fletch_matrix_f32(many_rows, 256, dim);
+    cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, NULL), 0);
+    cr_assert_eq(wait_for(&c), FLETCH_OK);
+    cr_assert_eq(fl_fault_reached(), 4, "a device stood idle");
+    fletch_close(model);
+}
+
 Test(schedule, warming_reaches_every_replica) {
     fl_fault_plan plan  = {.slots = 2, .devices = 3};
     fletch_model *model = open_with(&plan, NULL);

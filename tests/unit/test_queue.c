@@ -52,7 +52,20 @@ static bool ready(uint64_t now) {
 }
 
 static uint32_t take(uint64_t now) {
-    return fl_queue_take(&queue, now, items, ITEMS);
+    return fl_queue_take(&queue, now, 1, items, ITEMS);
+}
+
+/* One call keeps idle replicas busy, where their parts are worth a pass. */
+Test(queue, idle_replicas_get_equal_parts, .init = reset) {
+    queue.rules.max_tokens = 16384;
+    push(FLETCH_LANE_INTERACTIVE, 64, 64, 0);
+    for (uint32_t idle = 4; idle > 0; idle--)
+        cr_assert_eq(fl_queue_take(&queue, 0, idle, items, ITEMS), 16);
+    push(FLETCH_LANE_BULK, 20, 60, 0); /* two parts of 600 tokens for four that are idle */
+    cr_assert_eq(fl_queue_take(&queue, 0, 4, items, ITEMS), 10);
+    cr_assert_eq(fl_queue_take(&queue, 0, 3, items, ITEMS), 10);
+    push(FLETCH_LANE_INTERACTIVE, 16, 60, 0); /* less than two passes' worth */
+    cr_assert_eq(fl_queue_take(&queue, 0, 4, items, ITEMS), 16);
 }
 
 Test(queue, an_empty_queue_is_never_ready, .init = reset) {
