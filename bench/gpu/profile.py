@@ -35,7 +35,7 @@ def batches_of(trace: pathlib.Path) -> list[list[dict]]:
     return found
 
 
-NAMES = {"embed", "tiles", "rotary positions", "short attention", "long attention", "short attention by rules",
+NAMES = {"embed", "rotary positions", "short attention", "long attention", "short attention by rules",
          "long attention by rules", "norm", "activation", "gate", "pooling", "quantize", "dequantize", "product qkv",
          "product out", "product up", "product down"}
 
@@ -61,10 +61,14 @@ def profile(args, name: str, folder: pathlib.Path) -> None:
         trace = args.work / "trace.json"
         command = [args.program, str(folder), "provider.order=cuda", "provider.fallback=false", "provider.engine=native",
                    "cuda.graphs=false", "cuda.streams=1", f"profile.file={trace}", *args.set]
-        done = subprocess.run(command, input=f"text {texts} {args.seconds}\n", capture_output=True, text=True,
-                              timeout=200, env=os.environ | {"BENCH_LOG": "debug"})
+        print(f"## {name}: {layers} x {hidden}, texts of {length} tokens\n", flush=True)
+        try:
+            done = subprocess.run(command, input=f"text {texts} {args.seconds}\n", capture_output=True, text=True,
+                                  timeout=100, env=os.environ | {"BENCH_LOG": "debug"})
+        except (OSError, subprocess.TimeoutExpired) as error:
+            print(f"failed: {error}\n", flush=True)
+            continue
         batches = batches_of(trace)[-BATCHES:] if trace.exists() else []
-        print(f"## {name}: {layers} x {hidden}, texts of {length} tokens\n")
         if not batches:
             print(f"failed: {done.stdout.strip()[-300:]} {done.stderr.strip()[-300:]}\n")
             continue
@@ -89,7 +93,10 @@ def main() -> int:
     args.work.mkdir(parents=True, exist_ok=True)
     for model in args.models:
         name, folder = model.split("=", 1)
-        profile(args, name, pathlib.Path(folder))
+        try:
+            profile(args, name, pathlib.Path(folder))
+        except (OSError, ValueError, KeyError) as error:  # the others have a profile all the same
+            print(f"failed: {name}: {type(error).__name__}: {error}\n", flush=True)
     return 0
 
 

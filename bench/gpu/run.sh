@@ -2,17 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh [build] [shapes] [check] [measure] [profile] [times] - build fletch on a bare GPU machine, check it and measure
 # it; all six without arguments. Where a command may take ten minutes, see README.md for the pieces. Needs nvcc, CMake, gcc and Python; no package manager, no network. A
-# check that fails or hangs is told, and the rest is done all the same: the exit status is 1 at the end.
+# step that fails or hangs says why, and the rest is done all the same: the exit status is 1 at the end.
 # BENCH_WORK    folder for everything that is made (default build-gpu); BENCH_LOGS: for logs (default the same)
 # BENCH_OUT     folder of the report (default bench/results)
 # BENCH_ARCHS   devices to compile for (default: the one that is here)
 # BENCH_BUDGET  seconds for measuring (default 400); BENCH_FLAGS: more for measure.py
 # BENCH_SHAPES  models with random weights (default "minilm-l6 bert-base mpnet-base bert-large")
-# BENCH_SIMULATED  folder of a simulated driver: tries the script out where there is no GPU
+# BENCH_SIMULATED=1  try the script out where there is no GPU, on the simulated device of the tests: toys for the shapes
+# BENCH_PYTHON  Python of the golden vectors and of the peers (default: the first of python3 and build/venv that has
+#               what the golden vectors need; where none has, one is made if packages can be had)
 # FLETCH_MODEL  folder of all-MiniLM-L6-v2: then the golden vectors are checked, and it is measured instead of
 #               minilm-l6; FLETCH_TEST_DATA: folder of the text sets (STS-B, Cranfield)
-set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 
 work=${BENCH_WORK:-$PWD/build-gpu}
 build=$work/build
@@ -20,79 +22,128 @@ shapes=${BENCH_SHAPES-minilm-l6 bert-base mpnet-base bert-large}
 simulated=${BENCH_SIMULATED:-}
 logs=${BENCH_LOGS:-$work}
 off=
-mkdir -p "$work" "$logs"
+toys=() # what a simulated device can do of a step in some seconds
+if [ -n "$simulated" ]; then
+    shapes=$(tr ' ' '\n' <<<"$shapes" | sed -E 's/^(minilm|bert)-.*/toy/; s/^(mpnet|modernbert|qwen3)-.*/toy-\1/' | sort -u | xargs)
+    toys=(--lengths 16 --tokens 200 --seconds 0.1)
+fi
+mkdir -p "$work" "$logs" || exit 1
 say() { printf '== %s (%s s)\n' "$*" $SECONDS >&2; }
-stop() { printf 'failed: %s\n   what to do: %s\n' "$1" "$2" >&2; exit 1; }
-miss() { printf 'OFF: %s\n' "$1" >&2; off="$off; $1"; }
+miss() { # WHAT [LOG]: what is off, and the last that its log says
+    printf 'OFF: %s\n' "$1" >&2
+    if [ -n "${2:-}" ]; then tail -n 8 "$2" | sed 's/^/   /' >&2; fi
+    off="$off; $1"
+}
 
 device_arch() { # machine code for the device that is here: 9.0 -> 90a
     local capability
-    capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d '. ') || true
+    capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d '. ')
     case $capability in
     90 | 100 | 120) echo "${capability}a" ;;
-    '') echo "80;90a" ;;
+    '') if [ -n "$simulated" ]; then echo 90a; else echo "80;90a"; fi ;;
     *) echo "$capability" ;;
     esac
 }
 
 do_build() {
-    local generator="Unix Makefiles" arch
+    local generator="Unix Makefiles" arch targets=()
     arch=${BENCH_ARCHS:-$(device_arch)}
     if command -v ninja >/dev/null; then generator=Ninja; fi
+    if [ -n "$simulated" ]; then targets=(--target all fl_sim_cuda fl_sim_cublaslt fl_sim_nvml); fi
     say "build for $arch"
-    cmake -S . -B "$build" -G "$generator" -DFLETCH_MINIMAL=ON -DFLETCH_CUDA=ON "-DFLETCH_CUDA_ARCHS=$arch" \
-        -DFLETCH_WERROR=OFF >"$logs/configure.log" 2>&1 ||
-        stop "cmake could not configure" "all of its output: $logs/configure.log"
-    cmake --build "$build" --parallel "$(nproc)" >"$logs/build.log" 2>&1 ||
-        { grep -E 'error|FAILED' "$logs/build.log" | head -n 20 >&2; stop "the build" "all of its output: $logs/build.log"; }
+    if ! cmake -S . -B "$build" -G "$generator" -DFLETCH_MINIMAL=ON -DFLETCH_CUDA=ON "-DFLETCH_CUDA_ARCHS=$arch" \
+        -DFLETCH_WERROR=OFF >"$logs/configure.log" 2>&1; then
+        miss "cmake could not configure: $logs/configure.log" "$logs/configure.log"
+        return
+    fi
+    if ! cmake --build "$build" --parallel "$(nproc)" ${targets[@]+"${targets[@]}"} >"$logs/build.log" 2>&1; then
+        grep -E 'error|FAILED' "$logs/build.log" | head -n 20 >&2
+        miss "the build: $logs/build.log" "$logs/build.log"
+    fi
 }
 
-built() { find "$build" -name "$1" -type f | head -n 1; } # its path
+built() { find "$build" -name "$1" -type f 2>/dev/null | head -n 1; } # its path
+
+has() { # STEP PROGRAM: whether what the step needs was built
+    if [ -n "$(built "$2")" ]; then return 0; fi
+    miss "$1: $2 is not there; the step 'build' makes it"
+    return 1
+}
 
 # Each group of kernels has a process and a time of its own: what ends the device's context, or never ends, is found by
 # name and leaves the others.
 check_kernels() {
-    local word device=(--device "$(built kernels.fatbin)")
-    if [ -n "$simulated" ]; then device=(); fi
-    for word in embed residual_norm bias_act int8 pool tiles rotate attention; do
-        timeout -k 5 60 "$(built fl-cuda-kernels)" test $word "${device[@]}" >"$work/$word.log" 2>&1 || miss "kernels: $word (status $?)"
+    local word patience=60 device=(--device "$(built kernels.fatbin)")
+    has "kernels" fl-cuda-kernels || return
+    if [ -n "$simulated" ]; then device=() patience=300; fi
+    for word in embed residual_norm bias_act int8 pool tiles rotate attention few; do
+        timeout -k 5 $patience "$(built fl-cuda-kernels)" test $word ${device[@]+"${device[@]}"} >"$work/$word.log" 2>&1 || miss "kernels: $word (status $?)"
         sed "s/^/$word: /" "$work/$word.log" | tail -n 12 | tee -a "$logs/kernels.log" >&2
     done
 }
 
-do_check() {
-    say "check"
+check_shapes() {
     local name size=()
-    : >"$logs/kernels.log"
-    check_kernels
+    has "the engine beside the CPU's" fletch || return
     if [ -n "$simulated" ]; then size=(--texts 6 --words 12); fi
-    local check_time=100
     for name in $shapes; do
-        timeout -k 5 "$check_time" python3 bench/gpu/agree.py "$build/fletch" "$work/models/$name" "${size[@]}" >"$work/agree.log" 2>&1 ||
-            miss "the engine beside the CPU's, $name"
+        timeout -k 5 100 python3 bench/gpu/agree.py "$build/fletch" "$work/models/$name" ${size[@]+"${size[@]}"} >"$work/agree.log" 2>&1 ||
+            miss "the engine beside the CPU's, $name (status $?)"
         sed "s/^/$name, /" "$work/agree.log" | tail -n 6 | tee -a "$logs/kernels.log" >&2
     done
+}
+
+golden_python() { # a Python that has numpy and pytest, of the pinned versions where it must be made
+    local python
+    for python in ${BENCH_PYTHON:-python3 build/venv/bin/python "$work/venv/bin/python"}; do
+        if "$python" -c 'import numpy, pytest' 2>/dev/null; then echo "$python"; return; fi
+    done
+    python3 -m venv "$work/venv" >"$logs/venv.log" 2>&1 &&
+        grep -E '^(numpy|pytest)==' tests/requirements.txt |
+        timeout 90 xargs "$work/venv/bin/python" -m pip install -q --retries 0 >>"$logs/venv.log" 2>&1 &&
+        echo "$work/venv/bin/python"
+}
+
+check_golden() {
+    local python
     if [ -z "${FLETCH_MODEL:-}" ] || [ ! -f "$FLETCH_MODEL/model.safetensors" ]; then
         say "no golden check: FLETCH_MODEL names no folder of all-MiniLM-L6-v2"
         return
     fi
-    FLETCH_BUILD=$build FLETCH_BIN=$build/fletch timeout -k 5 150 python3 -m pytest -q -rsP -p no:cacheprovider \
-        tests/golden/test_cuda.py >"$logs/golden.log" 2>&1 || miss "the golden vectors"
+    has "the golden vectors" fletch || return
+    python=$(golden_python)
+    if [ -z "$python" ]; then
+        miss "the golden vectors: no Python here has numpy and pytest (BENCH_PYTHON names one)"
+        return
+    fi
+    FLETCH_BUILD=$build FLETCH_BIN=$build/fletch timeout -k 5 150 "$python" -m pytest -q -rsP -p no:cacheprovider \
+        tests/golden/test_cuda.py >"$logs/golden.log" 2>&1 || miss "the golden vectors" "$logs/golden.log"
     if [ -z "$simulated" ] && grep -q ' skipped' "$logs/golden.log"; then miss "golden vectors that were skipped: $logs/golden.log"; fi
-    grep '^golden, ' "$logs/golden.log" | tee -a "$logs/kernels.log" >&2 || true
+    grep '^golden, ' "$logs/golden.log" | tee -a "$logs/kernels.log" >&2
     tail -n 1 "$logs/golden.log" >&2
+}
+
+do_check() {
+    say "check"
+    : >"$logs/kernels.log"
+    check_kernels
+    check_shapes
+    check_golden
 }
 
 do_times() {
     say "times of the kernels"
-    if [ -n "$simulated" ]; then return; fi
-    timeout -k 5 100 "$(built fl-cuda-kernels)" perf --device "$(built kernels.fatbin)" >"$logs/times.log" 2>&1 || miss "times of the kernels"
+    has "times of the kernels" fl-cuda-kernels || return
+    if [ -n "$simulated" ]; then say "no times: a simulated device has none"; return; fi
+    timeout -k 5 100 "$(built fl-cuda-kernels)" perf --device "$(built kernels.fatbin)" >"$logs/times.log" 2>&1 ||
+        miss "times of the kernels" "$logs/times.log"
 }
 
 do_shapes() {
     say "shapes: $shapes"
     # shellcheck disable=SC2086
-    python3 bench/gpu/shapes.py "$work/models" $shapes ${FLETCH_MODEL:+--like "$FLETCH_MODEL"} >/dev/null
+    python3 bench/gpu/shapes.py "$work/models" $shapes ${FLETCH_MODEL:+--like "$FLETCH_MODEL"} >"$logs/shapes.log" 2>&1 ||
+        miss "the models of random weights" "$logs/shapes.log"
 }
 
 name_models() { # NAME=FOLDER of each shape into models
@@ -109,30 +160,35 @@ name_models() { # NAME=FOLDER of each shape into models
 
 # Time by kernel, and of cublasLt's algorithms.
 do_profile() {
-    local models size=()
+    local models
     name_models
-    say "profile: ${models[*]}"
-    if [ -n "$simulated" ]; then size=(--lengths 16 --tokens 200 --seconds 0.1 --set batch.max_tokens=512); fi
-    timeout -k 5 240 python3 bench/gpu/profile.py "${models[@]}" --program "$build/fl-gpu" --work "$work/texts" --proposals "${size[@]}" >"$logs/profile.md" 2>&1 ||
-        miss "the profile"
+    say "profile: ${models[*]-}"
+    has "the profile" fl-gpu || return
+    timeout -k 5 240 python3 bench/gpu/profile.py ${models[@]+"${models[@]}"} --program "$build/fl-gpu" --work "$work/texts" --proposals ${toys[@]+"${toys[@]}" --set batch.max_tokens=512} >"$logs/profile.md" 2>"$logs/profile.log" ||
+        miss "the profile" "$logs/profile.log"
     if grep -q '^failed' "$logs/profile.md"; then miss "a model of the profile: $logs/profile.md"; fi
 }
 
 do_measure() {
     local models
     name_models
-    say "measure: ${models[*]}"
+    say "measure: ${models[*]-}"
+    has "measuring" fl-gpu || return
     # The models go first: a flag of BENCH_FLAGS that takes a list would take them too.
     # shellcheck disable=SC2086
-    timeout -k 5 570 python3 bench/gpu/measure.py "${models[@]}" --program "$build/fl-gpu" --work "$work/texts" --out "${BENCH_OUT:-bench/results}" \
-        --budget "${BENCH_BUDGET:-400}" ${FLETCH_TEST_DATA:+--data "$FLETCH_TEST_DATA"} ${BENCH_FLAGS:-} || miss "measuring"
+    timeout -k 5 570 python3 bench/gpu/measure.py ${models[@]+"${models[@]}"} --program "$build/fl-gpu" --work "$work/texts" --out "${BENCH_OUT:-bench/results}" \
+        --budget "${BENCH_BUDGET:-400}" ${BENCH_PYTHON:+--python "$BENCH_PYTHON"} ${FLETCH_TEST_DATA:+--data "$FLETCH_TEST_DATA"} ${BENCH_FLAGS:-} ${toys[@]+"${toys[@]}" --batch-tokens 512 --rounds 1 --peer-device cpu} || miss "measuring (status $?)"
 }
 
-if [ -n "$simulated" ]; then export LD_LIBRARY_PATH=$simulated${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; fi
-for step in ${*:-build shapes check measure profile times}; do
+if [ -n "$simulated" ]; then
+    export BENCH_SIMULATED=$build/tests/cuda/sim
+    export LD_LIBRARY_PATH=$BENCH_SIMULATED${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
+if [ $# -eq 0 ]; then set -- build shapes check measure profile times; fi
+for step; do
     case $step in
     build | shapes | check | measure | profile | times) "do_$step" ;;
-    *) stop "unknown step '$step'" "build, shapes, check, measure, profile or times" ;;
+    *) miss "there is no step '$step': build, shapes, check, measure, profile or times" ;;
     esac
 done
 say "done${off:+, but off$off}"

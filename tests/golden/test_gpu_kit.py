@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The GPU kit's agreement check (bench/gpu/agree.py) has teeth: a model whose queries or whose relative bias are lost
-is off in every number format, and the same model again is not.
+is off in every number format, and the same model again is not. What fails in its script is told, and the rest is done.
 
 The shapes' random weights decide that (bench/gpu/shapes.py): at their usual size attention is so even that a device
 whose attention is wrong would pass. The CPU engine stands in for the device.
 """
 import json
+import math
+import os
 import random
 import struct
+import subprocess
 import sys
 
 import pytest
@@ -50,3 +53,20 @@ def test_a_lost_part_of_attention_is_seen(tmp_path, shape, part):
         assert agree.judge(truth, truth, precision)[0]
         good, seen = agree.judge(lost, truth, precision)
         assert not good, f"{precision}: {seen}"
+
+
+def test_a_cosine_that_is_no_number_is_off():
+    assert not agree.judge([[math.nan, 1.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]], "fp8")[0]
+
+
+def test_every_step_of_the_kit_runs_whatever_failed_before_it(tmp_path):
+    """On a machine where nothing was built, and with a step that there is not."""
+    done = subprocess.run([golden.ROOT / "bench/gpu/run.sh", "nonsense", "check", "measure", "profile", "times", "shapes"],
+                          env=os.environ | {"BENCH_WORK": str(tmp_path), "BENCH_SHAPES": "toy", "FLETCH_MODEL": ""},
+                          capture_output=True, text=True, timeout=200)
+    assert done.returncode == 1
+    said = [line for line in done.stderr.splitlines() if line.startswith("OFF: ")]
+    assert [line.split(":")[1].strip() for line in said] == ["there is no step 'nonsense'", "kernels", "the engine beside the CPU's",
+                                                            "measuring", "the profile", "times of the kernels"], done.stderr
+    assert all("the step 'build' makes it" in line for line in said[1:]), done.stderr
+    assert (tmp_path / "models/toy/model.safetensors").exists()
