@@ -3,7 +3,6 @@
  *
  *   fl-cuda-kernels test [WORD]                on the simulated device; WORD: embed, pool …
  *   fl-cuda-kernels test [WORD] --device IMAGE on the first GPU, kernels from the fatbin IMAGE
-                       .e4m3            = e->bare ? none : wanted_e4m3(t, b, width, 100.0f),
  *                                              than 129 tokens, three blocks of keys: for races
  *   fl-cuda-kernels perf --device IMAGE        how long each takes: kernels_perf.c
  *
@@ -62,7 +61,7 @@ void expect_near(double got, double want, double allowed, const char *what, size
            column, got, want, allowed);
 }
 
-static void expect_untouched(const tensor *t, const batch *b, size_t width) {
+void expect_untouched(const tensor *t, const batch *b, size_t width) {
     for (size_t i = b->tokens * width; i < b->rows * width; i++) {
         expect(isnan(t->v[i]), "row %zu behind the batch was written", i / width);
     }
@@ -80,8 +79,8 @@ static bool launch_rows(const char *kernel, type t, const batch *b, uint32_t gri
 }
 
 /* LayerNorm or RMS norm of `v` compared with a row of the result. */
-static void expect_norm(const double *v, const tensor *w, const tensor *bias, double eps,
-                        size_t width, bool rms, const tensor *out, size_t row) {
+void expect_norm(const double *v, const tensor *w, const tensor *bias, double eps, size_t width,
+                 bool rms, const tensor *out, size_t row) {
     double mean = 0.0, variance = 0.0, top = 0.0;
     for (size_t i = 0; i < width; i++) {
         mean += rms ? 0.0 : v[i] / (double)width;
@@ -123,11 +122,33 @@ typedef struct embedding {
     uint32_t        vocab, offset;
     int32_t         pad;
     bool            bare;    /* no norm */
+    bool            mapped;  /* a small batch that comes up in one piece with its kernel */
     const uint32_t *segment; /* [texts], or NULL */
 } embedding;
 
 static const uint32_t *upload_segments(const embedding *e, const batch *b) {
     return e->segment != NULL ? upload(e->segment, b->texts * sizeof *e->segment) : NULL;
+}
+
+/* meta, cu, segments and ids as one piece of the host's, which the kernel brings to the arena. */
+static void launch_mapped(fl_cuda_embed *p, const embedding *e, type t, const batch *b,
+                          const int32_t *ids) {
+    enum { CU = 16, SEGMENT = CU + 80, IDS = SEGMENT + 80, BYTES = IDS + 4 * FL_CUDA_SMALL };
+    unsigned char *input = scratch(BYTES), *arena = upload(NULL, BYTES), *came = scratch(BYTES);
+    download(input, b->meta_device, sizeof(fl_cuda_meta));
+    memcpy(input + CU, b->cu, (b->texts + 1) * sizeof *b->cu);
+    if (e->segment != NULL) {
+        memcpy(input + SEGMENT, e->segment, b->texts * sizeof *e->segment);
+    }
+    memcpy(input + IDS, ids, b->tokens * sizeof *ids);
+    p->meta                = (void *)arena;
+    p->cu                  = (void *)(arena + CU);
+    p->segment             = e->segment ? (void *)(arena + SEGMENT) : NULL;
+    p->ids                 = (void *)(arena + IDS);
+    fl_cuda_embed_mapped m = {.embed = *p, .host = upload(input, BYTES), .bytes = BYTES};
+    launch_rows("fl_embed_mapped", t, b, 1, &m, sizeof m);
+    download(came, arena, BYTES);
+    expect(memcmp(came, input, BYTES) == 0, "the input did not come to the arena");
 }
 
 static void run_embed(const embedding *e, type t, size_t width, const batch *b, const int32_t *ids,
@@ -151,7 +172,11 @@ static void run_embed(const embedding *e, type t, size_t width, const batch *b, 
                             .eps             = 1e-12f};
     *out                 = poison(t, b->rows * width);
     p.x                  = out->device;
-    launch_rows("fl_embed", t, b, 1, &p, sizeof p);
+    if (e->mapped) {
+        launch_mapped(&p, e, t, b, ids);
+    } else {
+        launch_rows("fl_embed", t, b, 1, &p, sizeof p);
+    }
     fetch(out);
     if (p.e4m3.rows != NULL) {
         expect_e4m3(&p.e4m3, b, width, out);
@@ -220,11 +245,12 @@ static void embed_case(type t, size_t width, bool rule, bool tables) {
 }
 
 /* Rows as they are, and pairs: the first token of the second text is somewhere, or nowhere. */
-static void bare_case(type t, size_t width) {
-    begin("fl_embed_%s width %zu, pairs, no norm", type_name[t], width);
-    batch     b       = mixed_batch(33);
+static void bare_case(type t, size_t width, bool mapped) {
+    static const uint32_t few[] = {3, 1, 17, 30, 5};
+    begin("fl_embed%s_%s width %zu, pairs, no norm", mapped ? "_mapped" : "", type_name[t], width);
+    batch     b       = mapped ? batch_of(few, 5, FL_CUDA_SMALL - 56) : mixed_batch(33);
     uint32_t *segment = scratch(b.texts * sizeof *segment);
-    embedding e       = {.vocab = 50, .pad = -1, .bare = true, .segment = segment};
+    embedding e = {.vocab = 50, .pad = -1, .bare = true, .segment = segment, .mapped = mapped};
     for (uint32_t i = 0; i < b.texts; i++) {
         segment[i] = i % 3 == 0 ? UINT32_MAX : below(b.cu[i + 1] - b.cu[i] + 1);
     }
@@ -267,8 +293,9 @@ static void test_embed(void) {
         }
         embed_case(t, 40, true, false);
         embed_case(t, 64, false, true);
-        bare_case(t, 40);
-        bare_case(t, 1032);
+        bare_case(t, 40, false);
+        bare_case(t, 1032, false);
+        bare_case(t, 40, true);
     }
     many_texts_case(1);
     many_texts_case(33);
@@ -384,7 +411,7 @@ static void test_residual_norm(void) {
 
 /* Activations. */
 
-static double activated(int kind, double x) {
+double activation_of(int kind, double x) {
     switch (kind) {
     case FL_ACT_GELU_ERF: return 0.5 * x * erfc(-x * 0.70710678118654752440);
     case FL_ACT_GELU_TANH:
@@ -411,7 +438,7 @@ static void bias_act_case(type t, size_t width, int kind, uint32_t grid_y) {
     fetch(&out);
     for (size_t i = 0; i < b.tokens * width; i++) {
         double in   = x.v[i] + (with_bias ? bias.v[i % width] : 0.0);
-        double want = activated(kind, in), unit = t == F32 ? 0.0 : type_unit[t];
+        double want = activation_of(kind, in), unit = t == F32 ? 0.0 : type_unit[t];
         if (isnan(want)) {
             expect(isnan(out.v[i]), "NaN became %g", out.v[i]);
             continue;
@@ -439,7 +466,7 @@ static void glu_case(type t, size_t width, int kind, uint32_t grid_y) {
             size_t at   = row * 2 * width + i;
             double gate = x.v[at] + (with_bias ? bias.v[i] : 0.0);
             double up   = x.v[at + width] + (with_bias ? bias.v[width + i] : 0.0);
-            double want = activated(kind, gate) * up, unit = t == F32 ? 0.0 : type_unit[t];
+            double want = activation_of(kind, gate) * up, unit = t == F32 ? 0.0 : type_unit[t];
             expect_near(out.v[at], want,
                         unit * fabs(want) * 1.01 + 3e-7 * (1.0 + fabs(gate)) * (1.0 + fabs(up)),
                         "x", row, i);
@@ -579,7 +606,7 @@ static void dequantize_case(type t, size_t width, int kind, uint32_t grid_y) {
     for (size_t i = 0; i < b.tokens * width; i++) {
         double in   = sums[i] * rows.v[i / width] * columns.v[i % width];
         double sum  = in + (with_bias ? bias.v[i % width] : 0.0);
-        double want = activated(kind, sum), unit = t == F32 ? 0.0 : type_unit[t];
+        double want = activation_of(kind, sum), unit = t == F32 ? 0.0 : type_unit[t];
         expect_near(out.v[i], want, unit * fabs(want) * 1.01 + 4e-7 * (1.0 + fabs(in)), "out",
                     i / width, i % width);
     }
@@ -705,10 +732,15 @@ int main(int argc, char **argv) {
     static const struct {
         const char *word;
         void (*test)(void);
-    } tests[]        = {{"embed", test_embed},       {"residual_norm", test_residual_norm},
-                        {"bias_act", test_bias_act}, {"int8", test_int8},
-                        {"pool", test_pool},         {"tiles", test_tiles},
-                        {"rotate", test_rotate},     {"attention", test_attention}};
+    } tests[]        = {{"embed", test_embed},
+                        {"residual_norm", test_residual_norm},
+                        {"bias_act", test_bias_act},
+                        {"int8", test_int8},
+                        {"pool", test_pool},
+                        {"tiles", test_tiles},
+                        {"rotate", test_rotate},
+                        {"attention", test_attention},
+                        {"few", test_few}};
     const char *word = NULL, *image = NULL;
     bool        times = argc >= 2 && strcmp(argv[1], "perf") == 0, brief = false;
     bool        usage = argc < 2 || (!times && strcmp(argv[1], "test") != 0);

@@ -23,8 +23,9 @@ endforeach()
 
 # fl_kernels_test(name): the conformance tool on the simulated device that the targets behind it make.
 function(fl_kernels_test name)
-  add_executable(${name} kernels.c kernels_attention.c kernels_device.c kernels_numbers.c kernels_perf.c
-                 ${PROJECT_SOURCE_DIR}/src/engines/cuda/convert.c)
+  set(host ${PROJECT_SOURCE_DIR}/src/engines/cuda)
+  add_executable(${name} kernels.c kernels_attention.c kernels_device.c kernels_few.c kernels_numbers.c kernels_perf.c
+                 ${host}/convert.c ${host}/tile_lists.c)
   target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE fl_flags ${ARGN})
   target_compile_options(${name} PRIVATE -O2 -Wno-conversion -Wno-pedantic -Wno-double-promotion)

@@ -2,6 +2,7 @@
 /* kernels.h - inside fl-cuda-kernels: a device to launch on, numbers of three types, a verdict.
  *
  * Role    kernels.c has the row kernels' tests, kernels_attention.c attention and its work lists,
+ *         kernels_few.c products of few rows,
  *         kernels_device.c the two devices: the simulated one (sim.h) and a real one through the
  *         driver's C interface, opened at run time.
  * Method  A tensor keeps the test's own numbers in double, rounded to the type, and their copy on
@@ -32,6 +33,7 @@ typedef struct batch {
     uint32_t     *cu;
     fl_cuda_meta *meta_device;
     uint32_t     *cu_device;
+    fl_cuda_tile *short_tiles, *long_tiles; /* on the device; their counts are in meta */
 } batch;
 
 /* The device. A memory is freed by release_all at the end of a case. */
@@ -87,7 +89,14 @@ void expect(bool truth, const char *format, ...) __attribute__((format(printf, 2
 void expect_near(double got, double want, double allowed, const char *what, size_t row,
                  size_t column);
 
+/* LayerNorm or RMS norm of `v` compared with a row of the result; rows behind the batch are NaN still. */
+void   expect_norm(const double *v, const tensor *w, const tensor *bias, double eps, size_t width,
+                   bool rms, const tensor *out, size_t row);
+void   expect_untouched(const tensor *t, const batch *b, size_t width);
+double activation_of(int kind, double x); /* -1: none */
+
 void test_tiles(void);
+void test_few(void);
 void test_attention(void);
 void test_rotate(void);
 void perf(void);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels_attention.c - fl-cuda-kernels: the work lists, rotary positions, attention over the lists.
  *
- * Method  fl_tiles is compared with what the lists must do: every short text in one tile, every 64
+ * Method  The host's lists are compared with what they must do: every short text in one tile, every 64
  *         rows of a long text in one, nothing twice, within the promised capacity. Attention runs
- *         over lists made by fl_tiles, short and long kernels into one output, and is compared with
+ *         over them, short and long kernels into one output, and is compared with
  *         softmax in double over the text's own keys.
  * Bounds  With weights that sum to 1 an output is off by at most the rounding of the weights and of
  *         itself: a few units of the type times the largest value; scores of 16-bit factors are
@@ -14,41 +14,20 @@
 
 #include "kernels.h"
 
-typedef struct lists {
-    fl_cuda_tile *short_tiles, *long_tiles; /* on the device */
-    uint32_t     *short_count, *long_count;
-    uint32_t      short_capacity, long_capacity;
-} lists;
-
-static lists run_tiles(const batch *b) {
-    lists l         = {.short_capacity = fl_cuda_short_capacity(b->tokens),
-                       .long_capacity  = fl_cuda_long_capacity(b->tokens)};
-    l.short_tiles   = upload(NULL, l.short_capacity * sizeof(fl_cuda_tile));
-    l.long_tiles    = upload(NULL, l.long_capacity * sizeof(fl_cuda_tile));
-    l.short_count   = upload(NULL, sizeof(uint32_t));
-    l.long_count    = upload(NULL, sizeof(uint32_t));
-    fl_cuda_tiles p = {b->meta_device, b->cu_device, l.short_tiles,    l.long_tiles,
-                       l.short_count,  l.long_count, l.short_capacity, l.long_capacity};
-    launch("fl_tiles", 1, 1, FL_CUDA_TILES_THREADS, &p, sizeof p);
-    return l;
-}
-
 static void tiles_case(const char *what, const uint32_t *lengths, uint32_t texts) {
-    begin("fl_tiles, %s", what);
-    batch    b = batch_of(lengths, texts, 0);
-    lists    l = run_tiles(&b);
-    uint32_t shorts, longs, *seen = scratch((b.tokens / 64 + texts + 1) * sizeof *seen);
-    download(&shorts, l.short_count, sizeof shorts);
-    download(&longs, l.long_count, sizeof longs);
-    expect(shorts <= l.short_capacity && longs <= l.long_capacity, "%u and %u tiles", shorts,
-           longs);
-    if (shorts > l.short_capacity || longs > l.long_capacity) { /* the kernel failed: no lists */
-        release_all();
-        return;
-    }
-    fl_cuda_tile *tiles = scratch((l.short_capacity + l.long_capacity) * sizeof *tiles);
-    download(tiles, l.short_tiles, l.short_capacity * sizeof *tiles);
-    for (uint32_t i = 0; i < shorts; i++) {
+    begin("lists of tiles, %s", what);
+    batch     b      = batch_of(lengths, texts, 0);
+    uint32_t  shorts = fl_cuda_short_capacity(b.tokens), longs = fl_cuda_long_capacity(b.tokens);
+    uint32_t *seen      = scratch((b.tokens / 64 + texts + 1) * sizeof *seen);
+    fl_cuda_tile *tiles = scratch((shorts + longs) * sizeof *tiles);
+    fl_cuda_meta  meta;
+    download(&meta, b.meta_device, sizeof meta);
+    expect(meta.texts == texts && meta.tokens == b.tokens, "%u texts, %u tokens", meta.texts,
+           meta.tokens);
+    expect(meta.short_tiles <= shorts && meta.long_tiles <= longs, "%u and %u tiles",
+           meta.short_tiles, meta.long_tiles);
+    download(tiles, b.short_tiles, shorts * sizeof *tiles);
+    for (uint32_t i = 0; i < meta.short_tiles; i++) {
         expect(tiles[i].count > 0 &&
                    b.cu[tiles[i].first + tiles[i].count - 1] / 64 == b.cu[tiles[i].first] / 64,
                "tile %u begins in two windows", i);
@@ -56,8 +35,8 @@ static void tiles_case(const char *what, const uint32_t *lengths, uint32_t texts
             seen[text]++;
         }
     }
-    download(tiles, l.long_tiles, l.long_capacity * sizeof *tiles);
-    for (uint32_t i = 0; i < longs; i++) {
+    download(tiles, b.long_tiles, longs * sizeof *tiles);
+    for (uint32_t i = 0; i < meta.long_tiles; i++) {
         uint32_t n = lengths[tiles[i].first];
         expect(n > FL_CUDA_SHORT_TOKENS && tiles[i].count * FL_CUDA_TILE < n, "long tile %u", i);
         seen[tiles[i].first] += 1u << (tiles[i].count + 8);
@@ -103,7 +82,6 @@ typedef struct setting {
 
 static tensor run_attention(const setting *s, const batch *b, const tensor *qkv) {
     char   name[64];
-    lists  l   = run_tiles(b);
     tensor out = poison(s->t, (size_t)b->rows * s->heads * s->d);
 
     fl_cuda_attention p    = {.meta         = b->meta_device,
@@ -111,8 +89,7 @@ static tensor run_attention(const setting *s, const batch *b, const tensor *qkv)
                               .qkv          = qkv->device,
                               .out          = out.device,
                               .bias         = s->max_distance ? floats(&s->bias) : NULL,
-                              .tiles        = l.short_tiles,
-                              .tile_count   = l.short_count,
+                              .tiles        = b->short_tiles,
                               .heads        = s->heads,
                               .kv_heads     = s->kv_heads,
                               .max_distance = s->max_distance,
@@ -121,11 +98,12 @@ static tensor run_attention(const setting *s, const batch *b, const tensor *qkv)
                               .scale        = s->scale};
     const char       *rule = s->ruled ? "ruled_" : "";
     snprintf(name, sizeof name, "fl_attention_short_%s%s_%u", rule, type_name[s->t], s->d);
-    launch(name, l.short_capacity, s->heads, FL_CUDA_ATTENTION_THREADS, &p, sizeof p);
-    p.tiles      = l.long_tiles;
-    p.tile_count = l.long_count;
+    launch(name, fl_cuda_short_capacity(b->tokens), s->heads, FL_CUDA_ATTENTION_THREADS, &p,
+           sizeof p);
+    p.tiles = b->long_tiles;
     snprintf(name, sizeof name, "fl_attention_long_%s%s_%u", rule, type_name[s->t], s->d);
-    launch(name, l.long_capacity, s->heads, FL_CUDA_ATTENTION_THREADS, &p, sizeof p);
+    launch(name, fl_cuda_long_capacity(b->tokens), s->heads, FL_CUDA_ATTENTION_THREADS, &p,
+           sizeof p);
     fetch(&out);
     return out;
 }

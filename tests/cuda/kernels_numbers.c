@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engines/cuda/tile_lists.h"
 #include "kernels.h"
 
 const char *const type_name[TYPES] = {"f32", "f16", "bf16"};
@@ -171,11 +172,17 @@ batch batch_of(const uint32_t *lengths, uint32_t texts, uint32_t spare_rows) {
     for (uint32_t i = 0; i < texts; i++) {
         b.cu[i + 1] = b.cu[i] + lengths[i];
     }
-    b.tokens          = b.cu[texts];
-    b.rows            = b.tokens + spare_rows;
-    fl_cuda_meta meta = {texts, b.tokens};
-    b.meta_device     = upload(&meta, sizeof meta);
-    b.cu_device       = upload(b.cu, (texts + 1) * sizeof(uint32_t));
+    b.tokens = b.cu[texts];
+    b.rows   = b.tokens + spare_rows;
+
+    size_t        shorts      = fl_cuda_short_capacity(b.tokens) * sizeof(fl_cuda_tile);
+    size_t        longs       = fl_cuda_long_capacity(b.tokens) * sizeof(fl_cuda_tile);
+    fl_cuda_tile *short_tiles = scratch(shorts), *long_tiles = scratch(longs);
+    fl_cuda_meta  meta = fl_cuda_list_tiles(b.cu, texts, short_tiles, long_tiles);
+    b.meta_device      = upload(&meta, sizeof meta);
+    b.cu_device        = upload(b.cu, (texts + 1) * sizeof(uint32_t));
+    b.short_tiles      = upload(short_tiles, shorts);
+    b.long_tiles       = upload(long_tiles, longs);
     return b;
 }
 

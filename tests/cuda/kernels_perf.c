@@ -56,15 +56,14 @@ static double time_rows(const bench *n, const char *kernel, uint32_t grid_y, con
 
 /* What layers that do not see every key cost; bytes and operations as if they did. */
 static void time_rules(const bench *n, fl_cuda_attention *p, const fl_cuda_tile *list,
-                       const uint32_t *count, uint32_t tiles, uint32_t d) {
+                       uint32_t tiles, uint32_t d) {
     static const struct {
         const char *name;
         int32_t     before, after;
     } rules[] = {{"  causal", FL_CUDA_EVERY, 0}, {"  window of 64", 64, 64}};
     char   name[64];
-    double bytes  = 4.0 * TOKENS * n->s->hidden * (double)type_size[n->t];
-    p->tiles      = list;
-    p->tile_count = count;
+    double bytes = 4.0 * TOKENS * n->s->hidden * (double)type_size[n->t];
+    p->tiles     = list;
     snprintf(name, sizeof name, "fl_attention_%s_ruled_%s_%u",
              n->length > FL_CUDA_SHORT_TOKENS ? "long" : "short", type_name[n->t], d);
     for (int i = 0; i < 2; i++) {
@@ -77,14 +76,10 @@ static void time_rules(const bench *n, fl_cuda_attention *p, const fl_cuda_tile 
 }
 
 static void time_attention(const bench *n) {
-    uint32_t           d = n->s->hidden / n->s->heads, shorts = fl_cuda_short_capacity(TOKENS);
-    uint32_t           longs     = fl_cuda_long_capacity(TOKENS);
-    uint32_t          *counts[2] = {upload(NULL, 4), upload(NULL, 4)};
-    fl_cuda_tile      *lists[2]  = {upload(NULL, shorts * sizeof(fl_cuda_tile)),
-                                    upload(NULL, longs * sizeof(fl_cuda_tile))};
-    fl_cuda_tiles      tiles     = {n->b.meta_device, n->b.cu_device, lists[0], lists[1],
-                                    counts[0],        counts[1],      shorts,   longs};
-    fl_cuda_attention  p         = {.meta     = n->b.meta_device,
+    uint32_t            d = n->s->hidden / n->s->heads, shorts = fl_cuda_short_capacity(TOKENS);
+    uint32_t            longs    = fl_cuda_long_capacity(TOKENS);
+    const fl_cuda_tile *lists[2] = {n->b.short_tiles, n->b.long_tiles};
+    fl_cuda_attention   p        = {.meta     = n->b.meta_device,
                                     .cu       = n->b.cu_device,
                                     .qkv      = n->wide.device,
                                     .out      = n->y.device,
@@ -93,15 +88,12 @@ static void time_attention(const bench *n) {
                                     .before   = FL_CUDA_EVERY,
                                     .after    = FL_CUDA_EVERY,
                                     .scale    = 0.1f};
-    double             bytes     = 4.0 * TOKENS * n->s->hidden * (double)type_size[n->t];
-    double             flops     = 4.0 * TOKENS * n->length * n->s->hidden, seconds[2];
-    static const char *kinds[]   = {"attention_short", "attention_long"};
-    report(n, "tiles", launch_many("fl_tiles", 1, 1, FL_CUDA_TILES_THREADS, &tiles, REPEATS),
-           4.0 * n->b.texts, 0.0);
+    double              bytes    = 4.0 * TOKENS * n->s->hidden * (double)type_size[n->t];
+    double              flops    = 4.0 * TOKENS * n->length * n->s->hidden, seconds[2];
+    static const char  *kinds[]  = {"attention_short", "attention_long"};
     for (int i = 0; i < 2; i++) {
         char name[64];
-        p.tiles      = lists[i];
-        p.tile_count = counts[i];
+        p.tiles = lists[i];
         snprintf(name, sizeof name, "fl_%s_%s_%u", kinds[i], type_name[n->t], d);
         seconds[i] = launch_many(name, i ? longs : shorts, n->s->heads, FL_CUDA_ATTENTION_THREADS,
                                  &p, REPEATS);
@@ -109,7 +101,7 @@ static void time_attention(const bench *n) {
     int works = n->length > FL_CUDA_SHORT_TOKENS;
     report(n, kinds[works], seconds[works], bytes, flops);
     report(n, "  other, empty", seconds[!works], 0.0, 0.0);
-    time_rules(n, &p, lists[works], counts[works], works ? longs : shorts, d);
+    time_rules(n, &p, lists[works], works ? longs : shorts, d);
 }
 
 static void time_row_kernels(const bench *n) {

@@ -181,50 +181,158 @@ Test(cuda, every_kind_of_family) {
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         compare_family(&families[i], "fp32", 0.999999, 2e-5);
         compare_family(&families[i], i % 2 ? "fp16" : "bf16", 0.9995, 2.0);
-        compare_family(&families[i], i % 2 ? "int8" : "fp8", 0.99, 4.0);
+        bool pre = families[i].place == FL_NORM_PRE;
+        compare_family(&families[i], i % 2 || pre ? "int8" : "fp8", 0.99, 4.0);
     }
 }
 
-/* Any switch with any other that the engine has. */
+/* Any switch with any other that the engine has; sizes are multiples of `step`. */
+static toy_spec random_switches(uint64_t *state, uint32_t step) {
+    static const uint32_t dims[] = {32, 64, 128};
+    toy_spec              s      = {.layers        = 1 + toy_draw(state, 3),
+                                    .hidden        = step * (1 + toy_draw(state, 96 / step)),
+                                    .head_dim      = dims[toy_draw(state, 3)],
+                                    .mlp           = step * (1 + toy_draw(state, 160 / step)),
+                                    .vocab         = 40,
+                                    .positions     = 90,
+                                    .pooling       = {(fl_pooling)toy_draw(state, FL_POOL_COUNT)},
+                                    .pooling_count = 1,
+                                    .kv_heads      = 1 + toy_draw(state, 2),
+                                    .type          = toy_draw(state, 2),
+                                    .activation    = toy_draw(state, FL_ACT_RELU + 1),
+                                    .norm          = (fl_norm)toy_draw(state, 3),
+                                    .place         = (fl_norm_place)toy_draw(state, 2),
+                                    .glu           = (fl_mlp)toy_draw(state, 2),
+                                    .no_bias       = toy_draw(state, 2),
+                                    .no_positions  = toy_draw(state, 2),
+                                    .causal        = toy_draw(state, 3) == 0,
+                                    .theta         = 10000.0};
+    uint32_t              bias   = toy_draw(state, 4);
+    s.heads                      = s.kv_heads * (1 + toy_draw(state, 3));
+    s.segments                   = s.type && toy_draw(state, 2);
+    s.t5                         = bias == 0;
+    s.alibi                      = bias == 1;
+    s.qk_norm                    = toy_draw(state, 2) ? FL_QK_NORM_HEAD : FL_QK_NORM_NONE;
+    s.final_norm                 = s.place == FL_NORM_PRE;
+    s.bare_embeddings            = toy_draw(state, 2);
+    s.skips_first                = s.place == FL_NORM_PRE && toy_draw(state, 2);
+    s.rope_dims                  = toy_draw(state, 2) ? s.head_dim >> toy_draw(state, 2) : 0;
+    s.window                     = toy_draw(state, 2) ? 1 + toy_draw(state, 70) : 0;
+    s.alternate                  = !s.t5 && toy_draw(state, 2);
+    return s;
+}
+
 Test(cuda, random_switches) {
-    static const uint32_t lengths[] = {1, 17, 66, 40}, dims[] = {32, 64, 128};
-    uint64_t              state = 20261123;
+    static const uint32_t lengths[] = {1, 17, 66, 40};
+    uint64_t              state     = 20261123;
     for (int i = 0; i < 12; i++) {
-        toy_spec s        = {.layers        = 1 + toy_draw(&state, 3),
-                             .hidden        = 8 * (1 + toy_draw(&state, 12)),
-                             .head_dim      = dims[toy_draw(&state, 3)],
-                             .mlp           = 8 * (1 + toy_draw(&state, 20)),
-                             .vocab         = 40,
-                             .positions     = 90,
-                             .pooling       = {(fl_pooling)toy_draw(&state, FL_POOL_COUNT)},
-                             .pooling_count = 1,
-                             .kv_heads      = 1 + toy_draw(&state, 2),
-                             .type          = toy_draw(&state, 2),
-                             .activation    = (fl_activation)toy_draw(&state, FL_ACT_RELU + 1),
-                             .norm          = (fl_norm)toy_draw(&state, 3),
-                             .place         = (fl_norm_place)toy_draw(&state, 2),
-                             .glu           = (fl_mlp)toy_draw(&state, 2),
-                             .no_bias       = toy_draw(&state, 2),
-                             .no_positions  = toy_draw(&state, 2),
-                             .causal        = toy_draw(&state, 3) == 0,
-                             .theta         = 10000.0};
-        uint32_t bias     = toy_draw(&state, 4);
-        s.heads           = s.kv_heads * (1 + toy_draw(&state, 3));
-        s.segments        = s.type && toy_draw(&state, 2);
-        s.t5              = bias == 0;
-        s.alibi           = bias == 1;
-        s.qk_norm         = toy_draw(&state, 2) ? FL_QK_NORM_HEAD : FL_QK_NORM_NONE;
-        s.final_norm      = s.place == FL_NORM_PRE;
-        s.bare_embeddings = toy_draw(&state, 2);
-        s.skips_first     = s.place == FL_NORM_PRE && toy_draw(&state, 2);
-        s.rope_dims       = toy_draw(&state, 2) ? s.head_dim >> toy_draw(&state, 2) : 0;
-        s.window          = toy_draw(&state, 2) ? 1 + toy_draw(&state, 70) : 0;
-        s.alternate       = !s.t5 && toy_draw(&state, 2);
-        toy t;
+        toy      t;
+        toy_spec s = random_switches(&state, 8);
         toy_make(&t, &s, 5 + (uint64_t)i);
         compare(&t.encoder, &usual, lengths, 4, 0.999999, 3e-5);
         toy_free(&t);
     }
+}
+
+/* ---- Small batches ---------------------------------------------------------------------------- */
+
+/* Every tier that kernels/few.cu has, in one text and in several. */
+static void compare_small(const toy_spec *spec, uint64_t seed, const char *precision,
+                          double least_cosine) {
+    static const uint32_t one[] = {16}, three[] = {1, 17, 30}, four[] = {33, 2, 9, 20};
+    toy                   t;
+    setup                 s = usual;
+    s.precision             = precision;
+    s.tokens                = 128;
+    toy_make(&t, spec, seed);
+    compare(&t.encoder, &s, one, 1, least_cosine, 2.0);
+    compare(&t.encoder, &s, three, 3, least_cosine, 2.0);
+    compare(&t.encoder, &s, four, 4, least_cosine, 2.0);
+    toy_free(&t);
+}
+
+Test(cuda, small_batches_of_every_kind_of_family) {
+    toy_spec like_mpnet = mpnet;
+    like_mpnet.hidden   = 128;
+    like_mpnet.mlp      = 192;
+    compare_small(&bert, 3, "fp16", 0.9999);
+    compare_small(&like_mpnet, 5, "bf16", 0.9995);
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        toy_spec spec = families[i];
+        spec.mlp      = 96;
+        compare_small(&spec, 3, i % 2 ? "bf16" : "fp16", 0.9995);
+    }
+}
+
+Test(cuda, small_batches_of_random_switches) {
+    uint64_t state = 20261124;
+    for (int i = 0; i < 10; i++) {
+        toy_spec s = random_switches(&state, 32);
+        compare_small(&s, 5 + (uint64_t)i, i % 2 ? "fp16" : "bf16", 0.9995);
+    }
+}
+
+/* Launches, copies and products of a library in one batch of 26 tokens. */
+typedef struct effort {
+    unsigned long launches, copies, products;
+} effort;
+
+static effort so_far(void) {
+    return (effort){sim_calls(SIM_LAUNCH), sim_calls(SIM_COPY),
+                    sim_algo_runs(0) + sim_algo_runs(1) + sim_algo_runs(2)};
+}
+
+static effort effort_of(const setup *s, const toy_spec *spec) {
+    static const uint32_t lengths[] = {3, 17, 6};
+    toy                   t;
+    batch                 m, want;
+    toy_make(&t, spec, 3);
+    opened o = open_well(&t.encoder, s);
+    make_batch(&m, &t.encoder, lengths, 3, 8);
+    run_cpu(&t.encoder, &m, &want);
+    effort before = so_far();
+    cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_OK, "%s", o.error.message);
+    effort after = so_far();
+    effort done  = {after.launches - before.launches, after.copies - before.copies,
+                    after.products - before.products};
+    for (int i = 0; i < 3; i++)
+        cr_assert_geq(cosine(m.rows[i], want.rows[i], spec->hidden), 0.9995);
+    free_batch(&m);
+    free_batch(&want);
+    shut(&o);
+    toy_free(&t);
+    return done;
+}
+
+static void expect_effort(const setup *s, const toy_spec *spec, effort want) {
+    effort did = effort_of(s, spec);
+    cr_assert(did.launches == want.launches && did.copies == want.copies &&
+                  did.products == want.products,
+              "%s: %lu launches, %lu copies, %lu products", s->precision, did.launches, did.copies,
+              did.products);
+}
+
+/* Five kernels a layer, and embeddings, the last norm and pooling; no copy. Where bytes must not depend on
+ * the batch, or elements have other sizes, the library multiplies. */
+Test(cuda, small_batches_take_five_kernels_a_layer_and_no_copy) {
+    toy_spec odd = bert;
+    setup    s   = usual;
+    s.precision  = "fp16";
+    s.tokens     = 128;
+    expect_effort(&s, &bert, (effort){.launches = 3 + 2 * 5});
+    s.precision = "fp32"; /* attention, activation and two norms; products are four */
+    expect_effort(&s, &bert, (effort){.launches = 2 + 2 * 4, .products = 8});
+    s.precision     = "fp16";
+    s.deterministic = true;
+    expect_effort(&s, &bert, (effort){.launches = 2 + 2 * 3, .products = 8});
+    s.deterministic = false;
+    odd.mlp         = 136; /* not of 32 */
+    expect_effort(&s, &odd, (effort){.launches = 2 + 2 * 3, .products = 8});
+    s.small = "false";
+    expect_effort(&s, &bert, (effort){.launches = 2 + 2 * 3, .copies = 2, .products = 8});
+    s.small = NULL;
+    setenv("SIM_CUDA_UNMAPPED", "1", 1); /* memory that the device does not see is copied */
+    expect_effort(&s, &bert, (effort){.launches = 3 + 2 * 5, .copies = 2});
 }
 
 /* ---- Bytes ----------------------------------------------------------------------------------- */
@@ -329,6 +437,7 @@ static void algorithms_of(const char *slow, unsigned long runs[3]) {
     setup s        = usual;
     s.tokens       = 64;
     s.precision    = "fp16";
+    s.small        = "false";
     toy_spec spec  = bert;
     spec.positions = 64;
     setenv("SIM_CUBLASLT_PROPOSALS", "3", 1);
@@ -368,6 +477,7 @@ Test(cuda, activates_where_it_is_cheaper) {
     setup s        = usual;
     s.tokens       = 64;
     s.precision    = "fp16";
+    s.small        = "false";
     toy_spec spec  = bert;
     spec.positions = 64;
     setenv("SIM_CUBLASLT_PROPOSALS", "3", 1);
@@ -378,8 +488,8 @@ Test(cuda, activates_where_it_is_cheaper) {
     batch         m;
     make_batch(&m, &t.encoder, some, 3, 8);
     cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_OK, "%s", o.error.message);
-    /* embed, tiles, pool; a layer: attention, two norms, the activation */
-    cr_assert_eq(sim_calls(SIM_LAUNCH) - before, 3U + 2U * 4U);
+    /* embed, pool; a layer: attention, two norms, the activation */
+    cr_assert_eq(sim_calls(SIM_LAUNCH) - before, 2U + 2U * 4U);
     free_batch(&m);
     shut(&o);
     toy_free(&t);
@@ -627,6 +737,12 @@ Test(cuda, refuses_with_a_reason) {
     setenv("SIM_CUDA_DRIVER", "12020", 1);
     setenv("SIM_CUDA_DEVICES", "0", 1);
     refuse(&t, &usual, FLETCH_EPROVIDER, "CUDA_ERROR_NO_DEVICE");
+    toy_free(&t);
+    toy_make(&t, &families[2], 3);
+    s.precision = "fp8";
+    setenv("SIM_CUDA_DEVICES", "1", 1);
+    setenv("SIM_CUDA_CAPABILITY", "9.0", 1);
+    refuse(&t, &s, FLETCH_EPROVIDER, "provider.precision fp8: models with norms before");
     toy_free(&t);
     odd.head_dim = 16;
     toy_make(&t, &odd, 3);

@@ -46,9 +46,10 @@ typedef struct setup {
     uint64_t    limit;
     bool        singly; /* cuda.memory_pool false */
     fl_trace   *trace;
+    const char *small; /* cuda.small_batches; NULL: true */
 } setup;
 
-static const setup usual = {"fp32", "1", "true", "true", false, 2048, 64, 0, 0, false, NULL};
+static const setup usual = {"fp32", "1", "true", "true", false, 2048, 64, 0, 0, false, NULL, NULL};
 
 typedef struct opened {
     fletch_config       *config;
@@ -80,6 +81,7 @@ static inline opened open_cuda(const fl_encoder *encoder, const setup *s) {
     set(o.config, "cuda.graphs", s->graphs);
     set(o.config, "cuda.transfer_stream", s->transfer);
     set(o.config, "cuda.memory_pool", s->singly ? "false" : "true");
+    set(o.config, "cuda.small_batches", s->small ? s->small : "true");
     fl_engine_options options = {.provider      = "cuda",
                                  .device        = s->device,
                                  .threads       = 2,

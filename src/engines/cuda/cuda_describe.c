@@ -75,6 +75,8 @@ int fl_cuda_describe(const fl_engine *e, fletch_property_fn fn, void *user) {
          e->tiers[e->tier_count - 1].texts);
     tell(&t, "cuda.graphs", e->use_graphs ? "captured now" : "off", "%u",
          atomic_load(&e->captured));
+    tell(&t, "cuda.small_batches", e->few ? "their products by kernels of their own" : "", "%s",
+         e->maps ? "without copies" : "as large ones");
     tell(&t, "cuda.batches", "since opening", "%lu, %lu of them by graph", all, by);
     tell(&t, "cuda.weights_bytes", "", "%llu", (unsigned long long)e->weights_bytes);
     tell(&t, "cuda.arena_bytes", "a stream", "%llu",

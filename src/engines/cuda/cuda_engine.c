@@ -25,6 +25,7 @@
 enum {
     WORKSPACE_HOPPER = 32 << 20, /* what cublasLt's documents recommend for compute capability 9 */
     WORKSPACE        = 4 << 20,
+    PINNED           = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP,
     LEAST_MAJOR      = 7,
     LEAST_MINOR      = 5
 };
@@ -233,11 +234,19 @@ static int choose_precision(fl_engine *e, const char *asked, fletch_error *error
                    asked);
 }
 
-/* cublasLt's rule; heads are multiples of 32 anyway. */
-static int check_fp8_sizes(const fl_engine *e, fletch_error *error) {
+/* Sizes are cublasLt's rule; heads are multiples of 32 anyway. Where norms stand before the blocks nothing
+ * norms an error away again: vectors fell to a cosine of 0.9948, which must be 0.995 (docs/cuda.md). */
+static int check_fp8(const fl_engine *e, fletch_error *error) {
     enum { STEP = 16 };
     const fl_encoder_desc *d = &e->desc;
-    if (e->narrow != FL_CUDA_E4M3 || (d->hidden % STEP == 0 && d->intermediate % STEP == 0))
+    if (e->narrow != FL_CUDA_E4M3)
+        return FLETCH_OK;
+    if (d->norm_place == FL_NORM_PRE)
+        return fl_fail(
+            error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+            "provider.precision fp8: models with norms before their blocks lose too much "
+            "by it; use auto");
+    if (d->hidden % STEP == 0 && d->intermediate % STEP == 0)
         return FLETCH_OK;
     return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
                    "provider.precision fp8: the model's hidden and intermediate sizes, %u and %u, "
@@ -249,23 +258,25 @@ static int check_fp8_sizes(const fl_engine *e, fletch_error *error) {
 
 typedef struct kernel_name {
     const char *format; /* type, then head size */
-    bool        q8_only;
+    enum { ANY, Q8, FEW } only;
 } kernel_name;
 
 static const kernel_name kernel_names[FL_CUDA_KERNELS] = {
-    [FL_CUDA_EMBED]                 = {"fl_embed_%s", false},
-    [FL_CUDA_TILES]                 = {"fl_tiles", false},
-    [FL_CUDA_ROTATE]                = {"fl_rotate_%s_%u", false},
-    [FL_CUDA_ATTENTION_SHORT]       = {"fl_attention_short_%s_%u", false},
-    [FL_CUDA_ATTENTION_LONG]        = {"fl_attention_long_%s_%u", false},
-    [FL_CUDA_ATTENTION_SHORT_RULED] = {"fl_attention_short_ruled_%s_%u", false},
-    [FL_CUDA_ATTENTION_LONG_RULED]  = {"fl_attention_long_ruled_%s_%u", false},
-    [FL_CUDA_GLU]                   = {"fl_glu_%s", false},
-    [FL_CUDA_RESIDUAL_NORM]         = {"fl_residual_norm_%s", false},
-    [FL_CUDA_BIAS_ACT]              = {"fl_bias_act_%s", false},
-    [FL_CUDA_POOL]                  = {"fl_pool_%s", false},
-    [FL_CUDA_QUANTIZE]              = {"fl_quantize_%s", true},
-    [FL_CUDA_DEQUANTIZE]            = {"fl_dequantize_%s", true},
+    [FL_CUDA_EMBED]                 = {"fl_embed_%s", ANY},
+    [FL_CUDA_EMBED_MAPPED]          = {"fl_embed_mapped_%s", ANY},
+    [FL_CUDA_ROTATE]                = {"fl_rotate_%s_%u", ANY},
+    [FL_CUDA_ATTENTION_SHORT]       = {"fl_attention_short_%s_%u", ANY},
+    [FL_CUDA_ATTENTION_LONG]        = {"fl_attention_long_%s_%u", ANY},
+    [FL_CUDA_ATTENTION_SHORT_RULED] = {"fl_attention_short_ruled_%s_%u", ANY},
+    [FL_CUDA_ATTENTION_LONG_RULED]  = {"fl_attention_long_ruled_%s_%u", ANY},
+    [FL_CUDA_GLU]                   = {"fl_glu_%s", ANY},
+    [FL_CUDA_FEW]                   = {"fl_few_%s", FEW},
+    [FL_CUDA_FEW_WIDE]              = {"fl_few_wide_%s", FEW},
+    [FL_CUDA_RESIDUAL_NORM]         = {"fl_residual_norm_%s", ANY},
+    [FL_CUDA_BIAS_ACT]              = {"fl_bias_act_%s", ANY},
+    [FL_CUDA_POOL]                  = {"fl_pool_%s", ANY},
+    [FL_CUDA_QUANTIZE]              = {"fl_quantize_%s", Q8},
+    [FL_CUDA_DEQUANTIZE]            = {"fl_dequantize_%s", Q8},
 };
 
 /* "fl_attention_short_%s_%u" with the engine's type and head size. */
@@ -288,13 +299,23 @@ static int open_kernels(fl_engine *e, fletch_error *error) {
                       "driver as new as their toolkit)");
     for (int i = 0; i < FL_CUDA_KERNELS && status == FLETCH_OK; i++) {
         char name[64];
-        if (kernel_names[i].q8_only && e->narrow != FL_CUDA_Q8)
+        if ((kernel_names[i].only == Q8 && e->narrow != FL_CUDA_Q8) ||
+            (kernel_names[i].only == FEW && !e->few))
             continue;
         name_kernel(e, kernel_names[i].format, name, sizeof name);
         status = fl_cuda_check(e->cuda, cu->module_function(&e->kernels[i], e->module, name),
                                FLETCH_EPROVIDER, error, name);
     }
     return status;
+}
+
+/* Whether kernels/few.cu multiplies small batches: in 16 bits, and where no row must be the same to the
+ * bit in a large one. An engine aside is watched as it multiplies. */
+static bool suits_few(const fl_engine *e) {
+    const fl_encoder_desc *d = &e->desc;
+    enum { STEP = 32 };
+    return e->type != FL_CUDA_F32 && e->narrow == e->type && !e->deterministic && !e->aside &&
+           d->hidden % STEP == 0 && d->intermediate % STEP == 0;
 }
 
 /* ---- Opening: sizes and slots ---------------------------------------------------------------- */
@@ -318,6 +339,8 @@ static void set_sizes(fl_engine *e, const fl_encoder *encoder, const fl_engine_o
     e->deterministic = options->deterministic;
     e->use_graphs    = !e->aside && (config == NULL || fl_config_bool(config, FL_KEY_CUDA_GRAPHS));
     e->tunes = !e->deterministic && (config == NULL || fl_config_bool(config, FL_KEY_CUDA_TUNE));
+    e->maps  = config == NULL || fl_config_bool(config, FL_KEY_CUDA_SMALL_BATCHES);
+    e->few   = e->maps && suits_few(e);
     e->trace = options->trace;
     e->log   = options->log;
     e->workspace_bytes = e->major >= 9 ? WORKSPACE_HOPPER : WORKSPACE;
@@ -334,9 +357,12 @@ static int open_slot(fl_engine *e, fl_cuda_slot *slot, fletch_error *error) {
     if (r == CUDA_SUCCESS)
         r = cu->event_create(&slot->done, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
     if (r == CUDA_SUCCESS)
-        r = cu->host_alloc((void **)&slot->input, place.input_bytes, CU_MEMHOSTALLOC_PORTABLE);
+        r = cu->host_alloc((void **)&slot->input, place.input_bytes, PINNED);
     if (r == CUDA_SUCCESS)
-        r = cu->host_alloc((void **)&slot->output, place.output_bytes, CU_MEMHOSTALLOC_PORTABLE);
+        r = cu->host_alloc((void **)&slot->output, place.output_bytes, PINNED);
+    if (r == CUDA_SUCCESS && e->maps) /* where the device cannot see it, batches are copied */
+        e->maps = cu->host_device(&slot->seen_input, slot->input, 0) == CUDA_SUCCESS &&
+                  cu->host_device(&slot->seen_output, slot->output, 0) == CUDA_SUCCESS;
     return fl_cuda_check(e->cuda, r, FLETCH_EPROVIDER, error, "a stream cannot be set up");
 }
 
@@ -395,7 +421,7 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     if (status < 0)
         return status;
     set_sizes(e, encoder, options);
-    status = check_fp8_sizes(e, error);
+    status = check_fp8(e, error);
     if (status < 0)
         return status;
     e->layers = fl_alloc_zero(e->desc.layers, sizeof *e->layers);

@@ -10,6 +10,9 @@
  *         sizes, at most 1/8 more. The tier fixes every grid, product and address; the true counts
  *         are on the device. That is what a captured graph needs, and the same launches are made
  *         without one.
+ * Small   A batch of up to FL_CUDA_SMALL tokens is all latency. It goes up and down without a copy: the
+ *         first kernel reads the host's pinned memory and the last one writes there. Where elements
+ *         have 16 bits its layers are five kernels each, of which cublasLt has none (kernels/few.cu).
  * Memory  On the device: one block, taken in open, from the driver's pool: the weights, and per slot
  *         an arena and a cublasLt workspace. On the host: pinned blocks per slot. Nothing is
  *         allocated by forward but captured graphs, a bounded number, and what rescue.c opens once.
@@ -45,7 +48,7 @@ typedef enum fl_cuda_type {
 
 typedef enum fl_cuda_kernel {
     FL_CUDA_EMBED,
-    FL_CUDA_TILES,
+    FL_CUDA_EMBED_MAPPED,
     FL_CUDA_ROTATE,
     FL_CUDA_ATTENTION_SHORT,
     FL_CUDA_ATTENTION_LONG,
@@ -54,6 +57,8 @@ typedef enum fl_cuda_kernel {
     FL_CUDA_RESIDUAL_NORM,
     FL_CUDA_BIAS_ACT,
     FL_CUDA_GLU,
+    FL_CUDA_FEW,
+    FL_CUDA_FEW_WIDE,
     FL_CUDA_POOL,
     FL_CUDA_QUANTIZE,
     FL_CUDA_DEQUANTIZE,
@@ -134,16 +139,16 @@ typedef enum fl_cuda_watched {
  * `input_bytes` come up in one copy, those from `bad` on go down in one. */
 typedef struct fl_cuda_place {
     CUdeviceptr meta, cu, skip, segment, ids; /* segment: 0 without desc.segments */
-    CUdeviceptr short_tiles, long_tiles, counts;
+    CUdeviceptr short_tiles, long_tiles;
     CUdeviceptr places;                     /* [tokens] uint32, or 0: nothing turns */
     CUdeviceptr x, y, qkv, context, middle; /* middle lies over qkv and context; y: 0 where every
                                                product reads x and adds to it */
     CUdeviceptr narrow;                     /* a product's input as int8 or e4m3, or 0 */
     CUdeviceptr row_scales, sums;           /* int8 only */
     CUdeviceptr bad, rows;
-    size_t      cu_at, skip_at, segment_at, ids_at, input_bytes; /* in the input */
-    size_t      rows_at, output_bytes;                           /* from bad */
-    size_t      bytes;
+    size_t cu_at, skip_at, segment_at, short_at, long_at, ids_at, input_bytes; /* in the input */
+    size_t rows_at, output_bytes;                                              /* from bad */
+    size_t bytes;
 } fl_cuda_place;
 
 /* Which attention a batch needs; a graph is captured for one answer. */
@@ -169,9 +174,10 @@ typedef struct fl_cuda_marks fl_cuda_marks; /* cuda_profile.c */
 typedef struct fl_cuda_slot {
     CUstream       stream;
     CUevent        uploaded, done;
-    CUdeviceptr    arena, workspace; /* in the engine's block */
-    unsigned char *input, *output;   /* owned, pinned */
-    fl_cuda_marks *marks;            /* owned; NULL: kernels are not timed */
+    CUdeviceptr    arena, workspace;        /* in the engine's block */
+    unsigned char *input, *output;          /* owned, pinned */
+    CUdeviceptr    seen_input, seen_output; /* the same as the device sees them, or 0 */
+    fl_cuda_marks *marks;                   /* owned; NULL: kernels are not timed */
     fl_cuda_graph  graphs[FL_CUDA_GRAPHS];
     uint64_t       launches;
     bool           seen[FL_CUDA_TIERS][FL_CUDA_MIXES]; /* launched singly: may be captured */
@@ -209,6 +215,7 @@ struct fl_engine {
     fl_cuda_type    type, narrow;     /* of elements; of products where it can be: fl_cuda_takes */
     uint32_t        element;          /* bytes of the type */
     bool            deterministic, use_graphs, tunes;
+    bool            maps, few; /* small batches: without copies; by kernels/few.cu */
     char            precision[8];
     CUdeviceptr     block;   /* owned: all that the engine has of the device */
     CUdeviceptr     weights; /* at its head */
@@ -251,6 +258,9 @@ int fl_cuda_fit(fl_engine *e, uint32_t tokens, uint64_t limit, fletch_error *err
 
 uint64_t fl_cuda_resident(const fl_engine *e); /* bytes of its block, once it is fitted */
 void     fl_cuda_share_out(fl_engine *e);      /* the block among weights and slots */
+bool     fl_cuda_maps(const fl_engine *e,
+                      uint32_t         tier); /* the device reads and writes pinned memory */
+bool     fl_cuda_is_few(const fl_engine *e, uint32_t tier); /* cublasLt has no part in it */
 /* Tokens of a batch beyond which larger ones gain nothing. */
 uint32_t fl_cuda_best_tokens(const fl_engine *e);
 
@@ -277,9 +287,8 @@ uint64_t fl_cuda_weights_bytes(fl_engine *e);
 int fl_cuda_upload(fl_engine *e, const fl_encoder *encoder, uint32_t threads, fletch_error *error);
 
 /* product.c */
+extern const char *const fl_cuda_product_names[FL_CUDA_PRODUCTS];
 void fl_cuda_product_size(const fl_engine *e, fl_cuda_product p, uint32_t *n, uint32_t *k);
-/* Whether the product reads what a norm gave, and not x as it is. */
-bool fl_cuda_is_normed(const fl_engine *e, uint32_t layer, fl_cuda_product p);
 /* What product p of a layer takes, and whether cublasLt adds its bias: into *m. */
 void fl_cuda_takes(const fl_engine *e, uint32_t layer, fl_cuda_product p, fl_cuda_matrix *m);
 int  fl_cuda_products_open(fl_engine *e, fletch_error *error);

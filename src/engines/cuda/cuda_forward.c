@@ -2,8 +2,9 @@
 /* cuda_forward.c - a batch's way: packed into pinned memory, up, through the tier, down, to its rows.
  *
  * Role    The engine's forward; a slot is one stream with its own arena and pinned blocks.
- * Method  Up goes one block: counts, cumulative lengths, skipped tokens, ids. Down comes one block:
- *         a flag per text and the rows; where the rows of a batch lie one behind the other in a
+ * Method  Up goes one block: counts, cumulative lengths, skipped tokens, tiles, ids. Down comes one block:
+ *         a flag per text and the rows. A small batch needs neither copy: the device reads and writes
+ *         the slot's pinned blocks itself. Of larger ones, where the rows of a batch lie one behind the other in a
  *         buffer that the driver knows (pinned.c), they go there and only the flags come by the
  *         slot's block. A slot that runs alone copies by its own stream, which is
  *         quickest; while others compute, the block goes up by the transfer stream and the slot's
@@ -20,6 +21,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "engines/cuda/cuda_engine.h"
+#include "engines/cuda/tile_lists.h"
 
 /* Before the thread sleeps: a wake-up costs 30 to 80 us on a virtual machine. Alone, nobody else needs
  * the processor for this model, and one text takes a wide model some hundred microseconds. */
@@ -39,7 +41,9 @@ static void pack_numbers(unsigned char *to, const uint32_t *given, uint8_t other
 }
 
 static size_t pack(unsigned char *input, const fl_cuda_place *at, const fl_batch *batch) {
-    fl_cuda_meta meta = {.texts = batch->texts, .tokens = batch->tokens};
+    fl_cuda_meta meta =
+        fl_cuda_list_tiles(batch->cu, batch->texts, (fl_cuda_tile *)(void *)(input + at->short_at),
+                           (fl_cuda_tile *)(void *)(input + at->long_at));
     memcpy(input, &meta, sizeof meta);
     memcpy(input + at->cu_at, batch->cu, (batch->texts + 1ULL) * sizeof *batch->cu);
     pack_numbers(input + at->skip_at, batch->pool_skip, 0, batch->texts);
@@ -65,9 +69,9 @@ static int upload(fl_engine *e, fl_cuda_slot *slot, size_t bytes, bool alone, fl
 /* ---- Down ------------------------------------------------------------------------------------ */
 
 /* Whether the device can write all rows where they are wanted in one copy that is worth its call. */
-static bool is_direct(const fl_engine *e, const fl_batch *batch) {
+static bool is_direct(const fl_engine *e, uint32_t tier, const fl_batch *batch) {
     size_t bytes = (size_t)batch->texts * e->width * sizeof(float);
-    if (bytes < DIRECT_LEAST)
+    if (bytes < DIRECT_LEAST || fl_cuda_maps(e, tier))
         return false;
     for (uint32_t i = 1; i < batch->texts; i++)
         if (batch->rows[i] != batch->rows[0] + (size_t)i * e->width)
@@ -75,13 +79,15 @@ static bool is_direct(const fl_engine *e, const fl_batch *batch) {
     return fl_cuda_is_pinned(batch->rows[0], bytes);
 }
 
-static int download(fl_engine *e, fl_cuda_slot *slot, const fl_cuda_place *at,
+static int download(fl_engine *e, fl_cuda_slot *slot, uint32_t tier, const fl_cuda_place *at,
                     const fl_batch *batch, bool direct, fletch_error *error) {
-    const fl_cuda_calls *cu    = &e->cuda->cu;
-    size_t               rows  = (size_t)batch->texts * e->width * sizeof(float);
-    size_t               flags = batch->texts * sizeof(uint32_t);
-    CUresult             result =
-        cu->copy_down(slot->output, at->bad, direct ? flags : at->rows_at + rows, slot->stream);
+    const fl_cuda_calls *cu     = &e->cuda->cu;
+    size_t               rows   = (size_t)batch->texts * e->width * sizeof(float);
+    size_t               flags  = batch->texts * sizeof(uint32_t);
+    CUresult             result = CUDA_SUCCESS;
+    if (!fl_cuda_maps(e, tier))
+        result =
+            cu->copy_down(slot->output, at->bad, direct ? flags : at->rows_at + rows, slot->stream);
     if (result == CUDA_SUCCESS && direct)
         result = cu->copy_down(batch->rows[0], at->rows, rows, slot->stream);
     if (result == CUDA_SUCCESS)
@@ -160,14 +166,16 @@ static void note_copies(const fl_batch *batch, bool direct) {
 static int run(fl_engine *e, fl_cuda_slot *slot, const fl_batch *batch, bool alone,
                fletch_error *error) {
     fl_cuda_shape shape  = {fl_cuda_tier_of(batch->tokens), mix_of(batch)};
-    bool          direct = is_direct(e, batch);
+    bool          direct = is_direct(e, shape.tier, batch), maps = fl_cuda_maps(e, shape.tier);
     fl_cuda_place at;
     fl_cuda_lay_out(e, shape.tier, slot->arena, &at);
     note_copies(batch, direct);
-    int      status = fl_cuda_plan_tier(e, shape.tier, error);
+    int status =
+        fl_cuda_is_few(e, shape.tier) ? FLETCH_OK : fl_cuda_plan_tier(e, shape.tier, error);
     uint64_t begin  = fl_trace_begin(e->trace);
-    if (status == FLETCH_OK)
-        status = upload(e, slot, pack(slot->input, &at, batch), alone, error);
+    size_t   packed = pack(slot->input, &at, batch);
+    if (status == FLETCH_OK && !maps)
+        status = upload(e, slot, packed, alone, error);
     fl_trace_end(e->trace, "cuda copy up", begin, "tokens", batch->tokens);
     begin = fl_trace_begin(e->trace);
     fl_cuda_marks_begin(e, slot);
@@ -176,7 +184,7 @@ static int run(fl_engine *e, fl_cuda_slot *slot, const fl_batch *batch, bool alo
     fl_trace_end(e->trace, "cuda launch", begin, "tokens", e->tiers[shape.tier].tokens);
     begin = fl_trace_begin(e->trace);
     if (status == FLETCH_OK)
-        status = download(e, slot, &at, batch, direct, error);
+        status = download(e, slot, shape.tier, &at, batch, direct, error);
     if (status == FLETCH_OK)
         status = wait_done(e, slot, alone, error);
     else

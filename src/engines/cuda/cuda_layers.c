@@ -2,7 +2,7 @@
 /* cuda_layers.c - the forward pass of one batch as launches into a slot's stream.
  *
  * Role    cuda_graph.c has it captured, or run directly; it neither copies nor waits.
- * Method  embed and tiles; then for each layer
+ * Method  embed; then for each layer
  *
  *           post-norm:  qkv = x Wqkv' + b      context = attention(qkv), short texts and long ones
  *                       x += context Wo' + b   x = norm(x)
@@ -14,6 +14,13 @@
  *         and its sums put back in the element type behind, bias and activation on the way; out's go to
  *         y, which the next norm adds to x. In fp8 a norm gives its row in 8 bits as well, which the
  *         product behind it takes.
+ * Small   batches in 16 bits: norms and residuals belong to the products (kernels/few.cu):
+ *
+ *           post-norm:  qkv = norm(y) Wqkv' + b   context   y = x + context Wo' + b
+ *                       m = act(norm(y) Wup' + b)           y = x + m Wdown' + b
+ *                       where qkv and up leave norm(y) in x; the last y is normed behind the layers
+ *           pre-norm:   likewise with x for y, and nothing left
+ *
  * Bytes   Grids and addresses follow from the tier; the true counts are read on the device.
  * Memory  none. Threads: one per slot.
  * Proof   tests/cuda/test_cuda_engine.c. */
@@ -34,11 +41,21 @@ static void *on_device(CUdeviceptr at) {
     return (void *)(uintptr_t)at;
 }
 
+static int launch_named(const pass *p, const char *name, fl_cuda_kernel kernel, uint32_t blocks,
+                        uint32_t heads, uint32_t threads, void *param) {
+    const fl_engine *e        = p->e;
+    void            *params[] = {param};
+    CUresult result = e->cuda->cu.launch(e->kernels[kernel], blocks, heads, 1, threads, 1, 1, 0,
+                                         p->slot->stream, params, NULL);
+    fl_cuda_mark(e, p->slot, name);
+    return fl_cuda_check(e->cuda, result, FLETCH_EINTERNAL, p->error, name);
+}
+
 static int launch(const pass *p, fl_cuda_kernel kernel, uint32_t blocks, uint32_t heads,
                   uint32_t threads, void *param) {
     static const char *const names[FL_CUDA_KERNELS] = {
         [FL_CUDA_EMBED]                 = "embed",
-        [FL_CUDA_TILES]                 = "tiles",
+        [FL_CUDA_EMBED_MAPPED]          = "embed",
         [FL_CUDA_ROTATE]                = "rotary positions",
         [FL_CUDA_ATTENTION_SHORT]       = "short attention",
         [FL_CUDA_ATTENTION_LONG]        = "long attention",
@@ -50,12 +67,7 @@ static int launch(const pass *p, fl_cuda_kernel kernel, uint32_t blocks, uint32_
         [FL_CUDA_POOL]                  = "pooling",
         [FL_CUDA_QUANTIZE]              = "quantize",
         [FL_CUDA_DEQUANTIZE]            = "dequantize"};
-    const fl_engine *e        = p->e;
-    void            *params[] = {param};
-    CUresult result = e->cuda->cu.launch(e->kernels[kernel], blocks, heads, 1, threads, 1, 1, 0,
-                                         p->slot->stream, params, NULL);
-    fl_cuda_mark(e, p->slot, names[kernel]);
-    return fl_cuda_check(e->cuda, result, FLETCH_EINTERNAL, p->error, names[kernel]);
+    return launch_named(p, names[kernel], kernel, blocks, heads, threads, param);
 }
 
 static int launch_rows(const pass *p, fl_cuda_kernel kernel, void *param) {
@@ -91,19 +103,12 @@ static int embed(const pass *p) {
                               .pad_token =
                                e->desc.position_skips_pad ? (int32_t)e->desc.pad_token : -1,
                               .eps = e->desc.norm_eps};
-    return launch_rows(p, FL_CUDA_EMBED, &param);
-}
-
-static int tiles(const pass *p) {
-    fl_cuda_tiles param = {.meta           = on_device(p->at.meta),
-                           .cu             = on_device(p->at.cu),
-                           .short_tiles    = on_device(p->at.short_tiles),
-                           .long_tiles     = on_device(p->at.long_tiles),
-                           .short_count    = on_device(p->at.counts),
-                           .long_count     = on_device(p->at.counts + sizeof(uint32_t)),
-                           .short_capacity = fl_cuda_short_capacity(p->sizes->tokens),
-                           .long_capacity  = fl_cuda_long_capacity(p->sizes->tokens)};
-    return launch(p, FL_CUDA_TILES, 1, 1, FL_CUDA_TILES_THREADS, &param);
+    if (!fl_cuda_maps(e, p->tier))
+        return launch_rows(p, FL_CUDA_EMBED, &param);
+    fl_cuda_embed_mapped mapped = {.embed = param,
+                                   .host  = on_device(p->slot->seen_input),
+                                   .bytes = (uint32_t)p->at.input_bytes};
+    return launch_rows(p, FL_CUDA_EMBED_MAPPED, &mapped);
 }
 
 /* Norms and rotary positions of q and k, where the layer has them. */
@@ -147,9 +152,7 @@ static int attend(const pass *p, const fl_cuda_layer *layer, bool is_long) {
                                 .out   = on_device(p->at.context),
                                 .bias  = on_device(e->bias[which].table),
                                 .tiles = on_device(is_long ? p->at.long_tiles : p->at.short_tiles),
-                                .tile_count =
-                                    on_device(p->at.counts + (is_long ? sizeof(uint32_t) : 0)),
-                                .heads        = e->desc.heads,
+                                .heads = e->desc.heads,
                                 .kv_heads     = e->desc.kv_heads,
                                 .max_distance = e->bias[which].most,
                                 .before       = bound(-fl_distance_first(rule)),
@@ -165,12 +168,12 @@ static int attend(const pass *p, const fl_cuda_layer *layer, bool is_long) {
 }
 
 /* out = norm(x + y), and x = x + y where `sums`. `y` 0: x has it already. */
-static int norm(const pass *p, const fl_cuda_norm *norm, CUdeviceptr y, bool sums,
+static int norm(const pass *p, const fl_cuda_norm *norm, CUdeviceptr x, CUdeviceptr y, bool sums,
                 CUdeviceptr out) {
     fl_cuda_residual_norm param = {.meta   = on_device(p->at.meta),
-                                   .x      = on_device(p->at.x),
+                                   .x      = on_device(x),
                                    .y      = on_device(y),
-                                   .sum    = sums ? on_device(p->at.x) : NULL,
+                                   .sum    = sums ? on_device(x) : NULL,
                                    .norm_w = on_device(norm->weight),
                                    .norm_b = on_device(norm->bias),
                                    .out    = on_device(out),
@@ -209,6 +212,10 @@ static int pool(const pass *p) {
                               .kinds  = e->pooling_count};
     for (uint32_t i = 0; i < e->pooling_count; i++)
         param.kind[i] = (int32_t)e->pooling[i];
+    if (fl_cuda_maps(e, p->tier)) {
+        param.bad  = on_device(p->slot->seen_output);
+        param.rows = on_device(p->slot->seen_output + p->at.rows_at);
+    }
     return launch(p, FL_CUDA_POOL, p->sizes->texts, 1, FL_CUDA_POOL_THREADS, &param);
 }
 
@@ -273,7 +280,7 @@ static int attention_block(const pass *p, const fl_cuda_layer *layer) {
     int                   status = FLETCH_OK;
     if (pre && layer->attention_norm.weight != 0) {
         in     = p->at.y;
-        status = norm(p, &layer->attention_norm, 0, false, in);
+        status = norm(p, &layer->attention_norm, p->at.x, 0, false, in);
     }
     if (status == FLETCH_OK)
         status = watch(p, layer, FL_CUDA_BEFORE_QKV, in);
@@ -287,7 +294,7 @@ static int attention_block(const pass *p, const fl_cuda_layer *layer) {
         status = attend(p, layer, true);
     if (status == FLETCH_OK)
         status = multiply(p, layer, FL_CUDA_OUT, p->at.context, out->adds ? p->at.x : p->at.y);
-    return status < 0 || pre ? status : norm(p, &layer->attention_norm, y, false, p->at.x);
+    return status < 0 || pre ? status : norm(p, &layer->attention_norm, p->at.x, y, false, p->at.x);
 }
 
 static int mlp_block(const pass *p, const fl_cuda_layer *layer) {
@@ -297,7 +304,7 @@ static int mlp_block(const pass *p, const fl_cuda_layer *layer) {
     int         status = FLETCH_OK;
     if (pre) {
         in     = p->at.y;
-        status = norm(p, &layer->mlp_norm, added ? 0 : p->at.y, !added, in);
+        status = norm(p, &layer->mlp_norm, p->at.x, added ? 0 : p->at.y, !added, in);
     }
     if (status == FLETCH_OK)
         status = watch(p, layer, FL_CUDA_BEFORE_UP, in);
@@ -305,7 +312,78 @@ static int mlp_block(const pass *p, const fl_cuda_layer *layer) {
         status = multiply(p, layer, FL_CUDA_UP, in, p->at.middle);
     if (status == FLETCH_OK)
         status = multiply(p, layer, FL_CUDA_DOWN, p->at.middle, p->at.x);
-    return status < 0 || pre ? status : norm(p, &layer->mlp_norm, 0, false, p->at.x);
+    return status < 0 || pre ? status : norm(p, &layer->mlp_norm, p->at.x, 0, false, p->at.x);
+}
+
+/* ---- Few rows -------------------------------------------------------------------------------- */
+
+/* Norm, product, activation, residual. `norm` NULL: none; `normed` and `residual` 0: likewise. */
+static int multiply_few(const pass *p, const fl_cuda_layer *layer, fl_cuda_product which,
+                        const fl_cuda_norm *norm, CUdeviceptr in, CUdeviceptr normed,
+                        CUdeviceptr residual, CUdeviceptr out) {
+    enum { MANY = 2048 }; /* columns that fill a device by 16 */
+    const fl_engine      *e     = p->e;
+    const fl_cuda_matrix *m     = &layer->product[which];
+    bool                  gated = which == FL_CUDA_UP && e->desc.mlp == FL_MLP_GLU;
+    uint32_t              n, k;
+    fl_cuda_product_size(e, which, &n, &k);
+    fl_cuda_few param = {.meta       = on_device(p->at.meta),
+                         .x          = on_device(in),
+                         .norm_w     = norm != NULL ? on_device(norm->weight) : NULL,
+                         .norm_b     = norm != NULL ? on_device(norm->bias) : NULL,
+                         .normed     = on_device(normed),
+                         .weights    = on_device(m->weights),
+                         .bias       = m->fused ? on_device(m->bias) : NULL,
+                         .bias_f32   = m->fused ? NULL : on_device(m->bias),
+                         .residual   = on_device(residual),
+                         .out        = on_device(out),
+                         .k          = k,
+                         .width      = gated ? n / 2 : n,
+                         .gated      = gated,
+                         .activation = which == FL_CUDA_UP ? (int32_t)e->desc.activation : -1,
+                         .rms        = e->desc.norm != FL_NORM_LAYER,
+                         .eps        = e->desc.norm_eps};
+    bool        wide  = gated || n >= MANY;
+    param.blocks      = fl_cuda_few_blocks(param.width, wide, gated);
+    return launch_named(p, fl_cuda_product_names[which], wide ? FL_CUDA_FEW_WIDE : FL_CUDA_FEW,
+                        param.blocks, 1, FL_CUDA_FEW_THREADS, &param);
+}
+
+/* Texts of a small batch are all short. `before`: the norm that the layer's input lacks, or NULL. */
+static int few_layer(const pass *p, const fl_cuda_layer *layer, const fl_cuda_norm *before) {
+    bool        pre    = p->e->desc.norm_place == FL_NORM_PRE;
+    CUdeviceptr x      = p->at.x;
+    CUdeviceptr sum    = pre ? x : p->at.y;
+    CUdeviceptr in     = before != NULL ? sum : x;
+    CUdeviceptr normed = pre || before == NULL ? 0 : x;
+    int         status = multiply_few(p, layer, FL_CUDA_QKV, before, in, normed, 0, p->at.qkv);
+    if (status == FLETCH_OK)
+        status = rotate(p, layer);
+    if (status == FLETCH_OK)
+        status = attend(p, layer, false);
+    if (status == FLETCH_OK)
+        status = multiply_few(p, layer, FL_CUDA_OUT, NULL, p->at.context, 0, x, sum);
+    if (status == FLETCH_OK)
+        status = multiply_few(p, layer, FL_CUDA_UP, pre ? &layer->mlp_norm : &layer->attention_norm,
+                              sum, pre ? 0 : x, 0, p->at.middle);
+    if (status == FLETCH_OK)
+        status = multiply_few(p, layer, FL_CUDA_DOWN, NULL, p->at.middle, 0, x, sum);
+    return status;
+}
+
+static int few_layers(const pass *p) {
+    const fl_engine *e      = p->e;
+    bool             pre    = e->desc.norm_place == FL_NORM_PRE;
+    int              status = FLETCH_OK;
+    for (uint32_t i = 0; i < e->desc.layers && status == FLETCH_OK; i++) {
+        const fl_cuda_layer *layer = &e->layers[i];
+        const fl_cuda_norm *own = layer->attention_norm.weight != 0 ? &layer->attention_norm : NULL;
+        const fl_cuda_norm *before = pre ? own : i > 0 ? &layer[-1].mlp_norm : NULL;
+        status                     = few_layer(p, layer, before);
+    }
+    if (status < 0 || pre || e->desc.layers == 0)
+        return status;
+    return norm(p, &e->layers[e->desc.layers - 1].mlp_norm, p->at.y, 0, false, p->at.x);
 }
 
 static pass pass_of(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier, uint32_t mix,
@@ -320,15 +398,16 @@ int fl_cuda_enqueue(const fl_engine *e, const fl_cuda_slot *slot, fl_cuda_shape 
                     fletch_error *error) {
     pass p      = pass_of(e, slot, shape.tier, shape.mix, error);
     int  status = embed(&p);
-    if (status == FLETCH_OK)
-        status = tiles(&p);
-    for (uint32_t i = 0; i < e->desc.layers && status == FLETCH_OK; i++) {
+    bool few    = fl_cuda_is_few(e, shape.tier);
+    if (status == FLETCH_OK && few)
+        status = few_layers(&p);
+    for (uint32_t i = 0; !few && i < e->desc.layers && status == FLETCH_OK; i++) {
         status = attention_block(&p, &e->layers[i]);
         if (status == FLETCH_OK)
             status = mlp_block(&p, &e->layers[i]);
     }
     if (status == FLETCH_OK && e->final_norm.weight != 0)
-        status = norm(&p, &e->final_norm, 0, false, p.at.x);
+        status = norm(&p, &e->final_norm, p.at.x, 0, false, p.at.x);
     return status < 0 ? status : pool(&p);
 }
 

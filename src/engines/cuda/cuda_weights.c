@@ -470,29 +470,22 @@ static void scale_norm(const fl_engine *e, const fl_tensor *weight, const fl_ten
     m->alpha *= norm->e4m3_scale;
 }
 
-/* The norm before qkv is the layer's own (pre-norm), the last layer's, or that of the embeddings. */
+/* Of post-norm models: the norm before qkv is the last layer's, or that of the embeddings. */
 static void scale_norms(fl_engine *e, const fl_encoder *encoder) {
-    bool  pre = e->desc.norm_place == FL_NORM_PRE;
-    float one = e->desc.norm == FL_NORM_RMS_PLUS_ONE ? 1.0f : 0.0f;
+    float            one = e->desc.norm == FL_NORM_RMS_PLUS_ONE ? 1.0f : 0.0f;
+    const fl_tensor *all = encoder->global;
     for (uint32_t i = 0; i < e->desc.layers; i++) {
-        fl_cuda_layer   *layer = &e->layers[i], *last = i > 0 ? layer - 1 : layer;
-        const fl_tensor *own = encoder->layer[i], *lasts = encoder->layer[i > 0 ? i - 1 : 0];
+        fl_cuda_layer   *layer = &e->layers[i];
+        const fl_tensor *own = encoder->layer[i], *last = encoder->layer[i > 0 ? i - 1 : 0];
         fl_cuda_matrix  *qkv = &layer->product[FL_CUDA_QKV], *up = &layer->product[FL_CUDA_UP];
-        const fl_tensor *a   = &own[FL_LAYER_ATTENTION_NORM_W],
-                        *a_b = &own[FL_LAYER_ATTENTION_NORM_B];
-        const fl_tensor *m = &own[FL_LAYER_MLP_NORM_W], *m_b = &own[FL_LAYER_MLP_NORM_B];
-        if (pre && layer->attention_norm.weight != 0)
-            scale_norm(e, a, a_b, one, &layer->attention_norm, qkv);
-        else if (i == 0)
-            scale_norm(e, &encoder->global[FL_SLOT_EMBED_NORM_W],
-                       &encoder->global[FL_SLOT_EMBED_NORM_B], 0.0f, &e->embed_norm, qkv);
+        if (i == 0)
+            scale_norm(e, &all[FL_SLOT_EMBED_NORM_W], &all[FL_SLOT_EMBED_NORM_B], 0.0f,
+                       &e->embed_norm, qkv);
         else
-            scale_norm(e, &lasts[FL_LAYER_MLP_NORM_W], &lasts[FL_LAYER_MLP_NORM_B], one,
-                       &last->mlp_norm, qkv);
-        if (pre)
-            scale_norm(e, m, m_b, one, &layer->mlp_norm, up);
-        else
-            scale_norm(e, a, a_b, one, &layer->attention_norm, up);
+            scale_norm(e, &last[FL_LAYER_MLP_NORM_W], &last[FL_LAYER_MLP_NORM_B], one,
+                       &layer[-1].mlp_norm, qkv);
+        scale_norm(e, &own[FL_LAYER_ATTENTION_NORM_W], &own[FL_LAYER_ATTENTION_NORM_B], one,
+                   &layer->attention_norm, up);
     }
 }
 

@@ -38,19 +38,18 @@ enum { ALIGNMENT = 256 };
 static const uint32_t fixed_tokens[] = {4096, 512, 64};
 enum { FIXED = sizeof fixed_tokens / sizeof *fixed_tokens };
 
+const char *const fl_cuda_product_names[FL_CUDA_PRODUCTS] = {"product qkv", "product out",
+                                                             "product up", "product down"};
+
 void fl_cuda_product_size(const fl_engine *e, fl_cuda_product p, uint32_t *n, uint32_t *k) {
     const fl_encoder_desc *d = &e->desc;
     *n = p == FL_CUDA_QKV ? e->qkv_width : p == FL_CUDA_UP ? e->up_width : d->hidden;
     *k = p == FL_CUDA_OUT ? e->inner : p == FL_CUDA_DOWN ? d->intermediate : d->hidden;
 }
 
-bool fl_cuda_is_normed(const fl_engine *e, uint32_t layer, fl_cuda_product p) {
-    const fl_encoder_desc *d = &e->desc;
-    if (p == FL_CUDA_UP)
-        return true;
-    bool own = d->norm_place == FL_NORM_PRE && !d->layer[layer].skips_attention_norm;
-    return p == FL_CUDA_QKV &&
-           (own || (layer == 0 ? d->embed_norm : d->norm_place == FL_NORM_POST));
+/* Whether the product of a post-norm model reads what a norm gave. */
+static bool is_normed(const fl_engine *e, uint32_t layer, fl_cuda_product p) {
+    return p == FL_CUDA_UP || (p == FL_CUDA_QKV && (layer > 0 || e->desc.embed_norm));
 }
 
 /* int8: down takes the activation's output, whose few large values stand in other columns for every
@@ -61,7 +60,7 @@ static fl_cuda_type type_of(const fl_engine *e, uint32_t layer, fl_cuda_product 
     if (e->narrow == FL_CUDA_Q8)
         return p == FL_CUDA_DOWN ? e->type : FL_CUDA_Q8;
     bool early = layer < (e->desc.layers + 1) / 2;
-    return early && fl_cuda_is_normed(e, layer, p) ? e->narrow : e->type;
+    return early && is_normed(e, layer, p) ? e->narrow : e->type;
 }
 
 void fl_cuda_takes(const fl_engine *e, uint32_t layer, fl_cuda_product p, fl_cuda_matrix *m) {
@@ -423,11 +422,10 @@ cublasStatus_t fl_cuda_run_product(const fl_engine *e, const fl_cuda_slot *slot,
 int fl_cuda_multiply(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,
                      const fl_cuda_layer *layer, fl_cuda_product p, CUdeviceptr in, CUdeviceptr out,
                      fletch_error *error) {
-    static const char *const names[] = {"product qkv", "product out", "product up", "product down"};
-    const fl_cuda_matrix    *m       = &layer->product[p];
-    int                      kind    = kind_of(p, m);
-    const fl_cuda_plan      *plan    = &e->tiers[tier].plan[kind];
-    cublasStatus_t           s       = fl_cuda_run_product(e, slot, m, kind, plan, in, out);
-    fl_cuda_mark(e, slot, names[p]);
+    const fl_cuda_matrix *m    = &layer->product[p];
+    int                   kind = kind_of(p, m);
+    const fl_cuda_plan   *plan = &e->tiers[tier].plan[kind];
+    cublasStatus_t        s    = fl_cuda_run_product(e, slot, m, kind, plan, in, out);
+    fl_cuda_mark(e, slot, fl_cuda_product_names[p]);
     return fl_cuda_lt_check(e->cuda, s, FLETCH_EINTERNAL, error, "a product failed");
 }

@@ -8,7 +8,7 @@
  *         for the largest: a small batch stays dense in memory and in the second-level cache, and
  *         its input goes up in one short copy.
  *
- *           meta cu skip segment ids | tiles places | x y | qkv context (or middle) | bytes | bad rows
+ *           meta cu skip segment tiles ids | places | x y | qkv context (or middle) | bytes | bad rows
  *           `--- one copy up                                                     one down --'
  *
  *         What one slot takes grows with the tier alone, so the largest tier that fits is found by
@@ -44,6 +44,14 @@ uint32_t fl_cuda_tier_of(uint32_t tokens) {
     return index;
 }
 
+bool fl_cuda_maps(const fl_engine *e, uint32_t tier) {
+    return e->maps && e->tiers[tier].tokens <= FL_CUDA_SMALL;
+}
+
+bool fl_cuda_is_few(const fl_engine *e, uint32_t tier) {
+    return e->few && e->tiers[tier].tokens <= FL_CUDA_SMALL;
+}
+
 /* ---- Places ---------------------------------------------------------------------------------- */
 
 static size_t take(size_t *at, uint64_t bytes, size_t align) {
@@ -59,12 +67,16 @@ static void lay_out_input(const fl_engine *e, const fl_cuda_tier *t, CUdeviceptr
     p->cu_at          = take(at, (t->texts + 1ULL) * sizeof(uint32_t), FINE);
     p->skip_at        = take(at, t->texts * sizeof(uint32_t), FINE);
     p->segment_at     = take(at, segments * sizeof(uint32_t), FINE);
+    p->short_at       = take(at, fl_cuda_short_capacity(t->tokens) * sizeof(fl_cuda_tile), FINE);
+    p->long_at        = take(at, fl_cuda_long_capacity(t->tokens) * sizeof(fl_cuda_tile), FINE);
     p->ids_at         = take(at, t->tokens * sizeof(int32_t), FINE);
     p->cu             = base + p->cu_at;
     p->skip           = base + p->skip_at;
     p->segment        = segments > 0 ? base + p->segment_at : 0;
+    p->short_tiles    = base + p->short_at;
+    p->long_tiles     = base + p->long_at;
     p->ids            = base + p->ids_at;
-    p->input_bytes    = *at;
+    p->input_bytes    = take(at, 0, FINE); /* the device may take it by 16 */
 }
 
 static void lay_out_q8(const fl_engine *e, uint64_t tokens, CUdeviceptr base, size_t *at,
@@ -84,15 +96,10 @@ void fl_cuda_lay_out(const fl_engine *e, uint32_t tier, CUdeviceptr base, fl_cud
     size_t              at = 0;
     *out                   = (fl_cuda_place){0};
     lay_out_input(e, t, base, &at, out);
-    out->short_tiles =
-        base + take(&at, fl_cuda_short_capacity(t->tokens) * sizeof(fl_cuda_tile), ALIGN);
-    out->long_tiles =
-        base + take(&at, fl_cuda_long_capacity(t->tokens) * sizeof(fl_cuda_tile), ALIGN);
-    out->counts = base + take(&at, 2 * sizeof(uint32_t), ALIGN);
     if (turns)
         out->places = base + take(&at, tokens * sizeof(uint32_t), ALIGN);
     out->x = base + take(&at, tokens * e->desc.hidden * size, ALIGN);
-    if (pre || e->narrow == FL_CUDA_Q8)
+    if (pre || e->narrow == FL_CUDA_Q8 || fl_cuda_is_few(e, tier))
         out->y = base + take(&at, tokens * e->desc.hidden * size, ALIGN);
     size_t middle = at;
     out->qkv      = base + take(&at, tokens * e->qkv_width * size, ALIGN);
@@ -186,7 +193,11 @@ int fl_cuda_fit(fl_engine *e, uint32_t tokens, uint64_t limit, fletch_error *err
         fl_cuda_lay_out(e, tier, 0, &place);
         e->arena_bytes = place.bytes;
         e->tier_count  = tier + 1;
-        need           = fl_cuda_resident(e);
+        for (uint32_t few = 0; few < tier && fl_cuda_is_few(e, few); few++) { /* they have a y */
+            fl_cuda_lay_out(e, few, 0, &place);
+            e->arena_bytes = place.bytes > e->arena_bytes ? place.bytes : e->arena_bytes;
+        }
+        need = fl_cuda_resident(e);
         if (need > room)
             continue;
         if (e->tier_count < most)

@@ -54,15 +54,19 @@ FL_FN float relu(float x) {
     return x < 0.0f ? 0.0f : x;
 }
 
+template <typename T> FL_FN float activated(T type, int32_t activation, float x) {
+    switch (activation) {
+    case FL_CUDA_GELU_ERF: return gelu_erf(type, x);
+    case FL_CUDA_GELU_TANH: return gelu_tanh(type, x);
+    case FL_CUDA_SILU: return silu(type, x);
+    case FL_CUDA_RELU: return relu(x);
+    default: return x;
+    }
+}
+
 template <typename T> FL_FN void activate(T type, int32_t activation, float (&v)[FL_PIECE]) {
     for (int i = 0; i < FL_PIECE; i++) {
-        switch (activation) {
-        case FL_CUDA_GELU_ERF: v[i] = gelu_erf(type, v[i]); break;
-        case FL_CUDA_GELU_TANH: v[i] = gelu_tanh(type, v[i]); break;
-        case FL_CUDA_SILU: v[i] = silu(type, v[i]); break;
-        case FL_CUDA_RELU: v[i] = relu(v[i]); break;
-        default: break;
-        }
+        v[i] = activated(type, activation, v[i]);
     }
 }
 

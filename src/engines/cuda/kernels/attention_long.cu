@@ -114,7 +114,7 @@ FL_FN void long_rows(const fl_cuda_attention &p, uint32_t text, uint32_t first_r
 }
 
 template <typename T, int D, bool RULED> FL_FN void attention_tile(const fl_cuda_attention &p) {
-    if (block_x() >= *p.tile_count) {
+    if (block_x() >= p.meta->long_tiles) {
         return;
     }
     fl_cuda_tile tile = p.tiles[block_x()];
@@ -128,7 +128,7 @@ template <typename T, int D> FL_FN void attention_long_ruled(const fl_cuda_atten
 }
 
 template <int D> FL_FN void attention_long_f32(const fl_cuda_attention &p) {
-    if (block_x() >= *p.tile_count) {
+    if (block_x() >= p.meta->long_tiles) {
         return;
     }
     fl_cuda_tile tile = p.tiles[block_x()];

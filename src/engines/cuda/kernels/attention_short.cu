@@ -46,14 +46,14 @@ template <int D, bool RULED> struct short_group<float, D, RULED> {
 };
 
 template <typename T, int D> FL_FN void attention_short(const fl_cuda_attention &p) {
-    if (block_x() < *p.tile_count) {
+    if (block_x() < p.meta->short_tiles) {
         groups_of_tile(p, short_group<T, D, false>{p, nullptr});
     }
 }
 
 template <typename T, int D> FL_FN void attention_short_ruled(const fl_cuda_attention &p) {
     FL_SHARED(float, window, FL_WINDOW);
-    if (block_x() >= *p.tile_count) {
+    if (block_x() >= p.meta->short_tiles) {
         return;
     }
     fill_window(p, window, 1 - FL_CUDA_TILE, block_y());

@@ -28,15 +28,18 @@ enum {
     FL_CUDA_SHORT_TOKENS = 64,   /* texts up to this are several to a block in fl_attention_short */
     FL_CUDA_TILE         = 64,   /* query rows of a block in fl_attention_long */
     FL_CUDA_ATTENTION_THREADS = 128,
-    FL_CUDA_TILES_THREADS     = 256,
     FL_CUDA_POOL_THREADS      = 256,
+    FL_CUDA_SMALL             = 64,   /* rows that fl_few takes at most: a small batch */
+    FL_CUDA_SMALL_INPUT       = 2048, /* bytes of all that comes up with a small batch, at most */
+    FL_CUDA_FEW_THREADS       = 256,
+    FL_CUDA_FEW_COLUMNS       = 8,      /* of a block of fl_few; fl_few_wide has 16 */
     FL_CUDA_EVERY             = 1 << 30 /* a distance that no text has */
 };
 
 /* No kernel takes dynamic shared memory: launch with 0 bytes. Every pointer to rows of activations,
  * to a table and to a norm is aligned to 16 bytes; hidden and width are multiples of 8. */
 
-/* The most tiles that fl_tiles makes of so many tokens. Short: texts that begin in the same window
+/* The most tiles that tile_lists.c makes of so many tokens. Short: texts that begin in the same window
  * of 64 tokens share a tile, and a long text between two short ones is longer than a window. Long:
  * a text of 65 tokens has two tiles, and no other wastes more. */
 static inline uint32_t fl_cuda_short_capacity(uint32_t tokens) {
@@ -49,6 +52,7 @@ static inline uint32_t fl_cuda_long_capacity(uint32_t tokens) {
 /* What the batch is, copied to the device with it. */
 typedef struct fl_cuda_meta {
     uint32_t texts, tokens;
+    uint32_t short_tiles, long_tiles; /* in the lists of fl_cuda_tile */
 } fl_cuda_meta;
 
 /* Rows of 8-bit floats (e4m3) for the product that follows a norm, beside the norm's own. */
@@ -78,6 +82,45 @@ typedef struct fl_cuda_embed {
     int32_t             pad_token; /* >= 0: RoBERTa's and MPNet's rule, see encoder.h; -1: none */
     float               eps;
 } fl_cuda_embed;
+
+/* fl_embed_mapped_T: the same for a small batch whose input the device reads from the host's memory: no
+ * copy goes before. Pointers of `embed` to what comes up are those of the arena, as the kernels behind
+ * this one have them; this one brings all of it there. */
+typedef struct fl_cuda_embed_mapped {
+    fl_cuda_embed embed; /* meta: the head of what comes up */
+    const void   *host;  /* the same, in pinned memory */
+    uint32_t      bytes; /* at most FL_CUDA_SMALL_INPUT */
+} fl_cuda_embed_mapped;
+
+/* fl_few_T, 16-bit types alone: a product for at most FL_CUDA_SMALL rows, with what stands before and
+ * behind it:
+ *     out[t][j] = act(norm(x[t]) w[j]' + bias[j]) + residual[t][j]
+ * and in fl_few_wide_T with `gated`: act(norm(x[t]) w[j]' + bias[j]) * (norm(x[t]) w[width + j]' +
+ * bias[width + j]). `normed` gets the norm's rows, for a residual further on. out may be residual, and
+ * neither may be x where there is a norm. Grid: fl_cuda_few_blocks, block FL_CUDA_FEW_THREADS; k is a
+ * multiple of 32, width of a block's columns. */
+typedef struct fl_cuda_few {
+    const fl_cuda_meta *meta;
+    const void         *x;               /* [T, k] */
+    const float        *norm_w, *norm_b; /* [k]; NULL: no norm */
+    void               *normed;          /* [T, k], or NULL */
+    const void         *weights;         /* [width, k]; gated: [2 * width, k] */
+    const void         *bias;            /* of the kernel's type; or NULL */
+    const float        *bias_f32;        /* instead */
+    const void         *residual;        /* [T, width], or NULL */
+    void               *out;             /* [T, width] */
+    uint32_t            k, width, gated, blocks;
+    int32_t             activation; /* fl_activation, or -1 */
+    uint32_t            rms;
+    float               eps;
+} fl_cuda_few;
+
+/* A block's columns: two tiles of 8 where there are enough of them to fill a device, or where a gate
+ * goes with them. */
+static inline uint32_t fl_cuda_few_blocks(uint32_t width, uint32_t wide, uint32_t gated) {
+    uint32_t tiles = wide && !gated ? 2 : 1;
+    return width / (FL_CUDA_FEW_COLUMNS * tiles);
+}
 
 /* fl_residual_norm_T: v = x + y, sum = v, out = norm(v): LayerNorm, or RMS where the mean is not
  * taken off. out and sum may be x or y. A warp per row; grid and block as fl_embed. */
@@ -133,11 +176,11 @@ typedef struct fl_cuda_glu {
  * and head, all keys of the text, no mask. fl_attention_short_ruled_T_D and _long_ruled_: with a bias
  * by distance or a bound on it (causal, windows). qkv is one fused product: row t holds q of all
  * heads, then k and v of kv_heads; heads / kv_heads neighbours in q share a key head. Scale > 0.
- * short: for texts of up to FL_CUDA_SHORT_TOKENS tokens, several to a block (list: fl_cuda_tiles).
+ * short: for texts of up to FL_CUDA_SHORT_TOKENS tokens, several to a block.
  *   long: one tile of FL_CUDA_TILE query rows of one text to a block, keys in a loop with a running
  *   maximum.
  * Grid: (fl_cuda_short_capacity or fl_cuda_long_capacity of the tier, heads), block
- * FL_CUDA_ATTENTION_THREADS. `tiles` lists the work; a block beyond tile_count ends. bf16 needs
+ * FL_CUDA_ATTENTION_THREADS. `tiles` lists the work; a block beyond the list's count ends. bf16 needs
  * compute capability 8.0 or newer: older tensor cores do not know it. */
 typedef struct fl_cuda_tile {
     uint32_t first; /* short: first text; long: the text */
@@ -147,29 +190,17 @@ typedef struct fl_cuda_tile {
 typedef struct fl_cuda_attention {
     const fl_cuda_meta *meta;
     const uint32_t     *cu;
-    const void         *qkv;        /* [T, (heads + 2 * kv_heads) * D] */
-    void               *out;        /* [T, heads * D] */
-    const float        *bias;       /* [2 * max_distance + 1, heads], by key - query + max_distance,
+    const void         *qkv;   /* [T, (heads + 2 * kv_heads) * D] */
+    void               *out;   /* [T, heads * D] */
+    const float        *bias;  /* [2 * max_distance + 1, heads], by key - query + max_distance,
                                        clamped at both ends (unfolded by the host); or NULL */
-    const fl_cuda_tile *tiles;      /* made by fl_tiles */
-    const uint32_t     *tile_count; /* one number on the device */
+    const fl_cuda_tile *tiles; /* made by tile_lists.c */
     uint32_t            heads, kv_heads;
     uint32_t            max_distance;
     int32_t             before, after; /* keys with -before <= key - query <= after are seen, the
                                           query's own always; FL_CUDA_EVERY: no bound */
     float               scale;
 } fl_cuda_attention;
-
-/* fl_tiles: fill both lists from cu on the device, so that one graph serves many mixes of lengths.
- * One block of FL_CUDA_TILES_THREADS; capacities are those of the tier (what would not fit is not
- * written). */
-typedef struct fl_cuda_tiles {
-    const fl_cuda_meta *meta;
-    const uint32_t     *cu;
-    fl_cuda_tile       *short_tiles, *long_tiles;
-    uint32_t           *short_count, *long_count;
-    uint32_t            short_capacity, long_capacity;
-} fl_cuda_tiles;
 
 /* fl_pool_T: one row per text and kind: rows[text][kind * H ...], float32. Grid: texts of the tier,
  * block FL_CUDA_POOL_THREADS. */
