@@ -3,6 +3,7 @@
 # soak.sh [short] [ARGUMENTS of fletch-soak]
 # soak.sh job [KILLS [SIGTERMS [FULL DISKS]]]
 # soak.sh python [ROUNDS [SECONDS]]
+# soak.sh framing [COUNT]
 # A mixed load under a memory limit: nobody is killed, no text is lost, nothing grows. 200,000 texts of 1 to 512
 # tokens through the default model under 256 MiB (20 minutes on two cores). short: 40,000 texts of 1 to 48
 # tokens through a toy folder, seconds; `make check` runs that.
@@ -14,6 +15,7 @@
 # disks): each time the same bytes as a run that nobody disturbs.
 # python: the package opens and closes models and cancels calls, 100,000 times: nothing grows. Then 64 threads at one model
 # for 60 seconds, by the thread sanitizer: no race, the same bytes.
+# framing: 10,000 requests, right and wrong, to the server and to nginx, HAProxy and Envoy: none is cut differently.
 . "$(dirname "$0")/say.sh"
 
 form=full
@@ -28,6 +30,14 @@ if [ "${1:-}" = job ]; then
     say "soak: a job that is killed again and again"
     [ $# -gt 0 ] || set -- 200 50 20
     exec build/venv/bin/python tests/cli/jobs.py "${FLETCH_SOAK_MODEL:-tests/golden/folders/plain-bert}" "$@"
+fi
+if [ "${1:-}" = framing ]; then
+    tools/build.sh release
+    test_environment
+    tools/clients.sh || note "no Envoy without tests/server/clients.txt"
+    say "soak: ${2:-10000} framings to nginx, HAProxy, Envoy and fletch"
+    FLETCH_TEST_FRAMINGS=${2:-10000} FLETCH_MODEL=$ROOT/tests/golden/folders/plain-bert \
+        exec build/venv/bin/python -m pytest -q -rs tests/server/test_framing_peers.py
 fi
 if [ "${1:-}" = python ]; then
     model=$ROOT/tests/golden/folders/plain-bert
