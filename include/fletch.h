@@ -644,8 +644,10 @@ typedef struct fletch_tokenize_options {
     int             no_special_tokens;
     const char
           *pair; /* a second text: both become one sequence, as a reranker reads them; or NULL */
-    size_t pair_size;     /* its bytes */
-    int    pair_truncate; /* what max_length shortens: fletch_pair_truncate */
+    size_t pair_size;        /* its bytes */
+    int    pair_truncate;    /* what max_length shortens: fletch_pair_truncate */
+    int (*stop)(void *user); /* asked every few milliseconds of a long text: not 0 ends it with */
+    void *stop_user;         /* FLETCH_ECANCELLED; NULL: nobody is asked */
 } fletch_tokenize_options;
 
 typedef enum fletch_pair_truncate {

@@ -118,9 +118,15 @@ static const char *with_prompt(fl_job *job, const char *prompt, size_t index, si
     return text;
 }
 
+static int unwanted(void *request) {
+    return fl_request_over(request, NULL) < 0;
+}
+
 static int tokenize_one(fl_job *job, const char *prompt, size_t index, fletch_error *error) {
     fletch_tokenize_options options = FLETCH_TOKENIZE_OPTIONS_INIT;
     options.no_special_tokens       = job->ask.add_special == -1;
+    options.stop                    = unwanted;
+    options.stop_user               = job->request;
     size_t         size;
     const char    *text   = with_prompt(job, prompt, index, &size);
     fletch_tokens *tokens = NULL;
@@ -129,6 +135,9 @@ static int tokenize_one(fl_job *job, const char *prompt, size_t index, fletch_er
         return FLETCH_ENOMEM;
     }
     int status = fletch_tokenize(job->served->model, text, size, &options, &tokens, error);
+    if (status == FLETCH_ECANCELLED) {
+        return fl_request_over(job->request, error); /* why */
+    }
     if (status < 0) {
         return status;
     }

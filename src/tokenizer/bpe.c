@@ -8,7 +8,7 @@
 #include "base/utf8.h"
 #include "tokenizer/bpe_tables.h"
 
-enum { WINDOW = FL_BPE_WINDOW, LARGE = 1024 };
+enum { WINDOW = FL_BPE_WINDOW, LARGE = 1024, ASK_WINDOWS = 256 };
 
 /* ---- Symbols ----------------------------------------------------------------------------------- */
 
@@ -20,6 +20,7 @@ typedef struct source {
     bool          first;
     bool          waiting; /* an unknown character is held back: the next may join it */
     uint32_t      waiting_size;
+    fl_stop      *stop;
 } source;
 
 typedef struct symbol {
@@ -327,19 +328,22 @@ static size_t overlap(const window *w, size_t count, size_t n, size_t *first) {
     return symbols;
 }
 
-typedef enum outcome { DONE, NO_MEMORY, TOO_SMALL } outcome;
+typedef enum outcome { DONE, GIVEN_UP, TOO_SMALL } outcome;
 
 /* TOO_SMALL: a token is nearly as long as the window, or two windows share no token. */
 static outcome encode_windows(source *s, sink *out, const window *w) {
     size_t old_count = 0;
     size_t count     = read_symbols(s, w->fresh, w->size);
-    for (;;) {
+    for (unsigned turn = 1;; turn++) {
+        if (turn % ASK_WINDOWS == 0 && fl_stopped(s->stop)) {
+            return GIVEN_UP;
+        }
         size_t i = 0, j = 0, first;
         memcpy(w->now, w->fresh, count * sizeof *w->now);
         size_t n = w->size <= WINDOW ? merge_few(s->bpe, w->now, count)
                                      : merge_many(s->bpe, w->now, count);
         if (n == SIZE_MAX) {
-            return NO_MEMORY;
+            return GIVEN_UP; /* no memory */
         }
         if (old_count > 0 && !shared(w->old, old_count, w->now, n, &i, &j)) {
             return TOO_SMALL;
@@ -371,7 +375,7 @@ static outcome encode_long(const source *start, sink *out) {
         symbol *room = fl_alloc_array(size, 3 * sizeof *room);
         window  w    = {room, room + size, room + 2 * size, size};
         *out         = begin;
-        result       = room == NULL ? NO_MEMORY : encode_windows(&s, out, &w);
+        result       = room == NULL ? GIVEN_UP : encode_windows(&s, out, &w);
         fl_free(room);
     }
     return result;
@@ -402,12 +406,12 @@ size_t fl_bpe_encode(const fl_bpe *b, const char *piece, size_t size, int32_t *i
         ids[0] = self;
         return 1;
     }
-    source s = {b, piece, piece + size, b->byte_level, true, false, 0};
+    source s = {b, piece, piece + size, b->byte_level, true, false, 0, NULL};
     return encode(s, &out) ? out.count : SIZE_MAX;
 }
 
 static size_t encode_word(const void *state, void *work, const char *word, size_t size,
-                          fl_word_token *tokens) {
+                          fl_word_token *tokens, fl_stop *stop) {
     const fl_bpe *b = state;
     (void)work;
     if (b->ignore_merges) {
@@ -417,7 +421,7 @@ static size_t encode_word(const void *state, void *work, const char *word, size_
             return 1;
         }
     }
-    source s   = {b, word, word + size, false, true, false, 0};
+    source s   = {b, word, word + size, false, true, false, 0, stop};
     sink   out = {NULL, tokens, 0, 0};
     return encode(s, &out) ? out.count : SIZE_MAX;
 }

@@ -21,6 +21,7 @@
 
 enum {
     CHUNK      = 64 * 1024,
+    ASK_WORDS  = 256,
     WORD_SLACK = 32,   /* readable bytes after a word, as fl_token_model wants them */
     G_WITH_DOT = 0x120 /* the letter that byte-level tokens use for a space */
 };
@@ -33,7 +34,7 @@ typedef struct job {
     fl_truncation       truncation;
     bool                truncated;
     bool                full;   /* right truncation: nothing more can be kept */
-    bool                failed; /* no memory */
+    bool                failed; /* fl_exact_failed says why */
 } job;
 
 static bool reserve_pieces(fl_token_scratch *scratch, size_t count) {
@@ -159,7 +160,7 @@ static void take_word(job *j, size_t begin, size_t end) {
     }
     memset(word + size, 0, WORD_SLACK);
     size_t count = tokenizer->model->encode_word(tokenizer->model_state, scratch->work, word, size,
-                                                 scratch->tokens);
+                                                 scratch->tokens, scratch->runes.stop);
     if (count == SIZE_MAX) {
         j->failed = true;
         return;
@@ -295,11 +296,14 @@ static void take_piece(job *j, size_t begin, size_t end) {
             cut(j, 0, runes->count, -1);
         }
         for (unsigned i = 0; i < tokenizer->split_count && !j->failed; i++) {
-            j->failed = !tokenizer->split[i].ops->run(&tokenizer->split[i], runes);
+            j->failed = fl_stopped(runes->stop) ||
+                        !tokenizer->split[i].ops->run(&tokenizer->split[i], runes);
         }
         for (size_t i = 0; i < runes->cuts.count && !j->full && !j->failed; i++) {
             const fl_cut *piece = &runes->cuts.at[i];
-            if (piece->token >= 0) {
+            if (i % ASK_WORDS == 0 && fl_stopped(runes->stop)) {
+                j->failed = true;
+            } else if (piece->token >= 0) {
                 push_added(j, piece);
             } else {
                 take_word(j, piece->begin, piece->end);
@@ -360,8 +364,9 @@ static bool take_inert(job *j, size_t size) {
     memcpy(word, mark, sizeof mark);
     memcpy(word + length, j->text, size);
     memset(word + length + size, 0, WORD_SLACK);
-    size_t count = tokenizer->model->encode_word(tokenizer->model_state, j->scratch->work, word,
-                                                 length + size, j->scratch->tokens);
+    size_t count =
+        tokenizer->model->encode_word(tokenizer->model_state, j->scratch->work, word, length + size,
+                                      j->scratch->tokens, j->scratch->runes.stop);
     if (count == SIZE_MAX || !reserve_pieces(j->scratch, count)) {
         j->failed = true;
         return true;
@@ -384,6 +389,10 @@ bool fl_exact_piece(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, co
 }
 
 int fl_exact_failed(fl_token_scratch *scratch, size_t size, fletch_error *error) {
+    if (scratch->runes.stop != NULL && scratch->runes.stop->stopped) {
+        return fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE,
+                       "the text was given up while it was tokenised");
+    }
     if (scratch->runes.too_long) {
         scratch->runes.too_long = false;
         return fl_fail(

@@ -52,6 +52,7 @@ void fl_runes_free(fl_runes *runes) {
 bool fl_runes_load(fl_runes *runes, const char *text, size_t begin, size_t end) {
     runes->count      = 0;
     runes->cuts.count = 0;
+    runes->next.count = 0; /* a step that failed leaves some */
     runes->begin      = (uint32_t)begin;
     if (!reserve(&runes->at, &runes->capacity, end - begin)) {
         return false;
@@ -297,11 +298,11 @@ static bool bert(const fl_step *step, fl_runes *runes) {
     if (step->clean_text) {
         clean_text(runes);
     }
-    if (step->chinese_chars && !space_chinese(runes)) {
+    if (fl_stopped(runes->stop) || (step->chinese_chars && !space_chinese(runes))) {
         return false;
     }
     if (step->strip_accents) {
-        if (!normal_form(runes, 0)) {
+        if (!normal_form(runes, 0) || fl_stopped(runes->stop)) {
             return false;
         }
         drop_flag(runes, FL_UC_MARK_BERT);
@@ -473,7 +474,7 @@ static bool strip_accents(const fl_step *step, fl_runes *runes) {
 bool fl_normalize(const fl_step *steps, unsigned count, fl_runes *runes) {
     bool ok = true;
     for (unsigned i = 0; i < count && ok; i++) {
-        ok = steps[i].ops->run(&steps[i], runes);
+        ok = !fl_stopped(runes->stop) && steps[i].ops->run(&steps[i], runes);
     }
     return ok;
 }

@@ -12,6 +12,8 @@
 #include "tokenizer/parse.h"
 #include "tokenizer/unicode.h"
 
+enum { ASK_CUTS = 16 * 1024 };
+
 bool fl_cuts_push(fl_cuts *cuts, fl_cut cut) {
     if (cuts->count == cuts->capacity) {
         size_t  wanted = cuts->capacity + cuts->capacity / 2 + 64;
@@ -24,6 +26,11 @@ bool fl_cuts_push(fl_cuts *cuts, fl_cut cut) {
     }
     cuts->at[cuts->count++] = cut;
     return true;
+}
+
+bool fl_runes_push(fl_runes *runes, fl_cut cut) {
+    bool ask = runes->next.count % ASK_CUTS == 0;
+    return !(ask && fl_stopped(runes->stop)) && fl_cuts_push(&runes->next, cut);
 }
 
 void fl_runes_next(fl_runes *runes) {
@@ -44,8 +51,7 @@ void fl_step_close(fl_step *step) {
 
 /* The runes [begin, end) as a piece of their own. */
 static bool keep(fl_runes *runes, size_t begin, size_t end) {
-    return begin == end ||
-           fl_cuts_push(&runes->next, (fl_cut){begin, end, runes->at[begin].start, -1});
+    return begin == end || fl_runes_push(runes, (fl_cut){begin, end, runes->at[begin].start, -1});
 }
 
 /* White space vanishes; a character with a flag of `alone` is a piece, and so is a run of characters that
@@ -53,7 +59,7 @@ static bool keep(fl_runes *runes, size_t begin, size_t end) {
 static bool split_by_flags(fl_runes *runes, unsigned alone, unsigned same) {
     for (size_t i = 0; i < runes->cuts.count; i++) {
         fl_cut cut = runes->cuts.at[i];
-        if (cut.token >= 0 && !fl_cuts_push(&runes->next, cut)) {
+        if (cut.token >= 0 && !fl_runes_push(runes, cut)) {
             return false;
         }
         for (size_t at = cut.begin; cut.token < 0 && at < cut.end;) {
@@ -151,7 +157,7 @@ static bool split_by(const fl_step *step, fl_runes *runes,
     for (size_t i = 0; i < runes->cuts.count; i++) {
         fl_cut cut = runes->cuts.at[i];
         if (cut.token >= 0) {
-            if (!fl_cuts_push(&runes->next, cut)) {
+            if (!fl_runes_push(runes, cut)) {
                 return false;
             }
             continue;
@@ -271,8 +277,7 @@ static bool metaspace(const fl_step *step, fl_runes *runes) {
                 rune.cp = space;
             }
             if (cut.token < 0 && step->flag && rune.cp == space && out > piece) {
-                if (!fl_cuts_push(&runes->next,
-                                  (fl_cut){piece, out, runes->spare[piece].start, -1})) {
+                if (!fl_runes_push(runes, (fl_cut){piece, out, runes->spare[piece].start, -1})) {
                     return false;
                 }
                 piece = out;
@@ -282,7 +287,7 @@ static bool metaspace(const fl_step *step, fl_runes *runes) {
         cut.origin = step->flag ? runes->spare[begin].start : cut.origin;
         cut.begin  = piece;
         cut.end    = out;
-        if (!fl_cuts_push(&runes->next, cut)) {
+        if (!fl_runes_push(runes, cut)) {
             return false;
         }
     }

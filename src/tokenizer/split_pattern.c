@@ -138,7 +138,7 @@ static bool push_bytes(walk *w, size_t begin, size_t end) {
     }
     size_t first = to_rune(w->runes, begin, &w->rune, &w->at);
     size_t last  = to_rune(w->runes, end, &w->rune, &w->at);
-    return fl_cuts_push(&w->runes->next, (fl_cut){first, last, w->runes->at[first].start, -1});
+    return fl_runes_push(w->runes, (fl_cut){first, last, w->runes->at[first].start, -1});
 }
 
 /* The part [begin, end) of the text, a match or what lies between two. MergedWithNext joins a match to the gap
@@ -208,7 +208,7 @@ static bool split(const fl_step *step, fl_runes *runes) {
         joining j   = {(behavior)step->option, step->flag, false, 0, 0};
         walk    w   = {runes, cut.begin, 0};
         if (cut.token >= 0) {
-            if (!fl_cuts_push(&runes->next, cut)) {
+            if (!fl_runes_push(runes, cut)) {
                 return false;
             }
             continue;
@@ -276,7 +276,7 @@ static bool cut_bytes(fl_runes *runes, size_t first, bool use_regex, uint32_t or
         }
         for (size_t i = 0; i < count; i++) {
             uint32_t begin = at == 0 ? origin : runes->spare[first + at].start;
-            if (!fl_cuts_push(&runes->next, (fl_cut){first + at, first + ends[i], begin, -1})) {
+            if (!fl_runes_push(runes, (fl_cut){first + at, first + ends[i], begin, -1})) {
                 return false;
             }
             at = ends[i];
@@ -298,7 +298,7 @@ static bool byte_level(const fl_step *step, fl_runes *runes) {
             memcpy(runes->spare + count, runes->at + cut.begin,
                    (cut.end - cut.begin) * sizeof *runes->spare);
             count += cut.end - cut.begin;
-            done = fl_cuts_push(&runes->next, (fl_cut){first, count, cut.origin, cut.token});
+            done = fl_runes_push(runes, (fl_cut){first, count, cut.origin, cut.token});
         } else {
             bool space = step->flag && runes->at[cut.begin].cp != ' ';
             done       = write_cut(runes, &cut, space);

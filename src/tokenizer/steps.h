@@ -20,6 +20,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/stop.h"
 #include "tokenizer/pieces.h"
 #include "tokenizer/regex.h"
 
@@ -55,6 +56,7 @@ typedef struct fl_runes {
     fl_buf        text;       /* a cut as UTF-8, for patterns */
     fl_regex_work regex;      /* owned */
     bool          too_long;   /* a pattern takes too long on this text; run gives false */
+    fl_stop      *stop;       /* of the call under way, or NULL; likewise */
 } fl_runes;
 
 typedef struct fl_step fl_step;
@@ -115,7 +117,8 @@ void fl_runes_swap(fl_runes *runes, size_t count); /* the first `count` of spare
  * character (which takes the place of the one before), 0 for one that replaces the next of the text, -n for
  * one that replaces n more after it. */
 void fl_runes_deal(fl_runes *runes, size_t count);
-void fl_runes_next(fl_runes *runes); /* `next` becomes the cuts */
+bool fl_runes_push(fl_runes *runes, fl_cut cut); /* to `next` */
+void fl_runes_next(fl_runes *runes);             /* `next` becomes the cuts */
 
 /* UTF-8 into an owned array of code points. */
 int fl_copy_runes(fl_json_reader *reader, const char *text, uint32_t **out, size_t *count);

@@ -16,6 +16,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/stop.h"
 
 struct fl_tokenizer;
 
@@ -38,10 +39,10 @@ typedef struct fl_token_model {
     void (*close)(void *state); /* NULL is a no-op */
     /* What a word of `size` bytes needs at most: tokens, and bytes of working memory (64-byte aligned). */
     void (*measure)(const void *state, size_t size, size_t *tokens, size_t *work);
-    /* The tokens of word[size], size > 0, valid UTF-8; how many there are; SIZE_MAX: no memory. 31 bytes
-     * after the word can be read. */
+    /* The tokens of word[size], size > 0, valid UTF-8; how many there are; SIZE_MAX: no memory, or stopped.
+     * 31 bytes after the word can be read. */
     size_t (*encode_word)(const void *state, void *work, const char *word, size_t size,
-                          fl_word_token *tokens);
+                          fl_word_token *tokens, fl_stop *stop);
 } fl_token_model;
 
 extern const fl_token_model fl_wordpiece_model, fl_unigram_model, fl_bpe_model, fl_wordlevel_model;

@@ -476,6 +476,10 @@ void fl_token_scratch_free(fl_token_scratch *scratch) {
     fl_free(scratch);
 }
 
+void fl_token_scratch_stop(fl_token_scratch *scratch, fl_stop *stop) {
+    scratch->runes.stop = stop;
+}
+
 /* ---- Encoding --------------------------------------------------------------------------------- */
 
 /* What one call has to do, worked out from its options. */

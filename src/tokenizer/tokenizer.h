@@ -23,6 +23,7 @@
 
 #include "base/buf.h"
 #include "base/log.h"
+#include "base/stop.h"
 #include "fletch.h"
 
 typedef struct fl_tokenizer     fl_tokenizer;
@@ -54,6 +55,10 @@ void fl_tokenizer_close(fl_tokenizer *tokenizer); /* NULL is a no-op */
 
 fl_token_scratch *fl_token_scratch_new(const fl_tokenizer *tokenizer); /* NULL: out of memory */
 void              fl_token_scratch_free(fl_token_scratch *scratch);    /* NULL is a no-op */
+
+/* What the calls that follow with this scratch ask while they encode by the exact path: a text that is given up is
+ * FLETCH_ECANCELLED. NULL: nothing. */
+void fl_token_scratch_stop(fl_token_scratch *scratch, fl_stop *stop);
 
 typedef enum fl_truncation { FL_TRUNCATE_RIGHT, FL_TRUNCATE_LEFT } fl_truncation;
 /* The side that the folder's files name; right where they name none. */

@@ -20,7 +20,14 @@
 #include "tokenizer/parse.h"
 #include "tokenizer/trie.h"
 
-enum { ROOT = 1, UNKNOWN = 1, PIECES_MAX = 1 << 24, BMP = 0x10000, BMP_BYTES = 3 };
+enum {
+    ROOT       = 1,
+    UNKNOWN    = 1,
+    PIECES_MAX = 1 << 24,
+    BMP        = 0x10000,
+    BMP_BYTES  = 3,
+    ASK_BYTES  = 64 * 1024
+};
 
 static const double unknown_penalty = 10;
 
@@ -218,13 +225,21 @@ static inline void relax(place *to, double score, uint32_t from, uint32_t slot) 
     }
 }
 
-static void viterbi(const unigram *u, place *best, const char *word, size_t size) {
+/* False: stopped. */
+static bool viterbi(const unigram *u, place *best, const char *word, size_t size, fl_stop *stop) {
     const fl_trie_node *nodes = u->trie.nodes;
     for (size_t i = 0; i <= size; i++) {
         best[i].slot = 0;
     }
     best[0].score = 0;
+    size_t ask    = ASK_BYTES;
     for (size_t i = 0; i < size;) {
+        if (i >= ask) {
+            if (fl_stopped(stop)) {
+                return false;
+            }
+            ask = i + ASK_BYTES;
+        }
         unsigned width;
         uint32_t cp     = fl_utf8_decode(word + i, &width);
         bool     single = false; /* the character is a piece */
@@ -255,6 +270,7 @@ static void viterbi(const unigram *u, place *best, const char *word, size_t size
         }
         i += width;
     }
+    return true;
 }
 
 /* The tokens of the unknown run word[begin, end); as many as there were before `out`, backwards. */
@@ -276,10 +292,12 @@ static size_t put_unknown(const unigram *u, const char *word, uint32_t begin, ui
 }
 
 static size_t encode_word(const void *state, void *work, const char *word, size_t size,
-                          fl_word_token *tokens) {
+                          fl_word_token *tokens, fl_stop *stop) {
     const unigram *u    = state;
     place         *best = work;
-    viterbi(u, best, word, size);
+    if (!viterbi(u, best, word, size, stop)) {
+        return SIZE_MAX;
+    }
     size_t   out = size; /* the last token stands at the end of the array */
     uint32_t end = (uint32_t)size;
     while (end > 0) {

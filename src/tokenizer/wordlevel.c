@@ -37,10 +37,11 @@ static void measure(const void *state, size_t size, size_t *tokens, size_t *work
 }
 
 static size_t encode_word(const void *state, void *work, const char *word, size_t size,
-                          fl_word_token *tokens) {
+                          fl_word_token *tokens, fl_stop *stop) {
     const wordlevel *w  = state;
     int32_t          id = fl_vocab_find(w->vocab, word, size);
     (void)work;
+    (void)stop;
     tokens[0] = (fl_word_token){id >= 0 ? id : w->unk, 0, (uint32_t)size};
     return 1;
 }

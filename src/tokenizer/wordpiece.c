@@ -244,10 +244,11 @@ static void measure(const void *state, size_t size, size_t *tokens, size_t *work
 }
 
 static size_t encode_model(const void *state, void *work, const char *word, size_t size,
-                           fl_word_token *tokens) {
+                           fl_word_token *tokens, fl_stop *stop) {
     const fl_wordpiece *wordpiece = state;
     int32_t            *ids       = work;
     size_t              count     = 0;
+    (void)stop; /* no word that is not unknown takes long */
     if (size <= bytes_max(wordpiece) && code_points(word, size) <= wordpiece->max_chars) {
         count = fl_wordpiece_encode(wordpiece, word, size, ids);
     }

@@ -658,6 +658,61 @@ Test(fletch, a_tokenizer_alone_tokenises_and_decodes) {
     fletch_close(model);
 }
 
+enum { LONG = 300000 };
+
+typedef struct patience {
+    int asked, enough; /* 0: for ever */
+} patience;
+
+static int stop_after(void *user) {
+    patience *p = user;
+    return ++p->asked == p->enough;
+}
+
+/* Texts of one word, of many, and of one that is many; for WordPiece, and byte pairs with a pattern. */
+Test(fletch, a_long_text_is_given_up_when_asked_to) {
+    static const char *const folders[] = {PLAIN, "tests/golden/language/plain"};
+    static const char *const units[]   = {"a", "a ", "[", "dog. "};
+    char                    *text      = malloc(LONG);
+    for (size_t i = 0; i < 8; i++) {
+        fletch_model  *model = NULL;
+        fletch_tokens *whole, *before, *after;
+        fletch_error   error;
+        const char    *unit = units[i / 2];
+        size_t         size = LONG / strlen(unit) * strlen(unit);
+        cr_assert_eq(fletch_open_tokenizer(&model, folders[i % 2], NULL, &error), 0, "%s",
+                     error.message);
+        for (size_t at = 0; at < size; at += strlen(unit)) {
+            memcpy(text + at, unit, strlen(unit));
+        }
+        patience                p       = {0, 0};
+        fletch_tokenize_options options = FLETCH_TOKENIZE_OPTIONS_INIT;
+        cr_assert_eq(fletch_tokenize(model, "a dog", 5, NULL, &before, &error), 0);
+        cr_assert_eq(fletch_tokenize(model, text, size, NULL, &whole, &error), 0);
+        options.stop      = stop_after;
+        options.stop_user = &p;
+        cr_assert_eq(fletch_tokenize(model, text, size, &options, &after, &error), 0);
+        cr_expect_eq(after->count, whole->count);
+        cr_expect_geq(p.asked, 3, "%s %zu: %d", unit, i % 2, p.asked);
+        fletch_tokens_free(after);
+        for (int enough = p.asked; enough > 0; enough -= 1 + enough / 8) {
+            p = (patience){0, enough};
+            cr_assert_eq(fletch_tokenize(model, text, size, &options, &after, &error),
+                         FLETCH_ECANCELLED);
+            cr_expect_eq(p.asked, enough, "asked no more");
+            cr_assert_eq(fletch_tokenize(model, "a dog", 5, NULL, &after, &error), 0);
+            cr_expect(after->count == before->count &&
+                          memcmp(after->ids, before->ids, before->count * sizeof *after->ids) == 0,
+                      "nothing of the text that was given up is left");
+            fletch_tokens_free(after);
+        }
+        fletch_tokens_free(before);
+        fletch_tokens_free(whole);
+        fletch_close(model);
+    }
+    free(text);
+}
+
 typedef struct caller {
     pthread_t     thread;
     fletch_model *model;

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stop.h - asking, in the middle of long work, whether anybody still wants it.
+ *
+ * Role    Whoever starts the work passes a function; loops that may run for long ask now and then, and give up.
+ * Threads The answer may be changed by others; the fl_stop belongs to the thread that works. */
+#ifndef FL_BASE_STOP_H
+#define FL_BASE_STOP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct fl_stop {
+    int (*asked)(void *user); /* not 0: give up; NULL: never */
+    void *user;
+    bool  stopped; /* it was told to; asked no more */
+} fl_stop;
+
+static inline bool fl_stopped(fl_stop *stop) {
+    if (stop == NULL || stop->asked == NULL) {
+        return false;
+    }
+    stop->stopped = stop->stopped || stop->asked(stop->user) != 0;
+    return stop->stopped;
+}
+
+#endif
