@@ -6,6 +6,7 @@ The folders are made by make_families.py; that their vectors are right is test_f
 """
 import json
 import random
+import re
 import shutil
 import subprocess
 
@@ -109,6 +110,43 @@ def test_other_values_are_refused_by_name(name, key, value, says, tmp_path):
     assert message.startswith(UNSUPPORTED), message
     word = "rope type" if says in ("yarn", "longrope", "ntk") else key
     assert word in message and says in message, message
+
+
+SOURCES = golden.ROOT / "src/model"
+FOLDER_OF = {"bert": "plain-bert", "mpnet": "mpnet"}  # others: "family-" and the name
+
+
+def pairs(text: str) -> dict:
+    """{"key", "values"}, … of C."""
+    return dict(re.findall(r'{\s*"(\w+)", "([^"]*)"\s*}', text))
+
+
+def own_values(name: str) -> dict:
+    """The `only` of a table, with the macro that families share."""
+    shared = re.search(r"#define FL_NOMIC_ONLY(.*?)#define", (SOURCES / "families/shared_names.h").read_text(), re.S)[1]
+    text = (SOURCES / f"families/{name}.c").read_text().replace("FL_NOMIC_ONLY", shared.replace("\\\n", ""))
+    found = re.search(r"\.only\s*= {(.*?)},\n *\n? *\.", text, re.S)
+    return pairs(found[1] + "}") if found else {}
+
+
+def other_value(values: str):
+    if values[0].isdigit():
+        return int(values[0]) + 1
+    return {"false": True, "true": False, "absent": {"a": 1}}.get(values, "another")
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (SOURCES / "families").glob("*.c")))
+def test_every_only_value_of_a_table_is_kept_to(name, tmp_path):
+    """What the tables say and what all families have in common, whether or not a line above names it."""
+    text = (SOURCES / "family.c").read_text()
+    common = pairs(text[text.index("common[] = {"):text.index("};", text.index("common[] = {"))])
+    own = own_values(name)
+    assert len(common) >= 10 and ("only" not in (SOURCES / f"families/{name}.c").read_text() or own)
+    for key, values in (common | own).items():
+        folder = FOLDER_OF.get(name, "family-" + name.replace("_", "-"))
+        message = refusal(changed(folder, tmp_path, **{key: other_value(values)}))
+        mark = key == "position_embedding_type" and "auto_map" in message  # it says whose code that is
+        assert message.startswith((UNSUPPORTED, DAMAGED)) and (key in message or mark), (key, values, message)
 
 
 def test_a_part_of_the_head_that_turns_is_refused(tmp_path):
@@ -272,6 +310,11 @@ LIES = [
     ("family-llama", {"rope_parameters": ROPE | {"rope_type": "llama3", "low_freq_factor": 4.0,
                                                  "high_freq_factor": 1.0}}, "high_freq_factor 1"),
     ("family-mistral", {"sliding_window": 1}, "sliding_window 1"),
+    ("family-mistral", {"sliding_window": 0}, "sliding_window"),
+    ("family-gemma3", {"sliding_window": 0}, "sliding_window"),
+    ("family-nomic-moe", {"moe_top_k": 0}, "moe_top_k"),
+    ("family-nomic-moe", {"num_experts": 5000}, "num_experts"),
+    ("family-nomic-moe", {"moe_every_n_layers": 0}, "moe_every_n_layers"),
     ("family-gemma3", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar 0"),
     ("family-gemma3", {"num_hidden_layers": 4, "layer_types": None}, "layers.3."),
 ]
