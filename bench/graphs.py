@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""graphs.py MODEL FOLDER - the graphs of the peers, made once: FOLDER/plain.onnx, fused.onnx and int8.onnx.
+"""graphs.py MODEL FOLDER [NAME ...] - the graphs of the peers, made once: FOLDER/plain.onnx, fused.onnx and int8.onnx.
 
 plain: exported by torch, ids and mask (and types, where the model has them) in, last_hidden_state out, both axes
 dynamic. fused: onnxruntime.transformers' BERT fusions, the better one for a single query. int8: onnxruntime's dynamic
@@ -14,11 +14,16 @@ import shutil
 import sys
 
 
+def takes_types(config: dict) -> bool:
+    """Whether the graph gets token types: torch bakes the length of those that these models make themselves."""
+    return config["model_type"] in ("bert", "gte") and config.get("type_vocab_size", 2) > 0
+
+
 def export(folder: str, target: pathlib.Path) -> None:
     import torch
     from transformers import AutoModel
     model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
-    names = ["input_ids", "attention_mask"] + (["token_type_ids"] if model.config.model_type == "bert" else [])
+    names = ["input_ids", "attention_mask"] + (["token_type_ids"] if takes_types(model.config.to_dict()) else [])
 
     class Plain(torch.nn.Module):
         def __init__(self) -> None:
@@ -67,17 +72,17 @@ def fastembed_files(folder: str, target: pathlib.Path) -> None:
         (target / "special_tokens_map.json").write_text(json.dumps({"pad_token": settings["pad_token"]}))
 
 
-def main(folder: str, target: pathlib.Path) -> None:
+def main(folder: str, target: pathlib.Path, wanted: list[str]) -> None:
     """Each file appears only when it is whole."""
     target.mkdir(parents=True, exist_ok=True)
     plain = target / "plain.onnx"
     for name, make in (("plain", lambda path: export(folder, path)), ("fused", lambda path: fuse(folder, plain, path)),
                        ("int8", lambda path: quantise(plain, path))):
-        if not (target / f"{name}.onnx").exists():
+        if not (target / f"{name}.onnx").exists() and name in (wanted or [name]):
             make(target / f"{name}.part")
             os.replace(target / f"{name}.part", target / f"{name}.onnx")
     fastembed_files(folder, target)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], pathlib.Path(sys.argv[2]))
+    main(sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3:])

@@ -176,7 +176,8 @@ def parity(engines: dict[str, Engine], texts: list[str], folder: str, absent: di
     return found
 
 
-def race(engines: dict[str, Engine], name: str, texts: list[str], tokens: int, rounds: int) -> dict[str, dict]:
+def race(engines: dict[str, Engine], name: str, texts: list[str], tokens: int, rounds: int,
+         clock: str = "seconds") -> dict[str, dict]:
     for engine in engines.values():
         engine.ask("load", name="warm", texts=texts[::8])
         engine.ask("pass", name="warm")
@@ -184,7 +185,7 @@ def race(engines: dict[str, Engine], name: str, texts: list[str], tokens: int, r
     passes = {engine: [] for engine in engines}
     for number in range(rounds):
         for engine in in_turn(engines, number):
-            seconds = engines[engine].ask("pass", name=name)["seconds"]
+            seconds = engines[engine].ask("pass", name=name)[clock]
             passes[engine].append(tokens / seconds)
             say(f"{name} round {number + 1}: {engine} {len(texts) / seconds:.0f} texts/s, "
                 f"load {os.getloadavg()[0]:.1f}")

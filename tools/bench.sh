@@ -10,6 +10,8 @@
 # bench.sh runtime [ARGUMENTS of bench/runtime.py] - what the scheduler costs and gains; needs no peers.
 # bench.sh compare COMMIT [ARGUMENTS of bench/compare.py] - this tree's engine and kernels against that commit's, in turns;
 # needs no peers and no model.
+# bench.sh families [ROW ...] [ARGUMENTS of bench/families.py] - nomic, GTE, ModernBERT, e5-small and Qwen3 at full size with random
+# weights against onnxruntime, OpenVINO, sentence-transformers and llama.cpp; what cls pooling and a shared prompt save.
 # bench.sh host [ARGUMENTS of bench/host.py] - how many texts a second the host can hand to a device; likewise.
 . "$(dirname "$0")/say.sh"
 
@@ -86,4 +88,8 @@ if [ -z "$python" ]; then
 fi
 [ -f "$FLETCH_TEST_DATA/stsb-en-train.jsonl" ] ||
     stop "no text sets at $FLETCH_TEST_DATA" "set FLETCH_TEST_DATA to the folder of stsb-en-train.jsonl"
+if [ "${1:-}" = families ]; then
+    shift
+    exec "$python" bench/families.py --model "$folder" --data "$FLETCH_TEST_DATA" --document docs/models.md "$@"
+fi
 exec "$python" bench/run.py --model "$folder" --data "$FLETCH_TEST_DATA" --document docs/performance.md "$@"
