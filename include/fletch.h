@@ -339,6 +339,8 @@ typedef struct fletch_embed_options {
     uint64_t        list_bytes;   /* most that the lists of a call may take (fletch_embed_tokens and
                              fletch_embed_sparse); beyond: FLETCH_ENOSPC. 0 = no limit */
     fletch_activation activation; /* of scores */
+    int               no_cache; /* 1: computed, whatever the cache of results has (cache.max_bytes),
+                                     and not kept there */
 } fletch_embed_options;
 
 #define FLETCH_EMBED_OPTIONS_INIT                                                                  \
@@ -346,9 +348,9 @@ typedef struct fletch_embed_options {
 
 /** Embed texts->count texts into the first rows of *out (caller-owned, out->cols == dimensions).
  *  An empty text is embedded like any other (its special tokens remain). Results do not depend on the
- *  other texts of the call. On failure rows may be partly written; error->where is the index of the
- *  offending text where one is to blame. `options` NULL means the defaults. After a first call of the
- *  same size a call allocates nothing. Since 0.1. */
+ *  other texts of the call, and equal texts are computed once. On failure rows may be partly written;
+ *  error->where is the index of the offending text where one is to blame. `options` NULL means the
+ *  defaults. After a first call of the same size a call allocates nothing. Since 0.1. */
 FLETCH_API int fletch_embed(fletch_model *model, const fletch_texts *texts,
                             const fletch_embed_options *options, fletch_matrix *out,
                             fletch_error *error);
@@ -451,6 +453,9 @@ typedef struct fletch_request {
     size_t      query_size;
     const fletch_texts *second; /* to classify pairs: the second text of each; borrowed, it
                                    too. A NULL pointer: that text alone */
+    const uint8_t *are_ids; /* texts and ids in one request: NULL, or [texts.count] of texts with
+                               pointers and lengths. 1: pointers[i] is lengths[i] token ids (int32_t),
+                               used as those of `ids` are */
 } fletch_request;
 
 #define FLETCH_REQUEST_INIT                                                                        \
@@ -507,8 +512,8 @@ FLETCH_API uint64_t fletch_histogram_bound(size_t bucket);
 /* Counters since the model was opened: FLETCH_COUNT_NAME, name, text. New ones are appended. */
 #define FLETCH_COUNTER_MAP(X)                                                                      \
     X(REQUESTS, requests, "requests taken, blocking calls included")                               \
-    X(TEXTS, texts, "texts embedded")                                                              \
-    X(TOKENS, tokens, "tokens embedded, special tokens counted")                                   \
+    X(TEXTS, texts, "texts embedded by an engine; neither repeats nor what the cache had")         \
+    X(TOKENS, tokens, "their tokens, special tokens counted")                                      \
     X(TRUNCATED_TEXTS, truncated_texts, "texts that were cut to the model's length")               \
     X(FAILED_TEXTS, failed_texts, "texts that got an error instead of a vector")                   \
     X(FAILED_REQUESTS, failed_requests,                                                            \
@@ -548,7 +553,12 @@ FLETCH_API uint64_t fletch_histogram_bound(size_t bucket);
     X(TOKEN_TEXTS, token_texts, "of the texts, those that got a vector for every token")           \
     X(SPARSE_TEXTS, sparse_texts, "of the texts, those that got weights of vocabulary entries")    \
     X(TOKENIZED_BYTES, tokenized_bytes, "bytes of text that were tokenised, without prompts")      \
-    X(TOKENIZE_NS, tokenize_ns, "time spent tokenising them, threads added up")
+    X(TOKENIZE_NS, tokenize_ns, "time spent tokenising them, threads added up")                    \
+    X(REPEATED_TEXTS, repeated_texts,                                                              \
+      "texts that got the result of an equal one of their request")                                \
+    X(CACHE_HITS, cache_hits, "texts whose result the cache had")                                  \
+    X(CACHE_MISSES, cache_misses, "texts that were looked for in the cache and not found")         \
+    X(CACHE_EVICTIONS, cache_evictions, "results that made room for others in the cache")
 
 typedef enum fletch_counter {
 #define FLETCH_COUNTER_ENUM(NAME, name, text) FLETCH_COUNT_##NAME,
@@ -589,6 +599,9 @@ typedef struct fletch_stats {
     /* since the model was opened: counter[FLETCH_COUNT_TEXTS] */
     uint64_t counter_count; /* that this library has */
     uint64_t counter[FLETCH_COUNTER_MAX];
+    /* now, again */
+    uint64_t cache_entries, cache_bytes; /* of results */
+    uint64_t cache_limit;                /* cache.max_bytes; 0: there is none */
 } fletch_stats;
 
 /** Fill *stats (with its size set). Takes a few microseconds and no lock that work waits for. */

@@ -89,17 +89,6 @@ static int check_truncate(fletch_truncate how, fletch_error *error) {
                    (int)how);
 }
 
-size_t fletch_row_bytes(size_t cols, fletch_dtype dtype) {
-    switch (dtype) {
-    case FLETCH_FLOAT32: return cols <= SIZE_MAX / sizeof(float) ? cols * sizeof(float) : 0;
-    case FLETCH_INT8:
-    case FLETCH_UINT8: return cols;
-    case FLETCH_BINARY:
-    case FLETCH_UBINARY: return cols / 8 + (cols % 8 != 0);
-    }
-    return 0;
-}
-
 int fletch_row_convert(void *out, const float *row, size_t cols, fletch_dtype dtype) {
     if (!out || !row || fletch_row_bytes(cols, dtype) == 0 || !fl_all_finite(row, cols))
         return FLETCH_EINVAL;
@@ -179,7 +168,7 @@ static int check_kind(const fletch_request *request, fletch_error *error) {
     if ((unsigned)request->kind > FLETCH_KIND_SPARSE)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "the kind is %d; use FLETCH_KIND_…",
                        (int)request->kind);
-    if (pairs && (request->kind != FLETCH_KIND_SCORES || request->ids))
+    if (pairs && (request->kind != FLETCH_KIND_SCORES || request->ids || request->are_ids))
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "a query or second texts are for scores of texts");
     if (request->query && request->second)
@@ -210,6 +199,11 @@ static int check_request(const fletch_model *model, fletch_request *request,
     if (status == FLETCH_OK && request->ids && request->texts.pointers)
         status = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                          "fletch_submit: ids need offsets64 or offsets32, not pointers");
+    if (status == FLETCH_OK && request->are_ids && request->texts.count > 0 &&
+        (request->ids || !request->texts.lengths))
+        status =
+            fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                    "fletch_submit: are_ids needs texts with pointers and lengths, and no ids");
     if (status == FLETCH_OK && (unsigned)request->lane > FLETCH_LANE_BULK)
         status = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_submit: lane is %d",
                          (int)request->lane);

@@ -34,8 +34,8 @@ size_t fl_big_trim(void *block, size_t old, size_t size);
 enum { FL_BIG_ALIGNMENT = 2 * 1024 * 1024 };
 bool fl_big_pages(size_t *page);
 
-/* Give the whole pages inside data[size] back to the kernel: only for read-only mappings of files, whose
- * pages come back from the file when they are read again. Anything else would lose its contents. */
+/* Give the whole pages inside data[size] back to the kernel: those of a read-only mapping of a file come
+ * back from the file when they are read again, those of a big block as zeros. */
 void fl_pages_release(const void *data, size_t size);
 
 /* Number of allocations made by this process so far through this door (fl_alloc…, fl_big_alloc). */

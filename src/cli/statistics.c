@@ -82,6 +82,17 @@ static void put_buffers(fl_buf *out, const fletch_stats *s) {
                   s->counter[FLETCH_COUNT_POOL_ALLOCATIONS], (double)s->pool_bytes / 1e6);
 }
 
+static void put_cache(fl_buf *out, const fletch_stats *s) {
+    const double hits = (double)s->counter[FLETCH_COUNT_CACHE_HITS];
+    if (s->cache_limit == 0)
+        return;
+    fl_buf_printf(out, "%-12s", "cache");
+    put_share(out, " hit", hits, hits + (double)s->counter[FLETCH_COUNT_CACHE_MISSES]);
+    fl_buf_printf(out, ", %" PRIu64 " results in %.1f of %.1f MB, %" PRIu64 " evicted\n",
+                  s->cache_entries, (double)s->cache_bytes / 1e6, (double)s->cache_limit / 1e6,
+                  s->counter[FLETCH_COUNT_CACHE_EVICTIONS]);
+}
+
 void fl_statistics_put(fl_buf *out, const fletch_stats *s) {
     put_engine(out, s);
     put_tokenizer(out, s);
@@ -90,6 +101,8 @@ void fl_statistics_put(fl_buf *out, const fletch_stats *s) {
     put_durations(out, "forward", &s->forward);
     put_durations(out, "request", &s->total);
     put_buffers(out, s);
+    put_if(out, "repeats", s->counter[FLETCH_COUNT_REPEATED_TEXTS]);
+    put_cache(out, s);
     put_if(out, "failed", s->counter[FLETCH_COUNT_FAILED_TEXTS]);
     put_if(out, "splits", s->counter[FLETCH_COUNT_BATCH_SPLITS]);
     put_if(out, "retries", s->counter[FLETCH_COUNT_BATCH_RETRIES]);

@@ -177,6 +177,9 @@
     X(MEMORY_LIMIT, "memory.limit", "--memory-limit", SIZE, "none",                                \
       FL_SIZES("none", "16 TiB", 0x1p44),                                                          \
       "Ceiling for the memory of the whole process: batches are split to stay below it.")          \
+    X(CACHE_MAX_BYTES, "cache.max_bytes", "--cache-max-bytes", SIZE, "none",                       \
+      FL_SIZES("none", "256 GiB", 0x1p38),                                                         \
+      "Keep so many bytes of results, and answer texts that come again from them.")                \
     X(PROFILE_FILE, "profile.file", "--profile-file", STRING, "", FL_ANY,                          \
       "File for a Chrome trace of tokenise, queue, copy, each layer and output; none: off.")       \
     X(PROFILE_START, "profile.start", "--profile-start", BOOL, "true", FL_ANY,                     \

@@ -36,6 +36,8 @@ static const pair pairs[] = {
      "requests would be given up while they wait for company"},
     {FL_KEY_POOL_MAX_BYTES, FL_KEY_MEMORY_LIMIT, true, 4,
      "the buffers that are kept would fill the whole of the memory"},
+    {FL_KEY_CACHE_MAX_BYTES, FL_KEY_MEMORY_LIMIT, true, 4,
+     "the results that are kept would fill the whole of the memory"},
 };
 
 /* A file, the environment, a flag or the program said so, not a default or a preset. */

@@ -254,6 +254,7 @@ static void read_gauges(const fletch_model *m, fletch_stats *out) {
 
 void fl_runtime_stats(fletch_model *model, fletch_stats *out) {
     fl_bufpool_state inputs, outputs;
+    fl_cache_state   cache = {0};
     fl_stats_read(&model->stats, out);
     if (!model->has_engine)
         return;
@@ -262,8 +263,13 @@ void fl_runtime_stats(fletch_model *model, fletch_stats *out) {
     pthread_mutex_unlock(&model->lock);
     fl_bufpool_read(model->inputs, &inputs);
     fl_bufpool_read(model->outputs, &outputs);
-    out->pool_buffers    = inputs.buffers + outputs.buffers;
-    out->pool_bytes      = inputs.bytes + outputs.bytes;
+    out->pool_buffers = inputs.buffers + outputs.buffers;
+    out->pool_bytes   = inputs.bytes + outputs.bytes;
+    if (model->cache)
+        fl_cache_read(model->cache, &cache);
+    out->cache_entries   = cache.entries;
+    out->cache_bytes     = cache.bytes;
+    out->cache_limit     = cache.bytes_max;
     out->memory_bytes    = fl_memory_used(model->memory);
     out->memory_limit    = fl_memory_limit(model->memory);
     out->memory_reserved = fl_memory_reserved(model->memory);

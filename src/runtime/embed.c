@@ -12,6 +12,7 @@
  * Proof   tests/unit/test_fletch.c, tests/golden/test_vectors.py. */
 #include "base/clock.h"
 #include "base/error.h"
+#include "runtime/repeats.h"
 #include "runtime/runtime.h"
 
 static void deliver(fletch_model *model, fl_request **over) {
@@ -77,6 +78,9 @@ int fl_runtime_wait(fletch_model *model, const fletch_request *asked, fletch_lis
             asked->texts.count > model->short_call ? FLETCH_LANE_BULK : FLETCH_LANE_INTERACTIVE;
         fl_request_begin(request);
         wait_for(request);
+        pthread_mutex_unlock(&model->lock);
+        fl_repeats_copy(request);
+        pthread_mutex_lock(&model->lock);
         status = request->error.code;
         if (status < 0 && error)
             *error = request->error;

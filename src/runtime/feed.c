@@ -13,7 +13,9 @@
  * Errors  A text that is not UTF-8, too long where that is refused, or without tokens fails alone
  *         (options.status) or ends the request.
  *         A query of a late-interaction model is filled up here, with tokens that may be attended to or not.
- * Memory  chunk buffer: fl_chunk, cu, skip, segment, keys, ids. A feeder has tokenizer scratch and, where
+ *         Repeats are passed over (repeats.h), and what the model's cache has is answered here
+ *         (result_cache.h): only the others get into a chunk.
+ * Memory  chunk buffer: fl_chunk, cu, index, skip, segment, keys, ids. A feeder has tokenizer scratch and, where
  *         there is a prompt, a buffer for prompt + text; feeders are kept in a free list.
  * Threads see request.h.
  * Proof   tests/unit/test_fletch.c, test_submit.c, tests/golden. */
@@ -23,7 +25,9 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "runtime/repeats.h"
 #include "runtime/runtime.h"
+#include "runtime/texts.h"
 
 enum {
     FEED_FIRST = 64,    /* texts of a first step, so that the engine starts soon; and of each step
@@ -106,39 +110,6 @@ fl_buf *fl_feeder_text(fl_feeder *feeder) {
     return &feeder->text;
 }
 
-/* ---- Texts ----------------------------------------------------------------------------------- */
-
-static int text_range(const fletch_texts *texts, size_t index, int64_t *begin, int64_t *end,
-                      fletch_error *error) {
-    *begin = texts->offsets64 ? texts->offsets64[index] : texts->offsets32[index];
-    *end   = texts->offsets64 ? texts->offsets64[index + 1] : texts->offsets32[index + 1];
-    if (*begin >= 0 && *end >= *begin)
-        return FLETCH_OK;
-    return fl_fail(error, FLETCH_EINVAL, index,
-                   "text %zu: its offsets %lld and %lld are negative or run backwards", index,
-                   (long long)*begin, (long long)*end);
-}
-
-int fl_texts_at(const fletch_texts *texts, size_t index, const char **text, size_t *size,
-                fletch_error *error) {
-    if (texts->pointers) {
-        *text = texts->pointers[index];
-        if (!*text)
-            return fl_fail(error, FLETCH_EINVAL, index, "text %zu is a NULL pointer", index);
-        *size = texts->lengths ? texts->lengths[index] : strlen(*text);
-        return FLETCH_OK;
-    }
-    int64_t begin, end;
-    int     status = text_range(texts, index, &begin, &end, error);
-    if (status < 0)
-        return status;
-    *size = (size_t)(end - begin);
-    *text = *size > 0 && texts->bytes ? texts->bytes + begin : "";
-    if (*size > 0 && !texts->bytes) /* NULL is fine as long as every text is empty */
-        return fl_fail(error, FLETCH_EINVAL, index, "text %zu: bytes is NULL", index);
-    return FLETCH_OK;
-}
-
 /* ---- Chunks ---------------------------------------------------------------------------------- */
 
 /* A chunk in the making: where its arrays are, and how far they are filled. */
@@ -146,11 +117,12 @@ typedef struct filling {
     fl_request   *request;
     fl_feeder    *feeder;
     fl_chunk     *chunk; /* NULL: none begun */
-    uint32_t     *cu, *skip, *segment, *keys;
+    uint32_t     *cu, *index, *skip, *segment, *keys;
     int32_t      *ids;
     uint32_t      texts_max, ids_max;
     bool          helps;           /* by a slot's thread: not the one that waits for the request */
     uint64_t      begin_ns, bytes; /* of text in the chunk */
+    uint32_t      cached, cached_tokens; /* texts since it began that the cache had */
     fletch_error *error;
 } filling;
 
@@ -199,8 +171,9 @@ static size_t pair_bound(const fl_request *r, size_t index) {
 }
 
 /* Tokens that a text has at least, because it is filled up; 0: it is not. */
-static size_t filled_to(const fl_request *r) {
-    return r->side == FL_SIDE_QUERY && !r->token_ids ? r->model->model->late.expansion : 0;
+static size_t filled_to(const fl_request *r, size_t index) {
+    return r->side == FL_SIDE_QUERY && !fl_item_is_ids(r, index) ? r->model->model->late.expansion
+                                                                 : 0;
 }
 
 /* Ids that text `index` can have at most; its length is not known to be right
@@ -211,11 +184,10 @@ static size_t text_bound(const fl_request *r, size_t index) {
     const char *text  = NULL;
     size_t      size  = 0;
     size_t      limit = r->encode.max_length;
-    int64_t     begin, end;
-    if (r->token_ids) {
-        if (text_range(&r->texts, index, &begin, &end, NULL) < 0)
+    if (fl_item_is_ids(r, index)) {
+        const int32_t *ids;
+        if (fl_ids_at(r, index, &ids, &size, NULL) < 0)
             return 1;
-        size = (size_t)(end - begin);
         return size < limit ? size : limit;
     }
     if (fl_texts_at(&r->texts, index, &text, &size, NULL) < 0)
@@ -228,7 +200,7 @@ static size_t text_bound(const fl_request *r, size_t index) {
 }
 
 static size_t ids_bound(const fl_request *r, size_t index) {
-    size_t most = text_bound(r, index), least = filled_to(r);
+    size_t most = text_bound(r, index), least = filled_to(r, index);
     return most > least ? most : least;
 }
 
@@ -246,13 +218,15 @@ static int begin_chunk(filling *f, size_t index, size_t last) {
     size_t   ids   = 0;
     uint32_t texts = 0;
     for (size_t i = index; i < last; i++) {
+        if (fl_repeats_has(f->request, i))
+            continue;
         size_t more = ids_bound(f->request, i);
         if (texts > 0 && ids + more > CHUNK_IDS)
             break;
         ids += more;
         texts++;
     }
-    size_t words = texts + 1 + 3 * (size_t)texts + ids;
+    size_t words = texts + 1 + 4 * (size_t)texts + ids;
     size_t need  = sizeof(fl_chunk) + words * sizeof(uint32_t);
     size_t capacity;
     f->chunk = fl_bufpool_take(f->request->model->inputs, fl_chunk_bytes(need), &capacity);
@@ -262,7 +236,8 @@ static int begin_chunk(filling *f, size_t index, size_t last) {
     f->texts_max       = texts;
     f->ids_max         = (uint32_t)ids;
     f->cu              = (uint32_t *)(void *)(f->chunk + 1);
-    f->skip            = f->cu + texts + 1;
+    f->index           = f->cu + texts + 1;
+    f->skip            = f->index + texts;
     f->segment         = f->skip + texts;
     f->keys            = f->segment + texts;
     f->ids             = (int32_t *)(void *)(f->keys + texts);
@@ -270,6 +245,7 @@ static int begin_chunk(filling *f, size_t index, size_t last) {
     f->chunk->request  = f->request;
     f->chunk->first    = index;
     f->chunk->cu       = f->cu;
+    f->chunk->index    = f->index;
     f->chunk->skip     = f->skip;
     f->chunk->segment  = f->segment;
     f->chunk->keys     = f->keys;
@@ -277,6 +253,8 @@ static int begin_chunk(filling *f, size_t index, size_t last) {
     f->cu[0]           = 0;
     f->begin_ns        = fl_clock_ns();
     f->bytes           = 0;
+    f->cached          = 0;
+    f->cached_tokens   = 0;
     return FLETCH_OK;
 }
 
@@ -433,13 +411,10 @@ static void cut_ids(const fl_request *r, const int32_t *from, size_t count, int3
 /* The caller's own ids of text `index`, checked and cut. */
 static int copy_ids(filling *f, size_t index, int32_t *ids, size_t *tokens, bool *cut) {
     const fl_request *r = f->request;
-    int64_t           begin, end;
-    int               status = text_range(&r->texts, index, &begin, &end, f->error);
-    if (status < 0)
-        return status;
-    const int32_t *from  = r->token_ids + begin;
-    size_t         count = (size_t)(end - begin);
-    uint32_t       vocab = r->model->model->encoder.desc.vocab;
+    const int32_t    *from;
+    size_t            count;
+    uint32_t          vocab = r->model->model->encoder.desc.vocab;
+    FL_TRY(fl_ids_at(r, index, &from, &count, f->error));
     for (size_t i = 0; i < count; i++)
         if (from[i] < 0 || (uint32_t)from[i] >= vocab)
             return fl_fail(f->error, FLETCH_EINVAL, index,
@@ -454,6 +429,30 @@ static int copy_ids(filling *f, size_t index, int32_t *ids, size_t *tokens, bool
     return FLETCH_OK;
 }
 
+/* Where a result of the cache goes: to text `index` of the request. */
+typedef struct taking {
+    fl_request *request;
+    size_t      index;
+} taking;
+
+static bool take_cached(void *arg, const void *value, size_t size) {
+    const taking *t = arg;
+    fl_request   *r = t->request;
+    if (r->lists)
+        return fl_lists_put(r->lists, t->index, value, size) == FLETCH_OK;
+    memcpy((char *)r->out.data + t->index * r->out.stride, value, size);
+    return true;
+}
+
+/* Whether the text that was laid down last has its result already. */
+static bool is_cached(const filling *f, uint32_t k, size_t index) {
+    fl_request  *r   = f->request;
+    taking       t   = {.request = r, .index = index};
+    fl_cache_key key = fl_chunk_key(f->chunk, k);
+    return r->model->cache && fl_request_may_cache(r) &&
+           fl_cache_find(r->model->cache, &key, take_cached, &t);
+}
+
 /* Text `index` becomes the next of the chunk. */
 static int add_text(filling *f, size_t index) {
     fl_request *r      = f->request;
@@ -463,12 +462,12 @@ static int add_text(filling *f, size_t index) {
     bool        cut    = false;
     size_t      room   = f->ids_max - at;
     fl_pair     pair   = {0};
-    bool        paired = r->pairs && is_pair(r, index);
+    bool        paired = r->pairs && is_pair(r, index), ids = fl_item_is_ids(r, index);
     int         status = FLETCH_OK;
     if (r->model->model->chat_count > 0 && !paired)
         return fl_fail(f->error, FLETCH_EINVAL, index,
                        "text %zu stands alone, and this model scores pairs", index);
-    if (r->token_ids)
+    if (ids)
         status = copy_ids(f, index, f->ids + at, &tokens, &cut);
     else if (paired)
         status = encode_pair(f, index, f->ids + at, room, &pair);
@@ -486,26 +485,31 @@ static int add_text(filling *f, size_t index) {
                        "shorten it, or allow "
                        "truncation (truncate=right)",
                        index, r->encode.max_length);
-    bool nothing =
-        tokens == 0 && !r->token_ids && room > 0 && (r->model->model->is_static || r->looked_up);
+    bool nothing = tokens == 0 && !ids && room > 0 && (r->model->model->is_static || r->looked_up);
     if (nothing) { /* one token that is left out: the mean of none is zero */
         f->ids[at] = 0;
         tokens     = 1;
     }
     if (tokens == 0) /* no special tokens in this model: there is nothing to pool */
-        return fl_fail(f->error, FLETCH_EINVAL, index,
-                       "text %zu has no tokens, and %s; leave such texts out", index,
-                       r->token_ids ? "an empty list of ids has no vector"
-                                    : "this model's tokenizer adds none");
+        return fl_fail(
+            f->error, FLETCH_EINVAL, index, "text %zu has no tokens, and %s; leave such texts out",
+            index, ids ? "an empty list of ids has no vector" : "this model's tokenizer adds none");
     f->keys[k] = (uint32_t)tokens;
-    while (tokens < filled_to(r))
+    while (tokens < filled_to(r, index))
         f->ids[at + tokens++] = r->model->filler;
     if (r->model->model->late.attends)
         f->keys[k] = (uint32_t)tokens;
+    uint32_t skip = ids ? 0 : r->prompt_skip; /* a caller's ids are complete */
     f->cu[k + 1]  = at + (uint32_t)tokens;
-    f->skip[k]    = nothing || r->prompt_skip > tokens ? (uint32_t)tokens : r->prompt_skip;
+    f->index[k]   = (uint32_t)(index - f->chunk->first);
+    f->skip[k]    = nothing || skip > tokens ? (uint32_t)tokens : skip;
     f->segment[k] = (uint32_t)(paired ? pair.segment : tokens);
-    f->chunk->texts++;
+    if (is_cached(f, k, index)) {
+        f->cached++;
+        f->cached_tokens += (uint32_t)tokens;
+    } else {
+        f->chunk->texts++;
+    }
     if (r->options.tokens)
         r->options.tokens[index] = nothing ? 0 : (uint32_t)tokens;
     if (r->options.truncated)
@@ -524,11 +528,12 @@ static bool still_wanted(const fl_request *r, size_t next) {
 }
 
 /* The caller's own ids may stand between special tokens, which a query has none of. */
-static void leave_out_specials(const fl_request *r, int32_t **ids, size_t *count) {
+static void leave_out_specials(const fl_request *r, size_t text, int32_t **ids, size_t *count) {
     uint32_t       head, tail;
     const int32_t *before = fl_tokenizer_before(r->model->tokenizer, &head);
     const int32_t *after  = fl_tokenizer_after(r->model->tokenizer, &tail);
-    if (!r->token_ids || *count < head + tail || memcmp(*ids, before, head * sizeof **ids) != 0 ||
+    if (!fl_item_is_ids(r, text) || *count < head + tail ||
+        memcmp(*ids, before, head * sizeof **ids) != 0 ||
         memcmp(*ids + *count - tail, after, tail * sizeof **ids) != 0)
         return;
     *ids += head;
@@ -543,7 +548,7 @@ static void look_up(filling *f, const fl_chunk *chunk, fl_request **over) {
         uint32_t first = f->cu[k] + f->skip[k];
         size_t   text = fl_chunk_text(chunk, k), count = f->cu[k + 1] - first;
         int32_t *ids = f->ids + first;
-        leave_out_specials(f->request, &ids, &count);
+        leave_out_specials(f->request, text, &ids, &count);
         if (fl_lookup_text(f->request, text, ids, count, &terms, f->error) == FLETCH_OK)
             continue;
         pthread_mutex_lock(&f->request->model->lock);
@@ -556,18 +561,19 @@ static void look_up(filling *f, const fl_chunk *chunk, fl_request **over) {
     fl_count(stats, FLETCH_COUNT_TOKENS, f->cu[chunk->texts]);
 }
 
-/* Queue the chunk, or give it back when it is empty; false when no more of its request is wanted. */
-static bool close_chunk(filling *f, fl_request **over) {
+/* Queue the chunk, or give it back when it is empty; false when `next` and what follows it in its request are
+ * not wanted any more. */
+static bool close_chunk(filling *f, size_t next, fl_request **over) {
     fl_request   *r      = f->request;
     fletch_model *model  = r->model;
     fl_chunk     *chunk  = f->chunk;
     uint64_t      now    = fl_clock_ns();
     uint32_t      tokens = f->cu[chunk->texts];
-    size_t        next   = chunk->first + chunk->texts;
+    uint32_t      texts  = chunk->texts + f->cached;
     f->chunk             = NULL;
     fl_trace_end(model->trace, "tokenise", f->begin_ns, "tokens", tokens);
-    if (chunk->texts > 0)
-        fl_histogram_add(&model->stats.tokenize, (now - f->begin_ns) / chunk->texts, chunk->texts);
+    if (texts > 0)
+        fl_histogram_add(&model->stats.tokenize, (now - f->begin_ns) / texts, texts);
     if (f->bytes > 0) {
         fl_count(&model->stats, FLETCH_COUNT_TOKENIZED_BYTES, f->bytes);
         fl_count(&model->stats, FLETCH_COUNT_TOKENIZE_NS, now - f->begin_ns);
@@ -576,6 +582,8 @@ static bool close_chunk(filling *f, fl_request **over) {
         look_up(f, chunk, over);
     pthread_mutex_lock(&model->lock);
     r->tokenize_ns += now - f->begin_ns;
+    r->finished += f->cached;
+    r->tokens += f->cached_tokens;
     if (r->looked_up) {
         r->tokens += tokens;
         fl_request_finish(r, chunk->texts, over);
@@ -616,23 +624,25 @@ static bool fail_text(filling *f, size_t index, fl_request **over) {
 /* Texts [first, last), or up to where the request ended. */
 static void feed_texts(filling *f, size_t first, size_t last, fl_request **over) {
     for (size_t i = first; i < last; i++) {
+        if (fl_repeats_has(f->request, i))
+            continue;
         if (f->chunk &&
             (f->chunk->texts == f->texts_max ||
              f->cu[f->chunk->texts] + ids_bound(f->request, i) > f->ids_max) &&
-            !close_chunk(f, over))
+            !close_chunk(f, i, over))
             return;
         int status = f->chunk ? FLETCH_OK : begin_chunk(f, i, last);
         if (status == FLETCH_OK)
             status = add_text(f, i);
         if (status == FLETCH_OK)
             continue;
-        if (f->chunk) /* the texts of a chunk follow each other */
-            close_chunk(f, over);
+        if (f->chunk) /* what is good of it goes its way before the request may end */
+            close_chunk(f, i, over);
         if (!fail_text(f, i, over))
             return;
     }
     if (f->chunk)
-        close_chunk(f, over);
+        close_chunk(f, last, over);
 }
 
 /* ---- Feeding --------------------------------------------------------------------------------- */

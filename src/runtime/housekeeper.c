@@ -17,6 +17,7 @@ static const uint64_t coalesce_ns = 500000U;    /* deadlines this near are met t
 
 void fl_runtime_trim(fletch_model *model, const char *why) {
     uint64_t freed = fl_bufpool_trim(model->inputs, 0) + fl_bufpool_trim(model->outputs, 0);
+    freed += model->cache ? fl_cache_empty(model->cache) : 0;
     fl_count(&model->stats, FLETCH_COUNT_PRESSURE_CLEANUPS, 1);
     fl_log_write(fl_config_log(model->config), FL_LOG_DEBUG, "%s: %.1f MB of buffers given back",
                  why, (double)freed / 1e6);

@@ -11,19 +11,23 @@
 #define FL_RUNTIME_LISTS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "fletch.h"
 
 typedef struct fl_lists {
-    fletch_lists         shown; /* first: what the caller sees */
-    fletch_list         *list;  /* owned [count], shown.list */
+    fletch_lists shown; /* first: what the caller sees */
+    fletch_list *list;  /* owned [count], shown.list */
+    bool *draft; /* owned [count]: what fl_lists_take lays down is a draft of list i, which is
+                                   not counted; NULL: it is final */
     atomic_uint_fast64_t bytes;
     uint64_t             bytes_max; /* 0: no limit */
 } fl_lists;
 
 /* Lists of `count` texts without an entry; NULL: out of memory. */
-fl_lists *fl_lists_new(size_t count, size_t columns, uint64_t bytes_max, fletch_error *error);
+fl_lists *fl_lists_new(size_t count, size_t columns, uint64_t bytes_max, bool drafts,
+                       fletch_error *error);
 
 /* A list of `count` entries in a block of its own, counted with the others: ids and values [count]
  * [columns] are to be filled. ENOSPC beyond bytes_max, ENOMEM. */
@@ -31,12 +35,17 @@ int fl_lists_make(fl_lists *lists, fletch_list *list, size_t count, size_t colum
                   float **values);
 
 /* The same as the list of text `index`, whose ids are copied. What the text had before (its batch ran
- * already) goes. `columns` may differ from those that the caller will see while the list is in the making. */
+ * already) goes. `columns` of a draft may differ from those that the caller will see. */
 int fl_lists_take(fl_lists *lists, size_t index, const int32_t *ids, size_t count, size_t columns,
                   float **values);
 
 /* ENOSPC and ENOMEM in words; returns `status`. */
 int fl_lists_refuse(int status, size_t where, fletch_error *error);
+/* The bytes of a list: values, and the ids after them, in one block that begins at list->values. */
+size_t fl_list_bytes(const fletch_list *list);
+
+/* Text `index` gets a block that was kept of a list of as many columns as the caller sees. ENOSPC, ENOMEM. */
+int fl_lists_put(fl_lists *lists, size_t index, const void *block, size_t bytes);
 
 /* The text has no entry after all. */
 void fl_lists_drop(fl_lists *lists, size_t index);

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "model/hub.h"
 #include "runtime/runtime.h"
@@ -417,11 +418,20 @@ static void tell_ignored(const fletch_model *m) {
     }
 }
 
+static int open_cache(fletch_model *m, fletch_error *error) {
+    uint64_t bytes = (uint64_t)fl_config_int(m->config, FL_KEY_CACHE_MAX_BYTES);
+    m->seed        = fl_hash_seed(m);
+    return bytes == 0
+               ? FLETCH_OK
+               : fl_cache_open(&m->cache, bytes, m->predict ? m->memory : NULL, &m->stats, error);
+}
+
 static int open_engines(fletch_model *m, fletch_error *error) {
     FL_TRY(open_memory(m, error));
     FL_TRY(open_trace(m, error));
     FL_TRY(fl_replicas_open(&m->replicas, m, m->config, false, error));
     FL_TRY(open_pools(m, error));
+    FL_TRY(open_cache(m, error));
     m->has_engine = true;
     set_rules(m);
     tell_ignored(m);
@@ -538,6 +548,7 @@ void fl_runtime_close(fletch_model *m) {
     fl_free(m->tickets);
     fl_bufpool_close(m->inputs);
     fl_bufpool_close(m->outputs);
+    fl_cache_close(m->cache);
     fl_memory_close(m->memory);
     fl_free(m->skipped);
     fl_free(m->lookup);
@@ -614,6 +625,8 @@ static int replace(fletch_model *m, fl_config *config, fletch_error *error) {
     fl_dispatch(m);
     pthread_mutex_unlock(&m->lock);
     fl_replicas_close(old);
+    if (m->cache) /* another provider's rows differ in their last bits */
+        fl_cache_empty(m->cache);
     return FLETCH_OK;
 }
 
@@ -630,8 +643,9 @@ int fl_runtime_warm(fletch_model *m, fletch_error *error) {
     fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
     fletch_request       request = FLETCH_REQUEST_INIT;
     fletch_lists        *lists   = NULL;
-    float               *row     = fl_alloc_array(m->dimensions, sizeof *row);
-    int                  status  = FLETCH_OK;
+    options.no_cache             = 1;
+    float *row                   = fl_alloc_array(m->dimensions, sizeof *row);
+    int    status                = FLETCH_OK;
     if (!row)
         return fl_fail_nomem(error, m->dimensions * sizeof *row, "a row");
     request.texts   = fletch_texts_from_strings(&text, 1);

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "runtime/repeats.h"
 #include "runtime/runtime.h"
 
 /* ---- The free list --------------------------------------------------------------------------- */
@@ -47,6 +48,8 @@ void fl_request_recycle(fl_request *request) {
     fl_lists_free((fl_lists *)(void *)request->query_rows);
     if (request->query_ids)
         fl_bufpool_give(model->inputs, request->query_ids, request->query_capacity);
+    if (request->same)
+        fl_bufpool_give(model->inputs, request->same, request->same_capacity);
     memset(request, 0, sizeof *request);
     request->model       = model;
     request->changed     = changed;
@@ -68,6 +71,7 @@ void fl_requests_free(fletch_model *model) {
 void fl_request_fill(fl_request *request, const fletch_request *asked) {
     request->texts       = asked->texts;
     request->token_ids   = asked->ids;
+    request->are_ids     = asked->are_ids;
     request->options     = *asked->options;
     request->out         = asked->out;
     request->lane        = asked->lane;
@@ -146,7 +150,7 @@ static int resolve_matches(fl_request *r, fletch_error *error) {
     const char *named; /* the sides' own prompts are used; a wrong name is told all the same */
     if (r->options.prompt_name)
         FL_TRY(fl_runtime_prompt(r->model, r->options.prompt_name, &named, error));
-    r->lists = fl_lists_new(r->texts.count, model->encoder.desc.hidden, 0, error);
+    r->lists = fl_lists_new(r->texts.count, model->dimensions, 0, true, error);
     return r->lists ? FLETCH_OK : FLETCH_ENOMEM;
 }
 
@@ -215,7 +219,7 @@ static int resolve_prompt(fl_request *r, fletch_error *error) {
         if (status < 0)
             return status;
     }
-    if (r->token_ids) /* the caller's ids are complete */
+    if (r->token_ids) /* complete as they are */
         r->prompt = "";
     r->prompt_size = strlen(r->prompt);
     size_t valid   = fl_utf8_valid_prefix(r->prompt, r->prompt_size);
@@ -315,7 +319,7 @@ static int resolve_tokens(fl_request *r, fletch_error *error) {
         r->output.normalize = r->output.normalize || unit;
         r->output.raw       = !r->output.normalize;
     }
-    r->lists = fl_lists_new(r->texts.count, r->output.columns, r->options.list_bytes, error);
+    r->lists = fl_lists_new(r->texts.count, r->output.columns, r->options.list_bytes, late, error);
     return r->lists ? FLETCH_OK : FLETCH_ENOMEM;
 }
 
@@ -330,7 +334,7 @@ static int resolve_sparse(fl_request *r, fletch_error *error) {
     r->looked_up =
         lookup->there && (side == FL_SIDE_QUERY || (side == FL_SIDE_NONE && lookup->by_default));
     r->output.model = r->model->model;
-    r->lists        = fl_lists_new(r->texts.count, 1, r->options.list_bytes, error);
+    r->lists        = fl_lists_new(r->texts.count, 1, r->options.list_bytes, false, error);
     return r->lists ? FLETCH_OK : FLETCH_ENOMEM;
 }
 
@@ -351,6 +355,18 @@ static int resolve_query(fl_request *r, fletch_error *error) {
     return status;
 }
 
+/* All that its results depend on besides their ids and what a chunk says of each. */
+static void resolve_form(fl_request *r) {
+    const fl_output *o = &r->output;
+    r->form[0]         = (uint32_t)r->kind | (uint32_t)r->side << 4 | (uint32_t)o->dtype << 8 |
+                 (uint32_t)o->activation << 12 | (uint32_t)o->normalize << 20 |
+                 (uint32_t)o->raw << 21 | (uint32_t)o->renormalize << 22 |
+                 (uint32_t)o->softmax << 23;
+    r->form[1] = o->columns;
+    r->form[2] = r->options.top_k;
+    memcpy(&r->form[3], &r->options.threshold, sizeof r->form[3]);
+}
+
 int fl_request_resolve(fl_request *request, fletch_error *error) {
     request->side = FL_SIDE_NONE;
     int status    = resolve_kind(request, error);
@@ -366,7 +382,11 @@ int fl_request_resolve(fl_request *request, fletch_error *error) {
     status = resolve_prompt(request, error);
     if (status == FLETCH_OK && request->query && !request->matches)
         status = resolve_query(request, error);
-    return status;
+    if (status < 0)
+        return status;
+    resolve_form(request);
+    fl_repeats_find(request);
+    return FLETCH_OK;
 }
 
 /* ---- Progress -------------------------------------------------------------------------------- */
@@ -501,6 +521,7 @@ void fl_chunk_finish(fl_chunk *chunk, uint32_t k, uint32_t texts) {
 /* Who delivers: fl_runtime_close looks whether it was called from a callback.
  */
 static void deliver(fletch_model *model, fl_request *request) {
+    fl_repeats_copy(request);
     fl_delivery    self    = {.thread = pthread_self()};
     fletch_outcome outcome = {.error       = request->error,
                               .tokens      = request->tokens,

@@ -23,23 +23,25 @@
 #include "fletch.h"
 #include "model/model.h"
 #include "runtime/lists.h"
+#include "runtime/result_cache.h"
 #include "tokenizer/tokenizer.h"
 
 typedef struct fl_request fl_request;
 
-/* A run of tokenised texts of one request, in the lane's queue until the last
+/* Tokenised texts of one request, in the lane's queue until the last
  * one was taken. */
 typedef struct fl_chunk {
     struct fl_chunk *before, *after; /* in the lane */
     struct fl_chunk *sibling;        /* the request's chunks */
     fl_request      *request;
     size_t           capacity;   /* bytes of the pool's buffer, this struct included */
-    size_t           first;      /* index of its first text in the request */
+    size_t           first;      /* texts of the request are counted from here in `index` */
     uint32_t         texts;      /* in it */
     uint32_t         taken;      /* left in batches: texts [0, taken) */
     uint32_t         unfinished; /* not answered yet */
     bool             queued;
     uint64_t         queued_ns;
+    const uint32_t  *index;  /* [texts] rising: repeats and what the cache had are left out */
     const uint32_t  *cu;     /* [texts + 1] */
     const uint32_t  *skip;   /* [texts] tokens left out of pooling */
     const uint32_t *segment; /* [texts] the first token of type 1; the length where there is none */
@@ -65,6 +67,7 @@ struct fl_request {
     /* asked for */
     fletch_texts         texts;
     const int32_t       *token_ids; /* instead of texts, or NULL */
+    const uint8_t       *are_ids;   /* or of some of them */
     fletch_embed_options options;
     fletch_kind          kind;
     fletch_matrix        out;   /* dense */
@@ -90,6 +93,10 @@ struct fl_request {
     bool              matches;   /* scores by late interaction: lists hold rows for a while */
     bool              looked_up; /* sparse: no engine is asked, the weights stand in a table */
     bool              refuse_long;
+    uint32_t          form[FL_CACHE_FORM]; /* what its results depend on besides ids */
+    uint32_t         *same; /* [texts.count] the first text that equals each; NULL: no
+                                              two are equal. A buffer of the pool */
+    size_t            same_capacity;
     bool              in_place; /* the engine may write into the caller's rows */
     bool carries; /* who feeds it may carry it too: no slot is woken for its last chunk */
     /* progress */
@@ -121,8 +128,23 @@ static inline bool fl_request_has_lists(const fl_request *request) {
     return request->kind == FLETCH_KIND_TOKENS || request->matches;
 }
 
+/* Whether its results go through the model's cache: a score by late interaction depends on a query's vectors
+ * too. */
+static inline bool fl_request_may_cache(const fl_request *request) {
+    return !request->matches && !request->looked_up && !request->options.no_cache;
+}
+
+static inline fl_cache_key fl_chunk_key(const fl_chunk *chunk, uint32_t k) {
+    return (fl_cache_key){.form    = chunk->request->form,
+                          .skip    = chunk->skip[k],
+                          .segment = chunk->segment[k],
+                          .keys    = chunk->keys[k],
+                          .count   = fl_chunk_length(chunk, k),
+                          .ids     = chunk->ids + chunk->cu[k]};
+}
+
 static inline size_t fl_chunk_text(const fl_chunk *chunk, uint32_t k) {
-    return chunk->first + k;
+    return chunk->first + chunk->index[k];
 }
 
 /* ---- request.c; those marked (locked) want model->lock --------------------------------------- */
@@ -183,9 +205,5 @@ fl_buf                  *fl_feeder_text(fl_feeder *feeder); /* for texts in the 
 /* The ids of `text` behind the request's prompt, without what a template adds, in a buffer of the
  * model's input pool. */
 int fl_feed_query(fl_request *request, fl_feeder *feeder, fletch_error *error);
-/* Text `index` of any of the three forms. EINVAL when its offsets run
- * backwards. */
-int fl_texts_at(const fletch_texts *texts, size_t index, const char **text, size_t *size,
-                fletch_error *error);
 
 #endif

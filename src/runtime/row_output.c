@@ -124,6 +124,17 @@ static void pack_bits(const float *row, size_t columns, uint8_t flip, uint8_t *o
     }
 }
 
+size_t fletch_row_bytes(size_t cols, fletch_dtype dtype) {
+    switch (dtype) {
+    case FLETCH_FLOAT32: return cols <= SIZE_MAX / sizeof(float) ? cols * sizeof(float) : 0;
+    case FLETCH_INT8:
+    case FLETCH_UINT8: return cols;
+    case FLETCH_BINARY:
+    case FLETCH_UBINARY: return cols / 8 + (cols % 8 != 0);
+    }
+    return 0;
+}
+
 void fl_output_store(const float *row, size_t columns, fletch_dtype dtype, void *out) {
     switch (dtype) {
     case FLETCH_FLOAT32:

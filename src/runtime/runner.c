@@ -371,6 +371,22 @@ static int finish_row(fl_runner *slot, const fl_item *item, uint32_t n, fletch_e
         "model again");
 }
 
+/* An item's result into the model's cache. */
+static void remember(const fl_runner *slot, const fl_item *item) {
+    const fl_request *request = item->chunk->request;
+    fl_cache         *cache   = slot->replica->set->model->cache;
+    fl_cache_key      key     = fl_chunk_key(item->chunk, item->k);
+    if (!fl_request_may_cache(request))
+        return;
+    if (request->lists) {
+        const fletch_list *list = &request->lists->list[fl_chunk_text(item->chunk, item->k)];
+        fl_cache_put(cache, &key, list->values, fl_list_bytes(list));
+    } else {
+        fl_cache_put(cache, &key, row_of(item),
+                     fletch_row_bytes(request->out.cols, request->out.dtype));
+    }
+}
+
 /* Texts by what became of them; dense ones are the rest. */
 static void count_kinds(const fl_runner *slot, uint32_t lo, uint32_t hi) {
     fl_stats *stats                         = &slot->replica->set->model->stats;
@@ -391,12 +407,14 @@ static void finish_rows(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **
     for (uint32_t i = lo; i < hi; i++)
         if (finish_row(slot, &slot->items[i], i - lo, &bad) < 0)
             fail_item(slot, i, &bad, over);
+        else if (slot->replica->set->model->cache)
+            remember(slot, &slot->items[i]);
 }
 
 /* Whether the bytes or the ids of a chunk's texts were copied before the engine was asked. */
 static bool feeding_copied(const fl_chunk *chunk) {
     const fl_request *r = chunk->request;
-    return r->prompt_size > 0 || r->pairs || r->token_ids != NULL;
+    return r->prompt_size > 0 || r->pairs || r->token_ids || r->are_ids;
 }
 
 /* Count the ways that the texts and the runs of a part went. */

@@ -98,6 +98,8 @@ struct fletch_model {
     fl_memory  *memory;  /* owned; NULL when only the tokenizer was opened */
     fl_bufpool *inputs;  /* owned: chunks */
     fl_bufpool *outputs; /* owned: rows */
+    fl_cache   *cache;   /* owned: results; NULL: cache.max_bytes is 0 */
+    uint64_t    seed;    /* of hashes of texts */
     atomic_uint told;    /* bits of fl_path: the debug log has each path once */
     /* under the lock */
     pthread_mutex_t  lock;

@@ -175,6 +175,9 @@ static void put_ratios(fl_json_w *w, const fletch_stats *s) {
     put_ratio(w, "buffer_reuse", reused, takes);
     put_ratio(w, "zero_copy_input", (double)s->counter[FLETCH_COUNT_ZERO_COPY_INPUTS], inputs);
     put_ratio(w, "zero_copy_output", (double)s->counter[FLETCH_COUNT_ZERO_COPY_OUTPUTS], outputs);
+    put_ratio(w, "cache_hit", (double)s->counter[FLETCH_COUNT_CACHE_HITS],
+              (double)s->counter[FLETCH_COUNT_CACHE_HITS] +
+                  (double)s->counter[FLETCH_COUNT_CACHE_MISSES]);
     put_ratio(w, "mean_batch_texts", (double)s->counter[FLETCH_COUNT_TEXTS],
               (double)s->counter[FLETCH_COUNT_BATCHES]);
     put_ratio(w, "mean_batch_tokens", (double)s->counter[FLETCH_COUNT_TOKENS],
@@ -220,6 +223,9 @@ static void put_gauges(fl_json_w *w, const fletch_stats *s) {
     fl_json_w_u64(w, "batch_tokens", s->batch_tokens);
     fl_json_w_u64(w, "pool_buffers", s->pool_buffers);
     fl_json_w_u64(w, "pool_bytes", s->pool_bytes);
+    fl_json_w_u64(w, "cache_entries", s->cache_entries);
+    fl_json_w_u64(w, "cache_bytes", s->cache_bytes);
+    fl_json_w_u64(w, "cache_limit", s->cache_limit);
     fl_json_w_u64(w, "replicas", s->replicas);
     fl_json_w_u64(w, "replicas_ready", s->replicas_ready);
     fl_json_w_u64(w, "slots", s->slots);

@@ -286,66 +286,11 @@ static bool take_memory(fl_job *job) {
     return true;
 }
 
-/* ---- Texts and ids in one list ------------------------------------------------------------------ */
-
-static bool append_ids(fl_job *job, fl_buf *ids, const int32_t *from, size_t count) {
-    fl_buf_append(ids, from, count * sizeof *from);
-    if (ids->failed) {
-        fl_reply_error(job->request, 500, "internal", "out of memory");
-    }
-    return !ids->failed;
-}
-
-/* The text that the library would embed: with the prompt of the request, else the default one, in front. */
-static bool append_text(fl_job *job, fl_buf *ids, const char *prompt, size_t index) {
-    const fl_input *input = &job->ask.input;
-    fl_buf          whole = {0};
-    fletch_tokens  *found = NULL;
-    fletch_error    error = {0};
-    fl_buf_puts(&whole, prompt);
-    fl_buf_append(&whole, input->texts[index], input->lengths[index]);
-    int status = whole.failed ? FLETCH_ENOMEM
-                              : fletch_tokenize(job->served->model, whole.data, whole.size, NULL,
-                                                &found, &error);
-    fl_buf_free(&whole);
-    if (status < 0) {
-        error.code = status;
-        fl_reply_fail(job->request, &error);
-        return false;
-    }
-    bool good = append_ids(job, ids, found->ids, found->count);
-    fletch_tokens_free(found);
-    return good;
-}
-
-/* Texts become ids, so that the library gets one kind of input. False: answered. */
-static bool make_ids(fl_job *job) {
-    fl_input   *input   = &job->ask.input;
-    fl_buf      ids     = {0};
-    int64_t    *offsets = fl_request_alloc(job->request, (input->count + 1) * sizeof *offsets);
-    const char *prompt =
-        job->options.prompt != NULL ? job->options.prompt : job->served->info.prompt;
-    bool good = offsets != NULL;
-    for (size_t i = 0; good && i < input->count; i++) {
-        size_t  list   = input->lengths[i];
-        int64_t begin  = input->texts[i] == NULL ? input->offsets[list] : 0;
-        size_t  count  = input->texts[i] == NULL ? (size_t)(input->offsets[list + 1] - begin) : 0;
-        good           = input->texts[i] == NULL ? append_ids(job, &ids, input->ids + begin, count)
-                                                 : append_text(job, &ids, prompt, i);
-        offsets[i + 1] = (int64_t)(ids.size / sizeof *input->ids);
-    }
-    int32_t *copy = good ? fl_request_alloc(job->request, ids.size) : NULL;
-    if (copy != NULL) {
-        memcpy(copy, ids.data, ids.size);
-        job->work.ids             = copy;
-        job->work.texts.offsets64 = offsets;
-        job->work.texts.pointers  = NULL;
-        job->work.texts.lengths   = NULL;
-    } else if (good || offsets == NULL) {
-        fl_reply_error(job->request, 500, "internal", "out of memory");
-    }
-    fl_buf_free(&ids);
-    return copy != NULL;
+/* Bytes of text `index`, or how many ids it is. */
+static size_t item_size(const fl_job *job, size_t index) {
+    const int64_t *offsets = job->work.texts.offsets64;
+    return offsets != NULL ? (size_t)(offsets[index + 1] - offsets[index])
+                           : job->work.texts.lengths[index];
 }
 
 static void fill_work(fl_job *job) {
@@ -357,12 +302,10 @@ static void fill_work(fl_job *job) {
                                             .cols   = job->columns,
                                             .stride = fletch_row_bytes(job->columns, job->dtype),
                                             .dtype  = job->dtype};
-    if (input->form == FL_INPUT_MIXED) {
-        return; /* make_ids has filled it */
-    }
     if (input->texts != NULL || input->ids == NULL) {
         job->work.texts.pointers = input->texts;
         job->work.texts.lengths  = input->lengths;
+        job->work.are_ids        = input->are_ids;
     } else {
         job->work.ids             = input->ids;
         job->work.texts.offsets64 = input->offsets;
@@ -400,30 +343,16 @@ bool fl_job_prepare(fl_job *job) {
         job->dtype = FLETCH_FLOAT32;
     }
     fill_work(job);
-    return ask->input.form != FL_INPUT_MIXED || make_ids(job);
+    return true;
 }
 
 /* ---- Lists: a vector for every token, weights of vocabulary entries ------------------------------ */
 
-/* The vectors lie in memory of the library, which counts as the request's; how much it is follows from the
- * ids, cut as the library cuts them. */
-static bool hold_lists(fl_job *job) {
-    enum { ADDED = 256 }; /* to a text's bytes, for its tokens by prompt, template and expansion */
-    const fletch_model_info *info    = &job->served->info;
-    const int64_t           *offsets = job->work.texts.offsets64;
-    bool                     late    = fl_served_is_late(job->served);
-    uint64_t                 tokens = 0, longest = info->max_length, each = info->hidden + 1;
-    uint64_t                 columns = late ? info->dimensions : info->hidden;
-    for (size_t i = 0; i < job->count; i++) {
-        uint64_t length = offsets != NULL ? (uint64_t)(offsets[i + 1] - offsets[i])
-                                          : job->work.texts.lengths[i] + ADDED;
-        tokens += length < longest ? length : longest;
-    }
-    if (tokens > FL_ANSWER_MAX / FLOAT_TEXT_BYTES / columns) {
-        return refuse_answer(job);
-    }
-    each += late ? columns + 1 : 0; /* what it makes them of lies beside them for a while */
-    job->options.list_bytes = tokens * each * sizeof(float);
+/* The lists lie in memory of the library, which counts as the request's. How long they are is known when
+ * they are made: what they may have at most is held, up to what an answer has room for, and the
+ * library keeps to that. */
+static bool hold_lists(fl_job *job, uint64_t bytes, uint64_t most) {
+    job->options.list_bytes = bytes < most ? bytes : most;
     if (!fl_request_hold(job->request, job->options.list_bytes)) {
         fl_reply_error(job->request, 503, "unavailable", "%s", "");
         return false;
@@ -454,36 +383,34 @@ static bool prepare_lists(fl_job *job, fletch_kind kind) {
 }
 
 bool fl_job_prepare_tokens(fl_job *job) {
+    enum { ADDED = 32, FILLED = 256 }; /* tokens beside a text's bytes: of templates, of queries */
     if (!prepare_lists(job, FLETCH_KIND_TOKENS)) {
         return false;
     }
-    bool late = fl_served_is_late(job->served);
-    if (late) { /* the library makes ids of queries and documents */
+    const fletch_model_info *info   = &job->served->info;
+    const char              *prompt = job->options.prompt ? job->options.prompt : info->prompt;
+    uint64_t                 tokens = 0, columns = info->hidden, added = ADDED;
+    if (fl_served_is_late(job->served)) { /* the library makes ids of queries and documents */
         job->options.normalize = 0;
+        columns                = info->dimensions;
+        added                  = FILLED;
     }
-    if (late && job->ask.input.form == FL_INPUT_MIXED) {
-        job->style->refuse(job, FL_REFUSE_INPUT, FLETCH_NOWHERE,
-                           "a late-interaction model takes texts or lists of ids, not both");
-        return false;
+    for (size_t i = 0; i < job->count; i++) {
+        uint64_t length = item_size(job, i) + strlen(prompt) + added;
+        tokens += length < info->max_length ? length : info->max_length;
     }
-    return (late || job->ask.input.texts == NULL || make_ids(job)) && hold_lists(job);
+    return hold_lists(job, tokens * (columns + 1) * sizeof(float),
+                      FL_ANSWER_MAX / FLOAT_TEXT_BYTES / columns * (columns + 1) * sizeof(float));
 }
 
-/* How many weights a text has is known at the end: what all may have is held, up to what an answer of
- * them has room for, and the library keeps to that. */
 bool fl_job_prepare_sparse(fl_job *job) {
     enum { WEIGHT = sizeof(int32_t) + sizeof(float) };
     const uint64_t most = FL_ANSWER_MAX / WEIGHT_TEXT * WEIGHT;
     if (!prepare_lists(job, FLETCH_KIND_SPARSE)) {
         return false;
     }
-    uint64_t each           = (uint64_t)job->served->info.dimensions * WEIGHT;
-    job->options.list_bytes = job->count > most / each ? most : job->count * each;
-    if (!fl_request_hold(job->request, job->options.list_bytes)) {
-        fl_reply_error(job->request, 503, "unavailable", "%s", "");
-        return false;
-    }
-    return job->ask.input.form != FL_INPUT_MIXED || make_ids(job);
+    uint64_t each = (uint64_t)job->served->info.dimensions * WEIGHT;
+    return hold_lists(job, job->count > most / each ? most : job->count * each, most);
 }
 
 /* ---- Scores --------------------------------------------------------------------------------------- */
@@ -601,7 +528,8 @@ void fl_ask_take_pairs(fl_ask *ask) {
 static uint64_t count_characters(const fl_input *input) {
     uint64_t count = 0;
     for (size_t i = 0; input->texts != NULL && i < input->count; i++) {
-        for (size_t k = 0; input->texts[i] != NULL && k < input->lengths[i]; k++) {
+        bool text = input->are_ids == NULL || !input->are_ids[i];
+        for (size_t k = 0; text && k < input->lengths[i]; k++) {
             count += ((unsigned char)input->texts[i][k] & 0xC0) != 0x80;
         }
     }
@@ -746,8 +674,8 @@ size_t fl_job_length(fl_job *job, size_t index) {
     if (index >= input->count) {
         return 0;
     }
-    if (job->work.ids != NULL) {
-        return (size_t)(job->work.texts.offsets64[index + 1] - job->work.texts.offsets64[index]);
+    if (job->work.ids != NULL || (input->are_ids != NULL && input->are_ids[index])) {
+        return item_size(job, index);
     }
     fletch_tokens          *tokens  = NULL;
     fletch_tokenize_options options = FLETCH_TOKENIZE_OPTIONS_INIT;

@@ -145,7 +145,8 @@ static unsigned form_of(fl_json_type first, unsigned forms) {
     }
 }
 
-/* An item that is the last list of ids; its place among the lists stands where a length would. */
+/* An item that is list `list` of ids; until the end of all of them (end_mixed) that stands where a length
+ * would. */
 static bool add_list(reading *r, fl_input *input, size_t list) {
     bool empty   = input->empty;
     bool good    = add_text(r, input, (fl_span){NULL, list});
@@ -170,6 +171,23 @@ static bool read_mixed(reading *r, fl_input *input, fl_json_type type) {
         return fl_json_in_string(r->in, &text) && add_text(r, input, text);
     }
     return read_ids(r, input) && add_list(r, input, input->lists - 1);
+}
+
+/* The lists stay where they are from now on: items that are lists get their place and length. */
+static bool end_mixed(reading *r, fl_input *input) {
+    input->are_ids = fl_request_alloc(r->request, input->count);
+    if (input->are_ids == NULL) {
+        return fail_memory(r->in);
+    }
+    for (size_t i = 0; i < input->count; i++) {
+        input->are_ids[i] = input->texts[i] == NULL;
+        if (input->are_ids[i]) {
+            const int64_t *list = input->offsets + input->lengths[i];
+            input->lengths[i]   = (size_t)(list[1] - list[0]);
+            input->texts[i]     = list[1] > list[0] ? (const char *)(input->ids + list[0]) : "";
+        }
+    }
+    return true;
 }
 
 /* A string, or the "text" of an object where those are allowed. */
@@ -239,7 +257,7 @@ static bool read_list(reading *r, fl_input *input, const fl_field *field) {
     if (input->form == FL_INPUT_IDS || input->form == FL_INPUT_ID_LISTS) {
         input->count = input->lists;
     }
-    return true;
+    return input->form != FL_INPUT_MIXED || end_mixed(r, input);
 }
 
 static bool read_input(reading *r, fl_input *input, const fl_field *field) {

@@ -55,8 +55,8 @@ typedef struct fl_input {
     /* texts */
     const char **texts;
     size_t      *lengths;
-    /* or ids: list i is ids[offsets[i] .. offsets[i + 1]). FL_INPUT_MIXED: both; an item whose text is
-     * NULL is list lengths[item] */
+    uint8_t *are_ids; /* [count] of FL_INPUT_MIXED: 1 where texts[i] is lengths[i] ids; else NULL */
+    /* or ids: list i is ids[offsets[i] .. offsets[i + 1]) */
     int32_t *ids;
     int64_t *offsets;
 } fl_input;

@@ -281,7 +281,7 @@ typedef struct gauge {
 #define OF(field)   offsetof(fletch_stats, field)
 #define COUNT(NAME) offsetof(fletch_stats, counter[FLETCH_COUNT_##NAME])
 static const gauge gauges[] = {
-    {"texts_total", "counter", "Texts embedded.", COUNT(TEXTS), 1},
+    {"texts_total", "counter", "Texts embedded by an engine.", COUNT(TEXTS), 1},
     {"scored_texts_total", "counter", "Of these, reranked or classified.", COUNT(SCORED_TEXTS), 1},
     {"token_texts_total", "counter", "Of these, with a vector for every token.", COUNT(TOKEN_TEXTS),
      1},
@@ -324,6 +324,13 @@ static const gauge gauges[] = {
      COUNT(TOKENIZED_BYTES), 1},
     {"tokenize_seconds_total", "counter", "Time spent tokenising them, threads added up.",
      COUNT(TOKENIZE_NS), 1e-9},
+    {"repeated_texts_total", "counter",
+     "Texts that got the result of an equal one of their request.", COUNT(REPEATED_TEXTS), 1},
+    {"cache_hits_total", "counter", "Texts whose result the cache had.", COUNT(CACHE_HITS), 1},
+    {"cache_misses_total", "counter", "Texts that were looked for in the cache and not found.",
+     COUNT(CACHE_MISSES), 1},
+    {"cache_evictions_total", "counter", "Results that made room for others in the cache.",
+     COUNT(CACHE_EVICTIONS), 1},
     {"pool_takes_total", "counter", "Buffers asked from the pool.", COUNT(POOL_TAKES), 1},
     {"pool_hits_total", "counter", "Of these, served by a buffer that was kept.", COUNT(POOL_HITS),
      1},
@@ -344,6 +351,10 @@ static const gauge gauges[] = {
     {"running_texts", "gauge", "Texts in an engine.", OF(running_texts), 1},
     {"batch_budget_tokens", "gauge", "The token budget of a batch.", OF(batch_tokens), 1},
     {"pool_bytes", "gauge", "Memory in the buffer pool.", OF(pool_bytes), 1},
+    {"cache_bytes", "gauge", "Memory that results take in the cache.", OF(cache_bytes), 1},
+    {"cache_entries", "gauge", "Results in the cache.", OF(cache_entries), 1},
+    {"cache_limit_bytes", "gauge", "What the cache may take (cache.max_bytes).", OF(cache_limit),
+     1},
     {"replicas", "gauge", "Replicas of the model.", OF(replicas), 1},
     {"replicas_ready", "gauge", "Replicas that take work.", OF(replicas_ready), 1},
 };

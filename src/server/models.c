@@ -261,15 +261,16 @@ static void probe(served_full *full) {
         atomic_exchange(&full->probing, true)) {
         return;
     }
-    static const fletch_embed_options computed = {
-        .size = sizeof computed, .prompt_name = "document"}; /* a query may need no engine */
-    fletch_request request = FLETCH_REQUEST_INIT;
-    request.options        = sparse ? &computed : NULL;
-    request.kind           = sparse                             ? FLETCH_KIND_SPARSE
-                             : full->shared.info.labels > 0     ? FLETCH_KIND_SCORES
-                             : fl_served_is_late(&full->shared) ? FLETCH_KIND_TOKENS
-                                                                : FLETCH_KIND_DENSE;
-    request.texts          = fletch_texts_from_strings(word, 1);
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    fletch_request       request = FLETCH_REQUEST_INIT;
+    options.no_cache             = 1;                          /* the engine is to answer */
+    options.prompt_name          = sparse ? "document" : NULL; /* a query may need none */
+    request.options              = &options;
+    request.kind                 = sparse                             ? FLETCH_KIND_SPARSE
+                                   : full->shared.info.labels > 0     ? FLETCH_KIND_SCORES
+                                   : fl_served_is_late(&full->shared) ? FLETCH_KIND_TOKENS
+                                                                      : FLETCH_KIND_DENSE;
+    request.texts                = fletch_texts_from_strings(word, 1);
     if (full->shared.info.labels == 1) { /* a reranker may score pairs alone */
         request.second = &request.texts;
     }

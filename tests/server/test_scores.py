@@ -267,6 +267,25 @@ def test_a_language_model_reranks(server):
             assert close([rows[0]["score"]], [score])
 
 
-def test_late_interaction_takes_no_texts_and_ids_in_one_list(server):
-    reply = post(server, "/embed_all", {"model": "late", "inputs": ["the cat", [5, 6]]})
-    assert reply.status == 422 and b"not both" in reply.body
+def test_late_interaction_takes_texts_and_ids_in_one_list(server):
+    """A text is a query and filled up as one; ids are complete as they are."""
+    for prompt in ({}, {"prompt_name": "query"}, {"prompt_name": "document"}):
+        def ask(inputs):
+            return good(post(server, "/embed_all", {"model": "late", "inputs": inputs, **prompt}))
+        both = ask(["the cat", [5, 6, 7], "rain at sea", [5, 6, 7]])
+        assert both == [*ask(["the cat"]), *ask([[5, 6, 7]]), *ask(["rain at sea"]), *ask([[5, 6, 7]])]
+        assert len(both[1]) <= 3
+
+
+def test_a_cache_answers_what_comes_again(start):
+    server = start("--model", FOLDERS / "bert", "--cache-max-bytes", "1MiB", model=False)
+
+    def count(name):
+        lines = server.ask("GET", "/metrics").body.decode().splitlines()
+        return sum(int(float(line.split()[-1])) for line in lines if line.startswith(f"fletch_{name}{{"))
+    body = {"query": "the cat", "texts": ["a mat", "rain", "a mat"]}
+    first = good(post(server, "/rerank", body))
+    texts = count("texts_total")
+    assert good(post(server, "/rerank", body)) == first and count("texts_total") == texts
+    assert (count("cache_hits_total"), count("cache_misses_total"), count("repeated_texts_total")) == (2, 2, 2)
+    assert count("cache_entries") == 2 and 0 < count("cache_bytes") <= count("cache_limit_bytes") == 1 << 20

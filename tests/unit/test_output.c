@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "runtime/runtime.h"
+#include "runtime/texts.h"
 
 static float        line_a[16], line_b[16];
 static float *const line[2] = {line_a, line_b};
