@@ -324,7 +324,8 @@ def write_report(args, models: list[dict], left_out: list[str]) -> str:
     if "imulated" in device or "no CUDA" in device or args.provider != "cuda":
         print("not kept: this was no GPU", file=sys.stderr)
         return text
-    name = f"{device.split(',')[0]} {' '.join(model['name'] for model in models)}"  # so that models apart have files apart
+    name = f"{device.split(',')[0]} {' '.join(model['name'] for model in models)}"  # so that runs of a day have files apart
+    name += "" if args.precision == "auto" else f" {args.precision}"
     name = f"{result['date']}-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}"
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / f"{name}.md").write_text(text, encoding="utf-8")

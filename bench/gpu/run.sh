@@ -6,6 +6,7 @@
 # BENCH_WORK    folder for everything that is made (default build-gpu); BENCH_LOGS: for logs (default the same)
 # BENCH_OUT     folder of the report (default bench/results)
 # BENCH_ARCHS   devices to compile for (default: the one that is here)
+# BENCH_UNTIL   when the machine is taken away (seconds since 1970): nothing is waited for that long, and what is left is told
 # BENCH_BUDGET  seconds for measuring (default 400); BENCH_FLAGS: more for measure.py
 # BENCH_SHAPES  models with random weights (default "minilm-l6 bert-base mpnet-base bert-large")
 # BENCH_SIMULATED=1  try the script out where there is no GPU, on the simulated device of the tests: toys for the shapes
@@ -33,6 +34,17 @@ miss() { # WHAT [LOG]: what is off, and the last that its log says
     printf 'OFF: %s\n' "$1" >&2
     if [ -n "${2:-}" ]; then tail -n 8 "$2" | sed 's/^/   /' >&2; fi
     off="$off; $1"
+}
+
+within() { # SECONDS COMMAND …: ended then, or when the machine goes
+    local seconds=$1 left
+    shift
+    if [ -n "${BENCH_UNTIL:-}" ]; then
+        left=$((BENCH_UNTIL - $(date +%s) - 10))
+        if [ "$left" -lt 1 ]; then echo "no time is left for it" >&2; return 124; fi
+        seconds=$((left < seconds ? left : seconds))
+    fi
+    timeout -k 5 "$seconds" "$@"
 }
 
 device_arch() { # machine code for the device that is here: 9.0 -> 90a
@@ -77,7 +89,7 @@ check_kernels() {
     has "kernels" fl-cuda-kernels || return
     if [ -n "$simulated" ]; then device=() patience=300; fi
     for word in embed residual_norm bias_act int8 pool tiles rotate attention few; do
-        timeout -k 5 $patience "$(built fl-cuda-kernels)" test $word ${device[@]+"${device[@]}"} >"$work/$word.log" 2>&1 || miss "kernels: $word (status $?)"
+        within $patience "$(built fl-cuda-kernels)" test $word ${device[@]+"${device[@]}"} >"$work/$word.log" 2>&1 || miss "kernels: $word (status $?)"
         sed "s/^/$word: /" "$work/$word.log" | tail -n 12 | tee -a "$logs/kernels.log" >&2
     done
 }
@@ -87,7 +99,7 @@ check_shapes() {
     has "the engine beside the CPU's" fletch || return
     if [ -n "$simulated" ]; then size=(--texts 6 --words 12); fi
     for name in $shapes; do
-        timeout -k 5 100 python3 bench/gpu/agree.py "$build/fletch" "$work/models/$name" ${size[@]+"${size[@]}"} >"$work/agree.log" 2>&1 ||
+        within 100 python3 bench/gpu/agree.py "$build/fletch" "$work/models/$name" ${size[@]+"${size[@]}"} >"$work/agree.log" 2>&1 ||
             miss "the engine beside the CPU's, $name (status $?)"
         sed "s/^/$name, /" "$work/agree.log" | tail -n 6 | tee -a "$logs/kernels.log" >&2
     done
@@ -116,7 +128,7 @@ check_golden() {
         miss "the golden vectors: no Python here has numpy and pytest (BENCH_PYTHON names one)"
         return
     fi
-    FLETCH_BUILD=$build FLETCH_BIN=$build/fletch timeout -k 5 150 "$python" -m pytest -q -rsP -p no:cacheprovider \
+    FLETCH_BUILD=$build FLETCH_BIN=$build/fletch within 150 "$python" -m pytest -q -rsP -p no:cacheprovider \
         tests/golden/test_cuda.py >"$logs/golden.log" 2>&1 || miss "the golden vectors" "$logs/golden.log"
     if [ -z "$simulated" ] && grep -q ' skipped' "$logs/golden.log"; then miss "golden vectors that were skipped: $logs/golden.log"; fi
     grep '^golden, ' "$logs/golden.log" | tee -a "$logs/kernels.log" >&2
@@ -135,7 +147,7 @@ do_times() {
     say "times of the kernels"
     has "times of the kernels" fl-cuda-kernels || return
     if [ -n "$simulated" ]; then say "no times: a simulated device has none"; return; fi
-    timeout -k 5 100 "$(built fl-cuda-kernels)" perf --device "$(built kernels.fatbin)" >"$logs/times.log" 2>&1 ||
+    within 100 "$(built fl-cuda-kernels)" perf --device "$(built kernels.fatbin)" >"$logs/times.log" 2>&1 ||
         miss "times of the kernels" "$logs/times.log"
 }
 
@@ -164,7 +176,7 @@ do_profile() {
     name_models
     say "profile: ${models[*]-}"
     has "the profile" fl-gpu || return
-    timeout -k 5 240 python3 bench/gpu/profile.py ${models[@]+"${models[@]}"} --program "$build/fl-gpu" --work "$work/texts" --proposals ${toys[@]+"${toys[@]}" --set batch.max_tokens=512} >"$logs/profile.md" 2>"$logs/profile.log" ||
+    within 240 python3 bench/gpu/profile.py ${models[@]+"${models[@]}"} --program "$build/fl-gpu" --work "$work/texts" --proposals ${toys[@]+"${toys[@]}" --set batch.max_tokens=512} >"$logs/profile.md" 2>"$logs/profile.log" ||
         miss "the profile" "$logs/profile.log"
     if grep -q '^failed' "$logs/profile.md"; then miss "a model of the profile: $logs/profile.md"; fi
 }
@@ -176,7 +188,7 @@ do_measure() {
     has "measuring" fl-gpu || return
     # The models go first: a flag of BENCH_FLAGS that takes a list would take them too.
     # shellcheck disable=SC2086
-    timeout -k 5 570 python3 bench/gpu/measure.py ${models[@]+"${models[@]}"} --program "$build/fl-gpu" --work "$work/texts" --out "${BENCH_OUT:-bench/results}" \
+    within 570 python3 bench/gpu/measure.py ${models[@]+"${models[@]}"} --program "$build/fl-gpu" --work "$work/texts" --out "${BENCH_OUT:-bench/results}" \
         --budget "${BENCH_BUDGET:-400}" ${BENCH_PYTHON:+--python "$BENCH_PYTHON"} ${FLETCH_TEST_DATA:+--data "$FLETCH_TEST_DATA"} ${BENCH_FLAGS:-} ${toys[@]+"${toys[@]}" --batch-tokens 512 --rounds 1 --peer-device cpu} || miss "measuring (status $?)"
 }
 

@@ -78,6 +78,9 @@ int fl_cuda_describe(const fl_engine *e, fletch_property_fn fn, void *user) {
     tell(&t, "cuda.small_batches", e->few ? "their products by kernels of their own" : "", "%s",
          e->maps ? "without copies" : "as large ones");
     tell(&t, "cuda.batches", "since opening", "%lu, %lu of them by graph", all, by);
+    if (e->options.fp32_retries != NULL)
+        tell(&t, "cuda.fp32_retries", "texts that overflowed", "%llu",
+             (unsigned long long)atomic_load(e->options.fp32_retries));
     tell(&t, "cuda.weights_bytes", "", "%llu", (unsigned long long)e->weights_bytes);
     tell(&t, "cuda.arena_bytes", "a stream", "%llu",
          (unsigned long long)(e->arena_bytes + e->workspace_bytes));
