@@ -181,8 +181,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clock", choices=("seconds", "processor"), default="seconds",
                         help="processor: time of all threads, for a machine with other work")
-    parser.add_argument("--short", type=int, default=96, help="sentences in a pass")
-    parser.add_argument("--long", type=int, default=8, help="abstracts in a pass")
+    parser.add_argument("--short", type=int, default=64, help="sentences in a pass")
+    parser.add_argument("--long", type=int, default=6, help="abstracts in a pass")
     parser.add_argument("--without", default="", help="engines to leave out, comma separated")
     parser.add_argument("--out", type=pathlib.Path, default=run.HERE / "results")
     parser.add_argument("--document", type=pathlib.Path, default=None, help="a page whose generated part is written anew")
