@@ -4,6 +4,7 @@
 # soak.sh job [KILLS [SIGTERMS [FULL DISKS]]]
 # soak.sh python [ROUNDS [SECONDS]]
 # soak.sh framing [COUNT]
+# soak.sh restart [SECONDS [CLIENTS ...]]
 # A mixed load under a memory limit: nobody is killed, no text is lost, nothing grows. 200,000 texts of 1 to 512
 # tokens through the default model under 256 MiB (20 minutes on two cores). short: 40,000 texts of 1 to 48
 # tokens through a toy folder, seconds; `make check` runs that.
@@ -16,6 +17,8 @@
 # python: the package opens and closes models and cancels calls, 100,000 times: nothing grows. Then 64 threads at one model
 # for 60 seconds, by the thread sanitizer: no race, the same bytes.
 # framing: 10,000 requests, right and wrong, to the server and to nginx, HAProxy and Envoy: none is cut differently.
+# restart: two servers behind nginx, then behind Envoy, restarted in turn for 60 seconds under 16 and 128 clients: no
+# request is lost; what requests take before and while servers restart is printed.
 . "$(dirname "$0")/say.sh"
 
 form=full
@@ -38,6 +41,17 @@ if [ "${1:-}" = framing ]; then
     say "soak: ${2:-10000} framings to nginx, HAProxy, Envoy and fletch"
     FLETCH_TEST_FRAMINGS=${2:-10000} FLETCH_MODEL=$ROOT/tests/golden/folders/plain-bert \
         exec build/venv/bin/python -m pytest -q -rs tests/server/test_framing_peers.py
+fi
+if [ "${1:-}" = restart ]; then
+    tools/build.sh release fletch
+    test_environment
+    export FLETCH_TEST_RESTART_SECONDS=${2:-60}
+    [ $# -gt 2 ] || set -- restart "$FLETCH_TEST_RESTART_SECONDS" 16 128
+    for clients in "${@:3}"; do
+        say "soak: $clients clients, servers restarted for $FLETCH_TEST_RESTART_SECONDS seconds"
+        FLETCH_TEST_RESTART_CLIENTS=$clients "$VENV"/bin/python -m pytest -q -s -p no:cacheprovider tests/server/test_rolling_restart.py
+    done
+    exit
 fi
 if [ "${1:-}" = python ]; then
     model=$ROOT/tests/golden/folders/plain-bert

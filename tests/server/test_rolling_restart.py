@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An ordinary rolling restart loses no request: the real nginx and the real Envoy of deploy/, two servers that are ended
 and started again in turn, and clients that never pause. FLETCH_TEST_RESTART_SECONDS says for how long (4),
-FLETCH_TEST_RESTART_CLIENTS with how many (8).
+FLETCH_TEST_RESTART_CLIENTS with how many (8), FLETCH_TEST_RESTART_PAUSE how long nobody restarts between (what the proxy
+needs); tools/soak.sh restart gives it minutes and prints what a request took before the first restart and since.
 
 "Ordinary" is SIGTERM, a drain (announced for 100 ms, so that more restarts fit) and a start on the same port; while
 it lasts, connections to that port are refused, and those that the proxy kept open are closed under it."""
@@ -14,6 +15,7 @@ import serving
 from conftest import need_model
 from proxy import PROXIES, tool
 
+PAUSE = os.environ.get("FLETCH_TEST_RESTART_PAUSE")
 SECONDS = float(os.environ.get("FLETCH_TEST_RESTART_SECONDS", "4"))
 CLIENTS, RESTARTS = int(os.environ.get("FLETCH_TEST_RESTART_CLIENTS", "8")), 2
 
@@ -24,6 +26,8 @@ class Clients:
     def __init__(self, proxy):
         self.proxy, self.over, self.lock = proxy, threading.Event(), threading.Lock()
         self.seen = collections.Counter()  # status, or what the client died of
+        self.took = {"calm": [], "restarts": []}
+        self.phase = "calm"
         self.threads = [threading.Thread(target=self.ask, args=(i,)) for i in range(CLIENTS)]
         for thread in self.threads:
             thread.start()
@@ -31,6 +35,7 @@ class Clients:
     def ask(self, number):
         done = 0
         while not self.over.is_set():
+            begin, phase = time.monotonic(), self.phase
             try:
                 status, body = self.proxy.embed(f"client {number} request {done % 10}")
                 seen = status if status != 200 or body.startswith(b"[[") else "a torn body"
@@ -38,6 +43,7 @@ class Clients:
                 seen = repr(error)
             with self.lock:
                 self.seen[seen] += 1
+                self.took[phase].append(time.monotonic() - begin)
             done += 1
 
     def end(self):
@@ -45,6 +51,11 @@ class Clients:
         for thread in self.threads:
             thread.join()
         return self.seen
+
+    def percentiles(self):
+        def at(times, share):
+            return round(1e3 * sorted(times)[int(share * (len(times) - 1))], 1)
+        return {phase: {"p50 ms": at(times, 0.5), "p99 ms": at(times, 0.99)} for phase, times in self.took.items() if times}
 
 
 @PROXIES
@@ -64,13 +75,15 @@ def test_a_rolling_restart_loses_no_request(tmp_path, proxy):
         between = proxy(tmp_path, ports)
         try:
             clients = Clients(between)
+            time.sleep(SECONDS / 4)
+            clients.phase = "restarts"
             end = time.monotonic() + SECONDS
             while restarts < RESTARTS or time.monotonic() < end:
                 which = restarts % 2
                 assert servers[which].end() == 0, servers[which].log()
                 servers[which] = begin(ports[which])  # returns when it is ready
                 restarts += 1
-                time.sleep(proxy.PAUSE)
+                time.sleep(float(PAUSE or proxy.PAUSE))
             seen = clients.end()
         finally:
             clients.end()
@@ -78,5 +91,5 @@ def test_a_rolling_restart_loses_no_request(tmp_path, proxy):
     finally:
         for server in servers:
             server.kill()
-    print(f"{sum(seen.values())} requests, {restarts} restarts: {dict(seen)}")
+    print(f"{proxy.PROGRAM}, {CLIENTS} clients: {sum(seen.values())} requests, {restarts} restarts: {dict(seen)}, {clients.percentiles()}")
     assert set(seen) == {200}, (seen, restarts)
