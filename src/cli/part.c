@@ -8,7 +8,8 @@
  *         what came of it, or why it was refused. Refused inputs are heard of before the rows that stand before
  *         them are there, so their reasons wait in a list.
  *         The input's digest is taken in a second reading, from the page cache: 32 MiB are minutes of
- *         embedding and a fraction of a second of hashing.
+ *         embedding and 0.02 s of hashing, of which reading is 0.004. Hashing what the reader reads would have to stop
+ *         where the last record ends, which a reader that is a block ahead learns after it.
  * Memory  a window of texts and rows, and the reasons of its refused inputs.
  * Proof   tests/cli/test_cli_run.py. */
 #include "cli/part.h"
