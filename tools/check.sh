@@ -48,7 +48,7 @@ run_pytest() { # STAGE FOLDERS [ARGUMENTS]: Python tests against the real progra
 run_python() { # SUFFIX: tests side by side, one to a core; of the server, whose tests share one, files
     run_pytest pytest"$1" "tests/golden tests/cli tests/tidy" -n "$(nproc)" --dist loadgroup
     run_pytest server"$1" tests/server -n "$(nproc)" --dist loadfile
-    run_pytest python"$1" python/tests -n "$(nproc)"
+    run_pytest python"$1" python/tests -n "$(nproc)" -W error
 }
 
 run_sanitizers() {

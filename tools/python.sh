@@ -36,9 +36,10 @@ tools/get_model.sh medium >/dev/null
 test_environment
 FLETCH_MODEL_HIGH=$(tools/get_model.sh high)
 export FLETCH_MODEL_HIGH PYTHONPATH=$ROOT/build/python
-say "types: mypy, stubtest"
+say "types: mypy, stubtest, pyright"
 "$VENV"/bin/python -m mypy --strict python/src/fletch
 "$VENV"/bin/python -m mypy.stubtest fletch._fletch
+"$VENV"/bin/python -m pyright python/src/fletch
 say "pytest: python/tests, all of it"
 "$VENV"/bin/python -X dev -m pytest -q -p no:cacheprovider -p no:langsmith -o asyncio_mode=auto \
     -o asyncio_default_fixture_loop_scope=function -n 2 python/tests

@@ -19,7 +19,8 @@ REFUSABLE = {_fletch.codes[name]: text for name, text in {
 
 def embed_column(model: Model, texts: Any, arguments: dict[str, Any]) -> tuple[Embeddings, Any, Any]:
     """The embeddings, with rows of 0 where there are none; which those are; why, as an Arrow column."""
-    found = model.embed(texts, info=True, on_error="null", **{"truncate": "right"} | arguments)
+    given: dict[str, Any] = {"truncate": "right"} | arguments
+    found = model.embed(texts, info=True, on_error="null", **given)
     unknown = sorted({int(status) for status in found.status} - {0, *REFUSABLE})
     if unknown:
         raise Error(f"a batch could not be embedded: status {unknown[0]}")

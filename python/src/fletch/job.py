@@ -284,8 +284,8 @@ def _width(work: _Work) -> int:
 
 def _write_parquet(work: _Work, name: str, one: _Input, groups: list[int], tally: dict[str, Any]) -> None:
     passed, schema = _schema(work, one)
-    floats = {"use_byte_stream_split": ["embedding.list.element"]} if work.dtype == "float32" else {}
-    plain = [field.name for field in passed]
+    floats: dict[str, Any] = {"use_byte_stream_split": ["embedding.list.element"]} if work.dtype == "float32" else {}
+    plain: Any = [field.name for field in passed]
     with work.folder.create(f"{name}.parquet") as out:
         file = pa.PythonFile(out, "w")
         with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=plain, **floats) as writer:

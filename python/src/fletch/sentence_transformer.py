@@ -258,8 +258,8 @@ class SentenceTransformer:
 
     @staticmethod
     def _matrix(vectors: Any) -> Any:
-        if isinstance(vectors, (list, tuple)) and len(vectors) and hasattr(vectors[0], "numpy"):
-            vectors = [one.numpy() for one in vectors]
+        if isinstance(vectors, (list, tuple)):
+            return [one.numpy() for one in vectors] if len(vectors) and hasattr(vectors[0], "numpy") else vectors
         return vectors.detach().cpu().numpy() if hasattr(vectors, "detach") else vectors
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
