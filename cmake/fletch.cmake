@@ -40,6 +40,14 @@ function(fl_room name)
   target_link_libraries(fl_${name} PUBLIC fl_flags)
 endfunction()
 
+# Criterion where it can run; the stand-in says where not.
+add_library(fl_criterion INTERFACE)
+if("thread" IN_LIST FLETCH_SANITIZE OR CMAKE_CROSSCOMPILING)
+  target_include_directories(fl_criterion BEFORE INTERFACE ${PROJECT_SOURCE_DIR}/tests/unit/without_criterion)
+else()
+  target_link_libraries(fl_criterion INTERFACE criterion)
+endif()
+
 # ninja unit_tests, thread_tests, fuzzers: what the sanitizer and fuzz presets build, and no more.
 add_custom_target(unit_tests)
 add_custom_target(thread_tests)
@@ -47,10 +55,10 @@ add_custom_target(fuzzers)
 
 # fl_test(test_json [THREADS] [BARE] ROOMS base SOURCES test_json.c): a Criterion program and a ctest of the
 # same name, labelled unit. THREADS, or <pthread.h> in a source, labels it threads too: `make tsan` runs those.
-# BARE: it counts the memory of its process, so no sanitizer's build has it.
+# BARE: it counts the memory of its process, so that no build for a sanitizer or an emulator has it.
 function(fl_test name)
   cmake_parse_arguments(arg "THREADS;BARE" "" "ROOMS;SOURCES" ${ARGN})
-  if(arg_BARE AND FLETCH_SANITIZE)
+  if(arg_BARE AND (FLETCH_SANITIZE OR CMAKE_CROSSCOMPILING))
     return()
   endif()
   add_executable(${name} ${arg_SOURCES})
@@ -60,12 +68,7 @@ function(fl_test name)
       set(arg_THREADS TRUE)
     endif()
   endforeach()
-  if(arg_THREADS AND "thread" IN_LIST FLETCH_SANITIZE)
-    # Criterion cannot start under ThreadSanitizer; the stand-in says why.
-    target_include_directories(${name} BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tests/unit/without_criterion)
-  else()
-    target_link_libraries(${name} PRIVATE criterion)
-  endif()
+  target_link_libraries(${name} PRIVATE fl_criterion)
   target_link_libraries(${name} PRIVATE fl_flags)
   foreach(room IN LISTS arg_ROOMS)
     target_link_libraries(${name} PRIVATE fl_${room})

@@ -56,7 +56,7 @@ static bool list_has(const char *list, size_t length, const char *name) {
  * second colon of its line. */
 static bool group_path(const char *cgroups, const char *controller, char path[PATH_SPACE]) {
     for (const char *line = cgroups; line != NULL && *line != '\0';) {
-        const char *end    = strchrnul(line, '\n');
+        const char *end    = line + strcspn(line, "\n");
         const char *first  = memchr(line, ':', (size_t)(end - line));
         const char *second = NULL;
         if (first != NULL) {

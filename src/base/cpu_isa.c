@@ -14,6 +14,8 @@
 
 #include <string.h>
 
+#include "base/os.h"
+
 #if defined(__x86_64__)
 
 #include <cpuid.h>
@@ -110,20 +112,13 @@ void fl_cpu_detect_caches(fl_cpu *out) {
 
 #elif defined(__aarch64__)
 
-#include <asm/hwcap.h>
-#include <sys/auxv.h>
-
 void fl_cpu_detect_isa(fl_cpu *out) {
-    unsigned long first  = getauxval(AT_HWCAP);
-    unsigned long second = getauxval(AT_HWCAP2);
-    out->neon            = (first & HWCAP_ASIMD) != 0;
-    out->neon_dotprod    = (first & HWCAP_ASIMDDP) != 0;
-    out->neon_bf16       = (second & HWCAP2_BF16) != 0;
+    fl_os_arm(out);
     memcpy(out->name, "AArch64", sizeof "AArch64");
 }
 
 void fl_cpu_detect_caches(fl_cpu *out) {
-    (void)out; /* AArch64 has no instruction that tells; Linux always lists them in sysfs */
+    (void)out; /* no instruction tells; the system lists them (fl_os_caches) */
 }
 
 #else

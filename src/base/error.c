@@ -8,7 +8,7 @@
  *         so control characters (terminal escapes) and broken UTF-8 are taken out here, once, for
  *         all.
  * Memory  none: an out-of-memory report must not need memory.
- * Threads a fletch_error belongs to one caller; strerror_r keeps no shared buffer.
+ * Threads a fletch_error belongs to one caller; fl_os_reason keeps no shared buffer.
  * Proof   tests/unit/test_base_mem.c, test_base_file.c (mapping of errno values). */
 #include "base/error.h"
 
@@ -16,6 +16,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/os.h"
 #include "base/utf8.h"
 
 enum { MESSAGE_MAX = sizeof(((fletch_error *)0)->message) };
@@ -74,7 +75,7 @@ static const char *mending_hint(int errno_value) {
 
 int fl_fail_errno(fletch_error *error, int errno_value, const char *what, const char *path) {
     char        buffer[128];
-    const char *reason = strerror_r(errno_value, buffer, sizeof buffer);
+    const char *reason = fl_os_reason(errno_value, buffer, sizeof buffer);
     return fl_fail(error, status_of_errno(errno_value), FLETCH_NOWHERE, "%s %s: %s%s", what, path,
                    reason, mending_hint(errno_value));
 }

@@ -25,7 +25,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -34,6 +33,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/os.h"
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
@@ -263,7 +263,7 @@ int fl_write_all(int fd, const void *data, size_t size) {
 /* A name nobody can guess, so that nobody can put a link there first. */
 static uint32_t random_name(void) {
     uint32_t value;
-    if (getrandom(&value, sizeof value, 0) != (ssize_t)sizeof value) {
+    if (!fl_os_random(&value, sizeof value)) {
         value = (uint32_t)fl_clock_ns() ^ (uint32_t)getpid() << 16; /* O_EXCL still protects */
     }
     return value;

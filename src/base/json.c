@@ -15,7 +15,6 @@
 #include "base/json.h"
 
 #include <limits.h>
-#include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +23,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/utf8.h"
 
 enum { SMALL = 16, COUNT_MAX = (1 << 29) - 1, LATER = 7 /* beside fl_json_type: text */ };
@@ -546,15 +546,8 @@ int64_t fl_span_int64(fl_span number) {
 }
 
 double fl_span_f64(fl_span number) {
-    /* The host may have set a locale whose point is a comma. "C" is static in libc: neither call does work. */
-    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (number.size == 0 || plain == (locale_t)0) {
-        return 0.0;
-    }
-    double value =
-        strtod_l(number.data, NULL, plain); /* ends where the number does: at , ] } or space */
-    freelocale(plain);
-    return value;
+    /* It ends where the number does: at , ] } or space. */
+    return number.size == 0 ? 0.0 : fl_os_strtod(number.data);
 }
 
 /* ---- Typed getters --------------------------------------------------------------------------- */

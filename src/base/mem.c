@@ -12,14 +12,14 @@
  * Proof   tests/unit/test_base_mem.c. */
 #include "base/mem.h"
 
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <unistd.h>
+
+#include "base/os.h"
 
 static atomic_uint_fast64_t allocations;    /* so far */
 static atomic_uint_fast64_t fail_countdown; /* 0: off; 1: the next allocation fails */
@@ -121,7 +121,7 @@ void *fl_big_alloc(size_t size) {
     if (slack != before) {
         munmap(base + before + bytes, slack - before);
     }
-    madvise(base + before, bytes, MADV_HUGEPAGE); /* advice: may be refused, costs nothing */
+    fl_os_huge(base + before, bytes);
     return base + before;
 }
 
@@ -137,8 +137,7 @@ void *fl_big_grow(void *block, size_t old, size_t size) {
         return grown;
     }
     /* Small pages that move stay small: a block that becomes large is copied into huge ones. */
-    if (old < FL_BIG_ALIGNMENT || mremap(block, whole_pages(old), whole_pages(old),
-                                         MREMAP_MAYMOVE | MREMAP_FIXED, grown) == MAP_FAILED) {
+    if (old < FL_BIG_ALIGNMENT || !fl_os_move(block, grown, whole_pages(old))) {
         memcpy(grown, block, old);
         fl_big_free(block, old);
     }
@@ -151,19 +150,6 @@ size_t fl_big_trim(void *block, size_t old, size_t size) {
         munmap((char *)block + kept, all - kept);
     }
     return kept < all ? kept : all;
-}
-
-bool fl_big_pages(size_t *page) {
-    char text[128];
-    *page         = (size_t)sysconf(_SC_PAGESIZE);
-    int     fd    = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY | O_CLOEXEC);
-    ssize_t count = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0) {
-        close(fd);
-    }
-    text[count > 0 ? count : 0] = '\0';
-    bool offered = strstr(text, "[always]") != NULL || strstr(text, "[madvise]") != NULL;
-    return offered && prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 0;
 }
 
 void fl_pages_release(const void *data, size_t size) {

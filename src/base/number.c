@@ -16,12 +16,12 @@
  *         powers of two and ten, denormals and random bit patterns. */
 #include "base/number.h"
 
-#include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/number_tables.h"
+#include "base/os.h"
 
 /* ---- Finite ----------------------------------------------------------------------------------- */
 
@@ -253,14 +253,7 @@ bool fl_parse_f64(const char *text, double *out) {
     if (!is_decimal(text)) {
         return false;
     }
-    /* The caller's program may have set a locale whose point is a comma. "C" is static in libc:
-     * this allocates nothing worth mention and cannot fail but for memory. */
-    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (plain == (locale_t)0) {
-        return false;
-    }
-    double value = strtod_l(text, NULL, plain);
-    freelocale(plain);
+    double value = fl_os_strtod(text);
     if (!isfinite(value)) {
         return false;
     }

@@ -16,20 +16,17 @@
  * Proof   tests/unit/test_base_pool.c, also under ThreadSanitizer. */
 #include "base/pool.h"
 
-#include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/thread.h"
 
 enum {
@@ -71,15 +68,6 @@ static inline void pause_core(void) {
 #endif
 }
 
-static void futex_wait(atomic_uint *word, unsigned expected) {
-    /* EAGAIN (it changed) and EINTR both mean: look again, which every caller does. */
-    (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
-}
-
-static void futex_wake(atomic_uint *word) {
-    (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
-
 /* Spin until *word differs from `value`, for SPIN_NS at most; whether it differs. */
 static bool spin_until_not(const fl_team *team, atomic_uint *word, unsigned value) {
     if (atomic_load_explicit(word, memory_order_acquire) != value) {
@@ -105,7 +93,7 @@ static unsigned wait_for_run(fl_team *team, unsigned seen) {
     if (!spin_until_not(team, &team->generation, seen)) {
         atomic_fetch_add(&team->sleepers, 1);
         while (atomic_load(&team->generation) == seen) {
-            futex_wait(&team->generation, seen);
+            fl_os_wait(&team->generation, seen);
         }
         atomic_fetch_sub(&team->sleepers, 1);
     }
@@ -124,7 +112,7 @@ static void wait_for_workers(fl_team *team) {
         }
         atomic_store(&team->caller_sleeps, 1);
         while ((pending = atomic_load(&team->pending)) != 0) {
-            futex_wait(&team->pending, pending);
+            fl_os_wait(&team->pending, pending);
         }
         atomic_store(&team->caller_sleeps, 0);
     }
@@ -147,7 +135,7 @@ static void *work(void *arg) {
         team->fn(team->arg, self->member, team->size);
         bool last = atomic_fetch_sub(&team->pending, 1) == 1;
         if (last && atomic_load(&team->caller_sleeps) != 0) {
-            futex_wake(&team->pending);
+            fl_os_wake(&team->pending);
         }
     }
 }
@@ -156,7 +144,7 @@ static void *work(void *arg) {
 static void publish(fl_team *team) {
     atomic_fetch_add(&team->generation, 1);
     if (atomic_load(&team->sleepers) != 0) {
-        futex_wake(&team->generation);
+        fl_os_wake(&team->generation);
     }
 }
 
@@ -185,7 +173,7 @@ static unsigned start_workers(fl_team *team, const uint16_t *cores, int *reason)
         if (*reason != 0) {
             break;
         }
-        (void)pthread_setname_np(w->thread, "fletch-team");
+        fl_os_thread_name(w->thread, "fletch-team");
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return started;
@@ -216,7 +204,7 @@ int fl_team_open(fl_team **out, unsigned size, const uint16_t *cores, fletch_err
         return fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE,
                        "cannot start thread %u of %u: %s; lower cpu.intra_op_threads or raise the "
                        "limit (ulimit -u)",
-                       started + 2, size, strerror_r(reason, words, sizeof words));
+                       started + 2, size, fl_os_reason(reason, words, sizeof words));
     }
     *out = team;
     return 0;

@@ -34,7 +34,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -42,6 +41,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/utf8.h"
 
 enum {
@@ -64,7 +64,7 @@ typedef struct span {
 
 typedef struct ring {
     struct ring      *next;   /* list of the trace */
-    pid_t             thread; /* the kernel's number; changes when the ring is taken over */
+    uint64_t          thread; /* the kernel's number; changes when the ring is taken over */
     char              name[NAME_SIZE]; /* "" until fl_trace_thread */
     atomic_bool       busy;            /* its thread is at it */
     _Atomic(uint64_t) written;         /* spans so far; span i is in slot i % RING_SPANS */
@@ -87,18 +87,10 @@ struct fl_trace {
 
 /* ---- Recording ------------------------------------------------------------------------------- */
 
-static pid_t this_thread(void) {
-    return (pid_t)syscall(SYS_gettid);
-}
-
-static bool thread_is_gone(pid_t thread) {
-    return syscall(SYS_tgkill, getpid(), thread, 0) != 0 && errno == ESRCH;
-}
-
 /* The lock is held. */
 static ring *take_over(fl_trace *trace) {
     for (ring *r = trace->rings; r != NULL; r = r->next) {
-        if (thread_is_gone(r->thread)) {
+        if (fl_os_thread_gone(r->thread)) {
             /* Acquire: its owner's spans are ours now. */
             (void)atomic_load_explicit(&r->written, memory_order_acquire);
             return r;
@@ -120,7 +112,7 @@ static ring *register_thread(fl_trace *trace) {
         trace->ring_count++;
     }
     if (r != NULL)
-        r->thread = this_thread();
+        r->thread = fl_os_thread();
     pthread_mutex_unlock(&trace->lock);
     if (r != NULL && pthread_setspecific(trace->key, r) != 0) {
         r->thread = 0; /* never gone, never used: no memory is left for a second one anyway */

@@ -110,12 +110,13 @@ static bool wait_for(int fd, short events, uint64_t end_ns) {
 }
 
 static int connect_to(int family, const struct sockaddr *address, socklen_t size, uint64_t end_ns) {
-    int       fd     = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int       fd     = socket(family, SOCK_STREAM, 0);
     int       reason = 0;
     socklen_t length = sizeof reason;
     if (fd < 0) {
         return -1;
     }
+    (void)fcntl(fd, F_SETFL, O_NONBLOCK);
     if (connect(fd, address, size) == 0) {
         return fd;
     }

@@ -20,7 +20,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -33,9 +32,10 @@ enum { GUARDS = 4 };
 static char        guarded_path[GUARDS][GUARD_MAX];
 static atomic_bool guarded[GUARDS];
 
-static atomic_bool asking;    /* the first signal is a wish */
-static atomic_int  asked;     /* the signal that came */
-static int         wake = -1; /* written by the handler: a read that waits hears it on any thread */
+static atomic_bool asking; /* the first signal is a wish */
+static atomic_int  asked;  /* the signal that came */
+static int         wake[2] = {
+            -1, -1}; /* a pipe, written by the handler: a read that waits hears it on any thread */
 
 static const int fatal_signals[] = {SIGINT, SIGTERM, SIGHUP};
 
@@ -49,8 +49,7 @@ static void say(const char *text) {
 static void on_signal(int number) {
     int none = 0;
     if (atomic_load(&asking) && atomic_compare_exchange_strong(&asked, &none, number)) {
-        uint64_t one     = 1;
-        ssize_t  written = write(wake, &one, sizeof one);
+        ssize_t written = write(wake[1], "", 1);
         (void)written;
         return;
     }
@@ -81,8 +80,7 @@ void fl_signals_install(void) {
 }
 
 void fl_signals_ask(void) {
-    wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    atomic_store(&asking, wake >= 0);
+    atomic_store(&asking, pipe(wake) == 0);
 }
 
 int fl_signals_asked(void) {
@@ -93,8 +91,8 @@ ssize_t fl_signals_read(int fd, void *out, size_t size) {
     ssize_t count = -1;
     errno         = EINTR;
     while (count < 0 && errno == EINTR) {
-        struct pollfd both[2] = {{fd, POLLIN, 0}, {wake, POLLIN, 0}};
-        if (wake >= 0) {
+        struct pollfd both[2] = {{fd, POLLIN, 0}, {wake[0], POLLIN, 0}};
+        if (wake[0] >= 0) {
             (void)poll(both, 2, -1);
         }
         if (fl_signals_asked() != 0) {

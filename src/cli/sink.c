@@ -38,22 +38,17 @@ static int fail_write(fl_sink *sink, int reason, fletch_error *error) {
     return fl_fail_errno(error, reason, "cannot write", sink->name);
 }
 
-/* An unnamed file: gone when the process ends, however that happens. */
+/* A file whose name is taken away at once: gone when the process ends, however that happens. */
 static int open_spool(fletch_error *error) {
     const char *folder = getenv("TMPDIR");
     char        path[PATH_MAX];
-    folder = folder != NULL && folder[0] != '\0' ? folder : "/tmp";
-    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (fd >= 0) {
-        return fd;
-    }
-    /* Not every file system has unnamed files: make one and take its name away at once. */
+    folder   = folder != NULL && folder[0] != '\0' ? folder : "/tmp";
     int size = snprintf(path, sizeof path, "%s/fletch-XXXXXX", folder);
     if (size < 0 || (size_t)size >= sizeof path) {
         return fl_fail_errno(error, ENAMETOOLONG, "cannot make a temporary file in", folder);
     }
     fl_signals_hold();
-    fd         = mkostemp(path, O_CLOEXEC);
+    int fd     = mkostemp(path, O_CLOEXEC);
     int reason = errno;
     if (fd >= 0) {
         (void)unlink(path);

@@ -157,6 +157,8 @@ int fl_config_load_variables(fl_config *config, char *const *variables, fletch_e
     return status;
 }
 
+extern char **environ; /* POSIX has it in no header */
+
 int fletch_config_load_env(fletch_config *config, fletch_error *error) {
     fl_error_clear(error);
     if (config == NULL)

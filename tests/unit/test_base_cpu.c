@@ -71,12 +71,13 @@ Test(cpu, flags_agree_with_the_kernel) {
             strcpy(flags, line);
         }
     }
-    if (flags[0] == '\0') {
-        cr_skip_test("no x86 flags line in /proc/cpuinfo");
-    }
-    fclose(file);
+    if (file != NULL)
+        fclose(file);
     fl_cpu cpu;
     fl_cpu_detect(&cpu);
+    if (flags[0] == '\0' || cpu.neon) { /* an emulator shows the host's flags */
+        cr_skip_test("no flags line of this processor in /proc/cpuinfo");
+    }
     const struct {
         const char *word;
         bool        ours;

@@ -604,7 +604,7 @@ Test(fletch, keys_of_batches_become_the_rules_of_the_queue) {
 }
 
 Test(fletch, reopening_takes_every_key_of_engines_and_no_other) {
-    static const setting settings[] = {{"provider.precision", "int16"},
+    static const setting settings[] = {{"provider.precision", "int8"},
                                        {"cpu.intra_op_threads", "1"},
                                        {"onnxruntime.library", "/nowhere"},
                                        {"cuda.streams", "3"},

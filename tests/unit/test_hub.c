@@ -5,7 +5,6 @@
  * huggingface_hub looks; a token goes to the endpoint's origin alone; a partial snapshot is not
  * taken for a model; a removal never touches what another snapshot still uses. */
 #include <criterion/criterion.h>
-#include <criterion/parameterized.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -9,15 +9,13 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/os.h"
 #include "engines/cpu/kernels.h"
-#include "engines/cpu/kernels/amx/amx.h"
 
 #if defined(__x86_64__)
 #define FL_ON_X86(kernels) kernels
-#define FL_AMX_PERMIT()    fl_amx_permit()
 #else
 #define FL_ON_X86(kernels) NULL
-#define FL_AMX_PERMIT()    0
 #endif
 #if defined(__aarch64__)
 #define FL_ON_ARM(kernels) kernels
@@ -41,8 +39,7 @@ static int has_avx512bf16(const fl_cpu *cpu) {
     return has_avx512vnni(cpu) && cpu->avx512_bf16;
 }
 static int has_amx(const fl_cpu *cpu) {
-    return has_avx512vnni(cpu) && cpu->amx_tile && cpu->amx_int8 && cpu->amx_bf16 &&
-           FL_AMX_PERMIT();
+    return has_avx512vnni(cpu) && cpu->amx_tile && cpu->amx_int8 && cpu->amx_bf16 && fl_os_amx();
 }
 static int has_neondot(const fl_cpu *cpu) {
     return cpu->neon && cpu->neon_dotprod;

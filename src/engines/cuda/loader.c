@@ -21,6 +21,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/os.h"
 #include "engines/cuda/cuda_loader.h"
 
 #define MODULE "libfletch_cuda.so"
@@ -108,9 +109,7 @@ static bool find(char out[PLACE_MAX]) {
         if (around(out, file))
             return true;
     }
-    ssize_t size              = readlink("/proc/self/exe", file, sizeof file - 1);
-    file[size > 0 ? size : 0] = '\0';
-    return around(out, file);
+    return fl_os_program(file, sizeof file) && around(out, file);
 }
 
 static int open_named(const char *named, fletch_error *error) {

@@ -17,7 +17,6 @@
  *         the environment start (or set the variable outside).
  * Proof   tests/unit/test_onnxruntime.c, tests/golden/test_onnxruntime.py. */
 #include <dlfcn.h>
-#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +25,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "engines/onnxruntime/locate.h"
 #include "engines/onnxruntime/ort.h"
 
@@ -65,26 +65,14 @@ static const OrtApiBase *load(const char *path, char *why, size_t capacity) {
     return symbol == NULL ? NULL : base();
 }
 
-extern const ElfW(Ehdr) __ehdr_start
-    __attribute__((visibility("hidden"))); /* ours, from the linker */
-
 /* NULL, or what keeps dlopen from touching the file. What cannot be read is the loader's to tell. */
 static const char *refusal(const char *path) {
     static const char door[] = "OrtGetApiBase";
-    const char       *why    = NULL;
-    ElfW(Ehdr) head;
-    fl_map map;
+    fl_map            map;
     if (strchr(path, '/') == NULL || fl_map_open(&map, path, NULL) < 0)
         return NULL; /* the loader finds a bare name */
-    if (map.size < sizeof head || memcmp(map.data, ELFMAG, SELFMAG) != 0)
-        why = "it is no ELF file";
-    else if (memcpy(&head, map.data, sizeof head), head.e_type != ET_DYN)
-        why = "it is no shared library";
-    else if (head.e_machine != __ehdr_start.e_machine ||
-             head.e_ident[EI_CLASS] != __ehdr_start.e_ident[EI_CLASS] ||
-             head.e_ident[EI_DATA] != __ehdr_start.e_ident[EI_DATA])
-        why = "it is built for another kind of processor";
-    else if (memmem(map.data, map.size, door, sizeof door) == NULL)
+    const char *why = fl_os_no_library(map.data, map.size);
+    if (why == NULL && memmem(map.data, map.size, door, sizeof door) == NULL)
         why = "it has no symbol OrtGetApiBase";
     fl_map_close(&map);
     return why;

@@ -15,9 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
+#include "base/os.h"
 #include "engines/onnxruntime/locate.h"
 
 #if defined(__APPLE__)
@@ -31,6 +31,8 @@
 #define LIBRARY_LOADER  "libonnxruntime.so.1"
 #endif
 
+#define DIGITS "0123456789"
+
 enum { PLACE_MAX = 1024 };
 
 typedef struct search {
@@ -42,6 +44,14 @@ typedef struct search {
 static void visit(search *s, const char *path) {
     if (s->found == 0)
         s->found = s->fn(s->user, path);
+}
+
+/* Whether a is a later version than b: runs of digits are numbers. */
+static bool is_later(const char *a, const char *b) {
+    for (; *a != '\0' && *a == *b; a++, b++) {
+    }
+    const size_t left = strspn(a, DIGITS), right = strspn(b, DIGITS);
+    return left != right ? left > right : strcmp(a, b) > 0;
 }
 
 /* Every library of a folder, whose name may be a pattern; the highest version first. */
@@ -57,7 +67,7 @@ static void visit_folder(search *s, const char *folder) {
     size_t best = hits.gl_pathc;
     for (size_t i = 0; i < hits.gl_pathc; i++)
         if (fl_file_exists(hits.gl_pathv[i]) &&
-            (best == hits.gl_pathc || strverscmp(hits.gl_pathv[i], hits.gl_pathv[best]) > 0))
+            (best == hits.gl_pathc || is_later(hits.gl_pathv[i], hits.gl_pathv[best])))
             best = i;
     if (best < hits.gl_pathc)
         visit(s, hits.gl_pathv[best]);
@@ -81,12 +91,8 @@ static void visit_program(search *s) {
     static const char *const around[] = {".", "../lib", "../.cache/onnxruntime",
                                          "../../.cache/onnxruntime"};
     char                     folder[PLACE_MAX];
-    ssize_t                  size = readlink("/proc/self/exe", folder, sizeof folder - 1);
-    if (size <= 0)
-        return;
-    folder[size] = '\0';
-    char *slash  = strrchr(folder, '/');
-    if (slash == NULL)
+    char                    *slash;
+    if (!fl_os_program(folder, sizeof folder) || (slash = strrchr(folder, '/')) == NULL)
         return;
     *slash = '\0';
     for (size_t i = 0; i < sizeof around / sizeof around[0]; i++)

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* criterion.h - a stand-in for Criterion under ThreadSanitizer, so that one source serves both.
+/* criterion.h - a stand-in for Criterion, so that one source serves both.
  *
  * Role    Criterion keeps its tests in an arena at an address that ThreadSanitizer's memory layout
- *         forbids (Criterion issue 274), so no Criterion program starts under it. fl_test puts this
- *         folder first for THREADS tests in that build.
+ *         forbids (Criterion issue 274), so no Criterion program starts under it; nor is there one for each
+ *         system that is compiled for. The tests of those builds have this one.
  * Method  Test() registers its function before main; main runs all in one process, in order of the file,
- *         and ends at the first failed assertion. A TestSuite's init runs before each test of the program;
- *         timeouts are ctest's business.
+ *         and ends at the first failed assertion. A TestSuite's init and fini run around each test of the
+ *         program; timeouts are ctest's business.
  * Memory  none. Threads: assertions may be made from any thread. */
 #ifndef FL_TEST_WITHOUT_CRITERION_H
 #define FL_TEST_WITHOUT_CRITERION_H
 
 #include <math.h>
+#include <setjmp.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -30,9 +31,11 @@ static plain_test **plain_tests_end = &plain_tests;
 /* The options of the program's one suite; all zero where there is none. */
 typedef struct plain_options {
     void (*init)(void);
+    void (*fini)(void);
 } plain_options;
 
 static plain_options plain_suite;
+static jmp_buf       plain_end; /* of a test that is skipped */
 #define TestSuite(suite, ...) static plain_options plain_suite = {__VA_ARGS__}
 
 #define Test(suite, test, ...)                                                                     \
@@ -68,6 +71,9 @@ static plain_options plain_suite;
     plain_check(fabs((double)(a) - (double)(b)) <= (double)(error), #a " is near " #b)
 #define cr_assert_fail(...) plain_check(false, #__VA_ARGS__)
 
+#define cr_log_warn(...)  (fprintf(stderr, __VA_ARGS__), fprintf(stderr, "\n"))
+#define cr_skip_test(...) (cr_log_warn("skipped: " __VA_ARGS__), longjmp(plain_end, 1))
+
 /* What Criterion would go on after ends the program here. */
 #define cr_expect          cr_assert
 #define cr_expect_not      cr_assert_not
@@ -88,7 +94,10 @@ int main(void) {
         fprintf(stderr, "%s\n", test->name);
         if (plain_suite.init)
             plain_suite.init();
-        test->run();
+        if (setjmp(plain_end) == 0)
+            test->run();
+        if (plain_suite.fini)
+            plain_suite.fini();
     }
     return 0;
 }

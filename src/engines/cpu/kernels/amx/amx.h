@@ -5,9 +5,6 @@
 
 #include "engines/cpu/kernels.h"
 
-/* Asks Linux for the tile registers, which must happen before the first use; whether it gives them. */
-int fl_amx_permit(void);
-
 void fl_q8_gemm_32x32_amx(const fl_gemm_narrow *g);
 void fl_bf16_gemm_32x32_amx(const fl_gemm_narrow *g);
 

@@ -3,12 +3,9 @@
  * 16,384 multiply-adds.
  *
  * Sums     go through memory to AVX-512, which finishes them as VNNI does (wide/int_finish.h).
- * Asking   Linux gives tile registers to a process that asks (fl_amx_permit), once, for all its
+ * Asking   Linux gives tile registers to a process that asks (fl_os_amx), once, for all its
  *          threads; dispatch.c asks before it offers this table.
  * Proof    fl-kernels test -o gemm_q8 on a machine that has AMX. */
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include "engines/cpu/kernels/amx/amx.h"
 #include "engines/cpu/kernels/avx512/integers.h"
 
@@ -25,11 +22,6 @@ FL_INLINE void tile_finish(const fl_gemm_narrow *g, const int_place *at, size_t 
 }
 
 #include "engines/cpu/kernels/amx/tiles.h"
-
-int fl_amx_permit(void) {
-    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
-}
 
 void fl_q8_gemm_32x32_amx(const fl_gemm_narrow *g) {
     tile_gemm(g);

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* os.h - what an operating system does in its own way: os_linux.c, which a port has to write anew.
+ *
+ * The same file holds fl_cpu_cores and fl_cpu_pin (cpu.h), fl_big_pages (mem.h), fl_cond_init and
+ * fl_cond_wait_until (thread.h). */
+#ifndef FL_BASE_OS_H
+#define FL_BASE_OS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cpu.h"
+
+/* The system's words for an errno; may use the buffer. */
+const char *fl_os_reason(int errno_value, char *buffer, size_t capacity);
+
+/* Random bytes nobody can guess, at most 256; false when there are none yet (early boot). */
+bool fl_os_random(void *out, size_t size);
+
+/* strtod whose point is a point, whatever locale the caller's program has set. */
+double fl_os_strtod(const char *text);
+
+/* Sleep while *word is `expected`; may return early. Wake all who sleep on it. */
+void fl_os_wait(atomic_uint *word, unsigned expected);
+void fl_os_wake(atomic_uint *word);
+
+/* The system's number of the calling thread, and whether that of such a number has ended. */
+uint64_t fl_os_thread(void);
+bool     fl_os_thread_gone(uint64_t thread);
+/* At most 15 bytes, for debuggers */
+void fl_os_thread_name(pthread_t thread, const char *name);
+
+/* Processors this process may be scheduled on, at least 1; no quota is looked at. */
+unsigned fl_os_processors(void);
+/* The sizes of the first processor's caches, as far as the system lists them. */
+void fl_os_caches(fl_cpu *out);
+/* The instruction sets of an AArch64 processor; nothing on another. */
+void fl_os_arm(fl_cpu *out);
+/* Whether this process may use AMX's tile registers; asks for them. */
+bool fl_os_amx(void);
+
+/* Advise huge pages for an aligned block; may be refused, costs nothing. */
+void fl_os_huge(void *block, size_t size);
+/* Move whole pages to where others are mapped, without a copy; false, with nothing moved, where that cannot be. */
+bool fl_os_move(void *from, void *to, size_t size);
+
+/* The running program's file; false when it cannot be told. */
+bool fl_os_program(char *out, size_t capacity);
+/* NULL, or why dlopen must not touch a file with this content. */
+const char *fl_os_no_library(const unsigned char *data, size_t size);
+
+#endif

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* os_linux.c - Linux: futexes, affinity, sysfs, huge pages. See os.h.
+ *
+ * Memory  Stack only. Threads: any; nothing is kept.
+ * Proof   tests/unit/test_base_cpu.c, test_base_pool.c, test_base_number.c, test_onnxruntime.c. */
+#include "base/os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <link.h>
+#include <linux/futex.h>
+#include <locale.h>
+#include <math.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cgroup.h"
+#include "base/cpu_isa.h"
+#include "base/mem.h"
+#include "base/thread.h"
+
+const char *fl_os_reason(int errno_value, char *buffer, size_t capacity) {
+    return strerror_r(errno_value, buffer, capacity);
+}
+
+bool fl_os_random(void *out, size_t size) {
+    return getrandom(out, size, GRND_NONBLOCK) == (ssize_t)size;
+}
+
+/* "C" is static in libc: newlocale does no work and fails only without memory. */
+double fl_os_strtod(const char *text) {
+    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (plain == (locale_t)0) {
+        return NAN;
+    }
+    double value = strtod_l(text, NULL, plain);
+    freelocale(plain);
+    return value;
+}
+
+/* ---- Threads --------------------------------------------------------------------------------- */
+
+void fl_os_wait(atomic_uint *word, unsigned expected) {
+    /* EAGAIN (it changed) and EINTR both mean: look again, which every caller does. */
+    (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
+}
+
+void fl_os_wake(atomic_uint *word) {
+    (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+uint64_t fl_os_thread(void) {
+    return (uint64_t)syscall(SYS_gettid);
+}
+
+bool fl_os_thread_gone(uint64_t thread) {
+    return syscall(SYS_tgkill, getpid(), (pid_t)thread, 0) != 0 && errno == ESRCH;
+}
+
+void fl_os_thread_name(pthread_t thread, const char *name) {
+    (void)pthread_setname_np(thread, name);
+}
+
+void fl_cond_init(pthread_cond_t *cond) {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+void fl_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns) {
+    if (until_ns == UINT64_MAX) {
+        pthread_cond_wait(cond, lock);
+        return;
+    }
+    struct timespec until = {.tv_sec  = (time_t)(until_ns / 1000000000U),
+                             .tv_nsec = (long)(until_ns % 1000000000U)};
+    pthread_cond_timedwait(cond, lock, &until);
+}
+
+/* ---- Processors ------------------------------------------------------------------------------ */
+
+/* Those in the affinity mask; the mask is as long as the kernel's, which only trying tells. */
+unsigned fl_os_processors(void) {
+    enum { CPUS_MAX = 1 << 16 };
+    for (size_t cpus = CPU_SETSIZE; cpus <= CPUS_MAX; cpus *= 2) {
+        cpu_set_t *set   = CPU_ALLOC(cpus);
+        size_t     bytes = CPU_ALLOC_SIZE(cpus);
+        if (set == NULL) {
+            break;
+        }
+        bool     known = sched_getaffinity(0, bytes, set) == 0;
+        bool     small = !known && errno == EINVAL;
+        unsigned count = known ? (unsigned)CPU_COUNT_S(bytes, set) : 0;
+        CPU_FREE(set);
+        if (known) {
+            return count;
+        }
+        if (!small) {
+            break;
+        }
+    }
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (unsigned)online : 1;
+}
+
+/* Node of a processor: /sys/devices/system/cpu/cpuN has a link nodeM; 0 where
+ * there is none. */
+static unsigned node_of(unsigned cpu) {
+    enum { NODES_MAX = 64 };
+    char path[80];
+    for (unsigned node = 0; node < NODES_MAX; node++) {
+        (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/node%u", cpu, node);
+        if (access(path, F_OK) == 0) {
+            return node;
+        }
+    }
+    return 0;
+}
+
+unsigned fl_cpu_cores(uint16_t *out, unsigned capacity) {
+    cpu_set_t set;
+    unsigned  count = 0, usable = fl_cpu_usable();
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) != 0) {
+        CPU_SET(0, &set);
+    }
+    for (unsigned cpu = 0; cpu < CPU_SETSIZE && count < capacity; cpu++) {
+        if (!CPU_ISSET(cpu, &set)) {
+            continue;
+        }
+        unsigned at = count++; /* behind the last one of its node or a lower one */
+        for (; at > 0 && node_of(out[at - 1]) > node_of(cpu); at--) {
+            out[at] = out[at - 1];
+        }
+        out[at] = (uint16_t)cpu;
+    }
+    return count < usable ? count : usable;
+}
+
+void fl_cpu_pin(uint16_t core) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (core < CPU_SETSIZE) {
+        CPU_SET(core, &set);
+        (void)sched_setaffinity(0, sizeof set, &set);
+    }
+}
+
+/* Caches as the kernel lists them: level, type, and a size like "48K". */
+void fl_os_caches(fl_cpu *out) {
+    enum { CACHES_MAX = 8 };
+    for (int i = 0; i < CACHES_MAX; i++) {
+        char folder[80], level[16], type[32], size[32];
+        (void)snprintf(folder, sizeof folder, "/sys/devices/system/cpu/cpu0/cache/index%d", i);
+        if (!fl_small_read(folder, "/level", level, sizeof level) ||
+            !fl_small_read(folder, "/type", type, sizeof type) ||
+            !fl_small_read(folder, "/size", size, sizeof size)) {
+            return;
+        }
+        char    *unit;
+        uint64_t bytes = strtoull(size, &unit, 10);
+        bytes *= *unit == 'K' ? 1024 : *unit == 'M' ? 1024 * 1024 : 1;
+        if (type[0] != 'I' && bytes <= UINT32_MAX) { /* Data or Unified */
+            fl_cpu_set_cache(out, (unsigned)(level[0] - '0'), (uint32_t)bytes);
+        }
+    }
+}
+
+void fl_os_arm(fl_cpu *out) {
+    /* asm/hwcap.h of AArch64, which another processor's has not */
+    enum { ASIMD = 1 << 1, ASIMD_DOT = 1 << 20, BF16 = 1 << 14 };
+    unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
+    out->neon         = (first & ASIMD) != 0;
+    out->neon_dotprod = (first & ASIMD_DOT) != 0;
+    out->neon_bf16    = (second & BF16) != 0;
+}
+
+bool fl_os_amx(void) {
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18, SYSCALL = 158 /* arch_prctl */ };
+    return syscall(SYSCALL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
+/* ---- Memory and files ------------------------------------------------------------------------ */
+
+void fl_os_huge(void *block, size_t size) {
+    madvise(block, size, MADV_HUGEPAGE);
+}
+
+bool fl_os_move(void *from, void *to, size_t size) {
+    return mremap(from, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED;
+}
+
+bool fl_big_pages(size_t *page) {
+    char text[128];
+    *page         = (size_t)sysconf(_SC_PAGESIZE);
+    int     fd    = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY | O_CLOEXEC);
+    ssize_t count = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) {
+        close(fd);
+    }
+    text[count > 0 ? count : 0] = '\0';
+    bool offered = strstr(text, "[always]") != NULL || strstr(text, "[madvise]") != NULL;
+    return offered && prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 0;
+}
+
+bool fl_os_program(char *out, size_t capacity) {
+    ssize_t size             = readlink("/proc/self/exe", out, capacity - 1);
+    out[size > 0 ? size : 0] = '\0';
+    return size > 0;
+}
+
+extern const ElfW(Ehdr) __ehdr_start
+    __attribute__((visibility("hidden"))); /* ours, from the linker */
+
+const char *fl_os_no_library(const unsigned char *data, size_t size) {
+    ElfW(Ehdr) head;
+    if (size < sizeof head || memcmp(data, ELFMAG, SELFMAG) != 0) {
+        return "it is no ELF file";
+    }
+    memcpy(&head, data, sizeof head);
+    if (head.e_type != ET_DYN) {
+        return "it is no shared library";
+    }
+    bool ours = head.e_machine == __ehdr_start.e_machine &&
+                head.e_ident[EI_CLASS] == __ehdr_start.e_ident[EI_CLASS] &&
+                head.e_ident[EI_DATA] == __ehdr_start.e_ident[EI_DATA];
+    return ours ? NULL : "it is built for another kind of processor";
+}
