@@ -12,6 +12,7 @@
 # needs no peers and no model.
 # bench.sh families [ROW ...] [ARGUMENTS of bench/families.py] - nomic, GTE, ModernBERT, e5-small and Qwen3 at full size with random
 # weights against onnxruntime, OpenVINO, sentence-transformers and llama.cpp; what cls pooling and a shared prompt save.
+# bench.sh heads [ARGUMENTS of bench/heads.py] - rerankers, SPLADE and static models against their peers, in 6 minutes.
 # bench.sh host [ARGUMENTS of bench/host.py] - how many texts a second the host can hand to a device; likewise.
 . "$(dirname "$0")/say.sh"
 
@@ -91,5 +92,9 @@ fi
 if [ "${1:-}" = families ]; then
     shift
     exec "$python" bench/families.py --model "$folder" --data "$FLETCH_TEST_DATA" --document docs/models.md "$@"
+fi
+if [ "${1:-}" = heads ]; then
+    shift
+    exec "$python" bench/heads.py --model "$folder" --data "$FLETCH_TEST_DATA" "$@"
 fi
 exec "$python" bench/run.py --model "$folder" --data "$FLETCH_TEST_DATA" --document docs/performance.md "$@"

@@ -243,6 +243,14 @@ def test_sparse_vectors(start):
     assert good(server.ask("GET", "/info"))["model_type"] == {"embedding": {"pooling": "splade"}}
 
 
+def test_weights_that_a_reply_has_no_room_for_are_refused(start):
+    folder = pathlib.Path(__file__).parents[1] / "golden/folders/sparse-bert"
+    server = start("--model", folder, "--server-max-reply-memory", "1MiB", model=False)
+    refused = post(server, "/embed_sparse", {"inputs": ["the cat"] * 1500})  # 122 entries of 8 bytes each are held for
+    assert refused.status == 413 and refused.headers["x-fletch-limit"] == "server.max_reply_memory", refused
+    assert len(good(post(server, "/embed_sparse", {"inputs": ["the cat"] * 20}))) == 20
+
+
 def test_sparse_vectors_of_queries_and_documents(start):
     folder = pathlib.Path(__file__).parents[1] / "golden/folders/router-tensor"
     texts, want = json.loads((folder.parent / "texts.json").read_text())[4:8], numpy.load(folder / "router.npz")
