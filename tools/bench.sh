@@ -13,6 +13,8 @@
 # bench.sh families [ROW ...] [ARGUMENTS of bench/families.py] - nomic, GTE, ModernBERT, e5-small and Qwen3 at full size with random
 # weights against onnxruntime, OpenVINO, sentence-transformers and llama.cpp; what cls pooling and a shared prompt save.
 # bench.sh heads [ARGUMENTS of bench/heads.py] - rerankers, SPLADE and static models against their peers, in 6 minutes.
+# bench.sh tokenizers [FILE ...] - tokenizer.json files by language against the wheel and every fast engine that the Python has
+# (bench/tokenizer_requirements.txt); no FILE: the real ones of FLETCH_TEST_DATA and the default model's.
 # bench.sh host [ARGUMENTS of bench/host.py] - how many texts a second the host can hand to a device; likewise.
 . "$(dirname "$0")/say.sh"
 
@@ -64,6 +66,11 @@ folder=${folder:-$(tools/get_model.sh medium)}
 test_environment
 
 case ${1:-} in
+    tokenizers)
+        shift
+        [ $# -gt 0 ] || set -- "${FLETCH_TEST_DATA:-../shared/data}"/tokenizers/*.json "$folder/tokenizer.json"
+        exec "${FLETCH_BENCH_PYTHON:-$(find_python)}" bench/tokenizer_speed.py --output "bench/results/$(date +%F)-tokenizers.md" "$@"
+        ;;
     runtime | host)
         question=$1
         shift

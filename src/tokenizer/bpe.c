@@ -143,6 +143,9 @@ static inline uint64_t key_of(const fl_bpe *b, uint32_t left, uint32_t right, si
 /* Merge s[count] in place, count <= WINDOW; how many are left. A symbol stays at its place; `live` has a bit for
  * each that is not part of another. */
 static size_t merge_few(const fl_bpe *b, symbol *s, size_t count) {
+    if (count == 0) { /* every character is unknown and vanishes */
+        return 0;
+    }
     uint64_t key[WINDOW];
     uint32_t made[WINDOW];
     size_t   fours = (count + 3) / 4;

@@ -418,6 +418,16 @@ Test(tokenizer, damaged_bpe_models_are_refused) {
                    FLETCH_EUNSUPPORTED, "end_of_word_suffix");
 }
 
+/* After words that fill the stack: nothing left is nothing to merge, and no garbage is. */
+Test(tokenizer, a_word_of_unknown_characters_vanishes) {
+    fl_tokenizer *t = open_parts(&(parts){
+        .model = "{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}",
+        .added = ""});
+    expect(t, "ababab zz ab", "ab|ab|ab|ab");
+    expect(t, "z", "");
+    fl_tokenizer_close(t);
+}
+
 static void expect_bad_vocab(const char *vocab, const char *says) {
     char text[1024];
     snprintf(text, sizeof text, model, vocab);
