@@ -437,6 +437,13 @@ static fl_exit open_model(fl_run *run, score_run *s) {
     (void)fletch_model_info_get(run->cli->model, &info, NULL);
     bool late = s->query != NULL && strcmp(info.head, "late") == 0;
     s->labels = late ? 1 : info.labels;
+    if (s->query == NULL && strcmp(info.head, "late") == 0) {
+        fl_cli_message("this model works by late interaction (ColBERT), it is no classifier");
+        fl_cli_hint(
+            "fletch rerank --query Q scores texts with it; --model names a classifier, such "
+            "as SamLowe/roberta-base-go_emotions.");
+        return FL_EXIT_MODEL;
+    }
     if (s->labels == 0) {
         fl_cli_message("this model is an embedding model, not a %s",
                        s->query != NULL ? "reranker" : "classifier");

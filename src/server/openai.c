@@ -387,6 +387,8 @@ static void put_model(fl_json_w *w, const fl_served *served) {
     fl_json_w_i64(w, "created", info->modified);
     fl_json_w_text(w, "owned_by", "fletch");
     fl_json_w_u64(w, "dimensions", info->dimensions);
+    fl_json_w_text(w, "head", info->head);
+    fl_json_w_u64(w, "labels", info->labels);
     fl_json_w_u64(w, "max_length", info->max_length);
     fl_json_w_text(w, "architecture", info->family);
     fl_json_w_u64(w, "parameters", info->parameters);

@@ -83,6 +83,7 @@ static void put_info(fl_request *request, const fl_served *served) {
     put_text(&w, "sha", NULL);
     put_text(&w, "docker_label", NULL);
     fl_json_w_u64(&w, "dimensions", info->dimensions);
+    fl_json_w_text(&w, "head", info->head);
     put_text(&w, "model_fingerprint", served->fingerprint);
     put_encoder(&w, info);
     fl_json_w_end(&w);

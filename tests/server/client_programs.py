@@ -82,6 +82,58 @@ def cohere(url, texts):
             "base64": reply.embeddings.base64, "texts": reply.texts, "refused": refused}
 
 
+# What follows is for a reranker or classifier: texts[0] is the query, the rest are documents.
+
+def cohere_rerank(url, texts):
+    import cohere as package
+    reply = package.ClientV2(api_key="none", base_url=url).rerank(model="m", query=texts[0], documents=texts[1:], top_n=2)
+    old = package.Client(api_key="none", base_url=url).rerank(model="m", query=texts[0], documents=texts[1:], return_documents=True)
+    return {"ranked": [[row.index, row.relevance_score] for row in reply.results],
+            "old": [[row.index, row.relevance_score, row.document.text] for row in old.results]}
+
+
+def langchain_jina(url, texts):
+    from langchain_community.document_compressors import JinaRerank
+    client = JinaRerank(model="m", jina_api_key="none", top_n=2)
+    # It has no field for the address: its session is made to go elsewhere, as a proxy of a company does.
+    client.session.get_adapter("https://api.jina.ai").send = _redirected(client.session, url)
+    return {"ranked": [[row["index"], row["relevance_score"]] for row in client.rerank(texts[1:], texts[0])]}
+
+
+def _redirected(session, url):
+    from requests.adapters import HTTPAdapter
+
+    def send(request, **rest):
+        request.url = request.url.replace("https://api.jina.ai", url)
+        return HTTPAdapter().send(request, **rest)
+    return send
+
+
+def llama_index_jina(url, texts):
+    from llama_index.core.schema import NodeWithScore, TextNode
+    from llama_index.postprocessor.jinaai_rerank import JinaRerank
+    client = JinaRerank(base_url=f"{url}/v1", api_key="none", model="m", top_n=2)
+    nodes = [NodeWithScore(node=TextNode(text=text, id_=str(i))) for i, text in enumerate(texts[1:])]
+    return {"ranked": [[int(found.node.node_id), found.score] for found in client.postprocess_nodes(nodes, query_str=texts[0])]}
+
+
+def llama_index_tei(url, texts):
+    from llama_index.core.schema import NodeWithScore, TextNode
+    from llama_index.postprocessor.tei_rerank import TextEmbeddingInference
+    client = TextEmbeddingInference(base_url=url, model_name="m", top_n=2)
+    nodes = [NodeWithScore(node=TextNode(text=text, id_=str(i))) for i, text in enumerate(texts[1:])]
+    return {"ranked": [[int(found.node.node_id), found.score] for found in client.postprocess_nodes(nodes, query_str=texts[0])]}
+
+
+def openai_score(url, texts):
+    """vLLM's documentation posts its own routes through the client."""
+    import openai as package
+    client = package.OpenAI(base_url=url, api_key="none", max_retries=0)
+    body = {"model": "m", "text_1": texts[0], "text_2": texts[1:]}
+    reply = client.post("/score", body=body, cast_to=object)
+    return {"scores": [row["score"] for row in reply["data"]], "tokens": reply["usage"]["prompt_tokens"]}
+
+
 if __name__ == "__main__":
     try:
         answer = globals()[sys.argv[1]](sys.argv[2], json.load(sys.stdin))

@@ -15,7 +15,7 @@ PROGRAMS = serving.ROOT / "tests" / "server" / "client_programs.py"
 def client(server, tmp_path):
     """client(NAME): what that client got."""
 
-    def run(name, texts=TEXTS):
+    def run(name, texts=TEXTS, server=server):
         host, port = server.where
         done = subprocess.run([clients.python(), PROGRAMS, name, f"http://{host}:{port}"], input=json.dumps(texts),
                               env=clients.environment() | {"HOME": str(tmp_path)}, cwd=tmp_path, capture_output=True, text=True,
@@ -77,3 +77,35 @@ def test_cohere_python(client):
     assert got["ubinary"] == [[int(x) for x in row] for row in vectors(TEXTS, "--dtype", "ubinary")]
     assert got["texts"] == list(TEXTS)
     assert got["refused"][0] == 400 and "not a re-ranker model" in got["refused"][1]
+
+
+@pytest.fixture
+def ranker(start):
+    return start("--model", serving.ROOT / "tests/golden/scores/bert", model=False)
+
+
+DOCUMENTS = ["the cat", *[second for first, second in json.loads((serving.ROOT / "tests/golden/scores/pairs.json").read_text())
+                          if first == "the cat"], "rain at sea"]
+
+
+def ranked(server, query, documents):
+    """[(index, score)], the best first, as the reference has the pairs (tests/server/test_scores.py)."""
+    rows = server.ask("POST", "/rerank", json.dumps({"query": query, "texts": documents}).encode()).json()
+    return [(row["index"], row["score"]) for row in rows]
+
+
+@pytest.mark.parametrize("name", ["cohere_rerank", "langchain_jina", "llama_index_jina", "llama_index_tei"])
+def test_clients_that_rerank(client, ranker, name):
+    """Cohere's both generations, Jina's of LangChain and LlamaIndex, TEI's of LlamaIndex."""
+    got = client(name, DOCUMENTS, ranker)
+    want = ranked(ranker, DOCUMENTS[0], DOCUMENTS[1:])
+    assert [index for index, _ in got["ranked"]] == [index for index, _ in want[:2]]
+    assert [score for _, score in got["ranked"]] == pytest.approx([score for _, score in want[:2]], rel=1e-6)
+    if name == "cohere_rerank":
+        assert [(index, text) for index, _, text in got["old"]] == [(index, DOCUMENTS[1 + index]) for index, _ in want]
+
+
+def test_scores_by_openai_python(client, ranker):
+    got = client("openai_score", DOCUMENTS, ranker)
+    want = dict(ranked(ranker, DOCUMENTS[0], DOCUMENTS[1:]))
+    assert got["scores"] == pytest.approx([want[i] for i in range(len(want))], rel=1e-6) and got["tokens"] > 0

@@ -307,3 +307,67 @@ def test_a_page_of_another_origin_with_a_key(start, chromium, elsewhere, tmp_pat
     refused = chromium.run(ASK.replace("secret-key-1", "wrong").replace("await reply.json()", "await reply.text()") % where)
     assert refused["status"] == 401, "a page can read why it is refused"
     assert guarded.wait_event(lambda event: event.get("method") == "OPTIONS")["status"] == 204
+
+
+def found(page):
+    return page.run("[...document.querySelectorAll('#found li')].map(li => [...li.children].map(c => c.innerText))")
+
+
+def visible(page, name):
+    return page.run(f"!!document.getElementById('{name}').offsetParent")
+
+
+@pytest.mark.parametrize("folder", ["scores/bert", "late/bert"])
+def test_what_is_found_is_reranked(start, chromium, folder):
+    """By a cross-encoder, and by late interaction: what is shown is what the two routes say, in the second one's order."""
+    server = start("--model", f"near={serving.MODEL}", "--model", f"rank={serving.ROOT}/tests/golden/{folder}", model=False)
+    texts = ["the cat sat on the mat", "rain at sea", "a ship ran", *[f"the cat ran {i} times" for i in range(12)]]
+    server.ask("POST", "/add", json.dumps({"texts": texts}).encode())
+    chromium.call("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=2, mobile=True)
+    chromium.open(f"http://{server.where[0]}:{server.port}/")
+    chromium.wait("document.getElementById('store').innerText.startsWith('15 texts')")
+    assert visible(chromium, "rerank") and not visible(chromium, "hint") and not visible(chromium, "models")
+    chromium.run("document.getElementById('query').value = 'the cat'")
+    assert press(chromium, "seek") == "The best 10 of 15 are shown."
+    hits = server.ask("POST", "/search", b'{"text": "the cat", "k": 50}').json()["results"]
+    body = {"model": "rank", "query": "the cat", "texts": [hit["text"] for hit in hits]}
+    ranked = server.ask("POST", "/rerank", json.dumps(body).encode()).json()
+    want = [[f"{row['score']:.3f}", hits[row["index"]]["text"]] for row in ranked[:10]]
+    shown = found(chromium)
+    assert [[score, text.split("\n")[0]] for score, text in shown] == want
+    for i, (row, (_, text)) in enumerate(zip(ranked, shown)):
+        assert (f"was {row['index'] + 1}" in text) == (row["index"] != i)
+    stages = chromium.run("document.getElementById('stages').innerText")
+    assert re.fullmatch(r"15 texts found by vectors in [\d.]+ ms, read by rank in [\d.]+ ms\.", stages)
+    assert "/rerank" in chromium.run("document.getElementById('curl').innerText")
+    assert chromium.run("document.documentElement.scrollWidth") == 360
+    for scheme in ("light", "dark"):
+        chromium.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        assert chromium.run(CONTRAST)[0] >= 4.5
+    chromium.run("document.getElementById('rerank').value = ''")
+    assert press(chromium, "seek") == ""
+    assert found(chromium) == [[f"{hit['score']:.3f}", hit["text"]] for hit in hits[:10]]
+    assert chromium.complaints() == []
+    chromium.call("Emulation.clearDeviceMetricsOverride")
+    chromium.call("Emulation.setEmulatedMedia", features=[])
+
+
+def test_without_a_reranker_the_page_says_how_to_have_one(page):
+    page.wait("!document.getElementById('hint').hidden")
+    assert not visible(page, "rerank")
+    assert "--model cross-encoder/ms-marco-MiniLM-L6-v2" in page.run("document.getElementById('hint').innerText")
+
+
+def test_a_reranker_alone_ranks_the_lines(start, chromium):
+    server = start("--model", f"rank={serving.ROOT}/tests/golden/scores/bert", model=False)
+    chromium.open(f"http://{server.where[0]}:{server.port}/")
+    chromium.wait("document.getElementById('seek').innerText === 'Rank'")
+    for name, shown in {"go": False, "add": False, "store": False, "hint": False, "rerank": False, "query": True}.items():
+        assert visible(chromium, name) == shown, name
+    texts = ["a mat", "the cat sat", "rain"]
+    write(chromium, texts)
+    chromium.run("document.getElementById('query').value = 'the cat'")
+    assert press(chromium, "seek") == ""
+    ranked = server.ask("POST", "/rerank", json.dumps({"query": "the cat", "texts": texts}).encode()).json()
+    assert found(chromium) == [[f"{row['score']:.3f}", texts[row["index"]]] for row in ranked]
+    assert chromium.complaints() == []
