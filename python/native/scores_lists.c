@@ -8,21 +8,25 @@
 #include "handle.h"
 #include "texts.h"
 
-/* What all calls have: texts and where, prompt, prompt_name, max_length, truncate. */
+enum { TEXTS_MAX = 256 }; /* of a call */
+
+/* What all calls have: texts and where, prompt, prompt_name, max_length, truncate; which were cut. */
 typedef struct call {
     fletch_texts         texts;
     fletch_embed_options options;
+    uint8_t              truncated[TEXTS_MAX];
 } call;
 
 static bool take(call *c, PyObject *texts, Py_ssize_t first, Py_ssize_t count, int truncate) {
-    if (Py_TYPE(texts) != fp_texts_type || first < 0 || count < 0 ||
+    if (Py_TYPE(texts) != fp_texts_type || first < 0 || count < 0 || count > TEXTS_MAX ||
         (size_t)first + (size_t)count > ((Texts *)texts)->view.count) {
         PyErr_SetString(PyExc_TypeError, "this is called by Model alone");
         return false;
     }
-    c->texts            = fp_part(&((Texts *)texts)->view, (size_t)first, (size_t)count);
-    c->options.size     = sizeof c->options;
-    c->options.truncate = (fletch_truncate)truncate;
+    c->texts             = fp_part(&((Texts *)texts)->view, (size_t)first, (size_t)count);
+    c->options.size      = sizeof c->options;
+    c->options.truncate  = (fletch_truncate)truncate;
+    c->options.truncated = c->truncated;
     return true;
 }
 
@@ -33,7 +37,7 @@ static void *raise_at(const fletch_error *error, size_t first) {
 }
 
 /* scores(texts, first, count, query or None, second texts or None, columns, prompt, prompt_name, max_length, truncate,
- * activation) -> float32 [count, columns] as bytes */
+ * activation) -> (float32 [count, columns], a byte for each text: 1 where it was cut), as bytes */
 PyObject *Handle_scores(PyObject *self, PyObject *args) {
     call         c = {0};
     PyObject    *texts, *query, *second;
@@ -73,7 +77,7 @@ PyObject *Handle_scores(PyObject *self, PyObject *args) {
         Py_DECREF(result);
         return raise_at(&error, (size_t)first);
     }
-    return result;
+    return Py_BuildValue("(Ny#)", result, (const char *)c.truncated, count);
 }
 
 /* (ids as bytes of int32, values as bytes of float32) of a text */
@@ -86,7 +90,7 @@ static PyObject *pair_of(const fletch_list *list, size_t columns) {
 }
 
 /* lists(kind, texts, first, count, prompt, prompt_name, max_length, truncate, normalize, top_k, threshold)
- * -> (columns, [(ids, values), …]) */
+ * -> (columns, [(ids, values), …], which were cut, as above) */
 PyObject *Handle_lists(PyObject *self, PyObject *args) {
     call          c = {0};
     PyObject     *texts;
@@ -119,7 +123,9 @@ PyObject *Handle_lists(PyObject *self, PyObject *args) {
     }
     size_t columns = lists->columns;
     fletch_lists_free(lists);
-    return result != NULL ? Py_BuildValue("(nN)", (Py_ssize_t)columns, result) : NULL;
+    return result != NULL ? Py_BuildValue("(nNy#)", (Py_ssize_t)columns, result,
+                                          (const char *)c.truncated, count)
+                          : NULL;
 }
 
 /* labels() -> names of the labels, in order */

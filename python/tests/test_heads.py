@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Model.rerank, classify, embed_tokens, embed_sparse give what the program gives: the references' values of tests/golden."""
+import asyncio
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -98,3 +100,28 @@ def test_a_model_says_what_it_can_do(model):
         with pytest.raises(fletch.Unsupported):
             call(["a"])
     assert model.embed_tokens("a cat").shape[1] == model.dimensions
+
+
+def test_heads_in_a_loop():
+    documents = [second for first, second in PAIRS if first == "the cat"]
+
+    async def both(model):
+        return await asyncio.gather(model.arerank("the cat", documents), model.aclassify("the cat", documents[0]))
+    with fletch.Model(GOLDEN / "scores/bert") as model:
+        scores, one = asyncio.run(both(model))
+        assert scores.tolist() == model.rerank("the cat", documents).tolist() and one[0] == scores[0]
+    with fletch.Model(GOLDEN / "late/bert") as model:
+        rows = asyncio.run(model.aembed_tokens(LATE[:2] if isinstance(LATE, list) else ["the cat"], prompt_name="document"))
+        assert all(row.ndim == 2 for row in rows)
+
+
+def test_what_is_cut_is_told():
+    with fletch.Model(GOLDEN / "scores/bert") as model:
+        documents = ["a"] * 300 + ["the road " * 90]
+        with pytest.warns(fletch.TruncationWarning, match="1 of 301 texts were cut.*first at index 300") as told:
+            model.rerank("the cat", documents)
+        assert told[0].filename == __file__
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model.rerank("the cat", documents, truncate="right")
+            model.rerank("the cat", documents[:300])

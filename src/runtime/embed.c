@@ -80,6 +80,8 @@ int fl_runtime_wait(fletch_model *model, const fletch_request *asked, fletch_lis
         wait_for(request);
         pthread_mutex_unlock(&model->lock);
         fl_repeats_copy(request);
+        if (request->error.code < 0 || request->matches)
+            fl_request_drop_lists(request);
         pthread_mutex_lock(&model->lock);
         status = request->error.code;
         if (status < 0 && error)

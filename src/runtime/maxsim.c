@@ -38,17 +38,19 @@ static int find_filler(fletch_model *m, fletch_error *error) {
 }
 
 int fl_late_open(fletch_model *m, fletch_error *error) {
-    const fl_late *late = &m->model->late;
-    int32_t        unk  = fl_tokenizer_named(m->tokenizer, FL_TOKEN_UNK);
-    m->skipped          = fl_alloc_zero(late->skipped_count + 1, sizeof *m->skipped);
+    const fl_late *late  = &m->model->late;
+    int32_t        unk   = fl_tokenizer_named(m->tokenizer, FL_TOKEN_UNK);
+    uint32_t       vocab = m->model->encoder.desc.vocab;
+    m->skipped           = fl_alloc_zero(vocab, sizeof *m->skipped);
     if (m->skipped == NULL)
-        return fl_fail_nomem(error, late->skipped_count * sizeof *m->skipped, "a skiplist");
+        return fl_fail_nomem(error, vocab * sizeof *m->skipped, "a skiplist");
     for (uint32_t i = 0; i < late->skipped_count; i++) {
         int32_t     id   = fl_tokenizer_id(m->tokenizer, late->skipped[i]);
         const char *text = id >= 0 ? fl_tokenizer_token(m->tokenizer, unk, NULL) : NULL;
         bool        lost = id == unk && text != NULL && strcmp(text, late->skipped[i]) != 0;
-        if (id >= 0 && !lost) /* what is no single token is skipped by nobody */
-            m->skipped[m->skipped_count++] = id;
+        if (id >= 0 && (uint32_t)id < vocab &&
+            !lost) /* what is no single token is skipped by nobody */
+            m->skipped[id] = true;
     }
     return find_filler(m, error);
 }
@@ -65,11 +67,7 @@ const char *fl_late_document_prompt(const fletch_model *m) {
 /* ---- Rows ------------------------------------------------------------------------------------- */
 
 static bool is_skipped(const fl_request *r, int32_t id) {
-    const fletch_model *m = r->model;
-    for (uint32_t i = 0; m->model->late.skips[r->side] && i < m->skipped_count; i++)
-        if (m->skipped[i] == id)
-            return true;
-    return false;
+    return r->model->model->late.skips[r->side] && r->model->skipped[id];
 }
 
 int fl_late_rows(fl_request *r, size_t text, float *const line[2]) {
@@ -169,12 +167,21 @@ void fl_late_ask(fl_request *parent, fl_request **over) {
     parent->held = true;
     parent->running++;
     pthread_mutex_unlock(&model->lock);
-    int status = fl_runtime_submit(model, &query, query_done, parent, NULL, &error);
+    int status =
+        fl_runtime_submit(model, &query, query_done, parent, &parent->query_ticket, &error);
     pthread_mutex_lock(&model->lock);
+    if (status == FLETCH_OK && parent->held && parent->ended) /* before it had the ticket */
+        fl_late_drop(parent, over);
     if (status == FLETCH_OK)
         return;
     parent->held = false;
     parent->running--;
     error.where = FLETCH_NOWHERE;
     fl_request_end(parent, &error, over);
+}
+
+void fl_late_drop(fl_request *parent, fl_request **over) {
+    fl_request *query = fl_ticket_find(parent->model, parent->query_ticket);
+    if (query)
+        fl_request_end(query, &parent->error, over);
 }

@@ -41,11 +41,17 @@ fl_request *fl_request_new(fletch_model *model, fletch_error *error) {
     return request;
 }
 
+void fl_request_drop_lists(fl_request *request) {
+    fl_lists_free(request->lists);
+    fl_lists_free((fl_lists *)(void *)request->query_rows);
+    request->lists      = NULL;
+    request->query_rows = NULL;
+}
+
 void fl_request_recycle(fl_request *request) {
     fletch_model  *model   = request->model;
     pthread_cond_t changed = request->changed;
-    fl_lists_free(request->lists);
-    fl_lists_free((fl_lists *)(void *)request->query_rows);
+    fl_request_drop_lists(request); /* of one that did not begin: they are empty */
     if (request->query_ids)
         fl_bufpool_give(model->inputs, request->query_ids, request->query_capacity);
     if (request->same)
@@ -474,6 +480,8 @@ void fl_request_end(fl_request *request, const fletch_error *error, fl_request *
     if (!request->ended) {
         request->ended = true;
         request->error = *error;
+        if (request->held)
+            fl_late_drop(request, over);
         for (fl_chunk *next, *chunk = request->chunks; chunk; chunk = next) {
             next = chunk->sibling;
             if (chunk->queued)
@@ -538,6 +546,7 @@ static void deliver(fletch_model *model, fl_request *request) {
     model->deliveries = &self;
     pthread_mutex_unlock(&model->lock);
     request->done(request->user, &outcome);
+    fl_request_drop_lists(request);
     pthread_mutex_lock(&model->lock);
     fl_delivery **link = &model->deliveries;
     while (*link != &self)

@@ -103,16 +103,17 @@ struct fl_request {
     fl_request    *before, *after; /* in model->live; `after` also links the free
                                  list and lists of requests that are over */
     fl_chunk      *chunks;
-    bool           held;       /* its query is being embedded: not fed yet */
-    fletch_lists  *query_rows; /* owned: then these are there */
-    size_t         fed;        /* texts handed to a feeder */
-    size_t         finished;   /* texts answered */
-    uint64_t       ahead;      /* tokens fed and not finished: the window */
-    uint32_t       feeders;    /* threads that tokenise for it now */
-    uint32_t       running;    /* texts in an engine */
-    bool           ended;      /* failed, cancelled or late: no more of its texts leave */
-    bool           over;       /* nothing of it is under way: may be delivered */
-    fletch_error   error;      /* why it ended */
+    bool           held;         /* its query is being embedded: not fed yet */
+    fletch_ticket  query_ticket; /* of the request that does */
+    fletch_lists  *query_rows;   /* owned: then these are there */
+    size_t         fed;          /* texts handed to a feeder */
+    size_t         finished;     /* texts answered */
+    uint64_t       ahead;        /* tokens fed and not finished: the window */
+    uint32_t       feeders;      /* threads that tokenise for it now */
+    uint32_t       running;      /* texts in an engine */
+    bool           ended;        /* failed, cancelled or late: no more of its texts leave */
+    bool           over;         /* nothing of it is under way: may be delivered */
+    fletch_error   error;        /* why it ended */
     uint64_t       tokens, tokenize_ns, queue_ns, forward_ns;
     fletch_ticket  ticket;  /* 0: none */
     bool           waiting; /* it sleeps on `changed` and may be woken to carry a batch */
@@ -153,7 +154,9 @@ static inline size_t fl_chunk_text(const fl_chunk *chunk, uint32_t k) {
  * memory. */
 fl_request *fl_request_new(fletch_model *model, fletch_error *error);
 void        fl_request_recycle(fl_request *request); /* (locked) */
-void        fl_requests_free(fletch_model *model);
+/* What it has of lists, before it is recycled: many blocks, so without the lock. */
+void fl_request_drop_lists(fl_request *request);
+void fl_requests_free(fletch_model *model);
 
 /* The arguments into their fields; `asked->options` is not NULL. */
 void fl_request_fill(fl_request *request, const fletch_request *asked);

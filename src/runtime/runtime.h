@@ -85,9 +85,8 @@ struct fletch_model {
     uint32_t        batch_tokens; /* the largest batch */
     bool            has_engine;   /* false when only the tokenizer was opened */
     int32_t         filler;       /* late interaction: the id that queries are filled up with */
-    int32_t        *skipped;      /* owned [skipped_count]: ids whose vectors are left out */
-    uint32_t        skipped_count;
-    float          *lookup; /* owned [lookup_count]: a query's weights by id; NULL: none */
+    bool           *skipped;      /* owned [vocabulary]: whose vectors are left out, or NULL */
+    float          *lookup;       /* owned [lookup_count]: a query's weights by id; NULL: none */
     uint32_t        lookup_count;
     bool            zero_copy;   /* io.zero_copy */
     bool            predict;     /* batch.memory_prediction, and there is a ceiling */
@@ -165,6 +164,8 @@ int  fl_runtime_submit(fletch_model *model, const fletch_request *asked, fletch_
                        void *user, fletch_ticket *ticket, fletch_error *error);
 int  fl_runtime_cancel(fletch_model *model, fletch_ticket ticket);
 void fl_ticket_drop(fl_request *request); /* (locked) */
+/* The request that a ticket names; NULL: it has been answered. (locked) */
+fl_request *fl_ticket_find(const fletch_model *model, fletch_ticket ticket);
 /* Whether a request may begin: the model is not closing and an engine is or may
  * be ready. (locked) */
 int fl_runtime_admit(const fletch_model *model, fletch_error *error);
@@ -211,6 +212,8 @@ int fl_late_rows(fl_request *request, size_t text, float *const line[2]);
 int fl_late_score(fl_request *request, size_t text, float *score, fletch_error *error);
 /* Embed the query of a request that reranks, which is held until then. (locked; unlocks) */
 void fl_late_ask(fl_request *parent, fl_request **over);
+/* The parent ended while it is held: its query is of no use. (locked) */
+void fl_late_drop(fl_request *parent, fl_request **over);
 
 /* lookup.c: the table of a model whose queries are not computed; the list of one, from its ids (which are
  * sorted; *terms is scratch). ENOMEM, ENOSPC. */

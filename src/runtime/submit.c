@@ -63,6 +63,13 @@ void fl_ticket_drop(fl_request *request) {
     request->ticket    = 0;
 }
 
+fl_request *fl_ticket_find(const fletch_model *model, fletch_ticket ticket) {
+    uint32_t    index = (uint32_t)ticket;
+    fl_request *request =
+        ticket && index < model->ticket_capacity ? model->tickets[index].request : NULL;
+    return request && request->ticket == ticket ? request : NULL;
+}
+
 /* ---- Submit ---------------------------------------------------------------------------------- */
 
 int fl_runtime_admit(const fletch_model *model, fletch_error *error) {
@@ -172,14 +179,12 @@ int fl_runtime_submit(fletch_model *model, const fletch_request *asked, fletch_d
 }
 
 int fl_runtime_cancel(fletch_model *model, fletch_ticket ticket) {
-    uint32_t     index = (uint32_t)ticket;
-    fl_request  *over  = NULL;
+    fl_request  *over = NULL;
     fletch_error why;
     fl_fail(&why, FLETCH_ECANCELLED, FLETCH_NOWHERE, "the request was cancelled");
     pthread_mutex_lock(&model->lock);
-    fl_request *request =
-        ticket && index < model->ticket_capacity ? model->tickets[index].request : NULL;
-    bool found = request && request->ticket == ticket && !request->ended;
+    fl_request *request = fl_ticket_find(model, ticket);
+    bool        found   = request && !request->ended;
     if (found)
         fl_request_end(request, &why, &over);
     pthread_mutex_unlock(&model->lock);

@@ -2,6 +2,7 @@
 """What models give besides one vector a text: scores, vectors of tokens, weights of the vocabulary."""
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,12 +11,13 @@ from numpy.typing import NDArray
 
 from . import _fletch
 from ._inputs import make_texts, positive
+from .errors import TruncationWarning
 
 if TYPE_CHECKING:
     from ._fletch import Handle, Texts
 
 _ACTIVATIONS = {None: 0, "none": 1, "sigmoid": 2, "softmax": 3}
-_TRUNCATE = {None: 0, "right": 1, "left": 2, "error": 3}
+_TRUNCATE = {None: 0, "warn": 0, "right": 1, "left": 2, "error": 3}
 _TOKENS, _SPARSE = 1, 3
 _STEP = 256  # texts of one call of the library: between two of them an interrupt is heard
 
@@ -55,16 +57,24 @@ class Heads:
         """The labels of a reranker or classifier, in the order of its scores; of other models none."""
         return self._usable().labels()
 
+    def _tell(self, truncate: str | None, cut: bytearray) -> None:
+        """As embed does."""
+        if truncate in (None, "warn") and 1 in cut:
+            warnings.warn(f"{cut.count(1)} of {len(cut)} texts were cut to the model's length, the first at index "
+                          f"{cut.find(1)}; truncate='right' keeps quiet, 'error' refuses", TruncationWarning, 4)
+
     def _scores(self, texts: Texts, query: str | None, second: Texts | None, columns: int, prompt: str | None,
                 prompt_name: str | None, max_length: int | None, truncate: str | None,
                 activation: str | None) -> NDArray[np.float32]:
         rest = (columns, _c_string(prompt, "prompt"), _c_string(prompt_name, "prompt_name"),
                 0 if max_length is None else positive(max_length, "max_length"),
                 _choice(_TRUNCATE, "truncate", truncate), _choice(_ACTIVATIONS, "activation", activation))
-        rows = np.empty((len(texts), columns), np.float32)
+        rows, cut = np.empty((len(texts), columns), np.float32), bytearray()
         for first, count in _steps(len(texts)):
-            raw = self._usable().scores(texts, first, count, query, second, *rest)
+            raw, marks = self._usable().scores(texts, first, count, query, second, *rest)
             rows[first:first + count] = np.frombuffer(raw, np.float32).reshape(count, columns)
+            cut += marks
+        self._tell(truncate, cut)
         return rows
 
     def rerank(self, query: str, documents: Any, *, prompt: str | None = None, prompt_name: str | None = None,
@@ -94,15 +104,18 @@ class Heads:
 
     def _lists(self, kind: int, texts: Texts, prompt: str | None, prompt_name: str | None, max_length: int | None,
                truncate: str | None, normalize: bool | None, top_k: int,
-               threshold: float) -> Iterator[tuple[int, bytes, bytes]]:
+               threshold: float) -> list[tuple[int, bytes, bytes]]:
         rest = (_c_string(prompt, "prompt"), _c_string(prompt_name, "prompt_name"),
                 0 if max_length is None else positive(max_length, "max_length"),
                 _choice(_TRUNCATE, "truncate", truncate), 0 if normalize is None else 1 if normalize else -1,
                 positive(top_k, "top_k") if top_k else 0, threshold)
+        lists, cut = [], bytearray()
         for first, count in _steps(len(texts)):
-            columns, found = self._usable().lists(kind, texts, first, count, *rest)
-            for ids, values in found:
-                yield columns, ids, values
+            columns, found, marks = self._usable().lists(kind, texts, first, count, *rest)
+            lists += [(columns, ids, values) for ids, values in found]
+            cut += marks
+        self._tell(truncate, cut)
+        return lists
 
     def embed_tokens(self, texts: Any, *, prompt: str | None = None, prompt_name: str | None = None,
                      max_length: int | None = None, truncate: str | None = None, normalize: bool | None = None) -> Any:
@@ -127,6 +140,29 @@ class Heads:
             ends.append(ends[-1] + len(ids) // 4)
         return Sparse(np.frombuffer(bytearray().join(data), np.float32), np.frombuffer(bytearray().join(indices), np.int32),
                       np.array(ends, np.int64), (len(made), self._usable().dimensions))
+
+    # ---- asyncio: each in a thread of the loop's, where the library waits without holding the interpreter ----------
+
+    async def arerank(self, query: str, documents: Any, **arguments: Any) -> NDArray[np.float32]:
+        """As rerank, without holding up the loop."""
+        return await _elsewhere(self.rerank, query, documents, **arguments)
+
+    async def aclassify(self, texts: Any, second: Any = None, **arguments: Any) -> NDArray[np.float32]:
+        """As classify, without holding up the loop."""
+        return await _elsewhere(self.classify, texts, second, **arguments)
+
+    async def aembed_tokens(self, texts: Any, **arguments: Any) -> Any:
+        """As embed_tokens, without holding up the loop."""
+        return await _elsewhere(self.embed_tokens, texts, **arguments)
+
+    async def aembed_sparse(self, texts: Any, **arguments: Any) -> Sparse:
+        """As embed_sparse, without holding up the loop."""
+        return await _elsewhere(self.embed_sparse, texts, **arguments)
+
+
+async def _elsewhere(call: Any, *texts: Any, **arguments: Any) -> Any:
+    import asyncio  # here: most programs need it not
+    return await asyncio.to_thread(call, *texts, **arguments)
 
 
 def _steps(count: int) -> Iterator[tuple[int, int]]:
