@@ -624,7 +624,7 @@ Test(fletch, reopening_takes_every_key_of_engines_and_no_other) {
         bool same  = strcmp(fletch_config_get(taken, s->key, NULL), s->value) == 0;
         cr_expect_neq(same, other, "%s", s->key);
     }
-    cr_expect_str_eq(model->replicas->replica[0].info.precision, "int16");
+    cr_expect_str_eq(model->replicas->replica[0].info.precision, "int8");
     fletch_close(model);
     fletch_config_free(config);
 }
