@@ -5,6 +5,7 @@
 # soak.sh python [ROUNDS [SECONDS]]
 # soak.sh framing [COUNT]
 # soak.sh restart [SECONDS [CLIENTS ...]]
+# soak.sh drain [REQUESTS]
 # A mixed load under a memory limit: nobody is killed, no text is lost, nothing grows. 200,000 texts of 1 to 512
 # tokens through the default model under 256 MiB (20 minutes on two cores). short: 40,000 texts of 1 to 48
 # tokens through a toy folder, seconds; `make check` runs that.
@@ -19,6 +20,7 @@
 # framing: 10,000 requests, right and wrong, to the server and to nginx, HAProxy and Envoy: none is cut differently.
 # restart: two servers behind nginx, then behind Envoy, restarted in turn for 60 seconds under 16 and 128 clients: no
 # request is lost; what requests take before and while servers restart is printed.
+# drain: servers end while clients ask them, until 1,000,000 requests were made: not one is lost.
 . "$(dirname "$0")/say.sh"
 
 form=full
@@ -33,6 +35,12 @@ if [ "${1:-}" = job ]; then
     say "soak: a job that is killed again and again"
     [ $# -gt 0 ] || set -- 200 50 20
     exec build/venv/bin/python tests/cli/jobs.py "${FLETCH_SOAK_MODEL:-tests/golden/folders/plain-bert}" "$@"
+fi
+if [ "${1:-}" = drain ]; then
+    tools/build.sh release
+    test_environment
+    say "soak: ${2:-1000000} requests to servers that end"
+    FLETCH_MODEL=$ROOT/tests/golden/folders/plain-bert exec build/venv/bin/python tests/server/drains.py "${2:-1000000}"
 fi
 if [ "${1:-}" = framing ]; then
     tools/build.sh release

@@ -30,7 +30,11 @@
 #include "server/serve.h"
 #include "server/server_internal.h"
 
-enum { LEAVE_MS = 2000, SHARE_MIN = 8 * 1024 * 1024 };
+enum {
+    LEAVE_MS     = 2000,
+    HANDSHAKE_MS = 10, /* for connections that have begun */
+    SHARE_MIN    = 8 * 1024 * 1024
+};
 
 /* ---- Options ----------------------------------------------------------------------------------------- */
 
@@ -252,6 +256,8 @@ static bool drain(fl_server *server) {
     if (atomic_load(&server->first_signal) != SIGINT) {
         sleep_ms((unsigned)lame);
     }
+    fl_sockets_hush(server);
+    sleep_ms(HANDSHAKE_MS);
     atomic_store(&server->state, FL_DRAINING);
     fl_transport_quiesce(server);
     if (wait_idle(server, seconds * second)) {

@@ -224,7 +224,10 @@ typedef struct fl_listener {
 } fl_listener;
 
 /* Open what the options ask for, or take what systemd passed. */
-int  fl_sockets_open(fl_server *server, fletch_error *error);
+int fl_sockets_open(fl_server *server, fletch_error *error);
+/* Begin no more connections; those that have begun can still be accepted. Closing a socket resets whoever waits in
+ * it, and who connects meanwhile: now nobody does. Who tries is refused at the second try, when it is closed. */
+void fl_sockets_hush(fl_server *server);
 void fl_sockets_close(fl_server *server);
 /* Where other machines can reach this one; NULL: nowhere. */
 const char *fl_sockets_exposed(const fl_server *server);

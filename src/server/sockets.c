@@ -11,6 +11,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -217,6 +218,25 @@ int fl_sockets_open(fl_server *server, fletch_error *error) {
                          "listen on");
     }
     return status;
+}
+
+void fl_sockets_hush(fl_server *server) {
+    /* Offset 13 of a TCP header holds the flags, 2 is SYN: those segments are dropped, all others pass. */
+    struct sock_filter no_syn[] = {
+        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 13), BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, 2, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, UINT32_MAX)};
+    const struct sock_fprog program = {sizeof no_syn / sizeof no_syn[0], no_syn};
+    for (size_t i = 0; i < server->listener_count; i++) {
+        fl_listener *listener = &server->listeners[i];
+        if (listener->tcp &&
+            !listener->inherited) { /* a kernel that cannot: as if it were slower */
+            (void)setsockopt(listener->fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+        }
+        if (listener->path[0] != '\0') {
+            (void)unlink(listener->path);
+            listener->path[0] = '\0';
+        }
+    }
 }
 
 void fl_sockets_close(fl_server *server) {

@@ -362,10 +362,6 @@ void fl_transport_quiesce(fl_server *server) {
     }
     for (size_t i = 0; i < server->listener_count; i++) {
         fl_listener *listener = &server->listeners[i];
-        if (listener->path[0] != '\0') {
-            (void)unlink(listener->path);
-            listener->path[0] = '\0';
-        }
         if (!listener->inherited) {
             (void)close(listener->fd);
             listener->fd = -1;

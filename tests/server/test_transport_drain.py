@@ -6,6 +6,9 @@ import subprocess
 import threading
 import time
 
+import drains
+import pytest
+import serving
 from serving import BIN, WAIT, Raw, request, until
 
 TEXTS = json.dumps({"inputs": ["word"] * 48}).encode()
@@ -106,6 +109,13 @@ def test_no_reply_is_torn_under_load(start):
     assert running.process.wait(WAIT) == 0
     assert not torn
     assert set(done) <= {200, 503}
+
+
+def test_no_request_is_lost():
+    """Clients that connect anew all the time: closing a socket resets whoever connects meanwhile."""
+    if not serving.MODEL:
+        pytest.skip("FLETCH_MODEL names no model folder (make model)")
+    drains.main(20_000, longest=1)
 
 
 def test_who_has_just_connected_is_answered(start):
