@@ -15,6 +15,7 @@ import pytest
 from conftest import MODEL, PROGRAM, TEXTS
 
 import fletch
+from fletch import _similarity
 
 
 def program(texts, *flags):
@@ -230,6 +231,14 @@ def test_similarity(model):
     assert np.allclose(model.similarity(a, b), cosine, atol=1e-6)
     assert np.allclose(model.similarity_pairwise(a, b), np.diag(cosine), atol=1e-6)
     assert model.similarity(a[0], b).shape == (1, 5)
+
+
+def test_equal_rows_have_no_distance():
+    rows = np.random.default_rng(1).normal(size=(50, 384)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    apart = _similarity.similarity("euclidean", rows, rows)
+    assert apart.dtype == np.float32 and np.abs(np.diag(apart)).max() < 1e-6
+    assert np.abs(apart + np.linalg.norm(rows[:, None] - rows[None], axis=2)).max() < 1e-6
 
 
 @pytest.mark.parametrize("arguments, kind, words", [

@@ -34,8 +34,9 @@ def _dot(a: Matrix, b: Matrix) -> Matrix:
 
 
 def _euclidean(a: Matrix, b: Matrix) -> Matrix:
-    square = (a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2 * (a @ b.T)
-    return np.asarray(-np.sqrt(np.maximum(square, 0)))
+    x, y = a.astype(np.float64), b.astype(np.float64)  # in float32 equal rows would be 3e-4 apart
+    square = (x * x).sum(1)[:, None] + (y * y).sum(1)[None, :] - 2 * (x @ y.T)
+    return np.asarray(-np.sqrt(np.maximum(square, 0)), a.dtype)
 
 
 def _manhattan(a: Matrix, b: Matrix) -> Matrix:
