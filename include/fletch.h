@@ -745,6 +745,11 @@ typedef struct fletch_model_info {
 FLETCH_API int fletch_model_info_get(fletch_model *model, fletch_model_info *info,
                                      fletch_error *error);
 
+/** Floating-point operations that one text of `tokens` tokens (special ones counted) takes in the layers'
+ *  products and attention, 2 for a multiply and an add; 0 where the layers are not known (an .onnx file)
+ *  or there are none. What a rate is of a processor's peak. Since 0.1. */
+FLETCH_API uint64_t fletch_text_flops(const fletch_model *model, uint32_t tokens);
+
 /** A prompt of the folder (config_sentence_transformers.json). */
 typedef struct fletch_prompt {
     const char *name; /* "query" */

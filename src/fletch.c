@@ -446,6 +446,10 @@ int fletch_model_info_get(fletch_model *model, fletch_model_info *info, fletch_e
     return FLETCH_OK;
 }
 
+uint64_t fletch_text_flops(const fletch_model *model, uint32_t tokens) {
+    return model && model->model ? fl_encoder_flops(&model->model->encoder.desc, tokens) : 0;
+}
+
 const fletch_prompt *fletch_prompt_at(const fletch_model *model, size_t index) {
     return model && index < model->model->prompt_count ? &model->model->prompts[index] : NULL;
 }

@@ -96,6 +96,7 @@ fl_exit fl_cmd_decode(fl_cli *cli);
 fl_exit fl_cmd_model(fl_cli *cli);
 fl_exit fl_cmd_config(fl_cli *cli);
 fl_exit fl_cmd_doctor(fl_cli *cli);
+fl_exit fl_cmd_bench(fl_cli *cli);
 fl_exit fl_cmd_version(fl_cli *cli);
 fl_exit fl_cmd_completion(fl_cli *cli);
 fl_exit fl_cmd_help(fl_cli *cli);

@@ -21,9 +21,10 @@
 #define READS         (MAKES | ON(ADD))
 #define TEXTS         (ON(EMBED) | SCORES | ON(TOKENIZE))
 #define FIELDS        (TEXTS | ON(RUN) | ON(ADD))
-#define OPENS         (MAKES | ON(RUN) | ON(SERVE) | ON(MODEL) | ON(CONFIG) | ON(DOCTOR))
+#define LOOKS         (ON(CONFIG) | ON(DOCTOR) | ON(BENCH))
+#define OPENS         (MAKES | ON(RUN) | ON(SERVE) | ON(MODEL) | LOOKS)
 #define READS_OPTIONS (OPENS | ASKS)
-#define SHAPES        (ON(EMBED) | ON(RUN) | ON(SERVE) | ON(CONFIG) | ON(DOCTOR))
+#define SHAPES        (ON(EMBED) | ON(RUN) | ON(SERVE) | LOOKS)
 #define LISTENS       (ON(SERVE) | ASKS)
 #define ALL           ((1u << FL_CMD_COUNT) - 1)
 
@@ -95,8 +96,8 @@ static const fl_flag flags[] = {
     {FL_FLAG_FORMAT, 0, "--format", "text|json|jsonl", NULL, ON(SEARCH),
      "For a person, the server's answer, or a result a line (default: terminal: text; pipe: "
      "jsonl)."},
-    {FL_FLAG_FORMAT, 0, "--format", "text|json", NULL,
-     ON(MODEL) | ON(CONFIG) | ON(DOCTOR) | ON(VERSION), "For a person, or for a program."},
+    {FL_FLAG_FORMAT, 0, "--format", "text|json", NULL, ON(MODEL) | LOOKS | ON(VERSION),
+     "For a person, or for a program."},
     {FL_FLAG_KEY, 0, "--prompt-name", "N", "model.prompt_name",
      SHAPES | SCORES | ON(ADD) | ON(SEARCH),
      "Put the folder's prompt of this name in front of every text."},
@@ -181,6 +182,7 @@ static const fl_flag flags[] = {
      "Write all statistics of the run to FILE as one JSON object."},
     {FL_FLAG_PROGRESS, 0, "--progress", "auto|always|never", NULL, FIELDS | ON(MODEL),
      "Progress on standard error (default: auto, only on a terminal)."},
+    {FL_FLAG_SECONDS, 0, "--seconds", "N", NULL, ON(BENCH), "How long to measure (default: 10)."},
     {FL_FLAG_SHOW_ORIGIN, 0, "--show-origin", NULL, NULL, ON(CONFIG),
      "Print where each value came from."},
     {FL_FLAG_CONFIG, 0, "--config", "FILE", NULL, READS_OPTIONS,
@@ -337,6 +339,14 @@ static const fl_command commands[] = {
      "  fletch doctor\n"
      "  fletch doctor -m ./my-model --format json\n",
      fl_cmd_doctor},
+    {FL_CMD_BENCH, true, "bench", "", NULL, "Measure how fast the model runs here.",
+     "Texts of 16, 64 and 256 tokens, one text alone, and what share of the processor's "
+     "arithmetic\n"
+     "that is. Nothing else should run meanwhile. bench/ in the sources races other programs.\n",
+     "  fletch bench\n"
+     "  fletch bench -m ./my-model --precision int8 --threads 1\n"
+     "  fletch bench --seconds 30 --format json\n",
+     fl_cmd_bench},
     {FL_CMD_VERSION, false, "version", "", NULL, "Print the version.", "",
      "  fletch version\n"
      "  fletch version --format json\n",
