@@ -334,7 +334,6 @@ complete -c fletch -n '__fish_seen_subcommand_from bench' -l dimensions -x -d 'C
 complete -c fletch -n '__fish_seen_subcommand_from bench' -l normalize -x -a 'true false auto' -d 'Scale vectors to unit length (default: as the folder says).'
 complete -c fletch -n '__fish_seen_subcommand_from bench' -l pooling -x -d 'cls, mean, max, ... (default: as the folder says).'
 complete -c fletch -n '__fish_seen_subcommand_from bench' -l max-length -x -d 'Tokens of a text that are used, special tokens counted.'
-complete -c fletch -n '__fish_seen_subcommand_from bench' -l truncate -x -a 'right left error' -d 'What a longer text loses, or that it is refused.'
 complete -c fletch -n '__fish_seen_subcommand_from bench' -l precision -x -d 'fp32, fp16, bf16, int16, int8 or fp8 arithmetic.'
 complete -c fletch -n '__fish_seen_subcommand_from bench' -l threads -x -d 'Threads (default: the cores this process may use).'
 complete -c fletch -n '__fish_seen_subcommand_from bench' -l seconds -x -d 'How long to measure (default: 10).'

@@ -59,12 +59,17 @@ void fp_move_error(fletch_error *error, size_t first) {
 
 /* move_message(message, first) -> message */
 PyObject *move_message(PyObject *self, PyObject *args) {
-    const char *message;
-    Py_ssize_t  first;
-    char        text[sizeof((fletch_error *)0)->message];
+    PyObject  *given;
+    Py_ssize_t first, size;
+    char       text[sizeof((fletch_error *)0)->message];
     (void)self;
-    if (!PyArg_ParseTuple(args, "sn", &message, &first)) {
+    if (!PyArg_ParseTuple(args, "Un", &given, &first)) {
         return NULL;
+    }
+    const char *message = PyUnicode_AsUTF8AndSize(given, &size);
+    if (message == NULL || (size_t)size != strlen(message)) { /* not of the library: as it is */
+        PyErr_Clear();
+        return Py_NewRef(given);
     }
     (void)snprintf(text, sizeof text, "%s", message);
     move_text(text, sizeof text, (size_t)first);

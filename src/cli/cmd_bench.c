@@ -24,22 +24,26 @@ enum {
     ROUNDS_MIN    = 3,
     ROUNDS_MAX    = 200,
     CALL_TOKENS   = 8192, /* of a call at most: what a batch takes */
-    CALL_TEXTS    = 4,    /* and at least so many texts */
+    TEXTS_MIN     = 4,    /* and so many texts */
+    TEXTS_MAX     = 512,
     LONE_TOKENS   = 16,
+    LONE_MIN      = 20,
     LONE_CALLS    = 200,
     SECONDS       = 10,
     SECONDS_MAX   = 3600,
     WORDS_MAX     = 256,
+    FIRST_STEP    = 7, /* no divisor of the novel's 204 words */
     PROPERTY_SIZE = 128
 };
+
+static const uint64_t lone_ns = 2000000000; /* for the calls of one text, once there are a few */
 
 static const uint32_t lengths[ROWS] = {16, 64, 256};
 
 /* Herman Melville, Moby-Dick (1851). */
 static const char novel[] =
     "Call me Ishmael. Some years ago - never mind how long precisely - having little or no money "
-    "in "
-    "my purse, and nothing particular to interest me on shore, I thought I would sail about a "
+    "in my purse, and nothing particular to interest me on shore, I thought I would sail about a "
     "little and see the watery part of the world. It is a way I have of driving off the spleen and "
     "regulating the circulation. Whenever I find myself growing grim about the mouth; whenever it "
     "is a damp, drizzly November in my soul; whenever I find myself involuntarily pausing before "
@@ -58,8 +62,9 @@ typedef struct series {
 
 typedef struct row {
     uint32_t     tokens;
-    size_t       texts;
-    const char **text;  /* owned [texts], each owned */
+    size_t       texts; /* of a call */
+    size_t       made;
+    const char **text;  /* owned [made], each owned */
     series       rate;  /* texts a second */
     series       share; /* of the peak */
 } row;
@@ -96,8 +101,9 @@ static double at(const series *s, double part) {
 
 /* ---- Texts ----------------------------------------------------------------------------------------- */
 
-/* `count` words of the novel from word `first` on, round and round. */
-static char *words_from(size_t first, size_t count) {
+/* Text `number`: `count` words of the novel from some word on, round and round. No two texts are equal, which
+ * the library would embed once: with every lap of first words the distance from word to word grows. */
+static char *words_of(size_t number, size_t count) {
     static const char *start[WORDS_MAX];
     static size_t      words;
     fl_buf             text = {0};
@@ -105,8 +111,9 @@ static char *words_from(size_t first, size_t count) {
         start[words++] = p;
         p += strcspn(p, " ");
     }
+    const size_t first = number * FIRST_STEP;
     for (size_t i = 0; i < count; i++) {
-        const char *word = start[(first + i) % words];
+        const char *word = start[(first + i * (1 + first / words)) % words];
         fl_buf_printf(&text, "%s%.*s", i > 0 ? " " : "", (int)strcspn(word, " "), word);
     }
     if (text.failed) {
@@ -119,7 +126,7 @@ static char *words_from(size_t first, size_t count) {
 static bool make_texts(row *r) {
     r->text = fl_alloc_zero(r->texts, sizeof *r->text);
     for (size_t i = 0; r->text != NULL && i < r->texts; i++) {
-        if ((r->text[i] = words_from(i * 7, r->tokens)) == NULL) {
+        if ((r->text[i] = words_of(i, r->tokens)) == NULL) {
             return false;
         }
     }
@@ -136,6 +143,7 @@ static double call(bench *b, const row *r, size_t texts, fletch_error *error) {
     fletch_matrix        out     = fletch_matrix_f32(b->vectors, texts, columns);
     options.max_length           = r->tokens;
     options.truncate             = FLETCH_TRUNCATE_RIGHT;
+    options.no_cache             = 1;
     const uint64_t begin         = fl_clock_ns();
     if (fletch_embed(b->model, &input, &options, &out, error) < 0) {
         return -1;
@@ -145,14 +153,15 @@ static double call(bench *b, const row *r, size_t texts, fletch_error *error) {
 
 /* One call, after it as much of what a batch holds as takes a second. */
 static bool prepare(bench *b, row *r, fletch_error *error) {
-    r->texts = CALL_TOKENS / r->tokens;
+    r->texts = CALL_TOKENS / r->tokens < TEXTS_MAX ? CALL_TOKENS / r->tokens : TEXTS_MAX;
+    r->made  = r->texts;
     if (!make_texts(r)) {
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for the texts") == 0;
     }
-    const double seconds = call(b, r, CALL_TEXTS, error);
-    if (seconds > 0 && (double)r->texts > CALL_TEXTS / seconds) {
-        r->texts = (size_t)(CALL_TEXTS / seconds) > CALL_TEXTS ? (size_t)(CALL_TEXTS / seconds)
-                                                               : CALL_TEXTS;
+    const double seconds = call(b, r, TEXTS_MIN, error);
+    if (seconds > 0 && (double)r->texts > TEXTS_MIN / seconds) {
+        r->texts =
+            (size_t)(TEXTS_MIN / seconds) > TEXTS_MIN ? (size_t)(TEXTS_MIN / seconds) : TEXTS_MIN;
     }
     return seconds >= 0 && call(b, r, r->texts, error) >= 0;
 }
@@ -182,8 +191,8 @@ static bool measure(bench *b, double seconds, fletch_error *error) {
             }
         }
     }
-    for (unsigned i = 0; i < LONE_CALLS && (i < ROUNDS_MIN || fl_clock_ns() < until + 2000000000);
-         i++) {
+    const uint64_t lone_until = fl_clock_ns() + lone_ns;
+    for (unsigned i = 0; i < LONE_CALLS && (i < LONE_MIN || fl_clock_ns() < lone_until); i++) {
         const double took = call(b, &b->rows[0], 1, error);
         if (took < 0) {
             return false;
@@ -227,7 +236,7 @@ static void put_text(const bench *b, fl_buf *out) {
     }
     fl_buf_printf(out, "\none text of %u tokens: %.2f ms, 95 %% within %.2f ms\n",
                   b->rows[0].tokens, 1e3 * at(&b->lone, 0.5), 1e3 * at(&b->lone, 0.95));
-    if (b->peak > 0) {
+    if (b->rows[0].share.count > 0) {
         fl_buf_printf(
             out,
             "peak: fp32 multiply-adds of registers alone on as many threads, %.1f GFLOP/s; "
@@ -280,8 +289,8 @@ static fl_exit begin(bench *b, fl_cli *cli, fletch_error *error) {
     if (fl_cli_model_property(cli->model, "cpu.threads", threads, sizeof threads)) {
         b->threads = (unsigned)strtoul(threads, NULL, 10);
     }
-    b->vectors = fl_alloc_array((size_t)CALL_TOKENS / lengths[0] * fletch_dimensions(b->model),
-                                sizeof *b->vectors);
+    b->vectors =
+        fl_alloc_array((size_t)TEXTS_MAX * fletch_dimensions(b->model), sizeof *b->vectors);
     if (b->vectors == NULL) {
         fl_cli_message("out of memory");
         return FL_EXIT_FAILED;
@@ -302,7 +311,7 @@ static fl_exit begin(bench *b, fl_cli *cli, fletch_error *error) {
 
 static void finish(bench *b) {
     for (unsigned i = 0; i < b->row_count; i++) {
-        for (size_t t = 0; b->rows[i].text != NULL && t < CALL_TOKENS / b->rows[i].tokens; t++) {
+        for (size_t t = 0; b->rows[i].text != NULL && t < b->rows[i].made; t++) {
             fl_free((void *)(uintptr_t)b->rows[i].text[t]);
         }
         fl_free(b->rows[i].text);
@@ -321,8 +330,8 @@ fl_exit fl_cmd_bench(fl_cli *cli) {
     if (cli->args.rest_count > 0) {
         return fl_cli_usage(cli, "bench takes no arguments; --model names the model");
     }
-    if (end != NULL &&
-        (end == wanted || *end != '\0' || !(seconds >= 0 && seconds <= SECONDS_MAX))) {
+    if (end != NULL && (wanted[strspn(wanted, "0123456789.")] != '\0' || end == wanted ||
+                        *end != '\0' || !(seconds <= SECONDS_MAX))) {
         return fl_cli_usage(cli, "--seconds takes a number from 0 to %d, not '%.32s'", SECONDS_MAX,
                             wanted);
     }

@@ -40,6 +40,7 @@ typedef struct file_loader {
     fletch_error *error;
     uint32_t      line[FL_KEY_COUNT]; /* where this file set the key; 0: not yet */
     fl_buf        list;
+    bool          has_ai; /* some key of [ai] came */
 } file_loader;
 
 static bool find_key(const char *path, fl_key *out) {
@@ -142,7 +143,11 @@ static int visit(void *user, const fl_toml_item *item) {
 
 /* Of another program's file: keys of its [ai] section, and nothing else of it is looked at. */
 static int visit_app(void *user, const fl_toml_item *item) {
-    return strncmp(item->path, "ai.", 3) == 0 ? visit(user, item) : 0;
+    file_loader *loader = user;
+    if (strncmp(item->path, "ai.", 3) != 0)
+        return 0;
+    loader->has_ai = true;
+    return visit(user, item);
 }
 
 static int load(fletch_config *config, const char *path, bool foreign, fletch_error *error) {
@@ -151,8 +156,11 @@ static int load(fletch_config *config, const char *path, bool foreign, fletch_er
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "fletch_config_load: configuration and path must not be NULL");
     file_loader loader = {.config = config, .file = path, .error = error};
-    const int   status = fl_toml_read(path, foreign, foreign ? visit_app : visit, &loader, error);
+    int         status = fl_toml_read(path, foreign, foreign ? visit_app : visit, &loader, error);
     fl_buf_free(&loader.list);
+    if (status == 0 && foreign && !loader.has_ai)
+        status = fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                         "%s has no section [ai] with a key of ours in it", path);
     return status;
 }
 

@@ -10,6 +10,7 @@
  * Memory  Records and strings are freed at the end; none goes before. Threads: opened and closed by main;
  *         ticks by watch; the rest any.
  * Proof   tests/server/test_start.py, test_promises.py. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,14 +170,30 @@ static int open_one(fl_server *server, const char *spec, served_full **out, flet
     return FLETCH_OK;
 }
 
+/* The trace of each model has a file of its own: trace.json, trace-2.json … */
+static int name_trace(fl_server *server, const char *first, size_t number, fletch_error *error) {
+    char        path[PATH_MAX];
+    const char *name = strrchr(first, '/'), *dot = strrchr(name != NULL ? name : first, '.');
+    size_t      stem = dot != NULL ? (size_t)(dot - first) : strlen(first);
+    if (number == 1 || first[0] == '\0') {
+        return FLETCH_OK;
+    }
+    int size = snprintf(path, sizeof path, "%.*s-%zu%s", (int)stem, first, number, first + stem);
+    if (size < 0 || (size_t)size >= sizeof path) {
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE, "profile.file: the path is too long");
+    }
+    return fletch_config_set(server->config, "profile.file", path, error);
+}
+
 int fl_models_open(fl_server *server, const char *const *specs, size_t count, fletch_error *error) {
+    char trace[PATH_MAX];
+    (void)snprintf(trace, sizeof trace, "%s",
+                   fletch_config_get(server->config, "profile.file", NULL));
     for (size_t i = 0; i < count; i++) {
         served_full *full;
-        uint64_t     begin  = fl_clock_ns();
-        int          status = open_one(server, specs[i], &full, error);
-        if (status < 0) {
-            return status;
-        }
+        uint64_t     begin = fl_clock_ns();
+        FL_TRY(name_trace(server, trace, i + 1, error));
+        FL_TRY(open_one(server, specs[i], &full, error));
         server->models[i]   = &full->shared;
         server->model_count = i + 1;
         fl_server_log_line(server->log, FL_LEVEL_INFO,

@@ -55,32 +55,48 @@ static void metrics(fl_request *request) {
     fl_reply_bytes(request, 200, "text/plain; version=0.0.4; charset=utf-8");
 }
 
-/* Of every model: {"status": …} once all have done it, the first refusal otherwise. */
-static void profile(fl_request *request, int (*turn)(fletch_model *, fletch_error *),
-                    const char *state) {
+/* What came of a turn of the trace of all models. A file that cannot be written is no missing route. */
+static void told(fl_request *request, int status, const fletch_error *error, const char *state) {
+    bool fault = status == FLETCH_EIO || status == FLETCH_ENOTFOUND || status == FLETCH_EDENIED ||
+                 status == FLETCH_ENOSPC;
+    if (status == FLETCH_EBUSY) { /* no overload, which fl_reply_fail takes it for */
+        fl_reply_error(request, 409, "conflict", "%s", error->message);
+    } else if (fault) {
+        fl_reply_error(request, 500, "internal", "%s", error->message);
+    } else if (status < 0) {
+        fl_reply_fail(request, error);
+    } else {
+        fl_buf_printf(&request->reply.body, "{\"status\":\"%s\"}", state);
+        fl_reply_json(request, 200);
+    }
+}
+
+/* All models or none. */
+static void start_profile(fl_request *request) {
+    fl_server   *server = request->server;
     fletch_error error  = {0};
     int          status = FLETCH_OK;
-    for (size_t i = 0; i < request->server->model_count && status == FLETCH_OK; i++) {
-        status = turn(request->server->models[i]->model, &error);
+    size_t       done   = 0;
+    while (done < server->model_count &&
+           (status = fletch_profile_start(server->models[done]->model, &error)) == FLETCH_OK) {
+        done++;
     }
-    if (status == FLETCH_EBUSY) { /* no overload, which fl_reply_fail takes it for */
-        fl_reply_error(request, 409, "conflict", "%s", error.message);
-        return;
+    while (status < 0 && done > 0) {
+        (void)fletch_profile_stop(server->models[--done]->model, NULL);
     }
-    if (status < 0) {
-        fl_reply_fail(request, &error);
-        return;
-    }
-    fl_buf_printf(&request->reply.body, "{\"status\":\"%s\"}", state);
-    fl_reply_json(request, 200);
+    told(request, status, &error, "profiling");
 }
 
-static void start_profile(fl_request *request) {
-    profile(request, fletch_profile_start, "profiling");
-}
-
+/* Every model, also behind one that fails; the first failure is told. */
 static void stop_profile(fl_request *request) {
-    profile(request, fletch_profile_stop, "written");
+    fl_server   *server = request->server;
+    fletch_error error  = {0}, next;
+    int          status = FLETCH_OK;
+    for (size_t i = 0; i < server->model_count; i++) {
+        int ended = fletch_profile_stop(server->models[i]->model, status < 0 ? &next : &error);
+        status    = status < 0 ? status : ended;
+    }
+    told(request, status, &error, "written");
 }
 
 const fl_route fl_routes_operations[] = {

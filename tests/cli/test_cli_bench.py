@@ -28,7 +28,17 @@ def test_the_table_is_for_a_person(embed):
     assert [line.split()[0] for line in says.splitlines() if line.startswith("  ")] == ["tokens", "16", "64", "256"]
 
 
-@pytest.mark.parametrize("arguments", [("text",), ("--seconds", "x"), ("--seconds", "-1"), ("--seconds", "nan")])
+@pytest.mark.parametrize("length", [3, 8, 15])
+def test_short_models_and_a_cache_are_measured_as_they_are(fletch, length):
+    result = fletch("bench", "-m", GOLDEN / "plain-bert", "--max-length", str(length), "--seconds", "0", "--format", "json",
+                    "--cache-max-bytes", "64MiB", model=False)
+    assert result.returncode == 0, result.stderr
+    rows = json.loads(result.stdout)["rows"]
+    assert [row["tokens"] for row in rows] == [length]
+    assert rows[0].get("peak_share", 0) < 2  # answered from a cache it is 16 and more
+
+
+@pytest.mark.parametrize("arguments", [("text",), ("--seconds", "x"), ("--seconds", "-1"), ("--seconds", "nan"), ("--seconds", "0x2")])
 def test_wrong_usage_is_2(fletch, arguments):
     assert fletch("bench", *arguments).returncode == 2
 

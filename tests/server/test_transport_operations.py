@@ -60,6 +60,24 @@ def test_a_running_server_is_profiled_for_a_while(start, tmp_path):
     assert running.end() == 0 and trace.read_bytes() == written
 
 
+def test_each_model_has_a_trace_and_a_failure_leaves_none_on(start, tmp_path):
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    running = start("--model", f"a={serving.MODEL}", "--model", f"b={serving.MODEL}",
+                    "--profile-file", folder / "t.json", "--profile-start", "false")
+    post = lambda path: running.ask("POST", path, b"")
+    assert post("/start_profile").status == 200
+    assert running.ask("POST", "/v1/embeddings", b'{"model": "a", "input": "text"}').status == 200
+    assert post("/stop_profile").status == 200
+    names = {n: [e["name"] for e in json.loads((folder / n).read_text())["traceEvents"]] for n in ("t.json", "t-2.json")}
+    assert "forward" in names["t.json"] and "forward" not in names["t-2.json"]
+    folder.rename(tmp_path / "away")
+    assert post("/start_profile").status == 500
+    (tmp_path / "away").rename(folder)
+    assert post("/start_profile").status == 200 and post("/stop_profile").status == 200
+    assert running.end() == 0
+
+
 def test_without_a_file_there_is_no_profile(start):
     running = start()
     refused = running.ask("POST", "/start_profile", {})

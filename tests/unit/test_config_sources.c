@@ -140,6 +140,10 @@ Test(config_file, app_file) {
     cr_expect_eq(fletch_config_load_app(config, path, &error), FLETCH_ECONFIG);
     cr_expect_not_null(strstr(error.message, ":2:1: unknown key 'ai.model'"), "%s", error.message);
     (void)unlink(path);
+    write_file("[model]\nid = 'not for --app-config'\n");
+    cr_expect_eq(fletch_config_load_app(config, path, &error), FLETCH_ECONFIG);
+    cr_expect_not_null(strstr(error.message, "no section [ai]"), "%s", error.message);
+    (void)unlink(path);
     fletch_config_free(config);
 }
 
