@@ -507,6 +507,11 @@ bool fl_json_true(fl_json *json) {
     return fl_json_is(json, FL_JSON_BOOL) && json->count != 0;
 }
 
+bool fl_json_flag(fl_json *object, const char *key, bool fallback) {
+    fl_json *value = fl_json_get(object, key);
+    return value != NULL ? fl_json_true(value) : fallback;
+}
+
 static fl_span number_of(fl_json *json) {
     return fl_json_is(json, FL_JSON_NUMBER) ? (fl_span){text_of(json), json->count}
                                             : (fl_span){"", 0};

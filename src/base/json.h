@@ -69,6 +69,7 @@ const char *fl_json_text(fl_json *json);
 size_t      fl_json_text_size(fl_json *json);
 
 bool    fl_json_true(fl_json *json);
+bool    fl_json_flag(fl_json *object, const char *key, bool fallback); /* null: fallback */
 bool    fl_json_is_int(fl_json *json); /* a number without point and exponent */
 int64_t fl_json_int64(fl_json *json);  /* of an integer: saturates; 0 of anything else */
 double  fl_json_f64(fl_json *json);    /* of any number, as strtod reads it: may be infinite */

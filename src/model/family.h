@@ -123,6 +123,8 @@ typedef struct fl_family {
     bool        only_remote;               /* taken only with such an auto_map */
     const char *prefixes[FL_WORDS_MAX];    /* that names may carry: "bert." */
     bool        vocab_is_enough;           /* BERT: a vocab.txt makes the tokenizer */
+    const char *tokenizer_class;    /* where no file names one; NULL: as the model_type is called */
+    bool        tokenizer_forced;   /* transformers 5 makes that one, whatever the class */
     bool        tokenizer_as_saved; /* transformers takes tokenizer.json, whatever the class */
     bool        untyped_pairs;      /* the tokenizer of its class makes no token types */
 

@@ -138,7 +138,11 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
         status = fl_task_check(model, options, error);
     if (status == 0)
         status = fl_tokenizer_files_read(model, family, error);
-    model->tokenizer_as_saved = family != NULL && family->tokenizer_as_saved;
+    if (family != NULL) {
+        model->tokenizer_class    = family->tokenizer_class;
+        model->tokenizer_forced   = family->tokenizer_forced;
+        model->tokenizer_as_saved = family->tokenizer_as_saved;
+    }
     if (status == 0)
         status = fl_lengths_read(model, model->encoder.desc.positions, error);
     if (status == 0)

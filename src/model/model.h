@@ -120,6 +120,8 @@ struct fl_model {
     bool        tokenizer_is_vocab;
     bool        bert_lowercase, bert_strip_accents, bert_chinese_chars; /* for vocab.txt */
     bool        lowercase;          /* do_lower_case of sentence_bert_config.json */
+    const char *tokenizer_class;    /* where no file names one, or NULL */
+    bool        tokenizer_forced;   /* that one even where a file does */
     bool        tokenizer_as_saved; /* tokenizer.json as it is, whatever class a file names */
     const char *model_type;         /* as config.json has it, or NULL */
     const char *cut_side;  /* "left", "right": sentence_bert_config.json on truncation; NULL */

@@ -90,12 +90,14 @@ static int open_tokenizer(fletch_model *m, fletch_error *error) {
                        model->tokenizer_path);
     }
     /* A static model's is tokenizer.json alone. */
-    fl_tokenizer_options options = {.source    = model->tokenizer_path,
-                                    .folder    = model->is_static ? NULL : folder,
-                                    .family    = model->is_static ? NULL : model->model_type,
-                                    .as_saved  = model->tokenizer_as_saved,
-                                    .lowercase = model->lowercase,
-                                    .log       = fl_config_log(m->config)};
+    fl_tokenizer_options options = {.source       = model->tokenizer_path,
+                                    .folder       = model->is_static ? NULL : folder,
+                                    .family       = model->is_static ? NULL : model->model_type,
+                                    .class_name   = model->tokenizer_class,
+                                    .class_forced = model->tokenizer_forced,
+                                    .as_saved     = model->tokenizer_as_saved,
+                                    .lowercase    = model->lowercase,
+                                    .log          = fl_config_log(m->config)};
     if (model->tokenizer_is_vocab)
         status = fl_tokenizer_open_vocab(&m->tokenizer, file.data, file.size, model->bert_lowercase,
                                          model->bert_strip_accents, model->bert_chinese_chars,

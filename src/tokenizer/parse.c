@@ -401,8 +401,6 @@ static int parse_added(fl_tokenizer *tokenizer, const fl_token_settings *setting
 int fl_parse_root(fl_tokenizer *tokenizer, fl_json *root, const fl_tokenizer_options *options,
                   const char *source, fletch_error *error) {
     const fl_log  *log     = options != NULL ? options->log : NULL;
-    const char    *folder  = options != NULL ? options->folder : NULL;
-    const char    *family  = options != NULL ? options->family : NULL;
     fl_json_reader reader  = {root, source, error, 0};
     const char    *version = fl_json_string(&reader, "version", "1.0");
     if (reader.status == 0 && strcmp(version, "1.0") != 0) {
@@ -416,10 +414,7 @@ int fl_parse_root(fl_tokenizer *tokenizer, fl_json *root, const fl_tokenizer_opt
     }
     fl_token_settings settings = {0};
     if (status == 0) {
-        status = fl_token_settings_read(&settings, folder, family, &reader);
-    }
-    if (status == 0 && options != NULL && options->as_saved) {
-        settings.class = NULL;
+        status = fl_token_settings_read(&settings, options, &reader);
     }
     if (status == 0) {
         status = fl_parse_steps(tokenizer, &reader);

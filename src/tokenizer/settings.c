@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* settings.c - see settings.h.
- *
- * Where the references disagree is seldom seen in the files alone, so every rule here is one that was measured
- * (tests/golden/make_odd_folders.py). Classes whose pipeline transformers 5 rebuilds are rows of a table. */
+/* settings.c - the files beside tokenizer.json and the tokens that they add: see settings.h. */
 #include "tokenizer/settings.h"
 
 #include <stdio.h>
@@ -12,97 +9,14 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "tokenizer/token_class.h"
 #include "tokenizer/vocab.h"
 
-enum { CONFIG_MAX = 64 << 20, NAMED = 7, CHARS_PER_WORD = 100 };
+enum { CONFIG_MAX = 64 << 20, NAMED = FL_NAMED };
 
 /* In the order in which both references add them. */
 static const char *const named[NAMED] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                          "pad_token", "cls_token", "mask_token"};
-enum { EOS = 1, UNK = 2, SEP = 3, CLS = 5, MASK = 6 };
-
-/* What a class makes of the text before its model sees it, whatever tokenizer.json says. */
-typedef enum pipeline {
-    AS_IN_FILE,
-    BERT,       /* BertNormalizer by arguments, BertPreTokenizer, "##", cls A sep */
-    BYTE_LEVEL, /* no normaliser, ByteLevel; add_prefix_space by argument, else false */
-    QWEN,       /* NFC, Split by Qwen's pattern, ByteLevel */
-    PIECES,     /* Precompiled, WhitespaceSplit, Metaspace always; cls A sep */
-    LLAMA,      /* no normaliser, Metaspace of the whole text */
-    GEMMA       /* " " becomes U+2581, Split at " " */
-} pipeline;
-
-struct fl_token_class {
-    const char *name;  /* without "Fast" */
-    const char *model; /* the kind of model it makes */
-    pipeline    pipeline;
-    bool        chinese; /* transformers 4 patches the switch for Chinese characters too */
-    const char *defaults[NAMED];
-};
-
-#define BERT_TOKENS                                                                                \
-    { NULL, NULL, "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]" }
-#define ROBERTA_TOKENS                                                                             \
-    { "<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>" }
-static const fl_token_class classes[] = {
-    {"BertTokenizer", "WordPiece", BERT, true, BERT_TOKENS},
-    {"DistilBertTokenizer", "WordPiece", BERT, true, BERT_TOKENS},
-    {"ElectraTokenizer", "WordPiece", BERT, true, BERT_TOKENS},
-    {"MPNetTokenizer",
-     "WordPiece",
-     BERT,
-     false,
-     {"<s>", "</s>", "[UNK]", "</s>", "<pad>", "<s>", "<mask>"}},
-    {"RobertaTokenizer", "BPE", BYTE_LEVEL, false, ROBERTA_TOKENS},
-    {"GPT2Tokenizer", "BPE", BYTE_LEVEL, false, {0}},
-    {"Qwen2Tokenizer", "BPE", QWEN, false, {0}},
-    {"XLMRobertaTokenizer", "Unigram", PIECES, false, ROBERTA_TOKENS},
-    {"CamembertTokenizer", "Unigram", PIECES, false, ROBERTA_TOKENS},
-    {"LlamaTokenizer", "BPE", LLAMA, false, {0}},
-    {"GemmaTokenizer", "BPE", GEMMA, false, {0}},
-};
-
-/* "BertTokenizerFast" is "BertTokenizer". */
-static bool is_class(const fl_token_class *class, const char *name) {
-    size_t length = strlen(class->name);
-    return strncmp(class->name, name, length) == 0 &&
-           (name[length] == '\0' || strcmp(name + length, "Fast") == 0);
-}
-
-/* "xlm-roberta" is the family of "XLMRobertaTokenizer": what transformers takes where no class is named. */
-static bool is_family(const fl_token_class *class, const char *family) {
-    const char *name = class->name, *end = name + strlen(name) - strlen("Tokenizer");
-    for (; *family != '\0'; family++) {
-        if (*family == '-' || *family == '_') {
-            continue;
-        }
-        if (name == end || (*name | 0x20) != (*family | 0x20)) {
-            return false;
-        }
-        name++;
-    }
-    return name == end;
-}
-
-static const fl_token_class *find_class(const char *name, const char *family) {
-    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
-        if (name != NULL ? is_class(&classes[i], name)
-                         : family != NULL && is_family(&classes[i], family)) {
-            return &classes[i];
-        }
-    }
-    return NULL;
-}
-
-static int differ(fl_json_reader *root, const fl_token_class *class, const char *what) {
-    root->status =
-        fl_fail(root->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                "%s: %s is not what %s makes; transformers 4 and 5 give other tokens here, so "
-                "there is no right answer. Save the tokenizer again, or set tokenizer_class to "
-                "PreTrainedTokenizerFast to take tokenizer.json as it is",
-                root->source, what, class->name);
-    return root->status;
-}
 
 /* ---- Files ------------------------------------------------------------------------------------ */
 
@@ -137,18 +51,19 @@ static const char *content_of(fl_json *value) {
                                              : fl_json_text(value);
 }
 
-static const char *named_token(const fl_token_settings *settings, unsigned which) {
+const char *fl_token_settings_token(const fl_token_settings *settings, unsigned which) {
     fl_json *value = NULL;
     if (fl_json_find(settings->config, named[which], &value) ||
         fl_json_find(settings->map, named[which], &value)) {
-        value = value_of(settings, named[which]);
-        return content_of(value); /* null: none */
+        return content_of(value_of(settings, named[which])); /* null: none */
     }
     return settings->class != NULL ? settings->class->defaults[which] : NULL;
 }
 
 const char *fl_token_settings_named(const fl_token_settings *settings, fl_named_token which) {
-    return named_token(settings, which == FL_TOKEN_MASK ? MASK : which == FL_TOKEN_EOS ? EOS : UNK);
+    return fl_token_settings_token(settings, which == FL_TOKEN_MASK  ? FL_MASK
+                                             : which == FL_TOKEN_EOS ? FL_EOS
+                                                                     : FL_UNK);
 }
 
 /* ---- Added tokens ----------------------------------------------------------------------------- */
@@ -204,18 +119,13 @@ static bool has(const fl_vocab *index, const char *text) {
     return fl_vocab_find(index, text, strlen(text)) >= 0;
 }
 
-static bool flag(fl_json *object, const char *key, bool fallback) {
-    fl_json *value = fl_json_get(object, key);
-    return value != NULL ? fl_json_true(value) : fallback;
-}
-
 static fl_added_token token_of(const char *content, fl_json *flags, bool special) {
     fl_added_token token = {.content = (char *)(uintptr_t)content, .length = strlen(content)};
-    token.special        = flag(flags, "special", special);
-    token.single_word    = flag(flags, "single_word", false);
-    token.lstrip         = flag(flags, "lstrip", false);
-    token.rstrip         = flag(flags, "rstrip", false);
-    token.normalized     = flag(flags, "normalized", !token.special);
+    token.special        = fl_json_flag(flags, "special", special);
+    token.single_word    = fl_json_flag(flags, "single_word", false);
+    token.lstrip         = fl_json_flag(flags, "lstrip", false);
+    token.rstrip         = fl_json_flag(flags, "rstrip", false);
+    token.normalized     = fl_json_flag(flags, "normalized", !token.special);
     return token;
 }
 
@@ -227,11 +137,11 @@ typedef struct additions {
 } additions;
 
 static bool is_same(fl_json *old, const fl_added_token *token) {
-    return flag(old, "special", false) == token->special &&
-           flag(old, "single_word", false) == token->single_word &&
-           flag(old, "lstrip", false) == token->lstrip &&
-           flag(old, "rstrip", false) == token->rstrip &&
-           flag(old, "normalized", false) == token->normalized;
+    return fl_json_flag(old, "special", false) == token->special &&
+           fl_json_flag(old, "single_word", false) == token->single_word &&
+           fl_json_flag(old, "lstrip", false) == token->lstrip &&
+           fl_json_flag(old, "rstrip", false) == token->rstrip &&
+           fl_json_flag(old, "normalized", false) == token->normalized;
 }
 
 /* After the file's tokens; room was made for all that the files list. A token that is there stays as it is;
@@ -295,7 +205,7 @@ static int index_listed(const fl_token_settings *settings, fl_vocab *out, fletch
         return status;
     }
     for (unsigned i = 0; i < NAMED; i++) {
-        put(&list, named_token(settings, i));
+        put(&list, fl_token_settings_token(settings, i));
     }
     for (size_t i = 0; i < 4; i++) {
         fl_json *specials = fl_json_get(both[i / 2], lists[i % 2]);
@@ -346,7 +256,7 @@ static int add_by_id(const fl_token_settings *settings, candidates *all, fletch_
 /* What the named keys and the lists hold. */
 static void add_named(const fl_token_settings *settings, candidates *all) {
     for (unsigned i = 0; i < NAMED; i++) {
-        add_special(all, named_token(settings, i), value_of(settings, named[i]));
+        add_special(all, fl_token_settings_token(settings, i), value_of(settings, named[i]));
     }
     for (size_t i = 0; i < 2; i++) {
         add_specials(all, fl_json_get(settings->config, lists[i]));
@@ -409,7 +319,7 @@ static int check_lost(const fl_token_settings *settings, fl_json *added, fl_json
     if (status == 0) {
         put_all(&list, decoder);
         for (unsigned i = 0; i < NAMED; i++) {
-            put(&list, named_token(settings, i));
+            put(&list, fl_token_settings_token(settings, i));
         }
         status = index_texts(&list, 0, 0, &kept, root->error);
     }
@@ -419,8 +329,8 @@ static int check_lost(const fl_token_settings *settings, fl_json *added, fl_json
     for (size_t i = 0; i < fl_json_count(added) && status == 0; i++) {
         const char *content = fl_json_text(fl_json_get(fl_json_item(added, i), "content"));
         if (content != NULL && !has(&kept, content)) {
-            status =
-                differ(root, settings->class, "an added token that added_tokens_decoder lacks");
+            status = fl_token_class_differs(root, settings->class,
+                                            "an added token that added_tokens_decoder lacks");
         }
     }
     fl_vocab_close(&kept);
@@ -429,11 +339,21 @@ static int check_lost(const fl_token_settings *settings, fl_json *added, fl_json
 
 /* ---- The class -------------------------------------------------------------------------------- */
 
-int fl_token_settings_read(fl_token_settings *settings, const char *folder, const char *family,
+static int refuse_class(const fl_token_settings *settings, const char *name, const char *family,
+                        fletch_error *error) {
+    return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                   "%s: tokenizer_class \"%s\" is not supported with model_type \"%s\": "
+                   "transformers may give other tokens than tokenizer.json says. Set it to "
+                   "PreTrainedTokenizerFast to take tokenizer.json as it is",
+                   settings->path[0], name, family != NULL ? family : "");
+}
+
+int fl_token_settings_read(fl_token_settings *settings, const fl_tokenizer_options *options,
                            fl_json_reader *root) {
     static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json",
                                         "added_tokens.json"};
     fl_json                **files[] = {&settings->config, &settings->map, &settings->more};
+    const char              *folder  = options != NULL ? options->folder : NULL;
     memset(settings, 0, sizeof *settings);
     for (size_t i = 0; folder != NULL && i < 3 && root->status == 0; i++) {
         root->status = read_file(files[i], settings->path[i], sizeof settings->path[i], folder,
@@ -447,15 +367,20 @@ int fl_token_settings_read(fl_token_settings *settings, const char *folder, cons
     const char    *side     = fl_json_string(&config, "truncation_side", NULL);
     const char    *baked    = fl_json_string(&cut, "direction", "Right");
     const char    *name     = fl_json_string(&config, "tokenizer_class", NULL);
+    const char    *model    = fl_json_text(fl_json_get(fl_json_get(root->object, "model"), "type"));
     settings->split_special = fl_json_bool(&config, "split_special_tokens", false);
-    settings->left  = strcmp(side != NULL ? side : baked, side != NULL ? "left" : "Left") == 0;
-    settings->class = find_class(name, family);
-    root->status    = config.status != 0 ? config.status : cut.status;
-    fl_json *added  = root->status == 0 ? fl_json_array(root, "added_tokens") : NULL;
+    settings->left     = strcmp(side != NULL ? side : baked, side != NULL ? "left" : "Left") == 0;
+    settings->as_saved = options->as_saved;
+    settings->class    = fl_token_class_find(name, options, model);
+    root->status       = config.status != 0 ? config.status : cut.status;
+    if (root->status == 0 && settings->class == NULL) {
+        root->status = refuse_class(settings, name, options->family, root->error);
+    }
+    fl_json *added = root->status == 0 ? fl_json_array(root, "added_tokens") : NULL;
     if (root->status == 0) {
         root->status = list_extra(settings, added, root->error);
     }
-    if (root->status == 0 && settings->class != NULL && settings->class->pipeline == BERT) {
+    if (root->status == 0 && settings->class->steps == FL_BERT) {
         root->status = check_lost(settings, added, root);
     }
     return root->status;
@@ -467,172 +392,4 @@ void fl_token_settings_free(fl_token_settings *settings) {
     fl_json_free(settings->more);
     fl_free(settings->extra);
     memset(settings, 0, sizeof *settings);
-}
-
-/* BertNormalizer by do_lower_case, strip_accents and tokenize_chinese_chars. */
-static int patch_normalizer(const fl_token_settings *settings, fl_tokenizer *tokenizer,
-                            fl_json_reader *root) {
-    fl_json_reader config  = {settings->config, settings->path[0], root->error, 0};
-    bool           lower   = fl_json_bool(&config, "do_lower_case", true);
-    bool           accents = fl_json_bool(&config, "strip_accents", lower);
-    bool           chinese = fl_json_bool(&config, "tokenize_chinese_chars", true);
-    fl_step       *step    = NULL;
-    for (unsigned i = 0; i < tokenizer->normal_count;
-         i++) { /* do_lower_case of sentence-transformers
-                                                                may stand in front */
-        step = tokenizer->normal[i].ops == &fl_normal_bert ? &tokenizer->normal[i] : step;
-    }
-    fl_json *file = fl_json_get(root->object, "normalizer");
-    if (config.status < 0) {
-        root->status = config.status;
-        return root->status;
-    }
-    const char *kind = fl_json_text(fl_json_get(file, "type"));
-    if (step == NULL || kind == NULL || strcmp(kind, "BertNormalizer") != 0 || !step->clean_text ||
-        (!settings->class->chinese && step->chinese_chars != chinese)) {
-        return differ(root, settings->class, "normalizer");
-    }
-    step->lowercase     = lower;
-    step->strip_accents = accents;
-    step->chinese_chars = chinese;
-    return 0;
-}
-
-static bool is_kind(fl_json *step, const char *kind) {
-    const char *type = fl_json_text(fl_json_get(step, "type"));
-    return type != NULL && strcmp(type, kind) == 0;
-}
-
-static bool has_text(fl_json *object, const char *key, const char *text) {
-    const char *value = fl_json_text(fl_json_get(object, key));
-    return value != NULL && strcmp(value, text) == 0;
-}
-
-/* Step `index` of a Sequence of `count`, or the step itself where count is 1; NULL: there are others. */
-static fl_json *step_of(fl_json *steps, const char *list, size_t count, size_t index) {
-    if (!is_kind(steps, "Sequence")) {
-        return count == 1 ? steps : NULL;
-    }
-    fl_json *items = fl_json_get(steps, list);
-    return fl_json_count(items) == count ? fl_json_item(items, index) : NULL;
-}
-
-/* Metaspace with its space in front of every word; older files say add_prefix_space. */
-static bool is_metaspace(fl_json *step, bool whole) {
-    fl_json *scheme = fl_json_get(step, "prepend_scheme");
-    return is_kind(step, "Metaspace") && flag(step, "split", true) == !whole &&
-           (whole || (scheme != NULL ? has_text(step, "prepend_scheme", "always")
-                                     : flag(step, "add_prefix_space", true)));
-}
-
-/* A Precompiled map, and runs of spaces made one, which WhitespaceSplit does anyway. */
-static bool is_precompiled(fl_json *normalizer) {
-    fl_json *items = fl_json_get(normalizer, "normalizers");
-    bool     good  = fl_json_count(items) > 0 || is_kind(normalizer, "Precompiled");
-    for (size_t i = 0; i < fl_json_count(items); i++) {
-        fl_json *item = fl_json_item(items, i);
-        good          = good && (i == 0 ? is_kind(item, "Precompiled")
-                                        : is_kind(item, "Replace") &&
-                                     has_text(fl_json_get(item, "pattern"), "Regex", " {2,}") &&
-                                     has_text(item, "content", " "));
-    }
-    return good;
-}
-
-static const char qwen_pattern[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{"
-                                   "N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
-                                   "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
-
-/* Whether tokenizer.json has the steps that the class makes. */
-static int check_pipeline(const fl_token_settings *settings, fl_json_reader *root) {
-    const fl_token_class *class = settings->class;
-    fl_json *normal             = fl_json_get(root->object, "normalizer");
-    fl_json *split              = fl_json_get(root->object, "pre_tokenizer");
-    fl_json *first              = step_of(split, "pretokenizers", 2, 0);
-    fl_json *second             = step_of(split, "pretokenizers", 2, 1);
-    bool     prefix      = flag(settings->config, "add_prefix_space", class->pipeline == PIECES);
-    bool     good_normal = true, good_split = true;
-    switch (class->pipeline) {
-    case AS_IN_FILE:
-    case BERT: break;
-    case BYTE_LEVEL:
-        good_normal = normal == NULL;
-        good_split  = is_kind(split, "ByteLevel") && flag(split, "use_regex", true) &&
-                     flag(split, "add_prefix_space", true) == prefix;
-        break;
-    case QWEN:
-        good_normal = is_kind(normal, "NFC");
-        good_split  = is_kind(first, "Split") &&
-                     has_text(fl_json_get(first, "pattern"), "Regex", qwen_pattern) &&
-                     has_text(first, "behavior", "Isolated") && !flag(first, "invert", false) &&
-                     is_kind(second, "ByteLevel") && !flag(second, "use_regex", true) &&
-                     !flag(second, "add_prefix_space", true) && !prefix;
-        break;
-    case PIECES:
-        good_normal = is_precompiled(normal);
-        good_split  = is_kind(first, "WhitespaceSplit") && is_metaspace(second, false) && prefix;
-        break;
-    case LLAMA:
-        good_normal = normal == NULL;
-        good_split  = is_metaspace(split, true);
-        break;
-    case GEMMA:
-        good_normal = is_kind(normal, "Replace") && has_text(normal, "content", "\xE2\x96\x81") &&
-                      has_text(fl_json_get(normal, "pattern"), "String", " ");
-        good_split = is_kind(split, "Split") && has_text(split, "behavior", "MergedWithPrevious") &&
-                     has_text(fl_json_get(split, "pattern"), "String", " ") &&
-                     !flag(split, "invert", false);
-        break;
-    }
-    if (!good_normal || !good_split) {
-        return differ(root, class, good_normal ? "pre_tokenizer" : "normalizer");
-    }
-    return 0;
-}
-
-int fl_token_settings_steps(const fl_token_settings *settings, fl_tokenizer *tokenizer,
-                            fl_json_reader *root) {
-    const fl_token_class *class = settings->class;
-    fl_json *model              = fl_json_get(root->object, "model");
-    if (class == NULL) {
-        return 0;
-    }
-    if (strcmp(tokenizer->model->type, class->model) != 0) {
-        return differ(root, class, "the model");
-    }
-    if (class->pipeline != BERT) {
-        return check_pipeline(settings, root);
-    }
-    const char *unk    = fl_json_text(fl_json_get(model, "unk_token"));
-    const char *prefix = fl_json_text(fl_json_get(model, "continuing_subword_prefix"));
-    const char *known  = named_token(settings, UNK);
-    if (unk == NULL || known == NULL || strcmp(unk, known) != 0) {
-        return differ(root, class, "unk_token");
-    }
-    if (prefix == NULL || strcmp(prefix, "##") != 0) {
-        return differ(root, class, "continuing_subword_prefix");
-    }
-    if (fl_json_int64(fl_json_get(model, "max_input_chars_per_word")) != CHARS_PER_WORD) {
-        return differ(root, class, "max_input_chars_per_word");
-    }
-    if (tokenizer->split_count != 1 || tokenizer->split[0].ops != &fl_split_bert) {
-        return differ(root, class, "pre_tokenizer");
-    }
-    return patch_normalizer(settings, tokenizer, root);
-}
-
-int fl_token_settings_template(const fl_token_settings *settings, const fl_tokenizer *tokenizer,
-                               fl_json_reader *root) {
-    const fl_template *single   = &tokenizer->single;
-    const fl_token_class *class = settings->class;
-    if (class == NULL || class->defaults[CLS] == NULL) { /* the others keep the file's template */
-        return 0;
-    }
-    const char *cls = named_token(settings, CLS), *sep = named_token(settings, SEP);
-    if (single->count != 2 || single->place[0] != 1 || cls == NULL || sep == NULL ||
-        fl_tokenizer_id(tokenizer, cls) != single->ids[0] ||
-        fl_tokenizer_id(tokenizer, sep) != single->ids[1]) {
-        return differ(root, settings->class, "post_processor");
-    }
-    return 0;
 }

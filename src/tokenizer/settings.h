@@ -2,35 +2,31 @@
 /* settings.h - what the files beside tokenizer.json change: tokenizer_config.json, special_tokens_map.json,
  * added_tokens.json, and the class that they name.
  *
- * Why      transformers 4 opens tokenizer.json and patches it by the class's arguments; transformers 5 makes
- *          the tokenizers of some classes anew from the vocabulary and drops what else tokenizer.json says.
- *          fletch follows what both compute and refuses by name where they differ, so that no folder gives
- *          other ids than sentence-transformers in silence. docs/folders.md has the table.
+ * Why      What counts where the files disagree depends on the class and on the version of transformers
+ *          (token_class.h): fletch follows what both compute, so that no folder gives other ids in silence.
  * Order    read (before the pipeline is built), then the pipeline with the added tokens that `extra` lists,
- *          then apply_class (which patches the normaliser and compares the rest).
- * Proof    tests/golden/test_odd_folders.py: some 900 folders, each key alone and in pairs. */
+ *          then steps (which patches the normaliser and compares the rest) and template.
+ * Proof    tests/golden/test_odd_folders.py: some 2,500 folders, each key alone and in pairs. */
 #ifndef FL_TOKENIZER_SETTINGS_H
 #define FL_TOKENIZER_SETTINGS_H
 
 #include "tokenizer/parse.h"
-
-/* What a class builds by itself; NULL members: not compared. */
-typedef struct fl_token_class fl_token_class;
+#include "tokenizer/token_class.h"
 
 typedef struct fl_token_settings {
-    const fl_token_class *class;  /* NULL: tokenizer.json as it is */
+    const fl_token_class *class;  /* NULL: no folder, tokenizer.json as it is */
     fl_json *config, *map, *more; /* owned: the three files; NULL where one is missing */
     fl_added_token
           *extra; /* owned: tokens to add after the file's; content is borrowed from the files */
     size_t extra_count;
     bool   split_special; /* special tokens in a text are ordinary text */
     bool   left;          /* truncation_side */
+    bool   as_saved;      /* transformers 5 takes tokenizer.json as it is */
     char   path[3][1024]; /* of the files, for messages */
 } fl_token_settings;
 
-/* Read the files of `folder` (NULL: none are looked for) beside the parsed tokenizer.json `root`. `family` is
- * config.json's model_type, which names the class where tokenizer_config.json does not; may be NULL. */
-int  fl_token_settings_read(fl_token_settings *settings, const char *folder, const char *family,
+/* Read the files of the options' folder (NULL: none are looked for) beside the parsed tokenizer.json `root`. */
+int  fl_token_settings_read(fl_token_settings *settings, const fl_tokenizer_options *options,
                             fl_json_reader *root);
 void fl_token_settings_free(fl_token_settings *settings); /* idempotent */
 
@@ -39,6 +35,8 @@ void fl_token_settings_free(fl_token_settings *settings); /* idempotent */
 int fl_token_settings_steps(const fl_token_settings *settings, fl_tokenizer *tokenizer,
                             fl_json_reader *root);
 /* The token that the files, or the class that they name, have for a role; NULL: none. */
+const char *fl_token_settings_token(const fl_token_settings *settings,
+                                    unsigned                 which); /* FL_BOS … */
 const char *fl_token_settings_named(const fl_token_settings *settings, fl_named_token which);
 /* The same for the template, once it is there. */
 int fl_token_settings_template(const fl_token_settings *settings, const fl_tokenizer *tokenizer,

@@ -36,7 +36,10 @@ typedef struct fl_tokenizer_options {
     const fl_log *log;  /* may be NULL */
     const char *folder; /* where the files lie that may say otherwise (settings.h); NULL: none do */
     const char *family; /* config.json's model_type, or NULL */
-    bool        as_saved; /* whatever class the files name, tokenizer.json holds */
+    const char *
+        class_name; /* what transformers takes for the family where no file names a class; NULL: family's */
+    bool class_forced; /* transformers 5 takes it even where one does */
+    bool as_saved;     /* whatever class the files name, tokenizer.json holds */
     /* Texts, each NULL or one that is, or whose first word is, a token that the tokenizer has: it
      * becomes special, found in the raw text. */
     const char *marker[2];

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """make_odd_folders.py - folders whose files disagree, and the token ids that two references give.
 
-    make_odd_folders.py PYTHON_WITH_TRANSFORMERS_4        writes tests/golden/odd_folders.json anew
+    make_odd_folders.py PYTHON_WITH_TRANSFORMERS_4            writes tests/golden/odd_folders.json anew
+    make_odd_folders.py PYTHON_WITH_TRANSFORMERS_4 classes    writes tests/golden/odd_classes.json anew (odd_classes.py)
 
 A folder that transformers saved says the same thing in tokenizer.json, tokenizer_config.json, special_tokens_map.json
 and sentence_bert_config.json. People edit one of them. What then counts depends on the class of the tokenizer and on
@@ -12,7 +13,8 @@ Every case here is a base folder and edits of its files, each key alone and in p
 that fails has no say: it gives nobody a vector. test_odd_folders.py holds fletch to it: the same ids, or a refusal by
 name, and never ids of its own.
 
-The Python that runs this has transformers 5.23, the argument's 4.57; the test needs neither.
+The Python that runs this has transformers 5.23, the argument's 4.57; the test needs neither. `classes` needs no torch: its folders
+have no weights, and AutoTokenizer's ids are compared.
 """
 import itertools
 import json
@@ -22,15 +24,17 @@ import subprocess
 import sys
 import tempfile
 
+import odd_classes
+
 HERE = pathlib.Path(__file__).resolve().parent
 FOLDERS = HERE / "folders"
-OUT = HERE / "odd_folders.json"
 
 TEXTS = [
     "The Cat sat", "CAF\u00c9 na\u00efve \u65e5\u672c x", "a [SEP] b [CLS] c", "one <new> two", "one <NEW>two", "[UNK] [PAD] x",
     "it is you, and it was at sea!", "a b c d e f g h i j k l m n o p q r s t u v w x y z a b c d e f g h", "w" * 30, "",
     "<s> a </s>", "the [MASK]d sea", "them Others", "a\u0007b\u00a0c\tx",
 ]
+SHARES = 4  # processes under each Python
 DELETE = "<delete>"  # as a value: the key, or the file, is taken away
 
 
@@ -149,12 +153,18 @@ def put(root, path: str, value):
 
 
 def lay_out(base: str, edits, target: pathlib.Path) -> None:
-    """The folder of a case: the base's weights, its tokenizer files, the edits."""
-    source, tokenizer, settings = BASES[base]
-    shutil.copytree(FOLDERS / source, target, dirs_exist_ok=True)
-    for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
-        (target / name).unlink(missing_ok=True)
-    files = json.loads(json.dumps({T: tokenizer, C: settings, S: {"max_seq_length": 16, "do_lower_case": False}}))
+    """The folder of a case: the base's weights if it has any, its tokenizer files, the edits."""
+    if base in odd_classes.BASES:
+        family, tokenizer, settings = odd_classes.BASES[base]
+        target.mkdir(parents=True, exist_ok=True)
+        files = {T: tokenizer, C: settings, "config.json": {"model_type": family}}
+    else:
+        source, tokenizer, settings = BASES[base]
+        shutil.copytree(FOLDERS / source, target, dirs_exist_ok=True)
+        for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
+            (target / name).unlink(missing_ok=True)
+        files = {T: tokenizer, C: settings, S: {"max_seq_length": 16, "do_lower_case": False}}
+    files = json.loads(json.dumps(files))
     for name, path, value in edits:
         whole = put(files.setdefault(name, {}), path, value)
         if path == "":
@@ -182,7 +192,17 @@ def ids_of(folder: pathlib.Path):
         return f"{type(problem).__name__}: {problem}"[:160]
 
 
-def cases():
+def ids_alone(folder: pathlib.Path):
+    """Each text alone, through AutoTokenizer; why not where that fails."""
+    from transformers import AutoTokenizer
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        return [tokenizer(text, truncation=True, max_length=odd_classes.LENGTH)["input_ids"] for text in odd_classes.TEXTS]
+    except BaseException as problem:
+        return f"{type(problem).__name__}: {problem}"[:160]
+
+
+def bert_cases():
     for base in BASES:
         yield base, []
         for edit in EDITS:
@@ -193,13 +213,13 @@ def cases():
                 yield base, [EDITS[a], EDITS[b]]
 
 
-def worker() -> None:
-    """Under either Python: one line of ids per case."""
+def worker(cases, ids_of, share: int) -> None:
+    """Under either Python: one line of ids per case of its share."""
     import logging
     import warnings
     warnings.filterwarnings("ignore")
     logging.disable(logging.CRITICAL)
-    for base, edits in cases():
+    for base, edits in itertools.islice(cases(), share, None, SHARES):
         with tempfile.TemporaryDirectory() as work:
             folder = pathlib.Path(work) / "model"
             try:
@@ -211,13 +231,21 @@ def worker() -> None:
 
 
 def main() -> None:
-    if len(sys.argv) == 2 and sys.argv[1] == "--worker":
-        worker()
+    classes = "classes" in sys.argv
+    cases, texts = (odd_classes.cases, odd_classes.TEXTS) if classes else (bert_cases, TEXTS)
+    if sys.argv[1] == "--worker":
+        worker(cases, ids_alone if classes else ids_of, int(sys.argv[2]))
         return
-    runs = []
-    for python in (sys.executable, sys.argv[1]):
-        done = subprocess.run([python, __file__, "--worker"], check=True, text=True, stdout=subprocess.PIPE)
-        runs.append([json.loads(line) for line in done.stdout.splitlines()])
+    count, runs = len(list(cases())), []
+    with tempfile.TemporaryDirectory() as work:
+        files = [[open(f"{work}/{n}-{share}", "w+", encoding="utf-8") for share in range(SHARES)] for n in range(2)]
+        workers = [subprocess.Popen([python, __file__, "--worker", str(share), *sys.argv[2:]], stdout=files[n][share])
+                   for n, python in enumerate((sys.executable, sys.argv[1])) for share in range(SHARES)]
+        for one in workers:
+            assert one.wait() == 0
+        for shares in files:
+            lines = [[json.loads(line) for line in pathlib.Path(file.name).read_text(encoding="utf-8").splitlines()] for file in shares]
+            runs.append([lines[index % SHARES][index // SHARES] for index in range(count)])
     table, lists = [], []
     for (base, edits), new, old in zip(cases(), *runs, strict=True):
         if new == "not a case":
@@ -229,8 +257,8 @@ def main() -> None:
         table.append({"base": base, "edits": edits, "ids": None if agreed is None else lists.index(agreed)})
         if agreed is None and "-v" in sys.argv:
             print(base, edits, new if isinstance(new, str) else "", old if isinstance(old, str) else "", file=sys.stderr)
-    with OUT.open("w", encoding="utf-8") as file:
-        file.write('{"texts": ' + json.dumps(TEXTS) + ',\n "ids": [\n' + ",\n".join(map(json.dumps, lists)) + '],\n "cases": [\n')
+    with (HERE / ("odd_classes.json" if classes else "odd_folders.json")).open("w", encoding="utf-8") as file:
+        file.write('{"texts": ' + json.dumps(texts) + ',\n "ids": [\n' + ",\n".join(map(json.dumps, lists)) + '],\n "cases": [\n')
         file.write(",\n".join(json.dumps(row) for row in table) + "\n]}\n")
     print(f"{len(table)} cases, {sum(row['ids'] is not None for row in table)} where both references agree")
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A folder whose files disagree gives sentence-transformers' token ids or is refused by name: never others.
 
-odd_folders.json holds some 900 folders and what transformers 4.57 and 5.23 make of them (make_odd_folders.py).
+odd_folders.json holds some 900 folders of BERT's kin, and odd_classes.json some 1,700 of other classes, with what transformers 4.57
+and 5.23 make of them (make_odd_folders.py).
 """
 import collections
 import json
@@ -12,10 +13,11 @@ import pytest
 
 import golden
 import make_odd_folders as odd
+import odd_classes
 
-TABLE = json.loads((golden.HERE / "odd_folders.json").read_text(encoding="utf-8"))
+BERT, CLASSES = (json.loads((golden.HERE / name).read_text(encoding="utf-8")) for name in ("odd_folders.json", "odd_classes.json"))
 GROUPS = collections.defaultdict(list)
-for _case in TABLE["cases"]:
+for _case in BERT["cases"] + CLASSES["cases"]:
     GROUPS[_case["base"], "pairs" if len(_case["edits"]) > 1 else "alone"].append(_case)
 
 
@@ -25,6 +27,12 @@ def run(command, folder, texts, *flags):
                           input="".join(json.dumps(text) + "\n" for text in texts), capture_output=True, text=True)
     assert done.returncode in (0, 2, 3), done.stderr  # refused, not broken
     return ([json.loads(line) for line in done.stdout.splitlines()] if done.returncode == 0 else None), done.stderr
+
+
+def tokens_alone(folder, texts):
+    """The ids of a folder without weights; or the reason why not."""
+    rows, reason = run("tokenize", folder, texts, "--max-length", str(odd_classes.LENGTH))
+    return rows and [row["ids"] for row in rows], reason
 
 
 def tokens(folder, texts):
@@ -43,18 +51,19 @@ def tokens(folder, texts):
 @pytest.mark.parametrize("base, kind", GROUPS)
 def test_no_silent_difference(base, kind, tmp_path):
     silent, refused, exact = [], [], 0
+    table, get = (CLASSES, tokens_alone) if base in odd_classes.BASES else (BERT, tokens)
     for number, case in enumerate(GROUPS[base, kind]):
         folder = tmp_path / str(number)
         odd.lay_out(base, case["edits"], folder)
-        ids, reason = tokens(folder, TABLE["texts"])
-        expected = None if case["ids"] is None else TABLE["ids"][case["ids"]]
+        ids, reason = get(folder, table["texts"])
+        expected = None if case["ids"] is None else table["ids"][case["ids"]]
         if ids is None:
             assert reason.strip(), case
             if expected is not None:
                 refused.append(case["edits"])
         elif ids != expected:
             silent.append((case["edits"], [(text, got, want) for text, got, want in
-                                           zip(TABLE["texts"], ids, expected or ids) if got != want][:1]))
+                                           zip(table["texts"], ids, expected or ids) if got != want][:1]))
         else:
             exact += 1
     assert not silent, f"{len(silent)} of {len(GROUPS[base, kind])}: {silent[:5]}"

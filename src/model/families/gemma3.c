@@ -7,9 +7,11 @@
 #include "model/families/shared_names.h"
 
 const fl_family fl_family_gemma3 = {
-    .name            = "gemma3_text",
-    .model_types     = {"gemma3_text"},
-    .prefixes        = {"model."},
+    .name        = "gemma3_text",
+    .model_types = {"gemma3_text"},
+    .prefixes    = {"model."},
+
+    .tokenizer_class = "GemmaTokenizer",
     .scale_embedding = true,
     .causal_key      = "use_bidirectional_attention",
     .causal_inverted = true,

@@ -8,6 +8,7 @@ const fl_family fl_family_mistral = {
     .model_types = {"mistral"},
     .prefixes    = {"model."},
 
+    .tokenizer_class    = "LlamaTokenizer",
     .tokenizer_as_saved = true,
 
     .fixed      = {.norm       = FL_NORM_RMS,

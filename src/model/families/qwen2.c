@@ -7,6 +7,9 @@ const fl_family fl_family_qwen2 = {
     .model_types = {"qwen2"},
     .prefixes    = {"model."},
 
+    .tokenizer_class  = "Qwen2Tokenizer",
+    .tokenizer_forced = true,
+
     .fixed      = {.norm       = FL_NORM_RMS,
                    .norm_place = FL_NORM_PRE,
                    .final_norm = true,

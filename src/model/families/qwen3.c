@@ -10,6 +10,8 @@ const fl_family fl_family_qwen3 = {
     .model_types = {"qwen3"},
     .prefixes    = {"model."},
 
+    .tokenizer_class = "Qwen2Tokenizer",
+
     .fixed      = {.norm       = FL_NORM_RMS,
                    .norm_place = FL_NORM_PRE,
                    .final_norm = true,

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* token_class.c - see token_class.h; the checks are those of settings.h.
+ *
+ * Where the references disagree is seldom seen in the files alone, so every rule here is one that was measured
+ * (tests/golden/make_odd_folders.py). */
+#include "tokenizer/token_class.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "tokenizer/settings.h"
+
+enum { CHARS_PER_WORD = 100, XLM_UNK = 3 };
+
+#define BERT_TOKENS                                                                                \
+    { NULL, NULL, "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]" }
+#define ROBERTA_TOKENS                                                                             \
+    { "<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>" }
+#define MPNET_TOKENS                                                                               \
+    { "<s>", "</s>", "[UNK]", "</s>", "<pad>", "<s>", "<mask>" }
+#define NO_TOKENS                                                                                  \
+    { 0 }
+static const fl_token_class classes[] = {
+    {"PreTrainedTokenizerFast", NULL, FL_AS_IN_FILE, false, NO_TOKENS},
+    {"TokenizersBackend", NULL, FL_AS_IN_FILE, false, NO_TOKENS},
+    {"BertTokenizer", "WordPiece", FL_BERT, true, BERT_TOKENS},
+    {"DistilBertTokenizer", "WordPiece", FL_BERT, true, BERT_TOKENS},
+    {"ElectraTokenizer", "WordPiece", FL_BERT, true, BERT_TOKENS},
+    {"MPNetTokenizer", "WordPiece", FL_BERT, false, MPNET_TOKENS},
+    {"RobertaTokenizer", "BPE", FL_BYTE_LEVEL, false, ROBERTA_TOKENS},
+    {"GPT2Tokenizer", "BPE", FL_BYTE_LEVEL, false, NO_TOKENS},
+    {"Qwen2Tokenizer", "BPE", FL_QWEN, false, NO_TOKENS},
+    {"XLMRobertaTokenizer", "Unigram", FL_PIECES, false, ROBERTA_TOKENS},
+    {"CamembertTokenizer", "Unigram", FL_PIECES, false, ROBERTA_TOKENS},
+    {"LlamaTokenizer", "BPE", FL_LLAMA, false, {"<s>", "</s>", "<unk>"}},
+    {"GemmaTokenizer", "BPE", FL_GEMMA, false, {"<bos>", "<eos>", "<unk>", NULL, "<pad>"}},
+};
+
+/* "BertTokenizerFast" is "BertTokenizer". */
+static bool is_class(const fl_token_class *class, const char *name) {
+    size_t length = strlen(class->name);
+    return strncmp(class->name, name, length) == 0 &&
+           (name[length] == '\0' || strcmp(name + length, "Fast") == 0);
+}
+
+/* "xlm-roberta" is the family of "XLMRobertaTokenizer": what transformers takes where no class is named. */
+static bool is_family(const fl_token_class *class, const char *family) {
+    const char *name = class->name, *end = name + strlen(name) - strlen("Tokenizer");
+    for (; *family != '\0'; family++) {
+        if (*family == '-' || *family == '_') {
+            continue;
+        }
+        if (name == end || (*name | 0x20) != (*family | 0x20)) {
+            return false;
+        }
+        name++;
+    }
+    return name == end;
+}
+
+static const fl_token_class *named_class(const char *name) {
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+        if (is_class(&classes[i], name)) {
+            return &classes[i];
+        }
+    }
+    return NULL;
+}
+
+static const fl_token_class *class_of_family(const char *family) {
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+        if (family != NULL && is_family(&classes[i], family)) {
+            return &classes[i];
+        }
+    }
+    return &classes[0];
+}
+
+const fl_token_class *fl_token_class_find(const char *name, const fl_tokenizer_options *options,
+                                          const char *model) {
+    const fl_token_class *own   = options->class_name != NULL ? named_class(options->class_name)
+                                                              : class_of_family(options->family);
+    const fl_token_class *class = name != NULL ? named_class(name) : own;
+    if (class == NULL || class == own) {
+        return class;
+    }
+    if (options->class_forced) { /* with WordPiece it makes nonsense, which nobody means */
+        bool words = model != NULL && strcmp(model, "WordPiece") == 0;
+        return class->steps != FL_AS_IN_FILE ? NULL : words ? class : own;
+    }
+    return !options->as_saved || class->steps == FL_AS_IN_FILE || class->steps == FL_BERT ? class
+                                                                                          : NULL;
+}
+
+int fl_token_class_differs(fl_json_reader *root, const fl_token_class *class, const char *what) {
+    root->status =
+        fl_fail(root->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                "%s: %s is not what %s makes; transformers 4 and 5 give other tokens here, so "
+                "there is no right answer. Save the tokenizer again, or set tokenizer_class to "
+                "PreTrainedTokenizerFast to take tokenizer.json as it is",
+                root->source, what, class->name);
+    return root->status;
+}
+
+/* BertNormalizer by do_lower_case, strip_accents and tokenize_chinese_chars. */
+static int patch_normalizer(const fl_token_settings *settings, fl_tokenizer *tokenizer,
+                            fl_json_reader *root) {
+    fl_json_reader config  = {settings->config, settings->path[0], root->error, 0};
+    bool           lower   = fl_json_bool(&config, "do_lower_case", true);
+    bool           accents = fl_json_bool(&config, "strip_accents", lower);
+    bool           chinese = fl_json_bool(&config, "tokenize_chinese_chars", true);
+    fl_step       *step    = NULL;
+    for (unsigned i = 0; i < tokenizer->normal_count;
+         i++) { /* do_lower_case of sentence-transformers
+                                                                may stand in front */
+        step = tokenizer->normal[i].ops == &fl_normal_bert ? &tokenizer->normal[i] : step;
+    }
+    fl_json *file = fl_json_get(root->object, "normalizer");
+    if (config.status < 0) {
+        root->status = config.status;
+        return root->status;
+    }
+    const char *kind = fl_json_text(fl_json_get(file, "type"));
+    if (step == NULL || kind == NULL || strcmp(kind, "BertNormalizer") != 0 || !step->clean_text ||
+        (!settings->class->chinese && step->chinese_chars != chinese)) {
+        return fl_token_class_differs(root, settings->class, "normalizer");
+    }
+    if (settings->as_saved && (settings->extra_count > 0 || step->lowercase != lower ||
+                               step->strip_accents != accents || step->chinese_chars != chinese)) {
+        return fl_token_class_differs(root, settings->class, "normalizer");
+    }
+    step->lowercase     = lower;
+    step->strip_accents = accents;
+    step->chinese_chars = chinese;
+    return 0;
+}
+
+static bool is_kind(fl_json *step, const char *kind) {
+    const char *type = fl_json_text(fl_json_get(step, "type"));
+    return type != NULL && strcmp(type, kind) == 0;
+}
+
+static bool has_text(fl_json *object, const char *key, const char *text) {
+    const char *value = fl_json_text(fl_json_get(object, key));
+    return value != NULL && strcmp(value, text) == 0;
+}
+
+/* Step `index` of a Sequence of `count`, or the step itself where count is 1; NULL: there are others. */
+static fl_json *step_of(fl_json *steps, const char *list, size_t count, size_t index) {
+    if (!is_kind(steps, "Sequence")) {
+        return count == 1 ? steps : NULL;
+    }
+    fl_json *items = fl_json_get(steps, list);
+    return fl_json_count(items) == count ? fl_json_item(items, index) : NULL;
+}
+
+/* Metaspace that puts its space where `scheme` says; older files say add_prefix_space. */
+static bool is_metaspace(fl_json *step, bool split, const char *scheme) {
+    bool before = fl_json_flag(step, "add_prefix_space", true);
+    return is_kind(step, "Metaspace") && fl_json_flag(step, "split", true) == split &&
+           (fl_json_get(step, "prepend_scheme") != NULL
+                ? has_text(step, "prepend_scheme", scheme)
+                : strcmp(before ? "always" : "never", scheme) == 0);
+}
+
+/* A Precompiled map, and runs of spaces made one, which WhitespaceSplit does anyway. */
+static bool is_precompiled(fl_json *normalizer) {
+    fl_json *items = fl_json_get(normalizer, "normalizers");
+    bool     good  = fl_json_count(items) > 0 || is_kind(normalizer, "Precompiled");
+    for (size_t i = 0; i < fl_json_count(items); i++) {
+        fl_json *item = fl_json_item(items, i);
+        good          = good && (i == 0 ? is_kind(item, "Precompiled")
+                                        : is_kind(item, "Replace") &&
+                                     has_text(fl_json_get(item, "pattern"), "Regex", " {2,}") &&
+                                     has_text(item, "content", " "));
+    }
+    return good;
+}
+
+static const char qwen_pattern[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{"
+                                   "N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
+                                   "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+
+/* Whether tokenizer.json has the steps that the class makes. */
+static int check_steps(const fl_token_settings *settings, fl_json_reader *root) {
+    const fl_token_class *class = settings->class;
+    fl_json *normal             = fl_json_get(root->object, "normalizer");
+    fl_json *split              = fl_json_get(root->object, "pre_tokenizer");
+    fl_json *first              = step_of(split, "pretokenizers", 2, 0);
+    fl_json *second             = step_of(split, "pretokenizers", 2, 1);
+    bool     spaces             = class->steps == FL_PIECES || class->steps == FL_LLAMA;
+    bool     prefix             = fl_json_flag(settings->config, "add_prefix_space", spaces);
+    bool     legacy             = fl_json_flag(settings->config, "legacy", false);
+    bool     good_normal = true, good_split = true;
+    switch (class->steps) {
+    case FL_BERT: break;
+    case FL_AS_IN_FILE:
+        good_split =
+            !is_kind(split, "ByteLevel") || fl_json_flag(split, "add_prefix_space", true) == prefix;
+        break;
+    case FL_BYTE_LEVEL:
+        good_normal = normal == NULL;
+        good_split  = is_kind(split, "ByteLevel") && fl_json_flag(split, "use_regex", true) &&
+                     fl_json_flag(split, "add_prefix_space", true) == prefix;
+        break;
+    case FL_QWEN:
+        good_normal = is_kind(normal, "NFC");
+        good_split  = is_kind(first, "Split") &&
+                     has_text(fl_json_get(first, "pattern"), "Regex", qwen_pattern) &&
+                     has_text(first, "behavior", "Isolated") &&
+                     !fl_json_flag(first, "invert", false) && is_kind(second, "ByteLevel") &&
+                     !fl_json_flag(second, "use_regex", true) &&
+                     !fl_json_flag(second, "add_prefix_space", true) && !prefix;
+        break;
+    case FL_PIECES:
+        good_normal = is_precompiled(normal);
+        good_split =
+            is_kind(first, "WhitespaceSplit") && is_metaspace(second, true, "always") && prefix;
+        break;
+    case FL_LLAMA:
+        good_normal = normal == NULL;
+        good_split  = is_metaspace(split, false, !prefix ? "never" : legacy ? "always" : "first");
+        break;
+    case FL_GEMMA:
+        good_normal = is_kind(normal, "Replace") && has_text(normal, "content", "\xE2\x96\x81") &&
+                      has_text(fl_json_get(normal, "pattern"), "String", " ");
+        good_split = is_kind(split, "Split") && has_text(split, "behavior", "MergedWithPrevious") &&
+                     has_text(fl_json_get(split, "pattern"), "String", " ") &&
+                     !fl_json_flag(split, "invert", false);
+        break;
+    }
+    if (!good_normal) {
+        return fl_token_class_differs(root, class, "normalizer");
+    }
+    if (!good_split && class->steps == FL_AS_IN_FILE) {
+        root->status = fl_fail(root->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                               "%s: add_prefix_space of the pre_tokenizer is not what "
+                               "tokenizer_config.json says (%s); transformers 4 goes by the one "
+                               "and transformers 5 by the other. Make both the same",
+                               root->source, prefix ? "true" : "false, or nothing");
+        return root->status;
+    }
+    return good_split ? 0 : fl_token_class_differs(root, class, "pre_tokenizer");
+}
+
+static bool is_text(fl_json *object, const char *key) {
+    const char *text = fl_json_text(fl_json_get(object, key));
+    return text != NULL && *text != '\0';
+}
+
+/* Which option of the model is not what the class gives it (transformers 5 takes the vocabulary and the merges alone);
+ * NULL: none. */
+static const char *other_option(const fl_token_class *class, const fl_tokenizer *tokenizer,
+                                fl_json *model, const char *unk) {
+    bool    bytes  = fl_json_flag(model, "byte_fallback", false);
+    int64_t unk_id = fl_json_int64(fl_json_get(model, "unk_id"));
+    if (strcmp(tokenizer->model->type, class->model) != 0) {
+        return "the model";
+    }
+    if (class->steps == FL_BERT) {
+        int64_t most = fl_json_int64(fl_json_get(model, "max_input_chars_per_word"));
+        return unk == NULL || !has_text(model, "unk_token", unk)     ? "unk_token"
+               : !has_text(model, "continuing_subword_prefix", "##") ? "continuing_subword_prefix"
+               : most != CHARS_PER_WORD                              ? "max_input_chars_per_word"
+                                                                     : NULL;
+    }
+    if (class->steps == FL_PIECES) {
+        bool    xlm  = strcmp(class->name, "XLMRobertaTokenizer") == 0;
+        int64_t want = xlm ? XLM_UNK : unk != NULL ? fl_tokenizer_id(tokenizer, unk) : -1;
+        return bytes ? "byte_fallback" : unk_id != want ? "unk_id" : NULL;
+    }
+    if (is_text(model, "end_of_word_suffix")) {
+        return "end_of_word_suffix";
+    }
+    if (is_text(model, "continuing_subword_prefix")) {
+        return "continuing_subword_prefix";
+    }
+    if (fl_json_flag(model, "ignore_merges", false)) {
+        return "ignore_merges";
+    }
+    return !bytes && (class->steps == FL_LLAMA || class->steps == FL_GEMMA) ? "byte_fallback"
+                                                                            : NULL;
+}
+
+/* transformers 5 gives Gemma a "<mask>" where the files name none. */
+static int check_mask(const fl_token_settings *settings, fl_json_reader *root) {
+    fl_json *added = fl_json_get(root->object, "added_tokens");
+    bool     found = fl_token_settings_token(settings, FL_MASK) != NULL;
+    for (size_t i = 0; i < fl_json_count(added) && !found; i++) {
+        found = has_text(fl_json_item(added, i), "content", "<mask>");
+    }
+    return found ? 0 : fl_token_class_differs(root, settings->class, "added_tokens without <mask>");
+}
+
+int fl_token_settings_steps(const fl_token_settings *settings, fl_tokenizer *tokenizer,
+                            fl_json_reader *root) {
+    const fl_token_class *class = settings->class;
+    if (class == NULL || (settings->as_saved && class->steps == FL_LLAMA)) {
+        return 0;
+    }
+    const char *what = class->steps == FL_AS_IN_FILE
+                           ? NULL
+                           : other_option(class, tokenizer, fl_json_get(root->object, "model"),
+                                          fl_token_settings_token(settings, FL_UNK));
+    if (what != NULL) {
+        return fl_token_class_differs(root, class, what);
+    }
+    if (class->steps != FL_BERT) {
+        return check_steps(settings, root) != 0 || class->steps != FL_GEMMA
+                   ? root->status
+                   : check_mask(settings, root);
+    }
+    if (tokenizer->split_count != 1 || tokenizer->split[0].ops != &fl_split_bert) {
+        return fl_token_class_differs(root, class, "pre_tokenizer");
+    }
+    return patch_normalizer(settings, tokenizer, root);
+}
+
+/* The tokens before and after a text: transformers 4 makes Llama's and Gemma's anew, transformers 5 XLM-R's and
+ * BERT's; the others are the file's in both. */
+int fl_token_settings_template(const fl_token_settings *settings, const fl_tokenizer *tokenizer,
+                               fl_json_reader *root) {
+    const fl_template *single   = &tokenizer->single;
+    const fl_token_class *class = settings->class;
+    unsigned around[2] = {FL_CLS, FL_SEP}, count = 0;
+    bool     has[2] = {true, true}, good = true;
+    if (class == NULL || class->defaults[FL_UNK] == NULL) {
+        return 0;
+    }
+    if (class->steps != FL_BERT && class->steps != FL_BYTE_LEVEL) {
+        around[0] = FL_BOS;
+        around[1] = FL_EOS;
+    }
+    if (class->steps == FL_LLAMA || class->steps == FL_GEMMA) {
+        has[0] = fl_json_flag(settings->config, "add_bos_token", true);
+        has[1] = fl_json_flag(settings->config, "add_eos_token", false);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        const char *token = fl_token_settings_token(settings, around[i]);
+        if (has[i]) {
+            good = good && count < single->count && token != NULL &&
+                   fl_tokenizer_id(tokenizer, token) == single->ids[count];
+            count++;
+        }
+    }
+    good = good && single->count == count && single->place[0] == (has[0] ? 1U : 0U);
+    return good ? 0 : fl_token_class_differs(root, class, "post_processor");
+}

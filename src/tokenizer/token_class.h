@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* token_class.h - the tokenizer classes of transformers: what each builds, whatever tokenizer.json says.
+ *
+ * Why      A row is a class whose pipeline transformers 5 makes anew from the vocabulary; transformers 4 opens
+ *          tokenizer.json and patches it. A folder is taken where both come to the same, refused by name where
+ *          they do not, and so is a class that has no row. docs/folders.md has the rules.
+ * Proof    tests/golden/test_odd_folders.py: 2,500 folders, each key alone and in pairs. */
+#ifndef FL_TOKENIZER_TOKEN_CLASS_H
+#define FL_TOKENIZER_TOKEN_CLASS_H
+
+#include "tokenizer/parse.h"
+
+/* The named tokens in the order in which both references add them. */
+enum { FL_BOS, FL_EOS, FL_UNK, FL_SEP, FL_PAD, FL_CLS, FL_MASK, FL_NAMED };
+
+/* What a class makes of the text before its model sees it. */
+typedef enum fl_class_steps {
+    FL_AS_IN_FILE, /* tokenizer.json's; add_prefix_space of ByteLevel by argument, else false */
+    FL_BERT,       /* BertNormalizer by arguments, BertPreTokenizer, "##" */
+    FL_BYTE_LEVEL, /* no normaliser, ByteLevel; add_prefix_space by argument, else false */
+    FL_QWEN,       /* NFC, Split by Qwen's pattern, ByteLevel */
+    FL_PIECES,     /* Precompiled, WhitespaceSplit, Metaspace always */
+    FL_LLAMA,      /* no normaliser, Metaspace of the whole text; bytes for what is unknown */
+    FL_GEMMA       /* " " becomes U+2581, Split at " "; bytes for what is unknown */
+} fl_class_steps;
+
+typedef struct fl_token_class {
+    const char    *name;  /* without "Fast" */
+    const char    *model; /* the kind of model it makes */
+    fl_class_steps steps;
+    bool           chinese; /* transformers 4 patches the switch for Chinese characters too */
+    const char    *defaults[FL_NAMED];
+} fl_token_class;
+
+/* The class that a folder names (NULL: it names none), or that of the options' family; `model` is model.type of
+ * tokenizer.json, may be NULL. NULL: not one that fletch can vouch for. */
+const fl_token_class *fl_token_class_find(const char *name, const fl_tokenizer_options *options,
+                                          const char *model);
+
+/* `what` of tokenizer.json is not the class's: EUNSUPPORTED as the reader's status. */
+int fl_token_class_differs(fl_json_reader *root, const fl_token_class *class, const char *what);
+
+#endif
