@@ -558,7 +558,9 @@ FLETCH_API uint64_t fletch_histogram_bound(size_t bucket);
       "texts that got the result of an equal one of their request")                                \
     X(CACHE_HITS, cache_hits, "texts whose result the cache had")                                  \
     X(CACHE_MISSES, cache_misses, "texts that were looked for in the cache and not found")         \
-    X(CACHE_EVICTIONS, cache_evictions, "results that made room for others in the cache")
+    X(CACHE_EVICTIONS, cache_evictions, "results that made room for others in the cache")          \
+    X(LOOKED_UP_TEXTS, looked_up_texts,                                                            \
+      "texts whose weights came from a table: no engine, no batch")
 
 typedef enum fletch_counter {
 #define FLETCH_COUNTER_ENUM(NAME, name, text) FLETCH_COUNT_##NAME,

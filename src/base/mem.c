@@ -137,7 +137,14 @@ void *fl_big_grow(void *block, size_t old, size_t size) {
         return grown;
     }
     /* Small pages that move stay small: a block that becomes large is copied into huge ones. */
-    if (old < FL_BIG_ALIGNMENT || !fl_os_move(block, grown, whole_pages(old))) {
+    if (old >= FL_BIG_ALIGNMENT) {
+        if (fl_os_move(block, grown, whole_pages(old))) {
+            return grown;
+        }
+        fl_big_free(grown, size); /* a move that fails may have unmapped its target */
+        grown = fl_big_alloc(size);
+    }
+    if (grown != NULL) {
         memcpy(grown, block, old);
         fl_big_free(block, old);
     }

@@ -6,7 +6,8 @@
  *         lookup and there is no global state. Only its thread writes a ring, and says so in `busy`
  *         before it looks whether the trace is on; who stops it turns `on` off and then waits for
  *         every ring that is busy, so that none is read while it is written. The lock guards the
- *         list of rings: a thread takes it when it records for the first time and never again.
+ *         list of rings and their names: a thread takes it when it records for the first time or
+ *         takes another name, and never for as long as a file is being written.
  *         There is no destructor on the key: a thread may end at the very moment of close, and
  *         would touch what is freed. Instead, a program that starts threads for ever gets no more
  *         than RINGS_MAX rings: past that, a new thread takes over the ring of one that the
@@ -76,6 +77,7 @@ struct fl_trace {
     pthread_mutex_t      lock; /* guards rings, their thread numbers and names */
     pthread_mutex_t      turn; /* one starts or stops at a time */
     atomic_bool          on;
+    bool                 writing; /* under the lock: rings keep their threads and names */
     ring                *rings;
     unsigned             ring_count;
     uint64_t             opened_ns; /* 0 of the file; changes while it is off */
@@ -87,12 +89,13 @@ struct fl_trace {
 
 /* ---- Recording ------------------------------------------------------------------------------- */
 
-/* The lock is held. */
+/* The lock is held. None while the rings are written to the file. */
 static ring *take_over(fl_trace *trace) {
-    for (ring *r = trace->rings; r != NULL; r = r->next) {
+    for (ring *r = trace->rings; r != NULL && !trace->writing; r = r->next) {
         if (fl_os_thread_gone(r->thread)) {
             /* Acquire: its owner's spans are ours now. */
             (void)atomic_load_explicit(&r->written, memory_order_acquire);
+            r->name[0] = '\0';
             return r;
         }
     }
@@ -103,7 +106,8 @@ static ring *register_thread(fl_trace *trace) {
     const int cause = errno; /* a span must not disturb what its caller is about to report */
     pthread_mutex_lock(&trace->lock);
     ring *r = trace->ring_count >= RINGS_MAX ? take_over(trace) : NULL;
-    if (r == NULL && (r = fl_alloc(sizeof *r)) != NULL) {
+    if (r == NULL && !(trace->writing && trace->ring_count >= RINGS_MAX) &&
+        (r = fl_alloc(sizeof *r)) != NULL) {
         r->next    = trace->rings;
         r->name[0] = '\0';
         atomic_init(&r->busy, false);
@@ -172,7 +176,7 @@ void fl_trace_track(fl_trace *trace, const char *track, const char *name, uint64
 
 void fl_trace_thread(fl_trace *trace, const char *name) {
     ring *r = trace != NULL ? ring_of(trace) : NULL;
-    if (r == NULL)
+    if (r == NULL || strncmp(r->name, name, NAME_SIZE - 1) == 0) /* nobody else writes it */
         return;
     const size_t size = strnlen(name, NAME_SIZE - 1);
     pthread_mutex_lock(&trace->lock);
@@ -185,6 +189,8 @@ void fl_trace_thread(fl_trace *trace, const char *name) {
 
 typedef struct writer {
     fl_trace     *trace;
+    const ring   *rings; /* the list as it was when the trace stopped */
+    unsigned      ring_count;
     fletch_error *error;
     fl_buf        buf;
     fl_buf        name; /* a name made valid UTF-8 */
@@ -257,9 +263,14 @@ static uint64_t ring_kept(uint64_t written) {
 static uint64_t put_ring(writer *w, const ring *r, int tid, span *tracked, size_t *tracked_count) {
     const uint64_t written = atomic_load_explicit(&r->written, memory_order_acquire);
     const uint64_t kept    = ring_kept(written);
-    char           name[NAME_SIZE + 16];
-    (void)snprintf(name, sizeof name, "thread %ld", (long)r->thread);
-    put_metadata(w, "thread_name", THREADS_PID, tid, r->name[0] != '\0' ? r->name : name);
+    char           name[NAME_SIZE];
+    pthread_mutex_lock(&w->trace->lock);
+    if (r->name[0] != '\0')
+        memcpy(name, r->name, sizeof name);
+    else
+        (void)snprintf(name, sizeof name, "thread %ld", (long)r->thread);
+    pthread_mutex_unlock(&w->trace->lock);
+    put_metadata(w, "thread_name", THREADS_PID, tid, name);
     put_order(w, THREADS_PID, tid);
     for (uint64_t i = written - kept; i < written; i++) {
         const span *s = &r->spans[i % RING_SPANS];
@@ -318,9 +329,9 @@ static uint64_t put_tracks(writer *w, span *spans, size_t count) {
     return hidden;
 }
 
-static size_t count_tracked(const fl_trace *trace) {
+static size_t count_tracked(const ring *rings) {
     size_t count = 0;
-    for (const ring *r = trace->rings; r != NULL; r = r->next) {
+    for (const ring *r = rings; r != NULL; r = r->next) {
         const uint64_t written = atomic_load_explicit(&r->written, memory_order_acquire);
         for (uint64_t i = 0; i < ring_kept(written); i++)
             count += r->spans[i].track != NULL;
@@ -330,7 +341,7 @@ static size_t count_tracked(const fl_trace *trace) {
 
 static void put_all(writer *w) {
     fl_trace    *trace         = w->trace;
-    const size_t tracked_size  = count_tracked(trace);
+    const size_t tracked_size  = count_tracked(w->rings);
     size_t       tracked_count = 0;
     uint64_t     dropped       = atomic_load(&trace->lost);
     span        *tracked       = fl_alloc_array(tracked_size, sizeof *tracked);
@@ -340,8 +351,8 @@ static void put_all(writer *w) {
     }
     fl_buf_puts(&w->buf, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
     put_metadata(w, "process_name", THREADS_PID, 0, "fletch");
-    int tid = (int)trace->ring_count; /* the list is newest first */
-    for (const ring *r = trace->rings; r != NULL; r = r->next)
+    int tid = (int)w->ring_count; /* the list is newest first */
+    for (const ring *r = w->rings; r != NULL; r = r->next)
         dropped += put_ring(w, r, tid--, tracked, &tracked_count);
     const uint64_t hidden = put_tracks(w, tracked, tracked_count);
     fl_buf_printf(&w->buf,
@@ -396,7 +407,7 @@ static void drop_target(fl_trace *trace) {
     trace->device = -1;
 }
 
-/* Off, and into the file. The lock keeps the list of rings as it is meanwhile. */
+/* Off, and into the file. Threads that want the lock do not wait for the disk. */
 static int write_file(fl_trace *trace, fletch_error *error) {
     writer w = {.trace = trace, .error = error, .comma = ""};
     atomic_store(&trace->on, false);
@@ -404,7 +415,13 @@ static int write_file(fl_trace *trace, fletch_error *error) {
     for (ring *r = trace->rings; r != NULL; r = r->next)
         while (atomic_load(&r->busy))
             (void)sched_yield();
+    trace->writing = true;
+    w.rings        = trace->rings; /* new ones are put in front */
+    w.ring_count   = trace->ring_count;
+    pthread_mutex_unlock(&trace->lock);
     put_all(&w);
+    pthread_mutex_lock(&trace->lock);
+    trace->writing = false;
     pthread_mutex_unlock(&trace->lock);
     fl_buf_free(&w.buf);
     fl_buf_free(&w.name);

@@ -295,15 +295,11 @@ static int word(toml_parser *parser) {
     const size_t size  = word_size(parser);
     if (size == 0)
         return expected(parser, "a value");
-    if (parser->foreign) {
-        fl_buf_append(&parser->values, parser->text + start, size);
-        parser->at += size;
-        return 0;
-    }
     (void)snprintf(text, sizeof text, "%.*s", (int)(size < sizeof text ? size : sizeof text),
                    parser->text + start);
-    if (size >= sizeof text ||
-        (strcmp(text, "true") != 0 && strcmp(text, "false") != 0 && !is_decimal(text)))
+    const bool usable = size < sizeof text && (strcmp(text, "true") == 0 ||
+                                               strcmp(text, "false") == 0 || is_decimal(text));
+    if (!usable && !parser->foreign)
         return fail(parser, start,
                     "'%.40s' is neither a decimal number nor true or false: text needs quotes, "
                     "dates too",

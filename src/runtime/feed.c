@@ -398,10 +398,10 @@ static void cut_ids(const fl_request *r, const int32_t *from, size_t count, int3
     uint32_t       head, tail;
     const int32_t *before = fl_tokenizer_before(r->model->tokenizer, &head);
     const int32_t *after  = fl_tokenizer_after(r->model->tokenizer, &tail);
-    size_t         max    = r->encode.max_length; /* more than head + tail (request.c) */
-    if (memcmp(from, before, head * sizeof *from) != 0)
+    size_t         max    = r->encode.max_length; /* more than head + tail where those are added */
+    if (r->encode.no_special || memcmp(from, before, head * sizeof *from) != 0)
         head = 0;
-    if (memcmp(from + count - tail, after, tail * sizeof *from) != 0)
+    if (r->encode.no_special || memcmp(from + count - tail, after, tail * sizeof *from) != 0)
         tail = 0;
     size_t first = r->encode.truncation == FL_TRUNCATE_LEFT ? head : max - tail;
     memcpy(ids, from, first * sizeof *ids);
@@ -542,23 +542,23 @@ static void leave_out_specials(const fl_request *r, size_t text, int32_t **ids, 
 
 /* The queries of a chunk get their lists at once: no engine is asked. */
 static void look_up(filling *f, const fl_chunk *chunk, fl_request **over) {
-    fl_stats *stats = &f->request->model->stats;
-    fl_terms  terms = {0};
+    fl_terms terms = {0};
+    uint64_t found = 0;
     for (uint32_t k = 0; k < chunk->texts; k++) {
         uint32_t first = f->cu[k] + f->skip[k];
         size_t   text = fl_chunk_text(chunk, k), count = f->cu[k + 1] - first;
         int32_t *ids = f->ids + first;
         leave_out_specials(f->request, text, &ids, &count);
-        if (fl_lookup_text(f->request, text, ids, count, &terms, f->error) == FLETCH_OK)
+        if (fl_lookup_text(f->request, text, ids, count, &terms, f->error) == FLETCH_OK) {
+            found++;
             continue;
+        }
         pthread_mutex_lock(&f->request->model->lock);
         fl_request_fail_text(f->request, text, f->error, over);
         pthread_mutex_unlock(&f->request->model->lock);
     }
     fl_terms_free(&terms);
-    fl_count(stats, FLETCH_COUNT_TEXTS, chunk->texts);
-    fl_count(stats, FLETCH_COUNT_SPARSE_TEXTS, chunk->texts);
-    fl_count(stats, FLETCH_COUNT_TOKENS, f->cu[chunk->texts]);
+    fl_count(&f->request->model->stats, FLETCH_COUNT_LOOKED_UP_TEXTS, found);
 }
 
 /* Queue the chunk, or give it back when it is empty; false when `next` and what follows it in its request are

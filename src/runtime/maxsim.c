@@ -153,6 +153,7 @@ void fl_late_ask(fl_request *parent, fl_request **over) {
     options.prompt               = parent->options.prompt;
     options.prompt_name          = "query";
     options.truncate             = parent->options.truncate;
+    options.no_cache             = parent->options.no_cache;
     options.normalize            = model->model->normalize ? 1 : -1; /* as the documents are */
     query.texts =
         (fletch_texts){.count = 1, .pointers = &parent->query, .lengths = &parent->query_size};

@@ -84,9 +84,14 @@ void fl_repeats_find(fl_request *r) {
         return;
     while (places < 2 * count)
         places *= 2;
+    const uint64_t reserved = model->predict ? places * sizeof(place) : 0;
+    if (reserved > 0 && !fl_memory_reserve(model->memory, reserved))
+        return; /* equal ones are computed twice then */
     place *table = fl_bufpool_take(model->inputs, places * sizeof *table, &capacity);
-    if (!table)
+    if (!table) {
+        fl_memory_release(model->memory, reserved);
         return;
+    }
     memset(table, 0, places * sizeof *table);
     for (size_t i = 0; i < count; i++) {
         size_t first = first_of(r, i, table, places - 1);
@@ -98,7 +103,7 @@ void fl_repeats_find(fl_request *r) {
         r->finished++;
     }
     fl_bufpool_give(model->inputs, table, capacity);
-    fl_count(&model->stats, FLETCH_COUNT_REPEATED_TEXTS, r->finished);
+    fl_memory_release(model->memory, reserved);
 }
 
 /* The row or list of text `index`, which repeats text `first`. */
@@ -125,9 +130,10 @@ void fl_repeats_copy(fl_request *r) {
             options->truncated[i] = options->truncated[first];
         if (status == FLETCH_OK)
             status = copy_result(r, i, first);
-        if (status == FLETCH_OK)
+        if (status == FLETCH_OK) {
             r->tokens += options->tokens[i];
-        else
+            fl_count(&r->model->stats, FLETCH_COUNT_REPEATED_TEXTS, 1);
+        } else
             fl_count(&r->model->stats, FLETCH_COUNT_FAILED_TEXTS, 1);
         if (options->status)
             options->status[i] = status;

@@ -484,12 +484,15 @@ static void reopen(fl_replica *replica, fl_request **over) {
     fletch_error  error  = {0};
     replica->engine      = NULL;
     replica->mending     = true;
+    const char *before   = replica->provider;
     const char *provider = others_work(replica) ? replica->home : NULL;
     pthread_mutex_unlock(&model->lock);
     if (engine)
         replica->ops->close(engine);
     int status =
         fl_provider_walk(model, replica->set->config, provider, open_again, replica, &error);
+    if (status == FLETCH_OK && model->cache && strcmp(before, replica->provider) != 0)
+        fl_cache_empty(model->cache); /* another provider's rows differ in their last bits */
     pthread_mutex_lock(&model->lock);
     replica->mending = false;
     if (status == FLETCH_OK) {

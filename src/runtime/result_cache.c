@@ -289,6 +289,8 @@ uint64_t fl_cache_empty(fl_cache *cache) {
         memset(s->chains, 0, (s->chain_mask + 1) * sizeof *s->chains);
         fl_pages_release(s->ring, s->size);
         s->head = s->tail = s->entries = 0;
+        if (cache->memory && fl_memory_reserve(cache->memory, s->touched))
+            s->touched = 0; /* it is to be taken again: no batch is promised it */
         pthread_mutex_unlock(&s->lock);
     }
     return freed;

@@ -24,6 +24,7 @@
 #include "base/mem.h"
 #include "runtime/retry.h"
 #include "runtime/runtime.h"
+#include "runtime/texts.h"
 
 /* ---- Memory of a slot ------------------------------------------------------------------------ */
 
@@ -346,8 +347,11 @@ static int finish_row(fl_runner *slot, const fl_item *item, uint32_t n, fletch_e
         int status = fl_output_terms(request, text, &slot->terms[n]);
         return status == FLETCH_OK ? status : tell_no_list(slot, status, error);
     }
-    if (fl_request_has_lists(request) && !slot->each[n])
-        return tell_no_list(slot, take_list(slot, item, &rows), error);
+    if (fl_request_has_lists(request) && !slot->each[n]) { /* asked again for the reason alone */
+        int status = take_list(slot, item, &rows);
+        fl_lists_drop(request->lists, text); /* there is room now, and nothing to put there */
+        return tell_no_list(slot, status == FLETCH_OK ? FLETCH_ENOMEM : status, error);
+    }
     if (slot->replica->set->model->model->head == FL_HEAD_LATE) {
         int status = fl_late_rows(request, text, slot->line);
         if (status == FLETCH_OK && request->matches) {
@@ -411,10 +415,10 @@ static void finish_rows(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **
             remember(slot, &slot->items[i]);
 }
 
-/* Whether the bytes or the ids of a chunk's texts were copied before the engine was asked. */
-static bool feeding_copied(const fl_chunk *chunk) {
-    const fl_request *r = chunk->request;
-    return r->prompt_size > 0 || r->pairs || r->token_ids || r->are_ids;
+/* Whether a text's bytes or ids were copied before the engine was asked. */
+static bool feeding_copied(const fl_item *item) {
+    const fl_request *r = item->chunk->request;
+    return r->prompt_size > 0 || r->pairs || fl_item_is_ids(r, fl_chunk_text(item->chunk, item->k));
 }
 
 /* Count the ways that the texts and the runs of a part went. */
@@ -427,7 +431,8 @@ static void count_ways(fl_runner *slot, uint32_t lo, const fl_batch *batch) {
         [FL_WAY_BOUND_RUN] = batch->note->bound_runs, [FL_WAY_PLAIN_RUN] = batch->note->plain_runs};
     for (uint32_t n = 0; n < batch->texts; n++) {
         const fl_chunk *chunk = slot->items[lo + n].chunk;
-        bool input    = gathered || (slot->copied[n] & FL_COPIED_IDS) || feeding_copied(chunk);
+        bool            input =
+            gathered || (slot->copied[n] & FL_COPIED_IDS) || feeding_copied(&slot->items[lo + n]);
         bool in_place = batch->terms == NULL && (slot->each[n] || chunk->request->in_place) &&
                         !(slot->copied[n] & FL_COPIED_ROW);
         ways[input ? FL_WAY_COPIED_INPUT : FL_WAY_ZERO_COPY_INPUT]++;

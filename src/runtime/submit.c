@@ -88,24 +88,24 @@ static uint64_t waiting_tokens(const fletch_model *model) {
     return model->queue.lane[0].tokens + model->queue.lane[1].tokens;
 }
 
+/* Whether there is room for one more request. (locked) */
+static int admit(fletch_model *model, fletch_error *error) {
+    FL_TRY(fl_runtime_admit(model, error));
+    if (waiting_tokens(model) <= model->queue_limit)
+        return FLETCH_OK;
+    fl_count(&model->stats, FLETCH_COUNT_REJECTED_REQUESTS, 1);
+    return fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE,
+                   "%llu tokens are waiting, more than server.max_queue_tokens (%llu); try again "
+                   "later",
+                   (unsigned long long)waiting_tokens(model),
+                   (unsigned long long)model->queue_limit);
+}
+
 /* (locked) */
 static int begin(fl_request *request, fletch_error *error) {
-    fletch_model *model  = request->model;
-    int           status = fl_runtime_admit(model, error);
-    if (status < 0)
-        return status;
-    if (waiting_tokens(model) > model->queue_limit) {
-        fl_count(&model->stats, FLETCH_COUNT_REJECTED_REQUESTS, 1);
-        return fl_fail(error, FLETCH_EBUSY, FLETCH_NOWHERE,
-                       "%llu tokens are waiting, more than server.max_queue_tokens "
-                       "(%llu); try "
-                       "again later",
-                       (unsigned long long)waiting_tokens(model),
-                       (unsigned long long)model->queue_limit);
-    }
-    status = take_ticket(request, error);
-    if (status < 0)
-        return status;
+    fletch_model *model = request->model;
+    FL_TRY(admit(model, error));
+    FL_TRY(take_ticket(request, error));
     fl_request_begin(request);
     if (request->deadline_ns != UINT64_MAX)
         fl_keeper_wake(model, request->deadline_ns);
@@ -138,6 +138,10 @@ static void carry(fl_request *request, uint32_t spare_us, fl_request **over) {
 
 int fl_runtime_submit(fletch_model *model, const fletch_request *asked, fletch_done_fn done,
                       void *user, fletch_ticket *ticket, fletch_error *error) {
+    pthread_mutex_lock(&model->lock);
+    int status = admit(model, error); /* before the texts are looked at: it may be in vain */
+    pthread_mutex_unlock(&model->lock);
+    FL_TRY(status);
     fl_request *request = fl_request_new(model, error);
     fl_request *over    = NULL;
     if (!request)
@@ -146,7 +150,7 @@ int fl_runtime_submit(fletch_model *model, const fletch_request *asked, fletch_d
     request->done    = done;
     request->user    = user;
     request->carries = asked->spare_us > 0;
-    int status       = fl_request_resolve(request, error);
+    status           = fl_request_resolve(request, error);
     pthread_mutex_lock(&model->lock);
     if (status == FLETCH_OK)
         status = begin(request, error);

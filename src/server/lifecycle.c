@@ -137,6 +137,7 @@ static void init(fl_server *server, const fl_serve *serve) {
     server->max_connections = fl_server_number(server, "server.max_connections", 16384);
     pthread_mutex_init(&server->watch_lock, NULL);
     pthread_mutex_init(&server->keys_lock, NULL);
+    pthread_mutex_init(&server->paths_lock, NULL);
     pthread_mutex_init(&server->pool_lock, NULL);
 }
 
@@ -294,6 +295,7 @@ static void stop(fl_server *server) {
     fl_watch_stop(server); /* last: a second signal ends whatever stands still above */
     pthread_mutex_destroy(&server->watch_lock);
     pthread_mutex_destroy(&server->keys_lock);
+    pthread_mutex_destroy(&server->paths_lock);
     pthread_mutex_destroy(&server->pool_lock);
 }
 

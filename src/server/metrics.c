@@ -287,6 +287,8 @@ static const gauge gauges[] = {
      1},
     {"sparse_texts_total", "counter", "Of these, with weights of vocabulary entries.",
      COUNT(SPARSE_TEXTS), 1},
+    {"looked_up_texts_total", "counter", "Beside them: texts whose weights came from a table.",
+     COUNT(LOOKED_UP_TEXTS), 1},
     {"tokens_total", "counter", "Tokens embedded, special tokens counted.", COUNT(TOKENS), 1},
     {"truncated_texts_total", "counter", "Texts cut to the model's length.", COUNT(TRUNCATED_TEXTS),
      1},

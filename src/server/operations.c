@@ -59,7 +59,7 @@ static void metrics(fl_request *request) {
 static void told(fl_request *request, int status, const fletch_error *error, const char *state) {
     bool fault = status == FLETCH_EIO || status == FLETCH_ENOTFOUND || status == FLETCH_EDENIED ||
                  status == FLETCH_ENOSPC;
-    if (status == FLETCH_EBUSY) { /* no overload, which fl_reply_fail takes it for */
+    if (status == FLETCH_EBUSY || status == FLETCH_EINVAL) { /* not in this state of the server */
         fl_reply_error(request, 409, "conflict", "%s", error->message);
     } else if (fault) {
         fl_reply_error(request, 500, "internal", "%s", error->message);

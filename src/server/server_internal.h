@@ -315,6 +315,7 @@ struct fl_server {
     size_t             model_count;
     fl_listener        listeners[FL_LISTENERS];
     size_t             listener_count;
+    pthread_mutex_t    paths_lock; /* of the listeners, which a signal may have to remove */
     pthread_mutex_t    keys_lock;
     fl_keys           *keys; /* guarded by keys_lock; the table itself is shared by its holders */
     pthread_mutex_t    pool_lock;

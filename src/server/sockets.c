@@ -226,6 +226,7 @@ void fl_sockets_hush(fl_server *server) {
         BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 13), BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, 2, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, UINT32_MAX)};
     const struct sock_fprog program = {sizeof no_syn / sizeof no_syn[0], no_syn};
+    pthread_mutex_lock(&server->paths_lock);
     for (size_t i = 0; i < server->listener_count; i++) {
         fl_listener *listener = &server->listeners[i];
         if (listener->tcp &&
@@ -237,9 +238,11 @@ void fl_sockets_hush(fl_server *server) {
             listener->path[0] = '\0';
         }
     }
+    pthread_mutex_unlock(&server->paths_lock);
 }
 
 void fl_sockets_close(fl_server *server) {
+    pthread_mutex_lock(&server->paths_lock);
     for (size_t i = 0; i < server->listener_count; i++) {
         fl_listener *listener = &server->listeners[i];
         if (listener->path[0] != '\0') {
@@ -251,6 +254,7 @@ void fl_sockets_close(fl_server *server) {
         listener->fd = -1;
     }
     server->listener_count = 0;
+    pthread_mutex_unlock(&server->paths_lock);
 }
 
 const char *fl_sockets_exposed(const fl_server *server) {

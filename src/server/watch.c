@@ -112,6 +112,7 @@ static void on_signal(fl_server *server) {
             atomic_store(&server->first_signal, number);
         }
         if (before > 0 || atomic_load(&server->state) == FL_LOADING) {
+            pthread_mutex_lock(&server->paths_lock); /* for good: the process ends */
             for (size_t i = 0; i < server->listener_count; i++) {
                 if (server->listeners[i].path[0] != '\0') {
                     (void)unlink(server->listeners[i].path);

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can be judged before a socket listens is judged before: one message, an exit code, and nobody was let in."""
+import json
 import pathlib
+import shutil
 import subprocess
 
 import pytest
@@ -124,3 +126,19 @@ def test_a_folder_with_an_equals_sign(start, tmp_path):
     assert running.ask("GET", "/v1/models/lr=3").json()["id"] == "lr=3"
     running = start("--model", f"name={tmp_path / 'lr=3'}", model=False)
     assert running.ask("GET", "/v1/models/name").json()["id"] == "name"
+
+
+def test_ids_of_a_model_without_special_tokens_are_cut_at_any_length(start, tmp_path):
+    """Its template has three tokens behind the text, of which a static model uses none: they protect no end."""
+    folder = tmp_path / "static"
+    shutil.copytree(FOLDERS / "family-static", folder)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tail = [{"SpecialToken": {"id": "[SEP]", "type_id": 0}}] * 3
+    tokenizer["post_processor"]["single"] = [{"Sequence": {"id": "A", "type_id": 0}}] + tail
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    server = start("--model", folder, "--model-max-length", "2", model=False)
+    whole = server.ask("POST", "/v1/embeddings", b'{"input": [[5, 6]]}').json()["data"][0]["embedding"]
+    for ids in ([5, 6, 3], [5, 6, 7, 8, 3, 3, 3], [5, 6] + [3] * 9):
+        reply = server.ask("POST", "/v1/embeddings", json.dumps({"input": [ids]}).encode())
+        assert reply.status == 200 and reply.json()["data"][0]["embedding"] == whole
+    assert server.end() == 0

@@ -48,7 +48,7 @@ def test_a_running_server_is_profiled_for_a_while(start, tmp_path):
     running = start("--profile-file", trace, "--profile-start", "false")
     post = lambda path: running.ask("POST", path, {})
     assert running.embed("before").status == 200
-    assert (refused := post("/stop_profile")).status == 400 and "trace.json" in refused.body.decode()
+    assert (refused := post("/stop_profile")).status == 409 and "trace.json" in refused.body.decode()
     assert post("/start_profile").status == 200 and not trace.exists()
     assert post("/start_profile").status == 409
     assert running.embed("between").status == 200
@@ -81,7 +81,7 @@ def test_each_model_has_a_trace_and_a_failure_leaves_none_on(start, tmp_path):
 def test_without_a_file_there_is_no_profile(start):
     running = start()
     refused = running.ask("POST", "/start_profile", {})
-    assert refused.status == 400 and "profile.file" in refused.body.decode()
+    assert refused.status == 409 and "profile.file" in refused.body.decode()
     assert running.end() == 0
 
 
@@ -116,7 +116,7 @@ def test_metrics_count_what_clients_count(start):
     def work():
         with running.raw() as raw:
             for i in range(each):
-                texts = json.dumps({"inputs": ["some text"] * (i % 3 + 1)}).encode()
+                texts = json.dumps({"inputs": [f"text {n}" for n in range(i % 3 + 1)]}).encode()
                 assert raw.send(request(body=texts)).reply().status == 200
 
     threads = [threading.Thread(target=work) for _ in range(clients)]
