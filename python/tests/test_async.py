@@ -26,7 +26,7 @@ def test_awaits_give_the_bytes_of_the_call(model, vectors):
 def test_the_loop_goes_on_meanwhile(model):
     async def main():
         ticks = 0
-        task = asyncio.ensure_future(model.aembed(["some words to embed"] * 500))
+        task = asyncio.ensure_future(model.aembed([f"{i} some words to embed" for i in range(500)]))
         while not task.done():
             await asyncio.sleep(0)
             ticks += 1
@@ -48,7 +48,7 @@ def test_facts_errors_and_deadlines(model):
             with pytest.raises(TimeoutError):
                 await model.aembed("x", deadline=deadline)
         with pytest.raises(fletch.DeadlineExceeded):
-            await model.aembed(["a longer text to embed " * 20] * 3000, deadline=0.001)
+            await model.aembed([f"{i} " + "a longer text to embed " * 20 for i in range(3000)], deadline=0.001)
         with pytest.raises(ValueError, match="interactive, bulk"):
             await model.aembed("x", lane="fast")
         with pytest.warns(fletch.TruncationWarning):
@@ -62,14 +62,14 @@ def test_facts_errors_and_deadlines(model):
 def test_cancel_storm(model):
     async def main():
         for _ in range(20):
-            tasks = [asyncio.ensure_future(model.aembed(["a text that is cancelled"] * 50)) for _ in range(50)]
+            tasks = [asyncio.ensure_future(model.aembed([f"{i} a text that is cancelled" for i in range(50)])) for _ in range(50)]
             await asyncio.sleep(0)
             for task in tasks:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
             assert all(isinstance(result, (asyncio.CancelledError, np.ndarray)) for result in results)
         with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(model.aembed(["a longer text to embed " * 20] * 3000), 0.001)
+            await asyncio.wait_for(model.aembed([f"{i} " + "a longer text to embed " * 20 for i in range(3000)]), 0.001)
         return await model.aembed("x")
     assert (asyncio.run(main()) == model.embed("x")).all()
 
@@ -93,7 +93,7 @@ def test_loops_in_threads(model, vectors):
 def test_a_loop_that_ends_early(model):
     for _ in range(20):
         loop = asyncio.new_event_loop()
-        tasks = [loop.create_task(model.aembed(["a text nobody waits for"] * 100)) for _ in range(4)]
+        tasks = [loop.create_task(model.aembed([f"{i} a text nobody waits for" for i in range(100)])) for _ in range(4)]
         loop.call_soon(loop.stop)
         loop.run_forever()
         for task in tasks:
@@ -124,7 +124,7 @@ def test_close_ends_what_is_in_flight():
     model = fletch.Model(MODEL)
 
     async def main():
-        tasks = [asyncio.ensure_future(model.aembed(["a text of some words"] * 500)) for _ in range(20)]
+        tasks = [asyncio.ensure_future(model.aembed([f"{i} a text of some words" for i in range(500)])) for _ in range(20)]
         await asyncio.sleep(0)
         model.close()
         return await asyncio.gather(*tasks, return_exceptions=True)

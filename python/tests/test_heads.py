@@ -10,6 +10,8 @@ from conftest import ROOT
 
 import fletch
 
+pytestmark = pytest.mark.filterwarnings("ignore::fletch.errors.TruncationWarning")  # some texts are too long on purpose
+
 GOLDEN = ROOT / "tests/golden"
 PAIRS = json.loads((GOLDEN / "scores/pairs.json").read_text(encoding="utf-8"))
 TEXTS = json.loads((GOLDEN / "folders/texts.json").read_text(encoding="utf-8"))[:12]

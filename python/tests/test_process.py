@@ -193,7 +193,7 @@ def test_interrupt_ends_a_long_call(python):
     told = python(textwrap.dedent("""
         import signal, threading, time
         model = fletch.Model(MODEL)
-        texts = ["some words that take a while " * 20] * 20000
+        texts = [f"{i} " + "some words that take a while " * 20 for i in range(20000)]
         model.embed(texts[:10])
         threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         try:
@@ -210,7 +210,7 @@ def test_the_interpreter_ends_at_any_moment(python):
         python(textwrap.dedent("""
             import asyncio, threading, gc
             model = fletch.Model(MODEL)
-            texts = ["some words to embed"] * 1000
+            texts = [f"{i} some words to embed" for i in range(1000)]
             threading.Thread(target=lambda: model.embed(texts), daemon=True).start()
             iterator = model.embed_iter(iter(texts), window=100)
             next(iterator)
@@ -232,7 +232,7 @@ def test_close_beside_embed():
         def work():
             try:
                 while True:
-                    model.embed(["some words"] * 300)
+                    model.embed([f"{i} some words" for i in range(300)])
             except fletch.Cancelled:
                 pass
             except BaseException as error:  # noqa: BLE001

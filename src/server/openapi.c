@@ -348,8 +348,11 @@ static void put_responses(facts *f, const fl_route *route, const fl_operation *o
     for (size_t i = 0; op->fields != NULL && i < sizeof body / sizeof body[0]; i++) {
         put_error(f, route, body[i]);
     }
-    if (strcmp(op->path != NULL ? op->path : "", "/add") == 0) {
+    if (strcmp(route->path, "/add") == 0) {
         put_error(f, route, 507);
+    }
+    if (strstr(route->path, "_profile") != NULL) {
+        put_error(f, route, 409);
     }
     fl_buf_puts(f->out, "}");
 }
