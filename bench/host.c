@@ -405,8 +405,10 @@ static void run(fletch_model *model) {
         with.tokens, with.call, with.callers, with.devices, with.slots, with.ps_per_token, with.ids,
         done * 1e9 / took, used / done, feed_ns(&before, &after),
         (double)(most_held() - locked) / done,
-        (double)(after.texts - before.texts) / (double)(after.batches - before.batches),
-        (double)(after.tokens - before.tokens) / (double)(after.texts - before.texts),
+        (double)(after.counter[FLETCH_COUNT_TEXTS] - before.counter[FLETCH_COUNT_TEXTS]) /
+            (double)(after.counter[FLETCH_COUNT_BATCHES] - before.counter[FLETCH_COUNT_BATCHES]),
+        (double)(after.counter[FLETCH_COUNT_TOKENS] - before.counter[FLETCH_COUNT_TOKENS]) /
+            (double)(after.counter[FLETCH_COUNT_TEXTS] - before.counter[FLETCH_COUNT_TEXTS]),
         (double)(atomic_load(&busy_ns) - busy) / took / with.devices);
     for (uint32_t i = 0; i < with.callers; i++)
         free(c[i].rows);

@@ -156,8 +156,7 @@ static direct open_direct(uint32_t threads) {
                                  .precision    = "auto"};
     if (fl_model_open(&d.model, with.folder, &options, &error) < 0 ||
         fl_file_read(d.model->tokenizer_path, (size_t)256 << 20, &json, &error) < 0 ||
-        fl_tokenizer_open(&d.tokenizer, json.data, json.size, &(fl_tokenizer_options){0}, &error) <
-            0 ||
+        fl_tokenizer_open(&d.tokenizer, &json, &(fl_tokenizer_options){0}, &error) < 0 ||
         fl_engine_find("cpu")->open(&d.engine, &d.model->encoder, &engine, &error) < 0)
         stop(with.folder, error.message);
     d.scratch = fl_token_scratch_new(d.tokenizer);
@@ -427,7 +426,7 @@ static double span_ns(void) {
     enum { SPANS = 1000000 };
     fl_trace    *trace;
     fletch_error error;
-    if (fl_trace_open(&trace, "/dev/null", &error) < 0)
+    if (fl_trace_open(&trace, "/dev/null", true, &error) < 0)
         stop("trace", error.message);
     fl_trace_end(trace, "first", fl_trace_begin(trace), NULL, 0);
     const uint64_t start = fl_clock_ns();

@@ -2,6 +2,7 @@
 """Every C file: licence line, first comment that names it, limits, no forbidden call, part of the build."""
 import json
 import re
+import subprocess
 
 import house
 
@@ -232,3 +233,11 @@ def test_no_promise_is_left_in_the_code():
              for number, line in enumerate(house.text(path).split("\n"), 1)
              if re.search(r"\b(TODO|FIXME|XXX|HACK)\b", line)]
     assert not wrong, f"finish it or say it in an issue: {wrong}"
+
+
+def test_programs_of_the_benchmarks_compile():
+    """No default target builds them, and they stand on inner headers, which change."""
+    for source in sorted((house.ROOT / "bench").glob("*.c")):
+        done = subprocess.run(["cc", "-D_GNU_SOURCE", "-std=gnu17", "-fsyntax-only", "-Werror", f"-I{house.ROOT}/include",
+                               f"-I{house.ROOT}/src", source], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
