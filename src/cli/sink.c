@@ -38,7 +38,8 @@ static int fail_write(fl_sink *sink, int reason, fletch_error *error) {
     return fl_fail_errno(error, reason, "cannot write", sink->name);
 }
 
-/* A file whose name is taken away at once: gone when the process ends, however that happens. */
+/* A file whose name is taken away at once: gone when the process ends, but for a SIGKILL in
+ * between. */
 static int open_spool(fletch_error *error) {
     const char *folder = getenv("TMPDIR");
     char        path[PATH_MAX];
