@@ -32,7 +32,7 @@
 
 enum {
     LEAVE_MS     = 2000,
-    HANDSHAKE_MS = 10, /* for connections that have begun */
+    HANDSHAKE_MS = 1, /* for connections that have begun; others try again in a second */
     SHARE_MIN    = 8 * 1024 * 1024
 };
 

@@ -215,7 +215,8 @@ static void listen_where_due(fl_io *io) {
 static bool accept_one(fl_io *io, const fl_listener *listener) {
     int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
-        fl_conn_open(io, fd, listener->inherited);
+        const bool last = atomic_load(&io->server->state) >= FL_DRAINING;
+        fl_conn_open(io, fd, listener->inherited || last);
         return true;
     }
     io->starved |= errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
@@ -238,7 +239,7 @@ static void on_listener(fl_io *io, const fl_listener *listener) {
     }
 }
 
-/* Who was connected before the socket closes would be reset: take them all, they are told. */
+/* Who was connected before the socket closes would be reset: take them all, and answer them. */
 static void accept_the_last(fl_io *io) {
     fl_server *server = io->server;
     if (io->quiet || atomic_load(&server->state) < FL_DRAINING) {
