@@ -388,16 +388,21 @@ static int take_text(fletch_request *work, size_t i, fletch_outcome *outcome) {
     for (size_t k = 0; row != NULL && k < work->out.cols; k++) {
         row[i * work->out.cols + k] = (float)(i + k) / 7.0f - 1.0f;
     }
-    size_t count = work->ids != NULL
-                       ? (size_t)(work->texts.offsets64[i + 1] - work->texts.offsets64[i])
-                       : work->texts.lengths[i];
-    for (size_t k = 0; work->ids != NULL && k < count; k++) {
-        if (work->ids[work->texts.offsets64[i] + (int64_t)k] >= VOCABULARY) {
+    size_t         count  = work->ids != NULL
+                                ? (size_t)(work->texts.offsets64[i + 1] - work->texts.offsets64[i])
+                                : work->texts.lengths[i];
+    bool           listed = work->ids != NULL || (work->are_ids != NULL && work->are_ids[i]);
+    const int32_t *ids    = !listed ? NULL
+                            : work->ids != NULL
+                                ? work->ids + work->texts.offsets64[i]
+                                : (const int32_t *)(const void *)work->texts.pointers[i];
+    for (size_t k = 0; listed && k < count; k++) {
+        if (ids[k] >= VOCABULARY) {
             outcome->error = (fletch_error){FLETCH_EINVAL, i, "an id outside of the vocabulary"};
             return -1;
         }
     }
-    if (work->ids == NULL) {
+    if (!listed) {
         must(fl_utf8_valid_prefix(work->texts.pointers[i], count) == count);
     }
     if (work->second != NULL) {
@@ -430,7 +435,7 @@ static fletch_lists *make_lists(const fletch_request *work, size_t texts) {
         list[i]      = (fletch_list){.count = count, .ids = ids, .values = values};
         bytes += count * (columns + 1) * sizeof(float);
     }
-    must((sparse || work->ids != NULL) && bytes <= work->options->list_bytes);
+    must(bytes <= work->options->list_bytes);
     *lists = (fletch_lists){.count = texts, .columns = columns, .list = list};
     return lists;
 }
