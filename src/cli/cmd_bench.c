@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "cli/cli.h"
 
 enum {
@@ -323,15 +324,14 @@ fl_exit fl_cmd_bench(fl_cli *cli) {
     static bench b;
     const char  *format  = cli->args.value[FL_FLAG_FORMAT];
     const char  *wanted  = cli->args.value[FL_FLAG_SECONDS];
-    char        *end     = NULL;
-    const double seconds = wanted != NULL ? strtod(wanted, &end) : SECONDS;
+    double       seconds = SECONDS;
     fl_buf       out     = {0};
     fletch_error error   = {0};
     if (cli->args.rest_count > 0) {
         return fl_cli_usage(cli, "bench takes no arguments; --model names the model");
     }
-    if (end != NULL && (wanted[strspn(wanted, "0123456789.")] != '\0' || end == wanted ||
-                        *end != '\0' || !(seconds <= SECONDS_MAX))) {
+    if (wanted != NULL &&
+        !(fl_parse_f64(wanted, &seconds) && seconds >= 0 && seconds <= SECONDS_MAX)) {
         return fl_cli_usage(cli, "--seconds takes a number from 0 to %d, not '%.32s'", SECONDS_MAX,
                             wanted);
     }
