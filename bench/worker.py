@@ -290,7 +290,8 @@ class OpenvinoBf16(Openvino):
 
 
 class SentenceTransformers:
-    """encode() at its best batch size."""
+    """encode() at its best batch size: 32, or BENCH_BATCH where a set has few long texts beside many short ones."""
+    batch = int(os.environ.get("BENCH_BATCH", "32"))
 
     def __init__(self, model: str) -> None:
         import sentence_transformers
@@ -300,7 +301,7 @@ class SentenceTransformers:
         self.model = sentence_transformers.SentenceTransformer(model, device="cpu")
 
     def embed(self, texts: list[str]) -> numpy.ndarray:
-        return self.model.encode(texts, batch_size=32, show_progress_bar=False, normalize_embeddings=True)
+        return self.model.encode(texts, batch_size=self.batch, show_progress_bar=False, normalize_embeddings=True)
 
     query = embed
 
