@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fletch.c - the public functions: check what the caller passed, then call the
- * room that does it.
+/* fletch.c - the public functions: check what the caller passed, then call the room that does it.
  *
- * Role    Everything here is declared in include/fletch.h, whose comments are
- * the contract; the configuration's functions live in src/config beside the
- * option table. Threads As the header says; no state here. Proof
- * tests/unit/test_fletch.c. */
+ * Role    Everything here is declared in include/fletch.h, whose comments are the contract; the
+ *         configuration's functions live in src/config beside the option table.
+ * Threads As the header says; no state here.
+ * Proof   tests/unit/test_fletch.c. */
 #include <string.h>
 
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/number.h"
 #include "model/hub.h"
+#include "runtime/describe.h"
+#include "runtime/devices.h"
+#include "runtime/embed.h"
+#include "runtime/open.h"
+#include "runtime/row_output.h"
 #include "runtime/runtime.h"
+#include "runtime/submit.h"
+#include "runtime/tokens.h"
 
 const char *fletch_version(void) {
     return FLETCH_VERSION;
@@ -186,29 +192,23 @@ static int check_request(const fletch_model *model, fletch_request *request,
     if (!model->has_engine)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "only the tokenizer of this model was opened; use fletch_open");
-    int status       = copy_options(options, sizeof *options, request->options, error);
+    FL_TRY(copy_options(options, sizeof *options, request->options, error));
     request->options = options;
-    if (status == FLETCH_OK)
-        status = check_truncate(options->truncate, error);
-    if (status == FLETCH_OK)
-        status = check_activation(options->activation, error);
-    if (status == FLETCH_OK)
-        status = check_texts(&request->texts, error);
-    if (status == FLETCH_OK)
-        status = check_kind(request, error);
-    if (status == FLETCH_OK && request->ids && request->texts.pointers)
-        status = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                         "fletch_submit: ids need offsets64 or offsets32, not pointers");
-    if (status == FLETCH_OK && request->are_ids && request->texts.count > 0 &&
-        (request->ids || !request->texts.lengths))
-        status =
-            fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                    "fletch_submit: are_ids needs texts with pointers and lengths, and no ids");
-    if (status == FLETCH_OK && (unsigned)request->lane > FLETCH_LANE_BULK)
-        status = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_submit: lane is %d",
-                         (int)request->lane);
-    if (status < 0 || request->kind == FLETCH_KIND_TOKENS || request->kind == FLETCH_KIND_SPARSE)
-        return status;
+    FL_TRY(check_truncate(options->truncate, error));
+    FL_TRY(check_activation(options->activation, error));
+    FL_TRY(check_texts(&request->texts, error));
+    FL_TRY(check_kind(request, error));
+    if (request->ids && request->texts.pointers)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_submit: ids need offsets64 or offsets32, not pointers");
+    if (request->are_ids && request->texts.count > 0 && (request->ids || !request->texts.lengths))
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_submit: are_ids needs texts with pointers and lengths, and no ids");
+    if ((unsigned)request->lane > FLETCH_LANE_BULK)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_submit: lane is %d",
+                       (int)request->lane);
+    if (request->kind == FLETCH_KIND_TOKENS || request->kind == FLETCH_KIND_SPARSE)
+        return FLETCH_OK;
     return check_matrix(&request->out, request->texts.count, error);
 }
 
@@ -218,8 +218,8 @@ static int wait_for(fletch_model *model, const fletch_request *request, fletch_l
     fletch_request       own     = *request;
     fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
     fl_error_clear(error);
-    int status = check_request(model, &own, &options, error);
-    return status == FLETCH_OK ? fl_runtime_wait(model, &own, lists, error) : status;
+    FL_TRY(check_request(model, &own, &options, error));
+    return fl_runtime_wait(model, &own, lists, error);
 }
 
 int fletch_embed(fletch_model *model, const fletch_texts *texts,
@@ -313,10 +313,9 @@ int fletch_submit(fletch_model *model, const fletch_request *request, fletch_don
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "fletch_submit: model, request or done is NULL");
     fl_error_clear(error);
-    int status = copy_options(&own, sizeof own, request, error);
-    if (status == FLETCH_OK)
-        status = check_request(model, &own, &options, error);
-    return status == FLETCH_OK ? fl_runtime_submit(model, &own, done, user, ticket, error) : status;
+    FL_TRY(copy_options(&own, sizeof own, request, error));
+    FL_TRY(check_request(model, &own, &options, error));
+    return fl_runtime_submit(model, &own, done, user, ticket, error);
 }
 
 int fletch_cancel(fletch_model *model, fletch_ticket ticket) {
@@ -374,11 +373,9 @@ int64_t fletch_stats_json(fletch_model *model, char *text, size_t capacity, flet
     fletch_stats         stats   = {.size = sizeof stats};
     fletch_device_stats *devices = NULL;
     size_t               count   = 0;
-    int                  status  = fletch_stats_get(model, &stats, error);
-    if (status == FLETCH_OK)
-        status = fl_runtime_devices(model, &devices, &count, error);
-    int64_t length =
-        status < 0 ? status : fl_stats_write_json(&stats, devices, count, text, capacity);
+    FL_TRY(fletch_stats_get(model, &stats, error));
+    FL_TRY(fl_runtime_devices(model, &devices, &count, error));
+    int64_t length = fl_stats_write_json(&stats, devices, count, text, capacity);
     fl_free(devices);
     return length;
 }
@@ -405,17 +402,12 @@ int fletch_tokenize(fletch_model *model, const char *text, size_t size,
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "fletch_tokenize: model, text or tokens is NULL");
     fl_error_clear(error);
-    fletch_tokenize_options own    = FLETCH_TOKENIZE_OPTIONS_INIT;
-    int                     status = copy_options(&own, sizeof own, options, error);
-    if (status == FLETCH_OK)
-        status = check_truncate(own.truncate, error);
-    if (status == FLETCH_OK &&
-        (own.pair_truncate < 0 || own.pair_truncate > FLETCH_PAIR_ONLY_SECOND))
-        status =
-            fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                    "fletch_tokenize: pair_truncate %d is not one of 0 to 2", own.pair_truncate);
-    if (status < 0)
-        return status;
+    fletch_tokenize_options own = FLETCH_TOKENIZE_OPTIONS_INIT;
+    FL_TRY(copy_options(&own, sizeof own, options, error));
+    FL_TRY(check_truncate(own.truncate, error));
+    if (own.pair_truncate < 0 || own.pair_truncate > FLETCH_PAIR_ONLY_SECOND)
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                       "fletch_tokenize: pair_truncate %d is not one of 0 to 2", own.pair_truncate);
     return fl_runtime_tokenize(model, text ? text : "", size, &own, tokens, error);
 }
 

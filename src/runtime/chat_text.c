@@ -13,6 +13,8 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "runtime/chat_text.h"
+#include "runtime/feed.h"
 #include "runtime/runtime.h"
 
 static int render(const fl_request *r, fl_buf *out, const fl_span *query, const fl_span *document,

@@ -15,6 +15,10 @@
 #include "base/cpu.h"
 #include "base/json.h"
 #include "base/utf8.h"
+#include "runtime/describe.h"
+#include "runtime/devices.h"
+#include "runtime/provider.h"
+#include "runtime/runner.h"
 #include "runtime/runtime.h"
 
 typedef struct teller {

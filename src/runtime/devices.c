@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "runtime/devices.h"
 #include "runtime/runtime.h"
 
 static void copy_load(const fl_device_load *load, fletch_device_stats *out) {

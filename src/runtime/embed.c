@@ -10,10 +10,16 @@
  *         inside a callback ends too.
  * Memory  none of its own. Threads: any number of callers.
  * Proof   tests/unit/test_fletch.c, tests/golden/test_vectors.py. */
+#include "runtime/embed.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "runtime/feed.h"
+#include "runtime/maxsim.h"
+#include "runtime/open.h"
 #include "runtime/repeats.h"
+#include "runtime/runner.h"
 #include "runtime/runtime.h"
+#include "runtime/submit.h"
 
 static void deliver(fletch_model *model, fl_request **over) {
     if (!*over)

@@ -25,6 +25,9 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "runtime/chat_text.h"
+#include "runtime/feed.h"
+#include "runtime/lookup.h"
 #include "runtime/repeats.h"
 #include "runtime/runtime.h"
 #include "runtime/texts.h"
@@ -296,14 +299,11 @@ static int add_prompt(const fl_request *r, fl_feeder *feeder, const char **text,
 /* Tokenise text `index` to ids[capacity]. */
 static int encode_text(filling *f, size_t index, int32_t *ids, size_t capacity, size_t *tokens,
                        bool *cut) {
-    fl_request *r      = f->request;
-    const char *text   = NULL;
-    size_t      size   = 0;
-    int         status = take_text(f, &r->texts, index, &text, &size);
-    if (status == FLETCH_OK)
-        status = add_prompt(r, f->feeder, &text, &size, f->error);
-    if (status < 0)
-        return status;
+    fl_request *r    = f->request;
+    const char *text = NULL;
+    size_t      size = 0;
+    FL_TRY(take_text(f, &r->texts, index, &text, &size));
+    FL_TRY(add_prompt(r, f->feeder, &text, &size, f->error));
     return fl_tokenizer_encode(r->model->tokenizer, f->feeder->scratch, text, size, &r->encode, ids,
                                capacity, tokens, cut, f->error);
 }
@@ -331,14 +331,11 @@ static int encode_side(const fl_request *r, fl_feeder *feeder, const char *text,
 }
 
 int fl_feed_query(fl_request *r, fl_feeder *feeder, fletch_error *error) {
-    const char *text   = r->query;
-    size_t      size   = r->query_size;
-    side       *own    = &feeder->side[0];
-    int         status = add_prompt(r, feeder, &text, &size, error);
-    if (status == FLETCH_OK)
-        status = encode_side(r, feeder, text, size, 0, own, error);
-    if (status < 0)
-        return status;
+    const char *text = r->query;
+    size_t      size = r->query_size;
+    side       *own  = &feeder->side[0];
+    FL_TRY(add_prompt(r, feeder, &text, &size, error));
+    FL_TRY(encode_side(r, feeder, text, size, 0, own, error));
     size_t bytes = own->count * sizeof *own->ids;
     r->query_ids = fl_bufpool_take(r->model->inputs, fl_chunk_bytes(bytes), &r->query_capacity);
     if (!r->query_ids)
@@ -353,14 +350,12 @@ int fl_feed_query(fl_request *r, fl_feeder *feeder, fletch_error *error) {
 static int encode_chat(filling *f, size_t index, int32_t *ids, size_t capacity, fl_pair *pair) {
     fl_request *r     = f->request;
     fl_span     query = {r->query, r->query_size}, document = {0};
-    int         status = take_text(f, &r->texts, index, &document.data, &document.size);
-    if (status == FLETCH_OK && !r->query) {
-        query  = document;
-        status = take_text(f, &r->second, index, &document.data, &document.size);
+    FL_TRY(take_text(f, &r->texts, index, &document.data, &document.size));
+    if (!r->query) {
+        query = document;
+        FL_TRY(take_text(f, &r->second, index, &document.data, &document.size));
     }
-    return status < 0
-               ? status
-               : fl_chat_encode(r, f->feeder, &query, &document, ids, capacity, pair, f->error);
+    return fl_chat_encode(r, f->feeder, &query, &document, ids, capacity, pair, f->error);
 }
 
 /* Pair `index` to ids[capacity]: the query and text `index`, or that and its second. */
@@ -369,27 +364,23 @@ static int encode_pair(filling *f, size_t index, int32_t *ids, size_t capacity, 
     if (r->model->model->chat_count > 0)
         return encode_chat(f, index, ids, capacity, pair);
     side        *first = &f->feeder->side[0], *second = &f->feeder->side[1];
-    fl_pair_side a      = {.ids = r->query_ids, .count = r->query_count};
-    const char  *text   = NULL;
-    size_t       size   = 0;
-    int          status = take_text(f, &r->texts, index, &text, &size);
-    if (status == FLETCH_OK && !r->query_ids) {
-        status = add_prompt(r, f->feeder, &text, &size, f->error);
-        if (status == FLETCH_OK)
-            status = encode_side(r, f->feeder, text, size, 0, first, f->error);
-        if (status == FLETCH_OK)
-            status = take_text(f, &r->second, index, &text, &size);
+    fl_pair_side a    = {.ids = r->query_ids, .count = r->query_count};
+    const char  *text = NULL;
+    size_t       size = 0;
+    FL_TRY(take_text(f, &r->texts, index, &text, &size));
+    if (!r->query_ids) {
+        FL_TRY(add_prompt(r, f->feeder, &text, &size, f->error));
+        FL_TRY(encode_side(r, f->feeder, text, size, 0, first, f->error));
+        FL_TRY(take_text(f, &r->second, index, &text, &size));
         a = (fl_pair_side){.ids = first->ids, .count = first->count};
     }
     size_t limit = a.count > r->encode.max_length ? a.count : r->encode.max_length;
-    if (status == FLETCH_OK)
-        status = encode_side(r, f->feeder, text, size, limit, second, f->error);
-    if (status == FLETCH_OK)
-        status = fl_tokenizer_pair(
-            r->model->tokenizer, &a, &(fl_pair_side){.ids = second->ids, .count = second->count},
-            &r->encode, FL_PAIR_LONGEST_FIRST, ids, NULL, NULL, capacity, pair, f->error);
-    pair->truncated = pair->truncated || (status == FLETCH_OK && second->cut);
-    return status;
+    FL_TRY(encode_side(r, f->feeder, text, size, limit, second, f->error));
+    FL_TRY(fl_tokenizer_pair(
+        r->model->tokenizer, &a, &(fl_pair_side){.ids = second->ids, .count = second->count},
+        &r->encode, FL_PAIR_LONGEST_FIRST, ids, NULL, NULL, capacity, pair, f->error));
+    pair->truncated = pair->truncated || second->cut;
+    return FLETCH_OK;
 }
 
 /* The ids that truncation leaves of from[count], as a text is cut: special tokens of the template stay at

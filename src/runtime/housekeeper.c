@@ -8,8 +8,10 @@
  *         deadline or until woken. An idle model does not wake it.
  * Memory  none. Threads: see request.h.
  * Proof   tests/stress/test_submit.c, test_schedule.c. */
+#include "runtime/housekeeper.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "runtime/feed.h"
 #include "runtime/runtime.h"
 
 static const uint64_t sample_ns   = 250000000U; /* between two looks at memory */

@@ -14,6 +14,8 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/number.h"
+#include "runtime/lookup.h"
+#include "runtime/row_output.h"
 #include "runtime/runtime.h"
 
 /* {token: weight}: unknown ones are the unknown token, as transformers has them. */

@@ -17,7 +17,11 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/number.h"
+#include "runtime/housekeeper.h"
+#include "runtime/maxsim.h"
+#include "runtime/row_output.h"
 #include "runtime/runtime.h"
+#include "runtime/submit.h"
 
 /* ---- Ids that the model's settings speak of --------------------------------------------------- */
 

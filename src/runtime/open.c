@@ -20,6 +20,13 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "model/hub.h"
+#include "runtime/embed.h"
+#include "runtime/feed.h"
+#include "runtime/housekeeper.h"
+#include "runtime/lookup.h"
+#include "runtime/maxsim.h"
+#include "runtime/open.h"
+#include "runtime/runner.h"
 #include "runtime/runtime.h"
 
 enum { FL_FOLDER_MAX = 4096 };

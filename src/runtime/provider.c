@@ -20,6 +20,8 @@
 
 #include "base/cpu.h"
 #include "base/error.h"
+#include "runtime/provider.h"
+#include "runtime/runner.h"
 #include "runtime/runtime.h"
 
 typedef struct provider {

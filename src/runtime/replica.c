@@ -22,6 +22,10 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "runtime/feed.h"
+#include "runtime/provider.h"
+#include "runtime/replica.h"
+#include "runtime/runner.h"
 #include "runtime/runtime.h"
 
 static const uint64_t retry_first_ns = 100000000U;   /* 100 ms, doubled after each failure */

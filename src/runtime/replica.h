@@ -33,10 +33,8 @@
 #include "engines/engine.h"
 #include "runtime/queue.h"
 
-/* Texts of one batch at most, whatever the options say: sizes the slots. */
-enum { FL_BATCH_TEXTS_MAX = 4096 };
-
 typedef struct fl_replica fl_replica;
+typedef struct fl_runner  fl_runner;
 
 /* The ways of texts, rows and runs, in the order of their fields in fletch_device_stats. */
 typedef enum fl_way {
@@ -48,39 +46,6 @@ typedef enum fl_way {
     FL_WAY_PLAIN_RUN,
     FL_WAYS
 } fl_way;
-
-typedef struct fl_runner {
-    fl_replica    *replica;
-    uint32_t       number;
-    bool           started; /* the thread runs */
-    pthread_t      thread;
-    pthread_cond_t wake;
-    uint64_t       armed_ns; /* when the sleeping thread will look again */
-    bool           sleeping;
-    bool           away; /* the thread calls back: a caller that waits may carry instead */
-    bool           busy;
-    /* the batch under way */
-    fl_item          *items; /* owned [FL_BATCH_TEXTS_MAX] */
-    uint32_t          count;
-    uint32_t          finished; /* items [0, finished) are answered */
-    uint64_t          tokens;
-    uint32_t          attempts;
-    uint64_t          touched; /* bytes that its batches have made resident so far */
-    bool              orphan;  /* its replica broke: any free slot may adopt the batch */
-    struct fl_runner *next_orphan;
-    int32_t          *ids; /* owned [ids_capacity] gathered token ids */
-    uint32_t          ids_capacity;
-    uint32_t         *cu;      /* owned [FL_BATCH_TEXTS_MAX + 1] */
-    uint32_t         *skip;    /* owned [FL_BATCH_TEXTS_MAX] */
-    uint32_t         *segment; /* owned [FL_BATCH_TEXTS_MAX] */
-    uint32_t         *keys;    /* owned [FL_BATCH_TEXTS_MAX] */
-    float           **rows;    /* owned [FL_BATCH_TEXTS_MAX] */
-    uint8_t          *each;    /* owned [FL_BATCH_TEXTS_MAX]: fl_batch.each */
-    uint8_t          *copied;  /* owned [FL_BATCH_TEXTS_MAX]: fl_batch_note.copied */
-    fl_terms         *terms;   /* owned [FL_BATCH_TEXTS_MAX]: fl_batch.terms of a sparse model */
-    float            *line[2]; /* owned [row_width] each: a row between two output stages */
-    fletch_error      error;
-} fl_runner;
 
 typedef struct fl_replicas fl_replicas;
 
@@ -159,22 +124,5 @@ bool fl_replicas_usable(const fl_replicas *set);
 /* Wake a slot's thread if a batch may leave, or tell one when to look again; where all threads call
  * back, a caller that waits. (locked) */
 void fl_dispatch(fletch_model *model);
-
-/* ---- runner.c: a batch from the queue through the engine to the callers' rows ---------------- */
-
-int  fl_runner_open(fl_runner *slot, const fletch_model *model, uint32_t batch_tokens,
-                    fletch_error *error);
-void fl_runner_free_memory(fl_runner *slot);
-/* Take the next batch if one may leave; else *due. (locked) */
-bool fl_runner_take(fl_runner *slot, uint64_t now, uint64_t *due);
-/* Whether the open engine runs fewer batches at once than the replica has slots, and this is one too many: it
- * went on with another provider. (locked) */
-static inline bool fl_runner_spare(const fl_runner *slot) {
-    return slot->number > 0 && slot->number >= slot->replica->info.slots;
-}
-/* Carry the batch that was taken. (locked; unlocks while it works) */
-void fl_runner_run(fl_runner *slot, fl_request **over);
-/* Every text of the slot's batch fails with slot->error. (locked) */
-void fl_runner_fail(fl_runner *slot, fl_request **over);
 
 #endif

@@ -9,6 +9,14 @@
  * Memory  Requests are recycled through model->idle_requests. Threads: see request.h.
  * Proof   tests/stress/test_submit.c, test_schedule.c. */
 #include "runtime/request.h"
+#include "runtime/feed.h"
+#include "runtime/housekeeper.h"
+#include "runtime/maxsim.h"
+#include "runtime/open.h"
+#include "runtime/repeats.h"
+#include "runtime/row_output.h"
+#include "runtime/runtime.h"
+#include "runtime/submit.h"
 
 #include <string.h>
 
@@ -16,8 +24,6 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "runtime/repeats.h"
-#include "runtime/runtime.h"
 
 /* ---- The free list --------------------------------------------------------------------------- */
 

@@ -148,7 +148,7 @@ static inline size_t fl_chunk_text(const fl_chunk *chunk, uint32_t k) {
     return chunk->first + chunk->index[k];
 }
 
-/* ---- request.c; those marked (locked) want model->lock --------------------------------------- */
+/* Those marked (locked) want model->lock. */
 
 /* A request from the free list, all zero but the condition; NULL: out of
  * memory. */
@@ -183,30 +183,5 @@ void fl_chunk_finish(fl_chunk *chunk, uint32_t k, uint32_t texts);
 
 /* Call `done` of every request on the list and recycle them. Not locked. */
 void fl_requests_deliver(fletch_model *model, fl_request *over);
-
-/* ---- feed.c ---------------------------------------------------------------------------------- */
-
-/* Whether texts remain to be tokenised and the window has room. (locked) */
-bool fl_feed_wanted(const fl_request *request);
-/* Tokenise the next texts into chunks and queue them. (locked; unlocks while it
- * works) */
-void fl_feed(fl_request *request, fl_request **over);
-/* Likewise a few texts of the request with the fewest tokens ahead, the oldest among equals: a submitted
- * one that nobody feeds, or, for who `helps`, any; false: none has room. (locked; unlocks) */
-bool fl_feed_next(fletch_model *model, bool helps, fl_request **over);
-/* Sizes of chunks: three steps for what is usual, so that requests of any size share a few buffers. */
-enum { FL_CHUNK_SMALL = 4096, FL_CHUNK_MIDDLE = 24 * 1024, FL_CHUNK_LARGE = 96 * 1024 };
-size_t fl_chunk_bytes(size_t need);
-/* Take the working memory of one tokenising thread, and give it back; NULL: out
- * of memory. */
-typedef struct fl_feeder fl_feeder;
-fl_feeder               *fl_feeder_take(fletch_model *model, fletch_error *error);
-void                     fl_feeder_give(fletch_model *model, fl_feeder *feeder);
-void                     fl_feeders_free(fletch_model *model);
-fl_token_scratch        *fl_feeder_scratch(fl_feeder *feeder);
-fl_buf                  *fl_feeder_text(fl_feeder *feeder); /* for texts in the making */
-/* The ids of `text` behind the request's prompt, without what a template adds, in a buffer of the
- * model's input pool. */
-int fl_feed_query(fl_request *request, fl_feeder *feeder, fletch_error *error);
 
 #endif

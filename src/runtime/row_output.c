@@ -19,6 +19,7 @@
 
 #include "base/mem.h"
 #include "base/number.h"
+#include "runtime/row_output.h"
 #include "runtime/runtime.h"
 
 /* Room for terms that stays with a slot: texts of real models have some hundred. */

@@ -22,7 +22,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "runtime/housekeeper.h"
+#include "runtime/maxsim.h"
 #include "runtime/retry.h"
+#include "runtime/row_output.h"
+#include "runtime/runner.h"
 #include "runtime/runtime.h"
 #include "runtime/texts.h"
 

@@ -32,6 +32,7 @@
 #include "model/model.h"
 #include "runtime/adapt.h"
 #include "runtime/bufpool.h"
+#include "runtime/feed.h"
 #include "runtime/memory.h"
 #include "runtime/queue.h"
 #include "runtime/replica.h"
@@ -126,121 +127,5 @@ struct fletch_model {
     pthread_cond_t keeper_wake;
     uint64_t       keeper_due; /* when it wakes next */
 };
-
-/* open.c */
-int  fl_runtime_open(fletch_model **out, const char *name, const fl_config *config,
-                     bool tokenizer_only, fletch_error *error);
-void fl_runtime_close(fletch_model *model);
-int  fl_runtime_reopen(fletch_model *model, const fl_config *config, fletch_error *error);
-int  fl_runtime_warm(fletch_model *model, fletch_error *error);
-/* The text of a prompt of the folder by name; ECONFIG names the prompts there
- * are. */
-int fl_runtime_prompt(const fletch_model *model, const char *name, const char **text,
-                      fletch_error *error);
-/* A request or a caller is gone. (locked) */
-void fl_model_left(fletch_model *model);
-
-/* provider.c: walk provider.order, or try `only`, and call `open` for each provider that is
- * usable until one opens; every refusal is logged. EPROVIDER from `open` means:
- * the next one may do. */
-typedef int (*fl_provider_fn)(void *arg, const fl_engine_ops *ops, const char *provider,
-                              const fl_engine_options *options, fletch_error *error);
-int fl_provider_walk(fletch_model *model, const fl_config *config, const char *only,
-                     fl_provider_fn open, void *arg, fletch_error *error);
-/* Whether `device` of provider `name` may be had now, by what its engine's probe says. */
-bool fl_provider_is_usable(const fletch_model *model, const fl_config *config, const char *name,
-                           uint32_t device);
-/* Tell of every provider: usable, or why not. Returns what `fn` stopped with.
- */
-int fl_provider_describe(const fl_config *config, fletch_property_fn fn, void *user);
-
-/* embed.c: a request, which was checked, until it is over; lane and deadline are not looked at. Lists
- * go to *lists. */
-int fl_runtime_wait(fletch_model *model, const fletch_request *asked, fletch_lists **lists,
-                    fletch_error *error);
-
-/* submit.c: `request` was checked. */
-int  fl_runtime_submit(fletch_model *model, const fletch_request *asked, fletch_done_fn done,
-                       void *user, fletch_ticket *ticket, fletch_error *error);
-int  fl_runtime_cancel(fletch_model *model, fletch_ticket ticket);
-void fl_ticket_drop(fl_request *request); /* (locked) */
-/* The request that a ticket names; NULL: it has been answered. (locked) */
-fl_request *fl_ticket_find(const fletch_model *model, fletch_ticket ticket);
-/* Whether a request may begin: the model is not closing and an engine is or may
- * be ready. (locked) */
-int fl_runtime_admit(const fletch_model *model, fletch_error *error);
-
-/* housekeeper.c */
-int  fl_keeper_start(fletch_model *model, fletch_error *error);
-void fl_keeper_stop(fletch_model *model);
-void fl_keeper_wake(fletch_model *model, uint64_t due_ns); /* (locked) look no later than this */
-/* Give kept buffers back. Not locked. */
-void fl_runtime_trim(fletch_model *model, const char *why);
-
-/* tokens.c */
-int     fl_runtime_tokenize(fletch_model *model, const char *text, size_t size,
-                            const fletch_tokenize_options *options, fletch_tokens **tokens,
-                            fletch_error *error);
-int64_t fl_runtime_decode(const fletch_model *model, const int32_t *ids, size_t count,
-                          bool skip_special, char *text, size_t capacity, fletch_error *error);
-
-/* describe.c */
-int  fl_runtime_describe(fletch_model *model, fletch_property_fn fn, void *user);
-int  fl_system_describe(const fl_config *config, fletch_property_fn fn, void *user);
-void fl_runtime_info(fletch_model *model, fletch_model_info *out);
-void fl_runtime_stats(fletch_model *model, fletch_stats *out);
-
-/* devices.c: replica `index` and its device; false past the last. All of them: *out is freed with
- * fl_free. */
-bool fl_runtime_device(fletch_model *model, size_t index, fletch_device_stats *out);
-int  fl_runtime_devices(fletch_model *model, fletch_device_stats **out, size_t *count,
-                        fletch_error *error);
-
-/* chat_text.c: the ids of a pair as a chat; how many bytes it has with texts of these sizes. */
-int    fl_chat_encode(const fl_request *request, fl_feeder *feeder, const fl_span *query,
-                      const fl_span *document, int32_t *ids, size_t capacity, fl_pair *pair,
-                      fletch_error *error);
-size_t fl_chat_bytes(const fl_request *request, size_t query_size, size_t document_size);
-
-/* maxsim.c: what the tokenizer has of the model's settings; the prompt of documents. */
-int         fl_late_open(fletch_model *model, fletch_error *error);
-const char *fl_late_document_prompt(const fletch_model *model);
-/* The hidden rows in a text's list become the vectors of its tokens. EMODEL: one is not finite; ENOMEM,
- * ENOSPC. */
-int fl_late_rows(fl_request *request, size_t text, float *const line[2]);
-/* Of a request that reranks: those vectors become a score and are let go. */
-int fl_late_score(fl_request *request, size_t text, float *score, fletch_error *error);
-/* Embed the query of a request that reranks, which is held until then. (locked; unlocks) */
-void fl_late_ask(fl_request *parent, fl_request **over);
-/* The parent ended while it is held: its query is of no use. (locked) */
-void fl_late_drop(fl_request *parent, fl_request **over);
-
-/* lookup.c: the table of a model whose queries are not computed; the list of one, from its ids (which are
- * sorted; *terms is scratch). ENOMEM, ENOSPC. */
-int fl_lookup_open(fletch_model *model, fletch_error *error);
-int fl_lookup_text(fl_request *request, size_t text, int32_t *ids, size_t count, fl_terms *terms,
-                   fletch_error *error);
-
-/* row_output.c: pooled[width] -> row of the caller; line[0], line[1] are scratch rows. `row` may be
- * `pooled` itself when dtype is float32. False, and `row` untouched, when `pooled` holds or a stage
- * made a value that is not finite: no engine's word is taken for it. */
-bool fl_output_row(const fl_output *output, const float *pooled, float *const line[2], void *row);
-/* The same of a row that comes in `width` wide. */
-bool fl_output_row_of(const fl_output *output, const float *pooled, uint32_t width,
-                      float *const line[2], void *row);
-/* The dot product of two rows. Eight partial sums let the compiler vectorise without changing the order from
- * run to run. */
-float fl_output_dot(const float *a, const float *b, size_t n);
-/* rows[count][columns], the vectors of a text's tokens, brought to unit length where that was asked for.
- * False: as above. */
-bool fl_output_tokens(const fl_output *output, float *rows, size_t count);
-/* The terms of a text become its list: weights, the light ones left out. Changes *terms. ENOMEM, ENOSPC. The
- * second takes terms that are weights already. */
-int fl_output_terms(fl_request *request, size_t text, fl_terms *terms);
-int fl_output_weights(fl_request *request, size_t text, fl_terms *terms);
-/* A finished row as its dtype; may be `row` itself when that is float32. */
-void fl_output_store(const float *row, size_t columns, fletch_dtype dtype, void *out);
-/* Whether the engine may write pooled rows straight into the caller's rows. */
-bool fl_output_in_place(const fl_output *output, const fletch_matrix *out);
 
 #endif

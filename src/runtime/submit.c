@@ -14,7 +14,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "runtime/feed.h"
+#include "runtime/housekeeper.h"
+#include "runtime/maxsim.h"
+#include "runtime/runner.h"
 #include "runtime/runtime.h"
+#include "runtime/submit.h"
 
 enum { TICKETS_FIRST = 64, NO_TICKET = UINT32_MAX };
 

@@ -12,7 +12,9 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "runtime/feed.h"
 #include "runtime/runtime.h"
+#include "runtime/tokens.h"
 
 /* Room for `capacity` tokens behind the struct; ids, offsets (two each) and a
  * byte each. */

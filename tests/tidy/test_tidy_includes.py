@@ -101,3 +101,25 @@ def test_foreign_libraries_stay_behind_their_room():
             if rooms is not None and source not in rooms:
                 wrong.append(f"{house.name(path)}: <{target}> belongs to {sorted(rooms)}")
     assert not wrong, "\n" + "\n".join(wrong)
+
+
+DEFINED = re.compile(r"^(?!static|typedef|extern)[A-Za-z_][\w *]*?\b(fl_\w+)\(", re.M)
+
+
+def test_a_file_of_the_runtime_has_one_header():
+    """What queue.c defines is declared in queue.h and nowhere else, so that an include names what it is for."""
+    wrong = []
+    folder = house.ROOT / "src/runtime"
+    for path in sorted(folder.glob("*.c")):
+        own = path.with_suffix(".h")
+        if not own.exists() or f'"runtime/{own.name}"' not in house.text(path):
+            wrong.append(f"{house.name(path)}: has or includes no {own.name}")
+            continue
+        defined = {match[1] for match in DEFINED.finditer(house.code(path))
+                   if house.code(path)[match.end():].partition("{")[0].find(";") < 0}
+        for name in sorted(defined):
+            places = [header.name for header in sorted(folder.glob("*.h"))
+                      if re.search(rf"^(?!static)[A-Za-z_][\w *]*\b{name}\(", house.code(header), re.M)]
+            if places != [own.name]:
+                wrong.append(f"{house.name(path)}: {name} is declared in {places}")
+    assert not wrong, "\n" + "\n".join(wrong)

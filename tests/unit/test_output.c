@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "runtime/row_output.h"
 #include "runtime/runtime.h"
 #include "runtime/texts.h"
 

@@ -293,20 +293,20 @@ static void name_kernel(const fl_engine *e, const char *format, char *out, size_
 
 static int open_kernels(fl_engine *e, fletch_error *error) {
     const fl_cuda_calls *cu = &e->cuda->cu;
-    int                  status =
-        fl_cuda_check(e->cuda, cu->module_load(&e->module, fl_cuda_image), FLETCH_EPROVIDER, error,
-                      "the kernels cannot be loaded (they need compute capability 7.5 and a "
-                      "driver as new as their toolkit)");
-    for (int i = 0; i < FL_CUDA_KERNELS && status == FLETCH_OK; i++) {
+    FL_TRY(fl_cuda_check(e->cuda, cu->module_load(&e->module, fl_cuda_image), FLETCH_EPROVIDER,
+                         error,
+                         "the kernels cannot be loaded (they need compute capability 7.5 and a "
+                         "driver as new as their toolkit)"));
+    for (int i = 0; i < FL_CUDA_KERNELS; i++) {
         char name[64];
         if ((kernel_names[i].only == Q8 && e->narrow != FL_CUDA_Q8) ||
             (kernel_names[i].only == FEW && !e->few))
             continue;
         name_kernel(e, kernel_names[i].format, name, sizeof name);
-        status = fl_cuda_check(e->cuda, cu->module_function(&e->kernels[i], e->module, name),
-                               FLETCH_EPROVIDER, error, name);
+        FL_TRY(fl_cuda_check(e->cuda, cu->module_function(&e->kernels[i], e->module, name),
+                             FLETCH_EPROVIDER, error, name));
     }
-    return status;
+    return FLETCH_OK;
 }
 
 /* Whether kernels/few.cu multiplies small batches: in 16 bits, and where no row must be the same to the
@@ -368,74 +368,54 @@ static int open_slot(fl_engine *e, fl_cuda_slot *slot, fletch_error *error) {
 
 static int open_slots(fl_engine *e, const fl_config *config, fletch_error *error) {
     bool copies = config == NULL || fl_config_bool(config, FL_KEY_CUDA_TRANSFER_STREAM);
-    int  status = FLETCH_OK;
     e->slots    = fl_alloc_zero(e->slot_count, sizeof *e->slots);
     if (e->slots == NULL)
         return fl_fail_nomem(error, e->slot_count * sizeof *e->slots, "the cuda engine");
     if (copies && e->slot_count > 1)
-        status =
-            fl_cuda_check(e->cuda, e->cuda->cu.stream_create(&e->transfer, CU_STREAM_NON_BLOCKING),
-                          FLETCH_EPROVIDER, error, "a stream cannot be set up");
-    for (uint32_t i = 0; i < e->slot_count && status == FLETCH_OK; i++)
-        status = open_slot(e, &e->slots[i], error);
-    return status;
+        FL_TRY(fl_cuda_check(e->cuda,
+                             e->cuda->cu.stream_create(&e->transfer, CU_STREAM_NON_BLOCKING),
+                             FLETCH_EPROVIDER, error, "a stream cannot be set up"));
+    for (uint32_t i = 0; i < e->slot_count; i++)
+        FL_TRY(open_slot(e, &e->slots[i], error));
+    return FLETCH_OK;
 }
 
 static int open_in_context(fl_engine *e, const fl_encoder *encoder,
                            const fl_engine_options *options, fletch_error *error) {
-    int status = open_kernels(e, error);
-    if (status < 0)
-        return status;
+    FL_TRY(open_kernels(e, error));
     fl_cuda_memory_open(e, options->config == NULL ||
                                fl_config_bool(options->config, FL_KEY_CUDA_MEMORY_POOL));
     e->weights_bytes = fl_cuda_weights_bytes(e);
-    status           = fl_cuda_fit(e, options->batch_tokens, options->memory_limit, error);
-    if (status == FLETCH_OK)
-        status = fl_cuda_check(e->cuda, fl_cuda_take(e, &e->block, fl_cuda_resident(e)),
-                               FLETCH_EPROVIDER, error, "no memory for weights and batches");
-    if (status == FLETCH_OK)
-        status = open_slots(e, options->config, error);
-    if (status == FLETCH_OK)
-        fl_cuda_share_out(e);
-    if (status == FLETCH_OK)
-        status = fl_cuda_upload(e, encoder, options->threads, error);
-    if (status == FLETCH_OK)
-        status = fl_cuda_products_open(e, error);
-    if (status == FLETCH_OK && e->tunes)
-        status = fl_cuda_tune(e, error);
-    return status;
+    FL_TRY(fl_cuda_fit(e, options->batch_tokens, options->memory_limit, error));
+    FL_TRY(fl_cuda_check(e->cuda, fl_cuda_take(e, &e->block, fl_cuda_resident(e)), FLETCH_EPROVIDER,
+                         error, "no memory for weights and batches"));
+    FL_TRY(open_slots(e, options->config, error));
+    fl_cuda_share_out(e);
+    FL_TRY(fl_cuda_upload(e, encoder, options->threads, error));
+    FL_TRY(fl_cuda_products_open(e, error));
+    return e->tunes ? fl_cuda_tune(e, error) : FLETCH_OK;
 }
 
 static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_options *options,
                    fletch_error *error) {
     CUcontext popped;
-    int       status = acquire(&e->cuda, options, error);
-    if (status == FLETCH_OK)
-        status = open_device(e, options, error);
-    if (status == FLETCH_OK && !is_at_least(e, LEAST_MAJOR, LEAST_MINOR))
-        status = fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                         "%s has compute capability %d.%d; the kernels need 7.5 (Turing) or newer",
-                         e->name, e->major, e->minor);
-    if (status == FLETCH_OK)
-        status = choose_precision(e, options->precision, error);
-    if (status < 0)
-        return status;
+    FL_TRY(acquire(&e->cuda, options, error));
+    FL_TRY(open_device(e, options, error));
+    if (!is_at_least(e, LEAST_MAJOR, LEAST_MINOR))
+        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                       "%s has compute capability %d.%d; the kernels need 7.5 (Turing) or newer",
+                       e->name, e->major, e->minor);
+    FL_TRY(choose_precision(e, options->precision, error));
     set_sizes(e, encoder, options);
-    status = check_fp8(e, error);
-    if (status < 0)
-        return status;
+    FL_TRY(check_fp8(e, error));
     e->layers = fl_alloc_zero(e->desc.layers, sizeof *e->layers);
     if (e->layers == NULL)
         return fl_fail_nomem(error, e->desc.layers * sizeof *e->layers, "the cuda engine");
     if (e->narrow == FL_CUDA_Q8)
-        status = fl_cuda_calibrate(e, encoder, options, error);
-    if (status < 0)
-        return status;
-    status = fl_cuda_check(e->cuda, e->cuda->cu.context_push(e->context), FLETCH_EPROVIDER, error,
-                           "the device's context cannot be used");
-    if (status < 0)
-        return status;
-    status = open_in_context(e, encoder, options, error);
+        FL_TRY(fl_cuda_calibrate(e, encoder, options, error));
+    FL_TRY(fl_cuda_check(e->cuda, e->cuda->cu.context_push(e->context), FLETCH_EPROVIDER, error,
+                         "the device's context cannot be used"));
+    int status = open_in_context(e, encoder, options, error);
     if (status == FLETCH_OK)
         fl_cuda_pinned_open(e);
     e->cuda->cu.context_pop(&popped);

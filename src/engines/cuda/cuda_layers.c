@@ -242,13 +242,11 @@ static int multiply_q8(const pass *p, const fl_cuda_layer *layer, fl_cuda_produc
         .out           = on_device(out),
         .width         = n,
         .activation    = which == FL_CUDA_UP && !gated ? (int32_t)p->e->desc.activation : -1};
-    int status = launch_rows(p, FL_CUDA_QUANTIZE, &before);
-    if (status == FLETCH_OK)
-        status = fl_cuda_multiply(p->e, p->slot, p->tier, layer, which, p->at.narrow, p->at.sums,
-                                  p->error);
-    if (status == FLETCH_OK)
-        status = launch_rows(p, FL_CUDA_DEQUANTIZE, &behind);
-    return status < 0 || which != FL_CUDA_UP || !gated ? status : activate(p, m);
+    FL_TRY(launch_rows(p, FL_CUDA_QUANTIZE, &before));
+    FL_TRY(
+        fl_cuda_multiply(p->e, p->slot, p->tier, layer, which, p->at.narrow, p->at.sums, p->error));
+    FL_TRY(launch_rows(p, FL_CUDA_DEQUANTIZE, &behind));
+    return which == FL_CUDA_UP && gated ? activate(p, m) : FLETCH_OK;
 }
 
 static int multiply(const pass *p, const fl_cuda_layer *layer, fl_cuda_product which,
@@ -256,10 +254,10 @@ static int multiply(const pass *p, const fl_cuda_layer *layer, fl_cuda_product w
     const fl_cuda_matrix *m = &layer->product[which];
     if (m->scales != 0)
         return multiply_q8(p, layer, which, in, out);
-    in          = m->takes == FL_CUDA_E4M3 ? p->at.narrow : in;
-    int  status = fl_cuda_multiply(p->e, p->slot, p->tier, layer, which, in, out, p->error);
-    bool done   = which != FL_CUDA_UP || (m->fused && !m->act_apart);
-    return status < 0 || done ? status : activate(p, m);
+    in        = m->takes == FL_CUDA_E4M3 ? p->at.narrow : in;
+    bool done = which != FL_CUDA_UP || (m->fused && !m->act_apart);
+    FL_TRY(fl_cuda_multiply(p->e, p->slot, p->tier, layer, which, in, out, p->error));
+    return done ? FLETCH_OK : activate(p, m);
 }
 
 /* While cuda_calibrate.c looks: what a product reads to the host. */
@@ -277,42 +275,33 @@ static int attention_block(const pass *p, const fl_cuda_layer *layer) {
     const fl_cuda_matrix *out = &layer->product[FL_CUDA_OUT];
     bool                  pre = p->e->desc.norm_place == FL_NORM_PRE;
     CUdeviceptr           in = p->at.x, y = out->adds ? 0 : p->at.y;
-    int                   status = FLETCH_OK;
     if (pre && layer->attention_norm.weight != 0) {
-        in     = p->at.y;
-        status = norm(p, &layer->attention_norm, p->at.x, 0, false, in);
+        in = p->at.y;
+        FL_TRY(norm(p, &layer->attention_norm, p->at.x, 0, false, in));
     }
-    if (status == FLETCH_OK)
-        status = watch(p, layer, FL_CUDA_BEFORE_QKV, in);
-    if (status == FLETCH_OK)
-        status = multiply(p, layer, FL_CUDA_QKV, in, p->at.qkv);
-    if (status == FLETCH_OK)
-        status = rotate(p, layer);
-    if (status == FLETCH_OK && p->mix & FL_CUDA_HAS_SHORT)
-        status = attend(p, layer, false);
-    if (status == FLETCH_OK && p->mix & FL_CUDA_HAS_LONG)
-        status = attend(p, layer, true);
-    if (status == FLETCH_OK)
-        status = multiply(p, layer, FL_CUDA_OUT, p->at.context, out->adds ? p->at.x : p->at.y);
-    return status < 0 || pre ? status : norm(p, &layer->attention_norm, p->at.x, y, false, p->at.x);
+    FL_TRY(watch(p, layer, FL_CUDA_BEFORE_QKV, in));
+    FL_TRY(multiply(p, layer, FL_CUDA_QKV, in, p->at.qkv));
+    FL_TRY(rotate(p, layer));
+    if (p->mix & FL_CUDA_HAS_SHORT)
+        FL_TRY(attend(p, layer, false));
+    if (p->mix & FL_CUDA_HAS_LONG)
+        FL_TRY(attend(p, layer, true));
+    FL_TRY(multiply(p, layer, FL_CUDA_OUT, p->at.context, out->adds ? p->at.x : p->at.y));
+    return pre ? FLETCH_OK : norm(p, &layer->attention_norm, p->at.x, y, false, p->at.x);
 }
 
 static int mlp_block(const pass *p, const fl_cuda_layer *layer) {
-    bool        pre    = p->e->desc.norm_place == FL_NORM_PRE;
-    bool        added  = layer->product[FL_CUDA_OUT].adds; /* else its branch stands in y */
-    CUdeviceptr in     = p->at.x;
-    int         status = FLETCH_OK;
+    bool        pre   = p->e->desc.norm_place == FL_NORM_PRE;
+    bool        added = layer->product[FL_CUDA_OUT].adds; /* else its branch stands in y */
+    CUdeviceptr in    = p->at.x;
     if (pre) {
-        in     = p->at.y;
-        status = norm(p, &layer->mlp_norm, p->at.x, added ? 0 : p->at.y, !added, in);
+        in = p->at.y;
+        FL_TRY(norm(p, &layer->mlp_norm, p->at.x, added ? 0 : p->at.y, !added, in));
     }
-    if (status == FLETCH_OK)
-        status = watch(p, layer, FL_CUDA_BEFORE_UP, in);
-    if (status == FLETCH_OK)
-        status = multiply(p, layer, FL_CUDA_UP, in, p->at.middle);
-    if (status == FLETCH_OK)
-        status = multiply(p, layer, FL_CUDA_DOWN, p->at.middle, p->at.x);
-    return status < 0 || pre ? status : norm(p, &layer->mlp_norm, p->at.x, 0, false, p->at.x);
+    FL_TRY(watch(p, layer, FL_CUDA_BEFORE_UP, in));
+    FL_TRY(multiply(p, layer, FL_CUDA_UP, in, p->at.middle));
+    FL_TRY(multiply(p, layer, FL_CUDA_DOWN, p->at.middle, p->at.x));
+    return pre ? FLETCH_OK : norm(p, &layer->mlp_norm, p->at.x, 0, false, p->at.x);
 }
 
 /* ---- Few rows -------------------------------------------------------------------------------- */
@@ -356,33 +345,26 @@ static int few_layer(const pass *p, const fl_cuda_layer *layer, const fl_cuda_no
     CUdeviceptr sum    = pre ? x : p->at.y;
     CUdeviceptr in     = before != NULL ? sum : x;
     CUdeviceptr normed = pre || before == NULL ? 0 : x;
-    int         status = multiply_few(p, layer, FL_CUDA_QKV, before, in, normed, 0, p->at.qkv);
-    if (status == FLETCH_OK)
-        status = rotate(p, layer);
-    if (status == FLETCH_OK)
-        status = attend(p, layer, false);
-    if (status == FLETCH_OK)
-        status = multiply_few(p, layer, FL_CUDA_OUT, NULL, p->at.context, 0, x, sum);
-    if (status == FLETCH_OK)
-        status = multiply_few(p, layer, FL_CUDA_UP, pre ? &layer->mlp_norm : &layer->attention_norm,
-                              sum, pre ? 0 : x, 0, p->at.middle);
-    if (status == FLETCH_OK)
-        status = multiply_few(p, layer, FL_CUDA_DOWN, NULL, p->at.middle, 0, x, sum);
-    return status;
+    FL_TRY(multiply_few(p, layer, FL_CUDA_QKV, before, in, normed, 0, p->at.qkv));
+    FL_TRY(rotate(p, layer));
+    FL_TRY(attend(p, layer, false));
+    FL_TRY(multiply_few(p, layer, FL_CUDA_OUT, NULL, p->at.context, 0, x, sum));
+    FL_TRY(multiply_few(p, layer, FL_CUDA_UP, pre ? &layer->mlp_norm : &layer->attention_norm, sum,
+                        pre ? 0 : x, 0, p->at.middle));
+    return multiply_few(p, layer, FL_CUDA_DOWN, NULL, p->at.middle, 0, x, sum);
 }
 
 static int few_layers(const pass *p) {
-    const fl_engine *e      = p->e;
-    bool             pre    = e->desc.norm_place == FL_NORM_PRE;
-    int              status = FLETCH_OK;
-    for (uint32_t i = 0; i < e->desc.layers && status == FLETCH_OK; i++) {
+    const fl_engine *e   = p->e;
+    bool             pre = e->desc.norm_place == FL_NORM_PRE;
+    for (uint32_t i = 0; i < e->desc.layers; i++) {
         const fl_cuda_layer *layer = &e->layers[i];
         const fl_cuda_norm *own = layer->attention_norm.weight != 0 ? &layer->attention_norm : NULL;
         const fl_cuda_norm *before = pre ? own : i > 0 ? &layer[-1].mlp_norm : NULL;
-        status                     = few_layer(p, layer, before);
+        FL_TRY(few_layer(p, layer, before));
     }
-    if (status < 0 || pre || e->desc.layers == 0)
-        return status;
+    if (pre || e->desc.layers == 0)
+        return FLETCH_OK;
     return norm(p, &e->layers[e->desc.layers - 1].mlp_norm, p->at.y, 0, false, p->at.x);
 }
 
@@ -396,19 +378,18 @@ static pass pass_of(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,
 
 int fl_cuda_enqueue(const fl_engine *e, const fl_cuda_slot *slot, fl_cuda_shape shape,
                     fletch_error *error) {
-    pass p      = pass_of(e, slot, shape.tier, shape.mix, error);
-    int  status = embed(&p);
-    bool few    = fl_cuda_is_few(e, shape.tier);
-    if (status == FLETCH_OK && few)
-        status = few_layers(&p);
-    for (uint32_t i = 0; !few && i < e->desc.layers && status == FLETCH_OK; i++) {
-        status = attention_block(&p, &e->layers[i]);
-        if (status == FLETCH_OK)
-            status = mlp_block(&p, &e->layers[i]);
+    pass p   = pass_of(e, slot, shape.tier, shape.mix, error);
+    bool few = fl_cuda_is_few(e, shape.tier);
+    FL_TRY(embed(&p));
+    if (few)
+        FL_TRY(few_layers(&p));
+    for (uint32_t i = 0; !few && i < e->desc.layers; i++) {
+        FL_TRY(attention_block(&p, &e->layers[i]));
+        FL_TRY(mlp_block(&p, &e->layers[i]));
     }
-    if (status == FLETCH_OK && e->final_norm.weight != 0)
-        status = norm(&p, &e->final_norm, p.at.x, 0, false, p.at.x);
-    return status < 0 ? status : pool(&p);
+    if (e->final_norm.weight != 0)
+        FL_TRY(norm(&p, &e->final_norm, p.at.x, 0, false, p.at.x));
+    return pool(&p);
 }
 
 int fl_cuda_enqueue_activation(const fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* housekeeper.h - the thread for what nobody waits for. */
+#ifndef FL_RUNTIME_HOUSEKEEPER_H
+#define FL_RUNTIME_HOUSEKEEPER_H
+
+#include <stdint.h>
+
+#include "fletch.h"
+
+int  fl_keeper_start(fletch_model *model, fletch_error *error);
+void fl_keeper_stop(fletch_model *model);
+void fl_keeper_wake(fletch_model *model, uint64_t due_ns); /* (locked) look no later than this */
+/* Give kept buffers back. Not locked. */
+void fl_runtime_trim(fletch_model *model, const char *why);
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* open.h - a model from a folder or the hub, until it is closed. */
+#ifndef FL_RUNTIME_OPEN_H
+#define FL_RUNTIME_OPEN_H
+
+#include <stdbool.h>
+
+#include "config/config.h"
+#include "fletch.h"
+
+int  fl_runtime_open(fletch_model **out, const char *name, const fl_config *config,
+                     bool tokenizer_only, fletch_error *error);
+void fl_runtime_close(fletch_model *model);
+int  fl_runtime_reopen(fletch_model *model, const fl_config *config, fletch_error *error);
+int  fl_runtime_warm(fletch_model *model, fletch_error *error);
+/* The text of a prompt of the folder by name; ECONFIG names the prompts there
+ * are. */
+int fl_runtime_prompt(const fletch_model *model, const char *name, const char **text,
+                      fletch_error *error);
+/* A request or a caller is gone. (locked) */
+void fl_model_left(fletch_model *model);
+
+#endif
