@@ -33,8 +33,8 @@ enum {
     HOPS_MAX      = 10,
     PAUSE_MAX_S   = 60,         /* however long Retry-After asks */
     GAIN_MIN      = 256 * 1024, /* a try that brought less is counted as one that brought nothing */
-    UNSAID_MAX    = 1024 * 1024 * 1024, /* of a file whose size nobody has said */
-    RECEIVE_BYTES = 256 * 1024          /* curl's buffer: few calls, few writes */
+    PAGE_MAX      = 1024 * 1024, /* of a redirect or an error, which nobody reads */
+    RECEIVE_BYTES = 256 * 1024   /* curl's buffer: few calls, few writes */
 };
 
 typedef enum target_kind { TARGET_NONE, TARGET_TEXT, TARGET_FILE } target_kind;
@@ -47,6 +47,8 @@ typedef struct target {
     int         fd;
     uint64_t    have;     /* bytes of the file on disk */
     uint64_t    expected; /* UINT64_MAX when not known */
+    uint64_t    most;     /* bytes that it may have */
+    size_t      passed;   /* bytes of a page that nobody reads */
     bool        begun;    /* first byte of this hop seen and judged */
     bool        resumed;  /* this hop asked for the rest only */
     bool        unusable; /* the server sent another part than asked for */
@@ -278,7 +280,9 @@ static size_t on_body(char *data, size_t one, size_t size, void *user) {
     size_t       bytes   = one * size;
     fl_curl.easy_getinfo(session->curl, CURLINFO_RESPONSE_CODE, &status);
     if (status / 100 != 2 || to->kind == TARGET_NONE) {
-        return bytes; /* the page of a redirect or an error; its headers say enough */
+        to->passed += bytes; /* the page of a redirect or an error; its headers say enough */
+        to->too_long = to->passed > PAGE_MAX;
+        return to->too_long ? 0 : bytes;
     }
     if (to->kind == TARGET_TEXT) {
         to->too_long = to->text->size + bytes > to->text_max;
@@ -290,8 +294,7 @@ static size_t on_body(char *data, size_t one, size_t size, void *user) {
     if (!to->begun && !begin_file(session, to, status)) {
         return 0;
     }
-    uint64_t bound = to->expected != UINT64_MAX ? to->expected : UNSAID_MAX;
-    if (to->have + bytes > bound) {
+    if (to->have + bytes > to->most) {
         to->too_long = true;
         return 0;
     }
@@ -413,6 +416,7 @@ static CURLcode once(fl_download *session, const char *url, bool head) {
     to->resumed  = tail;
     to->unusable = false;
     to->too_long = false;
+    to->passed   = 0;
     if (to->kind == TARGET_TEXT) {
         fl_buf_clear(to->text); /* what an earlier try left */
     }
@@ -552,12 +556,12 @@ static int refuse(fl_download *session, CURLcode result, const char *url, fletch
                    is_cut_off(session, result) ? "no network: " : "", who, what);
 }
 
-/* A try that gained nothing is counted; a 416 means our part is of no use. */
+/* A try that gained nothing beyond the best one before is counted; a 416 means our part is of no use. */
 static int persist(fl_download *session, const char *url, bool head, fletch_error *error) {
-    target *to   = &session->target;
-    int     lost = 0;
+    target  *to   = &session->target;
+    uint64_t best = to->have;
+    int      lost = 0;
     for (;;) {
-        uint64_t before = to->have;
         CURLcode result = follow(session, url, head);
         long     status = session->reply.status;
         bool     cut    = result == CURLE_OK && status / 100 == 2 && to->kind == TARGET_FILE &&
@@ -572,8 +576,9 @@ static int persist(fl_download *session, const char *url, bool head, fletch_erro
             }
             to->have = 0;
         }
-        bool gained = to->have > before;
-        lost        = gained && to->have - before >= GAIN_MIN ? 1 : lost + 1;
+        bool gained = to->have > best;
+        lost        = gained && to->have - best >= GAIN_MIN ? 1 : lost + 1;
+        best        = gained ? to->have : best;
         if (!retry || lost >= TRIES_MAX) {
             return result == CURLE_OK && !cut ? 0 : refuse(session, result, url, error);
         }
@@ -611,14 +616,20 @@ int fl_download_head(fl_download *session, const char *url, fl_reply *reply, fle
 }
 
 int fl_download_file(fl_download *session, const char *url, int fd, uint64_t expected,
-                     fl_reply *reply, fletch_error *error) {
+                     uint64_t most, fl_reply *reply, fletch_error *error) {
     off_t have = lseek(fd, 0, SEEK_END);
     if (have < 0) {
         return fl_fail_errno(error, errno, "cannot read", session->label);
     }
-    session->target =
-        (target){.kind = TARGET_FILE, .fd = fd, .have = (uint64_t)have, .expected = expected};
+    session->target = (target){.kind     = TARGET_FILE,
+                               .fd       = fd,
+                               .have     = (uint64_t)have,
+                               .expected = expected,
+                               .most     = expected != UINT64_MAX ? expected : most};
     int status      = persist(session, url, false, error);
+    if (status < 0 && session->target.too_long && ftruncate(fd, 0) != 0) {
+        return fl_fail_errno(error, errno, "cannot empty", session->label);
+    }
     *reply          = session->reply;
     session->target = (target){.kind = TARGET_NONE};
     return status;

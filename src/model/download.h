@@ -62,9 +62,9 @@ int fl_download_head(fl_download *session, const char *url, fl_reply *reply, fle
 
 /* GET into fd, which may hold the file's beginning: then only the rest is asked for. When the
  * server cannot do that the file starts over. `expected` is the whole size, or UINT64_MAX when not
- * known. */
+ * known: then it may be `most`. A file that goes on beyond that is refused and emptied. */
 int fl_download_file(fl_download *session, const char *url, int fd, uint64_t expected,
-                     fl_reply *reply, fletch_error *error);
+                     uint64_t most, fl_reply *reply, fletch_error *error);
 
 /* Append text %-escaped, with '/' kept when `keep_slash`. */
 void fl_url_escape(fl_buf *out, const char *text, bool keep_slash);

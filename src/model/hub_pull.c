@@ -26,6 +26,9 @@
 #include "base/json.h"
 #include "model/download.h"
 #include "model/hub_cache.h"
+#include "model/model.h"
+
+enum { WEIGHTS_UNSAID_MAX = 1 << 30 }; /* bytes of weights whose size nobody has said */
 
 typedef struct pull_work {
     const fl_hub_env  *env;
@@ -320,6 +323,12 @@ static int fill(pull_work *pull, const char *url, const char *name, const char *
                 const fl_reply *head, fletch_error *error) {
     struct stat info;
     uint64_t    expected = head->size_known ? head->size : UINT64_MAX;
+    if (head->size_known && !is_weights(name) && expected > FL_TOKENIZER_BYTES_MAX) {
+        return fl_fail(
+            error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+            "%.160s has %llu bytes as the hub says; a file that is no weights may have %d", name,
+            (unsigned long long)expected, FL_TOKENIZER_BYTES_MAX);
+    }
     if (fstat(fd, &info) != 0) {
         return fl_fail_errno(error, errno, "cannot read", path);
     }
@@ -333,7 +342,8 @@ static int fill(pull_work *pull, const char *url, const char *name, const char *
     int      status = head->size_known ? check_space(pull, name, path, expected - have, error) : 0;
     fl_reply reply;
     if (status == 0 && have != expected) {
-        status = fl_download_file(pull->session, url, fd, expected, &reply, error);
+        uint64_t most = is_weights(name) ? WEIGHTS_UNSAID_MAX : FL_TOKENIZER_BYTES_MAX;
+        status        = fl_download_file(pull->session, url, fd, expected, most, &reply, error);
         if (status == FLETCH_ENOSPC) {
             have = fstat(fd, &info) == 0 ? (uint64_t)info.st_size : have;
             return no_space(pull, name,

@@ -38,7 +38,8 @@ def etag_of(name: str, data: bytes) -> str:
 class Fault:
     """What goes wrong, `times` times: status (number, headers), cut (after N bytes), flip (a byte), slow (bytes a
     second), stall (after N bytes), ignore_range, wrong_range, no_size, longer (N bytes more), location (a URL),
-    etag (another one), commit (another one), body (another one, with status 200)."""
+    etag (another one), size (another one), commit (another one), body (another one, with status 200), endless (with this status, without
+    length and without end)."""
     kind: str
     value: object = None
     times: int = 1
@@ -70,6 +71,7 @@ class StandIn:
         self.faults: list[tuple[str, str, str, Fault]] = []
         self.lock = threading.Lock()
         self.closing = threading.Event()
+        self.endless = 0  # bytes that left without a length
         self.servers = {name: self._serve(name, certificate if name == "hub" else "") for name in ("hub", "cdn")}
         self.url = "http%s://127.0.0.1:%d" % ("s" if certificate else "", self.servers["hub"].server_port)
         self.cdn = "http://127.0.0.1:%d" % self.servers["cdn"].server_port
@@ -232,6 +234,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not cached:
             target = "/api/resolve-cache/models/%s/%s/%s" % (repo_id, commit, urllib.parse.quote(name))
             return self.answer(307, b"Temporary Redirect", headers | {"Location": target})
+        if self.fault and self.fault.kind == "size":
+            headers["X-Linked-Size"] = str(self.fault.value)
         self.send_data(data, headers | {"ETag": 'W/"%s"' % etag})
 
     # -- the storage host: content by sha256; a token here would be a leak
@@ -268,11 +272,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def answer(self, status: int, body: bytes, headers: dict):
         fault = self.fault or Fault("")
-        self.send_response(status)
+        self.send_response(fault.value if fault.kind == "endless" else status)
         for key, value in headers.items():
             if value:
                 self.send_header(key, value)
-        if fault.kind == "no_size":
+        if fault.kind in ("no_size", "endless"):
             self.send_header("Connection", "close")
             self.close_connection = True
         else:
@@ -280,6 +284,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
+        while fault.kind == "endless" and not self.stand_in.closing.is_set():
+            self.wfile.write(b"x" * 65536)
+            self.stand_in.endless += 65536
         if fault.kind in ("cut", "stall") and len(body) > fault.value:
             self.wfile.write(body[:fault.value])
             self.wfile.flush()

@@ -368,6 +368,51 @@ def test_more_bytes_than_promised_are_refused(bench):
     assert not (bench.repo / "refs/main").exists()
 
 
+MOST = 256 << 20  # of a file that is no weights and whose size nobody says
+SLACK = 16 << 20  # what lies in sockets
+
+
+@pytest.mark.parametrize("name, said, most", [("vocab.txt", False, MOST), (WEIGHTS, True, 300_000)])
+def test_a_file_that_never_ends_is_refused_at_its_limit(bench, name, said, most):
+    """The size that the hub has said, or the largest that such a file may have; nothing of it stays."""
+    bench.hub.add(ID, model())
+    if not said:
+        bench.hub.fail("hub", name, Fault("no_size", times=99), "HEAD")
+    bench.hub.fail("cdn" if name == WEIGHTS else "hub", "/" if name == WEIGHTS else name, Fault("endless", 200, times=99))
+    for _ in range(2):
+        bench.fletch("pull", ID).expect("ENETWORK", "longer than it may be", name)
+    assert most <= bench.hub.endless <= 2 * (most + SLACK)
+    assert all(part.stat().st_size == 0 for part in bench.incomplete())
+    assert not (bench.repo / "refs/main").exists()
+
+
+def test_a_size_that_no_such_file_has_is_refused_before_it_comes(bench):
+    bench.hub.add(ID, model())
+    bench.hub.fail("hub", "vocab.txt", Fault("size", 1 << 40, times=99), "")
+    bench.fletch("pull", ID).expect("EUNSUPPORTED", "vocab.txt", str(1 << 40))
+    assert not bench.hub.seen("hub", "GET", "vocab.txt")
+
+
+@pytest.mark.parametrize("server, part, status, method", [
+    ("hub", "/api/models", 200, "GET"), ("hub", "/api/models", 404, "GET"), ("hub", "/resolve/", 307, "GET"), ("cdn", "/", 404, "GET")])
+def test_a_page_that_never_ends_is_not_read_to_its_end(bench, server, part, status, method):
+    bench.hub.add(ID, model())
+    bench.hub.fail(server, part, Fault("endless", status, times=99), method)
+    assert bench.fletch("pull", ID).code != 0
+    assert bench.hub.endless <= 5 * SLACK * 2
+    assert not (bench.repo / "refs/main").exists()
+
+
+def test_a_server_that_takes_back_what_it_gave_is_given_up(bench):
+    """A part that comes and is of no use then, again and again: what counts is what goes beyond the best try."""
+    bench.hub.add(ID, model(2_000_000))
+    for _ in range(40):
+        bench.hub.fail("cdn", WEIGHTS, Fault("cut", 400_000))
+        bench.hub.fail("cdn", WEIGHTS, Fault("status", 416, headers={"Retry-After": "0"}))
+    bench.fletch("pull", ID).expect("ENETWORK")
+    assert len(bench.hub.seen("cdn", "GET")) <= 6
+
+
 def test_a_server_that_gives_a_little_each_time_is_given_up(bench):
     bench.hub.add(ID, model())
     bench.hub.fail("cdn", WEIGHTS, Fault("cut", 10, times=99))
