@@ -2,17 +2,22 @@
 """tokenizer_speed.py - MB/s of tokenizer.json files by language: fletch, the reference wheel, and every faster engine on PyPI.
 
     python bench/tokenizer_speed.py --data DIR [--build build] [--rounds 2] [--output FILE.md] FILE ...   each FILE is a tokenizer.json
+    python bench/tokenizer_speed.py --patience [--build build] FILE ...
 
 One thread, processor time, the same texts for all, engines in turns, the best round of each. Ours counts as `token_dump
 --time` does, warm and without cache hits (`--cold`); theirs as called from Python on a list of texts, after a round to warm up. The peers that
 this Python has are raced: tokenizers (needed), gigatoken, kitoken, tokie, fastokens, tiktoken, sentencepiece, blingfire. One that cannot
 read a file, or gives other ids on more than 1 % of the texts, is named below the table and not in it.
+
+--patience: for each kind of a text of 10 MB, how many milliseconds of the processor pass at most until a tokenizer asks whether
+anybody still wants the text: a request whose client has left goes on for so long. With offsets, as /tokenize works, and ids alone.
 """
 import argparse
 import collections
 import json
 import os
 import pathlib
+import random
 import struct
 import subprocess
 import sys
@@ -24,6 +29,10 @@ sys.path.append(str(HERE))
 SETS = ["cranfield", "en", "de", "fr", "ru", "zh", "ja"]
 PEERS = ["tokenizers", "gigatoken", "kitoken", "tokie", "fastokens", "tiktoken", "sentencepiece", "blingfire"]
 BYTES = 200_000  # of a set: the wheel needs a fifth of a second for them
+LONG = {"one word": "a", "capitals": "A", "letters of chance": None, "words": "the cat sat. ", "short words": "a ", "spaces": " ", "lines": "\n",
+        "brackets": "[", "digits": "7", "beginnings of added tokens": "<", "added tokens": "<s>", "日本": "日本", "日本 with spaces": "日 本 ",
+        "marks": "\u0301", "e and a mark": "e\u0301", "Hangul jamo": "\u1112\u1161\u11ab", "ligatures": "\ufb03\ufdfa", "é": "é",
+        "emoji": "👩\u200d👧", "capital İ": "İ", "controls": "\x01", "Greek": "Ωμέγα ", "one Å in a word": None}
 HOSTILE = {"a word of 10 MB": "a" * 10_000_000, "10 MB of 日本": "日本" * 1_666_667}
 
 
@@ -184,6 +193,29 @@ def race(dump: pathlib.Path, file: str, batches: dict, rounds: int):
     return best, without
 
 
+def long_text(name: str, size: int = 10_000_000) -> str:
+    if name == "letters of chance":
+        chance = random.Random(1)
+        return "".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=size))
+    if name == "one Å in a word":
+        return "a" * (size // 2) + "\u212b" + "a" * (size // 2)
+    return LONG[name] * (size // len(LONG[name].encode()))
+
+
+def patience(dump: pathlib.Path, files: list[str]) -> None:
+    texts = [long_text(name).encode() for name in LONG]
+    data = b"".join(struct.pack("=I", len(text)) + text for text in texts)
+    print(f"{machine()}. Milliseconds of the processor for 10 MB / at most between two asks; with offsets, ids alone.\n")
+    print("| text | " + " | ".join(map(label, files)) + " |\n|" + "---|" * (len(files) + 1), flush=True)
+    columns = []
+    for file in files:
+        done = subprocess.run([dump, "--json", file, "--patience"], input=data, capture_output=True, check=True, text=False)
+        columns.append([list(map(float, line.split())) for line in done.stdout.decode().splitlines()])
+    for name, *row in zip(LONG, *columns, strict=True):
+        print(f"| {name} | " + " | ".join(f"{a:.0f}/**{b:.0f}**, {c:.0f}/**{d:.0f}**" for a, b, _, c, d, _ in row) + " |")
+    print("\nThe most: " + ", ".join(f"{label(file)} {max(max(row[1], row[4]) for row in column):.0f}" for file, column in zip(files, columns)))
+
+
 def machine() -> str:
     lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "a processor")
@@ -201,8 +233,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--output", type=pathlib.Path, help="write the tables there too")
     parser.add_argument("files", nargs="+", help="tokenizer.json files")
+    parser.add_argument("--patience", action="store_true", help="how long a text goes on that nobody wants any more")
     options = parser.parse_args()
     dump, out, began = options.build / "tests" / "token_dump", [], time.time()
+    if options.patience:
+        patience(dump, options.files)
+        return
 
     def say(line: str) -> None:
         print(line, flush=True)

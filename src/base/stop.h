@@ -23,4 +23,9 @@ static inline bool fl_stopped(fl_stop *stop) {
     return stop->stopped;
 }
 
+/* Whether it was told to, without asking again. */
+static inline bool fl_was_stopped(const fl_stop *stop) {
+    return stop != NULL && stop->stopped;
+}
+
 #endif

@@ -629,7 +629,7 @@ static void feed_texts(filling *f, size_t first, size_t last, fl_request **over)
             continue;
         if (f->chunk) /* what is good of it goes its way before the request may end */
             close_chunk(f, i, over);
-        if (!fail_text(f, i, over))
+        if (status == FLETCH_ECANCELLED || !fail_text(f, i, over)) /* is_dropped: it ended before */
             return;
     }
     if (f->chunk)
@@ -641,6 +641,11 @@ static void feed_texts(filling *f, size_t first, size_t last, fl_request **over)
 bool fl_feed_wanted(const fl_request *request) {
     return !request->ended && !request->held && request->fed < request->texts.count &&
            request->ahead < request->model->window_tokens;
+}
+
+/* For a long text: its request was cancelled or is late. */
+static int is_dropped(void *request) {
+    return atomic_load(&((fl_request *)request)->dropped);
 }
 
 /* The next `step` texts. (locked; unlocks while it works) */
@@ -656,7 +661,10 @@ static void feed(fl_request *request, size_t step, bool helps, fl_request **over
     pthread_mutex_unlock(&model->lock);
     f.feeder = fl_feeder_take(model, &error);
     if (f.feeder) {
+        fl_stop stop = {is_dropped, request, false};
+        fl_token_scratch_stop(f.feeder->scratch, &stop);
         feed_texts(&f, first, last, over);
+        fl_token_scratch_stop(f.feeder->scratch, NULL);
         fl_feeder_give(model, f.feeder);
     }
     pthread_mutex_lock(&model->lock);

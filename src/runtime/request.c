@@ -486,6 +486,7 @@ void fl_request_end(fl_request *request, const fletch_error *error, fl_request *
     if (!request->ended) {
         request->ended = true;
         request->error = *error;
+        atomic_store(&request->dropped, error->where == FLETCH_NOWHERE);
         if (request->held)
             fl_late_drop(request, over);
         for (fl_chunk *next, *chunk = request->chunks; chunk; chunk = next) {

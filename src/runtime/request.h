@@ -16,6 +16,7 @@
 #define FL_RUNTIME_REQUEST_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -112,6 +113,7 @@ struct fl_request {
     uint32_t       feeders;      /* threads that tokenise for it now */
     uint32_t       running;      /* texts in an engine */
     bool           ended;        /* failed, cancelled or late: no more of its texts leave */
+    atomic_bool    dropped;      /* and not by one of its texts: read without the lock */
     bool           over;         /* nothing of it is under way: may be delivered */
     fletch_error   error;        /* why it ended */
     uint64_t       tokens, tokenize_ns, queue_ns, forward_ns;

@@ -15,6 +15,8 @@
 #include "base/utf8.h"
 #include "tokenizer/unicode.h"
 
+enum { ASK_TRIES = 16 * 1024 };
+
 static const char *pattern_of(const fl_added_token *token, size_t *length) {
     *length = token->pattern != NULL ? token->pattern_length : token->length;
     return token->pattern != NULL ? token->pattern : token->content;
@@ -195,6 +197,9 @@ bool fl_added_next(const fl_added *added, const fl_added_set *set, const fl_scan
         size_t length = 0;
         if (begin == limit) {
             break;
+        }
+        if (++walk->tries % ASK_TRIES == 0 && fl_stopped(walk->stop)) {
+            return false;
         }
         int32_t index = longest(set, text + begin, size - begin, &length);
         if (index < 0) {

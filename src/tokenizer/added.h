@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/stop.h"
 #include "tokenizer/scan.h"
 
 typedef struct fl_added_token {
@@ -62,10 +63,12 @@ void            fl_added_close(fl_added *added); /* idempotent */
 /* The added token with this id, or NULL. */
 const fl_added_token *fl_added_find(const fl_added *added, int32_t id);
 
-/* Where a walk through one text stands; starts zeroed. text[done ..) is not yet accounted for. */
+/* Where a walk through one text stands; starts zeroed but for `stop`. text[done ..) is not yet accounted for. */
 typedef struct fl_added_walk {
-    size_t search; /* matches are looked for from here */
-    size_t done;
+    size_t   search; /* matches are looked for from here */
+    size_t   done;
+    fl_stop *stop;  /* asked now and then, or NULL */
+    unsigned tries; /* places that a token might begin at */
 } fl_added_walk;
 
 typedef struct fl_added_match {
@@ -73,7 +76,8 @@ typedef struct fl_added_match {
     const fl_added_token *token;
 } fl_added_match;
 
-/* The next token of `set` that begins before text[limit]; false when there is none. Before it lies the
+/* The next token of `set` that begins before text[limit]; false when there is none, or when the walk was
+ * stopped. Before it lies the
  * ordinary text [walk->done before the call, match->begin), which may be empty or (with overlapping
  * white space) reversed. */
 bool fl_added_next(const fl_added *added, const fl_added_set *set, const fl_scan *scan,

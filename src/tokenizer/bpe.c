@@ -8,7 +8,7 @@
 #include "base/utf8.h"
 #include "tokenizer/bpe_tables.h"
 
-enum { WINDOW = FL_BPE_WINDOW, LARGE = 1024, ASK_WINDOWS = 256 };
+enum { WINDOW = FL_BPE_WINDOW, LARGE = 1024, ASK_SYMBOLS = 16 * 1024 };
 
 /* ---- Symbols ----------------------------------------------------------------------------------- */
 
@@ -100,8 +100,11 @@ static size_t read_symbols(source *s, symbol *out, size_t room) {
         }
         return count;
     }
-    while (s->at < s->end && count + FL_BPE_CHARACTER_MAX <= room) {
+    for (size_t turn = 1; s->at < s->end && count + FL_BPE_CHARACTER_MAX <= room; turn++) {
         count += next_character(s, out + count);
+        if (turn % ASK_SYMBOLS == 0 && fl_stopped(s->stop)) {
+            break; /* of a window so large; encode_windows gives up */
+        }
     }
     if (s->at == s->end && s->waiting && count < room) {
         out[count++] = (symbol){(uint32_t)s->bpe->unk, s->waiting_size};
@@ -222,8 +225,9 @@ static void consider(const fl_bpe *b, heap *h, const chain *c, uint32_t left, ui
     }
 }
 
-/* Merge s[count] in place; SIZE_MAX: no memory. A heap of 2 count holds: a merge takes one entry and adds two. */
-static size_t merge_many(const fl_bpe *b, symbol *s, size_t count) {
+/* Merge s[count] in place; SIZE_MAX: no memory, or stopped. A heap of 2 count holds: a merge takes one entry and
+ * adds two. */
+static size_t merge_many(const fl_bpe *b, symbol *s, size_t count, fl_stop *stop) {
     chain *c = count < UINT32_MAX / 2 ? fl_alloc_array(count, sizeof *c) : NULL;
     heap   h = {fl_alloc_array(count, 2 * sizeof *h.at), 0};
     size_t n = SIZE_MAX;
@@ -232,11 +236,17 @@ static size_t merge_many(const fl_bpe *b, symbol *s, size_t count) {
     }
     for (uint32_t i = 0; i < count; i++) {
         c[i] = (chain){s[i].id, s[i].size, i + 1, i - 1};
+        if (i > 0) {
+            consider(b, &h, c, i - 1, i);
+        }
+        if ((i + 1) % ASK_SYMBOLS == 0 && fl_stopped(stop)) {
+            goto done;
+        }
     }
-    for (uint32_t i = 0; i + 1 < count; i++) {
-        consider(b, &h, c, i, i + 1);
-    }
-    while (h.count > 0) {
+    for (size_t turn = 1; h.count > 0; turn++) {
+        if (turn % ASK_SYMBOLS == 0 && fl_stopped(stop)) {
+            goto done;
+        }
         uint64_t top  = heap_pop(&h);
         uint32_t left = (uint32_t)top, right = c[left].next;
         uint64_t merge = FL_BPE_NONE;
@@ -337,16 +347,17 @@ typedef enum outcome { DONE, GIVEN_UP, TOO_SMALL } outcome;
 static outcome encode_windows(source *s, sink *out, const window *w) {
     size_t old_count = 0;
     size_t count     = read_symbols(s, w->fresh, w->size);
-    for (unsigned turn = 1;; turn++) {
-        if (turn % ASK_WINDOWS == 0 && fl_stopped(s->stop)) {
+    for (size_t work = count;; work += count) {
+        if (fl_was_stopped(s->stop) || (work >= ASK_SYMBOLS && fl_stopped(s->stop))) {
             return GIVEN_UP;
         }
+        work     = work >= ASK_SYMBOLS ? 0 : work;
         size_t i = 0, j = 0, first;
         memcpy(w->now, w->fresh, count * sizeof *w->now);
         size_t n = w->size <= WINDOW ? merge_few(s->bpe, w->now, count)
-                                     : merge_many(s->bpe, w->now, count);
+                                     : merge_many(s->bpe, w->now, count, s->stop);
         if (n == SIZE_MAX) {
-            return GIVEN_UP; /* no memory */
+            return GIVEN_UP;
         }
         if (old_count > 0 && !shared(w->old, old_count, w->now, n, &i, &j)) {
             return TOO_SMALL;
@@ -402,14 +413,14 @@ static bool encode(source s, sink *out) {
     return result == DONE;
 }
 
-size_t fl_bpe_encode(const fl_bpe *b, const char *piece, size_t size, int32_t *ids) {
+size_t fl_bpe_encode(const fl_bpe *b, const char *piece, size_t size, int32_t *ids, fl_stop *stop) {
     sink    out  = {ids, NULL, 0, 0};
     int32_t self = fl_bpe_whole_find(b, piece, size);
     if (self >= 0) {
         ids[0] = self;
         return 1;
     }
-    source s = {b, piece, piece + size, b->byte_level, true, false, 0, NULL};
+    source s = {b, piece, piece + size, b->byte_level, true, false, 0, stop};
     return encode(s, &out) ? out.count : SIZE_MAX;
 }
 

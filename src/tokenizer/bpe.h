@@ -77,7 +77,8 @@ int      fl_bpe_byte_of_char(uint32_t cp);
 bool fl_bpe_prepare(fl_bpe *bpe, bool byte_level);
 
 /* The ids of a piece as it stands in the text: raw bytes when `byte_level`, else characters. ids has room for
- * as many as `measure` says. 31 bytes after the piece can be read. SIZE_MAX: no memory. */
-size_t fl_bpe_encode(const fl_bpe *bpe, const char *piece, size_t size, int32_t *ids);
+ * as many as `measure` says. 31 bytes after the piece can be read. SIZE_MAX: no memory, or stopped. */
+size_t fl_bpe_encode(const fl_bpe *bpe, const char *piece, size_t size, int32_t *ids,
+                     fl_stop *stop);
 
 #endif

@@ -334,7 +334,8 @@ static bool make_joints(fl_bpe *b, bool byte_level) {
 /* Is the token what its own text becomes? */
 static bool gives_itself(const fl_bpe *b, uint32_t id, const char *text, size_t size,
                          int32_t *ids) {
-    return b->ignore_merges || (fl_bpe_encode(b, text, size, ids) == 1 && ids[0] == (int32_t)id);
+    return b->ignore_merges ||
+           (fl_bpe_encode(b, text, size, ids, NULL) == 1 && ids[0] == (int32_t)id);
 }
 
 bool fl_bpe_prepare(fl_bpe *b, bool byte_level) {

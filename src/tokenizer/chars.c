@@ -19,6 +19,8 @@ enum {
                 FL_UC_DECOMPOSES | FL_UC_CCC
 };
 
+enum { ASK_BYTES = 32 * 1024 };
+
 static inline void keep_char(fl_stream *j, uint32_t cp) {
     if (j->word_chars < j->tokenizer->wordpiece->max_chars) {
         j->word_size += fl_utf8_encode(cp, j->scratch->word + j->word_size);
@@ -130,7 +132,11 @@ static void take_char(fl_stream *j, uint32_t cp) {
 
 void fl_stream_chars(fl_stream *j, const char *text, size_t size) {
     const fl_tokenizer *t = j->tokenizer;
-    for (size_t at = 0; at < size && !j->full;) {
+    for (size_t at = 0, ask = ASK_BYTES; at < size && !j->full;) {
+        if (at >= ask) {
+            fl_stream_worked(j, ASK_BYTES);
+            ask = at + ASK_BYTES;
+        }
         unsigned length;
         uint32_t cp    = fl_utf8_decode(text + at, &length);
         unsigned alone = cp < FL_ALONE_COUNT ? t->alone[cp] : 0;

@@ -223,7 +223,7 @@ static bool is_inert(const charsmap *map, uint32_t cp) {
 /* Where the cluster that begins at rune i ends. */
 static size_t cluster_end(const fl_runes *runes, size_t i) {
     bool picture = (fl_unicode_more(runes->at[i].cp) & FL_UC_PICTURE) != 0, joined = false;
-    for (i++; i < runes->count; i++) {
+    for (i++; i < runes->count && fl_runes_go_on(runes, i); i++) {
         uint32_t cp = runes->at[i].cp;
         if (fl_unicode_cluster_ends(runes->at[i - 1].cp, cp, joined)) {
             break;
@@ -242,7 +242,7 @@ static bool run(const fl_step *step, fl_runes *runes) {
     if (map == NULL || !fl_runes_reserve_spare(runes, runes->count)) {
         return map == NULL;
     }
-    for (size_t i = 0; i < runes->count;) {
+    for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i);) {
         size_t end = cluster_end(runes, i), size = 0;
         char   text[CLUSTER_MAX + 4];
         for (size_t k = i; k < end && size < CLUSTER_MAX; k++) {
@@ -259,7 +259,7 @@ static bool run(const fl_step *step, fl_runes *runes) {
             i = end;
             continue;
         }
-        for (; i < end; i++) {
+        for (; i < end && fl_runes_go_on(runes, i); i++) {
             uint32_t cp    = runes->at[i].cp;
             size_t   found = SIZE_MAX;
             if (!is_inert(map, cp)) {

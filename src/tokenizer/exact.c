@@ -21,7 +21,8 @@
 
 enum {
     CHUNK      = 64 * 1024,
-    ASK_WORDS  = 256,
+    ASK_WORK   = 16 * 1024, /* runes in words, and a few for each word */
+    WORD_WORK  = 64,
     WORD_SLACK = 32,   /* readable bytes after a word, as fl_token_model wants them */
     G_WITH_DOT = 0x120 /* the letter that byte-level tokens use for a space */
 };
@@ -155,12 +156,15 @@ static void take_word(job *j, size_t begin, size_t end) {
     }
     char  *word = scratch->text.data;
     size_t size = 0;
-    for (size_t i = begin; i < end; i++) {
+    for (size_t i = begin; i < end && fl_runes_go_on(&scratch->runes, i); i++) {
         size += fl_utf8_encode(rune[i].cp, word + size);
     }
     memset(word + size, 0, WORD_SLACK);
-    size_t count = tokenizer->model->encode_word(tokenizer->model_state, scratch->work, word, size,
-                                                 scratch->tokens, scratch->runes.stop);
+    size_t count = SIZE_MAX;
+    if (!fl_was_stopped(scratch->runes.stop)) {
+        count = tokenizer->model->encode_word(tokenizer->model_state, scratch->work, word, size,
+                                              scratch->tokens, scratch->runes.stop);
+    }
     if (count == SIZE_MAX) {
         j->failed = true;
         return;
@@ -168,6 +172,10 @@ static void take_word(job *j, size_t begin, size_t end) {
     size_t at = begin, byte = 0; /* the rune in which the token begins, and its first byte */
     size_t last = begin, last_byte = 0;
     for (size_t i = 0; i < count && !j->full && !j->failed; i++) {
+        if (!fl_runes_go_on(&scratch->runes, i)) {
+            j->failed = true;
+            return;
+        }
         const fl_word_token *token = &scratch->tokens[i];
         unsigned             length;
         while (byte + (length = fl_utf8_size(rune[at].cp)) <= token->begin && at + 1 < end) {
@@ -213,15 +221,15 @@ static void cut_normalized(job *j) {
     fl_runes         *runes   = &scratch->runes;
     fl_buf           *text    = &scratch->text;
     fl_buf_clear(text);
-    for (size_t i = 0; i < runes->count; i++) {
+    for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i); i++) {
         char bytes[4];
         fl_buf_append(text, bytes, fl_utf8_encode(runes->at[i].cp, bytes));
     }
-    if (text->failed) {
+    if (text->failed || fl_was_stopped(runes->stop)) {
         j->failed = true;
         return;
     }
-    fl_added_walk  walk = {0, 0};
+    fl_added_walk  walk = {.stop = runes->stop};
     fl_added_match match;
     size_t         done = 0, rune = 0, at = 0;
     while (!j->failed && fl_added_next(added, &added->normalized, j->tokenizer->scan, text->data,
@@ -263,7 +271,8 @@ static void push_added(job *j, const fl_cut *at) {
 static bool may_cut(const char *text, size_t at) {
     unsigned length;
     size_t   before = at - 1;
-    if (memchr(" \t\n\r", text[at], 4) == NULL) {
+    char     c      = text[at];
+    if (c != ' ' && c != '\t' && c != '\n' && c != '\r') {
         return false;
     }
     while (before > 0 && ((unsigned char)text[before] & 0xC0) == 0x80) {
@@ -271,6 +280,24 @@ static bool may_cut(const char *text, size_t at) {
     }
     return text[before] != '\r' &&
            (fl_unicode_more(fl_utf8_decode(text + before, &length)) & FL_UC_PREPEND) == 0;
+}
+
+/* The pieces that the steps have made. */
+static void take_cuts(job *j) {
+    fl_runes *runes = &j->scratch->runes;
+    size_t    work  = 0;
+    for (size_t i = 0; i < runes->cuts.count && !j->full && !j->failed; i++) {
+        const fl_cut *piece = &runes->cuts.at[i];
+        work += piece->end - piece->begin + WORD_WORK;
+        if (work >= ASK_WORK && fl_stopped(runes->stop)) {
+            j->failed = true;
+        } else if (piece->token >= 0) {
+            push_added(j, piece);
+        } else {
+            take_word(j, piece->begin, piece->end);
+        }
+        work = work >= ASK_WORK ? 0 : work;
+    }
 }
 
 /* A piece of raw text without raw added tokens. */
@@ -295,21 +322,14 @@ static void take_piece(job *j, size_t begin, size_t end) {
         } else {
             cut(j, 0, runes->count, -1);
         }
+        j->failed = j->failed || fl_was_stopped(runes->stop);
         for (unsigned i = 0; i < tokenizer->split_count && !j->failed; i++) {
-            j->failed = fl_stopped(runes->stop) ||
-                        !tokenizer->split[i].ops->run(&tokenizer->split[i], runes);
+            j->failed = !tokenizer->split[i].ops->run(&tokenizer->split[i], runes) ||
+                        fl_was_stopped(runes->stop);
         }
-        for (size_t i = 0; i < runes->cuts.count && !j->full && !j->failed; i++) {
-            const fl_cut *piece = &runes->cuts.at[i];
-            if (i % ASK_WORDS == 0 && fl_stopped(runes->stop)) {
-                j->failed = true;
-            } else if (piece->token >= 0) {
-                push_added(j, piece);
-            } else {
-                take_word(j, piece->begin, piece->end);
-            }
-        }
-        begin = stop;
+        take_cuts(j);
+        j->failed = j->failed || (stop < end && fl_stopped(runes->stop));
+        begin     = stop;
     }
 }
 
@@ -409,7 +429,7 @@ int fl_exact_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, co
                     fletch_error *error) {
     job             j     = {tokenizer, scratch, text, limit, truncation, false, false, false};
     const fl_added *added = &tokenizer->added;
-    fl_added_walk   walk  = {0, 0};
+    fl_added_walk   walk  = {.stop = scratch->runes.stop};
     fl_added_match  match;
     size_t          done = 0;
     scratch->piece_count = 0;
@@ -435,6 +455,9 @@ int fl_exact_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, co
         keep_tail(&j);
     }
     for (size_t i = 0; tokenizer->trim_offsets && i < scratch->piece_count; i++) {
+        if (!fl_runes_go_on(&scratch->runes, i)) {
+            return fl_exact_failed(scratch, size, error);
+        }
         trim_offsets(&j, &scratch->pieces[i], i == 0);
     }
     *truncated = j.truncated;

@@ -57,13 +57,13 @@ bool fl_runes_load(fl_runes *runes, const char *text, size_t begin, size_t end) 
     if (!reserve(&runes->at, &runes->capacity, end - begin)) {
         return false;
     }
-    for (size_t i = begin; i < end;) {
+    for (size_t i = begin; i < end && fl_runes_go_on(runes, runes->count);) {
         unsigned length;
         uint32_t cp               = fl_utf8_decode(text + i, &length);
         runes->at[runes->count++] = (fl_rune){cp, (uint32_t)i, (uint32_t)(i + length)};
         i += length;
     }
-    return true;
+    return !fl_was_stopped(runes->stop);
 }
 
 bool fl_runes_reserve_spare(fl_runes *runes, size_t count) {
@@ -83,7 +83,7 @@ void fl_runes_swap(fl_runes *runes, size_t count) {
 /* Keep the characters without `flag`. */
 static void drop_flag(fl_runes *runes, unsigned flag) {
     size_t kept = 0;
-    for (size_t i = 0; i < runes->count; i++) {
+    for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i); i++) {
         if ((fl_unicode_flags(runes->at[i].cp) & flag) == 0) {
             runes->at[kept++] = runes->at[i];
         }
@@ -93,7 +93,7 @@ static void drop_flag(fl_runes *runes, unsigned flag) {
 
 static void clean_text(fl_runes *runes) {
     drop_flag(runes, FL_UC_DROP);
-    for (size_t i = 0; i < runes->count; i++) {
+    for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i); i++) {
         if (fl_unicode_is_space(runes->at[i].cp)) {
             runes->at[i].cp = ' ';
         }
@@ -102,17 +102,17 @@ static void clean_text(fl_runes *runes) {
 
 static bool space_chinese(fl_runes *runes) {
     size_t extra = 0;
-    for (size_t i = 0; i < runes->count; i++) {
+    for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i); i++) {
         extra += (fl_unicode_flags(runes->at[i].cp) & FL_UC_CJK) != 0 ? 2 : 0;
     }
     if (extra == 0) {
         return true;
     }
-    if (!fl_runes_reserve_spare(runes, runes->count + extra)) {
-        return false;
+    if (fl_was_stopped(runes->stop) || !fl_runes_reserve_spare(runes, runes->count + extra)) {
+        return false; /* one that was stopped has not counted them all */
     }
     size_t out = 0;
-    for (size_t i = 0; i < runes->count; i++) {
+    for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i); i++) {
         fl_rune rune  = runes->at[i];
         fl_rune space = {' ', rune.start, rune.end};
         bool    cjk   = (fl_unicode_flags(rune.cp) & FL_UC_CJK) != 0;
@@ -145,14 +145,20 @@ static bool sort_marks(fl_runes *runes, fl_rune *run, size_t count) {
         return false;
     }
     size_t begin[CLASSES + 1] = {0};
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && fl_runes_go_on(runes, i); i++) {
         begin[run[i].end + 1]++;
     }
     for (size_t c = 1; c <= CLASSES; c++) {
         begin[c] += begin[c - 1];
     }
-    for (size_t i = 0; i < count; i++) {
+    if (fl_was_stopped(runes->stop)) {
+        return false;
+    }
+    for (size_t i = 0; i < count && fl_runes_go_on(runes, i); i++) {
         runes->sorted[begin[run[i].end]++] = run[i];
+    }
+    if (fl_was_stopped(runes->stop)) {
+        return false;
     }
     memcpy(run, runes->sorted, count * sizeof *run);
     return true;
@@ -165,6 +171,9 @@ enum { COMPATIBLE = 1, COMPOSE = 2 };
 static bool decompose_all(fl_runes *runes, bool wide, size_t *out) {
     size_t n = 0, run = 0; /* spare[run .. n) are marks in waiting */
     for (size_t i = 0; i < runes->count; i++) {
+        if (!fl_runes_go_on(runes, i)) {
+            return false;
+        }
         uint32_t parts[FL_UC_WIDE_MAX];
         uint32_t cp    = runes->at[i].cp;
         unsigned count = 1;
@@ -193,11 +202,12 @@ static bool decompose_all(fl_runes *runes, bool wide, size_t *out) {
 }
 
 /* Join what composes; the changes add up as the reference's do. */
-static size_t compose_all(fl_rune *rune, size_t count) {
+static size_t compose_all(const fl_runes *runes, size_t count) {
+    fl_rune *rune = runes->spare;
     size_t   out = 0, starter = SIZE_MAX;
     unsigned last =
         0; /* class of the last mark that stayed between the starter and here, 0: none */
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && fl_runes_go_on(runes, i); i++) {
         fl_rune one    = rune[i];
         unsigned class = one.end;
         if (starter != SIZE_MAX && (last == 0 || last < class)) {
@@ -221,7 +231,7 @@ static size_t compose_all(fl_rune *rune, size_t count) {
 
 void fl_runes_deal(fl_runes *runes, size_t count) {
     size_t next = 0; /* the next character of the text that has not been replaced */
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && fl_runes_go_on(runes, i); i++) {
         int32_t change = (int32_t)runes->spare[i].start;
         size_t  place  = change > 0 ? next - 1 : next;
         if (change <= 0) {
@@ -239,7 +249,7 @@ void fl_runes_deal(fl_runes *runes, size_t count) {
 static bool normal_form(fl_runes *runes, unsigned form) {
     const unsigned own    = FL_UC_DECOMPOSES | FL_UC_CCC;
     bool           needed = false;
-    for (size_t i = 0; i < runes->count && !needed; i++) {
+    for (size_t i = 0; i < runes->count && !needed && fl_runes_go_on(runes, i); i++) {
         uint32_t cp = runes->at[i].cp;
         needed      = (fl_unicode_flags(cp) & own) != 0 ||
                  ((form & COMPOSE) != 0 && (fl_unicode_more(cp) & FL_UC_COMPOSES) != 0) ||
@@ -249,11 +259,11 @@ static bool normal_form(fl_runes *runes, unsigned form) {
     if (!needed || count == 0) {
         return true;
     }
-    if (!fl_runes_reserve_spare(runes, count) ||
+    if (fl_was_stopped(runes->stop) || !fl_runes_reserve_spare(runes, count) ||
         !decompose_all(runes, (form & COMPATIBLE) != 0, &count)) {
         return false;
     }
-    fl_runes_deal(runes, (form & COMPOSE) != 0 ? compose_all(runes->spare, count) : count);
+    fl_runes_deal(runes, (form & COMPOSE) != 0 ? compose_all(runes, count) : count);
     return true;
 }
 
@@ -264,7 +274,7 @@ static bool decompose(const fl_step *step, fl_runes *runes) {
 static bool lowercase(const fl_step *step, fl_runes *runes) {
     (void)step;
     size_t dotted = 0;
-    for (size_t i = 0; i < runes->count; i++) {
+    for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i); i++) {
         uint32_t low[2];
         if ((fl_unicode_flags(runes->at[i].cp) & FL_UC_LOWER) == 0) {
             continue;
@@ -278,11 +288,11 @@ static bool lowercase(const fl_step *step, fl_runes *runes) {
     if (dotted == 0) {
         return true;
     }
-    if (!fl_runes_reserve_spare(runes, runes->count + dotted)) {
+    if (fl_was_stopped(runes->stop) || !fl_runes_reserve_spare(runes, runes->count + dotted)) {
         return false;
     }
     size_t out = 0;
-    for (size_t i = 0; i < runes->count; i++) {
+    for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i); i++) {
         fl_rune rune        = runes->at[i];
         bool    is_dotted   = rune.cp == FL_UC_DOTTED_I;
         runes->spare[out++] = (fl_rune){is_dotted ? 'i' : rune.cp, rune.start, rune.end};
@@ -298,11 +308,11 @@ static bool bert(const fl_step *step, fl_runes *runes) {
     if (step->clean_text) {
         clean_text(runes);
     }
-    if (fl_stopped(runes->stop) || (step->chinese_chars && !space_chinese(runes))) {
+    if (step->chinese_chars && !space_chinese(runes)) {
         return false;
     }
     if (step->strip_accents) {
-        if (!normal_form(runes, 0) || fl_stopped(runes->stop)) {
+        if (!normal_form(runes, 0)) {
             return false;
         }
         drop_flag(runes, FL_UC_MARK_BERT);
@@ -312,10 +322,12 @@ static bool bert(const fl_step *step, fl_runes *runes) {
 
 static bool strip(const fl_step *step, fl_runes *runes) {
     size_t begin = 0, end = runes->count;
-    while (step->strip_left && begin < end && fl_unicode_is_space(runes->at[begin].cp)) {
+    while (step->strip_left && begin < end && fl_unicode_is_space(runes->at[begin].cp) &&
+           fl_runes_go_on(runes, begin)) {
         begin++;
     }
-    while (step->strip_right && end > begin && fl_unicode_is_space(runes->at[end - 1].cp)) {
+    while (step->strip_right && end > begin && fl_unicode_is_space(runes->at[end - 1].cp) &&
+           fl_runes_go_on(runes, end)) {
         end--;
     }
     memmove(runes->at, runes->at + begin, (end - begin) * sizeof *runes->at);
@@ -354,6 +366,9 @@ static bool copy_until(fl_runes *runes, size_t *rune, size_t *byte, size_t end, 
         return false;
     }
     while (*byte < end) {
+        if (!fl_runes_go_on(runes, *rune)) {
+            return false;
+        }
         *byte += fl_utf8_size(runes->at[*rune].cp);
         if (keep) {
             runes->spare[(*out)++] = runes->at[*rune];
@@ -365,15 +380,15 @@ static bool copy_until(fl_runes *runes, size_t *rune, size_t *byte, size_t end, 
 
 static bool replace_regex(const fl_step *step, fl_runes *runes) {
     fl_buf       *text = &runes->text;
-    fl_regex_walk walk = {0};
+    fl_regex_walk walk = {.stop = runes->stop};
     size_t        out = 0, rune = 0, byte = 0, begin, end;
     bool          any = false;
     fl_buf_clear(text);
-    for (size_t i = 0; i < runes->count; i++) {
+    for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i); i++) {
         char bytes[4];
         fl_buf_append(text, bytes, fl_utf8_encode(runes->at[i].cp, bytes));
     }
-    if (text->failed) {
+    if (text->failed || fl_was_stopped(runes->stop)) {
         return false;
     }
     for (;;) {
@@ -401,11 +416,11 @@ static bool replace_regex(const fl_step *step, fl_runes *runes) {
 
 /* Every match of the pattern, left to right, becomes the content, placed on the match's last character. */
 static bool replace(const fl_step *step, fl_runes *runes) {
-    size_t out = 0;
+    size_t out = 0, turn = 0;
     if (step->state != NULL) {
         return runes->count == 0 || replace_regex(step, runes);
     }
-    for (size_t i = 0; i < runes->count;) {
+    for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, turn++);) {
         bool   hit   = matches(step, runes, i);
         size_t count = hit ? step->content_count : 1;
         if (!fl_runes_reserve_spare(runes, out + count)) {
@@ -447,7 +462,7 @@ static bool prepend(const fl_step *step, fl_runes *runes) {
 static bool nmt(const fl_step *step, fl_runes *runes) {
     size_t kept = 0;
     (void)step;
-    for (size_t i = 0; i < runes->count; i++) {
+    for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i); i++) {
         fl_rune  rune = runes->at[i];
         uint32_t cp   = rune.cp;
         if ((cp >= 1 && cp <= 8) || cp == 0xB || (cp >= 0xE && cp <= 0x1F) || cp == 0x7F ||
@@ -474,7 +489,7 @@ static bool strip_accents(const fl_step *step, fl_runes *runes) {
 bool fl_normalize(const fl_step *steps, unsigned count, fl_runes *runes) {
     bool ok = true;
     for (unsigned i = 0; i < count && ok; i++) {
-        ok = !fl_stopped(runes->stop) && steps[i].ops->run(&steps[i], runes);
+        ok = steps[i].ops->run(&steps[i], runes) && !fl_was_stopped(runes->stop);
     }
     return ok;
 }

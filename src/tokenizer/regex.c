@@ -10,8 +10,8 @@
  *          Under (?i) only ASCII is taken, and no two letters that a ligature folds to (fi, st, ss), because
  *          Oniguruma lets those match one character.
  *          Time: PCRE2 bounds the steps of one attempt; the number of attempts is bounded by looking at
- *          the clock after every few of them (a* on a text of a's is quadratic without any attempt
- *          being long). Only a pattern that would hang gets near either.
+ *          the clock after some of them (a* on a text of a's is quadratic without any attempt being long),
+ *          the fewer the longer they take. Only a pattern that would hang gets near either.
  * Memory   A bitmap while translating. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tokenizer/regex.h"
@@ -28,21 +28,22 @@
 #include "tokenizer/unicode_categories.h"
 
 enum {
-    PATTERN_MAX  = 16 * 1024,
-    DEPTH_MAX    = 64,
-    CLASSES_MAX  = 256,
-    REPEAT_MAX   = 1000,
-    POINTS       = 0x110000,
-    SURROGATES   = 0xD800,
-    AFTER        = 0xE000, /* the surrogates */
-    LONG_S       = 0x17F,
-    KELVIN       = 0x212A,
-    STEPS_MAX    = 2000000,   /* of one attempt */
-    HEAP_KIB     = 64 * 1024, /* likewise */
-    STACK_MAX    = 512 * 1024,
-    STARTS_FIRST = 16, /* attempts between two looks at the clock */
-    STARTS_MAX   = 1024,
-    CALLS        = 64
+    PATTERN_MAX = 16 * 1024,
+    DEPTH_MAX   = 64,
+    CLASSES_MAX = 256,
+    REPEAT_MAX  = 1000,
+    POINTS      = 0x110000,
+    SURROGATES  = 0xD800,
+    AFTER       = 0xE000, /* the surrogates */
+    LONG_S      = 0x17F,
+    KELVIN      = 0x212A,
+    STEPS_MAX   = 2000000,   /* of one attempt */
+    HEAP_KIB    = 64 * 1024, /* likewise */
+    STACK_MAX   = 512 * 1024,
+    PACE_FIRST  = 16, /* attempts between two looks at the clock */
+    PACE_MAX    = 1024,
+    QUICK_NS    = 100000, /* between two looks: there may be more attempts, or fewer */
+    SLOW_NS     = 5000000
 };
 
 struct fl_regex {
@@ -678,28 +679,45 @@ static bool ready(const fl_regex *regex, fl_regex_work *work) {
     return true;
 }
 
-/* Has this walk taken longer than any sane pattern would? */
-static bool takes_too_long(fl_regex_walk *walk, size_t size) {
+/* Say how many attempts there are until the next look. FL_REGEX_MATCH: go on; FL_REGEX_LIMIT: this walk has
+ * taken longer than any sane pattern would. The first look does not yet ask for the time. */
+static fl_regex_result look(fl_regex_walk *walk, size_t size) {
     struct timespec now;
+    if (walk->pace == 0) {
+        walk->left = walk->pace = PACE_FIRST;
+        return FL_REGEX_MATCH;
+    }
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     uint64_t time = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     if (walk->started == 0) {
-        walk->started = time;
+        walk->started = walk->looked = time;
+    } else if (time - walk->looked < QUICK_NS) {
+        walk->pace = 4 * walk->pace < PACE_MAX ? 4 * walk->pace : PACE_MAX;
+    } else if (time - walk->looked > SLOW_NS) {
+        walk->pace = walk->pace > 4 ? walk->pace / 4 : 1;
     }
-    return time - walk->started > 5000000000u + 1000u * (uint64_t)size;
+    walk->looked = time;
+    walk->left   = walk->pace;
+    if (fl_stopped(walk->stop)) {
+        return FL_REGEX_STOPPED;
+    }
+    return time - walk->started > 5000000000u + 1000u * (uint64_t)size ? FL_REGEX_LIMIT
+                                                                       : FL_REGEX_MATCH;
 }
 
 fl_regex_result fl_regex_next(const fl_regex *regex, fl_regex_work *work, const char *text,
                               size_t size, fl_regex_walk *walk, size_t *begin, size_t *end) {
-    size_t starts = STARTS_FIRST;
     if (!ready(regex, work)) {
         return FL_REGEX_NOMEM;
     }
     while (walk->at <= size) {
-        size_t limit = size - walk->at < starts ? size : walk->at + starts;
-        if (++walk->calls % CALLS == 0 && takes_too_long(walk, size)) {
-            return FL_REGEX_LIMIT;
+        if (walk->left == 0) {
+            fl_regex_result looked = look(walk, size);
+            if (looked != FL_REGEX_MATCH) {
+                return looked;
+            }
         }
+        size_t limit = size - walk->at < walk->left ? size : walk->at + walk->left;
         pcre2_set_offset_limit(work->context, limit);
         int found = pcre2_match(regex->code, (PCRE2_SPTR)text, size, walk->at, PCRE2_NO_UTF_CHECK,
                                 work->match, work->context);
@@ -712,7 +730,7 @@ fl_regex_result fl_regex_next(const fl_regex *regex, fl_regex_work *work, const 
                  walk->at < size && ((unsigned char)text[walk->at] & 0xC0) == 0x80;) {
                 walk->at++;
             }
-            starts = starts < STARTS_MAX ? 2 * starts : STARTS_MAX;
+            walk->left = 0;
             continue;
         }
         if (found < 0) {
@@ -723,6 +741,8 @@ fl_regex_result fl_regex_next(const fl_regex *regex, fl_regex_work *work, const 
         const PCRE2_SIZE *place = pcre2_get_ovector_pointer(work->match);
         *begin                  = place[0];
         *end                    = place[1];
+        size_t attempts         = *begin - walk->at + 1;
+        walk->left -= attempts < walk->left ? attempts : walk->left;
         if (*begin == *end && walk->matched && walk->last_end == *end) {
             unsigned length = 1;
             if (walk->at < size) {

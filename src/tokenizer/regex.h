@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/stop.h"
 #include "fletch.h"
 
 typedef struct fl_regex fl_regex;
@@ -37,16 +38,19 @@ typedef enum fl_regex_result {
     FL_REGEX_NONE, /* no further match */
     FL_REGEX_MATCH,
     FL_REGEX_LIMIT, /* the pattern takes too long on this text */
+    FL_REGEX_STOPPED,
     FL_REGEX_NOMEM
 } fl_regex_result;
 
-/* Where a walk through one text stands; starts zeroed. */
+/* Where a walk through one text stands; starts zeroed but for `stop`. */
 typedef struct fl_regex_walk {
-    size_t   at;       /* the next search begins here */
-    size_t   last_end; /* of the last match */
-    bool     matched;  /* there was one */
-    unsigned calls;
-    uint64_t started; /* clock, once it is looked at */
+    size_t   at;              /* the next search begins here */
+    size_t   last_end;        /* of the last match */
+    bool     matched;         /* there was one */
+    fl_stop *stop;            /* asked now and then, or NULL */
+    size_t   pace;            /* attempts between two looks at the clock */
+    size_t   left;            /* until the next look */
+    uint64_t started, looked; /* clock, once it is looked at */
 } fl_regex_walk;
 
 /* The next match in text[size], valid UTF-8. An empty match right after the one before is passed over. */

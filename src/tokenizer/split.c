@@ -29,7 +29,7 @@ bool fl_cuts_push(fl_cuts *cuts, fl_cut cut) {
 }
 
 bool fl_runes_push(fl_runes *runes, fl_cut cut) {
-    bool ask = runes->next.count % ASK_CUTS == 0;
+    bool ask = (runes->next.count + 1) % ASK_CUTS == 0;
     return !(ask && fl_stopped(runes->stop)) && fl_cuts_push(&runes->next, cut);
 }
 
@@ -62,13 +62,13 @@ static bool split_by_flags(fl_runes *runes, unsigned alone, unsigned same) {
         if (cut.token >= 0 && !fl_runes_push(runes, cut)) {
             return false;
         }
-        for (size_t at = cut.begin; cut.token < 0 && at < cut.end;) {
+        for (size_t at = cut.begin; cut.token < 0 && at < cut.end && fl_runes_go_on(runes, at);) {
             size_t   begin = at;
             unsigned flags = fl_unicode_flags(runes->at[at++].cp);
             if ((flags & FL_UC_SPACE) != 0) {
                 continue;
             }
-            while ((flags & alone) == 0 && at < cut.end) {
+            while ((flags & alone) == 0 && at < cut.end && fl_runes_go_on(runes, at)) {
                 unsigned next = fl_unicode_flags(runes->at[at].cp);
                 if ((next & (FL_UC_SPACE | alone)) != 0 || ((next ^ flags) & same) != 0) {
                     break;
@@ -164,7 +164,7 @@ static bool split_by(const fl_step *step, fl_runes *runes,
         }
         bool   before = false, any = false;
         size_t done = cut.begin;
-        for (size_t at = cut.begin; at < cut.end; at++) {
+        for (size_t at = cut.begin; at < cut.end && fl_runes_go_on(runes, at); at++) {
             if (!matches(step, runes->at[at].cp)) {
                 continue;
             }
@@ -271,7 +271,7 @@ static bool metaspace(const fl_step *step, fl_runes *runes) {
             runes->spare[out++] =
                 (fl_rune){space, runes->at[cut.begin].start, runes->at[cut.begin].end};
         }
-        for (size_t at = cut.begin; at < cut.end; at++) {
+        for (size_t at = cut.begin; at < cut.end && fl_runes_go_on(runes, at); at++) {
             fl_rune rune = runes->at[at];
             if (cut.token < 0 && rune.cp == ' ') {
                 rune.cp = space;

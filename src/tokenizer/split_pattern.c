@@ -16,7 +16,7 @@
 #include "tokenizer/pieces.h"
 #include "tokenizer/regex.h"
 
-enum { ENDS = 256 };
+enum { ENDS = 256, ASK_BYTES = 64 * 1024 };
 
 /* ---- A cut as text ------------------------------------------------------------------------------ */
 
@@ -30,10 +30,10 @@ static bool write_cut(fl_runes *runes, const fl_cut *cut, bool space) {
     if (space) {
         text[runes->text.size++] = ' ';
     }
-    for (size_t i = cut->begin; i < cut->end; i++) {
+    for (size_t i = cut->begin; i < cut->end && fl_runes_go_on(runes, i); i++) {
         runes->text.size += fl_utf8_encode(runes->at[i].cp, text + runes->text.size);
     }
-    return true;
+    return !fl_was_stopped(runes->stop);
 }
 
 /* ---- Split -------------------------------------------------------------------------------------- */
@@ -170,7 +170,7 @@ static bool take_part(joining *j, walk *w, size_t begin, size_t end, bool match)
 /* All matches and gaps of runes->text. */
 static bool take_matches(const pattern *p, joining *j, walk *w) {
     fl_runes       *runes = w->runes;
-    fl_regex_walk   where = {0};
+    fl_regex_walk   where = {.stop = runes->stop};
     fl_regex_result result;
     size_t          begin, end, done = 0;
     while ((result = fl_regex_next(p->regex, &runes->regex, runes->text.data, runes->text.size,
@@ -189,7 +189,13 @@ static bool take_matches(const pattern *p, joining *j, walk *w) {
 static bool scan_pieces(const pattern *p, joining *j, walk *w) {
     const fl_buf *text = &w->runes->text;
     uint32_t      ends[ENDS];
-    for (size_t at = 0; at < text->size;) {
+    for (size_t at = 0, ask = ASK_BYTES; at < text->size;) {
+        if (at >= ask) {
+            if (fl_stopped(w->runes->stop)) {
+                return false;
+            }
+            ask = at + ASK_BYTES;
+        }
         size_t count = p->scan(text->data, text->size, at, ends, ENDS);
         for (size_t i = 0; i < count; i++) {
             if (!take_part(j, w, at, ends[i], true)) {
@@ -252,7 +258,7 @@ static void write_alphabet(fl_runes *runes, const fl_cut *cut, bool space, size_
     if (space) {
         runes->spare[(*count)++] = (fl_rune){fl_bpe_char_of_byte(' '), first.start, first.end};
     }
-    for (size_t i = cut->begin; i < cut->end; i++) {
+    for (size_t i = cut->begin; i < cut->end && fl_runes_go_on(runes, i); i++) {
         fl_rune  rune = runes->at[i];
         char     bytes[4];
         unsigned length = fl_utf8_encode(rune.cp, bytes);

@@ -9,7 +9,8 @@
  * Method   A normaliser rewrites the runes of a whole piece of text; cuts do not exist yet. A pre-tokeniser
  *          replaces each cut by zero or more cuts and may rewrite runes as well, into `spare`
  *          (fl_runes_rewrite below); cuts that are added tokens pass through.
- * Memory   Buffers grow to the largest piece and are kept. false always means: no memory.
+ *          Loops over runes ask now and then whether the text is wanted still, and end early if it is not.
+ * Memory   Buffers grow to the largest piece and are kept. false always means: no memory, or stopped.
  * Threads  Steps are immutable; fl_runes belongs to one thread. */
 #ifndef FL_TOKENIZER_STEPS_H
 #define FL_TOKENIZER_STEPS_H
@@ -110,6 +111,12 @@ void fl_runes_free(fl_runes *runes);
 bool fl_normalize(const fl_step *steps, unsigned count, fl_runes *runes);
 
 /* For steps: */
+/* In loops over many runes, rune i being next. false: nobody wants the text any more; the loop ends wherever it is,
+ * and its function, or fl_normalize and exact.c behind it, gives up. */
+enum { FL_ASK_RUNES = 32 * 1024 };
+static inline bool fl_runes_go_on(const fl_runes *runes, size_t i) {
+    return (i + 1) % FL_ASK_RUNES != 0 || !fl_stopped(runes->stop);
+}
 bool fl_cuts_push(fl_cuts *cuts, fl_cut cut);
 bool fl_runes_reserve_spare(fl_runes *runes, size_t count); /* room for so many in `spare` */
 void fl_runes_swap(fl_runes *runes, size_t count); /* the first `count` of spare become the text */

@@ -42,6 +42,7 @@ enum {
     WIDE_IDS    = 4,
     LINES       = 4,
     AT_ONCE     = 32,
+    ASK_BYTES   = 32 * 1024,
     PIECES      = 256,
     COUNT_SHIFT = 60
 };
@@ -78,6 +79,16 @@ bool fl_stream_make_room(fl_stream *j) {
     j->count     = j->keep;
     j->truncated = true;
     return true;
+}
+
+void fl_stream_worked(fl_stream *j, size_t bytes) {
+    j->work += bytes;
+    if (j->work >= ASK_BYTES) {
+        j->work = 0;
+        if (fl_stopped(j->scratch->runes.stop)) {
+            j->full = j->scratch->failed = true;
+        }
+    }
 }
 
 /* All the ids that fit an entry, at to[0 .. SMALL_IDS); those beyond its count mean nothing. */
@@ -272,9 +283,9 @@ static void work_out_bytes(fl_stream *j, const char *text, size_t size, bool spa
     if (ids != NULL && spaces && word != NULL) {
         size_t used = space ? write_spaces(word, " ", 1) : 0;
         used += write_spaces(word + used, text, size);
-        count = fl_bpe_encode(j->tokenizer->bpe, word, used, ids);
+        count = fl_bpe_encode(j->tokenizer->bpe, word, used, ids, scratch->runes.stop);
     } else if (ids != NULL && !spaces) {
-        count = fl_bpe_encode(j->tokenizer->bpe, text, size, ids);
+        count = fl_bpe_encode(j->tokenizer->bpe, text, size, ids, scratch->runes.stop);
     }
     if (count == SIZE_MAX) {
         j->full = scratch->failed = true;
@@ -629,6 +640,7 @@ static void take_piece(fl_stream *j, const char *text, size_t size) {
         j->tokenizer->scan->window(&j->tokenizer->scan_table, text + at, window, j->scratch->lower,
                                    &j->scratch->masks);
         at = take_window(j, text, at, window, size);
+        fl_stream_worked(j, window);
     }
 }
 
@@ -668,6 +680,7 @@ static void take_bytes(fl_stream *j, const char *text, size_t size, bool space) 
                 last++;
             }
             space = false;
+            fl_stream_worked(j, ends[last > i ? last - 1 : i] - begin);
             if (last == i) {
                 work_out_bytes(j, text + at, ends[i] - at, before > 0);
                 at = ends[i++];
@@ -688,7 +701,7 @@ static void take_bytes(fl_stream *j, const char *text, size_t size, bool space) 
 /* A piece of text that no normaliser changes. */
 static void take_quiet(fl_stream *j, const char *text, size_t size, bool find_added, bool space) {
     const fl_added *added = &j->tokenizer->added;
-    fl_added_walk   walk  = {0, 0};
+    fl_added_walk   walk  = {.stop = j->scratch->runes.stop};
     fl_added_match  match;
     size_t          done = 0;
     while (find_added && !j->full &&
@@ -794,7 +807,7 @@ static void take_text(fl_stream *j, const char *text, size_t size) {
     const fl_added     *added = &j->tokenizer->added;
     bool                inner = added->raw.count > 0 || j->tokenizer->changes != NULL;
     const fl_added_set *set   = inner ? &added->raw : &added->normalized;
-    fl_added_walk       walk  = {0, 0};
+    fl_added_walk       walk  = {.stop = j->scratch->runes.stop};
     size_t              done  = 0;
     size_t horizon            = 0; /* added tokens are looked for up to here; a safe place to cut */
     bool   fresh              = true; /* an added token is before `done`, or nothing */

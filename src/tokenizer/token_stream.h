@@ -24,10 +24,14 @@ typedef struct fl_stream {
     size_t word_chars; /* characters of the word, also those that were not kept */
     size_t waiting;    /* marks in scratch->pending */
     size_t queued;     /* pieces in scratch->queue */
+    size_t work;       /* bytes done since somebody was asked whether they are wanted */
 } fl_stream;
 
 /* The buffer is full: make room (left) or stop (right). False: stop. */
 bool fl_stream_make_room(fl_stream *stream);
+
+/* `bytes` of the text are done: ask now and then whether anybody wants the rest. */
+void fl_stream_worked(fl_stream *stream, size_t bytes);
 
 /* The words of text[size], which stands between two hard borders. */
 void fl_stream_chars(fl_stream *stream, const char *text, size_t size);

@@ -589,6 +589,9 @@ int fl_tokenizer_encode_offsets(const fl_tokenizer *tokenizer, fl_token_scratch 
         put_special(ids, offsets, special, at++, p.before[i]);
     }
     for (size_t i = 0; i < scratch->piece_count; i++, at++) {
+        if (!fl_runes_go_on(&scratch->runes, i)) {
+            return fl_exact_failed(scratch, size, error);
+        }
         const fl_piece *piece = &scratch->pieces[i];
         ids[at]               = piece->id;
         offsets[2 * at]       = piece->start;

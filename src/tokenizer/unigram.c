@@ -230,6 +230,9 @@ static bool viterbi(const unigram *u, place *best, const char *word, size_t size
     const fl_trie_node *nodes = u->trie.nodes;
     for (size_t i = 0; i <= size; i++) {
         best[i].slot = 0;
+        if ((i + 1) % ASK_BYTES == 0 && fl_stopped(stop)) {
+            return false;
+        }
     }
     best[0].score = 0;
     size_t ask    = ASK_BYTES;
@@ -300,7 +303,10 @@ static size_t encode_word(const void *state, void *work, const char *word, size_
     }
     size_t   out = size; /* the last token stands at the end of the array */
     uint32_t end = (uint32_t)size;
-    while (end > 0) {
+    for (size_t turn = 1; end > 0; turn++) {
+        if (turn % ASK_BYTES == 0 && fl_stopped(stop)) {
+            return SIZE_MAX;
+        }
         uint32_t begin = best[end].from;
         int32_t  id    = best[end].slot == UNKNOWN ? u->unk_id : u->ids[best[end].slot];
         if (id != u->unk_id) {

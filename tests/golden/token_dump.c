@@ -4,13 +4,16 @@
  * Role     tests/golden/test_tokens.py compares what this prints with the reference.
  * Usage    token_dump (--json FILE | --vocab FILE [--cased] [--keep-accents] [--no-chinese])
  *              [--lower] [--max-length N] [--left] [--no-special] [--pair [--only-first | --only-second]]
- *              [--decode [--skip-special]] [--time [--cold]]
+ *              [--decode [--skip-special]] [--time [--cold]] [--patience]
  *          With --pair two texts come at a time, and u32 segment goes before the ids.
  * In/Out   In: u32 size, bytes; again and again. Out, per text: u32 count, u32 truncated, i32 ids[count],
  *          u32 offsets[count][2], u8 special[count]. With --decode, in: u32 count, i32 ids; out: u32 size,
  *          bytes. With --time: reads all texts, encodes them again and again, three
  *          rounds at least and half a second, prints MB/s of the best round by processor time, which others
- *          cannot steal; with --cold no word is found in the cache.
+ *          cannot steal; with --cold no word is found in the cache. With --patience: a line for each
+ *          text, "ALL LONGEST ASKED" with offsets and the same for ids alone: milliseconds of the processor, the
+ *          most of them during which nobody was asked whether the text is still wanted, and how often
+ *          somebody was.
  *          All numbers in the machine's order. Each text is encoded on both paths (ids only, and with
  *          offsets); when they disagree the program says so and exits 3. 2: the tokenizer was refused. */
 #include <stdio.h>
@@ -25,8 +28,8 @@
 
 typedef struct options {
     const char *json, *vocab;
-    bool cased, keep_accents, no_chinese, lower, decode, skip_special, time, cold, pair, only_first,
-        only_second;
+    bool cased, keep_accents, no_chinese, lower, decode, skip_special, time, cold, patience, pair,
+        only_first, only_second;
     fl_encode_options encode;
 } options;
 
@@ -44,6 +47,7 @@ static void parse(options *o, int argc, char **argv) {
         o->skip_special |= strcmp(a, "--skip-special") == 0;
         o->time |= strcmp(a, "--time") == 0;
         o->cold |= strcmp(a, "--cold") == 0;
+        o->patience |= strcmp(a, "--patience") == 0;
         o->pair |= strcmp(a, "--pair") == 0;
         o->only_first |= strcmp(a, "--only-first") == 0;
         o->only_second |= strcmp(a, "--only-second") == 0;
@@ -262,6 +266,59 @@ static void run_time(const fl_tokenizer *t, const options *o) {
     fl_token_scratch_free(scratch);
 }
 
+/* How long nobody asked. */
+typedef struct patience {
+    uint64_t begin, last, longest, asked;
+} patience;
+
+static int ask(void *user) {
+    patience *p   = user;
+    uint64_t  now = processor_ns();
+    p->longest    = now - p->last > p->longest ? now - p->last : p->longest;
+    p->last       = now;
+    p->asked++;
+    return 0;
+}
+
+static void tell(patience *p, char after) {
+    ask(p);
+    printf("%.1f %.1f %llu%c", (double)(p->last - p->begin) / 1e6, (double)p->longest / 1e6,
+           (unsigned long long)p->asked - 1, after);
+}
+
+static void run_patience(const fl_tokenizer *t, const options *o) {
+    fl_token_scratch *scratch = fl_token_scratch_new(t);
+    fl_buf            frame   = {0};
+    fletch_error      error   = {0};
+    for (size_t index = 0; read_frame(&frame, 1); index++) {
+        size_t    room    = fl_tokenizer_ids_max(t, frame.size), count;
+        int32_t  *ids     = malloc(room * sizeof *ids + 1);
+        uint32_t *offsets = malloc(room * 2 * sizeof *offsets + 1);
+        uint8_t  *special = malloc(room + 1);
+        bool      cut;
+        for (int tracked = 1; tracked >= 0; tracked--) {
+            uint64_t now  = processor_ns();
+            patience p    = {now, now, 0, 0};
+            fl_stop  stop = {ask, &p, false};
+            fl_token_scratch_stop(scratch, &stop);
+            int status = tracked ? fl_tokenizer_encode_offsets(t, scratch, frame.data, frame.size,
+                                                               &o->encode, ids, offsets, special,
+                                                               room, &count, &cut, &error)
+                                 : fl_tokenizer_encode(t, scratch, frame.data, frame.size,
+                                                       &o->encode, ids, room, &count, &cut, &error);
+            if (status < 0 && status != FLETCH_EINVAL) { /* a pattern may take too long on it */
+                die("refused", &error, index);
+            }
+            tell(&p, tracked ? ' ' : '\n');
+        }
+        free(ids);
+        free(offsets);
+        free(special);
+    }
+    fl_buf_free(&frame);
+    fl_token_scratch_free(scratch);
+}
+
 int main(int argc, char **argv) {
     options o = {0};
     parse(&o, argc, argv);
@@ -272,6 +329,8 @@ int main(int argc, char **argv) {
         run_pairs(t, &o);
     } else if (o.time) {
         run_time(t, &o);
+    } else if (o.patience) {
+        run_patience(t, &o);
     } else {
         run_encode(t, &o);
     }
