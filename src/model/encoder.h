@@ -276,10 +276,16 @@ ptrdiff_t fl_distance_last(const fl_distance *rule);
 void fl_rope_table(const fl_rope *rope, uint32_t first, uint32_t count, float *cosines,
                    float *sines);
 
-/* pool_rows.c: x[n, stride] -> out[hidden * count], the modes side by side; the first `skip` rows are left out
- * as sentence-transformers masks them. False: a value is not finite. */
-bool fl_pool_rows(const fl_pooling *modes, uint32_t count, const float *x, size_t stride,
-                  size_t hidden, uint32_t n, uint32_t skip, float *out);
+/* pool_rows.c: n rows -> out[hidden * count], the modes side by side; the first `skip` rows are left out
+ * as sentence-transformers masks them. False: a value is not finite. Row i is x + i * stride, or, with ids,
+ * x + ids[i] * stride. */
+typedef struct fl_rows {
+    const float   *x;
+    size_t         stride;
+    const int32_t *ids;
+} fl_rows;
+bool fl_pool_rows(const fl_pooling *modes, uint32_t count, const fl_rows *rows, size_t hidden,
+                  uint32_t n, uint32_t skip, float *out);
 
 /* terms.c: entries of a text that are found one after the other, ids rising. Zero is empty; kept and
  * filled again. False: out of memory. */

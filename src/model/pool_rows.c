@@ -2,7 +2,8 @@
 /* pool_rows.c - the last hidden rows of a text become one row, in the six ways of sentence-transformers.
  *
  * Role    Engines whose network ends at the tokens' rows: the CPU's, and .onnx files that do not pool.
- * In/Out  x[n, stride] -> out[hidden * count], the modes side by side in the folder's order.
+ * In/Out  n rows -> out[hidden * count], the modes side by side in the folder's order. The rows lie behind each
+ *         other, or are entries of a table that ids choose: what a static model does to a text is no more than that.
  * Skip    The first `skip` tokens (a prompt with include_prompt = false) are masked as
  *         sentence-transformers masks them: out of max, means and the last token; cls is the first
  *         token that is left; weights count positions from the text's head. A text that is all
@@ -13,15 +14,32 @@
 #include "base/number.h"
 #include "model/encoder.h"
 
+enum { AHEAD = 3, LINE = 64 / sizeof(float) }; /* rows; floats */
+
+static const float *row_at(const fl_rows *rows, uint32_t i) {
+    return rows->x + (rows->ids ? (size_t)rows->ids[i] : i) * rows->stride;
+}
+
+/* No cache holds a whole table, and no hardware sees which entry comes next. */
+static void fetch_ahead(const fl_rows *rows, uint32_t i, uint32_t n, size_t hidden) {
+    if (rows->ids && i + AHEAD < n) {
+        const float *row = row_at(rows, i + AHEAD);
+        for (size_t k = 0; k < hidden; k += LINE) {
+            __builtin_prefetch(row + k);
+        }
+    }
+}
+
 /* out = Σ weight(i) x[i] / divisor over i in [skip, n); weight 1 or i + 1. */
-static void weighted_sum(const float *x, size_t stride, size_t hidden, uint32_t skip, uint32_t n,
+static void weighted_sum(const fl_rows *rows, size_t hidden, uint32_t skip, uint32_t n,
                          bool by_position, float divisor, float *out) {
     for (size_t k = 0; k < hidden; k++) {
         out[k] = 0.0f;
     }
     for (uint32_t i = skip; i < n; i++) {
-        const float *row    = x + i * stride;
+        const float *row    = row_at(rows, i);
         float        weight = by_position ? (float)(i + 1) : 1.0f;
+        fetch_ahead(rows, i, n, hidden);
         for (size_t k = 0; k < hidden; k++) {
             out[k] += row[k] * weight;
         }
@@ -31,14 +49,14 @@ static void weighted_sum(const float *x, size_t stride, size_t hidden, uint32_t 
     }
 }
 
-static void maximum(const float *x, size_t stride, size_t hidden, uint32_t skip, uint32_t n,
-                    float *out) {
+static void maximum(const fl_rows *rows, size_t hidden, uint32_t skip, uint32_t n, float *out) {
     for (size_t k = 0; k < hidden; k++) {
         out[k] = -1e9f;
     }
     for (uint32_t i = skip; i < n; i++) {
+        const float *row = row_at(rows, i);
         for (size_t k = 0; k < hidden; k++) {
-            float value = x[i * stride + k];
+            float value = row[k];
             out[k]      = value > out[k] || isnan(value) ? value : out[k]; /* NaN must show */
         }
     }
@@ -56,31 +74,29 @@ static float position_weights(uint32_t skip, uint32_t n) {
     return (float)fmax(all - head, 1e-9);
 }
 
-static void pool_one(fl_pooling mode, const float *x, size_t stride, size_t hidden, uint32_t skip,
-                     uint32_t n, float *out) {
+static void pool_one(fl_pooling mode, const fl_rows *rows, size_t hidden, uint32_t skip, uint32_t n,
+                     float *out) {
     float count = n > skip ? (float)(n - skip) : 1e-9f;
     switch (mode) {
-    case FL_POOL_CLS: copy_row(x + (skip < n ? skip : 0) * stride, hidden, 1.0f, out); break;
-    case FL_POOL_MAX: maximum(x, stride, hidden, skip, n, out); break;
-    case FL_POOL_MEAN: weighted_sum(x, stride, hidden, skip, n, false, count, out); break;
+    case FL_POOL_CLS: copy_row(row_at(rows, skip < n ? skip : 0), hidden, 1.0f, out); break;
+    case FL_POOL_MAX: maximum(rows, hidden, skip, n, out); break;
+    case FL_POOL_MEAN: weighted_sum(rows, hidden, skip, n, false, count, out); break;
     case FL_POOL_MEAN_SQRT_LEN:
-        weighted_sum(x, stride, hidden, skip, n, false, sqrtf(count), out);
+        weighted_sum(rows, hidden, skip, n, false, sqrtf(count), out);
         break;
     case FL_POOL_WEIGHTED_MEAN:
-        weighted_sum(x, stride, hidden, skip, n, true, position_weights(skip, n), out);
+        weighted_sum(rows, hidden, skip, n, true, position_weights(skip, n), out);
         break;
     case FL_POOL_LAST_TOKEN:
-    case FL_POOL_COUNT:
-        copy_row(x + (size_t)(n - 1) * stride, hidden, n > skip ? 1.0f : 0.0f, out);
-        break;
+    case FL_POOL_COUNT: copy_row(row_at(rows, n - 1), hidden, n > skip ? 1.0f : 0.0f, out); break;
     }
 }
 
-bool fl_pool_rows(const fl_pooling *modes, uint32_t count, const float *x, size_t stride,
-                  size_t hidden, uint32_t n, uint32_t skip, float *out) {
+bool fl_pool_rows(const fl_pooling *modes, uint32_t count, const fl_rows *rows, size_t hidden,
+                  uint32_t n, uint32_t skip, float *out) {
     skip = skip < n ? skip : n;
     for (uint32_t p = 0; p < count; p++) {
-        pool_one(modes[p], x, stride, hidden, skip, n, out + p * hidden);
+        pool_one(modes[p], rows, hidden, skip, n, out + p * hidden);
     }
     return fl_all_finite(out, hidden * count);
 }

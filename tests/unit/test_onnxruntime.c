@@ -322,21 +322,43 @@ Test(onnxruntime, poolings_are_those_of_sentence_transformers) {
     fl_pooling modes[FL_POOL_COUNT];
     for (int p = 0; p < FL_POOL_COUNT; p++)
         modes[p] = (fl_pooling)p;
+    const fl_rows rows = {x, HIDDEN, NULL};
     for (uint32_t skip = 0; skip < LENGTH; skip++) {
-        cr_assert(fl_pool_rows(modes, FL_POOL_COUNT, x, HIDDEN, HIDDEN, LENGTH, skip, out));
+        cr_assert(fl_pool_rows(modes, FL_POOL_COUNT, &rows, HIDDEN, LENGTH, skip, out));
         for (size_t p = 0; p < FL_POOL_COUNT; p++)
             for (size_t c = 0; c < HIDDEN; c++)
                 cr_assert(fabs(out[p * HIDDEN + c] -
                                toy_pool((fl_pooling)p, wide, HIDDEN, LENGTH, skip, c)) <= 1e-5,
                           "pooling %zu, skip %u", p, skip);
     }
-    fl_pool_rows(modes, FL_POOL_COUNT, x, HIDDEN, HIDDEN, LENGTH, LENGTH,
-                 out); /* all of it a prompt */
+    fl_pool_rows(modes, FL_POOL_COUNT, &rows, HIDDEN, LENGTH, LENGTH, out); /* all a prompt */
     cr_assert_eq(out[FL_POOL_MEAN * HIDDEN], 0.0f);
     cr_assert_eq(out[FL_POOL_LAST_TOKEN * HIDDEN], 0.0f);
     cr_assert_eq(out[FL_POOL_MAX * HIDDEN], -1e9f);
     x[3] = NAN;
-    cr_assert_not(fl_pool_rows(modes, FL_POOL_COUNT, x, HIDDEN, HIDDEN, LENGTH, 0, out));
+    cr_assert_not(fl_pool_rows(modes, FL_POOL_COUNT, &rows, HIDDEN, LENGTH, 0, out));
+}
+
+Test(onnxruntime, rows_that_ids_choose_pool_to_the_bytes_of_rows_in_a_row) {
+    enum { ENTRIES = 40, HIDDEN = 35, LENGTH = 9 };
+    const int32_t ids[LENGTH] = {7, 39, 0, 7, 12, 38, 1, 7, 20};
+    uint64_t      seed        = 4;
+    float         table[ENTRIES * HIDDEN], x[LENGTH * HIDDEN];
+    float         chosen[HIDDEN * FL_POOL_COUNT], copied[HIDDEN * FL_POOL_COUNT];
+    for (size_t i = 0; i < ENTRIES * HIDDEN; i++)
+        table[i] = (float)toy_uniform(&seed, -2, 2);
+    for (size_t i = 0; i < LENGTH; i++)
+        memcpy(x + i * HIDDEN, table + ids[i] * HIDDEN, HIDDEN * sizeof *x);
+    fl_pooling modes[FL_POOL_COUNT];
+    for (int p = 0; p < FL_POOL_COUNT; p++)
+        modes[p] = (fl_pooling)p;
+    for (uint32_t skip = 0; skip <= LENGTH; skip++) {
+        fl_pool_rows(modes, FL_POOL_COUNT, &(fl_rows){table, HIDDEN, ids}, HIDDEN, LENGTH, skip,
+                     chosen);
+        fl_pool_rows(modes, FL_POOL_COUNT, &(fl_rows){x, HIDDEN, NULL}, HIDDEN, LENGTH, skip,
+                     copied);
+        cr_assert_arr_eq(chosen, copied, sizeof chosen, "skip %u", skip);
+    }
 }
 
 /* ---- The engine ------------------------------------------------------------------------------- */

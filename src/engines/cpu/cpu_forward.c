@@ -128,6 +128,16 @@ static bool wants_each(const fl_engine *e, uint32_t text) {
     return e->batch->each && e->batch->each[text];
 }
 
+/* Whether one of the block's is not. */
+static bool wants_any(const fl_engine *e, const fl_cpu_block *block) {
+    for (uint32_t t = block->first; t < block->last; t++) {
+        if (wants_each(e, e->plan.order[t])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The rows of all n tokens, as they are; false: a value is not finite. */
 static bool copy_rows(const fl_engine *e, const float *x, size_t n, float *out) {
     size_t width = e->desc.hidden;
@@ -143,8 +153,9 @@ static bool hand_over(const fl_engine *e, uint32_t text, const float *x, size_t 
     if (wants_each(e, text)) {
         return copy_rows(e, x, n, out);
     }
-    return fl_pool_rows(e->pooling, e->pooling_count, x, e->hidden16, e->desc.hidden, (uint32_t)n,
-                        skip, out);
+    const fl_rows rows = {x, e->hidden16, NULL};
+    return fl_pool_rows(e->pooling, e->pooling_count, &rows, e->desc.hidden, (uint32_t)n, skip,
+                        out);
 }
 
 /* Where the last layer took few rows, a text's pooled row is all there is of it. */
@@ -171,20 +182,38 @@ static void pool_texts(const fl_cpu_crew *c) {
     }
 }
 
+/* Whether texts are sums of word rows as they lie in the file: a static table of float32. */
+static bool pools_words(const fl_engine *e, const fl_cpu_block *block) {
+    bool as_it_is = e->word.dtype == FL_DTYPE_F32 && (uintptr_t)e->word.data % sizeof(float) == 0 &&
+                    e->word.adapter == NULL && e->word_map.data == NULL &&
+                    e->word_scale.data == NULL;
+    bool alone = e->desc.layers == 0 && e->positions == NULL && e->embed_norm.weight == NULL &&
+                 e->project == NULL && e->final_norm.weight == NULL && !e->mlm &&
+                 (e->desc.embed_scale == 0.0f || e->desc.embed_scale == 1.0f);
+    return as_it_is && alone && !wants_any(e, block);
+}
+
+static void pool_words(const fl_cpu_crew *c) {
+    fl_engine      *e     = c->engine;
+    const fl_batch *batch = e->batch;
+    for (uint32_t t = c->block->first; t < c->block->last; t++) {
+        uint32_t      text = e->plan.order[t];
+        const fl_rows rows = {e->word.data, e->desc.embedding, batch->ids + batch->cu[text]};
+        if ((t - c->block->first) % c->members == c->member &&
+            !fl_pool_rows(e->pooling, e->pooling_count, &rows, e->desc.hidden,
+                          (uint32_t)fl_cpu_length(e, t), fl_cpu_skip(e, t), batch->rows[text])) {
+            fl_cpu_report_bad(e, text);
+        }
+    }
+}
+
 /* Whether the last layer may take the pooled rows alone: worth it from two tokens a text on. int8's gains
  * are chosen from all rows. */
 static bool few_rows(const fl_engine *e, const fl_cpu_block *block) {
     size_t texts = block->last - block->first;
-    if (e->mlm) {
-        return false;
-    }
-    for (uint32_t t = block->first; t < block->last; t++) {
-        if (wants_each(e, e->plan.order[t])) {
-            return false;
-        }
-    }
-    return e->desc.layers > 0 && e->watch == NULL && fl_cpu_pooled_row(e, 1, 0) != SIZE_MAX &&
-           texts <= e->rows_max && 2 * texts <= block->tokens;
+    return !e->mlm && e->desc.layers > 0 && !wants_any(e, block) && e->watch == NULL &&
+           fl_cpu_pooled_row(e, 1, 0) != SIZE_MAX && texts <= e->rows_max &&
+           2 * texts <= block->tokens;
 }
 
 /* The caller of forward has a name already; the others of the team get one. */
@@ -216,6 +245,11 @@ void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thr
     }
     const uint64_t begin = fl_trace_begin(engine->trace);
     name_thread(engine, thread);
+    if (pools_words(engine, block)) {
+        pool_words(&c);
+        fl_trace_end(engine->trace, "block", begin, "tokens", block->tokens);
+        return;
+    }
     embed(&c, engine->scratch[thread].y);
     fl_cpu_wait(&c);
     fl_cpu_layers(&c);

@@ -369,8 +369,9 @@ static int hand_out(fl_ort_lane *lane, const fl_batch *batch, const uint32_t *or
             memcpy(row, values + (size_t)i * g->length * lane->hidden, count * sizeof *row);
             finite = fl_all_finite(row, count);
         } else if (!lane->session->pooled) {
-            finite = fl_pool_rows(lane->encoder->pooling, lane->encoder->pooling_count,
-                                  values + (size_t)i * g->length * lane->hidden, lane->hidden,
+            const fl_rows rows = {values + (size_t)i * g->length * lane->hidden, lane->hidden,
+                                  NULL};
+            finite = fl_pool_rows(lane->encoder->pooling, lane->encoder->pooling_count, &rows,
                                   lane->hidden, batch->cu[text + 1] - batch->cu[text], skip, row);
         } else {
             if (!direct)
