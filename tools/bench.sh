@@ -14,7 +14,9 @@
 # weights against onnxruntime, OpenVINO, sentence-transformers and llama.cpp; what cls pooling and a shared prompt save.
 # bench.sh heads [ARGUMENTS of bench/heads.py] - rerankers, SPLADE and static models against their peers, in 6 minutes.
 # bench.sh tokenizers [FILE ...] - tokenizer.json files by language against the wheel and every fast engine that the Python has
-# (bench/tokenizer_requirements.txt); no FILE: the real ones of FLETCH_TEST_DATA and the default model's.
+# (bench/tokenizer_requirements.txt); no FILE: the real ones of FLETCH_TEST_DATA and the default model's. With --patience before
+# the files: how long each works on for a client that has left.
+# bench.sh hostile [ARGUMENTS of bench/hostile.py] - what a small request takes under 24 clients that mean harm, against calm.
 # bench.sh host [ARGUMENTS of bench/host.py] - how many texts a second the host can hand to a device; likewise.
 . "$(dirname "$0")/say.sh"
 
@@ -68,8 +70,17 @@ test_environment
 case ${1:-} in
     tokenizers)
         shift
+        how=(--output "bench/results/$(date +%F)-tokenizers.md")
+        if [ "${1:-}" = --patience ]; then
+            how=(--patience)
+            shift
+        fi
         [ $# -gt 0 ] || set -- "${FLETCH_TEST_DATA:-../shared/data}"/tokenizers/*.json "$folder/tokenizer.json"
-        exec "${FLETCH_BENCH_PYTHON:-$(find_python)}" bench/tokenizer_speed.py --output "bench/results/$(date +%F)-tokenizers.md" "$@"
+        exec "${FLETCH_BENCH_PYTHON:-$(find_python)}" bench/tokenizer_speed.py "${how[@]}" "$@"
+        ;;
+    hostile)
+        shift
+        exec "${FLETCH_BENCH_PYTHON:-$(find_python)}" bench/hostile.py "$@"
         ;;
     runtime | host)
         question=$1

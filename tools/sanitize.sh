@@ -1,13 +1,32 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # sanitize.sh asan|tsan|fuzz [SECONDS] - build with a sanitizer and run what it is for.
+# sanitize.sh asan-server|tsan-server [ARGUMENTS of pytest] - the server's hostile tests (or those named) against the sanitized
+# program.
 # asan: every unit test. tsan: the tests that start threads. fuzz: each libFuzzer target, from the
 # seeds in tests/fuzz/corpus/TARGET: for SECONDS, from a place that chance chooses, or without SECONDS for
 # 10 s from the same place each time. An input that breaks a target is kept in build-fuzz/found/.
 # Writes "passed failed skipped" to build/tally/PRESET for check.sh.
 . "$(dirname "$0")/say.sh"
 
-preset=${1:?asan, tsan or fuzz}
+preset=${1:?asan, tsan, fuzz, asan-server or tsan-server}
+export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1
+export UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=second_deadlock_stack=1:halt_on_error=1:suppressions=$ROOT/tools/tsan.supp
+
+if [[ $preset == *-server ]]; then
+    folder=build-${preset%-server}
+    shift
+    [ $# -gt 0 ] || set -- tests/server/test_{transport*,budgets,promises,dialect_errors,tei,store}.py
+    tools/build.sh "${preset%-server}" fletch fletch_faulty
+    tools/venv.sh
+    tools/get_model.sh medium >/dev/null
+    test_environment
+    say "pytest: the server under $preset"
+    # What a sanitizer takes of memory says nothing (tests/server/serving.py).
+    FLETCH_BUILD=$ROOT/$folder FLETCH_BIN=$ROOT/$folder/fletch FLETCH_TEST_SANITIZED=1 \
+        exec "$VENV"/bin/python -m pytest -q -p no:cacheprovider "$@"
+fi
+
 seconds=${2:-10}
 chance=$([ -n "${2:-}" ] && echo 0 || echo 1) # 0: libFuzzer draws a seed
 folder=build-$preset
@@ -23,8 +42,6 @@ esac
 tools/build.sh "$preset" "${targets[@]}"
 
 if [ "$preset" != fuzz ]; then
-    export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1
-    export UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=second_deadlock_stack=1:halt_on_error=1:suppressions=$ROOT/tools/tsan.supp
     status=0
     ctest --test-dir "$folder" -j "$(nproc)" -L "^$label\$" --output-on-failure --output-junit tests.xml \
         --no-tests=ignore >"$folder"/ctest.log 2>&1 || status=$?

@@ -235,6 +235,15 @@ def test_no_promise_is_left_in_the_code():
     assert not wrong, f"finish it or say it in an issue: {wrong}"
 
 
+def test_tests_that_security_names_are_there():
+    """FILE::NAME, of pytest or Criterion."""
+    named = re.findall(r"(\S+?\.(?:py|c))::(\w+)", (house.ROOT / "SECURITY.md").read_text())
+    for path, name in named:
+        text = (house.ROOT / path).read_text()
+        assert re.search(rf"def {name}\(|Test\(\w+, {name}\b", text), f"SECURITY.md: {path} has no test {name}"
+    assert len(named) > 40
+
+
 def test_programs_of_the_benchmarks_compile():
     """No default target builds them, and they stand on inner headers, which change."""
     for source in sorted((house.ROOT / "bench").glob("*.c")):
