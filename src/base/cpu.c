@@ -20,13 +20,13 @@
 
 /* ---- Processors ------------------------------------------------------------------------------ */
 
-unsigned fl_cpu_usable_from(unsigned affinity, const char *cpu_max) {
-    unsigned usable = affinity == 0 ? 1 : affinity;
-    if (cpu_max == NULL || cpu_max[0] < '0' || cpu_max[0] > '9') {
-        return usable; /* "max 100000": no quota */
+/* What a quota like "150000 100000" leaves of `usable` processors. */
+static unsigned bounded(unsigned usable, const char *quota_period) {
+    if (quota_period[0] < '0' || quota_period[0] > '9') {
+        return usable; /* "max 100000", or v1's -1: no quota */
     }
     char    *end;
-    uint64_t quota  = strtoull(cpu_max, &end, 10);
+    uint64_t quota  = strtoull(quota_period, &end, 10);
     uint64_t period = strtoull(end, NULL, 10);
     if (period == 0) {
         period = 100000; /* the kernel's default */
@@ -45,21 +45,25 @@ static int least_cpu(const char *folder, bool v2, void *least) {
     char      text[80], quota[32], period[32];
     if (v2) {
         if (fl_small_read(folder, "/cpu.max", text, sizeof text)) {
-            *usable = fl_cpu_usable_from(*usable, text);
+            *usable = bounded(*usable, text);
         }
     } else if (fl_small_read(folder, "/cpu.cfs_quota_us", quota, sizeof quota) &&
                fl_small_read(folder, "/cpu.cfs_period_us", period, sizeof period)) {
         /* Both end in a newline, which strtoull skips; -1 is "no quota". */
         (void)snprintf(text, sizeof text, "%s %s", quota, period);
-        *usable = fl_cpu_usable_from(*usable, text);
+        *usable = bounded(*usable, text);
     }
     return 0;
 }
 
-unsigned fl_cpu_usable(void) {
-    unsigned usable = fl_cpu_usable_from(fl_os_processors(), NULL);
-    (void)fl_cgroup_each("", "cpu", least_cpu, &usable);
+unsigned fl_cpu_usable_at(const char *root, unsigned affinity) {
+    unsigned usable = affinity == 0 ? 1 : affinity;
+    (void)fl_cgroup_each(root, "cpu", least_cpu, &usable);
     return usable;
+}
+
+unsigned fl_cpu_usable(void) {
+    return fl_cpu_usable_at("", fl_os_processors());
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------- */

@@ -19,19 +19,20 @@ typedef struct fl_cpu {
 /* Fills *out; cheap (cpuid and sysfs), no state kept. */
 void fl_cpu_detect(fl_cpu *out);
 
-/* Cores this process may use: the least of affinity mask and cgroup v2/v1 CPU
- * quota (rounded up), at least 1. Never the machine's core count when either is
- * smaller. */
+/* Processors this process may use: the least of affinity mask and the CPU quotas of cgroups v2 and v1
+ * (rounded up), its own and its parents', at least 1. Never the machine's count when one is smaller. */
 unsigned fl_cpu_usable(void);
+/* The same of `affinity` processors with the quotas below `root`: "" is this machine, a test gives a tree. */
+unsigned fl_cpu_usable_at(const char *root, unsigned affinity);
 
-/* The same with the inputs given, for tests: `affinity` cores, cpu.max text
- * ("max 100000" or NULL). */
-unsigned fl_cpu_usable_from(unsigned affinity, const char *cpu_max);
-
-/* The processors of the affinity mask, those of one NUMA node side by side, at
- * most `capacity`, and no more than fl_cpu_usable(); returns how many. */
+/* The processors of the affinity mask, in the order in which teams take them, no more than
+ * fl_cpu_usable() of the first FL_CORES_MAX; returns how many. */
 enum { FL_CORES_MAX = 1024 };
-unsigned fl_cpu_cores(uint16_t *out, unsigned capacity);
+unsigned fl_cpu_cores(uint16_t out[FL_CORES_MAX]);
+/* Choose `usable` of `count` processors, by the topology below `root`: of each core one before a second, from
+ * one NUMA node before the next. They come out node by node, the siblings of a core side by side, so that teams that
+ * take them in turn share neither where that can be. */
+unsigned fl_cpu_choose(const char *root, uint16_t *cpus, unsigned count, unsigned usable);
 /* Pin the calling thread to one of them; a processor that went away leaves it
  * free. */
 void fl_cpu_pin(uint16_t core);

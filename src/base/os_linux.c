@@ -116,38 +116,76 @@ unsigned fl_os_processors(void) {
     return online > 0 ? (unsigned)online : 1;
 }
 
-/* Node of a processor: /sys/devices/system/cpu/cpuN has a link nodeM; 0 where
- * there is none. */
-static unsigned node_of(unsigned cpu) {
+/* A processor; `core` is the first of the siblings, and `rank` which of those that are given it is. */
+typedef struct place {
+    uint16_t cpu, node, core, rank;
+} place;
+
+/* /sys/devices/system/cpu/cpuN has a link nodeM and the list of siblings; without them it is alone on node 0. */
+static place place_of(const char *root, uint16_t cpu) {
     enum { NODES_MAX = 64 };
-    char path[80];
-    for (unsigned node = 0; node < NODES_MAX; node++) {
-        (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/node%u", cpu, node);
+    char  folder[PATH_MAX], path[PATH_MAX + 16], list[64];
+    place out = {.cpu = cpu, .core = cpu};
+    (void)snprintf(folder, sizeof folder, "%s/sys/devices/system/cpu/cpu%u", root, cpu);
+    for (uint16_t node = 0; node < NODES_MAX; node++) {
+        (void)snprintf(path, sizeof path, "%s/node%u", folder, node);
         if (access(path, F_OK) == 0) {
-            return node;
+            out.node = node;
+            break;
         }
     }
-    return 0;
+    if (fl_small_read(folder, "/topology/thread_siblings_list", list, sizeof list)) {
+        out.core = (uint16_t)strtoul(list, NULL, 10);
+    }
+    return out;
 }
 
-unsigned fl_cpu_cores(uint16_t *out, unsigned capacity) {
+static int by_place(const void *a, const void *b) {
+    const place *x = a, *y = b;
+    return x->node != y->node   ? x->node - y->node
+           : x->core != y->core ? x->core - y->core
+                                : x->cpu - y->cpu;
+}
+
+static int by_rank(const void *a, const void *b) {
+    const place *x = a, *y = b;
+    return x->rank != y->rank ? x->rank - y->rank : by_place(a, b);
+}
+
+unsigned fl_cpu_choose(const char *root, uint16_t *cpus, unsigned count, unsigned usable) {
+    place at[FL_CORES_MAX];
+    for (unsigned i = 0; i < count; i++) {
+        at[i] = place_of(root, cpus[i]);
+    }
+    qsort(at, count, sizeof *at, by_place);
+    for (unsigned i = 1; i < count; i++) {
+        bool sibling = at[i].core == at[i - 1].core;
+        at[i].rank   = sibling ? at[i - 1].rank + 1 : 0;
+    }
+    if (usable < count) {
+        qsort(at, count, sizeof *at, by_rank);
+        count = usable;
+        qsort(at, count, sizeof *at, by_place);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        cpus[i] = at[i].cpu;
+    }
+    return count;
+}
+
+unsigned fl_cpu_cores(uint16_t out[FL_CORES_MAX]) {
     cpu_set_t set;
-    unsigned  count = 0, usable = fl_cpu_usable();
+    unsigned  count = 0;
     CPU_ZERO(&set);
     if (sched_getaffinity(0, sizeof set, &set) != 0) {
         CPU_SET(0, &set);
     }
-    for (unsigned cpu = 0; cpu < CPU_SETSIZE && count < capacity; cpu++) {
-        if (!CPU_ISSET(cpu, &set)) {
-            continue;
+    for (unsigned cpu = 0; cpu < CPU_SETSIZE && count < FL_CORES_MAX; cpu++) {
+        if (CPU_ISSET(cpu, &set)) {
+            out[count++] = (uint16_t)cpu;
         }
-        unsigned at = count++; /* behind the last one of its node or a lower one */
-        for (; at > 0 && node_of(out[at - 1]) > node_of(cpu); at--) {
-            out[at] = out[at - 1];
-        }
-        out[at] = (uint16_t)cpu;
     }
-    return count < usable ? count : usable;
+    return fl_cpu_choose("", out, count, fl_cpu_usable());
 }
 
 void fl_cpu_pin(uint16_t core) {

@@ -10,14 +10,14 @@
  *         the very core that the others need.
  *         No wake-up is lost: a sleeper first announces itself (`sleepers`), then the kernel
  *         compares the word again; the publisher first changes the word, then reads `sleepers`.
- *         All four are sequentially consistent, so at least one side sees the other.
+ *         All four are sequentially consistent, so at least one side sees the other. The barrier
+ *         waits in the same two steps.
  * Memory  one block at fl_team_open; nothing while running.
  * Threads one fl_team_run at a time. Workers block all signals: they are the program's, not ours.
  * Proof   tests/unit/test_base_pool.c, also under ThreadSanitizer. */
 #include "base/pool.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
@@ -32,7 +32,7 @@
 enum {
     SPIN_NS        = 30000,
     SPIN_PAUSES    = 32,  /* pauses between two looks at the clock */
-    BARRIER_PAUSES = 2000 /* then the barrier gives its core away; 20 to 80 us */
+    BARRIER_PAUSES = 2000 /* 20 to 80 us, then a member sleeps at the barrier */
 };
 
 enum { FREE = -1 };
@@ -235,10 +235,12 @@ void fl_team_run(fl_team *team, fl_team_fn fn, void *arg) {
 
 /* ---- The barrier ----------------------------------------------------------------------------- */
 
-void fl_barrier_init(fl_barrier *barrier, unsigned size) {
+void fl_barrier_init(fl_barrier *barrier, const fl_team *team) {
     atomic_init(&barrier->arrived, 0);
     atomic_init(&barrier->phase, 0);
-    barrier->size = size;
+    atomic_init(&barrier->sleepers, 0);
+    barrier->size   = team->size;
+    barrier->pauses = team->may_spin ? BARRIER_PAUSES : 0;
 }
 
 void fl_barrier_wait(fl_barrier *barrier) {
@@ -247,15 +249,21 @@ void fl_barrier_wait(fl_barrier *barrier) {
         barrier->size) {
         /* The last one opens: nobody counts again before it sees the new phase. */
         atomic_store_explicit(&barrier->arrived, 0, memory_order_relaxed);
-        atomic_store_explicit(&barrier->phase, phase + 1, memory_order_release);
+        atomic_store(&barrier->phase, phase + 1);
+        if (atomic_load(&barrier->sleepers) != 0) {
+            fl_os_wake(&barrier->phase);
+        }
         return;
     }
-    for (unsigned i = 0; atomic_load_explicit(&barrier->phase, memory_order_acquire) == phase;) {
-        if (i < BARRIER_PAUSES) {
-            i++;
-            pause_core();
-        } else {
-            sched_yield(); /* more members than cores: let the others arrive */
+    for (unsigned i = 0; i < barrier->pauses; i++) {
+        if (atomic_load_explicit(&barrier->phase, memory_order_acquire) != phase) {
+            return;
         }
+        pause_core();
     }
+    atomic_fetch_add(&barrier->sleepers, 1);
+    while (atomic_load(&barrier->phase) == phase) {
+        fl_os_wait(&barrier->phase, phase);
+    }
+    atomic_fetch_sub(&barrier->sleepers, 1);
 }

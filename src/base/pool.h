@@ -25,13 +25,15 @@ void     fl_team_close(fl_team *team); /* NULL is a no-op */
 unsigned fl_team_size(const fl_team *team);
 void     fl_team_run(fl_team *team, fl_team_fn fn, void *arg);
 
-/* A sense-reversing spinning barrier for `size` members that are all running. */
+/* A barrier for all members of a team that are in fn. It spins as long as a member that runs takes to arrive,
+ * and sleeps then: where others want the cores too, who waits must not hold one that a member needs. */
 typedef struct fl_barrier {
     _Alignas(64) atomic_uint arrived;
     _Alignas(64) atomic_uint phase;
-    unsigned size;
+    atomic_uint sleepers;
+    unsigned    size, pauses;
 } fl_barrier;
-void fl_barrier_init(fl_barrier *barrier, unsigned size);
+void fl_barrier_init(fl_barrier *barrier, const fl_team *team);
 void fl_barrier_wait(fl_barrier *barrier);
 
 #endif

@@ -80,7 +80,7 @@ static int open_slots(fl_replica *replica, const fl_engine_info *like, fletch_er
 /* The cores of group `number` of `count` groups. */
 static int choose_cores(fl_replica *replica, uint32_t count, fletch_error *error) {
     uint16_t cores[FL_CORES_MAX];
-    unsigned usable = fl_cpu_cores(cores, FL_CORES_MAX);
+    unsigned usable = fl_cpu_cores(cores);
     unsigned each   = usable / count > 0 ? usable / count : 1;
     replica->cores  = fl_alloc_array(each, sizeof *replica->cores);
     if (!replica->cores)
@@ -162,11 +162,16 @@ static int add_replica(fl_replicas *set, const fl_engine_ops *ops, const char *p
     return groups > 1 ? choose_cores(replica, groups, error) : FLETCH_OK;
 }
 
+static void pin_to(const fl_replica *replica) {
+    if (replica->cores)
+        fl_cpu_pin(replica->cores[0]);
+}
+
 /* The opening of one replica's engine, for a thread. */
 typedef struct opening {
     fl_replica              *replica;
     const fl_engine_options *options;
-    bool                     started;
+    bool                     started; /* and not joined yet */
     pthread_t                thread;
     int                      status;
     fletch_error             error;
@@ -176,6 +181,13 @@ static void *open_one(void *arg) {
     opening *o = arg;
     o->status  = open_engine(o->replica, o->options, &o->error);
     return NULL;
+}
+
+/* On a thread of its own: the weights come to lie in the memory of the node whose cores will read them. */
+static void *open_pinned(void *arg) {
+    opening *o = arg;
+    pin_to(o->replica);
+    return open_one(o);
 }
 
 uint64_t fl_replica_backoff(uint32_t times) {
@@ -216,10 +228,16 @@ static int open_engines(fl_replicas *set, const fl_engine_options *options, bool
     for (uint32_t r = 0; r < set->count; r++) {
         opening *o = &all[r];
         *o         = (opening){.replica = &set->replica[r], .options = options};
-        o->started = together && r + 1 < set->count && /* the last one is this thread's */
-                     fl_thread_start(&o->thread, "fletch-open", open_one, o, NULL) == FLETCH_OK;
+        bool apart = o->replica->cores ||
+                     (together && r + 1 < set->count); /* the last one is this thread's */
+        o->started =
+            apart && fl_thread_start(&o->thread, "fletch-open", open_pinned, o, NULL) == FLETCH_OK;
         if (!o->started)
             open_one(o);
+        if (o->started && !together) {
+            pthread_join(o->thread, NULL);
+            o->started = false;
+        }
     }
     for (uint32_t r = 0; r < set->count; r++) {
         if (all[r].started)
@@ -542,11 +560,6 @@ static void sleep_until(fl_runner *slot, uint64_t due) {
     fl_cond_wait_until(&slot->wake, &slot->replica->set->model->lock, due);
     slot->sleeping = false;
     slot->armed_ns = UINT64_MAX;
-}
-
-static void pin_to(const fl_replica *replica) {
-    if (replica->cores)
-        fl_cpu_pin(replica->cores[0]);
 }
 
 /* For the trace. (locked) */

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -27,7 +28,7 @@ static pthread_cond_t         plan_changed = PTHREAD_COND_INITIALIZER;
 static uint64_t               forwards, state;
 static _Thread_local uint64_t here; /* forwards that this thread ran */
 static uint64_t               plans, reached, most_texts, most_tokens;
-static uint64_t               opens, opening;
+static uint64_t               opens, opening, pinned;
 static uint32_t               scripted, met, allowed[FL_FAULT_DEVICES];
 static bool                   lonely;
 static atomic_uint            engines_open;
@@ -84,6 +85,10 @@ uint64_t fl_fault_opens(void) {
 
 uint64_t fl_fault_opening(void) {
     return read_locked(&opening);
+}
+
+uint64_t fl_fault_pinned(void) {
+    return read_locked(&pinned);
 }
 
 uint64_t fl_fault_forwards(void) {
@@ -173,12 +178,19 @@ static uint32_t devices(const fl_engine_options *options) {
     return n;
 }
 
+static bool is_pinned(const fl_engine_options *options) {
+    cpu_set_t set;
+    return options->cores && sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) == 1 &&
+           CPU_ISSET(options->cores[0], &set);
+}
+
 static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
                        fletch_error *error) {
     *out = NULL;
     pthread_mutex_lock(&plan_lock);
     opens++;
     opening++;
+    pinned += is_pinned(options);
     while (plan.opens_held)
         pthread_cond_wait(&plan_changed, &plan_lock);
     opening--;

@@ -54,8 +54,10 @@ void fl_fault_set(const fl_fault_plan *plan);
 /* While the plan is gated: `forwards` more of `device` may end. */
 void fl_fault_allow(uint32_t device, uint32_t forwards);
 
-uint64_t fl_fault_opens(void);      /* tried so far */
-uint64_t fl_fault_opening(void);    /* of these, waiting */
+uint64_t fl_fault_opens(void);   /* tried so far */
+uint64_t fl_fault_opening(void); /* of these, waiting */
+uint64_t
+fl_fault_pinned(void); /* of these, by a thread that is pinned to the first of the engine's cores */
 uint64_t fl_fault_forwards(void);   /* forwards so far */
 uint64_t fl_fault_here(void);       /* of these, on the calling thread */
 uint64_t fl_fault_open(void);       /* engines that are open now */

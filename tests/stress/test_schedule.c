@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cpu.h"
 #include "base/mem.h"
 #include "call.h"
 
@@ -120,6 +121,21 @@ Test(schedule, one_call_is_spread_over_idle_devices) {
     cr_assert_eq(fletch_submit(model, &request, done, &c, NULL, NULL), 0);
     cr_assert_eq(wait_for(&c), FLETCH_OK);
     cr_assert_eq(fl_fault_reached(), 4, "a device stood idle");
+    fletch_close(model);
+}
+
+/* What it allocates comes to lie where its threads are; whoever opened it keeps the cores it had. */
+Test(schedule, a_group_of_cores_opens_on_them) {
+    fl_fault_plan plan  = {.slots = 1, .cuda_gone = true};
+    static pairs  two   = {{"cpu.replicas", "2"}, {NULL, NULL}};
+    unsigned      cores = fl_cpu_usable();
+    if (cores < 2) {
+        cr_skip_test("one processor has no two groups");
+    }
+    fletch_model *model = open_with(&plan, two);
+    cr_assert_eq(stats_of(model).replicas_ready, 2);
+    cr_assert_eq(fl_fault_pinned(), 2);
+    cr_assert_eq(fl_cpu_usable(), cores);
     fletch_close(model);
 }
 

@@ -110,13 +110,42 @@ Test(pool, barrier_keeps_phases_apart, .timeout = 600) {
         phases       p;
         memset(&p, 0, sizeof p);
         p.rounds = size > 2 ? 300 : 5000;
-        fl_barrier_init(&p.barrier, size);
         cr_assert_eq(fl_team_open(&team, size, NULL, &error), 0);
+        fl_barrier_init(&p.barrier, team);
         fl_team_run(team, in_step, &p);
         for (unsigned m = 0; m < size; m++) {
             cr_assert_eq(p.wrong[m], 0, "size %u member %u", size, m);
             cr_assert_eq(p.step[m], p.rounds);
         }
+        fl_team_close(team);
+    }
+}
+
+/* Member 0 uses no processor while it waits; a lost wake-up hangs and hits the timeout. */
+static void wait_for_a_sleeper(void *arg, unsigned member, unsigned size) {
+    phases         *p = arg;
+    struct timespec begin, end, nap = {0, 2000000};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+    for (int round = 0; round < p->rounds; round++) {
+        if (member + 1 == size) {
+            nanosleep(&nap, NULL);
+        }
+        fl_barrier_wait(&p->barrier);
+    }
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    p->step[member] =
+        (int)((end.tv_sec - begin.tv_sec) * 1000000 + (end.tv_nsec - begin.tv_nsec) / 1000);
+}
+
+Test(pool, a_member_that_waits_leaves_its_core, .timeout = 600) {
+    for (unsigned size = 2; size <= 4; size++) {
+        fl_team     *team;
+        fletch_error error;
+        phases       p = {.rounds = 100};
+        cr_assert_eq(fl_team_open(&team, size, NULL, &error), 0);
+        fl_barrier_init(&p.barrier, team);
+        fl_team_run(team, wait_for_a_sleeper, &p);
+        cr_assert_lt(p.step[0], 100000, "%d us of processor time in 200 ms of waiting", p.step[0]);
         fl_team_close(team);
     }
 }

@@ -276,7 +276,7 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     e->trace  = options->trace;
     FL_TRY(fl_team_open(&e->team, e->threads, options->cores, error));
     FL_TRY(fl_cpu_prompt_open(e, error));
-    fl_barrier_init(&e->barrier, e->threads);
+    fl_barrier_init(&e->barrier, e->team);
     status = fl_cpu_pack(e, encoder, error);
     return status == FLETCH_OK && e->format == FL_CPU_INT8 ? fl_cpu_calibrate(e, encoder, error)
                                                            : status;
