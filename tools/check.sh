@@ -45,10 +45,11 @@ run_pytest() { # STAGE FOLDERS [ARGUMENTS]: Python tests against the real progra
     python3 tools/tally.py build/"$stage".xml >build/tally/"$stage"
 }
 
-run_python() { # SUFFIX: tests side by side, one to a core; of the server, whose tests share one, files
-    run_pytest pytest"$1" "tests/golden tests/cli tests/tidy" -n "$(nproc)" --dist loadgroup
-    run_pytest server"$1" tests/server -n "$(nproc)" --dist loadfile
-    run_pytest python"$1" python/tests -n "$(nproc)" -W error
+run_python() { # SUFFIX: two tests to a core, for half of their time they wait; of the server, files, which share one
+    local jobs=$((2 * $(nproc)))
+    run_pytest pytest"$1" "tests/golden tests/cli tests/tidy" -n $jobs --dist loadgroup
+    run_pytest server"$1" tests/server -n $jobs --dist loadfile
+    run_pytest python"$1" python/tests -n $jobs -W error
 }
 
 run_sanitizers() {

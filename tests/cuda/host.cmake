@@ -13,7 +13,7 @@ foreach(subject engine memory faults)
   target_link_options(${name} PRIVATE LINKER:--no-as-needed)
   target_link_libraries(${name} PRIVATE fl_sim_cuda fl_sim_cublaslt fl_sim_nvml)
   add_dependencies(${name} fletch_cuda)
-  set_property(TEST ${name} PROPERTY ENVIRONMENT FLETCH_CUDA_MODULE=$<TARGET_FILE:fletch_cuda>)
+  set_tests_properties(${name} PROPERTIES COST 20 ENVIRONMENT FLETCH_CUDA_MODULE=$<TARGET_FILE:fletch_cuda>)
 endforeach()
 
 # The real library, which needs no device for the most of what the engine asks of it.

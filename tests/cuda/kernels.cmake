@@ -38,9 +38,10 @@ endfunction()
 fl_kernels_test(fl-cuda-kernels fl_cuda_sim)
 add_test(NAME cuda_kernels COMMAND fl-cuda-kernels test)
 # Blocks, warps and lanes from the last to the first: what a missing barrier would let through forwards.
-add_test(NAME cuda_kernels_reversed COMMAND fl-cuda-kernels test)
+# Brief: every barrier with a round before it and one behind.
+add_test(NAME cuda_kernels_reversed COMMAND fl-cuda-kernels test --brief)
 set_property(TEST cuda_kernels_reversed PROPERTY ENVIRONMENT SIM_ORDER=1)
-set_tests_properties(cuda_kernels cuda_kernels_reversed PROPERTIES LABELS unit TIMEOUT 600)
+set_tests_properties(cuda_kernels cuda_kernels_reversed PROPERTIES LABELS unit TIMEOUT 600 COST 15)
 
 # Kernels that tell races.cpp each access to memory, by the calls of -fsanitize=thread; the sanitizer's own
 # library would be in its way.
@@ -51,7 +52,6 @@ fl_host_kernels(fl_cuda_told ${kernels})
 target_compile_options(fl_cuda_told PRIVATE -fsanitize=thread)
 fl_host_kernels(fl_cuda_races ${sim}/lanes.cpp ${sim}/races.cpp)
 fl_kernels_test(fl-cuda-races fl_cuda_told fl_cuda_races)
-# Brief, which comes by every barrier with a round before it and one behind.
 add_test(NAME cuda_kernels_races COMMAND fl-cuda-races test --brief)
 set_property(TEST cuda_kernels_races PROPERTY ENVIRONMENT SIM_ORDER=7)
-set_tests_properties(cuda_kernels_races PROPERTIES LABELS unit TIMEOUT 3000)
+set_tests_properties(cuda_kernels_races PROPERTIES LABELS unit TIMEOUT 3000 COST 24)

@@ -225,7 +225,7 @@ static toy_spec random_switches(uint64_t *state, uint32_t step) {
 Test(cuda, random_switches) {
     static const uint32_t lengths[] = {1, 17, 66, 40};
     uint64_t              state     = 20261123;
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < toy_rounds(6, 12); i++) {
         toy      t;
         toy_spec s = random_switches(&state, 8);
         toy_make(&t, &s, 5 + (uint64_t)i);
@@ -266,7 +266,7 @@ Test(cuda, small_batches_of_every_kind_of_family) {
 
 Test(cuda, small_batches_of_random_switches) {
     uint64_t state = 20261124;
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < toy_rounds(4, 10); i++) {
         toy_spec s = random_switches(&state, 32);
         compare_small(&s, 5 + (uint64_t)i, i % 2 ? "fp16" : "bf16", 0.9995);
     }

@@ -289,6 +289,8 @@ int main(int argc, char **argv) {
     }
     uint64_t state  = seed;
     unsigned rounds = 0;
+    if (getenv("FLETCH_TEST_FULL"))
+        seconds *= 3;
     for (double left = seconds; left > 0; left -= each, rounds++)
         round_of(folder, workers, threads, left < each ? left : each, &state);
     printf("stress: %u rounds, %llu batches, seed %llu: nothing lost\n", rounds,

@@ -592,12 +592,33 @@ static inline void toy_forward(const fl_encoder *e, const int32_t *ids, size_t n
     toy_forward_pair(e, ids, n, n, skip, out);
 }
 
+/* Whether set `index` has the fp32 kernels of one in front of it: avx512vnni differs from avx512 in its narrow
+ * formats alone. */
+static inline bool toy_isa_repeats(size_t index, const fl_cpu *cpu) {
+    enum { FROM = offsetof(fl_cpu_kernels, panels), TO = offsetof(fl_cpu_kernels, narrow) };
+    const fl_cpu_isa *own = fl_cpu_isa_at(index);
+    for (size_t i = 0; i < index; i++) {
+        const fl_cpu_isa *isa = fl_cpu_isa_at(i);
+        if (isa->kernels && isa->usable(cpu) &&
+            memcmp((const char *)isa->kernels + FROM, (const char *)own->kernels + FROM,
+                   TO - FROM) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of a test that could go on for ever: `make check` has a part, `make check-full` all. */
+static inline int toy_rounds(int part, int all) {
+    return getenv("FLETCH_TEST_FULL") ? all : part;
+}
+
 /* Kernels that this machine has; true while there are more. */
 static inline bool toy_each_isa(size_t *at, const char **name) {
     fl_cpu cpu;
     fl_cpu_detect(&cpu);
     const fl_cpu_isa *isa = fl_cpu_isa_at((*at)++);
-    while (isa && (isa->kernels == NULL || !isa->usable(&cpu))) {
+    while (isa && (isa->kernels == NULL || !isa->usable(&cpu) || toy_isa_repeats(*at - 1, &cpu))) {
         isa = fl_cpu_isa_at((*at)++);
     }
     *name = isa ? isa->name : NULL;
