@@ -231,7 +231,7 @@ static fl_exit split_fields(fl_input *input, const fl_cli *cli) {
                 return fl_cli_usage(cli, "--field names %.*s twice", (int)size, at);
             }
         }
-        input->fields[input->field_count++] = (fl_field){at, size};
+        input->fields[input->field_count++] = (fl_input_field){at, size};
         at += size;
         if (*at == '\0') {
             return FL_EXIT_DONE;

@@ -65,10 +65,10 @@ typedef struct fl_window {
 
 /* One of the fields that make a text, borrowed. */
 enum { FL_FIELDS_MAX = 16 };
-typedef struct fl_field {
+typedef struct fl_input_field {
     const char *name;
     size_t      size;
-} fl_field;
+} fl_input_field;
 
 typedef struct fl_input {
     fl_source       source; /* of files[file] */
@@ -78,7 +78,7 @@ typedef struct fl_input {
     size_t          line_max;
     uint64_t        done, total; /* bytes of the files before this one, of all; total 0: unknown */
     const char     *field;       /* as --field has it */
-    fl_field        fields[FL_FIELDS_MAX];
+    fl_input_field  fields[FL_FIELDS_MAX];
     size_t          field_count;
     const char     *join;      /* between the texts of several fields */
     char            delimiter; /* of CSV; 0: comma, or tab in TSV */

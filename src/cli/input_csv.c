@@ -89,7 +89,7 @@ static bool number_column(const fl_input *input, fl_buf *name) {
     return true;
 }
 
-static bool find_column(const fl_input *input, fl_field field, size_t *out) {
+static bool find_column(const fl_input *input, fl_input_field field, size_t *out) {
     for (size_t i = 0; i < input->column_count; i++) {
         const char *name = input->columns[i];
         if (strlen(name) == field.size && memcmp(name, field.name, field.size) == 0) {
@@ -108,10 +108,10 @@ static bool find_column(const fl_input *input, fl_field field, size_t *out) {
 
 /* A column of the whole name ("last, first") wins over several fields. */
 static bool find_columns(fl_input *input, fletch_error *error) {
-    const fl_field whole = {input->field, strlen(input->field)};
-    char           known[256];
-    size_t         used = 0;
-    known[0]            = '\0';
+    const fl_input_field whole = {input->field, strlen(input->field)};
+    char                 known[256];
+    size_t               used = 0;
+    known[0]                  = '\0';
     if (find_column(input, whole, &input->text_columns[0])) {
         input->fields[0]   = whole;
         input->field_count = 1;
@@ -152,7 +152,7 @@ static bool find_id(fl_input *input, fletch_error *error) {
     if (input->id_field == NULL) {
         return true;
     }
-    const fl_field field = {input->id_field, strlen(input->id_field)};
+    const fl_input_field field = {input->id_field, strlen(input->id_field)};
     if (!find_column(input, field, &input->id_column)) {
         (void)fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                       "there is no column \"%s\", which --id-field names", input->id_field);

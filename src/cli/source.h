@@ -24,7 +24,7 @@ typedef enum fl_source_phase {
 } fl_source_phase;
 
 typedef struct fl_source {
-    fl_stream      stream;
+    fl_byte_stream stream;
     fl_source_kind kind;
     size_t         record_max;
 

@@ -129,7 +129,7 @@ static const char *unmarked_wide(const char *data, size_t size) {
     return zeros[1] * 4 >= seen ? "UTF-16LE" : zeros[0] * 4 >= seen ? "UTF-16BE" : NULL;
 }
 
-static int refuse(const fl_stream *stream, const fl_sign *sign, fletch_error *error) {
+static int refuse(const fl_byte_stream *stream, const fl_sign *sign, fletch_error *error) {
     const char *packing = stream->expand.packing == FL_PACKING_GZIP   ? " in gzip"
                           : stream->expand.packing == FL_PACKING_ZSTD ? " in zstd"
                                                                       : "";
@@ -137,7 +137,7 @@ static int refuse(const fl_stream *stream, const fl_sign *sign, fletch_error *er
                    sign->what, packing, sign->advice);
 }
 
-int fl_stream_open(fl_stream *stream, const char *path, fletch_error *error) {
+int fl_stream_open(fl_byte_stream *stream, const char *path, fletch_error *error) {
     memset(stream, 0, sizeof *stream);
     stream->fd   = STDIN_FILENO;
     stream->name = "standard input";
@@ -158,7 +158,7 @@ int fl_stream_open(fl_stream *stream, const char *path, fletch_error *error) {
     return 0;
 }
 
-int fl_stream_skip(fl_stream *stream, uint64_t offset, fletch_error *error) {
+int fl_stream_skip(fl_byte_stream *stream, uint64_t offset, fletch_error *error) {
     if (lseek(stream->fd, (off_t)offset, SEEK_SET) < 0)
         return fl_fail_errno(error, errno, "cannot read", stream->name);
     stream->packed.taken = offset;
@@ -174,7 +174,7 @@ bool fl_stream_is_plain(const char *head, size_t size) {
     return unmarked_wide(head, size) == NULL;
 }
 
-void fl_stream_close(fl_stream *stream) {
+void fl_stream_close(fl_byte_stream *stream) {
     if (stream->owned)
         (void)close(stream->fd);
     stream->owned = false;
@@ -184,19 +184,19 @@ void fl_stream_close(fl_stream *stream) {
     stream->packed.data = stream->plain = NULL;
 }
 
-bool fl_stream_holds_more(const fl_stream *stream) {
+bool fl_stream_holds_more(const fl_byte_stream *stream) {
     return stream->plain_begin < stream->plain_end || stream->packed.begin < stream->packed.end ||
            stream->expand.full;
 }
 
-uint64_t fl_stream_taken(const fl_stream *stream) {
+uint64_t fl_stream_taken(const fl_byte_stream *stream) {
     const size_t plain =
         fl_stream_is_verbatim(stream) ? stream->plain_end - stream->plain_begin : 0;
     return stream->packed.taken - plain - (stream->packed.end - stream->packed.begin);
 }
 
 /* Bytes as they are in the file once expanded: what is held, else straight into `out`. */
-static int64_t read_plain(fl_stream *stream, char *out, size_t room, fletch_error *error) {
+static int64_t read_plain(fl_byte_stream *stream, char *out, size_t room, fletch_error *error) {
     fl_packed *packed = &stream->packed;
     if (stream->expand.packing != FL_PACKING_NONE)
         return fl_expand_read(&stream->expand, packed, out, room, error);
@@ -217,7 +217,7 @@ static int64_t read_plain(fl_stream *stream, char *out, size_t room, fletch_erro
 }
 
 /* One more block of plain bytes after those that are held: 1, 0 at the end, negative on failure. */
-static int fill_plain(fl_stream *stream, fletch_error *error) {
+static int fill_plain(fl_byte_stream *stream, fletch_error *error) {
     if (stream->plain == NULL && (stream->plain = fl_alloc(FL_BLOCK)) == NULL)
         return fl_fail_nomem(error, FL_BLOCK, "the input buffer");
     const size_t left = stream->plain_end - stream->plain_begin;
@@ -233,7 +233,7 @@ static int fill_plain(fl_stream *stream, fletch_error *error) {
 }
 
 /* Judge the first bytes of the file, then of what they expand to. */
-static int judge(fl_stream *stream, fletch_error *error) {
+static int judge(fl_byte_stream *stream, fletch_error *error) {
     const fl_sign *sign = NULL;
     bool           open = true;
     int            more = 1;
@@ -307,7 +307,7 @@ static size_t put(char *out, uint32_t point) {
 }
 
 /* What one unit of UTF-16 adds, with the one before it where they are a pair. */
-static size_t put_pair(fl_stream *stream, uint32_t value, char *out) {
+static size_t put_pair(fl_byte_stream *stream, uint32_t value, char *out) {
     const uint32_t high = stream->high;
     stream->high        = 0;
     if (high != 0 && value >= 0xDC00 && value < 0xE000)
@@ -321,7 +321,7 @@ static size_t put_pair(fl_stream *stream, uint32_t value, char *out) {
 }
 
 /* Decode what is held: bytes written, never more than `room`. */
-static size_t decode(fl_stream *stream, char *out, size_t room) {
+static size_t decode(fl_byte_stream *stream, char *out, size_t room) {
     const size_t width = stream->charset <= FL_CHARSET_UTF16BE ? 2 : 4;
     size_t       size  = 0;
     while (stream->plain_end - stream->plain_begin >= width && room - size >= 8) {
@@ -333,7 +333,7 @@ static size_t decode(fl_stream *stream, char *out, size_t room) {
     return size;
 }
 
-int64_t fl_stream_read(fl_stream *stream, char *out, size_t room, fletch_error *error) {
+int64_t fl_stream_read(fl_byte_stream *stream, char *out, size_t room, fletch_error *error) {
     if (!stream->judged) {
         FL_TRY(judge(stream, error));
     }

@@ -18,9 +18,9 @@
 #include "config/config_internal.h"
 
 typedef struct config_slot {
-    fl_value      value;
-    char         *origin; /* owned; NULL for the default */
-    fletch_origin rank;
+    fl_config_value value;
+    char           *origin; /* owned; NULL for the default */
+    fletch_origin   rank;
 } config_slot;
 
 struct fletch_config {
@@ -75,8 +75,8 @@ fl_config *fl_config_clone(const fl_config *config) {
 
 int fl_config_assign(fl_config *config, fl_key key, const char *text, fletch_origin rank,
                      const char *origin, const char *place, fletch_error *error) {
-    config_slot *slot = &config->slots[key];
-    fl_value     value;
+    config_slot    *slot = &config->slots[key];
+    fl_config_value value;
     /* The value is checked even where a higher rank hides it: a mistake in a file should not wait
      * for the day the flag is left out. */
     const int status = fl_value_parse(key, text, place, &value, error);

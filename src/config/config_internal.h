@@ -29,11 +29,11 @@ typedef struct fl_option_rule {
     const char    *zero_word; /* "auto", "none", "off": another way to write 0; or NULL */
 } fl_option_rule;
 
-typedef struct fl_value {
+typedef struct fl_config_value {
     char   *text;    /* owned; the value in its canonical spelling */
     int64_t integer; /* INT and SIZE; BOOL 0 or 1 */
     double  number;  /* FLOAT */
-} fl_value;
+} fl_config_value;
 
 /* table.c */
 const fletch_option  *fl_option(fl_key key);
@@ -43,7 +43,7 @@ bool                  fl_key_find(const char *name, fl_key *out);
 int fl_key_unknown(const char *place, const char *name, fletch_error *error);
 
 /* value.c: parse `text` for a key; `place` begins the message. On failure nothing is owned. */
-int fl_value_parse(fl_key key, const char *text, const char *place, fl_value *out,
+int fl_value_parse(fl_key key, const char *text, const char *place, fl_config_value *out,
                    fletch_error *error);
 
 /* config.c: set a key with a rank and an origin text; does nothing when a higher rank holds it. */

@@ -6,7 +6,7 @@
  * Method  One parser per type. Case of words does not matter; lists and enums are stored in the
  *         table's own spelling and provider names without their short forms (gpu is stored as
  *         cuda), so that rooms above compare plain strings.
- * In/Out  A terminated string -> fl_value with owned canonical text. Threads: no state.
+ * In/Out  A terminated string -> fl_config_value with owned canonical text. Threads: no state.
  * Proof   tests/unit/test_config.c. */
 #include <stdio.h>
 #include <string.h>
@@ -159,7 +159,7 @@ static int check_bounds(const fl_option_rule *rule, double value, const char *te
 }
 
 static int parse_number(const fl_option_rule *rule, const char *text, const char *place,
-                        fl_value *out, fletch_error *error) {
+                        fl_config_value *out, fletch_error *error) {
     if (rule->zero_word != NULL && strcasecmp(text, rule->zero_word) == 0)
         return 0;
     uint64_t size = 0;
@@ -197,7 +197,7 @@ static int check_text(const char *text, const char *place, fletch_error *error) 
     return 0;
 }
 
-int fl_value_parse(fl_key key, const char *text, const char *place, fl_value *out,
+int fl_value_parse(fl_key key, const char *text, const char *place, fl_config_value *out,
                    fletch_error *error) {
     const fl_option_rule *rule      = fl_option_rule_of(key);
     fl_buf                canonical = {0};

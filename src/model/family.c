@@ -204,7 +204,8 @@ static void read_feed_forward(fl_encoder_desc *desc, fl_json_reader *config, con
         read_activation(desc, config, key, "", &desc->activation);
 }
 
-static void read_field(fl_encoder_desc *desc, fl_json_reader *config, const fl_field *field) {
+static void read_field(fl_encoder_desc *desc, fl_json_reader *config,
+                       const fl_family_field *field) {
     char        spelt[KEY_MAX];
     const char *key   = spelling(config, field->keys, spelt);
     char       *at    = (char *)desc + field->at;

@@ -31,13 +31,13 @@ typedef enum fl_field_kind {
     FL_FIELD_FEED_FORWARD, /* JinaBERT's word for activation and GLU: must be there */
     FL_FIELD_INVERSE_ROOT  /* 1 / √value */
 } fl_field_kind;
-typedef struct fl_field {
+typedef struct fl_family_field {
     const char   *keys;
     size_t        at;
     fl_field_kind kind;
     double        fallback, min, max;
     const char   *word; /* fallback of an activation */
-} fl_field;
+} fl_family_field;
 
 /* Bounds far above any model in use; products of two stay below 2^48. */
 #define FL_SIZE(member, keys, fallback, least, most)                                               \
@@ -129,7 +129,7 @@ typedef struct fl_family {
     bool        untyped_pairs;      /* the tokenizer of its class makes no token types */
 
     fl_encoder_desc fixed; /* switches that config.json does not tell */
-    fl_field        fields[FL_FIELDS_MAX];
+    fl_family_field fields[FL_FIELDS_MAX];
     fl_only         only[FL_ONLY_MAX];
     const char     *padding_key; /* positions begin after the padding's row: its key, or "" for */
     uint32_t        padding;     /* this row always */

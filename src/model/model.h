@@ -55,9 +55,9 @@ typedef struct fl_weight_files {
 
 /* A value with the file or rule it came from ("1_Pooling/config.json", "no modules.json:
  * default"). */
-typedef struct fl_source {
+typedef struct fl_model_source {
     const char *origin; /* static or owned by the model */
-} fl_source;
+} fl_model_source;
 
 /* Larger than any tokenizer in use (a 256k-piece vocabulary is 33 MB of JSON). */
 enum { FL_TOKENIZER_BYTES_MAX = 256 << 20 };
@@ -127,26 +127,26 @@ struct fl_model {
     const char *cut_side;  /* "left", "right": sentence_bert_config.json on truncation; NULL */
     bool        is_static; /* no special tokens; a text without tokens has a vector of zeros */
     /* lengths, in tokens with specials */
-    uint32_t  max_length; /* effective: the folder's, clamped to the usable positions */
-    fl_source max_length_source;
-    fl_head   head;
-    bool      log_twice; /* sparse: a weight is log(1 + log(1 + x)), not log(1 + x) */
-    fl_lookup lookup;
-    fl_late   late;
+    uint32_t        max_length; /* effective: the folder's, clamped to the usable positions */
+    fl_model_source max_length_source;
+    fl_head         head;
+    bool            log_twice; /* sparse: a weight is log(1 + log(1 + x)), not log(1 + x) */
+    fl_lookup       lookup;
+    fl_late         late;
     /* of scores */
     const char        **labels; /* owned [label_count]; dimensions = label_count */
     uint32_t            label_count;
     fl_dense_activation activation; /* of the scores, unless a caller asks for another */
-    fl_source           activation_source;
+    fl_model_source     activation_source;
     fl_chat_piece      *chat; /* owned [chat_count]; 0: the texts of a pair follow each other */
     uint32_t            chat_count;
     /* output stages after pooling */
-    fl_stage *stages; /* owned [stage_count] */
-    uint32_t  stage_count;
-    bool      normalize; /* the last stage is a Normalize module */
-    fl_source normalize_source, pooling_source;
-    uint32_t  dimensions;   /* of the last stage's rows, before truncate_dim */
-    uint32_t  truncate_dim; /* 0 = none */
+    fl_stage       *stages; /* owned [stage_count] */
+    uint32_t        stage_count;
+    bool            normalize; /* the last stage is a Normalize module */
+    fl_model_source normalize_source, pooling_source;
+    uint32_t        dimensions;   /* of the last stage's rows, before truncate_dim */
+    uint32_t        truncate_dim; /* 0 = none */
     /* prompts */
     fletch_prompt  *prompts; /* owned [prompt_count] */
     uint32_t        prompt_count;

@@ -180,10 +180,10 @@ static int resolve_scores(fl_request *r, fletch_error *error) {
                        labels);
     if (model->head == FL_HEAD_LATE)
         return resolve_matches(r, error);
-    r->output = (fl_output){.model   = model,
-                            .columns = model->label_count,
-                            .dtype   = FLETCH_FLOAT32,
-                            .softmax = how == FLETCH_ACTIVATION_SOFTMAX};
+    r->output = (fl_row_output){.model   = model,
+                                .columns = model->label_count,
+                                .dtype   = FLETCH_FLOAT32,
+                                .softmax = how == FLETCH_ACTIVATION_SOFTMAX};
     if (how == FLETCH_ACTIVATION_DEFAULT)
         r->output.activation = model->activation;
     else if (how == FLETCH_ACTIVATION_SIGMOID)
@@ -369,8 +369,8 @@ static int resolve_query(fl_request *r, fletch_error *error) {
 
 /* All that its results depend on besides their ids and what a chunk says of each. */
 static void resolve_form(fl_request *r) {
-    const fl_output *o = &r->output;
-    r->form[0]         = (uint32_t)r->kind | (uint32_t)r->side << 4 | (uint32_t)o->dtype << 8 |
+    const fl_row_output *o = &r->output;
+    r->form[0]             = (uint32_t)r->kind | (uint32_t)r->side << 4 | (uint32_t)o->dtype << 8 |
                  (uint32_t)o->activation << 12 | (uint32_t)o->normalize << 20 |
                  (uint32_t)o->raw << 21 | (uint32_t)o->renormalize << 22 |
                  (uint32_t)o->softmax << 23;

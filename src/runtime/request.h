@@ -51,7 +51,7 @@ typedef struct fl_chunk {
 } fl_chunk;
 
 /* What becomes of one pooled row (row_output.c). */
-typedef struct fl_output {
+typedef struct fl_row_output {
     const fl_model *model;       /* its stages */
     uint32_t        columns;     /* dimensions kept */
     bool            normalize;   /* unit length at the end */
@@ -61,7 +61,7 @@ typedef struct fl_output {
     /* of scores, at the end */
     bool                softmax;
     fl_dense_activation activation;
-} fl_output;
+} fl_row_output;
 
 struct fl_request {
     fletch_model *model;
@@ -82,7 +82,7 @@ struct fl_request {
     fletch_done_fn       done;        /* NULL: a caller waits in fletch_embed */
     void                *user;
     /* resolved */
-    fl_output         output;
+    fl_row_output     output;
     fl_encode_options encode;
     const char       *prompt; /* "" for none */
     size_t            prompt_size;

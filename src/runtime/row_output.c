@@ -155,7 +155,7 @@ void fl_output_store(const float *row, size_t columns, fletch_dtype dtype, void 
     }
 }
 
-bool fl_output_in_place(const fl_output *output, const fletch_matrix *out) {
+bool fl_output_in_place(const fl_row_output *output, const fletch_matrix *out) {
     if (out->dtype != FLETCH_FLOAT32 || out->stride % sizeof(float) != 0)
         return false;
     if ((uintptr_t)out->data % sizeof(float) != 0)
@@ -182,7 +182,7 @@ static uint32_t inner_stages(const fl_model *model) {
     return count;
 }
 
-bool fl_output_tokens(const fl_output *output, float *rows, size_t count) {
+bool fl_output_tokens(const fl_row_output *output, float *rows, size_t count) {
     size_t width = output->columns;
     if (!fl_all_finite(rows, count * width))
         return false;
@@ -262,11 +262,12 @@ int fl_output_terms(fl_request *request, size_t text, fl_terms *terms) {
     return status;
 }
 
-bool fl_output_row(const fl_output *output, const float *pooled, float *const line[2], void *row) {
+bool fl_output_row(const fl_row_output *output, const float *pooled, float *const line[2],
+                   void *row) {
     return fl_output_row_of(output, pooled, fl_encoder_width(&output->model->encoder), line, row);
 }
 
-bool fl_output_row_of(const fl_output *output, const float *pooled, uint32_t width,
+bool fl_output_row_of(const fl_row_output *output, const float *pooled, uint32_t width,
                       float *const line[2], void *row) {
     const fl_model *model = output->model;
     uint32_t        count = output->raw ? inner_stages(model) : model->stage_count;

@@ -63,7 +63,7 @@ static void random_hex(char *out, size_t digits) {
 }
 
 /* x-request-id and traceparent into the request; an id is made where there is none. */
-static void take_identity(fl_request *request) {
+static void take_identity(fl_http_request *request) {
     const char *id          = fl_request_header(request, "x-request-id");
     const char *traceparent = fl_request_header(request, "traceparent");
     if (id != NULL && good_id(id)) {
@@ -89,7 +89,7 @@ const char *fl_admission_word(int status) {
 
 /* What the head says of itself; false: it is refused with -found. */
 static bool check_head(fl_request_full *full, int found) {
-    fl_request         *request = &full->shared;
+    fl_http_request    *request = &full->shared;
     const fl_http_head *head    = &full->head;
     const char         *data    = full->conn->in.data;
     request->method             = head->target != 0 ? data + head->method : "";
@@ -110,7 +110,7 @@ static bool check_head(fl_request_full *full, int found) {
 /* ---- Route ----------------------------------------------------------------------------------------- */
 
 /* A browser's question whether a page may send the request at all. */
-static void answer_preflight(fl_request *request, const fl_buf *allow) {
+static void answer_preflight(fl_http_request *request, const fl_buf *allow) {
     fl_server  *server = request->server;
     const char *origin = fl_request_header(request, "origin");
     const char *asked  = fl_request_header(request, "access-control-request-headers");
@@ -128,9 +128,9 @@ static void answer_preflight(fl_request *request, const fl_buf *allow) {
 
 /* True when the request goes on. */
 static bool find_route(fl_request_full *full) {
-    fl_request *request = &full->shared;
-    fl_buf      allow   = {0};
-    request->route      = fl_route_find(request->method, request->path, &allow, &request->tail);
+    fl_http_request *request = &full->shared;
+    fl_buf           allow   = {0};
+    request->route = fl_route_find(request->method, request->path, &allow, &request->tail);
     if (request->route == NULL) {
         judge(full);
         if (allow.size == 0) {
@@ -148,8 +148,8 @@ static bool find_route(fl_request_full *full) {
 }
 
 static bool check_ready(fl_request_full *full) {
-    fl_request *request = &full->shared;
-    int         state   = atomic_load(&request->server->state);
+    fl_http_request *request = &full->shared;
+    int              state   = atomic_load(&request->server->state);
     bool loading = state == FL_LOADING, leaving = state >= FL_DRAINING && !full->conn->promised;
     if ((!loading && !leaving) || (request->route->flags & FL_ROUTE_ALWAYS) != 0) {
         return true;
@@ -163,7 +163,7 @@ static bool check_ready(fl_request_full *full) {
 
 /* ---- Key ---------------------------------------------------------------------------------------------- */
 
-static const char *presented(const fl_request *request) {
+static const char *presented(const fl_http_request *request) {
     const char *header = fl_request_header(request, "authorization");
     if (header != NULL && strncasecmp(header, "bearer ", 7) == 0) {
         header += 7;
@@ -173,9 +173,9 @@ static const char *presented(const fl_request *request) {
 }
 
 static bool check_key(fl_request_full *full, fl_api_key **found) {
-    fl_request *request = &full->shared;
-    full->keys          = fl_server_keys(request->server);
-    *found              = NULL;
+    fl_http_request *request = &full->shared;
+    full->keys               = fl_server_keys(request->server);
+    *found                   = NULL;
     if (full->keys == NULL || (request->route->flags & FL_ROUTE_OPEN) != 0) {
         return true;
     }
@@ -192,8 +192,8 @@ static bool check_key(fl_request_full *full, fl_api_key **found) {
 }
 
 static bool check_share(fl_request_full *full, fl_api_key *key) {
-    fl_request *request = &full->shared;
-    unsigned    wait;
+    fl_http_request *request = &full->shared;
+    unsigned         wait;
     if (key == NULL) {
         return true;
     }
@@ -213,7 +213,7 @@ static bool check_share(fl_request_full *full, fl_api_key *key) {
 
 /* See cors.c. A request that has shown a key was not sent by a stranger's page. */
 static bool check_page(fl_request_full *full) {
-    fl_request      *request = &full->shared;
+    fl_http_request *request = &full->shared;
     const fl_server *server  = request->server;
     const char      *host    = fl_request_header(request, "host");
     const char      *origin  = fl_request_header(request, "origin");
@@ -238,7 +238,7 @@ static bool check_page(fl_request_full *full) {
 
 /* ---- Size, priority, deadline -------------------------------------------------------------------------- */
 
-void fl_refuse_size(fl_request *request) {
+void fl_refuse_size(fl_http_request *request) {
     fl_reply_header(request, "x-fletch-limit", "server.max_body=%llu",
                     (unsigned long long)request->server->max_body);
     fl_reply_error(request, 413, "payload_too_large",
@@ -246,7 +246,7 @@ void fl_refuse_size(fl_request *request) {
                    (unsigned long long)request->server->max_body);
 }
 
-void fl_refuse_memory(fl_request *request, uint64_t wanted) {
+void fl_refuse_memory(fl_http_request *request, uint64_t wanted) {
     int code = wanted > request->server->max_bodies ? 413 : 503; /* never, or not now */
     fl_full(request)->crowded    = code;                         /* fl_reply_error has the words */
     fl_full(request)->crowded_by = "server.max_body_memory";
@@ -254,8 +254,8 @@ void fl_refuse_memory(fl_request *request, uint64_t wanted) {
 }
 
 static bool check_size(fl_request_full *full) {
-    fl_request *request  = &full->shared;
-    const char *encoding = fl_request_header(request, "content-encoding");
+    fl_http_request *request  = &full->shared;
+    const char      *encoding = fl_request_header(request, "content-encoding");
     if (full->head.length != UINT64_MAX && full->head.length > request->server->max_body) {
         fl_metrics_rejected(request->server->metrics, FL_REJECTED_BODY);
         fl_refuse_size(request);
@@ -275,12 +275,12 @@ static bool check_size(fl_request_full *full) {
 }
 
 static bool read_wishes(fl_request_full *full, const fl_api_key *key) {
-    fl_request *request  = &full->shared;
-    full->gzips          = fl_gzip_accepted(fl_request_header(request, "accept-encoding"));
-    const char *priority = fl_request_header(request, "x-fletch-priority");
-    const char *deadline = fl_request_header(request, "x-fletch-deadline-ms");
-    int64_t     wanted   = 0;
-    bool        bulk     = priority != NULL && strcasecmp(priority, "bulk") == 0;
+    fl_http_request *request = &full->shared;
+    full->gzips              = fl_gzip_accepted(fl_request_header(request, "accept-encoding"));
+    const char *priority     = fl_request_header(request, "x-fletch-priority");
+    const char *deadline     = fl_request_header(request, "x-fletch-deadline-ms");
+    int64_t     wanted       = 0;
+    bool        bulk         = priority != NULL && strcasecmp(priority, "bulk") == 0;
     if (priority != NULL && !bulk && strcasecmp(priority, "interactive") != 0) {
         fl_reply_error(request, 400, "bad_request", "x-fletch-priority is interactive or bulk");
         return !judge(full);

@@ -13,9 +13,9 @@ void fl_admit(fl_request_full *full, int found);
 const char *fl_admission_word(int status);
 
 /* The 413 that names server.max_body. */
-void fl_refuse_size(fl_request *request);
+void fl_refuse_size(fl_http_request *request);
 
 /* The 503 when server.max_body_memory is used up by others. */
-void fl_refuse_memory(fl_request *request, uint64_t wanted); /* by a body of so many bytes */
+void fl_refuse_memory(fl_http_request *request, uint64_t wanted); /* by a body of so many bytes */
 
 #endif

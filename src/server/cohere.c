@@ -17,7 +17,7 @@
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
-static void write_error(fl_reply *reply, int status, const char *code, const char *message) {
+static void write_error(fl_http_reply *reply, int status, const char *code, const char *message) {
     if (strcmp(code, "wrong_task") == 0 || strcmp(code, "too_long") == 0) {
         reply->status = 400;
     } else {
@@ -31,7 +31,7 @@ static void write_error(fl_reply *reply, int status, const char *code, const cha
 
 const fl_dialect fl_dialect_cohere = {"cohere", write_error};
 
-static void fault(fl_request *request, const fl_json_in *in) {
+static void fault(fl_http_request *request, const fl_json_in *in) {
     fl_reply_error(request, 400, "bad_request",
                    in->mistyped ? "invalid request: %s at line %zu column %zu"
                                 : "invalid json syntax: %s at line %zu column %zu",
@@ -39,7 +39,7 @@ static void fault(fl_request *request, const fl_json_in *in) {
 }
 
 static void refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
-    fl_request *request = job->request;
+    fl_http_request *request = job->request;
     switch (why) {
     case FL_REFUSE_MODEL:
         fl_reply_error(request, 404, "model_not_found", "model '%.*s' not found",
@@ -75,7 +75,7 @@ static void refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
     }
 }
 
-static bool refuse_content_type(fl_request *request) {
+static bool refuse_content_type(fl_http_request *request) {
     if (fl_request_is_json(request, true)) {
         return false;
     }
@@ -195,7 +195,7 @@ static void choose_prompt(fl_job *job) {
     }
 }
 
-static void embed(fl_request *request) {
+static void embed(fl_http_request *request) {
     if (refuse_content_type(request)) {
         return;
     }
@@ -287,7 +287,7 @@ static bool write_ranked(fl_job *job, const fletch_outcome *outcome) {
 
 static const fl_style rerank_style = {fault, refuse, write_ranked, false};
 
-static void rerank(fl_request *request) {
+static void rerank(fl_http_request *request) {
     if (refuse_content_type(request)) {
         return;
     }

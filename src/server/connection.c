@@ -87,7 +87,7 @@ void fl_conn_open(fl_io *io, int fd, bool promised) {
 /* The request is over: count it, log it, keep its memory for the next one. */
 static void settle(fl_conn *conn, int status) {
     fl_request_full *full    = conn->request;
-    fl_request      *request = &full->shared;
+    fl_http_request *request = &full->shared;
     fl_server       *server  = request->server;
     conn->request            = NULL;
     if (full->entered != NULL) {
@@ -109,7 +109,7 @@ static void settle(fl_conn *conn, int status) {
     }
 }
 
-void fl_conn_end(fl_conn *conn) {
+static void end_conn(fl_conn *conn) {
     fl_io *io = conn->io;
     if (conn->phase == FL_PHASE_DEAD) {
         return;
@@ -131,7 +131,7 @@ void fl_conn_end(fl_conn *conn) {
 static void linger(fl_conn *conn) {
     fl_server *server = conn->io->server;
     if (shutdown(conn->fd, SHUT_WR) != 0) {
-        fl_conn_end(conn);
+        end_conn(conn);
         return;
     }
     (void)atomic_fetch_sub(&server->open, 1);
@@ -154,9 +154,9 @@ static void put_header(fl_buf *out, const char *name, const char *value) {
 }
 
 static void put_headers(fl_request_full *full) {
-    const fl_request *request = &full->shared;
-    const fl_server  *server  = request->server;
-    fl_buf           *out     = &full->out;
+    const fl_http_request *request = &full->shared;
+    const fl_server       *server  = request->server;
+    fl_buf                *out     = &full->out;
     put_header(out, "content-type", request->reply.type);
     if (full->packed) {
         put_header(out, "content-encoding", "gzip");
@@ -178,8 +178,8 @@ static void put_headers(fl_request_full *full) {
 }
 
 static size_t body_of(const fl_request_full *full, const void **data) {
-    const fl_reply *reply = &full->shared.reply;
-    bool            fixed = full->static_data != NULL;
+    const fl_http_reply *reply = &full->shared.reply;
+    bool                 fixed = full->static_data != NULL;
     if (atomic_load(&full->abandoned)) {
         *data = gave_up;
         return sizeof gave_up - 1;
@@ -217,7 +217,7 @@ static void start_reply(fl_conn *conn) {
     conn->sent   = 0;
     if (out->failed) { /* not even a refusal can be said */
         full->status = 500;
-        fl_conn_end(conn);
+        end_conn(conn);
         return;
     }
     set_phase(conn, FL_PHASE_WRITE);
@@ -270,7 +270,7 @@ static bool write_reply(fl_conn *conn) {
             return true;
         }
         if (errno != EAGAIN) {
-            fl_conn_end(conn);
+            end_conn(conn);
         }
         return false;
     }
@@ -286,7 +286,7 @@ static bool write_reply(fl_conn *conn) {
 
 static void run(fl_conn *conn) {
     fl_request_full *full    = conn->request;
-    fl_request      *request = &full->shared;
+    fl_http_request *request = &full->shared;
     bool             room    = fl_buf_reserve(&full->gather, 1); /* for the NUL */
     request->body            = full->gather.data;
     request->body_size       = full->gather.size;
@@ -315,7 +315,7 @@ static void run(fl_conn *conn) {
 void fl_conn_answered(fl_request_full *full) {
     fl_conn *conn = full->conn;
     if (conn->gone) { /* what ran was finished and is dropped */
-        fl_conn_end(conn);
+        end_conn(conn);
         return;
     }
     start_reply(conn);
@@ -360,7 +360,7 @@ static size_t receive(fl_conn *conn, char *data, size_t size) {
         return 0;
     }
     if (got <= 0) {
-        fl_conn_end(conn);
+        end_conn(conn);
         return 0;
     }
     /* Fewer than there was room for: that was all, and more is another event. Not so the end that came with it. */
@@ -387,7 +387,7 @@ static void begin(fl_conn *conn, int found) {
     fl_server       *server = full->shared.server;
     /* Chunks are read behind the head, which must not move once the request points into it. */
     if (found > 0 && full->head.chunked && !fl_buf_reserve(&conn->in, FL_LIMIT_HEADER_BYTES)) {
-        fl_conn_end(conn);
+        end_conn(conn);
         return;
     }
     full->begun           = true;
@@ -420,7 +420,7 @@ static bool read_head(fl_conn *conn) {
     if (conn->phase == FL_PHASE_IDLE && conn->in.size > 0) {
         conn->request = fl_request_make(io->server);
         if (conn->request == NULL) {
-            fl_conn_end(conn);
+            end_conn(conn);
             return false;
         }
         conn->request->conn = conn;
@@ -441,7 +441,7 @@ static bool read_head(fl_conn *conn) {
         conn->in = io->spare[--io->spare_count];
     }
     if (conn->in.capacity - conn->in.size < IN_FIRST / 4 && !fl_buf_reserve(&conn->in, IN_FIRST)) {
-        fl_conn_end(conn);
+        end_conn(conn);
         return false;
     }
     size_t got =
@@ -458,8 +458,8 @@ static bool read_head(fl_conn *conn) {
 
 /* Whether `count` more bytes of the body are welcome. False: a refusal stands. */
 static bool welcome(fl_request_full *full, size_t count) {
-    fl_request *request = &full->shared;
-    fl_server  *server  = request->server;
+    fl_http_request *request = &full->shared;
+    fl_server       *server  = request->server;
     if (full->judged) {
         return true;
     }
@@ -504,7 +504,7 @@ static bool body_is_whole(fl_conn *conn) {
 }
 
 static bool refuse_chunks(fl_conn *conn, int status) {
-    fl_request *request = &conn->request->shared;
+    fl_http_request *request = &conn->request->shared;
     if (!conn->request->judged) {
         fl_metrics_rejected(request->server->metrics,
                             status == 413 ? FL_REJECTED_BODY : FL_REJECTED_HEADERS);
@@ -644,7 +644,7 @@ static void leave(fl_conn *conn) {
     conn->readable = true;
     fl_conn_advance(conn);
     if (conn->phase == FL_PHASE_IDLE) {
-        fl_conn_end(conn);
+        end_conn(conn);
     }
 }
 
@@ -657,7 +657,7 @@ void fl_conn_look(fl_conn *conn, uint64_t now) {
         if (state >= FL_CLOSING && now > atomic_load(&server->closing_ns) + QUIET_MS * 1000000u) {
             leave(conn);
         } else if (age > server->idle_ns) {
-            fl_conn_end(conn);
+            end_conn(conn);
         }
         break;
     case FL_PHASE_HEAD:
@@ -678,17 +678,17 @@ void fl_conn_look(fl_conn *conn, uint64_t now) {
         /* The kernel takes megabytes at once for a reader that stands still: both, lately and on the whole. */
         if (now > conn->marked_ns + server->write_ns ||
             age > server->write_ns + conn->sent / BYTES_PER_SECOND * second) {
-            fl_conn_end(conn);
+            end_conn(conn);
         }
         break;
     case FL_PHASE_LINGER:
         if (age > FL_LINGER_SECONDS * second) {
-            fl_conn_end(conn);
+            end_conn(conn);
         }
         break;
     default: break;
     }
     if (state == FL_STOPPED && conn->phase != FL_PHASE_RUN) {
-        fl_conn_end(conn);
+        end_conn(conn);
     }
 }

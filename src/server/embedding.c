@@ -27,7 +27,7 @@ enum { FLOAT_TEXT_BYTES = 12, WEIGHT_TEXT = 40, RANKED_TEXT = 80 };
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-bool fl_request_is_json(const fl_request *request, bool when_absent) {
+bool fl_request_is_json(const fl_http_request *request, bool when_absent) {
     const char *type = fl_request_header(request, "content-type");
     if (type == NULL || type[0] == '\0') {
         return when_absent;
@@ -40,7 +40,7 @@ bool fl_request_is_json(const fl_request *request, bool when_absent) {
                       : strncasecmp(type + size - 5, "+json", 5) == 0;
 }
 
-fl_job *fl_job_read(fl_request *request, const fl_style *style, const fl_field *fields) {
+fl_job *fl_job_read(fl_http_request *request, const fl_style *style, const fl_field *fields) {
     fl_job *job = fl_request_alloc(request, sizeof *job);
     if (job == NULL) {
         fl_reply_error(request, 500, "internal", "out of memory");
@@ -161,7 +161,8 @@ const char *fl_served_prompt(const fl_served *served, fl_span name) {
     return NULL;
 }
 
-const char *fl_served_prompt_name(const fl_served *served, fl_span name) {
+/* The name of a prompt as a string that stays, or NULL. */
+static const char *prompt_name_of(const fl_served *served, fl_span name) {
     static const char *const always[] = {"query", "document"}; /* also where the folder has none */
     const fletch_prompt     *prompt;
     for (size_t i = 0; name.data != NULL && i < 2; i++) {
@@ -222,7 +223,7 @@ static bool choose_options(fl_job *job) {
     }
     /* where queries and documents differ by more than their prompts, the library wants the name */
     if (fl_served_is_late(job->served) || fl_served_is_sparse(job->served)) {
-        options->prompt_name = fl_served_prompt_name(job->served, name);
+        options->prompt_name = prompt_name_of(job->served, name);
     } else {
         options->prompt = fl_served_prompt(job->served, name);
     }
@@ -294,7 +295,8 @@ static size_t item_size(const fl_job *job, size_t index) {
 }
 
 static void fill_work(fl_job *job) {
-    const fl_input *input = &job->ask.input;
+    const fl_body_input *input = &job->ask.input;
+
     job->work.size        = sizeof job->work;
     job->work.texts.count = job->count;
     job->work.out         = (fletch_matrix){.data   = job->rows,
@@ -428,8 +430,8 @@ static size_t classes_size(const fl_job *job) {
 
 /* Bytes of the texts that go back, of which the `count` that are best are not known yet. */
 static size_t texts_size(const fl_job *job, size_t count) {
-    const fl_input *input = &job->ask.input;
-    size_t          size = 0, longest = 0, best;
+    const fl_body_input *input = &job->ask.input;
+    size_t               size = 0, longest = 0, best;
     for (size_t i = 0; i < input->count; i++) {
         size_t quoted = fl_json_quoted_size(input->texts[i], input->lengths[i]);
         longest       = quoted > longest ? quoted : longest;
@@ -525,7 +527,7 @@ void fl_ask_take_pairs(fl_ask *ask) {
 
 /* ---- The answer -------------------------------------------------------------------------------- */
 
-static uint64_t count_characters(const fl_input *input) {
+static uint64_t count_characters(const fl_body_input *input) {
     uint64_t count = 0;
     for (size_t i = 0; input->texts != NULL && i < input->count; i++) {
         bool text = input->are_ids == NULL || !input->are_ids[i];
@@ -538,10 +540,10 @@ static uint64_t count_characters(const fl_input *input) {
 
 /* What text-embeddings-inference tells with every answer; milliseconds, rounded down. */
 static void compute_headers(fl_job *job, const fletch_outcome *outcome) {
-    fl_request    *request  = job->request;
-    uint64_t       total    = fl_clock_ns() - request->start_ns;
-    const uint64_t ms       = 1000000;
-    const char    *provider = job->served->info.provider;
+    fl_http_request *request  = job->request;
+    uint64_t         total    = fl_clock_ns() - request->start_ns;
+    const uint64_t   ms       = 1000000;
+    const char      *provider = job->served->info.provider;
     fl_reply_header(request, "x-compute-type", "%s+optimized",
                     provider[0] != '\0' ? provider : "cpu");
     fl_reply_header(request, "x-compute-time", "%" PRIu64, total / ms);
@@ -593,7 +595,7 @@ static void fail(fl_job *job, const fletch_error *error) {
     }
 }
 
-static void embedded(fl_request *request, const fletch_outcome *outcome) {
+static void embedded(fl_http_request *request, const fletch_outcome *outcome) {
     fl_job *job = request->work;
     if (outcome->error.code < 0) {
         fail(job, &outcome->error);
@@ -670,7 +672,7 @@ void fl_job_put_details(fl_job *job) {
 }
 
 size_t fl_job_length(fl_job *job, size_t index) {
-    const fl_input *input = &job->ask.input;
+    const fl_body_input *input = &job->ask.input;
     if (index >= input->count) {
         return 0;
     }

@@ -5,7 +5,7 @@
  *         answer. Here is what does not depend on the dialect: headers that every route takes, choice of
  *         the model, bounds, the request to the library, raw replies, headers of the answer.
  *
- *     static void embed(fl_request *request) {
+ *     static void embed(fl_http_request *request) {
  *         fl_job *job = fl_job_read(request, &style, fields);      NULL: refused, already answered
  *         if (job != NULL && fl_job_prepare(job)) fl_job_submit(job);
  *     }                                                            style->write runs when it is done
@@ -25,20 +25,20 @@ typedef struct fl_job fl_job;
 
 /* What a body of any dialect may say; a dialect's table names the fields that its clients know. */
 typedef struct fl_ask {
-    fl_input input, second; /* second: of pairs, as many as in `input`, or none */
-    fl_pairs pairs;         /* to classify; fl_ask_take_pairs puts them into the two */
-    fl_span  model, prompt_name, source;
-    int64_t  dimensions;                              /* FL_ASK_NONE: absent */
-    int64_t  top;                                     /* of the best documents; 0: absent */
-    int      raw_scores, return_text, use_activation; /* FL_FIELD_BOOL */
-    int      truncate, normalize, details;            /* FL_FIELD_BOOL */
-    int      add_special, skip_special;               /* FL_FIELD_BOOL */
-    int      direction;                               /* word of FL_WORDS_DIRECTION */
-    int      encoding;                                /* word of FL_WORDS_ENCODING */
-    int      dtype;                                   /* word of FL_WORDS_DTYPE */
-    int      cut;                                     /* word of FL_WORDS_CUT */
-    int      input_type;                              /* word of FL_WORDS_INPUT_TYPE */
-    unsigned types;                                   /* FL_FIELD_WORDS of FL_WORDS_TYPES */
+    fl_body_input input, second; /* second: of pairs, as many as in `input`, or none */
+    fl_pairs      pairs;         /* to classify; fl_ask_take_pairs puts them into the two */
+    fl_span       model, prompt_name, source;
+    int64_t       dimensions;                              /* FL_ASK_NONE: absent */
+    int64_t       top;                                     /* of the best documents; 0: absent */
+    int           raw_scores, return_text, use_activation; /* FL_FIELD_BOOL */
+    int           truncate, normalize, details;            /* FL_FIELD_BOOL */
+    int           add_special, skip_special;               /* FL_FIELD_BOOL */
+    int           direction;                               /* word of FL_WORDS_DIRECTION */
+    int           encoding;                                /* word of FL_WORDS_ENCODING */
+    int           dtype;                                   /* word of FL_WORDS_DTYPE */
+    int           cut;                                     /* word of FL_WORDS_CUT */
+    int           input_type;                              /* word of FL_WORDS_INPUT_TYPE */
+    unsigned      types;                                   /* FL_FIELD_WORDS of FL_WORDS_TYPES */
 } fl_ask;
 
 #define FL_ASK_NONE         INT64_MIN
@@ -64,7 +64,7 @@ typedef enum fl_refusal {
 
 typedef struct fl_style {
     /* The body is no JSON (in->mistyped false) or does not mean anything here. Must reply. */
-    void (*fault)(fl_request *request, const fl_json_in *in);
+    void (*fault)(fl_http_request *request, const fl_json_in *in);
     /* Must reply. */
     void (*refuse)(fl_job *job, fl_refusal why, size_t where, const char *message);
     /* Write the answer into request->reply.body; false: a value is not finite, or out of memory. */
@@ -73,7 +73,7 @@ typedef struct fl_style {
 } fl_style;
 
 struct fl_job {
-    fl_request          *request;
+    fl_http_request     *request;
     const fl_style      *style;
     fl_ask               ask;
     fl_served           *served;
@@ -92,7 +92,7 @@ struct fl_job {
 };
 
 /* A job with the body read into job->ask; NULL after it was answered with a fault. */
-fl_job *fl_job_read(fl_request *request, const fl_style *style, const fl_field *fields);
+fl_job *fl_job_read(fl_http_request *request, const fl_style *style, const fl_field *fields);
 
 bool fl_job_model(fl_job *job);   /* job->served; false: answered */
 bool fl_job_prepare(fl_job *job); /* model, headers, bounds; false: answered */
@@ -126,12 +126,10 @@ bool fl_job_put_typed(fl_job *job, size_t index, fletch_dtype dtype, bool base64
 void fl_job_put_details(fl_job *job);
 
 /* A header of the request that is "application/json" (or …+json), or absent. */
-bool fl_request_is_json(const fl_request *request, bool when_absent);
+bool fl_request_is_json(const fl_http_request *request, bool when_absent);
 
 /* The text of the model's prompt of this name; NULL when there is none. */
 const char *fl_served_prompt(const fl_served *served, fl_span name);
-/* Its name as a string that stays, or NULL. */
-const char *fl_served_prompt_name(const fl_served *served, fl_span name);
 
 /* The names of the model's prompts: "`query`, `passage`" appended to *out. */
 void fl_served_prompts(const fl_served *served, fl_buf *out);

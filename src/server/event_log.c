@@ -137,7 +137,7 @@ void fl_server_log_level(fl_server_log *log, int level) {
     atomic_store(&log->level, level);
 }
 
-bool fl_server_log_wants(const fl_server_log *log, int level) {
+static bool wants(const fl_server_log *log, int level) {
     return level <= atomic_load_explicit(&log->level, memory_order_relaxed);
 }
 
@@ -156,7 +156,7 @@ static void write_time(char out[32], bool whole) {
 
 /* Begin a line; false when it is not to be written. The lock is held when true is returned. */
 static bool begin_line(fl_server_log *log, int level) {
-    if (!fl_server_log_wants(log, level)) {
+    if (!wants(log, level)) {
         return false;
     }
     char now[32];
@@ -191,7 +191,7 @@ static void put_plain(fl_buf *out, const char *text) {
 void fl_server_log_line(fl_server_log *log, int level, const char *format, ...) {
     char    message[1024];
     va_list list;
-    if (log == NULL || !fl_server_log_wants(log, level)) {
+    if (log == NULL || !wants(log, level)) {
         return;
     }
     va_start(list, format);
@@ -215,7 +215,7 @@ static double milliseconds(uint64_t ns) {
 
 /* What clients choose (method, request id, trace id) was checked when it was read: a token of at most 32 bytes,
  * letters and digits. */
-void fl_server_log_request(fl_server_log *log, const fl_request *request, int status) {
+void fl_server_log_request(fl_server_log *log, const fl_http_request *request, int status) {
     const fl_route *route = request->route;
     bool            quiet = route != NULL && (route->flags & FL_ROUTE_QUIET) != 0 && status < 500;
     double          took  = milliseconds(fl_clock_ns() - request->start_ns);

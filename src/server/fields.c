@@ -18,9 +18,9 @@
 enum { FIELDS_MAX = 64, NAME_SHOWN = 64 };
 
 typedef struct reading {
-    fl_request *request;
-    fl_json_in *in;
-    char        path[128]; /* of the field that failed, built from the inside out */
+    fl_http_request *request;
+    fl_json_in      *in;
+    char             path[128]; /* of the field that failed, built from the inside out */
 } reading;
 
 /* A value of the field failed, in item `index` of it or (SIZE_MAX) as a whole: outer names come in front.
@@ -42,7 +42,8 @@ static bool fail_memory(fl_json_in *in) {
 }
 
 /* A twice as large copy of an array in request memory; NULL when there is none. */
-static void *grown(fl_request *request, const void *old, size_t count, size_t room, size_t each) {
+static void *grown(fl_http_request *request, const void *old, size_t count, size_t room,
+                   size_t each) {
     size_t bytes;
     if (fl_mul_overflow(room, each, &bytes)) {
         return NULL;
@@ -56,7 +57,7 @@ static void *grown(fl_request *request, const void *old, size_t count, size_t ro
 
 /* ---- Inputs ---------------------------------------------------------------------------------- */
 
-static bool add_text(reading *r, fl_input *input, fl_span text) {
+static bool add_text(reading *r, fl_body_input *input, fl_span text) {
     if (input->count == input->room) {
         size_t room  = input->room == 0 ? 16 : input->room * 2;
         input->texts = grown(r->request, input->texts, input->count, room, sizeof *input->texts);
@@ -74,7 +75,7 @@ static bool add_text(reading *r, fl_input *input, fl_span text) {
     return true;
 }
 
-static bool add_id(reading *r, fl_input *input) {
+static bool add_id(reading *r, fl_body_input *input) {
     int64_t id;
     if (!fl_json_in_integer(r->in, &id)) {
         return false;
@@ -96,7 +97,7 @@ static bool add_id(reading *r, fl_input *input) {
 }
 
 /* Every id before this belongs to a list: close the one that was open. */
-static bool end_ids(reading *r, fl_input *input, size_t begin) {
+static bool end_ids(reading *r, fl_body_input *input, size_t begin) {
     if (input->lists + 1 >= input->list_room) {
         size_t room    = input->list_room == 0 ? 16 : input->list_room * 2;
         input->offsets = grown(r->request, input->offsets, input->lists == 0 ? 0 : input->lists + 1,
@@ -112,7 +113,7 @@ static bool end_ids(reading *r, fl_input *input, size_t begin) {
 }
 
 /* One list of ids: "[1, 2]". */
-static bool read_ids(reading *r, fl_input *input) {
+static bool read_ids(reading *r, fl_body_input *input) {
     size_t begin = input->id_count;
     if (!fl_json_in_enter(r->in, FL_JSON_ARRAY)) {
         return false;
@@ -147,7 +148,7 @@ static unsigned form_of(fl_json_type first, unsigned forms) {
 
 /* An item that is list `list` of ids; until the end of all of them (end_mixed) that stands where a length
  * would. */
-static bool add_list(reading *r, fl_input *input, size_t list) {
+static bool add_list(reading *r, fl_body_input *input, size_t list) {
     bool empty   = input->empty;
     bool good    = add_text(r, input, (fl_span){NULL, list});
     input->empty = empty; /* end_ids has judged it */
@@ -155,7 +156,7 @@ static bool add_list(reading *r, fl_input *input, size_t list) {
 }
 
 /* A list of one kind gets an item of the other: what came so far become items of a mixed one. */
-static bool become_mixed(reading *r, fl_input *input) {
+static bool become_mixed(reading *r, fl_body_input *input) {
     for (size_t i = 0; input->form == FL_INPUT_ID_LISTS && i < input->lists; i++) {
         if (!add_list(r, input, i)) {
             return false;
@@ -165,7 +166,7 @@ static bool become_mixed(reading *r, fl_input *input) {
     return true;
 }
 
-static bool read_mixed(reading *r, fl_input *input, fl_json_type type) {
+static bool read_mixed(reading *r, fl_body_input *input, fl_json_type type) {
     fl_span text = {0};
     if (type == FL_JSON_STRING) {
         return fl_json_in_string(r->in, &text) && add_text(r, input, text);
@@ -174,7 +175,7 @@ static bool read_mixed(reading *r, fl_input *input, fl_json_type type) {
 }
 
 /* The lists stay where they are from now on: items that are lists get their place and length. */
-static bool end_mixed(reading *r, fl_input *input) {
+static bool end_mixed(reading *r, fl_body_input *input) {
     input->are_ids = fl_request_alloc(r->request, input->count);
     if (input->are_ids == NULL) {
         return fail_memory(r->in);
@@ -212,7 +213,7 @@ static bool read_text(reading *r, unsigned forms, fl_span *text) {
     return !r->in->failed;
 }
 
-static bool read_item(reading *r, fl_input *input, unsigned forms) {
+static bool read_item(reading *r, fl_body_input *input, unsigned forms) {
     fl_span text = {0};
     switch (input->form) {
     case FL_INPUT_MIXED: return read_mixed(r, input, fl_json_in_peek(r->in));
@@ -222,7 +223,7 @@ static bool read_item(reading *r, fl_input *input, unsigned forms) {
     }
 }
 
-static bool read_list(reading *r, fl_input *input, const fl_field *field) {
+static bool read_list(reading *r, fl_body_input *input, const fl_field *field) {
     if (!fl_json_in_enter(r->in, FL_JSON_ARRAY)) {
         return false;
     }
@@ -260,7 +261,7 @@ static bool read_list(reading *r, fl_input *input, const fl_field *field) {
     return input->form != FL_INPUT_MIXED || end_mixed(r, input);
 }
 
-static bool read_input(reading *r, fl_input *input, const fl_field *field) {
+static bool read_input(reading *r, fl_body_input *input, const fl_field *field) {
     fl_json_type type = fl_json_in_peek(r->in);
     if (type == FL_JSON_STRING && (field->forms & FL_INPUT_TEXT) != 0) {
         fl_span text;
@@ -278,8 +279,8 @@ static bool read_input(reading *r, fl_input *input, const fl_field *field) {
 
 /* Beside pairs a text alone has a second one too, which is NULL. */
 static bool pad_second(reading *r, fl_pairs *pairs, bool pair) {
-    const fl_span nothing = {NULL, 0};
-    fl_input     *second  = &pairs->second;
+    const fl_span  nothing = {NULL, 0};
+    fl_body_input *second  = &pairs->second;
     if (second->count == 0 || second->count == pairs->first.count) {
         return true;
     }
@@ -454,7 +455,7 @@ static bool read_object(reading *r, const fl_field *fields, char *out) {
     return !r->in->failed;
 }
 
-bool fl_fields_read(fl_request *request, fl_json_in *in, const fl_field *fields, void *out) {
+bool fl_fields_read(fl_http_request *request, fl_json_in *in, const fl_field *fields, void *out) {
     reading r = {request, in, ""};
     fl_json_in_begin(in, request->body, request->body_size);
     in->depth_max = FL_LIMIT_JSON_DEPTH;

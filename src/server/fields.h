@@ -21,7 +21,7 @@ typedef enum fl_field_type {
     FL_FIELD_INT,    /* int64_t between min and max; the struct's value when absent */
     FL_FIELD_WORD,   /* int: 0 absent, else 1 + the index in `words` */
     FL_FIELD_WORDS,  /* unsigned: bit i for words[i] in the list; 0 when absent or empty */
-    FL_FIELD_INPUT,  /* fl_input, in the forms that `forms` allows */
+    FL_FIELD_INPUT,  /* fl_body_input, in the forms that `forms` allows */
     FL_FIELD_INNER,  /* an object with a table of its own, into the same struct */
     FL_FIELD_PAIRS,  /* fl_pairs: "a", ["a"], ["a", "b"] (one pair), or a list of the last two */
     FL_FIELD_ANY,    /* checked, ignored: known to the dialect, without a meaning here */
@@ -47,7 +47,7 @@ enum {
     FL_INPUT_ALL      = 15
 };
 
-typedef struct fl_input {
+typedef struct fl_body_input {
     unsigned form;  /* what came; 0: absent; [] is the first list form that is allowed */
     bool     empty; /* something in it is empty: "", [], ["a", ""], [[]] */
     size_t   count; /* texts or id lists */
@@ -59,12 +59,12 @@ typedef struct fl_input {
     /* or ids: list i is ids[offsets[i] .. offsets[i + 1]) */
     int32_t *ids;
     int64_t *offsets;
-} fl_input;
+} fl_body_input;
 
 /* Texts to classify: pairs (second.count = first.count; NULL among them: that text alone), or none (0). */
 typedef struct fl_pairs {
-    fl_input first, second;
-    bool     list; /* of several, each in a list of its own */
+    fl_body_input first, second;
+    bool          list; /* of several, each in a list of its own */
 } fl_pairs;
 
 typedef struct fl_field {
@@ -81,6 +81,6 @@ typedef struct fl_field {
 
 /* Read the whole body. False: in->message says why, with the place (line, column) and the path of the
  * field; in->mistyped tells a wrong meaning from a text that is no JSON. */
-bool fl_fields_read(fl_request *request, fl_json_in *in, const fl_field *fields, void *out);
+bool fl_fields_read(fl_http_request *request, fl_json_in *in, const fl_field *fields, void *out);
 
 #endif

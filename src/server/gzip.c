@@ -59,7 +59,7 @@ static void zlib_free(void *user, void *block) {
     fl_free(block);
 }
 
-bool fl_gzip_pack(const fl_request *request, const void *data, size_t size, fl_buf *out) {
+bool fl_gzip_pack(const fl_http_request *request, const void *data, size_t size, fl_buf *out) {
     z_stream zlib   = {.zalloc = zlib_alloc, .zfree = zlib_free};
     int      status = Z_OK;
     size_t   room   = size - 1; /* as many would be no gain */

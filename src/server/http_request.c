@@ -142,7 +142,7 @@ static bool hold(fl_request_full *full, size_t bytes) {
     return false;
 }
 
-bool fl_request_hold(fl_request *request, size_t bytes) {
+bool fl_request_hold(fl_http_request *request, size_t bytes) {
     return hold(fl_full(request), bytes);
 }
 
@@ -165,7 +165,7 @@ static bool hold_reply(fl_request_full *full, uint64_t bytes) {
     return false;
 }
 
-int fl_reply_go_on(fl_request *request, fletch_error *error) {
+int fl_reply_go_on(fl_http_request *request, fletch_error *error) {
     fl_request_full *full = fl_full(request);
     uint64_t         size = request->reply.body.size;
     if (size > FL_ANSWER_MAX) {
@@ -178,7 +178,7 @@ int fl_reply_go_on(fl_request *request, fletch_error *error) {
     return fl_request_over(request, error);
 }
 
-void *fl_request_alloc(fl_request *request, size_t size) {
+void *fl_request_alloc(fl_http_request *request, size_t size) {
     fl_request_full *full  = fl_full(request);
     fl_block        *block = full->blocks;
     size_t           rounded;
@@ -210,7 +210,7 @@ void *fl_request_alloc(fl_request *request, size_t size) {
 
 /* ---- What came in ------------------------------------------------------------------------------- */
 
-const char *fl_request_header(const fl_request *request, const char *name) {
+const char *fl_request_header(const fl_http_request *request, const char *name) {
     const fl_request_full *full = fl_full_const(request);
     return fl_http_header(&full->head, full->conn->in.data, name);
 }
@@ -233,7 +233,7 @@ size_t fl_percent_decode(char *text, size_t size) {
     return out;
 }
 
-const char *fl_request_query(fl_request *request, const char *name) {
+const char *fl_request_query(fl_http_request *request, const char *name) {
     size_t wanted = strlen(name);
     for (const char *at = request->query; *at != '\0';) {
         size_t size = strcspn(at, "&");
@@ -263,7 +263,8 @@ const char *fl_request_query(fl_request *request, const char *name) {
 
 /* ---- Waking the connection ------------------------------------------------------------------------ */
 
-void fl_request_step(fl_request_full *full) {
+/* A handler returned, or the reply stands. */
+static void step(fl_request_full *full) {
     if (atomic_fetch_sub(&full->pending, 1) == 1 && !atomic_exchange(&full->resumed, true)) {
         fl_transport_answer(full);
     }
@@ -272,7 +273,7 @@ void fl_request_step(fl_request_full *full) {
 /* Send the reply that stands packed, if that makes it smaller. */
 static void pack_reply(void *arg) {
     fl_request_full *full  = arg;
-    fl_reply        *reply = &full->shared.reply;
+    fl_http_reply   *reply = &full->shared.reply;
     bool             fixed = full->static_data != NULL;
     fl_buf           out   = {0};
     size_t           size  = fixed ? full->static_size : reply->body.size;
@@ -287,10 +288,10 @@ static void pack_reply(void *arg) {
     fl_buf_free(&out);
     full->crowded = 0;
     (void)hold_reply(full, reply->body.size);
-    fl_request_step(full);
+    step(full);
 }
 
-static void send_reply(fl_request *request, int status) {
+static void send_reply(fl_http_request *request, int status) {
     fl_request_full *full = fl_full(request);
     size_t size = full->static_data != NULL ? full->static_size : request->reply.body.size;
     if (atomic_exchange(&full->sent, true)) {
@@ -312,7 +313,7 @@ static void send_reply(fl_request *request, int status) {
         fl_workers_add(request->server->workers, pack_reply, full, size * PACK_BYTE_NS, request)) {
         return;
     }
-    fl_request_step(full);
+    step(full);
 }
 
 /* ---- Work ------------------------------------------------------------------------------------------ */
@@ -325,10 +326,10 @@ static void run_later(void *arg) {
     } else {
         full->later(&full->shared);
     }
-    fl_request_step(full);
+    step(full);
 }
 
-bool fl_request_run_later(fl_request *request, fl_route_fn fn, uint64_t cost_ns) {
+bool fl_request_run_later(fl_http_request *request, fl_route_fn fn, uint64_t cost_ns) {
     fl_request_full *full = fl_full(request);
     full->later           = fn;
     atomic_fetch_add(&full->pending, 1); /* held until fn has returned */
@@ -377,7 +378,7 @@ static int refuse_spoiled(const fl_served *served, fletch_error *error) {
 
 static void on_done(void *user, const fletch_outcome *outcome) {
     fl_request_full *full    = user;
-    fl_request      *request = &full->shared;
+    fl_http_request *request = &full->shared;
     fletch_outcome   spoiled = *outcome;
     if (atomic_load(&full->served->spoiled) && outcome->error.code == FLETCH_OK) {
         (void)refuse_spoiled(full->served, &spoiled.error);
@@ -414,7 +415,7 @@ static void on_done(void *user, const fletch_outcome *outcome) {
     call_done(full, outcome);
 }
 
-static uint32_t time_left(const fl_request *request) {
+static uint32_t time_left(const fl_http_request *request) {
     if (request->deadline_ms == 0) {
         return 0;
     }
@@ -430,8 +431,8 @@ static uint32_t time_to_spare(const fl_request_full *full) {
     return lone && strcmp(full->served->info.provider, "cpu") == 0 ? FL_SPARE_US : 0;
 }
 
-int fl_request_submit(fl_request *request, fl_served *served, fletch_request *work, fl_done_fn done,
-                      fletch_error *error) {
+int fl_request_submit(fl_http_request *request, fl_served *served, fletch_request *work,
+                      fl_done_fn done, fletch_error *error) {
     fl_request_full *full   = fl_full(request);
     fletch_ticket    ticket = 0;
     if (atomic_load(&served->spoiled)) {
@@ -466,11 +467,11 @@ int fl_request_submit(fl_request *request, fl_served *served, fletch_request *wo
             (void)fletch_cancel(served->model, ticket);
         }
     }
-    fl_request_step(full);
+    step(full);
     return FLETCH_OK;
 }
 
-int fl_request_over(const fl_request *request, fletch_error *error) {
+int fl_request_over(const fl_http_request *request, fletch_error *error) {
     if (atomic_load(&request->cancelled)) {
         return fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE, "the client has left");
     }
@@ -484,10 +485,10 @@ int fl_request_over(const fl_request *request, fletch_error *error) {
 
 /* ---- Replies ---------------------------------------------------------------------------------------- */
 
-void fl_reply_header(fl_request *request, const char *name, const char *format, ...) {
-    fl_reply *reply = &request->reply;
-    char      value[512];
-    va_list   list;
+void fl_reply_header(fl_http_request *request, const char *name, const char *format, ...) {
+    fl_http_reply *reply = &request->reply;
+    char           value[512];
+    va_list        list;
     va_start(list, format);
     int size = vsnprintf(value, sizeof value, format, list);
     va_end(list);
@@ -508,7 +509,7 @@ void fl_reply_header(fl_request *request, const char *name, const char *format, 
     reply->headers[reply->header_count++].value = copy;
 }
 
-void fl_reply_bytes(fl_request *request, int status, const char *type) {
+void fl_reply_bytes(fl_http_request *request, int status, const char *type) {
     if (request->reply.body.failed) {
         fl_reply_error(request, 500, "internal", "out of memory while writing the reply");
         return;
@@ -517,11 +518,11 @@ void fl_reply_bytes(fl_request *request, int status, const char *type) {
     send_reply(request, status);
 }
 
-void fl_reply_json(fl_request *request, int status) {
+void fl_reply_json(fl_http_request *request, int status) {
     fl_reply_bytes(request, status, "application/json");
 }
 
-void fl_reply_static(fl_request *request, int status, const char *type, const void *data,
+void fl_reply_static(fl_http_request *request, int status, const char *type, const void *data,
                      size_t size) {
     fl_full(request)->static_data = data;
     fl_full(request)->static_size = size;
@@ -530,7 +531,7 @@ void fl_reply_static(fl_request *request, int status, const char *type, const vo
 }
 
 /* The request's memory is at its bound: the word and the sentence for it. */
-static const char *tell_crowded(fl_request *request, char *message, size_t size) {
+static const char *tell_crowded(fl_http_request *request, char *message, size_t size) {
     fl_metrics_rejected(request->server->metrics, FL_REJECTED_BODY);
     const char *option = fl_full(request)->crowded_by;
     fl_reply_header(request, "x-fletch-limit", "%s", option);
@@ -546,10 +547,11 @@ static const char *tell_crowded(fl_request *request, char *message, size_t size)
     return "unavailable";
 }
 
-void fl_reply_error(fl_request *request, int status, const char *code, const char *format, ...) {
-    fl_reply *reply = &request->reply;
-    char      message[640];
-    va_list   list;
+void fl_reply_error(fl_http_request *request, int status, const char *code, const char *format,
+                    ...) {
+    fl_http_reply *reply = &request->reply;
+    char           message[640];
+    va_list        list;
     va_start(list, format);
     (void)vsnprintf(message, sizeof message, format, list);
     va_end(list);
@@ -614,7 +616,7 @@ static failure failure_of(int code) {
     return (failure){code, 500, "internal", true};
 }
 
-void fl_reply_fail(fl_request *request, const fletch_error *error) {
+void fl_reply_fail(fl_http_request *request, const fletch_error *error) {
     fl_server *server = request->server;
     failure    found  = failure_of(error->code);
     if (fl_full(request)->crowded != 0) {

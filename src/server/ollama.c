@@ -22,7 +22,7 @@
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
-static void write_error(fl_reply *reply, int status, const char *code, const char *message) {
+static void write_error(fl_http_reply *reply, int status, const char *code, const char *message) {
     if (strcmp(code, "overloaded") == 0) {
         message = "server busy, please try again.  maximum pending requests exceeded";
         status  = 503; /* the number that Ollama's clients wait for */
@@ -39,7 +39,7 @@ static void write_error(fl_reply *reply, int status, const char *code, const cha
 
 const fl_dialect fl_dialect_ollama = {"ollama", write_error};
 
-static void fault(fl_request *request, const fl_json_in *in) {
+static void fault(fl_http_request *request, const fl_json_in *in) {
     if (request->body_size == 0) {
         fl_reply_error(request, 400, "bad_request", "missing request body");
         return;
@@ -65,8 +65,8 @@ static void refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
 /* ---- The answers ------------------------------------------------------------------------------- */
 
 static bool write_embed(fl_job *job, const fletch_outcome *outcome) {
-    fl_request *request = job->request;
-    fl_buf     *body    = &request->reply.body;
+    fl_http_request *request = job->request;
+    fl_buf          *body    = &request->reply.body;
     fl_buf_puts(body, "{\"model\":");
     fl_json_quote(body, job->served->name, strlen(job->served->name));
     fl_buf_puts(body, ",\"embeddings\":[");
@@ -161,7 +161,7 @@ const fl_field fl_fields_ollama_named[] = {
     {0}};
 
 /* Read, choose the model; NULL: answered. */
-static fl_job *begin(fl_request *request, const fl_style *style, const fl_field *fields) {
+static fl_job *begin(fl_http_request *request, const fl_style *style, const fl_field *fields) {
     static const char latest[] = ":latest";
     fl_job           *job      = fl_job_read(request, style, fields);
     if (job == NULL) {
@@ -183,11 +183,11 @@ static fl_job *begin(fl_request *request, const fl_style *style, const fl_field 
 }
 
 /* Whether nothing was asked: no input, [] or "". */
-static bool is_nothing(const fl_input *input) {
+static bool is_nothing(const fl_body_input *input) {
     return input->count == 0 || (input->form == FL_INPUT_TEXT && input->lengths[0] == 0);
 }
 
-static void embed(fl_request *request) {
+static void embed(fl_http_request *request) {
     fl_job *job = begin(request, &embed_style, fl_fields_ollama_embed);
     if (job == NULL || !fl_job_prepare(job)) {
         return;
@@ -203,7 +203,7 @@ static void embed(fl_request *request) {
     }
 }
 
-static void embeddings(fl_request *request) {
+static void embeddings(fl_http_request *request) {
     fl_job *job = begin(request, &embeddings_style, fl_fields_ollama_embeddings);
     if (job == NULL) {
         return;
@@ -252,7 +252,7 @@ static void put_model_details(fl_buf *body, const fletch_model_info *info) {
 }
 
 /* What /api/tags and /api/ps say of a model, without the braces. */
-static void put_tag(fl_request *request, const fl_served *served) {
+static void put_tag(fl_http_request *request, const fl_served *served) {
     const fletch_model_info *info = &served->info;
     fl_buf                  *body = &request->reply.body;
     const char              *name = served->name;
@@ -267,7 +267,7 @@ static void put_tag(fl_request *request, const fl_served *served) {
     put_model_details(body, info);
 }
 
-static void tags(fl_request *request) {
+static void tags(fl_http_request *request) {
     fl_buf *body = &request->reply.body;
     fl_buf_puts(body, "{\"models\":[");
     const fl_served *served;
@@ -281,7 +281,7 @@ static void tags(fl_request *request) {
 }
 
 /* Models stay loaded: they expire when the calendar of most clients ends. */
-static void loaded(fl_request *request) {
+static void loaded(fl_http_request *request) {
     fl_buf          *body = &request->reply.body;
     const fl_served *served;
     fl_buf_puts(body, "{\"models\":[");
@@ -299,7 +299,7 @@ static void loaded(fl_request *request) {
 }
 
 /* The model that the body names; NULL: answered. */
-static fl_job *named(fl_request *request) {
+static fl_job *named(fl_http_request *request) {
     fl_job *job = begin(request, &embed_style, fl_fields_ollama_named);
     if (job != NULL && job->ask.model.size == 0) {
         fl_reply_error(request, 400, "bad_request", "model is required");
@@ -308,7 +308,7 @@ static fl_job *named(fl_request *request) {
     return job;
 }
 
-static void show(fl_request *request) {
+static void show(fl_http_request *request) {
     fl_job *job  = named(request);
     fl_buf *body = &request->reply.body;
     if (job == NULL) {
@@ -328,7 +328,7 @@ static void show(fl_request *request) {
     fl_reply_json(request, 200);
 }
 
-static void pull(fl_request *request) {
+static void pull(fl_http_request *request) {
     fl_job *job = named(request);
     if (job == NULL) {
         return;
@@ -343,7 +343,7 @@ static void pull(fl_request *request) {
     }
 }
 
-static void version(fl_request *request) {
+static void version(fl_http_request *request) {
     fl_buf_printf(&request->reply.body, "{\"version\":\"%s\"}", fletch_version());
     fl_reply_json(request, 200);
 }

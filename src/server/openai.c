@@ -35,7 +35,7 @@ static const char *error_type(int status) {
 }
 
 /* A code "param/NAME" names the field that is wrong; codes that OpenAI has are told, others are null. */
-static void write_error(fl_reply *reply, int status, const char *code, const char *message) {
+static void write_error(fl_http_reply *reply, int status, const char *code, const char *message) {
     static const char *const told[] = {"invalid_api_key", "model_not_found", "rate_limit_exceeded",
                                        "context_length_exceeded"};
     const char              *param  = strncmp(code, "param/", 6) == 0 ? code + 6 : NULL;
@@ -64,7 +64,7 @@ static void write_error(fl_reply *reply, int status, const char *code, const cha
 
 const fl_dialect fl_dialect_openai = {"openai", write_error};
 
-static void fault(fl_request *request, const fl_json_in *in) {
+static void fault(fl_http_request *request, const fl_json_in *in) {
     fl_reply_error(request, 400, "bad_request",
                    in->mistyped
                        ? "%s at line %zu column %zu"
@@ -82,7 +82,7 @@ static const char bad_input[] = "'$.input' is invalid. Please check the API refe
                                 "https://platform.openai.com/docs/api-reference.";
 
 static void refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
-    fl_request *request = job->request;
+    fl_http_request *request = job->request;
     switch (why) {
     case FL_REFUSE_MODEL:
         fl_reply_error(request, 404, "model_not_found",
@@ -220,7 +220,7 @@ static bool is_own(const fl_job *job, const fletch_tokens *frame, const int32_t 
 
 /* Whether this client has not been warned before; once FL_FOREIGN_MAX have been, nobody is. A client is its key and
  * its User-Agent: the log is to name what must be mended, not every connection. */
-static bool is_new(fl_request *request, const char *agent) {
+static bool is_new(fl_http_request *request, const char *agent) {
     uint64_t mark = fl_hash(agent, strlen(agent), (uint64_t)(uintptr_t)request->key) | 1;
     for (size_t i = 0; i < FL_FOREIGN_MAX; i++) {
         _Atomic uint64_t *slot = &request->server->foreign[i];
@@ -236,10 +236,10 @@ static bool is_new(fl_request *request, const char *agent) {
 }
 
 static void warn_of_ids(fl_job *job) {
-    const fl_input *input = &job->ask.input;
-    const char     *agent = fl_request_header(job->request, "user-agent");
-    fletch_tokens  *frame = NULL;
-    bool            own   = true;
+    const fl_body_input *input = &job->ask.input;
+    const char          *agent = fl_request_header(job->request, "user-agent");
+    fletch_tokens       *frame = NULL;
+    bool                 own   = true;
     if (input->ids == NULL || fletch_tokenize(job->served->model, "", 0, NULL, &frame, NULL) < 0) {
         return;
     }
@@ -263,7 +263,7 @@ static void warn_of_ids(fl_job *job) {
     }
 }
 
-static bool refuse_content_type(fl_request *request) {
+static bool refuse_content_type(fl_http_request *request) {
     if (fl_request_is_json(request, true)) {
         return false;
     }
@@ -272,7 +272,7 @@ static bool refuse_content_type(fl_request *request) {
     return true;
 }
 
-static void embeddings(fl_request *request) {
+static void embeddings(fl_http_request *request) {
     if (refuse_content_type(request)) {
         return;
     }
@@ -334,7 +334,7 @@ static bool write_scores(fl_job *job, const fletch_outcome *outcome) {
 
 static const fl_style score_style = {fault, refuse, write_scores, false};
 
-static void score(fl_request *request) {
+static void score(fl_http_request *request) {
     if (refuse_content_type(request)) {
         return;
     }
@@ -398,7 +398,7 @@ static void put_model(fl_json_w *w, const fl_served *served) {
     fl_json_w_end(w);
 }
 
-static void models(fl_request *request) {
+static void models(fl_http_request *request) {
     fl_json_w        w = {.out = &request->reply.body};
     const fl_served *served;
     fl_json_w_object(&w, NULL);
@@ -413,7 +413,7 @@ static void models(fl_request *request) {
 }
 
 /* /v1/models/ID: here a name must fit, also when only one model is loaded. */
-static void one_model(fl_request *request) {
+static void one_model(fl_http_request *request) {
     size_t size = strlen(request->tail);
     char  *name = fl_request_alloc(request, size + 1);
     if (name == NULL) {

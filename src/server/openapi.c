@@ -439,7 +439,7 @@ static void put_document(facts *f) {
     fl_buf_puts(f->out, "}}}");
 }
 
-static void openapi(fl_request *request) {
+static void openapi(fl_http_request *request) {
     facts f = {.server = request->server, .out = &request->reply.body};
     gather(&f);
     put_document(&f);

@@ -15,7 +15,7 @@
 #include "server/routes.h"
 #include "server/server_internal.h"
 
-static void plain_error(fl_reply *reply, int status, const char *code, const char *message) {
+static void plain_error(fl_http_reply *reply, int status, const char *code, const char *message) {
     (void)status;
     fl_buf_puts(&reply->body, "{\"error\":");
     fl_json_quote(&reply->body, message, strlen(message));
@@ -35,12 +35,12 @@ bool fl_server_ready(const fl_server *server, const char **why) {
     }
 }
 
-static void live(fl_request *request) {
+static void live(fl_http_request *request) {
     fl_buf_puts(&request->reply.body, "{\"status\":\"live\"}");
     fl_reply_json(request, 200);
 }
 
-static void ready(fl_request *request) {
+static void ready(fl_http_request *request) {
     const char *why = "";
     bool        yes = fl_server_ready(request->server, &why);
     fl_buf_printf(&request->reply.body, "{\"status\":\"%s\"}", yes ? "ready" : why);
@@ -50,13 +50,14 @@ static void ready(fl_request *request) {
     fl_reply_json(request, yes ? 200 : 503);
 }
 
-static void metrics(fl_request *request) {
+static void metrics(fl_http_request *request) {
     fl_metrics_write(request->server, &request->reply.body);
     fl_reply_bytes(request, 200, "text/plain; version=0.0.4; charset=utf-8");
 }
 
 /* What came of a turn of the trace of all models. A file that cannot be written is no missing route. */
-static void told(fl_request *request, int status, const fletch_error *error, const char *state) {
+static void told(fl_http_request *request, int status, const fletch_error *error,
+                 const char *state) {
     bool fault = status == FLETCH_EIO || status == FLETCH_ENOTFOUND || status == FLETCH_EDENIED ||
                  status == FLETCH_ENOSPC;
     if (status == FLETCH_EBUSY || status == FLETCH_EINVAL) { /* not in this state of the server */
@@ -72,7 +73,7 @@ static void told(fl_request *request, int status, const fletch_error *error, con
 }
 
 /* All models or none. */
-static void start_profile(fl_request *request) {
+static void start_profile(fl_http_request *request) {
     fl_server   *server = request->server;
     fletch_error error  = {0};
     int          status = FLETCH_OK;
@@ -88,7 +89,7 @@ static void start_profile(fl_request *request) {
 }
 
 /* Every model, also behind one that fails; the first failure is told. */
-static void stop_profile(fl_request *request) {
+static void stop_profile(fl_http_request *request) {
     fl_server   *server = request->server;
     fletch_error error  = {0}, next;
     int          status = FLETCH_OK;

@@ -37,7 +37,7 @@ static bool hash_of(const char *page, size_t size, const char *open, const char 
     return true;
 }
 
-static void send_page(fl_request *request, const unsigned char *page, size_t size) {
+static void send_page(fl_http_request *request, const unsigned char *page, size_t size) {
     const char *text   = (const char *)page;
     const char *accept = fl_request_header(request, "accept");
     char        style[DIGEST_TEXT], script[DIGEST_TEXT];
@@ -64,11 +64,11 @@ static void send_page(fl_request *request, const unsigned char *page, size_t siz
     fl_reply_static(request, 200, "text/html; charset=utf-8", page, size);
 }
 
-static void playground(fl_request *request) {
+static void playground(fl_http_request *request) {
     send_page(request, fl_page_playground, fl_page_playground_size);
 }
 
-static void docs(fl_request *request) {
+static void docs(fl_http_request *request) {
     send_page(request, fl_page_docs, fl_page_docs_size);
 }
 

@@ -37,13 +37,13 @@ enum {
 };
 
 typedef struct seed_ask {
-    fl_input texts, ids;
-    fl_span  text, id, metadata, prompt_name, vector, filter;
-    int64_t  k[COUNTS];
+    fl_body_input texts, ids;
+    fl_span       text, id, metadata, prompt_name, vector, filter;
+    int64_t       k[COUNTS];
 } seed_ask;
 
 typedef struct seed_job {
-    fl_request          *request;
+    fl_http_request     *request;
     seed_ask             ask;
     fl_store            *store;
     fl_served           *served;
@@ -55,7 +55,7 @@ typedef struct seed_job {
     float               *rows;
     uint32_t            *tokens;
     uint8_t             *truncated;
-    fl_item             *items;
+    fl_stored_item      *items;
     fl_filter           *filter; /* NULL: none */
     fl_write             write;
 } seed_job;
@@ -94,7 +94,7 @@ void fl_seed_close(fl_server *server) {
     server->store = NULL;
 }
 
-static bool has_store(fl_request *request) {
+static bool has_store(fl_http_request *request) {
     if (request->server->store == NULL) {
         fl_reply_error(request, 404, "not_found",
                        "this server keeps nothing (server.store is none): start it with "
@@ -165,17 +165,17 @@ const fl_field fl_fields_seed_search[] = {
     PROMPT,
     {.flags = FL_FIELD_CLOSED}};
 
-static bool refuse(fl_request *request, const char *message) {
+static bool refuse(fl_http_request *request, const char *message) {
     fl_reply_error(request, 400, "bad_request", "%s", message);
     return false;
 }
 
-static bool no_memory(fl_request *request) {
+static bool no_memory(fl_http_request *request) {
     fl_reply_error(request, 500, "internal", "out of memory");
     return false;
 }
 
-static seed_job *read_job(fl_request *request, const fl_field *fields) {
+static seed_job *read_job(fl_http_request *request, const fl_field *fields) {
     if (!has_store(request)) {
         return NULL;
     }
@@ -260,7 +260,7 @@ static bool is_good_id(const char *id, size_t size) {
     return good;
 }
 
-static bool make_id(fl_request *request, fl_item *item) {
+static bool make_id(fl_http_request *request, fl_stored_item *item) {
     static const char digit[] = "0123456789abcdef";
     unsigned char     random[ID_RANDOM];
     char             *id = fl_request_alloc(request, 2 * sizeof random + 1);
@@ -287,7 +287,7 @@ static bool take_ids(seed_job *job) {
         return refuse(job->request, "as many ids as texts are needed");
     }
     for (size_t i = 0; i < job->count; i++) {
-        fl_item *item = &job->items[i];
+        fl_stored_item *item = &job->items[i];
         if (given == 0) {
             if (!make_id(job->request, item)) {
                 return false;
@@ -376,16 +376,16 @@ static size_t count_kept(const seed_job *job) {
 }
 
 /* "store":"memory": what is kept is gone when the server ends. */
-static void put_store(fl_request *request) {
+static void put_store(fl_http_request *request) {
     fl_buf_puts(&request->reply.body, fl_store_lasts(request->server->store)
                                           ? "\"store\":\"file\""
                                           : "\"store\":\"memory\"");
 }
 
 static void kept(fl_write *write, const fletch_error *error) {
-    seed_job   *job     = write->user;
-    fl_request *request = job->request;
-    fl_buf     *body    = &request->reply.body;
+    seed_job        *job     = write->user;
+    fl_http_request *request = job->request;
+    fl_buf          *body    = &request->reply.body;
     if (error->code == FLETCH_ENOSPC && !fl_store_lasts(job->store)) {
         fl_reply_error(request, 507, "store_full", "%s", error->message);
         return;
@@ -432,7 +432,7 @@ static bool normalize(seed_job *job) {
     return true;
 }
 
-static void embedded(fl_request *request, const fletch_outcome *outcome) {
+static void embedded(fl_http_request *request, const fletch_outcome *outcome) {
     seed_job *job = request->work;
     if (outcome->error.code < 0) {
         fl_reply_fail(request, &outcome->error);
@@ -452,7 +452,7 @@ static void embedded(fl_request *request, const fletch_outcome *outcome) {
     fl_store_write(job->store, &job->write);
 }
 
-static void add(fl_request *request) {
+static void add(fl_http_request *request) {
     seed_job *job = read_job(request, fl_fields_seed_add);
     if (job == NULL) {
         return;
@@ -497,7 +497,7 @@ typedef struct found_item {
     bool    scored, comma;
 } found_item;
 
-static void put_metadata(fl_buf *body, const fl_item *item) {
+static void put_metadata(fl_buf *body, const fl_stored_item *item) {
     fl_buf_puts(body, ",\"metadata\":");
     if (item->metadata != NULL) {
         fl_buf_append(body, item->metadata, item->metadata_size);
@@ -506,7 +506,7 @@ static void put_metadata(fl_buf *body, const fl_item *item) {
     }
 }
 
-static void put_found(void *user, const fl_item *item) {
+static void put_found(void *user, const fl_stored_item *item) {
     found_item *found = user;
     char        score[FL_F32_TEXT_MAX];
     fl_buf_puts(found->body, found->comma ? ",{\"id\":" : "{\"id\":");
@@ -525,7 +525,7 @@ static void put_found(void *user, const fl_item *item) {
 }
 
 /* The items of `hits`, with commas; *told of them, since one may be dropped just now. False: answered. */
-static bool put_hits(fl_request *request, const fl_hit *hits, size_t count, bool scored,
+static bool put_hits(fl_http_request *request, const fl_hit *hits, size_t count, bool scored,
                      size_t *told) {
     fletch_error error  = {0};
     found_item   found  = {.body = &request->reply.body, .scored = scored};
@@ -549,7 +549,7 @@ static bool put_hits(fl_request *request, const fl_hit *hits, size_t count, bool
     return status == FLETCH_OK;
 }
 
-static void run_search(fl_request *request) {
+static void run_search(fl_http_request *request) {
     seed_job    *job   = request->work;
     fl_buf      *body  = &request->reply.body;
     size_t       k     = (size_t)job->ask.k[0], count, told;
@@ -578,7 +578,7 @@ static void run_search(fl_request *request) {
     fl_reply_json(request, 200);
 }
 
-static void asked(fl_request *request, const fletch_outcome *outcome) {
+static void asked(fl_http_request *request, const fletch_outcome *outcome) {
     seed_job *job = request->work;
     if (outcome->error.code < 0) {
         fl_reply_fail(request, &outcome->error);
@@ -663,7 +663,7 @@ static bool take_count(seed_job *job) {
     return true;
 }
 
-static void search(fl_request *request) {
+static void search(fl_http_request *request) {
     seed_job *job = read_job(request, fl_fields_seed_search);
     if (job == NULL) {
         return;
@@ -694,7 +694,7 @@ static void search(fl_request *request) {
 /* ---- /items/{id} ----------------------------------------------------------------------------------- */
 
 /* The id of the path, decoded; data NULL: answered. */
-static fl_span path_id(fl_request *request) {
+static fl_span path_id(fl_http_request *request) {
     fl_span id   = {NULL, strlen(request->tail)};
     char   *text = fl_request_alloc(request, id.size + 1);
     if (text == NULL) {
@@ -711,9 +711,9 @@ static fl_span path_id(fl_request *request) {
     return id;
 }
 
-static void put_item(void *user, const fl_item *item) {
-    fl_request *request = user;
-    fl_buf     *body    = &request->reply.body;
+static void put_item(void *user, const fl_stored_item *item) {
+    fl_http_request *request = user;
+    fl_buf          *body    = &request->reply.body;
     fl_buf_puts(body, "{\"id\":");
     fl_json_quote(body, item->id, item->id_size);
     fl_buf_puts(body, ",\"text\":");
@@ -724,7 +724,7 @@ static void put_item(void *user, const fl_item *item) {
     fl_buf_puts(body, "}");
 }
 
-static void get_item(fl_request *request) {
+static void get_item(fl_http_request *request) {
     fletch_error error = {0};
     if (!has_store(request)) {
         return;
@@ -741,8 +741,8 @@ static void get_item(fl_request *request) {
 }
 
 static void dropped(fl_write *write, const fletch_error *error) {
-    seed_job   *job     = write->user;
-    fl_request *request = job->request;
+    seed_job        *job     = write->user;
+    fl_http_request *request = job->request;
     if (error->code < 0) {
         fl_reply_fail(request, error);
         return;
@@ -763,7 +763,7 @@ static void dropped(fl_write *write, const fletch_error *error) {
 }
 
 /* id.data NULL: all. */
-static void drop(fl_request *request, fl_span id) {
+static void drop(fl_http_request *request, fl_span id) {
     seed_job *job = fl_request_alloc(request, sizeof *job);
     if (job == NULL) {
         (void)no_memory(request);
@@ -775,7 +775,7 @@ static void drop(fl_request *request, fl_span id) {
     fl_store_write(request->server->store, &job->write);
 }
 
-static void drop_item(fl_request *request) {
+static void drop_item(fl_http_request *request) {
     if (!has_store(request)) {
         return;
     }
@@ -787,14 +787,14 @@ static void drop_item(fl_request *request) {
 
 /* ---- /items ---------------------------------------------------------------------------------------- */
 
-static void drop_all(fl_request *request) {
+static void drop_all(fl_http_request *request) {
     if (has_store(request)) {
         drop(request, (fl_span){0});
     }
 }
 
 /* A number of the query between `min` and `max`; false: answered. */
-static bool take_number(fl_request *request, const char *name, int64_t min, int64_t max,
+static bool take_number(fl_http_request *request, const char *name, int64_t min, int64_t max,
                         int64_t *out) {
     const char *text = fl_request_query(request, name);
     if (text != NULL && (!fl_parse_i64(text, out) || *out < min || *out > max)) {
@@ -805,7 +805,7 @@ static bool take_number(fl_request *request, const char *name, int64_t min, int6
     return true;
 }
 
-static void list_items(fl_request *request) {
+static void list_items(fl_http_request *request) {
     fl_buf      *body   = &request->reply.body;
     int64_t      offset = 0, limit = PAGE_DEFAULT;
     size_t       found, told;

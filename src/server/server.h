@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* server.h - what transport, dialects and operations of the server share: one request and its way.
  *
- * Role    The transport (connection.c, http1.c) turns bytes on sockets into fl_request objects and sends
+ * Role    The transport (connection.c, http1.c) turns bytes on sockets into fl_http_request objects and sends
  *         what the routes put into request->reply. A route is a row in a table: method, path, dialect,
  *         handler. Everything that depends on HTTP's grammar is on the transport's side; everything that
  *         depends on what a client's JSON means is on the routes' side.
@@ -13,13 +13,13 @@
  *         fl_request_submit outside of done, the request must not be touched any more.
  *         (Inside the handler itself the request stays valid until the handler returns.)
  *
- *     static void embedded(fl_request *request, const fletch_outcome *outcome) {
+ *     static void embedded(fl_http_request *request, const fletch_outcome *outcome) {
  *         my_job *job = request->work;
  *         if (outcome->error.code < 0) { fl_reply_fail(request, &outcome->error); return; }
  *         write_json(&request->reply.body, job);
  *         fl_reply_json(request, 200);
  *     }
- *     static void embed(fl_request *request) {
+ *     static void embed(fl_http_request *request) {
  *         my_job *job = request->work = fl_request_alloc(request, sizeof *job);
  *         ... parse request->body in place; on a fault: fl_reply_error(request, 400, "…", "…"); return;
  *         fl_served *served = fl_server_model(request->server, name, name_size);   // NULL: unknown name
@@ -43,10 +43,10 @@
 #include "fletch.h"
 #include "server/limits.h"
 
-typedef struct fl_server  fl_server;
-typedef struct fl_request fl_request;
-typedef struct fl_reply   fl_reply;
-typedef struct fl_api_key fl_api_key;
+typedef struct fl_server       fl_server;
+typedef struct fl_http_request fl_http_request;
+typedef struct fl_http_reply   fl_http_reply;
+typedef struct fl_api_key      fl_api_key;
 
 /* ---- Dialects and routes ---------------------------------------------------------------------- */
 
@@ -56,7 +56,7 @@ typedef struct fl_api_key fl_api_key;
  * body read. For 404 and 405 of unknown paths the dialect is chosen by fl_dialect_of. */
 typedef struct fl_dialect {
     const char *name; /* "openai", "tei" …: a label in metrics and logs */
-    void (*error)(fl_reply *reply, int status, const char *code, const char *message);
+    void (*error)(fl_http_reply *reply, int status, const char *code, const char *message);
 } fl_dialect;
 
 /* The words that the transport and fl_reply_fail use:
@@ -78,7 +78,7 @@ typedef struct fl_dialect {
  *   503 "unavailable"          not ready, draining, cancelled by shutdown; Retry-After is set
  *   504 "deadline_exceeded"    EDEADLINE */
 
-typedef void (*fl_route_fn)(fl_request *request);
+typedef void (*fl_route_fn)(fl_http_request *request);
 
 enum {
     FL_ROUTE_OPEN     = 1, /* needs no API key */
@@ -147,7 +147,7 @@ bool fl_server_ready(const fl_server *server, const char **why);
 
 enum { FL_REPLY_HEADERS = 24 };
 
-struct fl_reply {
+struct fl_http_reply {
     int         status;
     fl_buf      body; /* empty when the handler starts */
     const char *type; /* Content-Type, static; NULL: none */
@@ -158,9 +158,9 @@ struct fl_reply {
     } headers[FL_REPLY_HEADERS];
 };
 
-typedef void (*fl_done_fn)(fl_request *request, const fletch_outcome *outcome);
+typedef void (*fl_done_fn)(fl_http_request *request, const fletch_outcome *outcome);
 
-struct fl_request {
+struct fl_http_request {
     fl_server        *server;
     const fl_route   *route;
     const char       *method;
@@ -178,69 +178,70 @@ struct fl_request {
     uint64_t    start_ns;    /* the headers were read */
     atomic_bool cancelled;   /* the client is gone: stop when convenient, reply all the same */
 
-    void *work;                           /* the route's own */
-    void (*cleanup)(fl_request *request); /* called once before the request is recycled; or NULL */
+    void *work; /* the route's own */
+    void (*cleanup)(
+        fl_http_request *request); /* called once before the request is recycled; or NULL */
 
-    fl_reply reply;
-    uint64_t reply_most; /* its bytes at most, where a route tells; 0: by its numbers alone */
+    fl_http_reply reply;
+    uint64_t      reply_most; /* its bytes at most, where a route tells; 0: by its numbers alone */
 
     /* for log, metrics and headers; fl_request_submit fills them, a route may add */
     uint64_t texts, tokens, tokenize_ns, queue_ns, forward_ns;
 };
 
 /* Header by name, case ignored; NULL when absent. Only inside the handler (not in done). */
-const char *fl_request_header(const fl_request *request, const char *name);
+const char *fl_request_header(const fl_http_request *request, const char *name);
 
 /* The value of a query parameter in request memory, decoded, or as it is where that cannot be; NULL when
  * absent. */
-const char *fl_request_query(fl_request *request, const char *name);
+const char *fl_request_query(fl_http_request *request, const char *name);
 
 /* Percent-decode in place; the new size, or SIZE_MAX for a bad escape or a NUL. */
 size_t fl_percent_decode(char *text, size_t size);
 
 /* Zeroed memory that lives as long as the request, aligned to 64; NULL when out of memory, or when all requests
  * together have what server.max_body_memory allows: reply with any error, and the right one is told. */
-void *fl_request_alloc(fl_request *request, size_t size);
+void *fl_request_alloc(fl_http_request *request, size_t size);
 
 /* Count `bytes` that work on the request takes elsewhere as its memory, to its end; false as above. */
-bool fl_request_hold(fl_request *request, size_t bytes);
+bool fl_request_hold(fl_http_request *request, size_t bytes);
 
 /* fletch_submit with the request's lane and deadline (where work->lane and work->deadline_ms are 0), tied
  * to the client: when it leaves, the work is cancelled. On success `done` is called exactly once, maybe
  * before this returns, and borrows the outcome's lists; inside the handler the request stays valid all
  * the same. On failure (negative status, *error filled) it is not called: reply with fl_reply_fail. A
  * request may submit again in done. */
-int fl_request_submit(fl_request *request, fl_served *served, fletch_request *work, fl_done_fn done,
-                      fletch_error *error);
+int fl_request_submit(fl_http_request *request, fl_served *served, fletch_request *work,
+                      fl_done_fn done, fletch_error *error);
 
 /* For work that is not submitted but done here, now and then on the way: FLETCH_OK to go on,
  * FLETCH_ECANCELLED when the client has left, FLETCH_EDEADLINE when it is too late; then fl_reply_fail. */
-int fl_request_over(const fl_request *request, fletch_error *error);
+int fl_request_over(const fl_http_request *request, fletch_error *error);
 
 /* The same while a large reply is written, which may not grow without end: FLETCH_ENOSPC when it is larger than
  * an answer may be, FLETCH_EBUSY when all replies together have what server.max_reply_memory allows. */
-int fl_reply_go_on(fl_request *request, fletch_error *error);
+int fl_reply_go_on(fl_http_request *request, fletch_error *error);
 
 /* ---- Replies: each of the send calls ends the request's life for the caller ---------------------- */
 
 /* Add a header; `name` is static, the value is copied. Values with control characters are left out. */
-void fl_reply_header(fl_request *request, const char *name, const char *format, ...)
+void fl_reply_header(fl_http_request *request, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Send request->reply.body as it stands. A failed buffer becomes a 500. */
-void fl_reply_json(fl_request *request, int status);
-void fl_reply_bytes(fl_request *request, int status, const char *type);
+void fl_reply_json(fl_http_request *request, int status);
+void fl_reply_bytes(fl_http_request *request, int status, const char *type);
 
 /* Send static bytes that outlive the server (a page); nothing is copied. */
-void fl_reply_static(fl_request *request, int status, const char *type, const void *data,
+void fl_reply_static(fl_http_request *request, int status, const char *type, const void *data,
                      size_t size);
 
 /* Send an error in the route's dialect. What the body held is dropped; headers stay. */
-void fl_reply_error(fl_request *request, int status, const char *code, const char *format, ...)
+void fl_reply_error(fl_http_request *request, int status, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* The same for a library status: code and number as in the table above; EBUSY gets Retry-After. Texts of
  * internal errors (paths, devices) go to the log, not to the client. */
-void fl_reply_fail(fl_request *request, const fletch_error *error);
+void fl_reply_fail(fl_http_request *request, const fletch_error *error);
 
 #endif

@@ -27,10 +27,9 @@ int  fl_server_log_open(fl_server_log **out, const char *format, int level, flet
 void fl_server_log_close(fl_server_log *log); /* writes what waits; NULL is a no-op */
 void fl_server_log_level(fl_server_log *log, int level);
 int  fl_server_log_level_of(const char *name); /* "info" -> FL_LEVEL_INFO */
-bool fl_server_log_wants(const fl_server_log *log, int level);
 void fl_server_log_line(fl_server_log *log, int level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-void     fl_server_log_request(fl_server_log *log, const fl_request *request, int status);
+void     fl_server_log_request(fl_server_log *log, const fl_http_request *request, int status);
 uint64_t fl_server_log_dropped(const fl_server_log *log);
 
 /* ---- keys.c --------------------------------------------------------------------------------------- */
@@ -117,7 +116,6 @@ void fl_conn_answered(fl_request_full *full);   /* its reply stands */
 void fl_conn_look(fl_conn *conn, uint64_t now); /* at its clock */
 void fl_conn_cancel(fl_conn *conn);             /* what runs for it */
 void fl_conn_abandon(fl_conn *conn);            /* what runs for it does not come back */
-void fl_conn_end(fl_conn *conn);
 
 /* ---- The private half of a request ------------------------------------------------------------------ */
 
@@ -127,7 +125,7 @@ typedef struct fl_block {
 } fl_block;
 
 struct fl_request_full {
-    fl_request       shared; /* first: the two pointers convert into each other */
+    fl_http_request  shared; /* first: the two pointers convert into each other */
     fl_conn         *conn;
     fl_keys         *keys; /* held as long as shared.key is used */
     fl_http_head     head; /* its text lies in conn->in */
@@ -161,10 +159,10 @@ struct fl_request_full {
     fl_request_full *next;    /* in the pool, or among those that were answered */
 };
 
-static inline fl_request_full *fl_full(fl_request *request) {
+static inline fl_request_full *fl_full(fl_http_request *request) {
     return (fl_request_full *)(void *)request;
 }
-static inline const fl_request_full *fl_full_const(const fl_request *request) {
+static inline const fl_request_full *fl_full_const(const fl_http_request *request) {
     return (const fl_request_full *)(const void *)request;
 }
 
@@ -174,15 +172,14 @@ void             fl_request_retire(fl_request_full *full);
 void             fl_request_pool_free(fl_server *server);
 /* Run fn(request) on a worker; it is answered instead when it is over by then, or at once when too
  * many wait: then false. */
-bool fl_request_run_later(fl_request *request, fl_route_fn fn, uint64_t cost_ns);
-void fl_request_step(fl_request_full *full); /* handler returned, or the reply stands */
+bool fl_request_run_later(fl_http_request *request, fl_route_fn fn, uint64_t cost_ns);
 
 /* ---- gzip.c ---- */
 
 /* What Accept-Encoding (NULL: absent) says of gzip. */
 bool fl_gzip_accepted(const char *accept);
 /* data[size] packed onto *out, which is empty; false: it is better sent as it is. */
-bool fl_gzip_pack(const fl_request *request, const void *data, size_t size, fl_buf *out);
+bool fl_gzip_pack(const fl_http_request *request, const void *data, size_t size, fl_buf *out);
 
 /* ---- workers.c ---------------------------------------------------------------------------------------- */
 
@@ -193,7 +190,7 @@ void fl_workers_close(fl_workers *workers); /* finishes what waits; NULL is a no
 /* `cost_ns`: what it is likely to take; `request`: for which it is done, or NULL; it must end before that does.
  * False: too many wait. */
 bool fl_workers_add(fl_workers *workers, fl_work_fn fn, void *arg, uint64_t cost_ns,
-                    const fl_request *request);
+                    const fl_http_request *request);
 
 /* ---- cors.c ---------------------------------------------------------------------------------------------- */
 

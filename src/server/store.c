@@ -401,7 +401,7 @@ static bool step(sqlite3_stmt *statement, int64_t *key) {
     return sqlite3_reset(statement) == SQLITE_OK && code == SQLITE_DONE;
 }
 
-static bool put(const fl_store *store, fl_item *item) {
+static bool put(const fl_store *store, fl_stored_item *item) {
     sqlite3_stmt *s = store->write[PUT];
     return sqlite3_bind_text64(s, 1, item->id, item->id_size, SQLITE_STATIC, SQLITE_UTF8) == 0 &&
            sqlite3_bind_text64(s, 2, item->text, item->text_size, SQLITE_STATIC, SQLITE_UTF8) ==
@@ -544,15 +544,15 @@ bool fl_store_lasts(const fl_store *store) {
 
 /* False: the row was written by somebody else, and not well. */
 static bool tell(const fl_store *store, sqlite3_stmt *s, fl_found_fn found, void *user) {
-    fl_item item       = {.id       = (const char *)sqlite3_column_text(s, 0),
-                          .text     = (const char *)sqlite3_column_text(s, 1),
-                          .metadata = (const char *)sqlite3_column_text(s, 2),
-                          .row      = sqlite3_column_blob(s, 3),
-                          .created  = sqlite3_column_int64(s, 4),
-                          .key      = sqlite3_column_int64(s, 5)};
-    item.id_size       = (size_t)sqlite3_column_bytes(s, 0);
-    item.text_size     = (size_t)sqlite3_column_bytes(s, 1);
-    item.metadata_size = (size_t)sqlite3_column_bytes(s, 2);
+    fl_stored_item item = {.id       = (const char *)sqlite3_column_text(s, 0),
+                           .text     = (const char *)sqlite3_column_text(s, 1),
+                           .metadata = (const char *)sqlite3_column_text(s, 2),
+                           .row      = sqlite3_column_blob(s, 3),
+                           .created  = sqlite3_column_int64(s, 4),
+                           .key      = sqlite3_column_int64(s, 5)};
+    item.id_size        = (size_t)sqlite3_column_bytes(s, 0);
+    item.text_size      = (size_t)sqlite3_column_bytes(s, 1);
+    item.metadata_size  = (size_t)sqlite3_column_bytes(s, 2);
     if (item.id == NULL || item.text == NULL || item.row == NULL ||
         (size_t)sqlite3_column_bytes(s, 3) != store->columns * sizeof(float)) {
         return false;
@@ -610,7 +610,7 @@ static bool passes(sqlite3_stmt *s, const fl_filter *filter, fl_buf *copy) {
 }
 
 /* The keys of the items that `filter` lets pass, sorted. */
-static int list_allowed(fl_store *store, const fl_filter *filter, const fl_request *request,
+static int list_allowed(fl_store *store, const fl_filter *filter, const fl_http_request *request,
                         fl_buf *keys, fletch_error *error) {
     fl_buf        copy   = {0};
     int           status = FLETCH_OK, code = SQLITE_DONE;
@@ -635,7 +635,7 @@ static int list_allowed(fl_store *store, const fl_filter *filter, const fl_reque
 }
 
 int fl_store_search(fl_store *store, const float *query, const fl_filter *filter,
-                    const fl_request *request, size_t k, fl_hit *hits, size_t *count,
+                    const fl_http_request *request, size_t k, fl_hit *hits, size_t *count,
                     fletch_error *error) {
     static const int64_t nothing = 0;
     fl_buf               keys    = {0};

@@ -24,23 +24,24 @@
 
 typedef struct fl_store fl_store;
 
-typedef struct fl_item {
+typedef struct fl_stored_item {
     const char  *id, *text, *metadata; /* metadata: a JSON object, or NULL */
     size_t       id_size, text_size, metadata_size;
     const float *row;     /* of length 1 */
     int64_t      key;     /* out */
     int64_t      created; /* out, of a read item: Unix seconds */
-} fl_item;
+} fl_stored_item;
 
 /* Items to put (an id that is there is replaced) or, with item_count 0, what to drop: an id, or all (drop NULL).
  * The caller's memory until done, which is called exactly once, on the store's thread. */
 typedef struct fl_write {
-    const fl_request *request; /* for which it is done: once that is over, nothing is written */
-    fl_item          *items;
-    size_t            item_count;
-    const char       *drop;
-    size_t            drop_size;
-    size_t            dropped;                                       /* out: how many */
+    const fl_http_request
+                   *request; /* for which it is done: once that is over, nothing is written */
+    fl_stored_item *items;
+    size_t          item_count;
+    const char     *drop;
+    size_t          drop_size;
+    size_t          dropped;                                         /* out: how many */
     void (*done)(struct fl_write *write, const fletch_error *error); /* code FLETCH_OK: it lasts */
     void            *user;
     struct fl_write *next;
@@ -61,7 +62,7 @@ size_t fl_store_columns(const fl_store *store);
 bool   fl_store_lasts(const fl_store *store); /* in a file */
 
 /* One item by id, or by key when id is NULL. Borrowed for the call of `found`; FLETCH_ENOTFOUND. */
-typedef void (*fl_found_fn)(void *user, const fl_item *item);
+typedef void (*fl_found_fn)(void *user, const fl_stored_item *item);
 int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t key, fl_found_fn found,
                   void *user, fletch_error *error);
 
@@ -72,7 +73,7 @@ int fl_store_list(fl_store *store, size_t offset, size_t count, fl_hit *hits, si
 /* The best k of all items, or of those that `filter`, unless NULL, lets pass. *count hits, best first. Fails
  * with FLETCH_ECANCELLED or FLETCH_EDEADLINE once `request`, for which this is done, need not be answered. */
 int fl_store_search(fl_store *store, const float *query, const fl_filter *filter,
-                    const fl_request *request, size_t k, fl_hit *hits, size_t *count,
+                    const fl_http_request *request, size_t k, fl_hit *hits, size_t *count,
                     fletch_error *error);
 
 #endif

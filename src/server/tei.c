@@ -38,7 +38,7 @@ static const struct {
     {"not_found", NULL, NULL},
 };
 
-static void write_error(fl_reply *reply, int status, const char *code, const char *message) {
+static void write_error(fl_http_reply *reply, int status, const char *code, const char *message) {
     const char *type =
         "Validation"; /* the transport's words that TEI has not: 405, 408, 414, 431 */
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
@@ -65,7 +65,7 @@ static void write_error(fl_reply *reply, int status, const char *code, const cha
 
 const fl_dialect fl_dialect_tei = {"tei", write_error};
 
-void fl_tei_fault(fl_request *request, const fl_json_in *in) {
+void fl_tei_fault(fl_http_request *request, const fl_json_in *in) {
     if (in->mistyped) {
         fl_reply_error(request, 422, "json",
                        "Failed to deserialize the JSON body into the target type: %s at line %zu "
@@ -97,7 +97,7 @@ static void refuse_dimensions(fl_job *job) {
 }
 
 void fl_tei_refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
-    fl_request *request = job->request;
+    fl_http_request *request = job->request;
     switch (why) {
     case FL_REFUSE_MODEL:
         fl_reply_error(request, 404, "validation", "model `%.*s` not found",
@@ -125,7 +125,7 @@ void fl_tei_refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
     }
 }
 
-fl_job *fl_tei_read(fl_request *request, const fl_style *style, const fl_field *fields) {
+fl_job *fl_tei_read(fl_http_request *request, const fl_style *style, const fl_field *fields) {
     if (!fl_request_is_json(request, false)) {
         fl_reply_error(request, 415, "content_type", "content type");
         return NULL;
@@ -219,7 +219,7 @@ const fl_field fl_fields_tei_embed[] = {INPUTS,
                                         {0}};
 
 /* Read the texts, and hand them over once `prepare` has not answered. */
-static void run(fl_request *request, const fl_style *style, const fl_field *fields,
+static void run(fl_http_request *request, const fl_style *style, const fl_field *fields,
                 bool (*prepare)(fl_job *job)) {
     fl_job *job = fl_tei_read(request, style, fields);
     if (job == NULL) {
@@ -232,7 +232,7 @@ static void run(fl_request *request, const fl_style *style, const fl_field *fiel
     }
 }
 
-static void embed(fl_request *request) {
+static void embed(fl_http_request *request) {
     run(request, &embed_style, fl_fields_tei_embed, fl_job_prepare);
 }
 
@@ -262,7 +262,7 @@ static const fl_style tokens_style = {fl_tei_fault, fl_tei_refuse, write_tokens,
 
 const fl_field fl_fields_tei_tokens[] = {INPUTS, TRUNCATE, DIRECTION, PROMPT_NAME, MODEL, {0}};
 
-static void embed_all(fl_request *request) {
+static void embed_all(fl_http_request *request) {
     run(request, &tokens_style, fl_fields_tei_tokens, fl_job_prepare_tokens);
 }
 
@@ -301,7 +301,7 @@ static bool prepare_sparse(fl_job *job) {
     return job->served != NULL && fl_job_prepare_sparse(job);
 }
 
-static void embed_sparse(fl_request *request) {
+static void embed_sparse(fl_http_request *request) {
     run(request, &sparse_style, fl_fields_tei_tokens, prepare_sparse);
 }
 
@@ -353,11 +353,11 @@ const fl_field fl_fields_tei_similarity[] = {{.name  = "inputs",
 
 /* The source becomes the last text of the request. */
 static bool append_source(fl_job *job) {
-    fl_input    *input   = &job->ask.input;
-    size_t       count   = input->count + 1;
-    const char **texts   = fl_request_alloc(job->request, count * sizeof *texts);
-    size_t      *lengths = fl_request_alloc(job->request, count * sizeof *lengths);
-    job->extra           = fl_request_alloc(job->request, count * sizeof(float));
+    fl_body_input *input   = &job->ask.input;
+    size_t         count   = input->count + 1;
+    const char   **texts   = fl_request_alloc(job->request, count * sizeof *texts);
+    size_t        *lengths = fl_request_alloc(job->request, count * sizeof *lengths);
+    job->extra             = fl_request_alloc(job->request, count * sizeof(float));
     if (texts == NULL || lengths == NULL || job->extra == NULL) {
         fl_reply_error(job->request, 500, "internal", "out of memory");
         return false;
@@ -372,7 +372,7 @@ static bool append_source(fl_job *job) {
     return true;
 }
 
-static void similarity(fl_request *request) {
+static void similarity(fl_http_request *request) {
     fl_job *job = fl_tei_read(request, &similarity_style, fl_fields_tei_similarity);
     if (job == NULL) {
         return;
@@ -478,7 +478,7 @@ static bool write_classes(fl_job *job, const fletch_outcome *outcome) {
 static const fl_style rerank_style  = {fl_tei_fault, fl_tei_refuse, write_ranked, true};
 static const fl_style predict_style = {fl_tei_fault, fl_tei_refuse, write_classes, true};
 
-static void rerank(fl_request *request) {
+static void rerank(fl_http_request *request) {
     fl_job *job = fl_tei_read(request, &rerank_style, fl_fields_tei_rerank);
     if (job == NULL) {
         return;
@@ -493,7 +493,7 @@ static void rerank(fl_request *request) {
     }
 }
 
-static void predict(fl_request *request) {
+static void predict(fl_http_request *request) {
     fl_job *job = fl_tei_read(request, &predict_style, fl_fields_tei_predict);
     if (job == NULL) {
         return;

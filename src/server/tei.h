@@ -7,17 +7,17 @@
 #include "server/routes.h"
 
 /* The fault and refusals of the dialect, for styles. */
-void fl_tei_fault(fl_request *request, const fl_json_in *in);
+void fl_tei_fault(fl_http_request *request, const fl_json_in *in);
 void fl_tei_refuse(fl_job *job, fl_refusal why, size_t where, const char *message);
 
 /* The body as a job, its Content-Type checked; NULL: answered. */
-fl_job *fl_tei_read(fl_request *request, const fl_style *style, const fl_field *fields);
+fl_job *fl_tei_read(fl_http_request *request, const fl_style *style, const fl_field *fields);
 
 /* tei_tokens.c */
-void fl_tei_tokenize(fl_request *request);
-void fl_tei_decode(fl_request *request);
+void fl_tei_tokenize(fl_http_request *request);
+void fl_tei_decode(fl_http_request *request);
 /* tei_info.c */
-void fl_tei_info(fl_request *request);
-void fl_tei_health(fl_request *request);
+void fl_tei_info(fl_http_request *request);
+void fl_tei_health(fl_http_request *request);
 
 #endif

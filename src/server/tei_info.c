@@ -50,7 +50,7 @@ static void put_encoder(fl_json_w *w, const fletch_model_info *info) {
     fl_json_w_end(w);
 }
 
-static void put_info(fl_request *request, const fl_served *served) {
+static void put_info(fl_http_request *request, const fl_served *served) {
     const fl_server         *server = request->server;
     const fletch_model_info *info   = &served->info;
     bool      refuses = strcmp(fl_server_option(server, "model.truncate"), "error") == 0;
@@ -89,7 +89,7 @@ static void put_info(fl_request *request, const fl_served *served) {
     fl_json_w_end(&w);
 }
 
-void fl_tei_info(fl_request *request) {
+void fl_tei_info(fl_http_request *request) {
     const char      *name = fl_request_query(request, "model");
     const fl_served *served =
         fl_server_model(request->server, name, name != NULL ? strlen(name) : 0);
@@ -101,7 +101,7 @@ void fl_tei_info(fl_request *request) {
     fl_reply_json(request, 200);
 }
 
-void fl_tei_health(fl_request *request) {
+void fl_tei_health(fl_http_request *request) {
     const char *why = NULL;
     if (fl_server_ready(request->server, &why)) {
         fl_reply_bytes(request, 200, NULL);

@@ -55,7 +55,7 @@ static bool never_written(fl_job *job, const fletch_outcome *outcome) {
 
 static const fl_style style = {fl_tei_fault, fl_tei_refuse, never_written, false};
 
-static void fail(fl_request *request, const fletch_error *error) {
+static void fail(fl_http_request *request, const fletch_error *error) {
     if (error->code == FLETCH_ENOSPC) {
         fl_reply_header(request, "x-fletch-limit", "answer=%d", FL_ANSWER_MAX);
         fl_reply_error(request, 413, "too_much", "%s", error->message);
@@ -104,9 +104,9 @@ static void put_token(fl_job *job, const fletch_tokens *tokens, size_t i, const 
 
 /* Text `index` with the prompt in front; the text itself when there is no prompt. */
 static const char *with_prompt(fl_job *job, const char *prompt, size_t index, size_t *size) {
-    const fl_input *input = &job->ask.input;
-    size_t          ahead = prompt != NULL ? strlen(prompt) : 0;
-    *size                 = input->lengths[index] + ahead;
+    const fl_body_input *input = &job->ask.input;
+    size_t               ahead = prompt != NULL ? strlen(prompt) : 0;
+    *size                      = input->lengths[index] + ahead;
     if (ahead == 0) {
         return input->texts[index];
     }
@@ -153,7 +153,7 @@ static int tokenize_one(fl_job *job, const char *prompt, size_t index, fletch_er
     return status < 0 ? status : fl_reply_go_on(job->request, error);
 }
 
-void fl_tei_tokenize(fl_request *request) {
+void fl_tei_tokenize(fl_http_request *request) {
     fl_job *job = fl_tei_read(request, &style, fl_fields_tei_tokenize);
     if (job == NULL) {
         return;
@@ -200,11 +200,11 @@ void fl_tei_tokenize(fl_request *request) {
 /* ---- /decode ----------------------------------------------------------------------------------- */
 
 static int decode_one(fl_job *job, size_t index, fletch_error *error) {
-    const fl_input *input  = &job->ask.input;
-    const int32_t  *ids    = input->ids + input->offsets[index];
-    size_t          count  = (size_t)(input->offsets[index + 1] - input->offsets[index]);
-    int             skip   = job->ask.skip_special != -1;
-    int64_t         length = fletch_decode(job->served->model, ids, count, skip, NULL, 0, error);
+    const fl_body_input *input = &job->ask.input;
+    const int32_t       *ids   = input->ids + input->offsets[index];
+    size_t               count = (size_t)(input->offsets[index + 1] - input->offsets[index]);
+    int                  skip  = job->ask.skip_special != -1;
+    int64_t length = fletch_decode(job->served->model, ids, count, skip, NULL, 0, error);
     if (length < 0) {
         return (int)length;
     }
@@ -222,7 +222,7 @@ static int decode_one(fl_job *job, size_t index, fletch_error *error) {
     return fl_reply_go_on(job->request, error);
 }
 
-void fl_tei_decode(fl_request *request) {
+void fl_tei_decode(fl_http_request *request) {
     fl_job *job = fl_tei_read(request, &style, fl_fields_tei_decode);
     if (job == NULL) {
         return;

@@ -24,10 +24,10 @@ enum { LOOK_NS = 50000000 }; /* between looks for jobs whose time is over */
 static const uint64_t short_ns = 500000000;
 
 typedef struct job {
-    fl_work_fn        fn;
-    void             *arg;
-    const fl_request *request; /* for which it is; NULL: none in particular */
-    uint64_t          cost_ns, turn;
+    fl_work_fn             fn;
+    void                  *arg;
+    const fl_http_request *request; /* for which it is; NULL: none in particular */
+    uint64_t               cost_ns, turn;
 } job;
 
 struct fl_workers {
@@ -125,7 +125,7 @@ void fl_workers_close(fl_workers *workers) {
 }
 
 bool fl_workers_add(fl_workers *workers, fl_work_fn fn, void *arg, uint64_t cost_ns,
-                    const fl_request *request) {
+                    const fl_http_request *request) {
     const fl_api_key *key   = request != NULL ? request->key : NULL;
     job               fresh = {fn, arg, request, cost_ns, fl_clock_ns() + cost_ns};
     pthread_mutex_lock(&workers->lock);

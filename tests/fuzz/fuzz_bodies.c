@@ -23,11 +23,11 @@ enum { DIMENSIONS = 3, VOCABULARY = 1000, MAX_LENGTH = 16, BLOCKS = 4096 };
 
 /* What one run has done so far. */
 static struct {
-    fl_request request;
-    void      *blocks[BLOCKS];
-    size_t     block_count;
-    unsigned   headers;
-    int        replies;
+    fl_http_request request;
+    void           *blocks[BLOCKS];
+    size_t          block_count;
+    unsigned        headers;
+    int             replies;
 } run;
 
 static char      never_read; /* a store for the routes that ask whether there is one */
@@ -116,7 +116,7 @@ int64_t fletch_decode(const fletch_model *model, const int32_t *ids, size_t coun
     return (int64_t)count;
 }
 
-static void plain_error(fl_reply *reply, int status, const char *code, const char *message) {
+static void plain_error(fl_http_reply *reply, int status, const char *code, const char *message) {
     (void)status, (void)code;
     fl_buf_puts(&reply->body, "{\"error\":");
     fl_json_quote(&reply->body, message, strlen(message));
@@ -147,8 +147,8 @@ void fl_store_write(fl_store *store, fl_write *write) {
     (void)store;
     must(write->item_count > 0);
     for (size_t i = 0; i < write->item_count; i++) {
-        fl_item *item = &write->items[i];
-        double   sum  = 0;
+        fl_stored_item *item = &write->items[i];
+        double          sum  = 0;
         for (size_t k = 0; k < DIMENSIONS; k++) {
             sum += (double)item->row[k] * (double)item->row[k];
         }
@@ -161,7 +161,7 @@ void fl_store_write(fl_store *store, fl_write *write) {
 }
 
 int fl_store_search(fl_store *store, const float *query, const fl_filter *filter,
-                    const fl_request *request, size_t k, fl_hit *hits, size_t *count,
+                    const fl_http_request *request, size_t k, fl_hit *hits, size_t *count,
                     fletch_error *error) {
     char metadata[] = "{\"a\":1,\"b\":\"\\u0062\",\"c\":true}";
     (void)store, (void)request, (void)error;
@@ -178,12 +178,12 @@ int fl_store_search(fl_store *store, const float *query, const fl_filter *filter
 
 int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t key, fl_found_fn found,
                   void *user, fletch_error *error) {
-    static const fl_item item = {.id            = "i\"",
-                                 .id_size       = 2,
-                                 .text          = "t\n",
-                                 .text_size     = 2,
-                                 .metadata      = "{}",
-                                 .metadata_size = 2};
+    static const fl_stored_item item = {.id            = "i\"",
+                                        .id_size       = 2,
+                                        .text          = "t\n",
+                                        .text_size     = 2,
+                                        .metadata      = "{}",
+                                        .metadata_size = 2};
     (void)store, (void)id, (void)id_size, (void)error;
     if (key == 1) {
         return FLETCH_ENOTFOUND; /* dropped just now */
@@ -233,18 +233,18 @@ size_t fl_store_columns(const fl_store *store) {
     return DIMENSIONS;
 }
 
-bool fl_request_run_later(fl_request *request, fl_route_fn fn, uint64_t cost_ns) {
+bool fl_request_run_later(fl_http_request *request, fl_route_fn fn, uint64_t cost_ns) {
     (void)cost_ns;
     fn(request);
     return true;
 }
 
-bool fl_request_hold(fl_request *request, size_t bytes) {
+bool fl_request_hold(fl_http_request *request, size_t bytes) {
     (void)request;
     return bytes < ((size_t)1 << 30);
 }
 
-int fl_reply_go_on(fl_request *request, fletch_error *error) {
+int fl_reply_go_on(fl_http_request *request, fletch_error *error) {
     (void)request, (void)error;
     return FLETCH_OK;
 }
@@ -255,7 +255,7 @@ void fl_server_log_line(fl_server_log *log, int level, const char *format, ...) 
 
 /* ---- The server --------------------------------------------------------------------------------- */
 
-void *fl_request_alloc(fl_request *request, size_t size) {
+void *fl_request_alloc(fl_http_request *request, size_t size) {
     must(request == &run.request && size < ((size_t)1 << 30));
     if (run.block_count == BLOCKS) {
         return NULL;
@@ -263,7 +263,7 @@ void *fl_request_alloc(fl_request *request, size_t size) {
     return run.blocks[run.block_count++] = calloc(1, size > 0 ? size : 1);
 }
 
-const char *fl_request_header(const fl_request *request, const char *name) {
+const char *fl_request_header(const fl_http_request *request, const char *name) {
     static const char *const value[8][2] = {
         {"content-type", "application/json"}, {"accept", "application/octet-stream"},
         {"x-fletch-truncate", "left"},        {"x-fletch-dtype", "ubinary"},
@@ -278,12 +278,12 @@ const char *fl_request_header(const fl_request *request, const char *name) {
     return NULL;
 }
 
-const char *fl_request_query(fl_request *request, const char *name) {
+const char *fl_request_query(fl_http_request *request, const char *name) {
     (void)request, (void)name;
     return NULL;
 }
 
-int fl_request_over(const fl_request *request, fletch_error *error) {
+int fl_request_over(const fl_http_request *request, fletch_error *error) {
     (void)request, (void)error;
     return FLETCH_OK;
 }
@@ -330,7 +330,7 @@ bool fl_server_ready(const fl_server *of, const char **why) {
     return true;
 }
 
-void fl_reply_header(fl_request *request, const char *name, const char *format, ...) {
+void fl_reply_header(fl_http_request *request, const char *name, const char *format, ...) {
     (void)request, (void)name;
     char    value[256];
     va_list list;
@@ -355,17 +355,18 @@ static void sent(int status, const char *type) {
     }
 }
 
-void fl_reply_json(fl_request *request, int status) {
+void fl_reply_json(fl_http_request *request, int status) {
     (void)request;
     sent(status, "application/json");
 }
 
-void fl_reply_bytes(fl_request *request, int status, const char *type) {
+void fl_reply_bytes(fl_http_request *request, int status, const char *type) {
     (void)request;
     sent(status, type);
 }
 
-void fl_reply_error(fl_request *request, int status, const char *code, const char *format, ...) {
+void fl_reply_error(fl_http_request *request, int status, const char *code, const char *format,
+                    ...) {
     char    message[640];
     va_list list;
     va_start(list, format);
@@ -378,7 +379,7 @@ void fl_reply_error(fl_request *request, int status, const char *code, const cha
     sent(request->reply.status, request->reply.type);
 }
 
-void fl_reply_fail(fl_request *request, const fletch_error *error) {
+void fl_reply_fail(fl_http_request *request, const fletch_error *error) {
     fl_reply_error(request, 503, "unavailable", "%s", error->message);
 }
 
@@ -455,8 +456,8 @@ bool fl_served_is_sparse(const fl_served *model) {
     return run.request.body_size % 2 == 1;
 }
 
-int fl_request_submit(fl_request *request, fl_served *model, fletch_request *work, fl_done_fn done,
-                      fletch_error *error) {
+int fl_request_submit(fl_http_request *request, fl_served *model, fletch_request *work,
+                      fl_done_fn done, fletch_error *error) {
     (void)error;
     must(model == &served && work->size == sizeof *work && work->out.cols >= 1);
     must(work->out.cols <= DIMENSIONS && work->out.rows == work->texts.count);

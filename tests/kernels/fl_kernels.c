@@ -20,10 +20,7 @@
 #include <string.h>
 #include <time.h>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
+#include "base/cpu_peak.h"
 #include "engines/cpu/kernels.h"
 #include "kernels_narrow.h"
 
@@ -591,34 +588,6 @@ static void say_flops(const char *what, double flops, double seconds) {
     printf(peak > 0.0 ? "  %5.1f %% of peak\n" : "\n", 100.0 * flops / seconds / peak);
 }
 
-#if defined(__x86_64__)
-/* Twelve independent chains of FMAs keep both ports busy. */
-static __attribute__((target("avx2,fma"))) void call_fma(void *arg) {
-    __m256 acc[12], x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(*(float *)arg);
-    for (int i = 0; i < 12; i++) {
-        acc[i] = _mm256_set1_ps((float)i);
-    }
-    for (int n = 0; n < 2000; n++) {
-        _Pragma("GCC unroll 12") for (int i = 0; i < 12; i++) {
-            acc[i] = _mm256_fmadd_ps(acc[i], x, y);
-        }
-    }
-    for (int i = 0; i < 12; i++) {
-        __asm__ volatile("" : "+x"(acc[i])); /* the results count as used */
-    }
-}
-
-static void measure_peak(const fl_cpu *cpu) {
-    float small = 1e-4f;
-    peak        = cpu->avx2 && cpu->fma ? 2000.0 * 12 * 16 / best_time(call_fma, &small) : 0.0;
-}
-#else
-static void measure_peak(const fl_cpu *cpu) {
-    (void)cpu;
-    peak = 0.0; /* shares are not printed */
-}
-#endif
-
 static void perf_gemm(void) {
     static const size_t rows[] = {1, 4, 7, 16, 48, 96, 128};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -836,7 +805,7 @@ int main(int argc, char **argv) {
     }
     fl_cpu_detect(&cpu);
     if (perf) {
-        measure_peak(&cpu);
+        peak = fl_cpu_peak(1);
         printf("FMA peak %.1f GFLOP/s\n", peak * 1e-9);
     }
     for (size_t i = 0; fl_cpu_isa_at(i) != NULL; i++) {

@@ -85,6 +85,44 @@ def test_names_of_files_are_unique():
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
+# Each engine completes what engine.h leaves open, each instruction set gives wide/ its own vectors.
+TYPES_OF_SEVERAL = {"fl_engine"}
+
+
+def test_names_of_types_are_unique():
+    """Those that files share: fl_request is one thing in the whole tree. A private one begins with no fl_."""
+    places = {}
+    for path in house.c_files("src", "include"):
+        code = house.code(path)
+        bodies = re.findall(r"\b(?:struct|union|enum)\s+(\w+)\s*\{", code) + re.findall(r"^\}\s*(\w+);", code, re.M)
+        for name in bodies:
+            places.setdefault(name, set()).add(house.name(path))
+    wrong = {name: sorted(found) for name, found in places.items()
+             if len(found) > 1 and name.startswith("fl") and name not in TYPES_OF_SEVERAL}
+    assert wrong == {}
+
+
+GLOBAL = re.compile(r"^(?!static|typedef|extern|#)[A-Za-z_][\w *]*?\b(fl_\w+)\([^;{]*\)\s*\{", re.M)
+
+
+def test_a_function_of_one_file_is_static():
+    """What is declared for others is used by others: of the tree, its tests, tools or benchmarks."""
+    texts = {path: house.code(path) for path in house.c_files("src", "tests", "bench", "tools")}
+    users = {}
+    for path, code in texts.items():
+        for word in set(re.findall(r"\bfl_\w+", code)):
+            users.setdefault(word, set()).add(path)
+    wrong = []
+    for path in house.c_files("src"):
+        if path.suffix == ".c":
+            for match in GLOBAL.finditer(texts[path]):
+                others = [user for user in users[match[1]] if user != path and
+                          (user.suffix == ".c" or len(re.findall(rf"\b{match[1]}\b", texts[user])) > 1)]
+                if not others:
+                    wrong.append(f"{house.name(path)}: {match[1]}")
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
 def test_files_that_a_first_comment_names_are_there():
     """A reader who follows "Proof tests/unit/test_x.c" must find it; a name in capitals stands for any."""
     there = ["/" + house.name(path) for folder in (*house.FOLDERS, "tools", "lab")

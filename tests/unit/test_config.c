@@ -59,7 +59,7 @@ Test(config, names_of_a_row_agree) {
 Test(config, defaults_are_within_their_bounds) {
     for (unsigned i = 0; i < FL_KEY_COUNT; i++) {
         const fletch_option *option = fl_option((fl_key)i);
-        fl_value             value;
+        fl_config_value      value;
         fletch_error         error;
         cr_assert_eq(fl_value_parse((fl_key)i, option->default_value, option->key, &value, &error),
                      0, "%s", error.message);

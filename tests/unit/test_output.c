@@ -25,9 +25,9 @@ static fl_model model_of(uint32_t width, fl_stage *stages, uint32_t count) {
 }
 
 Test(output, unit_length_and_zero_row) {
-    fl_model  model  = model_of(2, NULL, 0);
-    fl_output output = {.model = &model, .columns = 2, .normalize = true};
-    float     row[2] = {3.0f, 4.0f};
+    fl_model      model  = model_of(2, NULL, 0);
+    fl_row_output output = {.model = &model, .columns = 2, .normalize = true};
+    float         row[2] = {3.0f, 4.0f};
     fl_output_row(&output, row, line, row);
     cr_assert_float_eq(row[0], 0.6f, 1e-7);
     cr_assert_float_eq(row[1], 0.8f, 1e-7);
@@ -37,10 +37,10 @@ Test(output, unit_length_and_zero_row) {
 }
 
 Test(output, cut_by_user_is_renormalised_cut_by_folder_is_not) {
-    fl_stage  stage  = {.kind = FL_STAGE_NORMALIZE, .in = 4, .out = 4};
-    fl_model  model  = model_of(4, &stage, 1);
-    float     row[4] = {1.0f, 1.0f, 1.0f, 1.0f}, out[2];
-    fl_output output = {.model = &model, .columns = 2, .normalize = true};
+    fl_stage      stage  = {.kind = FL_STAGE_NORMALIZE, .in = 4, .out = 4};
+    fl_model      model  = model_of(4, &stage, 1);
+    float         row[4] = {1.0f, 1.0f, 1.0f, 1.0f}, out[2];
+    fl_row_output output = {.model = &model, .columns = 2, .normalize = true};
     fl_output_row(&output, row, line, out);
     cr_assert_float_eq(out[0], 0.5f, 1e-7);
     output.renormalize = true;
@@ -49,23 +49,23 @@ Test(output, cut_by_user_is_renormalised_cut_by_folder_is_not) {
 }
 
 Test(output, raw_leaves_out_the_folders_normalize) {
-    fl_stage  stage  = {.kind = FL_STAGE_NORMALIZE, .in = 2, .out = 2};
-    fl_model  model  = model_of(2, &stage, 1);
-    fl_output output = {.model = &model, .columns = 2, .raw = true};
-    float     row[2] = {3.0f, 4.0f};
+    fl_stage      stage  = {.kind = FL_STAGE_NORMALIZE, .in = 2, .out = 2};
+    fl_model      model  = model_of(2, &stage, 1);
+    fl_row_output output = {.model = &model, .columns = 2, .raw = true};
+    float         row[2] = {3.0f, 4.0f};
     fl_output_row(&output, row, line, row);
     cr_assert_eq(row[0], 3.0f);
     cr_assert_eq(row[1], 4.0f);
 }
 
 Test(output, a_normalize_in_front_of_another_stage_is_part_of_the_network) {
-    float     weight[2] = {10.0f, 0.0f};
-    fl_stage  stages[3] = {{.kind = FL_STAGE_NORMALIZE, .in = 2, .out = 2},
-                           {.kind = FL_STAGE_DENSE, .in = 2, .out = 1, .weight = weight},
-                           {.kind = FL_STAGE_NORMALIZE, .in = 1, .out = 1}};
-    fl_model  model     = model_of(2, stages, 2);
-    float     row[2]    = {3.0f, 4.0f}, out[1];
-    fl_output output    = {.model = &model, .columns = 1};
+    float         weight[2] = {10.0f, 0.0f};
+    fl_stage      stages[3] = {{.kind = FL_STAGE_NORMALIZE, .in = 2, .out = 2},
+                               {.kind = FL_STAGE_DENSE, .in = 2, .out = 1, .weight = weight},
+                               {.kind = FL_STAGE_NORMALIZE, .in = 1, .out = 1}};
+    fl_model      model     = model_of(2, stages, 2);
+    float         row[2]    = {3.0f, 4.0f}, out[1];
+    fl_row_output output    = {.model = &model, .columns = 1};
     fl_output_row(&output, row, line, out);
     cr_assert_float_eq(out[0], 6.0f, 1e-6);
     model      = model_of(2, stages, 3);
@@ -78,11 +78,11 @@ Test(output, a_stage_that_makes_nan_or_infinity_is_told) {
     static const float bad[]  = {NAN, INFINITY, -INFINITY, 3e38f}; /* 3e38 + 3e38 overflows */
     float              row[2] = {1.0f, 1.0f}, out[2];
     for (size_t i = 0; i < 4; i++) {
-        float     weight[4] = {1.0f, 0.0f, bad[i], bad[i]};
-        fl_stage  stage     = {.kind = FL_STAGE_DENSE, .in = 2, .out = 2, .weight = weight};
-        fl_model  model     = model_of(2, &stage, 1);
-        fl_output output    = {.model = &model, .columns = 1, .normalize = true};
-        stage.activation    = FL_DENSE_IDENTITY;
+        float         weight[4] = {1.0f, 0.0f, bad[i], bad[i]};
+        fl_stage      stage     = {.kind = FL_STAGE_DENSE, .in = 2, .out = 2, .weight = weight};
+        fl_model      model     = model_of(2, &stage, 1);
+        fl_row_output output    = {.model = &model, .columns = 1, .normalize = true};
+        stage.activation        = FL_DENSE_IDENTITY;
         cr_expect_not(fl_output_row(&output, row, line, out));
         weight[2] = weight[3] = 1.0f;
         cr_expect(fl_output_row(&output, row, line, out));
@@ -99,9 +99,9 @@ Test(output, dense_tanh_then_layer_norm) {
          .bias       = bias,
          .activation = FL_DENSE_TANH},
         {.kind = FL_STAGE_LAYER_NORM, .in = 3, .out = 3, .weight = gain, .eps = 1e-5f}};
-    fl_model  model  = model_of(2, stages, 2);
-    fl_output output = {.model = &model, .columns = 3};
-    float     row[2] = {0.5f, 1.0f}, out[3];
+    fl_model      model  = model_of(2, stages, 2);
+    fl_row_output output = {.model = &model, .columns = 3};
+    float         row[2] = {0.5f, 1.0f}, out[3];
     fl_output_row(&output, row, line, out);
     /* numpy: t = tanh([.5, 1, .5]); (t - t.mean()) / sqrt(t.var() + 1e-5) * [1, 2, 1] */
     cr_assert_float_eq(out[0], -0.70692945f, 2e-6);
@@ -110,10 +110,10 @@ Test(output, dense_tanh_then_layer_norm) {
 }
 
 Test(output, packed_types) {
-    fl_model  model  = model_of(9, NULL, 0);
-    fl_output output = {.model = &model, .columns = 9, .dtype = FLETCH_UBINARY};
-    float     row[9] = {1, -1, 0.5f, 0, -0.25f, 2, -3, 0.1f, 0.7f};
-    uint8_t   bits[2];
+    fl_model      model  = model_of(9, NULL, 0);
+    fl_row_output output = {.model = &model, .columns = 9, .dtype = FLETCH_UBINARY};
+    float         row[9] = {1, -1, 0.5f, 0, -0.25f, 2, -3, 0.1f, 0.7f};
+    uint8_t       bits[2];
     fl_output_row(&output, row, line, bits);
     cr_assert_eq(bits[0], 165); /* numpy.packbits(row > 0) */
     cr_assert_eq(bits[1], 128);
@@ -139,7 +139,7 @@ Test(output, in_place_only_for_whole_float_rows) {
     fl_model      model = model_of(4, NULL, 0);
     float         data[8];
     fletch_matrix out    = fletch_matrix_f32(data, 2, 4);
-    fl_output     output = {.model = &model, .columns = 4};
+    fl_row_output output = {.model = &model, .columns = 4};
     cr_assert(fl_output_in_place(&output, &out));
     output.columns = 3;
     cr_assert_not(fl_output_in_place(&output, &out));

@@ -20,7 +20,7 @@ static struct block {
     max_align_t   data[];
 } * blocks;
 
-void *fl_request_alloc(fl_request *request, size_t size) {
+void *fl_request_alloc(fl_http_request *request, size_t size) {
     (void)request;
     struct block *block = calloc(1, sizeof *block + size);
     block->next         = blocks;
@@ -283,11 +283,11 @@ Test(server_json, integers_are_what_json_schema_calls_so) {
 /* ---- Fields ------------------------------------------------------------------------------------ */
 
 typedef struct target {
-    fl_input input, other;
-    fl_span  model;
-    int64_t  dimensions;
-    int      flag, word;
-    unsigned words;
+    fl_body_input input, other;
+    fl_span       model;
+    int64_t       dimensions;
+    int           flag, word;
+    unsigned      words;
 } target;
 
 #define AT(member) offsetof(target, member)
@@ -313,8 +313,8 @@ static const fl_field fields[] = {
     {0}};
 
 static bool read_body(const char *text, target *out, fl_json_in *in) {
-    fl_request request = {.body_size = strlen(text)};
-    request.body       = fl_request_alloc(&request, request.body_size);
+    fl_http_request request = {.body_size = strlen(text)};
+    request.body            = fl_request_alloc(&request, request.body_size);
     memcpy(request.body, text, request.body_size);
     memset(out, 0, sizeof *out);
     return fl_fields_read(&request, in, fields, out);

@@ -250,7 +250,6 @@ struct fl_engine {
 };
 
 /* tiers.c */
-uint32_t fl_cuda_tier_tokens(uint32_t index);
 uint32_t fl_cuda_tier_of(uint32_t tokens); /* index of the least tier that holds them */
 void     fl_cuda_lay_out(const fl_engine *e, uint32_t tier, CUdeviceptr base, fl_cuda_place *out);
 /* Chooses the largest tier that fits and the sizes that follow; ENOMEM when not one text does. */

@@ -30,7 +30,7 @@ enum {
     LEAST_BUSY        = 4096 /* tokens */
 };
 
-uint32_t fl_cuda_tier_tokens(uint32_t index) {
+static uint32_t tier_tokens(uint32_t index) {
     if (index < FINE_TIERS)
         return FL_CUDA_TIER_LEAST + index * FINE;
     uint32_t octave = (index - FINE_TIERS) / PER_OCTAVE, step = (index - FINE_TIERS) % PER_OCTAVE;
@@ -39,7 +39,7 @@ uint32_t fl_cuda_tier_tokens(uint32_t index) {
 
 uint32_t fl_cuda_tier_of(uint32_t tokens) {
     uint32_t index = 0;
-    while (index + 1 < FL_CUDA_TIERS && fl_cuda_tier_tokens(index) < tokens)
+    while (index + 1 < FL_CUDA_TIERS && tier_tokens(index) < tokens)
         index++;
     return index;
 }
@@ -124,7 +124,7 @@ void fl_cuda_lay_out(const fl_engine *e, uint32_t tier, CUdeviceptr base, fl_cud
 static void name_tiers(fl_engine *e, uint32_t most) {
     e->tier_count = fl_cuda_tier_of(most) + 1;
     for (uint32_t i = 0; i < e->tier_count; i++) {
-        e->tiers[i].tokens = fl_cuda_tier_tokens(i);
+        e->tiers[i].tokens = tier_tokens(i);
         e->tiers[i].texts =
             e->batch_texts < e->tiers[i].tokens ? e->batch_texts : e->tiers[i].tokens;
     }

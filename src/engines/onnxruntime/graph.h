@@ -74,10 +74,6 @@ typedef struct fl_operator {
 
 /* ---- graph_build.c ------------------------------------------------------------------------------ */
 
-/* Keep the first failure: `code` and words as in fl_fail. */
-void fl_graph_fail(fl_graph *g, int code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
 fl_value fl_graph_input(const char *name);
 /* A node of one output. */
 fl_value fl_graph_op(fl_graph *g, const fl_operator *op);
@@ -110,8 +106,6 @@ typedef struct fl_weight {
     const char      *what;
 } fl_weight;
 fl_value fl_graph_weight(fl_graph *g, const fl_weight *weight);
-/* The weight is there, of a type we compute with, and as large as it must be; else EMODEL. */
-bool fl_graph_weight_check(fl_graph *g, const fl_weight *weight);
 /* The same in the graph's type: a Cast where the file has another. */
 fl_value fl_graph_weight_real(fl_graph *g, const fl_weight *weight);
 /* A float32 value in the graph's type. */

@@ -24,7 +24,9 @@ enum { EXTERNAL_LEAST = 128 }; /* bytes: ONNX Runtime refuses smaller external i
 static const char     contrib_domain[] = "com.microsoft";
 static const fl_value absent;
 
-void fl_graph_fail(fl_graph *g, int code, const char *format, ...) {
+/* Keep the first failure: `code` and words as in fl_fail. */
+static __attribute__((format(printf, 3, 4))) void fail(fl_graph *g, int code, const char *format,
+                                                       ...) {
     if (g->status < 0)
         return;
     char    message[400];
@@ -247,7 +249,8 @@ static size_t element(const fl_tensor *tensor, ONNXTensorElementDataType *type) 
     }
 }
 
-bool fl_graph_weight_check(fl_graph *g, const fl_weight *weight) {
+/* The weight is there, of a type we compute with, and as large as it must be; else EMODEL. */
+static bool weight_fits(fl_graph *g, const fl_weight *weight) {
     const fl_tensor          *tensor = weight->tensor;
     ONNXTensorElementDataType type;
     uint64_t                  size = tensor->data == NULL ? 0 : element(tensor, &type);
@@ -256,16 +259,16 @@ bool fl_graph_weight_check(fl_graph *g, const fl_weight *weight) {
         !__builtin_mul_overflow(all, weight->columns, &need) &&
         !__builtin_mul_overflow(need, size, &need) && tensor->bytes >= need)
         return g->status == FLETCH_OK;
-    fl_graph_fail(g, FLETCH_EMODEL,
-                  "the %s weights are missing, of a type other than F32, F16 and BF16, or smaller "
-                  "than config.json says; pull the model again",
-                  weight->what);
+    fail(g, FLETCH_EMODEL,
+         "the %s weights are missing, of a type other than F32, F16 and BF16, or smaller "
+         "than config.json says; pull the model again",
+         weight->what);
     return false;
 }
 
 fl_value fl_graph_weight(fl_graph *g, const fl_weight *weight) {
     const fl_tensor *tensor = weight->tensor;
-    if ((tensor->data == NULL && weight->optional) || !fl_graph_weight_check(g, weight))
+    if ((tensor->data == NULL && weight->optional) || !weight_fits(g, weight))
         return absent;
     ONNXTensorElementDataType type     = ONNX_F32;
     size_t                    size     = element(tensor, &type);
