@@ -12,11 +12,11 @@ import math
 import numpy as np
 
 
-def fit(function, low, high, degree, relative=False):
+def fit(function, low, high, degree, weigh=lambda x, y: np.ones_like(y)):
     nodes = np.cos((np.arange(6000) + 0.5) * np.pi / 6000)
     x = low + (nodes + 1) * (high - low) / 2
     y = np.array([function(v) for v in x])
-    scale = 1 / np.abs(y) if relative else np.ones_like(y)
+    scale = weigh(x, y)
     weight = np.ones_like(y)
     best = None
     for _ in range(300):
@@ -51,12 +51,18 @@ def main():
         print(top, degree, "fit", error, "float32", np.abs(ours - true).max())
         show("gelu", poly)
     for degree in (5, 6):
-        error, poly = fit(lambda f: 2.0**f, -0.5, 0.5, degree, relative=True)
+        error, poly = fit(lambda f: 2.0**f, -0.5, 0.5, degree, lambda x, y: 1 / y)
         poly = poly * 2.0 ** np.arange(degree + 1)  # from u in [-1, 1] to f in [-0.5, 0.5]
         f = np.linspace(-0.5, 0.5, 200001).astype(np.float32)
         true = 2.0 ** f.astype(np.float64)
         print(degree, "fit", error, "float32", np.abs(horner32(poly, f) / true - 1).max())
         show("exp2", poly)
+    # weights of bf16 attention: 2^f on [0, 1), exactly 1 at 0: 1 + f h(f)
+    f = np.linspace(1e-6, 1, 200001)
+    error, poly = fit(lambda v: (2.0**v - 1) / v, 0, 1, 2, lambda x, y: x / 2.0**x)
+    u = np.polynomial.Polynomial(poly)(np.polynomial.Polynomial([-1, 2])).coef  # in f, from u = 2 f - 1
+    print(3, "fit", np.abs((1 + f * np.polynomial.polynomial.polyval(f, u)) / 2.0**f - 1).max())
+    show("exp2, degree 3", [1.0, *u])
 
 
 main()

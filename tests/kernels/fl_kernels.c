@@ -3,7 +3,7 @@
  * timed.
  *
  *     fl-kernels test [-o gemm|attention|layer_norm|rms_norm|rotate|activation|gating|quantize_q8|
- *                      gemm_q8|quantize_q16|gemm_q16|round_bf16|gemm_bf16] [-i avx2]
+ *                      gemm_q8|quantize_q16|gemm_q16|round_bf16|gemm_bf16|attention_bf16] [-i avx2]
  *     fl-kernels perf [-o …] [-i …]
  *
  * test  odd sizes and all tails; values within the tolerances below, padding untouched or zero as
@@ -22,6 +22,7 @@
 
 #include "base/cpu_peak.h"
 #include "engines/cpu/kernels.h"
+#include "engines/cpu/kernels/ref/narrow.h"
 #include "kernels_narrow.h"
 
 enum { GUARD = 32 }; /* floats behind every row range that must stay as they are */
@@ -181,7 +182,34 @@ static void test_gemm(void) {
 
 /* Rows are averages of values in [-1, 1]; a score of size up to 6 is off by some 1e-6, of 256 dimensions
  * by twice that, and so then is its weight; sums of n weights add 6e-8 each. */
-static const double attention_tolerance = 5e-6;
+static const double f32_tolerance = 5e-6;
+
+/* In bfloat16 numbers that it holds exactly are compared: what remains is that weights are rounded by up to
+ * 2^-9 and the exponential is off by 9e-5. */
+static const double bf16_tolerance = 2.2e-3;
+
+/* What is under test. */
+static void (*attend)(const fl_attention *);
+static const char *attention_name;
+static double      attention_tolerance;
+static bool        halves;
+
+/* The nearest number to 0 that the attention under test need not round. */
+static float held(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits &= halves ? 0xffff0000U : 0xffffffffU;
+    memcpy(&x, &bits, sizeof bits);
+    return x;
+}
+
+static float *held_floats(size_t count) {
+    float *block = random_floats(count);
+    for (size_t i = 0; i < count; i++) {
+        block[i] = held(block[i]);
+    }
+    return block;
+}
 
 /* All of one head over one text. */
 static fl_attention attention_of(float *qkv, size_t stride, size_t n, size_t d, float *out,
@@ -204,15 +232,15 @@ static fl_attention attention_of(float *qkv, size_t stride, size_t n, size_t d, 
 
 static void attention_case(size_t n, size_t d, int with_bias) {
     size_t       stride = d + 16, out_stride = d + 32;
-    float       *qkv = random_floats(3 * n * stride), *bias = random_floats(2 * n + 16);
+    float       *qkv = held_floats(3 * n * stride), *bias = random_floats(2 * n + 16);
     float       *ours = random_floats(n * out_stride), *want = copy_of(ours, n * out_stride);
     fl_attention at = attention_of(qkv, stride, n, d, ours, out_stride);
     at.bias         = with_bias ? bias + n - 1 : NULL;
-    kernels->attention(&at);
+    attend(&at);
     at.out = want;
     fl_cpu_kernels_ref.attention(&at);
     double most = attention_tolerance * (d > 128 ? 2.0 : 1.0);
-    check(distance(ours, want, n * out_stride + GUARD) <= most, "attention",
+    check(distance(ours, want, n * out_stride + GUARD) <= most, attention_name,
           with_bias ? "value with bias" : "value", n, d, 0);
     free(qkv), free(bias), free(ours), free(want), free(at.scratch);
 }
@@ -221,7 +249,7 @@ static void attention_case(size_t n, size_t d, int with_bias) {
  * of the queries has the bits of all of them; and what a token does not see may be anything. */
 static void attention_sight(size_t heads, size_t n, size_t d, size_t before, size_t after) {
     size_t       stride = heads * d, count = n * stride;
-    float       *q = random_floats(count), *kv = random_floats(2 * n * d);
+    float       *q = held_floats(count), *kv = held_floats(2 * n * d);
     float       *bias = random_floats(heads * (2 * n + 16));
     float       *ours = random_floats(count), *want = copy_of(ours, count);
     float       *part = copy_of(ours, count);
@@ -243,10 +271,10 @@ static void attention_sight(size_t heads, size_t n, size_t d, size_t before, siz
                          .rows       = n,
                          .before     = before,
                          .after      = after};
-    kernels->attention(&at);
+    attend(&at);
     at.out = want;
     fl_cpu_kernels_ref.attention(&at);
-    check(distance(ours, want, count + GUARD) <= attention_tolerance, "attention",
+    check(distance(ours, want, count + GUARD) <= attention_tolerance, attention_name,
           "value of what is seen", n, before, after);
     at.out = part;
     for (size_t row = 0, rows = 1; row < n; row += rows, rows = 1 + rows * 7 % 31) {
@@ -255,40 +283,41 @@ static void attention_sight(size_t heads, size_t n, size_t d, size_t before, siz
         at.out   = part + row * stride;
         at.first = row;
         at.rows  = rows;
-        kernels->attention(&at);
+        attend(&at);
     }
-    check(same(ours, part, count), "attention", "bits of a part of the queries", n, before, after);
+    check(same(ours, part, count), attention_name, "bits of a part of the queries", n, before,
+          after);
     /* the keys that no token after the middle sees, made large */
     size_t middle = n / 2, blind = middle > before ? middle - before : 0;
     for (size_t i = 0; i < blind * d; i++) {
         kv[i] = kv[n * d + i] = 1e8f;
     }
     at.q = q, at.out = part, at.first = 0, at.rows = n;
-    kernels->attention(&at);
+    attend(&at);
     check(same(ours + middle * stride, part + middle * stride, count - middle * stride),
-          "attention", "weights of keys that are not seen", n, before, after);
+          attention_name, "weights of keys that are not seen", n, before, after);
     free(q), free(kv), free(bias), free(ours), free(want), free(part), free(at.scratch);
 }
 
 /* Scores so far apart that all weight falls on one key, and equal ones. */
 static void attention_extremes(size_t n, size_t d) {
-    size_t count = n * d;
-    float *q = fresh(count), *k = fresh(count), *v = random_floats(count), *out = fresh(count);
-    float *want     = fresh(count);
-    fl_attention at = attention_of(v, d, n, d, out, d);
+    size_t       count = n * d;
+    float       *q = fresh(count), *k = fresh(count), *v = held_floats(count), *out = fresh(count);
+    float       *want = fresh(count);
+    fl_attention at   = attention_of(v, d, n, d, out, d);
     at.q = q, at.k = k, at.v = v;
     for (float size = 0.0f; size <= 40.0f; size += 20.0f) {
         for (size_t i = 0; i < count; i++) {
-            q[i] = size * draw();
-            k[i] = size * draw();
+            q[i] = held(size * draw());
+            k[i] = held(size * draw());
         }
         at.out = out;
-        kernels->attention(&at);
+        attend(&at);
         at.out = want;
         fl_cpu_kernels_ref.attention(&at);
         /* scores of several thousand have a spacing of 2e-4 and more */
-        check(distance(out, want, count) <= attention_tolerance + (double)size * 1e-3, "attention",
-              "extreme scores", n, d, (size_t)size);
+        check(distance(out, want, count) <= attention_tolerance + (double)size * 1e-3,
+              attention_name, "extreme scores", n, d, (size_t)size);
     }
     free(q), free(k), free(v), free(out), free(want), free(at.scratch);
 }
@@ -297,27 +326,43 @@ static void attention_extremes(size_t n, size_t d) {
  * do not reach keeps its bits. */
 static void attention_damage(size_t n, size_t d) {
     size_t       count = n * d;
-    float       *qkv = random_floats(3 * count), *whole = fresh(count), *out = fresh(count);
+    float       *qkv = held_floats(3 * count), *whole = fresh(count), *out = fresh(count);
     fl_attention at = attention_of(qkv, d, n, d, whole, d);
-    kernels->attention(&at);
+    attend(&at);
     at.out = out;
     for (size_t part = 0; part < 3; part++) {
         size_t hurt = part * count + n / 2 * d + d / 2;
         float  was  = qkv[hurt];
         qkv[hurt]   = NAN;
-        kernels->attention(&at);
+        attend(&at);
         qkv[hurt]  = was;
         bool shows = true;
         for (size_t i = 0; i < count; i++) {
             bool bad = part == 0 ? i / d == n / 2 : part == 1 || i % d == d / 2;
             shows    = shows && (bad ? isnan(out[i]) : same(out + i, whole + i, 1));
         }
-        check(shows, "attention", "NaN in a query, key or value", n, d, part);
+        check(shows, attention_name, "NaN in a query, key or value", n, d, part);
     }
     free(qkv), free(whole), free(out), free(at.scratch);
 }
 
-static void test_attention(void) {
+/* One key: its value comes out, rounded like the weights of bf16 products. */
+static void attention_rounds(size_t d) {
+    float       *qkv = random_floats(3 * d), *out = fresh(d), *want = copy_of(qkv + 2 * d, d);
+    uint16_t    *half = calloc(d, sizeof *half);
+    fl_attention at   = attention_of(qkv, d, 1, d, out, d);
+    fl_quantize  z    = {.x = want, .x_stride = d, .q = half, .q_stride = 2 * d, .rows = 1, .n = d};
+    attend(&at);
+    fl_bf16_round_ref(&z);
+    for (size_t i = 0; i < d; i++) {
+        uint32_t bits = (uint32_t)half[i] << 16;
+        memcpy(&want[i], &bits, sizeof bits);
+    }
+    check(same(out, want, d), attention_name, "value of the only key", 1, d, 0);
+    free(qkv), free(out), free(want), free(half), free(at.scratch);
+}
+
+static void attention_cases(void) {
     static const size_t dims[] = {16, 32, 48, 64, 80, 96, 128, 256};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
         for (size_t n = 1; n <= 37; n++) {
@@ -337,6 +382,23 @@ static void test_attention(void) {
         }
         attention_sight(2, 511, 64, sight[i][0], sight[i][1]);
         attention_sight(2, 1300, 64, sight[i][0], sight[i][1]); /* several blocks of keys */
+    }
+}
+
+static void test_attention(void) {
+    attend         = kernels->attention;
+    attention_name = "attention";
+    halves = false, attention_tolerance = f32_tolerance;
+    attention_cases();
+}
+
+static void test_attention_bf16(void) {
+    attend         = kernels->narrow[FL_CPU_BF16].attention;
+    attention_name = "attention_bf16";
+    halves = true, attention_tolerance = bf16_tolerance;
+    attention_cases();
+    for (size_t d = 16; d <= 256; d += 16) {
+        attention_rounds(d);
     }
 }
 
@@ -571,7 +633,7 @@ static void call_gemm(void *arg) {
     kernels->gemm(arg);
 }
 static void call_attention(void *arg) {
-    kernels->attention(arg);
+    attend(arg);
 }
 static void call_norm(void *arg) {
     kernels->layer_norm(arg);
@@ -610,12 +672,12 @@ static void perf_sight(const char *what, size_t n, size_t d, size_t before, size
     for (size_t i = 0; i < n; i++) {
         pairs += (double)((n - i > after ? i + after + 1 : n) - (i > before ? i - before : 0));
     }
-    snprintf(text, sizeof text, "attention%s %zu tokens, head of %zu", what, n, d);
+    snprintf(text, sizeof text, "%s%s %zu tokens, head of %zu", attention_name, what, n, d);
     say_flops(text, 4.0 * pairs * (double)d, best_time(call_attention, &at));
     free(qkv), free(out), free(at.scratch);
 }
 
-static void perf_attention(void) {
+static void perf_heads(void) {
     static const size_t lengths[] = {4, 8, 12, 16, 24, 48, 128, 256, 512, 2048};
     for (size_t d = 32; d <= 128; d *= 2) {
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
@@ -624,6 +686,15 @@ static void perf_attention(void) {
         perf_sight(", causal,", 2048, d, FL_CPU_ALL, 0);
         perf_sight(", window 64,", 2048, d, 64, 64);
     }
+}
+
+static void perf_attention(void) {
+    attend = kernels->attention, attention_name = "attention";
+    perf_heads();
+}
+static void perf_attention_bf16(void) {
+    attend = kernels->narrow[FL_CPU_BF16].attention, attention_name = "attention_bf16";
+    perf_heads();
 }
 
 static void perf_norm(const char *what, void (*call)(void *)) {
@@ -734,14 +805,17 @@ static const struct {
            {"quantize_q16", FL_CPU_INT16, test_quantize_q16, perf_quantize_q16},
            {"gemm_q16", FL_CPU_INT16, test_gemm_q16, perf_gemm_q16},
            {"round_bf16", FL_CPU_BF16, test_quantize_bf16, perf_quantize_bf16},
-           {"gemm_bf16", FL_CPU_BF16, test_gemm_bf16, perf_gemm_bf16}};
+           {"gemm_bf16", FL_CPU_BF16, test_gemm_bf16, perf_gemm_bf16},
+           {"attention_bf16", FL_CPU_BF16, test_attention_bf16, perf_attention_bf16}};
 
 /* Entries that a table may lack are named as skipped. */
 static bool offers(size_t op) {
     const fl_cpu_narrow *narrow = &kernels->narrow[ops[op].format];
     bool                 gemm   = strncmp(ops[op].name, "gemm", 4) == 0;
-    return ops[op].format == FL_CPU_FP32 ||
-           (gemm ? narrow->gemm != NULL : narrow->quantize != NULL);
+    bool                 heads  = strncmp(ops[op].name, "attention", 9) == 0;
+    return ops[op].format == FL_CPU_FP32 || (heads  ? narrow->attention != NULL
+                                             : gemm ? narrow->gemm != NULL
+                                                    : narrow->quantize != NULL);
 }
 
 /* The set in front of `isa` that has its very functions of this format: avx512bf16 adds to avx512vnni what it
@@ -795,7 +869,7 @@ int main(int argc, char **argv) {
         fputs("usage: fl-kernels test|perf [-o "
               "gemm|attention|layer_norm|rms_norm|rotate|activation|gating|quantize_q8|gemm_q8|"
               "quantize_q16|gemm_q16|"
-              "round_bf16|gemm_bf16] "
+              "round_bf16|gemm_bf16|attention_bf16] "
               "[-i ISA]\n",
               stderr);
         return 2;

@@ -288,6 +288,8 @@ static void attend(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads 
     const float        *bias  = sight->bias ? sight->bias + h->first * e->bias_stride : NULL;
     bool                few   = h->q_rows < h->tokens;
     size_t              row = 0, q_row = 0;
+    void (*narrow)(const fl_attention *) = format_of(e)->attention;
+    void (*run)(const fl_attention *)    = narrow ? narrow : e->kernels->attention;
     for (uint32_t t = c->block->first; t < c->block->last; t++) {
         size_t n = fl_cpu_length(e, t), rows = few ? 1 : n, keys = fl_cpu_keys(e, t);
         size_t known = fl_cpu_shared(e, t);
@@ -324,14 +326,14 @@ static void attend(const fl_cpu_crew *c, const fl_cpu_layer *layer, const heads 
                            .rows       = rows < keys ? rows : keys,
                            .before     = sight->before,
                            .after      = sight->after};
-        e->kernels->attention(&at);
+        run(&at);
         if (keys < n) { /* tokens that nothing attends to see all that are attended to */
             at.q += keys * at.q_stride;
             at.out += keys * at.out_stride;
             at.first  = keys;
             at.rows   = n - keys;
             at.before = at.after = FL_CPU_ALL;
-            e->kernels->attention(&at);
+            run(&at);
         }
         row += n;
         q_row += rows;

@@ -30,9 +30,11 @@ static const double worth = 0.98;
 static const double like = 1.5;
 
 /* What a text of n tokens takes of attention, in multiply-adds of the products that take as long: 4 n
- * inner flops a token at two thirds of the speed of float32's products; narrow ones are faster. */
+ * inner flops a token at two thirds of the speed of float32's products; narrow ones are faster. Attention
+ * of a narrow format takes less of it. */
 static const double attention_cost[] = {
     [FL_CPU_FP32] = 6.0, [FL_CPU_INT8] = 13.0, [FL_CPU_INT16] = 9.0, [FL_CPU_BF16] = 6.0};
+static const double narrow_attention = 0.6;
 
 /* Tokens that are to be computed. */
 static uint32_t length_of(const fl_engine *engine, const fl_batch *batch, uint32_t text) {
@@ -111,7 +113,11 @@ static double cost_of_text(const fl_engine *engine, double n) {
     }
     double linear = 4.0 * hidden * (inner + kv_inner) +
                     (engine->gated ? 6.0 : 4.0) * hidden * d->intermediate * mlps(d);
-    return n + n * seen_keys(engine, n) * attention_cost[engine->format] * inner / linear;
+    double cost = attention_cost[engine->format];
+    if (engine->kernels->narrow[engine->format].attention) {
+        cost *= narrow_attention;
+    }
+    return n + n * seen_keys(engine, n) * cost * inner / linear;
 }
 
 /* Cut plan->order into blocks; `crews` is how many work at a time. */

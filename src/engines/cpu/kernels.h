@@ -88,10 +88,12 @@ typedef struct fl_attention {
 #define FL_CPU_ALL SIZE_MAX
 
 /* Keys of a block transposed into panels [16][d], rows of scores over them; where there are several
- * blocks, also the largest score and the sum of weights that every query has so far. */
+ * blocks, also the largest score and the sum of weights that every query has so far; at the end, queries
+ * in bfloat16 (fl_cpu_narrow). */
 static inline size_t fl_cpu_attention_scratch(size_t heads, size_t rows, size_t n, size_t d) {
     size_t keys = n < FL_CPU_KEYS ? fl_cpu_pad(n) : FL_CPU_KEYS;
-    return keys * (d + FL_CPU_SCORE_ROWS) + (n > FL_CPU_KEYS ? fl_cpu_pad(2 * heads * rows) : 0);
+    return keys * (d + FL_CPU_SCORE_ROWS) + (n > FL_CPU_KEYS ? fl_cpu_pad(2 * heads * rows) : 0) +
+           FL_CPU_SCORE_ROWS / 2 * d;
 }
 
 /* Rows of a norm; x and y are [rows, pad(n)] and may be the same, the padding of x is zero. weight and
@@ -232,6 +234,9 @@ typedef struct fl_cpu_narrow {
     void (*quantize)(const fl_quantize *); /* NULL: gemm takes float32 rows (bf16 only) */
     void (*gemm)(const fl_gemm_narrow *); /* NULL: this instruction set does not offer the format */
     int group; /* int8: largest group that gemm needs: 4 (fastest on AVX2); 1: adds in 32 bits */
+    /* Queries, keys, values and weights rounded to bfloat16, scores, sums and softmax in float32; NULL:
+     * the table's own. */
+    void (*attention)(const fl_attention *);
 } fl_cpu_narrow;
 
 /* x[rows, cols] = f(x) in place; cols a multiple of 16. f(0) must be 0: padding stays zero. */

@@ -18,12 +18,12 @@
 #include <simde/x86/avx512.h>
 #include <simde/x86/avx512/dpbusd.h>
 
-#define FL_FMA(acc, x, y)   (acc = _mm512_fmadd_ps(x, y, acc))
+#define FL_FMA(acc, x, y)        (acc = _mm512_fmadd_ps(x, y, acc))
 #define FL_PLAIN_BF16(acc, x, y) (acc = plain_pairs(acc, x, y))
-#define FL_DOT16(acc, x, y) (acc = simde_mm512_dpbusd_epi32(acc, x, y))
-#define FL_DOT8(acc, x, y)  (acc = simde_mm256_dpbusd_epi32(acc, x, y))
-#define FL_PAIR16(acc, x, y) (acc = _mm512_add_epi32(acc, _mm512_madd_epi16(x, y)))
-#define FL_PAIR8(acc, x, y)  (acc = _mm256_add_epi32(acc, _mm256_madd_epi16(x, y)))
+#define FL_DOT16(acc, x, y)      (acc = simde_mm512_dpbusd_epi32(acc, x, y))
+#define FL_DOT8(acc, x, y)       (acc = simde_mm256_dpbusd_epi32(acc, x, y))
+#define FL_PAIR16(acc, x, y)     (acc = _mm512_add_epi32(acc, _mm512_madd_epi16(x, y)))
+#define FL_PAIR8(acc, x, y)      (acc = _mm256_add_epi32(acc, _mm256_madd_epi16(x, y)))
 
 static inline __m512i plain_to_int(__m512 a) {
     float   from[16];
@@ -88,6 +88,88 @@ static inline __m512 plain_pairs(__m512 acc, __m512 x, __m512 y) {
     memcpy(&acc, sum, sizeof sum);
     return acc;
 }
+
+/* Ties to even, NaN stays NaN; the processor takes denormals for 0. */
+static inline __m256bh plain_half(__m512 a) {
+    uint32_t from[16];
+    uint16_t to[16];
+    __m256bh out;
+    memcpy(from, &a, sizeof from);
+    for (int i = 0; i < 16; i++) {
+        uint32_t size = from[i] & 0x7fffffffU;
+        to[i]         = (uint16_t)((from[i] + 0x7fffU + (from[i] >> 16 & 1)) >> 16);
+        to[i]         = size > 0x7f800000U ? 0x7fc0 : size < 0x800000U ? 0 : to[i];
+    }
+    memcpy(&out, to, sizeof out);
+    return out;
+}
+
+static inline __m256 plain_pairs8(__m256 acc, __m256bh x, __m256bh y) {
+    uint16_t a[16], b[16];
+    float    sum[8];
+    memcpy(a, &x, sizeof a), memcpy(b, &y, sizeof b), memcpy(sum, &acc, sizeof sum);
+    for (int i = 0; i < 8; i++) {
+        sum[i] = fmaf(plain_wide(a[2 * i + 1]), plain_wide(b[2 * i + 1]), sum[i]);
+        sum[i] = fmaf(plain_wide(a[2 * i]), plain_wide(b[2 * i]), sum[i]);
+    }
+    memcpy(&acc, sum, sizeof sum);
+    return acc;
+}
+
+static inline __m512 plain_longer(__m256 a) {
+    __m512 out;
+    memset(&out, 0, sizeof out);
+    memcpy(&out, &a, sizeof a);
+    return out;
+}
+
+static inline __m512i plain_words(__m256i a) {
+    uint16_t from[16];
+    uint32_t to[16];
+    __m512i  out;
+    memcpy(from, &a, sizeof from);
+    for (int i = 0; i < 16; i++) {
+        to[i] = from[i];
+    }
+    memcpy(&out, to, sizeof out);
+    return out;
+}
+
+/* What is left of a when it is rounded down; 0 of infinity. */
+static inline __m512 plain_rest(__m512 a) {
+    float v[16];
+    memcpy(v, &a, sizeof v);
+    for (int i = 0; i < 16; i++) {
+        v[i] = isinf(v[i]) ? 0.0f : v[i] - floorf(v[i]);
+    }
+    memcpy(&a, v, sizeof v);
+    return a;
+}
+
+/* a 2^floor(b) where `kept` has a bit, 0 elsewhere. */
+static inline __m512 plain_scale(uint16_t kept, __m512 a, __m512 b) {
+    float v[16], n[16];
+    memcpy(v, &a, sizeof v), memcpy(n, &b, sizeof n);
+    for (int i = 0; i < 16; i++) {
+        float power = isnan(n[i]) ? n[i] : n[i] < -200.0f ? 0.0f : ldexpf(v[i], (int)floorf(n[i]));
+        v[i]        = kept >> i & 1 ? power : 0.0f;
+    }
+    memcpy(&a, v, sizeof v);
+    return a;
+}
+
+#undef _mm512_cvtneps_pbh
+#undef _mm512_reduce_ps
+#undef _mm512_maskz_scalef_ps
+#define _mm512_cvtneps_pbh       plain_half
+#define _mm512_reduce_ps(a, how) plain_rest(a)
+#define _mm512_maskz_scalef_ps   plain_scale
+#undef _mm256_dpbf16_ps
+#undef _mm512_zextps256_ps512
+#undef _mm512_cvtepu16_epi32
+#define _mm256_dpbf16_ps       plain_pairs8
+#define _mm512_zextps256_ps512 plain_longer
+#define _mm512_cvtepu16_epi32  plain_words
 
 #undef _mm512_madd_epi16 /* SIMDe 0.7.4 gives it the arguments of the masked one */
 #define _mm512_madd_epi16 simde_mm512_madd_epi16

@@ -46,14 +46,16 @@ FL_INLINE void transpose_8x8(const float *const row[8], float *out) {
 }
 
 /* panels[pad(n)/16][d][16]; keys past n are zero. */
-static void pack_keys(const float *k, size_t stride, size_t n, size_t d, float *panels) {
+static void pack_keys(const fl_attention *at, size_t begin, size_t n) {
     static const float zero[8];
+    const float       *k = at->k + begin * at->kv_stride;
+    size_t             d = at->d;
     for (size_t first = 0; first < fl_cpu_pad(n); first += 8) {
-        float *out = panels + first / FL_CPU_LANES * FL_CPU_LANES * d + first % FL_CPU_LANES;
+        float *out = at->scratch + first / FL_CPU_LANES * FL_CPU_LANES * d + first % FL_CPU_LANES;
         for (size_t c = 0; c < d; c += 8) {
             const float *row[8];
             FL_UNROLL for (size_t i = 0; i < 8; i++) {
-                row[i] = first + i < n ? k + (first + i) * stride + c : zero;
+                row[i] = first + i < n ? k + (first + i) * at->kv_stride + c : zero;
             }
             transpose_8x8(row, out + c * FL_CPU_LANES);
         }

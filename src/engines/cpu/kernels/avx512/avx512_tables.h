@@ -15,5 +15,6 @@ void fl_q16_gemm_12x32_avx512vnni(const fl_gemm_narrow *g);
 void fl_bf16_round_avx2(const fl_quantize *z);
 void fl_bf16_gemm_12x32_avx512(const fl_gemm_narrow *g); /* widened */
 void fl_bf16_gemm_12x32_avx512bf16(const fl_gemm_narrow *g);
+void fl_bf16_attention_12x32_avx512bf16(const fl_attention *at);
 
 #endif

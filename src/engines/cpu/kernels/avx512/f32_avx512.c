@@ -39,9 +39,12 @@ const fl_cpu_kernels fl_cpu_kernels_avx512bf16 = {
     .isa  = "avx512bf16",
     .name = "AVX-512 with VNNI and BF16, 12x32 tiles",
     FL_TABLE_F32,
-    .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_avx2, fl_q8_gemm_12x32_avx512vnni, 1},
-               [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_12x32_avx512vnni, 0},
-               [FL_CPU_BF16]  = {fl_bf16_round_avx2, fl_bf16_gemm_12x32_avx512bf16, 0}},
+    .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_avx2, fl_q8_gemm_12x32_avx512vnni, 1,
+                                 fl_bf16_attention_12x32_avx512bf16},
+               [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_12x32_avx512vnni, 0,
+                                 fl_bf16_attention_12x32_avx512bf16},
+               [FL_CPU_BF16]  = {fl_bf16_round_avx2, fl_bf16_gemm_12x32_avx512bf16, 0,
+                                 fl_bf16_attention_12x32_avx512bf16}},
 };
 
 const fl_cpu_kernels fl_cpu_kernels_amx = {

@@ -26,7 +26,8 @@ typedef struct group {
     const fl_attention *at;
     const float        *q, *v;  /* its first row; the value of its first key */
     const float        *panels; /* its keys, packed */
-    const float        *bias;   /* of its first row and key, or NULL */
+    size_t              q_stride, v_stride, depth, steps; /* the products' strides and k: d, keys */
+    const float        *bias;                             /* of its first row and key, or NULL */
     float              *out;
     float              *scores;                 /* [rows, n16] */
     float              *seen;                   /* [rows][2] largest score and sum so far; NULL: one
@@ -36,6 +37,7 @@ typedef struct group {
     float               scale[FL_CPU_SCORE_ROWS]; /* of what the block before left in out */
     size_t              first, rows;              /* tokens */
     size_t              low, keys, n16;           /* keys low … low + keys - 1, padded */
+    size_t              place, packed; /* low within the block; keys of the block, padded */
 } group;
 
 static inline size_t attention_least(size_t a, size_t b) {
@@ -123,9 +125,9 @@ static inline size_t attention_step(size_t rows, size_t keys, size_t tile) {
     return (step + tile - 1) / tile * tile;
 }
 
-/* Panels of keys first … last - 1, zero where a panel is not full; and one group through scores,
- * weights and values. */
-typedef void (*attention_pack_fn)(const float *k, size_t stride, size_t n, size_t d, float *panels);
+/* Keys begin … begin + n - 1 to panels in scratch, zero where a panel is not full; and one group through
+ * scores, weights and values. */
+typedef void (*attention_pack_fn)(const fl_attention *at, size_t begin, size_t n);
 typedef void (*attention_group_fn)(group *g);
 
 /* Queries [from, to) of a head with the keys [begin, end), which are packed. */
@@ -144,10 +146,16 @@ static inline void attention_head(const fl_attention *at, size_t head, size_t fr
         g.low      = g.low > begin ? begin + (g.low - begin) / FL_CPU_LANES * FL_CPU_LANES : begin;
         g.keys     = attention_least(end, last) - g.low;
         g.n16      = fl_cpu_pad(g.keys);
-        g.panels   = at->scratch + (g.low - begin) * at->d;
-        g.scores   = at->scratch + fl_cpu_pad(end - begin) * at->d;
+        g.place    = g.low - begin;
+        g.packed   = fl_cpu_pad(end - begin);
+        g.panels   = at->scratch + g.place * at->d;
+        g.scores   = at->scratch + g.packed * at->d;
         g.q        = at->q + head * at->q_head + row * at->q_stride;
+        g.q_stride = at->q_stride;
         g.v        = at->v + g.low * at->kv_stride;
+        g.v_stride = at->kv_stride;
+        g.depth    = at->d;
+        g.steps    = g.keys;
         g.out      = at->out + head * at->out_head + row * at->out_stride;
         g.bias = at->bias ? at->bias + head * at->bias_head + (ptrdiff_t)g.low - (ptrdiff_t)g.first
                           : NULL;
@@ -174,7 +182,7 @@ attention_run(const fl_attention *at, size_t tile, attention_pack_fn pack, atten
         size_t bottom = at->before < at->n ? end + at->before : last + 1;
         top           = top > first ? top : first;
         bottom        = attention_least(bottom, last + 1);
-        pack(at->k + begin * at->kv_stride, at->kv_stride, end - begin, at->d, at->scratch);
+        pack(at, begin, end - begin);
         for (size_t head = 0; head < at->heads; head++) {
             attention_head(at, head, top, bottom, begin, end, seen, tile, run);
         }
