@@ -453,9 +453,14 @@ typedef struct fletch_request {
     size_t      query_size;
     const fletch_texts *second; /* to classify pairs: the second text of each; borrowed, it
                                    too. A NULL pointer: that text alone */
-    const uint8_t *are_ids; /* texts and ids in one request: NULL, or [texts.count] of texts with
+    const uint8_t *are_ids;  /* texts and ids in one request: NULL, or [texts.count] of texts with
                                pointers and lengths. 1: pointers[i] is lengths[i] token ids (int32_t),
                                used as those of `ids` are */
+    int (*stop)(void *user); /* asked every few milliseconds while a long text is tokenised, by
+                                   whichever thread does that, until `done`: not 0 gives the
+                                   request up with FLETCH_ECANCELLED, also while fletch_submit has
+                                   yet to return its ticket. NULL: nobody is asked */
+    void *stop_user;
 } fletch_request;
 
 #define FLETCH_REQUEST_INIT                                                                        \

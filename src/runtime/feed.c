@@ -612,6 +612,14 @@ static bool fail_text(filling *f, size_t index, fl_request **over) {
     return wanted;
 }
 
+/* Nobody wants the request any more (is_unwanted): nothing where it has ended already. */
+static void give_up(filling *f, fl_request **over) {
+    fl_fail(f->error, FLETCH_ECANCELLED, FLETCH_NOWHERE, "the request was given up by its caller");
+    pthread_mutex_lock(&f->request->model->lock);
+    fl_request_end(f->request, f->error, over);
+    pthread_mutex_unlock(&f->request->model->lock);
+}
+
 /* Texts [first, last), or up to where the request ended. */
 static void feed_texts(filling *f, size_t first, size_t last, fl_request **over) {
     for (size_t i = first; i < last; i++) {
@@ -629,7 +637,11 @@ static void feed_texts(filling *f, size_t first, size_t last, fl_request **over)
             continue;
         if (f->chunk) /* what is good of it goes its way before the request may end */
             close_chunk(f, i, over);
-        if (status == FLETCH_ECANCELLED || !fail_text(f, i, over)) /* is_dropped: it ended before */
+        if (status == FLETCH_ECANCELLED) {
+            give_up(f, over);
+            return;
+        }
+        if (!fail_text(f, i, over))
             return;
     }
     if (f->chunk)
@@ -643,9 +655,10 @@ bool fl_feed_wanted(const fl_request *request) {
            request->ahead < request->model->window_tokens;
 }
 
-/* For a long text: its request was cancelled or is late. */
-static int is_dropped(void *request) {
-    return atomic_load(&((fl_request *)request)->dropped);
+/* In the middle of a long text: its request was cancelled or is late, or its caller wants it no more. */
+static int is_unwanted(void *request) {
+    const fl_request *r = request;
+    return atomic_load(&r->dropped) || (r->stop && r->stop(r->stop_user) != 0);
 }
 
 /* The next `step` texts. (locked; unlocks while it works) */
@@ -661,7 +674,7 @@ static void feed(fl_request *request, size_t step, bool helps, fl_request **over
     pthread_mutex_unlock(&model->lock);
     f.feeder = fl_feeder_take(model, &error);
     if (f.feeder) {
-        fl_stop stop = {is_dropped, request, false};
+        fl_stop stop = {is_unwanted, request, false};
         fl_token_scratch_stop(f.feeder->scratch, &stop);
         feed_texts(&f, first, last, over);
         fl_token_scratch_stop(f.feeder->scratch, NULL);

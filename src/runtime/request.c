@@ -90,6 +90,8 @@ void fl_request_fill(fl_request *request, const fletch_request *asked) {
     request->kind        = asked->kind;
     request->query       = asked->query;
     request->query_size  = asked->query_size;
+    request->stop        = asked->stop;
+    request->stop_user   = asked->stop_user;
     request->begin_ns    = fl_clock_ns();
     request->deadline_ns = asked->deadline_ms
                                ? request->begin_ns + (uint64_t)asked->deadline_ms * 1000000U

@@ -81,6 +81,8 @@ struct fl_request {
     uint64_t             deadline_ns; /* UINT64_MAX: none */
     fletch_done_fn       done;        /* NULL: a caller waits in fletch_embed */
     void                *user;
+    int (*stop)(void *user); /* or NULL; asked by who feeds */
+    void *stop_user;
     /* resolved */
     fl_row_output     output;
     fl_encode_options encode;

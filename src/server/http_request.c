@@ -431,6 +431,11 @@ static uint32_t time_to_spare(const fl_request_full *full) {
     return lone && strcmp(full->served->info.provider, "cpu") == 0 ? FL_SPARE_US : 0;
 }
 
+/* Deadlines are the library's own: it tells them by their name. */
+static int has_left(void *request) {
+    return atomic_load(&((fl_http_request *)request)->cancelled);
+}
+
 int fl_request_submit(fl_http_request *request, fl_served *served, fletch_request *work,
                       fl_done_fn done, fletch_error *error) {
     fl_request_full *full   = fl_full(request);
@@ -452,7 +457,9 @@ int fl_request_submit(fl_http_request *request, fl_served *served, fletch_reques
     if (work->deadline_ms == 0) {
         work->deadline_ms = time_left(request);
     }
-    work->spare_us = time_to_spare(full);
+    work->spare_us  = time_to_spare(full);
+    work->stop      = has_left; /* the ticket is not known before the first texts are tokenised */
+    work->stop_user = request;
     /* Hold the request: the reply may be on its way before the ticket is noted. */
     atomic_fetch_add(&full->pending, 1);
     int status = fletch_submit(served->model, work, on_done, full, &ticket, error);

@@ -718,6 +718,43 @@ Test(fletch, a_long_text_is_given_up_when_asked_to) {
     free(text);
 }
 
+/* A request is given up in the middle of a text, by fletch_submit or who feeds for it. */
+Test(fletch, a_request_is_given_up_in_a_long_text) {
+    fletch_model        *model   = open_model(PLAIN, NULL);
+    fletch_request       request = FLETCH_REQUEST_INIT;
+    fletch_outcome       outcome = {0};
+    char                *text    = malloc(LONG);
+    const char          *texts[] = {"a dog", text, "a cat"};
+    size_t               sizes[] = {5, LONG, 5};
+    patience             p       = {0, 0};
+    float                rows[3 * DIM_MAX];
+    fletch_error         error;
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    memset(text, ' ', LONG); /* no token: all of it is looked at */
+    options.truncate  = FLETCH_TRUNCATE_LEFT;
+    request.options   = &options;
+    request.texts     = (fletch_texts){.count = 3, .pointers = texts, .lengths = sizes};
+    request.out       = fletch_matrix_f32(rows, 3, fletch_dimensions(model));
+    request.spare_us  = 60000000;
+    request.stop      = stop_after;
+    request.stop_user = &p;
+    cr_assert_eq(fletch_submit(model, &request, keep_lists, &outcome, NULL, &error), 0);
+    cr_assert_eq(outcome.error.code, 0, "%s", outcome.error.message);
+    cr_assert_geq(p.asked, 3);
+    for (int enough = p.asked; enough > 0; enough--) {
+        p = (patience){0, enough};
+        cr_assert_eq(fletch_submit(model, &request, keep_lists, &outcome, NULL, &error), 0);
+        cr_assert_eq(outcome.error.code, FLETCH_ECANCELLED, "%d: %s", enough,
+                     outcome.error.message);
+        cr_assert_eq(p.asked, enough, "asked no more");
+    }
+    p = (patience){0, 0};
+    cr_assert_eq(fletch_submit(model, &request, keep_lists, &outcome, NULL, &error), 0);
+    cr_assert_eq(outcome.error.code, 0);
+    fletch_close(model);
+    free(text);
+}
+
 typedef struct caller {
     pthread_t     thread;
     fletch_model *model;
