@@ -24,6 +24,33 @@ if(FLETCH_FUZZ)
   target_compile_options(fl_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 target_link_libraries(fl_flags INTERFACE Threads::Threads m ${CMAKE_DL_LIBS})
+set(FL_WINDOWS ${PROJECT_SOURCE_DIR}/src/base/windows)
+if(WIN32) # posix.h declares what is in these headers elsewhere; here they are there and empty
+  set(absent dirent.h dlfcn.h fnmatch.h ftw.h glob.h sys/file.h sys/statvfs.h sys/utsname.h)
+  foreach(header IN LISTS absent)
+    file(WRITE ${CMAKE_BINARY_DIR}/posix/${header} "")
+  endforeach()
+  foreach(header netdb.h poll.h sys/socket.h sys/un.h)
+    file(WRITE ${CMAKE_BINARY_DIR}/posix/${header} "#include \"base/windows/sockets.h\"\n")
+  endforeach()
+  target_include_directories(fl_flags BEFORE INTERFACE ${CMAKE_BINARY_DIR}/posix)
+  target_compile_definitions(fl_flags INTERFACE _WIN32_WINNT=0x0A00 _FILE_OFFSET_BITS=64)
+  # -Wno-format: printf is mingw-w64's own, which knows %zu; gcc checks against Microsoft's. -Wno-shadow: a local
+  # named link is posix_link. -Wno-float-conversion: its isfinite. Unaligned moves: gcc keeps 32-byte vectors on a
+  # stack that Windows aligns to 16 (gcc bug 54412).
+  target_compile_options(fl_flags INTERFACE -include ${FL_WINDOWS}/posix.h -Wno-format -Wno-attributes
+                         -Wno-shadow -Wno-float-conversion -Wa,-muse-unaligned-vector-move)
+  target_link_libraries(fl_flags INTERFACE -static synchronization psapi ws2_32)
+endif()
+
+# fl_program(fletch main.c): what a program needs beside its main on this system.
+function(fl_program target main)
+  if(WIN32)
+    target_sources(${target} PRIVATE ${FL_WINDOWS}/windows_program.c)
+    set_source_files_properties(${main} PROPERTIES COMPILE_DEFINITIONS main=posix_main)
+    target_link_options(${target} PRIVATE -municode)
+  endif()
+endfunction()
 set(FL_ALONE ${PROJECT_SOURCE_DIR}/bench/gpu/alone) # what stands in for libraries in a minimal build
 if(NOT FLETCH_MINIMAL)
   target_include_directories(fl_flags INTERFACE ${CURL_INCLUDE_DIRS}) # the library is opened at run time
@@ -44,6 +71,7 @@ endfunction()
 add_library(fl_criterion INTERFACE)
 if("thread" IN_LIST FLETCH_SANITIZE OR CMAKE_CROSSCOMPILING)
   target_include_directories(fl_criterion BEFORE INTERFACE ${PROJECT_SOURCE_DIR}/tests/unit/without_criterion)
+  target_compile_options(fl_criterion INTERFACE -Wno-clobbered -Wno-sign-compare -Wno-unused-parameter) # setjmp; no messages
 else()
   target_link_libraries(fl_criterion INTERFACE criterion)
 endif()
@@ -53,12 +81,13 @@ add_custom_target(unit_tests)
 add_custom_target(thread_tests)
 add_custom_target(fuzzers)
 
-# fl_test(test_json [THREADS] [BARE] ROOMS base SOURCES test_json.c): a Criterion program and a ctest of the
+# fl_test(test_json [THREADS] [BARE] [POSIX] ROOMS base SOURCES test_json.c): a Criterion program and a ctest of the
 # same name, labelled unit. THREADS, or <pthread.h> in a source, labels it threads too: `make tsan` runs those.
+# POSIX: it makes links, pipes with a name, other processes or a /proc of its own, so that Windows has none.
 # BARE: it counts the memory of its process, so that no build for a sanitizer or an emulator has it.
 function(fl_test name)
-  cmake_parse_arguments(arg "THREADS;BARE" "" "ROOMS;SOURCES" ${ARGN})
-  if(arg_BARE AND (FLETCH_SANITIZE OR CMAKE_CROSSCOMPILING))
+  cmake_parse_arguments(arg "THREADS;BARE;POSIX" "" "ROOMS;SOURCES" ${ARGN})
+  if((arg_BARE AND (FLETCH_SANITIZE OR CMAKE_CROSSCOMPILING)) OR (arg_POSIX AND WIN32))
     return()
   endif()
   add_executable(${name} ${arg_SOURCES})

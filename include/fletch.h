@@ -52,7 +52,9 @@ extern "C" {
 #define FLETCH_VERSION_PATCH 0
 #define FLETCH_VERSION       "0.1.0"
 
-#if defined(__GNUC__)
+#if defined(_WIN32)
+#define FLETCH_API __declspec(dllexport)
+#elif defined(__GNUC__)
 #define FLETCH_API __attribute__((visibility("default")))
 #else
 #define FLETCH_API

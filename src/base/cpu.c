@@ -12,7 +12,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/cgroup.h"
 #include "base/cpu_isa.h"
@@ -80,9 +79,7 @@ static int least_memory(const char *folder, bool v2, void *least) {
 }
 
 uint64_t fl_memory_total(void) {
-    long     pages = sysconf(_SC_PHYS_PAGES);
-    long     page  = sysconf(_SC_PAGESIZE);
-    uint64_t total = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
+    uint64_t total = fl_os_memory();
     (void)fl_cgroup_each("", "memory", least_memory, &total);
     return total;
 }

@@ -24,7 +24,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -62,8 +61,8 @@ int fl_map_open(fl_map *map, const char *path, fletch_error *error) {
                          S_ISDIR(status.st_mode) ? "a folder" : "a device or pipe");
     } else if (status.st_size > 0) {
         size_t size = (size_t)status.st_size;
-        void  *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (data == MAP_FAILED) {
+        void  *data = fl_os_map(fd, size);
+        if (data == NULL) {
             result = fl_fail_errno(error, errno, "cannot map", path);
         } else {
             map->data = data;
@@ -74,14 +73,14 @@ int fl_map_open(fl_map *map, const char *path, fletch_error *error) {
     return result;
 }
 
-/* munmap takes void *, the mapping is const to everybody else. */
+/* fl_os_unmap takes void *, the mapping is const to everybody else. */
 static void *unconst(const unsigned char *data) {
     return (void *)(uintptr_t)data;
 }
 
 void fl_map_close(fl_map *map) {
     if (map->data != NULL) {
-        munmap(unconst(map->data), map->size);
+        fl_os_unmap(unconst(map->data), map->size);
     }
     *map = (fl_map){0};
 }
@@ -337,20 +336,24 @@ int fl_atomic_open(fl_atomic_file *file, const char *path, fletch_error *error) 
     return 0;
 }
 
+/* For writing: over NFS a file that is open to be read alone cannot be locked as a writer locks it. */
+static int open_temporary(const char *folder, const char *name, char path[PATH_MAX]) {
+    const bool fits = fl_path_join(path, PATH_MAX, folder, name, NULL) == 0;
+    return fits ? open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+}
+
 bool fl_atomic_leftover(const char *path, char *out, size_t capacity) {
     const size_t folder = folder_length(path);
-    char         name[PATH_MAX];
+    char         name[PATH_MAX], whole[PATH_MAX];
     const int    size = snprintf(name, sizeof name, ".%.*s.fletch-", TEMPORARY_NAME, path + folder);
     (void)snprintf(out, capacity, "%.*s", (int)folder, path);
     DIR *entries = opendir(folder > 0 ? out : ".");
     bool found   = false;
     for (struct dirent *entry; entries != NULL && !found && (entry = readdir(entries)) != NULL;) {
-        const size_t whole = strlen(entry->d_name);
-        if (whole != (size_t)size + TEMPORARY_END ||
+        if (strlen(entry->d_name) != (size_t)size + TEMPORARY_END ||
             strncmp(entry->d_name, name, (size_t)size) != 0)
             continue;
-        /* for writing: over NFS a file that is open to be read alone cannot be locked as a writer locks it */
-        const int fd = openat(dirfd(entries), entry->d_name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+        const int fd = open_temporary(folder > 0 ? out : ".", entry->d_name, whole);
         found        = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0;
         if (fd >= 0)
             close(fd);
@@ -378,17 +381,17 @@ size_t fl_atomic_sweep(const char *folder, bool everywhere) {
     DIR           *entries = opendir(folder);
     const uint32_t host    = host_name();
     size_t         swept   = 0;
+    char           path[PATH_MAX];
     for (struct dirent *entry; entries != NULL && (entry = readdir(entries)) != NULL;) {
         if (!is_temporary(entry->d_name, everywhere, host))
             continue;
-        /* for writing: over NFS a file that is open to be read alone cannot be locked as a writer locks it */
-        const int fd = openat(dirfd(entries), entry->d_name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+        const int fd = open_temporary(folder, entry->d_name, path);
         if (fd < 0)
             continue;
         /* the lock is held until the name is gone, so that a writer who comes now sees it */
         const bool mine = flock(fd, LOCK_EX | LOCK_NB) == 0;
         if (mine || (everywhere && errno != EWOULDBLOCK)) /* some disks have no locks */
-            swept += unlinkat(dirfd(entries), entry->d_name, 0) == 0;
+            swept += unlink(path) == 0;
         close(fd);
     }
     if (entries != NULL)

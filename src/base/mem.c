@@ -16,8 +16,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/os.h"
 
@@ -91,7 +89,7 @@ char *fl_strndup(const char *text, size_t size) {
 
 /* `size` in whole pages; 0 when that does not fit. */
 static size_t whole_pages(size_t size) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t page = fl_os_page();
     size_t padded;
     if (fl_add_overflow(size == 0 ? 1 : size, page - 1, &padded)) {
         return 0;
@@ -101,33 +99,12 @@ static size_t whole_pages(size_t size) {
 
 void *fl_big_alloc(size_t size) {
     size_t bytes = whole_pages(size);
-    size_t slack =
-        bytes >= FL_BIG_ALIGNMENT ? FL_BIG_ALIGNMENT : 0; /* room to align; trimmed below */
-    size_t mapped;
-    if (bytes == 0 || fl_add_overflow(bytes, slack, &mapped) || !pass_door()) {
-        return NULL;
-    }
-    char *base = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED) {
-        return NULL;
-    }
-    if (slack == 0) {
-        return base;
-    }
-    size_t before = (size_t)(-(uintptr_t)base & (FL_BIG_ALIGNMENT - 1));
-    if (before != 0) {
-        munmap(base, before);
-    }
-    if (slack != before) {
-        munmap(base + before + bytes, slack - before);
-    }
-    fl_os_huge(base + before, bytes);
-    return base + before;
+    return bytes != 0 && pass_door() ? fl_os_pages(bytes) : NULL;
 }
 
 void fl_big_free(void *block, size_t size) {
     if (block != NULL) {
-        munmap(block, whole_pages(size));
+        fl_os_pages_free(block, whole_pages(size));
     }
 }
 
@@ -154,17 +131,17 @@ void *fl_big_grow(void *block, size_t old, size_t size) {
 size_t fl_big_trim(void *block, size_t old, size_t size) {
     size_t kept = whole_pages(size), all = whole_pages(old);
     if (kept < all) {
-        munmap((char *)block + kept, all - kept);
+        fl_os_pages_cut(block, all, kept);
     }
     return kept < all ? kept : all;
 }
 
 void fl_pages_release(const void *data, size_t size) {
-    uintptr_t page  = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t page  = fl_os_page();
     uintptr_t first = ((uintptr_t)data + page - 1) & ~(page - 1);
     uintptr_t last  = ((uintptr_t)data + size) & ~(page - 1);
     if (data != NULL && first < last) {
-        madvise((void *)first, last - first, MADV_DONTNEED);
+        fl_os_pages_release((void *)first, last - first);
     }
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* os.h - what an operating system does in its own way: os_linux.c, which a port has to write anew.
+/* os.h - what an operating system does in its own way: os_linux.c with os_posix.c, or os_windows.c.
  *
- * The same file holds fl_cpu_cores and fl_cpu_pin (cpu.h), fl_big_pages (mem.h), fl_cond_init and
- * fl_cond_wait_until (thread.h). */
+ * The same files hold fl_cpu_cores and fl_cpu_pin (cpu.h), fl_big_pages (mem.h), fl_cond_init and
+ * fl_cond_wait_until (thread.h). What POSIX names is called by that name: on Windows windows/posix.h has it. */
 #ifndef FL_BASE_OS_H
 #define FL_BASE_OS_H
 
@@ -42,11 +42,37 @@ void fl_os_arm(fl_cpu *out);
 /* Whether this process may use AMX's tile registers; asks for them. */
 bool fl_os_amx(void);
 
-/* Advise huge pages for an aligned block; may be refused, costs nothing. */
-void fl_os_huge(void *block, size_t size);
+/* Bytes of a page. */
+size_t fl_os_page(void);
+/* Whole zeroed pages; aligned and advised for huge ones where the system backs such blocks so. */
+void *fl_os_pages(size_t size);
+void  fl_os_pages_free(void *block, size_t size);
+/* Give back the pages of block[size] behind the first `kept` bytes; it is freed with `kept` from then on. */
+void fl_os_pages_cut(void *block, size_t size, size_t kept);
+/* fl_pages_release, of whole pages. */
+void fl_os_pages_release(void *data, size_t size);
 /* Move whole pages to where others are mapped, without a copy; false, with nothing moved, where that cannot be. */
 bool fl_os_move(void *from, void *to, size_t size);
 
+/* The first `size` bytes of an open file, for reading; NULL with errno. */
+void *fl_os_map(int fd, size_t size);
+void  fl_os_unmap(void *data, size_t size);
+
+/* The machine's memory, whatever a control group says; 0: unknown. */
+uint64_t fl_os_memory(void);
+/* The same and what of it could be had; `root` is "" or, where these are files, a stand-in tree. */
+bool fl_os_memory_left(const char *root, uint64_t *total, uint64_t *available);
+/* What this process holds in memory now, and the most that it held; 0: unknown. */
+uint64_t fl_os_resident(const char *root);
+uint64_t fl_os_resident_peak(void);
+
+/* A path as the system's own calls take it: on Windows in UTF-16 inside the buffer; NULL with errno. */
+enum { FL_OS_PATH = 8448 };
+const void *fl_os_native_path(const char *path, void *buffer, size_t capacity);
+/* "NAME=value" of this process, ended by NULL; may be NULL. */
+char **fl_os_environment(void);
+/* Columns of the terminal behind a descriptor; 0 where there is none. */
+unsigned fl_os_columns(int fd);
 /* The running program's file; false when it cannot be told. */
 bool fl_os_program(char *out, size_t capacity);
 /* NULL, or why dlopen must not touch a file with this content. */

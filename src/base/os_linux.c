@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* os_linux.c - Linux: futexes, affinity, sysfs, huge pages. See os.h.
+/* os_linux.c - Linux: futexes, affinity, sysfs, /proc, huge pages. See os.h and os_posix.c.
  *
  * Memory  Stack only. Threads: any; nothing is kept.
- * Proof   tests/unit/test_base_cpu.c, test_base_pool.c, test_base_number.c, test_onnxruntime.c. */
+ * Proof   tests/unit/test_base_cpu.c, test_base_pool.c, test_base_number.c, test_memory.c,
+ *         test_onnxruntime.c. */
 #include "base/os.h"
 
 #include <errno.h>
@@ -21,6 +22,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,6 +30,7 @@
 #include "base/cgroup.h"
 #include "base/cpu_isa.h"
 #include "base/mem.h"
+#include "base/os_posix.h"
 #include "base/thread.h"
 
 const char *fl_os_reason(int errno_value, char *buffer, size_t capacity) {
@@ -233,17 +236,70 @@ bool fl_os_amx(void) {
 
 /* ---- Memory and files ------------------------------------------------------------------------ */
 
-void fl_os_huge(void *block, size_t size) {
+void fl_posix_huge(void *block, size_t size) {
     madvise(block, size, MADV_HUGEPAGE);
+}
+
+void fl_os_pages_release(void *data, size_t size) {
+    madvise(data, size, MADV_DONTNEED);
 }
 
 bool fl_os_move(void *from, void *to, size_t size) {
     return mremap(from, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED;
 }
 
+/* The number after `key` at the beginning of a line of a file of /proc; 0: there is none. */
+static uint64_t number_after(const char *text, const char *key) {
+    const char *line = text;
+    while (line != NULL && strncmp(line, key, strlen(key)) != 0) {
+        line = strchr(line, '\n');
+        line = line != NULL ? line + 1 : NULL;
+    }
+    return line != NULL ? strtoull(line + strlen(key), NULL, 10) : 0;
+}
+
+uint64_t fl_os_memory(void) {
+    long pages = sysconf(_SC_PHYS_PAGES);
+    return pages > 0 ? (uint64_t)pages * fl_os_page() : 0;
+}
+
+bool fl_os_memory_left(const char *root, uint64_t *total, uint64_t *available) {
+    char text[4096];
+    if (!fl_small_read(root, "/proc/meminfo", text, sizeof text)) {
+        return false;
+    }
+    *total     = number_after(text, "MemTotal:") * 1024;
+    *available = number_after(text, "MemAvailable:") * 1024;
+    *available = *available > 0 ? *available : *total; /* a kernel before 3.14 does not say */
+    return *total > 0;
+}
+
+uint64_t fl_os_resident(const char *root) {
+    char               text[128];
+    unsigned long long size, resident;
+    bool               told = fl_small_read(root, "/proc/self/statm", text, sizeof text) &&
+                sscanf(text, "%llu %llu", &size, &resident) == 2;
+    return told ? resident * fl_os_page() : 0;
+}
+
+/* Not getrusage where it can be helped: Linux counts there what the parent held before it became this
+ * program, so that a large caller would be told as us. */
+uint64_t fl_os_resident_peak(void) {
+    char          text[4096];
+    struct rusage usage = {.ru_maxrss = 0};
+    uint64_t      kib   = 0;
+    if (fl_small_read("", "/proc/self/status", text, sizeof text)) {
+        kib = number_after(text, "VmHWM:");
+    }
+    if (kib == 0 && getrusage(RUSAGE_SELF, &usage) == 0) {
+        kib = (uint64_t)usage.ru_maxrss;
+    }
+    return kib * 1024;
+}
+
 bool fl_big_pages(size_t *page) {
     char text[128];
-    *page         = (size_t)sysconf(_SC_PAGESIZE);
+    *page         = fl_os_page();
     int     fd    = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY | O_CLOEXEC);
     ssize_t count = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
     if (fd >= 0) {

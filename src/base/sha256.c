@@ -41,7 +41,8 @@ static struct {
 } crypto = {.once = PTHREAD_ONCE_INIT};
 
 static void open_crypto(void) {
-    static const char *const names[] = {"libcrypto.so.3", "libcrypto.so.1.1", "libcrypto.so"};
+    static const char *const names[] = {"libcrypto.so.3", "libcrypto.so.1.1", "libcrypto.so",
+                                        "libcrypto.3.dylib", "libcrypto-3-x64.dll"};
     static const struct {
         const char *name;
         void       *place;

@@ -149,7 +149,7 @@ static int connect_tcp(const fl_client *client, uint64_t end_ns) {
         return -1;
     }
     for (const struct addrinfo *at = found; at != NULL && fd < 0; at = at->ai_next) {
-        fd = connect_to(at->ai_family, at->ai_addr, at->ai_addrlen, end_ns);
+        fd = connect_to(at->ai_family, at->ai_addr, (socklen_t)at->ai_addrlen, end_ns);
     }
     int reason = errno;
     freeaddrinfo(found);

@@ -13,10 +13,10 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/os.h"
 
 #define SECOND      UINT64_C(1000000000)
 #define BAR_QUIET   (SECOND / 2)
@@ -135,12 +135,9 @@ static size_t compose(const fl_progress *progress, const char *label, uint64_t c
 
 static void draw_bar(const fl_progress *progress, const char *label, uint64_t count, uint64_t done,
                      uint64_t total) {
-    struct winsize window;
-    size_t         columns = COLUMNS_DEFAULT;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0) {
-        columns = window.ws_col;
-    }
-    char     text[TEXT_MAX], line[TEXT_MAX + 8];
+    size_t columns = fl_os_columns(STDERR_FILENO);
+    char   text[TEXT_MAX], line[TEXT_MAX + 8];
+    columns       = columns > 0 ? columns : COLUMNS_DEFAULT;
     unsigned bar  = columns > 100 ? BAR_MAX : columns > 60 ? 16 : 0;
     size_t   size = compose(progress, label, count, done, total, bar, text);
     size          = size < columns ? size : columns - 1; /* a wrapped bar could not be wiped */

@@ -15,9 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "base/clock.h"
+#include "base/os.h"
 #include "cli/statistics.h"
 
 enum { WINDOW_MIN = 64, WINDOW_TEXTS = 4096, WINDOW_BYTES = 4 << 20 };
@@ -180,27 +180,6 @@ fl_exit fl_run_stop(fl_run *run, fl_exit code, size_t cols, fletch_dtype dtype) 
     return code;
 }
 
-/* The most memory this program held, in bytes. Not getrusage where it can be helped: Linux counts there
- * what the parent held before it became this program, so that a large caller would be told as us. */
-static double peak_bytes(void) {
-    unsigned long kib    = 0;
-    FILE         *status = fopen("/proc/self/status", "r");
-    if (status != NULL) {
-        char line[256];
-        while (fgets(line, sizeof line, status) != NULL)
-            if (strncmp(line, "VmHWM:", 6) == 0)
-                kib = strtoul(line + 6, NULL, 10);
-        (void)fclose(status);
-    }
-    if (kib == 0) {
-        struct rusage usage;
-        memset(&usage, 0, sizeof usage);
-        (void)getrusage(RUSAGE_SELF, &usage);
-        kib = (unsigned long)usage.ru_maxrss;
-    }
-    return (double)kib * 1024;
-}
-
 static void print_stats(const fl_run *run) {
     double seconds = run->work_seconds > 0 ? run->work_seconds : 1e-9;
     fprintf(stderr,
@@ -217,7 +196,7 @@ static void print_stats(const fl_run *run) {
             run->texts, run->tokens, run->truncated, run->input.refused, run->open_seconds,
             run->work_seconds, (double)run->texts / seconds, (double)run->tokens / seconds,
             run->texts > 0 ? run->work_seconds * 1e3 / (double)run->texts : 0.0,
-            peak_bytes() / 1e6);
+            (double)fl_os_resident_peak() / 1e6);
 }
 
 /* What the library counted. A model of which only the tokenizer was opened has nothing to tell. */

@@ -15,9 +15,9 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
+#include "base/os.h"
 #include "config/config_internal.h"
 
 #define PREFIX "FLETCH_"
@@ -157,13 +157,12 @@ int fl_config_load_variables(fl_config *config, char *const *variables, fletch_e
     return status;
 }
 
-extern char **environ; /* POSIX has it in no header */
-
 int fletch_config_load_env(fletch_config *config, fletch_error *error) {
     fl_error_clear(error);
     if (config == NULL)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                        "fletch_config_load_env: the configuration must not be NULL");
-    static char *const none[] = {NULL};
-    return fl_config_load_variables(config, environ == NULL ? none : environ, error);
+    static char *const none[]    = {NULL};
+    char *const       *variables = fl_os_environment();
+    return fl_config_load_variables(config, variables == NULL ? none : variables, error);
 }

@@ -33,7 +33,8 @@ static void *find(void *handle, const char *name) {
 }
 
 static void open_library(void) {
-    static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4", "libcurl.so"};
+    static const char *const names[] = {"libcurl.so.4",    "libcurl-gnutls.so.4", "libcurl.so",
+                                        "libcurl.4.dylib", "libcurl-x64.dll",     "libcurl.dll"};
     void                    *handle  = NULL;
     for (size_t i = 0; handle == NULL && i < sizeof names / sizeof names[0]; i++) {
         handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

@@ -23,15 +23,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/os.h"
 
 enum {
-    TEXT_MAX   = 4096,  /* of a path, and of the files read here */
     STAT_MAX   = 16384, /* memory.stat */
     GROUPS_MAX = 24,
     TEXTS_MOST = 256, /* of an optimised batch */
@@ -51,7 +50,6 @@ struct fl_memory {
     fl_memory_options    options; /* root is owned */
     group                groups[GROUPS_MAX];
     uint32_t             group_count;
-    uint64_t             page;
     uint64_t             machine; /* MemTotal; UINT64_MAX when unknown */
     atomic_uint_fast64_t reserved;
     atomic_uint_fast64_t resident, resident_ns;
@@ -73,8 +71,8 @@ static uint64_t read_limit(const char *folder, const char *name) {
     return limit < NO_LIMIT ? limit : UINT64_MAX;
 }
 
-/* The number after `key` at the beginning of a line; `otherwise` when there is no such line. */
-static uint64_t number_after(const char *text, const char *key, uint64_t otherwise) {
+/* The number after `key` at the beginning of a line; 0 when there is no such line. */
+static uint64_t number_after(const char *text, const char *key) {
     size_t length = strlen(key);
     for (const char *line = text; line && *line; line = strchr(line, '\n')) {
         line += *line == '\n';
@@ -82,7 +80,7 @@ static uint64_t number_after(const char *text, const char *key, uint64_t otherwi
             return strtoull(line + length + 1, NULL, 10);
         }
     }
-    return otherwise;
+    return 0;
 }
 
 static uint64_t minus(uint64_t a, uint64_t b) {
@@ -134,7 +132,7 @@ static uint64_t working_set(const group *g) {
         current = strtoull(text, NULL, 10);
     }
     if (fl_small_read(g->folder, "/memory.stat", text, sizeof text)) {
-        inactive = number_after(text, g->v2 ? "inactive_file" : "total_inactive_file", 0);
+        inactive = number_after(text, g->v2 ? "inactive_file" : "total_inactive_file");
     }
     return minus(current, inactive);
 }
@@ -142,11 +140,9 @@ static uint64_t working_set(const group *g) {
 /* ---- Samples ---------------------------------------------------------------------------------- */
 
 static void sample_resident(fl_memory *memory) {
-    char               text[128];
-    unsigned long long size, resident;
-    if (fl_small_read(memory->options.root, "/proc/self/statm", text, sizeof text) &&
-        sscanf(text, "%llu %llu", &size, &resident) == 2) {
-        atomic_store(&memory->resident, resident * memory->page);
+    const uint64_t resident = fl_os_resident(memory->options.root);
+    if (resident > 0) {
+        atomic_store(&memory->resident, resident);
     }
 }
 
@@ -218,7 +214,6 @@ int fl_memory_open(fl_memory **out, const fl_memory_options *options, fletch_err
     }
     memory->options      = *options;
     memory->options.root = fl_strdup(options->root ? options->root : "");
-    memory->page         = (uint64_t)sysconf(_SC_PAGESIZE);
     memory->machine      = UINT64_MAX;
     atomic_init(&memory->group_limit, UINT64_MAX);
     atomic_init(&memory->group_free, UINT64_MAX);
@@ -231,10 +226,9 @@ int fl_memory_open(fl_memory **out, const fl_memory_options *options, fletch_err
         fl_memory_close(memory);
         return status;
     }
-    char text[TEXT_MAX];
-    if (fl_small_read(memory->options.root, "/proc/meminfo", text, sizeof text)) {
-        uint64_t kib    = number_after(text, "MemTotal", 0);
-        memory->machine = kib ? kib * 1024 : UINT64_MAX;
+    uint64_t total, available;
+    if (fl_os_memory_left(memory->options.root, &total, &available)) {
+        memory->machine = total;
     }
     sample_resident(memory);
     sample_groups(memory);
@@ -323,7 +317,7 @@ static double stalled(const fl_memory *memory) {
 }
 
 bool fl_memory_pressure(fl_memory *memory, char *why, size_t capacity) {
-    char text[TEXT_MAX];
+    uint64_t total, available;
     if (!memory->options.detect) {
         return false;
     }
@@ -335,13 +329,9 @@ bool fl_memory_pressure(fl_memory *memory, char *why, size_t capacity) {
                   "the control group's memory", why, capacity)) {
         return true;
     }
-    if (fl_small_read(memory->options.root, "/proc/meminfo", text, sizeof text)) {
-        uint64_t total     = number_after(text, "MemTotal", 0) * 1024;
-        uint64_t available = number_after(text, "MemAvailable", UINT64_MAX / 1024) * 1024;
-        if (is_scarce(memory, minus(total, available), total ? total : UINT64_MAX,
-                      "the machine's memory", why, capacity)) {
-            return true;
-        }
+    if (fl_os_memory_left(memory->options.root, &total, &available) &&
+        is_scarce(memory, minus(total, available), total, "the machine's memory", why, capacity)) {
+        return true;
     }
     double share = stalled(memory);
     if (share >= STALL && why) {

@@ -82,9 +82,9 @@ static int score(run *r, size_t at, size_t count, fletch_error *error) {
 }
 
 static size_t read_texts(run *r) {
-    char  *line = NULL;
-    size_t room = 0, count = 0;
-    for (ssize_t size; count < TEXTS_MAX && (size = getline(&line, &room, stdin)) >= 0; count++) {
+    static char line[1 << 20];
+    size_t      count = 0;
+    for (; count < TEXTS_MAX && fgets(line, sizeof line, stdin) != NULL; count++) {
         line[strcspn(line, "\n")] = '\0';
         char *copy = strdup(line), *tab = strchr(copy, '\t');
         r->pairs         = r->pairs || tab;
@@ -93,7 +93,6 @@ static size_t read_texts(run *r) {
         if (tab)
             *tab = '\0';
     }
-    free(line);
     return count;
 }
 

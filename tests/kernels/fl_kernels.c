@@ -21,6 +21,7 @@
 #include <time.h>
 
 #include "base/cpu_peak.h"
+#include "base/mem.h"
 #include "engines/cpu/kernels.h"
 #include "engines/cpu/kernels/ref/narrow.h"
 #include "kernels_narrow.h"
@@ -42,8 +43,8 @@ static float draw(void) {
 }
 
 static float *fresh(size_t count) {
-    void *block = NULL;
-    if (posix_memalign(&block, 64, (count + GUARD) * sizeof(float)) != 0) {
+    void *block = fl_alloc_aligned((count + GUARD) * sizeof(float), 64);
+    if (block == NULL) {
         fputs("out of memory\n", stderr);
         exit(1);
     }
@@ -108,7 +109,7 @@ static gemm_case gemm_new(size_t rows, size_t panels, size_t k) {
 }
 
 static void gemm_free(gemm_case *g) {
-    free(g->a), free(g->b), free(g->c), free(g->bias), free(g->residual);
+    fl_free(g->a), fl_free(g->b), fl_free(g->c), fl_free(g->bias), fl_free(g->residual);
 }
 
 static fl_gemm gemm_args(const gemm_case *g, float *c, int accumulate, int bias, int residual) {
@@ -137,7 +138,7 @@ static void gemm_against_ref(const gemm_case *g) {
         fl_cpu_kernels_ref.gemm(&args);
         check(same(ours, want, count + GUARD), "gemm", "bits of values or guard", g->rows,
               g->panels, g->k);
-        free(ours), free(want);
+        fl_free(ours), fl_free(want);
     }
 }
 
@@ -163,7 +164,7 @@ static void gemm_bits(const gemm_case *g) {
     kernels->gemm(&first);
     kernels->gemm(&second);
     check(same(whole, other, count), "gemm", "bits of k in two pieces", g->rows, g->panels, g->k);
-    free(whole), free(other);
+    fl_free(whole), fl_free(other);
 }
 
 static void test_gemm(void) {
@@ -242,7 +243,7 @@ static void attention_case(size_t n, size_t d, int with_bias) {
     double most = attention_tolerance * (d > 128 ? 2.0 : 1.0);
     check(distance(ours, want, n * out_stride + GUARD) <= most, attention_name,
           with_bias ? "value with bias" : "value", n, d, 0);
-    free(qkv), free(bias), free(ours), free(want), free(at.scratch);
+    fl_free(qkv), fl_free(bias), fl_free(ours), fl_free(want), fl_free(at.scratch);
 }
 
 /* Several heads over the same keys, of which a token sees `before` and `after` itself: values; a part
@@ -296,7 +297,8 @@ static void attention_sight(size_t heads, size_t n, size_t d, size_t before, siz
     attend(&at);
     check(same(ours + middle * stride, part + middle * stride, count - middle * stride),
           attention_name, "weights of keys that are not seen", n, before, after);
-    free(q), free(kv), free(bias), free(ours), free(want), free(part), free(at.scratch);
+    fl_free(q), fl_free(kv), fl_free(bias), fl_free(ours), fl_free(want), fl_free(part),
+        fl_free(at.scratch);
 }
 
 /* Scores so far apart that all weight falls on one key, and equal ones. */
@@ -319,7 +321,7 @@ static void attention_extremes(size_t n, size_t d) {
         check(distance(out, want, count) <= attention_tolerance + (double)size * 1e-3,
               attention_name, "extreme scores", n, d, (size_t)size);
     }
-    free(q), free(k), free(v), free(out), free(want), free(at.scratch);
+    fl_free(q), fl_free(k), fl_free(v), fl_free(out), fl_free(want), fl_free(at.scratch);
 }
 
 /* Damage shows: a query that is NaN makes its row NaN, a key every row, a value its column; what they
@@ -343,13 +345,13 @@ static void attention_damage(size_t n, size_t d) {
         }
         check(shows, attention_name, "NaN in a query, key or value", n, d, part);
     }
-    free(qkv), free(whole), free(out), free(at.scratch);
+    fl_free(qkv), fl_free(whole), fl_free(out), fl_free(at.scratch);
 }
 
 /* One key: its value comes out, rounded like the weights of bf16 products. */
 static void attention_rounds(size_t d) {
     float       *qkv = random_floats(3 * d), *out = fresh(d), *want = copy_of(qkv + 2 * d, d);
-    uint16_t    *half = calloc(d, sizeof *half);
+    uint16_t    *half = fl_alloc_zero(d, sizeof *half);
     fl_attention at   = attention_of(qkv, d, 1, d, out, d);
     fl_quantize  z    = {.x = want, .x_stride = d, .q = half, .q_stride = 2 * d, .rows = 1, .n = d};
     attend(&at);
@@ -359,7 +361,7 @@ static void attention_rounds(size_t d) {
         memcpy(&want[i], &bits, sizeof bits);
     }
     check(same(out, want, d), attention_name, "value of the only key", 1, d, 0);
-    free(qkv), free(out), free(want), free(half), free(at.scratch);
+    fl_free(qkv), fl_free(out), fl_free(want), fl_free(half), fl_free(at.scratch);
 }
 
 static void attention_cases(void) {
@@ -443,7 +445,7 @@ static void norm_case(norm_fn ours_fn, norm_fn want_fn, const char *op, size_t r
     check(distance(ours, want, count + GUARD) <= spread || n == 1, op, "value or guard", rows, n,
           (size_t)shift);
     check(same(ours, alone, count), op, "bits in place and alone", rows, n, (size_t)shift);
-    free(x), free(w), free(b), free(ours), free(want), free(alone);
+    fl_free(x), fl_free(w), fl_free(b), fl_free(ours), fl_free(want), fl_free(alone);
 }
 
 static void test_norm(norm_fn ours, norm_fn want, const char *op) {
@@ -492,7 +494,7 @@ static void rotate_case(size_t rows, size_t dims, size_t stride) {
     check(distance(ours, want, count + GUARD) <= 3e-7, "rotate", "value or guard", rows, dims, 0);
     check(same(ours, alone, count), "rotate", "bits of rows alone", rows, dims, 0);
     check(rest, "rotate", "what lies past the rotated dimensions", rows, dims, stride);
-    free(x), free(table), free(ours), free(want), free(alone);
+    fl_free(x), fl_free(table), fl_free(ours), fl_free(want), fl_free(alone);
 }
 
 static void test_rotate(void) {
@@ -532,7 +534,7 @@ static void activation_case(int act, size_t rows, size_t cols) {
     }
     check(near, "activation", act_name[act], rows, cols, 0);
     check(same(ours, alone, count), "activation", "bits of rows alone", rows, cols, (size_t)act);
-    free(x), free(ours), free(want), free(alone);
+    fl_free(x), fl_free(ours), fl_free(want), fl_free(alone);
 }
 
 /* Beyond the range of the polynomial and the exponential, and numbers that are none. */
@@ -582,7 +584,7 @@ static void gating_case(int act, size_t rows, size_t cols) {
     }
     check(near, "gating", act_name[act], rows, cols, 0);
     check(bits, "gating", "bits in place and alone", rows, cols, (size_t)act);
-    free(x), free(ours), free(want), free(alone);
+    fl_free(x), fl_free(ours), fl_free(want), fl_free(alone);
 }
 
 static void test_gating(void) {
@@ -674,7 +676,7 @@ static void perf_sight(const char *what, size_t n, size_t d, size_t before, size
     }
     snprintf(text, sizeof text, "%s%s %zu tokens, head of %zu", attention_name, what, n, d);
     say_flops(text, 4.0 * pairs * (double)d, best_time(call_attention, &at));
-    free(qkv), free(out), free(at.scratch);
+    fl_free(qkv), fl_free(out), fl_free(at.scratch);
 }
 
 static void perf_heads(void) {
@@ -711,7 +713,7 @@ static void perf_norm(const char *what, void (*call)(void *)) {
                         .eps      = 1e-12f};
     printf("%-6s %s of 384: %.1f ns a row\n", kernels->isa, what,
            best_time(call, &norm) * 1e9 / (double)rows);
-    free(x), free(w);
+    fl_free(x), fl_free(w);
 }
 static void perf_layer_norm(void) {
     perf_norm("layer_norm", call_norm);
@@ -731,7 +733,7 @@ static void perf_rotate(void) {
                       .dims   = d};
     printf("%-6s rotate a head of 64: %.1f ns a row\n", kernels->isa,
            best_time(call_rotate, &at) * 1e9 / (double)rows);
-    free(x), free(table);
+    fl_free(x), fl_free(table);
 }
 
 typedef struct act_arg {
@@ -748,7 +750,7 @@ static void perf_activation(void) {
         act_arg a = {random_floats(96 * 16), act};
         printf("%-6s %s: %.3f ns an element\n", kernels->isa, act_name[act],
                best_time(call_act, &a) * 1e9 / (96 * 16));
-        free(a.x);
+        fl_free(a.x);
     }
 }
 
@@ -763,7 +765,7 @@ static void perf_gating(void) {
         act_arg a = {random_floats(96 * 32), act};
         printf("%-6s gate of %s: %.3f ns an element\n", kernels->isa, act_name[act],
                best_time(call_gating, &a) * 1e9 / (96 * 16));
-        free(a.x);
+        fl_free(a.x);
     }
 }
 

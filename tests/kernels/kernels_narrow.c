@@ -8,6 +8,7 @@
  * Guard    Bytes behind every row range must stay as they are; each row alone gives the same bits. */
 #include "kernels_narrow.h"
 
+#include "base/mem.h"
 #include "engines/cpu/kernels/ref/narrow.h"
 
 #include <math.h>
@@ -31,8 +32,8 @@ static float draw_float(void) {
 }
 
 static void *fresh(size_t bytes) {
-    void *block = NULL;
-    if (posix_memalign(&block, 64, bytes + GUARD * sizeof(float)) != 0) {
+    void *block = fl_alloc_aligned(bytes + GUARD * sizeof(float), 64);
+    if (block == NULL) {
         fputs("out of memory\n", stderr);
         exit(1);
     }
@@ -81,7 +82,7 @@ static quantized quantized_new(size_t rows, size_t stride) {
 }
 
 static void quantized_free(quantized *z) {
-    free(z->q), free(z->scale), free(z->zero);
+    fl_free(z->q), fl_free(z->scale), fl_free(z->zero);
 }
 
 static bool quantized_same(const quantized *a, const quantized *b, size_t rows, size_t stride) {
@@ -121,7 +122,7 @@ static void quantize_case(const fl_cpu_kernels *kernels, fl_cpu_format format,
     }
     check(quantized_same(ours, want, rows, q_stride), name, "bits or guard", rows, n, gains);
     check(quantized_same(ours, alone, rows, q_stride), name, "bits of rows alone", rows, n, gains);
-    free(x), free(gain);
+    fl_free(x), fl_free(gain);
     for (size_t i = 0; i < 3; i++) {
         quantized_free(&kept[i]);
     }
@@ -265,8 +266,9 @@ static gemm_case gemm_new(fl_cpu_format format, size_t rows, size_t panels, size
 }
 
 static void gemm_free(gemm_case *g) {
-    free(g->a), free(g->b), free(g->scale), free(g->c), free(g->bias), free(g->residual);
-    free(g->zero);
+    fl_free(g->a), fl_free(g->b), fl_free(g->scale), fl_free(g->c), fl_free(g->bias),
+        fl_free(g->residual);
+    fl_free(g->zero);
 }
 
 static fl_gemm_narrow gemm_args(const gemm_case *g, float *c, int mode, int group) {
@@ -317,7 +319,7 @@ static void gemm_check(const fl_cpu_kernels *kernels, narrow_check_fn check, con
         check(memcmp(ours, alone, bytes) == 0, gemm_name(g->format), "bits of rows alone", g->rows,
               g->panels, g->k);
     }
-    free(ours), free(want), free(alone);
+    fl_free(ours), fl_free(want), fl_free(alone);
 }
 
 static void test_gemm_group(const fl_cpu_kernels *kernels, fl_cpu_format format,
@@ -386,12 +388,13 @@ static bf16_case bf16_new(size_t rows, size_t panels, size_t k) {
     z = (fl_quantize){
         .x = w, .x_stride = k * wide, .q = g.b, .q_stride = 0, .rows = 1, .n = k * wide};
     fl_bf16_round_ref(&z); /* any bfloat16 in any order */
-    free(w);
+    fl_free(w);
     return g;
 }
 
 static void bf16_free(bf16_case *g) {
-    free(g->x), free(g->c), free(g->bias), free(g->residual), free(g->half), free(g->b);
+    fl_free(g->x), fl_free(g->c), fl_free(g->bias), fl_free(g->residual), fl_free(g->half),
+        fl_free(g->b);
 }
 
 static fl_gemm_narrow bf16_args(const bf16_case *g, bool floats, float *c, int mode, size_t row,
@@ -441,7 +444,7 @@ static void bf16_check(const fl_cpu_narrow *narrow, narrow_check_fn check, const
         check(memcmp(ours, alone, bytes) == 0, "gemm_bf16", "bits of rows alone or guard", g->rows,
               g->panels, g->k);
     }
-    free(ours), free(want), free(alone);
+    fl_free(ours), fl_free(want), fl_free(alone);
 }
 
 static void test_gemm_bf16(const fl_cpu_narrow *narrow, narrow_check_fn check) {
@@ -536,6 +539,6 @@ void narrow_perf_quantize(const fl_cpu_kernels *kernels, fl_cpu_format format,
                                 .n        = n}};
     printf("%-6s %s of 384: %.1f ns a row\n", kernels->isa, quantize_name(format),
            best(call_quantize, &t) * 1e9 / (double)rows);
-    free(x);
+    fl_free(x);
     quantized_free(&z);
 }

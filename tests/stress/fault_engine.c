@@ -9,8 +9,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "engines/engine.h"
 
 enum { SLOTS_MAX = 8, PATIENCE_MS = 300000 /* no test measures it: it ends what hangs */ };
@@ -22,9 +24,9 @@ struct fl_engine {
     atomic_bool inside[SLOTS_MAX];
 };
 
-static pthread_mutex_t        plan_lock    = PTHREAD_MUTEX_INITIALIZER;
-static fl_fault_plan          plan         = {.slots = 1, .devices = 1};
-static pthread_cond_t         plan_changed = PTHREAD_COND_INITIALIZER;
+static pthread_mutex_t        plan_lock = PTHREAD_MUTEX_INITIALIZER;
+static fl_fault_plan          plan      = {.slots = 1, .devices = 1};
+static pthread_cond_t         plan_changed; /* prepare */
 static uint64_t               forwards, state;
 static _Thread_local uint64_t here; /* forwards that this thread ran */
 static uint64_t               plans, reached, most_texts, most_tokens;
@@ -135,23 +137,23 @@ static fl_fault next_fault(uint64_t *which) {
     return fault;
 }
 
-static struct timespec from_now(uint64_t ms) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    uint64_t ns = (uint64_t)time.tv_nsec + ms % 1000 * 1000000;
-    time.tv_sec += (time_t)(ms / 1000 + ns / 1000000000);
-    time.tv_nsec = (long)(ns % 1000000000);
-    return time;
+static uint64_t from_now(uint64_t ms) {
+    return fl_clock_ns() + ms * 1000000;
+}
+
+__attribute__((constructor)) static void prepare(void) {
+    fl_cond_init(&plan_changed);
 }
 
 /* Sleep until the plan or what goes with it changed (false: until the time came). (locked) */
-static bool wait_until(const struct timespec *time) {
-    return pthread_cond_clockwait(&plan_changed, &plan_lock, CLOCK_MONOTONIC, time) == 0;
+static bool wait_until(uint64_t until_ns) {
+    fl_cond_wait_until(&plan_changed, &plan_lock, until_ns);
+    return fl_clock_ns() < until_ns;
 }
 
 /* Note what came, and wait for the others where the plan says so. */
 static void arrive(fl_engine *engine, const fl_batch *batch) {
-    const struct timespec until = from_now(PATIENCE_MS);
+    const uint64_t until = from_now(PATIENCE_MS);
     pthread_mutex_lock(&plan_lock);
     reached += engine->reached != plans;
     engine->reached = plans;
@@ -160,7 +162,7 @@ static void arrive(fl_engine *engine, const fl_batch *batch) {
     if (plan.meet > 0 && ++met == plan.meet)
         pthread_cond_broadcast(&plan_changed);
     while (met < plan.meet && !lonely)
-        lonely = !wait_until(&until) && met < plan.meet;
+        lonely = !wait_until(until) && met < plan.meet;
     pthread_mutex_unlock(&plan_lock);
 }
 
@@ -255,9 +257,9 @@ static void compute(const int32_t *ids, uint32_t count, uint32_t width, float *r
 
 static void nap(uint64_t which) {
     pthread_mutex_lock(&plan_lock);
-    const struct timespec until = from_now(plan.late_ms ? plan.late_ms : which % 5 + 1);
-    const uint64_t        under = plans;
-    while (plans == under && wait_until(&until)) {
+    const uint64_t until = from_now(plan.late_ms ? plan.late_ms : which % 5 + 1);
+    const uint64_t under = plans;
+    while (plans == under && wait_until(until)) {
     }
     pthread_mutex_unlock(&plan_lock);
 }

@@ -217,6 +217,8 @@ PROCESS_CALLS = {"src/engines/onnxruntime/library.c": {"setenv"}}
 def test_no_forbidden_function_is_called():
     wrong = []
     for path in house.c_files("src"):
+        if path.parent.name == "windows":  # it stands in for the C library
+            continue
         in_library = path in library_files()
         words = dict(FORBIDDEN_EVERYWHERE)
         if in_library:
@@ -255,6 +257,10 @@ def test_every_source_file_is_in_the_build():
     wrong = [house.name(path) for path in house.c_files("src") if path.suffix == ".c"
              and str(path) not in built and platform.machine() in machines.get(path.parent.name, (platform.machine(),))
              and not path.stem.endswith(plain)]
+    lists = "".join((house.ROOT / name).read_text() for name in  # those of other systems are at least listed
+                    ("src/base/CMakeLists.txt", "src/cli/CMakeLists.txt", "cmake/fletch.cmake"))
+    others = re.compile(r"src/base/(windows/|os_)|src/cli/no_server")
+    wrong = [name for name in wrong if not others.match(name) or name.rsplit("/", 1)[1] not in lists]
     listed = set(re.findall(r"\w+\.c\b", (house.ROOT / "python/CMakeLists.txt").read_text()))
     wrong += [house.name(path) for path in house.c_files("python") if path.suffix == ".c" and path.name not in listed]
     assert not wrong, f"in no CMakeLists.txt: {wrong}"

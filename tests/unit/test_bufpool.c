@@ -20,7 +20,7 @@ static atomic_long  blocks_out, bytes_out;
 static atomic_llong released_last; /* size of the block that was released last */
 
 static void *counted_alloc(size_t bytes) {
-    void *block = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    void *block = fl_alloc_aligned((bytes + 63) / 64 * 64, 64);
     memset(block, 0xA5, bytes);
     atomic_fetch_add(&blocks_out, 1);
     atomic_fetch_add(&bytes_out, (long)bytes);
@@ -29,7 +29,7 @@ static void *counted_alloc(size_t bytes) {
 
 static void counted_release(void *block, size_t bytes) {
     memset(block, 0x5A, bytes); /* a wrong size is an overflow that ASan sees */
-    free(block);
+    fl_free(block);
     atomic_fetch_sub(&blocks_out, 1);
     atomic_fetch_sub(&bytes_out, (long)bytes);
     atomic_store(&released_last, (long long)bytes);

@@ -3,6 +3,8 @@
  * shape is checked against config.json, modules.json becomes the right stages, and a file that lies or
  * is missing is named. Values follow from the files written here; what sentence-transformers makes of
  * such folders is in tests/golden/test_folders.py. */
+#include <errno.h>
+
 #include "base/mem.h"
 #include "folder.h"
 #include "model/model.h"
@@ -535,7 +537,9 @@ Test(model, a_broken_link_is_damage_not_a_file_left_out) {
     folder_write("vocab.txt", "[PAD]\n");
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         (void)rename(folder_path(files[i]), folder_path("kept"));
-        cr_assert_eq(symlink("../blobs/gone", folder_path(files[i])), 0);
+        if (symlink("../blobs/gone", folder_path(files[i])) != 0 && errno == EPERM) {
+            cr_skip_test("this system makes no links");
+        }
         fails(FLETCH_EMODEL, files[i]);
         fails(FLETCH_EMODEL, "link that leads to no file");
         cr_assert_eq(remove(folder_path(files[i])), 0);

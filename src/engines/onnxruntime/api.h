@@ -124,7 +124,7 @@ typedef struct OrtApiBase {
     X(10, OrtStatus *, CreateSessionOptions, (OrtSessionOptions **out))                            \
     X(100, void, ReleaseSessionOptions, (OrtSessionOptions *options))                              \
     X(13, OrtStatus *, SetSessionExecutionMode, (OrtSessionOptions *options, ExecutionMode mode))  \
-    X(14, OrtStatus *, EnableProfiling, (OrtSessionOptions *options, const char *file_prefix))     \
+    X(14, OrtStatus *, EnableProfiling, (OrtSessionOptions *options, const void *file_prefix))     \
     X(16, OrtStatus *, EnableMemPattern, (OrtSessionOptions *options))                             \
     X(17, OrtStatus *, DisableMemPattern, (OrtSessionOptions *options))                            \
     X(18, OrtStatus *, EnableCpuMemArena, (OrtSessionOptions *options))                            \
@@ -172,7 +172,7 @@ typedef struct OrtApiBase {
     X(312, const char *, EpDevice_EpName, (const OrtEpDevice *device))                             \
     X(316, const OrtHardwareDevice *, EpDevice_Device, (const OrtEpDevice *device))                \
     /* sessions and what they say of their inputs and outputs */                                   \
-    X(7, OrtStatus *, CreateSession, (const OrtEnv *env, const char *path,                         \
+    X(7, OrtStatus *, CreateSession, (const OrtEnv *env, const void *path,                         \
         const OrtSessionOptions *options, OrtSession **out))                                       \
     X(8, OrtStatus *, CreateSessionFromArray, (const OrtEnv *env, const void *model, size_t size,  \
         const OrtSessionOptions *options, OrtSession **out))                                       \

@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/os.h"
 #include "engines/onnxruntime/ort.h"
 
 enum { VALUE_MAX = FL_ORT_VALUE_MAX };
@@ -324,14 +325,14 @@ static OrtStatus *set_graph(const fl_ort *ort, const fl_engine_options *o, OrtSe
 }
 
 static OrtStatus *set_profile(const fl_ort *ort, const fl_engine_options *o, OrtSessionOptions *s) {
-    char        prefix[256];
+    char        prefix[256], native[FL_OS_PATH];
     const char *folder = getenv("TMPDIR");
     if (o->trace == NULL)
         return NULL;
     snprintf(prefix, sizeof prefix, "%.180s/fletch-onnxruntime-%ld-%llu",
              folder != NULL && folder[0] != '\0' ? folder : "/tmp", (long)getpid(),
              (unsigned long long)fl_clock_ns());
-    return ort->api.EnableProfiling(s, prefix);
+    return ort->api.EnableProfiling(s, fl_os_native_path(prefix, native, sizeof native));
 }
 
 static int fill(const fl_ort *ort, const fl_engine_options *o, const fl_ort_names *inputs,

@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "base/os.h"
 #include "engines/onnxruntime/ort.h"
 
 enum { RANK_MAX = 8 };
@@ -240,10 +241,12 @@ static int open_file(fl_ort_session *s, const char *path, const fl_engine_option
     OrtSessionOptions *made;
     fl_ort_names       inputs;
     struct stat        what;
+    char               buffer[FL_OS_PATH];
     snprintf(s->source, sizeof s->source, "%s", path);
     FL_TRY(fl_ort_file_check(path, &inputs, &s->dynamic, error));
     FL_TRY(fl_ort_options_make(s->ort, o, &inputs, inside, &made, error));
-    OrtStatus *refused = s->ort->api.CreateSession(s->ort->env, path, made, &s->session);
+    const void *name    = fl_os_native_path(path, buffer, sizeof buffer);
+    OrtStatus  *refused = s->ort->api.CreateSession(s->ort->env, name, made, &s->session);
     s->ort->api.ReleaseSessionOptions(made);
     s->bytes = stat(path, &what) == 0 ? (uint64_t)what.st_size : 0;
     return refused == NULL ? FLETCH_OK : refuse_session(s, refused, error);

@@ -6,7 +6,7 @@
  *         system that is compiled for. The tests of those builds have this one.
  * Method  Test() registers its function before main; main runs all in one process, in order of the file,
  *         and ends at the first failed assertion. A TestSuite's init and fini run around each test of the
- *         program; timeouts are ctest's business.
+ *         program, a test's own around it; timeouts are ctest's business.
  * Memory  none. Threads: assertions may be made from any thread. */
 #ifndef FL_TEST_WITHOUT_CRITERION_H
 #define FL_TEST_WITHOUT_CRITERION_H
@@ -19,20 +19,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of a test, or of the program's one suite; all zero where nothing is said. */
+typedef struct plain_options {
+    void (*init)(void);
+    void (*fini)(void);
+    double timeout; /* not looked at */
+    bool   given;
+} plain_options;
+
 typedef struct plain_test {
     const char *name;
     void (*run)(void);
+    plain_options      options;
     struct plain_test *next;
 } plain_test;
 
 static plain_test  *plain_tests;
 static plain_test **plain_tests_end = &plain_tests;
-
-/* The options of the program's one suite; all zero where there is none. */
-typedef struct plain_options {
-    void (*init)(void);
-    void (*fini)(void);
-} plain_options;
 
 static plain_options plain_suite;
 static jmp_buf       plain_end; /* of a test that is skipped */
@@ -40,7 +43,8 @@ static jmp_buf       plain_end; /* of a test that is skipped */
 
 #define Test(suite, test, ...)                                                                     \
     static void       suite##_##test##_run(void);                                                  \
-    static plain_test suite##_##test##_entry = {#suite "::" #test, suite##_##test##_run, NULL};    \
+    static plain_test suite##_##test##_entry = {                                                   \
+        #suite "::" #test, suite##_##test##_run, {.given = true, __VA_ARGS__}, NULL};              \
     __attribute__((constructor)) static void suite##_##test##_register(void) {                     \
         *plain_tests_end = &suite##_##test##_entry;                                                \
         plain_tests_end  = &suite##_##test##_entry.next;                                           \
@@ -94,8 +98,12 @@ int main(void) {
         fprintf(stderr, "%s\n", test->name);
         if (plain_suite.init)
             plain_suite.init();
+        if (test->options.init)
+            test->options.init();
         if (setjmp(plain_end) == 0)
             test->run();
+        if (test->options.fini)
+            test->options.fini();
         if (plain_suite.fini)
             plain_suite.fini();
     }

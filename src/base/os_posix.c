@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* os_posix.c - what every POSIX system does alike: pages, maps of files, the terminal. See os.h.
+ *
+ * Memory  Stack only. Threads: any; nothing is kept.
+ * Proof   tests/unit/test_base_mem.c, test_base_file.c. */
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/os.h"
+#include "base/os_posix.h"
+
+extern char **environ; /* POSIX has it in no header */
+
+size_t fl_os_page(void) {
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+void *fl_os_pages(size_t size) {
+    size_t slack = size >= FL_BIG_ALIGNMENT ? FL_BIG_ALIGNMENT : 0; /* room to align; cut below */
+    size_t mapped;
+    if (fl_add_overflow(size, slack, &mapped)) {
+        return NULL;
+    }
+    char *base = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) {
+        return NULL;
+    }
+    if (slack == 0) {
+        return base;
+    }
+    size_t before = (size_t)(-(uintptr_t)base & (FL_BIG_ALIGNMENT - 1));
+    if (before != 0) {
+        munmap(base, before);
+    }
+    if (slack != before) {
+        munmap(base + before + size, slack - before);
+    }
+    fl_posix_huge(base + before, size);
+    return base + before;
+}
+
+void fl_os_pages_free(void *block, size_t size) {
+    munmap(block, size);
+}
+
+void fl_os_pages_cut(void *block, size_t size, size_t kept) {
+    munmap((char *)block + kept, size - kept);
+}
+
+void *fl_os_map(int fd, size_t size) {
+    void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    return data == MAP_FAILED ? NULL : data;
+}
+
+void fl_os_unmap(void *data, size_t size) {
+    munmap(data, size);
+}
+
+const void *fl_os_native_path(const char *path, void *buffer, size_t capacity) {
+    (void)buffer, (void)capacity;
+    return path;
+}
+
+char **fl_os_environment(void) {
+    return environ;
+}
+
+unsigned fl_os_columns(int fd) {
+    struct winsize window;
+    return ioctl(fd, TIOCGWINSZ, &window) == 0 ? window.ws_col : 0;
+}

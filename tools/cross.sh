@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# cross.sh windows - fletch, without its server, for a system that this machine is not: compiled with mingw-w64;
+# kernels, unit and golden tests run under wine, half an hour. For Linux on ARM tools/emulate.sh runs the kernels.
+# What fletch links to (PCRE2, zlib, zstd) is compiled from the sources of Debian's packages into build-NAME/deps.
+# Writes "passed failed skipped" to build/tally/cross-NAME.
+. "$(dirname "$0")/say.sh"
+
+name=${1:?windows}
+folder=$ROOT/build-$name
+deps=$folder/deps
+sources=$ROOT/.cache/sources
+mkdir -p "$deps"/include "$deps"/lib "$sources" build/tally
+echo 0 1 0 >build/tally/cross-"$name" # until proven otherwise
+
+need() { # TOOL PACKAGES
+    command -v "$1" >/dev/null || stop "$1 is not installed" "apt-get install $2"
+}
+
+case $name in
+windows)
+    need x86_64-w64-mingw32-gcc gcc-mingw-w64-x86-64-posix
+    need wine wine64
+    cc=(x86_64-w64-mingw32-gcc) ar=(x86_64-w64-mingw32-ar) run=(wine)
+    system=(-DCMAKE_SYSTEM_NAME=Windows -DCMAKE_SYSTEM_PROCESSOR=x86_64)
+    export WINEPREFIX=$folder/wine WINEDEBUG=-all WINEPATH=$folder ;;
+*) stop "unknown system '$name'" "tools/cross.sh windows" ;;
+esac
+
+# ---- What fletch links to ----
+
+# The source of a Debian package in .cache/sources/PACKAGE; no list of this machine's is touched.
+get_source() { # PACKAGE
+    local apt=$sources/apt log=$sources/$1.log
+    [ ! -d "$sources/$1" ] || return 0
+    mkdir -p "$apt"/parts "$apt"/lists/partial
+    cp /etc/apt/sources.list.d/debian.sources "$apt"/parts/ 2>/dev/null || true
+    sed 's/^deb /deb-src /' /etc/apt/sources.list >"$apt"/parts/all.list 2>/dev/null || true
+    sed -i 's/^Types: deb$/Types: deb-src/' "$apt"/parts/*.sources 2>/dev/null || true
+    local own=(-o Dir::Etc::SourceList=/dev/null -o Dir::Etc::SourceParts="$apt"/parts
+               -o Dir::State::Lists="$apt"/lists -o APT::Sandbox::User=)
+    { apt-get "${own[@]}" update && cd "$apt" && apt-get "${own[@]}" source --download-only --tar-only "$1" &&
+        mkdir "$1" && tar xf "$1"_*.orig.tar.* -C "$1" --strip-components=1; } >"$log" 2>&1 ||
+        stop "apt-get source $1" "all of its output: $log"
+    cd "$ROOT"
+    mv "$apt/$1" "$sources/$1"
+}
+
+# The archive and the pkg-config file of one: compiled as its own notes for other build systems say.
+make_library() { # NAME FLAGS FILES
+    local library=$1 flags=$2
+    shift 2
+    [ ! -f "$deps/lib/lib$library.a" ] || return 0
+    say "compile: $library for $name"
+    rm -rf "$deps/$library"
+    mkdir -p "$deps/$library"
+    # shellcheck disable=SC2086
+    (cd "$deps/$library" && "${cc[@]}" -c -O2 -w -fPIC $flags "$@" && "${ar[@]}" rcs "../lib/lib$library.a" ./*.o)
+}
+
+describe() { # NAME FLAGS LIBRARIES
+    printf 'Name: %s\nDescription: of build-%s\nVersion: 0\nCflags: -I%s %s\nLibs: %s\n' \
+        "$1" "$name" "$deps/include" "$2" "$3" >"$deps/lib/$1.pc"
+}
+
+make_deps() {
+    local z=$sources/zlib zstd=$sources/libzstd/lib pcre=$sources/pcre2/src file
+    for file in zlib libzstd pcre2; do
+        get_source $file
+    done
+    cp "$z"/zlib.h "$z"/zconf.h "$zstd"/*.h "$deps"/include/
+    cp "$pcre"/pcre2.h.generic "$deps"/include/pcre2.h
+    cp -r "$(dirname "$(find /usr/include -path '*/curl/curl.h' | head -n 1)")" "$deps"/include/
+    make_library z "-I$deps/include" "$z"/{adler32,crc32,deflate,inflate,inftrees,inffast,trees,zutil}.c
+    make_library zstd "-DZSTD_DISABLE_ASM" "$zstd"/{common,compress,decompress}/*.c
+    mkdir -p "$deps"/pcre2-src
+    cp "$pcre"/*.[ch] "$deps"/pcre2-src/
+    cp -r "$pcre"/sljit "$deps"/pcre2-src/
+    cp "$pcre"/config.h.generic "$deps"/pcre2-src/config.h
+    cp "$pcre"/pcre2.h.generic "$deps"/pcre2-src/pcre2.h
+    cp "$pcre"/pcre2_chartables.c.dist "$deps"/pcre2-src/pcre2_chartables.c
+    make_library pcre2-8 "-DHAVE_CONFIG_H -DPCRE2_CODE_UNIT_WIDTH=8 -DPCRE2_STATIC -DSUPPORT_JIT -DSUPPORT_UNICODE" \
+        "$deps"/pcre2-src/pcre2_{auto_possess,chartables,compile,config,context,convert,dfa_match,error,extuni,find_bracket,jit_compile,maketables,match,match_data,newline,ord2utf,pattern_info,script_run,serialize,string_utils,study,substitute,substring,tables,ucd,valid_utf,xclass}.c
+    describe zlib "" "-L$deps/lib -lz"
+    describe libzstd "" "-L$deps/lib -lzstd"
+    describe libpcre2-8 -DPCRE2_STATIC "-L$deps/lib -lpcre2-8"
+    describe libcurl "" ""
+}
+
+# ---- Build and run ----
+
+build() {
+    local compiler emulator
+    printf -v compiler '%s;' "${cc[@]}"
+    printf -v emulator '%s;' "${run[@]}"
+    export PKG_CONFIG_LIBDIR=$deps/lib
+    say "configure: build-$name/"
+    cmake -S . -B "$folder" -G Ninja "${system[@]}" -DCMAKE_C_COMPILER="${compiler%;}" -DFLETCH_SERVER=OFF \
+        -DFLETCH_CUDA=OFF -DCMAKE_CROSSCOMPILING_EMULATOR="${emulator%;}" >"$folder"/configure.log 2>&1 ||
+        stop "cmake could not configure" "all of its output: $folder/configure.log"
+    say "build: $name"
+        ninja -C "$folder" --quiet || stop "the $name build"
+}
+
+# Programs under their own names, for tests that start them.
+make_wrappers() {
+    local program
+    for program in "$folder"/*.exe "$folder"/tests/*.exe; do
+        printf '#!/bin/sh\nexec wine "%s" "$@"\n' "$program" >"${program%.exe}"
+        chmod +x "${program%.exe}"
+    done
+}
+
+run_tests() {
+    local status=0
+    say "kernels and unit tests: $name"
+    ctest --test-dir "$folder" -L unit -E "^stress$" --output-on-failure --output-junit tests.xml \
+        >"$folder"/ctest.log 2>&1 || status=1
+    say "golden tests: $name"
+    tools/venv.sh
+    tools/get_model.sh medium >/dev/null
+    test_environment
+    export FLETCH_BUILD=$folder FLETCH_BIN=$folder/fletch
+    # Not here: what needs a Linux library of ONNX Runtime or CUDA, the hub's tool, or days.
+    "$VENV"/bin/python -m pytest -q -p no:cacheprovider --junit-xml="$folder"/golden.xml \
+        tests/golden/test_{folders,late,lists,odd_folders,routes,scores,token_classes,tokens,unigram}.py \
+        >"$folder"/golden.log 2>&1 || status=1
+    { python3 tools/tally.py "$folder"/tests.xml && python3 tools/tally.py "$folder"/golden.xml; } |
+        awk '{ p += $1; f += $2; s += $3 } END { print p, f, s }' >build/tally/cross-"$name"
+    note "passed, failed, skipped: $(cat build/tally/cross-"$name")"
+    [ $status -eq 0 ] || stop "tests for $name" "all of the output: $folder/ctest.log and golden.log"
+}
+
+make_deps
+build
+make_wrappers
+run_tests
