@@ -131,6 +131,7 @@ typedef struct fl_encoder_desc {
     /* vocabulary head: z = LN(act(x W + b)), as wide as the word table, with a weight for each id:
      * z · decoder[id] + bias[id] */
     bool          mlm;
+    bool          mlm_bare;                   /* z is x itself (EuroBERT) */
     bool          mlm_tied;                   /* the decoder is the word table */
     bool          mlm_bias, mlm_decoder_bias; /* which of these there are */
     fl_activation mlm_activation;

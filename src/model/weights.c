@@ -255,7 +255,8 @@ static int check_mlm(const resolver *r) {
         return 0;
     return fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                    "%s: the vocabulary head of the %s architecture is not supported; SPLADE is of "
-                   "bert, distilbert, roberta, mpnet, electra, modernbert, gte and nomic_bert.",
+                   "bert, distilbert, roberta, mpnet, electra, modernbert, gte, nomic_bert, eurobert "
+                   "and jina_embeddings_v3.",
                    r->model->own->transformer, d->architecture);
 }
 

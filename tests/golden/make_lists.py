@@ -113,6 +113,15 @@ def make_more_families() -> None:
     sparse("sparse-electra", transformers.ElectraConfig(**two | {"embedding_size": 20}))
     sparse("sparse-gte", transformers.GteConfig(**two))
     sparse("sparse-nomic", transformers.NomicBertConfig(**two))
+    make_rotary_families()
+
+
+def make_rotary_families() -> None:
+    two = SMALL | {"num_hidden_layers": 2}
+    llama = two | {"num_key_value_heads": 2, "bos_token_id": 2, "eos_token_id": 3, "mask_token_id": 4}
+    sparse("sparse-eurobert", transformers.EuroBertConfig(**llama))
+    sparse("sparse-eurobert-tied", transformers.EuroBertConfig(**llama, mlp_bias=True, tie_word_embeddings=True))
+    sparse("sparse-jina3", transformers.JinaEmbeddingsV3Config(**two | {"type_vocab_size": 1}), roberta=True)
 
 
 def save_router(path: pathlib.Path, router: Router, similarity: str, prompts: dict) -> None:

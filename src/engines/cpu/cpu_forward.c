@@ -211,7 +211,7 @@ static void pool_words(const fl_cpu_crew *c) {
  * are chosen from all rows. */
 static bool few_rows(const fl_engine *e, const fl_cpu_block *block) {
     size_t texts = block->last - block->first;
-    return !e->mlm && e->desc.layers > 0 && !wants_any(e, block) && e->watch == NULL &&
+    return !e->decoder && e->desc.layers > 0 && !wants_any(e, block) && e->watch == NULL &&
            fl_cpu_pooled_row(e, 1, 0) != SIZE_MAX && texts <= e->rows_max &&
            2 * texts <= block->tokens;
 }
@@ -253,7 +253,7 @@ void fl_cpu_run_block(fl_engine *engine, const fl_cpu_block *block, unsigned thr
     embed(&c, engine->scratch[thread].y);
     fl_cpu_wait(&c);
     fl_cpu_layers(&c);
-    if (engine->mlm) {
+    if (engine->decoder) {
         c.at.y = engine->scratch[thread].y; /* no member reads another's sums here */
         fl_cpu_vocabulary(&c);
     } else if (!engine->prompt.keeping) {

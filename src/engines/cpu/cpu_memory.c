@@ -106,7 +106,7 @@ static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t
         }
         heads = heads < e->q_run ? heads : e->q_run;
         count_floats(&t, s->head, (2 + heads) * n * e->head16);
-        if (apart || e->project || e->mlm) {
+        if (apart || e->project || e->decoder) {
             count_floats(&t, s->y, rows * e->wide16);
         }
         count_floats(&t, s->pair, e->gated ? rows * 2 * FL_CPU_LANES : 0);
@@ -117,7 +117,7 @@ static uint64_t bytes_of(const fl_engine *e, const fl_cpu_guess *guess, uint32_t
         expert = expert < e->expert_rows ? expert : e->expert_rows;
         count_floats(&t, s->expert.in, expert * e->hidden16);
         count_floats(&t, s->expert.out, expert * e->hidden16);
-        count_floats(&t, s->most, e->mlm ? most_rows(e, guess, texts, tokens) * e->wide16 : 0);
+        count_floats(&t, s->most, e->decoder ? most_rows(e, guess, texts, tokens) * e->wide16 : 0);
         if (own) {
             count_rows(&t, &s->x_narrow, n, e->hidden16);
         }

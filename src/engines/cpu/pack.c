@@ -101,10 +101,12 @@ static size_t lay_out(fl_engine *e, const fl_encoder *encoder, float *base) {
         e->project      = take(&at, e->hidden16 * e->embed16);
         e->project_bias = take(&at, e->hidden16);
     }
+    if (e->desc.mlm && !e->desc.mlm_bare) {
+        e->mlm      = take(&at, e->embed16 * e->hidden16);
+        e->mlm_bias = take(&at, e->embed16);
+        e->mlm_norm = take_norm(&at, e->embed16);
+    }
     if (e->desc.mlm) {
-        e->mlm          = take(&at, e->embed16 * e->hidden16);
-        e->mlm_bias     = take(&at, e->embed16);
-        e->mlm_norm     = take_norm(&at, e->embed16);
         e->decoder      = take(&at, fl_cpu_pad(e->desc.vocab) * e->embed16);
         e->decoder_bias = take(&at, fl_cpu_pad(e->desc.vocab));
     }
@@ -434,10 +436,12 @@ static void pack_vocabulary(const fl_engine *e, const fl_tensor *global) {
                                 .rows  = e->desc.vocab,
                                 .cols  = e->desc.embedding,
                                 .scale = 1.0f};
-    pack_floats(&head, e->embed16 / FL_CPU_LANES, e->hidden16, mutable(e->mlm));
-    pack_vector(&global[FL_SLOT_MLM_B], 0, e->desc.embedding, 1.0f, mutable(e->mlm_bias));
-    pack_norm(&global[FL_SLOT_MLM_NORM_W], &global[FL_SLOT_MLM_NORM_B], false, e->desc.embedding,
-              1.0f, &e->mlm_norm);
+    if (e->mlm) {
+        pack_floats(&head, e->embed16 / FL_CPU_LANES, e->hidden16, mutable(e->mlm));
+        pack_vector(&global[FL_SLOT_MLM_B], 0, e->desc.embedding, 1.0f, mutable(e->mlm_bias));
+        pack_norm(&global[FL_SLOT_MLM_NORM_W], &global[FL_SLOT_MLM_NORM_B], false,
+                  e->desc.embedding, 1.0f, &e->mlm_norm);
+    }
     pack_floats(&words, fl_cpu_pad(e->desc.vocab) / FL_CPU_LANES, e->embed16, mutable(e->decoder));
     pack_vector(&global[e->desc.mlm_tied ? FL_SLOT_MLM_BIAS : FL_SLOT_MLM_DECODER_B], 0,
                 e->desc.vocab, 1.0f, mutable(e->decoder_bias));
@@ -449,7 +453,7 @@ static void pack_global(const fl_engine *e, const fl_tensor *global) {
               e->desc.embedding, 1.0f, &e->embed_norm);
     pack_norm(&global[FL_SLOT_FINAL_NORM_W], &global[FL_SLOT_FINAL_NORM_B],
               e->desc.norm == FL_NORM_RMS_PLUS_ONE, e->desc.hidden, 1.0f, &e->final_norm);
-    if (e->mlm) {
+    if (e->decoder) {
         pack_vocabulary(e, global);
     }
     if (e->project) {
@@ -594,7 +598,7 @@ int fl_cpu_pack(fl_engine *engine, const fl_encoder *encoder, fletch_error *erro
         }
     }
     int status = pack_all(engine, encoder, false, error);
-    return status == FLETCH_OK && engine->mlm ? check_decoder(engine, error) : status;
+    return status == FLETCH_OK && engine->decoder ? check_decoder(engine, error) : status;
 }
 
 int fl_cpu_pack_again(fl_engine *engine, const fl_encoder *encoder, fletch_error *error) {

@@ -2,7 +2,7 @@
 /* vocabulary.c - a weight for each entry of the vocabulary: the head of SPLADE, never [tokens, vocabulary].
  *
  * Role     cpu_forward.c calls it for a block whose layers are done, instead of pooling.
- * Method   z = LN(act(x W + b)), as wide as the word table, takes the place of x. Then the vocabulary comes
+ * Method   z = LN(act(x W + b)), as wide as the word table, takes the place of x, unless the head is bare. Then the vocabulary comes
  *          by in strips of `wide16` ids: a product gives the logits of some rows, the largest of each
  *          text's rows stays, and positive ones are the text's next terms, so ids rise. log(1 + x) is
  *          left to who weighs them: it is the same of the largest as the largest of it.
@@ -53,9 +53,11 @@ static void transform(const fl_cpu_crew *c) {
         if (e->final_norm.weight) {
             fl_cpu_norm_rows(e, &e->final_norm, x, x, n);
         }
-        e->kernels->gemm(&g);
-        e->kernels->activation[e->desc.mlm_activation](c->at.y, e->wide16, n, e->embed16);
-        e->kernels->layer_norm(&norm);
+        if (e->mlm) {
+            e->kernels->gemm(&g);
+            e->kernels->activation[e->desc.mlm_activation](c->at.y, e->wide16, n, e->embed16);
+            e->kernels->layer_norm(&norm);
+        }
     }
 }
 

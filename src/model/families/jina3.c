@@ -10,7 +10,7 @@ const fl_family fl_family_jina3 = {
     .prefixes    = {"roberta.", "jina_embeddings_v3."},
 
     .fixed  = FL_JINA3_FIXED,
-    .fields = {FL_JINA3_FIELDS},
+    .fields = {FL_JINA3_FIELDS, FL_MLM_TIED},
     .only   = {{"position_embedding_type", "absolute|rotary"}, {"lora_adaptations", "absent"}},
     .rope   = {.theta = "rope_theta", .fallback = 20000},
 
@@ -26,5 +26,5 @@ const fl_family fl_family_jina3 = {
                 FL_AT("layers.*.mlp.fc1.", FL_LAYER_UP_W),
                 FL_AT("layers.*.mlp.fc2.", FL_LAYER_DOWN_W),
                 FL_AT("layers.*.post_attention_layernorm.", FL_LAYER_ATTENTION_NORM_W),
-                FL_AT("layers.*.post_mlp_layernorm.", FL_LAYER_MLP_NORM_W)},
+                FL_AT("layers.*.post_mlp_layernorm.", FL_LAYER_MLP_NORM_W), FL_ROBERTA_MLM},
 };

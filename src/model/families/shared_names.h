@@ -65,7 +65,7 @@
 #define FL_JINA3_FIXED                                                                             \
     {                                                                                              \
         .embed_norm = true, .qkv_bias = true, .out_bias = true, .up_bias = true,                   \
-        .down_bias = true, .norm_bias = true                                                       \
+        .down_bias = true, .norm_bias = true, .mlm_bias = true, .mlm_decoder_bias = true           \
     }
 #define FL_JINA3_FIELDS                                                                            \
     FL_HIDDEN("hidden_size", 1024), FL_LAYERS("num_hidden_layers", 24),                            \
