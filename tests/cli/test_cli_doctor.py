@@ -26,6 +26,24 @@ def test_all_is_well(embed):
         assert name in text.stdout.decode()
 
 
+@pytest.mark.parametrize("family, name, layers, switch", [
+    ("gte", "gte", 3, "rotary positions"), ("modernbert", "modernbert", 4, "attention in a window"),
+    ("nomic-moe", "nomic_bert with experts", None, "mixtures of experts"), ("qwen3", "qwen3", 3, "causal attention"),
+    ("gemma3", "gemma3_text", 3, "further norms"), ("jina-qk", "jina_bert with q/k norm", 3, "over all heads"), ("jina3", "jina_embeddings_v3", 3, "rotary positions"),
+    ("xlm-roberta", "roberta", 3, None), ("distilbert", "distilbert", None, None), ("eurobert", "eurobert", 3, "RMS norms"),
+    ("llama", "llama", 3, "RMS norms"), ("static", "static", 0, "models without layers"),
+])
+def test_family_switches_and_limits(fletch, family, name, layers, switch):
+    """What config.json says of each family, in its words and with the limit that sentence_bert_config.json sets."""
+    folder = commandline.ROOT / "tests/golden/folders" / f"family-{family}"
+    told = report(fletch("doctor", "-m", folder, "--format", "json"))["model"]
+    assert told["architecture"][0].startswith(f"{name}: " if layers is None else f"{name}: {layers} layers")
+    assert told.get("switches", ("",))[0] == "" if switch is None else switch in told["switches"][0]
+    if family != "static":
+        assert told["max_length"] == ("200", "sentence_bert_config.json")
+        assert told["positions"][0] == ("200" if family == "xlm-roberta" else "256")
+
+
 def test_options_show_as_origins_and_skip_the_test(embed):
     sections = report(embed("doctor", "--format", "json", "--pooling", "cls", env={"FLETCH_MODEL_MAX_LENGTH": "64"}))
     assert sections["model"]["pooling"][0] == "cls" and "flag" in sections["model"]["pooling"][1]

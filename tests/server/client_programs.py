@@ -37,6 +37,13 @@ def huggingface_hub(url, texts):
     return {"rows": rows, "raw": raw[0].tolist()}
 
 
+def huggingface_classification(url, texts):
+    """Of one text the server answers as TEI does, a flat list, of which this client hands over the first: the best label."""
+    from huggingface_hub import InferenceClient
+    client = InferenceClient(model=f"{url}/predict", timeout=60)
+    return {"best": [[found.label, found.score] for found in map(client.text_classification, texts)]}
+
+
 def huggingface_similarity(url, texts):
     from huggingface_hub import InferenceClient
     return {"cosine": InferenceClient(model=f"{url}/similarity", timeout=60).sentence_similarity(texts[0], texts[1:])}

@@ -51,6 +51,15 @@ def test_huggingface_hub_similarity(client):
     assert client("huggingface_similarity")["cosine"] == pytest.approx(want, abs=1e-6)
 
 
+def test_huggingface_hub_classification(client, start):
+    server = start("--model", serving.ROOT / "tests/golden/scores/bert-three", model=False)
+    got = client("huggingface_classification", TEXTS, server)["best"]
+    for text, (label, score) in zip(TEXTS, got, strict=True):
+        rows = server.ask("POST", "/predict", json.dumps({"inputs": text}).encode()).json()
+        assert label in ("contradiction", "entailment", "neutral")
+        assert (label, score) == max(((row["label"], row["score"]) for row in rows), key=lambda row: row[1])
+
+
 def test_langchain_openai(client):
     got = client("langchain_openai")
     assert [f32(row) for row in got["rows"]] == vectors(TEXTS)

@@ -171,6 +171,63 @@ Test(submit, a_late_request_leaves_the_queue) {
     cr_assert_eq(c.answers, 1);
 }
 
+/* ---- Reranking by late interaction: its query is a request of its own -------------------------- */
+
+static int submit_late(call *c, const char *query, size_t count, uint32_t deadline_ms) {
+    fletch_request request = FLETCH_REQUEST_INIT;
+    fletch_error   error   = {0};
+    request.texts          = fletch_texts_from_strings(strings, count);
+    request.kind           = query ? FLETCH_KIND_SCORES : FLETCH_KIND_TOKENS;
+    request.query          = query;
+    request.query_size     = query ? strlen(query) : 0;
+    request.out            = fletch_matrix_f32(c->rows, count, 1);
+    request.deadline_ms    = deadline_ms;
+    return fletch_submit(c->model, &request, done, c, &c->ticket, &error);
+}
+
+static uint64_t queued(fletch_model *model) {
+    fletch_stats stats = {.size = sizeof stats};
+    fletch_stats_get(model, &stats, NULL);
+    return stats.queued_texts;
+}
+
+static void wait_until_busy(fletch_model *model) {
+    fletch_stats stats = {.size = sizeof stats};
+    do {
+        nap();
+        fletch_stats_get(model, &stats, NULL);
+    } while (stats.slots_busy == 0);
+}
+
+Test(submit, a_late_query_goes_with_its_parent) {
+    fletch_model *model = NULL;
+    fletch_error  error = {0};
+    static call   first, cancelled, expired;
+    fl_fault_set(&quiet);
+    cr_assert_eq(fletch_open(&model, "tests/golden/late/bert", NULL, &error), 0, "%s",
+                 error.message);
+    call_init(&first, model);
+    call_init(&cancelled, model);
+    call_init(&expired, model);
+    fl_fault_set(&held);
+    cr_assert_eq(submit_late(&first, NULL, 1, 0), 0);
+    wait_until_busy(model); /* what comes now waits */
+    cr_assert_eq(submit_late(&cancelled, "a query", 3, 0), 0);
+    cr_assert_eq(queued(model), 1, "its query alone: the documents wait for that");
+    cr_assert_eq(fletch_cancel(model, cancelled.ticket), 0);
+    cr_assert_eq(wait_for(&cancelled), FLETCH_ECANCELLED);
+    cr_assert_eq(queued(model), 0, "the query of a cancelled request");
+    cr_assert_eq(submit_late(&expired, "another query", 3, 15), 0);
+    cr_assert_eq(wait_for(&expired), FLETCH_EDEADLINE);
+    cr_assert_eq(queued(model), 0, "the query of a late request");
+    fl_fault_set(&quiet);
+    cr_assert_eq(wait_for(&first), FLETCH_EUNSUPPORTED, "this engine gives no rows of tokens");
+    fletch_close(model);
+    cr_assert_eq(cancelled.answers, 1);
+    cr_assert_eq(expired.answers, 1);
+    cr_assert_eq(fl_fault_open(), 0);
+}
+
 static void *close_it(void *model) {
     fletch_close(model);
     return NULL;
