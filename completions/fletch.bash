@@ -291,7 +291,7 @@ _fletch() {
     *:--model-offline) COMPREPLY=($(compgen -W "true false" -- "$word")); return ;;
     *:--model-cache-dir) compopt -o default 2>/dev/null; return ;;
     *:--model-task) return ;;
-    *:--model-pooling) COMPREPLY=($(compgen -W "auto cls mean max mean_sqrt_len mean_sqrt_len_tokens weightedmean lasttoken splade" -- "$word")); return ;;
+    *:--model-pooling) COMPREPLY=($(compgen -W "auto cls mean max mean_sqrt_len mean_sqrt_len_tokens weightedmean lasttoken splade colbert" -- "$word")); return ;;
     *:--model-normalize) COMPREPLY=($(compgen -W "auto true false" -- "$word")); return ;;
     *:--model-prompt-name) return ;;
     *:--model-prompt) return ;;

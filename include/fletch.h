@@ -748,6 +748,7 @@ typedef struct fletch_model_info {
     const char *task;      /* whose adapter is in the weights; "" without adapters */
     uint32_t    positions; /* the longest that max_length may be */
     uint32_t    heads, key_heads, intermediate;
+    uint32_t    sparse; /* dimensions of a sparse vector, whatever `head` is; 0: it gives none */
 } fletch_model_info;
 
 /** Fill *info (with its size set). Since 0.1. */

@@ -65,6 +65,7 @@ PyObject *Handle_scores(PyObject *self, PyObject *args);
 PyObject *Handle_lists(PyObject *self, PyObject *args);
 PyObject *Handle_labels(PyObject *self, PyObject *none);
 PyObject *Handle_dimensions(PyObject *self, void *closure);
+PyObject *Handle_sparse(PyObject *self, void *closure);
 PyObject *Handle_usable(PyObject *self, void *closure);
 
 /* The types, each made from its spec when the module is. */

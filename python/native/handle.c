@@ -135,6 +135,18 @@ PyObject *Handle_dimensions(PyObject *self, void *closure) {
     return PyLong_FromSize_t(dimensions);
 }
 
+/* Dimensions of a sparse vector; 0: the model gives none. */
+PyObject *Handle_sparse(PyObject *self, void *closure) {
+    fletch_model_info info = {.size = sizeof info};
+    (void)closure;
+    if (!fp_enter((Handle *)self)) {
+        return NULL;
+    }
+    (void)fletch_model_info_get(((Handle *)self)->model, &info, NULL);
+    fp_leave((Handle *)self);
+    return PyLong_FromUnsignedLong(info.sparse);
+}
+
 /* Whether calls may go to it: it is open, and of this process. */
 PyObject *Handle_usable(PyObject *self, void *closure) {
     const Handle *handle = (Handle *)self;
@@ -157,6 +169,7 @@ static PyMethodDef Handle_methods[] = {
     {"labels", Handle_labels, METH_NOARGS, NULL},
     {NULL}};
 static PyGetSetDef Handle_getset[] = {{"dimensions", Handle_dimensions, NULL, NULL, NULL},
+                                      {"sparse", Handle_sparse, NULL, NULL, NULL},
                                       {"usable", Handle_usable, NULL, NULL, NULL},
                                       {NULL}};
 static PyType_Slot Handle_slots[]  = {{Py_tp_dealloc, Handle_dealloc},

@@ -86,6 +86,16 @@ def test_sparse():
         assert model.embed_sparse([]).shape == (0, want.shape[1])
 
 
+def test_sparse_besides_dense():
+    want = np.load(GOLDEN / "token_heads/bge-m3/expected.npz")
+    texts = json.loads((GOLDEN / "token_heads/texts.json").read_text(encoding="utf-8"))
+    with fletch.Model(GOLDEN / "token_heads/bge-m3") as model:
+        found = model.embed_sparse(texts)
+        assert found.indices.tolist() == want["ids"].tolist() and found.indptr.tolist() == want["sparse_offsets"].tolist()
+        assert close(found.data, want["weights"]) and close(model.embed(texts), want["rows"])
+        assert found.shape == (len(texts), json.loads((GOLDEN / "token_heads/bge-m3/config.json").read_text())["vocab_size"])
+
+
 def test_sparse_queries_and_documents():
     want = np.load(GOLDEN / "folders/router-idf/router.npz")
     with fletch.Model(GOLDEN / "folders/router-idf") as model:

@@ -43,7 +43,7 @@ int fl_list_output_open(fl_list_output *lists, fl_output *output, fletch_model *
     lists->columns       = kind == FLETCH_KIND_SPARSE        ? 1
                            : strcmp(info->head, "late") == 0 ? info->dimensions
                                                              : info->hidden;
-    lists->width         = info->dimensions;
+    lists->width         = kind == FLETCH_KIND_SPARSE ? info->sparse : info->dimensions;
     if (output->format != FL_OUTPUT_NPZ) {
         return 0;
     }

@@ -25,7 +25,8 @@
 
 #define FL_PROVIDERS "auto|cpu|cuda|gpu|tensorrt|trt|directml|dml|coreml"
 #define FL_POOLINGS                                                                                \
-    "auto|cls|mean|max|mean_sqrt_len|mean_sqrt_len_tokens|weightedmean|lasttoken|splade"
+    "auto|cls|mean|max|mean_sqrt_len|mean_sqrt_len_tokens|weightedmean|lasttoken|splade|"          \
+    "colbert"
 
 /* clang-format off */
 #define FL_OPTION_MAP(X)                                                                           \

@@ -10,7 +10,7 @@
  *         evaluated here, once. White space goes as transformers' environment says (trim_blocks,
  *         lstrip_blocks, one newline at the end), and where a mark has "-".
  * Memory  model->chat and its texts. Threads: during opening only.
- * Proof   tests/golden/test_language.py. */
+ * Proof   tests/golden/test_language.py, tests/fuzz/fuzz_chat_template.c. */
 #include <string.h>
 
 #include "base/error.h"
@@ -302,9 +302,9 @@ static void compile(compiler *c) {
 
 /* The template's text: a file of its own, else a key of tokenizer_config.json; *text NULL: neither. */
 static int read_text(fl_model *model, fl_buf *out, const char **source, fletch_error *error) {
-    char     path[FL_MODEL_PATH_MAX];
-    fl_json *root = NULL;
-    int      status =
+    char           path[FL_MODEL_PATH_MAX];
+    fl_json_reader config;
+    int            status =
         fl_path_join(path, sizeof path, model->own->transformer, "chat_template.jinja", error);
     int there = status != 0 ? status : fl_file_find(path, error);
     *source   = "chat_template.jinja";
@@ -313,19 +313,15 @@ static int read_text(fl_model *model, fl_buf *out, const char **source, fletch_e
     if (there > 0)
         return fl_file_read(path, TEMPLATE_MAX, out, error) < 0 ? FLETCH_EMODEL : 0;
     *source = "tokenizer_config.json";
-    status  = fl_model_read_json(&root, path, model->own->transformer, *source, error);
-    if (status != 0)
-        return status;
-    fl_json *value = fl_json_get(root, "chat_template");
+    FL_TRY(fl_model_read_tokenizer_config(model, &config, error));
+    fl_json *value = fl_json_get(config.object, "chat_template");
     if (value != NULL && fl_json_text(value) == NULL)
-        status = fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                         "%s: chat_template is not one string; several templates are not "
-                         "supported.",
-                         path);
-    else if (value != NULL)
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "%s: chat_template is not one string; several templates are not supported.",
+                       config.source);
+    if (value != NULL)
         fl_buf_append(out, fl_json_text(value), fl_json_text_size(value));
-    fl_json_free(root);
-    return status;
+    return 0;
 }
 
 /* "\r\n" is "\n", and one newline at the end goes, as Jinja reads it. */
@@ -337,30 +333,20 @@ static void normalise(fl_buf *text) {
     text->size = size - (size > 0 && text->data[size - 1] == '\n');
 }
 
-int fl_chat_read(fl_model *model, bool *found, fletch_error *error) {
-    fl_buf      text = {0};
-    const char *source;
-    int         status = read_text(model, &text, &source, error);
-    *found             = status == 0 && text.size > 0;
-    if (!*found) {
-        fl_buf_free(&text);
-        return status;
-    }
-    normalise(&text);
+int fl_chat_compile(fl_model *model, fl_buf *text, const char *source, fletch_error *error) {
     compiler *c = fl_alloc_zero(1, sizeof *c);
-    if (c == NULL) {
-        fl_buf_free(&text);
+    if (c == NULL)
         return fl_fail_nomem(error, sizeof *c, "a chat template");
-    }
+    normalise(text);
     c->model  = model;
     c->source = source;
-    c->at     = text.data;
-    c->end    = text.data + text.size;
+    c->at     = text->data;
+    c->end    = text->data + text->size;
     c->error  = error;
-    if (memchr(text.data, '\0', text.size) != NULL)
+    if (memchr(text->data, '\0', text->size) != NULL)
         refuse(c, "a byte of zero", c->at);
     compile(c);
-    status      = c->status;
+    int status  = c->status;
     model->chat = status == 0 ? fl_alloc_array(c->out.count + 1, sizeof *model->chat) : NULL;
     if (model->chat != NULL) {
         memcpy(model->chat, c->out.at, c->out.count * sizeof *model->chat);
@@ -369,6 +355,16 @@ int fl_chat_read(fl_model *model, bool *found, fletch_error *error) {
         status = fl_fail_nomem(error, c->out.count * sizeof *model->chat, "a chat template");
     }
     fl_free(c);
+    return status;
+}
+
+int fl_chat_read(fl_model *model, bool *found, fletch_error *error) {
+    fl_buf      text = {0};
+    const char *source;
+    int         status = read_text(model, &text, &source, error);
+    *found             = status == 0 && text.size > 0;
+    if (*found)
+        status = fl_chat_compile(model, &text, source, error);
     fl_buf_free(&text);
     return status;
 }

@@ -254,7 +254,7 @@ static int choose(pull_work *pull, fletch_error *error) {
         for (size_t i = 0; status == 0 && i < pull->listed.count; i++) {
             const char *name = pull->listed.name[i];
             if (fl_hub_file_is_needed(name) && is_weights(name) == (round == 1)) {
-                weights = weights || is_weights(name);
+                weights = weights || (is_weights(name) && strchr(name, '/') != NULL);
                 status  = fl_hub_names_add(&pull->chosen, name, error);
             }
         }

@@ -44,6 +44,7 @@ bool fl_hub_file_is_needed(const char *relative) {
         "tokenizer.json",
         "tokenizer_config.json",
         "special_tokens_map.json",
+        "added_tokens.json",
         "vocab.txt",
         "modules.json",
         "router_config.json",
@@ -52,6 +53,10 @@ bool fl_hub_file_is_needed(const char *relative) {
         "config_sentence_transformers.json",
         "chat_template.jinja", /* of a language model that reranks */
         "artifact.metadata",   /* of Stanford's ColBERT: lengths, markers, what is left out */
+        "sparse_linear.pt",    /* of bge-m3, as are the next: data, whatever a pickle could be */
+        "colbert_linear.pt",
+        "sparse_linear.safetensors",
+        "colbert_linear.safetensors",
     };
     const char *slash = strchr(relative, '/');
     const char *name  = relative;

@@ -329,11 +329,10 @@ static void add_normalize(fl_model *model) {
     model->normalize_source.origin = "late interaction of before sentence-transformers 6";
 }
 
-static int check_expansion(const fl_model *model, fletch_error *error) {
+static int check_expansion(fl_model *model, fletch_error *error) {
     const fl_encoder_desc *desc = &model->encoder.desc;
     const fl_late         *late = &model->late;
-    char                   path[FL_MODEL_PATH_MAX];
-    fl_json               *root = NULL;
+    fl_json_reader         reader;
     if (late->expansion == 0)
         return 0;
     if (late->expansion > desc->positions)
@@ -354,15 +353,10 @@ static int check_expansion(const fl_model *model, fletch_error *error) {
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "%s: query_expansion without a MultiVectorMask is not supported.",
                        model->folder);
-    int status =
-        fl_model_read_json(&root, path, model->own->transformer, "tokenizer_config.json", error);
-    if (status != 0)
-        return status;
-    fl_json_reader reader = {.object = root, .source = path, .error = error};
-    const char    *padded = fl_json_string(&reader, "padding_side", "right");
+    FL_TRY(fl_model_read_tokenizer_config(model, &reader, error));
+    const char *padded = fl_json_string(&reader, "padding_side", "right");
     if (strcmp(padded, "right") != 0)
         fl_family_refuse(&reader, "query_expansion with padding_side", padded);
-    fl_json_free(root);
     return reader.status;
 }
 

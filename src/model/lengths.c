@@ -196,27 +196,22 @@ static int read_sentence_config(fl_model *model, wishes *out, fletch_error *erro
 
 /* tokenizer_config.json: the length, and the BERT switches that a vocab.txt needs. */
 static int read_tokenizer_config(fl_model *model, wishes *out, fletch_error *error) {
-    char     path[FL_MODEL_PATH_MAX];
-    fl_json *root = NULL;
-    int      status =
-        fl_model_read_json(&root, path, model->own->transformer, "tokenizer_config.json", error);
-    model->bert_lowercase = model->bert_strip_accents = model->bert_chinese_chars = true;
-    if (status != 0 || root == NULL)
-        return status;
-    fl_json_reader reader     = {.object = root, .source = path, .error = error};
+    fl_json_reader reader;
+    FL_TRY(fl_model_read_tokenizer_config(model, &reader, error));
     out->tokenizer            = fl_json_int(&reader, "model_max_length", 0, 1, INT64_MAX);
     model->bert_lowercase     = fl_json_bool(&reader, "do_lower_case", true);
     model->bert_strip_accents = fl_json_bool(&reader, "strip_accents", model->bert_lowercase);
     model->bert_chinese_chars = fl_json_bool(&reader, "tokenize_chinese_chars", true);
     if (model->tokenizer_is_vocab) {
-        const char *class_name = fl_json_string(&reader, "tokenizer_class", "BertTokenizer");
+        const char *class_name =
+            fl_json_string(&reader, "tokenizer_class",
+                           model->config_class != NULL ? model->config_class : "BertTokenizer");
         if (strcmp(class_name, "BertTokenizer") != 0 &&
             strcmp(class_name, "BertTokenizerFast") != 0)
             fl_family_refuse(&reader, "tokenizer_class without tokenizer.json", class_name);
         if (!fl_json_bool(&reader, "do_basic_tokenize", true))
             fl_family_refuse(&reader, "do_basic_tokenize", "false");
     }
-    fl_json_free(root);
     return reader.status;
 }
 

@@ -63,6 +63,21 @@ int fl_model_read_json(fl_json **out, char *path, const char *folder, const char
     return status;
 }
 
+int fl_model_read_tokenizer_config(fl_model *model, fl_json_reader *out, fletch_error *error) {
+    struct fl_model_private *own = model->own;
+    char                     path[FL_MODEL_PATH_MAX];
+    if (own->tokenizer_config_path == NULL) {
+        FL_TRY(fl_model_read_json(&model->tokenizer_config, path, own->transformer,
+                                  "tokenizer_config.json", error));
+        own->tokenizer_config_path = fl_model_keep(model, "%s", path);
+        if (own->tokenizer_config_path == NULL)
+            return fl_fail_nomem(error, strlen(path), "a path");
+    }
+    *out = (fl_json_reader){
+        .object = model->tokenizer_config, .source = own->tokenizer_config_path, .error = error};
+    return 0;
+}
+
 /* config.json -> descriptor. Without weights it may be missing or of an architecture that is not
  * known: a tokenizer needs neither, so `family` stays NULL then. */
 static int read_config(fl_model *model, const fl_family **family, const fl_model_options *options,
@@ -81,7 +96,9 @@ static int read_config(fl_model *model, const fl_family **family, const fl_model
                        "%s is missing: is this a Hugging Face model folder?", path);
     fl_json_reader reader = {.object = root, .source = path, .error = error};
     const char    *type   = fl_json_text(fl_json_get(root, "model_type"));
+    const char    *kind   = fl_json_text(fl_json_get(root, "tokenizer_class"));
     model->model_type     = type != NULL ? fl_model_keep(model, "%s", type) : NULL;
+    model->config_class   = kind != NULL ? fl_model_keep(model, "%s", kind) : NULL;
     status = fl_family_describe(family, &model->encoder.desc, &reader, model->own->weights);
     if (status == 0)
         status = fl_task_read(model, *family, &reader, options);
@@ -149,7 +166,10 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
         status = fl_prompts_read(model, error);
     if (status != 0 || options->without_weights)
         return status;
-    status = fl_modules_read(modules, model, options, error);
+    fl_model_options modular = *options; /* token vectors stand beside what the modules make */
+    if (options->pooling != NULL && strcmp(options->pooling, FL_POOLING_COLBERT) == 0)
+        modular.pooling = "";
+    status = fl_modules_read(modules, model, &modular, error);
     if (status == 0)
         status = fl_router_check(model, error);
     if (status == 0 && opened != 0 && !fl_onnx_only(model)) {
@@ -166,7 +186,7 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
     if (status == 0 && fl_onnx_only(model)) {
         model->weights_dtype = "in the .onnx file"; /* encoder.layer stays NULL */
         fl_weight_files_read(model);
-        return 0;
+        return fl_token_heads_read(model, options->pooling, error);
     }
     if (status == 0 && !model->is_static)
         status = fl_weights_read(model, family, options->log, error);
@@ -174,6 +194,8 @@ static int read_folder(fl_model *model, const fl_model_options *options, fl_modu
         status = fl_scores_read(model, family, error);
     if (status == 0 && model->head == FL_HEAD_LATE)
         status = fl_late_finish(model, error);
+    if (status == 0)
+        status = fl_token_heads_read(model, options->pooling, error);
     if (status == 0)
         fl_weight_files_read(model);
     return status;
@@ -224,14 +246,22 @@ int fl_model_open(fl_model **out, const char *folder, const fl_model_options *op
     return 0;
 }
 
+void fl_model_settle(fl_model *model) {
+    fl_json_free(model->tokenizer_config);
+    model->tokenizer_config = NULL;
+}
+
 void fl_model_close(fl_model *model) {
     if (model == NULL)
         return;
+    fl_model_settle(model);
     for (uint32_t i = 0; i < model->stage_count; i++) {
         fl_free(model->stages[i].weight);
         fl_free(model->stages[i].bias);
         fl_free(model->stages[i].residual);
     }
+    fl_free(model->weigher.weight);
+    fl_free(model->weigher.bias);
     fl_free(model->late.skipped);
     fl_free(model->lookup.weight);
     fl_free(model->chat);

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "fletch.h"
 #include "model/encoder.h"
@@ -98,6 +99,7 @@ typedef struct fl_late {
     bool         skips[FL_SIDE_COUNT]; /* … of texts on these sides */
     const char *marker[2]; /* begin queries and documents: each one token if the tokenizer has it */
     bool        mean;      /* a score is divided by the number of the query's vectors */
+    bool        skips_first; /* the first token of a text has no vector */
 } fl_late;
 
 /* What a sparse model knows of queries without its network: a weight for each token that is there. */
@@ -124,8 +126,10 @@ struct fl_model {
     bool        tokenizer_forced;   /* that one even where a file does */
     bool        tokenizer_as_saved; /* tokenizer.json as it is, whatever class a file names */
     const char *model_type;         /* as config.json has it, or NULL */
-    const char *cut_side;  /* "left", "right": sentence_bert_config.json on truncation; NULL */
-    bool        is_static; /* no special tokens; a text without tokens has a vector of zeros */
+    const char *config_class;       /* config.json's tokenizer_class, or NULL */
+    fl_json *tokenizer_config; /* owned: tokenizer_config.json; NULL: there is none, or no more */
+    const char *cut_side;      /* "left", "right": sentence_bert_config.json on truncation; NULL */
+    bool        is_static;     /* no special tokens; a text without tokens has a vector of zeros */
     /* lengths, in tokens with specials */
     uint32_t        max_length; /* effective: the folder's, clamped to the usable positions */
     fl_model_source max_length_source;
@@ -133,6 +137,9 @@ struct fl_model {
     bool            log_twice; /* sparse: a weight is log(1 + log(1 + x)), not log(1 + x) */
     fl_lookup       lookup;
     fl_late         late;
+    /* Besides its rows an embedding model may have sparse vectors: relu of this layer is a token's weight. */
+    fl_stage    weigher;         /* weight NULL: it has not */
+    const char *weigher_refused; /* its file is there and cannot be read: why; or NULL */
     /* of scores */
     const char        **labels; /* owned [label_count]; dimensions = label_count */
     uint32_t            label_count;
@@ -164,7 +171,7 @@ struct fl_model {
 typedef struct fl_model_options {
     bool        without_weights; /* tokenizer, lengths and prompts only: no encoder, no stages;
                                         an architecture that is not known does not matter */
-    const char *pooling;         /* override: "mean", "cls" … or "" */
+    const char *pooling;         /* override: "mean", "cls" …, "splade", "colbert", or "" */
     const char *task;            /* of a model with adapters; "" or NULL: none */
     const char *onnx_file; /* an .onnx file of this folder is the network; NULL: as the folder is */
     const fl_log *log;
@@ -176,6 +183,8 @@ bool fl_onnx_path(const char *name, char *folder, size_t capacity);
 int  fl_model_open(fl_model **out, const char *folder, const fl_model_options *options,
                    fletch_error *error);
 void fl_model_close(fl_model *model); /* NULL is a no-op */
+/* Let go of what only an opening tokenizer reads. */
+void fl_model_settle(fl_model *model);
 
 /* Damage has one cure, whichever file it is in: after an EMODEL the message says it. Returns
  * `status`. */

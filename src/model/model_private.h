@@ -27,12 +27,13 @@ struct fl_model_private {
     const char     *module; /* modules.json begins with a class that is the family's own; or NULL */
     char          **kept;   /* owned strings that the model points to */
     size_t          kept_count, kept_room;
-    char           *transformer; /* owned: folder of config.json, tokenizer and weights */
-    bool            has_modules; /* modules.json is there */
-    bool            bare;        /* an .onnx file and no config.json */
-    bool            scored;      /* a module has written the scores */
-    bool            classifier;  /* scores come from the network's own head, not from modules */
-    bool            fill_mask;   /* the transformer has its vocabulary head */
+    char           *transformer;           /* owned: folder of config.json, tokenizer and weights */
+    const char     *tokenizer_config_path; /* kept; NULL: not asked for yet */
+    bool            has_modules;           /* modules.json is there */
+    bool            bare;                  /* an .onnx file and no config.json */
+    bool            scored;                /* a module has written the scores */
+    bool            classifier; /* scores come from the network's own head, not from modules */
+    bool            fill_mask;  /* the transformer has its vocabulary head */
     bool            pylate;  /* late interaction as PyLate saves it: it does what no module says */
     bool            masks;   /* a MultiVectorMask is there */
     char           *queries; /* owned: folder of the table that queries are looked up in; or NULL */
@@ -49,6 +50,9 @@ const char *fl_model_keep(fl_model *model, const char *format, ...)
  * `path` [FL_MODEL_PATH_MAX] gets the joined name, which messages use. */
 int fl_model_read_json(fl_json **out, char *path, const char *folder, const char *name,
                        fletch_error *error);
+
+/* tokenizer_config.json of the transformer's folder, read once; *out has no object where there is none. */
+int fl_model_read_tokenizer_config(fl_model *model, fl_json_reader *out, fletch_error *error);
 
 /* modules.c: modules.json, or what stands in for it. First the transformer's folder, then the
  * rest. Of a Router's routes the document's are the modules: router.c. */
@@ -107,7 +111,9 @@ int fl_scores_read(fl_model *model, const fl_family *family, fletch_error *error
 
 /* chat_template.c: the folder's chat template as pieces; *found: there is one. EUNSUPPORTED names what
  * it has that is not known. */
-int  fl_chat_read(fl_model *model, bool *found, fletch_error *error);
+int fl_chat_read(fl_model *model, bool *found, fletch_error *error);
+/* The pieces of a text that is not empty, which changes; `source` is for messages. */
+int  fl_chat_compile(fl_model *model, fl_buf *text, const char *source, fletch_error *error);
 bool fl_chat_has(const fl_model *model, fl_chat_kind kind);
 
 /* causal_scores.c: whether a plain language model reranks; a LogitScore's folder; its pooling; the score,
@@ -127,6 +133,10 @@ int  fl_late_mask(fl_model *model, const char *folder, fletch_error *error);
 int  fl_late_finish(fl_model *model, fletch_error *error);
 bool fl_late_names(const char *type);
 enum { FL_LATE_STAGES = 2 }; /* that fl_late_finish may add */
+
+/* token_heads.c: bge-m3's further heads, when the rest is read; `pooling` is what the user asks for, may be NULL. */
+#define FL_POOLING_COLBERT "colbert"
+int fl_token_heads_read(fl_model *model, const char *pooling, fletch_error *error);
 
 /* lengths.c: how long a text may be; `positions` 0 when the architecture is not known. */
 int fl_lengths_read(fl_model *model, uint32_t positions, fletch_error *error);

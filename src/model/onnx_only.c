@@ -161,18 +161,12 @@ void fl_onnx_output_read(const fl_model *model, fl_onnx_output *out) {
 }
 
 /* The longest text that the tokenizer's own settings speak of. */
-static uint32_t positions_of(const fl_model *model) {
-    char          path[FL_MODEL_PATH_MAX];
-    fl_json      *root = NULL, *length = NULL;
-    const int64_t most  = 1 << 20; /* "no limit" is written as 1e30 */
-    int64_t       value = 0;
-    if (fl_model_read_json(&root, path, model->own->transformer, "tokenizer_config.json", NULL) ==
-            0 &&
-        root != NULL && fl_json_find(root, "model_max_length", &length)) {
-        fl_json_reader reader = {.object = root, .source = path};
-        value                 = fl_json_int(&reader, "model_max_length", 0, 0, INT64_MAX);
-    }
-    fl_json_free(root);
+static uint32_t positions_of(fl_model *model) {
+    const int64_t  most  = 1 << 20; /* "no limit" is written as 1e30 */
+    int64_t        value = 0;
+    fl_json_reader config;
+    if (fl_model_read_tokenizer_config(model, &config, NULL) == 0)
+        value = fl_json_int(&config, "model_max_length", 0, 0, INT64_MAX);
     return value > 0 && value <= most ? (uint32_t)value : POSITIONS_DEFAULT;
 }
 

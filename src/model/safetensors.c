@@ -3,9 +3,10 @@
  *
  * Role    weights.c and modules.c open folders with it. What a header must satisfy is in
  *         safetensors_header.c; this file knows files, shards and names.
- * Method  A single file is one map and its table. A sharded model has an index, {"weight_map":
- *         {tensor: file}}: every shard is mapped once, and the tensors that the index promises
- *         are gathered in one merged table. Nothing is copied: a tensor is a view of its map.
+ * Method  A single file is one map and its table (a .pt file too: torch_file.c). A sharded model
+ *         has an index, {"weight_map": {tensor: file}}: every shard is mapped once, and the tensors
+ *         that the index promises are gathered in one merged table. Nothing is copied: a tensor is
+ *         a view of its map.
  * Memory  the maps and tables, until close. An engine gives pages back
  *         by fl_pages_release once it has packed them.
  * Threads immutable after opening.
@@ -20,6 +21,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "model/safetensors_header.h"
+#include "model/torch_file.h"
 
 enum {
     SHARDS_MAX      = 1024,             /* the largest published models have about 200 */
@@ -58,7 +60,8 @@ static int add_shard(fl_safetensors *file, const char *name, const char *path,
     shard *added = &file->shards[file->count];
     memset(added, 0, sizeof *added);
     FL_TRY(fl_map_open(&added->map, path, error));
-    int status = fl_header_read(&added->table, added->map.data, added->map.size, path, error);
+    int status = (fl_path_ends_with(path, ".pt") ? fl_torch_read : fl_header_read)(
+        &added->table, added->map.data, added->map.size, path, error);
     if (status == 0 && (added->path = fl_strdup(path)) == NULL)
         status = fl_fail_nomem(error, strlen(path), "a file name");
     if (status != 0) {

@@ -254,7 +254,7 @@ static bool is_listed(const char *name, const char *const *words) {
 
 /* Whether transformers hands the tokenizer's types to the network: model_input_names says it, else the
  * class. Of PreTrainedTokenizerFast version 4 said yes and version 5 says no. */
-static bool hands_types(fl_json_reader *settings, const char *class_of_model_type) {
+static bool hands_types(fl_json_reader *settings, const char *class_of_config) {
     static const char *const with[]    = {"Bert", "Electra", NULL};
     static const char *const without[] = {"Roberta",    "XLMRoberta",        "Camembert", "MPNet",
                                           "DistilBert", "TokenizersBackend", NULL};
@@ -266,7 +266,7 @@ static bool hands_types(fl_json_reader *settings, const char *class_of_model_typ
         if (name != NULL && strcmp(name, "token_type_ids") == 0)
             return true;
     }
-    const char *kind = fl_json_string(settings, "tokenizer_class", class_of_model_type);
+    const char *kind = fl_json_string(settings, "tokenizer_class", class_of_config);
     if (inputs == NULL && !is_listed(kind, with) && !is_listed(kind, without))
         fl_family_refuse(settings, "tokenizer_class without model_input_names", kind);
     return inputs == NULL && is_listed(kind, with);
@@ -274,18 +274,13 @@ static bool hands_types(fl_json_reader *settings, const char *class_of_model_typ
 
 static int read_segments(fl_model *model, const fl_family *family, fletch_error *error) {
     fl_encoder_desc *desc = &model->encoder.desc;
-    char             path[FL_MODEL_PATH_MAX];
-    fl_json         *root = NULL;
+    const char *class     = family->untyped_pairs ? "RobertaTokenizer" : "BertTokenizer";
+    fl_json_reader settings;
     if (!desc->token_type || desc->types < 2)
         return 0;
-    int status =
-        fl_model_read_json(&root, path, model->own->transformer, "tokenizer_config.json", error);
-    if (status != 0)
-        return status;
-    fl_json_reader settings = {.object = root, .source = path, .error = error};
+    FL_TRY(fl_model_read_tokenizer_config(model, &settings, error));
     desc->segments =
-        hands_types(&settings, family->untyped_pairs ? "RobertaTokenizer" : "BertTokenizer");
-    fl_json_free(root);
+        hands_types(&settings, model->config_class != NULL ? model->config_class : class);
     return settings.status;
 }
 

@@ -253,11 +253,12 @@ static int check_mlm(const resolver *r) {
                       strchr(r->family->tensors[i].name, '*') == NULL);
     if (!d->mlm || (has && whole))
         return 0;
-    return fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                   "%s: the vocabulary head of the %s architecture is not supported; SPLADE is of "
-                   "bert, distilbert, roberta, mpnet, electra, modernbert, gte, nomic_bert, eurobert "
-                   "and jina_embeddings_v3.",
-                   r->model->own->transformer, d->architecture);
+    return fl_fail(
+        r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+        "%s: the vocabulary head of the %s architecture is not supported; SPLADE is of "
+        "bert, distilbert, roberta, mpnet, electra, modernbert, gte, nomic_bert, eurobert "
+        "and jina_embeddings_v3.",
+        r->model->own->transformer, d->architecture);
 }
 
 int fl_weights_read(fl_model *model, const fl_family *family, const fl_log *log,

@@ -87,6 +87,10 @@ static void tell_pooling(teller *t, const fletch_model *m) {
          m->pooling);
     tell(t, "normalize", origin_of(m, FL_KEY_MODEL_NORMALIZE, m->model->normalize_source.origin),
          "%s", m->normalize ? "true" : "false");
+    if (m->model->weigher.weight)
+        tell(t, "sparse", "sparse_linear", "too, by the weights of tokens");
+    else if (m->model->weigher_refused)
+        tell(t, "sparse", "sparse_linear", "cannot be read: %s", m->model->weigher_refused);
     if (m->model->lookup.there)
         tell(t, "queries", m->model->lookup.idf ? m->model->lookup.idf : "router_config.json",
              "looked up in a table of %" PRIu32 " weights%s", m->lookup_count,
@@ -219,6 +223,7 @@ void fl_runtime_info(fletch_model *m, fletch_model_info *out) {
     out->normalize      = m->normalize;
     out->prompt_count   = model->prompt_count;
     out->labels         = model->label_count;
+    out->sparse         = model->head == FL_HEAD_SPARSE || model->weigher.weight ? desc->vocab : 0;
     if (model->label_count > 0)
         out->activation = fl_dense_activation_name(model->activation);
     pthread_mutex_lock(&m->lock);

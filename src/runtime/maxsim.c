@@ -70,8 +70,10 @@ const char *fl_late_document_prompt(const fletch_model *m) {
 
 /* ---- Rows ------------------------------------------------------------------------------------- */
 
-static bool is_skipped(const fl_request *r, int32_t id) {
-    return r->model->model->late.skips[r->side] && r->model->skipped[id];
+/* Whether token i of a text has no row. */
+static bool is_skipped(const fl_request *r, size_t i, int32_t id) {
+    const fl_late *late = &r->model->model->late;
+    return (i == 0 && late->skips_first) || (late->skips[r->side] && r->model->skipped[id]);
 }
 
 int fl_late_rows(fl_request *r, size_t text, float *const line[2]) {
@@ -81,13 +83,13 @@ int fl_late_rows(fl_request *r, size_t text, float *const line[2]) {
     float            *to = NULL;
     int32_t          *ids;
     for (size_t i = 0; i < hidden.count; i++)
-        kept += !is_skipped(r, hidden.ids[i]);
+        kept += !is_skipped(r, i, hidden.ids[i]);
     fletch_list rows   = {0};
     int         status = fl_lists_make(r->lists, &rows, kept, out, &ids, &to);
     if (status < 0)
         return status;
     for (size_t i = 0, k = 0; i < hidden.count && status == FLETCH_OK; i++) {
-        if (is_skipped(r, hidden.ids[i]))
+        if (is_skipped(r, i, hidden.ids[i]))
             continue;
         if (!fl_output_row_of(&r->output, hidden.values + i * width, (uint32_t)width, line,
                               to + k * out))

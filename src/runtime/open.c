@@ -99,7 +99,10 @@ static int open_tokenizer(fletch_model *m, fletch_error *error) {
     /* A static model's is tokenizer.json alone. */
     fl_tokenizer_options options = {.source       = model->tokenizer_path,
                                     .folder       = model->is_static ? NULL : folder,
+                                    .config_read  = !model->is_static,
+                                    .config       = model->tokenizer_config,
                                     .family       = model->is_static ? NULL : model->model_type,
+                                    .config_class = model->config_class,
                                     .class_name   = model->tokenizer_class,
                                     .class_forced = model->tokenizer_forced,
                                     .as_saved     = model->tokenizer_as_saved,
@@ -114,6 +117,7 @@ static int open_tokenizer(fletch_model *m, fletch_error *error) {
     fl_buf_free(&file);
     if (status == FLETCH_OK && !model->tokenizer_is_vocab)
         status = mark_tokens(m, &options, error);
+    fl_model_settle(m->model);
     return fl_model_add_hint(status, error);
 }
 
@@ -448,6 +452,21 @@ static int open_engines(fletch_model *m, fletch_error *error) {
     return fl_keeper_start(m, error);
 }
 
+/* A sparse vector by tokens has no weights of these, as FlagEmbedding leaves them out. */
+static int skip_specials(fletch_model *m, fletch_error *error) {
+    static const fl_named_token out[] = {FL_TOKEN_CLS, FL_TOKEN_EOS, FL_TOKEN_PAD, FL_TOKEN_UNK};
+    uint32_t                    vocab = m->model->encoder.desc.vocab;
+    m->skipped                        = fl_alloc_zero(vocab, sizeof *m->skipped);
+    if (!m->skipped)
+        return fl_fail_nomem(error, vocab * sizeof *m->skipped, "a skiplist");
+    for (size_t i = 0; i < sizeof out / sizeof *out; i++) {
+        int32_t id = fl_tokenizer_named(m->tokenizer, out[i]);
+        if (id >= 0 && (uint32_t)id < vocab)
+            m->skipped[id] = true;
+    }
+    return FLETCH_OK;
+}
+
 static int open_parts(fletch_model *m, const char *name, bool tokenizer_only, fletch_error *error) {
     FL_TRY(open_folder(m, name, tokenizer_only, error));
     FL_TRY(open_tokenizer(m, error));
@@ -460,6 +479,8 @@ static int open_parts(fletch_model *m, const char *name, bool tokenizer_only, fl
     FL_TRY(resolve_output(m, error));
     if (m->model->head == FL_HEAD_LATE)
         FL_TRY(fl_late_open(m, error));
+    if (m->model->weigher.weight)
+        FL_TRY(skip_specials(m, error));
     if (m->model->lookup.there)
         FL_TRY(fl_lookup_open(m, error));
     m->batch_tokens = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);

@@ -133,13 +133,17 @@ static int resolve_kind(const fl_request *r, fletch_error *error) {
             "or a model such as %s",
             r->query ? "reranker" : "classifier",
             r->query ? "cross-encoder/ms-marco-MiniLM-L6-v2" : "SamLowe/roberta-base-go_emotions");
-    if (!scores && sparse != (r->kind == FLETCH_KIND_SPARSE))
+    if (!sparse && r->kind == FLETCH_KIND_SPARSE && model->weigher_refused)
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE, "%s", model->weigher_refused);
+    bool weighs = model->weigher.weight && r->kind == FLETCH_KIND_SPARSE;
+    if (!scores && !weighs && sparse != (r->kind == FLETCH_KIND_SPARSE))
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE, "%s",
             sparse ? "this model gives sparse vectors (SPLADE) and no others: use "
                      "fletch_embed_sparse (fletch embed --output-kind sparse, /embed_sparse)"
-                   : "this model gives no sparse vectors: it has no SpladePooling (a plain "
-                     "masked language model becomes sparse by model.pooling = splade)");
+                   : "this model gives no sparse vectors: it has no SpladePooling and no "
+                     "sparse_linear.pt (a plain masked language model becomes sparse by "
+                     "model.pooling = splade)");
     if (r->query && model->label_count != 1)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "this model is a classifier with %u labels, and a reranker has one: use "
@@ -348,7 +352,8 @@ static int resolve_sparse(fl_request *r, fletch_error *error) {
     r->looked_up =
         lookup->there && (side == FL_SIDE_QUERY || (side == FL_SIDE_NONE && lookup->by_default));
     r->output.model = r->model->model;
-    r->lists        = fl_lists_new(r->texts.count, 1, r->options.list_bytes, false, error);
+    r->weighs       = r->model->model->weigher.weight != NULL;
+    r->lists        = fl_lists_new(r->texts.count, 1, r->options.list_bytes, r->weighs, error);
     return r->lists ? FLETCH_OK : FLETCH_ENOMEM;
 }
 

@@ -94,6 +94,7 @@ struct fl_request {
     bool              pairs;                       /* each sequence is of two texts */
     fl_side           side;                        /* of texts of a late-interaction model */
     bool              matches;   /* scores by late interaction: lists hold rows for a while */
+    bool              weighs;    /* sparse: by the tokens' rows, which the lists hold for a while */
     bool              looked_up; /* sparse: no engine is asked, the weights stand in a table */
     bool              refuse_long;
     uint32_t          form[FL_CACHE_FORM]; /* what its results depend on besides ids */
@@ -130,7 +131,7 @@ static inline uint32_t fl_chunk_length(const fl_chunk *chunk, uint32_t k) {
 
 /* Whether every token of its texts is to have a row. */
 static inline bool fl_request_has_lists(const fl_request *request) {
-    return request->kind == FLETCH_KIND_TOKENS || request->matches;
+    return request->kind == FLETCH_KIND_TOKENS || request->matches || request->weighs;
 }
 
 /* Whether its results go through the model's cache: a score by late interaction depends on a query's vectors

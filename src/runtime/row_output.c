@@ -208,7 +208,8 @@ static int by_weight(const void *a, const void *b) {
 }
 
 static int by_id(const void *a, const void *b) {
-    return ((const weighed *)a)->id < ((const weighed *)b)->id ? -1 : 1;
+    const weighed *x = a, *y = b;
+    return (x->id > y->id) - (x->id < y->id);
 }
 
 /* The k heaviest of the terms, ids rising again. */
@@ -231,6 +232,7 @@ static int keep_heaviest(fl_terms *terms, uint32_t k) {
 
 int fl_output_weights(fl_request *request, size_t text, fl_terms *terms) {
     const fletch_embed_options *options = &request->options;
+    int32_t                    *ids     = NULL;
     float                      *values  = NULL;
     uint32_t                    kept    = 0;
     int                         status  = FLETCH_OK;
@@ -244,10 +246,21 @@ int fl_output_weights(fl_request *request, size_t text, fl_terms *terms) {
     terms->count = kept;
     if (options->top_k > 0 && options->top_k < kept)
         status = keep_heaviest(terms, options->top_k);
+    fl_lists_drop(request->lists, text); /* what it had of an earlier batch, or its tokens' rows */
     if (status == FLETCH_OK)
-        status = fl_lists_take(request->lists, text, terms->ids, terms->count, 1, &values);
-    if (status == FLETCH_OK && terms->count > 0)
-        memcpy(values, terms->values, terms->count * sizeof *values);
+        status = fl_lists_make(request->lists, &request->lists->list[text], terms->count, 1, &ids,
+                               &values);
+    for (uint32_t i = 0; status == FLETCH_OK && i < terms->count; i++) {
+        ids[i]    = terms->ids[i];
+        values[i] = terms->values[i];
+    }
+    return status;
+}
+
+/* Memory of terms that is more than most texts need goes. */
+static int end_terms(int status, fl_terms *terms) {
+    if (terms->capacity > TERMS_KEPT)
+        fl_terms_free(terms);
     return status;
 }
 
@@ -256,10 +269,48 @@ int fl_output_terms(fl_request *request, size_t text, fl_terms *terms) {
         float weight     = log1pf(terms->values[i]);
         terms->values[i] = request->output.model->log_twice ? log1pf(weight) : weight;
     }
-    int status = fl_output_weights(request, text, terms);
-    if (terms->capacity > TERMS_KEPT)
-        fl_terms_free(terms);
-    return status;
+    return end_terms(fl_output_weights(request, text, terms), terms);
+}
+
+/* Of a text's tokens [count], by id: the heaviest of each stays. */
+static uint32_t keep_heaviest_of_each(weighed *all, uint32_t count) {
+    uint32_t kept = 0;
+    qsort(all, count, sizeof *all, by_id);
+    for (uint32_t i = 0; i < count; i++) {
+        if (kept == 0 || all[kept - 1].id != all[i].id)
+            all[kept++] = all[i];
+        else if (all[i].weight > all[kept - 1].weight)
+            all[kept - 1].weight = all[i].weight;
+    }
+    return kept;
+}
+
+int fl_output_token_weights(fl_request *request, size_t text, fl_terms *terms) {
+    const fletch_model *model  = request->model;
+    const fl_stage     *layer  = &model->model->weigher;
+    const fletch_list   hidden = request->lists->list[text];
+    weighed            *all    = fl_alloc_array(hidden.count, sizeof *all);
+    uint32_t            count  = 0;
+    int                 status = all != NULL ? FLETCH_OK : FLETCH_ENOMEM;
+    for (size_t i = 0; i < hidden.count && status == FLETCH_OK; i++) {
+        float weight =
+            fl_output_dot(layer->weight, hidden.values + i * layer->in, layer->in) + layer->bias[0];
+        if (!isfinite(weight))
+            status = FLETCH_EMODEL;
+        else if (weight > 0.0f && !model->skipped[hidden.ids[i]])
+            all[count++] = (weighed){weight, hidden.ids[i]};
+    }
+    count        = status == FLETCH_OK ? keep_heaviest_of_each(all, count) : 0;
+    terms->count = 0;
+    for (uint32_t i = 0; i < count && status == FLETCH_OK; i++)
+        if (!fl_terms_add(terms, all[i].id, all[i].weight))
+            status = FLETCH_ENOMEM;
+    fl_free(all);
+    if (status == FLETCH_OK)
+        status = fl_output_weights(request, text, terms);
+    else
+        fl_lists_drop(request->lists, text); /* its rows are nobody's result */
+    return end_terms(status, terms);
 }
 
 bool fl_output_row(const fl_row_output *output, const float *pooled, float *const line[2],

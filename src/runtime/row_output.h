@@ -24,8 +24,10 @@ float fl_output_dot(const float *a, const float *b, size_t n);
  * False: as above. */
 bool fl_output_tokens(const fl_row_output *output, float *rows, size_t count);
 /* The terms of a text become its list: weights, the light ones left out. Changes *terms. ENOMEM, ENOSPC. The
- * second takes terms that are weights already. */
+ * second makes weights of the hidden rows in the text's list, by the model's weigher (EMODEL: one is not
+ * finite); the third takes terms that are weights already. */
 int fl_output_terms(fl_request *request, size_t text, fl_terms *terms);
+int fl_output_token_weights(fl_request *request, size_t text, fl_terms *terms);
 int fl_output_weights(fl_request *request, size_t text, fl_terms *terms);
 /* A finished row as its dtype; may be `row` itself when that is float32. */
 void fl_output_store(const float *row, size_t columns, fletch_dtype dtype, void *out);

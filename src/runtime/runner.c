@@ -347,7 +347,7 @@ static int finish_row(fl_runner *slot, const fl_item *item, uint32_t n, fletch_e
     size_t          text    = fl_chunk_text(chunk, item->k);
     float          *rows    = slot->rows[n];
     bool            finite  = false;
-    if (request->kind == FLETCH_KIND_SPARSE) {
+    if (request->kind == FLETCH_KIND_SPARSE && !request->weighs) {
         int status = fl_output_terms(request, text, &slot->terms[n]);
         return status == FLETCH_OK ? status : tell_no_list(slot, status, error);
     }
@@ -356,8 +356,9 @@ static int finish_row(fl_runner *slot, const fl_item *item, uint32_t n, fletch_e
         fl_lists_drop(request->lists, text); /* there is room now, and nothing to put there */
         return tell_no_list(slot, status == FLETCH_OK ? FLETCH_ENOMEM : status, error);
     }
-    if (slot->replica->set->model->model->head == FL_HEAD_LATE) {
-        int status = fl_late_rows(request, text, slot->line);
+    if (request->weighs || slot->replica->set->model->model->head == FL_HEAD_LATE) {
+        int status = request->weighs ? fl_output_token_weights(request, text, &slot->terms[n])
+                                     : fl_late_rows(request, text, slot->line);
         if (status == FLETCH_OK && request->matches) {
             float score = 0.0f; /* a row of the caller's may stand anywhere */
             status      = fl_late_score(request, text, &score, error);

@@ -86,12 +86,12 @@ struct fletch_model {
     uint32_t        batch_tokens; /* the largest batch */
     bool            has_engine;   /* false when only the tokenizer was opened */
     int32_t         filler;       /* late interaction: the id that queries are filled up with */
-    bool           *skipped;      /* owned [vocabulary]: whose vectors are left out, or NULL */
-    float          *lookup;       /* owned [lookup_count]: a query's weights by id; NULL: none */
-    uint32_t        lookup_count;
-    bool            zero_copy;   /* io.zero_copy */
-    bool            predict;     /* batch.memory_prediction, and there is a ceiling */
-    uint64_t        queue_limit; /* server.max_queue_tokens */
+    bool    *skipped; /* owned [vocabulary]: whose vectors or weights are left out, or NULL */
+    float   *lookup;  /* owned [lookup_count]: a query's weights by id; NULL: none */
+    uint32_t lookup_count;
+    bool     zero_copy;   /* io.zero_copy */
+    bool     predict;     /* batch.memory_prediction, and there is a ceiling */
+    uint64_t queue_limit; /* server.max_queue_tokens */
     /* parts with their own locks */
     fl_stats    stats;
     fl_trace   *trace;   /* owned; NULL: off */

@@ -411,7 +411,9 @@ bool fl_job_prepare_sparse(fl_job *job) {
     if (!prepare_lists(job, FLETCH_KIND_SPARSE)) {
         return false;
     }
-    uint64_t each = (uint64_t)job->served->info.dimensions * WEIGHT;
+    const fletch_model_info *info = &job->served->info;
+    uint64_t                 each =
+        (uint64_t)(fl_served_is_sparse(job->served) ? info->sparse : info->max_length) * WEIGHT;
     return hold_lists(job, job->count > most / each ? most : job->count * each, most);
 }
 

@@ -293,7 +293,7 @@ static bool write_sparse(fl_job *job, const fletch_outcome *outcome) {
 static const fl_style sparse_style = {fl_tei_fault, fl_tei_refuse, write_sparse, true};
 
 static bool prepare_sparse(fl_job *job) {
-    if (fl_job_model(job) && !fl_served_is_sparse(job->served)) {
+    if (fl_job_model(job) && job->served->info.sparse == 0) {
         fl_reply_error(job->request, 424, "wrong_task",
                        "Backend error: Model is not an embedding model with SPLADE pooling");
         return false;

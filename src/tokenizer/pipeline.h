@@ -59,7 +59,8 @@ struct fl_tokenizer {
     fl_step               split[FL_STEPS_MAX];
     unsigned              split_count;
     fl_template           single, pair;
-    fl_truncation         truncation;                     /* the side that the folder's files say */
+    const char           *pair_class; /* the class that makes another pair than the file; or NULL */
+    fl_truncation         truncation; /* the side that the folder's files say */
     bool                  trim_offsets, add_prefix_space; /* RobertaProcessing */
     fl_decoder            decoder;
     const fl_bpe         *bpe;    /* model_state, where token_stream.c works with it; else NULL */

@@ -61,9 +61,12 @@ const char *fl_token_settings_token(const fl_token_settings *settings, unsigned 
 }
 
 const char *fl_token_settings_named(const fl_token_settings *settings, fl_named_token which) {
-    return fl_token_settings_token(settings, which == FL_TOKEN_MASK  ? FL_MASK
-                                             : which == FL_TOKEN_EOS ? FL_EOS
-                                                                     : FL_UNK);
+    static const unsigned keys[FL_TOKEN_NAMED] = {[FL_TOKEN_MASK] = FL_MASK,
+                                                  [FL_TOKEN_EOS]  = FL_EOS,
+                                                  [FL_TOKEN_UNK]  = FL_UNK,
+                                                  [FL_TOKEN_CLS]  = FL_CLS,
+                                                  [FL_TOKEN_PAD]  = FL_PAD};
+    return fl_token_settings_token(settings, keys[which]);
 }
 
 /* ---- Added tokens ----------------------------------------------------------------------------- */
@@ -355,7 +358,16 @@ int fl_token_settings_read(fl_token_settings *settings, const fl_tokenizer_optio
     fl_json                **files[] = {&settings->config, &settings->map, &settings->more};
     const char              *folder  = options != NULL ? options->folder : NULL;
     memset(settings, 0, sizeof *settings);
+    settings->config_borrowed = options != NULL && options->config_read;
+    if (settings->config_borrowed) {
+        settings->config = options->config;
+    }
     for (size_t i = 0; folder != NULL && i < 3 && root->status == 0; i++) {
+        if (i == 0 && settings->config_borrowed) {
+            root->status = fl_path_join(settings->path[0], sizeof settings->path[0], folder,
+                                        names[0], root->error);
+            continue;
+        }
         root->status = read_file(files[i], settings->path[i], sizeof settings->path[i], folder,
                                  names[i], root->error);
     }
@@ -366,7 +378,7 @@ int fl_token_settings_read(fl_token_settings *settings, const fl_tokenizer_optio
     fl_json_reader cut      = fl_json_inside(root, fl_json_object(root, "truncation"));
     const char    *side     = fl_json_string(&config, "truncation_side", NULL);
     const char    *baked    = fl_json_string(&cut, "direction", "Right");
-    const char    *name     = fl_json_string(&config, "tokenizer_class", NULL);
+    const char    *name     = fl_json_string(&config, "tokenizer_class", options->config_class);
     const char    *model    = fl_json_text(fl_json_get(fl_json_get(root->object, "model"), "type"));
     settings->split_special = fl_json_bool(&config, "split_special_tokens", false);
     settings->left     = strcmp(side != NULL ? side : baked, side != NULL ? "left" : "Left") == 0;
@@ -387,7 +399,9 @@ int fl_token_settings_read(fl_token_settings *settings, const fl_tokenizer_optio
 }
 
 void fl_token_settings_free(fl_token_settings *settings) {
-    fl_json_free(settings->config);
+    if (!settings->config_borrowed) {
+        fl_json_free(settings->config);
+    }
     fl_json_free(settings->map);
     fl_json_free(settings->more);
     fl_free(settings->extra);

@@ -16,6 +16,7 @@
 typedef struct fl_token_settings {
     const fl_token_class *class;  /* NULL: no folder, tokenizer.json as it is */
     fl_json *config, *map, *more; /* owned: the three files; NULL where one is missing */
+    bool     config_borrowed;
     fl_added_token
           *extra; /* owned: tokens to add after the file's; content is borrowed from the files */
     size_t extra_count;
@@ -38,8 +39,8 @@ int fl_token_settings_steps(const fl_token_settings *settings, fl_tokenizer *tok
 const char *fl_token_settings_token(const fl_token_settings *settings,
                                     unsigned                 which); /* FL_BOS … */
 const char *fl_token_settings_named(const fl_token_settings *settings, fl_named_token which);
-/* The same for the template, once it is there. */
-int fl_token_settings_template(const fl_token_settings *settings, const fl_tokenizer *tokenizer,
+/* The same for the template, once it is there; that of pairs is refused when one is asked for. */
+int fl_token_settings_template(const fl_token_settings *settings, fl_tokenizer *tokenizer,
                                fl_json_reader *root);
 
 #endif

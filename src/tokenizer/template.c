@@ -288,6 +288,13 @@ int fl_tokenizer_pair(const fl_tokenizer *tokenizer, const fl_pair_side *a, cons
     size_t             keep_a = a->count, keep_b = b->count;
     size_t             specials = options->no_special ? 0 : t->count;
     bool               left     = options->truncation == FL_TRUNCATE_LEFT;
+    if (tokenizer->pair_class != NULL) {
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "the post_processor's template for pairs is not what %s makes; transformers "
+                       "4 and 5 give other tokens here, so there is no right answer. Save the "
+                       "tokenizer again, or set tokenizer_class to PreTrainedTokenizerFast",
+                       tokenizer->pair_class);
+    }
     if (!types_fit(t)) {
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "this tokenizer's template for pairs has token types other than 0 and "

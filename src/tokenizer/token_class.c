@@ -316,9 +316,33 @@ int fl_token_settings_steps(const fl_token_settings *settings, fl_tokenizer *tok
     return patch_normalizer(settings, tokenizer, root);
 }
 
+/* Whether the file's pair is that of the class, whose single text is the file's: BERT's [CLS] A [SEP] B [SEP] with
+ * types, <s> A </s> </s> B </s>, and twice what a single text has (Llama, Gemma). */
+static bool is_pair_of_class(const fl_token_class *class, const fl_tokenizer *tokenizer,
+                             const bool has[2]) {
+    const fl_template *pair = &tokenizer->pair, *single = &tokenizer->single;
+    const bool         bert  = class->steps == FL_BERT && class->defaults[FL_BOS] == NULL;
+    const bool         twice = class->steps == FL_LLAMA || class->steps == FL_GEMMA;
+    fl_template        want  = {.count = 0};
+    for (unsigned text = 0; text < 2; text++) {
+        if (text == 0 || twice ? has[0] : !bert) {
+            want.ids[want.count++] = single->ids[text == 0 || twice ? 0 : single->count - 1];
+        }
+        want.place[text] = want.count;
+        if (has[1]) {
+            want.types[want.count] = (uint8_t)text;
+            want.ids[want.count++] = single->ids[single->count - 1];
+        }
+    }
+    return pair->count == want.count && memcmp(pair->place, want.place, sizeof want.place) == 0 &&
+           memcmp(pair->ids, want.ids, want.count * sizeof *want.ids) == 0 &&
+           (!bert || (memcmp(pair->types, want.types, want.count) == 0 && pair->text_type[0] == 0 &&
+                      pair->text_type[1] == 1));
+}
+
 /* The tokens before and after a text: transformers 4 makes Llama's and Gemma's anew, transformers 5 XLM-R's and
  * BERT's; the others are the file's in both. */
-int fl_token_settings_template(const fl_token_settings *settings, const fl_tokenizer *tokenizer,
+int fl_token_settings_template(const fl_token_settings *settings, fl_tokenizer *tokenizer,
                                fl_json_reader *root) {
     const fl_template *single   = &tokenizer->single;
     const fl_token_class *class = settings->class;
@@ -344,5 +368,8 @@ int fl_token_settings_template(const fl_token_settings *settings, const fl_token
         }
     }
     good = good && single->count == count && single->place[0] == (has[0] ? 1U : 0U);
+    if (good && !is_pair_of_class(class, tokenizer, has)) {
+        tokenizer->pair_class = class->name;
+    }
     return good ? 0 : fl_token_class_differs(root, class, "post_processor");
 }

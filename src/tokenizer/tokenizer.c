@@ -402,6 +402,8 @@ int fl_tokenizer_open_vocab(fl_tokenizer **out, const char *vocab, size_t size, 
         tokenizer->named[FL_TOKEN_MASK] = fl_tokenizer_id(tokenizer, "[MASK]");
         tokenizer->named[FL_TOKEN_EOS]  = -1;
         tokenizer->named[FL_TOKEN_UNK]  = fl_tokenizer_id(tokenizer, "[UNK]");
+        tokenizer->named[FL_TOKEN_CLS]  = fl_tokenizer_id(tokenizer, "[CLS]");
+        tokenizer->named[FL_TOKEN_PAD]  = fl_tokenizer_id(tokenizer, "[PAD]");
     }
     if (status == 0 && !finish(tokenizer, options)) {
         status = fl_fail_nomem(error, tokenizer->vocab.text_size, source);

@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/stop.h"
 #include "fletch.h"
@@ -35,7 +36,11 @@ typedef struct fl_tokenizer_options {
     size_t cache_bytes; /* per-thread cache of words; 0 = 2 MiB */
     const fl_log *log;  /* may be NULL */
     const char *folder; /* where the files lie that may say otherwise (settings.h); NULL: none do */
-    const char *family; /* config.json's model_type, or NULL */
+    bool        config_read; /* its tokenizer_config.json was read: */
+    fl_json    *config;      /* borrowed; NULL: there is none */
+    const char *family;      /* config.json's model_type, or NULL */
+    const char *
+        config_class; /* its tokenizer_class, which counts where no other file names one; or NULL */
     const char *
         class_name; /* what transformers takes for the family where no file names a class; NULL: family's */
     bool class_forced; /* transformers 5 takes it even where one does */
@@ -137,6 +142,8 @@ typedef enum fl_named_token {
     FL_TOKEN_MASK,
     FL_TOKEN_EOS,
     FL_TOKEN_UNK,
+    FL_TOKEN_CLS,
+    FL_TOKEN_PAD,
     FL_TOKEN_NAMED
 } fl_named_token;
 int32_t     fl_tokenizer_named(const fl_tokenizer *tokenizer, fl_named_token which);

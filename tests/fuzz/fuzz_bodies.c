@@ -38,6 +38,7 @@ static fl_served served = {.name            = "m\xC3\xB6"
                            .id              = "model",
                            .info.dimensions = DIMENSIONS,
                            .info.hidden     = DIMENSIONS,
+                           .info.sparse     = DIMENSIONS,
                            .info.prompt     = "",
                            .info.max_length = MAX_LENGTH,
                            .fingerprint     = "00"};

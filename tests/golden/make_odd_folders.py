@@ -4,6 +4,7 @@
 
     make_odd_folders.py PYTHON_WITH_TRANSFORMERS_4            writes tests/golden/odd_folders.json anew
     make_odd_folders.py PYTHON_WITH_TRANSFORMERS_4 classes    writes tests/golden/odd_classes.json anew (odd_classes.py)
+    make_odd_folders.py PYTHON_WITH_TRANSFORMERS_4 pairs      writes tests/golden/odd_pairs.json anew: ids and types of two texts
 
 A folder that transformers saved says the same thing in tokenizer.json, tokenizer_config.json, special_tokens_map.json
 and sentence_bert_config.json. People edit one of them. What then counts depends on the class of the tokenizer and on
@@ -202,6 +203,27 @@ def ids_alone(folder: pathlib.Path):
         return f"{type(problem).__name__}: {problem}"[:160]
 
 
+def ids_of_pairs(folder: pathlib.Path):
+    """Two texts at a time: ids, and for the network that reads them types, after -1; why not where that fails."""
+    from transformers import AutoTokenizer
+    typed = json.loads((folder / "config.json").read_text())["model_type"] == "bert"
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        out = []
+        for a, b in odd_classes.PAIRS:
+            both = tokenizer(a, b, truncation=True, max_length=odd_classes.LENGTH, return_token_type_ids=True)
+            out.append(both["input_ids"] + ([-1] + both["token_type_ids"] if typed else []))
+        return out
+    except BaseException as problem:
+        return f"{type(problem).__name__}: {problem}"[:160]
+
+
+def pair_cases():
+    vocabularies = {base: table[1]["model"]["vocab"] for base, table in (BASES | odd_classes.BASES).items()}
+    vocabularies["xlm-roberta"] = {piece: index for index, (piece, _) in enumerate(vocabularies["xlm-roberta"])}
+    return odd_classes.pair_cases(vocabularies)
+
+
 def bert_cases():
     for base in BASES:
         yield base, []
@@ -231,10 +253,11 @@ def worker(cases, ids_of, share: int) -> None:
 
 
 def main() -> None:
-    classes = "classes" in sys.argv
-    cases, texts = (odd_classes.cases, odd_classes.TEXTS) if classes else (bert_cases, TEXTS)
+    kind = next((word for word in ("classes", "pairs") if word in sys.argv), "folders")
+    cases, texts, ask = {"classes": (odd_classes.cases, odd_classes.TEXTS, ids_alone), "pairs": (pair_cases, odd_classes.PAIRS, ids_of_pairs),
+                         "folders": (bert_cases, TEXTS, ids_of)}[kind]
     if sys.argv[1] == "--worker":
-        worker(cases, ids_alone if classes else ids_of, int(sys.argv[2]))
+        worker(cases, ask, int(sys.argv[2]))
         return
     count, runs = len(list(cases())), []
     with tempfile.TemporaryDirectory() as work:
@@ -257,7 +280,7 @@ def main() -> None:
         table.append({"base": base, "edits": edits, "ids": None if agreed is None else lists.index(agreed)})
         if agreed is None and "-v" in sys.argv:
             print(base, edits, new if isinstance(new, str) else "", old if isinstance(old, str) else "", file=sys.stderr)
-    with (HERE / ("odd_classes.json" if classes else "odd_folders.json")).open("w", encoding="utf-8") as file:
+    with (HERE / f"odd_{kind}.json").open("w", encoding="utf-8") as file:
         file.write('{"texts": ' + json.dumps(texts) + ',\n "ids": [\n' + ",\n".join(map(json.dumps, lists)) + '],\n "cases": [\n')
         file.write(",\n".join(json.dumps(row) for row in table) + "\n]}\n")
     print(f"{len(table)} cases, {sum(row['ids'] is not None for row in table)} where both references agree")

@@ -197,8 +197,43 @@ PAIRED = [(C, "tokenizer_class", DELETE), (C, "tokenizer_class", "PreTrainedToke
           (T, "post_processor", None), (T, "model.byte_fallback", False), (T, "added_tokens", [])]
 
 
+# config.json's class, with and without one in tokenizer_config.json
+CONFIG_CLASSES = ("PreTrainedTokenizerFast", "RobertaTokenizer", "GPT2TokenizerFast", "Qwen2Tokenizer", "LlamaTokenizer", "GemmaTokenizer",
+                  "XLMRobertaTokenizer", "BertTokenizer", "T5Tokenizer")
+
+
+def side(first, last, letter, kind):
+    return [*([{"SpecialToken": {"id": first, "type_id": kind}}] if first else []), {"Sequence": {"id": letter, "type_id": kind}},
+            *([{"SpecialToken": {"id": last, "type_id": kind}}] if last else [])]
+
+
+def pair_processors(vocab, first, last):
+    """Post-processors that agree on a text alone, and on nothing else."""
+    one = side(first, last, "A", 0)
+    again = [{"SpecialToken": {"id": last, "type_id": 0}}] if last else []
+    pairs = [one + side(first, last, "B", 1), one + again + side(None, last, "B", 0), one + side(None, last, "B", 0), one + side(None, last, "B", 1)]
+    return [{"type": "TemplateProcessing", "single": one, "pair": pair, "special_tokens": {
+        name: {"id": name, "ids": [vocab[name]], "tokens": [name]} for name in (first, last) if name}} for pair in pairs]
+
+
+PAIRS = [("the cat", "sat"), ("one", "the cat sat at one two"), ("a b c d e f g h", "the one a b c d"), ("", "the")]
+AROUND = {"roberta": ("<s>", "</s>"), "llama": ("<s>", None), "mistral": ("<s>", None), "gemma3": ("<bos>", "<eos>"), "xlm-roberta": ("<s>", "</s>"),
+          "modernbert": ("[CLS]", "[SEP]"), "qwen2": (None, "<|endoftext|>"), "gpt2": (None, None), "bert": ("[CLS]", "[SEP]"), "mpnet": ("<s>", "</s>")}
+
+
+def pair_cases(vocabularies):
+    """For make_odd_folders.py: what becomes of two texts, by post-processor and class."""
+    for base, around in AROUND.items():
+        for processor in [None, *pair_processors(vocabularies[base], *around)]:
+            for name in (None, "PreTrainedTokenizerFast", DELETE):
+                yield base, [*([(T, "post_processor", processor)] if processor else []), *([(C, "tokenizer_class", name)] if name else [])]
+
+
 def cases():
     for base in BASES:
+        for name in CONFIG_CLASSES:
+            yield base, [("config.json", "tokenizer_class", name)]
+            yield base, [("config.json", "tokenizer_class", name), (C, "tokenizer_class", DELETE)]
         yield base, []
         for edit in EDITS:
             yield base, [edit]

@@ -46,6 +46,7 @@ def model(size: int = 300_000, seed: int = 1, **more: bytes) -> dict[str, bytes]
             "modules.json": json.dumps(modules).encode(), "1_Pooling/config.json": b'{"pooling_mode_mean_tokens": true}',
             "sentence_bert_config.json": b'{"max_seq_length": 256}', "config_sentence_transformers.json": b"{}",
             "chat_template.jinja": b"{{ messages }}", "artifact.metadata": b'{"doc_maxlen": 180}',
+            "added_tokens.json": b'{"<x>": 9}', "sparse_linear.pt": b"PK", "colbert_linear.pt": b"2",
             WEIGHTS: weights} | more
 
 
@@ -230,7 +231,7 @@ def test_revisions_are_refs(bench):
     assert not (bench.repo / "refs" / first).exists()
     listed = [line.split("\t") for line in bench.fletch("ls").fine().splitlines()]
     assert [(row[0], row[1], row[2], row[5]) for row in listed] == sorted(
-        [(ID, first, "v1", "12"), (ID, second, "main, refs/pr/3", "12")])
+        [(ID, first, "v1", "15"), (ID, second, "main, refs/pr/3", "15")])
     bench.fletch("pull", f"{ID}@v9").expect("ENOTFOUND", "v9")
 
 

@@ -16,6 +16,7 @@ import make_odd_folders as odd
 import odd_classes
 
 BERT, CLASSES = (json.loads((golden.HERE / name).read_text(encoding="utf-8")) for name in ("odd_folders.json", "odd_classes.json"))
+PAIRS = json.loads((golden.HERE / "odd_pairs.json").read_text(encoding="utf-8"))
 GROUPS = collections.defaultdict(list)
 for _case in BERT["cases"] + CLASSES["cases"]:
     GROUPS[_case["base"], "pairs" if len(_case["edits"]) > 1 else "alone"].append(_case)
@@ -68,6 +69,38 @@ def test_no_silent_difference(base, kind, tmp_path):
             exact += 1
     assert not silent, f"{len(silent)} of {len(GROUPS[base, kind])}: {silent[:5]}"
     assert exact >= 3 * len(refused), f"{exact} exact, refused although both references agree: {refused[:20]}"
+
+
+def pair_of(folder, first, second):
+    """As the reference has it: the ids, and of BERT types too; or the reason why not."""
+    done = subprocess.run([str(golden.BIN), "tokenize", "-m", str(folder), "--format", "jsonl", "--max-length", str(odd_classes.LENGTH),
+                           "--pair", second, first], capture_output=True, text=True)
+    assert done.returncode in (0, 1, 2, 3, 4), done.stderr
+    if done.returncode != 0:
+        return None, done.stderr
+    row = json.loads(done.stdout)
+    typed = json.loads((folder / "config.json").read_text())["model_type"] == "bert"
+    return row["ids"] + ([-1] + [int(i >= row["segment"]) for i in range(len(row["ids"]))] if typed else []), ""
+
+
+@pytest.mark.parametrize("base", odd_classes.AROUND)
+def test_no_silent_difference_of_pairs(base, tmp_path):
+    """A template for pairs that one of the references makes anew is refused where the file has another; the text alone is not."""
+    exact, refused = 0, []
+    for number, case in enumerate(case for case in PAIRS["cases"] if case["base"] == base):
+        folder = tmp_path / str(number)
+        odd.lay_out(base, case["edits"], folder)
+        expected = None if case["ids"] is None else PAIRS["ids"][case["ids"]]
+        for i, (first, second) in enumerate(PAIRS["texts"]):
+            ids, reason = pair_of(folder, first, second)
+            if ids is None:
+                assert reason.strip(), case
+                if expected is not None:
+                    refused.append(case["edits"])
+            else:
+                assert expected is not None and ids == expected[i], (case["edits"], first, second, ids, expected and expected[i])
+                exact += 1
+    assert exact >= 3 * len(refused), f"{exact} exact, refused although both references agree: {refused[:5]}"
 
 
 def test_a_hundred_thousand_added_tokens(tmp_path):

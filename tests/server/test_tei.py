@@ -243,6 +243,19 @@ def test_sparse_vectors(start):
     assert good(server.ask("GET", "/info"))["model_type"] == {"embedding": {"pooling": "splade"}}
 
 
+def test_sparse_and_dense_vectors_of_one_model(start):
+    folder = pathlib.Path(__file__).parents[1] / "golden/token_heads/bge-m3"
+    texts, want = json.loads((folder.parent / "texts.json").read_text())[:3], numpy.load(folder / "expected.npz")
+    server = start("--model", folder, model=False)
+    rows = good(post(server, "/embed_sparse", {"inputs": texts}))
+    for i, row in enumerate(rows):
+        span = slice(*want["sparse_offsets"][i:i + 2])
+        assert [entry["index"] for entry in row] == want["ids"][span].tolist()
+        assert numpy.abs([entry["value"] for entry in row] - want["weights"][span]).max() <= 1e-5
+    assert numpy.abs(numpy.array(good(post(server, "/embed", {"inputs": texts}))) - want["rows"][:3]).max() <= 1e-5
+    assert good(post(server, "/embed_sparse", {"inputs": ["the cat"] * 20}))[19] == good(post(server, "/embed_sparse", {"inputs": "the cat"}))[0]
+
+
 def test_weights_that_a_reply_has_no_room_for_are_refused(start):
     folder = pathlib.Path(__file__).parents[1] / "golden/folders/sparse-bert"
     server = start("--model", folder, "--server-max-reply-memory", "1MiB", model=False)

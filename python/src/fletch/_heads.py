@@ -130,7 +130,7 @@ class Heads:
     def embed_sparse(self, texts: Any, *, prompt: str | None = None, prompt_name: str | None = None,
                      max_length: int | None = None, truncate: str | None = None, top_k: int = 0,
                      threshold: float = 0.0) -> Sparse:
-        """Weights of vocabulary entries, by a sparse model (SPLADE), as rows of a Sparse. top_k keeps the heaviest of a text,
+        """Weights of vocabulary entries, by a sparse model (SPLADE) or bge-m3, as rows of a Sparse. top_k keeps the heaviest of a text,
         threshold those of at least that weight; prompt_name "query" or "document" names the side where a model has two."""
         made = make_texts([texts] if isinstance(texts, str) else texts, False)
         data, indices, ends = [], [], [0]
@@ -139,7 +139,7 @@ class Heads:
             data.append(values)
             ends.append(ends[-1] + len(ids) // 4)
         return Sparse(np.frombuffer(bytearray().join(data), np.float32), np.frombuffer(bytearray().join(indices), np.int32),
-                      np.array(ends, np.int64), (len(made), self._usable().dimensions))
+                      np.array(ends, np.int64), (len(made), self._usable().sparse))
 
     # ---- asyncio: each in a thread of the loop's, where the library waits without holding the interpreter ----------
 

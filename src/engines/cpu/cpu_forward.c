@@ -188,7 +188,7 @@ static bool pools_words(const fl_engine *e, const fl_cpu_block *block) {
                     e->word.adapter == NULL && e->word_map.data == NULL &&
                     e->word_scale.data == NULL;
     bool alone = e->desc.layers == 0 && e->positions == NULL && e->embed_norm.weight == NULL &&
-                 e->project == NULL && e->final_norm.weight == NULL && !e->mlm &&
+                 e->project == NULL && e->final_norm.weight == NULL && !e->decoder &&
                  (e->desc.embed_scale == 0.0f || e->desc.embed_scale == 1.0f);
     return as_it_is && alone && !wants_any(e, block);
 }

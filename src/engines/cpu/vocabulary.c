@@ -2,12 +2,12 @@
 /* vocabulary.c - a weight for each entry of the vocabulary: the head of SPLADE, never [tokens, vocabulary].
  *
  * Role     cpu_forward.c calls it for a block whose layers are done, instead of pooling.
- * Method   z = LN(act(x W + b)), as wide as the word table, takes the place of x, unless the head is bare. Then the vocabulary comes
- *          by in strips of `wide16` ids: a product gives the logits of some rows, the largest of each
- *          text's rows stays, and positive ones are the text's next terms, so ids rise. log(1 + x) is
- *          left to who weighs them: it is the same of the largest as the largest of it.
- *          A crew takes a strip each at a time; when all have theirs, each member hands over some texts'
- *          terms, strip after strip.
+ * Method   z = LN(act(x W + b)), as wide as the word table, takes the place of x, unless the head
+ *          is bare. Then the vocabulary comes by in strips of `wide16` ids: a product gives the
+ *          logits of some rows, the largest of each text's rows stays, and positive ones are the
+ *          text's next terms, so ids rise. log(1 + x) is left to who weighs them: it is the same of
+ *          the largest as the largest of it. A crew takes a strip each at a time; when all have
+ *          theirs, each member hands over some texts' terms, strip after strip.
  * Bytes    A logit is one row's product alone, and a largest value does not depend on an order.
  * Memory   Rows of logits in y, the largest in scratch.most: as many texts at a time as there is room.
  * Threads  see cpu_forward.c. Proof tests/unit/test_engine_vocabulary.c, tests/golden. */
