@@ -59,14 +59,13 @@ static int encode_filler(const fl_request *r, fl_feeder *feeder, const char *fil
     fl_span             text      = {filler, strlen(filler)};
     fl_buf             *buf       = fl_feeder_text(feeder);
     bool                cut;
-    int                 status = render(r, buf, &text, &text, error);
-    size_t              room   = fl_tokenizer_ids_max(tokenizer, buf->size);
-    *ids                       = status == FLETCH_OK ? fl_alloc_array(room, sizeof **ids) : NULL;
-    if (status == FLETCH_OK && *ids == NULL)
-        status = fl_fail_nomem(error, room * sizeof **ids, "the end of a chat");
-    return status < 0 ? status
-                      : fl_tokenizer_encode(tokenizer, fl_feeder_scratch(feeder), buf->data,
-                                            buf->size, &whole, *ids, room, count, &cut, error);
+    FL_TRY(render(r, buf, &text, &text, error));
+    size_t room = fl_tokenizer_ids_max(tokenizer, buf->size);
+    *ids        = fl_alloc_array(room, sizeof **ids);
+    if (*ids == NULL)
+        return fl_fail_nomem(error, room * sizeof **ids, "the end of a chat");
+    return fl_tokenizer_encode(tokenizer, fl_feeder_scratch(feeder), buf->data, buf->size, &whole,
+                               *ids, room, count, &cut, error);
 }
 
 /* The template's end over the last of ids[count]. */
@@ -92,14 +91,12 @@ static int restore_end(const fl_request *r, fl_feeder *feeder, int32_t *ids, siz
 int fl_chat_encode(const fl_request *r, fl_feeder *feeder, const fl_span *query,
                    const fl_span *document, int32_t *ids, size_t capacity, fl_pair *pair,
                    fletch_error *error) {
-    fl_buf *text   = fl_feeder_text(feeder);
-    int     status = render(r, text, query, document, error);
-    if (status == FLETCH_OK)
-        status = fl_tokenizer_encode(r->model->tokenizer, fl_feeder_scratch(feeder), text->data,
-                                     text->size, &r->encode, ids, capacity, &pair->count,
-                                     &pair->truncated, error);
+    fl_buf *text = fl_feeder_text(feeder);
+    FL_TRY(render(r, text, query, document, error));
+    FL_TRY(fl_tokenizer_encode(r->model->tokenizer, fl_feeder_scratch(feeder), text->data,
+                               text->size, &r->encode, ids, capacity, &pair->count,
+                               &pair->truncated, error));
     pair->segment = pair->count;
-    if (status == FLETCH_OK && pair->count >= r->encode.max_length)
-        status = restore_end(r, feeder, ids, pair->count, error);
-    return status;
+    return pair->count >= r->encode.max_length ? restore_end(r, feeder, ids, pair->count, error)
+                                               : FLETCH_OK;
 }

@@ -388,21 +388,17 @@ static void resolve_form(fl_request *r) {
 
 int fl_request_resolve(fl_request *request, fletch_error *error) {
     request->side = FL_SIDE_NONE;
-    int status    = resolve_kind(request, error);
-    if (status == FLETCH_OK)
-        status = request->kind == FLETCH_KIND_SCORES   ? resolve_scores(request, error)
-                 : request->kind == FLETCH_KIND_TOKENS ? resolve_tokens(request, error)
-                 : request->kind == FLETCH_KIND_SPARSE ? resolve_sparse(request, error)
-                                                       : resolve_output(request, error);
-    if (status == FLETCH_OK)
-        status = resolve_lengths(request, error);
-    if (status < 0 || request->texts.count == 0)
-        return status;
-    status = resolve_prompt(request, error);
-    if (status == FLETCH_OK && request->query && !request->matches)
-        status = resolve_query(request, error);
-    if (status < 0)
-        return status;
+    FL_TRY(resolve_kind(request, error));
+    FL_TRY(request->kind == FLETCH_KIND_SCORES   ? resolve_scores(request, error)
+           : request->kind == FLETCH_KIND_TOKENS ? resolve_tokens(request, error)
+           : request->kind == FLETCH_KIND_SPARSE ? resolve_sparse(request, error)
+                                                 : resolve_output(request, error));
+    FL_TRY(resolve_lengths(request, error));
+    if (request->texts.count == 0)
+        return FLETCH_OK;
+    FL_TRY(resolve_prompt(request, error));
+    if (request->query && !request->matches)
+        FL_TRY(resolve_query(request, error));
     resolve_form(request);
     fl_repeats_find(request);
     return FLETCH_OK;

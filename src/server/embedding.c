@@ -646,10 +646,8 @@ bool fl_job_put_typed(fl_job *job, size_t index, fletch_dtype dtype, bool base64
     size_t bytes = fletch_row_bytes(job->columns, dtype);
     if (base64) {
         fl_json_out_base64(body, job->encode, row, bytes);
-    } else if (dtype == FLETCH_INT8 || dtype == FLETCH_BINARY) {
-        fl_json_out_int8(body, row, bytes);
     } else {
-        fl_json_out_uint8(body, row, bytes);
+        fl_json_out_bytes(body, row, bytes, dtype == FLETCH_INT8 || dtype == FLETCH_BINARY);
     }
     return true;
 }

@@ -77,29 +77,14 @@ static char *put_small(char *p, int value) {
     return p;
 }
 
-void fl_json_out_int8(fl_buf *out, const int8_t *row, size_t count) {
+void fl_json_out_bytes(fl_buf *out, const void *row, size_t count, bool is_signed) {
     char *p = room_for(out, count, 5);
     if (p == NULL) {
         return;
     }
     *p++ = '[';
     for (size_t i = 0; i < count; i++) {
-        p    = put_small(p, row[i]);
-        *p++ = ',';
-    }
-    p -= count > 0;
-    *p++ = ']';
-    settle(out, p);
-}
-
-void fl_json_out_uint8(fl_buf *out, const uint8_t *row, size_t count) {
-    char *p = room_for(out, count, 5);
-    if (p == NULL) {
-        return;
-    }
-    *p++ = '[';
-    for (size_t i = 0; i < count; i++) {
-        p    = put_small(p, row[i]);
+        p    = put_small(p, is_signed ? ((const int8_t *)row)[i] : ((const uint8_t *)row)[i]);
         *p++ = ',';
     }
     p -= count > 0;

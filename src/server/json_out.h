@@ -23,8 +23,7 @@ bool fl_json_out_floats(fl_buf *out, const float *row, size_t count);
 /* "0.1"; as above. */
 bool fl_json_out_float(fl_buf *out, float value);
 
-void fl_json_out_int8(fl_buf *out, const int8_t *row, size_t count);
-void fl_json_out_uint8(fl_buf *out, const uint8_t *row, size_t count);
+void fl_json_out_bytes(fl_buf *out, const void *row, size_t count, bool is_signed);
 
 void fl_json_out_u64(fl_buf *out, uint64_t value);
 

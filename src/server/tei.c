@@ -238,17 +238,17 @@ static void embed(fl_http_request *request) {
 
 /* ---- /embed_all -------------------------------------------------------------------------------- */
 
-/* A list of vectors for each text. */
-static bool write_tokens(fl_job *job, const fletch_outcome *outcome) {
+/* For each text the list of what `write_item` makes of entry k; false: a value is not finite. */
+static bool write_lists(fl_job *job, const fletch_outcome *outcome,
+                        bool (*write_item)(fl_buf *, const fletch_lists *, size_t i, size_t k)) {
     fl_buf             *body  = &job->request->reply.body;
     const fletch_lists *lists = outcome->lists;
     fl_buf_puts(body, "[");
     for (size_t i = 0; i < lists->count; i++) {
-        const fletch_list *list = &lists->list[i];
         fl_buf_puts(body, i > 0 ? ",[" : "[");
-        for (size_t k = 0; k < list->count; k++) {
+        for (size_t k = 0; k < lists->list[i].count; k++) {
             fl_buf_puts(body, k > 0 ? "," : "");
-            if (!fl_json_out_floats(body, list->values + k * lists->columns, lists->columns)) {
+            if (!write_item(body, lists, i, k)) {
                 return false;
             }
         }
@@ -256,6 +256,14 @@ static bool write_tokens(fl_job *job, const fletch_outcome *outcome) {
     }
     fl_buf_puts(body, "]");
     return !body->failed;
+}
+
+static bool write_vector(fl_buf *body, const fletch_lists *lists, size_t i, size_t k) {
+    return fl_json_out_floats(body, lists->list[i].values + k * lists->columns, lists->columns);
+}
+
+static bool write_tokens(fl_job *job, const fletch_outcome *outcome) {
+    return write_lists(job, outcome, write_vector);
 }
 
 static const fl_style tokens_style = {fl_tei_fault, fl_tei_refuse, write_tokens, true};
@@ -268,26 +276,17 @@ static void embed_all(fl_http_request *request) {
 
 /* ---- /embed_sparse ------------------------------------------------------------------------------ */
 
+static bool write_term(fl_buf *body, const fletch_lists *lists, size_t i, size_t k) {
+    fl_buf_puts(body, "{\"index\":");
+    fl_json_out_u64(body, (uint64_t)lists->list[i].ids[k]);
+    fl_buf_puts(body, ",\"value\":");
+    bool finite = fl_json_out_float(body, lists->list[i].values[k]);
+    fl_buf_puts(body, "}");
+    return finite;
+}
+
 static bool write_sparse(fl_job *job, const fletch_outcome *outcome) {
-    fl_buf             *body  = &job->request->reply.body;
-    const fletch_lists *lists = outcome->lists;
-    fl_buf_puts(body, "[");
-    for (size_t i = 0; i < lists->count; i++) {
-        const fletch_list *list = &lists->list[i];
-        fl_buf_puts(body, i > 0 ? ",[" : "[");
-        for (size_t k = 0; k < list->count; k++) {
-            fl_buf_puts(body, k > 0 ? ",{\"index\":" : "{\"index\":");
-            fl_json_out_u64(body, (uint64_t)list->ids[k]);
-            fl_buf_puts(body, ",\"value\":");
-            if (!fl_json_out_float(body, list->values[k])) {
-                return false;
-            }
-            fl_buf_puts(body, "}");
-        }
-        fl_buf_puts(body, "]");
-    }
-    fl_buf_puts(body, "]");
-    return !body->failed;
+    return write_lists(job, outcome, write_term);
 }
 
 static const fl_style sparse_style = {fl_tei_fault, fl_tei_refuse, write_sparse, true};

@@ -51,9 +51,9 @@ Test(server_out, short_lists_have_their_brackets) {
     fl_json_out_floats(&out, f, 0);
     fl_json_out_floats(&out, f, 1);
     fl_json_out_floats(&out, f, 2);
-    fl_json_out_int8(&out, i8, 4);
-    fl_json_out_uint8(&out, u8, 4);
-    fl_json_out_uint8(&out, u8, 0);
+    fl_json_out_bytes(&out, i8, 4, true);
+    fl_json_out_bytes(&out, u8, 4, false);
+    fl_json_out_bytes(&out, u8, 0, false);
     fl_json_out_u64(&out, UINT64_MAX);
     cr_assert_str_eq(out.data, "[][0.5][0.5,-1][-128,-7,0,127][0,9,10,255][]18446744073709551615");
     fl_buf_free(&out);
