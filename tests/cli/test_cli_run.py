@@ -94,6 +94,13 @@ def test_shards_in_any_order_make_the_same_job(job, calm):
     assert job.content() == calm.content()
 
 
+def test_shards_of_a_file_sorted_by_length_are_even(tmp_path):
+    text = sorted(jobs.lines(6000, 4), key=len)
+    job = Job(tmp_path, write(tmp_path / "in.txt", "\n".join(text)))
+    tokens = [job.run("--shard", f"{i}/4")["tokens"] for i in range(4)]
+    assert max(tokens) <= 1.1 * min(tokens), tokens
+
+
 def test_two_workers_on_the_same_parts(job, calm):
     first, second = job.start(), job.start()
     for worker in (first, second):
@@ -109,6 +116,31 @@ def test_full_disk(job, calm):
     assert json.loads(out)["made"] == 0 and job.names() == ["job.json"]
     job.run()
     assert job.merged() == calm.merged()
+
+
+DISK = """
+mount -t tmpfs -o size=200k none "$1" || exit 99
+shift
+"$@" -o disk/out >/dev/null; echo "code $?"
+ls -A disk/out
+mount -o remount,size=50m disk
+"$@" -o disk/out >/dev/null; echo "code $?"
+cp -r disk/out saved
+"""
+
+
+def test_a_real_disk_that_is_full(job, calm):
+    (job.place / "disk").mkdir()
+    command = [word for word in job.command if word not in ("-o", str(job.out))]
+    done = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", DISK, "sh", "disk", *command], cwd=job.place,
+                          env=job.environment, capture_output=True, text=True, timeout=commandline.WAIT)
+    if "code" not in done.stdout:
+        pytest.skip(f"no file system of one's own here: {done.stderr}")
+    first, second = done.stdout.split("code ")[1:]
+    assert first.startswith("1\n") and "No space left on device" in done.stderr, (done.stdout, done.stderr)
+    assert all(jobs.PART.fullmatch(name) or name == "job.json" for name in first.split()[1:]), first
+    assert second.strip() == "4"
+    assert {path.name: path.read_bytes() for path in (job.place / "saved").iterdir() if path.suffix != ".json"} == calm.content()
 
 
 def test_check_finish(job):
@@ -451,6 +483,25 @@ def test_an_output_that_cannot_be_written(job):
     job.out.mkdir()
     job.out.chmod(0o555)
     assert "cannot write" in job.run(code=1)["stderr"]
+
+
+@pytest.mark.parametrize("place", ["/proc/fletch-out", "/sys/fletch-out"])
+def test_an_output_where_nobody_writes(tmp_path, source, place):
+    told = Job(tmp_path, source, place).run(code=1)["stderr"]
+    assert place in told and not os.path.exists(place)
+
+
+def test_a_clock_that_jumps(job, source):
+    """What is done is told by content: times of files, before and behind, say nothing."""
+    job.run()
+    want, before = job.content(), job.done()
+    for when in (0, 4_102_444_800):
+        for folder in (source, job.out):
+            for path in folder.rglob("*"):
+                os.utime(path, (when, when))
+        again = job.run()
+        assert again["made"] == 0 and job.done() == before and job.content() == want
+        job.ask("--check")
 
 
 def test_an_output_that_is_a_file(job):

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model by its name: through huggingface_hub where it is installed, through the library where it is not.
+
+Must never break: both bring every file that the model needs into the one cache; what does not come is a fletch.Error of
+the right class, whoever failed: no network, no such model, a model that is not for everybody, nothing to download with.
+The hub is that of tests/golden, on 127.0.0.1."""
+import importlib.util
+import json
+import sys
+
+import pytest
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "tests/golden"))
+from hub_stand_in import Fault, StandIn  # noqa: E402
+
+TOY = ROOT / "tests/golden/folders/plain-bert"
+ID = "org/toy"
+ASK = """
+import json
+if not {installed}:
+    sys.modules["huggingface_hub"] = None
+try:
+    with fletch.Model({name!r}, **{arguments!r}) as model:
+        print(json.dumps([model.path, model.embed("a cat").tobytes() == fletch.Model({folder!r}).embed("a cat").tobytes()]))
+except fletch.Error as error:
+    print(json.dumps([type(error).__name__, error.code, str(error)]))
+"""
+QUIET = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_OFFLINE": "",
+         "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+
+
+def answer(told):
+    """The list that ASK printed; what a download says of itself comes behind it."""
+    return json.JSONDecoder().raw_decode(told)[0]
+
+
+@pytest.fixture(params=[True, False], ids=["huggingface_hub", "the library"])
+def ask(request, python, tmp_path):
+    """What fletch.Model(name) says in a process with an empty cache."""
+    if request.param and importlib.util.find_spec("huggingface_hub") is None:
+        pytest.skip("huggingface_hub is not installed")
+
+    def run(name=ID, endpoint="http://127.0.0.1:1", environment=None, **arguments):
+        told = python(ASK.format(installed=request.param, name=name, arguments=arguments, folder=str(TOY)),
+                      **QUIET | {"HF_HOME": str(tmp_path / "cache"), "HF_ENDPOINT": endpoint} | (environment or {}))
+        return answer(told)
+    return run
+
+
+def files():
+    return {str(path.relative_to(TOY)): path.read_bytes() for path in TOY.rglob("*") if path.is_file()}
+
+
+def test_a_name_becomes_a_model(ask, tmp_path):
+    more = {"chat_template.jinja": b"{{ messages }}", "artifact.metadata": b"{}", "query_0_Dense/model.safetensors": b"w",
+            "onnx/model.onnx": b"no", "pytorch_model.bin": b"no", "train.py": b"no"}
+    with StandIn() as hub:
+        hub.add(ID, files() | more)
+        path, same = ask(endpoint=hub.url)
+    assert same and path.startswith(str(tmp_path / "cache"))
+    here = {str(one.relative_to(path)) for one in (tmp_path / "cache").rglob("*") if str(one).startswith(path) and one.is_file()}
+    assert here >= {"config.json", "model.safetensors", *list(more)[:3]} and not here & set(list(more)[3:]), here
+    assert ask()[1] is True, "from the cache, without a hub"
+
+
+def test_no_network(ask):
+    kind, code, words = ask()
+    assert (kind, code) == ("NetworkError", "ENETWORK") and ID in words
+
+
+def test_no_such_model(ask):
+    with StandIn() as hub:
+        hub.add(ID, files())
+        assert ask("org/nothing", hub.url)[:2] == ["NotFound", "ENOTFOUND"]
+        assert ask(ID, hub.url, revision="nobody")[:2] == ["NotFound", "ENOTFOUND"]
+
+
+def test_a_hub_that_fails(ask):
+    with StandIn() as hub:
+        hub.add(ID, files())
+        hub.fail("hub", "/api/models", Fault("status", (500, {}), times=1000), method="")
+        assert ask(endpoint=hub.url)[0] == "NetworkError"
+
+
+def test_offline_asks_nobody(ask):
+    with StandIn() as hub:
+        hub.add(ID, files())
+        assert ask(endpoint=hub.url, local_files_only=True)[:2] == ["NotFound", "ENOTFOUND"]
+        assert ask(endpoint=hub.url, environment={"HF_HUB_OFFLINE": "1"})[0] == "NotFound"
+        assert hub.seen() == []
+
+
+def test_nothing_to_download_with(python, tmp_path):
+    for name in ("libcurl.so.4", "libcurl-gnutls.so.4", "libcurl.so"):
+        (tmp_path / name).write_bytes(b"no library")  # the loader finds it first, refuses it and looks no further
+    told = python(ASK.format(installed=False, name=ID, arguments={}, folder=str(TOY)),
+                  **QUIET, HF_HOME=str(tmp_path / "cache"), LD_LIBRARY_PATH=str(tmp_path))
+    kind, code, words = answer(told)
+    assert (kind, code) == ("NotFound", "ENOTFOUND") and "pip install huggingface_hub, or install libcurl" in words
