@@ -5,7 +5,9 @@
 
 CPU seconds of everything that takes part, in turns, the least of each; Ray's are those of a control group (root is needed),
 since its daemons do not wait for their children. Ray is run with few and with many rows: what the few cost is the fixed
-part, what the others cost more is the work. BENCH_ROUNDS (2), BENCH_ROWS (1500). Prints a table in Markdown."""
+part, what the others cost more is the work. What two processes lose is told apart: start and opening of a second model
+(a job of one line), the processors (loops of nothing but multiply-adds in registers, bench/peak.c, one and two at a time),
+and the rest, which is caches and memory. BENCH_ROUNDS (2), BENCH_ROWS (1500). Prints a table in Markdown."""
 import json
 import os
 import pathlib
@@ -14,7 +16,7 @@ import sys
 import tempfile
 
 MODEL, PROGRAM = os.environ["FLETCH_MODEL"], os.environ["FLETCH_BIN"]
-DATA = pathlib.Path(os.environ["FLETCH_TEST_DATA"])
+DATA, HERE = pathlib.Path(os.environ["FLETCH_TEST_DATA"]), pathlib.Path(__file__).resolve().parent
 ROUNDS, ROWS = (int(os.environ.get(f"BENCH_{name}", default)) for name, default in (("ROUNDS", "2"), ("ROWS", "1500")))
 FEW = 64
 GROUPS = pathlib.Path("/sys/fs/cgroup")
@@ -73,18 +75,37 @@ def in_turns(kinds):
     return best
 
 
+def multiply_adds(peak, cpus):
+    """GFLOP a CPU second of loops in registers, one pinned to each processor, all at a time."""
+    running = [subprocess.Popen(["taskset", "-c", str(cpu), peak, "1", "2"], stdout=subprocess.PIPE, text=True) for cpu in cpus]
+    done = used = 0.0
+    for one in running:
+        done += 2 * float(one.stdout.read())
+        _, status, spent = os.wait4(one.pid, 0)
+        assert status == 0, one.args
+        used += spent.ru_utime + spent.ru_stime
+    return done / used
+
+
 def pinned(folder):
-    source = folder / "texts.txt"
+    source, line, peak = folder / "texts.txt", folder / "line.txt", folder / "peak"
     source.write_text("\n".join(texts(ROWS)) + "\n")
+    line.write_text("a line\n")
+    subprocess.run(["cc", "-O2", "-pthread", "-o", peak, HERE / "peak.c"], check=True)
     runs = iter(range(1000))
 
-    def work(shards):
+    def work(text, shards):
         out = folder / f"out{next(runs)}"
-        return cpu_of_children([["taskset", "-c", str(i), PROGRAM, "run", "-q", "-m", MODEL, "-i", source, "-o", out, "--threads", "1",
+        return cpu_of_children([["taskset", "-c", str(i), PROGRAM, "run", "-q", "-m", MODEL, "-i", text, "-o", out, "--threads", "1",
                                  "--split-bytes", "4KiB", "--shard", f"{i}/{shards}"] for i in range(shards)])
-    best = in_turns({"one": lambda: work(1), "two": lambda: work(2)})
-    return [("one pinned process of one thread, CPU s", best["one"]), ("two, CPU s together", best["two"]),
-            ("texts a CPU second: two / one (goal 0.97)", best["one"] / best["two"])]
+    best = in_turns({"one": lambda: work(source, 1), "two": lambda: work(source, 2), "open": lambda: work(line, 1),
+                     "idle": lambda: -multiply_adds(peak, [0]), "both": lambda: -multiply_adds(peak, [0, 1])})
+    one, two, start, idle, both = best.values()
+    return [("one pinned process of one thread, CPU s", one), ("two, CPU s together", two),
+            ("texts a CPU second: two / one (goal 0.97)", one / two), ("start and opening of one, CPU s", start),
+            ("texts a CPU second without them: two / one", (one - start) / (two - 2 * start)),
+            ("multiply-adds in registers, GFLOP a CPU second, one loop", -idle),
+            ("the same of two loops / one", both / idle)]
 
 
 def pool(folder):

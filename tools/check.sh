@@ -49,7 +49,7 @@ run_python() { # SUFFIX: two tests to a core, for half of their time they wait; 
     local jobs=$((2 * $(nproc)))
     run_pytest pytest"$1" "tests/golden tests/cli tests/tidy" -n $jobs --dist loadgroup
     run_pytest server"$1" tests/server -n $jobs --dist loadfile
-    run_pytest python"$1" python/tests -n $jobs -W error
+    PYTHONDEVMODE=1 run_pytest python"$1" python/tests -n $jobs -W error
 }
 
 run_sanitizers() {

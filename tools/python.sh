@@ -41,5 +41,6 @@ say "types: mypy, stubtest, pyright"
 "$VENV"/bin/python -m mypy.stubtest fletch._fletch
 "$VENV"/bin/python -m pyright python/src/fletch
 say "pytest: python/tests, all of it"
-"$VENV"/bin/python -X dev -m pytest -q -p no:cacheprovider -p no:langsmith -o asyncio_mode=auto \
-    -o asyncio_default_fixture_loop_scope=function -n 2 python/tests
+# The variable, since -X dev does not reach the workers of xdist.
+PYTHONDEVMODE=1 "$VENV"/bin/python -m pytest -q -W error -p no:cacheprovider -p no:langsmith -o asyncio_mode=auto \
+    -o asyncio_default_fixture_loop_scope=function -n 2 --dist loadgroup python/tests

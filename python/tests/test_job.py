@@ -155,6 +155,10 @@ def test_columns_of_every_kind(toy, tmp_path):
     pq.write_table(pa.table({"body": pa.array([], pa.string())}), tmp_path / "none.parquet")
     assert job.run(tmp_path / "none.parquet", tmp_path / "none", column="body", model=toy)["rows"] == 0
     assert job.check(tmp_path / "none")["wrong"] == [] and program("-o", tmp_path / "none", "--check")["done"] == 1
+    pq.ParquetWriter(tmp_path / "bare.parquet", pa.schema({"body": pa.string()})).close()
+    assert pq.ParquetFile(tmp_path / "bare.parquet").num_row_groups == 0
+    assert job.run(tmp_path / "bare.parquet", tmp_path / "bare", column="body", model=toy)["rows"] == 0
+    assert job.check(tmp_path / "bare")["wrong"] == []
     twice = pa.table({"id": ["a", "a"], "body": rows[:2]})
     pq.write_table(twice, tmp_path / "twice.parquet")
     job.run(tmp_path / "twice.parquet", tmp_path / "twice", column="body", id="id", model=toy)
@@ -182,6 +186,11 @@ def test_what_is_refused(toy, source, tmp_path):
                              ({"id": "id"}, "option id"), ({"max_length": 8}, "embed.max_length"),
                              ({"split_rows": 200}, "split_rows is 100 there")]:
         refuse(words, **arguments)
+    made = tmp_path / "out" / "job.json"
+    written = made.read_text()
+    made.write_text(written.replace('"fletch":"', '"fletch":"9.'))
+    refuse('fletch is "9.')
+    made.write_text(written)
     pq.write_table(pa.table({"id": [1], "text": ["x"]}), source / "new.parquet")
     refuse("another job")
     os.unlink(source / "new.parquet")

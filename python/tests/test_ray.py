@@ -24,7 +24,8 @@ import ray.data  # noqa: E402
 
 import fletch.ray  # noqa: E402
 
-pytestmark = pytest.mark.xdist_group("ray")
+# Ray warns of its own settings when it copies them, and of blocks that come one by one on a busy machine.
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore")]
 
 TOY = str(ROOT / "tests/golden/folders/plain-bert")
 ROWS = 30_000
@@ -46,10 +47,12 @@ def source(tmp_path_factory):
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
     """Three CPUs, if only by name: two for actors, one for the readers."""
-    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False,
+    before = signal.getsignal(signal.SIGTERM)
+    ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False,
              runtime_env={"env_vars": {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "TEST_RAY": MARK}})
     yield
     ray.shutdown()
+    signal.signal(signal.SIGTERM, before)  # Ray leaves its own, and workers that later tests fork would not end by it
 
 
 def actors():

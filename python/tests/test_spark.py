@@ -26,7 +26,8 @@ from pyspark.sql import SparkSession  # noqa: E402
 
 import fletch.spark  # noqa: E402
 
-pytestmark = pytest.mark.xdist_group("spark")
+# PySpark warns of versions of pandas.
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
 
 TOY = str(ROOT / "tests/golden/folders/plain-bert")
 ROWS = 6_000

@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 
 from . import _fletch
-from .errors import ConfigError, NotFound, Unsupported
+from .errors import ConfigError, Denied, NetworkError, NotFound, Unsupported
 
-_FILES = ["*.json", "vocab.txt", "*.model", "model*.safetensors", "[0-9]*_*/*.json", "[0-9]*_*/model.safetensors"]
+# What src/model/hub_snapshot.c takes; "*.json" is any folder's here.
+_FILES = ["*.json", "vocab.txt", "chat_template.jinja", "artifact.metadata", "model*.safetensors", "[0-9]*_*/model.safetensors",
+          "query_[0-9]*_*/model.safetensors", "document_[0-9]*_*/model.safetensors"]
 _LEVELS = ("low", "medium", "high")
 
 Options = tuple[tuple[str, str], ...]
@@ -45,6 +47,7 @@ def resolve(name: str, options: Options, token: str | bool | None = None) -> str
 def _download(name: str, chosen: dict[str, str], token: str | bool | None) -> bool:
     try:
         import huggingface_hub
+        from huggingface_hub import errors
     except ImportError:
         return False
     repository, _, revision = name.partition("@")
@@ -54,6 +57,13 @@ def _download(name: str, chosen: dict[str, str], token: str | bool | None) -> bo
         huggingface_hub.snapshot_download(
             repository, revision=revision or chosen.get("model.revision"), allow_patterns=_FILES, token=token,
             cache_dir=chosen.get("model.cache_dir"))
-    except huggingface_hub.errors.RepositoryNotFoundError as error:
-        raise NotFound(f"{repository} is not on the hub, or not for this token: {error}") from error
+    except errors.GatedRepoError as error:
+        raise Denied(f"{repository} is not for this token: {error}") from error
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+        raise NotFound(f"{name} is not on the hub, or not for this token: {error}") from error
+    except Exception as error:
+        hubs = isinstance(error, (errors.LocalEntryNotFoundError, errors.HfHubHTTPError))
+        if isinstance(error, (OSError, ValueError)) and not hubs:
+            raise  # a full disk, a name that is none
+        raise NetworkError(f"{name} is not in the cache, and the hub did not give it: {error}") from error
     return True

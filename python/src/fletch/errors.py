@@ -92,9 +92,11 @@ def move(error: Exception, first: int) -> Exception:
     return error
 
 
-_fletch.set_errors({_fletch.codes[name]: kind for name, kind in {
-    "EINVAL": InvalidArgument, "ENOMEM": OutOfMemory, "EIO": InputOutputError, "ENOTFOUND": NotFound,
-    "EMODEL": ModelError, "EUNSUPPORTED": Unsupported, "ECONFIG": ConfigError, "EUTF8": TextError,
+_kinds = {
+    "ENOSPC": InputOutputError, "EINVAL": InvalidArgument, "ENOMEM": OutOfMemory, "EIO": InputOutputError,
+    "ENOTFOUND": NotFound, "EMODEL": ModelError, "EUNSUPPORTED": Unsupported, "ECONFIG": ConfigError, "EUTF8": TextError,
     "ETOOLONG": TooLong, "ENETWORK": NetworkError, "EDENIED": Denied, "ECHECKSUM": ChecksumError,
-    "EPROVIDER": ProviderError, "ECANCELLED": Cancelled, "EDEADLINE": DeadlineExceeded, "EBUSY": Busy,
-    "ENOSPC": InputOutputError, "EINTERNAL": Error}.items()})
+    "EPROVIDER": ProviderError, "ECANCELLED": Cancelled, "EDEADLINE": DeadlineExceeded, "EBUSY": Busy, "EINTERNAL": Error}
+for _name, _kind in _kinds.items():
+    _kind.code = _name  # of those that Python raises; the library's say their own
+_fletch.set_errors({_fletch.codes[name]: kind for name, kind in _kinds.items()})
