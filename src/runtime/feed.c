@@ -330,6 +330,18 @@ static int encode_side(const fl_request *r, fl_feeder *feeder, const char *text,
                                out->capacity, &out->count, &out->cut, error);
 }
 
+int fl_feed_unwanted(void *request) {
+    const fl_request *r = request;
+    return atomic_load(&r->dropped) || fl_clock_ns() >= r->deadline_ns ||
+           (r->stop && r->stop(r->stop_user) != 0);
+}
+
+int fl_feed_given_up(const fl_request *r, fletch_error *error) {
+    return fl_clock_ns() >= r->deadline_ns ? fl_request_late(error)
+                                           : fl_fail(error, FLETCH_ECANCELLED, FLETCH_NOWHERE,
+                                                     "the request was given up by its caller");
+}
+
 int fl_feed_query(fl_request *r, fl_feeder *feeder, fletch_error *error) {
     const char *text = r->query;
     size_t      size = r->query_size;
@@ -612,9 +624,9 @@ static bool fail_text(filling *f, size_t index, fl_request **over) {
     return wanted;
 }
 
-/* Nobody wants the request any more (is_unwanted): nothing where it has ended already. */
+/* Nobody wants the request any more: nothing where it has ended already. */
 static void give_up(filling *f, fl_request **over) {
-    fl_fail(f->error, FLETCH_ECANCELLED, FLETCH_NOWHERE, "the request was given up by its caller");
+    (void)fl_feed_given_up(f->request, f->error);
     pthread_mutex_lock(&f->request->model->lock);
     fl_request_end(f->request, f->error, over);
     pthread_mutex_unlock(&f->request->model->lock);
@@ -655,12 +667,6 @@ bool fl_feed_wanted(const fl_request *request) {
            request->ahead < request->model->window_tokens;
 }
 
-/* In the middle of a long text: its request was cancelled or is late, or its caller wants it no more. */
-static int is_unwanted(void *request) {
-    const fl_request *r = request;
-    return atomic_load(&r->dropped) || (r->stop && r->stop(r->stop_user) != 0);
-}
-
 /* The next `step` texts. (locked; unlocks while it works) */
 static void feed(fl_request *request, size_t step, bool helps, fl_request **over) {
     fletch_model *model = request->model;
@@ -674,7 +680,7 @@ static void feed(fl_request *request, size_t step, bool helps, fl_request **over
     pthread_mutex_unlock(&model->lock);
     f.feeder = fl_feeder_take(model, &error);
     if (f.feeder) {
-        fl_stop stop = {is_unwanted, request, false};
+        fl_stop stop = {fl_feed_unwanted, request, false};
         fl_token_scratch_stop(f.feeder->scratch, &stop);
         feed_texts(&f, first, last, over);
         fl_token_scratch_stop(f.feeder->scratch, NULL);

@@ -28,6 +28,10 @@ void                     fl_feeder_give(fletch_model *model, fl_feeder *feeder);
 void                     fl_feeders_free(fletch_model *model);
 fl_token_scratch        *fl_feeder_scratch(fl_feeder *feeder);
 fl_buf                  *fl_feeder_text(fl_feeder *feeder); /* for texts in the making */
+/* An fl_stop's question in the middle of a long text: the request was cancelled or is late, or its caller
+ * wants it no more. And the error that says which. */
+int fl_feed_unwanted(void *request);
+int fl_feed_given_up(const fl_request *request, fletch_error *error);
 /* The ids of `text` behind the request's prompt, without what a template adds, in a buffer of the
  * model's input pool. */
 int fl_feed_query(fl_request *request, fl_feeder *feeder, fletch_error *error);

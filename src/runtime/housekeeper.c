@@ -29,8 +29,7 @@ void fl_runtime_trim(fletch_model *model, const char *why) {
 static uint64_t expire(fletch_model *model, uint64_t now, fl_request **over) {
     uint64_t     next = UINT64_MAX;
     fletch_error late;
-    fl_fail(&late, FLETCH_EDEADLINE, FLETCH_NOWHERE,
-            "the deadline passed before every text was embedded");
+    (void)fl_request_late(&late);
     for (fl_request *after, *request = model->live; request; request = after) {
         after = request->after;
         if (request->ended || request->deadline_ns == UINT64_MAX)

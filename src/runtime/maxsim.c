@@ -163,9 +163,11 @@ void fl_late_ask(fl_request *parent, fl_request **over) {
     options.normalize            = model->model->normalize ? 1 : -1; /* as the documents are */
     query.texts =
         (fletch_texts){.count = 1, .pointers = &parent->query, .lengths = &parent->query_size};
-    query.options = &options;
-    query.kind    = FLETCH_KIND_TOKENS;
-    query.lane    = parent->lane;
+    query.options   = &options;
+    query.kind      = FLETCH_KIND_TOKENS;
+    query.lane      = parent->lane;
+    query.stop      = parent->stop; /* the parent is not over before query_done */
+    query.stop_user = parent->stop_user;
     if (parent->deadline_ns != UINT64_MAX) {
         const uint64_t now  = fl_clock_ns(),
                        left = parent->deadline_ns > now ? parent->deadline_ns - now : 0;

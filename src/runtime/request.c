@@ -213,11 +213,16 @@ static int count_prompt(fl_request *r, fletch_error *error) {
     int      status   = FLETCH_OK;
     if (!ids)
         status = fl_fail_nomem(error, capacity * sizeof *ids, "the tokens of a prompt");
+    fl_stop stop = {fl_feed_unwanted, r, false};
+    fl_token_scratch_stop(fl_feeder_scratch(feeder), &stop);
     if (status == FLETCH_OK)
         status =
             fl_tokenizer_encode(tokenizer, fl_feeder_scratch(feeder), r->prompt, r->prompt_size,
                                 &r->encode, ids, capacity, &tokens, &cut, error);
+    fl_token_scratch_stop(fl_feeder_scratch(feeder), NULL);
     fl_feeder_give(r->model, feeder);
+    if (status == FLETCH_ECANCELLED)
+        status = fl_feed_given_up(r, error);
     if (status == FLETCH_OK)
         r->prompt_skip =
             (uint32_t)tokens - (tokens > 0 && fl_tokenizer_is_special(tokenizer, ids[tokens - 1]));
@@ -368,10 +373,13 @@ static int resolve_query(fl_request *r, fletch_error *error) {
     fl_feeder *feeder = fl_feeder_take(r->model, error);
     if (!feeder)
         return FLETCH_ENOMEM;
+    fl_stop stop = {fl_feed_unwanted, r, false};
+    fl_token_scratch_stop(fl_feeder_scratch(feeder), &stop);
     int status = fl_feed_query(r, feeder, error);
+    fl_token_scratch_stop(fl_feeder_scratch(feeder), NULL);
     fl_feeder_give(r->model, feeder);
     r->prompt_size = 0;
-    return status;
+    return status == FLETCH_ECANCELLED ? fl_feed_given_up(r, error) : status;
 }
 
 /* All that its results depend on besides their ids and what a chunk says of each. */
@@ -402,6 +410,11 @@ int fl_request_resolve(fl_request *request, fletch_error *error) {
     resolve_form(request);
     fl_repeats_find(request);
     return FLETCH_OK;
+}
+
+int fl_request_late(fletch_error *error) {
+    return fl_fail(error, FLETCH_EDEADLINE, FLETCH_NOWHERE,
+                   "the deadline passed before every text was embedded");
 }
 
 /* ---- Progress -------------------------------------------------------------------------------- */

@@ -171,6 +171,8 @@ int fl_request_resolve(fl_request *request, fletch_error *error);
 
 void fl_request_begin(fl_request *request); /* (locked) joins model->live */
 
+/* FLETCH_EDEADLINE, and its words. */
+int fl_request_late(fletch_error *error);
 /* A request ends early: its queued texts leave the queue. Nothing when it ended
  * before. (locked) */
 void fl_request_end(fl_request *request, const fletch_error *error, fl_request **over);

@@ -713,6 +713,10 @@ static void take_quiet(fl_stream *j, const char *text, size_t size, bool find_ad
         }
         done = match.end;
     }
+    if (fl_was_stopped(walk.stop)) {
+        j->full = j->scratch->failed = true;
+        return;
+    }
     take_bytes(j, text + done, size - done, space);
 }
 
@@ -818,6 +822,10 @@ static void take_text(fl_stream *j, const char *text, size_t size) {
         fl_added_match match;
         bool           found =
             fl_added_next(added, set, j->tokenizer->scan, text, size, horizon, &walk, &match);
+        if (fl_was_stopped(walk.stop)) { /* no token found says nothing then */
+            j->full = j->scratch->failed = true;
+            return;
+        }
         size_t stop = found ? match.begin : horizon;
         if (done < stop && j->tokenizer->bpe != NULL) {
             take_segment(j, text + done, stop - done, inner && added->normalized.count > 0,

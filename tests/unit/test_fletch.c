@@ -718,39 +718,70 @@ Test(fletch, a_long_text_is_given_up_when_asked_to) {
     free(text);
 }
 
-/* A request is given up in the middle of a text, by fletch_submit or who feeds for it. */
-Test(fletch, a_request_is_given_up_in_a_long_text) {
-    fletch_model        *model   = open_model(PLAIN, NULL);
-    fletch_request       request = FLETCH_REQUEST_INIT;
-    fletch_outcome       outcome = {0};
-    char                *text    = malloc(LONG);
-    const char          *texts[] = {"a dog", text, "a cat"};
-    size_t               sizes[] = {5, LONG, 5};
-    patience             p       = {0, 0};
-    float                rows[3 * DIM_MAX];
-    fletch_error         error;
-    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
-    memset(text, ' ', LONG); /* no token: all of it is looked at */
-    options.truncate  = FLETCH_TRUNCATE_LEFT;
-    request.options   = &options;
-    request.texts     = (fletch_texts){.count = 3, .pointers = texts, .lengths = sizes};
-    request.out       = fletch_matrix_f32(rows, 3, fletch_dimensions(model));
-    request.spare_us  = 60000000;
-    request.stop      = stop_after;
-    request.stop_user = &p;
-    cr_assert_eq(fletch_submit(model, &request, keep_lists, &outcome, NULL, &error), 0);
+/* Every time that `request` asks whether it is wanted it is told no, once: it ends there. */
+static void give_up_everywhere(fletch_model *model, fletch_request *request) {
+    patience       p       = {0, 0};
+    fletch_outcome outcome = {0};
+    fletch_error   error;
+    request->spare_us  = 60000000;
+    request->stop      = stop_after;
+    request->stop_user = &p;
+    cr_assert_eq(fletch_submit(model, request, keep_lists, &outcome, NULL, &error), 0);
     cr_assert_eq(outcome.error.code, 0, "%s", outcome.error.message);
-    cr_assert_geq(p.asked, 3);
+    cr_assert_geq(p.asked, 1);
     for (int enough = p.asked; enough > 0; enough--) {
-        p = (patience){0, enough};
-        cr_assert_eq(fletch_submit(model, &request, keep_lists, &outcome, NULL, &error), 0);
-        cr_assert_eq(outcome.error.code, FLETCH_ECANCELLED, "%d: %s", enough,
-                     outcome.error.message);
+        p          = (patience){0, enough};
+        int status = fletch_submit(model, request, keep_lists, &outcome, NULL, &error);
+        status     = status < 0 ? status : outcome.error.code;
+        cr_assert_eq(status, FLETCH_ECANCELLED, "%d: %d", enough, status);
         cr_assert_eq(p.asked, enough, "asked no more");
     }
     p = (patience){0, 0};
-    cr_assert_eq(fletch_submit(model, &request, keep_lists, &outcome, NULL, &error), 0);
+    cr_assert_eq(fletch_submit(model, request, keep_lists, &outcome, NULL, &error), 0);
     cr_assert_eq(outcome.error.code, 0);
+}
+
+/* A request is given up in the middle of a text, by fletch_submit or who feeds for it. */
+Test(fletch, a_request_is_given_up_in_a_long_text) {
+    static const char *const units[] = {" ", "[SEP]"}; /* no tokens; those that are no work */
+    fletch_model            *model   = open_model(PLAIN, NULL);
+    char                    *text    = malloc(LONG);
+    for (size_t i = 0; i < 2; i++) {
+        size_t size = i == 0 ? LONG : 16390 * strlen(units[i]);
+        for (size_t at = 0; at < size; at += strlen(units[i])) {
+            memcpy(text + at, units[i], strlen(units[i]));
+        }
+        fletch_request       request = FLETCH_REQUEST_INIT;
+        fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+        const char          *texts[] = {"a dog", text, "a cat"};
+        size_t               sizes[] = {5, size, 5};
+        float                rows[3 * DIM_MAX];
+        options.truncate = FLETCH_TRUNCATE_LEFT;
+        request.options  = &options;
+        request.texts    = (fletch_texts){.count = 3, .pointers = texts, .lengths = sizes};
+        request.out      = fletch_matrix_f32(rows, 3, fletch_dimensions(model));
+        give_up_everywhere(model, &request);
+    }
+    fletch_close(model);
+    free(text);
+}
+
+Test(fletch, a_reranking_is_given_up_in_a_long_query) {
+    fletch_model        *model   = open_model(RANKS, NULL);
+    fletch_request       request = FLETCH_REQUEST_INIT;
+    fletch_embed_options options = FLETCH_EMBED_OPTIONS_INIT;
+    char                *text    = malloc(LONG);
+    const char          *texts[] = {"a dog"};
+    float                score;
+    memset(text, ' ', LONG);
+    options.truncate   = FLETCH_TRUNCATE_LEFT;
+    request.options    = &options;
+    request.kind       = FLETCH_KIND_SCORES;
+    request.texts      = fletch_texts_from_strings(texts, 1);
+    request.query      = text;
+    request.query_size = LONG;
+    request.out        = fletch_matrix_f32(&score, 1, 1);
+    give_up_everywhere(model, &request);
     fletch_close(model);
     free(text);
 }
