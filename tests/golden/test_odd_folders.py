@@ -60,7 +60,8 @@ def test_no_silent_difference(base, kind, tmp_path):
         expected = None if case["ids"] is None else table["ids"][case["ids"]]
         if ids is None:
             assert reason.strip(), case
-            if expected is not None:
+            # A class of another family in config.json is refused on purpose, also where both references pass it over.
+            if expected is not None and ["config.json", "tokenizer_class"] not in [edit[:2] for edit in case["edits"]]:
                 refused.append(case["edits"])
         elif ids != expected:
             silent.append((case["edits"], [(text, got, want) for text, got, want in
