@@ -281,8 +281,7 @@ static size_t on_body(char *data, size_t one, size_t size, void *user) {
     fl_curl.easy_getinfo(session->curl, CURLINFO_RESPONSE_CODE, &status);
     if (status / 100 != 2 || to->kind == TARGET_NONE) {
         to->passed += bytes; /* the page of a redirect or an error; its headers say enough */
-        to->too_long = to->passed > PAGE_MAX;
-        return to->too_long ? 0 : bytes;
+        return to->passed > PAGE_MAX ? 0 : bytes;
     }
     if (to->kind == TARGET_TEXT) {
         to->too_long = to->text->size + bytes > to->text_max;
@@ -541,6 +540,11 @@ static int refuse(fl_download *session, CURLcode result, const char *url, fletch
     }
     if (result == CURLE_OUT_OF_MEMORY || (to->kind == TARGET_TEXT && to->text->failed)) {
         return fl_fail_nomem(error, 0, "a download");
+    }
+    if (to->passed > PAGE_MAX) {
+        return fl_fail(error, FLETCH_ENETWORK, FLETCH_NOWHERE,
+                       "%.160s answers %ld for %.160s, with a page of more than 1 MiB", who,
+                       session->reply.status, session->label);
     }
     if (to->too_long) {
         return fl_fail(error, FLETCH_ENETWORK, FLETCH_NOWHERE,

@@ -36,7 +36,7 @@ def etag_of(name: str, data: bytes) -> str:
 
 @dataclasses.dataclass
 class Fault:
-    """What goes wrong, `times` times: status (number, headers), cut (after N bytes), flip (a byte), slow (bytes a
+    """What goes wrong, `times` times: status (number, headers, page), cut (after N bytes), flip (a byte), slow (bytes a
     second), stall (after N bytes), ignore_range, wrong_range, no_size, longer (N bytes more), location (a URL),
     etag (another one), size (another one), commit (another one), body (another one, with status 200), endless (with this status, without
     length and without end)."""
@@ -44,6 +44,7 @@ class Fault:
     value: object = None
     times: int = 1
     headers: dict = dataclasses.field(default_factory=dict)
+    page: bytes = b"no"
 
 
 @dataclasses.dataclass
@@ -147,7 +148,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         path = urllib.parse.urlsplit(self.path).path
         self.fault = self.stand_in.take(self.server_name, path, self.command)
         if self.fault and self.fault.kind == "status":
-            return self.answer(self.fault.value, b"no", self.fault.headers)
+            return self.answer(self.fault.value, self.fault.page, self.fault.headers)
         if self.fault and self.fault.kind == "location":
             return self.answer(302, b"", {"Location": self.fault.value, **self.fault.headers})
         if self.fault and self.fault.kind == "body":
@@ -248,7 +249,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     if is_large(name) and hashlib.sha256(data).hexdigest() == digest:
                         self.fault = self.fault or self.stand_in.take("cdn", name, self.command)
                         if self.fault and self.fault.kind == "status":
-                            return self.answer(self.fault.value, b"no", self.fault.headers)
+                            return self.answer(self.fault.value, self.fault.page, self.fault.headers)
                         return self.send_data(data, {"ETag": '"%s"' % digest})
         self.answer(404, b"", {})
 

@@ -404,6 +404,21 @@ def test_a_page_that_never_ends_is_not_read_to_its_end(bench, server, part, stat
     assert not (bench.repo / "refs/main").exists()
 
 
+def test_the_large_page_of_an_error_empties_no_part(bench):
+    files = model(4_000_000)
+    bench.hub.add(ID, files)
+    part = bench.repo / "blobs" / (etag_of(WEIGHTS, files[WEIGHTS]) + ".incomplete")
+    part.parent.mkdir(parents=True)
+    part.write_bytes(files[WEIGHTS][:3_000_000])
+    bench.hub.fail("cdn", WEIGHTS, Fault("status", 404, page=b"x" * (2 << 20)))
+    bench.fletch("pull", ID).expect("ENETWORK", "404", "a page of more than 1 MiB", WEIGHTS)
+    assert [one.headers.get("range") for one in bench.hub.seen("cdn", "GET")] == ["bytes=3000000-"]
+    assert part.stat().st_size == 3_000_000
+    bench.fletch("pull", ID).fine()
+    assert bench.hub.seen("cdn", "GET")[-1].headers["range"] == "bytes=3000000-"
+    python_reads(bench, files)
+
+
 def test_a_server_that_takes_back_what_it_gave_is_given_up(bench):
     """A part that comes and is of no use then, again and again: what counts is what goes beyond the best try."""
     bench.hub.add(ID, model(2_000_000))
