@@ -188,8 +188,8 @@ static bool read_archive(reading *r, bytes file) {
         if (status != 0)
             return status < 0 ? no_memory(r, sizeof member)
                               : damage(r, "two members of the archive have one name");
-        if (i == 0)
-            r->folder = strcspn(text, "/") + 1;
+        if (i == 0 && (r->folder = strcspn(text, "/") + 1) > name.size)
+            return refuse(r, "its members have no folder");
         list = (bytes){list.data + all, list.size - all};
     }
     return count > 0 || damage(r, "the archive is empty");

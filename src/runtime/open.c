@@ -481,6 +481,9 @@ static int open_parts(fletch_model *m, const char *name, bool tokenizer_only, fl
         FL_TRY(fl_late_open(m, error));
     if (m->model->weigher.weight)
         FL_TRY(skip_specials(m, error));
+    else if (m->model->weigher_refused)
+        fl_log_write(fl_config_log(m->config), FL_LOG_WARNING, "there are no sparse vectors: %s",
+                     m->model->weigher_refused);
     if (m->model->lookup.there)
         FL_TRY(fl_lookup_open(m, error));
     m->batch_tokens = (uint32_t)fl_config_int(m->config, FL_KEY_BATCH_MAX_TOKENS);

@@ -93,6 +93,8 @@ def test_what_doctor_says(tmp_path):
     path = copy(tmp_path)
     (path / "sparse_linear.pt").write_bytes(b"PK\x03\x04 and no archive, but long enough for one")
     assert "cannot be read" in run("doctor", "-m", path)
+    rows = subprocess.run([golden.BIN, "embed", "-m", path, "the cat"], capture_output=True, text=True, check=True)
+    assert rows.stdout and "there are no sparse vectors: " in rows.stderr
 
 
 # ---- Files that are not what they should be -------------------------------------------------------------------------
@@ -108,12 +110,12 @@ def state(size=32):
             b"X\x04\0\0\0bias" + tensor(b"1", (1,), (1,), 1) + b"u.")
 
 
-def archive(path, program, order=b"little", stored=zipfile.ZIP_STORED, first=64):
+def archive(path, program, order=b"little", stored=zipfile.ZIP_STORED, first=64, folder="a/"):
     with zipfile.ZipFile(path, "w", stored) as out:
-        out.writestr("a/data.pkl", program)
-        out.writestr("a/byteorder", order)
-        out.writestr("a/data/0", struct.pack("<32e", *[0.5] * 32)[:first])
-        out.writestr("a/data/1", struct.pack("<e", 0.25))
+        out.writestr(folder + "data.pkl", program)
+        out.writestr(folder + "byteorder", order)
+        out.writestr(folder + "data/0", struct.pack("<32e", *[0.5] * 32)[:first])
+        out.writestr(folder + "data/1", struct.pack("<e", 0.25))
 
 
 def refusal(path):
@@ -179,6 +181,8 @@ def test_archives_that_torch_does_not_write(tmp_path):
     assert "big-endian" in refusal(path)
     archive(path / "sparse_linear.pt", state(), stored=zipfile.ZIP_DEFLATED)
     assert "compressed" in refusal(path)
+    archive(path / "sparse_linear.pt", state(), folder="")
+    assert "no folder" in refusal(path)
     archive(path / "sparse_linear.pt", state(), first=62)
     assert "not as large" in refusal(path)
     whole = (FOLDER / "sparse_linear.pt").read_bytes()
