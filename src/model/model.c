@@ -67,6 +67,7 @@ int fl_model_read_tokenizer_config(fl_model *model, fl_json_reader *out, fletch_
     struct fl_model_private *own = model->own;
     char                     path[FL_MODEL_PATH_MAX];
     if (own->tokenizer_config_path == NULL) {
+        fl_json_free(model->tokenizer_config); /* of a reading that failed after it */
         FL_TRY(fl_model_read_json(&model->tokenizer_config, path, own->transformer,
                                   "tokenizer_config.json", error));
         own->tokenizer_config_path = fl_model_keep(model, "%s", path);
@@ -99,7 +100,11 @@ static int read_config(fl_model *model, const fl_family **family, const fl_model
     const char    *kind   = fl_json_text(fl_json_get(root, "tokenizer_class"));
     model->model_type     = type != NULL ? fl_model_keep(model, "%s", type) : NULL;
     model->config_class   = kind != NULL ? fl_model_keep(model, "%s", kind) : NULL;
-    status = fl_family_describe(family, &model->encoder.desc, &reader, model->own->weights);
+    if ((type != NULL && model->model_type == NULL) ||
+        (kind != NULL && model->config_class == NULL))
+        status = fl_fail_nomem(error, strlen(kind != NULL ? kind : type), "a name");
+    if (status == 0)
+        status = fl_family_describe(family, &model->encoder.desc, &reader, model->own->weights);
     if (status == 0)
         status = fl_task_read(model, *family, &reader, options);
     if (status == FLETCH_EUNSUPPORTED && options->without_weights) {

@@ -90,6 +90,8 @@ static int read_weigher(fl_model *model, fletch_error *error) {
     if (there >= 0)
         return 0;
     free_stage(&model->weigher);
+    if (there == FLETCH_ENOMEM)
+        return fl_fail(error, there, FLETCH_NOWHERE, "%s", why.message);
     model->weigher_refused = fl_model_keep(model, "%s", why.message);
     return model->weigher_refused != NULL ? 0 : fl_fail_nomem(error, sizeof why, "a message");
 }
