@@ -3,5 +3,6 @@
 #include "cli/cli.h"
 
 fl_exit fl_cmd_serve(fl_cli *cli) {
-    return fl_cli_usage(cli, "this build has no server; the server runs on Linux");
+    return fl_cli_usage(cli,
+                        "this build has no server (FLETCH_SERVER=OFF); it runs on Linux alone");
 }
