@@ -33,6 +33,7 @@ esac
 get_source() { # PACKAGE
     local apt=$sources/apt log=$sources/$1.log
     [ ! -d "$sources/$1" ] || return 0
+    rm -rf "${apt:?}/$1" # of a try that failed
     mkdir -p "$apt"/parts "$apt"/lists/partial
     cp /etc/apt/sources.list.d/debian.sources "$apt"/parts/ 2>/dev/null || true
     sed 's/^deb /deb-src /' /etc/apt/sources.list >"$apt"/parts/all.list 2>/dev/null || true
@@ -64,13 +65,15 @@ describe() { # NAME FLAGS LIBRARIES
 }
 
 make_deps() {
-    local z=$sources/zlib zstd=$sources/libzstd/lib pcre=$sources/pcre2/src file
+    local z=$sources/zlib zstd=$sources/libzstd/lib pcre=$sources/pcre2/src file curl
+    curl=$(find /usr/include -path '*/curl/curl.h' -print -quit)
+    [ -n "$curl" ] || stop "there is no curl/curl.h in /usr/include" "apt-get install libcurl4-openssl-dev"
     for file in zlib libzstd pcre2; do
         get_source $file
     done
     cp "$z"/zlib.h "$z"/zconf.h "$zstd"/*.h "$deps"/include/
     cp "$pcre"/pcre2.h.generic "$deps"/include/pcre2.h
-    cp -r "$(dirname "$(find /usr/include -path '*/curl/curl.h' | head -n 1)")" "$deps"/include/
+    cp -r "$(dirname "$curl")" "$deps"/include/
     make_library z "-I$deps/include" "$z"/{adler32,crc32,deflate,inflate,inftrees,inffast,trees,zutil}.c
     make_library zstd "-DZSTD_DISABLE_ASM" "$zstd"/{common,compress,decompress}/*.c
     mkdir -p "$deps"/pcre2-src
@@ -99,7 +102,7 @@ build() {
         -DFLETCH_CUDA=OFF -DCMAKE_CROSSCOMPILING_EMULATOR="${emulator%;}" >"$folder"/configure.log 2>&1 ||
         stop "cmake could not configure" "all of its output: $folder/configure.log"
     say "build: $name"
-        ninja -C "$folder" --quiet || stop "the $name build"
+    ninja -C "$folder" --quiet || stop "the $name build"
 }
 
 # Programs under their own names, for tests that start them.
