@@ -17,7 +17,7 @@ complete -c fletch -n '__fish_seen_subcommand_from embed' -l prompt -x -d 'Put t
 complete -c fletch -n '__fish_seen_subcommand_from embed' -l dimensions -x -d 'Cut vectors to D dimensions, then normalise again.'
 complete -c fletch -n '__fish_seen_subcommand_from embed' -l normalize -x -a 'true false auto' -d 'Scale vectors to unit length (default: as the folder says).'
 complete -c fletch -n '__fish_seen_subcommand_from embed' -l pooling -x -d 'cls, mean, max, ... (default: as the folder says).'
-complete -c fletch -n '__fish_seen_subcommand_from embed' -l output-kind -x -a 'dense tokens sparse' -d 'One vector a text (default), one for every token, or weights of vocabulary entries (SPLADE).'
+complete -c fletch -n '__fish_seen_subcommand_from embed' -l output-kind -x -a 'dense tokens sparse' -d 'One vector a text (default), one for every token, or weights of vocabulary entries (SPLADE, bge-m3).'
 complete -c fletch -n '__fish_seen_subcommand_from embed' -l top-k -x -d 'Of sparse vectors the N heaviest weights.'
 complete -c fletch -n '__fish_seen_subcommand_from embed' -l threshold -x -d 'Of sparse vectors the weights of at least W.'
 complete -c fletch -n '__fish_seen_subcommand_from embed' -l dtype -x -a 'float32 float16 int8 uint8 binary ubinary' -d 'Element type of the vectors.'

@@ -393,9 +393,9 @@ FLETCH_API int fletch_embed_tokens(fletch_model *model, const fletch_texts *text
                                    const fletch_embed_options *options, fletch_lists **lists,
                                    fletch_error *error);
 
-/** Weights of vocabulary entries for each text, by a model whose head makes them (SPLADE): columns are 1, ids
- *  rise, weights are above 0; options.top_k and options.threshold leave light ones out, of equal ones
- *  the later. Of a model whose queries are looked up in a table (docs/models.md) the prompt names "query"
+/** Weights of vocabulary entries for each text, of a SPLADE model or bge-m3: columns are 1, ids rise,
+ *  weights are above 0; options.top_k and options.threshold leave light ones out, of equal ones the
+ *  later. Of a model whose queries are looked up in a table (docs/models.md) the prompt names "query"
  *  and "document" say what the texts are; weights of that table are as it has them. Otherwise as
  *  fletch_embed_tokens. FLETCH_EUNSUPPORTED: the model has no such head. Since 0.1. */
 FLETCH_API int fletch_embed_sparse(fletch_model *model, const fletch_texts *texts,

@@ -11,6 +11,9 @@ import sys
 import pytest
 from conftest import ROOT
 
+import fletch
+from fletch import _hub
+
 sys.path.insert(0, str(ROOT / "tests/golden"))
 from hub_stand_in import Fault, StandIn  # noqa: E402
 
@@ -54,13 +57,15 @@ def files():
 
 def test_a_name_becomes_a_model(ask, tmp_path):
     more = {"chat_template.jinja": b"{{ messages }}", "artifact.metadata": b"{}", "query_0_Dense/model.safetensors": b"w",
-            "onnx/model.onnx": b"no", "pytorch_model.bin": b"no", "train.py": b"no"}
+            "sparse_linear.pt": b"w", "colbert_linear.pt": b"w", "sparse_linear.safetensors": b"w",
+            "colbert_linear.safetensors": b"w"}
+    others = {"onnx/model.onnx": b"no", "pytorch_model.bin": b"no", "train.py": b"no", "other_linear.pt": b"no"}
     with StandIn() as hub:
-        hub.add(ID, files() | more)
+        hub.add(ID, files() | more | others)
         path, same = ask(endpoint=hub.url)
     assert same and path.startswith(str(tmp_path / "cache"))
     here = {str(one.relative_to(path)) for one in (tmp_path / "cache").rglob("*") if str(one).startswith(path) and one.is_file()}
-    assert here >= {"config.json", "model.safetensors", *list(more)[:3]} and not here & set(list(more)[3:]), here
+    assert here >= {"config.json", "model.safetensors", *more} and not here & set(others), here
     assert ask()[1] is True, "from the cache, without a hub"
 
 
@@ -81,6 +86,21 @@ def test_a_hub_that_fails(ask):
         hub.add(ID, files())
         hub.fail("hub", "/api/models", Fault("status", (500, {}), times=1000), method="")
         assert ask(endpoint=hub.url)[0] == "NetworkError"
+
+
+@pytest.mark.parametrize("module, base, raised", [
+    ("requests.exceptions", OSError, fletch.NetworkError), ("urllib3.exceptions", OSError, fletch.NetworkError),
+    ("requests.exceptions", ValueError, fletch.NetworkError), ("httpx", Exception, fletch.NetworkError),
+    ("httpcore", OSError, fletch.NetworkError), ("builtins", OSError, OSError), ("builtins", ValueError, ValueError)])
+def test_whose_error_ends_a_download(monkeypatch, module, base, raised):
+    hub = pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
+
+    def fail(*_, **__):
+        raise type("Failed", (base,), {"__module__": module})("told")
+    monkeypatch.setattr(hub, "snapshot_download", fail)
+    with pytest.raises(raised, match="told") as caught:
+        _hub._download(ID, {}, None)
+    assert isinstance(caught.value, fletch.Error) == (raised is fletch.NetworkError)
 
 
 def test_offline_asks_nobody(ask):

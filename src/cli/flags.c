@@ -111,7 +111,7 @@ static const fl_flag flags[] = {
      "cls, mean, max, ... (default: as the folder says)."},
     {FL_FLAG_OUTPUT_KIND, 0, "--output-kind", "dense|tokens|sparse", NULL, ON(EMBED),
      "One vector a text (default), one for every token, or weights of vocabulary entries "
-     "(SPLADE)."},
+     "(SPLADE, bge-m3)."},
     {FL_FLAG_TOP_K, 0, "--top-k", "N", NULL, ON(EMBED),
      "Of sparse vectors the N heaviest weights."},
     {FL_FLAG_THRESHOLD, 0, "--threshold", "W", NULL, ON(EMBED),

@@ -157,7 +157,7 @@ const fl_operation fl_operations[] = {
      false, NULL},
     {"POST", "/embed_all", "A vector for every token", fl_fields_tei_tokens,
      ARRAY(ARRAY(REF("row"))), NULL, NULL, false, NULL},
-    {"POST", "/embed_sparse", "Weights of vocabulary entries, by a model with SPLADE pooling",
+    {"POST", "/embed_sparse", "Weights of vocabulary entries, of a SPLADE model or bge-m3",
      fl_fields_tei_tokens,
      ARRAY(ARRAY(OBJECT("\"index\",\"value\"", "\"index\":" INTEGER ",\"value\":" NUMBER))), NULL,
      NULL, false, NULL},

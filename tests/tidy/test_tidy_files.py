@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every C file: licence line, first comment that names it, limits, no forbidden call, part of the build."""
+import fnmatch
 import json
 import re
 import subprocess
@@ -270,6 +271,19 @@ def test_the_list_of_exceptions_only_shrinks():
     lines = [line for line in (house.ROOT / "tests/tidy/exceptions.txt").read_text().splitlines()
              if line.strip() and not line.startswith("#")]
     assert len(lines) == EXCEPTIONS_MAX, f"{len(lines)} exceptions, EXCEPTIONS_MAX is {EXCEPTIONS_MAX}"
+
+
+def test_python_downloads_the_files_that_the_library_does():
+    """_FILES of the package beside the table of the library: huggingface_hub matches with fnmatch too."""
+    table = re.search(r"root\[\] = \{(.*?)\};", house.text(house.ROOT / "src/model/hub_snapshot.c"), re.S)[1]
+    names = re.findall(r'^ *"([^"]+)"', table, re.M)
+    files = re.search(r"^_FILES = \[(.*?)\]\n", house.text(house.ROOT / "python/src/fletch/_hub.py"), re.M | re.S)[1]
+    patterns = re.findall(r'"([^"]+)"', files)
+    assert len(names) > 10 and len(patterns) > 5
+    unknown = [name for name in names if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+    known = {"*.json", "model*.safetensors", *names}
+    more = [pattern for pattern in patterns if "/" not in pattern and pattern not in known]
+    assert not unknown and not more, (unknown, more)
 
 
 def test_no_promise_is_left_in_the_code():

@@ -10,9 +10,12 @@ import os
 from . import _fletch
 from .errors import ConfigError, Denied, NetworkError, NotFound, Unsupported
 
-# What src/model/hub_snapshot.c takes; "*.json" is any folder's here.
-_FILES = ["*.json", "vocab.txt", "chat_template.jinja", "artifact.metadata", "model*.safetensors", "[0-9]*_*/model.safetensors",
+# What src/model/hub_snapshot.c takes (tests/tidy compares them); "*.json" is any folder's here.
+_FILES = ["*.json", "vocab.txt", "chat_template.jinja", "artifact.metadata", "sparse_linear.pt", "colbert_linear.pt",
+          "sparse_linear.safetensors", "colbert_linear.safetensors", "model*.safetensors", "[0-9]*_*/model.safetensors",
           "query_[0-9]*_*/model.safetensors", "document_[0-9]*_*/model.safetensors"]
+# Whose errors are the network's, though some are OSErrors and ValueErrors: huggingface_hub 0.x lets them through.
+_HTTP = {"requests", "urllib3", "httpx", "httpx2", "httpcore", "httpcore2"}
 _LEVELS = ("low", "medium", "high")
 
 Options = tuple[tuple[str, str], ...]
@@ -62,7 +65,8 @@ def _download(name: str, chosen: dict[str, str], token: str | bool | None) -> bo
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         raise NotFound(f"{name} is not on the hub, or not for this token: {error}") from error
     except Exception as error:
-        hubs = isinstance(error, (errors.LocalEntryNotFoundError, errors.HfHubHTTPError))
+        hubs = isinstance(error, (errors.LocalEntryNotFoundError, errors.HfHubHTTPError)) or \
+            type(error).__module__.partition(".")[0] in _HTTP
         if isinstance(error, (OSError, ValueError)) and not hubs:
             raise  # a full disk, a name that is none
         raise NetworkError(f"{name} is not in the cache, and the hub did not give it: {error}") from error

@@ -79,6 +79,8 @@ class Busy(Error, RuntimeError):
 class ForkError(Error, RuntimeError):
     """A model on a device cannot follow into a forked process: use the start method "spawn"."""
 
+    code = "EUNSUPPORTED"  # the library has none for it
+
 
 class TruncationWarning(UserWarning):
     """Texts were cut to the model's length: what lies beyond does not count in their vectors."""
