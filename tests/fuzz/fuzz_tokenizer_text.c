@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_tokenizer_text.c - any text through BERT's pipeline, and through Unigram in SentencePiece's.
+/* fuzz_tokenizer_text.c - any text through BERT's pipeline, Unigram in SentencePiece's, and whole words.
  *
  * The first byte picks the flags, the second the length; the rest, repaired to UTF-8, is the text. The
  * fast path must give what the exact path gives, offsets must lie in the text in order, and no buffer
@@ -14,148 +14,49 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { BERT_KINDS = 32, KINDS = 64 };
+enum { BERT_KINDS = 32, UNIGRAM_KINDS = 64, KINDS = 72 };
 
-#define ADDED(id, text, flags)                                                                     \
-    "{\"id\":" #id ",\"content\":\"" text "\"," flags ",\"normalized\":false}"
+/* JSON as it would stand in a file. */
+/* clang-format off */
+#define ADDED(id, text, word, left, right, special)                                                \
+    "{\"id\":" #id ",\"content\":\"" text "\",\"single_word\":" #word ",\"lstrip\":" #left         \
+    ",\"rstrip\":" #right ",\"special\":" #special ",\"normalized\":false}"
 
-static const char format[] =
-    "{\"added_tokens\":[" ADDED(0, "[UNK]",
-                                "\"single_word\":false,\"lstrip\":true,\"rstrip\":false,"
-                                "\"special\":true") "," ADDED(1, "ab",
-                                                              "\"single_word\":true,\"lstrip\":"
-                                                              "false,\"rstrip\":true,\"special\":"
-                                                              "false") "," ADDED(22, "a b",
-                                                                                 "\"single_word\":"
-                                                                                 "false,\"lstrip\":"
-                                                                                 "true,\"rstrip\":"
-                                                                                 "true,\"special\":"
-                                                                                 "false") "],"
-                                                                                          "\"normal"
-                                                                                          "izer\":{"
-                                                                                          "\"type\""
-                                                                                          ":\"BertN"
-                                                                                          "ormalize"
-                                                                                          "r\","
-                                                                                          "\"clean_"
-                                                                                          "text\":%"
-                                                                                          "s,"
-                                                                                          "\"handle"
-                                                                                          "_chinese"
-                                                                                          "_chars\""
-                                                                                          ":%s,"
-                                                                                          "\"strip_"
-                                                                                          "accents"
-                                                                                          "\":%s,"
-                                                                                          "\"lowerc"
-                                                                                          "ase\":%"
-                                                                                          "s},"
-                                                                                          "\"pre_"
-                                                                                          "tokenize"
-                                                                                          "r\":{"
-                                                                                          "\"type\""
-                                                                                          ":\"%s\"}"
-                                                                                          ","
-                                                                                          "\"post_"
-                                                                                          "processo"
-                                                                                          "r\":{"
-                                                                                          "\"type\""
-                                                                                          ":\"Rober"
-                                                                                          "taProces"
-                                                                                          "sing\","
-                                                                                          "\"sep\":"
-                                                                                          "[\"x\","
-                                                                                          "0],"
-                                                                                          "\"cls\":"
-                                                                                          "[\"y\","
-                                                                                          "0],"
-                                                                                          "\"trim_"
-                                                                                          "offsets"
-                                                                                          "\":true,"
-                                                                                          "\"add_"
-                                                                                          "prefix_"
-                                                                                          "space\":"
-                                                                                          "false},"
-                                                                                          "\"model"
-                                                                                          "\":{"
-                                                                                          "\"type\""
-                                                                                          ":\"WordP"
-                                                                                          "iece\","
-                                                                                          "\"unk_"
-                                                                                          "token\":"
-                                                                                          "\"[UNK]"
-                                                                                          "\","
-                                                                                          "\"contin"
-                                                                                          "uing_"
-                                                                                          "subword_"
-                                                                                          "prefix\""
-                                                                                          ":\"##\","
-                                                                                          "\"max_"
-                                                                                          "input_"
-                                                                                          "chars_"
-                                                                                          "per_"
-                                                                                          "word\":"
-                                                                                          "12,"
-                                                                                          "\"vocab"
-                                                                                          "\":{\"["
-                                                                                          "UNK]\":"
-                                                                                          "0,"
-                                                                                          "\"ab\":"
-                                                                                          "1,"
-                                                                                          "\"a\":2,"
-                                                                                          "\"##a\":"
-                                                                                          "3,\"b\":"
-                                                                                          "4,\"##"
-                                                                                          "b\":5,"
-                                                                                          "\"##"
-                                                                                          "aab\":6,"
-                                                                                          "\"aa\":"
-                                                                                          "7,\".\":"
-                                                                                          "8,\"e\":"
-                                                                                          "9,\"##"
-                                                                                          "e\":10,"
-                                                                                          "\"\\u00e"
-                                                                                          "9\":11,"
-                                                                                          "\"\\u65e"
-                                                                                          "5\":12,"
-                                                                                          "\"##"
-                                                                                          "\\u0301"
-                                                                                          "\":13,"
-                                                                                          "\"\\u302"
-                                                                                          "e\":14,"
-                                                                                          "\"##"
-                                                                                          "\\u302e"
-                                                                                          "\":15,"
-                                                                                          "\"##"
-                                                                                          "\\u302f"
-                                                                                          "\":16,"
-                                                                                          "\"##"
-                                                                                          "\\u0323"
-                                                                                          "\":17,"
-                                                                                          "\"[\":"
-                                                                                          "18,"
-                                                                                          "\"]\":"
-                                                                                          "19,"
-                                                                                          "\"\\u012"
-                                                                                          "0\":20,"
-                                                                                          "\"##c\":"
-                                                                                          "21}}}";
+static const char bert[] =
+    "{\"added_tokens\":[" ADDED(0, "[UNK]", false, true, false, true) ","
+                          ADDED(1, "ab", true, false, true, false) ","
+                          ADDED(22, "a b", false, true, true, false) "],"
+    "\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_text\":%s,\"handle_chinese_chars\":%s,"
+                    "\"strip_accents\":%s,\"lowercase\":%s},"
+    "\"pre_tokenizer\":{\"type\":\"%s\"},"
+    "\"post_processor\":{\"type\":\"RobertaProcessing\",\"sep\":[\"x\",0],\"cls\":[\"y\",0],"
+                        "\"trim_offsets\":true,\"add_prefix_space\":false},"
+    "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\","
+               "\"continuing_subword_prefix\":\"##\",\"max_input_chars_per_word\":12,"
+               "\"vocab\":{\"[UNK]\":0,\"ab\":1,\"a\":2,\"##a\":3,\"b\":4,\"##b\":5,\"##aab\":6,"
+                          "\"aa\":7,\".\":8,\"e\":9,\"##e\":10,\"\\u00e9\":11,\"\\u65e5\":12,"
+                          "\"##\\u0301\":13,\"\\u302e\":14,\"##\\u302e\":15,\"##\\u302f\":16,"
+                          "\"##\\u0323\":17,\"[\":18,\"]\":19,\"\\u0120\":20,\"##c\":21}}}";
 
 /* Letters, marks and bytes as pieces, so that ties, unknown runs and byte_fallback come often. */
-static const char unigram[] = "{\"added_tokens\":[" ADDED(
-    1, "ab",
-    "\"single_word\":true,\"lstrip\":false,\"rstrip\":true,"
-    "\"special\":false") "],\"normalizer\":{\"type\":\"Sequence\","
-                         "\"normalizers\":[%s]},\"pre_tokenizer\":"
-                         "{\"type\":\"Sequence\",\"pretokenizers\":[%s"
-                         "{\"type\":\"Metaspace\",\"replacement\":"
-                         "\"\\u2581\",\"prepend_scheme\":\"%s\"}]},"
-                         "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,"
-                         "\"byte_fallback\":%s,\"vocab\":[[\"<unk>\",0],"
-                         "[\"ab\",-2],[\"a\",-1],[\"b\",-1],[\"\\u2581\",-3],"
-                         "[\"\\u2581a\",-4],[\"\\u00e9\",-2.5],[\"e\",-2],"
-                         "[\"\\u0301\",-0.5],[\"\\u65e5\",-5],[\".\",-1],"
-                         "[\"<0xC3>\",-9],[\"<0xA9>\",-9],[\"ba\",-2]]}}";
+static const char unigram[] =
+    "{\"added_tokens\":[" ADDED(1, "ab", true, false, true, false) "],"
+    "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[%s]},"
+    "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[%s{\"type\":\"Metaspace\","
+                       "\"replacement\":\"\\u2581\",\"prepend_scheme\":\"%s\"}]},"
+    "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"byte_fallback\":%s,"
+               "\"vocab\":[[\"<unk>\",0],[\"ab\",-2],[\"a\",-1],[\"b\",-1],[\"\\u2581\",-3],"
+                          "[\"\\u2581a\",-4],[\"\\u00e9\",-2.5],[\"e\",-2],[\"\\u0301\",-0.5],"
+                          "[\"\\u65e5\",-5],[\".\",-1],[\"<0xC3>\",-9],[\"<0xA9>\",-9],"
+                          "[\"ba\",-2]]}}";
+
+static const char words[] =
+    "{\"added_tokens\":[" ADDED(1, "ab", true, false, true, false) "],"
+    "\"normalizer\":{\"type\":\"%s\"},\"pre_tokenizer\":{\"type\":\"%s\"%s},"
+    "\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"<unk>\","
+               "\"vocab\":{\"<unk>\":0,\"ab\":1,\"a\":2,\"b\":3,\"ba\":4,\"\\u00e9\":5,\"e\":6,"
+                          "\".\":7,\"\\u65e5\":8,\"1\":9,\"12\":10}}}";
+/* clang-format on */
 
 static const char *yes(unsigned bit) {
     return bit ? "true" : "false";
@@ -169,9 +70,9 @@ static const fl_tokenizer *tokenizer_of(unsigned kind) {
         fl_buf               json    = {0};
         fletch_error         error;
         if (kind < BERT_KINDS)
-            fl_buf_printf(&json, format, yes(kind & 1), yes(kind & 2), yes(kind & 4), yes(kind & 8),
+            fl_buf_printf(&json, bert, yes(kind & 1), yes(kind & 2), yes(kind & 4), yes(kind & 8),
                           kind & 16 ? "WhitespaceSplit" : "BertPreTokenizer");
-        else
+        else if (kind < UNIGRAM_KINDS)
             fl_buf_printf(&json, unigram,
                           kind & 1 ? "{\"type\":\"Nmt\"},{\"type\":\"NFKC\"}"
                                    : "{\"type\":\"NFC\"}",
@@ -180,6 +81,12 @@ static const fl_tokenizer *tokenizer_of(unsigned kind) {
                           : kind & 8 ? "never"
                                      : "always",
                           yes(kind & 16));
+        else
+            fl_buf_printf(&json, words, kind & 1 ? "Lowercase" : "NFC",
+                          kind & 2   ? "WhitespaceSplit"
+                          : kind & 4 ? "Digits"
+                                     : "Whitespace",
+                          kind & 4 ? ",\"individual_digits\":true" : "");
         if (fl_tokenizer_open(&opened[kind], &json, &options, &error) < 0)
             abort();
         fl_buf_free(&json);
