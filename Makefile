@@ -34,7 +34,7 @@ python: ## the Python package: wheel, every test, those against sentence-transfo
 check: ## every test of the release build: unit, kernels, golden, command line, server, Python
 	@tools/check.sh
 
-check-san: ## unit tests under sanitizers, fuzz targets (10 s each)
+check-san: ## unit tests under sanitizers, fuzz targets (200,000 inputs or 15 s each)
 	@tools/check.sh san
 
 check-full: ## check and check-san, and again with the large model (400 MB) and the capped instruction sets

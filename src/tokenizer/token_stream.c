@@ -857,7 +857,8 @@ static bool reserve_ring(fl_token_scratch *scratch, size_t count) {
 int fl_stream_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, const char *text,
                      size_t size, size_t limit, fl_truncation truncation, int32_t *ids,
                      size_t capacity, size_t *count, bool *truncated, fletch_error *error) {
-    bool      left = truncation == FL_TRUNCATE_LEFT && limit <= size;
+    /* A text may have more ids than bytes (NFC), so its size says nothing. */
+    bool      left = truncation == FL_TRUNCATE_LEFT && limit <= capacity;
     fl_stream j    = {.tokenizer = tokenizer, .scratch = scratch, .keep = SIZE_MAX};
     if (tokenizer->wordpiece != NULL && tokenizer->normal_count > 0) {
         const fl_step *step = &tokenizer->normal[0];

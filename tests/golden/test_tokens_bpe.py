@@ -106,6 +106,7 @@ SOUP = ALPHABET + ["\u2581", "<", ">", " the", " of", "ing", "'s", "  ", "   ", 
 HOSTILE = ["", " ", "a" * 3000, " " * 3000, "ab" * 2000, "-" * 3000, "\n" * 500, "1234567890" * 200, "é" * 1000,
            "日本語" * 500, "\u200d" * 300, "👩\u200d👩\u200d👧 " * 50, "x " * 1000, "\r\n" * 300, "don't DON'T I'LL " * 50,
            "\u2581" * 500, "<s>" * 100, "e" + "\u0301" * 300, "ſ'ſ'S'\u212a", "\U0010ffff" * 100]
+GROWING = ["\0\u0344a", "\u0344", "\U0001d160", "\U0001d160\u0344", "\U0001d15e x"]  # NFC: more ids than bytes
 
 
 def soup(count, seed):
@@ -145,6 +146,8 @@ def same_as_reference(path, texts):
     compare(tokenizer, path, texts)
     compare(tokenizer, path, texts[::3], 7)
     compare(tokenizer, path, texts[1::3], 7, left=True)
+    for most in 3, 5, 8, 11:
+        compare(tokenizer, path, GROWING, most, left=True)
     ids = [one[0] for one in dump(path, texts)]
     chance = random.Random(3)
     ids += [chance.choices(range(tokenizer.get_vocab_size()), k=8) for _ in range(500)]
