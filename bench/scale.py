@@ -27,7 +27,7 @@ import os, sys
 import ray, ray.data
 import fletch.ray
 source, target, actors = sys.argv[1:]
-ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
+ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False)
 ds = fletch.ray.embed(ray.data.read_parquet(source), model=os.environ["FLETCH_MODEL"], concurrency=int(actors), cpus=1, batch_size=64)
 ds.write_parquet(target)
 ray.shutdown()
@@ -35,8 +35,10 @@ ray.shutdown()
 
 
 def texts(count):
-    lines = (DATA / "stsb-en-train.jsonl").read_text().splitlines()
-    return [json.loads(line)["a"] for line in lines[:count]]
+    rows = [json.loads(line) for line in (DATA / "stsb-en-train.jsonl").read_text().splitlines()]
+    found = [row[side] for side in "ab" for row in rows]
+    assert count <= len(found), f"BENCH_ROWS: there are {len(found)} sentences"
+    return found[:count]
 
 
 def cpu_of_children(commands):
