@@ -75,15 +75,6 @@ static void refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
     }
 }
 
-static bool refuse_content_type(fl_http_request *request) {
-    if (fl_request_is_json(request, true)) {
-        return false;
-    }
-    fl_reply_error(request, 415, "bad_request",
-                   "Expected request with `Content-Type: application/json`");
-    return true;
-}
-
 /* ---- /v2/embed --------------------------------------------------------------------------------- */
 
 /* In the order of FL_WORDS_TYPES, the last being the bytes of float. */
@@ -139,41 +130,17 @@ static const fl_style style = {fault, refuse, write_answer, false};
 
 #define AT(member) offsetof(fl_ask, member)
 const fl_field fl_fields_cohere[] = {
-    {.name   = "texts",
-     .type   = FL_FIELD_INPUT,
-     .flags  = FL_FIELD_REQUIRED,
-     .offset = AT(input),
-     .forms  = FL_INPUT_TEXTS},
+    {"texts", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input), .forms = FL_INPUT_TEXTS},
     {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
-    {.name   = "input_type",
-     .type   = FL_FIELD_WORD,
-     .flags  = FL_FIELD_NULL,
-     .offset = AT(input_type),
-     .words  = FL_WORDS_INPUT_TYPE,
-     .text   = "Chooses the model's prompt of that purpose, where it has one."},
-    {.name   = "embedding_types",
-     .type   = FL_FIELD_WORDS,
-     .flags  = FL_FIELD_NULL,
-     .offset = AT(types),
-     .words  = FL_WORDS_TYPES,
-     .text   = "All are answered from one forward pass."},
-    {.name   = "output_dimension",
-     .type   = FL_FIELD_INT,
-     .flags  = FL_FIELD_NULL,
-     .offset = AT(dimensions),
-     .min    = 1,
-     .max    = INT32_MAX},
-    {.name   = "truncate",
-     .type   = FL_FIELD_WORD,
-     .flags  = FL_FIELD_NULL,
-     .offset = AT(cut),
-     .words  = FL_WORDS_CUT,
-     .text   = "NONE: a text that is too long is an error; START and END drop that side."},
-    {.name   = "details",
-     .type   = FL_FIELD_BOOL,
-     .flags  = FL_FIELD_NULL,
-     .offset = AT(details),
-     .text   = "Tell tokens and truncation of each text in meta."},
+    {"input_type", FL_FIELD_WORD, FL_FIELD_NULL, AT(input_type), .words = FL_WORDS_INPUT_TYPE,
+     .text = "Chooses the model's prompt of that purpose, where it has one."},
+    {"embedding_types", FL_FIELD_WORDS, FL_FIELD_NULL, AT(types), .words = FL_WORDS_TYPES,
+     .text = "All are answered from one forward pass."},
+    {"output_dimension", FL_FIELD_INT, FL_FIELD_NULL, AT(dimensions), .min = 1, .max = INT32_MAX},
+    {"truncate", FL_FIELD_WORD, FL_FIELD_NULL, AT(cut), .words = FL_WORDS_CUT,
+     .text = "NONE: a text that is too long is an error; START and END drop that side."},
+    {"details", FL_FIELD_BOOL, FL_FIELD_NULL, AT(details),
+     .text = "Tell tokens and truncation of each text in meta."},
     {0}};
 
 /* The names that models give to the prompt of a purpose, best first. */
@@ -196,10 +163,7 @@ static void choose_prompt(fl_job *job) {
 }
 
 static void embed(fl_http_request *request) {
-    if (refuse_content_type(request)) {
-        return;
-    }
-    fl_job *job = fl_job_read(request, &style, fl_fields_cohere);
+    fl_job *job = fl_job_read_json(request, &style, fl_fields_cohere);
     if (job == NULL) {
         return;
     }
@@ -223,34 +187,19 @@ static void embed(fl_http_request *request) {
 /* ---- Rerank ------------------------------------------------------------------------------------ */
 
 const fl_field fl_fields_rerank_cohere[] = {
-    {.name   = "query",
-     .type   = FL_FIELD_STRING,
-     .flags  = FL_FIELD_REQUIRED,
-     .offset = AT(source),
-     .min    = 1},
-    {.name   = "documents",
-     .type   = FL_FIELD_INPUT,
-     .flags  = FL_FIELD_REQUIRED,
-     .offset = AT(input),
-     .forms  = FL_INPUT_TEXTS | FL_INPUT_OBJECTS | FL_INPUT_NOTHING,
-     .text   = "Texts, or objects with a field text."},
+    {"query", FL_FIELD_STRING, FL_FIELD_REQUIRED, AT(source), .min = 1},
+    {"documents", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input),
+     .forms = FL_INPUT_TEXTS | FL_INPUT_OBJECTS | FL_INPUT_NOTHING,
+     .text  = "Texts, or objects with a field text."},
     {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
-    {.name   = "top_n",
-     .type   = FL_FIELD_INT,
-     .flags  = FL_FIELD_NULL,
-     .offset = AT(top),
-     .min    = 1,
-     .max    = INT32_MAX,
-     .text   = "Only so many, the best."},
+    {"top_n", FL_FIELD_INT, FL_FIELD_NULL, AT(top), .min = 1, .max = INT32_MAX,
+     .text = "Only so many, the best."},
     {.name   = "return_documents",
      .type   = FL_FIELD_BOOL,
      .flags  = FL_FIELD_NULL,
      .offset = AT(return_text)},
-    {.name   = "raw_scores",
-     .type   = FL_FIELD_BOOL,
-     .flags  = FL_FIELD_NULL,
-     .offset = AT(raw_scores),
-     .text   = "true: logits, not 0 to 1."},
+    {"raw_scores", FL_FIELD_BOOL, FL_FIELD_NULL, AT(raw_scores),
+     .text = "true: logits, not 0 to 1."},
     {0}};
 
 /* What Cohere's clients and Jina's read, in one object. */
@@ -288,10 +237,7 @@ static bool write_ranked(fl_job *job, const fletch_outcome *outcome) {
 static const fl_style rerank_style = {fault, refuse, write_ranked, false};
 
 static void rerank(fl_http_request *request) {
-    if (refuse_content_type(request)) {
-        return;
-    }
-    fl_job *job = fl_job_read(request, &rerank_style, fl_fields_rerank_cohere);
+    fl_job *job = fl_job_read_json(request, &rerank_style, fl_fields_rerank_cohere);
     if (job == NULL) {
         return;
     }

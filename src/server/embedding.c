@@ -58,6 +58,15 @@ fl_job *fl_job_read(fl_http_request *request, const fl_style *style, const fl_fi
     return job;
 }
 
+fl_job *fl_job_read_json(fl_http_request *request, const fl_style *style, const fl_field *fields) {
+    if (!fl_request_is_json(request, true)) {
+        fl_reply_error(request, 415, "bad_request",
+                       "Expected request with `Content-Type: application/json`");
+        return NULL;
+    }
+    return fl_job_read(request, style, fields);
+}
+
 bool fl_job_model(fl_job *job) {
     fl_span name = job->ask.model;
     job->served  = fl_server_model(job->request->server, name.data, name.size);

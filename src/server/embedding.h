@@ -93,6 +93,8 @@ struct fl_job {
 
 /* A job with the body read into job->ask; NULL after it was answered with a fault. */
 fl_job *fl_job_read(fl_http_request *request, const fl_style *style, const fl_field *fields);
+/* And refuse a content type that is another, as OpenAI and Cohere do. */
+fl_job *fl_job_read_json(fl_http_request *request, const fl_style *style, const fl_field *fields);
 
 bool fl_job_model(fl_job *job);   /* job->served; false: answered */
 bool fl_job_prepare(fl_job *job); /* model, headers, bounds; false: answered */

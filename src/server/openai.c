@@ -148,57 +148,25 @@ static const fl_style style = {fault, refuse, write_list, true};
 
 #define AT(member) offsetof(fl_ask, member)
 const fl_field fl_fields_openai[] = {
-    {.name   = "input",
-     .type   = FL_FIELD_INPUT,
-     .flags  = FL_FIELD_REQUIRED,
-     .offset = AT(input),
-     .forms  = FL_INPUT_ALL,
-     .text   = "A text, a list of texts, token ids of this model, or a list of such lists."},
+    {"input", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input), .forms = FL_INPUT_ALL,
+     .text = "A text, a list of texts, token ids of this model, or a list of such lists."},
     {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
-    {.name   = "encoding_format",
-     .type   = FL_FIELD_WORD,
-     .flags  = FL_FIELD_NULL,
-     .offset = AT(encoding),
-     .words  = FL_WORDS_ENCODING,
-     .text   = "base64: the vector's bytes, little-endian."},
-    {.name   = "dimensions",
-     .type   = FL_FIELD_INT,
-     .flags  = FL_FIELD_NULL,
-     .offset = AT(dimensions),
-     .min    = 1,
-     .max    = INT32_MAX,
-     .text   = "Cut to this many, then normalise again."},
+    {"encoding_format", FL_FIELD_WORD, FL_FIELD_NULL, AT(encoding), .words = FL_WORDS_ENCODING,
+     .text = "base64: the vector's bytes, little-endian."},
+    {"dimensions", FL_FIELD_INT, FL_FIELD_NULL, AT(dimensions), .min = 1, .max = INT32_MAX,
+     .text = "Cut to this many, then normalise again."},
     {.name = "user", .type = FL_FIELD_ANY, .text = "Ignored."},
-    {.name   = "prompt_name",
-     .type   = FL_FIELD_STRING,
-     .flags  = FL_FIELD_NULL,
-     .offset = AT(prompt_name),
-     .text   = "One of the model's prompts, put in front of every text."},
-    {.name   = "normalize",
-     .type   = FL_FIELD_BOOL,
-     .flags  = FL_FIELD_NULL,
-     .offset = AT(normalize),
-     .text   = "false: raw pooled vectors."},
-    {.name   = "truncate",
-     .type   = FL_FIELD_BOOL,
-     .flags  = FL_FIELD_NULL,
-     .offset = AT(truncate),
-     .text   = "false: a text that is too long is an error."},
-    {.name   = "truncation_direction",
-     .type   = FL_FIELD_WORD,
-     .flags  = FL_FIELD_NULL,
-     .offset = AT(direction),
-     .words  = FL_WORDS_DIRECTION},
-    {.name   = "output_dtype",
-     .type   = FL_FIELD_WORD,
-     .flags  = FL_FIELD_NULL,
-     .offset = AT(dtype),
-     .words  = FL_WORDS_DTYPE},
-    {.name   = "details",
-     .type   = FL_FIELD_BOOL,
-     .flags  = FL_FIELD_NULL,
-     .offset = AT(details),
-     .text   = "Tell tokens and truncation of each text."},
+    {"prompt_name", FL_FIELD_STRING, FL_FIELD_NULL, AT(prompt_name),
+     .text = "One of the model's prompts, put in front of every text."},
+    {"normalize", FL_FIELD_BOOL, FL_FIELD_NULL, AT(normalize),
+     .text = "false: raw pooled vectors."},
+    {"truncate", FL_FIELD_BOOL, FL_FIELD_NULL, AT(truncate),
+     .text = "false: a text that is too long is an error."},
+    {"truncation_direction", FL_FIELD_WORD, FL_FIELD_NULL, AT(direction),
+     .words = FL_WORDS_DIRECTION},
+    {"output_dtype", FL_FIELD_WORD, FL_FIELD_NULL, AT(dtype), .words = FL_WORDS_DTYPE},
+    {"details", FL_FIELD_BOOL, FL_FIELD_NULL, AT(details),
+     .text = "Tell tokens and truncation of each text."},
     {0}};
 
 /* ---- Ids of another tokenizer -------------------------------------------------------------------- */
@@ -263,20 +231,8 @@ static void warn_of_ids(fl_job *job) {
     }
 }
 
-static bool refuse_content_type(fl_http_request *request) {
-    if (fl_request_is_json(request, true)) {
-        return false;
-    }
-    fl_reply_error(request, 415, "bad_request",
-                   "Expected request with `Content-Type: application/json`");
-    return true;
-}
-
 static void embeddings(fl_http_request *request) {
-    if (refuse_content_type(request)) {
-        return;
-    }
-    fl_job *job = fl_job_read(request, &style, fl_fields_openai);
+    fl_job *job = fl_job_read_json(request, &style, fl_fields_openai);
     if (job == NULL) {
         return;
     }
@@ -290,27 +246,16 @@ static void embeddings(fl_http_request *request) {
 
 /* ---- /score, as vLLM has it ---------------------------------------------------------------------- */
 
-const fl_field fl_fields_score[] = {{.name   = "text_1",
-                                     .type   = FL_FIELD_INPUT,
-                                     .flags  = FL_FIELD_REQUIRED,
-                                     .offset = offsetof(fl_ask, input),
-                                     .forms  = FL_INPUT_TEXT | FL_INPUT_TEXTS | FL_INPUT_NOTHING,
-                                     .text   = "A text for all of text_2, or as many as there."},
-                                    {.name   = "text_2",
-                                     .type   = FL_FIELD_INPUT,
-                                     .flags  = FL_FIELD_REQUIRED,
-                                     .offset = offsetof(fl_ask, second),
-                                     .forms  = FL_INPUT_TEXT | FL_INPUT_TEXTS | FL_INPUT_NOTHING},
-                                    {.name   = "model",
-                                     .type   = FL_FIELD_STRING,
-                                     .flags  = FL_FIELD_NULL,
-                                     .offset = offsetof(fl_ask, model)},
-                                    {.name   = "use_activation",
-                                     .type   = FL_FIELD_BOOL,
-                                     .flags  = FL_FIELD_NULL,
-                                     .offset = offsetof(fl_ask, use_activation),
-                                     .text   = "false: logits; else as the model's folder says."},
-                                    {0}};
+const fl_field fl_fields_score[] = {
+    {"text_1", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input),
+     .forms = FL_INPUT_TEXT | FL_INPUT_TEXTS | FL_INPUT_NOTHING,
+     .text  = "A text for all of text_2, or as many as there."},
+    {"text_2", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(second),
+     .forms = FL_INPUT_TEXT | FL_INPUT_TEXTS | FL_INPUT_NOTHING},
+    {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
+    {"use_activation", FL_FIELD_BOOL, FL_FIELD_NULL, AT(use_activation),
+     .text = "false: logits; else as the model's folder says."},
+    {0}};
 
 static bool write_scores(fl_job *job, const fletch_outcome *outcome) {
     fl_buf *body = &job->request->reply.body;
@@ -335,10 +280,7 @@ static bool write_scores(fl_job *job, const fletch_outcome *outcome) {
 static const fl_style score_style = {fault, refuse, write_scores, false};
 
 static void score(fl_http_request *request) {
-    if (refuse_content_type(request)) {
-        return;
-    }
-    fl_job *job = fl_job_read(request, &score_style, fl_fields_score);
+    fl_job *job = fl_job_read_json(request, &score_style, fl_fields_score);
     if (job == NULL) {
         return;
     }

@@ -113,27 +113,15 @@ static bool has_store(fl_http_request *request) {
     }
 const fl_field fl_fields_seed_add[] = {
     {.name = "text", .type = FL_FIELD_STRING, .offset = AT(text), .min = 1, .text = "One text."},
-    {.name   = "texts",
-     .type   = FL_FIELD_INPUT,
-     .offset = AT(texts),
-     .forms  = FL_INPUT_TEXTS,
-     .text   = "Or several: all of them are kept, or none."},
-    {.name   = "id",
-     .type   = FL_FIELD_STRING,
-     .offset = AT(id),
-     .min    = 1,
-     .text   = "Of the one text; an item that has it is replaced. Made when it is not given."},
-    {.name   = "ids",
-     .type   = FL_FIELD_INPUT,
-     .offset = AT(ids),
-     .forms  = FL_INPUT_TEXTS,
-     .text   = "As many as texts."},
-    {.name   = "metadata",
-     .type   = FL_FIELD_RAW,
-     .offset = AT(metadata),
-     .words  = "\"type\":[\"object\",\"array\",\"null\"],\"items\":{\"type\":[\"object\","
-               "\"null\"]}",
-     .text   = "An object that is kept with each text, or a list with one for each."},
+    {"texts", FL_FIELD_INPUT, 0, AT(texts), .forms = FL_INPUT_TEXTS,
+     .text = "Or several: all of them are kept, or none."},
+    {"id", FL_FIELD_STRING, 0, AT(id), .min = 1,
+     .text = "Of the one text; an item that has it is replaced. Made when it is not given."},
+    {"ids", FL_FIELD_INPUT, 0, AT(ids), .forms = FL_INPUT_TEXTS, .text = "As many as texts."},
+    {"metadata", FL_FIELD_RAW, 0, AT(metadata),
+     .words = "\"type\":[\"object\",\"array\",\"null\"],\"items\":{\"type\":[\"object\","
+              "\"null\"]}",
+     .text  = "An object that is kept with each text, or a list with one for each."},
     PROMPT,
     {0}};
 
@@ -144,24 +132,15 @@ const fl_field fl_fields_seed_add[] = {
     }
 /* Closed: a min_score or an offset that nobody reads would give other items than were asked for. */
 const fl_field fl_fields_seed_search[] = {
-    {.name   = "text",
-     .type   = FL_FIELD_STRING,
-     .offset = AT(text),
-     .min    = 1,
-     .text   = "What to look for."},
-    {.name   = "vector",
-     .type   = FL_FIELD_RAW,
-     .offset = AT(vector),
-     .words  = "\"type\":\"array\",\"items\":{\"type\":\"number\"}",
-     .text   = "Or a vector of the model's size."},
+    {"text", FL_FIELD_STRING, 0, AT(text), .min = 1, .text = "What to look for."},
+    {"vector", FL_FIELD_RAW, 0, AT(vector),
+     .words = "\"type\":\"array\",\"items\":{\"type\":\"number\"}",
+     .text  = "Or a vector of the model's size."},
     COUNT("k", 0, "How many items, 10 unless told."),
     COUNT("top_k", 1, "Another name of k."),
     COUNT("limit", 2, "Another name of k."),
-    {.name   = "filter",
-     .type   = FL_FIELD_RAW,
-     .offset = AT(filter),
-     .words  = "\"type\":[\"object\",\"null\"]",
-     .text   = "Only items whose metadata has all of this."},
+    {"filter", FL_FIELD_RAW, 0, AT(filter), .words = "\"type\":[\"object\",\"null\"]",
+     .text = "Only items whose metadata has all of this."},
     PROMPT,
     {.flags = FL_FIELD_CLOSED}};
 

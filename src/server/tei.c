@@ -190,33 +190,19 @@ static const fl_style embed_style = {fl_tei_fault, fl_tei_refuse, write_rows, tr
         .text = "Which of several loaded models."                                                  \
     }
 
-const fl_field fl_fields_tei_embed[] = {INPUTS,
-                                        TRUNCATE,
-                                        DIRECTION,
-                                        PROMPT_NAME,
-                                        MODEL,
-                                        {.name   = "normalize",
-                                         .type   = FL_FIELD_BOOL,
-                                         .offset = AT(normalize),
-                                         .text   = "false: raw pooled vectors."},
-                                        {.name   = "dimensions",
-                                         .type   = FL_FIELD_INT,
-                                         .flags  = FL_FIELD_NULL,
-                                         .offset = AT(dimensions),
-                                         .min    = 0,
-                                         .max    = INT64_MAX,
-                                         .text   = "Cut to this many, then normalise again."},
-                                        {.name   = "output_dtype",
-                                         .type   = FL_FIELD_WORD,
-                                         .flags  = FL_FIELD_NULL,
-                                         .offset = AT(dtype),
-                                         .words  = FL_WORDS_DTYPE},
-                                        {.name   = "details",
-                                         .type   = FL_FIELD_BOOL,
-                                         .flags  = FL_FIELD_NULL,
-                                         .offset = AT(details),
-                                         .text   = "Tell tokens and truncation of each text."},
-                                        {0}};
+const fl_field fl_fields_tei_embed[] = {
+    INPUTS,
+    TRUNCATE,
+    DIRECTION,
+    PROMPT_NAME,
+    MODEL,
+    {"normalize", FL_FIELD_BOOL, 0, AT(normalize), .text = "false: raw pooled vectors."},
+    {"dimensions", FL_FIELD_INT, FL_FIELD_NULL, AT(dimensions), .min = 0, .max = INT64_MAX,
+     .text = "Cut to this many, then normalise again."},
+    {"output_dtype", FL_FIELD_WORD, FL_FIELD_NULL, AT(dtype), .words = FL_WORDS_DTYPE},
+    {"details", FL_FIELD_BOOL, FL_FIELD_NULL, AT(details),
+     .text = "Tell tokens and truncation of each text."},
+    {0}};
 
 /* Read the texts, and hand them over once `prepare` has not answered. */
 static void run(fl_http_request *request, const fl_style *style, const fl_field *fields,
@@ -326,29 +312,17 @@ static bool write_similarity(fl_job *job, const fletch_outcome *outcome) {
 
 static const fl_style similarity_style = {fl_tei_fault, fl_tei_refuse, write_similarity, true};
 
-static const fl_field similarity_inputs[]     = {{.name   = "source_sentence",
-                                                  .type   = FL_FIELD_STRING,
-                                                  .flags  = FL_FIELD_REQUIRED,
-                                                  .offset = AT(source),
-                                                  .min    = 1},
-                                                 {.name   = "sentences",
-                                                  .type   = FL_FIELD_INPUT,
-                                                  .flags  = FL_FIELD_REQUIRED,
-                                                  .offset = AT(input),
-                                                  .forms  = FL_INPUT_TEXTS},
-                                                 {0}};
+static const fl_field similarity_inputs[] = {
+    {"source_sentence", FL_FIELD_STRING, FL_FIELD_REQUIRED, AT(source), .min = 1},
+    {"sentences", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input), .forms = FL_INPUT_TEXTS},
+    {0}};
 static const fl_field similarity_parameters[] = {TRUNCATE, DIRECTION, PROMPT_NAME, {0}};
 
-const fl_field fl_fields_tei_similarity[] = {{.name  = "inputs",
-                                              .type  = FL_FIELD_INNER,
-                                              .flags = FL_FIELD_REQUIRED,
-                                              .inner = similarity_inputs},
-                                             {.name  = "parameters",
-                                              .type  = FL_FIELD_INNER,
-                                              .flags = FL_FIELD_NULL,
-                                              .inner = similarity_parameters},
-                                             MODEL,
-                                             {0}};
+const fl_field fl_fields_tei_similarity[] = {
+    {"inputs", FL_FIELD_INNER, FL_FIELD_REQUIRED, 0, .inner = similarity_inputs},
+    {"parameters", FL_FIELD_INNER, FL_FIELD_NULL, 0, .inner = similarity_parameters},
+    MODEL,
+    {0}};
 
 /* The source becomes the last text of the request. */
 static bool append_source(fl_job *job) {
@@ -395,27 +369,17 @@ static void similarity(fl_http_request *request) {
 /* ---- Scores --------------------------------------------------------------------------------------- */
 
 const fl_field fl_fields_tei_predict[] = {
-    {.name   = "inputs",
-     .type   = FL_FIELD_PAIRS,
-     .flags  = FL_FIELD_REQUIRED,
-     .offset = AT(pairs),
-     .text   = "A text, a pair of texts, or a list of [text] or of [text, text]."},
+    {"inputs", FL_FIELD_PAIRS, FL_FIELD_REQUIRED, AT(pairs),
+     .text = "A text, a pair of texts, or a list of [text] or of [text, text]."},
     TRUNCATE,
     DIRECTION,
     RAW_SCORES,
     MODEL,
     {0}};
 const fl_field fl_fields_tei_rerank[] = {
-    {.name   = "query",
-     .type   = FL_FIELD_STRING,
-     .flags  = FL_FIELD_REQUIRED,
-     .offset = AT(source),
-     .min    = 1},
-    {.name   = "texts",
-     .type   = FL_FIELD_INPUT,
-     .flags  = FL_FIELD_REQUIRED,
-     .offset = AT(input),
-     .forms  = FL_INPUT_TEXTS | FL_INPUT_NOTHING},
+    {"query", FL_FIELD_STRING, FL_FIELD_REQUIRED, AT(source), .min = 1},
+    {"texts", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input),
+     .forms = FL_INPUT_TEXTS | FL_INPUT_NOTHING},
     TRUNCATE,
     DIRECTION,
     RAW_SCORES,

@@ -24,11 +24,8 @@ enum {
 
 #define AT(member) offsetof(fl_ask, member)
 const fl_field fl_fields_tei_tokenize[] = {
-    {.name   = "inputs",
-     .type   = FL_FIELD_INPUT,
-     .flags  = FL_FIELD_REQUIRED,
-     .offset = AT(input),
-     .forms  = FL_INPUT_TEXT | FL_INPUT_TEXTS},
+    {"inputs", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input),
+     .forms = FL_INPUT_TEXT | FL_INPUT_TEXTS},
     {.name = "add_special_tokens", .type = FL_FIELD_BOOL, .offset = AT(add_special)},
     {.name   = "prompt_name",
      .type   = FL_FIELD_STRING,
@@ -38,11 +35,8 @@ const fl_field fl_fields_tei_tokenize[] = {
     {0}};
 
 const fl_field fl_fields_tei_decode[] = {
-    {.name   = "ids",
-     .type   = FL_FIELD_INPUT,
-     .flags  = FL_FIELD_REQUIRED,
-     .offset = AT(input),
-     .forms  = FL_INPUT_IDS | FL_INPUT_ID_LISTS},
+    {"ids", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input),
+     .forms = FL_INPUT_IDS | FL_INPUT_ID_LISTS},
     {.name = "skip_special_tokens", .type = FL_FIELD_BOOL, .offset = AT(skip_special)},
     {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
     {0}};
