@@ -272,96 +272,71 @@ static void label(char *out, size_t capacity, const char *value) {
     out[used] = '\0';
 }
 
+/* A counter is named as in the library, but for these. NULL: what the server counts itself, or nobody asks. */
+static const struct {
+    fletch_counter counter;
+    const char    *name;
+} other_names[] = {
+    {FLETCH_COUNT_REQUESTS, NULL},
+    {FLETCH_COUNT_FAILED_REQUESTS, NULL},
+    {FLETCH_COUNT_COMPANY_WAITS, NULL},
+    {FLETCH_COUNT_CANCELLED_REQUESTS, "cancelled"},
+    {FLETCH_COUNT_EXPIRED_REQUESTS, "expired"},
+    {FLETCH_COUNT_REJECTED_REQUESTS, "queue_refused"},
+    {FLETCH_COUNT_BATCH_SPLITS, "oom_splits"},
+    {FLETCH_COUNT_BUSY_NS, "engine_busy_ns"},
+};
+
+static const char *counter_name(size_t counter) {
+    for (size_t i = 0; i < sizeof other_names / sizeof other_names[0]; i++) {
+        if ((size_t)other_names[i].counter == counter) {
+            return other_names[i].name;
+        }
+    }
+    return fletch_counter_name(counter);
+}
+
+/* Nanoseconds are told as seconds. */
+static void write_counter(const writer *w, size_t counter, const fletch_stats *stats,
+                          char (*names)[160], size_t count) {
+    char        name[80], help[160];
+    const char *base = counter_name(counter), *text = fletch_counter_text(counter);
+    if (base == NULL) {
+        return;
+    }
+    size_t size = strlen(base);
+    bool   ns   = size > 3 && strcmp(base + size - 3, "_ns") == 0;
+    snprintf(name, sizeof name, "%.*s%s_total", (int)(ns ? size - 3 : size), base,
+             ns ? "_seconds" : "");
+    snprintf(help, sizeof help, "%c%s.", text[0] - 'a' + 'A', text + 1);
+    head(w, name, "counter", help);
+    for (size_t i = 0; i < count; i++) {
+        fl_buf_printf(w->out, "%s_%s{model=\"%s\"} %.15g\n", w->metrics->prefix, name, names[i],
+                      (double)stats[i].counter[counter] * (ns ? 1e-9 : 1));
+    }
+}
+
 typedef struct gauge {
-    const char *name, *type, *help;
+    const char *name, *help;
     size_t      offset;
-    double      scale;
 } gauge;
 
-#define OF(field)   offsetof(fletch_stats, field)
-#define COUNT(NAME) offsetof(fletch_stats, counter[FLETCH_COUNT_##NAME])
+#define OF(field) offsetof(fletch_stats, field)
 static const gauge gauges[] = {
-    {"texts_total", "counter", "Texts embedded by an engine.", COUNT(TEXTS), 1},
-    {"scored_texts_total", "counter", "Of these, reranked or classified.", COUNT(SCORED_TEXTS), 1},
-    {"token_texts_total", "counter", "Of these, with a vector for every token.", COUNT(TOKEN_TEXTS),
-     1},
-    {"sparse_texts_total", "counter", "Of these, with weights of vocabulary entries.",
-     COUNT(SPARSE_TEXTS), 1},
-    {"looked_up_texts_total", "counter", "Beside them: texts whose weights came from a table.",
-     COUNT(LOOKED_UP_TEXTS), 1},
-    {"tokens_total", "counter", "Tokens embedded, special tokens counted.", COUNT(TOKENS), 1},
-    {"truncated_texts_total", "counter", "Texts cut to the model's length.", COUNT(TRUNCATED_TEXTS),
-     1},
-    {"failed_texts_total", "counter", "Texts that got an error instead of a vector.",
-     COUNT(FAILED_TEXTS), 1},
-    {"cancelled_total", "counter", "Requests given up by their callers.", COUNT(CANCELLED_REQUESTS),
-     1},
-    {"expired_total", "counter", "Requests whose deadline passed.", COUNT(EXPIRED_REQUESTS), 1},
-    {"queue_refused_total", "counter", "Requests refused because too much was waiting.",
-     COUNT(REJECTED_REQUESTS), 1},
-    {"batches_total", "counter", "Batches that went through an engine.", COUNT(BATCHES), 1},
-    {"oom_splits_total", "counter", "Batches split to fit into memory.", COUNT(BATCH_SPLITS), 1},
-    {"batch_retries_total", "counter", "Batches run again after a failure.", COUNT(BATCH_RETRIES),
-     1},
-    {"fp32_retries_total", "counter",
-     "Texts run again in fp32 because they overflowed a narrower format.", COUNT(FP32_RETRIES), 1},
-    {"replica_failures_total", "counter", "Times an engine failed.", COUNT(REPLICA_FAILURES), 1},
-    {"replica_reopens_total", "counter", "Times a replica was opened again.",
-     COUNT(REPLICA_REOPENS), 1},
-    {"provider_fallbacks_total", "counter", "Times the next provider of the chain was taken.",
-     COUNT(PROVIDER_FALLBACKS), 1},
-    {"provider_selections_total", "counter", "Engines opened.", COUNT(PROVIDER_SELECTIONS), 1},
-    {"zero_copy_inputs_total", "counter",
-     "Texts of which neither bytes nor ids were copied on the way to the engine.",
-     COUNT(ZERO_COPY_INPUTS), 1},
-    {"copied_inputs_total", "counter",
-     "Texts copied, or whose ids were gathered, widened or staged.", COUNT(COPIED_INPUTS), 1},
-    {"zero_copy_outputs_total", "counter", "Rows that the engine wrote into the caller's memory.",
-     COUNT(ZERO_COPY_OUTPUTS), 1},
-    {"staged_outputs_total", "counter", "Rows that passed a buffer.", COUNT(STAGED_OUTPUTS), 1},
-    {"bound_runs_total", "counter", "Runs of ONNX Runtime with inputs and outputs bound.",
-     COUNT(BOUND_RUNS), 1},
-    {"plain_runs_total", "counter", "Runs of ONNX Runtime without binding.", COUNT(PLAIN_RUNS), 1},
-    {"tokenized_bytes_total", "counter", "Bytes of text that were tokenised, without prompts.",
-     COUNT(TOKENIZED_BYTES), 1},
-    {"tokenize_seconds_total", "counter", "Time spent tokenising them, threads added up.",
-     COUNT(TOKENIZE_NS), 1e-9},
-    {"repeated_texts_total", "counter",
-     "Texts that got the result of an equal one of their request.", COUNT(REPEATED_TEXTS), 1},
-    {"cache_hits_total", "counter", "Texts whose result the cache had.", COUNT(CACHE_HITS), 1},
-    {"cache_misses_total", "counter", "Texts that were looked for in the cache and not found.",
-     COUNT(CACHE_MISSES), 1},
-    {"cache_evictions_total", "counter", "Results that made room for others in the cache.",
-     COUNT(CACHE_EVICTIONS), 1},
-    {"pool_takes_total", "counter", "Buffers asked from the pool.", COUNT(POOL_TAKES), 1},
-    {"pool_hits_total", "counter", "Of these, served by a buffer that was kept.", COUNT(POOL_HITS),
-     1},
-    {"pool_allocations_total", "counter", "Buffers allocated when they were asked for.",
-     COUNT(POOL_ALLOCATIONS), 1},
-    {"pool_allocation_seconds_total", "counter", "Time spent allocating them.",
-     COUNT(POOL_ALLOCATION_NS), 1e-9},
-    {"pool_evictions_total", "counter", "Buffers let go because the pool was full.",
-     COUNT(POOL_EVICTIONS), 1},
-    {"pressure_cleanups_total", "counter", "Times buffers were given back for want of memory.",
-     COUNT(PRESSURE_CLEANUPS), 1},
-    {"engine_busy_seconds_total", "counter", "Time engines spent computing, replicas together.",
-     COUNT(BUSY_NS), 1e-9},
-    {"engine_slots", "gauge", "Batches that may be in engines at once.", OF(slots), 1},
-    {"queue_requests", "gauge", "Requests that wait.", OF(queued_requests), 1},
-    {"queue_texts", "gauge", "Texts that wait.", OF(queued_texts), 1},
-    {"queue_tokens", "gauge", "Tokens that wait.", OF(queued_tokens), 1},
-    {"running_texts", "gauge", "Texts in an engine.", OF(running_texts), 1},
-    {"batch_budget_tokens", "gauge", "The token budget of a batch.", OF(batch_tokens), 1},
-    {"pool_bytes", "gauge", "Memory in the buffer pool.", OF(pool_bytes), 1},
-    {"cache_bytes", "gauge", "Memory that results take in the cache.", OF(cache_bytes), 1},
-    {"cache_entries", "gauge", "Results in the cache.", OF(cache_entries), 1},
-    {"cache_limit_bytes", "gauge", "What the cache may take (cache.max_bytes).", OF(cache_limit),
-     1},
-    {"replicas", "gauge", "Replicas of the model.", OF(replicas), 1},
-    {"replicas_ready", "gauge", "Replicas that take work.", OF(replicas_ready), 1},
+    {"engine_slots", "Batches that may be in engines at once.", OF(slots)},
+    {"queue_requests", "Requests that wait.", OF(queued_requests)},
+    {"queue_texts", "Texts that wait.", OF(queued_texts)},
+    {"queue_tokens", "Tokens that wait.", OF(queued_tokens)},
+    {"running_texts", "Texts in an engine.", OF(running_texts)},
+    {"batch_budget_tokens", "The token budget of a batch.", OF(batch_tokens)},
+    {"pool_bytes", "Memory in the buffer pool.", OF(pool_bytes)},
+    {"cache_bytes", "Memory that results take in the cache.", OF(cache_bytes)},
+    {"cache_entries", "Results in the cache.", OF(cache_entries)},
+    {"cache_limit_bytes", "What the cache may take (cache.max_bytes).", OF(cache_limit)},
+    {"replicas", "Replicas of the model.", OF(replicas)},
+    {"replicas_ready", "Replicas that take work.", OF(replicas_ready)},
 };
 #undef OF
-#undef COUNT
 
 enum { GAUGE_COUNT = sizeof gauges / sizeof gauges[0], EVERY = 4 };
 
@@ -388,13 +363,16 @@ static void write_library_histogram(const writer *w, const char *name, const cha
 static void write_models(const writer *w, const fletch_stats *stats, char (*names)[160],
                          size_t count) {
     const char *prefix = w->metrics->prefix;
+    for (size_t counter = 0; fletch_counter_name(counter) != NULL; counter++) {
+        write_counter(w, counter, stats, names, count);
+    }
     for (size_t g = 0; g < GAUGE_COUNT; g++) {
-        head(w, gauges[g].name, gauges[g].type, gauges[g].help);
+        head(w, gauges[g].name, "gauge", gauges[g].help);
         for (size_t i = 0; i < count; i++) {
             uint64_t value;
             memcpy(&value, (const char *)&stats[i] + gauges[g].offset, sizeof value);
             fl_buf_printf(w->out, "%s_%s{model=\"%s\"} %.15g\n", prefix, gauges[g].name, names[i],
-                          (double)value * gauges[g].scale);
+                          (double)value);
         }
     }
     static const struct {
