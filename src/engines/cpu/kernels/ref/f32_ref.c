@@ -9,30 +9,63 @@
 #include "engines/cpu/kernels.h"
 #include "engines/cpu/kernels/ref/narrow.h"
 
-static void gemm_ref(const fl_gemm *g) {
+FL_INLINE void chains(const fl_gemm *g) {
     for (size_t row = 0; row < g->rows; row++) {
-        for (size_t col = 0; col < g->panels * FL_CPU_LANES; col++) {
+        for (size_t panel = 0; panel < g->panels; panel++) {
+            size_t       col = panel * FL_CPU_LANES;
             const float *a   = g->a + row * g->a_stride;
-            const float *b   = g->b + col / FL_CPU_LANES * g->b_stride + col % FL_CPU_LANES;
+            const float *b   = g->b + panel * g->b_stride;
             float       *c   = g->c + row * g->c_stride + col;
-            float        sum = g->accumulate ? *c : 0.0f;
-            for (size_t k = 0; k < g->k; k++) {
-                sum = fmaf(a[k], b[k * FL_CPU_LANES], sum);
+            float        sum[FL_CPU_LANES];
+            for (size_t i = 0; i < FL_CPU_LANES; i++) {
+                sum[i] = g->accumulate ? c[i] : 0.0f;
             }
-            sum = g->bias ? sum + g->bias[col] : sum;
-            sum = g->residual ? sum + g->residual[row * g->residual_stride + col] : sum;
-            *c  = sum;
+            for (size_t k = 0; k < g->k; k++) {
+                for (size_t i = 0; i < FL_CPU_LANES; i++) {
+                    sum[i] = fmaf(a[k], b[k * FL_CPU_LANES + i], sum[i]);
+                }
+            }
+            fl_ref_put(c, sum, g->bias ? g->bias + col : NULL,
+                       g->residual ? g->residual + row * g->residual_stride + col : NULL);
         }
     }
 }
 
-/* The score of one query and key as every kernel rounds it. */
-static float score(const fl_attention *at, const float *q, const float *k, const float *bias) {
-    double sum = 0.0;
+FL_REF_FMA static void chains_fma(const fl_gemm *g) {
+    chains(g);
+}
+
+static void gemm_ref(const fl_gemm *g) {
+    FL_REF_HAS_FMA ? chains_fma(g) : chains(g);
+}
+
+enum { KEYS = 8 };
+
+/* The scores of `count` keys from the j-th on, as every kernel rounds them: sums side by side, so that
+ * none waits for its last addition. */
+FL_INLINE void scores(const fl_attention *at, const float *q, size_t j, size_t count,
+                      const float *bias, double *out) {
+    const float *k         = at->k + j * at->kv_stride;
+    double       sum[KEYS] = {0};
     for (size_t c = 0; c < at->d; c++) {
-        sum += (double)q[c] * (double)k[c];
+        for (size_t i = 0; i < count; i++) {
+            sum[i] += (double)q[c] * (double)k[i * at->kv_stride + c];
+        }
     }
-    return (float)(sum + (bias ? (double)*bias : 0.0));
+    for (size_t i = 0; i < count; i++) {
+        out[i] = (double)(float)(sum[i] + (bias ? (double)bias[j + i] : 0.0));
+    }
+}
+
+/* From key j on, at most KEYS and none behind the last; how many. */
+static size_t next_scores(const fl_attention *at, const float *q, size_t j, size_t high,
+                          const float *bias, double *out) {
+    if (high - j >= KEYS) {
+        scores(at, q, j, KEYS, bias, out);
+        return KEYS;
+    }
+    scores(at, q, j, 1, bias, out);
+    return 1;
 }
 
 /* Scores are computed twice, for the largest and for the weights: the scratch, which holds the sums of
@@ -44,19 +77,24 @@ static void attention_row(const fl_attention *at, size_t head, size_t row) {
     size_t       low   = i > at->before ? i - at->before : 0;
     size_t       high  = at->n - i > at->after ? i + at->after + 1 : at->n;
     const float *bias  = at->bias ? at->bias + head * at->bias_head - i : NULL; /* of key 0 */
-    double      *value = (double *)(void *)at->scratch, top = -INFINITY, sum = 0.0;
-    for (size_t j = low; j < high; j++) {
-        top = fmax(top, (double)score(at, q, at->k + j * at->kv_stride, bias ? bias + j : NULL));
+    double      *value = (double *)(void *)at->scratch, top = -INFINITY, sum = 0.0, s[KEYS];
+    for (size_t j = low, count; j < high; j += count) {
+        count = next_scores(at, q, j, high, bias, s);
+        for (size_t key = 0; key < count; key++) {
+            top = fmax(top, s[key]);
+        }
     }
     for (size_t c = 0; c < at->d; c++) {
         value[c] = 0.0;
     }
-    for (size_t j = low; j < high; j++) {
-        double s      = (double)score(at, q, at->k + j * at->kv_stride, bias ? bias + j : NULL);
-        double weight = (double)(float)exp(s - top);
-        sum += weight;
-        for (size_t c = 0; c < at->d; c++) {
-            value[c] += weight * (double)at->v[j * at->kv_stride + c];
+    for (size_t j = low, count; j < high; j += count) {
+        count = next_scores(at, q, j, high, bias, s);
+        for (size_t key = 0; key < count; key++) {
+            double weight = (double)(float)exp(s[key] - top);
+            sum += weight;
+            for (size_t c = 0; c < at->d; c++) {
+                value[c] += weight * (double)at->v[(j + key) * at->kv_stride + c];
+            }
         }
     }
     for (size_t c = 0; c < at->d; c++) {

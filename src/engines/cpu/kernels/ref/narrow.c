@@ -125,7 +125,7 @@ void fl_bf16_round_ref(const fl_quantize *z) {
     }
 }
 
-static float widened(const uint8_t *number) {
+FL_INLINE float widened(const uint8_t *number) {
     uint16_t half;
     float    value;
     memcpy(&half, number, sizeof half);
@@ -134,18 +134,32 @@ static float widened(const uint8_t *number) {
     return value;
 }
 
-void fl_bf16_gemm_ref(const fl_gemm_narrow *g) {
+FL_INLINE void chains(const fl_gemm_narrow *g) {
     for (size_t row = 0; row < g->rows; row++) {
-        for (size_t col = 0; col < g->panels * FL_CPU_LANES; col++) {
+        for (size_t panel = 0; panel < g->panels; panel++) {
             const float *a = (const float *)(const void *)((const char *)g->a + row * g->a_stride);
-            const uint8_t *b = g->b + col / FL_CPU_LANES * g->b_stride;
-            float         *c = g->c + row * g->c_stride + col, sum = g->accumulate ? *c : 0.0f;
-            for (size_t k = 0; k < g->k; k++) {
-                size_t at = (k / 2 * FL_CPU_LANES + col % FL_CPU_LANES) * 2 + k % 2;
-                sum       = fmaf(a[k], widened(b + 2 * at), sum);
+            const uint8_t *b   = g->b + panel * g->b_stride;
+            size_t         col = panel * FL_CPU_LANES;
+            float         *c   = g->c + row * g->c_stride + col, sum[FL_CPU_LANES];
+            for (size_t i = 0; i < FL_CPU_LANES; i++) {
+                sum[i] = g->accumulate ? c[i] : 0.0f;
             }
-            sum = g->bias ? sum + g->bias[col] : sum;
-            *c  = g->residual ? sum + g->residual[row * g->residual_stride + col] : sum;
+            for (size_t k = 0; k < g->k; k++) {
+                for (size_t i = 0; i < FL_CPU_LANES; i++) {
+                    size_t at = (k / 2 * FL_CPU_LANES + i) * 2 + k % 2;
+                    sum[i]    = fmaf(a[k], widened(b + 2 * at), sum[i]);
+                }
+            }
+            fl_ref_put(c, sum, g->bias ? g->bias + col : NULL,
+                       g->residual ? g->residual + row * g->residual_stride + col : NULL);
         }
     }
+}
+
+FL_REF_FMA static void chains_fma(const fl_gemm_narrow *g) {
+    chains(g);
+}
+
+void fl_bf16_gemm_ref(const fl_gemm_narrow *g) {
+    FL_REF_HAS_FMA ? chains_fma(g) : chains(g);
 }
