@@ -100,10 +100,7 @@ static void put_path(fl_json_w *w, const char *path) {
 static int put_text(const fl_filejob *job, const fl_cli *cli, fl_buf *out, fletch_error *error) {
     fl_json_w w = {.out = out};
     char      value[VALUE_MAX], fingerprint[65];
-    int       status = fletch_model_fingerprint(cli->model, fingerprint, error);
-    if (status < 0) {
-        return status;
-    }
+    FL_TRY(fletch_model_fingerprint(cli->model, fingerprint, error));
     fl_json_w_object(&w, NULL);
     fl_json_w_i64(&w, "job", FORMAT);
     fl_json_w_text(&w, "fletch", fletch_version());

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "cli/zip.h"
 
@@ -217,14 +218,12 @@ void fl_list_output_put(fl_list_output *lists, const fl_row *row, const fletch_l
 }
 
 int fl_list_output_flush(fl_list_output *lists, fletch_error *error) {
-    int status = fl_sink_flush(&lists->output->sink, false, error);
-    if (status == 0 && lists->output->format == FL_OUTPUT_NPZ) {
-        status = fl_sink_flush(&lists->ids, false, error);
+    FL_TRY(fl_sink_flush(&lists->output->sink, false, error));
+    if (lists->output->format == FL_OUTPUT_NPZ) {
+        FL_TRY(fl_sink_flush(&lists->ids, false, error));
+        FL_TRY(fl_sink_flush(&lists->offsets, false, error));
     }
-    if (status == 0 && lists->output->format == FL_OUTPUT_NPZ) {
-        status = fl_sink_flush(&lists->offsets, false, error);
-    }
-    return status;
+    return 0;
 }
 
 /* A file of the archive that is complete: its facts from its npy header and what is known of the rest. */
@@ -289,10 +288,7 @@ static int finish_arrays(fl_list_output *lists, fletch_error *error) {
     seal(&entries[0], head + zip, "<f4", shape, output->crc,
          lists->entries * lists->columns * sizeof(float));
     fl_zip_head(head, &entries[0]);
-    int status = put_spools(lists, entries + 1, error);
-    if (status < 0) {
-        return status;
-    }
+    FL_TRY(put_spools(lists, entries + 1, error));
     if (sparse) {
         put_facts(lists, entries + 3);
     }

@@ -445,15 +445,13 @@ static int header(toml_parser *parser) {
     const unsigned brackets = item.kind == FL_TOML_TABLES ? 2 : 1;
     fl_buf_clear(&parser->path);
     parser->at += brackets;
-    int status = key(parser, &item);
-    if (status < 0)
-        return status;
+    FL_TRY(key(parser, &item));
     if (peek(parser, 0) != ']' || (brackets == 2 && peek(parser, 1) != ']'))
         return expected(parser, brackets == 2 ? "']]' after the name of a table"
                                               : "']' after the name of a table");
     parser->at += brackets;
     parser->count = 0;
-    status        = visit(parser, &item, parser->path.size);
+    int status    = visit(parser, &item, parser->path.size);
     fl_buf_putc(&parser->path, '.');
     return status;
 }

@@ -82,17 +82,15 @@ int fl_causal_find(fl_model *model, fletch_error *error) {
 
 int fl_causal_module(fl_model *model, const char *folder, fletch_error *error) {
     char     path[FL_MODEL_PATH_MAX];
-    fl_json *root   = NULL;
-    int      status = fl_model_read_json(&root, path, folder, "config.json", error);
-    if (status != 0)
-        return status;
+    fl_json *root = NULL;
+    FL_TRY(fl_model_read_json(&root, path, folder, "config.json", error));
     fl_json_reader reader   = {.object = root, .source = path, .error = error};
     const char    *input    = fl_json_string(&reader, "module_input_name", "causal_logits");
     model->own->true_token  = fl_json_int(&reader, "true_token_id", -1, 0, INT32_MAX);
     model->own->false_token = fl_json_int(&reader, "false_token_id", -1, 0, INT32_MAX);
     if (strcmp(input, "causal_logits") != 0)
         fl_family_refuse(&reader, "module_input_name", input);
-    status = reader.status;
+    int status = reader.status;
     if (status == 0 && model->own->true_token < 0)
         status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s has no true_token_id.", path);
     fl_json_free(root);

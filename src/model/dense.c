@@ -103,11 +103,9 @@ static int load_stage(fl_stage *stage, const char *folder, const char *layer, bo
     fl_safetensors *file;
     char            name[64];
     uint64_t        columns = stage->kind == FL_STAGE_DENSE ? stage->in : 0;
-    int             status  = fl_safetensors_open_folder(&file, folder, error);
-    if (status != 0)
-        return status;
+    FL_TRY(fl_safetensors_open_folder(&file, folder, error));
     snprintf(name, sizeof name, "%s.weight", layer);
-    status = fl_dense_load(&stage->weight, file, folder, name, stage->out, columns, error);
+    int status = fl_dense_load(&stage->weight, file, folder, name, stage->out, columns, error);
     snprintf(name, sizeof name, "%s.bias", layer);
     if (status == 0 && bias)
         status = fl_dense_load(&stage->bias, file, folder, name, stage->out, 0, error);
@@ -138,10 +136,8 @@ static int check_width(const char *path, int64_t has, uint32_t width, fletch_err
 int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, const char *own,
                   const char *output, bool *writes_it, fletch_error *error) {
     char     path[FL_MODEL_PATH_MAX];
-    fl_json *root   = NULL;
-    int      status = read_config(&root, path, folder, error);
-    if (status != 0)
-        return status;
+    fl_json *root = NULL;
+    FL_TRY(read_config(&root, path, folder, error));
     fl_json_reader reader = {.object = root, .source = path, .error = error};
     int64_t        in     = fl_json_int(&reader, "in_features", 0, 1, DENSE_WIDTH_MAX);
     int64_t        out    = fl_json_int(&reader, "out_features", 0, 1, DENSE_WIDTH_MAX);
@@ -150,7 +146,7 @@ int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, const cha
     stage->activation     = read_activation(&reader);
     stage->adds_row       = fl_json_bool(&reader, "use_residual", false);
     *writes_it            = check_features(&reader, own, own, output);
-    status                = reader.status;
+    int status            = reader.status;
     if (status == 0 && out == 0)
         status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s has no out_features.", path);
     fl_json_free(root);
@@ -163,13 +159,11 @@ int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, const cha
 
 int fl_layer_norm_read(fl_stage *stage, const char *folder, uint32_t width, fletch_error *error) {
     char     path[FL_MODEL_PATH_MAX];
-    fl_json *root   = NULL;
-    int      status = read_config(&root, path, folder, error);
-    if (status != 0)
-        return status;
+    fl_json *root = NULL;
+    FL_TRY(read_config(&root, path, folder, error));
     fl_json_reader reader    = {.object = root, .source = path, .error = error};
     int64_t        dimension = fl_json_int(&reader, "dimension", 0, 1, DENSE_WIDTH_MAX);
-    status                   = reader.status;
+    int            status    = reader.status;
     fl_json_free(root);
     if (status == 0)
         status = check_width(path, dimension, width, error);

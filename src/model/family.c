@@ -512,9 +512,7 @@ int fl_family_describe(const fl_family **out, fl_encoder_desc *desc, fl_json_rea
                        const fl_safetensors *weights) {
     const fl_family *family;
     memset(desc, 0, sizeof *desc);
-    int status = choose(&family, config, weights);
-    if (status != 0)
-        return status;
+    FL_TRY(choose(&family, config, weights));
     *out  = family;
     *desc = family->fixed;
     for (size_t i = 0; i < FL_FIELDS_MAX && family->fields[i].keys != NULL; i++)

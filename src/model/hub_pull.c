@@ -290,14 +290,14 @@ static int check_hash(const char *path, const char *etag, const char *name, flet
     if (kind == NULL) {
         return 0;
     }
-    int status = fl_hub_file_hash(path, etag, hex, error);
-    if (status == 0 && strcmp(hex, etag) != 0) {
-        status = fl_fail(
-            error, FLETCH_ECHECKSUM, FLETCH_NOWHERE,
-            "%.160s arrived damaged: its %s is %s, the hub says %s; it was thrown away, pull again",
-            name, kind, hex, etag);
+    FL_TRY(fl_hub_file_hash(path, etag, hex, error));
+    if (strcmp(hex, etag) == 0) {
+        return 0;
     }
-    return status;
+    return fl_fail(
+        error, FLETCH_ECHECKSUM, FLETCH_NOWHERE,
+        "%.160s arrived damaged: its %s is %s, the hub says %s; it was thrown away, pull again",
+        name, kind, hex, etag);
 }
 
 static int no_space(const pull_work *pull, const char *name, uint64_t bytes, fletch_error *error) {

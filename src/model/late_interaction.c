@@ -123,17 +123,16 @@ static void skip_documents(fl_late *late) {
 int fl_late_mask(fl_model *model, const char *folder, fletch_error *error) {
     fl_late *late = &model->late;
     char     path[FL_MODEL_PATH_MAX];
-    fl_json *root   = NULL;
-    int      status = fl_model_read_json(&root, path, folder, "config.json", error);
-    if (status != 0)
-        return status;
+    fl_json *root = NULL;
+    FL_TRY(fl_model_read_json(&root, path, folder, "config.json", error));
     fl_json_reader reader = {.object = root, .source = path, .error = error};
     fl_json       *tasks  = fl_json_get(root, "skiplist_tasks");
     const char    *single = fl_json_text(tasks);
     model->own->masks     = true;
     if (fl_json_has(&reader, "keep_only_token_ids"))
         fl_family_refuse(&reader, "keep_only_token_ids", "a list");
-    status = reader.status != 0 ? reader.status : read_skipped(model, &reader, "skiplist_words");
+    int status =
+        reader.status != 0 ? reader.status : read_skipped(model, &reader, "skiplist_words");
     for (size_t i = 0; status == 0 && i < (single != NULL ? 1 : fl_json_count(tasks)); i++) {
         const char *task = single != NULL ? single : fl_json_text(fl_json_item(tasks, i));
         if (task != NULL && strcmp(task, prompt_names[0]) == 0)
@@ -196,10 +195,8 @@ static int read_flat(fl_model *model, fl_json_reader *reader, bool colbert) {
 static int read_stanford(fl_model *model, fletch_error *error) {
     fl_late *late = &model->late;
     char     path[FL_MODEL_PATH_MAX];
-    fl_json *root   = NULL;
-    int      status = fl_model_read_json(&root, path, model->folder, "artifact.metadata", error);
-    if (status != 0)
-        return status;
+    fl_json *root = NULL;
+    FL_TRY(fl_model_read_json(&root, path, model->folder, "artifact.metadata", error));
     fl_json_reader reader   = {.object = root, .source = path, .error = error};
     const char    *names[2] = {fl_json_string(&reader, "query_token_id", "[unused0]"),
                                fl_json_string(&reader, "doc_token_id", "[unused1]")};
@@ -209,7 +206,7 @@ static int read_stanford(fl_model *model, fletch_error *error) {
     late->attends                  = fl_json_bool(&reader, "attend_to_mask_tokens", false);
     late->fixed                    = true;
     bool skips                     = fl_json_bool(&reader, "mask_punctuation", true);
-    status                         = reader.status;
+    int  status                    = reader.status;
     for (int side = 0; side < 2 && status == 0; side++) {
         late->marker[side] = model->own->prefix[side] = fl_model_keep(model, "%s ", names[side]);
         if (late->marker[side] == NULL)

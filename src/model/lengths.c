@@ -170,10 +170,8 @@ static int read_sentence_config(fl_model *model, wishes *out, fletch_error *erro
     char     path[FL_MODEL_PATH_MAX];
     fl_json *root = NULL;
     for (size_t i = 0; i < sizeof sentence_configs / sizeof *sentence_configs; i++) {
-        int status =
-            fl_model_read_json(&root, path, model->own->transformer, sentence_configs[i], error);
-        if (status != 0)
-            return status;
+        FL_TRY(
+            fl_model_read_json(&root, path, model->own->transformer, sentence_configs[i], error));
         out->sentence_origin = sentence_configs[i];
         if (root != NULL && fl_json_count(root) > 0)
             break;

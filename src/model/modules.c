@@ -117,16 +117,11 @@ static int look(fl_modules *modules, fl_model *model, fletch_error *error) {
 }
 
 int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error) {
-    int status =
-        fl_path_join(modules->path, sizeof modules->path, model->folder, "modules.json", error);
-    if (status != 0)
-        return status;
+    FL_TRY(fl_path_join(modules->path, sizeof modules->path, model->folder, "modules.json", error));
     int there = fl_file_find(modules->path, error);
     if (there <= 0)
         return there < 0 ? there : set_transformer(model, "", error);
-    status = fl_json_read(&modules->root, modules->path, FL_CONFIG_BYTES_MAX, error);
-    if (status != 0)
-        return status;
+    FL_TRY(fl_json_read(&modules->root, modules->path, FL_CONFIG_BYTES_MAX, error));
     model->own->has_modules = true;
     FL_TRY(read_list(modules, error));
     return look(modules, model, error);
@@ -155,13 +150,11 @@ static const char *feature_of(const fl_model *model) {
 static int read_normalize(fl_model *model, fl_stage *stage, const char *folder, const char *module,
                           uint32_t width, fletch_error *error) {
     char     path[FL_MODEL_PATH_MAX];
-    fl_json *root   = NULL;
-    int      status = fl_model_read_json(&root, path, folder, "config.json", error);
-    if (status != 0)
-        return status;
+    fl_json *root = NULL;
+    FL_TRY(fl_model_read_json(&root, path, folder, "config.json", error));
     fl_json_reader reader = {.object = root, .source = path, .error = error};
     fl_refuse_other_features(&reader, feature_of(model), FL_SENTENCE);
-    status = reader.status;
+    int status = reader.status;
     fl_json_free(root);
     stage->kind = FL_STAGE_NORMALIZE;
     stage->in = stage->out         = width;

@@ -77,9 +77,7 @@ static int read_new(fl_encoder *encoder, fl_json_reader *reader, fl_json *value)
         if (!fl_json_is(item, FL_JSON_STRING))
             return fl_fail(reader->error, FLETCH_EMODEL, FLETCH_NOWHERE,
                            "%s: pooling_mode holds something that is no string.", reader->source);
-        int status = add_mode(encoder, fl_json_text(item), reader->source, reader->error);
-        if (status != 0)
-            return status;
+        FL_TRY(add_mode(encoder, fl_json_text(item), reader->source, reader->error));
     }
     return reader->status;
 }

@@ -124,10 +124,8 @@ static int read_file(fl_model *model, fletch_error *error) {
 
 int fl_prompts_read(fl_model *model, fletch_error *error) {
     model->similarity = "cosine";
-    int status        = model->own->has_modules ? read_file(model, error) : 0;
-    if (status == 0)
-        status = add_instruction(model, error);
-    if (status == 0 && model->head == FL_HEAD_LATE)
-        status = fl_late_prompts(model, error);
-    return status;
+    if (model->own->has_modules)
+        FL_TRY(read_file(model, error));
+    FL_TRY(add_instruction(model, error));
+    return model->head == FL_HEAD_LATE ? fl_late_prompts(model, error) : FLETCH_OK;
 }

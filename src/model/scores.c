@@ -215,12 +215,10 @@ static int read_layer(fl_model *model, const fl_family *family, const fl_head_la
     stage->in         = desc->hidden;
     stage->out        = last ? model->label_count : desc->hidden;
     stage->eps        = desc->norm_eps;
-    int status        = config->status;
-    if (status == 0)
-        status = load(model, family, layer->name, "weight", stage, &stage->weight, config->error);
-    if (status == 0 && bias)
-        status = load(model, family, layer->name, "bias", stage, &stage->bias, config->error);
-    return status;
+    FL_TRY(config->status);
+    FL_TRY(load(model, family, layer->name, "weight", stage, &stage->weight, config->error));
+    return bias ? load(model, family, layer->name, "bias", stage, &stage->bias, config->error)
+                : FLETCH_OK;
 }
 
 static int read_classifier(fl_model *model, const fl_family *family, fl_json_reader *config) {

@@ -272,9 +272,7 @@ static int fail_utf8(fletch_error *error, size_t index, const char *text, size_t
 /* Text `index`, which is valid UTF-8. */
 static int take_text(filling *f, const fletch_texts *texts, size_t index, const char **text,
                      size_t *size) {
-    int status = fl_texts_at(texts, index, text, size, f->error);
-    if (status < 0)
-        return status;
+    FL_TRY(fl_texts_at(texts, index, text, size, f->error));
     size_t valid = fl_utf8_valid_prefix(*text, *size);
     f->bytes += *size;
     return valid == *size ? FLETCH_OK : fail_utf8(f->error, index, *text, valid);

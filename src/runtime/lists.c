@@ -82,10 +82,8 @@ int fl_lists_take(fl_lists *lists, size_t index, const int32_t *ids, size_t coun
         *values = NULL;
         return FLETCH_OK;
     }
-    int status = lists->draft ? make_block(list, count, columns, &own, values)
-                              : fl_lists_make(lists, list, count, columns, &own, values);
-    if (status < 0)
-        return status;
+    FL_TRY(lists->draft ? make_block(list, count, columns, &own, values)
+                        : fl_lists_make(lists, list, count, columns, &own, values));
     memcpy(own, ids, count * sizeof *own);
     if (lists->draft)
         lists->draft[index] = true;

@@ -238,9 +238,7 @@ static int resolve_prompt(fl_request *r, fletch_error *error) {
     } else if (options->prompt) {
         r->prompt = options->prompt;
     } else if (options->prompt_name) {
-        int status = fl_runtime_prompt(r->model, options->prompt_name, &r->prompt, error);
-        if (status < 0)
-            return status;
+        FL_TRY(fl_runtime_prompt(r->model, options->prompt_name, &r->prompt, error));
     }
     if (r->token_ids) /* complete as they are */
         r->prompt = "";

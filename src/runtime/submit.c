@@ -43,9 +43,7 @@ static int grow_tickets(fletch_model *model, fletch_error *error) {
 static int take_ticket(fl_request *request, fletch_error *error) {
     fletch_model *model = request->model;
     if (model->ticket_capacity == 0 || model->ticket_free == NO_TICKET) {
-        int status = grow_tickets(model, error);
-        if (status < 0)
-            return status;
+        FL_TRY(grow_tickets(model, error));
     }
     uint32_t         index = model->ticket_free;
     fl_ticket_entry *entry = &model->tickets[index];

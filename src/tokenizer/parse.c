@@ -228,10 +228,7 @@ int fl_added_put(fl_added_builder *builder, const fl_added_token *token, const c
         old->special     = old->special || token->special;
         return make_pattern(builder, old) ? 0 : fl_fail_nomem(error, token->length, source);
     }
-    int status = check_id(builder, token, source, error);
-    if (status < 0) {
-        return status;
-    }
+    FL_TRY(check_id(builder, token, source, error));
     fl_added_token *mine = &added->tokens[added->count];
     *mine                = *token;
     mine->pattern        = NULL;

@@ -203,10 +203,7 @@ static int index_listed(const fl_token_settings *settings, fl_vocab *out, fletch
     for (size_t i = 0; i < 4; i++) {
         room += fl_json_count(fl_json_get(both[i / 2], lists[i % 2]));
     }
-    int status = texts_open(&list, room, error);
-    if (status != 0) {
-        return status;
-    }
+    FL_TRY(texts_open(&list, room, error));
     for (unsigned i = 0; i < NAMED; i++) {
         put(&list, fl_token_settings_token(settings, i));
     }
@@ -242,10 +239,7 @@ static int add_by_id(const fl_token_settings *settings, candidates *all, fletch_
     }
     if (more != NULL) {
         fl_vocab listed;
-        int      status = index_listed(settings, &listed, error);
-        if (status != 0) {
-            return status;
-        }
+        FL_TRY(index_listed(settings, &listed, error));
         FL_JSON_EACH(more, text, id) {
             all->at[all->count]      = token_of(text, NULL, has(&listed, text));
             all->at[all->count++].id = (int32_t)fl_json_int64(id);

@@ -124,6 +124,24 @@ def test_a_function_of_one_file_is_static():
     assert not wrong, "\n" + "\n".join(wrong)
 
 
+LADDER = re.compile(r"^ {4}(?:int )?status +=[^;]*;\n(?: {4}if \(status == (?:FLETCH_OK|0)[^{;]*?\)(?: \{\n {8}status +=[^;]*;\n"
+                    r" {4}\}\n|\n {8}status +=[^;]*;\n))+ {4}return status;\n", re.M)
+PASSED = re.compile(r"^ +int +status +=[^;]*;\n +if \(status (?:<|!=) (?:0|FLETCH_OK)\)(?: \{)?\n +return status;\n(?=(.*?)^\})", re.M | re.S)
+POSITIVE = {"src/server/http1.c"}  # a failure is a status of HTTP
+
+
+def test_a_failure_is_passed_on_by_fl_try():
+    """Where nothing must be given back: no ladder down to `return status;`, no status that is only asked and returned."""
+    wrong = []
+    for path in house.c_files("src"):
+        code = house.code(path)
+        found = list(LADDER.finditer(code))
+        found += [match for match in PASSED.finditer(code) if not re.search(r"(?<![.>])\bstatus\b", match[1])]
+        wrong += [f"{house.name(path)}:{code[:match.start()].count(chr(10)) + 1}: use FL_TRY" for match in found
+                  if house.name(path) not in POSITIVE]
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
 def test_files_that_a_first_comment_names_are_there():
     """A reader who follows "Proof tests/unit/test_x.c" must find it; a name in capitals stands for any."""
     there = ["/" + house.name(path) for folder in (*house.FOLDERS, "tools", "lab")

@@ -257,27 +257,17 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
                    fletch_error *error) {
     fl_cpu cpu;
     fl_cpu_detect(&cpu);
-    int status =
-        fl_cpu_kernels_choose(options->isa, &cpu, &e->kernels, e->why, sizeof e->why, error);
-    if (status < 0) {
-        return status;
-    }
+    FL_TRY(fl_cpu_kernels_choose(options->isa, &cpu, &e->kernels, e->why, sizeof e->why, error));
     size_up(e, encoder, options, options->l2_bytes ? options->l2_bytes : cpu.l2_bytes);
-    status = choose_precision(e, options->precision, error);
-    if (status < 0) {
-        return status;
-    }
-    status = reserve_all(e, error);
-    if (status < 0) {
-        return status;
-    }
+    FL_TRY(choose_precision(e, options->precision, error));
+    FL_TRY(reserve_all(e, error));
     snprintf(e->device, sizeof e->device, "%s", cpu.name[0] ? cpu.name : "processor");
     e->pinned = options->cores != NULL;
     e->trace  = options->trace;
     FL_TRY(fl_team_open(&e->team, e->threads, options->cores, error));
     FL_TRY(fl_cpu_prompt_open(e, error));
     fl_barrier_init(&e->barrier, e->team);
-    status = fl_cpu_pack(e, encoder, error);
+    int status = fl_cpu_pack(e, encoder, error);
     return status == FLETCH_OK && e->format == FL_CPU_INT8 ? fl_cpu_calibrate(e, encoder, error)
                                                            : status;
 }

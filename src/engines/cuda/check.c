@@ -44,13 +44,10 @@ static int check_attention(const fl_encoder_desc *d, fletch_error *error) {
 }
 
 int fl_cuda_check_model(const fl_encoder *encoder, fletch_error *error) {
-    int status = fl_encoder_supported(&encoder->desc, &caps, error);
-    if (status == FLETCH_OK)
-        status = check_attention(&encoder->desc, error);
-    if (status == FLETCH_OK && encoder->layer == NULL)
-        status = fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                         "the model is only an .onnx file, which the cuda engine does not read");
-    if (status == FLETCH_OK)
-        status = fl_encoder_check_slots(encoder, error);
-    return status;
+    FL_TRY(fl_encoder_supported(&encoder->desc, &caps, error));
+    FL_TRY(check_attention(&encoder->desc, error));
+    if (encoder->layer == NULL)
+        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                       "the model is only an .onnx file, which the cuda engine does not read");
+    return fl_encoder_check_slots(encoder, error);
 }

@@ -424,10 +424,8 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
 
 static int open_as(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
                    bool aside, fletch_error *error) {
-    *out       = NULL;
-    int status = fl_cuda_check_model(encoder, error);
-    if (status < 0)
-        return status;
+    *out = NULL;
+    FL_TRY(fl_cuda_check_model(encoder, error));
     fl_engine *e = fl_alloc_zero(1, sizeof *e);
     if (e == NULL)
         return fl_fail_nomem(error, sizeof *e, "the cuda engine");
@@ -436,7 +434,7 @@ static int open_as(fl_engine **out, const fl_encoder *encoder, const fl_engine_o
     e->encoder = encoder;
     e->options = *options;
     e->aside   = aside;
-    status     = prepare(e, encoder, options, error);
+    int status = prepare(e, encoder, options, error);
     if (status < 0) {
         fl_cuda_close(e);
         return status;

@@ -205,15 +205,11 @@ int fl_cuda_forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_e
     CUcontext popped;
     if (batch->texts == 0)
         return FLETCH_OK;
-    int status = check_batch(e, batch, error);
-    if (status < 0)
-        return status;
-    status = fl_cuda_check(e->cuda, e->cuda->cu.context_push(e->context), FLETCH_EINTERNAL, error,
-                           "the device's context is lost");
-    if (status < 0)
-        return status;
-    bool alone = atomic_fetch_add(&e->running, 1) == 0;
-    status     = run(e, &e->slots[slot], batch, alone, error);
+    FL_TRY(check_batch(e, batch, error));
+    FL_TRY(fl_cuda_check(e->cuda, e->cuda->cu.context_push(e->context), FLETCH_EINTERNAL, error,
+                         "the device's context is lost"));
+    bool alone  = atomic_fetch_add(&e->running, 1) == 0;
+    int  status = run(e, &e->slots[slot], batch, alone, error);
     atomic_fetch_sub(&e->running, 1);
     atomic_fetch_add_explicit(&e->batches, 1, memory_order_relaxed);
     e->cuda->cu.context_pop(&popped);

@@ -382,9 +382,7 @@ static int open_mover(mover *m, uint32_t threads, size_t row_floats, fletch_erro
     m->floats                 = fl_alloc_array(size * m->row_floats, sizeof *m->floats);
     if (m->floats == NULL)
         return fl_fail_nomem(error, size * m->row_floats * sizeof *m->floats, "the cuda engine");
-    int status = fl_team_open(&m->team, size, NULL, error);
-    if (status < 0)
-        return status;
+    FL_TRY(fl_team_open(&m->team, size, NULL, error));
     CUresult result = cu->stream_create(&m->stream, CU_STREAM_NON_BLOCKING);
     for (unsigned i = 0; i < STAGES && result == CUDA_SUCCESS; i++) {
         result = cu->host_alloc((void **)&m->stage[i], STAGE_BYTES, CU_MEMHOSTALLOC_PORTABLE);
@@ -424,10 +422,8 @@ static int move_piece(mover *m, const piece *p, fletch_error *error) {
         }
         if (result == CUDA_SUCCESS)
             result = cu->event_record(m->free[s], m->stream);
-        int status = fl_cuda_check(m->e->cuda, result, FLETCH_EPROVIDER, error,
-                                   "the weights cannot be copied to the device");
-        if (status < 0)
-            return status;
+        FL_TRY(fl_cuda_check(m->e->cuda, result, FLETCH_EPROVIDER, error,
+                             "the weights cannot be copied to the device"));
     }
     return FLETCH_OK;
 }

@@ -380,16 +380,15 @@ static cublasStatus_t settle_activation(fl_engine *e, int kind) {
 }
 
 int fl_cuda_products_open(fl_engine *e, fletch_error *error) {
-    int status = fl_cuda_lt_check(e->cuda, e->cuda->lt.create(&e->lt), FLETCH_EPROVIDER, error,
-                                  "cublasLt does not start");
-    if (status < 0)
-        return status;
+    FL_TRY(fl_cuda_lt_check(e->cuda, e->cuda->lt.create(&e->lt), FLETCH_EPROVIDER, error,
+                            "cublasLt does not start"));
     cublasStatus_t s = make_descs(e);
     if (s == CUBLAS_STATUS_SUCCESS)
         s = settle_activation(e, FL_CUDA_UP);
     if (s == CUBLAS_STATUS_SUCCESS)
         s = settle_activation(e, FL_CUDA_PRODUCTS + FL_CUDA_UP);
-    status = fl_cuda_lt_check(e->cuda, s, FLETCH_EPROVIDER, error, "a product cannot be described");
+    int status =
+        fl_cuda_lt_check(e->cuda, s, FLETCH_EPROVIDER, error, "a product cannot be described");
     if (status < 0 || !e->deterministic)
         return status;
     for (int kind = 0; kind < FL_CUDA_KINDS && s == CUBLAS_STATUS_SUCCESS; kind++)

@@ -179,10 +179,7 @@ int fl_cuda_fit(fl_engine *e, uint32_t tokens, uint64_t limit, fletch_error *err
     size_t        free_bytes = 0, total = 0;
     fl_cuda_place place;
     CUresult      result = e->cuda->cu.memory_info(&free_bytes, &total);
-    int           status =
-        fl_cuda_check(e->cuda, result, FLETCH_EPROVIDER, error, "free memory cannot be read");
-    if (status < 0)
-        return status;
+    FL_TRY(fl_cuda_check(e->cuda, result, FLETCH_EPROVIDER, error, "free memory cannot be read"));
     free_bytes += fl_cuda_spare(e);
     uint64_t room = free_bytes / 5 * 4;
     room          = limit > 0 && limit < room ? limit : room;

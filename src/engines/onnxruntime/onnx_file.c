@@ -240,10 +240,8 @@ static void walk_function(walk *w, fl_proto_span s) {
 
 /* ModelProto: 7 graph, 25 functions. */
 int fl_ort_file_check(const char *path, fl_ort_names *inputs, bool *dynamic, fletch_error *error) {
-    fl_map map    = {0};
-    int    status = fl_map_open(&map, path, error);
-    if (status < 0)
-        return status;
+    fl_map map = {0};
+    FL_TRY(fl_map_open(&map, path, error));
     walk           w = {.path = path, .start = map.data, .inputs = inputs, .error = error};
     fl_proto_span  s = {map.data, map.data + map.size};
     fl_proto_field f;

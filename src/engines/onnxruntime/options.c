@@ -342,10 +342,8 @@ static int fill(const fl_ort *ort, const fl_engine_options *o, const fl_ort_name
     OrtStatus        *refused = set_threads(ort, o, inside, s);
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && refused == NULL; i++)
         refused = steps[i](ort, o, s);
-    int status = fl_ort_check(ort, refused, FLETCH_EPROVIDER, error,
-                              "ONNX Runtime refuses a session option");
-    if (status < 0)
-        return status;
+    FL_TRY(fl_ort_check(ort, refused, FLETCH_EPROVIDER, error,
+                        "ONNX Runtime refuses a session option"));
     return append(ort, o, inputs, s, error);
 }
 

@@ -56,11 +56,9 @@ struct fl_engine {
 static int check_provider(const fl_engine_options *options, char *what, size_t capacity,
                           fletch_error *error) {
     const fl_ort *ort;
-    int status = fl_ort_acquire(&ort, fl_config_text(options->config, FL_KEY_ONNXRUNTIME_LIBRARY),
-                                options->log, error);
-    if (status < 0)
-        return status;
-    status = fl_ort_provider_check(ort, options, error);
+    FL_TRY(fl_ort_acquire(&ort, fl_config_text(options->config, FL_KEY_ONNXRUNTIME_LIBRARY),
+                          options->log, error));
+    int status = fl_ort_provider_check(ort, options, error);
     snprintf(what, capacity, "ONNX Runtime %s, %.180s", ort->version, ort->path);
     fl_ort_release(ort);
     return status;
@@ -127,10 +125,7 @@ static int open_lanes(fl_engine *e, const fl_engine_options *options, fletch_err
         return fl_fail_nomem(error, e->lane_count * sizeof *e->lanes, "the onnxruntime engine");
     for (unsigned i = 0; i < e->lane_count; i++) {
         e->lanes[i].log = options->log;
-        int status =
-            fl_ort_lane_open(&e->lanes[i], &e->session, &e->encoder, &e->plan, bind, error);
-        if (status < 0)
-            return status;
+        FL_TRY(fl_ort_lane_open(&e->lanes[i], &e->session, &e->encoder, &e->plan, bind, error));
     }
     e->pinned = options->cores != NULL;
     e->plans  = fl_config_bool(options->config, FL_KEY_ONNXRUNTIME_MEMORY_PATTERN) &&
@@ -180,11 +175,8 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
                    fletch_error *error) {
     const char *library = fl_config_text(options->config, FL_KEY_ONNXRUNTIME_LIBRARY);
     uint32_t    longest = options->max_length ? options->max_length : encoder->desc.positions;
-    int         status  = fl_ort_acquire(&e->ort, library, options->log, error);
-    if (status == FLETCH_OK)
-        status = fl_ort_session_open(&e->session, e->ort, encoder, options, 1, error);
-    if (status < 0)
-        return status;
+    FL_TRY(fl_ort_acquire(&e->ort, library, options->log, error));
+    FL_TRY(fl_ort_session_open(&e->session, e->ort, encoder, options, 1, error));
     e->trace         = options->trace;
     e->log           = options->log;
     e->encoder       = *encoder;
@@ -194,15 +186,11 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     snprintf(e->provider, sizeof e->provider, "%s", options->provider);
     snprintf(e->device, sizeof e->device, "%s %u by ONNX Runtime %s", options->provider,
              options->device, e->ort->version);
-    status =
-        fl_ort_plan_open(&e->plan, options->batch_texts ? options->batch_texts : 1, longest, error);
-    if (status == FLETCH_OK)
-        status = open_lanes(e, options, error);
-    if (status == FLETCH_OK)
-        status = open_wide(e, encoder, options, error);
-    if (status == FLETCH_OK && strcmp(options->provider, "cpu") != 0)
-        status = warm(e, error);
-    return status;
+    FL_TRY(fl_ort_plan_open(&e->plan, options->batch_texts ? options->batch_texts : 1, longest,
+                            error));
+    FL_TRY(open_lanes(e, options, error));
+    FL_TRY(open_wide(e, encoder, options, error));
+    return strcmp(options->provider, "cpu") != 0 ? warm(e, error) : FLETCH_OK;
 }
 
 static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,

@@ -293,10 +293,8 @@ static int open_graph(fl_ort_session *s, const fl_encoder *encoder, const fl_eng
     snprintf(s->source, sizeof s->source, "the graph built from the model's weights");
     s->precision = wanted_of(o);
     s->precision = is_plain(s->precision) ? "fp32" : s->precision;
-    int status   = fl_ort_options_make(s->ort, o, &inputs, inside, &made, error);
-    if (status < 0)
-        return status;
-    status = fl_ort_graph_build(s->ort, encoder, o, &s->graph, error);
+    FL_TRY(fl_ort_options_make(s->ort, o, &inputs, inside, &made, error));
+    int status = fl_ort_graph_build(s->ort, encoder, o, &s->graph, error);
     if (status == FLETCH_OK) {
         OrtStatus *refused =
             s->ort->editor.CreateSessionFromModel(s->ort->env, s->graph.model, made, &s->session);
