@@ -204,14 +204,6 @@ int fl_safetensors_open_folder(fl_safetensors **out, const char *folder, fletch_
                    "%s has neither model.safetensors nor model.safetensors.index.json.", folder);
 }
 
-int fl_safetensors_check(const unsigned char *data, size_t size, fletch_error *error) {
-    fl_tensor_table table;
-    int             status = fl_header_read(&table, data, size, "bytes", error);
-    if (status == 0)
-        fl_table_free(&table);
-    return status;
-}
-
 const fl_tensor *fl_safetensors_find(const fl_safetensors *file, const char *name) {
     return fl_table_find(table_of(file), name);
 }

@@ -16,9 +16,7 @@ typedef struct fl_safetensors fl_safetensors;
 /* One file; one that is called .pt is torch.save's. */
 int fl_safetensors_open(fl_safetensors **out, const char *path, fletch_error *error);
 /* The weights of a folder: model.safetensors, else the index and its shards. */
-int fl_safetensors_open_folder(fl_safetensors **out, const char *folder, fletch_error *error);
-/* Header check of bytes in memory (for the fuzzer): data[size] is a whole file. */
-int  fl_safetensors_check(const unsigned char *data, size_t size, fletch_error *error);
+int  fl_safetensors_open_folder(fl_safetensors **out, const char *folder, fletch_error *error);
 void fl_safetensors_close(fl_safetensors *file); /* NULL is a no-op */
 
 /* NULL when there is none of that name. Borrowed until close. */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors_header.h - the table of contents of one safetensors file, read and checked.
  *
- * Private to this room: safetensors.c maps files and asks for their tables; the fuzzer reaches this
- * through fl_safetensors_check. */
+ * Private to this room: safetensors.c maps files and asks for their tables. */
 #ifndef FL_MODEL_SAFETENSORS_HEADER_H
 #define FL_MODEL_SAFETENSORS_HEADER_H
 

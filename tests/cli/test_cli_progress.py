@@ -63,6 +63,12 @@ def test_no_bar_when_quiet_never_short_or_results_are_on_the_terminal(embed, tmp
     assert code == 0 and "\x1b[K" not in shown and "some words" in shown, "text format on a terminal"
 
 
+@pytest.mark.parametrize("name", ["npy", "npz", "raw", "fvecs"])
+def test_bytes_are_not_for_a_terminal(embed, name):
+    code, shown = on_terminal(embed, "embed", "--format", name, "x", stdout="terminal")
+    assert code == 2 and f"--format {name} is no text for a terminal" in shown and "--output" in shown
+
+
 def test_lines_in_a_pipe_only_when_asked(embed, tmp_path):
     (tmp_path / "in.txt").write_text("some words\n" * 600)
     result = embed("embed", "-i", "in.txt", "-o", "out.npy")

@@ -18,7 +18,7 @@ COMMANDS = ["embed", "run", "tokenize", "decode", "model", "config", "doctor", "
     (["embed", "--input"], "--input needs a value"),
     (["embed", "--stats=yes", "x"], "takes no value"),
     (["embed", "x", "--input", "f.txt"], "exclude each other"),
-    (["embed", "x", "--output", "vectors.xyz"], "add --format"),
+    (["embed", "x", "--output", "vectors.xyz"], "add --format text|json|jsonl|npy|npz|raw|fvecs"),
     (["embed", "x", "--max-line", "much"], "--max-line"),
     (["embed", "x", "--similarity", "--dtype", "int8"], "--dtype"),
     (["embed", "x", "--similarity", "--format", "npy"], "--similarity"),

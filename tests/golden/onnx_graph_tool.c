@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* onnx_graph_tool.c - the graph that the onnxruntime engine builds, alone, for tests and measuring.
  *
- *     onnx_graph run FOLDER PROVIDER LEVEL LENGTH < texts > rows
+ *     onnx_graph run FOLDER {PROVIDER LEVEL LENGTH}… < texts > rows
  *         Each line of stdin is a text: "skip id id id …". PROVIDER chooses the form of the graph
  *         (cpu, cuda, coreml …; "coreml:fp16" in half precision); it always runs on the CPU.
  *         LENGTH "alone" runs each text alone, else all are one batch, padded to LENGTH tokens (0: the
- *         longest). Rows of float32 on stdout.
+ *         longest). Rows of float32 on stdout, all of each way in turn.
  *     onnx_graph time FOLDER MODEL.onnx THREADS BATCHxLENGTH…
  *         The built graph and a file's in turns; one JSON object a shape, processor time in ms,
  *         median and least.
@@ -27,6 +27,7 @@ enum { TEXTS_MAX = 256, LENGTH_MAX = 1024, ROUNDS_MAX = 200 };
 typedef struct runner {
     const fl_ort *ort;
     OrtSession   *session;
+    fl_ort_graph  graph;  /* what the session may still read of */
     size_t        inputs; /* 3: a built graph; 2: a file's */
 } runner;
 
@@ -124,9 +125,10 @@ static void pad(size_t first, size_t texts, size_t length) {
     }
 }
 
-static void run_texts(const runner *r, size_t length, bool alone, size_t width) {
-    size_t texts = read_texts();
-    float *rows  = calloc(texts * width, sizeof *rows);
+static void run_texts(const runner *r, size_t texts, const char *how, size_t width) {
+    size_t length = strtoul(how, NULL, 10);
+    bool   alone  = strcmp(how, "alone") == 0;
+    float *rows   = calloc(texts * width, sizeof *rows);
     if (!alone) {
         for (size_t t = 0; t < texts; t++) {
             length = length > lengths[t] ? length : lengths[t];
@@ -208,44 +210,63 @@ static void time_all(const runner *built, const char *file, int threads, char **
     ort->api.ReleaseSessionOptions(options);
 }
 
+/* A session on the graph that `provider` gets, "coreml" or "coreml:fp16". */
+static runner open_runner(const fl_ort *ort, const fl_model *model, const char *provider, int level,
+                          int threads) {
+    fletch_error      error = {0};
+    runner            r     = {.ort = ort, .inputs = 3};
+    const char       *half  = strstr(provider, ":fp16");
+    char              form[16];
+    fl_engine_options engine = {.provider   = form,
+                                .precision  = half != NULL ? "fp16" : "fp32",
+                                .max_length = model->max_length};
+    snprintf(form, sizeof form, "%.*s", half != NULL ? (int)(half - provider) : 15, provider);
+    int status = fl_ort_graph_build(ort, &model->encoder, &engine, &r.graph, &error);
+    if (status < 0)
+        stop(status, &error);
+    OrtSessionOptions *options = session_options(ort, level, threads);
+    check(ort, ort->editor.CreateSessionFromModel(ort->env, r.graph.model, options, &r.session),
+          "session");
+    ort->api.ReleaseSessionOptions(options);
+    fl_ort_graph_settle(&model->encoder);
+    return r;
+}
+
+static void close_runner(runner *r) {
+    r->ort->api.ReleaseSession(r->session);
+    fl_ort_graph_free(r->ort, &r->graph);
+}
+
+static void run_ways(const fl_ort *ort, const fl_model *model, char **way, int words) {
+    size_t texts = read_texts();
+    for (int i = 0; i < words; i += 3) {
+        runner r = open_runner(ort, model, way[i], atoi(way[i + 1]), 1);
+        run_texts(&r, texts, way[i + 2], fl_encoder_width(&model->encoder));
+        close_runner(&r);
+    }
+}
+
+static void time_ways(const fl_ort *ort, const fl_model *model, char **argv, int argc) {
+    runner built = open_runner(ort, model, "cpu", 3, atoi(argv[1]));
+    time_all(&built, argv[0], atoi(argv[1]), argv + 2, argc - 2);
+    close_runner(&built);
+}
+
 int main(int argc, char **argv) {
     bool timing = argc >= 6 && strcmp(argv[1], "time") == 0;
-    if (!timing && (argc != 6 || strcmp(argv[1], "run") != 0))
+    if (!timing && (argc < 6 || argc % 3 != 0 || strcmp(argv[1], "run") != 0))
         return 2;
     fletch_error     error   = {0};
     fl_model        *model   = NULL;
     const fl_ort    *ort     = NULL;
-    fl_ort_graph     graph   = {0};
     fl_model_options opening = {0};
     const char      *library = getenv("ORT_LIBRARY");
     int              status  = fl_model_open(&model, argv[2], &opening, &error);
     if (status == 0)
         status = fl_ort_acquire(&ort, library ? library : "", NULL, &error);
-    const char *half = timing ? NULL : strstr(argv[3], ":fp16");
-    char        form[16];
-    snprintf(form, sizeof form, "%.*s", (int)(half != NULL ? half - argv[3] : 15), argv[3]);
-    fl_engine_options engine = {.provider  = timing ? "cpu" : form,
-                                .precision = half != NULL ? "fp16" : "fp32"};
-    if (status == 0)
-        engine.max_length = model->max_length;
-    if (status == 0)
-        status = fl_ort_graph_build(ort, &model->encoder, &engine, &graph, &error);
     if (status < 0)
         stop(status, &error);
-    OrtSessionOptions *options =
-        session_options(ort, timing ? 3 : atoi(argv[4]), timing ? atoi(argv[4]) : 1);
-    runner r = {.ort = ort, .inputs = 3};
-    check(ort, ort->editor.CreateSessionFromModel(ort->env, graph.model, options, &r.session),
-          "session");
-    fl_ort_graph_settle(&model->encoder);
-    if (timing)
-        time_all(&r, argv[3], atoi(argv[4]), argv + 5, argc - 5);
-    else
-        run_texts(&r, strtoul(argv[5], NULL, 10), strcmp(argv[5], "alone") == 0,
-                  fl_encoder_width(&model->encoder));
-    ort->api.ReleaseSession(r.session);
-    ort->api.ReleaseSessionOptions(options);
-    fl_ort_graph_free(ort, &graph);
+    (timing ? time_ways : run_ways)(ort, model, argv + 3, argc - 3);
     fl_ort_release(ort);
     fl_model_close(model);
     return 0;

@@ -6,6 +6,7 @@ others (standard operators, masked). The tool onnx_graph runs any of them on the
 texts padded into one batch, with no optimisation and all of it. The small folders have each pooling, prompts left out
 of it, odd sizes, F16 and BF16, BERT and MPNet. Without a library everything here is skipped by name.
 """
+import functools
 import json
 import os
 import pathlib
@@ -45,7 +46,8 @@ def runs():
         if known(path.parent) and after_pooling <= {"Normalize"} and path.parent.name != "truncate-dim":
             for index, run in enumerate(json.loads(path.read_text())):
                 if run["flags"] in ([], ["--prompt-name", "passage"]):
-                    yield pytest.param(path.parent, index, id=f"{path.parent.name}-{index}")
+                    name = f"{path.parent.name}-{index}"
+                    yield pytest.param(path.parent, index, id=name, marks=pytest.mark.xdist_group(name))
 
 
 def tokenize(folder: pathlib.Path, texts, length: int) -> list:
@@ -67,28 +69,54 @@ def prompt_of(folder: pathlib.Path, flags) -> tuple:
     return prompt, len(tokenize(folder, [prompt], 1000)[0]) - 1  # its last special token
 
 
-def graph(folder: pathlib.Path, form: str, level: str, how: str, rows_of_ids, skip: int) -> numpy.ndarray:
+def graphs(folder: pathlib.Path, ways, rows_of_ids, skip: int) -> dict:
+    """The rows of each way (form, level, how): one process, in which opening the library is most of the work."""
     lines = "".join(f"{skip} {' '.join(map(str, ids))}\n" for ids in rows_of_ids)
-    done = subprocess.run([str(TOOL), "run", str(folder), form, level, how], input=lines.encode(),
+    done = subprocess.run([str(TOOL), "run", str(folder), *(word for way in ways for word in way)], input=lines.encode(),
                           capture_output=True, env={**os.environ, "ORT_LIBRARY": LIBRARY})
     assert done.returncode == 0, done.stderr.decode()
-    return numpy.frombuffer(done.stdout, numpy.float32).reshape(len(rows_of_ids), -1)
+    return dict(zip(ways, numpy.frombuffer(done.stdout, numpy.float32).reshape(len(ways), len(rows_of_ids), -1)))
+
+
+@functools.cache
+def computed(folder: pathlib.Path, index: int) -> tuple:
+    """What is expected, and the rows of every way."""
+    run = json.loads((folder / "expected.json").read_text())[index]
+    prompt, skip = prompt_of(folder, run["flags"])
+    ids = tokenize(folder, [prompt + text for text in TEXTS], run["max_length"])
+    fixed = str(1 << (run["max_length"] - 1).bit_length())  # what compiling providers pad up to
+    whole = [("cpu", level, "alone") for level in LEVELS] + [("coreml", level, fixed) for level in LEVELS]
+    whole += [("cuda", "0", fixed), ("cuda", "3", "0"), ("coreml", "3", "alone")]
+    half = [("coreml:fp16", "3", fixed), ("cuda:fp16", "3", "0")]
+    if FULL:
+        whole += [("coreml", "0", "0")]
+        half += [("coreml:fp16", "0", "0"), ("cpu:fp16", "3", "alone")]
+    rows = graphs(folder, whole + half, ids, skip)
+    return numpy.load(folder / run["vectors"]), {way: rows[way] for way in whole}, {way: rows[way] for way in half}
 
 
 @pytest.mark.parametrize("folder, index", list(runs()))
 def test_folder(folder, index):
-    run = json.loads((folder / "expected.json").read_text())[index]
-    expected = numpy.load(folder / run["vectors"])
-    prompt, skip = prompt_of(folder, run["flags"])
-    ids = tokenize(folder, [prompt + text for text in TEXTS], run["max_length"])
-    fixed = str(1 << (run["max_length"] - 1).bit_length())  # what compiling providers pad up to
-    ways = [("cpu", level, "alone") for level in LEVELS] + [("coreml", level, fixed) for level in LEVELS]
-    ways += [("cuda", "0", fixed), ("cuda", "3", "0"), ("coreml", "3", "alone")]
-    for way in ways:
-        rows = graph(folder, *way, ids, skip)
+    expected, whole, _ = computed(folder, index)
+    for way, rows in whole.items():
         if "Normalize" in modules(folder):
             rows = rows / numpy.maximum(numpy.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
         assert golden.difference(rows, expected) <= 1e-5, way
+
+
+def cosines(rows, expected):
+    return (rows * expected).sum(axis=1) / numpy.maximum(
+        numpy.linalg.norm(rows, axis=1) * numpy.linalg.norm(expected, axis=1), 1e-12)
+
+
+@pytest.mark.parametrize("folder, index", list(runs()))
+def test_half_precision(folder, index):
+    """The graph that devices get with provider.precision fp16: the library takes it, runs it on the CPU as well as a
+    CPU can (with its own casts), and the rows point where they should, though not to the last bit."""
+    expected, whole, half = computed(folder, index)
+    for way, rows in half.items():
+        assert numpy.isfinite(rows).all() and cosines(rows, expected).min() >= 0.9995, way
+        assert numpy.abs(rows - whole[way[0].split(":")[0], *way[1:]]).max() > 0, way  # it did compute in half precision
 
 
 FLAGS = ("--provider-engine", "onnxruntime", "--onnxruntime-library", LIBRARY)
@@ -113,28 +141,6 @@ def test_what_the_graph_lacks_is_refused_by_name(folder):
     flags = json.loads((folder / "expected.json").read_text())[0]["flags"]
     done = subprocess.run([str(golden.BIN), "embed", "-m", str(folder), *FLAGS, *flags, "hello"], capture_output=True, text=True)
     assert done.returncode in (2, 3) and "does not handle" in done.stderr and not done.stdout, done.stderr
-
-
-def cosines(rows, expected):
-    return (rows * expected).sum(axis=1) / numpy.maximum(
-        numpy.linalg.norm(rows, axis=1) * numpy.linalg.norm(expected, axis=1), 1e-12)
-
-
-@pytest.mark.parametrize("folder, index", list(runs()))
-def test_half_precision(folder, index):
-    """The graph that devices get with provider.precision fp16: the library takes it, runs it on the CPU as well as a
-    CPU can (with its own casts), and the rows point where they should, though not to the last bit."""
-    run = json.loads((folder / "expected.json").read_text())[index]
-    expected = numpy.load(folder / run["vectors"])
-    prompt, skip = prompt_of(folder, run["flags"])
-    ids = tokenize(folder, [prompt + text for text in TEXTS], run["max_length"])
-    fixed = str(1 << (run["max_length"] - 1).bit_length())
-    ways = [("coreml:fp16", "3", fixed), ("cuda:fp16", "3", "0")]
-    for way in ways + ([("coreml:fp16", "0", "0"), ("cpu:fp16", "3", "alone")] if FULL else []):
-        rows = graph(folder, *way, ids, skip)
-        assert numpy.isfinite(rows).all() and cosines(rows, expected).min() >= 0.9995, way
-        whole = graph(folder, way[0].split(":")[0], *way[1:], ids, skip)
-        assert numpy.abs(rows - whole).max() > 0, way  # it did compute in half precision
 
 
 def test_half_precision_by_the_whole_program(tmp_path):
@@ -164,6 +170,6 @@ def test_model(name, variable, form, level, how):
     length = json.loads((folder / "sentence_bert_config.json").read_text())["max_seq_length"]
     ids = tokenize(folder, texts, length)
     chosen = numpy.argsort([len(row) for row in ids], kind="stable")[::max(1, len(ids) // 12)]
-    rows = graph(folder, form, level, how, [ids[i] for i in chosen], 0)
+    (rows,) = graphs(folder, [(form, level, how)], [ids[i] for i in chosen], 0).values()
     rows = rows / numpy.linalg.norm(rows, axis=1, keepdims=True)
     assert numpy.abs(rows - expected[chosen]).max() <= 1e-5

@@ -48,7 +48,7 @@ def pairs():
     for first in range(0, 14):  # every way of being longer than the budget
         made += [(" ".join(chance.choices(words, k=first)), " ".join(chance.choices(words, k=second)))
                  for second in range(0, 14)]
-    return token_cases.some(made, 2)
+    return token_cases.some(made, 3)
 
 
 def dump(path, both, *flags):

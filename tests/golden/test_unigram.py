@@ -78,13 +78,13 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("unigram")
 
 
-def per_character(path, normalizer=None, pre_tokenizer=None, **more):
+def per_character(path, normalizer=None, pre_tokenizer=None, letters=ASSIGNED):
     """A tokenizer whose ids show what became of each character. `normalizer` and so on are JSON."""
-    vocab = [["<unk>", 0.0], ["▁", -3.0]] + [[point, -5.0] for point in ASSIGNED if point != "▁" and ord(point) < 0x30000]
+    vocab = [["<unk>", 0.0], ["▁", -3.0]] + [[point, -5.0] for point in letters if point != "▁" and ord(point) < 0x30000]
     vocab += [["ab", -9.0], ["▁a", -7.0], ["b▁", -6.5], ["éé", -9.5]]
     tree = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": normalizer,
             "pre_tokenizer": pre_tokenizer, "post_processor": None, "decoder": None,
-            "model": {"type": "Unigram", "unk_id": 0, "vocab": vocab, "byte_fallback": False}, **more}
+            "model": {"type": "Unigram", "unk_id": 0, "vocab": vocab, "byte_fallback": False}}
     path.write_text(json.dumps(tree), encoding="utf-8")
     return tokenizers.Tokenizer.from_file(str(path)), path
 
@@ -147,9 +147,9 @@ def test_normalizers(name, folder):
 @pytest.mark.parametrize("name", SPLITS)
 def test_pre_tokenizers(name, folder):
     for number, normalizer in enumerate((None, kind("Strip", strip_left=True, strip_right=True), kind("Prepend", prepend="▁"))):
-        tokenizer, path = per_character(folder / f"{name}{number}.json", normalizer, SPLITS[name])
         chance = random.Random(4)
         pool = ["a", "b", " ", "  ", "▁", "1", "23", "٣", "-", "!", "\t", "é", "日", "¡", "\r\n"]
+        tokenizer, path = per_character(folder / f"{name}{number}.json", normalizer, SPLITS[name], sorted(set("".join(pool))))
         texts = ["".join(chance.choice(pool) for _ in range(chance.randrange(0, 14))) for _ in range(2000)]
         texts = token_cases.some(texts, 4)
         compare(tokenizer, path, texts)
@@ -161,7 +161,7 @@ def test_byte_fallback(folder):
     """All bytes of an unknown run or none, every one at the run's place."""
     vocab = [["<unk>", 0.0], ["▁", -3.0], ["a", -4.0], ["▁a", -5.0]] + [[f"<0x{byte:02X}>", -12.0] for byte in range(0x80, 0xE5)]
     for fallback in (False, True):
-        tokenizer, path = per_character(folder / f"bytes{fallback}.json", None, WORDS)
+        tokenizer, path = per_character(folder / f"bytes{fallback}.json", None, WORDS, "a")
         tree = json.loads(path.read_text())
         tree["model"] = {"type": "Unigram", "unk_id": 0, "vocab": vocab, "byte_fallback": fallback}
         tree["decoder"] = kind("Sequence", decoders=[kind("Replace", pattern={"String": "▁"}, content=" "), kind("ByteFallback"),
@@ -236,7 +236,7 @@ def test_a_large_vocabulary_opens_in_three_times_its_size(folder):
     import subprocess
     from test_tokens import DUMP
     pieces, parts = random_vocabulary(5, 250_000)
-    path = per_character(folder / "large.json", None, WORDS)[1]
+    path = per_character(folder / "large.json", None, WORDS, "a")[1]
     tree = json.loads(path.read_text(encoding="utf-8"))
     tree["added_tokens"] = []
     tree["model"] = {"type": "Unigram", "unk_id": 0, "vocab": pieces}

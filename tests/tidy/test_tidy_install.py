@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """make install: everything lands below DESTDIR, and a stranger's program builds against it both ways."""
 import os
+import pathlib
+import re
 import shutil
 
 import house
@@ -84,6 +86,21 @@ def test_a_stranger_builds_with_pkg_config(installed, stranger):
     assert result.returncode == 0, result.stderr
     result = house.run(stranger / "stranger", env={**os.environ, "LD_LIBRARY_PATH": str(folder)})
     assert result.stdout == "0.1.0\n"
+
+
+def test_the_program_of_the_readme_prints_what_it_says(installed, tmp_path):
+    model = os.environ.get("FLETCH_MODEL", "")
+    if not pathlib.Path(model, "model.safetensors").exists():
+        pytest.skip("FLETCH_MODEL names no model folder (make model)")
+    program = re.search(r"^```c\n(.*?)^```", (house.ROOT / "README.md").read_text(), re.M | re.S)[1]
+    assert '"medium"' in program
+    (tmp_path / "readme.c").write_text(program.replace('"medium"', f'"{model}"'))
+    folder = library_folder(installed)
+    result = house.run("gcc", "-Wall", "-Werror", "readme.c", "-o", "readme", "-I", installed / "include", "-L", folder,
+                       "-lfletch", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    result = house.run(tmp_path / "readme", env={**os.environ, "LD_LIBRARY_PATH": str(folder)})
+    assert result.stdout == re.search(r"/\* (\d\.\d{4}): ", program)[1] + "\n", result.stdout
 
 
 def test_a_stranger_builds_with_find_package(installed, stranger):

@@ -58,6 +58,15 @@ def test_only_what_is_missing_is_installed(scratch):
     assert (scratch / "calls").read_text() == "-q update\n-q install -y --no-install-recommends ninja-build\n"
 
 
+def test_tests_without_their_packages_name_make_setup(scratch):
+    """`make test` installs nothing."""
+    stand_in(scratch / "bin", "dpkg-query", '[ "${*: -1}" = ninja-build ] || echo installed')
+    stand_in(scratch / "bin", "apt-get", "echo called >&2; exit 1")
+    result = script(scratch, "test.sh", "wordpiece")
+    assert result.returncode == 1 and "called" not in result.stderr
+    assert "missing: ninja-build" in result.stderr and "run: make setup" in result.stderr
+
+
 def test_without_root_and_sudo_the_command_is_told(scratch):
     for tool in ("bash", "dirname", "env", "mkdir", "cat"):
         (scratch / "bin" / tool).symlink_to(shutil.which(tool))
