@@ -8,11 +8,14 @@ every round runs both builds on the same question, every other round in reverse 
 one round; the table has the median ratio with the lowest and the highest. Above 1 the working tree is faster.
 The engine is bench_engine on one thread (processor time counts), the kernels are `fl-kernels perf` with the instruction
 set that the engine chooses here. What both builds know is compared, the rest is left out.
---keep adds the table to bench/results/history.csv, from which history.md is written.
+The table goes to history.csv of --results, from which history.md is written, with the load that others made before it began;
+a later run of the same day and commits replaces its rows. A tree with uncommitted changes (a name that ends in +) is
+kept only with --keep.
 """
 import argparse
 import csv
 import datetime
+import os
 import pathlib
 import re
 import statistics
@@ -22,7 +25,8 @@ RESULTS = pathlib.Path(__file__).parent / "results"
 ENGINE = re.compile(r"(?P<what>short|long) .*median (?P<value>[\d.]+) tok/s")
 LATENCY = re.compile(r"(?P<what>latency) .* of (?P<tokens>\d+) tokens: .*p50 (?P<value>[\d.]+) ms")
 KERNEL = re.compile(r"(?P<isa>\S+)\s+(?P<what>\S.*?):?\s+(?P<value>[\d.]+) (?P<unit>GFLOP/s|Gop/s|ns)\b")
-COLUMNS = ["date", "machine", "before", "after", "what", "ratio", "lowest", "highest", "rounds"]
+ABOUT = ["date", "machine", "before", "after"]
+COLUMNS = [*ABOUT, "load", "what", "ratio", "lowest", "highest", "rounds"]
 
 
 def ask(command: list) -> str:
@@ -72,20 +76,27 @@ def table(rows: list) -> str:
                               for row in rows])
 
 
-def keep(rows: list, about: dict) -> None:
-    data = RESULTS / "history.csv"
+def keep(rows: list, about: dict, results: pathlib.Path) -> None:
+    data, new = results / "history.csv", [about | row for row in rows]
     old = list(csv.DictReader(data.open(encoding="utf-8"))) if data.exists() else []
-    everything = old + [about | row for row in rows]
+
+    def place(row: dict) -> list:
+        return [row[name] for name in [*ABOUT, "what"]]
+
+    replaced = [place(row) for row in new]
+    everything = [row for row in old if place(row) not in replaced] + new
     with data.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(everything)
     text = ["# History of speed", "", "Builds against each other in turns, one thread; above 1.000 the later one is "
-            "faster (`tools/bench.sh compare COMMIT --keep`).", ""]
-    for key in dict.fromkeys((row["date"], row["machine"], row["before"], row["after"]) for row in everything):
-        mine = [row for row in everything if (row["date"], row["machine"], row["before"], row["after"]) == key]
-        text += [f"## {key[0]}, {key[1]}: {key[2]} to {key[3]}", "", table(mine), ""]
-    (RESULTS / "history.md").write_text("\n".join(text).rstrip() + "\n", encoding="utf-8")
+            "faster (`tools/bench.sh compare COMMIT`).", ""]
+    for key in dict.fromkeys(tuple(row[name] for name in ABOUT) for row in everything):
+        mine = [row for row in everything if tuple(row[name] for name in ABOUT) == key]
+        loads = " and ".join(dict.fromkeys(row["load"] for row in mine))
+        text += [f"## {key[0]}, {key[1]}: {key[2]} to {key[3]}", "", f"Load before: {loads}; {mine[0]['rounds']} rounds.", "",
+                 table(mine), ""]
+    (results / "history.md").write_text("\n".join(text).rstrip() + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -97,16 +108,18 @@ def main() -> None:
     parser.add_argument("--seconds", default="0.5", help="of each question to the engine")
     parser.add_argument("--part", action="append", choices=["engine", "kernels"])
     parser.add_argument("--formats", default="fp32,int8,int16,bf16")
-    parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--keep", action=argparse.BooleanOptionalAction, help="the table in the history")
+    parser.add_argument("--results", type=pathlib.Path, default=RESULTS, help="folder of the history")
     options = parser.parse_args()
+    load = f"{os.getloadavg()[0]:.1f}"
     about = ask([options.after / "bench_engine", "-s", "0.01", "-o", "none"])
     options.isa = re.search(r"^cpu\.isa\s+(\S+)", about, re.M)[1]
     machine = re.search(r"best that this machine has; (.*?) has ", about)
     rows = race(options.before, options.after, options)
     print(table(rows))
-    if options.keep:
-        keep(rows, {"date": datetime.date.today().isoformat(), "before": options.names[0], "after": options.names[1],
-                    "machine": f"{machine[1] if machine else 'processor'} ({options.isa})"})
+    if options.keep or (options.keep is None and not options.names[1].endswith("+")):
+        keep(rows, {"date": datetime.date.today().isoformat(), "before": options.names[0], "after": options.names[1], "load": load,
+                    "machine": f"{machine[1] if machine else 'processor'} ({options.isa})"}, options.results)
 
 
 if __name__ == "__main__":
