@@ -304,7 +304,7 @@ _fletch() {
     *:--provider-fallback) COMPREPLY=($(compgen -W "true false" -- "$word")); return ;;
     *:--provider-engine) COMPREPLY=($(compgen -W "auto native onnxruntime" -- "$word")); return ;;
     *:--provider-devices) COMPREPLY=($(compgen -W "all N PROVIDER:N" -- "$word")); return ;;
-    *:--provider-precision) COMPREPLY=($(compgen -W "auto fp32 fp16 bf16 int16 int8 fp8" -- "$word")); return ;;
+    *:--provider-precision) COMPREPLY=($(compgen -W "auto fast fp32 fp16 bf16 int16 int8 fp8" -- "$word")); return ;;
     *:--provider-warm-up) COMPREPLY=($(compgen -W "true false" -- "$word")); return ;;
     *:--provider-deterministic) COMPREPLY=($(compgen -W "true false" -- "$word")); return ;;
     *:--cpu-intra-op-threads) return ;;

@@ -127,7 +127,7 @@ static const fl_flag flags[] = {
     {FL_FLAG_TRUNCATE, 0, "--truncate", "right|left|error", NULL, ON(TOKENIZE),
      "What a text longer than --max-length loses, or that it is refused."},
     {FL_FLAG_KEY, 0, "--precision", "P", "provider.precision", SHAPES | SCORES,
-     "fp32, fp16, bf16, int16, int8 or fp8 arithmetic."},
+     "fast, fp32, fp16, bf16, int16, int8 or fp8 arithmetic."},
     {FL_FLAG_KEY, 0, "--threads", "N", "cpu.intra_op_threads", SHAPES | SCORES,
      "Threads (default: the cores this process may use)."},
     {FL_FLAG_SIMILARITY, 0, "--similarity", NULL, NULL, ON(EMBED),

@@ -78,8 +78,9 @@
       FL_ONE_OF("all|N|PROVIDER:N"),                                                               \
       "Devices to use, one replica on each; cuda:0,1 speaks of one provider, the cpu has none.")   \
     X(PROVIDER_PRECISION, "provider.precision", "--provider-precision", ENUM, "auto",              \
-      FL_ONE_OF("auto|fp32|fp16|bf16|int16|int8|fp8"),                                             \
-      "Number format of the arithmetic; auto: the best the device has that keeps quality.")        \
+      FL_ONE_OF("auto|fast|fp32|fp16|bf16|int16|int8|fp8"),                                        \
+      "Number format of the arithmetic; auto: what keeps quality on the device; fast: on the cpu " \
+      "int16 or bf16 where they gain, fp32 elsewhere.")                                            \
     X(PROVIDER_WARM_UP, "provider.warm_up", "--provider-warm-up", BOOL, "false", FL_ANY,           \
       "Let each engine compile and touch what it needs when it is opened.")                        \
     X(PROVIDER_DETERMINISTIC, "provider.deterministic", "--provider-deterministic", BOOL, "false", \

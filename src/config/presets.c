@@ -17,7 +17,7 @@
 static const fletch_preset presets[] = {
     {"cpu", "provider.order", "cpu", "Run on the processor alone."},
     {"cpu", "provider.engine", "native", "With fletch's own kernels."},
-    {"cpu", "provider.precision", "auto", "The fastest format that keeps quality."},
+    {"cpu", "provider.precision", "auto", "Exact."},
     {"cpu", "cpu.isa", "auto", "The best instruction set there is."},
     {"cpu", "cpu.intra_op_threads", "auto", "Every core this process may use."},
     {"cpu", "batch.max_tokens", "16384", "More gains nothing once every core has a block to do."},
@@ -42,6 +42,8 @@ static const fletch_preset presets[] = {
     {"latency", "cuda.graphs", "true", "Launching costs more than a small batch computes."},
     {"latency", "io.preallocated", "true", "No request pays for a first allocation."},
 
+    {"throughput", "provider.precision", "fast",
+     "On the processor int16, or bf16, where it gains and the vectors stay fp32's to 0.9995."},
     {"throughput", "batch.max_tokens", "32768", "Large batches spread the cost of a pass."},
     {"throughput", "batch.max_texts", "1024", "Short texts fill a batch too."},
     {"throughput", "batch.min_texts", "32", "Callers in a loop are awaited, so many of them."},
@@ -75,7 +77,8 @@ static const fletch_preset presets[] = {
 
     {"max", "provider.order", "auto", "The best device there is."},
     {"max", "provider.devices", "all", "And every one of its kind."},
-    {"max", "provider.precision", "auto", "The fastest format that keeps quality."},
+    {"max", "provider.precision", "fast",
+     "On the processor int16, or bf16, where it gains and the vectors stay fp32's to 0.9995."},
     {"max", "cpu.isa", "auto", "The best instruction set."},
     {"max", "cpu.intra_op_threads", "auto", "Every core this process may use."},
     {"max", "batch.max_tokens", "65536", "Large batches."},

@@ -23,6 +23,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/trace.h"
@@ -81,7 +82,7 @@ typedef struct fl_engine_options {
     uint32_t        max_length;   /* longest text in tokens */
     const char     *isa;          /* cpu: "auto", "ref", "avx2" … */
     uint32_t        l2_bytes;  /* cpu: cache of a core that blocks are sized for; 0: this one's */
-    const char     *precision; /* "auto", "fp32" …; the engine says in info what it took */
+    const char     *precision; /* "auto", "fast", "fp32" …; info says what the engine took */
     bool            deterministic;
     uint64_t        memory_limit;       /* bytes it may take on its device; 0: no limit */
     const fl_config      *config;       /* keys of its own: onnxruntime.*, cuda.* */
@@ -141,6 +142,11 @@ typedef struct fl_engine_ops {
                     void *user);                                /* isa, threads, bytes */
     void (*load)(const fl_engine *engine, fl_device_load *out); /* while forwards run */
 } fl_engine_ops;
+
+/* Whether a precision leaves the format to the engine. */
+static inline bool fl_engine_chooses(const char *precision) {
+    return precision == NULL || strcmp(precision, "auto") == 0 || strcmp(precision, "fast") == 0;
+}
 
 /* registry.c: the engines built in, best first; NULL past the end. */
 const fl_engine_ops *fl_engine_at(size_t index);

@@ -754,14 +754,17 @@ Test(cuda, refuses_with_a_reason) {
 }
 
 static void auto_is(const toy *t, const char *capability, const char *precision) {
-    fl_engine_info info;
-    setup          s = usual;
-    s.precision      = "auto";
+    static const char *const asked[] = {"auto", "fast"};
     setenv("SIM_CUDA_CAPABILITY", capability, 1);
-    opened o = open_well(&t->encoder, &s);
-    o.ops->info(o.engine, &info);
-    cr_assert_str_eq(info.precision, precision);
-    shut(&o);
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        fl_engine_info info;
+        setup          s = usual;
+        s.precision      = asked[i];
+        opened o         = open_well(&t->encoder, &s);
+        o.ops->info(o.engine, &info);
+        cr_assert_str_eq(info.precision, precision);
+        shut(&o);
+    }
 }
 
 Test(cuda, auto_follows_the_device) {

@@ -50,6 +50,11 @@ def test_built_graph(level, tmp_path):
     assert numpy.abs(rows - numpy.load(VECTORS / "minilm.npy")).max() <= 1e-5
 
 
+def test_fast_is_what_auto_is(tmp_path):
+    rows = [golden.embed(model("FLETCH_MODEL"), TEXTS, *ENGINE, "--precision", name, work=tmp_path) for name in ("auto", "fast")]
+    assert numpy.array_equal(*rows)
+
+
 @pytest.mark.parametrize("level", "0123")
 def test_file(exported, level, tmp_path):
     rows = golden.embed(exported, TEXTS, *ENGINE[2:], LEVEL, level, work=tmp_path)

@@ -5,6 +5,7 @@
  * per operation; through 2 layers of sums over 80 to 300 terms with norms in between the rows of
  * size 1 differ by some 1e-6; 2e-5 would hide no wrong term. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 
 #include "base/mem.h"
 #include "engine_toy.h"
@@ -390,6 +391,55 @@ Test(engine, experts_are_chosen_in_fp32_alone) {
         cr_assert(strstr(error.message, "other experts"), "%s", error.message);
     }
     toy_free(&t);
+}
+
+static int note_precision(void *user, const char *name, const char *value, const char *origin) {
+    if (strcmp(name, "cpu.precision") == 0) {
+        snprintf(user, 256, "%s: %s", value, origin);
+    }
+    return 0;
+}
+
+/* What "fast" took, and why; false: this machine lacks the instruction set. */
+static bool fast_takes(const toy_spec *spec, const char *isa, char told[256]) {
+    toy          t;
+    fletch_error error = {0};
+    toy_make(&t, spec, 1);
+    fl_engine *engine = toy_open_as(&t, "fast", 1, isa, 4, 64, &error);
+    cr_assert(engine || strstr(error.message, isa), "fast is never refused: %s", error.message);
+    if (engine) {
+        fl_engine_find("cpu")->describe(engine, note_precision, told);
+    }
+    fl_engine_find("cpu")->close(engine);
+    toy_free(&t);
+    return engine != NULL;
+}
+
+Test(engine, fast_takes_what_gains_where_its_gates_allow_it) {
+    static const struct {
+        const char *isa, *bert, *gated;
+    } all[]        = {{"ref", "fp32", "fp32"},         {"neon", "fp32", "fp32"},
+                      {"neondot", "fp32", "fp32"},     {"avx2", "int16", "fp32"},
+                      {"avxvnni", "int16", "fp32"},    {"avx512", "fp32", "fp32"},
+                      {"avx512vnni", "int16", "fp32"}, {"avx512bf16", "int16", "bf16"},
+                      {"amx", "int16", "bf16"}};
+    toy_spec gated = plain, experts = plain;
+    gated.glu       = FL_MLP_GLU;
+    experts.experts = 4, experts.experts_used = 2;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char told[256] = "", want[32];
+        if (!fast_takes(&plain, all[i].isa, told)) {
+            continue;
+        }
+        snprintf(want, sizeof want, "%s: fast: ", all[i].bert);
+        cr_expect(strncmp(told, want, strlen(want)) == 0, "%s: %s", all[i].isa, told);
+        cr_expect(strstr(told, all[i].isa), "the reason names the kernels: %s", told);
+        fast_takes(&gated, all[i].isa, told);
+        snprintf(want, sizeof want, "%s: fast: ", all[i].gated);
+        cr_expect(strncmp(told, want, strlen(want)) == 0, "%s, gated: %s", all[i].isa, told);
+        fast_takes(&experts, all[i].isa, told);
+        cr_expect(strncmp(told, "fp32: fast: ", 12) == 0, "%s, experts: %s", all[i].isa, told);
+    }
 }
 
 Test(engine, a_weight_that_is_not_a_number_names_the_text_and_never_passes) {

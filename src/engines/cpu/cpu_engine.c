@@ -208,21 +208,8 @@ static bool beyond_bert(const fl_encoder_desc *d) {
            d->extra_norm != FL_EXTRA_NORM_NONE;
 }
 
-/* "auto" is fp32: what a machine is asked without more words is exact. */
-static int choose_precision(fl_engine *e, const char *precision, fletch_error *error) {
-    if (precision == NULL || strcmp(precision, "auto") == 0) {
-        return FLETCH_OK;
-    }
-    size_t format = 0, formats = sizeof format_name / sizeof *format_name;
-    while (format < formats && strcmp(precision, format_name[format]) != 0) {
-        format++;
-    }
-    if (format == formats) {
-        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                       "provider.precision %s: the cpu engine computes in fp32, bf16, int16 and "
-                       "int8; use one of them or auto",
-                       precision);
-    }
+static int check_format(const fl_engine *e, fl_cpu_format format, fletch_error *error) {
+    const char *precision = format_name[format];
     if (format != FL_CPU_FP32 && e->kernels->narrow[format].gemm == NULL) {
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "provider.precision %s: the %s kernels have no %s; use fp32, or another "
@@ -249,6 +236,58 @@ static int choose_precision(fl_engine *e, const char *precision, fletch_error *e
             "and some vectors of %s are far off; use fp32",
             precision, e->desc.architecture);
     }
+    return FLETCH_OK;
+}
+
+/* "fast": int16, which is nearer to fp32 than bf16 and on no table slower, then bf16, where the kernels gain by
+ * it and the model may be computed so. By what table and model are alone, so bytes are the machine's
+ * and not the moment's. */
+static void choose_fast(fl_engine *e) {
+    static const fl_cpu_format order[] = {FL_CPU_INT16, FL_CPU_BF16};
+    const char                *refused = "";
+    if (e->desc.layers == 0) {
+        snprintf(e->why_format, sizeof e->why_format, "fast: there are no products to gain by");
+        return;
+    }
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        fletch_error ignored;
+        if (!e->kernels->narrow[order[i]].pays) {
+            continue;
+        }
+        if (check_format(e, order[i], &ignored) == FLETCH_OK) {
+            e->format = order[i];
+            snprintf(e->why_format, sizeof e->why_format, "fast: %s kernels gain by it%s%.60s",
+                     e->kernels->isa, refused[0] ? "; not int16: unknown how near it is for " : "",
+                     refused);
+            return;
+        }
+        refused = e->desc.architecture;
+    }
+    snprintf(e->why_format, sizeof e->why_format, "fast: %s%.60s",
+             refused[0] ? "nothing narrower is near enough for "
+                        : "nothing narrower gains with the kernels of ",
+             refused[0] ? refused : e->kernels->isa);
+}
+
+/* "auto" is fp32: what a machine is asked without more words is exact. */
+static int choose_precision(fl_engine *e, const char *precision, fletch_error *error) {
+    size_t format = 0, formats = sizeof format_name / sizeof *format_name;
+    if (fl_engine_chooses(precision)) {
+        if (precision != NULL && strcmp(precision, "fast") == 0) {
+            choose_fast(e);
+        }
+        return FLETCH_OK;
+    }
+    while (format < formats && strcmp(precision, format_name[format]) != 0) {
+        format++;
+    }
+    if (format == formats) {
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                       "provider.precision %s: the cpu engine computes in fp32, bf16, int16 and "
+                       "int8; use one of them, fast or auto",
+                       precision);
+    }
+    FL_TRY(check_format(e, (fl_cpu_format)format, error));
     e->format = (fl_cpu_format)format;
     return FLETCH_OK;
 }
@@ -383,7 +422,7 @@ static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {
     const char *lines[][3] = {{"cpu.isa", e->kernels->isa, e->why},
                               {"cpu.kernels", e->kernels->name, ""},
                               {"cpu.threads", threads, ""},
-                              {"cpu.precision", format_name[e->format], ""},
+                              {"cpu.precision", format_name[e->format], e->why_format},
                               {"cpu.weights_bytes", weights, panels},
                               {"cpu.scratch_bytes", scratch, "reserved when opening"},
                               {"cpu.blocking", blocks, "from the L2 cache"}};

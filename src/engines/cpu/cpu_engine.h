@@ -140,8 +140,9 @@ struct fl_engine {
     fl_pooling            pooling[FL_POOL_COUNT];
     uint32_t              pooling_count;
     const fl_cpu_kernels *kernels;
-    char                  why[160]; /* why these kernels */
-    fl_cpu_format         format;   /* of products */
+    char                  why[160];        /* why these kernels */
+    fl_cpu_format         format;          /* of products */
+    char                  why_format[160]; /* "": it was asked for, or is auto's */
     /* shapes */
     size_t hidden16, embed16, head16, mlp16;
     size_t wide16;         /* the wider one of hidden16 and embed16 */

@@ -17,6 +17,7 @@
 #ifndef FL_ENGINES_CPU_KERNELS_H
 #define FL_ENGINES_CPU_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -237,6 +238,7 @@ typedef struct fl_cpu_narrow {
     /* Queries, keys, values and weights rounded to bfloat16, scores, sums and softmax in float32; NULL:
      * the table's own. */
     void (*attention)(const fl_attention *);
+    bool pays; /* its products outrun float32's: provider.precision fast may take it */
 } fl_cpu_narrow;
 
 /* x[rows, cols] = f(x) in place; cols a multiple of 16. f(0) must be 0: padding stays zero. */

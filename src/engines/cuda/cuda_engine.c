@@ -203,14 +203,14 @@ typedef struct precision {
     int          major, minor; /* the least compute capability */
 } precision;
 
-/* What `auto` takes is the first that the device has. int8 takes the 16-bit type of the device. */
+/* What `auto` and `fast` take is the first that the device has. int8 takes the 16-bit type of the device. */
 static const precision precisions[] = {
     {"bf16", FL_CUDA_BF16, FL_CUDA_BF16, 8, 0}, {"fp16", FL_CUDA_F16, FL_CUDA_F16, 7, 5},
     {"fp32", FL_CUDA_F32, FL_CUDA_F32, 0, 0},   {"int8", FL_CUDA_BF16, FL_CUDA_Q8, 8, 0},
     {"int8", FL_CUDA_F16, FL_CUDA_Q8, 7, 5},    {"fp8", FL_CUDA_BF16, FL_CUDA_E4M3, 8, 9}};
 
 static int choose_precision(fl_engine *e, const char *asked, fletch_error *error) {
-    bool any = asked == NULL || strcmp(asked, "auto") == 0, known = any;
+    bool any = fl_engine_chooses(asked), known = any;
     for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++) {
         const precision *p = &precisions[i];
         known              = known || strcmp(asked, p->name) == 0;

@@ -265,7 +265,7 @@ static uint64_t weight_bytes(const fl_encoder *encoder) {
 /* The precision as a static name; NULL: one that ONNX Runtime does not compute in. */
 static const char *wanted_of(const fl_engine_options *o) {
     static const char *const known[] = {"auto", "fp32", "fp16", "bf16", "int8"};
-    if (o->precision == NULL)
+    if (fl_engine_chooses(o->precision))
         return known[0];
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strcmp(o->precision, known[i]) == 0)

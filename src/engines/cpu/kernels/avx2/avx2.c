@@ -24,7 +24,7 @@ const fl_cpu_kernels fl_cpu_kernels_avx2 = {
     FL_TABLE_F32,
     FL_TABLE_GATES,
     .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_avx2, fl_q8_gemm_4x16_avx2, 4},
-               [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_6x16_avx2, 0},
+               [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_6x16_avx2, .pays = true},
                [FL_CPU_BF16]  = {NULL, fl_bf16_gemm_6x16_avx2, 0}},
 };
 
@@ -34,6 +34,6 @@ const fl_cpu_kernels fl_cpu_kernels_avxvnni = {
     FL_TABLE_F32,
     FL_TABLE_GATES,
     .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_avx2, fl_q8_gemm_6x16_avxvnni, 1},
-               [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_6x16_avxvnni, 0},
+               [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_6x16_avxvnni, .pays = true},
                [FL_CPU_BF16]  = {NULL, fl_bf16_gemm_6x16_avx2, 0}},
 };

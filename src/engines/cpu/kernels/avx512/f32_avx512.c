@@ -31,7 +31,7 @@ const fl_cpu_kernels fl_cpu_kernels_avx512vnni = {
     .name = "AVX-512 with VNNI, 12x32 tiles",
     FL_TABLE_F32,
     .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_avx2, fl_q8_gemm_12x32_avx512vnni, 1},
-               [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_12x32_avx512vnni, 0},
+               [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_12x32_avx512vnni, .pays = true},
                [FL_CPU_BF16]  = {NULL, fl_bf16_gemm_12x32_avx512, 0}},
 };
 
@@ -42,9 +42,9 @@ const fl_cpu_kernels fl_cpu_kernels_avx512bf16 = {
     .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_avx2, fl_q8_gemm_12x32_avx512vnni, 1,
                                  fl_bf16_attention_12x32_avx512bf16},
                [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_12x32_avx512vnni, 0,
-                                 fl_bf16_attention_12x32_avx512bf16},
+                                 fl_bf16_attention_12x32_avx512bf16, .pays = true},
                [FL_CPU_BF16]  = {fl_bf16_round_avx2, fl_bf16_gemm_12x32_avx512bf16, 0,
-                                 fl_bf16_attention_12x32_avx512bf16}},
+                                 fl_bf16_attention_12x32_avx512bf16, .pays = true}},
 };
 
 const fl_cpu_kernels fl_cpu_kernels_amx = {
@@ -52,6 +52,6 @@ const fl_cpu_kernels fl_cpu_kernels_amx = {
     .name = "AVX-512, 12x32 tiles; int8 and bf16 with AMX, 32x32 tiles",
     FL_TABLE_F32,
     .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_avx2, fl_q8_gemm_32x32_amx, 1},
-               [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_12x32_avx512vnni, 0},
-               [FL_CPU_BF16]  = {fl_bf16_round_avx2, fl_bf16_gemm_32x32_amx, 0}},
+               [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_12x32_avx512vnni, .pays = true},
+               [FL_CPU_BF16]  = {fl_bf16_round_avx2, fl_bf16_gemm_32x32_amx, .pays = true}},
 };
