@@ -84,12 +84,6 @@ FL_INLINE float fl_avx2_sum(__m256 v) {
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
-FL_INLINE float fl_avx2_max(__m256 v) {
-    __m128 s = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    s        = _mm_max_ps(s, _mm_movehl_ps(s, s));
-    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
-}
-
 /* Lanes 0 … count-1 all ones, the others zero; count may be more than 8 or less than 0. */
 FL_INLINE __m256 fl_avx2_mask(ptrdiff_t count) {
     int limit = count > 8 ? 8 : (int)count;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* avx2/vec.h - AVX2 for the kernels of wide/: vectors of 8, tiles of 6 rows x 1 panel. AVX2 has its own
- * float32 products, attention and LayerNorm; the rest comes from wide/.
+ * float32 products and attention; the rest comes from wide/.
  *
  * NaN      max and min return their second operand when one is NaN. */
 #ifndef FL_ENGINES_CPU_KERNELS_AVX2_VEC_H
@@ -54,6 +54,10 @@ FL_INLINE vec vec_round(vec a) {
 FL_INLINE vec vec_scale_exponent(vec p, vec n) {
     __m256i power = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), power));
+}
+/* Lanes 0 … count - 1 of a, the others of b. */
+FL_INLINE vec vec_first(ptrdiff_t count, vec a, vec b) {
+    return _mm256_blendv_ps(b, a, fl_avx2_mask(count));
 }
 FL_INLINE float vec_sum(vec v) {
     return fl_avx2_sum(v);

@@ -21,8 +21,8 @@ const fl_cpu_kernels fl_cpu_kernels_avx512 = {
     .isa  = "avx512",
     .name = "AVX-512, 12x32 tiles",
     FL_TABLE_F32,
-    .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_avx2, fl_q8_gemm_4x16_avx2, 4},
-               [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_12x32_avx512, 0},
+    .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_avx512, fl_q8_gemm_4x16_avx2, 4},
+               [FL_CPU_INT16] = {fl_q16_quantize_avx512, fl_q16_gemm_12x32_avx512, 0},
                [FL_CPU_BF16]  = {NULL, fl_bf16_gemm_12x32_avx512, 0}},
 };
 
@@ -30,8 +30,9 @@ const fl_cpu_kernels fl_cpu_kernels_avx512vnni = {
     .isa  = "avx512vnni",
     .name = "AVX-512 with VNNI, 12x32 tiles",
     FL_TABLE_F32,
-    .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_avx2, fl_q8_gemm_12x32_avx512vnni, 1},
-               [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_12x32_avx512vnni, .pays = true},
+    .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_avx512, fl_q8_gemm_12x32_avx512vnni, 1},
+               [FL_CPU_INT16] = {fl_q16_quantize_avx512, fl_q16_gemm_12x32_avx512vnni,
+                                 .pays = true},
                [FL_CPU_BF16]  = {NULL, fl_bf16_gemm_12x32_avx512, 0}},
 };
 
@@ -39,9 +40,9 @@ const fl_cpu_kernels fl_cpu_kernels_avx512bf16 = {
     .isa  = "avx512bf16",
     .name = "AVX-512 with VNNI and BF16, 12x32 tiles",
     FL_TABLE_F32,
-    .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_avx2, fl_q8_gemm_12x32_avx512vnni, 1,
+    .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_avx512, fl_q8_gemm_12x32_avx512vnni, 1,
                                  fl_bf16_attention_12x32_avx512bf16},
-               [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_12x32_avx512vnni, 0,
+               [FL_CPU_INT16] = {fl_q16_quantize_avx512, fl_q16_gemm_12x32_avx512vnni, 0,
                                  fl_bf16_attention_12x32_avx512bf16, .pays = true},
                [FL_CPU_BF16]  = {fl_bf16_round_avx2, fl_bf16_gemm_12x32_avx512bf16, 0,
                                  fl_bf16_attention_12x32_avx512bf16, .pays = true}},
@@ -51,7 +52,8 @@ const fl_cpu_kernels fl_cpu_kernels_amx = {
     .isa  = "amx",
     .name = "AVX-512, 12x32 tiles; int8 and bf16 with AMX, 32x32 tiles",
     FL_TABLE_F32,
-    .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_avx2, fl_q8_gemm_32x32_amx, 1},
-               [FL_CPU_INT16] = {fl_q16_quantize_avx2, fl_q16_gemm_12x32_avx512vnni, .pays = true},
+    .narrow = {[FL_CPU_INT8]  = {fl_q8_quantize_avx512, fl_q8_gemm_32x32_amx, 1},
+               [FL_CPU_INT16] = {fl_q16_quantize_avx512, fl_q16_gemm_12x32_avx512vnni,
+                                 .pays = true},
                [FL_CPU_BF16]  = {fl_bf16_round_avx2, fl_bf16_gemm_32x32_amx, .pays = true}},
 };

@@ -62,6 +62,24 @@ static float norm_variance(const float *x, size_t n, float mean, float inverse_n
     return norm_total(sum) * inverse_n;
 }
 
+/* y = (x - mean) scale weight + bias of `rows` rows side by side, a constant at every call: they share the
+ * loads of weight and bias. */
+FL_INLINE void norm_rows(const fl_row_norm *norm, int rows, size_t first, const float *mean,
+                         const float *scale) {
+    const float *x   = norm->x + first * norm->x_stride;
+    float       *y   = norm->y + first * norm->y_stride;
+    size_t       n16 = fl_cpu_pad(norm->n);
+    for (size_t i = 0; i < n16; i += FL_VEC_LANES) {
+        const vec weight = vec_load(norm->weight + i), bias = vec_load(norm->bias + i);
+        FL_UNROLL for (int r = 0; r < rows; r++) {
+            const size_t at = (size_t)r;
+            vec          v  = vec_sub(vec_load(x + at * norm->x_stride + i), vec_set(mean[r]));
+            v               = vec_mul(v, vec_set(scale[r]));
+            vec_store(y + at * norm->y_stride + i, vec_fma(v, weight, bias));
+        }
+    }
+}
+
 /* Some rows go through each step before the next: what one waits for, another one computes. */
 static void wide_layer_norm(const fl_row_norm *norm) {
     enum { ROWS = 4 };
@@ -70,7 +88,6 @@ static void wide_layer_norm(const fl_row_norm *norm) {
     for (size_t first = 0; first < norm->rows; first += ROWS) {
         size_t       count = norm->rows - first < ROWS ? norm->rows - first : ROWS;
         const float *x     = norm->x + first * norm->x_stride;
-        float       *y     = norm->y + first * norm->y_stride;
         for (size_t r = 0; r < count; r++) {
             mean[r] = norm_mean(x + r * norm->x_stride, n16, inverse_n);
         }
@@ -78,12 +95,11 @@ static void wide_layer_norm(const fl_row_norm *norm) {
             float variance = norm_variance(x + r * norm->x_stride, norm->n, mean[r], inverse_n);
             scale[r]       = 1.0f / sqrtf(variance + norm->eps);
         }
-        for (size_t r = 0; r < count; r++, x += norm->x_stride, y += norm->y_stride) {
-            const vec m = vec_set(mean[r]), s = vec_set(scale[r]);
-            for (size_t i = 0; i < n16; i += FL_VEC_LANES) {
-                vec v = vec_mul(vec_sub(vec_load(x + i), m), s);
-                vec_store(y + i, vec_fma(v, vec_load(norm->weight + i), vec_load(norm->bias + i)));
-            }
+        if (count == ROWS) {
+            norm_rows(norm, ROWS, first, mean, scale);
+        }
+        for (size_t r = 0; count < ROWS && r < count; r++) {
+            norm_rows(norm, 1, first + r, mean + r, scale + r);
         }
     }
 }
