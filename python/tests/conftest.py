@@ -21,6 +21,9 @@ if "FLETCH_PYTHON_INSTALLED" not in os.environ:
 
 import fletch  # noqa: E402
 
+# For tests with the real libraries, which warn of much: a warning of fletch still fails them, its own (by its class) and one that
+# it brings upon itself (by the module that is blamed).
+PEERS_MAY_WARN = pytest.mark.filterwarnings("ignore", "error:::fletch", "error::fletch.TruncationWarning")
 TEXTS = ["A cat sits on the mat.", "", "Grüße aus Köln", "猫は畳の上に座る", "naïve café 🙂", "x", "nul\0inside", "  spaces  ",
          "The quick brown fox jumps over the lazy dog. " * 8, "кошка сидит"]
 

@@ -11,12 +11,12 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import DATA, MODEL
+from conftest import DATA, MODEL, PEERS_MAY_WARN
 
 import fletch
 
 TEXTS = ["A cat sits on the mat.", "Stocks fell on Monday.", "A feline rests on a rug.", "The recipe needs two eggs."]
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = PEERS_MAY_WARN
 
 
 def need(name):

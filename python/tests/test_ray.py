@@ -13,7 +13,7 @@ import threading
 import time
 
 import pytest
-from conftest import ROOT
+from conftest import PEERS_MAY_WARN, ROOT
 
 import fletch
 
@@ -25,7 +25,7 @@ import ray.data  # noqa: E402
 import fletch.ray  # noqa: E402
 
 # Ray warns of its own settings when it copies them, and of blocks that come one by one on a busy machine.
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.xdist_group("ray"), PEERS_MAY_WARN]
 
 TOY = str(ROOT / "tests/golden/folders/plain-bert")
 ROWS = 30_000

@@ -8,7 +8,7 @@ import os
 
 import numpy as np
 import pytest
-from conftest import MODEL, TEXTS
+from conftest import MODEL, PEERS_MAY_WARN, TEXTS
 
 import fletch
 
@@ -176,7 +176,7 @@ def same(ours, theirs, what):
         assert ours == theirs, what
 
 
-@pytest.mark.filterwarnings("ignore")
+@PEERS_MAY_WARN
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_is_the_original_s(both, name):
     ours, our_error = outcome(CALLS[name], both[0])

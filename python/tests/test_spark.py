@@ -13,7 +13,7 @@ import threading
 import time
 
 import pytest
-from conftest import ROOT
+from conftest import PEERS_MAY_WARN, ROOT
 
 import fletch
 
@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession  # noqa: E402
 import fletch.spark  # noqa: E402
 
 # PySpark warns of versions of pandas.
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.xdist_group("spark"), PEERS_MAY_WARN]
 
 TOY = str(ROOT / "tests/golden/folders/plain-bert")
 ROWS = 6_000
