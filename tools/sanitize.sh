@@ -3,6 +3,8 @@
 # sanitize.sh asan|tsan|fuzz [SECONDS] - build with a sanitizer and run what it is for.
 # sanitize.sh asan-server|tsan-server [ARGUMENTS of pytest] - the server's hostile tests (or those named) against the sanitized
 # program.
+# sanitize.sh tsan-python [SECONDS] - the package with the thread sanitizer: 64 threads of Python for 60 seconds embed, iterate,
+# await, cancel, open and close. The interpreter and numpy are not built with it: what it says of them would be guessed.
 # asan: every unit test. tsan: the tests that start threads. fuzz: each libFuzzer target, from the
 # seeds in tests/fuzz/corpus/TARGET: for SECONDS, from a place that chance chooses; without SECONDS the same
 # inputs each time, 200,000 or as many of them as 15 s allow, so that a faster machine finds nothing new.
@@ -10,10 +12,22 @@
 # Writes "passed failed skipped" to build/tally/PRESET for check.sh.
 . "$(dirname "$0")/say.sh"
 
-preset=${1:?asan, tsan, fuzz, asan-server or tsan-server}
+preset=${1:?asan, tsan, fuzz, asan-server, tsan-server or tsan-python}
 export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1
 export UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=second_deadlock_stack=1:halt_on_error=1:suppressions=$ROOT/tools/tsan.supp
 
+if [ "$preset" = tsan-python ]; then
+    tools/venv.sh
+    mkdir -p build
+    say "build: _fletch under tsan (build-tsan/)"
+    python=$(find_python)
+    { cmake --preset tsan -DFLETCH_PYTHON=ON -DPython_EXECUTABLE="$(command -v "$python")" &&
+        ninja -C build-tsan _fletch; } >build/tsan-python.log 2>&1 ||
+        stop "the build of _fletch under tsan" "its output: build/tsan-python.log"
+    say "soak: 64 threads of Python under tsan, ${2:-60} s"
+    LD_PRELOAD=$(cc -print-file-name=libtsan.so) PYTHONPATH=$ROOT/build-tsan/python \
+        exec "$VENV"/bin/python python/tests/soak.py threads tests/golden/folders/plain-bert 64 "${2:-60}"
+fi
 if [[ $preset == *-server ]]; then
     folder=build-${preset%-server}
     shift

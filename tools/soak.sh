@@ -15,8 +15,7 @@
 # models of every family go first (tests/golden/fuzz_families.py, an hour).
 # job: `fletch run` over 20,000 texts in 40 parts, killed again and again (200 SIGKILL, 50 SIGTERM, 20 full
 # disks): each time the same bytes as a run that nobody disturbs.
-# python: the package opens and closes models and cancels calls, 100,000 times: nothing grows. Then 64 threads at one model
-# for 60 seconds, by the thread sanitizer: no race, the same bytes.
+# python: the package opens and closes models and cancels calls, 100,000 times: nothing grows. Then tools/sanitize.sh tsan-python.
 # framing: 10,000 requests, right and wrong, to the server and to nginx, HAProxy and Envoy: none is cut differently.
 # restart: two servers behind nginx, then behind Envoy, restarted in turn for 60 seconds under 16 and 128 clients: no
 # request is lost; what requests take before and while servers restart is printed.
@@ -62,16 +61,12 @@ if [ "${1:-}" = restart ]; then
     exit
 fi
 if [ "${1:-}" = python ]; then
-    model=$ROOT/tests/golden/folders/plain-bert
     tools/python.sh build
+    tools/venv.sh
     say "soak: ${2:-100000} rounds of open, embed, close and cancel"
-    MALLOC_ARENA_MAX=1 PYTHONPATH=$ROOT/build/python build/venv/bin/python python/tests/soak.py cycles "$model" "${2:-100000}"
-    say "soak: 64 threads of Python under the thread sanitizer"
-    python=$(find_python)
-    { cmake --preset tsan -DFLETCH_PYTHON=ON -DPython_EXECUTABLE="$(command -v "$python")" &&
-        ninja -C build-tsan _fletch; } >build/tsan-python.log 2>&1 || stop "the build" "build/tsan-python.log has it"
-    export TSAN_OPTIONS=halt_on_error=1:suppressions=$ROOT/tools/tsan.supp PYTHONPATH=$ROOT/build-tsan/python
-    LD_PRELOAD=$(cc -print-file-name=libtsan.so) exec build/venv/bin/python python/tests/soak.py threads "$model" 64 "${3:-60}"
+    MALLOC_ARENA_MAX=1 PYTHONPATH=$ROOT/build/python build/venv/bin/python python/tests/soak.py \
+        cycles tests/golden/folders/plain-bert "${2:-100000}"
+    exec tools/sanitize.sh tsan-python "${3:-60}"
 fi
 tools/build.sh release fletch-soak
 test_environment
