@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # wheel.sh - the sdist, the wheel built from it, and proof that it works where nothing else is: auditwheel names
 # the oldest system that it runs on, abi3audit finds no symbol outside the limited API, and an empty environment in
-# another folder, without compiler or headers on its PATH, installs it and embeds. All in build/wheel/.
+# another folder, without compiler or headers on its PATH, installs it, embeds, and runs the first Python programs of
+# README.md and docs/python.md as they are printed. All in build/wheel/.
 . "$(dirname "$0")/say.sh"
 
 tools/get_model.sh medium >/dev/null
@@ -40,6 +41,14 @@ empty=$(mktemp -d)
 trap 'rm -rf "$empty"' EXIT
 run "python -m venv" python -m venv "$empty/venv"
 run "pip install of the wheel" "$empty/venv/bin/pip" install -q "$wheel"
+for page in README.md docs/python.md; do
+    awk '/^```python$/ {on = 1; next} on && /^```$/ {exit} on' "$page" >"$empty/$(basename "$page" .md)-first.py"
+done
+# "medium" as they find it who have no folder: in the hub's cache.
+cached=$empty/.cache/huggingface/hub/models--sentence-transformers--all-MiniLM-L6-v2 commit=0123456789012345678901234567890123456789
+mkdir -p "$cached/refs" "$cached/snapshots"
+echo $commit >"$cached/refs/main"
+ln -s "$(readlink -f "$FLETCH_MODEL")" "$cached/snapshots/$commit"
 cat >"$empty/smoke.py" <<'SMOKE'
 import os, subprocess, sys
 import fletch
@@ -55,6 +64,10 @@ for command in (["fletch"], [sys.executable, "-m", "fletch"]):
 line = subprocess.run(["fletch", "embed", "--model", os.environ["FLETCH_MODEL"], "--format", "raw", "A cat sits on the mat."],
                       capture_output=True, check=True).stdout
 assert line == rows[:1].tobytes(), "the program gives the same bytes"
+for page in ("README-first.py", "python-first.py"):
+    told = subprocess.run([sys.executable, "-X", "dev", "-W", "error", page], capture_output=True, text=True, check=True)
+    assert told.stdout == f"{model.similarity(rows, rows)}\n" and not told.stderr, (page, told)
+print("the first programs of README.md and docs/python.md run as printed")
 SMOKE
 (cd "$empty" && env -i PATH="$empty/venv/bin" HOME="$empty" FLETCH_MODEL="$FLETCH_MODEL" "$empty/venv/bin/python" -X dev -W error smoke.py) ||
     stop "the installed wheel does not work" "see above"

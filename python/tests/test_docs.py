@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/python.md and docs/scale.md: their programs run, each in an interpreter and a folder of its own, with the model
+"""README.md, docs/python.md and docs/scale.md: their programs run, each in an interpreter and a folder of its own, with the model
 of the tests for "medium" and, where one asks for a database, a PostgreSQL of its own."""
 import os
 import re
@@ -10,8 +10,8 @@ import tempfile
 import pytest
 from conftest import MODEL, ROOT
 
-PROGRAMS = [program for page in ("python", "scale")
-            for program in re.findall(r"```python\n(.*?)```", (ROOT / f"docs/{page}.md").read_text(), re.S)]
+PROGRAMS = [program for page in ("README.md", "docs/python.md", "docs/scale.md")
+            for program in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)]
 
 
 @pytest.fixture
@@ -33,11 +33,13 @@ def test_a_program_of_the_page_runs(program, request, tmp_path):
     environment = dict(os.environ)
     if "DATABASE_URL" in program:
         environment["DATABASE_URL"] = request.getfixturevalue("database")
-    code = "import fletch\n" + program.replace('"medium"', repr(MODEL))
+    code = program.replace('"medium"', repr(MODEL))
+    if "import fletch" not in program:  # it goes on from the page's first
+        code = "import fletch\n" + code
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=environment,
                           cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
 def test_there_are_programs():
-    assert len(PROGRAMS) >= 14
+    assert len(PROGRAMS) >= 15
