@@ -171,6 +171,15 @@ def test_progress_hears_every_row(model):
     assert model.embed("x").shape == (384,)
 
 
+def test_progress_is_tqdm_s(python):
+    pytest.importorskip("tqdm", reason="tqdm is not installed")
+    told = python("fletch.Model(MODEL).embed(['x'] * 4200, progress=True)")
+    assert "Embedding: 100%" in told and "4200/4200" in told
+    told = python("import logging\nlogging.basicConfig(level=logging.INFO)\nsys.modules['tqdm'] = None\n"
+                  "print(fletch.Model(MODEL).embed(['x'], progress=True).shape)")
+    assert "(1, 384)" in told and "INFO:fletch:no progress bar" in told
+
+
 def test_iter_is_embed_in_flat_memory(model, vectors):
     rows = list(model.embed_iter((text for text in TEXTS * 20), window=33))
     assert (np.stack(rows).reshape(20, len(TEXTS), -1) == vectors).all()
