@@ -135,6 +135,9 @@
       "Batches of up to 64 tokens: no copies, and kernels of their own.")                          \
     X(CUDA_MEMORY_POOL, "cuda.memory_pool", "--cuda-memory-pool", BOOL, "true", FL_ANY,            \
       "Take device memory from the driver's pool, which all models of the process share.")         \
+    X(CUDA_TIMEOUT_SECONDS, "cuda.timeout_seconds", "--cuda-timeout-seconds", INT, "60",           \
+      FL_RANGE_OR("off", 0, 86400),                                                                \
+      "Seconds after which a device that does not answer is given up, until it does.")            \
     X(IO_BINDING, "io.binding", "--io-binding", BOOL, "true", FL_ANY,                              \
       "ONNX Runtime: bind inputs and outputs, on CUDA and TensorRT to pinned memory.")             \
     X(IO_PREALLOCATED, "io.preallocated", "--io-preallocated", BOOL, "true", FL_ANY,               \

@@ -14,6 +14,8 @@
  *     thread of its own (a CUDA stream, an ONNX Runtime run); the runtime serialises each slot. The
  *     next batch is copied to the device while the last computes because two slots overlap;
  *   - it never delivers NaN as success: EMODEL with the text's index in error->where;
+ *   - it comes back, whatever the device does, where the engine can see to that (cuda.timeout_seconds), and so
+ *     does close;
  *   - ENOMEM: the batch may pass when it is split. Any other failure than EMODEL and ENOMEM means
  *     that the replica is broken: the runtime closes it, and opens it again or goes elsewhere. */
 #ifndef FL_ENGINES_ENGINE_H
@@ -31,7 +33,7 @@
 #include "fletch.h"
 #include "model/encoder.h"
 
-enum { FL_ENGINE_ABI = 7 };
+enum { FL_ENGINE_ABI = 8 };
 
 typedef struct fl_engine fl_engine; /* an engine's own open state */
 
@@ -108,6 +110,7 @@ typedef struct fl_engine_info {
 /* What a probe says: usable, or why not and how to mend it. */
 typedef struct fl_probe {
     bool usable;
+    bool hangs;       /* the device does not answer now: no engine should touch it */
     char reason[400]; /* "AMD EPYC …: avx2, fma; 2 threads", or why not */
 } fl_probe;
 
@@ -124,7 +127,7 @@ typedef struct fl_engine_ops {
     uint32_t    abi;  /* FL_ENGINE_ABI */
     const char *name; /* "cpu" */
     /* required */
-    void (*probe)(const fl_engine_options *options, fl_probe *out);
+    void (*probe)(const fl_engine_options *options, fl_probe *out); /* which is zeroed */
     /* devices of options->provider on this machine; 0 when probe says no */
     uint32_t (*devices)(const fl_engine_options *options);
     int (*open)(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,

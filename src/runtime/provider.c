@@ -119,7 +119,7 @@ static const fl_engine_ops *usable_engine(const provider *p, const char *name,
                                           fl_probe *probe) {
     const fl_engine_ops *ops = fl_engine_find(name);
     fl_engine_options    options;
-    probe->usable = false;
+    *probe = (fl_probe){.usable = false};
     if (!ops) {
         snprintf(probe->reason, sizeof probe->reason, "this build has no %s engine",
                  name[0] ? name : "such");
@@ -129,6 +129,17 @@ static const fl_engine_ops *usable_engine(const provider *p, const char *name,
     options.device = device;
     ops->probe(&options, probe);
     return probe->usable ? ops : NULL;
+}
+
+/* Whether a device of the provider does not answer: another library would wait for it without a limit. */
+static bool any_hangs(const provider *p, const fl_engine_ops *ops, const fl_config *config) {
+    fl_engine_options options;
+    fl_probe          probe = {.hangs = false};
+    engine_options(NULL, config, p->name, &options);
+    uint32_t count = ops->devices ? ops->devices(&options) : 0;
+    for (options.device = 0; options.device < count && !probe.hangs; options.device++)
+        ops->probe(&options, &probe);
+    return probe.hangs;
 }
 
 /* Both engines refused: our own first, since it is the one to mend. */
@@ -143,7 +154,7 @@ static const fl_engine_ops *provider_engine(const provider *p, const fl_config *
                                             bool weights, uint32_t device, fl_probe *probe) {
     const char          *asked = fl_config_text(config, FL_KEY_PROVIDER_ENGINE);
     const fl_engine_ops *ops   = NULL;
-    probe->usable              = false;
+    *probe                     = (fl_probe){.usable = false};
     if (is(asked, "native") && (!p->native[0] || !weights)) {
         snprintf(probe->reason, sizeof probe->reason,
                  "provider.engine native: %s; set provider.engine to auto or "
@@ -199,7 +210,8 @@ static int open_one(const walk *w, const provider *p) {
     int status = w->open(w->arg, ops, p->name, &options, w->error);
     /* A card that our own engine does not serve, or not for this model, may do for ONNX Runtime. */
     if (status != FLETCH_EPROVIDER || !is(ops->name, p->native) || is(p->name, "cpu") ||
-        !is(fl_config_text(w->config, FL_KEY_PROVIDER_ENGINE), "auto"))
+        !is(fl_config_text(w->config, FL_KEY_PROVIDER_ENGINE), "auto") ||
+        any_hangs(p, ops, w->config))
         return status;
     ops = usable_engine(p, onnxruntime, w->config, 0, &probe);
     if (!ops)
@@ -282,7 +294,7 @@ bool fl_provider_is_usable(const fletch_model *model, const fl_config *config, c
                            uint32_t device) {
     fl_probe probe;
     bool     weights = model->model->encoder.layer != NULL;
-    return provider_engine(find_provider(name), config, weights, device, &probe) != NULL;
+    return provider_engine(find_provider(name), config, weights, device, &probe) && !probe.hangs;
 }
 
 /* Usable, or why not: a device that is not there explains more than a library
@@ -293,7 +305,7 @@ static bool describe_one(const provider *p, const fl_config *config, fl_probe *p
         snprintf(probe->reason, sizeof probe->reason, "%s", p->missing);
         return false;
     }
-    return provider_engine(p, config, true, 0, probe) != NULL;
+    return provider_engine(p, config, true, 0, probe) && !probe->hangs;
 }
 
 /* What runs the provider cpu besides our own engine, and other providers:
@@ -315,7 +327,7 @@ static int describe_devices(const provider *p, const fl_config *config, fletch_p
     uint32_t count = ops && ops->devices ? ops->devices(&options) : 0;
     int      stop  = 0;
     for (options.device = 1; options.device < count && stop == 0; options.device++) {
-        fl_probe probe;
+        fl_probe probe = {.usable = false};
         char     name[48];
         snprintf(name, sizeof name, "provider.%s.%u", p->name, options.device);
         ops->probe(&options, &probe);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cuda_faults.c - the CUDA engine when the driver refuses, a device is lost or a value is not finite: it says so,
  * leaves nothing behind, and what can go on does. On simulated devices. */
+#include <pthread.h>
+#include <time.h>
+
 #include "toy_cuda.h"
 
 /* The n-th call of a kind fails, for each n there is: open or forward say so, nothing is left
@@ -231,5 +234,112 @@ Test(cuda, a_text_that_overflows_fails_by_name_where_fp32_has_no_room) {
     cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_OK, "%s", o.error.message);
     free_batch(&m);
     shut(&o);
+    toy_free(&t);
+}
+
+/* ---- A device that hangs --------------------------------------------------------------------- */
+
+/* A batch that is under way on each of two streams. */
+typedef struct call {
+    const opened *o;
+    uint32_t      slot;
+    batch         m;
+    int           status;
+    fletch_error  error;
+} call;
+
+static void *forward_one(void *arg) {
+    call *c   = arg;
+    c->status = c->o->ops->forward(c->o->engine, c->slot, &c->m.b, &c->error);
+    return NULL;
+}
+
+/* Both batches fail, closing waits for nothing and gives nothing back, and no other engine opens, until the device
+ * answers; then all of it is given back. */
+Test(cuda, a_device_that_hangs_is_left_alone_until_it_answers) {
+    toy       t;
+    batch     m, want;
+    call      calls[2];
+    pthread_t threads[2];
+    fl_probe  probe;
+    setup     s = usual;
+    s.streams   = "2";
+    s.timeout   = "1";
+    toy_make(&t, &bert, 3);
+    opened o = open_well(&t.encoder, &s);
+    make_batch(&want, &t.encoder, some, SOME, 8);
+    cr_assert_eq(o.ops->forward(o.engine, 0, &want.b, &o.error), FLETCH_OK);
+    sim_hang(0);
+    for (uint32_t i = 0; i < 2; i++) {
+        calls[i] = (call){.o = &o, .slot = i};
+        make_batch(&calls[i].m, &t.encoder, some, SOME, 8);
+        pthread_create(&threads[i], NULL, forward_one, &calls[i]);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        cr_assert_eq(calls[i].status, FLETCH_EINTERNAL, "%d", calls[i].status);
+        cr_assert_not_null(strstr(calls[i].error.message, "cuda.timeout_seconds"), "%s",
+                           calls[i].error.message);
+    }
+    unsigned long objects = sim_objects();
+    o.ops->close(o.engine);
+    cr_assert_eq(sim_objects(), objects, "what the device may yet use was given back");
+    fl_engine_options options = {.provider = "cuda", .config = o.config};
+    o.ops->probe(&options, &probe);
+    cr_assert(probe.hangs);
+    cr_assert_not_null(strstr(probe.reason, "does not answer"), "%s", probe.reason);
+    opened again = open_cuda(&t.encoder, &s);
+    cr_assert_eq(again.status, FLETCH_EPROVIDER, "%d", again.status);
+    cr_assert_not_null(strstr(again.error.message, "does not answer"), "%s", again.error.message);
+    fletch_config_free(again.config);
+    sim_heal();
+    do {
+        o.ops->probe(&options, &probe);
+    } while (probe.hangs);
+    fletch_config_free(o.config);
+    cr_assert_eq(sim_objects(), 0UL, "%lu objects of the driver are left", sim_objects());
+    cr_assert_eq(sim_used(0), 0UL);
+    for (uint32_t i = 0; i < 2; i++)
+        free_batch(&calls[i].m);
+    opened back = open_well(&t.encoder, &usual);
+    make_batch(&m, &t.encoder, some, SOME, 8);
+    cr_assert_eq(back.ops->forward(back.engine, 0, &m.b, &back.error), FLETCH_OK);
+    cr_assert_arr_eq(m.out, want.out, SOME * (bert.hidden + 1) * sizeof *m.out);
+    free_batch(&m);
+    free_batch(&want);
+    shut(&back);
+    toy_free(&t);
+}
+
+static void *hang_later(void *arg) {
+    const struct timespec moment = {0, *(long *)arg};
+    (void)nanosleep(&moment, NULL);
+    sim_hang(0);
+    return NULL;
+}
+
+/* Wherever opening is when the device stops: it fails, and the next engine opens once the device answers. */
+Test(cuda, opening_ends_though_the_device_hangs) {
+    toy   t;
+    setup s   = usual;
+    s.timeout = "1";
+    toy_make(&t, &bert, 3);
+    for (long wait_ns = 0, opens = 0; opens == 0; wait_ns += wait_ns / 2 + 500000) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, hang_later, &wait_ns);
+        opened o = open_cuda(&t.encoder, &s);
+        pthread_join(thread, NULL);
+        sim_heal();
+        opens = o.status == FLETCH_OK;
+        if (opens == 0) {
+            fl_probe          probe;
+            fl_engine_options options = {.provider = "cuda", .config = o.config};
+            cr_assert_eq(o.status, FLETCH_EPROVIDER, "%d %s", o.status, o.error.message);
+            do {
+                o.ops->probe(&options, &probe);
+            } while (probe.hangs);
+        }
+        shut(&o);
+    }
     toy_free(&t);
 }

@@ -283,3 +283,43 @@ Test(cuda, nan_is_told_where_rows_go_straight) {
     shut(&o);
     toy_free(&t);
 }
+
+/* A buffer of the runtime that is given up while the device hangs stays where it is until the device answers; the
+ * device was never told to write there. */
+Test(cuda, a_device_that_hangs_has_no_hold_on_the_runtimes_buffers) {
+    toy      t;
+    batch    m;
+    setup    s = usual;
+    fl_probe probe;
+    uint32_t lengths[DIRECT_TEXTS], width = 3 * mpnet.hidden;
+    s.timeout = "1";
+    for (uint32_t i = 0; i < DIRECT_TEXTS; i++)
+        lengths[i] = 1 + i % 7;
+    toy_make(&t, &mpnet, 3);
+    opened o      = open_well(&t.encoder, &s);
+    size_t bytes  = DIRECT_TEXTS * (size_t)width * sizeof(float);
+    float *pooled = o.ops->host_alloc(bytes), *other = o.ops->host_alloc(bytes);
+    memset(pooled, 0, bytes);
+    make_batch(&m, &t.encoder, lengths, DIRECT_TEXTS, 8);
+    point_rows(&m, pooled, width);
+    sim_hang(0);
+    cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_EINTERNAL);
+    unsigned long objects = sim_objects();
+    o.ops->host_free(other, bytes);
+    o.ops->close(o.engine);
+    float *later = o.ops->host_alloc(bytes); /* does not wait either */
+    cr_assert_eq(sim_objects(), objects);
+    sim_heal();
+    fl_engine_options options = {.provider = "cuda", .config = o.config};
+    do {
+        o.ops->probe(&options, &probe);
+    } while (probe.hangs);
+    cr_assert_eq(sim_objects(), 0UL, "%lu objects of the driver are left", sim_objects());
+    for (size_t i = 0; i < bytes / sizeof *pooled; i++)
+        cr_assert_eq(pooled[i], 0.0f, "value %zu was written after the batch had failed", i);
+    o.ops->host_free(pooled, bytes);
+    o.ops->host_free(later, bytes);
+    fletch_config_free(o.config);
+    free_batch(&m);
+    toy_free(&t);
+}

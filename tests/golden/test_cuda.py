@@ -33,6 +33,7 @@ def run(monkeypatch, tmp_path):
             pytest.skip("no NVIDIA GPU, and no simulated one: ninja -C build all")
         path = os.environ.get("LD_LIBRARY_PATH")
         monkeypatch.setenv("LD_LIBRARY_PATH", str(SIMULATED) + (":" + path if path else ""))
+        monkeypatch.setenv("FLETCH_CUDA_TIMEOUT_SECONDS", "off")  # it is slow, and does not hang
 
     def embed(precision: str, texts: list[str], *flags) -> numpy.ndarray:
         return golden.embed(folder, texts, "--provider-order", "cuda", "--provider-engine", "native",

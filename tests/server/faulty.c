@@ -16,8 +16,8 @@
 #include "base/mem.h"
 #include "fault_engine.h"
 
-static const char *const names[FL_FAULTS] = {"none",      "late",     "broken",    "nomem",
-                                             "nomem_all", "bad_text", "silent_nan"};
+static const char *const names[FL_FAULTS] = {"none",      "late",     "broken",     "nomem",
+                                             "nomem_all", "bad_text", "silent_nan", "hang"};
 
 static void obey(const char *line) {
     char               name[32];

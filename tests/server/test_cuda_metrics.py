@@ -209,3 +209,41 @@ def test_a_card_that_is_lost_for_good_leaves_the_work_to_the_processor(serve, fa
         assert server.embed().status == 200, server.log()
     assert server.metrics()['fletch_provider_fallbacks_total{model="toy"}'] >= 1
     serving.until(lambda: server.ask("GET", "/ready").status == 200)
+
+
+@pytest.mark.parametrize("when", ["while it opens", "later"])
+def test_a_card_that_hangs_leaves_the_work_to_the_processor(serve, tmp_path, when):
+    """Neither its work nor a call that waits for it ever ends; when it answers again it is taken back."""
+    hang = tmp_path / "hang"
+    if when == "while it opens":
+        hang.touch()
+    server = serve(SIM_CUDA_HANG=str(hang), FLETCH_CUDA_TIMEOUT_SECONDS="2", FLETCH_PROVIDER_ORDER="cuda,cpu",
+                   FLETCH_PROVIDER_FALLBACK="true", FLETCH_CUDA_STREAMS="2")
+    hang.touch()
+    texts = [f"text {number}" for number in range(8)]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:  # more than its streams carry
+        replies = list(pool.map(server.embed, texts))
+    assert [reply.status for reply in replies] == [200] * 8, server.log()
+    assert server.metrics()['fletch_failed_texts_total{model="toy"}'] == 0
+    assert "cuda.timeout_seconds" in server.log()
+    assert server.ask("GET", "/ready").status == 200
+    if when == "later":
+        hang.unlink()
+        serving.until(lambda: 'provider="cuda"' in server.ask("GET", "/metrics").body.decode())
+        again = server.embed(texts[0]).json()[0]
+        assert again == pytest.approx(replies[0].json()[0], abs=1e-5)
+    assert server.end() == 0
+
+
+def test_a_server_ends_while_a_card_hangs(serve, tmp_path):
+    """With requests under way, which are answered first."""
+    hang = tmp_path / "hang"
+    server = serve(SIM_CUDA_HANG=str(hang), FLETCH_CUDA_TIMEOUT_SECONDS="2", FLETCH_PROVIDER_ORDER="cuda,cpu",
+                   FLETCH_PROVIDER_FALLBACK="true", FLETCH_CUDA_STREAMS="2")
+    server.embed()
+    hang.touch()
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        replies = [pool.submit(server.embed, f"text {number}") for number in range(4)]
+        serving.until(lambda: server.metrics()["fletch_inflight_requests"] >= 4)
+        assert server.end() == 0
+        assert [reply.result().status for reply in replies] == [200] * 4

@@ -21,6 +21,7 @@ struct fl_engine {
     char        name[8]; /* its own: who reads it after closing reads freed memory */
     uint32_t    width, slots, device, batch_tokens, batch_texts;
     uint64_t    reached; /* the plan under which it ran a forward */
+    bool        hangs;   /* a forward was silent for too long */
     atomic_bool inside[SLOTS_MAX];
 };
 
@@ -255,12 +256,25 @@ static void compute(const int32_t *ids, uint32_t count, uint32_t width, float *r
     }
 }
 
-static void nap(uint64_t which) {
-    pthread_mutex_lock(&plan_lock);
+static void nap(const fl_engine *engine, uint64_t which) {
     const uint64_t until = from_now(plan.late_ms ? plan.late_ms : which % 5 + 1);
     const uint64_t under = plans;
-    while (plans == under && wait_until(until)) {
+    while (plans == under && !engine->hangs && wait_until(until)) {
     }
+}
+
+static void be_late(const fl_engine *engine, uint64_t which) {
+    pthread_mutex_lock(&plan_lock);
+    nap(engine, which);
+    pthread_mutex_unlock(&plan_lock);
+}
+
+/* As cuda.timeout_seconds has it: the first that gives up speaks for all that wait for the device. */
+static void hang(fl_engine *engine, uint64_t which) {
+    pthread_mutex_lock(&plan_lock);
+    nap(engine, which);
+    engine->hangs = true;
+    pthread_cond_broadcast(&plan_changed);
     pthread_mutex_unlock(&plan_lock);
 }
 
@@ -274,9 +288,13 @@ static void pass_gate(const fl_engine *engine) {
     pthread_mutex_unlock(&plan_lock);
 }
 
-static int go_wrong(fl_fault fault, uint64_t which, const fl_batch *batch, fletch_error *error) {
+static int go_wrong(fl_engine *engine, fl_fault fault, uint64_t which, const fl_batch *batch,
+                    fletch_error *error) {
     switch (fault) {
-    case FL_FAULT_LATE: nap(which); return FLETCH_OK;
+    case FL_FAULT_LATE: be_late(engine, which); return FLETCH_OK;
+    case FL_FAULT_HANG:
+        hang(engine, which);
+        return fl_fail(error, FLETCH_EINTERNAL, FLETCH_NOWHERE, "the device does not answer");
     case FL_FAULT_BROKEN:
         return fl_fail(error, FLETCH_EINTERNAL, FLETCH_NOWHERE, "the device fell off the bus");
     case FL_FAULT_NOMEM:
@@ -303,7 +321,7 @@ static int forward(fl_engine *engine, uint32_t slot, const fl_batch *batch, flet
         compute(batch->ids + batch->cu[t], batch->cu[t + 1] - batch->cu[t], engine->width,
                 batch->rows[t]);
     pass_gate(engine);
-    int status = go_wrong(fault, which, batch, error);
+    int status = go_wrong(engine, fault, which, batch, error);
     atomic_store(&engine->inside[slot], false);
     return status;
 }

@@ -18,6 +18,7 @@ typedef enum fl_fault {
     FL_FAULT_NOMEM_ALL,  /* ENOMEM for as long as it is planned */
     FL_FAULT_BAD_TEXT,   /* EMODEL naming one text */
     FL_FAULT_SILENT_NAN, /* NaN in a row, and success */
+    FL_FAULT_HANG, /* silent for some milliseconds, then EINTERNAL for all forwards of its replica */
     FL_FAULTS
 } fl_fault;
 
@@ -26,17 +27,18 @@ enum { FL_FAULT_DEVICES = 8 };
 #define FL_FAULT_HELD (UINT64_C(1) << 40) /* milliseconds: until fl_fault_set */
 
 typedef struct fl_fault_plan {
-    uint32_t    slots; /* of a replica */
-    uint32_t    devices;
-    uint64_t    seed; /* faults drawn: one in `rarity` forwards; 0: none */
-    uint32_t    rarity;
-    fl_fault    planned; /* the `at`-th forward from now (0: the next), `times` times */
-    int64_t     at, times;
-    int64_t     opens_fail; /* so many opens fail with EPROVIDER, or with `opens_code` */
-    int         opens_code;
-    bool        cuda_gone; /* opens on the provider cuda fail with EPROVIDER */
-    uint32_t    cpu_slots; /* of a replica on the provider cpu; 0: slots */
-    uint64_t    late_ms;   /* how late FL_FAULT_LATE is; 0: a few; FL_FAULT_HELD: until told */
+    uint32_t slots; /* of a replica */
+    uint32_t devices;
+    uint64_t seed; /* faults drawn: one in `rarity` forwards; 0: none */
+    uint32_t rarity;
+    fl_fault planned; /* the `at`-th forward from now (0: the next), `times` times */
+    int64_t  at, times;
+    int64_t  opens_fail; /* so many opens fail with EPROVIDER, or with `opens_code` */
+    int      opens_code;
+    bool     cuda_gone; /* opens on the provider cuda fail with EPROVIDER */
+    uint32_t cpu_slots; /* of a replica on the provider cpu; 0: slots */
+    /* how late FL_FAULT_LATE is, how long FL_FAULT_HANG is silent; 0: a few; FL_FAULT_HELD: until told */
+    uint64_t    late_ms;
     fl_fault    script[8]; /* the next forwards one by one, up to the first FL_FAULTS */
     bool        scripted;
     uint32_t    bad_devices; /* bits: their opens fail with EPROVIDER */

@@ -306,6 +306,35 @@ Test(schedule, an_engine_that_is_gone_is_replaced_by_the_next_provider_and_that_
     cr_assert_eq(fl_fault_open(), 0);
 }
 
+/* Both streams of a device stand still, and it does not open again: one waiting ends both, what they had and what
+ * waited goes to the processor, which runs one batch at once, and closing waits for nothing. */
+Test(schedule, a_device_that_hangs_leaves_the_work_to_the_next_provider) {
+    static pairs options = {{"provider.order", "cuda,cpu"}, {"batch.max_texts", "4"}, {NULL, NULL}};
+    fl_fault_plan  plan  = {.slots = 2, .cpu_slots = 1};
+    fletch_model  *model = open_with(&plan, options);
+    static call    calls[6];
+    const uint64_t opens = fl_fault_opens();
+    plan.cuda_gone       = true;
+    plan.planned         = FL_FAULT_HANG;
+    plan.late_ms         = 300;
+    plan.times = plan.meet = 2;
+    fl_fault_set(&plan);
+    for (int i = 0; i < 6; i++) {
+        call_init(&calls[i], model);
+        cr_assert_eq(submit(&calls[i], TEXTS, false, 0), 0);
+    }
+    for (int i = 0; i < 6; i++) {
+        cr_assert_eq(wait_for(&calls[i]), FLETCH_OK);
+        check_rows(&calls[i], TEXTS);
+    }
+    cr_assert_not(fl_fault_lonely());
+    cr_assert_gt(fl_fault_opens(), opens);
+    cr_assert_str_eq(stats_of(model).provider, "cpu");
+    cr_assert_not(fl_fault_overlapped());
+    fletch_close(model);
+    cr_assert_eq(fl_fault_open(), 0);
+}
+
 static bool is_ready(fletch_model *model, size_t replica) {
     return device_of(model, replica).ready != 0;
 }

@@ -320,6 +320,17 @@ def test_tests_that_security_names_are_there():
     assert len(named) > 40
 
 
+def test_each_promise_of_the_providers_names_tests_that_are_there():
+    """docs/providers.md: promise, key, test, how far."""
+    text = (house.ROOT / "docs/providers.md").read_text()
+    rows = text.partition("| promise |")[2].partition("\n\n")[0].splitlines()[2:]
+    there = {path.name for path in (house.ROOT / "tests").rglob("test_*")}
+    for row in rows:
+        named = set(re.findall(r"\btest_\w+\.(?:py|c)\b", row.split("|")[3]))
+        assert named and named <= there, f"docs/providers.md: {row.split('|')[1].strip()}: {sorted(named - there)}"
+    assert len(rows) > 25
+
+
 def test_programs_of_the_benchmarks_compile():
     """No default target builds them, and they stand on inner headers, which change."""
     for source in sorted((house.ROOT / "bench").glob("*.c")):

@@ -30,6 +30,8 @@ enum {
     LEAST_MINOR      = 5
 };
 
+static const char no_answer[] = "does not answer; it is taken again when it does";
+
 /* ---- Probe ----------------------------------------------------------------------------------- */
 
 static int acquire(const fl_cuda **out, const fl_engine_options *options, fletch_error *error) {
@@ -78,6 +80,9 @@ static void probe(const fl_engine_options *options, fl_probe *out) {
     out->usable = look(options, out->reason, sizeof out->reason, &count, &error) == FLETCH_OK;
     if (!out->usable)
         snprintf(out->reason, sizeof out->reason, "%.390s", error.message);
+    out->hangs = out->usable && fl_cuda_device_hangs((CUdevice)options->device);
+    if (out->hangs)
+        snprintf(out->reason, sizeof out->reason, "CUDA device %u %s", options->device, no_answer);
 }
 
 static uint32_t devices(const fl_engine_options *options) {
@@ -90,8 +95,6 @@ static uint32_t devices(const fl_engine_options *options) {
 
 static void close_slot(const fl_engine *e, fl_cuda_slot *slot) {
     const fl_cuda_calls *cu = &e->cuda->cu;
-    if (slot->stream != NULL)
-        cu->stream_wait(slot->stream);
     fl_cuda_graphs_close(e, slot);
     fl_cuda_marks_close(e, slot);
     if (slot->uploaded != NULL)
@@ -114,6 +117,7 @@ static void close_in_context(fl_engine *e) {
     if (e->transfer != NULL)
         cu->stream_destroy(e->transfer);
     fl_cuda_products_close(e);
+    fl_cuda_stages_close(e);
     if (e->watch != NULL)
         cu->host_free(e->watch);
     if (e->module != NULL)
@@ -140,8 +144,9 @@ static void give_block_anew(fl_engine *e) {
 
 void fl_cuda_close(fl_engine *e) {
     CUcontext popped;
-    if (e == NULL)
+    if (e == NULL || fl_cuda_keep_aside(e))
         return;
+    fl_cuda_hang_close(e);
     fl_cuda_close(e->rescue);
     fl_cuda_pinned_close(e);
     if (e->context != NULL) {
@@ -175,6 +180,9 @@ static int open_device(fl_engine *e, const fl_engine_options *options, fletch_er
         return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
                        "there is no CUDA device %u; the driver shows %d", options->device, count);
     CUresult r = cu->device_get(&e->device, (int)options->device);
+    if (r == CUDA_SUCCESS && fl_cuda_device_hangs(e->device))
+        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE, "CUDA device %u %s",
+                       options->device, no_answer);
     if (r == CUDA_SUCCESS)
         r = cu->device_name(e->name, sizeof e->name, e->device);
     if (r == CUDA_SUCCESS)
@@ -343,6 +351,7 @@ static void set_sizes(fl_engine *e, const fl_encoder *encoder, const fl_engine_o
     e->few   = e->maps && suits_few(e);
     e->trace = options->trace;
     e->log   = options->log;
+    fl_cuda_hang_open(e, config);
     e->workspace_bytes = e->major >= 9 ? WORKSPACE_HOPPER : WORKSPACE;
 }
 
@@ -355,7 +364,7 @@ static int open_slot(fl_engine *e, fl_cuda_slot *slot, fletch_error *error) {
     if (r == CUDA_SUCCESS)
         r = cu->event_create(&slot->uploaded, CU_EVENT_DISABLE_TIMING);
     if (r == CUDA_SUCCESS)
-        r = cu->event_create(&slot->done, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+        r = cu->event_create(&slot->done, CU_EVENT_DISABLE_TIMING);
     if (r == CUDA_SUCCESS)
         r = cu->host_alloc((void **)&slot->input, place.input_bytes, PINNED);
     if (r == CUDA_SUCCESS)
@@ -387,8 +396,8 @@ static int open_in_context(fl_engine *e, const fl_encoder *encoder,
                                fl_config_bool(options->config, FL_KEY_CUDA_MEMORY_POOL));
     e->weights_bytes = fl_cuda_weights_bytes(e);
     FL_TRY(fl_cuda_fit(e, options->batch_tokens, options->memory_limit, error));
-    FL_TRY(fl_cuda_check(e->cuda, fl_cuda_take(e, &e->block, fl_cuda_resident(e)), FLETCH_EPROVIDER,
-                         error, "no memory for weights and batches"));
+    FL_TRY(fl_cuda_awaited(e, fl_cuda_take(e, &e->block, fl_cuda_resident(e)), FLETCH_EPROVIDER,
+                           error, "no memory for weights and batches"));
     FL_TRY(open_slots(e, options->config, error));
     fl_cuda_share_out(e);
     FL_TRY(fl_cuda_upload(e, encoder, options->threads, error));

@@ -33,6 +33,7 @@ enum {
     FL_CUDA_GRAPHS     = 48,   /* captured graphs of a slot; the least used one gives way */
     FL_CUDA_GRAPH_MOST = 2048, /* tokens: above, launches hide behind what they launch */
     FL_CUDA_SLOTS      = 64,
+    FL_CUDA_STAGES     = 2,
     FL_CUDA_MARKS      = 1024 /* launches of a batch that cuda_profile.c tells apart */
 };
 
@@ -229,7 +230,10 @@ struct fl_engine {
     /* running */
     fl_cuda_blocks        *pool; /* of the device, or `own` */
     fl_cuda_blocks         own;
-    fl_engine             *next_open; /* pinned.c */
+    fl_engine             *next_open; /* pinned.c; of one kept aside, hang.c */
+    uint64_t               patience_ns;
+    atomic_bool            hangs;                 /* hang.c: its device does not answer */
+    unsigned char         *stage[FL_CUDA_STAGES]; /* owned, pinned: weights on their way */
     unsigned char         *watch; /* pinned: x in front of products goes there (cuda_calibrate.c) */
     pthread_mutex_t        rescue_lock;
     fl_engine             *rescue; /* owned; NULL until a text needs it */
@@ -277,12 +281,28 @@ void     fl_cuda_account(const fl_engine *e, fl_device_load *out);
 /* pinned.c: host_alloc and host_free of engine.h, and whether the driver copies there by itself. */
 void  fl_cuda_pinned_open(fl_engine *e);
 void  fl_cuda_pinned_close(fl_engine *e); /* no forward of it runs; never opened is a no-op */
+void  fl_cuda_pinned_leave(fl_engine *e); /* the same for one that hangs: the driver is not asked */
 void *fl_cuda_host_alloc(size_t bytes);
 void  fl_cuda_host_free(void *block, size_t bytes);
 bool  fl_cuda_is_pinned(const void *at, size_t bytes);
 
+/* hang.c. Waits of the engine, its context being current: an event or, where that is NULL, all of a stream;
+ * the first `poll_ns` without sleeping. CUDA_ERROR_LAUNCH_TIMEOUT: the device does not answer. */
+void     fl_cuda_hang_open(fl_engine *e, const fl_config *config);
+CUresult fl_cuda_await(fl_engine *e, CUstream stream, CUevent event, uint64_t poll_ns);
+/* fl_cuda_check of what a wait gave */
+int fl_cuda_awaited(const fl_engine *e, CUresult result, int code, fletch_error *error,
+                    const char *what);
+/* True: the engine must not be closed yet, and hang.c has it now. */
+bool fl_cuda_keep_aside(fl_engine *e);
+void fl_cuda_hang_close(fl_engine *e);
+/* Whether engines are kept aside on the device; those that are done are closed. */
+bool fl_cuda_device_hangs(CUdevice device);
+bool fl_cuda_hangs(void); /* any engine of the process */
+
 /* cuda_weights.c: count the bytes, a multiple of 256, then, with the block there, convert and copy all. */
 uint64_t fl_cuda_weights_bytes(fl_engine *e);
+void     fl_cuda_stages_close(fl_engine *e);
 int fl_cuda_upload(fl_engine *e, const fl_encoder *encoder, uint32_t threads, fletch_error *error);
 
 /* product.c */

@@ -6,11 +6,12 @@
  *         a flag per text and the rows. A small batch needs neither copy: the device reads and writes
  *         the slot's pinned blocks itself. Of larger ones, where the rows of a batch lie one behind the other in a
  *         buffer that the driver knows (pinned.c), they go there and only the flags come by the
- *         slot's block. A slot that runs alone copies by its own stream, which is
+ *         slot's block first. A slot that runs alone copies by its own stream, which is
  *         quickest; while others compute, the block goes up by the transfer stream and the slot's
  *         stream waits for its event. Then the thread polls a little, for a small batch is done in
- *         less time than sleeping takes, and sleeps until the device's event wakes it.
- * Errors  After any failure the stream is drained before the pinned blocks may be used again. A text
+ *         less time than sleeping takes, and looks again after naps (hang.c).
+ * Errors  A device that hangs fails the batch after a while. After any other failure the stream is
+ *         drained before the pinned blocks may be used again. A text
  *         whose row is not finite is run once more by rescue.c, and fails the batch by its index
  *         when that does not help.
  * Memory  none beyond the slot's. Threads: one per slot at a time.
@@ -79,32 +80,39 @@ static bool is_direct(const fl_engine *e, uint32_t tier, const fl_batch *batch) 
     return fl_cuda_is_pinned(batch->rows[0], bytes);
 }
 
-static int download(fl_engine *e, fl_cuda_slot *slot, uint32_t tier, const fl_cuda_place *at,
-                    const fl_batch *batch, bool direct, fletch_error *error) {
+/* So many bytes down, none where the device has written them itself, and the event behind them. */
+static int download(const fl_engine *e, const fl_cuda_slot *slot, void *to, CUdeviceptr from,
+                    size_t bytes, fletch_error *error) {
     const fl_cuda_calls *cu     = &e->cuda->cu;
-    size_t               rows   = (size_t)batch->texts * e->width * sizeof(float);
-    size_t               flags  = batch->texts * sizeof(uint32_t);
     CUresult             result = CUDA_SUCCESS;
-    if (!fl_cuda_maps(e, tier))
-        result =
-            cu->copy_down(slot->output, at->bad, direct ? flags : at->rows_at + rows, slot->stream);
-    if (result == CUDA_SUCCESS && direct)
-        result = cu->copy_down(batch->rows[0], at->rows, rows, slot->stream);
+    if (bytes > 0)
+        result = cu->copy_down(to, from, bytes, slot->stream);
     if (result == CUDA_SUCCESS)
         result = cu->event_record(slot->done, slot->stream);
     return fl_cuda_check(e->cuda, result, FLETCH_EINTERNAL, error,
                          "the rows cannot be copied from the device");
 }
 
-static int wait_done(fl_engine *e, fl_cuda_slot *slot, bool alone, fletch_error *error) {
-    const fl_cuda_calls *cu     = &e->cuda->cu;
-    uint64_t             until  = fl_clock_ns() + (alone ? poll_alone_ns : poll_ns);
-    CUresult             result = cu->event_query(slot->done);
-    while (result == CUDA_ERROR_NOT_READY && fl_clock_ns() < until)
-        result = cu->event_query(slot->done);
-    if (result == CUDA_ERROR_NOT_READY)
-        result = cu->event_wait(slot->done);
-    return fl_cuda_check(e->cuda, result, FLETCH_EINTERNAL, error, "the device failed");
+static int wait_done(fl_engine *e, const fl_cuda_slot *slot, bool alone, fletch_error *error) {
+    CUresult result = fl_cuda_await(e, NULL, slot->done, alone ? poll_alone_ns : poll_ns);
+    return fl_cuda_awaited(e, result, FLETCH_EINTERNAL, error, "the device failed");
+}
+
+/* The rows and flags, into the slot's block and whole; or, once the flags tell that the device has computed, into
+ * the rows themselves. Nothing that the device has not come to yet points there: it may hang for ever,
+ * or come back when they are somebody else's. */
+static int bring_down(fl_engine *e, const fl_cuda_slot *slot, uint32_t tier,
+                      const fl_cuda_place *at, const fl_batch *batch, bool direct, bool alone,
+                      fletch_error *error) {
+    size_t rows  = (size_t)batch->texts * e->width * sizeof(float);
+    size_t flags = batch->texts * sizeof(uint32_t);
+    size_t first = fl_cuda_maps(e, tier) ? 0 : direct ? flags : at->rows_at + rows;
+    FL_TRY(download(e, slot, slot->output, at->bad, first, error));
+    FL_TRY(wait_done(e, slot, alone, error));
+    if (!direct)
+        return FLETCH_OK;
+    FL_TRY(download(e, slot, batch->rows[0], at->rows, rows, error));
+    return wait_done(e, slot, alone, error);
 }
 
 static int deliver(fl_engine *e, const fl_cuda_slot *slot, const fl_cuda_place *at,
@@ -151,10 +159,10 @@ static uint32_t mix_of(const fl_batch *batch) {
 }
 
 /* After a failure: until nothing reads or writes the pinned blocks any more. */
-static void drain(const fl_engine *e, const fl_cuda_slot *slot) {
+static void drain(fl_engine *e, const fl_cuda_slot *slot) {
     if (e->transfer != NULL)
-        e->cuda->cu.stream_wait(e->transfer);
-    e->cuda->cu.stream_wait(slot->stream);
+        (void)fl_cuda_await(e, e->transfer, NULL, 0);
+    (void)fl_cuda_await(e, slot->stream, NULL, 0);
 }
 
 /* Ids always pass the slot's pinned block, rows where the device cannot reach their place. */
@@ -184,10 +192,8 @@ static int run(fl_engine *e, fl_cuda_slot *slot, const fl_batch *batch, bool alo
     fl_trace_end(e->trace, "cuda launch", begin, "tokens", e->tiers[shape.tier].tokens);
     begin = fl_trace_begin(e->trace);
     if (status == FLETCH_OK)
-        status = download(e, slot, shape.tier, &at, batch, direct, error);
-    if (status == FLETCH_OK)
-        status = wait_done(e, slot, alone, error);
-    else
+        status = bring_down(e, slot, shape.tier, &at, batch, direct, alone, error);
+    if (status < 0)
         drain(e, slot);
     fl_trace_end(e->trace, "cuda wait", begin, "texts", batch->texts);
     if (status == FLETCH_OK)
@@ -206,6 +212,9 @@ int fl_cuda_forward(fl_engine *e, uint32_t slot, const fl_batch *batch, fletch_e
     if (batch->texts == 0)
         return FLETCH_OK;
     FL_TRY(check_batch(e, batch, error));
+    if (atomic_load(&e->hangs))
+        return fl_cuda_awaited(e, CUDA_ERROR_LAUNCH_TIMEOUT, FLETCH_EINTERNAL, error,
+                               "a batch cannot begin");
     FL_TRY(fl_cuda_check(e->cuda, e->cuda->cu.context_push(e->context), FLETCH_EINTERNAL, error,
                          "the device's context is lost"));
     bool alone  = atomic_fetch_add(&e->running, 1) == 0;

@@ -98,20 +98,20 @@ static uint64_t held(const fl_engine *e) {
 
 /* From the pool in the order of the default stream, which is waited for: the block is used by other
  * streams at once. (locked) */
-static CUresult take_pooled(const fl_engine *e, CUdeviceptr *out, size_t bytes) {
+static CUresult take_pooled(fl_engine *e, CUdeviceptr *out, size_t bytes) {
     const fl_cuda_calls *cu     = &e->cuda->cu;
     uint64_t             before = held(e);
     CUresult             result = cu->pool_alloc(out, bytes, e->pool->handle, NULL);
     if (result != CUDA_SUCCESS)
         return result;
-    result = cu->stream_wait(NULL);
-    if (result != CUDA_SUCCESS) {
+    result = fl_cuda_await(e, NULL, NULL, 0);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_LAUNCH_TIMEOUT) {
         cu->memory_free(*out);
         *out = 0;
         return result;
     }
     e->pool->hits += held(e) == before;
-    return result;
+    return result; /* a device that hangs keeps the block until the engine can be closed */
 }
 
 CUresult fl_cuda_take(fl_engine *e, CUdeviceptr *out, size_t bytes) {
@@ -119,7 +119,7 @@ CUresult fl_cuda_take(fl_engine *e, CUdeviceptr *out, size_t bytes) {
     pthread_mutex_lock(&process.lock);
     CUresult result =
         pool->handle != NULL ? take_pooled(e, out, bytes) : e->cuda->cu.memory_alloc(out, bytes);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS || (result == CUDA_ERROR_LAUNCH_TIMEOUT && *out != 0)) {
         pool->takes++;
         pool->used += bytes;
         pool->peak = pool->used > pool->peak ? pool->used : pool->peak;

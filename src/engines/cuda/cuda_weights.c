@@ -28,7 +28,6 @@
 enum {
     ALIGN       = 256,
     STAGE_BYTES = 16 << 20,
-    STAGES      = 2,
     RUN_FLOATS  = 4096, /* converted at a time by one thread */
     TEAM_MOST   = 16
 };
@@ -349,28 +348,30 @@ static void measure(void *arg, unsigned member, unsigned size) {
 /* ---- Copying --------------------------------------------------------------------------------- */
 
 typedef struct mover {
-    const fl_engine *e;
-    fl_team         *team;
-    CUstream         stream;
-    unsigned char   *stage[STAGES];
-    CUevent          free[STAGES];
-    unsigned         next;
-    float           *floats;
-    size_t           row_floats;
+    fl_engine *e;
+    fl_team   *team;
+    CUevent    free[FL_CUDA_STAGES];
+    unsigned   next;
+    float     *floats;
+    size_t     row_floats;
 } mover;
 
+void fl_cuda_stages_close(fl_engine *e) {
+    for (unsigned i = 0; i < FL_CUDA_STAGES; i++) {
+        if (e->stage[i] != NULL)
+            e->cuda->cu.host_free(e->stage[i]);
+        e->stage[i] = NULL;
+    }
+}
+
+/* The stages are what the stream copies from: they stay where it does not end. */
 static void close_mover(mover *m) {
     const fl_cuda_calls *cu = &m->e->cuda->cu;
-    if (m->stream != NULL)
-        cu->stream_wait(m->stream); /* the stages are its source */
-    for (unsigned i = 0; i < STAGES; i++) {
+    if (fl_cuda_await(m->e, m->e->slots[0].stream, NULL, 0) != CUDA_ERROR_LAUNCH_TIMEOUT)
+        fl_cuda_stages_close(m->e);
+    for (unsigned i = 0; i < FL_CUDA_STAGES; i++)
         if (m->free[i] != NULL)
             cu->event_destroy(m->free[i]);
-        if (m->stage[i] != NULL)
-            cu->host_free(m->stage[i]);
-    }
-    if (m->stream != NULL)
-        cu->stream_destroy(m->stream);
     fl_team_close(m->team);
     fl_free(m->floats);
 }
@@ -383,9 +384,9 @@ static int open_mover(mover *m, uint32_t threads, size_t row_floats, fletch_erro
     if (m->floats == NULL)
         return fl_fail_nomem(error, size * m->row_floats * sizeof *m->floats, "the cuda engine");
     FL_TRY(fl_team_open(&m->team, size, NULL, error));
-    CUresult result = cu->stream_create(&m->stream, CU_STREAM_NON_BLOCKING);
-    for (unsigned i = 0; i < STAGES && result == CUDA_SUCCESS; i++) {
-        result = cu->host_alloc((void **)&m->stage[i], STAGE_BYTES, CU_MEMHOSTALLOC_PORTABLE);
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < FL_CUDA_STAGES && result == CUDA_SUCCESS; i++) {
+        result = cu->host_alloc((void **)&m->e->stage[i], STAGE_BYTES, CU_MEMHOSTALLOC_PORTABLE);
         if (result == CUDA_SUCCESS)
             result = cu->event_create(&m->free[i], CU_EVENT_DISABLE_TIMING);
     }
@@ -403,27 +404,29 @@ static void measure_piece(mover *m, const piece *p) {
 }
 
 static int move_piece(mover *m, const piece *p, fletch_error *error) {
-    const fl_cuda_calls *cu = &m->e->cuda->cu;
+    const fl_cuda_calls *cu     = &m->e->cuda->cu;
+    CUstream             stream = m->e->slots[0].stream; /* which runs nothing yet */
     uint64_t row_bytes = p->cols * size_of(m->e, p->as), per_stage = STAGE_BYTES / row_bytes;
     for (uint64_t row = 0; row < p->rows; row += per_stage) {
-        uint64_t rows   = p->rows - row < per_stage ? p->rows - row : per_stage;
-        unsigned s      = m->next++ % STAGES;
-        CUresult result = cu->event_wait(m->free[s]); /* what it held is on the device */
-        job      j      = {.e          = m->e,
-                           .piece      = p,
-                           .first      = row,
-                           .rows       = rows,
-                           .out        = m->stage[s],
-                           .floats     = m->floats,
-                           .row_floats = m->row_floats};
+        uint64_t rows = p->rows - row < per_stage ? p->rows - row : per_stage;
+        unsigned s    = m->next++ % FL_CUDA_STAGES;
+        CUresult result =
+            fl_cuda_await(m->e, NULL, m->free[s], 0); /* what it held is on the device */
+        job j = {.e          = m->e,
+                 .piece      = p,
+                 .first      = row,
+                 .rows       = rows,
+                 .out        = m->e->stage[s],
+                 .floats     = m->floats,
+                 .row_floats = m->row_floats};
         if (result == CUDA_SUCCESS) {
             fl_team_run(m->team, convert, &j);
-            result = cu->copy_up(p->at + row * row_bytes, m->stage[s], rows * row_bytes, m->stream);
+            result = cu->copy_up(p->at + row * row_bytes, m->e->stage[s], rows * row_bytes, stream);
         }
         if (result == CUDA_SUCCESS)
-            result = cu->event_record(m->free[s], m->stream);
-        FL_TRY(fl_cuda_check(m->e->cuda, result, FLETCH_EPROVIDER, error,
-                             "the weights cannot be copied to the device"));
+            result = cu->event_record(m->free[s], stream);
+        FL_TRY(fl_cuda_awaited(m->e, result, FLETCH_EPROVIDER, error,
+                               "the weights cannot be copied to the device"));
     }
     return FLETCH_OK;
 }
@@ -494,8 +497,8 @@ static int move_all(walk *w, mover *m, fletch_error *error) {
         status = move_piece(m, &w->pieces[i], error);
     return status < 0
                ? status
-               : fl_cuda_check(w->e->cuda, w->e->cuda->cu.stream_wait(m->stream), FLETCH_EPROVIDER,
-                               error, "the weights did not reach the device");
+               : fl_cuda_awaited(m->e, fl_cuda_await(m->e, m->e->slots[0].stream, NULL, 0),
+                                 FLETCH_EPROVIDER, error, "the weights did not reach the device");
 }
 
 int fl_cuda_upload(fl_engine *e, const fl_encoder *encoder, uint32_t threads, fletch_error *error) {

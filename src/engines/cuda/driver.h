@@ -60,7 +60,7 @@ CUresult CUDAAPI cuEventElapsedTime(float *milliseconds, CUevent start, CUevent 
     X(copy_down, cuMemcpyDtoHAsync_v2)                                                             \
     X(stream_create, cuStreamCreate)                                                               \
     X(stream_destroy, cuStreamDestroy_v2)                                                          \
-    X(stream_wait, cuStreamSynchronize)                                                            \
+    X(stream_query, cuStreamQuery)                                                                 \
     X(stream_after, cuStreamWaitEvent)                                                             \
     X(capture_begin, cuStreamBeginCapture_v2)                                                      \
     X(capture_end, cuStreamEndCapture)                                                             \
@@ -68,7 +68,6 @@ CUresult CUDAAPI cuEventElapsedTime(float *milliseconds, CUevent start, CUevent 
     X(event_destroy, cuEventDestroy_v2)                                                            \
     X(event_record, cuEventRecord)                                                                 \
     X(event_query, cuEventQuery)                                                                   \
-    X(event_wait, cuEventSynchronize)                                                              \
     X(event_elapsed, cuEventElapsedTime)                                                           \
     X(graph_instantiate, cuGraphInstantiateWithFlags)                                              \
     X(graph_destroy, cuGraphDestroy)                                                               \

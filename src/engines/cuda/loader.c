@@ -161,7 +161,7 @@ static const fl_engine_ops *module(void) {
 static void cuda_probe(const fl_engine_options *options, fl_probe *out) {
     fletch_error error;
     fl_error_clear(&error);
-    out->usable = false;
+    out->usable = out->hangs = false;
     if (strcmp(options->provider, "cuda") != 0) {
         snprintf(out->reason, sizeof out->reason,
                  "the cuda engine runs the provider cuda, not %.50s", options->provider);

@@ -7,7 +7,8 @@
  *         driver: buffers outlive engines, and what a driver allocated dies with its context when a
  *         device is lost. The last engine that closes takes all registrations back, the next that
  *         opens makes them again. A registration that the driver refuses costs speed alone, since
- *         it copies from and to any memory.
+ *         it copies from and to any memory. While a device hangs nothing is asked of the driver: a
+ *         registered buffer that is freed then is kept until the device answers.
  * Memory  a node per buffer; the pools bound their number. Threads: any; one lock.
  * Proof   tests/cuda/test_cuda_memory.c. */
 #include "base/mem.h"
@@ -18,6 +19,7 @@ typedef struct buffer {
     unsigned char *at;
     size_t         bytes;
     bool           registered;
+    bool           unused; /* freed while a device hung, which may yet touch it */
 } buffer;
 
 static struct {
@@ -26,11 +28,11 @@ static struct {
     buffer         *buffers;
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* One call under the context of an engine that is open. (locked) */
-static void set_registered(buffer *b, bool wanted) {
-    const fl_engine *e = process.engines;
-    CUcontext        popped;
-    if (e == NULL || b->registered == wanted ||
+/* One call under the context of an engine that is open, unless a device hangs, for which it would wait.
+ * (locked) */
+static void set_registered(const fl_engine *e, buffer *b, bool wanted) {
+    CUcontext popped;
+    if (e == NULL || b->registered == wanted || fl_cuda_hangs() ||
         e->cuda->cu.context_push(e->context) != CUDA_SUCCESS)
         return;
     if (wanted)
@@ -42,28 +44,60 @@ static void set_registered(buffer *b, bool wanted) {
     e->cuda->cu.context_pop(&popped);
 }
 
-static void set_all(bool wanted) {
+static void set_all(const fl_engine *e, bool wanted) {
     for (buffer *b = process.buffers; b != NULL; b = b->next)
-        set_registered(b, wanted);
+        set_registered(e, b, wanted);
+}
+
+static void remove_buffer(buffer **link) {
+    buffer *b = *link;
+    *link     = b->next;
+    fl_big_free(b->at, b->bytes);
+    fl_free(b);
+}
+
+/* Those that waited for a device, when none hangs any more. (locked) */
+static void sweep(const fl_engine *e) {
+    for (buffer **link = &process.buffers; *link != NULL && !fl_cuda_hangs();) {
+        if ((*link)->unused) {
+            set_registered(e, *link, false);
+            remove_buffer(link);
+        } else {
+            link = &(*link)->next;
+        }
+    }
+}
+
+static void leave(fl_engine *e) {
+    fl_engine **link = &process.engines;
+    while (*link != NULL && *link != e)
+        link = &(*link)->next_open;
+    if (*link == e)
+        *link = e->next_open;
 }
 
 void fl_cuda_pinned_open(fl_engine *e) {
     pthread_mutex_lock(&process.lock);
     e->next_open    = process.engines;
     process.engines = e;
-    set_all(true);
+    set_all(e, true);
+    sweep(e);
     pthread_mutex_unlock(&process.lock);
 }
 
 void fl_cuda_pinned_close(fl_engine *e) {
     pthread_mutex_lock(&process.lock);
-    fl_engine **link = &process.engines;
-    while (*link != NULL && *link != e)
-        link = &(*link)->next_open;
-    if (*link == e && process.engines == e && e->next_open == NULL)
-        set_all(false);
-    if (*link == e)
-        *link = e->next_open;
+    leave(e);
+    if (process.engines == NULL && e->context != NULL)
+        set_all(e, false);
+    if (e->context != NULL)
+        sweep(e);
+    pthread_mutex_unlock(&process.lock);
+}
+
+void fl_cuda_pinned_leave(fl_engine *e) {
+    pthread_mutex_lock(&process.lock);
+    leave(e);
     pthread_mutex_unlock(&process.lock);
 }
 
@@ -79,7 +113,7 @@ void *fl_cuda_host_alloc(size_t bytes) {
     pthread_mutex_lock(&process.lock);
     b->next         = process.buffers;
     process.buffers = b;
-    set_registered(b, true);
+    set_registered(process.engines, b, true);
     pthread_mutex_unlock(&process.lock);
     return b->at;
 }
@@ -89,14 +123,15 @@ void fl_cuda_host_free(void *block, size_t bytes) {
     buffer **link = &process.buffers;
     while (*link != NULL && (*link)->at != (unsigned char *)block)
         link = &(*link)->next;
-    buffer *b = *link;
-    if (b != NULL) {
-        set_registered(b, false);
-        *link = b->next;
+    if (*link == NULL) {
+        fl_big_free(block, bytes);
+    } else {
+        set_registered(process.engines, *link, false);
+        (*link)->unused = (*link)->registered && fl_cuda_hangs();
+        if (!(*link)->unused)
+            remove_buffer(link);
     }
     pthread_mutex_unlock(&process.lock);
-    fl_free(b);
-    fl_big_free(block, bytes);
 }
 
 bool fl_cuda_is_pinned(const void *at, size_t bytes) {

@@ -23,7 +23,7 @@
 #include "base/error.h"
 #include "engines/cuda/cuda_engine.h"
 
-enum { TRIED = 8, REPEATS = 8, ROUNDS = 2, KEPT = 512, LINE = 300 };
+enum { TRIED = 8, REPEATS = 8, ROUNDS = 2, KEPT = 512, LINE = 300, POLL_NS = 1000000 };
 
 static const uint32_t sampled[FL_CUDA_TUNED] = {32, 64, 128, 512, 2048, 4096, 8192, 16384};
 static const uint64_t budget_ns              = 3000000000;
@@ -131,7 +131,8 @@ static double time_of(const tuning *t, const trial *what) {
     const fl_cuda_calls *cu     = &t->e->cuda->cu;
     CUstream             stream = t->slot->stream;
     double               best   = INFINITY;
-    if (!run(t, what, 1) || cu->stream_wait(stream) != CUDA_SUCCESS) /* loads what it needs */
+    if (atomic_load(&t->e->hangs) || !run(t, what, 1) ||
+        fl_cuda_await(t->e, stream, NULL, 0) != CUDA_SUCCESS) /* loads what it needs */
         return INFINITY;
     CUgraphExec exec = capture(t, what);
     for (int round = 0; exec != NULL && round < ROUNDS; round++) {
@@ -139,13 +140,13 @@ static double time_of(const tuning *t, const trial *what) {
         bool  good         = cu->event_record(t->start, stream) == CUDA_SUCCESS &&
                     cu->graph_launch(exec, stream) == CUDA_SUCCESS &&
                     cu->event_record(t->end, stream) == CUDA_SUCCESS &&
-                    cu->event_wait(t->end) == CUDA_SUCCESS &&
+                    fl_cuda_await(t->e, NULL, t->end, POLL_NS) == CUDA_SUCCESS &&
                     cu->event_elapsed(&milliseconds, t->start, t->end) == CUDA_SUCCESS;
         if (good)
             best = fmin(best, 1e-3 * (double)milliseconds / REPEATS);
     }
     if (exec != NULL)
-        cu->graph_exec_destroy(exec);
+        cu->graph_exec_destroy(exec); /* what runs of it ends first, by itself */
     return best;
 }
 
@@ -286,6 +287,6 @@ int fl_cuda_tune(fl_engine *e, fletch_error *error) {
         cu->event_destroy(t.start);
     if (t.end != NULL)
         cu->event_destroy(t.end);
-    return fl_cuda_check(e->cuda, cu->stream_wait(t.slot->stream), FLETCH_EPROVIDER, error,
-                         "the device failed while products were timed");
+    return fl_cuda_awaited(e, fl_cuda_await(e, t.slot->stream, NULL, 0), FLETCH_EPROVIDER, error,
+                           "the device failed while products were timed");
 }

@@ -8,6 +8,7 @@
  *         ticket. Strict where the real driver is: no current context, a copy beyond an
  *         allocation, waiting on a stream that captures, are errors. A failure that ends a context
  *         stays until the last who holds that context lets it go. memory.c has blocks and pools.
+ *         A device that hangs keeps its streams' threads, and whoever calls what would wait for it.
  * Faults  See driver.h.
  * Threads any; one lock for accounts, one per stream and event. */
 #include "driver.h"
@@ -20,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "inside.h"
 #include "sim.h"
@@ -39,11 +41,13 @@ static struct {
     bool            stays;  /* a fault that ends a context takes the device for good */
     unsigned        meet, met;
     pthread_cond_t  came;
+    const char     *hang; /* a file */
     bool            started;
 } sim = {.lock = PTHREAD_MUTEX_INITIALIZER, .faulty = NO_DEVICE, .came = PTHREAD_COND_INITIALIZER};
 
 static atomic_int   lost[DEVICES_MOST]; /* CUresult that every call gives */
 static atomic_bool  gone[DEVICES_MOST]; /* for good: no new context helps */
+static atomic_bool  hangs[DEVICES_MOST];
 static atomic_ulong calls[SIM_KINDS], objects;
 
 static _Thread_local CUcontext stack[CONTEXTS_MOST];
@@ -62,6 +66,19 @@ CUresult sim_state(void) {
 static bool is_fatal(CUresult r) {
     return r == CUDA_ERROR_LAUNCH_FAILED || r == CUDA_ERROR_ILLEGAL_ADDRESS ||
            r == CUDA_ERROR_ECC_UNCORRECTABLE || r == CUDA_ERROR_DEVICE_UNAVAILABLE;
+}
+
+static bool does_hang(int device) {
+    bool meant = sim.faulty == NO_DEVICE || sim.faulty == device;
+    return atomic_load(&hangs[device]) ||
+           (meant && sim.hang != NULL && access(sim.hang, F_OK) == 0);
+}
+
+void sim_settle(int device) {
+    static const struct timespec moment = {0, 1000000};
+    for (int i = 0; i < DEVICES_MOST; i++)
+        while ((device == NO_DEVICE || device == i) && does_hang(i))
+            (void)nanosleep(&moment, NULL);
 }
 
 /* One call of a kind: whether it may go on. */
@@ -96,7 +113,12 @@ VISIBLE void sim_heal(void) {
     for (int i = 0; i < DEVICES_MOST; i++) {
         atomic_store(&lost[i], CUDA_SUCCESS);
         atomic_store(&gone[i], false);
+        atomic_store(&hangs[i], false);
     }
+}
+
+VISIBLE void sim_hang(int device) {
+    atomic_store(&hangs[device], true);
 }
 
 VISIBLE void sim_lose(int device) {
@@ -144,6 +166,7 @@ static void read_fault(void) {
     char                     kind[16];
     unsigned                 n = 0, result = 0;
     sim.stays  = setting("SIM_CUDA_FAULT_STAYS", 0) != 0;
+    sim.hang   = getenv("SIM_CUDA_HANG");
     sim.meet   = (unsigned)setting("SIM_CUDA_MEET", 0);
     sim.faulty = (int)setting("SIM_CUDA_FAULT_DEVICE", NO_DEVICE);
     if (text == NULL || sscanf(text, "%15[a-z]:%u:%u", kind, &n, &result) != 3)
@@ -274,6 +297,7 @@ VISIBLE CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
 }
 
 VISIBLE CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    sim_settle(device);
     pthread_mutex_lock(&sim.lock);
     bool held = sim.context[device].retained > 0;
     sim.context[device].retained -= held;
@@ -342,6 +366,7 @@ VISIBLE CUresult cuModuleLoadData(CUmodule *module, const void *image) {
 }
 
 VISIBLE CUresult cuModuleUnload(CUmodule module) {
+    sim_settle(sim_current() != NULL ? sim_current()->device : NO_DEVICE);
     free(module);
     sim_count(-1);
     return sim_state();
@@ -433,6 +458,7 @@ static void *serve(void *arg) {
         s->tasks.first = t->next;
         s->busy        = true;
         pthread_mutex_unlock(&s->lock);
+        sim_settle(s->device);
         if (t->run(t->arg) != 0)
             atomic_store(&lost[s->device], CUDA_ERROR_LAUNCH_FAILED);
         free(t);
@@ -486,8 +512,6 @@ VISIBLE CUresult cuStreamCreate(CUstream *out, unsigned flags) {
 }
 
 VISIBLE CUresult cuStreamSynchronize(CUstream s) {
-    if (s == NULL) /* the default stream, which nothing is put into but blocks of pools */
-        return sim_need_context();
     pthread_mutex_lock(&s->lock);
     bool capturing = s->capture != NULL;
     s->invalid     = s->invalid || capturing;
@@ -495,6 +519,22 @@ VISIBLE CUresult cuStreamSynchronize(CUstream s) {
         pthread_cond_wait(&s->changed, &s->lock);
     pthread_mutex_unlock(&s->lock);
     return capturing ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : sim_state();
+}
+
+VISIBLE CUresult cuStreamQuery(CUstream s) {
+    if (s == NULL) { /* the default stream, which nothing is put into but blocks of pools */
+        CUresult r = sim_need_context();
+        return r == CUDA_SUCCESS && does_hang(sim_current()->device) ? CUDA_ERROR_NOT_READY : r;
+    }
+    pthread_mutex_lock(&s->lock);
+    bool capturing = s->capture != NULL;
+    bool busy      = s->busy || s->tasks.first != NULL;
+    s->invalid     = s->invalid || capturing;
+    pthread_mutex_unlock(&s->lock);
+    return capturing                     ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+           : sim_state() != CUDA_SUCCESS ? sim_state()
+           : busy                        ? CUDA_ERROR_NOT_READY
+                                         : CUDA_SUCCESS;
 }
 
 VISIBLE CUresult cuStreamDestroy_v2(CUstream s) {
@@ -629,15 +669,6 @@ VISIBLE CUresult cuEventQuery(CUevent e) {
     pthread_mutex_unlock(&e->lock);
     CUresult r = sim_state();
     return r != CUDA_SUCCESS ? r : done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-}
-
-VISIBLE CUresult cuEventSynchronize(CUevent e) {
-    pthread_mutex_lock(&e->lock);
-    uint64_t number = e->recorded;
-    while (e->completed < number)
-        pthread_cond_wait(&e->changed, &e->lock);
-    pthread_mutex_unlock(&e->lock);
-    return sim_state();
 }
 
 /* ---- Copies and launches --------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
  *         SIM_CUDA_FAULT_DEVICE=-1 (any)  SIM_CUDA_FAULT_STAYS=0 (1: the device is gone for good)
  *         SIM_CUDA_L2=0 bytes of second-level cache  SIM_CUDA_POOL_STEP=33554432 by which pools grow
  *         SIM_CUDA_POOLS=1  SIM_CUDA_MEET=0 (modules that are loaded at the same time)
+ *         SIM_CUDA_HANG=file: while it is there, SIM_CUDA_FAULT_DEVICE (-1: all of them) hangs
  *         cublaslt.c has its own. */
 #ifndef FL_TESTS_CUDA_SIM_DRIVER_H
 #define FL_TESTS_CUDA_SIM_DRIVER_H
@@ -33,6 +34,8 @@ typedef enum sim_kind {
  * more, or sim_heal. */
 void sim_fault(sim_kind kind, unsigned n, CUresult result);
 void sim_lose(int device); /* for good: no new context is given either */
+/* Nothing that is put on its streams ends, and no call that waits or frees comes back. */
+void sim_hang(int device);
 void sim_heal(void);
 
 unsigned long sim_calls(sim_kind kind); /* since the start */

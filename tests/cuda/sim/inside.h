@@ -19,6 +19,7 @@ CUresult  sim_state(void);         /* what every call gives on the current devic
 CUresult  sim_need_context(void);  /* the same, and an error without a context */
 CUresult  sim_gate(sim_kind kind); /* one call of a kind: whether it may go on */
 void      sim_count(int by);       /* objects */
+void      sim_settle(int device);  /* comes back when it does not hang; NO_DEVICE: none does */
 size_t    sim_memory(void);        /* bytes of a device */
 
 #endif

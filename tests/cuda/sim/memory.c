@@ -135,7 +135,9 @@ static CUresult take(void **out, size_t bytes, int device, CUmemoryPool pool) {
     return CUDA_SUCCESS;
 }
 
+/* What frees waits for the device, and for all of them where it was the host's. */
 static CUresult give_back(void *at, bool device, bool registered) {
+    sim_settle(device && sim_current() != NULL ? sim_current()->device : SIM_NO_DEVICE);
     CUresult r = sim_state();
     pthread_mutex_lock(&memory.lock);
     block **link = &memory.blocks;
@@ -254,6 +256,7 @@ VISIBLE CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 }
 
 VISIBLE CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+    sim_settle(pool->device);
     pthread_mutex_lock(&memory.lock);
     bool empty = pool->used == 0; /* the real one would wait for what is out; a leak shows here */
     if (empty)
