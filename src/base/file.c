@@ -431,10 +431,12 @@ int fl_atomic_commit(fl_atomic_file *file, fletch_error *error) {
     if (file->care != FL_ATOMIC_CHECKED && fsync(file->fd) != 0 && errno != EINVAL) {
         reason = errno; /* EINVAL: cannot be synced */
     }
-    if (close(file->fd) != 0 && reason == 0 && errno != EINTR) {
-        reason = errno; /* network disks report a full disk here */
+    /* Network disks report a full disk when a descriptor is closed. It is a second one: with the
+     * first the lock would go, and who sweeps would take the temporary before it has its name. */
+    const int second = dup(file->fd);
+    if ((second < 0 || (close(second) != 0 && errno != EINTR)) && reason == 0) {
+        reason = errno;
     }
-    file->fd = -1;
     if (reason == 0 && rename(file->temporary, file->path) != 0) {
         reason = errno;
     }

@@ -181,6 +181,30 @@ Test(file, a_file_under_way_is_not_swept_and_what_a_writer_left_is) {
     cr_assert_eq(fl_atomic_sweep(in("no such folder"), true), 0);
 }
 
+Test(file, who_sweeps_without_a_pause_takes_nothing_from_a_writer) {
+    enum { FILES = 3000 };
+    fletch_error error;
+    const pid_t  sweeper = fork();
+    if (sweeper == 0) {
+        for (;;)
+            (void)fl_atomic_sweep(in(""), false);
+    }
+    int status = 0;
+    for (int i = 0; i < FILES && status == 0; i++) {
+        fl_atomic_file file;
+        status    = fl_atomic_open(&file, in("out"), &error);
+        file.care = FL_ATOMIC_CHECKED;
+        if (status == 0)
+            status = fl_atomic_write(&file, "text", 4, &error);
+        if (status == 0)
+            status = fl_atomic_commit(&file, &error);
+        fl_atomic_abort(&file);
+    }
+    kill(sweeper, SIGKILL);
+    waitpid(sweeper, NULL, 0);
+    cr_assert_eq(status, 0, "%s", error.message);
+}
+
 Test(file, atomic_failures_are_reported_and_leave_nothing) {
     fl_atomic_file file;
     fletch_error   error;
