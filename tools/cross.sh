@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# cross.sh windows - fletch, without its server, for a system that this machine is not: compiled with mingw-w64;
-# kernels, unit and golden tests run under wine, half an hour. For Linux on ARM tools/emulate.sh runs the kernels.
+# cross.sh windows|macos - fletch, without its server, for a system that this machine is not.
+# windows: by mingw-w64; kernels, unit and golden tests run under wine, an hour and a half.
+# macos:   on ARM, by zig cc (the Python package ziglang): compiled and linked. Nothing here runs it.
+# For Linux on ARM tools/emulate.sh runs the kernels.
 # What fletch links to (PCRE2, zlib, zstd) is compiled from the sources of Debian's packages into build-NAME/deps.
 # Writes "passed failed skipped" to build/tally/cross-NAME.
 . "$(dirname "$0")/say.sh"
 
-name=${1:?windows}
+name=${1:?windows or macos}
 folder=$ROOT/build-$name
 deps=$folder/deps
 sources=$ROOT/.cache/sources
@@ -17,6 +19,27 @@ need() { # TOOL PACKAGES
     command -v "$1" >/dev/null || stop "$1 is not installed" "apt-get install $2"
 }
 
+# zig's compiler under one name. What gcc calls -march=armv8.2-a+dotprod is -mcpu=generic+dotprod there.
+get_zig() {
+    local zig
+    make_pip "$folder"/pip.log
+    build/pip/bin/pip -q install ziglang==0.17.1 >>"$folder"/pip.log 2>&1 ||
+        stop "pip could not install ziglang" "all of its output: $folder/pip.log"
+    zig=$(echo "$ROOT"/build/pip/lib/python3*/site-packages/ziglang/zig)
+    printf '#!/bin/sh\nexec %s ar "$@"\n' "$zig" >"$folder"/ar
+    cat >"$folder"/cc <<-END
+	#!/bin/bash
+	for word; do
+	    case \$word in -march=armv8*-a+*) word=-mcpu=generic+\${word#*-a+} ;; esac
+	    words+=("\$word")
+	done
+	exec $zig cc -target aarch64-macos "\${words[@]}"
+	END
+    printf '#!/bin/sh\nshift\nexec %s/build/tools/make_docs "$@"\n' "$ROOT" >"$folder"/native
+    chmod +x "$folder"/ar "$folder"/cc "$folder"/native
+    [ -x build/tools/make_docs ] || stop "build/ has no make_docs" "ninja -C build make_docs"
+}
+
 case $name in
 windows)
     need x86_64-w64-mingw32-gcc gcc-mingw-w64-x86-64-posix
@@ -24,7 +47,12 @@ windows)
     cc=(x86_64-w64-mingw32-gcc) ar=(x86_64-w64-mingw32-ar) run=(wine)
     system=(-DCMAKE_SYSTEM_NAME=Windows -DCMAKE_SYSTEM_PROCESSOR=x86_64)
     export WINEPREFIX=$folder/wine WINEDEBUG=-all WINEPATH=$folder ;;
-*) stop "unknown system '$name'" "tools/cross.sh windows" ;;
+macos)
+    get_zig
+    cc=("$folder"/cc) ar=("$folder"/ar) run=("$folder"/native) # the one program that the build itself runs
+    system=(-DCMAKE_SYSTEM_NAME=Darwin -DCMAKE_SYSTEM_PROCESSOR=arm64 -DCMAKE_AR="$folder"/ar -DCMAKE_RANLIB=/bin/true
+            -DCMAKE_INSTALL_NAME_TOOL=/bin/true -DCMAKE_OSX_SYSROOT= -DFLETCH_TESTS=OFF -DFLETCH_WERROR=OFF) ;;
+*) stop "unknown system '$name'" "tools/cross.sh windows or macos" ;;
 esac
 
 # ---- What fletch links to ----
@@ -74,7 +102,7 @@ make_deps() {
     cp "$z"/zlib.h "$z"/zconf.h "$zstd"/*.h "$deps"/include/
     cp "$pcre"/pcre2.h.generic "$deps"/include/pcre2.h
     cp -r "$(dirname "$curl")" "$deps"/include/
-    make_library z "-I$deps/include" "$z"/{adler32,crc32,deflate,inflate,inftrees,inffast,trees,zutil}.c
+    make_library z "-I$deps/include -Dfdopen=fdopen" "$z"/{adler32,crc32,deflate,inflate,inftrees,inffast,trees,zutil}.c
     make_library zstd "-DZSTD_DISABLE_ASM" "$zstd"/{common,compress,decompress}/*.c
     mkdir -p "$deps"/pcre2-src
     cp "$pcre"/*.[ch] "$deps"/pcre2-src/
@@ -92,7 +120,7 @@ make_deps() {
 
 # ---- Build and run ----
 
-build() {
+build() { # TARGETS
     local compiler emulator
     printf -v compiler '%s;' "${cc[@]}"
     printf -v emulator '%s;' "${run[@]}"
@@ -102,7 +130,7 @@ build() {
         -DFLETCH_CUDA=OFF -DCMAKE_CROSSCOMPILING_EMULATOR="${emulator%;}" >"$folder"/configure.log 2>&1 ||
         stop "cmake could not configure" "all of its output: $folder/configure.log"
     say "build: $name"
-    ninja -C "$folder" --quiet || stop "the $name build"
+    ninja -C "$folder" --quiet "$@" || stop "the $name build"
 }
 
 # Programs under their own names, for tests that start them.
@@ -135,6 +163,11 @@ run_tests() {
 }
 
 make_deps
-build
-make_wrappers
-run_tests
+if [ "$name" = macos ]; then
+    build fletch fletch_shared fletch_static
+    echo 1 0 0 >build/tally/cross-"$name" # they compile and link
+else
+    build
+    make_wrappers
+    run_tests
+fi

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* os.h - what an operating system does in its own way: os_linux.c with os_posix.c, or os_windows.c.
+/* os.h - what an operating system does in its own way: os_linux.c, os_darwin.c (both with os_posix.c) or
+ * os_windows.c, of which CMake takes one.
  *
  * The same files hold fl_cpu_cores and fl_cpu_pin (cpu.h), fl_big_pages (mem.h), fl_cond_init and
  * fl_cond_wait_until (thread.h). What POSIX names is called by that name: on Windows windows/posix.h has it. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* os_posix.c - what every POSIX system does alike: pages, maps of files, the terminal. See os.h.
+/* os_posix.c - what Linux and macOS do alike: pages, maps of files, the terminal. See os.h.
  *
  * Memory  Stack only. Threads: any; nothing is kept.
  * Proof   tests/unit/test_base_mem.c, test_base_file.c. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* os_posix.h - what os_posix.c asks of os_linux.c. */
+/* os_posix.h - what os_posix.c asks of os_linux.c and os_darwin.c. */
 #ifndef FL_BASE_OS_POSIX_H
 #define FL_BASE_OS_POSIX_H
 
