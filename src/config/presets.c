@@ -43,7 +43,7 @@ static const fletch_preset presets[] = {
     {"latency", "io.preallocated", "true", "No request pays for a first allocation."},
 
     {"throughput", "provider.precision", "fast",
-     "On the processor int16, or bf16, where it gains and the vectors stay fp32's to 0.9995."},
+     "On the processor int16, or bf16, where it gains and the vectors stay fp32's to 0.999."},
     {"throughput", "batch.max_tokens", "32768", "Large batches spread the cost of a pass."},
     {"throughput", "batch.max_texts", "1024", "Short texts fill a batch too."},
     {"throughput", "batch.min_texts", "32", "Callers in a loop are awaited, so many of them."},
@@ -78,7 +78,7 @@ static const fletch_preset presets[] = {
     {"max", "provider.order", "auto", "The best device there is."},
     {"max", "provider.devices", "all", "And every one of its kind."},
     {"max", "provider.precision", "fast",
-     "On the processor int16, or bf16, where it gains and the vectors stay fp32's to 0.9995."},
+     "On the processor int16, or bf16, where it gains and the vectors stay fp32's to 0.999."},
     {"max", "cpu.isa", "auto", "The best instruction set."},
     {"max", "cpu.intra_op_threads", "auto", "Every core this process may use."},
     {"max", "batch.max_tokens", "65536", "Large batches."},

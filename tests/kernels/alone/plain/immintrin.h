@@ -158,6 +158,51 @@ static inline __m512 plain_scale(uint16_t kept, __m512 a, __m512 b) {
     return a;
 }
 
+static inline uint32_t plain_topmost(__m512i a) {
+    uint32_t v[16], most = 0;
+    memcpy(v, &a, sizeof v);
+    for (int i = 0; i < 16; i++) {
+        most = v[i] > most ? v[i] : most;
+    }
+    return most;
+}
+static inline int32_t plain_largest(__m512i a) {
+    return (int32_t)(plain_topmost(_mm512_xor_si512(a, _mm512_set1_epi32(INT32_MIN))) ^
+                     0x80000000U);
+}
+
+/* The lower halves; bytes of what is more than 255 as unsigned are 255. */
+static inline __m256i plain_halves(__m512i a) {
+    uint32_t from[16];
+    uint16_t to[16];
+    __m256i  out;
+    memcpy(from, &a, sizeof from);
+    for (int i = 0; i < 16; i++) {
+        to[i] = (uint16_t)from[i];
+    }
+    memcpy(&out, to, sizeof out);
+    return out;
+}
+static inline __m128i plain_bytes(__m512i a) {
+    uint32_t from[16];
+    uint8_t  to[16];
+    __m128i  out;
+    memcpy(from, &a, sizeof from);
+    for (int i = 0; i < 16; i++) {
+        to[i] = (uint8_t)(from[i] > 255 ? 255 : from[i]);
+    }
+    memcpy(&out, to, sizeof out);
+    return out;
+}
+
+#undef _mm512_reduce_max_epi32
+#undef _mm512_reduce_max_epu32
+#undef _mm512_cvtepi32_epi16
+#undef _mm512_cvtusepi32_epi8
+#define _mm512_reduce_max_epi32 plain_largest
+#define _mm512_reduce_max_epu32 plain_topmost
+#define _mm512_cvtepi32_epi16   plain_halves
+#define _mm512_cvtusepi32_epi8  plain_bytes
 #undef _mm512_cvtneps_pbh
 #undef _mm512_reduce_ps
 #undef _mm512_maskz_scalef_ps
