@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "folder.h"
 #include "runtime/runtime.h"
 
 #define PLAIN   "tests/golden/folders/pooling-cls"
@@ -23,10 +24,10 @@ static const char *const words[] = {
     "the cat sat on the mat", "", "rain at sea", "a", "he was re-running 3 ships", "The Dog RAN!"};
 enum { WORDS = sizeof words / sizeof words[0] };
 
-static fletch_model *open_model(const char *folder, const fletch_config *config) {
+static fletch_model *open_model(const char *from, const fletch_config *config) {
     fletch_error  error;
     fletch_model *model  = NULL;
-    int           status = fletch_open(&model, folder, config, &error);
+    int           status = fletch_open(&model, from, config, &error);
     if (status < 0)
         fprintf(stderr, "%s\n", error.message);
     cr_assert_eq(status, 0);
@@ -100,6 +101,40 @@ Test(fletch, every_allocation_may_fail_once) {
 }
 
 /* ---- Scores ---------------------------------------------------------------------------------- */
+
+/* Reading /proc/self/mem gives EIO. Under a sanitizer this is also where nothing leaks. */
+Test(fletch, a_file_that_the_disk_does_not_give_is_named) {
+    static const char *const files[] = {"tokenizer.json",
+                                        "config.json",
+                                        "modules.json",
+                                        "model.safetensors",
+                                        "1_Pooling/config.json",
+                                        "tokenizer_config.json",
+                                        "sentence_bert_config.json",
+                                        "config_sentence_transformers.json"};
+    enum { FILES = sizeof files / sizeof files[0] };
+    fletch_error  error;
+    fletch_model *model;
+    folder_make();
+    char *whole = realpath(PROMPTS, NULL), from[4096];
+    for (int bad = 0; bad <= FILES; bad++) {
+        for (int i = 0; i < FILES; i++) {
+            snprintf(from, sizeof from, "%s/%s", whole, files[i]);
+            unlink(folder_path(files[i]));
+            cr_assert_eq(symlink(i == bad ? "/proc/self/mem" : from, folder_path(files[i])), 0);
+        }
+        int status = fletch_open(&model, folder, NULL, &error);
+        if (bad == FILES) {
+            cr_assert_eq(status, 0, "all files are whole: %s", error.message);
+            fletch_close(model);
+        } else {
+            cr_assert_lt(status, 0, "%s", files[bad]);
+            cr_assert_not_null(strstr(error.message, files[bad]), "%s", error.message);
+        }
+    }
+    free(whole);
+    folder_drop();
+}
 
 Test(fletch, a_second_reranking_allocates_nothing) {
     fletch_model *model = open_model(RANKS, NULL);
@@ -452,12 +487,12 @@ Test(fletch, options_grow_and_are_checked) {
 }
 
 /* The row of one text under one key of the configuration. */
-static void embed_with(const char *folder, const char *key, const char *value, const char *text,
+static void embed_with(const char *from, const char *key, const char *value, const char *text,
                        const fletch_embed_options *options, float row[DIM_MAX], size_t *dim) {
     fletch_error   error;
     fletch_config *config = fletch_config_new();
     cr_assert_eq(fletch_config_set(config, key, value, &error), 0);
-    fletch_model *model = open_model(folder, config);
+    fletch_model *model = open_model(from, config);
     fletch_texts  texts = fletch_texts_from_strings(&text, 1);
     *dim                = fletch_dimensions(model);
     fletch_matrix out   = fletch_matrix_f32(row, 1, *dim);
