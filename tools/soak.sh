@@ -17,8 +17,8 @@
 # disks): each time the same bytes as a run that nobody disturbs.
 # python: the package opens and closes models and cancels calls, 100,000 times: nothing grows. Then tools/sanitize.sh tsan-python.
 # framing: 10,000 requests, right and wrong, to the server and to nginx, HAProxy and Envoy: none is cut differently.
-# restart: two servers behind nginx, then behind Envoy, restarted in turn for 60 seconds under 16 and 128 clients: no
-# request is lost; what requests take before and while servers restart is printed.
+# restart: two servers behind nginx, then behind Envoy, restarted in turn for 60 seconds under 16 and 128 clients, ended
+# at first and killed then: no request is lost; what requests take before and while servers restart is printed.
 # drain: servers end while clients ask them, until 1,000,000 requests were made: not one is lost.
 . "$(dirname "$0")/say.sh"
 
@@ -56,7 +56,10 @@ if [ "${1:-}" = restart ]; then
     [ $# -gt 2 ] || set -- restart "$FLETCH_TEST_RESTART_SECONDS" 16 128
     for clients in "${@:3}"; do
         say "soak: $clients clients, servers restarted for $FLETCH_TEST_RESTART_SECONDS seconds"
-        FLETCH_TEST_RESTART_CLIENTS=$clients "$VENV"/bin/python -m pytest -q -s -p no:cacheprovider tests/server/test_rolling_restart.py
+        for kill in "" 1; do # ended, then killed
+            FLETCH_TEST_RESTART_CLIENTS=$clients FLETCH_TEST_RESTART_KILL=$kill \
+                "$VENV"/bin/python -m pytest -q -s -p no:cacheprovider tests/server/test_rolling_restart.py
+        done
     done
     exit
 fi

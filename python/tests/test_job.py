@@ -3,6 +3,7 @@
 
 Must never break: killed and run again it ends in the same bytes; shards agree; vectors are those of `fletch run`;
 `fletch run --check` reads the folder; nothing of another job is mixed in."""
+import errno
 import json
 import os
 import random
@@ -275,6 +276,33 @@ def test_a_temporary_that_a_sweep_took(tmp_path, monkeypatch):
     with pytest.raises(FileExistsError):
         folder.put("more", b"content")
     assert os.listdir(tmp_path) == ["part"]
+
+
+def test_two_workers_on_the_same_parts(toy, source, tmp_path):
+    job.run(source, tmp_path / "calm", id="id", model=toy, split_rows=100)
+    for worker in [start(source, tmp_path / "out") for _ in range(2)]:
+        out, err = worker.communicate(timeout=300)
+        assert worker.returncode == 4 and json.loads(out)["rows"] == 1198, err
+    assert content(tmp_path / "out") == content(tmp_path / "calm")
+    assert job.check(tmp_path / "out")["sha256"] == job.check(tmp_path / "calm")["sha256"]
+
+
+def test_a_disk_without_locks_and_links(toy, source, tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.ENOTSUP, "not supported")
+
+    job.run(source, tmp_path / "calm", id="id", model=toy, split_rows=100)
+    monkeypatch.setattr(_folder.fcntl, "flock", refused)
+    monkeypatch.setattr(_folder.os, "link", refused)
+    out = tmp_path / "out"
+    job.run(source, out, id="id", model=toy, split_rows=100, shard=(0, 2))
+    left = out / f".part-00000-00001.parquet.fletch-{_folder._HOST}01234567.tmp"
+    left.touch()
+    job.run(source, out, id="id", model=toy, split_rows=100, shard=(1, 2))
+    assert left.exists(), "another may be writing it"
+    assert job.check(out, finish=True)["wrong"] == [] and not left.exists()
+    (out / "_SUCCESS").unlink()
+    assert content(out) == content(tmp_path / "calm")
 
 
 def test_command_line(source, tmp_path, capsys):

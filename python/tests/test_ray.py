@@ -13,7 +13,7 @@ import threading
 import time
 
 import pytest
-from conftest import PEERS_MAY_WARN, ROOT
+from conftest import ROOT
 
 import fletch
 
@@ -25,7 +25,7 @@ import ray.data  # noqa: E402
 import fletch.ray  # noqa: E402
 
 # Ray warns of its own settings when it copies them, and of blocks that come one by one on a busy machine.
-pytestmark = [pytest.mark.xdist_group("ray"), PEERS_MAY_WARN]
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore")]
 
 TOY = str(ROOT / "tests/golden/folders/plain-bert")
 ROWS = 30_000
@@ -118,6 +118,12 @@ def test_a_driver_that_is_killed_goes_on(source, tmp_path):
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     table = pq.read_table(target).sort_by("id")
     assert table["id"].to_pylist() == list(range(ROWS)) and table["embedding"].null_count == 10
+
+
+def test_a_node_with_another_version_ends_the_job(source, monkeypatch):
+    monkeypatch.setattr(fletch._fletch, "version", "0.0.1")
+    with pytest.raises(Exception, match=r"the driver 0\.0\.1: install the same"):
+        fletch.ray.embed(ray.data.read_parquet(str(source)).limit(10), model=TOY).materialize()
 
 
 def test_a_pool_that_takes_every_cpu_is_refused(source):

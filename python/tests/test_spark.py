@@ -108,6 +108,11 @@ def test_rows_of_every_dtype(spark, source, dtype):
     assert [list(row.v) for row in rows[1:]] == want.tolist() and {row.v_refused for row in rows[1:]} == {None}
 
 
+def test_a_node_with_another_version_ends_the_job(spark, monkeypatch):
+    frame = spark.createDataFrame([(1, "a")], "id int, text string").coalesce(1)
+    monkeypatch.setattr(fletch._fletch, "version", "0.0.1")
+    with pytest.raises(Exception, match=r"the driver 0\.0\.1: install the same"):
+        fletch.spark.embed(frame, model=TOY).collect()
 
 
 def test_what_cannot_work_is_said_at_once(spark):

@@ -10,10 +10,10 @@ import pytest
 EVERY = os.environ.get("FLETCH_TEST_FAULTS") == "all"
 
 
-def library(folder):
-    """The heap that fails, as a library to be loaded in front."""
-    path = folder / "failing_malloc.so"
-    done = subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", path, commandline.ROOT / "tests/faults/failing_malloc.c"],
+def library(folder, name="failing_malloc"):
+    """A file of tests/faults as a library to be loaded in front."""
+    path = folder / f"{name}.so"
+    done = subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", path, commandline.ROOT / f"tests/faults/{name}.c"],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     if "asan" in os.path.basename(os.path.dirname(commandline.BIN)):

@@ -7,8 +7,10 @@ import random
 import shutil
 import signal
 import subprocess
+import time
 
 import commandline
+import faults
 import jobs
 import numpy
 import pytest
@@ -142,6 +144,28 @@ def test_a_real_disk_that_is_full(job, calm):
     assert all(jobs.PART.fullmatch(name) or name == "job.json" for name in first.split()[1:]), first
     assert second.strip() == "4"
     assert {path.name: path.read_bytes() for path in (job.place / "saved").iterdir() if path.suffix != ".json"} == calm.content()
+
+
+def test_a_disk_without_locks_and_links(job, calm):
+    """Nobody can say there whose a temporary is: runs leave it, --finish comes last and takes it."""
+    job.environment["LD_PRELOAD"] = str(faults.library(job.place, "bare_disk"))
+
+    def left():
+        return [name for name in job.names() if name.endswith(".tmp")]
+
+    while not left():
+        shutil.rmtree(job.out, ignore_errors=True)
+        worker = job.start()
+        while worker.poll() is None and not (left() and job.done()):
+            time.sleep(0.0005)
+        worker.kill()
+        worker.communicate()
+    first, second, killed = job.start(), job.start(), left()
+    for worker in (first, second):
+        _, err = worker.communicate(timeout=commandline.WAIT)
+        assert worker.returncode == 4, err.decode()
+    assert left() == killed
+    assert job.ask("--check", "--finish")["sha256"] == calm.ask("--check")["sha256"] and job.is_clean()
 
 
 def test_check_finish(job):

@@ -138,7 +138,7 @@ def test_the_compose_file_is_valid(tmp_path):
 
 @pytest.mark.parametrize("name, kinds", [
     ("server.yaml", ["deployment", "service", "poddisruptionbudget", "networkpolicy"]),
-    ("hpa.yaml", ["horizontalpodautoscaler"]), ("job.yaml", ["job"])])
+    ("hpa.yaml", ["horizontalpodautoscaler"]), ("job.yaml", ["job"]), ("check.yaml", ["job"])])
 @pytest.mark.parametrize("version", ["1.31", "1.34", "1.37"])
 def test_the_manifest_is_valid(name, kinds, version):
     checked = run(tool("kubernetes-validate"), "--strict", "-k", version, DEPLOY / "kubernetes" / name)

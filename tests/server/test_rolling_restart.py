@@ -2,7 +2,8 @@
 """An ordinary rolling restart loses no request: the real nginx and the real Envoy of deploy/, two servers that are ended
 and started again in turn, and clients that never pause. FLETCH_TEST_RESTART_SECONDS says for how long (4),
 FLETCH_TEST_RESTART_CLIENTS with how many (8), FLETCH_TEST_RESTART_PAUSE how long nobody restarts between (what the proxy
-needs); tools/soak.sh restart gives it minutes and prints what a request took before the first restart and since.
+needs), FLETCH_TEST_RESTART_KILL that servers are killed instead of ended; tools/soak.sh restart gives it minutes and prints what
+a request took before the first restart and since.
 
 "Ordinary" is SIGTERM, a drain (announced for 100 ms, so that more restarts fit) and a start on the same port; while
 it lasts, connections to that port are refused, and those that the proxy kept open are closed under it."""
@@ -15,7 +16,7 @@ import serving
 from conftest import need_model
 from proxy import PROXIES, tool
 
-PAUSE = os.environ.get("FLETCH_TEST_RESTART_PAUSE")
+PAUSE, KILL = (os.environ.get(f"FLETCH_TEST_RESTART_{name}") for name in ("PAUSE", "KILL"))
 SECONDS = float(os.environ.get("FLETCH_TEST_RESTART_SECONDS", "4"))
 CLIENTS, RESTARTS = int(os.environ.get("FLETCH_TEST_RESTART_CLIENTS", "8")), 2
 
@@ -80,7 +81,10 @@ def test_a_rolling_restart_loses_no_request(tmp_path, proxy):
             end = time.monotonic() + SECONDS
             while restarts < RESTARTS or time.monotonic() < end:
                 which = restarts % 2
-                assert servers[which].end() == 0, servers[which].log()
+                if KILL:
+                    servers[which].kill()
+                else:
+                    assert servers[which].end() == 0, servers[which].log()
                 servers[which] = begin(ports[which])  # returns when it is ready
                 restarts += 1
                 time.sleep(float(PAUSE or proxy.PAUSE))
@@ -91,5 +95,6 @@ def test_a_rolling_restart_loses_no_request(tmp_path, proxy):
     finally:
         for server in servers:
             server.kill()
-    print(f"{proxy.PROGRAM}, {CLIENTS} clients: {sum(seen.values())} requests, {restarts} restarts: {dict(seen)}, {clients.percentiles()}")
+    print(f"{proxy.PROGRAM}, {CLIENTS} clients, servers {'killed' if KILL else 'ended'}: {sum(seen.values())} requests, "
+          f"{restarts} restarts: {dict(seen)}, {clients.percentiles()}")
     assert set(seen) == {200}, (seen, restarts)

@@ -17,6 +17,12 @@ REFUSABLE = {_fletch.codes[name]: text for name, text in {
     "EMODEL": "its vector is not finite"}.items()}
 
 
+def check_version(driver: str) -> None:
+    """Rows of two versions in one table are of no use: a node that has another than the driver says so."""
+    if _fletch.version != driver:
+        raise Error(f"this node has fletch {_fletch.version} and the driver {driver}: install the same on all")
+
+
 def embed_column(model: Model, texts: Any, arguments: dict[str, Any]) -> tuple[Embeddings, Any, Any]:
     """The embeddings, with rows of 0 where there are none; which those are; why, as an Arrow column."""
     given: dict[str, Any] = {"truncate": "right"} | arguments

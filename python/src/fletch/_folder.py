@@ -83,6 +83,17 @@ def _hold(file: Any) -> bool:
     return os.fstat(file.fileno()).st_nlink > 0
 
 
+def _abandoned(fd: int, unknown: bool) -> bool:
+    """Whether nobody writes this temporary; `unknown` on a disk without locks."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return unknown
+    return True
+
+
 class LocalFolder:
     def __init__(self, path: str) -> None:
         self.path = path
@@ -160,9 +171,14 @@ class LocalFolder:
             found = _TEMPORARY.fullmatch(name)
             if not found or not (everywhere or found[1] == _HOST):
                 continue
-            with contextlib.suppress(OSError), open(self._at(name), "rb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.unlink(self._at(name))
+            with contextlib.suppress(OSError):  # gone meanwhile, or another user's
+                # For writing: over NFS a file that is open to be read alone cannot be locked as a writer locks it.
+                fd = os.open(self._at(name), os.O_WRONLY | os.O_NOFOLLOW)
+                try:
+                    if _abandoned(fd, everywhere):
+                        os.unlink(self._at(name))
+                finally:
+                    os.close(fd)
 
 
 class StoreFolder:

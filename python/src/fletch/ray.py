@@ -15,15 +15,17 @@ import ray
 from ray.data import ActorPoolStrategy, Dataset
 from ray.data.checkpoint import CheckpointConfig
 
-from ._columns import embed_column, fixed_lists
+from . import _fletch
+from ._columns import check_version, embed_column, fixed_lists
 from ._model import shared
 
 
 class Embedder:
     """What an actor of the pool does: tables in, the same with two columns more out."""
 
-    def __init__(self, model: str | None, column: str, output: str, options: dict[str, Any],
+    def __init__(self, driver: str, model: str | None, column: str, output: str, options: dict[str, Any],
                  arguments: dict[str, Any]) -> None:
+        check_version(driver)
         self._model, self._column, self._output = shared(model, **options), column, output
         self._arguments = arguments
 
@@ -56,5 +58,6 @@ def embed(ds: Dataset, *, column: str = "text", output: str = "embedding", model
         ds.context.checkpoint_config = CheckpointConfig(resume_id, resume_path)
     return ds.map_batches(
         Embedder, batch_size=batch_size, batch_format="pyarrow", zero_copy_batch=True,
-        fn_constructor_args=(model, column, output, {"threads": cpus} | (options or {}), {"dtype": dtype} | arguments),
+        fn_constructor_args=(_fletch.version, model, column, output, {"threads": cpus} | (options or {}),
+                             {"dtype": dtype} | arguments),
         compute=ActorPoolStrategy(size=concurrency), num_cpus=cpus, num_gpus=gpus)

@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import (ArrayType, BinaryType, ByteType, DataType, FloatType, ShortType, StringType, StructField,
                                StructType)
 
-from ._columns import embed_column, lists
+from . import _fletch
+from ._columns import check_version, embed_column, lists
 from ._model import shared
 
 #: Spark has no unsigned bytes: uint8 is widened, packed bits are a binary value.
@@ -35,7 +36,10 @@ def _rows(vectors: Any, bad: Any, dtype: str) -> Any:
 
 def _mapper(model: str | None, column: str, output: str, options: dict[str, Any],
             arguments: dict[str, Any]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    driver = _fletch.version
+
     def embed_batches(batches: Iterator[Any]) -> Iterator[Any]:
+        check_version(driver)
         opened = shared(model, **options)
         for batch in batches:
             found, bad, why = embed_column(opened, batch.column(column), arguments)
