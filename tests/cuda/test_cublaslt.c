@@ -12,6 +12,16 @@
 #include "base/error.h"
 #include "engines/cuda/cuda_engine.h"
 
+/* Of hang.c: nothing here has a device to wait for. */
+CUresult fl_cuda_await(fl_engine *e, CUstream stream, CUevent event, uint64_t poll_ns) {
+    (void)e, (void)stream, (void)event, (void)poll_ns;
+    return CUDA_ERROR_NO_DEVICE;
+}
+int fl_cuda_awaited(const fl_engine *e, CUresult result, int code, fletch_error *error,
+                    const char *what) {
+    return fl_cuda_check(e->cuda, result, code, error, what);
+}
+
 static cublasStatus_t no_handle(cublasLtHandle_t *out) {
     *out = NULL;
     return CUBLAS_STATUS_SUCCESS;

@@ -101,7 +101,7 @@ template <int TILES> FL_FN uint32_t few_column(const fl_cuda_few &p) {
     return block_x() * FL_CUDA_FEW_COLUMNS * (TILES == 2 && p.gated ? 1 : TILES);
 }
 FL_FN uint32_t few_apart(const fl_cuda_few &p) {
-    return p.gated ? p.width : FL_CUDA_FEW_COLUMNS;
+    return p.gated ? p.width : uint32_t{FL_CUDA_FEW_COLUMNS};
 }
 
 /* A warp's share of k: sums of ROWS times 16 rows and TILES times 8 columns, one float4 a lane, to
