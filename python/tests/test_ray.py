@@ -120,6 +120,68 @@ def test_a_driver_that_is_killed_goes_on(source, tmp_path):
     assert table["id"].to_pylist() == list(range(ROWS)) and table["embedding"].null_count == 10
 
 
+NODES = """
+import os
+import pathlib
+import signal
+import sys
+import threading
+import time
+import ray
+import fletch.ray
+from ray.cluster_utils import Cluster
+
+source, target, model = sys.argv[1:]
+# Ray notices within seconds instead of a minute that nobody answers.
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False, "_system_config": {
+    "health_check_initial_delay_ms": 500, "health_check_period_ms": 500, "health_check_failure_threshold": 3}})
+raylet, = cluster.add_node(num_cpus=2).all_processes["raylet"]
+ray.init(address=cluster.address, log_to_driver=False)
+
+
+def work():
+    # CPU ticks of the actors of the node that is to be killed, once they have loaded fletch.
+    ticks = 0
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[1]) == raylet.process.pid and b"MapWorker" in (folder / "cmdline").read_bytes():
+                ticks += int(fields[11]) * ("/_fletch." in (folder / "maps").read_text())
+        except OSError:
+            pass  # gone meanwhile
+    return ticks
+
+
+def kill():
+    while not (begun := work()):
+        time.sleep(0.01)
+    while work() < begun + 30:
+        time.sleep(0.01)
+    os.kill(raylet.process.pid, signal.SIGKILL)
+    print("killed", flush=True)
+
+
+killer = threading.Thread(target=kill, daemon=True)
+killer.start()
+ds = fletch.ray.embed(ray.data.read_parquet(source).repartition(60), model=model, concurrency=3, batch_size=20)
+ds.write_parquet(target)
+assert not killer.is_alive(), "the job was over before"
+while len([one for one in ray.nodes() if one["Alive"]]) > 1:
+    time.sleep(0.1)
+print("over", flush=True)
+"""
+
+
+def test_every_id_once_where_a_node_is_killed(source, tmp_path):
+    """A head and a node with an actor or two of the pool; what the head has left does for all of it."""
+    target = tmp_path / "out"
+    done = subprocess.run([sys.executable, "-c", NODES, str(source), str(target), TOY], capture_output=True, text=True,
+                          timeout=300, check=False)  # 1: what Ray clears away at the end, a node that is gone as well
+    assert {"killed", "over"} <= set(done.stdout.splitlines()), (done.stdout[-3000:], done.stderr[-3000:])
+    table = pq.read_table(target).sort_by("id")
+    assert table["id"].to_pylist() == list(range(ROWS)) and table["embedding"].null_count == 10
+
+
 def test_a_node_with_another_version_ends_the_job(source, monkeypatch):
     monkeypatch.setattr(fletch._fletch, "version", "0.0.1")
     with pytest.raises(Exception, match=r"the driver 0\.0\.1: install the same"):
