@@ -18,7 +18,7 @@
 # python: the package opens and closes models and cancels calls, 100,000 times: nothing grows. Then tools/sanitize.sh tsan-python.
 # framing: 10,000 requests, right and wrong, to the server and to nginx, HAProxy and Envoy: none is cut differently.
 # restart: two servers behind nginx, then behind Envoy, restarted in turn for 60 seconds under 16 and 128 clients, ended
-# at first and killed then: no request is lost; what requests take before and while servers restart is printed.
+# at first and killed then, two seconds apart: no request is lost; what requests take before and while servers restart is printed.
 # drain: servers end while clients ask them, until 1,000,000 requests were made: not one is lost.
 . "$(dirname "$0")/say.sh"
 
@@ -57,7 +57,8 @@ if [ "${1:-}" = restart ]; then
     for clients in "${@:3}"; do
         say "soak: $clients clients, servers restarted for $FLETCH_TEST_RESTART_SECONDS seconds"
         for kill in "" 1; do # ended, then killed
-            FLETCH_TEST_RESTART_CLIENTS=$clients FLETCH_TEST_RESTART_KILL=$kill \
+            # a request that loses both servers while it waits is lost: nginx asks each once
+            FLETCH_TEST_RESTART_CLIENTS=$clients FLETCH_TEST_RESTART_KILL=$kill FLETCH_TEST_RESTART_PAUSE=${kill:+2} \
                 "$VENV"/bin/python -m pytest -q -s -p no:cacheprovider tests/server/test_rolling_restart.py
         done
     done
