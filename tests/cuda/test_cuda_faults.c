@@ -2,6 +2,7 @@
 /* test_cuda_faults.c - the CUDA engine when the driver refuses, a device is lost or a value is not finite: it says so,
  * leaves nothing behind, and what can go on does. On simulated devices. */
 #include <pthread.h>
+#include <sched.h>
 #include <time.h>
 
 #include "toy_cuda.h"
@@ -308,6 +309,68 @@ Test(cuda, a_device_that_hangs_is_left_alone_until_it_answers) {
     free_batch(&m);
     free_batch(&want);
     shut(&back);
+    toy_free(&t);
+}
+
+/* What frees waits for all devices: neither an engine nor a buffer of the runtime is given back while the batch of
+ * another engine is under way on a device of which nobody knows yet that it hangs. */
+Test(cuda, what_other_engines_give_back_waits_for_no_device_that_hangs) {
+    enum { BYTES = 1 << 16 };
+    setenv("SIM_CUDA_DEVICES", "2", 1);
+    toy   t;
+    setup s = usual, other = usual;
+    toy_make(&t, &bert, 3);
+    s.timeout = "1";
+    for (int round = 0; round < 3; round++) {
+        pthread_t thread;
+        other.device  = round == 1;
+        opened o      = open_well(&t.encoder, &s);
+        opened beside = open_well(&t.encoder, &other);
+        call   c      = {.o = &o};
+        void  *pooled = o.ops->host_alloc(BYTES);
+        make_batch(&c.m, &t.encoder, some, SOME, 8);
+        unsigned long objects = sim_objects(), launches = sim_calls(SIM_LAUNCH);
+        sim_hang(0);
+        pthread_create(&thread, NULL, forward_one, &c);
+        while (sim_calls(SIM_LAUNCH) == launches)
+            sched_yield();
+        if (round == 2)
+            o.ops->host_free(pooled, BYTES);
+        beside.ops->close(beside.engine);
+        cr_assert_geq(sim_objects(), objects);
+        pthread_join(thread, NULL);
+        cr_assert_eq(c.status, FLETCH_EINTERNAL, "%d", c.status);
+        o.ops->close(o.engine);
+        sim_heal();
+        fl_probe          probe;
+        fl_engine_options options = {.provider = "cuda", .config = o.config};
+        do {
+            o.ops->probe(&options, &probe);
+        } while (probe.hangs);
+        if (round != 2)
+            o.ops->host_free(pooled, BYTES);
+        cr_assert_eq(sim_objects(), 0UL, "%lu objects of the driver are left", sim_objects());
+        free_batch(&c.m);
+        fletch_config_free(beside.config);
+        fletch_config_free(o.config);
+    }
+    toy_free(&t);
+}
+
+/* A driver with a limit of its own ends the kernel and the context, and says so by the same number. */
+Test(cuda, what_the_driver_ended_by_itself_is_no_device_that_hangs) {
+    toy   t;
+    batch m;
+    toy_make(&t, &bert, 3);
+    opened o = open_well(&t.encoder, &usual);
+    make_batch(&m, &t.encoder, some, SOME, 8);
+    sim_fault(SIM_LAUNCH, 1, CUDA_ERROR_LAUNCH_TIMEOUT);
+    cr_assert_eq(o.ops->forward(o.engine, 0, &m.b, &o.error), FLETCH_EINTERNAL);
+    cr_assert_null(strstr(o.error.message, "cuda.timeout_seconds"), "%s", o.error.message);
+    shut(&o);
+    o = open_well(&t.encoder, &usual);
+    shut(&o);
+    free_batch(&m);
     toy_free(&t);
 }
 

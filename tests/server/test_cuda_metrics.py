@@ -6,10 +6,12 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import serving
@@ -226,13 +228,30 @@ def test_a_card_that_hangs_leaves_the_work_to_the_processor(serve, tmp_path, whe
     assert [reply.status for reply in replies] == [200] * 8, server.log()
     assert server.metrics()['fletch_failed_texts_total{model="toy"}'] == 0
     assert "cuda.timeout_seconds" in server.log()
-    assert server.ask("GET", "/ready").status == 200
+    assert server.ask("GET", "/ready").status == 200, server.log()
     if when == "later":
         hang.unlink()
         serving.until(lambda: 'provider="cuda"' in server.ask("GET", "/metrics").body.decode())
         again = server.embed(texts[0]).json()[0]
         assert again == pytest.approx(replies[0].json()[0], abs=1e-5)
     assert server.end() == 0
+
+
+def test_a_process_that_stood_still_gives_no_card_up(serve, tmp_path):
+    """Suspended in the middle of a batch for longer than a card may be silent."""
+    hang = tmp_path / "hang"
+    server = serve(SIM_CUDA_HANG=str(hang), FLETCH_CUDA_TIMEOUT_SECONDS="6")
+    hang.touch()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        reply = pool.submit(server.embed, "a text")
+        serving.until(lambda: server.metrics()["fletch_inflight_requests"] >= 1)
+        server.send_signal(signal.SIGSTOP)
+        time.sleep(7)
+        server.send_signal(signal.SIGCONT)
+        time.sleep(0.5)  # it looks again, and the card still computes
+        hang.unlink()
+        assert reply.result().status == 200, server.log()
+    assert "cuda.timeout_seconds" not in server.log()
 
 
 def test_a_server_ends_while_a_card_hangs(serve, tmp_path):

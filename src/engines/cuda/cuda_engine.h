@@ -299,6 +299,16 @@ void fl_cuda_hang_close(fl_engine *e);
 /* Whether engines are kept aside on the device; those that are done are closed. */
 bool fl_cuda_device_hangs(CUdevice device);
 bool fl_cuda_hangs(void); /* any engine of the process */
+/* A forward, from the first that it puts on a stream to the last that it waits for. */
+typedef struct fl_cuda_work {
+    struct fl_cuda_work *next;
+    uint64_t             number;
+} fl_cuda_work;
+void fl_cuda_work_begin(fl_cuda_work *work);
+void fl_cuda_work_end(fl_cuda_work *work);
+/* Waits for the works under way, before what frees, which would wait for them without a limit. False: an engine
+ * other than `e` and its rescue hangs. */
+bool fl_cuda_others_end(const fl_engine *e);
 
 /* cuda_weights.c: count the bytes, a multiple of 256, then, with the block there, convert and copy all. */
 uint64_t fl_cuda_weights_bytes(fl_engine *e);

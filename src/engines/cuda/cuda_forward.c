@@ -180,8 +180,10 @@ static int run(fl_engine *e, fl_cuda_slot *slot, const fl_batch *batch, bool alo
     note_copies(batch, direct);
     int status =
         fl_cuda_is_few(e, shape.tier) ? FLETCH_OK : fl_cuda_plan_tier(e, shape.tier, error);
-    uint64_t begin  = fl_trace_begin(e->trace);
-    size_t   packed = pack(slot->input, &at, batch);
+    uint64_t     begin  = fl_trace_begin(e->trace);
+    size_t       packed = pack(slot->input, &at, batch);
+    fl_cuda_work work;
+    fl_cuda_work_begin(&work);
     if (status == FLETCH_OK && !maps)
         status = upload(e, slot, packed, alone, error);
     fl_trace_end(e->trace, "cuda copy up", begin, "tokens", batch->tokens);
@@ -195,6 +197,7 @@ static int run(fl_engine *e, fl_cuda_slot *slot, const fl_batch *batch, bool alo
         status = bring_down(e, slot, shape.tier, &at, batch, direct, alone, error);
     if (status < 0)
         drain(e, slot);
+    fl_cuda_work_end(&work);
     fl_trace_end(e->trace, "cuda wait", begin, "texts", batch->texts);
     if (status == FLETCH_OK)
         fl_cuda_marks_tell(e, slot, batch->tokens);

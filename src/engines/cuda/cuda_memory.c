@@ -96,22 +96,12 @@ static uint64_t held(const fl_engine *e) {
     return bytes;
 }
 
-/* From the pool in the order of the default stream, which is waited for: the block is used by other
- * streams at once. (locked) */
-static CUresult take_pooled(fl_engine *e, CUdeviceptr *out, size_t bytes) {
-    const fl_cuda_calls *cu     = &e->cuda->cu;
-    uint64_t             before = held(e);
-    CUresult             result = cu->pool_alloc(out, bytes, e->pool->handle, NULL);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fl_cuda_await(e, NULL, NULL, 0);
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_LAUNCH_TIMEOUT) {
-        cu->memory_free(*out);
-        *out = 0;
-        return result;
-    }
-    e->pool->hits += held(e) == before;
-    return result; /* a device that hangs keeps the block until the engine can be closed */
+/* From the pool, in the order of the default stream. (locked) */
+static CUresult take_pooled(const fl_engine *e, CUdeviceptr *out, size_t bytes) {
+    uint64_t before = held(e);
+    CUresult result = e->cuda->cu.pool_alloc(out, bytes, e->pool->handle, NULL);
+    e->pool->hits += result == CUDA_SUCCESS && held(e) == before;
+    return result;
 }
 
 CUresult fl_cuda_take(fl_engine *e, CUdeviceptr *out, size_t bytes) {
@@ -119,13 +109,18 @@ CUresult fl_cuda_take(fl_engine *e, CUdeviceptr *out, size_t bytes) {
     pthread_mutex_lock(&process.lock);
     CUresult result =
         pool->handle != NULL ? take_pooled(e, out, bytes) : e->cuda->cu.memory_alloc(out, bytes);
-    if (result == CUDA_SUCCESS || (result == CUDA_ERROR_LAUNCH_TIMEOUT && *out != 0)) {
+    if (result == CUDA_SUCCESS) {
         pool->takes++;
         pool->used += bytes;
         pool->peak = pool->used > pool->peak ? pool->used : pool->peak;
     }
     pthread_mutex_unlock(&process.lock);
-    return result;
+    if (result != CUDA_SUCCESS || pool->handle == NULL)
+        return result;
+    result = fl_cuda_await(e, NULL, NULL, 0); /* other streams use the block at once */
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_LAUNCH_TIMEOUT)
+        fl_cuda_give(e, out, bytes);
+    return result; /* a device that hangs keeps the block until the engine can be closed */
 }
 
 bool fl_cuda_give(fl_engine *e, CUdeviceptr *block, size_t bytes) {

@@ -9,7 +9,9 @@
  *         back: what frees memory waits too, and the device may yet write where it was told to. Such an
  *         engine is kept aside, and while any is, its device opens no other. Whoever looks at the
  *         device (probe, open) asks the streams kept aside; once all are done they are closed, and the
- *         device is as good as new.
+ *         device is as good as new. What frees waits for the work of other engines too: so closing waits,
+ *         in the same way, for the batches that are under way, and is put off where another engine hangs.
+ *         A lap of waiting counts for a second at most: the process may have stood still in it.
  * Memory  All of an engine that hangs, on device and host; buffers of the host that are registered
  *         wait with it (pinned.c).
  * Threads any; one lock.
@@ -21,13 +23,21 @@
 #include "base/error.h"
 #include "engines/cuda/cuda_engine.h"
 
-enum { SECONDS = 60, NAP_PART = 64, NAP_LEAST_NS = 20000, NAP_MOST_NS = 1000000 };
+enum {
+    SECONDS      = 60,
+    NAP_PART     = 64,
+    NAP_LEAST_NS = 20000,
+    NAP_MOST_NS  = 1000000,
+    LAP_MOST_NS  = 1000000000
+};
 
 static const uint64_t second = 1000000000;
 
 static struct {
     pthread_mutex_t lock;
-    fl_engine      *aside; /* by next_open */
+    fl_engine      *aside;   /* by next_open */
+    fl_cuda_work   *working; /* by next */
+    uint64_t        begun;   /* works so far */
     atomic_uint     hanging;
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -52,12 +62,19 @@ static void give_up(fl_engine *e) {
                  e->name, (unsigned long long)(e->patience_ns / second));
 }
 
+static void doze(uint64_t waited) {
+    uint64_t nap = waited / NAP_PART < NAP_LEAST_NS ? NAP_LEAST_NS : waited / NAP_PART;
+    (void)nanosleep(&(struct timespec){0, (long)(nap < NAP_MOST_NS ? nap : NAP_MOST_NS)}, NULL);
+}
+
 CUresult fl_cuda_await(fl_engine *e, CUstream stream, CUevent event, uint64_t poll_ns) {
-    const fl_cuda_calls *cu    = &e->cuda->cu;
-    uint64_t             begin = fl_clock_ns();
+    const fl_cuda_calls *cu   = &e->cuda->cu;
+    uint64_t             last = fl_clock_ns(), waited = 0;
     for (;;) {
         CUresult result = event != NULL ? cu->event_query(event) : cu->stream_query(stream);
-        uint64_t waited = fl_clock_ns() - begin;
+        uint64_t now    = fl_clock_ns();
+        waited += now - last < LAP_MOST_NS ? now - last : LAP_MOST_NS;
+        last = now;
         if (result != CUDA_ERROR_NOT_READY)
             return result;
         if (waited >= e->patience_ns)
@@ -66,8 +83,7 @@ CUresult fl_cuda_await(fl_engine *e, CUstream stream, CUevent event, uint64_t po
             return CUDA_ERROR_LAUNCH_TIMEOUT;
         if (waited < poll_ns)
             continue;
-        uint64_t nap = waited / NAP_PART < NAP_LEAST_NS ? NAP_LEAST_NS : waited / NAP_PART;
-        (void)nanosleep(&(struct timespec){0, (long)(nap < NAP_MOST_NS ? nap : NAP_MOST_NS)}, NULL);
+        doze(waited);
     }
 }
 
@@ -80,12 +96,58 @@ int fl_cuda_awaited(const fl_engine *e, CUresult result, int code, fletch_error 
                    (unsigned long long)(e->patience_ns / second));
 }
 
+/* ---- Work of all engines --------------------------------------------------------------------- */
+
+void fl_cuda_work_begin(fl_cuda_work *work) {
+    pthread_mutex_lock(&process.lock);
+    *work           = (fl_cuda_work){process.working, process.begun++};
+    process.working = work;
+    pthread_mutex_unlock(&process.lock);
+}
+
+void fl_cuda_work_end(fl_cuda_work *work) {
+    pthread_mutex_lock(&process.lock);
+    fl_cuda_work **link = &process.working;
+    while (*link != work)
+        link = &(*link)->next;
+    *link = work->next;
+    pthread_mutex_unlock(&process.lock);
+}
+
+/* Whether all of the first `count` works have ended. */
+static bool have_ended(uint64_t count) {
+    bool ended = true;
+    pthread_mutex_lock(&process.lock);
+    for (const fl_cuda_work *w = process.working; w != NULL && ended; w = w->next)
+        ended = w->number >= count;
+    pthread_mutex_unlock(&process.lock);
+    return ended;
+}
+
+static unsigned hanging(const fl_engine *e) {
+    return e == NULL ? 0 : atomic_load(&e->hangs) + hanging(e->rescue);
+}
+
+bool fl_cuda_others_end(const fl_engine *e) {
+    pthread_mutex_lock(&process.lock);
+    uint64_t count = process.begun;
+    pthread_mutex_unlock(&process.lock);
+    uint64_t begin = fl_clock_ns();
+    while (atomic_load(&process.hanging) <= hanging(e)) {
+        if (have_ended(count))
+            return true;
+        doze(fl_clock_ns() - begin);
+    }
+    return false;
+}
+
 /* ---- Aside ----------------------------------------------------------------------------------- */
 
+/* A driver that ended a kernel by itself says CUDA_ERROR_LAUNCH_TIMEOUT, too: that stream is done. */
 static bool is_done(fl_engine *e, CUstream stream, bool patience) {
-    CUresult result =
-        patience ? fl_cuda_await(e, stream, NULL, 0) : e->cuda->cu.stream_query(stream);
-    return result != CUDA_ERROR_NOT_READY && result != CUDA_ERROR_LAUNCH_TIMEOUT;
+    if (patience)
+        (void)fl_cuda_await(e, stream, NULL, 0);
+    return e->cuda->cu.stream_query(stream) != CUDA_ERROR_NOT_READY;
 }
 
 /* Whether all streams of an engine have ended, the default one too, in whose order memory was taken; with `patience`
@@ -120,11 +182,12 @@ static bool any_busy(CUdevice device) {
 bool fl_cuda_keep_aside(fl_engine *e) {
     if (e->context == NULL)
         return false;
-    bool busy = is_busy(e, true);
+    bool busy = is_busy(e, true) || !fl_cuda_others_end(e);
     pthread_mutex_lock(&process.lock);
     bool keep = busy || any_busy(e->device);
     if (keep) {
         fl_cuda_pinned_leave(e);
+        e->log        = NULL; /* which ends with the model */
         e->next_open  = process.aside;
         process.aside = e;
     }
@@ -133,8 +196,11 @@ bool fl_cuda_keep_aside(fl_engine *e) {
 }
 
 void fl_cuda_hang_close(fl_engine *e) {
+    if (e == NULL)
+        return;
     if (atomic_exchange(&e->hangs, false))
         atomic_fetch_sub(&process.hanging, 1);
+    fl_cuda_hang_close(e->rescue);
 }
 
 bool fl_cuda_device_hangs(CUdevice device) {
@@ -144,10 +210,11 @@ bool fl_cuda_device_hangs(CUdevice device) {
     fl_engine **link  = &process.aside;
     while (*link != NULL) {
         fl_engine *e = *link;
-        if (hangs || e->device != device) {
+        if (any_busy(e->device)) {
             link = &e->next_open;
             continue;
         }
+        fl_cuda_hang_close(e); /* all of them before the first is closed */
         *link        = e->next_open;
         e->next_open = done;
         done         = e;

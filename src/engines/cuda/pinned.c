@@ -119,6 +119,7 @@ void *fl_cuda_host_alloc(size_t bytes) {
 }
 
 void fl_cuda_host_free(void *block, size_t bytes) {
+    (void)fl_cuda_others_end(NULL);
     pthread_mutex_lock(&process.lock);
     buffer **link = &process.buffers;
     while (*link != NULL && (*link)->at != (unsigned char *)block)

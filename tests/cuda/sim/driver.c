@@ -65,7 +65,8 @@ CUresult sim_state(void) {
 
 static bool is_fatal(CUresult r) {
     return r == CUDA_ERROR_LAUNCH_FAILED || r == CUDA_ERROR_ILLEGAL_ADDRESS ||
-           r == CUDA_ERROR_ECC_UNCORRECTABLE || r == CUDA_ERROR_DEVICE_UNAVAILABLE;
+           r == CUDA_ERROR_ECC_UNCORRECTABLE || r == CUDA_ERROR_DEVICE_UNAVAILABLE ||
+           r == CUDA_ERROR_LAUNCH_TIMEOUT;
 }
 
 static bool does_hang(int device) {
@@ -522,10 +523,8 @@ VISIBLE CUresult cuStreamSynchronize(CUstream s) {
 }
 
 VISIBLE CUresult cuStreamQuery(CUstream s) {
-    if (s == NULL) { /* the default stream, which nothing is put into but blocks of pools */
-        CUresult r = sim_need_context();
-        return r == CUDA_SUCCESS && does_hang(sim_current()->device) ? CUDA_ERROR_NOT_READY : r;
-    }
+    if (s == NULL) /* the default stream, which nothing is put into but blocks of pools */
+        return sim_need_context();
     pthread_mutex_lock(&s->lock);
     bool capturing = s->capture != NULL;
     bool busy      = s->busy || s->tasks.first != NULL;
