@@ -108,7 +108,7 @@ def main() -> None:
     for name, default, text in (
             ("least", 2, "minReplicas"), ("most", 20, "maxReplicas"), ("up-percent", 300, "scaleUp, in 15 seconds"),
             ("up-pods", 4, "scaleUp, in 15 seconds"), ("down-percent", 25, "scaleDown, in 60 seconds"),
-            ("down-window", 300, "scaleDown.stabilizationWindowSeconds"), ("start", 5, "seconds until a new server is ready"),
+            ("down-window", 1800, "scaleDown.stabilizationWindowSeconds"), ("start", 5, "seconds until a new server is ready"),
             ("period", 15, "seconds between scrapes, and between looks of the HPA")):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{text} (default: {default})")
     parser.add_argument("--trace", type=argparse.FileType("w"))

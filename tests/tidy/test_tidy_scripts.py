@@ -158,5 +158,5 @@ def test_an_hour_of_noise_does_not_flap(tmp_path):
     (tmp_path / "load").write_text("".join(f"{max(0.0, draw.gauss(4, 1))}\n" for _ in range(3600)))
     hour = replayed(tmp_path / "load")
     assert hour["flaps"] == 0 and hour["moves"] < 10
-    assert hour["server_hours"] < 1.2 * hour["needed_hours"] / 0.7 + 0.5
+    assert hour["server_hours"] < 1.2 * hour["needed_hours"] / 0.7 + 0.7  # what the start takes too much stays half an hour
     assert house.run(sys.executable, house.ROOT / "tools/hpa_replay.py", "--step", "1").returncode == 2
