@@ -520,7 +520,7 @@ FLETCH_API uint64_t fletch_histogram_bound(size_t bucket);
 #define FLETCH_COUNTER_MAP(X)                                                                      \
     X(REQUESTS, requests, "requests taken, blocking calls included")                               \
     X(TEXTS, texts, "texts embedded by an engine; neither repeats nor what the cache had")         \
-    X(TOKENS, tokens, "their tokens, special tokens counted")                                      \
+    X(TOKENS, tokens, "tokens embedded, special tokens counted")                                   \
     X(TRUNCATED_TEXTS, truncated_texts, "texts that were cut to the model's length")               \
     X(FAILED_TEXTS, failed_texts, "texts that got an error instead of a vector")                   \
     X(FAILED_REQUESTS, failed_requests,                                                            \
