@@ -333,7 +333,16 @@ def test_each_promise_of_the_providers_names_tests_that_are_there():
 
 def test_programs_of_the_benchmarks_compile():
     """No default target builds them, and they stand on inner headers, which change."""
-    for source in sorted((house.ROOT / "bench").glob("*.c")):
+    for source in sorted((house.ROOT / "bench").rglob("*.c")):
         done = subprocess.run(["cc", "-D_GNU_SOURCE", "-std=gnu17", "-fsyntax-only", "-Werror", f"-I{house.ROOT}/include",
                                f"-I{house.ROOT}/src", source], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+
+def test_what_stands_in_for_libraries_has_every_function_of_its_header():
+    """Otherwise a minimal build, the one for a bare machine with a GPU, does not link."""
+    for source in sorted((house.ROOT / "bench/gpu/alone").glob("*.c")):
+        text = source.read_text()
+        header = house.ROOT / "src" / re.search(r'#include "(.+)"', text)[1]
+        declared, defined = (set(re.findall(r"^\w.*?\b(fl_\w+)\(", code, re.M)) for code in (header.read_text(), text))
+        assert declared and declared <= defined, f"{source.name}: {sorted(declared - defined)}"

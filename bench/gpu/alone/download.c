@@ -42,8 +42,8 @@ int fl_download_head(fl_download *session, const char *url, fl_reply *reply, fle
 }
 
 int fl_download_file(fl_download *session, const char *url, int fd, uint64_t expected,
-                     fl_reply *reply, fletch_error *error) {
-    (void)session, (void)url, (void)fd, (void)expected, (void)reply;
+                     uint64_t most, fl_reply *reply, fletch_error *error) {
+    (void)session, (void)url, (void)fd, (void)expected, (void)most, (void)reply;
     return refuse(error);
 }
 
