@@ -3,7 +3,7 @@
 """decide.py FOLDER - what the logs and reports of one device say of the number formats: which of fp16 and bf16 `auto`
 should take, and whether int8 and fp8 stay.
 
-FOLDER has, at any depth, kernels.log of `run.sh check` (least cosines of every format, of random models and of the golden
+FOLDER has, at any depth, kernels.log of `run.sh check golden` (least cosines of every format, of random models and of the golden
 texts) and the reports of `run.sh measure` in several formats (DATE-DEVICE-…json). fp16 is for `auto` where it is nearer than bf16
 for every model and no text had to be run again in fp32; a format of 8 bits stays where it keeps its cosine and is
 faster than the best of 16 bits for some set of texts. Only what is in the folder is judged; the rest is said to be missing.

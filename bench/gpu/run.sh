@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# run.sh [build] [shapes] [check] [measure] [profile] [times] - build fletch on a bare GPU machine, check it and measure
-# it; all six without arguments. Where a command may take ten minutes, see README.md for the pieces. Needs nvcc, CMake, gcc and Python; no package manager, no network. A
+# run.sh [build] [shapes] [check] [golden] [measure] [profile] [times] - build fletch on a bare GPU machine, check it and
+# measure it; all of them without arguments. Where a command may take ten minutes, see README.md for the pieces. Needs nvcc, CMake, gcc and Python; no package manager, no network. A
 # step that fails or hangs says why, and the rest is done all the same: the exit status is 1 at the end.
 # BENCH_WORK    folder for everything that is made (default build-gpu); BENCH_LOGS: for logs (default the same)
 # BENCH_OUT     folder of the report (default bench/results)
@@ -26,7 +26,8 @@ off=
 toys=() # what a simulated device can do of a step in some seconds
 if [ -n "$simulated" ]; then
     shapes=$(tr ' ' '\n' <<<"$shapes" | sed -E 's/^(minilm|bert)-.*/toy/; s/^(mpnet|modernbert|qwen3)-.*/toy-\1/' | sort -u | xargs)
-    toys=(--lengths 16 --tokens 200 --seconds 0.1)
+    toys=(--lengths 16 --tokens 200 --seconds 0.1 --set cuda.timeout_seconds=off)
+    export FLETCH_CUDA_TIMEOUT_SECONDS=off # it is slow, and does not hang
 fi
 mkdir -p "$work" "$logs" || exit 1
 say() { printf '== %s (%s s)\n' "$*" $SECONDS >&2; }
@@ -135,11 +136,28 @@ check_golden() {
     tail -n 1 "$logs/golden.log" >&2
 }
 
+# What is known of the device even if nothing more comes of it: what fletch sees, and the engine alone on the first shape.
+first_figures() {
+    local size=()
+    has "the first figures" fl-gpu || return
+    if [ -n "$simulated" ]; then size=(batch.max_tokens=512 cuda.timeout_seconds=off); fi
+    within 30 env -u FLETCH_MODEL "$build/fletch" doctor 2>&1 | tee "$logs/doctor.log" >&2
+    printf '%s 1\n' 'forward 16' 'ids 16' 'ids 57' 'ids 512' |
+        within 60 "$build/fl-gpu" "$work/models/${shapes%% *}" provider.order=cuda provider.fallback=false ${size[@]+"${size[@]}"} 2>&1 |
+        tee "$logs/first.log" >&2 || miss "the first figures"
+    if grep -q '"error"' "$logs/first.log"; then miss "the first figures: $logs/first.log"; fi
+}
+
 do_check() {
     say "check"
     : >"$logs/kernels.log"
     check_kernels
     check_shapes
+    if [ -n "$shapes" ]; then first_figures; fi
+}
+
+do_golden() {
+    say "golden vectors"
     check_golden
 }
 
@@ -196,11 +214,11 @@ if [ -n "$simulated" ]; then
     export BENCH_SIMULATED=$build/tests/cuda/sim
     export LD_LIBRARY_PATH=$BENCH_SIMULATED${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
-if [ $# -eq 0 ]; then set -- build shapes check measure profile times; fi
+if [ $# -eq 0 ]; then set -- build shapes check golden measure profile times; fi
 for step; do
     case $step in
-    build | shapes | check | measure | profile | times) "do_$step" ;;
-    *) miss "there is no step '$step': build, shapes, check, measure, profile or times" ;;
+    build | shapes | check | golden | measure | profile | times) "do_$step" ;;
+    *) miss "there is no step '$step': build, shapes, check, golden, measure, profile or times" ;;
     esac
 done
 say "done${off:+, but off$off}"

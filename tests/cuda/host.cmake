@@ -4,7 +4,7 @@ if(NOT TARGET fletch_cuda)
   return() # the module is not there yet
 endif()
 
-foreach(subject engine memory faults)
+foreach(subject engine memory faults wait)
   set(name test_cuda_${subject})
   fl_test(${name} THREADS ROOMS base config tokenizer model engines SOURCES ${name}.c)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})

@@ -86,6 +86,8 @@ Test(cuda, fp8) {
         compare(&t.encoder, &s, some, SOME, 0.995, 2.0);
         toy_free(&t);
     }
+    cr_assert_gt(sim_e4m3_runs(true), 0UL);
+    cr_assert_eq(sim_e4m3_runs(false), 0UL, "sums of e4m3 that are not fast");
 }
 
 /* A norm or a matrix of zeros has no largest value to be scaled by; what the product reads must be

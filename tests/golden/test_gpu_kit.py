@@ -67,7 +67,7 @@ def test_every_step_of_the_kit_runs_whatever_failed_before_it(tmp_path):
                           capture_output=True, text=True, timeout=200)
     assert done.returncode == 1
     said = [line for line in done.stderr.splitlines() if line.startswith("OFF: ")]
-    assert [line.split(":")[1].strip() for line in said] == ["there is no step 'nonsense'", "kernels", "the engine beside the CPU's",
+    assert [line.split(":")[1].strip() for line in said] == ["there is no step 'nonsense'", "kernels", "the engine beside the CPU's", "the first figures",
                                                             "measuring", "the profile", "times of the kernels"], done.stderr
     assert all("the step 'build' makes it" in line for line in said[1:]), done.stderr
     assert (tmp_path / "models/toy/model.safetensors").exists()

@@ -15,7 +15,7 @@
  *         whose row is not finite is run once more by rescue.c, and fails the batch by its index
  *         when that does not help.
  * Memory  none beyond the slot's. Threads: one per slot at a time.
- * Proof   tests/cuda/test_cuda_engine.c, test_cuda_faults.c. */
+ * Proof   tests/cuda/test_cuda_engine.c, test_cuda_faults.c, test_cuda_wait.c. */
 #include <string.h>
 
 #include "base/clock.h"

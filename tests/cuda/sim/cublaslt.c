@@ -66,10 +66,14 @@ static const struct {
 } algos[ALGOS] = {{64, 48, 2}, {160, 40, 1}, {UINT64_MAX, 320, 1}};
 enum { FUSSY_LEAST = 1024 };
 
-static atomic_ulong runs[ALGOS];
+static atomic_ulong runs[ALGOS], e4m3_runs[2]; /* the second: with fast sums */
 
 VISIBLE unsigned long sim_algo_runs(unsigned id) {
     return atomic_load(&runs[id]);
+}
+
+VISIBLE unsigned long sim_e4m3_runs(int fast) {
+    return atomic_load(&e4m3_runs[fast != 0]);
 }
 
 static long long setting(const char *name, long long otherwise) {
@@ -432,6 +436,8 @@ static int run(void *arg) {
         (activated && lacks != NULL && strcmp(lacks, "slow") == 0))
         nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
     atomic_fetch_add(&runs[p->id], 1);
+    if (p->a.type == CUDA_R_8F_E4M3)
+        atomic_fetch_add(&e4m3_runs[p->d.fast != 0], 1);
     if (p->a.type == CUDA_R_8I)
         run_bytes(p);
     else

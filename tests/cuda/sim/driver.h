@@ -46,6 +46,8 @@ unsigned long sim_objects(void); /* contexts, modules, streams, events, graphs, 
 CUresult sim_enqueue(CUstream stream, int (*run)(void *arg), const void *arg, size_t bytes);
 /* How many products an algorithm of the simulated cublasLt has run. */
 unsigned long sim_algo_runs(unsigned id);
+/* How many products of e4m3 ran with fast sums, or without, which Hopper's tensor cores pay for. */
+unsigned long sim_e4m3_runs(int fast);
 /* Whether [at, at + bytes) lies in one allocation of a device. */
 int sim_is_device(const void *at, size_t bytes);
 
