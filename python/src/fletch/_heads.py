@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from .errors import TruncationWarning
 if TYPE_CHECKING:
     from ._fletch import Handle, Texts
 
+_T = TypeVar("_T")
 _ACTIVATIONS = {None: 0, "none": 1, "sigmoid": 2, "softmax": 3}
 _TRUNCATE = {None: 0, "warn": 0, "right": 1, "left": 2, "error": 3}
 _TOKENS, _SPARSE = 1, 3
@@ -160,7 +161,7 @@ class Heads:
         return await _elsewhere(self.embed_sparse, texts, **arguments)
 
 
-async def _elsewhere(call: Any, *texts: Any, **arguments: Any) -> Any:
+async def _elsewhere(call: Callable[..., _T], *texts: Any, **arguments: Any) -> _T:
     import asyncio  # here: most programs need it not
     return await asyncio.to_thread(call, *texts, **arguments)
 
