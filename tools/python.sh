@@ -39,7 +39,7 @@ export FLETCH_MODEL_HIGH PYTHONPATH=$ROOT/build/python
 say "types: mypy, stubtest, pyright"
 "$VENV"/bin/python -m mypy --strict python/src/fletch
 "$VENV"/bin/python -m mypy.stubtest fletch._fletch
-"$VENV"/bin/python -m pyright python/src/fletch
+"$VENV"/bin/python -m pyright --pythonpath "$VENV/bin/python" python/src/fletch
 say "pytest: python/tests, all of it"
 # The variable, since -X dev does not reach the workers of xdist.
 PYTHONDEVMODE=1 "$VENV"/bin/python -m pytest -q -W error -p no:cacheprovider -p no:langsmith -o asyncio_mode=auto \
