@@ -192,6 +192,8 @@ int fl_model_add_hint(int status, fletch_error *error);
 
 /* Path of the weight file `index` that stays mapped; NULL past the last. Borrowed until the model is closed. */
 const char *fl_model_file_at(const fl_model *model, size_t index);
+/* Give the pages of mapped weight files back; they come again when they are read. Any thread. */
+void fl_model_release_pages(const fl_model *model);
 
 /* SHA-256 over a folder's model files as hex; "" on failure. Reads them all: 50 ms for 90 MB. */
 int fl_model_fingerprint(const char *folder, char out[65], fletch_error *error);

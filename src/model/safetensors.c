@@ -219,3 +219,8 @@ const char *fl_safetensors_name(const fl_safetensors *file, size_t index) {
 const char *fl_safetensors_path(const fl_safetensors *file, size_t index) {
     return index < file->count ? file->shards[index].path : NULL;
 }
+
+void fl_safetensors_release(const fl_safetensors *file) {
+    for (size_t i = 0; i < file->count; i++)
+        fl_pages_release(file->shards[i].map.data, file->shards[i].map.size);
+}

@@ -25,5 +25,7 @@ size_t           fl_safetensors_count(const fl_safetensors *file);
 const char      *fl_safetensors_name(const fl_safetensors *file, size_t index);
 /* Path of mapped file `index`; NULL past the last. Borrowed until close. */
 const char *fl_safetensors_path(const fl_safetensors *file, size_t index);
+/* Give the pages of all files back; they come again when they are read. Any thread. */
+void fl_safetensors_release(const fl_safetensors *file);
 
 #endif

@@ -58,3 +58,8 @@ const char *fl_model_file_at(const fl_model *model, size_t index) {
     const fl_safetensors *weights = model->own->weights;
     return weights != NULL ? fl_safetensors_path(weights, index) : NULL;
 }
+
+void fl_model_release_pages(const fl_model *model) {
+    if (model->own->weights != NULL)
+        fl_safetensors_release(model->own->weights);
+}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* housekeeper.c - the thread that sees to what nobody waits for: deadlines, feeding, memory.
+/* housekeeper.c - what nobody waits for: deadlines and feeding, by a thread; memory, by whoever runs a batch.
  *
  * Role    Submitted requests beyond their first texts are tokenised here; late ones are ended; while
- *         the model works, memory is looked at a few times a second and kept buffers are given back
- *         when it grows scarce.
+ *         batches run, memory is looked at a few times a second; when it grows scarce, kept buffers and
+ *         the pages of the weights' files are given back.
  * Method  One loop: feed what has room in its window, end what is late, sleep until the next
  *         deadline or until woken. An idle model does not wake it.
  * Memory  none. Threads: see request.h.
@@ -14,12 +14,13 @@
 #include "runtime/feed.h"
 #include "runtime/runtime.h"
 
-static const uint64_t sample_ns   = 250000000U; /* between two looks at memory */
+static const uint64_t look_ns     = 250000000U; /* between two looks at memory */
 static const uint64_t coalesce_ns = 500000U;    /* deadlines this near are met together */
 
 void fl_runtime_trim(fletch_model *model, const char *why) {
     uint64_t freed = fl_bufpool_trim(model->inputs, 0) + fl_bufpool_trim(model->outputs, 0);
     freed += model->cache ? fl_cache_empty(model->cache) : 0;
+    fl_model_release_pages(model->model); /* word vectors are read in place: each comes again */
     fl_count(&model->stats, FLETCH_COUNT_PRESSURE_CLEANUPS, 1);
     fl_log_write(fl_config_log(model->config), FL_LOG_DEBUG, "%s: %.1f MB of buffers given back",
                  why, (double)freed / 1e6);
@@ -42,16 +43,17 @@ static uint64_t expire(fletch_model *model, uint64_t now, fl_request **over) {
     return next;
 }
 
-static void look_at_memory(fletch_model *model) {
-    char why[256];
-    if (fl_memory_pressure(model->memory, why, sizeof why))
+void fl_runtime_look(fletch_model *model, uint64_t now) {
+    uint_fast64_t last = atomic_load_explicit(&model->looked_ns, memory_order_relaxed);
+    char          why[256];
+    if (now - last >= look_ns && atomic_compare_exchange_strong(&model->looked_ns, &last, now) &&
+        fl_memory_pressure(model->memory, why, sizeof why))
         fl_runtime_trim(model, why);
 }
 
 static void *keep(void *arg) {
-    fletch_model *model   = arg;
-    fl_request   *over    = NULL;
-    uint64_t      sampled = fl_clock_ns();
+    fletch_model *model = arg;
+    fl_request   *over  = NULL;
     if (model->trace)
         fl_trace_thread(model->trace, "housekeeping");
     pthread_mutex_lock(&model->lock);
@@ -59,22 +61,15 @@ static void *keep(void *arg) {
         bool     fed  = fl_feed_next(model, false, &over);
         uint64_t now  = fl_clock_ns();
         uint64_t next = expire(model, now, &over);
-        bool     busy = model->live != NULL;
-        bool     look = busy && now - sampled >= sample_ns;
-        if (over || look) {
+        if (over) {
             pthread_mutex_unlock(&model->lock);
             fl_requests_deliver(model, over);
             over = NULL;
-            if (look)
-                look_at_memory(model);
             pthread_mutex_lock(&model->lock);
-            sampled = look ? now : sampled;
             continue;
         }
         if (fed)
             continue;
-        if (busy && sampled + sample_ns < next)
-            next = sampled + sample_ns;
         model->keeper_due = next;
         fl_cond_wait_until(&model->keeper_wake, &model->lock, next);
         model->keeper_due = 0;

@@ -10,7 +10,9 @@
 int  fl_keeper_start(fletch_model *model, fletch_error *error);
 void fl_keeper_stop(fletch_model *model);
 void fl_keeper_wake(fletch_model *model, uint64_t due_ns); /* (locked) look no later than this */
-/* Give kept buffers back. Not locked. */
+/* Give kept buffers and pages of files back. Not locked. */
 void fl_runtime_trim(fletch_model *model, const char *why);
+/* Before a batch: if nobody did lately, see whether memory is scarce, and then trim. Not locked. */
+void fl_runtime_look(fletch_model *model, uint64_t now);
 
 #endif

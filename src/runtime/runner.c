@@ -493,6 +493,7 @@ static int forward(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **over)
     float        *buffer   = NULL;
     size_t        capacity = 0;
     uint64_t      reserved = 0, begin = fl_clock_ns();
+    fl_runtime_look(model, begin);
     stage_inputs(slot, lo, hi, &batch);
     fl_trace_end(model->trace, "stage", begin, "texts", batch.texts);
     memset(slot->copied, 0, batch.texts * sizeof *slot->copied);

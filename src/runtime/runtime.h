@@ -121,11 +121,12 @@ struct fletch_model {
     fl_ticket_entry *tickets; /* owned [ticket_capacity] */
     uint32_t         ticket_capacity, ticket_free;
     /* housekeeping */
-    pthread_t      keeper;
-    bool           keeper_started;
-    bool           keeper_stop;
-    pthread_cond_t keeper_wake;
-    uint64_t       keeper_due; /* when it wakes next */
+    pthread_t            keeper;
+    bool                 keeper_started;
+    bool                 keeper_stop;
+    pthread_cond_t       keeper_wake;
+    uint64_t             keeper_due; /* when it wakes next */
+    atomic_uint_fast64_t looked_ns;  /* at memory, the last time */
 };
 
 #endif

@@ -65,6 +65,14 @@ def test_stats_are_a_table_for_a_person(embed):
     assert result.stdout.count(b"\n") == 300
 
 
+def test_memory_is_looked_at_while_batches_run(embed):
+    """With a threshold of 0 memory is always scarce: buffers and pages of files are given back, and that is counted."""
+    result = embed("embed", "--memory-limit", "4GiB", "--pool-pressure-threshold", "0", "--stats", "hello")
+    assert result.returncode == 0 and any(line.split()[0] == b"pressure" for line in result.stderr.splitlines() if line.strip())
+    result = embed("embed", "--pool-pressure-detection=false", "--stats", "hello")
+    assert b"pressure" not in result.stderr
+
+
 def test_stats_json_to_standard_output(embed, tmp_path):
     result = embed("embed", "--stats-json", "-", "--output", "rows.npy", input=TEXTS)
     assert result.returncode == 0 and json.loads(result.stdout)["texts"] == 300
