@@ -294,9 +294,7 @@ Test(cuda, a_device_that_hangs_is_left_alone_until_it_answers) {
     cr_assert_not_null(strstr(again.error.message, "does not answer"), "%s", again.error.message);
     fletch_config_free(again.config);
     sim_heal();
-    do {
-        o.ops->probe(&options, &probe);
-    } while (probe.hangs);
+    await_answer(&o);
     fletch_config_free(o.config);
     cr_assert_eq(sim_objects(), 0UL, "%lu objects of the driver are left", sim_objects());
     cr_assert_eq(sim_used(0), 0UL);
@@ -342,11 +340,7 @@ Test(cuda, what_other_engines_give_back_waits_for_no_device_that_hangs) {
         cr_assert_eq(c.status, FLETCH_EINTERNAL, "%d", c.status);
         o.ops->close(o.engine);
         sim_heal();
-        fl_probe          probe;
-        fl_engine_options options = {.provider = "cuda", .config = o.config};
-        do {
-            o.ops->probe(&options, &probe);
-        } while (probe.hangs);
+        await_answer(&o);
         if (round != 2)
             o.ops->host_free(pooled, BYTES);
         cr_assert_eq(sim_objects(), 0UL, "%lu objects of the driver are left", sim_objects());
@@ -395,12 +389,8 @@ Test(cuda, opening_ends_though_the_device_hangs) {
         sim_heal();
         opens = o.status == FLETCH_OK;
         if (opens == 0) {
-            fl_probe          probe;
-            fl_engine_options options = {.provider = "cuda", .config = o.config};
             cr_assert_eq(o.status, FLETCH_EPROVIDER, "%d %s", o.status, o.error.message);
-            do {
-                o.ops->probe(&options, &probe);
-            } while (probe.hangs);
+            await_answer(&o);
         }
         shut(&o);
     }

@@ -290,7 +290,6 @@ Test(cuda, a_device_that_hangs_has_no_hold_on_the_runtimes_buffers) {
     toy      t;
     batch    m;
     setup    s = usual;
-    fl_probe probe;
     uint32_t lengths[DIRECT_TEXTS], width = 3 * mpnet.hidden;
     s.timeout = "1";
     for (uint32_t i = 0; i < DIRECT_TEXTS; i++)
@@ -310,10 +309,7 @@ Test(cuda, a_device_that_hangs_has_no_hold_on_the_runtimes_buffers) {
     float *later = o.ops->host_alloc(bytes); /* does not wait either */
     cr_assert_eq(sim_objects(), objects);
     sim_heal();
-    fl_engine_options options = {.provider = "cuda", .config = o.config};
-    do {
-        o.ops->probe(&options, &probe);
-    } while (probe.hangs);
+    await_answer(&o);
     cr_assert_eq(sim_objects(), 0UL, "%lu objects of the driver are left", sim_objects());
     for (size_t i = 0; i < bytes / sizeof *pooled; i++)
         cr_assert_eq(pooled[i], 0.0f, "value %zu was written after the batch had failed", i);

@@ -114,6 +114,15 @@ static inline void shut(opened *o) {
     cr_assert_eq(sim_used(0), 0UL);
 }
 
+/* Until the device answers: what was kept aside on it is given back then. */
+static inline void await_answer(const opened *o) {
+    fl_probe          probe;
+    fl_engine_options options = {.provider = "cuda", .config = o->config};
+    do {
+        o->ops->probe(&options, &probe);
+    } while (probe.hangs);
+}
+
 /* ---- Batches --------------------------------------------------------------------------------- */
 
 enum { TEXTS_MOST = 64 };
