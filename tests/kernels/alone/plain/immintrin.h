@@ -25,29 +25,23 @@
 #define FL_PAIR16(acc, x, y)     (acc = _mm512_add_epi32(acc, _mm512_madd_epi16(x, y)))
 #define FL_PAIR8(acc, x, y)      (acc = _mm256_add_epi32(acc, _mm256_madd_epi16(x, y)))
 
-static inline __m512i plain_to_int(__m512 a) {
-    float   from[16];
-    int32_t to[16];
-    __m512i out;
-    memcpy(from, &a, sizeof from);
-    for (int i = 0; i < 16; i++) {
-        to[i] = isnan(from[i]) ? INT32_MIN : (int32_t)rintf(from[i]);
+/* A function of 16 numbers x, each by itself. */
+#define PLAIN_EACH(name, OUT, to_type, IN, from_type, y)                                           \
+    static inline OUT name(IN a) {                                                                 \
+        from_type from[16];                                                                        \
+        to_type   to[16];                                                                          \
+        OUT       out;                                                                             \
+        memcpy(from, &a, sizeof from);                                                             \
+        for (int i = 0; i < 16; i++) {                                                             \
+            const from_type x = from[i];                                                           \
+            to[i]             = (to_type)(y);                                                      \
+        }                                                                                          \
+        memcpy(&out, to, sizeof out);                                                              \
+        return out;                                                                                \
     }
-    memcpy(&out, to, sizeof out);
-    return out;
-}
 
-static inline __m512 plain_to_float(__m512i a) {
-    int32_t from[16];
-    float   to[16];
-    __m512  out;
-    memcpy(from, &a, sizeof from);
-    for (int i = 0; i < 16; i++) {
-        to[i] = (float)from[i];
-    }
-    memcpy(&out, to, sizeof out);
-    return out;
-}
+PLAIN_EACH(plain_to_int, __m512i, int32_t, __m512, float, isnan(x) ? INT32_MIN : (int32_t)rintf(x))
+PLAIN_EACH(plain_to_float, __m512, float, __m512i, int32_t, x)
 
 static inline float plain_sum(__m512 a) {
     float v[16];
@@ -90,19 +84,12 @@ static inline __m512 plain_pairs(__m512 acc, __m512 x, __m512 y) {
 }
 
 /* Ties to even, NaN stays NaN; the processor takes denormals for 0. */
-static inline __m256bh plain_half(__m512 a) {
-    uint32_t from[16];
-    uint16_t to[16];
-    __m256bh out;
-    memcpy(from, &a, sizeof from);
-    for (int i = 0; i < 16; i++) {
-        uint32_t size = from[i] & 0x7fffffffU;
-        to[i]         = (uint16_t)((from[i] + 0x7fffU + (from[i] >> 16 & 1)) >> 16);
-        to[i]         = size > 0x7f800000U ? 0x7fc0 : size < 0x800000U ? 0 : to[i];
-    }
-    memcpy(&out, to, sizeof out);
-    return out;
+static inline uint16_t plain_rounded(uint32_t x) {
+    uint32_t size = x & 0x7fffffffU;
+    uint16_t near = (uint16_t)((x + 0x7fffU + (x >> 16 & 1)) >> 16);
+    return size > 0x7f800000U ? 0x7fc0 : size < 0x800000U ? 0 : near;
 }
+PLAIN_EACH(plain_half, __m256bh, uint16_t, __m512, uint32_t, plain_rounded(x))
 
 static inline __m256 plain_pairs8(__m256 acc, __m256bh x, __m256bh y) {
     uint16_t a[16], b[16];
@@ -123,28 +110,10 @@ static inline __m512 plain_longer(__m256 a) {
     return out;
 }
 
-static inline __m512i plain_words(__m256i a) {
-    uint16_t from[16];
-    uint32_t to[16];
-    __m512i  out;
-    memcpy(from, &a, sizeof from);
-    for (int i = 0; i < 16; i++) {
-        to[i] = from[i];
-    }
-    memcpy(&out, to, sizeof out);
-    return out;
-}
+PLAIN_EACH(plain_words, __m512i, uint32_t, __m256i, uint16_t, x)
 
 /* What is left of a when it is rounded down; 0 of infinity. */
-static inline __m512 plain_rest(__m512 a) {
-    float v[16];
-    memcpy(v, &a, sizeof v);
-    for (int i = 0; i < 16; i++) {
-        v[i] = isinf(v[i]) ? 0.0f : v[i] - floorf(v[i]);
-    }
-    memcpy(&a, v, sizeof v);
-    return a;
-}
+PLAIN_EACH(plain_rest, __m512, float, __m512, float, isinf(x) ? 0.0f : x - floorf(x))
 
 /* a 2^floor(b) where `kept` has a bit, 0 elsewhere. */
 static inline __m512 plain_scale(uint16_t kept, __m512 a, __m512 b) {
@@ -172,28 +141,8 @@ static inline int32_t plain_largest(__m512i a) {
 }
 
 /* The lower halves; bytes of what is more than 255 as unsigned are 255. */
-static inline __m256i plain_halves(__m512i a) {
-    uint32_t from[16];
-    uint16_t to[16];
-    __m256i  out;
-    memcpy(from, &a, sizeof from);
-    for (int i = 0; i < 16; i++) {
-        to[i] = (uint16_t)from[i];
-    }
-    memcpy(&out, to, sizeof out);
-    return out;
-}
-static inline __m128i plain_bytes(__m512i a) {
-    uint32_t from[16];
-    uint8_t  to[16];
-    __m128i  out;
-    memcpy(from, &a, sizeof from);
-    for (int i = 0; i < 16; i++) {
-        to[i] = (uint8_t)(from[i] > 255 ? 255 : from[i]);
-    }
-    memcpy(&out, to, sizeof out);
-    return out;
-}
+PLAIN_EACH(plain_halves, __m256i, uint16_t, __m512i, uint32_t, x)
+PLAIN_EACH(plain_bytes, __m128i, uint8_t, __m512i, uint32_t, x > 255 ? 255 : x)
 
 #undef _mm512_reduce_max_epi32
 #undef _mm512_reduce_max_epu32
