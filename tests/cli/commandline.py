@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Whole paths: the program runs in a folder of its own.
@@ -17,6 +18,15 @@ WAIT = 300  # seconds; no test measures it: it ends what hangs
 for _number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+
+
+def until(holds, told=lambda: "it never came to hold"):
+    """What holds() answers once it is true."""
+    end = time.monotonic() + WAIT
+    while not (answer := holds()):
+        assert time.monotonic() < end, told()
+        time.sleep(0.02)
+    return answer
 
 
 def environment(tmp_path, **more):

@@ -6,16 +6,9 @@ import subprocess
 import time
 
 import pytest
-from commandline import WAIT
+from commandline import WAIT, until
 
 pytestmark = pytest.mark.usefixtures("embed")  # the model is needed, if only its tokenizer
-
-
-def wait_until(condition):
-    end = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -39,7 +32,7 @@ def test_interrupted_while_waiting_for_input(embed, tmp_path):
     folder = tmp_path / "results"
     folder.mkdir()
     process = embed.start("embed", "-o", folder / "out.json", stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-    wait_until(lambda: os.listdir(folder))
+    until(lambda: os.listdir(folder))
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=WAIT) == 130
     assert os.listdir(folder) == []

@@ -11,13 +11,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import commandline
 import jobs
 import pytest
 import slurm
 import yaml
+from commandline import until
 
 PAGE = (commandline.ROOT / "docs/scale.md").read_text()
 SHARDS = 40
@@ -28,14 +28,6 @@ def program(heading, first):
     section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)[1]
     block, = [found for found in re.findall(r"(?:^    .*\n|^\n(?=    ))+", section, re.M) if found.strip().startswith(first)]
     return re.sub(r"^    ", "", block.strip("\n"), flags=re.M)
-
-
-def until(condition, why=lambda: "it never came to hold"):
-    end = time.monotonic() + commandline.WAIT
-    while not (found := condition()):
-        assert time.monotonic() < end, why()
-        time.sleep(0.2)
-    return found
 
 
 def processes(words):
