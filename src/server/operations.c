@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* operations.c - what is asked about the server itself: /live, /ready, /metrics, and its trace.
+/* operations.c - what is asked about the server itself: /live, /ready, /metrics, /stats, its trace.
  *
  * Role    Probes of systemd, Kubernetes and load balancers, and Prometheus.
  * Method  live: an I/O thread answers, nothing more, so that a slow model never makes anybody restart
  *         the process. ready: the models are loaded and warm, the last batch came back, work moves on
  *         and no shutdown has begun; it turns 503 before the listening socket closes.
  *         These three need no key: they tell nothing about texts, and probes have none.
+ *         /stats is fletch_stats_json of every model, with what failed on which device.
  *         /start_profile and /stop_profile turn the trace that profile.file names on and off.
- * Memory  The request's. Threads: I/O; /metrics on a worker.
+ * Memory  The request's. Threads: I/O; /metrics and /stats on a worker.
  * Proof   tests/server/test_transport_operations.py. */
 #include <string.h>
 
+#include "base/error.h"
 #include "base/json.h"
+#include "base/json_w.h"
 #include "server/routes.h"
 #include "server/server_internal.h"
 
@@ -53,6 +56,41 @@ static void ready(fl_http_request *request) {
 static void metrics(fl_http_request *request) {
     fl_metrics_write(request->server, &request->reply.body);
     fl_reply_bytes(request, 200, "text/plain; version=0.0.4; charset=utf-8");
+}
+
+/* The library's own JSON; numbers grow between two calls, so that room is made until they fit. */
+static int put_stats(fl_buf *out, fletch_model *model, fletch_error *error) {
+    enum { FIRST = 16384 };
+    for (size_t room = FIRST; fl_buf_reserve(out, room);) {
+        int64_t length = fletch_stats_json(model, out->data + out->size, room, error);
+        if (length < (int64_t)room) {
+            out->size += length < 0 ? 0 : (size_t)length;
+            return length < 0 ? (int)length : FLETCH_OK;
+        }
+        room = (size_t)length + FIRST;
+    }
+    return fl_fail_nomem(error, FIRST, "the statistics");
+}
+
+static void stats(fl_http_request *request) {
+    const fl_server *server = request->server;
+    fl_buf          *out    = &request->reply.body;
+    fletch_error     error  = {0};
+    fl_json_w        w      = {.out = out};
+    fl_json_w_object(&w, NULL);
+    fl_json_w_array(&w, "models");
+    for (size_t i = 0; i < server->model_count; i++) {
+        fl_json_w_object(&w, NULL);
+        fl_json_w_text(&w, "name", server->models[i]->name);
+        fl_json_w_raw(&w, "stats");
+        if (put_stats(out, server->models[i]->model, &error) < 0) {
+            fl_reply_fail(request, &error);
+            return;
+        }
+        fl_json_w_end(&w);
+    }
+    fl_json_w_end(&w), fl_json_w_end(&w);
+    fl_reply_json(request, 200);
 }
 
 /* What came of a turn of the trace of all models. A file that cannot be written is no missing route. */
@@ -105,6 +143,7 @@ const fl_route fl_routes_operations[] = {
     {"GET", "/ready", &fl_dialect_plain, ready, FL_ROUTE_OPEN | FL_ROUTE_ALWAYS | FL_ROUTE_QUIET},
     {"GET", "/metrics", &fl_dialect_plain, metrics,
      FL_ROUTE_OPEN | FL_ROUTE_ALWAYS | FL_ROUTE_QUIET | FL_ROUTE_BLOCKING},
+    {"GET", "/stats", &fl_dialect_plain, stats, FL_ROUTE_QUIET | FL_ROUTE_BLOCKING},
     {"POST", "/start_profile", &fl_dialect_plain, start_profile, FL_ROUTE_BLOCKING},
     {"POST", "/stop_profile", &fl_dialect_plain, stop_profile, FL_ROUTE_BLOCKING},
     {NULL, NULL, NULL, NULL, 0},

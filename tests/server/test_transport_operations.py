@@ -41,6 +41,26 @@ def test_ready_after_warm_up_only(start):
     assert running.end() == 0
 
 
+# ---- Statistics ---------------------------------------------------------------------------------------------------
+
+def test_statistics_are_those_of_each_model(start):
+    running = start("--model", f"a={serving.MODEL}", "--model", f"b={serving.MODEL}")
+    for _ in range(3):
+        assert running.ask("POST", "/v1/embeddings", b'{"model": "b", "input": ["one", "two"]}').status == 200
+    found = {m["name"]: m["stats"] for m in running.ask("GET", "/stats").json()["models"]}
+    assert list(found) == ["a", "b"]
+    assert found["b"]["texts"] - found["a"]["texts"] == 6  # warming up is the same for both
+    assert found["b"]["devices"] and found["b"]["forward"]["count"] > found["a"]["forward"]["count"]
+    assert running.end() == 0
+
+
+def test_statistics_need_a_key_where_there_are_keys(start, tmp_path):
+    (tmp_path / "keys").write_text("sk-one\n")
+    running = start("--api-key-file", tmp_path / "keys")
+    assert running.ask("GET", "/metrics").status == 200 and running.ask("GET", "/stats").status == 401
+    assert running.end() == 0
+
+
 # ---- Profile ------------------------------------------------------------------------------------------------------
 
 def test_a_running_server_is_profiled_for_a_while(start, tmp_path):
