@@ -7,7 +7,10 @@
  * there, so that those two are made up. The simulated library of the other tests proves the rest.
  * Where the toolkit came without the library the test is skipped by name. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "engines/cuda/cuda_engine.h"
@@ -58,6 +61,25 @@ static void open_library(fl_cuda *cuda) {
     *cuda = (fl_cuda){0};
     cr_assert_eq(fl_cuda_lt_open(cuda, file, NULL, &error), FLETCH_OK, "%s", error.message);
     cr_assert_geq(cuda->lt_version, 120000);
+}
+
+/* Version 12 of it, although the loader may find 13: who sets the variable means it. */
+Test(cublaslt, is_taken_first_from_the_toolkit_of_cuda_path) {
+    const char *file     = getenv("FLETCH_TEST_CUBLASLT");
+    char        folder[] = "/tmp/fletch-toolkit-XXXXXX", lib[64], link[96];
+    if (file == NULL || file[0] == '\0')
+        cr_skip_test("no libcublasLt beside the toolkit's headers");
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(lib, sizeof lib, "%s/lib64", folder);
+    snprintf(link, sizeof link, "%s/libcublasLt.so.12", lib);
+    cr_assert(mkdir(lib, 0700) == 0 && symlink(file, link) == 0);
+    setenv("CUDA_PATH", folder, 1);
+    fletch_error error  = {0};
+    fl_cuda      cuda   = {0};
+    int          status = fl_cuda_lt_open(&cuda, "", NULL, &error);
+    cr_expect(unlink(link) == 0 && rmdir(lib) == 0 && rmdir(folder) == 0);
+    cr_assert_eq(status, FLETCH_OK, "%s", error.message);
+    cr_assert_str_eq(cuda.lt_path, link);
 }
 
 /* Otherwise what it takes below would prove nothing. */

@@ -2,8 +2,9 @@
 /* cublaslt.c - find libcublasLt.so: named, on the loader's path, in a toolkit, in a Python.
  *
  * Role    driver.c calls it once after the driver is open.
- * Method  A file or folder that cuda.cublaslt names is the only place. Otherwise major version 13
- *         goes before 12, and of each the loader's own search (LD_LIBRARY_PATH, ldconfig) before
+ * Method  A file or folder that cuda.cublaslt names is the only place. Otherwise the toolkit that
+ *         CUDA_PATH names goes first, of whatever version: who sets it means it. Then major version
+ *         13 goes before 12, and of each the loader's own search (LD_LIBRARY_PATH, ldconfig) before
  *         the toolkits below /usr/local, before the nvidia packages of the Python of VIRTUAL_ENV
  *         and of PATH. The first file that loads with every function decides.
  * Memory  none; the library stays mapped. Threads: under the lock of driver.c; reads the
@@ -110,6 +111,14 @@ static void visit_all(search *s, const char *name) {
         visit_python(s, prefix, name);
 }
 
+static void visit_toolkit(search *s) {
+    const char *toolkit = getenv("CUDA_PATH");
+    if (toolkit == NULL || toolkit[0] == '\0')
+        return;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        visit_folder(s, toolkit, "/lib64", names[i]);
+}
+
 static void visit_named(search *s, const char *named) {
     if (!fl_folder_exists(named)) {
         visit(s, named);
@@ -124,6 +133,8 @@ int fl_cuda_lt_open(fl_cuda *cuda, const char *named, const fl_log *log, fletch_
     bool   is_key = named != NULL && named[0] != '\0';
     if (is_key)
         visit_named(&s, named);
+    else
+        visit_toolkit(&s);
     for (size_t i = 0; !is_key && i < sizeof names / sizeof *names; i++)
         visit_all(&s, names[i]);
     if (s.found)
