@@ -2,7 +2,9 @@
 """What embed --stats, --stats-json and --profile-file say is what happened."""
 import collections
 import json
+import pathlib
 
+import commandline
 import pytest
 
 TEXTS = "".join(f"text number {i} of the run\n" for i in range(300))
@@ -71,6 +73,16 @@ def test_memory_is_looked_at_while_batches_run(embed):
     assert result.returncode == 0 and any(line.split()[0] == b"pressure" for line in result.stderr.splitlines() if line.strip())
     result = embed("embed", "--pool-pressure-detection=false", "--stats", "hello")
     assert b"pressure" not in result.stderr
+
+
+def test_resident_memory_stays_under_the_limit(embed):
+    """Packed weights take 41 MiB and all word vectors 45 more: their pages go back as they are read."""
+    vocabulary = json.loads(pathlib.Path(commandline.MODEL, "tokenizer.json").read_text())["model"]["vocab"]
+    words = [word for word in vocabulary if word.isalpha()][::2]
+    texts = "\n".join(" ".join(words[i::600]) for i in range(600))
+    result = embed("embed", "--memory-limit", "68MiB", "--threads", "2", "--stats", "--output", "rows.npy", input=texts)
+    assert result.returncode == 0, result.stderr.decode()
+    assert commandline.peak_mb(result.stderr) < 68 * 1.048576
 
 
 def test_stats_json_to_standard_output(embed, tmp_path):

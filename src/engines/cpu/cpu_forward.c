@@ -7,7 +7,8 @@
  *          batch).
  * Method   Tokens become rows of x, cpu_layers.c takes them through the layers, the rows of every text are
  *          pooled into its result, or copied there one by one. All of this is float32 in every precision.
- * Memory   Only what cpu_engine.c reserved. Threads: a crew of more than one shares the first one's
+ * Memory   Only what cpu_engine.c reserved; word rows are read where the file is mapped, and while memory
+ *          is scarce their pages go back every few rows. Threads: a crew of more than one shares the first one's
  *          scratch.
  * Proof    tests/unit/test_engine*.c: against double precision, and bytes over batches and
  *          threads. */
@@ -15,8 +16,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/number.h"
 #include "engines/cpu/crew.h"
+
+/* A row brings 64 KiB of the file's pages with it, 4 MiB until they go back; each time takes some 5 us,
+ * and the rows in between a thousand times that. */
+enum { ROWS_TO_RELEASE = 64 };
 
 /* What an id's row is multiplied by. */
 static float word_scale(const fl_engine *e, int32_t id) {
@@ -93,7 +99,12 @@ static void embed(const fl_cpu_crew *c, float *y) {
                 continue;
             }
             embed_token(e, ids[i], position, own + held++ * e->embed16);
-            if (row + 1 == last || (e->project && held == e->rows_max)) {
+            bool is_last = row + 1 == last;
+            if (batch->scarce && e->word.mapped &&
+                (is_last || (row - first) % ROWS_TO_RELEASE == 0)) {
+                fl_pages_release(e->word.data, e->word.bytes);
+            }
+            if (is_last || (e->project && held == e->rows_max)) {
                 finish_rows(e, own, held, x);
                 x += held * e->hidden16;
                 held = e->project ? 0 : held;
