@@ -144,14 +144,14 @@ def test_statistics_tell_the_device_and_its_pool(fletch, toy, simulated):
     assert told and float(told[1]) == pytest.approx(device["pool_used"] / 1e6, abs=0.1)
 
 
-@pytest.mark.parametrize("limit, told", [("48MB", "cuda: batches of "), ("4MB", "cuda.memory_limit")])
+@pytest.mark.parametrize("limit, told", [("16MB", "cuda: batches of "), ("4MB", "cuda.memory_limit")])
 def test_a_memory_limit_makes_batches_smaller_or_says_what_to_do(fletch, toy, simulated, limit, told):
     """Without a pool, whose steps are two thirds of this limit."""
     flags = "--cuda-memory-limit", limit, "--cuda-memory-pool=false"
     result, stats = embed_on(fletch, toy, simulated, *flags, devices=1)
     assert told in result.stderr.decode()
-    if limit == "48MB":
-        assert result.returncode == 0 and stats["devices"][0]["pool_held"] <= 48000000
+    if limit == "16MB":
+        assert result.returncode == 0 and stats["devices"][0]["pool_held"] <= 16000000
         assert stats["batch_tokens"] < 16384
     else:
         assert result.returncode != 0 and "may be taken (cuda.memory_limit" in result.stderr.decode()

@@ -24,7 +24,7 @@
 
 enum {
     WORKSPACE_HOPPER = 32 << 20, /* what cublasLt's documents recommend for compute capability 9 */
-    WORKSPACE        = 4 << 20,
+    WORKSPACE        = 4 << 20,  /* and before; enough for partial sums of narrow products */
     PINNED           = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP,
     LEAST_MAJOR      = 7,
     LEAST_MINOR      = 5
@@ -352,7 +352,9 @@ static void set_sizes(fl_engine *e, const fl_encoder *encoder, const fl_engine_o
     e->trace = options->trace;
     e->log   = options->log;
     fl_cuda_hang_open(e, config);
-    e->workspace_bytes = e->major >= 9 ? WORKSPACE_HOPPER : WORKSPACE;
+    e->chooses = config != NULL && fl_config_bool(config, FL_KEY_IO_BATCH_OPTIMIZATION) &&
+                 !fl_config_is_set(config, FL_KEY_BATCH_MAX_TOKENS);
+    e->workspace_bytes = e->major >= 9 && !fl_cuda_is_narrow(e) ? WORKSPACE_HOPPER : WORKSPACE;
 }
 
 static int open_slot(fl_engine *e, fl_cuda_slot *slot, fletch_error *error) {

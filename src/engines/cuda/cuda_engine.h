@@ -137,7 +137,7 @@ typedef enum fl_cuda_watched {
 } fl_cuda_watched;
 
 /* Where everything of a forward at one tier lies in a slot's arena (tiers.c). The parts up to
- * `input_bytes` come up in one copy, those from `bad` on go down in one. */
+ * `input_bytes` come up in one copy, `bad` and `rows` go down in one. */
 typedef struct fl_cuda_place {
     CUdeviceptr meta, cu, skip, segment, ids; /* segment: 0 without desc.segments */
     CUdeviceptr short_tiles, long_tiles;
@@ -146,7 +146,7 @@ typedef struct fl_cuda_place {
                                                product reads x and adds to it */
     CUdeviceptr narrow;                     /* a product's input as int8 or e4m3, or 0 */
     CUdeviceptr row_scales, sums;           /* int8 only */
-    CUdeviceptr bad, rows;
+    CUdeviceptr bad, rows;                  /* over qkv and context, written by pooling alone */
     size_t cu_at, skip_at, segment_at, short_at, long_at, ids_at, input_bytes; /* in the input */
     size_t rows_at, output_bytes;                                              /* from bad */
     size_t bytes;
@@ -216,6 +216,7 @@ struct fl_engine {
     fl_cuda_type    type, narrow;     /* of elements; of products where it can be: fl_cuda_takes */
     uint32_t        element;          /* bytes of the type */
     bool            deterministic, use_graphs, tunes;
+    bool            chooses;   /* nobody asked for a size of batches */
     bool            maps, few; /* small batches: without copies; by kernels/few.cu */
     char            precision[8];
     CUdeviceptr     block;   /* owned: all that the engine has of the device */
@@ -266,6 +267,7 @@ bool     fl_cuda_maps(const fl_engine *e,
 bool     fl_cuda_is_few(const fl_engine *e, uint32_t tier); /* cublasLt has no part in it */
 /* Tokens of a batch beyond which larger ones gain nothing. */
 uint32_t fl_cuda_best_tokens(const fl_engine *e);
+bool     fl_cuda_is_narrow(const fl_engine *e); /* memory sets the pace of its products */
 
 /* cuda_memory.c. The context is current but for the account. */
 void     fl_cuda_memory_open(fl_engine *e, bool pooled);

@@ -8,12 +8,12 @@
  *         for the largest: a small batch stays dense in memory and in the second-level cache, and
  *         its input goes up in one short copy.
  *
- *           meta cu skip segment tiles ids | places | x y | qkv context (or middle) | bytes | bad rows
- *           `--- one copy up                                                     one down --'
+ *           meta cu skip segment tiles ids | places | x y | qkv context, or middle, or bad rows | bytes
+ *           `--- one copy up                                              one down --'
  *
  *         What one slot takes grows with the tier alone, so the largest tier that fits is found by
- *         walking down, and told where it is less than asked for. A fifth of the device's free
- *         memory is left to others.
+ *         walking down, and told where it is less than asked for. Nobody asked for a size: larger
+ *         ones than the best are not made. A fifth of the device's free memory is left to others.
  * Memory  none. Threads: pure functions of the engine's sizes.
  * Proof   tests/cuda/test_cuda_memory.c: predictions against what the driver counted. */
 #include "base/error.h"
@@ -101,21 +101,20 @@ void fl_cuda_lay_out(const fl_engine *e, uint32_t tier, CUdeviceptr base, fl_cud
     out->x = base + take(&at, tokens * e->desc.hidden * size, ALIGN);
     if (pre || e->narrow == FL_CUDA_Q8 || fl_cuda_is_few(e, tier))
         out->y = base + take(&at, tokens * e->desc.hidden * size, ALIGN);
-    size_t middle = at;
-    out->qkv      = base + take(&at, tokens * e->qkv_width * size, ALIGN);
-    out->context  = base + take(&at, tokens * e->inner * size, ALIGN);
-    out->middle   = base + take(&middle, tokens * e->up_width * size, ALIGN);
-    at            = at > middle ? at : middle;
+    size_t middle = at, down = at; /* each over the one before, of which nobody reads any more */
+    out->qkv     = base + take(&at, tokens * e->qkv_width * size, ALIGN);
+    out->context = base + take(&at, tokens * e->inner * size, ALIGN);
+    out->middle  = base + take(&middle, tokens * e->up_width * size, ALIGN);
+    out->bad     = base + take(&down, t->texts * sizeof(uint32_t), ALIGN);
+    out->rows    = base + take(&down, (uint64_t)t->texts * e->width * sizeof(float), ALIGN);
+    at           = at > middle ? at : middle;
+    at           = at > down ? at : down;
     if (e->narrow == FL_CUDA_Q8)
         lay_out_q8(e, tokens, base, &at, out);
     if (e->narrow == FL_CUDA_E4M3)
         out->narrow = base + take(&at, tokens * e->desc.hidden, ALIGN);
-    size_t bad        = take(&at, t->texts * sizeof(uint32_t), ALIGN);
-    size_t rows       = take(&at, (uint64_t)t->texts * e->width * sizeof(float), ALIGN);
-    out->bad          = base + bad;
-    out->rows         = base + rows;
-    out->rows_at      = rows - bad;
-    out->output_bytes = at - bad;
+    out->rows_at      = out->rows - out->bad;
+    out->output_bytes = base + down - out->bad;
     out->bytes        = (at + ALIGN - 1) / ALIGN * ALIGN;
 }
 
@@ -145,21 +144,26 @@ void fl_cuda_share_out(fl_engine *e) {
 }
 
 /* A narrow model computes less for a value than the device could in the time that reading it takes: its
- * batches are best whose activations stay in the second-level cache, a quarter of which is left to the
- * weights of the layer. Where that holds too few tokens to keep the device busy, or products are wide
- * enough to hide memory, the largest batch is best. From figures of devices, not measured. */
+ * batches are best whose activations stay in the second-level cache, all streams' together, a quarter of
+ * which is left to the weights of the layer. Where that holds too few tokens to keep the device busy, or
+ * products are wide enough to hide memory, the largest batch is best. From figures of devices, not
+ * measured. */
 uint32_t fl_cuda_best_tokens(const fl_engine *e) {
     uint32_t      largest = e->tiers[e->tier_count - 1].tokens;
-    uint64_t      room    = (uint64_t)e->l2_bytes / 4 * 3;
+    uint64_t      room    = (uint64_t)e->l2_bytes / 4 * 3 / e->slot_count;
     fl_cuda_place place;
-    if (e->desc.hidden >= BOUND_BY_PRODUCTS)
+    if (!fl_cuda_is_narrow(e))
         return largest;
     for (uint32_t tier = e->tier_count; tier-- > 0 && e->tiers[tier].tokens >= LEAST_BUSY;) {
         fl_cuda_lay_out(e, tier, 0, &place);
-        if (place.bad - place.x <= room)
+        if (place.bytes - place.x <= room)
             return e->tiers[tier].tokens;
     }
     return largest;
+}
+
+bool fl_cuda_is_narrow(const fl_engine *e) {
+    return e->desc.hidden < BOUND_BY_PRODUCTS;
 }
 
 static int fail_fit(const fl_engine *e, uint64_t need, uint64_t room, uint64_t free_bytes,
@@ -184,6 +188,9 @@ int fl_cuda_fit(fl_engine *e, uint32_t tokens, uint64_t limit, fletch_error *err
     uint64_t room = free_bytes / 5 * 4;
     room          = limit > 0 && limit < room ? limit : room;
     name_tiers(e, tokens > e->max_length ? tokens : e->max_length);
+    uint32_t best = e->chooses ? fl_cuda_best_tokens(e) : tokens;
+    if (best < tokens)
+        name_tiers(e, best > e->max_length ? best : e->max_length);
     uint32_t most = e->tier_count, least = fl_cuda_tier_of(e->max_length);
     uint64_t need = 0;
     for (uint32_t tier = most; tier-- > least;) {
