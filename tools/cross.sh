@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# cross.sh windows|macos - fletch, without its server, for a system that this machine is not.
+# cross.sh windows|macos|arm - fletch, without its server, for a system that this machine is not.
 # windows: by mingw-w64; kernels, unit and golden tests run under wine, an hour and a half.
 # macos:   on ARM, by zig cc (the Python package ziglang): compiled and linked. Nothing here runs it.
-# For Linux on ARM tools/emulate.sh runs the kernels.
+# arm:     Linux on ARM, by Debian's cross compiler; unit and golden tests run under qemu-user, hours. The kernels
+#          alone take tools/emulate.sh half a minute.
 # What fletch links to (PCRE2, zlib, zstd) is compiled from the sources of Debian's packages into build-NAME/deps.
 # Writes "passed failed skipped" to build/tally/cross-NAME.
 . "$(dirname "$0")/say.sh"
 
-name=${1:?windows or macos}
+name=${1:?windows, macos or arm}
 folder=$ROOT/build-$name
 deps=$folder/deps
 sources=$ROOT/.cache/sources
@@ -52,7 +53,14 @@ macos)
     cc=("$folder"/cc) ar=("$folder"/ar) run=("$folder"/native) # the one program that the build itself runs
     system=(-DCMAKE_SYSTEM_NAME=Darwin -DCMAKE_SYSTEM_PROCESSOR=arm64 -DCMAKE_AR="$folder"/ar -DCMAKE_RANLIB=/bin/true
             -DCMAKE_INSTALL_NAME_TOOL=/bin/true -DCMAKE_OSX_SYSROOT= -DFLETCH_TESTS=OFF -DFLETCH_WERROR=OFF) ;;
-*) stop "unknown system '$name'" "tools/cross.sh windows or macos" ;;
+arm)
+    need aarch64-linux-gnu-gcc "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
+    need qemu-aarch64 qemu-user
+    cc=(aarch64-linux-gnu-gcc) ar=(aarch64-linux-gnu-ar) run=(qemu-aarch64 -cpu max)
+    # The suffix leaves the plain names to the programs that start these.
+    system=(-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_EXECUTABLE_SUFFIX_C=.exe)
+    export QEMU_LD_PREFIX=/usr/aarch64-linux-gnu ;;
+*) stop "unknown system '$name'" "tools/cross.sh windows, macos or arm" ;;
 esac
 
 # ---- What fletch links to ----
@@ -137,7 +145,7 @@ build() { # TARGETS
 make_wrappers() {
     local program
     for program in "$folder"/*.exe "$folder"/tests/*.exe; do
-        printf '#!/bin/sh\nexec wine "%s" "$@"\n' "$program" >"${program%.exe}"
+        printf '#!/bin/sh\nexec %s "%s" "$@"\n' "${run[*]}" "$program" >"${program%.exe}"
         chmod +x "${program%.exe}"
     done
 }

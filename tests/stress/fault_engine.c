@@ -4,12 +4,12 @@
 
 #include <math.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -182,9 +182,8 @@ static uint32_t devices(const fl_engine_options *options) {
 }
 
 static bool is_pinned(const fl_engine_options *options) {
-    cpu_set_t set;
-    return options->cores && sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) == 1 &&
-           CPU_ISSET(options->cores[0], &set);
+    uint16_t cores[FL_CORES_MAX];
+    return options->cores && fl_cpu_cores(cores) == 1 && cores[0] == options->cores[0];
 }
 
 static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
