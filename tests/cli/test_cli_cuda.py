@@ -168,3 +168,18 @@ def test_every_device_is_told(fletch, simulated):
 def test_a_driver_that_is_too_old(fletch, simulated):
     found = machine(fletch, **simulated | {"SIM_CUDA_DRIVER": "11040"})
     assert found["provider.cuda"].startswith("no: ") and "11.4" in found["provider.cuda"]
+
+
+@pytest.mark.parametrize("file, told", [("dxg", "usable: 1 device"), ("other", "no: this machine has no NVIDIA driver")])
+def test_a_gpu_under_windows_is_seen_by_its_own_file(fletch, simulated, tmp_path, file, told):
+    """WSL 2 has /dev/dxg and no /dev/nvidiactl."""
+    devices = tmp_path / "dev"
+    devices.mkdir()
+    (devices / file).touch()
+    alone = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /dev && exec "$@"', devices]
+    if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("a mount namespace takes root")
+    result = subprocess.run([*alone, commandline.BIN, "doctor", "--format", "json"], stdin=subprocess.PIPE, capture_output=True,
+                            env=fletch.environment(**simulated | {"FLETCH_PROVIDER_HARDWARE_DETECTION": "true"}), check=False)
+    found = {item["name"]: item["value"] for item in json.loads(result.stdout)["machine"]}
+    assert found["provider.cuda"].startswith(told)
