@@ -18,7 +18,7 @@ import tempfile
 MODEL, PROGRAM = os.environ["FLETCH_MODEL"], os.environ["FLETCH_BIN"]
 DATA, HERE = pathlib.Path(os.environ["FLETCH_TEST_DATA"]), pathlib.Path(__file__).resolve().parent
 ROUNDS, ROWS = (int(os.environ.get(f"BENCH_{name}", default)) for name, default in (("ROUNDS", "2"), ("ROWS", "1500")))
-FEW = 64
+FEW = 256
 GROUPS = pathlib.Path("/sys/fs/cgroup")
 GROUP = (GROUPS / "cpuacct" if (GROUPS / "cpuacct").exists() else GROUPS) / "fletch-bench"
 
@@ -27,6 +27,7 @@ import os, sys
 import ray, ray.data
 import fletch.ray
 source, target, actors = sys.argv[1:]
+ray.data.DataContext.get_current().wait_for_min_actors_s = 600  # else one may end a small job before the other has begun
 ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False)
 ds = fletch.ray.embed(ray.data.read_parquet(source), model=os.environ["FLETCH_MODEL"], concurrency=int(actors), cpus=1, batch_size=64)
 ds.write_parquet(target)
@@ -114,9 +115,12 @@ def pool(folder):
     import pyarrow as pa
     import pyarrow.parquet as pq
     runs = iter(range(1000))
+    rows = texts(FEW + ROWS)
     for name, count in (("few", FEW), ("many", FEW + ROWS)):
         (folder / name).mkdir()
-        pq.write_table(pa.table({"text": texts(count)}), folder / name / "0.parquet", row_group_size=64)
+        cuts = [*range(0, FEW, FEW // 8), *range(FEW, count, 512), count]  # a file is a task: of the few each actor has some
+        for low, high in zip(cuts, cuts[1:]):
+            pq.write_table(pa.table({"text": rows[low:high]}), folder / name / f"{low:06}.parquet")
 
     def work(name, actors):
         return cpu_of_group([sys.executable, "-c", JOB, folder / name, folder / f"ray{next(runs)}", str(actors)])
