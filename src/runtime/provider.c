@@ -214,8 +214,11 @@ static int open_one(const walk *w, const provider *p) {
         any_hangs(p, ops, w->config))
         return status;
     ops = usable_engine(p, onnxruntime, w->config, 0, &probe);
-    if (!ops)
-        return status;
+    if (!ops) {
+        const fletch_error own = *w->error;
+        return fl_fail(w->error, status, own.where, "%s; ONNX Runtime: %s", own.message,
+                       probe.reason);
+    }
     fl_log_write(options.log, FL_LOG_INFO, "%s; trying ONNX Runtime", w->error->message);
     return w->open(w->arg, ops, p->name, &options, w->error);
 }

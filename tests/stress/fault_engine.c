@@ -325,21 +325,27 @@ static int forward(fl_engine *engine, uint32_t slot, const fl_batch *batch, flet
     return status;
 }
 
-static const fl_engine_ops fault_ops = {.abi     = FL_ENGINE_ABI,
-                                        .name    = "cpu",
-                                        .probe   = probe,
-                                        .devices = devices,
-                                        .open    = open_engine,
-                                        .forward = forward,
-                                        .close   = close_engine,
-                                        .info    = info,
-                                        .memory  = memory};
-
-const fl_engine_ops *fl_engine_at(size_t index) {
-    return index == 0 ? &fault_ops : NULL;
-}
+#define FAULT_OPS(called)                                                                          \
+    {                                                                                              \
+        .abi = FL_ENGINE_ABI, .name = called, .probe = probe, .devices = devices,                  \
+        .open = open_engine, .forward = forward, .close = close_engine, .info = info,              \
+        .memory = memory                                                                           \
+    }
 
 /* It is "cuda" too, so that there is a provider to fall back from. */
+static const fl_engine_ops fault_ops[] = {FAULT_OPS("cpu"), FAULT_OPS("cuda"),
+                                          FAULT_OPS("onnxruntime")};
+
+const fl_engine_ops *fl_engine_at(size_t index) {
+    return index == 0 ? &fault_ops[0] : NULL;
+}
+
 const fl_engine_ops *fl_engine_find(const char *name) {
-    return strcmp(name, "cpu") == 0 || strcmp(name, "cuda") == 0 ? &fault_ops : NULL;
+    pthread_mutex_lock(&plan_lock);
+    size_t count = plan.onnxruntime ? 3 : 2;
+    pthread_mutex_unlock(&plan_lock);
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(name, fault_ops[i].name) == 0)
+            return &fault_ops[i];
+    return NULL;
 }

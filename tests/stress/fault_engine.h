@@ -35,8 +35,9 @@ typedef struct fl_fault_plan {
     int64_t  at, times;
     int64_t  opens_fail; /* so many opens fail with EPROVIDER, or with `opens_code` */
     int      opens_code;
-    bool     cuda_gone; /* opens on the provider cuda fail with EPROVIDER */
-    uint32_t cpu_slots; /* of a replica on the provider cpu; 0: slots */
+    bool     cuda_gone;   /* opens on the provider cuda fail with EPROVIDER */
+    bool     onnxruntime; /* there is an engine of that name as well */
+    uint32_t cpu_slots;   /* of a replica on the provider cpu; 0: slots */
     /* how late FL_FAULT_LATE is, how long FL_FAULT_HANG is silent; 0: a few; FL_FAULT_HELD: until told */
     uint64_t    late_ms;
     fl_fault    script[8]; /* the next forwards one by one, up to the first FL_FAULTS */

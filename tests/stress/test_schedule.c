@@ -385,6 +385,29 @@ Test(schedule, a_device_without_memory_leaves_the_model_to_the_next_provider) {
     fletch_config_free(config);
 }
 
+/* A card that is too old for the cuda engine, or a model that it has no kernels for: what its probe could
+ * not know. provider.engine says whether another engine may have the card. */
+Test(schedule, what_one_engine_of_a_provider_refuses_goes_to_the_other) {
+    static const struct {
+        const char *engine, *provider;
+        uint64_t    opens, fallbacks;
+    } cases[] = {{"auto", "cuda", 2, 0}, {"native", "cpu", 2, 1}, {"onnxruntime", "cpu", 2, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pairs options = {
+            {"provider.order", "cuda,cpu"}, {"provider.engine", cases[i].engine}, {NULL, NULL}};
+        fl_fault_plan plan   = {.slots = 1, .opens_fail = 1, .onnxruntime = true};
+        uint64_t      before = fl_fault_opens();
+        fletch_model *model  = open_with(&plan, options);
+        fletch_stats  stats  = stats_of(model);
+        cr_assert_str_eq(stats.provider, cases[i].provider, "%s", cases[i].engine);
+        cr_assert_eq(stats.counter[FLETCH_COUNT_PROVIDER_FALLBACKS], cases[i].fallbacks);
+        cr_assert_eq(fl_fault_opens() - before, cases[i].opens);
+        embed_all(model);
+        fletch_close(model);
+    }
+    cr_assert_eq(fl_fault_open(), 0);
+}
+
 /* ---- Devices that do not open ------------------------------------------------------------------ */
 
 static int gather(void *user, const char *name, const char *value, const char *comment) {
