@@ -117,13 +117,18 @@ def toy(tmp_path_factory):
     return folder / "toy"
 
 
-def embed_on(fletch, toy, environment, *flags, devices=8):
-    """One text on the simulated devices; the result, and the statistics of the run."""
-    gpu = {"FLETCH_PROVIDER_ORDER": "cuda", "FLETCH_PROVIDER_FALLBACK": "false", "FLETCH_CUDA_STREAMS": "1",
-           "FLETCH_PROVIDER_DEVICES": "all", "SIM_CUDA_DEVICES": str(devices)}
-    result = fletch("embed", "-m", toy, "--stats", "--stats-json", "run.json", *flags, "a text", env=environment | gpu)
+def embed_one(fletch, toy, environment, *flags):
+    """The result, and the statistics of the run."""
+    result = fletch("embed", "-m", toy, "--stats", "--stats-json", "run.json", *flags, "a text", env=environment)
     path = fletch.tmp_path / "run.json"
     return result, json.loads(path.read_text()) if path.exists() else None
+
+
+def embed_on(fletch, toy, environment, *flags, devices=8):
+    """On all of so many simulated devices, and nowhere else."""
+    gpu = {"FLETCH_PROVIDER_ORDER": "cuda", "FLETCH_PROVIDER_FALLBACK": "false", "FLETCH_CUDA_STREAMS": "1",
+           "FLETCH_PROVIDER_DEVICES": "all", "SIM_CUDA_DEVICES": str(devices)}
+    return embed_one(fletch, toy, environment | gpu, *flags)
 
 
 def test_devices_are_opened_side_by_side(fletch, toy, simulated):
@@ -163,6 +168,50 @@ def test_every_device_is_told(fletch, simulated):
     assert re.search(r"\d GB, compute capability 9\.0; driver 13\.0, cublasLt \d+", found["provider.cuda"])
     assert "libfletch_cuda.so" in found["provider.cuda"]
     assert "compute capability" in found["provider.cuda.1"] and "provider.cuda.2" not in found
+
+
+@pytest.mark.parametrize("named, devices", [({}, [0]), ({"OP_DBUS_GPU_DEVICE": "1"}, [1]), ({"FLETCH_DEVICE": "all"}, [0, 1]),
+                                            ({"FLETCH_PROVIDER_DEVICES": "cuda:1"}, [1])])
+def test_the_first_device_is_taken_unless_others_are_named(fletch, toy, simulated, named, devices):
+    two = simulated | {"SIM_CUDA_DEVICES": "2", "OP_DBUS_EXECUTION_PROVIDER": "cuda"}
+    result, stats = embed_one(fletch, toy, two | named)
+    assert result.returncode == 0, result.stderr
+    assert [device["device"] for device in stats["devices"]] == devices and stats["provider"] == "cuda"
+
+
+@pytest.mark.parametrize("order", ["cpu", "auto", "cuda,cpu"])
+def test_the_number_of_a_card_does_not_bind_the_processor(fletch, toy, order):
+    """It was left in the environment, or the card is gone."""
+    gone = NATIVE | {"FLETCH_CUDA_MODULE": "/nowhere", "OP_DBUS_EXECUTION_PROVIDER": order, "OP_DBUS_GPU_DEVICE": "1"}
+    result, stats = embed_one(fletch, toy, gone)
+    assert result.returncode == 0, result.stderr
+    assert stats["provider"] == "cpu" and stats["provider_fallbacks"] == (order != "cpu")
+
+
+def test_a_card_that_is_too_old_leaves_the_work_to_the_processor(fletch, toy, simulated):
+    old = simulated | {"SIM_CUDA_CAPABILITY": "6.1", "FLETCH_PROVIDER_ORDER": "cuda,cpu"}
+    result, stats = embed_one(fletch, toy, old)
+    assert result.returncode == 0 and stats["provider"] == "cpu"
+    assert b"compute capability 6.1" in result.stderr and b"falling back to cpu" in result.stderr
+
+
+def test_a_card_that_is_too_old_is_told_what_would_run_it(fletch, toy, simulated):
+    old = simulated | {"SIM_CUDA_CAPABILITY": "6.1", "FLETCH_PROVIDER_ORDER": "cuda", "FLETCH_PROVIDER_ENGINE": "auto",
+                       "FLETCH_ONNXRUNTIME_LIBRARY": "/nowhere"}
+    result, _ = embed_one(fletch, toy, old)
+    assert result.returncode == 2
+    assert re.search(rb"compute capability 6\.1; .*; ONNX Runtime: .*/nowhere", result.stderr), result.stderr
+
+
+@pytest.mark.parametrize("preset, streams", [("gpu", 2), ("latency", 2), ("throughput", 2), ("memory", 1), ("debug", 2),
+                                             ("max", 4)])
+def test_presets_open_a_card(fletch, toy, simulated, preset, streams):
+    """Tuning would take a simulated device minutes at their sizes of batch."""
+    flags = "--preset", preset, "--provider-order", "cuda,cpu", "--cuda-tune=false"
+    result, stats = embed_one(fletch, toy, simulated, *flags)
+    assert result.returncode == 0, result.stderr
+    assert stats["provider"] == "cuda" and stats["provider_fallbacks"] == 0 and stats["slots"] == streams
+    assert stats["precision"] == ("fp32" if preset == "debug" else "bf16")
 
 
 def test_a_driver_that_is_too_old(fletch, simulated):
