@@ -71,7 +71,9 @@ static const fletch_preset presets[] = {
     {"debug", "provider.deterministic", "true", "Same bytes on every run."},
     {"debug", "batch.dynamic", "false", "A batch holds one caller's texts."},
     {"debug", "pool.enable", "false", "Every buffer is new: a sanitizer sees what runs over."},
-    {"debug", "onnxruntime.graph_optimization_level", "1", "Operators as they were written."},
+    {"debug", "onnxruntime.graph_optimization_level", "1",
+     "A trace names most operators as they were written."},
+    {"debug", "onnxruntime.memory_pattern", "false", "No block is planned for runs to come."},
     {"debug", "profile.file", "fletch-debug.json", "Where the time goes, for chrome://tracing."},
     {"debug", "cuda.graphs", "false", "Each kernel is launched, and fails, by itself."},
 
