@@ -42,12 +42,18 @@ fl_exit fl_cli_fail(const fletch_error *error, bool opening);
 fl_exit fl_cli_usage(const fl_cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Write a finished report to standard output. A closed pipe is silent failure. */
-fl_exit fl_cli_print(const fl_buf *text);
+/* Say so, and give FL_EXIT_FAILED. */
+fl_exit fl_cli_no_memory(void);
+
+/* Write a finished report to standard output and free it. A closed pipe is silent failure. */
+fl_exit fl_cli_print(fl_buf *text);
 
 /* Append a text for a person: at most `columns` code points, control characters as spaces (a text
  * must not steer the terminal), "..." when cut. */
 void fl_cli_preview(fl_buf *out, const char *text, size_t size, size_t columns);
+
+/* Whether the flag was given with this word. */
+bool fl_cli_is(const fl_cli *cli, fl_flag_id flag, const char *word);
 
 /* ---- session.c: configuration and model ---- */
 

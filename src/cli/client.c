@@ -281,8 +281,7 @@ static void tell_refusal(const fl_client *client, int status, const fl_buf *repl
 fl_exit fl_client_post(const fl_client *client, const char *path, const fl_buf *body,
                        fl_buf *reply) {
     if (body->failed) {
-        fl_cli_message("out of memory");
-        return FL_EXIT_FAILED;
+        return fl_cli_no_memory();
     }
     int status = fl_client_ask(client, "POST", path, body, POST_SECONDS, REPLY_MAX, reply);
     if (status == 200) {

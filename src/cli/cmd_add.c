@@ -158,8 +158,7 @@ static fl_exit add_window(fl_run *run, void *user) {
         add->capacity = run->window.count;
         add->rows     = fl_alloc_array(add->capacity, sizeof *add->rows);
         if (add->rows == NULL) {
-            fl_cli_message("out of memory");
-            return FL_EXIT_FAILED;
+            return fl_cli_no_memory();
         }
     }
     bool    on   = write_body(run, add);

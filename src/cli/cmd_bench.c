@@ -293,8 +293,7 @@ static fl_exit begin(bench *b, fl_cli *cli, fletch_error *error) {
     b->vectors =
         fl_alloc_array((size_t)TEXTS_MAX * fletch_dimensions(b->model), sizeof *b->vectors);
     if (b->vectors == NULL) {
-        fl_cli_message("out of memory");
-        return FL_EXIT_FAILED;
+        return fl_cli_no_memory();
     }
     for (unsigned i = 0; i < ROWS; i++) {
         if (i == 0 || lengths[i] <= b->info.max_length) {
@@ -322,7 +321,6 @@ static void finish(bench *b) {
 
 fl_exit fl_cmd_bench(fl_cli *cli) {
     static bench b;
-    const char  *format  = cli->args.value[FL_FLAG_FORMAT];
     const char  *wanted  = cli->args.value[FL_FLAG_SECONDS];
     double       seconds = SECONDS;
     fl_buf       out     = {0};
@@ -343,10 +341,9 @@ fl_exit fl_cmd_bench(fl_cli *cli) {
         code = fl_cli_fail(&error, false);
     }
     if (code == FL_EXIT_DONE) {
-        (format != NULL && strcmp(format, "json") == 0 ? put_json : put_text)(&b, &out);
+        (fl_cli_is(cli, FL_FLAG_FORMAT, "json") ? put_json : put_text)(&b, &out);
         code = fl_cli_print(&out);
     }
-    fl_buf_free(&out);
     finish(&b);
     return code;
 }

@@ -155,9 +155,7 @@ static fl_exit get_one(fl_cli *cli) {
         fl_buf_printf(&out, "\t%s", origin);
     }
     fl_buf_putc(&out, '\n');
-    fl_exit code = fl_cli_print(&out);
-    fl_buf_free(&out);
-    return code;
+    return fl_cli_print(&out);
 }
 
 fl_exit fl_cmd_config(fl_cli *cli) {
@@ -170,11 +168,9 @@ fl_exit fl_cmd_config(fl_cli *cli) {
     }
     bool           origins = args->value[FL_FLAG_SHOW_ORIGIN] != NULL;
     const char    *preset  = args->value[FL_FLAG_PRESET];
-    const char    *format  = args->value[FL_FLAG_FORMAT];
     bool           alone   = preset != NULL && !origins && args->key_count == 0;
     fletch_config *config  = cli->config;
-    fletch_error   error;
-    memset(&error, 0, sizeof error);
+    fletch_error   error   = {0};
     if (alone) { /* what the preset sets, whatever environment and files say */
         config = fletch_config_new();
         if (config == NULL || fletch_config_preset(config, preset, &error) < 0) {
@@ -183,15 +179,13 @@ fl_exit fl_cmd_config(fl_cli *cli) {
         }
     }
     fl_buf out = {0};
-    if (format != NULL && strcmp(format, "json") == 0) {
+    if (fl_cli_is(cli, FL_FLAG_FORMAT, "json")) {
         put_json(&out, config, alone);
     } else {
         put_toml(&out, config, origins, alone ? preset : NULL);
     }
-    fl_exit code = fl_cli_print(&out);
-    fl_buf_free(&out);
     if (alone) {
         fletch_config_free(config);
     }
-    return code;
+    return fl_cli_print(&out);
 }

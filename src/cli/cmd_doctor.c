@@ -134,8 +134,7 @@ static double compare(const float vectors[SENTENCES][DIMENSIONS]) {
 static bool self_test(fl_cli *cli, report *r) {
     static float vectors[SENTENCES][DIMENSIONS];
     char         text[600];
-    fletch_error error;
-    memset(&error, 0, sizeof error);
+    fletch_error error = {0};
     why_skip(cli, text, sizeof text);
     if (text[0] != '\0') {
         (void)add(r, "vectors", "skipped", text);
@@ -166,8 +165,7 @@ static bool self_test(fl_cli *cli, report *r) {
 
 /* The model and its test; the report holds what was found. */
 static fl_exit examine_model(fl_cli *cli, report *r) {
-    fletch_error error;
-    memset(&error, 0, sizeof error);
+    fletch_error error = {0};
     begin(r, "model");
     /* The doctor looks and touches nothing: a missing model is a finding, not a reason to fetch it.
      * Asked first without opening, so that the report does not blame a setting nobody made. */
@@ -187,16 +185,14 @@ static fl_exit examine_model(fl_cli *cli, report *r) {
 }
 
 fl_exit fl_cmd_doctor(fl_cli *cli) {
-    const char *format = cli->args.value[FL_FLAG_FORMAT];
     if (cli->args.rest_count > 0) {
         return fl_cli_usage(cli, "doctor takes no arguments; --model names the model");
     }
-    report r = {{0}, format != NULL && strcmp(format, "json") == 0, false};
+    report r = {.json = fl_cli_is(cli, FL_FLAG_FORMAT, "json")};
     begin(&r, "machine");
     (void)fletch_system_describe(cli->config, add, &r);
     fl_exit code = examine_model(cli, &r);
     end(&r);
     fl_exit printed = fl_cli_print(&r.out);
-    fl_buf_free(&r.out);
     return printed != FL_EXIT_DONE ? printed : code;
 }

@@ -89,17 +89,15 @@ static fl_exit check_format(const fl_cli *cli, const fl_output *output, const em
 
 static fl_exit put(fl_run *run, const fl_record *record, const fl_row *row, void *user) {
     embed_run   *embed = user;
-    fletch_error error;
+    fletch_error error = {0};
     int          status;
     (void)record;
-    memset(&error, 0, sizeof error);
     if (embed->compare && embed->table.count == FL_SIMILARITY_MAX) {
         return fl_cli_usage(run->cli, "--similarity compares at most %d texts; there are more",
                             FL_SIMILARITY_MAX);
     }
     if (embed->compare && !fl_similarity_add(&embed->table, row)) {
-        fl_cli_message("out of memory");
-        return FL_EXIT_FAILED;
+        return fl_cli_no_memory();
     }
     if (embed->compare) {
         return FL_EXIT_DONE;
@@ -115,9 +113,8 @@ static fl_exit put(fl_run *run, const fl_record *record, const fl_row *row, void
 }
 
 static fl_exit finish(fl_run *run, embed_run *embed) {
-    fletch_error error;
-    memset(&error, 0, sizeof error);
-    int status;
+    fletch_error error = {0};
+    int          status;
     if (embed->compare) {
         fl_similarity_print(&embed->table, &run->output);
         status = fl_sink_finish(&run->output.sink, NULL, 0, &error);

@@ -49,8 +49,7 @@ static fl_exit do_pull(fl_cli *cli, const char *id) {
 
 static fl_exit do_path(fl_cli *cli, const char *id) {
     char         path[PATH_ROOM];
-    fletch_error error;
-    memset(&error, 0, sizeof error);
+    fletch_error error = {0};
     if (fletch_hub_path(cli->config, id, path, sizeof path, &error) < 0) {
         return fl_cli_fail(&error, true);
     }
@@ -92,10 +91,9 @@ static int on_entry(void *user, const fletch_hub_entry *entry) {
 }
 
 static fl_exit do_ls(fl_cli *cli) {
-    listing      list = {.json = as_json(cli)};
-    fletch_error error;
-    memset(&error, 0, sizeof error);
-    fl_exit code;
+    listing      list  = {.json = as_json(cli)};
+    fletch_error error = {0};
+    fl_exit      code;
     if (fletch_hub_list(cli->config, on_entry, &list, &error) < 0) {
         code = fl_cli_fail(&error, true);
     } else {
@@ -131,10 +129,9 @@ static int on_file(void *user, const char *name, const char *value, const char *
 }
 
 static fl_exit do_verify(fl_cli *cli, const char *id) {
-    listing      list = {.json = as_json(cli)};
-    fletch_error error;
-    memset(&error, 0, sizeof error);
-    int status = fletch_hub_verify(cli->config, id, on_file, &list, &error);
+    listing      list   = {.json = as_json(cli)};
+    fletch_error error  = {0};
+    int          status = fletch_hub_verify(cli->config, id, on_file, &list, &error);
     if (list.json) {
         fl_buf_puts(&list.out, list.count == 0 ? "{}\n" : "\n}\n");
     }
@@ -153,8 +150,7 @@ static fl_exit do_verify(fl_cli *cli, const char *id) {
 
 static fl_exit do_rm(fl_cli *cli, const char *id) {
     uint64_t     freed = 0;
-    fletch_error error;
-    memset(&error, 0, sizeof error);
+    fletch_error error = {0};
     if (fletch_hub_remove(cli->config, id, &freed, &error) < 0) {
         return fl_cli_fail(&error, true);
     }

@@ -84,7 +84,7 @@ static fl_exit check_flags(const fl_cli *cli, fl_parts *parts, fl_filejob *job, 
         return fl_cli_usage(cli, "--split-bytes is a size from 1KiB, such as 32MiB, not '%.64s'",
                             size);
     }
-    parts->half            = dtype != NULL && strcmp(dtype, "float16") == 0;
+    parts->half            = fl_cli_is(cli, FL_FLAG_DTYPE, "float16");
     parts->embedder.dtype  = fl_embedder_dtype(dtype);
     parts->embedder.strict = true;
     (void)snprintf(job->suffix, sizeof job->suffix, "%s", format != NULL ? format : "npy");
@@ -139,8 +139,7 @@ static bool look(fl_parts *parts, tally *run) {
 
 static fl_exit make_parts(fl_parts *parts, tally *run) {
     const fl_filejob *job  = parts->job;
-    const char       *stop = parts->cli->args.value[FL_FLAG_ON_ERROR];
-    const bool        on   = stop == NULL || strcmp(stop, "stop") != 0;
+    const bool        on   = !fl_cli_is(parts->cli, FL_FLAG_ON_ERROR, "stop");
     fl_exit           code = FL_EXIT_DONE;
     for (uint64_t i = 0; code == FL_EXIT_DONE && i < run->parts; i++) {
         const uint64_t number = run->shard + i * run->shards;
@@ -191,9 +190,7 @@ static fl_exit print_summary(const tally *run) {
     fl_buf_printf(&text, "%.3f", run->seconds);
     fl_json_w_end(&w);
     fl_buf_putc(&text, '\n');
-    fl_exit code = fl_cli_print(&text);
-    fl_buf_free(&text);
-    return code;
+    return fl_cli_print(&text);
 }
 
 /* Before job.json stands: a model whose texts become no row each would leave the folder to another job. */
@@ -225,8 +222,7 @@ static fl_exit work(fl_parts *parts, fl_filejob *job, tally *run) {
     parts->embedder.dimensions = fletch_dimensions(cli->model);
     (void)fl_atomic_sweep(job->folder, false);
     if (!look(parts, run)) {
-        fl_cli_message("out of memory");
-        return FL_EXIT_FAILED;
+        return fl_cli_no_memory();
     }
     fl_progress_open(&parts->progress, cli->args.value[FL_FLAG_PROGRESS], cli->quiet, false,
                      "texts");
@@ -322,7 +318,6 @@ static fl_exit look_at_job(fl_cli *cli, const char *folder) {
     if (args->value[FL_FLAG_MERGE] != NULL && (code == FL_EXIT_DONE || code == FL_EXIT_PARTLY)) {
         code = fl_filejob_merge(&job, cli, args->value[FL_FLAG_MERGE]);
     }
-    fl_buf_free(&text);
     fl_filejob_free(&job);
     return code;
 }
@@ -361,8 +356,7 @@ static fl_exit begin(fl_cli *cli) {
 }
 
 fl_exit fl_cmd_run(fl_cli *cli) {
-    const char *on_error = cli->args.value[FL_FLAG_ON_ERROR];
-    fl_exit     code     = begin(cli);
-    bool        accept   = on_error != NULL && strcmp(on_error, "accept") == 0;
+    fl_exit code   = begin(cli);
+    bool    accept = fl_cli_is(cli, FL_FLAG_ON_ERROR, "accept");
     return accept && code == FL_EXIT_PARTLY ? FL_EXIT_DONE : code;
 }

@@ -57,12 +57,11 @@ static size_t models_of_flags(const fl_cli *cli, const char **out, size_t capaci
 }
 
 static fl_exit serve(fl_cli *cli, const char *const *models, size_t count) {
-    fletch_error error;
+    fletch_error error   = {0};
     bool         opening = false;
     int          code    = 0;
     fl_serve     serve   = {cli->config, models, count, reload, cli};
     sigset_t     set;
-    memset(&error, 0, sizeof error);
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
@@ -85,8 +84,7 @@ fl_exit fl_cmd_serve(fl_cli *cli) {
     const char *listed = fletch_config_get(cli->config, "server.models", NULL);
     char       *copy   = fl_strdup(listed != NULL ? listed : "");
     if (copy == NULL) {
-        fl_cli_message("out of memory");
-        return FL_EXIT_FAILED;
+        return fl_cli_no_memory();
     }
     if (count == 0) {
         count = split(copy, models, MODELS);

@@ -108,8 +108,7 @@ static fl_exit tokenize_window(fl_run *run, void *user) {
     for (size_t i = 0; i < run->window.count; i++) {
         const fl_record *record = &run->window.records[i];
         fletch_tokens   *tokens = NULL;
-        fletch_error     error;
-        memset(&error, 0, sizeof error);
+        fletch_error     error  = {0};
         int status = fletch_tokenize(run->cli->model, run->window.texts[i], run->window.sizes[i],
                                      options, &tokens, &error);
         if (status == FLETCH_ETOOLONG || status == FLETCH_EUTF8) {
@@ -146,8 +145,7 @@ static fl_exit tokenize_window(fl_run *run, void *user) {
 }
 
 static fl_exit finish(fl_run *run) {
-    fletch_error error;
-    memset(&error, 0, sizeof error);
+    fletch_error error = {0};
     if (fl_output_finish(&run->output, 0, FLETCH_FLOAT32, &error) < 0) {
         return fl_output_fail(&run->output, &error);
     }
@@ -335,9 +333,8 @@ static fl_exit decode_window(fl_run *run, void *user) {
     fl_exit     code   = FL_EXIT_DONE;
     decode->count      = 0;
     for (size_t i = 0; code == FL_EXIT_DONE && i < run->window.count; i++) {
-        fletch_error error;
-        memset(&error, 0, sizeof error);
-        bool parsed = parse_ids(decode, run->window.texts[i], run->window.sizes[i], &error);
+        fletch_error error  = {0};
+        bool         parsed = parse_ids(decode, run->window.texts[i], run->window.sizes[i], &error);
         if (!parsed || lists || i + 1 == run->window.count) {
             code          = decode_one(run, decode, parsed, run->window.records[i].place, &error);
             decode->count = 0;

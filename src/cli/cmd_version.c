@@ -3,23 +3,18 @@
  *
  * Role    Also behind --version. The first line stays "fletch X.Y.Z": scripts cut it.
  * Proof   tests/cli/test_cli_usage.py. */
-#include <string.h>
-
 #include "cli/cli.h"
 
 fl_exit fl_cmd_version(fl_cli *cli) {
-    fl_buf      out    = {0};
-    const char *format = cli->args.value[FL_FLAG_FORMAT];
+    fl_buf out = {0};
     if (cli->args.rest_count > 0) {
         return fl_cli_usage(cli, "version takes no arguments");
     }
-    if (format != NULL && strcmp(format, "json") == 0) {
+    if (fl_cli_is(cli, FL_FLAG_FORMAT, "json")) {
         fl_buf_printf(&out, "{\"version\":\"%s\",\"compiler\":\"%s\",\"license\":\"Apache-2.0\"}\n",
                       fletch_version(), __VERSION__);
     } else {
         fl_buf_printf(&out, "fletch %s\n", fletch_version());
     }
-    fl_exit code = fl_cli_print(&out);
-    fl_buf_free(&out);
-    return code;
+    return fl_cli_print(&out);
 }

@@ -304,7 +304,5 @@ fl_exit fl_cmd_completion(fl_cli *cli) {
     } else {
         put_fish(&out);
     }
-    fl_exit code = fl_cli_print(&out);
-    fl_buf_free(&out);
-    return code;
+    return fl_cli_print(&out);
 }

@@ -117,8 +117,7 @@ fl_exit fl_embedder_window(fl_run *run, void *user) {
         return FL_EXIT_FAILED;
     }
     while (first < total) {
-        fletch_error error;
-        memset(&error, 0, sizeof error);
+        fletch_error error = {0};
         span       = span_of(run, embedder, first, span < total - first ? span : total - first);
         int status = embed_span(run, embedder, first, span, &error);
         if (status >= 0) {

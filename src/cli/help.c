@@ -143,7 +143,5 @@ fl_exit fl_cmd_help(fl_cli *cli) {
                             meant != NULL ? meant : "there is help for commands, options, and keys",
                             meant != NULL ? "'?" : "");
     }
-    fl_exit code = fl_cli_print(&out);
-    fl_buf_free(&out);
-    return code;
+    return fl_cli_print(&out);
 }

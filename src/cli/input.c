@@ -70,11 +70,6 @@ fl_input_format fl_input_format_of(const fl_cli *cli, const char *path) {
     return choose_format(cli->args.value[FL_FLAG_INPUT_FORMAT], path);
 }
 
-static bool has(const fl_cli *cli, fl_flag_id flag, const char *word) {
-    const char *value = cli->args.value[flag];
-    return value != NULL && strcmp(value, word) == 0;
-}
-
 /* The file behind `path` to the list, unless it is there. */
 static fl_exit add_file(fl_input *input, const fl_cli *cli, const char *path) {
     fl_input_file file = {.path = NULL};
@@ -108,8 +103,7 @@ static fl_exit add_file(fl_input *input, const fl_cli *cli, const char *path) {
     input->files         = files != NULL ? files : input->files;
     file.path            = stream || files == NULL ? NULL : fl_strdup(path);
     if (files == NULL || (!stream && file.path == NULL)) {
-        fl_cli_message("out of memory");
-        return FL_EXIT_FAILED;
+        return fl_cli_no_memory();
     }
     bool lines  = cli->args.command->id == FL_CMD_DECODE; /* it parses its lists itself */
     file.format = lines ? FL_INPUT_LINES : fl_input_format_of(cli, file.path);
@@ -309,8 +303,8 @@ static fl_exit read_flags(fl_input *input, const fl_cli *cli, const char *own_na
         return code;
     }
     input->keep_fields = args->value[FL_FLAG_KEEP_FIELDS] != NULL;
-    input->skip_errors = has(cli, FL_FLAG_ON_ERROR, "skip");
-    input->repair_utf8 = has(cli, FL_FLAG_INVALID_UTF8, "replace");
+    input->skip_errors = fl_cli_is(cli, FL_FLAG_ON_ERROR, "skip");
+    input->repair_utf8 = fl_cli_is(cli, FL_FLAG_INVALID_UTF8, "replace");
     return FL_EXIT_DONE;
 }
 
@@ -325,15 +319,13 @@ fl_exit fl_input_open_piece(fl_input *input, const fl_cli *cli, const char *own_
     if (code != FL_EXIT_DONE) {
         return code;
     }
-    fletch_error error;
-    memset(&error, 0, sizeof error);
-    input->skip_errors = !has(cli, FL_FLAG_ON_ERROR, "stop");
+    fletch_error error = {0};
+    input->skip_errors = !fl_cli_is(cli, FL_FLAG_ON_ERROR, "stop");
     input->files       = fl_alloc_zero(1, sizeof *input->files);
     char *path         = fl_strdup(piece->path);
     if (input->files == NULL || path == NULL) {
         fl_free(path);
-        fl_cli_message("out of memory");
-        return FL_EXIT_FAILED;
+        return fl_cli_no_memory();
     }
     input->file_count = 1;
     input->files[0]   = (fl_input_file){.path = path, .format = piece->format};
@@ -606,8 +598,7 @@ static int special_record(fl_input *input, const char *text, const fl_raw *raw) 
         return 0;
     }
     if (input->columns == NULL) {
-        fletch_error error;
-        memset(&error, 0, sizeof error);
+        fletch_error error = {0};
         if (!fl_input_csv_header(input, text, raw->size, &error)) {
             char place[300];
             fl_input_tell_place(input, (fl_place){input->file, raw->line}, place, sizeof place);
@@ -660,8 +651,7 @@ static int step(fl_input *input, fl_window *window, size_t *bytes) {
     if (special != 0) {
         return special;
     }
-    fletch_error error;
-    memset(&error, 0, sizeof error);
+    fletch_error error = {0};
     if (!grow(window)) {
         (void)fl_fail_nomem(&input->error, window->capacity * sizeof(fl_record), "a window");
         return give_up(input);

@@ -297,10 +297,9 @@ static int put_first(const char *path, const fl_buf *text, fletch_error *error) 
 }
 
 fl_exit fl_filejob_join(fl_filejob *job, fl_cli *cli) {
-    fletch_error error;
+    fletch_error error = {0};
     char         path[PATH_MAX];
     fl_buf       ours = {0}, theirs = {0};
-    memset(&error, 0, sizeof error);
     fl_filejob_path(job, "job.json", "", path);
     int     status = put_text(job, cli, &ours, &error);
     fl_exit code   = FL_EXIT_DONE;
@@ -373,12 +372,11 @@ static int read_inputs(fl_filejob *job, fl_json *inputs, const char *path, fletc
 }
 
 fl_exit fl_filejob_read(fl_filejob *job, const char *folder) {
-    fletch_error error;
+    fletch_error error = {0};
     char         path[PATH_MAX];
     fl_buf       text = {0};
     fl_json     *root = NULL;
     *job              = (fl_filejob){.folder = folder};
-    memset(&error, 0, sizeof error);
     fl_filejob_path(job, "job.json", "", path);
     int status = fl_file_read(path, JOB_MAX, &text, &error);
     if (status == FLETCH_ENOTFOUND) {

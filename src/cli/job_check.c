@@ -211,8 +211,7 @@ fl_exit fl_filejob_check(const fl_filejob *job, bool quick, fl_filejob_totals *t
     ahead         manifests = {.job = job, .found = fl_alloc_zero(AHEAD, sizeof(found))};
     *totals                 = (fl_filejob_totals){0};
     if (manifests.found == NULL) {
-        fl_cli_message("out of memory");
-        return FL_EXIT_FAILED;
+        return fl_cli_no_memory();
     }
     if (job->parts > READERS) { /* without threads it takes longer, and no more */
         (void)fl_team_open(&manifests.team, READERS, NULL, &error);
@@ -228,13 +227,9 @@ fl_exit fl_filejob_check(const fl_filejob *job, bool quick, fl_filejob_totals *t
                     "is no part of this job; then run again",
                     job->suffix);
     }
-    fl_exit code = digests.failed ? FL_EXIT_FAILED : FL_EXIT_DONE;
-    if (digests.failed) {
-        fl_cli_message("out of memory");
-    } else {
-        fl_sha256(digests.data != NULL ? digests.data : "", digests.size, digest);
-        fl_hex(digest, sizeof digest, totals->sha256);
-    }
+    fl_exit code = digests.failed ? fl_cli_no_memory() : FL_EXIT_DONE;
+    fl_sha256(digests.data != NULL ? digests.data : "", digests.size, digest);
+    fl_hex(digest, sizeof digest, totals->sha256);
     fl_buf_free(&digests);
     if (totals->missing + totals->damaged > 0) {
         code = FL_EXIT_FAILED;

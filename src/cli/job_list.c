@@ -28,17 +28,12 @@
 
 enum { DEPTH_MAX = 64, SAMPLE = 4096 };
 
-static fl_exit fail_memory(void) {
-    fl_cli_message("out of memory");
-    return FL_EXIT_FAILED;
-}
-
 static fl_exit add(fl_filejob *job, const char *path) {
     if ((job->input_count & (job->input_count - 1)) == 0) { /* doubles when it is full */
         size_t            room = job->input_count == 0 ? 1 : job->input_count * 2;
         fl_filejob_input *more = fl_realloc_array(job->inputs, room, sizeof *more);
         if (more == NULL) {
-            return fail_memory();
+            return fl_cli_no_memory();
         }
         job->inputs = more;
     }
@@ -48,7 +43,7 @@ static fl_exit add(fl_filejob *job, const char *path) {
     fl_filejob_input *input = &job->inputs[job->input_count];
     *input                  = (fl_filejob_input){.path = fl_strdup(path)};
     if (input->path == NULL) {
-        return fail_memory();
+        return fl_cli_no_memory();
     }
     job->input_count++;
     return FL_EXIT_DONE;

@@ -36,7 +36,6 @@ static fl_exit run(fl_cli *cli, int argc, char **argv) {
         fl_buf text = {0};
         fl_help_command(&text, cli->args.command);
         code = fl_cli_print(&text);
-        fl_buf_free(&text);
     } else {
         cli->quiet   = cli->args.value[FL_FLAG_QUIET] != NULL;
         cli->verbose = cli->args.value[FL_FLAG_VERBOSE] != NULL;

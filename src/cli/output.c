@@ -108,14 +108,12 @@ fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on
     const char  *path                      = cli->args.value[FL_FLAG_OUTPUT];
     const char  *name                      = cli->args.value[FL_FLAG_FORMAT];
     bool         stream                    = path == NULL || strcmp(path, "-") == 0;
-    fletch_error error;
-    memset(&error, 0, sizeof error);
-    const char *kind  = cli->args.value[FL_FLAG_OUTPUT_KIND];
-    output->entry     = kind != NULL && strcmp(kind, "sparse") == 0 ? "data.npy" : "embeddings.npy";
-    output->format    = in_pipe;
-    output->keep_text = cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
-    output->half      = cli->args.value[FL_FLAG_DTYPE] != NULL &&
-                   strcmp(cli->args.value[FL_FLAG_DTYPE], "float16") == 0;
+    fletch_error error                     = {0};
+    bool         sparse                    = fl_cli_is(cli, FL_FLAG_OUTPUT_KIND, "sparse");
+    output->entry                          = sparse ? "data.npy" : "embeddings.npy";
+    output->format                         = in_pipe;
+    output->keep_text                      = cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
+    output->half                           = fl_cli_is(cli, FL_FLAG_DTYPE, "float16");
     if (name != NULL) {
         (void)find_format(name, &output->format);
     } else if (!stream) {

@@ -114,18 +114,27 @@ fl_exit fl_cli_usage(const fl_cli *cli, const char *format, ...) {
     return FL_EXIT_USAGE;
 }
 
-fl_exit fl_cli_print(const fl_buf *text) {
-    if (text->failed) {
-        fl_cli_message("out of memory");
-        return FL_EXIT_FAILED;
-    }
-    if (text->size > 0 && fl_write_all(STDOUT_FILENO, text->data, text->size) != 0) {
+fl_exit fl_cli_no_memory(void) {
+    fl_cli_message("out of memory");
+    return FL_EXIT_FAILED;
+}
+
+fl_exit fl_cli_print(fl_buf *text) {
+    fl_exit code = text->failed ? fl_cli_no_memory() : FL_EXIT_DONE;
+    if (code == FL_EXIT_DONE && text->size > 0 &&
+        fl_write_all(STDOUT_FILENO, text->data, text->size) != 0) {
+        code = FL_EXIT_FAILED;
         if (errno != EPIPE) {
             fl_cli_message("cannot write the results: %s", strerror(errno));
         }
-        return FL_EXIT_FAILED;
     }
-    return FL_EXIT_DONE;
+    fl_buf_free(text);
+    return code;
+}
+
+bool fl_cli_is(const fl_cli *cli, fl_flag_id flag, const char *word) {
+    const char *value = cli->args.value[flag];
+    return value != NULL && strcmp(value, word) == 0;
 }
 
 void fl_cli_preview(fl_buf *out, const char *text, size_t size, size_t columns) {

@@ -67,8 +67,7 @@ static void adapt(fl_run *run, double seconds) {
 }
 
 static fl_exit flush(fl_run *run) {
-    fletch_error error;
-    memset(&error, 0, sizeof error);
+    fletch_error error = {0};
     if (fl_sink_flush(&run->output.sink, !run->output.sink.atomic, &error) < 0) {
         return fl_output_fail(&run->output, &error);
     }

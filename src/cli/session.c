@@ -62,13 +62,11 @@ static int read_sources(const fl_cli *cli, fletch_config *config, culprit *whose
 }
 
 fl_exit fl_cli_load_config(fl_cli *cli) {
-    fletch_error error;
+    fletch_error error = {0};
     culprit      whose = {NULL, false};
-    memset(&error, 0, sizeof error);
-    cli->config = fletch_config_new();
+    cli->config        = fletch_config_new();
     if (cli->config == NULL) {
-        fl_cli_message("out of memory");
-        return FL_EXIT_FAILED;
+        return fl_cli_no_memory();
     }
     fletch_config_set_log(cli->config, on_log, cli);
     fletch_config_set_trace_log(cli->config, cli->trace);
@@ -141,9 +139,8 @@ static fl_exit fail_model(const char *id, const fletch_error *error) {
 
 fl_exit fl_cli_pull(fl_cli *cli, const char *id, char *path, size_t capacity) {
     pull_view    view;
-    fletch_error error;
+    fletch_error error = {0};
     memset(&view, 0, sizeof view);
-    memset(&error, 0, sizeof error);
     view.announce = cli->quiet ? NULL : id;
     fl_progress_open(&view.progress, cli->args.value[FL_FLAG_PROGRESS], cli->quiet, false, "B");
     int status = fletch_hub_pull(cli->config, id, on_pull, &view, path, capacity, &error);
@@ -155,9 +152,8 @@ fl_exit fl_cli_pull(fl_cli *cli, const char *id, char *path, size_t capacity) {
  * decided here is left to fletch_open, whose messages say more. */
 static fl_exit fetch_if_missing(fl_cli *cli) {
     char         path[4096];
-    fletch_error error;
-    const char  *id = fletch_config_model(cli->config);
-    memset(&error, 0, sizeof error);
+    fletch_error error = {0};
+    const char  *id    = fletch_config_model(cli->config);
     if (id[0] == '\0' || fl_folder_exists(id) || is_true(cli, "model.offline") ||
         !is_true(cli, "model.auto_download") ||
         fletch_hub_path(cli->config, id, path, sizeof path, &error) != FLETCH_ENOTFOUND) {
@@ -174,8 +170,7 @@ fl_exit fl_cli_open_model(fl_cli *cli, bool tokenizer_only) {
     if (code != FL_EXIT_DONE) {
         return code;
     }
-    fletch_error error;
-    memset(&error, 0, sizeof error);
+    fletch_error error = {0};
     int status = tokenizer_only ? fletch_open_tokenizer(&cli->model, NULL, cli->config, &error)
                                 : fletch_open(&cli->model, NULL, cli->config, &error);
     return status < 0 ? fail_model(fletch_config_model(cli->config), &error) : FL_EXIT_DONE;

@@ -66,9 +66,8 @@ static void use_keys(fl_server *server, fl_keys *keys) {
 }
 
 void fl_server_reload(fl_server *server) {
-    fletch_error error;
+    fletch_error error = {0};
     char         state[96];
-    memset(&error, 0, sizeof error);
     snprintf(state, sizeof state, "RELOADING=1\nMONOTONIC_USEC=%llu",
              (unsigned long long)(fl_clock_ns() / 1000));
     fl_notify(state);
