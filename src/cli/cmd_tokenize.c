@@ -191,54 +191,47 @@ typedef struct decode_run {
     bool     skip_special_tokens;
 } decode_run;
 
-static bool push_id(decode_run *decode, int64_t id, fletch_error *error) {
+static int push_id(decode_run *decode, int64_t id, fletch_error *error) {
     if (id < 0 || id > INT32_MAX) {
-        (void)fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "%lld is no token id", (long long)id);
-        return false;
+        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "%lld is no token id", (long long)id);
     }
     if (decode->count == decode->capacity) {
         size_t   capacity = decode->capacity == 0 ? 256 : decode->capacity * 2;
         int32_t *ids      = fl_realloc_array(decode->ids, capacity, sizeof *ids);
         if (ids == NULL) {
-            (void)fl_fail_nomem(error, capacity * sizeof *ids, "the ids");
-            return false;
+            return fl_fail_nomem(error, capacity * sizeof *ids, "the ids");
         }
         decode->ids      = ids;
         decode->capacity = capacity;
     }
     decode->ids[decode->count++] = (int32_t)id;
-    return true;
+    return 0;
 }
 
 /* "[101,102]" or {"ids":[101,102]}. */
-static bool parse_json_ids(decode_run *decode, const char *text, size_t size, fletch_error *error) {
-    fl_json *root = NULL, *list = NULL;
-    if (fl_json_parse(&root, text, size, SIZE_MAX, 0, "not valid JSON", error) < 0) {
-        return false;
-    }
-    list      = root;
-    bool good = !fl_json_is(root, FL_JSON_OBJECT) || fl_json_find(root, "ids", &list);
-    good      = good && fl_json_is(list, FL_JSON_ARRAY);
-    if (!good) {
-        (void)fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                      "expected a JSON list of ids or an object with \"ids\"");
-    }
-    for (size_t i = 0; good && i < fl_json_count(list); i++) {
+static int parse_json_ids(decode_run *decode, const char *text, size_t size, fletch_error *error) {
+    fl_json *root = NULL;
+    FL_TRY(fl_json_parse(&root, text, size, SIZE_MAX, 0, "not valid JSON", error));
+    fl_json *list   = fl_json_is(root, FL_JSON_OBJECT) ? fl_json_get(root, "ids") : root;
+    int      status = fl_json_is(list, FL_JSON_ARRAY)
+                          ? 0
+                          : fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
+                                    "expected a JSON list of ids or an object with \"ids\"");
+    for (size_t i = 0; status == 0 && i < fl_json_count(list); i++) {
         fl_json *item = fl_json_item(list, i);
-        good          = fl_json_is_int(item);
-        if (!good) {
-            (void)fl_fail(error, FLETCH_EINVAL, i, "element %zu of the list is no whole number", i);
+        if (fl_json_is_int(item)) {
+            status = push_id(decode, fl_json_int64(item), error);
         } else {
-            good = push_id(decode, fl_json_int64(item), error);
+            status =
+                fl_fail(error, FLETCH_EINVAL, i, "element %zu of the list is no whole number", i);
         }
     }
     fl_json_free(root);
-    return good;
+    return status;
 }
 
 /* "101 102" or "101,102". */
-static bool parse_plain_ids(decode_run *decode, const char *text, size_t size,
-                            fletch_error *error) {
+static int parse_plain_ids(decode_run *decode, const char *text, size_t size, fletch_error *error) {
     size_t at = 0;
     while (at < size) {
         size_t length = 0;
@@ -252,18 +245,17 @@ static bool parse_plain_ids(decode_run *decode, const char *text, size_t size,
         int64_t id = -1;
         snprintf(word, sizeof word, "%.*s", (int)(length < 23 ? length : 23), text + at);
         if (length > 0 && (length >= sizeof word || !fl_parse_i64(word, &id))) {
-            (void)fl_fail(error, FLETCH_EINVAL, at, "'%s' is no token id", word);
-            return false;
+            return fl_fail(error, FLETCH_EINVAL, at, "'%s' is no token id", word);
         }
-        if (length > 0 && !push_id(decode, id, error)) {
-            return false;
+        if (length > 0) {
+            FL_TRY(push_id(decode, id, error));
         }
         at += length;
     }
-    return true;
+    return 0;
 }
 
-static bool parse_ids(decode_run *decode, const char *text, size_t size, fletch_error *error) {
+static int parse_ids(decode_run *decode, const char *text, size_t size, fletch_error *error) {
     size_t at = 0;
     while (at < size && (text[at] == ' ' || text[at] == '\t')) {
         at++;
@@ -310,10 +302,10 @@ static int put_decoded(fl_run *run, decode_run *decode, fletch_error *error) {
     return 0;
 }
 
-/* One result, or a refusal at `place`. */
-static fl_exit decode_one(fl_run *run, decode_run *decode, bool parsed, fl_place place,
+/* One result, or a refusal at `place`; `status` is what came of reading the ids. */
+static fl_exit decode_one(fl_run *run, decode_run *decode, int status, fl_place place,
                           fletch_error *error) {
-    int status = parsed ? put_decoded(run, decode, error) : error->code;
+    status = status == 0 ? put_decoded(run, decode, error) : status;
     if (status == 0) {
         return FL_EXIT_DONE;
     }
@@ -334,9 +326,9 @@ static fl_exit decode_window(fl_run *run, void *user) {
     decode->count      = 0;
     for (size_t i = 0; code == FL_EXIT_DONE && i < run->window.count; i++) {
         fletch_error error  = {0};
-        bool         parsed = parse_ids(decode, run->window.texts[i], run->window.sizes[i], &error);
-        if (!parsed || lists || i + 1 == run->window.count) {
-            code          = decode_one(run, decode, parsed, run->window.records[i].place, &error);
+        int          status = parse_ids(decode, run->window.texts[i], run->window.sizes[i], &error);
+        if (status < 0 || lists || i + 1 == run->window.count) {
+            code          = decode_one(run, decode, status, run->window.records[i].place, &error);
             decode->count = 0;
         }
         if (code == FL_EXIT_DONE && fl_sink_flush(&run->output.sink, false, &error) < 0) {

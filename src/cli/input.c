@@ -478,31 +478,28 @@ static bool repair(fl_window *window, const char **raw, size_t *size, size_t *of
     return true;
 }
 
-/* One raw record into the window. True when it became a text; false with *error when not. */
-static bool take(fl_input *input, fl_window *window, const char *raw, size_t size, size_t offset,
-                 fl_record *record, fletch_error *error) {
+/* One raw record into the window as a text. */
+static int take(fl_input *input, fl_window *window, const char *raw, size_t size, size_t offset,
+                fl_record *record, fletch_error *error) {
     size_t valid    = fl_utf8_valid_prefix(raw, size);
     bool   repaired = false;
     fl_buf copy     = {0};
     if (valid < size && !input->repair_utf8) {
-        (void)fl_fail(error, FLETCH_EUTF8, valid, "not valid UTF-8: byte 0x%02X at column %zu; %s",
-                      (unsigned char)raw[valid], valid + 1,
-                      memchr(raw, '\0', size) != NULL ? "this does not look like text"
-                                                      : "--invalid-utf8 replace repairs it");
-        return false;
+        return fl_fail(error, FLETCH_EUTF8, valid, "not valid UTF-8: byte 0x%02X at column %zu; %s",
+                       (unsigned char)raw[valid], valid + 1,
+                       memchr(raw, '\0', size) != NULL ? "this does not look like text"
+                                                       : "--invalid-utf8 replace repairs it");
     }
     bool plain = input->format == FL_INPUT_LINES || input->format == FL_INPUT_ARGUMENTS;
     if (valid < size && plain) {
         if (!repair(window, &raw, &size, &offset)) {
-            (void)fl_fail_nomem(error, size, "repaired text");
-            return false;
+            return fl_fail_nomem(error, size, "repaired text");
         }
         repaired = true;
     } else if (valid < size) { /* to be parsed: from a copy, since parsing fills window->decoded */
         fl_utf8_replace_invalid(&copy, raw, size);
         if (copy.failed) {
-            (void)fl_fail_nomem(error, size, "repaired text");
-            return false;
+            return fl_fail_nomem(error, size, "repaired text");
         }
         raw  = copy.data;
         size = copy.size;
@@ -510,14 +507,14 @@ static bool take(fl_input *input, fl_window *window, const char *raw, size_t siz
     record->offset  = offset;
     record->size    = size;
     record->decoded = repaired;
-    bool good       = true;
+    int status      = 0;
     if (input->format == FL_INPUT_JSONL || input->format == FL_INPUT_JSON) {
-        good = fl_input_json(input, raw, size, window, record, error);
+        status = fl_input_json(input, raw, size, window, record, error);
     } else if (input->format == FL_INPUT_CSV || input->format == FL_INPUT_TSV) {
-        good = fl_input_csv(input, raw, size, window, record, error);
+        status = fl_input_csv(input, raw, size, window, record, error);
     }
     fl_buf_free(&copy);
-    return good;
+    return status;
 }
 
 /* The next raw record of the stream or the arguments; results as fl_source_next. */
@@ -599,7 +596,7 @@ static int special_record(fl_input *input, const char *text, const fl_raw *raw) 
     }
     if (input->columns == NULL) {
         fletch_error error = {0};
-        if (!fl_input_csv_header(input, text, raw->size, &error)) {
+        if (fl_input_csv_header(input, text, raw->size, &error) < 0) {
             char place[300];
             fl_input_tell_place(input, (fl_place){input->file, raw->line}, place, sizeof place);
             int code = error.code;
@@ -660,7 +657,7 @@ static int step(fl_input *input, fl_window *window, size_t *bytes) {
     memset(record, 0, sizeof *record);
     record->index = input->next_index++;
     record->place = place;
-    if (!take(input, window, text, raw.size, raw.offset, record, &error)) {
+    if (take(input, window, text, raw.size, raw.offset, record, &error) < 0) {
         if (error.code == FLETCH_ENOMEM) { /* no fault of the input's */
             input->error = error;
             return give_up(input);

@@ -140,14 +140,14 @@ bool fl_input_refuse(fl_input *input, fl_place place, const char *format, ...)
 
 /* ---- input_json.c, input_csv.c: one raw record to a text ---- */
 
-/* Text of a JSON string or object in raw[size]; other members to `window` when kept. False: *error
- * says why, without the place. */
-bool fl_input_json(const fl_input *input, const char *raw, size_t size, fl_window *window,
-                   fl_record *record, fletch_error *error);
+/* Text of a JSON string or object in raw[size]; other members to `window` when kept. *error says what is wrong,
+ * without the place. */
+int fl_input_json(const fl_input *input, const char *raw, size_t size, fl_window *window,
+                  fl_record *record, fletch_error *error);
 
 /* The first line: column names, or only their number where there is no header, and which hold the text. */
-bool fl_input_csv_header(fl_input *input, const char *raw, size_t size, fletch_error *error);
-bool fl_input_csv(const fl_input *input, const char *raw, size_t size, fl_window *window,
+int  fl_input_csv_header(fl_input *input, const char *raw, size_t size, fletch_error *error);
+int  fl_input_csv(const fl_input *input, const char *raw, size_t size, fl_window *window,
                   fl_record *record, fletch_error *error);
 void fl_input_csv_free(fl_input *input);
 

@@ -18,14 +18,14 @@
 
 /* Append the field that begins at raw[at], decoded; *next is behind its delimiter, or size + 1 behind
  * the last field. */
-static bool take_field(char delimiter, const char *raw, size_t size, size_t at, fl_buf *out,
-                       size_t *next, fletch_error *error) {
+static int take_field(char delimiter, const char *raw, size_t size, size_t at, fl_buf *out,
+                      size_t *next, fletch_error *error) {
     if (at >= size || raw[at] != '"') {
         const char *found = at < size ? memchr(raw + at, delimiter, size - at) : NULL;
         size_t      end   = found != NULL ? (size_t)(found - raw) : size;
         fl_buf_append(out, raw + at, end - at);
         *next = end + 1;
-        return true;
+        return 0;
     }
     for (at++; at < size; at++) {
         if (raw[at] != '"') {
@@ -38,18 +38,16 @@ static bool take_field(char delimiter, const char *raw, size_t size, size_t at, 
         }
     }
     if (at >= size) {
-        (void)fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "a quoted field has no closing quote");
-        return false;
+        return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "a quoted field has no closing quote");
     }
     at++;
     if (at < size && raw[at] != delimiter) {
-        (void)fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                      "text behind a closing quote (column %zu); a quote inside a field is doubled",
-                      at + 1);
-        return false;
+        return fl_fail(
+            error, FLETCH_EIO, FLETCH_NOWHERE,
+            "text behind a closing quote (column %zu); a quote inside a field is doubled", at + 1);
     }
     *next = at + 1;
-    return true;
+    return 0;
 }
 
 static char delimiter_of(const fl_input *input) {
@@ -65,7 +63,7 @@ void fl_input_csv_free(fl_input *input) {
     input->column_count = 0;
 }
 
-static bool add_column(fl_input *input, const fl_buf *name, fletch_error *error) {
+static int add_column(fl_input *input, const fl_buf *name, fletch_error *error) {
     size_t count   = input->column_count;
     char **columns = input->columns;
     if ((count & (count - 1)) == 0) /* 0, 1, 2, 4, …: full; a header of commas stays linear */
@@ -75,18 +73,10 @@ static bool add_column(fl_input *input, const fl_buf *name, fletch_error *error)
                          : NULL;
     input->columns = columns != NULL ? columns : input->columns;
     if (copy == NULL) {
-        (void)fl_fail_nomem(error, name->size, "the column names");
-        return false;
+        return fl_fail_nomem(error, name->size, "the column names");
     }
     input->columns[input->column_count++] = copy;
-    return true;
-}
-
-/* Without a header columns are called by their number. */
-static bool number_column(const fl_input *input, fl_buf *name) {
-    fl_buf_clear(name);
-    fl_buf_printf(name, "%zu", input->column_count + 1);
-    return true;
+    return 0;
 }
 
 static bool find_column(const fl_input *input, fl_input_field field, size_t *out) {
@@ -107,7 +97,7 @@ static bool find_column(const fl_input *input, fl_input_field field, size_t *out
 }
 
 /* A column of the whole name ("last, first") wins over several fields. */
-static bool find_columns(fl_input *input, fletch_error *error) {
+static int find_columns(fl_input *input, fletch_error *error) {
     const fl_input_field whole = {input->field, strlen(input->field)};
     char                 known[256];
     size_t               used = 0;
@@ -115,7 +105,7 @@ static bool find_columns(fl_input *input, fletch_error *error) {
     if (find_column(input, whole, &input->text_columns[0])) {
         input->fields[0]   = whole;
         input->field_count = 1;
-        return true;
+        return 0;
     }
     size_t i = 0;
     while (i < input->field_count &&
@@ -125,66 +115,66 @@ static bool find_columns(fl_input *input, fletch_error *error) {
     for (size_t k = 1; i == input->field_count && k < i; k++) {
         for (size_t j = 0; j < k; j++) {
             if (input->text_columns[j] == input->text_columns[k]) {
-                (void)fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                              "--field names the column \"%s\" twice",
-                              input->columns[input->text_columns[k]]);
-                return false;
+                return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                               "--field names the column \"%s\" twice",
+                               input->columns[input->text_columns[k]]);
             }
         }
     }
     if (i == input->field_count) {
-        return true;
+        return 0;
     }
     for (size_t k = 0; k < input->column_count && used < sizeof known; k++) {
         int n = snprintf(known + used, sizeof known - used, "%s%s", k > 0 ? ", " : "",
                          input->columns[k]);
         used += n > 0 ? (size_t)n : 0;
     }
-    (void)fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                  "%s has no column \"%.*s\"; --field names the one that holds the text, or its "
-                  "number, one of: %s",
-                  input->no_header ? "the first line" : "the header", (int)input->fields[i].size,
-                  input->fields[i].name, known);
-    return false;
+    return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                   "%s has no column \"%.*s\"; --field names the one that holds the text, or its "
+                   "number, one of: %s",
+                   input->no_header ? "the first line" : "the header", (int)input->fields[i].size,
+                   input->fields[i].name, known);
 }
 
-static bool find_id(fl_input *input, fletch_error *error) {
+static int find_id(fl_input *input, fletch_error *error) {
     if (input->id_field == NULL) {
-        return true;
+        return 0;
     }
     const fl_input_field field = {input->id_field, strlen(input->id_field)};
     if (!find_column(input, field, &input->id_column)) {
-        (void)fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                      "there is no column \"%s\", which --id-field names", input->id_field);
-        return false;
+        return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                       "there is no column \"%s\", which --id-field names", input->id_field);
     }
     for (size_t i = 0; i < input->field_count; i++) {
         if (input->text_columns[i] == input->id_column) {
-            (void)fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                          "--id-field and --field name the same column, \"%s\"", input->id_field);
-            return false;
+            return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                           "--id-field and --field name the same column, \"%s\"", input->id_field);
         }
     }
-    return true;
+    return 0;
 }
 
-bool fl_input_csv_header(fl_input *input, const char *raw, size_t size, fletch_error *error) {
+int fl_input_csv_header(fl_input *input, const char *raw, size_t size, fletch_error *error) {
     size_t valid = fl_utf8_valid_prefix(raw, size);
     if (valid < size) {
-        (void)fl_fail(error, FLETCH_EIO, valid, "the header is not valid UTF-8 at column %zu",
-                      valid + 1);
-        return false;
+        return fl_fail(error, FLETCH_EIO, valid, "the header is not valid UTF-8 at column %zu",
+                       valid + 1);
     }
-    fl_buf name = {0};
-    bool   good = true;
-    for (size_t at = 0; good && at <= size;) {
+    fl_buf name   = {0};
+    int    status = 0;
+    for (size_t at = 0; status == 0 && at <= size;) {
         fl_buf_clear(&name);
-        good = take_field(delimiter_of(input), raw, size, at, &name, &at, error) &&
-               (!input->no_header || number_column(input, &name)) &&
-               add_column(input, &name, error);
+        status = take_field(delimiter_of(input), raw, size, at, &name, &at, error);
+        if (input->no_header) { /* columns are called by their number */
+            fl_buf_clear(&name);
+            fl_buf_printf(&name, "%zu", input->column_count + 1);
+        }
+        status = status == 0 ? add_column(input, &name, error) : status;
     }
     fl_buf_free(&name);
-    return good && find_columns(input, error) && find_id(input, error);
+    FL_TRY(status);
+    FL_TRY(find_columns(input, error));
+    return find_id(input, error);
 }
 
 static void keep_column(const fl_input *input, size_t column, const char *value, size_t size,
@@ -211,26 +201,26 @@ static size_t field_of(const fl_input *input, size_t column) {
     return FL_FIELDS_MAX;
 }
 
-bool fl_input_csv(const fl_input *input, const char *raw, size_t size, fl_window *window,
-                  fl_record *record, fletch_error *error) {
+int fl_input_csv(const fl_input *input, const char *raw, size_t size, fl_window *window,
+                 fl_record *record, fletch_error *error) {
     fl_buf parts = {
         0}; /* the fields that make the text, one after the other, then another column */
-    bool   good  = true;
+    int    status = 0;
     size_t count = 0, kept = 0;
     struct {
         size_t offset, size;
     } part[FL_FIELDS_MAX] = {{0, 0}};
     record->fields        = window->fields.size;
-    for (size_t at = 0; good && at <= size; count++) {
+    for (size_t at = 0; status == 0 && at <= size; count++) {
         size_t field = field_of(input, count), from = parts.size;
-        good = take_field(delimiter_of(input), raw, size, at, &parts, &at, error);
+        status = take_field(delimiter_of(input), raw, size, at, &parts, &at, error);
         if (field < FL_FIELDS_MAX) {
             part[field].offset = from;
             part[field].size   = parts.size - from;
             kept               = parts.size;
         } else {
             bool keep = input->keep_fields || count == input->id_column;
-            if (good && !parts.failed && keep && count < input->column_count) {
+            if (status == 0 && !parts.failed && keep && count < input->column_count) {
                 keep_column(input, count, parts.data + from, parts.size - from, &window->fields);
             }
             parts.size = kept;
@@ -247,13 +237,11 @@ bool fl_input_csv(const fl_input *input, const char *raw, size_t size, fl_window
     bool failed  = parts.failed || window->decoded.failed || window->fields.failed;
     fl_buf_free(&parts);
     if (failed) {
-        (void)fl_fail_nomem(error, size, "a record");
-        return false;
+        return fl_fail_nomem(error, size, "a record");
     }
-    if (good && count != input->column_count) {
-        (void)fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "has %zu fields, the %s has %zu", count,
-                      input->no_header ? "first line" : "header", input->column_count);
-        return false;
+    if (status == 0 && count != input->column_count) {
+        return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "has %zu fields, the %s has %zu", count,
+                       input->no_header ? "first line" : "header", input->column_count);
     }
-    return good;
+    return status;
 }

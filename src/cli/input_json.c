@@ -156,7 +156,7 @@ static void walk(const fl_input *input, fl_json_in *in, found_field *fields) {
 }
 
 /* The text of a record into *out: a string, or the fields of an object, of each the last value. */
-static bool find_text(const fl_input *input, fl_json_in *in, fl_buf *out, fletch_error *error) {
+static int find_text(const fl_input *input, fl_json_in *in, fl_buf *out, fletch_error *error) {
     fl_json_type type = fl_json_in_peek(in);
     found_field  fields[FL_FIELDS_MAX];
     fl_span      text = {0};
@@ -172,61 +172,53 @@ static bool find_text(const fl_input *input, fl_json_in *in, fl_buf *out, fletch
         (void)fl_json_in_skip(in, NULL); /* what is no JSON says so first */
     }
     if (!fl_json_in_end(in)) {
-        return false;
+        return fl_fail(error, FLETCH_EMODEL, in->at, "not valid JSON: byte %zu: %s", in->at,
+                       in->message);
     }
     if (type != FL_JSON_OBJECT && type != FL_JSON_STRING) {
-        (void)fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                      "is %s; expected a string or an object with the field \"%s\"",
-                      fl_json_type_text(type), input->field);
-        return false;
+        return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
+                       "is %s; expected a string or an object with the field \"%s\"",
+                       fl_json_type_text(type), input->field);
     }
     for (size_t i = 0; type == FL_JSON_OBJECT && i < input->field_count; i++) {
         int size = (int)input->fields[i].size;
         if (fields[i].type == FL_JSON_NONE) {
-            (void)fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                          "has no field \"%.*s\"; --field names the one that holds the text", size,
-                          input->fields[i].name);
-            return false;
+            return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
+                           "has no field \"%.*s\"; --field names the one that holds the text", size,
+                           input->fields[i].name);
         }
         if (fields[i].type != FL_JSON_STRING) {
-            (void)fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                          "the field \"%.*s\" is %s, not a string", size, input->fields[i].name,
-                          fl_json_type_text(fields[i].type));
-            return false;
+            return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
+                           "the field \"%.*s\" is %s, not a string", size, input->fields[i].name,
+                           fl_json_type_text(fields[i].type));
         }
         fl_buf_puts(out, i > 0 ? input->join : "");
         fl_buf_append(out, fields[i].text.data, fields[i].text.size);
     }
-    return true;
+    return 0;
 }
 
-bool fl_input_json(const fl_input *input, const char *raw, size_t size, fl_window *window,
-                   fl_record *record, fletch_error *error) {
+int fl_input_json(const fl_input *input, const char *raw, size_t size, fl_window *window,
+                  fl_record *record, fletch_error *error) {
     size_t at = 0;
     while (at < size && is_space(raw[at])) {
         at++;
     }
     if (at == size) {
-        (void)fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                      "is empty; expected a JSON string or object");
-        return false;
+        return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
+                       "is empty; expected a JSON string or object");
     }
     size_t offset = window->decoded.size;
     fl_buf_append(&window->decoded, raw, size);
     if (window->decoded.failed) {
-        (void)fl_fail_nomem(error, size, "a record");
-        return false;
+        return fl_fail_nomem(error, size, "a record");
     }
     fl_json_in in;
     fl_buf     text = {0};
     fl_json_in_begin(&in, window->decoded.data + offset, size);
-    bool good            = find_text(input, &in, &text, error);
+    int status           = find_text(input, &in, &text, error);
     window->decoded.size = offset;
-    if (in.failed) {
-        (void)fl_fail(error, FLETCH_EMODEL, in.at, "not valid JSON: byte %zu: %s", in.at,
-                      in.message);
-    }
-    if (good) {
+    if (status == 0) {
         fl_buf_append(&window->decoded, text.data, text.size);
         record->decoded = true;
         record->offset  = offset;
@@ -238,16 +230,11 @@ bool fl_input_json(const fl_input *input, const char *raw, size_t size, fl_windo
         }
         record->fields_size = window->fields.size - record->fields;
         if (!found) {
-            (void)fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                          "has no field \"%s\", which --id-field names", input->id_field);
-            good = false;
+            status = fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
+                             "has no field \"%s\", which --id-field names", input->id_field);
         }
     }
     bool failed = text.failed || window->decoded.failed || window->fields.failed;
     fl_buf_free(&text);
-    if (failed) {
-        (void)fl_fail_nomem(error, size, "a record");
-        return false;
-    }
-    return good;
+    return failed ? fl_fail_nomem(error, size, "a record") : status;
 }

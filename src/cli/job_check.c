@@ -79,25 +79,23 @@ static void tell_damaged(fl_filejob_totals *totals, const fletch_error *error) {
 static int compare_content(const fl_filejob *job, const fl_filejob_input *input, const char *name,
                            const fl_manifest *manifest, fletch_error *error) {
     char path[PATH_MAX], hex[65];
-    int  status = 0;
-    for (size_t i = 0; status == 0 && i < 2 && manifest->file[i].name[0] != '\0'; i++) {
+    for (size_t i = 0; i < 2 && manifest->file[i].name[0] != '\0'; i++) {
         const fl_part_file *file = &manifest->file[i];
         fl_filejob_path(job, name, file->name + strlen(name) + 1, path);
-        status = fl_file_sha256(path, hex, error);
-        if (status == 0 && strcmp(hex, file->sha256) != 0) {
-            status = fl_fail(error, FLETCH_ECHECKSUM, FLETCH_NOWHERE,
-                             "%s is not what was written: its SHA-256 differs", path);
+        FL_TRY(fl_file_sha256(path, hex, error));
+        if (strcmp(hex, file->sha256) != 0) {
+            return fl_fail(error, FLETCH_ECHECKSUM, FLETCH_NOWHERE,
+                           "%s is not what was written: its SHA-256 differs", path);
         }
     }
-    bool bytes = manifest->input_sha256[0] != '\0' && access(input->path, R_OK) == 0;
-    if (status == 0 && bytes) {
-        status = fl_file_sha256_range(input->path, manifest->begin, manifest->end, hex, error);
-        if (status == 0 && strcmp(hex, manifest->input_sha256) != 0) {
-            status = fl_fail(error, FLETCH_ECHECKSUM, FLETCH_NOWHERE,
-                             "%s has changed since %s was made from it", input->path, name);
-        }
+    if (manifest->input_sha256[0] == '\0' || access(input->path, R_OK) != 0) {
+        return 0;
     }
-    return status;
+    FL_TRY(fl_file_sha256_range(input->path, manifest->begin, manifest->end, hex, error));
+    return strcmp(hex, manifest->input_sha256) == 0
+               ? 0
+               : fl_fail(error, FLETCH_ECHECKSUM, FLETCH_NOWHERE,
+                         "%s has changed since %s was made from it", input->path, name);
 }
 
 /* How far the parts of one input cover it, part after part. */

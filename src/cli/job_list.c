@@ -159,14 +159,14 @@ int fl_filejob_verify_input(const fl_filejob_input *input, fletch_error *error) 
     char     sample[65], head[2 * SAMPLE];
     uint64_t size      = 0;
     size_t   head_size = 0;
-    int      status    = look(input->path, &size, sample, head, &head_size, error);
-    if (status == 0 && (size != input->size || strcmp(sample, input->sample) != 0)) {
-        status = fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                         "%s has changed since the job was begun; put it back, or begin another "
-                         "job with another --output",
-                         input->path);
+    FL_TRY(look(input->path, &size, sample, head, &head_size, error));
+    if (size == input->size && strcmp(sample, input->sample) == 0) {
+        return 0;
     }
-    return status;
+    return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
+                   "%s has changed since the job was begun; put it back, or begin another job with "
+                   "another --output",
+                   input->path);
 }
 
 /* A job whose parts were its own input would never end. `folder` is resolved. */

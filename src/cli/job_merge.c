@@ -135,14 +135,12 @@ static int merge(const fl_filejob *job, const fl_filejob_totals *totals, fl_sink
         fl_output_rows_header(header, totals->rows, job->dimensions, dtype, half);
         fl_buf_append(&vectors->buf, header, sizeof header);
     }
-    int status = copy_parts(job, 0, head, vectors, error);
-    if (status == 0 && rows != NULL) {
-        status = copy_parts(job, 1, 0, rows, error);
+    FL_TRY(copy_parts(job, 0, head, vectors, error));
+    if (rows != NULL) {
+        FL_TRY(copy_parts(job, 1, 0, rows, error));
     }
-    if (status == 0) {
-        status = fl_sink_finish(vectors, NULL, 0, error);
-    }
-    return status == 0 && rows != NULL ? fl_sink_finish(rows, NULL, 0, error) : status;
+    FL_TRY(fl_sink_finish(vectors, NULL, 0, error));
+    return rows != NULL ? fl_sink_finish(rows, NULL, 0, error) : 0;
 }
 
 fl_exit fl_filejob_merge(const fl_filejob *job, fl_cli *cli, const char *path) {

@@ -48,12 +48,10 @@ int fl_list_output_open(fl_list_output *lists, fl_output *output, fletch_model *
     if (output->format != FL_OUTPUT_NPZ) {
         return 0;
     }
-    int status = fl_sink_spool(&lists->ids, error);
-    if (status == 0) {
-        status = fl_sink_spool(&lists->offsets, error);
-    }
+    FL_TRY(fl_sink_spool(&lists->ids, error));
+    FL_TRY(fl_sink_spool(&lists->offsets, error));
     spool(&lists->offsets, &lists->offsets_crc, &first, sizeof first);
-    return status;
+    return 0;
 }
 
 void fl_list_output_close(fl_list_output *lists) {
@@ -255,11 +253,11 @@ static int put_spools(fl_list_output *lists, fl_zip_entry entries[2], fletch_err
     (void)snprintf(shape, sizeof shape, "(%" PRIu64 ",)", lists->entries);
     put_head(lists, &entries[0], sparse ? "indices.npy" : "ids.npy", "<i4", shape, lists->ids_crc,
              lists->entries * sizeof(int32_t));
-    int status = fl_sink_pour(&lists->ids, &lists->output->sink, error);
+    FL_TRY(fl_sink_pour(&lists->ids, &lists->output->sink, error));
     (void)snprintf(shape, sizeof shape, "(%" PRIu64 ",)", texts);
     put_head(lists, &entries[1], sparse ? "indptr.npy" : "offsets.npy", "<i8", shape,
              lists->offsets_crc, texts * sizeof(int64_t));
-    return status < 0 ? status : fl_sink_pour(&lists->offsets, &lists->output->sink, error);
+    return fl_sink_pour(&lists->offsets, &lists->output->sink, error);
 }
 
 /* What a CSR matrix says of itself. */

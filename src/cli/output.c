@@ -154,11 +154,9 @@ int fl_output_open_file(fl_output *output, const char *path, fl_output_format fo
     static const char blank[FL_NPY_HEADER];
     memset(output, 0, sizeof *output);
     output->format = format;
-    int status     = fl_sink_open(&output->sink, path, head_of(output) > 0, error);
-    if (status == 0) {
-        fl_buf_append(&output->sink.buf, blank, head_of(output));
-    }
-    return status;
+    FL_TRY(fl_sink_open(&output->sink, path, head_of(output) > 0, error));
+    fl_buf_append(&output->sink.buf, blank, head_of(output));
+    return 0;
 }
 
 fl_exit fl_output_fail(const fl_output *output, const fletch_error *error) {

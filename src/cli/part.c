@@ -240,19 +240,14 @@ static int finish(part *p, fl_manifest *manifest, fletch_error *error) {
     const fl_parts *parts = p->parts;
     const fl_run   *run   = &p->run;
     fl_manifest     theirs;
-    bool            jsonl  = parts->format == FL_OUTPUT_JSONL;
-    int             status = fl_filejob_verify_input(p->input, error);
+    bool            jsonl = parts->format == FL_OUTPUT_JSONL;
+    FL_TRY(fl_filejob_verify_input(p->input, error));
     tell_refused(p, UINT64_MAX);
-    if (status == 0 && p->lost) {
-        status = fl_fail_nomem(error, p->reasons.size, "the reasons of refused inputs");
+    if (p->lost) {
+        return fl_fail_nomem(error, p->reasons.size, "the reasons of refused inputs");
     }
-    if (status == 0) {
-        status = fl_file_sha256_range(p->input->path, manifest->begin, manifest->end,
-                                      manifest->input_sha256, error);
-    }
-    if (status < 0) {
-        return status;
-    }
+    FL_TRY(fl_file_sha256_range(p->input->path, manifest->begin, manifest->end,
+                                manifest->input_sha256, error));
     manifest->rows      = run->texts;
     manifest->tokens    = run->tokens;
     manifest->truncated = run->truncated;
@@ -261,18 +256,14 @@ static int finish(part *p, fl_manifest *manifest, fletch_error *error) {
         *manifest = theirs; /* another worker was faster: its bytes are these */
         return 0;
     }
-    status =
-        fl_output_finish(&p->run.output, parts->embedder.dimensions, parts->embedder.dtype, error);
-    if (status == 0 && !jsonl) {
-        status = fl_sink_finish(&p->own_rows, NULL, 0, error);
+    FL_TRY(
+        fl_output_finish(&p->run.output, parts->embedder.dimensions, parts->embedder.dtype, error));
+    FL_TRY(describe(p, parts->job->suffix, &manifest->file[0], error));
+    if (!jsonl) {
+        FL_TRY(fl_sink_finish(&p->own_rows, NULL, 0, error));
+        FL_TRY(describe(p, "jsonl", &manifest->file[1], error));
     }
-    if (status == 0) {
-        status = describe(p, parts->job->suffix, &manifest->file[0], error);
-    }
-    if (status == 0 && !jsonl) {
-        status = describe(p, "jsonl", &manifest->file[1], error);
-    }
-    return status == 0 ? fl_manifest_write(manifest, parts->job, p->name, error) : status;
+    return fl_manifest_write(manifest, parts->job, p->name, error);
 }
 
 fl_exit fl_part_make(fl_parts *parts, uint64_t number, fl_manifest *manifest, bool *unreadable) {

@@ -39,26 +39,24 @@ static int read_sources(const fl_cli *cli, fletch_config *config, culprit *whose
     const char *preset = cli->args.value[FL_FLAG_PRESET];
     const char *flag   = cli->args.value[FL_FLAG_CONFIG];
     const char *file   = flag != NULL ? flag : getenv("FLETCH_CONFIG");
-    int         status = FLETCH_OK;
     if (preset != NULL) {
-        status = fletch_config_preset(config, preset, error);
+        FL_TRY(fletch_config_preset(config, preset, error));
     }
-    if (status == FLETCH_OK && cli->args.value[FL_FLAG_APP_CONFIG] != NULL) {
-        status = fletch_config_load_app(config, cli->args.value[FL_FLAG_APP_CONFIG], error);
+    if (cli->args.value[FL_FLAG_APP_CONFIG] != NULL) {
+        FL_TRY(fletch_config_load_app(config, cli->args.value[FL_FLAG_APP_CONFIG], error));
     }
-    if (status == FLETCH_OK && file != NULL && file[0] != '\0') {
-        status         = fletch_config_load(config, file, error);
-        whose->by_name = status < 0 && flag == NULL;
+    if (file != NULL && file[0] != '\0') {
+        whose->by_name = flag == NULL;
+        FL_TRY(fletch_config_load(config, file, error));
+        whose->by_name = false;
     }
-    if (status == FLETCH_OK) {
-        status = fletch_config_load_env(config, error);
-    }
-    for (size_t i = 0; status == FLETCH_OK && i < cli->args.key_count; i++) {
+    FL_TRY(fletch_config_load_env(config, error));
+    for (size_t i = 0; i < cli->args.key_count; i++) {
         const fl_key_value *item = &cli->args.keys[i];
-        status                   = fletch_config_set(config, item->key, item->value, error);
-        whose->flag              = status < 0 ? item->flag : NULL;
+        whose->flag              = item->flag;
+        FL_TRY(fletch_config_set(config, item->key, item->value, error));
     }
-    return status;
+    return FLETCH_OK;
 }
 
 fl_exit fl_cli_load_config(fl_cli *cli) {

@@ -64,9 +64,7 @@ static int open_stream(fl_sink *sink, int fd, bool patched, fletch_error *error)
         return 0;
     }
     int spool = open_spool(error);
-    if (spool < 0) {
-        return spool;
-    }
+    FL_TRY(spool);
     sink->spooled = fd;
     sink->fd      = spool;
     return 0;
@@ -118,9 +116,7 @@ int fl_sink_spool(fl_sink *sink, fletch_error *error) {
     sink->fd = sink->spooled = sink->file.fd = -1;
     sink->name                               = "a temporary file";
     int fd                                   = open_spool(error);
-    if (fd < 0) {
-        return fd;
-    }
+    FL_TRY(fd);
     sink->fd    = fd;
     sink->owned = true;
     return 0;
@@ -163,30 +159,27 @@ static int copy_spool(fl_sink *sink, fl_sink *to, int stream, fletch_error *erro
 }
 
 int fl_sink_pour(fl_sink *spool, fl_sink *to, fletch_error *error) {
-    int status = fl_sink_flush(to, true, error);
-    if (status == 0) {
-        status = fl_sink_flush(spool, true, error);
-    }
-    return status == 0 ? copy_spool(spool, to, to->fd, error) : status;
+    FL_TRY(fl_sink_flush(to, true, error));
+    FL_TRY(fl_sink_flush(spool, true, error));
+    return copy_spool(spool, to, to->fd, error);
 }
 
 int fl_sink_finish(fl_sink *sink, const void *head, size_t size, fletch_error *error) {
-    int status = fl_sink_flush(sink, true, error);
-    if (status == 0 && size > 0) {
-        ssize_t written = pwrite(sink->fd, head, size, 0);
-        if (written != (ssize_t)size) {
-            status = fail_write(sink, written < 0 ? errno : ENOSPC, error);
-        }
+    FL_TRY(fl_sink_flush(sink, true, error));
+    ssize_t written = size > 0 ? pwrite(sink->fd, head, size, 0) : 0;
+    if (written != (ssize_t)size) {
+        return fail_write(sink, written < 0 ? errno : ENOSPC, error);
     }
-    if (status == 0 && sink->spooled >= 0) {
-        status = copy_spool(sink, sink, sink->spooled, error);
+    if (sink->spooled >= 0) {
+        FL_TRY(copy_spool(sink, sink, sink->spooled, error));
     }
-    if (status == 0 && sink->atomic) {
-        status       = fl_atomic_commit(&sink->file, error);
-        sink->fd     = -1;
-        sink->atomic = false;
-        fl_signals_let_go(sink->guard);
+    if (!sink->atomic) {
+        return 0;
     }
+    int status   = fl_atomic_commit(&sink->file, error);
+    sink->fd     = -1;
+    sink->atomic = false;
+    fl_signals_let_go(sink->guard);
     return status;
 }
 
