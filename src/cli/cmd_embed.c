@@ -87,11 +87,10 @@ static fl_exit check_format(const fl_cli *cli, const fl_output *output, const em
     return FL_EXIT_DONE;
 }
 
-static fl_exit put(fl_run *run, const fl_record *record, const fl_row *row, void *user) {
+static fl_exit put(fl_run *run, const fl_row *row, void *user) {
     embed_run   *embed = user;
     fletch_error error = {0};
     int          status;
-    (void)record;
     if (embed->compare && embed->table.count == FL_SIMILARITY_MAX) {
         return fl_cli_usage(run->cli, "--similarity compares at most %d texts; there are more",
                             FL_SIMILARITY_MAX);

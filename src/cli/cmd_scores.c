@@ -13,7 +13,6 @@
  *         no UTF-8 text has.
  * Memory  One window; for rerank the documents kept.
  * Proof   tests/cli/test_cli_scores.py. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,12 +28,9 @@ static const char pair_mark[] = "\xff"; /* in no valid UTF-8 */
 
 /* A document that may be among the results. */
 typedef struct found {
-    float    score;
-    uint32_t tokens;
-    bool     truncated;
-    uint64_t index;
-    char    *text, *fields; /* owned; fields may be NULL */
-    size_t   text_size, fields_size;
+    float  score;
+    fl_row row;           /* its text and fields are: */
+    char  *text, *fields; /* owned; NULL where they are not told */
 } found;
 
 typedef struct score_run {
@@ -125,16 +121,20 @@ static fl_exit check_run(const fl_run *run, const score_run *scores) {
 
 /* ---- A window -------------------------------------------------------------------------------- */
 
-static bool reserve(score_run *s, size_t count) {
-    if (count <= s->capacity) {
-        return true;
-    }
+static void free_window(score_run *s) {
     fl_free(s->scores);
     fl_free(s->tokens);
     fl_free(s->cut);
     fl_free(s->status);
     fl_free(s->seconds);
     fl_free(s->sizes);
+}
+
+static bool reserve(score_run *s, size_t count) {
+    if (count <= s->capacity) {
+        return true;
+    }
+    free_window(s);
     s->scores   = fl_alloc_array(count, s->labels * sizeof *s->scores);
     s->tokens   = fl_alloc_array(count, sizeof *s->tokens);
     s->cut      = fl_alloc_array(count, sizeof *s->cut);
@@ -185,18 +185,11 @@ static int score_window(fl_run *run, score_run *s, fletch_error *error) {
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
-static void put_tail(fl_run *run, const found *row) {
+static void put_tail(fl_run *run, const fl_row *row) {
     fl_buf *out = &run->output.sink.buf;
     fl_buf_puts(out, ",\"tokens\":");
     fl_output_put_u64(out, row->tokens);
-    fl_buf_puts(out, row->truncated ? ",\"truncated\":true" : ",\"truncated\":false");
-    if (run->output.keep_text) {
-        fl_buf_puts(out, ",\"text\":");
-        fl_json_quote(out, row->text, row->text_size);
-    }
-    fl_buf_append(out, row->fields != NULL ? row->fields : "", row->fields_size);
-    fl_buf_putc(out, '}');
-    fl_output_end_row(&run->output);
+    fl_output_end_object(&run->output, row);
 }
 
 static void put_label(fl_buf *out, const fletch_model *model, size_t label) {
@@ -215,10 +208,9 @@ static size_t best_of(const float *values, size_t count, const bool *taken) {
 }
 
 /* For a person: the text, and the labels that score best. */
-static void put_table(fl_run *run, const found *row, const float *values, size_t labels) {
+static void put_table(fl_run *run, const fl_row *row, const float *values, size_t labels) {
     fl_buf *out = &run->output.sink.buf;
-    fl_buf_printf(out, "%" PRIu64 "  ", row->index + 1);
-    fl_cli_preview(out, row->text, row->text_size, 64);
+    fl_output_put_preview(&run->output, row);
     fl_buf_printf(out, "\n   %u token%s%s", row->tokens, row->tokens == 1 ? "" : "s",
                   row->truncated ? " (cut)" : "");
     bool *taken = fl_alloc_zero(labels, sizeof *taken);
@@ -233,16 +225,16 @@ static void put_table(fl_run *run, const found *row, const float *values, size_t
     run->output.rows++;
 }
 
-static void put_classes(fl_run *run, const score_run *s, const found *row, const float *values) {
-    fl_buf *out  = &run->output.sink.buf;
-    fl_row  flat = {.vector = values, .cols = s->labels, .dtype = FLETCH_FLOAT32};
-    size_t  best = best_of(values, s->labels, NULL);
+static void put_classes(fl_run *run, const score_run *s, const fl_row *row) {
+    fl_buf      *out    = &run->output.sink.buf;
+    const float *values = row->vector;
+    size_t       best   = best_of(values, s->labels, NULL);
     if (run->output.format == FL_OUTPUT_TEXT) {
         put_table(run, row, values, s->labels);
         return;
     }
     if (run->output.format == FL_OUTPUT_NPY || run->output.format == FL_OUTPUT_RAW) {
-        fl_output_vector(&run->output, &flat);
+        fl_output_vector(&run->output, row);
         return;
     }
     fl_output_next(&run->output);
@@ -263,10 +255,11 @@ static void put_classes(fl_run *run, const score_run *s, const found *row, const
     put_tail(run, row);
 }
 
-static void put_ranked(fl_run *run, const found *row) {
-    fl_buf *out = &run->output.sink.buf;
+static void put_ranked(fl_run *run, const found *document) {
+    fl_buf       *out = &run->output.sink.buf;
+    const fl_row *row = &document->row;
     if (run->output.format == FL_OUTPUT_TEXT) {
-        fl_buf_printf(out, "%9.4f  ", (double)row->score);
+        fl_buf_printf(out, "%9.4f  ", (double)document->score);
         fl_cli_preview(out, row->text, row->text_size, 100);
         fl_buf_putc(out, '\n');
         run->output.rows++;
@@ -276,7 +269,7 @@ static void put_ranked(fl_run *run, const found *row) {
     fl_buf_puts(out, "{\"index\":");
     fl_output_put_u64(out, row->index);
     fl_buf_puts(out, ",\"score\":");
-    fl_output_put_f32(out, row->score);
+    fl_output_put_f32(out, document->score);
     put_tail(run, row);
 }
 
@@ -288,7 +281,7 @@ static int compare(const void *left, const void *right) {
     if (a->score != b->score) {
         return a->score > b->score ? -1 : 1;
     }
-    return a->index < b->index ? -1 : a->index > b->index;
+    return a->row.index < b->row.index ? -1 : a->row.index > b->row.index;
 }
 
 static void free_found(found *row) {
@@ -314,7 +307,7 @@ static char *copy(const char *text, size_t size) {
     return own;
 }
 
-static bool keep(const fl_run *run, score_run *s, const found *row) {
+static bool keep(const fl_run *run, score_run *s, const fl_row *row, float score) {
     bool shown = run->output.keep_text || run->output.format == FL_OUTPUT_TEXT;
     if (s->top > 0 && s->count >= LEAST_KEPT && s->count / 2 >= s->top) {
         rank(s);
@@ -328,12 +321,12 @@ static bool keep(const fl_run *run, score_run *s, const found *row) {
         s->kept = grown;
         s->room = room;
     }
-    found *own       = &s->kept[s->count++];
-    *own             = *row;
-    own->text        = shown ? copy(row->text, row->text_size) : NULL;
-    own->text_size   = shown ? row->text_size : 0;
-    own->fields      = row->fields_size > 0 ? copy(row->fields, row->fields_size) : NULL;
-    own->fields_size = own->fields != NULL ? row->fields_size : 0;
+    found *own    = &s->kept[s->count++];
+    *own          = (found){.score = score, .row = *row};
+    own->row.text = own->text = shown ? copy(row->text, row->text_size) : NULL;
+    if (row->fields_size > 0) {
+        own->row.fields = own->fields = copy(row->fields, row->fields_size);
+    }
     return (!shown || own->text != NULL) && (row->fields_size == 0 || own->fields != NULL);
 }
 
@@ -346,42 +339,32 @@ static bool has_mark(const fl_run *run, size_t i) {
 
 static fl_exit write_window(fl_run *run, score_run *s) {
     for (size_t i = 0; i < run->window.count; i++) {
-        const fl_record *record = &run->window.records[i];
-        fletch_error     error  = {.code = s->status[i], .where = 0};
-        found            row    = {.index       = record->index,
-                                   .score       = s->scores[i * s->labels],
-                                   .tokens      = s->tokens[i],
-                                   .truncated   = s->cut[i] != 0,
-                                   .text        = (char *)(uintptr_t)run->window.texts[i],
-                                   .text_size   = s->sizes[i],
-                                   .fields      = run->window.fields.data + record->fields,
-                                   .fields_size = record->fields_size};
+        const float *scores = s->scores + i * s->labels;
+        fletch_error error  = {.code = s->status[i], .where = 0};
         if (s->pair_field && !has_mark(run, i)) {
             error.code = FLETCH_EINVAL;
             snprintf(error.message, sizeof error.message,
                      "is one text; --pair-field needs an object with both");
-            if (!fl_run_refuse(run, i, &error)) {
-                return run->input.exit;
-            }
-            continue;
-        }
-        if (s->status[i] != FLETCH_OK) {
-            snprintf(error.message, sizeof error.message, "%s", fletch_status_text(s->status[i]));
-            if (!fl_run_can_refuse(run, s->status[i])) {
+        } else if (error.code != FLETCH_OK) {
+            snprintf(error.message, sizeof error.message, "%s", fletch_status_text(error.code));
+            if (!fl_run_can_refuse(run, error.code)) {
                 return fl_cli_fail(&error, false);
             }
+        }
+        if (error.code != FLETCH_OK) {
             if (!fl_run_refuse(run, i, &error)) {
                 return run->input.exit;
             }
             continue;
         }
-        run->texts++;
-        run->last = record->place;
-        run->tokens += row.tokens;
-        run->truncated += row.truncated;
+        fl_row row    = fl_run_done(run, i, s->tokens[i], s->cut[i] != 0);
+        row.text_size = s->sizes[i];
+        row.vector    = scores;
+        row.cols      = s->labels;
+        row.dtype     = FLETCH_FLOAT32;
         if (s->query == NULL) {
-            put_classes(run, s, &row, s->scores + i * s->labels);
-        } else if (!keep(run, s, &row)) {
+            put_classes(run, s, &row);
+        } else if (!keep(run, s, &row, scores[0])) {
             fl_cli_message("out of memory for the documents");
             return FL_EXIT_FAILED;
         }
@@ -419,12 +402,7 @@ static void free_scores(score_run *s) {
         free_found(&s->kept[i]);
     }
     fl_free(s->kept);
-    fl_free(s->scores);
-    fl_free(s->tokens);
-    fl_free(s->cut);
-    fl_free(s->status);
-    fl_free(s->seconds);
-    fl_free(s->sizes);
+    free_window(s);
 }
 
 /* The model must give scores; one, to rerank. One for late interaction gives that. */

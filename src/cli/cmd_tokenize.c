@@ -25,7 +25,7 @@ static void put_i64(fl_buf *out, int64_t value) {
 
 /* ---- tokenize ---- */
 
-static void put_object(fl_run *run, const fl_record *record, const fletch_tokens *tokens) {
+static void put_object(fl_run *run, const fl_row *row, const fletch_tokens *tokens) {
     fl_buf *out = &run->output.sink.buf;
     fl_output_next(&run->output);
     fl_buf_puts(out, "{\"ids\":[");
@@ -57,26 +57,14 @@ static void put_object(fl_run *run, const fl_record *record, const fletch_tokens
         fl_buf_printf(out, ",\"second\":[%zu,%zu],\"segment\":%zu", tokens->second,
                       tokens->second + tokens->second_count, tokens->segment);
     }
-    fl_buf_puts(out, tokens->truncated ? ",\"truncated\":true" : ",\"truncated\":false");
-    if (run->output.keep_text) {
-        size_t i = (size_t)(record - run->window.records);
-        fl_buf_puts(out, ",\"text\":");
-        fl_json_quote(out, run->window.texts[i], run->window.sizes[i]);
-    }
-    if (record->fields_size > 0) {
-        fl_buf_append(out, run->window.fields.data + record->fields, record->fields_size);
-    }
-    fl_buf_putc(out, '}');
-    fl_output_end_row(&run->output);
+    fl_output_end_object(&run->output, row);
 }
 
 /* A table for a person: id, token, and the piece of the text it stands for. */
-static void put_table(fl_run *run, const fl_record *record, const char *text, size_t size,
-                      const fletch_tokens *tokens) {
+static void put_table(fl_run *run, const fl_row *row, const fletch_tokens *tokens) {
     fl_buf     *out  = &run->output.sink.buf;
     const char *pair = run->cli->args.value[FL_FLAG_PAIR];
-    fl_buf_printf(out, "%" PRIu64 "  ", record->index + 1);
-    fl_cli_preview(out, text, size, 64);
+    fl_output_put_preview(&run->output, row);
     if (pair != NULL) {
         fl_buf_puts(out, "  +  ");
         fl_cli_preview(out, pair, strlen(pair), 64);
@@ -95,8 +83,8 @@ static void put_table(fl_run *run, const fl_record *record, const char *text, si
         fl_buf_printf(out, "  %" PRIu32 "-%" PRIu32 "  ", start, end);
         if (second) {
             fl_cli_preview(out, pair + start, end - start, 32);
-        } else if (end <= size && start <= end) {
-            fl_cli_preview(out, text + start, end - start, 32);
+        } else if (end <= row->text_size && start <= end) {
+            fl_cli_preview(out, row->text + start, end - start, 32);
         }
         fl_buf_putc(out, '\n');
     }
@@ -106,35 +94,24 @@ static void put_table(fl_run *run, const fl_record *record, const char *text, si
 static fl_exit tokenize_window(fl_run *run, void *user) {
     const fletch_tokenize_options *options = user;
     for (size_t i = 0; i < run->window.count; i++) {
-        const fl_record *record = &run->window.records[i];
-        fletch_tokens   *tokens = NULL;
-        fletch_error     error  = {0};
+        fletch_tokens *tokens = NULL;
+        fletch_error   error  = {0};
         int status = fletch_tokenize(run->cli->model, run->window.texts[i], run->window.sizes[i],
                                      options, &tokens, &error);
         if (status == FLETCH_ETOOLONG || status == FLETCH_EUTF8) {
-            bool on = status == FLETCH_ETOOLONG
-                          ? fl_input_refuse(&run->input, record->place,
-                                            "longer than %" PRIu32
-                                            " tokens; --truncate right or left cuts it",
-                                            options->max_length)
-                          : fl_input_refuse(&run->input, record->place, "%s", error.message);
-            if (on) {
-                continue;
+            if (!fl_run_refuse(run, i, &error)) {
+                return run->input.exit;
             }
-            fl_cli_message("%s", run->input.error.message);
-            return run->input.exit;
+            continue;
         }
         if (status < 0) {
             return fl_cli_fail(&error, false);
         }
-        run->texts++;
-        run->last = record->place;
-        run->tokens += tokens->count;
-        run->truncated += tokens->truncated != 0;
+        fl_row row = fl_run_done(run, i, tokens->count, tokens->truncated != 0);
         if (run->output.format == FL_OUTPUT_TEXT) {
-            put_table(run, record, run->window.texts[i], run->window.sizes[i], tokens);
+            put_table(run, &row, tokens);
         } else {
-            put_object(run, record, tokens);
+            put_object(run, &row, tokens);
         }
         fletch_tokens_free(tokens);
         if (fl_sink_flush(&run->output.sink, false, &error) < 0) {
@@ -170,9 +147,10 @@ fl_exit fl_cmd_tokenize(fl_cli *cli) {
                                                             : FLETCH_TRUNCATE_RIGHT;
     }
     fl_run  run;
-    fl_exit code = fl_run_open(&run, cli, "ids|tokens|offsets|special|truncated", FL_OUTPUT_TEXT,
-                               FL_OUTPUT_JSONL);
-    code         = code == FL_EXIT_DONE ? fl_run_open_model(&run, true) : code;
+    fl_exit code   = fl_run_open(&run, cli, "ids|tokens|offsets|special|truncated", FL_OUTPUT_TEXT,
+                                 FL_OUTPUT_JSONL);
+    run.max_length = options.max_length;
+    code           = code == FL_EXIT_DONE ? fl_run_open_model(&run, true) : code;
     if (code == FL_EXIT_DONE) {
         code = fl_run_windows(&run, tokenize_window, &options);
         code = code == FL_EXIT_DONE ? finish(&run) : fl_run_stop(&run, code, 0, FLETCH_FLOAT32);

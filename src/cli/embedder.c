@@ -68,23 +68,12 @@ static int embed_span(fl_run *run, fl_embedder *embedder, size_t first, size_t c
 static fl_exit put_span(fl_run *run, fl_embedder *embedder, size_t first, size_t count) {
     size_t bytes = fletch_row_bytes(embedder->dimensions, embedder->dtype);
     for (size_t i = 0; i < count; i++) {
-        const fl_record *record = &run->window.records[first + i];
-        const char      *fields = run->window.fields.data;
-        fl_row           row    = {.index = record->index, .cols = embedder->dimensions};
-        row.text                = run->window.texts[first + i];
-        row.text_size           = run->window.sizes[first + i];
-        row.vector              = (const char *)embedder->vectors + i * bytes;
-        row.dtype               = embedder->dtype;
-        row.tokens              = embedder->tokens[i];
-        row.truncated           = embedder->truncated[i] != 0;
-        row.fields              = record->fields_size > 0 ? fields + record->fields : "";
-        row.fields_size         = record->fields_size;
-        run->texts++;
-        run->last = record->place;
-        run->tokens += row.tokens;
-        run->truncated += row.truncated;
+        fl_row row = fl_run_done(run, first + i, embedder->tokens[i], embedder->truncated[i] != 0);
+        row.vector = (const char *)embedder->vectors + i * bytes;
+        row.cols   = embedder->dimensions;
+        row.dtype  = embedder->dtype;
         embedder->list = embedder->lists != NULL ? &embedder->lists->list[i] : NULL;
-        fl_exit code   = embedder->put(run, record, &row, embedder->user);
+        fl_exit code   = embedder->put(run, &row, embedder->user);
         if (code != FL_EXIT_DONE) {
             return code;
         }

@@ -6,7 +6,7 @@
 #include "cli/run.h"
 
 /* Takes one row, in input order; anything but FL_EXIT_DONE ends the run with it. */
-typedef fl_exit (*fl_row_fn)(fl_run *run, const fl_record *record, const fl_row *row, void *user);
+typedef fl_exit (*fl_row_fn)(fl_run *run, const fl_row *row, void *user);
 
 typedef struct fl_embedder {
     fletch_kind  kind;

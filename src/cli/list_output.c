@@ -122,14 +122,7 @@ static void put_object(fl_list_output *lists, const fl_row *row, const fletch_li
     } else {
         put_tokens(lists, list);
     }
-    fl_buf_puts(out, row->truncated ? ",\"truncated\":true" : ",\"truncated\":false");
-    if (output->keep_text) {
-        fl_buf_puts(out, ",\"text\":");
-        fl_json_quote(out, row->text, row->text_size);
-    }
-    fl_buf_append(out, row->fields, row->fields_size);
-    fl_buf_putc(out, '}');
-    fl_output_end_row(output);
+    fl_output_end_object(output, row);
 }
 
 /* ---- For a person ------------------------------------------------------------------------------ */

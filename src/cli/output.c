@@ -176,6 +176,18 @@ void fl_output_end_row(fl_output *output) {
     output->rows++;
 }
 
+void fl_output_end_object(fl_output *output, const fl_row *row) {
+    fl_buf *out = &output->sink.buf;
+    fl_buf_puts(out, row->truncated ? ",\"truncated\":true" : ",\"truncated\":false");
+    if (output->keep_text) {
+        fl_buf_puts(out, ",\"text\":");
+        fl_json_quote(out, row->text, row->text_size);
+    }
+    fl_buf_append(out, row->fields, row->fields_size);
+    fl_buf_putc(out, '}');
+    fl_output_end_row(output);
+}
+
 void fl_output_put_u64(fl_buf *out, uint64_t value) {
     char text[20];
     fl_buf_append(out, text, fl_u64_text(text, value));
@@ -252,14 +264,7 @@ static void put_object(fl_output *output, const fl_row *row) {
     }
     fl_buf_puts(out, "],\"tokens\":");
     fl_output_put_u64(out, row->tokens);
-    fl_buf_puts(out, row->truncated ? ",\"truncated\":true" : ",\"truncated\":false");
-    if (output->keep_text) {
-        fl_buf_puts(out, ",\"text\":");
-        fl_json_quote(out, row->text, row->text_size);
-    }
-    fl_buf_append(out, row->fields, row->fields_size);
-    fl_buf_putc(out, '}');
-    fl_output_end_row(output);
+    fl_output_end_object(output, row);
 }
 
 const char *fl_output_dtype_name(fletch_dtype dtype) {

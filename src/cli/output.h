@@ -61,6 +61,9 @@ void fl_output_next(fl_output *output);
 /* The object is complete. */
 void fl_output_end_row(fl_output *output);
 
+/* The end of a row's object: whether it was cut, its text if that is kept, and its fields. */
+void fl_output_end_object(fl_output *output, const fl_row *row);
+
 /* As --dtype has it. */
 const char *fl_output_dtype_name(fletch_dtype dtype);
 

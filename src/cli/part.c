@@ -96,10 +96,10 @@ static void put_row(part *p, const fl_row *row) {
     fl_buf_puts(out, "}\n");
 }
 
-static fl_exit put(fl_run *run, const fl_record *record, const fl_row *row, void *user) {
+static fl_exit put(fl_run *run, const fl_row *row, void *user) {
     part        *p = user;
     fletch_error error;
-    tell_refused(p, record->place.line);
+    tell_refused(p, run->last.line);
     fl_output_vector(&run->output, row);
     if (run->output.format != FL_OUTPUT_JSONL) {
         put_row(p, row);

@@ -129,6 +129,22 @@ fl_exit fl_run_windows(fl_run *run, fl_run_fn work, void *user) {
     return code;
 }
 
+fl_row fl_run_done(fl_run *run, size_t i, size_t tokens, bool truncated) {
+    const fl_record *record = &run->window.records[i];
+    const char      *fields = run->window.fields.data;
+    run->texts++;
+    run->last = record->place;
+    run->tokens += tokens;
+    run->truncated += truncated;
+    return (fl_row){.index       = record->index,
+                    .text        = run->window.texts[i],
+                    .text_size   = run->window.sizes[i],
+                    .tokens      = (uint32_t)tokens,
+                    .truncated   = truncated,
+                    .fields      = record->fields_size > 0 ? fields + record->fields : "",
+                    .fields_size = record->fields_size};
+}
+
 bool fl_run_can_refuse(const fl_run *run, int status) {
     return status == FLETCH_ETOOLONG || status == FLETCH_EUTF8 ||
            (run->input.skip_errors && (status == FLETCH_EMODEL || status == FLETCH_ENOMEM));
@@ -140,6 +156,9 @@ bool fl_run_refuse(fl_run *run, size_t i, const fletch_error *error) {
     bool     on;
     if (error->code == FLETCH_ETOOLONG) {
         (void)fl_cli_model_property(run->cli->model, "max_length", limit, sizeof limit);
+        if (run->max_length > 0) {
+            (void)snprintf(limit, sizeof limit, "%" PRIu32, run->max_length);
+        }
         on = fl_input_refuse(&run->input, place,
                              "longer than %s tokens; --truncate right or left cuts it", limit);
     } else {

@@ -20,6 +20,7 @@ typedef struct fl_run {
     fl_window       window;
     fl_progress     progress;
     size_t          window_texts; /* size of the next window */
+    uint32_t        max_length;   /* of a text that is not cut; 0: the model's */
     uint64_t        texts, tokens, truncated;
     fl_place        last; /* of the last text that was done */
     double          open_seconds, work_seconds;
@@ -42,6 +43,9 @@ fl_exit fl_run_window(fl_run *run, fl_run_fn work, void *user, int *more);
 /* All windows through `work`. FL_EXIT_DONE, or the code the run ends with; what was done before a
  * refused input is written then. */
 fl_exit fl_run_windows(fl_run *run, fl_run_fn work, void *user);
+
+/* Text `i` of the window is done: count it, and give what a result tells of it. */
+fl_row fl_run_done(fl_run *run, size_t i, size_t tokens, bool truncated);
 
 /* Whether a text may be left out for this: for what is wrong with it, and, where refused inputs do not
  * end the run, for what the model or the memory makes of it alone. */
