@@ -240,6 +240,14 @@ int fl_path_remove(const char *path, fletch_error *error) {
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
+void fl_close(int fd) {
+    int reason = errno;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    errno = reason;
+}
+
 int fl_write_all(int fd, const void *data, size_t size) {
     enum { STEP = 1 << 30 }; /* Linux writes at most 2 GiB at a time */
     const char *bytes = data;
@@ -464,6 +472,17 @@ void fl_atomic_abort(fl_atomic_file *file) {
     fl_free(file->temporary);
     fl_free(file->path);
     *file = (fl_atomic_file){.fd = -1};
+}
+
+int fl_atomic_put(const char *path, const void *data, size_t size, fl_atomic_care care,
+                  fletch_error *error) {
+    fl_atomic_file file;
+    FL_TRY(fl_atomic_open(&file, path, error));
+    file.care  = care;
+    int status = fl_atomic_write(&file, data, size, error);
+    status     = status == 0 ? fl_atomic_commit(&file, error) : status;
+    fl_atomic_abort(&file);
+    return status;
 }
 
 /* ---- Paths ----------------------------------------------------------------------------------- */

@@ -60,6 +60,10 @@ int  fl_atomic_write(fl_atomic_file *file, const void *data, size_t size, fletch
 int  fl_atomic_commit(fl_atomic_file *file, fletch_error *error); /* closes; on failure aborts */
 void fl_atomic_abort(fl_atomic_file *file); /* idempotent; removes the temporary */
 
+/* The whole of a file in one go. */
+int fl_atomic_put(const char *path, const void *data, size_t size, fl_atomic_care care,
+                  fletch_error *error);
+
 /* A temporary of `path` that nobody writes any more, left by a process that was killed: its name into
  * out[capacity]; false when there is none. */
 bool fl_atomic_leftover(const char *path, char *out, size_t capacity);
@@ -88,5 +92,7 @@ bool fl_path_ends_with(const char *path, const char *end);
 
 /* write(2) all bytes, restarting on EINTR and short writes; 0 or -1 with errno. */
 int fl_write_all(int fd, const void *data, size_t size);
+
+void fl_close(int fd); /* negative: none; errno stays as it was */
 
 #endif

@@ -18,7 +18,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -127,9 +126,7 @@ static int connect_to(int family, const struct sockaddr *address, socklen_t size
         }
         errno = reason;
     }
-    reason = errno;
-    (void)close(fd);
-    errno = reason;
+    fl_close(fd);
     return -1;
 }
 
@@ -253,9 +250,7 @@ int fl_client_ask(const fl_client *client, const char *method, const char *path,
         status = read_head(reply);
     }
     int reason = errno;
-    if (fd >= 0) {
-        (void)close(fd);
-    }
+    fl_close(fd);
     fl_buf_free(&head);
     errno = reason;
     return status;

@@ -247,20 +247,12 @@ static fl_exit work(fl_parts *parts, fl_filejob *job, tally *run) {
 /* ---- A job that is there --------------------------------------------------------------------- */
 
 static fl_exit finish(const fl_filejob *job, const fl_buf *totals) {
-    fl_atomic_file file;
-    fletch_error   error;
-    char           path[PATH_MAX];
+    fletch_error error;
+    char         path[PATH_MAX];
     fl_filejob_path(job, "_SUCCESS", "", path);
     (void)fl_atomic_sweep(job->folder, true);
     fl_signals_hold();
-    int status = fl_atomic_open(&file, path, &error);
-    if (status == 0) {
-        status = fl_atomic_write(&file, totals->data, totals->size, &error);
-    }
-    if (status == 0) {
-        status = fl_atomic_commit(&file, &error);
-    }
-    fl_atomic_abort(&file);
+    int status = fl_atomic_put(path, totals->data, totals->size, FL_ATOMIC_DURABLE, &error);
     fl_signals_release();
     return status < 0 ? fl_cli_fail(&error, false) : FL_EXIT_DONE;
 }

@@ -149,9 +149,7 @@ static int look(const char *path, uint64_t *size, char sample[65], char head[2 *
             *head_size = (size_t)first;
         }
     }
-    if (fd >= 0) {
-        (void)close(fd);
-    }
+    fl_close(fd);
     return result;
 }
 

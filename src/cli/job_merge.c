@@ -25,11 +25,8 @@ static int copy_file(const char *path, uint64_t skip, fl_sink *sink, char *block
                      fletch_error *error) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || lseek(fd, (off_t)skip, SEEK_SET) < 0) {
-        int reason = errno;
-        if (fd >= 0) {
-            (void)close(fd);
-        }
-        return fl_fail_errno(error, reason, "cannot open", path);
+        fl_close(fd);
+        return fl_fail_errno(error, errno, "cannot open", path);
     }
     int status = 0;
     while (status == 0) {

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "cli/cli.h"
 
 static fl_exit run(fl_cli *cli, int argc, char **argv) {
@@ -56,9 +57,7 @@ static void fill_standard_streams(void) {
     do {
         fd = open("/dev/null", O_RDWR);
     } while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd >= 0) {
-        (void)close(fd);
-    }
+    fl_close(fd);
 }
 
 int main(int argc, char **argv) {

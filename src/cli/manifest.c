@@ -67,22 +67,13 @@ static void put_text(const fl_manifest *manifest, const fl_filejob *job, const c
 
 int fl_manifest_write(const fl_manifest *manifest, const fl_filejob *job, const char *name,
                       fletch_error *error) {
-    fl_buf         text = {0};
-    fl_atomic_file file = {.fd = -1};
-    char           path[PATH_MAX];
+    fl_buf text = {0};
+    char   path[PATH_MAX];
     fl_filejob_path(job, name, "json", path);
     put_text(manifest, job, name, &text);
     fl_signals_hold(); /* short enough that a signal waits for it */
     int status = text.failed ? fl_fail_nomem(error, text.size, "a manifest")
-                             : fl_atomic_open(&file, path, error);
-    if (status == 0) {
-        file.care = FL_ATOMIC_CHECKED;
-        status    = fl_atomic_write(&file, text.data, text.size, error);
-    }
-    if (status == 0) {
-        status = fl_atomic_commit(&file, error);
-    }
-    fl_atomic_abort(&file);
+                             : fl_atomic_put(path, text.data, text.size, FL_ATOMIC_CHECKED, error);
     fl_signals_release();
     fl_buf_free(&text);
     return status;

@@ -136,9 +136,7 @@ static uint64_t find_line(const char *path, uint64_t from, uint64_t to, int *sta
         found           = end != NULL ? at + (uint64_t)(end - block) + 1 : to;
         at += (uint64_t)count;
     }
-    if (fd >= 0) {
-        (void)close(fd);
-    }
+    fl_close(fd);
     fl_free(block);
     return found;
 }

@@ -146,20 +146,15 @@ int fl_statistics_write(fletch_model *model, const char *path, fletch_error *err
     }
     if (text == NULL)
         return fl_fail_nomem(error, capacity, "the statistics");
-    fl_atomic_file file   = {.fd = -1};
-    bool           out    = strcmp(path, "-") == 0; /* behind the results, if they go there too */
-    int            status = length < 0 ? (int)length : 0;
-    if (status == 0 && !out)
-        status = fl_atomic_open(&file, path, error);
+    int status = length < 0 ? (int)length : 0;
     if (status == 0) {
-        length       = length < (int64_t)capacity ? length : (int64_t)capacity - 1;
-        text[length] = '\n'; /* over the NUL */
-        if (!out)
-            status = fl_atomic_write(&file, text, (size_t)length + 1, error);
-        else if (fl_write_all(STDOUT_FILENO, text, (size_t)length + 1) != 0)
+        size_t size    = (size_t)length < capacity ? (size_t)length + 1 : capacity;
+        text[size - 1] = '\n'; /* over the NUL */
+        if (strcmp(path, "-") != 0)
+            status = fl_atomic_put(path, text, size, FL_ATOMIC_DURABLE, error);
+        else if (fl_write_all(STDOUT_FILENO, text, size) !=
+                 0) /* behind the results, if they go there too */
             status = fl_fail_errno(error, errno, "cannot write", "the statistics");
-        status = status == 0 && !out ? fl_atomic_commit(&file, error) : status;
-        fl_atomic_abort(&file);
     }
     fl_free(text);
     return status;

@@ -115,22 +115,9 @@ int fl_hub_ref_write(const fl_hub_repo *repo, const char *revision, const char *
     if (fl_hub_ref_read(repo, revision, known) && strcmp(known, commit) == 0) {
         return 0; /* an unneeded write could fail on a cache that is read-only */
     }
-    fl_atomic_file file   = {.fd = -1};
-    int            status = fl_hub_repo_path(repo, "refs", revision, "", path, error);
-    if (status == 0) {
-        status = make_parent(path, error);
-    }
-    if (status == 0) {
-        status = fl_atomic_open(&file, path, error);
-    }
-    if (status == 0) {
-        status = fl_atomic_write(&file, commit, strlen(commit), error);
-    }
-    if (status == 0) {
-        status = fl_atomic_commit(&file, error);
-    }
-    fl_atomic_abort(&file);
-    return status;
+    FL_TRY(fl_hub_repo_path(repo, "refs", revision, "", path, error));
+    FL_TRY(make_parent(path, error));
+    return fl_atomic_put(path, commit, strlen(commit), FL_ATOMIC_DURABLE, error);
 }
 
 int fl_hub_mark_absent(const fl_hub_repo *repo, const char *commit, const char *relative,

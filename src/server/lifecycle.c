@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -211,10 +211,9 @@ static void announce(const fl_server *server) {
 /* ---- Drain ------------------------------------------------------------------------------------------------ */
 
 static void wait_for_stop(const fl_server *server) {
-    uint64_t count;
+    eventfd_t count;
     while (atomic_load(&server->signals) == 0) {
-        ssize_t got = read(server->stop_fd, &count, sizeof count);
-        (void)got; /* interrupted or done: the loop looks */
+        (void)eventfd_read(server->stop_fd, &count); /* interrupted or done: the loop looks */
     }
 }
 

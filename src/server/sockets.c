@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/number.h"
 #include "server/server_internal.h"
 
@@ -101,9 +102,7 @@ static int bind_one(fl_server *server, const struct addrinfo *address) {
     }
     if (bind(fd, address->ai_addr, address->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0 ||
         add_listener(server, fd) == NULL) {
-        int saved = errno;
-        (void)close(fd);
-        errno = saved;
+        fl_close(fd);
         return -1;
     }
     return 0;
@@ -149,9 +148,7 @@ static bool is_stale(const struct sockaddr_un *address) {
     int  fd    = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool stale = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) != 0 &&
                  errno == ECONNREFUSED;
-    if (fd >= 0) {
-        (void)close(fd);
-    }
+    fl_close(fd);
     return stale;
 }
 
@@ -180,9 +177,7 @@ static int open_unix(fl_server *server, const char *path, fletch_error *error) {
     if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
         !keep_others_out(server, path) || listen(fd, BACKLOG) != 0) {
         int reason = errno;
-        if (fd >= 0) {
-            (void)close(fd);
-        }
+        fl_close(fd);
         return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "cannot listen on %s: %s%s", path,
                        strerror(reason),
                        reason == EADDRINUSE
@@ -248,9 +243,7 @@ void fl_sockets_close(fl_server *server) {
         if (listener->path[0] != '\0') {
             (void)unlink(listener->path);
         }
-        if (listener->fd >= 0) {
-            (void)close(listener->fd);
-        }
+        fl_close(listener->fd);
         listener->fd = -1;
     }
     server->listener_count = 0;

@@ -26,6 +26,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/thread.h"
 
@@ -111,14 +112,11 @@ static int find_file(fl_store *store, fletch_error *error) {
     struct stat info;
     int         fd = open(store->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
     if (fd < 0 || fstat(fd, &info) != 0 || realpath(store->path, real) == NULL) {
-        int reason = errno;
-        if (fd >= 0) {
-            (void)close(fd);
-        }
+        fl_close(fd);
         return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
                        "cannot open %s: %s; server.store names a file in a folder that exists and "
                        "that this user may write",
-                       store->path, strerror(reason));
+                       store->path, strerror(errno));
     }
     (void)close(fd);
     if (!S_ISREG(info.st_mode) || info.st_nlink > 1) {
@@ -370,9 +368,7 @@ void fl_store_close(fl_store *store) {
     }
     (void)sqlite3_close(store->writer);
     fl_vectors_close(store->vectors);
-    if (store->lock_fd >= 0) {
-        (void)close(store->lock_fd);
-    }
+    fl_close(store->lock_fd);
     pthread_cond_destroy(&store->more);
     pthread_mutex_destroy(&store->read_lock);
     pthread_mutex_destroy(&store->lock);

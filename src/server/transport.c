@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "server/server_internal.h"
@@ -42,12 +43,6 @@ enum { ORDER_CANCEL = 1, ORDER_ABANDON = 2 };
 
 /* ---- From other threads ---------------------------------------------------------------------------- */
 
-static void wake(const fl_io *io) {
-    uint64_t one     = 1;
-    ssize_t  written = write(io->wake, &one, sizeof one);
-    (void)written; /* an eventfd takes it */
-}
-
 void fl_transport_answer(fl_request_full *full) {
     fl_io           *io    = full->conn->io;
     fl_request_full *first = atomic_load(&io->answered);
@@ -55,13 +50,13 @@ void fl_transport_answer(fl_request_full *full) {
         full->next = first;
     } while (!atomic_compare_exchange_weak(&io->answered, &first, full));
     if (first == NULL) {
-        wake(io);
+        (void)eventfd_write(io->wake, 1);
     }
 }
 
 void fl_transport_wake(fl_server *server) {
     for (size_t i = 0; i < server->io_count; i++) {
-        wake(server->io[i]);
+        (void)eventfd_write(server->io[i]->wake, 1);
     }
 }
 
@@ -273,14 +268,13 @@ static bool is_over(const fl_io *io) {
 
 static void on_events(fl_io *io, const struct epoll_event *events, int count) {
     const fl_server *server = io->server;
-    uint64_t         seen;
+    eventfd_t        seen;
     for (int i = 0; i < count; i++) {
         uint64_t tag = events[i].data.u64;
         if (tag < FL_LISTENERS) {
             on_listener(io, &server->listeners[tag]);
         } else if (tag == FL_LISTENERS) {
-            ssize_t got = read(io->wake, &seen, sizeof seen);
-            (void)got; /* empty or not: the list says what there is */
+            (void)eventfd_read(io->wake, &seen); /* empty or not: the list says what there is */
             listen_where_due(io);
             accept_the_last(io);
         } else {
@@ -377,12 +371,8 @@ void fl_transport_stop(fl_server *server) {
         if (io->running) {
             pthread_join(io->thread, NULL);
         }
-        if (io->epoll >= 0) {
-            (void)close(io->epoll);
-        }
-        if (io->wake >= 0) {
-            (void)close(io->wake);
-        }
+        fl_close(io->epoll);
+        fl_close(io->wake);
         while (io->spare_count > 0) {
             fl_buf_free(&io->spare[--io->spare_count]);
         }

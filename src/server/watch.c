@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/thread.h"
 #include "server/server_internal.h"
 
@@ -88,9 +89,7 @@ static void on_hangup(fl_server *server) {
 /* Whether there is a controlling terminal. One that closes is gone when its SIGHUP comes. */
 static bool has_terminal(void) {
     int fd = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
-    if (fd >= 0) {
-        (void)close(fd);
-    }
+    fl_close(fd);
     return fd >= 0;
 }
 
@@ -120,9 +119,7 @@ static void on_signal(fl_server *server) {
             }
             _exit(before > 0 ? 128 + number : 0); /* asked twice, or nothing was under way */
         }
-        uint64_t one     = 1;
-        ssize_t  written = write(server->stop_fd, &one, sizeof one);
-        (void)written; /* an eventfd takes it */
+        (void)eventfd_write(server->stop_fd, 1);
     }
 }
 
@@ -172,17 +169,13 @@ void fl_watch_leave(fl_server *server) {
 
 void fl_watch_stop(fl_server *server) {
     if (server->watching) {
-        uint64_t one     = 1;
-        ssize_t  written = write(server->watch_fd, &one, sizeof one);
-        (void)written; /* an eventfd takes it */
+        (void)eventfd_write(server->watch_fd, 1);
         pthread_join(server->watch, NULL);
         server->watching = false;
     }
     int *fds[] = {&server->watch_fd, &server->stop_fd, &server->signal_fd};
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
-        if (*fds[i] >= 0) {
-            (void)close(*fds[i]);
-        }
+        fl_close(*fds[i]);
         *fds[i] = -1;
     }
 }
