@@ -150,10 +150,10 @@ int fl_statistics_write(fletch_model *model, const char *path, fletch_error *err
     if (status == 0) {
         size_t size    = (size_t)length < capacity ? (size_t)length + 1 : capacity;
         text[size - 1] = '\n'; /* over the NUL */
+        /* "-": behind the results, if they go there too */
         if (strcmp(path, "-") != 0)
             status = fl_atomic_put(path, text, size, FL_ATOMIC_DURABLE, error);
-        else if (fl_write_all(STDOUT_FILENO, text, size) !=
-                 0) /* behind the results, if they go there too */
+        else if (fl_write_all(STDOUT_FILENO, text, size) != 0)
             status = fl_fail_errno(error, errno, "cannot write", "the statistics");
     }
     fl_free(text);

@@ -17,11 +17,6 @@
 #include "base/clock.h"
 #include "base/number.h"
 
-static bool judge(fl_request_full *full) {
-    full->judged = true;
-    return true;
-}
-
 /* ---- Who asks, and is it a request ----------------------------------------------------------------- */
 
 static bool good_id(const char *id) {
@@ -102,7 +97,7 @@ static bool check_head(fl_request_full *full, int found) {
             fl_metrics_rejected(request->server->metrics, FL_REJECTED_HEADERS);
         }
         fl_reply_error(request, -found, fl_admission_word(-found), "%s", head->fault);
-        return !judge(full);
+        return false;
     }
     return true;
 }
@@ -132,7 +127,6 @@ static bool find_route(fl_request_full *full) {
     fl_buf           allow   = {0};
     request->route = fl_route_find(request->method, request->path, &allow, &request->tail);
     if (request->route == NULL) {
-        judge(full);
         if (allow.size == 0) {
             fl_reply_error(request, 404, "not_found", "there is no %.200s here", request->path);
         } else if (strcmp(request->method, "OPTIONS") == 0) {
@@ -158,7 +152,7 @@ static bool check_ready(fl_request_full *full) {
     fl_reply_header(request, "retry-after", "1");
     fl_reply_error(request, 503, "unavailable",
                    loading ? "the model is being loaded" : "the server is shutting down");
-    return !judge(full);
+    return false;
 }
 
 /* ---- Key ---------------------------------------------------------------------------------------------- */
@@ -188,7 +182,7 @@ static bool check_key(fl_request_full *full, fl_api_key **found) {
     fl_metrics_rejected(request->server->metrics, FL_REJECTED_KEY);
     fl_reply_header(request, "www-authenticate", "Bearer");
     fl_reply_error(request, 401, "invalid_api_key", "the API key is missing or wrong");
-    return !judge(full);
+    return false;
 }
 
 static bool check_share(fl_request_full *full, fl_api_key *key) {
@@ -206,7 +200,7 @@ static bool check_share(fl_request_full *full, fl_api_key *key) {
     fl_reply_error(request, 429, "rate_limited",
                    "this API key's limit is reached; try again in %u second%s", wait,
                    wait == 1 ? "" : "s");
-    return !judge(full);
+    return false;
 }
 
 /* ---- Web pages ----------------------------------------------------------------------------------------- */
@@ -225,13 +219,13 @@ static bool check_page(fl_request_full *full) {
         fl_reply_error(request, 403, "permission_denied",
                        "this server does not answer to the name in Host; name it in "
                        "server.allowed_hosts if it is its own");
-        return !judge(full);
+        return false;
     }
     if (!reads && !fl_cors_may_write(server->cors, origin, host)) {
         fl_reply_error(request, 403, "permission_denied",
                        "pages of this Origin may not call the server; name it in "
                        "server.cors_origin if they may");
-        return !judge(full);
+        return false;
     }
     return true;
 }
@@ -259,17 +253,17 @@ static bool check_size(fl_request_full *full) {
     if (full->head.length != UINT64_MAX && full->head.length > request->server->max_body) {
         fl_metrics_rejected(request->server->metrics, FL_REJECTED_BODY);
         fl_refuse_size(request);
-        return !judge(full);
+        return false;
     }
     if (full->head.length != UINT64_MAX &&
         atomic_load(&request->server->bodies) + full->head.length > request->server->max_bodies) {
         fl_refuse_memory(request, full->head.length);
-        return !judge(full);
+        return false;
     }
     if (encoding != NULL && strcasecmp(encoding, "identity") != 0) {
         fl_reply_error(request, 415, "unsupported_media_type",
                        "bodies are taken as they are, not compressed");
-        return !judge(full);
+        return false;
     }
     return true;
 }
@@ -283,12 +277,12 @@ static bool read_wishes(fl_request_full *full, const fl_api_key *key) {
     bool        bulk         = priority != NULL && strcasecmp(priority, "bulk") == 0;
     if (priority != NULL && !bulk && strcasecmp(priority, "interactive") != 0) {
         fl_reply_error(request, 400, "bad_request", "x-fletch-priority is interactive or bulk");
-        return !judge(full);
+        return false;
     }
     if (deadline != NULL && (!fl_parse_i64(deadline, &wanted) || wanted < 1)) {
         fl_reply_error(request, 400, "bad_request",
                        "x-fletch-deadline-ms is a number of milliseconds above 0");
-        return !judge(full);
+        return false;
     }
     uint64_t limit = request->server->deadline_ms;
     if (wanted > 0 && (limit == 0 || (uint64_t)wanted < limit)) {
@@ -301,8 +295,9 @@ static bool read_wishes(fl_request_full *full, const fl_api_key *key) {
 }
 
 void fl_admit(fl_request_full *full, int found) {
-    fl_api_key *key = NULL;
-    (void)(check_head(full, found) && find_route(full) && check_ready(full) &&
-           check_key(full, &key) && check_page(full) && check_size(full) &&
-           read_wishes(full, key) && check_share(full, key));
+    fl_api_key *key     = NULL;
+    bool        goes_on = check_head(full, found) && find_route(full) && check_ready(full) &&
+                   check_key(full, &key) && check_page(full) && check_size(full) &&
+                   read_wishes(full, key) && check_share(full, key);
+    full->judged = !goes_on; /* who says no has replied */
 }

@@ -131,7 +131,7 @@ static const fl_style style = {fault, refuse, write_answer, false};
 #define AT(member) offsetof(fl_ask, member)
 const fl_field fl_fields_cohere[] = {
     {"texts", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input), .forms = FL_INPUT_TEXTS},
-    {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
+    {FL_ASK_MODEL},
     {"input_type", FL_FIELD_WORD, FL_FIELD_NULL, AT(input_type), .words = FL_WORDS_INPUT_TYPE,
      .text = "Chooses the model's prompt of that purpose, where it has one."},
     {"embedding_types", FL_FIELD_WORDS, FL_FIELD_NULL, AT(types), .words = FL_WORDS_TYPES,
@@ -191,7 +191,7 @@ const fl_field fl_fields_rerank_cohere[] = {
     {"documents", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input),
      .forms = FL_INPUT_TEXTS | FL_INPUT_OBJECTS | FL_INPUT_NOTHING,
      .text  = "Texts, or objects with a field text."},
-    {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
+    {FL_ASK_MODEL},
     {"top_n", FL_FIELD_INT, FL_FIELD_NULL, AT(top), .min = 1, .max = INT32_MAX,
      .text = "Only so many, the best."},
     {.name   = "return_documents",

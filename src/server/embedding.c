@@ -76,71 +76,46 @@ bool fl_job_model(fl_job *job) {
     return job->served != NULL;
 }
 
-/* "true"/"1" and "false"/"0". */
-static bool parse_bool(const char *text, bool *out) {
-    *out = strcmp(text, "true") == 0 || strcmp(text, "1") == 0;
-    return *out || strcmp(text, "false") == 0 || strcmp(text, "0") == 0;
-}
-
 static bool refuse_header(fl_job *job, const char *message) {
     job->style->refuse(job, FL_REFUSE_HEADER, FLETCH_NOWHERE, message);
     return false;
 }
 
-/* A header that is true or false, for a body that was silent. */
-static bool take_bool(fl_job *job, const char *name, const char *wrong, int *into) {
-    const char *value = fl_request_header(job->request, name);
-    bool        flag;
-    if (value == NULL) {
-        return true;
-    }
-    if (!parse_bool(value, &flag)) {
-        return refuse_header(job, wrong);
-    }
-    if (*into == 0) {
-        *into = flag ? 1 : -1;
-    }
-    return true;
-}
+enum { TRUNCATE, DTYPE, NORMALIZE, DETAILS };
 
-static bool take_truncate(fl_job *job) {
-    const char *value = fl_request_header(job->request, "x-fletch-truncate");
-    if (value == NULL) {
-        return true;
-    }
-    bool right = strcmp(value, "right") == 0, left = strcmp(value, "left") == 0;
-    if (!right && !left && strcmp(value, "error") != 0) {
-        return refuse_header(job, "x-fletch-truncate: expected right, left or error");
-    }
-    if (job->ask.truncate == 0 && job->ask.cut == 0) {
-        job->ask.truncate = right || left ? 1 : -1;
-        if (job->ask.direction == 0) {
-            job->ask.direction = left ? 1 : 2;
-        }
-    }
-    return true;
-}
+const fl_ask_header fl_ask_headers[FL_ASK_HEADERS] = {
+    [TRUNCATE]  = {"x-fletch-truncate", "right|left|error",
+                   "x-fletch-truncate: expected right, left or error"},
+    [DTYPE]     = {"x-fletch-dtype", "float32|int8|uint8|binary|ubinary",
+                   "x-fletch-dtype: expected float32, int8, uint8, binary or ubinary"},
+    [NORMALIZE] = {"x-fletch-normalize", "true|false|1|0",
+                   "x-fletch-normalize: expected true or false"},
+    [DETAILS] = {"x-fletch-details", "true|false|1|0", "x-fletch-details: expected true or false"},
+};
 
 static const char *const dtype_name[] = {"float32", "int8", "uint8", "binary", "ubinary"};
 
-static bool take_dtype(fl_job *job) {
-    const char *value = fl_request_header(job->request, "x-fletch-dtype");
-    if (value == NULL) {
-        return true;
+/* What the headers say, by the places of their words, where the body was silent. */
+static void take_words(fl_ask *ask, const int said[FL_ASK_HEADERS]) {
+    if (said[TRUNCATE] != 0 && ask->truncate == 0 && ask->cut == 0) {
+        int side       = said[TRUNCATE] == 2 ? 1 : 2; /* FL_WORDS_DIRECTION */
+        ask->truncate  = said[TRUNCATE] == 3 ? -1 : 1;
+        ask->direction = ask->direction == 0 ? side : ask->direction;
     }
-    for (int i = 0; i <= FLETCH_UBINARY; i++) {
-        if (strcmp(value, dtype_name[i]) == 0) {
-            job->ask.dtype = job->ask.dtype != 0 ? job->ask.dtype : i + 1;
-            return true;
+    ask->dtype      = ask->dtype == 0 ? said[DTYPE] : ask->dtype;
+    int *switches[] = {[NORMALIZE] = &ask->normalize, [DETAILS] = &ask->details};
+    for (int i = NORMALIZE; i <= DETAILS; i++) {
+        if (said[i] != 0 && *switches[i] == 0) {
+            *switches[i] = said[i] % 2 == 1 ? 1 : -1;
         }
     }
-    return refuse_header(job, "x-fletch-dtype: expected float32, int8, uint8, binary or ubinary");
 }
 
 /* Every header is checked, also where the body has spoken and wins. */
 static bool take_headers(fl_job *job) {
     const char *dimensions = fl_request_header(job->request, "x-fletch-dimensions");
     int64_t     wanted;
+    int         said[FL_ASK_HEADERS] = {0};
     if (dimensions != NULL && !fl_parse_i64(dimensions, &wanted)) {
         return refuse_header(job, "x-fletch-dimensions: expected a number");
     }
@@ -151,11 +126,18 @@ static bool take_headers(fl_job *job) {
     if (prompt != NULL && job->ask.prompt_name.data == NULL) {
         job->ask.prompt_name = (fl_span){prompt, strlen(prompt)};
     }
-    return take_truncate(job) && take_dtype(job) &&
-           take_bool(job, "x-fletch-normalize", "x-fletch-normalize: expected true or false",
-                     &job->ask.normalize) &&
-           take_bool(job, "x-fletch-details", "x-fletch-details: expected true or false",
-                     &job->ask.details);
+    for (size_t i = 0; i < FL_ASK_HEADERS; i++) {
+        const fl_ask_header *header = &fl_ask_headers[i];
+        const char          *value  = fl_request_header(job->request, header->name);
+        if (value != NULL) {
+            said[i] = fl_word_index(header->words, (fl_span){value, strlen(value)});
+            if (said[i] == 0) {
+                return refuse_header(job, header->wrong);
+            }
+        }
+    }
+    take_words(&job->ask, said);
+    return true;
 }
 
 /* ---- Prompts --------------------------------------------------------------------------------- */

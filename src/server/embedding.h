@@ -23,6 +23,13 @@
 
 typedef struct fl_job fl_job;
 
+/* Those of the headers that are one of a few words; the number of them, and what is said of another word. */
+enum { FL_ASK_HEADERS = 4 };
+typedef struct fl_ask_header {
+    const char *name, *words, *wrong;
+} fl_ask_header;
+extern const fl_ask_header fl_ask_headers[FL_ASK_HEADERS];
+
 /* What a body of any dialect may say; a dialect's table names the fields that its clients know. */
 typedef struct fl_ask {
     fl_body_input input, second; /* second: of pairs, as many as in `input`, or none */
@@ -48,6 +55,23 @@ typedef struct fl_ask {
 #define FL_WORDS_CUT        "NONE|START|END"
 #define FL_WORDS_INPUT_TYPE "search_document|search_query|classification|clustering|image"
 #define FL_WORDS_TYPES      "float|int8|uint8|binary|ubinary|base64"
+
+/* Rows of tables of fields that several dialects have alike. */
+#define FL_ASK_MODEL                                                                               \
+    .name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL,                              \
+    .offset = offsetof(fl_ask, model)
+#define FL_ASK_PROMPT_NAME                                                                         \
+    .name = "prompt_name", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL,                        \
+    .offset = offsetof(fl_ask, prompt_name)
+#define FL_ASK_TRUNCATE                                                                            \
+    .name = "truncate", .type = FL_FIELD_BOOL, .flags = FL_FIELD_NULL,                             \
+    .offset = offsetof(fl_ask, truncate), .text = "false: a text that is too long is an error."
+#define FL_ASK_DTYPE                                                                               \
+    .name = "output_dtype", .type = FL_FIELD_WORD, .flags = FL_FIELD_NULL,                         \
+    .offset = offsetof(fl_ask, dtype), .words = FL_WORDS_DTYPE
+#define FL_ASK_DETAILS                                                                             \
+    .name = "details", .type = FL_FIELD_BOOL, .flags = FL_FIELD_NULL,                              \
+    .offset = offsetof(fl_ask, details), .text = "Tell tokens and truncation of each text."
 
 /* Why a job is refused; `message` of fl_style.refuse says it in plain words. */
 typedef enum fl_refusal {

@@ -340,8 +340,7 @@ static bool read_pairs(reading *r, fl_pairs *pairs) {
 
 /* ---- The other types ------------------------------------------------------------------------- */
 
-/* 1 + the index of `span` in "a|b|c", or 0. */
-static int find_word(const char *words, fl_span span) {
+int fl_word_index(const char *words, fl_span span) {
     int index = 1;
     for (const char *word = words;; index++) {
         const char *end = strchrnul(word, '|');
@@ -360,7 +359,7 @@ static bool read_word(reading *r, const fl_field *field, int *out) {
     if (!fl_json_in_string(r->in, &span)) {
         return false;
     }
-    *out = find_word(field->words, span);
+    *out = fl_word_index(field->words, span);
     return *out != 0 ||
            fl_json_in_fail(r->in, true, "unknown variant `%.*s`, expected one of `%s`",
                            (int)(span.size < 40 ? span.size : 40), span.data, field->words);

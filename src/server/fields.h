@@ -79,6 +79,9 @@ typedef struct fl_field {
     const char            *text; /* one sentence for the schema; may be NULL */
 } fl_field;                      /* a row without a name ends a table */
 
+/* 1 + the index of `word` in "a|b|c"; 0: it is none of them. */
+int fl_word_index(const char *words, fl_span word);
+
 /* Read the whole body. False: in->message says why, with the place (line, column) and the path of the
  * field; in->mistyped tells a wrong meaning from a text that is no JSON. */
 bool fl_fields_read(fl_http_request *request, fl_json_in *in, const fl_field *fields, void *out);

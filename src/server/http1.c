@@ -12,6 +12,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/number.h"
+
 enum {
     METHOD_MAX = 32, /* as long as any that is registered */
     LINE_MAX   = METHOD_MAX + 1 + FL_LIMIT_URI + 1 + 8 + 2,
@@ -301,15 +303,8 @@ const char *fl_http_header(const fl_http_head *head, const char *data, const cha
 
 enum { SIZE, EXT, SIZE_LF, DATA, DATA_CR, DATA_LF, TRAILER, NAME, VALUE, VALUE_LF, END_LF, END };
 
-static int hex_digit(char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 static int take_size(fl_http_chunks *chunks, char c) {
-    int digit = hex_digit(c);
+    int digit = fl_hex_digit(c);
     if (digit >= 0) {
         if (chunks->left >> 60 != 0) {
             return -413;

@@ -105,23 +105,21 @@ static const fl_style embeddings_style = {fault, refuse, write_embeddings, false
 
 #define AT(member) offsetof(fl_ask, member)
 const fl_field fl_fields_ollama_embed[] = {
-    {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
+    {FL_ASK_MODEL},
     {"input", FL_FIELD_INPUT, FL_FIELD_NULL, AT(input),
      .forms = FL_INPUT_TEXT | FL_INPUT_TEXTS | FL_INPUT_NOTHING | FL_INPUT_NO_ITEMS,
      .text  = "A text or a list of texts; none gives no vectors."},
-    {"truncate", FL_FIELD_BOOL, FL_FIELD_NULL, AT(truncate),
-     .text = "false: a text that is too long is an error."},
+    {FL_ASK_TRUNCATE},
     {"dimensions", FL_FIELD_INT, FL_FIELD_NULL, AT(dimensions), .min = INT32_MIN, .max = INT32_MAX,
      .text = "Cut to this many, then normalise again; ignored outside of the model's range."},
     {.name = "keep_alive", .type = FL_FIELD_ANY, .text = "Ignored: models stay loaded."},
     {.name = "options", .type = FL_FIELD_ANY, .text = "Ignored."},
-    {"output_dtype", FL_FIELD_WORD, FL_FIELD_NULL, AT(dtype), .words = FL_WORDS_DTYPE},
-    {"details", FL_FIELD_BOOL, FL_FIELD_NULL, AT(details),
-     .text = "Tell tokens and truncation of each text."},
+    {FL_ASK_DTYPE},
+    {FL_ASK_DETAILS},
     {0}};
 
 const fl_field fl_fields_ollama_embeddings[] = {
-    {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
+    {FL_ASK_MODEL},
     {"prompt", FL_FIELD_INPUT, FL_FIELD_NULL, AT(input), .forms = FL_INPUT_TEXT | FL_INPUT_NOTHING,
      .text = "The text; an empty one gives an empty vector."},
     {.name = "keep_alive", .type = FL_FIELD_ANY, .text = "Ignored: models stay loaded."},

@@ -150,23 +150,20 @@ static const fl_style style = {fault, refuse, write_list, true};
 const fl_field fl_fields_openai[] = {
     {"input", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input), .forms = FL_INPUT_ALL,
      .text = "A text, a list of texts, token ids of this model, or a list of such lists."},
-    {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
+    {FL_ASK_MODEL},
     {"encoding_format", FL_FIELD_WORD, FL_FIELD_NULL, AT(encoding), .words = FL_WORDS_ENCODING,
      .text = "base64: the vector's bytes, little-endian."},
     {"dimensions", FL_FIELD_INT, FL_FIELD_NULL, AT(dimensions), .min = 1, .max = INT32_MAX,
      .text = "Cut to this many, then normalise again."},
     {.name = "user", .type = FL_FIELD_ANY, .text = "Ignored."},
-    {"prompt_name", FL_FIELD_STRING, FL_FIELD_NULL, AT(prompt_name),
-     .text = "One of the model's prompts, put in front of every text."},
+    {FL_ASK_PROMPT_NAME, .text = "One of the model's prompts, put in front of every text."},
     {"normalize", FL_FIELD_BOOL, FL_FIELD_NULL, AT(normalize),
      .text = "false: raw pooled vectors."},
-    {"truncate", FL_FIELD_BOOL, FL_FIELD_NULL, AT(truncate),
-     .text = "false: a text that is too long is an error."},
+    {FL_ASK_TRUNCATE},
     {"truncation_direction", FL_FIELD_WORD, FL_FIELD_NULL, AT(direction),
      .words = FL_WORDS_DIRECTION},
-    {"output_dtype", FL_FIELD_WORD, FL_FIELD_NULL, AT(dtype), .words = FL_WORDS_DTYPE},
-    {"details", FL_FIELD_BOOL, FL_FIELD_NULL, AT(details),
-     .text = "Tell tokens and truncation of each text."},
+    {FL_ASK_DTYPE},
+    {FL_ASK_DETAILS},
     {0}};
 
 /* ---- Ids of another tokenizer -------------------------------------------------------------------- */
@@ -252,10 +249,11 @@ const fl_field fl_fields_score[] = {
      .text  = "A text for all of text_2, or as many as there."},
     {"text_2", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(second),
      .forms = FL_INPUT_TEXT | FL_INPUT_TEXTS | FL_INPUT_NOTHING},
-    {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
+    {FL_ASK_MODEL},
     {"use_activation", FL_FIELD_BOOL, FL_FIELD_NULL, AT(use_activation),
      .text = "false: logits; else as the model's folder says."},
-    {0}};
+    {0},
+};
 
 static bool write_scores(fl_job *job, const fletch_outcome *outcome) {
     fl_buf *body = &job->request->reply.body;

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "server/embedding.h"
 
 /* What the schemas depend on. */
 typedef struct facts {
@@ -225,16 +226,10 @@ static void put_object(facts *f, const fl_field *fields, bool null) {
 
 /* The headers that every embedding route takes for a body that is silent. */
 static void put_headers(facts *f) {
-    static const char *const header[][2] = {
-        {"x-fletch-truncate", "right|left|error"},
-        {"x-fletch-dtype", "float32|int8|uint8|binary|ubinary"},
-        {"x-fletch-normalize", "true|false|1|0"},
-        {"x-fletch-details", "true|false|1|0"},
-    };
-    for (size_t i = 0; i < sizeof header / sizeof header[0]; i++) {
+    for (size_t i = 0; i < FL_ASK_HEADERS; i++) {
         fl_buf_printf(f->out, "%s{\"name\":\"%s\",\"in\":\"header\",\"schema\":{\"enum\":[",
-                      i > 0 ? "," : "", header[i][0]);
-        put_words(f->out, header[i][1]);
+                      i > 0 ? "," : "", fl_ask_headers[i].name);
+        put_words(f->out, fl_ask_headers[i].words);
         fl_buf_puts(f->out, "]}}");
     }
     if (f->prompts.size > 0) {

@@ -158,50 +158,29 @@ static const fl_style embed_style = {fl_tei_fault, fl_tei_refuse, write_rows, tr
 
 #define AT(member) offsetof(fl_ask, member)
 #define INPUTS                                                                                     \
-    {                                                                                              \
-        .name = "inputs", .type = FL_FIELD_INPUT, .flags = FL_FIELD_REQUIRED, .offset = AT(input), \
-        .forms = FL_INPUT_ALL | FL_INPUT_MIXED,                                                    \
-        .text  = "A text, token ids of this model, or a list of texts and lists of ids."           \
-    }
-#define TRUNCATE                                                                                   \
-    {                                                                                              \
-        .name = "truncate", .type = FL_FIELD_BOOL, .flags = FL_FIELD_NULL, .offset = AT(truncate), \
-        .text = "false: a text that is too long is an error."                                      \
-    }
+    .name = "inputs", .type = FL_FIELD_INPUT, .flags = FL_FIELD_REQUIRED, .offset = AT(input),     \
+    .forms = FL_INPUT_ALL | FL_INPUT_MIXED,                                                        \
+    .text  = "A text, token ids of this model, or a list of texts and lists of ids."
 #define DIRECTION                                                                                  \
-    {                                                                                              \
-        .name = "truncation_direction", .type = FL_FIELD_WORD, .offset = AT(direction),            \
-        .words = FL_WORDS_DIRECTION                                                                \
-    }
+    .name = "truncation_direction", .type = FL_FIELD_WORD, .offset = AT(direction),                \
+    .words = FL_WORDS_DIRECTION
 #define PROMPT_NAME                                                                                \
-    {                                                                                              \
-        .name = "prompt_name", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL,                    \
-        .offset = AT(prompt_name),                                                                 \
-        .text   = "One of the model's prompts, put in front of every text."                        \
-    }
+    FL_ASK_PROMPT_NAME, .text = "One of the model's prompts, put in front of every text."
 #define RAW_SCORES                                                                                 \
-    {                                                                                              \
-        .name = "raw_scores", .type = FL_FIELD_BOOL, .offset = AT(raw_scores),                     \
-        .text = "true: logits."                                                                    \
-    }
-#define MODEL                                                                                      \
-    {                                                                                              \
-        .name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model),     \
-        .text = "Which of several loaded models."                                                  \
-    }
+    .name = "raw_scores", .type = FL_FIELD_BOOL, .offset = AT(raw_scores), .text = "true: logits."
+#define MODEL FL_ASK_MODEL, .text = "Which of several loaded models."
 
 const fl_field fl_fields_tei_embed[] = {
-    INPUTS,
-    TRUNCATE,
-    DIRECTION,
-    PROMPT_NAME,
-    MODEL,
+    {INPUTS},
+    {FL_ASK_TRUNCATE},
+    {DIRECTION},
+    {PROMPT_NAME},
+    {MODEL},
     {"normalize", FL_FIELD_BOOL, 0, AT(normalize), .text = "false: raw pooled vectors."},
     {"dimensions", FL_FIELD_INT, FL_FIELD_NULL, AT(dimensions), .min = 0, .max = INT64_MAX,
      .text = "Cut to this many, then normalise again."},
-    {"output_dtype", FL_FIELD_WORD, FL_FIELD_NULL, AT(dtype), .words = FL_WORDS_DTYPE},
-    {"details", FL_FIELD_BOOL, FL_FIELD_NULL, AT(details),
-     .text = "Tell tokens and truncation of each text."},
+    {FL_ASK_DTYPE},
+    {FL_ASK_DETAILS},
     {0}};
 
 /* Read the texts, and hand them over once `prepare` has not answered. */
@@ -254,7 +233,8 @@ static bool write_tokens(fl_job *job, const fletch_outcome *outcome) {
 
 static const fl_style tokens_style = {fl_tei_fault, fl_tei_refuse, write_tokens, true};
 
-const fl_field fl_fields_tei_tokens[] = {INPUTS, TRUNCATE, DIRECTION, PROMPT_NAME, MODEL, {0}};
+const fl_field fl_fields_tei_tokens[] = {{INPUTS},      {FL_ASK_TRUNCATE}, {DIRECTION},
+                                         {PROMPT_NAME}, {MODEL},           {0}};
 
 static void embed_all(fl_http_request *request) {
     run(request, &tokens_style, fl_fields_tei_tokens, fl_job_prepare_tokens);
@@ -316,12 +296,13 @@ static const fl_field similarity_inputs[] = {
     {"source_sentence", FL_FIELD_STRING, FL_FIELD_REQUIRED, AT(source), .min = 1},
     {"sentences", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input), .forms = FL_INPUT_TEXTS},
     {0}};
-static const fl_field similarity_parameters[] = {TRUNCATE, DIRECTION, PROMPT_NAME, {0}};
+static const fl_field similarity_parameters[] = {
+    {FL_ASK_TRUNCATE}, {DIRECTION}, {PROMPT_NAME}, {0}};
 
 const fl_field fl_fields_tei_similarity[] = {
     {"inputs", FL_FIELD_INNER, FL_FIELD_REQUIRED, 0, .inner = similarity_inputs},
     {"parameters", FL_FIELD_INNER, FL_FIELD_NULL, 0, .inner = similarity_parameters},
-    MODEL,
+    {MODEL},
     {0}};
 
 /* The source becomes the last text of the request. */
@@ -371,20 +352,20 @@ static void similarity(fl_http_request *request) {
 const fl_field fl_fields_tei_predict[] = {
     {"inputs", FL_FIELD_PAIRS, FL_FIELD_REQUIRED, AT(pairs),
      .text = "A text, a pair of texts, or a list of [text] or of [text, text]."},
-    TRUNCATE,
-    DIRECTION,
-    RAW_SCORES,
-    MODEL,
+    {FL_ASK_TRUNCATE},
+    {DIRECTION},
+    {RAW_SCORES},
+    {MODEL},
     {0}};
 const fl_field fl_fields_tei_rerank[] = {
     {"query", FL_FIELD_STRING, FL_FIELD_REQUIRED, AT(source), .min = 1},
     {"texts", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input),
      .forms = FL_INPUT_TEXTS | FL_INPUT_NOTHING},
-    TRUNCATE,
-    DIRECTION,
-    RAW_SCORES,
+    {FL_ASK_TRUNCATE},
+    {DIRECTION},
+    {RAW_SCORES},
     {.name = "return_text", .type = FL_FIELD_BOOL, .offset = AT(return_text)},
-    MODEL,
+    {MODEL},
     {0}};
 
 static bool write_ranked(fl_job *job, const fletch_outcome *outcome) {

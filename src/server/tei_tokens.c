@@ -27,18 +27,15 @@ const fl_field fl_fields_tei_tokenize[] = {
     {"inputs", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input),
      .forms = FL_INPUT_TEXT | FL_INPUT_TEXTS},
     {.name = "add_special_tokens", .type = FL_FIELD_BOOL, .offset = AT(add_special)},
-    {.name   = "prompt_name",
-     .type   = FL_FIELD_STRING,
-     .flags  = FL_FIELD_NULL,
-     .offset = AT(prompt_name)},
-    {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
+    {FL_ASK_PROMPT_NAME},
+    {FL_ASK_MODEL},
     {0}};
 
 const fl_field fl_fields_tei_decode[] = {
     {"ids", FL_FIELD_INPUT, FL_FIELD_REQUIRED, AT(input),
      .forms = FL_INPUT_IDS | FL_INPUT_ID_LISTS},
     {.name = "skip_special_tokens", .type = FL_FIELD_BOOL, .offset = AT(skip_special)},
-    {.name = "model", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL, .offset = AT(model)},
+    {FL_ASK_MODEL},
     {0}};
 
 static bool never_written(fl_job *job, const fletch_outcome *outcome) {
@@ -62,23 +59,12 @@ static void fail(fl_http_request *request, const fletch_error *error) {
 
 /* ---- /tokenize --------------------------------------------------------------------------------- */
 
-/* printf would take most of the time of millions of tokens. */
-static void put_number(fl_buf *body, uint32_t number) {
-    char  text[10];
-    char *at = text + sizeof text;
-    do {
-        *--at = (char)('0' + number % 10);
-        number /= 10;
-    } while (number > 0);
-    fl_buf_append(body, at, (size_t)(text + sizeof text - at));
-}
-
 static void put_token(fl_job *job, const fletch_tokens *tokens, size_t i, const char *text) {
     fl_buf     *body  = &job->request->reply.body;
     uint32_t    start = tokens->offsets[2 * i], stop = tokens->offsets[2 * i + 1];
     const char *name = fletch_token_text(job->served->model, tokens->ids[i]);
     fl_buf_append(body, "{\"id\":", 6);
-    put_number(body, (uint32_t)tokens->ids[i]);
+    fl_json_out_u64(body, (uint64_t)tokens->ids[i]);
     fl_buf_append(body, ",\"text\":", 8);
     if (tokens->special[i] || fl_utf8_valid_prefix(text + start, stop - start) < stop - start) {
         fl_json_quote(body, name != NULL ? name : "", name != NULL ? strlen(name) : 0);
@@ -89,9 +75,9 @@ static void put_token(fl_job *job, const fletch_tokens *tokens, size_t i, const 
         fl_buf_puts(body, ",\"special\":true,\"start\":null,\"stop\":null}");
     } else {
         fl_buf_puts(body, ",\"special\":false,\"start\":");
-        put_number(body, start);
+        fl_json_out_u64(body, start);
         fl_buf_append(body, ",\"stop\":", 8);
-        put_number(body, stop);
+        fl_json_out_u64(body, stop);
         fl_buf_putc(body, '}');
     }
 }
