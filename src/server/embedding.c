@@ -319,6 +319,15 @@ static bool refuse_scores(fl_job *job) {
     return job->served->info.labels > 0;
 }
 
+bool fl_job_fill(fl_job *job) {
+    job->count = job->ask.input.count;
+    if (!take_memory(job) || !choose_options(job)) {
+        return false;
+    }
+    fill_work(job);
+    return true;
+}
+
 bool fl_job_prepare(fl_job *job) {
     fl_ask *ask = &job->ask;
     job->count  = ask->input.count;

@@ -46,6 +46,9 @@ typedef struct fl_ask {
     int           cut;                                     /* word of FL_WORDS_CUT */
     int           input_type;                              /* word of FL_WORDS_INPUT_TYPE */
     unsigned      types;                                   /* FL_FIELD_WORDS of FL_WORDS_TYPES */
+    fl_body_input ids;                                     /* of what is kept: seed.c */
+    fl_span       id, metadata, vector, filter;            /* likewise */
+    int64_t       k[3];                                    /* how many are found, by three names */
 } fl_ask;
 
 #define FL_ASK_NONE         INT64_MIN
@@ -120,7 +123,9 @@ fl_job *fl_job_read(fl_http_request *request, const fl_style *style, const fl_fi
 /* And refuse a content type that is another, as OpenAI and Cohere do. */
 fl_job *fl_job_read_json(fl_http_request *request, const fl_style *style, const fl_field *fields);
 
-bool fl_job_model(fl_job *job);   /* job->served; false: answered */
+bool fl_job_model(fl_job *job); /* job->served; false: answered */
+/* The request to the library for vectors of job->columns numbers, as the body alone asks for them; false: answered. */
+bool fl_job_fill(fl_job *job);
 bool fl_job_prepare(fl_job *job); /* model, headers, bounds; false: answered */
 /* The same for a vector of every token, and for sparse vectors: style->write finds them in
  * outcome->lists. The first one tokenises. */

@@ -20,6 +20,7 @@
 
 #include "base/mem.h"
 #include "base/number.h"
+#include "base/sha256.h"
 #include "base/utf8.h"
 #include "server/embedding.h"
 #include "server/openapi.h"
@@ -36,29 +37,13 @@ enum {
     NUMBER_MAX   = 64
 };
 
-typedef struct seed_ask {
-    fl_body_input texts, ids;
-    fl_span       text, id, metadata, prompt_name, vector, filter;
-    int64_t       k[COUNTS];
-} seed_ask;
-
-typedef struct seed_job {
-    fl_http_request     *request;
-    seed_ask             ask;
-    fl_store            *store;
-    fl_served           *served;
-    fletch_request       work;
-    fletch_embed_options options; /* of `work` */
-    size_t               count;
-    const char          *texts_one[1];
-    size_t               lengths_one[1];
-    float               *rows;
-    uint32_t            *tokens;
-    uint8_t             *truncated;
-    fl_stored_item      *items;
-    fl_filter           *filter; /* NULL: none */
-    fl_write             write;
-} seed_job;
+/* What a job keeps or looks for: fl_job.extra. */
+typedef struct seed_work {
+    fl_stored_item *items; /* [job->count] */
+    fl_filter       filter;
+    bool            filters;
+    fl_write        write;
+} seed_work;
 
 /* ---- The store of the server ----------------------------------------------------------------------- */
 
@@ -105,15 +90,11 @@ static bool has_store(fl_http_request *request) {
 
 /* ---- Reading --------------------------------------------------------------------------------------- */
 
-#define AT(member) offsetof(seed_ask, member)
-#define PROMPT                                                                                     \
-    {                                                                                              \
-        .name = "prompt_name", .type = FL_FIELD_STRING, .flags = FL_FIELD_NULL,                    \
-        .offset = AT(prompt_name), .text = "One of the model's prompts."                           \
-    }
+#define AT(member) offsetof(fl_ask, member)
+#define PROMPT     FL_ASK_PROMPT_NAME, .text = "One of the model's prompts."
 const fl_field fl_fields_seed_add[] = {
-    {.name = "text", .type = FL_FIELD_STRING, .offset = AT(text), .min = 1, .text = "One text."},
-    {"texts", FL_FIELD_INPUT, 0, AT(texts), .forms = FL_INPUT_TEXTS,
+    {.name = "text", .type = FL_FIELD_STRING, .offset = AT(source), .min = 1, .text = "One text."},
+    {"texts", FL_FIELD_INPUT, 0, AT(input), .forms = FL_INPUT_TEXTS,
      .text = "Or several: all of them are kept, or none."},
     {"id", FL_FIELD_STRING, 0, AT(id), .min = 1,
      .text = "Of the one text; an item that has it is replaced. Made when it is not given."},
@@ -122,26 +103,24 @@ const fl_field fl_fields_seed_add[] = {
      .words = "\"type\":[\"object\",\"array\",\"null\"],\"items\":{\"type\":[\"object\","
               "\"null\"]}",
      .text  = "An object that is kept with each text, or a list with one for each."},
-    PROMPT,
+    {PROMPT},
     {0}};
 
 #define COUNT(called, index, means)                                                                \
-    {                                                                                              \
-        .name = (called), .type = FL_FIELD_INT, .offset = AT(k[index]), .min = 1, .max = K_MAX,    \
-        .text = (means)                                                                            \
-    }
+    .name = (called), .type = FL_FIELD_INT, .offset = AT(k[index]), .min = 1, .max = K_MAX,        \
+    .text = (means)
 /* Closed: a min_score or an offset that nobody reads would give other items than were asked for. */
 const fl_field fl_fields_seed_search[] = {
-    {"text", FL_FIELD_STRING, 0, AT(text), .min = 1, .text = "What to look for."},
+    {"text", FL_FIELD_STRING, 0, AT(source), .min = 1, .text = "What to look for."},
     {"vector", FL_FIELD_RAW, 0, AT(vector),
      .words = "\"type\":\"array\",\"items\":{\"type\":\"number\"}",
      .text  = "Or a vector of the model's size."},
-    COUNT("k", 0, "How many items, 10 unless told."),
-    COUNT("top_k", 1, "Another name of k."),
-    COUNT("limit", 2, "Another name of k."),
+    {COUNT("k", 0, "How many items, 10 unless told.")},
+    {COUNT("top_k", 1, "Another name of k.")},
+    {COUNT("limit", 2, "Another name of k.")},
     {"filter", FL_FIELD_RAW, 0, AT(filter), .words = "\"type\":[\"object\",\"null\"]",
      .text = "Only items whose metadata has all of this."},
-    PROMPT,
+    {PROMPT},
     {.flags = FL_FIELD_CLOSED}};
 
 static bool refuse(fl_http_request *request, const char *message) {
@@ -154,7 +133,20 @@ static bool no_memory(fl_http_request *request) {
     return false;
 }
 
-static seed_job *read_job(fl_http_request *request, const fl_field *fields) {
+static void fault(fl_http_request *request, const fl_json_in *in) {
+    fl_reply_error(request, 400, "bad_request", "%s at line %zu column %zu", in->message, in->line,
+                   in->column);
+}
+
+static void refuse_job(fl_job *job, fl_refusal why, size_t where, const char *message) {
+    (void)where;
+    fl_reply_error(job->request, 400, "bad_request",
+                   why == FL_REFUSE_PROMPT ? "prompt_name: %s" : "%s", message);
+}
+
+static const fl_style style = {fault, refuse_job, NULL, false};
+
+static fl_job *read_job(fl_http_request *request, const fl_field *fields) {
     if (!has_store(request)) {
         return NULL;
     }
@@ -163,66 +155,44 @@ static seed_job *read_job(fl_http_request *request, const fl_field *fields) {
         fl_reply_error(request, 415, "bad_request", "expected content-type: application/json");
         return NULL;
     }
-    seed_job *job = fl_request_alloc(request, sizeof *job);
+    fl_job *job = fl_job_read(request, &style, fields);
     if (job == NULL) {
+        return NULL;
+    }
+    job->served  = fl_server_model_at(request->server, 0);
+    job->columns = job->served->info.dimensions;
+    job->extra   = fl_request_alloc(request, sizeof(seed_work));
+    if (job->extra == NULL) {
         (void)no_memory(request);
-        return NULL;
     }
-    request->work = job;
-    job->request  = request;
-    job->store    = request->server->store;
-    job->served   = fl_server_model_at(request->server, 0);
-    fl_json_in in;
-    if (!fl_fields_read(request, &in, fields, &job->ask)) {
-        fl_reply_error(request, 400, "bad_request", "%s at line %zu column %zu", in.message,
-                       in.line, in.column);
-        return NULL;
-    }
-    return job;
+    return job->extra != NULL ? job : NULL;
 }
 
 /* A reader over a value that fl_fields_read has checked and left as it was sent. */
-static fl_json_type begin_raw(const seed_job *job, fl_json_in *in, fl_span raw) {
+static fl_json_type begin_raw(const fl_job *job, fl_json_in *in, fl_span raw) {
     fl_json_in_begin(in, job->request->body + (raw.data - job->request->body), raw.size);
     return fl_json_in_peek(in);
 }
 
-/* What the library is to do with job->count texts; false: answered. */
-static bool prepare(seed_job *job, const char *const *texts, const size_t *lengths, size_t count) {
-    size_t columns = job->served->info.dimensions;
-    if (count > fl_job_texts_max(job->served)) {
-        fl_reply_header(job->request, "x-fletch-limit", "answer=%d", FL_ANSWER_MAX);
-        fl_reply_error(job->request, 413, "payload_too_large", "at most %zu texts at once",
-                       fl_job_texts_max(job->served));
-        return false;
-    }
-    job->count     = count;
-    job->rows      = fl_request_alloc(job->request, count * columns * sizeof *job->rows);
-    job->tokens    = fl_request_alloc(job->request, count * sizeof *job->tokens);
-    job->truncated = fl_request_alloc(job->request, count);
-    if (job->rows == NULL || job->tokens == NULL || job->truncated == NULL) {
-        return no_memory(job->request);
-    }
-    job->work.size           = sizeof job->work;
-    job->work.texts.count    = count;
-    job->work.texts.pointers = texts;
-    job->work.texts.lengths  = lengths;
-    job->work.out            = fletch_matrix_f32(job->rows, count, columns);
-    job->work.options        = &job->options;
-    job->options.size        = sizeof job->options;
-    job->options.normalize   = 1;
-    job->options.tokens      = job->tokens;
-    job->options.truncated   = job->truncated;
-    if (job->ask.prompt_name.data != NULL) {
-        job->options.prompt = fl_served_prompt(job->served, job->ask.prompt_name);
-        if (job->options.prompt == NULL) {
-            return refuse(job->request, "prompt_name: the model has no prompt of this name");
-        }
-    }
-    return true;
+/* The one text of the body is all of its input. */
+static void take_one(fl_ask *ask) {
+    ask->input.texts   = &ask->source.data;
+    ask->input.lengths = &ask->source.size;
+    ask->input.count   = 1;
 }
 
-static void submit(seed_job *job, fl_done_fn done) {
+/* What the library is to do with the texts; false: answered. */
+static bool prepare(fl_job *job) {
+    size_t most = fl_job_texts_max(job->served);
+    if (job->ask.input.count > most) {
+        fl_reply_header(job->request, "x-fletch-limit", "answer=%d", FL_ANSWER_MAX);
+        fl_reply_error(job->request, 413, "payload_too_large", "at most %zu texts at once", most);
+        return false;
+    }
+    return fl_job_fill(job);
+}
+
+static void submit(fl_job *job, fl_done_fn done) {
     fletch_error error = {0};
     if (fl_request_submit(job->request, job->served, &job->work, done, &error) < 0) {
         fl_reply_fail(job->request, &error);
@@ -240,25 +210,22 @@ static bool is_good_id(const char *id, size_t size) {
 }
 
 static bool make_id(fl_http_request *request, fl_stored_item *item) {
-    static const char digit[] = "0123456789abcdef";
-    unsigned char     random[ID_RANDOM];
-    char             *id = fl_request_alloc(request, 2 * sizeof random + 1);
+    unsigned char random[ID_RANDOM];
+    char         *id = fl_request_alloc(request, 2 * sizeof random + 1);
     if (id == NULL || getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
         return no_memory(request);
     }
-    for (size_t i = 0; i < sizeof random; i++) {
-        id[2 * i]     = digit[random[i] >> 4];
-        id[2 * i + 1] = digit[random[i] & 15];
-    }
+    fl_hex(random, sizeof random, id);
     item->id      = id;
     item->id_size = 2 * sizeof random;
     return true;
 }
 
-static bool take_ids(seed_job *job) {
-    const seed_ask *ask   = &job->ask;
-    size_t          given = ask->id.data != NULL ? 1 : ask->ids.count;
-    bool            one   = ask->text.data != NULL;
+static bool take_ids(fl_job *job) {
+    const fl_ask    *ask   = &job->ask;
+    const seed_work *seed  = job->extra;
+    size_t           given = ask->id.data != NULL ? 1 : ask->ids.count;
+    bool             one   = ask->source.data != NULL;
     if (one ? ask->ids.form != 0 : ask->id.data != NULL) {
         return refuse(job->request, "id belongs to text, ids to texts");
     }
@@ -266,7 +233,7 @@ static bool take_ids(seed_job *job) {
         return refuse(job->request, "as many ids as texts are needed");
     }
     for (size_t i = 0; i < job->count; i++) {
-        fl_stored_item *item = &job->items[i];
+        fl_stored_item *item = &seed->items[i];
         if (given == 0) {
             if (!make_id(job->request, item)) {
                 return false;
@@ -282,8 +249,9 @@ static bool take_ids(seed_job *job) {
     return true;
 }
 
-static bool take_metadata(seed_job *job) {
+static bool take_metadata(fl_job *job) {
     static const char wrong[] = "metadata: expected an object, or a list with one for each text";
+    fl_stored_item   *items   = ((seed_work *)job->extra)->items;
     fl_json_in        in;
     fl_span           raw = job->ask.metadata;
     if (raw.data == NULL) {
@@ -292,8 +260,8 @@ static bool take_metadata(seed_job *job) {
     fl_json_type type = begin_raw(job, &in, raw);
     if (type == FL_JSON_OBJECT || type == FL_JSON_NULL) {
         for (size_t i = 0; type == FL_JSON_OBJECT && i < job->count; i++) {
-            job->items[i].metadata      = raw.data;
-            job->items[i].metadata_size = raw.size;
+            items[i].metadata      = raw.data;
+            items[i].metadata_size = raw.size;
         }
         return true;
     }
@@ -308,18 +276,19 @@ static bool take_metadata(seed_job *job) {
             return refuse(job->request, wrong);
         }
         if (type == FL_JSON_OBJECT) {
-            job->items[i].metadata      = raw.data;
-            job->items[i].metadata_size = raw.size;
+            items[i].metadata      = raw.data;
+            items[i].metadata_size = raw.size;
         }
     }
     return i == job->count || refuse(job->request, wrong);
 }
 
 /* One object that is kept with each of many texts would be written as often. */
-static bool is_bounded(const seed_job *job) {
-    uint64_t bytes = 0, limit = job->request->server->max_body;
+static bool is_bounded(const fl_job *job) {
+    const fl_stored_item *items = ((const seed_work *)job->extra)->items;
+    uint64_t              bytes = 0, limit = job->request->server->max_body;
     for (size_t i = 0; i < job->count; i++) {
-        bytes += job->items[i].text_size + job->items[i].metadata_size;
+        bytes += items[i].text_size + items[i].metadata_size;
     }
     if (bytes > limit) {
         fl_reply_header(job->request, "x-fletch-limit", "server.max_body=%llu",
@@ -338,14 +307,15 @@ static int compare_keys(const void *a, const void *b) {
 }
 
 /* How many items the request has put: an id that it names twice is one, and the last text stays. */
-static size_t count_kept(const seed_job *job) {
-    int64_t *keys = fl_request_alloc(job->request, job->count * sizeof *keys);
-    size_t   kept = 1;
+static size_t count_kept(const fl_job *job) {
+    const seed_work *seed = job->extra;
+    int64_t         *keys = fl_request_alloc(job->request, job->count * sizeof *keys);
+    size_t           kept = 1;
     if (keys == NULL) {
         return job->count;
     }
     for (size_t i = 0; i < job->count; i++) {
-        keys[i] = job->items[i].key;
+        keys[i] = seed->items[i].key;
     }
     qsort(keys, job->count, sizeof *keys, compare_keys);
     for (size_t i = 1; i < job->count; i++) {
@@ -362,10 +332,11 @@ static void put_store(fl_http_request *request) {
 }
 
 static void kept(fl_write *write, const fletch_error *error) {
-    seed_job        *job     = write->user;
-    fl_http_request *request = job->request;
-    fl_buf          *body    = &request->reply.body;
-    if (error->code == FLETCH_ENOSPC && !fl_store_lasts(job->store)) {
+    fl_job               *job     = write->user;
+    fl_http_request      *request = job->request;
+    const fl_stored_item *items   = write->items;
+    fl_buf               *body    = &request->reply.body;
+    if (error->code == FLETCH_ENOSPC && !fl_store_lasts(request->server->store)) {
         fl_reply_error(request, 507, "store_full", "%s", error->message);
         return;
     }
@@ -376,33 +347,28 @@ static void kept(fl_write *write, const fletch_error *error) {
     fl_buf_puts(body, "{");
     put_store(request);
     fl_buf_puts(body, ",");
-    if (job->ask.text.data != NULL) {
+    if (job->ask.source.data != NULL) {
         fl_buf_puts(body, "\"id\":");
-        fl_json_quote(body, job->items[0].id, job->items[0].id_size);
+        fl_json_quote(body, items[0].id, items[0].id_size);
         fl_buf_puts(body, ",");
     }
     fl_buf_puts(body, "\"ids\":[");
     for (size_t i = 0; i < job->count; i++) {
         fl_buf_puts(body, i > 0 ? "," : "");
-        fl_json_quote(body, job->items[i].id, job->items[i].id_size);
+        fl_json_quote(body, items[i].id, items[i].id_size);
     }
     fl_buf_printf(body, "],\"count\":%zu,\"model\":", count_kept(job));
     fl_json_quote(body, job->served->name, strlen(job->served->name));
     fl_buf_puts(body, ",");
-    fl_job told = {.request   = request,
-                   .count     = job->count,
-                   .tokens    = job->tokens,
-                   .truncated = job->truncated};
-    fl_job_put_details(&told);
+    fl_job_put_details(job);
     fl_buf_puts(body, "}");
     fl_reply_json(request, 200);
 }
 
 /* False: answered. */
-static bool normalize(seed_job *job) {
+static bool normalize(const fl_job *job) {
     for (size_t i = 0; i < job->count; i++) {
-        float *row = job->rows + i * job->served->info.dimensions;
-        if (!fl_vectors_normalize(row, job->served->info.dimensions)) {
+        if (!fl_vectors_normalize(job->rows + i * job->columns, job->columns)) {
             fl_reply_error(job->request, 500, "internal",
                            "the model gave a vector without a direction for one of the texts");
             return false;
@@ -412,7 +378,8 @@ static bool normalize(seed_job *job) {
 }
 
 static void embedded(fl_http_request *request, const fletch_outcome *outcome) {
-    seed_job *job = request->work;
+    fl_job    *job  = request->work;
+    seed_work *seed = job->extra;
     if (outcome->error.code < 0) {
         fl_reply_fail(request, &outcome->error);
         return;
@@ -421,47 +388,46 @@ static void embedded(fl_http_request *request, const fletch_outcome *outcome) {
         return;
     }
     for (size_t i = 0; i < job->count; i++) {
-        job->items[i].row = job->rows + i * job->served->info.dimensions;
+        seed->items[i].row = job->rows + i * job->columns;
     }
-    job->write = (fl_write){.request    = request,
-                            .items      = job->items,
-                            .item_count = job->count,
-                            .done       = kept,
-                            .user       = job};
-    fl_store_write(job->store, &job->write);
+    seed->write = (fl_write){.request    = request,
+                             .items      = seed->items,
+                             .item_count = job->count,
+                             .done       = kept,
+                             .user       = job};
+    fl_store_write(request->server->store, &seed->write);
 }
 
 static void add(fl_http_request *request) {
-    seed_job *job = read_job(request, fl_fields_seed_add);
+    fl_job *job = read_job(request, fl_fields_seed_add);
     if (job == NULL) {
         return;
     }
-    seed_ask *ask = &job->ask;
-    if ((ask->text.data != NULL) == (ask->texts.form != 0)) {
+    fl_ask    *ask  = &job->ask;
+    seed_work *seed = job->extra;
+    bool       one  = ask->source.data != NULL;
+    if (one == (ask->input.form != 0)) {
         (void)refuse(request, "give text or texts");
         return;
     }
-    if (ask->texts.empty || (ask->text.data != NULL && ask->text.size == 0)) {
+    if (ask->input.empty || (one && ask->source.size == 0)) {
         (void)refuse(request, "no text is there, or one of them is empty");
         return;
     }
-    job->texts_one[0]          = ask->text.data;
-    job->lengths_one[0]        = ask->text.size;
-    bool               one     = ask->text.data != NULL;
-    size_t             count   = one ? 1 : ask->texts.count;
-    const char *const *texts   = one ? job->texts_one : ask->texts.texts;
-    const size_t      *lengths = one ? job->lengths_one : ask->texts.lengths;
-    if (!prepare(job, texts, lengths, count)) {
+    if (one) {
+        take_one(ask);
+    }
+    if (!prepare(job)) {
         return;
     }
-    job->items = fl_request_alloc(request, count * sizeof *job->items);
-    if (job->items == NULL) {
+    seed->items = fl_request_alloc(request, job->count * sizeof *seed->items);
+    if (seed->items == NULL) {
         (void)no_memory(request);
         return;
     }
-    for (size_t i = 0; i < count; i++) {
-        job->items[i].text      = texts[i];
-        job->items[i].text_size = lengths[i];
+    for (size_t i = 0; i < job->count; i++) {
+        seed->items[i].text      = ask->input.texts[i];
+        seed->items[i].text_size = ask->input.lengths[i];
     }
     if (take_ids(job) && take_metadata(job) && is_bounded(job)) {
         submit(job, embedded);
@@ -476,7 +442,9 @@ typedef struct found_item {
     bool    scored, comma;
 } found_item;
 
-static void put_metadata(fl_buf *body, const fl_stored_item *item) {
+static void put_content(fl_buf *body, const fl_stored_item *item) {
+    fl_buf_puts(body, ",\"text\":");
+    fl_json_quote(body, item->text, item->text_size);
     fl_buf_puts(body, ",\"metadata\":");
     if (item->metadata != NULL) {
         fl_buf_append(body, item->metadata, item->metadata_size);
@@ -497,9 +465,7 @@ static void put_found(void *user, const fl_stored_item *item) {
     } else {
         fl_buf_printf(found->body, ",\"created\":%" PRId64, item->created);
     }
-    fl_buf_puts(found->body, ",\"text\":");
-    fl_json_quote(found->body, item->text, item->text_size);
-    put_metadata(found->body, item);
+    put_content(found->body, item);
     fl_buf_puts(found->body, "}");
 }
 
@@ -529,7 +495,9 @@ static bool put_hits(fl_http_request *request, const fl_hit *hits, size_t count,
 }
 
 static void run_search(fl_http_request *request) {
-    seed_job    *job   = request->work;
+    fl_job      *job   = request->work;
+    seed_work   *seed  = job->extra;
+    fl_store    *store = request->server->store;
     fl_buf      *body  = &request->reply.body;
     size_t       k     = (size_t)job->ask.k[0], count, told;
     fletch_error error = {0};
@@ -538,9 +506,9 @@ static void run_search(fl_http_request *request) {
         (void)no_memory(request);
         return;
     }
-    size_t searched = fl_store_count(job->store);
-    int    status =
-        fl_store_search(job->store, job->rows, job->filter, request, k, hits, &count, &error);
+    size_t searched = fl_store_count(store);
+    int status = fl_store_search(store, job->rows, seed->filters ? &seed->filter : NULL, request, k,
+                                 hits, &count, &error);
     if (status < 0) {
         fl_reply_fail(request, &error);
         return;
@@ -558,7 +526,7 @@ static void run_search(fl_http_request *request) {
 }
 
 static void asked(fl_http_request *request, const fletch_outcome *outcome) {
-    seed_job *job = request->work;
+    fl_job *job = request->work;
     if (outcome->error.code < 0) {
         fl_reply_fail(request, &outcome->error);
     } else if (normalize(job)) {
@@ -566,7 +534,7 @@ static void asked(fl_http_request *request, const fletch_outcome *outcome) {
     }
 }
 
-static bool read_number(seed_job *job, fl_json_in *in, float *out) {
+static bool read_number(const fl_job *job, fl_json_in *in, float *out) {
     fl_span raw;
     char    text[NUMBER_MAX];
     double  value;
@@ -583,9 +551,9 @@ static bool read_number(seed_job *job, fl_json_in *in, float *out) {
     return true;
 }
 
-static bool take_vector(seed_job *job) {
+static bool take_vector(fl_job *job) {
     fl_json_in in;
-    size_t     count = 0, columns = job->served->info.dimensions;
+    size_t     count = 0, columns = job->columns;
     job->rows = fl_request_alloc(job->request, columns * sizeof *job->rows);
     if (job->rows == NULL) {
         return no_memory(job->request);
@@ -612,17 +580,15 @@ static bool take_vector(seed_job *job) {
            refuse(job->request, "vector: it has no direction (all zero, or too large)");
 }
 
-static bool take_filter(seed_job *job) {
-    fl_span raw = job->ask.filter;
+static bool take_filter(const fl_job *job) {
+    fl_span    raw  = job->ask.filter;
+    seed_work *seed = job->extra;
     if (raw.data == NULL || fl_span_is(raw, "null")) {
         return true;
     }
-    job->filter = fl_request_alloc(job->request, sizeof *job->filter);
-    if (job->filter == NULL) {
-        return no_memory(job->request);
-    }
     char       *text  = job->request->body + (raw.data - job->request->body);
-    const char *wrong = fl_filter_read(job->filter, text, raw.size);
+    const char *wrong = fl_filter_read(&seed->filter, text, raw.size);
+    seed->filters     = true;
     if (wrong != NULL) {
         fl_reply_error(job->request, 400, "bad_request", "filter: %s", wrong);
     }
@@ -630,7 +596,7 @@ static bool take_filter(seed_job *job) {
 }
 
 /* k by any of its names, into the first; false: answered. */
-static bool take_count(seed_job *job) {
+static bool take_count(fl_job *job) {
     int64_t *k = job->ask.k, found = 0;
     for (size_t i = 0; i < COUNTS; i++) {
         if (found != 0 && k[i] != 0) {
@@ -643,29 +609,28 @@ static bool take_count(seed_job *job) {
 }
 
 static void search(fl_http_request *request) {
-    seed_job *job = read_job(request, fl_fields_seed_search);
+    fl_job *job = read_job(request, fl_fields_seed_search);
     if (job == NULL) {
         return;
     }
-    const seed_ask *ask = &job->ask;
-    if ((ask->text.data != NULL) == (ask->vector.data != NULL)) {
+    fl_ask *ask = &job->ask;
+    if ((ask->source.data != NULL) == (ask->vector.data != NULL)) {
         (void)refuse(request, "give text or vector");
         return;
     }
-    if (ask->text.data != NULL && ask->text.size == 0) {
+    if (ask->source.data != NULL && ask->source.size == 0) {
         (void)refuse(request, "the text is empty");
         return;
     }
     if (!take_count(job) || !take_filter(job)) {
         return;
     }
-    job->texts_one[0]   = ask->text.data;
-    job->lengths_one[0] = ask->text.size;
+    take_one(ask);
     if (ask->vector.data != NULL) {
         if (take_vector(job)) {
             (void)fl_request_run_later(request, run_search, 0);
         }
-    } else if (prepare(job, job->texts_one, job->lengths_one, 1)) {
+    } else if (prepare(job)) {
         submit(job, asked);
     }
 }
@@ -695,9 +660,7 @@ static void put_item(void *user, const fl_stored_item *item) {
     fl_buf          *body    = &request->reply.body;
     fl_buf_puts(body, "{\"id\":");
     fl_json_quote(body, item->id, item->id_size);
-    fl_buf_puts(body, ",\"text\":");
-    fl_json_quote(body, item->text, item->text_size);
-    put_metadata(body, item);
+    put_content(body, item);
     fl_buf_printf(body, ",\"created\":%" PRId64 ",\"embedding\":", item->created);
     (void)fl_json_out_floats(body, item->row, fl_store_columns(request->server->store));
     fl_buf_puts(body, "}");
@@ -720,8 +683,7 @@ static void get_item(fl_http_request *request) {
 }
 
 static void dropped(fl_write *write, const fletch_error *error) {
-    seed_job        *job     = write->user;
-    fl_http_request *request = job->request;
+    fl_http_request *request = write->user;
     if (error->code < 0) {
         fl_reply_fail(request, error);
         return;
@@ -743,15 +705,17 @@ static void dropped(fl_write *write, const fletch_error *error) {
 
 /* id.data NULL: all. */
 static void drop(fl_http_request *request, fl_span id) {
-    seed_job *job = fl_request_alloc(request, sizeof *job);
-    if (job == NULL) {
+    fl_write *write = fl_request_alloc(request, sizeof *write);
+    if (write == NULL) {
         (void)no_memory(request);
         return;
     }
-    job->request = request;
-    job->write   = (fl_write){
-          .request = request, .drop = id.data, .drop_size = id.size, .done = dropped, .user = job};
-    fl_store_write(request->server->store, &job->write);
+    *write = (fl_write){.request   = request,
+                        .drop      = id.data,
+                        .drop_size = id.size,
+                        .done      = dropped,
+                        .user      = request};
+    fl_store_write(request->server->store, write);
 }
 
 static void drop_item(fl_http_request *request) {
