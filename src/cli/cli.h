@@ -38,6 +38,14 @@ void fl_cli_hint(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Print the error with the hint that fits its code, and give the exit code. */
 fl_exit fl_cli_fail(const fletch_error *error, bool opening);
 
+/* As FL_TRY of base/error.h: leave the function with what `call` gave, unless that is FL_EXIT_DONE. */
+#define FL_CLI_TRY(call)                                                                           \
+    do {                                                                                           \
+        const fl_exit fl_try_exit = (call);                                                        \
+        if (fl_try_exit != FL_EXIT_DONE)                                                           \
+            return fl_try_exit;                                                                    \
+    } while (0)
+
 /* Wrong usage: message and a pointer to the command's help; gives FL_EXIT_USAGE. */
 fl_exit fl_cli_usage(const fl_cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -59,6 +67,9 @@ bool fl_cli_is(const fl_cli *cli, fl_flag_id flag, const char *word);
 
 /* Read presets, --config or FLETCH_CONFIG, environment and flags into cli->config. */
 fl_exit fl_cli_load_config(fl_cli *cli);
+
+/* The value of an option, which must be one; never NULL. */
+const char *fl_cli_option(const fl_cli *cli, const char *key);
 
 /* As a second reading for a running server: a configuration of its own, or NULL with *error. */
 fletch_config *fl_cli_reread_config(fl_cli *cli, fletch_error *error);

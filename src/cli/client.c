@@ -29,16 +29,11 @@ enum {
     POST_SECONDS = 600
 };
 
-static const char *option(const fl_cli *cli, const char *key) {
-    const char *value = fletch_config_get(cli->config, key, NULL);
-    return value != NULL ? value : "";
-}
-
 fl_exit fl_client_open(fl_client *client, const fl_cli *cli) {
     memset(client, 0, sizeof *client);
-    const char *host = option(cli, "server.host");
-    client->port     = option(cli, "server.port");
-    client->path     = option(cli, "server.unix_socket");
+    const char *host = fl_cli_option(cli, "server.host");
+    client->port     = fl_cli_option(cli, "server.port");
+    client->path     = fl_cli_option(cli, "server.unix_socket");
     client->tcp      = strcmp(host, "none") != 0 && host[0] != '\0';
     if (client->tcp ? strcmp(client->port, "0") == 0 : client->path[0] == '\0') {
         return fl_cli_usage(cli, client->tcp
@@ -54,7 +49,7 @@ fl_exit fl_client_open(fl_client *client, const fl_cli *cli) {
 }
 
 fl_exit fl_client_take_key(fl_client *client, const fl_cli *cli) {
-    const char  *path  = option(cli, "server.api_key_file");
+    const char  *path  = fl_cli_option(cli, "server.api_key_file");
     fl_buf       text  = {0};
     fletch_error error = {0};
     if (path[0] == '\0') {

@@ -203,17 +203,14 @@ static fl_exit finish(fl_run *run, const add_run *add, fl_exit code) {
 }
 
 fl_exit fl_cmd_add(fl_cli *cli) {
-    fl_run      run;
-    add_run     add    = {.id_field = cli->args.value[FL_FLAG_ID_FIELD], .lasts = true};
-    const char *prompt = fletch_config_get(cli->config, "model.prompt_name", NULL);
-    add.prompt         = prompt != NULL ? prompt : "";
-    add.keep           = cli->args.value[FL_FLAG_KEEP_FIELDS] != NULL;
-    fl_exit code       = fl_client_open(&add.client, cli);
-    code               = code == FL_EXIT_DONE ? fl_client_take_key(&add.client, cli) : code;
-    if (code != FL_EXIT_DONE) {
-        return code;
-    }
-    code = fl_run_open(&run, cli, NULL, FL_OUTPUT_TEXT, FL_OUTPUT_JSONL);
+    fl_run  run;
+    add_run add = {.id_field = cli->args.value[FL_FLAG_ID_FIELD],
+                   .keep     = cli->args.value[FL_FLAG_KEEP_FIELDS] != NULL,
+                   .prompt   = fl_cli_option(cli, "model.prompt_name"),
+                   .lasts    = true};
+    FL_CLI_TRY(fl_client_open(&add.client, cli));
+    FL_CLI_TRY(fl_client_take_key(&add.client, cli));
+    fl_exit code = fl_run_open(&run, cli, NULL, FL_OUTPUT_TEXT, FL_OUTPUT_JSONL);
     if (code == FL_EXIT_DONE) {
         run.input.keep_fields = add.keep || add.id_field != NULL;
         code                  = fl_run_windows(&run, add_window, &add);

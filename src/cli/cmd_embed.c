@@ -154,6 +154,18 @@ static fl_exit prepare(fl_run *run, embed_run *embed) {
     return status < 0 ? fl_cli_fail(&error, false) : FL_EXIT_DONE;
 }
 
+static fl_exit embed_all(fl_run *run, embed_run *embed) {
+    fl_embedder *embedder = &embed->embedder;
+    FL_CLI_TRY(check_format(run->cli, &run->output, embed));
+    FL_CLI_TRY(fl_run_open_model(run, false));
+    FL_CLI_TRY(prepare(run, embed));
+    fl_exit code = fl_run_windows(run, fl_embedder_window, embedder);
+    if (code == FL_EXIT_DONE) {
+        return finish(run, embed);
+    }
+    return embed->compare ? code : fl_run_stop(run, code, embedder->dimensions, embedder->dtype);
+}
+
 fl_exit fl_cmd_embed(fl_cli *cli) {
     fl_run    run;
     embed_run embed;
@@ -164,30 +176,11 @@ fl_exit fl_cmd_embed(fl_cli *cli) {
     embedder->put         = put;
     embedder->user        = &embed;
     embed.compare         = cli->args.value[FL_FLAG_SIMILARITY] != NULL;
-    fl_exit code          = check_flags(cli, &embed);
-    code                  = code == FL_EXIT_DONE ? read_weights(cli, embedder) : code;
-    if (code != FL_EXIT_DONE) {
-        return code;
-    }
-    code = fl_run_open(&run, cli, own_names(embedder->kind), FL_OUTPUT_TEXT,
-                       embed.compare ? FL_OUTPUT_TEXT : FL_OUTPUT_JSONL);
-    if (code == FL_EXIT_DONE) {
-        code = check_format(cli, &run.output, &embed);
-    }
-    if (code == FL_EXIT_DONE) {
-        code = fl_run_open_model(&run, false);
-    }
-    if (code == FL_EXIT_DONE) {
-        code = prepare(&run, &embed);
-    }
-    if (code == FL_EXIT_DONE) {
-        code = fl_run_windows(&run, fl_embedder_window, embedder);
-        if (code == FL_EXIT_DONE) {
-            code = finish(&run, &embed);
-        } else if (!embed.compare) {
-            code = fl_run_stop(&run, code, embedder->dimensions, embedder->dtype);
-        }
-    }
+    FL_CLI_TRY(check_flags(cli, &embed));
+    FL_CLI_TRY(read_weights(cli, embedder));
+    fl_exit code = fl_run_open(&run, cli, own_names(embedder->kind), FL_OUTPUT_TEXT,
+                               embed.compare ? FL_OUTPUT_TEXT : FL_OUTPUT_JSONL);
+    code         = code == FL_EXIT_DONE ? embed_all(&run, &embed) : code;
     fl_list_output_close(&embed.list_output);
     fl_run_close(&run);
     fl_similarity_free(&embed.table);

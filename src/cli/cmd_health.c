@@ -19,10 +19,7 @@ fl_exit fl_cmd_health(fl_cli *cli) {
         return fl_cli_usage(cli,
                             "health takes no argument; --host and --port say where the server is");
     }
-    fl_exit code = fl_client_open(&client, cli);
-    if (code != FL_EXIT_DONE) {
-        return code;
-    }
+    FL_CLI_TRY(fl_client_open(&client, cli));
     int status = fl_client_ask(&client, "GET", "/ready", NULL, TIMEOUT_S, REPLY_MAX, &reply);
     if (status < 0) {
         fl_cli_message("no server answers at %s: %s", client.where,

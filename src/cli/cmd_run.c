@@ -96,8 +96,8 @@ static fl_exit check_flags(const fl_cli *cli, fl_parts *parts, fl_filejob *job, 
     if (parts->format == FL_OUTPUT_FVECS && !floats) {
         return fl_cli_usage(cli, "fvecs holds float32; use npy or raw for other types");
     }
-    fl_exit code = fl_input_check_flags(cli);
-    return code == FL_EXIT_DONE ? parse_shard(cli, run) : code;
+    FL_CLI_TRY(fl_input_check_flags(cli));
+    return parse_shard(cli, run);
 }
 
 /* ---- The run --------------------------------------------------------------------------------- */
@@ -212,13 +212,10 @@ static fl_exit refuse_other_heads(fl_cli *cli) {
 static fl_exit work(fl_parts *parts, fl_filejob *job, tally *run) {
     fl_cli        *cli   = parts->cli;
     const uint64_t start = fl_clock_ns();
-    fl_exit        code  = fl_filejob_list(job, cli);
-    code                 = code == FL_EXIT_DONE ? fl_cli_open_model(cli, false) : code;
-    code                 = code == FL_EXIT_DONE ? refuse_other_heads(cli) : code;
-    code                 = code == FL_EXIT_DONE ? fl_filejob_join(job, cli) : code;
-    if (code != FL_EXIT_DONE) {
-        return code;
-    }
+    FL_CLI_TRY(fl_filejob_list(job, cli));
+    FL_CLI_TRY(fl_cli_open_model(cli, false));
+    FL_CLI_TRY(refuse_other_heads(cli));
+    FL_CLI_TRY(fl_filejob_join(job, cli));
     parts->embedder.dimensions = fletch_dimensions(cli->model);
     (void)fl_atomic_sweep(job->folder, false);
     if (!look(parts, run)) {
@@ -226,7 +223,7 @@ static fl_exit work(fl_parts *parts, fl_filejob *job, tally *run) {
     }
     fl_progress_open(&parts->progress, cli->args.value[FL_FLAG_PROGRESS], cli->quiet, false,
                      "texts");
-    code = make_parts(parts, run);
+    fl_exit code = make_parts(parts, run);
     fl_progress_close(&parts->progress, NULL, parts->texts, parts->bytes, parts->bytes_total);
     if (run->made > 0) {
         char path[PATH_MAX];
@@ -290,12 +287,10 @@ static fl_exit look_at_job(fl_cli *cli, const char *folder) {
         return fl_cli_usage(cli, "--check, --finish and --merge read the job that --output names; "
                                  "leave --input out");
     }
-    fl_exit code = refuse_making(cli);
-    code         = code == FL_EXIT_DONE ? fl_filejob_read(&job, folder) : code;
-    if (code != FL_EXIT_DONE) {
-        return code;
-    }
-    bool check = args->value[FL_FLAG_CHECK] != NULL || args->value[FL_FLAG_FINISH] != NULL;
+    FL_CLI_TRY(refuse_making(cli));
+    FL_CLI_TRY(fl_filejob_read(&job, folder));
+    fl_exit code  = FL_EXIT_DONE;
+    bool    check = args->value[FL_FLAG_CHECK] != NULL || args->value[FL_FLAG_FINISH] != NULL;
     if (check) {
         code = fl_filejob_check(&job, args->value[FL_FLAG_QUICK] != NULL, &totals);
         fl_filejob_totals_text(&totals, job.parts, &text);

@@ -407,10 +407,7 @@ static void free_scores(score_run *s) {
 
 /* The model must give scores; one, to rerank. One for late interaction gives that. */
 static fl_exit open_model(fl_run *run, score_run *s) {
-    fl_exit code = fl_run_open_model(run, false);
-    if (code != FL_EXIT_DONE) {
-        return code;
-    }
+    FL_CLI_TRY(fl_run_open_model(run, false));
     fletch_model_info info = {.size = sizeof info};
     (void)fletch_model_info_get(run->cli->model, &info, NULL);
     bool late = s->query != NULL && strcmp(info.head, "late") == 0;

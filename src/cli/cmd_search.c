@@ -21,7 +21,7 @@ enum { PREVIEW = 100, FILTER_MAX = 1 << 20 };
 static fl_exit write_body(const fl_cli *cli, fl_buf *body) {
     const fl_args *args  = &cli->args;
     const char    *count = args->value[FL_FLAG_TOP_K], *filter = args->value[FL_FLAG_FILTER];
-    const char    *prompt = fletch_config_get(cli->config, "model.prompt_name", NULL);
+    const char    *prompt = fl_cli_option(cli, "model.prompt_name");
     const char    *text   = args->rest_count > 0 ? args->rest[0] : "";
     fl_json_w      w      = {.out = body};
     int64_t        k      = 0;
@@ -55,7 +55,7 @@ static fl_exit write_body(const fl_cli *cli, fl_buf *body) {
         fl_json_w_raw(&w, "filter");
         fl_buf_puts(body, filter);
     }
-    if (prompt != NULL && prompt[0] != '\0') {
+    if (prompt[0] != '\0') {
         fl_json_w_text(&w, "prompt_name", prompt);
     }
     fl_json_w_end(&w);

@@ -80,9 +80,8 @@ fl_exit fl_cmd_serve(fl_cli *cli) {
     if (cli->args.rest_count > 0) {
         return fl_cli_usage(cli, "serve takes no argument; name a model with --model");
     }
-    size_t      count  = models_of_flags(cli, models, MODELS);
-    const char *listed = fletch_config_get(cli->config, "server.models", NULL);
-    char       *copy   = fl_strdup(listed != NULL ? listed : "");
+    size_t count = models_of_flags(cli, models, MODELS);
+    char  *copy  = fl_strdup(fl_cli_option(cli, "server.models"));
     if (copy == NULL) {
         return fl_cli_no_memory();
     }

@@ -73,10 +73,7 @@ static fl_exit put_span(fl_run *run, fl_embedder *embedder, size_t first, size_t
         row.cols   = embedder->dimensions;
         row.dtype  = embedder->dtype;
         embedder->list = embedder->lists != NULL ? &embedder->lists->list[i] : NULL;
-        fl_exit code   = embedder->put(run, &row, embedder->user);
-        if (code != FL_EXIT_DONE) {
-            return code;
-        }
+        FL_CLI_TRY(embedder->put(run, &row, embedder->user));
     }
     return FL_EXIT_DONE;
 }
@@ -110,10 +107,7 @@ fl_exit fl_embedder_window(fl_run *run, void *user) {
         span       = span_of(run, embedder, first, span < total - first ? span : total - first);
         int status = embed_span(run, embedder, first, span, &error);
         if (status >= 0) {
-            fl_exit code = put_span(run, embedder, first, span);
-            if (code != FL_EXIT_DONE) {
-                return code;
-            }
+            FL_CLI_TRY(put_span(run, embedder, first, span));
             first += span;
             span *= 2;
             continue;

@@ -298,10 +298,7 @@ static fl_exit read_flags(fl_input *input, const fl_cli *cli, const char *own_na
         return fl_cli_usage(cli, "--delimiter is one character, such as ';' or '\\t'");
     }
     input->delimiter = delimiter != NULL ? delimiter[0] : '\0';
-    fl_exit code     = split_fields(input, cli);
-    if (code != FL_EXIT_DONE) {
-        return code;
-    }
+    FL_CLI_TRY(split_fields(input, cli));
     input->keep_fields = args->value[FL_FLAG_KEEP_FIELDS] != NULL;
     input->skip_errors = fl_cli_is(cli, FL_FLAG_ON_ERROR, "skip");
     input->repair_utf8 = fl_cli_is(cli, FL_FLAG_INVALID_UTF8, "replace");
@@ -315,10 +312,7 @@ fl_exit fl_input_check_flags(const fl_cli *cli) {
 
 fl_exit fl_input_open_piece(fl_input *input, const fl_cli *cli, const char *own_names,
                             const fl_input_piece *piece) {
-    fl_exit code = read_flags(input, cli, own_names);
-    if (code != FL_EXIT_DONE) {
-        return code;
-    }
+    FL_CLI_TRY(read_flags(input, cli, own_names));
     fletch_error error = {0};
     input->skip_errors = !fl_cli_is(cli, FL_FLAG_ON_ERROR, "stop");
     input->files       = fl_alloc_zero(1, sizeof *input->files);
@@ -339,11 +333,8 @@ fl_exit fl_input_open_piece(fl_input *input, const fl_cli *cli, const char *own_
 }
 
 fl_exit fl_input_open(fl_input *input, const fl_cli *cli, const char *own_names) {
-    const fl_args *args  = &cli->args;
-    fl_exit        flags = read_flags(input, cli, own_names);
-    if (flags != FL_EXIT_DONE) {
-        return flags;
-    }
+    const fl_args *args = &cli->args;
+    FL_CLI_TRY(read_flags(input, cli, own_names));
     if (args->rest_count > 0 && args->input_count > 0) {
         return refuse_texts(cli);
     }
@@ -363,11 +354,11 @@ fl_exit fl_input_open(fl_input *input, const fl_cli *cli, const char *own_names)
                             "or texts, and texts of such names after --",
                             first);
     }
-    fl_exit code = take_arguments(input, cli);
-    if (code == FL_EXIT_DONE && reads) {
+    FL_CLI_TRY(take_arguments(input, cli));
+    if (reads) {
         note_absent_files(cli);
     }
-    return code;
+    return FL_EXIT_DONE;
 }
 
 bool fl_input_reads(const fl_input *input, const char *path) {

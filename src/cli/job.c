@@ -213,10 +213,7 @@ static fl_exit compare_inputs(const fl_filejob *job, fl_json *theirs, fl_json *o
     for (size_t i = 0; i < count && i < fl_json_count(theirs); i++) {
         char what[PATH_MAX + 32];
         (void)snprintf(what, sizeof what, "of input %zu, %s, ", i + 1, job->inputs[i].path);
-        fl_exit code = compare(job, what, fl_json_item(theirs, i), fl_json_item(ours, i), false);
-        if (code != FL_EXIT_DONE) {
-            return code;
-        }
+        FL_CLI_TRY(compare(job, what, fl_json_item(theirs, i), fl_json_item(ours, i), false));
     }
     if (fl_json_count(theirs) != count) {
         fl_cli_message("%s/job.json is of another job: it has %zu input files, and there are %zu "
@@ -228,6 +225,20 @@ static fl_exit compare_inputs(const fl_filejob *job, fl_json *theirs, fl_json *o
 }
 
 /* The first member that differs, from the general to the special. */
+static fl_exit compare_jobs(const fl_filejob *job, fl_json *theirs, fl_json *ours, bool mixed_isa) {
+    static const char *const first[] = {"job", "fletch", "split_bytes"};
+    for (int i = 0; i < 3; i++) {
+        fl_json *is = fl_json_get(theirs, first[i]), *want = fl_json_get(ours, first[i]);
+        FL_CLI_TRY(same(is, want) ? FL_EXIT_DONE : refuse(job, "", first[i], is, want));
+    }
+    FL_CLI_TRY(compare(job, "option ", fl_json_get(theirs, "options"), fl_json_get(ours, "options"),
+                       mixed_isa));
+    fl_json *is = fl_json_get(theirs, "model"), *want = fl_json_get(ours, "model");
+    FL_CLI_TRY(same(is, want) ? FL_EXIT_DONE : refuse(job, "", "model", is, want));
+    FL_CLI_TRY(compare_inputs(job, fl_json_get(theirs, "inputs"), fl_json_get(ours, "inputs")));
+    return compare(job, "", theirs, ours, false);
+}
+
 static fl_exit compare_texts(const fl_filejob *job, fl_buf *theirs, fl_buf *ours, bool mixed_isa) {
     fletch_error error;
     fl_json     *a = NULL, *b = NULL;
@@ -237,24 +248,7 @@ static fl_exit compare_texts(const fl_filejob *job, fl_buf *theirs, fl_buf *ours
         fl_cli_message("%s/job.json is damaged: %s", job->folder, error.message);
         code = FL_EXIT_USAGE;
     }
-    for (int i = 0; code == FL_EXIT_DONE && i < 3; i++) {
-        static const char *const first[] = {"job", "fletch", "split_bytes"};
-        fl_json                 *is = fl_json_get(a, first[i]), *want = fl_json_get(b, first[i]);
-        code = same(is, want) ? code : refuse(job, "", first[i], is, want);
-    }
-    if (code == FL_EXIT_DONE) {
-        code = compare(job, "option ", fl_json_get(a, "options"), fl_json_get(b, "options"),
-                       mixed_isa);
-    }
-    if (code == FL_EXIT_DONE && !same(fl_json_get(a, "model"), fl_json_get(b, "model"))) {
-        code = refuse(job, "", "model", fl_json_get(a, "model"), fl_json_get(b, "model"));
-    }
-    if (code == FL_EXIT_DONE) {
-        code = compare_inputs(job, fl_json_get(a, "inputs"), fl_json_get(b, "inputs"));
-    }
-    if (code == FL_EXIT_DONE) {
-        code = compare(job, "", a, b, false);
-    }
+    code = code == FL_EXIT_DONE ? compare_jobs(job, a, b, mixed_isa) : code;
     fl_json_free(a);
     fl_json_free(b);
     return code;

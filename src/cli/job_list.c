@@ -252,13 +252,9 @@ static fl_exit cut(fl_filejob *job, const fl_cli *cli) {
 }
 
 fl_exit fl_filejob_list(fl_filejob *job, const fl_cli *cli) {
-    fl_exit code = FL_EXIT_DONE;
-    char    folder[PATH_MAX];
-    for (size_t i = 0; code == FL_EXIT_DONE && i < cli->args.input_count; i++) {
-        code = add_pattern(job, cli->args.inputs[i]);
-    }
-    if (code != FL_EXIT_DONE) {
-        return code;
+    char folder[PATH_MAX];
+    for (size_t i = 0; i < cli->args.input_count; i++) {
+        FL_CLI_TRY(add_pattern(job, cli->args.inputs[i]));
     }
     if (job->input_count == 0) {
         fl_cli_message("there is no file in %s", cli->args.inputs[0]);
@@ -267,8 +263,8 @@ fl_exit fl_filejob_list(fl_filejob *job, const fl_cli *cli) {
     }
     sort_once(job);
     if (resolve(job->folder, folder)) {
-        code = refuse_output_inside(cli, folder);
-        code = code == FL_EXIT_DONE ? refuse_own_parts(job, folder) : code;
+        FL_CLI_TRY(refuse_output_inside(cli, folder));
+        FL_CLI_TRY(refuse_own_parts(job, folder));
     }
-    return code == FL_EXIT_DONE ? cut(job, cli) : code;
+    return cut(job, cli);
 }

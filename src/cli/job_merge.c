@@ -157,12 +157,9 @@ fl_exit fl_filejob_merge(const fl_filejob *job, fl_cli *cli, const char *path) {
         return fl_cli_usage(cli, "the parts are %s; --merge names a file that ends with .%s",
                             job->suffix, job->suffix);
     }
-    fl_exit code = check_target(job, cli, path);
-    code         = code == FL_EXIT_DONE && !jsonl ? check_target(job, cli, beside) : code;
-    if (code != FL_EXIT_DONE) {
-        return code;
-    }
-    code = fl_filejob_check(job, true, &totals);
+    FL_CLI_TRY(check_target(job, cli, path));
+    FL_CLI_TRY(jsonl ? FL_EXIT_DONE : check_target(job, cli, beside));
+    fl_exit code = fl_filejob_check(job, true, &totals);
     if (code != FL_EXIT_DONE && code != FL_EXIT_PARTLY) {
         fl_cli_message("the job is not done, so there is nothing to merge yet");
         return code;

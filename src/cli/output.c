@@ -117,10 +117,7 @@ fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on
     if (name != NULL) {
         (void)find_format(name, &output->format);
     } else if (!stream) {
-        fl_exit code = choose_by_name(cli, path, &output->format);
-        if (code != FL_EXIT_DONE) {
-            return code;
-        }
+        FL_CLI_TRY(choose_by_name(cli, path, &output->format));
     }
     if (fl_sink_open(&output->sink, path, head_of(output) > 0, &error) < 0) {
         fl_exit code = fl_cli_fail(&error, false);

@@ -93,9 +93,12 @@ fletch_config *fl_cli_reread_config(fl_cli *cli, fletch_error *error) {
     return config;
 }
 
+const char *fl_cli_option(const fl_cli *cli, const char *key) {
+    return fletch_config_get(cli->config, key, NULL);
+}
+
 static bool is_true(const fl_cli *cli, const char *key) {
-    const char *value = fletch_config_get(cli->config, key, NULL);
-    return value != NULL && strcmp(value, "true") == 0;
+    return strcmp(fl_cli_option(cli, key), "true") == 0;
 }
 
 /* The bar of a download; one file after the other. */
@@ -164,10 +167,7 @@ static fl_exit fetch_if_missing(fl_cli *cli) {
 }
 
 fl_exit fl_cli_open_model(fl_cli *cli, bool tokenizer_only) {
-    fl_exit code = fetch_if_missing(cli);
-    if (code != FL_EXIT_DONE) {
-        return code;
-    }
+    FL_CLI_TRY(fetch_if_missing(cli));
     fletch_error error = {0};
     int status = tokenizer_only ? fletch_open_tokenizer(&cli->model, NULL, cli->config, &error)
                                 : fletch_open(&cli->model, NULL, cli->config, &error);
