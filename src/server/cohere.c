@@ -31,12 +31,8 @@ static void write_error(fl_http_reply *reply, int status, const char *code, cons
 
 const fl_dialect fl_dialect_cohere = {"cohere", write_error};
 
-static void fault(fl_http_request *request, const fl_json_in *in) {
-    fl_reply_error(request, 400, "bad_request",
-                   in->mistyped ? "invalid request: %s at line %zu column %zu"
-                                : "invalid json syntax: %s at line %zu column %zu",
-                   in->message, in->line, in->column);
-}
+static const fl_fault faults[] = {{400, "bad_request", "invalid json syntax: "},
+                                  {400, "bad_request", "invalid request: "}};
 
 static void refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
     fl_http_request *request = job->request;
@@ -126,7 +122,7 @@ static bool write_answer(fl_job *job, const fletch_outcome *outcome) {
     return !body->failed;
 }
 
-static const fl_style style = {fault, refuse, write_answer, false};
+static const fl_style style = {faults, refuse, write_answer, false};
 
 #define AT(member) offsetof(fl_ask, member)
 const fl_field fl_fields_cohere[] = {
@@ -234,7 +230,7 @@ static bool write_ranked(fl_job *job, const fletch_outcome *outcome) {
     return ranked != NULL && !body->failed;
 }
 
-static const fl_style rerank_style = {fault, refuse, write_ranked, false};
+static const fl_style rerank_style = {faults, refuse, write_ranked, false};
 
 static void rerank(fl_http_request *request) {
     fl_job *job = fl_job_read_json(request, &rerank_style, fl_fields_rerank_cohere);

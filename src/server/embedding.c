@@ -52,7 +52,9 @@ fl_job *fl_job_read(fl_http_request *request, const fl_style *style, const fl_fi
     job->ask.dimensions = FL_ASK_NONE;
     fl_json_in in;
     if (!fl_fields_read(request, &in, fields, &job->ask)) {
-        style->fault(request, &in);
+        const fl_fault *fault = &style->faults[in.mistyped];
+        fl_reply_error(request, fault->status, fault->code, "%s%s at line %zu column %zu",
+                       fault->text, in.message, in.line, in.column);
         return NULL;
     }
     return job;

@@ -89,9 +89,14 @@ typedef enum fl_refusal {
     FL_REFUSE_TOO_MUCH    /* the answer would be too large */
 } fl_refusal;
 
+/* How a dialect refuses a body: what stands before the reader's own words and the place. */
+typedef struct fl_fault {
+    int         status;
+    const char *code, *text;
+} fl_fault;
+
 typedef struct fl_style {
-    /* The body is no JSON (in->mistyped false) or does not mean anything here. Must reply. */
-    void (*fault)(fl_http_request *request, const fl_json_in *in);
+    const fl_fault *faults; /* [2]: of a body that is no JSON, and of one that means nothing here */
     /* Must reply. */
     void (*refuse)(fl_job *job, fl_refusal why, size_t where, const char *message);
     /* Write the answer into request->reply.body; false: a value is not finite, or out of memory. */

@@ -39,14 +39,7 @@ static void write_error(fl_http_reply *reply, int status, const char *code, cons
 
 const fl_dialect fl_dialect_ollama = {"ollama", write_error};
 
-static void fault(fl_http_request *request, const fl_json_in *in) {
-    if (request->body_size == 0) {
-        fl_reply_error(request, 400, "bad_request", "missing request body");
-        return;
-    }
-    fl_reply_error(request, 400, "bad_request", "%s at line %zu column %zu", in->message, in->line,
-                   in->column);
-}
+static const fl_fault faults[] = {{400, "bad_request", ""}, {400, "bad_request", ""}};
 
 static void refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
     (void)where;
@@ -98,8 +91,8 @@ static bool write_embeddings(fl_job *job, const fletch_outcome *outcome) {
     return !body->failed;
 }
 
-static const fl_style embed_style      = {fault, refuse, write_embed, false};
-static const fl_style embeddings_style = {fault, refuse, write_embeddings, false};
+static const fl_style embed_style      = {faults, refuse, write_embed, false};
+static const fl_style embeddings_style = {faults, refuse, write_embeddings, false};
 
 /* ---- The routes -------------------------------------------------------------------------------- */
 
@@ -135,7 +128,11 @@ const fl_field fl_fields_ollama_named[] = {
 /* Read, choose the model; NULL: answered. */
 static fl_job *begin(fl_http_request *request, const fl_style *style, const fl_field *fields) {
     static const char latest[] = ":latest";
-    fl_job           *job      = fl_job_read(request, style, fields);
+    if (request->body_size == 0) {
+        fl_reply_error(request, 400, "bad_request", "missing request body");
+        return NULL;
+    }
+    fl_job *job = fl_job_read(request, style, fields);
     if (job == NULL) {
         return NULL;
     }

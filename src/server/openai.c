@@ -64,14 +64,9 @@ static void write_error(fl_http_reply *reply, int status, const char *code, cons
 
 const fl_dialect fl_dialect_openai = {"openai", write_error};
 
-static void fault(fl_http_request *request, const fl_json_in *in) {
-    fl_reply_error(request, 400, "bad_request",
-                   in->mistyped
-                       ? "%s at line %zu column %zu"
-                       : "We could not parse the JSON body of your request: %s at line %zu "
-                         "column %zu",
-                   in->message, in->line, in->column);
-}
+static const fl_fault faults[] = {
+    {400, "bad_request", "We could not parse the JSON body of your request: "},
+    {400, "bad_request", ""}};
 
 #define FOREIGN                                                                                    \
     "ids of another tokenizer give vectors of nonsense: send texts (LangChain's "                  \
@@ -144,7 +139,7 @@ static bool write_list(fl_job *job, const fletch_outcome *outcome) {
     return !body->failed;
 }
 
-static const fl_style style = {fault, refuse, write_list, true};
+static const fl_style style = {faults, refuse, write_list, true};
 
 #define AT(member) offsetof(fl_ask, member)
 const fl_field fl_fields_openai[] = {
@@ -275,7 +270,7 @@ static bool write_scores(fl_job *job, const fletch_outcome *outcome) {
     return !body->failed;
 }
 
-static const fl_style score_style = {fault, refuse, write_scores, false};
+static const fl_style score_style = {faults, refuse, write_scores, false};
 
 static void score(fl_http_request *request) {
     fl_job *job = fl_job_read_json(request, &score_style, fl_fields_score);

@@ -133,10 +133,7 @@ static bool no_memory(fl_http_request *request) {
     return false;
 }
 
-static void fault(fl_http_request *request, const fl_json_in *in) {
-    fl_reply_error(request, 400, "bad_request", "%s at line %zu column %zu", in->message, in->line,
-                   in->column);
-}
+static const fl_fault faults[] = {{400, "bad_request", ""}, {400, "bad_request", ""}};
 
 static void refuse_job(fl_job *job, fl_refusal why, size_t where, const char *message) {
     (void)where;
@@ -144,7 +141,7 @@ static void refuse_job(fl_job *job, fl_refusal why, size_t where, const char *me
                    why == FL_REFUSE_PROMPT ? "prompt_name: %s" : "%s", message);
 }
 
-static const fl_style style = {fault, refuse_job, NULL, false};
+static const fl_style style = {faults, refuse_job, NULL, false};
 
 static fl_job *read_job(fl_http_request *request, const fl_field *fields) {
     if (!has_store(request)) {

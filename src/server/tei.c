@@ -65,18 +65,9 @@ static void write_error(fl_http_reply *reply, int status, const char *code, cons
 
 const fl_dialect fl_dialect_tei = {"tei", write_error};
 
-void fl_tei_fault(fl_http_request *request, const fl_json_in *in) {
-    if (in->mistyped) {
-        fl_reply_error(request, 422, "json",
-                       "Failed to deserialize the JSON body into the target type: %s at line %zu "
-                       "column %zu",
-                       in->message, in->line, in->column);
-    } else {
-        fl_reply_error(request, 400, "json",
-                       "Failed to parse the request body as JSON: %s at line %zu column %zu",
-                       in->message, in->line, in->column);
-    }
-}
+const fl_fault fl_tei_faults[] = {
+    {400, "json", "Failed to parse the request body as JSON: "},
+    {422, "json", "Failed to deserialize the JSON body into the target type: "}};
 
 static void refuse_prompt(fl_job *job) {
     fl_buf  names = {0};
@@ -154,7 +145,7 @@ static bool write_rows(fl_job *job, const fletch_outcome *outcome) {
     return !body->failed;
 }
 
-static const fl_style embed_style = {fl_tei_fault, fl_tei_refuse, write_rows, true};
+static const fl_style embed_style = {fl_tei_faults, fl_tei_refuse, write_rows, true};
 
 #define AT(member) offsetof(fl_ask, member)
 #define INPUTS                                                                                     \
@@ -231,7 +222,7 @@ static bool write_tokens(fl_job *job, const fletch_outcome *outcome) {
     return write_lists(job, outcome, write_vector);
 }
 
-static const fl_style tokens_style = {fl_tei_fault, fl_tei_refuse, write_tokens, true};
+static const fl_style tokens_style = {fl_tei_faults, fl_tei_refuse, write_tokens, true};
 
 const fl_field fl_fields_tei_tokens[] = {{INPUTS},      {FL_ASK_TRUNCATE}, {DIRECTION},
                                          {PROMPT_NAME}, {MODEL},           {0}};
@@ -255,7 +246,7 @@ static bool write_sparse(fl_job *job, const fletch_outcome *outcome) {
     return write_lists(job, outcome, write_term);
 }
 
-static const fl_style sparse_style = {fl_tei_fault, fl_tei_refuse, write_sparse, true};
+static const fl_style sparse_style = {fl_tei_faults, fl_tei_refuse, write_sparse, true};
 
 static bool prepare_sparse(fl_job *job) {
     if (fl_job_model(job) && job->served->info.sparse == 0) {
@@ -290,7 +281,7 @@ static bool write_similarity(fl_job *job, const fletch_outcome *outcome) {
     return fl_json_out_floats(body, cosine, others) && !body->failed;
 }
 
-static const fl_style similarity_style = {fl_tei_fault, fl_tei_refuse, write_similarity, true};
+static const fl_style similarity_style = {fl_tei_faults, fl_tei_refuse, write_similarity, true};
 
 static const fl_field similarity_inputs[] = {
     {"source_sentence", FL_FIELD_STRING, FL_FIELD_REQUIRED, AT(source), .min = 1},
@@ -419,8 +410,8 @@ static bool write_classes(fl_job *job, const fletch_outcome *outcome) {
     return good && !body->failed;
 }
 
-static const fl_style rerank_style  = {fl_tei_fault, fl_tei_refuse, write_ranked, true};
-static const fl_style predict_style = {fl_tei_fault, fl_tei_refuse, write_classes, true};
+static const fl_style rerank_style  = {fl_tei_faults, fl_tei_refuse, write_ranked, true};
+static const fl_style predict_style = {fl_tei_faults, fl_tei_refuse, write_classes, true};
 
 static void rerank(fl_http_request *request) {
     fl_job *job = fl_tei_read(request, &rerank_style, fl_fields_tei_rerank);

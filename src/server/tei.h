@@ -6,8 +6,9 @@
 #include "server/embedding.h"
 #include "server/routes.h"
 
-/* The fault and refusals of the dialect, for styles. */
-void fl_tei_fault(fl_http_request *request, const fl_json_in *in);
+/* The faults and refusals of the dialect, for styles. */
+extern const fl_fault fl_tei_faults[];
+
 void fl_tei_refuse(fl_job *job, fl_refusal why, size_t where, const char *message);
 
 /* The body as a job, its Content-Type checked; NULL: answered. */

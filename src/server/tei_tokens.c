@@ -44,7 +44,7 @@ static bool never_written(fl_job *job, const fletch_outcome *outcome) {
     return false;
 }
 
-static const fl_style style = {fl_tei_fault, fl_tei_refuse, never_written, false};
+static const fl_style style = {fl_tei_faults, fl_tei_refuse, never_written, false};
 
 static void fail(fl_http_request *request, const fletch_error *error) {
     if (error->code == FLETCH_ENOSPC) {
@@ -55,6 +55,21 @@ static void fail(fl_http_request *request, const fletch_error *error) {
     } else {
         fl_reply_fail(request, error);
     }
+}
+
+/* A list of what `one` writes of each input. */
+static void reply_each(fl_job *job, int (*one)(fl_job *job, size_t index, fletch_error *error)) {
+    fl_http_request *request = job->request;
+    fl_buf_puts(&request->reply.body, "[");
+    for (size_t i = 0; i < job->ask.input.count; i++) {
+        fletch_error error = {0};
+        if (one(job, i, &error) < 0) {
+            fail(request, &error);
+            return;
+        }
+    }
+    fl_buf_puts(&request->reply.body, "]");
+    fl_reply_json(request, 200);
 }
 
 /* ---- /tokenize --------------------------------------------------------------------------------- */
@@ -102,13 +117,13 @@ static int unwanted(void *request) {
     return fl_request_over(request, NULL) < 0;
 }
 
-static int tokenize_one(fl_job *job, const char *prompt, size_t index, fletch_error *error) {
+static int tokenize_one(fl_job *job, size_t index, fletch_error *error) {
     fletch_tokenize_options options = FLETCH_TOKENIZE_OPTIONS_INIT;
     options.no_special_tokens       = job->ask.add_special == -1;
     options.stop                    = unwanted;
     options.stop_user               = job->request;
     size_t         size;
-    const char    *text   = with_prompt(job, prompt, index, &size);
+    const char    *text   = with_prompt(job, job->options.prompt, index, &size);
     fletch_tokens *tokens = NULL;
     if (text == NULL) {
         error->code = FLETCH_ENOMEM;
@@ -149,10 +164,9 @@ void fl_tei_tokenize(fl_http_request *request) {
     if (!fl_job_model(job)) {
         return;
     }
-    const char *prompt = NULL;
     if (job->ask.prompt_name.data != NULL) {
-        prompt = fl_served_prompt(job->served, job->ask.prompt_name);
-        if (prompt == NULL) {
+        job->options.prompt = fl_served_prompt(job->served, job->ask.prompt_name);
+        if (job->options.prompt == NULL) {
             fl_tei_refuse(job, FL_REFUSE_PROMPT, FLETCH_NOWHERE, "");
             return;
         }
@@ -165,16 +179,7 @@ void fl_tei_tokenize(fl_http_request *request) {
         fl_reply_error(request, 503, "unavailable", "%s", "");
         return;
     }
-    fl_buf_puts(&request->reply.body, "[");
-    for (size_t i = 0; i < job->ask.input.count; i++) {
-        fletch_error error = {0};
-        if (tokenize_one(job, prompt, i, &error) < 0) {
-            fail(request, &error);
-            return;
-        }
-    }
-    fl_buf_puts(&request->reply.body, "]");
-    fl_reply_json(request, 200);
+    reply_each(job, tokenize_one);
 }
 
 /* ---- /decode ----------------------------------------------------------------------------------- */
@@ -215,14 +220,5 @@ void fl_tei_decode(fl_http_request *request) {
     if (!fl_job_model(job)) {
         return;
     }
-    fl_buf_puts(&request->reply.body, "[");
-    for (size_t i = 0; i < job->ask.input.count; i++) {
-        fletch_error error = {0};
-        if (decode_one(job, i, &error) < 0) {
-            fail(request, &error);
-            return;
-        }
-    }
-    fl_buf_puts(&request->reply.body, "]");
-    fl_reply_json(request, 200);
+    reply_each(job, decode_one);
 }
