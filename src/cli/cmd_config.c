@@ -10,13 +10,9 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/json_w.h"
 #include "base/suggest.h"
 #include "cli/cli.h"
-
-/* A TOML basic string; JSON's escapes are all TOML's too. */
-static void put_quoted(fl_buf *out, const char *text) {
-    fl_json_quote(out, text, strlen(text));
-}
 
 /* "a,b" as ["a", "b"]. */
 static void put_list(fl_buf *out, const char *value) {
@@ -45,8 +41,8 @@ static void put_value(fl_buf *out, const fletch_option *option, const char *valu
         fl_buf_puts(out, value);
     } else if (strcmp(option->type, "list") == 0) {
         put_list(out, value);
-    } else {
-        put_quoted(out, value);
+    } else { /* a basic string; JSON's escapes are all TOML's too */
+        fl_json_quote(out, value, strlen(value));
     }
 }
 
@@ -108,23 +104,19 @@ static void put_json(fl_buf *out, const fletch_config *config, bool only_set) {
         if (value == NULL || (only_set && strcmp(origin, "default") == 0)) {
             continue;
         }
-        const struct {
-            const char *name, *value;
-        } members[] = {{"key", option->key},
-                       {"value", value},
-                       {"origin", origin},
-                       {"type", option->type},
-                       {"default", option->default_value},
-                       {"bounds", option->bounds},
-                       {"flag", option->flag},
-                       {"environment", option->environment},
-                       {"text", option->text}};
+        fl_json_w w = {.out = out};
         fl_buf_puts(out, separator);
-        for (size_t j = 0; j < sizeof members / sizeof members[0]; j++) {
-            fl_buf_printf(out, "%s\"%s\":", j == 0 ? "{" : ",", members[j].name);
-            put_quoted(out, members[j].value);
-        }
-        fl_buf_puts(out, "}");
+        fl_json_w_object(&w, NULL);
+        fl_json_w_text(&w, "key", option->key);
+        fl_json_w_text(&w, "value", value);
+        fl_json_w_text(&w, "origin", origin);
+        fl_json_w_text(&w, "type", option->type);
+        fl_json_w_text(&w, "default", option->default_value);
+        fl_json_w_text(&w, "bounds", option->bounds);
+        fl_json_w_text(&w, "flag", option->flag);
+        fl_json_w_text(&w, "environment", option->environment);
+        fl_json_w_text(&w, "text", option->text);
+        fl_json_w_end(&w);
         separator = ",\n";
     }
     fl_buf_puts(out, separator[0] == '[' ? "[]\n" : "\n]\n");

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json.h"
+#include "base/json_w.h"
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "cli/cli.h"
@@ -67,14 +67,14 @@ static int add(void *user, const char *name, const char *value, const char *orig
                       origin[0] != '\0' ? "  (" : "", origin, origin[0] != '\0' ? ")" : "");
         return 0;
     }
-    bool first = r->out.size > 0 && r->out.data[r->out.size - 1] == '[';
-    fl_buf_puts(&r->out, first ? "{\"name\":" : ",\n{\"name\":");
-    fl_json_quote(&r->out, name, strlen(name));
-    fl_buf_puts(&r->out, ",\"value\":");
-    fl_json_quote(&r->out, value, strlen(value));
-    fl_buf_puts(&r->out, ",\"origin\":");
-    fl_json_quote(&r->out, origin, strlen(origin));
-    fl_buf_putc(&r->out, '}');
+    bool      first = r->out.size > 0 && r->out.data[r->out.size - 1] == '[';
+    fl_json_w w     = {.out = &r->out};
+    fl_buf_puts(&r->out, first ? "" : ",\n");
+    fl_json_w_object(&w, NULL);
+    fl_json_w_text(&w, "name", name);
+    fl_json_w_text(&w, "value", value);
+    fl_json_w_text(&w, "origin", origin);
+    fl_json_w_end(&w);
     return 0;
 }
 

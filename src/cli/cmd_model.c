@@ -9,15 +9,11 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/json_w.h"
 #include "base/number.h"
 #include "cli/cli.h"
 
 enum { PATH_ROOM = 4096 };
-
-static bool as_json(const fl_cli *cli) {
-    const char *format = cli->args.value[FL_FLAG_FORMAT];
-    return format != NULL && strcmp(format, "json") == 0;
-}
 
 static void quote(fl_buf *out, const char *text) {
     fl_json_quote(out, text, strlen(text));
@@ -25,20 +21,18 @@ static void quote(fl_buf *out, const char *text) {
 
 /* One path, as text or json. */
 static fl_exit print_path(const fl_cli *cli, const char *id, const char *path) {
-    fl_buf out = {0};
-    if (as_json(cli)) {
-        fl_buf_puts(&out, "{\"id\":");
-        quote(&out, id);
-        fl_buf_puts(&out, ",\"path\":");
-        quote(&out, path);
-        fl_buf_puts(&out, "}\n");
+    fl_buf    out = {0};
+    fl_json_w w   = {.out = &out};
+    if (fl_cli_is(cli, FL_FLAG_FORMAT, "json")) {
+        fl_json_w_object(&w, NULL);
+        fl_json_w_text(&w, "id", id);
+        fl_json_w_text(&w, "path", path);
+        fl_json_w_end(&w);
     } else {
         fl_buf_puts(&out, path);
-        fl_buf_putc(&out, '\n');
     }
-    fl_exit code = fl_cli_print(&out);
-    fl_buf_free(&out);
-    return code;
+    fl_buf_putc(&out, '\n');
+    return fl_cli_print(&out);
 }
 
 static fl_exit do_pull(fl_cli *cli, const char *id) {
@@ -77,21 +71,21 @@ static int on_entry(void *user, const fletch_hub_entry *entry) {
         list->count++;
         return 0;
     }
-    fl_buf_puts(out, list->count == 0 ? "[\n{\"id\":" : ",\n{\"id\":");
-    quote(out, entry->id);
-    fl_buf_puts(out, ",\"revision\":");
-    quote(out, entry->revision);
-    fl_buf_puts(out, ",\"refs\":");
-    quote(out, entry->refs);
-    fl_buf_puts(out, ",\"path\":");
-    quote(out, entry->path);
-    fl_buf_printf(out, ",\"bytes\":%" PRIu64 ",\"files\":%" PRIu32 "}", entry->bytes, entry->files);
-    list->count++;
+    fl_json_w w = {.out = out};
+    fl_buf_puts(out, list->count++ == 0 ? "[\n" : ",\n");
+    fl_json_w_object(&w, NULL);
+    fl_json_w_text(&w, "id", entry->id);
+    fl_json_w_text(&w, "revision", entry->revision);
+    fl_json_w_text(&w, "refs", entry->refs);
+    fl_json_w_text(&w, "path", entry->path);
+    fl_json_w_u64(&w, "bytes", entry->bytes);
+    fl_json_w_u64(&w, "files", entry->files);
+    fl_json_w_end(&w);
     return 0;
 }
 
 static fl_exit do_ls(fl_cli *cli) {
-    listing      list  = {.json = as_json(cli)};
+    listing      list  = {.json = fl_cli_is(cli, FL_FLAG_FORMAT, "json")};
     fletch_error error = {0};
     fl_exit      code;
     if (fletch_hub_list(cli->config, on_entry, &list, &error) < 0) {
@@ -129,14 +123,13 @@ static int on_file(void *user, const char *name, const char *value, const char *
 }
 
 static fl_exit do_verify(fl_cli *cli, const char *id) {
-    listing      list   = {.json = as_json(cli)};
+    listing      list   = {.json = fl_cli_is(cli, FL_FLAG_FORMAT, "json")};
     fletch_error error  = {0};
     int          status = fletch_hub_verify(cli->config, id, on_file, &list, &error);
     if (list.json) {
         fl_buf_puts(&list.out, list.count == 0 ? "{}\n" : "\n}\n");
     }
     fl_exit code = fl_cli_print(&list.out);
-    fl_buf_free(&list.out);
     if (status >= 0 && list.unknown > 0 && !cli->quiet) {
         fl_cli_message("%u of %u files could not be checked: only the hub cache names hashes",
                        list.unknown, list.count);

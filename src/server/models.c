@@ -127,46 +127,28 @@ int fl_models_check(const fletch_config *config, const char *const *specs, size_
     return status;
 }
 
-static int open_one(fl_server *server, const char *spec, served_full **out, fletch_error *error) {
-    served_full *full = fl_alloc_zero(1, sizeof *full);
-    const char  *id   = "";
-    char        *name = NULL;
-    *out              = NULL;
-    if (full == NULL) {
-        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for a model's record");
-    }
-    int status = read_spec(spec, &name, &id, error);
-    if (status < 0) {
-        fl_free(full);
-        return status;
-    }
-    fl_served *served = &full->shared;
-    served->id        = fl_strdup(id);
-    served->name      = name;
+/* Fill the record of the model that `spec` names. */
+static int open_served(fl_server *server, const char *spec, fl_served *served,
+                       fletch_error *error) {
+    const char *id   = "";
+    char       *name = NULL;
+    FL_TRY(read_spec(spec, &name, &id, error));
+    served->id   = fl_strdup(id);
+    served->name = name;
     if (served->id == NULL) {
-        close_one(full);
         return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for a model's record");
     }
     if (is_to_come(server->config, id)) {
         fl_server_log_line(server->log, FL_LEVEL_INFO, "model %s is not here yet: downloading it",
                            served->name);
     }
-    status = fletch_open(&served->model, id, server->config, error);
-    if (status == FLETCH_OK) {
-        status = fletch_warm(served->model, error);
-    }
+    FL_TRY(fletch_open(&served->model, id, server->config, error));
+    FL_TRY(fletch_warm(served->model, error));
     served->info.size = sizeof served->info;
-    if (status == FLETCH_OK) {
-        status = fletch_model_info_get(served->model, &served->info, error);
-    }
-    if (status < 0) {
-        close_one(full);
-        return status;
-    }
+    FL_TRY(fletch_model_info_get(served->model, &served->info, error));
     fl_files_note(served);
     /* "" where it cannot be had */
     (void)fletch_model_fingerprint(served->model, served->fingerprint, NULL);
-    *out = full;
     return FLETCH_OK;
 }
 
@@ -190,10 +172,16 @@ int fl_models_open(fl_server *server, const char *const *specs, size_t count, fl
     (void)snprintf(trace, sizeof trace, "%s",
                    fletch_config_get(server->config, "profile.file", NULL));
     for (size_t i = 0; i < count; i++) {
-        served_full *full;
-        uint64_t     begin = fl_clock_ns();
+        uint64_t begin = fl_clock_ns();
         FL_TRY(name_trace(server, trace, i + 1, error));
-        FL_TRY(open_one(server, specs[i], &full, error));
+        served_full *full   = fl_alloc_zero(1, sizeof *full);
+        int          status = full != NULL ? open_served(server, specs[i], &full->shared, error)
+                                           : fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE,
+                                                     "out of memory for a model's record");
+        if (status < 0) {
+            close_one(full);
+            return status;
+        }
         server->models[i]   = &full->shared;
         server->model_count = i + 1;
         fl_server_log_line(server->log, FL_LEVEL_INFO,

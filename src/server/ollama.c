@@ -236,21 +236,9 @@ static void put_tag(fl_http_request *request, const fl_served *served) {
     put_model_details(body, info);
 }
 
-static void tags(fl_http_request *request) {
-    fl_buf *body = &request->reply.body;
-    fl_buf_puts(body, "{\"models\":[");
-    const fl_served *served;
-    for (size_t i = 0; (served = fl_server_model_at(request->server, i)) != NULL; i++) {
-        fl_buf_puts(body, i > 0 ? ",{" : "{");
-        put_tag(request, served);
-        fl_buf_puts(body, "}");
-    }
-    fl_buf_puts(body, "]}");
-    fl_reply_json(request, 200);
-}
-
-/* Models stay loaded: they expire when the calendar of most clients ends. */
-static void loaded(fl_http_request *request) {
+/* /api/ps tells more of a model, since it runs: models stay loaded, and expire when the calendar of most clients
+ * ends. */
+static void list_models(fl_http_request *request, bool running) {
     fl_buf          *body = &request->reply.body;
     const fl_served *served;
     fl_buf_puts(body, "{\"models\":[");
@@ -258,13 +246,24 @@ static void loaded(fl_http_request *request) {
         bool device = strncmp(served->info.provider, "cuda", 4) == 0;
         fl_buf_puts(body, i > 0 ? ",{" : "{");
         put_tag(request, served);
-        fl_buf_printf(body,
-                      ",\"expires_at\":\"9999-12-31T00:00:00Z\",\"size_vram\":%" PRIu64
-                      ",\"context_length\":%" PRIu32 "}",
-                      device ? served->info.weights_bytes : 0, served->info.max_length);
+        if (running) {
+            fl_buf_printf(body,
+                          ",\"expires_at\":\"9999-12-31T00:00:00Z\",\"size_vram\":%" PRIu64
+                          ",\"context_length\":%" PRIu32,
+                          device ? served->info.weights_bytes : 0, served->info.max_length);
+        }
+        fl_buf_puts(body, "}");
     }
     fl_buf_puts(body, "]}");
     fl_reply_json(request, 200);
+}
+
+static void tags(fl_http_request *request) {
+    list_models(request, false);
+}
+
+static void loaded(fl_http_request *request) {
+    list_models(request, true);
 }
 
 /* The model that the body names; NULL: answered. */

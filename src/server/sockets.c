@@ -200,19 +200,17 @@ int fl_sockets_open(fl_server *server, fletch_error *error) {
     if (take_passed(server) > 0) {
         return FLETCH_OK;
     }
-    int status = FLETCH_OK;
     if (strcmp(host, "none") != 0) {
-        status = open_tcp(server, host, fl_server_option(server, "server.port"), error);
+        FL_TRY(open_tcp(server, host, fl_server_option(server, "server.port"), error));
     }
-    if (status == FLETCH_OK && unix_path[0] != '\0') {
-        status = open_unix(server, unix_path, error);
+    if (unix_path[0] != '\0') {
+        FL_TRY(open_unix(server, unix_path, error));
     }
-    if (status == FLETCH_OK && server->listener_count == 0) {
-        status = fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+    return server->listener_count > 0
+               ? FLETCH_OK
+               : fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                          "server.host is none and there is no server.unix_socket: nothing to "
                          "listen on");
-    }
-    return status;
 }
 
 void fl_sockets_hush(fl_server *server) {
