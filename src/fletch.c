@@ -501,24 +501,25 @@ static int hub_begin(hub_call *call, const fletch_config *config, const char *na
     return FLETCH_OK;
 }
 
+/* The call is over: what it gave. */
+static int hub_end(const hub_call *call, int status) {
+    fletch_config_free(call->own);
+    return status;
+}
+
 int fletch_hub_pull(const fletch_config *config, const char *id, fletch_progress_fn progress,
                     void *user, char *path, size_t capacity, fletch_error *error) {
     hub_call call;
-    int      status = hub_begin(&call, config, id, error);
-    if (status == FLETCH_OK)
-        status = fl_hub_pull(call.name, &call.options, progress, user, path, capacity, error);
-    fletch_config_free(call.own);
-    return status;
+    FL_TRY(hub_begin(&call, config, id, error));
+    return hub_end(&call,
+                   fl_hub_pull(call.name, &call.options, progress, user, path, capacity, error));
 }
 
 int fletch_hub_path(const fletch_config *config, const char *id, char *path, size_t capacity,
                     fletch_error *error) {
     hub_call call;
-    int      status = hub_begin(&call, config, id, error);
-    if (status == FLETCH_OK)
-        status = fl_hub_path(call.name, &call.options, path, capacity, error);
-    fletch_config_free(call.own);
-    return status;
+    FL_TRY(hub_begin(&call, config, id, error));
+    return hub_end(&call, fl_hub_path(call.name, &call.options, path, capacity, error));
 }
 
 int fletch_hub_list(const fletch_config *config, fletch_hub_entry_fn fn, void *user,
@@ -526,29 +527,20 @@ int fletch_hub_list(const fletch_config *config, fletch_hub_entry_fn fn, void *u
     if (!fn)
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_hub_list: fn is NULL");
     hub_call call;
-    int      status = hub_begin(&call, config, "", error);
-    if (status == FLETCH_OK)
-        status = fl_hub_list(&call.options, fn, user, error);
-    fletch_config_free(call.own);
-    return status;
+    FL_TRY(hub_begin(&call, config, "", error));
+    return hub_end(&call, fl_hub_list(&call.options, fn, user, error));
 }
 
 int fletch_hub_verify(const fletch_config *config, const char *id, fletch_property_fn fn,
                       void *user, fletch_error *error) {
     hub_call call;
-    int      status = hub_begin(&call, config, id, error);
-    if (status == FLETCH_OK)
-        status = fl_hub_verify(call.name, &call.options, fn, user, error);
-    fletch_config_free(call.own);
-    return status;
+    FL_TRY(hub_begin(&call, config, id, error));
+    return hub_end(&call, fl_hub_verify(call.name, &call.options, fn, user, error));
 }
 
 int fletch_hub_remove(const fletch_config *config, const char *id, uint64_t *freed,
                       fletch_error *error) {
     hub_call call;
-    int      status = hub_begin(&call, config, id, error);
-    if (status == FLETCH_OK)
-        status = fl_hub_remove(call.name, &call.options, freed, error);
-    fletch_config_free(call.own);
-    return status;
+    FL_TRY(hub_begin(&call, config, id, error));
+    return hub_end(&call, fl_hub_remove(call.name, &call.options, freed, error));
 }

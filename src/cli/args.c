@@ -27,8 +27,7 @@ typedef struct parser {
     fl_buf  *problem, *hint;
 } parser;
 
-bool fl_choice_has(const char *choices, const char *word) {
-    size_t size = strlen(word);
+bool fl_choice_holds(const char *choices, const char *word, size_t size) {
     for (const char *at = choices; at != NULL; at = strchr(at, '|')) {
         at += *at == '|';
         if (strncmp(at, word, size) == 0 && (at[size] == '|' || at[size] == '\0')) {
@@ -36,6 +35,10 @@ bool fl_choice_has(const char *choices, const char *word) {
         }
     }
     return false;
+}
+
+bool fl_choice_has(const char *choices, const char *word) {
+    return fl_choice_holds(choices, word, strlen(word));
 }
 
 bool fl_choice_nearest(const char *choices, const char *word, char *out, size_t capacity) {
@@ -253,11 +256,7 @@ static int find_command(int argc, char **argv) {
         if (argv[i][0] != '-') {
             return i;
         }
-        bool neutral = strcmp(argv[i], "-q") == 0 || strcmp(argv[i], "--quiet") == 0 ||
-                       strcmp(argv[i], "-v") == 0 || strcmp(argv[i], "-vv") == 0 ||
-                       strcmp(argv[i], "--verbose") == 0 || strcmp(argv[i], "-h") == 0 ||
-                       strcmp(argv[i], "--help") == 0;
-        if (!neutral) {
+        if (!fl_choice_has("-q|--quiet|-v|-vv|--verbose|-h|--help", argv[i])) {
             return 0;
         }
     }

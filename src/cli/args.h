@@ -149,7 +149,8 @@ const fl_flag *fl_flag_at(size_t index); /* NULL past the end */
 bool fl_args_parse(fl_args *out, int argc, char **argv, fl_buf *problem, fl_buf *hint);
 void fl_args_free(fl_args *args);
 
-/* Whether `word` is one of "a|b|c". */
+/* Whether `word`, of `size` bytes, is one of "a|b|c"; choices NULL: none. */
+bool fl_choice_holds(const char *choices, const char *word, size_t size);
 bool fl_choice_has(const char *choices, const char *word);
 
 /* The nearest of "a|b|c" to `word` into out[capacity]; false when none is near. */

@@ -2,23 +2,119 @@
 /* cmd_embed.c - `fletch embed`: texts to vectors, one result per input, in input order.
  *
  * Role    The main job of the program.
- * Method  run.c brings windows of texts, embedder.c makes their rows, which go to the writers of output.c or
- *         into the table of similarity.c. With --output-kind the results are lists (fletch_lists) and go to
- *         list_output.c.
+ * Method  run.c brings windows of texts, embedder.c makes their rows, which go to the writers of output.c.
+ *         With --output-kind the results are lists (fletch_lists) and go to list_output.c. With --similarity at
+ *         most 64 rows are kept and the cosine of each pair is printed, in double and with the norms, so
+ *         that it is right for raw vectors as well; a vector of norm 0 is similar to nothing (0).
  * Proof   tests/cli/test_cli_output.py, test_cli_errors.py. */
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
+#include "base/json.h"
+#include "base/mem.h"
 #include "base/number.h"
 #include "cli/embedder.h"
-#include "cli/similarity.h"
+
+enum { SIMILARITY_MAX = 64, PREVIEW = 60 }; /* more columns than any screen shows; of a text */
+
+/* The vectors whose cosines --similarity prints. */
+typedef struct similarity {
+    float *vectors;               /* owned [count, dimensions] */
+    char  *texts[SIMILARITY_MAX]; /* owned copies */
+    size_t sizes[SIMILARITY_MAX];
+    size_t count, dimensions;
+} similarity;
 
 typedef struct embed_run {
     fl_embedder    embedder;
     fl_list_output list_output; /* other kinds than dense */
     bool           compare;     /* --similarity */
-    fl_similarity  table;
+    similarity     table;
 } embed_run;
+
+/* ---- --similarity ---- */
+
+static bool add_vector(similarity *table, const fl_row *row) {
+    size_t width = row->cols;
+    float *vectors =
+        fl_realloc_array(table->vectors, (table->count + 1) * width, sizeof *table->vectors);
+    char *text = fl_strndup(row->text, row->text_size);
+    if (vectors != NULL) {
+        table->vectors = vectors;
+    }
+    if (vectors == NULL || text == NULL) {
+        fl_free(text);
+        return false;
+    }
+    memcpy(vectors + table->count * width, row->vector, width * sizeof *vectors);
+    table->dimensions          = width;
+    table->texts[table->count] = text;
+    table->sizes[table->count] = row->text_size;
+    table->count++;
+    return true;
+}
+
+static double cosine(const similarity *table, size_t i, size_t j) {
+    const float *a  = table->vectors + i * table->dimensions;
+    const float *b  = table->vectors + j * table->dimensions;
+    double       ab = 0, aa = 0, bb = 0;
+    for (size_t k = 0; k < table->dimensions; k++) {
+        ab += (double)a[k] * (double)b[k];
+        aa += (double)a[k] * (double)a[k];
+        bb += (double)b[k] * (double)b[k];
+    }
+    return aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
+}
+
+static void print_json(const similarity *table, fl_buf *out) {
+    fl_buf_puts(out, "{\"texts\":[");
+    for (size_t i = 0; i < table->count; i++) {
+        fl_buf_puts(out, i > 0 ? "," : "");
+        fl_json_quote(out, table->texts[i], table->sizes[i]);
+    }
+    fl_buf_puts(out, "],\"similarity\":[");
+    for (size_t i = 0; i < table->count; i++) {
+        fl_buf_puts(out, i > 0 ? ",[" : "[");
+        for (size_t j = 0; j < table->count; j++) {
+            char number[FL_F32_TEXT_MAX];
+            fl_buf_puts(out, j > 0 ? "," : "");
+            fl_buf_append(out, number, fl_f32_text(number, (float)cosine(table, i, j)));
+        }
+        fl_buf_putc(out, ']');
+    }
+    fl_buf_puts(out, "]}\n");
+}
+
+static void print_text(const similarity *table, fl_buf *out) {
+    fl_buf_puts(out, "    ");
+    for (size_t j = 0; j < table->count; j++) {
+        fl_buf_printf(out, "%6zu", j + 1);
+    }
+    fl_buf_putc(out, '\n');
+    for (size_t i = 0; i < table->count; i++) {
+        fl_buf_printf(out, "%4zu", i + 1);
+        for (size_t j = 0; j < table->count; j++) {
+            double value = cosine(table, i, j);
+            fl_buf_printf(out, "%6.2f", fabs(value) < 0.005 ? 0.0 : value); /* no "-0.00" */
+        }
+        fl_buf_puts(out, "  ");
+        fl_cli_preview(out, table->texts[i], table->sizes[i], PREVIEW);
+        fl_buf_putc(out, '\n');
+    }
+    fl_buf_puts(out, "\nEach number is the cosine similarity of two texts: 1 means the same "
+                     "direction (they say the same),\nnear 0 that they have nothing in common.\n");
+}
+
+static void free_table(similarity *table) {
+    for (size_t i = 0; i < table->count; i++) {
+        fl_free(table->texts[i]);
+    }
+    fl_free(table->vectors);
+    memset(table, 0, sizeof *table);
+}
+
+/* ---- Flags ---- */
 
 static fletch_kind parse_kind(const char *name) {
     if (name != NULL && strcmp(name, "sparse") == 0) {
@@ -91,11 +187,11 @@ static fl_exit put(fl_run *run, const fl_row *row, void *user) {
     embed_run   *embed = user;
     fletch_error error = {0};
     int          status;
-    if (embed->compare && embed->table.count == FL_SIMILARITY_MAX) {
+    if (embed->compare && embed->table.count == SIMILARITY_MAX) {
         return fl_cli_usage(run->cli, "--similarity compares at most %d texts; there are more",
-                            FL_SIMILARITY_MAX);
+                            SIMILARITY_MAX);
     }
-    if (embed->compare && !fl_similarity_add(&embed->table, row)) {
+    if (embed->compare && !add_vector(&embed->table, row)) {
         return fl_cli_no_memory();
     }
     if (embed->compare) {
@@ -115,7 +211,8 @@ static fl_exit finish(fl_run *run, embed_run *embed) {
     fletch_error error = {0};
     int          status;
     if (embed->compare) {
-        fl_similarity_print(&embed->table, &run->output);
+        (run->output.format == FL_OUTPUT_JSON ? print_json : print_text)(&embed->table,
+                                                                         &run->output.sink.buf);
         status = fl_sink_finish(&run->output.sink, NULL, 0, &error);
         if (status == 0 && !run->cli->quiet) {
             double ms = run->work_seconds * 1e3;
@@ -183,7 +280,7 @@ fl_exit fl_cmd_embed(fl_cli *cli) {
     code         = code == FL_EXIT_DONE ? embed_all(&run, &embed) : code;
     fl_list_output_close(&embed.list_output);
     fl_run_close(&run);
-    fl_similarity_free(&embed.table);
+    free_table(&embed.table);
     fl_embedder_free(embedder);
     return code;
 }

@@ -17,12 +17,6 @@
 #include "base/number.h"
 #include "cli/run.h"
 
-static void put_i64(fl_buf *out, int64_t value) {
-    char text[20];
-    fl_buf_puts(out, value < 0 ? "-" : "");
-    fl_buf_append(out, text, fl_u64_text(text, (uint64_t)(value < 0 ? -value : value)));
-}
-
 /* ---- tokenize ---- */
 
 static void put_object(fl_run *run, const fl_row *row, const fletch_tokens *tokens) {
@@ -31,7 +25,7 @@ static void put_object(fl_run *run, const fl_row *row, const fletch_tokens *toke
     fl_buf_puts(out, "{\"ids\":[");
     for (size_t i = 0; i < tokens->count; i++) {
         fl_buf_puts(out, i > 0 ? "," : "");
-        put_i64(out, tokens->ids[i]);
+        fl_output_put_u64(out, (uint64_t)tokens->ids[i]);
     }
     fl_buf_puts(out, "],\"tokens\":[");
     for (size_t i = 0; i < tokens->count; i++) {
@@ -42,9 +36,9 @@ static void put_object(fl_run *run, const fl_row *row, const fletch_tokens *toke
     fl_buf_puts(out, "],\"offsets\":[");
     for (size_t i = 0; i < tokens->count; i++) {
         fl_buf_puts(out, i > 0 ? ",[" : "[");
-        put_i64(out, tokens->offsets[2 * i]);
+        fl_output_put_u64(out, tokens->offsets[2 * i]);
         fl_buf_putc(out, ',');
-        put_i64(out, tokens->offsets[2 * i + 1]);
+        fl_output_put_u64(out, tokens->offsets[2 * i + 1]);
         fl_buf_putc(out, ']');
     }
     fl_buf_puts(out, "],\"special\":[");

@@ -15,16 +15,8 @@
 #include "cli/input.h"
 
 bool fl_input_name_taken(const fl_input *input, const char *name, size_t size) {
-    if (input->keep_text && size == 4 && memcmp(name, "text", 4) == 0) {
-        return true;
-    }
-    for (const char *at = input->own_names; at != NULL; at = strchr(at, '|')) {
-        at += *at == '|';
-        if (strncmp(at, name, size) == 0 && (at[size] == '|' || at[size] == '\0')) {
-            return true;
-        }
-    }
-    return false;
+    return (input->keep_text && size == 4 && memcmp(name, "text", 4) == 0) ||
+           fl_choice_holds(input->own_names, name, size);
 }
 
 static bool is_space(char c) {

@@ -27,9 +27,9 @@ typedef struct verdict {
 static const char cache_hint[] =
     "`fletch model ls` lists the cached models; --model DIR opens a folder";
 
+/* Any other status: FL_EXIT_FAILED. */
 static const verdict verdicts[] = {
     {FLETCH_EINVAL, FL_EXIT_USAGE, FL_EXIT_USAGE, NULL},
-    {FLETCH_ENOMEM, FL_EXIT_FAILED, FL_EXIT_FAILED, NULL},
     {FLETCH_EIO, FL_EXIT_FAILED, FL_EXIT_MODEL, NULL},
     {FLETCH_ENOTFOUND, FL_EXIT_FAILED, FL_EXIT_MODEL, cache_hint},
     {FLETCH_EMODEL, FL_EXIT_MODEL, FL_EXIT_MODEL, NULL},
@@ -37,7 +37,6 @@ static const verdict verdicts[] = {
     {FLETCH_ECONFIG, FL_EXIT_USAGE, FL_EXIT_USAGE,
      "`fletch config --show-origin` shows every value and where it came from"},
     {FLETCH_EUTF8, FL_EXIT_FAILED, FL_EXIT_MODEL, NULL},
-    {FLETCH_ETOOLONG, FL_EXIT_FAILED, FL_EXIT_FAILED, NULL},
     {FLETCH_ENETWORK, FL_EXIT_MODEL, FL_EXIT_MODEL, cache_hint},
     {FLETCH_EDENIED, FL_EXIT_MODEL, FL_EXIT_MODEL,
      "a gated or private model needs a token in HF_TOKEN"},
@@ -45,11 +44,6 @@ static const verdict verdicts[] = {
     {FLETCH_EPROVIDER, FL_EXIT_USAGE, FL_EXIT_USAGE,
      "`fletch doctor` says which providers can be used and why not; "
      "--provider-order NAME,cpu falls back"},
-    {FLETCH_ECANCELLED, FL_EXIT_FAILED, FL_EXIT_FAILED, NULL},
-    {FLETCH_EDEADLINE, FL_EXIT_FAILED, FL_EXIT_FAILED, NULL},
-    {FLETCH_EBUSY, FL_EXIT_FAILED, FL_EXIT_FAILED, NULL},
-    {FLETCH_ENOSPC, FL_EXIT_FAILED, FL_EXIT_FAILED, NULL},
-    {FLETCH_EINTERNAL, FL_EXIT_FAILED, FL_EXIT_FAILED, NULL},
 };
 
 static const verdict *find(int status) {

@@ -7,8 +7,6 @@
  *         of the path, so that each client can read it.
  * Memory  The request's. Threads: I/O.
  * Proof   tests/server/test_transport_*.py. */
-#include "server/admission.h"
-
 #include <errno.h>
 #include <string.h>
 #include <strings.h>
@@ -16,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/number.h"
+#include "server/server_internal.h"
 
 /* ---- Who asks, and is it a request ----------------------------------------------------------------- */
 

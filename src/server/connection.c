@@ -26,7 +26,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/number.h"
-#include "server/admission.h"
 #include "server/server_internal.h"
 
 enum {

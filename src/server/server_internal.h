@@ -32,6 +32,23 @@ void fl_server_log_line(fl_server_log *log, int level, const char *format, ...)
 void     fl_server_log_request(fl_server_log *log, const fl_http_request *request, int status);
 uint64_t fl_server_log_dropped(const fl_server_log *log);
 
+/* ---- admission.c: what is decided about a request when only its head is there ------------------------ */
+
+typedef struct fl_request_full fl_request_full;
+
+/* Judge the head that fl_http_head_read found, or refused: find the route, the key, priority and deadline. When the
+ * request is refused or answered already, full->judged is set and the reply stands. */
+void fl_admit(fl_request_full *full, int found);
+
+/* The word that goes with a status of the transport's own (server.h). */
+const char *fl_admission_word(int status);
+
+/* The 413 that names server.max_body. */
+void fl_refuse_size(fl_http_request *request);
+
+/* The 503 when server.max_body_memory is used up by others. */
+void fl_refuse_memory(fl_http_request *request, uint64_t wanted); /* by a body of so many bytes */
+
 /* ---- keys.c --------------------------------------------------------------------------------------- */
 
 typedef struct fl_keys fl_keys;
@@ -84,9 +101,8 @@ typedef enum fl_phase {
     FL_PHASE_DEAD    /* closed; freed when this round of events is through */
 } fl_phase;
 
-typedef struct fl_request_full fl_request_full;
-typedef struct fl_io           fl_io;
-typedef struct fl_conn         fl_conn;
+typedef struct fl_io   fl_io;
+typedef struct fl_conn fl_conn;
 
 struct fl_conn {
     fl_io           *io;          /* the thread that serves it, the only one that touches it */
