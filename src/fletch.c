@@ -5,6 +5,8 @@
  *         configuration's functions live in src/config beside the option table.
  * Threads As the header says; no state here.
  * Proof   tests/unit/test_fletch.c. */
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -46,6 +48,17 @@ const char *fletch_status_name(int status) {
     }
 }
 
+/* A mistake of the caller's. */
+static int __attribute__((format(printf, 2, 3)))
+refuse(fletch_error *error, const char *format, ...) {
+    char    message[sizeof error->message];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "%s", message);
+}
+
 /* No struct will ever be this large: a larger size is memory that nobody initialised. */
 static const size_t struct_bytes_max = 1 << 16;
 
@@ -73,14 +86,13 @@ static int copy_options(void *own, size_t own_size, const void *theirs, fletch_e
         return FLETCH_OK;
     memcpy(&size, theirs, sizeof size);
     if (size < sizeof size || size > struct_bytes_max)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "the options have no size; initialise them with the …_INIT macro");
+        return refuse(error, "the options have no size; initialise them with the …_INIT macro");
     for (size_t i = own_size; i < size; i++)
         if (((const unsigned char *)theirs)[i] != 0)
-            return fl_fail(error, FLETCH_EUNSUPPORTED, i,
-                           "the options set a field that fletch %s does not know; "
-                           "use a newer library",
-                           FLETCH_VERSION);
+            return fl_fail(
+                error, FLETCH_EUNSUPPORTED, i,
+                "the options set a field that fletch %s does not know; use a newer library",
+                FLETCH_VERSION);
     memcpy(own, theirs, size < own_size ? size : own_size);
     memcpy(own, &own_size, sizeof own_size);
     return FLETCH_OK;
@@ -91,8 +103,7 @@ static int copy_options(void *own, size_t own_size, const void *theirs, fletch_e
 static int check_truncate(fletch_truncate how, fletch_error *error) {
     if ((int)how >= FLETCH_TRUNCATE_DEFAULT && (int)how <= FLETCH_TRUNCATE_ERROR)
         return FLETCH_OK;
-    return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "truncate is %d; use FLETCH_TRUNCATE_…",
-                   (int)how);
+    return refuse(error, "truncate is %d; use FLETCH_TRUNCATE_…", (int)how);
 }
 
 int fletch_row_convert(void *out, const float *row, size_t cols, fletch_dtype dtype) {
@@ -105,7 +116,7 @@ int fletch_row_convert(void *out, const float *row, size_t cols, fletch_dtype dt
 static int open_model(fletch_model **model, const char *name, const fletch_config *config,
                       bool tokenizer_only, fletch_error *error) {
     if (!model)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_open: model is NULL");
+        return refuse(error, "fletch_open: model is NULL");
     fl_error_clear(error);
     return fl_runtime_open(model, name, config, tokenizer_only, error);
 }
@@ -131,40 +142,32 @@ size_t fletch_dimensions(const fletch_model *model) {
 static int check_activation(fletch_activation how, fletch_error *error) {
     if ((int)how >= FLETCH_ACTIVATION_DEFAULT && (int)how <= FLETCH_ACTIVATION_SOFTMAX)
         return FLETCH_OK;
-    return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                   "activation is %d; use FLETCH_ACTIVATION_…", (int)how);
+    return refuse(error, "activation is %d; use FLETCH_ACTIVATION_…", (int)how);
 }
 
 static int check_texts(const fletch_texts *texts, fletch_error *error) {
     int forms = (texts->pointers != NULL) + (texts->offsets32 != NULL) + (texts->offsets64 != NULL);
     if (texts->count > 0 && forms != 1)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "exactly one of texts->pointers, offsets32, "
-                       "offsets64 must be "
-                       "set, not %d",
-                       forms);
+        return refuse(error,
+                      "exactly one of texts->pointers, offsets32, offsets64 must be set, not %d",
+                      forms);
     return FLETCH_OK;
 }
 
 static int check_matrix(const fletch_matrix *out, size_t rows, fletch_error *error) {
     if (rows > 0 && !out->data)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "the matrix is NULL");
+        return refuse(error, "the matrix is NULL");
     if (out->rows < rows)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "the matrix has %zu rows for %zu texts", out->rows, rows);
+        return refuse(error, "the matrix has %zu rows for %zu texts", out->rows, rows);
     size_t row_bytes = fletch_row_bytes(out->cols, out->dtype);
     if (row_bytes == 0)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "the matrix has no columns or an unknown dtype %d", (int)out->dtype);
+        return refuse(error, "the matrix has no columns or an unknown dtype %d", (int)out->dtype);
     if (out->stride < row_bytes)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "the stride of %zu bytes is less than a row of %zu bytes", out->stride,
-                       row_bytes);
+        return refuse(error, "the stride of %zu bytes is less than a row of %zu bytes", out->stride,
+                      row_bytes);
     if (rows > 0 && rows - 1 > (PTRDIFF_MAX - row_bytes) / out->stride)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "%zu rows at a stride of %zu bytes are larger "
-                       "than memory",
-                       rows, out->stride);
+        return refuse(error, "%zu rows at a stride of %zu bytes are larger than memory", rows,
+                      out->stride);
     return FLETCH_OK;
 }
 
@@ -172,17 +175,14 @@ static int check_matrix(const fletch_matrix *out, size_t rows, fletch_error *err
 static int check_kind(const fletch_request *request, fletch_error *error) {
     bool pairs = request->query || request->second;
     if ((unsigned)request->kind > FLETCH_KIND_SPARSE)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "the kind is %d; use FLETCH_KIND_…",
-                       (int)request->kind);
+        return refuse(error, "the kind is %d; use FLETCH_KIND_…", (int)request->kind);
     if (pairs && (request->kind != FLETCH_KIND_SCORES || request->ids || request->are_ids))
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "a query or second texts are for scores of texts");
+        return refuse(error, "a query or second texts are for scores of texts");
     if (request->query && request->second)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "second texts are without a query");
+        return refuse(error, "second texts are without a query");
     if (request->second && request->second->count != request->texts.count)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "%zu texts, but %zu second texts: a pair has one of each",
-                       request->texts.count, request->second->count);
+        return refuse(error, "%zu texts, but %zu second texts: a pair has one of each",
+                      request->texts.count, request->second->count);
     return request->second ? check_texts(request->second, error) : FLETCH_OK;
 }
 
@@ -190,8 +190,7 @@ static int check_kind(const fletch_request *request, fletch_error *error) {
 static int check_request(const fletch_model *model, fletch_request *request,
                          fletch_embed_options *options, fletch_error *error) {
     if (!model->has_engine)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "only the tokenizer of this model was opened; use fletch_open");
+        return refuse(error, "only the tokenizer of this model was opened; use fletch_open");
     FL_TRY(copy_options(options, sizeof *options, request->options, error));
     request->options = options;
     FL_TRY(check_truncate(options->truncate, error));
@@ -199,14 +198,12 @@ static int check_request(const fletch_model *model, fletch_request *request,
     FL_TRY(check_texts(&request->texts, error));
     FL_TRY(check_kind(request, error));
     if (request->ids && request->texts.pointers)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_submit: ids need offsets64 or offsets32, not pointers");
+        return refuse(error, "fletch_submit: ids need offsets64 or offsets32, not pointers");
     if (request->are_ids && request->texts.count > 0 && (request->ids || !request->texts.lengths))
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_submit: are_ids needs texts with pointers and lengths, and no ids");
+        return refuse(error,
+                      "fletch_submit: are_ids needs texts with pointers and lengths, and no ids");
     if ((unsigned)request->lane > FLETCH_LANE_BULK)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_submit: lane is %d",
-                       (int)request->lane);
+        return refuse(error, "fletch_submit: lane is %d", (int)request->lane);
     if (request->kind == FLETCH_KIND_TOKENS || request->kind == FLETCH_KIND_SPARSE)
         return FLETCH_OK;
     return check_matrix(&request->out, request->texts.count, error);
@@ -226,10 +223,10 @@ int fletch_embed(fletch_model *model, const fletch_texts *texts,
                  const fletch_embed_options *options, fletch_matrix *out, fletch_error *error) {
     fletch_request request = FLETCH_REQUEST_INIT;
     if (!model || !texts || !out)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_embed: %s is NULL",
-                       !model   ? "model"
-                       : !texts ? "texts"
-                                : "the matrix");
+        return refuse(error, "fletch_embed: %s is NULL",
+                      !model   ? "model"
+                      : !texts ? "texts"
+                               : "the matrix");
     request.texts   = *texts;
     request.options = options;
     request.out     = *out;
@@ -241,10 +238,10 @@ static int embed_lists(fletch_model *model, fletch_kind kind, const fletch_texts
                        fletch_error *error) {
     fletch_request request = FLETCH_REQUEST_INIT;
     if (!lists)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "the place for the lists is NULL");
+        return refuse(error, "the place for the lists is NULL");
     *lists = NULL;
     if (!model || !texts)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "the model or texts are NULL");
+        return refuse(error, "the model or texts are NULL");
     request.kind    = kind;
     request.texts   = *texts;
     request.options = options;
@@ -272,10 +269,9 @@ int fletch_rerank(fletch_model *model, const char *query, size_t query_size,
                   fletch_error *error) {
     fletch_request request = FLETCH_REQUEST_INIT;
     if (!model || !documents)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_rerank: model or documents is NULL");
+        return refuse(error, "fletch_rerank: model or documents is NULL");
     if (!query)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_rerank: the query is NULL");
+        return refuse(error, "fletch_rerank: the query is NULL");
     request.kind       = FLETCH_KIND_SCORES;
     request.query      = query;
     request.query_size = query_size;
@@ -289,8 +285,7 @@ int fletch_classify(fletch_model *model, const fletch_texts *texts, const fletch
                     const fletch_embed_options *options, fletch_matrix *out, fletch_error *error) {
     fletch_request request = FLETCH_REQUEST_INIT;
     if (!model || !texts || !out)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_classify: model, texts or the matrix is NULL");
+        return refuse(error, "fletch_classify: model, texts or the matrix is NULL");
     request.kind    = FLETCH_KIND_SCORES;
     request.texts   = *texts;
     request.second  = second;
@@ -310,8 +305,7 @@ int fletch_submit(fletch_model *model, const fletch_request *request, fletch_don
     if (ticket)
         *ticket = 0;
     if (!model || !request || !done)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_submit: model, request or done is NULL");
+        return refuse(error, "fletch_submit: model, request or done is NULL");
     fl_error_clear(error);
     FL_TRY(copy_options(&own, sizeof own, request, error));
     FL_TRY(check_request(model, &own, &options, error));
@@ -324,17 +318,15 @@ int fletch_cancel(fletch_model *model, fletch_ticket ticket) {
 
 int fletch_model_reopen(fletch_model *model, const fletch_config *config, fletch_error *error) {
     if (!model || !model->has_engine)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_model_reopen: the model is NULL or only its "
-                       "tokenizer was opened");
+        return refuse(error,
+                      "fletch_model_reopen: the model is NULL or only its tokenizer was opened");
     fl_error_clear(error);
     return fl_runtime_reopen(model, config, error);
 }
 
 int fletch_warm(fletch_model *model, fletch_error *error) {
     if (!model || !model->has_engine)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_warm: the model is NULL or only its tokenizer was opened");
+        return refuse(error, "fletch_warm: the model is NULL or only its tokenizer was opened");
     fl_error_clear(error);
     return fl_runtime_warm(model, error);
 }
@@ -342,10 +334,9 @@ int fletch_warm(fletch_model *model, fletch_error *error) {
 static int profile_of(fletch_model *model, fletch_error *error) {
     fl_error_clear(error);
     if (model == NULL || model->trace == NULL)
-        return fl_fail(
-            error, FLETCH_EINVAL, FLETCH_NOWHERE,
-            "there is no trace: set profile.file, and profile.start = false to begin with "
-            "none");
+        return refuse(
+            error,
+            "there is no trace: set profile.file, and profile.start = false to begin with none");
     return FLETCH_OK;
 }
 
@@ -362,8 +353,7 @@ int fletch_profile_stop(fletch_model *model, fletch_error *error) {
 int fletch_stats_get(fletch_model *model, fletch_stats *stats, fletch_error *error) {
     fletch_stats own = {0};
     if (!model || !stats || !has_size(&stats->size))
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_stats_get: model or stats is NULL, or stats->size is not set");
+        return refuse(error, "fletch_stats_get: model or stats is NULL, or stats->size is not set");
     fl_runtime_stats(model, &own);
     give_struct(stats, &own, sizeof own);
     return FLETCH_OK;
@@ -383,9 +373,8 @@ int64_t fletch_stats_json(fletch_model *model, char *text, size_t capacity, flet
 int fletch_device_stats_get(fletch_model *model, size_t index, fletch_device_stats *stats,
                             fletch_error *error) {
     if (!model || !stats || !has_size(&stats->size))
-        return fl_fail(
-            error, FLETCH_EINVAL, FLETCH_NOWHERE,
-            "fletch_device_stats_get: model or stats is NULL, or stats->size is not set");
+        return refuse(error,
+                      "fletch_device_stats_get: model or stats is NULL, or stats->size is not set");
     fletch_device_stats own;
     if (!fl_runtime_device(model, index, &own))
         return fl_fail(error, FLETCH_ENOTFOUND, index, "the model has no replica %zu", index);
@@ -399,15 +388,14 @@ int fletch_tokenize(fletch_model *model, const char *text, size_t size,
     if (tokens)
         *tokens = NULL;
     if (!model || !tokens || (!text && size > 0))
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_tokenize: model, text or tokens is NULL");
+        return refuse(error, "fletch_tokenize: model, text or tokens is NULL");
     fl_error_clear(error);
     fletch_tokenize_options own = FLETCH_TOKENIZE_OPTIONS_INIT;
     FL_TRY(copy_options(&own, sizeof own, options, error));
     FL_TRY(check_truncate(own.truncate, error));
     if (own.pair_truncate < 0 || own.pair_truncate > FLETCH_PAIR_ONLY_SECOND)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_tokenize: pair_truncate %d is not one of 0 to 2", own.pair_truncate);
+        return refuse(error, "fletch_tokenize: pair_truncate %d is not one of 0 to 2",
+                      own.pair_truncate);
     return fl_runtime_tokenize(model, text ? text : "", size, &own, tokens, error);
 }
 
@@ -422,8 +410,7 @@ const char *fletch_token_text(const fletch_model *model, int32_t id) {
 int64_t fletch_decode(const fletch_model *model, const int32_t *ids, size_t count,
                       int skip_special_tokens, char *text, size_t capacity, fletch_error *error) {
     if (!model || (!ids && count > 0) || (!text && capacity > 0))
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_decode: model, ids or text is NULL");
+        return refuse(error, "fletch_decode: model, ids or text is NULL");
     fl_error_clear(error);
     return fl_runtime_decode(model, ids, count, skip_special_tokens != 0, text, capacity, error);
 }
@@ -431,8 +418,8 @@ int64_t fletch_decode(const fletch_model *model, const int32_t *ids, size_t coun
 int fletch_model_info_get(fletch_model *model, fletch_model_info *info, fletch_error *error) {
     fletch_model_info own = {0};
     if (!model || !info || !has_size(&info->size))
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "fletch_model_info_get: model or info is NULL, or info->size is not set");
+        return refuse(error,
+                      "fletch_model_info_get: model or info is NULL, or info->size is not set");
     fl_runtime_info(model, &own);
     give_struct(info, &own, sizeof own);
     return FLETCH_OK;
@@ -457,11 +444,10 @@ int fletch_model_describe(fletch_model *model, fletch_property_fn fn, void *user
 int fletch_model_fingerprint(const fletch_model *model, char out[65], fletch_error *error) {
     fl_error_clear(error);
     if (!out)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
-                       "the place for the fingerprint is NULL");
+        return refuse(error, "the place for the fingerprint is NULL");
     out[0] = '\0';
     return model ? fl_model_fingerprint(model->model->folder, out, error)
-                 : fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "the model is NULL");
+                 : refuse(error, "the model is NULL");
 }
 
 int fletch_system_describe(const fletch_config *config, fletch_property_fn fn, void *user) {
@@ -525,7 +511,7 @@ int fletch_hub_path(const fletch_config *config, const char *id, char *path, siz
 int fletch_hub_list(const fletch_config *config, fletch_hub_entry_fn fn, void *user,
                     fletch_error *error) {
     if (!fn)
-        return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "fletch_hub_list: fn is NULL");
+        return refuse(error, "fletch_hub_list: fn is NULL");
     hub_call call;
     FL_TRY(hub_begin(&call, config, "", error));
     return hub_end(&call, fl_hub_list(&call.options, fn, user, error));
