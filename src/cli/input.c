@@ -274,12 +274,11 @@ static fl_exit open_files(fl_input *input, const fl_cli *cli, const char *const 
 /* What the flags say about records, files apart. */
 static fl_exit read_flags(fl_input *input, const fl_cli *cli, const char *own_names) {
     memset(input, 0, sizeof *input);
-    input->own_names        = own_names;
-    input->id_column        = SIZE_MAX;
-    input->keep_text        = cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
-    input->source.stream.fd = -1;
-    const fl_args *args     = &cli->args;
-    const char    *size     = args->value[FL_FLAG_MAX_LINE];
+    input->own_names    = own_names;
+    input->id_column    = SIZE_MAX;
+    input->keep_text    = cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
+    const fl_args *args = &cli->args;
+    const char    *size = args->value[FL_FLAG_MAX_LINE];
     uint64_t       line_max;
     size = size != NULL ? size : line_max_default;
     if (!fl_parse_size(size, &line_max) || line_max == 0 || line_max > SIZE_MAX / 4) {

@@ -144,11 +144,8 @@ fl_exit fl_filejob_merge(const fl_filejob *job, fl_cli *cli, const char *path) {
     fl_filejob_totals totals;
     fletch_error      error;
     char              beside[PATH_MAX];
-    fl_sink           vectors, rows;
+    fl_sink           vectors = {0}, rows = {0};
     const bool        jsonl = strcmp(job->suffix, "jsonl") == 0;
-    memset(&vectors, 0, sizeof vectors);
-    memset(&rows, 0, sizeof rows);
-    vectors.fd = vectors.spooled = rows.fd = rows.spooled = -1;
     if (strcmp(job->suffix, "parquet") == 0) {
         return fl_cli_usage(cli, "parts of Parquet are read as one data set, there is no need to "
                                  "merge them: pyarrow.dataset.dataset(FOLDER)");

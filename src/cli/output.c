@@ -104,16 +104,15 @@ static bool holds_bytes(const fl_output *output) {
 fl_exit fl_output_open(fl_output *output, const fl_cli *cli, fl_output_format on_terminal,
                        fl_output_format in_pipe) {
     memset(output, 0, sizeof *output);
-    output->sink.fd = output->sink.spooled = -1;
-    const char  *path                      = cli->args.value[FL_FLAG_OUTPUT];
-    const char  *name                      = cli->args.value[FL_FLAG_FORMAT];
-    bool         stream                    = path == NULL || strcmp(path, "-") == 0;
-    fletch_error error                     = {0};
-    bool         sparse                    = fl_cli_is(cli, FL_FLAG_OUTPUT_KIND, "sparse");
-    output->entry                          = sparse ? "data.npy" : "embeddings.npy";
-    output->format                         = in_pipe;
-    output->keep_text                      = cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
-    output->half                           = fl_cli_is(cli, FL_FLAG_DTYPE, "float16");
+    const char  *path   = cli->args.value[FL_FLAG_OUTPUT];
+    const char  *name   = cli->args.value[FL_FLAG_FORMAT];
+    bool         stream = path == NULL || strcmp(path, "-") == 0;
+    fletch_error error  = {0};
+    bool         sparse = fl_cli_is(cli, FL_FLAG_OUTPUT_KIND, "sparse");
+    output->entry       = sparse ? "data.npy" : "embeddings.npy";
+    output->format      = in_pipe;
+    output->keep_text   = cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
+    output->half        = fl_cli_is(cli, FL_FLAG_DTYPE, "float16");
     if (name != NULL) {
         (void)find_format(name, &output->format);
     } else if (!stream) {

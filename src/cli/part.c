@@ -271,16 +271,13 @@ fl_exit fl_part_make(fl_parts *parts, uint64_t number, fl_manifest *manifest, bo
     fl_exit        code = FL_EXIT_DONE;
     memset(&p, 0, sizeof p);
     memset(manifest, 0, sizeof *manifest);
-    p.parts            = parts;
-    p.input            = fl_filejob_part(parts->job, number, p.name);
-    p.run.cli          = parts->cli;
-    p.run.window_texts = parts->window_texts;
-    p.own_rows.fd = p.own_rows.spooled = -1;
-    p.run.output.sink.fd = p.run.output.sink.spooled = -1;
-    p.run.input.source.stream.fd                     = -1;
-    parts->embedder.put                              = put;
-    parts->embedder.user                             = &p;
-    *unreadable                                      = false;
+    p.parts              = parts;
+    p.input              = fl_filejob_part(parts->job, number, p.name);
+    p.run.cli            = parts->cli;
+    p.run.window_texts   = parts->window_texts;
+    parts->embedder.put  = put;
+    parts->embedder.user = &p;
+    *unreadable          = false;
     if (find_range(&p, parts->job, number, &error) < 0) {
         code        = fl_cli_fail(&error, false);
         *unreadable = true;

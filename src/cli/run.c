@@ -44,11 +44,10 @@ static fl_exit check_outputs(const fl_run *run) {
 fl_exit fl_run_open(fl_run *run, fl_cli *cli, const char *own_names, fl_output_format on_terminal,
                     fl_output_format in_pipe) {
     memset(run, 0, sizeof *run);
-    run->cli            = cli;
-    run->window_texts   = FL_WINDOW_FIRST;
-    run->output.sink.fd = run->output.sink.spooled = -1;
-    fl_exit code                                   = fl_input_open(&run->input, cli, own_names);
-    code = code == FL_EXIT_DONE ? check_outputs(run) : code;
+    run->cli          = cli;
+    run->window_texts = FL_WINDOW_FIRST;
+    fl_exit code      = fl_input_open(&run->input, cli, own_names);
+    code              = code == FL_EXIT_DONE ? check_outputs(run) : code;
     return code == FL_EXIT_DONE ? fl_output_open(&run->output, cli, on_terminal, in_pipe) : code;
 }
 
@@ -106,7 +105,7 @@ fl_exit fl_run_window(fl_run *run, fl_run_fn work, void *user, int *more) {
 
 fl_exit fl_run_windows(fl_run *run, fl_run_fn work, void *user) {
     uint64_t start       = fl_clock_ns();
-    bool     on_terminal = run->output.sink.spooled < 0 && fl_sink_is_terminal(&run->output.sink);
+    bool     on_terminal = !run->output.sink.spools && fl_sink_is_terminal(&run->output.sink);
     fl_progress_open(&run->progress, run->cli->args.value[FL_FLAG_PROGRESS], run->cli->quiet,
                      on_terminal, "texts");
     if (run->cli->args.value[FL_FLAG_PARTIAL] != NULL) {
@@ -178,7 +177,7 @@ int fl_run_finish(fl_run *run, size_t cols, fletch_dtype dtype, fletch_error *er
 fl_exit fl_run_stop(fl_run *run, fl_exit code, size_t cols, fletch_dtype dtype) {
     const fl_sink *sink    = &run->output.sink;
     bool           partial = run->cli->args.value[FL_FLAG_PARTIAL] != NULL;
-    bool           kept    = !sink->atomic && sink->spooled < 0; /* it is out already */
+    bool           kept    = !sink->atomic && !sink->spools; /* it is out already */
     char           place[300];
     fletch_error   error = {0};
     if (run->texts == 0 || sink->failed) {

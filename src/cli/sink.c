@@ -65,15 +65,15 @@ static int open_stream(fl_sink *sink, int fd, bool patched, fletch_error *error)
     }
     int spool = open_spool(error);
     FL_TRY(spool);
-    sink->spooled = fd;
-    sink->fd      = spool;
+    sink->stream = fd;
+    sink->spools = true;
+    sink->fd     = spool;
     return 0;
 }
 
 int fl_sink_open(fl_sink *sink, const char *path, bool patched, fletch_error *error) {
     memset(sink, 0, sizeof *sink);
-    sink->fd = sink->spooled = sink->file.fd = -1;
-    sink->name                               = "standard output";
+    sink->name = "standard output";
     if (path == NULL || strcmp(path, "-") == 0) {
         return open_stream(sink, STDOUT_FILENO, patched, error);
     }
@@ -113,9 +113,8 @@ int fl_sink_open(fl_sink *sink, const char *path, bool patched, fletch_error *er
 
 int fl_sink_spool(fl_sink *sink, fletch_error *error) {
     memset(sink, 0, sizeof *sink);
-    sink->fd = sink->spooled = sink->file.fd = -1;
-    sink->name                               = "a temporary file";
-    int fd                                   = open_spool(error);
+    sink->name = "a temporary file";
+    int fd     = open_spool(error);
     FL_TRY(fd);
     sink->fd    = fd;
     sink->owned = true;
@@ -123,7 +122,7 @@ int fl_sink_spool(fl_sink *sink, fletch_error *error) {
 }
 
 bool fl_sink_is_terminal(const fl_sink *sink) {
-    return isatty(sink->spooled >= 0 ? sink->spooled : sink->fd) != 0;
+    return isatty(sink->spools ? sink->stream : sink->fd) != 0;
 }
 
 int fl_sink_flush(fl_sink *sink, bool now, fletch_error *error) {
@@ -170,14 +169,13 @@ int fl_sink_finish(fl_sink *sink, const void *head, size_t size, fletch_error *e
     if (written != (ssize_t)size) {
         return fail_write(sink, written < 0 ? errno : ENOSPC, error);
     }
-    if (sink->spooled >= 0) {
-        FL_TRY(copy_spool(sink, sink, sink->spooled, error));
+    if (sink->spools) {
+        FL_TRY(copy_spool(sink, sink, sink->stream, error));
     }
     if (!sink->atomic) {
         return 0;
     }
     int status   = fl_atomic_commit(&sink->file, error);
-    sink->fd     = -1;
     sink->atomic = false;
     fl_signals_let_go(sink->guard);
     return status;
@@ -187,19 +185,14 @@ void fl_sink_close(fl_sink *sink) {
     if (sink->atomic) {
         fl_atomic_abort(&sink->file);
         fl_signals_let_go(sink->guard);
-        sink->atomic = false;
-        sink->fd     = -1;
     }
-    int stream = sink->spooled >= 0 ? sink->spooled : sink->fd;
-    if (sink->spooled >= 0 && sink->fd >= 0) {
-        (void)close(sink->fd);
+    if (sink->spools) {
+        fl_close(sink->fd);
     }
-    if (sink->owned && stream >= 0) {
-        (void)close(stream);
+    if (sink->owned) {
+        fl_close(sink->spools ? sink->stream : sink->fd);
     }
-    sink->fd = sink->spooled = -1;
-    sink->owned              = false;
     fl_buf_free(&sink->buf);
     fl_free(sink->path);
-    sink->path = NULL;
+    *sink = (fl_sink){0};
 }

@@ -10,12 +10,13 @@
 #include "base/file.h"
 #include "fletch.h"
 
+/* One of zeros is closed. */
 typedef struct fl_sink {
-    fl_buf         buf;     /* what is not written yet; writers append here */
-    const char    *name;    /* for messages */
-    int            fd;      /* written to; -1 when closed */
-    int            spooled; /* >= 0: fd is a temporary file that ends up here */
-    bool           atomic, owned;
+    fl_buf         buf;    /* what is not written yet; writers append here */
+    const char    *name;   /* for messages */
+    int            fd;     /* written to */
+    int            stream; /* of one that spools: where the temporary file ends up */
+    bool           spools, atomic, owned;
     bool           closed_pipe; /* the reader went away: end without a message */
     bool           failed;      /* a write failed: what is there is not all that was written */
     fl_atomic_file file;
