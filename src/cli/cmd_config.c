@@ -46,11 +46,6 @@ static void put_value(fl_buf *out, const fletch_option *option, const char *valu
     }
 }
 
-/* "cpu" of "cpu.isa" with its length. */
-static size_t section_size(const char *key) {
-    return strcspn(key, ".");
-}
-
 /* Why the preset sets this key; "" where it does not. */
 static const char *preset_reason(const char *preset, const char *key) {
     const fletch_preset *line;
@@ -78,7 +73,7 @@ static void put_toml(fl_buf *out, const fletch_config *config, bool origins, con
         if (value == NULL || (preset != NULL && strcmp(origin, "default") == 0)) {
             continue;
         }
-        size_t size = section_size(option->key);
+        size_t size = strcspn(option->key, "."); /* "cpu" of "cpu.isa" */
         if (strlen(section) != size || strncmp(section, option->key, size) != 0) {
             snprintf(section, sizeof section, "%.*s", (int)size, option->key);
             fl_buf_printf(out, "%s[%s]\n", out->size > 0 ? "\n" : "", section);

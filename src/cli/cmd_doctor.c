@@ -78,10 +78,6 @@ static int add(void *user, const char *name, const char *value, const char *orig
     return 0;
 }
 
-static void end(report *r) {
-    fl_buf_puts(&r->out, r->json ? "]}\n" : "");
-}
-
 /* Why the published vectors do not apply, or "" when they do. */
 static void why_skip(const fl_cli *cli, char *out, size_t capacity) {
     static const char *const bending[] = {"model.pooling",    "model.normalize",
@@ -192,7 +188,7 @@ fl_exit fl_cmd_doctor(fl_cli *cli) {
     begin(&r, "machine");
     (void)fletch_system_describe(cli->config, add, &r);
     fl_exit code = examine_model(cli, &r);
-    end(&r);
+    fl_buf_puts(&r.out, r.json ? "]}\n" : "");
     fl_exit printed = fl_cli_print(&r.out);
     return printed != FL_EXIT_DONE ? printed : code;
 }

@@ -31,9 +31,7 @@ static bool reserve(fl_embedder *embedder, size_t count) {
         return true;
     }
     size_t bytes = fletch_row_bytes(embedder->dimensions, embedder->dtype);
-    fl_free(embedder->vectors);
-    fl_free(embedder->tokens);
-    fl_free(embedder->truncated);
+    fl_embedder_free(embedder);
     embedder->vectors   = fl_alloc_array(count, embedder->kind == FLETCH_KIND_DENSE ? bytes : 0);
     embedder->tokens    = fl_alloc_array(count, sizeof *embedder->tokens);
     embedder->truncated = fl_alloc_array(count, sizeof *embedder->truncated);
@@ -78,11 +76,6 @@ static fl_exit put_span(fl_run *run, fl_embedder *embedder, size_t first, size_t
     return FL_EXIT_DONE;
 }
 
-/* As fl_run_can_refuse says, but for want of memory where that is never a text's fault. */
-static bool can_refuse(const fl_run *run, const fl_embedder *embedder, int status) {
-    return !(status == FLETCH_ENOMEM && embedder->strict) && fl_run_can_refuse(run, status);
-}
-
 /* How many texts from `first` on one call takes of at most `span`. */
 static size_t span_of(const fl_run *run, const fl_embedder *embedder, size_t first, size_t span) {
     size_t bytes = 0, texts = 0;
@@ -112,7 +105,8 @@ fl_exit fl_embedder_window(fl_run *run, void *user) {
             span *= 2;
             continue;
         }
-        if (error.where >= span || !can_refuse(run, embedder, status)) {
+        bool never = status == FLETCH_ENOMEM && embedder->strict;
+        if (error.where >= span || never || !fl_run_can_refuse(run, status)) {
             return fl_cli_fail(&error, false);
         }
         if (error.where > 0) {

@@ -587,10 +587,6 @@ static bool read_body(fl_conn *conn) {
 
 /* ---- Turns -------------------------------------------------------------------------------------------- */
 
-static bool hear_out(fl_conn *conn) {
-    return receive(conn, conn->io->sink, sizeof conn->io->sink) > 0;
-}
-
 void fl_conn_advance(fl_conn *conn) {
     bool more = true;
     for (int turn = 0; more && turn < TURNS; turn++) {
@@ -599,7 +595,9 @@ void fl_conn_advance(fl_conn *conn) {
         case FL_PHASE_HEAD: more = read_head(conn); break;
         case FL_PHASE_BODY: more = read_body(conn); break;
         case FL_PHASE_WRITE: more = write_reply(conn); break;
-        case FL_PHASE_LINGER: more = hear_out(conn); break;
+        case FL_PHASE_LINGER:
+            more = receive(conn, conn->io->sink, sizeof conn->io->sink) > 0;
+            break;
         default: more = false; break;
         }
     }

@@ -180,10 +180,6 @@ void fl_served_prompts(const fl_served *served, fl_buf *out) {
 
 /* ---- The request to the library ---------------------------------------------------------------- */
 
-static bool has_word(const char *list, const char *word) {
-    return list != NULL && strcasestr(list, word) != NULL;
-}
-
 static fletch_truncate truncate_of(const fl_job *job) {
     const fl_ask *ask = &job->ask;
     if (ask->truncate == -1 || ask->cut == 1) {
@@ -307,11 +303,6 @@ static void fill_work(fl_job *job) {
     }
 }
 
-/* Scores by late interaction are sums of similarities, whoever asks for another activation. */
-static fletch_activation activation_of(const fl_job *job, fletch_activation asked) {
-    return fl_served_is_late(job->served) ? FLETCH_ACTIVATION_DEFAULT : asked;
-}
-
 static bool refuse_scores(fl_job *job) {
     if (job->served->info.labels > 0) {
         job->style->refuse(
@@ -337,10 +328,11 @@ bool fl_job_prepare(fl_job *job) {
         !take_memory(job) || !choose_options(job)) {
         return false;
     }
-    job->octets  = has_word(fl_request_header(job->request, "accept"), "application/octet-stream");
-    job->details = ask->details == 1;
-    job->base64  = ask->encoding == 2;
-    job->encode  = fl_base64_best();
+    const char *accept = fl_request_header(job->request, "accept");
+    job->octets        = accept != NULL && strcasestr(accept, "application/octet-stream") != NULL;
+    job->details       = ask->details == 1;
+    job->base64        = ask->encoding == 2;
+    job->encode        = fl_base64_best();
     job->dtype =
         ask->dtype == 0 || ask->dtype == 6 ? FLETCH_FLOAT32 : (fletch_dtype)(ask->dtype - 1);
     if (ask->types != 0 && !job->octets) { /* an answer of several types is made of float32 */
@@ -477,7 +469,9 @@ bool fl_job_prepare_scores(fl_job *job, fletch_activation activation) {
     job->dtype              = FLETCH_FLOAT32;
     job->options.normalize  = 0;
     job->options.dimensions = 0;
-    job->options.activation = activation_of(job, activation);
+    /* Scores by late interaction are sums of similarities, whoever asks for another activation. */
+    bool late               = fl_served_is_late(job->served);
+    job->options.activation = late ? FLETCH_ACTIVATION_DEFAULT : activation;
     job->work.kind          = FLETCH_KIND_SCORES;
     fill_work(job);
     if (ranks) {

@@ -38,20 +38,15 @@ static void gather_prompts(facts *f, const fl_served *served) {
     }
 }
 
-static void gather_ids(facts *f, const fl_served *served) {
-    size_t ids    = served->info.vocabulary;
-    f->vocabulary = ids > f->vocabulary ? ids : f->vocabulary;
-}
-
 static void gather(facts *f) {
     const fl_served *served;
     for (; (served = fl_server_model_at(f->server, f->models)) != NULL; f->models++) {
         fl_buf_puts(&f->names, f->models > 0 ? "," : "");
         fl_json_quote(&f->names, served->name, strlen(served->name));
-        f->dimensions =
-            served->info.dimensions > f->dimensions ? served->info.dimensions : f->dimensions;
+        size_t size = served->info.dimensions, ids = served->info.vocabulary;
+        f->dimensions = size > f->dimensions ? size : f->dimensions;
+        f->vocabulary = ids > f->vocabulary ? ids : f->vocabulary;
         gather_prompts(f, served);
-        gather_ids(f, served);
     }
 }
 

@@ -141,7 +141,7 @@ static void refuse_job(fl_job *job, fl_refusal why, size_t where, const char *me
                    why == FL_REFUSE_PROMPT ? "prompt_name: %s" : "%s", message);
 }
 
-static const fl_style style = {faults, refuse_job, NULL, false};
+static const fl_style style = {faults, refuse_job, NULL, false}; /* answers are written here */
 
 static fl_job *read_job(fl_http_request *request, const fl_field *fields) {
     if (!has_store(request)) {

@@ -81,12 +81,6 @@ static void refuse_prompt(fl_job *job) {
     fl_buf_free(&names);
 }
 
-static void refuse_dimensions(fl_job *job) {
-    fl_reply_error(
-        job->request, 422, "validation", "Input validation error: `dimensions` should be %s",
-        job->ask.dimensions < 1 ? "positive" : "smaller than the maximum embedding dimension.");
-}
-
 void fl_tei_refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
     fl_http_request *request = job->request;
     switch (why) {
@@ -101,7 +95,11 @@ void fl_tei_refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
     case FL_REFUSE_EMPTY:
         fl_reply_error(request, 400, "empty", "Input validation error: `inputs` cannot be empty");
         return;
-    case FL_REFUSE_DIMENSIONS: refuse_dimensions(job); return;
+    case FL_REFUSE_DIMENSIONS:
+        fl_reply_error(
+            request, 422, "validation", "Input validation error: `dimensions` should be %s",
+            job->ask.dimensions < 1 ? "positive" : "smaller than the maximum embedding dimension.");
+        return;
     case FL_REFUSE_PROMPT: refuse_prompt(job); return;
     case FL_REFUSE_TOO_LONG:
         fl_reply_error(request, 422, "validation",

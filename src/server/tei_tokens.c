@@ -38,13 +38,8 @@ const fl_field fl_fields_tei_decode[] = {
     {FL_ASK_MODEL},
     {0}};
 
-static bool never_written(fl_job *job, const fletch_outcome *outcome) {
-    (void)job;
-    (void)outcome;
-    return false;
-}
-
-static const fl_style style = {fl_tei_faults, fl_tei_refuse, never_written, false};
+static const fl_style style = {fl_tei_faults, fl_tei_refuse, NULL,
+                               false}; /* nothing is submitted */
 
 static void fail(fl_http_request *request, const fletch_error *error) {
     if (error->code == FLETCH_ENOSPC) {

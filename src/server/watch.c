@@ -93,16 +93,12 @@ static bool has_terminal(void) {
     return fd >= 0;
 }
 
-/* SIGHUP of a terminal that closes ends a server that was started on it, unless by nohup. */
-static bool is_farewell(const fl_server *server) {
-    return server->on_terminal && !has_terminal();
-}
-
 static void on_signal(fl_server *server) {
     struct signalfd_siginfo info;
     while (read(server->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         int number = (int)info.ssi_signo;
-        if (number == SIGHUP && !is_farewell(server)) {
+        /* SIGHUP of a terminal that closes ends a server that was started on it, unless by nohup. */
+        if (number == SIGHUP && (!server->on_terminal || has_terminal())) {
             on_hangup(server);
             continue;
         }
