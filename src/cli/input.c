@@ -456,52 +456,37 @@ static bool grow(fl_window *window) {
     return true;
 }
 
-/* Repaired text of a record that is not UTF-8, in window->decoded. */
-static bool repair(fl_window *window, const char **raw, size_t *size, size_t *offset) {
-    *offset = window->decoded.size;
-    fl_utf8_replace_invalid(&window->decoded, *raw, *size);
-    if (window->decoded.failed) {
-        return false;
-    }
-    *raw  = window->decoded.data + *offset;
-    *size = window->decoded.size - *offset;
-    return true;
-}
-
 /* One raw record into the window as a text. */
 static int take(fl_input *input, fl_window *window, const char *raw, size_t size, size_t offset,
                 fl_record *record, fletch_error *error) {
     size_t valid    = fl_utf8_valid_prefix(raw, size);
-    bool   repaired = false;
+    bool   repaired = valid < size;
     fl_buf copy     = {0};
-    if (valid < size && !input->repair_utf8) {
+    int    status   = 0;
+    if (repaired && !input->repair_utf8) {
         return fl_fail(error, FLETCH_EUTF8, valid, "not valid UTF-8: byte 0x%02X at column %zu; %s",
                        (unsigned char)raw[valid], valid + 1,
                        memchr(raw, '\0', size) != NULL ? "this does not look like text"
                                                        : "--invalid-utf8 replace repairs it");
     }
-    bool plain = input->format == FL_INPUT_LINES || input->format == FL_INPUT_ARGUMENTS;
-    if (valid < size && plain) {
-        if (!repair(window, &raw, &size, &offset)) {
-            return fl_fail_nomem(error, size, "repaired text");
-        }
-        repaired = true;
-    } else if (valid < size) { /* to be parsed: from a copy, since parsing fills window->decoded */
+    if (repaired) { /* a copy: what is parsed goes to window->decoded */
         fl_utf8_replace_invalid(&copy, raw, size);
-        if (copy.failed) {
-            return fl_fail_nomem(error, size, "repaired text");
-        }
         raw  = copy.data;
         size = copy.size;
     }
-    record->offset  = offset;
-    record->size    = size;
-    record->decoded = repaired;
-    int status      = 0;
-    if (input->format == FL_INPUT_JSONL || input->format == FL_INPUT_JSON) {
+    record->offset = offset;
+    record->size   = size;
+    if (copy.failed) {
+        status = fl_fail_nomem(error, size, "repaired text");
+    } else if (input->format == FL_INPUT_JSONL || input->format == FL_INPUT_JSON) {
         status = fl_input_json(input, raw, size, window, record, error);
     } else if (input->format == FL_INPUT_CSV || input->format == FL_INPUT_TSV) {
         status = fl_input_csv(input, raw, size, window, record, error);
+    } else if (repaired) {
+        record->offset  = window->decoded.size;
+        record->decoded = true;
+        fl_buf_append(&window->decoded, raw, size);
+        status = window->decoded.failed ? fl_fail_nomem(error, size, "repaired text") : 0;
     }
     fl_buf_free(&copy);
     return status;

@@ -190,11 +190,7 @@ void fl_output_put_u64(fl_buf *out, uint64_t value) {
 }
 
 void fl_output_put_f32(fl_buf *out, float value) {
-    char text[FL_F32_TEXT_MAX];
-    if (!isfinite(value)) {
-        fl_buf_puts(out, "null"); /* JSON has no other word for it */
-        return;
-    }
+    char text[FL_F32_TEXT_MAX]; /* "null" where it is not finite: JSON has no other word */
     fl_buf_append(out, text, fl_f32_text(text, value));
 }
 

@@ -452,13 +452,12 @@ static void put_content(fl_buf *body, const fl_stored_item *item) {
 
 static void put_found(void *user, const fl_stored_item *item) {
     found_item *found = user;
-    char        score[FL_F32_TEXT_MAX];
     fl_buf_puts(found->body, found->comma ? ",{\"id\":" : "{\"id\":");
     found->comma = true;
     fl_json_quote(found->body, item->id, item->id_size);
     if (found->scored) {
         fl_buf_puts(found->body, ",\"score\":");
-        fl_buf_append(found->body, score, fl_f32_text(score, found->score));
+        fl_put_score(found->body, found->score);
     } else {
         fl_buf_printf(found->body, ",\"created\":%" PRId64, item->created);
     }

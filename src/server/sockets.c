@@ -8,7 +8,6 @@
  *         sd_notify is one datagram to the address in NOTIFY_SOCKET: no library is needed for that.
  * Memory  Fixed table in fl_server. Threads: main; fl_notify any.
  * Proof   tests/server/test_start.py. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -33,23 +32,18 @@ enum { BACKLOG = 4096, FIRST_PASSED_FD = 3, SPARE_FILES = 128 };
 
 static void describe(fl_listener *listener) {
     struct sockaddr_storage address;
-    socklen_t               size = sizeof address;
-    char                    host[64];
+    socklen_t               size     = sizeof address;
+    char                    host[64] = "", port[8] = "";
     memset(&address, 0, sizeof address);
     if (getsockname(listener->fd, (struct sockaddr *)&address, &size) != 0) {
         return;
     }
     listener->tcp = address.ss_family != AF_UNIX;
-    if (address.ss_family == AF_INET) {
-        const struct sockaddr_in *in = (const struct sockaddr_in *)&address;
-        (void)inet_ntop(AF_INET, &in->sin_addr, host, sizeof host);
-        snprintf(listener->where, sizeof listener->where, "http://%s:%u", host,
-                 ntohs(in->sin_port));
-    } else if (address.ss_family == AF_INET6) {
-        const struct sockaddr_in6 *in = (const struct sockaddr_in6 *)&address;
-        (void)inet_ntop(AF_INET6, &in->sin6_addr, host, sizeof host);
-        snprintf(listener->where, sizeof listener->where, "http://[%s]:%u", host,
-                 ntohs(in->sin6_port));
+    if (listener->tcp) {
+        (void)getnameinfo((const struct sockaddr *)&address, size, host, sizeof host, port,
+                          sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+        snprintf(listener->where, sizeof listener->where,
+                 address.ss_family == AF_INET6 ? "http://[%s]:%s" : "http://%s:%s", host, port);
     } else {
         const struct sockaddr_un *un = (const struct sockaddr_un *)&address;
         snprintf(listener->where, sizeof listener->where, "unix:%.107s", un->sun_path);
