@@ -136,14 +136,11 @@ static bool self_test(fl_cli *cli, report *r) {
         (void)add(r, "vectors", "skipped", text);
         return true;
     }
-    fletch_texts  texts = fletch_texts_from_strings(sentences, SENTENCES);
-    fletch_matrix out   = fletch_matrix_f32(&vectors[0][0], SENTENCES, DIMENSIONS);
-    if (fletch_embed(cli->model, &texts, NULL, &out, &error) < 0) {
-        (void)add(r, "vectors", "FAILED", error.message);
-        return false;
-    }
-    fletch_model_info info = {.size = sizeof info}; /* auto takes what suits the device */
-    if (fletch_model_info_get(cli->model, &info, &error) < 0) {
+    fletch_texts      texts = fletch_texts_from_strings(sentences, SENTENCES);
+    fletch_matrix     out   = fletch_matrix_f32(&vectors[0][0], SENTENCES, DIMENSIONS);
+    fletch_model_info info  = {.size = sizeof info}; /* auto takes what suits the device */
+    if (fletch_embed(cli->model, &texts, NULL, &out, &error) < 0 ||
+        fletch_model_info_get(cli->model, &info, &error) < 0) {
         (void)add(r, "vectors", "FAILED", error.message);
         return false;
     }

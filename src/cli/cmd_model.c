@@ -87,19 +87,16 @@ static int on_entry(void *user, const fletch_hub_entry *entry) {
 static fl_exit do_ls(fl_cli *cli) {
     listing      list  = {.json = fl_cli_is(cli, FL_FLAG_FORMAT, "json")};
     fletch_error error = {0};
-    fl_exit      code;
     if (fletch_hub_list(cli->config, on_entry, &list, &error) < 0) {
-        code = fl_cli_fail(&error, true);
-    } else {
-        if (list.json) {
-            fl_buf_puts(&list.out, list.count == 0 ? "[]\n" : "\n]\n");
-        } else if (list.count == 0 && !cli->quiet) {
-            fl_cli_message("no model is in the cache yet; `fletch model pull` fetches the default");
-        }
-        code = fl_cli_print(&list.out);
+        fl_buf_free(&list.out);
+        return fl_cli_fail(&error, true);
     }
-    fl_buf_free(&list.out);
-    return code;
+    if (list.json) {
+        fl_buf_puts(&list.out, list.count == 0 ? "[]\n" : "\n]\n");
+    } else if (list.count == 0 && !cli->quiet) {
+        fl_cli_message("no model is in the cache yet; `fletch model pull` fetches the default");
+    }
+    return fl_cli_print(&list.out);
 }
 
 static int on_file(void *user, const char *name, const char *value, const char *origin) {

@@ -76,26 +76,21 @@ struct fl_store {
 /* ---- Errors -------------------------------------------------------------------------------------- */
 
 static int fail_sql(const fl_store *store, sqlite3 *db, fletch_error *error) {
-    int         code = sqlite3_errcode(db) & 0xFF;
-    const char *text = sqlite3_errmsg(db);
-    switch (code) {
-    case SQLITE_FULL:
-        if (!store->lasts) {
-            return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE,
-                           "the store in memory is full, it takes at most %d MiB: delete items, or "
-                           "start the server with --server-store FILE",
-                           (int)(FL_STORE_MEMORY >> 20));
-        }
-        return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE, "%s: %s", store->path, text);
-    case SQLITE_NOMEM:
-        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "%s: %s", store->path, text);
-    case SQLITE_NOTADB:
-    case SQLITE_CORRUPT:
-        return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
-                       "%s: %s; restore it from a copy, or name another file with server.store",
-                       store->path, text);
-    default: return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "%s: %s", store->path, text);
+    int  code    = sqlite3_errcode(db) & 0xFF;
+    bool damaged = code == SQLITE_NOTADB || code == SQLITE_CORRUPT;
+    if (code == SQLITE_FULL && !store->lasts) {
+        return fl_fail(error, FLETCH_ENOSPC, FLETCH_NOWHERE,
+                       "the store in memory is full, it takes at most %d MiB: delete items, or "
+                       "start the server with --server-store FILE",
+                       (int)(FL_STORE_MEMORY >> 20));
     }
+    return fl_fail(error,
+                   code == SQLITE_FULL    ? FLETCH_ENOSPC
+                   : code == SQLITE_NOMEM ? FLETCH_ENOMEM
+                                          : FLETCH_EIO,
+                   FLETCH_NOWHERE, "%s: %s%s", store->path, sqlite3_errmsg(db),
+                   damaged ? "; restore it from a copy, or name another file with server.store"
+                           : "");
 }
 
 static int run_sql(const fl_store *store, sqlite3 *db, const char *sql, fletch_error *error) {
@@ -387,6 +382,10 @@ void fl_store_write(fl_store *store, fl_write *write) {
     pthread_mutex_unlock(&store->lock);
 }
 
+static bool bind_text(sqlite3_stmt *s, int at, const char *text, size_t size) {
+    return sqlite3_bind_text64(s, at, text, size, SQLITE_STATIC, SQLITE_UTF8) == SQLITE_OK;
+}
+
 /* Run a statement to its end; the number of its first row, if any, into *key. */
 static bool step(sqlite3_stmt *statement, int64_t *key) {
     int code = sqlite3_step(statement);
@@ -399,11 +398,9 @@ static bool step(sqlite3_stmt *statement, int64_t *key) {
 
 static bool put(const fl_store *store, fl_stored_item *item) {
     sqlite3_stmt *s = store->write[PUT];
-    return sqlite3_bind_text64(s, 1, item->id, item->id_size, SQLITE_STATIC, SQLITE_UTF8) == 0 &&
-           sqlite3_bind_text64(s, 2, item->text, item->text_size, SQLITE_STATIC, SQLITE_UTF8) ==
-               0 &&
-           sqlite3_bind_text64(s, 3, item->metadata, item->metadata_size, SQLITE_STATIC,
-                               SQLITE_UTF8) == 0 &&
+    return bind_text(s, 1, item->id, item->id_size) &&
+           bind_text(s, 2, item->text, item->text_size) &&
+           bind_text(s, 3, item->metadata, item->metadata_size) &&
            sqlite3_bind_blob64(s, 4, item->row, store->columns * sizeof(float), SQLITE_STATIC) ==
                0 &&
            step(s, &item->key);
@@ -426,10 +423,8 @@ static bool carry_out(const fl_store *store, fl_write *write) {
     }
     sqlite3_stmt *s = store->write[DROP];
     write->drop_key = -1;
-    bool good =
-        sqlite3_bind_text64(s, 1, write->drop, write->drop_size, SQLITE_STATIC, SQLITE_UTF8) == 0 &&
-        step(s, &write->drop_key);
-    write->dropped = write->drop_key >= 0;
+    bool good       = bind_text(s, 1, write->drop, write->drop_size) && step(s, &write->drop_key);
+    write->dropped  = write->drop_key >= 0;
     return good;
 }
 
@@ -561,8 +556,7 @@ int fl_store_read(fl_store *store, const char *id, size_t id_size, int64_t key, 
                   void *user, fletch_error *error) {
     pthread_mutex_lock(&store->read_lock);
     sqlite3_stmt *s = store->read[id != NULL ? BY_ID : BY_KEY];
-    (void)(id != NULL ? sqlite3_bind_text64(s, 1, id, id_size, SQLITE_STATIC, SQLITE_UTF8)
-                      : sqlite3_bind_int64(s, 1, key));
+    (void)(id != NULL ? bind_text(s, 1, id, id_size) : sqlite3_bind_int64(s, 1, key) == SQLITE_OK);
     int code   = sqlite3_step(s);
     int status = FLETCH_OK;
     if (code == SQLITE_ROW) {
