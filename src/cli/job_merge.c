@@ -66,20 +66,15 @@ static int copy_parts(const fl_filejob *job, size_t which, uint64_t skip, fl_sin
     return status;
 }
 
-/* `path` with the extension .jsonl into out[PATH_MAX]. */
-static bool rows_path(const char *path, char out[PATH_MAX]) {
-    const char  *slash = strrchr(path, '/');
-    const char  *dot   = strrchr(slash != NULL ? slash : path, '.');
-    const size_t size  = dot != NULL ? (size_t)(dot - path) : strlen(path);
-    const int    whole = snprintf(out, PATH_MAX, "%.*s.jsonl", (int)size, path);
-    return whole > 0 && whole < PATH_MAX;
-}
-
-/* Whether the name of the file says the format of the parts. */
-static bool fits(const fl_filejob *job, const char *path) {
+/* Whether the name of the file says the format of the parts; then it with the extension .jsonl in rows[PATH_MAX]. */
+static bool name_rows(const fl_filejob *job, const char *path, char rows[PATH_MAX]) {
     const char *slash = strrchr(path, '/');
     const char *dot   = strrchr(slash != NULL ? slash : path, '.');
-    return dot != NULL && strcmp(dot + 1, job->suffix) == 0;
+    if (dot == NULL || strcmp(dot + 1, job->suffix) != 0) {
+        return false;
+    }
+    const int whole = snprintf(rows, PATH_MAX, "%.*s.jsonl", (int)(dot - path), path);
+    return whole > 0 && whole < PATH_MAX;
 }
 
 static bool same_file(const char *path, const struct stat *other) {
@@ -150,7 +145,7 @@ fl_exit fl_filejob_merge(const fl_filejob *job, fl_cli *cli, const char *path) {
         return fl_cli_usage(cli, "parts of Parquet are read as one data set, there is no need to "
                                  "merge them: pyarrow.dataset.dataset(FOLDER)");
     }
-    if (!fits(job, path) || !rows_path(path, beside)) {
+    if (!name_rows(job, path, beside)) {
         return fl_cli_usage(cli, "the parts are %s; --merge names a file that ends with .%s",
                             job->suffix, job->suffix);
     }

@@ -41,7 +41,7 @@ typedef struct part {
     char                    name[FL_PART_NAME];
     char                    path[PATH_MAX], rows_path[PATH_MAX]; /* the sinks' names are borrowed */
     fl_run                  run;      /* its output: the vectors, or the rows of jsonl */
-    fl_sink                 own_rows; /* of a format of numbers */
+    fl_output               own_rows; /* of a format of numbers */
     fl_sink                *rows;
     reason                 *waiting; /* owned [capacity] */
     size_t                  waiting_count, told, capacity;
@@ -85,15 +85,8 @@ static void tell_refused(part *p, uint64_t line) {
 }
 
 static void put_row(part *p, const fl_row *row) {
-    fl_buf *out = &p->rows->buf;
-    fl_buf_printf(out, "{\"tokens\":%u,\"truncated\":%s", row->tokens,
-                  row->truncated ? "true" : "false");
-    if (p->run.output.keep_text) {
-        fl_buf_puts(out, ",\"text\":");
-        fl_json_quote(out, row->text, row->text_size);
-    }
-    fl_buf_append(out, row->fields, row->fields_size);
-    fl_buf_puts(out, "}\n");
+    fl_buf_printf(&p->rows->buf, "{\"tokens\":%u", row->tokens);
+    fl_output_end_object(&p->own_rows, row);
 }
 
 static fl_exit put(fl_run *run, const fl_row *row, void *user) {
@@ -177,10 +170,10 @@ static fl_exit open_output(part *p) {
     fletch_error    error;
     fl_filejob_path(parts->job, p->name, parts->job->suffix, p->path);
     fl_filejob_path(parts->job, p->name, "jsonl", p->rows_path);
-    p->rows    = jsonl ? &p->run.output.sink : &p->own_rows;
+    p->rows    = jsonl ? &p->run.output.sink : &p->own_rows.sink;
     int status = fl_output_open_file(&p->run.output, p->path, parts->format, &error);
     if (status == 0 && !jsonl) {
-        status = fl_sink_open(&p->own_rows, p->rows_path, false, &error);
+        status = fl_output_open_file(&p->own_rows, p->rows_path, FL_OUTPUT_JSONL, &error);
     }
     if (status < 0) {
         return fl_cli_fail(&error, false);
@@ -189,7 +182,8 @@ static fl_exit open_output(part *p) {
     p->run.output.no_index       = true;
     p->run.output.keep_text      = parts->cli->args.value[FL_FLAG_KEEP_TEXT] != NULL;
     p->run.output.sink.file.care = FL_ATOMIC_CONTENT;
-    p->own_rows.file.care        = FL_ATOMIC_CONTENT;
+    p->own_rows.keep_text        = p->run.output.keep_text;
+    p->own_rows.sink.file.care   = FL_ATOMIC_CONTENT;
     return FL_EXIT_DONE;
 }
 
@@ -258,7 +252,7 @@ static int finish(part *p, fl_manifest *manifest, fletch_error *error) {
         fl_output_finish(&p->run.output, parts->embedder.dimensions, parts->embedder.dtype, error));
     FL_TRY(describe(p, parts->job->suffix, &manifest->file[0], error));
     if (!jsonl) {
-        FL_TRY(fl_sink_finish(&p->own_rows, NULL, 0, error));
+        FL_TRY(fl_sink_finish(&p->own_rows.sink, NULL, 0, error));
         FL_TRY(describe(p, "jsonl", &manifest->file[1], error));
     }
     return fl_manifest_write(manifest, parts->job, p->name, error);
@@ -294,7 +288,7 @@ fl_exit fl_part_make(fl_parts *parts, uint64_t number, fl_manifest *manifest, bo
     }
     parts->window_texts = p.run.window_texts;
     parts->texts += p.run.texts;
-    fl_sink_close(&p.own_rows);
+    fl_output_close(&p.own_rows);
     fl_run_close(&p.run);
     fl_free(p.waiting);
     fl_buf_free(&p.reasons);

@@ -31,8 +31,11 @@ static void write_error(fl_http_reply *reply, int status, const char *code, cons
 
 const fl_dialect fl_dialect_cohere = {"cohere", write_error};
 
-static const fl_fault faults[] = {{400, "bad_request", "invalid json syntax: "},
-                                  {400, "bad_request", "invalid request: "}};
+static const fl_faults faults = {
+    .syntax  = {400, "bad_request", "invalid json syntax: "},
+    .meaning = {400, "bad_request", "invalid request: "},
+    .type    = {415, "bad_request", "Expected request with `Content-Type: application/json`"},
+    .untyped = true};
 
 static void refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
     fl_http_request *request = job->request;
@@ -122,7 +125,7 @@ static bool write_answer(fl_job *job, const fletch_outcome *outcome) {
     return !body->failed;
 }
 
-static const fl_style style = {faults, refuse, write_answer, false};
+static const fl_style style = {&faults, refuse, write_answer, false};
 
 #define AT(member) offsetof(fl_ask, member)
 const fl_field fl_fields_cohere[] = {
@@ -159,7 +162,7 @@ static void choose_prompt(fl_job *job) {
 }
 
 static void embed(fl_http_request *request) {
-    fl_job *job = fl_job_read_json(request, &style, fl_fields_cohere);
+    fl_job *job = fl_job_read(request, &style, fl_fields_cohere);
     if (job == NULL) {
         return;
     }
@@ -230,10 +233,10 @@ static bool write_ranked(fl_job *job, const fletch_outcome *outcome) {
     return ranked != NULL && !body->failed;
 }
 
-static const fl_style rerank_style = {faults, refuse, write_ranked, false};
+static const fl_style rerank_style = {&faults, refuse, write_ranked, false};
 
 static void rerank(fl_http_request *request) {
-    fl_job *job = fl_job_read_json(request, &rerank_style, fl_fields_rerank_cohere);
+    fl_job *job = fl_job_read(request, &rerank_style, fl_fields_rerank_cohere);
     if (job == NULL) {
         return;
     }

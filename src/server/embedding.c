@@ -27,7 +27,8 @@ enum { FLOAT_TEXT_BYTES = 12, WEIGHT_TEXT = 40, RANKED_TEXT = 80 };
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-bool fl_request_is_json(const fl_http_request *request, bool when_absent) {
+/* A Content-Type that is "application/json" (or …+json), or absent. */
+static bool is_json(const fl_http_request *request, bool when_absent) {
     const char *type = fl_request_header(request, "content-type");
     if (type == NULL || type[0] == '\0') {
         return when_absent;
@@ -41,6 +42,11 @@ bool fl_request_is_json(const fl_http_request *request, bool when_absent) {
 }
 
 fl_job *fl_job_read(fl_http_request *request, const fl_style *style, const fl_field *fields) {
+    const fl_faults *faults = style->faults;
+    if (faults->type.status != 0 && !is_json(request, faults->untyped)) {
+        fl_reply_error(request, faults->type.status, faults->type.code, "%s", faults->type.text);
+        return NULL;
+    }
     fl_job *job = fl_request_alloc(request, sizeof *job);
     if (job == NULL) {
         fl_reply_error(request, 500, "internal", "out of memory");
@@ -52,21 +58,12 @@ fl_job *fl_job_read(fl_http_request *request, const fl_style *style, const fl_fi
     job->ask.dimensions = FL_ASK_NONE;
     fl_json_in in;
     if (!fl_fields_read(request, &in, fields, &job->ask)) {
-        const fl_fault *fault = &style->faults[in.mistyped];
+        const fl_fault *fault = in.mistyped ? &faults->meaning : &faults->syntax;
         fl_reply_error(request, fault->status, fault->code, "%s%s at line %zu column %zu",
                        fault->text, in.message, in.line, in.column);
         return NULL;
     }
     return job;
-}
-
-fl_job *fl_job_read_json(fl_http_request *request, const fl_style *style, const fl_field *fields) {
-    if (!fl_request_is_json(request, true)) {
-        fl_reply_error(request, 415, "bad_request",
-                       "Expected request with `Content-Type: application/json`");
-        return NULL;
-    }
-    return fl_job_read(request, style, fields);
 }
 
 bool fl_job_model(fl_job *job) {

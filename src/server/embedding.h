@@ -89,14 +89,22 @@ typedef enum fl_refusal {
     FL_REFUSE_TOO_MUCH    /* the answer would be too large */
 } fl_refusal;
 
-/* How a dialect refuses a body: what stands before the reader's own words and the place. */
+/* How a dialect refuses a body. */
 typedef struct fl_fault {
     int         status;
     const char *code, *text;
 } fl_fault;
 
+typedef struct fl_faults {
+    fl_fault
+        syntax; /* it is no JSON; before the reader's own words and the place stands the text */
+    fl_fault meaning; /* it means nothing here; likewise */
+    fl_fault type;    /* another Content-Type; status 0: any is taken */
+    bool     untyped; /* none at all is taken for JSON */
+} fl_faults;
+
 typedef struct fl_style {
-    const fl_fault *faults; /* [2]: of a body that is no JSON, and of one that means nothing here */
+    const fl_faults *faults;
     /* Must reply. */
     void (*refuse)(fl_job *job, fl_refusal why, size_t where, const char *message);
     /* Write the answer into request->reply.body; false: a value is not finite, or out of memory. */
@@ -125,8 +133,6 @@ struct fl_job {
 
 /* A job with the body read into job->ask; NULL after it was answered with a fault. */
 fl_job *fl_job_read(fl_http_request *request, const fl_style *style, const fl_field *fields);
-/* And refuse a content type that is another, as OpenAI and Cohere do. */
-fl_job *fl_job_read_json(fl_http_request *request, const fl_style *style, const fl_field *fields);
 
 bool fl_job_model(fl_job *job); /* job->served; false: answered */
 /* The request to the library for vectors of job->columns numbers, as the body alone asks for them; false: answered. */
@@ -160,9 +166,6 @@ bool fl_job_put_typed(fl_job *job, size_t index, fletch_dtype dtype, bool base64
 
 /* "tokens":[5,7],"truncated":[false,true] */
 void fl_job_put_details(fl_job *job);
-
-/* A header of the request that is "application/json" (or …+json), or absent. */
-bool fl_request_is_json(const fl_http_request *request, bool when_absent);
 
 /* The text of the model's prompt of this name; NULL when there is none. */
 const char *fl_served_prompt(const fl_served *served, fl_span name);

@@ -39,7 +39,8 @@ static void write_error(fl_http_reply *reply, int status, const char *code, cons
 
 const fl_dialect fl_dialect_ollama = {"ollama", write_error};
 
-static const fl_fault faults[] = {{400, "bad_request", ""}, {400, "bad_request", ""}};
+static const fl_faults faults = {.syntax  = {400, "bad_request", ""},
+                                 .meaning = {400, "bad_request", ""}};
 
 static void refuse(fl_job *job, fl_refusal why, size_t where, const char *message) {
     (void)where;
@@ -91,8 +92,8 @@ static bool write_embeddings(fl_job *job, const fletch_outcome *outcome) {
     return !body->failed;
 }
 
-static const fl_style embed_style      = {faults, refuse, write_embed, false};
-static const fl_style embeddings_style = {faults, refuse, write_embeddings, false};
+static const fl_style embed_style      = {&faults, refuse, write_embed, false};
+static const fl_style embeddings_style = {&faults, refuse, write_embeddings, false};
 
 /* ---- The routes -------------------------------------------------------------------------------- */
 

@@ -64,9 +64,11 @@ static void write_error(fl_http_reply *reply, int status, const char *code, cons
 
 const fl_dialect fl_dialect_openai = {"openai", write_error};
 
-static const fl_fault faults[] = {
-    {400, "bad_request", "We could not parse the JSON body of your request: "},
-    {400, "bad_request", ""}};
+static const fl_faults faults = {
+    .syntax  = {400, "bad_request", "We could not parse the JSON body of your request: "},
+    .meaning = {400, "bad_request", ""},
+    .type    = {415, "bad_request", "Expected request with `Content-Type: application/json`"},
+    .untyped = true};
 
 #define FOREIGN                                                                                    \
     "ids of another tokenizer give vectors of nonsense: send texts (LangChain's "                  \
@@ -139,7 +141,7 @@ static bool write_list(fl_job *job, const fletch_outcome *outcome) {
     return !body->failed;
 }
 
-static const fl_style style = {faults, refuse, write_list, true};
+static const fl_style style = {&faults, refuse, write_list, true};
 
 #define AT(member) offsetof(fl_ask, member)
 const fl_field fl_fields_openai[] = {
@@ -224,7 +226,7 @@ static void warn_of_ids(fl_job *job) {
 }
 
 static void embeddings(fl_http_request *request) {
-    fl_job *job = fl_job_read_json(request, &style, fl_fields_openai);
+    fl_job *job = fl_job_read(request, &style, fl_fields_openai);
     if (job == NULL) {
         return;
     }
@@ -270,10 +272,10 @@ static bool write_scores(fl_job *job, const fletch_outcome *outcome) {
     return !body->failed;
 }
 
-static const fl_style score_style = {faults, refuse, write_scores, false};
+static const fl_style score_style = {&faults, refuse, write_scores, false};
 
 static void score(fl_http_request *request) {
-    fl_job *job = fl_job_read_json(request, &score_style, fl_fields_score);
+    fl_job *job = fl_job_read(request, &score_style, fl_fields_score);
     if (job == NULL) {
         return;
     }

@@ -133,7 +133,12 @@ static bool no_memory(fl_http_request *request) {
     return false;
 }
 
-static const fl_fault faults[] = {{400, "bad_request", ""}, {400, "bad_request", ""}};
+#define FAULTS                                                                                     \
+    .syntax = {400, "bad_request", ""}, .meaning = {400, "bad_request", ""},                       \
+    .type = {415, "bad_request", "expected content-type: application/json"}
+/* What is kept must say what it is: a page's form cannot (see cors.c). */
+static const fl_faults add_faults    = {FAULTS};
+static const fl_faults search_faults = {FAULTS, .untyped = true};
 
 static void refuse_job(fl_job *job, fl_refusal why, size_t where, const char *message) {
     (void)where;
@@ -141,18 +146,15 @@ static void refuse_job(fl_job *job, fl_refusal why, size_t where, const char *me
                    why == FL_REFUSE_PROMPT ? "prompt_name: %s" : "%s", message);
 }
 
-static const fl_style style = {faults, refuse_job, NULL, false}; /* answers are written here */
+/* Answers are written here. */
+static const fl_style add_style    = {&add_faults, refuse_job, NULL, false};
+static const fl_style search_style = {&search_faults, refuse_job, NULL, false};
 
-static fl_job *read_job(fl_http_request *request, const fl_field *fields) {
+static fl_job *read_job(fl_http_request *request, const fl_style *style, const fl_field *fields) {
     if (!has_store(request)) {
         return NULL;
     }
-    /* What is kept must say what it is: a page's form cannot (see cors.c). */
-    if (!fl_request_is_json(request, fields != fl_fields_seed_add)) {
-        fl_reply_error(request, 415, "bad_request", "expected content-type: application/json");
-        return NULL;
-    }
-    fl_job *job = fl_job_read(request, &style, fields);
+    fl_job *job = fl_job_read(request, style, fields);
     if (job == NULL) {
         return NULL;
     }
@@ -396,7 +398,7 @@ static void embedded(fl_http_request *request, const fletch_outcome *outcome) {
 }
 
 static void add(fl_http_request *request) {
-    fl_job *job = read_job(request, fl_fields_seed_add);
+    fl_job *job = read_job(request, &add_style, fl_fields_seed_add);
     if (job == NULL) {
         return;
     }
@@ -605,7 +607,7 @@ static bool take_count(fl_job *job) {
 }
 
 static void search(fl_http_request *request) {
-    fl_job *job = read_job(request, fl_fields_seed_search);
+    fl_job *job = read_job(request, &search_style, fl_fields_seed_search);
     if (job == NULL) {
         return;
     }

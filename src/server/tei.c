@@ -65,9 +65,10 @@ static void write_error(fl_http_reply *reply, int status, const char *code, cons
 
 const fl_dialect fl_dialect_tei = {"tei", write_error};
 
-const fl_fault fl_tei_faults[] = {
-    {400, "json", "Failed to parse the request body as JSON: "},
-    {422, "json", "Failed to deserialize the JSON body into the target type: "}};
+const fl_faults fl_tei_faults = {
+    .syntax  = {400, "json", "Failed to parse the request body as JSON: "},
+    .meaning = {422, "json", "Failed to deserialize the JSON body into the target type: "},
+    .type    = {415, "content_type", "content type"}};
 
 static void refuse_prompt(fl_job *job) {
     fl_buf  names = {0};
@@ -114,14 +115,6 @@ void fl_tei_refuse(fl_job *job, fl_refusal why, size_t where, const char *messag
     }
 }
 
-fl_job *fl_tei_read(fl_http_request *request, const fl_style *style, const fl_field *fields) {
-    if (!fl_request_is_json(request, false)) {
-        fl_reply_error(request, 415, "content_type", "content type");
-        return NULL;
-    }
-    return fl_job_read(request, style, fields);
-}
-
 /* ---- /embed ------------------------------------------------------------------------------------ */
 
 static bool write_rows(fl_job *job, const fletch_outcome *outcome) {
@@ -143,7 +136,7 @@ static bool write_rows(fl_job *job, const fletch_outcome *outcome) {
     return !body->failed;
 }
 
-static const fl_style embed_style = {fl_tei_faults, fl_tei_refuse, write_rows, true};
+static const fl_style embed_style = {&fl_tei_faults, fl_tei_refuse, write_rows, true};
 
 #define AT(member) offsetof(fl_ask, member)
 #define INPUTS                                                                                     \
@@ -175,7 +168,7 @@ const fl_field fl_fields_tei_embed[] = {
 /* Read the texts, and hand them over once `prepare` has not answered. */
 static void run(fl_http_request *request, const fl_style *style, const fl_field *fields,
                 bool (*prepare)(fl_job *job)) {
-    fl_job *job = fl_tei_read(request, style, fields);
+    fl_job *job = fl_job_read(request, style, fields);
     if (job == NULL) {
         return;
     }
@@ -220,7 +213,7 @@ static bool write_tokens(fl_job *job, const fletch_outcome *outcome) {
     return write_lists(job, outcome, write_vector);
 }
 
-static const fl_style tokens_style = {fl_tei_faults, fl_tei_refuse, write_tokens, true};
+static const fl_style tokens_style = {&fl_tei_faults, fl_tei_refuse, write_tokens, true};
 
 const fl_field fl_fields_tei_tokens[] = {{INPUTS},      {FL_ASK_TRUNCATE}, {DIRECTION},
                                          {PROMPT_NAME}, {MODEL},           {0}};
@@ -244,7 +237,7 @@ static bool write_sparse(fl_job *job, const fletch_outcome *outcome) {
     return write_lists(job, outcome, write_term);
 }
 
-static const fl_style sparse_style = {fl_tei_faults, fl_tei_refuse, write_sparse, true};
+static const fl_style sparse_style = {&fl_tei_faults, fl_tei_refuse, write_sparse, true};
 
 static bool prepare_sparse(fl_job *job) {
     if (fl_job_model(job) && job->served->info.sparse == 0) {
@@ -279,7 +272,7 @@ static bool write_similarity(fl_job *job, const fletch_outcome *outcome) {
     return fl_json_out_floats(body, cosine, others) && !body->failed;
 }
 
-static const fl_style similarity_style = {fl_tei_faults, fl_tei_refuse, write_similarity, true};
+static const fl_style similarity_style = {&fl_tei_faults, fl_tei_refuse, write_similarity, true};
 
 static const fl_field similarity_inputs[] = {
     {"source_sentence", FL_FIELD_STRING, FL_FIELD_REQUIRED, AT(source), .min = 1},
@@ -316,7 +309,7 @@ static bool append_source(fl_job *job) {
 }
 
 static void similarity(fl_http_request *request) {
-    fl_job *job = fl_tei_read(request, &similarity_style, fl_fields_tei_similarity);
+    fl_job *job = fl_job_read(request, &similarity_style, fl_fields_tei_similarity);
     if (job == NULL) {
         return;
     }
@@ -408,11 +401,11 @@ static bool write_classes(fl_job *job, const fletch_outcome *outcome) {
     return good && !body->failed;
 }
 
-static const fl_style rerank_style  = {fl_tei_faults, fl_tei_refuse, write_ranked, true};
-static const fl_style predict_style = {fl_tei_faults, fl_tei_refuse, write_classes, true};
+static const fl_style rerank_style  = {&fl_tei_faults, fl_tei_refuse, write_ranked, true};
+static const fl_style predict_style = {&fl_tei_faults, fl_tei_refuse, write_classes, true};
 
 static void rerank(fl_http_request *request) {
-    fl_job *job = fl_tei_read(request, &rerank_style, fl_fields_tei_rerank);
+    fl_job *job = fl_job_read(request, &rerank_style, fl_fields_tei_rerank);
     if (job == NULL) {
         return;
     }
@@ -427,7 +420,7 @@ static void rerank(fl_http_request *request) {
 }
 
 static void predict(fl_http_request *request) {
-    fl_job *job = fl_tei_read(request, &predict_style, fl_fields_tei_predict);
+    fl_job *job = fl_job_read(request, &predict_style, fl_fields_tei_predict);
     if (job == NULL) {
         return;
     }

@@ -7,12 +7,9 @@
 #include "server/routes.h"
 
 /* The faults and refusals of the dialect, for styles. */
-extern const fl_fault fl_tei_faults[];
+extern const fl_faults fl_tei_faults;
 
 void fl_tei_refuse(fl_job *job, fl_refusal why, size_t where, const char *message);
-
-/* The body as a job, its Content-Type checked; NULL: answered. */
-fl_job *fl_tei_read(fl_http_request *request, const fl_style *style, const fl_field *fields);
 
 /* tei_tokens.c */
 void fl_tei_tokenize(fl_http_request *request);

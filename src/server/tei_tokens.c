@@ -38,8 +38,8 @@ const fl_field fl_fields_tei_decode[] = {
     {FL_ASK_MODEL},
     {0}};
 
-static const fl_style style = {fl_tei_faults, fl_tei_refuse, NULL,
-                               false}; /* nothing is submitted */
+/* Nothing is submitted, so nothing is written later. */
+static const fl_style style = {&fl_tei_faults, fl_tei_refuse, NULL, false};
 
 static void fail(fl_http_request *request, const fletch_error *error) {
     if (error->code == FLETCH_ENOSPC) {
@@ -144,7 +144,7 @@ static int tokenize_one(fl_job *job, size_t index, fletch_error *error) {
 }
 
 void fl_tei_tokenize(fl_http_request *request) {
-    fl_job *job = fl_tei_read(request, &style, fl_fields_tei_tokenize);
+    fl_job *job = fl_job_read(request, &style, fl_fields_tei_tokenize);
     if (job == NULL) {
         return;
     }
@@ -203,7 +203,7 @@ static int decode_one(fl_job *job, size_t index, fletch_error *error) {
 }
 
 void fl_tei_decode(fl_http_request *request) {
-    fl_job *job = fl_tei_read(request, &style, fl_fields_tei_decode);
+    fl_job *job = fl_job_read(request, &style, fl_fields_tei_decode);
     if (job == NULL) {
         return;
     }
