@@ -156,28 +156,18 @@ fl_exit fl_cmd_tokenize(fl_cli *cli) {
 /* ---- decode ---- */
 
 typedef struct decode_run {
-    int32_t *ids; /* owned [capacity] */
-    size_t   count, capacity;
-    char    *text; /* owned [room] */
-    size_t   room;
-    bool     skip_special_tokens;
+    fl_buf ids;  /* of int32_t */
+    char  *text; /* owned [room] */
+    size_t room;
+    bool   skip_special_tokens;
 } decode_run;
 
 static int push_id(decode_run *decode, int64_t id, fletch_error *error) {
     if (id < 0 || id > INT32_MAX) {
         return fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE, "%lld is no token id", (long long)id);
     }
-    if (decode->count == decode->capacity) {
-        size_t   capacity = decode->capacity == 0 ? 256 : decode->capacity * 2;
-        int32_t *ids      = fl_realloc_array(decode->ids, capacity, sizeof *ids);
-        if (ids == NULL) {
-            return fl_fail_nomem(error, capacity * sizeof *ids, "the ids");
-        }
-        decode->ids      = ids;
-        decode->capacity = capacity;
-    }
-    decode->ids[decode->count++] = (int32_t)id;
-    return 0;
+    fl_buf_append(&decode->ids, &(int32_t){(int32_t)id}, sizeof(int32_t));
+    return decode->ids.failed ? fl_fail_nomem(error, decode->ids.size, "the ids") : 0;
 }
 
 /* "[101,102]" or {"ids":[101,102]}. */
@@ -239,10 +229,12 @@ static int parse_ids(decode_run *decode, const char *text, size_t size, fletch_e
 
 /* Decode decode->ids into one result. Negative status with *error when they cannot be. */
 static int put_decoded(fl_run *run, decode_run *decode, fletch_error *error) {
-    int64_t size;
+    const int32_t *ids   = (const int32_t *)(const void *)decode->ids.data;
+    size_t         count = decode->ids.size / sizeof *ids;
+    int64_t        size;
     for (;;) {
-        size = fletch_decode(run->cli->model, decode->ids, decode->count,
-                             decode->skip_special_tokens, decode->text, decode->room, error);
+        size = fletch_decode(run->cli->model, ids, count, decode->skip_special_tokens, decode->text,
+                             decode->room, error);
         if (size < 0) {
             return (int)size;
         }
@@ -270,7 +262,7 @@ static int put_decoded(fl_run *run, decode_run *decode, fletch_error *error) {
         fl_output_end_row(&run->output);
     }
     run->texts++;
-    run->tokens += decode->count;
+    run->tokens += count;
     return 0;
 }
 
@@ -295,13 +287,13 @@ static fl_exit decode_window(fl_run *run, void *user) {
     decode_run *decode = user;
     bool        lists  = run->input.format != FL_INPUT_ARGUMENTS || run->window.texts[0][0] == '[';
     fl_exit     code   = FL_EXIT_DONE;
-    decode->count      = 0;
+    fl_buf_clear(&decode->ids);
     for (size_t i = 0; code == FL_EXIT_DONE && i < run->window.count; i++) {
         fletch_error error  = {0};
         int          status = parse_ids(decode, run->window.texts[i], run->window.sizes[i], &error);
         if (status < 0 || lists || i + 1 == run->window.count) {
-            code          = decode_one(run, decode, status, run->window.records[i].place, &error);
-            decode->count = 0;
+            code = decode_one(run, decode, status, run->window.records[i].place, &error);
+            fl_buf_clear(&decode->ids);
         }
         if (code == FL_EXIT_DONE && fl_sink_flush(&run->output.sink, false, &error) < 0) {
             code = fl_output_fail(&run->output, &error);
@@ -323,7 +315,7 @@ fl_exit fl_cmd_decode(fl_cli *cli) {
     code = code == FL_EXIT_DONE ? fl_run_windows(&run, decode_window, &decode) : code;
     code = code == FL_EXIT_DONE ? finish(&run) : code;
     fl_run_close(&run);
-    fl_free(decode.ids);
+    fl_buf_free(&decode.ids);
     fl_free(decode.text);
     return code;
 }

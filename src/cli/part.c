@@ -43,8 +43,8 @@ typedef struct part {
     fl_run                  run;      /* its output: the vectors, or the rows of jsonl */
     fl_output               own_rows; /* of a format of numbers */
     fl_sink                *rows;
-    reason                 *waiting; /* owned [capacity] */
-    size_t                  waiting_count, told, capacity;
+    fl_buf                  waiting; /* of reason */
+    size_t                  told;    /* of them */
     fl_buf                  reasons;
     bool                    lost; /* no memory for a reason */
 } part;
@@ -53,33 +53,26 @@ typedef struct part {
 
 static void on_refused(void *user, fl_place place, const char *text) {
     part *p = user;
-    if (p->waiting_count == p->capacity) {
-        size_t  capacity = p->capacity == 0 ? 64 : p->capacity * 2;
-        reason *waiting  = fl_realloc_array(p->waiting, capacity, sizeof *waiting);
-        if (waiting == NULL) {
-            p->lost = true;
-            return;
-        }
-        p->waiting  = waiting;
-        p->capacity = capacity;
-    }
-    p->waiting[p->waiting_count++] = (reason){place.line, p->reasons.size};
+    fl_buf_append(&p->waiting, &(reason){place.line, p->reasons.size}, sizeof(reason));
     fl_buf_append(&p->reasons, text, strlen(text) + 1);
-    p->lost = p->lost || p->reasons.failed;
+    p->lost = p->lost || p->waiting.failed || p->reasons.failed;
 }
 
 /* The refused inputs before `line` to the rows. */
 static void tell_refused(part *p, uint64_t line) {
-    fl_buf *out = &p->rows->buf;
-    while (p->told < p->waiting_count && p->waiting[p->told].line < line && !p->lost) {
-        const reason *why  = &p->waiting[p->told++];
+    fl_buf       *out     = &p->rows->buf;
+    const reason *waiting = (const reason *)(const void *)p->waiting.data;
+    const size_t  count   = p->waiting.size / sizeof *waiting;
+    while (p->told < count && waiting[p->told].line < line && !p->lost) {
+        const reason *why  = &waiting[p->told++];
         const char   *text = p->reasons.data + why->offset;
         fl_buf_puts(out, "{\"refused\":");
         fl_json_quote(out, text, strlen(text));
         fl_buf_printf(out, ",\"line\":%" PRIu64 "}\n", why->line);
     }
-    if (p->told == p->waiting_count) {
-        p->told = p->waiting_count = 0;
+    if (p->told == count) {
+        p->told = 0;
+        fl_buf_clear(&p->waiting);
         fl_buf_clear(&p->reasons);
     }
 }
@@ -290,7 +283,7 @@ fl_exit fl_part_make(fl_parts *parts, uint64_t number, fl_manifest *manifest, bo
     parts->texts += p.run.texts;
     fl_output_close(&p.own_rows);
     fl_run_close(&p.run);
-    fl_free(p.waiting);
+    fl_buf_free(&p.waiting);
     fl_buf_free(&p.reasons);
     return code;
 }
