@@ -84,9 +84,10 @@ static int on_entry(void *user, const fletch_hub_entry *entry) {
     return 0;
 }
 
-static fl_exit do_ls(fl_cli *cli) {
+static fl_exit do_ls(fl_cli *cli, const char *id) {
     listing      list  = {.json = fl_cli_is(cli, FL_FLAG_FORMAT, "json")};
     fletch_error error = {0};
+    (void)id;
     if (fletch_hub_list(cli->config, on_entry, &list, &error) < 0) {
         fl_buf_free(&list.out);
         return fl_cli_fail(&error, true);
@@ -141,6 +142,9 @@ static fl_exit do_verify(fl_cli *cli, const char *id) {
 static fl_exit do_rm(fl_cli *cli, const char *id) {
     uint64_t     freed = 0;
     fletch_error error = {0};
+    if (cli->args.rest_count < 2) {
+        return fl_cli_usage(cli, "rm needs the name of a model; `fletch model ls` lists them");
+    }
     if (fletch_hub_remove(cli->config, id, &freed, &error) < 0) {
         return fl_cli_fail(&error, true);
     }
@@ -150,12 +154,22 @@ static fl_exit do_rm(fl_cli *cli, const char *id) {
     return FL_EXIT_DONE;
 }
 
+static const struct action {
+    const char *name;
+    fl_exit (*run)(fl_cli *cli, const char *id);
+} actions[] = {
+    {"pull", do_pull}, {"ls", do_ls}, {"path", do_path}, {"verify", do_verify}, {"rm", do_rm}};
+
 fl_exit fl_cmd_model(fl_cli *cli) {
-    const fl_args *args = &cli->args;
+    const fl_args       *args   = &cli->args;
+    const struct action *action = NULL;
     if (args->rest_count == 0) {
         return fl_cli_usage(cli, "say what to do: %s", args->command->words);
     }
-    if (!fl_choice_has(args->command->words, args->rest[0])) {
+    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
+        action = strcmp(actions[i].name, args->rest[0]) == 0 ? &actions[i] : action;
+    }
+    if (action == NULL) {
         const char *meant = fl_command_suggest(args->rest[0]); /* "model ls" for list */
         char        near[32];
         if (meant != NULL && strncmp(meant, "model ", 6) == 0) {
@@ -167,26 +181,11 @@ fl_exit fl_cmd_model(fl_cli *cli) {
                             args->rest[0], near[0] != '\0' ? "; did you mean " : "", near,
                             near[0] != '\0' ? "?" : "");
     }
-    const char *what = args->rest[0];
-    bool        list = strcmp(what, "ls") == 0;
+    bool list = action->run == do_ls;
     if (args->rest_count > (list ? 1u : 2u)) {
-        return fl_cli_usage(cli, "%s takes %s", what, list ? "no names" : "one model at a time");
+        return fl_cli_usage(cli, "%s takes %s", action->name,
+                            list ? "no names" : "one model at a time");
     }
-    const char *id = args->rest_count == 2 ? args->rest[1] : fletch_config_model(cli->config);
-    if (list) {
-        return do_ls(cli);
-    }
-    if (strcmp(what, "pull") == 0) {
-        return do_pull(cli, id);
-    }
-    if (strcmp(what, "path") == 0) {
-        return do_path(cli, id);
-    }
-    if (strcmp(what, "verify") == 0) {
-        return do_verify(cli, id);
-    }
-    if (args->rest_count < 2) {
-        return fl_cli_usage(cli, "rm needs the name of a model; `fletch model ls` lists them");
-    }
-    return do_rm(cli, id);
+    return action->run(cli,
+                       args->rest_count == 2 ? args->rest[1] : fletch_config_model(cli->config));
 }
