@@ -139,7 +139,7 @@ def test_who_has_just_connected_is_answered(start):
 def test_what_takes_too_long_is_given_up(start):
     running = start("--server-drain-seconds", "0")
     with running.raw() as raw:
-        raw.send(request(body=json.dumps({"inputs": ["word " * 200] * 2000}).encode()))
+        raw.send(request(body=json.dumps({"inputs": [f"{i} " + "word " * 200 for i in range(2000)]}).encode()))
         running.wait_metric("fletch_inflight_requests", lambda value: value >= 2)
         running.send_signal(signal.SIGTERM)
         reply = raw.reply()
