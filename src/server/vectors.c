@@ -189,11 +189,15 @@ static void offer(fl_hit *hits, size_t *count, size_t k, fl_hit hit) {
     if (*count == k && !is_worse(hits[k - 1], hit)) { /* k is at least 1 */
         return;
     }
-    size_t at = *count < k ? (*count)++ : k - 1;
-    for (; at > 0 && is_worse(hits[at - 1], hit); at--) {
-        hits[at] = hits[at - 1];
+    size_t low = 0, high = *count, last = *count < k ? (*count)++ : k - 1;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        bool   behind = is_worse(hit, hits[middle]);
+        low           = behind ? middle + 1 : low;
+        high          = behind ? high : middle;
     }
-    hits[at] = hit;
+    memmove(hits + low + 1, hits + low, (last - low) * sizeof *hits);
+    hits[low] = hit;
 }
 
 static void scan(const fl_vectors *vectors, const float *query, const block *b, size_t rows,
