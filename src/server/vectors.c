@@ -4,8 +4,8 @@
  * Role    and In/Out: vectors.h.
  * Method  Slot n is row n % ROWS of block n / ROWS. Keys grow from slot to slot, so a key is found by
  *         halving. A dropped row keeps its slot and is skipped; when more than half of the slots are of
- *         that kind the rows are moved together. A search keeps the best k rows in order; most rows fail
- *         against the last of them and cost one comparison.
+ *         that kind the rows are moved together. A heap of k holds the best rows of a search, the worst
+ *         of them at the top; most rows fail against it and cost one comparison.
  * Memory  (columns * 4 + 9) bytes a row in whole blocks of 4096, given back when the rows close.
  * Threads searches hold the lock shared; replacing, dropping and moving hold it alone; a new row needs none
  *         of it: it is written behind the last slot and then published by `count`. */
@@ -184,20 +184,43 @@ static bool is_worse(fl_hit a, fl_hit b) {
     return a.score < b.score || (!(a.score > b.score) && a.key > b.key);
 }
 
-/* Into hits[k], best first. A row that is good enough moves those that are worse, and few are. */
-static void offer(fl_hit *hits, size_t *count, size_t k, fl_hit hit) {
-    if (*count == k && !is_worse(hits[k - 1], hit)) { /* k is at least 1 */
+/* Let the hit at the top sink to where both below it are better. */
+static void sink(fl_hit *heap, size_t size) {
+    fl_hit hit = heap[0];
+    size_t at  = 0;
+    for (size_t child; (child = 2 * at + 1) < size; at = child) {
+        child += child + 1 < size && is_worse(heap[child + 1], heap[child]);
+        if (!is_worse(heap[child], hit)) {
+            break;
+        }
+        heap[at] = heap[child];
+    }
+    heap[at] = hit;
+}
+
+static void offer(fl_hit *heap, size_t *size, size_t k, fl_hit hit) {
+    if (*size == k) { /* k is at least 1 */
+        if (is_worse(heap[0], hit)) {
+            heap[0] = hit;
+            sink(heap, k);
+        }
         return;
     }
-    size_t low = 0, high = *count, last = *count < k ? (*count)++ : k - 1;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        bool   behind = is_worse(hit, hits[middle]);
-        low           = behind ? middle + 1 : low;
-        high          = behind ? high : middle;
+    size_t at = (*size)++;
+    for (; at > 0 && is_worse(hit, heap[(at - 1) / 2]); at = (at - 1) / 2) {
+        heap[at] = heap[(at - 1) / 2];
     }
-    memmove(hits + low + 1, hits + low, (last - low) * sizeof *hits);
-    hits[low] = hit;
+    heap[at] = hit;
+}
+
+/* Take the worst off the top again and again: best first. */
+static void sort(fl_hit *heap, size_t size) {
+    while (size > 1) {
+        fl_hit worst = heap[0];
+        heap[0]      = heap[--size];
+        sink(heap, size);
+        heap[size] = worst;
+    }
 }
 
 static void scan(const fl_vectors *vectors, const float *query, const block *b, size_t rows,
@@ -243,6 +266,7 @@ size_t fl_vectors_search(fl_vectors *vectors, const float *query, size_t k, cons
     }
     pthread_rwlock_unlock(&vectors->lock);
     fl_free(padded);
+    sort(hits, found);
     return atomic_load(cancelled) ? 0 : found;
 }
 
