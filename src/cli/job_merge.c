@@ -14,56 +14,34 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/mem.h"
 #include "cli/embedder.h"
 #include "cli/manifest.h"
 
-enum { BLOCK = 256 * 1024 };
-
 /* The bytes of a part's file from `skip` on. */
-static int copy_file(const char *path, uint64_t skip, fl_sink *sink, char *block,
-                     fletch_error *error) {
+static int copy_file(const char *path, uint64_t skip, fl_sink *sink, fletch_error *error) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || lseek(fd, (off_t)skip, SEEK_SET) < 0) {
         fl_close(fd);
         return fl_fail_errno(error, errno, "cannot open", path);
     }
-    int status = 0;
-    while (status == 0) {
-        ssize_t count = read(fd, block, BLOCK);
-        if (count < 0 && errno == EINTR) {
-            continue;
-        }
-        if (count < 0) {
-            status = fl_fail_errno(error, errno, "cannot read", path);
-        }
-        if (count <= 0) {
-            break;
-        }
-        fl_buf_append(&sink->buf, block, (size_t)count);
-        status = fl_sink_flush(sink, false, error);
-    }
+    int status = fl_sink_copy(fd, sink, "cannot read", path, error);
     (void)close(fd);
     return status;
 }
 
 static int copy_parts(const fl_filejob *job, size_t which, uint64_t skip, fl_sink *sink,
                       fletch_error *error) {
-    char *block  = fl_alloc(BLOCK);
-    int   status = block != NULL ? 0 : fl_fail_nomem(error, BLOCK, "a block");
-    for (uint64_t number = 0; status == 0 && number < job->parts; number++) {
+    for (uint64_t number = 0; number < job->parts; number++) {
         char        name[FL_PART_NAME], path[PATH_MAX];
         fl_manifest manifest;
         (void)fl_filejob_part(job, number, name);
         if (fl_manifest_read(&manifest, job, name, error) != FL_MANIFEST_DONE) {
-            status = fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "%s is not done", name);
-            break;
+            return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "%s is not done", name);
         }
         fl_filejob_path(job, name, manifest.file[which].name + strlen(name) + 1, path);
-        status = copy_file(path, skip, sink, block, error);
+        FL_TRY(copy_file(path, skip, sink, error));
     }
-    fl_free(block);
-    return status;
+    return 0;
 }
 
 /* Whether the name of the file says the format of the parts; then it with the extension .jsonl in rows[PATH_MAX]. */

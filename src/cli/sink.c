@@ -63,11 +63,9 @@ static int open_stream(fl_sink *sink, int fd, bool patched, fletch_error *error)
     if (!patched) {
         return 0;
     }
-    int spool = open_spool(error);
-    FL_TRY(spool);
-    sink->stream = fd;
+    sink->spool = open_spool(error);
+    FL_TRY(sink->spool);
     sink->spools = true;
-    sink->fd     = spool;
     return 0;
 }
 
@@ -122,7 +120,11 @@ int fl_sink_spool(fl_sink *sink, fletch_error *error) {
 }
 
 bool fl_sink_is_terminal(const fl_sink *sink) {
-    return isatty(sink->spools ? sink->stream : sink->fd) != 0;
+    return isatty(sink->fd) != 0;
+}
+
+static int written_to(const fl_sink *sink) {
+    return sink->spools ? sink->spool : sink->fd;
 }
 
 int fl_sink_flush(fl_sink *sink, bool now, fletch_error *error) {
@@ -132,45 +134,51 @@ int fl_sink_flush(fl_sink *sink, bool now, fletch_error *error) {
     if (sink->buf.size == 0 || (!now && sink->buf.size < FLUSH_AT)) {
         return 0;
     }
-    int reason = fl_write_all(sink->fd, sink->buf.data, sink->buf.size) == 0 ? 0 : errno;
+    int reason = fl_write_all(written_to(sink), sink->buf.data, sink->buf.size) == 0 ? 0 : errno;
     fl_buf_clear(&sink->buf); /* after a failure too: a part may be there, but never twice */
     return reason == 0 ? 0 : fail_write(sink, reason, error);
 }
 
-/* The bytes of sink->fd, a spool, to `stream` of the sink `to`. */
-static int copy_spool(fl_sink *sink, fl_sink *to, int stream, fletch_error *error) {
-    if (lseek(sink->fd, 0, SEEK_SET) < 0 || !fl_buf_reserve(&sink->buf, FLUSH_AT)) {
-        return fl_fail_errno(error, errno, "cannot read back the temporary file for", sink->name);
+int fl_sink_copy(int fd, fl_sink *to, const char *what, const char *name, fletch_error *error) {
+    ssize_t count = 1;
+    FL_TRY(fl_sink_flush(to, true, error));
+    if (!fl_buf_reserve(&to->buf, FLUSH_AT)) {
+        return fl_fail_nomem(error, FLUSH_AT, "the output buffer");
     }
-    for (;;) {
-        ssize_t count = read(sink->fd, sink->buf.data, FLUSH_AT);
+    while (count != 0) {
+        count = read(fd, to->buf.data, FLUSH_AT);
         if (count < 0 && errno != EINTR) {
-            return fl_fail_errno(error, errno, "cannot read back the temporary file for",
-                                 sink->name);
+            return fl_fail_errno(error, errno, what, name);
         }
-        if (count == 0) {
-            return 0;
-        }
-        if (count > 0 && fl_write_all(stream, sink->buf.data, (size_t)count) != 0) {
+        if (count > 0 && fl_write_all(written_to(to), to->buf.data, (size_t)count) != 0) {
             return fail_write(to, errno, error);
         }
     }
+    return 0;
+}
+
+static int read_back(int spool, fl_sink *to, const char *name, fletch_error *error) {
+    static const char what[] = "cannot read back the temporary file for";
+    return lseek(spool, 0, SEEK_SET) == 0 ? fl_sink_copy(spool, to, what, name, error)
+                                          : fl_fail_errno(error, errno, what, name);
 }
 
 int fl_sink_pour(fl_sink *spool, fl_sink *to, fletch_error *error) {
-    FL_TRY(fl_sink_flush(to, true, error));
     FL_TRY(fl_sink_flush(spool, true, error));
-    return copy_spool(spool, to, to->fd, error);
+    return read_back(spool->fd, to, spool->name, error);
 }
 
 int fl_sink_finish(fl_sink *sink, const void *head, size_t size, fletch_error *error) {
     FL_TRY(fl_sink_flush(sink, true, error));
-    ssize_t written = size > 0 ? pwrite(sink->fd, head, size, 0) : 0;
+    ssize_t written = size > 0 ? pwrite(written_to(sink), head, size, 0) : 0;
     if (written != (ssize_t)size) {
         return fail_write(sink, written < 0 ? errno : ENOSPC, error);
     }
     if (sink->spools) {
-        FL_TRY(copy_spool(sink, sink, sink->stream, error));
+        sink->spools = false;
+        int status   = read_back(sink->spool, sink, sink->name, error);
+        fl_close(sink->spool);
+        FL_TRY(status);
     }
     if (!sink->atomic) {
         return 0;
@@ -187,10 +195,10 @@ void fl_sink_close(fl_sink *sink) {
         fl_signals_let_go(sink->guard);
     }
     if (sink->spools) {
-        fl_close(sink->fd);
+        fl_close(sink->spool);
     }
     if (sink->owned) {
-        fl_close(sink->spools ? sink->stream : sink->fd);
+        fl_close(sink->fd);
     }
     fl_buf_free(&sink->buf);
     fl_free(sink->path);

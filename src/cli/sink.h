@@ -12,10 +12,10 @@
 
 /* One of zeros is closed. */
 typedef struct fl_sink {
-    fl_buf         buf;    /* what is not written yet; writers append here */
-    const char    *name;   /* for messages */
-    int            fd;     /* written to */
-    int            stream; /* of one that spools: where the temporary file ends up */
+    fl_buf         buf;   /* what is not written yet; writers append here */
+    const char    *name;  /* for messages */
+    int            fd;    /* written to */
+    int            spool; /* of one that spools: written to until all is there */
     bool           spools, atomic, owned;
     bool           closed_pipe; /* the reader went away: end without a message */
     bool           failed;      /* a write failed: what is there is not all that was written */
@@ -30,6 +30,9 @@ int fl_sink_open(fl_sink *sink, const char *path, bool patched, fletch_error *er
 
 /* A sink into an unnamed temporary file: what is to follow something that is not complete yet. */
 int fl_sink_spool(fl_sink *sink, fletch_error *error);
+
+/* What is left to read of fd, behind what is in `to`. A failure to read is told as "`what` `name`". */
+int fl_sink_copy(int fd, fl_sink *to, const char *what, const char *name, fletch_error *error);
 
 /* All that is in a spool, behind what is in `to`. */
 int fl_sink_pour(fl_sink *spool, fl_sink *to, fletch_error *error);
