@@ -41,8 +41,9 @@ struct fl_api_key {
 
 struct fl_keys {
     _Atomic int holders;
-    size_t      count, capacity;
-    fl_api_key *key;
+    fl_buf      list; /* of fl_api_key */
+    size_t      count;
+    fl_api_key *key; /* [count], in the list */
 };
 
 static bool parse_digest(const char *hex, unsigned char digest[DIGEST]) {
@@ -97,20 +98,10 @@ static int parse_line(fl_keys *keys, char *line, const char *path, size_t number
     if (word == NULL || word[0] == '#') {
         return FLETCH_OK;
     }
-    if (keys->count == keys->capacity) {
-        size_t      capacity = keys->capacity == 0 ? 8 : keys->capacity * 2;
-        fl_api_key *grown    = fl_realloc_array(keys->key, capacity, sizeof *grown);
-        if (grown == NULL) {
-            return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for the API keys");
-        }
-        keys->key      = grown;
-        keys->capacity = capacity;
-    }
-    fl_api_key *key = &keys->key[keys->count];
-    memset(key, 0, sizeof *key);
-    size_t size = strlen(word);
+    fl_api_key key  = {0};
+    size_t     size = strlen(word);
     if (strncmp(word, "sha256:", 7) == 0) {
-        if (!parse_digest(word + 7, key->digest)) {
+        if (!parse_digest(word + 7, key.digest)) {
             return fl_fail(error, FLETCH_ECONFIG, number,
                            "%s:%zu: after sha256: come 64 hexadecimal digits", path, number);
         }
@@ -118,21 +109,21 @@ static int parse_line(fl_keys *keys, char *line, const char *path, size_t number
         return fl_fail(error, FLETCH_ECONFIG, number, "%s:%zu: a key has at most %d bytes", path,
                        number, FL_LIMIT_API_KEY);
     } else {
-        fl_sha256(word, size, key->digest);
+        fl_sha256(word, size, key.digest);
     }
     memset(word, 0, size);
-    snprintf(key->name, sizeof key->name, "key-%zu", keys->count + 1);
+    snprintf(key.name, sizeof key.name, "key-%zu", keys->count + 1);
     while ((word = strtok_r(NULL, " \t\r", &rest)) != NULL) {
-        if (!parse_word(key, word)) {
+        if (!parse_word(&key, word)) {
             return fl_fail(error, FLETCH_ECONFIG, number,
                            "%s:%zu: after a key come name=, rate=, burst=, concurrent= (1 to "
                            "1000000) or priority=bulk|interactive",
                            path, number);
         }
     }
-    key->burst = key->burst == 0 ? key->rate : key->burst;
+    key.burst = key.burst == 0 ? key.rate : key.burst;
     for (size_t i = 0; i < keys->count; i++) {
-        if (memcmp(keys->key[i].digest, key->digest, DIGEST) == 0) {
+        if (memcmp(keys->key[i].digest, key.digest, DIGEST) == 0) {
             return fl_fail(error, FLETCH_ECONFIG, number,
                            "%s:%zu: the same key as earlier in the file", path, number);
         }
@@ -140,6 +131,11 @@ static int parse_line(fl_keys *keys, char *line, const char *path, size_t number
     if (keys->count == KEYS_MAX) {
         return fl_fail(error, FLETCH_ECONFIG, number, "%s: more than %d keys", path, KEYS_MAX);
     }
+    fl_buf_append(&keys->list, &key, sizeof key);
+    if (keys->list.failed) {
+        return fl_fail(error, FLETCH_ENOMEM, FLETCH_NOWHERE, "out of memory for the API keys");
+    }
+    keys->key = (fl_api_key *)(void *)keys->list.data;
     keys->count++;
     return FLETCH_OK;
 }
@@ -221,7 +217,7 @@ void fl_keys_drop(fl_keys *keys) {
     for (size_t i = 0; i < keys->count; i++) {
         pthread_mutex_destroy(&keys->key[i].lock);
     }
-    fl_free(keys->key);
+    fl_buf_free(&keys->list);
     fl_free(keys);
 }
 
