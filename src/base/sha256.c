@@ -288,6 +288,12 @@ void fl_sha256(const void *data, size_t size, unsigned char digest[32]) {
     memcpy(digest, out, 32);
 }
 
+void fl_sha256_hex(const void *data, size_t size, char hex[65]) {
+    unsigned char digest[32];
+    fl_sha256(data, size, digest);
+    fl_hex(digest, sizeof digest, hex);
+}
+
 void fl_hex(const unsigned char *bytes, size_t count, char *hex) {
     static const char digits[] = "0123456789abcdef";
     for (size_t i = 0; i < count; i++) {

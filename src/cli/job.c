@@ -257,9 +257,7 @@ static fl_exit compare_texts(const fl_filejob *job, fl_buf *theirs, fl_buf *ours
 /* ---- In the folder --------------------------------------------------------------------------- */
 
 static void digest_text(fl_filejob *job, const fl_buf *text) {
-    unsigned char digest[32];
-    fl_sha256(text->data, text->size, digest);
-    fl_hex(digest, sizeof digest, job->digest);
+    fl_sha256_hex(text->data, text->size, job->digest);
 }
 
 /* `text` under `path` unless that name is taken. A file system without links gets a rename: the text is then
@@ -326,13 +324,10 @@ static char *take_path(fl_json_reader *in) {
     }
     const char *hex  = fl_json_string(in, "path_hex", "");
     size_t      size = strlen(hex) / 2;
-    char       *out  = fl_alloc(size + 1);
+    char       *out  = fl_alloc_zero(size + 1, 1);
     for (size_t i = 0; out != NULL && i < size; i++) {
         out[i] = (char)((unsigned)fl_hex_digit(hex[2 * i]) << 4 |
                         (unsigned)fl_hex_digit(hex[2 * i + 1]));
-    }
-    if (out != NULL) {
-        out[size] = '\0';
     }
     return out;
 }

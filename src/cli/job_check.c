@@ -203,11 +203,10 @@ void fl_filejob_unfinish(const fl_filejob *job) {
 }
 
 fl_exit fl_filejob_check(const fl_filejob *job, bool quick, fl_filejob_totals *totals) {
-    unsigned char digest[32];
-    fl_buf        digests   = {0};
-    fletch_error  error     = {0};
-    ahead         manifests = {.job = job, .found = fl_alloc_zero(AHEAD, sizeof(found))};
-    *totals                 = (fl_filejob_totals){0};
+    fl_buf       digests   = {0};
+    fletch_error error     = {0};
+    ahead        manifests = {.job = job, .found = fl_alloc_zero(AHEAD, sizeof(found))};
+    *totals                = (fl_filejob_totals){0};
     if (manifests.found == NULL) {
         return fl_cli_no_memory();
     }
@@ -226,8 +225,7 @@ fl_exit fl_filejob_check(const fl_filejob *job, bool quick, fl_filejob_totals *t
                     job->suffix);
     }
     fl_exit code = digests.failed ? fl_cli_no_memory() : FL_EXIT_DONE;
-    fl_sha256(digests.data != NULL ? digests.data : "", digests.size, digest);
-    fl_hex(digest, sizeof digest, totals->sha256);
+    fl_sha256_hex(digests.data != NULL ? digests.data : "", digests.size, totals->sha256);
     fl_buf_free(&digests);
     if (totals->missing + totals->damaged > 0) {
         code = FL_EXIT_FAILED;

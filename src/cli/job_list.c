@@ -130,10 +130,9 @@ static void sort_once(fl_filejob *job) {
 /* Size and sample of the file; `head` gets its first bytes. */
 static int look(const char *path, uint64_t *size, char sample[65], char head[2 * SAMPLE],
                 size_t *head_size, fletch_error *error) {
-    struct stat   status;
-    unsigned char digest[32];
-    int           fd     = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    int           result = 0;
+    struct stat status;
+    int         fd     = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    int         result = 0;
     if (fd < 0 || fstat(fd, &status) != 0) {
         result = fl_fail_errno(error, errno, "cannot open", path);
     } else {
@@ -143,8 +142,7 @@ static int look(const char *path, uint64_t *size, char sample[65], char head[2 *
         if (last < 0) {
             result = fl_fail_errno(error, errno, "cannot read", path);
         } else {
-            fl_sha256(head, (size_t)first + (size_t)last, digest);
-            fl_hex(digest, sizeof digest, sample);
+            fl_sha256_hex(head, (size_t)first + (size_t)last, sample);
             *size      = (uint64_t)status.st_size;
             *head_size = (size_t)first;
         }

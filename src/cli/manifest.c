@@ -24,12 +24,6 @@ enum { MANIFEST_MAX = 64 * 1024, SEAL = 64 };
 /* What stands between the text that is sealed and its digest, and after that. */
 static const char seal_before[] = ",\"manifest\":\"", seal_after[] = "\"}\n";
 
-static void seal(const char *text, size_t size, char hex[65]) {
-    unsigned char digest[32];
-    fl_sha256(text, size, digest);
-    fl_hex(digest, sizeof digest, hex);
-}
-
 static void put_text(const fl_manifest *manifest, const fl_filejob *job, const char *name,
                      fl_buf *out) {
     fl_json_w w = {.out = out};
@@ -60,7 +54,7 @@ static void put_text(const fl_manifest *manifest, const fl_filejob *job, const c
     }
     fl_json_w_end(&w);
     if (!out->failed) {
-        seal(out->data, out->size, hex);
+        fl_sha256_hex(out->data, out->size, hex);
         fl_buf_printf(out, "%s%s%s", seal_before, hex, seal_after);
     }
 }
@@ -97,7 +91,7 @@ static bool is_sealed(const char *text, size_t size) {
         memcmp(text + size - after, seal_after, after) != 0) {
         return false;
     }
-    seal(text, (size_t)(end - text), hex);
+    fl_sha256_hex(text, (size_t)(end - text), hex);
     return memcmp(end + before, hex, SEAL) == 0;
 }
 

@@ -72,9 +72,7 @@ int fl_model_fingerprint(const char *folder, char out[65], fletch_error *error) 
                                             "%.400s holds no model file", folder)
                                   : FLETCH_OK;
     if (status == FLETCH_OK) {
-        unsigned char digest[32];
-        fl_sha256(list.data, list.size, digest);
-        fl_hex(digest, sizeof digest, out);
+        fl_sha256_hex(list.data, list.size, out);
     }
     fl_buf_free(&list);
     return status;
