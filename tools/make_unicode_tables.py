@@ -17,10 +17,12 @@ part has:
   lower case                                     17.0   15.0 and the additions of 16.0 and 17.0 (below)
   grapheme clusters                              17.0   15.0 and the additions since (below)
   numeric (Nd, Nl, No)                           16.0   likewise
+  category and Han of regular expressions        16.0   15.0 and the additions of 15.1 and 16.0 (below)
   compatibility decomposition, composition       9.0    as decomposition
 
-tests/golden/test_tokens.py compares every code point with the installed reference.
-Input: the Debian package unicode-data 15.0.0-1 (DerivedAge, UnicodeData, PropList, DerivedCoreProperties).
+tests/golden/test_tokens.py and test_tokens_bpe.py compare every code point with the installed reference.
+Input: the Debian package unicode-data 15.0.0-1 (DerivedAge, UnicodeData, PropList, DerivedCoreProperties,
+Scripts and others).
 """
 
 import argparse
@@ -32,9 +34,10 @@ PAGE = 128
 HANGUL = range(0xAC00, 0xAC00 + 11172)  # decomposed by rule, not by table
 
 FLAGS = ["DROP", "SPACE", "PUNCT", "MARK_BERT", "MARK", "CJK", "WORD", "LOWER", "DECOMPOSES",
-         "CCC", "EXTEND", "PREPEND", "PICTURE", "CONTROL", "NUMERIC", "COMPOSES"]
-
-FIRST_MORE = FLAGS.index("EXTEND")  # these and what follows have a table of their own
+         "CCC", "EXTEND", "PREPEND", "PICTURE", "CONTROL", "NUMERIC", "COMPOSES", "HAN", "WORD_SIGN"]
+# The order is that of fl_category. SPACE_CONTROL are the control characters with White_Space.
+CATEGORIES = ("Cn Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co"
+              " SPACE_CONTROL").split()
 
 # Characters whose category changed between 8.0 and 15.0: what they were in 8.0.
 CATEGORY_8 = {0x166D: "Po", 0x111C9: "Po", 0x1734: "Mn", 0x1885: "Lo", 0x1886: "Lo", 0xA9BD: "Mc"}
@@ -58,11 +61,36 @@ WORD_NEW = """897 1C89-1C8A A7CB-A7CD A7DA-A7DC 105C0-105F3 10D40-10D65 10D69-10
 # What grapheme clusters gained from 15.1 to 17.0, and digits.
 EXTEND_NEW = "897 1ACF-1ADD 1AE0-1AEB 10D69-10D6D 10EFA-10EFC 113B8-113C0 113C2 113C5 113C7-113CA 113CC-113D0 113D2 113E1-113E2 11F5A 1611E-1612F 11B60-11B67 1E5EE-1E5EF 1E6E3 1E6E6 1E6EE-1E6EF 1E6F5"
 NUMERIC_NEW = "10D40-10D49 116D0-116E3 11BF0-11BF9 16D70-16D79 1CCF0-1CCF9 1E5F1-1E5FA"
+# Categories of 15.1 and 16.0, as the regular expressions of tokenizer.json (Oniguruma) see them.
+CATEGORY_NEW = {
+    "Lu": "1C89 A7CB-A7CC A7DA A7DC 10D50-10D65",
+    "Ll": "1C8A A7CD A7DB 10D70-10D85",
+    "Lm": "10D4E 10D6F 16D40-16D42 16D6B-16D6C",
+    "Lo": """105C0-105F3 10D4A-10D4D 10D4F 10EC2-10EC4 11380-11389 1138B 1138E 11390-113B5 113B7 113D1
+             113D3 11BC0-11BE0 13460-143FA 16100-1611D 16D43-16D6A 18CFF 1E5D0-1E5ED 1E5F0 2EBF0-2EE5D""",
+    "Mn": """897 10D69-10D6D 10EFC 113BB-113C0 113CE 113D0 113D2 113E1-113E2 11F5A 1611E-16129
+             1612D-1612F 1E5EE-1E5EF""",
+    "Mc": "113B8-113BA 113C2 113C5 113C7-113CA 113CC-113CD 113CF 1171E 1612A-1612C",
+    "Nd": "10D40-10D49 116D0-116E3 11BF0-11BF9 16130-16139 16D70-16D79 1CCF0-1CCF9 1E5F1-1E5FA",
+    "Pd": "10D6E",
+    "Po": "1B4E-1B4F 1B7F 113D4-113D5 113D7-113D8 11BE1 16D6D-16D6F 1E5FF",
+    "Sm": "10D8E-10D8F",
+    "So": """2427-2429 2FFC-2FFF 31E4-31E5 31EF 1CC00-1CCEF 1CD00-1CEB3 1F8B2-1F8BB 1F8C0-1F8C1 1FA89
+             1FA8F 1FABE 1FAC6 1FADC 1FADF 1FAE9 1FBCB-1FBEF""",
+}
+HAN_NEW = "2EBF0-2EE5D"
+# Oniguruma's \w beside its categories: old digits of Latin-1, and letters in circles and squares.
+WORD_SIGNS = "B2-B3 B9 BC-BE 24B6-24E9 1F130-1F149 1F150-1F169 1F170-1F189"
 
 
 def parse_range(text):
     first, _, last = text.partition("..")
     return range(int(first, 16), int(last or first, 16) + 1)
+
+
+def points_of(text):
+    """The code points of "897 1C89-1C8A"."""
+    return {point for part in text.split() for point in parse_range(part.replace("-", ".."))}
 
 
 def read_properties(path):
@@ -89,6 +117,9 @@ class Database:
         self.picture = read_properties(os.path.join(folder, "emoji/emoji-data.txt"))["Extended_Pictographic"]
         self.excluded = read_properties(os.path.join(
             folder, "DerivedNormalizationProps.txt"))["Full_Composition_Exclusion"]
+        self.han = read_properties(os.path.join(folder, "Scripts.txt"))["Han"] | points_of(HAN_NEW)
+        self.word_new, self.extend_new, self.numeric_new, self.word_signs = map(
+            points_of, (WORD_NEW, EXTEND_NEW, NUMERIC_NEW, WORD_SIGNS))
         self.category, self.ccc, self.canonical, self.lower = {}, {}, {}, {}
         self.compatible = {}
         first = None
@@ -106,6 +137,10 @@ class Database:
         for first, last, target in LOWER_NEW:
             for point in range(first, last + 1):
                 self.lower[point] = target + point - first
+        self.seconds = {second for _, second, _ in self.compositions()}
+        self.category_16 = dict(self.category)
+        for name, text in CATEGORY_NEW.items():
+            self.category_16.update((point, name) for point in points_of(text))
 
     def take(self, point, field):
         self.category[point] = field[2]
@@ -145,7 +180,7 @@ class Database:
         return self.ccc.get(point, 0) if self.upto(point, (9, 0)) else 0
 
 
-def flags_of(data, word_new, point):
+def flags_of(data, point):
     found = set()
     category = data.category_8(point)
     if point not in (9, 10, 13) and (point in (0, 0xFFFD) or category in ("Cc", "Cf", "Co")):
@@ -162,7 +197,7 @@ def flags_of(data, word_new, point):
         found.add("CJK")
     now = data.category.get(point, "Cn")
     if (point in data.property["Alphabetic"] or now[0] == "M" or now in ("Nd", "Pc")
-            or point in data.property["Join_Control"] or point in word_new):
+            or point in data.property["Join_Control"] or point in data.word_new):
         found.add("WORD")
     if point in data.lower:
         found.add("LOWER")
@@ -181,23 +216,31 @@ def flags_of(data, word_new, point):
         found.add("NUMERIC")
     if point in data.seconds or 0x1161 <= point <= 0x1175 or 0x11A8 <= point <= 0x11C2:
         found.add("COMPOSES")
+    if point in data.han:
+        found.add("HAN")
+    if point in data.word_signs:
+        found.add("WORD_SIGN")
     return sum(1 << FLAGS.index(name) for name in found)
 
 
-def emit_array(kind, name, values, hexadecimal=True):
-    print(f"const {kind} {name}[{len(values)}] = {{")
+def category_of(data, point):
+    name = data.category_16.get(point, "Cn")
+    return CATEGORIES.index("SPACE_CONTROL" if name == "Cc" and point in data.property["White_Space"] else name)
+
+
+def emit_array(kind, name, texts):
+    print(f"const {kind} {name}[{len(texts)}] = {{")
     line = "   "
-    for value in values:
-        text = f" {value:#x}," if hexadecimal else f" {value},"
-        if len(line) + len(text) > 100:
+    for text in texts:
+        if len(line) + len(text) + 2 > 100:
             print(line)
             line = "   "
-        line += text
+        line += f" {text},"
     print(line)
     print("};\n")
 
 
-def emit_pages(kind, name, values, hexadecimal=True):
+def emit_pages(kind, page_kind, name, values):
     """A two-stage table: value = name_data[name_page[point / PAGE] * PAGE + point % PAGE]."""
     pages, index, data = {}, [], []
     for start in range(0, LAST, PAGE):
@@ -206,56 +249,50 @@ def emit_pages(kind, name, values, hexadecimal=True):
             pages[page] = len(pages)
             data.extend(page)
         index.append(pages[page])
-    emit_array("uint8_t" if len(pages) <= 256 else "uint16_t", name + "_page", index, False)
-    emit_array(kind, name + "_data", data, hexadecimal)
+    assert page_kind == "uint16_t" or len(pages) <= 256, len(pages)
+    emit_array(page_kind, name + "_page", [str(one) for one in index])
+    emit_array(kind, name + "_data", [str(one) for one in data])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--ucd", default="/usr/share/unicode", help="folder of the 15.0.0 files")
     data = Database(parser.parse_args().ucd)
-    word_new, data.extend_new, data.numeric_new = (
-        {point for part in text.split() for point in parse_range(part.replace("-", ".."))}
-        for text in (WORD_NEW, EXTEND_NEW, NUMERIC_NEW))
-    compositions = data.compositions()
-    data.seconds = {second for _, second, _ in compositions}
-    compatible, wide = [], [0]
-    flags, ccc, lower, decomposition, pool = [], [], [], [], [0]
+    records, entries, pool = {}, {}, [0]  # entry: its place in the pool
+    record, decomposition = [], []
     for point in range(LAST):
-        flags.append(flags_of(data, word_new, point))
-        ccc.append(data.class_9(point))
-        lower.append(data.lower.get(point, point) - point)
-        parts = data.decompose(point)
-        decomposition.append(0 if parts == [point] else len(pool))
-        if parts != [point]:
-            pool.extend([len(parts)] + parts)
-        parts = data.decompose_fully(point)
-        compatible.append(0 if parts == [point] else len(wide))
-        if parts != [point]:
-            wide.extend([len(parts)] + parts)
-        parts = data.decompose(point)
+        flags, ccc = flags_of(data, point), data.class_9(point)
+        lower = data.lower.get(point, point) - point
+        record.append(records.setdefault((flags, lower, ccc, category_of(data, point)), len(records)))
+        parts, wide = data.decompose(point), data.decompose_fully(point)
+        wide = () if wide == parts else tuple(wide)
+        parts = () if parts == [point] else tuple(parts)
+        entry = (len(parts) | len(wide) << 8,) + parts + wide
+        if parts + wide and entry not in entries:
+            entries[entry] = len(pool)
+            pool.extend(entry)
+        decomposition.append(entries.get(entry, 0))
         # The streaming normaliser relies on both:
         both = (1 << FLAGS.index("PUNCT")) | (1 << FLAGS.index("SPACE"))
-        assert not (ccc[point] and flags[point] & both), hex(point)
+        assert not (ccc and flags & both), hex(point)
         assert len(parts) <= 4, hex(point)
-    assert len(pool) < 65536 and len(wide) < 65536
+    assert len(pool) < 65536 and len(records) <= 256
+    compositions = data.compositions()
     print("/* SPDX-License-Identifier: Apache-2.0 */")
     print("/* unicode_tables.c - made by tools/make_unicode_tables.py; do not edit.")
     print(" *")
     print(" * From the Unicode Character Database 15.0.0, with each property brought to the age that the")
-    print(" * reference has: categories 8.0, decomposition and combining class 9.0, White_Space 15.0 (= 17.0),")
-    print(" * \\w 16.0, lower case 17.0. unicode.h says how the tables are read. */")
+    print(" * reference has: categories 8.0 (of regular expressions 16.0), decomposition and combining class 9.0,")
+    print(" * White_Space 15.0 (= 17.0), \\w 16.0, lower case 17.0. unicode.h says how the tables are read. */")
     print('#include "tokenizer/unicode.h"\n')
-    emit_pages("uint16_t", "fl_unicode_flags", [one & (1 << FIRST_MORE) - 1 for one in flags])
-    emit_pages("uint8_t", "fl_unicode_more", [one >> FIRST_MORE for one in flags])
-    emit_pages("uint8_t", "fl_unicode_ccc", ccc, False)
-    emit_pages("int32_t", "fl_unicode_lower", lower, False)
-    emit_pages("uint16_t", "fl_unicode_decomposition", decomposition, False)
-    emit_array("uint32_t", "fl_unicode_pool", pool)
-    emit_pages("uint16_t", "fl_unicode_compatible", compatible, False)
-    emit_array("uint32_t", "fl_unicode_wide_pool", wide)
+    print("/* clang-format off */")
+    emit_array("fl_unicode_record", "fl_unicode_records",
+               [f"{{{flags:#x}, {lower}, {ccc}, {category}}}" for flags, lower, ccc, category in records])
+    emit_pages("uint8_t", "uint16_t", "fl_unicode_record", record)
+    emit_pages("uint16_t", "uint8_t", "fl_unicode_decomposition", decomposition)
+    emit_array("uint32_t", "fl_unicode_pool", [f"{one:#x}" for one in pool])
     print(f"const unsigned fl_unicode_compositions_count = {len(compositions)};\n")
-    emit_array("uint32_t", "fl_unicode_compositions", [one for row in compositions for one in row])
+    emit_array("uint32_t", "fl_unicode_compositions", [f"{one:#x}" for row in compositions for one in row])
     return 0
 
 

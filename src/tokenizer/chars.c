@@ -71,7 +71,7 @@ static void end_word(fl_stream *j) {
 static void take_part(fl_stream *j, uint32_t cp) {
     unsigned flags = fl_unicode_flags(cp);
     if (j->strip && (flags & (FL_UC_MARK_BERT | FL_UC_CCC)) != 0) {
-        unsigned class = fl_unicode_ccc(cp);
+        unsigned class = fl_unicode_record_of(cp)->ccc;
         if (class == 0) {
             settle_marks(j);
         }

@@ -222,15 +222,14 @@ static bool is_inert(const charsmap *map, uint32_t cp) {
 
 /* Where the cluster that begins at rune i ends. */
 static size_t cluster_end(const fl_runes *runes, size_t i) {
-    bool picture = (fl_unicode_more(runes->at[i].cp) & FL_UC_PICTURE) != 0, joined = false;
+    bool picture = (fl_unicode_flags(runes->at[i].cp) & FL_UC_PICTURE) != 0, joined = false;
     for (i++; i < runes->count && fl_runes_go_on(runes, i); i++) {
         uint32_t cp = runes->at[i].cp;
         if (fl_unicode_cluster_ends(runes->at[i - 1].cp, cp, joined)) {
             break;
         }
         joined  = picture && cp == FL_UC_ZWJ;
-        picture = (fl_unicode_more(cp) & FL_UC_PICTURE) != 0 ||
-                  (picture && (fl_unicode_more(cp) & FL_UC_EXTEND) != 0);
+        picture = (fl_unicode_flags(cp) & (FL_UC_PICTURE | (picture ? FL_UC_EXTEND : 0))) != 0;
     }
     return i;
 }

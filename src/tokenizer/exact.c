@@ -279,7 +279,7 @@ static bool may_cut(const char *text, size_t at) {
         before--;
     }
     return text[before] != '\r' &&
-           (fl_unicode_more(fl_utf8_decode(text + before, &length)) & FL_UC_PREPEND) == 0;
+           (fl_unicode_flags(fl_utf8_decode(text + before, &length)) & FL_UC_PREPEND) == 0;
 }
 
 /* The pieces that the steps have made. */

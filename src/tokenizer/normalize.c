@@ -187,7 +187,7 @@ static bool decompose_all(fl_runes *runes, bool wide, size_t *out) {
             return false;
         }
         for (unsigned k = 0; k < count; k++) {
-            unsigned class = fl_unicode_ccc(parts[k]);
+            unsigned class = fl_unicode_record_of(parts[k])->ccc;
             if (class == 0) {
                 if (n - run > 1 && !sort_marks(runes, runes->spare + run, n - run)) {
                     return false;
@@ -247,13 +247,12 @@ void fl_runes_deal(fl_runes *runes, size_t count) {
 }
 
 static bool normal_form(fl_runes *runes, unsigned form) {
-    const unsigned own    = FL_UC_DECOMPOSES | FL_UC_CCC;
-    bool           needed = false;
+    unsigned touched = FL_UC_DECOMPOSES | FL_UC_CCC;
+    bool     needed  = false;
+    touched |= (form & COMPOSE) != 0 ? (unsigned)FL_UC_COMPOSES : 0;
     for (size_t i = 0; i < runes->count && !needed && fl_runes_go_on(runes, i); i++) {
         uint32_t cp = runes->at[i].cp;
-        needed      = (fl_unicode_flags(cp) & own) != 0 ||
-                 ((form & COMPOSE) != 0 && (fl_unicode_more(cp) & FL_UC_COMPOSES) != 0) ||
-                 ((form & COMPATIBLE) != 0 && cp >= 0x80);
+        needed = (fl_unicode_flags(cp) & touched) != 0 || ((form & COMPATIBLE) != 0 && cp >= 0x80);
     }
     size_t count = runes->count;
     if (!needed || count == 0) {
@@ -617,8 +616,7 @@ static bool inert_form(const fl_step *step, uint32_t cp) {
     uint32_t parts[FL_UC_WIDE_MAX];
     bool     same = (step->option & COMPATIBLE) == 0 ||
                 (fl_unicode_decompose_wide(cp, parts) == 1 && parts[0] == cp);
-    return same && (fl_unicode_flags(cp) & (FL_UC_DECOMPOSES | FL_UC_CCC)) == 0 &&
-           (fl_unicode_more(cp) & FL_UC_COMPOSES) == 0;
+    return same && (fl_unicode_flags(cp) & (FL_UC_DECOMPOSES | FL_UC_CCC | FL_UC_COMPOSES)) == 0;
 }
 
 static bool inert_lower(const fl_step *step, uint32_t cp) {

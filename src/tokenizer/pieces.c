@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "tokenizer/unicode_categories.h"
+#include "tokenizer/unicode.h"
 
 enum { LONG_S_1 = 0xC5, LONG_S_2 = 0xBF /* U+017F, which (?i:s) matches */ };
 

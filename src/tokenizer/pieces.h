@@ -5,7 +5,7 @@
  *          text; any other one is regex.c's.
  * In/Out   Valid UTF-8 -> the ends of its pieces. The patterns leave nothing out: where a piece ends the
  *          next one begins.
- * Method   ASCII letters eight bytes at a time; classes of other characters from unicode_categories.h.
+ * Method   ASCII letters eight bytes at a time; classes of other characters from unicode.h.
  * Threads  Pure functions.
  * Proof    tests/golden/test_tokens_bpe.py against the reference; tests/unit/test_bpe.c against regex.c. */
 #ifndef FL_TOKENIZER_PIECES_H

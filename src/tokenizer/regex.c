@@ -24,8 +24,9 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "base/utf8.h"
-#include "tokenizer/unicode_categories.h"
+#include "tokenizer/unicode.h"
 
 enum {
     PATTERN_MAX = 16 * 1024,
@@ -65,53 +66,41 @@ static void put(set *s, uint32_t cp) {
     s->bits[cp / 64] |= 1ull << (cp % 64);
 }
 
-/* What a name means: categories, and ranges beside them. */
+/* What a name means: categories, and what FL_UC_… flags say beside them. */
 typedef struct property {
-    const char     *name;
-    uint32_t        mask;
-    const uint32_t *ranges; /* first and last of each */
-    unsigned        count;
+    const char *name;
+    uint32_t    mask, flags;
 } property;
 
-/* Oniguruma's \w beside its categories: old digits of Latin-1, and letters in circles and squares. */
-static const uint32_t word_ranges[] = {0xB2,    0xB3,    0xB9,    0xB9,    0xBC,
-                                       0xBE,    0x24B6,  0x24E9,  0x1F130, 0x1F149,
-                                       0x1F150, 0x1F169, 0x1F170, 0x1F189};
-
-static const property space = {"s", FL_MASK_SPACE, NULL, 0};
 enum {
     MASK_WORD =
         FL_MASK_L | FL_MASK_M | 1 << FL_CATEGORY_ND | 1 << FL_CATEGORY_NL | 1 << FL_CATEGORY_PC
 };
 
-static const property digit = {"d", 1u << FL_CATEGORY_ND, NULL, 0};
-static const property word  = {"w", MASK_WORD, word_ranges,
-                               sizeof word_ranges / sizeof *word_ranges / 2};
+static const property space = {"s", FL_MASK_SPACE, 0};
+static const property digit = {"d", 1u << FL_CATEGORY_ND, 0};
+static const property word  = {"w", MASK_WORD, FL_UC_WORD_SIGN};
 
 static const property properties[] = {
-    {"L", FL_MASK_L, NULL, 0},
-    {"M", FL_MASK_M, NULL, 0},
-    {"N", FL_MASK_N, NULL, 0},
-    {"P", 0x7Fu << FL_CATEGORY_PC, NULL, 0},
-    {"S", 0xFu << FL_CATEGORY_SM, NULL, 0},
-    {"Z", 0x7u << FL_CATEGORY_ZS, NULL, 0},
-    {"Cc", 1u << FL_CATEGORY_CC | 1u << FL_CATEGORY_SPACE_CONTROL, NULL, 0},
-    {"Letter", FL_MASK_L, NULL, 0},
-    {"Number", FL_MASK_N, NULL, 0},
-    {"Han", 0, fl_unicode_han, FL_UNICODE_HAN_COUNT},
+    {"L", FL_MASK_L, 0},
+    {"M", FL_MASK_M, 0},
+    {"N", FL_MASK_N, 0},
+    {"P", 0x7Fu << FL_CATEGORY_PC, 0},
+    {"S", 0xFu << FL_CATEGORY_SM, 0},
+    {"Z", 0x7u << FL_CATEGORY_ZS, 0},
+    {"Cc", 1u << FL_CATEGORY_CC | 1u << FL_CATEGORY_SPACE_CONTROL, 0},
+    {"Letter", FL_MASK_L, 0},
+    {"Number", FL_MASK_N, 0},
+    {"Han", 0, FL_UC_HAN},
 };
 
 /* The other categories, two letters each, in the order of fl_category. */
 static const char categories[] = "CnLuLlLtLmLoMnMcMeNdNlNoPcPdPsPePiPfPoSmScSkSoZsZlZp--Cf--Co";
 
 static void put_property(set *s, const property *p, bool negate) {
-    unsigned at = 0;
     for (uint32_t cp = 0; cp < POINTS; cp++) {
-        while (at < p->count && p->ranges[2 * at + 1] < cp) {
-            at++;
-        }
-        bool in =
-            (fl_unicode_mask(cp) & p->mask) != 0 || (at < p->count && p->ranges[2 * at] <= cp);
+        const fl_unicode_record *r = fl_unicode_record_of(cp);
+        bool in = (1u << r->category & p->mask) != 0 || (r->flags & p->flags) != 0;
         if (in != negate) {
             put(s, cp);
         }
@@ -202,20 +191,14 @@ static bool take(translation *t, const char *text) {
     return true;
 }
 
-static int hex_value(char c) {
-    return c >= '0' && c <= '9'                 ? c - '0'
-           : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
-                                                : -1;
-}
-
 /* \xHH, \x{H...}, \uHHHH, after the letter. */
 static uint32_t hexadecimal(translation *t, unsigned digits, bool braces) {
     uint32_t value = 0;
     unsigned count = 0;
     bool     open  = braces && take(t, "{");
     unsigned most  = open ? 8 : digits;
-    while (count < most && t->at < t->end && hex_value(*t->at) >= 0) {
-        value = value << 4 | (uint32_t)hex_value(*t->at++);
+    while (count < most && t->at < t->end && fl_hex_digit(*t->at) >= 0) {
+        value = value << 4 | (uint32_t)fl_hex_digit(*t->at++);
         count++;
     }
     bool complete = open ? count > 0 && take(t, "}") : count == digits;
@@ -252,7 +235,7 @@ static void braced_property(translation *t, bool negate) {
     }
     for (unsigned i = 0; size == 2 && i < sizeof categories / 2; i++) {
         if (memcmp(categories + (size_t)2 * i, name, 2) == 0) {
-            property one = {name, 1u << i, NULL, 0};
+            property one = {name, 1u << i, 0};
             put_property(t->set, &one, negate);
             return;
         }

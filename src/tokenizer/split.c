@@ -184,7 +184,7 @@ static bool split_by(const fl_step *step, fl_runes *runes,
 
 static bool is_number(const fl_step *step, uint32_t cp) {
     (void)step;
-    return (fl_unicode_more(cp) & FL_UC_NUMERIC) != 0;
+    return (fl_unicode_flags(cp) & FL_UC_NUMERIC) != 0;
 }
 
 static bool digits(const fl_step *step, fl_runes *runes) {

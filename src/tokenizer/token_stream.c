@@ -237,7 +237,7 @@ static void remember_long(fl_stream *j, fl_cache_line *own, const uint64_t key[4
 static inline bool begins_inside(const char *text) {
     unsigned length;
     return (uint8_t)text[0] >= 0xCC &&
-           (fl_unicode_more(fl_utf8_decode(text, &length)) & FL_UC_EXTEND) != 0;
+           (fl_unicode_flags(fl_utf8_decode(text, &length)) & FL_UC_EXTEND) != 0;
 }
 
 /* A word of SentencePiece's, by way of the steps and the model. */

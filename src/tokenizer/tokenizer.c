@@ -180,7 +180,7 @@ static bool fill_changes(fl_tokenizer *tokenizer) {
     tokenizer->changes = fl_alloc_zero(0x110000 / 64, sizeof *tokenizer->changes);
     for (uint32_t cp = 0; cp < 0x110000 && good && tokenizer->changes != NULL; cp++) {
         unsigned flags = fl_unicode_flags(cp);
-        bool     other = (flags & FL_UC_CCC) != 0 || (fl_unicode_more(cp) & FL_UC_COMPOSES) != 0;
+        bool     other = (flags & (FL_UC_CCC | FL_UC_COMPOSES)) != 0;
         if (!other && (flags & FL_UC_DECOMPOSES) != 0) {
             char   text[4];
             size_t size = fl_utf8_encode(cp, text);

@@ -22,6 +22,11 @@ enum {
     TRAILINGS    = 28
 };
 
+static const uint32_t *pool_entry(uint32_t cp) {
+    unsigned page = fl_unicode_decomposition_page[cp >> 7];
+    return &fl_unicode_pool[fl_unicode_decomposition_data[page * 128u + (cp & 127)]];
+}
+
 unsigned fl_unicode_decompose(uint32_t cp, uint32_t out[FL_UC_DECOMPOSITION_MAX]) {
     if (cp - HANGUL_FIRST < HANGUL_COUNT) {
         uint32_t index = cp - HANGUL_FIRST;
@@ -31,25 +36,23 @@ unsigned fl_unicode_decompose(uint32_t cp, uint32_t out[FL_UC_DECOMPOSITION_MAX]
         out[2]         = TRAILING + last;
         return last == 0 ? 2 : 3;
     }
-    unsigned page  = fl_unicode_decomposition_page[cp >> 7];
-    unsigned index = fl_unicode_decomposition_data[page * 128u + (cp & 127)];
-    if (index == 0) {
+    const uint32_t *entry = pool_entry(cp);
+    unsigned        count = entry[0] & 0xFF;
+    if (count == 0) {
         out[0] = cp;
         return 1;
     }
-    unsigned count = fl_unicode_pool[index];
-    memcpy(out, &fl_unicode_pool[index + 1], count * sizeof *out);
+    memcpy(out, entry + 1, count * sizeof *out);
     return count;
 }
 
 unsigned fl_unicode_decompose_wide(uint32_t cp, uint32_t out[FL_UC_WIDE_MAX]) {
-    unsigned page  = fl_unicode_compatible_page[cp >> 7];
-    unsigned index = fl_unicode_compatible_data[page * 128u + (cp & 127)];
-    if (index == 0) {
+    const uint32_t *entry = pool_entry(cp);
+    unsigned        count = entry[0] >> 8;
+    if (count == 0) {
         return fl_unicode_decompose(cp, out);
     }
-    unsigned count = fl_unicode_wide_pool[index];
-    memcpy(out, &fl_unicode_wide_pool[index + 1], count * sizeof *out);
+    memcpy(out, entry + 1 + (entry[0] & 0xFF), count * sizeof *out);
     return count;
 }
 
@@ -96,7 +99,7 @@ bool fl_unicode_is_hangul(uint32_t cp) {
 }
 
 bool fl_unicode_cluster_ends(uint32_t before, uint32_t after, bool picture) {
-    unsigned a = fl_unicode_more(before), b = fl_unicode_more(after);
+    unsigned a = fl_unicode_flags(before), b = fl_unicode_flags(after);
     if (before == '\r' && after == '\n') {
         return false;
     }

@@ -68,7 +68,7 @@ static bool fill(fl_tokenizer *tokenizer) {
     for (uint32_t cp = 0; cp < PREPENDS_END && ends;
          cp++) { /* these draw a space into their cluster */
         char text[8];
-        if ((fl_unicode_more(cp) & FL_UC_PREPEND) != 0) {
+        if ((fl_unicode_flags(cp) & FL_UC_PREPEND) != 0) {
             unsigned size = fl_utf8_encode(cp, text);
             text[size]    = ' ';
             ends          = fl_runes_load(&runes, text, 0, size + 1) &&
