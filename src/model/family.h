@@ -84,22 +84,10 @@ typedef struct fl_name {
     uint8_t     count;
     uint8_t     slot[FL_FUSED_MAX];
 } fl_name;
-#define FL_AT(name, slot)                                                                          \
+#define FL_AT(name, ...)                                                                           \
     {                                                                                              \
-        name, 1, {                                                                                 \
-            slot                                                                                   \
-        }                                                                                          \
-    }
-#define FL_FUSED2(name, a, b)                                                                      \
-    {                                                                                              \
-        name, 2, {                                                                                 \
-            a, b                                                                                   \
-        }                                                                                          \
-    }
-#define FL_FUSED3(name, a, b, c)                                                                   \
-    {                                                                                              \
-        name, 3, {                                                                                 \
-            a, b, c                                                                                \
+        name, sizeof((uint8_t[]){__VA_ARGS__}), {                                                  \
+            __VA_ARGS__                                                                            \
         }                                                                                          \
     }
 

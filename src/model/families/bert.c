@@ -13,15 +13,7 @@ const fl_family fl_family_bert = {
     .prefixes        = {"bert."},
     .vocab_is_enough = true,
 
-    .fixed = {.position         = FL_POSITION_LEARNED,
-              .embed_norm       = true,
-              .qkv_bias         = true,
-              .out_bias         = true,
-              .up_bias          = true,
-              .down_bias        = true,
-              .norm_bias        = true,
-              .mlm_bias         = true,
-              .mlm_decoder_bias = true},
+    .fixed = {FL_BERT_FIXED},
 
     .fields = {FL_HIDDEN("hidden_size", 768), FL_LAYERS("num_hidden_layers", 12),
                FL_HEADS("num_attention_heads", 12), FL_MLP("intermediate_size", 3072),

@@ -8,16 +8,7 @@ const fl_family fl_family_distilbert = {
     .model_types = {"distilbert"},
     .prefixes    = {"distilbert."},
 
-    .fixed = {.position         = FL_POSITION_LEARNED,
-              .embed_norm       = true,
-              .norm_eps         = 1e-12f,
-              .qkv_bias         = true,
-              .out_bias         = true,
-              .up_bias          = true,
-              .down_bias        = true,
-              .norm_bias        = true,
-              .mlm_bias         = true,
-              .mlm_decoder_bias = true},
+    .fixed = {FL_BERT_FIXED, .norm_eps = 1e-12f},
 
     .fields = {FL_HIDDEN("dim hidden_size", 768), FL_LAYERS("n_layers num_hidden_layers", 6),
                FL_HEADS("n_heads num_attention_heads", 12), FL_MLP("hidden_dim", 3072),

@@ -8,15 +8,7 @@ const fl_family fl_family_electra = {
     .model_types = {"electra"},
     .prefixes    = {"electra."},
 
-    .fixed = {.position         = FL_POSITION_LEARNED,
-              .embed_norm       = true,
-              .qkv_bias         = true,
-              .out_bias         = true,
-              .up_bias          = true,
-              .down_bias        = true,
-              .norm_bias        = true,
-              .mlm_bias         = true,
-              .mlm_decoder_bias = true},
+    .fixed = {FL_BERT_FIXED},
 
     .fields = {FL_HIDDEN("hidden_size", 256), FL_EMBEDDING("embedding_size", 128),
                FL_LAYERS("num_hidden_layers", 12), FL_HEADS("num_attention_heads", 4),

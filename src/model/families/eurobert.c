@@ -7,11 +7,7 @@ const fl_family fl_family_eurobert = {
     .model_types = {"eurobert"},
     .prefixes    = {"model."},
 
-    .fixed = {.norm       = FL_NORM_RMS,
-              .norm_place = FL_NORM_PRE,
-              .final_norm = true,
-              .mlp        = FL_MLP_GLU,
-              .mlm_bare   = true},
+    .fixed = {FL_LLAMA_FIXED, .mlm_bare = true},
 
     .fields = {FL_HIDDEN("hidden_size", 768), FL_LAYERS("num_hidden_layers", 12),
                FL_HEADS("num_attention_heads", 12), FL_KV_HEADS("num_key_value_heads", 0),

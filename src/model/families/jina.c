@@ -29,7 +29,7 @@ const fl_family fl_family_jina = {
     .only   = {{"position_embedding_type", "alibi"}, {"feed_forward_type", "geglu|reglu"}},
 
     .tensors = {FL_BERT_EMBEDDINGS, FL_BERT_ATTENTION,
-                FL_FUSED2("encoder.layer.*.mlp.gated_layers.", FL_LAYER_GATE_W, FL_LAYER_UP_W),
+                FL_AT("encoder.layer.*.mlp.gated_layers.", FL_LAYER_GATE_W, FL_LAYER_UP_W),
                 FL_AT("encoder.layer.*.mlp.wo.", FL_LAYER_DOWN_W),
                 FL_AT("encoder.layer.*.mlp.layernorm.", FL_LAYER_MLP_NORM_W)},
 };

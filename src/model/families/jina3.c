@@ -9,13 +9,13 @@ const fl_family fl_family_jina3 = {
     .model_types = {"jina_embeddings_v3"},
     .prefixes    = {"roberta.", "jina_embeddings_v3."},
 
-    .fixed  = FL_JINA3_FIXED,
+    .fixed  = {FL_BIASED},
     .fields = {FL_JINA3_FIELDS, FL_MLM_TIED},
     .only   = {{"position_embedding_type", "absolute|rotary"}, {"lora_adaptations", "absent"}},
     .rope   = {.theta = "rope_theta", .fallback = 20000},
 
     .tensors = {FL_BERT_EMBEDDINGS, FL_JINA3_NORMS,
-                FL_FUSED3("encoder.layers.*.mixer.Wqkv.", FL_LAYER_Q_W, FL_LAYER_K_W, FL_LAYER_V_W),
+                FL_AT("encoder.layers.*.mixer.Wqkv.", FL_LAYER_Q_W, FL_LAYER_K_W, FL_LAYER_V_W),
                 FL_AT("encoder.layers.*.mixer.out_proj.", FL_LAYER_O_W),
                 FL_AT("encoder.layers.*.mlp.fc1.", FL_LAYER_UP_W),
                 FL_AT("encoder.layers.*.mlp.fc2.", FL_LAYER_DOWN_W),

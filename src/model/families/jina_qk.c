@@ -38,7 +38,7 @@ const fl_family fl_family_jina_qk = {
                 FL_AT("encoder.layer.*.attention.self.layer_norm_q.", FL_LAYER_Q_NORM_W),
                 FL_AT("encoder.layer.*.attention.self.layer_norm_k.", FL_LAYER_K_NORM_W),
                 FL_AT("encoder.layer.*.layer_norm_1.", FL_LAYER_ATTENTION_EXTRA_W),
-                FL_FUSED2("encoder.layer.*.mlp.up_gated_layer.", FL_LAYER_UP_W, FL_LAYER_GATE_W),
+                FL_AT("encoder.layer.*.mlp.up_gated_layer.", FL_LAYER_UP_W, FL_LAYER_GATE_W),
                 FL_AT("encoder.layer.*.mlp.down_layer.", FL_LAYER_DOWN_W),
                 FL_AT("encoder.layer.*.layer_norm_2.", FL_LAYER_MLP_NORM_W)},
 };

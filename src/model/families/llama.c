@@ -8,11 +8,7 @@ const fl_family fl_family_llama = {
     .model_types = {"llama"},
     .prefixes    = {"model."},
 
-    .fixed      = {.norm       = FL_NORM_RMS,
-                   .norm_place = FL_NORM_PRE,
-                   .final_norm = true,
-                   .mlp        = FL_MLP_GLU,
-                   .distance   = {{.causal = true}}},
+    .fixed      = {FL_LLAMA_FIXED, .distance = {{.causal = true}}},
     .causal_key = "is_causal",
 
     .fields = {FL_HIDDEN("hidden_size", 4096), FL_LAYERS("num_hidden_layers", 32),

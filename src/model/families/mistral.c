@@ -11,11 +11,7 @@ const fl_family fl_family_mistral = {
     .tokenizer_class    = "LlamaTokenizer",
     .tokenizer_as_saved = true,
 
-    .fixed      = {.norm       = FL_NORM_RMS,
-                   .norm_place = FL_NORM_PRE,
-                   .final_norm = true,
-                   .mlp        = FL_MLP_GLU,
-                   .distance   = {{.causal = true}}},
+    .fixed      = {FL_LLAMA_FIXED, .distance = {{.causal = true}}},
     .causal_key = "is_causal",
     .window     = {.window = "sliding_window", .fallback = 4096, .always = true},
 

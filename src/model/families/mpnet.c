@@ -15,15 +15,7 @@ const fl_family fl_family_mpnet = {
     .padding_key = "",
     .padding     = 1,
 
-    .fixed = {.position         = FL_POSITION_LEARNED,
-              .embed_norm       = true,
-              .qkv_bias         = true,
-              .out_bias         = true,
-              .up_bias          = true,
-              .down_bias        = true,
-              .norm_bias        = true,
-              .mlm_bias         = true,
-              .mlm_decoder_bias = true,
+    .fixed = {FL_BERT_FIXED,
               .distance = {{.bias = FL_BIAS_T5_BUCKETS, .buckets = 32, .max_distance = 128}}},
 
     .fields = {FL_HIDDEN("hidden_size", 768), FL_LAYERS("num_hidden_layers", 12),

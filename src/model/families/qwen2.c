@@ -10,12 +10,7 @@ const fl_family fl_family_qwen2 = {
     .tokenizer_class  = "Qwen2Tokenizer",
     .tokenizer_forced = true,
 
-    .fixed      = {.norm       = FL_NORM_RMS,
-                   .norm_place = FL_NORM_PRE,
-                   .final_norm = true,
-                   .mlp        = FL_MLP_GLU,
-                   .qkv_bias   = true,
-                   .distance   = {{.causal = true}}},
+    .fixed      = {FL_LLAMA_FIXED, .qkv_bias = true, .distance = {{.causal = true}}},
     .causal_key = "is_causal",
 
     .fields = {FL_HIDDEN("hidden_size", 4096), FL_LAYERS("num_hidden_layers", 32),

@@ -12,12 +12,7 @@ const fl_family fl_family_qwen3 = {
 
     .tokenizer_class = "Qwen2Tokenizer",
 
-    .fixed      = {.norm       = FL_NORM_RMS,
-                   .norm_place = FL_NORM_PRE,
-                   .final_norm = true,
-                   .mlp        = FL_MLP_GLU,
-                   .qk_norm    = FL_QK_NORM_HEAD,
-                   .distance   = {{.causal = true}}},
+    .fixed      = {FL_LLAMA_FIXED, .qk_norm = FL_QK_NORM_HEAD, .distance = {{.causal = true}}},
     .causal_key = "is_causal",
 
     .fields = {FL_HIDDEN("hidden_size", 4096), FL_LAYERS("num_hidden_layers", 32),

@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shared_names.h - tensor names that several families share. */
+/* shared_names.h - switches, fields and tensor names that several families share. */
 #ifndef FL_MODEL_FAMILIES_SHARED_NAMES_H
 #define FL_MODEL_FAMILIES_SHARED_NAMES_H
 
 #include "model/family.h"
+
+/* Post-norm with biases everywhere; BERT has learned positions besides. */
+#define FL_BIASED                                                                                  \
+    .embed_norm = true, .qkv_bias = true, .out_bias = true, .up_bias = true, .down_bias = true,    \
+    .norm_bias = true, .mlm_bias = true, .mlm_decoder_bias = true
+#define FL_BERT_FIXED .position = FL_POSITION_LEARNED, FL_BIASED
+#define FL_LLAMA_FIXED                                                                             \
+    .norm = FL_NORM_RMS, .norm_place = FL_NORM_PRE, .final_norm = true, .mlp = FL_MLP_GLU
 
 #define FL_BERT_EMBEDDINGS                                                                         \
     FL_AT("embeddings.word_embeddings.weight", FL_SLOT_WORD),                                      \
@@ -55,18 +63,13 @@
     FL_AT("embeddings.word_embeddings.weight", FL_SLOT_WORD),                                      \
         FL_AT("embeddings.token_type_embeddings.weight", FL_SLOT_TYPE),                            \
         FL_AT("emb_ln.", FL_SLOT_EMBED_NORM_W),                                                    \
-        FL_FUSED3("encoder.layers.*.attn.Wqkv.", FL_LAYER_Q_W, FL_LAYER_K_W, FL_LAYER_V_W),        \
+        FL_AT("encoder.layers.*.attn.Wqkv.", FL_LAYER_Q_W, FL_LAYER_K_W, FL_LAYER_V_W),            \
         FL_AT("encoder.layers.*.attn.out_proj.", FL_LAYER_O_W),                                    \
         FL_AT("encoder.layers.*.norm1.", FL_LAYER_ATTENTION_NORM_W),                               \
         FL_AT("encoder.layers.*.norm2.", FL_LAYER_MLP_NORM_W),                                     \
         FL_AT("encoder.layers.*.mlp.fc2.", FL_LAYER_DOWN_W)
 
 /* Jina v3 as transformers has it and as the Hub has it, with adapters. */
-#define FL_JINA3_FIXED                                                                             \
-    {                                                                                              \
-        .embed_norm = true, .qkv_bias = true, .out_bias = true, .up_bias = true,                   \
-        .down_bias = true, .norm_bias = true, .mlm_bias = true, .mlm_decoder_bias = true           \
-    }
 #define FL_JINA3_FIELDS                                                                            \
     FL_HIDDEN("hidden_size", 1024), FL_LAYERS("num_hidden_layers", 24),                            \
         FL_HEADS("num_attention_heads", 16), FL_MLP("intermediate_size", 4096),                    \
