@@ -601,6 +601,21 @@ fl_json *fl_json_array(fl_json_reader *reader, const char *key) {
     return lookup_kind(reader, key, FL_JSON_ARRAY, "an array");
 }
 
+fl_json_reader fl_json_inside(const fl_json_reader *reader, fl_json *object) {
+    return (fl_json_reader){object, reader->source, reader->error, reader->status};
+}
+
+fl_json_reader fl_json_below(fl_json_reader *reader, const char *key) {
+    fl_json *object = fl_json_object(reader, key);
+    return fl_json_inside(reader, object);
+}
+
+void fl_json_settle(fl_json_reader *reader, const fl_json_reader *inner) {
+    if (reader->status == 0) {
+        reader->status = inner->status;
+    }
+}
+
 const char *fl_json_string(fl_json_reader *reader, const char *key, const char *fallback) {
     fl_json *value = lookup_kind(reader, key, FL_JSON_STRING, "a string");
     if (value == NULL) {

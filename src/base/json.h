@@ -100,6 +100,12 @@ int64_t fl_json_int(fl_json_reader *reader, const char *key, int64_t fallback, i
 double  fl_json_double(fl_json_reader *reader, const char *key, double fallback);
 bool    fl_json_bool(fl_json_reader *reader, const char *key, bool fallback);
 
+/* A reader of `object`, which lies in what `reader` reads, and one of the object under `key`, which may be absent.
+ * Both begin with that one's status; what fails in them goes back by fl_json_settle. */
+fl_json_reader fl_json_inside(const fl_json_reader *reader, fl_json *object);
+fl_json_reader fl_json_below(fl_json_reader *reader, const char *key);
+void           fl_json_settle(fl_json_reader *reader, const fl_json_reader *inner);
+
 /* Append `text` as a JSON string with quotes; control characters escaped, UTF-8 kept as it is. */
 void   fl_json_quote(fl_buf *out, const char *text, size_t size);
 size_t fl_json_quoted_size(const char *text, size_t size); /* how many bytes that appends */

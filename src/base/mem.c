@@ -58,6 +58,19 @@ void *fl_realloc_array(void *block, size_t count, size_t size) {
     return realloc(block, bytes == 0 ? 1 : bytes);
 }
 
+bool fl_array_grow(void *array, size_t *room, size_t count, size_t size) {
+    size_t wanted = count + count / 4 + 16;
+    void  *block;
+    memcpy(&block, array, sizeof block); /* whatever it points to */
+    block = wanted > count ? fl_realloc_array(block, wanted, size) : NULL;
+    if (block == NULL) {
+        return false;
+    }
+    memcpy(array, &block, sizeof block);
+    *room = wanted;
+    return true;
+}
+
 void *fl_alloc_aligned(size_t size, size_t alignment) {
     void *block;
     if (alignment < sizeof(void *)) {

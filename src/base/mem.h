@@ -19,6 +19,13 @@ void *fl_realloc_array(void *block, size_t count, size_t size); /* NULL on overf
 void *fl_alloc_aligned(size_t size, size_t alignment); /* a power of two; fl_free frees it */
 void  fl_free(void *block);                            /* NULL is a no-op */
 char *fl_strdup(const char *text);
+
+/* An array that grows: room for `count` elements of `size` bytes at least, and for some more. `array` is the address
+ * of the pointer to it, *room what it has room for. False: no memory, and both stay. */
+bool               fl_array_grow(void *array, size_t *room, size_t count, size_t size);
+static inline bool fl_array_reserve(void *array, size_t *room, size_t count, size_t size) {
+    return count <= *room || fl_array_grow(array, room, count, size);
+}
 char *fl_strndup(const char *text, size_t size);
 
 void *fl_big_alloc(size_t size); /* page-aligned, zeroed; free with the same size */

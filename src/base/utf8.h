@@ -32,6 +32,14 @@ static inline uint32_t fl_utf8_decode(const char *text, unsigned *length) {
            (uint32_t)(p[2] & 0x3F) << 6 | (uint32_t)(p[3] & 0x3F);
 }
 
+/* Where the character begins that ends before text[at], at > 0. */
+static inline size_t fl_utf8_before(const char *text, size_t at) {
+    do {
+        at--;
+    } while (at > 0 && ((unsigned char)text[at] & 0xC0) == 0x80);
+    return at;
+}
+
 /* Encode a code point into out[4]; returns the length 1..4. Surrogates and values above 10FFFF become
  * U+FFFD. */
 unsigned fl_utf8_encode(uint32_t code_point, char *out);

@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/number.h"
 #include "base/utf8.h"
 #include "config/toml.h"
 
@@ -138,19 +139,12 @@ static int end_line(toml_parser *parser) {
 
 /* ---- Strings --------------------------------------------------------------------------------- */
 
-static int digit(char c) {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    const char lower = (char)(c | 0x20);
-    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
-
 /* \uXXXX or \UXXXXXXXX; `at` stands on the first digit. */
 static int unicode_escape(toml_parser *parser, fl_buf *out, unsigned digits) {
     const size_t start = parser->at;
     uint32_t     code  = 0;
     for (unsigned i = 0; i < digits; i++, parser->at++) {
-        const int value = digit(peek(parser, 0));
+        const int value = fl_hex_digit(peek(parser, 0));
         if (value < 0)
             return fail(parser, start, "an escape \\%c needs %u hexadecimal digits",
                         digits == 4 ? 'u' : 'U', digits);

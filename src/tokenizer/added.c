@@ -143,21 +143,13 @@ static int32_t longest(const fl_added_set *set, const char *text, size_t size, s
     return found;
 }
 
-/* Start of the character that ends before text[at]; at > 0. */
-static size_t step_back(const char *text, size_t at) {
-    do {
-        at--;
-    } while (at > 0 && ((unsigned char)text[at] & 0xC0) == 0x80);
-    return at;
-}
-
 static bool is_word_at(const char *text, size_t at) {
     unsigned length;
     return (fl_unicode_flags(fl_utf8_decode(text + at, &length)) & FL_UC_WORD) != 0;
 }
 
 static bool stands_alone(const char *text, size_t size, size_t begin, size_t end) {
-    return !(begin > 0 && is_word_at(text, step_back(text, begin))) &&
+    return !(begin > 0 && is_word_at(text, fl_utf8_before(text, begin))) &&
            !(end < size && is_word_at(text, end));
 }
 
@@ -165,7 +157,7 @@ static bool stands_alone(const char *text, size_t size, size_t begin, size_t end
 static size_t strip_left(const char *text, size_t begin, size_t done) {
     while (begin > done) {
         unsigned length;
-        size_t   before = step_back(text, begin);
+        size_t   before = fl_utf8_before(text, begin);
         if (!fl_unicode_is_space(fl_utf8_decode(text + before, &length))) {
             break;
         }

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "base/utf8.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/parse.h"
@@ -203,7 +204,7 @@ static void replace(const fl_decoder_step *step, decoding *d, size_t i, const ch
 }
 
 static int parse_replace(fl_decoder_step *step, fl_json_reader *reader) {
-    fl_json_reader inner  = fl_json_inside(reader, fl_json_object(reader, "pattern"));
+    fl_json_reader inner  = fl_json_below(reader, "pattern");
     const char    *regex  = fl_json_string(&inner, "Regex", NULL);
     const char    *string = fl_json_string(&inner, "String", NULL);
     const char    *to     = fl_need_string(reader, "content");
@@ -259,19 +260,13 @@ static void fuse(const fl_decoder_step *step, decoding *d) {
     end_string(d);
 }
 
-static int hex_digit(char c) {
-    return c >= '0' && c <= '9'                 ? c - '0'
-           : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
-                                                : -1;
-}
-
 /* "<0xHH>": the byte; else -1. */
 static int byte_of(const char *text, size_t size) {
     if (size != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') {
         return -1;
     }
-    int high = text[3] == '+' ? 0 : hex_digit(text[3]),
-        low  = hex_digit(text[4]); /* as the reference reads */
+    int high = text[3] == '+' ? 0 : fl_hex_digit(text[3]),
+        low  = fl_hex_digit(text[4]); /* as the reference reads */
     return high < 0 || low < 0 ? -1 : 16 * high + low;
 }
 
@@ -352,7 +347,7 @@ static int parse_decoder(fl_decoder *decoder, fl_json_reader *reader, unsigned d
 }
 
 int fl_decoder_open(fl_decoder *decoder, fl_json_reader *root) {
-    fl_json_reader reader = fl_json_inside(root, fl_json_object(root, "decoder"));
+    fl_json_reader reader = fl_json_below(root, "decoder");
     if (root->status == 0 && reader.object != NULL) {
         root->status = parse_decoder(decoder, &reader, 0);
     }

@@ -17,8 +17,7 @@ static const fl_token_model *const models[] = {&fl_wordpiece_model, &fl_unigram_
 enum { MODELS = sizeof models / sizeof *models };
 
 static const char *guess(fl_json_reader *model) {
-    fl_json *vocab = NULL;
-    fl_json_find(model->object, "vocab", &vocab);
+    fl_json *vocab = fl_json_get(model->object, "vocab");
     if (fl_json_has(model, "merges")) {
         return "BPE";
     }

@@ -40,8 +40,6 @@ size_t fl_count_byte(const fl_json_in *in, char byte);
 /* The model's object {token: id} into tokenizer->vocab. */
 int fl_parse_vocab(fl_tokenizer *tokenizer, fl_json_reader *model, const fl_log *log);
 
-/* A reader of `object`, which lies in what `reader` reads. */
-fl_json_reader fl_json_inside(const fl_json_reader *reader, fl_json *object);
 /* "PART "KIND" is not supported; supported: KNOWN" and "KEY is missing" as the reader's status. */
 int fl_refuse(fl_json_reader *reader, const char *part, const char *kind, const char *known);
 int fl_missing(fl_json_reader *reader, const char *key);

@@ -44,11 +44,6 @@ const char *fl_need_string(fl_json_reader *reader, const char *key) {
     return needed(reader, key) ? fl_json_string(reader, key, "") : "";
 }
 
-fl_json_reader fl_json_inside(const fl_json_reader *reader, fl_json *object) {
-    fl_json_reader inner = {object, reader->source, reader->error, reader->status};
-    return inner;
-}
-
 int fl_refuse(fl_json_reader *reader, const char *part, const char *kind, const char *known) {
     reader->status =
         fl_fail(reader->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,

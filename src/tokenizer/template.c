@@ -117,9 +117,9 @@ static int put_template_token(fl_template *t, fl_json_reader *reader, uint32_t i
 /* The list under `key`, in which A comes first and then, in a pair, B. */
 static int parse_list(fl_template *t, fl_json_reader *reader, uint32_t id_limit, const char *key,
                       unsigned texts) {
-    static const char *const names[] = {"A", "B", ""};
-    fl_json                 *list    = fl_json_array(reader, key);
-    fl_json_reader specials = fl_json_inside(reader, fl_json_object(reader, "special_tokens"));
+    static const char *const names[]  = {"A", "B", ""};
+    fl_json                 *list     = fl_json_array(reader, key);
+    fl_json_reader           specials = fl_json_below(reader, "special_tokens");
     memset(t, 0, sizeof *t);
     if (list == NULL || specials.object == NULL) {
         return fl_missing(reader, list == NULL ? key : "special_tokens");
@@ -190,7 +190,7 @@ static int parse_processor(fl_tokenizer *tokenizer, fl_json_reader *reader) {
 }
 
 int fl_parse_post_processor(fl_tokenizer *tokenizer, fl_json_reader *root) {
-    fl_json_reader reader = fl_json_inside(root, fl_json_object(root, "post_processor"));
+    fl_json_reader reader = fl_json_below(root, "post_processor");
     put_text(&tokenizer->single, 0); /* without one: the texts alone */
     put_text(&tokenizer->pair, 0);
     put_text(&tokenizer->pair, 1);

@@ -57,14 +57,8 @@ typedef struct builder {
 } builder;
 
 static bool push(level *l, range r) {
-    if (l->count == l->limit) {
-        size_t limit = l->limit == 0 ? 1024 : l->limit + l->limit / 2;
-        range *at    = fl_realloc_array(l->at, limit, sizeof *at);
-        if (at == NULL) {
-            return false;
-        }
-        l->at    = at;
-        l->limit = limit;
+    if (!fl_array_reserve(&l->at, &l->limit, l->count + 1, sizeof *l->at)) {
+        return false;
     }
     l->at[l->count++] = r;
     return true;

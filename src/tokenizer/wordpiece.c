@@ -40,17 +40,9 @@ typedef struct builder {
 } builder;
 
 static bool push_pop(builder *b, uint32_t value) {
-    if (b->pops_used == b->pops_limit) {
-        size_t limit = b->pops_limit == 0 ? 65536 : b->pops_limit * 2;
-        if (limit > POPS_MAX) {
-            return false;
-        }
-        uint32_t *pops = fl_realloc_array(b->pops, limit, sizeof *pops);
-        if (pops == NULL) {
-            return false;
-        }
-        b->pops       = pops;
-        b->pops_limit = limit;
+    if (b->pops_used == POPS_MAX ||
+        !fl_array_reserve(&b->pops, &b->pops_limit, b->pops_used + 1, sizeof *b->pops)) {
+        return false;
     }
     b->pops[b->pops_used++] = value;
     return true;
