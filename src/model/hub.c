@@ -78,21 +78,19 @@ static int find(place *out, const char *name, const fl_hub_options *options, fle
             "\"%.200s\" is no revision; give a branch, tag or commit, such as main or refs/pr/3",
             out->revision);
     }
-    int status = fl_hub_env_read(&out->env, options, error);
-    if (status == 0) {
-        status = fl_hub_repo_at(&out->repo, &out->env, out->name.id, error);
-    }
+    FL_TRY(fl_hub_env_read(&out->env, options, error));
+    FL_TRY(fl_hub_repo_at(&out->repo, &out->env, out->name.id, error));
     out->state = FL_HUB_PARTIAL;
-    if (status == 0 && fl_hub_ref_read(&out->repo, out->revision, out->commit)) {
+    if (fl_hub_ref_read(&out->repo, out->revision, out->commit)) {
         out->state = fl_hub_snapshot_state(&out->repo, out->commit, out->missing);
     }
-    return status;
+    return 0;
 }
 
 static int give_snapshot(const place *found, char *path, size_t capacity, fletch_error *error) {
     char snapshot[FL_HUB_PATH_MAX];
-    int  status = fl_hub_repo_path(&found->repo, "snapshots", found->commit, "", snapshot, error);
-    return status != 0 ? status : copy_path(path, capacity, snapshot, error);
+    FL_TRY(fl_hub_repo_path(&found->repo, "snapshots", found->commit, "", snapshot, error));
+    return copy_path(path, capacity, snapshot, error);
 }
 
 /* Not in the cache, and the network may not be asked: say what was looked for and how to get it. */

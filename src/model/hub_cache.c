@@ -35,26 +35,18 @@ enum {
 };
 
 int fl_hub_repo_at(fl_hub_repo *repo, const fl_hub_env *env, const char *id, fletch_error *error) {
-    memset(repo, 0, sizeof *repo);
-    fl_buf name = {0};
-    fl_buf_puts(&name, "models--");
-    for (const char *c = id; *c != '\0'; c++) {
-        fl_buf_puts(&name, *c == '/' ? "--" : (char[2]){*c, '\0'});
+    char name[FL_HUB_FOLDER_MAX] = "models--", locks[FL_HUB_PATH_MAX];
+    snprintf(repo->id, sizeof repo->id, "%s", id);
+    char *end = name + strlen(name);
+    for (const char *c = repo->id; *c != '\0'; c++) {
+        *end++ = *c == '/' ? '-' : *c;
+        if (*c == '/') {
+            *end++ = '-';
+        }
     }
-    int status = name.failed ? fl_fail_nomem(error, name.size, "a path") : 0;
-    if (status == 0) {
-        snprintf(repo->id, sizeof repo->id, "%s", id);
-        status = fl_path_join(repo->folder, sizeof repo->folder, env->cache, name.data, error);
-    }
-    char locks[FL_HUB_PATH_MAX];
-    if (status == 0) {
-        status = fl_path_join(locks, sizeof locks, env->cache, ".locks", error);
-    }
-    if (status == 0) {
-        status = fl_path_join(repo->locks, sizeof repo->locks, locks, name.data, error);
-    }
-    fl_buf_free(&name);
-    return status;
+    FL_TRY(fl_path_join(repo->folder, sizeof repo->folder, env->cache, name, error));
+    FL_TRY(fl_path_join(locks, sizeof locks, env->cache, ".locks", error));
+    return fl_path_join(repo->locks, sizeof repo->locks, locks, name, error);
 }
 
 int fl_hub_repo_path(const fl_hub_repo *repo, const char *kind, const char *middle,
@@ -123,13 +115,8 @@ int fl_hub_ref_write(const fl_hub_repo *repo, const char *revision, const char *
 int fl_hub_mark_absent(const fl_hub_repo *repo, const char *commit, const char *relative,
                        fletch_error *error) {
     char path[FL_HUB_PATH_MAX];
-    int  status = fl_hub_repo_path(repo, ".no_exist", commit, relative, path, error);
-    if (status == 0) {
-        status = make_parent(path, error);
-    }
-    if (status != 0) {
-        return status;
-    }
+    FL_TRY(fl_hub_repo_path(repo, ".no_exist", commit, relative, path, error));
+    FL_TRY(make_parent(path, error));
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) {
         return fl_fail_errno(error, errno, "cannot write", path);
@@ -148,9 +135,8 @@ static bool tree_lacks(const fl_hub_repo *repo, const char *commit, const char *
         fl_json_read(&tree, path, FL_HUB_JSON_MAX, NULL) != 0) {
         return false;
     }
-    fl_json *files = NULL;
-    bool     lacks = fl_json_is(tree, FL_JSON_OBJECT) && fl_json_find(tree, "files", &files) &&
-                 fl_json_is(files, FL_JSON_OBJECT) && !fl_json_find(files, relative, NULL);
+    fl_json *files = fl_json_get(tree, "files");
+    bool     lacks = fl_json_is(files, FL_JSON_OBJECT) && !fl_json_find(files, relative, NULL);
     fl_json_free(tree);
     return lacks;
 }
@@ -233,16 +219,10 @@ int fl_hub_link(const fl_hub_env *env, const fl_hub_repo *repo, const char *comm
                 const char *relative, const char *etag, bool fresh, fletch_error *error) {
     char pointer[FL_HUB_PATH_MAX];
     char blob[FL_HUB_PATH_MAX];
-    int  status = fl_hub_repo_path(repo, "snapshots", commit, relative, pointer, error);
-    if (status == 0) {
-        status = fl_hub_repo_path(repo, "blobs", etag, "", blob, error);
-    }
-    if (status == 0) {
-        status = make_parent(pointer, error);
-    }
-    if (status != 0) {
-        return status;
-    }
+    int  status = 0;
+    FL_TRY(fl_hub_repo_path(repo, "snapshots", commit, relative, pointer, error));
+    FL_TRY(fl_hub_repo_path(repo, "blobs", etag, "", blob, error));
+    FL_TRY(make_parent(pointer, error));
     fl_buf target = {0}; /* ../../blobs/<etag>, and one more ../ per folder of the name */
     fl_buf_puts(&target, "../../");
     for (const char *c = relative; *c != '\0'; c++) {
@@ -287,8 +267,8 @@ int fl_hub_lock(const fl_hub_repo *repo, const char *etag, int (*wait)(void *use
     *fd = -1;
     FL_TRY(fl_folder_make(repo->locks, error));
     snprintf(name, sizeof name, "%s.lock", etag);
-    int status = fl_path_join(path, sizeof path, repo->locks, name, error);
-    while (status == 0) {
+    FL_TRY(fl_path_join(path, sizeof path, repo->locks, name, error));
+    for (;;) {
         int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0664);
         if (lock < 0) {
             return fl_fail_errno(error, errno, "cannot lock", path);
@@ -307,7 +287,6 @@ int fl_hub_lock(const fl_hub_repo *repo, const char *etag, int (*wait)(void *use
         struct timespec pause = {0, LOCK_POLL_NS};
         nanosleep(&pause, NULL);
     }
-    return status;
 }
 
 void fl_hub_unlock(int fd) {
@@ -325,17 +304,10 @@ static int compare_names(const void *a, const void *b) {
 }
 
 int fl_hub_names_add(fl_hub_names *names, const char *name, fletch_error *error) {
-    /* Grow by doubling: the capacity is the power of two at or above the count. */
-    if ((names->count & (names->count - 1)) == 0) {
-        size_t capacity = names->count == 0 ? 1 : names->count * 2;
-        char **grown    = fl_realloc_array(names->name, capacity, sizeof *grown);
-        if (grown == NULL) {
-            return fl_fail_nomem(error, capacity * sizeof *grown, "a list of files");
-        }
-        names->name = grown;
-    }
     char *copy = fl_strdup(name);
-    if (copy == NULL) {
+    if (copy == NULL ||
+        !fl_array_reserve(&names->name, &names->room, names->count + 1, sizeof *names->name)) {
+        fl_free(copy);
         return fl_fail_nomem(error, strlen(name) + 1, "a list of files");
     }
     names->name[names->count++] = copy;
@@ -385,16 +357,14 @@ int fl_hub_names_read(fl_hub_names *names, const char *folder, fletch_error *err
 
 static int walk(const char *root, const char *below, unsigned depth, fl_hub_walk_fn fn, void *user,
                 fletch_error *error) {
-    char folder[FL_HUB_PATH_MAX];
-    int  status = fl_path_join(folder, sizeof folder, root, below, error);
+    char         folder[FL_HUB_PATH_MAX];
+    fl_hub_names names;
     if (below[0] == '\0') {
         snprintf(folder, sizeof folder, "%s", root);
-        status = 0;
+    } else {
+        FL_TRY(fl_path_join(folder, sizeof folder, root, below, error));
     }
-    fl_hub_names names = {0};
-    if (status == 0) {
-        status = fl_hub_names_read(&names, folder, error);
-    }
+    int status = fl_hub_names_read(&names, folder, error);
     for (size_t i = 0; status == 0 && i < names.count; i++) {
         char        relative[FL_HUB_PATH_MAX];
         char        path[FL_HUB_PATH_MAX];

@@ -23,6 +23,7 @@
 
 enum {
     FL_HUB_ID_MAX     = 256,
+    FL_HUB_FOLDER_MAX = 2 * FL_HUB_ID_MAX + 8, /* "models--" and an id, each '/' as "--" */
     FL_HUB_REV_MAX    = 256,
     FL_HUB_PATH_MAX   = 4096,
     FL_HUB_COMMIT_MAX = 41,
@@ -107,7 +108,7 @@ int fl_hub_walk(const char *folder, fl_hub_walk_fn fn, void *user, fletch_error 
  * that is not there has none. */
 typedef struct fl_hub_names {
     char **name; /* owned, each too */
-    size_t count;
+    size_t count, room;
 } fl_hub_names;
 int  fl_hub_names_read(fl_hub_names *names, const char *folder, fletch_error *error);
 int  fl_hub_names_add(fl_hub_names *names, const char *name, fletch_error *error);

@@ -109,8 +109,8 @@ static int hf_home(char out[FL_HUB_PATH_MAX], fletch_error *error) {
     }
     const char *xdg = variable("XDG_CACHE_HOME");
     char        base[FL_HUB_PATH_MAX];
-    int         status = expand(base, xdg != NULL ? xdg : "~/.cache", error);
-    return status != 0 ? status : fl_path_join(out, FL_HUB_PATH_MAX, base, "huggingface", error);
+    FL_TRY(expand(base, xdg != NULL ? xdg : "~/.cache", error));
+    return fl_path_join(out, FL_HUB_PATH_MAX, base, "huggingface", error);
 }
 
 static int read_cache(fl_hub_env *env, const fl_hub_options *options, fletch_error *error) {
@@ -125,8 +125,8 @@ static int read_cache(fl_hub_env *env, const fl_hub_options *options, fletch_err
         return expand(env->cache, cache, error);
     }
     char home[FL_HUB_PATH_MAX];
-    int  status = hf_home(home, error);
-    return status != 0 ? status : fl_path_join(env->cache, sizeof env->cache, home, "hub", error);
+    FL_TRY(hf_home(home, error));
+    return fl_path_join(env->cache, sizeof env->cache, home, "hub", error);
 }
 
 static int read_endpoint(fl_hub_env *env, fletch_error *error) {
@@ -183,24 +183,15 @@ static int read_token(fl_hub_env *env, fletch_error *error) {
     if (token != NULL) {
         return clean_token(env, token, strlen(token), origin, error);
     }
-    char        path[FL_HUB_PATH_MAX];
-    char        home[FL_HUB_PATH_MAX];
+    char        path[FL_HUB_PATH_MAX], home[FL_HUB_PATH_MAX];
     const char *named  = variable("HF_TOKEN_PATH");
     int         status = 0;
-    if (named != NULL) {
-        status = expand(path, named, error);
-    } else {
-        status = hf_home(home, error);
-        if (status == 0) {
-            status = fl_path_join(path, sizeof path, home, "token", error);
-        }
-    }
-    if (status != 0) { /* no HOME: then there is no token file either */
-        fl_error_clear(error);
-        return 0;
-    }
-    fl_buf file = {0};
-    if (fl_file_read(path, TOKEN_FILE_MAX, &file, NULL) == 0 && file.size > 0) {
+    fl_buf      file   = {0};
+    bool        known  = named != NULL ? expand(path, named, NULL) == 0
+                                       : hf_home(home, NULL) == 0 &&
+                                     fl_path_join(path, sizeof path, home, "token", NULL) == 0;
+    /* Without HOME there is no token file either. */
+    if (known && fl_file_read(path, TOKEN_FILE_MAX, &file, NULL) == 0 && file.size > 0) {
         status = clean_token(env, file.data, file.size, path, error);
     }
     fl_buf_free(&file);

@@ -77,21 +77,23 @@ static int add_ref(void *user, const char *relative) {
     return search->collect != NULL ? fl_hub_names_add(search->collect, relative, NULL) : 0;
 }
 
+/* The names in the folder of snapshots, freed by the caller even after a failure. */
+static int read_commits(const fl_hub_repo *repo, fl_hub_names *commits, fletch_error *error) {
+    char snapshots[FL_HUB_PATH_MAX];
+    *commits = (fl_hub_names){0};
+    FL_TRY(fl_hub_repo_path(repo, "snapshots", "", "", snapshots, error));
+    return fl_hub_names_read(commits, snapshots, error);
+}
+
 static int list_snapshot(const fl_hub_repo *repo, const char *commit, fletch_hub_entry_fn fn,
                          void *user, bool *stopped, fletch_error *error) {
     char       refs[FL_HUB_PATH_MAX];
     tally      sum    = {0};
     ref_search search = {.repo = repo, .commit = commit};
-    int        status = fl_hub_repo_path(repo, "refs", "", "", refs, error);
-    if (status == 0) {
-        status = fl_hub_repo_path(repo, "snapshots", commit, "", sum.folder, error);
-    }
-    if (status == 0) {
-        status = fl_hub_walk(sum.folder, add_file, &sum, error);
-    }
-    if (status == 0) {
-        status = fl_hub_walk(refs, add_ref, &search, error);
-    }
+    FL_TRY(fl_hub_repo_path(repo, "refs", "", "", refs, error));
+    FL_TRY(fl_hub_repo_path(repo, "snapshots", commit, "", sum.folder, error));
+    FL_TRY(fl_hub_walk(sum.folder, add_file, &sum, error));
+    int status = fl_hub_walk(refs, add_ref, &search, error);
     if (status == 0) {
         fletch_hub_entry entry = {
             .id       = repo->id,
@@ -107,36 +109,34 @@ static int list_snapshot(const fl_hub_repo *repo, const char *commit, fletch_hub
     return status;
 }
 
+/* All snapshots of one repository, until `fn` stops. */
+static int list_repo(const fl_hub_repo *repo, fletch_hub_entry_fn fn, void *user, bool *stopped,
+                     fletch_error *error) {
+    fl_hub_names commits;
+    int          status = read_commits(repo, &commits, error);
+    for (size_t i = 0; status == 0 && !*stopped && i < commits.count; i++) {
+        if (fl_hub_commit_is_valid(commits.name[i])) {
+            status = list_snapshot(repo, commits.name[i], fn, user, stopped, error);
+        }
+    }
+    fl_hub_names_free(&commits);
+    return status;
+}
+
 int fl_hub_list(const fl_hub_options *options, fletch_hub_entry_fn fn, void *user,
                 fletch_error *error) {
     fl_hub_env   env;
-    fl_hub_names folders = {0};
+    fl_hub_repo  repo;
+    fl_hub_names folders;
+    char         id[FL_HUB_ID_MAX];
     bool         stopped = false;
-    int          status  = fl_hub_env_read(&env, options, error);
-    if (status == 0) {
-        status = fl_hub_names_read(&folders, env.cache, error);
-    }
+    FL_TRY(fl_hub_env_read(&env, options, error));
+    int status = fl_hub_names_read(&folders, env.cache, error);
     for (size_t i = 0; status == 0 && !stopped && i < folders.count; i++) {
-        char         id[FL_HUB_ID_MAX];
-        char         snapshots[FL_HUB_PATH_MAX];
-        fl_hub_repo  repo;
-        fl_hub_names commits = {0};
-        if (!id_of_folder(folders.name[i], id)) {
-            continue;
+        if (id_of_folder(folders.name[i], id)) {
+            status = fl_hub_repo_at(&repo, &env, id, error);
+            status = status == 0 ? list_repo(&repo, fn, user, &stopped, error) : status;
         }
-        status = fl_hub_repo_at(&repo, &env, id, error);
-        if (status == 0) {
-            status = fl_hub_repo_path(&repo, "snapshots", "", "", snapshots, error);
-        }
-        if (status == 0) {
-            status = fl_hub_names_read(&commits, snapshots, error);
-        }
-        for (size_t k = 0; status == 0 && !stopped && k < commits.count; k++) {
-            if (fl_hub_commit_is_valid(commits.name[k])) {
-                status = list_snapshot(&repo, commits.name[k], fn, user, &stopped, error);
-            }
-        }
-        fl_hub_names_free(&commits);
     }
     fl_hub_names_free(&folders);
     return status;
@@ -213,19 +213,17 @@ static int verify_file(void *user, const char *relative) {
 
 int fl_hub_verify(const char *name, const fl_hub_options *options, fletch_property_fn fn,
                   void *user, fletch_error *error) {
-    verification work   = {.fn = fn, .user = user, .error = error};
-    int          status = fl_hub_path(name, options, work.folder, sizeof work.folder, error);
-    if (status == 0) {
-        status = fl_hub_walk(work.folder, verify_file, &work, error);
+    verification work = {.fn = fn, .user = user, .error = error};
+    FL_TRY(fl_hub_path(name, options, work.folder, sizeof work.folder, error));
+    FL_TRY(fl_hub_walk(work.folder, verify_file, &work, error));
+    if (work.wrong == 0) {
+        return 0;
     }
-    if (status == 0 && work.wrong > 0) {
-        return fl_fail(
-            error, FLETCH_ECHECKSUM, FLETCH_NOWHERE,
-            "%u file(s) of %.120s are damaged, %.120s first; run `fletch model rm` and `fletch "
-            "model pull` to get them anew",
-            work.wrong, name, work.first);
-    }
-    return status;
+    return fl_fail(
+        error, FLETCH_ECHECKSUM, FLETCH_NOWHERE,
+        "%u file(s) of %.120s are damaged, %.120s first; run `fletch model rm` and `fletch "
+        "model pull` to get them anew",
+        work.wrong, name, work.first);
 }
 
 /* ---- remove ---- */
@@ -249,15 +247,12 @@ static int remove_counted(const char *path, uint64_t *freed, fletch_error *error
         return 0;
     }
     snprintf(sum.folder, sizeof sum.folder, "%s", path);
-    int status = S_ISDIR(info.st_mode) ? fl_hub_walk(path, add_size, &sum, error) : 0;
-    if (S_ISREG(info.st_mode)) {
-        sum.bytes = (uint64_t)info.st_size;
+    if (S_ISDIR(info.st_mode)) {
+        FL_TRY(fl_hub_walk(path, add_size, &sum, error));
     }
-    if (status == 0) {
-        status = fl_path_remove(path, error);
-    }
-    *freed += status == 0 ? sum.bytes : 0;
-    return status;
+    FL_TRY(fl_path_remove(path, error));
+    *freed += S_ISREG(info.st_mode) ? (uint64_t)info.st_size : sum.bytes;
+    return 0;
 }
 
 typedef struct blob_search {
@@ -281,18 +276,29 @@ static int add_blob(void *user, const char *relative) {
 /* The blobs that one snapshot links to, or all but one when `others`. */
 static int find_blobs(const fl_hub_repo *repo, const char *commit, bool others,
                       const fl_hub_names *commits, fl_hub_names *etags, fletch_error *error) {
-    int status = 0;
-    for (size_t i = 0; status == 0 && i < commits->count; i++) {
-        if ((strcmp(commits->name[i], commit) != 0) != others) {
-            continue;
-        }
-        blob_search search = {.etags = etags, .error = error};
-        status = fl_hub_repo_path(repo, "snapshots", commits->name[i], "", search.folder, error);
-        if (status == 0) {
-            status = fl_hub_walk(search.folder, add_blob, &search, error);
+    blob_search search = {.etags = etags, .error = error};
+    for (size_t i = 0; i < commits->count; i++) {
+        const char *one = commits->name[i];
+        if ((strcmp(one, commit) != 0) == others) {
+            FL_TRY(fl_hub_repo_path(repo, "snapshots", one, "", search.folder, error));
+            FL_TRY(fl_hub_walk(search.folder, add_blob, &search, error));
         }
     }
-    return status;
+    return 0;
+}
+
+static int remove_ref(const char *refs, const char *name, uint64_t *freed, fletch_error *error) {
+    char path[FL_HUB_PATH_MAX];
+    FL_TRY(fl_path_join(path, sizeof path, refs, name, error));
+    FL_TRY(remove_counted(path, freed, error));
+    /* Folders of a ref such as refs/pr/1 go when empty; rmdir refuses the others. */
+    for (char *slash; (slash = strrchr(path, '/')) > path + strlen(refs);) {
+        *slash = '\0';
+        if (rmdir(path) != 0) {
+            break;
+        }
+    }
+    return 0;
 }
 
 static int remove_refs(const fl_hub_repo *repo, const char *commit, uint64_t *freed,
@@ -300,24 +306,10 @@ static int remove_refs(const fl_hub_repo *repo, const char *commit, uint64_t *fr
     char         refs[FL_HUB_PATH_MAX];
     fl_hub_names names  = {0};
     ref_search   search = {.repo = repo, .commit = commit, .collect = &names};
-    int          status = fl_hub_repo_path(repo, "refs", "", "", refs, error);
-    if (status == 0) {
-        status = fl_hub_walk(refs, add_ref, &search, error);
-    }
+    FL_TRY(fl_hub_repo_path(repo, "refs", "", "", refs, error));
+    int status = fl_hub_walk(refs, add_ref, &search, error);
     for (size_t i = 0; status == 0 && i < names.count; i++) {
-        char path[FL_HUB_PATH_MAX];
-        status = fl_path_join(path, sizeof path, refs, names.name[i], error);
-        if (status == 0) {
-            status = remove_counted(path, freed, error);
-        }
-        /* Folders of a ref such as refs/pr/1 go when empty; rmdir refuses the others. */
-        for (char *slash = strrchr(path, '/'); status == 0 && slash > path + strlen(refs);
-             slash       = strrchr(path, '/')) {
-            *slash = '\0';
-            if (rmdir(path) != 0) {
-                break;
-            }
-        }
+        status = remove_ref(refs, names.name[i], freed, error);
     }
     fl_hub_names_free(&names);
     fl_buf_free(&search.refs);
@@ -325,40 +317,41 @@ static int remove_refs(const fl_hub_repo *repo, const char *commit, uint64_t *fr
 }
 
 static int remove_repo(const fl_hub_repo *repo, uint64_t *freed, fletch_error *error) {
-    int status = remove_counted(repo->folder, freed, error);
-    return status != 0 ? status : remove_counted(repo->locks, freed, error);
+    FL_TRY(remove_counted(repo->folder, freed, error));
+    return remove_counted(repo->locks, freed, error);
+}
+
+static int remove_part(const fl_hub_repo *repo, const char *kind, const char *name, uint64_t *freed,
+                       fletch_error *error) {
+    char path[FL_HUB_PATH_MAX];
+    FL_TRY(fl_hub_repo_path(repo, kind, name, "", path, error));
+    return remove_counted(path, freed, error);
 }
 
 /* The ref goes first, so that nobody finds a half-removed snapshot by name. */
+static int remove_names(const fl_hub_repo *repo, const char *commit, uint64_t *freed,
+                        fletch_error *error) {
+    char tree[FL_HUB_COMMIT_MAX + 8];
+    snprintf(tree, sizeof tree, "%s.json", commit);
+    FL_TRY(remove_refs(repo, commit, freed, error));
+    FL_TRY(remove_part(repo, "snapshots", commit, freed, error));
+    FL_TRY(remove_part(repo, ".no_exist", commit, freed, error));
+    return remove_part(repo, "trees", tree, freed, error);
+}
+
 static int remove_commit(const fl_hub_repo *repo, const char *commit, const fl_hub_names *commits,
                          uint64_t *freed, fletch_error *error) {
-    fl_hub_names mine   = {0};
-    fl_hub_names theirs = {0};
-    char         path[FL_HUB_PATH_MAX];
-    char         tree[FL_HUB_COMMIT_MAX + 8];
-    snprintf(tree, sizeof tree, "%s.json", commit);
-    const char *const kinds[] = {"snapshots", ".no_exist", "trees"};
-    const char *const names[] = {commit, commit, tree};
-    int               status  = find_blobs(repo, commit, false, commits, &mine, error);
+    fl_hub_names mine = {0}, theirs = {0};
+    int          status = find_blobs(repo, commit, false, commits, &mine, error);
     if (status == 0) {
         status = find_blobs(repo, commit, true, commits, &theirs, error);
     }
     if (status == 0) {
-        status = remove_refs(repo, commit, freed, error);
-    }
-    for (size_t i = 0; status == 0 && i < sizeof kinds / sizeof kinds[0]; i++) {
-        status = fl_hub_repo_path(repo, kinds[i], names[i], "", path, error);
-        if (status == 0) {
-            status = remove_counted(path, freed, error);
-        }
+        status = remove_names(repo, commit, freed, error);
     }
     for (size_t i = 0; status == 0 && i < mine.count; i++) {
-        if (fl_hub_names_has(&theirs, mine.name[i])) {
-            continue;
-        }
-        status = fl_hub_repo_path(repo, "blobs", mine.name[i], "", path, error);
-        if (status == 0) {
-            status = remove_counted(path, freed, error);
+        if (!fl_hub_names_has(&theirs, mine.name[i])) {
+            status = remove_part(repo, "blobs", mine.name[i], freed, error);
         }
     }
     fl_hub_names_free(&mine);
@@ -377,41 +370,33 @@ static int find_repo(fl_hub_repo *repo, fl_hub_name *name, const char *text,
                        "%.300s is a path; only models of the cache are removed, by their hub id",
                        text);
     }
-    int status = fl_hub_env_read(&env, options, error);
-    if (status == 0) {
-        status = fl_hub_repo_at(repo, &env, name->id, error);
-    }
-    if (status == 0 && lstat(repo->folder, &info) != 0) {
+    FL_TRY(fl_hub_env_read(&env, options, error));
+    FL_TRY(fl_hub_repo_at(repo, &env, name->id, error));
+    if (lstat(repo->folder, &info) != 0) {
         return fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
                        "%s is not in the cache %.200s; `fletch model ls` lists what is", name->id,
                        env.cache);
     }
-    if (status == 0 && !S_ISDIR(info.st_mode)) {
+    if (!S_ISDIR(info.st_mode)) {
         return fl_fail(error, FLETCH_EDENIED, FLETCH_NOWHERE,
                        "%.300s is not a folder but a link or file; remove it by hand",
                        repo->folder);
     }
-    return status;
+    return 0;
 }
 
 int fl_hub_remove(const char *name, const fl_hub_options *options, uint64_t *freed,
                   fletch_error *error) {
     fl_hub_name  parsed;
     fl_hub_repo  repo;
-    fl_hub_names commits = {0};
-    uint64_t     bytes   = 0;
-    char         path[FL_HUB_PATH_MAX];
+    fl_hub_names commits;
+    uint64_t     bytes                     = 0;
     char         commit[FL_HUB_COMMIT_MAX] = "";
     if (freed != NULL) {
         *freed = 0;
     }
-    int status = find_repo(&repo, &parsed, name, options, error);
-    if (status == 0) {
-        status = fl_hub_repo_path(&repo, "snapshots", "", "", path, error);
-    }
-    if (status == 0) {
-        status = fl_hub_names_read(&commits, path, error);
-    }
+    FL_TRY(find_repo(&repo, &parsed, name, options, error));
+    int status = read_commits(&repo, &commits, error);
     if (status == 0 && parsed.revision[0] != '\0' &&
         (!fl_hub_ref_read(&repo, parsed.revision, commit) || !fl_hub_names_has(&commits, commit))) {
         status = fl_fail(

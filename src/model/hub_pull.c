@@ -131,19 +131,12 @@ static void make_url(fl_buf *url, const pull_work *pull, const char *before, con
 
 static int read_listing(pull_work *pull, const fl_buf *text, fletch_error *error) {
     fl_json *listing = NULL;
-    fl_json *value   = NULL;
-    int      status  = fl_json_parse(&listing, text->data != NULL ? text->data : "", text->size,
-                                     FL_HUB_JSON_MAX, 0, "the hub's list of files", error);
-    if (status != 0) {
-        return status;
-    }
-    const char *commit = "";
-    if (fl_json_is(listing, FL_JSON_OBJECT) && fl_json_find(listing, "sha", &value) &&
-        fl_json_is(value, FL_JSON_STRING)) {
-        commit = fl_json_text(value);
-    }
-    if (!fl_hub_commit_is_valid(commit) || !fl_json_find(listing, "siblings", &value) ||
-        !fl_json_is(value, FL_JSON_ARRAY)) {
+    int      status  = 0;
+    FL_TRY(fl_json_parse(&listing, text->data != NULL ? text->data : "", text->size,
+                         FL_HUB_JSON_MAX, 0, "the hub's list of files", error));
+    const char *commit = fl_json_text(fl_json_get(listing, "sha"));
+    fl_json    *files  = fl_json_get(listing, "siblings");
+    if (commit == NULL || !fl_hub_commit_is_valid(commit) || !fl_json_is(files, FL_JSON_ARRAY)) {
         fl_json_free(listing);
         return fl_fail(
             error, FLETCH_ENETWORK, FLETCH_NOWHERE,
@@ -152,15 +145,9 @@ static int read_listing(pull_work *pull, const fl_buf *text, fletch_error *error
             pull->env->endpoint, pull->repo->id);
     }
     memcpy(pull->commit, commit, FL_HUB_COMMIT_MAX);
-    size_t count = fl_json_count(value);
-    for (size_t i = 0; status == 0 && i < count; i++) {
-        fl_json    *name = NULL;
-        fl_json    *item = fl_json_item(value, i);
-        const char *path = "";
-        if (fl_json_is(item, FL_JSON_OBJECT) && fl_json_find(item, "rfilename", &name) &&
-            fl_json_is(name, FL_JSON_STRING)) {
-            path = fl_json_text(name);
-        }
+    for (size_t i = 0; status == 0 && i < fl_json_count(files); i++) {
+        const char *path = fl_json_text(fl_json_get(fl_json_item(files, i), "rfilename"));
+        path             = path != NULL ? path : "";
         if (fl_path_is_safe(path)) { /* a name that leaves the folder is never taken */
             status = fl_hub_names_add(&pull->listed, path, error);
         } else {
@@ -181,10 +168,9 @@ static int ask_listing(pull_work *pull, fletch_error *error) {
     int status = url.failed ? fl_fail_nomem(error, url.size, "a URL")
                             : fl_download_text(pull->session, url.data, FL_HUB_JSON_MAX, &text,
                                                &reply, error);
-    if (status == 0 && reply.status != 200) {
-        status = refuse(pull, &reply, "the list of files", error);
-    } else if (status == 0) {
-        status = read_listing(pull, &text, error);
+    if (status == 0) {
+        status = reply.status == 200 ? read_listing(pull, &text, error)
+                                     : refuse(pull, &reply, "the list of files", error);
     }
     fl_buf_free(&url);
     fl_buf_free(&text);
@@ -248,24 +234,21 @@ static int choose(pull_work *pull, fletch_error *error) {
                                  : fl_hub_names_has(&pull->listed, index) ? index
                                                                           : NULL;
     bool              weights  = root != NULL;
-    int               status   = 0;
     /* Two rounds, small files first: a model that lacks something is noticed before 400 MB came. */
     for (int round = 0; round < 2; round++) {
-        for (size_t i = 0; status == 0 && i < pull->listed.count; i++) {
+        for (size_t i = 0; i < pull->listed.count; i++) {
             const char *name = pull->listed.name[i];
             if (fl_hub_file_is_needed(name) && is_weights(name) == (round == 1)) {
                 weights = weights || (is_weights(name) && strchr(name, '/') != NULL);
-                status  = fl_hub_names_add(&pull->chosen, name, error);
+                FL_TRY(fl_hub_names_add(&pull->chosen, name, error));
             }
         }
     }
-    if (status == 0 && root != NULL) {
-        status = fl_hub_names_add(&pull->chosen, root, error);
+    if (root != NULL) {
+        FL_TRY(fl_hub_names_add(&pull->chosen, root, error));
     }
-    if (status == 0 && !weights) {
-        return refuse_pickle(pull, find_pickle(&pull->listed, ""), error);
-    }
-    return status != 0 ? status : check_modules(pull, error);
+    return weights ? check_modules(pull, error)
+                   : refuse_pickle(pull, find_pickle(&pull->listed, ""), error);
 }
 
 /* ---- one file ---- */
@@ -374,18 +357,14 @@ static int fetch_blob(pull_work *pull, const char *url, const char *name, const 
         }
         int status = fill(pull, url, name, part, fd, head, error);
         close(fd);
-        if (status == 0) {
-            status = check_hash(part, head->etag, name, error);
-        }
-        if (status == 0 && rename(part, blob) != 0) {
-            return fl_fail_errno(error, errno, "cannot write", blob);
-        }
-        if (status == 0) {
+        FL_TRY(status); /* what came stays for the next try */
+        status = check_hash(part, head->etag, name, error);
+        if (status == 0 && rename(part, blob) == 0) {
             fl_parent_sync(blob);
             return 0;
         }
         if (status != FLETCH_ECHECKSUM) {
-            return status; /* what came stays for the next try */
+            return status != 0 ? status : fl_fail_errno(error, errno, "cannot write", blob);
         }
         unlink(part);
         if (!resumed || round > 0) {
@@ -472,14 +451,12 @@ static int fetch_named(pull_work *pull, const char *name, fletch_error *error) {
 static int fetch_shards(pull_work *pull, fletch_error *error) {
     static const char index[] = "model.safetensors.index.json";
     char              path[FL_HUB_PATH_MAX];
-    fl_hub_names      shards = {0};
+    fl_hub_names      shards;
     if (!fl_hub_names_has(&pull->chosen, index)) {
         return 0;
     }
-    int status = fl_hub_repo_path(pull->repo, "snapshots", pull->commit, index, path, error);
-    if (status == 0) {
-        status = fl_hub_shards_read(path, &shards, error);
-    }
+    FL_TRY(fl_hub_repo_path(pull->repo, "snapshots", pull->commit, index, path, error));
+    int status = fl_hub_shards_read(path, &shards, error);
     for (size_t i = 0; status == 0 && i < shards.count; i++) {
         status = fl_hub_names_has(&pull->listed, shards.name[i])
                      ? fetch_named(pull, shards.name[i], error)
@@ -497,13 +474,12 @@ static int mark_absent(const pull_work *pull, fletch_error *error) {
         "modules.json",   "config_sentence_transformers.json", "sentence_bert_config.json",
         "tokenizer.json", "special_tokens_map.json",           "model.safetensors",
     };
-    int status = 0;
-    for (size_t i = 0; status == 0 && i < sizeof optional / sizeof optional[0]; i++) {
+    for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++) {
         if (!fl_hub_names_has(&pull->listed, optional[i])) {
-            status = fl_hub_mark_absent(pull->repo, pull->commit, optional[i], error);
+            FL_TRY(fl_hub_mark_absent(pull->repo, pull->commit, optional[i], error));
         }
     }
-    return status;
+    return 0;
 }
 
 /* Backup programs skip a folder that carries this file (https://bford.info/cachedir/). */
@@ -522,29 +498,18 @@ static void tag_cache(const fl_hub_env *env) {
 }
 
 static int run(pull_work *pull, fletch_error *error) {
-    int status = ask_listing(pull, error);
-    if (status == 0) {
-        status = choose(pull, error);
+    FL_TRY(ask_listing(pull, error));
+    FL_TRY(choose(pull, error));
+    FL_TRY(fl_folder_make(pull->repo->folder, error));
+    tag_cache(pull->env);
+    for (size_t i = 0; i < pull->chosen.count; i++) {
+        FL_TRY(fetch_named(pull, pull->chosen.name[i], error));
     }
-    if (status == 0) {
-        status = fl_folder_make(pull->repo->folder, error);
-    }
-    if (status == 0) {
-        tag_cache(pull->env);
-    }
-    for (size_t i = 0; status == 0 && i < pull->chosen.count; i++) {
-        status = fetch_named(pull, pull->chosen.name[i], error);
-    }
-    if (status == 0) {
-        status = fetch_shards(pull, error);
-    }
-    if (status == 0) {
-        status = mark_absent(pull, error);
-    }
-    if (status == 0 && strcmp(pull->revision, pull->commit) != 0) {
-        status = fl_hub_ref_write(pull->repo, pull->revision, pull->commit, error);
-    }
-    return status;
+    FL_TRY(fetch_shards(pull, error));
+    FL_TRY(mark_absent(pull, error));
+    return strcmp(pull->revision, pull->commit) == 0
+               ? 0
+               : fl_hub_ref_write(pull->repo, pull->revision, pull->commit, error);
 }
 
 int fl_hub_fetch(const fl_hub_env *env, const fl_hub_repo *repo, const char *revision,

@@ -78,15 +78,12 @@ bool fl_hub_file_is_needed(const char *relative) {
 }
 
 int fl_hub_shards_read(const char *index_path, fl_hub_names *shards, fletch_error *error) {
-    *shards          = (fl_hub_names){0};
-    fl_json *index   = NULL;
-    fl_json *weights = NULL;
-    int      status  = fl_json_read(&index, index_path, FL_HUB_JSON_MAX, error);
-    if (status != 0) {
-        return status;
-    }
-    if (!fl_json_is(index, FL_JSON_OBJECT) || !fl_json_find(index, "weight_map", &weights) ||
-        !fl_json_is(weights, FL_JSON_OBJECT)) {
+    *shards         = (fl_hub_names){0};
+    fl_json *index  = NULL;
+    int      status = 0;
+    FL_TRY(fl_json_read(&index, index_path, FL_HUB_JSON_MAX, error));
+    fl_json *weights = fl_json_get(index, "weight_map");
+    if (!fl_json_is(weights, FL_JSON_OBJECT)) {
         fl_json_free(index);
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s has no weight_map", index_path);
     }
