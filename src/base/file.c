@@ -161,8 +161,10 @@ bool fl_file_exists(const char *path) {
     return stat(path, &status) == 0 && S_ISREG(status.st_mode);
 }
 
-int fl_file_find(const char *path, fletch_error *error) {
+int fl_file_find(char *path, size_t capacity, const char *folder, const char *name,
+                 fletch_error *error) {
     struct stat status;
+    FL_TRY(fl_path_join(path, capacity, folder, name, error));
     if (stat(path, &status) == 0) {
         if (S_ISREG(status.st_mode)) {
             return 1;

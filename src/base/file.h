@@ -28,10 +28,12 @@ int fl_file_read(const char *path, size_t size_max, fl_buf *out, fletch_error *e
 
 bool fl_file_exists(const char *path); /* a regular file, links followed */
 
-/* For a file that may be absent: 1 a regular file, 0 nothing has that name, FLETCH_EMODEL for a name that
- * leads to no file (a broken link, a folder, a pipe, a device), or as fl_file_read when the folder may not
- * be searched. Reading on as if the file were absent would give other vectors. */
-int fl_file_find(const char *path, fletch_error *error);
+/* For a file of `folder` that may be absent, whose path goes to path[capacity]: 1 a regular file, 0 nothing has that
+ * name, FLETCH_EMODEL for a name that leads to no file (a broken link, a folder, a pipe, a device), or as fl_path_join
+ * and fl_file_read where it is too long or the folder may not be searched. Reading on as if the file were absent
+ * would give other vectors. */
+int fl_file_find(char *path, size_t capacity, const char *folder, const char *name,
+                 fletch_error *error);
 
 bool fl_folder_exists(const char *path);
 

@@ -81,11 +81,10 @@ int fl_causal_find(fl_model *model, fletch_error *error) {
 }
 
 int fl_causal_module(fl_model *model, const char *folder, fletch_error *error) {
-    char     path[FL_MODEL_PATH_MAX];
-    fl_json *root = NULL;
-    FL_TRY(fl_model_read_json(&root, path, folder, "config.json", error));
-    fl_json_reader reader   = {.object = root, .source = path, .error = error};
-    const char    *input    = fl_json_string(&reader, "module_input_name", "causal_logits");
+    char           path[FL_MODEL_PATH_MAX];
+    fl_json_reader reader;
+    FL_TRY(fl_model_read_json(&reader, path, folder, "config.json", error));
+    const char *input       = fl_json_string(&reader, "module_input_name", "causal_logits");
     model->own->true_token  = fl_json_int(&reader, "true_token_id", -1, 0, INT32_MAX);
     model->own->false_token = fl_json_int(&reader, "false_token_id", -1, 0, INT32_MAX);
     if (strcmp(input, "causal_logits") != 0)
@@ -93,14 +92,12 @@ int fl_causal_module(fl_model *model, const char *folder, fletch_error *error) {
     int status = reader.status;
     if (status == 0 && model->own->true_token < 0)
         status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s has no true_token_id.", path);
-    fl_json_free(root);
+    fl_json_free(reader.object);
     return status;
 }
 
 void fl_causal_pool(fl_model *model) {
-    model->encoder.pooling[0]      = FL_POOL_LAST_TOKEN;
-    model->encoder.pooling_count   = 1;
-    model->pooling_source.origin   = "the language model's last token";
+    fl_pooling_set(model, FL_POOL_LAST_TOKEN, "the language model's last token");
     model->normalize_source.origin = "the language model";
 }
 
@@ -126,8 +123,7 @@ int fl_causal_read(fl_model *model, bool tied, fletch_error *error) {
     if (matrix == NULL || tied)
         matrix = &model->encoder.global[FL_SLOT_WORD];
     if (matrix->data == NULL || matrix->rank != 2 || matrix->shape[1] != hidden ||
-        (matrix->dtype != FL_DTYPE_F32 && matrix->dtype != FL_DTYPE_F16 &&
-         matrix->dtype != FL_DTYPE_BF16))
+        !fl_dtype_is_real(matrix->dtype))
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%s: lm_head.weight is no matrix of floating point rows %u wide.",
                        model->folder, hidden);

@@ -66,10 +66,10 @@ static void put_text(compiler *c, fl_chat_piece *to, uint32_t *count, uint32_t r
                      const char *text, size_t size) {
     if (size == 0 || c->status != 0)
         return;
-    const char *kept = fl_model_keep(c->model, "%.*s", (int)size, text);
-    if (kept == NULL)
-        c->status = fl_fail_nomem(c->error, size, "a chat template");
-    else
+    const char *kept;
+    c->status =
+        fl_model_keep(c->model, &kept, "a chat template", c->error, "%.*s", (int)size, text);
+    if (c->status == 0)
         put(c, to, count, room, (fl_chat_piece){FL_CHAT_TEXT, kept});
 }
 
@@ -138,9 +138,10 @@ static const char *take_string(compiler *c, size_t *size) {
     if (c->at == c->end)
         refuse(c, "a string without an end", begin);
     c->at += c->at < c->end;
-    const char *kept = c->status == 0 ? fl_model_keep(c->model, "%.*s", (int)*size, text) : NULL;
-    if (c->status == 0 && kept == NULL)
-        c->status = fl_fail_nomem(c->error, *size, "a chat template");
+    const char *kept = NULL;
+    if (c->status == 0)
+        c->status =
+            fl_model_keep(c->model, &kept, "a chat template", c->error, "%.*s", (int)*size, text);
     fl_free(text);
     return kept;
 }
@@ -304,10 +305,8 @@ static void compile(compiler *c) {
 static int read_text(fl_model *model, fl_buf *out, const char **source, fletch_error *error) {
     char           path[FL_MODEL_PATH_MAX];
     fl_json_reader config;
-    int            status =
-        fl_path_join(path, sizeof path, model->own->transformer, "chat_template.jinja", error);
-    int there = status != 0 ? status : fl_file_find(path, error);
     *source   = "chat_template.jinja";
+    int there = fl_file_find(path, sizeof path, model->own->transformer, *source, error);
     if (there < 0)
         return there;
     if (there > 0)

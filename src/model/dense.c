@@ -84,8 +84,7 @@ int fl_dense_load(float **out, const fl_safetensors *file, const char *folder, c
         (rank == 2 && tensor->shape[1] != columns))
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%s: the shape of tensor %s does not fit config.json.", folder, name);
-    if (tensor->dtype != FL_DTYPE_F32 && tensor->dtype != FL_DTYPE_F16 &&
-        tensor->dtype != FL_DTYPE_BF16)
+    if (!fl_dtype_is_real(tensor->dtype))
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "%s: tensor %s has dtype %s; weights may be F32, F16 or BF16.", folder, name,
                        fl_dtype_name(tensor->dtype));
@@ -116,13 +115,19 @@ static int load_stage(fl_stage *stage, const char *folder, const char *layer, bo
     return status;
 }
 
-/* config.json of a module; it must be there. */
-static int read_config(fl_json **root, char *path, const char *folder, fletch_error *error) {
-    int status = fl_model_read_json(root, path, folder, "config.json", error);
-    if (status == 0 && *root == NULL)
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s is missing, but modules.json names it.", path);
-    return status;
+void fl_stage_free(fl_stage *stage) {
+    fl_free(stage->weight);
+    fl_free(stage->bias);
+    fl_free(stage->residual);
+    *stage = (fl_stage){.kind = FL_STAGE_DENSE};
+}
+
+int fl_module_config_read(fl_json_reader *out, char *path, const char *folder,
+                          fletch_error *error) {
+    FL_TRY(fl_model_read_json(out, path, folder, "config.json", error));
+    return out->object != NULL ? 0
+                               : fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
+                                         "%s is missing, but modules.json names it.", path);
 }
 
 static int check_width(const char *path, int64_t has, uint32_t width, fletch_error *error) {
@@ -135,21 +140,20 @@ static int check_width(const char *path, int64_t has, uint32_t width, fletch_err
 
 int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, const char *own,
                   const char *output, bool *writes_it, fletch_error *error) {
-    char     path[FL_MODEL_PATH_MAX];
-    fl_json *root = NULL;
-    FL_TRY(read_config(&root, path, folder, error));
-    fl_json_reader reader = {.object = root, .source = path, .error = error};
-    int64_t        in     = fl_json_int(&reader, "in_features", 0, 1, DENSE_WIDTH_MAX);
-    int64_t        out    = fl_json_int(&reader, "out_features", 0, 1, DENSE_WIDTH_MAX);
-    bool           bias   = fl_json_bool(&reader, "bias", true);
-    stage->kind           = FL_STAGE_DENSE;
-    stage->activation     = read_activation(&reader);
-    stage->adds_row       = fl_json_bool(&reader, "use_residual", false);
-    *writes_it            = check_features(&reader, own, own, output);
-    int status            = reader.status;
+    char           path[FL_MODEL_PATH_MAX];
+    fl_json_reader reader;
+    FL_TRY(fl_module_config_read(&reader, path, folder, error));
+    int64_t in        = fl_json_int(&reader, "in_features", 0, 1, DENSE_WIDTH_MAX);
+    int64_t out       = fl_json_int(&reader, "out_features", 0, 1, DENSE_WIDTH_MAX);
+    bool    bias      = fl_json_bool(&reader, "bias", true);
+    stage->kind       = FL_STAGE_DENSE;
+    stage->activation = read_activation(&reader);
+    stage->adds_row   = fl_json_bool(&reader, "use_residual", false);
+    *writes_it        = check_features(&reader, own, own, output);
+    int status        = reader.status;
     if (status == 0 && out == 0)
         status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s has no out_features.", path);
-    fl_json_free(root);
+    fl_json_free(reader.object);
     if (status == 0)
         status = check_width(path, in, width, error);
     stage->in  = (uint32_t)in;
@@ -158,13 +162,12 @@ int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, const cha
 }
 
 int fl_layer_norm_read(fl_stage *stage, const char *folder, uint32_t width, fletch_error *error) {
-    char     path[FL_MODEL_PATH_MAX];
-    fl_json *root = NULL;
-    FL_TRY(read_config(&root, path, folder, error));
-    fl_json_reader reader    = {.object = root, .source = path, .error = error};
-    int64_t        dimension = fl_json_int(&reader, "dimension", 0, 1, DENSE_WIDTH_MAX);
-    int            status    = reader.status;
-    fl_json_free(root);
+    char           path[FL_MODEL_PATH_MAX];
+    fl_json_reader reader;
+    FL_TRY(fl_module_config_read(&reader, path, folder, error));
+    int64_t dimension = fl_json_int(&reader, "dimension", 0, 1, DENSE_WIDTH_MAX);
+    int     status    = reader.status;
+    fl_json_free(reader.object);
     if (status == 0)
         status = check_width(path, dimension, width, error);
     stage->kind = FL_STAGE_LAYER_NORM;

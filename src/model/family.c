@@ -89,26 +89,13 @@ static const char *spelling(const fl_json_reader *r, const char *keys, char key[
     return key;
 }
 
-/* A key's object as a reader of its own, which passes its failure on by `settle`. */
-static fl_json_reader descend(fl_json_reader *r, const char *key) {
-    return (fl_json_reader){.object = fl_json_has(r, key) ? fl_json_object(r, key) : NULL,
-                            .source = r->source,
-                            .error  = r->error,
-                            .status = r->status};
-}
-
-static void settle(fl_json_reader *r, const fl_json_reader *below) {
-    if (r->status == 0)
-        r->status = below->status;
-}
-
 /* auto_map points to Python code in some repository: the network is what that code says. */
 static const char *remote_code(fl_json_reader *config) {
-    fl_json_reader map  = descend(config, "auto_map");
+    fl_json_reader map  = fl_json_below(config, "auto_map");
     const char    *code = fl_json_string(&map, "AutoModel", NULL);
     if (code == NULL)
         code = fl_json_string(&map, "AutoConfig", NULL);
-    settle(config, &map);
+    fl_json_settle(config, &map);
     return code;
 }
 
@@ -176,9 +163,7 @@ static void refuse_switches(const fl_family *family, fl_json_reader *config) {
     for (size_t i = 0; i < sizeof hub / sizeof *hub; i++)
         if (hub[i] != NULL && !is_hub_code(family, config))
             check_only(config, &(fl_only){hub[i], "1"});
-    fl_json *pruned =
-        fl_json_has(config, "pruned_heads") ? fl_json_object(config, "pruned_heads") : NULL;
-    if (fl_json_count(pruned) > 0)
+    if (fl_json_count(fl_json_object(config, "pruned_heads")) > 0)
         fl_family_refuse(config, "pruned_heads", "not empty");
 }
 
@@ -308,11 +293,12 @@ static fl_rope read_rope(const fl_family *family, const fl_encoder_desc *desc,
                          fl_json_reader *config, const char *kind, const char *theta,
                          double fallback) {
     char           key[KEY_MAX];
-    fl_json_reader all = descend(config, "rope_parameters");
+    fl_json_reader all = fl_json_below(config, "rope_parameters");
     bool nested = fl_json_has(&all, "full_attention") || fl_json_has(&all, "sliding_attention");
-    fl_json_reader one = nested                                   ? descend(&all, kind)
-                         : fl_json_has(config, "rope_parameters") ? all
-                                                                  : descend(config, "rope_scaling");
+    fl_json_reader one = nested ? fl_json_below(&all, kind)
+                         : fl_json_has(config, "rope_parameters")
+                             ? all
+                             : fl_json_below(config, "rope_scaling");
     if (family->rope.local_theta != NULL && !nested && one.object != NULL)
         fl_family_refuse(config, "rope_parameters", "for all layers alike");
     double fraction = 1.0;
@@ -331,8 +317,8 @@ static fl_rope read_rope(const fl_family *family, const fl_encoder_desc *desc,
         damage(config, "head_dim", rope.dims, "cannot be turned in pairs by rotary positions");
     if (config->status == 0 && one.status == 0)
         read_scaling(family, desc, &rope, &one);
-    settle(&all, &one);
-    settle(config, &all);
+    fl_json_settle(&all, &one);
+    fl_json_settle(config, &all);
     return rope;
 }
 
@@ -387,8 +373,7 @@ static uint32_t read_window(const fl_family *family, const fl_encoder_desc *desc
 /* layer_types, else every n-th; `out` [layers] is true where a layer has the window. */
 static void read_layer_types(const fl_family *family, fl_encoder_desc *desc,
                              fl_json_reader *config) {
-    fl_json *types =
-        fl_json_has(config, "layer_types") ? fl_json_array(config, "layer_types") : NULL;
+    fl_json *types = fl_json_array(config, "layer_types");
     uint32_t every = 0;
     if (family->window.every != NULL)
         every = (uint32_t)fl_json_int(config, family->window.every, family->window.every_fallback,

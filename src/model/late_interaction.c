@@ -35,11 +35,7 @@ bool fl_late_names(const char *type) {
 /* {"strategy": "fixed" | "min", "length", "attend", "token"}; null: none. */
 static void read_expansion(fl_model *model, fl_json_reader *parent) {
     fl_late       *late = &model->late;
-    fl_json_reader own  = {.object = fl_json_has(parent, "query_expansion")
-                                         ? fl_json_object(parent, "query_expansion")
-                                         : NULL,
-                           .source = parent->source,
-                           .error  = parent->error};
+    fl_json_reader own  = fl_json_below(parent, "query_expansion");
     late->expansion     = 0;
     if (own.object == NULL)
         return;
@@ -48,16 +44,15 @@ static void read_expansion(fl_model *model, fl_json_reader *parent) {
     late->expansion      = (uint32_t)fl_json_int(&own, "length", 0, 1, LENGTH_MAX);
     late->attends        = fl_json_bool(&own, "attend", false);
     late->fixed          = strcmp(strategy, "fixed") == 0;
-    late->filler         = token != NULL ? fl_model_keep(model, "%s", token) : NULL;
+    late->filler         = NULL;
     if (!late->fixed && strcmp(strategy, "min") != 0)
         fl_family_refuse(&own, "query_expansion: strategy", strategy);
     if (own.status == 0 && late->expansion == 0)
         own.status = fl_fail(own.error, FLETCH_EMODEL, FLETCH_NOWHERE,
                              "%s: query_expansion has no length.", own.source);
-    if (own.status == 0 && token != NULL && late->filler == NULL)
-        own.status = fl_fail_nomem(own.error, strlen(token), "a token");
-    if (parent->status == 0)
-        parent->status = own.status;
+    if (own.status == 0 && token != NULL)
+        own.status = fl_model_keep(model, &late->filler, "a token", own.error, "%s", token);
+    fl_json_settle(parent, &own);
 }
 
 /* The lengths of queries and documents where `reader` has them. */
@@ -78,7 +73,7 @@ void fl_late_lengths(fl_model *model, fl_json_reader *sentence) {
 
 /* The strings of a list; what is no string is damage. */
 static int read_skipped(fl_model *model, fl_json_reader *reader, const char *key) {
-    fl_json *list  = fl_json_has(reader, key) ? fl_json_array(reader, key) : NULL;
+    fl_json *list  = fl_json_array(reader, key);
     size_t   count = fl_json_count(list);
     if (reader->status != 0)
         return reader->status;
@@ -95,10 +90,9 @@ static int read_skipped(fl_model *model, fl_json_reader *reader, const char *key
         if (word == NULL)
             return fl_fail(reader->error, FLETCH_EMODEL, FLETCH_NOWHERE,
                            "%s: %s holds something that is no string.", reader->source, key);
-        word = fl_model_keep(model, "%s", word);
-        if (word == NULL)
-            return fl_fail_nomem(reader->error, sizeof word, "a skiplist");
-        model->late.skipped[model->late.skipped_count++] = word;
+        FL_TRY(
+            fl_model_keep(model, &model->late.skipped[i], "a skiplist", reader->error, "%s", word));
+        model->late.skipped_count++;
     }
     return 0;
 }
@@ -107,11 +101,9 @@ static int skip_punctuation(fl_model *model, fletch_error *error) {
     model->late.skipped = fl_alloc_zero(PUNCTUATION, sizeof *model->late.skipped);
     if (model->late.skipped == NULL)
         return fl_fail_nomem(error, PUNCTUATION * sizeof *model->late.skipped, "a skiplist");
-    for (uint32_t i = 0; i < PUNCTUATION; i++) {
-        model->late.skipped[i] = fl_model_keep(model, "%c", punctuation[i]);
-        if (model->late.skipped[i] == NULL)
-            return fl_fail_nomem(error, 2, "a skiplist");
-    }
+    for (uint32_t i = 0; i < PUNCTUATION; i++)
+        FL_TRY(fl_model_keep(model, &model->late.skipped[i], "a skiplist", error, "%c",
+                             punctuation[i]));
     model->late.skipped_count = PUNCTUATION;
     return 0;
 }
@@ -121,14 +113,13 @@ static void skip_documents(fl_late *late) {
 }
 
 int fl_late_mask(fl_model *model, const char *folder, fletch_error *error) {
-    fl_late *late = &model->late;
-    char     path[FL_MODEL_PATH_MAX];
-    fl_json *root = NULL;
-    FL_TRY(fl_model_read_json(&root, path, folder, "config.json", error));
-    fl_json_reader reader = {.object = root, .source = path, .error = error};
-    fl_json       *tasks  = fl_json_get(root, "skiplist_tasks");
-    const char    *single = fl_json_text(tasks);
-    model->own->masks     = true;
+    fl_late       *late = &model->late;
+    char           path[FL_MODEL_PATH_MAX];
+    fl_json_reader reader;
+    FL_TRY(fl_model_read_json(&reader, path, folder, "config.json", error));
+    fl_json    *tasks  = fl_json_get(reader.object, "skiplist_tasks");
+    const char *single = fl_json_text(tasks);
+    model->own->masks  = true;
     if (fl_json_has(&reader, "keep_only_token_ids"))
         fl_family_refuse(&reader, "keep_only_token_ids", "a list");
     int status =
@@ -142,15 +133,16 @@ int fl_late_mask(fl_model *model, const char *folder, fletch_error *error) {
     }
     if (single == NULL && !fl_json_is(tasks, FL_JSON_ARRAY))
         skip_documents(late);
-    fl_json_free(root);
+    fl_json_free(reader.object);
     return status;
 }
 
 /* ---- What older programs save ---------------------------------------------------------------- */
 
 static int keep_prefix(fl_model *model, int side, const char *text, fletch_error *error) {
-    model->own->prefix[side] = model->late.marker[side] = fl_model_keep(model, "%s", text);
-    return model->own->prefix[side] != NULL ? 0 : fl_fail_nomem(error, strlen(text), "a prefix");
+    FL_TRY(fl_model_keep(model, &model->own->prefix[side], "a prefix", error, "%s", text));
+    model->late.marker[side] = model->own->prefix[side];
+    return 0;
 }
 
 /* Flat keys, which PyLate writes, become what sentence-transformers makes of them. */
@@ -193,13 +185,12 @@ static int read_flat(fl_model *model, fl_json_reader *reader, bool colbert) {
 }
 
 static int read_stanford(fl_model *model, fletch_error *error) {
-    fl_late *late = &model->late;
-    char     path[FL_MODEL_PATH_MAX];
-    fl_json *root = NULL;
-    FL_TRY(fl_model_read_json(&root, path, model->folder, "artifact.metadata", error));
-    fl_json_reader reader   = {.object = root, .source = path, .error = error};
-    const char    *names[2] = {fl_json_string(&reader, "query_token_id", "[unused0]"),
-                               fl_json_string(&reader, "doc_token_id", "[unused1]")};
+    fl_late       *late = &model->late;
+    char           path[FL_MODEL_PATH_MAX];
+    fl_json_reader reader;
+    FL_TRY(fl_model_read_json(&reader, path, model->folder, "artifact.metadata", error));
+    const char *names[2] = {fl_json_string(&reader, "query_token_id", "[unused0]"),
+                            fl_json_string(&reader, "doc_token_id", "[unused1]")};
     late->expansion =
         (uint32_t)fl_json_int(&reader, "query_maxlen", STANFORD_LENGTH, 1, LENGTH_MAX);
     late->length[FL_SIDE_DOCUMENT] = (uint32_t)fl_json_int(&reader, "doc_maxlen", 0, 1, LENGTH_MAX);
@@ -208,11 +199,10 @@ static int read_stanford(fl_model *model, fletch_error *error) {
     bool skips                     = fl_json_bool(&reader, "mask_punctuation", true);
     int  status                    = reader.status;
     for (int side = 0; side < 2 && status == 0; side++) {
-        late->marker[side] = model->own->prefix[side] = fl_model_keep(model, "%s ", names[side]);
-        if (late->marker[side] == NULL)
-            status = fl_fail_nomem(error, strlen(names[side]), "a marker");
+        status = fl_model_keep(model, &late->marker[side], "a marker", error, "%s ", names[side]);
+        model->own->prefix[side] = late->marker[side];
     }
-    fl_json_free(root);
+    fl_json_free(reader.object);
     if (status == 0 && skips)
         status = skip_punctuation(model, error);
     if (skips)
@@ -240,24 +230,22 @@ static bool has_pylate_module(const fl_modules *modules) {
 int fl_late_find(fl_model *model, const fl_modules *modules, fletch_error *error) {
     static const char settings[] = "config_sentence_transformers.json";
     char              path[FL_MODEL_PATH_MAX];
-    fl_json          *root  = NULL;
-    bool              plain = modules->count == 0;
+    fl_json_reader    reader;
+    bool              plain  = modules->count == 0;
+    int               status = 0;
     if (model->head != FL_HEAD_EMBEDDING)
         return 0;
-    int status = fl_model_read_json(&root, path, plain ? model->own->transformer : model->folder,
-                                    plain ? "config.json" : settings, error);
-    if (status != 0)
-        return status;
-    fl_json_reader reader  = {.object = root, .source = path, .error = error};
-    const char    *type    = fl_json_text(fl_json_get(root, "model_type"));
-    bool           colbert = type != NULL && strcmp(type, "ColBERT") == 0;
-    bool           named   = type != NULL && strcmp(type, "MultiVectorEncoder") == 0;
-    model->own->pylate     = !plain && (colbert || (!named && has_pylate_module(modules)));
-    if (plain ? is_stanford(root) : named || model->own->pylate) {
+    FL_TRY(fl_model_read_json(&reader, path, plain ? model->own->transformer : model->folder,
+                              plain ? "config.json" : settings, error));
+    const char *type    = fl_json_text(fl_json_get(reader.object, "model_type"));
+    bool        colbert = type != NULL && strcmp(type, "ColBERT") == 0;
+    bool        named   = type != NULL && strcmp(type, "MultiVectorEncoder") == 0;
+    model->own->pylate  = !plain && (colbert || (!named && has_pylate_module(modules)));
+    if (plain ? is_stanford(reader.object) : named || model->own->pylate) {
         model->head = FL_HEAD_LATE;
         status      = plain ? read_stanford(model, error) : read_flat(model, &reader, colbert);
     }
-    fl_json_free(root);
+    fl_json_free(reader.object);
     if (status == 0 && model->head == FL_HEAD_LATE && model->is_static)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "%s: late interaction over a static table is not supported.", model->folder);
@@ -276,9 +264,9 @@ static int add_prefix(fl_model *model, int side, fletch_error *error) {
     if (strncmp(text, prefix, strlen(prefix)) == 0)
         text += strlen(prefix);
     model->prompts[i].name = prompt_names[side];
-    model->prompts[i].text = fl_model_keep(model, "%s%s", prefix, text);
+    FL_TRY(fl_model_keep(model, &model->prompts[i].text, "a prompt", error, "%s%s", prefix, text));
     model->prompt_count += i == model->prompt_count;
-    return model->prompts[i].text != NULL ? 0 : fl_fail_nomem(error, strlen(prefix), "a prompt");
+    return 0;
 }
 
 int fl_late_prompts(fl_model *model, fletch_error *error) {

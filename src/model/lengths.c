@@ -38,10 +38,7 @@ typedef struct wishes {
 /* An object that may only hold keys that do not change the vectors. */
 static void refuse_other_keys(fl_json_reader *reader, const char *key, const char *const *harmless,
                               size_t count) {
-    fl_json *object = fl_json_has(reader, key) ? fl_json_object(reader, key) : NULL;
-    if (object == NULL)
-        return;
-    FL_JSON_EACH(object, name, value) {
+    FL_JSON_EACH(fl_json_object(reader, key), name, value) {
         (void)value;
         size_t i = 0;
         while (i < count && strcmp(harmless[i], name) != 0)
@@ -85,18 +82,9 @@ static void refuse_settings(fl_json_reader *reader, fl_model *model) {
                       sizeof tokenizer_keys / sizeof *tokenizer_keys);
 }
 
-/* A key's object as a reader of its own; a wrong type is told through `reader`. */
-static fl_json_reader descend(fl_json_reader *reader, const char *key) {
-    fl_json *object = fl_json_has(reader, key) ? fl_json_object(reader, key) : NULL;
-    return (fl_json_reader){.object = object,
-                            .source = reader->source,
-                            .error  = reader->error,
-                            .status = reader->status};
-}
-
 /* What newer files hand to the tokenizer at every call: only what changes no token may stand there. */
 static void refuse_processing(fl_json_reader *reader, bool pairs) {
-    fl_json_reader all = descend(reader, "processing_kwargs");
+    fl_json_reader all = fl_json_below(reader, "processing_kwargs");
     FL_JSON_EACH(all.object, part, arguments) {
         if (strcmp(part, "text") != 0 && strcmp(part, "common") != 0) {
             if (fl_json_count(arguments) > 0)
@@ -116,13 +104,12 @@ static void refuse_processing(fl_json_reader *reader, bool pairs) {
                 fl_family_refuse(reader, "processing_kwargs", name);
         }
     }
-    if (reader->status == 0)
-        reader->status = all.status;
+    fl_json_settle(reader, &all);
 }
 
 /* Pairs are messages of a chat, and the template is in the folder. */
 static void read_messages(fl_json_reader *modality, fl_model *model, fl_json_reader *reader) {
-    fl_json_reader message = descend(modality, "message");
+    fl_json_reader message = fl_json_below(modality, "message");
     const char    *format  = fl_json_string(&message, "format", "structured");
     bool           found   = false;
     if (strcmp(format, "flat") != 0)
@@ -138,15 +125,14 @@ static void read_messages(fl_json_reader *modality, fl_model *model, fl_json_rea
 
 /* Newer files say which output of the network is the tokens' rows: the last layer's, or logits. */
 static void refuse_outputs(fl_json_reader *reader, fl_model *model) {
-    fl_json_reader modality = descend(reader, "modality_config");
-    fl_json_reader text     = descend(&modality, "text");
+    fl_json_reader modality = fl_json_below(reader, "modality_config");
+    fl_json_reader text     = fl_json_below(&modality, "text");
     bool logits = model->own->classifier || model->own->logits || model->head == FL_HEAD_SPARSE;
     const char *wanted = logits ? "logits" : "last_hidden_state";
     const char *output = fl_json_string(&text, "method_output_name", wanted);
     if (strcmp(output, wanted) != 0)
         fl_family_refuse(&text, "method_output_name", output);
-    if (reader->status == 0)
-        reader->status = text.status;
+    fl_json_settle(reader, &text);
     if (reader->status == 0 && model->head == FL_HEAD_SCORES && fl_json_has(&modality, "message"))
         read_messages(&modality, model, reader);
 }
@@ -155,40 +141,39 @@ static void refuse_outputs(fl_json_reader *reader, fl_model *model) {
 static int64_t read_tokenizer_args(fl_json_reader *reader, fl_model *model, int64_t fallback) {
     static const char *const keys[] = {"tokenizer_args", "processor_kwargs"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        fl_json_reader args = descend(reader, keys[i]);
+        fl_json_reader args = fl_json_below(reader, keys[i]);
         fallback            = fl_json_int(&args, "model_max_length", fallback, 1, INT64_MAX);
         const char *side    = fl_json_string(&args, "truncation_side", NULL);
         if (side != NULL)
             model->cut_side = strcmp(side, "left") == 0 ? "left" : "right";
-        if (reader->status == 0)
-            reader->status = args.status;
+        fl_json_settle(reader, &args);
     }
     return fallback;
 }
 
 static int read_sentence_config(fl_model *model, wishes *out, fletch_error *error) {
-    char     path[FL_MODEL_PATH_MAX];
-    fl_json *root = NULL;
+    char           path[FL_MODEL_PATH_MAX];
+    fl_json_reader reader = {.object = NULL};
     for (size_t i = 0; i < sizeof sentence_configs / sizeof *sentence_configs; i++) {
-        FL_TRY(
-            fl_model_read_json(&root, path, model->own->transformer, sentence_configs[i], error));
+        fl_json_free(reader.object); /* an empty one */
         out->sentence_origin = sentence_configs[i];
-        if (root != NULL && fl_json_count(root) > 0)
+        FL_TRY(
+            fl_model_read_json(&reader, path, model->own->transformer, sentence_configs[i], error));
+        if (fl_json_count(reader.object) > 0)
             break;
-        fl_json_free(root);
-        root = NULL;
     }
-    if (root == NULL)
+    if (fl_json_count(reader.object) == 0) {
+        fl_json_free(reader.object);
         return 0;
-    fl_json_reader reader = {.object = root, .source = path, .error = error};
-    out->sentence         = fl_json_int(&reader, "max_seq_length", 0, 1, INT64_MAX);
-    out->sentence         = read_tokenizer_args(&reader, model, out->sentence);
-    model->lowercase      = fl_json_bool(&reader, "do_lower_case", false);
+    }
+    out->sentence    = fl_json_int(&reader, "max_seq_length", 0, 1, INT64_MAX);
+    out->sentence    = read_tokenizer_args(&reader, model, out->sentence);
+    model->lowercase = fl_json_bool(&reader, "do_lower_case", false);
     fl_late_lengths(model, &reader);
     refuse_settings(&reader, model);
     refuse_outputs(&reader, model);
     refuse_processing(&reader, model->head == FL_HEAD_SCORES);
-    fl_json_free(root);
+    fl_json_free(reader.object);
     return reader.status;
 }
 
@@ -219,8 +204,7 @@ static int no_tokenizer(const char *folder, fletch_error *error) {
                                          "tokenizer.model"};
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
         char path[FL_MODEL_PATH_MAX];
-        if (fl_path_join(path, sizeof path, folder, pieces[i], error) == 0 &&
-            fl_file_find(path, error) > 0)
+        if (fl_file_find(path, sizeof path, folder, pieces[i], error) > 0)
             return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                            "%s has %s and no tokenizer.json. Write it once, in that folder: "
                            "python -c \"from transformers import AutoTokenizer as T; "
@@ -235,23 +219,22 @@ static int no_tokenizer(const char *folder, fletch_error *error) {
 }
 
 int fl_tokenizer_files_read(fl_model *model, const fl_family *family, fletch_error *error) {
-    char path[FL_MODEL_PATH_MAX];
-    int  status = fl_path_join(path, sizeof path, model->own->transformer, "tokenizer.json", error);
-    int  there  = status != 0 ? status : fl_file_find(path, error);
+    char        path[FL_MODEL_PATH_MAX];
+    const char *folder = model->own->transformer;
+    int         there  = fl_file_find(path, sizeof path, folder, "tokenizer.json", error);
     if (there == 0 && !model->is_static) {
-        status = fl_path_join(path, sizeof path, model->own->transformer, "vocab.txt", error);
-        there  = status != 0 ? status : fl_file_find(path, error);
+        there                     = fl_file_find(path, sizeof path, folder, "vocab.txt", error);
         model->tokenizer_is_vocab = true;
     }
     if (there < 0)
         return there;
     if (there == 0)
-        return no_tokenizer(model->own->transformer, error);
+        return no_tokenizer(folder, error);
     if (model->tokenizer_is_vocab && family != NULL && !family->vocab_is_enough)
         return fl_fail(
             error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
             "%s has no tokenizer.json, and a vocab.txt is enough only for bert, not for %s.",
-            model->own->transformer, family->name);
+            folder, family->name);
     model->tokenizer_path = fl_strdup(path);
     return model->tokenizer_path != NULL ? 0 : fl_fail_nomem(error, strlen(path), "a path");
 }
@@ -323,11 +306,9 @@ int fl_lengths_read(fl_model *model, uint32_t positions, fletch_error *error) {
     int64_t limit = positions == 0 ? UINT32_MAX : positions;
     if (model->is_static)
         return read_static(model, (uint32_t)limit, error);
-    int status = read_tokenizer_config(model, &wish, error);
-    if (status == 0 && model->own->has_modules)
-        status = read_sentence_config(model, &wish, error);
-    if (status != 0)
-        return status;
+    FL_TRY(read_tokenizer_config(model, &wish, error));
+    if (model->own->has_modules)
+        FL_TRY(read_sentence_config(model, &wish, error));
     int64_t     wanted = wish.sentence != 0 ? wish.sentence : wish.tokenizer;
     const char *origin = wish.sentence != 0 ? wish.sentence_origin : "tokenizer_config.json";
     if (wanted == 0 || wanted > limit) {

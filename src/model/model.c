@@ -23,44 +23,39 @@
 #include "base/mem.h"
 #include "model/model_private.h"
 
-const char *fl_model_keep(fl_model *model, const char *format, ...) {
+int fl_model_keep(fl_model *model, const char **out, const char *purpose, fletch_error *error,
+                  const char *format, ...) {
     struct fl_model_private *own = model->own;
     va_list                  args;
-    if (own->kept_count == own->kept_room) {
-        size_t room  = own->kept_room == 0 ? 16 : own->kept_room * 2;
-        char **grown = fl_realloc_array(own->kept, room, sizeof *grown);
-        if (grown == NULL)
-            return NULL;
-        own->kept      = grown;
-        own->kept_room = room;
-    }
     va_start(args, format);
     int size = vsnprintf(NULL, 0, format, args);
     va_end(args);
     char *text = size < 0 ? NULL : fl_alloc((size_t)size + 1);
-    if (text == NULL)
-        return NULL;
+    *out       = NULL;
+    if (text == NULL ||
+        !fl_array_reserve(&own->kept, &own->kept_room, own->kept_count + 1, sizeof *own->kept)) {
+        fl_free(text);
+        return fl_fail_nomem(error, (size_t)size + 1, purpose);
+    }
     va_start(args, format);
     vsnprintf(text, (size_t)size + 1, format, args);
     va_end(args);
-    own->kept[own->kept_count++] = text;
-    return text;
+    *out = own->kept[own->kept_count++] = text;
+    return 0;
 }
 
-int fl_model_read_json(fl_json **out, char *path, const char *folder, const char *name,
+int fl_model_read_json(fl_json_reader *out, char *path, const char *folder, const char *name,
                        fletch_error *error) {
-    *out       = NULL;
-    int status = fl_path_join(path, FL_MODEL_PATH_MAX, folder, name, error);
-    int there  = status != 0 ? status : fl_file_find(path, error);
+    *out      = (fl_json_reader){.source = path, .error = error};
+    int there = fl_file_find(path, FL_MODEL_PATH_MAX, folder, name, error);
     if (there <= 0)
         return there;
-    status = fl_json_read(out, path, FL_CONFIG_BYTES_MAX, error);
-    if (status == 0 && !fl_json_is(*out, FL_JSON_OBJECT)) {
-        fl_json_free(*out);
-        *out   = NULL;
-        status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is no JSON object.", path);
-    }
-    return status;
+    FL_TRY(fl_json_read(&out->object, path, FL_CONFIG_BYTES_MAX, error));
+    if (fl_json_is(out->object, FL_JSON_OBJECT))
+        return 0;
+    fl_json_free(out->object);
+    out->object = NULL;
+    return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s is no JSON object.", path);
 }
 
 int fl_model_read_tokenizer_config(fl_model *model, fl_json_reader *out, fletch_error *error) {
@@ -68,11 +63,10 @@ int fl_model_read_tokenizer_config(fl_model *model, fl_json_reader *out, fletch_
     char                     path[FL_MODEL_PATH_MAX];
     if (own->tokenizer_config_path == NULL) {
         fl_json_free(model->tokenizer_config); /* of a reading that failed after it */
-        FL_TRY(fl_model_read_json(&model->tokenizer_config, path, own->transformer,
-                                  "tokenizer_config.json", error));
-        own->tokenizer_config_path = fl_model_keep(model, "%s", path);
-        if (own->tokenizer_config_path == NULL)
-            return fl_fail_nomem(error, strlen(path), "a path");
+        model->tokenizer_config = NULL;
+        FL_TRY(fl_model_read_json(out, path, own->transformer, "tokenizer_config.json", error));
+        model->tokenizer_config = out->object;
+        FL_TRY(fl_model_keep(model, &own->tokenizer_config_path, "a path", error, "%s", path));
     }
     *out = (fl_json_reader){
         .object = model->tokenizer_config, .source = own->tokenizer_config_path, .error = error};
@@ -83,26 +77,23 @@ int fl_model_read_tokenizer_config(fl_model *model, fl_json_reader *out, fletch_
  * known: a tokenizer needs neither, so `family` stays NULL then. */
 static int read_config(fl_model *model, const fl_family **family, const fl_model_options *options,
                        fletch_error *error) {
-    char     path[FL_MODEL_PATH_MAX];
-    fl_json *root = NULL;
-    int status    = fl_model_read_json(&root, path, model->own->transformer, "config.json", error);
-    if (status != 0)
-        return status;
-    if (root == NULL && options->without_weights)
+    char           path[FL_MODEL_PATH_MAX];
+    fl_json_reader reader;
+    int            status = 0;
+    FL_TRY(fl_model_read_json(&reader, path, model->own->transformer, "config.json", error));
+    if (reader.object == NULL && options->without_weights)
         return 0;
-    if (root == NULL && fl_onnx_only(model))
+    if (reader.object == NULL && fl_onnx_only(model))
         return fl_onnx_sizes_guess(model, error);
-    if (root == NULL)
+    if (reader.object == NULL)
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%s is missing: is this a Hugging Face model folder?", path);
-    fl_json_reader reader = {.object = root, .source = path, .error = error};
-    const char    *type   = fl_json_text(fl_json_get(root, "model_type"));
-    const char    *kind   = fl_json_text(fl_json_get(root, "tokenizer_class"));
-    model->model_type     = type != NULL ? fl_model_keep(model, "%s", type) : NULL;
-    model->config_class   = kind != NULL ? fl_model_keep(model, "%s", kind) : NULL;
-    if ((type != NULL && model->model_type == NULL) ||
-        (kind != NULL && model->config_class == NULL))
-        status = fl_fail_nomem(error, strlen(kind != NULL ? kind : type), "a name");
+    const char *type = fl_json_text(fl_json_get(reader.object, "model_type"));
+    const char *kind = fl_json_text(fl_json_get(reader.object, "tokenizer_class"));
+    if (type != NULL)
+        status = fl_model_keep(model, &model->model_type, "a name", error, "%s", type);
+    if (status == 0 && kind != NULL)
+        status = fl_model_keep(model, &model->config_class, "a name", error, "%s", kind);
     if (status == 0)
         status = fl_family_describe(family, &model->encoder.desc, &reader, model->own->weights);
     if (status == 0)
@@ -119,16 +110,15 @@ static int read_config(fl_model *model, const fl_family **family, const fl_model
         reader.status = 0;
         status        = fl_onnx_sizes_read(&model->encoder.desc, &reader);
     }
-    fl_json_free(root);
+    fl_json_free(reader.object);
     return status;
 }
 
 /* transformers would add peft's adapter to the weights beside it. */
 static int refuse_adapter(const fl_model *model, fletch_error *error) {
     char path[FL_MODEL_PATH_MAX];
-    int  status =
-        fl_path_join(path, sizeof path, model->own->transformer, "adapter_config.json", error);
-    int there = status != 0 ? status : fl_file_find(path, error);
+    int  there =
+        fl_file_find(path, sizeof path, model->own->transformer, "adapter_config.json", error);
     return there <= 0 ? there
                       : fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                                 "%s: an adapter beside the weights is not supported; it changes "
@@ -138,72 +128,62 @@ static int refuse_adapter(const fl_model *model, fletch_error *error) {
 
 static int read_folder(fl_model *model, const fl_model_options *options, fl_modules *modules,
                        fletch_error *error) {
-    const fl_family *family = NULL;
-    int              status = fl_modules_open(modules, model, error);
-    fletch_error     damage = {0};
-    int              opened = 0;
-    if (status == 0)
-        status = fl_scores_find(model, modules, error);
-    if (status == 0)
-        status = fl_late_find(model, modules, error);
-    if (status == 0 && !options->without_weights) /* what config.json lacks is told first */
+    const fl_family *family  = NULL;
+    fletch_error     damage  = {0};
+    int              opened  = 0;
+    const bool       weighed = !options->without_weights;
+    FL_TRY(fl_modules_open(modules, model, error));
+    FL_TRY(fl_scores_find(model, modules, error));
+    FL_TRY(fl_late_find(model, modules, error));
+    if (weighed) /* what config.json lacks is told first */
         opened = fl_safetensors_open_folder(&model->own->weights, model->own->transformer, &damage);
-    if (status == 0 && model->is_static && opened == 0 && !options->without_weights)
-        status = fl_static_read(model, error);
-    else if (status == 0 && !model->is_static)
-        status = read_config(model, &family, options, error);
-    if (status == 0 && !model->is_static && !options->without_weights)
-        status = refuse_adapter(model, error);
-    if (status == 0)
-        status = fl_modules_check(modules, model, family, error);
-    if (status == 0)
-        status = fl_task_check(model, options, error);
-    if (status == 0)
-        status = fl_tokenizer_files_read(model, family, error);
+    if (model->is_static && opened == 0 && weighed)
+        FL_TRY(fl_static_read(model, error));
+    if (!model->is_static)
+        FL_TRY(read_config(model, &family, options, error));
+    if (!model->is_static && weighed)
+        FL_TRY(refuse_adapter(model, error));
+    FL_TRY(fl_modules_check(modules, model, family, error));
+    FL_TRY(fl_task_check(model, options, error));
+    FL_TRY(fl_tokenizer_files_read(model, family, error));
     if (family != NULL) {
         model->tokenizer_class    = family->tokenizer_class;
         model->tokenizer_forced   = family->tokenizer_forced;
         model->tokenizer_as_saved = family->tokenizer_as_saved;
     }
-    if (status == 0)
-        status = fl_lengths_read(model, model->encoder.desc.positions, error);
-    if (status == 0)
-        status = fl_prompts_read(model, error);
-    if (status != 0 || options->without_weights)
-        return status;
+    FL_TRY(fl_lengths_read(model, model->encoder.desc.positions, error));
+    FL_TRY(fl_prompts_read(model, error));
+    if (!weighed)
+        return 0;
     fl_model_options modular = *options; /* token vectors stand beside what the modules make */
     if (options->pooling != NULL && strcmp(options->pooling, FL_POOLING_COLBERT) == 0)
         modular.pooling = "";
-    status = fl_modules_read(modules, model, &modular, error);
-    if (status == 0)
-        status = fl_router_check(model, error);
-    if (status == 0 && opened != 0 && !fl_onnx_only(model)) {
+    FL_TRY(fl_modules_read(modules, model, &modular, error));
+    FL_TRY(fl_router_check(model, error));
+    if (opened != 0 && !fl_onnx_only(model)) {
         if (error != NULL)
             *error = damage;
         return opened;
     }
-    if (status == 0 && fl_onnx_only(model) &&
-        (model->head == FL_HEAD_SCORES || model->head == FL_HEAD_LATE))
+    if (fl_onnx_only(model) && (model->head == FL_HEAD_SCORES || model->head == FL_HEAD_LATE))
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "%s: a reranker, classifier or late-interaction model that is an .onnx file "
                        "alone is not supported; its safetensors weights are needed.",
                        model->folder);
-    if (status == 0 && fl_onnx_only(model)) {
+    if (fl_onnx_only(model)) {
         model->weights_dtype = "in the .onnx file"; /* encoder.layer stays NULL */
         fl_weight_files_read(model);
         return fl_token_heads_read(model, options->pooling, error);
     }
-    if (status == 0 && !model->is_static)
-        status = fl_weights_read(model, family, options->log, error);
-    if (status == 0 && model->head == FL_HEAD_SCORES)
-        status = fl_scores_read(model, family, error);
-    if (status == 0 && model->head == FL_HEAD_LATE)
-        status = fl_late_finish(model, error);
-    if (status == 0)
-        status = fl_token_heads_read(model, options->pooling, error);
-    if (status == 0)
-        fl_weight_files_read(model);
-    return status;
+    if (!model->is_static)
+        FL_TRY(fl_weights_read(model, family, options->log, error));
+    if (model->head == FL_HEAD_SCORES)
+        FL_TRY(fl_scores_read(model, family, error));
+    if (model->head == FL_HEAD_LATE)
+        FL_TRY(fl_late_finish(model, error));
+    FL_TRY(fl_token_heads_read(model, options->pooling, error));
+    fl_weight_files_read(model);
+    return 0;
 }
 
 int fl_model_add_hint(int status, fletch_error *error) {
@@ -235,11 +215,8 @@ int fl_model_open(fl_model **out, const char *folder, const fl_model_options *op
     if (model->own == NULL || model->folder == NULL)
         status = fl_fail_nomem(error, sizeof *model->own, "a model");
     model->include_prompt = true;
-    if (status == 0 && options->onnx_file != NULL) {
-        model->onnx_file = fl_model_keep(model, "%s", options->onnx_file);
-        if (model->onnx_file == NULL)
-            status = fl_fail_nomem(error, strlen(options->onnx_file), "a path");
-    }
+    if (status == 0 && options->onnx_file != NULL)
+        status = fl_model_keep(model, &model->onnx_file, "a path", error, "%s", options->onnx_file);
     if (status == 0)
         status = read_folder(model, options, &modules, error);
     fl_modules_close(&modules);
@@ -260,13 +237,9 @@ void fl_model_close(fl_model *model) {
     if (model == NULL)
         return;
     fl_model_settle(model);
-    for (uint32_t i = 0; i < model->stage_count; i++) {
-        fl_free(model->stages[i].weight);
-        fl_free(model->stages[i].bias);
-        fl_free(model->stages[i].residual);
-    }
-    fl_free(model->weigher.weight);
-    fl_free(model->weigher.bias);
+    for (uint32_t i = 0; i < model->stage_count; i++)
+        fl_stage_free(&model->stages[i]);
+    fl_stage_free(&model->weigher);
     fl_free(model->late.skipped);
     fl_free(model->lookup.weight);
     fl_free(model->chat);

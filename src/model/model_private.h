@@ -42,13 +42,13 @@ struct fl_model_private {
     const char *prefix[2]; /* of PyLate, before the prompts of queries and documents; NULL: none */
 };
 
-/* Keep a formatted string as long as the model; NULL when out of memory. */
-const char *fl_model_keep(fl_model *model, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+/* Keep a formatted string as long as the model; ENOMEM speaks of `purpose`, and *out is NULL then. */
+int fl_model_keep(fl_model *model, const char **out, const char *purpose, fletch_error *error,
+                  const char *format, ...) __attribute__((format(printf, 5, 6)));
 
-/* Read folder/name as a JSON object. *out is NULL, without error, when there is no such file.
- * `path` [FL_MODEL_PATH_MAX] gets the joined name, which messages use. */
-int fl_model_read_json(fl_json **out, char *path, const char *folder, const char *name,
+/* Read folder/name as a JSON object, which the caller frees: out->object is NULL, without error, when there is no
+ * such file. `path` [FL_MODEL_PATH_MAX] gets the joined name, which messages use. */
+int fl_model_read_json(fl_json_reader *out, char *path, const char *folder, const char *name,
                        fletch_error *error);
 
 /* tokenizer_config.json of the transformer's folder, read once; *out has no object where there is none. */
@@ -85,14 +85,19 @@ int fl_router_check(fl_model *model, fletch_error *error);
 /* pooling.c: the modes of a pooling configuration, and names. */
 int fl_pooling_read(fl_model *model, const char *folder, const char *module, fletch_error *error);
 int fl_pooling_override(fl_model *model, const char *text, fletch_error *error);
+/* This mode alone; `origin` is who says so. */
+void fl_pooling_set(fl_model *model, fl_pooling pooling, const char *origin);
 
 /* dense.c: one stage from a module's folder; `width` is what comes in. What a module reads and writes is
  * the feature `own`, FL_SENTENCE or FL_TOKENS; a Dense may write `output` instead (NULL: it may not), and
  * *writes_it says whether it does. */
 #define FL_SENTENCE "sentence_embedding"
 #define FL_TOKENS   "token_embeddings"
-int fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, const char *own,
-                  const char *output, bool *writes_it, fletch_error *error);
+int  fl_dense_read(fl_stage *stage, const char *folder, uint32_t width, const char *own,
+                   const char *output, bool *writes_it, fletch_error *error);
+void fl_stage_free(fl_stage *stage); /* what it holds */
+/* config.json of a module, which must be there; freed as that of fl_model_read_json. */
+int fl_module_config_read(fl_json_reader *out, char *path, const char *folder, fletch_error *error);
 int fl_layer_norm_read(fl_stage *stage, const char *folder, uint32_t width, fletch_error *error);
 /* A module that reads or writes another feature is another network; `fallback` is what one reads that
  * does not say. */

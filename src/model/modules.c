@@ -117,8 +117,8 @@ static int look(fl_modules *modules, fl_model *model, fletch_error *error) {
 }
 
 int fl_modules_open(fl_modules *modules, fl_model *model, fletch_error *error) {
-    FL_TRY(fl_path_join(modules->path, sizeof modules->path, model->folder, "modules.json", error));
-    int there = fl_file_find(modules->path, error);
+    int there =
+        fl_file_find(modules->path, sizeof modules->path, model->folder, "modules.json", error);
     if (there <= 0)
         return there < 0 ? there : set_transformer(model, "", error);
     FL_TRY(fl_json_read(&modules->root, modules->path, FL_CONFIG_BYTES_MAX, error));
@@ -149,19 +149,17 @@ static const char *feature_of(const fl_model *model) {
 
 static int read_normalize(fl_model *model, fl_stage *stage, const char *folder, const char *module,
                           uint32_t width, fletch_error *error) {
-    char     path[FL_MODEL_PATH_MAX];
-    fl_json *root = NULL;
-    FL_TRY(fl_model_read_json(&root, path, folder, "config.json", error));
-    fl_json_reader reader = {.object = root, .source = path, .error = error};
+    char           path[FL_MODEL_PATH_MAX];
+    fl_json_reader reader;
+    FL_TRY(fl_model_read_json(&reader, path, folder, "config.json", error));
     fl_refuse_other_features(&reader, feature_of(model), FL_SENTENCE);
     int status = reader.status;
-    fl_json_free(root);
+    fl_json_free(reader.object);
     stage->kind = FL_STAGE_NORMALIZE;
-    stage->in = stage->out         = width;
-    model->normalize_source.origin = fl_model_keep(model, "modules.json (%s)", module);
-    if (status == 0 && model->normalize_source.origin == NULL)
-        status = fl_fail_nomem(error, strlen(module), "a name");
-    return status;
+    stage->in = stage->out = width;
+    FL_TRY(status);
+    return fl_model_keep(model, &model->normalize_source.origin, "a name", error,
+                         "modules.json (%s)", module);
 }
 
 /* A module behind pooling becomes a stage; a Dropout becomes nothing. */
@@ -198,15 +196,33 @@ static int read_stage(const fl_modules *modules, const entry *module, fl_model *
     return status;
 }
 
+/* The caller's choice; NULL: none. */
+static const char *asked_pooling(const fl_model_options *options) {
+    return options->pooling != NULL && options->pooling[0] != '\0' ? options->pooling : NULL;
+}
+
+/* Refuse any choice of the caller's but `known`; NULL: any. */
+static int refuse_pooling(const fl_model_options *options, const char *known, const char *why,
+                          fletch_error *error) {
+    const char *asked = asked_pooling(options);
+    return asked == NULL || (known != NULL && strcmp(asked, known) == 0)
+               ? 0
+               : fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE, "model.pooling %.60s: %s",
+                         asked, why);
+}
+
+/* A classifier reads the rows that it was trained on. */
+static int refuse_other_pooling(const fl_model_options *options, fletch_error *error) {
+    return refuse_pooling(options, NULL, "the pooling of a classifier is part of it.", error);
+}
+
 /* Weights of the vocabulary instead of a pooled row. */
 static int set_sparse(fl_model *model, const char *origin, fletch_error *error) {
-    fl_encoder_desc *desc          = &model->encoder.desc;
-    model->head                    = FL_HEAD_SPARSE;
-    desc->mlm                      = true;
-    model->encoder.pooling[0]      = FL_POOL_MAX;
-    model->encoder.pooling_count   = 1;
+    fl_encoder_desc *desc = &model->encoder.desc;
+    model->head           = FL_HEAD_SPARSE;
+    desc->mlm             = true;
+    fl_pooling_set(model, FL_POOL_MAX, origin);
     model->dimensions              = desc->vocab;
-    model->pooling_source.origin   = origin;
     model->normalize_source.origin = origin;
     model->similarity              = model->similarity != NULL ? model->similarity : "dot";
     if (fl_onnx_only(model))
@@ -220,49 +236,31 @@ static int set_sparse(fl_model *model, const char *origin, fletch_error *error) 
 /* {"pooling_strategy": "max", "activation_function": "relu" | "log1p_relu"} */
 static int read_splade(const fl_modules *modules, fl_model *model, const entry *module,
                        const fl_model_options *options, fletch_error *error) {
-    char     folder[FL_MODEL_PATH_MAX], path[FL_MODEL_PATH_MAX];
-    fl_json *root   = NULL;
-    int      status = fl_path_join(folder, sizeof folder, model->folder, module->path, error);
-    if (status == 0)
-        status = fl_model_read_json(&root, path, folder, "config.json", error);
-    if (status != 0)
-        return status;
-    fl_json_reader reader     = {.object = root, .source = path, .error = error};
-    const char    *strategy   = fl_json_string(&reader, "pooling_strategy", "max");
-    const char    *activation = fl_json_string(&reader, "activation_function", "relu");
-    model->log_twice          = strcmp(activation, "log1p_relu") == 0;
+    char           folder[FL_MODEL_PATH_MAX], path[FL_MODEL_PATH_MAX];
+    fl_json_reader reader;
+    FL_TRY(fl_path_join(folder, sizeof folder, model->folder, module->path, error));
+    FL_TRY(fl_model_read_json(&reader, path, folder, "config.json", error));
+    const char *strategy   = fl_json_string(&reader, "pooling_strategy", "max");
+    const char *activation = fl_json_string(&reader, "activation_function", "relu");
+    model->log_twice       = strcmp(activation, "log1p_relu") == 0;
     if (strcmp(strategy, "max") != 0)
         fl_family_refuse(&reader, "pooling_strategy", strategy);
     if (!model->log_twice && strcmp(activation, "relu") != 0)
         fl_family_refuse(&reader, "activation_function", activation);
-    status = reader.status;
-    fl_json_free(root);
-    if (status == 0 && (modules->count > 2 || !model->own->fill_mask))
-        status = fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                         "%s: SpladePooling is supported as the last of two modules, after a "
-                         "Transformer of the task fill-mask.",
-                         modules->path);
-    if (status == 0 && options->pooling != NULL && options->pooling[0] != '\0' &&
-        strcmp(options->pooling, "splade") != 0)
-        status =
-            fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                    "model.pooling %.60s: the folder's model is sparse and knows splade alone.",
-                    options->pooling);
-    return status == 0 ? set_sparse(model,
-                                    modules->router != NULL
-                                        ? "router_config.json (SpladePooling; queries: a table)"
-                                        : "modules.json (SpladePooling)",
-                                    error)
-                       : status;
-}
-
-/* A classifier reads the rows that it was trained on. */
-static int refuse_other_pooling(const fl_model_options *options, fletch_error *error) {
-    if (options->pooling == NULL || options->pooling[0] == '\0')
-        return 0;
-    return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                   "model.pooling %.60s: the pooling of a classifier is part of it.",
-                   options->pooling);
+    fl_json_free(reader.object);
+    FL_TRY(reader.status);
+    if (modules->count > 2 || !model->own->fill_mask)
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "%s: SpladePooling is supported as the last of two modules, after a "
+                       "Transformer of the task fill-mask.",
+                       modules->path);
+    FL_TRY(refuse_pooling(options, "splade", "the folder's model is sparse and knows splade alone.",
+                          error));
+    return set_sparse(model,
+                      modules->router != NULL
+                          ? "router_config.json (SpladePooling; queries: a table)"
+                          : "modules.json (SpladePooling)",
+                      error);
 }
 
 bool fl_modules_kind(const fl_modules *modules, size_t index, const char *kind) {
@@ -275,76 +273,50 @@ bool fl_modules_kind(const fl_modules *modules, size_t index, const char *kind) 
 static int read_logits(const fl_modules *modules, fl_model *model, fletch_error *error) {
     entry module = {0};
     char  folder[FL_MODEL_PATH_MAX];
-    int   status = read_entry(&module, modules, 1, error);
-    if (status == 0)
-        status = fl_path_join(folder, sizeof folder, model->folder, module.path, error);
-    if (status == 0 && modules->count > 2)
-        status = read_entry(&module, modules, 2, error);
-    if (status == 0 && modules->count > 2)
-        status = refuse(modules, &module, error);
-    return status == 0 ? fl_causal_module(model, folder, error) : status;
+    FL_TRY(read_entry(&module, modules, 1, error));
+    FL_TRY(fl_path_join(folder, sizeof folder, model->folder, module.path, error));
+    if (modules->count == 2)
+        return fl_causal_module(model, folder, error);
+    FL_TRY(read_entry(&module, modules, 2, error));
+    return refuse(modules, &module, error);
 }
 
 static int read_pooling(const fl_modules *modules, fl_model *model, const fl_model_options *options,
                         fletch_error *error) {
     entry module = {0};
     char  folder[FL_MODEL_PATH_MAX];
-    int   status =
-        modules->count < 2
-              ? fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                        "%s names no Pooling module; only sentence embeddings are supported.",
-                        modules->path)
-              : read_entry(&module, modules, 1, error);
-    if (status != 0)
-        return status;
+    if (modules->count < 2)
+        return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
+                       "%s names no Pooling module; only sentence embeddings are supported.",
+                       modules->path);
+    FL_TRY(read_entry(&module, modules, 1, error));
     if (model->head == FL_HEAD_SPARSE)
         return read_splade(modules, model, &module, options, error);
     if (strcmp(module.kind, "Pooling") != 0 || model->own->fill_mask)
         return refuse(modules, &module, error);
-    status = fl_path_join(folder, sizeof folder, model->folder, module.path, error);
-    if (status == 0)
-        status = fl_pooling_read(model, folder, module.path, error);
-    if (status == 0 && model->head == FL_HEAD_SCORES)
+    FL_TRY(fl_path_join(folder, sizeof folder, model->folder, module.path, error));
+    FL_TRY(fl_pooling_read(model, folder, module.path, error));
+    if (model->head == FL_HEAD_SCORES)
         return refuse_other_pooling(options, error);
-    if (status == 0 && options->pooling != NULL && options->pooling[0] != '\0')
-        status = fl_pooling_override(model, options->pooling, error);
-    return status;
+    return asked_pooling(options) != NULL ? fl_pooling_override(model, options->pooling, error) : 0;
 }
 
 /* Nothing is pooled: an engine is told one way, and never goes it. */
 static int set_late(fl_model *model, const fl_model_options *options, fletch_error *error) {
-    model->encoder.desc.late       = true;
-    model->encoder.pooling[0]      = FL_POOL_MEAN;
-    model->encoder.pooling_count   = 1;
-    model->pooling_source.origin   = "late interaction: every token has a vector";
+    model->encoder.desc.late = true;
+    fl_pooling_set(model, FL_POOL_MEAN, "late interaction: every token has a vector");
     model->normalize_source.origin = "modules.json";
-    if (options->pooling == NULL || options->pooling[0] == '\0')
-        return 0;
-    return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                   "model.pooling %.60s: a late-interaction model pools nothing.",
-                   options->pooling);
-}
-
-/* The rows of a static model are averaged by the module itself. */
-static int refuse_pooling(const fl_model_options *options, fletch_error *error) {
-    if (options->pooling == NULL || options->pooling[0] == '\0' ||
-        strcmp(options->pooling, "mean") == 0)
-        return 0;
-    return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
-                   "model.pooling %.60s: a static model averages its rows and knows mean alone.",
-                   options->pooling);
+    return refuse_pooling(options, NULL, "a late-interaction model pools nothing.", error);
 }
 
 /* What sentence-transformers makes of a plain transformer. */
 static int use_defaults(fl_model *model, const fl_model_options *options, fletch_error *error) {
-    model->encoder.pooling[0]      = FL_POOL_MEAN;
-    model->encoder.pooling_count   = 1;
+    fl_pooling_set(model, FL_POOL_MEAN, "default: no modules.json");
     model->include_prompt          = true;
-    model->pooling_source.origin   = "default: no modules.json";
     model->normalize_source.origin = "default: no modules.json";
     if (options->pooling != NULL && strcmp(options->pooling, "splade") == 0)
         return set_sparse(model, "model.pooling", error);
-    if (options->pooling != NULL && options->pooling[0] != '\0')
+    if (asked_pooling(options) != NULL)
         return fl_pooling_override(model, options->pooling, error);
     fl_onnx_output out = {.width = 0};
     if (fl_onnx_only(model))
@@ -363,23 +335,20 @@ static int use_defaults(fl_model *model, const fl_model_options *options, fletch
 
 int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_options *options,
                     fletch_error *error) {
-    bool late = model->head == FL_HEAD_LATE;
+    static const char averages[] = "a static model averages its rows and knows mean alone.";
+    bool              late       = model->head == FL_HEAD_LATE;
     if (model->own->classifier)
         return refuse_other_pooling(options, error);
     if (model->own->logits) {
-        int status = refuse_other_pooling(options, error);
-        if (status == 0 && modules->count > 0)
-            status = read_logits(modules, model, error);
+        FL_TRY(refuse_other_pooling(options, error));
         fl_causal_pool(model);
         model->dimensions = 1;
-        return status;
+        return modules->count > 0 ? read_logits(modules, model, error) : 0;
     }
-    int status = late                  ? set_late(model, options, error)
-                 : modules->count == 0 ? use_defaults(model, options, error)
-                 : model->is_static    ? refuse_pooling(options, error)
-                                       : read_pooling(modules, model, options, error);
-    if (status != 0)
-        return status;
+    FL_TRY(late                  ? set_late(model, options, error)
+           : modules->count == 0 ? use_defaults(model, options, error)
+           : model->is_static    ? refuse_pooling(options, "mean", averages, error)
+                                 : read_pooling(modules, model, options, error));
     if (model->head == FL_HEAD_SPARSE)
         return 0;
     model->dimensions = fl_encoder_width(&model->encoder);
@@ -392,11 +361,8 @@ int fl_modules_read(const fl_modules *modules, fl_model *model, const fl_model_o
     model->normalize_source.origin = "modules.json";
     for (size_t i = model->is_static || late ? 1 : 2; i < count; i++) {
         entry module = {0};
-        status       = read_entry(&module, modules, i, error);
-        if (status == 0)
-            status = read_stage(modules, &module, model, error);
-        if (status != 0)
-            return status;
+        FL_TRY(read_entry(&module, modules, i, error));
+        FL_TRY(read_stage(modules, &module, model, error));
     }
     if (model->head == FL_HEAD_SCORES && !model->own->scored)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,

@@ -99,16 +99,12 @@ static int read_old(fl_encoder *encoder, fl_json_reader *reader) {
 }
 
 int fl_pooling_read(fl_model *model, const char *folder, const char *module, fletch_error *error) {
-    char        path[FL_MODEL_PATH_MAX];
-    fl_json    *root    = NULL;
-    fl_encoder *encoder = &model->encoder;
-    FL_TRY(fl_model_read_json(&root, path, folder, "config.json", error));
-    if (root == NULL)
-        return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
-                       "%s is missing, but modules.json names it.", path);
-    fl_json_reader reader  = {.object = root, .source = path, .error = error};
+    char           path[FL_MODEL_PATH_MAX];
+    fl_json_reader reader;
+    fl_encoder    *encoder = &model->encoder;
+    FL_TRY(fl_module_config_read(&reader, path, folder, error));
     encoder->pooling_count = 0;
-    fl_json *mode          = fl_json_get(root, "pooling_mode");
+    fl_json *mode          = fl_json_get(reader.object, "pooling_mode");
     int      status = mode != NULL ? read_new(encoder, &reader, mode) : read_old(encoder, &reader);
     if (encoder->pooling_count == 0)
         encoder->pooling[encoder->pooling_count++] = FL_POOL_MEAN;
@@ -123,11 +119,16 @@ int fl_pooling_read(fl_model *model, const char *folder, const char *module, fle
         status = fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                          "%s: the pooled rows have %lld dimensions but the encoder's %u.", path,
                          (long long)width, encoder->desc.hidden);
-    fl_json_free(root);
-    model->pooling_source.origin = fl_model_keep(model, "%s/config.json", module);
-    if (status == 0 && model->pooling_source.origin == NULL)
-        status = fl_fail_nomem(error, strlen(module), "a name");
-    return status;
+    fl_json_free(reader.object);
+    FL_TRY(status);
+    return fl_model_keep(model, &model->pooling_source.origin, "a name", error, "%s/config.json",
+                         module);
+}
+
+void fl_pooling_set(fl_model *model, fl_pooling pooling, const char *origin) {
+    model->encoder.pooling[0]    = pooling;
+    model->encoder.pooling_count = 1;
+    model->pooling_source.origin = origin;
 }
 
 int fl_pooling_override(fl_model *model, const char *text, fletch_error *error) {

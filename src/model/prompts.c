@@ -30,17 +30,15 @@ static int read_prompts(fl_model *model, fl_json_reader *reader) {
     model->prompts = fl_alloc_zero(count, sizeof *model->prompts);
     if (model->prompts == NULL)
         return fl_fail_nomem(reader->error, count * sizeof *model->prompts, "prompts");
-    fl_json_reader prompts = {.object = map, .source = reader->source, .error = reader->error};
+    fl_json_reader prompts = fl_json_inside(reader, map);
     FL_JSON_EACH(map, key, value) {
         (void)value;
         const char *text = fl_json_string(&prompts, key, "");
         if (prompts.status != 0)
             return prompts.status;
         fletch_prompt *prompt = &model->prompts[model->prompt_count];
-        prompt->name          = fl_model_keep(model, "%s", key);
-        prompt->text          = fl_model_keep(model, "%s", text);
-        if (prompt->name == NULL || prompt->text == NULL)
-            return fl_fail_nomem(reader->error, strlen(key) + strlen(text), "a prompt");
+        FL_TRY(fl_model_keep(model, &prompt->name, "a prompt", reader->error, "%s", key));
+        FL_TRY(fl_model_keep(model, &prompt->text, "a prompt", reader->error, "%s", text));
         model->prompt_count++;
     }
     return 0;
@@ -99,26 +97,24 @@ static int read_rest(fl_model *model, fl_json_reader *reader) {
         fl_family_refuse(reader, "model_type", type);
     if (reader->status != 0)
         return reader->status;
-    if (similarity != NULL)
-        model->similarity = fl_model_keep(model, "%s", similarity);
-    return model->similarity != NULL ? 0
-                                     : fl_fail_nomem(reader->error, strlen(similarity), "a name");
+    return similarity == NULL ? 0
+                              : fl_model_keep(model, &model->similarity, "a name", reader->error,
+                                              "%s", similarity);
 }
 
 static int read_file(fl_model *model, fletch_error *error) {
-    char     path[FL_MODEL_PATH_MAX];
-    fl_json *root = NULL;
-    int      status =
-        fl_model_read_json(&root, path, model->folder, "config_sentence_transformers.json", error);
-    if (status != 0 || root == NULL)
-        return status;
-    fl_json_reader reader = {.object = root, .source = path, .error = error};
-    status                = read_prompts(model, &reader);
+    char           path[FL_MODEL_PATH_MAX];
+    fl_json_reader reader;
+    FL_TRY(fl_model_read_json(&reader, path, model->folder, "config_sentence_transformers.json",
+                              error));
+    if (reader.object == NULL)
+        return 0;
+    int status = read_prompts(model, &reader);
     if (status == 0)
         status = read_default_prompt(model, &reader);
     if (status == 0)
         status = read_rest(model, &reader);
-    fl_json_free(root);
+    fl_json_free(reader.object);
     return status;
 }
 

@@ -36,10 +36,7 @@ static int refuse(const fl_modules *modules, fletch_error *error) {
 /* The modules of a route into list[FL_MODULES_MAX]. */
 static int read_route(fl_json_reader *reader, fl_json *types, const char *route, fl_module *list,
                       size_t *count) {
-    fl_json_reader structure = {.object = fl_json_object(reader, "structure"),
-                                .source = reader->source,
-                                .error  = reader->error,
-                                .status = reader->status};
+    fl_json_reader structure = fl_json_below(reader, "structure");
     fl_json       *names     = fl_json_array(&structure, route);
     *count                   = fl_json_count(names);
     FL_TRY(structure.status);
@@ -57,13 +54,11 @@ static int read_route(fl_json_reader *reader, fl_json *types, const char *route,
 /* Which route a text takes when nobody says, as Router resolves it. */
 static int read_default(fl_json_reader *reader, fl_lookup *lookup) {
     fl_json       *unused;
-    const char    *first      = fl_json_member(fl_json_object(reader, "structure"), 0, &unused);
-    fl_json       *parameters = fl_json_object(reader, "parameters");
-    fl_json_reader own   = {.object = parameters, .source = reader->source, .error = reader->error};
+    const char    *first = fl_json_member(fl_json_object(reader, "structure"), 0, &unused);
+    fl_json_reader own   = fl_json_below(reader, "parameters");
     bool           empty = fl_json_bool(&own, "allow_empty_key", true);
     const char    *route = fl_json_string(&own, "default_route", empty ? first : NULL);
-    fl_json       *other =
-        fl_json_has(&own, "route_mappings") ? fl_json_object(&own, "route_mappings") : NULL;
+    fl_json       *other = fl_json_object(&own, "route_mappings");
     if (fl_json_count(other) > 0)
         fl_family_refuse(&own, "route_mappings", fl_json_member(other, 0, &unused));
     lookup->by_default = route != NULL && strcmp(route, "query") == 0;
@@ -75,9 +70,9 @@ static int place(fl_model *model, const char *path, fl_module *module, fletch_er
     if (!fl_path_is_safe(module->path))
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "router_config.json: module \"%.80s\" leaves the folder.", module->path);
-    if (path[0] != '\0')
-        module->path = fl_model_keep(model, "%s/%s", path, module->path);
-    return module->path != NULL ? 0 : fl_fail_nomem(error, strlen(path), "a path");
+    return path[0] == '\0'
+               ? 0
+               : fl_model_keep(model, &module->path, "a path", error, "%s/%s", path, module->path);
 }
 
 static int take_query(fl_model *model, const fl_module *table, fletch_error *error) {
@@ -94,11 +89,11 @@ int fl_router_open(fl_modules *modules, fl_model *model, const char *path, fletc
     fl_module query[FL_MODULES_MAX];
     size_t    queries = 0;
     FL_TRY(fl_path_join(folder, sizeof folder, model->folder, path, error));
-    FL_TRY(
-        fl_model_read_json(&modules->router, modules->path, folder, "router_config.json", error));
-    fl_json_reader reader = {.object = modules->router, .source = modules->path, .error = error};
-    fl_json       *types  = fl_json_object(&reader, "types"), *routes;
-    routes                = fl_json_object(&reader, "structure");
+    fl_json_reader reader;
+    FL_TRY(fl_model_read_json(&reader, modules->path, folder, "router_config.json", error));
+    modules->router = reader.object;
+    fl_json *types  = fl_json_object(&reader, "types");
+    fl_json *routes = fl_json_object(&reader, "structure");
     FL_TRY(reader.status);
     if (fl_json_count(routes) != 2 || !fl_json_find(routes, "query", NULL) ||
         !fl_json_find(routes, "document", NULL))
@@ -124,12 +119,10 @@ static int find_idf(fl_model *model, const char *folder, const char *name, fletc
     char path[FL_MODEL_PATH_MAX];
     if (model->lookup.idf != NULL || folder == NULL)
         return 0;
-    FL_TRY(fl_path_join(path, sizeof path, folder, name, error));
-    int there = fl_file_find(path, error);
+    int there = fl_file_find(path, sizeof path, folder, name, error);
     if (there > 0)
-        model->lookup.idf = fl_model_keep(model, "%s", path);
-    return there > 0 && model->lookup.idf == NULL ? fl_fail_nomem(error, strlen(path), "a path")
-                                                  : there;
+        FL_TRY(fl_model_keep(model, &model->lookup.idf, "a path", error, "%s", path));
+    return there;
 }
 
 static int read_tensor(fl_model *model, fletch_error *error) {
@@ -153,16 +146,14 @@ static int read_tensor(fl_model *model, fletch_error *error) {
 
 /* What the module's config.json says of the table's place. */
 static int read_table(fl_model *model, fletch_error *error) {
-    char     path[FL_MODEL_PATH_MAX];
-    fl_json *root = NULL;
-    FL_TRY(fl_model_read_json(&root, path, model->own->queries, "config.json", error));
-    fl_json_reader reader = {.object = root, .source = path, .error = error};
-    const char    *named  = fl_json_string(&reader, "path", "");
-    const char    *slash  = strrchr(named, '/');
-    const char    *last   = slash != NULL ? slash + 1 : named;
-    size_t         size = strlen(last), end = strlen(".json");
-    bool           json   = size > end && strcmp(last + size - end, ".json") == 0;
-    int            status = reader.status;
+    char           path[FL_MODEL_PATH_MAX];
+    fl_json_reader reader;
+    FL_TRY(fl_model_read_json(&reader, path, model->own->queries, "config.json", error));
+    const char *named  = fl_json_string(&reader, "path", "");
+    const char *slash  = strrchr(named, '/');
+    const char *last   = slash != NULL ? slash + 1 : named;
+    bool        json   = fl_path_ends_with(last, ".json") && strcmp(last, ".json") != 0;
+    int         status = reader.status;
     if (status == 0 && json)
         status = find_idf(model, model->own->queries, last, error);
     if (status >= 0 && json)
@@ -170,7 +161,7 @@ static int read_table(fl_model *model, fletch_error *error) {
     if (status >= 0 && json && model->lookup.idf == NULL)
         status =
             fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: %.100s is missing.", path, last);
-    fl_json_free(root);
+    fl_json_free(reader.object);
     if (status >= 0 && !json)
         return read_tensor(model, error);
     return status < 0 ? status : 0;
@@ -208,8 +199,9 @@ static bool is_same(fl_json *a, fl_json *b, bool top) {
 static int check_tokenizer(const fl_model *model, fletch_error *error) {
     char     path[FL_MODEL_PATH_MAX];
     fl_json *own = NULL, *queries = NULL;
-    FL_TRY(fl_path_join(path, sizeof path, model->own->queries, "tokenizer.json", error));
-    int there = model->tokenizer_is_vocab ? 0 : fl_file_find(path, error);
+    if (model->tokenizer_is_vocab)
+        return 0;
+    int there = fl_file_find(path, sizeof path, model->own->queries, "tokenizer.json", error);
     if (there <= 0)
         return there;
     int status = fl_json_read(&own, model->tokenizer_path, FL_TOKENIZER_BYTES_MAX, error);
@@ -227,17 +219,16 @@ static int check_tokenizer(const fl_model *model, fletch_error *error) {
 
 /* A query is cut at its own tokenizer's length. */
 static int read_length(fl_model *model, fletch_error *error) {
-    char     path[FL_MODEL_PATH_MAX];
-    fl_json *root = NULL;
-    FL_TRY(fl_model_read_json(&root, path, model->own->queries, "tokenizer_config.json", error));
-    fl_json_reader reader = {.object = root, .source = path, .error = error};
-    int64_t        length = fl_json_int(&reader, "model_max_length", 0, 1, INT64_MAX);
-    const char    *side   = fl_json_string(&reader, "truncation_side", "right");
+    char           path[FL_MODEL_PATH_MAX];
+    fl_json_reader reader;
+    FL_TRY(fl_model_read_json(&reader, path, model->own->queries, "tokenizer_config.json", error));
+    int64_t     length = fl_json_int(&reader, "model_max_length", 0, 1, INT64_MAX);
+    const char *side   = fl_json_string(&reader, "truncation_side", "right");
     if (strcmp(side, "right") != 0)
         fl_family_refuse(&reader, "truncation_side", side);
     if (length > 0 && length < UINT32_MAX)
         model->lookup.max_length = (uint32_t)length;
-    fl_json_free(root);
+    fl_json_free(reader.object);
     return reader.status;
 }
 

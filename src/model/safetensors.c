@@ -49,14 +49,8 @@ static const fl_tensor_table *table_of(const fl_safetensors *file) {
 /* Map and check one file and append it to file->shards. */
 static int add_shard(fl_safetensors *file, const char *name, const char *path,
                      fletch_error *error) {
-    if (file->count == file->room) {
-        size_t room  = file->room == 0 ? 1 : file->room * 2;
-        shard *grown = fl_realloc_array(file->shards, room, sizeof *grown);
-        if (grown == NULL)
-            return fl_fail_nomem(error, room * sizeof *grown, "shards");
-        file->shards = grown;
-        file->room   = room;
-    }
+    if (!fl_array_reserve(&file->shards, &file->room, file->count + 1, sizeof *file->shards))
+        return fl_fail_nomem(error, (file->count + 1) * sizeof *file->shards, "shards");
     shard *added = &file->shards[file->count];
     memset(added, 0, sizeof *added);
     FL_TRY(fl_map_open(&added->map, path, error));
@@ -121,8 +115,7 @@ static int shard_of(fl_safetensors *file, const char *folder, const char *name, 
                        "%s/model.safetensors.index.json names more than %d files.", folder,
                        SHARDS_MAX);
     char path[PATH_MAX];
-    int  status = fl_path_join(path, sizeof path, folder, name, error);
-    int  there  = status != 0 ? status : fl_file_find(path, error);
+    int  there = fl_file_find(path, sizeof path, folder, name, error);
     if (there == 0)
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%s is missing, but model.safetensors.index.json names it.", path);
@@ -155,9 +148,8 @@ static int gather(fl_safetensors *file, const char *folder, fl_json *weight_map,
 static int open_sharded(fl_safetensors **out, const char *folder, const char *index_path,
                         fletch_error *error) {
     fl_json *root   = NULL;
-    int      status = fl_json_read(&root, index_path, INDEX_BYTES_MAX, error);
-    if (status != 0)
-        return status;
+    int      status = 0;
+    FL_TRY(fl_json_read(&root, index_path, INDEX_BYTES_MAX, error));
     fl_json_reader  reader = {.object = root, .source = index_path, .error = error};
     fl_json        *map    = fl_json_object(&reader, "weight_map");
     fl_safetensors *file   = fl_alloc_zero(1, sizeof *file);
@@ -183,13 +175,11 @@ static int open_sharded(fl_safetensors **out, const char *folder, const char *in
 
 int fl_safetensors_open_folder(fl_safetensors **out, const char *folder, fletch_error *error) {
     char path[PATH_MAX];
-    *out = NULL;
-    FL_TRY(fl_path_join(path, sizeof path, folder, "model.safetensors", error));
-    int there = fl_file_find(path, error);
+    *out      = NULL;
+    int there = fl_file_find(path, sizeof path, folder, "model.safetensors", error);
     if (there != 0)
         return there < 0 ? there : fl_safetensors_open(out, path, error);
-    FL_TRY(fl_path_join(path, sizeof path, folder, "model.safetensors.index.json", error));
-    there = fl_file_find(path, error);
+    there = fl_file_find(path, sizeof path, folder, "model.safetensors.index.json", error);
     if (there != 0)
         return there < 0 ? there : open_sharded(out, folder, path, error);
     FL_TRY(fl_path_join(path, sizeof path, folder, "pytorch_model.bin", error));

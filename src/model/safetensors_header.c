@@ -53,35 +53,6 @@ static bool read_u64(reading *r, uint64_t *out) {
     return true;
 }
 
-static const struct {
-    const char *name;
-    fl_dtype    dtype;
-    uint32_t    bits;
-} dtypes[] = {
-    {"F32", FL_DTYPE_F32, 32},
-    {"F16", FL_DTYPE_F16, 16},
-    {"BF16", FL_DTYPE_BF16, 16},
-    {"F64", FL_DTYPE_F64, 64},
-    {"I64", FL_DTYPE_I64, 64},
-    {"I32", FL_DTYPE_I32, 32},
-    {"I16", FL_DTYPE_I16, 16},
-    {"I8", FL_DTYPE_I8, 8},
-    {"U8", FL_DTYPE_U8, 8},
-    {"BOOL", FL_DTYPE_BOOL, 8},
-    {"U64", FL_DTYPE_OTHER, 64},
-    {"U32", FL_DTYPE_OTHER, 32},
-    {"U16", FL_DTYPE_OTHER, 16},
-    {"C64", FL_DTYPE_OTHER, 64},
-    {"F8_E4M3", FL_DTYPE_OTHER, 8},
-    {"F8_E5M2", FL_DTYPE_OTHER, 8},
-    {"F8_E8M0", FL_DTYPE_OTHER, 8},
-    {"F8_E4M3FNUZ", FL_DTYPE_OTHER, 8},
-    {"F8_E5M2FNUZ", FL_DTYPE_OTHER, 8},
-    {"F6_E2M3", FL_DTYPE_OTHER, 6},
-    {"F6_E3M2", FL_DTYPE_OTHER, 6},
-    {"F4", FL_DTYPE_OTHER, 4},
-};
-
 /* What is known of one tensor while its object is being read. */
 typedef struct entry {
     fl_tensor tensor;
@@ -94,10 +65,10 @@ static bool read_dtype(reading *r, entry *out) {
     fl_span name;
     if (!fl_json_in_string(&r->in, &name))
         return false;
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        if (fl_span_is(name, dtypes[i].name)) {
-            out->tensor.dtype = dtypes[i].dtype;
-            out->bits         = dtypes[i].bits;
+    for (const fl_dtype_row *row = fl_dtypes; row->name != NULL; row++)
+        if (fl_span_is(name, row->name)) {
+            out->tensor.dtype = row->dtype;
+            out->bits         = row->bits;
             return true;
         }
     return fail(r, "unknown dtype");
@@ -194,18 +165,11 @@ static bool add_entry(reading *r, fl_tensor_table *table, range **ranges, size_t
                       const entry *found) {
     if (table->count == FL_TENSOR_COUNT_MAX)
         return fail(r, "more than 1000000 tensors");
-    if (table->count == *room) {
-        size_t more  = *room == 0 ? 256 : *room * 2;
-        range *grown = fl_realloc_array(*ranges, more, sizeof *grown);
-        if (grown == NULL) {
-            r->status = fl_fail_nomem(r->error, more * sizeof *grown, "a safetensors header");
-            return false;
-        }
-        *ranges = grown;
-        *room   = more;
+    int added = -1;
+    if (fl_array_reserve(ranges, room, table->count + 1, sizeof **ranges)) {
+        (*ranges)[table->count] = (range){found->begin, found->end};
+        added                   = fl_table_add(table, name, &found->tensor);
     }
-    (*ranges)[table->count] = (range){found->begin, found->end};
-    int added               = fl_table_add(table, name, &found->tensor);
     if (added < 0)
         r->status = fl_fail_nomem(r->error, sizeof *found, "a safetensors header");
     return added == 0 || (added > 0 && fail(r, "a name is there twice"));
@@ -294,10 +258,8 @@ static void place(fl_tensor_table *table, const range *ranges, const unsigned ch
 int fl_header_read(fl_tensor_table *out, const unsigned char *data, size_t size, const char *source,
                    fletch_error *error) {
     uint64_t length = 0;
-    int      status = header_size(data, size, source, &length, error);
     fl_table_init(out);
-    if (status != 0)
-        return status;
+    FL_TRY(header_size(data, size, source, &length, error));
     out->text = fl_alloc((size_t)length + 1);
     if (out->text == NULL)
         return fl_fail_nomem(error, (size_t)length + 1, "a safetensors header");
@@ -311,7 +273,7 @@ int fl_header_read(fl_tensor_table *out, const unsigned char *data, size_t size,
     if (!read_entries(&r, out, &ranges, &room) && r.status == 0)
         r.status = fl_fail(error, FLETCH_EMODEL, 8 + r.in.at, "%s: header: %s at byte %zu.", source,
                            r.in.message, 8 + r.in.at);
-    status = r.status;
+    int status = r.status;
     if (status == 0) {
         place(out, ranges, data + 8 + length);
         status = check_tiling(ranges, out->count, size - 8 - length, source, error);

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "model/model_private.h"
 
@@ -39,8 +40,7 @@ static void take_activation(fl_model *model, fl_json_reader *reader, const char 
 
 static bool is_class(fl_json *config, const char *suffix) {
     const char *name = fl_json_text(fl_json_item(fl_json_get(config, "architectures"), 0));
-    size_t      size = name != NULL ? strlen(name) : 0;
-    return size >= strlen(suffix) && strcmp(name + size - strlen(suffix), suffix) == 0;
+    return name != NULL && fl_path_ends_with(name, suffix);
 }
 
 /* A plain folder's class says what it is. Its pairs are messages of a chat where it has a template. */
@@ -65,17 +65,15 @@ static int find_plain(fl_model *model, fl_json *config, fletch_error *error) {
 int fl_scores_find(fl_model *model, const fl_modules *modules, fletch_error *error) {
     static const char settings[] = "config_sentence_transformers.json";
     char              path[FL_MODEL_PATH_MAX];
-    fl_json          *root   = NULL;
+    fl_json_reader    reader;
     bool              plain  = modules->count == 0;
     const char       *folder = plain ? model->own->transformer : model->folder;
-    int status = fl_model_read_json(&root, path, folder, plain ? "config.json" : settings, error);
-    if (status != 0)
-        return status;
-    fl_json_reader reader = {.object = root, .source = path, .error = error};
-    const char    *type   = fl_json_text(fl_json_get(root, "model_type"));
+    int               status = 0;
+    FL_TRY(fl_model_read_json(&reader, path, folder, plain ? "config.json" : settings, error));
+    const char *type = fl_json_text(fl_json_get(reader.object, "model_type"));
     if (plain) {
-        status = find_plain(model, root, error);
-    } else if (!plain && type != NULL && strcmp(type, "CrossEncoder") == 0) {
+        status = find_plain(model, reader.object, error);
+    } else if (type != NULL && strcmp(type, "CrossEncoder") == 0) {
         model->head = FL_HEAD_SCORES;
         take_activation(model, &reader, "activation_fn", settings);
     }
@@ -83,9 +81,8 @@ int fl_scores_find(fl_model *model, const fl_modules *modules, fletch_error *err
         model->own->classifier = modules->count == 1;
         model->own->logits     = fl_modules_kind(modules, 1, "LogitScore");
     }
-    fl_json_free(root);
-    if (status != 0)
-        return status;
+    fl_json_free(reader.object);
+    FL_TRY(status);
     if (reader.status == 0 && model->head == FL_HEAD_SCORES && model->is_static)
         return fl_fail(error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "%s: a cross-encoder of a static table is not supported.", model->folder);
@@ -107,10 +104,8 @@ static int set_labels(fl_model *model, uint32_t count, fl_json *map, fl_json_rea
             return fl_fail(config->error, FLETCH_EMODEL, FLETCH_NOWHERE,
                            "%s: id2label has %u labels, but none with the number %u.",
                            config->source, count, i);
-        model->labels[i] =
-            name != NULL ? fl_model_keep(model, "%s", name) : fl_model_keep(model, "LABEL_%u", i);
-        if (model->labels[i] == NULL)
-            return fl_fail_nomem(config->error, sizeof key, "a label");
+        FL_TRY(fl_model_keep(model, &model->labels[i], "a label", config->error, "%s%s",
+                             name != NULL ? "" : "LABEL_", name != NULL ? name : key));
     }
     model->label_count = count;
     return 0;
@@ -118,7 +113,7 @@ static int set_labels(fl_model *model, uint32_t count, fl_json *map, fl_json_rea
 
 /* `made` scores come out of modules (0: the network's own head makes as many as config.json says). */
 static int read_labels(fl_model *model, fl_json_reader *config, uint32_t made) {
-    fl_json *map   = fl_json_has(config, "id2label") ? fl_json_object(config, "id2label") : NULL;
+    fl_json *map   = fl_json_object(config, "id2label");
     int64_t  named = map != NULL ? (int64_t)fl_json_count(map) : 2;
     int64_t  asked = fl_json_int(config, "num_labels", named, 1, LABELS_MAX);
     if (config->status != 0)
@@ -137,11 +132,7 @@ static int read_labels(fl_model *model, fl_json_reader *config, uint32_t made) {
 }
 
 static int read_activation(fl_model *model, fl_json_reader *config) {
-    fl_json_reader own = {.object = fl_json_has(config, "sentence_transformers")
-                                        ? fl_json_object(config, "sentence_transformers")
-                                        : NULL,
-                          .source = config->source,
-                          .error  = config->error};
+    fl_json_reader own = fl_json_below(config, "sentence_transformers");
     if (model->activation_source.origin == NULL) {
         if (fl_json_find(own.object, "activation_fn", NULL))
             take_activation(model, &own, "activation_fn", "config.json: sentence_transformers");
@@ -168,9 +159,8 @@ static int read_pooling(fl_model *model, const fl_family *family, fl_json_reader
     }
     if (!mean && strcmp(mode, "cls") != 0)
         fl_family_refuse(config, key, mode);
-    model->encoder.pooling[0]    = mean ? FL_POOL_MEAN : FL_POOL_CLS;
-    model->encoder.pooling_count = 1;
-    model->pooling_source.origin = key != NULL ? "config.json" : "the classifier";
+    fl_pooling_set(model, mean ? FL_POOL_MEAN : FL_POOL_CLS,
+                   key != NULL ? "config.json" : "the classifier");
     return config->status;
 }
 
@@ -256,9 +246,7 @@ static bool hands_types(fl_json_reader *settings, const char *class_of_config) {
     static const char *const with[]    = {"Bert", "Electra", NULL};
     static const char *const without[] = {"Roberta",    "XLMRoberta",        "Camembert", "MPNet",
                                           "DistilBert", "TokenizersBackend", NULL};
-    fl_json                 *inputs    = fl_json_has(settings, "model_input_names")
-                                             ? fl_json_array(settings, "model_input_names")
-                                             : NULL;
+    fl_json                 *inputs    = fl_json_array(settings, "model_input_names");
     for (size_t i = 0; i < fl_json_count(inputs); i++) {
         const char *name = fl_json_text(fl_json_item(inputs, i));
         if (name != NULL && strcmp(name, "token_type_ids") == 0)
@@ -283,13 +271,11 @@ static int read_segments(fl_model *model, const fl_family *family, fletch_error 
 }
 
 int fl_scores_read(fl_model *model, const fl_family *family, fletch_error *error) {
-    char     path[FL_MODEL_PATH_MAX];
-    fl_json *root = NULL;
-    int status    = fl_model_read_json(&root, path, model->own->transformer, "config.json", error);
-    if (status != 0)
-        return status;
-    fl_json_reader config = {.object = root, .source = path, .error = error};
-    bool           tied   = fl_json_bool(&config, "tie_word_embeddings", false);
+    char           path[FL_MODEL_PATH_MAX];
+    fl_json_reader config;
+    int            status = 0;
+    FL_TRY(fl_model_read_json(&config, path, model->own->transformer, "config.json", error));
+    bool tied = fl_json_bool(&config, "tie_word_embeddings", false);
     if (model->own->logits && config.status == 0)
         status = fl_causal_read(model, tied, error);
     if (status == 0)
@@ -297,6 +283,6 @@ int fl_scores_read(fl_model *model, const fl_family *family, fletch_error *error
                                         : read_labels(model, &config, model->dimensions);
     if (status == 0)
         status = read_activation(model, &config);
-    fl_json_free(root);
+    fl_json_free(config.object);
     return status != 0 ? status : read_segments(model, family, error);
 }

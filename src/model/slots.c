@@ -32,14 +32,11 @@ bool fl_encoder_shape(const fl_encoder_desc *d, const fl_layer_desc *l, int slot
 
 /* The bytes that the shape needs are there, in a type that can be converted. */
 static bool holds(const fl_tensor *t, const fl_shape *shape, bool ids) {
-    uint64_t size    = t->dtype == FL_DTYPE_F32                                ? 4
-                       : t->dtype == FL_DTYPE_F16 || t->dtype == FL_DTYPE_BF16 ? 2
-                       : t->dtype == FL_DTYPE_I8                               ? 1
-                                                                               : 0;
+    bool     fits    = ids ? t->dtype == FL_DTYPE_I64 || t->dtype == FL_DTYPE_I32
+                           : fl_dtype_is_real(t->dtype) || t->dtype == FL_DTYPE_I8;
+    uint64_t size    = fl_dtypes[t->dtype].bits / 8;
     uint64_t columns = shape->columns == 0 ? 1 : shape->columns, need;
-    if (ids)
-        size = t->dtype == FL_DTYPE_I64 ? 8 : t->dtype == FL_DTYPE_I32 ? 4 : 0;
-    return size > 0 && !__builtin_mul_overflow(shape->rows, columns, &need) &&
+    return fits && !__builtin_mul_overflow(shape->rows, columns, &need) &&
            !__builtin_mul_overflow(need, size, &need) && t->bytes >= need;
 }
 

@@ -30,10 +30,6 @@ static int refuse(const fl_model *model, const char *name, const fl_tensor *tens
                    model->own->transformer, name, tensor->rank, fl_dtype_name(tensor->dtype));
 }
 
-static bool is_real(const fl_tensor *t) {
-    return t->dtype == FL_DTYPE_F32 || t->dtype == FL_DTYPE_F16 || t->dtype == FL_DTYPE_BF16;
-}
-
 /* A tensor with one entry an id. */
 static int read_per_id(fl_model *model, const char *name, bool ids, bool *there, fl_tensor *slot,
                        fletch_error *error) {
@@ -43,7 +39,7 @@ static int read_per_id(fl_model *model, const char *name, bool ids, bool *there,
         return 0;
     bool integer = tensor->dtype == FL_DTYPE_I64 || tensor->dtype == FL_DTYPE_I32;
     if (tensor->rank != 1 || tensor->shape[0] == 0 || tensor->shape[0] > UINT32_MAX ||
-        (ids ? !integer : !is_real(tensor)))
+        (ids ? !integer : !fl_dtype_is_real(tensor->dtype)))
         return refuse(model, name, tensor, error);
     if (ids)
         desc->vocab = (uint32_t)tensor->shape[0];
@@ -70,7 +66,7 @@ static int read_table(fl_model *model, fletch_error *error) {
                        model->own->transformer);
     if (table->rank != 2 || table->shape[0] == 0 || table->shape[1] == 0 ||
         table->shape[0] > UINT32_MAX || table->shape[1] > WIDTH_MAX ||
-        (!is_real(table) && table->dtype != FL_DTYPE_I8))
+        (!fl_dtype_is_real(table->dtype) && table->dtype != FL_DTYPE_I8))
         return refuse(model, name, table, error);
     desc->architecture = "static";
     desc->hidden = desc->embedding = (uint32_t)table->shape[1];
@@ -92,8 +88,6 @@ int fl_static_read(fl_model *model, fletch_error *error) {
     encoder->layer = fl_alloc_zero(1, sizeof *encoder->layer);
     if (encoder->layer == NULL)
         return fl_fail_nomem(error, sizeof *encoder->layer, "the layer table");
-    encoder->pooling[0]          = FL_POOL_MEAN;
-    encoder->pooling_count       = 1;
-    model->pooling_source.origin = "modules.json (StaticEmbedding)";
+    fl_pooling_set(model, FL_POOL_MEAN, "modules.json (StaticEmbedding)");
     return 0;
 }

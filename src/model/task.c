@@ -43,12 +43,12 @@ static int read_instruction(fl_model *model, const fl_family *family, fl_json_re
     const char *key = family->tasks.instructions;
     if (model->task == NULL || !fl_json_has(config, key))
         return 0;
-    fl_json_reader map = {
-        .object = fl_json_object(config, key), .source = config->source, .error = config->error};
-    const char *text = config->status == 0 ? fl_json_string(&map, model->task, NULL) : NULL;
-    if (text != NULL && (model->own->task.instruction = fl_model_keep(model, "%s", text)) == NULL)
-        return fl_fail_nomem(config->error, strlen(text), "a prompt");
-    return config->status != 0 ? config->status : map.status;
+    fl_json_reader map  = fl_json_below(config, key);
+    const char    *text = fl_json_string(&map, model->task, NULL);
+    if (text != NULL)
+        FL_TRY(fl_model_keep(model, &model->own->task.instruction, "a prompt", config->error, "%s",
+                             text));
+    return map.status;
 }
 
 int fl_task_read(fl_model *model, const fl_family *family, fl_json_reader *config,
@@ -58,9 +58,7 @@ int fl_task_read(fl_model *model, const fl_family *family, fl_json_reader *confi
     fl_model_task *task   = &model->own->task;
     if (family->tasks.names == NULL)
         return 0;
-    fl_json *names = fl_json_has(config, family->tasks.names)
-                         ? fl_json_array(config, family->tasks.names)
-                         : NULL;
+    fl_json *names = fl_json_array(config, family->tasks.names);
     task->count    = (uint32_t)fl_json_count(names);
     task->rank     = (uint32_t)fl_json_int(config, family->tasks.rank, 4, 1, FL_ADAPTER_RANK_MAX);
     double alpha   = fl_json_double(config, family->tasks.alpha, 1);
@@ -72,19 +70,15 @@ int fl_task_read(fl_model *model, const fl_family *family, fl_json_reader *confi
                        "%s: %s is no list of 1 to %d tasks.", config->source, family->tasks.names,
                        TASKS_MAX);
     list_names(names, known, sizeof known);
-    model->tasks                 = fl_model_keep(model, "%s", known);
+    FL_TRY(fl_model_keep(model, &model->tasks, "the names of tasks", config->error, "%s", known));
     model->encoder.desc.adapters = true;
     for (uint32_t i = 0; i < task->count; i++) {
         const char *name = fl_json_text(fl_json_item(names, i));
         if (name == NULL || strcmp(name, wanted) != 0)
             continue;
         task->index = i;
-        model->task = fl_model_keep(model, "%s", name);
-        if (model->task == NULL)
-            return fl_fail_nomem(config->error, strlen(name), "a name");
+        FL_TRY(fl_model_keep(model, &model->task, "a name", config->error, "%s", name));
     }
-    if (model->tasks == NULL)
-        return fl_fail_nomem(config->error, strlen(known), "the names of tasks");
     if (model->task != NULL || (wanted[0] == '\0' && options->without_weights))
         return read_instruction(model, family, config);
     return fl_fail(config->error, FLETCH_ECONFIG, FLETCH_NOWHERE,
@@ -118,8 +112,7 @@ static int check_half(const fl_model *model, const fl_tensor *half, const char *
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: the adapter %s is missing.",
                        model->own->transformer, name);
     if (half->rank != 3 || memcmp(half->shape, shape, sizeof shape) != 0 ||
-        (half->dtype != FL_DTYPE_F32 && half->dtype != FL_DTYPE_F16 &&
-         half->dtype != FL_DTYPE_BF16))
+        !fl_dtype_is_real(half->dtype))
         return fl_fail(
             error, FLETCH_EMODEL, FLETCH_NOWHERE,
             "%s: the adapter %s is not [%llu, %llu, %llu] of F32, F16 or BF16: the files "

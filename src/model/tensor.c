@@ -19,21 +19,34 @@ enum {
     F16_INFINITY     = 0x7C00
 };
 
+const fl_dtype_row fl_dtypes[] = {
+    {"F32", FL_DTYPE_F32, 32},
+    {"F16", FL_DTYPE_F16, 16},
+    {"BF16", FL_DTYPE_BF16, 16},
+    {"F64", FL_DTYPE_F64, 64},
+    {"I64", FL_DTYPE_I64, 64},
+    {"I32", FL_DTYPE_I32, 32},
+    {"I16", FL_DTYPE_I16, 16},
+    {"I8", FL_DTYPE_I8, 8},
+    {"U8", FL_DTYPE_U8, 8},
+    {"BOOL", FL_DTYPE_BOOL, 8},
+    {"U64", FL_DTYPE_OTHER, 64},
+    {"U32", FL_DTYPE_OTHER, 32},
+    {"U16", FL_DTYPE_OTHER, 16},
+    {"C64", FL_DTYPE_OTHER, 64},
+    {"F8_E4M3", FL_DTYPE_OTHER, 8},
+    {"F8_E5M2", FL_DTYPE_OTHER, 8},
+    {"F8_E8M0", FL_DTYPE_OTHER, 8},
+    {"F8_E4M3FNUZ", FL_DTYPE_OTHER, 8},
+    {"F8_E5M2FNUZ", FL_DTYPE_OTHER, 8},
+    {"F6_E2M3", FL_DTYPE_OTHER, 6},
+    {"F6_E3M2", FL_DTYPE_OTHER, 6},
+    {"F4", FL_DTYPE_OTHER, 4},
+    {NULL, FL_DTYPE_OTHER, 0},
+};
+
 const char *fl_dtype_name(fl_dtype dtype) {
-    switch (dtype) {
-    case FL_DTYPE_F32: return "F32";
-    case FL_DTYPE_F16: return "F16";
-    case FL_DTYPE_BF16: return "BF16";
-    case FL_DTYPE_F64: return "F64";
-    case FL_DTYPE_I64: return "I64";
-    case FL_DTYPE_I32: return "I32";
-    case FL_DTYPE_I16: return "I16";
-    case FL_DTYPE_I8: return "I8";
-    case FL_DTYPE_U8: return "U8";
-    case FL_DTYPE_BOOL: return "BOOL";
-    case FL_DTYPE_OTHER: break;
-    }
-    return "other";
+    return dtype < FL_DTYPE_OTHER ? fl_dtypes[dtype].name : "other";
 }
 
 static float float_of_bits(uint32_t bits) {

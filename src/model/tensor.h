@@ -45,7 +45,20 @@ typedef struct fl_adapter {
     float              right[];
 } fl_adapter;
 
+/* The format's types, those of fl_dtype first and in its order; the last has no name. */
+typedef struct fl_dtype_row {
+    const char *name;
+    fl_dtype    dtype;
+    uint32_t    bits; /* of an element */
+} fl_dtype_row;
+extern const fl_dtype_row fl_dtypes[];
+
 const char *fl_dtype_name(fl_dtype dtype); /* "F32" */
+
+/* One of those that weights may have. */
+static inline bool fl_dtype_is_real(fl_dtype dtype) {
+    return dtype == FL_DTYPE_F32 || dtype == FL_DTYPE_F16 || dtype == FL_DTYPE_BF16;
+}
 
 /* Convert elements [first, first + count) of an F32, F16, BF16 or I8 tensor to float32
  * (unaligned-safe), its adapter added. */

@@ -39,8 +39,7 @@ static int find(const fl_model *model, const char *name, linear *out, fletch_err
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         char path[FL_MODEL_PATH_MAX], file[48];
         snprintf(file, sizeof file, "%s.%s", name, ends[i]);
-        FL_TRY(fl_path_join(path, sizeof path, model->own->transformer, file, error));
-        int there = fl_file_find(path, error);
+        int there = fl_file_find(path, sizeof path, model->own->transformer, file, error);
         if (there == 0)
             continue;
         FL_TRY(there);
@@ -77,23 +76,15 @@ static int read_linear(const fl_model *model, const char *name, uint32_t rows, f
     return status != 0 ? status : 1;
 }
 
-static void free_stage(fl_stage *stage) {
-    fl_free(stage->weight);
-    fl_free(stage->bias);
-    fl_free(stage->residual);
-    *stage = (fl_stage){.kind = FL_STAGE_DENSE};
-}
-
 static int read_weigher(fl_model *model, fletch_error *error) {
     fletch_error why   = {0};
     int          there = read_linear(model, "sparse_linear", 1, &model->weigher, &why);
     if (there >= 0)
         return 0;
-    free_stage(&model->weigher);
+    fl_stage_free(&model->weigher);
     if (there == FLETCH_ENOMEM)
         return fl_fail(error, there, FLETCH_NOWHERE, "%s", why.message);
-    model->weigher_refused = fl_model_keep(model, "%s", why.message);
-    return model->weigher_refused != NULL ? 0 : fl_fail_nomem(error, sizeof why, "a message");
+    return fl_model_keep(model, &model->weigher_refused, "a message", error, "%s", why.message);
 }
 
 /* The modules' stages make way for the layer and unit length. */
@@ -103,7 +94,7 @@ static int make_late(fl_model *model, fletch_error *error) {
     if (stages == NULL)
         return fl_fail_nomem(error, STAGES * sizeof *stages, "stages");
     for (uint32_t i = 0; i < model->stage_count; i++)
-        free_stage(&model->stages[i]);
+        fl_stage_free(&model->stages[i]);
     fl_free(model->stages);
     model->stages      = stages;
     model->stage_count = STAGES;
@@ -118,13 +109,12 @@ static int make_late(fl_model *model, fletch_error *error) {
     stages[1].in = stages[1].out = model->dimensions = stages[0].out;
     model->normalize                                 = true;
     model->normalize_source.origin                   = "colbert_linear";
-    model->pooling_source.origin                     = "model.pooling (colbert_linear)";
     model->similarity                                = "meanmaxsim";
     model->head                                      = FL_HEAD_LATE;
     model->late                                      = (fl_late){.mean = true, .skips_first = true};
     model->encoder.desc.late                         = true;
-    model->encoder.pooling[0]    = FL_POOL_MEAN; /* an engine is told one way, and never goes it */
-    model->encoder.pooling_count = 1;
+    /* An engine is told one way, and never goes it. */
+    fl_pooling_set(model, FL_POOL_MEAN, "model.pooling (colbert_linear)");
     return 0;
 }
 

@@ -56,7 +56,7 @@ typedef struct value {
 } value;
 
 static uint64_t width_of(fl_dtype dtype) {
-    return dtype == FL_DTYPE_F32 ? 4 : 2;
+    return fl_dtypes[dtype].bits / 8;
 }
 
 typedef struct values {
@@ -214,14 +214,8 @@ static const fl_tensor *member(const reading *r, const char *folder, bytes key) 
 static bool add(reading *r, values *list, const value *v) {
     if (list->count == VALUES_MAX)
         return damage(r, "its pickle has too many values");
-    if (list->count == list->room) {
-        size_t room  = list->room == 0 ? 64 : list->room * 2;
-        value *grown = fl_realloc_array(list->at, room, sizeof *grown);
-        if (grown == NULL)
-            return no_memory(r, room * sizeof *grown);
-        list->at   = grown;
-        list->room = room;
-    }
+    if (!fl_array_reserve(&list->at, &list->room, list->count + 1, sizeof *list->at))
+        return no_memory(r, (list->count + 1) * sizeof *list->at);
     list->at[list->count++] = *v;
     return true;
 }
@@ -327,7 +321,7 @@ static bool find_storage(reading *r) {
         item(r, &id, 3, TEXT) == NULL || elements == NULL || elements->n < 0)
         return refuse(r, "its pickle names something that is no storage");
     const fl_tensor *found = member(r, "data/", key->text);
-    const uint64_t   width = type->dtype == FL_DTYPE_F32 ? 4 : 2;
+    const uint64_t   width = width_of(type->dtype);
     if (found == NULL || found->bytes / width != (uint64_t)elements->n || found->bytes % width != 0)
         return damage(r, "a storage is missing, or not as large as its tensors say");
     const value v = {.kind  = STORAGE,
@@ -368,14 +362,8 @@ static bool rebuild(reading *r, const value *arguments) {
         return refuse(r, "its pickle makes a tensor in another way");
     if (r->entry_count == TENSORS_MAX)
         return damage(r, "it has too many tensors");
-    if (r->entry_count == r->entry_room) {
-        size_t room  = r->entry_room == 0 ? 16 : r->entry_room * 2;
-        entry *grown = fl_realloc_array(r->entries, room, sizeof *grown);
-        if (grown == NULL)
-            return no_memory(r, room * sizeof *grown);
-        r->entries    = grown;
-        r->entry_room = room;
-    }
+    if (!fl_array_reserve(&r->entries, &r->entry_room, r->entry_count + 1, sizeof *r->entries))
+        return no_memory(r, (r->entry_count + 1) * sizeof *r->entries);
     entry *made = &r->entries[r->entry_count];
     *made       = (entry){.tensor = {.dtype = storage->dtype}};
     if (!read_shape(r, sizes, strides, &made->tensor, &count))

@@ -102,8 +102,7 @@ static int check(const resolver *r, const char *name, const fl_tensor *tensor, u
             "belong together.",
             r->model->own->transformer, name, has, wants);
     }
-    if (tensor->dtype != FL_DTYPE_F32 && tensor->dtype != FL_DTYPE_F16 &&
-        tensor->dtype != FL_DTYPE_BF16)
+    if (!fl_dtype_is_real(tensor->dtype))
         return fl_fail(r->error, FLETCH_EUNSUPPORTED, FLETCH_NOWHERE,
                        "%s: tensor %s has dtype %s; weights may be F32, F16 or BF16.",
                        r->model->own->transformer, name, fl_dtype_name(tensor->dtype));

@@ -22,12 +22,11 @@ static const char *const named[NAMED] = {"bos_token", "eos_token", "unk_token", 
 
 static int read_file(fl_json **out, char *path, size_t capacity, const char *folder,
                      const char *name, fletch_error *error) {
-    int status = fl_path_join(path, capacity, folder, name, error);
-    int there  = status != 0 ? status : fl_file_find(path, error);
+    int there = fl_file_find(path, capacity, folder, name, error);
     if (there <= 0) {
         return there;
     }
-    status = fl_json_read(out, path, CONFIG_MAX, error);
+    int status = fl_json_read(out, path, CONFIG_MAX, error);
     if (status == 0 && *out != NULL && !fl_json_is(*out, FL_JSON_OBJECT)) {
         return fl_fail(error, FLETCH_EMODEL, FLETCH_NOWHERE, "%s: not an object", path);
     }
