@@ -275,20 +275,13 @@ static size_t spaced_word(const text *t, size_t at) {
     return at;
 }
 
-static SCANNER(gpt2, gpt2_piece(&t, at)) static SCANNER(
-    cl100k,
-    cl100k_piece(&t, at,
-                 3)) static SCANNER(qwen,
-                                    cl100k_piece(
-                                        &t, at,
-                                        1)) static SCANNER(o200k,
-                                                           o200k_piece(
-                                                               &t, at, 3,
-                                                               true)) static SCANNER(tekken,
-                                                                                     o200k_piece(
-                                                                                         &t, at, 1,
-                                                                                         false))
-    SCANNER(fl_pieces_spaces, spaced_word(&t, at))
+static fl_pieces gpt2, cl100k, qwen, o200k, tekken;
+SCANNER(gpt2, gpt2_piece(&t, at))
+SCANNER(cl100k, cl100k_piece(&t, at, 3))
+SCANNER(qwen, cl100k_piece(&t, at, 1))
+SCANNER(o200k, o200k_piece(&t, at, 3, true))
+SCANNER(tekken, o200k_piece(&t, at, 1, false))
+SCANNER(fl_pieces_spaces, spaced_word(&t, at))
 
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define UPPER        "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
@@ -297,8 +290,8 @@ static SCANNER(gpt2, gpt2_piece(&t, at)) static SCANNER(
 #define SIGNS        "| ?[^\\s\\p{L}\\p{N}]+"
 #define BLANKS       "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
-        const char fl_pieces_gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+" SIGNS
-                                      "|\\s+(?!\\S)|\\s+";
+const char fl_pieces_gpt2[] =
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+" SIGNS "|\\s+(?!\\S)|\\s+";
 
 static const struct {
     const char *pattern;
