@@ -156,14 +156,12 @@ static void find_symbols(fl_bpe *b) {
     for (uint32_t cp = 0; cp < FL_BPE_DIRECT; cp++) {
         b->direct[cp] = fl_vocab_find(b->vocab, text, fl_utf8_encode(cp, text));
     }
+    fl_vocab_find_bytes(b->vocab, b->fallback);
     b->has_bytes = true;
     for (unsigned byte = 0; byte < 256; byte++) {
-        static const char digits[] = "0123456789ABCDEF";
-        const char        name[]   = {'<', '0', 'x', digits[byte / 16], digits[byte % 16], '>'};
-        b->fallback[byte]          = fl_vocab_find(b->vocab, name, sizeof name);
-        b->of_byte[byte]           = b->direct[fl_bpe_char_of_byte((uint8_t)byte)];
-        bool possible              = byte < 0xC0 || (byte > 0xC1 && byte < 0xF5); /* in UTF-8 */
-        b->has_bytes               = b->has_bytes && (b->of_byte[byte] >= 0 || !possible);
+        b->of_byte[byte] = b->direct[fl_bpe_char_of_byte((uint8_t)byte)];
+        bool possible    = byte < 0xC0 || (byte > 0xC1 && byte < 0xF5); /* in UTF-8 */
+        b->has_bytes     = b->has_bytes && (b->of_byte[byte] >= 0 || !possible);
     }
 }
 
@@ -217,29 +215,20 @@ static bool cuts_before_space(const fl_bpe *b) {
 }
 
 int fl_bpe_open(fl_tokenizer *tokenizer, void **state, fl_json_reader *model, const fl_log *log) {
-    int     status = fl_parse_vocab(tokenizer, model, log);
-    fl_bpe *b      = fl_alloc_zero(1, sizeof *b);
-    *state         = b;
-    if (status == 0 && b == NULL) {
-        status = fl_fail_nomem(model->error, sizeof *b, "the model");
+    FL_TRY(fl_parse_vocab(tokenizer, model, log));
+    fl_bpe *b = fl_alloc_zero(1, sizeof *b);
+    *state    = b;
+    if (b == NULL) {
+        return fl_fail_nomem(model->error, sizeof *b, "the model");
     }
-    if (status < 0) {
-        return status;
-    }
-    b->vocab     = &tokenizer->vocab;
-    b->seed      = fl_hash_seed(b);
-    status       = parse_options(b, model);
+    b->vocab = &tokenizer->vocab;
+    b->seed  = fl_hash_seed(b);
+    FL_TRY(parse_options(b, model));
     loading load = {b, model, strlen(b->prefix)};
-    if (status == 0) {
-        status = parse_merges(&load);
-    }
-    if (status == 0 && model->status < 0) {
-        status = model->status;
-    }
-    if (status == 0) {
-        b->cuts_before_space = cuts_before_space(b);
-    }
-    return status;
+    FL_TRY(parse_merges(&load));
+    FL_TRY(model->status);
+    b->cuts_before_space = cuts_before_space(b);
+    return 0;
 }
 
 void fl_bpe_close(void *state) {

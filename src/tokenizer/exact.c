@@ -39,17 +39,8 @@ typedef struct job {
 } job;
 
 static bool reserve_pieces(fl_token_scratch *scratch, size_t count) {
-    if (count <= scratch->piece_capacity) {
-        return true;
-    }
-    size_t    wanted = count + count / 2 + 256;
-    fl_piece *grown  = fl_realloc_array(scratch->pieces, wanted, sizeof *grown);
-    if (grown == NULL) {
-        return false;
-    }
-    scratch->pieces         = grown;
-    scratch->piece_capacity = wanted;
-    return true;
+    return fl_array_reserve(&scratch->pieces, &scratch->piece_capacity, count,
+                            sizeof *scratch->pieces);
 }
 
 /* Drop all but the last `limit` tokens. */
@@ -96,10 +87,7 @@ static void measure(fl_piece *piece, const char *text, size_t size) {
         piece->lead++;
     }
     while (end > 0) {
-        size_t before = end - 1;
-        while (before > 0 && ((unsigned char)text[before] & 0xC0) == 0x80) {
-            before--;
-        }
+        size_t before = fl_utf8_before(text, end);
         if (!trims(fl_utf8_decode(text + before, &length))) {
             break;
         }
@@ -123,14 +111,9 @@ static bool reserve_word(job *j, size_t size) {
     fl_token_scratch *scratch = j->scratch;
     size_t            tokens, work;
     j->tokenizer->model->measure(j->tokenizer->model_state, size, &tokens, &work);
-    if (tokens > scratch->token_capacity) {
-        fl_free(scratch->tokens);
-        scratch->token_capacity = 0;
-        scratch->tokens         = fl_alloc_array(tokens + tokens / 2, sizeof *scratch->tokens);
-        if (scratch->tokens == NULL) {
-            return false;
-        }
-        scratch->token_capacity = tokens + tokens / 2;
+    if (!fl_array_reserve(&scratch->tokens, &scratch->token_capacity, tokens,
+                          sizeof *scratch->tokens)) {
+        return false;
     }
     if (work > scratch->work_capacity) {
         fl_free(scratch->work);
@@ -199,11 +182,7 @@ static size_t rune_at(const fl_runes *runes, size_t byte, size_t *rune, size_t *
     if (byte < *at) { /* overlapping white space of two added tokens */
         *rune = *at = 0;
     }
-    while (*at < byte) {
-        *at += fl_utf8_size(runes->at[*rune].cp);
-        (*rune)++;
-    }
-    return *rune;
+    return fl_runes_find(runes, byte, rune, at);
 }
 
 static void cut(job *j, size_t begin, size_t end, int32_t token) {
@@ -221,11 +200,7 @@ static void cut_normalized(job *j) {
     fl_runes         *runes   = &scratch->runes;
     fl_buf           *text    = &scratch->text;
     fl_buf_clear(text);
-    for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i); i++) {
-        char bytes[4];
-        fl_buf_append(text, bytes, fl_utf8_encode(runes->at[i].cp, bytes));
-    }
-    if (text->failed || fl_was_stopped(runes->stop)) {
+    if (!fl_runes_write(runes, 0, runes->count, text)) {
         j->failed = true;
         return;
     }
@@ -255,13 +230,10 @@ static void push_added(job *j, const fl_cut *at) {
     if (j->tokenizer->trim_offsets) {
         fl_buf *text = &j->scratch->text;
         fl_buf_clear(text);
-        for (size_t i = at->begin; i < at->end; i++) {
-            char bytes[4];
-            fl_buf_append(text, bytes, fl_utf8_encode(rune[i].cp, bytes));
-        }
-        j->failed = j->failed || text->failed;
-        if (!text->failed) {
+        if (fl_runes_write(&j->scratch->runes, at->begin, at->end, text)) {
             measure(&piece, text->data, text->size);
+        } else {
+            j->failed = true;
         }
     }
     push(j, piece);
@@ -270,13 +242,10 @@ static void push_added(job *j, const fl_cut *at) {
 /* Whether white space begins at text[at], at > 0, which no character before draws into its cluster. */
 static bool may_cut(const char *text, size_t at) {
     unsigned length;
-    size_t   before = at - 1;
+    size_t   before = fl_utf8_before(text, at);
     char     c      = text[at];
     if (c != ' ' && c != '\t' && c != '\n' && c != '\r') {
         return false;
-    }
-    while (before > 0 && ((unsigned char)text[before] & 0xC0) == 0x80) {
-        before--;
     }
     return text[before] != '\r' &&
            (fl_unicode_flags(fl_utf8_decode(text + before, &length)) & FL_UC_PREPEND) == 0;
@@ -358,9 +327,7 @@ static void trim_offsets(const job *j, fl_piece *piece, bool first) {
         return;
     }
     for (; trail > 0 && piece->end > piece->start; trail--) {
-        do {
-            piece->end--;
-        } while (((unsigned char)j->text[piece->end] & 0xC0) == 0x80);
+        piece->end = (uint32_t)fl_utf8_before(j->text, piece->end);
     }
 }
 

@@ -25,17 +25,7 @@
 enum { SHORT_RUN = 24, CLASSES = 256, PATTERN_MAX = 256 };
 
 static bool reserve(fl_rune **array, size_t *capacity, size_t count) {
-    if (count <= *capacity) {
-        return true;
-    }
-    size_t   wanted = count + count / 4 + 256;
-    fl_rune *grown  = fl_realloc_array(*array, wanted, sizeof **array);
-    if (grown == NULL) {
-        return false;
-    }
-    *array    = grown;
-    *capacity = wanted;
-    return true;
+    return fl_array_reserve(array, capacity, count, sizeof **array);
 }
 
 void fl_runes_free(fl_runes *runes) {
@@ -78,6 +68,28 @@ void fl_runes_swap(fl_runes *runes, size_t count) {
     runes->spare          = at;
     runes->spare_capacity = capacity;
     runes->count          = count;
+}
+
+bool fl_runes_write(const fl_runes *runes, size_t begin, size_t end, fl_buf *out) {
+    size_t size = 0;
+    for (size_t i = begin; i < end && fl_runes_go_on(runes, i); i++) {
+        size += fl_utf8_size(runes->at[i].cp);
+    }
+    if (fl_was_stopped(runes->stop) || !fl_buf_reserve(out, size)) {
+        return false;
+    }
+    for (size_t i = begin; i < end; i++) {
+        out->size += fl_utf8_encode(runes->at[i].cp, out->data + out->size);
+    }
+    out->data[out->size] = '\0';
+    return true;
+}
+
+size_t fl_runes_find(const fl_runes *runes, size_t byte, size_t *rune, size_t *at) {
+    for (; *at < byte; (*rune)++) {
+        *at += fl_utf8_size(runes->at[*rune].cp);
+    }
+    return *rune;
 }
 
 /* Keep the characters without `flag`. */
@@ -383,11 +395,7 @@ static bool replace_regex(const fl_step *step, fl_runes *runes) {
     size_t        out = 0, rune = 0, byte = 0, begin, end;
     bool          any = false;
     fl_buf_clear(text);
-    for (size_t i = 0; i < runes->count && fl_runes_go_on(runes, i); i++) {
-        char bytes[4];
-        fl_buf_append(text, bytes, fl_utf8_encode(runes->at[i].cp, bytes));
-    }
-    if (text->failed || fl_was_stopped(runes->stop)) {
+    if (!fl_runes_write(runes, 0, runes->count, text)) {
         return false;
     }
     for (;;) {
@@ -532,7 +540,7 @@ static int parse_replace_regex(fl_step *step, fl_json_reader *reader, fl_json_re
 }
 
 static int parse_replace(fl_step *step, fl_json_reader *reader) {
-    fl_json_reader pattern = fl_json_inside(reader, fl_json_object(reader, "pattern"));
+    fl_json_reader pattern = fl_json_below(reader, "pattern");
     if (reader->status == 0 && pattern.object == NULL) {
         return fl_missing(reader, "pattern");
     }
@@ -565,35 +573,6 @@ static int parse_bert(fl_step *step, fl_json_reader *reader) {
     step->chinese_chars = fl_need_bool(reader, "handle_chinese_chars");
     step->lowercase     = fl_need_bool(reader, "lowercase");
     step->strip_accents = fl_json_bool(reader, "strip_accents", step->lowercase);
-    step->growth        = 3;
-    return reader->status;
-}
-
-static int parse_lowercase(fl_step *step, fl_json_reader *reader) {
-    step->growth = 2;
-    return reader->status;
-}
-
-static int parse_nfd(fl_step *step, fl_json_reader *reader) {
-    step->growth = 3; /* U+0390: two bytes become six */
-    return reader->status;
-}
-
-static int parse_nfc(fl_step *step, fl_json_reader *reader) {
-    step->option = COMPOSE;
-    step->growth = 3; /* U+1D160: composition is excluded */
-    return reader->status;
-}
-
-static int parse_nfkd(fl_step *step, fl_json_reader *reader) {
-    step->option = COMPATIBLE;
-    step->growth = 11; /* U+FDFA: three bytes become 33 */
-    return reader->status;
-}
-
-static int parse_nfkc(fl_step *step, fl_json_reader *reader) {
-    step->option = COMPATIBLE | COMPOSE;
-    step->growth = 11;
     return reader->status;
 }
 
@@ -653,41 +632,47 @@ static bool inert_replace(const fl_step *step, uint32_t cp) {
 }
 
 const fl_step_ops fl_normal_bert = {
-    .type = "BertNormalizer", .parse = parse_bert, .run = bert, .local = true};
-const fl_step_ops fl_normal_lowercase = {.type  = "Lowercase",
-                                         .parse = parse_lowercase,
-                                         .run   = lowercase,
-                                         .local = true,
-                                         .inert = inert_lower};
+    .type = "BertNormalizer", .parse = parse_bert, .run = bert, .growth = 3, .local = true};
+const fl_step_ops fl_normal_lowercase = {
+    .type = "Lowercase", .run = lowercase, .growth = 2, .local = true, .inert = inert_lower};
+const fl_step_ops fl_normal_nfc = {.type   = "NFC",
+                                   .run    = decompose,
+                                   .option = COMPOSE,
+                                   .growth = 3, /* U+1D160: composition is excluded */
+                                   .local  = true,
+                                   .inert  = inert_form};
 
-const fl_step_ops fl_normal_nfc = {
-    .type = "NFC", .parse = parse_nfc, .run = decompose, .local = true, .inert = inert_form};
-
-static const fl_step_ops others[] = {
-    {.type = "NFD", .parse = parse_nfd, .run = decompose, .local = true, .inert = inert_form},
-    {.type = "NFKC", .parse = parse_nfkc, .run = decompose, .local = true, .inert = inert_form},
-    {.type = "NFKD", .parse = parse_nfkd, .run = decompose, .local = true, .inert = inert_form},
-    {.type = "Nmt", .run = nmt, .local = true, .inert = inert_nmt},
-    {.type = "StripAccents", .run = strip_accents, .local = true, .inert = inert_accents},
-    {.type = "Strip", .parse = parse_strip, .run = strip, .inert = inert_strip},
-    {.type  = "Replace",
-     .parse = parse_replace,
-     .run   = replace,
-     .close = close_replace,
-     .inert = inert_replace},
-    {.type = "Prepend", .parse = parse_prepend, .run = prepend},
+const fl_step_ops *const fl_normalizers[] = {
+    &fl_normal_bert,
+    &fl_normal_lowercase,
+    &fl_normal_precompiled,
+    &fl_normal_nfc,
+    &(const fl_step_ops){.type   = "NFD",
+                         .run    = decompose,
+                         .growth = 3, /* U+0390: two bytes become six */
+                         .local  = true,
+                         .inert  = inert_form},
+    &(const fl_step_ops){.type   = "NFKC",
+                         .run    = decompose,
+                         .option = COMPATIBLE | COMPOSE,
+                         .growth = 11, /* U+FDFA: three bytes become 33 */
+                         .local  = true,
+                         .inert  = inert_form},
+    &(const fl_step_ops){.type   = "NFKD",
+                         .run    = decompose,
+                         .option = COMPATIBLE,
+                         .growth = 11,
+                         .local  = true,
+                         .inert  = inert_form},
+    &(const fl_step_ops){.type = "Nmt", .run = nmt, .local = true, .inert = inert_nmt},
+    &(const fl_step_ops){
+        .type = "StripAccents", .run = strip_accents, .local = true, .inert = inert_accents},
+    &(const fl_step_ops){.type = "Strip", .parse = parse_strip, .run = strip, .inert = inert_strip},
+    &(const fl_step_ops){.type  = "Replace",
+                         .parse = parse_replace,
+                         .run   = replace,
+                         .close = close_replace,
+                         .inert = inert_replace},
+    &(const fl_step_ops){.type = "Prepend", .parse = parse_prepend, .run = prepend},
+    NULL,
 };
-
-const fl_step_ops *const fl_normalizers[] = {&fl_normal_bert,
-                                             &fl_normal_lowercase,
-                                             &fl_normal_precompiled,
-                                             &fl_normal_nfc,
-                                             &others[0],
-                                             &others[1],
-                                             &others[2],
-                                             &others[3],
-                                             &others[4],
-                                             &others[5],
-                                             &others[6],
-                                             &others[7],
-                                             NULL};

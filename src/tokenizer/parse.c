@@ -125,7 +125,7 @@ int fl_parse_vocab(fl_tokenizer *tokenizer, fl_json_reader *model, const fl_log 
 }
 
 static int parse_model(fl_tokenizer *tokenizer, fl_json_reader *root, const fl_log *log) {
-    fl_json_reader model = fl_json_inside(root, fl_json_object(root, "model"));
+    fl_json_reader model = fl_json_below(root, "model");
     if (model.object == NULL && root->status == 0) {
         return fl_fail(root->error, FLETCH_EMODEL, FLETCH_NOWHERE,
                        "%s: \"model\" is missing; this is not a tokenizer.json", root->source);
@@ -161,30 +161,23 @@ void fl_added_end(fl_added_builder *builder) {
 static bool make_pattern(fl_added_builder *builder, fl_added_token *token) {
     const fl_tokenizer *tokenizer = builder->tokenizer;
     fl_runes           *runes     = &builder->runes;
+    fl_buf              text      = {0};
     fl_free(token->pattern);
     token->pattern = NULL;
     if (!token->normalized || tokenizer->normal_count == 0) {
         return true;
     }
     if (!fl_runes_load(runes, token->content, 0, token->length) ||
-        !fl_normalize(tokenizer->normal, tokenizer->normal_count, runes)) {
+        !fl_normalize(tokenizer->normal, tokenizer->normal_count, runes) ||
+        !fl_runes_write(runes, 0, runes->count, &text)) {
         return false;
     }
-    char *text = fl_alloc_array(runes->count + 1, 4);
-    if (text == NULL) {
-        return false;
-    }
-    size_t size = 0;
-    for (size_t i = 0; i < runes->count; i++) {
-        size += fl_utf8_encode(runes->at[i].cp, text + size);
-    }
-    if (size == token->length && memcmp(text, token->content, size) == 0) {
-        fl_free(text);
+    if (text.size == token->length && memcmp(text.data, token->content, text.size) == 0) {
+        fl_buf_free(&text);
         return true;
     }
-    text[size]            = '\0';
-    token->pattern        = text;
-    token->pattern_length = size;
+    token->pattern_length = text.size;
+    token->pattern        = fl_buf_take(&text);
     return true;
 }
 
@@ -352,18 +345,13 @@ static int put_marker(fl_added_builder *builder, const char *text, const char *s
 static int parse_added(fl_tokenizer *tokenizer, const fl_token_settings *settings,
                        const char *const marker[2], fl_json_reader *root) {
     fl_json *list  = fl_json_array(root, "added_tokens");
-    size_t   count = list != NULL ? fl_json_count(list) : 0;
+    size_t   count = fl_json_count(list);
     size_t   bytes = 0;
     if (root->status < 0) {
         return root->status;
     }
     for (size_t i = 0; i < count; i++) {
-        fl_json *content = NULL;
-        fl_json *item    = fl_json_item(list, i);
-        if (fl_json_is(item, FL_JSON_OBJECT) && fl_json_find(item, "content", &content) &&
-            fl_json_is(content, FL_JSON_STRING)) {
-            bytes += fl_json_text_size(content);
-        }
+        bytes += fl_json_text_size(fl_json_get(fl_json_item(list, i), "content"));
     }
     for (size_t i = 0; i < settings->extra_count; i++) {
         bytes += settings->extra[i].length;
@@ -395,9 +383,24 @@ static int parse_added(fl_tokenizer *tokenizer, const fl_token_settings *setting
 
 /* ---- Root ------------------------------------------------------------------------------------- */
 
+static int parse_parts(fl_tokenizer *tokenizer, fl_token_settings *settings, fl_json_reader *reader,
+                       const fl_tokenizer_options *options) {
+    static const char *const none[2] = {NULL, NULL};
+    FL_TRY(parse_model(tokenizer, reader, options != NULL ? options->log : NULL));
+    FL_TRY(fl_token_settings_read(settings, options, reader));
+    FL_TRY(fl_parse_steps(tokenizer, reader));
+    FL_TRY(fl_token_settings_steps(settings, tokenizer, reader));
+    FL_TRY(parse_added(tokenizer, settings, options != NULL ? options->marker : none, reader));
+    for (int i = 0; i < FL_TOKEN_NAMED; i++) {
+        const char *name    = fl_token_settings_named(settings, (fl_named_token)i);
+        tokenizer->named[i] = name != NULL ? fl_tokenizer_id(tokenizer, name) : -1;
+    }
+    FL_TRY(fl_parse_post_processor(tokenizer, reader));
+    return fl_token_settings_template(settings, tokenizer, reader);
+}
+
 int fl_parse_root(fl_tokenizer *tokenizer, fl_json *root, const fl_tokenizer_options *options,
                   const char *source, fletch_error *error) {
-    const fl_log  *log     = options != NULL ? options->log : NULL;
     fl_json_reader reader  = {root, source, error, 0};
     const char    *version = fl_json_string(&reader, "version", "1.0");
     if (reader.status == 0 && strcmp(version, "1.0") != 0) {
@@ -405,34 +408,10 @@ int fl_parse_root(fl_tokenizer *tokenizer, fl_json *root, const fl_tokenizer_opt
                        "%s: version \"%s\" of the format is not supported; supported: 1.0", source,
                        version);
     }
-    int status = reader.status;
-    if (status == 0) {
-        status = parse_model(tokenizer, &reader, log);
-    }
     fl_token_settings settings = {0};
+    int               status   = reader.status;
     if (status == 0) {
-        status = fl_token_settings_read(&settings, options, &reader);
-    }
-    if (status == 0) {
-        status = fl_parse_steps(tokenizer, &reader);
-    }
-    if (status == 0) {
-        status = fl_token_settings_steps(&settings, tokenizer, &reader);
-    }
-    if (status == 0) {
-        static const char *const none[2] = {NULL, NULL};
-        status =
-            parse_added(tokenizer, &settings, options != NULL ? options->marker : none, &reader);
-    }
-    for (int i = 0; i < FL_TOKEN_NAMED && status == 0; i++) {
-        const char *name    = fl_token_settings_named(&settings, (fl_named_token)i);
-        tokenizer->named[i] = name != NULL ? fl_tokenizer_id(tokenizer, name) : -1;
-    }
-    if (status == 0) {
-        status = fl_parse_post_processor(tokenizer, &reader);
-    }
-    if (status == 0) {
-        status = fl_token_settings_template(&settings, tokenizer, &reader);
+        status = parse_parts(tokenizer, &settings, &reader, options);
     }
     tokenizer->truncation = settings.left ? FL_TRUNCATE_LEFT : FL_TRUNCATE_RIGHT;
     fl_token_settings_free(&settings);

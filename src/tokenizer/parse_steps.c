@@ -86,7 +86,8 @@ static int parse_step(half *h, fl_json_reader *reader, const char *kind) {
     }
     fl_step *step = &h->steps[(*h->count)++];
     step->ops     = h->known[row];
-    step->growth  = 1;
+    step->option  = step->ops->option;
+    step->growth  = step->ops->growth > 0 ? step->ops->growth : 1;
     if (step->ops->parse != NULL && step->ops->parse(step, reader) < 0) {
         return reader->status;
     }
@@ -121,7 +122,7 @@ static int parse_steps(half *h, fl_json_reader *reader) {
 }
 
 static int parse_half(half *h, fl_json_reader *root) {
-    fl_json_reader reader = fl_json_inside(root, fl_json_object(root, h->part));
+    fl_json_reader reader = fl_json_below(root, h->part);
     if (root->status == 0 && reader.object != NULL) {
         root->status = parse_steps(h, &reader);
     }

@@ -82,16 +82,19 @@ static void put(texts *list, const char *text) {
     }
 }
 
-/* What each item of a list, or value of an object, holds. */
+/* Item i of a list, or the value of member i of an object. */
+static fl_json *element(fl_json *values, size_t i) {
+    fl_json *value = fl_json_item(values, i);
+    if (fl_json_is(values, FL_JSON_OBJECT)) {
+        (void)fl_json_member(values, i, &value);
+    }
+    return value;
+}
+
+/* What each of them holds. */
 static void put_all(texts *list, fl_json *values) {
     for (size_t i = 0; i < fl_json_count(values); i++) {
-        fl_json *value = NULL;
-        if (fl_json_is(values, FL_JSON_ARRAY)) {
-            value = fl_json_item(values, i);
-        } else {
-            (void)fl_json_member(values, i, &value);
-        }
-        put(list, content_of(value));
+        put(list, content_of(element(values, i)));
     }
 }
 
@@ -182,12 +185,7 @@ static void add_special(candidates *all, const char *content, fl_json *value) {
 /* A list of special tokens, or an object whose values are. */
 static void add_specials(candidates *all, fl_json *list) {
     for (size_t i = 0; i < fl_json_count(list); i++) {
-        fl_json *value = NULL;
-        if (fl_json_is(list, FL_JSON_ARRAY)) {
-            value = fl_json_item(list, i);
-        } else {
-            (void)fl_json_member(list, i, &value);
-        }
+        fl_json *value = element(list, i);
         add_special(all, content_of(value), value);
     }
 }
@@ -218,12 +216,12 @@ static int index_listed(const fl_token_settings *settings, fl_vocab *out, fletch
 /* The file's tokens by text, with room for `more`, which are not longer than the files that name them. */
 static int index_file(additions *to, size_t more, size_t more_bytes, fletch_error *error) {
     texts list;
-    int   status = texts_open(&list, fl_json_count(to->added), error);
-    for (size_t i = 0; status == 0 && i < fl_json_count(to->added); i++) {
+    FL_TRY(texts_open(&list, fl_json_count(to->added), error));
+    for (size_t i = 0; i < fl_json_count(to->added); i++) {
         const char *text      = fl_json_text(fl_json_get(fl_json_item(to->added, i), "content"));
         list.at[list.count++] = text != NULL ? text : "";
     }
-    return status != 0 ? status : index_texts(&list, more, more_bytes, &to->known, error);
+    return index_texts(&list, more, more_bytes, &to->known, error);
 }
 
 /* added_tokens_decoder, or added_tokens.json where there is none, lowest id first. */
@@ -306,22 +304,17 @@ static int list_extra(fl_token_settings *settings, fl_json *added, fletch_error 
 /* transformers 5 rebuilds these classes with the tokens of added_tokens_decoder alone. */
 static int check_lost(const fl_token_settings *settings, fl_json *added, fl_json_reader *root) {
     fl_json *decoder = fl_json_get(settings->config, "added_tokens_decoder");
-    fl_vocab kept;
+    fl_vocab kept    = {0};
     texts    list;
     if (decoder == NULL) {
         return 0;
     }
-    int status = texts_open(&list, fl_json_count(decoder) + NAMED, root->error);
-    if (status == 0) {
-        put_all(&list, decoder);
-        for (unsigned i = 0; i < NAMED; i++) {
-            put(&list, fl_token_settings_token(settings, i));
-        }
-        status = index_texts(&list, 0, 0, &kept, root->error);
+    FL_TRY(texts_open(&list, fl_json_count(decoder) + NAMED, root->error));
+    put_all(&list, decoder);
+    for (unsigned i = 0; i < NAMED; i++) {
+        put(&list, fl_token_settings_token(settings, i));
     }
-    if (status != 0) {
-        return status;
-    }
+    int status = index_texts(&list, 0, 0, &kept, root->error);
     for (size_t i = 0; i < fl_json_count(added) && status == 0; i++) {
         const char *content = fl_json_text(fl_json_get(fl_json_item(added, i), "content"));
         if (content != NULL && !has(&kept, content)) {
@@ -368,7 +361,7 @@ int fl_token_settings_read(fl_token_settings *settings, const fl_tokenizer_optio
         return root->status;
     }
     fl_json_reader config   = {settings->config, settings->path[0], root->error, 0};
-    fl_json_reader cut      = fl_json_inside(root, fl_json_object(root, "truncation"));
+    fl_json_reader cut      = fl_json_below(root, "truncation");
     const char    *side     = fl_json_string(&config, "truncation_side", NULL);
     const char    *baked    = fl_json_string(&cut, "direction", "Right");
     const char    *name     = fl_json_string(&config, "tokenizer_class", options->config_class);

@@ -15,14 +15,8 @@
 enum { ASK_CUTS = 16 * 1024 };
 
 bool fl_cuts_push(fl_cuts *cuts, fl_cut cut) {
-    if (cuts->count == cuts->capacity) {
-        size_t  wanted = cuts->capacity + cuts->capacity / 2 + 64;
-        fl_cut *grown  = fl_realloc_array(cuts->at, wanted, sizeof *grown);
-        if (grown == NULL) {
-            return false;
-        }
-        cuts->at       = grown;
-        cuts->capacity = wanted;
+    if (!fl_array_reserve(&cuts->at, &cuts->capacity, cuts->count + 1, sizeof *cuts->at)) {
+        return false;
     }
     cuts->at[cuts->count++] = cut;
     return true;
@@ -102,53 +96,35 @@ static bool whitespace_split(const fl_step *step, fl_runes *runes) {
 
 /* ---- Matches and what becomes of them ----------------------------------------------------------- */
 
-/* What a splitting step does with the characters that it looks for. */
-typedef enum behavior {
-    REMOVED,
-    ISOLATED,
-    MERGED_WITH_PREVIOUS,
-    MERGED_WITH_NEXT,
-    CONTIGUOUS
-} behavior;
-
-/* A run of the piece, a match or what lies between two. */
-static bool put_run(fl_runes *runes, behavior how, bool match, size_t begin, size_t end,
-                    bool *before, bool *any) {
-    fl_cuts *next  = &runes->next;
-    bool     after = *before; /* the run before was a match */
-    if (begin == end) {
-        return true;
+fl_behavior fl_behavior_of(const char *name) {
+    static const char *const names[FL_BEHAVIORS] = {"Removed", "Isolated", "MergedWithPrevious",
+                                                    "MergedWithNext", "Contiguous"};
+    unsigned                 i                   = 0;
+    while (i < FL_BEHAVIORS && strcmp(names[i], name) != 0) {
+        i++;
     }
-    *before = match;
-    if (how == REMOVED && match) {
-        return true;
-    }
-    bool joins = (how == CONTIGUOUS && match == after) ||
-                 (how == MERGED_WITH_PREVIOUS && match && !after) ||
-                 (how == MERGED_WITH_NEXT && !match && after);
-    if (joins && *any) {
-        next->at[next->count - 1].end = end;
-        return true;
-    }
-    *any = true;
-    return keep(runes, begin, end);
+    return (fl_behavior)i;
 }
 
-static int parse_behavior(fl_json_reader *reader, behavior fallback, unsigned *out) {
-    static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious",
-                                        "MergedWithNext", "Contiguous"};
-    const char              *name    = fl_json_string(reader, "behavior", names[fallback]);
-    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
-        if (strcmp(names[i], name) == 0) {
-            *out = i;
-            return reader->status;
+bool fl_split_end(const fl_split_parts *parts) {
+    return keep(parts->runes, parts->begin, parts->end);
+}
+
+/* MergedWithNext joins a match to the gap after it unless another match follows. */
+bool fl_split_put(fl_split_parts *parts, size_t begin, size_t end, bool match) {
+    bool after = parts->matched;
+    bool joins = (parts->how == FL_CONTIGUOUS && match == after) ||
+                 (parts->how == FL_MERGED_WITH_PREVIOUS && match && !after) ||
+                 (parts->how == FL_MERGED_WITH_NEXT && !match && after);
+    parts->matched = match;
+    if (!joins) {
+        if (!fl_split_end(parts)) {
+            return false;
         }
+        parts->begin = parts->how == FL_REMOVED && match ? end : begin;
     }
-    return reader->status < 0 ? reader->status
-                              : fl_refuse(reader, "behavior", name,
-                                          "Removed, Isolated, Contiguous, "
-                                          "MergedWithPrevious, "
-                                          "MergedWithNext");
+    parts->end = end;
+    return true;
 }
 
 /* Every character that `matches` says is one match. */
@@ -162,19 +138,20 @@ static bool split_by(const fl_step *step, fl_runes *runes,
             }
             continue;
         }
-        bool   before = false, any = false;
-        size_t done = cut.begin;
+        fl_split_parts parts = {runes, (fl_behavior)step->option, false, cut.begin, cut.begin};
+        size_t         done  = cut.begin;
         for (size_t at = cut.begin; at < cut.end && fl_runes_go_on(runes, at); at++) {
             if (!matches(step, runes->at[at].cp)) {
                 continue;
             }
-            if (!put_run(runes, step->option, false, done, at, &before, &any) ||
-                !put_run(runes, step->option, true, at, at + 1, &before, &any)) {
+            if ((done < at && !fl_split_put(&parts, done, at, false)) ||
+                !fl_split_put(&parts, at, at + 1, true)) {
                 return false;
             }
             done = at + 1;
         }
-        if (!put_run(runes, step->option, false, done, cut.end, &before, &any)) {
+        if ((done < cut.end && !fl_split_put(&parts, done, cut.end, false)) ||
+            !fl_split_end(&parts)) {
             return false;
         }
     }
@@ -193,7 +170,7 @@ static bool digits(const fl_step *step, fl_runes *runes) {
 
 static int parse_digits(fl_step *step, fl_json_reader *reader) {
     bool alone   = fl_json_bool(reader, "individual_digits", false);
-    step->option = alone ? ISOLATED : CONTIGUOUS;
+    step->option = alone ? FL_ISOLATED : FL_CONTIGUOUS;
     return reader->status;
 }
 
@@ -207,7 +184,12 @@ static bool punctuation(const fl_step *step, fl_runes *runes) {
 }
 
 static int parse_punctuation(fl_step *step, fl_json_reader *reader) {
-    return parse_behavior(reader, ISOLATED, &step->option);
+    const char *name = fl_json_string(reader, "behavior", "Isolated");
+    step->option     = fl_behavior_of(name);
+    return reader->status < 0 || step->option < FL_BEHAVIORS
+               ? reader->status
+               : fl_refuse(reader, "behavior", name,
+                           "Removed, Isolated, Contiguous, MergedWithPrevious, MergedWithNext");
 }
 
 static bool is_content(const fl_step *step, uint32_t cp) {
@@ -230,7 +212,7 @@ static int parse_character(fl_step *step, fl_json_reader *reader, const char *ke
 }
 
 static int parse_delimiter(fl_step *step, fl_json_reader *reader) {
-    step->option = REMOVED;
+    step->option = FL_REMOVED;
     return parse_character(step, reader, "delimiter", "");
 }
 
@@ -302,20 +284,15 @@ const fl_step_ops fl_split_whitespace_split = {
 const fl_step_ops fl_split_metaspace = {
     .type = "Metaspace", .parse = parse_metaspace, .run = metaspace};
 
-static const fl_step_ops others[] = {
-    {.type = "Whitespace", .run = whitespace, .local = true},
-    {.type = "Digits", .parse = parse_digits, .run = digits},
-    {.type = "Punctuation", .parse = parse_punctuation, .run = punctuation},
-    {.type = "CharDelimiterSplit", .parse = parse_delimiter, .run = delimiter},
+const fl_step_ops *const fl_splits[] = {
+    &fl_split_bert,
+    &(const fl_step_ops){.type = "Whitespace", .run = whitespace, .local = true},
+    &fl_split_whitespace_split,
+    &fl_split_metaspace,
+    &fl_split_pattern,
+    &fl_split_byte_level,
+    &(const fl_step_ops){.type = "Digits", .parse = parse_digits, .run = digits},
+    &(const fl_step_ops){.type = "Punctuation", .parse = parse_punctuation, .run = punctuation},
+    &(const fl_step_ops){.type = "CharDelimiterSplit", .parse = parse_delimiter, .run = delimiter},
+    NULL,
 };
-
-const fl_step_ops *const fl_splits[] = {&fl_split_bert,
-                                        &others[0],
-                                        &fl_split_whitespace_split,
-                                        &fl_split_metaspace,
-                                        &fl_split_pattern,
-                                        &fl_split_byte_level,
-                                        &others[1],
-                                        &others[2],
-                                        &others[3],
-                                        NULL};

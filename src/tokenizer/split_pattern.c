@@ -23,31 +23,11 @@ enum { ENDS = 256, ASK_BYTES = 64 * 1024 };
 /* The runes of a cut, after a space if so wanted, into runes->text. */
 static bool write_cut(fl_runes *runes, const fl_cut *cut, bool space) {
     fl_buf_clear(&runes->text);
-    if (!fl_buf_reserve(&runes->text, 4 * (cut->end - cut->begin) + 1)) {
-        return false;
-    }
-    char *text = runes->text.data;
-    if (space) {
-        text[runes->text.size++] = ' ';
-    }
-    for (size_t i = cut->begin; i < cut->end && fl_runes_go_on(runes, i); i++) {
-        runes->text.size += fl_utf8_encode(runes->at[i].cp, text + runes->text.size);
-    }
-    return !fl_was_stopped(runes->stop);
+    fl_buf_append(&runes->text, " ", space);
+    return fl_runes_write(runes, cut->begin, cut->end, &runes->text);
 }
 
 /* ---- Split -------------------------------------------------------------------------------------- */
-
-typedef enum behavior {
-    REMOVED,
-    ISOLATED,
-    MERGED_WITH_PREVIOUS,
-    MERGED_WITH_NEXT,
-    CONTIGUOUS
-} behavior;
-
-static const char *const behaviors[] = {"Removed", "Isolated", "MergedWithPrevious",
-                                        "MergedWithNext", "Contiguous"};
 
 /* What a Split step keeps: one of the two. */
 typedef struct pattern {
@@ -73,7 +53,7 @@ static char *literal(const char *text) {
 }
 
 static int parse_split(fl_step *step, fl_json_reader *reader) {
-    fl_json_reader inner  = fl_json_inside(reader, fl_json_object(reader, "pattern"));
+    fl_json_reader inner  = fl_json_below(reader, "pattern");
     const char    *regex  = fl_json_string(&inner, "Regex", NULL);
     const char    *string = fl_json_string(&inner, "String", NULL);
     const char    *name   = fl_need_string(reader, "behavior");
@@ -85,10 +65,8 @@ static int parse_split(fl_step *step, fl_json_reader *reader) {
     if ((regex == NULL && string == NULL) || (string != NULL && string[0] == '\0')) {
         return fl_missing(reader, "pre_tokenizer.pattern");
     }
-    while (step->option < CONTIGUOUS + 1 && strcmp(behaviors[step->option], name) != 0) {
-        step->option++;
-    }
-    if (step->option > CONTIGUOUS) {
+    step->option = fl_behavior_of(name);
+    if (step->option == FL_BEHAVIORS) {
         return fl_refuse(reader, "pre_tokenizer Split with behavior", name,
                          "Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous");
     }
@@ -108,97 +86,51 @@ static int parse_split(fl_step *step, fl_json_reader *reader) {
     return reader->status;
 }
 
-/* How one match or gap joins what came before. */
-typedef struct joining {
-    behavior how;
-    bool     invert;
-    bool     matched; /* the part before was a match */
-    size_t   begin;   /* of the piece under way: [begin, end), in bytes */
-    size_t   end;
-} joining;
-
-/* Where the byte-th byte of the cut's text is in runes, going on from (*rune, *at). */
-static size_t to_rune(const fl_runes *runes, size_t byte, size_t *rune, size_t *at) {
-    while (*at < byte) {
-        *at += fl_utf8_size(runes->at[*rune].cp);
-        (*rune)++;
-    }
-    return *rune;
-}
-
-/* The place in runes of cut `c` while its parts are pushed. */
+/* The parts of a cut by the bytes of its text, and how far its runes have been walked. */
 typedef struct walk {
-    fl_runes *runes;
-    size_t    rune, at;
+    fl_split_parts parts;
+    bool           invert;
+    size_t         rune, at;
 } walk;
 
-static bool push_bytes(walk *w, size_t begin, size_t end) {
-    if (begin == end) {
-        return true;
-    }
-    size_t first = to_rune(w->runes, begin, &w->rune, &w->at);
-    size_t last  = to_rune(w->runes, end, &w->rune, &w->at);
-    return fl_runes_push(w->runes, (fl_cut){first, last, w->runes->at[first].start, -1});
-}
-
-/* The part [begin, end) of the text, a match or what lies between two. MergedWithNext joins a match to the gap
- * after it unless another match follows. */
-static bool take_part(joining *j, walk *w, size_t begin, size_t end, bool match) {
-    bool join = false, drop = false;
-    match = match != j->invert;
-    switch (j->how) {
-    case REMOVED: drop = match; break;
-    case ISOLATED: break;
-    case MERGED_WITH_PREVIOUS: join = match && !j->matched; break;
-    case MERGED_WITH_NEXT: join = !match && j->matched; break;
-    case CONTIGUOUS: join = match == j->matched; break;
-    }
-    j->matched = match;
-    if (!join) {
-        if (!push_bytes(w, j->begin, j->end)) {
-            return false;
-        }
-        j->begin = begin;
-    }
-    j->end = end;
-    if (drop) {
-        j->begin = end;
-    }
-    return true;
+static bool take_part(walk *w, size_t begin, size_t end, bool match) {
+    size_t first = fl_runes_find(w->parts.runes, begin, &w->rune, &w->at);
+    size_t last  = fl_runes_find(w->parts.runes, end, &w->rune, &w->at);
+    return fl_split_put(&w->parts, first, last, match != w->invert);
 }
 
 /* All matches and gaps of runes->text. */
-static bool take_matches(const pattern *p, joining *j, walk *w) {
-    fl_runes       *runes = w->runes;
+static bool take_matches(const pattern *p, walk *w) {
+    fl_runes       *runes = w->parts.runes;
     fl_regex_walk   where = {.stop = runes->stop};
     fl_regex_result result;
     size_t          begin, end, done = 0;
     while ((result = fl_regex_next(p->regex, &runes->regex, runes->text.data, runes->text.size,
                                    &where, &begin, &end)) == FL_REGEX_MATCH) {
-        if ((done < begin && !take_part(j, w, done, begin, false)) ||
-            !take_part(j, w, begin, end, true)) {
+        if ((done < begin && !take_part(w, done, begin, false)) ||
+            !take_part(w, begin, end, true)) {
             return false;
         }
         done = end;
     }
     runes->too_long = runes->too_long || result == FL_REGEX_LIMIT;
     return result == FL_REGEX_NONE &&
-           (done == runes->text.size || take_part(j, w, done, runes->text.size, false));
+           (done == runes->text.size || take_part(w, done, runes->text.size, false));
 }
 
-static bool scan_pieces(const pattern *p, joining *j, walk *w) {
-    const fl_buf *text = &w->runes->text;
+static bool scan_pieces(const pattern *p, walk *w) {
+    const fl_buf *text = &w->parts.runes->text;
     uint32_t      ends[ENDS];
     for (size_t at = 0, ask = ASK_BYTES; at < text->size;) {
         if (at >= ask) {
-            if (fl_stopped(w->runes->stop)) {
+            if (fl_stopped(w->parts.runes->stop)) {
                 return false;
             }
             ask = at + ASK_BYTES;
         }
         size_t count = p->scan(text->data, text->size, at, ends, ENDS);
         for (size_t i = 0; i < count; i++) {
-            if (!take_part(j, w, at, ends[i], true)) {
+            if (!take_part(w, at, ends[i], true)) {
                 return false;
             }
             at = ends[i];
@@ -210,9 +142,10 @@ static bool scan_pieces(const pattern *p, joining *j, walk *w) {
 static bool split(const fl_step *step, fl_runes *runes) {
     const pattern *p = step->state;
     for (size_t i = 0; i < runes->cuts.count; i++) {
-        fl_cut  cut = runes->cuts.at[i];
-        joining j   = {(behavior)step->option, step->flag, false, 0, 0};
-        walk    w   = {runes, cut.begin, 0};
+        fl_cut cut = runes->cuts.at[i];
+        walk   w   = {.parts  = {runes, (fl_behavior)step->option, false, cut.begin, cut.begin},
+                      .invert = step->flag,
+                      .rune   = cut.begin};
         if (cut.token >= 0) {
             if (!fl_runes_push(runes, cut)) {
                 return false;
@@ -221,8 +154,8 @@ static bool split(const fl_step *step, fl_runes *runes) {
         }
         size_t before = runes->next.count;
         if (!write_cut(runes, &cut, false) ||
-            !(p->scan != NULL ? scan_pieces(p, &j, &w) : take_matches(p, &j, &w)) ||
-            !push_bytes(&w, j.begin, j.end)) {
+            !(p->scan != NULL ? scan_pieces(p, &w) : take_matches(p, &w)) ||
+            !fl_split_end(&w.parts)) {
             return false;
         }
         if (runes->next.count > before && runes->next.at[before].begin == cut.begin) {
@@ -235,7 +168,7 @@ static bool split(const fl_step *step, fl_runes *runes) {
 
 fl_pieces *fl_split_pieces(const fl_step *step) {
     const pattern *p = step->ops == &fl_split_pattern ? step->state : NULL;
-    return p != NULL && step->option == ISOLATED ? p->scan : NULL;
+    return p != NULL && step->option == FL_ISOLATED ? p->scan : NULL;
 }
 
 const fl_step_ops fl_split_pattern = {

@@ -64,11 +64,13 @@ typedef struct fl_step fl_step;
 
 typedef struct fl_step_ops {
     const char *type; /* as tokenizer.json names it */
-    /* Read the step's own keys; NULL: it has none. Sets step->growth where it is not 1. */
+    /* Read the step's own keys; NULL: it has none. */
     int (*parse)(fl_step *step, fl_json_reader *reader);
     bool (*run)(const fl_step *step, fl_runes *runes);
     void (*close)(void *state); /* what parse put into step->state; may be NULL */
-    bool local; /* what it makes of a word does not depend on what lies beyond white space */
+    unsigned option;            /* step->option and growth, where parse does not set another */
+    uint32_t growth;            /* 0: 1 */
+    bool     local; /* what it makes of a word does not depend on what lies beyond white space */
     /* Whether a normaliser leaves the character alone whatever surrounds it; NULL: no character. */
     bool (*inert)(const fl_step *step, uint32_t cp);
 } fl_step_ops;
@@ -124,8 +126,33 @@ void fl_runes_swap(fl_runes *runes, size_t count); /* the first `count` of spare
  * character (which takes the place of the one before), 0 for one that replaces the next of the text, -n for
  * one that replaces n more after it. */
 void fl_runes_deal(fl_runes *runes, size_t count);
-bool fl_runes_push(fl_runes *runes, fl_cut cut); /* to `next` */
-void fl_runes_next(fl_runes *runes);             /* `next` becomes the cuts */
+/* The runes [begin, end) as UTF-8, behind what is in `out`. False: no memory, or stopped. */
+bool fl_runes_write(const fl_runes *runes, size_t begin, size_t end, fl_buf *out);
+/* The rune in which byte `byte` of such a text lies, going on from *rune, which begins at byte *at. */
+size_t fl_runes_find(const fl_runes *runes, size_t byte, size_t *rune, size_t *at);
+bool   fl_runes_push(fl_runes *runes, fl_cut cut); /* to `next` */
+void   fl_runes_next(fl_runes *runes);             /* `next` becomes the cuts */
+
+/* What a splitting step does with the matches that it looks for. */
+typedef enum fl_behavior {
+    FL_REMOVED,
+    FL_ISOLATED,
+    FL_MERGED_WITH_PREVIOUS,
+    FL_MERGED_WITH_NEXT,
+    FL_CONTIGUOUS,
+    FL_BEHAVIORS
+} fl_behavior;
+fl_behavior fl_behavior_of(const char *name); /* FL_BEHAVIORS: none is called so */
+
+/* The parts of a cut, matches and what lies between two, on their way to pieces. */
+typedef struct fl_split_parts {
+    fl_runes   *runes;
+    fl_behavior how;
+    bool        matched;    /* the part before was a match */
+    size_t      begin, end; /* of the piece under way; both where the cut begins at first */
+} fl_split_parts;
+bool fl_split_put(fl_split_parts *parts, size_t begin, size_t end, bool match);
+bool fl_split_end(const fl_split_parts *parts);
 
 /* UTF-8 into an owned array of code points. */
 int fl_copy_runes(fl_json_reader *reader, const char *text, uint32_t **out, size_t *count);

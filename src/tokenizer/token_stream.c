@@ -240,19 +240,24 @@ static inline bool begins_inside(const char *text) {
            (fl_unicode_flags(fl_utf8_decode(text, &length)) & FL_UC_EXTEND) != 0;
 }
 
-/* A word of SentencePiece's, by way of the steps and the model. */
-static void work_out_exactly(fl_stream *j, const char *text, size_t size) {
-    if (text > j->begin && text[-1] == ' ' && begins_inside(text)) {
-        text--;
-        size++;
-    }
-    if (!fl_exact_piece(j->tokenizer, j->scratch, text, size)) {
+/* The ids of the exact path; `good`: it has not failed. */
+static void push_pieces(fl_stream *j, bool good) {
+    if (!good) {
         j->full = j->scratch->failed = true;
         return;
     }
     for (size_t i = 0; i < j->scratch->piece_count && !j->full; i++) {
         fl_stream_push(j, &j->scratch->pieces[i].id, 1);
     }
+}
+
+/* A word of SentencePiece's, by way of the steps and the model. */
+static void work_out_exactly(fl_stream *j, const char *text, size_t size) {
+    if (text > j->begin && text[-1] == ' ' && begins_inside(text)) {
+        text--;
+        size++;
+    }
+    push_pieces(j, fl_exact_piece(j->tokenizer, j->scratch, text, size));
 }
 
 /* Spaces as SentencePiece writes them. Room for three bytes each. */
@@ -722,16 +727,9 @@ static void take_quiet(fl_stream *j, const char *text, size_t size, bool find_ad
 
 /* A piece of text that needs the normaliser. */
 static void take_exact(fl_stream *j, const char *text, size_t size) {
-    fl_token_scratch *scratch = j->scratch;
-    bool              cut;
-    if (fl_exact_encode(j->tokenizer, scratch, text, size, SIZE_MAX, FL_TRUNCATE_RIGHT, &cut,
-                        NULL) < 0) {
-        j->full = scratch->failed = true;
-        return;
-    }
-    for (size_t i = 0; i < scratch->piece_count && !j->full; i++) {
-        fl_stream_push(j, &scratch->pieces[i].id, 1);
-    }
+    bool cut;
+    push_pieces(j, fl_exact_encode(j->tokenizer, j->scratch, text, size, SIZE_MAX,
+                                   FL_TRUNCATE_RIGHT, &cut, NULL) == 0);
 }
 
 /* The first character of text[at .. size) that NFC may change, or size. None begins with a byte below CC. */
@@ -841,19 +839,6 @@ static void take_text(fl_stream *j, const char *text, size_t size) {
     }
 }
 
-static bool reserve_ring(fl_token_scratch *scratch, size_t count) {
-    if (count <= scratch->ring_capacity) {
-        return true;
-    }
-    int32_t *ring = fl_realloc_array(scratch->ring, count, sizeof *ring);
-    if (ring == NULL) {
-        return false;
-    }
-    scratch->ring          = ring;
-    scratch->ring_capacity = count;
-    return true;
-}
-
 int fl_stream_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, const char *text,
                      size_t size, size_t limit, fl_truncation truncation, int32_t *ids,
                      size_t capacity, size_t *count, bool *truncated, fletch_error *error) {
@@ -872,7 +857,7 @@ int fl_stream_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch, c
     j.limit   = limit < capacity ? limit : capacity;
     if (left) {
         size_t room = 2 * limit + 1024; /* moves are rare, and cost one copy per id */
-        if (!reserve_ring(scratch, room)) {
+        if (!fl_array_reserve(&scratch->ring, &scratch->ring_capacity, room, sizeof *ids)) {
             return fl_fail_nomem(error, room * sizeof *ids, "truncation");
         }
         j.ids   = scratch->ring;

@@ -253,44 +253,53 @@ static bool finish(fl_tokenizer *tokenizer, const fl_tokenizer_options *options)
     return true;
 }
 
-/* sentence-transformers puts a Lowercase normalizer in front of the file's own for do_lower_case, so that
- * added tokens of the raw text keep their case. */
-static void begin(fl_tokenizer *tokenizer, const fl_tokenizer_options *options) {
-    if (options != NULL && options->lowercase) {
-        tokenizer->normal[tokenizer->normal_count++].ops = &fl_normal_lowercase;
-    }
-}
-
 static const char *source_of(const fl_tokenizer_options *options, const char *fallback) {
     return options != NULL && options->source != NULL ? options->source : fallback;
 }
 
-int fl_tokenizer_open(fl_tokenizer **out, fl_buf *json, const fl_tokenizer_options *options,
-                      fletch_error *error) {
-    const char *source      = source_of(options, "tokenizer.json");
-    fl_json    *root        = NULL;
-    *out                    = NULL;
-    fl_tokenizer *tokenizer = fl_alloc_zero(1, sizeof *tokenizer);
-    if (tokenizer == NULL) {
-        fl_buf_free(json);
-        return fl_fail_nomem(error, sizeof *tokenizer, source);
+/* sentence-transformers puts a Lowercase normalizer in front of the file's own for do_lower_case, so that
+ * added tokens of the raw text keep their case. */
+static int begin(fl_tokenizer **out, const fl_tokenizer_options *options, const char *source,
+                 fletch_error *error) {
+    *out = fl_alloc_zero(1, sizeof **out);
+    if (*out == NULL) {
+        return fl_fail_nomem(error, sizeof **out, source);
     }
-    begin(tokenizer, options);
-    int status = fl_json_take(&root, json, JSON_MAX, FL_JSON_UNIQUE_KEYS | FL_JSON_TABLES_LATER,
-                              source, error);
-    if (status == 0) {
-        status = fl_parse_root(tokenizer, root, options, source, error);
+    if (options != NULL && options->lowercase) {
+        (*out)->normal[(*out)->normal_count++].ops = &fl_normal_lowercase;
     }
-    fl_json_free(root);
-    if (status == 0 && !finish(tokenizer, options)) {
-        status = fl_fail_nomem(error, tokenizer->vocab.text_size, source);
+    return 0;
+}
+
+/* The last steps of a tokenizer that was read with `status`; one that failed is closed. */
+static int end(fl_tokenizer **out, int status, const fl_tokenizer_options *options,
+               const char *source, fletch_error *error) {
+    if (status == 0 && !finish(*out, options)) {
+        status = fl_fail_nomem(error, (*out)->vocab.text_size, source);
     }
     if (status < 0) {
-        fl_tokenizer_close(tokenizer);
+        fl_tokenizer_close(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+int fl_tokenizer_open(fl_tokenizer **out, fl_buf *json, const fl_tokenizer_options *options,
+                      fletch_error *error) {
+    const char *source = source_of(options, "tokenizer.json");
+    fl_json    *root   = NULL;
+    int         status = begin(out, options, source, error);
+    if (status < 0) {
+        fl_buf_free(json);
         return status;
     }
-    *out = tokenizer;
-    return 0;
+    status = fl_json_take(&root, json, JSON_MAX, FL_JSON_UNIQUE_KEYS | FL_JSON_TABLES_LATER, source,
+                          error);
+    if (status == 0) {
+        status = fl_parse_root(*out, root, options, source, error);
+    }
+    fl_json_free(root);
+    return end(out, status, options, source, error);
 }
 
 /* The vocabulary of vocab.txt: line n is the token with id n. A token listed again moves to the later
@@ -357,22 +366,15 @@ static int add_bert_specials(fl_tokenizer *tokenizer, const char *source, fletch
 
 static int build_bert(fl_tokenizer *tokenizer, const char *vocab, size_t size, const fl_step *step,
                       const char *source, fletch_error *error) {
-    int status = read_lines(tokenizer, vocab, size, source, error);
-    if (status == 0) {
-        status = add_bert_specials(tokenizer, source, error);
-    }
-    if (status < 0) {
-        return status;
-    }
+    FL_TRY(read_lines(tokenizer, vocab, size, source, error));
+    FL_TRY(add_bert_specials(tokenizer, source, error));
     tokenizer->normal[tokenizer->normal_count++] = *step;
     tokenizer->split[0].ops                      = &fl_split_bert;
     tokenizer->split_count                       = 1;
     tokenizer->expansion                         = tokenizer->normal_count;
     fl_template_bert(tokenizer, fl_vocab_find(&tokenizer->vocab, "[CLS]", 5),
                      fl_vocab_find(&tokenizer->vocab, "[SEP]", 5));
-    if (fl_decoder_wordpiece(&tokenizer->decoder, error) < 0) {
-        return FLETCH_ENOMEM;
-    }
+    FL_TRY(fl_decoder_wordpiece(&tokenizer->decoder, error));
     int32_t unk            = fl_vocab_find(&tokenizer->vocab, "[UNK]", 5);
     tokenizer->model       = &fl_wordpiece_model;
     tokenizer->model_state = fl_alloc_zero(1, sizeof(fl_wordpiece));
@@ -385,35 +387,22 @@ static int build_bert(fl_tokenizer *tokenizer, const char *vocab, size_t size, c
 int fl_tokenizer_open_vocab(fl_tokenizer **out, const char *vocab, size_t size, bool lowercase,
                             bool strip_accents, bool chinese_chars,
                             const fl_tokenizer_options *options, fletch_error *error) {
-    fl_step     step        = {.ops           = &fl_normal_bert,
-                               .clean_text    = true,
-                               .chinese_chars = chinese_chars,
-                               .strip_accents = strip_accents,
-                               .lowercase     = lowercase};
-    const char *source      = source_of(options, "vocab.txt");
-    *out                    = NULL;
-    fl_tokenizer *tokenizer = fl_alloc_zero(1, sizeof *tokenizer);
-    if (tokenizer == NULL) {
-        return fl_fail_nomem(error, sizeof *tokenizer, source);
-    }
-    begin(tokenizer, options);
-    int status = build_bert(tokenizer, vocab, size, &step, source, error);
+    fl_step     step   = {.ops           = &fl_normal_bert,
+                          .clean_text    = true,
+                          .chinese_chars = chinese_chars,
+                          .strip_accents = strip_accents,
+                          .lowercase     = lowercase};
+    const char *source = source_of(options, "vocab.txt");
+    FL_TRY(begin(out, options, source, error));
+    int status = build_bert(*out, vocab, size, &step, source, error);
     if (status == 0) {
-        tokenizer->named[FL_TOKEN_MASK] = fl_tokenizer_id(tokenizer, "[MASK]");
-        tokenizer->named[FL_TOKEN_EOS]  = -1;
-        tokenizer->named[FL_TOKEN_UNK]  = fl_tokenizer_id(tokenizer, "[UNK]");
-        tokenizer->named[FL_TOKEN_CLS]  = fl_tokenizer_id(tokenizer, "[CLS]");
-        tokenizer->named[FL_TOKEN_PAD]  = fl_tokenizer_id(tokenizer, "[PAD]");
+        (*out)->named[FL_TOKEN_MASK] = fl_tokenizer_id(*out, "[MASK]");
+        (*out)->named[FL_TOKEN_EOS]  = -1;
+        (*out)->named[FL_TOKEN_UNK]  = fl_tokenizer_id(*out, "[UNK]");
+        (*out)->named[FL_TOKEN_CLS]  = fl_tokenizer_id(*out, "[CLS]");
+        (*out)->named[FL_TOKEN_PAD]  = fl_tokenizer_id(*out, "[PAD]");
     }
-    if (status == 0 && !finish(tokenizer, options)) {
-        status = fl_fail_nomem(error, tokenizer->vocab.text_size, source);
-    }
-    if (status < 0) {
-        fl_tokenizer_close(tokenizer);
-        return status;
-    }
-    *out = tokenizer;
-    return 0;
+    return end(out, status, options, source, error);
 }
 
 void fl_tokenizer_close(fl_tokenizer *tokenizer) {
@@ -540,26 +529,19 @@ int fl_tokenizer_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch
                         size_t size, const fl_encode_options *options, int32_t *ids,
                         size_t capacity, size_t *count, bool *truncated, fletch_error *error) {
     plan   p;
-    size_t own    = 0;
-    int    status = make_plan(&p, tokenizer, text, size, options, false, capacity, error);
-    if (status < 0) {
-        return status;
-    }
+    size_t own = 0;
+    FL_TRY(make_plan(&p, tokenizer, text, size, options, false, capacity, error));
     int32_t *body = ids + p.before_count;
     if (tokenizer->stream) {
-        status =
-            fl_stream_encode(tokenizer, scratch, p.text, p.size, p.limit, options->truncation, body,
-                             capacity - p.before_count - p.after_count, &own, truncated, error);
+        FL_TRY(fl_stream_encode(tokenizer, scratch, p.text, p.size, p.limit, options->truncation,
+                                body, capacity - p.before_count - p.after_count, &own, truncated,
+                                error));
     } else {
-        status =
-            encode_pieces(&p, tokenizer, scratch, options->truncation, capacity, truncated, error);
-        own = status == 0 ? scratch->piece_count : 0;
-        for (size_t i = 0; i < own; i++) {
-            body[i] = scratch->pieces[i].id;
+        FL_TRY(
+            encode_pieces(&p, tokenizer, scratch, options->truncation, capacity, truncated, error));
+        for (; own < scratch->piece_count; own++) {
+            body[own] = scratch->pieces[own].id;
         }
-    }
-    if (status < 0) {
-        return status;
     }
     memcpy(ids, p.before, p.before_count * sizeof *ids);
     memcpy(body + own, p.after, p.after_count * sizeof *ids);
@@ -577,16 +559,10 @@ int fl_tokenizer_encode_offsets(const fl_tokenizer *tokenizer, fl_token_scratch 
                                 const char *text, size_t size, const fl_encode_options *options,
                                 int32_t *ids, uint32_t *offsets, uint8_t *special, size_t capacity,
                                 size_t *count, bool *truncated, fletch_error *error) {
-    plan p;
-    int  status = make_plan(&p, tokenizer, text, size, options, true, capacity, error);
-    if (status == 0) {
-        status =
-            encode_pieces(&p, tokenizer, scratch, options->truncation, capacity, truncated, error);
-    }
-    if (status < 0) {
-        return status;
-    }
+    plan   p;
     size_t at = 0;
+    FL_TRY(make_plan(&p, tokenizer, text, size, options, true, capacity, error));
+    FL_TRY(encode_pieces(&p, tokenizer, scratch, options->truncation, capacity, truncated, error));
     for (size_t i = 0; i < p.before_count; i++) {
         put_special(ids, offsets, special, at++, p.before[i]);
     }

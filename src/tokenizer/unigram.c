@@ -142,16 +142,6 @@ static bool prepare(void *state) {
     return true;
 }
 
-static void find_bytes(unigram *u) {
-    static const char digits[] = "0123456789ABCDEF";
-    char              name[]   = "<0x00>";
-    for (unsigned byte = 0; byte < 256; byte++) {
-        name[3]        = digits[byte >> 4];
-        name[4]        = digits[byte & 15];
-        u->bytes[byte] = fl_vocab_find(u->vocab, name, 6);
-    }
-}
-
 static int open_model(fl_tokenizer *tokenizer, void **state, fl_json_reader *model,
                       const fl_log *log) {
     fl_vocab  *vocab    = &tokenizer->vocab;
@@ -197,7 +187,7 @@ static int open_model(fl_tokenizer *tokenizer, void **state, fl_json_reader *mod
     u->unknown       = lowest - unknown_penalty;
     u->unk_id        = (int32_t)unk;
     u->byte_fallback = fallback;
-    find_bytes(u);
+    fl_vocab_find_bytes(vocab, u->bytes);
     return 0;
 }
 

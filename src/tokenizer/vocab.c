@@ -115,3 +115,13 @@ const char *fl_vocab_text(const fl_vocab *vocab, int32_t id, size_t *length) {
     }
     return vocab->text + vocab->start[id];
 }
+
+void fl_vocab_find_bytes(const fl_vocab *vocab, int32_t ids[256]) {
+    static const char digits[] = "0123456789ABCDEF";
+    char              name[]   = "<0x00>";
+    for (unsigned byte = 0; byte < 256; byte++) {
+        name[3]   = digits[byte / 16];
+        name[4]   = digits[byte % 16];
+        ids[byte] = fl_vocab_find(vocab, name, sizeof name - 1);
+    }
+}

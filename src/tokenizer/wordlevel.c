@@ -13,15 +13,13 @@ typedef struct wordlevel {
 
 static int open_wordlevel(fl_tokenizer *tokenizer, void **state, fl_json_reader *model,
                           const fl_log *log) {
-    const char *unk    = fl_need_string(model, "unk_token");
-    wordlevel  *w      = fl_alloc_zero(1, sizeof *w);
-    int         status = model->status < 0 ? model->status : fl_parse_vocab(tokenizer, model, log);
-    *state             = w;
-    if (status == 0 && w == NULL) {
-        status = fl_fail_nomem(model->error, sizeof *w, "the model");
-    }
-    if (status < 0) {
-        return status;
+    const char *unk = fl_need_string(model, "unk_token");
+    FL_TRY(model->status);
+    FL_TRY(fl_parse_vocab(tokenizer, model, log));
+    wordlevel *w = fl_alloc_zero(1, sizeof *w);
+    *state       = w;
+    if (w == NULL) {
+        return fl_fail_nomem(model->error, sizeof *w, "the model");
     }
     w->vocab = &tokenizer->vocab;
     w->unk   = fl_vocab_find(w->vocab, unk, strlen(unk));
