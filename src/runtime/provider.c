@@ -54,12 +54,12 @@ static const provider providers[] = {
      "CUDA",
      "cuda",
      {NVIDIA_HARDWARE},
-     "this machine has no NVIDIA driver (/dev/nvidiactl)"},
+     "this machine has no NVIDIA driver (/dev/nvidiactl, /dev/dxg)"},
     {"tensorrt",
      "TensorRT",
      "",
      {NVIDIA_HARDWARE},
-     "this machine has no NVIDIA driver (/dev/nvidiactl)"},
+     "this machine has no NVIDIA driver (/dev/nvidiactl, /dev/dxg)"},
     {"coreml",
      "CoreML",
      "",
@@ -235,18 +235,6 @@ static int try_next(walk *w, const provider *p, bool wanted) {
     return status;
 }
 
-/* Without auto_selection "auto" is the processor. Libraries of devices that the
- * machine does not have are not even looked for: that would cost every start a
- * search. */
-static int try_auto(walk *w) {
-    int  status = FLETCH_EPROVIDER;
-    bool choose = fl_config_bool(w->config, FL_KEY_PROVIDER_AUTO_SELECTION);
-    for (unsigned i = 0; i < PROVIDERS && status == FLETCH_EPROVIDER; i++)
-        if (is(providers[i].name, "cpu") || (choose && has_hardware(&providers[i], w->config)))
-            status = try_next(w, &providers[i], false);
-    return status;
-}
-
 /* Whether refusals are passed over: not where one provider alone was named and nobody asked for more. */
 static bool goes_on(const fl_config *config) {
     char name[32];
@@ -256,37 +244,72 @@ static bool goes_on(const fl_config *config) {
            (!alone || fl_config_is_set(config, FL_KEY_PROVIDER_FALLBACK));
 }
 
+/* One to try, and why it is there. */
+typedef struct candidate {
+    const provider *provider;
+    enum {
+        NAMED,
+        CHOSEN,
+        LAST
+    } why; /* by provider.order; by its "auto"; behind all that it names */
+} candidate;
+
+static void add_candidate(candidate *chain, unsigned *count, const provider *p, int why) {
+    for (unsigned i = 0; i < *count; i++)
+        if (chain[i].provider == p)
+            return;
+    chain[*count].provider = p;
+    chain[(*count)++].why  = why;
+}
+
+/* provider.order spelled out, each provider once; the first entry alone where refusals are not passed
+ * over. Without auto_selection "auto" is the processor. Libraries of devices that the machine does not
+ * have are not even looked for: that would cost every start a search. */
+static int chain_of(const fl_config *config, candidate chain[PROVIDERS], unsigned *count,
+                    fletch_error *error) {
+    bool choose   = fl_config_bool(config, FL_KEY_PROVIDER_AUTO_SELECTION);
+    bool fallback = goes_on(config);
+    char name[32];
+    *count = 0;
+    for (unsigned i = 0; (i == 0 || fallback) &&
+                         fl_config_list_item(config, FL_KEY_PROVIDER_ORDER, i, name, sizeof name);
+         i++) {
+        const provider *p = find_provider(name);
+        if (!p && !is(name, "auto"))
+            return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
+                           "provider.order: \"%s\" is no provider", name);
+        if (p)
+            add_candidate(chain, count, p, NAMED);
+        for (unsigned one = 0; !p && one < PROVIDERS; one++)
+            if (is(providers[one].name, "cpu") || (choose && has_hardware(&providers[one], config)))
+                add_candidate(chain, count, &providers[one], CHOSEN);
+    }
+    if (fallback)
+        add_candidate(chain, count, find_provider("cpu"), LAST);
+    return FLETCH_OK;
+}
+
 int fl_provider_walk(fletch_model *model, const fl_config *config, const char *only,
                      fl_provider_fn open, void *arg, fletch_error *error) {
     fletch_error own;
+    candidate    chain[PROVIDERS];
+    unsigned     count;
     bool         fallback = goes_on(config);
     walk         w        = {model, config, open, arg, error ? error : &own, 0, fallback};
-    char         name[32];
-    int          status  = FLETCH_EPROVIDER;
-    bool         saw_cpu = false;
+    int          status   = FLETCH_EPROVIDER;
     if (only != NULL)
         return open_one(&w, find_provider(only));
-    for (unsigned i = 0; status == FLETCH_EPROVIDER && (i == 0 || fallback) &&
-                         fl_config_list_item(config, FL_KEY_PROVIDER_ORDER, i, name, sizeof name);
-         i++) {
-        if (strcmp(name, "auto") == 0) {
-            status  = try_auto(&w);
-            saw_cpu = true; /* it stands at the end of auto */
-            continue;
-        }
-        const provider *p = find_provider(name);
-        if (!p)
-            return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                           "provider.order: \"%s\" is no provider", name);
-        if (w.refused > 0)
-            fl_log_write(fl_config_log(config), FL_LOG_WARNING, "falling back to %s", p->name);
-        saw_cpu = saw_cpu || strcmp(p->name, "cpu") == 0;
-        status  = try_next(&w, p, fallback); /* else it is the error itself */
-    }
-    if (status == FLETCH_EPROVIDER && !saw_cpu && fallback) {
-        fl_log_write(fl_config_log(config), FL_LOG_WARNING,
-                     "no provider of provider.order is usable: falling back to cpu");
-        status = try_next(&w, find_provider("cpu"), true);
+    FL_TRY(chain_of(config, chain, &count, error));
+    for (unsigned i = 0; i < count && status == FLETCH_EPROVIDER; i++) {
+        const candidate *c = &chain[i];
+        if (c->why == LAST)
+            fl_log_write(fl_config_log(config), FL_LOG_WARNING,
+                         "no provider of provider.order is usable: falling back to cpu");
+        else if (c->why == NAMED && w.refused > 0)
+            fl_log_write(fl_config_log(config), FL_LOG_WARNING, "falling back to %s",
+                         c->provider->name);
+        /* a refusal is the error itself where nobody follows */
+        status = try_next(&w, c->provider, c->why == NAMED ? fallback : c->why == LAST);
     }
     if (status == FLETCH_OK && w.refused > 0)
         fl_count(&model->stats, FLETCH_COUNT_PROVIDER_FALLBACKS, 1);
@@ -309,6 +332,26 @@ static bool describe_one(const provider *p, const fl_config *config, fl_probe *p
         return false;
     }
     return provider_engine(p, config, true, 0, probe) && !probe->hangs;
+}
+
+/* Who of provider.order is opened now, and who takes over when it falls out, one after the other. */
+static int describe_chain(const fl_config *config, fletch_property_fn fn, void *user) {
+    candidate chain[PROVIDERS];
+    fl_probe  probe;
+    char      value[128] = "";
+    unsigned  count, usable = 0;
+    if (chain_of(config, chain, &count, NULL) < 0)
+        return 0; /* opening says what is wrong */
+    for (unsigned i = 0; i < count; i++) {
+        size_t size = strlen(value);
+        if (describe_one(chain[i].provider, config, &probe))
+            snprintf(value + size, sizeof value - size, "%s%s", usable++ ? ", then " : "",
+                     chain[i].provider->name);
+    }
+    return fn(user, "provider.chain", usable ? value : "nobody",
+              usable > 1   ? "who is opened, and who takes over when it falls out"
+              : usable > 0 ? "nobody takes over when it falls out"
+                           : "why, stands above");
 }
 
 /* What runs the provider cpu besides our own engine, and other providers:
@@ -352,5 +395,6 @@ int fl_provider_describe(const fl_config *config, fletch_property_fn fn, void *u
         if (stop)
             return stop;
     }
-    return describe_onnxruntime(config, fn, user);
+    int stop = describe_onnxruntime(config, fn, user);
+    return stop ? stop : describe_chain(config, fn, user);
 }

@@ -232,3 +232,14 @@ def test_a_gpu_under_windows_is_seen_by_its_own_file(fletch, simulated, tmp_path
                             env=fletch.environment(**simulated | {"FLETCH_PROVIDER_HARDWARE_DETECTION": "true"}), check=False)
     found = {item["name"]: item["value"] for item in json.loads(result.stdout)["machine"]}
     assert found["provider.cuda"].startswith(told)
+
+
+@pytest.mark.parametrize("order, fallback, chain", [("cuda,cpu", "true", "cuda, then cpu"), ("auto", "true", "cuda, then cpu"),
+                                                   ("cuda", "true", "cuda, then cpu"), ("cuda,cpu", "false", "cuda"),
+                                                   ("coreml,cuda", "true", "cuda, then cpu"), ("cpu,cuda", "true", "cpu, then cuda")])
+def test_doctor_tells_who_takes_over(fletch, simulated, order, fallback, chain):
+    found = machine(fletch, **simulated | {"FLETCH_PROVIDER_ORDER": order, "FLETCH_PROVIDER_FALLBACK": fallback})
+    assert found["provider.chain"] == chain
+    old = machine(fletch, **simulated | {"FLETCH_PROVIDER_ORDER": order, "FLETCH_PROVIDER_FALLBACK": fallback, "SIM_CUDA_CAPABILITY": "6.1"})
+    assert "compute capability 6.1; the kernels need 7.5" in old["provider.cuda"] and old["provider.cuda"].startswith("no: ")
+    assert old["provider.chain"] == ("nobody" if chain == "cuda" else "cpu")

@@ -49,25 +49,35 @@ static int count_devices(const fl_cuda *cuda, int *count, fletch_error *error) {
                    "the NVIDIA driver shows no device; see nvidia-smi and CUDA_VISIBLE_DEVICES");
 }
 
-static int look(const fl_engine_options *options, char *what, size_t capacity, int *count,
-                fletch_error *error) {
+static int check_capability(const char *name, int major, int minor, fletch_error *error) {
+    if (major * 10 + minor >= LEAST_MAJOR * 10 + LEAST_MINOR)
+        return FLETCH_OK;
+    return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
+                   "%s has compute capability %d.%d; the kernels need 7.5 (Turing) or newer", name,
+                   major, minor);
+}
+
+/* What a look at a device tells. */
+typedef struct card {
+    int    count, major, minor; /* devices; of the one that was asked for */
+    size_t memory;
+    char   name[96], versions[64];
+} card;
+
+static int look(const fl_engine_options *options, card *out, fletch_error *error) {
     const fl_cuda *cuda;
     CUdevice       device;
-    char           name[96] = "";
-    size_t         memory   = 0;
-    int            major = 0, minor = 0, status = acquire(&cuda, options, error);
-    if (status < 0)
-        return status;
-    status = count_devices(cuda, count, error);
-    if (status == FLETCH_OK && cuda->cu.device_get(&device, (int)options->device) == CUDA_SUCCESS) {
-        cuda->cu.device_name(name, sizeof name, device);
-        cuda->cu.device_memory(&memory, device);
-        cuda->cu.device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
-        cuda->cu.device_attribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
+    *out = (card){.count = 0};
+    FL_TRY(acquire(&cuda, options, error));
+    const fl_cuda_calls *cu     = &cuda->cu;
+    int                  status = count_devices(cuda, &out->count, error);
+    if (status == FLETCH_OK && cu->device_get(&device, (int)options->device) == CUDA_SUCCESS) {
+        cu->device_name(out->name, sizeof out->name, device);
+        cu->device_memory(&out->memory, device);
+        cu->device_attribute(&out->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
+        cu->device_attribute(&out->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
     }
-    snprintf(what, capacity,
-             "%d %s: %s, %.1f GB, compute capability %d.%d; driver %d.%d, cublasLt %u", *count,
-             *count == 1 ? "device" : "devices", name, (double)memory / 1e9, major, minor,
+    snprintf(out->versions, sizeof out->versions, "driver %d.%d, cublasLt %u",
              cuda->driver_version / 1000, cuda->driver_version % 1000 / 10, cuda->lt_version);
     fl_cuda_release(cuda);
     return status;
@@ -75,20 +85,26 @@ static int look(const fl_engine_options *options, char *what, size_t capacity, i
 
 static void probe(const fl_engine_options *options, fl_probe *out) {
     fletch_error error;
-    int          count = 0;
+    card         seen;
     fl_error_clear(&error);
-    out->usable = look(options, out->reason, sizeof out->reason, &count, &error) == FLETCH_OK;
+    out->usable = look(options, &seen, &error) == FLETCH_OK &&
+                  (seen.name[0] == '\0' ||
+                   check_capability(seen.name, seen.major, seen.minor, &error) == FLETCH_OK);
+    out->hangs = out->usable && fl_cuda_device_hangs((CUdevice)options->device);
     if (!out->usable)
         snprintf(out->reason, sizeof out->reason, "%.390s", error.message);
-    out->hangs = out->usable && fl_cuda_device_hangs((CUdevice)options->device);
-    if (out->hangs)
+    else if (out->hangs)
         snprintf(out->reason, sizeof out->reason, "CUDA device %u %s", options->device, no_answer);
+    else
+        snprintf(out->reason, sizeof out->reason,
+                 "%d %s: %s, %.1f GB, compute capability %d.%d; %s", seen.count,
+                 seen.count == 1 ? "device" : "devices", seen.name, (double)seen.memory / 1e9,
+                 seen.major, seen.minor, seen.versions);
 }
 
 static uint32_t devices(const fl_engine_options *options) {
-    char what[8];
-    int  count = 0;
-    return look(options, what, sizeof what, &count, NULL) == FLETCH_OK ? (uint32_t)count : 0;
+    card seen;
+    return look(options, &seen, NULL) == FLETCH_OK ? (uint32_t)seen.count : 0;
 }
 
 /* ---- Closing --------------------------------------------------------------------------------- */
@@ -412,10 +428,7 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
     CUcontext popped;
     FL_TRY(acquire(&e->cuda, options, error));
     FL_TRY(open_device(e, options, error));
-    if (!is_at_least(e, LEAST_MAJOR, LEAST_MINOR))
-        return fl_fail(error, FLETCH_EPROVIDER, FLETCH_NOWHERE,
-                       "%s has compute capability %d.%d; the kernels need 7.5 (Turing) or newer",
-                       e->name, e->major, e->minor);
+    FL_TRY(check_capability(e->name, e->major, e->minor, error));
     FL_TRY(choose_precision(e, options->precision, error));
     set_sizes(e, encoder, options);
     FL_TRY(check_fp8(e, error));
