@@ -114,9 +114,9 @@ static void gemm_free(gemm_case *g) {
 
 static fl_gemm gemm_args(const gemm_case *g, float *c, int accumulate, int bias, int residual) {
     return (fl_gemm){.a               = g->a,
-                     .a_stride        = g->k + 3,
+                     .a_stride        = (g->k + 3) * sizeof *g->a,
                      .b               = g->b,
-                     .b_stride        = g->k * FL_CPU_LANES,
+                     .b_stride        = g->k * FL_CPU_LANES * sizeof *g->b,
                      .c               = c,
                      .c_stride        = g->stride,
                      .bias            = bias ? g->bias : NULL,
@@ -150,7 +150,7 @@ static void gemm_bits(const gemm_case *g) {
     kernels->gemm(&args);
     for (size_t r = 0; r < g->rows; r++) {
         fl_gemm row  = gemm_args(g, other + r * g->stride, 0, 1, 1);
-        row.a        = g->a + r * row.a_stride;
+        row.a        = g->a + r * (g->k + 3);
         row.residual = g->residual + r * row.residual_stride;
         row.rows     = 1;
         kernels->gemm(&row);
@@ -159,8 +159,8 @@ static void gemm_bits(const gemm_case *g) {
     fl_gemm first = gemm_args(g, other, 0, 0, 0), second = gemm_args(g, other, 1, 1, 1);
     first.k = half;
     second.k -= half;
-    second.a += half;
-    second.b += half * FL_CPU_LANES;
+    second.a = g->a + half;
+    second.b = g->b + half * FL_CPU_LANES;
     kernels->gemm(&first);
     kernels->gemm(&second);
     check(same(whole, other, count), "gemm", "bits of k in two pieces", g->rows, g->panels, g->k);

@@ -271,30 +271,30 @@ static void gemm_free(gemm_case *g) {
     fl_free(g->zero);
 }
 
-static fl_gemm_narrow gemm_args(const gemm_case *g, float *c, int mode, int group) {
-    return (fl_gemm_narrow){.a               = g->a,
-                            .a_stride        = (g->k + 64) * unit(g->format),
-                            .a_scale         = g->scale,
-                            .a_zero          = g->zero,
-                            .b               = g->b,
-                            .b_stride        = g->b_stride,
-                            .c               = c,
-                            .c_stride        = g->stride,
-                            .bias            = mode & 2 ? g->bias : NULL,
-                            .residual        = mode & 4 ? g->residual : NULL,
-                            .residual_stride = g->panels * FL_CPU_LANES,
-                            .rows            = g->rows,
-                            .panels          = g->panels,
-                            .k               = g->k,
-                            .accumulate      = mode & 1,
-                            .group           = group};
+static fl_gemm gemm_args(const gemm_case *g, float *c, int mode, int group) {
+    return (fl_gemm){.a               = g->a,
+                     .a_stride        = (g->k + 64) * unit(g->format),
+                     .a_scale         = g->scale,
+                     .a_zero          = g->zero,
+                     .b               = g->b,
+                     .b_stride        = g->b_stride,
+                     .c               = c,
+                     .c_stride        = g->stride,
+                     .bias            = mode & 2 ? g->bias : NULL,
+                     .residual        = mode & 4 ? g->residual : NULL,
+                     .residual_stride = g->panels * FL_CPU_LANES,
+                     .rows            = g->rows,
+                     .panels          = g->panels,
+                     .k               = g->k,
+                     .accumulate      = mode & 1,
+                     .group           = group};
 }
 
 static void gemm_rows(const fl_cpu_kernels *kernels, const gemm_case *g, float *c, int mode,
                       int group) {
     for (size_t r = 0; r < g->rows; r++) {
-        fl_gemm_narrow row = gemm_args(g, c + r * g->stride, mode, group);
-        row.a              = g->a + r * row.a_stride;
+        fl_gemm row = gemm_args(g, c + r * g->stride, mode, group);
+        row.a       = g->a + r * row.a_stride;
         row.a_scale += r;
         row.a_zero += r;
         row.residual = row.residual ? row.residual + r * row.residual_stride : NULL;
@@ -309,7 +309,7 @@ static void gemm_check(const fl_cpu_kernels *kernels, narrow_check_fn check, con
     float *ours = fresh(bytes), *want = fresh(bytes), *alone = fresh(bytes);
     for (int mode = 0; mode < 8; mode++) {
         memcpy(ours, g->c, bytes), memcpy(want, g->c, bytes), memcpy(alone, g->c, bytes);
-        fl_gemm_narrow args = gemm_args(g, ours, mode, group);
+        fl_gemm args = gemm_args(g, ours, mode, group);
         kernels->narrow[g->format].gemm(&args);
         args.c = want;
         fl_cpu_kernels_ref.narrow[g->format].gemm(&args);
@@ -397,23 +397,22 @@ static void bf16_free(bf16_case *g) {
         fl_free(g->b);
 }
 
-static fl_gemm_narrow bf16_args(const bf16_case *g, bool floats, float *c, int mode, size_t row,
-                                size_t rows) {
+static fl_gemm bf16_args(const bf16_case *g, bool floats, float *c, int mode, size_t row,
+                         size_t rows) {
     size_t wide = g->panels * FL_CPU_LANES, stride = g->k + 32;
-    return (fl_gemm_narrow){.a               = floats ? (const void *)(g->x + row * stride)
-                                                      : g->half + row * stride,
-                            .a_stride        = stride * (floats ? sizeof(float) : sizeof(uint16_t)),
-                            .b               = g->b,
-                            .b_stride        = fl_cpu_narrow_panel(FL_CPU_BF16, g->k),
-                            .c               = c + row * (wide + FL_CPU_LANES),
-                            .c_stride        = wide + FL_CPU_LANES,
-                            .bias            = mode & 2 ? g->bias : NULL,
-                            .residual        = mode & 4 ? g->residual + row * wide : NULL,
-                            .residual_stride = wide,
-                            .rows            = rows,
-                            .panels          = g->panels,
-                            .k               = g->k,
-                            .accumulate      = mode & 1};
+    return (fl_gemm){.a = floats ? (const void *)(g->x + row * stride) : g->half + row * stride,
+                     .a_stride        = stride * (floats ? sizeof(float) : sizeof(uint16_t)),
+                     .b               = g->b,
+                     .b_stride        = fl_cpu_narrow_panel(FL_CPU_BF16, g->k),
+                     .c               = c + row * (wide + FL_CPU_LANES),
+                     .c_stride        = wide + FL_CPU_LANES,
+                     .bias            = mode & 2 ? g->bias : NULL,
+                     .residual        = mode & 4 ? g->residual + row * wide : NULL,
+                     .residual_stride = wide,
+                     .rows            = rows,
+                     .panels          = g->panels,
+                     .k               = g->k,
+                     .accumulate      = mode & 1};
 }
 
 static bool bf16_near(const float *ours, const float *want, size_t count) {
@@ -430,7 +429,7 @@ static void bf16_check(const fl_cpu_narrow *narrow, narrow_check_fn check, const
     bool   floats = narrow->quantize == NULL;
     for (int mode = 0; mode < 8; mode++) {
         memcpy(ours, g->c, bytes), memcpy(want, g->c, bytes), memcpy(alone, g->c, bytes);
-        fl_gemm_narrow args = bf16_args(g, floats, ours, mode, 0, g->rows);
+        fl_gemm args = bf16_args(g, floats, ours, mode, 0, g->rows);
         narrow->gemm(&args);
         args = bf16_args(g, true, want, mode, 0, g->rows);
         fl_bf16_gemm_ref(&args);
@@ -470,7 +469,7 @@ void narrow_test_gemm(const fl_cpu_kernels *kernels, fl_cpu_format format, narro
 
 typedef struct timed {
     const fl_cpu_narrow *narrow;
-    fl_gemm_narrow       gemm;
+    fl_gemm              gemm;
     fl_quantize          quantize;
 } timed;
 

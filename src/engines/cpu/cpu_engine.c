@@ -24,7 +24,7 @@ enum {
     Q_RUN_MAX      = 4,  /* query heads of a group at a time: they read the keys' panels in turn */
     EXPERT_ROWS    = 48, /* 192 rows are 48 for each of 8 experts of which 2 are used */
     BATCH_BLOCKS   = 12, /* a thread: a batch of 8 loses 1 to 2 % where threads wait at its end */
-    NARROW_LONGEST = 65536 /* 255 * 127 * 65536 < 2^31 (fl_gemm_narrow) */
+    NARROW_LONGEST = 65536 /* 255 * 127 * 65536 < 2^31 (fl_gemm) */
 };
 
 static void probe(const fl_engine_options *options, fl_probe *out) {

@@ -240,7 +240,7 @@ static inline size_t fl_cpu_unit(const fl_engine *e) {
                                                           : sizeof(int16_t);
 }
 
-/* quant.c: columns[k][16] -> one int8 panel; k a multiple of 16, `group` as in fl_gemm_narrow. */
+/* quant.c: columns[k][16] -> one int8 panel; k a multiple of 16, `group` as in fl_gemm. */
 void fl_cpu_quantize_panel(const float *columns, size_t k, int group, uint8_t *panel);
 
 /* quant16.c: the same for int16 and bf16. */

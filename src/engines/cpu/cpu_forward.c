@@ -63,9 +63,9 @@ static void finish_rows(const fl_engine *e, float *embedded, size_t rows, float 
     }
     if (e->project) {
         fl_gemm g = {.a        = embedded,
-                     .a_stride = e->embed16,
+                     .a_stride = e->embed16 * sizeof *embedded,
                      .b        = e->project,
-                     .b_stride = e->embed16 * FL_CPU_LANES,
+                     .b_stride = e->embed16 * FL_CPU_LANES * sizeof *e->project,
                      .c        = x,
                      .c_stride = e->hidden16,
                      .bias     = e->project_bias,

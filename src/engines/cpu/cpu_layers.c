@@ -49,18 +49,6 @@ typedef struct operand {
     size_t       width; /* numbers from row to row */
 } operand;
 
-/* One product of any format: c (+)= rows b (+ bias) (+ residual); see fl_gemm. */
-typedef struct product {
-    operand        a;
-    const uint8_t *b; /* panels of fl_cpu_panel(k) bytes */
-    float         *c;
-    size_t         c_stride;
-    const float   *bias, *residual;
-    size_t         residual_stride;
-    size_t         rows, panels, k;
-    bool           accumulate;
-} product;
-
 static const fl_cpu_narrow *format_of(const fl_engine *e) {
     return &e->kernels->narrow[e->format];
 }
@@ -70,45 +58,15 @@ static size_t bytes_of(const fl_engine *e, size_t width) {
     return width * fl_cpu_unit(e);
 }
 
-static void multiply_floats(const fl_engine *e, const product *p) {
-    fl_gemm g = {.a               = p->a.floats,
-                 .a_stride        = p->a.width,
-                 .b               = (const float *)(const void *)p->b,
-                 .b_stride        = p->k * FL_CPU_LANES,
-                 .c               = p->c,
-                 .c_stride        = p->c_stride,
-                 .bias            = p->bias,
-                 .residual        = p->residual,
-                 .residual_stride = p->residual_stride,
-                 .rows            = p->rows,
-                 .panels          = p->panels,
-                 .k               = p->k,
-                 .accumulate      = p->accumulate};
-    e->kernels->gemm(&g);
-}
-
-static void multiply(const fl_engine *e, const product *p) {
-    if (e->format == FL_CPU_FP32) {
-        multiply_floats(e, p);
-        return;
-    }
-    fl_gemm_narrow g = {.a        = p->a.narrow.q ? (const void *)p->a.narrow.q : p->a.floats,
-                        .a_stride = bytes_of(e, p->a.width),
-                        .a_scale  = p->a.narrow.scale,
-                        .a_zero   = p->a.narrow.zero,
-                        .b        = p->b,
-                        .b_stride = fl_cpu_panel(e, p->k),
-                        .c        = p->c,
-                        .c_stride = p->c_stride,
-                        .bias     = p->bias,
-                        .residual = p->residual,
-                        .residual_stride = p->residual_stride,
-                        .rows            = p->rows,
-                        .panels          = p->panels,
-                        .k               = p->k,
-                        .accumulate      = p->accumulate,
-                        .group           = format_of(e)->group};
-    format_of(e)->gemm(&g);
+/* One product of the engine's format; what its rows and panels are like is filled in here. */
+static void multiply(const fl_engine *e, const operand *a, fl_gemm g) {
+    g.a        = a->narrow.q ? (const void *)a->narrow.q : a->floats;
+    g.a_stride = bytes_of(e, a->width);
+    g.a_scale  = a->narrow.scale;
+    g.a_zero   = a->narrow.zero;
+    g.b_stride = fl_cpu_panel(e, g.k);
+    g.group    = format_of(e)->group;
+    (e->format == FL_CPU_FP32 ? e->kernels->gemm : format_of(e)->gemm)(&g);
 }
 
 /* ---- Rows made narrow ------------------------------------------------------------------------ */
@@ -198,15 +156,14 @@ static void part_of_head(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t
                               : part < e->group  ? &layer->q_norm
                               : part == e->group ? &layer->k_norm
                                                  : NULL;
-    product            p    = {.a        = *z,
-                               .b        = layer->qkv + at * panels * fl_cpu_panel(e, e->hidden16),
-                               .c        = out,
-                               .c_stride = e->head16,
-                               .bias     = layer->qkv_bias + at * e->head16,
-                               .rows     = rows,
-                               .panels   = panels,
-                               .k        = e->hidden16};
-    multiply(e, &p);
+    multiply(e, z,
+             (fl_gemm){.b        = layer->qkv + at * panels * fl_cpu_panel(e, e->hidden16),
+                       .c        = out,
+                       .c_stride = e->head16,
+                       .bias     = layer->qkv_bias + at * e->head16,
+                       .rows     = rows,
+                       .panels   = panels,
+                       .k        = e->hidden16});
     if (norm && norm->weight) {
         fl_row_norm n = {.x        = out,
                          .x_stride = e->head16,
@@ -517,17 +474,16 @@ static void project(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t row,
         narrow_rows(c, &context, rows, e->inner, NULL);
         fl_cpu_wait(c);
     }
-    product p = {.a               = context,
-                 .b               = layer->out + first * fl_cpu_panel(e, e->inner),
-                 .c               = c->at.y + col,
-                 .c_stride        = e->hidden16,
-                 .bias            = layer->out_bias + col,
-                 .residual        = x ? x + col : NULL,
-                 .residual_stride = e->hidden16,
-                 .rows            = rows,
-                 .panels          = fl_cpu_share(c, panels, c->member + 1) - first,
-                 .k               = e->inner};
-    multiply(e, &p);
+    multiply(e, &context,
+             (fl_gemm){.b               = layer->out + first * fl_cpu_panel(e, e->inner),
+                       .c               = c->at.y + col,
+                       .c_stride        = e->hidden16,
+                       .bias            = layer->out_bias + col,
+                       .residual        = x ? x + col : NULL,
+                       .residual_stride = e->hidden16,
+                       .rows            = rows,
+                       .panels          = fl_cpu_share(c, panels, c->member + 1) - first,
+                       .k               = e->inner});
 }
 
 /* One MLP and its rows. */
@@ -580,17 +536,16 @@ static void up(const fl_cpu_crew *c, const middle *m) {
         size_t chunk = m->first + i / per, panel = i % per, col = panel * FL_CPU_LANES, at;
         size_t run =
             e->gated ? 1 : fl_cpu_least(e->kernels->panels, fl_cpu_least(end - i, per - panel));
-        size_t  before = wide * panel * fl_cpu_panel(e, e->hidden16);
-        float  *strip  = holder(c, m, chunk, &at)->middle + at * FL_CPU_CHUNK + col;
-        product p      = {.a        = m->work->z,
-                          .b        = chunk_panels(e, m->work, chunk) + before,
-                          .c        = e->gated ? c->at.pair : strip,
-                          .c_stride = e->gated ? 2 * FL_CPU_LANES : FL_CPU_CHUNK,
-                          .bias     = m->work->up_bias + wide * (chunk * FL_CPU_CHUNK + col),
-                          .rows     = m->work->rows,
-                          .panels   = wide * run,
-                          .k        = e->hidden16};
-        multiply(e, &p);
+        size_t before = wide * panel * fl_cpu_panel(e, e->hidden16);
+        float *strip  = holder(c, m, chunk, &at)->middle + at * FL_CPU_CHUNK + col;
+        multiply(e, &m->work->z,
+                 (fl_gemm){.b        = chunk_panels(e, m->work, chunk) + before,
+                           .c        = e->gated ? c->at.pair : strip,
+                           .c_stride = e->gated ? 2 * FL_CPU_LANES : FL_CPU_CHUNK,
+                           .bias     = m->work->up_bias + wide * (chunk * FL_CPU_CHUNK + col),
+                           .rows     = m->work->rows,
+                           .panels   = wide * run,
+                           .k        = e->hidden16});
         if (e->gated) {
             fl_gating gate = {.gate     = c->at.pair,
                               .up       = c->at.pair + FL_CPU_LANES,
@@ -617,18 +572,18 @@ static void down(const fl_cpu_crew *c, const middle *m, size_t chunk) {
     const float     *x = end ? m->work->residual : NULL, *bias = end ? m->work->down_bias : NULL;
     const uint8_t   *b = chunk_panels(e, m->work, chunk) +
                        (e->gated ? 2 : 1) * (width / FL_CPU_LANES) * fl_cpu_panel(e, e->hidden16);
-    product p = {.a               = rows_of_chunk(c, m, chunk),
-                 .b               = b + first * fl_cpu_panel(e, width),
-                 .c               = c->at.y + col,
-                 .c_stride        = e->hidden16,
-                 .bias            = bias ? bias + col : NULL,
-                 .residual        = x ? x + col : NULL,
-                 .residual_stride = e->hidden16,
-                 .rows            = m->work->rows,
-                 .panels          = fl_cpu_share(c, panels, c->member + 1) - first,
-                 .k               = width,
-                 .accumulate      = chunk > 0};
-    multiply(e, &p);
+    operand rows = rows_of_chunk(c, m, chunk);
+    multiply(e, &rows,
+             (fl_gemm){.b               = b + first * fl_cpu_panel(e, width),
+                       .c               = c->at.y + col,
+                       .c_stride        = e->hidden16,
+                       .bias            = bias ? bias + col : NULL,
+                       .residual        = x ? x + col : NULL,
+                       .residual_stride = e->hidden16,
+                       .rows            = m->work->rows,
+                       .panels          = fl_cpu_share(c, panels, c->member + 1) - first,
+                       .k               = width,
+                       .accumulate      = chunk > 0});
 }
 
 /* y = act(z Wup + b) Wdown + b + x */
@@ -661,9 +616,9 @@ static void run_mlp(const fl_cpu_crew *c, const mlp_work *work) {
 static void choose_experts(const fl_engine *e, const fl_cpu_layer *layer, const float *z,
                            size_t rows, float *chance) {
     fl_gemm g = {.a        = z,
-                 .a_stride = e->hidden16,
+                 .a_stride = e->hidden16 * sizeof *z,
                  .b        = layer->router,
-                 .b_stride = e->hidden16 * FL_CPU_LANES,
+                 .b_stride = e->hidden16 * FL_CPU_LANES * sizeof *layer->router,
                  .c        = chance,
                  .c_stride = e->experts16,
                  .rows     = rows,

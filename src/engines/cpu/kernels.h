@@ -42,24 +42,43 @@ static inline size_t fl_cpu_pad(size_t n) {
  *   B is a run of panels; panel p is [k][16] floats and makes columns 16p … 16p+15 of C:
  *
  *      b:  k=0: c0 … c15 | k=1: c0 … c15 | …      panel 0, k * 16 floats
- *          k=0: c16 … c31 | …                     panel 1, b_stride floats further
+ *          k=0: c16 … c31 | …                     panel 1, b_stride bytes further
  *
  *   Each element is one chain over k, upwards, of fused multiply-adds that begins at 0, or at C's
  *   value when `accumulate` is set: a product cut into pieces of k equals the whole, bit by bit.
  *   Bias and then residual are added to the finished chain. What lies behind a panel may be fetched
- *   while it is computed: mostly it is what is read next. */
+ *   while it is computed: mostly it is what is read next.
+ *
+ *   Narrow numbers (below) are multiplied likewise; what they are is the kernel's:
+ *
+ *   int8, int16: sum = Σ_k (a[r][k] - a_zero[r]) b[k][c]            int32, exact; no zero in int16
+ *   c = fmaf((float)sum, a_scale[r] * b_scale[c], accumulate ? c : 0) + bias[c] + residual[r][c]
+ *
+ *   int8   k <= 65536. AVX2 adds several products in 16 bits. So that nothing can saturate there, the
+ *          weights are scaled when they are packed (quant.c): with group 4, of every eight k the
+ *          positive weights among {0, 1, 4, 5} and {2, 3, 6, 7} sum to 128 at most, the negative ones
+ *          to -128 at least; with group 2 the same of pairs {0, 1}, {2, 3} … only; with group 1
+ *          nothing is promised. The table says which groups its gemm can take (q8_group).
+ *   int16  The sum of |b| over a column is at most FL_CPU_Q16_SUM (quant16.c): no sum of products
+ *          passes 32 bits in whatever order, so nothing is flushed on the way.
+ *   bf16   With float32 rows: the chain of fused multiply-adds. With bfloat16 rows: sums in float32, k
+ *          in pairs; instruction sets differ in the order and in what they round between. Then bias
+ *          and residual are added. */
 typedef struct fl_gemm {
-    const float *a;        /* [rows, k] */
-    size_t       a_stride; /* floats from row to row */
-    const float *b;        /* [panels][k][16] */
-    size_t       b_stride; /* floats from panel to panel */
-    float       *c;        /* [rows, 16 panels] */
-    size_t       c_stride;
-    const float *bias;     /* [16 panels] or NULL */
-    const float *residual; /* [rows, 16 panels] or NULL; must not overlap c */
-    size_t       residual_stride;
-    size_t       rows, panels, k;
-    int          accumulate; /* begin at C's value */
+    const void    *a;        /* [rows, k] */
+    size_t         a_stride; /* bytes from row to row */
+    const float   *a_scale;  /* [rows]; int8, int16 */
+    const int32_t *a_zero;   /* [rows]; int8 */
+    const void    *b;        /* [panels][k][16], narrow: of fl_cpu_narrow_panel(format, k) bytes */
+    size_t         b_stride; /* bytes from panel to panel */
+    float         *c;        /* [rows, 16 panels] */
+    size_t         c_stride; /* floats */
+    const float   *bias;     /* [16 panels] or NULL */
+    const float   *residual; /* [rows, 16 panels] or NULL; must not overlap c */
+    size_t         residual_stride;
+    size_t         rows, panels, k;
+    bool           accumulate; /* begin at C's value */
+    int            group;      /* int8: 4, 2 or 1, see above */
 } fl_gemm;
 
 /* Attention over one text of the query heads that share a key and value head.
@@ -138,7 +157,7 @@ typedef struct fl_gating {
  *   int8    x ~ scale (q - zero)   a row of activations: q in 0 … 255, zero is the q of 0.0
  *           w ~ scale q            a column of weights: q in -127 … 127, symmetric
  *   int16   x ~ scale q            q in -FL_CPU_Q16_MOST … FL_CPU_Q16_MOST, 13 bits with the sign
- *           w ~ scale q            q as large as a column's sum of |q| lets it be, see fl_gemm_narrow
+ *           w ~ scale q            q as large as a column's sum of |q| lets it be, see fl_gemm
  *   bf16    x and w rounded to bfloat16, ties to even; where an instruction set multiplies no
  *           bfloat16, x stays float32 and only the weights are narrow
  *
@@ -198,42 +217,10 @@ typedef struct fl_quantize {
     size_t       rows, n;
 } fl_quantize;
 
-/* C[rows, 16 panels] (+)= A B (+ bias) (+ residual) with narrow numbers multiplied.
- *
- *   int8, int16: sum = Σ_k (a[r][k] - a_zero[r]) b[k][c]            int32, exact; no zero in int16
- *   c = fmaf((float)sum, a_scale[r] * b_scale[c], accumulate ? c : 0) + bias[c] + residual[r][c]
- *
- *   int8   k <= 65536. AVX2 adds several products in 16 bits. So that nothing can saturate there, the
- *          weights are scaled when they are packed (quant.c): with group 4, of every eight k the
- *          positive weights among {0, 1, 4, 5} and {2, 3, 6, 7} sum to 128 at most, the negative ones
- *          to -128 at least; with group 2 the same of pairs {0, 1}, {2, 3} … only; with group 1
- *          nothing is promised. The table says which groups its gemm can take (q8_group).
- *   int16  The sum of |b| over a column is at most FL_CPU_Q16_SUM (quant16.c): no sum of products
- *          passes 32 bits in whatever order, so nothing is flushed on the way.
- *   bf16   With float32 rows: the chain of fused multiply-adds of fl_gemm. With bfloat16 rows: sums in
- *          float32, k in pairs; instruction sets differ in the order and in what they round between.
- *          Then bias and residual are added. */
-typedef struct fl_gemm_narrow {
-    const void    *a;        /* [rows, k]; bf16 without narrow: float32 */
-    size_t         a_stride; /* bytes */
-    const float   *a_scale;  /* [rows]; int8, int16 */
-    const int32_t *a_zero;   /* [rows]; int8 */
-    const uint8_t *b;        /* [panels] of fl_cpu_narrow_panel(format, k) bytes */
-    size_t         b_stride; /* bytes from panel to panel */
-    float         *c;
-    size_t         c_stride; /* floats */
-    const float   *bias;     /* [16 panels] or NULL */
-    const float   *residual; /* [rows, 16 panels] or NULL; must not overlap c */
-    size_t         residual_stride;
-    size_t         rows, panels, k;
-    int            accumulate;
-    int            group; /* int8: 4, 2 or 1, see above */
-} fl_gemm_narrow;
-
 /* The kernels of one narrow format. */
 typedef struct fl_cpu_narrow {
     void (*quantize)(const fl_quantize *); /* NULL: gemm takes float32 rows (bf16 only) */
-    void (*gemm)(const fl_gemm_narrow *); /* NULL: this instruction set does not offer the format */
+    void (*gemm)(const fl_gemm *); /* NULL: this instruction set does not offer the format */
     int group; /* int8: largest group that gemm needs: 4 (fastest on AVX2); 1: adds in 32 bits */
     /* Queries, keys, values and weights rounded to bfloat16, scores, sums and softmax in float32; NULL:
      * the table's own. */

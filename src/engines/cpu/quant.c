@@ -5,7 +5,7 @@
  * Method   Symmetric, one scale a column: q = rint(w / scale). The scale is the smallest at which no
  *          |q| passes 127 and at which the sums that a kernel forms in 16 bits hold whatever the
  *          activations are: 255 times the positive weights of one group, or the negative ones, must
- *          fit, so these sums stay within 128 (fl_gemm_narrow.group). Rounding can lift such a sum past
+ *          fit, so these sums stay within 128 (fl_gemm.group). Rounding can lift such a sum past
  *          the bound by a unit or two; then the weight that was rounded up the most goes down.
  *          All loops run over the sixteen columns side by side, which compilers make vectors of.
  * Damage   A column that holds NaN or infinity gets scale NaN: its products show it.

@@ -32,9 +32,9 @@ static void transform(const fl_cpu_crew *c) {
         n                = fl_cpu_least(step, last - row);
         float      *x    = c->at.x + row * e->hidden16;
         fl_gemm     g    = {.a        = x,
-                            .a_stride = e->hidden16,
+                            .a_stride = e->hidden16 * sizeof *x,
                             .b        = e->mlm,
-                            .b_stride = e->hidden16 * FL_CPU_LANES,
+                            .b_stride = e->hidden16 * FL_CPU_LANES * sizeof *e->mlm,
                             .c        = c->at.y,
                             .c_stride = e->wide16,
                             .bias     = e->mlm_bias,
@@ -95,9 +95,9 @@ static void largest(const fl_cpu_crew *c, const span *s, size_t panel, size_t pa
     for (size_t row = 0, n; row < rows; row += n) {
         n         = fl_cpu_least(step, rows - row);
         fl_gemm g = {.a        = c->at.x + (s->row + row) * e->hidden16,
-                     .a_stride = e->hidden16,
+                     .a_stride = e->hidden16 * sizeof(float),
                      .b        = e->decoder + panel * e->embed16 * FL_CPU_LANES,
-                     .b_stride = e->embed16 * FL_CPU_LANES,
+                     .b_stride = e->embed16 * FL_CPU_LANES * sizeof *e->decoder,
                      .c        = c->at.y,
                      .c_stride = e->wide16,
                      .bias     = e->decoder_bias + panel * FL_CPU_LANES,

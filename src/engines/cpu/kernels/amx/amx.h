@@ -5,7 +5,7 @@
 
 #include "engines/cpu/kernels.h"
 
-void fl_q8_gemm_32x32_amx(const fl_gemm_narrow *g);
-void fl_bf16_gemm_32x32_amx(const fl_gemm_narrow *g);
+void fl_q8_gemm_32x32_amx(const fl_gemm *g);
+void fl_bf16_gemm_32x32_amx(const fl_gemm *g);
 
 #endif

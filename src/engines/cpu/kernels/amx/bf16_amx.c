@@ -5,14 +5,14 @@
  * Proof    fl-kernels test -o gemm_bf16 on a machine that has AMX. */
 #include "engines/cpu/kernels/avx512/integers.h"
 
-enum { FL_DOT_BYTES = 2 };
+enum { FL_A_BYTES = 2 };
 
 #include "engines/cpu/kernels/wide/int_finish.h"
 
 #define FL_TILE_SUM float
 #define FL_TILE_DOT _tile_dpbf16ps
 
-FL_INLINE void tile_finish(const fl_gemm_narrow *g, const int_place *at, size_t p, size_t r,
+FL_INLINE void tile_finish(const fl_gemm *g, const tile_place *at, size_t p, size_t r,
                            const float *sums) {
     size_t to = p * FL_CPU_LANES;
     float *c  = at->c + r * g->c_stride + to;
@@ -31,6 +31,6 @@ FL_INLINE void tile_finish(const fl_gemm_narrow *g, const int_place *at, size_t 
 
 #include "engines/cpu/kernels/amx/tiles.h"
 
-void fl_bf16_gemm_32x32_amx(const fl_gemm_narrow *g) {
+void fl_bf16_gemm_32x32_amx(const fl_gemm *g) {
     tile_gemm(g);
 }

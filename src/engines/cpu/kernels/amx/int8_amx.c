@@ -9,20 +9,20 @@
 #include "engines/cpu/kernels/amx/amx.h"
 #include "engines/cpu/kernels/avx512/integers.h"
 
-enum { FL_DOT_BYTES = 1 };
+enum { FL_A_BYTES = 1 };
 
 #include "engines/cpu/kernels/wide/int_finish.h"
 
 #define FL_TILE_SUM int32_t
 #define FL_TILE_DOT _tile_dpbusd
 
-FL_INLINE void tile_finish(const fl_gemm_narrow *g, const int_place *at, size_t p, size_t r,
+FL_INLINE void tile_finish(const fl_gemm *g, const tile_place *at, size_t p, size_t r,
                            const int32_t *sums) {
     int_finish(g, at, at->b + p * g->b_stride, (int)r, 0, p * FL_CPU_LANES, ivec_load(sums));
 }
 
 #include "engines/cpu/kernels/amx/tiles.h"
 
-void fl_q8_gemm_32x32_amx(const fl_gemm_narrow *g) {
+void fl_q8_gemm_32x32_amx(const fl_gemm *g) {
     tile_gemm(g);
 }

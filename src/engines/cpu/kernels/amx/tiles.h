@@ -6,7 +6,7 @@
  *          activations at their stride.
  * Tails    Fewer rows are a smaller tile. k whose bytes are no multiple of 64 goes through buffers
  *          filled up with zeros.
- * Needs    FL_TILE_DOT(sums, a, b); FL_TILE_SUM, what the sums are; FL_DOT_BYTES of a number; and
+ * Needs    FL_TILE_DOT(sums, a, b); FL_TILE_SUM, what the sums are; FL_A_BYTES of a number; and
  *          tile_finish, which takes 16 sums of row r and panel p to C. */
 #ifndef FL_ENGINES_CPU_KERNELS_AMX_TILES_H
 #define FL_ENGINES_CPU_KERNELS_AMX_TILES_H
@@ -57,9 +57,9 @@ FL_INLINE void multiply(int blocks, int panels, const uint8_t *a, size_t a_strid
 }
 
 /* The last bytes of k, fewer than 64, with zeros behind them. */
-FL_INLINE void multiply_tail(int blocks, int panels, const fl_gemm_narrow *g, const int_place *at,
+FL_INLINE void multiply_tail(int blocks, int panels, const fl_gemm *g, const tile_place *at,
                              size_t rows, size_t k) {
-    const size_t         depth           = g->k * FL_DOT_BYTES;
+    const size_t         depth           = g->k * FL_A_BYTES;
     _Alignas(64) uint8_t a[BLOCK][DEPTH] = {0}, b[2][DEPTH * TILE] = {0};
     for (size_t r = 0; r < rows; r++) {
         memcpy(a[r], at->a + r * g->a_stride + k, depth - k);
@@ -70,10 +70,9 @@ FL_INLINE void multiply_tail(int blocks, int panels, const fl_gemm_narrow *g, co
     multiply(blocks, panels, a[0], DEPTH, b[0], sizeof b[0]);
 }
 
-FL_INLINE void block(int blocks, int panels, const fl_gemm_narrow *g, const int_place *at,
-                     size_t rows) {
+FL_INLINE void block(int blocks, int panels, const fl_gemm *g, const tile_place *at, size_t rows) {
     _Alignas(64) FL_TILE_SUM sums[2][2][TILE][TILE]; /* [rows / 16][panel] */
-    const size_t             depth = g->k * FL_DOT_BYTES;
+    const size_t             depth = g->k * FL_A_BYTES;
     size_t                   k     = 0;
     _tile_zero(0);
     _tile_zero(1);
@@ -96,22 +95,22 @@ FL_INLINE void block(int blocks, int panels, const fl_gemm_narrow *g, const int_
     }
 }
 
-static FL_NOINLINE void block_1_1(const fl_gemm_narrow *g, const int_place *at, size_t rows) {
+static FL_NOINLINE void block_1_1(const fl_gemm *g, const tile_place *at, size_t rows) {
     block(1, 1, g, at, rows);
 }
-static FL_NOINLINE void block_1_2(const fl_gemm_narrow *g, const int_place *at, size_t rows) {
+static FL_NOINLINE void block_1_2(const fl_gemm *g, const tile_place *at, size_t rows) {
     block(1, 2, g, at, rows);
 }
-static FL_NOINLINE void block_2_1(const fl_gemm_narrow *g, const int_place *at, size_t rows) {
+static FL_NOINLINE void block_2_1(const fl_gemm *g, const tile_place *at, size_t rows) {
     block(2, 1, g, at, rows);
 }
-static FL_NOINLINE void block_2_2(const fl_gemm_narrow *g, const int_place *at, size_t rows) {
+static FL_NOINLINE void block_2_2(const fl_gemm *g, const tile_place *at, size_t rows) {
     block(2, 2, g, at, rows);
 }
 
 /* All rows of one or two panels; *shaped is how many rows the tiles are set for. */
-static void run_panels(const fl_gemm_narrow *g, int_place at, size_t panels, size_t *shaped) {
-    static void (*const run[2][2])(const fl_gemm_narrow *, const int_place *,
+static void run_panels(const fl_gemm *g, tile_place at, size_t panels, size_t *shaped) {
+    static void (*const run[2][2])(const fl_gemm *, const tile_place *,
                                    size_t) = {{block_1_1, block_1_2}, {block_2_1, block_2_2}};
     for (size_t left = g->rows; left > 0;) {
         size_t rows = left < BLOCK ? left : BLOCK;
@@ -120,28 +119,16 @@ static void run_panels(const fl_gemm_narrow *g, int_place at, size_t panels, siz
             *shaped = rows;
         }
         run[rows > TILE][panels - 1](g, &at, rows);
-        at.a += rows * g->a_stride;
-        at.a_scale = at.a_scale ? at.a_scale + rows : NULL;
-        at.a_zero  = at.a_zero ? at.a_zero + rows : NULL;
-        at.c += rows * g->c_stride;
-        at.residual = at.residual ? at.residual + rows * g->residual_stride : NULL;
+        tile_below(g, &at, rows);
         left -= rows;
     }
 }
 
-static void tile_gemm(const fl_gemm_narrow *g) {
+static void tile_gemm(const fl_gemm *g) {
     size_t shaped = 0;
-    for (size_t p = 0; p < g->panels;) {
-        size_t    panels = g->panels - p >= 2 ? 2 : 1;
-        int_place at     = {.a        = g->a,
-                            .b        = g->b + p * g->b_stride,
-                            .a_scale  = g->a_scale,
-                            .a_zero   = g->a_zero,
-                            .bias     = g->bias ? g->bias + p * FL_CPU_LANES : NULL,
-                            .residual = g->residual ? g->residual + p * FL_CPU_LANES : NULL,
-                            .c        = g->c + p * FL_CPU_LANES};
-        run_panels(g, at, panels, &shaped);
-        p += panels;
+    for (size_t p = 0, panels; p < g->panels; p += panels) {
+        panels = g->panels - p >= 2 ? 2 : 1;
+        run_panels(g, tile_first(g, p, panels), panels, &shaped);
     }
     _tile_release();
 }

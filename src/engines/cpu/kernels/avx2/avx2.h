@@ -106,12 +106,12 @@ void fl_f32_gate_gelu_tanh_avx2(const fl_gating *at);
 void fl_f32_gate_silu_avx2(const fl_gating *at);
 void fl_f32_gate_relu_avx2(const fl_gating *at);
 void fl_q8_quantize_avx2(const fl_quantize *z);
-void fl_q8_gemm_4x16_avx2(const fl_gemm_narrow *g);
-void fl_q8_gemm_6x16_avxvnni(const fl_gemm_narrow *g); /* AVX-VNNI */
+void fl_q8_gemm_4x16_avx2(const fl_gemm *g);
+void fl_q8_gemm_6x16_avxvnni(const fl_gemm *g); /* AVX-VNNI */
 void fl_q16_quantize_avx2(const fl_quantize *z);
-void fl_q16_gemm_6x16_avx2(const fl_gemm_narrow *g);
+void fl_q16_gemm_6x16_avx2(const fl_gemm *g);
 void fl_bf16_round_avx2(const fl_quantize *z);
-void fl_bf16_gemm_6x16_avx2(const fl_gemm_narrow *g);
-void fl_q16_gemm_6x16_avxvnni(const fl_gemm_narrow *g); /* AVX-VNNI */
+void fl_bf16_gemm_6x16_avx2(const fl_gemm *g);
+void fl_q16_gemm_6x16_avxvnni(const fl_gemm *g); /* AVX-VNNI */
 
 #endif

@@ -5,6 +5,8 @@
  * Also here, for instruction sets that multiply bfloat16: rows of floats are rounded to it. */
 #include "engines/cpu/kernels/avx2/vec.h"
 
+enum { FL_A_BYTES = 4 };
+
 FL_INLINE vec vec_even(vec pair) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(pair), 16));
 }
@@ -15,9 +17,8 @@ FL_INLINE vec vec_odd(vec pair) {
 #include "engines/cpu/kernels/wide/bf16_chain.h"
 #include "engines/cpu/kernels/wide/f32_gemm.h"
 
-void fl_bf16_gemm_6x16_avx2(const fl_gemm_narrow *g) {
-    fl_gemm wide = bf16_as_floats(g);
-    wide_gemm(&wide);
+void fl_bf16_gemm_6x16_avx2(const fl_gemm *g) {
+    wide_gemm(g);
 }
 
 /* To the nearest, ties to even, in the lower halves; NaN stays NaN. */

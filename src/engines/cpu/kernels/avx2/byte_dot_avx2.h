@@ -5,6 +5,7 @@
 #define FL_ENGINES_CPU_KERNELS_AVX2_BYTE_DOT_AVX2_H
 
 #include "engines/cpu/kernels/avx2/vec.h"
+#include "engines/cpu/kernels/wide/wide.h"
 
 typedef __m256i ivec;
 
@@ -26,19 +27,20 @@ FL_INLINE vec ivec_to_float(ivec a) {
     return _mm256_cvtepi32_ps(a);
 }
 
-/* acc[r][·] += Σ_k a[r][k] b[k] over k bytes of a row; `rows` is a constant at every call, `panels` is 1. */
-FL_INLINE void wide_dot(int rows, int panels, const uint8_t *a, size_t a_stride, const uint8_t *b,
-                        size_t panel_stride, size_t k, ivec acc[FL_WIDE_ROWS][2], const char *fetch,
-                        size_t fetch_step) {
-    (void)panels, (void)panel_stride;
-    for (size_t step = 0; step < k; step += 4, b += (size_t)4 * FL_CPU_LANES) {
+/* acc[r][·] += Σ_k a[r][k] b[k] over the bytes of a row; `rows` is a constant at every call, `panels` is 1. */
+FL_INLINE void wide_dot(int rows, int panels, const fl_gemm *g, const tile_place *at,
+                        ivec acc[FL_WIDE_ROWS][2]) {
+    const uint8_t *a = at->a, *b = at->b;
+    const char    *fetch = at->fetch;
+    (void)panels;
+    for (size_t step = 0; step < g->k * FL_A_BYTES; step += 4, b += (size_t)4 * FL_CPU_LANES) {
         ivec low  = _mm256_loadu_si256((const __m256i *)(const void *)b);
         ivec high = _mm256_loadu_si256((const __m256i *)(const void *)(b + 32));
         _mm_prefetch(fetch, _MM_HINT_T0);
-        fetch += fetch_step;
+        fetch += at->fetch_step;
         FL_UNROLL for (int r = 0; r < rows; r++) {
             int32_t four;
-            __builtin_memcpy(&four, a + (size_t)r * a_stride + step, sizeof four);
+            __builtin_memcpy(&four, a + (size_t)r * g->a_stride + step, sizeof four);
             ivec x = _mm256_set1_epi32(four);
             FL_DOT(acc[r][0], x, low);
             FL_DOT(acc[r][1], x, high);

@@ -57,8 +57,8 @@ FL_INLINE void tile(int rows, const fl_gemm *g, const place *at) {
     } else {
         fl_avx2_zero(rows, acc);
     }
-    fl_avx2_chain(rows, at->a, g->a_stride, at->b, FL_CPU_LANES, g->k, acc, 1, at->fetch,
-                  at->fetch_step);
+    fl_avx2_chain(rows, at->a, g->a_stride / sizeof *at->a, at->b, FL_CPU_LANES, g->k, acc, 1,
+                  at->fetch, at->fetch_step);
     finish(rows, g, at, acc);
 }
 
@@ -66,7 +66,7 @@ FL_INLINE void tile(int rows, const fl_gemm *g, const place *at) {
 FL_INLINE void tiles(int rows, const fl_gemm *g, place *at, size_t count) {
     for (; count > 0; count--) {
         tile(rows, g, at);
-        at->a += (size_t)rows * g->a_stride;
+        at->a += (size_t)rows * (g->a_stride / sizeof *at->a);
         at->c += (size_t)rows * g->c_stride;
         at->residual = at->residual ? at->residual + (size_t)rows * g->residual_stride : NULL;
         at->fetch += at->fetch_step * (g->k / 4);
@@ -99,11 +99,12 @@ static void panel(const fl_gemm *g, place at) {
 }
 
 void fl_f32_gemm_6x16_avx2(const fl_gemm *g) {
-    size_t step = fetch_step(g->b_stride * sizeof(float), g->rows, g->k);
+    size_t step = fetch_step(g->b_stride, g->rows, g->k), stride = g->b_stride / sizeof(float);
+    const float *b = g->b;
     for (size_t p = 0; p < g->panels; p++) {
-        const float *after = g->b + (p + 1) * g->b_stride;
+        const float *after = b + (p + 1) * stride;
         place        at    = {.a          = g->a,
-                              .b          = g->b + p * g->b_stride,
+                              .b          = b + p * stride,
                               .bias       = g->bias ? g->bias + p * FL_CPU_LANES : NULL,
                               .residual   = g->residual ? g->residual + p * FL_CPU_LANES : NULL,
                               .c          = g->c + p * FL_CPU_LANES,

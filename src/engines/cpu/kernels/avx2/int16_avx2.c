@@ -4,7 +4,7 @@
  * on ports that vpmaddwd and FMAs do not use, so the rate is 1.6 times that of FMAs at most (Zen 3). */
 #include "engines/cpu/kernels/avx2/avx2.h"
 
-enum { FL_DOT_BYTES = 2 };
+enum { FL_A_BYTES = 2 };
 
 /* As FL_FMA: in place, or the compiler folds loads of B into each product and sums wander. */
 #define FL_DOT(acc, x, y)                                                                          \
@@ -17,6 +17,6 @@ enum { FL_DOT_BYTES = 2 };
 #include "engines/cpu/kernels/avx2/byte_dot_avx2.h"
 #include "engines/cpu/kernels/wide/int_gemm.h"
 
-void fl_q16_gemm_6x16_avx2(const fl_gemm_narrow *g) {
-    wide_gemm_int(g);
+void fl_q16_gemm_6x16_avx2(const fl_gemm *g) {
+    wide_gemm(g);
 }

@@ -2,7 +2,7 @@
 /* avx2/int16_avxvnni.c - int16 with AVX-VNNI (256 bits): vpdpwssd is vpmaddwd and vpaddd in one. */
 #include "engines/cpu/kernels/avx2/avx2.h"
 
-enum { FL_DOT_BYTES = 2 };
+enum { FL_A_BYTES = 2 };
 
 /* As FL_FMA: in place. The prefix asks for the encoding without AVX-512. */
 #ifdef FL_PAIR8 /* tests/kernels/alone has one without assembly */
@@ -14,6 +14,6 @@ enum { FL_DOT_BYTES = 2 };
 #include "engines/cpu/kernels/avx2/byte_dot_avx2.h"
 #include "engines/cpu/kernels/wide/int_gemm.h"
 
-void fl_q16_gemm_6x16_avxvnni(const fl_gemm_narrow *g) {
-    wide_gemm_int(g);
+void fl_q16_gemm_6x16_avxvnni(const fl_gemm *g) {
+    wide_gemm(g);
 }

@@ -3,7 +3,7 @@
  * of its table are those of AVX2. */
 #include "engines/cpu/kernels/avx2/avx2.h"
 
-enum { FL_DOT_BYTES = 1 };
+enum { FL_A_BYTES = 1 };
 
 /* As FL_FMA: in place. The prefix asks for the encoding without AVX-512. */
 #ifdef FL_DOT8 /* tests/kernels/alone has one without assembly */
@@ -15,6 +15,6 @@ enum { FL_DOT_BYTES = 1 };
 #include "engines/cpu/kernels/avx2/byte_dot_avx2.h"
 #include "engines/cpu/kernels/wide/int_gemm.h"
 
-void fl_q8_gemm_6x16_avxvnni(const fl_gemm_narrow *g) {
-    wide_gemm_int(g);
+void fl_q8_gemm_6x16_avxvnni(const fl_gemm *g) {
+    wide_gemm(g);
 }

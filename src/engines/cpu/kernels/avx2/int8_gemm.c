@@ -35,8 +35,7 @@ FL_INLINE __m256i weights(const uint8_t *b) {
 }
 
 /* acc[r][·] += Σ_k a[r][k] b[k][·]; `rows` and `group` are constants at every call. */
-FL_INLINE void chain(int rows, int group, const fl_gemm_narrow *g, const place *at,
-                     __m256i acc[ROWS][2]) {
+FL_INLINE void chain(int rows, int group, const fl_gemm *g, const place *at, __m256i acc[ROWS][2]) {
     const __m256i  ones = _mm256_set1_epi16(1);
     const uint8_t *a = at->a, *b = at->b;
     const char    *fetch = at->fetch;
@@ -68,7 +67,7 @@ FL_INLINE void chain(int rows, int group, const fl_gemm_narrow *g, const place *
 }
 
 /* One half of a row: eight columns from `col`. */
-FL_INLINE void finish(const fl_gemm_narrow *g, const place *at, int r, int col, __m256i sum) {
+FL_INLINE void finish(const fl_gemm *g, const place *at, int r, int col, __m256i sum) {
     const uint8_t *tail  = at->b + g->k * COLS;
     __m256i        sums  = weights(tail + COLS * sizeof(float) + (size_t)col * sizeof(int32_t));
     __m256         scale = _mm256_loadu_ps((const float *)(const void *)tail + col);
@@ -87,7 +86,7 @@ FL_INLINE void finish(const fl_gemm_narrow *g, const place *at, int r, int col, 
     _mm256_storeu_ps(c, y);
 }
 
-FL_INLINE void tile(int rows, int group, const fl_gemm_narrow *g, const place *at) {
+FL_INLINE void tile(int rows, int group, const fl_gemm *g, const place *at) {
     __m256i acc[ROWS][2];
     FL_UNROLL for (int r = 0; r < rows; r++) {
         acc[r][0] = acc[r][1] = _mm256_setzero_si256();
@@ -100,7 +99,7 @@ FL_INLINE void tile(int rows, int group, const fl_gemm_narrow *g, const place *a
 }
 
 /* `count` tiles of one height, one below the other. */
-FL_INLINE void tiles(int rows, int group, const fl_gemm_narrow *g, place *at, size_t count) {
+FL_INLINE void tiles(int rows, int group, const fl_gemm *g, place *at, size_t count) {
     for (; count > 0; count--) {
         tile(rows, group, g, at);
         at->a += (size_t)rows * g->a_stride;
@@ -114,8 +113,8 @@ FL_INLINE void tiles(int rows, int group, const fl_gemm_narrow *g, place *at, si
 
 /* One function per height and group: the compiler then knows every accumulator by name. */
 #define TILES(rows, group)                                                                         \
-    static __attribute__((noinline)) void tiles_##rows##_##group(const fl_gemm_narrow *g,          \
-                                                                 place *at, size_t count) {        \
+    static __attribute__((noinline)) void tiles_##rows##_##group(const fl_gemm *g, place *at,      \
+                                                                 size_t count) {                   \
         tiles(rows, group, g, at, count);                                                          \
     }
 TILES(1, 4)
@@ -128,10 +127,10 @@ TILES(3, 2)
 TILES(4, 2)
 #undef TILES
 
-typedef void (*tiles_fn)(const fl_gemm_narrow *, place *, size_t);
+typedef void (*tiles_fn)(const fl_gemm *, place *, size_t);
 
 /* Fours, and the rest as 3 + 2 rather than 4 + 1. */
-static void panel(const fl_gemm_narrow *g, place at) {
+static void panel(const fl_gemm *g, place at) {
     static const tiles_fn run[2][ROWS + 1] = {{NULL, tiles_1_2, tiles_2_2, tiles_3_2, tiles_4_2},
                                               {NULL, tiles_1_4, tiles_2_4, tiles_3_4, tiles_4_4}};
     const tiles_fn       *fn               = run[g->group == 4];
@@ -149,20 +148,20 @@ static void panel(const fl_gemm_narrow *g, place at) {
     }
 }
 
-void fl_q8_gemm_4x16_avx2(const fl_gemm_narrow *g) {
+void fl_q8_gemm_4x16_avx2(const fl_gemm *g) {
     size_t tiles_count = (g->rows + ROWS - 1) / ROWS;
     size_t step        = g->b_stride / (tiles_count * (g->k / 8) + 1) + 1;
     for (size_t p = 0; p < g->panels; p++) {
-        const uint8_t *after = g->b + (p + 1) * g->b_stride;
-        place          at    = {.a          = g->a,
-                                .b          = g->b + p * g->b_stride,
-                                .a_scale    = g->a_scale,
-                                .a_zero     = g->a_zero,
-                                .bias       = g->bias ? g->bias + p * COLS : NULL,
-                                .residual   = g->residual ? g->residual + p * COLS : NULL,
-                                .c          = g->c + p * COLS,
-                                .fetch      = (const char *)after,
-                                .fetch_step = step};
+        const uint8_t *b = g->b, *after = b + (p + 1) * g->b_stride;
+        place          at = {.a          = g->a,
+                             .b          = b + p * g->b_stride,
+                             .a_scale    = g->a_scale,
+                             .a_zero     = g->a_zero,
+                             .bias       = g->bias ? g->bias + p * COLS : NULL,
+                             .residual   = g->residual ? g->residual + p * COLS : NULL,
+                             .c          = g->c + p * COLS,
+                             .fetch      = (const char *)after,
+                             .fetch_step = step};
         panel(g, at);
     }
 }

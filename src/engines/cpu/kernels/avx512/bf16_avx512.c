@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* avx512/bf16_avx512.c - bf16 with AVX-512 BF16: the product is float32's on tiles of 12 x 32 with vdpbf16ps
- * in place of the FMA (wide/bf16.h). */
+ * in place of the FMA (wide/f32_gemm.h). */
 #include "engines/cpu/kernels/avx512/bf16_fma.h"
 
 #include "engines/cpu/kernels/avx512/avx512.h"
 #include "engines/cpu/kernels/avx512/avx512_tables.h"
-#include "engines/cpu/kernels/wide/bf16.h"
+
+enum { FL_A_BYTES = 2 };
+
 #include "engines/cpu/kernels/wide/f32_gemm.h"
 
-void fl_bf16_gemm_12x32_avx512bf16(const fl_gemm_narrow *g) {
-    fl_gemm pairs = bf16_as_floats(g);
-    pairs.k       = g->k / 2;
-    wide_gemm(&pairs);
+void fl_bf16_gemm_12x32_avx512bf16(const fl_gemm *g) {
+    wide_gemm(g);
 }

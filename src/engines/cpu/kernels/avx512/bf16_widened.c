@@ -4,6 +4,8 @@
 #include "engines/cpu/kernels/avx512/avx512.h"
 #include "engines/cpu/kernels/avx512/avx512_tables.h"
 
+enum { FL_A_BYTES = 4 };
+
 FL_INLINE vec vec_even(vec pair) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pair), 16));
 }
@@ -15,7 +17,6 @@ FL_INLINE vec vec_odd(vec pair) {
 #include "engines/cpu/kernels/wide/bf16_chain.h"
 #include "engines/cpu/kernels/wide/f32_gemm.h"
 
-void fl_bf16_gemm_12x32_avx512(const fl_gemm_narrow *g) {
-    fl_gemm wide = bf16_as_floats(g);
-    wide_gemm(&wide);
+void fl_bf16_gemm_12x32_avx512(const fl_gemm *g) {
+    wide_gemm(g);
 }

@@ -5,6 +5,7 @@
 #define FL_ENGINES_CPU_KERNELS_AVX512_BYTE_DOT_AVX512_H
 
 #include "engines/cpu/kernels/avx512/integers.h"
+#include "engines/cpu/kernels/wide/wide.h"
 
 /* acc += four bytes of every row. */
 FL_INLINE void dot_step(int rows, int panels, const tile_rows *a, size_t step, const uint8_t *b,
@@ -20,22 +21,24 @@ FL_INLINE void dot_step(int rows, int panels, const tile_rows *a, size_t step, c
     }
 }
 
-/* acc[r][p] += Σ_k a[r][k] b[p][k] over k bytes of a row, a multiple of 16; `rows` and `panels` are constants at
- * every call. */
-FL_INLINE void wide_dot(int rows, int panels, const uint8_t *a, size_t a_stride, const uint8_t *b,
-                        size_t panel_stride, size_t k, ivec acc[FL_WIDE_ROWS][FL_WIDE_PANELS],
-                        const char *fetch, size_t fetch_step) {
-    const size_t group = (size_t)4 * FL_CPU_LANES;
-    tile_rows    at;
-    tile_rows_begin(rows, &at, a, a_stride);
-    for (size_t left = k; left > 0; left -= 4 * FL_WIDE_STEPS, b += FL_WIDE_STEPS * group) {
-        tile_rows_hide(rows, &at);
+/* acc[r][p] += Σ_k a[r][k] b[p][k] over the bytes of a row, a multiple of 16; `rows` and `panels` are constants
+ * at every call. */
+FL_INLINE void wide_dot(int rows, int panels, const fl_gemm *g, const tile_place *at,
+                        ivec acc[FL_WIDE_ROWS][FL_WIDE_PANELS]) {
+    const size_t   group = (size_t)4 * FL_CPU_LANES, step = at->fetch_step;
+    const uint8_t *b     = at->b;
+    const char    *fetch = at->fetch;
+    tile_rows      a;
+    tile_rows_begin(rows, &a, at->a, g->a_stride);
+    for (size_t left = g->k * FL_A_BYTES; left > 0;
+         left -= 4 * FL_WIDE_STEPS, b += FL_WIDE_STEPS * group) {
+        tile_rows_hide(rows, &a);
         FL_UNROLL for (size_t u = 0; u < FL_WIDE_STEPS; u++) {
             _mm_prefetch(fetch, _MM_HINT_T0);
-            fetch += fetch_step;
-            dot_step(rows, panels, &at, 4 * u, b + u * group, panel_stride, acc);
+            fetch += step;
+            dot_step(rows, panels, &a, 4 * u, b + u * group, g->b_stride, acc);
         }
-        tile_rows_move(rows, &at, 4 * FL_WIDE_STEPS);
+        tile_rows_move(rows, &a, 4 * FL_WIDE_STEPS);
     }
 }
 

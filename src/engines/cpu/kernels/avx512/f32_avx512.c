@@ -5,6 +5,8 @@
 #include "engines/cpu/kernels/avx512/avx512.h"
 #include "engines/cpu/kernels/avx512/avx512_tables.h"
 
+enum { FL_A_BYTES = 4 };
+
 #include "engines/cpu/kernels/wide/f32_activation.h"
 #include "engines/cpu/kernels/wide/f32_attention.h"
 #include "engines/cpu/kernels/wide/f32_gemm.h"

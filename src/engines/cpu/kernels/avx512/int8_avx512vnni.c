@@ -4,7 +4,7 @@
 #include "engines/cpu/kernels/avx512/avx512.h"
 #include "engines/cpu/kernels/avx512/avx512_tables.h"
 
-enum { FL_DOT_BYTES = 1 };
+enum { FL_A_BYTES = 1 };
 
 /* As FL_FMA: in place, so that loads are not folded and accumulators do not wander. */
 #ifdef FL_DOT16 /* tests/kernels/alone has one without assembly */
@@ -16,6 +16,6 @@ enum { FL_DOT_BYTES = 1 };
 #include "engines/cpu/kernels/avx512/byte_dot_avx512.h"
 #include "engines/cpu/kernels/wide/int_gemm.h"
 
-void fl_q8_gemm_12x32_avx512vnni(const fl_gemm_narrow *g) {
-    wide_gemm_int(g);
+void fl_q8_gemm_12x32_avx512vnni(const fl_gemm *g) {
+    wide_gemm(g);
 }

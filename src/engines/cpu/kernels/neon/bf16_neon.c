@@ -5,6 +5,8 @@
 
 #define FL_FMA(acc, x, y) (acc) = vfmaq_f32(acc, x, y)
 
+enum { FL_A_BYTES = 4 };
+
 FL_INLINE vec vec_even(vec pair) {
     return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(pair), 16));
 }
@@ -15,7 +17,6 @@ FL_INLINE vec vec_odd(vec pair) {
 #include "engines/cpu/kernels/wide/bf16_chain.h"
 #include "engines/cpu/kernels/wide/f32_gemm.h"
 
-void fl_bf16_gemm_6x16_neon(const fl_gemm_narrow *g) {
-    fl_gemm wide = bf16_as_floats(g);
-    wide_gemm(&wide);
+void fl_bf16_gemm_6x16_neon(const fl_gemm *g) {
+    wide_gemm(g);
 }

@@ -4,6 +4,8 @@
 #include "engines/cpu/kernels/neon/neon.h"
 #include "engines/cpu/kernels/neon/neon_tables.h"
 
+enum { FL_A_BYTES = 4 };
+
 #include "engines/cpu/kernels/wide/f32_activation.h"
 #include "engines/cpu/kernels/wide/f32_attention.h"
 #include "engines/cpu/kernels/wide/f32_gemm.h"

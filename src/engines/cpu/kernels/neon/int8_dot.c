@@ -3,13 +3,14 @@
  * to each of four sums, and picks the four bytes of A from a lane.
  *
  * Activations are unsigned; with their top bit turned they are signed and 128 less, which the sums
- * of the columns put right (wide/int_gemm.h). */
+ * of the columns put right (wide/int_finish.h). */
 #include "engines/cpu/kernels/neon/neon.h"
 #include "engines/cpu/kernels/neon/neon_tables.h"
+#include "engines/cpu/kernels/wide/wide.h"
 
 typedef int32x4_t ivec;
 
-enum { FL_DOT_ZERO = 128, FL_DOT_BYTES = 1 };
+enum { FL_DOT_ZERO = 128, FL_A_BYTES = 1 };
 
 FL_INLINE ivec ivec_set(int32_t x) {
     return vdupq_n_s32(x);
@@ -38,17 +39,18 @@ FL_INLINE vec ivec_to_float(ivec a) {
     b += (size_t)4 * FL_CPU_LANES;
 
 /* acc[r][·] += Σ_k (a[r][k] - 128) b[k]; k a multiple of 16; `rows` is a constant, `panels` is 1. */
-FL_INLINE void wide_dot(int rows, int panels, const uint8_t *a, size_t a_stride, const uint8_t *b,
-                        size_t panel_stride, size_t k, ivec acc[FL_WIDE_ROWS][4], const char *fetch,
-                        size_t fetch_step) {
-    (void)panels, (void)panel_stride;
-    for (size_t step = 0; step < k; step += 16) {
+FL_INLINE void wide_dot(int rows, int panels, const fl_gemm *g, const tile_place *at,
+                        ivec acc[FL_WIDE_ROWS][4]) {
+    const uint8_t *b     = at->b;
+    const char    *fetch = at->fetch;
+    (void)panels;
+    for (size_t step = 0; step < g->k; step += 16) {
         int8x16_t x[FL_WIDE_ROWS];
         __builtin_prefetch(fetch);
-        __builtin_prefetch(fetch + 2 * fetch_step);
-        fetch += 4 * fetch_step;
+        __builtin_prefetch(fetch + 2 * at->fetch_step);
+        fetch += 4 * at->fetch_step;
         FL_UNROLL for (int r = 0; r < rows; r++) {
-            uint8x16_t raw = vld1q_u8(a + (size_t)r * a_stride + step);
+            uint8x16_t raw = vld1q_u8(at->a + (size_t)r * g->a_stride + step);
             x[r]           = vreinterpretq_s8_u8(veorq_u8(raw, vdupq_n_u8(0x80)));
         }
         STEP(0)
@@ -61,6 +63,6 @@ FL_INLINE void wide_dot(int rows, int panels, const uint8_t *a, size_t a_stride,
 
 #include "engines/cpu/kernels/wide/int_gemm.h"
 
-void fl_q8_gemm_6x16_neondot(const fl_gemm_narrow *g) {
-    wide_gemm_int(g);
+void fl_q8_gemm_6x16_neondot(const fl_gemm *g) {
+    wide_gemm(g);
 }

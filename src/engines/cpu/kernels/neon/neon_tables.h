@@ -6,7 +6,7 @@
 #include "engines/cpu/kernels.h"
 
 void fl_q8_quantize_neon(const fl_quantize *z);
-void fl_q8_gemm_6x16_neondot(const fl_gemm_narrow *g);
-void fl_bf16_gemm_6x16_neon(const fl_gemm_narrow *g);
+void fl_q8_gemm_6x16_neondot(const fl_gemm *g);
+void fl_bf16_gemm_6x16_neon(const fl_gemm *g);
 
 #endif

@@ -5,38 +5,73 @@
  * gemm is the very chain of fused multiply-adds that kernels.h promises, so a fast gemm can be held
  * to its bits. The others sum in double: they are closer to the true value than what they judge. */
 #include <math.h>
+#include <string.h>
 
-#include "engines/cpu/kernels.h"
 #include "engines/cpu/kernels/ref/narrow.h"
+#include "engines/cpu/kernels/wide/macros.h"
 
-FL_INLINE void chains(const fl_gemm *g) {
+/* fmaf is a call of the C library where the compiler may not use FMA. A processor that has it gives the same
+ * bits with one instruction for many lanes: loops of fmaf are compiled a second time, for those. */
+#if defined(__x86_64__)
+#define FL_REF_FMA     __attribute__((target("avx2,fma")))
+#define FL_REF_HAS_FMA (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+#else
+#define FL_REF_FMA
+#define FL_REF_HAS_FMA false
+#endif
+
+/* The end of a chain: sums of a panel's columns, then what is added to them (NULL: nothing). */
+FL_INLINE void put(float *c, const float *sum, const float *bias, const float *residual) {
+    for (size_t i = 0; i < FL_CPU_LANES; i++) {
+        float y = bias ? sum[i] + bias[i] : sum[i];
+        c[i]    = residual ? y + residual[i] : y;
+    }
+}
+
+FL_INLINE float widened(const uint8_t *number) {
+    uint16_t half;
+    float    value;
+    memcpy(&half, number, sizeof half);
+    uint32_t bits = (uint32_t)half << 16;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* `halves`: weights are bfloat16, two steps of k side by side; a constant at every call. */
+FL_INLINE void chains(const fl_gemm *g, bool halves) {
     for (size_t row = 0; row < g->rows; row++) {
         for (size_t panel = 0; panel < g->panels; panel++) {
-            size_t       col = panel * FL_CPU_LANES;
-            const float *a   = g->a + row * g->a_stride;
-            const float *b   = g->b + panel * g->b_stride;
-            float       *c   = g->c + row * g->c_stride + col;
-            float        sum[FL_CPU_LANES];
+            size_t         col  = panel * FL_CPU_LANES;
+            const void    *from = (const char *)g->a + row * g->a_stride;
+            const uint8_t *b    = (const uint8_t *)g->b + panel * g->b_stride;
+            const float   *a = from, *floats = (const float *)(const void *)b;
+            float         *c = g->c + row * g->c_stride + col, sum[FL_CPU_LANES];
             for (size_t i = 0; i < FL_CPU_LANES; i++) {
                 sum[i] = g->accumulate ? c[i] : 0.0f;
             }
             for (size_t k = 0; k < g->k; k++) {
                 for (size_t i = 0; i < FL_CPU_LANES; i++) {
-                    sum[i] = fmaf(a[k], b[k * FL_CPU_LANES + i], sum[i]);
+                    size_t half = (k / 2 * FL_CPU_LANES + i) * 2 + k % 2;
+                    float  w    = halves ? widened(b + 2 * half) : floats[k * FL_CPU_LANES + i];
+                    sum[i]      = fmaf(a[k], w, sum[i]);
                 }
             }
-            fl_ref_put(c, sum, g->bias ? g->bias + col : NULL,
-                       g->residual ? g->residual + row * g->residual_stride + col : NULL);
+            put(c, sum, g->bias ? g->bias + col : NULL,
+                g->residual ? g->residual + row * g->residual_stride + col : NULL);
         }
     }
 }
 
-FL_REF_FMA static void chains_fma(const fl_gemm *g) {
-    chains(g);
+FL_REF_FMA static void chains_fma(const fl_gemm *g, bool halves) {
+    halves ? chains(g, true) : chains(g, false);
 }
 
 static void gemm_ref(const fl_gemm *g) {
-    FL_REF_HAS_FMA ? chains_fma(g) : chains(g);
+    FL_REF_HAS_FMA ? chains_fma(g, false) : chains(g, false);
+}
+
+void fl_bf16_gemm_ref(const fl_gemm *g) {
+    FL_REF_HAS_FMA ? chains_fma(g, true) : chains(g, true);
 }
 
 enum { KEYS = 8 };

@@ -45,9 +45,13 @@ void fl_q8_quantize_ref(const fl_quantize *z) {
     }
 }
 
+static const uint8_t *panel_of(const fl_gemm *g, size_t col) {
+    return (const uint8_t *)g->b + col / FL_CPU_LANES * g->b_stride;
+}
+
 /* The float part of int8 and int16, for one sum. */
-static void finish(const fl_gemm_narrow *g, size_t row, size_t col, int32_t sum, size_t bytes) {
-    const uint8_t *tail = g->b + col / FL_CPU_LANES * g->b_stride + g->k * bytes * FL_CPU_LANES;
+static void finish(const fl_gemm *g, size_t row, size_t col, int32_t sum, size_t bytes) {
+    const uint8_t *tail = panel_of(g, col) + g->k * bytes * FL_CPU_LANES;
     float         *c    = g->c + row * g->c_stride + col, scale;
     memcpy(&scale, tail + col % FL_CPU_LANES * sizeof scale, sizeof scale);
     float y = fmaf((float)sum, g->a_scale[row] * scale, g->accumulate ? *c : 0.0f);
@@ -55,11 +59,11 @@ static void finish(const fl_gemm_narrow *g, size_t row, size_t col, int32_t sum,
     *c      = g->residual ? y + g->residual[row * g->residual_stride + col] : y;
 }
 
-void fl_q8_gemm_ref(const fl_gemm_narrow *g) {
+void fl_q8_gemm_ref(const fl_gemm *g) {
     for (size_t row = 0; row < g->rows; row++) {
         for (size_t col = 0; col < g->panels * FL_CPU_LANES; col++) {
             const uint8_t *a     = (const uint8_t *)g->a + row * g->a_stride;
-            const uint8_t *panel = g->b + col / FL_CPU_LANES * g->b_stride;
+            const uint8_t *panel = panel_of(g, col);
             int32_t        sum   = 0;
             for (size_t k = 0; k < g->k; k++) {
                 size_t at = (k / 4 * FL_CPU_LANES + col % FL_CPU_LANES) * 4 + k % 4;
@@ -94,14 +98,12 @@ void fl_q16_quantize_ref(const fl_quantize *z) {
     }
 }
 
-void fl_q16_gemm_ref(const fl_gemm_narrow *g) {
+void fl_q16_gemm_ref(const fl_gemm *g) {
     for (size_t row = 0; row < g->rows; row++) {
         for (size_t col = 0; col < g->panels * FL_CPU_LANES; col++) {
-            const int16_t *a =
-                (const int16_t *)(const void *)((const char *)g->a + row * g->a_stride);
-            const int16_t *b =
-                (const int16_t *)(const void *)(g->b + col / FL_CPU_LANES * g->b_stride);
-            int32_t sum = 0;
+            const void    *from = (const char *)g->a + row * g->a_stride, *panel = panel_of(g, col);
+            const int16_t *a = from, *b = panel;
+            int32_t        sum = 0;
             for (size_t k = 0; k < g->k; k++) {
                 sum += a[k] * b[(k / 2 * FL_CPU_LANES + col % FL_CPU_LANES) * 2 + k % 2];
             }
@@ -123,43 +125,4 @@ void fl_bf16_round_ref(const fl_quantize *z) {
             q[i] = rounded(z->x[r * z->x_stride + i]);
         }
     }
-}
-
-FL_INLINE float widened(const uint8_t *number) {
-    uint16_t half;
-    float    value;
-    memcpy(&half, number, sizeof half);
-    uint32_t bits = (uint32_t)half << 16;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-FL_INLINE void chains(const fl_gemm_narrow *g) {
-    for (size_t row = 0; row < g->rows; row++) {
-        for (size_t panel = 0; panel < g->panels; panel++) {
-            const float *a = (const float *)(const void *)((const char *)g->a + row * g->a_stride);
-            const uint8_t *b   = g->b + panel * g->b_stride;
-            size_t         col = panel * FL_CPU_LANES;
-            float         *c   = g->c + row * g->c_stride + col, sum[FL_CPU_LANES];
-            for (size_t i = 0; i < FL_CPU_LANES; i++) {
-                sum[i] = g->accumulate ? c[i] : 0.0f;
-            }
-            for (size_t k = 0; k < g->k; k++) {
-                for (size_t i = 0; i < FL_CPU_LANES; i++) {
-                    size_t at = (k / 2 * FL_CPU_LANES + i) * 2 + k % 2;
-                    sum[i]    = fmaf(a[k], widened(b + 2 * at), sum[i]);
-                }
-            }
-            fl_ref_put(c, sum, g->bias ? g->bias + col : NULL,
-                       g->residual ? g->residual + row * g->residual_stride + col : NULL);
-        }
-    }
-}
-
-FL_REF_FMA static void chains_fma(const fl_gemm_narrow *g) {
-    chains(g);
-}
-
-void fl_bf16_gemm_ref(const fl_gemm_narrow *g) {
-    FL_REF_HAS_FMA ? chains_fma(g) : chains(g);
 }

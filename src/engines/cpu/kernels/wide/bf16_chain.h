@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wide/bf16_chain.h - what f32_gemm.h takes for its chain when weights are widened (bf16.h). Needs
- * vec_even and vec_odd, the two bfloat16 of every lane as float32, and FL_FMA. */
+/* wide/bf16_chain.h - what f32_gemm.h takes for its chain when weights are bfloat16 and rows float32. A lane of a
+ * panel holds two steps of k of a column, the even one in its lower half: shifted up or masked it is that weight
+ * in float32. The chain of FMAs is that of float32, so these are ref's bits.
+ *
+ * Needs vec_even and vec_odd, the two of every lane, and FL_FMA. */
 #ifndef FL_ENGINES_CPU_KERNELS_WIDE_BF16_CHAIN_H
 #define FL_ENGINES_CPU_KERNELS_WIDE_BF16_CHAIN_H
 
-#include "engines/cpu/kernels/wide/bf16.h"
 #include "engines/cpu/kernels/wide/wide.h"
 
 /* acc[r][v] += Σ_k a[r][k] b[v][k], k upwards and even; `rows` and `panels` are constants at every

@@ -3,31 +3,22 @@
  *
  * Zero     Σ (a - zero) b = Σ (a - dot) b - (zero - dot) Σ b; dot (FL_DOT_ZERO) is 128 where the
  *          instruction multiplies signed bytes only. The sums of the columns stand in the panel.
- *          int16 (FL_DOT_BYTES 2) has neither.
+ *          int16 (FL_A_BYTES 2) has neither.
  * Bytes    Integer sums are exact; the float operations are those of ref/narrow.c in its order. */
 #ifndef FL_ENGINES_CPU_KERNELS_WIDE_INT_FINISH_H
 #define FL_ENGINES_CPU_KERNELS_WIDE_INT_FINISH_H
 
 #include "engines/cpu/kernels/wide/wide.h"
 
-typedef struct int_place {
-    const uint8_t *a, *b;
-    const float   *a_scale, *bias, *residual;
-    const int32_t *a_zero;
-    float         *c;
-    const char    *fetch;
-    size_t         fetch_step;
-} int_place;
-
 /* One vector of a row: columns from `col` of the panel at b. */
-FL_INLINE void int_finish(const fl_gemm_narrow *g, const int_place *at, const uint8_t *b, int r,
+FL_INLINE void int_finish(const fl_gemm *g, const tile_place *at, const uint8_t *b, int r,
                           size_t col, size_t to, ivec sum) {
-    const uint8_t *tail   = b + g->k * FL_DOT_BYTES * FL_CPU_LANES;
+    const uint8_t *tail   = b + g->k * FL_A_BYTES * FL_CPU_LANES;
     const float   *scales = (const float *)(const void *)tail;
     const int32_t *sums   = (const int32_t *)(const void *)(tail + FL_CPU_LANES * sizeof(float));
     float         *c      = at->c + (size_t)r * g->c_stride + to;
     vec            scale  = vec_mul(vec_set(at->a_scale[r]), vec_load(scales + col));
-    if (FL_DOT_BYTES == 1) {
+    if (FL_A_BYTES == 1) {
         int32_t zero = at->a_zero[r] - FL_DOT_ZERO;
         sum          = ivec_sub(sum, ivec_mul(ivec_load(sums + col), ivec_set(zero)));
     }
