@@ -3,7 +3,7 @@
  * 32 x 16 and adds in float32. Sums go through memory to AVX-512, which adds C, bias and residual.
  *
  * Proof    fl-kernels test -o gemm_bf16 on a machine that has AMX. */
-#include "engines/cpu/kernels/avx512/integers.h"
+#include "engines/cpu/kernels/avx512/avx512.h"
 
 enum { FL_A_BYTES = 2 };
 
@@ -18,13 +18,13 @@ FL_INLINE void tile_finish(const fl_gemm *g, const tile_place *at, size_t p, siz
     float *c  = at->c + r * g->c_stride + to;
     vec    y  = vec_load(sums);
     if (g->accumulate) {
-        y = vec_add(y, vec_load(c));
+        y += vec_load(c);
     }
     if (at->bias) {
-        y = vec_add(y, vec_load(at->bias + to));
+        y += vec_load(at->bias + to);
     }
     if (at->residual) {
-        y = vec_add(y, vec_load(at->residual + r * g->residual_stride + to));
+        y += vec_load(at->residual + r * g->residual_stride + to);
     }
     vec_store(c, y);
 }

@@ -7,7 +7,7 @@
  *          threads; dispatch.c asks before it offers this table.
  * Proof    fl-kernels test -o gemm_q8 on a machine that has AMX. */
 #include "engines/cpu/kernels/amx/amx.h"
-#include "engines/cpu/kernels/avx512/integers.h"
+#include "engines/cpu/kernels/avx512/avx512.h"
 
 enum { FL_A_BYTES = 1 };
 

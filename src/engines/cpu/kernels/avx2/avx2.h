@@ -9,15 +9,7 @@
 #include <stddef.h>
 
 #include "engines/cpu/kernels.h"
-
-#define FL_INLINE static inline __attribute__((always_inline))
-
-/* Loops over the rows of a tile must vanish, or the accumulators live in memory. */
-#if defined(__clang__)
-#define FL_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define FL_UNROLL _Pragma("GCC unroll 16")
-#endif
+#include "engines/cpu/kernels/wide/macros.h"
 
 /* acc += x * y, in place. As an intrinsic gcc 12 folds the load of a B row into each of the six
  * FMAs and rotates accumulators through spills (87 % of peak); pinned to this form it is 96 %. */

@@ -7,13 +7,6 @@
 
 enum { FL_A_BYTES = 4 };
 
-FL_INLINE vec vec_even(vec pair) {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(pair), 16));
-}
-FL_INLINE vec vec_odd(vec pair) {
-    return _mm256_and_ps(pair, _mm256_castsi256_ps(_mm256_set1_epi32((int)0xffff0000u)));
-}
-
 #include "engines/cpu/kernels/wide/bf16_chain.h"
 #include "engines/cpu/kernels/wide/f32_gemm.h"
 

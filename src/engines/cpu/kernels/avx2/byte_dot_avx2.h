@@ -7,26 +7,6 @@
 #include "engines/cpu/kernels/avx2/vec.h"
 #include "engines/cpu/kernels/wide/wide.h"
 
-typedef __m256i ivec;
-
-enum { FL_DOT_ZERO = 0 };
-
-FL_INLINE ivec ivec_set(int32_t x) {
-    return _mm256_set1_epi32(x);
-}
-FL_INLINE ivec ivec_load(const int32_t *x) {
-    return _mm256_loadu_si256((const __m256i *)(const void *)x);
-}
-FL_INLINE ivec ivec_sub(ivec a, ivec b) {
-    return _mm256_sub_epi32(a, b);
-}
-FL_INLINE ivec ivec_mul(ivec a, ivec b) {
-    return _mm256_mullo_epi32(a, b);
-}
-FL_INLINE vec ivec_to_float(ivec a) {
-    return _mm256_cvtepi32_ps(a);
-}
-
 /* acc[r][·] += Σ_k a[r][k] b[k] over the bytes of a row; `rows` is a constant at every call, `panels` is 1. */
 FL_INLINE void wide_dot(int rows, int panels, const fl_gemm *g, const tile_place *at,
                         ivec acc[FL_WIDE_ROWS][2]) {
@@ -34,14 +14,14 @@ FL_INLINE void wide_dot(int rows, int panels, const fl_gemm *g, const tile_place
     const char    *fetch = at->fetch;
     (void)panels;
     for (size_t step = 0; step < g->k * FL_A_BYTES; step += 4, b += (size_t)4 * FL_CPU_LANES) {
-        ivec low  = _mm256_loadu_si256((const __m256i *)(const void *)b);
-        ivec high = _mm256_loadu_si256((const __m256i *)(const void *)(b + 32));
+        ivec low  = ivec_load(b);
+        ivec high = ivec_load(b + 32);
         _mm_prefetch(fetch, _MM_HINT_T0);
         fetch += at->fetch_step;
         FL_UNROLL for (int r = 0; r < rows; r++) {
             int32_t four;
             __builtin_memcpy(&four, a + (size_t)r * g->a_stride + step, sizeof four);
-            ivec x = _mm256_set1_epi32(four);
+            ivec x = ivec_set(four);
             FL_DOT(acc[r][0], x, low);
             FL_DOT(acc[r][1], x, high);
         }

@@ -2,25 +2,22 @@
 /* avx2/int_quantize_avx2.c - rows of floats become bytes or 16-bit integers, on vectors of 8. */
 #include "engines/cpu/kernels/avx2/vec.h"
 
-typedef __m256i ivec;
-
-FL_INLINE ivec ivec_bits(vec a) {
-    return _mm256_castps_si256(a);
-}
 FL_INLINE ivec ivec_max(ivec a, ivec b) {
-    return _mm256_max_epi32(a, b);
+    return (ivec)_mm256_max_epi32((__m256i)a, (__m256i)b);
 }
 FL_INLINE ivec ivec_over(ivec a, ivec b) {
-    return _mm256_max_epu32(a, b);
+    return (ivec)_mm256_max_epu32((__m256i)a, (__m256i)b);
 }
 FL_INLINE int32_t ivec_highest(ivec a) {
-    __m128i four = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
-    four         = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    __m128i four =
+        _mm_max_epi32(_mm256_castsi256_si128((__m256i)a), _mm256_extracti128_si256((__m256i)a, 1));
+    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
     return _mm_cvtsi128_si32(_mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
 }
 FL_INLINE uint32_t ivec_topmost(ivec a) {
-    __m128i four = _mm_max_epu32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
-    four         = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0x4e));
+    __m128i four =
+        _mm_max_epu32(_mm256_castsi256_si128((__m256i)a), _mm256_extracti128_si256((__m256i)a, 1));
+    four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0x4e));
     return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(four, _mm_shuffle_epi32(four, 0xb1)));
 }
 

@@ -8,44 +8,19 @@
 
 #include "engines/cpu/kernels/avx2/avx2.h"
 
-enum { FL_VEC_LANES = 8, FL_WIDE_ROWS = 6, FL_WIDE_PANELS = 1 };
+enum { FL_VEC_LANES = 8, FL_WIDE_ROWS = 6, FL_WIDE_PANELS = 1, FL_DOT_ZERO = 0 };
 #define FL_WIDE_EACH(X) X(1) X(2) X(3) X(4) X(5) X(6)
-#define FL_NOINLINE     __attribute__((noinline))
 
-typedef __m256 vec;
+typedef __m256  vec;
+typedef int32_t ivec __attribute__((vector_size(sizeof(vec))));
 
-FL_INLINE vec vec_zero(void) {
-    return _mm256_setzero_ps();
-}
-FL_INLINE vec vec_set(float x) {
-    return _mm256_set1_ps(x);
-}
-FL_INLINE vec vec_load(const float *x) {
-    return _mm256_loadu_ps(x);
-}
-FL_INLINE void vec_store(float *x, vec v) {
-    _mm256_storeu_ps(x, v);
-}
-FL_INLINE vec vec_add(vec a, vec b) {
-    return _mm256_add_ps(a, b);
-}
-FL_INLINE vec vec_sub(vec a, vec b) {
-    return _mm256_sub_ps(a, b);
-}
-FL_INLINE vec vec_div(vec a, vec b) {
-    return _mm256_div_ps(a, b);
-}
+#include "engines/cpu/kernels/wide/vector.h"
+
 FL_INLINE vec vec_max(vec bound, vec x) {
     return _mm256_max_ps(bound, x);
 }
 FL_INLINE vec vec_min(vec bound, vec x) {
     return _mm256_min_ps(bound, x);
-}
-FL_INLINE vec vec_neg(vec a) {
-    return _mm256_xor_ps(a, _mm256_set1_ps(-0.0f));
-}
-FL_INLINE vec vec_abs(vec a) {
-    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
 }
 FL_INLINE vec vec_round(vec a) {
     return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -61,9 +36,6 @@ FL_INLINE vec vec_first(ptrdiff_t count, vec a, vec b) {
 }
 FL_INLINE float vec_sum(vec v) {
     return fl_avx2_sum(v);
-}
-FL_INLINE vec vec_mul(vec a, vec b) {
-    return _mm256_mul_ps(a, b);
 }
 FL_INLINE vec vec_fma(vec a, vec b, vec c) {
     return _mm256_fmadd_ps(a, b, c);

@@ -10,38 +10,22 @@
 
 #include <immintrin.h>
 #include <stddef.h>
+#include <stdint.h>
 
-#include "engines/cpu/kernels/wide/macros.h"
-
-enum { FL_VEC_LANES = 16, FL_WIDE_ROWS = 12, FL_WIDE_PANELS = 2, FL_WIDE_STEPS = 4 };
+enum {
+    FL_VEC_LANES   = 16,
+    FL_WIDE_ROWS   = 12,
+    FL_WIDE_PANELS = 2,
+    FL_WIDE_STEPS  = 4,
+    FL_DOT_ZERO    = 0
+};
 #define FL_WIDE_EACH(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
 
-typedef __m512 vec;
+typedef __m512  vec;
+typedef int32_t ivec __attribute__((vector_size(sizeof(vec))));
 
-FL_INLINE vec vec_zero(void) {
-    return _mm512_setzero_ps();
-}
-FL_INLINE vec vec_set(float x) {
-    return _mm512_set1_ps(x);
-}
-FL_INLINE vec vec_load(const float *x) {
-    return _mm512_loadu_ps(x);
-}
-FL_INLINE void vec_store(float *x, vec v) {
-    _mm512_storeu_ps(x, v);
-}
-FL_INLINE vec vec_add(vec a, vec b) {
-    return _mm512_add_ps(a, b);
-}
-FL_INLINE vec vec_sub(vec a, vec b) {
-    return _mm512_sub_ps(a, b);
-}
-FL_INLINE vec vec_mul(vec a, vec b) {
-    return _mm512_mul_ps(a, b);
-}
-FL_INLINE vec vec_div(vec a, vec b) {
-    return _mm512_div_ps(a, b);
-}
+#include "engines/cpu/kernels/wide/vector.h"
+
 FL_INLINE vec vec_max(vec bound, vec x) {
     return _mm512_max_ps(bound, x);
 }
@@ -50,13 +34,6 @@ FL_INLINE vec vec_min(vec bound, vec x) {
 }
 FL_INLINE vec vec_fma(vec a, vec b, vec c) {
     return _mm512_fmadd_ps(a, b, c);
-}
-FL_INLINE vec vec_neg(vec a) {
-    return _mm512_castsi512_ps(
-        _mm512_xor_si512(_mm512_castps_si512(a), _mm512_set1_epi32((int)0x80000000u)));
-}
-FL_INLINE vec vec_abs(vec a) {
-    return _mm512_abs_ps(a);
 }
 FL_INLINE vec vec_round(vec a) {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

@@ -77,7 +77,7 @@ FL_INLINE void rows_weights(group *g, size_t r) {
     FL_UNROLL for (int i = 0; i < SOFT_ROWS; i++) {
         size_t row = r + (size_t)i < g->rows ? r + (size_t)i : g->rows - 1;
         s[i]       = soft_row(g, row);
-        minus[i]   = vec_mul(vec_set(-g->top[row]), log2e);
+        minus[i]   = vec_set(-g->top[row]) * log2e;
         sum[i]     = _mm256_setzero_ps();
     }
     for (size_t j = 0; j < g->n16; j += FL_CPU_LANES) {

@@ -6,14 +6,6 @@
 
 enum { FL_A_BYTES = 4 };
 
-FL_INLINE vec vec_even(vec pair) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pair), 16));
-}
-FL_INLINE vec vec_odd(vec pair) {
-    return _mm512_castsi512_ps(
-        _mm512_and_si512(_mm512_castps_si512(pair), _mm512_set1_epi32((int)0xffff0000u)));
-}
-
 #include "engines/cpu/kernels/wide/bf16_chain.h"
 #include "engines/cpu/kernels/wide/f32_gemm.h"
 

@@ -4,16 +4,16 @@
 #ifndef FL_ENGINES_CPU_KERNELS_AVX512_BYTE_DOT_AVX512_H
 #define FL_ENGINES_CPU_KERNELS_AVX512_BYTE_DOT_AVX512_H
 
-#include "engines/cpu/kernels/avx512/integers.h"
+#include "engines/cpu/kernels/avx512/avx512.h"
 #include "engines/cpu/kernels/wide/wide.h"
 
 /* acc += four bytes of every row. */
 FL_INLINE void dot_step(int rows, int panels, const tile_rows *a, size_t step, const uint8_t *b,
                         size_t panel_stride, ivec acc[FL_WIDE_ROWS][FL_WIDE_PANELS]) {
-    ivec first  = _mm512_loadu_si512(b);
-    ivec second = panels > 1 ? _mm512_loadu_si512(b + panel_stride) : first;
+    ivec first  = ivec_load(b);
+    ivec second = panels > 1 ? ivec_load(b + panel_stride) : first;
     FL_UNROLL for (int r = 0; r < rows; r++) {
-        ivec x = _mm512_set1_epi32(tile_rows_four(a, r, step));
+        ivec x = ivec_set(tile_rows_four(a, r, step));
         FL_DOT(acc[r][0], x, first);
         if (panels > 1) {
             FL_DOT(acc[r][1], x, second);

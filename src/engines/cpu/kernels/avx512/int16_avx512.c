@@ -5,7 +5,7 @@
 #include "engines/cpu/kernels/avx512/avx512_tables.h"
 
 enum { FL_A_BYTES = 2 };
-#define FL_DOT(acc, x, y) (acc) = _mm512_add_epi32(acc, _mm512_madd_epi16(x, y))
+#define FL_DOT(acc, x, y) (acc) += (ivec)_mm512_madd_epi16((__m512i)(x), (__m512i)(y))
 
 #include "engines/cpu/kernels/avx512/byte_dot_avx512.h"
 #include "engines/cpu/kernels/wide/int_gemm.h"

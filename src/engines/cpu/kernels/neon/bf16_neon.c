@@ -7,13 +7,6 @@
 
 enum { FL_A_BYTES = 4 };
 
-FL_INLINE vec vec_even(vec pair) {
-    return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(pair), 16));
-}
-FL_INLINE vec vec_odd(vec pair) {
-    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(pair), vdupq_n_u32(0xffff0000u)));
-}
-
 #include "engines/cpu/kernels/wide/bf16_chain.h"
 #include "engines/cpu/kernels/wide/f32_gemm.h"
 

@@ -8,25 +8,7 @@
 #include "engines/cpu/kernels/neon/neon_tables.h"
 #include "engines/cpu/kernels/wide/wide.h"
 
-typedef int32x4_t ivec;
-
 enum { FL_DOT_ZERO = 128, FL_A_BYTES = 1 };
-
-FL_INLINE ivec ivec_set(int32_t x) {
-    return vdupq_n_s32(x);
-}
-FL_INLINE ivec ivec_load(const int32_t *x) {
-    return vld1q_s32(x);
-}
-FL_INLINE ivec ivec_sub(ivec a, ivec b) {
-    return vsubq_s32(a, b);
-}
-FL_INLINE ivec ivec_mul(ivec a, ivec b) {
-    return vmulq_s32(a, b);
-}
-FL_INLINE vec ivec_to_float(ivec a) {
-    return vcvtq_f32_s32(a);
-}
 
 /* One group of four k: every row times lane `lane` of its a. */
 #define STEP(lane)                                                                                 \

@@ -3,11 +3,6 @@
 #include "engines/cpu/kernels/neon/neon.h"
 #include "engines/cpu/kernels/neon/neon_tables.h"
 
-typedef int32x4_t ivec;
-
-FL_INLINE ivec ivec_bits(vec a) {
-    return vreinterpretq_s32_f32(a);
-}
 FL_INLINE ivec ivec_max(ivec a, ivec b) {
     return vmaxq_s32(a, b);
 }

@@ -12,37 +12,14 @@
 #include <arm_neon.h>
 #include <stddef.h>
 
-#include "engines/cpu/kernels/wide/macros.h"
-
 enum { FL_VEC_LANES = 4, FL_WIDE_ROWS = 6, FL_WIDE_PANELS = 1 };
 #define FL_WIDE_EACH(X) X(1) X(2) X(3) X(4) X(5) X(6)
 
 typedef float32x4_t vec;
+typedef int32x4_t   ivec;
 
-FL_INLINE vec vec_zero(void) {
-    return vdupq_n_f32(0.0f);
-}
-FL_INLINE vec vec_set(float x) {
-    return vdupq_n_f32(x);
-}
-FL_INLINE vec vec_load(const float *x) {
-    return vld1q_f32(x);
-}
-FL_INLINE void vec_store(float *x, vec v) {
-    vst1q_f32(x, v);
-}
-FL_INLINE vec vec_add(vec a, vec b) {
-    return vaddq_f32(a, b);
-}
-FL_INLINE vec vec_sub(vec a, vec b) {
-    return vsubq_f32(a, b);
-}
-FL_INLINE vec vec_mul(vec a, vec b) {
-    return vmulq_f32(a, b);
-}
-FL_INLINE vec vec_div(vec a, vec b) {
-    return vdivq_f32(a, b);
-}
+#include "engines/cpu/kernels/wide/vector.h"
+
 FL_INLINE vec vec_max(vec bound, vec x) {
     return vmaxq_f32(bound, x);
 }
@@ -51,12 +28,6 @@ FL_INLINE vec vec_min(vec bound, vec x) {
 }
 FL_INLINE vec vec_fma(vec a, vec b, vec c) {
     return vfmaq_f32(c, a, b);
-}
-FL_INLINE vec vec_neg(vec a) {
-    return vnegq_f32(a);
-}
-FL_INLINE vec vec_abs(vec a) {
-    return vabsq_f32(a);
 }
 FL_INLINE vec vec_round(vec a) {
     return vrndnq_f32(a);

@@ -62,7 +62,7 @@ FL_INLINE void score_tile(int rows, int panels, const group *g, size_t row, size
         FL_UNROLL for (int v = 0; v < panels * FL_PANEL_VECS; v++) {
             ptrdiff_t left = (ptrdiff_t)(g->keys - j) - v * FL_VEC_LANES;
             if (bias) { /* the next row is one further from every key */
-                acc[r][v] = vec_add(acc[r][v], vec_load(bias - r + v * FL_VEC_LANES));
+                acc[r][v] += vec_load(bias - r + v * FL_VEC_LANES);
             }
             if (left < FL_VEC_LANES) {
                 acc[r][v] = vec_first(left, acc[r][v], vec_set(-__builtin_inff()));
@@ -82,7 +82,7 @@ FL_INLINE void value_tile(int rows, int panels, const group *g, size_t row, size
         vec scale = vec_set(g->scale[row + (size_t)r]);
         FL_UNROLL for (int v = 0; v < panels * FL_PANEL_VECS; v++) {
             const float *before = out + (size_t)r * at->out_stride + v * FL_VEC_LANES;
-            acc[r][v]           = g->seen ? vec_mul(vec_load(before), scale) : vec_zero();
+            acc[r][v]           = g->seen ? vec_load(before) * scale : vec_zero();
         }
     }
     wide_chain(rows, panels, g->scores + row * g->n16, g->n16, g->v + c, g->v_stride, FL_CPU_LANES,
@@ -90,7 +90,7 @@ FL_INLINE void value_tile(int rows, int panels, const group *g, size_t row, size
     FL_UNROLL for (int r = 0; r < rows; r++, out += at->out_stride) {
         vec scale = vec_set(g->seen ? 1.0f : g->scale[row + (size_t)r]);
         FL_UNROLL for (int v = 0; v < panels * FL_PANEL_VECS; v++) {
-            vec_store(out + v * FL_VEC_LANES, vec_mul(acc[r][v], scale));
+            vec_store(out + v * FL_VEC_LANES, acc[r][v] * scale);
         }
     }
 }

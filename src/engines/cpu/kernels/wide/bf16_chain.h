@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wide/bf16_chain.h - what f32_gemm.h takes for its chain when weights are bfloat16 and rows float32. A lane of a
  * panel holds two steps of k of a column, the even one in its lower half: shifted up or masked it is that weight
- * in float32. The chain of FMAs is that of float32, so these are ref's bits.
- *
- * Needs vec_even and vec_odd, the two of every lane, and FL_FMA. */
+ * in float32. The chain of FMAs (FL_FMA) is that of float32, so these are ref's bits. */
 #ifndef FL_ENGINES_CPU_KERNELS_WIDE_BF16_CHAIN_H
 #define FL_ENGINES_CPU_KERNELS_WIDE_BF16_CHAIN_H
 
@@ -22,9 +20,9 @@ FL_INLINE void bf16_chain(int rows, int panels, const float *a, size_t a_stride,
         FL_UNROLL for (int odd = 0; odd < 2; odd++) {
             vec y[FL_WIDE_VECS];
             FL_UNROLL for (int v = 0; v < panels * FL_PANEL_VECS; v++) {
-                vec pair = vec_load(b + (size_t)(v / FL_PANEL_VECS) * panel_stride +
-                                    (size_t)(v % FL_PANEL_VECS) * FL_VEC_LANES);
-                y[v]     = odd ? vec_odd(pair) : vec_even(pair);
+                ivec pair = ivec_load(b + (size_t)(v / FL_PANEL_VECS) * panel_stride +
+                                      (size_t)(v % FL_PANEL_VECS) * FL_VEC_LANES);
+                y[v]      = (vec)(odd ? pair & (int32_t)0xffff0000u : pair << 16);
             }
             FL_UNROLL for (int r = 0; r < rows; r++) {
                 vec x = vec_set(a[(size_t)r * a_stride + step + (size_t)odd]);

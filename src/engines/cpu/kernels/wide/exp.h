@@ -11,8 +11,8 @@
 FL_INLINE vec wide_exp(vec x) {
     const vec log2e_high = vec_set(1.44269502e+00f), log2e_low = vec_set(1.92596303e-08f);
     x     = vec_min(vec_set(88.0f), vec_max(vec_set(-87.0f), x)); /* NaN stays: see vec_max */
-    vec n = vec_round(vec_mul(x, log2e_high));
-    vec f = vec_fma(x, log2e_high, vec_neg(n));
+    vec n = vec_round(x * log2e_high);
+    vec f = vec_fma(x, log2e_high, -n);
     f     = vec_fma(x, log2e_low, f);
     vec p = vec_set(1.534581097e-04f);
     p     = vec_fma(p, f, vec_set(1.339993090e-03f));

@@ -41,20 +41,20 @@ FL_INLINE void strip_gelu_erf(vec x[STRIP_VECS]) {
         }
     }
     FL_UNROLL for (int i = 0; i < STRIP_VECS; i++) {
-        x[i] = vec_sub(vec_max(vec_zero(), x[i]), p[i]); /* NaN stays */
+        x[i] = vec_max(vec_zero(), x[i]) - p[i]; /* NaN stays */
     }
 }
 
 /* x / (1 + e^-z): SiLU has z = x, tanh-GELU z = 2 √(2/π) (x + 0.044715 x³). */
 FL_INLINE vec gate(vec x, vec z) {
-    return vec_div(x, vec_add(vec_set(1.0f), wide_exp(vec_neg(z))));
+    return x / (vec_set(1.0f) + wide_exp(-z));
 }
 
 FL_INLINE void strip_gelu_tanh(vec x[STRIP_VECS]) {
     FL_UNROLL for (int i = 0; i < STRIP_VECS; i++) {
-        vec z = vec_fma(vec_mul(x[i], x[i]), vec_set(2.0f * 0.79788456f * 0.044715f),
+        vec z = vec_fma(x[i] * x[i], vec_set(2.0f * 0.79788456f * 0.044715f),
                         vec_set(2.0f * 0.79788456f));
-        x[i]  = gate(x[i], vec_mul(z, x[i]));
+        x[i]  = gate(x[i], z * x[i]);
     }
 }
 
@@ -105,7 +105,7 @@ FL_INLINE void gate_strip(strip_fn f, const fl_gating *at) {
             }
             f(v);
             FL_UNROLL for (int i = 0; i < STRIP_VECS; i++) {
-                v[i] = vec_mul(v[i], vec_load(at->up + row[i] * at->stride + col[i]));
+                v[i] *= vec_load(at->up + row[i] * at->stride + col[i]);
             }
             FL_UNROLL for (int i = 0; i < STRIP_VECS; i++) {
                 vec_store(at->y + row[i] * at->y_stride + col[i], v[i]);

@@ -13,7 +13,7 @@ FL_INLINE void powers_of_2(vec t[SOFT_VECS]) {
     FL_UNROLL for (int i = 0; i < SOFT_VECS; i++) {
         t[i] = vec_max(vec_set(-126.0f), t[i]);
         n[i] = vec_round(t[i]);
-        t[i] = vec_sub(t[i], n[i]);
+        t[i] -= n[i];
         p[i] = vec_set(poly[5]);
     }
     FL_UNROLL for (int c = 4; c >= 0; c--) {
@@ -36,7 +36,7 @@ FL_INLINE void rows_weights(group *g, size_t r) {
     FL_UNROLL for (int i = 0; i < SOFT_ROWS; i++) {
         size_t row = r + (size_t)i < g->rows ? r + (size_t)i : g->rows - 1;
         s[i]       = soft_row(g, row);
-        minus[i]   = vec_mul(vec_set(-g->top[row]), log2e);
+        minus[i]   = vec_set(-g->top[row]) * log2e;
     }
     FL_UNROLL for (int i = 0; i < SOFT_VECS; i++) {
         sum[i] = vec_zero();
@@ -50,12 +50,12 @@ FL_INLINE void rows_weights(group *g, size_t r) {
         powers_of_2(e);
         FL_UNROLL for (int i = 0; i < SOFT_VECS; i++) {
             vec_store(s[i / FL_PANEL_VECS] + j + i % FL_PANEL_VECS * FL_VEC_LANES, e[i]);
-            sum[i] = vec_add(sum[i], e[i]);
+            sum[i] += e[i];
         }
     }
     FL_UNROLL for (int i = 0; i < SOFT_ROWS; i++) {
         FL_UNROLL for (int v = 1; v < FL_PANEL_VECS; v++) {
-            sum[i * FL_PANEL_VECS] = vec_add(sum[i * FL_PANEL_VECS], sum[i * FL_PANEL_VECS + v]);
+            sum[i * FL_PANEL_VECS] += sum[i * FL_PANEL_VECS + v];
         }
         if (r + (size_t)i < g->rows) {
             g->sum[r + (size_t)i] = vec_sum(sum[i * FL_PANEL_VECS]);

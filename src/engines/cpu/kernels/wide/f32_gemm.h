@@ -25,7 +25,7 @@ FL_INLINE void tile_end(int rows, int vecs, const fl_gemm *g, const tile_place *
         FL_UNROLL for (int v = 0; v < vecs; v++) {
             vec bias = vec_load(at->bias + v * FL_VEC_LANES);
             FL_UNROLL for (int r = 0; r < rows; r++) {
-                acc[r][v] = vec_add(acc[r][v], bias);
+                acc[r][v] += bias;
             }
         }
     }
@@ -33,7 +33,7 @@ FL_INLINE void tile_end(int rows, int vecs, const fl_gemm *g, const tile_place *
         FL_UNROLL for (int r = 0; r < rows; r++) {
             const float *from = at->residual + (size_t)r * g->residual_stride;
             FL_UNROLL for (int v = 0; v < vecs; v++) {
-                acc[r][v] = vec_add(acc[r][v], vec_load(from + v * FL_VEC_LANES));
+                acc[r][v] += vec_load(from + v * FL_VEC_LANES);
             }
         }
     }

@@ -18,7 +18,7 @@ enum {
 FL_INLINE float norm_total(vec sum[NORM_CHAINS]) {
     FL_UNROLL for (int half = NORM_CHAINS / 2; half > 0; half /= 2) {
         FL_UNROLL for (int v = 0; v < half; v++) {
-            sum[v] = vec_add(sum[v], sum[v + half]);
+            sum[v] += sum[v + half];
         }
     }
     return vec_sum(sum[0]);
@@ -32,11 +32,11 @@ static float norm_mean(const float *x, size_t n16, float inverse_n) {
     }
     for (; i + NORM_CHAINS * FL_VEC_LANES <= n16; i += NORM_CHAINS * FL_VEC_LANES) {
         FL_UNROLL for (int v = 0; v < NORM_CHAINS; v++) { /* padding is zero */
-            sum[v] = vec_add(sum[v], vec_load(x + i + v * FL_VEC_LANES));
+            sum[v] += vec_load(x + i + v * FL_VEC_LANES);
         }
     }
     for (; i < n16; i += FL_VEC_LANES) {
-        sum[0] = vec_add(sum[0], vec_load(x + i));
+        sum[0] += vec_load(x + i);
     }
     return norm_total(sum) * inverse_n;
 }
@@ -50,12 +50,12 @@ static float norm_variance(const float *x, size_t n, float mean, float inverse_n
     }
     for (; i + NORM_CHAINS * FL_VEC_LANES <= n; i += NORM_CHAINS * FL_VEC_LANES) {
         FL_UNROLL for (int v = 0; v < NORM_CHAINS; v++) {
-            vec d  = vec_sub(vec_load(x + i + v * FL_VEC_LANES), m);
+            vec d  = vec_load(x + i + v * FL_VEC_LANES) - m;
             sum[v] = vec_fma(d, d, sum[v]);
         }
     }
     for (; i < n; i += FL_VEC_LANES) {
-        vec d  = vec_sub(vec_load(x + i), m);
+        vec d  = vec_load(x + i) - m;
         d      = vec_first((ptrdiff_t)(n - i), d, vec_zero());
         sum[0] = vec_fma(d, d, sum[0]);
     }
@@ -73,8 +73,8 @@ FL_INLINE void norm_rows(const fl_row_norm *norm, int rows, size_t first, const 
         const vec weight = vec_load(norm->weight + i), bias = vec_load(norm->bias + i);
         FL_UNROLL for (int r = 0; r < rows; r++) {
             const size_t at = (size_t)r;
-            vec          v  = vec_sub(vec_load(x + at * norm->x_stride + i), vec_set(mean[r]));
-            v               = vec_mul(v, vec_set(scale[r]));
+            vec          v  = vec_load(x + at * norm->x_stride + i) - vec_set(mean[r]);
+            v *= vec_set(scale[r]);
             vec_store(y + at * norm->y_stride + i, vec_fma(v, weight, bias));
         }
     }

@@ -28,7 +28,7 @@ static float rms_scale(const float *x, size_t n16, float inverse_n, float eps) {
         sum[0] = vec_fma(d, d, sum[0]);
     }
     FL_UNROLL for (int v = 1; v < CHAINS; v++) {
-        sum[0] = vec_add(sum[0], sum[v]);
+        sum[0] += sum[v];
     }
     return 1.0f / sqrtf(vec_sum(sum[0]) * inverse_n + eps);
 }
@@ -41,7 +41,7 @@ static void wide_rms_norm(const fl_row_norm *norm) {
         float       *y     = norm->y + r * norm->y_stride;
         const vec    scale = vec_set(rms_scale(x, n16, inverse_n, norm->eps));
         for (size_t i = 0; i < n16; i += FL_VEC_LANES) {
-            vec_store(y + i, vec_mul(vec_mul(vec_load(x + i), scale), vec_load(norm->weight + i)));
+            vec_store(y + i, vec_load(x + i) * scale * vec_load(norm->weight + i));
         }
     }
 }
@@ -56,8 +56,8 @@ static void wide_rotate(const fl_rotation *at) {
         for (; i + FL_VEC_LANES <= half; i += FL_VEC_LANES) {
             vec a = vec_load(x + i), b = vec_load(y + i);
             vec c = vec_load(cosine + i), s = vec_load(sine + i);
-            vec_store(x + i, vec_fma(a, c, vec_neg(vec_mul(b, s))));
-            vec_store(y + i, vec_fma(b, c, vec_mul(a, s)));
+            vec_store(x + i, vec_fma(a, c, -(b * s)));
+            vec_store(y + i, vec_fma(b, c, a * s));
         }
         for (; i < half; i++) {
             float a = x[i], b = y[i];

@@ -17,18 +17,18 @@ FL_INLINE void int_finish(const fl_gemm *g, const tile_place *at, const uint8_t 
     const float   *scales = (const float *)(const void *)tail;
     const int32_t *sums   = (const int32_t *)(const void *)(tail + FL_CPU_LANES * sizeof(float));
     float         *c      = at->c + (size_t)r * g->c_stride + to;
-    vec            scale  = vec_mul(vec_set(at->a_scale[r]), vec_load(scales + col));
+    vec            scale  = vec_set(at->a_scale[r]) * vec_load(scales + col);
     if (FL_A_BYTES == 1) {
         int32_t zero = at->a_zero[r] - FL_DOT_ZERO;
-        sum          = ivec_sub(sum, ivec_mul(ivec_load(sums + col), ivec_set(zero)));
+        sum -= ivec_load(sums + col) * zero;
     }
     vec y = g->accumulate ? vec_load(c) : vec_zero();
     y     = vec_fma(ivec_to_float(sum), scale, y);
     if (at->bias) {
-        y = vec_add(y, vec_load(at->bias + to));
+        y += vec_load(at->bias + to);
     }
     if (at->residual) {
-        y = vec_add(y, vec_load(at->residual + (size_t)r * g->residual_stride + to));
+        y += vec_load(at->residual + (size_t)r * g->residual_stride + to);
     }
     vec_store(c, y);
 }

@@ -8,8 +8,7 @@
  *          the greatest, among unsigned ones the greatest negative value, and beyond both lie infinity
  *          and NaN. Two operations a vector find both ends, and whether all values are finite.
  *
- * Behind its vectors an instruction set gives ivec and ivec_bits, ivec_max and ivec_highest of signed
- * integers, ivec_over and ivec_topmost of unsigned ones, and a pack_fn: 16 values, multiplied already, to
+ * Behind its vectors an instruction set gives ivec_max and ivec_highest of signed integers, ivec_over and ivec_topmost of unsigned ones, and a pack_fn: 16 values, multiplied already, to
  * the nearest integers, ties to even. */
 #ifndef FL_ENGINES_CPU_KERNELS_WIDE_INT_QUANTIZE_H
 #define FL_ENGINES_CPU_KERNELS_WIDE_INT_QUANTIZE_H
@@ -20,7 +19,7 @@
 
 /* A vector of values, times their gains; `gains` is a constant at every call. */
 FL_INLINE vec quantize_value(int gains, const float *x, const float *gain) {
-    return gains ? vec_mul(vec_load(x), vec_load(gain)) : vec_load(x);
+    return gains ? vec_load(x) * vec_load(gain) : vec_load(x);
 }
 
 /* How far a row's values go to both sides of 0. */
@@ -35,12 +34,12 @@ FL_INLINE row_ends ends_of(const fl_quantize *z, int gains, const float *x) {
     const uint32_t sign = 0x80000000u, infinite = 0x7f800000u;
     ivec           up[FL_PANEL_VECS], down[FL_PANEL_VECS];
     FL_UNROLL for (size_t v = 0; v < FL_PANEL_VECS; v++) {
-        up[v] = down[v] = ivec_bits(vec_zero());
+        up[v] = down[v] = ivec_set(0);
     }
     for (size_t i = 0; i < n; i += FL_CPU_LANES) {
         FL_UNROLL for (size_t v = 0; v < FL_PANEL_VECS; v++) {
             size_t at   = i + v * FL_VEC_LANES;
-            ivec   bits = ivec_bits(quantize_value(gains, x + at, gain + at));
+            ivec   bits = (ivec)quantize_value(gains, x + at, gain + at);
             up[v]       = ivec_max(up[v], bits);
             down[v]     = ivec_over(down[v], bits);
         }
@@ -91,7 +90,7 @@ FL_INLINE void round_row(const fl_quantize *z, int gains, size_t r, float scale,
         vec y[FL_PANEL_VECS];
         FL_UNROLL for (size_t v = 0; v < FL_PANEL_VECS; v++) {
             size_t at = i + v * FL_VEC_LANES;
-            y[v]      = vec_mul(quantize_value(gains, x + at, gain + at), s);
+            y[v]      = quantize_value(gains, x + at, gain + at) * s;
         }
         pack(y, zero, q + i * size);
     }
