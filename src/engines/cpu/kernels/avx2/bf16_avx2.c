@@ -3,7 +3,8 @@
  * Half the bytes to read, nothing more: it pays where a product waits for memory.
  *
  * Also here, for instruction sets that multiply bfloat16: rows of floats are rounded to it. */
-#include "engines/cpu/kernels/avx2/vec.h"
+#include "engines/cpu/kernels/avx2/avx2.h"
+#include "engines/cpu/kernels/avx2/avx2_tables.h"
 
 enum { FL_A_BYTES = 4 };
 

@@ -4,7 +4,7 @@
 #ifndef FL_ENGINES_CPU_KERNELS_AVX2_BYTE_DOT_AVX2_H
 #define FL_ENGINES_CPU_KERNELS_AVX2_BYTE_DOT_AVX2_H
 
-#include "engines/cpu/kernels/avx2/vec.h"
+#include "engines/cpu/kernels/avx2/avx2.h"
 #include "engines/cpu/kernels/wide/wide.h"
 
 /* acc[r][·] += Σ_k a[r][k] b[k] over the bytes of a row; `rows` is a constant at every call, `panels` is 1. */

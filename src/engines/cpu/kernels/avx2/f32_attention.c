@@ -15,7 +15,9 @@
 #include <stdbool.h>
 
 #include "engines/cpu/kernels/avx2/avx2.h"
+#include "engines/cpu/kernels/avx2/avx2_tables.h"
 #include "engines/cpu/kernels/wide/attention_run.h"
+#include "engines/cpu/kernels/wide/wide.h"
 
 enum {
     WIDE       = 4, /* vectors that go through softmax side by side */
@@ -62,6 +64,17 @@ static void pack_keys(const fl_attention *at, size_t begin, size_t n) {
     }
 }
 
+/* Each register for itself: as an intrinsic gcc 12 keeps one zero in a register throughout to copy it
+ * from, and the accumulator that it drives out goes through memory at every step. */
+#define FL_ZERO(acc) __asm__ volatile("vxorps %0, %0, %0" : "=x"(acc))
+
+FL_INLINE void clear(int rows, __m256 acc[FL_CPU_TILE][2]) {
+    FL_UNROLL for (int r = 0; r < rows; r++) {
+        FL_ZERO(acc[r][0]);
+        FL_ZERO(acc[r][1]);
+    }
+}
+
 FL_INLINE void add_bias(int rows, const float *bias, __m256 acc[FL_CPU_TILE][2]) {
     FL_UNROLL for (int r = 0; r < rows; r++) { /* the next row is one further from every key */
         acc[r][0] = _mm256_add_ps(acc[r][0], _mm256_loadu_ps(bias - r));
@@ -87,9 +100,9 @@ FL_INLINE void mask_tail(int rows, size_t left, __m256 acc[FL_CPU_TILE][2]) {
 FL_INLINE void score_tile(int rows, const group *g, size_t row, size_t j) {
     const fl_attention *at = g->at;
     __m256              acc[FL_CPU_TILE][2];
-    fl_avx2_zero(rows, acc);
-    fl_avx2_chain(rows, g->q + row * at->q_stride, at->q_stride, g->panels + j * at->d,
-                  FL_CPU_LANES, at->d, acc, 0, NULL, 0);
+    clear(rows, acc);
+    wide_chain(rows, 1, g->q + row * at->q_stride, at->q_stride, g->panels + j * at->d,
+               FL_CPU_LANES, 0, at->d, acc, 0, NULL, 0);
     if (g->bias) {
         add_bias(rows, g->bias + (ptrdiff_t)j - (ptrdiff_t)row, acc);
     }
@@ -109,7 +122,7 @@ FL_INLINE void value_tile(int rows, const group *g, size_t row, size_t c) {
     const fl_attention *at  = g->at;
     float              *out = g->out + row * at->out_stride + c;
     __m256              acc[FL_CPU_TILE][2];
-    fl_avx2_zero(rows, acc);
+    clear(rows, acc);
     if (g->seen) {
         FL_UNROLL for (int r = 0; r < rows; r++) {
             const float *before = out + (size_t)r * at->out_stride;
@@ -118,8 +131,8 @@ FL_INLINE void value_tile(int rows, const group *g, size_t row, size_t c) {
             acc[r][1]           = _mm256_mul_ps(_mm256_loadu_ps(before + 8), scale);
         }
     }
-    fl_avx2_chain(rows, g->scores + row * g->n16, g->n16, g->v + c, at->kv_stride, g->keys, acc, 0,
-                  NULL, 0);
+    wide_chain(rows, 1, g->scores + row * g->n16, g->n16, g->v + c, at->kv_stride, 0, g->keys, acc,
+               0, NULL, 0);
     FL_UNROLL for (int r = 0; r < rows; r++, out += at->out_stride) {
         __m256 scale = _mm256_set1_ps(g->seen ? 1.0f : g->scale[row + (size_t)r]);
         _mm256_storeu_ps(out, _mm256_mul_ps(acc[r][0], scale));
@@ -261,7 +274,7 @@ FL_INLINE void tiles(const tile_fn *tile, const group *g, size_t columns, size_t
     for (size_t from = 0; from < columns; from += step) {
         size_t to = columns - from < step ? columns : from + step;
         for (size_t row = 0; row < g->rows;) {
-            size_t height = fl_avx2_tile_rows(g->rows - row);
+            size_t height = wide_tile_rows(g->rows - row);
             tile[height](g, row, from, to);
             row += height;
         }

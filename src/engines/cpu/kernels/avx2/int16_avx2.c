@@ -3,6 +3,7 @@
  * adds them to the sums: two operations for 16 products where an FMA does eight with one. vpaddd runs
  * on ports that vpmaddwd and FMAs do not use, so the rate is 1.6 times that of FMAs at most (Zen 3). */
 #include "engines/cpu/kernels/avx2/avx2.h"
+#include "engines/cpu/kernels/avx2/avx2_tables.h"
 
 enum { FL_A_BYTES = 2 };
 

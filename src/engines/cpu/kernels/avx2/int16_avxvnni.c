@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* avx2/int16_avxvnni.c - int16 with AVX-VNNI (256 bits): vpdpwssd is vpmaddwd and vpaddd in one. */
 #include "engines/cpu/kernels/avx2/avx2.h"
+#include "engines/cpu/kernels/avx2/avx2_tables.h"
 
 enum { FL_A_BYTES = 2 };
 

@@ -2,6 +2,7 @@
 /* avx2/int8_avxvnni.c - int8 with AVX-VNNI (256 bits): vpdpbusd on tiles of 6 x 16. The float kernels
  * of its table are those of AVX2. */
 #include "engines/cpu/kernels/avx2/avx2.h"
+#include "engines/cpu/kernels/avx2/avx2_tables.h"
 
 enum { FL_A_BYTES = 1 };
 

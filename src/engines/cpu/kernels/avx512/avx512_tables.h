@@ -4,15 +4,13 @@
 #ifndef FL_ENGINES_CPU_KERNELS_AVX512_AVX512_TABLES_H
 #define FL_ENGINES_CPU_KERNELS_AVX512_AVX512_TABLES_H
 
-#include "engines/cpu/kernels.h"
+#include "engines/cpu/kernels/avx2/avx2_tables.h"
 
 void fl_q8_quantize_avx512(const fl_quantize *z);
-void fl_q8_gemm_4x16_avx2(const fl_gemm *g);
 void fl_q8_gemm_12x32_avx512vnni(const fl_gemm *g);
 void fl_q16_quantize_avx512(const fl_quantize *z);
 void fl_q16_gemm_12x32_avx512(const fl_gemm *g);
 void fl_q16_gemm_12x32_avx512vnni(const fl_gemm *g);
-void fl_bf16_round_avx2(const fl_quantize *z);
 void fl_bf16_gemm_12x32_avx512(const fl_gemm *g); /* widened */
 void fl_bf16_gemm_12x32_avx512bf16(const fl_gemm *g);
 void fl_bf16_attention_12x32_avx512bf16(const fl_attention *at);

@@ -4,8 +4,8 @@
 #ifndef FL_ENGINES_CPU_KERNELS_WIDE_MACROS_H
 #define FL_ENGINES_CPU_KERNELS_WIDE_MACROS_H
 
-#define FL_INLINE       static inline __attribute__((always_inline))
-#define FL_NOINLINE     __attribute__((noinline))
+#define FL_INLINE   static inline __attribute__((always_inline))
+#define FL_NOINLINE __attribute__((noinline))
 
 /* Loops over the rows of a tile must vanish, or the accumulators live in memory. */
 #if defined(__clang__)
