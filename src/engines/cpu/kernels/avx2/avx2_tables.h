@@ -5,7 +5,6 @@
 
 #include "engines/cpu/kernels.h"
 
-void fl_f32_attention_6x16_avx2(const fl_attention *at);
 void fl_q8_quantize_avx2(const fl_quantize *z);
 void fl_q8_gemm_4x16_avx2(const fl_gemm *g);
 void fl_q8_gemm_6x16_avxvnni(const fl_gemm *g); /* AVX-VNNI */

@@ -118,5 +118,5 @@ static void run_group(group *g) {
 }
 
 void fl_bf16_attention_12x32_avx512bf16(const fl_attention *at) {
-    attention_run(at, 1, pack_block, run_group);
+    attention_run(at, pack_block, run_group);
 }

@@ -4,20 +4,7 @@
 #include "engines/cpu/kernels/amx/amx.h"
 #include "engines/cpu/kernels/avx512/avx512.h"
 #include "engines/cpu/kernels/avx512/avx512_tables.h"
-
-enum { FL_A_BYTES = 4 };
-
-#include "engines/cpu/kernels/wide/f32_activation.h"
-#include "engines/cpu/kernels/wide/f32_attention.h"
-#include "engines/cpu/kernels/wide/f32_gemm.h"
-#include "engines/cpu/kernels/wide/f32_norm.h"
-#include "engines/cpu/kernels/wide/f32_rows.h"
-
-/* What the tables have in common. */
-#define FL_TABLE_F32                                                                               \
-    .panels = FL_WIDE_PANELS, .gemm = wide_gemm, .attention = wide_attention,                      \
-    .layer_norm = wide_layer_norm, .rms_norm = wide_rms_norm, .rotate = wide_rotate,               \
-    FL_WIDE_ACTIVATIONS, FL_WIDE_GATES
+#include "engines/cpu/kernels/wide/f32_table.h"
 
 const fl_cpu_kernels fl_cpu_kernels_avx512 = {
     .isa  = "avx512",

@@ -118,11 +118,11 @@ static inline void attention_end(const fl_attention *at, const float *seen) {
 }
 
 /* Rows of a group of `rows` that see so many keys: 24, less when the scores would not leave L1 room for
- * the operands, whole tiles, and so that the last group is no thin rest. */
-static inline size_t attention_step(size_t rows, size_t keys, size_t tile) {
+ * the operands, and so that the last group is no thin rest. */
+static inline size_t attention_step(size_t rows, size_t keys) {
     size_t most   = fl_cpu_pad(keys) <= 256 ? FL_CPU_SCORE_ROWS : FL_CPU_SCORE_ROWS / 2;
-    size_t groups = (rows + most - 1) / most, step = (rows + groups - 1) / groups;
-    return (step + tile - 1) / tile * tile;
+    size_t groups = (rows + most - 1) / most;
+    return (rows + groups - 1) / groups;
 }
 
 /* Keys begin … begin + n - 1 to panels in scratch, zero where a panel is not full; and one group through
@@ -132,10 +132,9 @@ typedef void (*attention_group_fn)(group *g);
 
 /* Queries [from, to) of a head with the keys [begin, end), which are packed. */
 static inline void attention_head(const fl_attention *at, size_t head, size_t from, size_t to,
-                                  size_t begin, size_t end, float *seen, size_t tile,
-                                  attention_group_fn run) {
-    size_t sight = at->before < at->n && at->after < at->n ? at->before + at->after + tile : at->n;
-    size_t step  = attention_step(to - from, attention_least(end - begin, sight), tile);
+                                  size_t begin, size_t end, float *seen, attention_group_fn run) {
+    size_t sight = at->before < at->n && at->after < at->n ? at->before + at->after + 1 : at->n;
+    size_t step  = attention_step(to - from, attention_least(end - begin, sight));
     group  g; /* top, sum and scale: written before they are read */
     g.at = at;
     for (g.first = from; g.first < to; g.first += step) {
@@ -166,7 +165,7 @@ static inline void attention_head(const fl_attention *at, size_t head, size_t fr
 
 /* The whole attention; inlined where pack and run are known. */
 static inline __attribute__((always_inline)) void
-attention_run(const fl_attention *at, size_t tile, attention_pack_fn pack, attention_group_fn run) {
+attention_run(const fl_attention *at, attention_pack_fn pack, attention_group_fn run) {
     size_t first = at->first, last = at->first + at->rows - 1;
     size_t reach = sees_to(at, last), from = sees_from(at, first);
     float *seen =
@@ -184,7 +183,7 @@ attention_run(const fl_attention *at, size_t tile, attention_pack_fn pack, atten
         bottom        = attention_least(bottom, last + 1);
         pack(at, begin, end - begin);
         for (size_t head = 0; head < at->heads; head++) {
-            attention_head(at, head, top, bottom, begin, end, seen, tile, run);
+            attention_head(at, head, top, bottom, begin, end, seen, run);
         }
     }
     if (seen) {

@@ -127,16 +127,4 @@ BOTH(silu)
 BOTH(relu)
 #undef BOTH
 
-/* The rows of a table. */
-#define FL_WIDE_ACTIVATIONS                                                                        \
-    .activation = {[FL_ACT_GELU_ERF]  = wide_gelu_erf,                                             \
-                   [FL_ACT_GELU_TANH] = wide_gelu_tanh,                                            \
-                   [FL_ACT_SILU]      = wide_silu,                                                 \
-                   [FL_ACT_RELU]      = wide_relu}
-#define FL_WIDE_GATES                                                                              \
-    .gating = {[FL_ACT_GELU_ERF]  = wide_gate_gelu_erf,                                            \
-               [FL_ACT_GELU_TANH] = wide_gate_gelu_tanh,                                           \
-               [FL_ACT_SILU]      = wide_gate_silu,                                                \
-               [FL_ACT_RELU]      = wide_gate_relu}
-
 #endif

@@ -5,6 +5,10 @@
 
 #include "engines/cpu/kernels/wide/attention_tiles.h"
 
+#ifndef FL_WEIGHTS_SUM /* avx2.h adds its lanes in another order */
+#define FL_WEIGHTS_SUM vec_sum
+#endif
+
 /* t[i] = 2^t[i], t clamped to -126; relative error 2.2e-7 (lab/cpu/fit.py). NaN stays. */
 FL_INLINE void powers_of_2(vec t[SOFT_VECS]) {
     static const float poly[] = {1.000000119e+00f, 6.931469440e-01f, 2.402212024e-01f,
@@ -58,7 +62,7 @@ FL_INLINE void rows_weights(group *g, size_t r) {
             sum[i * FL_PANEL_VECS] += sum[i * FL_PANEL_VECS + v];
         }
         if (r + (size_t)i < g->rows) {
-            g->sum[r + (size_t)i] = vec_sum(sum[i * FL_PANEL_VECS]);
+            g->sum[r + (size_t)i] = FL_WEIGHTS_SUM(sum[i * FL_PANEL_VECS]);
         }
     }
 }
@@ -79,7 +83,7 @@ static void run_group(group *g) {
 }
 
 static void wide_attention(const fl_attention *at) {
-    attention_run(at, 1, pack_block, run_group);
+    attention_run(at, pack_block, run_group);
 }
 
 #endif

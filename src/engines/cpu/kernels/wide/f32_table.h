@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wide/f32_table.h - the float32 kernels of wide/ behind an instruction set's own header, and the rows that they
+ * fill of its tables. */
+#ifndef FL_ENGINES_CPU_KERNELS_WIDE_F32_TABLE_H
+#define FL_ENGINES_CPU_KERNELS_WIDE_F32_TABLE_H
+
+enum { FL_A_BYTES = 4 };
+
+#include "engines/cpu/kernels/wide/f32_activation.h"
+#include "engines/cpu/kernels/wide/f32_attention.h"
+#include "engines/cpu/kernels/wide/f32_gemm.h"
+#include "engines/cpu/kernels/wide/f32_norm.h"
+#include "engines/cpu/kernels/wide/f32_rows.h"
+
+#define FL_TABLE_F32                                                                               \
+    .panels = FL_WIDE_PANELS, .gemm = wide_gemm, .attention = wide_attention,                      \
+    .layer_norm = wide_layer_norm, .rms_norm = wide_rms_norm, .rotate = wide_rotate,               \
+    .activation = {[FL_ACT_GELU_ERF]  = wide_gelu_erf,                                             \
+                   [FL_ACT_GELU_TANH] = wide_gelu_tanh,                                            \
+                   [FL_ACT_SILU]      = wide_silu,                                                 \
+                   [FL_ACT_RELU]      = wide_relu},                                                     \
+    .gating     = {[FL_ACT_GELU_ERF]  = wide_gate_gelu_erf,                                        \
+                   [FL_ACT_GELU_TANH] = wide_gate_gelu_tanh,                                       \
+                   [FL_ACT_SILU]      = wide_gate_silu,                                            \
+                   [FL_ACT_RELU]      = wide_gate_relu}
+
+#endif
