@@ -18,14 +18,17 @@
 #include <simde/x86/avx512.h>
 #include <simde/x86/avx512/dpbusd.h>
 
-#define FL_FMA(acc, x, y)        (acc = _mm512_fmadd_ps(x, y, acc))
+/* acc += x y, whatever the numbers are; acc, x and y are vectors of floats to the kernels. */
+#define FL_PLAIN_FMA(acc, x, y)  (acc = _mm512_fmadd_ps(x, y, acc))
 #define FL_PLAIN_BF16(acc, x, y) (acc = plain_pairs(acc, x, y))
-#define FL_DOT16(acc, x, y)                                                                        \
-    (acc = (ivec)simde_mm512_dpbusd_epi32((__m512i)acc, (__m512i)x, (__m512i)y))
-#define FL_DOT8(acc, x, y)                                                                         \
-    (acc = (ivec)simde_mm256_dpbusd_epi32((__m256i)acc, (__m256i)x, (__m256i)y))
-#define FL_PAIR16(acc, x, y) (acc += (ivec)_mm512_madd_epi16((__m512i)x, (__m512i)y))
-#define FL_PAIR8(acc, x, y)  (acc += (ivec)_mm256_madd_epi16((__m256i)x, (__m256i)y))
+#define FL_PLAIN_DOT16(acc, x, y)                                                                  \
+    (acc = (__m512)simde_mm512_dpbusd_epi32((__m512i)acc, (__m512i)x, (__m512i)y))
+#define FL_PLAIN_DOT8(acc, x, y)                                                                   \
+    (acc = (__m256)simde_mm256_dpbusd_epi32((__m256i)acc, (__m256i)x, (__m256i)y))
+#define FL_PLAIN_PAIR16(acc, x, y)                                                                 \
+    (acc = (__m512)_mm512_add_epi32((__m512i)acc, _mm512_madd_epi16((__m512i)x, (__m512i)y)))
+#define FL_PLAIN_PAIR8(acc, x, y)                                                                  \
+    (acc = (__m256)_mm256_add_epi32((__m256i)acc, _mm256_madd_epi16((__m256i)x, (__m256i)y)))
 
 /* A function of 16 numbers x, each by itself. */
 #define PLAIN_EACH(name, OUT, to_type, IN, from_type, y)                                           \

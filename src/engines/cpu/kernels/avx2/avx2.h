@@ -64,40 +64,41 @@ FL_INLINE vec vec_first(ptrdiff_t count, vec a, vec b) {
 }
 
 /* acc += x * y, in place. As an intrinsic gcc 12 folds the load of a B row into each of the six
- * FMAs and rotates accumulators through spills (87 % of peak); pinned to this form it is 96 %. */
-#define FL_FMA(acc, x, y) __asm__("vfmadd231ps %2, %1, %0" : "+x"(acc) : "x"(x), "x"(y))
+ * FMAs and rotates accumulators through spills (87 % of peak); pinned to this form it is 96 %. Integers
+ * have theirs before this header: four bytes of each are as wide as a float. */
+#ifndef FL_ADD_PRODUCT
+#define FL_ADD_PRODUCT(acc, x, y) __asm__("vfmadd231ps %2, %1, %0" : "+x"(acc) : "x"(x), "x"(y))
+#endif
+
+/* acc += one step of k. */
+FL_INLINE void wide_step(int rows, const float *a, size_t a_stride, const float *b,
+                         vec acc[FL_WIDE_ROWS][2]) {
+    vec low = vec_load(b), high = vec_load(b + FL_VEC_LANES);
+    FL_UNROLL for (int r = 0; r < rows; r++) {
+        vec x = _mm256_broadcast_ss(a + (size_t)r * a_stride);
+        FL_ADD_PRODUCT(acc[r][0], x, low);
+        FL_ADD_PRODUCT(acc[r][1], x, high);
+    }
+}
 
 /* acc[r][·] += Σ_k a[r][k] b[k][0..15], k upwards. `rows` and `fetching` are constants at every
- * call, `panels` is 1. When fetching, two lines are prefetched per four steps of k. */
+ * call, `panels` is 1. */
 FL_INLINE void wide_chain(int rows, int panels, const float *a, size_t a_stride, const float *b,
                           size_t b_stride, size_t panel_stride, size_t k, vec acc[FL_WIDE_ROWS][2],
                           int fetching, const char *fetch, size_t fetch_step) {
     size_t step = 0;
     (void)panels, (void)panel_stride;
-    for (; step + 4 <= k; step += 4) {
-        if (fetching) {
-            _mm_prefetch(fetch, _MM_HINT_T0);
-            _mm_prefetch(fetch + 64, _MM_HINT_T0);
-            fetch += 4 * fetch_step;
-        }
+    for (; step + 4 <= k; step += 4, b += 4 * b_stride) {
         FL_UNROLL for (size_t u = 0; u < 4; u++) {
-            vec low = vec_load(b + u * b_stride), high = vec_load(b + u * b_stride + 8);
-            FL_UNROLL for (int r = 0; r < rows; r++) {
-                vec x = _mm256_broadcast_ss(a + (size_t)r * a_stride + step + u);
-                FL_FMA(acc[r][0], x, low);
-                FL_FMA(acc[r][1], x, high);
+            if (fetching) {
+                _mm_prefetch(fetch, _MM_HINT_T0);
+                fetch += fetch_step;
             }
+            wide_step(rows, a + step + u, a_stride, b + u * b_stride, acc);
         }
-        b += 4 * b_stride;
     }
-    for (; step < k; step++) {
-        vec low = vec_load(b), high = vec_load(b + 8);
-        FL_UNROLL for (int r = 0; r < rows; r++) {
-            vec x = _mm256_broadcast_ss(a + (size_t)r * a_stride + step);
-            FL_FMA(acc[r][0], x, low);
-            FL_FMA(acc[r][1], x, high);
-        }
-        b += b_stride;
+    for (; step < k; step++, b += b_stride) {
+        wide_step(rows, a + step, a_stride, b, acc);
     }
 }
 

@@ -23,12 +23,12 @@ FL_INLINE __m256i four(const uint8_t *a) {
 }
 
 FL_INLINE __m256i weights(const uint8_t *b) {
-    return _mm256_loadu_si256((const __m256i *)(const void *)b);
+    return (__m256i)ivec_load(b);
 }
 
 /* acc[r][·] += Σ_k a[r][k] b[k][·]; `rows` and `group` are constants at every call. */
 FL_INLINE void chain(int rows, int group, const fl_gemm *g, const tile_place *at,
-                     ivec acc[FL_WIDE_ROWS][2]) {
+                     vec acc[FL_WIDE_ROWS][2]) {
     const __m256i  ones = _mm256_set1_epi16(1);
     const uint8_t *a = at->a, *b = at->b;
     const char    *fetch = at->fetch;
@@ -43,18 +43,20 @@ FL_INLINE void chain(int rows, int group, const fl_gemm *g, const tile_place *at
             __m256i l0 = _mm256_maddubs_epi16(x0, low0), l1 = _mm256_maddubs_epi16(x1, low1);
             __m256i h0 = _mm256_maddubs_epi16(x0, high0), h1 = _mm256_maddubs_epi16(x1, high1);
             if (group == 4) {
-                acc[r][0] += (ivec)_mm256_madd_epi16(_mm256_add_epi16(l0, l1), ones);
-                acc[r][1] += (ivec)_mm256_madd_epi16(_mm256_add_epi16(h0, h1), ones);
+                l0 = _mm256_madd_epi16(_mm256_add_epi16(l0, l1), ones);
+                h0 = _mm256_madd_epi16(_mm256_add_epi16(h0, h1), ones);
             } else {
-                acc[r][0] += (ivec)_mm256_madd_epi16(l0, ones) + (ivec)_mm256_madd_epi16(l1, ones);
-                acc[r][1] += (ivec)_mm256_madd_epi16(h0, ones) + (ivec)_mm256_madd_epi16(h1, ones);
+                l0 = _mm256_add_epi32(_mm256_madd_epi16(l0, ones), _mm256_madd_epi16(l1, ones));
+                h0 = _mm256_add_epi32(_mm256_madd_epi16(h0, ones), _mm256_madd_epi16(h1, ones));
             }
+            acc[r][0] = (vec)((ivec)acc[r][0] + (ivec)l0);
+            acc[r][1] = (vec)((ivec)acc[r][1] + (ivec)h0);
         }
     }
 }
 
-FL_INLINE void wide_dot(int rows, int panels, const fl_gemm *g, const tile_place *at,
-                        ivec acc[FL_WIDE_ROWS][2]) {
+FL_INLINE void pairs_dot(int rows, int panels, const fl_gemm *g, const tile_place *at,
+                         vec acc[FL_WIDE_ROWS][2]) {
     (void)panels;
     if (g->group == 4) {
         chain(rows, 4, g, at, acc);
@@ -62,6 +64,7 @@ FL_INLINE void wide_dot(int rows, int panels, const fl_gemm *g, const tile_place
         chain(rows, 2, g, at, acc);
     }
 }
+#define wide_dot pairs_dot
 
 #include "engines/cpu/kernels/wide/int_gemm.h"
 

@@ -55,9 +55,14 @@ FL_INLINE vec vec_first(ptrdiff_t count, vec a, vec b) {
 }
 
 /* acc += x * y in place: as an intrinsic the compiler may fold the load of a B row into each FMA,
- * or the broadcast of A into both. */
-#ifndef FL_FMA /* tests/kernels/alone has one without assembly */
-#define FL_FMA(acc, x, y) __asm__("vfmadd231ps %2, %1, %0" : "+v"(acc) : "v"(x), "v"(y))
+ * or the broadcast of A into both. bfloat16 and integers have theirs before this header: two or four
+ * numbers of each are as wide as a float. */
+#ifndef FL_ADD_PRODUCT
+#ifdef FL_PLAIN_FMA /* tests/kernels/alone has one without assembly */
+#define FL_ADD_PRODUCT FL_PLAIN_FMA
+#else
+#define FL_ADD_PRODUCT(acc, x, y) __asm__("vfmadd231ps %2, %1, %0" : "+v"(acc) : "v"(x), "v"(y))
+#endif
 #endif
 
 /* Rows of A in a tile: 12 pointers are more than there are registers, and fetched from the stack or a
@@ -102,9 +107,9 @@ FL_INLINE void wide_step(int rows, int panels, const tile_rows *a, size_t step, 
     FL_UNROLL for (int r = 0; r < rows; r++) {
         int32_t four = tile_rows_four(a, r, step * sizeof(float));
         vec     x    = _mm512_castsi512_ps(_mm512_set1_epi32(four));
-        FL_FMA(acc[r][0], x, first);
+        FL_ADD_PRODUCT(acc[r][0], x, first);
         if (panels > 1) {
-            FL_FMA(acc[r][1], x, second);
+            FL_ADD_PRODUCT(acc[r][1], x, second);
         }
     }
 }

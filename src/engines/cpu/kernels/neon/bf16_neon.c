@@ -3,7 +3,7 @@
 #include "engines/cpu/kernels/neon/neon.h"
 #include "engines/cpu/kernels/neon/neon_tables.h"
 
-#define FL_FMA(acc, x, y) (acc) = vfmaq_f32(acc, x, y)
+#define FL_ADD_PRODUCT(acc, x, y) (acc) = vfmaq_f32(acc, x, y)
 
 enum { FL_A_BYTES = 4 };
 

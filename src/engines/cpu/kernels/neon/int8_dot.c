@@ -15,14 +15,14 @@ enum { FL_DOT_ZERO = 128, FL_A_BYTES = 1 };
     FL_UNROLL for (int v = 0; v < 4; v++) {                                                        \
         int8x16_t y = vreinterpretq_s8_u8(vld1q_u8(b + v * 16));                                   \
         FL_UNROLL for (int r = 0; r < rows; r++) {                                                 \
-            acc[r][v] = vdotq_laneq_s32(acc[r][v], y, x[r], lane);                                 \
+            acc[r][v] = (vec)vdotq_laneq_s32((ivec)acc[r][v], y, x[r], lane);                      \
         }                                                                                          \
     }                                                                                              \
     b += (size_t)4 * FL_CPU_LANES;
 
 /* acc[r][·] += Σ_k (a[r][k] - 128) b[k]; k a multiple of 16; `rows` is a constant, `panels` is 1. */
-FL_INLINE void wide_dot(int rows, int panels, const fl_gemm *g, const tile_place *at,
-                        ivec acc[FL_WIDE_ROWS][4]) {
+FL_INLINE void lane_dot(int rows, int panels, const fl_gemm *g, const tile_place *at,
+                        vec acc[FL_WIDE_ROWS][4]) {
     const uint8_t *b     = at->b;
     const char    *fetch = at->fetch;
     (void)panels;
@@ -42,6 +42,7 @@ FL_INLINE void wide_dot(int rows, int panels, const fl_gemm *g, const tile_place
     }
 }
 #undef STEP
+#define wide_dot lane_dot
 
 #include "engines/cpu/kernels/wide/int_gemm.h"
 

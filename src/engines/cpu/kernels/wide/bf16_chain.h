@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wide/bf16_chain.h - what f32_gemm.h takes for its chain when weights are bfloat16 and rows float32. A lane of a
  * panel holds two steps of k of a column, the even one in its lower half: shifted up or masked it is that weight
- * in float32. The chain of FMAs (FL_FMA) is that of float32, so these are ref's bits. */
+ * in float32. The chain of FMAs (FL_ADD_PRODUCT) is that of float32, so these are ref's bits. */
 #ifndef FL_ENGINES_CPU_KERNELS_WIDE_BF16_CHAIN_H
 #define FL_ENGINES_CPU_KERNELS_WIDE_BF16_CHAIN_H
 
@@ -27,7 +27,7 @@ FL_INLINE void bf16_chain(int rows, int panels, const float *a, size_t a_stride,
             FL_UNROLL for (int r = 0; r < rows; r++) {
                 vec x = vec_set(a[(size_t)r * a_stride + step + (size_t)odd]);
                 FL_UNROLL for (int v = 0; v < panels * FL_PANEL_VECS; v++) {
-                    FL_FMA(acc[r][v], x, y[v]);
+                    FL_ADD_PRODUCT(acc[r][v], x, y[v]);
                 }
             }
         }

@@ -6,8 +6,9 @@
  *          a tile) and then f32_gemm.h or int_gemm.h, which say what a tile is and include this; wide_gemm
  *          is then that set's kernel. Compiled by several sets, so that what runs under one of them is proof
  *          for the others' control flow.
- * Needs    vec, FL_VEC_LANES, vec_load, vec_store, vec_zero, vec_add …; FL_WIDE_ROWS and FL_WIDE_PANELS, the
- *          largest tile; FL_WIDE_EACH(X), X(1) … X(FL_WIDE_ROWS); FL_A_BYTES, of a number of A; gemm_tile.
+ * Needs    vec, ivec and FL_VEC_LANES (vector.h); FL_WIDE_ROWS and FL_WIDE_PANELS, the largest tile;
+ *          FL_WIDE_EACH(X), X(1) … X(FL_WIDE_ROWS); wide_chain, whose step is FL_ADD_PRODUCT(acc, x, y);
+ *          FL_A_BYTES, of a number of A; gemm_tile.
  * Tile     rows x panels of accumulators. Rows are cut evenly: 13 rows on tiles of 12 are 7 + 6.
  *          Each element is the same chain of operations in a tile of any shape.
  * Steps    of a chain take four bytes of a row of A each: a float, two bfloat16 or int16, four bytes.
