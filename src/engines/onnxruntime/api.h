@@ -36,7 +36,6 @@ typedef struct OrtTensorTypeAndShapeInfo    OrtTensorTypeAndShapeInfo;
 typedef struct OrtCUDAProviderOptionsV2     OrtCUDAProviderOptionsV2;
 typedef struct OrtTensorRTProviderOptionsV2 OrtTensorRTProviderOptionsV2;
 typedef struct OrtEpDevice                  OrtEpDevice;
-typedef struct OrtHardwareDevice            OrtHardwareDevice;
 typedef struct OrtOpAttr                    OrtOpAttr;
 typedef struct OrtValueInfo                 OrtValueInfo;
 typedef struct OrtNode                      OrtNode;
@@ -93,11 +92,6 @@ typedef enum OrtOpAttrType {
     ORT_OP_ATTR_STRING  = 5,
     ORT_OP_ATTR_STRINGS = 6
 } OrtOpAttrType;
-typedef enum OrtHardwareDeviceType {
-    ORT_HARDWARE_CPU,
-    ORT_HARDWARE_GPU,
-    ORT_HARDWARE_NPU
-} OrtHardwareDeviceType;
 
 typedef void (*OrtLoggingFunction)(void *param, OrtLoggingLevel severity, const char *category,
                                    const char *logid, const char *where, const char *message);
@@ -164,17 +158,9 @@ typedef struct OrtApiBase {
     X(174, void, ReleaseTensorRTProviderOptions, (OrtTensorRTProviderOptionsV2 *tensorrt))         \
     X(303, OrtStatus *, GetEpDevices, (const OrtEnv *env, const OrtEpDevice *const **out,          \
         size_t *count))                                                                            \
-    X(304, OrtStatus *, SessionOptionsAppendExecutionProvider_V2, (OrtSessionOptions *options,     \
-        OrtEnv *env, const OrtEpDevice *const *devices, size_t count, const char *const *keys,     \
-        const char *const *values, size_t options_count))                                          \
-    X(307, OrtHardwareDeviceType, HardwareDevice_Type, (const OrtHardwareDevice *device))          \
-    X(309, const char *, HardwareDevice_Vendor, (const OrtHardwareDevice *device))                 \
     X(312, const char *, EpDevice_EpName, (const OrtEpDevice *device))                             \
-    X(316, const OrtHardwareDevice *, EpDevice_Device, (const OrtEpDevice *device))                \
     /* sessions and what they say of their inputs and outputs */                                   \
     X(7, OrtStatus *, CreateSession, (const OrtEnv *env, const void *path,                         \
-        const OrtSessionOptions *options, OrtSession **out))                                       \
-    X(8, OrtStatus *, CreateSessionFromArray, (const OrtEnv *env, const void *model, size_t size,  \
         const OrtSessionOptions *options, OrtSession **out))                                       \
     X(95, void, ReleaseSession, (OrtSession *session))                                             \
     X(30, OrtStatus *, SessionGetInputCount, (const OrtSession *session, size_t *out))             \
@@ -195,8 +181,6 @@ typedef struct OrtApiBase {
     X(61, OrtStatus *, GetDimensionsCount, (const OrtTensorTypeAndShapeInfo *info, size_t *out))   \
     X(62, OrtStatus *, GetDimensions, (const OrtTensorTypeAndShapeInfo *info, int64_t *out,        \
         size_t count))                                                                             \
-    X(63, OrtStatus *, GetSymbolicDimensions, (const OrtTensorTypeAndShapeInfo *info,              \
-        const char **out, size_t count))                                                           \
     X(98, void, ReleaseTypeInfo, (OrtTypeInfo *info))                                              \
     X(110, OrtStatus *, SessionEndProfiling, (OrtSession *session, OrtAllocator *allocator,        \
         char **out))                                                                               \
@@ -208,10 +192,6 @@ typedef struct OrtApiBase {
         const char *const *output_names, size_t output_count, OrtValue **outputs))                 \
     X(133, OrtStatus *, RunWithBinding, (OrtSession *session, const OrtRunOptions *options,        \
         const OrtIoBinding *binding))                                                              \
-    X(39, OrtStatus *, CreateRunOptions, (OrtRunOptions **out))                                    \
-    X(97, void, ReleaseRunOptions, (OrtRunOptions *options))                                       \
-    X(165, OrtStatus *, AddRunConfigEntry, (OrtRunOptions *options, const char *key,               \
-        const char *value))                                                                        \
     /* tensors and memory */                                                                       \
     X(49, OrtStatus *, CreateTensorWithDataAsOrtValue, (const OrtMemoryInfo *info, void *data,     \
         size_t bytes, const int64_t *shape, size_t rank, ONNXTensorElementDataType type,           \
