@@ -50,6 +50,7 @@ typedef struct side {
 struct fl_feeder {
     fl_feeder        *next;
     fl_token_scratch *scratch; /* owned */
+    fl_stop           stop;    /* what scratch asks */
     fl_buf            text;    /* prompt + text */
     side              side[2]; /* the texts of a pair */
 };
@@ -75,16 +76,23 @@ static fl_feeder *feeder_new(const fletch_model *model, fletch_error *error) {
     return NULL;
 }
 
-fl_feeder *fl_feeder_take(fletch_model *model, fletch_error *error) {
+fl_feeder *fl_feeder_take(fletch_model *model, int (*unwanted)(void *user), void *user,
+                          fletch_error *error) {
     pthread_mutex_lock(&model->lock);
     fl_feeder *feeder = model->idle_feeders;
     if (feeder)
         model->idle_feeders = feeder->next;
     pthread_mutex_unlock(&model->lock);
-    return feeder ? feeder : feeder_new(model, error);
+    feeder = feeder ? feeder : feeder_new(model, error);
+    if (feeder) {
+        feeder->stop = (fl_stop){unwanted, user, false};
+        fl_token_scratch_stop(feeder->scratch, &feeder->stop);
+    }
+    return feeder;
 }
 
 void fl_feeder_give(fletch_model *model, fl_feeder *feeder) {
+    fl_token_scratch_stop(feeder->scratch, NULL);
     if (feeder->text.capacity > TEXT_KEPT)
         fl_buf_free(&feeder->text);
     free_sides(feeder, TEXT_KEPT);
@@ -676,12 +684,9 @@ static void feed(fl_request *request, size_t step, bool helps, fl_request **over
     request->fed        = last;
     request->feeders++;
     pthread_mutex_unlock(&model->lock);
-    f.feeder = fl_feeder_take(model, &error);
+    f.feeder = fl_feeder_take(model, fl_feed_unwanted, request, &error);
     if (f.feeder) {
-        fl_stop stop = {fl_feed_unwanted, request, false};
-        fl_token_scratch_stop(f.feeder->scratch, &stop);
         feed_texts(&f, first, last, over);
-        fl_token_scratch_stop(f.feeder->scratch, NULL);
         fl_feeder_give(model, f.feeder);
     }
     pthread_mutex_lock(&model->lock);

@@ -202,7 +202,7 @@ static int resolve_scores(fl_request *r, fletch_error *error) {
  * include_prompt=false. */
 static int count_prompt(fl_request *r, fletch_error *error) {
     const fl_tokenizer *tokenizer = r->model->tokenizer;
-    fl_feeder          *feeder    = fl_feeder_take(r->model, error);
+    fl_feeder          *feeder    = fl_feeder_take(r->model, fl_feed_unwanted, r, error);
     if (!feeder)
         return FLETCH_ENOMEM;
     uint32_t special  = fl_tokenizer_special_count(tokenizer);
@@ -213,13 +213,10 @@ static int count_prompt(fl_request *r, fletch_error *error) {
     int      status   = FLETCH_OK;
     if (!ids)
         status = fl_fail_nomem(error, capacity * sizeof *ids, "the tokens of a prompt");
-    fl_stop stop = {fl_feed_unwanted, r, false};
-    fl_token_scratch_stop(fl_feeder_scratch(feeder), &stop);
     if (status == FLETCH_OK)
         status =
             fl_tokenizer_encode(tokenizer, fl_feeder_scratch(feeder), r->prompt, r->prompt_size,
                                 &r->encode, ids, capacity, &tokens, &cut, error);
-    fl_token_scratch_stop(fl_feeder_scratch(feeder), NULL);
     fl_feeder_give(r->model, feeder);
     if (status == FLETCH_ECANCELLED)
         status = fl_feed_given_up(r, error);
@@ -368,13 +365,10 @@ static int resolve_query(fl_request *r, fletch_error *error) {
                        "the query is not valid UTF-8 at offset %zu", valid);
     if (r->model->model->chat_count > 0)
         return FLETCH_OK;
-    fl_feeder *feeder = fl_feeder_take(r->model, error);
+    fl_feeder *feeder = fl_feeder_take(r->model, fl_feed_unwanted, r, error);
     if (!feeder)
         return FLETCH_ENOMEM;
-    fl_stop stop = {fl_feed_unwanted, r, false};
-    fl_token_scratch_stop(fl_feeder_scratch(feeder), &stop);
     int status = fl_feed_query(r, feeder, error);
-    fl_token_scratch_stop(fl_feeder_scratch(feeder), NULL);
     fl_feeder_give(r->model, feeder);
     r->prompt_size = 0;
     return status == FLETCH_ECANCELLED ? fl_feed_given_up(r, error) : status;

@@ -161,14 +161,11 @@ int fl_runtime_tokenize(fletch_model *model, const char *text, size_t size,
     FL_TRY(check_text(text, size, error));
     if (options->pair)
         FL_TRY(check_text(options->pair, options->pair_size, error));
-    fl_feeder *feeder = fl_feeder_take(model, error);
+    fl_feeder *feeder = fl_feeder_take(model, options->stop, options->stop_user, error);
     if (!feeder)
         return FLETCH_ENOMEM;
-    fl_stop stop = {options->stop, options->stop_user, false};
-    fl_token_scratch_stop(fl_feeder_scratch(feeder), &stop);
     int status = options->pair ? encode_pair(model, feeder, text, size, options, tokens, error)
                                : encode(model, feeder, text, size, options, tokens, error);
-    fl_token_scratch_stop(fl_feeder_scratch(feeder), NULL);
     fl_feeder_give(model, feeder);
     return status;
 }
