@@ -28,9 +28,8 @@ typedef struct provider {
     const char *name;   /* as the configuration stores it: "cuda", never "gpu" */
     const char *spoken; /* as in messages */
     const char *native; /* engine of our own, "" for none */
-    const char *hardware
-        [2]; /* a file that is there when the machine has such a device, or the other; "": no
-                                machine of this system has one */
+    /* two files of which one is there when the machine has such a device; "": none of this system has */
+    const char *file, *other;
     const char *missing; /* what the machine lacks otherwise */
 } provider;
 
@@ -45,32 +44,18 @@ typedef struct provider {
 #define WINDOWS_HARDWARE ""
 #endif
 #define NVIDIA_HARDWARE "/dev/nvidiactl", "/dev/dxg" /* the second: under Windows (WSL 2) */
+#define NO_NVIDIA       "this machine has no NVIDIA driver (/dev/nvidiactl, /dev/dxg)"
 
 static const char onnxruntime[] = "onnxruntime";
 
 /* Best first: the order of "auto". */
 static const provider providers[] = {
-    {"cuda",
-     "CUDA",
-     "cuda",
-     {NVIDIA_HARDWARE},
-     "this machine has no NVIDIA driver (/dev/nvidiactl, /dev/dxg)"},
-    {"tensorrt",
-     "TensorRT",
-     "",
-     {NVIDIA_HARDWARE},
-     "this machine has no NVIDIA driver (/dev/nvidiactl, /dev/dxg)"},
-    {"coreml",
-     "CoreML",
-     "",
-     {APPLE_HARDWARE, ""},
-     "CoreML is part of macOS; this is another system"},
-    {"directml",
-     "DirectML",
-     "",
-     {WINDOWS_HARDWARE, ""},
+    {"cuda", "CUDA", "cuda", NVIDIA_HARDWARE, NO_NVIDIA},
+    {"tensorrt", "TensorRT", "", NVIDIA_HARDWARE, NO_NVIDIA},
+    {"coreml", "CoreML", "", APPLE_HARDWARE, "", "CoreML is part of macOS; this is another system"},
+    {"directml", "DirectML", "", WINDOWS_HARDWARE, "",
      "DirectML is part of Windows; this is another system"},
-    {"cpu", "CPU", "cpu", {"/", ""}, ""},
+    {"cpu", "CPU", "cpu", "/", "", ""},
 };
 
 enum { PROVIDERS = sizeof providers / sizeof providers[0] };
@@ -111,7 +96,7 @@ static bool is(const char *a, const char *b) {
 
 static bool has_hardware(const provider *p, const fl_config *config) {
     return !fl_config_bool(config, FL_KEY_PROVIDER_HARDWARE_DETECTION) ||
-           access(p->hardware[0], F_OK) == 0 || access(p->hardware[1], F_OK) == 0;
+           access(p->file, F_OK) == 0 || access(p->other, F_OK) == 0;
 }
 
 static const fl_engine_ops *usable_engine(const provider *p, const char *name,
@@ -196,7 +181,7 @@ static int open_one(const walk *w, const provider *p) {
     fl_probe             probe;
     bool                 weights = w->model->model->encoder.layer != NULL;
     const fl_engine_ops *ops     = NULL;
-    if (p->hardware[0][0] == '\0' && !has_hardware(p, w->config)) /* no library mends that */
+    if (p->file[0] == '\0' && !has_hardware(p, w->config)) /* no library mends that */
         snprintf(probe.reason, sizeof probe.reason, "%s", p->missing);
     else
         ops = provider_engine(p, w->config, weights, 0, &probe);
