@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -59,8 +60,7 @@ unsigned fl_edit_distance(const char *a, const char *b) {
 fl_nearest fl_nearest_start(const char *wanted) {
     const unsigned size = (unsigned)strlen(wanted), third = size / 3 > 2 ? size / 3 : 2;
     /* at least one letter stays as it was typed */
-    const fl_nearest start = {wanted, NULL, third < size ? third + 1 : size};
-    return start;
+    return (fl_nearest){.wanted = wanted, .distance = third < size ? third + 1 : size};
 }
 
 static void keep(fl_nearest *nearest, unsigned distance, const char *name) {
@@ -83,6 +83,14 @@ void fl_nearest_see_as(fl_nearest *nearest, const char *candidate, const char *n
 
 void fl_nearest_see(fl_nearest *nearest, const char *candidate) {
     fl_nearest_see_as(nearest, candidate, candidate);
+}
+
+void fl_nearest_see_copy(fl_nearest *nearest, const char *candidate) {
+    fl_nearest_see(nearest, candidate);
+    if (nearest->name == candidate) {
+        (void)snprintf(nearest->copy, sizeof nearest->copy, "%s", candidate);
+        nearest->name = nearest->copy;
+    }
 }
 
 void fl_nearest_see_key(fl_nearest *nearest, const char *key, const char *name) {

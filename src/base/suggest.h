@@ -10,10 +10,14 @@ typedef struct fl_nearest {
     const char *wanted;
     const char *name;
     unsigned    distance;
+    char        copy[64]; /* longer names are infinitely far */
 } fl_nearest;
 
 fl_nearest fl_nearest_start(const char *wanted);
 void       fl_nearest_see(fl_nearest *nearest, const char *candidate);
+
+/* The same for a candidate that will be gone. */
+void fl_nearest_see_copy(fl_nearest *nearest, const char *candidate);
 
 /* The same for a candidate that is told as `name`. */
 void fl_nearest_see_as(fl_nearest *nearest, const char *candidate, const char *name);

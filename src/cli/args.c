@@ -43,18 +43,14 @@ bool fl_choice_has(const char *choices, const char *word) {
 
 bool fl_choice_nearest(const char *choices, const char *word, char *out, size_t capacity) {
     fl_nearest nearest = fl_nearest_start(word);
-    out[0]             = '\0';
     for (const char *at = choices; at != NULL; at = strchr(at, '|')) {
         char name[32];
         at += *at == '|';
         snprintf(name, sizeof name, "%.*s", (int)strcspn(at, "|"), at);
-        fl_nearest_see(&nearest, name);
-        if (nearest.name == name) {
-            snprintf(out, capacity, "%s", name);
-            nearest.name = out;
-        }
+        fl_nearest_see_copy(&nearest, name);
     }
-    return out[0] != '\0';
+    snprintf(out, capacity, "%s", nearest.name != NULL ? nearest.name : "");
+    return nearest.name != NULL;
 }
 
 /* "lines|jsonl" is a choice; "FILE" and "ID|DIR|low" (capitals: free text) are not. */

@@ -105,22 +105,18 @@ static bool is_room(const char *room, size_t size) {
 
 static int refuse_room(const char *place, const char *path, fletch_error *error) {
     fl_nearest nearest = fl_nearest_start(path);
-    char       room[PATH_BYTES], best[PATH_BYTES] = "";
+    char       room[PATH_BYTES];
     for (unsigned key = 0; key < FL_KEY_COUNT; key++) {
         const char *full = fl_option((fl_key)key)->key;
         (void)snprintf(room, sizeof room, "%.*s", (int)strcspn(full, "."), full);
-        fl_nearest_see(&nearest, room);
-        if (nearest.name == room) {
-            (void)snprintf(best, sizeof best, "%s", room);
-            nearest.name = best;
-        }
+        fl_nearest_see_copy(&nearest, room);
     }
-    if (best[0] == '\0')
+    if (nearest.name == NULL)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
                        "%s: unknown section [%.64s]; `fletch config` lists the keys there are",
                        place, path);
     return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                   "%s: unknown section [%.64s]; did you mean [%s]?", place, path, best);
+                   "%s: unknown section [%.64s]; did you mean [%s]?", place, path, nearest.name);
 }
 
 static int visit(void *user, const fl_toml_item *item) {

@@ -114,20 +114,16 @@ static bool choose(const char *choices, const char *word, char *out, size_t capa
 static int refuse_choice(const char *place, const char *choices, const char *word,
                          fletch_error *error) {
     fl_nearest nearest = fl_nearest_start(word);
-    char       name[WORD_BYTES_MAX], best[WORD_BYTES_MAX] = "";
-    for (unsigned i = 0; piece(choices, '|', i, name, sizeof name); i++) {
+    char       name[WORD_BYTES_MAX];
+    for (unsigned i = 0; piece(choices, '|', i, name, sizeof name); i++)
         if (strpbrk(name, "N") == NULL) /* it stands for any number */
-            fl_nearest_see(&nearest, name);
-        if (nearest.name == name) {
-            (void)snprintf(best, sizeof best, "%s", name);
-            nearest.name = best;
-        }
-    }
-    if (best[0] == '\0')
+            fl_nearest_see_copy(&nearest, name);
+    if (nearest.name == NULL)
         return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE, "%s: '%.64s' is not one of %s", place,
                        word, choices);
     return fl_fail(error, FLETCH_ECONFIG, FLETCH_NOWHERE,
-                   "%s: '%.64s' is not one of %s; did you mean '%s'?", place, word, choices, best);
+                   "%s: '%.64s' is not one of %s; did you mean '%s'?", place, word, choices,
+                   nearest.name);
 }
 
 static int parse_words(fl_key key, const char *text, const char *place, fl_buf *out,
