@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fit the polynomials of src/engines/cpu/kernels/wide/exp.h and f32_activation.h (numpy only).
+"""Fit the polynomials of src/engines/cpu/kernels/wide/f32_activation.h and f32_attention.h (numpy only).
 
   gelu(x) = max(x, 0) - g(|x|),  g(t) = t * Phi(-t),  on [0, T] in u = t * (2 / T) - 1, and g = g(T) past T
   2^f on [-0.5, 0.5], relative error

@@ -23,7 +23,7 @@
 #include "base/cpu_peak.h"
 #include "base/mem.h"
 #include "engines/cpu/kernels.h"
-#include "engines/cpu/kernels/ref/narrow.h"
+#include "engines/cpu/kernels/narrow.h"
 #include "kernels_narrow.h"
 
 enum { GUARD = 32 }; /* floats behind every row range that must stay as they are */

@@ -9,7 +9,7 @@
 #include "kernels_narrow.h"
 
 #include "base/mem.h"
-#include "engines/cpu/kernels/ref/narrow.h"
+#include "engines/cpu/kernels/narrow.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
  * Asking   Linux gives tile registers to a process that asks (fl_os_amx), once, for all its
  *          threads; dispatch.c asks before it offers this table.
  * Proof    fl-kernels test -o gemm_q8 on a machine that has AMX. */
-#include "engines/cpu/kernels/amx/amx.h"
 #include "engines/cpu/kernels/avx512/avx512.h"
+#include "engines/cpu/kernels/narrow.h"
 
 enum { FL_A_BYTES = 1 };
 

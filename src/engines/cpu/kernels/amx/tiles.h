@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "engines/cpu/kernels/amx/amx.h"
+#include "engines/cpu/kernels/narrow.h"
 
 enum { TILE = 16, DEPTH = 64, BLOCK = 2 * TILE };
 

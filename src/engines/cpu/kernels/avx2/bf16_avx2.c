@@ -4,7 +4,7 @@
  *
  * Also here, for instruction sets that multiply bfloat16: rows of floats are rounded to it. */
 #include "engines/cpu/kernels/avx2/avx2.h"
-#include "engines/cpu/kernels/avx2/avx2_tables.h"
+#include "engines/cpu/kernels/narrow.h"
 
 enum { FL_A_BYTES = 4 };
 

@@ -2,7 +2,7 @@
 /* avx2/f32_avx2.c - the kernels of wide/ on vectors of 8, and the tables of AVX2 + FMA: alone, and with AVX-VNNI
  * for integers. */
 #include "engines/cpu/kernels/avx2/avx2.h"
-#include "engines/cpu/kernels/avx2/avx2_tables.h"
+#include "engines/cpu/kernels/narrow.h"
 #include "engines/cpu/kernels/wide/f32_table.h"
 
 const fl_cpu_kernels fl_cpu_kernels_avx2 = {

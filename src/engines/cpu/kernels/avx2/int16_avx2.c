@@ -10,7 +10,7 @@
     } while (0)
 
 #include "engines/cpu/kernels/avx2/avx2.h"
-#include "engines/cpu/kernels/avx2/avx2_tables.h"
+#include "engines/cpu/kernels/narrow.h"
 
 enum { FL_A_BYTES = 2 };
 

@@ -13,7 +13,7 @@ enum { FL_WIDE_ROWS = 4, FL_A_BYTES = 1 };
 #define FL_WIDE_EACH(X) X(1) X(2) X(3) X(4)
 
 #include "engines/cpu/kernels/avx2/avx2.h"
-#include "engines/cpu/kernels/avx2/avx2_tables.h"
+#include "engines/cpu/kernels/narrow.h"
 #include "engines/cpu/kernels/wide/wide.h"
 
 FL_INLINE __m256i four(const uint8_t *a) {

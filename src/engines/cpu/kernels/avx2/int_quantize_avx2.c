@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* avx2/int_quantize_avx2.c - rows of floats become bytes or 16-bit integers, on vectors of 8. */
 #include "engines/cpu/kernels/avx2/avx2.h"
-#include "engines/cpu/kernels/avx2/avx2_tables.h"
+#include "engines/cpu/kernels/narrow.h"
 
 FL_INLINE ivec ivec_max(ivec a, ivec b) {
     return (ivec)_mm256_max_epi32((__m256i)a, (__m256i)b);

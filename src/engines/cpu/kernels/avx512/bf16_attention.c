@@ -10,7 +10,7 @@
 #include "engines/cpu/kernels/avx512/bf16_fma.h"
 
 #include "engines/cpu/kernels/avx512/avx512.h"
-#include "engines/cpu/kernels/avx512/avx512_tables.h"
+#include "engines/cpu/kernels/narrow.h"
 #include "engines/cpu/kernels/wide/attention_tiles.h"
 
 FL_INLINE __m256i rounded(const float *x) {

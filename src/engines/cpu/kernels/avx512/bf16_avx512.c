@@ -4,7 +4,7 @@
 #include "engines/cpu/kernels/avx512/bf16_fma.h"
 
 #include "engines/cpu/kernels/avx512/avx512.h"
-#include "engines/cpu/kernels/avx512/avx512_tables.h"
+#include "engines/cpu/kernels/narrow.h"
 
 enum { FL_A_BYTES = 2 };
 

@@ -2,7 +2,7 @@
 /* avx512/bf16_widened.c - bf16 with AVX-512 that multiplies no bfloat16: weights are widened in
  * registers, the arithmetic is that of float32. */
 #include "engines/cpu/kernels/avx512/avx512.h"
-#include "engines/cpu/kernels/avx512/avx512_tables.h"
+#include "engines/cpu/kernels/narrow.h"
 
 enum { FL_A_BYTES = 4 };
 

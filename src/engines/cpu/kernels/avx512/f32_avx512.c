@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* avx512/f32_avx512.c - the kernels of wide/ on vectors of 16, and the tables of AVX-512: alone, with
  * VNNI, with BF16 and with AMX for narrow formats. */
-#include "engines/cpu/kernels/amx/amx.h"
 #include "engines/cpu/kernels/avx512/avx512.h"
-#include "engines/cpu/kernels/avx512/avx512_tables.h"
+#include "engines/cpu/kernels/narrow.h"
 #include "engines/cpu/kernels/wide/f32_table.h"
 
 const fl_cpu_kernels fl_cpu_kernels_avx512 = {

@@ -5,7 +5,7 @@
     ((acc) = (vec)((ivec)(acc) + (ivec)_mm512_madd_epi16((__m512i)(x), (__m512i)(y))))
 
 #include "engines/cpu/kernels/avx512/avx512.h"
-#include "engines/cpu/kernels/avx512/avx512_tables.h"
+#include "engines/cpu/kernels/narrow.h"
 
 enum { FL_A_BYTES = 2 };
 

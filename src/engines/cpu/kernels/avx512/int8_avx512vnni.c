@@ -10,7 +10,7 @@
 #endif
 
 #include "engines/cpu/kernels/avx512/avx512.h"
-#include "engines/cpu/kernels/avx512/avx512_tables.h"
+#include "engines/cpu/kernels/narrow.h"
 
 enum { FL_A_BYTES = 1 };
 

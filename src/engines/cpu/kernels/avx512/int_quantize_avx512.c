@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* avx512/int_quantize_avx512.c - rows of floats become bytes or 16-bit integers, on vectors of 16. */
 #include "engines/cpu/kernels/avx512/avx512.h"
-#include "engines/cpu/kernels/avx512/avx512_tables.h"
+#include "engines/cpu/kernels/narrow.h"
 
 FL_INLINE ivec ivec_max(ivec a, ivec b) {
     return (ivec)_mm512_max_epi32((__m512i)a, (__m512i)b);

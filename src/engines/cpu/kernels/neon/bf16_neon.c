@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* neon/bf16_neon.c - bf16 with NEON: weights are widened in registers, the arithmetic is that of float32. */
+#include "engines/cpu/kernels/narrow.h"
 #include "engines/cpu/kernels/neon/neon.h"
-#include "engines/cpu/kernels/neon/neon_tables.h"
 
 #define FL_ADD_PRODUCT(acc, x, y) (acc) = vfmaq_f32(acc, x, y)
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* neon/f32_neon.c - the kernels of wide/ on vectors of 4, and the tables of AArch64: alone, and with dot
  * products for int8. */
+#include "engines/cpu/kernels/narrow.h"
 #include "engines/cpu/kernels/neon/neon.h"
-#include "engines/cpu/kernels/neon/neon_tables.h"
 #include "engines/cpu/kernels/wide/f32_table.h"
 
 const fl_cpu_kernels fl_cpu_kernels_neon = {

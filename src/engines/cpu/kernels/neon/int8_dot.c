@@ -4,8 +4,8 @@
  *
  * Activations are unsigned; with their top bit turned they are signed and 128 less, which the sums
  * of the columns put right (wide/int_finish.h). */
+#include "engines/cpu/kernels/narrow.h"
 #include "engines/cpu/kernels/neon/neon.h"
-#include "engines/cpu/kernels/neon/neon_tables.h"
 #include "engines/cpu/kernels/wide/wide.h"
 
 enum { FL_DOT_ZERO = 128, FL_A_BYTES = 1 };

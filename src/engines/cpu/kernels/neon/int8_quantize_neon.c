@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* neon/int8_quantize_neon.c - rows of floats become bytes, on vectors of 4. */
+#include "engines/cpu/kernels/narrow.h"
 #include "engines/cpu/kernels/neon/neon.h"
-#include "engines/cpu/kernels/neon/neon_tables.h"
 
 FL_INLINE ivec ivec_max(ivec a, ivec b) {
     return vmaxq_s32(a, b);

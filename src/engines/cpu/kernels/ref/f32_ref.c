@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "engines/cpu/kernels/ref/narrow.h"
+#include "engines/cpu/kernels/narrow.h"
 #include "engines/cpu/kernels/wide/macros.h"
 
 /* fmaf is a call of the C library where the compiler may not use FMA. A processor that has it gives the same

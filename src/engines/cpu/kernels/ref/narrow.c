@@ -3,7 +3,7 @@
  *
  * Unlike the float kernels these are a specification to the bit: sums of products are integers, and
  * every float operation is written in the order in which all instruction sets do it. */
-#include "engines/cpu/kernels/ref/narrow.h"
+#include "engines/cpu/kernels/narrow.h"
 
 #include <math.h>
 #include <stdbool.h>
