@@ -313,23 +313,16 @@ static int prepare(fl_engine *e, const fl_encoder *encoder, const fl_engine_opti
 
 static int open_engine(fl_engine **out, const fl_encoder *encoder, const fl_engine_options *options,
                        fletch_error *error) {
-    *out       = NULL;
-    int status = fl_encoder_supported(&encoder->desc, &caps, error);
-    if (status == FLETCH_OK) {
-        status = fl_encoder_check_slots(encoder, error);
-    }
-    if (status == FLETCH_OK) {
-        status = fl_cpu_check_word_map(encoder, error);
-    }
-    if (status < 0) {
-        return status;
-    }
+    *out = NULL;
+    FL_TRY(fl_encoder_supported(&encoder->desc, &caps, error));
+    FL_TRY(fl_encoder_check_slots(encoder, error));
+    FL_TRY(fl_cpu_check_word_map(encoder, error));
     fl_engine *e = fl_alloc_aligned(sizeof *e, _Alignof(fl_engine));
     if (e == NULL) {
         return fl_fail_nomem(error, sizeof *e, "the cpu engine");
     }
     memset(e, 0, sizeof *e);
-    status = prepare(e, encoder, options, error);
+    int status = prepare(e, encoder, options, error);
     if (status < 0) {
         close_engine(e);
         return status;

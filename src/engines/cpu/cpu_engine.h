@@ -170,7 +170,6 @@ struct fl_engine {
         *mlm_bias; /* vocabulary head: hidden16 to embed16, float32 panels; NULL: none, or a bare one */
     fl_cpu_norm   mlm_norm;
     const float  *decoder, *decoder_bias; /* embed16 to the vocabulary; NULL: no head */
-    const float  *zeros;                  /* [head16]: the bias of norms of a head */
     fl_cpu_rope   rope[FL_RULES_MAX];     /* as the descriptor has them */
     fl_cpu_sight  sight[FL_RULES_MAX];
     size_t        bias_stride;

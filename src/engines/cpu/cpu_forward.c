@@ -50,16 +50,8 @@ static void embed_token(const fl_engine *e, int32_t id, size_t position, float *
 /* x[rows] from the embedded rows: norm, and the way to the layers' width. */
 static void finish_rows(const fl_engine *e, float *embedded, size_t rows, float *x) {
     if (e->embed_norm.weight) {
-        fl_row_norm norm = {.x        = embedded,
-                            .x_stride = e->embed16,
-                            .y        = embedded,
-                            .y_stride = e->embed16,
-                            .weight   = e->embed_norm.weight,
-                            .bias     = e->embed_norm.bias,
-                            .rows     = rows,
-                            .n        = e->desc.embedding,
-                            .eps      = e->desc.norm_eps};
-        e->kernels->layer_norm(&norm);
+        fl_cpu_norm_as(e, FL_NORM_LAYER, &e->embed_norm, embedded, embedded, e->embed16, rows,
+                       e->desc.embedding);
     }
     if (e->project) {
         fl_gemm g = {.a        = embedded,

@@ -165,16 +165,7 @@ static void part_of_head(const fl_cpu_crew *c, const fl_cpu_layer *layer, size_t
                        .panels   = panels,
                        .k        = e->hidden16});
     if (norm && norm->weight) {
-        fl_row_norm n = {.x        = out,
-                         .x_stride = e->head16,
-                         .y        = out,
-                         .y_stride = e->head16,
-                         .weight   = norm->weight,
-                         .bias     = e->zeros,
-                         .rows     = rows,
-                         .n        = e->desc.head_dim,
-                         .eps      = e->desc.norm_eps};
-        (e->desc.norm == FL_NORM_LAYER ? e->kernels->layer_norm : e->kernels->rms_norm)(&n);
+        fl_cpu_norm_as(e, e->desc.norm, norm, out, out, e->head16, rows, e->desc.head_dim);
     }
 }
 
@@ -361,19 +352,11 @@ static void project_side(const fl_cpu_crew *c, const fl_cpu_layer *layer, const 
 }
 
 static void norm_side(const fl_cpu_crew *c, const side *s) {
-    const fl_engine *e     = c->engine;
-    size_t           first = fl_cpu_share(c, s->count, c->member);
-    float           *rows  = s->rows + first * s->width;
-    fl_row_norm      n     = {.x        = rows,
-                              .x_stride = s->width,
-                              .y        = rows,
-                              .y_stride = s->width,
-                              .weight   = s->norm->weight,
-                              .bias     = s->norm->bias,
-                              .rows     = fl_cpu_share(c, s->count, c->member + 1) - first,
-                              .n        = s->heads * e->desc.head_dim,
-                              .eps      = e->desc.norm_eps};
-    e->kernels->layer_norm(&n);
+    size_t first = fl_cpu_share(c, s->count, c->member);
+    size_t count = fl_cpu_share(c, s->count, c->member + 1) - first;
+    float *rows  = s->rows + first * s->width;
+    fl_cpu_norm_as(c->engine, FL_NORM_LAYER, s->norm, rows, rows, s->width, count,
+                   s->heads * c->engine->desc.head_dim);
 }
 
 static void take_head(const fl_engine *e, const side *s, size_t head, float *out) {

@@ -56,19 +56,25 @@ static inline size_t fl_cpu_second(const fl_engine *e, uint32_t t) {
     return e->batch->segment ? e->batch->segment[e->plan.order[t]] : SIZE_MAX;
 }
 
-/* y = norm(x) of rows of hidden16, a norm of the layers' kind; x and y may be the same. */
+/* y = norm(x) of rows of n values, `stride` apart; x and y may be the same. */
+static inline void fl_cpu_norm_as(const fl_engine *e, fl_norm kind, const fl_cpu_norm *norm,
+                                  const float *x, float *y, size_t stride, size_t rows, size_t n) {
+    fl_row_norm of = {.x        = x,
+                      .x_stride = stride,
+                      .y        = y,
+                      .y_stride = stride,
+                      .weight   = norm->weight,
+                      .bias     = norm->bias,
+                      .rows     = rows,
+                      .n        = n,
+                      .eps      = e->desc.norm_eps};
+    (kind == FL_NORM_LAYER ? e->kernels->layer_norm : e->kernels->rms_norm)(&of);
+}
+
+/* The same of rows of hidden16, by a norm of the layers' kind. */
 static inline void fl_cpu_norm_rows(const fl_engine *e, const fl_cpu_norm *norm, const float *x,
                                     float *y, size_t rows) {
-    fl_row_norm n = {.x        = x,
-                     .x_stride = e->hidden16,
-                     .y        = y,
-                     .y_stride = e->hidden16,
-                     .weight   = norm->weight,
-                     .bias     = norm->bias,
-                     .rows     = rows,
-                     .n        = e->desc.hidden,
-                     .eps      = e->desc.norm_eps};
-    (e->desc.norm == FL_NORM_LAYER ? e->kernels->layer_norm : e->kernels->rms_norm)(&n);
+    fl_cpu_norm_as(e, e->desc.norm, norm, x, y, e->hidden16, rows, e->desc.hidden);
 }
 
 /* cpu_forward.c: the result of a text is not finite. */

@@ -110,7 +110,6 @@ static size_t lay_out(fl_engine *e, const fl_encoder *encoder, float *base) {
         e->decoder      = take(&at, fl_cpu_pad(e->desc.vocab) * e->embed16);
         e->decoder_bias = take(&at, fl_cpu_pad(e->desc.vocab));
     }
-    e->zeros = take(&at, e->head16);
     for (uint32_t i = 0; i < e->desc.layers; i++) {
         lay_out_layer(e, i, &e->layers[i], &at);
     }
