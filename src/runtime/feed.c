@@ -142,6 +142,20 @@ static bool is_pair(const fl_request *r, size_t index) {
     return r->query || !r->second.pointers || r->second.pointers[index];
 }
 
+/* Ids that text `index` and `more` bytes can have at most; its length is not known to be right yet. */
+static size_t bytes_bound(const fl_request *r, const fletch_texts *texts, size_t index,
+                          size_t more) {
+    const char *text  = NULL;
+    size_t      size  = 0;
+    size_t      limit = r->encode.max_length;
+    if (fl_texts_at(texts, index, &text, &size, NULL) < 0)
+        return 1;
+    if (size >= limit) /* a byte is rarely more than a token; the limit bounds it anyway */
+        return limit;
+    size_t most = fl_tokenizer_ids_max(r->model->tokenizer, size + more);
+    return most < limit ? most : limit;
+}
+
 /* Likewise for a pair in a chat, which is one text. */
 static size_t chat_bound(const fl_request *r, size_t index) {
     const char *text = NULL;
@@ -160,25 +174,10 @@ static size_t chat_bound(const fl_request *r, size_t index) {
 
 /* Likewise for a pair: one text is the query, or there are two. */
 static size_t pair_bound(const fl_request *r, size_t index) {
-    const fl_tokenizer *tokenizer = r->model->tokenizer;
-    const char         *text      = NULL;
-    size_t              size = 0, limit = r->encode.max_length, rest = r->query_count;
-    if (fl_texts_at(&r->texts, index, &text, &size, NULL) < 0)
-        return 1;
-    if (size >= limit)
-        return limit;
-    size_t most = fl_tokenizer_ids_max(tokenizer, size + r->prompt_size);
-    if (r->second.count > 0) {
-        if (fl_texts_at(&r->second, index, &text, &size, NULL) < 0)
-            return 1;
-        if (size >= limit)
-            return limit;
-        rest = fl_tokenizer_ids_max(tokenizer, size);
-    }
-    if (rest >= limit)
-        return limit;
-    most += rest + fl_tokenizer_pair_special_count(tokenizer);
-    return most < limit ? most : limit;
+    size_t most = bytes_bound(r, &r->texts, index, r->prompt_size);
+    most += r->second.count > 0 ? bytes_bound(r, &r->second, index, 0) : r->query_count;
+    most += fl_tokenizer_pair_special_count(r->model->tokenizer);
+    return most < r->encode.max_length ? most : r->encode.max_length;
 }
 
 /* Tokens that a text has at least, because it is filled up; 0: it is not. */
@@ -187,27 +186,16 @@ static size_t filled_to(const fl_request *r, size_t index) {
                                                                  : 0;
 }
 
-/* Ids that text `index` can have at most; its length is not known to be right
- * yet. */
 static size_t text_bound(const fl_request *r, size_t index) {
     if (r->pairs && is_pair(r, index))
         return r->model->model->chat_count > 0 ? chat_bound(r, index) : pair_bound(r, index);
-    const char *text  = NULL;
-    size_t      size  = 0;
-    size_t      limit = r->encode.max_length;
-    if (fl_item_is_ids(r, index)) {
-        const int32_t *ids;
-        if (fl_ids_at(r, index, &ids, &size, NULL) < 0)
-            return 1;
-        return size < limit ? size : limit;
-    }
-    if (fl_texts_at(&r->texts, index, &text, &size, NULL) < 0)
+    if (!fl_item_is_ids(r, index))
+        return bytes_bound(r, &r->texts, index, r->prompt_size);
+    const int32_t *ids;
+    size_t         count, limit = r->encode.max_length;
+    if (fl_ids_at(r, index, &ids, &count, NULL) < 0)
         return 1;
-    if (size >= limit) /* a byte is rarely more than a token; the limit bounds it
-                        anyway */
-        return limit;
-    size_t most = fl_tokenizer_ids_max(r->model->tokenizer, size + r->prompt_size);
-    return most < limit ? most : limit;
+    return count < limit ? count : limit;
 }
 
 static size_t ids_bound(const fl_request *r, size_t index) {
