@@ -11,6 +11,8 @@
 
 #include "engines/cpu/kernels/avx512/avx512.h"
 #include "engines/cpu/kernels/narrow.h"
+
+#define FL_WEIGHTS_SUM(v) vec_sum(_mm512_zextps256_ps512(_mm512_castps512_ps256(v)))
 #include "engines/cpu/kernels/wide/attention_tiles.h"
 
 FL_INLINE __m256i rounded(const float *x) {
@@ -67,36 +69,12 @@ FL_INLINE void powers_of_2(vec t[SOFT_VECS]) {
     }
 }
 
-/* The weights of rows r and on, as pairs where their scores begin, and the sums of them. */
-FL_INLINE void rows_weights(group *g, size_t r) {
-    const vec      log2e = vec_set(1.44269502e+00f);
+/* As pairs, from where the row's scores begin; sums are in the lower half. */
+FL_INLINE vec keep_weights(float *s, size_t j, vec weights, vec sum) {
     const __m256bh ones  = (__m256bh)_mm256_set1_epi16(0x3f80);
-    vec            minus[SOFT_ROWS];
-    __m256         sum[SOFT_ROWS];
-    float         *s[SOFT_ROWS];
-    FL_UNROLL for (int i = 0; i < SOFT_ROWS; i++) {
-        size_t row = r + (size_t)i < g->rows ? r + (size_t)i : g->rows - 1;
-        s[i]       = soft_row(g, row);
-        minus[i]   = vec_set(-g->top[row]) * log2e;
-        sum[i]     = _mm256_setzero_ps();
-    }
-    for (size_t j = 0; j < g->n16; j += FL_CPU_LANES) {
-        vec e[SOFT_ROWS];
-        FL_UNROLL for (int i = 0; i < SOFT_ROWS; i++) {
-            e[i] = vec_fma(vec_load(s[i] + j), log2e, minus[i]);
-        }
-        powers_of_2(e);
-        FL_UNROLL for (int i = 0; i < SOFT_ROWS; i++) {
-            __m256bh pairs = _mm512_cvtneps_pbh(e[i]);
-            sum[i]         = _mm256_dpbf16_ps(sum[i], pairs, ones);
-            _mm256_storeu_si256((__m256i *)(void *)(s[i] + j / 2), (__m256i)pairs);
-        }
-    }
-    FL_UNROLL for (int i = 0; i < SOFT_ROWS; i++) {
-        if (r + (size_t)i < g->rows) {
-            g->sum[r + (size_t)i] = vec_sum(_mm512_zextps256_ps512(sum[i]));
-        }
-    }
+    __m256bh       pairs = _mm512_cvtneps_pbh(weights);
+    _mm256_storeu_si256((__m256i *)(void *)(s + j / 2), (__m256i)pairs);
+    return _mm512_castps256_ps512(_mm256_dpbf16_ps(_mm512_castps512_ps256(sum), pairs, ones));
 }
 
 static void run_group(group *g) {
@@ -111,9 +89,7 @@ static void run_group(group *g) {
     g->v_stride            = at->d;
     g->steps               = (g->keys + 1) / 2;
     attention_scores(g);
-    for (size_t r = 0; r < g->rows; r += SOFT_ROWS) {
-        rows_weights(g, r);
-    }
+    attention_weights(g, powers_of_2, keep_weights);
     attention_values(g);
 }
 

@@ -182,6 +182,56 @@ static void attention_scores(group *g) {
     attention_join_tops(g);
 }
 
+#ifndef FL_WEIGHTS_SUM /* of the lanes of a sum of weights */
+#define FL_WEIGHTS_SUM vec_sum
+#endif
+
+/* t[i] = 2^t[i]; and a vector of weights to its place among those of the row s, and to their sum. */
+typedef void (*power_fn)(vec t[SOFT_VECS]);
+typedef vec (*keep_fn)(float *s, size_t j, vec weights, vec sum);
+
+/* e^(s - top) over rows r and on, which is 2^t with t = s log2 e - top log2 e in one FMA: its rounding costs
+ * t 2^-24 of a weight of 2^t. And the sums of the weights. */
+FL_INLINE void rows_weights(group *g, size_t r, power_fn power, keep_fn keep) {
+    const vec log2e = vec_set(1.44269502e+00f);
+    vec       minus[SOFT_ROWS], sum[SOFT_VECS];
+    float    *s[SOFT_ROWS];
+    FL_UNROLL for (int i = 0; i < SOFT_ROWS; i++) {
+        size_t row = r + (size_t)i < g->rows ? r + (size_t)i : g->rows - 1;
+        s[i]       = soft_row(g, row);
+        minus[i]   = vec_set(-g->top[row]) * log2e;
+    }
+    FL_UNROLL for (int i = 0; i < SOFT_VECS; i++) {
+        sum[i] = vec_zero();
+    }
+    for (size_t j = 0; j < g->n16; j += FL_CPU_LANES) {
+        vec e[SOFT_VECS];
+        FL_UNROLL for (int i = 0; i < SOFT_VECS; i++) {
+            const float *at = s[i / FL_PANEL_VECS] + j + i % FL_PANEL_VECS * FL_VEC_LANES;
+            e[i]            = vec_fma(vec_load(at), log2e, minus[i / FL_PANEL_VECS]);
+        }
+        power(e);
+        FL_UNROLL for (int i = 0; i < SOFT_VECS; i++) {
+            sum[i] = keep(s[i / FL_PANEL_VECS], j + (size_t)(i % FL_PANEL_VECS) * FL_VEC_LANES,
+                          e[i], sum[i]);
+        }
+    }
+    FL_UNROLL for (int i = 0; i < SOFT_ROWS; i++) {
+        FL_UNROLL for (int v = 1; v < FL_PANEL_VECS; v++) {
+            sum[i * FL_PANEL_VECS] += sum[i * FL_PANEL_VECS + v];
+        }
+        if (r + (size_t)i < g->rows) {
+            g->sum[r + (size_t)i] = FL_WEIGHTS_SUM(sum[i * FL_PANEL_VECS]);
+        }
+    }
+}
+
+FL_INLINE void attention_weights(group *g, power_fn power, keep_fn keep) {
+    for (size_t r = 0; r < g->rows; r += SOFT_ROWS) {
+        rows_weights(g, r, power, keep);
+    }
+}
+
 /* What the group's weights make of the values; their sums are in g->sum. */
 static void attention_values(group *g) {
 #define VALUE(rows)      value_##rows,

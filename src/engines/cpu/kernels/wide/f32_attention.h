@@ -5,10 +5,6 @@
 
 #include "engines/cpu/kernels/wide/attention_tiles.h"
 
-#ifndef FL_WEIGHTS_SUM /* avx2.h adds its lanes in another order */
-#define FL_WEIGHTS_SUM vec_sum
-#endif
-
 /* t[i] = 2^t[i], t clamped to -126; relative error 2.2e-7 (lab/cpu/fit.py). NaN stays. */
 FL_INLINE void powers_of_2(vec t[SOFT_VECS]) {
     static const float poly[] = {1.000000119e+00f, 6.931469440e-01f, 2.402212024e-01f,
@@ -31,40 +27,9 @@ FL_INLINE void powers_of_2(vec t[SOFT_VECS]) {
     }
 }
 
-/* e^(s - top) in place over rows r and on, which is 2^t with t = s log2 e - top log2 e in one FMA: its
- * rounding costs t 2^-24 of a weight of 2^t. And the sums of the weights. */
-FL_INLINE void rows_weights(group *g, size_t r) {
-    const vec log2e = vec_set(1.44269502e+00f);
-    vec       minus[SOFT_ROWS], sum[SOFT_VECS];
-    float    *s[SOFT_ROWS];
-    FL_UNROLL for (int i = 0; i < SOFT_ROWS; i++) {
-        size_t row = r + (size_t)i < g->rows ? r + (size_t)i : g->rows - 1;
-        s[i]       = soft_row(g, row);
-        minus[i]   = vec_set(-g->top[row]) * log2e;
-    }
-    FL_UNROLL for (int i = 0; i < SOFT_VECS; i++) {
-        sum[i] = vec_zero();
-    }
-    for (size_t j = 0; j < g->n16; j += FL_CPU_LANES) {
-        vec e[SOFT_VECS];
-        FL_UNROLL for (int i = 0; i < SOFT_VECS; i++) {
-            const float *at = s[i / FL_PANEL_VECS] + j + i % FL_PANEL_VECS * FL_VEC_LANES;
-            e[i]            = vec_fma(vec_load(at), log2e, minus[i / FL_PANEL_VECS]);
-        }
-        powers_of_2(e);
-        FL_UNROLL for (int i = 0; i < SOFT_VECS; i++) {
-            vec_store(s[i / FL_PANEL_VECS] + j + i % FL_PANEL_VECS * FL_VEC_LANES, e[i]);
-            sum[i] += e[i];
-        }
-    }
-    FL_UNROLL for (int i = 0; i < SOFT_ROWS; i++) {
-        FL_UNROLL for (int v = 1; v < FL_PANEL_VECS; v++) {
-            sum[i * FL_PANEL_VECS] += sum[i * FL_PANEL_VECS + v];
-        }
-        if (r + (size_t)i < g->rows) {
-            g->sum[r + (size_t)i] = FL_WEIGHTS_SUM(sum[i * FL_PANEL_VECS]);
-        }
-    }
+FL_INLINE vec keep_weights(float *s, size_t j, vec weights, vec sum) {
+    vec_store(s + j, weights);
+    return sum + weights;
 }
 
 static void pack_block(const fl_attention *at, size_t begin, size_t n) {
@@ -73,9 +38,7 @@ static void pack_block(const fl_attention *at, size_t begin, size_t n) {
 
 static void run_group(group *g) {
     attention_scores(g);
-    for (size_t r = 0; r < g->rows; r += SOFT_ROWS) {
-        rows_weights(g, r);
-    }
+    attention_weights(g, powers_of_2, keep_weights);
     if (!attention_open(g)) {
         attention_hide(g, 0.0f);
     }
