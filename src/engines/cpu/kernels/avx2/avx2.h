@@ -56,12 +56,6 @@ FL_INLINE float vec_highest(vec v) {
     s        = _mm_max_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
-/* Lanes 0 … count - 1 of a, the others of b; count may be below 0 or above 8. */
-FL_INLINE vec vec_first(ptrdiff_t count, vec a, vec b) {
-    int  limit = count > 8 ? 8 : (int)count;
-    ivec mask  = ivec_set(limit) > (ivec){0, 1, 2, 3, 4, 5, 6, 7};
-    return _mm256_blendv_ps(b, a, (vec)mask);
-}
 
 /* acc += x * y, in place. As an intrinsic gcc 12 folds the load of a B row into each of the six
  * FMAs and rotates accumulators through spills (87 % of peak); pinned to this form it is 96 %. Integers

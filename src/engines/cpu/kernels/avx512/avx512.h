@@ -48,11 +48,6 @@ FL_INLINE float vec_sum(vec v) {
 FL_INLINE float vec_highest(vec v) {
     return _mm512_reduce_max_ps(v);
 }
-/* Lanes 0 … count - 1 of a, the others of b; count may be below 0 or above 16. */
-FL_INLINE vec vec_first(ptrdiff_t count, vec a, vec b) {
-    unsigned mask = count <= 0 ? 0 : count >= 16 ? 0xFFFFu : (1u << count) - 1;
-    return _mm512_mask_mov_ps(b, (__mmask16)mask, a);
-}
 
 /* acc += x * y in place: as an intrinsic the compiler may fold the load of a B row into each FMA,
  * or the broadcast of A into both. bfloat16 and integers have theirs before this header: two or four

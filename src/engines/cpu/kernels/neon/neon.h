@@ -43,12 +43,6 @@ FL_INLINE float vec_sum(vec v) {
 FL_INLINE float vec_highest(vec v) {
     return vmaxvq_f32(v);
 }
-/* Lanes 0 … count - 1 of a, the others of b; count may be below 0 or above 4. */
-FL_INLINE vec vec_first(ptrdiff_t count, vec a, vec b) {
-    static const int32_t lane[4] = {0, 1, 2, 3};
-    int                  limit   = count < 0 ? 0 : count > 4 ? 4 : (int)count;
-    return vbslq_f32(vcltq_s32(vld1q_s32(lane), vdupq_n_s32(limit)), a, b);
-}
 
 /* One step of k: every row times lane `lane` of its a. */
 #define STEP(lane)                                                                                 \

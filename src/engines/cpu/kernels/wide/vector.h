@@ -6,6 +6,7 @@
 #ifndef FL_ENGINES_CPU_KERNELS_WIDE_VECTOR_H
 #define FL_ENGINES_CPU_KERNELS_WIDE_VECTOR_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "engines/cpu/kernels/wide/macros.h"
@@ -38,6 +39,13 @@ FL_INLINE ivec ivec_set(int32_t x) {
 }
 FL_INLINE vec ivec_to_float(ivec a) {
     return __builtin_convertvector(a, vec);
+}
+/* Lanes 0 … count - 1 of a, the others of b; count may be below 0 or above their number. */
+FL_INLINE vec vec_first(ptrdiff_t count, vec a, vec b) {
+    static const int32_t lane[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    int32_t limit = count < 0 ? 0 : count > FL_VEC_LANES ? FL_VEC_LANES : (int32_t)count;
+    ivec    first = ivec_load(lane) < ivec_set(limit); /* all ones, and 0 */
+    return (vec)((first & (ivec)a) | (~first & (ivec)b));
 }
 
 #endif
