@@ -21,7 +21,7 @@ enum {
 };
 #define FL_WIDE_EACH(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
 
-typedef __m512  vec;
+typedef float   vec __attribute__((vector_size(64)));
 typedef int32_t ivec __attribute__((vector_size(sizeof(vec))));
 
 #include "engines/cpu/kernels/wide/vector.h"
@@ -97,8 +97,8 @@ FL_INLINE int32_t tile_rows_four(const tile_rows *a, int r, size_t bytes) {
 /* acc += one step of k; `step` from where the rows stand. */
 FL_INLINE void wide_step(int rows, int panels, const tile_rows *a, size_t step, const float *b,
                          size_t panel_stride, vec acc[FL_WIDE_ROWS][FL_WIDE_PANELS]) {
-    vec first  = _mm512_loadu_ps(b);
-    vec second = panels > 1 ? _mm512_loadu_ps(b + panel_stride) : first;
+    vec first  = vec_load(b);
+    vec second = panels > 1 ? vec_load(b + panel_stride) : first;
     FL_UNROLL for (int r = 0; r < rows; r++) {
         int32_t four = tile_rows_four(a, r, step * sizeof(float));
         vec     x    = _mm512_castsi512_ps(_mm512_set1_epi32(four));

@@ -48,9 +48,8 @@ static void pack_keys(const float *k, size_t stride, size_t n, size_t d, float *
 
 /* scores[row … row + rows][j … j + 16 panels - 1] */
 FL_INLINE void score_tile(int rows, int panels, const group *g, size_t row, size_t j) {
-    const float *bias = g->bias ? g->bias + (ptrdiff_t)j - (ptrdiff_t)row : NULL;
-    float       *s    = g->scores + row * g->n16 + j;
-    vec          acc[FL_WIDE_ROWS][FL_WIDE_VECS];
+    float *s = g->scores + row * g->n16 + j;
+    vec    acc[FL_WIDE_ROWS][FL_WIDE_VECS];
     FL_UNROLL for (int r = 0; r < rows; r++) {
         FL_UNROLL for (int v = 0; v < panels * FL_PANEL_VECS; v++) {
             acc[r][v] = vec_zero();
@@ -58,15 +57,24 @@ FL_INLINE void score_tile(int rows, int panels, const group *g, size_t row, size
     }
     wide_chain(rows, panels, g->q + row * g->q_stride, g->q_stride, g->panels + j * g->depth,
                FL_CPU_LANES, FL_CPU_LANES * g->depth, g->depth, acc, 0, NULL, 0);
-    FL_UNROLL for (int r = 0; r < rows; r++, s += g->n16) {
-        FL_UNROLL for (int v = 0; v < panels * FL_PANEL_VECS; v++) {
-            ptrdiff_t left = (ptrdiff_t)(g->keys - j) - v * FL_VEC_LANES;
-            if (bias) { /* the next row is one further from every key */
+    if (g->bias) {
+        const float *bias = g->bias + (ptrdiff_t)j - (ptrdiff_t)row;
+        FL_UNROLL for (int r = 0; r < rows; r++) { /* the next row is one further from every key */
+            FL_UNROLL for (int v = 0; v < panels * FL_PANEL_VECS; v++) {
                 acc[r][v] += vec_load(bias - r + v * FL_VEC_LANES);
             }
-            if (left < FL_VEC_LANES) {
+        }
+    }
+    if (j + (size_t)panels * FL_CPU_LANES > g->keys) { /* scores past the text */
+        FL_UNROLL for (int v = 0; v < panels * FL_PANEL_VECS; v++) {
+            ptrdiff_t left = (ptrdiff_t)(g->keys - j) - v * FL_VEC_LANES;
+            FL_UNROLL for (int r = 0; r < rows; r++) {
                 acc[r][v] = vec_first(left, acc[r][v], vec_set(-__builtin_inff()));
             }
+        }
+    }
+    FL_UNROLL for (int r = 0; r < rows; r++, s += g->n16) {
+        FL_UNROLL for (int v = 0; v < panels * FL_PANEL_VECS; v++) {
             vec_store(s + v * FL_VEC_LANES, acc[r][v]);
         }
     }
