@@ -23,12 +23,12 @@ size_t fl_chunk_bytes(size_t need);
 /* Take the working memory of one tokenising thread, and give it back; NULL: out of memory. In the middle of
  * long texts it is asked whether they are unwanted (NULL: nobody is). */
 typedef struct fl_feeder fl_feeder;
-fl_feeder               *fl_feeder_take(fletch_model *model, int (*unwanted)(void *user), void *user,
-                                        fletch_error *error);
-void                     fl_feeder_give(fletch_model *model, fl_feeder *feeder);
-void                     fl_feeders_free(fletch_model *model);
-fl_token_scratch        *fl_feeder_scratch(fl_feeder *feeder);
-fl_buf                  *fl_feeder_text(fl_feeder *feeder); /* for texts in the making */
+fl_feeder        *fl_feeder_take(fletch_model *model, int (*unwanted)(void *user), void *user,
+                                 fletch_error *error);
+void              fl_feeder_give(fletch_model *model, fl_feeder *feeder);
+void              fl_feeders_free(fletch_model *model);
+fl_token_scratch *fl_feeder_scratch(fl_feeder *feeder);
+fl_buf           *fl_feeder_text(fl_feeder *feeder); /* for texts in the making */
 /* A feeder's question: the request was cancelled or is late, or its caller wants it no more. And the error
  * that says which. */
 int fl_feed_unwanted(void *request);
