@@ -12,16 +12,14 @@ enum { FL_A_BYTES = 4 };
 #include "engines/cpu/kernels/wide/f32_norm.h"
 #include "engines/cpu/kernels/wide/f32_rows.h"
 
+#define FL_TABLE_ACTIVATIONS(kernel)                                                               \
+    {                                                                                              \
+        [FL_ACT_GELU_ERF] = kernel##_gelu_erf, [FL_ACT_GELU_TANH] = kernel##_gelu_tanh,            \
+        [FL_ACT_SILU] = kernel##_silu, [FL_ACT_RELU] = kernel##_relu                               \
+    }
 #define FL_TABLE_F32                                                                               \
     .panels = FL_WIDE_PANELS, .gemm = wide_gemm, .attention = wide_attention,                      \
     .layer_norm = wide_layer_norm, .rms_norm = wide_rms_norm, .rotate = wide_rotate,               \
-    .activation = {[FL_ACT_GELU_ERF]  = wide_gelu_erf,                                             \
-                   [FL_ACT_GELU_TANH] = wide_gelu_tanh,                                            \
-                   [FL_ACT_SILU]      = wide_silu,                                                 \
-                   [FL_ACT_RELU]      = wide_relu},                                                     \
-    .gating     = {[FL_ACT_GELU_ERF]  = wide_gate_gelu_erf,                                        \
-                   [FL_ACT_GELU_TANH] = wide_gate_gelu_tanh,                                       \
-                   [FL_ACT_SILU]      = wide_gate_silu,                                            \
-                   [FL_ACT_RELU]      = wide_gate_relu}
+    .activation = FL_TABLE_ACTIVATIONS(wide), .gating = FL_TABLE_ACTIVATIONS(wide_gate)
 
 #endif

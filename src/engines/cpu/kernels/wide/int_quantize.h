@@ -8,8 +8,9 @@
  *          the greatest, among unsigned ones the greatest negative value, and beyond both lie infinity
  *          and NaN. Two operations a vector find both ends, and whether all values are finite.
  *
- * Behind its vectors an instruction set gives ivec_max and ivec_highest of signed integers, ivec_over and ivec_topmost of unsigned ones, and a pack_fn: 16 values, multiplied already, to
- * the nearest integers, ties to even. */
+ * Behind its vectors an instruction set gives ivec_max and ivec_highest of signed integers, ivec_over and
+ * ivec_topmost of unsigned ones, and a pack_fn: 16 values, multiplied already, to the nearest integers,
+ * ties to even. */
 #ifndef FL_ENGINES_CPU_KERNELS_WIDE_INT_QUANTIZE_H
 #define FL_ENGINES_CPU_KERNELS_WIDE_INT_QUANTIZE_H
 
