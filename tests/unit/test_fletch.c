@@ -4,6 +4,7 @@
  * threads get the bytes they would get alone.
  * Right vectors are the business of tests/golden; here a row is compared with the same text's row. */
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -116,6 +117,8 @@ Test(fletch, a_file_that_the_disk_does_not_give_is_named) {
     fletch_error  error;
     fletch_model *model;
     folder_make();
+    if (symlink("/proc/self/mem", folder_path(files[0])) != 0 && errno == EPERM)
+        cr_skip_test("this system has no links");
     char *whole = realpath(PROMPTS, NULL), from[4096];
     for (int bad = 0; bad <= FILES; bad++) {
         for (int i = 0; i < FILES; i++) {
