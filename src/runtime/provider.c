@@ -229,22 +229,19 @@ static bool goes_on(const fl_config *config) {
            (!alone || fl_config_is_set(config, FL_KEY_PROVIDER_FALLBACK));
 }
 
-/* One to try, and why it is there. */
+/* Why a provider is tried: provider.order names it, its "auto" takes it, or it stands behind all of them. */
+typedef enum candidacy { NAMED, CHOSEN, LAST } candidacy;
+
 typedef struct candidate {
     const provider *provider;
-    enum {
-        NAMED,
-        CHOSEN,
-        LAST
-    } why; /* by provider.order; by its "auto"; behind all that it names */
+    candidacy       why;
 } candidate;
 
-static void add_candidate(candidate *chain, unsigned *count, const provider *p, int why) {
+static void add_candidate(candidate *chain, unsigned *count, const provider *p, candidacy why) {
     for (unsigned i = 0; i < *count; i++)
         if (chain[i].provider == p)
             return;
-    chain[*count].provider = p;
-    chain[(*count)++].why  = why;
+    chain[(*count)++] = (candidate){p, why};
 }
 
 /* provider.order spelled out, each provider once; the first entry alone where refusals are not passed
@@ -320,23 +317,23 @@ static bool describe_one(const provider *p, const fl_config *config, fl_probe *p
 }
 
 /* Who of provider.order is opened now, and who takes over when it falls out, one after the other. */
-static int describe_chain(const fl_config *config, fletch_property_fn fn, void *user) {
+static int describe_chain(const fl_config *config, const bool usable[PROVIDERS],
+                          fletch_property_fn fn, void *user) {
     candidate chain[PROVIDERS];
-    fl_probe  probe;
     char      value[128] = "";
-    unsigned  count, usable = 0;
+    unsigned  count, found = 0;
     if (chain_of(config, chain, &count, NULL) < 0)
         return 0; /* opening says what is wrong */
     for (unsigned i = 0; i < count; i++) {
         size_t size = strlen(value);
-        if (describe_one(chain[i].provider, config, &probe))
-            snprintf(value + size, sizeof value - size, "%s%s", usable++ ? ", then " : "",
+        if (usable[chain[i].provider - providers])
+            snprintf(value + size, sizeof value - size, "%s%s", found++ ? ", then " : "",
                      chain[i].provider->name);
     }
-    return fn(user, "provider.chain", usable ? value : "nobody",
-              usable > 1   ? "who is opened, and who takes over when it falls out"
-              : usable > 0 ? "nobody takes over when it falls out"
-                           : "why, stands above");
+    return fn(user, "provider.chain", found ? value : "nobody",
+              found > 1   ? "who is opened, and who takes over when it falls out"
+              : found > 0 ? "nobody takes over when it falls out"
+                          : "why, stands above");
 }
 
 /* What runs the provider cpu besides our own engine, and other providers:
@@ -368,18 +365,19 @@ static int describe_devices(const provider *p, const fl_config *config, fletch_p
 }
 
 int fl_provider_describe(const fl_config *config, fletch_property_fn fn, void *user) {
+    bool usable[PROVIDERS];
     for (unsigned i = 0; i < PROVIDERS; i++) {
         fl_probe probe;
-        bool     usable = describe_one(&providers[i], config, &probe);
         char     name[48], value[sizeof probe.reason + 16];
+        usable[i] = describe_one(&providers[i], config, &probe);
         snprintf(name, sizeof name, "provider.%s", providers[i].name);
-        snprintf(value, sizeof value, "%s: %s", usable ? "usable" : "no", probe.reason);
+        snprintf(value, sizeof value, "%s: %s", usable[i] ? "usable" : "no", probe.reason);
         int stop = fn(user, name, value, "");
-        if (stop == 0 && usable && is(providers[i].name, "cuda"))
+        if (stop == 0 && usable[i] && is(providers[i].name, "cuda"))
             stop = describe_devices(&providers[i], config, fn, user);
         if (stop)
             return stop;
     }
     int stop = describe_onnxruntime(config, fn, user);
-    return stop ? stop : describe_chain(config, fn, user);
+    return stop ? stop : describe_chain(config, usable, fn, user);
 }

@@ -228,9 +228,9 @@ def test_a_gpu_under_windows_is_seen_by_its_own_file(fletch, simulated, tmp_path
     alone = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /dev && exec "$@"', devices]
     if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("a mount namespace takes root")
-    result = subprocess.run([*alone, commandline.BIN, "doctor", "--format", "json"], stdin=subprocess.PIPE, capture_output=True,
-                            env=fletch.environment(**simulated | {"FLETCH_PROVIDER_HARDWARE_DETECTION": "true"}), check=False)
-    found = {item["name"]: item["value"] for item in json.loads(result.stdout)["machine"]}
+    inside = lambda *words, env: subprocess.run([*alone, commandline.BIN, *words], stdin=subprocess.PIPE, capture_output=True,
+                                                env=fletch.environment(**env), check=False)
+    found = machine(inside, **simulated | {"FLETCH_PROVIDER_HARDWARE_DETECTION": "true"})
     assert found["provider.cuda"].startswith(told)
 
 
