@@ -65,8 +65,8 @@ int fl_map_open(fl_map *map, const char *path, fletch_error *error) {
         if (data == NULL) {
             result = fl_fail_errno(error, errno, "cannot map", path);
         } else {
-            map->data = data;
-            map->size = size;
+            *map = (fl_map){data, size, fd};
+            return 0;
         }
     }
     close(fd);
@@ -81,8 +81,32 @@ static void *unconst(const unsigned char *data) {
 void fl_map_close(fl_map *map) {
     if (map->data != NULL) {
         fl_os_unmap(unconst(map->data), map->size);
+        close(map->fd);
     }
     *map = (fl_map){0};
+}
+
+/* Linux caches files in pieces of up to 2 MiB, aligned to their size, and from 6.18 on maps the whole piece
+ * for one byte of it: what lies around a tensor is there again when its neighbour is read. */
+void fl_map_release(const fl_map *map, const void *from, size_t size) {
+    enum { PIECE = 2 << 20 };
+    size_t first = (size_t)((const unsigned char *)from - map->data);
+    size_t last  = (first + size + PIECE - 1) & ~(size_t)(PIECE - 1);
+    first &= ~(size_t)(PIECE - 1);
+    fl_pages_release(map->data + first, (last < map->size ? last : map->size) - first);
+}
+
+bool fl_map_copy(const fl_map *map, const void *from, size_t size, void *out) {
+    int64_t at   = (const unsigned char *)from - map->data;
+    size_t  done = 0;
+    while (done < size) {
+        ssize_t count = pread(map->fd, (char *)out + done, size - done, at + (int64_t)done);
+        if (count == 0 || (count < 0 && errno != EINTR)) {
+            return false;
+        }
+        done += count > 0 ? (size_t)count : 0;
+    }
+    return true;
 }
 
 static int fail_too_large(const char *path, size_t size_max, fletch_error *error) {

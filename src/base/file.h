@@ -16,11 +16,20 @@
 typedef struct fl_map {
     const unsigned char *data; /* NULL for an empty file */
     size_t               size;
+    int                  fd; /* for fl_map_copy; only where data is not NULL */
 } fl_map;
 
 /* Map a whole regular file. ENOTFOUND, EIO, or EINVAL for a folder or device. On failure *map is empty. */
 int  fl_map_open(fl_map *map, const char *path, fletch_error *error);
 void fl_map_close(fl_map *map); /* idempotent */
+
+/* Give the pages of [from, from + size) back, and those that a kernel may have brought along with them; they
+ * come again when they are read. Any thread, and others may be reading there. */
+void fl_map_release(const fl_map *map, const void *from, size_t size);
+
+/* Copy bytes of the mapping to `out` without bringing its pages into the process. False: the file does not
+ * give them any more. Any thread. */
+bool fl_map_copy(const fl_map *map, const void *from, size_t size, void *out);
 
 /* Append the whole file (or pipe) to *out; refuses more than `size_max` bytes. On failure nothing is
  * appended, and a buffer that was empty holds no memory. */

@@ -257,7 +257,7 @@ static unsigned read_escape(fl_json_in *in, size_t at, char out[4], size_t *end)
         (void)fail_at(in, at, "invalid escape");
         return 0;
     }
-    uint32_t code_point;
+    uint32_t code_point = 0;
     if (!read_unicode(in, at, &code_point, end)) {
         return 0;
     }

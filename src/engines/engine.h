@@ -67,8 +67,8 @@ typedef struct fl_batch {
     const uint8_t *each; /* [texts] 1: nothing is pooled, every token's row of `hidden` values goes
                             to rows[text], one after the other; NULL: every text is pooled */
     fl_batch_note *note; /* or NULL: nobody asks */
-    bool scarce; /* less memory is left than the model may map: pages of the weights' files go back
-                              as soon as they were read */
+    bool scarce; /* less memory is left than the model may map: what is read of the weights' files
+                    stays out of the process */
 } fl_batch;
 
 /* What one replica is opened with. Pointers are borrowed: `config`, `log`, `trace` and

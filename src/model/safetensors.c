@@ -8,7 +8,7 @@
  *         that the index promises are gathered in one merged table. Nothing is copied: a tensor is
  *         a view of its map.
  * Memory  the maps and tables, until close. An engine gives pages back
- *         by fl_pages_release once it has packed them.
+ *         by fl_map_release once it has packed them.
  * Threads immutable after opening.
  * Proof   tests/unit/test_safetensors.c. */
 #include "model/safetensors.h"
@@ -31,7 +31,7 @@ enum {
 typedef struct shard {
     char           *path; /* owned */
     const char     *name; /* its end: inside the folder, or the path of a single file */
-    fl_map          map;
+    fl_map         *map;  /* owned: tensors point to it */
     fl_tensor_table table;
 } shard;
 
@@ -46,6 +46,14 @@ static const fl_tensor_table *table_of(const fl_safetensors *file) {
     return file->sharded ? &file->merged : &file->shards[0].table;
 }
 
+static void close_shard(shard *s) {
+    fl_table_free(&s->table);
+    if (s->map != NULL)
+        fl_map_close(s->map);
+    fl_free(s->map);
+    fl_free(s->path);
+}
+
 /* Map and check one file and append it to file->shards. */
 static int add_shard(fl_safetensors *file, const char *name, const char *path,
                      fletch_error *error) {
@@ -53,18 +61,21 @@ static int add_shard(fl_safetensors *file, const char *name, const char *path,
         return fl_fail_nomem(error, (file->count + 1) * sizeof *file->shards, "shards");
     shard *added = &file->shards[file->count];
     memset(added, 0, sizeof *added);
-    FL_TRY(fl_map_open(&added->map, path, error));
-    int status = (fl_path_ends_with(path, ".pt") ? fl_torch_read : fl_header_read)(
-        &added->table, added->map.data, added->map.size, path, error);
-    if (status == 0 && (added->path = fl_strdup(path)) == NULL)
-        status = fl_fail_nomem(error, strlen(path), "a file name");
+    if ((added->map = fl_alloc_zero(1, sizeof *added->map)) == NULL ||
+        (added->path = fl_strdup(path)) == NULL) {
+        close_shard(added);
+        return fl_fail_nomem(error, sizeof *added->map + strlen(path), "a weight file");
+    }
+    int status = fl_map_open(added->map, path, error);
+    if (status == 0)
+        status = (fl_path_ends_with(path, ".pt") ? fl_torch_read : fl_header_read)(
+            &added->table, added->map->data, added->map->size, path, error);
     if (status != 0) {
-        fl_table_free(&added->table);
-        fl_map_close(&added->map);
+        close_shard(added);
         return status;
     }
     for (size_t i = 0; i < added->table.count; i++)
-        added->table.tensors[i].mapped = true;
+        added->table.tensors[i].map = added->map;
     added->name = added->path + strlen(path) - strlen(name);
     file->count++;
     return 0;
@@ -73,11 +84,8 @@ static int add_shard(fl_safetensors *file, const char *name, const char *path,
 void fl_safetensors_close(fl_safetensors *file) {
     if (file == NULL)
         return;
-    for (size_t i = 0; i < file->count; i++) {
-        fl_table_free(&file->shards[i].table);
-        fl_map_close(&file->shards[i].map);
-        fl_free(file->shards[i].path);
-    }
+    for (size_t i = 0; i < file->count; i++)
+        close_shard(&file->shards[i]);
     fl_free(file->shards);
     fl_table_free(&file->merged);
     fl_free(file);
@@ -212,5 +220,5 @@ const char *fl_safetensors_path(const fl_safetensors *file, size_t index) {
 
 void fl_safetensors_release(const fl_safetensors *file) {
     for (size_t i = 0; i < file->count; i++)
-        fl_pages_release(file->shards[i].map.data, file->shards[i].map.size);
+        fl_map_release(file->shards[i].map, file->shards[i].map->data, file->shards[i].map->size);
 }

@@ -26,12 +26,12 @@ enum { FL_RANK_MAX = 8 };
 struct fl_adapter;
 
 typedef struct fl_tensor {
-    const void *data; /* borrowed from the map; may be unaligned; NULL = absent */
-    uint64_t    bytes;
-    fl_dtype    dtype;
-    uint32_t    rank;
-    uint64_t    shape[FL_RANK_MAX];
-    bool mapped; /* of a read-only file mapping: its pages may be given back (fl_pages_release) */
+    const void              *data; /* borrowed from the map; may be unaligned; NULL = absent */
+    uint64_t                 bytes;
+    fl_dtype                 dtype;
+    uint32_t                 rank;
+    uint64_t                 shape[FL_RANK_MAX];
+    const struct fl_map     *map;     /* that data lies in (base/file.h); NULL: none */
     const struct fl_adapter *adapter; /* added to the elements when they are read; NULL: none */
 } fl_tensor;
 

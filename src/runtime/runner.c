@@ -497,11 +497,11 @@ static int forward(fl_runner *slot, uint32_t lo, uint32_t hi, fl_request **over)
     stage_inputs(slot, lo, hi, &batch);
     fl_trace_end(model->trace, "stage", begin, "texts", batch.texts);
     memset(slot->copied, 0, batch.texts * sizeof *slot->copied);
-    batch.note   = &note;
-    batch.scarce = fl_memory_room(model->memory) < replica->info.resident_bytes;
-    int status   = reserve(slot, &batch, &reserved);
+    batch.note = &note;
+    int status = reserve(slot, &batch, &reserved);
     if (status == FLETCH_OK)
         status = stage_rows(slot, lo, hi, &batch, &buffer, &capacity);
+    batch.scarce   = fl_memory_room(model->memory) < replica->info.resident_bytes;
     uint64_t start = fl_clock_ns();
     if (status == FLETCH_OK)
         status = replica->ops->forward(replica->engine, slot->number, &batch, &slot->error);

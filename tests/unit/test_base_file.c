@@ -70,7 +70,12 @@ Test(file, map_shows_the_bytes_and_refuses_what_is_no_file) {
     fl_pages_release(map.data, map.size);
     fl_pages_release(map.data + 1, map.size - 1);
     fl_pages_release(map.data + 9, 1);
+    fl_map_release(&map, map.data + 5000, 9000);
     cr_assert_eq(memcmp(map.data, large, map.size), 0, "released pages come back from the file");
+    char copy[9000];
+    cr_assert(fl_map_copy(&map, map.data + 3, sizeof copy, copy));
+    cr_assert_eq(memcmp(copy, large + 3, sizeof copy), 0);
+    cr_assert_not(fl_map_copy(&map, map.data + map.size - 10, 11, copy), "behind the end");
     fl_map_close(&map);
     fl_map_close(&map);
     put(in("empty"), "");

@@ -164,11 +164,17 @@ static int64_t seek(int fd, int64_t to) {
     return before;
 }
 
+/* Several threads may read one file so: where it begins goes with the call. */
 ssize_t posix_pread(int fd, void *out, size_t size, int64_t offset) {
     const int64_t before = seek(fd, offset);
-    const ssize_t count  = read(fd, out, size);
+    OVERLAPPED    at     = {.Offset = (DWORD)offset, .OffsetHigh = (DWORD)(offset >> 32)};
+    DWORD         count  = 0;
+    const bool    good =
+        ReadFile(handle_of(fd), out, size < INT_MAX ? (DWORD)size : INT_MAX, &count, &at);
+    const bool at_end = !good && GetLastError() == ERROR_HANDLE_EOF;
+    const int  status = good || at_end ? 0 : done(false);
     (void)seek(fd, before);
-    return count;
+    return status == 0 ? (ssize_t)count : -1;
 }
 
 ssize_t posix_pwrite(int fd, const void *data, size_t size, int64_t offset) {

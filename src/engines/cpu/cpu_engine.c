@@ -401,7 +401,7 @@ static void info(const fl_engine *e, fl_engine_info *out) {
                             .token_rows     = e->desc.layers > 0 && !e->desc.mlm,
                             .blind_tokens   = true,
                             .resident_bytes = e->weights_bytes + e->prompt.bytes +
-                                              (e->word.mapped ? e->word.bytes : 0)};
+                                              (e->word.map ? e->word.bytes : 0)};
 }
 
 static int describe(const fl_engine *e, fletch_property_fn fn, void *user) {

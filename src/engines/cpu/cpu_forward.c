@@ -8,7 +8,7 @@
  * Method   Tokens become rows of x, cpu_layers.c takes them through the layers, the rows of every text are
  *          pooled into its result, or copied there one by one. All of this is float32 in every precision.
  * Memory   Only what cpu_engine.c reserved; word rows are read where the file is mapped, and while memory
- *          is scarce their pages go back every few rows. Threads: a crew of more than one shares the first one's
+ *          is scarce a row is read by a call instead. Threads: a crew of more than one shares the first one's
  *          scratch.
  * Proof    tests/unit/test_engine*.c: against double precision, and bytes over batches and
  *          threads. */
@@ -16,13 +16,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/file.h"
 #include "base/number.h"
 #include "engines/cpu/crew.h"
-
-/* A row brings 64 KiB of the file's pages with it, 4 MiB until they go back; each time takes some 5 us,
- * and the rows in between a thousand times that. */
-enum { ROWS_TO_RELEASE = 64 };
 
 /* What an id's row is multiplied by. */
 static float word_scale(const fl_engine *e, int32_t id) {
@@ -33,11 +29,33 @@ static float word_scale(const fl_engine *e, int32_t id) {
     return scale;
 }
 
+/* Where memory is scarce a word's vector is read by a call: through the mapping it would bring up to 2 MiB
+ * of the file with it. An adapter is added by elements' places in the table. */
+static void word_row(const fl_engine *e, uint64_t index, float *row) {
+    enum { AT_ONCE = 1024 }; /* elements */
+    size_t    width = e->desc.embedding, size = fl_dtypes[e->word.dtype].bits / 8;
+    fl_tensor some = e->word;
+    if (!e->batch->scarce || e->word.map == NULL || e->word.adapter != NULL) {
+        fl_tensor_to_f32(&e->word, index * width, width, row);
+        return;
+    }
+    for (size_t k = 0, n; k < width; k += n) {
+        unsigned char bytes[AT_ONCE * sizeof(float)];
+        const char   *from = (const char *)e->word.data + (index * width + k) * size;
+        n                  = width - k < AT_ONCE ? width - k : AT_ONCE;
+        some.data          = from;
+        if (fl_map_copy(e->word.map, from, n * size, bytes)) {
+            some.data = bytes;
+        }
+        fl_tensor_to_f32(&some, 0, n, row + k);
+    }
+}
+
 /* row = word[id] scale + positions[position] */
 static void embed_token(const fl_engine *e, int32_t id, size_t position, float *row) {
     size_t width = e->desc.embedding;
     float  scale = word_scale(e, id);
-    fl_tensor_to_f32(&e->word, fl_cpu_word_row(&e->word_map, id) * width, width, row);
+    word_row(e, fl_cpu_word_row(&e->word_map, id), row);
     memset(row + width, 0, (e->embed16 - width) * sizeof(float));
     for (size_t k = 0; scale != 1.0f && k < width; k++) {
         row[k] *= scale;
@@ -91,12 +109,7 @@ static void embed(const fl_cpu_crew *c, float *y) {
                 continue;
             }
             embed_token(e, ids[i], position, own + held++ * e->embed16);
-            bool is_last = row + 1 == last;
-            if (batch->scarce && e->word.mapped &&
-                (is_last || (row - first) % ROWS_TO_RELEASE == 0)) {
-                fl_pages_release(e->word.data, e->word.bytes);
-            }
-            if (is_last || (e->project && held == e->rows_max)) {
+            if (row + 1 == last || (e->project && held == e->rows_max)) {
                 finish_rows(e, own, held, x);
                 x += held * e->hidden16;
                 held = e->project ? 0 : held;
@@ -193,7 +206,7 @@ static bool pools_words(const fl_engine *e, const fl_cpu_block *block) {
     bool alone = e->desc.layers == 0 && e->positions == NULL && e->embed_norm.weight == NULL &&
                  e->project == NULL && e->final_norm.weight == NULL && !e->decoder &&
                  (e->desc.embed_scale == 0.0f || e->desc.embed_scale == 1.0f);
-    return as_it_is && alone && !wants_any(e, block);
+    return as_it_is && alone && !e->batch->scarce && !wants_any(e, block);
 }
 
 static void pool_words(const fl_cpu_crew *c) {

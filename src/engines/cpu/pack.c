@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/number.h"
 #include "engines/cpu/cpu_engine.h"
@@ -482,24 +483,23 @@ typedef struct packing {
 } packing;
 
 static void release(const fl_tensor *slot, fl_layer_slot which) {
-    if (slot[which].mapped) {
-        fl_pages_release(slot[which].data, slot[which].bytes);
+    if (slot[which].map) {
+        fl_map_release(slot[which].map, slot[which].data, slot[which].bytes);
     }
 }
 
 static void pack_attention_piece(const fl_engine *e, const fl_tensor *slot,
                                  const fl_cpu_layer *layer, float *columns, bool again) {
     pack_attention(e, slot, layer, columns);
+    if (!again) {
+        pack_out(e, slot, layer, columns);
+        pack_norms(e, slot, layer);
+        pack_router(e, slot, layer);
+    }
     release(slot, FL_LAYER_Q_W);
     release(slot, FL_LAYER_K_W);
     release(slot, FL_LAYER_V_W);
-    if (again) {
-        return;
-    }
-    pack_out(e, slot, layer, columns);
     release(slot, FL_LAYER_O_W);
-    pack_norms(e, slot, layer);
-    pack_router(e, slot, layer);
 }
 
 static void pack_mlp_piece(const packing *work, const fl_tensor *slot, size_t index, size_t piece,

@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/mem.h"
 
 enum { OPSET = 20, CONTRIB_OPSET = 1 };
@@ -377,8 +378,8 @@ void fl_ort_graph_settle(const fl_encoder *encoder) {
     for (uint32_t i = 0; i < encoder->desc.layers; i++) {
         for (size_t m = 0; m < sizeof matrices / sizeof *matrices; m++) {
             const fl_tensor *w = &encoder->layer[i][matrices[m]];
-            if (w->mapped)
-                fl_pages_release(w->data, w->bytes);
+            if (w->map)
+                fl_map_release(w->map, w->data, w->bytes);
         }
     }
 }
