@@ -194,7 +194,7 @@ do_profile() {
     name_models
     say "profile: ${models[*]-}"
     has "the profile" fl-gpu || return
-    within 240 python3 bench/gpu/profile.py ${models[@]+"${models[@]}"} --program "$build/fl-gpu" --work "$work/texts" --proposals ${toys[@]+"${toys[@]}" --set batch.max_tokens=512} >"$logs/profile.md" 2>"$logs/profile.log" ||
+    within 240 python3 bench/gpu/kernel_times.py ${models[@]+"${models[@]}"} --program "$build/fl-gpu" --work "$work/texts" --proposals ${toys[@]+"${toys[@]}" --set batch.max_tokens=512} >"$logs/profile.md" 2>"$logs/profile.log" ||
         miss "the profile" "$logs/profile.log"
     if grep -q '^failed' "$logs/profile.md"; then miss "a model of the profile: $logs/profile.md"; fi
 }

@@ -41,6 +41,13 @@ def test_scripts_are_bash_and_executable(path):
     assert os.access(path, os.X_OK) or path.name == "say.sh"
 
 
+def test_no_script_has_the_name_of_a_standard_module():
+    """A program's own folder is searched first: bench/gpu/profile.py was what torch got for Python's `profile`."""
+    folders = ("bench", "deploy", "examples", "lab", "tests", "tools")
+    scripts = [path for folder in folders for path in (house.ROOT / folder).rglob("*.py")]
+    assert scripts and [path for path in scripts if path.stem in sys.stdlib_module_names] == []
+
+
 def test_nothing_missing_needs_neither_root_nor_network(scratch):
     stand_in(scratch / "bin", "dpkg-query", "echo installed")
     stand_in(scratch / "bin", "apt-get", "echo called >&2; exit 1")

@@ -2,7 +2,7 @@
 /* cuda_profile.c - how long each kernel of a batch took on the device, for profile.file.
  *
  * Role    cuda_layers.c marks the stream behind every launch, cuda_forward.c tells the trace when the
- *         batch is done. bench/gpu/profile.py makes a table of it.
+ *         batch is done. bench/gpu/kernel_times.py makes a table of it.
  * When    only with profile.file and without graphs, whose launches have no time of their own.
  * Method  An event behind each launch; what lies between two is the launch's, with the gap before it
  *         (about a microsecond), so that the times of a batch add up to the whole. No counters of the

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""profile.py NAME=FOLDER … --program FL_GPU --work FOLDER - where a batch's time goes on the device, kernel by kernel.
+"""kernel_times.py NAME=FOLDER … --program FL_GPU --work FOLDER - where a batch's time goes on the device, kernel by kernel.
 
 For texts of 16, 57 and 512 tokens (--lengths): fletch's engine without graphs and on one stream, with profile.file,
 whose track "cuda kernels" has an event behind every launch; the last batches count. A table for each: launches and
