@@ -33,12 +33,13 @@ static float word_scale(const fl_engine *e, int32_t id) {
  * of the file with it. An adapter is added by elements' places in the table. */
 static void word_row(const fl_engine *e, uint64_t index, float *row) {
     enum { AT_ONCE = 1024 }; /* elements */
-    size_t    width = e->desc.embedding, size = fl_dtypes[e->word.dtype].bits / 8;
-    fl_tensor some = e->word;
+    size_t width = e->desc.embedding;
     if (!e->batch->scarce || e->word.map == NULL || e->word.adapter != NULL) {
         fl_tensor_to_f32(&e->word, index * width, width, row);
         return;
     }
+    size_t    size = fl_dtypes[e->word.dtype].bits / 8;
+    fl_tensor some = e->word;
     for (size_t k = 0, n; k < width; k += n) {
         unsigned char bytes[AT_ONCE * sizeof(float)];
         const char   *from = (const char *)e->word.data + (index * width + k) * size;
