@@ -44,30 +44,44 @@ static int open_restarting(const char *path, int flags, mode_t mode) {
     return fd;
 }
 
-int fl_map_open(fl_map *map, const char *path, fletch_error *error) {
-    *map = (fl_map){0};
+int fl_regular_open(const char *path, uint64_t *size, fletch_error *error) {
     /* O_NONBLOCK: opening a named pipe must not wait for its writer; files ignore it. */
     int fd = open_restarting(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
     if (fd < 0) {
         return fl_fail_errno(error, errno, "cannot open", path);
     }
     struct stat status;
-    int         result = 0;
+    int         result = fd;
     if (fstat(fd, &status) != 0) {
         result = fl_fail_errno(error, errno, "cannot read", path);
     } else if (!S_ISREG(status.st_mode)) {
         result = fl_fail(error, FLETCH_EINVAL, FLETCH_NOWHERE,
                          "%s is %s, not a file; give the name of a regular file", path,
                          S_ISDIR(status.st_mode) ? "a folder" : "a device or pipe");
-    } else if (status.st_size > 0) {
-        size_t size = (size_t)status.st_size;
-        void  *data = fl_os_map(fd, size);
-        if (data == NULL) {
-            result = fl_fail_errno(error, errno, "cannot map", path);
-        } else {
-            *map = (fl_map){data, size, fd};
+    } else if (size != NULL) {
+        *size = (uint64_t)status.st_size;
+    }
+    if (result < 0) {
+        close(fd);
+    }
+    return result;
+}
+
+int fl_map_open(fl_map *map, const char *path, fletch_error *error) {
+    uint64_t size = 0;
+    int      fd   = fl_regular_open(path, &size, error);
+    *map          = (fl_map){0};
+    if (fd < 0) {
+        return fd;
+    }
+    int result = 0;
+    if (size > 0) {
+        void *data = fl_os_map(fd, (size_t)size);
+        if (data != NULL) {
+            *map = (fl_map){data, (size_t)size, fd};
             return 0;
         }
+        result = fl_fail_errno(error, errno, "cannot map", path);
     }
     close(fd);
     return result;
@@ -150,22 +164,16 @@ static int read_to_end(int fd, const char *path, size_t size_max, fl_buf *out,
     }
 }
 
-int fl_file_read(const char *path, size_t size_max, fl_buf *out, fletch_error *error) {
-    int fd = open_restarting(path, O_RDONLY | O_NOCTTY, 0);
-    if (fd < 0) {
-        return fl_fail_errno(error, errno, "cannot open", path);
-    }
-    struct stat status;
-    int         result = 0;
-    size_t      start  = out->size;
-    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) {
-        if ((uint64_t)status.st_size > size_max) {
-            result = fail_too_large(path, size_max, error);
-        } else if (!fl_buf_reserve(out, (size_t)status.st_size + 1)) {
-            result = fl_fail_nomem(error, (size_t)status.st_size, path);
-        }
-    }
-    if (result == 0) {
+/* The file of `fd`, of `size` bytes as far as that is known; closes it. */
+static int read_open(int fd, const char *path, uint64_t size, size_t size_max, fl_buf *out,
+                     fletch_error *error) {
+    int    result = 0;
+    size_t start  = out->size;
+    if (size > size_max) {
+        result = fail_too_large(path, size_max, error);
+    } else if (size > 0 && !fl_buf_reserve(out, (size_t)size + 1)) {
+        result = fl_fail_nomem(error, (size_t)size, path);
+    } else {
         result = read_to_end(fd, path, size_max, out, error);
     }
     close(fd);
@@ -176,6 +184,18 @@ int fl_file_read(const char *path, size_t size_max, fl_buf *out, fletch_error *e
         out->data[out->size] = '\0';
     }
     return result;
+}
+
+int fl_file_read(const char *path, size_t size_max, fl_buf *out, fletch_error *error) {
+    uint64_t size = 0;
+    int      fd   = fl_regular_open(path, &size, error);
+    return fd < 0 ? fd : read_open(fd, path, size, size_max, out, error);
+}
+
+int fl_pipe_read(const char *path, size_t size_max, fl_buf *out, fletch_error *error) {
+    int fd = open_restarting(path, O_RDONLY | O_NOCTTY, 0);
+    return fd < 0 ? fl_fail_errno(error, errno, "cannot open", path)
+                  : read_open(fd, path, 0, size_max, out, error);
 }
 
 /* ---- Folders --------------------------------------------------------------------------------- */

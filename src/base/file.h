@@ -31,9 +31,17 @@ void fl_map_release(const fl_map *map, const void *from, size_t size);
  * give them any more. Any thread. */
 bool fl_map_copy(const fl_map *map, const void *from, size_t size, void *out);
 
-/* Append the whole file (or pipe) to *out; refuses more than `size_max` bytes. On failure nothing is
+/* Open a regular file to be read; its size goes to *size unless that is NULL. The descriptor, or ENOTFOUND,
+ * EIO, or EINVAL for a folder, pipe or device: opening a pipe would wait for who writes it, and a device may
+ * have no end. */
+int fl_regular_open(const char *path, uint64_t *size, fletch_error *error);
+
+/* Append the whole of a regular file to *out; refuses more than `size_max` bytes. On failure nothing is
  * appended, and a buffer that was empty holds no memory. */
 int fl_file_read(const char *path, size_t size_max, fl_buf *out, fletch_error *error);
+
+/* The same of whatever can be read, a pipe too: for a name that the user gave, `<(...)` of a shell. */
+int fl_pipe_read(const char *path, size_t size_max, fl_buf *out, fletch_error *error);
 
 bool fl_file_exists(const char *path); /* a regular file, links followed */
 

@@ -427,7 +427,7 @@ bool fl_json_in_integer(fl_json_in *in, int64_t *out) {
 static bool read_word(fl_json_in *in, const char *word) {
     size_t length = strlen(word);
     if (in->size - in->at < length || memcmp(in->text + in->at, word, length) != 0) {
-        return fail_at(in, in->at, "expected ident");
+        return fail_at(in, in->at, "expected a value (null, true or false in lower case)");
     }
     in->at += length;
     return true;

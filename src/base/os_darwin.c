@@ -254,11 +254,11 @@ const char *fl_os_no_library(const unsigned char *data, size_t size) {
         return NULL; /* for several processors: the loader looks */
     }
     if (size < sizeof head || magic != MH_MAGIC_64) {
-        return "it is no Mach-O file";
+        return "it is not a Mach-O file";
     }
     memcpy(&head, data, sizeof head);
     if (head.filetype != MH_DYLIB && head.filetype != MH_BUNDLE) {
-        return "it is no shared library";
+        return "it is not a shared library";
     }
     const struct mach_header *ours = _dyld_get_image_header(0);
     return ours != NULL && head.cputype == ours->cputype

@@ -322,11 +322,11 @@ extern const ElfW(Ehdr) __ehdr_start
 const char *fl_os_no_library(const unsigned char *data, size_t size) {
     ElfW(Ehdr) head;
     if (size < sizeof head || memcmp(data, ELFMAG, SELFMAG) != 0) {
-        return "it is no ELF file";
+        return "it is not an ELF file";
     }
     memcpy(&head, data, sizeof head);
     if (head.e_type != ET_DYN) {
-        return "it is no shared library";
+        return "it is not a shared library";
     }
     bool ours = head.e_machine == __ehdr_start.e_machine &&
                 head.e_ident[EI_CLASS] == __ehdr_start.e_ident[EI_CLASS] &&

@@ -284,12 +284,12 @@ const char *fl_os_no_library(const unsigned char *data, size_t size) {
     if (size < sizeof *first || first->e_magic != IMAGE_DOS_SIGNATURE || first->e_lfanew < 0 ||
         (size_t)first->e_lfanew > size - sizeof *first ||
         size - (size_t)first->e_lfanew < sizeof head) {
-        return "it is no DLL";
+        return "it is not a DLL";
     }
     memcpy(&head, data + first->e_lfanew, sizeof head);
     if (head.Signature != IMAGE_NT_SIGNATURE ||
         (head.FileHeader.Characteristics & IMAGE_FILE_DLL) == 0) {
-        return "it is no DLL";
+        return "it is not a DLL";
     }
     return head.FileHeader.Machine == IMAGE_FILE_MACHINE_AMD64
                ? NULL

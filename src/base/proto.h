@@ -16,6 +16,11 @@ typedef struct fl_proto_span {
     const unsigned char *at, *end;
 } fl_proto_span;
 
+/* Bytes as a message; of an empty file they are NULL, to which C adds no zero. */
+static inline fl_proto_span fl_proto_of(const unsigned char *data, size_t size) {
+    return (fl_proto_span){data, size > 0 ? data + size : data};
+}
+
 typedef struct fl_proto_field {
     uint32_t      number, wire; /* wire 0: value; 2: body; 1 and 5: eight and four bytes in body */
     uint64_t      value;

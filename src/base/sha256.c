@@ -13,15 +13,14 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/mem.h"
 
 enum { CHUNK = 256 * 1024, PAYS = 1024 * 1024, DIGEST_MAX = 64 };
@@ -234,34 +233,33 @@ static int add_file(hash *h, int fd, const char *path, uint64_t most, uint64_t *
 
 static int hash_file(const char *path, bool git_blob, uint64_t begin_at, uint64_t end_at,
                      char hex[65], fletch_error *error) {
-    hex[0] = '\0';
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    hex[0]        = '\0';
+    uint64_t size = 0;
+    int      fd   = fl_regular_open(path, &size, error);
     if (fd < 0) {
-        return fl_fail_errno(error, errno, "cannot open", path);
+        return fd;
     }
-    struct stat status;
-    if (fstat(fd, &status) != 0 || (begin_at > 0 && lseek(fd, (off_t)begin_at, SEEK_SET) < 0)) {
+    if (begin_at > 0 && lseek(fd, (off_t)begin_at, SEEK_SET) < 0) {
         int result = fl_fail_errno(error, errno, "cannot read", path);
         close(fd);
         return result;
     }
-    hash     h     = begin(git_blob, (uint64_t)status.st_size);
+    hash     h     = begin(git_blob, size);
     uint64_t total = 0;
     if (git_blob) {
         char header[32];
-        int  length = snprintf(header, sizeof header, "blob %lld", (long long)status.st_size);
+        int  length = snprintf(header, sizeof header, "blob %llu", (unsigned long long)size);
         add(&h, header, (size_t)length + 1); /* with its NUL */
     }
     int  result = add_file(&h, fd, path, end_at - begin_at, &total, error);
     bool known  = git_blob || end_at != UINT64_MAX;
-    if (result == 0 && known &&
-        total != (git_blob ? (uint64_t)status.st_size : end_at - begin_at)) {
+    if (result == 0 && known && total != (git_blob ? size : end_at - begin_at)) {
         result = fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "%s changed while it was read", path);
     }
     unsigned char digest[DIGEST_MAX];
-    size_t size = finish(&h, digest); /* 0 leaves an empty text, which equals no expected value */
+    size_t bytes = finish(&h, digest); /* 0 leaves an empty text, which equals no expected value */
     if (result == 0) {
-        fl_hex(digest, size, hex);
+        fl_hex(digest, bytes, hex);
     }
     close(fd);
     return result;

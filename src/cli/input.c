@@ -422,7 +422,9 @@ bool fl_input_refuse(fl_input *input, fl_place at, const char *format, ...) {
         if (input->on_refused != NULL) {
             input->on_refused(input->refused_user, at, reason);
         }
-        fl_cli_message("%s: %s; left out", place, reason);
+        if (!input->silent) {
+            fl_cli_message("%s: %s; left out", place, reason);
+        }
         return true;
     }
     input->failed = true;
@@ -637,6 +639,7 @@ static int step(fl_input *input, fl_window *window, size_t *bytes) {
             input->error = error;
             return give_up(input);
         }
+        input->fieldless += error.code == FLETCH_ENOTFOUND;
         return fl_input_refuse(input, place, "%s", error.message) ? 1 : -1;
     }
     window->count++;

@@ -86,6 +86,7 @@ typedef struct fl_input {
     const char     *own_names; /* "index|embedding": members of the result, never passed on */
     bool            keep_fields, skip_errors, repair_utf8;
     bool            keep_text; /* "text" is a member of the result */
+    bool            silent;    /* who listens says what is refused */
     const char     *id_field;  /* the field or column that is passed on as "id"; NULL: none */
 
     fl_refused_fn on_refused; /* NULL: nobody listens */
@@ -99,10 +100,11 @@ typedef struct fl_input {
     size_t id_column; /* SIZE_MAX: none */
 
     uint64_t     next_index;
-    uint64_t     origin;  /* of a piece: the byte from which its lines are counted */
-    uint64_t     refused; /* inputs left out so far */
-    bool         failed;  /* `error` ends the run once the window before it is done */
-    fl_exit      exit;    /* its exit code */
+    uint64_t     origin;    /* of a piece: the byte from which its lines are counted */
+    uint64_t     refused;   /* inputs left out so far */
+    uint64_t     fieldless; /* of them, those without the field */
+    bool         failed;    /* `error` ends the run once the window before it is done */
+    fl_exit      exit;      /* its exit code */
     fletch_error error;
 } fl_input;
 

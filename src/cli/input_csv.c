@@ -42,9 +42,9 @@ static int take_field(char delimiter, const char *raw, size_t size, size_t at, f
     }
     at++;
     if (at < size && raw[at] != delimiter) {
-        return fl_fail(
-            error, FLETCH_EIO, FLETCH_NOWHERE,
-            "text behind a closing quote (column %zu); a quote inside a field is doubled", at + 1);
+        return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
+                       "text after a closing quote (column %zu); a quote inside a field is doubled",
+                       at + 1);
     }
     *next = at + 1;
     return 0;

@@ -175,7 +175,7 @@ static int find_text(const fl_input *input, fl_json_in *in, fl_buf *out, fletch_
     for (size_t i = 0; type == FL_JSON_OBJECT && i < input->field_count; i++) {
         int size = (int)input->fields[i].size;
         if (fields[i].type == FL_JSON_NONE) {
-            return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE,
+            return fl_fail(error, FLETCH_ENOTFOUND, FLETCH_NOWHERE,
                            "has no field \"%.*s\"; --field names the one that holds the text", size,
                            input->fields[i].name);
         }

@@ -255,7 +255,7 @@ static int finish(fl_source *source, fl_raw *raw, fletch_error *error) {
     case FL_JSON_AFTER: break;
     }
     if (!all_space(source, source->begin, source->end)) {
-        return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "%s goes on behind its array",
+        return fl_fail(error, FLETCH_EIO, FLETCH_NOWHERE, "%s: trailing data after the array",
                        source->stream.name);
     }
     return FL_SOURCE_END;

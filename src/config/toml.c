@@ -495,7 +495,7 @@ int fl_toml_parse(const char *text, size_t size, const char *source, fl_toml_vis
 int fl_toml_read(const char *path, bool foreign, fl_toml_visit *visit_item, void *user,
                  fletch_error *error) {
     fl_buf text   = {0};
-    int    status = fl_file_read(path, FL_TOML_SIZE_MAX, &text, error);
+    int    status = fl_pipe_read(path, FL_TOML_SIZE_MAX, &text, error);
     if (status == 0) {
         toml_parser parser = {.text    = text.data,
                               .size    = text.size,
